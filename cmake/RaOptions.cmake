@@ -1,0 +1,19 @@
+# Everything that applies to all our targets, in one interface target.
+add_library(ra_options INTERFACE)
+target_include_directories(ra_options INTERFACE
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_compile_definitions(ra_options INTERFACE _GNU_SOURCE)
+target_compile_options(ra_options INTERFACE
+    -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+    -fno-math-errno -ffp-contract=fast)
+
+# Held by src, not by tests: Criterion's macros do not pass them.
+add_library(ra_strict INTERFACE)
+target_link_libraries(ra_strict INTERFACE ra_options)
+target_compile_options(ra_strict INTERFACE -Wconversion -Wno-sign-conversion -Wpointer-arith)
+
+if(RA_SANITIZE)
+    target_compile_options(ra_options INTERFACE
+        -fsanitize=${RA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+    target_link_options(ra_options INTERFACE -fsanitize=${RA_SANITIZE})
+endif()

@@ -1,0 +1,151 @@
+/*
+ * How bytes move: one table of operations, several makers (self, local, mpi).
+ *
+ * A communicator belongs to one rank and is used by one thread at a time. All ranks make the same
+ * sequence of collective calls; exchanges are matched pair by pair in the order they are posted.
+ * Every message carries a sequence number, every wait has the communicator's deadline. A wait that
+ * passes it logs rank, host, step, peer and operation, and returns RA_ERR_TIMEOUT; from then on
+ * the communicator is broken and every call returns RA_ERR_PEER in silence.
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_COMM_H
+#define RINGATTN_COMM_H
+
+#include "ringattn/status.h"
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ra_comm ra_comm;
+typedef struct ra_transfer ra_transfer;
+typedef struct ra_comm_ops ra_comm_ops;
+
+/* One contiguous piece of memory to or from one peer. Zero bytes: the message does not exist. */
+typedef struct ra_message {
+    int peer;
+    void *data; /* borrowed until the exchange has been waited for; a send only reads it */
+    size_t bytes;
+} ra_message;
+
+/* Sends and receives that are posted together and waited for together. */
+typedef struct ra_exchange {
+    const char *operation;      /* static text for errors: "forward keys and values" */
+    int step;                   /* for errors; -1: not in a step */
+    int send_count, recv_count; /* at most RA_EXCHANGE_MAX each */
+    const ra_message *sends;    /* copied */
+    const ra_message *recvs;    /* copied */
+} ra_exchange;
+
+enum { RA_EXCHANGE_MAX = 8 };
+
+typedef enum ra_reduce { RA_SUM, RA_MIN, RA_MAX } ra_reduce;
+
+typedef struct ra_comm_stats {
+    int64_t sent_bytes, sent_messages; /* exchanges only, counted where messages are posted */
+    int64_t received_bytes;
+    double wait_ms; /* time spent in ra_comm_wait */
+} ra_comm_stats;
+
+int ra_comm_rank(const ra_comm *comm);
+int ra_comm_size(const ra_comm *comm);
+/** "self", "local" or "mpi". */
+const char *ra_comm_name(const ra_comm *comm);
+/** Name of this rank's host; borrowed. */
+const char *ra_comm_host(const ra_comm *comm);
+/** Ranks on this rank's host, itself included; at least 1. */
+int ra_comm_local_size(const ra_comm *comm);
+void ra_comm_read_stats(const ra_comm *comm, ra_comm_stats *stats_out);
+/** Set the counters of ra_comm_read_stats to zero. */
+void ra_comm_reset_stats(ra_comm *comm);
+
+/**
+ * Post an exchange; returns at once. At most two may be in flight. Sizes must agree on both sides:
+ * a mismatch is found and reported as RA_ERR_PEER by the receiver. Messages of any length (beyond
+ * 2 GiB too). A peer may be the rank itself.
+ *
+ * @return RA_OK and a transfer that must be waited for, or nothing was posted
+ */
+RA_CHECKED ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange,
+                                   ra_transfer **transfer_out);
+/** Let transfers progress without waiting; cheap enough to call between tiles. */
+void ra_comm_poll(ra_comm *comm);
+/** Wait until done or until the deadline; the transfer is gone in either case. NULL: RA_OK. */
+RA_CHECKED ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer);
+
+/* Collectives, each under the deadline. `operation` is static text for errors. */
+RA_CHECKED ra_status ra_comm_barrier(ra_comm *comm, const char *operation);
+RA_CHECKED ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,
+                                       size_t bytes);
+/** In place, element by element; the result is the same, bit for bit, on every rank. */
+RA_CHECKED ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                                        int64_t *values, int count);
+RA_CHECKED ra_status ra_comm_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                                        double *values, int count);
+
+/**
+ * Tell the other ranks that this one gives up: their waits return RA_ERR_PEER instead of running
+ * to the deadline. Under MPI this ends the job (MPI_Abort) with `exit_code` and does not return.
+ */
+void ra_comm_abort(ra_comm *comm, int exit_code);
+
+/** No transfer may be in flight, unless the communicator is broken. NULL is fine. */
+void ra_comm_destroy(ra_comm *comm);
+
+/* ---- makers -------------------------------------------------------------------------------- */
+
+/** One rank, no peers but itself. @param timeout_ms at least 1 */
+RA_CHECKED ra_status ra_comm_create_self(int64_t timeout_ms, ra_comm **comm_out);
+
+/**
+ * `ranks` communicators of one process, one per thread, for tests: comms_out[r] is rank r's.
+ * Each is destroyed by itself, in any order.
+ */
+RA_CHECKED ra_status ra_comm_create_local(int ranks, int64_t timeout_ms, ra_comm **comms_out);
+
+/**
+ * All ranks of MPI_COMM_WORLD (duplicated). Initialises MPI with MPI_THREAD_FUNNELED where nobody
+ * has, and then finalises it in destroy. argc and argv may be NULL.
+ *
+ * @return RA_ERR_UNSUPPORTED  this build has no MPI (ra_comm_has_mpi)
+ */
+RA_CHECKED ra_status ra_comm_create_mpi(int *argc, char ***argv, int64_t timeout_ms,
+                                        ra_comm **comm_out);
+/** Change the deadline of later waits. */
+void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms);
+/** Whether this build has MPI. */
+bool ra_comm_has_mpi(void);
+
+/* ---- for makers, and for wrappers that inject faults ---------------------------------------- */
+
+struct ra_comm_ops {
+    const char *name;
+    ra_status (*start)(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out);
+    void (*poll)(ra_comm *comm);
+    ra_status (*wait)(ra_comm *comm, ra_transfer *transfer);
+    ra_status (*barrier)(ra_comm *comm, const char *operation);
+    ra_status (*broadcast)(ra_comm *comm, const char *operation, int root, void *data,
+                           size_t bytes);
+    ra_status (*reduce_i64)(ra_comm *comm, const char *operation, ra_reduce reduce, int64_t *values,
+                            int count);
+    ra_status (*reduce_f64)(ra_comm *comm, const char *operation, ra_reduce reduce, double *values,
+                            int count);
+    void (*abort)(ra_comm *comm, int exit_code);
+    void (*destroy)(ra_comm *comm);
+};
+
+/* The head of every communicator; a maker's own struct begins with it. */
+struct ra_comm {
+    const ra_comm_ops *ops;
+    int rank, size, local_size;
+    int64_t timeout_ms;
+    ra_comm_stats stats;
+    char host[64];
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,143 @@
+/*
+ * Computing attention over tile maps: one const table of operations per backend and instruction
+ * set, chosen once.
+ *
+ * A forward pass is a sequence of steps, one per block of keys, that carry an online softmax in
+ * float32; the last one writes the output in its dtype. Where there is one step, there is no
+ * state. A backward pass is a sequence of steps that add into float32 gradients;
+ * ra_kernel_ops.store rounds them once, at the end. Only the map decides what attends to what;
+ * kernels read rows where they lie, at any stride.
+ *
+ * Numbers: scores s = scale * q.k; lse natural log; a row without a key gives out = 0,
+ * lse = -INFINITY and no gradient. Sums run within a tile first, then across tiles.
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_KERNEL_H
+#define RINGATTN_KERNEL_H
+
+#include "ringattn/tilemap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ra_dtype { RA_F32, RA_F16, RA_BF16 } ra_dtype;
+
+/** 4, 2, 2. */
+size_t ra_dtype_bytes(ra_dtype dtype);
+/** "f32", "f16", "bf16". */
+const char *ra_dtype_name(ra_dtype dtype);
+/** Exact value of element `index`, and nearest-even rounding (overflow gives infinity). */
+float ra_dtype_load(ra_dtype dtype, const void *data, int64_t index);
+void ra_dtype_store(ra_dtype dtype, void *data, int64_t index, float value);
+
+/* A [batch][row][head][dim] view; strides in elements, dim contiguous. Memory of the backend. */
+typedef struct ra_view {
+    void *data;
+    ra_dtype dtype;
+    int64_t batch_stride, row_stride, head_stride;
+} ra_view;
+
+/** A view of heads [head_begin, …) of a dense [batch][rows][heads][dim] tensor. */
+ra_view ra_view_dense(void *data, ra_dtype dtype, int64_t rows, int64_t heads, int64_t dim,
+                      int64_t head_begin);
+
+/* Heads of one step: query heads [q_head_begin, q_head_begin + q_heads) of the job, in views and
+   buffers numbered from 0. Query head h reads kv head h / (q_heads / kv_heads). */
+typedef struct ra_kernel_shape {
+    int64_t batch;
+    int32_t q_heads, kv_heads, q_head_begin;
+    int32_t dim; /* 1 to 256 */
+    float scale;
+} ra_kernel_shape;
+
+/*
+ * Online softmax carried over steps, per row: sum of exp(s - top) v, the top, and sum of
+ * exp(s - top). All float32, [batch][q_heads][q_rows]([dim]). The base of the exponentials is the
+ * kernel's own affair; only the same kernel reads it back.
+ */
+typedef struct ra_softmax_state {
+    float *acc;
+    float *top;
+    float *sum;
+} ra_softmax_state;
+
+typedef struct ra_forward_step {
+    const ra_tilemap *map;
+    ra_kernel_shape shape;
+    ra_view q, k, v; /* q: the map's query rows; k, v: its key rows */
+    ra_view out;     /* written in the last step, every row */
+    float *lse;      /* [batch][.][q_rows] from this group's first head, or NULL; last step */
+    int64_t lse_batch_stride; /* elements from batch to batch; a head is q_rows elements */
+    ra_softmax_state state;   /* all NULL where first && last */
+    bool first;               /* the state is not read: it is begun */
+    bool last;                /* the state is dead afterwards */
+} ra_forward_step;
+
+typedef struct ra_backward_step {
+    const ra_tilemap *map;
+    ra_kernel_shape shape;
+    ra_view q, k, v, dout;
+    const float *lse; /* as in ra_forward_step: of all keys, not this step's */
+    int64_t lse_batch_stride;
+    const float *delta; /* [batch][q_heads][q_rows]: sum of out * dout, from ra_kernel_ops.delta */
+    ra_view dq;         /* float32, query rows; added to */
+    ra_view dk, dv;     /* float32, key rows; added to */
+} ra_backward_step;
+
+typedef struct ra_kernel ra_kernel;
+
+typedef struct ra_kernel_ops {
+    const char *name;          /* "cpu-avx2" */
+    ra_memory (*memory)(void); /* where views must lie */
+    /** Queries per tile that suit this kernel; pure. */
+    int32_t (*tile_rows)(ra_dtype dtype, int32_t dim);
+    /** Scratch for both passes, all threads together; does not depend on rows; pure. */
+    size_t (*workspace_bytes)(int threads, int32_t dim);
+    ra_status (*forward)(ra_kernel *kernel, const ra_forward_step *step);
+    /** delta[b][h][i] = sum over dim of out * dout, both [.][q_rows]. */
+    ra_status (*delta)(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t q_rows,
+                       const ra_view *out, const ra_view *dout, float *delta_out);
+    ra_status (*backward)(ra_kernel *kernel, const ra_backward_step *step);
+    /** Copy the rows that `rows` lists (local numbers of `from`), packed in its order, to `to`. */
+    ra_status (*gather)(ra_kernel *kernel, const ra_kernel_shape *shape, const ra_rowset *rows,
+                        const ra_view *from, const ra_view *to);
+    /** Add packed float32 rows to the rows that `rows` lists (local numbers of `to`). */
+    ra_status (*add)(ra_kernel *kernel, const ra_kernel_shape *shape, const ra_rowset *rows,
+                     const ra_view *from, const ra_view *to);
+    /** Round `count` rows of float32 `from` into `to` of any dtype. */
+    ra_status (*store)(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t count,
+                       const ra_view *from, const ra_view *to);
+    ra_status (*zero)(ra_kernel *kernel, void *data, size_t bytes);
+} ra_kernel_ops;
+/* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. */
+
+/** Called by one thread every few tiles, so that transfers progress while kernels run. */
+typedef void ra_kernel_poll(void *context);
+
+/* What a kernel runs with: made once, used by one thread at a time. */
+struct ra_kernel {
+    const ra_kernel_ops *ops;
+    int threads;       /* OpenMP threads; 1 where the build has none */
+    ra_stream *stream; /* NULL on the CPU: work is done when a call returns */
+    ra_pool *pool;     /* borrowed */
+    ra_block workspace;
+    ra_kernel_poll *poll; /* NULL: none */
+    void *poll_context;
+};
+
+/* RA_ISA_AUTO is the best one that this machine can run. */
+typedef enum ra_isa { RA_ISA_AUTO, RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512 } ra_isa;
+
+/** The CPU table for an instruction set; NULL where the build or the machine lacks it. */
+const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
+
+/** @param threads at least 1; workspace (category workspace) for `dim` is taken here */
+RA_CHECKED ra_status ra_kernel_init(const ra_kernel_ops *ops, int threads, int32_t dim,
+                                    ra_pool *pool, ra_kernel *kernel_out);
+void ra_kernel_fini(ra_kernel *kernel); /* a zeroed one is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

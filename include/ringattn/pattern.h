@@ -1,0 +1,130 @@
+/*
+ * Patterns: what attends to what, as band slices that are enumerated, never stored.
+ *
+ * All constraints that are present hold together:
+ *   documents  i and j lie in the same document
+ *   window     i - left <= j <= i + right, or j is one of its document's first `sinks` tokens
+ *   causal     j <= i
+ *   blocks     block pair (i / size, j / size) is kept
+ *   dilated    for each branch (segment w, rate r) and offset o = head mod r:
+ *              i / w == j / w, i mod w mod r == o, j mod w mod r == o
+ * The slices of the dilated branches add up: a pair that several branches keep counts once for
+ * each (attention over the multiset union, one joint softmax; LongNet, arXiv:2307.02486).
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_PATTERN_H
+#define RINGATTN_PATTERN_H
+
+#include "ringattn/slice.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ra_blocks_kind {
+    RA_BLOCKS_NONE,
+    RA_BLOCKS_LOCAL_WINDOW,   /* |bi - bj| <= width */
+    RA_BLOCKS_DILATED_SPARSE, /* bi == bj, or |bi - bj| is one of `rates` */
+    RA_BLOCKS_GLOBAL_LOCAL,   /* bi < globals, or bj < globals, or |bi - bj| <= width */
+    RA_BLOCKS_RANDOM,         /* bi == bj, or splitmix64(seed ^ (bi << 32 | bj)) < density * 2^64 */
+    RA_BLOCKS_LIST            /* the pairs given */
+} ra_blocks_kind;
+
+typedef enum ra_dilated_heads {
+    RA_HEADS_ALL,    /* every head takes part in every branch */
+    RA_HEADS_GROUPED /* head h takes branch h * branches / heads only */
+} ra_dilated_heads;
+
+/* Borrowed for ra_pattern_create, which copies it. {0} with window_left = window_right = -1 is
+   dense attention; ra_pattern_config_dense() gives that. */
+typedef struct ra_pattern_config {
+    bool causal;
+    int64_t window_left, window_right; /* negative: unlimited */
+    int64_t sinks;                     /* >= 0; matters only where a side is limited */
+    const int64_t *documents;          /* lengths >= 0 that sum to seq; NULL: one document */
+    int64_t document_count;
+
+    ra_blocks_kind blocks_kind;
+    int64_t block_size;         /* >= 1 */
+    int64_t block_width;        /* >= 0 */
+    const int64_t *block_rates; /* >= 1 each; NULL: powers of two until `density` is reached */
+    int64_t block_rate_count;
+    double block_density; /* 0 to 1 */
+    int64_t block_globals;
+    uint64_t block_seed;
+    const int32_t (*block_pairs)[2]; /* kind list: {query block, key block} */
+    int64_t block_pair_count;
+
+    const int64_t *segments; /* >= 1 each; NULL: not dilated */
+    const int64_t *rates;    /* >= 1 each, one per segment length */
+    int64_t branch_count;
+    ra_dilated_heads dilated_heads;
+} ra_pattern_config;
+
+ra_pattern_config ra_pattern_config_dense(void);
+
+typedef struct ra_pattern ra_pattern;
+
+/**
+ * Check and copy a configuration for `seq` tokens and `heads` query heads (both >= 1).
+ *
+ * Memory (category tilemap): documents, kept pairs of `list` and `random`; nothing else grows.
+ * @return RA_ERR_CONFIG     one line says which key is wrong and what it must be
+ *         RA_ERR_NO_MEMORY
+ */
+RA_CHECKED ra_status ra_pattern_create(const ra_pattern_config *config, int64_t seq, int32_t heads,
+                                       ra_pool *pool, ra_pattern **pattern_out);
+void ra_pattern_destroy(ra_pattern *pattern); /* NULL is fine */
+
+int64_t ra_pattern_seq(const ra_pattern *pattern);
+int32_t ra_pattern_heads(const ra_pattern *pattern);
+
+/*
+ * A layer is a set of heads that share slices of one stride: one layer without `dilated`, else one
+ * per branch and offset. A head may be in several layers; its slices are those of all of them.
+ */
+int32_t ra_pattern_layer_count(const ra_pattern *pattern);
+ra_heads ra_pattern_layer_heads(const ra_pattern *pattern, int32_t layer);
+int64_t ra_pattern_layer_stride(const ra_pattern *pattern, int32_t layer);
+/** Whether different heads see different pairs. */
+bool ra_pattern_differs_by_head(const ra_pattern *pattern);
+
+/** Stops the visit when it returns anything but RA_OK. `slice` is trimmed and borrowed. */
+typedef ra_status ra_slice_visitor(void *context, const ra_slice *slice);
+
+/**
+ * Call `visit` for every slice of a layer with a live pair whose query lies in
+ * [q_begin, q_begin + q_count); queries outside are cut off. Slices of one layer are disjoint as
+ * sets of pairs and come in no particular order.
+ *
+ * Cost: O(slices visited). Allocates nothing.
+ * @return RA_OK, or what `visit` returned
+ */
+RA_CHECKED ra_status ra_pattern_visit(const ra_pattern *pattern, int32_t layer, int64_t q_begin,
+                                      int64_t q_count, ra_slice_visitor *visit, void *context);
+
+/** Live pairs with queries in [q_begin, q_begin + q_count), summed over all heads. */
+int64_t ra_pattern_area(const ra_pattern *pattern, int64_t q_begin, int64_t q_count);
+
+/**
+ * How many times query i of `head` attends to key j, straight from the definition above: a check
+ * on the slices that shares no code with them. O(branches + log documents).
+ */
+int32_t ra_pattern_multiplicity(const ra_pattern *pattern, int32_t head, int64_t i, int64_t j);
+
+/**
+ * The rows of `keys` that queries in `queries` touch, for heads [head_begin, head_begin + count).
+ *
+ * *rows_out is a subset of `keys` in a short list of pieces; *local_out, where not NULL, lists the
+ * same rows in the same order as local numbers of `keys` (its `rows` are those). Cost: O(slices +
+ * key rows / 64) time and key rows / 8 bytes of scratch, given back.
+ */
+RA_CHECKED ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
+                                            const ra_rowset *queries, const ra_rowset *keys,
+                                            ra_pool *pool, ra_rowset *rows_out,
+                                            ra_rowset *local_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,109 @@
+/*
+ * Who computes what, when: layouts, schedules, and the forward and backward pass over ranks.
+ *
+ * Each rank owns the rows that the layout gives it, as [batch, rows, heads, dim] tensors in the
+ * order of ra_ring_rows. A pass is a sequence of steps: step 0 against the rank's own keys, then
+ * one per peer whose keys its queries touch. With one rank there is one step, no state, no buffer.
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_RING_H
+#define RINGATTN_RING_H
+
+#include "ringattn/comm.h"
+#include "ringattn/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ra_layout_kind {
+    RA_LAYOUT_CONTIGUOUS, /* rank r owns rows [N r / R, N (r + 1) / R) */
+    RA_LAYOUT_ZIGZAG,     /* 2 R equal pieces; rank r owns pieces r and 2 R - 1 - r */
+    RA_LAYOUT_STRIPED,    /* rank r owns rows r, r + R, r + 2 R, … */
+    RA_LAYOUT_BALANCED,   /* chunks dealt to the least loaded rank by live pairs */
+    RA_LAYOUT_AUTO        /* fewest sent bytes with imbalance <= 1.05, else least imbalance */
+} ra_layout_kind;
+
+typedef struct ra_layout {
+    ra_layout_kind kind; /* never AUTO */
+    int ranks;
+    int64_t chunk;    /* balanced: rows per chunk, else 0 */
+    ra_rowset *rows;  /* [ranks] */
+    double imbalance; /* largest rank's live pairs / mean; 1 where nothing is live */
+    ra_block block;
+} ra_layout;
+
+/** Deterministic: every rank that asks gets the same. */
+RA_CHECKED ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks,
+                                    int32_t kv_heads, ra_pool *pool, ra_layout *layout_out);
+void ra_layout_fini(ra_pool *pool, ra_layout *layout);
+const char *ra_layout_name(ra_layout_kind kind);
+
+typedef enum ra_schedule {
+    RA_SCHEDULE_RING,   /* blocks hop from neighbour to neighbour */
+    RA_SCHEDULE_DIRECT, /* step s: needed rows only, with the ranks at distance s */
+    RA_SCHEDULE_AUTO    /* ring where every rank needs every row, else direct */
+} ra_schedule;
+
+const char *ra_schedule_name(ra_schedule schedule);
+
+typedef struct ra_ring_config {
+    int64_t batch, seq;
+    int32_t heads, kv_heads, dim;
+    ra_dtype dtype;
+    float scale; /* 0: 1 / sqrt(dim) */
+    ra_layout_kind layout;
+    ra_schedule schedule;
+    int comm_buffers;    /* 0: taken per step; 1: one standing; 2: transfer overlaps compute */
+    int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is */
+    bool backward;       /* whether ra_ring_backward will be called */
+} ra_ring_config;
+
+typedef struct ra_ring ra_ring;
+
+/**
+ * Collective. Decides layout, schedule and groups (rank 0, for all), and takes all memory that
+ * passes need. `comm`, `kernel`, `pattern` and `pool` are borrowed until destroy.
+ */
+RA_CHECKED ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern,
+                                    ra_comm *comm, ra_kernel *kernel, ra_pool *pool,
+                                    ra_ring **ring_out);
+void ra_ring_destroy(ra_ring *ring); /* NULL is fine */
+
+/** This rank's rows, in the order of its tensors; borrowed. */
+const ra_rowset *ra_ring_rows(const ra_ring *ring);
+
+/* Shard tensors, row-major, in the kernel's memory. n = this rank's rows. */
+typedef struct ra_ring_tensors {
+    const void *q;      /* [batch, n, heads, dim] */
+    const void *k, *v;  /* [batch, n, kv_heads, dim] */
+    void *out;          /* [batch, n, heads, dim]; read by backward */
+    float *lse;         /* [batch, heads, n]; may be NULL in forward, not in backward */
+    const void *dout;   /* backward: [batch, n, heads, dim] */
+    void *dq, *dk, *dv; /* backward: written, not added to */
+} ra_ring_tensors;
+
+/** Collective. Writes out and, where not NULL, lse. On failure the outputs are undefined. */
+RA_CHECKED ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors);
+/** Collective. Needs out and lse of a forward pass on the same inputs. Writes dq, dk, dv. */
+RA_CHECKED ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors);
+
+typedef struct ra_ring_info {
+    ra_layout_kind layout;
+    ra_schedule schedule;
+    int64_t chunk; /* balanced: rows per chunk */
+    int32_t head_groups;
+    int step_count; /* this rank's steps with a live pair, one head group */
+    double imbalance;
+    int64_t live_pairs;      /* this rank's, over batch and query heads */
+    int64_t tilemap_bytes;   /* of the forward map: all steps */
+    int64_t full_ring_bytes; /* what all ranks together would send if every block went round:
+                                forward, plus backward where it is configured */
+} ra_ring_info;
+
+void ra_ring_read_info(const ra_ring *ring, ra_ring_info *info_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,114 @@
+/*
+ * Ranges, row sets and band slices: the one idea.
+ *
+ * A slice is a strided set of queries, a strided set of keys at the same stride, and a band:
+ *
+ *     queries i = q_begin + stride * a,   0 <= a < q_count
+ *     keys    j = k_begin + stride * b,   0 <= b < k_count
+ *     live    lo <= b - a <= hi
+ *
+ * Every mask is a list of slices, and slices are closed under restricting queries and keys to
+ * strided ranges. All functions here are pure, allocate nothing unless they take a pool, and are
+ * safe from any thread. Rows count tokens of the whole sequence ("global") unless a row set gives
+ * them a local number. SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_SLICE_H
+#define RINGATTN_SLICE_H
+
+#include "ringattn/pool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Band bounds that never bind; far from overflow when coordinates are added. */
+#define RA_BAND_NONE_LO (INT64_MIN / 4)
+#define RA_BAND_NONE_HI (INT64_MAX / 4)
+
+/* begin + stride * x for 0 <= x < count; stride >= 1. */
+typedef struct ra_range {
+    int64_t begin, stride, count;
+} ra_range;
+
+typedef struct ra_slice {
+    int64_t q_begin, q_count;
+    int64_t k_begin, k_count;
+    int64_t stride;
+    int64_t lo, hi; /* RA_BAND_NONE_LO / _HI: unbounded */
+} ra_slice;
+
+/* Query heads begin + stride * x for 0 <= x < count. */
+typedef struct ra_heads {
+    int32_t begin, stride, count;
+} ra_heads;
+
+/**
+ * Intersection of two ranges: stride lcm(a.stride, b.stride).
+ * @return false when it is empty (then *out is {0, 1, 0})
+ */
+bool ra_range_intersect(ra_range a, ra_range b, ra_range *out);
+
+/** Live pairs of a slice, exactly; O(1). The product q_count * k_count must fit int64. */
+int64_t ra_slice_area(const ra_slice *slice);
+
+/**
+ * Shrink a slice to the queries that see a key and the keys that are seen; both stay contiguous
+ * in a and b. Bounds that no pair reaches become RA_BAND_NONE_*.
+ * @return false when no pair is live
+ */
+bool ra_slice_trim(ra_slice *slice);
+
+/* A slice in the local numbering of two ranges: q and k strides differ where the ranges' do. */
+typedef struct ra_local_slice {
+    int64_t q_begin, q_stride, q_count; /* positions x within the query range */
+    int64_t k_begin, k_stride, k_count; /* positions y within the key range */
+    int64_t lo, hi;                     /* on indices b - a, as in a slice */
+} ra_local_slice;
+
+/**
+ * Restrict a slice to a query range and a key range, in positions of those ranges.
+ *
+ * Closed form where queries and keys meet at one common stride L = lcm(slice, q range, k range).
+ * Where that leaves out queries that one range alone would keep, the caller asks for the other
+ * phases: `phase` runs from 0 to ra_slice_phases() - 1 and the live pairs of the phases, together,
+ * are exactly those of the restriction.
+ * @return false when this phase has no live pair
+ */
+bool ra_slice_restrict(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
+                       ra_local_slice *out);
+int64_t ra_slice_phases(const ra_slice *slice, ra_range q, ra_range k);
+
+/* ---- row sets ---------------------------------------------------------------------------------
+ */
+
+/* One piece of a row set; its rows have the local numbers first, first + 1, … */
+typedef struct ra_row_piece {
+    ra_range rows; /* global */
+    int64_t first;
+} ra_row_piece;
+
+/*
+ * Disjoint rows with a local numbering: piece after piece. A rank's shard, or the rows of a
+ * received block. {0} is the empty set. The memory is a block of category tilemap.
+ */
+typedef struct ra_rowset {
+    ra_row_piece *pieces;
+    int64_t piece_count;
+    int64_t row_count;
+    bool sorted; /* local order is global order and no two pieces interleave */
+    ra_block block;
+} ra_rowset;
+
+/** Build from ranges in the order given (copied); empty ranges are left out. */
+RA_CHECKED ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count,
+                                    ra_rowset *set_out);
+void ra_rowset_fini(ra_pool *pool, ra_rowset *set);
+/** Global row of a local number in [0, row_count); O(log pieces). */
+int64_t ra_rowset_global(const ra_rowset *set, int64_t local);
+/** Local number of a global row, or -1; O(log pieces) where sorted, else O(pieces). */
+int64_t ra_rowset_local(const ra_rowset *set, int64_t global);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

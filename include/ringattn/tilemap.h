@@ -1,0 +1,85 @@
+/*
+ * Tile maps: a pattern cut to size for a kernel, as runs of keys per tile of queries.
+ *
+ * A map is made for one set of query rows and one set of key rows (a shard against itself, or
+ * against a received block) and speaks in their local numbers. It costs bytes by its runs, not by
+ * its area. Queries are dealt into chunks of consecutive rows; a chunk is the unit of work. Per
+ * layer (see pattern.h) each chunk has tiles, each tile has runs:
+ *
+ *     tile   queries q = q_begin + q_stride * a,  0 <= a < q_count
+ *     run    keys    k = k_begin + k_stride * b,  0 <= b < k_count,  live: lo <= b - a <= hi
+ *
+ * Every run of a tile has a live pair, though not necessarily with every query. Tiles of a chunk
+ * may share query rows (branches of different rates, several phases): then their partial results
+ * are one softmax. A map is immutable, and plain arrays: it can be copied to a device as it is.
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_TILEMAP_H
+#define RINGATTN_TILEMAP_H
+
+#include "ringattn/pattern.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RA_RUN_NONE_LO INT32_MIN
+#define RA_RUN_NONE_HI INT32_MAX
+
+typedef struct ra_run {
+    int32_t k_begin, k_stride, k_count;
+    int32_t lo, hi; /* RA_RUN_NONE_LO, RA_RUN_NONE_HI: never binds; both: a full run, no mask */
+} ra_run;
+
+typedef struct ra_tile {
+    int32_t q_begin, q_stride, q_count;
+    uint32_t run_begin; /* runs [run_begin, next tile's run_begin) */
+} ra_tile;
+
+typedef struct ra_tile_layer {
+    ra_heads heads;
+    uint32_t *chunk_tile; /* [chunk_count + 1]: tiles of a chunk, as indices into `tiles` */
+} ra_tile_layer;
+
+typedef struct ra_tilemap {
+    int64_t q_rows, k_rows; /* rows of the two sets */
+    int32_t tile_rows;      /* most queries in a tile */
+    int32_t chunk_rows;     /* queries per chunk; the last may be short */
+    int32_t chunk_count;
+    int32_t layer_count;
+    ra_tile_layer *layers;
+    ra_tile *tiles; /* [tile_count + 1]; the last one only ends the runs */
+    ra_run *runs;
+    uint32_t tile_count, run_count;
+    bool shared_rows;   /* a query row of some head lies in more than one tile */
+    int64_t live_pairs; /* over all heads, one batch */
+    int64_t bytes;      /* of the arrays */
+    ra_block block;     /* category tilemap */
+} ra_tilemap;
+
+RA_STATIC_ASSERT(sizeof(ra_run) == 20, "runs cross to devices");
+RA_STATIC_ASSERT(sizeof(ra_tile) == 16, "tiles cross to devices");
+
+/**
+ * Cut a pattern for `queries` against `keys`, tiles of at most `tile_rows` (>= 1) queries.
+ *
+ * Heads: layers keep global head numbers; layers without a head in `heads` are left out.
+ * @return RA_ERR_UNSUPPORTED  more than 2^31 - 1 rows on a side, or 2^32 - 1 runs
+ *         RA_ERR_NO_MEMORY
+ */
+RA_CHECKED ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads,
+                                     const ra_rowset *queries, const ra_rowset *keys,
+                                     int32_t tile_rows, ra_pool *pool, ra_tilemap *map_out);
+void ra_tilemap_fini(ra_pool *pool, ra_tilemap *map); /* a zeroed one is fine */
+
+/** Whether a layer holds a (global) query head. */
+static inline bool ra_heads_contain(ra_heads heads, int32_t head)
+{
+    int32_t const at = head - heads.begin;
+    return at >= 0 && at % heads.stride == 0 && at / heads.stride < heads.count;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

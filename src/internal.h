@@ -1,0 +1,40 @@
+/* Common ground of all folders: assertions and small arithmetic. */
+#ifndef RINGATTN_SRC_INTERNAL_H
+#define RINGATTN_SRC_INTERNAL_H
+
+#include "ringattn/status.h"
+
+/* A broken precondition is a bug in the caller: stop with the expression. Always on. */
+#define RA_ASSERT(condition)                                                                       \
+    ((condition) ? (void)0 : ra_assert_failed(#condition, __FILE__, __LINE__))
+/* The same for inner loops: debug builds only. */
+#ifdef NDEBUG
+#define RA_DASSERT(condition) ((void)0)
+#else
+#define RA_DASSERT(condition) RA_ASSERT(condition)
+#endif
+
+_Noreturn void ra_assert_failed(const char *condition, const char *file, int line);
+
+static inline int64_t ra_min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t ra_max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Quotients rounded down and up; the divisor is positive. */
+static inline int64_t ra_div_floor(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+static inline int64_t ra_div_ceil(int64_t a, int64_t b)
+{
+    return a / b + (a % b > 0);
+}
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * A rank's shard of the job's tensors: from a file or drawn at random by global index, and back
+ * to a file. Each rank reads and writes its own rows only.
+ */
+#ifndef RINGATTN_TOOL_TENSORS_H
+#define RINGATTN_TOOL_TENSORS_H
+
+#include "config.h"
+#include "safetensors.h"
+
+typedef enum ra_tensor_name { RA_TENSOR_Q, RA_TENSOR_K, RA_TENSOR_V, RA_TENSOR_DO } ra_tensor_name;
+
+/* Where inputs come from: the same answers on every rank. */
+typedef struct ra_tensor_source ra_tensor_source;
+
+/**
+ * With config->input: open it, check q, k, v (and do where backward) for shape and dtype, and set
+ * shape and dtype of *config from the file; keys that were given must match (RA_ERR_IO otherwise).
+ * For `kind: list`, `blocks` (I32 [n, 2]) is read and becomes config->pattern.block_pairs, owned
+ * by the source. Without input: random, standard normal, from job.seed.
+ */
+RA_CHECKED ra_status ra_tensor_source_open(ra_config *config, ra_tensor_source **source_out);
+void ra_tensor_source_close(ra_tensor_source *source); /* NULL is fine */
+
+/** The rows of `rows`, in their order, as dense [batch, rows, heads, dim] of config's dtype. */
+RA_CHECKED ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config *config,
+                                           ra_tensor_name name, const ra_rowset *rows, void *data);
+/** One row [dim] of one batch and head, as float64. */
+RA_CHECKED ra_status ra_tensor_source_row(const ra_tensor_source *source, const ra_config *config,
+                                          ra_tensor_name name, int64_t batch, int64_t row,
+                                          int32_t head, double *values);
+
+/* Shard tensors of a finished job. NULL ones do not go into the file. */
+typedef struct ra_result_tensors {
+    const void *o;    /* [batch, n, heads, dim] */
+    const float *lse; /* [batch, heads, n] */
+    const void *dq, *dk, *dv;
+} ra_result_tensors;
+
+/** Collective. Write config->output from all ranks' shards; temporary file, fsync, rename. */
+RA_CHECKED ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowset *rows,
+                                     const ra_result_tensors *results);
+
+/* NaN and Inf in a shard; computed on, and said. */
+RA_CHECKED ra_status ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count,
+                                               int64_t *nan_out, int64_t *inf_out);
+
+#endif
