@@ -47,13 +47,18 @@ typedef struct ra_ledger_snapshot {
     int64_t current_bytes[RA_MEM_CATEGORY_COUNT];
     int64_t peak_bytes[RA_MEM_CATEGORY_COUNT];    /* each category's own peak */
     int64_t at_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* composition when the total peaked */
-    int64_t alloc_count[RA_MEM_CATEGORY_COUNT];
+    int64_t alloc_count[RA_MEM_CATEGORY_COUNT];   /* charges since create */
     int64_t reserved_bytes;      /* = sum of current_bytes */
     int64_t reserved_peak_bytes; /* = sum of at_peak_bytes */
     int64_t limit_bytes;         /* INT64_MAX: none */
 } ra_ledger_snapshot;
 
 /**
+ * A caller that has no limit of its own should still give one on a CPU: under overcommit the
+ * system grants more than it has and later kills whoever touches it. The command gives what
+ * ra_pool_available (ra_memory_ops.available) finds at the start, less 2 % for what the ledger
+ * does not see, divided by the ranks of the node (ra_comm_local_size).
+ *
  * @param limit_bytes  at least 1; INT64_MAX for no limit
  * @return RA_ERR_NO_MEMORY, or RA_OK and a ledger that the caller destroys after every pool on it
  */
@@ -93,7 +98,11 @@ struct ra_memory {
     void *self;
 };
 
-/** Host memory: pages from the system, touched when taken, returned when freed. */
+/**
+ * Host memory: zeroed, touched when taken; blocks of 64 KiB and more are whole pages from the
+ * system, returned to it when freed. `available` is the least of the machine's MemAvailable, the
+ * control groups' limit less usage, and the room that RLIMIT_AS and RLIMIT_DATA leave.
+ */
 ra_memory ra_memory_host(void);
 
 /* ---- pool: who serves requests ------------------------------------------------------------- */

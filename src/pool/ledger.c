@@ -1,0 +1,187 @@
+#include "pool_internal.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ra_ledger {
+    pthread_mutex_t mutex;
+    int64_t promised_bytes; /* on their way into `now`, counted towards the limit */
+    ra_ledger_snapshot now;
+};
+
+static const char *const category_names[RA_MEM_CATEGORY_COUNT] = {
+    [RA_MEM_QKV] = "qkv",
+    [RA_MEM_OUTPUT] = "output",
+    [RA_MEM_LSE] = "lse",
+    [RA_MEM_GRADS] = "grads",
+    [RA_MEM_ACCUMULATOR] = "accumulator",
+    [RA_MEM_WORKSPACE] = "workspace",
+    [RA_MEM_TILEMAP] = "tilemap",
+    [RA_MEM_PATTERN_CACHE] = "pattern_cache",
+    [RA_MEM_POOL_IDLE] = "pool_idle",
+    [RA_MEM_COMM_BUFFER] = "comm_buffer",
+    [RA_MEM_SCORES] = "scores",
+    [RA_MEM_STATE] = "state",
+    [RA_MEM_IO] = "io",
+    [RA_MEM_CONTEXT] = "context",
+};
+
+static bool category_is_valid(ra_category category)
+{
+    return (unsigned)category < RA_MEM_CATEGORY_COUNT;
+}
+
+static void lock(const ra_ledger *ledger)
+{
+    /* The mutex is the one part of a ledger that readers change. */
+    RA_ASSERT(pthread_mutex_lock((pthread_mutex_t *)&ledger->mutex) == 0);
+}
+
+static void unlock(const ra_ledger *ledger)
+{
+    RA_ASSERT(pthread_mutex_unlock((pthread_mutex_t *)&ledger->mutex) == 0);
+}
+
+const char *ra_category_name(ra_category category)
+{
+    RA_ASSERT(category_is_valid(category));
+    return category_names[category];
+}
+
+ra_status ra_ledger_create(int64_t limit_bytes, ra_ledger **ledger_out)
+{
+    RA_ASSERT(limit_bytes >= 1);
+    ra_ledger *const ledger = calloc(1, sizeof(*ledger));
+    if (ledger == NULL)
+        goto err_log;
+    if (pthread_mutex_init(&ledger->mutex, NULL) != 0)
+        goto err_free_ledger;
+    ledger->now.limit_bytes = limit_bytes;
+    *ledger_out = ledger;
+    return RA_OK;
+
+err_free_ledger:
+    free(ledger);
+err_log:
+    ra_log(RA_LOG_ERROR, "out of memory (memory ledger)");
+    return RA_ERR_NO_MEMORY;
+}
+
+void ra_ledger_destroy(ra_ledger *ledger)
+{
+    if (ledger == NULL)
+        return;
+    RA_ASSERT(ledger->promised_bytes == 0);
+    pthread_mutex_destroy(&ledger->mutex);
+    free(ledger);
+}
+
+static int64_t headroom_locked(const ra_ledger *ledger)
+{
+    return ledger->now.limit_bytes - ledger->now.reserved_bytes - ledger->promised_bytes;
+}
+
+int64_t ra_ledger_headroom(const ra_ledger *ledger)
+{
+    lock(ledger);
+    bool const unlimited = ledger->now.limit_bytes == INT64_MAX;
+    int64_t const bytes = unlimited ? INT64_MAX : headroom_locked(ledger);
+    unlock(ledger);
+    return bytes;
+}
+
+ra_status ra_ledger_promise(ra_ledger *ledger, ra_category category, int64_t bytes)
+{
+    RA_ASSERT(category_is_valid(category));
+    RA_ASSERT(bytes >= 0);
+    lock(ledger);
+    bool const fits = bytes <= headroom_locked(ledger);
+    if (fits)
+        ledger->promised_bytes += bytes;
+    unlock(ledger);
+    if (fits)
+        return RA_OK;
+    ra_ledger_log_refusal(ledger, "the memory limit", category, bytes);
+    return RA_ERR_NO_MEMORY;
+}
+
+void ra_ledger_settle(ra_ledger *ledger, ra_category category, int64_t bytes, bool taken)
+{
+    lock(ledger);
+    RA_ASSERT(ledger->promised_bytes >= bytes);
+    ledger->promised_bytes -= bytes;
+    ra_ledger_snapshot *const now = &ledger->now;
+    if (taken) {
+        now->current_bytes[category] += bytes;
+        now->reserved_bytes += bytes;
+        now->alloc_count[category]++;
+        if (now->current_bytes[category] > now->peak_bytes[category])
+            now->peak_bytes[category] = now->current_bytes[category];
+        if (now->reserved_bytes > now->reserved_peak_bytes) {
+            now->reserved_peak_bytes = now->reserved_bytes;
+            memcpy(now->at_peak_bytes, now->current_bytes, sizeof(now->at_peak_bytes));
+        }
+    }
+    unlock(ledger);
+}
+
+ra_status ra_ledger_charge(ra_ledger *ledger, ra_category category, int64_t bytes)
+{
+    ra_status const status = ra_ledger_promise(ledger, category, bytes);
+    if (status == RA_OK)
+        ra_ledger_settle(ledger, category, bytes, true);
+    return status;
+}
+
+void ra_ledger_release(ra_ledger *ledger, ra_category category, int64_t bytes)
+{
+    RA_ASSERT(category_is_valid(category));
+    lock(ledger);
+    RA_ASSERT(bytes >= 0 && bytes <= ledger->now.current_bytes[category]);
+    ledger->now.current_bytes[category] -= bytes;
+    ledger->now.reserved_bytes -= bytes;
+    unlock(ledger);
+}
+
+void ra_ledger_read(const ra_ledger *ledger, ra_ledger_snapshot *snapshot_out)
+{
+    lock(ledger);
+    *snapshot_out = ledger->now;
+    unlock(ledger);
+}
+
+static double mib(int64_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+/* "qkv=384.00 output=128.00"; categories that hold nothing are left out. */
+static void format_composition(const ra_ledger_snapshot *now, char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "%s", now->reserved_bytes == 0 ? " nothing" : "");
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
+        if (now->current_bytes[i] == 0 || used >= size)
+            continue;
+        int const length = snprintf(text + used, size - used, " %s=%.2f", category_names[i],
+                                    mib(now->current_bytes[i]));
+        used += (size_t)length;
+    }
+}
+
+void ra_ledger_log_refusal(const ra_ledger *ledger, const char *who, ra_category category,
+                           int64_t bytes)
+{
+    char held[640];
+    char limit[48] = "no limit";
+    ra_ledger_snapshot now;
+    ra_ledger_read(ledger, &now);
+    format_composition(&now, held, sizeof(held));
+    if (now.limit_bytes != INT64_MAX)
+        snprintf(limit, sizeof(limit), "limit %.2f MiB", mib(now.limit_bytes));
+    ra_log(RA_LOG_ERROR,
+           "out of memory: %s refused %.2f MiB (%" PRId64 " bytes) for %s (%s, held %.2f MiB:%s)",
+           who, mib(bytes), bytes, category_names[category], limit, mib(now.reserved_bytes), held);
+}

@@ -1,0 +1,119 @@
+#include "pool_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; the C library's headers may be older */
+#endif
+
+/*
+ * Blocks below this come from the C library's heap, which keeps what is freed; larger ones are
+ * mappings of their own, so that the resident set follows the ledger down as well as up.
+ */
+enum { SMALL_LIMIT_BYTES = 64 << 10, SMALL_ALIGN_BYTES = 64 };
+
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static size_t host_round(const ra_memory *memory, size_t bytes)
+{
+    (void)memory;
+    if (bytes < SMALL_LIMIT_BYTES)
+        return round_up(bytes, SMALL_ALIGN_BYTES);
+    return round_up(bytes, page_bytes());
+}
+
+/*
+ * Have every page in place. MAP_POPULATE would leave out what it cannot get and say nothing;
+ * the advice reports it. Kernels that do not know it (EINVAL) get one write per page instead.
+ */
+static ra_status populate(char *data, size_t bytes)
+{
+    int result;
+    do {
+        result = madvise(data, bytes, MADV_POPULATE_WRITE);
+    } while (result != 0 && errno == EINTR);
+    if (result == 0)
+        return RA_OK;
+    if (errno != EINVAL)
+        return RA_ERR_NO_MEMORY;
+    size_t const page = page_bytes();
+    for (size_t i = 0; i < bytes; i += page)
+        *(volatile char *)(data + i) = 0;
+    return RA_OK;
+}
+
+static ra_status alloc_pages(size_t bytes, void **ptr_out)
+{
+    void *const data =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED)
+        return RA_ERR_NO_MEMORY;
+    ra_status const status = populate(data, bytes);
+    if (status != RA_OK) {
+        munmap(data, bytes);
+        return status;
+    }
+    *ptr_out = data;
+    return RA_OK;
+}
+
+/* `bytes` is a result of round; one just below the limit rounds up to it, and is whole pages. */
+static bool is_small(size_t bytes)
+{
+    return bytes < SMALL_LIMIT_BYTES;
+}
+
+static ra_status host_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+{
+    (void)memory;
+    RA_ASSERT(bytes > 0);
+    if (!is_small(bytes))
+        return alloc_pages(bytes, ptr_out);
+    void *const data = aligned_alloc(SMALL_ALIGN_BYTES, bytes);
+    if (data == NULL)
+        return RA_ERR_NO_MEMORY;
+    memset(data, 0, bytes);
+    *ptr_out = data;
+    return RA_OK;
+}
+
+static void host_free(const ra_memory *memory, void *ptr, size_t bytes)
+{
+    (void)memory;
+    if (is_small(bytes))
+        free(ptr);
+    else if (munmap(ptr, bytes) != 0)
+        ra_log(RA_LOG_WARNING, "%zu bytes could not be returned to the system: %s", bytes,
+               strerror(errno));
+}
+
+static ra_status host_available(const ra_memory *memory, int64_t *bytes_out)
+{
+    (void)memory;
+    return ra_host_available("", bytes_out);
+}
+
+static const ra_memory_ops host_ops = {
+    .name = "host",
+    .round = host_round,
+    .alloc = host_alloc,
+    .free = host_free,
+    .available = host_available,
+};
+
+ra_memory ra_memory_host(void)
+{
+    return (ra_memory){.ops = &host_ops, .self = NULL};
+}
