@@ -12,7 +12,12 @@
 typedef enum ra_variant { RA_VARIANT_RING, RA_VARIANT_BASE } ra_variant;
 typedef enum ra_comm_kind { RA_COMM_AUTO, RA_COMM_SELF, RA_COMM_MPI } ra_comm_kind;
 
-/* The effective configuration. Arrays and strings are owned by it. 0 means auto where offered. */
+enum { RA_CONFIG_KEY_MAX = 64 };
+
+/*
+ * The effective configuration. Arrays and strings are owned by it, except pattern.block_pairs.
+ * 0 means auto where offered.
+ */
 typedef struct ra_config {
     int64_t batch, seq;
     int32_t heads, kv_heads, head_dim;
@@ -34,6 +39,11 @@ typedef struct ra_config {
     bool backward, verify;
     int repeat, warmup;
     uint64_t seed;
+    /* Declared, checked and reported; this version has one value of each (config_table.c). */
+    unsigned attention_kind, linear_method, mask, pool_mode, cache_mode, backend;
+    int64_t pool_trim_bytes, cache_entries, cache_bytes;
+    bool has_sweep;                  /* the file has a sweep section: it is `bench` that uses it */
+    char *places[RA_CONFIG_KEY_MAX]; /* "FILE:LINE:COL" per key; NULL: the default holds */
 } ra_config;
 
 /* What the command line adds to the file; all borrowed. */
@@ -42,13 +52,16 @@ typedef struct ra_config_source {
     const char *const *sets; /* "a.b=c", in order; win over everything */
     int set_count;
     const char *variant; /* named set of keys in the file's `variants`, or NULL */
+    const char *input, *output; /* NULL, or job.input and job.output as given, not as YAML */
+    bool backward, verify;      /* true: job.backward, job.verify */
 } ra_config_source;
 
 /**
- * Read, check and complete a configuration. What was wrong is one logged line that names file,
- * line, column where there is one, key path, what is allowed, and the nearest valid name.
+ * Read and check a configuration. What was wrong is one logged line that names file, line, column
+ * where there is one, key path, what is allowed, and the nearest valid name. Checks that need the
+ * shape are left to ra_config_check: an input file may bring it.
  *
- * @return RA_ERR_CONFIG     the contents, or a key that is understood but not in this build
+ * @return RA_ERR_CONFIG     the contents, or a key that is understood but not in this version
  *         RA_ERR_IO         the file cannot be read
  *         RA_ERR_NO_MEMORY
  */
@@ -56,7 +69,19 @@ RA_CHECKED ra_status ra_config_load(const ra_config_source *source, ra_config *c
 /** Parse from memory, as for a file of that name; for fuzzing and for ranks other than 0. */
 RA_CHECKED ra_status ra_config_parse(const char *name, const char *text, size_t bytes,
                                      const ra_config_source *source, ra_config *config_out);
+/**
+ * Read a whole file, at most RA_CONFIG_BYTES_MAX. *text_out is ended by a NUL that *bytes_out does
+ * not count; the caller frees it.
+ */
+RA_CHECKED ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_out);
+/**
+ * Complete what depends on the shape (kv_heads, comm_buffers of the base variant) and check what
+ * holds between keys, for a job of `ranks` ranks. One logged line and RA_ERR_CONFIG, or RA_OK.
+ */
+RA_CHECKED ra_status ra_config_check(ra_config *config, int ranks);
 void ra_config_fini(ra_config *config); /* a zeroed one is fine */
+
+enum { RA_CONFIG_BYTES_MAX = 16 << 20 };
 
 /** Whether the file or --set gave this key path ("shape.seq") rather than its default. */
 bool ra_config_was_given(const ra_config *config, const char *key);

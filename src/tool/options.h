@@ -1,0 +1,56 @@
+/*
+ * The command line: which subcommand, and what it was given. One table in options.c declares every
+ * subcommand and option; parsing and --help are both served by it.
+ */
+#ifndef RINGATTN_TOOL_OPTIONS_H
+#define RINGATTN_TOOL_OPTIONS_H
+
+#include "config.h"
+
+typedef enum ra_command {
+    RA_COMMAND_RUN,
+    RA_COMMAND_INFO,
+    RA_COMMAND_HELP,       /* --help was asked for: print it and be done */
+    RA_COMMAND_HELP_CONFIG /* --help-config */
+} ra_command;
+
+/* Everything is borrowed from argv, except the arrays that ra_options_fini frees. */
+typedef struct ra_options {
+    ra_command command;
+    ra_command help_for;     /* with RA_COMMAND_HELP: RUN or INFO; HELP: the whole program */
+    bool version;            /* with RA_COMMAND_HELP: print the version only */
+    bool markdown;           /* with RA_COMMAND_HELP_CONFIG */
+    ra_config_source source; /* source.sets is owned */
+    bool json;
+    const char *json_path; /* NULL: standard output, and no table there */
+    bool quiet;
+} ra_options;
+
+/**
+ * Parse a command line. What was wrong is one logged line with the nearest valid name.
+ * @return RA_ERR_CONFIG, RA_ERR_UNSUPPORTED (not in this version), RA_ERR_NO_MEMORY
+ */
+RA_CHECKED ra_status ra_options_parse(int argc, char **argv, ra_options *options_out);
+void ra_options_fini(ra_options *options); /* a zeroed one is fine */
+/** Print the help that options->help_for asks for to standard output. */
+void ra_options_print_help(const ra_options *options);
+
+/** The exit code that stands for a status: 0 to 5 (6, verification failed, is no status). */
+int ra_exit_code(ra_status status);
+enum { RA_EXIT_VERIFY = 6 };
+
+/**
+ * The nearest of `count` names to a mistyped one, by edit distance; NULL where none is near.
+ * Names are at `stride` bytes from one another: the first member of each entry of a table.
+ */
+const char *ra_name_nearest(const char *name, const void *names, size_t count, size_t stride);
+
+/**
+ * The subcommands; each returns the exit code. `comm` is a communicator over all ranks that were
+ * started, or NULL where the process was started alone. It is given to the command, which destroys
+ * it.
+ */
+int ra_command_run(const ra_options *options, ra_comm *comm);
+int ra_command_info(const ra_options *options, ra_comm *comm);
+
+#endif
