@@ -48,9 +48,9 @@ typedef struct ra_ledger_snapshot {
     int64_t peak_bytes[RA_MEM_CATEGORY_COUNT];    /* each category's own peak */
     int64_t at_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* composition when the total peaked */
     int64_t alloc_count[RA_MEM_CATEGORY_COUNT];   /* charges since create */
-    int64_t reserved_bytes;      /* = sum of current_bytes */
-    int64_t reserved_peak_bytes; /* = sum of at_peak_bytes */
-    int64_t limit_bytes;         /* INT64_MAX: none */
+    int64_t reserved_bytes;                       /* = sum of current_bytes */
+    int64_t reserved_peak_bytes;                  /* = sum of at_peak_bytes */
+    int64_t limit_bytes;                          /* INT64_MAX: none */
 } ra_ledger_snapshot;
 
 /**
