@@ -1,0 +1,292 @@
+#include "ringattn/pool.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { CATEGORIES = RA_MEM_CATEGORY_COUNT, THREADS = 4, THREAD_OPERATIONS = 20000 };
+
+/* splitmix64: small, and the same everywhere. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = *state += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+static uint64_t print_seed(void)
+{
+    uint64_t const seed = (uint64_t)time(NULL);
+    cr_log_info("seed %llu", (unsigned long long)seed);
+    return seed;
+}
+
+typedef struct captured {
+    int count;
+    char line[1024];
+} captured;
+
+static void capture(void *context, ra_log_level level, const char *line)
+{
+    captured *const log = context;
+    (void)level;
+    log->count++;
+    snprintf(log->line, sizeof(log->line), "%s", line);
+}
+
+static int64_t sum(const int64_t *values)
+{
+    int64_t total = 0;
+    for (int i = 0; i < CATEGORIES; i++)
+        total += values[i];
+    return total;
+}
+
+static void expect_invariants(const ra_ledger_snapshot *snapshot)
+{
+    cr_assert_eq(sum(snapshot->current_bytes), snapshot->reserved_bytes);
+    cr_assert_eq(sum(snapshot->at_peak_bytes), snapshot->reserved_peak_bytes);
+    cr_assert_leq(snapshot->reserved_bytes, snapshot->reserved_peak_bytes);
+    cr_assert_leq(snapshot->reserved_peak_bytes, snapshot->limit_bytes);
+    for (int i = 0; i < CATEGORIES; i++) {
+        cr_assert_geq(snapshot->current_bytes[i], 0);
+        cr_assert_leq(snapshot->current_bytes[i], snapshot->peak_bytes[i]);
+        cr_assert_leq(snapshot->at_peak_bytes[i], snapshot->peak_bytes[i]);
+    }
+}
+
+static void expect_equal(const ra_ledger_snapshot *a, const ra_ledger_snapshot *b)
+{
+    for (int i = 0; i < CATEGORIES; i++) {
+        cr_assert_eq(a->current_bytes[i], b->current_bytes[i]);
+        cr_assert_eq(a->peak_bytes[i], b->peak_bytes[i]);
+        cr_assert_eq(a->at_peak_bytes[i], b->at_peak_bytes[i]);
+        cr_assert_eq(a->alloc_count[i], b->alloc_count[i]);
+    }
+    cr_assert_eq(a->reserved_bytes, b->reserved_bytes);
+    cr_assert_eq(a->reserved_peak_bytes, b->reserved_peak_bytes);
+    cr_assert_eq(a->limit_bytes, b->limit_bytes);
+}
+
+/* What a ledger must say after a charge that fits, in the plainest words. */
+static void model_charge(ra_ledger_snapshot *model, int category, int64_t bytes)
+{
+    model->current_bytes[category] += bytes;
+    model->alloc_count[category]++;
+    if (model->current_bytes[category] > model->peak_bytes[category])
+        model->peak_bytes[category] = model->current_bytes[category];
+    model->reserved_bytes = sum(model->current_bytes);
+    if (model->reserved_bytes > model->reserved_peak_bytes) {
+        model->reserved_peak_bytes = model->reserved_bytes;
+        for (int i = 0; i < CATEGORIES; i++)
+            model->at_peak_bytes[i] = model->current_bytes[i];
+    }
+}
+
+Test(ledger, agrees_with_a_model_after_every_random_operation)
+{
+    enum { OPERATIONS = 20000, LIMIT = 100000 };
+    uint64_t random = print_seed();
+    ra_ledger *ledger;
+    ra_ledger_snapshot model = {.limit_bytes = LIMIT}, snapshot;
+    captured log = {0};
+    int refused = 0;
+
+    ra_log_set_handler(capture, &log);
+    cr_assert_eq(ra_ledger_create(LIMIT, &ledger), RA_OK);
+    for (int i = 0; i < OPERATIONS; i++) {
+        int const category = (int)(next_random(&random) % CATEGORIES);
+        int64_t bytes = (int64_t)(next_random(&random) % 20000);
+        if (next_random(&random) % 5 < 3) {
+            bool const fits = model.reserved_bytes + bytes <= LIMIT;
+            ra_status const status = ra_ledger_charge(ledger, (ra_category)category, bytes);
+            cr_assert_eq(status, fits ? RA_OK : RA_ERR_NO_MEMORY);
+            refused += !fits;
+            if (fits)
+                model_charge(&model, category, bytes);
+        } else {
+            bytes %= model.current_bytes[category] + 1;
+            ra_ledger_release(ledger, (ra_category)category, bytes);
+            model.current_bytes[category] -= bytes;
+            model.reserved_bytes -= bytes;
+        }
+        ra_ledger_read(ledger, &snapshot);
+        expect_equal(&snapshot, &model);
+        expect_invariants(&snapshot);
+    }
+    cr_assert_gt(refused, 0, "the limit was never reached");
+    cr_assert_eq(log.count, refused, "one line for each refusal");
+    ra_ledger_destroy(ledger);
+}
+
+typedef struct worker {
+    ra_ledger *ledger;
+    uint64_t random;
+    int64_t held_bytes[CATEGORIES];
+    int64_t charges[CATEGORIES];
+} worker;
+
+static void *charge_and_release(void *context)
+{
+    worker *const self = context;
+    for (int i = 0; i < THREAD_OPERATIONS; i++) {
+        int const category = (int)(next_random(&self->random) % CATEGORIES);
+        int64_t const bytes = (int64_t)(next_random(&self->random) % 1000);
+        if (self->held_bytes[category] >= bytes && next_random(&self->random) % 2 == 0) {
+            ra_ledger_release(self->ledger, (ra_category)category, bytes);
+            self->held_bytes[category] -= bytes;
+        } else if (ra_ledger_charge(self->ledger, (ra_category)category, bytes) == RA_OK) {
+            self->held_bytes[category] += bytes;
+            self->charges[category]++;
+        }
+    }
+    return NULL;
+}
+
+static void ignore(void *context, ra_log_level level, const char *line)
+{
+    (void)context, (void)level, (void)line;
+}
+
+Test(ledger, loses_nothing_between_threads)
+{
+    enum { LIMIT = 200000 };
+    uint64_t const seed = print_seed();
+    pthread_t threads[THREADS];
+    worker workers[THREADS];
+    ra_ledger *ledger;
+    ra_ledger_snapshot snapshot;
+
+    ra_log_set_handler(ignore, NULL);
+    cr_assert_eq(ra_ledger_create(LIMIT, &ledger), RA_OK);
+    for (int t = 0; t < THREADS; t++) {
+        workers[t] = (worker){.ledger = ledger, .random = seed + (uint64_t)t};
+        cr_assert_eq(pthread_create(&threads[t], NULL, charge_and_release, &workers[t]), 0);
+    }
+    for (int i = 0; i < 2000; i++) { /* snapshots taken in the middle of it are consistent too */
+        ra_ledger_read(ledger, &snapshot);
+        expect_invariants(&snapshot);
+    }
+    for (int t = 0; t < THREADS; t++)
+        cr_assert_eq(pthread_join(threads[t], NULL), 0);
+    ra_ledger_read(ledger, &snapshot);
+    expect_invariants(&snapshot);
+    for (int i = 0; i < CATEGORIES; i++) {
+        int64_t held = 0, charges = 0;
+        for (int t = 0; t < THREADS; t++) {
+            held += workers[t].held_bytes[i];
+            charges += workers[t].charges[i];
+        }
+        cr_assert_eq(snapshot.current_bytes[i], held);
+        cr_assert_eq(snapshot.alloc_count[i], charges);
+    }
+    ra_ledger_destroy(ledger);
+}
+
+Test(ledger, remembers_the_composition_of_the_highest_moment)
+{
+    ra_ledger *ledger;
+    ra_ledger_snapshot snapshot;
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 300), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_IO, 500), RA_OK); /* 800 */
+    ra_ledger_release(ledger, RA_MEM_IO, 500);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_OUTPUT, 400), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_LSE, 150), RA_OK); /* 850: the peak */
+    ra_ledger_release(ledger, RA_MEM_QKV, 300);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_LSE, 200), RA_OK); /* 750 */
+    ra_ledger_read(ledger, &snapshot);
+    cr_assert_eq(snapshot.reserved_peak_bytes, 850);
+    cr_assert_eq(snapshot.at_peak_bytes[RA_MEM_QKV], 300);
+    cr_assert_eq(snapshot.at_peak_bytes[RA_MEM_OUTPUT], 400);
+    cr_assert_eq(snapshot.at_peak_bytes[RA_MEM_LSE], 150);
+    cr_assert_eq(snapshot.at_peak_bytes[RA_MEM_IO], 0);
+    cr_assert_eq(snapshot.peak_bytes[RA_MEM_IO], 500);
+    cr_assert_eq(snapshot.peak_bytes[RA_MEM_LSE], 350);
+    expect_invariants(&snapshot);
+    ra_ledger_destroy(ledger);
+}
+
+Test(ledger, grants_the_limit_to_the_last_byte_and_not_one_more)
+{
+    ra_ledger *ledger;
+    ra_ledger_snapshot before, after;
+    captured log = {0};
+    ra_log_set_handler(capture, &log);
+    cr_assert_eq(ra_ledger_create(1000, &ledger), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 600), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_GRADS, 400), RA_OK);
+    ra_ledger_read(ledger, &before);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_GRADS, 1), RA_ERR_NO_MEMORY);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_GRADS, INT64_MAX), RA_ERR_NO_MEMORY);
+    ra_ledger_read(ledger, &after);
+    expect_equal(&after, &before);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_GRADS, 0), RA_OK);
+    ra_ledger_release(ledger, RA_MEM_QKV, 1);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_GRADS, 1), RA_OK);
+    ra_ledger_destroy(ledger);
+}
+
+Test(ledger, refuses_in_one_line_with_what_is_held_and_what_was_asked)
+{
+    int64_t const mib = 1 << 20;
+    ra_ledger *ledger;
+    captured log = {0};
+    ra_log_set_handler(capture, &log);
+    cr_assert_eq(ra_ledger_create(512 * mib, &ledger), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 384 * mib), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_OUTPUT, 64 * mib), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_ACCUMULATOR, 65 * mib), RA_ERR_NO_MEMORY);
+    cr_assert_eq(log.count, 1);
+    cr_assert(strchr(log.line, '\n') == NULL);
+    static const char *const parts[] = {
+        "refused 65.00 MiB (68157440 bytes) for accumulator",
+        "limit 512.00 MiB",
+        "held 448.00 MiB",
+        "qkv=384.00",
+        "output=64.00",
+    };
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        cr_assert(strstr(log.line, parts[i]) != NULL, "'%s' is not in '%s'", parts[i], log.line);
+    cr_assert(strstr(log.line, "lse=") == NULL, "%s", log.line);
+    ra_ledger_destroy(ledger);
+}
+
+/* Every category at its widest number: still one whole line. */
+Test(ledger, refuses_in_one_whole_line_when_every_category_is_full)
+{
+    ra_ledger *ledger;
+    captured log = {0};
+    ra_log_set_handler(capture, &log);
+    cr_assert_eq(ra_ledger_create(INT64_MAX - 1, &ledger), RA_OK);
+    for (int i = 0; i < CATEGORIES; i++)
+        cr_assert_eq(ra_ledger_charge(ledger, (ra_category)i, INT64_MAX / CATEGORIES), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_PATTERN_CACHE, INT64_MAX), RA_ERR_NO_MEMORY);
+    cr_assert_eq(log.count, 1);
+    cr_assert(strstr(log.line, " context=") != NULL, "%s", log.line);
+    cr_assert_eq(log.line[strlen(log.line) - 1], ')', "cut: %s", log.line);
+    ra_ledger_destroy(ledger);
+}
+
+Test(ledger, names_every_category_differently)
+{
+    for (int i = 0; i < CATEGORIES; i++) {
+        cr_assert(ra_category_name((ra_category)i)[0] != '\0');
+        for (int j = 0; j < i; j++)
+            cr_assert_str_neq(ra_category_name((ra_category)i), ra_category_name((ra_category)j));
+    }
+    cr_assert_str_eq(ra_category_name(RA_MEM_COMM_BUFFER), "comm_buffer");
+}
+
+Test(ledger, stops_a_caller_who_releases_more_than_was_charged, .signal = SIGABRT)
+{
+    ra_ledger *ledger;
+    cr_assert_eq(ra_ledger_create(1000, &ledger), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_IO, 10), RA_OK);
+    ra_ledger_release(ledger, RA_MEM_IO, 11);
+}

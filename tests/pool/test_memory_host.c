@@ -1,0 +1,200 @@
+#include "pool/pool_internal.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const int64_t mib = 1 << 20;
+
+static int64_t resident_bytes(void)
+{
+    long long total, resident;
+    FILE *const file = fopen("/proc/self/statm", "r");
+    cr_assert_not_null(file);
+    cr_assert_eq(fscanf(file, "%lld %lld", &total, &resident), 2);
+    fclose(file);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+Test(memory_host, resident_set_follows_large_blocks_up_and_down)
+{
+    enum { BLOCKS = 8 };
+    ra_memory const memory = ra_memory_host();
+    size_t const bytes = memory.ops->round(&memory, 16 << 20);
+    void *blocks[BLOCKS];
+    int64_t const begin = resident_bytes();
+    for (int i = 0; i < BLOCKS; i++) {
+        cr_assert_eq(memory.ops->alloc(&memory, bytes, &blocks[i]), RA_OK);
+        int64_t const grown = resident_bytes() - begin; /* untouched by us */
+        cr_assert_geq(grown, (i + 1) * (int64_t)bytes);
+        cr_assert_leq(grown, (i + 1) * (int64_t)bytes + 2 * mib);
+    }
+    for (int i = BLOCKS; i-- > 0;) {
+        memory.ops->free(&memory, blocks[i], bytes);
+        cr_assert_leq(resident_bytes() - begin, i * (int64_t)bytes + 2 * mib);
+    }
+}
+
+Test(memory_host, reports_what_the_system_refuses)
+{
+    ra_memory const memory = ra_memory_host();
+    void *data = NULL;
+    int64_t available = -1;
+    struct rlimit before, limit = {.rlim_cur = (rlim_t)64 << 20, .rlim_max = RLIM_INFINITY};
+    cr_assert_eq(getrlimit(RLIMIT_DATA, &before), 0);
+    cr_assert_eq(setrlimit(RLIMIT_DATA, &limit), 0);
+    ra_status const available_status = memory.ops->available(&memory, &available);
+    ra_status const alloc_status = memory.ops->alloc(&memory, (size_t)128 << 20, &data);
+    cr_assert_eq(setrlimit(RLIMIT_DATA, &before), 0); /* the test's own tools need memory too */
+    cr_assert_eq(available_status, RA_OK);
+    cr_assert_leq(available, 64 * mib);
+    cr_assert_eq(alloc_status, RA_ERR_NO_MEMORY);
+    cr_assert_null(data);
+}
+
+Test(memory_host, has_no_more_available_than_the_machine)
+{
+    ra_memory const memory = ra_memory_host();
+    int64_t available;
+    cr_assert_eq(memory.ops->available(&memory, &available), RA_OK);
+    cr_assert_gt(available, 0);
+    cr_assert_lt(available, sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+}
+
+/* ---- recorded machines ------------------------------------------------------------------------
+ */
+
+static char root[] = "/tmp/ringattn-memory-XXXXXX";
+
+static int remove_one(const char *path, const struct stat *info, int flag, struct FTW *ftw)
+{
+    (void)info, (void)flag, (void)ftw;
+    return remove(path);
+}
+
+static void remove_root(void)
+{
+    nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Write a file below the root, and the folders that lead to it. */
+static void record(const char *path, const char *text)
+{
+    char full[PATH_MAX];
+    snprintf(full, sizeof(full), "%s%s", root, path);
+    for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')) != NULL; at++) {
+        *at = '\0';
+        mkdir(full, 0700);
+        *at = '/';
+    }
+    FILE *const file = fopen(full, "w");
+    cr_assert_not_null(file, "%s", full);
+    cr_assert_geq(fputs(text, file), 0);
+    cr_assert_eq(fclose(file), 0);
+}
+
+static void record_machine(void)
+{
+    cr_assert_not_null(mkdtemp(root));
+    record("/proc/meminfo", "MemTotal:       32000000 kB\nMemFree:         1000000 kB\n"
+                            "MemAvailable:   20000000 kB\n");
+    record("/proc/self/status", "Name:\ttest\nVmSize:\t  1000 kB\nVmData:\t   500 kB\n");
+}
+
+static int64_t available(void)
+{
+    int64_t bytes = -1;
+    cr_assert_eq(ra_host_available(root, &bytes), RA_OK);
+    return bytes;
+}
+
+static int64_t const machine_bytes = 20000000LL * 1024;
+
+TestSuite(available, .init = record_machine, .fini = remove_root);
+
+Test(available, is_the_machine_s_where_no_group_limits)
+{
+    cr_assert_eq(available(), machine_bytes);
+    record("/proc/self/cgroup", "0::/\n");
+    cr_assert_eq(available(), machine_bytes);
+    record("/sys/fs/cgroup/memory.max", "max\n");
+    record("/sys/fs/cgroup/memory.current", "12345\n");
+    cr_assert_eq(available(), machine_bytes);
+}
+
+Test(available, is_what_a_version_2_group_leaves)
+{
+    record("/proc/self/cgroup", "0::/user.slice/job 1.scope\n");
+    record("/sys/fs/cgroup/user.slice/job 1.scope/memory.max", "1000000\n");
+    record("/sys/fs/cgroup/user.slice/job 1.scope/memory.current", "400000\n");
+    cr_assert_eq(available(), 600000);
+    record("/sys/fs/cgroup/user.slice/job 1.scope/memory.stat",
+           "anon 100000\nactive_file 7\ninactive_file 50000\n");
+    cr_assert_eq(available(), 650000, "idle file pages are given up");
+    record("/sys/fs/cgroup/user.slice/memory.max", "500000\n");
+    record("/sys/fs/cgroup/user.slice/memory.current", "450000\n");
+    cr_assert_eq(available(), 50000, "the group above is tighter");
+    record("/sys/fs/cgroup/user.slice/memory.current", "600000\n");
+    cr_assert_eq(available(), 0, "never negative");
+}
+
+/* A container sees its own group at the top of the tree, whatever the path says. */
+Test(available, is_found_at_the_top_where_the_path_is_the_host_s)
+{
+    record("/proc/self/cgroup", "0::/docker/0123abcd\n");
+    record("/sys/fs/cgroup/memory.max", "2000000\n");
+    record("/sys/fs/cgroup/memory.current", "500000\n");
+    cr_assert_eq(available(), 1500000);
+}
+
+Test(available, is_what_a_version_1_group_leaves)
+{
+    record("/proc/self/cgroup", "11:cpuset:/a\n9:cpu,memory:/slurm/job\n1:name=systemd:/x\n");
+    record("/sys/fs/cgroup/memory/slurm/job/memory.limit_in_bytes", "3000000\n");
+    record("/sys/fs/cgroup/memory/slurm/job/memory.usage_in_bytes", "1000000\n");
+    record("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    record("/sys/fs/cgroup/memory/memory.usage_in_bytes", "5000000\n");
+    cr_assert_eq(available(), 2000000);
+    record("/sys/fs/cgroup/memory/slurm/job/memory.stat",
+           "inactive_file 1\ntotal_inactive_file 300000\n");
+    cr_assert_eq(available(), 2300000);
+}
+
+Test(available, is_what_a_resource_limit_leaves)
+{
+    struct rlimit limit = {.rlim_cur = 900 << 10, .rlim_max = RLIM_INFINITY};
+    record("/proc/self/status", "VmSize:\t  100 kB\nVmData:\t   800 kB\n");
+    struct rlimit before;
+    cr_assert_eq(getrlimit(RLIMIT_DATA, &before), 0);
+    cr_assert_eq(setrlimit(RLIMIT_DATA, &limit), 0);
+    int64_t bytes = -1;
+    ra_status const status = ra_host_available(root, &bytes);
+    cr_assert_eq(setrlimit(RLIMIT_DATA, &before), 0);
+    cr_assert_eq(status, RA_OK);
+    cr_assert_eq(bytes, 100 << 10);
+}
+
+static void count_lines(void *context, ra_log_level level, const char *line)
+{
+    (void)level, (void)line;
+    ++*(int *)context;
+}
+
+Test(available, is_an_error_where_the_machine_does_not_say)
+{
+    int64_t bytes = -1;
+    int lines = 0;
+    ra_log_set_handler(count_lines, &lines);
+    record("/proc/meminfo", "MemTotal: 5 kB\nMemAvailable: much\n");
+    cr_assert_eq(ra_host_available(root, &bytes), RA_ERR_IO);
+    cr_assert_eq(ra_host_available("/nonexistent", &bytes), RA_ERR_IO);
+    cr_assert_eq(bytes, -1);
+    cr_assert_eq(lines, 2);
+}

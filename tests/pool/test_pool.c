@@ -1,0 +1,268 @@
+#include "ringattn/pool.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Host memory whose request number `fail_at` (from 0) is refused. */
+typedef struct failing_memory {
+    int fail_at, requests;
+    int64_t out_bytes;
+} failing_memory;
+
+static size_t failing_round(const ra_memory *memory, size_t bytes)
+{
+    (void)memory;
+    ra_memory const host = ra_memory_host();
+    return host.ops->round(&host, bytes);
+}
+
+static ra_status failing_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+{
+    failing_memory *const self = memory->self;
+    ra_memory const host = ra_memory_host();
+    if (self->requests++ == self->fail_at)
+        return RA_ERR_NO_MEMORY;
+    self->out_bytes += (int64_t)bytes;
+    return host.ops->alloc(&host, bytes, ptr_out);
+}
+
+static void failing_free(const ra_memory *memory, void *ptr, size_t bytes)
+{
+    failing_memory *const self = memory->self;
+    ra_memory const host = ra_memory_host();
+    self->out_bytes -= (int64_t)bytes;
+    host.ops->free(&host, ptr, bytes);
+}
+
+static ra_status failing_available(const ra_memory *memory, int64_t *bytes_out)
+{
+    (void)memory;
+    *bytes_out = 5000;
+    return RA_OK;
+}
+
+static const ra_memory_ops failing_ops = {
+    .name = "failing",
+    .round = failing_round,
+    .alloc = failing_alloc,
+    .free = failing_free,
+    .available = failing_available,
+};
+
+typedef struct captured {
+    int count;
+    char line[1024];
+} captured;
+
+static void capture(void *context, ra_log_level level, const char *line)
+{
+    captured *const log = context;
+    (void)level;
+    log->count++;
+    snprintf(log->line, sizeof(log->line), "%s", line);
+}
+
+static ra_ledger *ledger;
+static ra_pool *pool;
+
+static void open_pool(int64_t limit_bytes, ra_memory memory)
+{
+    cr_assert_eq(ra_ledger_create(limit_bytes, &ledger), RA_OK);
+    ra_pool_config const config = {.mode = RA_POOL_OFF, .memory = memory, .ledger = ledger};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
+}
+
+static void close_pool(void)
+{
+    ra_ledger_snapshot now;
+    ra_ledger_read(ledger, &now);
+    cr_assert_eq(now.reserved_bytes, 0);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
+static int64_t reserved_bytes(void)
+{
+    ra_ledger_snapshot now;
+    ra_ledger_read(ledger, &now);
+    return now.reserved_bytes;
+}
+
+Test(pool, gives_zeroed_aligned_blocks_of_any_size)
+{
+    static const size_t sizes[] = {1,     63,    64,    65,    4095,    4096,         65472,
+                                   65473, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1};
+    open_pool(INT64_MAX, ra_memory_host());
+    for (int round = 0; round < 2; round++) { /* the second finds what the first has dirtied */
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            ra_block block;
+            cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, sizes[i], NULL, &block), RA_OK);
+            cr_assert_eq(block.bytes, sizes[i]);
+            cr_assert_geq(block.reserved_bytes, sizes[i]);
+            cr_assert_eq(block.category, RA_MEM_IO);
+            cr_assert_eq((uintptr_t)block.data % 64, 0);
+            cr_assert_eq(reserved_bytes(), (int64_t)block.reserved_bytes);
+            for (size_t at = 0; at < block.reserved_bytes; at++)
+                cr_assert_eq(((unsigned char *)block.data)[at], 0, "size %zu", sizes[i]);
+            memset(block.data, 0xA5, block.reserved_bytes);
+            ra_pool_free(pool, NULL, &block);
+            cr_assert_null(block.data);
+            cr_assert_eq(reserved_bytes(), 0);
+        }
+    }
+    close_pool();
+}
+
+Test(pool, takes_nothing_for_an_empty_block)
+{
+    ra_block block = {.bytes = 7};
+    ra_ledger_snapshot now;
+    failing_memory memory = {.fail_at = 0};
+    open_pool(1, (ra_memory){&failing_ops, &memory});
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_LSE, 0, NULL, &block), RA_OK);
+    cr_assert_null(block.data);
+    cr_assert_eq(block.bytes, 0);
+    ra_pool_free(pool, NULL, &block);
+    ra_pool_free(pool, NULL, &block); /* empty by now */
+    ra_ledger_read(ledger, &now);
+    cr_assert_eq(memory.requests, 0);
+    cr_assert_eq(now.alloc_count[RA_MEM_LSE], 0);
+    close_pool();
+}
+
+/* Three blocks, or none: what a failed request leaves behind is nothing. */
+static ra_status take_three(ra_block *blocks)
+{
+    static const size_t sizes[3] = {1000, 100000, 300000};
+    static const ra_category categories[3] = {RA_MEM_QKV, RA_MEM_OUTPUT, RA_MEM_WORKSPACE};
+    for (int i = 0; i < 3; i++) {
+        ra_status const status = ra_pool_alloc(pool, categories[i], sizes[i], NULL, &blocks[i]);
+        if (status != RA_OK) {
+            cr_assert_null(blocks[i].data);
+            cr_assert_eq(blocks[i].bytes, 0);
+            for (int j = 0; j < i; j++)
+                ra_pool_free(pool, NULL, &blocks[j]);
+            return status;
+        }
+    }
+    return RA_OK;
+}
+
+Test(pool, counts_nothing_for_a_request_that_the_machine_refuses)
+{
+    ra_status status = RA_ERR_NO_MEMORY;
+    for (int fail_at = 0; status != RA_OK; fail_at++) {
+        failing_memory memory = {.fail_at = fail_at};
+        captured log = {0};
+        ra_block blocks[3];
+        ra_ledger_snapshot now;
+        cr_assert_leq(fail_at, 3);
+        ra_log_set_handler(capture, &log);
+        open_pool(INT64_MAX, (ra_memory){&failing_ops, &memory});
+        status = take_three(blocks);
+        ra_ledger_read(ledger, &now);
+        cr_assert_eq(now.reserved_bytes, memory.out_bytes);
+        cr_assert_eq(now.alloc_count[RA_MEM_WORKSPACE], status == RA_OK);
+        cr_assert_eq(now.peak_bytes[RA_MEM_WORKSPACE] > 0, status == RA_OK);
+        cr_assert_eq(log.count, status != RA_OK);
+        if (status == RA_OK)
+            for (int i = 0; i < 3; i++)
+                ra_pool_free(pool, NULL, &blocks[i]);
+        else
+            cr_assert(strstr(log.line, "the machine refused") != NULL, "%s", log.line);
+        cr_assert_eq(memory.out_bytes, 0);
+        close_pool();
+    }
+}
+
+Test(pool, asks_the_machine_for_nothing_beyond_the_limit)
+{
+    failing_memory memory = {.fail_at = -1};
+    captured log = {0};
+    ra_block block;
+    ra_log_set_handler(capture, &log);
+    open_pool(4096, (ra_memory){&failing_ops, &memory});
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 4097, NULL, &block), RA_ERR_NO_MEMORY);
+    cr_assert_eq(memory.requests, 0);
+    cr_assert_eq(log.count, 1);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 4096, NULL, &block), RA_OK);
+    ra_pool_free(pool, NULL, &block);
+    close_pool();
+}
+
+Test(pool, refuses_sizes_that_no_machine_has)
+{
+    static const size_t sizes[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4 + 2, (size_t)1 << 62};
+    captured log = {0};
+    ra_log_set_handler(capture, &log);
+    open_pool(INT64_MAX, ra_memory_host());
+    for (int i = 0; i < 4; i++) {
+        ra_block block;
+        cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, sizes[i], NULL, &block), RA_ERR_NO_MEMORY);
+        cr_assert_null(block.data);
+        cr_assert_eq(log.count, i + 1);
+    }
+    close_pool();
+}
+
+Test(pool, has_available_what_limit_and_machine_both_leave)
+{
+    failing_memory memory = {.fail_at = -1};
+    int64_t bytes;
+    ra_block block;
+    open_pool(8192, (ra_memory){&failing_ops, &memory}); /* which has 5000 */
+    cr_assert_eq(ra_pool_available(pool, &bytes), RA_OK);
+    cr_assert_eq(bytes, 5000);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 4096, NULL, &block), RA_OK);
+    cr_assert_eq(ra_pool_available(pool, &bytes), RA_OK);
+    cr_assert_eq(bytes, 4096);
+    ra_pool_free(pool, NULL, &block);
+    cr_assert_eq(ra_pool_ledger(pool), ledger);
+    close_pool();
+}
+
+static void *take_and_give(void *context)
+{
+    atomic_int *const failures = context;
+    for (int i = 0; i < 500; i++) {
+        ra_block small, large;
+        if (ra_pool_alloc(pool, RA_MEM_IO, 100 + (size_t)i, NULL, &small) != RA_OK ||
+            ra_pool_alloc(pool, RA_MEM_STATE, 70000, NULL, &large) != RA_OK) {
+            atomic_fetch_add(failures, 1);
+            return NULL;
+        }
+        ((char *)large.data)[0] = 1;
+        ra_pool_free(pool, NULL, &large);
+        ra_pool_free(pool, NULL, &small);
+    }
+    return NULL;
+}
+
+Test(pool, serves_several_threads_at_once)
+{
+    pthread_t threads[4];
+    atomic_int failures = 0;
+    ra_ledger_snapshot now;
+    open_pool(INT64_MAX, ra_memory_host());
+    for (int t = 0; t < 4; t++)
+        cr_assert_eq(pthread_create(&threads[t], NULL, take_and_give, &failures), 0);
+    for (int t = 0; t < 4; t++)
+        cr_assert_eq(pthread_join(threads[t], NULL), 0);
+    cr_assert_eq(atomic_load(&failures), 0);
+    ra_ledger_read(ledger, &now);
+    cr_assert_eq(now.alloc_count[RA_MEM_IO], 2000);
+    cr_assert_eq(now.alloc_count[RA_MEM_STATE], 2000);
+    close_pool();
+}
+
+Test(pool, stops_a_caller_who_destroys_it_under_a_block, .signal = SIGABRT)
+{
+    ra_block block;
+    open_pool(INT64_MAX, ra_memory_host());
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 100000, NULL, &block), RA_OK);
+    ra_pool_destroy(pool);
+}

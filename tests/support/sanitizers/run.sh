@@ -1,0 +1,28 @@
+#!/bin/sh
+# run.sh COMMAND [ARGUMENT]...: run a test built with a sanitizer; fail if any process reported.
+#
+# Exit codes do not tell: a leak that is found when one of Criterion's workers exits is seen by
+# nobody, nor is what a rank under mpirun prints. So reports go to files, and a file is a failure.
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+reports=$(mktemp -d) || exit 1
+trap 'rm -rf "$reports"' EXIT
+trap 'exit 143' HUP INT TERM
+
+common="log_path=$reports/report:allocator_may_return_null=1:print_suppressions=0"
+export ASAN_OPTIONS="$common:detect_leaks=1:fast_unwind_on_malloc=0:strict_string_checks=1"
+export LSAN_OPTIONS="suppressions=$here/lsan.supp:print_suppressions=0"
+export UBSAN_OPTIONS="$common:print_stacktrace=1"
+export TSAN_OPTIONS="$common:suppressions=$here/tsan.supp:second_deadlock_stack=1"
+
+"$@"
+status=$?
+for report in "$reports"/report.*; do
+    [ -s "$report" ] || continue
+    cat "$report" >&2
+    reported=1
+done
+if [ -n "$reported" ]; then
+    echo "run.sh: a sanitizer reported (above)" >&2
+    [ "$status" -ne 0 ] || status=1
+fi
+exit "$status"
