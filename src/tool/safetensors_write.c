@@ -1,0 +1,360 @@
+/*
+ * Writing a safetensors file from several processes: a temporary file of full length, rows put
+ * where they belong, fsync, rename. What was wrong goes into an ra_file_error, so that of many
+ * processes that fail alike one can speak.
+ */
+#include "safetensors_internal.h"
+
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WRITE_MAX_BYTES = 1 << 30 }; /* pwrite(2) moves at most 2 GiB at a time */
+
+#define TODO_SPACE "check the disk's space and quota"
+
+struct ra_tensor_writer {
+    int fd, folder_fd;
+    char *path;      /* where symbolic links lead */
+    char *temp_path; /* in the same folder */
+    int64_t file_bytes;
+    bool created, published;
+};
+
+static ra_status fail(ra_file_error *error, const char *path, const char *what, int reason,
+                      const char *todo)
+{
+    ra_file_error_set(error, path, NULL, todo, "%s: %s", what, strerror(reason));
+    return RA_ERR_IO;
+}
+
+static ra_status fail_memory(ra_file_error *error, const char *path)
+{
+    ra_file_error_set(error, path, NULL, "free some memory", "no memory to write");
+    return RA_ERR_NO_MEMORY;
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* ---- the header ------------------------------------------------------------------------------ */
+
+static json_t *entry_json(const ra_tensor_info *tensor, int64_t begin)
+{
+    json_t *shape = json_array();
+    for (int i = 0; i < tensor->dims; ++i)
+        json_array_append_new(shape, json_integer(tensor->shape[i]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tensor->dtype, "shape", shape, "data_offsets",
+                     (json_int_t)begin, (json_int_t)(begin + tensor->bytes));
+}
+
+/* The header's text, padded to 8 bytes so that data are aligned; NULL: no memory. */
+static char *header_text(const ra_tensor_info *tensors, int count, size_t *bytes_out)
+{
+    json_t *tree = json_object();
+    int64_t at = 0;
+    for (int i = 0; i < count; ++i) {
+        if (json_object_set_new(tree, tensors[i].name, entry_json(&tensors[i], at)) != 0) {
+            json_decref(tree);
+            return NULL;
+        }
+        at += tensors[i].bytes;
+    }
+    char *text = json_dumps(tree, JSON_COMPACT);
+    json_decref(tree);
+    if (text == NULL)
+        return NULL;
+    size_t const bytes = strlen(text), padded = (bytes + 7) / 8 * 8;
+    char *grown = realloc(text, padded + 1);
+    if (grown == NULL) {
+        free(text);
+        return NULL;
+    }
+    memset(grown + bytes, ' ', padded - bytes);
+    *bytes_out = padded;
+    return grown;
+}
+
+/* Length prefix and header as they stand in the file; fills in offsets and the file's length. */
+static ra_status lay_out(ra_tensor_writer *writer, ra_tensor_info *tensors, int count,
+                         char **head_out, size_t *head_bytes_out, ra_file_error *error)
+{
+    for (int i = 0; i < count; ++i) {
+        RA_ASSERT(ra_tensor_dtype_bytes(tensors[i].dtype) != 0);
+        if (!ra_tensor_bytes(&tensors[i], &tensors[i].bytes))
+            return fail(error, writer->path, "cannot write", EFBIG, "write fewer tokens");
+    }
+    size_t bytes;
+    char *text = header_text(tensors, count, &bytes);
+    char *head = text == NULL ? NULL : malloc(bytes + 8);
+    if (head == NULL) {
+        free(text);
+        return fail_memory(error, writer->path);
+    }
+    for (int i = 0; i < 8; ++i)
+        head[i] = (char)((uint64_t)bytes >> (8 * i) & 0xff);
+    memcpy(head + 8, text, bytes);
+    free(text);
+    int64_t at = (int64_t)bytes + 8;
+    for (int i = 0; i < count; ++i) {
+        tensors[i].offset = at;
+        if (__builtin_add_overflow(at, tensors[i].bytes, &at)) {
+            free(head);
+            return fail(error, writer->path, "cannot write", EFBIG, "write fewer tokens");
+        }
+    }
+    writer->file_bytes = at;
+    *head_out = head;
+    *head_bytes_out = bytes + 8;
+    return RA_OK;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static ra_status write_all(const ra_tensor_writer *writer, const void *data, size_t bytes,
+                           int64_t offset, ra_file_error *error)
+{
+    const char *from = data;
+    while (bytes > 0) {
+        ssize_t const put = pwrite(
+            writer->fd, from, bytes < WRITE_MAX_BYTES ? bytes : WRITE_MAX_BYTES, (off_t)offset);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return fail(error, writer->path, "cannot write", put == 0 ? ENOSPC : errno, TODO_SPACE);
+        from += put;
+        offset += put;
+        bytes -= (size_t)put;
+    }
+    return RA_OK;
+}
+
+/* Give the file its length, its blocks with it where the file system can. */
+static ra_status reserve(const ra_tensor_writer *writer, ra_file_error *error)
+{
+    int result;
+    do
+        result = fallocate(writer->fd, 0, 0, (off_t)writer->file_bytes);
+    while (result != 0 && errno == EINTR);
+    if (result == 0)
+        return RA_OK;
+    if (errno != EOPNOTSUPP && errno != ENOSYS)
+        return fail(error, writer->path, "cannot reserve space", errno, TODO_SPACE);
+    if (ftruncate(writer->fd, (off_t)writer->file_bytes) != 0)
+        return fail(error, writer->path, "cannot reserve space", errno, TODO_SPACE);
+    return RA_OK;
+}
+
+/* What is there already must be a file that we may replace; its permissions are kept. */
+static ra_status check_existing(const ra_tensor_writer *writer, mode_t *mode_out,
+                                ra_file_error *error)
+{
+    struct stat info;
+    if (stat(writer->path, &info) != 0) {
+        if (errno != ENOENT)
+            return fail(error, writer->path, "cannot write", errno, "check the path");
+        *mode_out = 0;
+        return RA_OK;
+    }
+    if (S_ISDIR(info.st_mode))
+        return fail(error, writer->path, "cannot write", EISDIR, "give the name of a file");
+    if (!S_ISREG(info.st_mode)) {
+        ra_file_error_set(error, writer->path, NULL, "give the name of a file",
+                          "cannot write: it is not a regular file");
+        return RA_ERR_IO;
+    }
+    if (access(writer->path, W_OK) != 0)
+        return fail(error, writer->path, "cannot replace", errno, "check its permissions");
+    *mode_out = info.st_mode & 07777;
+    return RA_OK;
+}
+
+static ra_status create_file(ra_tensor_writer *writer, const char *head, size_t head_bytes,
+                             ra_file_error *error)
+{
+    mode_t mode;
+    ra_status status = check_existing(writer, &mode, error);
+    if (status != RA_OK)
+        return status;
+    writer->fd = open(writer->temp_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (writer->fd < 0)
+        return fail(error, writer->path, "cannot create", errno,
+                    "check that the folder is there and may be written");
+    writer->created = true; /* from here on destroy removes it */
+    if (mode != 0 && fchmod(writer->fd, mode) != 0)
+        return fail(error, writer->path, "cannot keep its permissions", errno, "remove it first");
+    status = reserve(writer, error);
+    return status == RA_OK ? write_all(writer, head, head_bytes, 0, error) : status;
+}
+
+static ra_status join_file(ra_tensor_writer *writer, ra_file_error *error)
+{
+    struct stat info;
+    writer->fd = open(writer->temp_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (writer->fd < 0 || fstat(writer->fd, &info) != 0)
+        return fail(error, writer->path, "cannot open what another rank created", errno,
+                    "the output's folder must be one that all ranks share");
+    if (info.st_size != writer->file_bytes) {
+        ra_file_error_set(error, writer->path, NULL,
+                          "the output's folder must be one that all ranks share",
+                          "another rank created it with a different length");
+        return RA_ERR_IO;
+    }
+    return RA_OK;
+}
+
+/* Where the file will be: a symbolic link is followed, so that it stays a link. */
+static ra_status resolve(ra_tensor_writer *writer, const char *path, const char *job_id,
+                         ra_file_error *error)
+{
+    struct stat info;
+    bool const link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+    errno = ENOMEM;
+    writer->path = link ? realpath(path, NULL) : strdup(path);
+    if (writer->path == NULL)
+        return errno == ENOMEM ? fail_memory(error, path)
+                               : fail(error, path, "cannot follow the symbolic link", errno,
+                                      "let it lead to a file, or remove it");
+    if (asprintf(&writer->temp_path, "%s.tmp-%s", writer->path, job_id) < 0) {
+        writer->temp_path = NULL;
+        return fail_memory(error, path);
+    }
+    size_t const folder_bytes = (size_t)(last_part(writer->path) - writer->path);
+    char *folder = folder_bytes == 0 ? strdup(".") : strndup(writer->path, folder_bytes);
+    if (folder == NULL)
+        return fail_memory(error, path);
+    writer->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int const reason = errno;
+    free(folder);
+    if (writer->folder_fd < 0)
+        return fail(error, path, "cannot open the folder", reason,
+                    "check that it is there and may be read");
+    return RA_OK;
+}
+
+ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool create,
+                                ra_tensor_info *tensors, int count, ra_tensor_writer **writer_out,
+                                ra_file_error *error)
+{
+    ra_tensor_writer *writer = calloc(1, sizeof(*writer));
+    if (writer == NULL)
+        return fail_memory(error, path);
+    writer->fd = writer->folder_fd = -1;
+    char *head = NULL;
+    size_t head_bytes;
+    ra_status status = resolve(writer, path, job_id, error);
+    if (status == RA_OK)
+        status = lay_out(writer, tensors, count, &head, &head_bytes, error);
+    if (status == RA_OK)
+        status = create ? create_file(writer, head, head_bytes, error) : join_file(writer, error);
+    free(head);
+    if (status != RA_OK) {
+        ra_tensor_writer_destroy(writer);
+        return status;
+    }
+    *writer_out = writer;
+    return RA_OK;
+}
+
+ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_tensor_info *tensor,
+                               int64_t offset, const void *data, size_t bytes, ra_file_error *error)
+{
+    RA_ASSERT(offset >= 0 && offset <= tensor->bytes);
+    RA_ASSERT(bytes <= (uint64_t)(tensor->bytes - offset));
+    return write_all(writer, data, bytes, tensor->offset + offset, error);
+}
+
+ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_file_error *error)
+{
+    int result;
+    do
+        result = fsync(writer->fd);
+    while (result != 0 && errno == EINTR);
+    if (result != 0)
+        return fail(error, writer->path, "cannot flush to the disk", errno, TODO_SPACE);
+    return RA_OK;
+}
+
+ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error)
+{
+    if (rename(writer->temp_path, writer->path) != 0)
+        return fail(error, writer->path, "cannot give the file its name", errno,
+                    "check the folder's permissions");
+    writer->published = true;
+    /* Some file systems cannot flush a folder, and say EINVAL: they have nothing to flush. */
+    if (fsync(writer->folder_fd) != 0 && errno != EINVAL) {
+        int const reason = errno;
+        unlink(writer->path); /* a name that a crash could take back is not an output */
+        return fail(error, writer->path, "cannot flush the folder", reason, "check the disk");
+    }
+    return RA_OK;
+}
+
+void ra_tensor_writer_destroy(ra_tensor_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    if (writer->fd >= 0)
+        close(writer->fd);
+    if (writer->created && !writer->published)
+        unlink(writer->temp_path);
+    if (writer->folder_fd >= 0)
+        close(writer->folder_fd);
+    free(writer->temp_path);
+    free(writer->path);
+    free(writer);
+}
+
+/* ---- the same with a log line ---------------------------------------------------------------- */
+
+static ra_status say(ra_status status, const ra_file_error *error)
+{
+    if (status != RA_OK)
+        ra_log(RA_LOG_ERROR, "%s", error->line);
+    return status;
+}
+
+ra_status ra_tensor_writer_create(const char *path, const char *job_id, ra_tensor_info *tensors,
+                                  int count, ra_tensor_writer **writer_out)
+{
+    ra_file_error error;
+    return say(ra_tensor_writer_open(path, job_id, true, tensors, count, writer_out, &error),
+               &error);
+}
+
+ra_status ra_tensor_writer_join(const char *path, const char *job_id, ra_tensor_info *tensors,
+                                int count, ra_tensor_writer **writer_out)
+{
+    ra_file_error error;
+    return say(ra_tensor_writer_open(path, job_id, false, tensors, count, writer_out, &error),
+               &error);
+}
+
+ra_status ra_tensor_write(ra_tensor_writer *writer, const ra_tensor_info *tensor, int64_t offset,
+                          const void *data, size_t bytes)
+{
+    ra_file_error error;
+    return say(ra_tensor_writer_put(writer, tensor, offset, data, bytes, &error), &error);
+}
+
+ra_status ra_tensor_writer_sync(ra_tensor_writer *writer)
+{
+    ra_file_error error;
+    return say(ra_tensor_writer_flush(writer, &error), &error);
+}
+
+ra_status ra_tensor_writer_publish(ra_tensor_writer *writer)
+{
+    ra_file_error error;
+    return say(ra_tensor_writer_rename(writer, &error), &error);
+}
