@@ -103,8 +103,8 @@ typedef ra_status ra_slice_visitor(void *context, const ra_slice *slice);
 RA_CHECKED ra_status ra_pattern_visit(const ra_pattern *pattern, int32_t layer, int64_t q_begin,
                                       int64_t q_count, ra_slice_visitor *visit, void *context);
 
-/** Live pairs with queries in [q_begin, q_begin + q_count), summed over all heads. */
-int64_t ra_pattern_area(const ra_pattern *pattern, int64_t q_begin, int64_t q_count);
+/** Live pairs with queries in a range of rows, summed over all heads; O(slices visited). */
+int64_t ra_pattern_area(const ra_pattern *pattern, ra_range queries);
 
 /**
  * How many times query i of `head` attends to key j, straight from the definition above: a check

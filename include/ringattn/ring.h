@@ -33,9 +33,9 @@ typedef struct ra_layout {
     ra_block block;
 } ra_layout;
 
-/** Deterministic: every rank that asks gets the same. */
+/** Deterministic: every rank that asks gets the same. Pieces of a rank's rows ascend. */
 RA_CHECKED ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks,
-                                    int32_t kv_heads, ra_pool *pool, ra_layout *layout_out);
+                                    ra_pool *pool, ra_layout *layout_out);
 void ra_layout_fini(ra_pool *pool, ra_layout *layout);
 const char *ra_layout_name(ra_layout_kind kind);
 

@@ -26,6 +26,9 @@ extern "C" {
 #define RA_RUN_NONE_LO INT32_MIN
 #define RA_RUN_NONE_HI INT32_MAX
 
+/* Most queries of a chunk whose tiles share rows: what kernels keep scratch for. */
+enum { RA_SHARED_CHUNK_ROWS_MAX = 1024 };
+
 typedef struct ra_run {
     int32_t k_begin, k_stride, k_count;
     int32_t lo, hi; /* RA_RUN_NONE_LO, RA_RUN_NONE_HI: never binds; both: a full run, no mask */
@@ -51,7 +54,8 @@ typedef struct ra_tilemap {
     ra_tile *tiles; /* [tile_count + 1]; the last one only ends the runs */
     ra_run *runs;
     uint32_t tile_count, run_count;
-    bool shared_rows;   /* a query row of some head lies in more than one tile */
+    bool shared_rows;   /* a query row of some head may lie in more than one tile; then
+                           chunk_rows is at most RA_SHARED_CHUNK_ROWS_MAX */
     int64_t live_pairs; /* over all heads, one batch */
     int64_t bytes;      /* of the arrays */
     ra_block block;     /* category tilemap */

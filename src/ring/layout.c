@@ -1,0 +1,312 @@
+/* Which rank owns which rows. */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+#include <stdlib.h>
+
+enum { CHUNK_MAX = 1024, CHUNK_MIN = 128 };
+static const double imbalance_wanted = 1.05;
+
+const char *ra_layout_name(ra_layout_kind kind)
+{
+    static const char *const names[] = {"contiguous", "zigzag", "striped", "balanced", "auto"};
+    return names[kind];
+}
+
+static ra_status set_contiguous(const ra_layout *layout, int64_t seq, ra_pool *pool, int rank)
+{
+    int64_t const ranks = layout->ranks, begin = seq * rank / ranks;
+    ra_range const rows = {begin, 1, seq * (rank + 1) / ranks - begin};
+    return ra_rowset_init(pool, &rows, 1, &layout->rows[rank]);
+}
+
+static ra_status set_zigzag(const ra_layout *layout, int64_t seq, ra_pool *pool, int rank)
+{
+    int64_t const pieces = 2 * (int64_t)layout->ranks, last = pieces - 1 - rank;
+    int64_t const begin = seq * rank / pieces, end = seq * (rank + 1) / pieces;
+    int64_t const begin2 = seq * last / pieces, end2 = seq * (last + 1) / pieces;
+    if (end == begin2) {
+        ra_range const rows = {begin, 1, end2 - begin};
+        return ra_rowset_init(pool, &rows, 1, &layout->rows[rank]);
+    }
+    ra_range const rows[2] = {{begin, 1, end - begin}, {begin2, 1, end2 - begin2}};
+    return ra_rowset_init(pool, rows, 2, &layout->rows[rank]);
+}
+
+static ra_status set_striped(const ra_layout *layout, int64_t seq, ra_pool *pool, int rank)
+{
+    int64_t const ranks = layout->ranks;
+    ra_range const rows = {rank, ranks, seq > rank ? (seq - 1 - rank) / ranks + 1 : 0};
+    return ra_rowset_init(pool, &rows, 1, &layout->rows[rank]);
+}
+
+/* ---- balanced ---------------------------------------------------------------------------------
+ */
+
+typedef struct chunk {
+    int64_t index, area;
+    int rank;
+} chunk;
+
+typedef struct load {
+    int64_t area, chunks;
+} load;
+
+static int compare_by_area(const void *a, const void *b)
+{
+    const chunk *x = a, *y = b;
+    if (x->area != y->area)
+        return x->area > y->area ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static int compare_by_index(const void *a, const void *b)
+{
+    const chunk *x = a, *y = b;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+/* Largest first, to the least loaded rank that may still take one (longest processing time first,
+   Graham 1969); chunk counts of ranks differ by at most one. */
+static void deal(chunk *chunks, int64_t count, load *loads, int ranks)
+{
+    int64_t const least = count / ranks;
+    int64_t larger = count % ranks; /* ranks that may have one more */
+    for (int r = 0; r < ranks; ++r)
+        loads[r] = (load){0, 0};
+    qsort(chunks, (size_t)count, sizeof(*chunks), compare_by_area);
+    for (int64_t i = 0; i < count; ++i) {
+        int best = -1;
+        for (int r = 0; r < ranks; ++r) {
+            bool const may = loads[r].chunks < least || (loads[r].chunks == least && larger > 0);
+            if (may && (best < 0 || loads[r].area < loads[best].area))
+                best = r;
+        }
+        larger -= loads[best].chunks == least;
+        loads[best].area += chunks[i].area;
+        ++loads[best].chunks;
+        chunks[i].rank = best;
+    }
+}
+
+static double imbalance_of(const load *loads, int ranks)
+{
+    int64_t most = 0, sum = 0;
+    for (int r = 0; r < ranks; ++r) {
+        most = ra_max_i64(most, loads[r].area);
+        sum += loads[r].area;
+    }
+    return sum > 0 ? (double)most * ranks / (double)sum : 1.0;
+}
+
+/* Exchange chunks between the most loaded rank and others while that lowers the largest load. */
+static void refine(chunk *chunks, int64_t count, load *loads, int ranks)
+{
+    for (int round = 0; round < 64 && imbalance_of(loads, ranks) > imbalance_wanted; ++round) {
+        int worst = 0;
+        for (int r = 1; r < ranks; ++r)
+            worst = loads[r].area > loads[worst].area ? r : worst;
+        int64_t best_peak = loads[worst].area, best_i = -1, best_j = -1;
+        for (int64_t i = 0; i < count; ++i) {
+            if (chunks[i].rank != worst)
+                continue;
+            for (int64_t j = 0; j < count; ++j) {
+                int64_t const shift = chunks[i].area - chunks[j].area;
+                int64_t const peak =
+                    ra_max_i64(loads[worst].area - shift, loads[chunks[j].rank].area + shift);
+                if (chunks[j].rank != worst && shift > 0 && peak < best_peak)
+                    best_peak = peak, best_i = i, best_j = j;
+            }
+        }
+        if (best_i < 0)
+            return;
+        int const other = chunks[best_j].rank;
+        int64_t const shift = chunks[best_i].area - chunks[best_j].area;
+        loads[worst].area -= shift;
+        loads[other].area += shift;
+        chunks[best_i].rank = other;
+        chunks[best_j].rank = worst;
+    }
+}
+
+static ra_status set_chunks(const ra_layout *layout, int64_t seq, ra_pool *pool,
+                            const chunk *chunks, int64_t count, ra_range *scratch)
+{
+    for (int rank = 0; rank < layout->ranks; ++rank) {
+        int64_t n = 0;
+        for (int64_t i = 0; i < count; ++i) {
+            int64_t const begin = chunks[i].index * layout->chunk;
+            int64_t const rows = ra_min_i64(layout->chunk, seq - begin);
+            if (chunks[i].rank != rank)
+                continue;
+            if (n > 0 && scratch[n - 1].begin + scratch[n - 1].count == begin)
+                scratch[n - 1].count += rows;
+            else
+                scratch[n++] = (ra_range){begin, 1, rows};
+        }
+        ra_status const status = ra_rowset_init(pool, scratch, n, &layout->rows[rank]);
+        if (status != RA_OK)
+            return status;
+    }
+    return RA_OK;
+}
+
+static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_pool *pool)
+{
+    int64_t const seq = ra_pattern_seq(pattern);
+    int64_t const most = ra_div_ceil(seq, CHUNK_MIN);
+    ra_block block;
+    size_t const item = sizeof(chunk) + sizeof(ra_range);
+    ra_status status =
+        ra_pool_alloc(pool, RA_MEM_TILEMAP,
+                      (size_t)most * item + (size_t)layout->ranks * sizeof(load), NULL, &block);
+    if (status != RA_OK)
+        return status;
+    chunk *chunks = block.data;
+    ra_range *scratch = (void *)(chunks + most);
+    load *loads = (void *)(scratch + most);
+    int64_t count = 0;
+    for (int64_t size = CHUNK_MAX; size >= CHUNK_MIN; size /= 2) {
+        layout->chunk = size;
+        count = ra_div_ceil(seq, size);
+        for (int64_t i = 0; i < count; ++i) {
+            ra_range const rows = {i * size, 1, ra_min_i64(size, seq - i * size)};
+            chunks[i] = (chunk){i, ra_pattern_area(pattern, rows), 0};
+        }
+        deal(chunks, count, loads, layout->ranks);
+        refine(chunks, count, loads, layout->ranks);
+        if (imbalance_of(loads, layout->ranks) <= imbalance_wanted)
+            break;
+    }
+    qsort(chunks, (size_t)count, sizeof(*chunks), compare_by_index);
+    status = set_chunks(layout, seq, pool, chunks, count, scratch);
+    ra_pool_free(pool, NULL, &block);
+    return status;
+}
+
+/* ---- all kinds --------------------------------------------------------------------------------
+ */
+
+static void measure(ra_layout *layout, const ra_pattern *pattern)
+{
+    int64_t most = 0, sum = 0;
+    for (int r = 0; r < layout->ranks; ++r) {
+        int64_t area = 0;
+        for (int64_t i = 0; i < layout->rows[r].piece_count; ++i)
+            area += ra_pattern_area(pattern, layout->rows[r].pieces[i].rows);
+        most = ra_max_i64(most, area);
+        sum += area;
+    }
+    layout->imbalance = sum > 0 ? (double)most * layout->ranks / (double)sum : 1.0;
+}
+
+static ra_status set_rows(ra_layout *layout, const ra_pattern *pattern, ra_pool *pool)
+{
+    int64_t const seq = ra_pattern_seq(pattern);
+    ra_status status = RA_OK;
+    if (layout->kind == RA_LAYOUT_BALANCED)
+        return set_balanced(layout, pattern, pool);
+    for (int r = 0; r < layout->ranks && status == RA_OK; ++r) {
+        if (layout->kind == RA_LAYOUT_CONTIGUOUS)
+            status = set_contiguous(layout, seq, pool, r);
+        else if (layout->kind == RA_LAYOUT_ZIGZAG)
+            status = set_zigzag(layout, seq, pool, r);
+        else
+            status = set_striped(layout, seq, pool, r);
+    }
+    return status;
+}
+
+static ra_status init_kind(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
+                           ra_layout *layout_out)
+{
+    ra_layout layout = {.kind = kind, .ranks = ranks};
+    ra_status status = ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)ranks * sizeof(*layout.rows),
+                                     NULL, &layout.block);
+    if (status != RA_OK)
+        return status;
+    layout.rows = layout.block.data;
+    status = set_rows(&layout, pattern, pool);
+    if (status != RA_OK) {
+        ra_layout_fini(pool, &layout);
+        return status;
+    }
+    measure(&layout, pattern);
+    *layout_out = layout;
+    return RA_OK;
+}
+
+/* Rows that cross ranks in one forward pass: what each rank needs from each other. */
+static ra_status count_sent_rows(const ra_layout *layout, const ra_pattern *pattern, ra_pool *pool,
+                                 int64_t *rows_out)
+{
+    ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
+    int64_t rows = 0;
+    for (int owner = 0; owner < layout->ranks; ++owner)
+        for (int reader = 0; reader < layout->ranks; ++reader) {
+            ra_rowset needed;
+            if (owner == reader)
+                continue;
+            ra_status const status = ra_pattern_needed_rows(
+                pattern, all, &layout->rows[reader], &layout->rows[owner], pool, &needed, NULL);
+            if (status != RA_OK)
+                return status;
+            rows += needed.row_count;
+            ra_rowset_fini(pool, &needed);
+        }
+    *rows_out = rows;
+    return RA_OK;
+}
+
+/* Fewest sent rows among the balanced enough, else the best balanced; the first of equals. */
+static ra_status init_auto(const ra_pattern *pattern, int ranks, ra_pool *pool,
+                           ra_layout *layout_out)
+{
+    ra_layout best = {0};
+    int64_t best_rows = INT64_MAX;
+    for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
+        ra_layout layout;
+        int64_t rows = 0;
+        ra_status status = init_kind((ra_layout_kind)kind, pattern, ranks, pool, &layout);
+        if (status == RA_OK && layout.imbalance <= imbalance_wanted) {
+            status = count_sent_rows(&layout, pattern, pool, &rows);
+            if (status != RA_OK)
+                ra_layout_fini(pool, &layout);
+        }
+        if (status != RA_OK) {
+            ra_layout_fini(pool, &best);
+            return status;
+        }
+        bool const even = layout.imbalance <= imbalance_wanted;
+        bool const best_even = best.rows != NULL && best.imbalance <= imbalance_wanted;
+        bool const better = best.rows == NULL || (even && !best_even) ||
+                            (even && rows < best_rows) ||
+                            (!even && !best_even && layout.imbalance < best.imbalance);
+        ra_layout *loser = better ? &best : &layout;
+        ra_layout_fini(pool, loser);
+        if (better) {
+            best = layout;
+            best_rows = rows;
+        }
+    }
+    *layout_out = best;
+    return RA_OK;
+}
+
+ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
+                         ra_layout *layout_out)
+{
+    RA_ASSERT(ranks >= 1);
+    if (kind == RA_LAYOUT_AUTO && ranks > 1)
+        return init_auto(pattern, ranks, pool, layout_out);
+    return init_kind(kind == RA_LAYOUT_AUTO ? RA_LAYOUT_CONTIGUOUS : kind, pattern, ranks, pool,
+                     layout_out);
+}
+
+void ra_layout_fini(ra_pool *pool, ra_layout *layout)
+{
+    for (int r = 0; r < layout->ranks && layout->rows != NULL; ++r)
+        ra_rowset_fini(pool, &layout->rows[r]);
+    ra_pool_free(pool, NULL, &layout->block);
+    *layout = (ra_layout){0};
+}

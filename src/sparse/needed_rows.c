@@ -1,0 +1,239 @@
+/*
+ * The rows of one set that queries of another touch: marked in a bitmap over the keys' local
+ * numbers, then read off as a short list of strided ranges.
+ */
+#include "internal.h"
+#include "sparse/sparse_internal.h"
+
+#include <stdlib.h>
+
+enum { STRIDES_MAX = 64 }; /* strides up to this are looked for; others come out as rows of 1 */
+
+typedef struct marking {
+    const ra_rowset *queries, *keys;
+    const ra_row_piece *q_piece;
+    uint64_t *bits;
+    bool unit_strides; /* all pieces of keys and the query piece have stride 1, keys sorted */
+    int64_t stride;    /* lcm of the local strides seen; 0: above STRIDES_MAX */
+} marking;
+
+static bool bit_at(const uint64_t *bits, int64_t i)
+{
+    return bits[i / 64] >> (i % 64) & 1;
+}
+
+static void fill_bits(uint64_t *bits, int64_t begin, int64_t end)
+{
+    for (; begin < end && begin % 64 != 0; ++begin)
+        bits[begin / 64] |= (uint64_t)1 << (begin % 64);
+    for (; end - begin >= 64; begin += 64)
+        bits[begin / 64] = ~(uint64_t)0;
+    for (; begin < end; ++begin)
+        bits[begin / 64] |= (uint64_t)1 << (begin % 64);
+}
+
+/* Local number of the first key at or after a global row; row_count where there is none. */
+static int64_t lower_bound(const ra_rowset *keys, int64_t row)
+{
+    int64_t low = 0, high = keys->piece_count; /* first piece that ends after `row` */
+    while (low < high) {
+        int64_t const middle = low + (high - low) / 2;
+        const ra_range *rows = &keys->pieces[middle].rows;
+        if (rows->begin + rows->count <= row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == keys->piece_count)
+        return keys->row_count;
+    const ra_row_piece *piece = &keys->pieces[low];
+    return piece->first + ra_max_i64(0, row - piece->rows.begin);
+}
+
+static ra_status mark_slice(void *context, const ra_slice *slice)
+{
+    marking *m = context;
+    if (m->unit_strides && slice->stride == 1) {
+        fill_bits(m->bits, lower_bound(m->keys, slice->k_begin),
+                  lower_bound(m->keys, slice->k_begin + slice->k_count));
+        return RA_OK;
+    }
+    for (int64_t i = 0; i < m->keys->piece_count; ++i) {
+        const ra_row_piece *piece = &m->keys->pieces[i];
+        ra_local_slice local;
+        int64_t const phases = ra_slice_phases(slice, m->q_piece->rows, piece->rows);
+        for (int64_t phase = 0; phase < phases; ++phase) {
+            if (!ra_slice_restrict(slice, m->q_piece->rows, piece->rows, phase, &local))
+                continue;
+            if (local.k_count > 1 && m->stride != 0)
+                m->stride = ra_lcm_i64(m->stride, local.k_stride);
+            if (m->stride > STRIDES_MAX)
+                m->stride = 0;
+            int64_t at = piece->first + local.k_begin;
+            if (local.k_stride == 1)
+                fill_bits(m->bits, at, at + local.k_count);
+            else
+                for (int64_t n = 0; n < local.k_count; ++n, at += local.k_stride)
+                    m->bits[at / 64] |= (uint64_t)1 << (at % 64);
+        }
+    }
+    return RA_OK;
+}
+
+static bool has_unit_strides(const ra_rowset *set)
+{
+    for (int64_t i = 0; i < set->piece_count; ++i)
+        if (set->pieces[i].rows.stride != 1)
+            return false;
+    return set->sorted;
+}
+
+static bool heads_meet(ra_heads layer, ra_heads wanted)
+{
+    for (int32_t i = 0; i < layer.count; ++i) {
+        int32_t const at = layer.begin + i * layer.stride - wanted.begin;
+        if (at >= 0 && at % wanted.stride == 0 && at / wanted.stride < wanted.count)
+            return true;
+    }
+    return false;
+}
+
+static bool all_marked(const marking *m)
+{
+    int64_t const whole = m->keys->row_count / 64;
+    for (int64_t i = 0; i < whole; ++i)
+        if (m->bits[i] != ~(uint64_t)0)
+            return false;
+    for (int64_t i = whole * 64; i < m->keys->row_count; ++i)
+        if (!bit_at(m->bits, i))
+            return false;
+    return true;
+}
+
+/* Late queries first: under causality they see most, and what is full needs no more marks. */
+static ra_status mark(const ra_pattern *pattern, ra_heads heads, marking *m)
+{
+    bool const unit_keys = has_unit_strides(m->keys);
+    for (int32_t layer = 0; layer < pattern->layer_count; ++layer) {
+        if (!heads_meet(pattern->layers[layer].heads, heads))
+            continue;
+        for (int64_t i = m->queries->piece_count - 1; i >= 0; --i) {
+            ra_range const rows = m->queries->pieces[i].rows;
+            m->q_piece = &m->queries->pieces[i];
+            m->unit_strides = unit_keys && rows.stride == 1;
+            ra_status const status = ra_pattern_visit(
+                pattern, layer, rows.begin, rows.stride * (rows.count - 1) + 1, mark_slice, m);
+            if (status != RA_OK)
+                return status;
+            if (i % 16 == 0 && all_marked(m))
+                return RA_OK;
+        }
+    }
+    return RA_OK;
+}
+
+typedef struct reading {
+    ra_pool *pool;
+    uint64_t *bits;
+    ra_vector ranges; /* of ra_range, local numbers */
+} reading;
+
+/*
+ * Take the marked rows from, from + stride, … of [first, end) in ranges of at least `least` rows;
+ * what is taken is unmarked.
+ */
+static ra_status take_ranges(reading *r, int64_t from, int64_t end, int64_t stride, int64_t least)
+{
+    int64_t at = from;
+    while (at < end) {
+        if (stride == 1 && at % 64 == 0 && end - at >= 64 && r->bits[at / 64] == 0) {
+            at += 64;
+            continue;
+        }
+        if (!bit_at(r->bits, at)) {
+            at += stride;
+            continue;
+        }
+        int64_t const begin = at;
+        while (at < end && bit_at(r->bits, at))
+            at += stride;
+        int64_t const count = (at - begin) / stride;
+        if (count < least)
+            continue;
+        for (int64_t i = begin; i < at; i += stride)
+            r->bits[i / 64] &= ~((uint64_t)1 << (i % 64));
+        void *item;
+        ra_status const status = ra_vector_push(r->pool, &r->ranges, sizeof(ra_range), &item);
+        if (status != RA_OK)
+            return status;
+        *(ra_range *)item = (ra_range){begin, stride, count};
+    }
+    return RA_OK;
+}
+
+/* Long ranges at small strides first, then whatever is left at the common stride. */
+static ra_status read_piece(reading *r, const ra_row_piece *piece, int64_t common)
+{
+    int64_t const end = piece->first + piece->rows.count;
+    for (int64_t stride = 1; stride <= common; ++stride) {
+        int64_t const least = stride == common ? 1 : 4 * common / stride;
+        for (int64_t residue = 0; common % stride == 0 && residue < stride; ++residue) {
+            ra_status const status = take_ranges(r, piece->first + residue, end, stride, least);
+            if (status != RA_OK)
+                return status;
+        }
+    }
+    return RA_OK;
+}
+
+static int compare_ranges(const void *a, const void *b)
+{
+    const ra_range *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* The same ranges in global rows; each lies in one piece of `keys`. In place. */
+static void to_global(const ra_rowset *keys, ra_range *ranges, int64_t count)
+{
+    int64_t piece = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        while (keys->pieces[piece].first + keys->pieces[piece].rows.count <= ranges[i].begin)
+            ++piece;
+        ra_range const rows = keys->pieces[piece].rows;
+        ranges[i].begin = rows.begin + rows.stride * (ranges[i].begin - keys->pieces[piece].first);
+        ranges[i].stride *= rows.stride;
+    }
+}
+
+ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
+                                 const ra_rowset *queries, const ra_rowset *keys, ra_pool *pool,
+                                 ra_rowset *rows_out, ra_rowset *local_out)
+{
+    ra_block scratch;
+    ra_rowset local = {0};
+    ra_status status =
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)(keys->row_count / 64 + 1) * 8, NULL, &scratch);
+    if (status != RA_OK)
+        return status;
+    marking marks = {.queries = queries, .keys = keys, .bits = scratch.data, .stride = 1};
+    reading read = {.pool = pool, .bits = scratch.data};
+    status = mark(pattern, heads, &marks);
+    for (int64_t i = 0; i < keys->piece_count && status == RA_OK; ++i)
+        status = read_piece(&read, &keys->pieces[i], marks.stride != 0 ? marks.stride : 1);
+    ra_range *ranges = read.ranges.block.data;
+    if (status == RA_OK && read.ranges.count > 0)
+        qsort(ranges, (size_t)read.ranges.count, sizeof(*ranges), compare_ranges);
+    if (status == RA_OK && local_out != NULL)
+        status = ra_rowset_init(pool, ranges, read.ranges.count, &local);
+    if (status == RA_OK) {
+        to_global(keys, ranges, read.ranges.count);
+        status = ra_rowset_init(pool, ranges, read.ranges.count, rows_out);
+    }
+    if (status == RA_OK && local_out != NULL)
+        *local_out = local;
+    else
+        ra_rowset_fini(pool, &local);
+    ra_pool_free(pool, NULL, &read.ranges.block);
+    ra_pool_free(pool, NULL, &scratch);
+    return status;
+}

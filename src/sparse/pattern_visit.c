@@ -1,0 +1,182 @@
+/*
+ * Enumerating a pattern: segments of a branch, documents, rows of blocks and runs of key blocks are
+ * intervals; where a query interval meets a key interval, at most three bands are live (the window,
+ * and the sinks before and after it). Each is one slice at the branch's stride.
+ */
+#include "internal.h"
+#include "sparse/sparse_internal.h"
+
+typedef struct interval {
+    int64_t begin, end;
+} interval;
+
+/* Live where lo <= j - i <= hi, in tokens. */
+typedef struct token_band {
+    int64_t lo, hi;
+} token_band;
+
+typedef struct visit_state {
+    const ra_pattern *pattern;
+    const ra_layer *layer;
+    ra_slice_visitor *visit;
+    void *context;
+} visit_state;
+
+static interval meet(interval a, interval b)
+{
+    return (interval){ra_max_i64(a.begin, b.begin), ra_min_i64(a.end, b.end)};
+}
+
+/* The rows `origin` + stride * x of an interval. */
+static ra_range rows_of(interval rows, int64_t origin, int64_t stride)
+{
+    int64_t const begin = origin + ra_div_ceil(rows.begin - origin, stride) * stride;
+    return (ra_range){begin, stride, rows.end > begin ? (rows.end - begin - 1) / stride + 1 : 0};
+}
+
+static ra_status emit(const visit_state *state, interval queries, interval keys, int64_t origin,
+                      token_band band)
+{
+    int64_t const stride = state->layer->stride;
+    ra_range const q = rows_of(queries, origin, stride), k = rows_of(keys, origin, stride);
+    int64_t const offset = k.begin - q.begin;
+    ra_slice slice = {q.begin, q.count, k.begin, k.count, stride, RA_BAND_NONE_LO, RA_BAND_NONE_HI};
+    if (band.lo > RA_BAND_NONE_LO)
+        slice.lo = ra_div_ceil(band.lo - offset, stride);
+    if (band.hi < RA_BAND_NONE_HI)
+        slice.hi = ra_div_floor(band.hi - offset, stride);
+    return ra_slice_trim(&slice) ? state->visit(state->context, &slice) : RA_OK;
+}
+
+/* The bands of one document, for queries and keys within it. */
+static ra_status visit_bands(const visit_state *state, interval queries, interval keys,
+                             int64_t document_begin, int64_t origin)
+{
+    const ra_pattern_config *c = &state->pattern->config;
+    bool const left = c->window_left >= 0, right = c->window_right >= 0;
+    token_band const window = {left ? -c->window_left : RA_BAND_NONE_LO,
+                               c->causal ? 0 : (right ? c->window_right : RA_BAND_NONE_HI)};
+    ra_status status = emit(state, queries, keys, origin, window);
+    if (c->sinks == 0 || status != RA_OK)
+        return status;
+    /* Sinks that the window hides: before it, and (never under causality) after it. */
+    interval const sinks = meet(keys, (interval){0, document_begin + c->sinks});
+    if (left && sinks.begin < sinks.end)
+        status =
+            emit(state, queries, sinks, origin, (token_band){RA_BAND_NONE_LO, -c->window_left - 1});
+    if (right && !c->causal && sinks.begin < sinks.end && status == RA_OK)
+        status =
+            emit(state, queries, sinks, origin, (token_band){c->window_right + 1, RA_BAND_NONE_HI});
+    return status;
+}
+
+static ra_status visit_blocks(const visit_state *state, interval queries, interval keys,
+                              int64_t document_begin, int64_t origin)
+{
+    const ra_pattern *p = state->pattern;
+    int64_t const size = p->config.block_size;
+    if (p->config.blocks_kind == RA_BLOCKS_NONE)
+        return visit_bands(state, queries, keys, document_begin, origin);
+    for (int64_t bi = queries.begin / size; bi * size < queries.end; ++bi) {
+        interval const rows = meet(queries, (interval){bi * size, (bi + 1) * size});
+        int64_t cursor = 0;
+        ra_block_run run;
+        while (ra_block_run_next(p, bi, &cursor, &run)) {
+            interval const columns =
+                meet(keys, (interval){run.begin * size, ((int64_t)run.begin + run.count) * size});
+            if (columns.begin >= columns.end)
+                continue;
+            ra_status const status = visit_bands(state, rows, columns, document_begin, origin);
+            if (status != RA_OK)
+                return status;
+        }
+    }
+    return RA_OK;
+}
+
+/* The document that holds row i. */
+static int64_t document_at(const ra_pattern *p, int64_t i)
+{
+    int64_t low = 0, high = p->document_count;
+    while (high - low > 1) {
+        int64_t const middle = low + (high - low) / 2;
+        if (p->document_starts[middle] <= i)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Queries of one segment against the keys of that segment, document by document. */
+static ra_status visit_segment(const visit_state *state, interval queries, interval segment)
+{
+    const ra_pattern *p = state->pattern;
+    int64_t const origin = segment.begin + state->layer->offset;
+    for (int64_t d = document_at(p, queries.begin);
+         d < p->document_count && p->document_starts[d] < queries.end; ++d) {
+        interval const document = {p->document_starts[d], p->document_starts[d + 1]};
+        interval const rows = meet(queries, document);
+        if (rows.begin >= rows.end)
+            continue;
+        ra_status const status =
+            visit_blocks(state, rows, meet(segment, document), document.begin, origin);
+        if (status != RA_OK)
+            return status;
+    }
+    return RA_OK;
+}
+
+ra_status ra_pattern_visit(const ra_pattern *pattern, int32_t layer, int64_t q_begin,
+                           int64_t q_count, ra_slice_visitor *visit, void *context)
+{
+    RA_ASSERT(layer >= 0 && layer < pattern->layer_count);
+    visit_state const state = {pattern, &pattern->layers[layer], visit, context};
+    int64_t const length = state.layer->segment;
+    interval const queries =
+        meet((interval){q_begin, q_begin + q_count}, (interval){0, pattern->seq});
+    for (int64_t at = queries.begin; at < queries.end;) {
+        int64_t const begin = at / length * length;
+        interval const segment = {begin, ra_min_i64(begin + length, pattern->seq)};
+        ra_status const status = visit_segment(&state, meet(queries, segment), segment);
+        if (status != RA_OK)
+            return status;
+        at = segment.end;
+    }
+    return RA_OK;
+}
+
+typedef struct area_state {
+    ra_range queries, keys;
+    int64_t area;
+} area_state;
+
+static ra_status add_area(void *context, const ra_slice *slice)
+{
+    area_state *state = context;
+    if (state->queries.stride == 1) {
+        state->area += ra_slice_area(slice);
+        return RA_OK;
+    }
+    int64_t const phases = ra_slice_phases(slice, state->queries, state->keys);
+    for (int64_t phase = 0; phase < phases; ++phase) {
+        ra_local_slice s;
+        if (ra_slice_restrict(slice, state->queries, state->keys, phase, &s))
+            state->area += ra_slice_area(&(ra_slice){
+                .q_count = s.q_count, .k_count = s.k_count, .stride = 1, .lo = s.lo, .hi = s.hi});
+    }
+    return RA_OK;
+}
+
+int64_t ra_pattern_area(const ra_pattern *pattern, ra_range queries)
+{
+    int64_t total = 0;
+    for (int32_t i = 0; i < pattern->layer_count && queries.count > 0; ++i) {
+        area_state state = {queries, {0, 1, pattern->seq}, 0};
+        ra_status const status = ra_pattern_visit(
+            pattern, i, queries.begin, queries.stride * (queries.count - 1) + 1, add_area, &state);
+        RA_ASSERT(status == RA_OK); /* add_area has no way to fail */
+        total += state.area * pattern->layers[i].heads.count;
+    }
+    return total;
+}

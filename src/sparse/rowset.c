@@ -1,0 +1,79 @@
+#include "ringattn/slice.h"
+
+#include "internal.h"
+
+ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, ra_rowset *set_out)
+{
+    *set_out = (ra_rowset){0};
+    int64_t pieces = 0;
+    for (int64_t i = 0; i < count; ++i)
+        pieces += ranges[i].count > 0;
+    ra_block block;
+    ra_status const status =
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)pieces * sizeof(ra_row_piece), NULL, &block);
+    if (status != RA_OK)
+        return status;
+    ra_rowset set = {.pieces = block.data, .sorted = true, .block = block};
+    int64_t last = -1;
+    for (int64_t i = 0; i < count; ++i) {
+        ra_range const rows = ranges[i];
+        if (rows.count <= 0)
+            continue;
+        RA_ASSERT(rows.stride >= 1 && rows.begin >= 0);
+        set.sorted = set.sorted && rows.begin > last;
+        last = rows.begin + rows.stride * (rows.count - 1);
+        set.pieces[set.piece_count++] = (ra_row_piece){rows, set.row_count};
+        set.row_count += rows.count;
+    }
+    *set_out = set;
+    return RA_OK;
+}
+
+void ra_rowset_fini(ra_pool *pool, ra_rowset *set)
+{
+    ra_pool_free(pool, NULL, &set->block);
+    *set = (ra_rowset){0};
+}
+
+int64_t ra_rowset_global(const ra_rowset *set, int64_t local)
+{
+    RA_DASSERT(local >= 0 && local < set->row_count);
+    int64_t low = 0, high = set->piece_count; /* the piece is in [low, high) */
+    while (high - low > 1) {
+        int64_t const middle = low + (high - low) / 2;
+        if (set->pieces[middle].first <= local)
+            low = middle;
+        else
+            high = middle;
+    }
+    const ra_row_piece *piece = &set->pieces[low];
+    return piece->rows.begin + piece->rows.stride * (local - piece->first);
+}
+
+static int64_t local_in_piece(const ra_row_piece *piece, int64_t global)
+{
+    int64_t const distance = global - piece->rows.begin;
+    int64_t const at = distance / piece->rows.stride;
+    if (distance < 0 || distance % piece->rows.stride != 0 || at >= piece->rows.count)
+        return -1;
+    return piece->first + at;
+}
+
+int64_t ra_rowset_local(const ra_rowset *set, int64_t global)
+{
+    if (!set->sorted) {
+        int64_t local = -1;
+        for (int64_t i = 0; i < set->piece_count && local < 0; ++i)
+            local = local_in_piece(&set->pieces[i], global);
+        return local;
+    }
+    int64_t low = 0, high = set->piece_count;
+    while (high - low > 1) {
+        int64_t const middle = low + (high - low) / 2;
+        if (set->pieces[middle].rows.begin <= global)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high > low ? local_in_piece(&set->pieces[low], global) : -1;
+}

@@ -1,0 +1,206 @@
+#include "ringattn/slice.h"
+
+#include "internal.h"
+#include "sparse/sparse_internal.h"
+
+__extension__ typedef __int128 wide_int;
+
+/* Bounds at or beyond these never bind; kept apart from real ones when bounds are shifted. */
+static bool lo_binds(int64_t lo)
+{
+    return lo > RA_BAND_NONE_LO;
+}
+
+static bool hi_binds(int64_t hi)
+{
+    return hi < RA_BAND_NONE_HI;
+}
+
+static int64_t gcd_i64(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t const rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+int64_t ra_lcm_i64(int64_t a, int64_t b)
+{
+    return a / gcd_i64(a, b) * b;
+}
+
+/* x with a * x == 1 (mod m), for gcd(a, m) == 1. Extended Euclid. */
+static int64_t inverse_mod(int64_t a, int64_t m)
+{
+    int64_t r0 = m, r1 = a % m, t0 = 0, t1 = 1;
+    while (r1 != 0) {
+        int64_t const q = r0 / r1;
+        int64_t const r2 = r0 - q * r1, t2 = t0 - q * t1;
+        r0 = r1, r1 = r2, t0 = t1, t1 = t2;
+    }
+    return t0 < 0 ? t0 + m : t0;
+}
+
+bool ra_range_intersect(ra_range a, ra_range b, ra_range *out)
+{
+    *out = (ra_range){0, 1, 0};
+    if (a.count <= 0 || b.count <= 0)
+        return false;
+    int64_t const a_last = a.begin + a.stride * (a.count - 1);
+    int64_t const b_last = b.begin + b.stride * (b.count - 1);
+    int64_t const first = ra_max_i64(a.begin, b.begin);
+    int64_t const last = ra_min_i64(a_last, b_last);
+    int64_t const g = gcd_i64(a.stride, b.stride);
+    if (first > last || (b.begin - a.begin) % g != 0)
+        return false;
+    /* The common row nearest after a.begin: a.begin + a.stride * x with
+       a.stride * x == b.begin - a.begin (mod b.stride), then the first one not before `first`. */
+    int64_t const m = b.stride / g;
+    int64_t delta = (b.begin - a.begin) / g % m;
+    if (delta < 0)
+        delta += m;
+    int64_t const x =
+        m == 1 ? 0 : (int64_t)((wide_int)delta * inverse_mod(a.stride / g % m, m) % m);
+    int64_t const stride = a.stride * m;
+    int64_t begin = a.begin + a.stride * x;
+    begin += ra_div_ceil(ra_max_i64(first - begin, 0), stride) * stride;
+    if (begin > last)
+        return false;
+    *out = (ra_range){begin, stride, (last - begin) / stride + 1};
+    return true;
+}
+
+/* Sum over a in [0, q) of clamp(a + x, 0, k). */
+static int64_t clamped_sum(int64_t q, int64_t k, int64_t x)
+{
+    if (x <= -q)
+        return 0;
+    if (x >= k)
+        return q * k;
+    int64_t const from = ra_max_i64(0, -x);       /* first a with a positive term */
+    int64_t const full = ra_min_i64(q, k - x);    /* from here on every term is k */
+    int64_t const n = ra_max_i64(0, full - from); /* terms that grow by one */
+    int64_t const t0 = from + x, t1 = t0 + n - 1; /* first and last of them */
+    int64_t const even = n % 2 == 0 ? n / 2 : n, odd = n % 2 == 0 ? t0 + t1 : (t0 + t1) / 2;
+    return even * odd + (q - ra_max_i64(full, from)) * k;
+}
+
+int64_t ra_slice_area(const ra_slice *s)
+{
+    if (s->q_count <= 0 || s->k_count <= 0 || s->lo > s->hi)
+        return 0;
+    /* Pairs with b - a <= hi, less those with b - a <= lo - 1. */
+    int64_t const upto_hi =
+        hi_binds(s->hi) ? clamped_sum(s->q_count, s->k_count, s->hi + 1) : s->q_count * s->k_count;
+    int64_t const below_lo = lo_binds(s->lo) ? clamped_sum(s->q_count, s->k_count, s->lo) : 0;
+    return upto_hi - below_lo;
+}
+
+bool ra_band_trim(int64_t *q_cut, int64_t *q_count, int64_t *k_cut, int64_t *k_count, int64_t *lo,
+                  int64_t *hi)
+{
+    *q_cut = *k_cut = 0;
+    if (*q_count <= 0 || *k_count <= 0 || *lo > *hi)
+        return false;
+    /* Query a sees keys [a + lo, a + hi]: some key exists for a in [-hi, k_count - 1 - lo]. */
+    int64_t const q_first = hi_binds(*hi) ? ra_max_i64(0, -*hi) : 0;
+    int64_t const q_last =
+        lo_binds(*lo) ? ra_min_i64(*q_count - 1, *k_count - 1 - *lo) : *q_count - 1;
+    if (q_first > q_last)
+        return false;
+    int64_t const k_first = lo_binds(*lo) ? ra_max_i64(0, q_first + *lo) : 0;
+    int64_t const k_last = hi_binds(*hi) ? ra_min_i64(*k_count - 1, q_last + *hi) : *k_count - 1;
+    int64_t const shift = q_first - k_first; /* b - a grows by this in the new coordinates */
+    *q_cut = q_first;
+    *k_cut = k_first;
+    *q_count = q_last - q_first + 1;
+    *k_count = k_last - k_first + 1;
+    if (lo_binds(*lo))
+        *lo += shift;
+    if (hi_binds(*hi))
+        *hi += shift;
+    if (*lo <= -(*q_count - 1))
+        *lo = RA_BAND_NONE_LO;
+    if (*hi >= *k_count - 1)
+        *hi = RA_BAND_NONE_HI;
+    return true;
+}
+
+bool ra_slice_trim(ra_slice *s)
+{
+    int64_t q_cut, k_cut;
+    if (!ra_band_trim(&q_cut, &s->q_count, &k_cut, &s->k_count, &s->lo, &s->hi))
+        return false;
+    s->q_begin += q_cut * s->stride;
+    s->k_begin += k_cut * s->stride;
+    return true;
+}
+
+static bool is_unbounded(const ra_slice *s)
+{
+    return !lo_binds(s->lo) && !hi_binds(s->hi);
+}
+
+int64_t ra_slice_phases(const ra_slice *s, ra_range q, ra_range k)
+{
+    if (is_unbounded(s))
+        return 1; /* without a band, queries and keys need no common stride */
+    int64_t const q_stride = ra_lcm_i64(s->stride, q.stride);
+    int64_t const k_stride = ra_lcm_i64(s->stride, k.stride);
+    int64_t const common = ra_lcm_i64(q_stride, k_stride);
+    return common / q_stride * (common / k_stride);
+}
+
+/* Every `ratio`-th row of a range, from the `phase`-th on. */
+static ra_range range_phase(ra_range r, int64_t ratio, int64_t phase)
+{
+    int64_t const count = r.count > phase ? (r.count - phase - 1) / ratio + 1 : 0;
+    return (ra_range){r.begin + r.stride * phase, r.stride * ratio, count};
+}
+
+bool ra_slice_restrict_loose(const ra_slice *s, ra_range q, ra_range k, int64_t phase,
+                             ra_local_slice *out)
+{
+    ra_range qs, ks;
+    if (!ra_range_intersect((ra_range){s->q_begin, s->stride, s->q_count}, q, &qs) ||
+        !ra_range_intersect((ra_range){s->k_begin, s->stride, s->k_count}, k, &ks))
+        return false;
+    int64_t lo = s->lo, hi = s->hi;
+    if (!is_unbounded(s)) {
+        int64_t const common = ra_lcm_i64(qs.stride, ks.stride);
+        int64_t const q_phases = common / qs.stride;
+        qs = range_phase(qs, q_phases, phase % q_phases);
+        ks = range_phase(ks, common / ks.stride, phase / q_phases);
+        /* Key b0 + ratio * w and query a0 + ratio * u: lo <= b0 - a0 + ratio * (w - u) <= hi. */
+        int64_t const ratio = common / s->stride;
+        int64_t const offset =
+            (ks.begin - s->k_begin) / s->stride - (qs.begin - s->q_begin) / s->stride;
+        if (lo_binds(lo))
+            lo = ra_div_ceil(lo - offset, ratio);
+        if (hi_binds(hi))
+            hi = ra_div_floor(hi - offset, ratio);
+    }
+    out->q_stride = qs.stride / q.stride;
+    out->k_stride = ks.stride / k.stride;
+    out->q_begin = (qs.begin - q.begin) / q.stride;
+    out->k_begin = (ks.begin - k.begin) / k.stride;
+    out->q_count = qs.count;
+    out->k_count = ks.count;
+    out->lo = lo;
+    out->hi = hi;
+    return qs.count > 0 && ks.count > 0 && lo <= hi;
+}
+
+bool ra_slice_restrict(const ra_slice *s, ra_range q, ra_range k, int64_t phase,
+                       ra_local_slice *out)
+{
+    int64_t q_cut, k_cut;
+    if (!ra_slice_restrict_loose(s, q, k, phase, out) ||
+        !ra_band_trim(&q_cut, &out->q_count, &k_cut, &out->k_count, &out->lo, &out->hi))
+        return false;
+    out->q_begin += q_cut * out->q_stride;
+    out->k_begin += k_cut * out->k_stride;
+    return true;
+}

@@ -1,0 +1,73 @@
+/* Private to src/sparse: the pattern's representation, band arithmetic, growable arrays. */
+#ifndef RINGATTN_SPARSE_INTERNAL_H
+#define RINGATTN_SPARSE_INTERNAL_H
+
+#include "ringattn/pattern.h"
+
+int64_t ra_lcm_i64(int64_t a, int64_t b);
+
+/*
+ * Shrink {q_count, k_count, lo, hi} to the queries that see a key and the keys that are seen.
+ * *q_cut and *k_cut are the indices cut off in front. False: nothing is live.
+ */
+bool ra_band_trim(int64_t *q_cut, int64_t *q_count, int64_t *k_cut, int64_t *k_count, int64_t *lo,
+                  int64_t *hi);
+
+/* As ra_slice_restrict, but queries and keys outside the band are kept. */
+bool ra_slice_restrict_loose(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
+                             ra_local_slice *out);
+
+/* ---- growable array on a pool block, category tilemap ------------------------------------------
+ */
+
+typedef struct ra_vector {
+    ra_block block;
+    int64_t count;
+} ra_vector;
+
+/* Room for one more item of item_bytes; its address in *item_out. */
+RA_CHECKED ra_status ra_vector_push(ra_pool *pool, ra_vector *vector, size_t item_bytes,
+                                    void **item_out);
+
+/* ---- pattern ------------------------------------------------------------------------------------
+ */
+
+typedef struct ra_layer {
+    ra_heads heads;
+    int64_t segment;        /* length; seq where the pattern is not dilated */
+    int64_t stride, offset; /* rows of a segment that take part: offset + stride * x */
+} ra_layer;
+
+/* Key blocks [begin, begin + count) that a row of query blocks keeps. */
+typedef struct ra_block_run {
+    int32_t begin, count;
+} ra_block_run;
+
+struct ra_pattern {
+    ra_pool *pool;
+    int64_t seq;
+    int32_t heads;
+    ra_pattern_config config; /* arrays replaced by our copies, or NULL */
+    int64_t *document_starts; /* [document_count + 1] */
+    int64_t document_count;
+    int64_t block_rows;     /* blocks in the sequence; 0 without a block pattern */
+    int64_t *block_offsets; /* dilated_sparse: distances, ascending, unique */
+    int64_t block_offset_count;
+    int64_t *block_row_runs; /* list, random: [block_rows + 1] into block_runs */
+    ra_block_run *block_runs;
+    ra_layer *layers;
+    int32_t layer_count;
+    bool differs_by_head;
+    ra_block memory[6]; /* of the arrays above, in the order of their making */
+    int memory_count;
+};
+
+RA_CHECKED ra_status ra_pattern_take(ra_pattern *pattern, size_t bytes, void *pointer_out);
+RA_CHECKED ra_status ra_pattern_make_blocks(ra_pattern *pattern);
+
+/* The next run of a row of blocks; *cursor begins at 0. Runs are disjoint and ascend. */
+bool ra_block_run_next(const ra_pattern *pattern, int64_t bi, int64_t *cursor, ra_block_run *run);
+/* kind random: whether a pair is kept. */
+bool ra_block_is_drawn(const ra_pattern_config *config, int64_t bi, int64_t bj);
+
+#endif

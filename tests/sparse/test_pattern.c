@@ -1,0 +1,220 @@
+/*
+ * The slices against the definition: for random patterns, lengths, ranks and layouts, every tile
+ * map of a rank against a rank's keys holds exactly the pairs that the definition counts, and the
+ * needed rows are exactly those touched.
+ */
+#include "ringattn/ring.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQ_MAX = 200, HEADS = 3 };
+
+static ra_ledger *ledger;
+static ra_pool *pool;
+
+static void set_up(void)
+{
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_host(), ledger}, &pool),
+                 RA_OK);
+}
+
+static void tear_down(void)
+{
+    ra_ledger_snapshot snapshot;
+    ra_ledger_read(ledger, &snapshot);
+    cr_expect_eq(snapshot.reserved_bytes, 0, "bytes are left over");
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
+TestSuite(pattern, .init = set_up, .fini = tear_down);
+
+typedef struct trial {
+    const ra_pattern *pattern;
+    int64_t seq;
+    int32_t heads;
+    uint8_t *counts; /* [heads][seq][seq]: how often the maps hold a pair */
+    const char *name;
+} trial;
+
+static void count_run(const trial *t, int32_t head, const ra_rowset *queries, const ra_rowset *keys,
+                      const ra_tile *tile, const ra_run *run)
+{
+    bool any = false;
+    cr_assert(run->k_count >= 1 && run->k_begin >= 0 && run->k_stride >= 1, "%s", t->name);
+    cr_assert_lt(run->k_begin + (int64_t)(run->k_count - 1) * run->k_stride, keys->row_count, "%s",
+                 t->name);
+    for (int64_t a = 0; a < tile->q_count; ++a)
+        for (int64_t b = 0; b < run->k_count; ++b) {
+            if ((run->lo != RA_RUN_NONE_LO && b - a < run->lo) ||
+                (run->hi != RA_RUN_NONE_HI && b - a > run->hi))
+                continue;
+            int64_t const i = ra_rowset_global(queries, tile->q_begin + a * tile->q_stride);
+            int64_t const j = ra_rowset_global(keys, run->k_begin + b * run->k_stride);
+            ++t->counts[(head * t->seq + i) * t->seq + j];
+            any = true;
+        }
+    cr_assert(any, "%s: a run without a live pair", t->name);
+}
+
+/* Adds the map's pairs to the counts; checks the shape of tiles and the flag for shared rows. */
+static void count_map(const trial *t, const ra_tilemap *map, const ra_rowset *queries,
+                      const ra_rowset *keys)
+{
+    int64_t pairs_before = 0, pairs_after = 0;
+    int64_t const area = (int64_t)t->heads * t->seq * t->seq;
+    for (int64_t i = 0; i < area; ++i)
+        pairs_before += t->counts[i];
+    for (int32_t head = 0; head < t->heads; ++head) {
+        uint8_t covered[SEQ_MAX] = {0};
+        for (int32_t l = 0; l < map->layer_count; ++l) {
+            if (!ra_heads_contain(map->layers[l].heads, head))
+                continue;
+            for (int32_t c = 0; c < map->chunk_count; ++c)
+                for (uint32_t n = map->layers[l].chunk_tile[c];
+                     n < map->layers[l].chunk_tile[c + 1]; ++n) {
+                    const ra_tile *tile = &map->tiles[n];
+                    int64_t const last =
+                        tile->q_begin + (int64_t)(tile->q_count - 1) * tile->q_stride;
+                    cr_assert_leq(tile->q_count, map->tile_rows, "%s", t->name);
+                    cr_assert_geq(tile->q_begin, (int64_t)c * map->chunk_rows, "%s", t->name);
+                    cr_assert_lt(last, (int64_t)(c + 1) * map->chunk_rows, "%s", t->name);
+                    cr_assert_lt(last, queries->row_count, "%s", t->name);
+                    for (int64_t a = 0; a < tile->q_count; ++a)
+                        cr_assert(covered[tile->q_begin + a * tile->q_stride]++ == 0 ||
+                                      map->shared_rows,
+                                  "%s: rows are shared and not said to be", t->name);
+                    for (uint32_t r = tile->run_begin; r < tile[1].run_begin; ++r)
+                        count_run(t, head, queries, keys, tile, &map->runs[r]);
+                }
+        }
+    }
+    for (int64_t i = 0; i < area; ++i)
+        pairs_after += t->counts[i];
+    cr_assert_eq(pairs_after - pairs_before, map->live_pairs, "%s: live pairs", t->name);
+    cr_assert(!map->shared_rows || map->chunk_rows <= RA_SHARED_CHUNK_ROWS_MAX, "%s", t->name);
+}
+
+/* Exactly the rows of `keys` that a query of `queries` touches, listed alike in both ways. */
+static void check_needed(const trial *t, const ra_rowset *queries, const ra_rowset *keys,
+                         const ra_rowset *needed, const ra_rowset *local)
+{
+    uint8_t listed[SEQ_MAX] = {0};
+    cr_assert_eq(needed->row_count, local->row_count, "%s", t->name);
+    for (int64_t x = 0; x < needed->row_count; ++x) {
+        int64_t const row = ra_rowset_global(needed, x);
+        cr_assert_eq(row, ra_rowset_global(keys, ra_rowset_global(local, x)), "%s", t->name);
+        cr_assert_eq(ra_rowset_local(needed, row), x, "%s", t->name);
+        cr_assert_eq(listed[row]++, 0, "%s: row %lld twice", t->name, (long long)row);
+    }
+    for (int64_t y = 0; y < keys->row_count; ++y) {
+        int64_t const j = ra_rowset_global(keys, y);
+        bool touched = false;
+        for (int32_t h = 0; h < t->heads && !touched; ++h)
+            for (int64_t x = 0; x < queries->row_count && !touched; ++x)
+                touched =
+                    ra_pattern_multiplicity(t->pattern, h, ra_rowset_global(queries, x), j) > 0;
+        cr_assert_eq(listed[j], touched, "%s: key row %lld needed %d listed %d", t->name,
+                     (long long)j, touched, listed[j]);
+    }
+}
+
+static void check_pair(const trial *t, const ra_rowset *queries, const ra_rowset *keys,
+                       int32_t tile_rows, bool packed)
+{
+    ra_heads const heads = {0, 1, t->heads};
+    ra_rowset needed, local;
+    ra_tilemap map;
+    cr_assert_eq(ra_pattern_needed_rows(t->pattern, heads, queries, keys, pool, &needed, &local),
+                 RA_OK);
+    check_needed(t, queries, keys, &needed, &local);
+    const ra_rowset *columns = packed ? &needed : keys;
+    cr_assert_eq(ra_tilemap_init(t->pattern, heads, queries, columns, tile_rows, pool, &map),
+                 RA_OK);
+    count_map(t, &map, queries, columns);
+    ra_tilemap_fini(pool, &map);
+    ra_rowset_fini(pool, &needed);
+    ra_rowset_fini(pool, &local);
+}
+
+/* Small chunks dealt at random: many pieces, which the layouts have only for long sequences. */
+static void deal_at_random(test_rng *rng, const trial *t, ra_layout *layout)
+{
+    int64_t const chunk = test_rng_between(rng, 1, 17);
+    uint8_t owner[SEQ_MAX];
+    for (int64_t i = 0; i < t->seq; ++i)
+        owner[i] =
+            i % chunk == 0 ? (uint8_t)test_rng_between(rng, 0, layout->ranks - 1) : owner[i - 1];
+    for (int r = 0; r < layout->ranks; ++r) {
+        ra_range ranges[SEQ_MAX];
+        int64_t count = 0;
+        for (int64_t i = 0; i < t->seq; i += chunk)
+            if (owner[i] == r)
+                ranges[count++] = (ra_range){i, 1, i + chunk < t->seq ? chunk : t->seq - i};
+        ra_rowset_fini(pool, &layout->rows[r]);
+        cr_assert_eq(ra_rowset_init(pool, ranges, count, &layout->rows[r]), RA_OK);
+    }
+}
+
+static void check_trial(const trial *t, test_rng *rng, int ranks, ra_layout_kind kind,
+                        int32_t tile_rows)
+{
+    ra_layout layout;
+    cr_assert_eq(ra_layout_init(kind, t->pattern, ranks, pool, &layout), RA_OK);
+    if (test_rng_chance(rng, 0.2))
+        deal_at_random(rng, t, &layout);
+    memset(t->counts, 0, (size_t)t->heads * (size_t)t->seq * (size_t)t->seq);
+    int64_t rows = 0;
+    for (int r = 0; r < ranks; ++r) {
+        rows += layout.rows[r].row_count;
+        for (int o = 0; o < ranks; ++o)
+            check_pair(t, &layout.rows[r], &layout.rows[o], tile_rows, r != o);
+    }
+    cr_assert_eq(rows, t->seq, "%s", t->name);
+    for (int32_t h = 0; h < t->heads; ++h)
+        for (int64_t i = 0; i < t->seq; ++i)
+            for (int64_t j = 0; j < t->seq; ++j)
+                cr_assert_eq(t->counts[(h * t->seq + i) * t->seq + j],
+                             ra_pattern_multiplicity(t->pattern, h, i, j),
+                             "%s: head %d query %lld key %lld: %d pairs, definition %d", t->name, h,
+                             (long long)i, (long long)j, t->counts[(h * t->seq + i) * t->seq + j],
+                             ra_pattern_multiplicity(t->pattern, h, i, j));
+    ra_layout_fini(pool, &layout);
+}
+
+static void run_trials(uint64_t seed, int count)
+{
+    uint8_t *counts = malloc((size_t)HEADS * SEQ_MAX * SEQ_MAX);
+    for (int n = 0; n < count; ++n) {
+        test_rng rng = {seed + (uint64_t)n};
+        int64_t const seq = test_rng_chance(&rng, 0.2) ? test_rng_between(&rng, 1, 8)
+                                                       : test_rng_between(&rng, 1, SEQ_MAX);
+        int const ranks = (int)test_rng_between(&rng, 1, 7);
+        int32_t const tile_rows = (int32_t)test_rng_between(&rng, 1, 40);
+        ra_layout_kind const kind = (ra_layout_kind)test_rng_between(&rng, 0, RA_LAYOUT_AUTO);
+        int32_t const heads = (int32_t)test_rng_between(&rng, 1, HEADS);
+        test_pattern drawn;
+        test_pattern_draw(&rng, seq, &drawn);
+        char text[256], name[400];
+        test_pattern_print(&drawn.config, text, sizeof(text));
+        snprintf(name, sizeof(name), "seed %llu: N %lld H %d ranks %d %s tile %d: %s",
+                 (unsigned long long)(seed + (uint64_t)n), (long long)seq, heads, ranks,
+                 ra_layout_name(kind), tile_rows, text);
+        ra_pattern *pattern;
+        cr_assert_eq(ra_pattern_create(&drawn.config, seq, heads, pool, &pattern), RA_OK, "%s",
+                     name);
+        check_trial(&(trial){pattern, seq, heads, counts, name}, &rng, ranks, kind, tile_rows);
+        ra_pattern_destroy(pattern);
+    }
+    free(counts);
+}
+
+Test(pattern, slices_equal_the_definition_for_2000_random_cases)
+{
+    run_trials(20261121, 2000);
+}

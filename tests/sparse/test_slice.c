@@ -1,0 +1,133 @@
+/* Ranges and slices against enumeration. */
+#include "ringattn/slice.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+
+static ra_range draw_range(test_rng *rng)
+{
+    return (ra_range){test_rng_between(rng, 0, 30), test_rng_between(rng, 1, 7),
+                      test_rng_between(rng, 0, 12)};
+}
+
+static bool range_has(ra_range r, int64_t row)
+{
+    int64_t const at = row - r.begin;
+    return at >= 0 && at % r.stride == 0 && at / r.stride < r.count;
+}
+
+static ra_slice draw_slice(test_rng *rng)
+{
+    ra_slice s = {.q_begin = test_rng_between(rng, 0, 9),
+                  .q_count = test_rng_between(rng, 0, 14),
+                  .k_begin = test_rng_between(rng, 0, 9),
+                  .k_count = test_rng_between(rng, 0, 14),
+                  .stride = test_rng_between(rng, 1, 5),
+                  .lo = RA_BAND_NONE_LO,
+                  .hi = RA_BAND_NONE_HI};
+    if (test_rng_chance(rng, 0.6))
+        s.lo = test_rng_between(rng, -16, 16);
+    if (test_rng_chance(rng, 0.6))
+        s.hi = test_rng_between(rng, -16, 16);
+    return s;
+}
+
+static bool slice_has(const ra_slice *s, int64_t i, int64_t j)
+{
+    ra_range const q = {s->q_begin, s->stride, s->q_count}, k = {s->k_begin, s->stride, s->k_count};
+    if (!range_has(q, i) || !range_has(k, j))
+        return false;
+    int64_t const distance = (j - s->k_begin) / s->stride - (i - s->q_begin) / s->stride;
+    return distance >= s->lo && distance <= s->hi;
+}
+
+Test(range, intersection_holds_exactly_the_common_rows)
+{
+    test_rng rng = {1};
+    for (int n = 0; n < 20000; ++n) {
+        ra_range const a = draw_range(&rng), b = draw_range(&rng);
+        ra_range both;
+        bool const any = ra_range_intersect(a, b, &both);
+        cr_assert_eq(any, both.count > 0);
+        for (int64_t row = 0; row < 130; ++row)
+            cr_assert_eq(range_has(both, row), range_has(a, row) && range_has(b, row),
+                         "case %d row %lld", n, (long long)row);
+    }
+}
+
+Test(range, intersection_of_huge_coprime_strides_does_not_overflow)
+{
+    int64_t const p = 2147483647, q = 2147483629; /* primes; rows 0 mod p and 5 mod q */
+    ra_range both;
+    cr_assert(ra_range_intersect((ra_range){0, p, p}, (ra_range){5, q, p}, &both));
+    cr_assert_eq(both.begin % p, 0);
+    cr_assert_eq(both.begin % q, 5);
+    cr_assert_eq(both.count, 1);
+}
+
+Test(slice, area_counts_the_live_pairs)
+{
+    test_rng rng = {2};
+    for (int n = 0; n < 5000; ++n) {
+        ra_slice const s = draw_slice(&rng);
+        int64_t area = 0;
+        for (int64_t i = 0; i < 90; ++i)
+            for (int64_t j = 0; j < 90; ++j)
+                area += slice_has(&s, i, j);
+        cr_assert_eq(ra_slice_area(&s), area, "case %d", n);
+    }
+}
+
+Test(slice, area_of_a_billion_causal_tokens_is_exact)
+{
+    int64_t const n = 1000000000;
+    ra_slice const s = {0, n, 0, n, 1, RA_BAND_NONE_LO, 0};
+    cr_assert_eq(ra_slice_area(&s), n / 2 * (n + 1));
+}
+
+Test(slice, trim_keeps_every_pair_and_leaves_no_idle_row)
+{
+    test_rng rng = {3};
+    for (int n = 0; n < 5000; ++n) {
+        ra_slice const s = draw_slice(&rng);
+        ra_slice t = s;
+        bool const any = ra_slice_trim(&t);
+        cr_assert_eq(any, ra_slice_area(&s) > 0, "case %d", n);
+        if (!any)
+            continue;
+        cr_assert_eq(ra_slice_area(&t), ra_slice_area(&s), "case %d", n);
+        for (int64_t a = 0; a < t.q_count; ++a) {
+            bool seen = false;
+            for (int64_t b = 0; b < t.k_count; ++b) {
+                int64_t const i = t.q_begin + a * t.stride, j = t.k_begin + b * t.stride;
+                cr_assert_eq(slice_has(&t, i, j), slice_has(&s, i, j), "case %d", n);
+                seen = seen || slice_has(&t, i, j);
+            }
+            cr_assert(seen, "case %d: query %lld sees nothing", n, (long long)a);
+        }
+    }
+}
+
+Test(slice, phases_of_a_restriction_add_up_to_it)
+{
+    test_rng rng = {4};
+    for (int n = 0; n < 5000; ++n) {
+        ra_slice const s = draw_slice(&rng);
+        ra_range const q = draw_range(&rng), k = draw_range(&rng);
+        int counts[12][12] = {{0}};
+        for (int64_t phase = 0; phase < ra_slice_phases(&s, q, k); ++phase) {
+            ra_local_slice l;
+            if (!ra_slice_restrict(&s, q, k, phase, &l))
+                continue;
+            for (int64_t a = 0; a < l.q_count; ++a)
+                for (int64_t b = 0; b < l.k_count; ++b)
+                    if (b - a >= l.lo && b - a <= l.hi)
+                        ++counts[l.q_begin + a * l.q_stride][l.k_begin + b * l.k_stride];
+        }
+        for (int64_t x = 0; x < q.count; ++x)
+            for (int64_t y = 0; y < k.count; ++y)
+                cr_assert_eq(counts[x][y],
+                             slice_has(&s, q.begin + x * q.stride, k.begin + y * k.stride),
+                             "case %d query %lld key %lld", n, (long long)x, (long long)y);
+    }
+}

@@ -1,0 +1,79 @@
+/* What tile maps cost. Their contents are checked pair by pair in test_pattern.c. */
+#include "ringattn/tilemap.h"
+
+#include <criterion/criterion.h>
+
+enum { TILE_ROWS = 128 };
+static const int64_t million = 1048576, mebibyte = 1048576;
+
+static int64_t map_bytes(ra_pattern_config config, int32_t heads)
+{
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    ra_range const all = {0, 1, million};
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_host(), ledger}, &pool),
+                 RA_OK);
+    cr_assert_eq(ra_pattern_create(&config, million, heads, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &all, 1, &rows), RA_OK);
+    cr_assert_eq(
+        ra_tilemap_init(pattern, (ra_heads){0, 1, heads}, &rows, &rows, TILE_ROWS, pool, &map),
+        RA_OK);
+    int64_t const bytes = map.bytes;
+    cr_assert_leq(map.bytes, (int64_t)map.block.reserved_bytes);
+    cr_assert_eq(map.live_pairs, ra_pattern_area(pattern, all));
+    ra_tilemap_fini(pool, &map);
+    ra_rowset_fini(pool, &rows);
+    ra_pattern_destroy(pattern);
+    ra_ledger_snapshot snapshot;
+    ra_ledger_read(ledger, &snapshot);
+    cr_assert_eq(snapshot.reserved_bytes, 0);
+    cr_assert_leq(snapshot.peak_bytes[RA_MEM_TILEMAP], bytes + mebibyte,
+                  "building takes hardly more than the map itself");
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+    return bytes;
+}
+
+Test(tilemap, a_million_causal_tokens_cost_at_most_a_mebibyte)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.causal = true;
+    cr_assert_leq(map_bytes(config, 8), mebibyte);
+}
+
+Test(tilemap, a_million_windowed_tokens_with_sinks_cost_at_most_a_mebibyte)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.causal = true;
+    config.window_left = 4095;
+    config.sinks = 4;
+    cr_assert_leq(map_bytes(config, 8), mebibyte);
+}
+
+Test(tilemap, three_dilated_branches_over_a_million_tokens_cost_at_most_two_mebibytes)
+{
+    static const int64_t segments[] = {2048, 4096, 8192}, rates[] = {1, 2, 4};
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.segments = segments;
+    config.rates = rates;
+    config.branch_count = 3;
+    cr_assert_leq(map_bytes(config, 8), 2 * mebibyte);
+    config.causal = true;
+    cr_assert_leq(map_bytes(config, 8), 2 * mebibyte);
+}
+
+Test(tilemap, block_patterns_of_128_over_a_million_tokens_cost_at_most_16_mebibytes)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.block_size = 128;
+    config.block_width = 1;
+    config.block_density = 0.02;
+    config.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
+    cr_assert_leq(map_bytes(config, 8), 16 * mebibyte);
+    config.blocks_kind = RA_BLOCKS_LOCAL_WINDOW;
+    cr_assert_leq(map_bytes(config, 8), 16 * mebibyte);
+}
