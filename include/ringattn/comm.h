@@ -143,6 +143,8 @@ struct ra_comm {
     int64_t timeout_ms;
     ra_comm_stats stats;
     char host[64];
+    int in_flight; /* kept by the ra_comm_* functions, as are the stats */
+    bool broken;   /* an operation failed, or ra_comm_abort was called: nothing is tried any more */
 };
 
 #ifdef __cplusplus

@@ -1,0 +1,326 @@
+/*
+ * Collectives over MPI, through rank 0 by messages of our own rather than by MPI's collectives:
+ * so rank 0 knows who is missing when the deadline passes, and can tell the others; reductions are
+ * folded in the order of ranks, hence equal bit for bit; and ranks that disagree are found. The
+ * price is time that grows with the number of ranks, on operations that no step of a ring waits
+ * for.
+ */
+#include "comm_mpi_internal.h"
+
+#include <limits.h>
+#include <string.h>
+
+typedef enum collective_kind { BARRIER, REDUCE_I64, REDUCE_F64 } collective_kind;
+
+static int note_bytes(int count)
+{
+    return (int)offsetof(ra_mpi_note, values) + 8 * count;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/*
+ * Wait until `count` of mpi->requests are done, or until `timeout_ms` have passed.
+ * statuses and indices are overwritten. *open_out: the first request that is not done, or -1.
+ *
+ * @return RA_ERR_TIMEOUT, or RA_ERR_PEER where a message was too long: neither has been logged
+ */
+static ra_status wait_requests(ra_mpi_comm *mpi, const char *operation, int count,
+                               int64_t timeout_ms, int *open_out)
+{
+    int64_t const begin_ns = ra_clock_ns();
+    int open_count = 0;
+    for (int i = 0; i < count; i++)
+        open_count += mpi->requests[i] != MPI_REQUEST_NULL;
+    *open_out = -1;
+    while (open_count > 0) {
+        int64_t const now_ns = ra_clock_ns();
+        int done_count = 0;
+        int error = MPI_Testsome(count, mpi->requests, &done_count, mpi->indices, mpi->statuses);
+        for (int i = 0; error == MPI_ERR_IN_STATUS && i < done_count; i++) {
+            if (mpi->statuses[i].MPI_ERROR != MPI_SUCCESS)
+                error = mpi->statuses[i].MPI_ERROR;
+        }
+        if (error != MPI_SUCCESS) {
+            int class = MPI_ERR_OTHER;
+            MPI_Error_class(error, &class);
+            return class == MPI_ERR_TRUNCATE ? RA_ERR_PEER : ra_mpi_fail(mpi, operation, -1, error);
+        }
+        open_count -= done_count;
+        if (open_count == 0)
+            break;
+        if ((now_ns - begin_ns) / 1000000 >= timeout_ms) {
+            *open_out = 0;
+            while (mpi->requests[*open_out] == MPI_REQUEST_NULL)
+                ++*open_out;
+            return RA_ERR_TIMEOUT; /* the caller knows what to say */
+        }
+        ra_mpi_progress(mpi); /* others may need our next piece before they can come here */
+        ra_mpi_pause(begin_ns, now_ns);
+    }
+    return RA_OK;
+}
+
+static void drop_requests(ra_mpi_comm *mpi, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (mpi->requests[i] == MPI_REQUEST_NULL)
+            continue;
+        MPI_Cancel(&mpi->requests[i]);
+        MPI_Request_free(&mpi->requests[i]);
+    }
+}
+
+/* ---- barrier and reductions: notes to rank 0 and back ---------------------------------------- */
+
+/* Rank 0: everybody's note, in mpi->notes. *missing_out: who is late, or -1. */
+static ra_status collect_notes(ra_mpi_comm *mpi, const char *operation, int *missing_out)
+{
+    int const size = mpi->base.size;
+    int error = MPI_SUCCESS;
+    mpi->requests[0] = MPI_REQUEST_NULL;
+    for (int rank = 1; rank < size; rank++)
+        mpi->requests[rank] = MPI_REQUEST_NULL;
+    for (int rank = 1; rank < size && error == MPI_SUCCESS; rank++)
+        error = MPI_Irecv(&mpi->notes[rank], (int)sizeof(ra_mpi_note), MPI_BYTE, rank, RA_TAG_NOTE,
+                          mpi->handle, &mpi->requests[rank]);
+    ra_status status = RA_OK;
+    *missing_out = -1;
+    if (error != MPI_SUCCESS)
+        status = ra_mpi_fail(mpi, operation, -1, error);
+    else
+        status = wait_requests(mpi, operation, size, mpi->base.timeout_ms, missing_out);
+    if (status != RA_OK)
+        drop_requests(mpi, size);
+    return status;
+}
+
+/* Rank 0: its note, with the verdict, to all but `missing`. */
+static ra_status send_answers(ra_mpi_comm *mpi, const char *operation, int missing,
+                              int64_t timeout_ms)
+{
+    const ra_mpi_note *const answer = &mpi->notes[0];
+    int const size = mpi->base.size;
+    int error = MPI_SUCCESS, open = -1;
+    for (int rank = 0; rank < size; rank++)
+        mpi->requests[rank] = MPI_REQUEST_NULL;
+    for (int rank = 1; rank < size && error == MPI_SUCCESS; rank++) {
+        if (rank != missing)
+            error = MPI_Isend(answer, note_bytes(answer->count), MPI_BYTE, rank, RA_TAG_ANSWER,
+                              mpi->handle, &mpi->requests[rank]);
+    }
+    ra_status status = RA_OK;
+    if (error != MPI_SUCCESS)
+        status = ra_mpi_fail(mpi, operation, -1, error);
+    else
+        status = wait_requests(mpi, operation, size, timeout_ms, &open);
+    if (status == RA_ERR_TIMEOUT && missing < 0)
+        ra_comm_log_timeout(&mpi->base, operation, -1, open);
+    if (status != RA_OK)
+        drop_requests(mpi, size);
+    return status;
+}
+
+/* Rank 0: the first rank whose note does not fit rank 0's own; -1: none. */
+static int find_disagreement(const ra_mpi_comm *mpi)
+{
+    const ra_mpi_note *const own = &mpi->notes[0];
+    for (int rank = 1; rank < mpi->base.size; rank++) {
+        const ra_mpi_note *const note = &mpi->notes[rank];
+        if (note->sequence != own->sequence || note->kind != own->kind ||
+            note->detail != own->detail || note->count != own->count)
+            return rank;
+    }
+    return -1;
+}
+
+/* How long rank 0's verdict may take beyond the deadline; its clock began a little later or not. */
+static int64_t answer_grace_ms(const ra_mpi_comm *mpi)
+{
+    return ra_min_i64(ra_max_i64(mpi->base.timeout_ms / 4, 50), 1000);
+}
+
+/* Rank 0's part. */
+static ra_status preside(ra_mpi_comm *mpi, const char *operation)
+{
+    ra_mpi_note *const own = &mpi->notes[0];
+    int missing;
+    ra_status status = collect_notes(mpi, operation, &missing);
+    if (status == RA_ERR_TIMEOUT) {
+        ra_comm_log_timeout(&mpi->base, operation, -1, missing);
+        own->verdict = RA_VERDICT_MISSING;
+        own->missing_rank = missing;
+    } else if (status == RA_OK) {
+        int const other = find_disagreement(mpi);
+        if (other >= 0) {
+            ra_comm_log_disagreement(&mpi->base, operation, other);
+            own->verdict = RA_VERDICT_REFUSED;
+            status = RA_ERR_PEER;
+        }
+    }
+    if (status != RA_OK) { /* as far as they can be told */
+        (void)!send_answers(mpi, operation, own->verdict == RA_VERDICT_MISSING ? missing : 0,
+                            answer_grace_ms(mpi) / 2);
+        return status;
+    }
+    for (int rank = 1; rank < mpi->base.size; rank++) {
+        if (own->kind == REDUCE_I64)
+            ra_reduce_fold_i64((ra_reduce)own->detail, own->values.i64, mpi->notes[rank].values.i64,
+                               own->count);
+        else if (own->kind == REDUCE_F64)
+            ra_reduce_fold_f64((ra_reduce)own->detail, own->values.f64, mpi->notes[rank].values.f64,
+                               own->count);
+    }
+    return send_answers(mpi, operation, -1, mpi->base.timeout_ms);
+}
+
+/* Every other rank's part: the note goes, and rank 0's comes back in its place. */
+static ra_status attend(ra_mpi_comm *mpi, const char *operation)
+{
+    ra_mpi_note *const note = &mpi->notes[0], *const answer = &mpi->notes[1];
+    int open = -1;
+    mpi->requests[0] = MPI_REQUEST_NULL;
+    mpi->requests[1] = MPI_REQUEST_NULL;
+    int error = MPI_Irecv(answer, (int)sizeof(*answer), MPI_BYTE, 0, RA_TAG_ANSWER, mpi->handle,
+                          &mpi->requests[0]);
+    if (error == MPI_SUCCESS)
+        error = MPI_Isend(note, note_bytes(note->count), MPI_BYTE, 0, RA_TAG_NOTE, mpi->handle,
+                          &mpi->requests[1]);
+    ra_status status = RA_OK;
+    if (error != MPI_SUCCESS)
+        status = ra_mpi_fail(mpi, operation, -1, error);
+    else
+        status =
+            wait_requests(mpi, operation, 2, mpi->base.timeout_ms + answer_grace_ms(mpi), &open);
+    if (status != RA_OK) {
+        if (status == RA_ERR_TIMEOUT)
+            ra_comm_log_timeout(&mpi->base, operation, -1, 0);
+        drop_requests(mpi, 2);
+        return status;
+    }
+    if (answer->verdict == RA_VERDICT_MISSING) {
+        ra_comm_log_timeout(&mpi->base, operation, -1, (int)answer->missing_rank);
+        return RA_ERR_TIMEOUT;
+    }
+    if (answer->verdict != RA_VERDICT_OK)
+        return RA_ERR_PEER; /* rank 0 has said why */
+    *note = *answer;
+    return RA_OK;
+}
+
+/* One round; mpi->notes[0].values go in and come out. */
+static ra_status meet(ra_mpi_comm *mpi, const char *operation, collective_kind kind, int detail,
+                      int count)
+{
+    ra_mpi_note *const note = &mpi->notes[0];
+    note->sequence = mpi->collective_sequence++;
+    note->kind = (int32_t)kind;
+    note->detail = detail;
+    note->count = count;
+    note->verdict = RA_VERDICT_OK;
+    note->missing_rank = -1;
+    if (mpi->base.size == 1)
+        return RA_OK;
+    return mpi->base.rank == 0 ? preside(mpi, operation) : attend(mpi, operation);
+}
+
+ra_status ra_mpi_barrier(ra_comm *comm, const char *operation)
+{
+    return meet((ra_mpi_comm *)comm, operation, BARRIER, 0, 0);
+}
+
+static ra_status reduce_in_rounds(ra_comm *comm, const char *operation, collective_kind kind,
+                                  ra_reduce reduce, char *values, int count)
+{
+    ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
+    for (int begin = 0; begin < count; begin += RA_NOTE_VALUES) {
+        int const now = count - begin < RA_NOTE_VALUES ? count - begin : RA_NOTE_VALUES;
+        size_t const bytes = (size_t)now * 8;
+        memcpy(&mpi->notes[0].values, values + (size_t)begin * 8, bytes);
+        ra_status const status = meet(mpi, operation, kind, (int)reduce, now);
+        if (status != RA_OK)
+            return status;
+        memcpy(values + (size_t)begin * 8, &mpi->notes[0].values, bytes);
+    }
+    return RA_OK;
+}
+
+ra_status ra_mpi_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce, int64_t *values,
+                            int count)
+{
+    return reduce_in_rounds(comm, operation, REDUCE_I64, reduce, (char *)values, count);
+}
+
+ra_status ra_mpi_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce, double *values,
+                            int count)
+{
+    return reduce_in_rounds(comm, operation, REDUCE_F64, reduce, (char *)values, count);
+}
+
+/* ---- broadcast: from the root to each -------------------------------------------------------- */
+
+static ra_status send_piece(ra_mpi_comm *mpi, const char *operation, const char *data, int bytes)
+{
+    int const size = mpi->base.size;
+    int error = MPI_SUCCESS, open = -1;
+    for (int rank = 0; rank < size; rank++)
+        mpi->requests[rank] = MPI_REQUEST_NULL;
+    for (int rank = 0; rank < size && error == MPI_SUCCESS; rank++) {
+        if (rank != mpi->base.rank)
+            error = MPI_Isend(data, bytes, MPI_BYTE, rank, RA_TAG_BROADCAST, mpi->handle,
+                              &mpi->requests[rank]);
+    }
+    ra_status status = RA_OK;
+    if (error != MPI_SUCCESS)
+        status = ra_mpi_fail(mpi, operation, -1, error);
+    else
+        status = wait_requests(mpi, operation, size, mpi->base.timeout_ms, &open);
+    if (status == RA_ERR_TIMEOUT)
+        ra_comm_log_timeout(&mpi->base, operation, -1, open);
+    if (status != RA_OK)
+        drop_requests(mpi, size);
+    return status;
+}
+
+static ra_status receive_piece(ra_mpi_comm *mpi, const char *operation, int root, char *data,
+                               int bytes, bool *fits_out)
+{
+    int open = -1, count = 0;
+    int const error =
+        MPI_Irecv(data, bytes, MPI_BYTE, root, RA_TAG_BROADCAST, mpi->handle, &mpi->requests[0]);
+    if (error != MPI_SUCCESS)
+        return ra_mpi_fail(mpi, operation, -1, error);
+    ra_status const status = wait_requests(mpi, operation, 1, mpi->base.timeout_ms, &open);
+    if (status != RA_OK) {
+        if (status == RA_ERR_TIMEOUT)
+            ra_comm_log_timeout(&mpi->base, operation, -1, root);
+        drop_requests(mpi, 1);
+        *fits_out = status != RA_ERR_PEER;
+        return status;
+    }
+    MPI_Get_count(&mpi->statuses[0], MPI_BYTE, &count);
+    *fits_out = count == bytes;
+    return RA_OK;
+}
+
+/* In pieces like those of a message: a shorter one, maybe empty, is the last. */
+ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void *data, size_t bytes)
+{
+    ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
+    char *const at = data;
+    size_t const piece = mpi->piece_bytes;
+    for (size_t done = 0; done <= bytes; done += piece) {
+        int const now = (int)(bytes - done < piece ? bytes - done : piece);
+        bool fits = true;
+        ra_status const status = comm->rank == root
+                                     ? send_piece(mpi, operation, at + done, now)
+                                     : receive_piece(mpi, operation, root, at + done, now, &fits);
+        if (!fits) {
+            ra_comm_log_disagreement(comm, operation, root);
+            return RA_ERR_PEER;
+        }
+        if (status != RA_OK)
+            return status;
+    }
+    return RA_OK;
+}

@@ -1,0 +1,284 @@
+/* Dispatch: what holds for every communicator is checked, counted and remembered here. */
+#include "comm_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int64_t ra_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int64_t timeout_ms)
+{
+    RA_ASSERT(timeout_ms >= 1);
+    RA_ASSERT(rank >= 0 && rank < size);
+    *comm = (ra_comm){
+        .ops = ops, .rank = rank, .size = size, .local_size = size, .timeout_ms = timeout_ms};
+    if (gethostname(comm->host, sizeof(comm->host)) != 0)
+        strcpy(comm->host, "unknown");
+    comm->host[sizeof(comm->host) - 1] = '\0'; /* a long name is cut without a terminator */
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+/* "rank 2 on host h, step 3"; a step below 0 is left out. */
+static const char *format_where(const ra_comm *comm, int step, char *text, size_t bytes)
+{
+    if (step >= 0)
+        snprintf(text, bytes, "rank %d on host %s, step %d", comm->rank, comm->host, step);
+    else
+        snprintf(text, bytes, "rank %d on host %s", comm->rank, comm->host);
+    return text;
+}
+
+void ra_comm_log_timeout(const ra_comm *comm, const char *operation, int step, int peer)
+{
+    char where[128];
+    ra_log(RA_LOG_ERROR,
+           "%s timed out after %g s (%s, waiting for rank %d): rank %d is stopped, lost or too "
+           "slow; look at its host, or raise comm.timeout",
+           operation, (double)comm->timeout_ms / 1000.0,
+           format_where(comm, step, where, sizeof(where)), peer, peer);
+}
+
+void ra_comm_log_mismatch(const ra_comm *comm, const char *operation, int step, int peer,
+                          int64_t sent_bytes, int64_t expected_bytes)
+{
+    char where[128], sent[64];
+    if (sent_bytes < 0)
+        snprintf(sent, sizeof(sent), "more than %lld bytes", (long long)expected_bytes);
+    else
+        snprintf(sent, sizeof(sent), "%lld bytes", (long long)sent_bytes);
+    ra_log(RA_LOG_ERROR,
+           "%s got %s instead of %lld (%s, from rank %d): the ranks do not run the same job; start "
+           "them with one program and one configuration",
+           operation, sent, (long long)expected_bytes,
+           format_where(comm, step, where, sizeof(where)), peer);
+}
+
+void ra_comm_log_disagreement(const ra_comm *comm, const char *operation, int peer)
+{
+    char where[128];
+    ra_log(RA_LOG_ERROR,
+           "%s met another collective (%s, from rank %d): the ranks do not run the same job; start "
+           "them with one program and one configuration",
+           operation, format_where(comm, -1, where, sizeof(where)), peer);
+}
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+void ra_reduce_fold_i64(ra_reduce reduce, int64_t *values, const int64_t *more, int count)
+{
+    for (int i = 0; i < count; i++) {
+        switch (reduce) {
+        case RA_SUM: /* wraps, as MPI's would */
+            values[i] = (int64_t)((uint64_t)values[i] + (uint64_t)more[i]);
+            break;
+        case RA_MIN:
+            values[i] = ra_min_i64(values[i], more[i]);
+            break;
+        case RA_MAX:
+            values[i] = ra_max_i64(values[i], more[i]);
+            break;
+        }
+    }
+}
+
+void ra_reduce_fold_f64(ra_reduce reduce, double *values, const double *more, int count)
+{
+    for (int i = 0; i < count; i++) {
+        double const a = values[i], b = more[i];
+        switch (reduce) {
+        case RA_SUM:
+            values[i] = a + b;
+            break;
+        case RA_MIN: /* a NaN on either side must not vanish in a comparison */
+            values[i] = isnan(a) || !(a > b || isnan(b)) ? a : b;
+            break;
+        case RA_MAX:
+            values[i] = isnan(a) || !(a < b || isnan(b)) ? a : b;
+            break;
+        }
+    }
+}
+
+/* ---- facts and statistics -------------------------------------------------------------------- */
+
+int ra_comm_rank(const ra_comm *comm)
+{
+    return comm->rank;
+}
+
+int ra_comm_size(const ra_comm *comm)
+{
+    return comm->size;
+}
+
+const char *ra_comm_name(const ra_comm *comm)
+{
+    return comm->ops->name;
+}
+
+const char *ra_comm_host(const ra_comm *comm)
+{
+    return comm->host;
+}
+
+int ra_comm_local_size(const ra_comm *comm)
+{
+    return comm->local_size;
+}
+
+void ra_comm_read_stats(const ra_comm *comm, ra_comm_stats *stats_out)
+{
+    *stats_out = comm->stats;
+}
+
+void ra_comm_reset_stats(ra_comm *comm)
+{
+    comm->stats = (ra_comm_stats){0};
+}
+
+void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms)
+{
+    RA_ASSERT(timeout_ms >= 1);
+    comm->timeout_ms = timeout_ms;
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/* Any failure leaves the ranks at different places in the sequence: there is no way back. */
+static ra_status settle(ra_comm *comm, ra_status status)
+{
+    if (status != RA_OK)
+        comm->broken = true;
+    return status;
+}
+
+static void check_messages(const ra_comm *comm, const ra_message *messages, int count)
+{
+    RA_ASSERT(count >= 0 && count <= RA_EXCHANGE_MAX);
+    for (int i = 0; i < count; i++) {
+        RA_ASSERT(messages[i].peer >= 0 && messages[i].peer < comm->size);
+        RA_ASSERT(messages[i].data != NULL || messages[i].bytes == 0);
+    }
+}
+
+ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
+{
+    RA_ASSERT(exchange->operation != NULL);
+    check_messages(comm, exchange->sends, exchange->send_count);
+    check_messages(comm, exchange->recvs, exchange->recv_count);
+    if (comm->broken)
+        return RA_ERR_PEER;
+    RA_ASSERT(comm->in_flight < RA_TRANSFER_MAX);
+
+    ra_transfer *transfer = NULL;
+    ra_status const status = settle(comm, comm->ops->start(comm, exchange, &transfer));
+    if (status != RA_OK)
+        return status;
+
+    for (int i = 0; i < exchange->send_count; i++) {
+        comm->stats.sent_bytes += (int64_t)exchange->sends[i].bytes;
+        comm->stats.sent_messages += exchange->sends[i].bytes > 0;
+    }
+    transfer->recv_bytes = 0;
+    for (int i = 0; i < exchange->recv_count; i++)
+        transfer->recv_bytes += (int64_t)exchange->recvs[i].bytes;
+    comm->in_flight++;
+    *transfer_out = transfer;
+    return RA_OK;
+}
+
+void ra_comm_poll(ra_comm *comm)
+{
+    if (!comm->broken && comm->in_flight > 0)
+        comm->ops->poll(comm);
+}
+
+ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer)
+{
+    if (transfer == NULL)
+        return RA_OK;
+    RA_ASSERT(comm->in_flight > 0);
+    comm->in_flight--;
+    if (comm->broken)
+        return RA_ERR_PEER;
+
+    int64_t const recv_bytes = transfer->recv_bytes; /* the transfer does not outlive the wait */
+    int64_t const begin_ns = ra_clock_ns();
+    ra_status const status = settle(comm, comm->ops->wait(comm, transfer));
+    comm->stats.wait_ms += (double)(ra_clock_ns() - begin_ns) / 1e6;
+    if (status == RA_OK)
+        comm->stats.received_bytes += recv_bytes;
+    return status;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+ra_status ra_comm_barrier(ra_comm *comm, const char *operation)
+{
+    RA_ASSERT(operation != NULL);
+    if (comm->broken)
+        return RA_ERR_PEER;
+    return settle(comm, comm->ops->barrier(comm, operation));
+}
+
+ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,
+                            size_t bytes)
+{
+    RA_ASSERT(operation != NULL);
+    RA_ASSERT(root >= 0 && root < comm->size);
+    RA_ASSERT(data != NULL || bytes == 0);
+    if (comm->broken)
+        return RA_ERR_PEER;
+    if (bytes == 0)
+        return RA_OK;
+    return settle(comm, comm->ops->broadcast(comm, operation, root, data, bytes));
+}
+
+ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                             int64_t *values, int count)
+{
+    RA_ASSERT(operation != NULL);
+    RA_ASSERT(count >= 0 && (values != NULL || count == 0));
+    if (comm->broken)
+        return RA_ERR_PEER;
+    if (count == 0)
+        return RA_OK;
+    return settle(comm, comm->ops->reduce_i64(comm, operation, reduce, values, count));
+}
+
+ra_status ra_comm_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce, double *values,
+                             int count)
+{
+    RA_ASSERT(operation != NULL);
+    RA_ASSERT(count >= 0 && (values != NULL || count == 0));
+    if (comm->broken)
+        return RA_ERR_PEER;
+    if (count == 0)
+        return RA_OK;
+    return settle(comm, comm->ops->reduce_f64(comm, operation, reduce, values, count));
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+void ra_comm_abort(ra_comm *comm, int exit_code)
+{
+    comm->broken = true;
+    comm->ops->abort(comm, exit_code);
+}
+
+void ra_comm_destroy(ra_comm *comm)
+{
+    if (comm == NULL)
+        return;
+    RA_ASSERT(comm->in_flight == 0 || comm->broken);
+    comm->ops->destroy(comm);
+}

@@ -1,0 +1,89 @@
+/* What the makers share: transfers, clocks, lines of failure, reductions, mail between threads. */
+#ifndef RINGATTN_COMM_INTERNAL_H
+#define RINGATTN_COMM_INTERNAL_H
+
+#include "internal.h"
+#include "ringattn/comm.h"
+
+enum { RA_TRANSFER_MAX = 2 };
+
+/* The head of every maker's transfer. */
+struct ra_transfer {
+    const char *operation;
+    int step;
+    int64_t recv_bytes; /* set by ra_comm_start, for the stats */
+    bool in_use;
+};
+
+/** Fill the head of a communicator: host, deadline, no statistics. */
+void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int64_t timeout_ms);
+
+int64_t ra_clock_ns(void); /* CLOCK_MONOTONIC */
+
+/* One line each, with rank, host, step (>= 0), peer and operation. */
+void ra_comm_log_timeout(const ra_comm *comm, const char *operation, int step, int peer);
+/** @param sent_bytes negative: unknown, but more than `expected_bytes` */
+void ra_comm_log_mismatch(const ra_comm *comm, const char *operation, int step, int peer,
+                          int64_t sent_bytes, int64_t expected_bytes);
+/** `peer` takes part in another collective than `comm`'s rank, which is in `operation`. */
+void ra_comm_log_disagreement(const ra_comm *comm, const char *operation, int peer);
+
+/* values[i] = values[i] (reduce) more[i]; called in the order of ranks. NaN stays NaN. */
+void ra_reduce_fold_i64(ra_reduce reduce, int64_t *values, const int64_t *more, int count);
+void ra_reduce_fold_f64(ra_reduce reduce, double *values, const double *more, int count);
+
+/* ---- mail: messages between ranks of one process (self, local) ------------------------------ */
+
+enum { RA_MAIL_MAX = RA_TRANSFER_MAX * RA_EXCHANGE_MAX };
+
+typedef struct ra_mail ra_mail;
+
+/* One message of an exchange, from post to done. */
+typedef struct ra_parcel {
+    ra_mail *owner;
+    int peer;
+    void *data;
+    size_t bytes;
+    size_t sent_bytes; /* of a receive that was refused */
+    bool done;
+} ra_parcel;
+
+/* An exchange in flight: sends first, then receives. */
+struct ra_mail {
+    ra_transfer base;
+    ra_parcel parcels[2 * RA_EXCHANGE_MAX];
+    int send_count, parcel_count, open_count;
+    const ra_parcel *refused; /* a receive whose size was not the sender's */
+};
+
+typedef struct ra_parcel_queue {
+    ra_parcel *parcels[RA_MAIL_MAX];
+    int begin, count;
+} ra_parcel_queue;
+
+/* What one rank has sent to another, and what the other has asked for, in order. */
+typedef struct ra_channel {
+    ra_parcel_queue sends, recvs;
+} ra_channel;
+
+/** A free one of the communicator's two; there is one, because ra_comm_start has counted. */
+ra_mail *ra_mail_take(ra_mail mails[RA_TRANSFER_MAX]);
+/**
+ * Post an exchange of `rank`; whatever meets its counterpart is copied at once. The caller holds
+ * the lock of channels[size * size] (from * size + to), if they are shared.
+ */
+void ra_mail_post(ra_mail *mail, const ra_exchange *exchange, ra_channel *channels, int rank,
+                  int size);
+/** The peer of the first parcel that is not done, receives first. */
+int ra_mail_open_peer(const ra_mail *mail);
+
+/* ---- for tests ------------------------------------------------------------------------------- */
+
+/**
+ * Cut messages of an MPI communicator into pieces of `piece_bytes` (1 to INT_MAX) and use
+ * `tag_count` (at least 1) tags for them, so that both limits are met with little data. The same
+ * on every rank, with nothing in flight.
+ */
+void ra_comm_mpi_set_limits(ra_comm *comm, size_t piece_bytes, int tag_count);
+
+#endif

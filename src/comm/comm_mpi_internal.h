@@ -1,0 +1,88 @@
+/* What comm_mpi.c and collective_mpi.c share. */
+#ifndef RINGATTN_COMM_MPI_INTERNAL_H
+#define RINGATTN_COMM_MPI_INTERNAL_H
+
+#include "comm_internal.h"
+
+#include <mpi.h>
+
+/* Tags: collectives use the first three, message s of a pair uses the s-th of the others, round. */
+enum { RA_TAG_NOTE, RA_TAG_ANSWER, RA_TAG_BROADCAST, RA_TAG_MESSAGES };
+
+/*
+ * One message of an exchange. It goes as pieces, one in flight at a time: full ones of
+ * piece_bytes, then a shorter one, which may be empty. So the receiver sees any difference in
+ * length as a piece of the wrong length, and never waits for a piece that nobody sends.
+ */
+typedef struct ra_mpi_message {
+    char *data;
+    size_t bytes, done_bytes;
+    int piece_bytes; /* in flight */
+    int peer, tag;
+} ra_mpi_message;
+
+typedef struct ra_mpi_transfer {
+    ra_transfer base;
+    int recv_count, count; /* receives first, then sends */
+    int open_count;
+    ra_status status; /* of what polling found */
+    ra_mpi_message messages[2 * RA_EXCHANGE_MAX];
+    MPI_Request requests[2 * RA_EXCHANGE_MAX]; /* MPI_REQUEST_NULL: that message is done */
+} ra_mpi_transfer;
+
+enum { RA_NOTE_VALUES = 64 };
+
+typedef enum ra_verdict { RA_VERDICT_OK, RA_VERDICT_MISSING, RA_VERDICT_REFUSED } ra_verdict;
+
+/* What travels in a barrier or reduction: to rank 0 and back. */
+typedef struct ra_mpi_note {
+    int64_t sequence; /* of collectives of this communicator */
+    int32_t kind, detail, count;
+    int32_t verdict; /* rank 0's answer */
+    int64_t missing_rank;
+    union {
+        int64_t i64[RA_NOTE_VALUES];
+        double f64[RA_NOTE_VALUES];
+    } values;
+} ra_mpi_note;
+
+RA_STATIC_ASSERT(sizeof(ra_mpi_note) == 32 + 8 * RA_NOTE_VALUES, "notes cross the wire");
+
+typedef struct ra_mpi_comm {
+    ra_comm base;
+    MPI_Comm handle;
+    bool owns_mpi;
+    int tag_count;                          /* tags for messages, from RA_TAG_MESSAGES on */
+    size_t piece_bytes;                     /* at most INT_MAX */
+    int64_t *send_sequence, *recv_sequence; /* [size] messages posted to and from each rank */
+    ra_mpi_transfer transfers[RA_TRANSFER_MAX];
+    int64_t collective_sequence;
+    /* Scratch for collectives: one per rank on rank 0 and on the root of a broadcast. */
+    MPI_Request *requests; /* [size] */
+    MPI_Status *statuses;  /* [size] */
+    int *indices;          /* [size] */
+    ra_mpi_note *notes;    /* [size] on rank 0; else its own and rank 0's answer */
+} ra_mpi_comm;
+
+/** Log an MPI error with MPI's own words. @return RA_ERR_MPI */
+ra_status ra_mpi_fail(const ra_mpi_comm *mpi, const char *operation, int step, int error);
+
+/** Let every transfer in flight progress; what fails is kept in the transfer. */
+void ra_mpi_progress(ra_mpi_comm *mpi);
+
+/**
+ * Between two looks at something that has not happened yet, in a wait that began at `begin_ns`.
+ * Yields the core at first; a wait that has lasted long sleeps between looks, never for more than
+ * about 2 % of its length.
+ */
+void ra_mpi_pause(int64_t begin_ns, int64_t now_ns);
+
+ra_status ra_mpi_barrier(ra_comm *comm, const char *operation);
+ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void *data,
+                           size_t bytes);
+ra_status ra_mpi_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce, int64_t *values,
+                            int count);
+ra_status ra_mpi_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce, double *values,
+                            int count);
+
+#endif
