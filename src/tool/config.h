@@ -42,7 +42,8 @@ typedef struct ra_config {
     /* Declared, checked and reported; this version has one value of each (config_table.c). */
     unsigned attention_kind, linear_method, mask, pool_mode, cache_mode, backend;
     int64_t pool_trim_bytes, cache_entries, cache_bytes;
-    bool has_sweep;                  /* the file has a sweep section: it is `bench` that uses it */
+    int64_t rate_count; /* of pattern.rates; ra_config_check holds it to branch_count */
+    bool has_sweep;     /* the file has a sweep section: it is `bench` that uses it */
     char *places[RA_CONFIG_KEY_MAX]; /* "FILE:LINE:COL" per key; NULL: the default holds */
 } ra_config;
 
@@ -51,7 +52,7 @@ typedef struct ra_config_source {
     const char *file;        /* NULL: defaults only */
     const char *const *sets; /* "a.b=c", in order; win over everything */
     int set_count;
-    const char *variant; /* named set of keys in the file's `variants`, or NULL */
+    const char *variant;        /* named set of keys in the file's `variants`, or NULL */
     const char *input, *output; /* NULL, or job.input and job.output as given, not as YAML */
     bool backward, verify;      /* true: job.backward, job.verify */
 } ra_config_source;

@@ -40,12 +40,6 @@ int ra_exit_code(ra_status status);
 enum { RA_EXIT_VERIFY = 6 };
 
 /**
- * The nearest of `count` names to a mistyped one, by edit distance; NULL where none is near.
- * Names are at `stride` bytes from one another: the first member of each entry of a table.
- */
-const char *ra_name_nearest(const char *name, const void *names, size_t count, size_t stride);
-
-/**
  * The subcommands; each returns the exit code. `comm` is a communicator over all ranks that were
  * started, or NULL where the process was started alone. It is given to the command, which destroys
  * it.

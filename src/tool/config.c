@@ -1,0 +1,414 @@
+#include "config.h"
+
+#include "config_table.h"
+#include "internal.h"
+#include "nearest.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_BYTES_MAX = 128, SET_SHOWN_MAX = 120 };
+
+/* One text whose keys are being applied; within it, no key may be given twice. */
+typedef struct config_layer {
+    const ra_yaml *yaml;
+    ra_config *config;
+    bool sweeps; /* values are lists of values, which are checked and dropped */
+    bool given[RA_CONFIG_KEY_MAX];
+} config_layer;
+
+static ra_status refuse_at(const config_layer *layer, int line, int column, const char *format, ...)
+    RA_PRINTF(4, 5);
+
+static ra_status refuse_at(const config_layer *layer, int line, int column, const char *format, ...)
+{
+    char place[RA_YAML_PLACE_MAX], what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    ra_yaml_place(layer->yaml, line, column, place);
+    ra_log(RA_LOG_ERROR, "%s: %s", place, what);
+    return RA_ERR_CONFIG;
+}
+
+static ra_status refuse_unknown(const config_layer *layer, const ra_yaml_node *node,
+                                const char *path)
+{
+    char shown[48];
+    const char *near = ra_config_key_nearest(path);
+    if (near != NULL)
+        return refuse_at(layer, node->key_line, node->key_column,
+                         "%s: unknown key; did you mean '%s'?", ra_text_shown(path, shown), near);
+    return refuse_at(layer, node->key_line, node->key_column,
+                     "%s: unknown key; 'ringattn run --help-config' lists them",
+                     ra_text_shown(path, shown));
+}
+
+/* Give a key its default, as if nobody had named it. */
+static ra_status key_reset(ra_config *config, int index)
+{
+    const ra_config_key *key = &ra_config_keys[index];
+    ra_config_value value = {0};
+    char problem[RA_VALUE_PROBLEM_MAX];
+    const ra_yaml_node *at = NULL;
+    if (key->default_text != NULL) {
+        ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = key->default_text};
+        ra_status const status = ra_config_value_read(key, &node, &value, &at, problem);
+        if (status != RA_OK) {
+            ra_log(RA_LOG_ERROR, "default of %s: %s", key->path, problem);
+            return RA_ERR_INTERNAL;
+        }
+    }
+    ra_config_value_store(key, &value, config);
+    free(config->places[index]);
+    config->places[index] = NULL;
+    return RA_OK;
+}
+
+static ra_status place_set(ra_config *config, int index, const char *place)
+{
+    char *copy = strdup(place);
+    if (copy == NULL) {
+        ra_log(RA_LOG_ERROR, "%s: out of memory", place);
+        return RA_ERR_NO_MEMORY;
+    }
+    free(config->places[index]);
+    config->places[index] = copy;
+    return RA_OK;
+}
+
+static ra_status value_read(const config_layer *layer, const ra_config_key *key,
+                            const ra_yaml_node *node, ra_config_value *value_out)
+{
+    char problem[RA_VALUE_PROBLEM_MAX];
+    const ra_yaml_node *at = NULL;
+    ra_status const status = ra_config_value_read(key, node, value_out, &at, problem);
+    if (status != RA_OK)
+        (void)refuse_at(layer, at->line, at->column, "%s: %s", key->path, problem);
+    return status;
+}
+
+static ra_status sweep_check(const config_layer *layer, const ra_config_key *key,
+                             const ra_yaml_node *node)
+{
+    if (node->kind != RA_YAML_SEQUENCE || node->first == NULL)
+        return refuse_at(layer, node->line, node->column,
+                         "sweep: %s: expected a list of values, one per point", key->path);
+    for (const ra_yaml_node *item = node->first; item != NULL; item = item->next) {
+        ra_config_value value = {0};
+        if (item->kind == RA_YAML_NULL)
+            continue;
+        ra_status const status = value_read(layer, key, item, &value);
+        if (status != RA_OK)
+            return status;
+        free(value.text);
+        free(value.list);
+    }
+    return RA_OK;
+}
+
+static ra_status key_apply(config_layer *layer, int index, const ra_yaml_node *node)
+{
+    const ra_config_key *key = &ra_config_keys[index];
+    ra_config_value value = {0};
+    char place[RA_YAML_PLACE_MAX];
+    if (layer->given[index])
+        return refuse_at(layer, node->key_line, node->key_column, "%s: duplicate key", key->path);
+    layer->given[index] = true;
+    if (layer->sweeps)
+        return sweep_check(layer, key, node);
+    if (node->kind == RA_YAML_NULL)
+        return key_reset(layer->config, index);
+    ra_status status = value_read(layer, key, node, &value);
+    if (status != RA_OK)
+        return status;
+    ra_config_value_store(key, &value, layer->config);
+    ra_yaml_place(layer->yaml, node->key_line, node->key_column, place);
+    return place_set(layer->config, index, place);
+}
+
+static ra_status section_reset(ra_config *config, const char *path)
+{
+    size_t const length = strlen(path);
+    ra_status status = RA_OK;
+    for (int i = 0; i < ra_config_key_count && status == RA_OK; i++) {
+        if (strncmp(ra_config_keys[i].path, path, length) == 0 &&
+            ra_config_keys[i].path[length] == '.')
+            status = key_reset(config, i);
+    }
+    return status;
+}
+
+static ra_status members_apply(config_layer *layer, const ra_yaml_node *mapping,
+                               const char *prefix);
+
+/* One key path and its value: a key, or a section with keys below it. */
+static ra_status path_apply(config_layer *layer, const char *path, const ra_yaml_node *node)
+{
+    int const index = ra_config_key_find(path);
+    if (index >= 0)
+        return key_apply(layer, index, node);
+    if (!ra_config_is_section(path))
+        return refuse_unknown(layer, node, path);
+    if (node->kind == RA_YAML_MAPPING)
+        return members_apply(layer, node, path);
+    if (node->kind == RA_YAML_NULL)
+        return layer->sweeps ? RA_OK : section_reset(layer->config, path);
+    return refuse_at(layer, node->line, node->column,
+                     "%s: is a section: its keys go below it, or {} around them", path);
+}
+
+/* Recursion is bounded: paths that are no section end it. */
+static ra_status members_apply(config_layer *layer, const ra_yaml_node *mapping, const char *prefix)
+{
+    ra_status status = RA_OK;
+    for (const ra_yaml_node *node = mapping->first; node != NULL && status == RA_OK;
+         node = node->next) {
+        char path[PATH_BYTES_MAX];
+        bool const top = prefix[0] == '\0';
+        if (top && !layer->sweeps &&
+            (strcmp(node->key, "variants") == 0 || strcmp(node->key, "sweep") == 0))
+            continue; /* read on their own */
+        int const length =
+            snprintf(path, sizeof(path), "%s%s%s", prefix, top ? "" : ".", node->key);
+        status = length < PATH_BYTES_MAX ? path_apply(layer, path, node)
+                                         : refuse_unknown(layer, node, node->key);
+    }
+    return status;
+}
+
+static ra_status mapping_apply(const ra_yaml *yaml, ra_config *config, bool sweeps,
+                               const ra_yaml_node *node, const char *what)
+{
+    config_layer layer = {.yaml = yaml, .config = config, .sweeps = sweeps};
+    if (node->kind == RA_YAML_NULL)
+        return RA_OK;
+    if (node->kind != RA_YAML_MAPPING)
+        return refuse_at(&layer, node->line, node->column, "%s: expected keys and values", what);
+    return members_apply(&layer, node, "");
+}
+
+static const ra_yaml_node *member_find(const ra_yaml_node *mapping, const char *key)
+{
+    if (mapping->kind != RA_YAML_MAPPING)
+        return NULL;
+    for (const ra_yaml_node *node = mapping->first; node != NULL; node = node->next) {
+        if (strcmp(node->key, key) == 0)
+            return node;
+    }
+    return NULL;
+}
+
+static ra_status defaults_set(ra_config *config)
+{
+    ra_status status = RA_OK;
+    for (int i = 0; i < ra_config_key_count && status == RA_OK; i++)
+        status = key_reset(config, i);
+    return status;
+}
+
+/* Check every variant on a configuration that nobody uses; apply the one that was asked for. */
+static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const char *wanted)
+{
+    const ra_yaml_node *variants = member_find(yaml->root, "variants");
+    const ra_yaml_node *chosen = NULL;
+    config_layer const context = {.yaml = yaml};
+    ra_nearest nearest = ra_nearest_begin(wanted != NULL ? wanted : "");
+    if (variants != NULL && variants->kind != RA_YAML_MAPPING && variants->kind != RA_YAML_NULL)
+        return refuse_at(&context, variants->line, variants->column,
+                         "variants: expected names, each with keys and values");
+    for (const ra_yaml_node *node = variants != NULL ? variants->first : NULL; node != NULL;
+         node = node->next) {
+        ra_config scratch = {0};
+        ra_status status = defaults_set(&scratch);
+        if (status == RA_OK)
+            status = mapping_apply(yaml, &scratch, false, node, "variants");
+        ra_config_fini(&scratch);
+        if (status != RA_OK)
+            return status;
+        ra_nearest_offer(&nearest, node->key);
+        if (wanted != NULL && strcmp(wanted, node->key) == 0)
+            chosen = node;
+    }
+    if (wanted == NULL)
+        return RA_OK;
+    if (chosen != NULL)
+        return mapping_apply(yaml, config, false, chosen, "variants");
+    char shown[48], near[48];
+    ra_log(RA_LOG_ERROR, "--variant %s: %.600s has no such variant%s%s%s",
+           ra_text_shown(wanted, shown), yaml->name, nearest.name != NULL ? "; did you mean '" : "",
+           nearest.name != NULL ? ra_text_shown(nearest.name, near) : "",
+           nearest.name != NULL ? "'?" : "");
+    return RA_ERR_CONFIG;
+}
+
+static ra_status sweep_apply(const ra_yaml *yaml, ra_config *config)
+{
+    const ra_yaml_node *sweep = member_find(yaml->root, "sweep");
+    if (sweep == NULL || sweep->kind == RA_YAML_NULL)
+        return RA_OK;
+    config->has_sweep = true;
+    return mapping_apply(yaml, config, true, sweep, "sweep");
+}
+
+/* "a.b=c": the value is YAML, as it would stand in the file. */
+static ra_status set_apply(ra_config *config, const char *set)
+{
+    char name[SET_SHOWN_MAX], path[PATH_BYTES_MAX];
+    const char *equals = strchr(set, '=');
+    snprintf(name, sizeof(name), "--set %s", set);
+    ra_yaml yaml = {.name = name};
+    config_layer layer = {.yaml = &yaml, .config = config};
+    if (equals == NULL || equals == set)
+        return refuse_at(&layer, 0, 0, "expected KEY=VALUE, as in shape.seq=64K");
+    if (equals[1] == '\0')
+        return refuse_at(&layer, 0, 0, "no value; null gives a key its default");
+    int const length = snprintf(path, sizeof(path), "%.*s", (int)(equals - set), set);
+    ra_status status = ra_yaml_init(name, false, equals + 1, strlen(equals + 1), &yaml);
+    if (status != RA_OK)
+        return status;
+    status = length < PATH_BYTES_MAX ? path_apply(&layer, path, yaml.root)
+                                     : refuse_unknown(&layer, yaml.root, path);
+    ra_yaml_fini(&yaml);
+    return status;
+}
+
+/* What the command line says in options of their own; they win over --set. */
+static ra_status options_apply(ra_config *config, const ra_config_source *source)
+{
+    struct {
+        const char *path, *option, *text;
+    } const given[] = {
+        {"job.input", "--input", source->input},
+        {"job.output", "--output", source->output},
+        {"job.backward", "--backward", source->backward ? "true" : NULL},
+        {"job.verify", "--verify", source->verify ? "true" : NULL},
+    };
+    ra_status status = RA_OK;
+    for (size_t i = 0; i < sizeof(given) / sizeof(given[0]) && status == RA_OK; i++) {
+        ra_yaml const yaml = {.name = given[i].option};
+        config_layer layer = {.yaml = &yaml, .config = config};
+        ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = given[i].text};
+        if (given[i].text != NULL)
+            status = key_apply(&layer, ra_config_key_find(given[i].path), &node);
+    }
+    return status;
+}
+
+static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *source,
+                              ra_config *config)
+{
+    ra_status status = defaults_set(config);
+    if (status == RA_OK)
+        status = mapping_apply(yaml, config, false, yaml->root, "configuration");
+    if (status == RA_OK)
+        status = variants_apply(yaml, config, source->variant);
+    if (status == RA_OK)
+        status = sweep_apply(yaml, config);
+    for (int i = 0; i < source->set_count && status == RA_OK; i++)
+        status = set_apply(config, source->sets[i]);
+    if (status == RA_OK)
+        status = options_apply(config, source);
+    if (status == RA_OK && config->kv_heads == 0 && config->input == NULL)
+        config->kv_heads = config->heads;
+    return status;
+}
+
+ra_status ra_config_parse(const char *name, const char *text, size_t bytes,
+                          const ra_config_source *source, ra_config *config_out)
+{
+    ra_config_source const nothing = {0};
+    ra_config config = {0};
+    ra_yaml yaml = {0};
+    ra_status status = ra_yaml_init(name, true, text, bytes, &yaml);
+    if (status != RA_OK)
+        return status;
+    status = layers_apply(&yaml, source != NULL ? source : &nothing, &config);
+    ra_yaml_fini(&yaml);
+    if (status != RA_OK) {
+        ra_config_fini(&config);
+        return status;
+    }
+    *config_out = config;
+    return RA_OK;
+}
+
+ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_out)
+{
+    ra_status status = RA_ERR_IO;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        ra_log(RA_LOG_ERROR, "%s: cannot open the configuration: %s", path, strerror(errno));
+        return RA_ERR_IO;
+    }
+    size_t size = 64 << 10, used = 0, got = 0;
+    char *text = malloc(size + 1);
+    while (text != NULL && (got = fread(text + used, 1, size - used, file)) > 0) {
+        used += got;
+        if (used > RA_CONFIG_BYTES_MAX) {
+            ra_log(RA_LOG_ERROR, "%s: larger than 16 MiB: is it a configuration?", path);
+            status = RA_ERR_CONFIG;
+            goto err_free_text;
+        }
+        if (used == size) {
+            char *larger = realloc(text, 2 * size + 1);
+            if (larger == NULL)
+                goto err_no_memory;
+            text = larger;
+            size *= 2;
+        }
+    }
+    if (text == NULL)
+        goto err_no_memory;
+    if (ferror(file)) {
+        ra_log(RA_LOG_ERROR, "%s: cannot read the configuration: %s", path, strerror(errno));
+        goto err_free_text;
+    }
+    text[used] = '\0';
+    fclose(file);
+    *text_out = text;
+    *bytes_out = used;
+    return RA_OK;
+
+err_no_memory:
+    ra_log(RA_LOG_ERROR, "%s: out of memory while reading it", path);
+    status = RA_ERR_NO_MEMORY;
+err_free_text:
+    free(text);
+    fclose(file);
+    return status;
+}
+
+ra_status ra_config_load(const ra_config_source *source, ra_config *config_out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (source->file == NULL)
+        return ra_config_parse("defaults", "", 0, source, config_out);
+    ra_status status = ra_config_read_file(source->file, &text, &bytes);
+    if (status != RA_OK)
+        return status;
+    status = ra_config_parse(source->file, text, bytes, source, config_out);
+    free(text);
+    return status;
+}
+
+void ra_config_fini(ra_config *config)
+{
+    for (int i = 0; i < ra_config_key_count; i++) {
+        ra_config_value_clear(&ra_config_keys[i], config);
+        free(config->places[i]);
+    }
+    *config = (ra_config){0};
+}
+
+bool ra_config_was_given(const ra_config *config, const char *key)
+{
+    int const index = ra_config_key_find(key);
+    RA_ASSERT(index >= 0);
+    return config->places[index] != NULL;
+}

@@ -1,0 +1,148 @@
+/* What must hold between keys, once the shape is known. */
+#include "config_table.h"
+#include "internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static ra_status refuse(const ra_config *config, const char *path, const char *format, ...)
+    RA_PRINTF(3, 4);
+
+static ra_status refuse(const ra_config *config, const char *path, const char *format, ...)
+{
+    char what[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    int const index = ra_config_key_find(path);
+    RA_ASSERT(index >= 0);
+    const char *place = config->places[index];
+    ra_log(RA_LOG_ERROR, "%s%s%s: %s", place != NULL ? place : "", place != NULL ? ": " : "", path,
+           what);
+    return RA_ERR_CONFIG;
+}
+
+static ra_status heads_check(const ra_config *config)
+{
+    if (config->heads % config->kv_heads != 0)
+        return refuse(config,
+                      ra_config_was_given(config, "shape.kv_heads") ? "shape.kv_heads"
+                                                                    : "shape.heads",
+                      "shape.heads (%d) must be a multiple of shape.kv_heads (%d)", config->heads,
+                      config->kv_heads);
+    if (config->head_groups > config->kv_heads)
+        return refuse(config, "ring.head_groups",
+                      "%d groups of %d key/value heads: must be 1 to %d", config->head_groups,
+                      config->kv_heads, config->kv_heads);
+    return RA_OK;
+}
+
+/* Byte counts and live pairs are int64: a job that overflows them is refused here, once. */
+static ra_status size_check(const ra_config *config)
+{
+    const ra_pattern_config *pattern = &config->pattern;
+    int64_t pairs = config->batch, bytes = config->batch;
+    bool over = __builtin_mul_overflow(pairs, config->seq, &pairs) ||
+                __builtin_mul_overflow(pairs, config->seq, &pairs) ||
+                __builtin_mul_overflow(pairs, config->heads, &pairs) ||
+                __builtin_mul_overflow(pairs, ra_max_i64(pattern->branch_count, 1), &pairs);
+    over = over || __builtin_mul_overflow(bytes, config->seq, &bytes) ||
+           __builtin_mul_overflow(bytes, config->heads, &bytes) ||
+           __builtin_mul_overflow(bytes, config->head_dim, &bytes) || bytes > INT64_MAX / 64;
+    if (over || pairs > INT64_MAX / 4)
+        return refuse(config, "shape.seq", "batch %lld, seq %lld, heads %d: too large to count",
+                      (long long)config->batch, (long long)config->seq, config->heads);
+    return RA_OK;
+}
+
+static ra_status documents_check(const ra_config *config)
+{
+    const ra_pattern_config *pattern = &config->pattern;
+    int64_t sum = 0; /* cannot overflow: at most 2^20 lengths below 2^31 */
+    for (int64_t i = 0; i < pattern->document_count; i++)
+        sum += pattern->documents[i];
+    if (pattern->documents != NULL && sum != config->seq)
+        return refuse(config, "pattern.documents", "lengths sum to %lld, but shape.seq is %lld",
+                      (long long)sum, (long long)config->seq);
+    return RA_OK;
+}
+
+static ra_status blocks_check(const ra_config *config)
+{
+    static const char *const below[] = {"pattern.blocks.size",    "pattern.blocks.width",
+                                        "pattern.blocks.rates",   "pattern.blocks.density",
+                                        "pattern.blocks.globals", "pattern.blocks.seed"};
+    const ra_pattern_config *pattern = &config->pattern;
+    if (pattern->blocks_kind == RA_BLOCKS_LIST && config->input == NULL)
+        return refuse(config, "pattern.blocks.kind",
+                      "list takes its pairs from tensor 'blocks' of an input file: give --input");
+    if (pattern->blocks_kind != RA_BLOCKS_NONE ||
+        ra_config_was_given(config, "pattern.blocks.kind"))
+        return RA_OK;
+    for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
+        if (ra_config_was_given(config, below[i]))
+            return refuse(config, below[i], "has no effect without pattern.blocks.kind");
+    }
+    return RA_OK;
+}
+
+static ra_status dilated_check(const ra_config *config)
+{
+    const ra_pattern_config *pattern = &config->pattern;
+    bool const has_segments = pattern->segments != NULL;
+    if (has_segments != (pattern->rates != NULL))
+        return refuse(config, has_segments ? "pattern.dilated.segments" : "pattern.dilated.rates",
+                      "segments and rates go together: one rate per segment length");
+    if (has_segments && pattern->branch_count != config->rate_count)
+        return refuse(config, "pattern.dilated.rates",
+                      "%lld rates for %lld segment lengths: there must be one for each",
+                      (long long)config->rate_count, (long long)pattern->branch_count);
+    if (!has_segments && ra_config_was_given(config, "pattern.dilated.heads"))
+        return refuse(config, "pattern.dilated.heads",
+                      "has no effect without pattern.dilated.segments and rates");
+    return RA_OK;
+}
+
+static ra_status base_check(const ra_config *config, int ranks)
+{
+    if (config->variant != RA_VARIANT_BASE)
+        return RA_OK;
+    if (ranks > 1)
+        return refuse(config, "ring.variant", "base runs on one rank, but %d were started", ranks);
+    if (config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers"))
+        return refuse(config, "ring.comm_buffers",
+                      "contradicts ring.variant: base, which has none");
+    if (config->schedule != RA_SCHEDULE_AUTO)
+        return refuse(config, "ring.schedule",
+                      "contradicts ring.variant: base, which has no steps");
+    if (config->head_groups > 1)
+        return refuse(config, "ring.head_groups",
+                      "contradicts ring.variant: base, which takes all heads at once");
+    if (config->pool_mode != RA_POOL_OFF)
+        return refuse(config, "memory.pool.mode", "contradicts ring.variant: base, which has none");
+    if (config->cache_mode != 0)
+        return refuse(config, "memory.pattern_cache.mode",
+                      "contradicts ring.variant: base, which has none");
+    return RA_OK;
+}
+
+ra_status ra_config_check(ra_config *config, int ranks)
+{
+    if (config->kv_heads == 0)
+        config->kv_heads = config->heads;
+    ra_status status = heads_check(config);
+    if (status == RA_OK)
+        status = size_check(config);
+    if (status == RA_OK)
+        status = documents_check(config);
+    if (status == RA_OK)
+        status = blocks_check(config);
+    if (status == RA_OK)
+        status = dilated_check(config);
+    if (status == RA_OK)
+        status = base_check(config, ranks);
+    if (status == RA_OK && config->variant == RA_VARIANT_BASE)
+        config->comm_buffers = 0;
+    return status;
+}

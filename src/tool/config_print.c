@@ -1,0 +1,192 @@
+/* The table of keys as people and programs read it: help, documentation, JSON. */
+#include "config_table.h"
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static json_t *list_to_json(const int64_t *list, int64_t count)
+{
+    json_t *array = list != NULL ? json_array() : json_null();
+    for (int64_t i = 0; list != NULL && array != NULL && i < count; i++) {
+        if (json_array_append_new(array, json_integer(list[i])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+/* Every value is written so that the YAML reader gives the same one back. */
+static json_t *value_to_json(const ra_config_key *key, const ra_config *config)
+{
+    int64_t count = 0;
+    char text[32];
+    double real = 0;
+    int64_t integer = 0;
+    switch (key->type) {
+    case RA_KEY_BOOL:
+        return json_boolean(ra_config_integer_get(key, config) != 0);
+    case RA_KEY_INT32:
+    case RA_KEY_INT64:
+    case RA_KEY_BYTES:
+        integer = ra_config_integer_get(key, config);
+        return integer == 0 && key->zero_name != NULL ? json_string(key->zero_name)
+                                                      : json_integer(integer);
+    case RA_KEY_UINT64:
+        /* JSON integers are signed: what passes them goes as text. */
+        integer = ra_config_integer_get(key, config);
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)integer);
+        return integer >= 0 ? json_integer(integer) : json_string(text);
+    case RA_KEY_TIME:
+        snprintf(text, sizeof(text), "%lldms", (long long)ra_config_integer_get(key, config));
+        return json_string(text);
+    case RA_KEY_REAL:
+        real = ra_config_real_get(key, config);
+        return real == 0 && key->zero_name != NULL ? json_string(key->zero_name) : json_real(real);
+    case RA_KEY_CHOICE:
+        return json_string(ra_config_choice_name(key, ra_config_choice_get(key, config)));
+    case RA_KEY_TEXT:
+        return ra_config_text_get(key, config) != NULL
+                   ? json_string(ra_config_text_get(key, config))
+                   : json_string("none");
+    case RA_KEY_LIST:
+        break;
+    }
+    const int64_t *list = ra_config_list_get(key, config, &count);
+    return list_to_json(list, count);
+}
+
+/* The object that holds a key, made where it is missing; *leaf_out is the key's own name. */
+static json_t *section_open(json_t *root, const char *path, const char **leaf_out)
+{
+    json_t *at = root;
+    for (const char *dot; (dot = strchr(path, '.')) != NULL; path = dot + 1) {
+        char name[64];
+        snprintf(name, sizeof(name), "%.*s", (int)(dot - path), path);
+        json_t *next = json_object_get(at, name);
+        if (next == NULL) {
+            next = json_object();
+            if (json_object_set_new(at, name, next) != 0)
+                return NULL;
+        }
+        at = next;
+    }
+    *leaf_out = path;
+    return at;
+}
+
+json_t *ra_config_to_json(const ra_config *config)
+{
+    json_t *root = json_object();
+    for (int i = 0; root != NULL && i < ra_config_key_count; i++) {
+        const char *leaf = NULL;
+        json_t *section = section_open(root, ra_config_keys[i].path, &leaf);
+        if (section == NULL ||
+            json_object_set_new(section, leaf, value_to_json(&ra_config_keys[i], config)) != 0) {
+            json_decref(root);
+            return NULL;
+        }
+    }
+    return root;
+}
+
+static const char *default_shown(const ra_config_key *key)
+{
+    if (key->default_text != NULL)
+        return key->default_text;
+    return key->type == RA_KEY_TEXT ? "none" : "absent";
+}
+
+/* The choices that are understood but not in this version, as " (not in this version: a, b)". */
+static void not_here_list(const ra_config_key *key, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const ra_choice *choice = key->choices;
+         choice != NULL && choice->name != NULL && used < bytes; choice++) {
+        if (choice->not_here)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                     used == 0 ? " (not in this version: " : ", ", choice->name);
+    }
+    if (used > 0 && used < bytes)
+        snprintf(text + used, bytes - used, ")");
+}
+
+static void text_print(void)
+{
+    for (int i = 0; i < ra_config_key_count; i++) {
+        const ra_config_key *key = &ra_config_keys[i];
+        char expects[200], missing[120];
+        ra_config_key_expects(key, expects, sizeof(expects));
+        not_here_list(key, missing, sizeof(missing));
+        printf("%s (default %s)\n    %s\n    %s%s\n", key->path, default_shown(key), key->help,
+               expects, missing);
+    }
+}
+
+static const char markdown_head[] =
+    "# Configuration\n"
+    "\n"
+    "A job is described by a YAML file (`--config FILE`). Every key has a default, so a file "
+    "holds\n"
+    "only what differs. This page is printed by `ringattn run --help-config=markdown`.\n"
+    "\n"
+    "- `--set KEY=VALUE` overrides a key; VALUE is read as it would be in the file\n"
+    "  (`--set pattern.documents=[1000,3096]`). `null` gives a key, or a whole section, its\n"
+    "  defaults: `--set pattern=null` is dense attention. `--set` wins over the file and "
+    "variants.\n"
+    "- Integers and sizes take `K`, `M`, `G` or `KiB`, `MiB`, `GiB`, all powers of 1024; times "
+    "take\n"
+    "  `ms`, `s` or `m`.\n"
+    "- A key may be written as a path (`shape.seq: 4096`) or below its section\n"
+    "  (`shape: {seq: 4096}`). A key given twice is an error; so is an unknown key, a value that "
+    "is\n"
+    "  out of range, and a combination that cannot be run. The message is one line with file, "
+    "line,\n"
+    "  column and the nearest valid name, the exit code is 2, and nothing is started or written.\n"
+    "- YAML anchors, aliases and tags are not used: aliases and tags are refused.\n"
+    "- With an input file, shape and dtype come from the file; keys that are given must match it.\n"
+    "\n"
+    "Two sections hold other keys:\n"
+    "\n"
+    "- `variants` has named sets of keys; `--variant NAME` applies one of them over the file:\n"
+    "  `variants: {lean: {ring.variant: base}, wide: {pattern.window.left: 8191}}`.\n"
+    "- `sweep` has a list of values for each key: `sweep: {shape.seq: [4096, 8192]}`. `run` "
+    "checks\n"
+    "  it and does not use it.\n";
+
+/* A bar would end the cell. */
+static void cell_print(const char *text)
+{
+    for (; *text != '\0'; text++)
+        printf(*text == '|' ? "\\|" : "%c", *text);
+}
+
+static void markdown_print(void)
+{
+    char section[64] = "";
+    fputs(markdown_head, stdout);
+    for (int i = 0; i < ra_config_key_count; i++) {
+        const ra_config_key *key = &ra_config_keys[i];
+        char expects[200], missing[120];
+        size_t const length = strcspn(key->path, ".");
+        if (strlen(section) != length || strncmp(section, key->path, length) != 0) {
+            snprintf(section, sizeof(section), "%.*s", (int)length, key->path);
+            printf("\n## %s\n\n| key | value | default | meaning |\n|---|---|---|---|\n", section);
+        }
+        ra_config_key_expects(key, expects, sizeof(expects));
+        not_here_list(key, missing, sizeof(missing));
+        printf("| `%s` | %s%s | `%s` | ", key->path, expects, missing, default_shown(key));
+        cell_print(key->help);
+        printf(" |\n");
+    }
+}
+
+void ra_config_print_help(bool markdown)
+{
+    if (markdown)
+        markdown_print();
+    else
+        text_print();
+}

@@ -1,0 +1,250 @@
+#include "config_table.h"
+
+#include "nearest.h"
+
+#include <string.h>
+
+static const ra_choice dtypes[] = {
+    {"f32", RA_F32, false}, {"f16", RA_F16, false}, {"bf16", RA_BF16, false}, {NULL, 0, false}};
+static const ra_choice block_kinds[] = {{"none", RA_BLOCKS_NONE, false},
+                                        {"local_window", RA_BLOCKS_LOCAL_WINDOW, false},
+                                        {"dilated_sparse", RA_BLOCKS_DILATED_SPARSE, false},
+                                        {"global_local", RA_BLOCKS_GLOBAL_LOCAL, false},
+                                        {"random", RA_BLOCKS_RANDOM, false},
+                                        {"list", RA_BLOCKS_LIST, false},
+                                        {NULL, 0, false}};
+static const ra_choice dilated_heads[] = {
+    {"all", RA_HEADS_ALL, false}, {"grouped", RA_HEADS_GROUPED, false}, {NULL, 0, false}};
+static const ra_choice attention_kinds[] = {{"flash", 0, false},
+                                            {"standard", 1, true},
+                                            {"linear", 2, true},
+                                            {"linear_causal", 3, true},
+                                            {NULL, 0, false}};
+static const ra_choice linear_methods[] = {
+    {"chunked", 0, false}, {"recurrent", 1, true}, {"cumsum", 2, true}, {NULL, 0, false}};
+static const ra_choice masks[] = {
+    {"analytic", 0, false}, {"dense_blocks", 1, true}, {NULL, 0, false}};
+static const ra_choice ring_variants[] = {
+    {"ring", RA_VARIANT_RING, false}, {"base", RA_VARIANT_BASE, false}, {NULL, 0, false}};
+static const ra_choice layouts[] = {{"contiguous", RA_LAYOUT_CONTIGUOUS, false},
+                                    {"zigzag", RA_LAYOUT_ZIGZAG, false},
+                                    {"striped", RA_LAYOUT_STRIPED, false},
+                                    {"balanced", RA_LAYOUT_BALANCED, false},
+                                    {"auto", RA_LAYOUT_AUTO, false},
+                                    {NULL, 0, false}};
+static const ra_choice schedules[] = {{"ring", RA_SCHEDULE_RING, false},
+                                      {"direct", RA_SCHEDULE_DIRECT, false},
+                                      {"shared", RA_SCHEDULE_AUTO + 1, true},
+                                      {"auto", RA_SCHEDULE_AUTO, false},
+                                      {NULL, 0, false}};
+static const ra_choice pool_modes[] = {
+    {"off", RA_POOL_OFF, false}, {"size_class", 1, true}, {"driver", 2, true}, {NULL, 0, false}};
+static const ra_choice cache_modes[] = {
+    {"off", 0, false}, {"lazy", 1, true}, {"eager", 2, true}, {NULL, 0, false}};
+static const ra_choice backends[] = {
+    {"auto", 0, false}, {"cpu", 1, false}, {"cuda", 2, true}, {NULL, 0, false}};
+static const ra_choice isas[] = {{"auto", RA_ISA_AUTO, false},
+                                 {"portable", RA_ISA_PORTABLE, false},
+                                 {"avx2", RA_ISA_AVX2, false},
+                                 {"avx512", RA_ISA_AVX512, false},
+                                 {NULL, 0, false}};
+static const ra_choice comms[] = {{"auto", RA_COMM_AUTO, false},
+                                  {"self", RA_COMM_SELF, false},
+                                  {"mpi", RA_COMM_MPI, false},
+                                  {"nccl", RA_COMM_MPI + 1, true},
+                                  {NULL, 0, false}};
+
+#define AT(member)       .offset = offsetof(ra_config, member)
+#define COUNT_AT(member) .count_offset = offsetof(ra_config, member)
+#define RANGE(low, high) .min = (low), .max = (high)
+#define REALS(low, high) .real_min = (low), .real_max = (high)
+#define TOKENS_MAX       INT32_MAX
+#define BYTES_MAX        (INT64_MAX / 4)
+
+/* clang-format off */
+const ra_config_key ra_config_keys[] = {
+    {"shape.batch", RA_KEY_INT64, "1", "independent sequences", AT(batch), RANGE(1, 1 << 20)},
+    {"shape.seq", RA_KEY_INT64, "4096", "tokens per sequence", AT(seq), RANGE(1, TOKENS_MAX)},
+    {"shape.heads", RA_KEY_INT32, "8", "query heads", AT(heads), RANGE(1, 65536)},
+    {"shape.kv_heads", RA_KEY_INT32, "auto",
+     "key and value heads, a divisor of `shape.heads`; auto: as many as query heads",
+     AT(kv_heads), RANGE(1, 65536), .zero_name = "auto"},
+    {"shape.head_dim", RA_KEY_INT32, "64", "elements per head", AT(head_dim), RANGE(1, 256)},
+    {"shape.dtype", RA_KEY_CHOICE, "bf16", "element type of q, k, v and the results", AT(dtype),
+     .choices = dtypes},
+    {"shape.scale", RA_KEY_REAL, "auto", "factor on scores; auto: 1 / sqrt(head_dim)", AT(scale),
+     REALS(1e-30, 1e30), .zero_name = "auto"},
+
+    {"pattern.causal", RA_KEY_BOOL, "false", "a token sees none that come after it",
+     AT(pattern.causal)},
+    {"pattern.window.left", RA_KEY_INT64, "-1", "tokens seen to the left; -1: all",
+     AT(pattern.window_left), RANGE(-1, TOKENS_MAX)},
+    {"pattern.window.right", RA_KEY_INT64, "-1", "tokens seen to the right; -1: all",
+     AT(pattern.window_right), RANGE(-1, TOKENS_MAX)},
+    {"pattern.sinks", RA_KEY_INT64, "0",
+     "leading tokens of a document that the window never hides", AT(pattern.sinks),
+     RANGE(0, TOKENS_MAX)},
+    {"pattern.documents", RA_KEY_LIST, NULL,
+     "lengths of documents, in order, summing to `shape.seq`: no attention across",
+     AT(pattern.documents), COUNT_AT(pattern.document_count), RANGE(0, TOKENS_MAX)},
+    {"pattern.blocks.kind", RA_KEY_CHOICE, "none",
+     "which pairs of blocks are kept; list: the pairs of tensor `blocks` in the input file",
+     AT(pattern.blocks_kind), .choices = block_kinds},
+    {"pattern.blocks.size", RA_KEY_INT64, "128", "tokens per block", AT(pattern.block_size),
+     RANGE(1, TOKENS_MAX)},
+    {"pattern.blocks.width", RA_KEY_INT64, "1",
+     "local_window, global_local: blocks kept to each side", AT(pattern.block_width),
+     RANGE(0, TOKENS_MAX)},
+    {"pattern.blocks.rates", RA_KEY_LIST, NULL,
+     "dilated_sparse: distances kept; absent: powers of two until `density` is reached",
+     AT(pattern.block_rates), COUNT_AT(pattern.block_rate_count), RANGE(1, TOKENS_MAX),
+     .keeps_empty = true},
+    {"pattern.blocks.density", RA_KEY_REAL, "0.02", "random, dilated_sparse: share of blocks kept",
+     AT(pattern.block_density), REALS(0, 1)},
+    {"pattern.blocks.globals", RA_KEY_INT64, "1",
+     "global_local: leading blocks that see all and are seen by all", AT(pattern.block_globals),
+     RANGE(0, TOKENS_MAX)},
+    {"pattern.blocks.seed", RA_KEY_UINT64, "0", "random: which blocks", AT(pattern.block_seed)},
+    {"pattern.dilated.segments", RA_KEY_LIST, NULL, "segment length of each branch",
+     AT(pattern.segments), COUNT_AT(pattern.branch_count), RANGE(1, TOKENS_MAX)},
+    {"pattern.dilated.rates", RA_KEY_LIST, NULL, "dilation rate of each branch",
+     AT(pattern.rates), COUNT_AT(rate_count), RANGE(1, TOKENS_MAX)},
+    {"pattern.dilated.heads", RA_KEY_CHOICE, "all",
+     "all: every head takes every branch; grouped: heads are dealt to the branches",
+     AT(pattern.dilated_heads), .choices = dilated_heads},
+
+    {"attention.kind", RA_KEY_CHOICE, "flash", "how attention is computed", AT(attention_kind),
+     .choices = attention_kinds},
+    {"attention.linear_method", RA_KEY_CHOICE, "chunked", "how linear attention is computed",
+     AT(linear_method), .choices = linear_methods},
+    {"attention.mask", RA_KEY_CHOICE, "analytic", "how the pattern is held", AT(mask),
+     .choices = masks},
+
+    {"ring.variant", RA_KEY_CHOICE, "ring",
+     "base: one rank, and everything off that costs memory", AT(variant),
+     .choices = ring_variants},
+    {"ring.layout", RA_KEY_CHOICE, "auto",
+     "who owns which tokens; auto: the fewest bytes sent among the balanced ones", AT(layout),
+     .choices = layouts},
+    {"ring.schedule", RA_KEY_CHOICE, "auto",
+     "ring: blocks hop from neighbour to neighbour; direct: only the rows that are needed",
+     AT(schedule), .choices = schedules},
+    {"ring.comm_buffers", RA_KEY_INT32, "2",
+     "0: taken for each step; 1: one that stays; 2: transfers run while a step computes",
+     AT(comm_buffers), RANGE(0, 2)},
+    {"ring.head_groups", RA_KEY_INT32, "auto",
+     "groups of heads computed one after the other; more of them take less memory",
+     AT(head_groups), RANGE(1, 65536), .zero_name = "auto"},
+
+    {"memory.limit", RA_KEY_BYTES, "none",
+     "bytes that a rank may take; none: its share of what the machine has", AT(limit_bytes),
+     RANGE(1, BYTES_MAX), .zero_name = "none"},
+    {"memory.pool.mode", RA_KEY_CHOICE, "off", "what keeps freed memory for later use",
+     AT(pool_mode), .choices = pool_modes},
+    {"memory.pool.trim", RA_KEY_BYTES, "auto", "idle bytes that the pool may hold",
+     AT(pool_trim_bytes), RANGE(1, BYTES_MAX), .zero_name = "auto"},
+    {"memory.pattern_cache.mode", RA_KEY_CHOICE, "off", "what keeps tile maps for later use",
+     AT(cache_mode), .choices = cache_modes},
+    {"memory.pattern_cache.entries", RA_KEY_INT64, "100", "most tile maps kept",
+     AT(cache_entries), RANGE(1, 1 << 20)},
+    {"memory.pattern_cache.bytes", RA_KEY_BYTES, "64MiB", "most bytes of tile maps kept",
+     AT(cache_bytes), RANGE(1, BYTES_MAX)},
+
+    {"compute.backend", RA_KEY_CHOICE, "auto", "what computes", AT(backend),
+     .choices = backends},
+    {"compute.threads", RA_KEY_INT32, "auto",
+     "threads per rank; auto: the cores of this process over the ranks that share them",
+     AT(threads), RANGE(1, 4096), .zero_name = "auto"},
+    {"compute.isa", RA_KEY_CHOICE, "auto", "instruction set; auto: the best of this machine",
+     AT(isa), .choices = isas},
+    {"compute.deterministic", RA_KEY_BOOL, "false", "repeated runs agree bit for bit",
+     AT(deterministic)},
+
+    {"comm.backend", RA_KEY_CHOICE, "auto",
+     "what carries bytes between ranks; auto: mpi under mpirun, else self (one rank)", AT(comm),
+     .choices = comms},
+    {"comm.timeout", RA_KEY_TIME, "60s", "longest wait for another rank", AT(timeout_ms),
+     RANGE(1, 86400000)},
+
+    {"job.input", RA_KEY_TEXT, NULL, "safetensors file with q, k, v; none: random tensors",
+     AT(input)},
+    {"job.output", RA_KEY_TEXT, NULL, "safetensors file to write", AT(output)},
+    {"job.backward", RA_KEY_BOOL, "false", "compute gradients too", AT(backward)},
+    {"job.verify", RA_KEY_BOOL, "false", "recompute sampled rows in float64 and compare",
+     AT(verify)},
+    {"job.repeat", RA_KEY_INT32, "1", "timed repetitions", AT(repeat), RANGE(1, 1000000)},
+    {"job.warmup", RA_KEY_INT32, "0", "repetitions before those that are timed", AT(warmup),
+     RANGE(0, 1000000)},
+    {"job.seed", RA_KEY_UINT64, "0", "of random tensors and of sampled rows", AT(seed)},
+};
+/* clang-format on */
+
+const int ra_config_key_count = (int)(sizeof(ra_config_keys) / sizeof(ra_config_keys[0]));
+
+_Static_assert(sizeof(ra_config_keys) / sizeof(ra_config_keys[0]) <= RA_CONFIG_KEY_MAX,
+               "ra_config.places has one entry per key");
+_Static_assert(sizeof(int) == sizeof(int32_t), "int members are stored as int32");
+_Static_assert(sizeof(ra_dtype) == sizeof(unsigned) && sizeof(ra_layout_kind) == sizeof(unsigned),
+               "enum members are stored as unsigned");
+
+int ra_config_key_find(const char *path)
+{
+    for (int i = 0; i < ra_config_key_count; i++) {
+        if (strcmp(ra_config_keys[i].path, path) == 0)
+            return i;
+    }
+    return -1;
+}
+
+bool ra_config_is_section(const char *path)
+{
+    size_t const length = strlen(path);
+    for (int i = 0; i < ra_config_key_count; i++) {
+        if (strncmp(ra_config_keys[i].path, path, length) == 0 &&
+            ra_config_keys[i].path[length] == '.')
+            return true;
+    }
+    return false;
+}
+
+/* The last word of a path, which is where most slips and forgotten sections show. */
+static const char *path_leaf(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot != NULL ? dot + 1 : path;
+}
+
+const char *ra_config_key_nearest(const char *path)
+{
+    static const char *const sections[] = {
+        "shape",
+        "pattern",
+        "pattern.window",
+        "pattern.blocks",
+        "pattern.dilated",
+        "ring",
+        "memory",
+        "memory.pattern_cache",
+        "memory.pool",
+        "attention",
+        "comm",
+        "compute",
+        "job",
+        "variants",
+        "sweep",
+    };
+    ra_nearest nearest = ra_nearest_begin(path);
+    for (int i = 0; i < ra_config_key_count; i++)
+        ra_nearest_offer(&nearest, ra_config_keys[i].path);
+    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++)
+        ra_nearest_offer(&nearest, sections[i]);
+    if (nearest.name != NULL)
+        return nearest.name;
+    for (int i = 0; i < ra_config_key_count; i++) {
+        const char *candidate = ra_config_keys[i].path;
+        if (strcmp(path_leaf(candidate), path_leaf(path)) == 0 &&
+            (nearest.name == NULL || strlen(candidate) < strlen(nearest.name)))
+            nearest.name = candidate;
+    }
+    return nearest.name;
+}

@@ -1,0 +1,91 @@
+/*
+ * The one table of configuration keys, and how the text of a value becomes a value. Whatever knows
+ * about keys (YAML, --set, help, documentation, JSON) walks this table.
+ */
+#ifndef RINGATTN_TOOL_CONFIG_TABLE_H
+#define RINGATTN_TOOL_CONFIG_TABLE_H
+
+#include "config.h"
+#include "config_yaml.h"
+
+typedef enum ra_key_type {
+    RA_KEY_BOOL,
+    RA_KEY_INT32, /* also int */
+    RA_KEY_INT64,
+    RA_KEY_UINT64, /* any 64 bits */
+    RA_KEY_BYTES,  /* int64 */
+    RA_KEY_TIME,   /* int64 milliseconds */
+    RA_KEY_REAL,   /* double */
+    RA_KEY_CHOICE, /* an enum, as unsigned */
+    RA_KEY_TEXT,   /* char *, owned; NULL: none */
+    RA_KEY_LIST    /* const int64_t *, owned, and a count; NULL: absent */
+} ra_key_type;
+
+typedef struct ra_choice {
+    const char *name;
+    unsigned value;
+    bool not_here; /* understood, but this version cannot do it */
+} ra_choice;
+
+enum { RA_CHOICE_MAX = 8 };
+
+typedef struct ra_config_key {
+    const char *path;
+    ra_key_type type;
+    const char *default_text; /* read by the same parser; NULL: absent */
+    const char *help;
+    size_t offset;       /* in ra_config */
+    size_t count_offset; /* lists: of their int64 count */
+    int64_t min, max;    /* integers, bytes, times (ms), list items */
+    double real_min, real_max;
+    const char *zero_name;    /* "auto": the word for 0, which may lie below min */
+    const ra_choice *choices; /* ended by a NULL name */
+    bool keeps_empty;         /* lists: an empty one is not the same as none */
+} ra_config_key;
+
+extern const ra_config_key ra_config_keys[];
+extern const int ra_config_key_count;
+
+/** Index of the key of that path, or -1. */
+int ra_config_key_find(const char *path);
+/** Whether some key's path begins with `path` and a dot: "shape", "pattern.window". */
+bool ra_config_is_section(const char *path);
+/** The nearest key or section to a mistyped path; NULL where none is near. */
+const char *ra_config_key_nearest(const char *path);
+
+/* A value of any type, before it is stored. */
+typedef struct ra_config_value {
+    int64_t integer;
+    uint64_t bits;
+    double real;
+    char *text;    /* owned until stored */
+    int64_t *list; /* owned until stored */
+    int64_t list_count;
+} ra_config_value;
+
+enum { RA_VALUE_PROBLEM_MAX = 320 };
+
+/**
+ * Read a value. Logs nothing: what is wrong goes to `problem` ("'128Q' is not an integer: …"), and
+ * *at_out to the node it is about.
+ */
+RA_CHECKED ra_status ra_config_value_read(const ra_config_key *key, const ra_yaml_node *node,
+                                          ra_config_value *value_out, const ra_yaml_node **at_out,
+                                          char problem[RA_VALUE_PROBLEM_MAX]);
+/** Put a value into its member, which takes over what it owns and gives up what it had. */
+void ra_config_value_store(const ra_config_key *key, ra_config_value *value, ra_config *config);
+/** Free what a member owns and leave it empty. */
+void ra_config_value_clear(const ra_config_key *key, ra_config *config);
+/** What a value must be: "an integer from 1 to 256", "one of a, b, c". */
+void ra_config_key_expects(const ra_config_key *key, char *text, size_t bytes);
+
+/* Members of a configuration by key. */
+unsigned ra_config_choice_get(const ra_config_key *key, const ra_config *config);
+int64_t ra_config_integer_get(const ra_config_key *key, const ra_config *config);
+double ra_config_real_get(const ra_config_key *key, const ra_config *config);
+const char *ra_config_text_get(const ra_config_key *key, const ra_config *config);
+const int64_t *ra_config_list_get(const ra_config_key *key, const ra_config *config,
+                                  int64_t *count_out);
+const char *ra_config_choice_name(const ra_config_key *key, unsigned value);
+
+#endif

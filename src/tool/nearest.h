@@ -1,0 +1,18 @@
+/* "Did you mean …": the candidate nearest to a mistyped name, by edit distance. */
+#ifndef RINGATTN_TOOL_NEAREST_H
+#define RINGATTN_TOOL_NEAREST_H
+
+typedef struct ra_nearest {
+    const char *typed;
+    const char *name; /* the best candidate so far, NULL while none is near enough */
+    int distance;
+} ra_nearest;
+
+ra_nearest ra_nearest_begin(const char *typed); /* borrowed */
+/** Of candidates that are equally near, the first one offered stays. */
+void ra_nearest_offer(ra_nearest *nearest, const char *candidate); /* borrowed */
+
+/** Insertions, deletions, replacements and swaps of neighbours; names over 64 bytes are far. */
+int ra_edit_distance(const char *a, const char *b);
+
+#endif
