@@ -1,0 +1,140 @@
+# shellcheck shell=bash
+# Shared by run.sh and test.sh: what to install, how to build, what MPI must be told. Sourced.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() {
+    printf '%s\n' "$*" >&2
+}
+
+die() {
+    say "ringattn: error: $*"
+    exit 1
+}
+
+# Whether clang can build with a sanitizer: its runtime comes in a package of its own.
+clang_has() {
+    printf 'int main(void) { return 0; }\n' |
+        clang "-fsanitize=$1" "${@:2}" -x c - -o /dev/null 2>/dev/null
+}
+
+clang_fuzzes() {
+    printf 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return !d && n; }\n' |
+        clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null 2>/dev/null
+}
+
+clang_has_openmp() {
+    printf '#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' |
+        clang -fopenmp -x c - -o /dev/null 2>/dev/null
+}
+
+mpi_is_there() {
+    command -v mpirun >/dev/null && command -v mpicc >/dev/null
+}
+
+cmake_is_new() {
+    command -v cmake >/dev/null &&
+        [ "$(printf '3.25\n%s\n' "$(cmake --version | sed -n '1s/[^0-9.]*//p')" |
+            sort -V | head -n 1)" = 3.25 ]
+}
+
+# "packages | command that succeeds where they are not needed". Probed in this order.
+run_needs=(
+    'gcc libc6-dev|command -v cc'
+    'cmake|cmake_is_new'
+    'ninja-build|command -v ninja'
+    'pkg-config|command -v pkg-config'
+    'libopenmpi-dev openmpi-bin|mpi_is_there'
+    'libhwloc-dev|pkg-config --exists hwloc'
+    'libfyaml-dev|pkg-config --exists libfyaml'
+    'libjansson-dev|pkg-config --exists jansson'
+    'libxxhash-dev|pkg-config --exists libxxhash'
+    'libopenblas-dev|pkg-config --exists openblas'
+)
+test_needs=(
+    'g++|command -v c++'
+    'libcriterion-dev|pkg-config --exists criterion'
+    'clang libclang-rt-dev|clang_has thread && clang_fuzzes'
+    'libomp-dev|clang_has_openmp'
+    'clang-format-14|command -v clang-format-14'
+    'clang-tidy-14|command -v clang-tidy-14'
+    'python3|command -v python3'
+    'python3-numpy|/usr/bin/python3 -c "import numpy"'
+    'python3-yaml|/usr/bin/python3 -c "import yaml"'
+)
+
+# missing_packages NEED...: sets `missing` to the packages of the needs that are not met.
+missing_packages() {
+    local need
+    missing=()
+    for need in "$@"; do
+        if ! eval "${need#*|}" >/dev/null 2>&1; then
+            read -r -a names <<<"${need%%|*}"
+            missing+=("${names[@]}")
+        fi
+    done
+}
+
+# ensure NEED...: install what is missing through apt; where nothing is, apt is not touched.
+ensure() {
+    local as_root=() log
+    missing_packages "$@"
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null ||
+        die "missing, and there is no apt-get to install it: ${missing[*]}"
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null ||
+            die "neither root nor sudo; have installed as root: apt-get install ${missing[*]}"
+        as_root=(sudo)
+    fi
+    say "installing through apt: ${missing[*]}"
+    log=$(mktemp)
+    if ! { "${as_root[@]}" apt-get update -q &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -q -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        rm -f "$log"
+        die "apt-get could not install: ${missing[*]} (its last lines are above)"
+    fi
+    rm -f "$log"
+    missing_packages "$@"
+    [ ${#missing[@]} -eq 0 ] || die "installed, and still not found: ${missing[*]}"
+}
+
+# quietly LOG COMMAND...: show a command's output only when it fails.
+quietly() {
+    local log=$1
+    shift
+    mkdir -p "$(dirname "$log")"
+    if ! "$@" >"$log" 2>&1; then
+        tail -n 60 "$log" >&2
+        say "ringattn: error: failed: $* (the whole log: $log)"
+        return 1
+    fi
+}
+
+# build PRESET [TARGET]...: configure and build into build/PRESET.
+build() {
+    local preset=$1 folder="$root/build/$1" targets=()
+    shift
+    [ $# -eq 0 ] || targets=(--target "$@")
+    say "building ($preset)"
+    quietly "$folder/configure.log" cmake -S "$root" --preset "$preset" &&
+        quietly "$folder/build.log" cmake --build "$folder" "${targets[@]}"
+}
+
+# What Open MPI must be told for RANKS ranks on this machine; what is set already stays.
+set_mpi_environment() {
+    local ranks=$1
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    # More ranks than slots are allowed, and no rank is bound to one core: threads need them all.
+    export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
+    export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
+    if [ "$ranks" -gt "$(nproc)" ]; then
+        export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
+    fi
+    # Without ssh Open MPI must not go looking for it; on one machine nothing is started with it.
+    if ! command -v ssh >/dev/null && ! command -v rsh >/dev/null; then
+        export OMPI_MCA_plm_rsh_agent="${OMPI_MCA_plm_rsh_agent:-true}"
+    fi
+}

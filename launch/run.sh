@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+set -euo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+usage() {
+    cat <<'END'
+run.sh [CONFIG] [--ranks N] [options of `ringattn run`]...
+
+Installs what is missing (Debian 12, Ubuntu 24.04; root or sudo), builds, and runs one job under
+mpirun: CONFIG (configs/quickstart.yaml), on N ranks (4), its results verified.
+
+  --ranks N     ranks to start; the environment's RANKS is the default
+  -h, --help    this text
+
+Everything else goes to the command, for example:
+  launch/run.sh --set shape.seq=32K --backward
+  launch/run.sh my.yaml --ranks 2 --input qkv.safetensors --output o.safetensors
+  launch/run.sh --help-config        every configuration key
+END
+}
+
+config=${CONFIG:-$root/configs/quickstart.yaml}
+ranks=${RANKS:-4}
+options=()
+if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
+    config=$1
+    shift
+fi
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    --ranks)
+        [ $# -gt 1 ] || die "--ranks: a number must follow"
+        ranks=$2
+        shift
+        ;;
+    --ranks=*) ranks=${1#*=} ;;
+    *) options+=("$1") ;;
+    esac
+    shift
+done
+[[ $ranks =~ ^[1-9][0-9]{0,5}$ ]] || die "--ranks $ranks: it must be a number from 1 on"
+
+ensure "${run_needs[@]}"
+build release ringattn_tool || exit 1
+set_mpi_environment "$ranks"
+exec mpirun -n "$ranks" "$root/build/release/src/tool/ringattn" run --config "$config" --verify \
+    "${options[@]}"

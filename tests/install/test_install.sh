@@ -1,0 +1,40 @@
+#!/bin/sh
+# test_install.sh BUILD CMAKE CC VERSION: install into a new folder, then build and run a program
+# against it as strangers would: through pkg-config, and through find_package.
+build=$1 cmake=$2 cc=$3 version=$4
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "test_install: $*" >&2
+    [ ! -f "$work/log" ] || cat "$work/log" >&2
+    exit 1
+}
+
+# Moved after the installation: neither package may remember where it was.
+"$cmake" --install "$build" --prefix "$work/first" >"$work/log" 2>&1 || fail "install"
+mv "$work/first" "$work/in stall"
+prefix="$work/in stall"
+
+"$prefix/bin/ringattn" --version >"$work/log" 2>&1 || fail "the installed command does not start"
+grep -qF "$version" "$work/log" || fail "the installed command does not print $version"
+[ -f "$prefix/share/ringattn/configs/quickstart.yaml" ] || fail "no quickstart.yaml"
+
+# The folder with a blank is for find_package; flags of pkg-config are split by the shell.
+ln -s "$prefix" "$work/link"
+pc=$(find "$work/link/" -name ringattn.pc)
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+[ "$(pkg-config --modversion ringattn)" = "$version" ] || fail "pkg-config: not version $version"
+# shellcheck disable=SC2046
+"$cc" -std=c11 -Wall -Werror $(pkg-config --cflags ringattn) "$here/consumer/consumer.c" \
+    $(pkg-config --libs ringattn) -lm -o "$work/by_pkg_config" >"$work/log" 2>&1 ||
+    fail "cannot build through pkg-config"
+LD_LIBRARY_PATH=$(dirname "$(dirname "$pc")") "$work/by_pkg_config" >"$work/log" 2>&1 ||
+    fail "what was built through pkg-config fails"
+
+"$cmake" -S "$here/consumer" -B "$work/consumer" -DCMAKE_C_COMPILER="$cc" \
+    -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 || fail "find_package"
+"$cmake" --build "$work/consumer" >"$work/log" 2>&1 || fail "cannot build through find_package"
+"$work/consumer/consumer" >"$work/log" 2>&1 || fail "what was built through find_package fails"
