@@ -17,18 +17,24 @@ typedef struct ra_tensor_source ra_tensor_source;
  * With config->input: open it, check q, k, v (and do where backward) for shape and dtype, and set
  * shape and dtype of *config from the file; keys that were given must match (RA_ERR_IO otherwise).
  * For `kind: list`, `blocks` (I32 [n, 2]) is read and becomes config->pattern.block_pairs, owned
- * by the source. Without input: random, standard normal, from job.seed.
+ * by the source. Without input: random, standard normal, from job.seed. `pool` is borrowed until
+ * close; staging for reads that are not contiguous comes from it (io, at most 8 MiB at a time).
+ *
+ * Logs its line on whichever rank calls it: let rank 0 open first, and the others if it could.
  */
-RA_CHECKED ra_status ra_tensor_source_open(ra_config *config, ra_tensor_source **source_out);
+RA_CHECKED ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool,
+                                           ra_tensor_source **source_out);
 void ra_tensor_source_close(ra_tensor_source *source); /* NULL is fine */
 
 /** The rows of `rows`, in their order, as dense [batch, rows, heads, dim] of config's dtype. */
 RA_CHECKED ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config *config,
                                            ra_tensor_name name, const ra_rowset *rows, void *data);
-/** One row [dim] of one batch and head, as float64. */
-RA_CHECKED ra_status ra_tensor_source_row(const ra_tensor_source *source, const ra_config *config,
-                                          ra_tensor_name name, int64_t batch, int64_t row,
-                                          int32_t head, double *values);
+/** Rows [row_begin, row_begin + row_count) of one batch and head, as float64 [row_count, dim]. */
+RA_CHECKED ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config *config,
+                                           ra_tensor_name name, int64_t batch, int32_t head,
+                                           int64_t row_begin, int64_t row_count, double *values);
+/** "q", "k", "v", "do". */
+const char *ra_tensor_name_text(ra_tensor_name name);
 
 /* Shard tensors of a finished job. NULL ones do not go into the file. */
 typedef struct ra_result_tensors {
@@ -37,12 +43,16 @@ typedef struct ra_result_tensors {
     const void *dq, *dk, *dv;
 } ra_result_tensors;
 
-/** Collective. Write config->output from all ranks' shards; temporary file, fsync, rename. */
+/**
+ * Collective. Write config->output from all ranks' shards: rank 0 creates a temporary file, all
+ * write their own rows and fsync, rank 0 renames. Every rank returns the same status; where it is
+ * not RA_OK there is no output file and one rank has logged one line.
+ */
 RA_CHECKED ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowset *rows,
                                      const ra_result_tensors *results);
 
-/* NaN and Inf in a shard; computed on, and said. */
-RA_CHECKED ra_status ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count,
-                                               int64_t *nan_out, int64_t *inf_out);
+/** Count NaN and infinite elements of a shard; they are computed on, and said. */
+void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int64_t *nan_out,
+                               int64_t *inf_out);
 
 #endif

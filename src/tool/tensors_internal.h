@@ -1,0 +1,29 @@
+/* Private to tensors*.c: what a source holds. */
+#ifndef RINGATTN_TENSORS_INTERNAL_H
+#define RINGATTN_TENSORS_INTERNAL_H
+
+#include "tensors.h"
+
+enum { RA_TENSOR_NAMES = RA_TENSOR_DO + 1, RA_TENSOR_MAX_DIM = 256, RA_TENSOR_MAX_HEADS = 65536 };
+
+struct ra_tensor_source {
+    ra_pool *pool;                                /* borrowed */
+    ra_tensor_file *file;                         /* NULL: random */
+    const ra_tensor_info *infos[RA_TENSOR_NAMES]; /* of the file; do: NULL without backward */
+    ra_block pairs;                               /* of `kind: list` */
+};
+
+/** The pool that a source's staging comes from; for checks that read through the source. */
+ra_pool *ra_tensor_source_pool(const ra_tensor_source *source);
+
+/** Query heads for q and do, kv heads for k and v. */
+static inline int32_t ra_tensor_heads(const ra_config *config, ra_tensor_name name)
+{
+    return name == RA_TENSOR_K || name == RA_TENSOR_V ? config->kv_heads : config->heads;
+}
+
+/* The whole of "F32", "F16", "BF16"; false for another dtype. */
+bool ra_tensor_dtype_find(const char *text, ra_dtype *dtype_out);
+const char *ra_tensor_dtype_text(ra_dtype dtype);
+
+#endif

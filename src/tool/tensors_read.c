@@ -1,0 +1,225 @@
+/* Reading a rank's rows: from the file in as few reads as they allow, or drawn at random. */
+#include "tensors_internal.h"
+
+#include "internal.h"
+#include "random.h"
+
+#include <string.h>
+
+enum {
+    STAGING_MAX_BYTES = 8 << 20,
+    /* Rows of this length are worth a read each; shorter ones are read with the gaps between. */
+    LONE_ROW_MIN_BYTES = 16 << 10
+};
+
+/* One tensor of the source, rows of all heads together. */
+typedef struct reader {
+    const ra_tensor_source *source;
+    const ra_tensor_info *info;
+    size_t row_bytes;
+    int64_t seq;
+    ra_block staging; /* taken with the first strided piece */
+} reader;
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static ra_status read_rows(const reader *from, int64_t batch, int64_t row, int64_t count, void *to)
+{
+    int64_t const bytes = (int64_t)from->row_bytes;
+    return ra_tensor_read(from->source->file, from->info, (batch * from->seq + row) * bytes, to,
+                          (size_t)(count * bytes));
+}
+
+/* Rows with gaps: as many as fit into the staging block at a time, then picked out of it. */
+static ra_status read_strided(reader *from, int64_t batch, ra_range rows, char *to)
+{
+    int64_t const span_rows = (int64_t)(STAGING_MAX_BYTES / from->row_bytes);
+    int64_t const fit = span_rows > 0 ? (span_rows - 1) / rows.stride + 1 : 1;
+    bool const lone = fit < 2 || from->row_bytes >= LONE_ROW_MIN_BYTES;
+    if (!lone && from->staging.data == NULL) {
+        ra_status const status =
+            ra_pool_alloc(from->source->pool, RA_MEM_IO, STAGING_MAX_BYTES, NULL, &from->staging);
+        if (status != RA_OK)
+            return status;
+    }
+    for (int64_t done = 0; done < rows.count;) {
+        int64_t const count = lone ? 1 : ra_min_i64(fit, rows.count - done);
+        int64_t const row = rows.begin + rows.stride * done;
+        char *into = lone ? to : from->staging.data;
+        ra_status const status = read_rows(from, batch, row, rows.stride * (count - 1) + 1, into);
+        if (status != RA_OK)
+            return status;
+        for (int64_t i = 0; i < count && !lone; ++i)
+            memcpy(to + (size_t)i * from->row_bytes,
+                   into + (size_t)(i * rows.stride) * from->row_bytes, from->row_bytes);
+        to += (size_t)count * from->row_bytes;
+        done += count;
+    }
+    return RA_OK;
+}
+
+/* Rows that follow one another in the file and in the shard are one read. */
+static int64_t coalesced_pieces(const ra_rowset *rows, int64_t piece, ra_range *range_out)
+{
+    ra_range range = rows->pieces[piece++].rows;
+    if (range.count == 1)
+        range.stride = 1;
+    while (range.stride == 1 && piece < rows->piece_count) {
+        ra_range const next = rows->pieces[piece].rows;
+        if ((next.stride != 1 && next.count != 1) || next.begin != range.begin + range.count)
+            break;
+        range.count += next.count;
+        ++piece;
+    }
+    *range_out = range;
+    return piece;
+}
+
+static ra_status read_from_file(const ra_tensor_source *source, const ra_config *config,
+                                ra_tensor_name name, const ra_rowset *rows, char *to)
+{
+    reader from = {.source = source, .info = source->infos[name], .seq = config->seq};
+    RA_ASSERT(from.info != NULL);
+    from.row_bytes = (size_t)ra_tensor_heads(config, name) * (size_t)config->head_dim *
+                     ra_dtype_bytes(config->dtype);
+    ra_status status = RA_OK;
+    for (int64_t batch = 0; batch < config->batch && status == RA_OK; ++batch)
+        for (int64_t piece = 0; piece < rows->piece_count && status == RA_OK;) {
+            ra_range range;
+            piece = coalesced_pieces(rows, piece, &range);
+            if (range.stride == 1)
+                status = read_rows(&from, batch, range.begin, range.count, to);
+            else
+                status = read_strided(&from, batch, range, to);
+            to += (size_t)range.count * from.row_bytes;
+        }
+    ra_pool_free(source->pool, NULL, &from.staging);
+    return status;
+}
+
+/* ---- random ---------------------------------------------------------------------------------- */
+
+/* Nearest even; values drawn at random are finite. */
+static void round_bf16(const float *values, int32_t count, uint16_t *to)
+{
+    for (int32_t i = 0; i < count; ++i) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        to[i] = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    }
+}
+
+static void draw_row(uint64_t stream, const ra_config *config, int64_t row, int32_t head, void *to)
+{
+    float values[RA_RANDOM_MAX_DIM];
+    int32_t const dim = config->head_dim;
+    ra_random_row(stream, row, head, dim, values);
+    if (config->dtype == RA_F32)
+        memcpy(to, values, (size_t)dim * sizeof(float));
+    else if (config->dtype == RA_BF16)
+        round_bf16(values, dim, to);
+    else
+        for (int32_t d = 0; d < dim; ++d)
+            ra_dtype_store(config->dtype, to, d, values[d]);
+}
+
+static void draw(const ra_config *config, ra_tensor_name name, const ra_rowset *rows, char *to)
+{
+    size_t const head_bytes = (size_t)config->head_dim * ra_dtype_bytes(config->dtype);
+    int32_t const heads = ra_tensor_heads(config, name);
+    for (int64_t batch = 0; batch < config->batch; ++batch) {
+        uint64_t const stream = ra_random_stream(config->seed, name, batch);
+        for (int64_t piece = 0; piece < rows->piece_count; ++piece) {
+            ra_range const range = rows->pieces[piece].rows;
+            for (int64_t i = 0; i < range.count; ++i)
+                for (int32_t head = 0; head < heads; ++head) {
+                    draw_row(stream, config, range.begin + range.stride * i, head, to);
+                    to += head_bytes;
+                }
+        }
+    }
+}
+
+ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config *config,
+                                ra_tensor_name name, const ra_rowset *rows, void *data)
+{
+    if (source->file != NULL)
+        return read_from_file(source, config, name, rows, data);
+    draw(config, name, rows, data);
+    return RA_OK;
+}
+
+/* ---- one head, in float64 -------------------------------------------------------------------- */
+
+static void widen(ra_dtype dtype, const void *from, int64_t first, int64_t count, double *to)
+{
+    for (int64_t i = 0; i < count; ++i)
+        to[i] = (double)ra_dtype_load(dtype, from, first + i);
+}
+
+static ra_status rows_from_file(const ra_tensor_source *source, const ra_config *config,
+                                ra_tensor_name name, int64_t batch, int32_t head, int64_t row_begin,
+                                int64_t row_count, double *values)
+{
+    int64_t const dim = config->head_dim, row_elements = dim * ra_tensor_heads(config, name);
+    int64_t const row_bytes = row_elements * (int64_t)ra_dtype_bytes(config->dtype);
+    int64_t const fit = ra_max_i64(1, ra_min_i64(STAGING_MAX_BYTES / row_bytes, row_count));
+    reader const from = {.source = source,
+                         .info = source->infos[name],
+                         .seq = config->seq,
+                         .row_bytes = (size_t)row_bytes};
+    ra_block block;
+    ra_status status =
+        ra_pool_alloc(source->pool, RA_MEM_IO, (size_t)(fit * row_bytes), NULL, &block);
+    for (int64_t done = 0; done < row_count && status == RA_OK;) {
+        int64_t const count = ra_min_i64(fit, row_count - done);
+        status = read_rows(&from, batch, row_begin + done, count, block.data);
+        for (int64_t i = 0; i < count && status == RA_OK; ++i)
+            widen(config->dtype, block.data, i * row_elements + head * dim, dim,
+                  values + (done + i) * dim);
+        done += count;
+    }
+    ra_pool_free(source->pool, NULL, &block);
+    return status;
+}
+
+ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config *config,
+                                ra_tensor_name name, int64_t batch, int32_t head, int64_t row_begin,
+                                int64_t row_count, double *values)
+{
+    if (source->file != NULL)
+        return rows_from_file(source, config, name, batch, head, row_begin, row_count, values);
+    uint64_t const stream = ra_random_stream(config->seed, name, batch);
+    float row[RA_RANDOM_MAX_DIM]; /* room for a row of any dtype */
+    for (int64_t i = 0; i < row_count; ++i) {
+        draw_row(stream, config, row_begin + i, head, row);
+        widen(config->dtype, row, 0, config->head_dim, values + i * config->head_dim);
+    }
+    return RA_OK;
+}
+
+/* ---- NaN and Inf ----------------------------------------------------------------------------- */
+
+void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int64_t *nan_out,
+                               int64_t *inf_out)
+{
+    int64_t nans = 0, infs = 0;
+    if (dtype == RA_F32) {
+        const uint32_t *bits = data;
+        for (int64_t i = 0; i < count; ++i) {
+            uint32_t const size = bits[i] & 0x7fffffffu;
+            nans += size > 0x7f800000u;
+            infs += size == 0x7f800000u;
+        }
+    } else {
+        const uint16_t *bits = data;
+        uint16_t const inf = dtype == RA_F16 ? 0x7c00 : 0x7f80;
+        for (int64_t i = 0; i < count; ++i) {
+            uint16_t const size = bits[i] & 0x7fff;
+            nans += size > inf;
+            infs += size == inf;
+        }
+    }
+    *nan_out = nans;
+    *inf_out = infs;
+}
