@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# test_launch.sh SOURCE: the scripts under launch/ ask for what is missing, and for nothing else.
+set -u
+source_dir=$1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+fail() {
+    echo "test_launch: $*" >&2
+    exit 1
+}
+
+# An apt-get, and a sudo, that write down what they were asked; "apt-get install" meets the need.
+mkdir "$work/bin" "$work/a b"
+cp -r "$source_dir/launch" "$work/a b/launch"
+cat >"$work/bin/apt-get" <<END
+#!/bin/sh
+echo "apt-get \$*" >>"$work/asked"
+[ "\$1" != install ] || [ -e "$work/broken" ] || touch "$work/installed"
+[ ! -e "$work/broken" ]
+END
+printf '#!/bin/sh\necho sudo >>"%s/asked"\nexec "$@"\n' "$work" >"$work/bin/sudo"
+chmod +x "$work/bin/apt-get" "$work/bin/sudo"
+export PATH="$work/bin:$PATH"
+
+# In a folder with a blank in its name, from elsewhere.
+ensure() {
+    rm -f "$work/asked" "$work/output"
+    (cd / && bash -c '. "$1/launch/common.sh"; shift; ensure "$@"' - "$work/a b" "$@") \
+        >"$work/output" 2>&1
+}
+
+ensure 'never|true' "never|test -d '$work/bin'" || fail "needs that are met: an error"
+[ ! -e "$work/asked" ] || fail "needs that are met: apt was asked: $(cat "$work/asked")"
+[ ! -s "$work/output" ] || fail "needs that are met: $(cat "$work/output")"
+
+ensure 'never|true' "one two|test -e '$work/installed'" || fail "a need: $(cat "$work/output")"
+grep -q '^apt-get update' "$work/asked" || fail "the lists were not brought up to date"
+grep -q '^apt-get install .* one two$' "$work/asked" || fail "asked: $(cat "$work/asked")"
+grep -q never "$work/asked" && fail "asked for what is there: $(cat "$work/asked")"
+grep -q 'one two' "$work/output" || fail "nothing was said: $(cat "$work/output")"
+if [ "$(id -u)" -eq 0 ]; then
+    grep -q sudo "$work/asked" && fail "root needs no sudo"
+else
+    grep -q sudo "$work/asked" || fail "apt-get without sudo"
+fi
+
+touch "$work/broken"
+ensure 'three|false' && fail "an installation that fails passed"
+grep -q 'error: apt-get could not install: three' "$work/output" || fail "$(cat "$work/output")"
+rm "$work/broken"
+ensure 'four|false' && fail "an installation that does not help passed"
+grep -q 'error: installed, and still not found: four' "$work/output" || fail "$(cat "$work/output")"
+
+# Usage errors: one line, before anything is built.
+"$work/a b/launch/run.sh" --help | grep -q -- --ranks || fail "run.sh --help"
+"$work/a b/launch/test.sh" --help | grep -q tsan || fail "test.sh --help"
+for arguments in '--ranks 0' '--ranks x' '--ranks' '--ranks=-1'; do
+    # shellcheck disable=SC2086
+    "$work/a b/launch/run.sh" $arguments >"$work/output" 2>&1 && fail "run.sh $arguments passed"
+    [ "$(wc -l <"$work/output")" -eq 1 ] || fail "run.sh $arguments: $(cat "$work/output")"
+done
+"$work/a b/launch/test.sh" nonsense >"$work/output" 2>&1 && fail "test.sh nonsense passed"
+[ "$(wc -l <"$work/output")" -eq 1 ] || fail "test.sh nonsense: $(cat "$work/output")"
+exit 0
