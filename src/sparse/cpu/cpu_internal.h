@@ -1,0 +1,43 @@
+/* Private to src/sparse/cpu: what the translation units of the instruction sets share. */
+#ifndef RINGATTN_CPU_INTERNAL_H
+#define RINGATTN_CPU_INTERNAL_H
+
+#include "ringattn/kernel.h"
+
+/* Most rows of a chunk whose rows are shared by tiles: their partials are kept per thread. */
+enum { RA_CHUNK_ROWS_MAX = 1024 };
+/* Most queries of a tile, and keys that are packed at a time. */
+enum { RA_TILE_ROWS_MAX = 128, RA_KEY_BLOCK = 128 };
+
+/* OpenMP where the build has it; the code runs on one thread where it has not. */
+#ifdef _OPENMP
+#include <omp.h>
+#define RA_OMP(directive) _Pragma(#directive)
+static inline int thread_index(void)
+{
+    return omp_get_thread_num();
+}
+static inline int thread_count(void)
+{
+    return omp_get_num_threads();
+}
+#else
+#define RA_OMP(directive)
+static inline int thread_index(void)
+{
+    return 0;
+}
+static inline int thread_count(void)
+{
+    return 1;
+}
+#endif
+
+/* One table per instruction set that the compiler can make; select.c asks the machine. */
+extern const ra_kernel_ops ra_kernels_portable;
+#ifdef RA_CPU_X86
+extern const ra_kernel_ops ra_kernels_avx2;
+extern const ra_kernel_ops ra_kernels_avx512;
+#endif
+
+#endif

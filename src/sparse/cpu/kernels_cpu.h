@@ -1,0 +1,154 @@
+/*
+ * The table of operations for one instruction set. Included by one small file per set, which
+ * names it and sizes its vectors and register tiles:
+ *
+ *     RA_CPU_TABLE      name of the table        RA_CPU_NAME      "cpu-…"
+ *     RA_VEC_LANES      floats in a vector       RA_PRODUCT_ROWS  rows of a register tile
+ */
+#include "sparse/cpu/backward_cpu.h"
+#include "sparse/cpu/rows_cpu.h"
+
+#include "internal.h"
+
+/* What this thread works in; the workspace holds as many as the kernel has threads. */
+static size_t thread_floats(int32_t dim)
+{
+    forward_scratch forward;
+    backward_scratch backward;
+    size_t const f = forward_scratch_carve(NULL, dim, &forward);
+    size_t const b = backward_scratch_carve(NULL, dim, &backward);
+    return f > b ? f : b;
+}
+
+static float *thread_workspace(const ra_kernel *kernel, int32_t dim)
+{
+    return (float *)kernel->workspace.data + thread_floats(dim) * (size_t)thread_index();
+}
+
+static size_t cpu_workspace_bytes(int threads, int32_t dim)
+{
+    return sizeof(float) * thread_floats(dim) * (size_t)threads;
+}
+
+static int32_t cpu_tile_rows(ra_dtype dtype, int32_t dim)
+{
+    (void)dtype;
+    (void)dim;
+    return RA_TILE_ROWS_MAX;
+}
+
+static ra_status refuse(const char *what)
+{
+    ra_log(RA_LOG_ERROR, "kernel " RA_CPU_NAME ": %s", what);
+    return RA_ERR_INVALID;
+}
+
+static ra_status check_shape(const ra_kernel *kernel, const ra_kernel_shape *shape)
+{
+    if (shape->dim < 1 || shape->dim > 256)
+        return refuse("head_dim must be 1 to 256");
+    if (shape->batch < 0 || shape->kv_heads < 1 || shape->q_heads < 1 ||
+        shape->q_heads % shape->kv_heads != 0)
+        return refuse("query heads must be a multiple of kv heads, at least 1 each");
+    if (kernel->workspace.bytes < cpu_workspace_bytes(kernel->threads, shape->dim))
+        return refuse("its workspace was made for a smaller head_dim");
+    return RA_OK;
+}
+
+static ra_status check_map(const ra_tilemap *map)
+{
+    if (map->tile_rows > RA_TILE_ROWS_MAX)
+        return refuse("the tile map's tiles have more than 128 queries");
+    if (map->shared_rows && map->chunk_rows > RA_CHUNK_ROWS_MAX)
+        return refuse("chunks of shared rows have more than 1024 queries");
+    return RA_OK;
+}
+
+static ra_status cpu_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_status status = check_shape(kernel, &step->shape);
+    if (status == RA_OK)
+        status = check_map(step->map);
+    if (status != RA_OK)
+        return status;
+    RA_ASSERT((step->first && step->last) || step->state.acc != NULL || step->map->q_rows == 0);
+    RA_OMP(omp parallel num_threads(kernel->threads))
+    forward_thread(kernel, step, thread_workspace(kernel, step->shape.dim));
+    return RA_OK;
+}
+
+static ra_status cpu_backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    ra_status status = check_shape(kernel, &step->shape);
+    if (status == RA_OK)
+        status = check_map(step->map);
+    if (status != RA_OK)
+        return status;
+    RA_ASSERT(step->dq.dtype == RA_F32 && step->dk.dtype == RA_F32 && step->dv.dtype == RA_F32);
+    RA_OMP(omp parallel num_threads(kernel->threads))
+    backward_thread(kernel, step, thread_workspace(kernel, step->shape.dim));
+    return RA_OK;
+}
+
+static ra_status cpu_delta(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t q_rows,
+                           const ra_view *out, const ra_view *dout, float *delta_out)
+{
+    ra_status const status = check_shape(kernel, shape);
+    if (status != RA_OK)
+        return status;
+    RA_OMP(omp parallel num_threads(kernel->threads))
+    delta_thread(shape, q_rows, out, dout, delta_out, thread_workspace(kernel, shape->dim));
+    return RA_OK;
+}
+
+static ra_status cpu_gather(ra_kernel *kernel, const ra_kernel_shape *shape, const ra_rowset *rows,
+                            const ra_view *from, const ra_view *to)
+{
+    RA_ASSERT(from->dtype == to->dtype);
+    (void)kernel;
+    RA_OMP(omp parallel num_threads(kernel->threads))
+    move_thread(shape, rows, from, to, true, copy_heads);
+    return RA_OK;
+}
+
+static ra_status cpu_add(ra_kernel *kernel, const ra_kernel_shape *shape, const ra_rowset *rows,
+                         const ra_view *from, const ra_view *to)
+{
+    RA_ASSERT(from->dtype == RA_F32 && to->dtype == RA_F32);
+    (void)kernel;
+    RA_OMP(omp parallel num_threads(kernel->threads))
+    move_thread(shape, rows, from, to, false, add_heads);
+    return RA_OK;
+}
+
+static ra_status cpu_store(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t count,
+                           const ra_view *from, const ra_view *to)
+{
+    RA_ASSERT(from->dtype == RA_F32);
+    (void)kernel;
+    RA_OMP(omp parallel num_threads(kernel->threads))
+    store_thread(shape, count, from, to);
+    return RA_OK;
+}
+
+static ra_status cpu_zero(ra_kernel *kernel, void *data, size_t bytes)
+{
+    (void)kernel;
+    if (bytes > 0)
+        memset(data, 0, bytes);
+    return RA_OK;
+}
+
+const ra_kernel_ops RA_CPU_TABLE = {
+    .name = RA_CPU_NAME,
+    .memory = ra_memory_host,
+    .tile_rows = cpu_tile_rows,
+    .workspace_bytes = cpu_workspace_bytes,
+    .forward = cpu_forward,
+    .delta = cpu_delta,
+    .backward = cpu_backward,
+    .gather = cpu_gather,
+    .add = cpu_add,
+    .store = cpu_store,
+    .zero = cpu_zero,
+};

@@ -1,0 +1,149 @@
+/*
+ * Between tensors and scratch. Rows are converted to float32, dims padded with zeros to DIM_PAD;
+ * panels are rows transposed: [dim][PANEL], so that a lane is a query and never meets another.
+ */
+#ifndef RINGATTN_CPU_PACK_H
+#define RINGATTN_CPU_PACK_H
+
+#include "sparse/cpu/product.h"
+
+/* Dims in scratch come in multiples of this: of LANES and of PRODUCT_ROWS, for every set. */
+enum { DIM_PAD = 16 };
+
+static inline int32_t pad_dim(int32_t dim)
+{
+    return (dim + DIM_PAD - 1) / DIM_PAD * DIM_PAD;
+}
+
+static inline void *view_row(const ra_view *view, int64_t batch, int64_t row, int64_t head)
+{
+    int64_t const at =
+        batch * view->batch_stride + row * view->row_stride + head * view->head_stride;
+    return (char *)view->data + at * (int64_t)ra_dtype_bytes(view->dtype);
+}
+
+/* One head of one batch of a view. */
+typedef struct head_view {
+    char *data;
+    int64_t row_bytes;
+    ra_dtype dtype;
+} head_view;
+
+static inline head_view view_head(const ra_view *view, int64_t batch, int64_t head)
+{
+    return (head_view){.data = view_row(view, batch, 0, head),
+                       .row_bytes = view->row_stride * (int64_t)ra_dtype_bytes(view->dtype),
+                       .dtype = view->dtype};
+}
+
+static inline void *head_row(head_view view, int64_t row)
+{
+    return view.data + row * view.row_bytes;
+}
+
+/* Convert one row to float32; to[dim] up to to[pad_dim(dim)] become zero. */
+static inline void load_row(ra_dtype dtype, const void *from, int32_t dim, float *restrict to)
+{
+    int32_t d = 0;
+    switch (dtype) {
+    case RA_F32:
+        for (; d + LANES <= dim; d += LANES)
+            vec_store(to + d, vec_load((const float *)from + d));
+        break;
+    case RA_F16:
+        for (; d + LANES <= dim; d += LANES)
+            vec_store(to + d, vec_load_f16((const uint16_t *)from + d));
+        break;
+    case RA_BF16:
+        for (; d + LANES <= dim; d += LANES)
+            vec_store(to + d, vec_load_bf16((const uint16_t *)from + d));
+        break;
+    }
+    for (; d < dim; ++d)
+        to[d] = ra_dtype_load(dtype, from, d);
+    for (int32_t const end = pad_dim(dim); d < end; ++d)
+        to[d] = 0;
+}
+
+/* Round one float32 row to the dtype. */
+static inline void store_row(ra_dtype dtype, const float *restrict from, int32_t dim, void *to)
+{
+    int32_t d = 0;
+    switch (dtype) {
+    case RA_F32:
+        for (; d + LANES <= dim; d += LANES)
+            vec_store((float *)to + d, vec_load(from + d));
+        break;
+    case RA_F16:
+        for (; d + LANES <= dim; d += LANES)
+            vec_store_f16((uint16_t *)to + d, vec_load(from + d));
+        break;
+    case RA_BF16:
+        for (; d + LANES <= dim; d += LANES)
+            vec_store_bf16((uint16_t *)to + d, vec_load(from + d));
+        break;
+    }
+    for (; d < dim; ++d)
+        ra_dtype_store(dtype, to, d, from[d]);
+}
+
+static inline void add_row(const float *restrict from, int32_t dim, float *restrict to)
+{
+    int32_t d = 0;
+    for (; d + LANES <= dim; d += LANES)
+        vec_store(to + d, vec_load(to + d) + vec_load(from + d));
+    for (; d < dim; ++d)
+        to[d] += from[d];
+}
+
+/* Whether a padded float32 row has an Inf or a NaN. */
+static inline bool row_is_finite(const float *row, int32_t dim)
+{
+    vec check = {0};
+    for (int32_t d = 0; d < dim; d += LANES)
+        check += vec_load(row + d) * 0.0f; /* 0, or NaN */
+    bool finite = true;
+    for (int i = 0; i < LANES; ++i)
+        finite = finite && check[i] == 0.0f;
+    return finite;
+}
+
+/* Columns [0, LANES) of a panel from LANES padded rows, times `factor`. */
+static inline void rows_to_panel(const float *restrict rows, int32_t dim_pad, float factor,
+                                 float *restrict panel)
+{
+    for (int32_t d = 0; d < dim_pad; d += LANES) {
+        vec block[LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; ++i)
+            block[i] = vec_load(rows + (int64_t)i * dim_pad + d) * factor;
+        vec_transpose(block);
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; ++i)
+            vec_store(panel + (int64_t)(d + i) * PANEL, block[i]);
+    }
+}
+
+/* LANES padded rows from columns [0, LANES) of a panel, lane by lane times `factors`. */
+static inline void panel_to_rows(const float *restrict panel, int32_t dim_pad, vec factors,
+                                 float *restrict rows)
+{
+    for (int32_t d = 0; d < dim_pad; d += LANES) {
+        vec block[LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; ++i)
+            block[i] = vec_load(panel + (int64_t)(d + i) * PANEL) * factors;
+        vec_transpose(block);
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; ++i)
+            vec_store(rows + (int64_t)i * dim_pad + d, block[i]);
+    }
+}
+
+/* Where the lanes of query `a` of a tile begin in a buffer of its panels. */
+static inline int64_t panel_offset(int32_t a, int32_t dim_pad)
+{
+    return (int64_t)(a / PANEL) * PANEL * dim_pad + a % PANEL;
+}
+
+#endif

@@ -1,0 +1,155 @@
+/*
+ * What forward and backward do alike with a block of keys against a panel of queries: packing,
+ * scores, and the products whose lanes are queries.
+ */
+#ifndef RINGATTN_CPU_PANEL_H
+#define RINGATTN_CPU_PANEL_H
+
+#include "sparse/cpu/geometry.h"
+#include "sparse/cpu/pack.h"
+
+/* Rows of scratch for a key block: register tiles may read, and never use, a few rows more. */
+enum { KEY_BLOCK_ROWS = RA_KEY_BLOCK + PRODUCT_ROWS };
+
+/* Keys [begin, end) of a run, packed. */
+typedef struct key_block {
+    int32_t begin, end;
+    key_band band;
+    bool finite;              /* no Inf or NaN in what weights multiply */
+    const float *key, *value; /* [end - begin][dim_pad] */
+} key_block;
+
+/* A panel of a tile against a key block. */
+typedef struct panel_block {
+    int32_t a0, rows; /* queries [a0, a0 + rows) of the tile, rows <= PANEL */
+    key_span seen;    /* keys that some query sees */
+    key_span full;    /* keys that all queries see */
+    bool masked;      /* some pair of panel and `seen` is not live */
+} panel_block;
+
+static inline panel_block panel_of(const key_block *block, int32_t a0, int32_t q_count)
+{
+    int32_t const rows = min_i32(PANEL, q_count - a0);
+    panel_block panel = {.a0 = a0, .rows = rows};
+    panel.seen = band_seen(block->band, a0, a0 + rows, block->begin, block->end);
+    panel.full = band_full(block->band, a0, a0 + rows);
+    panel.masked = !span_covers(panel.full, panel.seen);
+    return panel;
+}
+
+/* Convert keys [begin, end) of a run; tells whether all are finite. */
+static inline bool load_keys(head_view view, const ra_run *run, int32_t begin, int32_t end,
+                             int32_t dim, float *restrict to)
+{
+    int32_t const dim_pad = pad_dim(dim);
+    bool finite = true;
+    for (int32_t b = begin; b < end; ++b, to += dim_pad) {
+        load_row(view.dtype, head_row(view, run->k_begin + (int64_t)run->k_stride * b), dim, to);
+        finite = row_is_finite(to, dim_pad) && finite;
+    }
+    return finite;
+}
+
+/* scores[key][lane] = sum over dim of rows[key][d] * panel[d][lane], for n keys. */
+RA_INLINE void score_panel(int vecs, int32_t n, int32_t dim, const float *restrict rows,
+                           const float *restrict panel, float *restrict scores)
+{
+    int32_t const dim_pad = pad_dim(dim);
+    for (int32_t k = 0; k < n; k += PRODUCT_ROWS) {
+        vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
+        product(vecs, dim, rows + (int64_t)k * dim_pad, dim_pad, 1, panel, PANEL, sums);
+#pragma GCC unroll 8
+        for (int r = 0; r < PRODUCT_ROWS; ++r) {
+#pragma GCC unroll 2
+            for (int v = 0; v < vecs; ++v)
+                vec_store(scores + (k + r) * PANEL + v * LANES, sums[r][v]);
+        }
+    }
+}
+
+/* Lanes of vector v that see key b. */
+RA_INLINE veci live_lanes(key_band band, int32_t a0, int v, int32_t b)
+{
+    veci const a = vec_iota(a0 + v * LANES);
+    return (a >= b - band.hi) & (a <= b - band.lo);
+}
+
+/* Put `dead` where a pair of the panel is not live; rows of `scores` begin at seen.begin. */
+RA_INLINE void mask_panel(int vecs, const panel_block *panel, key_band band, float dead,
+                          float *restrict scores)
+{
+    for (int32_t b = panel->seen.begin; b < panel->seen.end; ++b, scores += PANEL) {
+        if (b >= panel->full.begin && b < panel->full.end)
+            continue;
+        for (int v = 0; v < vecs; ++v) {
+            float *at = scores + v * LANES;
+            veci const live = live_lanes(band, panel->a0, v, b);
+            vec_store(at, vec_select(live, vec_load(at), vec_splat(dead)));
+        }
+    }
+}
+
+/* acc[d][lane] = acc[d][lane] * alpha[lane] + sum over n keys of rows[key][d] * weight[key][lane]
+ */
+RA_INLINE void weigh_panel(int vecs, int32_t n, int32_t dim, const float *restrict rows,
+                           const float *restrict weight, const vec *alpha, float *restrict acc)
+{
+    int32_t const dim_pad = pad_dim(dim);
+    for (int32_t d = 0; d < dim; d += PRODUCT_ROWS) {
+        vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
+        product(vecs, n, rows + d, 1, dim_pad, weight, PANEL, sums);
+#pragma GCC unroll 8
+        for (int r = 0; r < PRODUCT_ROWS; ++r) {
+#pragma GCC unroll 2
+            for (int v = 0; v < vecs; ++v) {
+                float *at = acc + (int64_t)(d + r) * PANEL + v * LANES;
+                vec_store(at, vec_load(at) * alpha[v] + sums[r][v]);
+            }
+        }
+    }
+}
+
+/*
+ * The same for masked panels where a key has an Inf or NaN: its weight of zero in the rows that
+ * do not see it would make NaN of them, so that pairs that are not live are left out one by one.
+ */
+static void weigh_panel_live(const panel_block *panel, key_band band, int32_t dim,
+                             const float *restrict rows, const float *restrict weight,
+                             const vec *alpha, float *restrict acc)
+{
+    int32_t const dim_pad = pad_dim(dim);
+    for (int32_t d = 0; d < dim; ++d) {
+        for (int v = 0; v < PRODUCT_VECS; ++v) {
+            vec sum = {0};
+            for (int32_t b = panel->seen.begin; b < panel->seen.end; ++b) {
+                int64_t const k = b - panel->seen.begin;
+                vec const term = vec_load(weight + k * PANEL + v * LANES) * rows[k * dim_pad + d];
+                sum = vec_select(live_lanes(band, panel->a0, v, b), sum + term, sum);
+            }
+            float *at = acc + (int64_t)d * PANEL + v * LANES;
+            vec_store(at, vec_load(at) * alpha[v] + sum);
+        }
+    }
+}
+
+/* Let transfers progress: thread 0, every few key blocks. */
+static inline void poll_sometimes(const ra_kernel *kernel, int32_t *ticks)
+{
+    if (kernel->poll != NULL && thread_index() == 0 && ++*ticks % 8 == 0)
+        kernel->poll(kernel->poll_context);
+}
+
+/* Hands out pieces of one thread's workspace; counts them where `base` is NULL. */
+typedef struct scratch_cursor {
+    float *base;
+    size_t used; /* floats; each piece is a multiple of 64 bytes */
+} scratch_cursor;
+
+static inline float *scratch_take(scratch_cursor *cursor, int64_t count)
+{
+    float *piece = cursor->base == NULL ? NULL : cursor->base + cursor->used;
+    cursor->used += ((size_t)count + 15) / 16 * 16;
+    return piece;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/*
+ * Row work: delta, and moving, adding and rounding rows. Parallel over rows; each is written once.
+ */
+#ifndef RINGATTN_CPU_ROWS_H
+#define RINGATTN_CPU_ROWS_H
+
+#include "sparse/cpu/pack.h"
+
+/* Rows [begin, end) that thread `index` of `count` takes. */
+typedef struct row_share {
+    int64_t begin, end;
+} row_share;
+
+static inline row_share share_of(int64_t rows, int index, int count)
+{
+    return (row_share){rows / count * index + rows % count * index / count,
+                       rows / count * (index + 1) + rows % count * (index + 1) / count};
+}
+
+static float dot_row(ra_dtype a_dtype, const void *a, ra_dtype b_dtype, const void *b, int32_t dim,
+                     float *restrict scratch)
+{
+    int32_t const dim_pad = pad_dim(dim);
+    load_row(a_dtype, a, dim, scratch);
+    load_row(b_dtype, b, dim, scratch + dim_pad);
+    vec sums = {0};
+    for (int32_t d = 0; d < dim_pad; d += LANES)
+        sums += vec_load(scratch + d) * vec_load(scratch + dim_pad + d);
+    float sum = 0;
+    for (int i = 0; i < LANES; ++i)
+        sum += sums[i];
+    return sum;
+}
+
+static void delta_thread(const ra_kernel_shape *shape, int64_t q_rows, const ra_view *out,
+                         const ra_view *dout, float *delta, float *scratch)
+{
+    row_share const share = share_of(q_rows, thread_index(), thread_count());
+    for (int64_t lane = 0; lane < shape->batch * shape->q_heads; ++lane) {
+        int64_t const batch = lane / shape->q_heads, head = lane % shape->q_heads;
+        for (int64_t row = share.begin; row < share.end; ++row)
+            delta[lane * q_rows + row] =
+                dot_row(out->dtype, view_row(out, batch, row, head), dout->dtype,
+                        view_row(dout, batch, row, head), shape->dim, scratch);
+    }
+}
+
+/* One packed row of all kv heads to or from the row it stands for. */
+typedef void row_mover(const ra_kernel_shape *shape, const ra_view *from, int64_t from_row,
+                       const ra_view *to, int64_t to_row, int64_t batch);
+
+static void copy_heads(const ra_kernel_shape *shape, const ra_view *from, int64_t from_row,
+                       const ra_view *to, int64_t to_row, int64_t batch)
+{
+    size_t const bytes = (size_t)shape->dim * ra_dtype_bytes(from->dtype);
+    if (from->head_stride == shape->dim && to->head_stride == shape->dim) {
+        memcpy(view_row(to, batch, to_row, 0), view_row(from, batch, from_row, 0),
+               bytes * (size_t)shape->kv_heads);
+        return;
+    }
+    for (int32_t head = 0; head < shape->kv_heads; ++head)
+        memcpy(view_row(to, batch, to_row, head), view_row(from, batch, from_row, head), bytes);
+}
+
+static void add_heads(const ra_kernel_shape *shape, const ra_view *from, int64_t from_row,
+                      const ra_view *to, int64_t to_row, int64_t batch)
+{
+    for (int32_t head = 0; head < shape->kv_heads; ++head)
+        add_row(view_row(from, batch, from_row, head), shape->dim,
+                view_row(to, batch, to_row, head));
+}
+
+/* This thread's share of the packed rows. `packed_is_to`: gather; else they are what is read. */
+static void move_thread(const ra_kernel_shape *shape, const ra_rowset *rows, const ra_view *from,
+                        const ra_view *to, bool packed_is_to, row_mover *move)
+{
+    row_share const share = share_of(rows->row_count, thread_index(), thread_count());
+    for (int64_t batch = 0; batch < shape->batch; ++batch) {
+        for (int64_t i = 0; i < rows->piece_count; ++i) {
+            const ra_row_piece *piece = &rows->pieces[i];
+            int64_t const last = piece->first + piece->rows.count;
+            int64_t packed = piece->first > share.begin ? piece->first : share.begin;
+            for (; packed < last && packed < share.end; ++packed) {
+                int64_t const local =
+                    piece->rows.begin + piece->rows.stride * (packed - piece->first);
+                move(shape, from, packed_is_to ? local : packed, to, packed_is_to ? packed : local,
+                     batch);
+            }
+        }
+    }
+}
+
+static void store_thread(const ra_kernel_shape *shape, int64_t count, const ra_view *from,
+                         const ra_view *to)
+{
+    row_share const share = share_of(count, thread_index(), thread_count());
+    for (int64_t batch = 0; batch < shape->batch; ++batch) {
+        for (int64_t row = share.begin; row < share.end; ++row) {
+            for (int32_t head = 0; head < shape->kv_heads; ++head)
+                store_row(to->dtype, view_row(from, batch, row, head), shape->dim,
+                          view_row(to, batch, row, head));
+        }
+    }
+}
+
+#endif

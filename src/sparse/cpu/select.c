@@ -1,0 +1,73 @@
+#include "internal.h"
+#include "sparse/cpu/cpu_internal.h"
+
+#ifdef RA_CPU_X86
+#include <cpuid.h>
+
+/* clang 14 has no name for it in __builtin_cpu_supports. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
+/* __builtin_cpu_supports counts what the operating system saves (XCR0), not the chip alone. */
+static const ra_kernel_ops *if_avx2(void)
+{
+#ifdef RA_CPU_X86
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
+        return &ra_kernels_avx2;
+#endif
+    return NULL;
+}
+
+static const ra_kernel_ops *if_avx512(void)
+{
+#ifdef RA_CPU_X86
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return &ra_kernels_avx512;
+#endif
+    return NULL;
+}
+
+const ra_kernel_ops *ra_kernel_cpu(ra_isa isa)
+{
+    switch (isa) {
+    case RA_ISA_AUTO:
+        if (if_avx512() != NULL)
+            return if_avx512();
+        return if_avx2() != NULL ? if_avx2() : &ra_kernels_portable;
+    case RA_ISA_PORTABLE:
+        return &ra_kernels_portable;
+    case RA_ISA_AVX2:
+        return if_avx2();
+    case RA_ISA_AVX512:
+        return if_avx512();
+    }
+    return NULL;
+}
+
+ra_status ra_kernel_init(const ra_kernel_ops *ops, int threads, int32_t dim, ra_pool *pool,
+                         ra_kernel *kernel_out)
+{
+    RA_ASSERT(ops != NULL && threads >= 1 && dim >= 1 && dim <= 256);
+#ifndef _OPENMP
+    threads = 1;
+#endif
+    ra_kernel kernel = {.ops = ops, .threads = threads, .pool = pool};
+    ra_status const status = ra_pool_alloc(
+        pool, RA_MEM_WORKSPACE, ops->workspace_bytes(threads, dim), NULL, &kernel.workspace);
+    if (status != RA_OK)
+        return status;
+    *kernel_out = kernel;
+    return RA_OK;
+}
+
+void ra_kernel_fini(ra_kernel *kernel)
+{
+    if (kernel->pool != NULL)
+        ra_pool_free(kernel->pool, kernel->stream, &kernel->workspace);
+    *kernel = (ra_kernel){0};
+}
