@@ -1,7 +1,129 @@
-/* Private to src/ring: the plan of steps that a pass follows. */
+/* Private to src/ring: the plan of steps that a pass follows, and the ring that follows it. */
 #ifndef RINGATTN_RING_INTERNAL_H
 #define RINGATTN_RING_INTERNAL_H
 
 #include "ringattn/ring.h"
+
+/*
+ * One step of a pass, as one rank sees it. Step 0 works on the rank's own keys and sends nothing.
+ * In step s >= 1 the rank holds rows of the rank at distance s behind it, the step's owner.
+ *
+ * Partial gradients of the held rows leave at the end of the step. With schedule direct they go
+ * home at once, and those of the rank at distance s ahead arrive to be added to our own rows. With
+ * schedule ring they go round with the keys: what arrives belongs to the next step's rows, or, in
+ * the last step, to our own.
+ */
+typedef struct ra_step {
+    ra_tilemap map;         /* our queries against the held rows; no runs: nothing is computed */
+    int held_from, sent_to; /* keys and values */
+    int64_t held_rows, sent_rows; /* 0: no message */
+    bool forwards;                /* sent rows are those held before, else our own: sent_local */
+    ra_rowset sent_local;         /* local numbers; empty where forwards */
+
+    int grad_to, grad_from;
+    int64_t grad_out_rows, grad_in_rows; /* 0: no message */
+    const ra_rowset
+        *grad_home; /* incoming rows are added to these of ours; NULL: to the next step's */
+} ra_step;
+
+/* The steps for one set of heads. Step count = ranks. */
+typedef struct ra_plan {
+    ra_step *steps;
+    int step_count;
+
+    ra_block block;
+} ra_plan;
+
+typedef struct ra_plan_request {
+    const ra_pattern *pattern;
+    const ra_layout *layout;
+    ra_schedule schedule; /* not AUTO */
+    int rank;
+    ra_heads heads;
+    int32_t tile_rows;
+} ra_plan_request;
+
+RA_CHECKED ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *plan_out);
+void ra_plan_fini(ra_pool *pool, ra_plan *plan);
+
+/** Whether every rank needs every row of every other, for these heads. */
+RA_CHECKED ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout,
+                                     ra_pool *pool, bool *full_out);
+
+/* Largest rows of any step: what buffers are sized for. */
+typedef struct ra_plan_rows {
+    int64_t held, sent, grad_out, grad_in;
+    int live_steps;
+} ra_plan_rows;
+
+ra_plan_rows ra_plan_measure(const ra_plan *plan);
+
+/* Communication memory of a step. Standing buffers are taken once; else step by step. */
+typedef struct ra_region {
+    ra_block block;
+} ra_region;
+
+enum { RA_BUFFERS_MAX = 2 };
+
+typedef struct ra_head_group {
+    int32_t q_begin, q_count, kv_begin, kv_count;
+} ra_head_group;
+
+struct ra_ring {
+    ra_ring_config config;
+    const ra_pattern *pattern;
+    ra_comm *comm;
+    ra_kernel *kernel;
+    ra_pool *pool;
+    ra_layout layout;
+    ra_schedule schedule;
+    int32_t group_count;
+    ra_plan *plans; /* one per head group where heads differ, else one for all */
+    int32_t plan_count;
+    ra_block plans_block;
+    ra_region sent[RA_BUFFERS_MAX], held[RA_BUFFERS_MAX], partial[RA_BUFFERS_MAX], arriving;
+    ra_block state; /* forward: acc, top, sum of one head group */
+    ra_block grads; /* backward: dq, dk, dv in float32 of one head group, where not the outputs */
+    ra_block delta;
+    ra_transfer *keys_transfer, *grads_transfer;
+};
+
+/* Shapes and bytes of a group. */
+ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
+const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
+ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
+int64_t ra_ring_local_rows(const ra_ring *ring);
+
+/* Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back. */
+RA_CHECKED ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes);
+void ra_region_give(ra_ring *ring, ra_region *region);
+
+/* Bytes of `rows` rows of keys and values in the job's dtype, or of their gradients in float32. */
+size_t ra_ring_keys_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows);
+size_t ra_ring_grads_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows);
+
+/* Two views, one after the other, of `rows` rows: keys and values, or dk and dv. */
+typedef struct ra_pair_view {
+    ra_view first, second;
+} ra_pair_view;
+ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, int64_t rows, void *data,
+                          ra_dtype dtype);
+
+/*
+ * Keys and values on their way, one step after the other: post packs and starts the exchange of
+ * step s, arrive waits for it; *held_out is then step s's block (empty data in step 0 or where
+ * nothing came). `own` are the group's own keys and values.
+ */
+RA_CHECKED ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
+                                  int step, const ra_pair_view *own, const char *operation);
+RA_CHECKED ra_status ra_keys_arrive(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
+                                    int step, ra_pair_view *held_out);
+
+/* Polling on and off; end also waits for what a failed pass has left in flight. */
+void ra_ring_begin_pass(ra_ring *ring);
+void ra_ring_end_pass(ra_ring *ring);
+
+ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,
+                              const ra_head_group *group);
 
 #endif

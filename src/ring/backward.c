@@ -1,0 +1,277 @@
+/*
+ * The backward pass. Keys and values travel as in the forward pass; each step's partial dK and dV
+ * travel home in float32, at once (schedule direct) or round the ring. Additions to a row happen in
+ * the order of steps, whatever the timing, so that runs repeat bit for bit.
+ *
+ * With two buffers, step s overlaps with the keys of step s + 1 and the gradients of step s - 1.
+ */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+typedef struct backward_pass {
+    ra_ring *ring;
+    const ra_plan *plan;
+    ra_head_group group;
+    ra_backward_step step; /* all but map, k, v, dk and dv */
+    ra_pair_view own;      /* keys and values */
+    ra_pair_view own_grads;
+    const ra_ring_tensors *tensors;
+} backward_pass;
+
+static ra_view dense(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,
+                     int32_t head)
+{
+    union {
+        const void *from;
+        void *to;
+    } const pointer = {data}; /* a view serves reading and writing; which one its user knows */
+    return ra_view_dense(pointer.to, dtype, ra_ring_local_rows(ring), heads, ring->config.dim,
+                         head);
+}
+
+/* Float32 outputs are summed up in place; others in accumulators of one head group. */
+static void begin_grads(backward_pass *pass)
+{
+    ra_ring *ring = pass->ring;
+    const ra_ring_config *c = &ring->config;
+    const ra_head_group *g = &pass->group;
+    if (c->dtype == RA_F32) {
+        pass->step.dq = dense(ring, pass->tensors->dq, RA_F32, c->heads, g->q_begin);
+        pass->own_grads =
+            (ra_pair_view){dense(ring, pass->tensors->dk, RA_F32, c->kv_heads, g->kv_begin),
+                           dense(ring, pass->tensors->dv, RA_F32, c->kv_heads, g->kv_begin)};
+        return;
+    }
+    float *dk =
+        (float *)ring->grads.data + c->batch * ra_ring_local_rows(ring) * g->q_count * c->dim;
+    pass->step.dq = dense(ring, ring->grads.data, RA_F32, g->q_count, 0);
+    pass->own_grads = ra_ring_pair(ring, g->kv_count, ra_ring_local_rows(ring), dk, RA_F32);
+}
+
+static ra_status begin_group(backward_pass *pass, int32_t index)
+{
+    ra_ring *ring = pass->ring;
+    const ra_ring_config *c = &ring->config;
+    const ra_kernel_ops *ops = ring->kernel->ops;
+    int64_t const rows = ra_ring_local_rows(ring);
+    pass->group = ra_ring_group(ring, index);
+    pass->plan = ra_ring_plan(ring, index);
+    pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
+    int32_t const head = pass->group.q_begin;
+    pass->step =
+        (ra_backward_step){.shape = ra_ring_shape(ring, &pass->group),
+                           .q = dense(ring, pass->tensors->q, c->dtype, c->heads, head),
+                           .dout = dense(ring, pass->tensors->dout, c->dtype, c->heads, head),
+                           .lse = pass->tensors->lse + head * rows,
+                           .lse_batch_stride = c->heads * rows,
+                           .delta = ring->delta.data};
+    begin_grads(pass);
+    ra_status status = RA_OK;
+    if (c->dtype != RA_F32)
+        status = ops->zero(ring->kernel, ring->grads.data, ring->grads.bytes);
+    if (status != RA_OK)
+        return status;
+    ra_view const out = dense(ring, pass->tensors->out, c->dtype, c->heads, head);
+    return ops->delta(ring->kernel, &pass->step.shape, rows, &out, &pass->step.dout,
+                      ring->delta.data);
+}
+
+static ra_status compute(backward_pass *pass, int s, const ra_pair_view *keys,
+                         const ra_pair_view *grads)
+{
+    const ra_tilemap *map = &pass->plan->steps[s].map;
+    if (map->run_count == 0)
+        return RA_OK;
+    ra_backward_step step = pass->step;
+    step.map = map;
+    step.k = keys->first;
+    step.v = keys->second;
+    step.dk = grads->first;
+    step.dv = grads->second;
+    return pass->ring->kernel->ops->backward(pass->ring->kernel, &step);
+}
+
+static ra_region *partial_of(ra_ring *ring, int step)
+{
+    return &ring->partial[ring->config.comm_buffers == 2 ? step % 2 : 0];
+}
+
+static ra_pair_view grads_view(const backward_pass *pass, int64_t rows, void *data)
+{
+    return ra_ring_pair(pass->ring, pass->group.kv_count, rows, data, RA_F32);
+}
+
+static ra_status add_pair(backward_pass *pass, const ra_rowset *rows, const ra_pair_view *from,
+                          const ra_pair_view *to)
+{
+    ra_kernel *kernel = pass->ring->kernel;
+    ra_status const status =
+        kernel->ops->add(kernel, &pass->step.shape, rows, &from->first, &to->first);
+    return status != RA_OK
+               ? status
+               : kernel->ops->add(kernel, &pass->step.shape, rows, &from->second, &to->second);
+}
+
+/* Add what step s's exchange brought, to our own rows or to the rows of step s + 1. */
+static ra_status grads_arrive(backward_pass *pass, int s)
+{
+    ra_ring *ring = pass->ring;
+    const ra_step *step = &pass->plan->steps[s];
+    ra_transfer *transfer = ring->grads_transfer;
+    ring->grads_transfer = NULL;
+    ra_status status = ra_comm_wait(ring->comm, transfer);
+    if (status == RA_OK && step->grad_in_rows > 0) {
+        ra_pair_view const from = grads_view(pass, step->grad_in_rows, ring->arriving.block.data);
+        ra_row_piece whole = {{0, 1, step->grad_in_rows}, 0};
+        ra_rowset const all = {
+            .pieces = &whole, .piece_count = 1, .row_count = step->grad_in_rows, .sorted = true};
+        if (step->grad_home != NULL) {
+            status = add_pair(pass, step->grad_home, &from, &pass->own_grads);
+        } else {
+            ra_pair_view const next =
+                grads_view(pass, step->grad_in_rows, partial_of(ring, s + 1)->block.data);
+            status = add_pair(pass, &all, &from, &next);
+        }
+    }
+    ra_region_give(ring, &ring->arriving);
+    return status;
+}
+
+static ra_status grads_post(backward_pass *pass, int s)
+{
+    ra_ring *ring = pass->ring;
+    const ra_step *step = &pass->plan->steps[s];
+    size_t const out = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_out_rows);
+    size_t const in = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_in_rows);
+    ra_status const status = in > 0 ? ra_region_take(ring, &ring->arriving, in) : RA_OK;
+    if (status != RA_OK || in + out == 0)
+        return status;
+    ra_message const send = {step->grad_to, partial_of(ring, s)->block.data, out};
+    ra_message const recv = {step->grad_from, ring->arriving.block.data, in};
+    return ra_comm_start(ring->comm,
+                         &(ra_exchange){.operation = "backward gradients of keys and values",
+                                        .step = s,
+                                        .send_count = out > 0,
+                                        .recv_count = in > 0,
+                                        .sends = &send,
+                                        .recvs = &recv},
+                         &ring->grads_transfer);
+}
+
+/* Partial gradients of step s, complete but for what is still on its way from the rank before. */
+static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view *held)
+{
+    ra_ring *ring = pass->ring;
+    const ra_step *step = &pass->plan->steps[s];
+    ra_region *partial = partial_of(ring, s);
+    size_t const bytes = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_out_rows);
+    if (bytes == 0)
+        return RA_OK; /* nobody up to here has a live pair with this block */
+    ra_status status = ra_region_take(ring, partial, bytes);
+    if (status == RA_OK)
+        status = ring->kernel->ops->zero(ring->kernel, partial->block.data, bytes);
+    ra_pair_view const grads = grads_view(pass, step->grad_out_rows, partial->block.data);
+    return status != RA_OK ? status : compute(pass, s, held, &grads);
+}
+
+/*
+ * One step s >= 1. What arrived for it at the end of step s - 1 is added after it has computed, so
+ * that the arrival overlaps with computing.
+ */
+static ra_status backward_step(backward_pass *pass, int s)
+{
+    static const char operation[] = "backward keys and values";
+    ra_ring *ring = pass->ring;
+    bool const overlap = ring->config.comm_buffers == 2;
+    int const steps = pass->plan->step_count;
+    ra_pair_view held;
+    ra_status status = RA_OK;
+    if (!overlap)
+        status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, operation);
+    if (status == RA_OK)
+        status = ra_keys_arrive(ring, pass->plan, &pass->group, s, &held);
+    if (status == RA_OK && overlap && s + 1 < steps)
+        status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
+    if (status == RA_OK)
+        status = compute_partial(pass, s, &held);
+    if (s + 1 == steps || !pass->plan->steps[s + 1].forwards)
+        ra_region_give(ring, &ring->held[0]);
+    if (status == RA_OK && s > 1)
+        status = grads_arrive(pass, s - 1);
+    if (status == RA_OK)
+        status = grads_post(pass, s);
+    if (status == RA_OK && !overlap) {
+        ra_transfer *transfer = ring->grads_transfer;
+        ring->grads_transfer = NULL;
+        status = ra_comm_wait(ring->comm, transfer);
+    }
+    return status;
+}
+
+static ra_status store_group(backward_pass *pass)
+{
+    ra_ring *ring = pass->ring;
+    const ra_ring_config *c = &ring->config;
+    const ra_head_group *g = &pass->group;
+    if (c->dtype == RA_F32)
+        return RA_OK;
+    int64_t const rows = ra_ring_local_rows(ring);
+    ra_kernel_shape shape = pass->step.shape;
+    ra_view const dk = dense(ring, pass->tensors->dk, c->dtype, c->kv_heads, g->kv_begin);
+    ra_view const dv = dense(ring, pass->tensors->dv, c->dtype, c->kv_heads, g->kv_begin);
+    ra_view const dq = dense(ring, pass->tensors->dq, c->dtype, c->heads, g->q_begin);
+    const ra_kernel_ops *ops = ring->kernel->ops;
+    ra_status status = ops->store(ring->kernel, &shape, rows, &pass->own_grads.first, &dk);
+    if (status == RA_OK)
+        status = ops->store(ring->kernel, &shape, rows, &pass->own_grads.second, &dv);
+    shape.kv_heads = shape.q_heads; /* store moves kv_heads heads; dq has the query's */
+    return status != RA_OK ? status : ops->store(ring->kernel, &shape, rows, &pass->step.dq, &dq);
+}
+
+static ra_status backward_group(backward_pass *pass)
+{
+    ra_ring *ring = pass->ring;
+    int const steps = pass->plan->step_count;
+    ra_status status = RA_OK;
+    if (ring->config.comm_buffers == 2 && steps > 1)
+        status =
+            ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, "backward keys and values");
+    if (status == RA_OK)
+        status = compute(pass, 0, &pass->own, &pass->own_grads);
+    for (int s = 1; s < steps && status == RA_OK; ++s)
+        status = backward_step(pass, s);
+    if (steps > 1 && status == RA_OK)
+        status = grads_arrive(pass, steps - 1);
+    ra_region_give(ring, &ring->partial[0]);
+    return status != RA_OK ? status : store_group(pass);
+}
+
+static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)
+{
+    const ra_ring_config *c = &ring->config;
+    size_t const row = (size_t)(c->batch * ra_ring_local_rows(ring) * c->dim) * sizeof(float);
+    const ra_kernel_ops *ops = ring->kernel->ops;
+    ra_status status = RA_OK;
+    if (c->dtype != RA_F32)
+        return RA_OK; /* accumulators are zeroed group by group, and stored over the outputs */
+    status = ops->zero(ring->kernel, tensors->dq, row * (size_t)c->heads);
+    if (status == RA_OK)
+        status = ops->zero(ring->kernel, tensors->dk, row * (size_t)c->kv_heads);
+    return status != RA_OK ? status
+                           : ops->zero(ring->kernel, tensors->dv, row * (size_t)c->kv_heads);
+}
+
+ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
+{
+    RA_ASSERT(ring->config.backward);
+    backward_pass pass = {.ring = ring, .tensors = tensors};
+    ra_ring_begin_pass(ring);
+    ra_status status = zero_outputs(ring, tensors);
+    for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
+        status = begin_group(&pass, g);
+        if (status == RA_OK)
+            status = backward_group(&pass);
+    }
+    ra_ring_end_pass(ring);
+    return status;
+}

@@ -1,0 +1,108 @@
+/*
+ * The forward pass: head group by head group, step by step, one online softmax over all steps.
+ * With two buffers the next step's keys travel while this step computes; kernels poll for them.
+ */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+typedef struct forward_pass {
+    ra_ring *ring;
+    const ra_plan *plan;
+    ra_head_group group;
+    ra_forward_step step; /* all but map, k, v, first and last */
+    ra_pair_view own;
+    int first, last; /* steps that compute; both 0 where nothing is live */
+} forward_pass;
+
+static ra_view group_view(const ra_ring *ring, const void *data, const ra_head_group *group)
+{
+    union {
+        const void *from;
+        void *to;
+    } const pointer = {data}; /* a view serves reading and writing; which one its user knows */
+    return ra_view_dense(pointer.to, ring->config.dtype, ra_ring_local_rows(ring),
+                         ring->config.heads, ring->config.dim, group->q_begin);
+}
+
+static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int32_t index)
+{
+    ra_ring *ring = pass->ring;
+    int64_t const rows = ra_ring_local_rows(ring);
+    pass->group = ra_ring_group(ring, index);
+    pass->plan = ra_ring_plan(ring, index);
+    pass->own = ra_ring_own_keys(ring, tensors, &pass->group);
+    pass->first = pass->last = -1;
+    for (int s = 0; s < pass->plan->step_count; ++s)
+        if (pass->plan->steps[s].map.run_count > 0) {
+            pass->first = pass->first < 0 ? s : pass->first;
+            pass->last = s;
+        }
+    if (pass->first < 0)
+        pass->first = pass->last = 0; /* step 0 writes the zeros of rows without a key */
+    pass->step = (ra_forward_step){
+        .shape = ra_ring_shape(ring, &pass->group),
+        .q = group_view(ring, tensors->q, &pass->group),
+        .out = group_view(ring, tensors->out, &pass->group),
+        .lse = tensors->lse != NULL ? tensors->lse + pass->group.q_begin * rows : NULL,
+        .lse_batch_stride = ring->config.heads * rows};
+    if (pass->first != pass->last) {
+        int64_t const lines = ring->config.batch * pass->group.q_count * rows;
+        float *state = ring->state.data;
+        pass->step.state = (ra_softmax_state){state, state + lines * ring->config.dim,
+                                              state + lines * ring->config.dim + lines};
+    }
+}
+
+static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
+{
+    const ra_tilemap *map = &pass->plan->steps[s].map;
+    if (map->run_count == 0 && (s != 0 || pass->last != 0))
+        return RA_OK;
+    ra_forward_step step = pass->step;
+    step.map = map;
+    step.k = keys->first;
+    step.v = keys->second;
+    step.first = s == pass->first;
+    step.last = s == pass->last;
+    return pass->ring->kernel->ops->forward(pass->ring->kernel, &step);
+}
+
+static ra_status forward_group(forward_pass *pass)
+{
+    static const char operation[] = "forward keys and values";
+    ra_ring *ring = pass->ring;
+    bool const overlap = ring->config.comm_buffers == 2;
+    int const steps = pass->plan->step_count;
+    ra_status status = RA_OK;
+    if (overlap && steps > 1)
+        status = ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, operation);
+    if (status == RA_OK)
+        status = compute(pass, 0, &pass->own);
+    for (int s = 1; s < steps && status == RA_OK; ++s) {
+        ra_pair_view held;
+        if (!overlap)
+            status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, operation);
+        if (status == RA_OK)
+            status = ra_keys_arrive(ring, pass->plan, &pass->group, s, &held);
+        if (status == RA_OK && overlap && s + 1 < steps)
+            status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
+        if (status == RA_OK)
+            status = compute(pass, s, &held);
+        if (s + 1 == steps || !pass->plan->steps[s + 1].forwards)
+            ra_region_give(ring, &ring->held[0]);
+    }
+    return status;
+}
+
+ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
+{
+    forward_pass pass = {.ring = ring};
+    ra_status status = RA_OK;
+    ra_ring_begin_pass(ring);
+    for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
+        begin_group(&pass, tensors, g);
+        status = forward_group(&pass);
+    }
+    ra_ring_end_pass(ring);
+    return status;
+}

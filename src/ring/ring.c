@@ -1,0 +1,346 @@
+/* Making a ring: decisions that rank 0 takes for all, plans, and all the memory of its passes. */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+const char *ra_schedule_name(ra_schedule schedule)
+{
+    static const char *const names[] = {"ring", "direct", "auto"};
+    return names[schedule];
+}
+
+int64_t ra_ring_local_rows(const ra_ring *ring)
+{
+    return ring->layout.rows[ra_comm_rank(ring->comm)].row_count;
+}
+
+const ra_rowset *ra_ring_rows(const ra_ring *ring)
+{
+    return &ring->layout.rows[ra_comm_rank(ring->comm)];
+}
+
+static ra_head_group group_of(const ra_ring_config *c, int32_t count, int32_t group)
+{
+    int32_t const ratio = c->heads / c->kv_heads;
+    int32_t const begin = (int32_t)((int64_t)c->kv_heads * group / count);
+    int32_t const end = (int32_t)((int64_t)c->kv_heads * (group + 1) / count);
+    return (ra_head_group){begin * ratio, (end - begin) * ratio, begin, end - begin};
+}
+
+ra_head_group ra_ring_group(const ra_ring *ring, int32_t group)
+{
+    return group_of(&ring->config, ring->group_count, group);
+}
+
+const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group)
+{
+    return &ring->plans[ring->plan_count > 1 ? group : 0];
+}
+
+ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group)
+{
+    const ra_ring_config *c = &ring->config;
+    return (ra_kernel_shape){.batch = c->batch,
+                             .q_heads = group->q_count,
+                             .kv_heads = group->kv_count,
+                             .q_head_begin = group->q_begin,
+                             .dim = c->dim,
+                             .scale = c->scale};
+}
+
+/* ---- decisions --------------------------------------------------------------------------------
+ */
+
+typedef struct decision {
+    int32_t status, layout, schedule;
+} decision;
+
+/* Rank 0 works out what is left to it, and all ranks do as it says. */
+static ra_status decide(ra_ring *ring)
+{
+    int const ranks = ra_comm_size(ring->comm);
+    decision d = {RA_OK, ring->config.layout, ring->config.schedule};
+    ra_status status = RA_OK;
+    if (ra_comm_rank(ring->comm) == 0) {
+        bool full = false;
+        status =
+            ra_layout_init(ring->config.layout, ring->pattern, ranks, ring->pool, &ring->layout);
+        if (status == RA_OK && ring->config.schedule == RA_SCHEDULE_AUTO)
+            status = ra_plan_is_full(ring->pattern, &ring->layout, ring->pool, &full);
+        if (ring->config.schedule == RA_SCHEDULE_AUTO)
+            d.schedule = full ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
+        d.layout = ring->layout.kind;
+        d.status = status;
+    }
+    ra_status const sent = ra_comm_broadcast(ring->comm, "layout and schedule", 0, &d, sizeof(d));
+    if (sent != RA_OK || d.status != RA_OK)
+        return sent != RA_OK ? sent : (ra_status)d.status;
+    ring->schedule = (ra_schedule)d.schedule;
+    if (ra_comm_rank(ring->comm) != 0)
+        status = ra_layout_init((ra_layout_kind)d.layout, ring->pattern, ranks, ring->pool,
+                                &ring->layout);
+    return status;
+}
+
+static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
+{
+    const ra_ring_config *c = &ring->config;
+    return (ra_plan_request){.pattern = ring->pattern,
+                             .layout = &ring->layout,
+                             .schedule = ring->schedule,
+                             .rank = ra_comm_rank(ring->comm),
+                             .heads = heads,
+                             .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
+}
+
+/* ---- memory of passes, by the largest group and the largest step --------------------------------
+ */
+
+typedef struct ring_bytes {
+    size_t state, grads, delta;           /* accumulators */
+    size_t sent, held, partial, arriving; /* one buffer each */
+} ring_bytes;
+
+static void grow(size_t *bytes, size_t least)
+{
+    *bytes = *bytes > least ? *bytes : least;
+}
+
+/* What one head group needs, on top of what *bytes has already. */
+static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_group g,
+                            ring_bytes *bytes)
+{
+    const ra_ring_config *c = &ring->config;
+    ra_plan_rows const rows = ra_plan_measure(plan);
+    size_t const lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.q_count);
+    size_t const kv_lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.kv_count);
+    size_t const row = (size_t)c->dim * sizeof(float);
+    if (rows.live_steps > 1)
+        grow(&bytes->state, lines * (row + 2 * sizeof(float)));
+    grow(&bytes->sent, ra_ring_keys_bytes(ring, g.kv_count, rows.sent));
+    grow(&bytes->held, ra_ring_keys_bytes(ring, g.kv_count, rows.held));
+    if (!c->backward)
+        return;
+    grow(&bytes->delta, lines * sizeof(float));
+    if (c->dtype != RA_F32)
+        grow(&bytes->grads, (lines + 2 * kv_lines) * row);
+    grow(&bytes->partial, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_out));
+    grow(&bytes->arriving, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_in));
+}
+
+static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
+{
+    size_t const turns = ring->config.comm_buffers == 2 ? 2 : 1;
+    return (int64_t)(b->state + b->grads + b->delta + turns * (b->sent + b->held + b->partial) +
+                     b->arriving);
+}
+
+/*
+ * The fewest groups whose memory fits what there is; with one plan for all heads this is exact,
+ * else an upper bound. Ranks may have different room: the most careful one decides.
+ */
+static ra_status choose_groups(ra_ring *ring, const ra_plan *plan)
+{
+    const ra_ring_config *c = &ring->config;
+    int64_t groups = c->head_groups, available;
+    if (groups != 0) {
+        ring->group_count = c->head_groups;
+        return RA_OK;
+    }
+    ra_status status = ra_pool_available(ring->pool, &available);
+    if (status != RA_OK)
+        return status;
+    for (groups = 1; groups < c->kv_heads; ++groups) {
+        ring_bytes bytes = {0};
+        for (int32_t g = 0; g < groups; ++g)
+            add_group_bytes(ring, plan, group_of(c, (int32_t)groups, g), &bytes);
+        if (total_bytes(ring, &bytes) <= available)
+            break;
+    }
+    status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
+    ring->group_count = (int32_t)groups;
+    return status;
+}
+
+static ra_status make_plans(ra_ring *ring)
+{
+    ra_heads const all = {0, 1, ring->config.heads};
+    ra_plan whole;
+    ra_plan_request const request = request_for(ring, all);
+    ra_status status = ra_plan_init(&request, ring->pool, &whole);
+    if (status != RA_OK)
+        return status;
+    status = choose_groups(ring, &whole);
+    bool const split = ring->group_count > 1 && ra_pattern_differs_by_head(ring->pattern);
+    int32_t const count = split ? ring->group_count : 1;
+    if (status == RA_OK)
+        status = ra_pool_alloc(ring->pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan), NULL,
+                               &ring->plans_block);
+    if (status != RA_OK || split)
+        ra_plan_fini(ring->pool, &whole);
+    if (status != RA_OK)
+        return status;
+    ring->plans = ring->plans_block.data;
+    ring->plan_count = count;
+    if (!split)
+        ring->plans[0] = whole;
+    for (int32_t g = 0; split && g < count && status == RA_OK; ++g) {
+        ra_head_group const group = ra_ring_group(ring, g);
+        ra_plan_request const part = request_for(ring, (ra_heads){group.q_begin, 1, group.q_count});
+        status = ra_plan_init(&part, ring->pool, &ring->plans[g]);
+    }
+    return status;
+}
+
+static ra_status take(ra_ring *ring, ra_category category, size_t bytes, ra_block *block)
+{
+    return ra_pool_alloc(ring->pool, category, bytes, ring->kernel->stream, block);
+}
+
+static ra_status make_memory(ra_ring *ring)
+{
+    ring_bytes bytes = {0};
+    ra_status status;
+    for (int32_t g = 0; g < ring->group_count; ++g)
+        add_group_bytes(ring, ra_ring_plan(ring, g), ra_ring_group(ring, g), &bytes);
+    if ((status = take(ring, RA_MEM_ACCUMULATOR, bytes.state, &ring->state)) != RA_OK ||
+        (status = take(ring, RA_MEM_ACCUMULATOR, bytes.grads, &ring->grads)) != RA_OK ||
+        (status = take(ring, RA_MEM_ACCUMULATOR, bytes.delta, &ring->delta)) != RA_OK)
+        return status;
+    for (int i = 0; i < ring->config.comm_buffers; ++i)
+        if ((status = take(ring, RA_MEM_COMM_BUFFER, bytes.sent, &ring->sent[i].block)) != RA_OK ||
+            (status = take(ring, RA_MEM_COMM_BUFFER, bytes.held, &ring->held[i].block)) != RA_OK ||
+            (status = take(ring, RA_MEM_COMM_BUFFER, bytes.partial, &ring->partial[i].block)) !=
+                RA_OK)
+            return status;
+    if (ring->config.comm_buffers > 0)
+        status = take(ring, RA_MEM_COMM_BUFFER, bytes.arriving, &ring->arriving.block);
+    return status;
+}
+
+/* ---- life -------------------------------------------------------------------------------------
+ */
+
+static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern)
+{
+    bool const shape = c->batch >= 1 && c->seq >= 1 && c->heads >= 1 && c->kv_heads >= 1 &&
+                       c->heads % c->kv_heads == 0 && c->dim >= 1 && c->dim <= 256;
+    if (shape && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX && c->head_groups >= 0 &&
+        c->head_groups <= c->kv_heads && ra_pattern_seq(pattern) == c->seq &&
+        ra_pattern_heads(pattern) == c->heads)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR,
+           "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, comm_buffers %d, "
+           "head_groups %d do not go together",
+           (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim, c->comm_buffers,
+           c->head_groups);
+    return RA_ERR_INVALID;
+}
+
+ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern, ra_comm *comm,
+                         ra_kernel *kernel, ra_pool *pool, ra_ring **ring_out)
+{
+    ra_status status = check_config(config, pattern);
+    if (status != RA_OK)
+        return status;
+    ra_ring *ring = calloc(1, sizeof(*ring));
+    if (ring == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory for a ring");
+        return RA_ERR_NO_MEMORY;
+    }
+    ring->config = *config;
+    if (!(config->scale != 0))
+        ring->config.scale = (float)(1 / sqrt((double)config->dim));
+    ring->pattern = pattern;
+    ring->comm = comm;
+    ring->kernel = kernel;
+    ring->pool = pool;
+    if ((status = decide(ring)) != RA_OK || (status = make_plans(ring)) != RA_OK ||
+        (status = make_memory(ring)) != RA_OK) {
+        ra_ring_destroy(ring);
+        return status;
+    }
+    *ring_out = ring;
+    return RA_OK;
+}
+
+void ra_ring_destroy(ra_ring *ring)
+{
+    if (ring == NULL)
+        return;
+    ra_stream *stream = ring->kernel->stream;
+    for (int i = 0; i < RA_BUFFERS_MAX; ++i) {
+        ra_pool_free(ring->pool, stream, &ring->sent[i].block);
+        ra_pool_free(ring->pool, stream, &ring->held[i].block);
+        ra_pool_free(ring->pool, stream, &ring->partial[i].block);
+    }
+    ra_pool_free(ring->pool, stream, &ring->arriving.block);
+    ra_pool_free(ring->pool, stream, &ring->state);
+    ra_pool_free(ring->pool, stream, &ring->grads);
+    ra_pool_free(ring->pool, stream, &ring->delta);
+    for (int32_t i = 0; i < ring->plan_count; ++i)
+        ra_plan_fini(ring->pool, &ring->plans[i]);
+    ra_pool_free(ring->pool, NULL, &ring->plans_block);
+    ra_layout_fini(ring->pool, &ring->layout);
+    free(ring);
+}
+
+static void poll_comm(void *context)
+{
+    ra_comm_poll(context);
+}
+
+void ra_ring_begin_pass(ra_ring *ring)
+{
+    if (ring->config.comm_buffers < 2 || ra_comm_size(ring->comm) == 1)
+        return;
+    ring->kernel->poll = poll_comm;
+    ring->kernel->poll_context = ring->comm;
+}
+
+void ra_ring_end_pass(ra_ring *ring)
+{
+    ra_transfer **const transfers[] = {&ring->keys_transfer, &ring->grads_transfer};
+    ra_region *const regions[] = {&ring->sent[0], &ring->held[0], &ring->partial[0],
+                                  &ring->arriving};
+    ring->kernel->poll = NULL;
+    for (int i = 0; i < 2; ++i) {
+        /* Left over only where the pass has failed, and that failure is the one to report. */
+        ra_status const ignored = ra_comm_wait(ring->comm, *transfers[i]);
+        (void)ignored;
+        *transfers[i] = NULL;
+    }
+    for (int i = 0; i < 4; ++i)
+        ra_region_give(ring, regions[i]);
+}
+
+static int64_t full_ring_bytes(const ra_ring *ring)
+{
+    const ra_ring_config *c = &ring->config;
+    int64_t const hops = ra_comm_size(ring->comm) - 1;
+    int64_t const keys = (int64_t)ra_ring_keys_bytes(ring, c->kv_heads, c->seq);
+    int64_t const grads = (int64_t)ra_ring_grads_bytes(ring, c->kv_heads, c->seq);
+    return hops * (c->backward ? 2 * keys + grads : keys);
+}
+
+void ra_ring_read_info(const ra_ring *ring, ra_ring_info *info_out)
+{
+    ra_ring_info info = {.layout = ring->layout.kind,
+                         .schedule = ring->schedule,
+                         .chunk = ring->layout.chunk,
+                         .head_groups = ring->group_count,
+                         .imbalance = ring->layout.imbalance,
+                         .full_ring_bytes = full_ring_bytes(ring)};
+    for (int32_t i = 0; i < ring->plan_count; ++i) {
+        const ra_plan *plan = &ring->plans[i];
+        ra_plan_rows const rows = ra_plan_measure(plan);
+        info.step_count = rows.live_steps > info.step_count ? rows.live_steps : info.step_count;
+        for (int s = 0; s < plan->step_count; ++s) {
+            info.tilemap_bytes += plan->steps[s].map.bytes;
+            info.live_pairs += plan->steps[s].map.live_pairs * ring->config.batch;
+        }
+    }
+    *info_out = info;
+}
