@@ -157,6 +157,21 @@ static void widen(ra_dtype dtype, const void *from, int64_t first, int64_t count
         to[i] = (double)ra_dtype_load(dtype, from, first + i);
 }
 
+static ra_status row_from_file(const ra_tensor_source *source, const ra_config *config,
+                               ra_tensor_name name, int64_t batch, int32_t head, int64_t row,
+                               double *values)
+{
+    float buffer[RA_RANDOM_MAX_DIM]; /* room for a row of any dtype */
+    int64_t const at = (batch * config->seq + row) * ra_tensor_heads(config, name) + head;
+    int64_t const bytes = config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
+    ra_status const status =
+        ra_tensor_read(source->file, source->infos[name], at * bytes, buffer, (size_t)bytes);
+    if (status == RA_OK)
+        widen(config->dtype, buffer, 0, config->head_dim, values);
+    return status;
+}
+
+/* All heads of the rows are read, and one is picked out. */
 static ra_status rows_from_file(const ra_tensor_source *source, const ra_config *config,
                                 ra_tensor_name name, int64_t batch, int32_t head, int64_t row_begin,
                                 int64_t row_count, double *values)
@@ -187,6 +202,8 @@ ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config 
                                 ra_tensor_name name, int64_t batch, int32_t head, int64_t row_begin,
                                 int64_t row_count, double *values)
 {
+    if (source->file != NULL && row_count == 1)
+        return row_from_file(source, config, name, batch, head, row_begin, values);
     if (source->file != NULL)
         return rows_from_file(source, config, name, batch, head, row_begin, row_count, values);
     uint64_t const stream = ra_random_stream(config->seed, name, batch);

@@ -7,9 +7,18 @@
 
 #include "tensors.h"
 
-/* Relative Frobenius errors over the sampled rows; lse: largest absolute error. -1: not checked. */
+/*
+ * Relative Frobenius errors over the sampled rows; lse: largest absolute error. -1: not checked.
+ * INFINITY: a NaN where the inputs give none, so compare as !(error <= bound).
+ *
+ * Where a tensor's sampled rows are zero by cancellation (a query that sees one key has dq = 0),
+ * the error is relative to the size of the terms that cancel.
+ */
 typedef struct ra_errors {
     double o, lse, dq, dk, dv;
+    int64_t query_count, key_count; /* sampled rows that were compared, over all ranks */
+    int64_t skipped_count;          /* sampled rows not compared: NaN or Inf in what they see */
+    bool lse_from_run; /* dk and dv were recomputed with the run's own lse and o, see ra_verify */
 } ra_errors;
 
 /** The bounds of the documentation for a dtype and head_dim. */
@@ -17,7 +26,15 @@ ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim);
 
 /**
  * Collective; every rank returns the same errors. Rows are sampled from job.seed over the whole
- * sequence, first and last rows included, their number bounded by the work they cause.
+ * sequence, first and last rows included, their number bounded by the work they cause: about 1e9
+ * multiply-adds per rank.
+ *
+ * o, lse and dq of a row come from inputs alone. dk and dv of a key need lse and delta of every
+ * query that sees it: those too come from inputs where that work is affordable, else from the
+ * run's own lse and o (errors_out->lse_from_run).
+ *
+ * Memory (category io): about 4 MiB, given back. Returns RA_ERR_IO where a rank cannot read its
+ * inputs again; that rank has logged it.
  */
 RA_CHECKED ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm *comm,
                                const ra_tensor_source *source, const ra_rowset *rows,

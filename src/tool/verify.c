@@ -1,0 +1,226 @@
+/* Sampling rows of the results and comparing them with the float64 reference. */
+#include "verify_internal.h"
+
+#include "internal.h"
+#include "random.h"
+
+#include <math.h>
+
+#define WORK_MAX      1e9 /* multiply-adds per rank where lse and delta come from inputs */
+#define WORK_PER_PART 2e8 /* for each of: queries, keys */
+#define WORK_PER_PAIR 12  /* what asking for a pair's multiplicity costs, in multiply-adds */
+
+ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim)
+{
+    static const double bounds[] = {[RA_F32] = 2e-6, [RA_F16] = 1e-3, [RA_BF16] = 8e-3};
+    static const double lse[] = {[RA_F32] = 1e-5, [RA_F16] = 1e-3, [RA_BF16] = 1e-3};
+    double const out = bounds[dtype];
+    double const grad = dtype != RA_F32 && head_dim < 16 ? 2 * out : out;
+    return (ra_errors){.o = out, .lse = lse[dtype], .dq = grad, .dk = grad, .dv = grad};
+}
+
+/* ---- what is sampled ------------------------------------------------------------------------- */
+
+int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total)
+{
+    if (count >= 2 && index == 0)
+        return 0;
+    if (count >= 2 && index == count - 1)
+        return total - 1;
+    int64_t const part = total / count, rest = total % count;
+    int64_t const begin = part * index + ra_min_i64(index, rest);
+    int64_t const length = part + (index < rest);
+    return begin + (int64_t)(ra_random_mix(seed ^ (uint64_t)index) % (uint64_t)length);
+}
+
+/* A number of samples that costs about `work`, from at least `low` to at most `high`. */
+static int64_t affordable(double work, double cost, int64_t low, int64_t high, int64_t total)
+{
+    double const count = floor(work / cost);
+    int64_t const kept = count < (double)high ? ra_max_i64((int64_t)count, low) : high;
+    return ra_min_i64(kept, total);
+}
+
+static ra_verify_plan make_plan(const ra_verify_job *job)
+{
+    const ra_config *config = job->config;
+    double const seq = (double)config->seq, dim = config->head_dim;
+    double const ranks = ra_comm_size(job->comm), own_rows = ceil(seq / ranks);
+    bool const backward = job->results->dq != NULL;
+    int64_t const group_heads = config->heads / config->kv_heads;
+    /* Live keys of an average query, or live queries of an average key. */
+    ra_range const all = {0, 1, config->seq};
+    double const live = (double)ra_pattern_area(job->pattern, all) / seq / config->heads;
+    double const row_cost = seq * WORK_PER_PAIR + live * dim * (backward ? 5 : 2);
+    ra_verify_plan plan = {0};
+    plan.query_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->heads);
+    plan.query_rows = affordable(WORK_PER_PART * ranks, row_cost * (double)plan.query_groups, 4,
+                                 RA_VERIFY_MAX_QUERIES, config->seq);
+    if (!backward)
+        return plan;
+    plan.key_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->kv_heads);
+    double const key_cost = (double)(group_heads * plan.key_groups) *
+                            (own_rows * WORK_PER_PAIR + live / ranks * dim * 4);
+    plan.key_rows = affordable(WORK_PER_PART, key_cost, 2, RA_VERIFY_MAX_KEYS, config->seq);
+    /* Queries of this rank that see a sampled key, each a whole row of attention. */
+    double const rows = fmin(own_rows, (double)plan.key_rows * live);
+    double const group_cost =
+        rows * (double)group_heads * (seq * WORK_PER_PAIR + live * (2 * dim + 10));
+    plan.lse_from_run = group_cost > WORK_MAX;
+    if (!plan.lse_from_run)
+        plan.key_groups =
+            affordable(WORK_MAX, fmax(group_cost, 1), 1, plan.key_groups, plan.key_groups);
+    return plan;
+}
+
+/* ---- queries: o, lse, dq --------------------------------------------------------------------- */
+
+void ra_verify_compare(ra_dtype dtype, const void *data, int64_t first, const double *reference,
+                       int32_t dim, double *diff, double *ref)
+{
+    double diff_sum = 0, ref_sum = 0;
+    for (int32_t d = 0; d < dim; ++d) {
+        double const off = (double)ra_dtype_load(dtype, data, first + d) - reference[d];
+        diff_sum += off * off;
+        ref_sum += reference[d] * reference[d];
+    }
+    *diff += isnan(diff_sum) ? INFINITY : diff_sum;
+    *ref += ref_sum;
+}
+
+static double lse_error(double found, double reference)
+{
+    if (found == reference) /* also where no key is seen: -INFINITY */
+        return 0;
+    double const off = fabs(found - reference);
+    return isnan(off) ? INFINITY : off;
+}
+
+static void compare_query(const ra_verify_job *job, int64_t batch, int32_t head, int64_t local,
+                          const ra_reference_row *row, ra_verify_sums *sums, double *lse_max)
+{
+    const ra_config *config = job->config;
+    int64_t const own = job->rows->row_count;
+    int64_t const first = ((batch * own + local) * config->heads + head) * config->head_dim;
+    if (row->nonfinite) {
+        sums->skipped += 1;
+        return;
+    }
+    sums->queries += 1;
+    ra_verify_compare(config->dtype, job->results->o, first, row->out, config->head_dim,
+                      &sums->o_diff, &sums->o_ref);
+    if (job->results->lse != NULL) {
+        double const found =
+            (double)job->results->lse[(batch * config->heads + head) * own + local];
+        *lse_max = fmax(*lse_max, lse_error(found, row->lse));
+    }
+    if (job->results->dq != NULL) {
+        ra_verify_compare(config->dtype, job->results->dq, first, row->dq, config->head_dim,
+                          &sums->dq_diff, &sums->dq_ref);
+        sums->dq_terms += row->terms * row->terms;
+    }
+}
+
+/* This rank's samples of one (batch, head), as many at a time as the reference holds. */
+static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_plan *plan,
+                                    int64_t group, ra_reference *reference, ra_verify_sums *sums,
+                                    double *lse_max)
+{
+    const ra_config *config = job->config;
+    int64_t const at =
+        ra_verify_sample(config->seed, group, plan->query_groups, config->batch * config->heads);
+    int64_t const batch = at / config->heads;
+    int32_t const head = (int32_t)(at % config->heads);
+    bool const backward = job->results->dq != NULL;
+    int64_t locals[RA_REFERENCE_ROWS];
+    for (int64_t sample = 0; sample < plan->query_rows;) {
+        int count = 0;
+        for (; sample < plan->query_rows && count < RA_REFERENCE_ROWS; ++sample) {
+            int64_t const row = ra_verify_sample(ra_random_mix(config->seed ^ (uint64_t)at), sample,
+                                                 plan->query_rows, config->seq);
+            locals[count] = ra_rowset_local(job->rows, row);
+            reference->rows[count].row = row;
+            count += locals[count] >= 0;
+        }
+        ra_status status =
+            ra_reference_load(reference, batch, head, backward, reference->rows, count);
+        if (status == RA_OK)
+            status = ra_reference_attend(reference, batch, head,
+                                         backward ? RA_REFERENCE_GRADIENT : RA_REFERENCE_OUT,
+                                         reference->rows, count);
+        if (status != RA_OK)
+            return status;
+        for (int i = 0; i < count; ++i)
+            compare_query(job, batch, head, locals[i], &reference->rows[i], sums, lse_max);
+    }
+    return RA_OK;
+}
+
+/* ---- all together ---------------------------------------------------------------------------- */
+
+ra_status ra_verify_agree(ra_comm *comm, ra_status own)
+{
+    int64_t worst = own;
+    ra_status const status =
+        ra_comm_reduce_i64(comm, "agreement on verification", RA_MAX, &worst, 1);
+    return status == RA_OK ? (ra_status)worst : status;
+}
+
+/*
+ * Relative error from sums of squares; -1 where nothing was compared. A reference that is zero but
+ * for cancellation says nothing: then the terms that cancelled are the measure.
+ */
+static double relative_error(double rows, double diff, double ref, double terms)
+{
+    if (rows == 0)
+        return -1;
+    double const base = ref > 1e-12 * terms ? ref : terms;
+    if (diff == 0)
+        return 0;
+    return base > 0 ? sqrt(diff / base) : INFINITY;
+}
+
+static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *plan,
+                               ra_verify_sums *sums, double lse_max, ra_errors *errors_out)
+{
+    ra_status status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_SUM, &sums->o_diff,
+                                          (int)(sizeof(*sums) / sizeof(double)));
+    if (status == RA_OK)
+        status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_MAX, &lse_max, 1);
+    if (status != RA_OK)
+        return status;
+    bool const backward = job->results->dq != NULL;
+    *errors_out = (ra_errors){
+        .o = relative_error(sums->queries, sums->o_diff, sums->o_ref, 0),
+        .lse = job->results->lse != NULL && sums->queries > 0 ? lse_max : -1,
+        .dq = backward ? relative_error(sums->queries, sums->dq_diff, sums->dq_ref, sums->dq_terms)
+                       : -1,
+        .dk = relative_error(sums->keys, sums->dk_diff, sums->dk_ref, sums->dk_terms),
+        .dv = relative_error(sums->keys, sums->dv_diff, sums->dv_ref, 0),
+        .query_count = (int64_t)sums->queries,
+        .key_count = (int64_t)sums->keys,
+        .skipped_count = (int64_t)sums->skipped,
+        .lse_from_run = backward && plan->lse_from_run};
+    return RA_OK;
+}
+
+ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm *comm,
+                    const ra_tensor_source *source, const ra_rowset *rows,
+                    const ra_result_tensors *results, ra_errors *errors_out)
+{
+    ra_verify_job const job = {config, pattern, comm, source, rows, results};
+    ra_verify_plan const plan = make_plan(&job);
+    ra_verify_sums sums = {0};
+    double lse_max = 0;
+    ra_reference reference = {0};
+    ra_status status = ra_reference_init(config, pattern, source, &reference);
+    for (int64_t group = 0; group < plan.query_groups && status == RA_OK; ++group)
+        status = verify_query_group(&job, &plan, group, &reference, &sums, &lse_max);
+    status = ra_verify_agree(comm, status);
+    if (status == RA_OK && plan.key_groups > 0)
+        status = ra_verify_keys(&job, &plan, &reference, &sums);
+    if (status == RA_OK)
+        status = reduce_errors(&job, &plan, &sums, lse_max, errors_out);
+    ra_reference_fini(&reference);
+    return status;
+}

@@ -1,0 +1,104 @@
+/* Private to verify*.c: attention of single rows in float64, from the definition. */
+#ifndef RINGATTN_VERIFY_INTERNAL_H
+#define RINGATTN_VERIFY_INTERNAL_H
+
+#include "verify.h"
+
+enum { RA_REFERENCE_MAX_DIM = 256, RA_REFERENCE_ROWS = 32, RA_REFERENCE_KEYS = 512 };
+
+/* One query row of one batch and head. */
+typedef struct ra_reference_row {
+    int64_t row;
+    double q[RA_REFERENCE_MAX_DIM], dout[RA_REFERENCE_MAX_DIM];
+    double out[RA_REFERENCE_MAX_DIM], dq[RA_REFERENCE_MAX_DIM];
+    double kept[RA_REFERENCE_MAX_DIM]; /* sum of p k: what delta multiplies in dq */
+    double lse, delta;
+    double terms;    /* bound on the terms that cancel in dq */
+    bool nonfinite;  /* NaN or Inf in the row or in what it sees; the rest is undefined */
+    double top, sum; /* online softmax */
+    double terms_dp, terms_k;
+} ra_reference_row;
+
+typedef enum ra_reference_depth {
+    RA_REFERENCE_OUT,     /* out and lse */
+    RA_REFERENCE_DELTA,   /* and delta */
+    RA_REFERENCE_GRADIENT /* and dq, terms */
+} ra_reference_depth;
+
+typedef struct ra_reference {
+    const ra_config *config;
+    const ra_pattern *pattern;
+    const ra_tensor_source *source;
+    double scale;
+    int32_t dim;
+    ra_block block;
+    ra_reference_row *rows; /* [RA_REFERENCE_ROWS], for the caller */
+    /* The keys at hand: RA_REFERENCE_KEYS rows of one batch and kv head. */
+    double *k, *v, *k_norm;
+    bool *key_nonfinite;
+    int32_t *multiplicity;
+} ra_reference;
+
+RA_CHECKED ra_status ra_reference_init(const ra_config *config, const ra_pattern *pattern,
+                                       const ra_tensor_source *source, ra_reference *reference_out);
+void ra_reference_fini(ra_reference *reference); /* a zeroed one is fine */
+
+/** Fill in q, and dout where asked, of rows[].row: one read per run of consecutive rows. */
+RA_CHECKED ra_status ra_reference_load(const ra_reference *reference, int64_t batch, int32_t head,
+                                       bool with_dout, ra_reference_row *rows, int count);
+/** Attention of loaded rows over all keys. Keys that no row sees are not read. */
+RA_CHECKED ra_status ra_reference_attend(ra_reference *reference, int64_t batch, int32_t head,
+                                         ra_reference_depth depth, ra_reference_row *rows,
+                                         int count);
+
+/* ---- sampling and comparing ------------------------------------------------------------------ */
+
+/* What ra_verify was given. */
+typedef struct ra_verify_job {
+    const ra_config *config;
+    const ra_pattern *pattern;
+    ra_comm *comm;
+    const ra_tensor_source *source;
+    const ra_rowset *rows;
+    const ra_result_tensors *results;
+} ra_verify_job;
+
+/* How much is sampled: groups are (batch, head) or (batch, kv head); the same on every rank. */
+typedef struct ra_verify_plan {
+    int64_t query_groups, query_rows; /* rows per group */
+    int64_t key_groups, key_rows;     /* 0 groups: no dk, dv */
+    bool lse_from_run;
+} ra_verify_plan;
+
+enum { RA_VERIFY_MAX_GROUPS = 4, RA_VERIFY_MAX_QUERIES = 64, RA_VERIFY_MAX_KEYS = 16 };
+
+/* Sums over sampled rows, added up over ranks. */
+typedef struct ra_verify_sums {
+    double o_diff, o_ref, dq_diff, dq_ref, dq_terms;
+    double dk_diff, dk_ref, dk_terms, dv_diff, dv_ref;
+    double queries, keys, skipped;
+} ra_verify_sums;
+
+/**
+ * Number `index` of `count` samples of [0, total), one from each of `count` equal parts; where
+ * count >= 2, the first is 0 and the last is total - 1. 1 <= count <= total.
+ */
+int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total);
+
+/** Add squares of (data[first + d] - reference[d]) and of reference[d]; NaN adds INFINITY. */
+void ra_verify_compare(ra_dtype dtype, const void *data, int64_t first, const double *reference,
+                       int32_t dim, double *diff, double *ref);
+
+/** Collective: the worst status of all ranks, for all. Who failed has logged it. */
+RA_CHECKED ra_status ra_verify_agree(ra_comm *comm, ra_status own);
+
+/** Collective: recompute and compare sampled rows of dk and dv. Adds to *sums of this rank. */
+RA_CHECKED ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
+                                    ra_reference *reference, ra_verify_sums *sums);
+
+double ra_reference_dot(const double *x, const double *y, int32_t dim);
+/** y += a x. */
+void ra_reference_add(double a, const double *x, double *y, int32_t dim);
+bool ra_reference_finite(const double *x, int32_t dim);
+
+#endif

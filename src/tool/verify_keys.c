@@ -1,0 +1,284 @@
+/*
+ * Sampled rows of dk and dv: every rank adds what its own queries contribute, in float64, and the
+ * rank that owns a key compares.
+ */
+#include "tensors_internal.h"
+#include "verify_internal.h"
+
+#include "internal.h"
+#include "random.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What queries add to a key; only doubles, so that it is reduced as it lies. */
+typedef struct key_sums {
+    double dk[RA_REFERENCE_MAX_DIM], dv[RA_REFERENCE_MAX_DIM];
+    double terms;     /* bound on the terms that cancel in dk */
+    double nonfinite; /* queries whose inputs, or what they see, hold NaN or Inf */
+    double suspect;   /* queries whose lse or o, as the run left them, are not finite */
+} key_sums;
+
+typedef struct sampled_key {
+    int64_t row;
+    double k[RA_REFERENCE_MAX_DIM], v[RA_REFERENCE_MAX_DIM];
+} sampled_key;
+
+/* One (batch, kv head) and its keys. */
+typedef struct key_group {
+    int64_t batch;
+    int32_t kv_head, head_begin, head_count;
+    int64_t key_count;
+    sampled_key *keys; /* [RA_VERIFY_MAX_KEYS] */
+    key_sums *sums;    /* [RA_VERIFY_MAX_KEYS], this group's part */
+} key_group;
+
+static key_group group_begin(const ra_verify_job *job, const ra_verify_plan *plan, int64_t group,
+                             sampled_key *keys, key_sums *sums)
+{
+    const ra_config *config = job->config;
+    uint64_t const seed = ra_random_mix(config->seed + 1);
+    int64_t const at =
+        ra_verify_sample(seed, group, plan->key_groups, config->batch * config->kv_heads);
+    int32_t const heads = config->heads / config->kv_heads;
+    key_group result = {.batch = at / config->kv_heads,
+                        .kv_head = (int32_t)(at % config->kv_heads),
+                        .head_count = heads,
+                        .key_count = plan->key_rows,
+                        .keys = keys,
+                        .sums = sums + group * plan->key_rows};
+    result.head_begin = result.kv_head * heads;
+    for (int64_t i = 0; i < plan->key_rows; ++i)
+        keys[i].row =
+            ra_verify_sample(ra_random_mix(seed ^ (uint64_t)at), i, plan->key_rows, config->seq);
+    return result;
+}
+
+static ra_status load_group_keys(const ra_verify_job *job, key_group *group)
+{
+    ra_status status = RA_OK;
+    for (int64_t i = 0; i < group->key_count && status == RA_OK; ++i) {
+        sampled_key *key = &group->keys[i];
+        status = ra_tensor_source_rows(job->source, job->config, RA_TENSOR_K, group->batch,
+                                       group->kv_head, key->row, 1, key->k);
+        if (status == RA_OK)
+            status = ra_tensor_source_rows(job->source, job->config, RA_TENSOR_V, group->batch,
+                                           group->kv_head, key->row, 1, key->v);
+        if (!ra_reference_finite(key->k, job->config->head_dim) ||
+            !ra_reference_finite(key->v, job->config->head_dim))
+            group->sums[i].nonfinite += 1;
+    }
+    return status;
+}
+
+/* ---- contributions of this rank's queries ---------------------------------------------------- */
+
+/* lse and delta of rows as the run left them; rows[i] has the local number locals[i]. */
+static void take_from_run(const ra_verify_job *job, int64_t batch, int32_t head,
+                          const int64_t *locals, ra_reference_row *rows, int count)
+{
+    const ra_config *config = job->config;
+    int64_t const own = job->rows->row_count;
+    for (int i = 0; i < count; ++i) {
+        int64_t const first = ((batch * own + locals[i]) * config->heads + head) * config->head_dim;
+        double delta = 0;
+        for (int32_t d = 0; d < config->head_dim; ++d)
+            delta +=
+                (double)ra_dtype_load(config->dtype, job->results->o, first + d) * rows[i].dout[d];
+        rows[i].delta = delta;
+        rows[i].lse = (double)job->results->lse[(batch * config->heads + head) * own + locals[i]];
+    }
+}
+
+static void add_row(const ra_reference *reference, const ra_reference_row *row,
+                    int32_t multiplicity, const sampled_key *key, key_sums *sums)
+{
+    int32_t const dim = reference->dim;
+    if (row->nonfinite) {
+        sums->nonfinite += 1;
+        return;
+    }
+    if (!isfinite(row->lse) || !isfinite(row->delta)) {
+        sums->suspect += 1;
+        return;
+    }
+    double const score = reference->scale * ra_reference_dot(row->q, key->k, dim);
+    double const p = multiplicity * exp(score - row->lse);
+    double const dp = ra_reference_dot(row->dout, key->v, dim);
+    double const q_norm = sqrt(ra_reference_dot(row->q, row->q, dim));
+    ra_reference_add(reference->scale * p * (dp - row->delta), row->q, sums->dk, dim);
+    ra_reference_add(p, row->dout, sums->dv, dim);
+    sums->terms += reference->scale * p * (fabs(dp) + fabs(row->delta)) * q_norm;
+}
+
+/* The rows in reference->rows, each of which sees a key of the group. */
+static ra_status add_rows(const ra_verify_job *job, bool lse_from_run, int32_t head,
+                          ra_reference *reference, const int64_t *locals, int count,
+                          key_group *group)
+{
+    ra_reference_row *rows = reference->rows;
+    ra_status status = ra_reference_load(reference, group->batch, head, true, rows, count);
+    if (status == RA_OK && lse_from_run)
+        take_from_run(job, group->batch, head, locals, rows, count);
+    else if (status == RA_OK)
+        status =
+            ra_reference_attend(reference, group->batch, head, RA_REFERENCE_DELTA, rows, count);
+    if (status != RA_OK)
+        return status;
+    for (int64_t j = 0; j < group->key_count; ++j)
+        for (int i = 0; i < count; ++i) {
+            int32_t const multiplicity =
+                ra_pattern_multiplicity(job->pattern, head, rows[i].row, group->keys[j].row);
+            if (multiplicity != 0)
+                add_row(reference, &rows[i], multiplicity, &group->keys[j], &group->sums[j]);
+        }
+    return RA_OK;
+}
+
+static bool sees_group(const ra_verify_job *job, int32_t head, int64_t row, const key_group *group)
+{
+    for (int64_t j = 0; j < group->key_count; ++j)
+        if (ra_pattern_multiplicity(job->pattern, head, row, group->keys[j].row) != 0)
+            return true;
+    return false;
+}
+
+static ra_status add_head(const ra_verify_job *job, bool lse_from_run, int32_t head,
+                          ra_reference *reference, key_group *group)
+{
+    int64_t locals[RA_REFERENCE_ROWS];
+    int count = 0;
+    for (int64_t p = 0; p < job->rows->piece_count; ++p) {
+        ra_row_piece const piece = job->rows->pieces[p];
+        for (int64_t i = 0; i < piece.rows.count; ++i) {
+            int64_t const row = piece.rows.begin + piece.rows.stride * i;
+            if (!sees_group(job, head, row, group))
+                continue;
+            locals[count] = piece.first + i;
+            reference->rows[count++].row = row;
+            if (count < RA_REFERENCE_ROWS)
+                continue;
+            ra_status const status =
+                add_rows(job, lse_from_run, head, reference, locals, count, group);
+            if (status != RA_OK)
+                return status;
+            count = 0;
+        }
+    }
+    return add_rows(job, lse_from_run, head, reference, locals, count, group);
+}
+
+/* ---- NaN and Inf ----------------------------------------------------------------------------- */
+
+/* Whether this rank's rows of the inputs hold NaN or Inf; slow, and asked for only in need. */
+static ra_status own_inputs_nonfinite(const ra_verify_job *job, ra_reference *reference,
+                                      int64_t *found_out)
+{
+    const ra_config *config = job->config;
+    double *values = reference->k;
+    *found_out = 0;
+    for (int name = RA_TENSOR_Q; name < RA_TENSOR_NAMES; ++name)
+        for (int64_t batch = 0; batch < config->batch; ++batch)
+            for (int32_t head = 0; head < ra_tensor_heads(config, (ra_tensor_name)name); ++head)
+                for (int64_t local = 0; local < job->rows->row_count; ++local) {
+                    ra_status const status =
+                        ra_tensor_source_rows(job->source, config, (ra_tensor_name)name, batch,
+                                              head, ra_rowset_global(job->rows, local), 1, values);
+                    if (status != RA_OK)
+                        return status;
+                    if (!ra_reference_finite(values, config->head_dim)) {
+                        *found_out = 1;
+                        return RA_OK;
+                    }
+                }
+    return RA_OK;
+}
+
+/*
+ * A run whose lse is not finite for a query that sees keys is excused by NaN or Inf in the inputs,
+ * and by nothing else. Collective, and entered by all ranks or none.
+ */
+static ra_status excuse_suspects(const ra_verify_job *job, ra_reference *reference, key_sums *sums,
+                                 int64_t count)
+{
+    double suspects = 0;
+    for (int64_t i = 0; i < count; ++i)
+        suspects += sums[i].suspect;
+    if (suspects == 0)
+        return RA_OK;
+    int64_t found;
+    ra_status status = ra_verify_agree(job->comm, own_inputs_nonfinite(job, reference, &found));
+    if (status == RA_OK)
+        status = ra_comm_reduce_i64(job->comm, "NaN and Inf in the inputs", RA_MAX, &found, 1);
+    for (int64_t i = 0; i < count && status == RA_OK && found != 0; ++i)
+        sums[i].nonfinite += sums[i].suspect;
+    return status;
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+static void compare_key(const ra_verify_job *job, const key_group *group, int64_t at,
+                        ra_verify_sums *sums)
+{
+    const ra_config *config = job->config;
+    const key_sums *key = &group->sums[at];
+    int32_t const dim = config->head_dim;
+    int64_t const local = ra_rowset_local(job->rows, group->keys[at].row);
+    if (local < 0)
+        return;
+    if (key->nonfinite > 0) {
+        sums->skipped += 1;
+        return;
+    }
+    int64_t const first =
+        ((group->batch * job->rows->row_count + local) * config->kv_heads + group->kv_head) * dim;
+    sums->keys += 1;
+    ra_verify_compare(config->dtype, job->results->dk, first, key->dk, dim, &sums->dk_diff,
+                      &sums->dk_ref);
+    ra_verify_compare(config->dtype, job->results->dv, first, key->dv, dim, &sums->dv_diff,
+                      &sums->dv_ref);
+    sums->dk_terms += key->terms * key->terms;
+    if (key->suspect > 0)
+        sums->dk_diff = sums->dv_diff = INFINITY;
+}
+
+static ra_status add_all(const ra_verify_job *job, const ra_verify_plan *plan,
+                         ra_reference *reference, sampled_key *keys, key_sums *sums)
+{
+    ra_status status = RA_OK;
+    for (int64_t g = 0; g < plan->key_groups && status == RA_OK; ++g) {
+        key_group group = group_begin(job, plan, g, keys, sums);
+        status = load_group_keys(job, &group);
+        for (int32_t h = 0; h < group.head_count && status == RA_OK; ++h)
+            status = add_head(job, plan->lse_from_run, group.head_begin + h, reference, &group);
+    }
+    return status;
+}
+
+ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
+                         ra_reference *reference, ra_verify_sums *sums)
+{
+    int64_t const count = plan->key_groups * plan->key_rows;
+    size_t const keys_bytes = RA_VERIFY_MAX_KEYS * sizeof(sampled_key);
+    ra_pool *pool = ra_tensor_source_pool(job->source);
+    ra_block block;
+    ra_status status =
+        ra_pool_alloc(pool, RA_MEM_IO, keys_bytes + (size_t)count * sizeof(key_sums), NULL, &block);
+    sampled_key *keys = block.data;
+    key_sums *added = status == RA_OK ? (key_sums *)(keys + RA_VERIFY_MAX_KEYS) : NULL;
+    if (status == RA_OK)
+        status = add_all(job, plan, reference, keys, added);
+    status = ra_verify_agree(job->comm, status);
+    if (status == RA_OK)
+        status = ra_comm_reduce_f64(job->comm, "gradients of sampled keys", RA_SUM, added->dk,
+                                    (int)(count * (int64_t)(sizeof(key_sums) / sizeof(double))));
+    if (status == RA_OK)
+        status = excuse_suspects(job, reference, added, count);
+    for (int64_t g = 0; g < plan->key_groups && status == RA_OK; ++g) {
+        key_group const group = group_begin(job, plan, g, keys, added);
+        for (int64_t i = 0; i < group.key_count; ++i)
+            compare_key(job, &group, i, sums);
+    }
+    ra_pool_free(pool, NULL, &block);
+    return status;
+}

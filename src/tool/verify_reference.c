@@ -1,0 +1,229 @@
+/*
+ * Attention of single rows in float64: every pair is asked for by the pattern's definition, and
+ * one online softmax goes over all keys. Written to be read; it shares no code with slices, tile
+ * maps or kernels.
+ */
+#include "tensors_internal.h"
+#include "verify_internal.h"
+
+#include "internal.h"
+
+#include <math.h>
+#include <string.h>
+
+double ra_reference_dot(const double *x, const double *y, int32_t dim)
+{
+    double part[8] = {0}; /* independent sums, so that compilers may use vectors */
+    int32_t d = 0;
+    for (; d + 8 <= dim; d += 8)
+        for (int i = 0; i < 8; ++i)
+            part[i] += x[d + i] * y[d + i];
+    double sum = 0;
+    for (; d < dim; ++d)
+        sum += x[d] * y[d];
+    for (int i = 0; i < 8; ++i)
+        sum += part[i];
+    return sum;
+}
+
+void ra_reference_add(double a, const double *restrict x, double *restrict y, int32_t dim)
+{
+    for (int32_t d = 0; d < dim; ++d)
+        y[d] += a * x[d];
+}
+
+bool ra_reference_finite(const double *x, int32_t dim)
+{
+    bool finite = true;
+    for (int32_t d = 0; d < dim; ++d)
+        finite = finite && isfinite(x[d]);
+    return finite;
+}
+
+static void scale_values(double a, double *x, int32_t dim)
+{
+    for (int32_t d = 0; d < dim; ++d)
+        x[d] *= a;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+ra_status ra_reference_init(const ra_config *config, const ra_pattern *pattern,
+                            const ra_tensor_source *source, ra_reference *reference_out)
+{
+    int32_t const dim = config->head_dim;
+    ra_reference reference = {.config = config, .pattern = pattern, .source = source, .dim = dim};
+    reference.scale = config->scale != 0 ? config->scale : 1 / sqrt((double)dim);
+    size_t const keys_bytes = RA_REFERENCE_KEYS * (size_t)dim * sizeof(double);
+    size_t const bytes = RA_REFERENCE_ROWS * sizeof(ra_reference_row) + 2 * keys_bytes +
+                         RA_REFERENCE_KEYS * (sizeof(double) + sizeof(int32_t) + sizeof(bool));
+    ra_status const status =
+        ra_pool_alloc(ra_tensor_source_pool(source), RA_MEM_IO, bytes, NULL, &reference.block);
+    if (status != RA_OK)
+        return status;
+    reference.rows = reference.block.data;
+    reference.k = (double *)(reference.rows + RA_REFERENCE_ROWS);
+    reference.v = reference.k + RA_REFERENCE_KEYS * dim;
+    reference.k_norm = reference.v + RA_REFERENCE_KEYS * dim;
+    reference.multiplicity = (int32_t *)(reference.k_norm + RA_REFERENCE_KEYS);
+    reference.key_nonfinite = (bool *)(reference.multiplicity + RA_REFERENCE_KEYS);
+    *reference_out = reference;
+    return RA_OK;
+}
+
+void ra_reference_fini(ra_reference *reference)
+{
+    if (reference->source != NULL)
+        ra_pool_free(ra_tensor_source_pool(reference->source), NULL, &reference->block);
+    *reference = (ra_reference){0};
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+ra_status ra_reference_load(const ra_reference *reference, int64_t batch, int32_t head,
+                            bool with_dout, ra_reference_row *rows, int count)
+{
+    const ra_config *config = reference->config;
+    int32_t const dim = reference->dim;
+    double values[RA_REFERENCE_ROWS * RA_REFERENCE_MAX_DIM];
+    RA_ASSERT(count <= RA_REFERENCE_ROWS);
+    for (int begin = 0, end; begin < count; begin = end) {
+        for (end = begin + 1; end < count && rows[end].row == rows[end - 1].row + 1;)
+            ++end;
+        for (int pass = 0; pass < (with_dout ? 2 : 1); ++pass) {
+            ra_status const status = ra_tensor_source_rows(
+                reference->source, config, pass == 0 ? RA_TENSOR_Q : RA_TENSOR_DO, batch, head,
+                rows[begin].row, end - begin, values);
+            if (status != RA_OK)
+                return status;
+            for (int i = begin; i < end; ++i)
+                memcpy(pass == 0 ? rows[i].q : rows[i].dout, values + (i - begin) * dim,
+                       (size_t)dim * sizeof(double));
+        }
+    }
+    for (int i = 0; i < count; ++i)
+        rows[i].nonfinite = !ra_reference_finite(rows[i].q, dim) ||
+                            (with_dout && !ra_reference_finite(rows[i].dout, dim));
+    return RA_OK;
+}
+
+static void begin_row(ra_reference_row *row, int32_t dim)
+{
+    memset(row->out, 0, (size_t)dim * sizeof(double));
+    memset(row->dq, 0, (size_t)dim * sizeof(double));
+    memset(row->kept, 0, (size_t)dim * sizeof(double));
+    row->top = -INFINITY;
+    row->sum = row->terms_dp = row->terms_k = 0;
+}
+
+/* A higher score than any before: everything summed so far shrinks. */
+static void raise_top(ra_reference_row *row, double score, ra_reference_depth depth, int32_t dim)
+{
+    double const shrink = exp(row->top - score);
+    row->top = score;
+    row->sum *= shrink;
+    scale_values(shrink, row->out, dim);
+    if (depth == RA_REFERENCE_GRADIENT) {
+        scale_values(shrink, row->dq, dim);
+        scale_values(shrink, row->kept, dim);
+        row->terms_dp *= shrink;
+        row->terms_k *= shrink;
+    }
+}
+
+static void see_key(const ra_reference *reference, ra_reference_depth depth, int64_t key,
+                    int32_t multiplicity, ra_reference_row *row)
+{
+    int32_t const dim = reference->dim;
+    const double *k = reference->k + key * dim, *v = reference->v + key * dim;
+    if (reference->key_nonfinite[key]) {
+        row->nonfinite = true;
+        return;
+    }
+    double const score = reference->scale * ra_reference_dot(row->q, k, dim);
+    if (score > row->top)
+        raise_top(row, score, depth, dim);
+    double const weight = multiplicity * exp(score - row->top);
+    row->sum += weight;
+    ra_reference_add(weight, v, row->out, dim);
+    if (depth == RA_REFERENCE_GRADIENT) {
+        double const dp = ra_reference_dot(row->dout, v, dim);
+        ra_reference_add(weight * dp, k, row->dq, dim);
+        ra_reference_add(weight, k, row->kept, dim);
+        row->terms_dp += weight * fabs(dp) * reference->k_norm[key];
+        row->terms_k += weight * reference->k_norm[key];
+    }
+}
+
+/* dq = scale sum p (dp - delta) k, delta = do . o; the sums over p dp k and p k are at hand. */
+static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_reference_row *row)
+{
+    int32_t const dim = reference->dim;
+    double const inverse = row->sum > 0 ? 1 / row->sum : 0;
+    row->lse = row->sum > 0 ? row->top + log(row->sum) : -INFINITY;
+    scale_values(inverse, row->out, dim);
+    if (depth == RA_REFERENCE_OUT)
+        return;
+    row->delta = ra_reference_dot(row->dout, row->out, dim);
+    if (depth == RA_REFERENCE_DELTA)
+        return;
+    ra_reference_add(-row->delta, row->kept, row->dq, dim);
+    scale_values(reference->scale * inverse, row->dq, dim);
+    row->terms = reference->scale * inverse * (row->terms_dp + fabs(row->delta) * row->terms_k);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static ra_status load_keys(ra_reference *reference, int64_t batch, int32_t kv_head, int64_t begin,
+                           int64_t count)
+{
+    int32_t const dim = reference->dim;
+    ra_status status = ra_tensor_source_rows(reference->source, reference->config, RA_TENSOR_K,
+                                             batch, kv_head, begin, count, reference->k);
+    if (status == RA_OK)
+        status = ra_tensor_source_rows(reference->source, reference->config, RA_TENSOR_V, batch,
+                                       kv_head, begin, count, reference->v);
+    for (int64_t i = 0; i < count && status == RA_OK; ++i) {
+        const double *k = reference->k + i * dim;
+        reference->k_norm[i] = sqrt(ra_reference_dot(k, k, dim));
+        reference->key_nonfinite[i] =
+            !ra_reference_finite(k, dim) || !ra_reference_finite(reference->v + i * dim, dim);
+    }
+    return status;
+}
+
+ra_status ra_reference_attend(ra_reference *reference, int64_t batch, int32_t head,
+                              ra_reference_depth depth, ra_reference_row *rows, int count)
+{
+    const ra_config *config = reference->config;
+    int32_t const kv_head = head / (config->heads / config->kv_heads);
+    int32_t *multiplicity = reference->multiplicity;
+    for (int i = 0; i < count; ++i)
+        begin_row(&rows[i], reference->dim);
+    for (int64_t begin = 0; begin < config->seq; begin += RA_REFERENCE_KEYS) {
+        int64_t const keys = ra_min_i64(RA_REFERENCE_KEYS, config->seq - begin);
+        bool loaded = false;
+        for (int i = 0; i < count; ++i) {
+            bool live = false;
+            for (int64_t j = 0; j < keys; ++j) {
+                multiplicity[j] =
+                    ra_pattern_multiplicity(reference->pattern, head, rows[i].row, begin + j);
+                live = live || multiplicity[j] != 0;
+            }
+            if (!live || rows[i].nonfinite)
+                continue;
+            if (!loaded) {
+                ra_status const status = load_keys(reference, batch, kv_head, begin, keys);
+                if (status != RA_OK)
+                    return status;
+                loaded = true;
+            }
+            for (int64_t j = 0; j < keys; ++j)
+                if (multiplicity[j] != 0)
+                    see_key(reference, depth, j, multiplicity[j], &rows[i]);
+        }
+    }
+    for (int i = 0; i < count; ++i)
+        end_row(reference, depth, &rows[i]);
+    return RA_OK;
+}
