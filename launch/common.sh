@@ -40,7 +40,7 @@ cmake_is_new() {
 
 # "packages | command that succeeds where they are not needed". Probed in this order.
 run_needs=(
-    'gcc libc6-dev|command -v cc'
+    'gcc g++ libc6-dev|command -v cc && command -v c++'
     'cmake|cmake_is_new'
     'ninja-build|command -v ninja'
     'pkg-config|command -v pkg-config'
@@ -50,10 +50,9 @@ run_needs=(
     'libjansson-dev|pkg-config --exists jansson'
     'libxxhash-dev|pkg-config --exists libxxhash'
     'libopenblas-dev|pkg-config --exists openblas'
+    'libcriterion-dev|pkg-config --exists criterion'
 )
 test_needs=(
-    'g++|command -v c++'
-    'libcriterion-dev|pkg-config --exists criterion'
     'clang libclang-rt-dev|clang_has thread && clang_fuzzes'
     'libomp-dev|clang_has_openmp'
     'clang-format-14|command -v clang-format-14'
