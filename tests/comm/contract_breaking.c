@@ -1,0 +1,273 @@
+/* The other half of the contract: deadlines, disagreement, and what is left afterwards. */
+#include "contract_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A broken communicator answers every call at once with RA_ERR_PEER, and says nothing more. */
+static int stays_broken(ra_comm *comm)
+{
+    char mine[32];
+    unsigned char byte = 0;
+    int64_t integer = 1;
+    double number = 1;
+    ra_message const message = {0, &byte, 1};
+    ra_exchange const exchange = {"after the end", 0, 1, 0, &message, NULL};
+    ra_transfer *transfer = NULL;
+    int failures = 0;
+    snprintf(mine, sizeof(mine), "(rank %d on host ", ra_comm_rank(comm));
+    int const lines = contract_count_lines(mine, "");
+    EXPECT(lines <= 1);
+    for (int again = 0; again < 2; again++) {
+        EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_ERR_PEER);
+        EXPECT(transfer == NULL);
+        ra_comm_poll(comm);
+        EXPECT(ra_comm_barrier(comm, "after") == RA_ERR_PEER);
+        EXPECT(ra_comm_broadcast(comm, "after", 0, &byte, 1) == RA_ERR_PEER);
+        EXPECT(ra_comm_reduce_i64(comm, "after", RA_SUM, &integer, 1) == RA_ERR_PEER);
+        EXPECT(ra_comm_reduce_f64(comm, "after", RA_SUM, &number, 1) == RA_ERR_PEER);
+        EXPECT(integer == 1 && number == 1);
+    }
+    EXPECT(contract_count_lines(mine, "") == lines);
+    return failures;
+}
+
+/* The last rank waits for a message that rank 0 never sends, with a second exchange in flight. */
+static int names_who_does_not_send(ra_comm *comm)
+{
+    int const rank = ra_comm_rank(comm), last = ra_comm_size(comm) - 1;
+    unsigned char data[2][10] = {{0}};
+    ra_message const recvs[2] = {{0, data[0], 10}, {0, data[1], 10}};
+    ra_exchange const first = {"forward keys and values", 7, 0, 1, NULL, &recvs[0]};
+    ra_exchange const second = {"the next step", 8, 0, 1, NULL, &recvs[1]};
+    ra_transfer *transfers[2] = {NULL, NULL};
+    char where[192];
+    int failures = 0;
+    if (rank != last)
+        return 0;
+    ra_comm_set_timeout(comm, 250);
+    EXPECT(ra_comm_start(comm, &first, &transfers[0]) == RA_OK);
+    EXPECT(ra_comm_start(comm, &second, &transfers[1]) == RA_OK);
+    EXPECT(ra_comm_wait(comm, transfers[0]) == RA_ERR_TIMEOUT);
+    snprintf(where, sizeof(where), "(rank %d on host %s, step 7, waiting for rank 0)", last,
+             ra_comm_host(comm));
+    EXPECT(contract_count_lines("forward keys and values timed out after 0.25 s", where) == 1);
+    EXPECT(ra_comm_wait(comm, transfers[1]) == RA_ERR_PEER);
+    EXPECT(contract_count_lines("the next step", "") == 0);
+    return failures + stays_broken(comm);
+}
+
+/* The last rank sends much to rank 0, who never receives. */
+static int names_who_does_not_receive(ra_comm *comm)
+{
+    size_t const bytes = 8 << 20; /* more than MPI takes without a receiver */
+    int const rank = ra_comm_rank(comm), last = ra_comm_size(comm) - 1;
+    unsigned char *const data = calloc(1, bytes);
+    ra_message const send = {0, data, bytes};
+    ra_exchange const exchange = {"partial gradients", -1, 1, 0, &send, NULL};
+    ra_transfer *transfer = NULL;
+    char where[192];
+    int failures = 0;
+    if (rank == last) {
+        ra_comm_set_timeout(comm, 250);
+        EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
+        EXPECT(ra_comm_wait(comm, transfer) == RA_ERR_TIMEOUT);
+        snprintf(where, sizeof(where), "(rank %d on host %s, waiting for rank 0)", last,
+                 ra_comm_host(comm));
+        EXPECT(contract_count_lines("partial gradients timed out after 0.25 s", where) == 1);
+        failures += stays_broken(comm);
+    }
+    free(data);
+    return failures;
+}
+
+/* Rank `absent` stays away from a collective: whoever says something names it. */
+static int names_the_absent(ra_comm *comm, int absent,
+                            ra_status (*enter)(ra_comm *comm, int absent))
+{
+    int const rank = ra_comm_rank(comm);
+    bool const local = strcmp(ra_comm_name(comm), "local") == 0;
+    char mine[32], waiting[64], what[80];
+    int failures = 0;
+    EXPECT(ra_comm_barrier(comm, "all begin together") == RA_OK);
+    if (rank == absent)
+        return failures;
+    /* Processes do not expire at one moment: rank 0's verdict has a quarter of this for its way. */
+    ra_comm_set_timeout(comm, local ? 250 : 2000);
+    ra_status const status = enter(comm, absent);
+    /* One process may learn of the end from another thread's deadline. */
+    EXPECT(status == RA_ERR_TIMEOUT || (status == RA_ERR_PEER && ra_comm_size(comm) > 2));
+    EXPECT(status == RA_ERR_TIMEOUT || local);
+    snprintf(mine, sizeof(mine), "(rank %d on host ", rank);
+    snprintf(waiting, sizeof(waiting), ", waiting for rank %d)", absent);
+    EXPECT(contract_count_lines(mine, waiting) == (status == RA_ERR_TIMEOUT));
+    snprintf(what, sizeof(what), "agreeing on the layout timed out after %s s",
+             local ? "0.25" : "2");
+    EXPECT(contract_count_lines(mine, what) == (status == RA_ERR_TIMEOUT));
+    return failures + stays_broken(comm);
+}
+
+static ra_status enter_barrier(ra_comm *comm, int absent)
+{
+    (void)absent;
+    return ra_comm_barrier(comm, "agreeing on the layout");
+}
+
+static ra_status enter_reduction(ra_comm *comm, int absent)
+{
+    double values[100] = {0};
+    (void)absent;
+    return ra_comm_reduce_f64(comm, "agreeing on the layout", RA_SUM, values, 100);
+}
+
+static ra_status enter_broadcast(ra_comm *comm, int absent)
+{
+    char text[100] = "";
+    return ra_comm_broadcast(comm, "agreeing on the layout", absent, text, sizeof(text));
+}
+
+static int names_the_last_rank_in_a_barrier(ra_comm *comm)
+{
+    return names_the_absent(comm, ra_comm_size(comm) - 1, enter_barrier);
+}
+
+static int names_rank_0_in_a_reduction(ra_comm *comm)
+{
+    return names_the_absent(comm, 0, enter_reduction);
+}
+
+static int names_the_root_of_a_broadcast(ra_comm *comm)
+{
+    return names_the_absent(comm, ra_comm_size(comm) - 1, enter_broadcast);
+}
+
+/* Rank 0 sends `sent` bytes to the last rank, which expects `expected`. */
+static int refuses_length(ra_comm *comm, size_t sent, size_t expected)
+{
+    int const rank = ra_comm_rank(comm), last = ra_comm_size(comm) - 1;
+    unsigned char *const out = calloc(1, sent), *const in = calloc(1, expected + 1);
+    ra_message const send = {last, out, sent}, recv = {0, in, expected};
+    ra_exchange const exchange = {"uneven halves",      3,     rank == 0 ? 1 : 0,
+                                  rank == last ? 1 : 0, &send, &recv};
+    ra_transfer *transfer = NULL;
+    char text[64];
+    int failures = 0;
+    in[expected] = 0xEE;
+    if (rank == 0 || rank == last) {
+        EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
+        if (rank != last) {
+            ra_comm_set_timeout(comm, 1000); /* pieces may be left that nobody takes */
+            (void)!ra_comm_wait(comm, transfer);
+        } else {
+            EXPECT(ra_comm_wait(comm, transfer) == RA_ERR_PEER);
+            snprintf(text, sizeof(text), " instead of %zu (rank %d on host ", expected, last);
+            EXPECT(contract_count_lines("uneven halves got ", text) == 1);
+            EXPECT(contract_count_lines(text, ", step 3, from rank 0)") == 1);
+            EXPECT(in[expected] == 0xEE);
+            failures += stays_broken(comm);
+        }
+    }
+    free(out);
+    free(in);
+    return failures;
+}
+
+static int refuses_a_shorter_message(ra_comm *comm)
+{
+    return refuses_length(comm, 5000, 6000);
+}
+
+static int refuses_a_longer_message(ra_comm *comm)
+{
+    return refuses_length(comm, 6001, 6000);
+}
+
+static int refuses_half_of_a_large_message(ra_comm *comm)
+{
+    return refuses_length(comm, 1 << 20, 2 << 20);
+}
+
+static int refuses_twice_a_large_message(ra_comm *comm)
+{
+    return refuses_length(comm, 2 << 20, 1 << 20);
+}
+
+/* The last rank takes part in something else than the others do. */
+static int finds_different_collectives(ra_comm *comm)
+{
+    int64_t value = 1;
+    int failures = 0;
+    if (ra_comm_rank(comm) == ra_comm_size(comm) - 1)
+        EXPECT(ra_comm_reduce_i64(comm, "counting", RA_SUM, &value, 1) == RA_ERR_PEER);
+    else
+        EXPECT(ra_comm_barrier(comm, "resting") == RA_ERR_PEER);
+    EXPECT(value == 1);
+    if (ra_comm_rank(comm) == 0 && strcmp(ra_comm_name(comm), "mpi") == 0)
+        EXPECT(contract_count_lines("resting met another collective", "from rank") == 1);
+    return failures + stays_broken(comm);
+}
+
+static int finds_different_counts(ra_comm *comm)
+{
+    double values[3] = {1, 1, 1};
+    bool const odd = ra_comm_rank(comm) == ra_comm_size(comm) - 1;
+    int failures = 0;
+    EXPECT(ra_comm_reduce_f64(comm, "adding", RA_SUM, values, odd ? 3 : 2) == RA_ERR_PEER);
+    EXPECT(values[0] == 1);
+    return failures + stays_broken(comm);
+}
+
+/* Who gets fewer bytes of a broadcast than it asked for, says so. */
+static int finds_different_broadcasts(ra_comm *comm)
+{
+    int const last = ra_comm_size(comm) - 1;
+    bool const odd = ra_comm_rank(comm) == last;
+    char text[80] = "";
+    int failures = 0;
+    ra_status const status = ra_comm_broadcast(comm, "telling", 0, text, odd ? 80 : 40);
+    EXPECT(odd ? status == RA_ERR_PEER : status == RA_OK || status == RA_ERR_PEER);
+    return odd ? failures + stays_broken(comm) : failures;
+}
+
+/* Rank 0 gives up while the others wait, for a message and in a barrier. */
+static int giving_up_frees_the_others(ra_comm *comm)
+{
+    int const rank = ra_comm_rank(comm);
+    unsigned char byte = 0;
+    ra_message const recv = {0, &byte, 1};
+    ra_exchange const exchange = {"never sent", 0, 0, 1, NULL, &recv};
+    ra_transfer *transfer = NULL;
+    int failures = 0;
+    ra_comm_set_timeout(comm, 600000);
+    if (rank == 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        ra_comm_abort(comm, 5);
+    } else if (rank % 2 == 1) {
+        ra_status status = ra_comm_start(comm, &exchange, &transfer);
+        if (status == RA_OK)
+            status = ra_comm_wait(comm, transfer);
+        EXPECT(status == RA_ERR_PEER);
+    } else {
+        EXPECT(ra_comm_barrier(comm, "never complete") == RA_ERR_PEER);
+    }
+    EXPECT(contract_count_lines("", "") == 0); /* who gave up has said why, elsewhere */
+    return failures + stays_broken(comm);
+}
+
+const contract_case contract_breaking[] = {
+    {"names_who_does_not_send", 1, false, names_who_does_not_send},
+    {"names_who_does_not_receive", 1, false, names_who_does_not_receive},
+    {"names_the_last_rank_in_a_barrier", 2, false, names_the_last_rank_in_a_barrier},
+    {"names_rank_0_in_a_reduction", 2, false, names_rank_0_in_a_reduction},
+    {"names_the_root_of_a_broadcast", 2, false, names_the_root_of_a_broadcast},
+    {"refuses_a_shorter_message", 1, false, refuses_a_shorter_message},
+    {"refuses_a_longer_message", 1, false, refuses_a_longer_message},
+    {"refuses_half_of_a_large_message", 1, false, refuses_half_of_a_large_message},
+    {"refuses_twice_a_large_message", 1, false, refuses_twice_a_large_message},
+    {"finds_different_collectives", 2, false, finds_different_collectives},
+    {"finds_different_counts", 2, false, finds_different_counts},
+    {"finds_different_broadcasts", 2, false, finds_different_broadcasts},
+    {"giving_up_frees_the_others", 1, true, giving_up_frees_the_others},
+};
+const int contract_breaking_count = (int)(sizeof(contract_breaking) / sizeof(contract_breaking[0]));
