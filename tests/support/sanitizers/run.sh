@@ -8,11 +8,11 @@ reports=$(mktemp -d) || exit 1
 trap 'rm -rf "$reports"' EXIT
 trap 'exit 143' HUP INT TERM
 
-common="log_path=$reports/report:allocator_may_return_null=1:print_suppressions=0"
+common="log_path='$reports/report':allocator_may_return_null=1:print_suppressions=0"
 export ASAN_OPTIONS="$common:detect_leaks=1:fast_unwind_on_malloc=0:strict_string_checks=1"
-export LSAN_OPTIONS="suppressions=$here/lsan.supp:print_suppressions=0"
+export LSAN_OPTIONS="suppressions='$here/lsan.supp':print_suppressions=0"
 export UBSAN_OPTIONS="$common:print_stacktrace=1"
-export TSAN_OPTIONS="$common:suppressions=$here/tsan.supp:ignore_noninstrumented_modules=1"
+export TSAN_OPTIONS="$common:suppressions='$here/tsan.supp':ignore_noninstrumented_modules=1"
 
 # Shadow memory has its place, which random addresses may take: do without them where one can.
 if setarch -R true 2>/dev/null; then
