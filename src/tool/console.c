@@ -1,0 +1,133 @@
+#include "console.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_BYTES_MAX = 1024 };
+
+typedef struct console {
+    pthread_mutex_t mutex;
+    int rank, size;
+    char host[64];
+    bool quiet, holding, held;
+    char line[LINE_BYTES_MAX]; /* the first error that was held back */
+    bool shown;                /* a progress line stands on the terminal */
+} console;
+
+static console the_console = {.mutex = PTHREAD_MUTEX_INITIALIZER, .size = 1};
+
+bool ra_console_is_terminal(void)
+{
+    return isatty(STDERR_FILENO) == 1;
+}
+
+static void wipe(void)
+{
+    if (the_console.shown)
+        fputs("\r\033[K", stderr);
+    the_console.shown = false;
+}
+
+/* A line of one among several ranks says whose it is, unless it does already. */
+static void say(const char *level, const char *line, bool with_rank)
+{
+    wipe();
+    if (with_rank && the_console.size > 1 && strstr(line, "rank ") == NULL)
+        fprintf(stderr, "ringattn: %s: %s (rank %d on host %s)\n", level, line, the_console.rank,
+                the_console.host);
+    else
+        fprintf(stderr, "ringattn: %s: %s\n", level, line);
+}
+
+static void take_line(void *context, ra_log_level level, const char *line)
+{
+    static const char *const names[] = {"error", "warning", "info"};
+    (void)context;
+    pthread_mutex_lock(&the_console.mutex);
+    bool const dropped = (level == RA_LOG_INFO && the_console.quiet) ||
+                         (level != RA_LOG_ERROR && the_console.holding && the_console.rank != 0);
+    if (level == RA_LOG_ERROR && the_console.holding) {
+        if (!the_console.held)
+            snprintf(the_console.line, sizeof(the_console.line), "%s", line);
+        the_console.held = true;
+    } else if (!dropped) {
+        say(names[level], line, !the_console.holding);
+    }
+    pthread_mutex_unlock(&the_console.mutex);
+}
+
+void ra_console_open(const ra_comm *comm)
+{
+    pthread_mutex_lock(&the_console.mutex);
+    the_console.rank = comm != NULL ? ra_comm_rank(comm) : 0;
+    the_console.size = comm != NULL ? ra_comm_size(comm) : 1;
+    snprintf(the_console.host, sizeof(the_console.host), "%s",
+             comm != NULL ? ra_comm_host(comm) : "");
+    pthread_mutex_unlock(&the_console.mutex);
+    ra_log_set_handler(take_line, NULL);
+}
+
+void ra_console_set_quiet(bool quiet)
+{
+    the_console.quiet = quiet;
+}
+
+bool ra_console_is_quiet(void)
+{
+    return the_console.quiet;
+}
+
+void ra_console_hold(void)
+{
+    pthread_mutex_lock(&the_console.mutex);
+    the_console.holding = true;
+    the_console.held = false;
+    pthread_mutex_unlock(&the_console.mutex);
+}
+
+/* Nothing is held any longer; what goes wrong in agreeing itself is said at once. */
+static void release(bool speak)
+{
+    pthread_mutex_lock(&the_console.mutex);
+    the_console.holding = false;
+    if (speak && the_console.held)
+        say("error", the_console.line, the_console.rank != 0);
+    pthread_mutex_unlock(&the_console.mutex);
+}
+
+ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status)
+{
+    if (comm == NULL || ra_comm_size(comm) == 1) {
+        release(status != RA_OK);
+        return status;
+    }
+    release(false);
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int64_t first = status != RA_OK ? rank : size;
+    ra_status reduced = ra_comm_reduce_i64(comm, operation, RA_MIN, &first, 1);
+    if (reduced != RA_OK)
+        return status != RA_OK ? status : reduced;
+    if (first == size)
+        return RA_OK;
+    if (rank == first)
+        release(true);
+    /* The others leave only after the line is out: a launcher kills ranks when one has failed. */
+    int64_t cause = rank == first ? (int64_t)status : 0;
+    reduced = ra_comm_reduce_i64(comm, operation, RA_MAX, &cause, 1);
+    return reduced == RA_OK ? (ra_status)cause : reduced;
+}
+
+void ra_console_show(const char *line)
+{
+    pthread_mutex_lock(&the_console.mutex);
+    wipe();
+    if (line[0] != '\0' && !the_console.quiet) {
+        bool const terminal = ra_console_is_terminal();
+        fprintf(stderr, terminal ? "%s" : "ringattn: %s\n", line);
+        the_console.shown = terminal;
+        fflush(stderr);
+    }
+    pthread_mutex_unlock(&the_console.mutex);
+}

@@ -1,0 +1,263 @@
+/* Tensors in, passes, and what is measured on the way. */
+#include "console.h"
+#include "internal.h"
+#include "job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+static ra_status tensor_take(ra_job *job, int index, ra_category category, int64_t rows,
+                             int64_t row_bytes, void **data_out)
+{
+    ra_status const status =
+        ra_pool_alloc(job->pool, category, (size_t)(job->config.batch * rows * row_bytes), NULL,
+                      &job->blocks[index]);
+    if (status == RA_OK)
+        *data_out = job->blocks[index].data;
+    return status;
+}
+
+/* Memory for this rank's shards; lse only where somebody reads it. */
+static ra_status tensors_take(ra_job *job)
+{
+    const ra_config *config = &job->config;
+    ra_ring_tensors *t = &job->tensors;
+    int64_t const rows = ra_ring_rows(job->ring)->row_count;
+    int64_t const element = (int64_t)ra_dtype_bytes(config->dtype);
+    int64_t const q_bytes = config->heads * (int64_t)config->head_dim * element;
+    int64_t const k_bytes = config->kv_heads * (int64_t)config->head_dim * element;
+    bool const backward = config->backward;
+    bool const wants_lse = backward || config->verify || config->output != NULL;
+    void *lse = NULL;
+    struct {
+        ra_category category;
+        int64_t row_bytes;
+        void **data;
+        bool wanted;
+    } const wanted[RA_JOB_BLOCKS] = {
+        {RA_MEM_QKV, q_bytes, (void **)&t->q, true},
+        {RA_MEM_QKV, k_bytes, (void **)&t->k, true},
+        {RA_MEM_QKV, k_bytes, (void **)&t->v, true},
+        {RA_MEM_OUTPUT, q_bytes, &t->out, true},
+        {RA_MEM_LSE, config->heads * (int64_t)sizeof(float), &lse, wants_lse},
+        {RA_MEM_QKV, q_bytes, (void **)&t->dout, backward},
+        {RA_MEM_GRADS, q_bytes, &t->dq, backward},
+        {RA_MEM_GRADS, k_bytes, &t->dk, backward},
+        {RA_MEM_GRADS, k_bytes, &t->dv, backward},
+    };
+    ra_status status = RA_OK;
+    for (int i = 0; i < RA_JOB_BLOCKS && status == RA_OK; i++) {
+        if (wanted[i].wanted)
+            status =
+                tensor_take(job, i, wanted[i].category, rows, wanted[i].row_bytes, wanted[i].data);
+    }
+    t->lse = lse;
+    return status;
+}
+
+static ra_status tensor_read(ra_job *job, ra_tensor_name name, const ra_block *block)
+{
+    const ra_config *config = &job->config;
+    int64_t nan_count = 0, inf_count = 0;
+    if (block->data == NULL)
+        return RA_OK;
+    ra_status const status =
+        ra_tensor_source_read(job->source, config, name, ra_ring_rows(job->ring), block->data);
+    if (status != RA_OK)
+        return status;
+    ra_tensor_count_nonfinite(config->dtype, block->data,
+                              (int64_t)(block->bytes / ra_dtype_bytes(config->dtype)), &nan_count,
+                              &inf_count);
+    job->report.nan_count += nan_count;
+    job->report.inf_count += inf_count;
+    return RA_OK;
+}
+
+static ra_status tensors_read(ra_job *job)
+{
+    ra_status status = tensors_take(job);
+    if (status == RA_OK)
+        status = tensor_read(job, RA_TENSOR_Q, &job->blocks[0]);
+    if (status == RA_OK)
+        status = tensor_read(job, RA_TENSOR_K, &job->blocks[1]);
+    if (status == RA_OK)
+        status = tensor_read(job, RA_TENSOR_V, &job->blocks[2]);
+    if (status == RA_OK && job->config.backward)
+        status = tensor_read(job, RA_TENSOR_DO, &job->blocks[5]);
+    return status;
+}
+
+/* NaN and Inf are computed on, and said once for all ranks. */
+static ra_status nonfinite_say(ra_job *job)
+{
+    int64_t counts[2] = {job->report.nan_count, job->report.inf_count};
+    ra_status const status = ra_comm_reduce_i64(job->comm, "counting NaN", RA_SUM, counts, 2);
+    if (status != RA_OK)
+        return status;
+    job->report.nan_count = counts[0];
+    job->report.inf_count = counts[1];
+    if (counts[0] + counts[1] > 0 && ra_comm_rank(job->comm) == 0)
+        ra_log(RA_LOG_WARNING,
+               "the inputs hold %lld NaN and %lld infinite elements: they are computed on",
+               (long long)counts[0], (long long)counts[1]);
+    return RA_OK;
+}
+
+/* One pass that begins on all ranks together; how long it took here. */
+static ra_status pass_time(ra_job *job, bool backward, double *ms_out)
+{
+    ra_status status = ra_comm_barrier(job->comm, "beginning a pass together");
+    if (status != RA_OK)
+        return status;
+    double const begin_ms = now_ms();
+    status = backward ? ra_ring_backward(job->ring, &job->tensors)
+                      : ra_ring_forward(job->ring, &job->tensors);
+    *ms_out = now_ms() - begin_ms;
+    return status;
+}
+
+/* All repetitions; forward_ms and backward_ms hold one time each. */
+static ra_status passes_repeat(ra_job *job, double *forward_ms, double *backward_ms)
+{
+    const ra_config *config = &job->config;
+    ra_status status = RA_OK;
+    for (int i = -config->warmup; i < config->repeat && status == RA_OK; i++) {
+        double ignored_ms;
+        int const index = i < 0 ? i + config->warmup + 1 : i + 1;
+        int const count = i < 0 ? config->warmup : config->repeat;
+        if (i == 0)
+            ra_comm_reset_stats(job->comm);
+        ra_progress_set(job->progress, i < 0 ? "warm-up" : "forward", index, count);
+        status = pass_time(job, false, i < 0 ? &ignored_ms : &forward_ms[i]);
+        if (status != RA_OK || !config->backward)
+            continue;
+        ra_progress_set(job->progress, i < 0 ? "warm-up" : "backward", index, count);
+        status = pass_time(job, true, i < 0 ? &ignored_ms : &backward_ms[i]);
+    }
+    return status;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double const x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static ra_times times_of(double *ms, int count)
+{
+    qsort(ms, (size_t)count, sizeof(*ms), compare_doubles);
+    double const middle = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
+    return (ra_times){.min_ms = ms[0], .median_ms = middle, .max_ms = ms[count - 1]};
+}
+
+static ra_status passes_time(ra_job *job)
+{
+    int const repeat = job->config.repeat, count = repeat * (job->config.backward ? 2 : 1);
+    ra_comm_stats stats;
+    ra_block block = {0};
+    ra_status status =
+        ra_pool_alloc(job->pool, RA_MEM_IO, (size_t)count * sizeof(double), NULL, &block);
+    if (status != RA_OK)
+        return status;
+    double *ms = block.data;
+    status = passes_repeat(job, ms, ms + repeat);
+    if (status != RA_OK)
+        goto out;
+    ra_comm_read_stats(job->comm, &stats);
+    job->report.sent_bytes = stats.sent_bytes / repeat;
+    job->report.exposed_comm_ms = stats.wait_ms / repeat;
+    status = ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, ms, count);
+    if (status != RA_OK)
+        goto out;
+    job->report.forward = times_of(ms, repeat);
+    if (job->config.backward)
+        job->report.backward = times_of(ms + repeat, repeat);
+out:
+    ra_pool_free(job->pool, NULL, &block);
+    return status;
+}
+
+/* Memory of the rank whose peak is highest, the first of them. */
+static ra_status memory_gather(ra_job *job)
+{
+    enum { NUMBERS = RA_MEM_CATEGORY_COUNT + 2 };
+    ra_report *report = &job->report;
+    ra_ledger_snapshot snapshot;
+    ra_ledger_read(job->ledger, &snapshot);
+    int64_t const rss = ra_rss_peak_bytes();
+    int64_t best[1] = {snapshot.reserved_peak_bytes}, numbers[NUMBERS] = {0};
+    ra_status status = ra_comm_reduce_i64(job->comm, "gathering memory", RA_MAX, best, 1);
+    if (status != RA_OK)
+        return status;
+    int const rank = ra_comm_rank(job->comm), size = ra_comm_size(job->comm);
+    int64_t first = snapshot.reserved_peak_bytes == best[0] ? rank : size;
+    status = ra_comm_reduce_i64(job->comm, "gathering memory", RA_MIN, &first, 1);
+    if (status != RA_OK)
+        return status;
+    if (first == rank) {
+        for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
+            numbers[i] = snapshot.at_peak_bytes[i];
+        numbers[NUMBERS - 2] = snapshot.reserved_peak_bytes;
+        numbers[NUMBERS - 1] =
+            rss >= 0 && job->rss_before_bytes >= 0 ? rss - job->rss_before_bytes : -1;
+    }
+    status = ra_comm_reduce_i64(job->comm, "gathering memory", RA_SUM, numbers, NUMBERS);
+    if (status != RA_OK)
+        return status;
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
+        report->memory_bytes[i] = numbers[i];
+    report->peak_bytes = numbers[NUMBERS - 2];
+    report->rss_peak_bytes = numbers[NUMBERS - 1];
+    return RA_OK;
+}
+
+static ra_status work_gather(ra_job *job)
+{
+    ra_report *report = &job->report;
+    ra_ring_read_info(job->ring, &report->ring);
+    int64_t sums[2] = {report->ring.live_pairs, report->sent_bytes};
+    int64_t most[2] = {report->ring.tilemap_bytes, job->kernel.threads};
+    ra_status status = ra_comm_reduce_i64(job->comm, "gathering counts", RA_SUM, sums, 2);
+    if (status == RA_OK)
+        status = ra_comm_reduce_i64(job->comm, "gathering counts", RA_MAX, most, 2);
+    if (status == RA_OK)
+        status =
+            ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, &report->exposed_comm_ms, 1);
+    report->live_pairs = sums[0];
+    report->sent_bytes = sums[1];
+    report->tilemap_bytes = most[0];
+    report->threads = (int)most[1];
+    return status;
+}
+
+ra_status ra_job_passes(ra_job *job)
+{
+    ra_report *report = &job->report;
+    *report = (ra_report){.config = &job->config,
+                          .ranks = ra_comm_size(job->comm),
+                          .comm_name = ra_comm_name(job->comm),
+                          .kernel_name = job->kernel.ops->name};
+    ra_progress_set(job->progress, "bringing tensors in", 0, 0);
+    job->entered = false;
+    ra_console_hold();
+    ra_status status = ra_console_agree(job->comm, "agreeing on the tensors", tensors_read(job));
+    if (status != RA_OK)
+        return status;
+    job->entered = true;
+    status = nonfinite_say(job);
+    if (status == RA_OK)
+        status = passes_time(job);
+    if (status == RA_OK)
+        status = memory_gather(job);
+    if (status == RA_OK)
+        status = work_gather(job);
+    return status;
+}

@@ -1,0 +1,198 @@
+/* From a command line to a job that is ready to compute. */
+#include "console.h"
+#include "internal.h"
+#include "job.h"
+#include "job_source.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ra_status comm_refuse(const ra_job *job)
+{
+    if (ra_comm_rank(job->comm) == 0)
+        ra_log(RA_LOG_ERROR,
+               "comm.backend: self is for one rank, but %d were started: use mpi or "
+               "auto",
+               ra_comm_size(job->comm));
+    return RA_ERR_CONFIG;
+}
+
+/* The communicator that the configuration asks for; one exists already where mpirun started us. */
+static ra_status comm_make(ra_job *job)
+{
+    const ra_config *config = &job->config;
+    if (job->comm != NULL && config->comm == RA_COMM_SELF) {
+        if (ra_comm_size(job->comm) > 1)
+            return comm_refuse(job);
+        ra_comm_destroy(job->comm);
+        job->comm = NULL;
+    }
+    ra_status status = RA_OK;
+    if (job->comm == NULL && config->comm == RA_COMM_MPI)
+        status = ra_comm_create_mpi(NULL, NULL, config->timeout_ms, &job->comm);
+    else if (job->comm == NULL)
+        status = ra_comm_create_self(config->timeout_ms, &job->comm);
+    if (status != RA_OK)
+        return status;
+    ra_comm_set_timeout(job->comm, config->timeout_ms);
+    ra_console_open(job->comm);
+    return RA_OK;
+}
+
+/* What this rank may take: its share of what the machine has, or memory.limit. */
+static ra_status pool_make(ra_job *job)
+{
+    ra_memory const memory = ra_memory_host();
+    int64_t limit_bytes = job->config.limit_bytes;
+    if (limit_bytes == 0) {
+        ra_status const status = memory.ops->available(&memory, &limit_bytes);
+        if (status != RA_OK)
+            return status;
+        limit_bytes = (limit_bytes - limit_bytes / 50) / ra_comm_local_size(job->comm);
+        limit_bytes = ra_max_i64(limit_bytes, 1);
+    }
+    ra_status status = ra_ledger_create(limit_bytes, &job->ledger);
+    if (status != RA_OK)
+        return status;
+    ra_pool_config const config = {.mode = RA_POOL_OFF, .memory = memory, .ledger = job->ledger};
+    return ra_pool_create(&config, &job->pool);
+}
+
+/* An output that cannot be written is better known before the work than after it. */
+static ra_status output_check(const char *key, const char *path)
+{
+    char folder[4096];
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+    int const length = slash == NULL ? snprintf(folder, sizeof(folder), ".")
+                       : slash == path
+                           ? snprintf(folder, sizeof(folder), "/")
+                           : snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+    if (length >= (int)sizeof(folder)) {
+        ra_log(RA_LOG_ERROR, "%s: %.100s...: the path is too long", key, path);
+        return RA_ERR_IO;
+    }
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        ra_log(RA_LOG_ERROR, "%s: %s: is a folder, not a file", key, path);
+        return RA_ERR_IO;
+    }
+    if (access(folder, W_OK | X_OK) != 0) {
+        ra_log(RA_LOG_ERROR, "%s: %s: cannot write there: %s", key, path, strerror(errno));
+        return RA_ERR_IO;
+    }
+    return RA_OK;
+}
+
+static ra_status outputs_check(const ra_job *job)
+{
+    ra_status status = RA_OK;
+    if (ra_comm_rank(job->comm) != 0)
+        return RA_OK;
+    if (job->config.output != NULL)
+        status = output_check("job.output", job->config.output);
+    if (status == RA_OK && job->options->json_path != NULL)
+        status = output_check("--json", job->options->json_path);
+    return status;
+}
+
+/* Cores that this process may use, shared by the ranks of its host. */
+static int threads_auto(const ra_comm *comm)
+{
+    cpu_set_t cores;
+    int const count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    int const share = count / ra_comm_local_size(comm);
+    return share > 1 ? share : 1;
+}
+
+static ra_status kernel_make(ra_job *job)
+{
+    ra_config *config = &job->config;
+    const ra_kernel_ops *ops = ra_kernel_cpu(config->isa);
+    if (ops == NULL) {
+        ra_log(RA_LOG_ERROR, "compute.isa: this machine, or this build, lacks it; auto takes the "
+                             "best there is");
+        return RA_ERR_UNSUPPORTED;
+    }
+    int const threads = config->threads > 0 ? config->threads : threads_auto(job->comm);
+    return ra_kernel_init(ops, threads, config->head_dim, job->pool, &job->kernel);
+}
+
+/* What every rank does by itself, with the same outcome unless its machine differs. */
+static ra_status alone_prepare(ra_job *job)
+{
+    ra_config *config = &job->config;
+    ra_status status = outputs_check(job);
+    if (status == RA_OK)
+        status = pool_make(job);
+    if (status == RA_OK)
+        status = ra_tensor_source_open(config, job->pool, &job->source);
+    if (status == RA_OK)
+        status = ra_config_check(config, ra_comm_size(job->comm));
+    if (status != RA_OK)
+        return status;
+    ra_rss_mark();
+    job->rss_before_bytes = ra_rss_bytes();
+    status =
+        ra_pattern_create(&config->pattern, config->seq, config->heads, job->pool, &job->pattern);
+    if (status == RA_OK)
+        status = kernel_make(job);
+    return status;
+}
+
+static ra_status ring_make(ra_job *job)
+{
+    const ra_config *config = &job->config;
+    ra_ring_config const ring = {.batch = config->batch,
+                                 .seq = config->seq,
+                                 .heads = config->heads,
+                                 .kv_heads = config->kv_heads,
+                                 .dim = config->head_dim,
+                                 .dtype = config->dtype,
+                                 .scale = (float)config->scale,
+                                 .layout = config->layout,
+                                 .schedule = config->schedule,
+                                 .comm_buffers = config->comm_buffers,
+                                 .head_groups = config->head_groups,
+                                 .backward = config->backward};
+    job->entered = true;
+    return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, &job->ring);
+}
+
+ra_status ra_job_prepare(ra_job *job)
+{
+    ra_status status = ra_job_load_config(job->options, job->comm, &job->config);
+    if (status == RA_OK)
+        status = comm_make(job);
+    if (status != RA_OK)
+        return status;
+    bool const first = ra_comm_rank(job->comm) == 0;
+    status = ra_progress_create(first && !job->options->quiet, &job->progress);
+    if (status != RA_OK)
+        return status;
+    ra_progress_set(job->progress, "preparing", 0, 0);
+    ra_console_hold();
+    status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
+    if (status == RA_OK && job->config.has_sweep && first)
+        ra_log(RA_LOG_INFO, "the section 'sweep' is not for 'run': it is checked and not used");
+    return status == RA_OK ? ring_make(job) : status;
+}
+
+void ra_job_fini(ra_job *job)
+{
+    ra_progress_destroy(job->progress);
+    for (int i = 0; i < RA_JOB_BLOCKS && job->pool != NULL; i++)
+        ra_pool_free(job->pool, NULL, &job->blocks[i]);
+    ra_ring_destroy(job->ring);
+    ra_kernel_fini(&job->kernel);
+    ra_pattern_destroy(job->pattern);
+    ra_tensor_source_close(job->source);
+    ra_pool_destroy(job->pool);
+    ra_ledger_destroy(job->ledger);
+    ra_config_fini(&job->config);
+    ra_comm_destroy(job->comm);
+}

@@ -1,0 +1,159 @@
+#include "job_source.h"
+
+#include "console.h"
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Strings one after the other, each ended by a NUL; the text of the file comes last. */
+typedef struct config_parcel {
+    int64_t status; /* of reading the file; nothing follows a failure */
+    int64_t bytes, text_bytes, set_count;
+    int64_t backward, verify;
+    char *data;
+} config_parcel;
+
+enum { PARCEL_NUMBERS = 6, PARCEL_STRINGS = 4 };
+
+static void parcel_strings(const ra_config_source *source, const char *strings[PARCEL_STRINGS])
+{
+    strings[0] = source->file;
+    strings[1] = source->variant;
+    strings[2] = source->input;
+    strings[3] = source->output;
+}
+
+static char *string_put(char *at, const char *string)
+{
+    /* No string of these may be empty, so an empty one stands for NULL. */
+    size_t const bytes = string != NULL ? strlen(string) : 0;
+    if (bytes > 0)
+        memcpy(at, string, bytes);
+    at[bytes] = '\0';
+    return at + bytes + 1;
+}
+
+static ra_status parcel_pack(const ra_config_source *source, config_parcel *out)
+{
+    const char *strings[PARCEL_STRINGS];
+    char *text = NULL;
+    size_t text_bytes = 0;
+    ra_status status = RA_OK;
+    if (source->file != NULL)
+        status = ra_config_read_file(source->file, &text, &text_bytes);
+    if (status != RA_OK)
+        return status;
+    parcel_strings(source, strings);
+    size_t bytes = text_bytes + 1;
+    for (int i = 0; i < PARCEL_STRINGS; i++)
+        bytes += (strings[i] != NULL ? strlen(strings[i]) : 0) + 1;
+    for (int i = 0; i < source->set_count; i++)
+        bytes += strlen(source->sets[i]) + 1;
+    char *data = malloc(bytes);
+    if (data == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory");
+        free(text);
+        return RA_ERR_NO_MEMORY;
+    }
+    char *at = data;
+    for (int i = 0; i < PARCEL_STRINGS; i++)
+        at = string_put(at, strings[i]);
+    for (int i = 0; i < source->set_count; i++)
+        at = string_put(at, source->sets[i]);
+    if (text_bytes > 0)
+        memcpy(at, text, text_bytes);
+    at[text_bytes] = '\0';
+    free(text);
+    *out = (config_parcel){.bytes = (int64_t)bytes,
+                           .text_bytes = (int64_t)text_bytes,
+                           .set_count = source->set_count,
+                           .backward = source->backward,
+                           .verify = source->verify,
+                           .data = data};
+    return RA_OK;
+}
+
+static const char *string_get(const char **at)
+{
+    const char *string = *at;
+    *at += strlen(string) + 1;
+    return string[0] != '\0' ? string : NULL;
+}
+
+static ra_status parcel_parse(const config_parcel *parcel, ra_config *config_out)
+{
+    const char *at = parcel->data;
+    const char **sets = calloc((size_t)parcel->set_count + 1, sizeof(*sets));
+    if (sets == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory");
+        return RA_ERR_NO_MEMORY;
+    }
+    ra_config_source source = {.set_count = (int)parcel->set_count,
+                               .sets = sets,
+                               .backward = parcel->backward != 0,
+                               .verify = parcel->verify != 0};
+    source.file = string_get(&at);
+    source.variant = string_get(&at);
+    source.input = string_get(&at);
+    source.output = string_get(&at);
+    for (int i = 0; i < source.set_count; i++)
+        sets[i] = string_get(&at);
+    ra_status const status = ra_config_parse(source.file != NULL ? source.file : "defaults", at,
+                                             (size_t)parcel->text_bytes, &source, config_out);
+    free(sets);
+    return status;
+}
+
+/* Rank 0's parcel to everyone; its own status first, so that nobody waits for what never comes. */
+static ra_status parcel_share(ra_comm *comm, config_parcel *parcel)
+{
+    int64_t numbers[PARCEL_NUMBERS] = {parcel->status,    parcel->bytes,    parcel->text_bytes,
+                                       parcel->set_count, parcel->backward, parcel->verify};
+    ra_status status =
+        ra_comm_broadcast(comm, "sharing the configuration", 0, numbers, sizeof(numbers));
+    if (status != RA_OK || numbers[0] != RA_OK)
+        return status != RA_OK ? status : (ra_status)numbers[0];
+    if (ra_comm_rank(comm) != 0) {
+        parcel->bytes = numbers[1];
+        parcel->text_bytes = numbers[2];
+        parcel->set_count = numbers[3];
+        parcel->backward = numbers[4];
+        parcel->verify = numbers[5];
+        parcel->data = malloc((size_t)parcel->bytes);
+    }
+    ra_console_hold();
+    status = parcel->data != NULL ? RA_OK : RA_ERR_NO_MEMORY;
+    if (status != RA_OK)
+        ra_log(RA_LOG_ERROR, "out of memory");
+    status = ra_console_agree(comm, "sharing the configuration", status);
+    if (status == RA_OK)
+        status = ra_comm_broadcast(comm, "sharing the configuration", 0, parcel->data,
+                                   (size_t)parcel->bytes);
+    return status;
+}
+
+ra_status ra_job_load_config(const ra_options *options, ra_comm *comm, ra_config *config_out)
+{
+    config_parcel parcel = {0};
+    ra_config config = {0};
+    ra_status status = RA_OK;
+    if (comm == NULL || ra_comm_rank(comm) == 0) {
+        status = parcel_pack(&options->source, &parcel);
+        parcel.status = status;
+    }
+    if (comm != NULL && ra_comm_size(comm) > 1)
+        status = parcel_share(comm, &parcel);
+    if (status != RA_OK)
+        goto out;
+    ra_console_hold();
+    status =
+        ra_console_agree(comm, "agreeing on the configuration", parcel_parse(&parcel, &config));
+    if (status == RA_OK)
+        *config_out = config;
+    else
+        ra_config_fini(&config);
+out:
+    free(parcel.data);
+    return status;
+}

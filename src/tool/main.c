@@ -1,0 +1,88 @@
+/* ringattn: which command, for how many ranks. */
+#include "console.h"
+#include "options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { STARTUP_TIMEOUT_MS = 60000 };
+
+/* Whether mpirun, or something like it, started this process as a rank. */
+static bool launcher_started_us(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (getenv(names[i]) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static ra_status ranks_join(int *argc, char ***argv, ra_comm **comm_out)
+{
+    *comm_out = NULL;
+    if (!launcher_started_us())
+        return RA_OK;
+    if (!ra_comm_has_mpi()) {
+        const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+        if (size == NULL || atoi(size) <= 1)
+            return RA_OK;
+        ra_log(RA_LOG_ERROR,
+               "started as one of %s ranks, but this build has no MPI: configure it "
+               "with -DRA_MPI=ON, or start it alone",
+               size);
+        return RA_ERR_UNSUPPORTED;
+    }
+    return ra_comm_create_mpi(argc, argv, STARTUP_TIMEOUT_MS, comm_out);
+}
+
+/* What help asks for; printed by rank 0. */
+static int help_print(const ra_options *options, const ra_comm *comm)
+{
+    if (comm != NULL && ra_comm_rank(comm) != 0)
+        return 0;
+    if (options->command == RA_COMMAND_HELP_CONFIG)
+        ra_config_print_help(options->markdown);
+    else
+        ra_options_print_help(options);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        ra_log(RA_LOG_ERROR, "cannot write to standard output");
+        return ra_exit_code(RA_ERR_IO);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    ra_comm *comm = NULL;
+    ra_options options = {0};
+    ra_status status = ranks_join(&argc, &argv, &comm);
+    if (status != RA_OK)
+        return ra_exit_code(status);
+    ra_console_open(comm);
+    ra_console_hold();
+    status = ra_options_parse(argc, argv, &options);
+    status = ra_console_agree(comm, "agreeing on the command", status);
+    if (status != RA_OK) {
+        ra_options_fini(&options);
+        ra_comm_destroy(comm);
+        return ra_exit_code(status);
+    }
+    ra_console_set_quiet(options.quiet);
+    int code = 0;
+    switch (options.command) {
+    case RA_COMMAND_RUN:
+        code = ra_command_run(&options, comm);
+        break;
+    case RA_COMMAND_INFO:
+        code = ra_command_info(&options, comm);
+        break;
+    case RA_COMMAND_HELP:
+    case RA_COMMAND_HELP_CONFIG:
+        code = help_print(&options, comm);
+        ra_comm_destroy(comm);
+        break;
+    }
+    ra_options_fini(&options);
+    return code;
+}

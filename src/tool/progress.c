@@ -1,0 +1,122 @@
+#include "progress.h"
+
+#include "console.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TERMINAL_MS = 200, LOG_MS = 5000 };
+
+struct ra_progress {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t woken;
+    bool ending;
+    const char *what; /* NULL: nothing has begun */
+    int index, count;
+    struct timespec begun;
+};
+
+static double seconds_since(const struct timespec *begun)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - begun->tv_sec) + 1e-9 * (double)(now.tv_nsec - begun->tv_nsec);
+}
+
+static void show(const ra_progress *progress)
+{
+    char line[160];
+    double const seconds = seconds_since(&progress->begun);
+    if (progress->what == NULL)
+        return;
+    if (progress->count > 0)
+        snprintf(line, sizeof(line), "%s %d of %d, %.0f s", progress->what, progress->index,
+                 progress->count, seconds);
+    else
+        snprintf(line, sizeof(line), "%s, %.0f s", progress->what, seconds);
+    ra_console_show(line);
+}
+
+static void *watch(void *context)
+{
+    ra_progress *progress = context;
+    long const period_ms = ra_console_is_terminal() ? TERMINAL_MS : LOG_MS;
+    pthread_mutex_lock(&progress->mutex);
+    while (!progress->ending) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += period_ms / 1000;
+        until.tv_nsec += period_ms % 1000 * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+        while (!progress->ending &&
+               pthread_cond_timedwait(&progress->woken, &progress->mutex, &until) == 0)
+            continue;
+        if (!progress->ending)
+            show(progress);
+    }
+    pthread_mutex_unlock(&progress->mutex);
+    return NULL;
+}
+
+ra_status ra_progress_create(bool shown, ra_progress **progress_out)
+{
+    if (!shown) {
+        *progress_out = NULL;
+        return RA_OK;
+    }
+    pthread_condattr_t attributes;
+    ra_progress *progress = calloc(1, sizeof(*progress));
+    if (progress == NULL)
+        goto err;
+    pthread_mutex_init(&progress->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&progress->woken, &attributes);
+    pthread_condattr_destroy(&attributes);
+    clock_gettime(CLOCK_MONOTONIC, &progress->begun);
+    if (pthread_create(&progress->thread, NULL, watch, progress) != 0)
+        goto err_free;
+    *progress_out = progress;
+    return RA_OK;
+
+err_free:
+    pthread_cond_destroy(&progress->woken);
+    pthread_mutex_destroy(&progress->mutex);
+    free(progress);
+err:
+    ra_log(RA_LOG_ERROR, "out of memory: cannot start the progress thread");
+    return RA_ERR_NO_MEMORY;
+}
+
+void ra_progress_set(ra_progress *progress, const char *what, int index, int count)
+{
+    if (progress == NULL)
+        return;
+    pthread_mutex_lock(&progress->mutex);
+    progress->what = what;
+    progress->index = index;
+    progress->count = count;
+    pthread_mutex_unlock(&progress->mutex);
+}
+
+void ra_progress_destroy(ra_progress *progress)
+{
+    if (progress == NULL)
+        return;
+    pthread_mutex_lock(&progress->mutex);
+    progress->ending = true;
+    pthread_cond_signal(&progress->woken);
+    pthread_mutex_unlock(&progress->mutex);
+    pthread_join(progress->thread, NULL);
+    ra_console_show("");
+    pthread_cond_destroy(&progress->woken);
+    pthread_mutex_destroy(&progress->mutex);
+    free(progress);
+}

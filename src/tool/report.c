@@ -1,0 +1,290 @@
+#include "report.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *ra_count_text(int64_t count, char text[32])
+{
+    char digits[24];
+    int const length = snprintf(digits, sizeof(digits), "%lld", (long long)count);
+    int at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-')
+            text[at++] = ',';
+        text[at++] = digits[i];
+    }
+    text[at] = '\0';
+    return text;
+}
+
+const char *ra_bytes_text(int64_t amount, char text[32])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    if (amount < 1024) {
+        snprintf(text, 32, "%lld B", (long long)amount);
+        return text;
+    }
+    double scaled = (double)amount / 1024;
+    size_t unit = 0;
+    while (scaled >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        scaled /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, "%.1f %s", scaled, units[unit]);
+    return text;
+}
+
+/* Text that grows by pieces with commas between them. */
+typedef struct phrase {
+    char *text;
+    size_t bytes, used;
+} phrase;
+
+static void phrase_add(phrase *out, const char *format, ...) RA_PRINTF(2, 3);
+
+static void phrase_add(phrase *out, const char *format, ...)
+{
+    va_list args;
+    if (out->used > 0 && out->used + 3 < out->bytes)
+        out->used += (size_t)snprintf(out->text + out->used, out->bytes - out->used, ", ");
+    va_start(args, format);
+    int const length = vsnprintf(out->text + out->used, out->bytes - out->used, format, args);
+    va_end(args);
+    out->used += (size_t)length;
+    if (out->used >= out->bytes)
+        out->used = out->bytes - 1;
+}
+
+static void window_describe(const ra_pattern_config *pattern, phrase *out)
+{
+    char left[32], right[32];
+    bool const has_left = pattern->window_left >= 0;
+    bool const has_right = pattern->window_right >= 0 && !pattern->causal;
+    if (has_left && has_right)
+        phrase_add(out, "window of %s tokens to the left and %s to the right",
+                   ra_count_text(pattern->window_left, left),
+                   ra_count_text(pattern->window_right, right));
+    else if (has_left)
+        phrase_add(out, "window of %s tokens to the left",
+                   ra_count_text(pattern->window_left, left));
+    else if (has_right)
+        phrase_add(out, "window of %s tokens to the right",
+                   ra_count_text(pattern->window_right, right));
+    bool const limited = pattern->window_left >= 0 || pattern->window_right >= 0;
+    if (limited && pattern->sinks > 0)
+        phrase_add(out, "%s leading token%s always seen", ra_count_text(pattern->sinks, left),
+                   pattern->sinks == 1 ? "" : "s");
+}
+
+static void blocks_describe(const ra_pattern_config *pattern, phrase *out)
+{
+    char size[32];
+    ra_count_text(pattern->block_size, size);
+    switch (pattern->blocks_kind) {
+    case RA_BLOCKS_NONE:
+        return;
+    case RA_BLOCKS_LOCAL_WINDOW:
+        phrase_add(out, "blocks of %s: %lld to each side", size, (long long)pattern->block_width);
+        return;
+    case RA_BLOCKS_DILATED_SPARSE:
+        if (pattern->block_rates != NULL)
+            phrase_add(out, "blocks of %s: %lld distances", size,
+                       (long long)pattern->block_rate_count);
+        else
+            phrase_add(out, "blocks of %s: distances 1, 2, 4, ... to density %g", size,
+                       pattern->block_density);
+        return;
+    case RA_BLOCKS_GLOBAL_LOCAL:
+        phrase_add(out, "blocks of %s: %lld global, %lld to each side", size,
+                   (long long)pattern->block_globals, (long long)pattern->block_width);
+        return;
+    case RA_BLOCKS_RANDOM:
+        phrase_add(out, "blocks of %s: random, density %g", size, pattern->block_density);
+        return;
+    case RA_BLOCKS_LIST:
+        phrase_add(out, "blocks of %s: %lld pairs from the input", size,
+                   (long long)pattern->block_pair_count);
+        return;
+    }
+}
+
+static void dilated_describe(const ra_pattern_config *pattern, phrase *out)
+{
+    enum { SHOWN_MAX = 4 };
+    char branches[160] = "";
+    size_t used = 0;
+    for (int64_t i = 0; i < pattern->branch_count && i < SHOWN_MAX; i++)
+        used += (size_t)snprintf(branches + used, sizeof(branches) - used, "%s%lld/%lld",
+                                 i > 0 ? " " : "", (long long)pattern->segments[i],
+                                 (long long)pattern->rates[i]);
+    if (pattern->branch_count > 0)
+        phrase_add(out, "dilated %s%s (segment/rate%s)", branches,
+                   pattern->branch_count > SHOWN_MAX ? " ..." : "",
+                   pattern->dilated_heads == RA_HEADS_GROUPED ? ", heads dealt out" : "");
+}
+
+void ra_pattern_describe(const ra_pattern_config *pattern, char *text, size_t bytes)
+{
+    char count[32];
+    phrase out = {.text = text, .bytes = bytes};
+    text[0] = '\0';
+    if (pattern->causal)
+        phrase_add(&out, "causal");
+    window_describe(pattern, &out);
+    if (pattern->documents != NULL)
+        phrase_add(&out, "%s document%s", ra_count_text(pattern->document_count, count),
+                   pattern->document_count == 1 ? "" : "s");
+    blocks_describe(pattern, &out);
+    dilated_describe(pattern, &out);
+    if (out.used == 0)
+        phrase_add(&out, "every token sees every token");
+}
+
+static double tflops(double per_pair, const ra_report *report, double ms)
+{
+    double const flop = per_pair * report->config->head_dim * (double)report->live_pairs;
+    return ms > 0 ? flop / (ms * 1e9) : 0;
+}
+
+double ra_report_tflops_forward(const ra_report *report)
+{
+    return tflops(4, report, report->forward.median_ms);
+}
+
+double ra_report_tflops_backward(const ra_report *report)
+{
+    return tflops(10, report, report->backward.median_ms);
+}
+
+/* -1 was not checked; NaN fails, because no comparison with it holds. */
+static bool within(double error, double bound)
+{
+    return error == -1 || (error >= 0 && error <= bound);
+}
+
+bool ra_report_passes(const ra_report *report)
+{
+    const ra_errors *errors = &report->errors, *bounds = &report->bounds;
+    return !report->verified || (within(errors->o, bounds->o) && within(errors->lse, bounds->lse) &&
+                                 within(errors->dq, bounds->dq) && within(errors->dk, bounds->dk) &&
+                                 within(errors->dv, bounds->dv));
+}
+
+static void row(const char *name, const char *format, ...) RA_PRINTF(2, 3);
+
+static void row(const char *name, const char *format, ...)
+{
+    va_list args;
+    printf("%-12s", name);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+}
+
+static void job_print(const ra_report *report)
+{
+    const ra_config *config = report->config;
+    char text[512], seq[32], pairs[32], chunk[48] = "";
+    row("tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
+        ra_count_text(config->seq, seq), (long long)config->batch, config->heads, config->kv_heads,
+        config->head_dim, ra_dtype_name(config->dtype));
+    ra_pattern_describe(&config->pattern, text, sizeof(text));
+    row("pattern", "%s", text);
+    double const all =
+        (double)config->seq * (double)config->seq * (double)config->batch * config->heads;
+    row("work", "%s query-key pairs, %.3g %% of all", ra_count_text(report->live_pairs, pairs),
+        100 * (double)report->live_pairs / all);
+    if (report->ring.chunk > 0)
+        snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)report->ring.chunk);
+    row("ranks", "%d (%s), %d thread%s each, kernel %s", report->ranks, report->comm_name,
+        report->threads, report->threads == 1 ? "" : "s", report->kernel_name);
+    if (report->ranks > 1) {
+        row("plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s",
+            ra_layout_name(report->ring.layout), chunk, ra_schedule_name(report->ring.schedule),
+            config->comm_buffers, config->comm_buffers == 1 ? "" : "s", report->ring.head_groups,
+            report->ring.head_groups == 1 ? "" : "s");
+        row("balance", "the busiest rank has %.3f times the mean work", report->ring.imbalance);
+    }
+}
+
+static void times_print(const char *name, const ra_times *times, double tflop_rate)
+{
+    row(name, "%10.2f  %10.2f  %10.2f  %10.3g", times->min_ms, times->median_ms, times->max_ms,
+        tflop_rate);
+}
+
+static void speed_print(const ra_report *report)
+{
+    char sent[32], full[32];
+    printf("\n");
+    row("time", "%10s  %10s  %10s  %10s", "min ms", "median ms", "max ms", "TFLOP/s");
+    times_print("forward", &report->forward, ra_report_tflops_forward(report));
+    if (report->config->backward)
+        times_print("backward", &report->backward, ra_report_tflops_backward(report));
+    if (report->ranks == 1)
+        return;
+    row("waiting", "%10.2f ms of it for other ranks", report->exposed_comm_ms);
+    double const share = report->ring.full_ring_bytes > 0 ? 100 * (double)report->sent_bytes /
+                                                                (double)report->ring.full_ring_bytes
+                                                          : 0;
+    row("sent", "%s, %.3g %% of the %s of a full ring", ra_bytes_text(report->sent_bytes, sent),
+        share, ra_bytes_text(report->ring.full_ring_bytes, full));
+}
+
+static void memory_print(const ra_report *report)
+{
+    char text[32];
+    printf("\n");
+    row("memory", "%12s  at the peak%s", ra_bytes_text(report->peak_bytes, text),
+        report->ranks > 1 ? " of the fullest rank" : "");
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
+        if (report->memory_bytes[i] > 0)
+            row("", "%12s  %s", ra_bytes_text(report->memory_bytes[i], text),
+                ra_category_name((ra_category)i));
+    }
+    if (report->rss_peak_bytes >= 0)
+        row("resident", "%12s  more than before the first tensor",
+            ra_bytes_text(report->rss_peak_bytes, text));
+}
+
+static void error_print(const char *name, double error, double bound)
+{
+    if (error == -1)
+        return;
+    row("", "%-4s %10.2e  %10.2e  %s", name, error, bound, within(error, bound) ? "ok" : "FAILED");
+}
+
+static void errors_print(const ra_report *report)
+{
+    const ra_errors *e = &report->errors;
+    bool const lse_too = e->lse != -1;
+    char queries[32], keys[32];
+    if (!report->verified)
+        return;
+    printf("\n");
+    row("verified", "%-4s %10s  %10s", "", "error", "allowed");
+    error_print("o", report->errors.o, report->bounds.o);
+    error_print("lse", report->errors.lse, report->bounds.lse);
+    error_print("dq", report->errors.dq, report->bounds.dq);
+    error_print("dk", report->errors.dk, report->bounds.dk);
+    error_print("dv", report->errors.dv, report->bounds.dv);
+    row("", "relative to float64 over %s queries and %s keys%s",
+        ra_count_text(e->query_count, queries), ra_count_text(e->key_count, keys),
+        lse_too ? "; lse absolute" : "");
+    if (e->skipped_count > 0)
+        row("", "%lld sampled rows see NaN or Inf and were not compared",
+            (long long)e->skipped_count);
+    if (e->lse_from_run)
+        row("", "dk, dv against the run's own lse and o: from inputs alone was too much work");
+}
+
+void ra_report_print(const ra_report *report)
+{
+    job_print(report);
+    speed_print(report);
+    memory_print(report);
+    errors_print(report);
+}

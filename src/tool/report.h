@@ -1,0 +1,54 @@
+/* What a run has measured, as a table for people and as JSON for programs. */
+#ifndef RINGATTN_TOOL_REPORT_H
+#define RINGATTN_TOOL_REPORT_H
+
+#include "config.h"
+#include "verify.h"
+
+/* Of the slowest rank in each repetition. */
+typedef struct ra_times {
+    double min_ms, median_ms, max_ms;
+} ra_times;
+
+typedef struct ra_report {
+    const ra_config *config; /* borrowed */
+    int ranks, threads;
+    const char *comm_name, *kernel_name; /* static */
+    ra_ring_info ring;                   /* what was chosen, and full_ring_bytes */
+    ra_times forward, backward;          /* backward: where config->backward */
+    double exposed_comm_ms;              /* waiting for others, most of any rank, per repetition */
+    /* Sums over ranks, per repetition. */
+    int64_t live_pairs, sent_bytes;
+    int64_t nan_count, inf_count; /* in the inputs */
+    /* Of the rank with the highest peak; tilemap_bytes: of the largest rank. */
+    int64_t peak_bytes, rss_peak_bytes, memory_bytes[RA_MEM_CATEGORY_COUNT];
+    int64_t tilemap_bytes;
+    bool verified;    /* whether errors and bounds are set */
+    ra_errors errors; /* -1: not checked */
+    ra_errors bounds;
+} ra_report;
+
+/** Whether every error that was checked is within its bound; NaN is not. */
+bool ra_report_passes(const ra_report *report);
+/** Live pairs' own operations over the median time: 4 D per pair forward, 10 D backward. */
+double ra_report_tflops_forward(const ra_report *report);
+double ra_report_tflops_backward(const ra_report *report);
+
+/** The table, to standard output. */
+void ra_report_print(const ra_report *report);
+/**
+ * Everything measured, to `path` (temporary file, rename), or to standard output where it is NULL.
+ * @return RA_ERR_IO, RA_ERR_NO_MEMORY; one line was logged
+ */
+RA_CHECKED ra_status ra_report_write_json(const ra_report *report, const char *path);
+/** The "points" entry of a run; NULL: no memory. */
+json_t *ra_report_to_json(const ra_report *report);
+
+/** A pattern in words: "causal, window of 1,024, 4 sinks"; "every token sees every token". */
+void ra_pattern_describe(const ra_pattern_config *pattern, char *text, size_t bytes);
+/** "12.5 MiB", "980 B". */
+const char *ra_bytes_text(int64_t amount, char text[32]);
+/** "1,048,576". */
+const char *ra_count_text(int64_t count, char text[32]);
+
+#endif

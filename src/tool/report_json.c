@@ -1,0 +1,165 @@
+#include "report.h"
+
+#include "tool_info.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* JSON has no NaN and no infinity: they become null. */
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *times_to_json(const ra_times *times)
+{
+    return json_pack("{s:o, s:o, s:o}", "min", number(times->min_ms), "median",
+                     number(times->median_ms), "max", number(times->max_ms));
+}
+
+static json_t *memory_to_json(const ra_report *report)
+{
+    json_t *object = json_object();
+    for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++) {
+        if (json_object_set_new(object, ra_category_name((ra_category)i),
+                                json_integer(report->memory_bytes[i])) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+/* Only what was checked. */
+static json_t *errors_to_json(const ra_errors *errors, const ra_errors *checked)
+{
+    struct {
+        const char *name;
+        double value, checked;
+    } const members[] = {{"o", errors->o, checked->o},
+                         {"lse", errors->lse, checked->lse},
+                         {"dq", errors->dq, checked->dq},
+                         {"dk", errors->dk, checked->dk},
+                         {"dv", errors->dv, checked->dv}};
+    json_t *object = json_object();
+    for (size_t i = 0; object != NULL && i < sizeof(members) / sizeof(members[0]); i++) {
+        if (members[i].checked == -1)
+            continue;
+        if (json_object_set_new(object, members[i].name, number(members[i].value)) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+/* Add members to an object; a failure, or a NULL in between, leaves nothing. */
+static json_t *extend(json_t *object, json_t *more)
+{
+    if (object != NULL && more != NULL && json_object_update(object, more) == 0) {
+        json_decref(more);
+        return object;
+    }
+    json_decref(object);
+    json_decref(more);
+    return NULL;
+}
+
+static json_t *plan_to_json(const ra_report *report)
+{
+    const ra_ring_info *ring = &report->ring;
+    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:i}", "comm", report->comm_name, "kernel",
+                     report->kernel_name, "threads", report->threads, "layout",
+                     ra_layout_name(ring->layout), "schedule", ra_schedule_name(ring->schedule),
+                     "layout_chunk", (json_int_t)ring->chunk, "head_groups", ring->head_groups);
+}
+
+static json_t *work_to_json(const ra_report *report)
+{
+    return json_pack(
+        "{s:I, s:o, s:I, s:I, s:o, s:I, s:o, s:I, s:I, s:I, s:I}", "live_pairs",
+        (json_int_t)report->live_pairs, "imbalance", number(report->ring.imbalance), "sent_bytes",
+        (json_int_t)report->sent_bytes, "full_ring_bytes", (json_int_t)report->ring.full_ring_bytes,
+        "exposed_comm_ms", number(report->exposed_comm_ms), "peak_bytes",
+        (json_int_t)report->peak_bytes, "memory_bytes", memory_to_json(report), "rss_peak_bytes",
+        (json_int_t)report->rss_peak_bytes, "tilemap_bytes", (json_int_t)report->tilemap_bytes,
+        "input_nan_count", (json_int_t)report->nan_count, "input_inf_count",
+        (json_int_t)report->inf_count);
+}
+
+json_t *ra_report_to_json(const ra_report *report)
+{
+    json_t *point =
+        json_pack("{s:o, s:s, s:i, s:o, s:o}", "config", ra_config_to_json(report->config),
+                  "status", ra_report_passes(report) ? "ok" : "verification failed", "ranks",
+                  report->ranks, "forward_ms", times_to_json(&report->forward), "tflops_forward",
+                  number(ra_report_tflops_forward(report)));
+    if (report->config->backward)
+        point =
+            extend(point, json_pack("{s:o, s:o}", "backward_ms", times_to_json(&report->backward),
+                                    "tflops_backward", number(ra_report_tflops_backward(report))));
+    point = extend(point, plan_to_json(report));
+    point = extend(point, work_to_json(report));
+    if (report->verified)
+        point =
+            extend(point, json_pack("{s:o, s:o}", "error",
+                                    errors_to_json(&report->errors, &report->errors), "error_bound",
+                                    errors_to_json(&report->bounds, &report->errors)));
+    return point;
+}
+
+static ra_status file_write(const char *text, const char *path)
+{
+    char temporary[4096];
+    if (snprintf(temporary, sizeof(temporary), "%s.tmp-%ld", path, (long)getpid()) >=
+        (int)sizeof(temporary)) {
+        ra_log(RA_LOG_ERROR, "%s: the path is too long", path);
+        return RA_ERR_IO;
+    }
+    FILE *file = fopen(temporary, "w");
+    if (file == NULL)
+        goto err;
+    bool const written = fputs(text, file) >= 0 && fputc('\n', file) != EOF && fflush(file) == 0 &&
+                         fsync(fileno(file)) == 0;
+    int const cause = errno;
+    if ((fclose(file) != 0 || !written)) {
+        errno = written ? errno : cause;
+        goto err_unlink;
+    }
+    if (rename(temporary, path) != 0)
+        goto err_unlink;
+    return RA_OK;
+
+err_unlink:
+    ra_log(RA_LOG_ERROR, "%s: cannot write the report: %s", path, strerror(errno));
+    unlink(temporary);
+    return RA_ERR_IO;
+err:
+    ra_log(RA_LOG_ERROR, "%s: cannot create the report: %s", path, strerror(errno));
+    return RA_ERR_IO;
+}
+
+ra_status ra_report_write_json(const ra_report *report, const char *path)
+{
+    ra_status status = RA_OK;
+    json_t *root = json_pack("{s:s, s:s, s:o, s:[o]}", "ringattn", ra_version(), "command", "run",
+                             "machine", ra_machine_json(), "points", ra_report_to_json(report));
+    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(root);
+    if (text == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory while writing the report");
+        return RA_ERR_NO_MEMORY;
+    }
+    if (path != NULL) {
+        status = file_write(text, path);
+    } else if (puts(text) < 0 || fflush(stdout) != 0) {
+        ra_log(RA_LOG_ERROR, "cannot write the report to standard output: %s", strerror(errno));
+        status = RA_ERR_IO;
+    }
+    free(text);
+    return status;
+}

@@ -1,0 +1,81 @@
+#include "job.h"
+
+#include "console.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static ra_status verify(ra_job *job, const ra_result_tensors *results)
+{
+    ra_report *report = &job->report;
+    ra_progress_set(job->progress, "verifying", 0, 0);
+    job->entered = true;
+    ra_status const status = ra_verify(&job->config, job->pattern, job->comm, job->source,
+                                       ra_ring_rows(job->ring), results, &report->errors);
+    if (status != RA_OK)
+        return status;
+    report->verified = true;
+    report->bounds = ra_error_bounds(job->config.dtype, job->config.head_dim);
+    if (!ra_report_passes(report) && ra_comm_rank(job->comm) == 0)
+        ra_log(RA_LOG_ERROR, "verification failed: an error is larger than allowed%s",
+               job->config.output != NULL ? "; no output was written" : "");
+    return RA_OK;
+}
+
+ra_status ra_job_results(ra_job *job)
+{
+    const ra_ring_tensors *t = &job->tensors;
+    ra_result_tensors const results = {
+        .o = t->out, .lse = t->lse, .dq = t->dq, .dk = t->dk, .dv = t->dv};
+    ra_status status = RA_OK;
+    if (job->config.verify)
+        status = verify(job, &results);
+    if (status != RA_OK || !ra_report_passes(&job->report) || job->config.output == NULL)
+        return status;
+    ra_progress_set(job->progress, "writing results", 0, 0);
+    job->entered = false; /* every rank returns the same status from here */
+    return ra_result_write(&job->config, job->comm, ra_ring_rows(job->ring), &results);
+}
+
+static ra_status report_write(ra_job *job)
+{
+    const ra_options *options = job->options;
+    ra_status status = RA_OK;
+    if (ra_comm_rank(job->comm) != 0)
+        return RA_OK;
+    if (options->json)
+        status = ra_report_write_json(&job->report, options->json_path);
+    if (status != RA_OK || (options->json && options->json_path == NULL))
+        return status;
+    ra_report_print(&job->report);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        ra_log(RA_LOG_ERROR, "cannot write the report to standard output: %s", strerror(errno));
+        return RA_ERR_IO;
+    }
+    return RA_OK;
+}
+
+int ra_command_run(const ra_options *options, ra_comm *comm)
+{
+    ra_job job = {.options = options, .comm = comm};
+    ra_status status = ra_job_prepare(&job);
+    if (status == RA_OK)
+        status = ra_job_passes(&job);
+    if (status == RA_OK)
+        status = ra_job_results(&job);
+    if (status == RA_OK) {
+        ra_progress_destroy(job.progress);
+        job.progress = NULL;
+        job.entered = false;
+        ra_console_hold();
+        status = ra_console_agree(job.comm, "agreeing on the report", report_write(&job));
+    }
+    int code = ra_exit_code(status);
+    if (status == RA_OK && !ra_report_passes(&job.report))
+        code = RA_EXIT_VERIFY;
+    if (status != RA_OK && job.entered && ra_comm_size(job.comm) > 1)
+        ra_comm_abort(job.comm, code);
+    ra_job_fini(&job);
+    return code;
+}
