@@ -145,6 +145,8 @@ RA_CHECKED ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t b
 /** Give a block back and empty it; an empty one is fine. `stream` is where it was last used. */
 void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block);
 
+/** Bytes that a request of `bytes` would be counted as. */
+size_t ra_pool_round(const ra_pool *pool, size_t bytes);
 /** Bytes that may still be asked for: the ledger's limit or the memory's own, the smaller. */
 RA_CHECKED ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out);
 const ra_ledger *ra_pool_ledger(const ra_pool *pool);

@@ -77,6 +77,11 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block)
     *block = (ra_block){0};
 }
 
+size_t ra_pool_round(const ra_pool *pool, size_t bytes)
+{
+    return bytes > 0 ? pool->config.memory.ops->round(&pool->config.memory, bytes) : 0;
+}
+
 ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out)
 {
     ra_memory const *const memory = &pool->config.memory;

@@ -130,11 +130,18 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
     grow(&bytes->arriving, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_in));
 }
 
+/* As the ledger will count them. */
 static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
 {
     size_t const turns = ring->config.comm_buffers == 2 ? 2 : 1;
-    return (int64_t)(b->state + b->grads + b->delta + turns * (b->sent + b->held + b->partial) +
-                     b->arriving);
+    size_t const once[] = {b->state, b->grads, b->delta, b->arriving};
+    size_t const each_turn[] = {b->sent, b->held, b->partial};
+    size_t total = 0;
+    for (int i = 0; i < 4; ++i)
+        total += ra_pool_round(ring->pool, once[i]);
+    for (int i = 0; i < 3; ++i)
+        total += turns * ra_pool_round(ring->pool, each_turn[i]);
+    return (int64_t)total;
 }
 
 /*
@@ -152,6 +159,7 @@ static ra_status choose_groups(ra_ring *ring, const ra_plan *plan)
     ra_status status = ra_pool_available(ring->pool, &available);
     if (status != RA_OK)
         return status;
+    available -= (int64_t)ra_pool_round(ring->pool, (size_t)c->kv_heads * sizeof(ra_plan));
     for (groups = 1; groups < c->kv_heads; ++groups) {
         ring_bytes bytes = {0};
         for (int32_t g = 0; g < groups; ++g)

@@ -1,0 +1,32 @@
+/* A whole job on ranks that are threads of this process, for ring tests. */
+#ifndef TESTS_RING_RING_JOB_H
+#define TESTS_RING_RING_JOB_H
+
+#include "ringattn/ring.h"
+
+/* What to run. Tensors are global: [batch, seq, heads, dim] in the job's dtype. */
+typedef struct ring_job {
+    ra_ring_config config;
+    ra_pattern_config pattern;
+    int ranks, threads;
+    int64_t limit_bytes; /* per rank; 0: none */
+    const void *q, *k, *v, *dout;
+    void *out, *dq, *dk, *dv; /* written; gradients where config.backward */
+    float *lse;               /* [batch, heads, seq] */
+    int64_t timeout_ms;
+
+    /* Wraps a rank's communicator or memory before use; NULL: none. */
+    ra_comm *(*wrap_comm)(void *context, int rank, ra_comm *comm);
+    ra_memory (*wrap_memory)(void *context, int rank, ra_memory memory);
+    void *wrap_context;
+
+    /* Results, sums or maxima over ranks. */
+    ra_status status;  /* the first that is not RA_OK, lowest rank first */
+    ra_ring_info info; /* rank 0's */
+    int64_t sent_bytes, live_pairs, peak_bytes, leaked_bytes;
+} ring_job;
+
+/* Runs the job; every rank takes part to its end or its error. */
+void ring_job_run(ring_job *job);
+
+#endif

@@ -1,0 +1,291 @@
+/*
+ * Whole jobs against the float64 oracle: every layout, schedule, number of buffers and ranks,
+ * random patterns, shapes and dtypes, forward and backward.
+ */
+#include "ring/ring_job.h"
+#include "support/oracle.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct tensors {
+    int64_t wide, narrow, lines; /* elements of q, of k, of lse */
+    void *q, *k, *v, *dout, *out, *dq, *dk, *dv;
+    float *lse;
+    double *in[4];   /* q k v dout */
+    double *want[5]; /* o lse dq dk dv */
+} tensors;
+
+static void tensors_init(tensors *t, const ra_ring_config *c, uint64_t seed, double dout_factor)
+{
+    size_t const item = ra_dtype_bytes(c->dtype);
+    *t = (tensors){.wide = c->batch * c->seq * c->heads * c->dim,
+                   .narrow = c->batch * c->seq * c->kv_heads * c->dim,
+                   .lines = c->batch * c->seq * c->heads};
+    void **const wide[] = {&t->q, &t->dout, &t->out, &t->dq};
+    void **const narrow[] = {&t->k, &t->v, &t->dk, &t->dv};
+    for (int i = 0; i < 4; ++i) {
+        *wide[i] = calloc((size_t)t->wide, item);
+        *narrow[i] = calloc((size_t)t->narrow, item);
+        t->in[i] = calloc((size_t)(i == 1 || i == 2 ? t->narrow : t->wide), sizeof(double));
+    }
+    t->lse = calloc((size_t)t->lines, sizeof(float));
+    int64_t const counts[5] = {t->wide, t->lines, t->wide, t->narrow, t->narrow};
+    for (int i = 0; i < 5; ++i)
+        t->want[i] = calloc((size_t)counts[i], sizeof(double));
+    oracle_fill(&seed, c->dtype, 1, t->wide, t->q, t->in[0]);
+    oracle_fill(&seed, c->dtype, 1, t->narrow, t->k, t->in[1]);
+    oracle_fill(&seed, c->dtype, 1, t->narrow, t->v, t->in[2]);
+    oracle_fill(&seed, c->dtype, dout_factor, t->wide, t->dout, t->in[3]);
+}
+
+static void tensors_fini(tensors *t)
+{
+    void *const all[] = {t->q, t->k, t->v, t->dout, t->out, t->dq, t->dk, t->dv, t->lse};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); ++i)
+        free(all[i]);
+    for (int i = 0; i < 4; ++i)
+        free(t->in[i]);
+    for (int i = 0; i < 5; ++i)
+        free(t->want[i]);
+}
+
+static void ask_oracle(tensors *t, const ra_ring_config *c, const ra_pattern_config *pattern)
+{
+    oracle_shape const shape = {c->batch, c->seq, c->heads, c->kv_heads, c->dim, c->scale};
+    oracle_inputs const in = {t->in[0], t->in[1], t->in[2], c->backward ? t->in[3] : NULL};
+    oracle_outputs const out = {t->want[0], t->want[1], t->want[2], t->want[3], t->want[4]};
+    oracle_attend(&shape, pattern, &in, &out);
+}
+
+static ring_job job_for(tensors *t, const ra_ring_config *c, const ra_pattern_config *pattern,
+                        int ranks)
+{
+    return (ring_job){.config = *c,
+                      .pattern = *pattern,
+                      .ranks = ranks,
+                      .q = t->q,
+                      .k = t->k,
+                      .v = t->v,
+                      .dout = t->dout,
+                      .out = t->out,
+                      .dq = t->dq,
+                      .dk = t->dk,
+                      .dv = t->dv,
+                      .lse = t->lse};
+}
+
+/*
+ * Frobenius error relative to the wanted norm, or to an rms of `floor` where that is larger: rows
+ * with a single key have no gradient, and what rounding leaves of it is relative to the terms that
+ * cancel, not to nothing. f16 results may be off by half its smallest step. NaN gives NaN.
+ */
+static double relative_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
+                             double floor)
+{
+    double const quantum = dtype == RA_F16 ? 0x1p-25 : 0;
+    double error = 0, norm = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        double const off = fabs((double)ra_dtype_load(dtype, got, i) - want[i]);
+        double const above = off > quantum ? off - quantum : off * 0;
+        error += above * above;
+        norm += want[i] * want[i];
+    }
+    norm = fmax(norm, floor * floor * (double)count);
+    return norm > 0 ? sqrt(error / norm) : sqrt(error);
+}
+
+/* Errors within the documented bounds. */
+static void check_results(const tensors *t, const ra_ring_config *c, double dout_factor,
+                          const char *name)
+{
+    ra_dtype const d = c->dtype;
+    double const bound = oracle_gradient_bound(d, c->dim), floor = 0.25 * dout_factor;
+    double const o = relative_error(d, t->out, t->want[0], t->wide, 0);
+    double const lse = oracle_max_error(RA_F32, t->lse, t->want[1], t->lines);
+    cr_assert(o <= oracle_output_bound(d), "%s: o %g", name, o);
+    cr_assert(lse <= oracle_lse_bound(d), "%s: lse %g", name, lse);
+    if (!c->backward)
+        return;
+    double const dq = relative_error(d, t->dq, t->want[2], t->wide, floor);
+    double const dk = relative_error(d, t->dk, t->want[3], t->narrow, floor);
+    double const dv = relative_error(d, t->dv, t->want[4], t->narrow, floor);
+    cr_assert(dq <= bound, "%s: dq %g", name, dq);
+    cr_assert(dk <= bound, "%s: dk %g", name, dk);
+    cr_assert(dv <= bound, "%s: dv %g", name, dv);
+}
+
+static void run_random_case(uint64_t seed, int64_t seq_max)
+{
+    test_rng rng = {seed};
+    int32_t const kv_heads = (int32_t)test_rng_between(&rng, 1, 3);
+    ra_ring_config const c = {.batch = test_rng_between(&rng, 1, 2),
+                              .seq = test_rng_between(&rng, 1, seq_max),
+                              .heads = kv_heads * (int32_t)test_rng_between(&rng, 1, 3),
+                              .kv_heads = kv_heads,
+                              .dim = (int32_t)test_rng_between(&rng, 1, 40),
+                              .dtype = (ra_dtype)test_rng_between(&rng, 0, 2),
+                              .layout = (ra_layout_kind)test_rng_between(&rng, 0, RA_LAYOUT_AUTO),
+                              .schedule = (ra_schedule)test_rng_between(&rng, 0, RA_SCHEDULE_AUTO),
+                              .comm_buffers = (int)test_rng_between(&rng, 0, 2),
+                              .head_groups = (int32_t)test_rng_between(&rng, 0, kv_heads),
+                              .backward = test_rng_chance(&rng, 0.8)};
+    int const ranks = (int)test_rng_between(&rng, 1, 8);
+    test_pattern drawn;
+    tensors t;
+    char text[256], name[512];
+    test_pattern_draw(&rng, c.seq, &drawn);
+    test_pattern_print(&drawn.config, text, sizeof(text));
+    snprintf(name, sizeof(name),
+             "seed %llu: B %d N %d H %d/%d D %d %s ranks %d %s %s buffers %d "
+             "groups %d: %s",
+             (unsigned long long)seed, (int)c.batch, (int)c.seq, c.heads, c.kv_heads, c.dim,
+             ra_dtype_name(c.dtype), ranks, ra_layout_name(c.layout), ra_schedule_name(c.schedule),
+             c.comm_buffers, c.head_groups, text);
+    double const factor = test_rng_chance(&rng, 0.1) ? 1e-4 : 1;
+    tensors_init(&t, &c, seed, factor);
+    ask_oracle(&t, &c, &drawn.config);
+    ring_job job = job_for(&t, &c, &drawn.config, ranks);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK, "%s: %s", name, ra_status_name(job.status));
+    cr_assert_eq(job.leaked_bytes, 0, "%s", name);
+    check_results(&t, &c, factor, name);
+    tensors_fini(&t);
+}
+
+Test(ring, equals_the_oracle_for_400_random_jobs)
+{
+    for (uint64_t seed = 1000; seed < 1400; ++seed)
+        run_random_case(seed, 150);
+}
+
+/* One pattern with everything in it, over all ways to run it; results also agree bit for bit when
+   the same job is run again. */
+static void run_ways(ra_dtype dtype, int ranks)
+{
+    static const int64_t documents[] = {37, 1, 90, 42}, segments[] = {64, 170}, rates[] = {2, 3};
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    pattern.causal = true;
+    pattern.window_left = 50;
+    pattern.sinks = 2;
+    pattern.documents = documents;
+    pattern.document_count = 4;
+    pattern.segments = segments;
+    pattern.rates = rates;
+    pattern.branch_count = 2;
+    ra_ring_config c = {.batch = 2,
+                        .seq = 170,
+                        .heads = 6,
+                        .kv_heads = 3,
+                        .dim = 20,
+                        .dtype = dtype,
+                        .backward = true};
+    tensors t;
+    tensors_init(&t, &c, 99, 1);
+    ask_oracle(&t, &c, &pattern);
+    for (int way = 0; way < 5 * 3 * 3 * 4; ++way) {
+        char name[128];
+        c.layout = (ra_layout_kind)(way % 5);
+        c.schedule = (ra_schedule)(way / 5 % 3);
+        c.comm_buffers = way / 15 % 3;
+        c.head_groups = way / 45 % 4;
+        snprintf(name, sizeof(name), "%s, %d ranks, %s, %s, %d buffers, %d groups",
+                 ra_dtype_name(dtype), ranks, ra_layout_name(c.layout),
+                 ra_schedule_name(c.schedule), c.comm_buffers, c.head_groups);
+        ring_job job = job_for(&t, &c, &pattern, ranks);
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK, "%s: %s", name, ra_status_name(job.status));
+        cr_assert_eq(job.leaked_bytes, 0, "%s", name);
+        check_results(&t, &c, 1, name);
+    }
+    tensors_fini(&t);
+}
+
+Test(ring, every_layout_schedule_buffer_and_group_count_gives_the_same_answer)
+{
+    for (int ranks = 1; ranks <= 8; ++ranks)
+        run_ways((ra_dtype)(ranks % 3), ranks);
+}
+
+static double *stored_errors(int ranks, const ra_ring_config *c, tensors *t,
+                             const ra_pattern_config *pattern, double errors[5])
+{
+    ring_job job = job_for(t, c, pattern, ranks);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    errors[0] = relative_error(c->dtype, t->out, t->want[0], t->wide, 0);
+    errors[1] = oracle_max_error(RA_F32, t->lse, t->want[1], t->lines);
+    errors[2] = relative_error(c->dtype, t->dq, t->want[2], t->wide, 0);
+    errors[3] = relative_error(c->dtype, t->dk, t->want[3], t->narrow, 0);
+    errors[4] = relative_error(c->dtype, t->dv, t->want[4], t->narrow, 0);
+    return errors;
+}
+
+Test(ring, the_error_does_not_grow_with_the_number_of_ranks)
+{
+    for (int dtype = 0; dtype < 3; ++dtype)
+        for (int causal = 0; causal < 2; ++causal)
+            for (int schedule = 0; schedule < 2; ++schedule) {
+                ra_pattern_config pattern = ra_pattern_config_dense();
+                pattern.causal = causal;
+                ra_ring_config const c = {.batch = 1,
+                                          .seq = 1500,
+                                          .heads = 2,
+                                          .kv_heads = 1,
+                                          .dim = 64,
+                                          .dtype = (ra_dtype)dtype,
+                                          .layout = RA_LAYOUT_ZIGZAG,
+                                          .schedule = (ra_schedule)schedule,
+                                          .comm_buffers = 2,
+                                          .head_groups = 1,
+                                          .backward = true};
+                double one[5], eight[5];
+                tensors t;
+                tensors_init(&t, &c, 7, 1);
+                ask_oracle(&t, &c, &pattern);
+                stored_errors(1, &c, &t, &pattern, one);
+                stored_errors(8, &c, &t, &pattern, eight);
+                for (int i = 0; i < 5; ++i)
+                    cr_assert(eight[i] <= 1.1 * one[i] + (i == 1 ? 1e-6 : 5e-8),
+                              "%s causal %d %s, result %d: %g at 8 ranks, %g at 1",
+                              ra_dtype_name(c.dtype), causal, ra_schedule_name(c.schedule), i,
+                              eight[i], one[i]);
+                tensors_fini(&t);
+            }
+}
+
+Test(ring, a_run_repeats_bit_for_bit)
+{
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    pattern.causal = true;
+    ra_ring_config const c = {.batch = 1,
+                              .seq = 700,
+                              .heads = 4,
+                              .kv_heads = 2,
+                              .dim = 32,
+                              .dtype = RA_BF16,
+                              .layout = RA_LAYOUT_BALANCED,
+                              .comm_buffers = 2,
+                              .schedule = RA_SCHEDULE_DIRECT,
+                              .head_groups = 2,
+                              .backward = true};
+    tensors first, second;
+    tensors_init(&first, &c, 5, 1);
+    tensors_init(&second, &c, 5, 1);
+    for (int again = 0; again < 5; ++again) {
+        ring_job a = job_for(&first, &c, &pattern, 3), b = job_for(&second, &c, &pattern, 3);
+        a.threads = b.threads = 3;
+        ring_job_run(&a);
+        ring_job_run(&b);
+        cr_assert(a.status == RA_OK && b.status == RA_OK);
+        cr_assert_arr_eq(first.out, second.out, (size_t)first.wide * 2);
+        cr_assert_arr_eq(first.dq, second.dq, (size_t)first.wide * 2);
+        cr_assert_arr_eq(first.dk, second.dk, (size_t)first.narrow * 2);
+        cr_assert_arr_eq(first.dv, second.dv, (size_t)first.narrow * 2);
+    }
+    tensors_fini(&first);
+    tensors_fini(&second);
+}

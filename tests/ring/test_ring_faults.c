@@ -1,0 +1,209 @@
+/*
+ * Failure sweeps: the n-th allocation or communication of one rank fails, for n = 0, 1, … until the
+ * job succeeds. Every rank ends, the cause is reported, nothing leaks.
+ */
+#include "ring/ring_job.h"
+#include "support/faulty_comm.h"
+
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+
+enum { SEQ = 90, DIM = 4, RANKS = 3, VICTIM = 1 };
+
+static float in[SEQ * DIM], out[4][SEQ * DIM], lse[SEQ];
+
+static ring_job small_job(int buffers)
+{
+    ring_job job = {.config = {.batch = 1,
+                               .seq = SEQ,
+                               .heads = 1,
+                               .kv_heads = 1,
+                               .dim = DIM,
+                               .dtype = RA_F32,
+                               .layout = RA_LAYOUT_ZIGZAG,
+                               .schedule = RA_SCHEDULE_DIRECT,
+                               .comm_buffers = buffers,
+                               .backward = true},
+                    .pattern = ra_pattern_config_dense(),
+                    .ranks = RANKS,
+                    .timeout_ms = 5000,
+                    .q = in,
+                    .k = in,
+                    .v = in,
+                    .dout = in,
+                    .out = out[0],
+                    .dq = out[1],
+                    .dk = out[2],
+                    .dv = out[3],
+                    .lse = lse};
+    job.pattern.causal = true;
+    return job;
+}
+
+static int lines_logged;
+
+static void count_lines(void *context, ra_log_level level, const char *line)
+{
+    (void)context;
+    (void)line;
+    lines_logged += level == RA_LOG_ERROR;
+}
+
+static void listen(void)
+{
+    ra_log_set_handler(count_lines, NULL);
+}
+
+TestSuite(fault, .init = listen);
+
+/* Host memory whose n-th request of the victim fails. */
+typedef struct failing_memory {
+    ra_memory inner;
+    long countdown;
+    bool failed;
+} failing_memory;
+
+static size_t failing_round(const ra_memory *memory, size_t bytes)
+{
+    failing_memory *self = memory->self;
+    return self->inner.ops->round(&self->inner, bytes);
+}
+
+static ra_status failing_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+{
+    failing_memory *self = memory->self;
+    if (self->countdown-- == 0) {
+        self->failed = true;
+        return RA_ERR_NO_MEMORY;
+    }
+    return self->inner.ops->alloc(&self->inner, bytes, ptr_out);
+}
+
+static void failing_free(const ra_memory *memory, void *ptr, size_t bytes)
+{
+    failing_memory *self = memory->self;
+    self->inner.ops->free(&self->inner, ptr, bytes);
+}
+
+static ra_status failing_available(const ra_memory *memory, int64_t *bytes_out)
+{
+    failing_memory *self = memory->self;
+    return self->inner.ops->available(&self->inner, bytes_out);
+}
+
+static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
+{
+    static const ra_memory_ops ops = {"failing", failing_round, failing_alloc, failing_free,
+                                      failing_available};
+    failing_memory *self = context;
+    if (rank != VICTIM)
+        return memory;
+    self->inner = memory;
+    return (ra_memory){&ops, self};
+}
+
+static void sweep_allocations(int buffers)
+{
+    failing_memory memory = {.failed = true};
+    long n = 0;
+    for (; memory.failed; ++n) {
+        memory = (failing_memory){.countdown = n};
+        ring_job job = small_job(buffers);
+        job.wrap_memory = wrap_memory;
+        job.wrap_context = &memory;
+        lines_logged = 0;
+        ring_job_run(&job);
+        cr_assert_eq(job.status, memory.failed ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
+                     ra_status_name(job.status));
+        cr_assert_eq(lines_logged, memory.failed, "allocation %ld: %d lines", n, lines_logged);
+        cr_assert_eq(job.leaked_bytes, 0, "allocation %ld leaks", n);
+    }
+    cr_assert_gt(n, 10);
+}
+
+Test(fault, every_failing_allocation_ends_the_job_with_one_line)
+{
+    sweep_allocations(2);
+    sweep_allocations(0);
+}
+
+typedef struct failing_comm {
+    int64_t fail_at;
+    int64_t operations;
+} failing_comm;
+
+static ra_comm *wrap_comm(void *context, int rank, ra_comm *comm)
+{
+    failing_comm *self = context;
+    if (rank != VICTIM)
+        return comm;
+    ra_comm *wrapped = faulty_comm_create(comm, self->fail_at);
+    cr_assert_not_null(wrapped);
+    return wrapped;
+}
+
+/* Ends when the job has fewer operations than fail_at. */
+static void sweep_communication(int buffers, ra_schedule schedule)
+{
+    ra_status status = RA_ERR_TIMEOUT;
+    int64_t n = 0;
+    for (; status != RA_OK && n < 1000; ++n) {
+        failing_comm comm = {.fail_at = n};
+        ring_job job = small_job(buffers);
+        job.config.schedule = schedule;
+        job.wrap_comm = wrap_comm;
+        job.wrap_context = &comm;
+        ring_job_run(&job);
+        status = job.status;
+        cr_assert(status == RA_OK || status == FAULTY_COMM_STATUS, "operation %lld: %s",
+                  (long long)n, ra_status_name(status));
+        cr_assert_eq(job.leaked_bytes, 0, "operation %lld leaks", (long long)n);
+    }
+    cr_assert(n > 8 && n < 1000, "%lld operations", (long long)n);
+}
+
+Test(fault, every_failing_exchange_or_collective_ends_the_job_on_all_ranks)
+{
+    for (int buffers = 0; buffers <= 2; ++buffers) {
+        sweep_communication(buffers, RA_SCHEDULE_DIRECT);
+        sweep_communication(buffers, RA_SCHEDULE_RING);
+    }
+}
+
+Test(fault, a_limit_is_kept_to_the_byte_and_more_head_groups_need_less)
+{
+    enum { N = 4096, D = 16, H = 8, ELEMENTS = N * D * H };
+    static float big[9][ELEMENTS];
+    ring_job job = {.config = {.batch = 1,
+                               .seq = N,
+                               .heads = H,
+                               .kv_heads = H,
+                               .dim = D,
+                               .dtype = RA_F32,
+                               .schedule = RA_SCHEDULE_DIRECT,
+                               .comm_buffers = 2,
+                               .head_groups = 1},
+                    .pattern = ra_pattern_config_dense(),
+                    .ranks = 2,
+                    .q = big[0],
+                    .k = big[1],
+                    .v = big[2],
+                    .out = big[3],
+                    .lse = big[4]};
+    job.pattern.window_left = 8; /* little to compute, but two live steps */
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    int64_t const whole = job.peak_bytes;
+    job.limit_bytes = whole;
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK, "succeeds at exactly its peak");
+    job.limit_bytes = whole - 1;
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_ERR_NO_MEMORY, "fails one byte below");
+    cr_assert_eq(job.leaked_bytes, 0);
+    job.config.head_groups = 0;
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK, "auto takes more groups instead");
+    cr_assert_eq(job.info.head_groups, 2);
+    cr_assert_lt(job.peak_bytes, whole);
+}

@@ -1,0 +1,173 @@
+/* What layouts balance, and what travels: only what somebody needs. */
+#include "ring/ring_job.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+static ra_ledger *ledger;
+static ra_pool *pool;
+
+static void set_up(void)
+{
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_host(), ledger}, &pool),
+                 RA_OK);
+}
+
+static void tear_down(void)
+{
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
+TestSuite(layout, .init = set_up, .fini = tear_down);
+
+static double imbalance(const ra_pattern_config *config, int64_t seq, int ranks,
+                        ra_layout_kind kind)
+{
+    ra_pattern *pattern;
+    ra_layout layout;
+    cr_assert_eq(ra_pattern_create(config, seq, 4, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_layout_init(kind, pattern, ranks, pool, &layout), RA_OK);
+    double const result = layout.imbalance;
+    int64_t most = 0, least = INT64_MAX;
+    for (int r = 0; r < ranks && layout.kind == RA_LAYOUT_BALANCED; ++r) {
+        int64_t chunks = 0; /* pieces may hold several neighbours */
+        for (int64_t i = 0; i < layout.rows[r].piece_count; ++i)
+            chunks += (layout.rows[r].pieces[i].rows.count + layout.chunk - 1) / layout.chunk;
+        most = chunks > most ? chunks : most;
+        least = chunks < least ? chunks : least;
+    }
+    cr_assert(most == 0 || most - least <= 1, "chunk counts differ by more than one");
+    ra_layout_fini(pool, &layout);
+    ra_pattern_destroy(pattern);
+    return result;
+}
+
+Test(layout, zigzag_balances_causal_within_2_percent)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.causal = true;
+    for (int ranks = 2; ranks <= 8; ++ranks)
+        cr_assert_leq(imbalance(&config, 65536, ranks, RA_LAYOUT_ZIGZAG), 1.02);
+}
+
+Test(layout, balanced_and_auto_are_within_5_percent_for_documents_of_random_lengths)
+{
+    test_rng rng = {42};
+    for (int n = 0; n < 20; ++n) {
+        int64_t documents[512], count = 0, left = 65536;
+        int64_t const longest = (int64_t)1 << test_rng_between(&rng, 9, 15);
+        while (left > 0 && count < 511) {
+            int64_t const length = test_rng_between(&rng, 1, left < longest ? left : longest);
+            documents[count++] = length;
+            left -= length;
+        }
+        documents[count++] = left;
+        ra_pattern_config config = ra_pattern_config_dense();
+        config.causal = n % 2;
+        config.documents = documents;
+        config.document_count = count;
+        int const ranks = (int)test_rng_between(&rng, 2, 8);
+        double const balanced = imbalance(&config, 65536, ranks, RA_LAYOUT_BALANCED);
+        double const automatic = imbalance(&config, 65536, ranks, RA_LAYOUT_AUTO);
+        cr_assert_leq(balanced, 1.05, "case %d: %d ranks, longest %lld: balanced %g", n, ranks,
+                      (long long)longest, balanced);
+        cr_assert_leq(automatic, 1.05, "case %d: auto %g", n, automatic);
+    }
+}
+
+Test(layout, auto_is_within_5_percent_for_causal_and_global_local)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.causal = true;
+    cr_assert_leq(imbalance(&config, 65536, 8, RA_LAYOUT_AUTO), 1.05);
+    for (int causal = 0; causal < 2; ++causal) {
+        config.causal = causal;
+        config.blocks_kind = RA_BLOCKS_GLOBAL_LOCAL;
+        config.block_size = 128;
+        config.block_width = 2;
+        config.block_globals = 4;
+        cr_assert_leq(imbalance(&config, 65536, 8, RA_LAYOUT_AUTO), 1.05);
+        cr_assert_leq(imbalance(&config, 65536, 5, RA_LAYOUT_AUTO), 1.05);
+    }
+}
+
+/* Forward and backward of a window over 65,536 tokens on 8 ranks; share of a full ring's bytes. */
+static double window_share(ra_layout_kind layout, bool backward)
+{
+    enum { SEQ = 65536, DIM = 8 };
+    size_t const bytes = (size_t)SEQ * DIM * sizeof(float);
+    ring_job job = {.config = {.batch = 1,
+                               .seq = SEQ,
+                               .heads = 1,
+                               .kv_heads = 1,
+                               .dim = DIM,
+                               .dtype = RA_F32,
+                               .layout = layout,
+                               .schedule = RA_SCHEDULE_AUTO,
+                               .comm_buffers = 2,
+                               .backward = backward},
+                    .pattern = ra_pattern_config_dense(),
+                    .ranks = 8};
+    void **const tensors[] = {&job.out, &job.dq, &job.dk, &job.dv};
+    float *input = calloc(1, bytes);
+    job.q = job.k = job.v = job.dout = input;
+    for (int i = 0; i < 4; ++i)
+        *tensors[i] = calloc(1, bytes);
+    job.lse = calloc(SEQ, sizeof(float));
+    job.pattern.causal = true;
+    job.pattern.window_left = 1023;
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    cr_assert_eq(job.live_pairs, (int64_t)SEQ * 1024 - 1024 * 1023 / 2);
+    for (int i = 0; i < 4; ++i)
+        free(*tensors[i]);
+    free(job.lse);
+    free(input);
+    return (double)job.sent_bytes / (double)job.info.full_ring_bytes;
+}
+
+Test(traffic, a_window_of_1024_sends_less_than_2_percent_of_a_full_ring)
+{
+    cr_assert_lt(window_share(RA_LAYOUT_CONTIGUOUS, false), 0.02);
+    cr_assert_lt(window_share(RA_LAYOUT_AUTO, false), 0.02);
+    cr_assert_lt(window_share(RA_LAYOUT_AUTO, true), 0.02);
+    cr_assert_gt(window_share(RA_LAYOUT_CONTIGUOUS, true), 0.001);
+}
+
+/* Dense: both schedules send exactly what a full ring sends. */
+Test(traffic, dense_attention_sends_exactly_a_full_ring)
+{
+    enum { SEQ = 210, DIM = 4, RANKS = 5 };
+    for (int schedule = 0; schedule < 2; ++schedule)
+        for (int buffers = 0; buffers < 3; ++buffers) {
+            float in[SEQ * DIM] = {0}, out[4][SEQ * DIM], lse[SEQ];
+            ring_job job = {.config = {.batch = 1,
+                                       .seq = SEQ,
+                                       .heads = 1,
+                                       .kv_heads = 1,
+                                       .dim = DIM,
+                                       .dtype = RA_F32,
+                                       .schedule = (ra_schedule)schedule,
+                                       .comm_buffers = buffers,
+                                       .backward = true},
+                            .pattern = ra_pattern_config_dense(),
+                            .ranks = RANKS,
+                            .q = in,
+                            .k = in,
+                            .v = in,
+                            .dout = in,
+                            .out = out[0],
+                            .dq = out[1],
+                            .dk = out[2],
+                            .dv = out[3],
+                            .lse = lse};
+            ring_job_run(&job);
+            cr_assert_eq(job.status, RA_OK);
+            cr_assert_eq(job.sent_bytes, job.info.full_ring_bytes, "%s: %lld of %lld",
+                         ra_schedule_name((ra_schedule)schedule), (long long)job.sent_bytes,
+                         (long long)job.info.full_ring_bytes);
+        }
+}
