@@ -177,7 +177,7 @@ static double row_weights(const oracle_shape *s, const ra_pattern_config *patter
         sum += p[j];
     }
     for (int64_t j = 0; j < s->n && sum != 0; ++j)
-        p[j] /= sum;
+        p[j] = p[j] == 0 ? 0 : p[j] / sum; /* also where the sum is NaN */
     return top + log(sum);
 }
 
@@ -299,23 +299,47 @@ static double difference(double got, double want)
     return isnan(distance) ? INFINITY : distance;
 }
 
-double oracle_relative_error_above(ra_dtype dtype, const void *got, const double *want,
-                                   int64_t count, double quantum)
+static double norm_of(const double *values, int64_t count)
 {
-    double error = 0, norm = 0;
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i)
+        sum += isfinite(values[i]) ? values[i] * values[i] : 0;
+    return sqrt(sum);
+}
+
+/* ||got - want||, after every difference has been made smaller by `quantum`. */
+static double distance_above(ra_dtype dtype, const void *got, const double *want, int64_t count,
+                             double quantum)
+{
+    double sum = 0;
     for (int64_t i = 0; i < count; ++i) {
         double const e = difference((double)ra_dtype_load(dtype, got, i), want[i]) - quantum;
-        error += e > 0 ? e * e : 0;
-        norm += isfinite(want[i]) ? want[i] * want[i] : 0;
+        sum += e > 0 ? e * e : 0;
     }
+    return sqrt(sum);
+}
+
+static double ratio(double error, double norm)
+{
     if (error == 0)
         return 0;
-    return norm == 0 ? INFINITY : sqrt(error / norm);
+    return norm == 0 ? INFINITY : error / norm;
 }
 
 double oracle_relative_error(ra_dtype dtype, const void *got, const double *want, int64_t count)
 {
-    return oracle_relative_error_above(dtype, got, want, count, 0);
+    return ratio(distance_above(dtype, got, want, count, 0), norm_of(want, count));
+}
+
+double oracle_stored_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
+                           const double *dout, int64_t dout_count)
+{
+    double const error = distance_above(dtype, got, want, count, dtype == RA_F16 ? 0x1p-25 : 0);
+    double norm = norm_of(want, count);
+    double const scale = dout != NULL ? norm_of(dout, dout_count) : 0;
+    if (norm < 1e-3 * scale)
+        norm = scale;
+    return ratio(error, norm);
 }
 
 double oracle_max_error(ra_dtype dtype, const void *got, const double *want, int64_t count)

@@ -1,7 +1,8 @@
 /*
  * The oracle: attention and its gradients in plain float64, pair by pair from the definition of
  * the patterns. It shares no code with the library: not its multiplicities, slices or kernels.
- * Only plain data types of the public headers (ra_pattern_config, ra_dtype) are used.
+ * Only the configuration struct and the dtype conversions are the library's; these have tests of
+ * their own.
  *
  * Tensors are dense: q, o, dout, dq [batch][n][heads][dim]; k, v, dk, dv [batch][n][kv_heads][dim];
  * lse [batch][heads][n]. All index products are int64.
@@ -61,9 +62,15 @@ void oracle_load(ra_dtype dtype, const void *stored, int64_t count, double *valu
 
 /** ||got - want|| / ||want||, Frobenius; where want is all zero: 0 if got is, else Inf. */
 double oracle_relative_error(ra_dtype dtype, const void *got, const double *want, int64_t count);
-/** The same, after every difference has been made smaller by `quantum` (absolute, >= 0). */
-double oracle_relative_error_above(ra_dtype dtype, const void *got, const double *want,
-                                   int64_t count, double quantum);
+/**
+ * The same for what is stored after a pass: a float16 below the smallest normal one may be off by
+ * half its quantum, 2^-25. And where gradients cancel (a row with one key has none), what is left
+ * is rounding: where ||want|| is under 1e-3 of ||dout||, the error is relative to ||dout||.
+ *
+ * @param dout  as the oracle was given it; NULL: got is the output o
+ */
+double oracle_stored_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
+                           const double *dout, int64_t dout_count);
 /** max |got - want|; infinities must be equal. */
 double oracle_max_error(ra_dtype dtype, const void *got, const double *want, int64_t count);
 

@@ -1,0 +1,421 @@
+#include "sparse/kernel_case.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *take(int64_t bytes)
+{
+    void *memory = calloc((size_t)bytes + 1, 1);
+    cr_assert_not_null(memory);
+    return memory;
+}
+
+const ra_kernel_ops *kernel_table(int i)
+{
+    static const ra_isa isas[KERNEL_ISA_COUNT] = {RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512};
+    return ra_kernel_cpu(isas[i]);
+}
+
+/* ---- problems ---------------------------------------------------------------------------------
+ */
+
+void kernel_problem_solve(kernel_problem *p)
+{
+    const oracle_shape *s = &p->c.shape;
+    int64_t const q_count = s->batch * s->n * s->heads * s->dim;
+    int64_t const k_count = s->batch * s->n * s->kv_heads * s->dim;
+    oracle_load(p->c.dtype, p->q, q_count, p->memory[0]);
+    oracle_load(p->c.dtype, p->k, k_count, p->memory[1]);
+    oracle_load(p->c.dtype, p->v, k_count, p->memory[2]);
+    oracle_load(p->c.dtype, p->dout, q_count, p->memory[3]);
+    oracle_inputs const in = {.q = p->memory[0],
+                              .k = p->memory[1],
+                              .v = p->memory[2],
+                              .dout = p->c.dout_factor != 0 ? p->memory[3] : NULL};
+    oracle_attend(s, &p->c.pattern, &in, &p->want);
+}
+
+kernel_problem kernel_problem_make(const kernel_case *c)
+{
+    kernel_problem p = {.c = *c};
+    const oracle_shape *s = &c->shape;
+    int64_t const q_count = s->batch * s->n * s->heads * s->dim;
+    int64_t const k_count = s->batch * s->n * s->kv_heads * s->dim;
+    int64_t const counts[9] = {q_count, k_count, k_count,
+                               q_count, q_count, s->batch * s->n * s->heads,
+                               q_count, k_count, k_count};
+    for (int i = 0; i < 9; ++i)
+        p.memory[i] = take(counts[i] * (int64_t)sizeof(double));
+    int64_t const bytes = (int64_t)ra_dtype_bytes(c->dtype);
+    p.q = take(q_count * bytes);
+    p.k = take(k_count * bytes);
+    p.v = take(k_count * bytes);
+    p.dout = take(q_count * bytes);
+    uint64_t random = c->seed;
+    oracle_fill(&random, c->dtype, 1, q_count, p.q, NULL);
+    oracle_fill(&random, c->dtype, 1, k_count, p.k, NULL);
+    oracle_fill(&random, c->dtype, 1, k_count, p.v, NULL);
+    oracle_fill(&random, c->dtype, c->dout_factor, q_count, p.dout, NULL);
+    p.want = (oracle_outputs){.o = p.memory[4],
+                              .lse = p.memory[5],
+                              .dq = p.memory[6],
+                              .dk = p.memory[7],
+                              .dv = p.memory[8]};
+    kernel_problem_solve(&p);
+    return p;
+}
+
+void kernel_problem_free(kernel_problem *p)
+{
+    for (int i = 0; i < 9; ++i)
+        free(p->memory[i]);
+    free(p->q);
+    free(p->k);
+    free(p->v);
+    free(p->dout);
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+/* A tensor of a run: rows in the run's own numbering, with gaps where the case wants them. */
+typedef struct run_tensor {
+    void *memory;
+    ra_view view;
+} run_tensor;
+
+typedef struct run {
+    const kernel_problem *problem;
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pattern *pattern;
+    ra_kernel kernel;
+    ra_kernel_shape shape;
+    ra_rowset queries, *keys;                      /* [steps] */
+    ra_tilemap *maps;                              /* [steps] */
+    run_tensor q, dout, out, dq, *k, *v, *dk, *dv; /* [steps] */
+    run_tensor dk_all, dv_all;
+    float *lse, *delta;
+    ra_softmax_state state;
+} run;
+
+static run_tensor make_tensor(const run *r, ra_dtype dtype, int64_t rows, int64_t heads)
+{
+    const kernel_case *c = &r->problem->c;
+    int64_t const head_gap = c->padded ? 3 : 0, row_gap = c->padded ? 5 : 0;
+    int64_t const head = c->shape.dim + head_gap, row = heads * head + row_gap;
+    run_tensor t;
+    t.memory = take(c->shape.batch * rows * row * (int64_t)ra_dtype_bytes(dtype));
+    t.view = (ra_view){.data = t.memory,
+                       .dtype = dtype,
+                       .batch_stride = rows * row,
+                       .row_stride = row,
+                       .head_stride = head};
+    return t;
+}
+
+static ra_view dense(const run *r, void *data, ra_dtype dtype, int64_t heads)
+{
+    const oracle_shape *s = &r->problem->c.shape;
+    return ra_view_dense(data, dtype, s->n, heads, s->dim, 0);
+}
+
+/* gather moves kv_heads heads: this many. */
+static ra_kernel_shape with_heads(const run *r, int32_t heads)
+{
+    ra_kernel_shape shape = r->shape;
+    shape.kv_heads = heads;
+    return shape;
+}
+
+static void gather(run *r, const ra_rowset *rows, int32_t heads, void *from, const run_tensor *to)
+{
+    ra_kernel_shape const shape = with_heads(r, heads);
+    ra_view const view = dense(r, from, to->view.dtype, heads);
+    cr_assert_eq(r->kernel.ops->gather(&r->kernel, &shape, rows, &view, &to->view), RA_OK);
+}
+
+static void make_rows(run *r)
+{
+    const kernel_case *c = &r->problem->c;
+    int64_t const n = c->shape.n;
+    ra_range const halves[] = {{0, 2, (n + 1) / 2}, {1, 2, n / 2}}, all = {0, 1, n};
+    cr_assert_eq(
+        ra_rowset_init(r->pool, c->striped ? halves : &all, c->striped ? 2 : 1, &r->queries),
+        RA_OK);
+    r->keys = take(c->steps * (int64_t)sizeof(ra_rowset));
+    r->maps = take(c->steps * (int64_t)sizeof(ra_tilemap));
+    for (int i = 0; i < c->steps; ++i) {
+        int64_t const begin = n * i / c->steps, end = n * (i + 1) / c->steps;
+        ra_range const part = c->striped
+                                  ? (ra_range){i, c->steps, (n - i + c->steps - 1) / c->steps}
+                                  : (ra_range){begin, 1, end - begin};
+        cr_assert_eq(ra_rowset_init(r->pool, &part, 1, &r->keys[i]), RA_OK);
+        cr_assert_eq(ra_tilemap_init(r->pattern, (ra_heads){0, 1, c->shape.heads}, &r->queries,
+                                     &r->keys[i], r->kernel.ops->tile_rows(c->dtype, c->shape.dim),
+                                     r->pool, &r->maps[i]),
+                     RA_OK);
+    }
+}
+
+static void make_tensors(run *r)
+{
+    const kernel_problem *p = r->problem;
+    const kernel_case *c = &p->c;
+    const oracle_shape *s = &c->shape;
+    int64_t const rows = s->batch * s->heads * s->n;
+    int64_t const tensors = c->steps * (int64_t)sizeof(run_tensor);
+    r->q = make_tensor(r, c->dtype, s->n, s->heads);
+    r->dout = make_tensor(r, c->dtype, s->n, s->heads);
+    r->out = make_tensor(r, c->dtype, s->n, s->heads);
+    r->dq = make_tensor(r, RA_F32, s->n, s->heads);
+    r->dk_all = make_tensor(r, RA_F32, s->n, s->kv_heads);
+    r->dv_all = make_tensor(r, RA_F32, s->n, s->kv_heads);
+    gather(r, &r->queries, s->heads, p->q, &r->q);
+    gather(r, &r->queries, s->heads, p->dout, &r->dout);
+    r->k = take(tensors), r->v = take(tensors), r->dk = take(tensors), r->dv = take(tensors);
+    for (int i = 0; i < c->steps; ++i) {
+        int64_t const count = r->keys[i].row_count;
+        r->k[i] = make_tensor(r, c->dtype, count, s->kv_heads);
+        r->v[i] = make_tensor(r, c->dtype, count, s->kv_heads);
+        r->dk[i] = make_tensor(r, RA_F32, count, s->kv_heads);
+        r->dv[i] = make_tensor(r, RA_F32, count, s->kv_heads);
+        gather(r, &r->keys[i], s->kv_heads, p->k, &r->k[i]);
+        gather(r, &r->keys[i], s->kv_heads, p->v, &r->v[i]);
+    }
+    r->lse = take(rows * (int64_t)sizeof(float));
+    r->delta = take(rows * (int64_t)sizeof(float));
+    if (c->steps > 1) {
+        r->state.acc = take(rows * s->dim * (int64_t)sizeof(float));
+        r->state.top = take(rows * (int64_t)sizeof(float));
+        r->state.sum = take(rows * (int64_t)sizeof(float));
+        /* The first step must not read it. */
+        memset(r->state.acc, 0xff, (size_t)(rows * s->dim) * sizeof(float));
+        memset(r->state.sum, 0xff, (size_t)rows * sizeof(float));
+    }
+}
+
+static void run_forward(run *r)
+{
+    const kernel_case *c = &r->problem->c;
+    for (int i = 0; i < c->steps; ++i) {
+        ra_forward_step const step = {.map = &r->maps[i],
+                                      .shape = r->shape,
+                                      .q = r->q.view,
+                                      .k = r->k[i].view,
+                                      .v = r->v[i].view,
+                                      .out = r->out.view,
+                                      .lse = r->lse,
+                                      .lse_batch_stride = c->shape.heads * c->shape.n,
+                                      .state = r->state,
+                                      .first = i == 0,
+                                      .last = i == c->steps - 1};
+        cr_assert_eq(r->kernel.ops->forward(&r->kernel, &step), RA_OK);
+    }
+}
+
+static void run_backward(run *r)
+{
+    const kernel_case *c = &r->problem->c;
+    const ra_kernel_ops *ops = r->kernel.ops;
+    cr_assert_eq(
+        ops->delta(&r->kernel, &r->shape, c->shape.n, &r->out.view, &r->dout.view, r->delta),
+        RA_OK);
+    for (int i = 0; i < c->steps; ++i) {
+        ra_backward_step const step = {.map = &r->maps[i],
+                                       .shape = r->shape,
+                                       .q = r->q.view,
+                                       .k = r->k[i].view,
+                                       .v = r->v[i].view,
+                                       .dout = r->dout.view,
+                                       .lse = r->lse,
+                                       .lse_batch_stride = c->shape.heads * c->shape.n,
+                                       .delta = r->delta,
+                                       .dq = r->dq.view,
+                                       .dk = r->dk[i].view,
+                                       .dv = r->dv[i].view};
+        cr_assert_eq(ops->backward(&r->kernel, &step), RA_OK);
+        cr_assert_eq(ops->add(&r->kernel, &r->shape, &r->keys[i], &r->dk[i].view, &r->dk_all.view),
+                     RA_OK);
+        cr_assert_eq(ops->add(&r->kernel, &r->shape, &r->keys[i], &r->dv[i].view, &r->dv_all.view),
+                     RA_OK);
+    }
+}
+
+/* Rows in the order of the sequence, dense. */
+static void *in_sequence(const run *r, const run_tensor *from, int64_t heads)
+{
+    const oracle_shape *s = &r->problem->c.shape;
+    size_t const element = ra_dtype_bytes(from->view.dtype), bytes = element * (size_t)s->dim;
+    char *to = take(s->batch * s->n * heads * s->dim * (int64_t)element);
+    for (int64_t b = 0; b < s->batch; ++b) {
+        for (int64_t x = 0; x < s->n; ++x) {
+            int64_t const row = ra_rowset_global(&r->queries, x);
+            for (int64_t h = 0; h < heads; ++h) {
+                int64_t const at = b * from->view.batch_stride + x * from->view.row_stride +
+                                   h * from->view.head_stride;
+                memcpy(to + (size_t)((b * s->n + row) * heads + h) * bytes,
+                       (const char *)from->view.data + (size_t)at * element, bytes);
+            }
+        }
+    }
+    return to;
+}
+
+static void *rounded(run *r, const run_tensor *from, int32_t heads)
+{
+    const kernel_case *c = &r->problem->c;
+    int64_t const count = c->shape.batch * c->shape.n * heads * c->shape.dim;
+    void *to = take(count * (int64_t)ra_dtype_bytes(c->dtype));
+    ra_view const view = dense(r, to, c->dtype, heads);
+    ra_kernel_shape const shape = with_heads(r, heads);
+    cr_assert_eq(r->kernel.ops->store(&r->kernel, &shape, c->shape.n, &from->view, &view), RA_OK);
+    return to;
+}
+
+static kernel_result collect(run *r)
+{
+    const kernel_case *c = &r->problem->c;
+    const oracle_shape *s = &c->shape;
+    kernel_result result = {.o = in_sequence(r, &r->out, s->heads)};
+    result.lse = take(s->batch * s->heads * s->n * (int64_t)sizeof(float));
+    for (int64_t lane = 0; lane < s->batch * s->heads; ++lane) {
+        for (int64_t x = 0; x < s->n; ++x)
+            result.lse[lane * s->n + ra_rowset_global(&r->queries, x)] = r->lse[lane * s->n + x];
+    }
+    if (c->dout_factor == 0)
+        return result;
+    run_tensor dq = {.memory = rounded(r, &r->dq, s->heads)};
+    dq.view = dense(r, dq.memory, c->dtype, s->heads);
+    result.dq = in_sequence(r, &dq, s->heads);
+    free(dq.memory);
+    result.dk = rounded(r, &r->dk_all, s->kv_heads);
+    result.dv = rounded(r, &r->dv_all, s->kv_heads);
+    return result;
+}
+
+static void run_free(run *r)
+{
+    for (int i = 0; i < r->problem->c.steps; ++i) {
+        ra_tilemap_fini(r->pool, &r->maps[i]);
+        ra_rowset_fini(r->pool, &r->keys[i]);
+        free(r->k[i].memory);
+        free(r->v[i].memory);
+        free(r->dk[i].memory);
+        free(r->dv[i].memory);
+    }
+    void *const memory[] = {r->k,
+                            r->v,
+                            r->dk,
+                            r->dv,
+                            r->keys,
+                            r->maps,
+                            r->q.memory,
+                            r->dout.memory,
+                            r->out.memory,
+                            r->dq.memory,
+                            r->dk_all.memory,
+                            r->dv_all.memory,
+                            r->lse,
+                            r->delta,
+                            r->state.acc,
+                            r->state.top,
+                            r->state.sum};
+    for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); ++i)
+        free(memory[i]);
+    ra_rowset_fini(r->pool, &r->queries);
+    ra_kernel_fini(&r->kernel);
+    ra_pattern_destroy(r->pattern);
+    ra_pool_destroy(r->pool);
+    ra_ledger_destroy(r->ledger);
+}
+
+kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem)
+{
+    const kernel_case *c = &problem->c;
+    const oracle_shape *s = &c->shape;
+    run r = {.problem = problem};
+    double const scale = s->scale != 0 ? s->scale : 1 / sqrt((double)s->dim);
+    r.shape = (ra_kernel_shape){.batch = s->batch,
+                                .q_heads = s->heads,
+                                .kv_heads = s->kv_heads,
+                                .dim = s->dim,
+                                .scale = (float)scale};
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &r.ledger), RA_OK);
+    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = r.ledger};
+    cr_assert_eq(ra_pool_create(&config, &r.pool), RA_OK);
+    cr_assert_eq(ra_pattern_create(&c->pattern, s->n, s->heads, r.pool, &r.pattern), RA_OK);
+    cr_assert_eq(ra_kernel_init(ops, c->threads, s->dim, r.pool, &r.kernel), RA_OK);
+    /* Scratch may hold anything. */
+    memset(r.kernel.workspace.data, 0xff, r.kernel.workspace.bytes);
+    make_rows(&r);
+    make_tensors(&r);
+    run_forward(&r);
+    if (c->dout_factor != 0)
+        run_backward(&r);
+    kernel_result const result = collect(&r);
+    run_free(&r);
+    return result;
+}
+
+void kernel_result_free(kernel_result *result)
+{
+    free(result->o);
+    free(result->lse);
+    free(result->dq);
+    free(result->dk);
+    free(result->dv);
+}
+
+/* ---- checking ---------------------------------------------------------------------------------
+ */
+
+static void check_tensor(const ra_kernel_ops *ops, const kernel_problem *p, const char *name,
+                         const void *got, const double *want, int64_t count, double bound,
+                         const char *what)
+{
+    const oracle_shape *s = &p->c.shape;
+    const double *dout = want == p->want.o ? NULL : p->memory[3];
+    double const error = oracle_stored_error(p->c.dtype, got, want, count, dout,
+                                             s->batch * s->n * s->heads * s->dim);
+    cr_assert(error <= bound,
+              "%s %s: %s is off by %g, bound %g (batch %lld n %lld heads %d kv %d dim %d %s "
+              "threads %d steps %d striped %d padded %d seed %llu)",
+              ops->name, what, name, error, bound, (long long)s->batch, (long long)s->n, s->heads,
+              s->kv_heads, s->dim, ra_dtype_name(p->c.dtype), p->c.threads, p->c.steps,
+              p->c.striped, p->c.padded, (unsigned long long)p->c.seed);
+}
+
+void kernel_check(const ra_kernel_ops *ops, const kernel_problem *p, const kernel_result *r,
+                  const char *what)
+{
+    const oracle_shape *s = &p->c.shape;
+    int64_t const rows = s->batch * s->heads * s->n;
+    int64_t const q_count = rows * s->dim, k_count = s->batch * s->n * s->kv_heads * s->dim;
+    check_tensor(ops, p, "o", r->o, p->want.o, q_count, oracle_output_bound(p->c.dtype), what);
+    double const lse = oracle_max_error(RA_F32, r->lse, p->want.lse, rows);
+    cr_assert(lse <= oracle_lse_bound(p->c.dtype), "%s %s: lse is off by %g (seed %llu)", ops->name,
+              what, lse, (unsigned long long)p->c.seed);
+    if (p->c.dout_factor == 0)
+        return;
+    double const bound = oracle_gradient_bound(p->c.dtype, s->dim);
+    check_tensor(ops, p, "dq", r->dq, p->want.dq, q_count, bound, what);
+    check_tensor(ops, p, "dk", r->dk, p->want.dk, k_count, bound, what);
+    check_tensor(ops, p, "dv", r->dv, p->want.dv, k_count, bound, what);
+}
+
+void kernel_check_case(const kernel_case *c, const char *what)
+{
+    kernel_problem problem = kernel_problem_make(c);
+    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        const ra_kernel_ops *ops = kernel_table(i);
+        if (ops == NULL)
+            continue;
+        kernel_result result = kernel_run(ops, &problem);
+        kernel_check(ops, &problem, &result, what);
+        kernel_result_free(&result);
+    }
+    kernel_problem_free(&problem);
+}

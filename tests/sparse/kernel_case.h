@@ -1,0 +1,53 @@
+/* One attention problem run through a kernel table in steps, and checked against the oracle. */
+#ifndef TESTS_SPARSE_KERNEL_CASE_H
+#define TESTS_SPARSE_KERNEL_CASE_H
+
+#include "support/oracle.h"
+
+typedef struct kernel_case {
+    oracle_shape shape;
+    ra_pattern_config pattern; /* what it points to is borrowed */
+    ra_dtype dtype;
+    uint64_t seed;
+    double dout_factor; /* 0: no backward */
+    int threads;        /* at least 1 */
+    int steps;          /* key rows are dealt into so many sets, one step each */
+    bool striped;       /* sets are j mod steps, and queries are numbered even ones first */
+    bool padded;        /* views have gaps between rows and between heads */
+} kernel_case;
+
+/* Inputs of a case, dense and in the order of the sequence, and what the oracle makes of them. */
+typedef struct kernel_problem {
+    kernel_case c;
+    void *q, *k, *v, *dout; /* stored in the dtype */
+    oracle_outputs want;
+    double *memory[9];
+} kernel_problem;
+
+/* What a table made of it, in the order of the sequence and in the dtype; lse float32. */
+typedef struct kernel_result {
+    void *o, *dq, *dk, *dv;
+    float *lse;
+    ra_status status;
+} kernel_result;
+
+enum { KERNEL_ISA_COUNT = 3 };
+/** The i-th table, or NULL where this machine lacks it (portable, 0, is always there). */
+const ra_kernel_ops *kernel_table(int i);
+
+kernel_problem kernel_problem_make(const kernel_case *c);
+/** Ask the oracle again, after inputs were changed. */
+void kernel_problem_solve(kernel_problem *problem);
+void kernel_problem_free(kernel_problem *problem);
+
+/** Forward and, where the case has a dout, delta, backward, add and store. */
+kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem);
+void kernel_result_free(kernel_result *result);
+
+/** Within the bounds of the documentation; `what` is for the message. */
+void kernel_check(const ra_kernel_ops *ops, const kernel_problem *problem,
+                  const kernel_result *result, const char *what);
+/** Every table of this machine on one case. */
+void kernel_check_case(const kernel_case *c, const char *what);
+
+#endif

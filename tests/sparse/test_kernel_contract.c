@@ -1,0 +1,258 @@
+/* What every CPU kernel table must do, over all that this machine can run. */
+#include "sparse/kernel_case.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static kernel_case base_case(void)
+{
+    return (kernel_case){.shape = {.batch = 1, .n = 140, .heads = 2, .kv_heads = 2, .dim = 32},
+                         .pattern = ra_pattern_config_dense(),
+                         .dtype = RA_F32,
+                         .seed = 1,
+                         .dout_factor = 1,
+                         .threads = 2,
+                         .steps = 1};
+}
+
+static const ra_dtype dtypes[] = {RA_F32, RA_F16, RA_BF16};
+
+Test(kernel, agrees_with_the_oracle_for_every_dim_and_dtype, .timeout = 300)
+{
+    static const int32_t dims[] = {1, 2, 3, 8, 16, 17, 31, 32, 64, 80, 96, 128, 192, 256};
+    for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); ++d) {
+        for (int t = 0; t < 3; ++t) {
+            kernel_case c = base_case();
+            c.shape.dim = dims[d];
+            c.dtype = dtypes[t];
+            c.pattern.causal = (d + (size_t)t) % 2 == 1;
+            c.seed = 100 * d + (size_t)t;
+            kernel_check_case(&c, c.pattern.causal ? "causal" : "dense");
+        }
+    }
+}
+
+Test(kernel, every_length_around_tiles_and_blocks_is_exact)
+{
+    static const int64_t lengths[] = {1, 2, 7, 15, 16, 17, 31, 33, 127, 128, 129, 255, 257, 300};
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i) {
+        kernel_case c = base_case();
+        c.shape.n = lengths[i];
+        c.shape.heads = c.shape.kv_heads = 1;
+        c.shape.dim = 24;
+        c.pattern.causal = i % 2 == 0;
+        c.seed = i;
+        kernel_check_case(&c, "length");
+    }
+}
+
+Test(kernel, query_heads_share_kv_heads_in_groups)
+{
+    static const int32_t kv_heads[] = {1, 2, 3, 6};
+    for (size_t i = 0; i < 4; ++i) {
+        for (int t = 0; t < 3; ++t) {
+            kernel_case c = base_case();
+            c.shape.batch = 2;
+            c.shape.heads = 6;
+            c.shape.kv_heads = kv_heads[i];
+            c.shape.n = 70;
+            c.dtype = dtypes[t];
+            c.padded = i % 2 == 1;
+            c.pattern.window_left = 40;
+            c.threads = 1 + (int)i;
+            kernel_check_case(&c, "groups");
+        }
+    }
+}
+
+Test(kernel, keys_in_steps_are_the_same_softmax)
+{
+    for (int steps = 1; steps <= 4; ++steps) {
+        for (int t = 0; t < 6; ++t) {
+            kernel_case c = base_case();
+            c.steps = steps;
+            c.striped = t % 2 == 1;
+            c.padded = t % 3 == 1;
+            c.dtype = dtypes[t % 3];
+            c.pattern.causal = true;
+            c.pattern.window_left = t < 3 ? -1 : 37;
+            c.pattern.sinks = 3;
+            c.shape.scale = 0.3;
+            kernel_check_case(&c, "steps");
+        }
+    }
+}
+
+/* Branches of rates 1, 2 and 3 meet on query rows, in one step and in several. */
+Test(kernel, tiles_that_share_rows_are_one_softmax)
+{
+    static const int64_t segments[] = {50, 100, 200}, rates[] = {1, 2, 3};
+    for (int steps = 1; steps <= 3; ++steps) {
+        for (int t = 0; t < 3; ++t) {
+            kernel_case c = base_case();
+            c.shape.n = 260;
+            c.shape.heads = 4;
+            c.steps = steps;
+            c.dtype = dtypes[t];
+            c.pattern.segments = segments;
+            c.pattern.rates = rates;
+            c.pattern.branch_count = 3;
+            c.pattern.causal = t == 1;
+            kernel_check_case(&c, "dilated");
+        }
+    }
+}
+
+/* Only rate 3: most rows of a head have no key. Then a list that leaves whole blocks out. */
+Test(kernel, rows_without_a_key_are_zero_with_lse_minus_infinity)
+{
+    static const int64_t segment = 120, rate = 3;
+    static const int32_t pairs[][2] = {{0, 0}, {2, 1}};
+    for (int kind = 0; kind < 2; ++kind) {
+        for (int steps = 1; steps <= 3; ++steps) {
+            kernel_case c = base_case();
+            c.steps = steps;
+            if (kind == 0) {
+                c.pattern.segments = &segment;
+                c.pattern.rates = &rate;
+                c.pattern.branch_count = 1;
+            } else {
+                c.pattern.blocks_kind = RA_BLOCKS_LIST;
+                c.pattern.block_size = 50;
+                c.pattern.block_pairs = pairs;
+                c.pattern.block_pair_count = 2;
+            }
+            kernel_problem p = kernel_problem_make(&c);
+            for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+                const ra_kernel_ops *ops = kernel_table(i);
+                if (ops == NULL)
+                    continue;
+                kernel_result r = kernel_run(ops, &p);
+                kernel_check(ops, &p, &r, "empty rows");
+                int empty = 0;
+                for (int64_t row = 0; row < 2 * c.shape.n; ++row) {
+                    if (p.want.lse[row] != -INFINITY)
+                        continue;
+                    ++empty;
+                    cr_assert(r.lse[row] == -INFINITY);
+                    int64_t const head = row / c.shape.n, at = row % c.shape.n;
+                    for (int32_t d = 0; d < c.shape.dim; ++d) {
+                        int64_t const x = (at * 2 + head) * c.shape.dim + d;
+                        cr_assert(((float *)r.o)[x] == 0 && ((float *)r.dq)[x] == 0);
+                    }
+                }
+                cr_assert_gt(empty, 80);
+                kernel_result_free(&r);
+            }
+            kernel_problem_free(&p);
+        }
+    }
+}
+
+Test(kernel, small_output_gradients_keep_their_accuracy)
+{
+    for (int t = 0; t < 3; ++t) {
+        for (int causal = 0; causal < 2; ++causal) {
+            kernel_case c = base_case();
+            c.dtype = dtypes[t];
+            c.dout_factor = 1e-4;
+            c.pattern.causal = causal == 1;
+            c.shape.dim = 64;
+            c.shape.n = 400;
+            c.shape.heads = c.shape.kv_heads = 1;
+            kernel_check_case(&c, "small dout");
+        }
+    }
+}
+
+/* Scores in the hundreds: without the running top, exponentials would overflow. */
+Test(kernel, large_scores_do_not_overflow)
+{
+    kernel_case c = base_case();
+    c.shape.scale = 20;
+    c.dout_factor = 0;
+    c.steps = 2;
+    kernel_problem p = kernel_problem_make(&c);
+    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        const ra_kernel_ops *ops = kernel_table(i);
+        if (ops == NULL)
+            continue;
+        kernel_result r = kernel_run(ops, &p);
+        int64_t const rows = 2 * c.shape.n;
+        /* float32 scores of this size are off by about 1e-4 themselves. */
+        cr_assert(oracle_max_error(RA_F32, r.lse, p.want.lse, rows) <= 5e-4);
+        cr_assert(oracle_relative_error(RA_F32, r.o, p.want.o, rows * c.shape.dim) <= 5e-4);
+        kernel_result_free(&r);
+    }
+    kernel_problem_free(&p);
+}
+
+Test(kernel, random_patterns_agree_with_the_oracle, .timeout = 300)
+{
+    uint64_t const seed = 20240607;
+    for (uint64_t i = 0; i < 150; ++i) {
+        test_rng rng = {seed + i};
+        static const int32_t dims[] = {1, 5, 16, 31, 40, 64};
+        kernel_case c = base_case();
+        c.seed = seed + i;
+        c.shape.n = test_rng_between(&rng, 1, 220);
+        c.shape.batch = test_rng_between(&rng, 1, 2);
+        c.shape.kv_heads = (int32_t)test_rng_between(&rng, 1, 3);
+        c.shape.heads = c.shape.kv_heads * (int32_t)test_rng_between(&rng, 1, 2);
+        c.shape.dim = dims[test_rng_between(&rng, 0, 5)];
+        c.dtype = dtypes[test_rng_between(&rng, 0, 2)];
+        c.threads = (int)test_rng_between(&rng, 1, 5);
+        c.steps = (int)test_rng_between(&rng, 1, 4);
+        c.striped = test_rng_chance(&rng, 0.4);
+        c.padded = test_rng_chance(&rng, 0.5);
+        test_pattern pattern;
+        test_pattern_draw(&rng, c.shape.n, &pattern);
+        c.pattern = pattern.config;
+        char text[512];
+        test_pattern_print(&pattern.config, text, sizeof(text));
+        kernel_check_case(&c, text);
+    }
+}
+
+static bool same_bits(const kernel_case *c, const kernel_result *a, const kernel_result *b)
+{
+    const oracle_shape *s = &c->shape;
+    size_t const rows = (size_t)(s->batch * s->n * s->heads);
+    size_t const q = rows * (size_t)s->dim * ra_dtype_bytes(c->dtype);
+    size_t const k = q / (size_t)s->heads * (size_t)s->kv_heads;
+    return memcmp(a->o, b->o, q) == 0 && memcmp(a->lse, b->lse, rows * sizeof(float)) == 0 &&
+           memcmp(a->dq, b->dq, q) == 0 && memcmp(a->dk, b->dk, k) == 0 &&
+           memcmp(a->dv, b->dv, k) == 0;
+}
+
+/* Whichever thread comes first. More threads than kv heads: teams work on one head together. */
+Test(kernel, repeated_runs_agree_bit_for_bit, .timeout = 300)
+{
+    for (int threads = 1; threads <= 6; ++threads) {
+        kernel_case c = base_case();
+        c.shape.n = 700;
+        c.shape.heads = 2;
+        c.shape.kv_heads = 1 + threads % 2;
+        c.shape.dim = 16;
+        c.pattern.causal = true;
+        c.threads = threads;
+        kernel_problem p = kernel_problem_make(&c);
+        for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+            const ra_kernel_ops *ops = kernel_table(i);
+            if (ops == NULL)
+                continue;
+            kernel_result first = kernel_run(ops, &p);
+            kernel_check(ops, &p, &first, "threads");
+            for (int again = 0; again < 4; ++again) {
+                kernel_result next = kernel_run(ops, &p);
+                cr_assert(same_bits(&c, &first, &next), "%s, %d threads", ops->name, threads);
+                kernel_result_free(&next);
+            }
+            kernel_result_free(&first);
+        }
+        kernel_problem_free(&p);
+    }
+}
