@@ -1,0 +1,176 @@
+/* Finding out what this machine and this build are. */
+#include "tool_info.h"
+
+#include <hwloc.h>
+#include <inttypes.h>
+#include <libfyaml.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+/* -1, null in JSON: not known. */
+static json_t *known(int64_t value)
+{
+    return value >= 0 ? json_integer(value) : json_null();
+}
+
+/* ---- processors ------------------------------------------------------------------------------ */
+
+static void read_model(char *model, size_t bytes)
+{
+    char line[512];
+    snprintf(model, bytes, "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (file == NULL)
+        return;
+    while (fgets(line, sizeof(line), file) != NULL) {
+        const char *value = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || value == NULL)
+            continue;
+        value += 1 + strspn(value + 1, " ");
+        snprintf(model, bytes, "%.*s", (int)strcspn(value, "\n"), value);
+        break;
+    }
+    fclose(file);
+}
+
+static int64_t usable_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : -1;
+}
+
+static json_t *processor_json(void)
+{
+    char model[256];
+    read_model(model, sizeof(model));
+    return json_pack("{s:s, s:o, s:I}", "model", model, "usable_processors", known(usable_cores()),
+                     "online_processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+/* Kernel tables that this build has and this machine runs; the first is the choice of auto. */
+static json_t *isa_json(void)
+{
+    static const ra_isa isas[] = {RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512};
+    json_t *available = json_array();
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); ++i) {
+        const ra_kernel_ops *ops = ra_kernel_cpu(isas[i]);
+        if (ops != NULL)
+            json_array_append_new(available, json_string(ops->name));
+    }
+    return json_pack("{s:s, s:o}", "chosen", ra_kernel_cpu(RA_ISA_AUTO)->name, "available",
+                     available);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* The number in a file; -1 where there is none ("max", too). */
+static int64_t read_number(const char *path)
+{
+    long long value = -1;
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return -1;
+    if (fscanf(file, "%lld", &value) != 1)
+        value = -1;
+    fclose(file);
+    return value;
+}
+
+/* The smallest limit on the way from this process's group to the root, of cgroups version 2. */
+static int64_t cgroup2_limit(char *group)
+{
+    int64_t limit = -1;
+    for (;;) {
+        char path[640];
+        snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
+        int64_t const here = read_number(path);
+        if (here >= 0 && (limit < 0 || here < limit))
+            limit = here;
+        char *slash = strrchr(group, '/');
+        if (slash == NULL)
+            return limit;
+        *slash = '\0';
+    }
+}
+
+static int64_t cgroup_limit(void)
+{
+    char line[512];
+    int64_t limit = -1;
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    if (file == NULL)
+        return -1;
+    while (fgets(line, sizeof(line), file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, "0::", 3) == 0)
+            limit = cgroup2_limit(line + 3);
+    }
+    fclose(file);
+    if (limit >= 0)
+        return limit;
+    /* Version 1 says a number near 2^63 where it means no limit. */
+    limit = read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    return limit >= 0 && limit < INT64_MAX / 2 ? limit : -1;
+}
+
+static int64_t shm_free(void)
+{
+    struct statvfs info;
+    if (statvfs("/dev/shm", &info) != 0)
+        return -1;
+    return (int64_t)info.f_bavail * (int64_t)info.f_frsize;
+}
+
+static json_t *memory_json(void)
+{
+    ra_memory const host = ra_memory_host();
+    int64_t available;
+    if (host.ops->available(&host, &available) != RA_OK)
+        available = -1;
+    int64_t const total = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    return json_pack("{s:o, s:o, s:o, s:o}", "total_bytes", known(total), "available_bytes",
+                     known(available), "cgroup_limit_bytes", known(cgroup_limit()),
+                     "shared_memory_free_bytes", known(shm_free()));
+}
+
+/* ---- the build ------------------------------------------------------------------------------- */
+
+static json_t *openmp_json(void)
+{
+#ifdef RA_TOOL_OPENMP
+    return json_pack("{s:b, s:n}", "available", 1, "why_not");
+#else
+    return json_pack("{s:b, s:s}", "available", 0, "why_not",
+                     "built without OpenMP: one thread per rank");
+#endif
+}
+
+static json_t *build_json(void)
+{
+    char compiler[128], hwloc[32];
+#ifdef __clang__
+    snprintf(compiler, sizeof(compiler), "%s", __VERSION__);
+#else
+    snprintf(compiler, sizeof(compiler), "gcc %s", __VERSION__);
+#endif
+    unsigned const api = hwloc_get_api_version();
+    snprintf(hwloc, sizeof(hwloc), "%u.%u.%u", api >> 16, api >> 8 & 0xff, api & 0xff);
+    return json_pack("{s:s, s:s, s:s, s:s}", "compiler", compiler, "libfyaml", fy_library_version(),
+                     "jansson", jansson_version_str(), "hwloc", hwloc);
+}
+
+json_t *ra_machine_json(void)
+{
+    struct utsname name;
+    if (uname(&name) != 0)
+        memset(&name, 0, sizeof(name));
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:{s:b, s:s}, s:o}", "host",
+                     name.nodename, "kernel", name.release, "processor", processor_json(), "isa",
+                     isa_json(), "memory", memory_json(), "mpi", ra_machine_mpi_json(), "openmp",
+                     openmp_json(), "cuda", "available", 0, "why_not",
+                     "this version has no CUDA backend", "build", build_json());
+}

@@ -1,0 +1,116 @@
+/* `ringattn info`: what is here, what this build can do with it, and why not. */
+#include "tool_info.h"
+
+#include "options.h"
+#include "report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void print_line(const char *label, const char *text)
+{
+    printf("%-16s %s\n", label, text);
+}
+
+static const char *text_at(const json_t *tree, const char *section, const char *key)
+{
+    const char *text = json_string_value(json_object_get(json_object_get(tree, section), key));
+    return text != NULL ? text : "unknown";
+}
+
+static int64_t number_at(const json_t *tree, const char *section, const char *key)
+{
+    const json_t *value = json_object_get(json_object_get(tree, section), key);
+    return json_is_integer(value) ? json_integer_value(value) : -1;
+}
+
+/* A number of bytes, or `otherwise` where it is null. */
+static void print_bytes(const json_t *tree, const char *label, const char *key,
+                        const char *otherwise)
+{
+    char text[32];
+    int64_t const bytes = number_at(tree, "memory", key);
+    print_line(label, bytes >= 0 ? ra_bytes_text(bytes, text) : otherwise);
+}
+
+static void print_isa(const json_t *tree)
+{
+    char line[256];
+    const json_t *available = json_object_get(json_object_get(tree, "isa"), "available");
+    int used = snprintf(line, sizeof(line), "%s, of", text_at(tree, "isa", "chosen"));
+    for (size_t i = 0; i < json_array_size(available); ++i)
+        used += snprintf(line + used, sizeof(line) - (size_t)used, " %s",
+                         json_string_value(json_array_get(available, i)));
+    print_line("kernels", line);
+}
+
+/* "yes", or why not. */
+static void print_backend(const json_t *tree, const char *label, const char *section,
+                          const char *detail)
+{
+    bool const there = json_is_true(json_object_get(json_object_get(tree, section), "available"));
+    char line[256];
+    snprintf(line, sizeof(line), "no: %s", text_at(tree, section, "why_not"));
+    print_line(label, there ? detail : line);
+}
+
+static void print_machine(const json_t *tree)
+{
+    char line[256];
+    printf("ringattn %s on %s\n\n", ra_version(), json_string_value(json_object_get(tree, "host")));
+    print_line("processor", text_at(tree, "processor", "model"));
+    snprintf(line, sizeof(line), "%lld usable of %lld online",
+             (long long)number_at(tree, "processor", "usable_processors"),
+             (long long)number_at(tree, "processor", "online_processors"));
+    print_line("processors", line);
+    print_isa(tree);
+    print_bytes(tree, "memory", "total_bytes", "unknown");
+    print_bytes(tree, "available", "available_bytes", "unknown");
+    print_bytes(tree, "cgroup limit", "cgroup_limit_bytes", "none");
+    print_bytes(tree, "/dev/shm free", "shared_memory_free_bytes", "there is none");
+    const char *level =
+        json_string_value(json_object_get(json_object_get(tree, "mpi"), "thread_level"));
+    snprintf(line, sizeof(line), "%s, %s%s", text_at(tree, "mpi", "library"),
+             level != NULL ? "thread level " : "not started: run this under mpirun to see more",
+             level != NULL ? level : "");
+    print_backend(tree, "MPI", "mpi", line);
+    print_backend(tree, "OpenMP", "openmp", "yes");
+    print_backend(tree, "CUDA", "cuda", "yes");
+    snprintf(line, sizeof(line), "libfyaml %s, jansson %s, hwloc %s",
+             text_at(tree, "build", "libfyaml"), text_at(tree, "build", "jansson"),
+             text_at(tree, "build", "hwloc"));
+    print_line("libraries", line);
+    print_line("compiler", text_at(tree, "build", "compiler"));
+}
+
+static ra_status report(const ra_options *options, const ra_comm *comm)
+{
+    json_t *machine = ra_machine_json();
+    if (machine != NULL)
+        json_object_set_new(machine, "ranks", json_integer(comm != NULL ? ra_comm_size(comm) : 1));
+    if (options->json)
+        return ra_json_write(json_pack("{s:s, s:s, s:o}", "ringattn", ra_version(), "command",
+                                       "info", "machine", machine),
+                             options->json_path);
+    if (machine == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory while looking at the machine");
+        return RA_ERR_NO_MEMORY;
+    }
+    print_machine(machine);
+    json_decref(machine);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        ra_log(RA_LOG_ERROR, "cannot write to standard output: %s", strerror(errno));
+        return RA_ERR_IO;
+    }
+    return RA_OK;
+}
+
+int ra_command_info(const ra_options *options, ra_comm *comm)
+{
+    ra_status status = RA_OK;
+    if (comm == NULL || ra_comm_rank(comm) == 0)
+        status = report(options, comm);
+    ra_comm_destroy(comm);
+    return ra_exit_code(status);
+}

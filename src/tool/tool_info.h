@@ -1,0 +1,25 @@
+/* What this machine and this build are: `ringattn info`, and the "machine" of every JSON report. */
+#ifndef RINGATTN_TOOL_TOOL_INFO_H
+#define RINGATTN_TOOL_TOOL_INFO_H
+
+#include "ringattn/kernel.h"
+
+#include <jansson.h>
+
+/**
+ * This process's host: processors, memory, limits, backends, libraries. What cannot be found out
+ * is null. NULL: no memory. The caller owns it.
+ */
+json_t *ra_machine_json(void);
+
+/** Members about MPI, for ra_machine_json. */
+json_t *ra_machine_mpi_json(void);
+
+/**
+ * Print `root` to `path` (temporary file, rename), or to standard output where it is NULL. Takes
+ * root over; NULL stands for no memory when it was built.
+ * @return RA_ERR_IO, RA_ERR_NO_MEMORY; one line was logged
+ */
+RA_CHECKED ra_status ra_json_write(json_t *root, const char *path);
+
+#endif
