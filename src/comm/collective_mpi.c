@@ -7,7 +7,6 @@
  */
 #include "comm_mpi_internal.h"
 
-#include <limits.h>
 #include <string.h>
 
 typedef enum collective_kind { BARRIER, REDUCE_I64, REDUCE_F64 } collective_kind;
@@ -23,7 +22,7 @@ static int note_bytes(int count)
  * Wait until `count` of mpi->requests are done, or until `timeout_ms` have passed.
  * statuses and indices are overwritten. *open_out: the first request that is not done, or -1.
  *
- * @return RA_ERR_TIMEOUT, or RA_ERR_PEER where a message was too long: neither has been logged
+ * @return RA_ERR_TIMEOUT: has not been logged, the caller knows what to say
  */
 static ra_status wait_requests(ra_mpi_comm *mpi, const char *operation, int count,
                                int64_t timeout_ms, int *open_out)
@@ -53,7 +52,7 @@ static ra_status wait_requests(ra_mpi_comm *mpi, const char *operation, int coun
             *open_out = 0;
             while (mpi->requests[*open_out] == MPI_REQUEST_NULL)
                 ++*open_out;
-            return RA_ERR_TIMEOUT; /* the caller knows what to say */
+            return RA_ERR_TIMEOUT;
         }
         ra_mpi_progress(mpi); /* others may need our next piece before they can come here */
         ra_mpi_pause(begin_ns, now_ns);
@@ -282,25 +281,37 @@ static ra_status send_piece(ra_mpi_comm *mpi, const char *operation, const char 
     return status;
 }
 
+/* Wait for the root's next piece, and see that it has the right length before it is received. */
 static ra_status receive_piece(ra_mpi_comm *mpi, const char *operation, int root, char *data,
-                               int bytes, bool *fits_out)
+                               int bytes)
 {
-    int open = -1, count = 0;
-    int const error =
-        MPI_Irecv(data, bytes, MPI_BYTE, root, RA_TAG_BROADCAST, mpi->handle, &mpi->requests[0]);
-    if (error != MPI_SUCCESS)
-        return ra_mpi_fail(mpi, operation, -1, error);
-    ra_status const status = wait_requests(mpi, operation, 1, mpi->base.timeout_ms, &open);
-    if (status != RA_OK) {
-        if (status == RA_ERR_TIMEOUT)
+    int64_t const begin_ns = ra_clock_ns();
+    int found_bytes = -1, open = -1;
+    for (;;) {
+        int64_t const now_ns = ra_clock_ns();
+        int const error = ra_mpi_receive(mpi, root, RA_TAG_BROADCAST, data, bytes, &found_bytes,
+                                         &mpi->requests[0]);
+        if (error != MPI_SUCCESS)
+            return ra_mpi_fail(mpi, operation, -1, error);
+        if (found_bytes >= 0)
+            break;
+        if ((now_ns - begin_ns) / 1000000 >= mpi->base.timeout_ms) {
             ra_comm_log_timeout(&mpi->base, operation, -1, root);
-        drop_requests(mpi, 1);
-        *fits_out = status != RA_ERR_PEER;
-        return status;
+            return RA_ERR_TIMEOUT;
+        }
+        ra_mpi_progress(mpi);
+        ra_mpi_pause(begin_ns, now_ns);
     }
-    MPI_Get_count(&mpi->statuses[0], MPI_BYTE, &count);
-    *fits_out = count == bytes;
-    return RA_OK;
+    if (found_bytes != bytes) {
+        ra_comm_log_disagreement(&mpi->base, operation, root);
+        return RA_ERR_PEER;
+    }
+    ra_status const status = wait_requests(mpi, operation, 1, mpi->base.timeout_ms, &open);
+    if (status == RA_ERR_TIMEOUT)
+        ra_comm_log_timeout(&mpi->base, operation, -1, root);
+    if (status != RA_OK)
+        drop_requests(mpi, 1);
+    return status;
 }
 
 /* In pieces like those of a message: a shorter one, maybe empty, is the last. */
@@ -311,14 +322,9 @@ ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void 
     size_t const piece = mpi->piece_bytes;
     for (size_t done = 0; done <= bytes; done += piece) {
         int const now = (int)(bytes - done < piece ? bytes - done : piece);
-        bool fits = true;
         ra_status const status = comm->rank == root
                                      ? send_piece(mpi, operation, at + done, now)
-                                     : receive_piece(mpi, operation, root, at + done, now, &fits);
-        if (!fits) {
-            ra_comm_log_disagreement(comm, operation, root);
-            return RA_ERR_PEER;
-        }
+                                     : receive_piece(mpi, operation, root, at + done, now);
         if (status != RA_OK)
             return status;
     }

@@ -81,8 +81,9 @@ int ra_mail_open_peer(const ra_mail *mail);
 
 /**
  * Cut messages of an MPI communicator into pieces of `piece_bytes` (1 to INT_MAX) and use
- * `tag_count` (at least 1) tags for them, so that both limits are met with little data. The same
- * on every rank, with nothing in flight.
+ * `tag_count` tags for them, so that both limits are met with little data. At least 32 tags: two
+ * messages of one tag must not be in flight together. The same on every rank, with nothing in
+ * flight.
  */
 void ra_comm_mpi_set_limits(ra_comm *comm, size_t piece_bytes, int tag_count);
 

@@ -42,79 +42,94 @@ void ra_mpi_pause(int64_t begin_ns, int64_t now_ns)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Post the next piece of message `index`. @return MPI's error code */
-static int post_piece(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, int index)
+int ra_mpi_receive(ra_mpi_comm *mpi, int peer, int tag, void *data, int bytes, int *bytes_out,
+                   MPI_Request *request_out)
 {
-    ra_mpi_message *const message = &transfer->messages[index];
-    MPI_Request *const request = &transfer->requests[index];
-    char *const data = message->data + message->done_bytes;
-    size_t const left_bytes = message->bytes - message->done_bytes;
-    message->piece_bytes = (int)(left_bytes < mpi->piece_bytes ? left_bytes : mpi->piece_bytes);
-    if (index < transfer->recv_count)
-        return MPI_Irecv(data, message->piece_bytes, MPI_BYTE, message->peer, message->tag,
-                         mpi->handle, request);
-    return MPI_Isend(data, message->piece_bytes, MPI_BYTE, message->peer, message->tag, mpi->handle,
-                     request);
+    MPI_Message message;
+    MPI_Status status;
+    int found = 0;
+    *bytes_out = -1;
+    int error = MPI_Improbe(peer, tag, mpi->handle, &found, &message, &status);
+    if (error == MPI_SUCCESS && found)
+        error = MPI_Get_count(&status, MPI_BYTE, bytes_out);
+    if (error == MPI_SUCCESS && found && *bytes_out == bytes)
+        error = MPI_Imrecv(data, bytes, MPI_BYTE, &message, request_out);
+    return error;
 }
 
-static ra_status check_piece(ra_mpi_comm *mpi, const ra_mpi_transfer *transfer, int index,
-                             const MPI_Status *piece, int error)
+static int next_piece_bytes(const ra_mpi_comm *mpi, const ra_mpi_message *message)
 {
-    const ra_mpi_message *const message = &transfer->messages[index];
+    size_t const left_bytes = message->bytes - message->done_bytes;
+    return (int)(left_bytes < mpi->piece_bytes ? left_bytes : mpi->piece_bytes);
+}
+
+/* Begin the next piece of message `index`; of a receive, only if it is there. */
+static ra_status begin_piece(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, int index)
+{
+    ra_mpi_message *const message = &transfer->messages[index];
     const ra_transfer *const base = &transfer->base;
-    int class = MPI_SUCCESS, count = 0;
-    int64_t sent_bytes = -1;
+    MPI_Request *const request = &transfer->requests[index];
+    char *const data = message->data + message->done_bytes;
+    int const bytes = next_piece_bytes(mpi, message);
+    int error, found_bytes = -1;
+    message->piece_bytes = bytes;
+    if (index >= transfer->recv_count)
+        error = MPI_Isend(data, bytes, MPI_BYTE, message->peer, message->tag, mpi->handle, request);
+    else
+        error =
+            ra_mpi_receive(mpi, message->peer, message->tag, data, bytes, &found_bytes, request);
     if (error != MPI_SUCCESS)
-        MPI_Error_class(error, &class);
-    if (class != MPI_SUCCESS && class != MPI_ERR_TRUNCATE)
         return ra_mpi_fail(mpi, base->operation, base->step, error);
-    if (class == MPI_SUCCESS) {
-        if (index >= transfer->recv_count)
-            return RA_OK;
-        MPI_Get_count(piece, MPI_BYTE, &count);
-        if (count == message->piece_bytes)
-            return RA_OK;
-        sent_bytes = (int64_t)message->done_bytes + count;
-    }
-    ra_comm_log_mismatch(&mpi->base, base->operation, base->step, message->peer, sent_bytes,
+    if (found_bytes < 0 || found_bytes == bytes)
+        return RA_OK;
+    bool const is_last = (size_t)found_bytes < mpi->piece_bytes;
+    ra_comm_log_mismatch(&mpi->base, base->operation, base->step, message->peer,
+                         is_last ? (int64_t)message->done_bytes + found_bytes : -1,
                          (int64_t)message->bytes);
     return RA_ERR_PEER;
 }
 
-/* Post what follows a finished piece, if anything does. */
-static ra_status follow_piece(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, int index)
+/* A piece has gone or come: was it the last, or what follows? */
+static ra_status finish_piece(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, int index)
 {
     ra_mpi_message *const message = &transfer->messages[index];
     message->done_bytes += (size_t)message->piece_bytes;
-    if ((size_t)message->piece_bytes < mpi->piece_bytes) {
-        transfer->open_count--;
-        return RA_OK;
-    }
-    int const error = post_piece(mpi, transfer, index);
-    if (error != MPI_SUCCESS)
-        return ra_mpi_fail(mpi, transfer->base.operation, transfer->base.step, error);
+    if ((size_t)message->piece_bytes == mpi->piece_bytes)
+        return begin_piece(mpi, transfer, index);
+    message->done = true;
+    transfer->open_count--;
     return RA_OK;
+}
+
+static ra_status begin_receives(ra_mpi_comm *mpi, ra_mpi_transfer *transfer)
+{
+    ra_status status = RA_OK;
+    for (int i = 0; i < transfer->recv_count && status == RA_OK; i++) {
+        if (!transfer->messages[i].done && transfer->requests[i] == MPI_REQUEST_NULL)
+            status = begin_piece(mpi, transfer, i);
+    }
+    return status;
 }
 
 static ra_status advance(ra_mpi_comm *mpi, ra_mpi_transfer *transfer)
 {
     MPI_Status statuses[2 * RA_EXCHANGE_MAX];
     int indices[2 * RA_EXCHANGE_MAX], count = 0;
-    int const error = MPI_Testsome(transfer->count, transfer->requests, &count, indices, statuses);
-    bool const each = error == MPI_ERR_IN_STATUS;
-    if (error != MPI_SUCCESS && !each)
-        return ra_mpi_fail(mpi, transfer->base.operation, transfer->base.step, error);
-    if (count == MPI_UNDEFINED) /* nothing was open */
-        return RA_OK;
-    for (int i = 0; i < count; i++) {
-        int const piece_error = each ? statuses[i].MPI_ERROR : MPI_SUCCESS;
-        ra_status status = check_piece(mpi, transfer, indices[i], &statuses[i], piece_error);
-        if (status == RA_OK)
-            status = follow_piece(mpi, transfer, indices[i]);
-        if (status != RA_OK)
-            return status;
+    ra_status status = begin_receives(mpi, transfer);
+    if (status != RA_OK)
+        return status;
+    int error = MPI_Testsome(transfer->count, transfer->requests, &count, indices, statuses);
+    if (count == MPI_UNDEFINED) /* nothing is in flight */
+        count = 0;
+    for (int i = 0; error == MPI_ERR_IN_STATUS && i < count; i++) {
+        if (statuses[i].MPI_ERROR != MPI_SUCCESS)
+            error = statuses[i].MPI_ERROR;
     }
-    return RA_OK;
+    if (error != MPI_SUCCESS)
+        return ra_mpi_fail(mpi, transfer->base.operation, transfer->base.step, error);
+    for (int i = 0; i < count && status == RA_OK; i++)
+        status = finish_piece(mpi, transfer, indices[i]);
+    return status;
 }
 
 void ra_mpi_progress(ra_mpi_comm *mpi)
@@ -132,17 +147,14 @@ static void mpi_poll(ra_comm *comm)
 }
 
 /*
- * Give up what is still open. A receive that nobody has matched is really cancelled; the rest stays
- * with MPI, which is not entered again for it: a broken communicator makes no progress.
+ * Give up what is in flight. MPI keeps it, but is not entered again for it: a broken communicator
+ * makes no progress, so that nothing is written to the buffers.
  */
 static void drop_requests(ra_mpi_transfer *transfer)
 {
     for (int i = 0; i < transfer->count; i++) {
-        if (transfer->requests[i] == MPI_REQUEST_NULL)
-            continue;
-        if (i < transfer->recv_count)
-            MPI_Cancel(&transfer->requests[i]);
-        MPI_Request_free(&transfer->requests[i]);
+        if (transfer->requests[i] != MPI_REQUEST_NULL)
+            MPI_Request_free(&transfer->requests[i]);
     }
 }
 
@@ -178,11 +190,11 @@ static ra_status mpi_start(ra_comm *comm, const ra_exchange *exchange, ra_transf
         add_message(mpi, transfer, &exchange->sends[i], mpi->send_sequence);
     transfer->open_count = transfer->count;
 
-    for (int i = 0; i < transfer->count; i++) {
-        int const error = post_piece(mpi, transfer, i);
-        if (error != MPI_SUCCESS) {
+    for (int i = transfer->recv_count; i < transfer->count; i++) {
+        ra_status const status = begin_piece(mpi, transfer, i);
+        if (status != RA_OK) {
             drop_requests(transfer);
-            return ra_mpi_fail(mpi, exchange->operation, exchange->step, error);
+            return status;
         }
     }
     transfer->base.in_use = true;
@@ -193,7 +205,7 @@ static ra_status mpi_start(ra_comm *comm, const ra_exchange *exchange, ra_transf
 static int find_open_peer(const ra_mpi_transfer *transfer)
 {
     int index = 0;
-    while (index < transfer->count - 1 && transfer->requests[index] == MPI_REQUEST_NULL)
+    while (transfer->messages[index].done)
         index++;
     return transfer->messages[index].peer;
 }
@@ -279,7 +291,7 @@ void ra_comm_mpi_set_limits(ra_comm *comm, size_t piece_bytes, int tag_count)
 {
     ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
     RA_ASSERT(comm->ops == &mpi_ops && comm->in_flight == 0);
-    RA_ASSERT(piece_bytes >= 1 && piece_bytes <= INT_MAX && tag_count >= 1);
+    RA_ASSERT(piece_bytes >= 1 && piece_bytes <= INT_MAX && tag_count >= 2 * RA_MAIL_MAX);
     mpi->piece_bytes = piece_bytes;
     mpi->tag_count = tag_count;
 }

@@ -459,25 +459,57 @@ static int tells_who_it_is(ra_comm *comm)
     return failures;
 }
 
+static int shift_bytes(ra_comm *comm)
+{
+    return shifts(comm, 1);
+}
+
+static int shift_pages(ra_comm *comm)
+{
+    return shifts(comm, 4097);
+}
+
+static int shift_megabytes(ra_comm *comm)
+{
+    return shifts(comm, (3 << 20) + 5);
+}
+
+static int two_in_flight_in_order(ra_comm *comm)
+{
+    return two_in_flight(comm, false);
+}
+
+static int two_in_flight_out_of_order(ra_comm *comm)
+{
+    return two_in_flight(comm, true);
+}
+
 int contract_run_healthy(ra_comm *comm, uint64_t seed)
 {
-    int failures = tells_who_it_is(comm);
-    failures += shifts(comm, 1);
-    failures += shifts(comm, 4097);
-    failures += shifts(comm, (3 << 20) + 5);
-    failures += many_to_one_peer(comm);
-    failures += empty_messages_are_not_sent(comm);
-    failures += two_in_flight(comm, false);
-    failures += two_in_flight(comm, true);
-    failures += sends_and_receives_apart(comm);
-    failures += collective_amid_transfers(comm);
-    failures += counts_what_it_moves(comm);
-    failures += broadcasts(comm);
-    failures += reduces_integers(comm);
-    failures += reduces_doubles_alike(comm);
-    failures += a_nan_is_never_lost(comm);
-    failures += barriers_hold(comm);
-    failures += random_rounds(comm, seed);
+    static int (*const cases[])(ra_comm * comm) = {
+        tells_who_it_is,
+        shift_bytes,
+        shift_pages,
+        shift_megabytes,
+        many_to_one_peer,
+        empty_messages_are_not_sent,
+        two_in_flight_in_order,
+        two_in_flight_out_of_order,
+        sends_and_receives_apart,
+        collective_amid_transfers,
+        counts_what_it_moves,
+        broadcasts,
+        reduces_integers,
+        reduces_doubles_alike,
+        a_nan_is_never_lost,
+        barriers_hold,
+    };
+    int failures = 0;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]) && failures == 0; i++)
+        failures =
+            cases[i](comm); /* after a failure the ranks are not at the same place any more */
+    if (failures == 0)
+        failures = random_rounds(comm, seed);
     if (failures > 0)
         fprintf(stderr, "contract: %d claims failed, seed %llu\n", failures,
                 (unsigned long long)seed);

@@ -1,0 +1,224 @@
+/*
+ * One rank of the tests in test_comm_mpi.c: comm_worker MODE [ARGUMENT]... It prints what failed,
+ * and exits with 0 only if nothing did.
+ */
+#include "comm/comm_internal.h"
+#include "comm/contract.h"
+
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Linked with --wrap=calloc: the n-th call from here on fails. */
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+static int calls_until_failure = -1;
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    if (calls_until_failure == 0)
+        return NULL;
+    if (calls_until_failure > 0)
+        calls_until_failure--;
+    return __real_calloc(count, bytes);
+}
+
+static ra_comm *create(int *argc, char ***argv)
+{
+    ra_comm *comm = NULL;
+    if (ra_comm_create_mpi(argc, argv, 60000, &comm) != RA_OK)
+        exit(90);
+    return comm;
+}
+
+/* healthy SEED PIECE_BYTES TAG_COUNT: the contract; 0: the communicator's own limits. */
+static int run_healthy(ra_comm *comm, char **arguments)
+{
+    uint64_t const seed = strtoull(arguments[0], NULL, 10);
+    size_t const piece_bytes = strtoull(arguments[1], NULL, 10);
+    if (piece_bytes > 0)
+        ra_comm_mpi_set_limits(comm, piece_bytes, atoi(arguments[2]));
+    int failures = contract_run_healthy(comm, seed);
+    failures += strcmp(ra_comm_name(comm), "mpi") != 0;
+    ra_comm_destroy(comm);
+    int finalised = 0;
+    MPI_Finalized(&finalised);
+    return failures + !finalised;
+}
+
+static void touch(const char *folder, const char *what, int rank, int64_t content)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/%s.%d", folder, what, rank);
+    FILE *const file = fopen(path, "w");
+    if (file == NULL || fprintf(file, "%lld\n", (long long)content) < 0 || fclose(file) != 0)
+        exit(91);
+}
+
+static void wait_for_file(const char *folder, const char *what, int rank)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/%s.%d", folder, what, rank);
+    for (int tries = 0; access(path, F_OK) != 0; tries++) {
+        if (tries > 6000) {
+            fprintf(stderr, "rank %d never wrote %s\n", rank, path);
+            exit(92);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+}
+
+/*
+ * break CASE PIECE_BYTES FOLDER: a case that breaks the communicator. How it went on each rank is a
+ * file in FOLDER, because what mpirun says about a job that ends without MPI_Finalize is its own
+ * affair; nobody leaves before all have got so far.
+ */
+static int run_breaking(ra_comm *comm, char **arguments)
+{
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int const piece_bytes = atoi(arguments[1]);
+    const char *const folder = arguments[2];
+    int failures = -1;
+    contract_capture_log();
+    if (piece_bytes > 0)
+        ra_comm_mpi_set_limits(comm, (size_t)piece_bytes, 32);
+    for (int i = 0; i < contract_breaking_count; i++) {
+        if (strcmp(contract_breaking[i].name, arguments[0]) == 0)
+            failures = contract_breaking[i].body(comm);
+    }
+    if (failures != 0)
+        contract_print_log();
+    touch(folder, "failures", rank, failures);
+    for (int other = 0; other < size; other++)
+        wait_for_file(folder, "failures", other);
+    comm->broken = true;   /* also where a rank stayed away: the others are past all agreement */
+    ra_comm_destroy(comm); /* returns, although nobody else is there */
+    touch(folder, "destroyed", rank, 1);
+    for (int other = 0; other < size; other++)
+        wait_for_file(folder, "destroyed", other);
+    _exit(failures != 0);
+}
+
+/* Wait for a message from `peer` that never comes, and give up as the command does. */
+static int wait_in_vain(ra_comm *comm, int peer)
+{
+    unsigned char byte = 0;
+    ra_message const recv = {peer, &byte, 1};
+    ra_exchange const exchange = {"forward keys and values", 3, 0, 1, NULL, &recv};
+    ra_transfer *transfer = NULL;
+    ra_status status = ra_comm_start(comm, &exchange, &transfer);
+    if (status == RA_OK)
+        status = ra_comm_wait(comm, transfer);
+    if (status == RA_ERR_TIMEOUT)
+        ra_comm_abort(comm, 5);
+    return 93;
+}
+
+/* lose SIGNAL TIMEOUT_MS FOLDER: rank 1 sends itself a signal; the others wait for it. */
+static int lose_a_rank(ra_comm *comm, char **arguments)
+{
+    ra_comm_set_timeout(comm, atoll(arguments[1]));
+    if (ra_comm_barrier(comm, "begin") != RA_OK)
+        return 94;
+    if (ra_comm_rank(comm) == 1) {
+        touch(arguments[2], "pid", 1, getpid());
+        raise(atoi(arguments[0]));
+        sleep(600);
+    }
+    return wait_in_vain(comm, 1);
+}
+
+/* abort CODE: rank 0 gives up while the others wait with a long deadline. */
+static int give_up(ra_comm *comm, char **arguments)
+{
+    if (ra_comm_rank(comm) == 0)
+        ra_comm_abort(comm, atoi(arguments[0]));
+    return wait_in_vain(comm, 0);
+}
+
+/* leave: rank 1 stays out of the end of the job, and the others' destroy must return. */
+static int leave_early(ra_comm *comm, char **arguments)
+{
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    ra_comm_set_timeout(comm, 500);
+    if (rank != 1)
+        ra_comm_destroy(comm);
+    touch(arguments[0], "destroyed", rank, 1);
+    for (int other = 0; other < size; other++)
+        wait_for_file(arguments[0], "destroyed", other);
+    _exit(rank == 1 ? 95 : 0);
+}
+
+/* guest: the caller owns MPI, before and after. */
+static int be_a_guest(int *argc, char ***argv)
+{
+    int level = 0, finalised = 0, failures = 0, sum = 1;
+    MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level);
+    for (int round = 0; round < 2; round++) {
+        ra_comm *const comm = create(NULL, NULL);
+        failures += ra_comm_barrier(comm, "guest") != RA_OK;
+        ra_comm_destroy(comm);
+    }
+    MPI_Finalized(&finalised);
+    failures += finalised;
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Finalize();
+
+    ra_comm *comm = NULL;
+    contract_capture_log();
+    failures += ra_comm_create_mpi(NULL, NULL, 1000, &comm) != RA_ERR_MPI;
+    failures += contract_count_lines("MPI was finalised before", "") != 1;
+    return failures;
+}
+
+/* memory: every allocation of the maker fails once, on all ranks alike. */
+static int run_out_of_memory(int *argc, char ***argv)
+{
+    ra_comm *comm = NULL;
+    int level = 0, failed = 0, failures = 0;
+    MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level); /* its own calls are not ours */
+    contract_capture_log();
+    for (;; failed++) {
+        contract_clear_log();
+        calls_until_failure = failed;
+        ra_status const status = ra_comm_create_mpi(NULL, NULL, 5000, &comm);
+        calls_until_failure = -1;
+        if (status == RA_OK)
+            break;
+        failures += status != RA_ERR_NO_MEMORY;
+        failures += contract_count_lines("no memory for", "") != 1;
+        if (failed > 20)
+            return 96;
+    }
+    failures += failed != 8; /* the communicator, its six arrays, and the hosts */
+    failures += ra_comm_barrier(comm, "in the end") != RA_OK;
+    ra_comm_destroy(comm);
+    MPI_Finalize();
+    return failures;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(ra_comm *comm, char **arguments);
+        int argument_count;
+    } modes[] = {
+        {"healthy", run_healthy, 3}, {"break", run_breaking, 3}, {"lose", lose_a_rank, 3},
+        {"abort", give_up, 1},       {"leave", leave_early, 1},
+    };
+    if (argc >= 2 && strcmp(argv[1], "guest") == 0)
+        return be_a_guest(&argc, &argv);
+    if (argc >= 2 && strcmp(argv[1], "memory") == 0)
+        return run_out_of_memory(&argc, &argv);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        if (argc == 2 + modes[i].argument_count && strcmp(argv[1], modes[i].name) == 0)
+            return modes[i].run(create(&argc, &argv), argv + 2);
+    }
+    fprintf(stderr, "usage: comm_worker MODE [ARGUMENT]...\n");
+    return 97;
+}
