@@ -1,0 +1,385 @@
+/* The table of keys, and what a configuration file, --set and variants make of it. */
+#include "tool/captured_log.h"
+#include "tool/config_table.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+static captured_log said;
+
+static void begin(void)
+{
+    captured_log_begin(&said);
+}
+
+TestSuite(config, .init = begin);
+
+static ra_status parse_with(const char *text, const ra_config_source *source, ra_config *config)
+{
+    return ra_config_parse("job.yaml", text, strlen(text), source, config);
+}
+
+static ra_config parse(const char *text)
+{
+    ra_config config = {0};
+    cr_assert_eq(parse_with(text, NULL, &config), RA_OK, "%s", said.line);
+    return config;
+}
+
+/* Refused with exactly one line that holds all of `wanted`, which is ended by NULL. */
+static void refuses_set(const char *text, const char *set, const char *const wanted[])
+{
+    ra_config config = {0};
+    ra_config_source const source = {.sets = &set, .set_count = set != NULL};
+    said.count = 0;
+    ra_status status = parse_with(text, &source, &config);
+    if (status == RA_OK)
+        status = ra_config_check(&config, 1);
+    cr_assert_eq(status, RA_ERR_CONFIG, "'%s' '%s' was taken", text, set != NULL ? set : "");
+    cr_assert_eq(said.count, 1, "'%s': %d lines", text, said.count);
+    for (int i = 0; wanted[i] != NULL; i++)
+        cr_assert_not_null(strstr(said.line, wanted[i]), "'%s' does not say '%s'", said.line,
+                           wanted[i]);
+    cr_assert_null(strchr(said.line, '\n'));
+    ra_config_fini(&config);
+}
+
+#define REFUSES(text, ...)    refuses_set(text, NULL, (const char *const[]){__VA_ARGS__, NULL})
+#define REFUSES_SET(set, ...) refuses_set("", set, (const char *const[]){__VA_ARGS__, NULL})
+
+Test(config, defaults_are_a_job)
+{
+    ra_config config = parse("");
+    cr_assert_eq(ra_config_check(&config, 4), RA_OK);
+    cr_assert_eq(config.batch, 1);
+    cr_assert_eq(config.kv_heads, config.heads);
+    cr_assert_eq(config.pattern.window_left, -1);
+    cr_assert_eq(config.pattern.window_right, -1);
+    cr_assert_null(config.pattern.documents);
+    cr_assert_null(config.pattern.segments);
+    cr_assert_null(config.pattern.block_rates);
+    cr_assert_eq(config.pattern.blocks_kind, RA_BLOCKS_NONE);
+    cr_assert_eq(config.layout, RA_LAYOUT_AUTO);
+    cr_assert_eq(config.timeout_ms, 60000);
+    cr_assert_null(config.input);
+    for (int i = 0; i < ra_config_key_count; i++)
+        cr_assert_not(ra_config_was_given(&config, ra_config_keys[i].path));
+    ra_config_fini(&config);
+}
+
+Test(config, every_key_is_complete_and_its_default_is_allowed)
+{
+    for (int i = 0; i < ra_config_key_count; i++) {
+        const ra_config_key *key = &ra_config_keys[i];
+        char problem[RA_VALUE_PROBLEM_MAX];
+        const ra_yaml_node *at = NULL;
+        ra_config_value value = {0};
+        cr_assert_gt(strlen(key->help), 5, "%s", key->path);
+        cr_assert_eq(ra_config_key_find(key->path), i, "%s is there twice", key->path);
+        cr_assert_not(ra_config_is_section(key->path), "%s is a section too", key->path);
+        if (key->default_text == NULL) {
+            cr_assert(key->type == RA_KEY_LIST || key->type == RA_KEY_TEXT, "%s", key->path);
+            continue;
+        }
+        ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = key->default_text};
+        cr_assert_eq(ra_config_value_read(key, &node, &value, &at, problem), RA_OK, "%s: %s",
+                     key->path, problem);
+    }
+}
+
+Test(config, what_lies_outside_a_range_is_refused_for_every_key)
+{
+    for (int i = 0; i < ra_config_key_count; i++) {
+        const ra_config_key *key = &ra_config_keys[i];
+        char set[160];
+        bool const integer =
+            key->type == RA_KEY_INT32 || key->type == RA_KEY_INT64 || key->type == RA_KEY_BYTES;
+        if (integer) {
+            snprintf(set, sizeof(set), "%s=%lld", key->path, (long long)key->min - 1);
+            REFUSES_SET(set, key->path);
+            snprintf(set, sizeof(set), "%s=%lld", key->path, (long long)key->max + 1);
+            REFUSES_SET(set, key->path);
+        } else if (key->type == RA_KEY_TIME) {
+            snprintf(set, sizeof(set), "%s=%lldms", key->path, (long long)key->max + 1);
+            REFUSES_SET(set, key->path, "ms, s, m");
+        } else if (key->type == RA_KEY_REAL) {
+            snprintf(set, sizeof(set), "%s=%g", key->path, key->real_max * 2);
+            REFUSES_SET(set, key->path);
+            snprintf(set, sizeof(set), "%s=nan", key->path);
+            REFUSES_SET(set, key->path);
+        } else if (key->type == RA_KEY_LIST) {
+            snprintf(set, sizeof(set), "%s=[%lld]", key->path, (long long)key->min - 1);
+            REFUSES_SET(set, key->path, "item 1");
+        }
+        if (key->type != RA_KEY_TEXT) {
+            snprintf(set, sizeof(set), "%s=nonsense", key->path);
+            REFUSES_SET(set, key->path, "nonsense");
+        }
+        if (key->type != RA_KEY_LIST) {
+            snprintf(set, sizeof(set), "%s=[1]", key->path);
+            REFUSES_SET(set, key->path);
+        }
+        snprintf(set, sizeof(set), "%s={a: 1}", key->path);
+        REFUSES_SET(set, key->path);
+    }
+}
+
+/* Choices whose machinery is missing are told apart from mistyped ones. */
+Test(config, choices_that_are_not_in_this_version_are_refused_by_name)
+{
+    int refused = 0;
+    for (int i = 0; i < ra_config_key_count; i++) {
+        const ra_config_key *key = &ra_config_keys[i];
+        for (const ra_choice *c = key->choices; c != NULL && c->name != NULL; c++) {
+            char set[160];
+            snprintf(set, sizeof(set), "%s=%s", key->path, c->name);
+            if (c->not_here) {
+                REFUSES_SET(set, key->path, c->name, "not in this version");
+                refused++;
+            }
+        }
+    }
+    cr_assert_eq(refused, 3 + 2 + 1 + 1 + 2 + 2 + 1 + 1);
+}
+
+static const char all_keys[] =
+    "shape: {batch: 2, seq: 6K, heads: 6, kv_heads: 3, head_dim: 96, dtype: f16, scale: 0.125}\n"
+    "pattern:\n"
+    "  causal: true\n"
+    "  window: {left: 100, right: 7}\n"
+    "  sinks: 3\n"
+    "  documents: [2K, 4096]\n"
+    "  blocks: {size: 64, kind: random, width: 2, rates: [], density: 0.5, globals: 3,\n"
+    "           seed: 18446744073709551615}\n"
+    "  dilated: {segments: [256, 512], rates: [1, 2], heads: grouped}\n"
+    "ring: {layout: zigzag, schedule: direct, comm_buffers: 1, head_groups: 3}\n"
+    "memory: {limit: 3GiB, pool: {trim: 1M}, pattern_cache: {entries: 7, bytes: 2KiB}}\n"
+    "compute: {backend: cpu, threads: 3, isa: portable, deterministic: true}\n"
+    "comm: {backend: self, timeout: 1500ms}\n"
+    "job: {input: in.safetensors, output: 'o: #.safetensors', backward: true, verify: true,\n"
+    "      repeat: 5, warmup: 2, seed: 42}\n";
+
+Test(config, every_key_reaches_its_member)
+{
+    ra_config c = parse(all_keys);
+    cr_assert_eq(ra_config_check(&c, 4), RA_OK, "%s", said.line);
+    cr_assert_eq(c.batch, 2);
+    cr_assert_eq(c.seq, 6144);
+    cr_assert_eq(c.heads, 6);
+    cr_assert_eq(c.kv_heads, 3);
+    cr_assert_eq(c.head_dim, 96);
+    cr_assert_eq(c.dtype, RA_F16);
+    cr_assert(c.scale == 0.125);
+    cr_assert(c.pattern.causal);
+    cr_assert_eq(c.pattern.window_left, 100);
+    cr_assert_eq(c.pattern.window_right, 7);
+    cr_assert_eq(c.pattern.sinks, 3);
+    cr_assert_eq(c.pattern.document_count, 2);
+    cr_assert_eq(c.pattern.documents[0], 2048);
+    cr_assert_eq(c.pattern.documents[1], 4096);
+    cr_assert_eq(c.pattern.block_size, 64);
+    cr_assert_eq(c.pattern.blocks_kind, RA_BLOCKS_RANDOM);
+    cr_assert_eq(c.pattern.block_width, 2);
+    cr_assert_eq(c.pattern.block_rate_count, 0);
+    cr_assert_not_null(c.pattern.block_rates); /* none, which is not the same as absent */
+    cr_assert(c.pattern.block_density == 0.5);
+    cr_assert_eq(c.pattern.block_globals, 3);
+    cr_assert_eq(c.pattern.block_seed, UINT64_MAX);
+    cr_assert_eq(c.pattern.branch_count, 2);
+    cr_assert_eq(c.pattern.segments[1], 512);
+    cr_assert_eq(c.pattern.rates[1], 2);
+    cr_assert_eq(c.pattern.dilated_heads, RA_HEADS_GROUPED);
+    cr_assert_eq(c.layout, RA_LAYOUT_ZIGZAG);
+    cr_assert_eq(c.schedule, RA_SCHEDULE_DIRECT);
+    cr_assert_eq(c.comm_buffers, 1);
+    cr_assert_eq(c.head_groups, 3);
+    cr_assert_eq(c.limit_bytes, INT64_C(3) << 30);
+    cr_assert_eq(c.cache_entries, 7);
+    cr_assert_eq(c.cache_bytes, 2048);
+    cr_assert_eq(c.threads, 3);
+    cr_assert_eq(c.isa, RA_ISA_PORTABLE);
+    cr_assert(c.deterministic);
+    cr_assert_eq(c.comm, RA_COMM_SELF);
+    cr_assert_eq(c.timeout_ms, 1500);
+    cr_assert_str_eq(c.input, "in.safetensors");
+    cr_assert_str_eq(c.output, "o: #.safetensors");
+    cr_assert(c.backward && c.verify);
+    cr_assert_eq(c.repeat, 5);
+    cr_assert_eq(c.warmup, 2);
+    cr_assert_eq(c.seed, 42);
+    cr_assert(ra_config_was_given(&c, "shape.seq"));
+    cr_assert_not(ra_config_was_given(&c, "ring.variant"));
+    ra_config_fini(&c);
+}
+
+/* JSON is YAML: what a report says about a job can be run again. */
+static void round_trips(const char *text)
+{
+    ra_config first = parse(text);
+    json_t *json = ra_config_to_json(&first);
+    cr_assert_not_null(json);
+    char *dumped = json_dumps(json, JSON_INDENT(2));
+    ra_config second = parse(dumped);
+    json_t *again = ra_config_to_json(&second);
+    cr_assert(json_equal(json, again), "%s", dumped);
+    free(dumped);
+    json_decref(json);
+    json_decref(again);
+    ra_config_fini(&first);
+    ra_config_fini(&second);
+}
+
+Test(config, json_reads_back_as_the_same_configuration)
+{
+    round_trips("");
+    round_trips(all_keys);
+    round_trips("ring: {variant: base}\nshape: {scale: 1e-7}\n");
+}
+
+Test(config, sizes_are_powers_of_1024_and_never_overflow)
+{
+    ra_config config = parse("memory: {limit: 2M}\nshape: {seq: 64KiB}\njob: {seed: 1G}\n");
+    cr_assert_eq(config.limit_bytes, 2 << 20);
+    cr_assert_eq(config.seq, 65536);
+    cr_assert_eq(config.seed, 1 << 30);
+    ra_config_fini(&config);
+    REFUSES_SET("shape.seq=128Q", "128Q", "shape.seq", "KiB");
+    REFUSES_SET("shape.seq=1.5K", "1.5K");
+    REFUSES_SET("shape.seq=1 K", "1 K");
+    REFUSES_SET("shape.seq=0x10", "0x10");
+    REFUSES_SET("memory.limit=9007199254740992K", "memory.limit");
+    REFUSES_SET("memory.limit=99999999999999999999", "memory.limit");
+    REFUSES_SET("job.seed=-1", "job.seed");
+    REFUSES_SET("job.seed=18446744073709551616", "job.seed");
+    REFUSES_SET("job.seed=18014398509481984K", "job.seed");
+    REFUSES_SET("comm.timeout=60", "comm.timeout", "ms, s, m");
+    REFUSES_SET("comm.timeout=0s", "comm.timeout");
+}
+
+Test(config, a_mistake_names_file_line_column_key_and_the_nearest_name)
+{
+    REFUSES("shape:\n  batch: 1\n  seqq: 5\n", "job.yaml:3:3:", "shape.seqq", "'shape.seq'");
+    REFUSES("shpae: {seq: 5}\n", "job.yaml:1:1:", "'shape'");
+    REFUSES("seq: 5\n", "job.yaml:1:1:", "'shape.seq'");
+    REFUSES("pattern:\n  widnow: {left: 3}\n", "job.yaml:2:3:", "'pattern.window'");
+    REFUSES("zzzzzzzzzzzzz: 5\n", "unknown key", "--help-config");
+    REFUSES("ring:\n  layout: zigzga\n", "job.yaml:2:11:", "ring.layout", "'zigzag'");
+    REFUSES("pattern:\n  documents:\n  - 10\n  - ten\n", "job.yaml:4:5:", "item 2");
+    REFUSES("shape: 5\n", "job.yaml:1:8:", "section");
+    REFUSES("- 5\n", "job.yaml:1:1:");
+    REFUSES("just text\n", "job.yaml:1:1:");
+}
+
+Test(config, a_key_given_twice_is_refused_however_it_is_written)
+{
+    REFUSES("shape:\n  seq: 5\n  seq: 6\n", "job.yaml:3:3:", "duplicate", "seq");
+    REFUSES("shape: {seq: 5}\nshape: {batch: 1}\n", "job.yaml:2:1:", "duplicate");
+    REFUSES("shape: {seq: 5}\nshape.seq: 6\n", "job.yaml:2:1:", "duplicate", "shape.seq");
+}
+
+Test(config, contradictions_between_keys_are_refused_at_one_of_them)
+{
+    REFUSES("shape: {heads: 8,\n kv_heads: 3}\n", "job.yaml:2:2:", "multiple");
+    REFUSES("shape: {heads: 7}\nshape.kv_heads: 14\n", "multiple");
+    REFUSES("shape: {seq: 10}\npattern:\n  documents: [3, 4]\n", "job.yaml:3:3:", "sum to 7", "10");
+    REFUSES("pattern: {dilated: {segments: [8, 16], rates: [1]}}\n", "one for each");
+    REFUSES("pattern: {dilated: {segments: [8, 16]}}\n", "go together");
+    REFUSES("pattern: {dilated: {rates: [8, 16]}}\n", "go together");
+    REFUSES("pattern: {dilated: {heads: grouped}}\n", "no effect");
+    REFUSES("pattern: {blocks: {size: 16}}\n", "pattern.blocks.kind");
+    REFUSES("pattern: {blocks: {kind: list}}\n", "--input");
+    REFUSES("ring: {head_groups: 9}\n", "ring.head_groups", "1 to 8");
+    REFUSES("shape: {seq: 2000000000, batch: 1000000}\n", "too large");
+}
+
+Test(config, base_has_one_rank_and_nothing_switched_on)
+{
+    ra_config config = parse("ring: {variant: base}\n");
+    cr_assert_eq(ra_config_check(&config, 1), RA_OK);
+    cr_assert_eq(config.comm_buffers, 0);
+    cr_assert_eq(ra_config_check(&config, 2), RA_ERR_CONFIG);
+    cr_assert_not_null(strstr(said.line, "one rank"), "%s", said.line);
+    ra_config_fini(&config);
+    REFUSES("ring: {variant: base, comm_buffers: 1}\n", "ring.comm_buffers", "contradicts");
+    REFUSES("ring: {variant: base, schedule: ring}\n", "ring.schedule", "contradicts");
+    REFUSES("ring: {variant: base, head_groups: 2}\n", "ring.head_groups", "contradicts");
+}
+
+Test(config, set_wins_over_variant_and_variant_over_file)
+{
+    static const char text[] = "shape: {seq: 10, batch: 10, heads: 10}\n"
+                               "variants:\n"
+                               "  small: {shape.seq: 20, shape: {batch: 20}}\n"
+                               "  empty:\n";
+    const char *const sets[] = {"shape.seq=30", "shape.seq=40"};
+    ra_config config = {0};
+    ra_config_source source = {.sets = sets, .set_count = 2, .variant = "small", .backward = true};
+    cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
+    cr_assert_eq(config.heads, 10);
+    cr_assert_eq(config.batch, 20);
+    cr_assert_eq(config.seq, 40);
+    cr_assert(config.backward);
+    ra_config_fini(&config);
+    source.variant = "smal";
+    cr_assert_eq(parse_with(text, &source, &config), RA_ERR_CONFIG);
+    cr_assert_not_null(strstr(said.line, "'small'"), "%s", said.line);
+    source.variant = "empty";
+    cr_assert_eq(parse_with(text, &source, &config), RA_OK);
+    ra_config_fini(&config);
+}
+
+Test(config, variants_and_sweeps_are_checked_even_where_they_are_not_used)
+{
+    REFUSES("variants: {a: {shape.seqq: 5}}\n", "shape.seqq", "'shape.seq'");
+    REFUSES("variants: {a: {shape.seq: x}}\n", "shape.seq");
+    REFUSES("variants: [a]\n", "variants");
+    REFUSES("variants: {a: 5}\n", "variants");
+    REFUSES("sweep: {shape.seq: 5}\n", "sweep", "list");
+    REFUSES("sweep: {shape.seq: []}\n", "sweep", "list");
+    REFUSES("sweep: {shape.seq: [5, x]}\n", "shape.seq", "'x'");
+    REFUSES("sweep: {shape.sek: [5]}\n", "'shape.seq'");
+    ra_config config = parse("sweep: {shape.seq: [5, 6], pattern.documents: [[1, 2], null]}\n");
+    cr_assert(config.has_sweep);
+    cr_assert_eq(config.seq, 4096);
+    ra_config_fini(&config);
+}
+
+Test(config, null_gives_back_the_default)
+{
+    const char *const sets[] = {"pattern=null", "shape.seq=~"};
+    ra_config config = {0};
+    ra_config_source const source = {.sets = sets, .set_count = 2};
+    cr_assert_eq(parse_with(all_keys, &source, &config), RA_OK, "%s", said.line);
+    cr_assert_not(config.pattern.causal);
+    cr_assert_null(config.pattern.documents);
+    cr_assert_eq(config.pattern.window_left, -1);
+    cr_assert_eq(config.seq, 4096);
+    cr_assert_not(ra_config_was_given(&config, "shape.seq"));
+    ra_config_fini(&config);
+    config = parse("pattern: {window: {}, documents: [], blocks: , dilated: ~}\nring:\n");
+    cr_assert_null(config.pattern.documents);
+    ra_config_fini(&config);
+}
+
+Test(config, sets_that_are_no_sets_are_refused)
+{
+    REFUSES_SET("shape.seq", "--set shape.seq", "KEY=VALUE");
+    REFUSES_SET("=5", "KEY=VALUE");
+    REFUSES_SET("shape.seq=", "no value");
+    REFUSES_SET("shape.seq=[", "YAML");
+    REFUSES_SET("variants.a=5", "unknown key");
+    REFUSES_SET("shape.seq=5\nshape: 3", "--set");
+}
+
+Test(config, a_file_that_cannot_be_read_is_a_file_error)
+{
+    ra_config config = {0};
+    ra_config_source source = {.file = "/nowhere/job.yaml"};
+    cr_assert_eq(ra_config_load(&source, &config), RA_ERR_IO);
+    cr_assert_not_null(strstr(said.line, "/nowhere/job.yaml"));
+    source.file = "/";
+    cr_assert_eq(ra_config_load(&source, &config), RA_ERR_IO);
+    source.file = "/dev/zero"; /* endless */
+    cr_assert_eq(ra_config_load(&source, &config), RA_ERR_CONFIG);
+}
