@@ -63,8 +63,11 @@ static ra_status pool_make(ra_job *job)
     return ra_pool_create(&config, &job->pool);
 }
 
-/* An output that cannot be written is better known before the work than after it. */
-static ra_status output_check(const char *key, const char *path)
+/*
+ * An output that cannot be written is better known before the work than after it. `renamed`: the
+ * file is replaced when it is complete, which must not happen to a device.
+ */
+static ra_status output_check(const char *key, const char *path, bool renamed)
 {
     char folder[4096];
     struct stat info;
@@ -77,10 +80,14 @@ static ra_status output_check(const char *key, const char *path)
         ra_log(RA_LOG_ERROR, "%s: %.100s...: the path is too long", key, path);
         return RA_ERR_IO;
     }
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        ra_log(RA_LOG_ERROR, "%s: %s: is a folder, not a file", key, path);
+    bool const exists = stat(path, &info) == 0;
+    if (exists && (S_ISDIR(info.st_mode) || (renamed && !S_ISREG(info.st_mode)))) {
+        ra_log(RA_LOG_ERROR, "%s: %s: is %s, not a file", key, path,
+               S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
         return RA_ERR_IO;
     }
+    if (exists && !S_ISREG(info.st_mode))
+        return RA_OK; /* written as it is */
     if (access(folder, W_OK | X_OK) != 0) {
         ra_log(RA_LOG_ERROR, "%s: %s: cannot write there: %s", key, path, strerror(errno));
         return RA_ERR_IO;
@@ -94,9 +101,9 @@ static ra_status outputs_check(const ra_job *job)
     if (ra_comm_rank(job->comm) != 0)
         return RA_OK;
     if (job->config.output != NULL)
-        status = output_check("job.output", job->config.output);
+        status = output_check("job.output", job->config.output, true);
     if (status == RA_OK && job->options->json_path != NULL)
-        status = output_check("--json", job->options->json_path);
+        status = output_check("--json", job->options->json_path, false);
     return status;
 }
 

@@ -4,37 +4,50 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+static bool text_write(FILE *file, const char *text)
+{
+    bool const written = fputs(text, file) >= 0 && fputc('\n', file) != EOF && fflush(file) == 0;
+    int const cause = errno;
+    if (fclose(file) != 0)
+        return false;
+    errno = cause;
+    return written;
+}
+
+static ra_status refuse(const char *path)
+{
+    ra_log(RA_LOG_ERROR, "%s: cannot write the report: %s", path, strerror(errno));
+    return RA_ERR_IO;
+}
+
+/* A regular file appears when it is complete; devices and pipes are written as they are. */
 static ra_status file_write(const char *text, const char *path)
 {
     char temporary[4096];
-    if (snprintf(temporary, sizeof(temporary), "%s.tmp-%ld", path, (long)getpid()) >=
-        (int)sizeof(temporary)) {
-        ra_log(RA_LOG_ERROR, "%s: the path is too long", path);
-        return RA_ERR_IO;
+    struct stat info;
+    bool const in_place = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+    int const length =
+        in_place ? snprintf(temporary, sizeof(temporary), "%s", path)
+                 : snprintf(temporary, sizeof(temporary), "%s.tmp-%ld", path, (long)getpid());
+    if (length >= (int)sizeof(temporary)) {
+        errno = ENAMETOOLONG;
+        return refuse(path);
     }
     FILE *file = fopen(temporary, "w");
     if (file == NULL)
-        goto err;
-    bool const written = fputs(text, file) >= 0 && fputc('\n', file) != EOF && fflush(file) == 0 &&
-                         fsync(fileno(file)) == 0;
-    int const cause = errno;
-    if ((fclose(file) != 0 || !written)) {
-        errno = written ? errno : cause;
-        goto err_unlink;
+        return refuse(path);
+    bool const written = text_write(file, text);
+    if (in_place)
+        return written ? RA_OK : refuse(path);
+    if (!written || rename(temporary, path) != 0) {
+        ra_status const status = refuse(path);
+        unlink(temporary);
+        return status;
     }
-    if (rename(temporary, path) != 0)
-        goto err_unlink;
     return RA_OK;
-
-err_unlink:
-    ra_log(RA_LOG_ERROR, "%s: cannot write the report: %s", path, strerror(errno));
-    unlink(temporary);
-    return RA_ERR_IO;
-err:
-    ra_log(RA_LOG_ERROR, "%s: cannot create the report: %s", path, strerror(errno));
-    return RA_ERR_IO;
 }
 
 ra_status ra_json_write(json_t *root, const char *path)
