@@ -72,35 +72,49 @@ static void wait_for_file(const char *folder, const char *what, int rank)
     }
 }
 
-/*
- * break CASE PIECE_BYTES FOLDER: a case that breaks the communicator. How it went on each rank is a
- * file in FOLDER, because what mpirun says about a job that ends without MPI_Finalize is its own
- * affair; nobody leaves before all have got so far.
- */
-static int run_breaking(ra_comm *comm, char **arguments)
+static void meet_outside(const char *folder, const char *what, int rank, int size, int64_t content)
 {
+    touch(folder, what, rank, content);
+    for (int other = 0; other < size; other++)
+        wait_for_file(folder, what, other);
+}
+
+/* One case that breaks its communicator; the ranks meet outside MPI before and after its end. */
+static void break_once(const contract_case *broken, int piece_bytes, const char *folder)
+{
+    char destroyed[128];
+    ra_comm *const comm = create(NULL, NULL);
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
-    int const piece_bytes = atoi(arguments[1]);
-    const char *const folder = arguments[2];
-    int failures = -1;
-    contract_capture_log();
     if (piece_bytes > 0)
         ra_comm_mpi_set_limits(comm, (size_t)piece_bytes, 32);
-    for (int i = 0; i < contract_breaking_count; i++) {
-        if (strcmp(contract_breaking[i].name, arguments[0]) == 0)
-            failures = contract_breaking[i].body(comm);
-    }
+    contract_clear_log();
+    int const failures = broken->body(comm);
     if (failures != 0)
         contract_print_log();
-    touch(folder, "failures", rank, failures);
-    for (int other = 0; other < size; other++)
-        wait_for_file(folder, "failures", other);
+    meet_outside(folder, broken->name, rank, size, failures);
     comm->broken = true;   /* also where a rank stayed away: the others are past all agreement */
     ra_comm_destroy(comm); /* returns, although nobody else is there */
-    touch(folder, "destroyed", rank, 1);
-    for (int other = 0; other < size; other++)
-        wait_for_file(folder, "destroyed", other);
-    _exit(failures != 0);
+    snprintf(destroyed, sizeof(destroyed), "%s_destroyed", broken->name);
+    meet_outside(folder, destroyed, rank, size, 1);
+}
+
+/*
+ * break PREFIX PIECE_BYTES FOLDER: cases that break a communicator, each on a new one; MPI itself
+ * stays usable. How a case went on a rank is a file in FOLDER, because what mpirun says about a job
+ * that ends without MPI_Finalize is its own affair.
+ */
+static int run_breaking(int *argc, char ***argv, char **arguments)
+{
+    int level = 0;
+    MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level);
+    contract_capture_log();
+    for (int i = 0; i < contract_breaking_count; i++) {
+        const contract_case *const broken = &contract_breaking[i];
+        if (!broken->ends_job && strncmp(broken->name, arguments[0], strlen(arguments[0])) == 0)
+            break_once(broken, atoi(arguments[1]), arguments[2]);
+    }
+    fflush(NULL);
+    _exit(0);
 }
 
 /* Wait for a message from `peer` that never comes, and give up as the command does. */
@@ -147,9 +161,7 @@ static int leave_early(ra_comm *comm, char **arguments)
     ra_comm_set_timeout(comm, 500);
     if (rank != 1)
         ra_comm_destroy(comm);
-    touch(arguments[0], "destroyed", rank, 1);
-    for (int other = 0; other < size; other++)
-        wait_for_file(arguments[0], "destroyed", other);
+    meet_outside(arguments[0], "destroyed", rank, size, 1);
     _exit(rank == 1 ? 95 : 0);
 }
 
@@ -208,13 +220,17 @@ int main(int argc, char **argv)
         int (*run)(ra_comm *comm, char **arguments);
         int argument_count;
     } modes[] = {
-        {"healthy", run_healthy, 3}, {"break", run_breaking, 3}, {"lose", lose_a_rank, 3},
-        {"abort", give_up, 1},       {"leave", leave_early, 1},
+        {"healthy", run_healthy, 3},
+        {"lose", lose_a_rank, 3},
+        {"abort", give_up, 1},
+        {"leave", leave_early, 1},
     };
     if (argc >= 2 && strcmp(argv[1], "guest") == 0)
         return be_a_guest(&argc, &argv);
     if (argc >= 2 && strcmp(argv[1], "memory") == 0)
         return run_out_of_memory(&argc, &argv);
+    if (argc == 5 && strcmp(argv[1], "break") == 0)
+        return run_breaking(&argc, &argv, argv + 2);
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         if (argc == 2 + modes[i].argument_count && strcmp(argv[1], modes[i].name) == 0)
             return modes[i].run(create(&argc, &argv), argv + 2);
