@@ -352,24 +352,6 @@ static ra_status duplicate_world(ra_mpi_comm *mpi)
     return error == MPI_SUCCESS ? RA_OK : ra_mpi_fail(mpi, operation, -1, error);
 }
 
-/* Host name and boot, so that two machines of one name are told apart. */
-static int64_t hash_host(const char *host)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-    char boot[64] = "";
-    FILE *const file = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (file != NULL) {
-        if (fgets(boot, sizeof(boot), file) == NULL)
-            boot[0] = '\0';
-        fclose(file);
-    }
-    for (const char *c = host; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-    for (const char *c = boot; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-    return (int64_t)hash;
-}
-
 /* Counted through our own collectives: MPI_Comm_split_type has no deadline. */
 static ra_status count_local_ranks(ra_mpi_comm *mpi)
 {
@@ -379,7 +361,7 @@ static ra_status count_local_ranks(ra_mpi_comm *mpi)
         ra_log(RA_LOG_ERROR, "no memory for the hosts of %d ranks", comm->size);
         return RA_ERR_NO_MEMORY;
     }
-    int64_t const mine = hash_host(comm->host);
+    int64_t const mine = ra_comm_host_id(comm);
     hosts[comm->rank] = mine;
     ra_status const status =
         ra_mpi_reduce_i64(comm, "counting ranks per host", RA_SUM, hosts, comm->size);

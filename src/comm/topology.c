@@ -1,0 +1,327 @@
+/* The machine through hwloc, live or recorded. */
+#include "ringattn/topology.h"
+#include "comm_internal.h"
+#include "topology_internal.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- CPU time that the cgroup grants --------------------------------------------------------- */
+
+double ra_quota_parse(const char *text)
+{
+    double quota_us = 0, period_us = 0;
+    if (sscanf(text, "%lf %lf", &quota_us, &period_us) != 2) /* "max 100000" */
+        return 0;
+    return quota_us > 0 && period_us > 0 ? quota_us / period_us : 0;
+}
+
+/* cpu.max of one cgroup (version 2); 0: no limit, or no such file. */
+static double read_quota_of(const char *cgroup)
+{
+    char path[4200], text[64] = "";
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", cgroup);
+    FILE *const file = fopen(path, "r");
+    if (file == NULL)
+        return 0;
+    if (fgets(text, sizeof(text), file) == NULL)
+        text[0] = '\0';
+    fclose(file);
+    return ra_quota_parse(text);
+}
+
+/* The tightest limit between this process's cgroup and the root of what it sees. */
+static double read_quota(void)
+{
+    char line[4096] = "";
+    double least = 0;
+    FILE *const file = fopen("/proc/self/cgroup", "r");
+    if (file == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), file) != NULL && strncmp(line, "0::", 3) != 0)
+        line[0] = '\0';
+    fclose(file);
+    line[strcspn(line, "\n")] = '\0';
+    if (strncmp(line, "0::/", 4) != 0)
+        return 0;
+    char *const cgroup = line + 3;
+    for (;;) {
+        double const quota = read_quota_of(cgroup);
+        if (quota > 0 && (least == 0 || quota < least))
+            least = quota;
+        char *const slash = strrchr(cgroup, '/');
+        if (slash == NULL)
+            break;
+        *slash = '\0'; /* "/a/b", "/a", "": the last is the root */
+    }
+    return least;
+}
+
+/* ---- hwloc ----------------------------------------------------------------------------------- */
+
+static int count_of(hwloc_topology_t machine, hwloc_obj_type_t type)
+{
+    int const count = hwloc_get_nbobjs_by_type(machine, type);
+    return count > 0 ? count : 0;
+}
+
+static int64_t cache_bytes(hwloc_topology_t machine, hwloc_obj_type_t type)
+{
+    hwloc_obj_t const cache = hwloc_get_obj_by_type(machine, type, 0);
+    return cache != NULL ? (int64_t)cache->attr->cache.size : 0;
+}
+
+/* Some virtual machines and old processors have hardware threads only. */
+static hwloc_obj_type_t core_type(hwloc_topology_t machine)
+{
+    return count_of(machine, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+}
+
+static void describe(hwloc_topology_t machine, hwloc_const_cpuset_t usable, ra_topology *topology)
+{
+    hwloc_obj_type_t const type = core_type(machine);
+    hwloc_obj_t const package = hwloc_get_obj_by_type(machine, HWLOC_OBJ_PACKAGE, 0);
+    const char *const cpu =
+        package != NULL ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
+    *topology = (ra_topology){.packages = count_of(machine, HWLOC_OBJ_PACKAGE),
+                              .numa_nodes = count_of(machine, HWLOC_OBJ_NUMANODE),
+                              .cores = count_of(machine, type),
+                              .hardware_threads = count_of(machine, HWLOC_OBJ_PU),
+                              .l1_bytes = cache_bytes(machine, HWLOC_OBJ_L1CACHE),
+                              .l2_bytes = cache_bytes(machine, HWLOC_OBJ_L2CACHE),
+                              .l3_bytes = cache_bytes(machine, HWLOC_OBJ_L3CACHE)};
+    topology->memory_bytes = (int64_t)hwloc_get_root_obj(machine)->total_memory;
+    snprintf(topology->cpu, sizeof(topology->cpu), "%s", cpu != NULL ? cpu : "");
+    for (int c = 0; c < topology->cores && c < RA_TOPOLOGY_CORES_MAX; c++) {
+        hwloc_obj_t const core = hwloc_get_obj_by_type(machine, type, (unsigned)c);
+        if (!hwloc_bitmap_intersects(core->cpuset, usable))
+            continue;
+        topology->usable_cores++;
+        topology->usable_mask[c / 64] |= UINT64_C(1) << (c % 64);
+    }
+    topology->usable_hardware_threads =
+        hwloc_get_nbobjs_inside_cpuset_by_type(machine, usable, HWLOC_OBJ_PU);
+}
+
+static ra_status no_memory(void)
+{
+    ra_log(RA_LOG_ERROR, "no memory for the machine's topology");
+    return RA_ERR_NO_MEMORY;
+}
+
+static void drop_machine(hwloc_topology_t machine, hwloc_bitmap_t usable)
+{
+    hwloc_bitmap_free(usable); /* NULL is fine */
+    hwloc_topology_destroy(machine);
+}
+
+ra_status ra_topology_read(ra_topology *topology_out)
+{
+    hwloc_topology_t machine;
+    if (hwloc_topology_init(&machine) != 0)
+        return no_memory();
+    hwloc_bitmap_t const usable = hwloc_bitmap_alloc();
+    if (usable == NULL) {
+        drop_machine(machine, usable);
+        return no_memory();
+    }
+    /* Cores that are forbidden stay, so that core numbers mean the same to every rank of a host. */
+    if (hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
+        hwloc_topology_load(machine) != 0) {
+        ra_log(RA_LOG_ERROR, "hwloc cannot read this machine's topology (%s): give compute.threads",
+               strerror(errno));
+        drop_machine(machine, usable);
+        return RA_ERR_UNSUPPORTED;
+    }
+    hwloc_const_cpuset_t const allowed = hwloc_topology_get_allowed_cpuset(machine);
+    if (hwloc_get_cpubind(machine, usable, HWLOC_CPUBIND_THREAD) != 0)
+        hwloc_bitmap_copy(usable, allowed); /* a system without binding: all that is allowed */
+    hwloc_bitmap_and(usable, usable, allowed);
+    describe(machine, usable, topology_out);
+    topology_out->quota_cpus = read_quota();
+    drop_machine(machine, usable);
+    if (topology_out->usable_cores == 0) {
+        ra_log(RA_LOG_ERROR, "none of this machine's %d cores may be used: give compute.threads",
+               topology_out->cores);
+        return RA_ERR_UNSUPPORTED;
+    }
+    return RA_OK;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t const length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+ra_status ra_topology_read_recorded(const char *recorded, const char *cpus,
+                                    ra_topology *topology_out)
+{
+    hwloc_topology_t machine;
+    ra_status status = RA_OK;
+    ra_topology topology;
+    if (hwloc_topology_init(&machine) != 0)
+        return no_memory();
+    hwloc_bitmap_t const usable = hwloc_bitmap_alloc();
+    if (usable == NULL) {
+        status = no_memory();
+        goto out_drop;
+    }
+    bool const is_file = ends_with(recorded, ".xml");
+    int const error = is_file ? hwloc_topology_set_xml(machine, recorded)
+                              : hwloc_topology_set_synthetic(machine, recorded);
+    if (error != 0 ||
+        hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
+        hwloc_topology_load(machine) != 0) {
+        ra_log(RA_LOG_ERROR, "no machine can be read from '%s': give an hwloc %s", recorded,
+               is_file ? "XML file" : "synthetic description, or a file that ends in .xml");
+        status = RA_ERR_IO;
+        goto out_drop;
+    }
+    bool const parsed = cpus == NULL || hwloc_bitmap_list_sscanf(usable, cpus) == 0;
+    hwloc_const_cpuset_t const allowed = hwloc_topology_get_allowed_cpuset(machine);
+    if (cpus == NULL)
+        hwloc_bitmap_copy(usable, allowed);
+    hwloc_bitmap_and(usable, usable, allowed);
+    describe(machine, usable, &topology);
+    if (!parsed || topology.usable_cores == 0) {
+        ra_log(RA_LOG_ERROR, "'%s' names no hardware thread of '%s': give a list like 0-3,8",
+               cpus != NULL ? cpus : "", recorded);
+        status = RA_ERR_INVALID;
+        goto out_drop;
+    }
+    *topology_out = topology;
+
+out_drop:
+    drop_machine(machine, usable);
+    return status;
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+typedef struct text_writer {
+    char *text;
+    size_t bytes;
+    int length; /* of all, also of what did not fit */
+} text_writer;
+
+RA_PRINTF(2, 3) static void add(text_writer *writer, const char *format, ...)
+{
+    va_list arguments;
+    size_t const used =
+        (size_t)writer->length < writer->bytes ? (size_t)writer->length : writer->bytes;
+    va_start(arguments, format);
+    int const length = vsnprintf(writer->bytes > used ? writer->text + used : NULL,
+                                 writer->bytes - used, format, arguments);
+    va_end(arguments);
+    writer->length += length > 0 ? length : 0;
+}
+
+static void add_count(text_writer *writer, int count, const char *noun, const char *before)
+{
+    if (count > 0)
+        add(writer, "%s%d %s%s", before, count, noun, count == 1 ? "" : "s");
+}
+
+static void add_bytes(text_writer *writer, const char *noun, int64_t bytes, const char *after)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double amount = (double)bytes;
+    int unit = 0;
+    if (bytes <= 0)
+        return;
+    while (amount >= 1024 && unit < 4) {
+        amount /= 1024;
+        unit++;
+    }
+    add(writer, "%s %.4g %s%s", noun, amount, units[unit], after);
+}
+
+int ra_topology_render(const ra_topology *topology, char *text, size_t bytes)
+{
+    text_writer writer = {.text = text, .bytes = bytes};
+    add(&writer, "%s: ", topology->cpu[0] != '\0' ? topology->cpu : "unknown processor");
+    add_count(&writer, topology->packages, "package", "");
+    add_count(&writer, topology->numa_nodes, "NUMA node", topology->packages > 0 ? ", " : "");
+    add_count(&writer, topology->cores, "core",
+              topology->packages > 0 || topology->numa_nodes > 0 ? ", " : "");
+    add(&writer, " (%d hardware threads), %d usable by this process", topology->hardware_threads,
+        topology->usable_cores);
+    if (topology->quota_cpus > 0)
+        add(&writer, " for %.4g CPUs' time", topology->quota_cpus);
+    add(&writer, "\n");
+    add_bytes(&writer, "L1d", topology->l1_bytes, ", ");
+    add_bytes(&writer, "L2", topology->l2_bytes, ", ");
+    add_bytes(&writer, "L3", topology->l3_bytes, ", ");
+    add_bytes(&writer, "memory", topology->memory_bytes, "");
+    return writer.length;
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* Never less than one, never more than the cgroup's time for that many ranks. */
+static int limit_threads(const ra_topology *topology, double cores, int ranks)
+{
+    double threads = cores + 1e-9; /* three thirds are one */
+    if (topology->quota_cpus > 0 && threads > topology->quota_cpus / ranks)
+        threads = topology->quota_cpus / ranks + 1e-9;
+    return threads >= 1 ? (int)threads : 1;
+}
+
+int ra_topology_divide(const ra_topology *topology, int ranks)
+{
+    RA_ASSERT(ranks >= 1);
+    return limit_threads(topology, (double)topology->usable_cores / ranks, ranks);
+}
+
+/* Usable cores, each divided by the ranks that may use it; rows: [rank] {host, mask words}. */
+static double share_cores(const int64_t *rows, int ranks, int words, int rank)
+{
+    const int64_t *const mine = rows + (size_t)rank * (size_t)(words + 1);
+    double cores = 0;
+    for (int core = 0; core < words * 64; core++) {
+        uint64_t const bit = UINT64_C(1) << (core % 64);
+        int sharers = 0;
+        if (((uint64_t)mine[1 + core / 64] & bit) == 0)
+            continue;
+        for (int other = 0; other < ranks; other++) {
+            const int64_t *const row = rows + (size_t)other * (size_t)(words + 1);
+            sharers += row[0] == mine[0] && ((uint64_t)row[1 + core / 64] & bit) != 0;
+        }
+        cores += 1.0 / sharers;
+    }
+    return cores;
+}
+
+ra_status ra_topology_threads(const ra_topology *topology, ra_comm *comm, int *threads_out)
+{
+    static const char operation[] = "sharing the cores";
+    int const rank = ra_comm_rank(comm), ranks = ra_comm_size(comm);
+    int64_t words = 1;
+    for (int w = 0; w < RA_TOPOLOGY_CORES_MAX / 64; w++) {
+        if (topology->usable_mask[w] != 0)
+            words = w + 1;
+    }
+    ra_status status = ra_comm_reduce_i64(comm, operation, RA_MAX, &words, 1);
+    if (status != RA_OK)
+        return status;
+
+    size_t const count = (size_t)ranks * (size_t)(words + 1);
+    int64_t *const rows = calloc(count, sizeof(*rows)); /* 16 KB for 1,024 ranks of 64 cores */
+    if (rows == NULL)
+        return no_memory();
+    int64_t *const mine = rows + (size_t)rank * (size_t)(words + 1);
+    mine[0] = ra_comm_host_id(comm);
+    for (int w = 0; w < words; w++)
+        mine[1 + w] = (int64_t)topology->usable_mask[w];
+    status = ra_comm_reduce_i64(comm, operation, RA_SUM, rows, (int)count);
+    if (status == RA_OK)
+        *threads_out = limit_threads(topology, share_cores(rows, ranks, (int)words, rank),
+                                     ra_comm_local_size(comm));
+    free(rows);
+    return status;
+}

@@ -1,0 +1,189 @@
+/* Machines that were recorded, and the one at hand. */
+#include "comm/contract.h"
+#include "comm/local_ranks.h"
+#include "comm/topology_internal.h"
+#include "ringattn/topology.h"
+
+#include <criterion/criterion.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char two_packages[] = "package:2 numa:1 l3:2 l2:4 l1:1 core:1 pu:2";
+
+static ra_topology read_recorded(const char *machine, const char *cpus)
+{
+    ra_topology topology;
+    cr_assert_eq(ra_topology_read_recorded(machine, cpus, &topology), RA_OK);
+    return topology;
+}
+
+Test(topology, counts_a_machine)
+{
+    ra_topology const t = read_recorded(two_packages, NULL);
+    cr_expect_eq(t.packages, 2);
+    cr_expect_eq(t.numa_nodes, 2);
+    cr_expect_eq(t.cores, 16);
+    cr_expect_eq(t.hardware_threads, 32);
+    cr_expect_eq(t.usable_cores, 16);
+    cr_expect_eq(t.usable_hardware_threads, 32);
+    cr_expect_eq(t.usable_mask[0], 0xFFFF);
+    cr_expect_gt(t.l1_bytes, 0);
+    cr_expect_gt(t.l2_bytes, t.l1_bytes);
+    cr_expect_gt(t.l3_bytes, t.l2_bytes);
+    cr_expect_gt(t.memory_bytes, 0);
+}
+
+Test(topology, counts_a_core_as_usable_by_one_of_its_hardware_threads)
+{
+    ra_topology const t = read_recorded(two_packages, "1,4-7,30");
+    cr_expect_eq(t.cores, 16);
+    cr_expect_eq(t.usable_cores, 4);
+    cr_expect_eq(t.usable_hardware_threads, 6);
+    cr_expect_eq(t.usable_mask[0], 1 << 0 | 1 << 2 | 1 << 3 | 1 << 15);
+}
+
+Test(topology, takes_hardware_threads_for_cores_where_there_are_none)
+{
+    ra_topology const t = read_recorded("package:1 pu:6", "0-2");
+    cr_expect_eq(t.cores, 6);
+    cr_expect_eq(t.usable_cores, 3);
+}
+
+Test(topology, reads_a_recorded_file)
+{
+    ra_topology const t = read_recorded(MACHINES "/vm_2_cores.xml", NULL);
+    cr_expect_str_eq(t.cpu, "Intel(R) Xeon(R) Processor");
+    cr_expect_eq(t.packages, 1);
+    cr_expect_eq(t.numa_nodes, 1);
+    cr_expect_eq(t.cores, 2);
+    cr_expect_eq(t.usable_cores, 2);
+    cr_expect_eq(t.l1_bytes, 49152);
+    cr_expect_eq(t.l2_bytes, 2097152);
+    cr_expect_eq(t.l3_bytes, 272629760);
+    cr_expect_eq(t.memory_bytes, 7342346240);
+}
+
+Test(topology, leaves_out_cores_that_the_cpuset_forbids)
+{
+    ra_topology const t = read_recorded(MACHINES "/vm_1_of_2_cores.xml", NULL);
+    cr_expect_eq(t.cores, 2);
+    cr_expect_eq(t.usable_cores, 1);
+    cr_expect_eq(t.usable_mask[0], 2);
+}
+
+static void expect_refusal(const char *machine, const char *cpus, ra_status status)
+{
+    ra_topology t;
+    contract_clear_log();
+    cr_expect_eq(ra_topology_read_recorded(machine, cpus, &t), status, "%s %s", machine, cpus);
+    cr_expect_eq(contract_count_lines("", ""), 1, "%s %s", machine, cpus);
+    cr_expect_eq(contract_count_lines(machine, ""), 1, "%s %s", machine, cpus);
+}
+
+Test(topology, says_in_one_line_what_it_cannot_read)
+{
+    contract_capture_log();
+    expect_refusal(MACHINES "/missing.xml", NULL, RA_ERR_IO);
+    expect_refusal(MACHINES "/truncated.xml", NULL, RA_ERR_IO);
+    expect_refusal("a dozen cores", NULL, RA_ERR_IO);
+    expect_refusal("package:1 core:2 pu:1", "7", RA_ERR_INVALID);
+    expect_refusal("package:1 core:2 pu:1", "", RA_ERR_INVALID);
+}
+
+Test(topology, renders_two_lines)
+{
+    ra_topology t = read_recorded(MACHINES "/vm_2_cores.xml", "1");
+    static const char expected[] =
+        "Intel(R) Xeon(R) Processor: 1 package, 1 NUMA node, 2 cores (2 hardware threads), "
+        "1 usable by this process\n"
+        "L1d 48 KiB, L2 2 MiB, L3 260 MiB, memory 6.838 GiB";
+    char text[512], cut[20];
+    int const length = ra_topology_render(&t, text, sizeof(text));
+    cr_expect_str_eq(text, expected);
+    cr_expect_eq(length, (int)strlen(expected));
+    cr_expect_eq(ra_topology_render(&t, cut, sizeof(cut)), length);
+    cr_expect_eq(strlen(cut), sizeof(cut) - 1);
+    cr_expect_eq(memcmp(cut, expected, sizeof(cut) - 1), 0);
+    t.quota_cpus = 1.5;
+    ra_topology_render(&t, text, sizeof(text));
+    cr_expect_not_null(strstr(text, "1 usable by this process for 1.5 CPUs' time\n"));
+}
+
+Test(topology, sees_the_binding_of_this_thread)
+{
+    ra_topology all, bound;
+    cpu_set_t before, one;
+    int cpu = 0;
+    cr_assert_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+    cr_assert_eq(ra_topology_read(&all), RA_OK);
+    cr_expect_geq(all.usable_cores, 1);
+    cr_expect_leq(all.usable_cores, all.cores);
+    cr_expect_eq(all.usable_hardware_threads, CPU_COUNT(&before));
+    while (!CPU_ISSET(cpu, &before))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    cr_assert_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+    cr_assert_eq(ra_topology_read(&bound), RA_OK);
+    cr_expect_eq(bound.cores, all.cores);
+    cr_expect_eq(bound.usable_cores, 1);
+    cr_expect_eq(bound.usable_hardware_threads, 1);
+}
+
+Test(topology, divides_cores_and_time)
+{
+    ra_topology t = read_recorded("package:1 core:6 pu:2", NULL);
+    cr_expect_eq(ra_topology_divide(&t, 1), 6);
+    cr_expect_eq(ra_topology_divide(&t, 2), 3);
+    cr_expect_eq(ra_topology_divide(&t, 4), 1);
+    cr_expect_eq(ra_topology_divide(&t, 100), 1);
+    t.quota_cpus = 4;
+    cr_expect_eq(ra_topology_divide(&t, 1), 4);
+    cr_expect_eq(ra_topology_divide(&t, 2), 2);
+    t.quota_cpus = 0.5;
+    cr_expect_eq(ra_topology_divide(&t, 1), 1);
+}
+
+Test(topology, reads_what_a_cgroup_grants)
+{
+    cr_expect_eq(ra_quota_parse("200000 100000\n"), 2);
+    cr_expect_eq(ra_quota_parse("50000 100000\n"), 0.5);
+    cr_expect_eq(ra_quota_parse("max 100000\n"), 0);
+    cr_expect_eq(ra_quota_parse("100000"), 0);
+    cr_expect_eq(ra_quota_parse("100000 0"), 0);
+    cr_expect_eq(ra_quota_parse("-1 100000"), 0);
+    cr_expect_eq(ra_quota_parse(""), 0);
+}
+
+/* Which hardware threads each rank may use, and how many threads it should run. */
+typedef struct sharing {
+    const char *cpus[8];
+    int threads[8];
+} sharing;
+
+static int share(ra_comm *comm, void *context)
+{
+    const sharing *const s = context;
+    int const rank = ra_comm_rank(comm);
+    ra_topology t;
+    int threads = -1;
+    if (ra_topology_read_recorded("package:1 core:8 pu:1", s->cpus[rank], &t) != RA_OK ||
+        ra_topology_threads(&t, comm, &threads) != RA_OK)
+        return 1;
+    if (threads != s->threads[rank])
+        fprintf(stderr, "rank %d: %d threads, not %d\n", rank, threads, s->threads[rank]);
+    return threads != s->threads[rank];
+}
+
+Test(topology, shares_cores_among_the_ranks_that_may_use_them)
+{
+    sharing unbound = {.cpus = {"0-7", "0-7", "0-7"}, .threads = {2, 2, 2}};
+    sharing apart = {.cpus = {"0-3", "4-5", "6", "7"}, .threads = {4, 2, 1, 1}};
+    sharing mixed = {.cpus = {"0-7", "0-3", "0-3"}, .threads = {5, 1, 1}};
+    sharing crowded = {.cpus = {"0", "0", "0", "0-1"}, .threads = {1, 1, 1, 1}};
+    cr_expect_eq(local_ranks_run(3, 60000, share, &unbound), 0);
+    cr_expect_eq(local_ranks_run(4, 60000, share, &apart), 0);
+    cr_expect_eq(local_ranks_run(3, 60000, share, &mixed), 0);
+    cr_expect_eq(local_ranks_run(4, 60000, share, &crowded), 0);
+}
