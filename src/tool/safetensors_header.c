@@ -194,7 +194,8 @@ static ra_status parse_member(ra_tensor_file *file, const char *text, size_t byt
     json_error_t problem;
     json_t *tree = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
     if (tree == NULL) {
-        if (json_error_code(&problem) == json_error_out_of_memory)
+        /* jansson 2.14 leaves the text empty where memory fails it early. */
+        if (json_error_code(&problem) == json_error_out_of_memory || problem.text[0] == '\0')
             return out_of_memory(file);
         return reject(file, NULL, "the header is not valid JSON, %s", problem.text);
     }

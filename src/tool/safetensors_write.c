@@ -9,7 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,73 +49,69 @@ static const char *last_part(const char *path)
 
 /* ---- the header ------------------------------------------------------------------------------ */
 
-static json_t *entry_json(const ra_tensor_info *tensor, int64_t begin)
+enum { ENTRY_MAX_BYTES = RA_TENSOR_NAME_MAX + RA_TENSOR_MAX_DIMS * 20 + 120 };
+
+/* `"name":{...}`; our own names need no escapes. */
+static size_t entry_text(const ra_tensor_info *tensor, int64_t begin, char *text)
 {
-    json_t *shape = json_array();
+    RA_ASSERT(strcspn(tensor->name, "\"\\") == strlen(tensor->name));
+    int used = snprintf(text, ENTRY_MAX_BYTES, "\"%s\":{\"dtype\":\"%s\",\"shape\":[", tensor->name,
+                        tensor->dtype);
     for (int i = 0; i < tensor->dims; ++i)
-        json_array_append_new(shape, json_integer(tensor->shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tensor->dtype, "shape", shape, "data_offsets",
-                     (json_int_t)begin, (json_int_t)(begin + tensor->bytes));
+        used += snprintf(text + used, (size_t)(ENTRY_MAX_BYTES - used), "%s%" PRId64,
+                         i > 0 ? "," : "", tensor->shape[i]);
+    used += snprintf(text + used, (size_t)(ENTRY_MAX_BYTES - used),
+                     "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, begin + tensor->bytes);
+    RA_ASSERT(used < ENTRY_MAX_BYTES);
+    return (size_t)used;
 }
 
-/* The header's text, padded to 8 bytes so that data are aligned; NULL: no memory. */
-static char *header_text(const ra_tensor_info *tensors, int count, size_t *bytes_out)
+/* Length prefix and header, padded to 8 bytes so that data are aligned; NULL: no memory. */
+static char *head_text(const ra_tensor_info *tensors, int count, size_t *bytes_out)
 {
-    json_t *tree = json_object();
+    char *head = malloc(8 + 2 + (size_t)count * (ENTRY_MAX_BYTES + 1) + 8);
+    if (head == NULL)
+        return NULL;
+    size_t bytes = 8;
     int64_t at = 0;
+    head[bytes++] = '{';
     for (int i = 0; i < count; ++i) {
-        if (json_object_set_new(tree, tensors[i].name, entry_json(&tensors[i], at)) != 0) {
-            json_decref(tree);
-            return NULL;
-        }
+        if (i > 0)
+            head[bytes++] = ',';
+        bytes += entry_text(&tensors[i], at, head + bytes);
         at += tensors[i].bytes;
     }
-    char *text = json_dumps(tree, JSON_COMPACT);
-    json_decref(tree);
-    if (text == NULL)
-        return NULL;
-    size_t const bytes = strlen(text), padded = (bytes + 7) / 8 * 8;
-    char *grown = realloc(text, padded + 1);
-    if (grown == NULL) {
-        free(text);
-        return NULL;
-    }
-    memset(grown + bytes, ' ', padded - bytes);
-    *bytes_out = padded;
-    return grown;
+    head[bytes++] = '}';
+    while (bytes % 8 != 0)
+        head[bytes++] = ' ';
+    for (int i = 0; i < 8; ++i)
+        head[i] = (char)((uint64_t)(bytes - 8) >> (8 * i) & 0xff);
+    *bytes_out = bytes;
+    return head;
 }
 
-/* Length prefix and header as they stand in the file; fills in offsets and the file's length. */
+/* Fills in bytes and offsets, and the file's length; *head_out is for the caller to free. */
 static ra_status lay_out(ra_tensor_writer *writer, ra_tensor_info *tensors, int count,
                          char **head_out, size_t *head_bytes_out, ra_file_error *error)
 {
+    int64_t total = 0;
     for (int i = 0; i < count; ++i) {
         RA_ASSERT(ra_tensor_dtype_bytes(tensors[i].dtype) != 0);
-        if (!ra_tensor_bytes(&tensors[i], &tensors[i].bytes))
+        if (!ra_tensor_bytes(&tensors[i], &tensors[i].bytes) ||
+            __builtin_add_overflow(total, tensors[i].bytes, &total) || total > INT64_MAX / 2)
             return fail(error, writer->path, "cannot write", EFBIG, "write fewer tokens");
     }
-    size_t bytes;
-    char *text = header_text(tensors, count, &bytes);
-    char *head = text == NULL ? NULL : malloc(bytes + 8);
-    if (head == NULL) {
-        free(text);
+    size_t head_bytes;
+    char *head = head_text(tensors, count, &head_bytes);
+    if (head == NULL)
         return fail_memory(error, writer->path);
-    }
-    for (int i = 0; i < 8; ++i)
-        head[i] = (char)((uint64_t)bytes >> (8 * i) & 0xff);
-    memcpy(head + 8, text, bytes);
-    free(text);
-    int64_t at = (int64_t)bytes + 8;
+    writer->file_bytes = (int64_t)head_bytes;
     for (int i = 0; i < count; ++i) {
-        tensors[i].offset = at;
-        if (__builtin_add_overflow(at, tensors[i].bytes, &at)) {
-            free(head);
-            return fail(error, writer->path, "cannot write", EFBIG, "write fewer tokens");
-        }
+        tensors[i].offset = writer->file_bytes;
+        writer->file_bytes += tensors[i].bytes;
     }
-    writer->file_bytes = at;
     *head_out = head;
-    *head_bytes_out = bytes + 8;
+    *head_bytes_out = head_bytes;
     return RA_OK;
 }
 

@@ -1,0 +1,418 @@
+/*
+ * Every call that the file code makes to the system fails once: the n-th for n = 0, 1, … until a
+ * job makes fewer calls than that. After each failure all ranks know, one has said why, nothing is
+ * left in the folder, and nothing leaks.
+ */
+#include "comm/local_ranks.h"
+#include "tool/tensor_fixture.h"
+#include "tool/tensors.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+TestSuite(files, .init = fixture_begin, .fini = fixture_end);
+
+/* ---- the calls that fail --------------------------------------------------------------------- */
+
+typedef enum call { NONE, OPEN, FALLOCATE, FTRUNCATE, PWRITE, PREAD, FSYNC, RENAME, MEMORY } call;
+enum { SHORT = -1, ZERO = -2 }; /* instead of an errno: half of the bytes, no byte */
+
+/* What fails: calls number [first, first + count) of `kind`, with `cause`. */
+static struct {
+    call kind;
+    int first, count, cause;
+    atomic_int seen;
+} fault;
+
+static void fault_set(call kind, int first, int count, int cause)
+{
+    fault.kind = kind;
+    fault.first = first;
+    fault.count = count;
+    fault.cause = cause;
+    atomic_store(&fault.seen, 0);
+}
+
+static bool fault_hits(call kind)
+{
+    if (kind != fault.kind)
+        return false;
+    int const at = atomic_fetch_add(&fault.seen, 1);
+    if (at < fault.first || at >= fault.first + fault.count)
+        return false;
+    errno = fault.cause > 0 ? fault.cause : 0;
+    return true;
+}
+
+static bool fault_was_hit(void)
+{
+    return atomic_load(&fault.seen) > fault.first;
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __real_ftruncate(int fd, off_t bytes);
+int __wrap_ftruncate(int fd, off_t bytes);
+ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset);
+ssize_t __real_pread(int fd, void *data, size_t bytes, off_t offset);
+ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t offset);
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *data, size_t bytes);
+void *__wrap_realloc(void *data, size_t bytes);
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+char *__real_strndup(const char *text, size_t bytes);
+char *__wrap_strndup(const char *text, size_t bytes);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t const mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return fault_hits(OPEN) ? -1 : __real_open(path, flags, mode);
+}
+
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+    return fault_hits(FALLOCATE) ? -1 : __real_fallocate(fd, mode, offset, bytes);
+}
+
+int __wrap_ftruncate(int fd, off_t bytes)
+{
+    return fault_hits(FTRUNCATE) ? -1 : __real_ftruncate(fd, bytes);
+}
+
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+    if (!fault_hits(PWRITE))
+        return __real_pwrite(fd, data, bytes, offset);
+    if (fault.cause == SHORT)
+        return __real_pwrite(fd, data, (bytes + 1) / 2, offset);
+    return fault.cause == ZERO ? 0 : -1;
+}
+
+ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t offset)
+{
+    if (!fault_hits(PREAD))
+        return __real_pread(fd, data, bytes, offset);
+    if (fault.cause == SHORT)
+        return __real_pread(fd, data, (bytes + 1) / 2, offset);
+    return fault.cause == ZERO ? 0 : -1;
+}
+
+int __wrap_fsync(int fd)
+{
+    return fault_hits(FSYNC) ? -1 : __real_fsync(fd);
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    return fault_hits(RENAME) ? -1 : __real_rename(from, to);
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+    return fault_hits(MEMORY) ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return fault_hits(MEMORY) ? NULL : __real_calloc(count, bytes);
+}
+
+void *__wrap_realloc(void *data, size_t bytes)
+{
+    return fault_hits(MEMORY) ? NULL : __real_realloc(data, bytes);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fault_hits(MEMORY) ? NULL : __real_strdup(text);
+}
+
+char *__wrap_strndup(const char *text, size_t bytes)
+{
+    return fault_hits(MEMORY) ? NULL : __real_strndup(text, bytes);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+enum { RANKS = 3, SEQ = 12, HEADS = 2, DIM = 4 };
+
+typedef struct write_job {
+    ra_config config;
+    ra_rowset rows[RANKS];
+    ra_status status[RANKS];
+} write_job;
+
+static int write_rank(ra_comm *comm, void *context)
+{
+    write_job *job = context;
+    int const rank = ra_comm_rank(comm);
+    float o[SEQ * HEADS * DIM], lse[SEQ * HEADS];
+    for (int i = 0; i < SEQ * HEADS * DIM; ++i)
+        o[i] = (float)(rank + 1);
+    for (int i = 0; i < SEQ * HEADS; ++i)
+        lse[i] = -(float)(rank + 1);
+    ra_result_tensors const results = {.o = o, .lse = lse};
+    job->status[rank] = ra_result_write(&job->config, comm, &job->rows[rank], &results);
+    return job->status[rank] != RA_OK;
+}
+
+/* Row i belongs to rank i mod RANKS. */
+static void expect_whole_file(void)
+{
+    ra_tensor_file *file;
+    float o[SEQ * HEADS * DIM], lse[HEADS * SEQ];
+    cr_assert_eq(ra_tensor_file_open(in_folder("out"), &file), RA_OK, "%s", said.line);
+    cr_assert_eq(ra_tensor_read(file, ra_tensor_file_find(file, "o"), 0, o, sizeof(o)), RA_OK);
+    cr_assert_eq(ra_tensor_read(file, ra_tensor_file_find(file, "lse"), 0, lse, sizeof(lse)),
+                 RA_OK);
+    for (int i = 0; i < SEQ * HEADS * DIM; ++i)
+        cr_assert_eq(o[i], (float)(i / (HEADS * DIM) % RANKS + 1));
+    for (int i = 0; i < HEADS * SEQ; ++i)
+        cr_assert_eq(lse[i], -(float)(i % SEQ % RANKS + 1));
+    ra_tensor_file_close(file);
+}
+
+/* Write the job under the fault; whether it was hit. */
+static bool write_under_fault(call kind, int first, int count, int cause, bool succeeds)
+{
+    write_job job = {.config = parse_config("shape: {seq: %d, heads: %d, kv_heads: %d,"
+                                            " head_dim: %d, dtype: f32}\njob: {output: %s}",
+                                            SEQ, HEADS, HEADS, DIM, in_folder("out"))};
+    for (int r = 0; r < RANKS; ++r) {
+        ra_range const rows = {r, RANKS, SEQ / RANKS};
+        cr_assert_eq(ra_rowset_init(pool, &rows, 1, &job.rows[r]), RA_OK);
+    }
+    said.count = 0;
+    fault_set(kind, first, count, cause);
+    int const failures = local_ranks_run(RANKS, 30000, write_rank, &job);
+    bool const hit = fault_was_hit();
+    fault_set(NONE, 0, 0, 0);
+    if (hit && !succeeds) {
+        cr_assert_eq(failures, RANKS, "call %d number %d: %d ranks know", kind, first, failures);
+        for (int r = 0; r < RANKS; ++r)
+            cr_assert_eq(job.status[r], RA_ERR_IO);
+        cr_assert_eq(said.count, 1, "call %d number %d: %d lines", kind, first, said.count);
+        cr_assert_not_null(strstr(said.line, strerror(cause == ZERO ? ENOSPC : cause)), "%s",
+                           said.line);
+        cr_assert_not_null(strstr(said.line, in_folder("out")), "%s", said.line);
+        cr_assert_eq(entries_in_folder(), 0, "call %d number %d left a file", kind, first);
+    } else {
+        cr_assert_eq(failures, 0, "%s", said.line);
+        cr_assert_eq(said.count, 0, "%s", said.line);
+        cr_assert_eq(entries_in_folder(), 1);
+        expect_whole_file();
+        unlink(in_folder("out"));
+    }
+    for (int r = 0; r < RANKS; ++r)
+        ra_rowset_fini(pool, &job.rows[r]);
+    ra_config_fini(&job.config);
+    return hit;
+}
+
+static void sweep(call kind, int cause, int least)
+{
+    int n = 0;
+    while (write_under_fault(kind, n, 1, cause, false))
+        ++n;
+    cr_assert_geq(n, least, "only %d calls of kind %d were ever made", n, kind);
+}
+
+Test(files, a_failing_open_leaves_nothing)
+{
+    sweep(OPEN, EACCES, 2 * RANKS); /* folder and file, on every rank */
+}
+
+Test(files, a_disk_found_full_when_space_is_reserved_leaves_nothing)
+{
+    sweep(FALLOCATE, ENOSPC, 1);
+}
+
+Test(files, a_failing_write_leaves_nothing)
+{
+    sweep(PWRITE, ENOSPC, 1 + SEQ + SEQ * HEADS);
+    sweep(PWRITE, ZERO, 1);
+}
+
+Test(files, a_failing_fsync_leaves_nothing)
+{
+    sweep(FSYNC, EIO, RANKS + 1);
+}
+
+Test(files, a_failing_rename_leaves_nothing)
+{
+    sweep(RENAME, EXDEV, 1);
+}
+
+/* All ranks fail alike, as on a disk that fills up: still one line. */
+Test(files, failures_on_all_ranks_are_one_line)
+{
+    cr_assert(write_under_fault(PWRITE, 1, 1000000, ENOSPC, false));
+    cr_assert(write_under_fault(FSYNC, 0, 1000000, EIO, false));
+}
+
+Test(files, short_and_interrupted_writes_are_continued)
+{
+    for (int n = 0; write_under_fault(PWRITE, n, 1, SHORT, true); ++n)
+        ;
+    for (int n = 0; write_under_fault(PWRITE, n, 2, EINTR, true); n += 5)
+        ;
+    cr_assert(write_under_fault(FALLOCATE, 0, 3, EINTR, true));
+}
+
+Test(files, a_file_system_without_fallocate_will_do)
+{
+    cr_assert(write_under_fault(FALLOCATE, 0, 1, EOPNOTSUPP, true));
+    cr_assert(write_under_fault(FALLOCATE, 0, 1, ENOSYS, true));
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Open a source and read strided rows of it; the first failure. */
+static ra_status read_inputs(void)
+{
+    ra_config config = parse_config("job: {input: %s, backward: true}", in_folder("in"));
+    ra_range const range = {1, 2, SEQ / 2};
+    ra_rowset rows;
+    float data[SEQ * HEADS * DIM];
+    double values[SEQ * DIM];
+    ra_tensor_source *source = NULL;
+    cr_assert_eq(ra_rowset_init(pool, &range, 1, &rows), RA_OK);
+    atomic_store(&fault.seen, 0);
+    ra_status status = ra_tensor_source_open(&config, pool, &source);
+    for (int name = RA_TENSOR_Q; name <= RA_TENSOR_DO && status == RA_OK; ++name)
+        status = ra_tensor_source_read(source, &config, (ra_tensor_name)name, &rows, data);
+    if (status == RA_OK)
+        status = ra_tensor_source_rows(source, &config, RA_TENSOR_V, 0, 1, 0, SEQ, values);
+    if (status == RA_OK)
+        status = ra_tensor_source_rows(source, &config, RA_TENSOR_V, 0, 1, 3, 1, values);
+    for (int row = 0; row < SEQ && status == RA_OK; ++row)
+        cr_assert_eq(data[row / 2 * HEADS * DIM], (float)(row / 2 * 2 + 1));
+    ra_tensor_source_close(source);
+    ra_rowset_fini(pool, &rows);
+    ra_config_fini(&config);
+    return status;
+}
+
+static void write_inputs(void)
+{
+    static const char *const names[] = {"q", "k", "v", "do"};
+    int64_t const shape[] = {1, SEQ, HEADS, DIM};
+    ra_tensor_info infos[4];
+    float data[SEQ * HEADS * DIM];
+    const void *same[4];
+    for (int i = 0; i < SEQ * HEADS * DIM; ++i)
+        data[i] = (float)(i / (HEADS * DIM));
+    for (int t = 0; t < 4; ++t) {
+        infos[t] = describe(names[t], "F32", 4, shape);
+        same[t] = data;
+    }
+    write_tensors(in_folder("in"), infos, same, 4);
+}
+
+static int sweep_reading(call kind, int cause, ra_status expected)
+{
+    write_inputs();
+    for (int n = 0;; ++n) {
+        said.count = 0;
+        fault_set(kind, n, 1, cause);
+        ra_status const status = read_inputs();
+        bool const hit = fault_was_hit();
+        fault_set(NONE, 0, 0, 0);
+        if (!hit) {
+            cr_assert_eq(status, RA_OK);
+            return n;
+        }
+        cr_assert_eq(status, expected, "call %d number %d: %s", kind, n, said.line);
+        cr_assert_eq(said.count, expected != RA_OK);
+    }
+}
+
+Test(files, a_failing_read_is_said_once)
+{
+    cr_assert_geq(sweep_reading(OPEN, EACCES, RA_ERR_IO), 1);
+    cr_assert_geq(sweep_reading(PREAD, EIO, RA_ERR_IO), 8);
+    cr_assert_geq(sweep_reading(PREAD, ZERO, RA_ERR_IO), 8);
+    cr_assert_geq(sweep_reading(PREAD, SHORT, RA_OK), 8);
+    cr_assert_geq(sweep_reading(PREAD, EINTR, RA_OK), 8);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Allocations of this program and of the JSON library fail; those of the fixture do not. */
+static ra_status write_and_read(void)
+{
+    int64_t const shape[] = {2, 3};
+    ra_tensor_info infos[2] = {describe("a", "F32", 2, shape), describe("b", "BF16", 1, shape)};
+    float const values[6] = {0};
+    ra_tensor_writer *writer = NULL;
+    ra_tensor_file *file = NULL;
+    char path[128];
+    snprintf(path, sizeof(path), "%s", in_folder("out"));
+    ra_status status = ra_tensor_writer_create(path, "1", infos, 2, &writer);
+    if (status == RA_OK)
+        status = ra_tensor_write(writer, &infos[0], 0, values, sizeof(values));
+    if (status == RA_OK)
+        status = ra_tensor_writer_publish(writer);
+    ra_tensor_writer_destroy(writer);
+    if (status == RA_OK)
+        status = ra_tensor_file_open(path, &file);
+    if (status == RA_OK) {
+        cr_assert_not_null(ra_tensor_file_find(file, "a"));
+        cr_assert_eq(ra_tensor_file_find(file, "a")->dims, 2);
+        cr_assert_not_null(ra_tensor_file_find(file, "b"));
+    }
+    ra_tensor_file_close(file);
+    return status;
+}
+
+/* The JSON library calls some of its own failed allocations syntax errors (jansson 2.14). */
+static int sweep_memory(bool json)
+{
+    for (int n = 0;; ++n) {
+        said.count = 0;
+        fault_set(MEMORY, n, 1, ENOMEM);
+        ra_status const status = write_and_read();
+        bool const hit = fault_was_hit();
+        fault_set(NONE, 0, 0, 0);
+        if (!hit) {
+            cr_assert_eq(status, RA_OK);
+            return n;
+        }
+        cr_assert(status == RA_ERR_NO_MEMORY || (json && status == RA_ERR_IO), "allocation %d: %s",
+                  n, said.line);
+        cr_assert_eq(said.count, 1, "allocation %d: %d lines", n, said.count);
+        if (access(in_folder("out"), F_OK) == 0) /* published; then reading failed */
+            unlink(in_folder("out"));
+        cr_assert_eq(entries_in_folder(), 0, "allocation %d left a file", n);
+    }
+}
+
+Test(files, a_failing_allocation_is_said_once_and_leaves_nothing)
+{
+    int const own = sweep_memory(false);
+    cr_assert_geq(own, 8);
+    json_set_alloc_funcs(__wrap_malloc, free);
+    cr_assert_gt(sweep_memory(true), own);
+    json_set_alloc_funcs(malloc, free);
+}
