@@ -315,7 +315,7 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
         status = options_apply(config, source);
     if (status == RA_OK && config->kv_heads == 0 && config->input == NULL)
         config->kv_heads = config->heads;
-    return status;
+    return status == RA_OK ? ra_config_check_keys(config) : status;
 }
 
 ra_status ra_config_parse(const char *name, const char *text, size_t bytes,

@@ -98,7 +98,7 @@ static ra_status dilated_check(const ra_config *config)
         return refuse(config, "pattern.dilated.rates",
                       "%lld rates for %lld segment lengths: there must be one for each",
                       (long long)config->rate_count, (long long)pattern->branch_count);
-    if (!has_segments && ra_config_was_given(config, "pattern.dilated.heads"))
+    if (!has_segments && pattern->dilated_heads != RA_HEADS_ALL)
         return refuse(config, "pattern.dilated.heads",
                       "has no effect without pattern.dilated.segments and rates");
     return RA_OK;
@@ -127,6 +127,12 @@ static ra_status base_check(const ra_config *config, int ranks)
     return RA_OK;
 }
 
+ra_status ra_config_check_keys(const ra_config *config)
+{
+    ra_status const status = blocks_check(config);
+    return status == RA_OK ? dilated_check(config) : status;
+}
+
 ra_status ra_config_check(ra_config *config, int ranks)
 {
     if (config->kv_heads == 0)
@@ -136,10 +142,6 @@ ra_status ra_config_check(ra_config *config, int ranks)
         status = size_check(config);
     if (status == RA_OK)
         status = documents_check(config);
-    if (status == RA_OK)
-        status = blocks_check(config);
-    if (status == RA_OK)
-        status = dilated_check(config);
     if (status == RA_OK)
         status = base_check(config, ranks);
     if (status == RA_OK && config->variant == RA_VARIANT_BASE)

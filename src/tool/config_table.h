@@ -79,6 +79,9 @@ void ra_config_value_clear(const ra_config_key *key, ra_config *config);
 /** What a value must be: "an integer from 1 to 256", "one of a, b, c". */
 void ra_config_key_expects(const ra_config_key *key, char *text, size_t bytes);
 
+/** What must hold between keys whatever the shape is; the end of parsing. */
+RA_CHECKED ra_status ra_config_check_keys(const ra_config *config);
+
 /* Members of a configuration by key. */
 unsigned ra_config_choice_get(const ra_config_key *key, const ra_config *config);
 int64_t ra_config_integer_get(const ra_config_key *key, const ra_config *config);

@@ -313,10 +313,23 @@ static ra_status events_read(builder *b, struct fy_parser *parser, struct fy_dia
     return status;
 }
 
+/* What the library would print by itself: everything said goes through refuse_syntax. */
+static void print_nothing(struct fy_diag *diag, void *user, const char *text, size_t bytes)
+{
+    (void)diag;
+    (void)user;
+    (void)text;
+    (void)bytes;
+}
+
 static ra_status text_parse(builder *b, const char *text, size_t bytes)
 {
     ra_status status = RA_ERR_NO_MEMORY;
-    struct fy_diag *diag = fy_diag_create(NULL);
+    struct fy_diag_cfg diag_cfg;
+    fy_diag_cfg_default(&diag_cfg);
+    diag_cfg.fp = NULL;
+    diag_cfg.output_fn = print_nothing;
+    struct fy_diag *diag = fy_diag_create(&diag_cfg);
     if (diag == NULL)
         goto err;
     fy_diag_set_collect_errors(diag, true);

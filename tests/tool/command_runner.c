@@ -1,0 +1,135 @@
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+char command_folder[64];
+
+void command_folder_make(void)
+{
+    snprintf(command_folder, sizeof(command_folder), "/tmp/ringattn-command-XXXXXX");
+    cr_assert_not_null(mkdtemp(command_folder));
+}
+
+static bool is_ours(const char *name)
+{
+    return name[0] == '.';
+}
+
+static void path_of(const char *name, char path[512])
+{
+    snprintf(path, 512, "%s/%s", command_folder, name);
+}
+
+static int entries_visit(bool remove_them)
+{
+    int count = 0;
+    DIR *dir = opendir(command_folder);
+    struct dirent *entry;
+    cr_assert_not_null(dir);
+    while ((entry = readdir(dir)) != NULL) {
+        char path[512];
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        count += is_ours(entry->d_name) ? 0 : 1;
+        path_of(entry->d_name, path);
+        if (remove_them)
+            remove(path);
+    }
+    closedir(dir);
+    return count;
+}
+
+int command_folder_entries(void)
+{
+    return entries_visit(false);
+}
+
+void command_folder_remove(void)
+{
+    entries_visit(true);
+    cr_assert_eq(rmdir(command_folder), 0);
+}
+
+void command_file_write(const char *name, const void *data, unsigned long bytes)
+{
+    char path[512];
+    path_of(name, path);
+    FILE *file = fopen(path, "wb");
+    cr_assert_not_null(file);
+    cr_assert_eq(fwrite(data, 1, bytes, file), bytes);
+    cr_assert_eq(fclose(file), 0);
+}
+
+bool command_file_exists(const char *name)
+{
+    char path[512];
+    path_of(name, path);
+    return access(path, F_OK) == 0;
+}
+
+bool command_has_mpi(void)
+{
+    return RA_TEST_MPIEXEC[0] != '\0';
+}
+
+static void output_read(const char *name, char text[OUTPUT_BYTES_MAX])
+{
+    char path[512];
+    path_of(name, path);
+    FILE *file = fopen(path, "rb");
+    cr_assert_not_null(file);
+    size_t const bytes = fread(text, 1, OUTPUT_BYTES_MAX - 1, file);
+    text[bytes] = '\0';
+    fclose(file);
+}
+
+void command_shell(command_result *result, const char *text)
+{
+    char script[512], line[1024];
+    path_of(".script", script);
+    FILE *file = fopen(script, "w");
+    cr_assert_not_null(file);
+    /* mpirun would give every rank of a failed job a second to clean up. */
+    fprintf(file,
+            "RINGATTN='%s'\nMPIEXEC='%s'\nOMPI_MCA_odls_base_sigkill_timeout=0\n"
+            "export RINGATTN MPIEXEC OMPI_MCA_odls_base_sigkill_timeout\n%s\n",
+            RA_TEST_COMMAND, RA_TEST_MPIEXEC, text);
+    cr_assert_eq(fclose(file), 0);
+    snprintf(line, sizeof(line), "cd %s && timeout -k 5 120 sh .script >.out 2>.err </dev/null",
+             command_folder);
+    int const status = system(line);
+    cr_assert(WIFEXITED(status), "%s", text);
+    result->code = WEXITSTATUS(status);
+    output_read(".out", result->out);
+    output_read(".err", result->err);
+    cr_assert_neq(result->code, 124, "still running after two minutes: %s\n%s", text, result->err);
+}
+
+void command_run(command_result *result, int ranks, const char *arguments)
+{
+    char text[2048], start[64] = "";
+    if (ranks > 0)
+        snprintf(start, sizeof(start), "\"$MPIEXEC\" -n %d ", ranks);
+    cr_assert_lt(snprintf(text, sizeof(text), "exec %s\"$RINGATTN\" %s", start, arguments),
+                 (int)sizeof(text));
+    command_shell(result, text);
+}
+
+int command_count_lines(const char *text, const char *wanted)
+{
+    int count = 0;
+    while (*text != '\0') {
+        const char *end = strchr(text, '\n');
+        size_t const length = end != NULL ? (size_t)(end - text) : strlen(text);
+        const char *found = strstr(text, wanted);
+        count += found != NULL && found < text + length;
+        text += length + (end != NULL);
+    }
+    return count;
+}

@@ -1,0 +1,233 @@
+/* The command as users meet it when something is wrong: exit codes, one line, nothing left. */
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(command, .init = command_folder_make, .fini = command_folder_remove);
+
+static command_result result;
+
+/* A safetensors file: header text of any kind, then `data_bytes` bytes of float 1.0. */
+static void write_tensors(const char *name, const char *header, uint64_t declared_bytes,
+                          size_t data_bytes)
+{
+    static char file[16384];
+    float const one = 1;
+    size_t const header_bytes = strlen(header);
+    cr_assert_lt(8 + header_bytes + data_bytes, sizeof(file));
+    for (int i = 0; i < 8; i++)
+        file[i] = (char)(declared_bytes >> (8 * i));
+    memcpy(file + 8, header, header_bytes);
+    for (size_t i = 0; i < data_bytes; i++)
+        file[8 + header_bytes + i] = ((const char *)&one)[i % sizeof(one)];
+    command_file_write(name, file, 8 + header_bytes + data_bytes);
+}
+
+static void write_plain(const char *name, const char *header, size_t data_bytes)
+{
+    write_tensors(name, header, strlen(header), data_bytes);
+}
+
+#define TENSOR(name, shape, from, to)                                                              \
+    "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]}"
+#define GOOD_K TENSOR("k", "[1,8,2,4]", "256", "512")
+#define GOOD_V TENSOR("v", "[1,8,2,4]", "512", "768")
+#define GOOD   "{" TENSOR("q", "[1,8,2,4]", "0", "256") "," GOOD_K "," GOOD_V "}"
+
+typedef struct bad_case {
+    const char *arguments;
+    int code;
+    const char *says; /* NULL: nothing more than that it is an error */
+} bad_case;
+
+/* Alone and as two ranks: one line, the exit code, no file that was not there. */
+static void refuses(const bad_case *bad)
+{
+    int const entries = command_folder_entries();
+    for (int ranks = 0; ranks <= (command_has_mpi() ? 2 : 0); ranks += 2) {
+        command_run(&result, ranks, bad->arguments);
+        cr_expect_eq(result.code, bad->code, "%d ranks, %s: exit code %d, not %d\n%s", ranks,
+                     bad->arguments, result.code, bad->code, result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%d ranks, %s:\n%s",
+                     ranks, bad->arguments, result.err);
+        cr_expect_not_null(strstr(result.err, bad->says), "%d ranks, %s does not say '%s':\n%s",
+                           ranks, bad->arguments, bad->says, result.err);
+        cr_expect_eq(result.out[0], '\0', "%s printed: %s", bad->arguments, result.out);
+        cr_expect_eq(command_folder_entries(), entries, "%s left a file", bad->arguments);
+    }
+}
+
+#define REFUSES(cases)                                                                             \
+    for (size_t i_ = 0; i_ < sizeof(cases) / sizeof((cases)[0]); i_++)                             \
+    refuses(&(cases)[i_])
+
+Test(command, usage_and_configuration_are_refused_with_2, .timeout = 200)
+{
+    static const char bad_yaml[] = "shape:\n  seq: 64\n  seqq: 5\n";
+    static const char twice[] = "shape:\n  seq: 64\n  seq: 65\n";
+    static const char sums[] = "shape: {seq: 64}\npattern:\n  documents: [10, 10]\n";
+    static const bad_case cases[] = {
+        {"rnu", 2, "'run'"},
+        {"bench --config bad.yaml", 2, "not in this version"},
+        {"run --confg x", 2, "'--config'"},
+        {"run --config bad.yaml --output o.st", 2,
+         "bad.yaml:3:3: shape.seqq: unknown key; did you mean 'shape.seq'?"},
+        {"run --config twice.yaml --output o.st", 2, "twice.yaml:3:3: duplicate key 'seq'"},
+        {"run --config sums.yaml --output o.st", 2,
+         "sums.yaml:3:3: pattern.documents: lengths sum to 20, but shape.seq is 64"},
+        {"run --set shape.seq=128Q --output o.st", 2, "shape.seq: '128Q'"},
+        {"run --set shape.head_dim=257 --output o.st", 2, "from 1 to 256"},
+        {"run --set shape.heads=8 --set shape.kv_heads=3 --output o.st", 2, "multiple"},
+        {"run --set attention.kind=linear", 2, "not in this version"},
+        {"run --variant lean", 2, "lean"},
+        {"run --set pattern.blocks.kind=list", 2, "--input"},
+        {"run --trace t", 2, "--trace"},
+    };
+    command_file_write("bad.yaml", bad_yaml, strlen(bad_yaml));
+    command_file_write("twice.yaml", twice, strlen(twice));
+    command_file_write("sums.yaml", sums, strlen(sums));
+    REFUSES(cases);
+}
+
+Test(command, files_are_refused_with_3, .timeout = 300)
+{
+    static const bad_case cases[] = {
+        {"run --config none.yaml --output o.st", 3, "none.yaml"},
+        {"run --input none.st --output o.st", 3, "none.st"},
+        {"run --input nothing.st --output o.st", 3, "nothing.st"},
+        {"run --input empty.st --output o.st", 3, "empty.st"},
+        {"run --input missing.st --output o.st", 3, "'v'"},
+        {"run --input good.st --backward --output o.st", 3, "'do'"},
+        {"run --input shape.st --output o.st", 3, "shape.st"},
+        {"run --input good.st --set shape.seq=9 --output o.st", 3, "shape.seq"},
+        {"run --input good.st --set shape.dtype=bf16 --output o.st", 3, "shape.dtype"},
+        {"run --input dtype.st --output o.st", 3, "dtype.st"},
+        {"run --input short.st --output o.st", 3, "short.st"},
+        {"run --input long.st --output o.st", 3, "long.st"},
+        {"run --input huge.st --output o.st", 3, "huge.st"},
+        {"run --input overlap.st --output o.st", 3, "overlap.st"},
+        {"run --input beyond.st --output o.st", 3, "beyond.st"},
+        {"run --input twice.st --output o.st", 3, "twice.st"},
+        {"run --input good.st --output nowhere/o.st", 3, "nowhere/o.st"},
+        {"run --input good.st --output .", 3, "folder"},
+        {"run --input good.st --json=nowhere/r.json", 3, "nowhere/r.json"},
+    };
+    write_plain("good.st", GOOD, 768);
+    command_file_write("nothing.st", "", 0);
+    write_plain("empty.st",
+                "{" TENSOR("q", "[1,0,2,4]", "0", "0") "," TENSOR(
+                    "k", "[1,0,2,4]", "0", "0") "," TENSOR("v", "[1,0,2,4]", "0", "0") "}",
+                0);
+    write_plain("missing.st", "{" TENSOR("q", "[1,8,2,4]", "0", "256") "," GOOD_K "}", 512);
+    write_plain("shape.st",
+                "{" TENSOR("q", "[1,8,2,4]", "0", "256") "," GOOD_K "," TENSOR("v", "[1,4,4,4]",
+                                                                               "512", "768") "}",
+                768);
+    write_plain(
+        "dtype.st",
+        "{" TENSOR(
+            "q", "[1,8,2,4]", "0",
+            "256") "," GOOD_K
+                   ",\"v\":{\"dtype\":\"I32\",\"shape\":[1,8,2,4],\"data_offsets\":[512,768]}}",
+        768);
+    write_plain("short.st", GOOD, 767);
+    write_plain("long.st", GOOD, 769);
+    write_tensors("huge.st", GOOD, UINT64_C(1) << 63, 768);
+    write_plain("overlap.st",
+                "{" TENSOR("q", "[1,8,2,4]", "0", "256") "," TENSOR("k", "[1,8,2,4]", "0",
+                                                                    "256") "," GOOD_V "}",
+                768);
+    write_plain("beyond.st",
+                "{" TENSOR("q", "[1,8,2,4]", "0",
+                           "256") "," GOOD_K "," TENSOR("v", "[1,8,2,4]", "512", "99999999999") "}",
+                768);
+    write_plain("twice.st",
+                "{" TENSOR("q", "[1,8,2,4]", "0", "256") "," TENSOR(
+                    "q", "[1,8,2,4]", "0", "256") "," GOOD_K "," GOOD_V "}",
+                768);
+    REFUSES(cases);
+}
+
+Test(command, a_memory_limit_is_kept_with_4, .timeout = 120)
+{
+    static const bad_case cases[] = {
+        {"run --set memory.limit=1K --output o.st", 4, "ringattn: error:"},
+        {"run --set memory.limit=40M --set shape.seq=16K --output o.st", 4, "qkv"},
+    };
+    REFUSES(cases);
+}
+
+Test(command, ranks_that_a_configuration_does_not_allow_are_refused, .timeout = 60)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    command_run(&result, 2, "run --set ring.variant=base");
+    cr_assert_eq(result.code, 2);
+    cr_assert_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_assert_not_null(strstr(result.err, "base runs on one rank, but 2 were started"));
+    command_run(&result, 2, "run --set comm.backend=self");
+    cr_assert_eq(result.code, 2);
+    cr_assert_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+}
+
+Test(command, help_and_version_are_printed_once, .timeout = 60)
+{
+    int const ranks = command_has_mpi() ? 2 : 0;
+    command_run(&result, ranks, "--version");
+    cr_assert_eq(result.code, 0);
+    cr_assert_str_eq(result.out, "ringattn 0.1.0\n");
+    command_run(&result, ranks, "run --help");
+    cr_assert_eq(result.code, 0);
+    cr_assert_eq(command_count_lines(result.out, "usage:"), 1);
+    command_run(&result, 0, "");
+    cr_assert_eq(result.code, 2);
+    command_shell(&result, "exec \"$RINGATTN\" --help >/dev/full");
+    cr_assert_eq(result.code, 3);
+}
+
+Test(command, the_page_of_all_keys_is_current, .timeout = 60)
+{
+    static char page[OUTPUT_BYTES_MAX];
+    FILE *file = fopen(RA_TEST_SOURCE "/docs/configuration.md", "rb");
+    cr_assert_not_null(file);
+    page[fread(page, 1, sizeof(page) - 1, file)] = '\0';
+    fclose(file);
+    command_run(&result, 0, "run --help-config=markdown");
+    cr_assert_eq(result.code, 0);
+    cr_assert(strcmp(page, result.out) == 0, "write it anew: ringattn run --help-config=markdown");
+}
+
+Test(command, a_full_disk_leaves_no_output, .timeout = 120)
+{
+    write_plain("good.st", GOOD, 768);
+    int const entries = command_folder_entries();
+    /* No file may grow past 512 bytes, and the signal that would tell is ignored. */
+    command_shell(&result, "trap '' XFSZ; ulimit -f 1; exec \"$RINGATTN\" run --input good.st"
+                           " --set job.repeat=1 --output o.st --backward --set shape.heads=2"
+                           " --set pattern=null >/dev/null");
+    cr_assert_neq(result.code, 0);
+    cr_assert_not(command_file_exists("o.st"));
+    command_shell(&result, "trap '' XFSZ; ulimit -f 1; exec \"$RINGATTN\" run --output o.st"
+                           " --set shape.seq=256 >/dev/null");
+    cr_assert_eq(result.code, 3, "%d: %s", result.code, result.err);
+    cr_assert_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_assert_eq(command_folder_entries(), entries, "the failed output was left");
+    command_run(&result, 0, "run --set shape.seq=64 --json >/dev/full");
+    cr_assert_eq(result.code, 3);
+}
+
+Test(command, a_killed_rank_ends_the_job, .timeout = 120)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    /* Far more work than the second that rank 1 lives; the other must not wait for the deadline. */
+    command_shell(&result,
+                  "exec timeout 40 \"$MPIEXEC\" -n 2 sh -c 'case $OMPI_COMM_WORLD_RANK in"
+                  " 1) timeout -s KILL 1 \"$RINGATTN\" run --set shape.seq=256K --output o.st;;"
+                  " *) exec \"$RINGATTN\" run --set shape.seq=256K --output o.st;; esac'");
+    cr_assert_neq(result.code, 0);
+    cr_assert_eq(command_folder_entries(), 0, "something was left");
+}
