@@ -186,7 +186,7 @@ static void run_ways(ra_dtype dtype, int ranks)
     tensors t;
     tensors_init(&t, &c, 99, 1);
     ask_oracle(&t, &c, &pattern);
-    for (int way = 0; way < 5 * 3 * 3 * 4; ++way) {
+    for (int way = ranks % 3; way < 5 * 3 * 3 * 4; way += 3) { /* three counts of ranks: all ways */
         char name[128];
         c.layout = (ra_layout_kind)(way % 5);
         c.schedule = (ra_schedule)(way / 5 % 3);
@@ -210,8 +210,8 @@ Test(ring, every_layout_schedule_buffer_and_group_count_gives_the_same_answer)
         run_ways((ra_dtype)(ranks % 3), ranks);
 }
 
-static double *stored_errors(int ranks, const ra_ring_config *c, tensors *t,
-                             const ra_pattern_config *pattern, double errors[5])
+static void stored_errors(int ranks, const ra_ring_config *c, tensors *t,
+                          const ra_pattern_config *pattern, double errors[5])
 {
     ring_job job = job_for(t, c, pattern, ranks);
     ring_job_run(&job);
@@ -221,40 +221,43 @@ static double *stored_errors(int ranks, const ra_ring_config *c, tensors *t,
     errors[2] = relative_error(c->dtype, t->dq, t->want[2], t->wide, 0);
     errors[3] = relative_error(c->dtype, t->dk, t->want[3], t->narrow, 0);
     errors[4] = relative_error(c->dtype, t->dv, t->want[4], t->narrow, 0);
-    return errors;
+}
+
+static void check_growth(ra_dtype dtype, bool causal)
+{
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    ra_ring_config c = {.batch = 1,
+                        .seq = 1000,
+                        .heads = 2,
+                        .kv_heads = 1,
+                        .dim = 64,
+                        .dtype = dtype,
+                        .layout = RA_LAYOUT_ZIGZAG,
+                        .comm_buffers = 2,
+                        .head_groups = 1,
+                        .backward = true};
+    double one[5], eight[5];
+    tensors t;
+    pattern.causal = causal;
+    tensors_init(&t, &c, 7, 1);
+    ask_oracle(&t, &c, &pattern);
+    stored_errors(1, &c, &t, &pattern, one);
+    for (int schedule = 0; schedule < 2; ++schedule) {
+        c.schedule = (ra_schedule)schedule;
+        stored_errors(8, &c, &t, &pattern, eight);
+        for (int i = 0; i < 5; ++i)
+            cr_assert(eight[i] <= 1.1 * one[i] + (i == 1 ? 1e-6 : 5e-8),
+                      "%s causal %d %s, result %d: %g at 8 ranks, %g at 1", ra_dtype_name(dtype),
+                      causal, ra_schedule_name(c.schedule), i, eight[i], one[i]);
+    }
+    tensors_fini(&t);
 }
 
 Test(ring, the_error_does_not_grow_with_the_number_of_ranks)
 {
     for (int dtype = 0; dtype < 3; ++dtype)
         for (int causal = 0; causal < 2; ++causal)
-            for (int schedule = 0; schedule < 2; ++schedule) {
-                ra_pattern_config pattern = ra_pattern_config_dense();
-                pattern.causal = causal;
-                ra_ring_config const c = {.batch = 1,
-                                          .seq = 1500,
-                                          .heads = 2,
-                                          .kv_heads = 1,
-                                          .dim = 64,
-                                          .dtype = (ra_dtype)dtype,
-                                          .layout = RA_LAYOUT_ZIGZAG,
-                                          .schedule = (ra_schedule)schedule,
-                                          .comm_buffers = 2,
-                                          .head_groups = 1,
-                                          .backward = true};
-                double one[5], eight[5];
-                tensors t;
-                tensors_init(&t, &c, 7, 1);
-                ask_oracle(&t, &c, &pattern);
-                stored_errors(1, &c, &t, &pattern, one);
-                stored_errors(8, &c, &t, &pattern, eight);
-                for (int i = 0; i < 5; ++i)
-                    cr_assert(eight[i] <= 1.1 * one[i] + (i == 1 ? 1e-6 : 5e-8),
-                              "%s causal %d %s, result %d: %g at 8 ranks, %g at 1",
-                              ra_dtype_name(c.dtype), causal, ra_schedule_name(c.schedule), i,
-                              eight[i], one[i]);
-                tensors_fini(&t);
-            }
+            check_growth((ra_dtype)dtype, causal);
 }
 
 Test(ring, a_run_repeats_bit_for_bit)
