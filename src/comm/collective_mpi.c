@@ -25,7 +25,7 @@ static int note_bytes(int count)
  * @return RA_ERR_TIMEOUT: has not been logged, the caller knows what to say
  */
 static ra_status wait_requests(ra_mpi_comm *mpi, const char *operation, int count,
-                               int64_t timeout_ms, int *open_out)
+                               int64_t timeout_ms, int64_t patience_ns, int *open_out)
 {
     int64_t const begin_ns = ra_clock_ns();
     int open_count = 0;
@@ -55,7 +55,7 @@ static ra_status wait_requests(ra_mpi_comm *mpi, const char *operation, int coun
             return RA_ERR_TIMEOUT;
         }
         ra_mpi_progress(mpi); /* others may need our next piece before they can come here */
-        ra_mpi_pause(begin_ns, now_ns);
+        ra_mpi_pause(mpi, patience_ns, begin_ns, now_ns);
     }
     return RA_OK;
 }
@@ -88,7 +88,8 @@ static ra_status collect_notes(ra_mpi_comm *mpi, const char *operation, int *mis
     if (error != MPI_SUCCESS)
         status = ra_mpi_fail(mpi, operation, -1, error);
     else
-        status = wait_requests(mpi, operation, size, mpi->base.timeout_ms, missing_out);
+        status = wait_requests(mpi, operation, size, mpi->base.timeout_ms, RA_PATIENCE_NONE,
+                               missing_out);
     if (status != RA_OK)
         drop_requests(mpi, size);
     return status;
@@ -112,7 +113,7 @@ static ra_status send_answers(ra_mpi_comm *mpi, const char *operation, int missi
     if (error != MPI_SUCCESS)
         status = ra_mpi_fail(mpi, operation, -1, error);
     else
-        status = wait_requests(mpi, operation, size, timeout_ms, &open);
+        status = wait_requests(mpi, operation, size, timeout_ms, RA_PATIENCE_SEND, &open);
     if (status == RA_ERR_TIMEOUT && missing < 0)
         ra_comm_log_timeout(&mpi->base, operation, -1, open);
     if (status != RA_OK)
@@ -189,8 +190,8 @@ static ra_status attend(ra_mpi_comm *mpi, const char *operation)
     if (error != MPI_SUCCESS)
         status = ra_mpi_fail(mpi, operation, -1, error);
     else
-        status =
-            wait_requests(mpi, operation, 2, mpi->base.timeout_ms + answer_grace_ms(mpi), &open);
+        status = wait_requests(mpi, operation, 2, mpi->base.timeout_ms + answer_grace_ms(mpi),
+                               RA_PATIENCE_NONE, &open);
     if (status != RA_OK) {
         if (status == RA_ERR_TIMEOUT)
             ra_comm_log_timeout(&mpi->base, operation, -1, 0);
@@ -273,7 +274,7 @@ static ra_status send_piece(ra_mpi_comm *mpi, const char *operation, const char 
     if (error != MPI_SUCCESS)
         status = ra_mpi_fail(mpi, operation, -1, error);
     else
-        status = wait_requests(mpi, operation, size, mpi->base.timeout_ms, &open);
+        status = wait_requests(mpi, operation, size, mpi->base.timeout_ms, RA_PATIENCE_SEND, &open);
     if (status == RA_ERR_TIMEOUT)
         ra_comm_log_timeout(&mpi->base, operation, -1, open);
     if (status != RA_OK)
@@ -300,13 +301,14 @@ static ra_status receive_piece(ra_mpi_comm *mpi, const char *operation, int root
             return RA_ERR_TIMEOUT;
         }
         ra_mpi_progress(mpi);
-        ra_mpi_pause(begin_ns, now_ns);
+        ra_mpi_pause(mpi, RA_PATIENCE_NONE, begin_ns, now_ns);
     }
     if (found_bytes != bytes) {
         ra_comm_log_disagreement(&mpi->base, operation, root);
         return RA_ERR_PEER;
     }
-    ra_status const status = wait_requests(mpi, operation, 1, mpi->base.timeout_ms, &open);
+    ra_status const status =
+        wait_requests(mpi, operation, 1, mpi->base.timeout_ms, RA_PATIENCE_FLOW, &open);
     if (status == RA_ERR_TIMEOUT)
         ra_comm_log_timeout(&mpi->base, operation, -1, root);
     if (status != RA_OK)

@@ -26,12 +26,26 @@ ra_status ra_mpi_fail(const ra_mpi_comm *mpi, const char *operation, int step, i
     return RA_ERR_MPI;
 }
 
-void ra_mpi_pause(int64_t begin_ns, int64_t now_ns)
+static int64_t transfer_patience(const ra_mpi_transfer *transfer)
+{
+    int64_t patience_ns = RA_PATIENCE_NONE;
+    for (int i = 0; i < transfer->count; i++) {
+        if (transfer->requests[i] != MPI_REQUEST_NULL)
+            patience_ns = ra_max_i64(patience_ns, i < transfer->recv_count ? RA_PATIENCE_FLOW
+                                                                           : RA_PATIENCE_SEND);
+    }
+    return patience_ns;
+}
+
+void ra_mpi_pause(const ra_mpi_comm *mpi, int64_t patience_ns, int64_t begin_ns, int64_t now_ns)
 {
     int64_t const least_ns = 50000; /* what a sleep takes anyway */
-    int64_t const most_ns =
-        100000; /* MPI moves nothing while we sleep: pipelines must not dry up */
-    int64_t const sleep_ns = ra_min_i64((now_ns - begin_ns) / 64, most_ns);
+    int64_t const most_ns = 100000; /* what a message may be late by, at most */
+    for (int i = 0; i < RA_TRANSFER_MAX; i++) {
+        if (mpi->transfers[i].base.in_use)
+            patience_ns = ra_max_i64(patience_ns, transfer_patience(&mpi->transfers[i]));
+    }
+    int64_t const sleep_ns = ra_min_i64((now_ns - begin_ns - patience_ns) / 64, most_ns);
     if (sleep_ns < least_ns) {
         sched_yield();
     } else {
@@ -226,7 +240,7 @@ static ra_status mpi_wait(ra_comm *comm, ra_transfer *base)
             transfer->status = RA_ERR_TIMEOUT;
             break;
         }
-        ra_mpi_pause(begin_ns, now_ns);
+        ra_mpi_pause(mpi, RA_PATIENCE_NONE, begin_ns, now_ns);
     }
     if (transfer->status != RA_OK)
         drop_requests(transfer);
@@ -345,7 +359,7 @@ static ra_status duplicate_world(ra_mpi_comm *mpi)
                    mpi->base.size - 1);
             return RA_ERR_TIMEOUT;
         }
-        ra_mpi_pause(begin_ns, now_ns);
+        ra_mpi_pause(mpi, RA_PATIENCE_NONE, begin_ns, now_ns);
     }
     if (error == MPI_SUCCESS)
         error = MPI_Comm_set_errhandler(mpi->handle, MPI_ERRORS_RETURN);

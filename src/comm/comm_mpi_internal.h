@@ -85,12 +85,17 @@ ra_status ra_mpi_fail(const ra_mpi_comm *mpi, const char *operation, int step, i
 /** Let every transfer in flight progress; what fails is kept in the transfer. */
 void ra_mpi_progress(ra_mpi_comm *mpi);
 
+/* How long a wait yields before it begins to sleep. */
+#define RA_PATIENCE_NONE INT64_C(0)         /* nobody has begun to send to us */
+#define RA_PATIENCE_SEND INT64_C(200000000) /* a send may be flowing, or wait for its receiver */
+#define RA_PATIENCE_FLOW (INT64_MAX / 2)    /* a receive is flowing: fragments need us at once */
+
 /**
  * Between two looks at something that has not happened yet, in a wait that began at `begin_ns`.
- * Yields the core at first; a wait that has lasted long sleeps between looks, never for more than
- * about 2 % of its length.
+ * Yields the core at first. A wait that has outlasted the patience of everything in flight sleeps
+ * between looks, for a 64th of its length but never long: neither a core nor much time is lost.
  */
-void ra_mpi_pause(int64_t begin_ns, int64_t now_ns);
+void ra_mpi_pause(const ra_mpi_comm *mpi, int64_t patience_ns, int64_t begin_ns, int64_t now_ns);
 
 ra_status ra_mpi_barrier(ra_comm *comm, const char *operation);
 ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void *data,
