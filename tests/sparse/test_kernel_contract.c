@@ -106,6 +106,23 @@ Test(kernel, tiles_that_share_rows_are_one_softmax)
     }
 }
 
+/* More than one chunk, whose partial results each thread keeps in turn. */
+Test(kernel, shared_rows_of_several_chunks_do_not_meet)
+{
+    static const int64_t segments[] = {64, 128}, rates[] = {1, 4};
+    for (int steps = 1; steps <= 2; ++steps) {
+        kernel_case c = base_case();
+        c.shape.n = 2200;
+        c.shape.heads = c.shape.kv_heads = 1;
+        c.shape.dim = 8;
+        c.steps = steps;
+        c.pattern.segments = segments;
+        c.pattern.rates = rates;
+        c.pattern.branch_count = 2;
+        kernel_check_case(&c, "chunks");
+    }
+}
+
 /* Only rate 3: most rows of a head have no key. Then a list that leaves whole blocks out. */
 Test(kernel, rows_without_a_key_are_zero_with_lse_minus_infinity)
 {

@@ -93,6 +93,21 @@ RA_INLINE void gradient_of_scores(int vecs, int32_t n, const float *restrict lse
     }
 }
 
+/* Rows without weight (lse +Inf here) against keys with an Inf or NaN, which 0 times is NaN. */
+static void silence_rows(int32_t n, const float *restrict lse, float *restrict weight,
+                         float *restrict dscore)
+{
+    for (int v = 0; v < PRODUCT_VECS; ++v) {
+        veci const dead = vec_load(lse + v * LANES) == INFINITY;
+        for (int32_t k = 0; k < n; ++k) {
+            float *const p_at = weight + (int64_t)k * PANEL + v * LANES;
+            float *const ds_at = dscore + (int64_t)k * PANEL + v * LANES;
+            vec_store(p_at, vec_select(dead, (vec){0}, vec_load(p_at)));
+            vec_store(ds_at, vec_select(dead, (vec){0}, vec_load(ds_at)));
+        }
+    }
+}
+
 RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block *block,
                               const panel_block *panel)
 {
@@ -109,6 +124,8 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
     if (panel->masked)
         mask_panel(vecs, panel, block->band, -INFINITY, weight);
     gradient_of_scores(vecs, n, s->lse + panel->a0, s->delta + panel->a0, weight, dscore);
+    if (!block->finite)
+        silence_rows(n, s->lse + panel->a0, weight, dscore);
     if (panel->masked) /* p is 0 there, but 0 * dp need not be */
         mask_panel(vecs, panel, block->band, 0, dscore);
     if (panel->masked && !block->finite)
@@ -225,9 +242,11 @@ static void add_tile_dq(const backward_head *f, const ra_tile *tile)
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = min_i32(LANES, tile->q_count - a);
         panel_to_rows(s->dq + panel_offset(a, f->dim_pad), f->dim_pad, vec_splat(1.0f), s->rows);
-        for (int32_t i = 0; i < rows; ++i)
-            add_row(s->rows + (int64_t)i * f->dim_pad, f->dim,
-                    head_row(f->dq, tile_row(tile, a + i)));
+        for (int32_t i = 0; i < rows; ++i) {
+            if (s->lse[a + i] != INFINITY) /* no weight: no gradient */
+                add_row(s->rows + (int64_t)i * f->dim_pad, f->dim,
+                        head_row(f->dq, tile_row(tile, a + i)));
+        }
     }
 }
 
@@ -236,8 +255,9 @@ static void backward_block(backward_head *f, const ra_run *run, key_block *block
     const backward_scratch *s = &f->scratch;
     block->key = s->key;
     block->value = s->value;
-    block->finite = load_keys(f->k, run, block->begin, block->end, f->dim, s->key);
-    (void)load_keys(f->v, run, block->begin, block->end, f->dim, s->value);
+    bool const keys_finite = load_keys(f->k, run, block->begin, block->end, f->dim, s->key);
+    bool const values_finite = load_keys(f->v, run, block->begin, block->end, f->dim, s->value);
+    block->finite = keys_finite && values_finite;
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of(block, a0, q_count);
         if (panel.seen.begin >= panel.seen.end)

@@ -1,0 +1,332 @@
+/* Kernel tables at the edges: values that are not finite, refusals, memory, polling, long sums. */
+#include "sparse/kernel_case.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static kernel_case edge_case(void)
+{
+    kernel_case c = {.shape = {.batch = 1, .n = 200, .heads = 1, .kv_heads = 1, .dim = 20},
+                     .pattern = ra_pattern_config_dense(),
+                     .dtype = RA_F32,
+                     .seed = 3,
+                     .dout_factor = 1,
+                     .threads = 2,
+                     .steps = 1};
+    c.pattern.causal = true;
+    return c;
+}
+
+/* Finite where the oracle is, and there within the bounds. Tells how many values were finite. */
+static int64_t check_finite(const char *name, const void *got, const double *want, int64_t count,
+                            int poisoned)
+{
+    int64_t finite = 0, wrong = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        double const w = want[i], g = (double)((const float *)got)[i];
+        finite += isfinite(w) != 0;
+        if ((isfinite(g) != 0) != (isfinite(w) != 0))
+            ++wrong;
+        else if (isfinite(w))
+            wrong += !(fabs(g - w) <= 1e-5 * (1 + fabs(w)));
+    }
+    cr_assert_eq(wrong, 0, "tensor %d poisoned: %lld values of %s are wrong", poisoned,
+                 (long long)wrong, name);
+    return finite;
+}
+
+/* A NaN in row 100 of q, k, v or dout reaches whom that row meets, and nobody else. */
+Test(kernel_edges, what_is_not_finite_reaches_only_rows_that_see_it)
+{
+    for (int poisoned = 0; poisoned < 4; ++poisoned) {
+        for (int steps = 1; steps <= 2; ++steps) {
+            kernel_case c = edge_case();
+            c.steps = steps;
+            kernel_problem p = kernel_problem_make(&c);
+            void *const tensors[] = {p.q, p.k, p.v, p.dout};
+            ((float *)tensors[poisoned])[100 * c.shape.dim + 7] = NAN;
+            kernel_problem_solve(&p);
+            for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+                if (kernel_table(i) == NULL)
+                    continue;
+                kernel_result r = kernel_run(kernel_table(i), &p);
+                int64_t const count = c.shape.n * c.shape.dim;
+                int64_t const o = check_finite("o", r.o, p.want.o, count, poisoned);
+                int64_t const dq = check_finite("dq", r.dq, p.want.dq, count, poisoned);
+                check_finite("dk", r.dk, p.want.dk, count, poisoned);
+                check_finite("dv", r.dv, p.want.dv, count, poisoned);
+                /* Rows before 100 do not see it. */
+                cr_assert(o >= 100 * c.shape.dim && dq >= 100 * c.shape.dim);
+                kernel_result_free(&r);
+            }
+            kernel_problem_free(&p);
+        }
+    }
+}
+
+Test(kernel_edges, an_infinite_value_reaches_only_its_dim_of_rows_that_see_it)
+{
+    kernel_case c = edge_case();
+    c.dout_factor = 0;
+    kernel_problem p = kernel_problem_make(&c);
+    ((float *)p.v)[70 * c.shape.dim + 3] = -INFINITY;
+    kernel_problem_solve(&p);
+    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        if (kernel_table(i) == NULL)
+            continue;
+        kernel_result r = kernel_run(kernel_table(i), &p);
+        kernel_check(kernel_table(i), &p, &r, "infinite value");
+        cr_assert(((float *)r.o)[70 * c.shape.dim + 3] == -INFINITY);
+        cr_assert(isfinite(((float *)r.o)[69 * c.shape.dim + 3]));
+        kernel_result_free(&r);
+    }
+    kernel_problem_free(&p);
+}
+
+/* Key 0 is -Inf where all queries are positive: query 0, which sees nothing else, has no weight. */
+Test(kernel_edges, a_row_whose_scores_are_all_minus_infinity_adds_nothing)
+{
+    kernel_case c = edge_case();
+    int32_t const dim = c.shape.dim;
+    kernel_problem p = kernel_problem_make(&c);
+    for (int64_t i = 0; i < c.shape.n; ++i)
+        ((float *)p.q)[i * dim + 7] = 0.5f;
+    ((float *)p.k)[7] = -INFINITY;
+    kernel_problem_solve(&p);
+    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        if (kernel_table(i) == NULL)
+            continue;
+        kernel_result r = kernel_run(kernel_table(i), &p);
+        int64_t const count = c.shape.n * dim;
+        cr_assert(oracle_relative_error(RA_F32, r.o, p.want.o, count) <= 2e-6);
+        cr_assert(oracle_relative_error(RA_F32, r.dk, p.want.dk, count) <= 2e-6);
+        cr_assert(oracle_relative_error(RA_F32, r.dv, p.want.dv, count) <= 2e-6);
+        cr_assert(r.lse[0] == -INFINITY);
+        for (int32_t d = 0; d < dim; ++d)
+            cr_assert(((float *)r.o)[d] == 0 && ((float *)r.dq)[d] == 0 &&
+                      ((float *)r.dk)[d] == 0 && ((float *)r.dv)[d] == 0);
+        kernel_result_free(&r);
+    }
+    kernel_problem_free(&p);
+}
+
+/* Each query sees its own key only, so that outputs are values: every one of 16 bits survives. */
+Test(kernel_edges, every_16_bit_value_survives_attention_to_itself)
+{
+    for (int t = 1; t < 3; ++t) {
+        kernel_case c = edge_case();
+        c.dtype = (ra_dtype)t;
+        c.dout_factor = 0;
+        c.shape.dim = 64;
+        c.shape.n = 1024;
+        c.pattern.window_left = c.pattern.window_right = 0;
+        kernel_problem p = kernel_problem_make(&c);
+        for (uint32_t i = 0; i < 65536; ++i)
+            ((uint16_t *)p.v)[i] = (uint16_t)i;
+        for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+            if (kernel_table(i) == NULL)
+                continue;
+            kernel_result r = kernel_run(kernel_table(i), &p);
+            for (int64_t x = 0; x < 65536; ++x) {
+                double const v = (double)ra_dtype_load(c.dtype, p.v, x);
+                double const o = (double)ra_dtype_load(c.dtype, r.o, x);
+                cr_assert(o == v || (isnan(o) && isnan(v)), "%s %04llx", kernel_table(i)->name,
+                          (unsigned long long)x);
+            }
+            kernel_result_free(&r);
+        }
+        kernel_problem_free(&p);
+    }
+}
+
+/* ---- a kernel by itself ------------------------------------------------------------------------
+ */
+
+typedef struct fixture {
+    ra_ledger *ledger;
+    ra_pool *pool;
+} fixture;
+
+static fixture fixture_make(int64_t limit)
+{
+    fixture f;
+    cr_assert_eq(ra_ledger_create(limit, &f.ledger), RA_OK);
+    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = f.ledger};
+    cr_assert_eq(ra_pool_create(&config, &f.pool), RA_OK);
+    return f;
+}
+
+static void fixture_free(fixture *f)
+{
+    ra_pool_destroy(f->pool);
+    ra_ledger_destroy(f->ledger);
+}
+
+static void no_log(void *context, ra_log_level level, const char *line)
+{
+    (void)level;
+    (void)line;
+    ++*(int *)context;
+}
+
+Test(kernel_edges, workspace_is_counted_and_refused_by_the_limit)
+{
+    int lines = 0;
+    ra_log_set_handler(no_log, &lines);
+    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        const ra_kernel_ops *ops = kernel_table(i);
+        if (ops == NULL)
+            continue;
+        fixture f = fixture_make(INT64_MAX);
+        ra_kernel kernel;
+        cr_assert_eq(ra_kernel_init(ops, 1, 64, f.pool, &kernel), RA_OK);
+        ra_ledger_snapshot snapshot;
+        ra_ledger_read(f.ledger, &snapshot);
+        cr_assert_geq(snapshot.current_bytes[RA_MEM_WORKSPACE],
+                      (int64_t)ops->workspace_bytes(1, 64));
+        cr_assert_eq(snapshot.current_bytes[RA_MEM_WORKSPACE], snapshot.reserved_bytes);
+        ra_kernel_fini(&kernel);
+        ra_kernel_fini(&kernel);
+        ra_ledger_read(f.ledger, &snapshot);
+        cr_assert_eq(snapshot.reserved_bytes, 0);
+        fixture_free(&f);
+        f = fixture_make(1000);
+        cr_assert_eq(ra_kernel_init(ops, 1, 64, f.pool, &kernel), RA_ERR_NO_MEMORY);
+        fixture_free(&f);
+    }
+    ra_log_set_handler(NULL, NULL);
+    cr_assert_gt(lines, 0);
+}
+
+/* A dense step of one head; changed by the tests below. */
+typedef struct small_step {
+    fixture f;
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    ra_kernel kernel;
+    float *data;
+    ra_forward_step step;
+} small_step;
+
+enum { SMALL_ROWS = 2048, SMALL_DIM = 16 };
+
+static small_step small_step_make(const ra_kernel_ops *ops, int threads)
+{
+    small_step s = {.f = fixture_make(INT64_MAX)};
+    ra_pattern_config const config = ra_pattern_config_dense();
+    ra_range const all = {0, 1, SMALL_ROWS};
+    cr_assert_eq(ra_pattern_create(&config, SMALL_ROWS, 1, s.f.pool, &s.pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(s.f.pool, &all, 1, &s.rows), RA_OK);
+    cr_assert_eq(ra_tilemap_init(s.pattern, (ra_heads){0, 1, 1}, &s.rows, &s.rows,
+                                 ops->tile_rows(RA_F32, SMALL_DIM), s.f.pool, &s.map),
+                 RA_OK);
+    cr_assert_eq(ra_kernel_init(ops, threads, SMALL_DIM, s.f.pool, &s.kernel), RA_OK);
+    s.data = calloc(2 * SMALL_ROWS * SMALL_DIM, sizeof(float));
+    ra_view const in = ra_view_dense(s.data, RA_F32, SMALL_ROWS, 1, SMALL_DIM, 0);
+    ra_view const out =
+        ra_view_dense(s.data + SMALL_ROWS * SMALL_DIM, RA_F32, SMALL_ROWS, 1, SMALL_DIM, 0);
+    s.step = (ra_forward_step){
+        .shape = {.batch = 1, .q_heads = 1, .kv_heads = 1, .dim = SMALL_DIM, .scale = 0.25f},
+        .q = in,
+        .k = in,
+        .v = in,
+        .out = out,
+        .first = true,
+        .last = true};
+    return s;
+}
+
+static void small_step_free(small_step *s)
+{
+    free(s->data);
+    ra_kernel_fini(&s->kernel);
+    ra_tilemap_fini(s->f.pool, &s->map);
+    ra_rowset_fini(s->f.pool, &s->rows);
+    ra_pattern_destroy(s->pattern);
+    fixture_free(&s->f);
+}
+
+typedef struct poll_count {
+    pthread_t caller;
+    int calls, strangers;
+} poll_count;
+
+static void count_poll(void *context)
+{
+    poll_count *count = context;
+    ++count->calls;
+    count->strangers += !pthread_equal(pthread_self(), count->caller);
+}
+
+/* MPI may be initialised for the calling thread only. */
+Test(kernel_edges, polls_from_the_calling_thread_while_it_works)
+{
+    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        if (kernel_table(i) == NULL)
+            continue;
+        small_step s = small_step_make(kernel_table(i), 1);
+        poll_count count = {.caller = pthread_self()};
+        s.kernel.poll = count_poll;
+        s.kernel.poll_context = &count;
+        s.step.map = &s.map;
+        cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_OK);
+        cr_assert_geq(count.calls, 16);
+        small_step_free(&s);
+
+        s = small_step_make(kernel_table(i), 4);
+        s.kernel.poll = count_poll;
+        s.kernel.poll_context = &count;
+        s.step.map = &s.map;
+        for (int again = 0; again < 5; ++again)
+            cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_OK);
+        cr_assert_eq(count.strangers, 0);
+        small_step_free(&s);
+    }
+}
+
+Test(kernel_edges, refuses_steps_that_it_cannot_compute)
+{
+    int lines = 0;
+    ra_log_set_handler(no_log, &lines);
+    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        if (kernel_table(i) == NULL)
+            continue;
+        small_step s = small_step_make(kernel_table(i), 1);
+        s.step.map = &s.map;
+        s.step.shape.dim = 257;
+        cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_ERR_INVALID);
+        s.step.shape.dim = 64; /* the workspace was made for 16 */
+        cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_ERR_INVALID);
+        s.step.shape.dim = SMALL_DIM;
+        s.step.shape.q_heads = 3;
+        s.step.shape.kv_heads = 2;
+        cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_ERR_INVALID);
+        s.step.shape.q_heads = s.step.shape.kv_heads = 1;
+        int32_t const tile_rows = s.map.tile_rows;
+        s.map.tile_rows = 129;
+        cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_ERR_INVALID);
+        ra_backward_step const backward = {.map = &s.map, .shape = s.step.shape};
+        cr_assert_eq(s.kernel.ops->backward(&s.kernel, &backward), RA_ERR_INVALID);
+        s.map.tile_rows = tile_rows;
+        cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_OK);
+        small_step_free(&s);
+    }
+    ra_log_set_handler(NULL, NULL);
+    cr_assert_gt(lines, 0);
+}
+
+Test(kernel_edges, auto_is_the_best_table_of_the_machine)
+{
+    const ra_kernel_ops *best = NULL;
+    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        if (kernel_table(i) != NULL)
+            best = kernel_table(i);
+    }
+    cr_assert_not_null(kernel_table(0));
+    cr_assert_eq(ra_kernel_cpu(RA_ISA_AUTO), best);
+    cr_assert_str_eq(kernel_table(0)->name, "cpu-portable");
+}
