@@ -2,12 +2,15 @@
 # find them, pkg-config (ringattn.pc) and a CMake package (ringattn::ringattn).
 include(CMakePackageConfigHelpers)
 
+# The installed command finds a shared libringattn beside it, and an MPI that lies elsewhere.
+file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+set_target_properties(ringattn ringattn_tool PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+set_target_properties(ringattn_tool PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+
 install(TARGETS ringattn EXPORT ringattnTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET ringattn_tool) # TRANSITION
-    install(TARGETS ringattn_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+install(TARGETS ringattn_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY include/ringattn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ringattn/configs)
@@ -24,8 +27,10 @@ install(FILES ${PROJECT_BINARY_DIR}/ringattnConfig.cmake
 
 # What a static libringattn.a needs besides itself; a shared one brings it along.
 set(RA_PC_LIBS "")
+set(RA_PC_REQUIRES "")
 if(NOT BUILD_SHARED_LIBS)
     set(RA_PC_LIBS " -lm -pthread")
+    set(RA_PC_REQUIRES hwloc)
     foreach(library ${MPI_C_LIBRARIES} ${OpenMP_C_LIBRARIES})
         string(APPEND RA_PC_LIBS " ${library}")
     endforeach()

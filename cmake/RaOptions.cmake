@@ -3,6 +3,7 @@ add_library(ra_options INTERFACE)
 target_include_directories(ra_options INTERFACE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_compile_definitions(ra_options INTERFACE _GNU_SOURCE)
+target_link_libraries(ra_options INTERFACE m)
 target_compile_options(ra_options INTERFACE
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
     -fno-math-errno -ffp-contract=fast)

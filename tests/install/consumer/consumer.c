@@ -27,7 +27,7 @@ int main(void)
     if (ra_ledger_create(1 << 28, &ledger) != RA_OK ||
         ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_host(), ledger}, &pool) != RA_OK ||
         ra_comm_create_self(1000, &comm) != RA_OK ||
-        ra_pattern_create(&pattern_config, 1, 2, pool, &pattern) != RA_OK ||
+        ra_pattern_create(&pattern_config, 2, 1, pool, &pattern) != RA_OK ||
         ra_kernel_init(ra_kernel_cpu(RA_ISA_AUTO), 1, 1, pool, &kernel) != RA_OK ||
         ra_ring_create(&config, pattern, comm, &kernel, pool, &ring) != RA_OK ||
         ra_ring_forward(ring, &(ra_ring_tensors){.q = query, .k = key, .v = value, .out = out}) !=
