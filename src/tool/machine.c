@@ -1,10 +1,10 @@
 /* Finding out what this machine and this build are. */
 #include "tool_info.h"
 
+#include "ringattn/topology.h"
+
 #include <hwloc.h>
-#include <inttypes.h>
 #include <libfyaml.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -19,36 +19,23 @@ static json_t *known(int64_t value)
 
 /* ---- processors ------------------------------------------------------------------------------ */
 
-static void read_model(char *model, size_t bytes)
+/* Counts that are not known are null. */
+static json_t *count(int64_t value)
 {
-    char line[512];
-    snprintf(model, bytes, "unknown");
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    if (file == NULL)
-        return;
-    while (fgets(line, sizeof(line), file) != NULL) {
-        const char *value = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || value == NULL)
-            continue;
-        value += 1 + strspn(value + 1, " ");
-        snprintf(model, bytes, "%.*s", (int)strcspn(value, "\n"), value);
-        break;
-    }
-    fclose(file);
+    return known(value > 0 ? value : -1);
 }
 
-static int64_t usable_cores(void)
+static json_t *processor_json(const ra_topology *topology)
 {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : -1;
-}
-
-static json_t *processor_json(void)
-{
-    char model[256];
-    read_model(model, sizeof(model));
-    return json_pack("{s:s, s:o, s:I}", "model", model, "usable_processors", known(usable_cores()),
-                     "online_processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN));
+    json_t *caches = json_pack("{s:o, s:o, s:o}", "l1_bytes", count(topology->l1_bytes), "l2_bytes",
+                               count(topology->l2_bytes), "l3_bytes", count(topology->l3_bytes));
+    return json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model", topology->cpu, "packages",
+        count(topology->packages), "numa_nodes", count(topology->numa_nodes), "cores",
+        count(topology->cores), "hardware_threads", count(topology->hardware_threads),
+        "usable_cores", count(topology->usable_cores), "usable_hardware_threads",
+        count(topology->usable_hardware_threads), "quota_cpus",
+        topology->quota_cpus > 0 ? json_real(topology->quota_cpus) : json_null(), "caches", caches);
 }
 
 /* Kernel tables that this build has and this machine runs; the first is the choice of auto. */
@@ -165,12 +152,16 @@ static json_t *build_json(void)
 
 json_t *ra_machine_json(void)
 {
+    static const ra_topology unknown;
+    ra_topology topology;
+    if (ra_topology_read(&topology) != RA_OK)
+        topology = unknown; /* it has been said why */
     struct utsname name;
     if (uname(&name) != 0)
         memset(&name, 0, sizeof(name));
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:{s:b, s:s}, s:o}", "host",
-                     name.nodename, "kernel", name.release, "processor", processor_json(), "isa",
-                     isa_json(), "memory", memory_json(), "mpi", ra_machine_mpi_json(), "openmp",
-                     openmp_json(), "cuda", "available", 0, "why_not",
+                     name.nodename, "kernel", name.release, "processor", processor_json(&topology),
+                     "isa", isa_json(), "memory", memory_json(), "mpi", ra_machine_mpi_json(),
+                     "openmp", openmp_json(), "cuda", "available", 0, "why_not",
                      "this version has no CUDA backend", "build", build_json());
 }

@@ -3,6 +3,7 @@
 
 #include "options.h"
 #include "report.h"
+#include "ringattn/topology.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -55,18 +56,23 @@ static void print_backend(const json_t *tree, const char *label, const char *sec
     print_line(label, there ? detail : line);
 }
 
+static void print_topology(void)
+{
+    char text[512];
+    ra_topology topology;
+    if (ra_topology_read(&topology) == RA_OK) { /* else it has been said why */
+        ra_topology_render(&topology, text, sizeof(text));
+        printf("%s\n\n", text);
+    }
+}
+
 static void print_machine(const json_t *tree)
 {
     char line[256];
-    printf("ringattn %s on %s\n\n", ra_version(), json_string_value(json_object_get(tree, "host")));
-    print_line("processor", text_at(tree, "processor", "model"));
-    snprintf(line, sizeof(line), "%lld usable of %lld online",
-             (long long)number_at(tree, "processor", "usable_processors"),
-             (long long)number_at(tree, "processor", "online_processors"));
-    print_line("processors", line);
+    printf("ringattn %s on %s\n", ra_version(), json_string_value(json_object_get(tree, "host")));
+    print_topology();
     print_isa(tree);
-    print_bytes(tree, "memory", "total_bytes", "unknown");
-    print_bytes(tree, "available", "available_bytes", "unknown");
+    print_bytes(tree, "memory free", "available_bytes", "unknown");
     print_bytes(tree, "cgroup limit", "cgroup_limit_bytes", "none");
     print_bytes(tree, "/dev/shm free", "shared_memory_free_bytes", "there is none");
     const char *level =
