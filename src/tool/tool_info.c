@@ -72,7 +72,8 @@ static void print_machine(const json_t *tree)
     printf("ringattn %s on %s\n", ra_version(), json_string_value(json_object_get(tree, "host")));
     print_topology();
     print_isa(tree);
-    print_bytes(tree, "memory free", "available_bytes", "unknown");
+    print_bytes(tree, "memory", "total_bytes", "unknown");
+    print_bytes(tree, "available", "available_bytes", "unknown");
     print_bytes(tree, "cgroup limit", "cgroup_limit_bytes", "none");
     print_bytes(tree, "/dev/shm free", "shared_memory_free_bytes", "there is none");
     const char *level =
