@@ -48,5 +48,18 @@ done
 ensure "${run_needs[@]}"
 build release ringattn_tool || exit 1
 set_mpi_environment "$ranks"
-exec mpirun -n "$ranks" "$root/build/release/src/tool/ringattn" run --config "$config" --verify \
-    "${options[@]}"
+# The command says what is wrong in one line; mpirun's ten lines about it would bury that.
+export OMPI_MCA_orte_execute_quiet="${OMPI_MCA_orte_execute_quiet:-1}"
+command=(mpirun -n "$ranks" "$root/build/release/src/tool/ringattn" run --config "$config"
+    --verify "${options[@]}")
+status=0
+"${command[@]}" || status=$?
+case $status in
+0 | [2-6]) ;; # the command's own, and it has said why
+*)
+    reason="status $status"
+    [ "$status" -le 128 ] || reason="status $status, a rank died of signal $((status - 128))"
+    say "ringattn: error: mpirun failed ($reason): set OMPI_MCA_orte_execute_quiet=0 for its words"
+    ;;
+esac
+exit "$status"
