@@ -22,6 +22,15 @@ static inline int32_t ra_tensor_heads(const ra_config *config, ra_tensor_name na
     return name == RA_TENSOR_K || name == RA_TENSOR_V ? config->kv_heads : config->heads;
 }
 
+/* Which results a job has: a rank without rows has no data, but must know what the others have. */
+typedef struct ra_result_presence {
+    int64_t o, lse, dq, dk, dv; /* 0 or 1 */
+} ra_result_presence;
+
+/** Collective: what any rank has, all have. */
+RA_CHECKED ra_status ra_result_agree_presence(ra_comm *comm, const ra_result_tensors *results,
+                                              ra_result_presence *presence_out);
+
 /* The whole of "F32", "F16", "BF16"; false for another dtype. */
 bool ra_tensor_dtype_find(const char *text, ra_dtype *dtype_out);
 const char *ra_tensor_dtype_text(ra_dtype dtype);

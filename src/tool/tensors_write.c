@@ -21,10 +21,22 @@ typedef struct result_list {
     const void *data[RESULT_MAX];
 } result_list;
 
-static void list_add(result_list *list, const char *name, ra_dtype dtype, const void *data,
-                     int dims, const int64_t *shape)
+ra_status ra_result_agree_presence(ra_comm *comm, const ra_result_tensors *results,
+                                   ra_result_presence *presence_out)
 {
-    if (data == NULL)
+    *presence_out = (ra_result_presence){.o = results->o != NULL,
+                                         .lse = results->lse != NULL,
+                                         .dq = results->dq != NULL,
+                                         .dk = results->dk != NULL,
+                                         .dv = results->dv != NULL};
+    return ra_comm_reduce_i64(comm, "agreement on the results", RA_MAX, &presence_out->o,
+                              (int)(sizeof(*presence_out) / sizeof(int64_t)));
+}
+
+static void list_add(result_list *list, int64_t present, const char *name, ra_dtype dtype,
+                     const void *data, int dims, const int64_t *shape)
+{
+    if (!present)
         return;
     ra_tensor_info *info = &list->infos[list->count];
     *info = (ra_tensor_info){.dims = dims};
@@ -35,17 +47,18 @@ static void list_add(result_list *list, const char *name, ra_dtype dtype, const 
 }
 
 /* What goes into the file; float32 first, so that nothing of 16 bits can misalign it. */
-static void list_build(const ra_config *config, const ra_result_tensors *results, result_list *list)
+static void list_build(const ra_config *config, const ra_result_presence *presence,
+                       const ra_result_tensors *results, result_list *list)
 {
     int64_t const q[] = {config->batch, config->seq, config->heads, config->head_dim};
     int64_t const k[] = {config->batch, config->seq, config->kv_heads, config->head_dim};
     int64_t const lse[] = {config->batch, config->heads, config->seq};
     list->count = 0;
-    list_add(list, "lse", RA_F32, results->lse, 3, lse);
-    list_add(list, "o", config->dtype, results->o, 4, q);
-    list_add(list, "dq", config->dtype, results->dq, 4, q);
-    list_add(list, "dk", config->dtype, results->dk, 4, k);
-    list_add(list, "dv", config->dtype, results->dv, 4, k);
+    list_add(list, presence->lse, "lse", RA_F32, results->lse, 3, lse);
+    list_add(list, presence->o, "o", config->dtype, results->o, 4, q);
+    list_add(list, presence->dq, "dq", config->dtype, results->dq, 4, q);
+    list_add(list, presence->dk, "dk", config->dtype, results->dk, 4, k);
+    list_add(list, presence->dv, "dv", config->dtype, results->dv, 4, k);
 }
 
 /* ---- this rank's rows ------------------------------------------------------------------------ */
@@ -123,13 +136,16 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
 {
     bool const root = ra_comm_rank(comm) == 0;
     result_list list;
-    list_build(config, results, &list);
+    ra_result_presence presence;
     char job_id[JOB_ID_BYTES] = "";
     ra_tensor_writer *writer = NULL;
     ra_file_error error;
-    ra_status own = RA_OK, status = share_job_id(comm, job_id);
+    ra_status own = RA_OK, status = ra_result_agree_presence(comm, results, &presence);
+    if (status == RA_OK)
+        status = share_job_id(comm, job_id);
     if (status != RA_OK)
         return status;
+    list_build(config, &presence, results, &list);
     if (root)
         own = ra_tensor_writer_open(config->output, job_id, true, list.infos, list.count, &writer,
                                     &error);

@@ -61,6 +61,7 @@ typedef struct ra_verify_job {
     const ra_tensor_source *source;
     const ra_rowset *rows;
     const ra_result_tensors *results;
+    bool has_lse, has_gradients; /* of the job; a rank without rows has nothing itself */
 } ra_verify_job;
 
 /* How much is sampled: groups are (batch, head) or (batch, kv head); the same on every rank. */
@@ -85,7 +86,10 @@ typedef struct ra_verify_sums {
  */
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total);
 
-/** Add squares of (data[first + d] - reference[d]) and of reference[d]; NaN adds INFINITY. */
+/**
+ * Add squares of (data[first + d] - reference[d]) and of reference[d]; NaN adds INFINITY. Half the
+ * quantum of the smallest float16 is not held against a result.
+ */
 void ra_verify_compare(ra_dtype dtype, const void *data, int64_t first, const double *reference,
                        int32_t dim, double *diff, double *ref);
 

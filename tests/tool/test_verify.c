@@ -127,8 +127,12 @@ static int verify_rank(ra_comm *comm, void *context)
                      shard(rows, c->batch, c->seq, item * (size_t)c->heads, job->dq),
                      shard(rows, c->batch, c->seq, item * (size_t)c->kv_heads, job->dk),
                      shard(rows, c->batch, c->seq, item * (size_t)c->kv_heads, job->dv)};
-    ra_result_tensors results = {.o = part[0], .lse = part[1]};
-    if (c->backward) {
+    ra_result_tensors results = {0}; /* a rank without rows has no memory for them */
+    if (rows->row_count > 0) {
+        results.o = part[0];
+        results.lse = part[1];
+    }
+    if (rows->row_count > 0 && c->backward) {
         results.dq = part[2];
         results.dk = part[3];
         results.dv = part[4];
