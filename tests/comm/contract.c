@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -30,8 +31,23 @@ void contract_capture_log(void)
     ra_log_set_handler(keep_line, NULL);
 }
 
+static atomic_bool is_found;
+
+static void raise_found(void)
+{
+    is_found = true;
+}
+
+static bool found_is_raised(void)
+{
+    return is_found;
+}
+
+contract_flag contract_found = {raise_found, found_is_raised};
+
 void contract_clear_log(void)
 {
+    is_found = false;
     pthread_mutex_lock(&lines_mutex);
     line_count = 0;
     pthread_mutex_unlock(&lines_mutex);

@@ -22,6 +22,16 @@ int contract_run_healthy(ra_comm *comm, uint64_t seed);
 extern const contract_case contract_breaking[];
 extern const int contract_breaking_count;
 
+/*
+ * A flag that ranks see without their communicator, for cases in which that no longer serves.
+ * Threads share a variable, lowered by contract_clear_log; processes put something else here.
+ */
+typedef struct contract_flag {
+    void (*raise)(void);
+    bool (*is_raised)(void);
+} contract_flag;
+extern contract_flag contract_found;
+
 /* Lines that the library logs are kept, not printed, from here on; thread-safe. */
 void contract_capture_log(void);
 void contract_clear_log(void);

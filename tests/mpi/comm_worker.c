@@ -79,6 +79,20 @@ static void meet_outside(const char *folder, const char *what, int rank, int siz
         wait_for_file(folder, what, other);
 }
 
+static char found_path[4096]; /* of the case that runs */
+
+static void raise_found(void)
+{
+    FILE *const file = fopen(found_path, "w");
+    if (file == NULL || fclose(file) != 0)
+        exit(91);
+}
+
+static bool found_is_raised(void)
+{
+    return access(found_path, F_OK) == 0;
+}
+
 /* One case that breaks its communicator; the ranks meet outside MPI before and after its end. */
 static void break_once(const contract_case *broken, int piece_bytes, const char *folder)
 {
@@ -88,6 +102,7 @@ static void break_once(const contract_case *broken, int piece_bytes, const char 
     if (piece_bytes > 0)
         ra_comm_mpi_set_limits(comm, (size_t)piece_bytes, 32);
     contract_clear_log();
+    snprintf(found_path, sizeof(found_path), "%s/%s_found.0", folder, broken->name);
     int const failures = broken->body(comm);
     if (failures != 0)
         contract_print_log();
@@ -108,6 +123,7 @@ static int run_breaking(int *argc, char ***argv, char **arguments)
     int level = 0;
     MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level);
     contract_capture_log();
+    contract_found = (contract_flag){raise_found, found_is_raised};
     for (int i = 0; i < contract_breaking_count; i++) {
         const contract_case *const broken = &contract_breaking[i];
         if (!broken->ends_job && strncmp(broken->name, arguments[0], strlen(arguments[0])) == 0)

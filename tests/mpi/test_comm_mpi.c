@@ -75,7 +75,7 @@ Test(comm_mpi, keeps_the_contract_with_messages_in_pieces)
 /* All breaking cases whose names begin with `prefix`, in one job. */
 static void expect_broken(const char *prefix, int ranks, const char *piece_bytes)
 {
-    char folder[64], destroyed[128];
+    char folder[64], destroyed[128], found[128];
     make_folder(folder);
     launch_result result = run_worker(ranks, "break", prefix, piece_bytes, folder);
     for (int i = 0; i < contract_breaking_count; i++) {
@@ -83,6 +83,8 @@ static void expect_broken(const char *prefix, int ranks, const char *piece_bytes
         if (broken->ends_job || strncmp(broken->name, prefix, strlen(prefix)) != 0)
             continue;
         snprintf(destroyed, sizeof(destroyed), "%s_destroyed", broken->name);
+        snprintf(found, sizeof(found), "%s_found", broken->name);
+        take_number(folder, found, 0);
         for (int rank = 0; rank < ranks; rank++) {
             cr_expect_eq(take_number(folder, broken->name, rank), 0,
                          "%s, rank %d of %d, pieces %s:\n%s", broken->name, rank, ranks,
@@ -92,7 +94,7 @@ static void expect_broken(const char *prefix, int ranks, const char *piece_bytes
         }
     }
     launch_fini(&result);
-    rmdir(folder);
+    cr_expect_eq(rmdir(folder), 0);
 }
 
 Test(comm_mpi, fails_as_the_contract_says)
