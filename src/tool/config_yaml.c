@@ -64,19 +64,6 @@ void ra_yaml_place(const ra_yaml *yaml, int line, int column, char place[RA_YAML
     }
 }
 
-const char *ra_text_shown(const char *text, char shown[48])
-{
-    size_t at = 0;
-    for (; text[at] != '\0' && at < 40; at++) {
-        unsigned char const c = (unsigned char)text[at];
-        shown[at] = text[at];
-        if (c < 0x20 || c == 0x7f)
-            shown[at] = '?';
-    }
-    memcpy(shown + at, text[at] != '\0' ? "..." : "", text[at] != '\0' ? 4 : 1);
-    return shown;
-}
-
 static ra_status refuse(const builder *b, const char *what)
 {
     char place[RA_YAML_PLACE_MAX];
@@ -85,37 +72,14 @@ static ra_status refuse(const builder *b, const char *what)
     return RA_ERR_CONFIG;
 }
 
-/* The byte at which text stops being printable UTF-8; `bytes` when it does not. */
-static size_t text_invalid_at(const unsigned char *text, size_t bytes)
-{
-    size_t at = 0;
-    while (at < bytes) {
-        unsigned char const c = text[at];
-        int tail = 0;
-        if (c < 0x80) {
-            if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f)
-                return at;
-        } else if (c >= 0xc2 && c <= 0xdf) {
-            tail = 1;
-        } else if (c >= 0xe0 && c <= 0xef) {
-            tail = 2;
-        } else if (c >= 0xf0 && c <= 0xf4) {
-            tail = 3;
-        } else {
-            return at;
-        }
-        for (int i = 1; i <= tail; i++) {
-            if (at + (size_t)i >= bytes || (text[at + (size_t)i] & 0xc0) != 0x80)
-                return at;
-        }
-        at += (size_t)tail + 1;
-    }
-    return bytes;
-}
-
 static ra_status text_check(builder *b, const char *text, size_t bytes)
 {
-    size_t const bad = text_invalid_at((const unsigned char *)text, bytes);
+    const char *what = "this is not UTF-8 text: is it a YAML file?";
+    size_t bad = ra_text_invalid_at(text, bytes);
+    if (bad == bytes) {
+        what = "a line begins with %: YAML directives are not read";
+        bad = ra_text_directive_at(text, bytes);
+    }
     if (bad == bytes)
         return RA_OK;
     size_t line_begin = 0;
@@ -126,18 +90,18 @@ static ra_status text_check(builder *b, const char *text, size_t bytes)
         }
     }
     b->column = (int)(bad - line_begin) + 1;
-    return refuse(b, "this is not UTF-8 text: is it a YAML file?");
+    return refuse(b, what);
 }
 
-/* Copy a token's text; refuses a NUL that an escape has brought in. */
+/* Copy a token's text; refuses what escapes must not bring in: NUL, control, half characters. */
 static ra_status text_copy(const builder *b, struct fy_token *token, const char **text_out)
 {
     size_t bytes = 0;
     const char *text = token != NULL ? fy_token_get_text(token, &bytes) : "";
     if (text == NULL)
         return refuse(b, "this text cannot be read");
-    if (bytes > 0 && memchr(text, 0, bytes) != NULL)
-        return refuse(b, "text must not hold a NUL character");
+    if (ra_text_invalid_at(text, bytes) != bytes)
+        return refuse(b, "text must not hold control characters or broken UTF-8");
     char *copy = chunk_take(b->yaml, bytes + 1);
     if (copy == NULL)
         return RA_ERR_NO_MEMORY;

@@ -55,6 +55,17 @@ void ra_yaml_fini(ra_yaml *yaml); /* a zeroed one is fine */
 /** "NAME:LINE:COLUMN", or the name alone. */
 void ra_yaml_place(const ra_yaml *yaml, int line, int column, char place[RA_YAML_PLACE_MAX]);
 
+/**
+ * The byte at which text stops being printable UTF-8; `bytes` when it does not. Strict: libfyaml
+ * 0.7 never returns from some characters that are written longer than needed.
+ */
+size_t ra_text_invalid_at(const char *text, size_t bytes);
+/**
+ * The byte at which a directive (%YAML, %TAG) begins; `bytes` where there is none. A configuration
+ * needs none.
+ */
+size_t ra_text_directive_at(const char *text, size_t bytes);
+
 /** Text from outside as a message may show it: at most 40 characters, none of them control. */
 const char *ra_text_shown(const char *text, char shown[48]);
 

@@ -92,7 +92,8 @@ Test(config_yaml, refuses_what_it_does_not_read)
     refuses("--- 1\n--- 2\n", 12, "second document");
     refuses("[a]: 1\n", 7, "a.yaml:1:");
     refuses("{a: 1, a: 2}\n", 13, "duplicate key 'a'");
-    refuses("a: \"\\0\"\n", 8, "NUL");
+    refuses("a: \"\\0\"\n", 8, "control characters");
+    refuses("a: \"\\ud800\"\n", 12, "UTF8");
     refuses("a: 1\0b: 2\n", 10, "a.yaml:1:5: this is not UTF-8");
     refuses("a: \xff\n", 5, "a.yaml:1:4: this is not UTF-8");
     refuses("a: \xe2\x82", 5, "not UTF-8"); /* cut off */
@@ -102,7 +103,12 @@ Test(config_yaml, refuses_what_it_does_not_read)
     refuses("a: [1\n", 6, "YAML");
     refuses("a: 'x\n", 6, "YAML");
     refuses("a:\n\t- 1\n", 8, "YAML");
-    refuses("%YAML 9.9\n---\na: 1\n", 19, "YAML");
+    refuses("%YAML 1.2\n---\na: 1\n", 19, "a.yaml:1:1: a line begins with %");
+    refuses("a: 1\n...\n%TAG ! x\n", 18, "a.yaml:3:1: a line begins with %");
+    refuses("\xef\xbb\xbf%YAML 1.2\n", 13, "begins with %");
+    refuses("%,\xe0\x94\x97", 5, "not UTF-8");    /* libfyaml would never return */
+    refuses("a: \xc0\x80\n", 6, "not UTF-8");     /* longer than needed */
+    refuses("a: \xed\xa0\x80\n", 7, "not UTF-8"); /* half of a pair */
 }
 
 Test(config_yaml, bounds_depth_width_and_number)

@@ -1,0 +1,64 @@
+/* What text may stand in a configuration at all, and how messages show it. */
+#include "config_yaml.h"
+
+#include <stdint.h>
+#include <string.h>
+
+const char *ra_text_shown(const char *text, char shown[48])
+{
+    size_t at = 0;
+    for (; text[at] != '\0' && at < 40; at++) {
+        unsigned char const c = (unsigned char)text[at];
+        shown[at] = text[at];
+        if (c < 0x20 || c == 0x7f)
+            shown[at] = '?';
+    }
+    memcpy(shown + at, text[at] != '\0' ? "..." : "", text[at] != '\0' ? 4 : 1);
+    return shown;
+}
+
+/* Bytes of the UTF-8 character at `text`, which has `bytes` left; 0: it is none. */
+static size_t character_bytes(const unsigned char *text, size_t bytes)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    unsigned char const c = text[0];
+    size_t const count = c < 0x80 ? 1 : c >> 5 == 6 ? 2 : c >> 4 == 14 ? 3 : c >> 3 == 30 ? 4 : 0;
+    if (count < 2 || count > bytes)
+        return count < 2 ? count : 0;
+    uint32_t code = c & (0x7fu >> count);
+    for (size_t i = 1; i < count; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (text[i] & 0x3fu);
+    }
+    /* Neither longer than needed, nor half of a pair, nor past the last character. */
+    bool const is_character =
+        code >= least[count] && (code < 0xd800 || code > 0xdfff) && code <= 0x10ffff;
+    return is_character ? count : 0;
+}
+
+size_t ra_text_invalid_at(const char *text, size_t bytes)
+{
+    const unsigned char *at_byte = (const unsigned char *)text;
+    size_t at = 0;
+    while (at < bytes) {
+        unsigned char const c = at_byte[at];
+        size_t const count = character_bytes(at_byte + at, bytes - at);
+        if (count == 0 || (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f)
+            return at;
+        at += count;
+    }
+    return bytes;
+}
+
+size_t ra_text_directive_at(const char *text, size_t bytes)
+{
+    static const char mark[] = "\xef\xbb\xbf"; /* a byte order mark may come first */
+    size_t const begin = bytes >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
+    for (size_t at = begin; at < bytes; at++) {
+        bool const line_begins = at == begin || text[at - 1] == '\n' || text[at - 1] == '\r';
+        if (line_begins && text[at] == '%')
+            return at;
+    }
+    return bytes;
+}
