@@ -326,7 +326,8 @@ static int backward_team_size(int threads, int64_t lanes)
         if (threads % size != 0)
             continue;
         int64_t const teams = threads / size;
-        double const rounds = (double)((lanes + teams - 1) / teams) / size;
+        int64_t const slots = (lanes + teams - 1) / teams;
+        double const rounds = (double)slots / size;
         if (size == 1 || rounds < best_rounds * 0.99) {
             best = size;
             best_rounds = rounds;

@@ -213,7 +213,7 @@ static void store_tile_output(const forward_head *f, const ra_tile *tile)
     const forward_scratch *s = &f->scratch;
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = min_i32(LANES, tile->q_count - a);
-        vec factors;
+        vec factors = {0};
         for (int32_t i = 0; i < LANES; ++i)
             factors[i] = row_factor(s->sum[a + i]);
         panel_to_rows(s->acc + panel_offset(a, f->dim_pad), f->dim_pad, factors, s->rows);

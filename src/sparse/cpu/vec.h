@@ -77,7 +77,7 @@ RA_INLINE vec vec_min(vec a, vec b)
 /* {0, 1, 2, …} + begin */
 RA_INLINE veci vec_iota(int32_t begin)
 {
-    veci value;
+    veci value = {0};
     for (int32_t i = 0; i < LANES; ++i)
         value[i] = begin + i;
     return value;
@@ -136,7 +136,7 @@ RA_INLINE vec vec_load_f16(const uint16_t *from)
 #elif RA_VEC_LANES == 8
     return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)from));
 #else
-    vec value;
+    vec value = {0};
     for (int i = 0; i < LANES; ++i)
         value[i] = f32_of_f16(from[i]);
     return value;
