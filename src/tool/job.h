@@ -18,6 +18,7 @@ typedef struct ra_job {
     ra_progress *progress;
     ra_tensor_source *source;
     ra_pattern *pattern;
+    int threads; /* of the kernel */
     ra_kernel kernel;
     ra_ring *ring;
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */

@@ -4,8 +4,9 @@
 #include "job.h"
 #include "job_source.h"
 
+#include "ringattn/topology.h"
+
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,13 +108,20 @@ static ra_status outputs_check(const ra_job *job)
     return status;
 }
 
-/* Cores that this process may use, shared by the ranks of its host. */
-static int threads_auto(const ra_comm *comm)
+/* Collective. compute.threads, or this rank's share of the cores of its host. */
+static ra_status threads_decide(ra_job *job)
 {
-    cpu_set_t cores;
-    int const count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-    int const share = count / ra_comm_local_size(comm);
-    return share > 1 ? share : 1;
+    ra_topology topology;
+    job->threads = job->config.threads;
+    if (job->threads > 0)
+        return RA_OK;
+    ra_console_hold();
+    ra_status const status =
+        ra_console_agree(job->comm, "agreeing on cores", ra_topology_read(&topology));
+    if (status != RA_OK)
+        return status;
+    job->entered = true;
+    return ra_topology_threads(&topology, job->comm, &job->threads);
 }
 
 static ra_status kernel_make(ra_job *job)
@@ -125,8 +133,7 @@ static ra_status kernel_make(ra_job *job)
                              "best there is");
         return RA_ERR_UNSUPPORTED;
     }
-    int const threads = config->threads > 0 ? config->threads : threads_auto(job->comm);
-    return ra_kernel_init(ops, threads, config->head_dim, job->pool, &job->kernel);
+    return ra_kernel_init(ops, job->threads, config->head_dim, job->pool, &job->kernel);
 }
 
 /* What every rank does by itself, with the same outcome unless its machine differs. */
@@ -182,6 +189,10 @@ ra_status ra_job_prepare(ra_job *job)
     if (status != RA_OK)
         return status;
     ra_progress_set(job->progress, "preparing", 0, 0);
+    status = threads_decide(job);
+    if (status != RA_OK)
+        return status;
+    job->entered = false;
     ra_console_hold();
     status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
     if (status == RA_OK && job->config.has_sweep && first)
