@@ -121,7 +121,7 @@ static void compare_query(const ra_verify_job *job, int64_t batch, int32_t head,
     if (job->has_gradients) {
         ra_verify_compare(config->dtype, job->results->dq, first, row->dq, config->head_dim,
                           &sums->dq_diff, &sums->dq_ref);
-        sums->dq_terms += row->terms * row->terms;
+        sums->dq_terms += row->terms;
     }
 }
 
@@ -171,16 +171,18 @@ ra_status ra_verify_agree(ra_comm *comm, ra_status own)
 }
 
 /*
- * Relative error from sums of squares; -1 where nothing was compared. A reference that is zero but
- * for cancellation says nothing: then the terms that cancelled are the measure.
+ * Relative error from sums of squares; -1 where nothing was compared. Gradients are sums of terms
+ * that may cancel, down to nothing for a query that sees one key. What rounding leaves is then
+ * relative to the terms, so a quarter of their root sum of squares is the least base: where terms
+ * do not conspire, that is below the sum itself.
  */
 static double relative_error(double rows, double diff, double ref, double terms)
 {
     if (rows == 0)
         return -1;
-    double const base = ref > 1e-12 * terms ? ref : terms;
     if (diff == 0)
         return 0;
+    double const base = fmax(ref, terms / 16);
     return base > 0 ? sqrt(diff / base) : INFINITY;
 }
 

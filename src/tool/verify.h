@@ -11,8 +11,8 @@
  * Relative Frobenius errors over the sampled rows; lse: largest absolute error. -1: not checked.
  * INFINITY: a NaN where the inputs give none, so compare as !(error <= bound).
  *
- * Where a tensor's sampled rows are zero by cancellation (a query that sees one key has dq = 0),
- * the error is relative to the size of the terms that cancel.
+ * Where the terms of dq or dk cancel (a query that sees one key has dq = 0), the error is relative
+ * to a quarter of the terms' root sum of squares instead, if that is larger than the result.
  */
 typedef struct ra_errors {
     double o, lse, dq, dk, dv;

@@ -13,10 +13,10 @@ typedef struct ra_reference_row {
     double out[RA_REFERENCE_MAX_DIM], dq[RA_REFERENCE_MAX_DIM];
     double kept[RA_REFERENCE_MAX_DIM]; /* sum of p k: what delta multiplies in dq */
     double lse, delta;
-    double terms;    /* bound on the terms that cancel in dq */
+    double terms;    /* sum of (scale p (|dp| + |delta|) |k|)^2: of what cancels in dq */
     bool nonfinite;  /* NaN or Inf in the row or in what it sees; the rest is undefined */
     double top, sum; /* online softmax */
-    double terms_dp, terms_k;
+    double terms_2, terms_1, terms_0; /* of terms, by the power of |dp| */
 } ra_reference_row;
 
 typedef enum ra_reference_depth {

@@ -14,7 +14,7 @@
 /* What queries add to a key; only doubles, so that it is reduced as it lies. */
 typedef struct key_sums {
     double dk[RA_REFERENCE_MAX_DIM], dv[RA_REFERENCE_MAX_DIM];
-    double terms;     /* bound on the terms that cancel in dk */
+    double terms;     /* sum of (scale p (|dp| + |delta|) |q|)^2: of what cancels in dk */
     double nonfinite; /* queries whose inputs, or what they see, hold NaN or Inf */
     double suspect;   /* queries whose lse or o, as the run left them, are not finite */
 } key_sums;
@@ -108,7 +108,8 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
     double const q_norm = sqrt(ra_reference_dot(row->q, row->q, dim));
     ra_reference_add(reference->scale * p * (dp - row->delta), row->q, sums->dk, dim);
     ra_reference_add(p, row->dout, sums->dv, dim);
-    sums->terms += reference->scale * p * (fabs(dp) + fabs(row->delta)) * q_norm;
+    double const term = reference->scale * p * (fabs(dp) + fabs(row->delta)) * q_norm;
+    sums->terms += term * term;
 }
 
 /* The rows in reference->rows, each of which sees a key of the group. */
@@ -237,7 +238,7 @@ static void compare_key(const ra_verify_job *job, const key_group *group, int64_
                       &sums->dk_ref);
     ra_verify_compare(config->dtype, job->results->dv, first, key->dv, dim, &sums->dv_diff,
                       &sums->dv_ref);
-    sums->dk_terms += key->terms * key->terms;
+    sums->dk_terms += key->terms;
     if (key->suspect > 0)
         sums->dk_diff = sums->dv_diff = INFINITY;
 }

@@ -113,7 +113,7 @@ static void begin_row(ra_reference_row *row, int32_t dim)
     memset(row->dq, 0, (size_t)dim * sizeof(double));
     memset(row->kept, 0, (size_t)dim * sizeof(double));
     row->top = -INFINITY;
-    row->sum = row->terms_dp = row->terms_k = 0;
+    row->sum = row->terms_2 = row->terms_1 = row->terms_0 = 0;
 }
 
 /* A higher score than any before: everything summed so far shrinks. */
@@ -126,8 +126,9 @@ static void raise_top(ra_reference_row *row, double score, ra_reference_depth de
     if (depth == RA_REFERENCE_GRADIENT) {
         scale_values(shrink, row->dq, dim);
         scale_values(shrink, row->kept, dim);
-        row->terms_dp *= shrink;
-        row->terms_k *= shrink;
+        row->terms_2 *= shrink * shrink;
+        row->terms_1 *= shrink * shrink;
+        row->terms_0 *= shrink * shrink;
     }
 }
 
@@ -150,8 +151,10 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
         double const dp = ra_reference_dot(row->dout, v, dim);
         ra_reference_add(weight * dp, k, row->dq, dim);
         ra_reference_add(weight, k, row->kept, dim);
-        row->terms_dp += weight * fabs(dp) * reference->k_norm[key];
-        row->terms_k += weight * reference->k_norm[key];
+        double const size = weight * reference->k_norm[key];
+        row->terms_2 += size * size * dp * dp;
+        row->terms_1 += size * size * fabs(dp);
+        row->terms_0 += size * size;
     }
 }
 
@@ -169,7 +172,9 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
         return;
     ra_reference_add(-row->delta, row->kept, row->dq, dim);
     scale_values(reference->scale * inverse, row->dq, dim);
-    row->terms = reference->scale * inverse * (row->terms_dp + fabs(row->delta) * row->terms_k);
+    double const delta = fabs(row->delta), factor = reference->scale * inverse;
+    row->terms =
+        factor * factor * (row->terms_2 + 2 * delta * row->terms_1 + delta * delta * row->terms_0);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
