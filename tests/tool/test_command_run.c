@@ -1,0 +1,240 @@
+/* The command as users meet it when all is well: what it prints, what it writes, what it measures.
+ */
+#include "tool/command_runner.h"
+#include "tool/config.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(command_run, .init = command_folder_make, .fini = command_folder_remove, .timeout = 200);
+
+static command_result result;
+
+static json_t *member(json_t *object, const char *name)
+{
+    json_t *found = json_object_get(object, name);
+    cr_assert_not_null(found, "no member %s", name);
+    return found;
+}
+
+static long long integer(json_t *object, const char *name)
+{
+    json_t *found = member(object, name);
+    cr_assert(json_is_integer(found), "%s is no integer", name);
+    return json_integer_value(found);
+}
+
+static double real(json_t *object, const char *name)
+{
+    json_t *found = member(object, name);
+    cr_assert(json_is_number(found), "%s is no number", name);
+    return json_number_value(found);
+}
+
+/* Run with --json and give the point; the caller drops *root_out. */
+static json_t *measure(int ranks, const char *arguments, json_t **root_out)
+{
+    char line[1024];
+    json_error_t error;
+    snprintf(line, sizeof(line), "run --json %s", arguments);
+    command_run(&result, ranks, line);
+    cr_assert_eq(result.code, 0, "%s: exit code %d\n%s", arguments, result.code, result.err);
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s: %s\n%s", arguments, error.text, result.out);
+    cr_assert_eq(json_array_size(member(root, "points")), 1);
+    *root_out = root;
+    return json_array_get(member(root, "points"), 0);
+}
+
+static void check_times(json_t *times)
+{
+    double const min = real(times, "min"), median = real(times, "median");
+    double const max = real(times, "max");
+    cr_expect(min > 0 && min <= median && median <= max);
+}
+
+Test(command_run, json_has_every_field_and_they_agree)
+{
+    json_t *root = NULL;
+    int const ranks = command_has_mpi() ? 3 : 0, members = ranks > 0 ? ranks : 1;
+    json_t *point = measure(ranks,
+                            "--backward --verify --set shape.seq=500 --set shape.heads=4"
+                            " --set shape.kv_heads=2 --set shape.batch=2 --set job.repeat=3"
+                            " --set job.warmup=1 --set pattern.causal=true"
+                            " --set ring.layout=contiguous --set ring.schedule=ring",
+                            &root);
+    cr_expect_str_eq(json_string_value(member(root, "ringattn")), ra_version());
+    cr_expect_str_eq(json_string_value(member(root, "command")), "run");
+    cr_expect(json_is_object(member(root, "machine")));
+    cr_expect_str_eq(json_string_value(member(point, "status")), "ok");
+    cr_expect_eq(integer(point, "ranks"), members);
+    check_times(member(point, "forward_ms"));
+    check_times(member(point, "backward_ms"));
+    cr_expect(real(point, "tflops_forward") > 0);
+    cr_expect(real(point, "tflops_backward") > 0);
+    /* Causal: half the square and half the diagonal, for 2 x 4 heads. */
+    cr_expect_eq(integer(point, "live_pairs"), 8LL * 500 * 501 / 2);
+    cr_expect(real(point, "imbalance") >= 1);
+    cr_expect(real(point, "exposed_comm_ms") >= 0);
+    cr_expect_eq(integer(point, "sent_bytes") > 0, ranks > 0);
+    cr_expect_eq(integer(point, "full_ring_bytes") > 0, ranks > 0);
+    cr_expect(integer(point, "tilemap_bytes") > 0);
+    cr_expect_eq(json_object_size(member(point, "error")), 5);
+    long long const peak = integer(point, "peak_bytes");
+    long long sum = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach(member(point, "memory_bytes"), name, value) sum +=
+        json_integer_value(value);
+    cr_expect_eq(sum, peak, "categories sum to %lld, the peak is %lld", sum, peak);
+    cr_expect(integer(member(point, "memory_bytes"), "qkv") > 0);
+    json_decref(root);
+}
+
+/* What was measured is not computed from what was counted. */
+static void check_resident(const char *arguments)
+{
+    json_t *root = NULL;
+    json_t *point = measure(0, arguments, &root);
+    double const peak = (double)integer(point, "peak_bytes");
+    double const resident = (double)integer(point, "rss_peak_bytes");
+    double const slack = 0.02 * peak + (16 << 20);
+    cr_expect(resident >= peak - slack && resident <= peak + slack,
+              "%s: counted %.0f, resident %.0f", arguments, peak, resident);
+    json_decref(root);
+}
+
+Test(command_run, counted_memory_is_what_the_system_counts)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    cr_skip_test("a sanitizer's shadow memory is resident too");
+#else
+    check_resident("--set shape.seq=64K --set pattern.window.left=63 --set pattern.causal=true");
+    check_resident("--set shape.seq=16K --set pattern.window.left=31 --set pattern.causal=true"
+                   " --set shape.dtype=f32 --backward");
+#endif
+}
+
+Test(command_run, one_rank_takes_little_more_than_its_tensors)
+{
+    json_t *root = NULL;
+    json_t *point = measure(0,
+                            "--set shape.seq=64K --set pattern.window.left=15"
+                            " --set pattern.causal=true",
+                            &root);
+    long long const tensors = 4LL * 65536 * 8 * 64 * 2;
+    long long const workspace = integer(member(point, "memory_bytes"), "workspace");
+    cr_expect_leq(integer(point, "peak_bytes") - workspace, tensors + tensors / 50);
+    cr_expect_eq(integer(member(point, "memory_bytes"), "lse"), 0, "nobody asked for lse");
+    json_decref(root);
+}
+
+Test(command_run, the_effective_configuration_can_be_run_again)
+{
+    json_t *root = NULL, *again = NULL;
+    json_t *point = measure(0,
+                            "--set shape.seq=77 --set shape.dtype=f32 --set job.seed=9"
+                            " --set pattern.window.left=5 --set pattern.causal=true",
+                            &root);
+    char *config = json_dumps(member(point, "config"), 0);
+    command_file_write("again.yaml", config, strlen(config));
+    json_t *second = measure(0, "--config again.yaml", &again);
+    cr_expect(json_equal(member(point, "config"), member(second, "config")));
+    cr_expect_eq(integer(point, "live_pairs"), integer(second, "live_pairs"));
+    free(config);
+    json_decref(root);
+    json_decref(again);
+}
+
+Test(command_run, json_goes_to_a_file_and_the_table_to_stdout)
+{
+    command_run(&result, 0, "run --json=r.json --set shape.seq=64");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.out, "tokens"));
+    cr_expect_not_null(strstr(result.out, "every token sees every token"));
+    cr_expect_not_null(strstr(result.out, "TFLOP/s"));
+    cr_expect_not_null(strstr(result.out, "qkv"));
+    cr_expect(command_file_exists("r.json"));
+    cr_expect_eq(command_folder_entries(), 1, "a temporary file was left");
+    cr_expect_eq(result.err[0], '\0', "said without need: %s", result.err);
+}
+
+Test(command_run, more_ranks_than_tokens_work)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    command_run(&result, 5, "run --set shape.seq=3 --backward --verify --output o.st");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect(command_file_exists("o.st"));
+}
+
+/* A NaN and an infinity in q: the first and the second element of the file's data. */
+Test(command_run, nan_and_inf_are_computed_on_and_said_once)
+{
+    static const char header[] =
+        "{\"q\":{\"dtype\":\"F32\",\"shape\":[1,8,2,4],\"data_offsets\":[0,256]},"
+        "\"k\":{\"dtype\":\"F32\",\"shape\":[1,8,2,4],\"data_offsets\":[256,512]},"
+        "\"v\":{\"dtype\":\"F32\",\"shape\":[1,8,2,4],\"data_offsets\":[512,768]}}";
+    static unsigned char file[8 + sizeof(header) - 1 + 768];
+    static const unsigned char odd[8] = {0, 0, 0xc0, 0x7f, 0, 0, 0x80, 0xff};
+    file[0] = (unsigned char)((sizeof(header) - 1) & 0xff);
+    file[1] = (unsigned char)((sizeof(header) - 1) >> 8);
+    memcpy(file + 8, header, sizeof(header) - 1);
+    memcpy(file + 8 + sizeof(header) - 1, odd, sizeof(odd));
+    command_file_write("odd.st", file, sizeof(file));
+    for (int ranks = 0; ranks <= (command_has_mpi() ? 2 : 0); ranks += 2) {
+        command_run(&result, ranks, "run --quiet --verify --input odd.st --output o.st");
+        cr_expect_eq(result.code, 0, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "1 NaN and 1 infinite"), 1, "%s", result.err);
+        cr_expect(command_file_exists("o.st"));
+    }
+}
+
+Test(command_run, a_sweep_is_said_to_be_left_out_unless_quiet)
+{
+    static const char text[] = "shape: {seq: 64}\nsweep: {shape.seq: [64, 128]}\n"
+                               "variants: {tiny: {shape.seq: 16}}\n";
+    command_file_write("job.yaml", text, strlen(text));
+    command_run(&result, 0, "run --config job.yaml --variant tiny");
+    cr_expect_eq(result.code, 0);
+    cr_expect_eq(command_count_lines(result.err, "'sweep'"), 1, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, "16 x batch 1"), 1, "%s", result.out);
+    command_run(&result, 0, "run --config job.yaml --quiet");
+    cr_expect_eq(result.code, 0);
+    cr_expect_eq(result.err[0], '\0', "%s", result.err);
+}
+
+/* With no terminal, progress is a line every few seconds; the job is stopped once there is one. */
+Test(command_run, a_long_job_shows_progress)
+{
+    command_shell(&result,
+                  "\"$RINGATTN\" run --set shape.seq=1K --set job.repeat=1000000 >/dev/null &\n"
+                  "pid=$!\n"
+                  "n=0\n"
+                  "while [ $n -lt 600 ] && ! grep -q 'of 1000000' .err && kill -0 $pid; do\n"
+                  "    sleep 0.1\n"
+                  "    n=$((n + 1))\n"
+                  "done\n"
+                  "kill $pid\n");
+    cr_expect_eq(result.code, 0, "the job ended by itself: %s", result.err);
+    cr_expect_geq(command_count_lines(result.err, "ringattn: forward "), 1, "%s", result.err);
+}
+
+/* Files in configs/ are what people copy: each must be taken as it stands. */
+Test(command_run, every_example_is_a_configuration)
+{
+    static const char *const names[] = {"quickstart",     "dense",       "causal",
+                                        "sliding-window", "documents",   "dilated",
+                                        "blocks",         "own-tensors", "small-memory"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char path[512];
+        ra_config config = {0};
+        snprintf(path, sizeof(path), "%s/configs/%s.yaml", RA_TEST_SOURCE, names[i]);
+        ra_config_source const source = {.file = path};
+        cr_assert_eq(ra_config_load(&source, &config), RA_OK, "%s", path);
+        cr_assert_eq(ra_config_check(&config, 4), RA_OK, "%s", path);
+        ra_config_fini(&config);
+    }
+}

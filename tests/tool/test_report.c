@@ -1,0 +1,155 @@
+/* What a report says in words and numbers. */
+#include "tool/report.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+static ra_config config;
+static ra_report report;
+
+static void begin(void)
+{
+    config = (ra_config){.batch = 1, .seq = 16, .heads = 2, .kv_heads = 2, .head_dim = 64};
+    config.pattern = ra_pattern_config_dense();
+    report = (ra_report){.config = &config,
+                         .ranks = 2,
+                         .comm_name = "local",
+                         .kernel_name = "none",
+                         .verified = true,
+                         .errors = {.o = 1, .lse = 1, .dq = 1, .dk = 1, .dv = 1},
+                         .bounds = {.o = 1, .lse = 1, .dq = 1, .dk = 1, .dv = 1}};
+}
+
+TestSuite(report, .init = begin);
+
+static void says(const char *wanted)
+{
+    char text[256];
+    ra_pattern_describe(&config.pattern, text, sizeof(text));
+    cr_expect_str_eq(text, wanted);
+}
+
+Test(report, an_error_at_its_bound_passes_and_one_above_it_fails)
+{
+    double *const errors[] = {&report.errors.o, &report.errors.lse, &report.errors.dq,
+                              &report.errors.dk, &report.errors.dv};
+    cr_assert(ra_report_passes(&report));
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        *errors[i] = 1.0000001;
+        cr_expect_not(ra_report_passes(&report), "error %zu", i);
+        *errors[i] = (double)NAN;
+        cr_expect_not(ra_report_passes(&report), "NaN in error %zu", i);
+        *errors[i] = (double)INFINITY;
+        cr_expect_not(ra_report_passes(&report), "infinite error %zu", i);
+        *errors[i] = -1; /* not checked */
+        cr_expect(ra_report_passes(&report), "unchecked error %zu", i);
+        *errors[i] = 1;
+    }
+}
+
+Test(report, counts_four_operations_per_pair_and_dimension_forward_and_ten_backward)
+{
+    report.live_pairs = 1000000;
+    report.forward.median_ms = 2;
+    report.backward.median_ms = 4;
+    /* 4 x 64 x 1e6 operations in 2 ms are 0.128e12 per second. */
+    cr_expect_float_eq(ra_report_tflops_forward(&report), 0.128, 1e-12);
+    cr_expect_float_eq(ra_report_tflops_backward(&report), 0.16, 1e-12);
+    report.forward.median_ms = 0;
+    cr_expect(ra_report_tflops_forward(&report) == 0);
+}
+
+Test(report, says_a_pattern_in_words)
+{
+    static const int64_t lengths[] = {10, 6}, segments[] = {8, 16}, rates[] = {1, 2};
+    says("every token sees every token");
+    config.pattern.causal = true;
+    says("causal");
+    config.pattern.window_left = 4095;
+    config.pattern.window_right = 0;
+    says("causal, window of 4,095 tokens to the left");
+    config.pattern.sinks = 1;
+    says("causal, window of 4,095 tokens to the left, 1 leading token always seen");
+    config.pattern.causal = false;
+    config.pattern.sinks = 0;
+    says("window of 4,095 tokens to the left and 0 to the right");
+    config.pattern = ra_pattern_config_dense();
+    config.pattern.documents = lengths;
+    config.pattern.document_count = 2;
+    config.pattern.segments = segments;
+    config.pattern.rates = rates;
+    config.pattern.branch_count = 2;
+    says("2 documents, dilated 8/1 16/2 (segment/rate)");
+    config.pattern.dilated_heads = RA_HEADS_GROUPED;
+    config.pattern.blocks_kind = RA_BLOCKS_LOCAL_WINDOW;
+    config.pattern.block_size = 128;
+    config.pattern.block_width = 3;
+    says("2 documents, blocks of 128: 3 to each side, dilated 8/1 16/2 (segment/rate, heads dealt "
+         "out)");
+}
+
+Test(report, words_of_any_pattern_stay_within_their_room)
+{
+    static const int64_t huge[] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
+    config.pattern.window_left = INT32_MAX;
+    config.pattern.sinks = INT32_MAX;
+    config.pattern.segments = huge;
+    config.pattern.rates = huge;
+    config.pattern.branch_count = 5;
+    for (size_t bytes = 1; bytes < 300; bytes++) {
+        char text[301];
+        memset(text, 'x', sizeof(text));
+        ra_pattern_describe(&config.pattern, text, bytes);
+        cr_assert_lt(strnlen(text, bytes), bytes);
+        cr_assert_eq(text[bytes], 'x', "written past %zu bytes", bytes);
+    }
+}
+
+Test(report, writes_bytes_and_counts_for_people)
+{
+    char text[32];
+    cr_expect_str_eq(ra_bytes_text(0, text), "0 B");
+    cr_expect_str_eq(ra_bytes_text(1023, text), "1023 B");
+    cr_expect_str_eq(ra_bytes_text(1536, text), "1.5 KiB");
+    cr_expect_str_eq(ra_bytes_text(INT64_C(3) << 30, text), "3.0 GiB");
+    cr_expect_str_eq(ra_bytes_text(INT64_MAX, text), "8388608.0 TiB");
+    cr_expect_str_eq(ra_count_text(0, text), "0");
+    cr_expect_str_eq(ra_count_text(999, text), "999");
+    cr_expect_str_eq(ra_count_text(1000, text), "1,000");
+    cr_expect_str_eq(ra_count_text(1048576, text), "1,048,576");
+    cr_expect_str_eq(ra_count_text(-123456, text), "-123,456");
+    cr_expect_str_eq(ra_count_text(INT64_MIN, text), "-9,223,372,036,854,775,808");
+}
+
+static json_t *member(json_t *object, const char *name)
+{
+    json_t *found = json_object_get(object, name);
+    cr_assert_not_null(found, "no member %s", name);
+    return found;
+}
+
+Test(report, json_holds_numbers_only_where_there_are_some)
+{
+    report.errors.o = (double)NAN;
+    report.errors.dq = report.errors.dk = report.errors.dv = -1;
+    report.memory_bytes[RA_MEM_QKV] = 5;
+    json_t *json = ra_report_to_json(&report);
+    cr_assert_not_null(json);
+    json_t *error = member(json, "error");
+    cr_expect(json_is_null(member(error, "o")), "NaN is not JSON");
+    cr_expect(json_is_real(member(error, "lse")));
+    cr_expect_null(json_object_get(error, "dq"), "dq was not checked");
+    cr_expect_str_eq(json_string_value(member(json, "status")), "verification failed");
+    cr_expect_eq(json_object_size(member(json, "memory_bytes")), RA_MEM_CATEGORY_COUNT);
+    cr_expect_eq(json_integer_value(member(member(json, "memory_bytes"), "qkv")), 5);
+    cr_expect_null(json_object_get(json, "backward_ms"));
+    json_decref(json);
+    report.verified = false;
+    config.backward = true;
+    json = ra_report_to_json(&report);
+    cr_expect_null(json_object_get(json, "error"));
+    cr_expect_str_eq(json_string_value(member(json, "status")), "ok");
+    cr_expect_eq(json_object_size(member(json, "backward_ms")), 3);
+    json_decref(json);
+}
