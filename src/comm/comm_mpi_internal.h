@@ -1,4 +1,4 @@
-/* What comm_mpi.c and collective_mpi.c share. */
+/* What comm_mpi.c, exchange_mpi.c and collective_mpi.c share. */
 #ifndef RINGATTN_COMM_MPI_INTERNAL_H
 #define RINGATTN_COMM_MPI_INTERNAL_H
 
@@ -96,6 +96,10 @@ void ra_mpi_progress(ra_mpi_comm *mpi);
  * between looks, for a 64th of its length but never long: neither a core nor much time is lost.
  */
 void ra_mpi_pause(const ra_mpi_comm *mpi, int64_t patience_ns, int64_t begin_ns, int64_t now_ns);
+
+ra_status ra_mpi_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out);
+void ra_mpi_poll(ra_comm *comm);
+ra_status ra_mpi_wait(ra_comm *comm, ra_transfer *transfer);
 
 ra_status ra_mpi_barrier(ra_comm *comm, const char *operation);
 ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void *data,

@@ -1,4 +1,4 @@
-/* The other half of the contract: deadlines, disagreement, and what is left afterwards. */
+/* Cases that break a communicator: deadlines, disagreement, and what is left afterwards. */
 #include "contract_internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What the two halves of the contract share. */
+/* What the parts of the contract share. */
 #ifndef RINGATTN_TEST_CONTRACT_INTERNAL_H
 #define RINGATTN_TEST_CONTRACT_INTERNAL_H
 
@@ -22,6 +22,9 @@ static inline unsigned char contract_byte(int from, int to, int64_t number, size
     x = (x ^ (x >> 29)) * UINT64_C(0xBF58476D1CE4E5B9);
     return (unsigned char)(x >> 40);
 }
+
+int contract_run_exchanges(ra_comm *comm, uint64_t seed);
+int contract_run_collectives(ra_comm *comm);
 
 void contract_fill(unsigned char *data, size_t bytes, int from, int to, int64_t number);
 bool contract_matches(const unsigned char *data, size_t bytes, int from, int to, int64_t number);

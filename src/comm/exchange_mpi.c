@@ -1,0 +1,245 @@
+/* Exchanges over MPI: messages in pieces, looked at until they are done or the deadline passes. */
+#include "comm_mpi_internal.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+ra_status ra_mpi_fail(const ra_mpi_comm *mpi, const char *operation, int step, int error)
+{
+    char text[MPI_MAX_ERROR_STRING] = "unknown error", where[32] = "";
+    int length = 0;
+    if (MPI_Error_string(error, text, &length) != MPI_SUCCESS)
+        snprintf(text, sizeof(text), "error %d", error);
+    if (step >= 0)
+        snprintf(where, sizeof(where), ", step %d", step);
+    ra_log(RA_LOG_ERROR, "%s failed in MPI (rank %d on host %s%s): %s", operation, mpi->base.rank,
+           mpi->base.host, where, text);
+    return RA_ERR_MPI;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static int64_t transfer_patience(const ra_mpi_transfer *transfer)
+{
+    int64_t patience_ns = RA_PATIENCE_NONE;
+    for (int i = 0; i < transfer->count; i++) {
+        if (transfer->requests[i] != MPI_REQUEST_NULL)
+            patience_ns = ra_max_i64(patience_ns, i < transfer->recv_count ? RA_PATIENCE_FLOW
+                                                                           : RA_PATIENCE_SEND);
+    }
+    return patience_ns;
+}
+
+void ra_mpi_pause(const ra_mpi_comm *mpi, int64_t patience_ns, int64_t begin_ns, int64_t now_ns)
+{
+    int64_t const least_ns = 50000; /* what a sleep takes anyway */
+    int64_t const most_ns = 100000; /* what a message may be late by, at most */
+    for (int i = 0; i < RA_TRANSFER_MAX; i++) {
+        if (mpi->transfers[i].base.in_use)
+            patience_ns = ra_max_i64(patience_ns, transfer_patience(&mpi->transfers[i]));
+    }
+    int64_t const sleep_ns = ra_min_i64((now_ns - begin_ns - patience_ns) / 64, most_ns);
+    if (sleep_ns < least_ns) {
+        sched_yield();
+    } else {
+        struct timespec const pause = {.tv_nsec = (long)sleep_ns};
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+int ra_mpi_receive(ra_mpi_comm *mpi, int peer, int tag, void *data, int bytes, int *bytes_out,
+                   MPI_Request *request_out)
+{
+    MPI_Message message;
+    MPI_Status status;
+    int found = 0;
+    *bytes_out = -1;
+    int error = MPI_Improbe(peer, tag, mpi->handle, &found, &message, &status);
+    if (error == MPI_SUCCESS && found)
+        error = MPI_Get_count(&status, MPI_BYTE, bytes_out);
+    if (error == MPI_SUCCESS && found && *bytes_out == bytes)
+        error = MPI_Imrecv(data, bytes, MPI_BYTE, &message, request_out);
+    return error;
+}
+
+static int next_piece_bytes(const ra_mpi_comm *mpi, const ra_mpi_message *message)
+{
+    size_t const left_bytes = message->bytes - message->done_bytes;
+    return (int)(left_bytes < mpi->piece_bytes ? left_bytes : mpi->piece_bytes);
+}
+
+/* Begin the next piece of message `index`; of a receive, only if it is there. */
+static ra_status begin_piece(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, int index)
+{
+    ra_mpi_message *const message = &transfer->messages[index];
+    const ra_transfer *const base = &transfer->base;
+    MPI_Request *const request = &transfer->requests[index];
+    char *const data = message->data + message->done_bytes;
+    int const bytes = next_piece_bytes(mpi, message);
+    int error, found_bytes = -1;
+    message->piece_bytes = bytes;
+    if (index >= transfer->recv_count)
+        error = MPI_Isend(data, bytes, MPI_BYTE, message->peer, message->tag, mpi->handle, request);
+    else
+        error =
+            ra_mpi_receive(mpi, message->peer, message->tag, data, bytes, &found_bytes, request);
+    if (error != MPI_SUCCESS)
+        return ra_mpi_fail(mpi, base->operation, base->step, error);
+    if (found_bytes < 0 || found_bytes == bytes)
+        return RA_OK;
+    bool const is_last = (size_t)found_bytes < mpi->piece_bytes;
+    ra_comm_log_mismatch(&mpi->base, base->operation, base->step, message->peer,
+                         is_last ? (int64_t)message->done_bytes + found_bytes : -1,
+                         (int64_t)message->bytes);
+    return RA_ERR_PEER;
+}
+
+/* A piece has gone or come: was it the last, or what follows? */
+static ra_status finish_piece(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, int index)
+{
+    ra_mpi_message *const message = &transfer->messages[index];
+    message->done_bytes += (size_t)message->piece_bytes;
+    if ((size_t)message->piece_bytes == mpi->piece_bytes)
+        return begin_piece(mpi, transfer, index);
+    message->done = true;
+    transfer->open_count--;
+    return RA_OK;
+}
+
+static ra_status begin_receives(ra_mpi_comm *mpi, ra_mpi_transfer *transfer)
+{
+    ra_status status = RA_OK;
+    for (int i = 0; i < transfer->recv_count && status == RA_OK; i++) {
+        if (!transfer->messages[i].done && transfer->requests[i] == MPI_REQUEST_NULL)
+            status = begin_piece(mpi, transfer, i);
+    }
+    return status;
+}
+
+static ra_status advance(ra_mpi_comm *mpi, ra_mpi_transfer *transfer)
+{
+    MPI_Status statuses[2 * RA_EXCHANGE_MAX];
+    int indices[2 * RA_EXCHANGE_MAX], count = 0;
+    ra_status status = begin_receives(mpi, transfer);
+    if (status != RA_OK)
+        return status;
+    int error = MPI_Testsome(transfer->count, transfer->requests, &count, indices, statuses);
+    if (count == MPI_UNDEFINED) /* nothing is in flight */
+        count = 0;
+    for (int i = 0; error == MPI_ERR_IN_STATUS && i < count; i++) {
+        if (statuses[i].MPI_ERROR != MPI_SUCCESS)
+            error = statuses[i].MPI_ERROR;
+    }
+    if (error != MPI_SUCCESS)
+        return ra_mpi_fail(mpi, transfer->base.operation, transfer->base.step, error);
+    for (int i = 0; i < count && status == RA_OK; i++)
+        status = finish_piece(mpi, transfer, indices[i]);
+    return status;
+}
+
+void ra_mpi_progress(ra_mpi_comm *mpi)
+{
+    for (int i = 0; i < RA_TRANSFER_MAX; i++) {
+        ra_mpi_transfer *const transfer = &mpi->transfers[i];
+        if (transfer->base.in_use && transfer->status == RA_OK && transfer->open_count > 0)
+            transfer->status = advance(mpi, transfer);
+    }
+}
+
+void ra_mpi_poll(ra_comm *comm)
+{
+    ra_mpi_progress((ra_mpi_comm *)comm);
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/*
+ * Give up what is in flight. MPI keeps it, but is not entered again for it: a broken communicator
+ * makes no progress, so that nothing is written to the buffers.
+ */
+static void drop_requests(ra_mpi_transfer *transfer)
+{
+    for (int i = 0; i < transfer->count; i++) {
+        if (transfer->requests[i] != MPI_REQUEST_NULL)
+            MPI_Request_free(&transfer->requests[i]);
+    }
+}
+
+static void add_message(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, const ra_message *message,
+                        int64_t *sequence)
+{
+    if (message->bytes == 0)
+        return;
+    int const index = transfer->count++;
+    int const tag = (int)(sequence[message->peer]++ % mpi->tag_count);
+    transfer->messages[index] = (ra_mpi_message){.data = message->data,
+                                                 .bytes = message->bytes,
+                                                 .peer = message->peer,
+                                                 .tag = RA_TAG_MESSAGES + tag};
+    transfer->requests[index] = MPI_REQUEST_NULL;
+}
+
+ra_status ra_mpi_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
+{
+    ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
+    ra_mpi_transfer *transfer = mpi->transfers;
+    while (transfer->base.in_use) {
+        transfer++;
+        RA_ASSERT(transfer < mpi->transfers + RA_TRANSFER_MAX);
+    }
+    transfer->base = (ra_transfer){.operation = exchange->operation, .step = exchange->step};
+    transfer->status = RA_OK;
+    transfer->count = 0;
+    for (int i = 0; i < exchange->recv_count; i++)
+        add_message(mpi, transfer, &exchange->recvs[i], mpi->recv_sequence);
+    transfer->recv_count = transfer->count;
+    for (int i = 0; i < exchange->send_count; i++)
+        add_message(mpi, transfer, &exchange->sends[i], mpi->send_sequence);
+    transfer->open_count = transfer->count;
+
+    for (int i = transfer->recv_count; i < transfer->count; i++) {
+        ra_status const status = begin_piece(mpi, transfer, i);
+        if (status != RA_OK) {
+            drop_requests(transfer);
+            return status;
+        }
+    }
+    transfer->base.in_use = true;
+    *transfer_out = &transfer->base;
+    return RA_OK;
+}
+
+static int find_open_peer(const ra_mpi_transfer *transfer)
+{
+    int index = 0;
+    while (transfer->messages[index].done)
+        index++;
+    return transfer->messages[index].peer;
+}
+
+ra_status ra_mpi_wait(ra_comm *comm, ra_transfer *base)
+{
+    ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
+    ra_mpi_transfer *const transfer = (ra_mpi_transfer *)base;
+    int64_t const begin_ns = ra_clock_ns();
+    for (;;) {
+        /* The clock first: a rank that was itself suspended looks once more before it complains. */
+        int64_t const now_ns = ra_clock_ns();
+        ra_mpi_progress(mpi);
+        if (transfer->status != RA_OK || transfer->open_count == 0)
+            break;
+        if ((now_ns - begin_ns) / 1000000 >= comm->timeout_ms) {
+            ra_comm_log_timeout(comm, base->operation, base->step, find_open_peer(transfer));
+            transfer->status = RA_ERR_TIMEOUT;
+            break;
+        }
+        ra_mpi_pause(mpi, RA_PATIENCE_NONE, begin_ns, now_ns);
+    }
+    if (transfer->status != RA_OK)
+        drop_requests(transfer);
+    base->in_use = false;
+    return transfer->status;
+}

@@ -1,0 +1,306 @@
+/* Exchanges: what arrives, in which order, and what is counted. */
+#include "contract_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t draw(uint64_t *state)
+{
+    uint64_t x = *state += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return x ^ (x >> 31);
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/* Every rank sends `bytes` to the rank at every distance, itself included, and gets as much. */
+static int shifts(ra_comm *comm, size_t bytes)
+{
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int failures = 0;
+    unsigned char *const out = malloc(bytes), *const in = malloc(bytes);
+    for (int distance = 0; distance < size; distance++) {
+        int const to = (rank + distance) % size, from = (rank + size - distance) % size;
+        ra_message const send = {to, out, bytes}, recv = {from, in, bytes};
+        ra_exchange const exchange = {"shift", distance, 1, 1, &send, &recv};
+        ra_transfer *transfer = NULL;
+        contract_fill(out, bytes, rank, to, distance);
+        memset(in, 0xEE, bytes);
+        EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
+        EXPECT(transfer != NULL);
+        EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
+        EXPECT(contract_matches(in, bytes, from, rank, distance));
+        EXPECT(contract_matches(out, bytes, rank, to, distance));
+    }
+    free(out);
+    free(in);
+    return failures;
+}
+
+/* Several messages to one peer, of different lengths, some of them empty: in the order posted. */
+static int many_to_one_peer(ra_comm *comm)
+{
+    enum { COUNT = RA_EXCHANGE_MAX, BYTES_MAX = 600 };
+    static const size_t lengths[COUNT] = {1, 0, 17, 600, 64, 128, 0, 3};
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int const to = (rank + 1) % size, from = (rank + size - 1) % size;
+    unsigned char out[COUNT][BYTES_MAX], in[COUNT][BYTES_MAX];
+    ra_message sends[COUNT], recvs[COUNT];
+    int failures = 0;
+    memset(in, 0xEE, sizeof(in));
+    for (int i = 0; i < COUNT; i++) {
+        contract_fill(out[i], lengths[i], rank, to, i);
+        sends[i] = (ra_message){to, lengths[i] > 0 ? out[i] : NULL, lengths[i]};
+        recvs[i] = (ra_message){from, in[i], lengths[i]};
+    }
+    ra_exchange const exchange = {"many to one", -1, COUNT, COUNT, sends, recvs};
+    ra_transfer *transfer = NULL;
+    EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
+    memset(sends, 0, sizeof(sends)); /* they were copied */
+    memset(recvs, 0, sizeof(recvs));
+    EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
+    for (int i = 0; i < COUNT; i++) {
+        EXPECT(contract_matches(in[i], lengths[i], from, rank, i));
+        EXPECT(lengths[i] == BYTES_MAX || in[i][lengths[i]] == 0xEE);
+    }
+    return failures;
+}
+
+/* A message of no bytes does not exist: the other side need not know of it. */
+static int empty_messages_are_not_sent(ra_comm *comm)
+{
+    int const size = ra_comm_size(comm), next = (ra_comm_rank(comm) + 1) % size;
+    ra_message const nothing = {next, NULL, 0};
+    ra_exchange const sending = {"nothing", 0, 1, 0, &nothing, NULL};
+    ra_exchange const receiving = {"nothing", 0, 0, 1, NULL, &nothing};
+    ra_exchange const idle = {"nothing at all", 0, 0, 0, NULL, NULL};
+    const ra_exchange *const all[] = {&sending, &receiving, &idle};
+    int failures = 0;
+    for (int i = 0; i < 3; i++) {
+        ra_transfer *transfer = NULL;
+        EXPECT(ra_comm_start(comm, all[i], &transfer) == RA_OK);
+        EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
+    }
+    EXPECT(ra_comm_wait(comm, NULL) == RA_OK);
+    return failures;
+}
+
+/* Two exchanges in flight with the same peers, waited for in either order. */
+static int two_in_flight(ra_comm *comm, bool second_first)
+{
+    enum { BYTES = 5000 };
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int const to = (rank + 1) % size, from = (rank + size - 1) % size;
+    unsigned char out[2][BYTES], in[2][BYTES];
+    ra_transfer *transfers[2] = {NULL, NULL};
+    int failures = 0;
+    for (int i = 0; i < 2; i++) {
+        ra_message const send = {to, out[i], BYTES}, recv = {from, in[i], BYTES};
+        ra_exchange const exchange = {"two in flight", i, 1, 1, &send, &recv};
+        contract_fill(out[i], BYTES, rank, to, 50 + i);
+        EXPECT(ra_comm_start(comm, &exchange, &transfers[i]) == RA_OK);
+        ra_comm_poll(comm);
+    }
+    for (int i = 0; i < 2; i++) {
+        int const now = second_first ? 1 - i : i;
+        EXPECT(ra_comm_wait(comm, transfers[now]) == RA_OK);
+        EXPECT(contract_matches(in[now], BYTES, from, rank, 50 + now));
+    }
+    return failures;
+}
+
+/* Sends in one exchange and the receives in another: matching is by peer, not by exchange. */
+static int sends_and_receives_apart(ra_comm *comm)
+{
+    enum { BYTES = 100000 };
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int const to = (rank + 1) % size, from = (rank + size - 1) % size;
+    unsigned char *const out = malloc(BYTES), *const in = malloc(BYTES);
+    ra_message const send = {to, out, BYTES}, recv = {from, in, BYTES};
+    ra_exchange const sending = {"send apart", 0, 1, 0, &send, NULL};
+    ra_exchange const receiving = {"receive apart", 0, 0, 1, NULL, &recv};
+    int failures = 0;
+    for (int send_first = 0; send_first < 2; send_first++) {
+        ra_transfer *first = NULL, *second = NULL;
+        contract_fill(out, BYTES, rank, to, send_first);
+        memset(in, 0xEE, BYTES);
+        EXPECT(ra_comm_start(comm, send_first ? &sending : &receiving, &first) == RA_OK);
+        EXPECT(ra_comm_start(comm, send_first ? &receiving : &sending, &second) == RA_OK);
+        EXPECT(ra_comm_wait(comm, send_first ? second : first) == RA_OK);
+        EXPECT(ra_comm_wait(comm, send_first ? first : second) == RA_OK);
+        EXPECT(contract_matches(in, BYTES, from, rank, send_first));
+    }
+    free(out);
+    free(in);
+    return failures;
+}
+
+/* A collective may run while exchanges are in flight. */
+static int collective_amid_transfers(ra_comm *comm)
+{
+    enum { BYTES = 200000 };
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int const to = (rank + 1) % size, from = (rank + size - 1) % size;
+    unsigned char *const out = malloc(BYTES), *const in = malloc(BYTES);
+    ra_message const send = {to, out, BYTES}, recv = {from, in, BYTES};
+    ra_exchange const exchange = {"amid", 0, 1, 1, &send, &recv};
+    ra_transfer *transfer = NULL;
+    int64_t sum = rank;
+    int failures = 0;
+    contract_fill(out, BYTES, rank, to, 3);
+    EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
+    EXPECT(ra_comm_barrier(comm, "amid") == RA_OK);
+    EXPECT(ra_comm_reduce_i64(comm, "amid", RA_SUM, &sum, 1) == RA_OK);
+    EXPECT(sum == (int64_t)size * (size - 1) / 2);
+    EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
+    EXPECT(contract_matches(in, BYTES, from, rank, 3));
+    free(out);
+    free(in);
+    return failures;
+}
+
+/* Random rounds that all ranks draw alike: who sends how much to whom; waits in random order. */
+typedef struct random_round {
+    ra_message sends[RA_EXCHANGE_MAX], recvs[RA_EXCHANGE_MAX];
+    int send_count, recv_count;
+    int64_t number;
+    ra_transfer *transfer;
+} random_round;
+
+static void draw_round(random_round *round, uint64_t *state, int rank, int size)
+{
+    enum { PAIRS = RA_EXCHANGE_MAX };
+    round->send_count = round->recv_count = 0;
+    for (int i = 0; i < PAIRS; i++) { /* at most RA_EXCHANGE_MAX each way, whoever is drawn */
+        int const from = (int)(draw(state) % (unsigned)size);
+        int const to = (int)(draw(state) % (unsigned)size);
+        size_t const bytes = draw(state) % 4 == 0 ? draw(state) % 40000 : draw(state) % 64;
+        if (from == rank) {
+            ra_message *const send = &round->sends[round->send_count];
+            *send = (ra_message){to, malloc(bytes + 1), bytes};
+            contract_fill(send->data, bytes, rank, to, round->number * 100 + i);
+            round->send_count++;
+        }
+        if (to == rank) {
+            ra_message *const recv = &round->recvs[round->recv_count];
+            *recv = (ra_message){from, calloc(1, bytes + 1), bytes};
+            ((unsigned char *)recv->data)[bytes] = (unsigned char)i;
+            round->recv_count++;
+        }
+    }
+}
+
+static int finish_round(ra_comm *comm, random_round *round)
+{
+    int failures = 0;
+    EXPECT(ra_comm_wait(comm, round->transfer) == RA_OK);
+    for (int i = 0; i < round->recv_count; i++) {
+        const ra_message *const recv = &round->recvs[i];
+        const unsigned char *const data = recv->data;
+        EXPECT(contract_matches(data, recv->bytes, recv->peer, ra_comm_rank(comm),
+                                round->number * 100 + data[recv->bytes]));
+    }
+    for (int i = 0; i < round->recv_count; i++)
+        free(round->recvs[i].data);
+    for (int i = 0; i < round->send_count; i++)
+        free(round->sends[i].data);
+    return failures;
+}
+
+static int random_rounds(ra_comm *comm, uint64_t seed)
+{
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    uint64_t shared = seed, own = seed + 77 + (uint64_t)rank;
+    int failures = 0;
+    for (int pair = 0; pair < 60 && failures == 0; pair++) {
+        random_round rounds[2];
+        for (int i = 0; i < 2; i++) {
+            random_round *const round = &rounds[i];
+            round->number = pair * 2 + i;
+            draw_round(round, &shared, rank, size);
+            ra_exchange const exchange = {"random rounds",   pair,         round->send_count,
+                                          round->recv_count, round->sends, round->recvs};
+            EXPECT(ra_comm_start(comm, &exchange, &round->transfer) == RA_OK);
+            for (uint64_t polls = draw(&own) % 4; polls > 0; polls--)
+                ra_comm_poll(comm);
+        }
+        int const first = (int)(draw(&own) % 2);
+        failures += finish_round(comm, &rounds[first]);
+        failures += finish_round(comm, &rounds[1 - first]);
+    }
+    return failures;
+}
+
+static int counts_what_it_moves(ra_comm *comm)
+{
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int const to = (rank + 1) % size, from = (rank + size - 1) % size;
+    unsigned char out[3][100], in[3][100];
+    ra_message const sends[] = {{to, out[0], 100}, {to, out[1], 7}, {to, out[2], 0}};
+    ra_message const recvs[] = {{from, in[0], 100}, {from, in[1], 7}, {from, in[2], 0}};
+    ra_exchange const exchange = {"counted", 0, 3, 3, sends, recvs};
+    ra_transfer *transfer = NULL;
+    ra_comm_stats stats;
+    int64_t one = 1;
+    int failures = 0;
+    memset(out, 1, sizeof(out));
+    ra_comm_reset_stats(comm);
+    ra_comm_read_stats(comm, &stats);
+    EXPECT(stats.sent_bytes == 0 && stats.sent_messages == 0 && stats.received_bytes == 0);
+    EXPECT(stats.wait_ms == 0.0);
+    EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
+    ra_comm_read_stats(comm, &stats);
+    EXPECT(stats.sent_bytes == 107 && stats.sent_messages == 2 && stats.received_bytes == 0);
+    EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
+    EXPECT(ra_comm_reduce_i64(comm, "not counted", RA_SUM, &one, 1) == RA_OK);
+    ra_comm_read_stats(comm, &stats);
+    EXPECT(stats.sent_bytes == 107 && stats.sent_messages == 2 && stats.received_bytes == 107);
+    EXPECT(stats.wait_ms > 0.0);
+    return failures;
+}
+
+static int shift_bytes(ra_comm *comm)
+{
+    return shifts(comm, 1);
+}
+
+static int shift_pages(ra_comm *comm)
+{
+    return shifts(comm, 4097);
+}
+
+static int shift_megabytes(ra_comm *comm)
+{
+    return shifts(comm, (3 << 20) + 5);
+}
+
+static int two_in_flight_in_order(ra_comm *comm)
+{
+    return two_in_flight(comm, false);
+}
+
+static int two_in_flight_out_of_order(ra_comm *comm)
+{
+    return two_in_flight(comm, true);
+}
+
+int contract_run_exchanges(ra_comm *comm, uint64_t seed)
+{
+    static int (*const cases[])(ra_comm * comm) = {
+        shift_bytes,
+        shift_pages,
+        shift_megabytes,
+        many_to_one_peer,
+        empty_messages_are_not_sent,
+        two_in_flight_in_order,
+        two_in_flight_out_of_order,
+        sends_and_receives_apart,
+        collective_amid_transfers,
+        counts_what_it_moves,
+    };
+    int failures = 0;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]) && failures == 0; i++)
+        failures = cases[i](comm);
+    return failures > 0 ? failures : random_rounds(comm, seed);
+}
