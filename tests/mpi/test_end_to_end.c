@@ -163,7 +163,8 @@ static void draw_job(job *j, test_rng *rng, int ranks, int layout, int schedule)
                               .kv_heads = kv,
                               .dim = (int32_t)test_rng_between(rng, 1, 80),
                               .scale = test_rng_chance(rng, 0.2) ? 0.25 : 0};
-    j->dtype = (ra_dtype)test_rng_between(rng, 0, 2);
+    /* Of a handful of rows, 16-bit errors are luck: their bounds are about many. */
+    j->dtype = seq < 16 ? RA_F32 : (ra_dtype)test_rng_between(rng, 0, 2);
     j->dout_factor = test_rng_chance(rng, 0.3) ? 1e-4 : 1;
     j->ranks = ranks;
     test_pattern_draw(rng, seq, &j->pattern);
