@@ -103,6 +103,7 @@ Test(pool, gives_zeroed_aligned_blocks_of_any_size)
             cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, sizes[i], NULL, &block), RA_OK);
             cr_assert_eq(block.bytes, sizes[i]);
             cr_assert_geq(block.reserved_bytes, sizes[i]);
+            cr_assert_eq(ra_pool_round(pool, sizes[i]), block.reserved_bytes);
             cr_assert_eq(block.category, RA_MEM_IO);
             cr_assert_eq((uintptr_t)block.data % 64, 0);
             cr_assert_eq(reserved_bytes(), (int64_t)block.reserved_bytes);
@@ -126,6 +127,7 @@ Test(pool, takes_nothing_for_an_empty_block)
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_LSE, 0, NULL, &block), RA_OK);
     cr_assert_null(block.data);
     cr_assert_eq(block.bytes, 0);
+    cr_assert_eq(ra_pool_round(pool, 0), 0);
     ra_pool_free(pool, NULL, &block);
     ra_pool_free(pool, NULL, &block); /* empty by now */
     ra_ledger_read(ledger, &now);
