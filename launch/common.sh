@@ -106,7 +106,7 @@ quietly() {
     shift
     mkdir -p "$(dirname "$log")"
     if ! "$@" >"$log" 2>&1; then
-        tail -n 60 "$log" >&2
+        tail -n 30 "$log" >&2
         say "ringattn: error: failed: $* (the whole log: $log)"
         return 1
     fi
