@@ -84,6 +84,7 @@ static const char *string_get(const char **at)
 static ra_status parcel_parse(const config_parcel *parcel, ra_config *config_out)
 {
     const char *at = parcel->data;
+    RA_ASSERT(at != NULL);
     const char **sets = calloc((size_t)parcel->set_count + 1, sizeof(*sets));
     if (sets == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory");
