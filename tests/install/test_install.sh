@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_install.sh BUILD CMAKE CC VERSION: install into a new folder, then build and run a program
+# test_install.sh BUILD CMAKE GENERATOR CC VERSION: install into a new folder, then build and run a program
 # against it as strangers would: through pkg-config, and through find_package.
-build=$1 cmake=$2 cc=$3 version=$4
+build=$1 cmake=$2 generator=$3 cc=$4 version=$5
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -34,7 +34,7 @@ export PKG_CONFIG_PATH
 LD_LIBRARY_PATH=$(dirname "$(dirname "$pc")") "$work/by_pkg_config" >"$work/log" 2>&1 ||
     fail "what was built through pkg-config fails"
 
-"$cmake" -S "$here/consumer" -B "$work/consumer" -DCMAKE_C_COMPILER="$cc" \
+"$cmake" -S "$here/consumer" -B "$work/consumer" -G "$generator" -DCMAKE_C_COMPILER="$cc" \
     -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 || fail "find_package"
 "$cmake" --build "$work/consumer" >"$work/log" 2>&1 || fail "cannot build through find_package"
 "$work/consumer/consumer" >"$work/log" 2>&1 || fail "what was built through find_package fails"
