@@ -302,7 +302,7 @@ void ra_tensor_writer_destroy(ra_tensor_writer *writer)
         return;
     if (writer->fd >= 0)
         close(writer->fd);
-    if (writer->created && !writer->published)
+    if (writer->temp_path != NULL && writer->created && !writer->published)
         unlink(writer->temp_path);
     if (writer->folder_fd >= 0)
         close(writer->folder_fd);

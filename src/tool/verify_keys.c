@@ -270,6 +270,7 @@ ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
     if (status == RA_OK)
         status = add_all(job, plan, reference, keys, added);
     status = ra_verify_agree(job->comm, status);
+    RA_ASSERT(status != RA_OK || added != NULL); /* nobody agrees to less than it has met */
     if (status == RA_OK)
         status = ra_comm_reduce_f64(job->comm, "gradients of sampled keys", RA_SUM, added->dk,
                                     (int)(count * (int64_t)(sizeof(key_sums) / sizeof(double))));
