@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_install.sh BUILD CMAKE GENERATOR CC VERSION: install into a new folder, then build and run a program
-# against it as strangers would: through pkg-config, and through find_package.
+# test_install.sh BUILD CMAKE GENERATOR CC VERSION: install into a new folder, then build and run a
+# program against it as strangers would: through pkg-config, and through find_package.
 build=$1 cmake=$2 generator=$3 cc=$4 version=$5
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
