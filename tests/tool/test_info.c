@@ -1,0 +1,129 @@
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static command_result *result;
+
+static void begin(void)
+{
+    command_folder_make();
+    result = malloc(sizeof(*result));
+}
+
+static void end(void)
+{
+    free(result);
+    command_folder_remove();
+}
+
+TestSuite(info, .init = begin, .fini = end, .timeout = 120);
+
+static const json_t *at(const json_t *tree, const char *section, const char *key)
+{
+    const json_t *value = json_object_get(json_object_get(tree, section), key);
+    cr_assert_not_null(value, "no %s.%s", section, key);
+    return value;
+}
+
+/* Every count is a positive number, or null where the machine does not tell. */
+static void expect_count(const json_t *tree, const char *section, const char *key)
+{
+    const json_t *value = at(tree, section, key);
+    cr_assert(json_is_null(value) || json_integer_value(value) > 0, "%s.%s", section, key);
+}
+
+static json_t *read_machine(const char *text, int ranks)
+{
+    json_error_t error;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s", error.text);
+    cr_assert_str_eq(json_string_value(json_object_get(root, "command")), "info");
+    cr_assert(json_is_string(json_object_get(root, "ringattn")));
+    json_t *machine = json_object_get(root, "machine");
+    cr_assert_eq(json_integer_value(json_object_get(machine, "ranks")), ranks);
+    json_incref(machine);
+    json_decref(root);
+    return machine;
+}
+
+Test(info, tells_machine_and_build_as_json)
+{
+    command_run(result, 0, "info --json");
+    cr_assert_eq(result->code, 0, "%s", result->err);
+    cr_assert_str_empty(result->err);
+    json_t *machine = read_machine(result->out, 1);
+    static const char *const counts[] = {"packages",     "numa_nodes",
+                                         "cores",        "hardware_threads",
+                                         "usable_cores", "usable_hardware_threads"};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); ++i)
+        expect_count(machine, "processor", counts[i]);
+    cr_assert_geq(json_integer_value(at(machine, "processor", "usable_cores")), 1);
+    expect_count(machine, "memory", "total_bytes");
+    expect_count(machine, "memory", "available_bytes");
+    cr_assert_leq(json_integer_value(at(machine, "memory", "available_bytes")),
+                  json_integer_value(at(machine, "memory", "total_bytes")));
+    const json_t *available = at(machine, "isa", "available");
+    const char *chosen = json_string_value(at(machine, "isa", "chosen"));
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(available); ++i)
+        found = found || strcmp(chosen, json_string_value(json_array_get(available, i))) == 0;
+    cr_assert(found, "the chosen kernels %s are not available", chosen);
+    cr_assert(json_is_false(at(machine, "cuda", "available")));
+    cr_assert(json_is_string(at(machine, "cuda", "why_not")));
+    static const char *const libraries[] = {"compiler", "libfyaml", "jansson", "hwloc"};
+    for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); ++i)
+        cr_assert_gt(json_string_length(at(machine, "build", libraries[i])), 0);
+    json_decref(machine);
+}
+
+Test(info, tells_what_mpi_gave_or_why_there_is_none)
+{
+    int const ranks = command_has_mpi() ? 2 : 0;
+    command_run(result, ranks, "info --json");
+    cr_assert_eq(result->code, 0, "%s", result->err);
+    json_t *machine = read_machine(result->out, ranks == 2 ? 2 : 1); /* one rank prints */
+    if (command_has_mpi()) {
+        cr_assert(json_is_true(at(machine, "mpi", "available")));
+        cr_assert_gt(json_string_length(at(machine, "mpi", "library")), 0);
+        cr_assert_str_eq(json_string_value(at(machine, "mpi", "thread_level")), "funneled");
+    } else {
+        cr_assert(json_is_false(at(machine, "mpi", "available")));
+        cr_assert_not_null(strstr(json_string_value(at(machine, "mpi", "why_not")), "RA_MPI"));
+    }
+    json_decref(machine);
+}
+
+Test(info, is_a_table_without_json)
+{
+    command_run(result, 0, "info");
+    cr_assert_eq(result->code, 0, "%s", result->err);
+    static const char *const lines[] = {"ringattn ",     "kernels ", "memory ", "available ",
+                                        "cgroup limit ", "MPI ",     "OpenMP ", "CUDA ",
+                                        "libraries ",    "compiler "};
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); ++i)
+        cr_assert_geq(command_count_lines(result->out, lines[i]), 1, "no '%s' in\n%s", lines[i],
+                      result->out);
+}
+
+Test(info, writes_json_to_a_file_whole_or_not_at_all)
+{
+    command_run(result, 0, "info --json=info.json");
+    cr_assert_eq(result->code, 0, "%s", result->err);
+    cr_assert(command_file_exists("info.json"));
+    cr_assert_eq(command_folder_entries(), 1);
+    command_run(result, 0, "info --json=missing/info.json");
+    cr_assert_eq(result->code, 3, "%s", result->err);
+    cr_assert_eq(command_count_lines(result->err, "error"), 1);
+    cr_assert_eq(command_folder_entries(), 1);
+}
+
+Test(info, a_full_standard_output_is_an_error)
+{
+    command_shell(result, "\"$RINGATTN\" info >/dev/full");
+    cr_assert_eq(result->code, 3, "%s", result->err);
+    command_shell(result, "\"$RINGATTN\" info --json >/dev/full");
+    cr_assert_eq(result->code, 3, "%s", result->err);
+}
