@@ -118,6 +118,34 @@ void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms);
 /** Whether this build has MPI. */
 bool ra_comm_has_mpi(void);
 
+/* ---- windows: memory of one host that all ranks reach -----------------------------------------
+ */
+
+/* The same bytes, at an address of each rank's own; {0} is no window. */
+typedef struct ra_window {
+    void *data;
+    size_t bytes;
+} ra_window;
+
+/** Bytes that a window may still take on this host; 0 where there is no shared memory. */
+int64_t ra_window_room_bytes(void);
+
+/**
+ * Collective: `bytes` (>= 1, the same on every rank) of zeroed memory, reserved when this returns,
+ * so that using it cannot fail. All ranks must be on one host (ra_comm_local_size). Every rank
+ * returns the same status; what is wrong is one line, from the rank that saw it.
+ *
+ * POSIX shared memory rather than MPI_Win_allocate_shared, which has no deadline and hangs where
+ * /dev/shm is short. The name is gone when this returns: nothing is left behind, however the job
+ * ends.
+ *
+ * @return RA_ERR_NO_MEMORY    the host has not that much shared memory
+ *         RA_ERR_UNSUPPORTED  ranks are on several hosts
+ */
+RA_CHECKED ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out);
+/** Unmap; the memory lives until the last rank has. {0} is fine. */
+void ra_window_destroy(ra_window *window);
+
 /* ---- for makers, and for wrappers that inject faults ---------------------------------------- */
 
 struct ra_comm_ops {

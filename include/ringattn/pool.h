@@ -145,6 +145,13 @@ RA_CHECKED ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t b
 /** Give a block back and empty it; an empty one is fine. `stream` is where it was last used. */
 void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block);
 
+/**
+ * Count memory that comes from elsewhere (windows) towards a category and the limit, and undo it.
+ * @return RA_ERR_NO_MEMORY  as for ra_pool_alloc
+ */
+RA_CHECKED ra_status ra_pool_charge(ra_pool *pool, ra_category category, int64_t bytes);
+void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes);
+
 /** Bytes that a request of `bytes` would be counted as. */
 size_t ra_pool_round(const ra_pool *pool, size_t bytes);
 /** Bytes that may still be asked for: the ledger's limit or the memory's own, the smaller. */

@@ -42,7 +42,9 @@ const char *ra_layout_name(ra_layout_kind kind);
 typedef enum ra_schedule {
     RA_SCHEDULE_RING,   /* blocks hop from neighbour to neighbour */
     RA_SCHEDULE_DIRECT, /* step s: needed rows only, with the ranks at distance s */
-    RA_SCHEDULE_AUTO    /* ring where every rank needs every row, else direct */
+    RA_SCHEDULE_SHARED, /* ranks of one host read each other's keys where they lie */
+    RA_SCHEDULE_AUTO    /* shared where it can be, else ring where every rank needs every row,
+                           else direct */
 } ra_schedule;
 
 const char *ra_schedule_name(ra_schedule schedule);
@@ -73,10 +75,22 @@ void ra_ring_destroy(ra_ring *ring); /* NULL is fine */
 /** This rank's rows, in the order of its tensors; borrowed. */
 const ra_rowset *ra_ring_rows(const ra_ring *ring);
 
+/*
+ * Where this rank's keys and values must lie. With schedule shared that is memory of the ring, in
+ * which the rows of a batch are dense and batches lie batch_rows rows apart; the other schedules
+ * take any memory: k and v are NULL, batch_rows is this rank's rows.
+ */
+typedef struct ra_ring_keys {
+    void *k, *v;
+    int64_t batch_rows;
+} ra_ring_keys;
+
+ra_ring_keys ra_ring_key_memory(const ra_ring *ring);
+
 /* Shard tensors, row-major, in the kernel's memory. n = this rank's rows. */
 typedef struct ra_ring_tensors {
     const void *q;      /* [batch, n, heads, dim] */
-    const void *k, *v;  /* [batch, n, kv_heads, dim] */
+    const void *k, *v;  /* [batch, n, kv_heads, dim]; ra_ring_key_memory's where it has any */
     void *out;          /* [batch, n, heads, dim]; read by backward */
     float *lse;         /* [batch, heads, n]; may be NULL in forward, not in backward */
     const void *dout;   /* backward: [batch, n, heads, dim] */

@@ -77,6 +77,16 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block)
     *block = (ra_block){0};
 }
 
+ra_status ra_pool_charge(ra_pool *pool, ra_category category, int64_t bytes)
+{
+    return ra_ledger_charge(pool->config.ledger, category, bytes);
+}
+
+void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes)
+{
+    ra_ledger_release(pool->config.ledger, category, bytes);
+}
+
 size_t ra_pool_round(const ra_pool *pool, size_t bytes)
 {
     return bytes > 0 ? pool->config.memory.ops->round(&pool->config.memory, bytes) : 0;

@@ -35,8 +35,15 @@ static void begin_grads(backward_pass *pass)
     ra_ring *ring = pass->ring;
     const ra_ring_config *c = &ring->config;
     const ra_head_group *g = &pass->group;
-    if (c->dtype == RA_F32) {
+    if (c->dtype == RA_F32)
         pass->step.dq = dense(ring, pass->tensors->dq, RA_F32, c->heads, g->q_begin);
+    else
+        pass->step.dq = dense(ring, ring->grads.data, RA_F32, g->q_count, 0);
+    if (ring->schedule == RA_SCHEDULE_SHARED) {
+        pass->own_grads = ra_shared_grads(ring, g, ra_comm_rank(ring->comm));
+        return;
+    }
+    if (c->dtype == RA_F32) {
         pass->own_grads =
             (ra_pair_view){dense(ring, pass->tensors->dk, RA_F32, c->kv_heads, g->kv_begin),
                            dense(ring, pass->tensors->dv, RA_F32, c->kv_heads, g->kv_begin)};
@@ -44,7 +51,6 @@ static void begin_grads(backward_pass *pass)
     }
     float *dk =
         (float *)ring->grads.data + c->batch * ra_ring_local_rows(ring) * g->q_count * c->dim;
-    pass->step.dq = dense(ring, ring->grads.data, RA_F32, g->q_count, 0);
     pass->own_grads = ra_ring_pair(ring, g->kv_count, ra_ring_local_rows(ring), dk, RA_F32);
 }
 
@@ -56,7 +62,8 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     int64_t const rows = ra_ring_local_rows(ring);
     pass->group = ra_ring_group(ring, index);
     pass->plan = ra_ring_plan(ring, index);
-    pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
+    if (ring->schedule != RA_SCHEDULE_SHARED)
+        pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
     int32_t const head = pass->group.q_begin;
     pass->step =
         (ra_backward_step){.shape = ra_ring_shape(ring, &pass->group),
@@ -213,7 +220,8 @@ static ra_status store_group(backward_pass *pass)
     ra_ring *ring = pass->ring;
     const ra_ring_config *c = &ring->config;
     const ra_head_group *g = &pass->group;
-    if (c->dtype == RA_F32)
+    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
+    if (c->dtype == RA_F32 && !shared)
         return RA_OK;
     int64_t const rows = ra_ring_local_rows(ring);
     ra_kernel_shape shape = pass->step.shape;
@@ -224,8 +232,47 @@ static ra_status store_group(backward_pass *pass)
     ra_status status = ops->store(ring->kernel, &shape, rows, &pass->own_grads.first, &dk);
     if (status == RA_OK)
         status = ops->store(ring->kernel, &shape, rows, &pass->own_grads.second, &dv);
+    if (status != RA_OK || c->dtype == RA_F32)
+        return status;              /* dq was summed up in place */
     shape.kv_heads = shape.q_heads; /* store moves kv_heads heads; dq has the query's */
-    return status != RA_OK ? status : ops->store(ring->kernel, &shape, rows, &pass->step.dq, &dq);
+    return ops->store(ring->kernel, &shape, rows, &pass->step.dq, &dq);
+}
+
+/* Our own rows of the window; views of a window have rows of all ranks between their batches. */
+static ra_status zero_shared_grads(backward_pass *pass)
+{
+    ra_ring *ring = pass->ring;
+    const ra_view *const views[] = {&pass->own_grads.first, &pass->own_grads.second};
+    size_t const bytes = (size_t)(ra_ring_local_rows(ring) * views[0]->row_stride) * sizeof(float);
+    ra_status status = RA_OK;
+    for (int i = 0; i < 2; ++i)
+        for (int64_t b = 0; b < ring->config.batch && status == RA_OK; ++b)
+            status = ring->kernel->ops->zero(
+                ring->kernel, (float *)views[i]->data + b * views[i]->batch_stride, bytes);
+    return status;
+}
+
+/* Step s adds to the rows of the rank at distance s ahead; nobody else does until the barrier. */
+static ra_status backward_shared(backward_pass *pass)
+{
+    static const char operation[] = "backward: shared gradients of a step";
+    ra_ring *ring = pass->ring;
+    int const ranks = pass->plan->step_count;
+    /* A group's rows lie where other ranks may still be storing those of the group before. */
+    ra_status status = ra_shared_barrier(ring, operation);
+    if (status == RA_OK)
+        status = zero_shared_grads(pass);
+    for (int s = 0; s < ranks && status == RA_OK; ++s) {
+        int const owner = (ra_comm_rank(ring->comm) + s) % ranks;
+        ra_pair_view const keys = ra_shared_keys(ring, pass->group.kv_begin, owner);
+        ra_pair_view const grads = ra_shared_grads(ring, &pass->group, owner);
+        status = ra_shared_barrier(ring, operation);
+        if (status == RA_OK)
+            status = compute(pass, s, &keys, &grads);
+    }
+    if (status == RA_OK)
+        status = ra_shared_barrier(ring, operation);
+    return status != RA_OK ? status : store_group(pass);
 }
 
 static ra_status backward_group(backward_pass *pass)
@@ -269,7 +316,9 @@ ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
     ra_status status = zero_outputs(ring, tensors);
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
         status = begin_group(&pass, g);
-        if (status == RA_OK)
+        if (status == RA_OK && ring->schedule == RA_SCHEDULE_SHARED)
+            status = backward_shared(&pass);
+        else if (status == RA_OK)
             status = backward_group(&pass);
     }
     ra_ring_end_pass(ring);

@@ -30,9 +30,11 @@ static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int3
     int64_t const rows = ra_ring_local_rows(ring);
     pass->group = ra_ring_group(ring, index);
     pass->plan = ra_ring_plan(ring, index);
-    pass->own = ra_ring_own_keys(ring, tensors, &pass->group);
+    pass->own = ring->schedule == RA_SCHEDULE_SHARED
+                    ? ra_shared_keys(ring, pass->group.kv_begin, 0)
+                    : ra_ring_own_keys(ring, tensors, &pass->group);
     pass->first = pass->last = -1;
-    for (int s = 0; s < pass->plan->step_count; ++s)
+    for (int s = 0; s < pass->plan->step_count && ring->schedule != RA_SCHEDULE_SHARED; ++s)
         if (pass->plan->steps[s].map.run_count > 0) {
             pass->first = pass->first < 0 ? s : pass->first;
             pass->last = s;
@@ -53,9 +55,8 @@ static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int3
     }
 }
 
-static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
+static ra_status compute(forward_pass *pass, const ra_tilemap *map, int s, const ra_pair_view *keys)
 {
-    const ra_tilemap *map = &pass->plan->steps[s].map;
     if (map->run_count == 0 && (s != 0 || pass->last != 0))
         return RA_OK;
     ra_forward_step step = pass->step;
@@ -77,7 +78,7 @@ static ra_status forward_group(forward_pass *pass)
     if (overlap && steps > 1)
         status = ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, operation);
     if (status == RA_OK)
-        status = compute(pass, 0, &pass->own);
+        status = compute(pass, &pass->plan->steps[0].map, 0, &pass->own);
     for (int s = 1; s < steps && status == RA_OK; ++s) {
         ra_pair_view held;
         if (!overlap)
@@ -87,7 +88,7 @@ static ra_status forward_group(forward_pass *pass)
         if (status == RA_OK && overlap && s + 1 < steps)
             status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
         if (status == RA_OK)
-            status = compute(pass, s, &held);
+            status = compute(pass, &pass->plan->steps[s].map, s, &held);
         if (s + 1 == steps || !pass->plan->steps[s + 1].forwards)
             ra_region_give(ring, &ring->held[0]);
     }
@@ -98,11 +99,16 @@ ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     forward_pass pass = {.ring = ring};
     ra_status status = RA_OK;
+    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     ra_ring_begin_pass(ring);
+    if (shared)
+        status = ra_shared_barrier(ring, "forward: all keys are in place");
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
         begin_group(&pass, tensors, g);
-        status = forward_group(&pass);
+        status = shared ? compute(&pass, &pass.plan->whole, 0, &pass.own) : forward_group(&pass);
     }
+    if (shared && status == RA_OK)
+        status = ra_shared_barrier(ring, "forward: all keys have been read");
     ra_ring_end_pass(ring);
     return status;
 }

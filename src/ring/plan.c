@@ -19,7 +19,7 @@ static int ahead(int rank, int distance, int ranks)
     return (rank + distance) % ranks;
 }
 
-/* The rows of all ranks but one, as one set. */
+/* The rows of all ranks but one (-1: of all), rank after rank, as one set. */
 static ra_status init_others(const ra_layout *layout, int except, ra_pool *pool, ra_rowset *others)
 {
     ra_block block;
@@ -173,6 +173,24 @@ static ra_status init_ring(const ra_plan_request *request, ra_pool *pool, ra_pla
     return status;
 }
 
+/* All keys in one map; and for the backward pass, one map per rank whose rows we add to. */
+static ra_status init_shared(const ra_plan_request *request, ra_pool *pool, ra_plan *plan)
+{
+    const ra_layout *layout = request->layout;
+    const ra_rowset *own = &layout->rows[request->rank];
+    ra_rowset all;
+    ra_status status = init_others(layout, -1, pool, &all);
+    if (status != RA_OK)
+        return status;
+    status = ra_tilemap_init(request->pattern, request->heads, own, &all, request->tile_rows, pool,
+                             &plan->whole);
+    ra_rowset_fini(pool, &all);
+    for (int s = 0; s < plan->step_count && request->backward && status == RA_OK; ++s)
+        status = init_map(request, &layout->rows[ahead(request->rank, s, layout->ranks)], pool,
+                          &plan->steps[s]);
+    return status;
+}
+
 ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *plan_out)
 {
     ra_plan plan = {.step_count = request->layout->ranks};
@@ -182,10 +200,13 @@ ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *p
     if (status != RA_OK)
         return status;
     plan.steps = plan.block.data;
-    status = init_map(request, &request->layout->rows[request->rank], pool, &plan.steps[0]);
+    if (request->schedule == RA_SCHEDULE_SHARED)
+        status = init_shared(request, pool, &plan);
+    else
+        status = init_map(request, &request->layout->rows[request->rank], pool, &plan.steps[0]);
     if (status == RA_OK && request->schedule == RA_SCHEDULE_RING)
         status = init_ring(request, pool, &plan);
-    else if (status == RA_OK)
+    else if (status == RA_OK && request->schedule == RA_SCHEDULE_DIRECT)
         status = init_direct(request, pool, &plan);
     if (status != RA_OK) {
         ra_plan_fini(pool, &plan);
@@ -201,6 +222,7 @@ void ra_plan_fini(ra_pool *pool, ra_plan *plan)
         ra_tilemap_fini(pool, &plan->steps[s].map);
         ra_rowset_fini(pool, &plan->steps[s].sent_local);
     }
+    ra_tilemap_fini(pool, &plan->whole);
     ra_pool_free(pool, NULL, &plan->block);
     *plan = (ra_plan){0};
 }
@@ -227,7 +249,9 @@ ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout, ra
 
 ra_plan_rows ra_plan_measure(const ra_plan *plan)
 {
-    ra_plan_rows rows = {0};
+    ra_plan_rows rows = {.live_steps = plan->whole.run_count > 0};
+    if (plan->whole.layers != NULL)
+        return rows; /* schedule shared: one step, and nothing travels */
     for (int s = 0; s < plan->step_count; ++s) {
         const ra_step *step = &plan->steps[s];
         rows.live_steps += step->map.run_count > 0;

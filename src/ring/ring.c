@@ -7,7 +7,7 @@
 
 const char *ra_schedule_name(ra_schedule schedule)
 {
-    static const char *const names[] = {"ring", "direct", "auto"};
+    static const char *const names[] = {"ring", "direct", "shared", "auto"};
     return names[schedule];
 }
 
@@ -57,6 +57,33 @@ typedef struct decision {
     int32_t status, layout, schedule;
 } decision;
 
+/* Shared where it can be; where it was asked for and cannot be, direct, said aloud. */
+static ra_status choose_schedule(const ra_ring *ring, ra_schedule *schedule)
+{
+    const char *why_not = NULL;
+    bool full;
+    *schedule = ring->config.schedule;
+    if (ra_comm_size(ring->comm) == 1 && *schedule != RA_SCHEDULE_RING) {
+        *schedule = RA_SCHEDULE_DIRECT;
+        return RA_OK;
+    }
+    if (*schedule != RA_SCHEDULE_SHARED && *schedule != RA_SCHEDULE_AUTO)
+        return RA_OK;
+    if (ra_shared_fits(ring, &why_not)) {
+        *schedule = RA_SCHEDULE_SHARED;
+        return RA_OK;
+    }
+    if (*schedule == RA_SCHEDULE_SHARED) {
+        ra_log(RA_LOG_WARNING, "schedule shared is not possible (%s): taking direct", why_not);
+        *schedule = RA_SCHEDULE_DIRECT;
+        return RA_OK;
+    }
+    ra_status const status = ra_plan_is_full(ring->pattern, &ring->layout, ring->pool, &full);
+    if (status == RA_OK)
+        *schedule = full ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
+    return status;
+}
+
 /* Rank 0 works out what is left to it, and all ranks do as it says. */
 static ra_status decide(ra_ring *ring)
 {
@@ -64,13 +91,12 @@ static ra_status decide(ra_ring *ring)
     decision d = {RA_OK, ring->config.layout, ring->config.schedule};
     ra_status status = RA_OK;
     if (ra_comm_rank(ring->comm) == 0) {
-        bool full = false;
+        ra_schedule schedule = ring->config.schedule;
         status =
             ra_layout_init(ring->config.layout, ring->pattern, ranks, ring->pool, &ring->layout);
-        if (status == RA_OK && ring->config.schedule == RA_SCHEDULE_AUTO)
-            status = ra_plan_is_full(ring->pattern, &ring->layout, ring->pool, &full);
-        if (ring->config.schedule == RA_SCHEDULE_AUTO)
-            d.schedule = full ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
+        if (status == RA_OK)
+            status = choose_schedule(ring, &schedule);
+        d.schedule = schedule;
         d.layout = ring->layout.kind;
         d.status = status;
     }
@@ -92,6 +118,7 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
                              .schedule = ring->schedule,
                              .rank = ra_comm_rank(ring->comm),
                              .heads = heads,
+                             .backward = c->backward,
                              .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
 }
 
@@ -101,6 +128,7 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
 typedef struct ring_bytes {
     size_t state, grads, delta;           /* accumulators */
     size_t sent, held, partial, arriving; /* one buffer each */
+    size_t shared;                        /* gradients of all ranks in a window */
 } ring_bytes;
 
 static void grow(size_t *bytes, size_t least)
@@ -124,8 +152,11 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
     if (!c->backward)
         return;
     grow(&bytes->delta, lines * sizeof(float));
+    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
+    if (shared)
+        grow(&bytes->shared, ra_ring_grads_bytes(ring, g.kv_count, c->seq));
     if (c->dtype != RA_F32)
-        grow(&bytes->grads, (lines + 2 * kv_lines) * row);
+        grow(&bytes->grads, (lines + (shared ? 0 : 2 * kv_lines)) * row);
     grow(&bytes->partial, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_out));
     grow(&bytes->arriving, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_in));
 }
@@ -141,7 +172,7 @@ static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
         total += ra_pool_round(ring->pool, once[i]);
     for (int i = 0; i < 3; ++i)
         total += turns * ra_pool_round(ring->pool, each_turn[i]);
-    return (int64_t)total;
+    return (int64_t)total + (int64_t)b->shared / ring->config.seq * ra_ring_local_rows(ring);
 }
 
 /*
@@ -181,7 +212,9 @@ static ra_status make_plans(ra_ring *ring)
     if (status != RA_OK)
         return status;
     status = choose_groups(ring, &whole);
-    bool const split = ring->group_count > 1 && ra_pattern_differs_by_head(ring->pattern);
+    /* Packed keys differ by what the group's heads need; shared ones are never packed. */
+    bool const split = ring->group_count > 1 && ra_pattern_differs_by_head(ring->pattern) &&
+                       ring->schedule != RA_SCHEDULE_SHARED;
     int32_t const count = split ? ring->group_count : 1;
     if (status == RA_OK)
         status = ra_pool_alloc(ring->pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan), NULL,
@@ -217,6 +250,9 @@ static ra_status make_memory(ra_ring *ring)
         (status = take(ring, RA_MEM_ACCUMULATOR, bytes.grads, &ring->grads)) != RA_OK ||
         (status = take(ring, RA_MEM_ACCUMULATOR, bytes.delta, &ring->delta)) != RA_OK)
         return status;
+    if (bytes.shared > 0 && (status = ra_shared_take(ring, RA_MEM_ACCUMULATOR, bytes.shared,
+                                                     &ring->grad_window)) != RA_OK)
+        return status;
     for (int i = 0; i < ring->config.comm_buffers; ++i)
         if ((status = take(ring, RA_MEM_COMM_BUFFER, bytes.sent, &ring->sent[i].block)) != RA_OK ||
             (status = take(ring, RA_MEM_COMM_BUFFER, bytes.held, &ring->held[i].block)) != RA_OK ||
@@ -226,6 +262,16 @@ static ra_status make_memory(ra_ring *ring)
     if (ring->config.comm_buffers > 0)
         status = take(ring, RA_MEM_COMM_BUFFER, bytes.arriving, &ring->arriving.block);
     return status;
+}
+
+/* Before groups are chosen by what room is left. */
+static ra_status make_keys(ra_ring *ring)
+{
+    const ra_ring_config *c = &ring->config;
+    if (ring->schedule != RA_SCHEDULE_SHARED)
+        return RA_OK;
+    return ra_shared_take(ring, RA_MEM_QKV, ra_ring_keys_bytes(ring, c->kv_heads, c->seq),
+                          &ring->key_window);
 }
 
 /* ---- life -------------------------------------------------------------------------------------
@@ -265,8 +311,8 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ring->comm = comm;
     ring->kernel = kernel;
     ring->pool = pool;
-    if ((status = decide(ring)) != RA_OK || (status = make_plans(ring)) != RA_OK ||
-        (status = make_memory(ring)) != RA_OK) {
+    if ((status = decide(ring)) != RA_OK || (status = make_keys(ring)) != RA_OK ||
+        (status = make_plans(ring)) != RA_OK || (status = make_memory(ring)) != RA_OK) {
         ra_ring_destroy(ring);
         return status;
     }
@@ -288,6 +334,8 @@ void ra_ring_destroy(ra_ring *ring)
     ra_pool_free(ring->pool, stream, &ring->state);
     ra_pool_free(ring->pool, stream, &ring->grads);
     ra_pool_free(ring->pool, stream, &ring->delta);
+    ra_shared_give(ring, RA_MEM_QKV, &ring->key_window);
+    ra_shared_give(ring, RA_MEM_ACCUMULATOR, &ring->grad_window);
     for (int32_t i = 0; i < ring->plan_count; ++i)
         ra_plan_fini(ring->pool, &ring->plans[i]);
     ra_pool_free(ring->pool, NULL, &ring->plans_block);
@@ -302,7 +350,8 @@ static void poll_comm(void *context)
 
 void ra_ring_begin_pass(ra_ring *ring)
 {
-    if (ring->config.comm_buffers < 2 || ra_comm_size(ring->comm) == 1)
+    if (ring->config.comm_buffers < 2 || ra_comm_size(ring->comm) == 1 ||
+        ring->schedule == RA_SCHEDULE_SHARED)
         return;
     ring->kernel->poll = poll_comm;
     ring->kernel->poll_context = ring->comm;
@@ -345,7 +394,9 @@ void ra_ring_read_info(const ra_ring *ring, ra_ring_info *info_out)
         const ra_plan *plan = &ring->plans[i];
         ra_plan_rows const rows = ra_plan_measure(plan);
         info.step_count = rows.live_steps > info.step_count ? rows.live_steps : info.step_count;
-        for (int s = 0; s < plan->step_count; ++s) {
+        info.tilemap_bytes += plan->whole.bytes;
+        info.live_pairs += plan->whole.live_pairs * ring->config.batch;
+        for (int s = 0; s < plan->step_count && plan->whole.layers == NULL; ++s) {
             info.tilemap_bytes += plan->steps[s].map.bytes;
             info.live_pairs += plan->steps[s].map.live_pairs * ring->config.batch;
         }

@@ -11,7 +11,8 @@
  * Partial gradients of the held rows leave at the end of the step. With schedule direct they go
  * home at once, and those of the rank at distance s ahead arrive to be added to our own rows. With
  * schedule ring they go round with the keys: what arrives belongs to the next step's rows, or, in
- * the last step, to our own.
+ * the last step, to our own. With schedule shared nothing travels; step s of the backward pass
+ * works on the rows of the rank at distance s ahead.
  */
 typedef struct ra_step {
     ra_tilemap map;         /* our queries against the held rows; no runs: nothing is computed */
@@ -28,6 +29,7 @@ typedef struct ra_step {
 
 /* The steps for one set of heads. Step count = ranks. */
 typedef struct ra_plan {
+    ra_tilemap whole; /* schedule shared: our queries against all keys, rank after rank */
     ra_step *steps;
     int step_count;
 
@@ -41,6 +43,7 @@ typedef struct ra_plan_request {
     int rank;
     ra_heads heads;
     int32_t tile_rows;
+    bool backward;
 } ra_plan_request;
 
 RA_CHECKED ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *plan_out);
@@ -69,6 +72,11 @@ typedef struct ra_head_group {
     int32_t q_begin, q_count, kv_begin, kv_count;
 } ra_head_group;
 
+/* Two views, one after the other, of `rows` rows: keys and values, or dk and dv. */
+typedef struct ra_pair_view {
+    ra_view first, second;
+} ra_pair_view;
+
 struct ra_ring {
     ra_ring_config config;
     const ra_pattern *pattern;
@@ -86,6 +94,7 @@ struct ra_ring {
     ra_block grads; /* backward: dq, dk, dv in float32 of one head group, where not the outputs */
     ra_block delta;
     ra_transfer *keys_transfer, *grads_transfer;
+    ra_window key_window, grad_window; /* schedule shared */
 };
 
 /* Shapes and bytes of a group. */
@@ -93,6 +102,16 @@ ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
 int64_t ra_ring_local_rows(const ra_ring *ring);
+
+/* Schedule shared: windows, and views of one rank's rows in them. */
+bool ra_shared_fits(const ra_ring *ring, const char **why_not);
+RA_CHECKED ra_status ra_shared_take(ra_ring *ring, ra_category category, size_t bytes,
+                                    ra_window *window);
+void ra_shared_give(ra_ring *ring, ra_category category, ra_window *window);
+/* A barrier whose time counts as waiting for transfers. */
+RA_CHECKED ra_status ra_shared_barrier(ra_ring *ring, const char *operation);
+ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int rank);
+ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, int rank);
 
 /* Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back. */
 RA_CHECKED ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes);
@@ -102,10 +121,6 @@ void ra_region_give(ra_ring *ring, ra_region *region);
 size_t ra_ring_keys_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows);
 size_t ra_ring_grads_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows);
 
-/* Two views, one after the other, of `rows` rows: keys and values, or dk and dv. */
-typedef struct ra_pair_view {
-    ra_view first, second;
-} ra_pair_view;
 ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, int64_t rows, void *data,
                           ra_dtype dtype);
 

@@ -34,7 +34,7 @@ static const ra_choice layouts[] = {{"contiguous", RA_LAYOUT_CONTIGUOUS, false},
                                     {NULL, 0, false}};
 static const ra_choice schedules[] = {{"ring", RA_SCHEDULE_RING, false},
                                       {"direct", RA_SCHEDULE_DIRECT, false},
-                                      {"shared", RA_SCHEDULE_AUTO + 1, true},
+                                      {"shared", RA_SCHEDULE_SHARED, false},
                                       {"auto", RA_SCHEDULE_AUTO, false},
                                       {NULL, 0, false}};
 static const ra_choice pool_modes[] = {
@@ -127,7 +127,8 @@ const ra_config_key ra_config_keys[] = {
      "who owns which tokens; auto: the fewest bytes sent among the balanced ones", AT(layout),
      .choices = layouts},
     {"ring.schedule", RA_KEY_CHOICE, "auto",
-     "ring: blocks hop from neighbour to neighbour; direct: only the rows that are needed",
+     "ring: blocks hop; direct: needed rows only; shared: read in place on one host; auto: shared "
+     "where it can be, else what sends least",
      AT(schedule), .choices = schedules},
     {"ring.comm_buffers", RA_KEY_INT32, "2",
      "0: taken for each step; 1: one that stays; 2: transfers run while a step computes",

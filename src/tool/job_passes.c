@@ -35,8 +35,11 @@ static ra_status tensors_take(ra_job *job)
     int64_t const q_bytes = config->heads * (int64_t)config->head_dim * element;
     int64_t const k_bytes = config->kv_heads * (int64_t)config->head_dim * element;
     bool const backward = config->backward;
+    ra_ring_keys const keys = ra_ring_key_memory(job->ring);
     bool const wants_lse = backward || config->verify || config->output != NULL;
     void *lse = NULL;
+    t->k = keys.k;
+    t->v = keys.v;
     struct {
         ra_category category;
         int64_t row_bytes;
@@ -44,8 +47,8 @@ static ra_status tensors_take(ra_job *job)
         bool wanted;
     } const wanted[RA_JOB_BLOCKS] = {
         {RA_MEM_QKV, q_bytes, (void **)&t->q, true},
-        {RA_MEM_QKV, k_bytes, (void **)&t->k, true},
-        {RA_MEM_QKV, k_bytes, (void **)&t->v, true},
+        {RA_MEM_QKV, k_bytes, (void **)&t->k, keys.k == NULL},
+        {RA_MEM_QKV, k_bytes, (void **)&t->v, keys.v == NULL},
         {RA_MEM_OUTPUT, q_bytes, &t->out, true},
         {RA_MEM_LSE, config->heads * (int64_t)sizeof(float), &lse, wants_lse},
         {RA_MEM_QKV, q_bytes, (void **)&t->dout, backward},
@@ -63,35 +66,46 @@ static ra_status tensors_take(ra_job *job)
     return status;
 }
 
-static ra_status tensor_read(ra_job *job, ra_tensor_name name, const ra_block *block)
+/* A tensor whose batches lie batch_rows rows apart. */
+static ra_status tensor_read(ra_job *job, ra_tensor_name name, const void *data, int32_t heads,
+                             int64_t batch_rows)
 {
     const ra_config *config = &job->config;
-    int64_t nan_count = 0, inf_count = 0;
-    if (block->data == NULL)
+    int64_t const row = heads * (int64_t)config->head_dim;
+    int64_t const rows = ra_ring_rows(job->ring)->row_count;
+    char *to = (char *)(uintptr_t)data; /* passes only read it; here it is filled */
+    if (rows == 0)
         return RA_OK;
     ra_status const status =
-        ra_tensor_source_read(job->source, config, name, ra_ring_rows(job->ring), block->data);
+        ra_tensor_source_read(job->source, config, name, ra_ring_rows(job->ring), batch_rows, to);
     if (status != RA_OK)
         return status;
-    ra_tensor_count_nonfinite(config->dtype, block->data,
-                              (int64_t)(block->bytes / ra_dtype_bytes(config->dtype)), &nan_count,
-                              &inf_count);
-    job->report.nan_count += nan_count;
-    job->report.inf_count += inf_count;
+    for (int64_t b = 0; b < config->batch; ++b) {
+        int64_t nan_count = 0, inf_count = 0;
+        size_t const skip = (size_t)(b * batch_rows * row) * ra_dtype_bytes(config->dtype);
+        ra_tensor_count_nonfinite(config->dtype, to + skip, rows * row, &nan_count, &inf_count);
+        job->report.nan_count += nan_count;
+        job->report.inf_count += inf_count;
+    }
     return RA_OK;
 }
 
 static ra_status tensors_read(ra_job *job)
 {
+    const ra_config *config = &job->config;
+    const ra_ring_tensors *t = &job->tensors;
     ra_status status = tensors_take(job);
+    if (status != RA_OK)
+        return status;
+    int64_t const rows = ra_ring_rows(job->ring)->row_count;
+    int64_t const key_rows = ra_ring_key_memory(job->ring).batch_rows;
+    status = tensor_read(job, RA_TENSOR_Q, t->q, config->heads, rows);
     if (status == RA_OK)
-        status = tensor_read(job, RA_TENSOR_Q, &job->blocks[0]);
+        status = tensor_read(job, RA_TENSOR_K, t->k, config->kv_heads, key_rows);
     if (status == RA_OK)
-        status = tensor_read(job, RA_TENSOR_K, &job->blocks[1]);
-    if (status == RA_OK)
-        status = tensor_read(job, RA_TENSOR_V, &job->blocks[2]);
-    if (status == RA_OK && job->config.backward)
-        status = tensor_read(job, RA_TENSOR_DO, &job->blocks[5]);
+        status = tensor_read(job, RA_TENSOR_V, t->v, config->kv_heads, key_rows);
+    if (status == RA_OK && config->backward)
+        status = tensor_read(job, RA_TENSOR_DO, t->dout, config->heads, rows);
     return status;
 }
 

@@ -26,9 +26,13 @@ RA_CHECKED ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool,
                                            ra_tensor_source **source_out);
 void ra_tensor_source_close(ra_tensor_source *source); /* NULL is fine */
 
-/** The rows of `rows`, in their order, as dense [batch, rows, heads, dim] of config's dtype. */
+/**
+ * The rows of `rows`, in their order, as [batch, rows, heads, dim] of config's dtype; from one
+ * batch to the next are batch_rows rows, at least those of `rows`.
+ */
 RA_CHECKED ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config *config,
-                                           ra_tensor_name name, const ra_rowset *rows, void *data);
+                                           ra_tensor_name name, const ra_rowset *rows,
+                                           int64_t batch_rows, void *data);
 /** Rows [row_begin, row_begin + row_count) of one batch and head, as float64 [row_count, dim]. */
 RA_CHECKED ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config *config,
                                            ra_tensor_name name, int64_t batch, int32_t head,

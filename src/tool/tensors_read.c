@@ -76,14 +76,17 @@ static int64_t coalesced_pieces(const ra_rowset *rows, int64_t piece, ra_range *
 }
 
 static ra_status read_from_file(const ra_tensor_source *source, const ra_config *config,
-                                ra_tensor_name name, const ra_rowset *rows, char *to)
+                                ra_tensor_name name, const ra_rowset *rows, int64_t batch_rows,
+                                char *to)
 {
     reader from = {.source = source, .info = source->infos[name], .seq = config->seq};
     RA_ASSERT(from.info != NULL);
     from.row_bytes = (size_t)ra_tensor_heads(config, name) * (size_t)config->head_dim *
                      ra_dtype_bytes(config->dtype);
+    char *const begin = to;
     ra_status status = RA_OK;
-    for (int64_t batch = 0; batch < config->batch && status == RA_OK; ++batch)
+    for (int64_t batch = 0; batch < config->batch && status == RA_OK; ++batch) {
+        to = begin + (size_t)(batch * batch_rows) * from.row_bytes;
         for (int64_t piece = 0; piece < rows->piece_count && status == RA_OK;) {
             ra_range range;
             piece = coalesced_pieces(rows, piece, &range);
@@ -93,6 +96,7 @@ static ra_status read_from_file(const ra_tensor_source *source, const ra_config 
                 status = read_strided(&from, batch, range, to);
             to += (size_t)range.count * from.row_bytes;
         }
+    }
     ra_pool_free(source->pool, NULL, &from.staging);
     return status;
 }
@@ -123,11 +127,14 @@ static void draw_row(uint64_t stream, const ra_config *config, int64_t row, int3
             ra_dtype_store(config->dtype, to, d, values[d]);
 }
 
-static void draw(const ra_config *config, ra_tensor_name name, const ra_rowset *rows, char *to)
+static void draw(const ra_config *config, ra_tensor_name name, const ra_rowset *rows,
+                 int64_t batch_rows, char *to)
 {
     size_t const head_bytes = (size_t)config->head_dim * ra_dtype_bytes(config->dtype);
     int32_t const heads = ra_tensor_heads(config, name);
+    char *const begin = to;
     for (int64_t batch = 0; batch < config->batch; ++batch) {
+        to = begin + (size_t)(batch * batch_rows * heads) * head_bytes;
         uint64_t const stream = ra_random_stream(config->seed, name, batch);
         for (int64_t piece = 0; piece < rows->piece_count; ++piece) {
             ra_range const range = rows->pieces[piece].rows;
@@ -141,11 +148,13 @@ static void draw(const ra_config *config, ra_tensor_name name, const ra_rowset *
 }
 
 ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config *config,
-                                ra_tensor_name name, const ra_rowset *rows, void *data)
+                                ra_tensor_name name, const ra_rowset *rows, int64_t batch_rows,
+                                void *data)
 {
+    RA_ASSERT(batch_rows >= rows->row_count);
     if (source->file != NULL)
-        return read_from_file(source, config, name, rows, data);
-    draw(config, name, rows, data);
+        return read_from_file(source, config, name, rows, batch_rows, data);
+    draw(config, name, rows, batch_rows, data);
     return RA_OK;
 }
 

@@ -91,6 +91,8 @@ int contract_run_healthy(ra_comm *comm, uint64_t seed)
     int failures = contract_run_collectives(comm);
     if (failures == 0)
         failures = contract_run_exchanges(comm, seed);
+    if (failures == 0)
+        failures = contract_run_windows(comm);
     if (failures > 0)
         fprintf(stderr, "contract: %d claims failed, seed %llu\n", failures,
                 (unsigned long long)seed);

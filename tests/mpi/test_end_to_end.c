@@ -18,10 +18,10 @@
 
 TestSuite(end_to_end, .init = command_folder_make, .fini = command_folder_remove);
 
-enum { LAYOUTS = 5, SCHEDULES = 3, RANK_COUNTS = 5, YAML_BYTES = 8192 };
+enum { LAYOUTS = 5, SCHEDULES = 4, RANK_COUNTS = 5, YAML_BYTES = 8192 };
 
 static const char *const layouts[LAYOUTS] = {"contiguous", "zigzag", "striped", "balanced", "auto"};
-static const char *const schedules[SCHEDULES] = {"ring", "direct", "auto"};
+static const char *const schedules[SCHEDULES] = {"ring", "direct", "shared", "auto"};
 static const int rank_counts[RANK_COUNTS] = {1, 2, 3, 4, 8};
 
 typedef struct job {

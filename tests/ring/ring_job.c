@@ -68,21 +68,42 @@ static void shard_collect(const ring_job *job, const ra_rowset *rows, const shar
     copy_rows(rows, c->batch * c->heads, c->seq, sizeof(float), job->lse, s->data[8], false);
 }
 
+/* Where the ring has memory of its own for keys and values, they are put there. */
+static void place_keys(const ring_job *job, const ra_ring *ring, const shard *s,
+                       ra_ring_tensors *tensors)
+{
+    const ra_ring_config *c = &job->config;
+    ra_ring_keys const keys = ra_ring_key_memory(ring);
+    size_t const row = (size_t)(c->kv_heads * c->dim) * ra_dtype_bytes(c->dtype);
+    size_t const batch = (size_t)ra_ring_rows(ring)->row_count * row;
+    if (keys.k == NULL)
+        return;
+    for (int64_t b = 0; b < c->batch; ++b) {
+        size_t const to = (size_t)(b * keys.batch_rows) * row, from = (size_t)b * batch;
+        memcpy((char *)keys.k + to, (char *)s->data[1] + from, batch);
+        memcpy((char *)keys.v + to, (char *)s->data[2] + from, batch);
+    }
+    tensors->k = keys.k;
+    tensors->v = keys.v;
+}
+
 static ra_status run_passes(rank_state *state, ra_ring *ring)
 {
     const ring_job *job = state->job;
     const ra_rowset *rows = ra_ring_rows(ring);
     shard s = {{0}};
     ra_status status = shard_init(job, rows, &s) ? RA_OK : RA_ERR_NO_MEMORY;
-    ra_ring_tensors const tensors = {.q = s.data[0],
-                                     .k = s.data[1],
-                                     .v = s.data[2],
-                                     .dout = s.data[3],
-                                     .out = s.data[4],
-                                     .dq = s.data[5],
-                                     .dk = s.data[6],
-                                     .dv = s.data[7],
-                                     .lse = s.data[8]};
+    ra_ring_tensors tensors = {.q = s.data[0],
+                               .k = s.data[1],
+                               .v = s.data[2],
+                               .dout = s.data[3],
+                               .out = s.data[4],
+                               .dq = s.data[5],
+                               .dk = s.data[6],
+                               .dv = s.data[7],
+                               .lse = s.data[8]};
+    if (status == RA_OK)
+        place_keys(job, ring, &s, &tensors);
     if (status == RA_OK)
         status = ra_ring_forward(ring, &tensors);
     if (status == RA_OK && job->config.backward)

@@ -186,12 +186,12 @@ static void run_ways(ra_dtype dtype, int ranks)
     tensors t;
     tensors_init(&t, &c, 99, 1);
     ask_oracle(&t, &c, &pattern);
-    for (int way = ranks % 3; way < 5 * 3 * 3 * 4; way += 3) { /* three counts of ranks: all ways */
+    for (int way = ranks % 3; way < 5 * 4 * 3 * 4; way += 3) { /* three counts of ranks: all ways */
         char name[128];
         c.layout = (ra_layout_kind)(way % 5);
-        c.schedule = (ra_schedule)(way / 5 % 3);
-        c.comm_buffers = way / 15 % 3;
-        c.head_groups = way / 45 % 4;
+        c.schedule = (ra_schedule)(way / 5 % 4);
+        c.comm_buffers = way / 20 % 3;
+        c.head_groups = way / 60 % 4;
         snprintf(name, sizeof(name), "%s, %d ranks, %s, %s, %d buffers, %d groups",
                  ra_dtype_name(dtype), ranks, ra_layout_name(c.layout),
                  ra_schedule_name(c.schedule), c.comm_buffers, c.head_groups);
@@ -242,7 +242,7 @@ static void check_growth(ra_dtype dtype, bool causal)
     tensors_init(&t, &c, 7, 1);
     ask_oracle(&t, &c, &pattern);
     stored_errors(1, &c, &t, &pattern, one);
-    for (int schedule = 0; schedule < 2; ++schedule) {
+    for (int schedule = 0; schedule < RA_SCHEDULE_AUTO; ++schedule) {
         c.schedule = (ra_schedule)schedule;
         stored_errors(8, &c, &t, &pattern, eight);
         for (int i = 0; i < 5; ++i)

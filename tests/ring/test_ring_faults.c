@@ -102,13 +102,14 @@ static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
     return (ra_memory){&ops, self};
 }
 
-static void sweep_allocations(int buffers)
+static void sweep_allocations(int buffers, ra_schedule schedule)
 {
     failing_memory memory = {.failed = true};
     long n = 0;
     for (; memory.failed; ++n) {
         memory = (failing_memory){.countdown = n};
         ring_job job = small_job(buffers);
+        job.config.schedule = schedule;
         job.wrap_memory = wrap_memory;
         job.wrap_context = &memory;
         lines_logged = 0;
@@ -123,8 +124,9 @@ static void sweep_allocations(int buffers)
 
 Test(fault, every_failing_allocation_ends_the_job_with_one_line)
 {
-    sweep_allocations(2);
-    sweep_allocations(0);
+    sweep_allocations(2, RA_SCHEDULE_DIRECT);
+    sweep_allocations(0, RA_SCHEDULE_DIRECT);
+    sweep_allocations(0, RA_SCHEDULE_SHARED);
 }
 
 typedef struct failing_comm {
@@ -168,6 +170,7 @@ Test(fault, every_failing_exchange_or_collective_ends_the_job_on_all_ranks)
         sweep_communication(buffers, RA_SCHEDULE_DIRECT);
         sweep_communication(buffers, RA_SCHEDULE_RING);
     }
+    sweep_communication(0, RA_SCHEDULE_SHARED);
 }
 
 Test(fault, a_limit_is_kept_to_the_byte_and_more_head_groups_need_less)

@@ -106,7 +106,7 @@ static double window_share(ra_layout_kind layout, bool backward)
                                .dim = DIM,
                                .dtype = RA_F32,
                                .layout = layout,
-                               .schedule = RA_SCHEDULE_AUTO,
+                               .schedule = RA_SCHEDULE_DIRECT,
                                .comm_buffers = 2,
                                .backward = backward},
                     .pattern = ra_pattern_config_dense(),
@@ -170,4 +170,36 @@ Test(traffic, dense_attention_sends_exactly_a_full_ring)
                          ra_schedule_name((ra_schedule)schedule), (long long)job.sent_bytes,
                          (long long)job.info.full_ring_bytes);
         }
+}
+
+Test(traffic, shared_keys_are_not_sent_and_buffers_not_taken)
+{
+    enum { SEQ = 300, DIM = 4 };
+    float in[SEQ * DIM] = {0}, out[4][SEQ * DIM], lse[SEQ];
+    ring_job job = {.config = {.batch = 1,
+                               .seq = SEQ,
+                               .heads = 1,
+                               .kv_heads = 1,
+                               .dim = DIM,
+                               .dtype = RA_F32,
+                               .schedule = RA_SCHEDULE_AUTO,
+                               .comm_buffers = 2,
+                               .backward = true},
+                    .pattern = ra_pattern_config_dense(),
+                    .ranks = 4,
+                    .q = in,
+                    .k = in,
+                    .v = in,
+                    .dout = in,
+                    .out = out[0],
+                    .dq = out[1],
+                    .dk = out[2],
+                    .dv = out[3],
+                    .lse = lse};
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    cr_assert_eq(job.info.schedule, RA_SCHEDULE_SHARED, "auto shares on one host");
+    cr_assert_eq(job.sent_bytes, 0);
+    cr_assert_eq(job.info.step_count, 1);
+    cr_assert_eq(job.live_pairs, (int64_t)SEQ * SEQ);
 }

@@ -140,7 +140,7 @@ Test(config, choices_that_are_not_in_this_version_are_refused_by_name)
             }
         }
     }
-    cr_assert_eq(refused, 3 + 2 + 1 + 1 + 2 + 2 + 1 + 1);
+    cr_assert_eq(refused, 3 + 2 + 1 + 2 + 2 + 1 + 1);
 }
 
 static const char all_keys[] =
