@@ -4,7 +4,6 @@
 #include "internal.h"
 #include "nearest.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +15,9 @@ enum { PATH_BYTES_MAX = 128, SET_SHOWN_MAX = 120 };
 typedef struct config_layer {
     const ra_yaml *yaml;
     ra_config *config;
-    bool sweeps; /* values are lists of values, which are checked and dropped */
+    bool sweeps; /* values are lists of values, one per point */
     bool given[RA_CONFIG_KEY_MAX];
+    const ra_yaml_node *lists[RA_CONFIG_KEY_MAX]; /* sweeps: of config->sweep_keys */
 } config_layer;
 
 static ra_status refuse_at(const config_layer *layer, int line, int column, const char *format, ...)
@@ -92,9 +92,10 @@ static ra_status value_read(const config_layer *layer, const ra_config_key *key,
     return status;
 }
 
-static ra_status sweep_check(const config_layer *layer, const ra_config_key *key,
-                             const ra_yaml_node *node)
+/* Every value of a sweep's list is checked; which one holds is decided later. */
+static ra_status sweep_check(config_layer *layer, int index, const ra_yaml_node *node)
 {
+    const ra_config_key *key = &ra_config_keys[index];
     if (node->kind != RA_YAML_SEQUENCE || node->first == NULL)
         return refuse_at(layer, node->line, node->column,
                          "sweep: %s: expected a list of values, one per point", key->path);
@@ -108,27 +109,35 @@ static ra_status sweep_check(const config_layer *layer, const ra_config_key *key
         free(value.text);
         free(value.list);
     }
+    layer->lists[layer->config->sweep_key_count] = node;
+    layer->config->sweep_keys[layer->config->sweep_key_count++] = index;
     return RA_OK;
 }
 
-static ra_status key_apply(config_layer *layer, int index, const ra_yaml_node *node)
+static ra_status value_apply(const config_layer *layer, int index, const ra_yaml_node *node,
+                             int line, int column)
 {
     const ra_config_key *key = &ra_config_keys[index];
     ra_config_value value = {0};
     char place[RA_YAML_PLACE_MAX];
-    if (layer->given[index])
-        return refuse_at(layer, node->key_line, node->key_column, "%s: duplicate key", key->path);
-    layer->given[index] = true;
-    if (layer->sweeps)
-        return sweep_check(layer, key, node);
     if (node->kind == RA_YAML_NULL)
         return key_reset(layer->config, index);
-    ra_status status = value_read(layer, key, node, &value);
+    ra_status const status = value_read(layer, key, node, &value);
     if (status != RA_OK)
         return status;
     ra_config_value_store(key, &value, layer->config);
-    ra_yaml_place(layer->yaml, node->key_line, node->key_column, place);
+    ra_yaml_place(layer->yaml, line, column, place);
     return place_set(layer->config, index, place);
+}
+
+static ra_status key_apply(config_layer *layer, int index, const ra_yaml_node *node)
+{
+    if (layer->given[index])
+        return refuse_at(layer, node->key_line, node->key_column, "%s: duplicate key",
+                         ra_config_keys[index].path);
+    layer->given[index] = true;
+    return layer->sweeps ? sweep_check(layer, index, node)
+                         : value_apply(layer, index, node, node->key_line, node->key_column);
 }
 
 static ra_status section_reset(ra_config *config, const char *path)
@@ -181,10 +190,10 @@ static ra_status members_apply(config_layer *layer, const ra_yaml_node *mapping,
     return status;
 }
 
-static ra_status mapping_apply(const ra_yaml *yaml, ra_config *config, bool sweeps,
-                               const ra_yaml_node *node, const char *what)
+static ra_status mapping_apply(const ra_yaml *yaml, ra_config *config, const ra_yaml_node *node,
+                               const char *what)
 {
-    config_layer layer = {.yaml = yaml, .config = config, .sweeps = sweeps};
+    config_layer layer = {.yaml = yaml, .config = config};
     if (node->kind == RA_YAML_NULL)
         return RA_OK;
     if (node->kind != RA_YAML_MAPPING)
@@ -211,6 +220,22 @@ static ra_status defaults_set(ra_config *config)
     return status;
 }
 
+static ra_status variant_add(ra_config *config, const char *name)
+{
+    size_t const count = (size_t)config->variant_count + 1;
+    char **names = realloc(config->variants, count * sizeof(*names));
+    char *copy = strdup(name);
+    if (names != NULL)
+        config->variants = names;
+    if (names == NULL || copy == NULL) {
+        ra_log(RA_LOG_ERROR, "variants: out of memory");
+        free(copy);
+        return RA_ERR_NO_MEMORY;
+    }
+    names[config->variant_count++] = copy;
+    return RA_OK;
+}
+
 /* Check every variant on a configuration that nobody uses; apply the one that was asked for. */
 static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const char *wanted)
 {
@@ -226,8 +251,11 @@ static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const ch
         ra_config scratch = {0};
         ra_status status = defaults_set(&scratch);
         if (status == RA_OK)
-            status = mapping_apply(yaml, &scratch, false, node, "variants");
+            status = mapping_apply(yaml, &scratch, node, "variants");
         ra_config_fini(&scratch);
+        if (status != RA_OK)
+            return status;
+        status = variant_add(config, node->key);
         if (status != RA_OK)
             return status;
         ra_nearest_offer(&nearest, node->key);
@@ -237,7 +265,7 @@ static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const ch
     if (wanted == NULL)
         return RA_OK;
     if (chosen != NULL)
-        return mapping_apply(yaml, config, false, chosen, "variants");
+        return mapping_apply(yaml, config, chosen, "variants");
     char shown[48], near[48];
     ra_log(RA_LOG_ERROR, "--variant %s: %.600s has no such variant%s%s%s",
            ra_text_shown(wanted, shown), yaml->name, nearest.name != NULL ? "; did you mean '" : "",
@@ -246,13 +274,69 @@ static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const ch
     return RA_ERR_CONFIG;
 }
 
-static ra_status sweep_apply(const ra_yaml *yaml, ra_config *config)
+/* Whether the command line gives the key (or resets its section): then it is not swept. */
+static bool key_is_set(const ra_config_source *source, const char *path)
+{
+    for (int i = 0; i < source->set_count; i++) {
+        const char *set = source->sets[i];
+        size_t const length = strcspn(set, "=");
+        if (strncmp(set, path, length) == 0 &&
+            (path[length] == '\0' || (path[length] == '.' && (strcmp(set + length, "=null") == 0 ||
+                                                              strcmp(set + length, "=~") == 0))))
+            return true;
+    }
+    return (source->backward && strcmp(path, "job.backward") == 0) ||
+           (source->verify && strcmp(path, "job.verify") == 0);
+}
+
+static ra_status sweep_count(config_layer *layer, const ra_config_source *source,
+                             int64_t counts[RA_CONFIG_KEY_MAX])
+{
+    ra_config *config = layer->config;
+    int kept = 0;
+    for (int i = 0; i < config->sweep_key_count; i++) {
+        int const key = config->sweep_keys[i];
+        if (key_is_set(source, ra_config_keys[key].path))
+            continue;
+        config->sweep_keys[kept] = key;
+        layer->lists[kept] = layer->lists[i];
+        counts[kept] = 0;
+        for (const ra_yaml_node *item = layer->lists[i]->first; item != NULL; item = item->next)
+            counts[kept]++;
+        config->sweep_points *= counts[kept]; /* at most RA_YAML_NODES_MAX times the most points */
+        if (config->sweep_points > RA_SWEEP_POINTS_MAX)
+            return refuse_at(layer, layer->lists[i]->key_line, layer->lists[i]->key_column,
+                             "sweep: %s: more than %d points, the product of all lists",
+                             ra_config_keys[key].path, RA_SWEEP_POINTS_MAX);
+        kept++;
+    }
+    config->sweep_key_count = kept;
+    return RA_OK;
+}
+
+/* The sweep is checked whole; its combination number source->sweep_point is applied. */
+static ra_status sweep_apply(const ra_yaml *yaml, const ra_config_source *source, ra_config *config)
 {
     const ra_yaml_node *sweep = member_find(yaml->root, "sweep");
+    config_layer layer = {.yaml = yaml, .config = config, .sweeps = true};
+    int64_t counts[RA_CONFIG_KEY_MAX], rest = source->sweep_point - 1;
+    config->sweep_points = 1;
     if (sweep == NULL || sweep->kind == RA_YAML_NULL)
         return RA_OK;
     config->has_sweep = true;
-    return mapping_apply(yaml, config, true, sweep, "sweep");
+    if (sweep->kind != RA_YAML_MAPPING)
+        return refuse_at(&layer, sweep->line, sweep->column, "sweep: expected keys and values");
+    ra_status status = members_apply(&layer, sweep, "");
+    if (status == RA_OK)
+        status = sweep_count(&layer, source, counts);
+    for (int i = config->sweep_key_count - 1; i >= 0 && rest >= 0 && status == RA_OK; i--) {
+        const ra_yaml_node *item = layer.lists[i]->first;
+        for (int64_t skip = rest % counts[i]; skip > 0; skip--)
+            item = item->next;
+        rest /= counts[i];
+        status = value_apply(&layer, config->sweep_keys[i], item, item->line, item->column);
+    }
+    return status;
 }
 
 /* "a.b=c": the value is YAML, as it would stand in the file. */
@@ -304,18 +388,18 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
 {
     ra_status status = defaults_set(config);
     if (status == RA_OK)
-        status = mapping_apply(yaml, config, false, yaml->root, "configuration");
+        status = mapping_apply(yaml, config, yaml->root, "configuration");
     if (status == RA_OK)
         status = variants_apply(yaml, config, source->variant);
     if (status == RA_OK)
-        status = sweep_apply(yaml, config);
+        status = sweep_apply(yaml, source, config);
     for (int i = 0; i < source->set_count && status == RA_OK; i++)
         status = set_apply(config, source->sets[i]);
     if (status == RA_OK)
         status = options_apply(config, source);
     if (status == RA_OK && config->kv_heads == 0 && config->input == NULL)
         config->kv_heads = config->heads;
-    return status == RA_OK ? ra_config_check_keys(config) : status;
+    return status == RA_OK && source->sweep_point == 0 ? ra_config_check_keys(config) : status;
 }
 
 ra_status ra_config_parse(const char *name, const char *text, size_t bytes,
@@ -337,72 +421,15 @@ ra_status ra_config_parse(const char *name, const char *text, size_t bytes,
     return RA_OK;
 }
 
-ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_out)
-{
-    ra_status status = RA_ERR_IO;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        ra_log(RA_LOG_ERROR, "%s: cannot open the configuration: %s", path, strerror(errno));
-        return RA_ERR_IO;
-    }
-    size_t size = 64 << 10, used = 0, got = 0;
-    char *text = malloc(size + 1);
-    while (text != NULL && (got = fread(text + used, 1, size - used, file)) > 0) {
-        used += got;
-        if (used > RA_CONFIG_BYTES_MAX) {
-            ra_log(RA_LOG_ERROR, "%s: larger than 16 MiB: is it a configuration?", path);
-            status = RA_ERR_CONFIG;
-            goto err_free_text;
-        }
-        if (used == size) {
-            char *larger = realloc(text, 2 * size + 1);
-            if (larger == NULL)
-                goto err_no_memory;
-            text = larger;
-            size *= 2;
-        }
-    }
-    if (text == NULL)
-        goto err_no_memory;
-    if (ferror(file)) {
-        ra_log(RA_LOG_ERROR, "%s: cannot read the configuration: %s", path, strerror(errno));
-        goto err_free_text;
-    }
-    text[used] = '\0';
-    fclose(file);
-    *text_out = text;
-    *bytes_out = used;
-    return RA_OK;
-
-err_no_memory:
-    ra_log(RA_LOG_ERROR, "%s: out of memory while reading it", path);
-    status = RA_ERR_NO_MEMORY;
-err_free_text:
-    free(text);
-    fclose(file);
-    return status;
-}
-
-ra_status ra_config_load(const ra_config_source *source, ra_config *config_out)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    if (source->file == NULL)
-        return ra_config_parse("defaults", "", 0, source, config_out);
-    ra_status status = ra_config_read_file(source->file, &text, &bytes);
-    if (status != RA_OK)
-        return status;
-    status = ra_config_parse(source->file, text, bytes, source, config_out);
-    free(text);
-    return status;
-}
-
 void ra_config_fini(ra_config *config)
 {
     for (int i = 0; i < ra_config_key_count; i++) {
         ra_config_value_clear(&ra_config_keys[i], config);
         free(config->places[i]);
     }
+    for (int i = 0; i < config->variant_count; i++)
+        free(config->variants[i]);
+    free(config->variants);
     *config = (ra_config){0};
 }
 

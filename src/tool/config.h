@@ -43,8 +43,14 @@ typedef struct ra_config {
     unsigned attention_kind, linear_method, mask, pool_mode, cache_mode, backend;
     int64_t pool_trim_bytes, cache_entries, cache_bytes;
     int64_t rate_count; /* of pattern.rates; ra_config_check holds it to branch_count */
-    bool has_sweep;     /* the file has a sweep section: it is `bench` that uses it */
     char *places[RA_CONFIG_KEY_MAX]; /* "FILE:LINE:COL" per key; NULL: the default holds */
+    /* The file's sweep and variants, which `bench` runs through. */
+    bool has_sweep;
+    int sweep_keys[RA_CONFIG_KEY_MAX]; /* indices of keys, in the file's order */
+    int sweep_key_count;               /* without keys that the command line gives */
+    int64_t sweep_points;              /* every combination; 1 without a sweep */
+    char **variants;                   /* names, in the file's order */
+    int variant_count;
 } ra_config;
 
 /* What the command line adds to the file; all borrowed. */
@@ -55,6 +61,9 @@ typedef struct ra_config_source {
     const char *variant;        /* named set of keys in the file's `variants`, or NULL */
     const char *input, *output; /* NULL, or job.input and job.output as given, not as YAML */
     bool backward, verify;      /* true: job.backward, job.verify */
+    /* Combination of the sweep, from 1; the last key varies fastest. 0: the sweep is checked and
+       not used. With a combination, what must hold between keys is left to ra_config_check. */
+    int64_t sweep_point;
 } ra_config_source;
 
 /**
@@ -82,12 +91,14 @@ RA_CHECKED ra_status ra_config_read_file(const char *path, char **text_out, size
 RA_CHECKED ra_status ra_config_check(ra_config *config, int ranks);
 void ra_config_fini(ra_config *config); /* a zeroed one is fine */
 
-enum { RA_CONFIG_BYTES_MAX = 16 << 20 };
+enum { RA_CONFIG_BYTES_MAX = 16 << 20, RA_SWEEP_POINTS_MAX = 10000 };
 
 /** Whether the file or --set gave this key path ("shape.seq") rather than its default. */
 bool ra_config_was_given(const ra_config *config, const char *key);
 /** The full effective configuration as a JSON object, nested as the YAML is; NULL: no memory. */
 json_t *ra_config_to_json(const ra_config *config);
+/** The value of a swept key, ra_config.sweep_keys[index], and its path; NULL: no memory. */
+json_t *ra_config_swept_to_json(const ra_config *config, int index, const char **path_out);
 /** Print all keys with type, range, default and help; `markdown` for the documentation. */
 void ra_config_print_help(bool markdown);
 

@@ -137,7 +137,9 @@ ra_status ra_config_check(ra_config *config, int ranks)
 {
     if (config->kv_heads == 0)
         config->kv_heads = config->heads;
-    ra_status status = heads_check(config);
+    ra_status status = ra_config_check_keys(config);
+    if (status == RA_OK)
+        status = heads_check(config);
     if (status == RA_OK)
         status = size_check(config);
     if (status == RA_OK)

@@ -91,6 +91,14 @@ json_t *ra_config_to_json(const ra_config *config)
     return root;
 }
 
+json_t *ra_config_swept_to_json(const ra_config *config, int index, const char **path_out)
+{
+    RA_ASSERT(index >= 0 && index < config->sweep_key_count);
+    const ra_config_key *key = &ra_config_keys[config->sweep_keys[index]];
+    *path_out = key->path;
+    return value_to_json(key, config);
+}
+
 static const char *default_shown(const ra_config_key *key)
 {
     if (key->default_text != NULL)
@@ -152,9 +160,11 @@ static const char markdown_head[] =
     "\n"
     "- `variants` has named sets of keys; `--variant NAME` applies one of them over the file:\n"
     "  `variants: {lean: {ring.variant: base}, wide: {pattern.window.left: 8191}}`.\n"
-    "- `sweep` has a list of values for each key: `sweep: {shape.seq: [4096, 8192]}`. `run` "
-    "checks\n"
-    "  it and does not use it.\n";
+    "- `sweep` has a list of values for each key: `sweep: {shape.seq: [4096, 8192]}`. `bench` "
+    "runs\n"
+    "  every combination, the last key varying fastest, for each variant. `run` checks it and "
+    "does\n"
+    "  not use it.\n";
 
 /* A bar would end the cell. */
 static void cell_print(const char *text)

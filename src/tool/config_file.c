@@ -1,0 +1,67 @@
+/* A configuration from a file. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_out)
+{
+    ra_status status = RA_ERR_IO;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        ra_log(RA_LOG_ERROR, "%s: cannot open the configuration: %s", path, strerror(errno));
+        return RA_ERR_IO;
+    }
+    size_t size = 64 << 10, used = 0, got = 0;
+    char *text = malloc(size + 1);
+    while (text != NULL && (got = fread(text + used, 1, size - used, file)) > 0) {
+        used += got;
+        if (used > RA_CONFIG_BYTES_MAX) {
+            ra_log(RA_LOG_ERROR, "%s: larger than 16 MiB: is it a configuration?", path);
+            status = RA_ERR_CONFIG;
+            goto err_free_text;
+        }
+        if (used == size) {
+            char *larger = realloc(text, 2 * size + 1);
+            if (larger == NULL)
+                goto err_no_memory;
+            text = larger;
+            size *= 2;
+        }
+    }
+    if (text == NULL)
+        goto err_no_memory;
+    if (ferror(file)) {
+        ra_log(RA_LOG_ERROR, "%s: cannot read the configuration: %s", path, strerror(errno));
+        goto err_free_text;
+    }
+    text[used] = '\0';
+    fclose(file);
+    *text_out = text;
+    *bytes_out = used;
+    return RA_OK;
+
+err_no_memory:
+    ra_log(RA_LOG_ERROR, "%s: out of memory while reading it", path);
+    status = RA_ERR_NO_MEMORY;
+err_free_text:
+    free(text);
+    fclose(file);
+    return status;
+}
+
+ra_status ra_config_load(const ra_config_source *source, ra_config *config_out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (source->file == NULL)
+        return ra_config_parse("defaults", "", 0, source, config_out);
+    ra_status status = ra_config_read_file(source->file, &text, &bytes);
+    if (status != RA_OK)
+        return status;
+    status = ra_config_parse(source->file, text, bytes, source, config_out);
+    free(text);
+    return status;
+}

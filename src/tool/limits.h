@@ -1,0 +1,57 @@
+/*
+ * What this machine can do at most, measured: the yardsticks of `ringattn bench`. Arithmetic that
+ * touches registers only, the matrix product of a tuned library, and memory at its own pace.
+ */
+#ifndef RINGATTN_TOOL_LIMITS_H
+#define RINGATTN_TOOL_LIMITS_H
+
+#include "ringattn/comm.h"
+#include "ringattn/pool.h"
+
+#include <jansson.h>
+
+/* Sums over ranks that worked at the same time. 0: not measured, or the machine has no such thing.
+ */
+typedef struct ra_limits {
+    int ranks, threads;   /* threads: of each rank */
+    double begin_ms;      /* when; set by the caller, for drift to show */
+    double fma_tflops;    /* float32 multiply-adds on registers, widest vectors there are */
+    double dpbf16_tflops; /* bf16 pair products added in float32 (vdpbf16ps), on registers */
+    double sgemm_tflops;  /* OpenBLAS, square matrices */
+    double read_gb_per_s; /* 1e9 bytes */
+    double copy_gb_per_s; /* bytes copied: each is read once and written once */
+} ra_limits;
+
+/**
+ * Collective; takes about half a second. All ranks work at once, each with `threads` threads.
+ *
+ * @param pool  what matrices and arrays are taken from and given back to
+ * @return RA_ERR_NO_MEMORY, or the failure of a collective
+ */
+RA_CHECKED ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool,
+                                       ra_limits *limits_out);
+/** NULL: no memory. */
+json_t *ra_limits_to_json(const ra_limits *limits);
+
+/* One loop on registers; run returns something that depends on all it did. */
+typedef struct ra_limit_loop {
+    const char *name; /* "avx512" */
+    double round_flops;
+    float (*run)(int64_t rounds);
+} ra_limit_loop;
+
+/** The widest multiply-add loop that this machine runs. */
+const ra_limit_loop *ra_limit_fma(void);
+/** NULL: the processor has no such instruction. */
+const ra_limit_loop *ra_limit_dpbf16(void);
+
+/*
+ * OpenBLAS is looked for when it is first asked for, not when the program starts: its threads
+ * would be there in every run. Both are of one thread at a time.
+ */
+/** What the library says of itself; NULL where there is none. Borrowed. */
+const char *ra_blas_name(void);
+/** c = a * b, all [n][n] row-major; only where ra_blas_name is not NULL. */
+void ra_blas_sgemm(int threads, int n, const float *a, const float *b, float *c);
+
+#endif

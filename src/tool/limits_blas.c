@@ -1,0 +1,87 @@
+/* OpenBLAS, where it is installed. */
+#include "internal.h"
+#include "limits.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111 }; /* of the CBLAS interface */
+
+typedef void sgemm_function(int order, int transpose_a, int transpose_b, int m, int n, int k,
+                            float alpha, const float *a, int lda, const float *b, int ldb,
+                            float beta, float *c, int ldc);
+typedef void set_threads_function(int threads);
+typedef char *get_text_function(void);
+
+typedef struct blas {
+    bool looked_for;
+    sgemm_function *sgemm;
+    set_threads_function *set_threads;
+    char name[192]; /* empty: not found */
+} blas;
+
+static blas the_blas;
+
+/* dlsym gives data pointers; that they hold functions is POSIX. */
+static bool function_find(void *library, const char *name, void *function_out)
+{
+    void *const found = dlsym(library, name);
+    memcpy(function_out, &found, sizeof(found));
+    return found != NULL;
+}
+
+/*
+ * OpenBLAS takes processors that came after it for the oldest of their kind, a fifth of the speed:
+ * tell it what the instruction set allows, unless the user has.
+ */
+static void blas_core_set(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        setenv("OPENBLAS_CORETYPE", "Haswell", 0);
+#endif
+}
+
+static void blas_find(void)
+{
+    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
+    get_text_function *config = NULL, *core = NULL;
+    void *library = NULL;
+    the_blas.looked_for = true;
+    blas_core_set();
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && library == NULL; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return;
+    /* Never closed: its threads live on. */
+    if (!function_find(library, "cblas_sgemm", &the_blas.sgemm) ||
+        !function_find(library, "openblas_set_num_threads", &the_blas.set_threads) ||
+        !function_find(library, "openblas_get_config", &config) ||
+        !function_find(library, "openblas_get_corename", &core))
+        return;
+    /* "OpenBLAS 0.3.21 NO_LAPACKE ...": the first two words say enough. */
+    const char *text = config(), *space = strchr(text, ' ');
+    size_t const length =
+        space != NULL ? (size_t)(space - text) + 1 + strcspn(space + 1, " ") : strlen(text);
+    snprintf(the_blas.name, sizeof(the_blas.name), "%.*s, kernels for %s", (int)length, text,
+             core());
+}
+
+const char *ra_blas_name(void)
+{
+    if (!the_blas.looked_for)
+        blas_find();
+    return the_blas.name[0] != '\0' ? the_blas.name : NULL;
+}
+
+void ra_blas_sgemm(int threads, int n, const float *a, const float *b, float *c)
+{
+    RA_ASSERT(the_blas.name[0] != '\0');
+    the_blas.set_threads(threads);
+    the_blas.sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, n, n, n, 1, a, n, b, n, 0, c, n);
+}

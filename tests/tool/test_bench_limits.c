@@ -1,0 +1,115 @@
+/* The machine's own limits: loops that compute what they should, rates that are rates. */
+#include "tool/limits.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+static ra_ledger *ledger;
+static ra_pool *pool;
+static ra_comm *comm;
+
+static void pool_make(int64_t limit_bytes)
+{
+    cr_assert_eq(ra_ledger_create(limit_bytes, &ledger), RA_OK);
+    ra_pool_config const config = {
+        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = ledger};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
+    cr_assert_eq(ra_comm_create_self(1000, &comm), RA_OK);
+}
+
+static void end(void)
+{
+    ra_comm_destroy(comm);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
+TestSuite(bench_limits, .fini = end, .timeout = 120);
+
+static int64_t in_use(void)
+{
+    ra_ledger_snapshot snapshot;
+    ra_ledger_read(ledger, &snapshot);
+    return snapshot.reserved_bytes;
+}
+
+static void expect_rate(double rate, bool wanted, const char *name)
+{
+    cr_expect(wanted ? isfinite(rate) && rate > 0 : rate == 0, "%s: %g", name, rate);
+}
+
+Test(bench_limits, every_limit_of_this_machine_is_positive_and_finite)
+{
+    pool_make(INT64_MAX);
+    for (int threads = 1; threads <= 2; threads++) {
+        ra_limits limits = {0};
+        cr_assert_eq(ra_limits_measure(comm, threads, pool, &limits), RA_OK);
+        cr_expect_eq(limits.ranks, 1);
+        cr_expect(limits.threads >= 1 && limits.threads <= threads);
+        expect_rate(limits.fma_tflops, true, "fma");
+        expect_rate(limits.dpbf16_tflops, ra_limit_dpbf16() != NULL, "dpbf16");
+        expect_rate(limits.sgemm_tflops, ra_blas_name() != NULL, "sgemm");
+        expect_rate(limits.read_gb_per_s, true, "read");
+        expect_rate(limits.copy_gb_per_s, true, "copy");
+        cr_expect_eq(in_use(), 0, "memory was kept");
+    }
+}
+
+Test(bench_limits, too_little_memory_is_said_and_nothing_is_kept)
+{
+    ra_limits limits = {.ranks = 77};
+    pool_make(1 << 20);
+    ra_status const status = ra_limits_measure(comm, 1, pool, &limits);
+    /* Arrays are left out where there is no room; the matrices of sgemm need it. */
+    cr_expect_eq(status, ra_blas_name() != NULL ? RA_ERR_NO_MEMORY : RA_OK);
+    cr_expect(status == RA_OK || limits.ranks == 77, "written in spite of failure");
+    cr_expect_eq(in_use(), 0);
+}
+
+Test(bench_limits, values_of_the_loops_settle_at_one)
+{
+    pool_make(INT64_MAX);
+    /* Each round takes a 1,024th of the way to 1; what is given back is a sum of whole chains. */
+    float const settled = ra_limit_fma()->run(100000);
+    cr_expect(settled > 1.5f && fabsf(settled - roundf(settled)) < 0.01f, "%g", (double)settled);
+    if (ra_limit_dpbf16() == NULL)
+        cr_skip_test("the processor has no vdpbf16ps");
+    /* Products cancel, so the chains keep their starts: 0 + 1 + ... + 15. */
+    cr_expect(fabsf(ra_limit_dpbf16()->run(1000) - 120) < 0.5f);
+}
+
+Test(bench_limits, sgemm_multiplies)
+{
+    enum { N = 37 };
+    static float a[N * N], b[N * N], c[N * N];
+    pool_make(INT64_MAX);
+    if (ra_blas_name() == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    for (int i = 0; i < N * N; i++) {
+        a[i] = (float)(i % 7 - 3);
+        b[i] = (float)(i % 5 - 2);
+    }
+    ra_blas_sgemm(1, N, a, b, c);
+    for (int i = 0; i < N; i++) {
+        for (int j = 0; j < N; j++) {
+            float sum = 0;
+            for (int k = 0; k < N; k++)
+                sum += a[i * N + k] * b[k * N + j];
+            cr_assert_float_eq(c[i * N + j], sum, 1e-3f);
+        }
+    }
+}
+
+Test(bench_limits, json_says_null_where_nothing_was_measured)
+{
+    pool_make(INT64_MAX);
+    ra_limits const limits = {.ranks = 2, .threads = 3, .fma_tflops = 0.5};
+    json_t *json = ra_limits_to_json(&limits);
+    cr_assert_not_null(json);
+    cr_expect_eq(json_integer_value(json_object_get(json, "ranks")), 2);
+    cr_expect_eq(json_integer_value(json_object_get(json, "threads")), 3);
+    cr_expect_eq(json_real_value(json_object_get(json, "fma_tflops")), 0.5);
+    cr_expect(json_is_null(json_object_get(json, "sgemm_tflops")));
+    json_decref(json);
+}

@@ -1,0 +1,162 @@
+/* Sweeps and variants: which combinations there are, and what each of them holds. */
+#include "tool/captured_log.h"
+#include "tool/config.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static captured_log said;
+
+static void begin(void)
+{
+    captured_log_begin(&said);
+}
+
+TestSuite(bench_sweep, .init = begin);
+
+static const char text[] = "shape: {seq: 64, heads: 2}\n"
+                           "pattern.window.left: 7\n"
+                           "sweep:\n"
+                           "  shape:\n"
+                           "    seq: [128, 256, 512]\n"
+                           "  shape.dtype: [f32, bf16]\n"
+                           "  pattern.window.left: [31, null]\n"
+                           "variants:\n"
+                           "  causal: {pattern.causal: true}\n"
+                           "  dense: {shape.seq: 32}\n";
+
+static ra_status parse(const char *yaml, const ra_config_source *source, ra_config *config)
+{
+    said.count = 0;
+    return ra_config_parse("job.yaml", yaml, strlen(yaml), source, config);
+}
+
+Test(bench_sweep, combinations_are_counted_and_unused_without_a_number)
+{
+    ra_config config = {0};
+    cr_assert_eq(parse(text, NULL, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, 12);
+    cr_expect_eq(config.sweep_key_count, 3);
+    cr_expect_eq(config.seq, 64);
+    cr_expect_eq(config.pattern.window_left, 7);
+    cr_assert_eq(config.variant_count, 2);
+    cr_expect_str_eq(config.variants[0], "causal");
+    cr_expect_str_eq(config.variants[1], "dense");
+    ra_config_fini(&config);
+    cr_assert_eq(parse("{}", NULL, &config), RA_OK);
+    cr_expect_eq(config.sweep_points, 1);
+    cr_expect_eq(config.sweep_key_count, 0);
+    cr_expect_eq(config.variant_count, 0);
+    ra_config_fini(&config);
+}
+
+/* The product in the file's order, the last key varying fastest; it wins over variants. */
+Test(bench_sweep, points_are_the_product_in_the_files_order)
+{
+    static const int64_t seqs[] = {128, 256, 512}, lefts[] = {31, -1};
+    static const ra_dtype dtypes[] = {RA_F32, RA_BF16};
+    for (int64_t point = 1; point <= 12; point++) {
+        ra_config config = {0};
+        ra_config_source const source = {.variant = "dense", .sweep_point = point};
+        cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
+        cr_expect_eq(config.seq, seqs[(point - 1) / 4]);
+        cr_expect_eq(config.dtype, dtypes[(point - 1) / 2 % 2]);
+        cr_expect_eq(config.pattern.window_left, lefts[(point - 1) % 2]);
+        cr_expect_eq(config.heads, 2, "what is not swept stays");
+        const char *path = NULL;
+        json_t *value = ra_config_swept_to_json(&config, 1, &path);
+        cr_expect_str_eq(path, "shape.dtype");
+        cr_expect_str_eq(json_string_value(value), ra_dtype_name(config.dtype));
+        json_decref(value);
+        ra_config_fini(&config);
+    }
+}
+
+Test(bench_sweep, what_the_command_line_gives_is_not_swept)
+{
+    static const char *const one[] = {"shape.seq=99"}, *const section[] = {"pattern=null"},
+                             *const other[] = {"shape={heads: 4}"};
+    ra_config config = {0};
+    ra_config_source source = {.sets = one, .set_count = 1, .sweep_point = 4};
+    cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, 4);
+    cr_expect_eq(config.seq, 99);
+    cr_expect_eq(config.dtype, RA_BF16);
+    cr_expect_eq(config.pattern.window_left, -1);
+    ra_config_fini(&config);
+    source.sets = section;
+    cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, 6);
+    ra_config_fini(&config);
+    source.sets = other;
+    cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, 12);
+    ra_config_fini(&config);
+}
+
+Test(bench_sweep, what_is_wrong_is_said_with_its_place)
+{
+    static const struct {
+        const char *yaml, *says;
+    } cases[] = {
+        {"sweep: {shape.seq: 5}", "job.yaml:1:20: sweep: shape.seq: expected a list"},
+        {"sweep: {shape.seq: []}", "expected a list"},
+        {"sweep: {shape.seq: [4, 5q]}", "job.yaml:1:24: shape.seq: '5q'"},
+        {"sweep: {shape.sq: [4]}", "did you mean 'shape.seq'"},
+        {"sweep: [1]", "sweep: expected keys and values"},
+        {"sweep: {shape.seq: [4], shape: {seq: [5]}}", "duplicate"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ra_config config = {0};
+        ra_config_source const source = {.sweep_point = 1};
+        cr_assert_eq(parse(cases[i].yaml, &source, &config), RA_ERR_CONFIG, "%s", cases[i].yaml);
+        cr_expect_not_null(strstr(said.line, cases[i].says), "'%s' does not say '%s'", said.line,
+                           cases[i].says);
+        cr_expect_eq(said.count, 1);
+    }
+}
+
+/* 101 x 100 combinations: a hundred more than the most. */
+Test(bench_sweep, too_many_combinations_are_refused)
+{
+    static char yaml[4096];
+    ra_config config = {0};
+    size_t used = (size_t)snprintf(yaml, sizeof(yaml), "sweep: {job.repeat: [1");
+    for (int i = 2; i <= 101; i++)
+        used += (size_t)snprintf(yaml + used, sizeof(yaml) - used, ",%d", i);
+    used += (size_t)snprintf(yaml + used, sizeof(yaml) - used, "], shape.heads: [1");
+    for (int i = 2; i <= 100; i++)
+        used += (size_t)snprintf(yaml + used, sizeof(yaml) - used, ",%d", i);
+    snprintf(yaml + used, sizeof(yaml) - used, "]}");
+    cr_assert_eq(parse(yaml, NULL, &config), RA_ERR_CONFIG);
+    cr_expect_not_null(strstr(said.line, "shape.heads: more than 10000 points"), "%s", said.line);
+    static const char *const sets[] = {"shape.heads=2"};
+    ra_config_source const source = {.sets = sets, .set_count = 1};
+    cr_assert_eq(parse(yaml, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, 101);
+    ra_config_fini(&config);
+}
+
+/* blocks.size without blocks.kind: known only when everything is in place. */
+Test(bench_sweep, combinations_that_contradict_are_found_by_the_check)
+{
+    static const char yaml[] = "pattern.blocks.size: 64\n"
+                               "sweep: {pattern.blocks.kind: [none, local_window]}\n";
+    for (int64_t point = 1; point <= 2; point++) {
+        ra_config config = {0};
+        ra_config_source const source = {.sweep_point = point};
+        cr_assert_eq(parse(yaml, &source, &config), RA_OK, "%s", said.line);
+        cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s", said.line);
+        ra_config_fini(&config);
+    }
+    static const char bad[] = "shape.heads: 6\nsweep: {shape.kv_heads: [3, 4]}\n";
+    for (int64_t point = 1; point <= 2; point++) {
+        ra_config config = {0};
+        ra_config_source const source = {.sweep_point = point};
+        cr_assert_eq(parse(bad, &source, &config), RA_OK, "%s", said.line);
+        cr_expect_eq(ra_config_check(&config, 1), point == 1 ? RA_OK : RA_ERR_CONFIG);
+        ra_config_fini(&config);
+    }
+    cr_expect_not_null(strstr(said.line, "job.yaml:2:29: shape.kv_heads"), "%s", said.line);
+}
