@@ -126,8 +126,14 @@ struct ra_kernel {
     void *poll_context;
 };
 
-/* RA_ISA_AUTO is the best one that this machine can run. */
-typedef enum ra_isa { RA_ISA_AUTO, RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512 } ra_isa;
+/* RA_ISA_AUTO is the fastest one that this machine can run. */
+typedef enum ra_isa {
+    RA_ISA_AUTO,
+    RA_ISA_PORTABLE,
+    RA_ISA_AVX2,
+    RA_ISA_AVX512,
+    RA_ISA_AVX512BF16 /* bf16 by dot products of pairs; else as AVX512 */
+} ra_isa;
 
 /** The CPU table for an instruction set; NULL where the build or the machine lacks it. */
 const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);

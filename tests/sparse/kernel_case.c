@@ -14,7 +14,8 @@ static void *take(int64_t bytes)
 
 const ra_kernel_ops *kernel_table(int i)
 {
-    static const ra_isa isas[KERNEL_ISA_COUNT] = {RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512};
+    static const ra_isa isas[KERNEL_ISA_COUNT] = {RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512,
+                                                  RA_ISA_AVX512BF16};
     return ra_kernel_cpu(isas[i]);
 }
 

@@ -31,7 +31,7 @@ typedef struct kernel_result {
     ra_status status;
 } kernel_result;
 
-enum { KERNEL_ISA_COUNT = 3 };
+enum { KERNEL_ISA_COUNT = 4 };
 /** The i-th table, or NULL where this machine lacks it (portable, 0, is always there). */
 const ra_kernel_ops *kernel_table(int i);
 

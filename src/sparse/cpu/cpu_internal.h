@@ -38,6 +38,7 @@ extern const ra_kernel_ops ra_kernels_portable;
 #ifdef RA_CPU_X86
 extern const ra_kernel_ops ra_kernels_avx2;
 extern const ra_kernel_ops ra_kernels_avx512;
+extern const ra_kernel_ops ra_kernels_avx512bf16;
 #endif
 
 #endif

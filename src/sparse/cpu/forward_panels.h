@@ -1,0 +1,270 @@
+/*
+ * Forward over the panels of one tile: queries packed as panels, key blocks packed as they come,
+ * scores, mask, new top, weights, and weighted values.
+ */
+#ifndef RINGATTN_CPU_FORWARD_PANELS_H
+#define RINGATTN_CPU_FORWARD_PANELS_H
+
+#include "sparse/cpu/exp2.h"
+#include "sparse/cpu/pairs.h"
+
+#include <math.h>
+
+static double const LOG2_E = 1.44269504088896340736;
+static double const LN_2 = 0.69314718055994530942;
+
+/* Scratch of one thread. */
+typedef struct forward_scratch {
+    float *query, *acc;                       /* panels of a tile */
+    void *query_pairs;                        /* the same queries as panels of pairs */
+    float *top, *sum;                         /* [tile rows] */
+    float *key, *value;                       /* [KEY_BLOCK_ROWS][dim_pad] */
+    float *weight;                            /* [KEY_BLOCK_ROWS][PANEL] */
+    float *rows;                              /* [LANES][dim_pad] */
+    float *chunk_acc, *chunk_top, *chunk_sum; /* state of a chunk whose rows are shared */
+} forward_scratch;
+
+/* One head of one batch, as one thread sees it. */
+typedef struct forward_head {
+    ra_kernel *kernel;
+    const ra_forward_step *step;
+    forward_scratch scratch;
+    int32_t dim, dim_pad, ticks;
+    float factor;                /* of scores: scale * log2(e) */
+    bool pairs_wanted;           /* bf16, in a table that takes pairs */
+    const ra_tile *tile;         /* the one at hand, and */
+    bool has_floats, has_pairs;  /* the panels that hold its queries */
+    bool tiles_begin, tiles_end; /* tiles begin the state, end in output: no row is shared */
+    head_view q, k, v, out;
+    float *lse;             /* [q_rows] or NULL */
+    float *acc, *top, *sum; /* state of rows state_row and on; NULL where none is carried */
+    int64_t state_row;
+} forward_head;
+
+static size_t forward_scratch_carve(float *base, int32_t dim, forward_scratch *scratch)
+{
+    scratch_cursor cursor = {.base = base};
+    int64_t const dim_pad = pad_dim(dim);
+    scratch->query = scratch_take(&cursor, RA_TILE_ROWS_MAX * dim_pad);
+    scratch->query_pairs = scratch_take(&cursor, PAIRS * RA_TILE_ROWS_MAX * dim_pad);
+    scratch->acc = scratch_take(&cursor, RA_TILE_ROWS_MAX * dim_pad);
+    scratch->top = scratch_take(&cursor, RA_TILE_ROWS_MAX);
+    scratch->sum = scratch_take(&cursor, RA_TILE_ROWS_MAX);
+    scratch->key = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
+    scratch->value = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
+    scratch->weight = scratch_take(&cursor, KEY_BLOCK_ROWS * PANEL);
+    scratch->rows = scratch_take(&cursor, LANES * dim_pad);
+    scratch->chunk_acc = scratch_take(&cursor, (int64_t)RA_CHUNK_ROWS_MAX * dim);
+    scratch->chunk_top = scratch_take(&cursor, RA_CHUNK_ROWS_MAX);
+    scratch->chunk_sum = scratch_take(&cursor, RA_CHUNK_ROWS_MAX);
+    return cursor.used;
+}
+
+static int64_t tile_row(const ra_tile *tile, int32_t a)
+{
+    return tile->q_begin + (int64_t)tile->q_stride * a;
+}
+
+/* Queries as float32 panels: when the first block comes that needs them. */
+static void load_query_floats(forward_head *f)
+{
+    const forward_scratch *s = &f->scratch;
+    const ra_tile *tile = f->tile;
+    for (int32_t a = 0; a < tile->q_count; a += LANES) {
+        int32_t const rows = min_i32(LANES, tile->q_count - a);
+        memset(s->rows, 0, sizeof(float) * (size_t)(LANES * f->dim_pad));
+        for (int32_t i = 0; i < rows; ++i)
+            load_row(f->q.dtype, head_row(f->q, tile_row(tile, a + i)), f->dim,
+                     s->rows + (int64_t)i * f->dim_pad);
+        rows_to_panel(s->rows, f->dim_pad, f->factor, s->query + panel_offset(a, f->dim_pad));
+    }
+    f->has_floats = true;
+}
+
+/* Scores become weights 2^(score - top); *alpha is what sums so far are worth under the new top. */
+RA_INLINE void soften_panel(int vecs, int32_t n, float *restrict weight, float *restrict top,
+                            float *restrict sum, vec *alpha)
+{
+    for (int v = 0; v < vecs; ++v) {
+        float *column = weight + v * LANES;
+        vec const old_top = vec_load(top + v * LANES);
+        vec new_top = old_top;
+        for (int32_t k = 0; k < n; ++k)
+            new_top = vec_max(new_top, vec_load(column + (int64_t)k * PANEL));
+        /* A lane that has seen nothing yet has top -Inf; -Inf - -Inf must not become NaN. */
+        vec const base = vec_select(new_top == -INFINITY, (vec){0}, new_top);
+        vec block_sum = {0};
+        for (int32_t k = 0; k < n; ++k) {
+            vec const p = vec_exp2(vec_load(column + (int64_t)k * PANEL) - base);
+            vec_store(column + (int64_t)k * PANEL, p);
+            block_sum += p;
+        }
+        alpha[v] = vec_exp2(old_top - base);
+        vec_store(top + v * LANES, new_top);
+        vec_store(sum + v * LANES, vec_load(sum + v * LANES) * alpha[v] + block_sum);
+    }
+}
+
+RA_INLINE void forward_panel(int vecs, const forward_head *f, const key_block *block,
+                             const panel_block *panel)
+{
+    const forward_scratch *s = &f->scratch;
+    int32_t const n = panel->seen.end - panel->seen.begin;
+    int64_t const skip = (int64_t)(panel->seen.begin - block->begin) * f->dim_pad;
+    int64_t const at = panel_offset(panel->a0, f->dim_pad);
+    vec alpha[PRODUCT_VECS] = {0};
+    score_panel(vecs, n, f->dim, block->key + skip, s->query + at, s->weight);
+    if (panel->masked)
+        mask_panel(vecs, panel, block->band, -INFINITY, s->weight);
+    soften_panel(vecs, n, s->weight, s->top + panel->a0, s->sum + panel->a0, alpha);
+    if (panel->masked && !block->finite)
+        weigh_panel_live(panel, block->band, f->dim, block->value + skip, s->weight, alpha,
+                         s->acc + at);
+    else
+        weigh_panel(vecs, n, f->dim, block->value + skip, s->weight, alpha, s->acc + at);
+}
+
+static void forward_block(const forward_head *f, const key_block *block, int32_t q_count)
+{
+    for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
+        panel_block const panel = panel_of(block, a0, q_count);
+        if (panel.seen.begin >= panel.seen.end)
+            continue;
+        if (panel.rows > LANES)
+            forward_panel(2, f, block, &panel);
+        else
+            forward_panel(1, f, block, &panel);
+    }
+}
+
+#ifdef RA_PAIRS
+/* Queries as panels of pairs; false where a value is not fit for them. */
+static bool load_query_pairs(forward_head *f)
+{
+    const forward_scratch *s = &f->scratch;
+    int32_t const pitch = pair_pitch(f->dim);
+    pair_mem *rows = (pair_mem *)s->rows;
+    pair_check check = pair_check_begin();
+    for (int32_t a = 0; a < f->tile->q_count; a += LANES) {
+        int32_t const count = min_i32(LANES, f->tile->q_count - a);
+        for (int32_t i = 0; i < count; ++i)
+            load_pair_row(head_row(f->q, tile_row(f->tile, a + i)), f->dim,
+                          rows + (int64_t)i * pitch, &check);
+        memset(rows + (int64_t)count * pitch, 0, sizeof(*rows) * (size_t)((LANES - count) * pitch));
+        pair_rows_to_panel(rows, pitch, (pair_mem *)s->query_pairs + pair_panel_offset(a, f->dim));
+    }
+    return pair_check_passes(&check);
+}
+
+/* As soften_panel, of scores yet to be multiplied by `factor`; pairs of weights take the place of
+   the scores. */
+RA_INLINE void soften_pairs(int vecs, int32_t n, float factor, float *restrict weight,
+                            float *restrict top, float *restrict sum, vec *alpha)
+{
+    for (int v = 0; v < vecs; ++v) {
+        float *column = weight + v * LANES;
+        vec most[2] = {vec_splat(-INFINITY), vec_splat(-INFINITY)};
+        for (int32_t k = 0; k < n; k += 2) {
+            most[0] = vec_max(most[0], vec_load(column + (int64_t)k * PANEL));
+            most[1] = vec_max(most[1], vec_load(column + (int64_t)(k + 1) * PANEL));
+        }
+        vec const old_top = vec_load(top + v * LANES);
+        vec const new_top = vec_max(old_top, vec_max(most[0], most[1]) * factor);
+        vec const base = vec_select(new_top == -INFINITY, (vec){0}, new_top);
+        vec sums[2] = {0};
+        for (int32_t k = 0; k < n; k += 2) {
+            vec const even = vec_load(column + (int64_t)k * PANEL);
+            vec const odd = vec_load(column + (int64_t)(k + 1) * PANEL);
+            vec const p = vec_exp2_short(even * factor - base);
+            vec const q = vec_exp2_short(odd * factor - base);
+            vecu_store(column + (int64_t)(k / 2) * PANEL, vec_pair(p, q));
+            sums[0] += p;
+            sums[1] += q;
+        }
+        alpha[v] = vec_exp2(old_top - base);
+        vec_store(top + v * LANES, new_top);
+        vec_store(sum + v * LANES, vec_load(sum + v * LANES) * alpha[v] + (sums[0] + sums[1]));
+    }
+}
+
+RA_INLINE void forward_panel_pairs(int vecs, const forward_head *f, const key_block *block,
+                                   const panel_block *panel)
+{
+    const forward_scratch *s = &f->scratch;
+    int32_t const from = panel->seen.begin - block->begin;
+    int32_t const n = panel->seen.end - panel->seen.begin;
+    const pair_mem *query = (const pair_mem *)s->query_pairs + pair_panel_offset(panel->a0, f->dim);
+    const pair_mem *key = (const pair_mem *)block->key + (int64_t)from * pair_pitch(f->dim);
+    const pair_mem *value = (const pair_mem *)block->value + (int64_t)(from / 2) * f->dim_pad;
+    vec alpha[PRODUCT_VECS] = {0};
+    score_pairs(vecs, n, f->dim, key, query, s->weight);
+    if (panel->masked)
+        mask_pairs(vecs, panel, block, -INFINITY, s->weight);
+    soften_pairs(vecs, n, f->factor, s->weight, s->top + panel->a0, s->sum + panel->a0, alpha);
+    weigh_pairs(vecs, n / 2, f->dim, value, (const pair_mem *)s->weight, alpha,
+                s->acc + panel_offset(panel->a0, f->dim_pad));
+}
+
+static void forward_block_pairs(const forward_head *f, const key_block *block, int32_t q_count)
+{
+    for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
+        panel_block const panel = panel_of_pairs(block, a0, q_count);
+        if (panel.seen.begin >= panel.seen.end)
+            continue;
+        if (panel.rows > LANES)
+            forward_panel_pairs(2, f, block, &panel);
+        else
+            forward_panel_pairs(1, f, block, &panel);
+    }
+}
+
+/* Pack the block as pairs and compute it; false where a value is not fit for them. */
+static bool forward_by_pairs(const forward_head *f, const ra_run *run, const key_block *block,
+                             int32_t q_count)
+{
+    const forward_scratch *s = &f->scratch;
+    if (!load_key_rows(f->k, run, block->begin, block->end, f->dim, (pair_mem *)s->key) ||
+        !load_key_pairs(f->v, run, block->begin, block->end, f->dim, (pair_mem *)s->value))
+        return false;
+    forward_block_pairs(f, block, q_count);
+    return true;
+}
+#else
+static bool load_query_pairs(const forward_head *f)
+{
+    (void)f;
+    return false;
+}
+
+static bool forward_by_pairs(const forward_head *f, const ra_run *run, const key_block *block,
+                             int32_t q_count)
+{
+    (void)f, (void)run, (void)block, (void)q_count;
+    return false;
+}
+#endif
+
+static void forward_run(forward_head *f, const ra_run *run)
+{
+    const forward_scratch *s = &f->scratch;
+    int32_t const q_count = f->tile->q_count;
+    key_band const band = run_band(run, q_count);
+    key_span const seen = band_seen(band, 0, q_count, 0, run->k_count);
+    for (int32_t b = seen.begin; b < seen.end; b += RA_KEY_BLOCK) {
+        key_block block = {.begin = b,
+                           .end = min_i32(b + RA_KEY_BLOCK, seen.end),
+                           .band = band,
+                           .key = s->key,
+                           .value = s->value};
+        if (!f->has_pairs || !forward_by_pairs(f, run, &block, q_count)) {
+            if (!f->has_floats)
+                load_query_floats(f);
+            (void)load_keys(f->k, run, block.begin, block.end, f->dim, s->key);
+            block.finite = load_keys(f->v, run, block.begin, block.end, f->dim, s->value);
+            forward_block(f, &block, q_count);
+        }
+        poll_sometimes(f->kernel, &f->ticks);
+    }
+}
+
+#endif

@@ -1,0 +1,402 @@
+/*
+ * How near the CPU kernels are to what a core can do: thread time of one thread against loops of
+ * nothing but FMA, or bf16 dot products, in registers. All take turns, so that what else the
+ * machine does meets them alike; shares are medians over the rounds.
+ *
+ *     kernel_bench [-b] [-d DIM] [-n TOKENS] [-h HEADS] [-g KV_HEADS] [-t f32|f16|bf16] [-p
+ * PATTERN]
+ *                  [-r ROUNDS] [-i ISA]…
+ *
+ * PATTERN: dense, causal, window (1024, causal), blocks (dilated_sparse, 128 tokens), dilated
+ * (segments of 8192 at rate 4). -b: backward. Without -i: every table that this machine can run.
+ */
+#include "ringattn/kernel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+enum { ROUNDS_MAX = 101, TABLES_MAX = 8, LIMIT_STEPS = 2000000, LIMIT_SUMS = 16 };
+
+typedef struct bench {
+    bool backward;
+    int32_t dim, heads, kv_heads;
+    int64_t n;
+    ra_dtype dtype;
+    const char *pattern_name;
+    int rounds, table_count;
+    const ra_kernel_ops *tables[TABLES_MAX];
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    float *lse, *delta;
+    ra_view q, k, v, out, dout, dq, dk, dv;
+} bench;
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "kernel_bench: %s\n", what);
+    exit(2);
+}
+
+static void require(ra_status status)
+{
+    if (status != RA_OK)
+        fail("the case could not be set up");
+}
+
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- what a core can do -----------------------------------------------------------------------
+ */
+
+#ifdef __x86_64__
+static float sum_lanes(const float *lanes)
+{
+    float sum = 0;
+    for (int i = 0; i < 16; ++i)
+        sum += lanes[i];
+    return sum;
+}
+
+__attribute__((target("avx512f"))) static float fma_loop(float x)
+{
+    __m512 s[LIMIT_SUMS], a = _mm512_set1_ps(x), b = _mm512_set1_ps(1e-9f);
+    for (int i = 0; i < LIMIT_SUMS; ++i)
+        s[i] = a;
+    for (int step = 0; step < LIMIT_STEPS; ++step) {
+#pragma GCC unroll 16
+        for (int i = 0; i < LIMIT_SUMS; ++i)
+            s[i] = _mm512_fmadd_ps(a, b, s[i]);
+        __asm__ volatile("" : "+v"(a), "+v"(b));
+    }
+    float lanes[16], sum = 0;
+    for (int i = 0; i < LIMIT_SUMS; ++i) {
+        _mm512_storeu_ps(lanes, s[i]);
+        sum += sum_lanes(lanes);
+    }
+    return sum;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static float dot_loop(float x)
+{
+    __m512 s[LIMIT_SUMS];
+    __m512i a = _mm512_castps_si512(_mm512_set1_ps(x)), b = _mm512_set1_epi32(0x30003000);
+    for (int i = 0; i < LIMIT_SUMS; ++i)
+        s[i] = _mm512_set1_ps(x);
+    for (int step = 0; step < LIMIT_STEPS; ++step) {
+#pragma GCC unroll 16
+        for (int i = 0; i < LIMIT_SUMS; ++i)
+            s[i] = _mm512_dpbf16_ps(s[i], (__m512bh)a, (__m512bh)b);
+        __asm__ volatile("" : "+v"(a), "+v"(b));
+    }
+    float lanes[16], sum = 0;
+    for (int i = 0; i < LIMIT_SUMS; ++i) {
+        _mm512_storeu_ps(lanes, s[i]);
+        sum += sum_lanes(lanes);
+    }
+    return sum;
+}
+#endif
+
+/* FLOP/s of a loop; 0 where the machine lacks it. The sum is used, or there would be no loop. */
+static double limit_rate(bool dot)
+{
+#ifdef __x86_64__
+    if (!__builtin_cpu_supports("avx512f") || (dot && ra_kernel_cpu(RA_ISA_AVX512BF16) == NULL))
+        return 0;
+    double const begin = thread_seconds();
+    float const sum = dot ? dot_loop(1.5f) : fma_loop(1.5f);
+    double const seconds = thread_seconds() - begin;
+    if (isnan(sum))
+        fail("a limit loop made NaN");
+    return (dot ? 64.0 : 32.0) * LIMIT_SUMS * LIMIT_STEPS / seconds;
+#else
+    (void)dot;
+    return 0;
+#endif
+}
+
+/* ---- the case ---------------------------------------------------------------------------------
+ */
+
+static ra_pattern_config pattern_of(const char *name)
+{
+    static const int64_t segment = 8192, rate = 4;
+    ra_pattern_config config = ra_pattern_config_dense();
+    if (strcmp(name, "causal") == 0 || strcmp(name, "window") == 0) {
+        config.causal = true;
+    } else if (strcmp(name, "blocks") == 0) {
+        config.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
+        config.block_size = 128;
+        config.block_density = 0.02;
+    } else if (strcmp(name, "dilated") == 0) {
+        config.segments = &segment;
+        config.rates = &rate;
+        config.branch_count = 1;
+    } else if (strcmp(name, "dense") != 0) {
+        fail("-p takes dense, causal, window, blocks or dilated");
+    }
+    if (strcmp(name, "window") == 0)
+        config.window_left = 1023;
+    return config;
+}
+
+static void *take(size_t bytes)
+{
+    void *memory = calloc(bytes, 1);
+    if (memory == NULL)
+        fail("out of memory");
+    return memory;
+}
+
+static ra_view random_view(const bench *b, ra_dtype dtype, int32_t heads, uint64_t seed)
+{
+    int64_t const count = b->n * heads * b->dim;
+    void *data = take((size_t)count * ra_dtype_bytes(dtype));
+    for (int64_t i = 0; seed != 0 && i < count; ++i) {
+        float sum = 0; /* of four even ones: near enough to normal */
+        for (int x = 0; x < 4; ++x) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            sum += (float)(seed >> 40) * 0x1p-24f - 0.5f;
+        }
+        ra_dtype_store(dtype, data, i, sum * 1.7320508f);
+    }
+    return ra_view_dense(data, dtype, b->n, heads, b->dim, 0);
+}
+
+static void make_case(bench *b)
+{
+    ra_pattern_config const config = pattern_of(b->pattern_name);
+    ra_range const all = {0, 1, b->n};
+    ra_pool_config pool = {.memory = ra_memory_host()};
+    require(ra_ledger_create(INT64_MAX, &b->ledger));
+    pool.ledger = b->ledger;
+    require(ra_pool_create(&pool, &b->pool));
+    require(ra_pattern_create(&config, b->n, b->heads, b->pool, &b->pattern));
+    require(ra_rowset_init(b->pool, &all, 1, &b->rows));
+    require(ra_tilemap_init(b->pattern, (ra_heads){0, 1, b->heads}, &b->rows, &b->rows,
+                            b->tables[0]->tile_rows(b->dtype, b->dim), b->pool, &b->map));
+    b->q = random_view(b, b->dtype, b->heads, 1);
+    b->k = random_view(b, b->dtype, b->kv_heads, 2);
+    b->v = random_view(b, b->dtype, b->kv_heads, 3);
+    b->out = random_view(b, b->dtype, b->heads, 0);
+    b->lse = take((size_t)(b->n * b->heads) * sizeof(float));
+    if (!b->backward)
+        return;
+    b->dout = random_view(b, b->dtype, b->heads, 4);
+    b->dq = random_view(b, RA_F32, b->heads, 0);
+    b->dk = random_view(b, RA_F32, b->kv_heads, 0);
+    b->dv = random_view(b, RA_F32, b->kv_heads, 0);
+    b->delta = take((size_t)(b->n * b->heads) * sizeof(float));
+}
+
+static ra_kernel_shape shape_of(const bench *b)
+{
+    return (ra_kernel_shape){.batch = 1,
+                             .q_heads = b->heads,
+                             .kv_heads = b->kv_heads,
+                             .dim = b->dim,
+                             .scale = 1 / sqrtf((float)b->dim)};
+}
+
+static double forward_seconds(const bench *b, ra_kernel *kernel)
+{
+    ra_forward_step const step = {.map = &b->map,
+                                  .shape = shape_of(b),
+                                  .q = b->q,
+                                  .k = b->k,
+                                  .v = b->v,
+                                  .out = b->out,
+                                  .lse = b->lse,
+                                  .lse_batch_stride = b->n * b->heads,
+                                  .first = true,
+                                  .last = true};
+    double const begin = thread_seconds();
+    require(kernel->ops->forward(kernel, &step));
+    return thread_seconds() - begin;
+}
+
+static double backward_seconds(const bench *b, ra_kernel *kernel)
+{
+    ra_backward_step const step = {.map = &b->map,
+                                   .shape = shape_of(b),
+                                   .q = b->q,
+                                   .k = b->k,
+                                   .v = b->v,
+                                   .dout = b->dout,
+                                   .lse = b->lse,
+                                   .lse_batch_stride = b->n * b->heads,
+                                   .delta = b->delta,
+                                   .dq = b->dq,
+                                   .dk = b->dk,
+                                   .dv = b->dv};
+    double const begin = thread_seconds();
+    require(kernel->ops->backward(kernel, &step));
+    return thread_seconds() - begin;
+}
+
+static double rate_of(const bench *b, const ra_kernel_ops *ops)
+{
+    ra_kernel kernel;
+    require(ra_kernel_init(ops, 1, b->dim, b->pool, &kernel));
+    double const seconds = b->backward ? backward_seconds(b, &kernel) : forward_seconds(b, &kernel);
+    ra_kernel_fini(&kernel);
+    double const flops = (b->backward ? 10.0 : 4.0) * b->dim * (double)b->map.live_pairs;
+    return flops / seconds;
+}
+
+/* ---- rounds -----------------------------------------------------------------------------------
+ */
+
+static int compare_double(const void *a, const void *b)
+{
+    double const x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values, int count)
+{
+    double sorted[ROUNDS_MAX];
+    memcpy(sorted, values, sizeof(double) * (size_t)count);
+    qsort(sorted, (size_t)count, sizeof(double), compare_double);
+    return sorted[count / 2];
+}
+
+static void run_rounds(bench *b)
+{
+    static double rates[TABLES_MAX][ROUNDS_MAX], of_fma[TABLES_MAX][ROUNDS_MAX];
+    static double of_dot[TABLES_MAX][ROUNDS_MAX], fma[ROUNDS_MAX], dot[ROUNDS_MAX];
+    if (b->backward) { /* it needs the lse; delta may be anything, here 0 */
+        ra_kernel kernel;
+        require(ra_kernel_init(b->tables[0], 1, b->dim, b->pool, &kernel));
+        (void)forward_seconds(b, &kernel);
+        ra_kernel_fini(&kernel);
+    }
+    for (int r = 0; r < b->rounds; ++r) {
+        fma[r] = limit_rate(false);
+        dot[r] = limit_rate(true);
+        for (int t = 0; t < b->table_count; ++t) {
+            double const rate = rate_of(b, b->tables[t]);
+            rates[t][r] = rate;
+            of_fma[t][r] = fma[r] > 0 ? rate / fma[r] : NAN;
+            of_dot[t][r] = dot[r] > 0 ? rate / dot[r] : NAN;
+        }
+    }
+    printf("%s %s %s n %lld heads %d/%d dim %d: fma loop %.1f, dpbf16 loop %.1f GFLOP/s\n",
+           b->pattern_name, b->backward ? "backward" : "forward", ra_dtype_name(b->dtype),
+           (long long)b->n, b->heads, b->kv_heads, b->dim, median(fma, b->rounds) * 1e-9,
+           median(dot, b->rounds) * 1e-9);
+    for (int t = 0; t < b->table_count; ++t)
+        printf("  %-16s %7.1f GFLOP/s  %5.1f %% of fma  %5.1f %% of dpbf16\n", b->tables[t]->name,
+               median(rates[t], b->rounds) * 1e-9, 100 * median(of_fma[t], b->rounds),
+               100 * median(of_dot[t], b->rounds));
+}
+
+static const ra_kernel_ops *table_named(const char *name)
+{
+    for (int isa = RA_ISA_PORTABLE; isa <= RA_ISA_AVX512BF16; ++isa) {
+        const ra_kernel_ops *ops = ra_kernel_cpu((ra_isa)isa);
+        if (ops != NULL && strcmp(ops->name + strlen("cpu-"), name) == 0)
+            return ops;
+    }
+    fail("-i takes portable, avx2, avx512 or avx512bf16, where this machine has it");
+    return NULL;
+}
+
+static ra_dtype dtype_named(const char *name)
+{
+    for (int t = RA_F32; t <= RA_BF16; ++t)
+        if (strcmp(ra_dtype_name((ra_dtype)t), name) == 0)
+            return (ra_dtype)t;
+    fail("-t takes f32, f16 or bf16");
+    return RA_F32;
+}
+
+static int32_t number(const char *text, int32_t most)
+{
+    char *end;
+    long const value = strtol(text, &end, 10);
+    if (*text == 0 || *end != 0 || value < 1 || value > most)
+        fail("a number is out of range");
+    return (int32_t)value;
+}
+
+static void read_options(int argc, char **argv, bench *b)
+{
+    for (int c; (c = getopt(argc, argv, "bd:n:h:g:t:p:r:i:")) != -1;) {
+        switch (c) {
+        case 'b':
+            b->backward = true;
+            break;
+        case 'd':
+            b->dim = number(optarg, 256);
+            break;
+        case 'n':
+            b->n = number(optarg, 1 << 24);
+            break;
+        case 'h':
+            b->heads = number(optarg, 1024);
+            break;
+        case 'g':
+            b->kv_heads = number(optarg, 1024);
+            break;
+        case 't':
+            b->dtype = dtype_named(optarg);
+            break;
+        case 'p':
+            b->pattern_name = optarg;
+            break;
+        case 'r':
+            b->rounds = number(optarg, ROUNDS_MAX);
+            break;
+        case 'i':
+            if (b->table_count == TABLES_MAX)
+                fail("too many -i");
+            b->tables[b->table_count++] = table_named(optarg);
+            break;
+        default:
+            fail("see the top of tests/sparse/kernel_bench.c");
+        }
+    }
+    for (int isa = RA_ISA_PORTABLE, given = b->table_count; given == 0 && isa <= RA_ISA_AVX512BF16;
+         ++isa)
+        if (ra_kernel_cpu((ra_isa)isa) != NULL)
+            b->tables[b->table_count++] = ra_kernel_cpu((ra_isa)isa);
+    if (b->kv_heads == 0)
+        b->kv_heads = b->heads;
+}
+
+int main(int argc, char **argv)
+{
+    bench b = {
+        .dim = 128, .heads = 1, .n = 4096, .dtype = RA_BF16, .pattern_name = "dense", .rounds = 5};
+    read_options(argc, argv, &b);
+    make_case(&b);
+    run_rounds(&b);
+    ra_view const views[] = {b.q, b.k, b.v, b.out, b.dout, b.dq, b.dk, b.dv};
+    for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); ++i)
+        free(views[i].data);
+    free(b.lse);
+    free(b.delta);
+    ra_tilemap_fini(b.pool, &b.map);
+    ra_rowset_fini(b.pool, &b.rows);
+    ra_pattern_destroy(b.pattern);
+    ra_pool_destroy(b.pool);
+    ra_ledger_destroy(b.ledger);
+    return 0;
+}
