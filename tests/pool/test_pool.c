@@ -196,6 +196,25 @@ Test(pool, asks_the_machine_for_nothing_beyond_the_limit)
     close_pool();
 }
 
+Test(pool, counts_memory_from_elsewhere_towards_the_same_limit)
+{
+    captured log = {0};
+    ra_ledger_snapshot now;
+    ra_block block;
+    ra_log_set_handler(capture, &log);
+    open_pool(8192, ra_memory_host());
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_QKV, 4097), RA_OK);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 4096, NULL, &block), RA_ERR_NO_MEMORY);
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_QKV, 4096), RA_ERR_NO_MEMORY);
+    cr_assert_eq(log.count, 2);
+    ra_ledger_read(ledger, &now);
+    cr_assert_eq(now.current_bytes[RA_MEM_QKV], 4097);
+    ra_pool_release(pool, RA_MEM_QKV, 4097);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 8192, NULL, &block), RA_OK);
+    ra_pool_free(pool, NULL, &block);
+    close_pool();
+}
+
 Test(pool, refuses_sizes_that_no_machine_has)
 {
     static const size_t sizes[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4 + 2, (size_t)1 << 62};
