@@ -65,7 +65,8 @@ typedef struct ra_ring ra_ring;
 
 /**
  * Collective. Decides layout, schedule and groups (rank 0, for all), and takes all memory that
- * passes need. `comm`, `kernel`, `pattern` and `pool` are borrowed until destroy.
+ * passes need. `comm`, `kernel`, `pattern` and `pool` are borrowed until destroy. Where one rank
+ * fails, all return its status.
  */
 RA_CHECKED ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern,
                                     ra_comm *comm, ra_kernel *kernel, ra_pool *pool,
@@ -101,6 +102,18 @@ typedef struct ra_ring_tensors {
 RA_CHECKED ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors);
 /** Collective. Needs out and lse of a forward pass on the same inputs. Writes dq, dk, dv. */
 RA_CHECKED ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors);
+
+typedef enum ra_ring_mode {
+    RA_RING_BOTH,
+    RA_RING_COMPUTE_ONLY, /* nothing is packed, sent, waited for or added on arrival */
+    RA_RING_COMM_ONLY     /* no kernel computes */
+} ra_ring_mode;
+
+/**
+ * What later passes do, to measure how well computing and communication overlap; the same on every
+ * rank. Only BOTH gives results: after the others, outputs hold nothing of meaning.
+ */
+void ra_ring_set_mode(ra_ring *ring, ra_ring_mode mode);
 
 typedef struct ra_ring_info {
     ra_layout_kind layout;

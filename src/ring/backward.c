@@ -76,7 +76,7 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     ra_status status = RA_OK;
     if (c->dtype != RA_F32)
         status = ops->zero(ring->kernel, ring->grads.data, ring->grads.bytes);
-    if (status != RA_OK)
+    if (status != RA_OK || ring->mode == RA_RING_COMM_ONLY)
         return status;
     ra_view const out = dense(ring, pass->tensors->out, c->dtype, c->heads, head);
     return ops->delta(ring->kernel, &pass->step.shape, rows, &out, &pass->step.dout,
@@ -87,7 +87,7 @@ static ra_status compute(backward_pass *pass, int s, const ra_pair_view *keys,
                          const ra_pair_view *grads)
 {
     const ra_tilemap *map = &pass->plan->steps[s].map;
-    if (map->run_count == 0)
+    if (map->run_count == 0 || pass->ring->mode == RA_RING_COMM_ONLY)
         return RA_OK;
     ra_backward_step step = pass->step;
     step.map = map;
@@ -112,6 +112,8 @@ static ra_status add_pair(backward_pass *pass, const ra_rowset *rows, const ra_p
                           const ra_pair_view *to)
 {
     ra_kernel *kernel = pass->ring->kernel;
+    if (pass->ring->mode == RA_RING_COMPUTE_ONLY)
+        return RA_OK;
     ra_status const status =
         kernel->ops->add(kernel, &pass->step.shape, rows, &from->first, &to->first);
     return status != RA_OK
@@ -151,7 +153,7 @@ static ra_status grads_post(backward_pass *pass, int s)
     size_t const out = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_out_rows);
     size_t const in = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_in_rows);
     ra_status const status = in > 0 ? ra_region_take(ring, &ring->arriving, in) : RA_OK;
-    if (status != RA_OK || in + out == 0)
+    if (status != RA_OK || in + out == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
     ra_message const send = {step->grad_to, partial_of(ring, s)->block.data, out};
     ra_message const recv = {step->grad_from, ring->arriving.block.data, in};
@@ -221,7 +223,7 @@ static ra_status store_group(backward_pass *pass)
     const ra_ring_config *c = &ring->config;
     const ra_head_group *g = &pass->group;
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
-    if (c->dtype == RA_F32 && !shared)
+    if ((c->dtype == RA_F32 && !shared) || ring->mode == RA_RING_COMM_ONLY)
         return RA_OK;
     int64_t const rows = ra_ring_local_rows(ring);
     ra_kernel_shape shape = pass->step.shape;

@@ -57,7 +57,8 @@ static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int3
 
 static ra_status compute(forward_pass *pass, const ra_tilemap *map, int s, const ra_pair_view *keys)
 {
-    if (map->run_count == 0 && (s != 0 || pass->last != 0))
+    if (pass->ring->mode == RA_RING_COMM_ONLY ||
+        (map->run_count == 0 && (s != 0 || pass->last != 0)))
         return RA_OK;
     ra_forward_step step = pass->step;
     step.map = map;

@@ -50,6 +50,21 @@ ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group)
                              .scale = c->scale};
 }
 
+void ra_ring_set_mode(ra_ring *ring, ra_ring_mode mode)
+{
+    ring->mode = mode;
+}
+
+ra_status ra_ring_agree(const ra_ring *ring, ra_status mine)
+{
+    int64_t worst = mine;
+    if (ra_comm_size(ring->comm) == 1)
+        return mine;
+    ra_status const status =
+        ra_comm_reduce_i64(ring->comm, "agreeing on the ring", RA_MAX, &worst, 1);
+    return status != RA_OK ? (mine != RA_OK ? mine : status) : (ra_status)worst;
+}
+
 /* ---- decisions --------------------------------------------------------------------------------
  */
 
@@ -208,9 +223,13 @@ static ra_status make_plans(ra_ring *ring)
     ra_heads const all = {0, 1, ring->config.heads};
     ra_plan whole;
     ra_plan_request const request = request_for(ring, all);
-    ra_status status = ra_plan_init(&request, ring->pool, &whole);
-    if (status != RA_OK)
+    ra_status const mine = ra_plan_init(&request, ring->pool, &whole);
+    ra_status status = ra_ring_agree(ring, mine);
+    if (status != RA_OK) {
+        if (mine == RA_OK)
+            ra_plan_fini(ring->pool, &whole);
         return status;
+    }
     status = choose_groups(ring, &whole);
     /* Packed keys differ by what the group's heads need; shared ones are never packed. */
     bool const split = ring->group_count > 1 && ra_pattern_differs_by_head(ring->pattern) &&
@@ -240,18 +259,21 @@ static ra_status take(ra_ring *ring, ra_category category, size_t bytes, ra_bloc
     return ra_pool_alloc(ring->pool, category, bytes, ring->kernel->stream, block);
 }
 
-static ra_status make_memory(ra_ring *ring)
+static ring_bytes needed_bytes(const ra_ring *ring)
 {
     ring_bytes bytes = {0};
-    ra_status status;
     for (int32_t g = 0; g < ring->group_count; ++g)
         add_group_bytes(ring, ra_ring_plan(ring, g), ra_ring_group(ring, g), &bytes);
+    return bytes;
+}
+
+static ra_status make_memory(ra_ring *ring)
+{
+    ring_bytes const bytes = needed_bytes(ring);
+    ra_status status;
     if ((status = take(ring, RA_MEM_ACCUMULATOR, bytes.state, &ring->state)) != RA_OK ||
         (status = take(ring, RA_MEM_ACCUMULATOR, bytes.grads, &ring->grads)) != RA_OK ||
         (status = take(ring, RA_MEM_ACCUMULATOR, bytes.delta, &ring->delta)) != RA_OK)
-        return status;
-    if (bytes.shared > 0 && (status = ra_shared_take(ring, RA_MEM_ACCUMULATOR, bytes.shared,
-                                                     &ring->grad_window)) != RA_OK)
         return status;
     for (int i = 0; i < ring->config.comm_buffers; ++i)
         if ((status = take(ring, RA_MEM_COMM_BUFFER, bytes.sent, &ring->sent[i].block)) != RA_OK ||
@@ -262,6 +284,13 @@ static ra_status make_memory(ra_ring *ring)
     if (ring->config.comm_buffers > 0)
         status = take(ring, RA_MEM_COMM_BUFFER, bytes.arriving, &ring->arriving.block);
     return status;
+}
+
+/* Gradients that all ranks of a host reach; collective, so what comes before is agreed on. */
+static ra_status make_grads(ra_ring *ring)
+{
+    size_t const bytes = needed_bytes(ring).shared;
+    return bytes > 0 ? ra_shared_take(ring, RA_MEM_ACCUMULATOR, bytes, &ring->grad_window) : RA_OK;
 }
 
 /* Before groups are chosen by what room is left. */
@@ -311,8 +340,18 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ring->comm = comm;
     ring->kernel = kernel;
     ring->pool = pool;
-    if ((status = decide(ring)) != RA_OK || (status = make_keys(ring)) != RA_OK ||
-        (status = make_plans(ring)) != RA_OK || (status = make_memory(ring)) != RA_OK) {
+    status = ra_ring_agree(ring, decide(ring));
+    if (status == RA_OK)
+        status = make_keys(ring);
+    if (status == RA_OK) {
+        status = make_plans(ring);
+        if (status == RA_OK)
+            status = make_memory(ring);
+        status = ra_ring_agree(ring, status);
+    }
+    if (status == RA_OK)
+        status = make_grads(ring);
+    if (status != RA_OK) {
         ra_ring_destroy(ring);
         return status;
     }

@@ -85,6 +85,7 @@ struct ra_ring {
     ra_pool *pool;
     ra_layout layout;
     ra_schedule schedule;
+    ra_ring_mode mode;
     int32_t group_count;
     ra_plan *plans; /* one per head group where heads differ, else one for all */
     int32_t plan_count;
@@ -102,6 +103,9 @@ ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
 int64_t ra_ring_local_rows(const ra_ring *ring);
+
+/* The worst status of all ranks, on all of them. */
+RA_CHECKED ra_status ra_ring_agree(const ra_ring *ring, ra_status mine);
 
 /* Schedule shared: windows, and views of one rank's rows in them. */
 bool ra_shared_fits(const ra_ring *ring, const char **why_not);

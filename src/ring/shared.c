@@ -62,11 +62,11 @@ static int64_t share_of(const ra_ring *ring, size_t bytes)
 ra_status ra_shared_take(ra_ring *ring, ra_category category, size_t bytes, ra_window *window)
 {
     int64_t const share = share_of(ring, bytes);
-    ra_status status = ra_pool_charge(ring->pool, category, share);
-    if (status != RA_OK)
-        return status;
-    status = ra_window_create(ring->comm, bytes, window);
-    if (status != RA_OK)
+    ra_status const charged = ra_pool_charge(ring->pool, category, share);
+    ra_status status = ra_ring_agree(ring, charged);
+    if (status == RA_OK)
+        status = ra_window_create(ring->comm, bytes, window);
+    if (status != RA_OK && charged == RA_OK)
         ra_pool_release(ring->pool, category, share);
     return status;
 }
@@ -81,6 +81,8 @@ void ra_shared_give(ra_ring *ring, ra_category category, ra_window *window)
 ra_status ra_shared_barrier(ra_ring *ring, const char *operation)
 {
     struct timespec begin, end;
+    if (ring->mode == RA_RING_COMPUTE_ONLY)
+        return RA_OK;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     ra_status const status = ra_comm_barrier(ring->comm, operation);
     clock_gettime(CLOCK_MONOTONIC, &end);

@@ -88,14 +88,15 @@ ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *
     ra_status status = RA_OK;
     if (sent_bytes > 0 && (status = ra_region_take(ring, sent, sent_bytes)) != RA_OK)
         return status;
-    if (sent_bytes > 0) {
+    bool const sends = ring->mode != RA_RING_COMPUTE_ONLY;
+    if (sent_bytes > 0 && sends) {
         ra_pair_view const previous = ra_ring_pair(ring, group->kv_count, at->sent_rows,
                                                    before->block.data, ring->config.dtype);
         status = pack(ring, at, group, at->forwards ? &previous : own, sent->block.data);
     }
     if (status == RA_OK && held_bytes > 0)
         status = ra_region_take(ring, held, held_bytes);
-    if (status != RA_OK || sent_bytes + held_bytes == 0)
+    if (status != RA_OK || sent_bytes + held_bytes == 0 || !sends)
         return status;
     ra_message const send = {at->sent_to, sent->block.data, sent_bytes};
     ra_message const recv = {at->held_from, held->block.data, held_bytes};

@@ -131,6 +131,7 @@ static ra_status run_with_pool(rank_state *state, ra_pool *pool)
         status = ra_ring_create(&job->config, pattern, state->comm, &kernel, pool, &ring);
         if (status == RA_OK) {
             ra_ring_read_info(ring, &state->info);
+            ra_ring_set_mode(ring, job->mode);
             status = run_passes(state, ring);
             ra_ring_destroy(ring);
         }

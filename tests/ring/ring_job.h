@@ -14,6 +14,7 @@ typedef struct ring_job {
     void *out, *dq, *dk, *dv; /* written; gradients where config.backward */
     float *lse;               /* [batch, heads, seq] */
     int64_t timeout_ms;
+    ra_ring_mode mode; /* 0: both, with results */
 
     /* Wraps a rank's communicator or memory before use; NULL: none. */
     ra_comm *(*wrap_comm)(void *context, int rank, ra_comm *comm);
