@@ -2,6 +2,7 @@
 #include "console.h"
 #include "options.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -56,6 +57,8 @@ int main(int argc, char **argv)
 {
     ra_comm *comm = NULL;
     ra_options options = {0};
+    /* A file that grows past its limit is then an error of write, with a line and a clean end. */
+    signal(SIGXFSZ, SIG_IGN);
     ra_status status = ranks_join(&argc, &argv, &comm);
     if (status != RA_OK)
         return ra_exit_code(status);
