@@ -57,7 +57,8 @@ bool ra_range_intersect(ra_range a, ra_range b, ra_range *out)
         return false;
     /* The common row nearest after a.begin: a.begin + a.stride * x with
        a.stride * x == b.begin - a.begin (mod b.stride), then the first one not before `first`. */
-    int64_t const m = b.stride / g;
+    int64_t const m = b.stride / g; /* at least 1: g divides it */
+    RA_ASSERT(m >= 1);
     int64_t delta = (b.begin - a.begin) / g % m;
     if (delta < 0)
         delta += m;
