@@ -200,3 +200,32 @@ void ring_job_run(ring_job *job)
     }
     job->info = states[0].info;
 }
+
+ring_job ring_job_plain(int ranks, int64_t seq, int32_t dim)
+{
+    ring_job job = {.config = {.batch = 1,
+                               .seq = seq,
+                               .heads = 1,
+                               .kv_heads = 1,
+                               .dim = dim,
+                               .dtype = RA_F32,
+                               .schedule = RA_SCHEDULE_DIRECT,
+                               .comm_buffers = 2,
+                               .backward = true},
+                    .pattern = ra_pattern_config_dense(),
+                    .ranks = ranks};
+    size_t const count = (size_t)(seq * dim);
+    void **const outputs[] = {&job.out, &job.dq, &job.dk, &job.dv};
+    job.q = job.k = job.v = job.dout = calloc(count, sizeof(float));
+    for (int i = 0; i < 4; ++i)
+        *outputs[i] = calloc(count, sizeof(float));
+    job.lse = calloc((size_t)seq, sizeof(float));
+    return job;
+}
+
+void ring_job_free(ring_job *job)
+{
+    void *const all[] = {(void *)(uintptr_t)job->q, job->out, job->dq, job->dk, job->dv, job->lse};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); ++i)
+        free(all[i]);
+}

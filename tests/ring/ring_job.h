@@ -30,4 +30,9 @@ typedef struct ring_job {
 /* Runs the job; every rank takes part to its end or its error. */
 void ring_job_run(ring_job *job);
 
+/* A dense f32 job of one head with zeros for inputs and memory of its own, to be changed at will.
+ */
+ring_job ring_job_plain(int ranks, int64_t seq, int32_t dim);
+void ring_job_free(ring_job *job); /* only of a plain job */
+
 #endif

@@ -10,33 +10,13 @@
 
 enum { SEQ = 90, DIM = 4, RANKS = 3, VICTIM = 1 };
 
-static float in[SEQ * DIM], out[4][SEQ * DIM], lse[SEQ];
-
 static ring_job small_job(int buffers)
 {
-    ring_job job = {.config = {.batch = 1,
-                               .seq = SEQ,
-                               .heads = 1,
-                               .kv_heads = 1,
-                               .dim = DIM,
-                               .dtype = RA_F32,
-                               .layout = RA_LAYOUT_ZIGZAG,
-                               .schedule = RA_SCHEDULE_DIRECT,
-                               .comm_buffers = buffers,
-                               .backward = true},
-                    .pattern = ra_pattern_config_dense(),
-                    .ranks = RANKS,
-                    .timeout_ms = 5000,
-                    .q = in,
-                    .k = in,
-                    .v = in,
-                    .dout = in,
-                    .out = out[0],
-                    .dq = out[1],
-                    .dk = out[2],
-                    .dv = out[3],
-                    .lse = lse};
+    ring_job job = ring_job_plain(RANKS, SEQ, DIM);
+    job.config.layout = RA_LAYOUT_ZIGZAG;
+    job.config.comm_buffers = buffers;
     job.pattern.causal = true;
+    job.timeout_ms = 5000;
     return job;
 }
 
@@ -118,6 +98,7 @@ static void sweep_allocations(int buffers, ra_schedule schedule)
                      ra_status_name(job.status));
         cr_assert_eq(lines_logged, memory.failed, "allocation %ld: %d lines", n, lines_logged);
         cr_assert_eq(job.leaked_bytes, 0, "allocation %ld leaks", n);
+        ring_job_free(&job);
     }
     cr_assert_gt(n, 10);
 }
@@ -160,6 +141,7 @@ static void sweep_communication(int buffers, ra_schedule schedule)
         cr_assert(status == RA_OK || status == FAULTY_COMM_STATUS, "operation %lld: %s",
                   (long long)n, ra_status_name(status));
         cr_assert_eq(job.leaked_bytes, 0, "operation %lld leaks", (long long)n);
+        ring_job_free(&job);
     }
     cr_assert(n > 8 && n < 1000, "%lld operations", (long long)n);
 }

@@ -3,7 +3,6 @@
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
-#include <stdlib.h>
 
 static ra_ledger *ledger;
 static ra_pool *pool;
@@ -97,35 +96,16 @@ Test(layout, auto_is_within_5_percent_for_causal_and_global_local)
 /* Forward and backward of a window over 65,536 tokens on 8 ranks; share of a full ring's bytes. */
 static double window_share(ra_layout_kind layout, bool backward)
 {
-    enum { SEQ = 65536, DIM = 8 };
-    size_t const bytes = (size_t)SEQ * DIM * sizeof(float);
-    ring_job job = {.config = {.batch = 1,
-                               .seq = SEQ,
-                               .heads = 1,
-                               .kv_heads = 1,
-                               .dim = DIM,
-                               .dtype = RA_F32,
-                               .layout = layout,
-                               .schedule = RA_SCHEDULE_DIRECT,
-                               .comm_buffers = 2,
-                               .backward = backward},
-                    .pattern = ra_pattern_config_dense(),
-                    .ranks = 8};
-    void **const tensors[] = {&job.out, &job.dq, &job.dk, &job.dv};
-    float *input = calloc(1, bytes);
-    job.q = job.k = job.v = job.dout = input;
-    for (int i = 0; i < 4; ++i)
-        *tensors[i] = calloc(1, bytes);
-    job.lse = calloc(SEQ, sizeof(float));
+    int64_t const seq = 65536;
+    ring_job job = ring_job_plain(8, seq, 8);
+    job.config.layout = layout;
+    job.config.backward = backward;
     job.pattern.causal = true;
     job.pattern.window_left = 1023;
     ring_job_run(&job);
     cr_assert_eq(job.status, RA_OK);
-    cr_assert_eq(job.live_pairs, (int64_t)SEQ * 1024 - 1024 * 1023 / 2);
-    for (int i = 0; i < 4; ++i)
-        free(*tensors[i]);
-    free(job.lse);
-    free(input);
+    cr_assert_eq(job.live_pairs, seq * 1024 - 1024 * 1023 / 2);
+    ring_job_free(&job);
     return (double)job.sent_bytes / (double)job.info.full_ring_bytes;
 }
 
@@ -140,66 +120,33 @@ Test(traffic, a_window_of_1024_sends_less_than_2_percent_of_a_full_ring)
 /* Dense: both schedules send exactly what a full ring sends. */
 Test(traffic, dense_attention_sends_exactly_a_full_ring)
 {
-    enum { SEQ = 210, DIM = 4, RANKS = 5 };
-    for (int schedule = 0; schedule < 2; ++schedule)
+    ring_job job = ring_job_plain(5, 210, 4);
+    for (int schedule = 0; schedule < RA_SCHEDULE_SHARED; ++schedule)
         for (int buffers = 0; buffers < 3; ++buffers) {
-            float in[SEQ * DIM] = {0}, out[4][SEQ * DIM], lse[SEQ];
-            ring_job job = {.config = {.batch = 1,
-                                       .seq = SEQ,
-                                       .heads = 1,
-                                       .kv_heads = 1,
-                                       .dim = DIM,
-                                       .dtype = RA_F32,
-                                       .schedule = (ra_schedule)schedule,
-                                       .comm_buffers = buffers,
-                                       .backward = true},
-                            .pattern = ra_pattern_config_dense(),
-                            .ranks = RANKS,
-                            .q = in,
-                            .k = in,
-                            .v = in,
-                            .dout = in,
-                            .out = out[0],
-                            .dq = out[1],
-                            .dk = out[2],
-                            .dv = out[3],
-                            .lse = lse};
+            job.config.schedule = (ra_schedule)schedule;
+            job.config.comm_buffers = buffers;
             ring_job_run(&job);
             cr_assert_eq(job.status, RA_OK);
             cr_assert_eq(job.sent_bytes, job.info.full_ring_bytes, "%s: %lld of %lld",
                          ra_schedule_name((ra_schedule)schedule), (long long)job.sent_bytes,
                          (long long)job.info.full_ring_bytes);
         }
+    ring_job_free(&job);
 }
 
 Test(traffic, shared_keys_are_not_sent_and_buffers_not_taken)
 {
-    enum { SEQ = 300, DIM = 4 };
-    float in[SEQ * DIM] = {0}, out[4][SEQ * DIM], lse[SEQ];
-    ring_job job = {.config = {.batch = 1,
-                               .seq = SEQ,
-                               .heads = 1,
-                               .kv_heads = 1,
-                               .dim = DIM,
-                               .dtype = RA_F32,
-                               .schedule = RA_SCHEDULE_AUTO,
-                               .comm_buffers = 2,
-                               .backward = true},
-                    .pattern = ra_pattern_config_dense(),
-                    .ranks = 4,
-                    .q = in,
-                    .k = in,
-                    .v = in,
-                    .dout = in,
-                    .out = out[0],
-                    .dq = out[1],
-                    .dk = out[2],
-                    .dv = out[3],
-                    .lse = lse};
+    int64_t const seq = 300;
+    ring_job job = ring_job_plain(4, seq, 4);
+    ring_job_run(&job);
+    int64_t const sending_bytes = job.peak_bytes;
+    job.config.schedule = RA_SCHEDULE_AUTO;
     ring_job_run(&job);
     cr_assert_eq(job.status, RA_OK);
     cr_assert_eq(job.info.schedule, RA_SCHEDULE_SHARED, "auto shares on one host");
     cr_assert_eq(job.sent_bytes, 0);
     cr_assert_eq(job.info.step_count, 1);
-    cr_assert_eq(job.live_pairs, (int64_t)SEQ * SEQ);
+    cr_assert_eq(job.live_pairs, seq * seq);
+    cr_assert_lt(job.peak_bytes, sending_bytes);
+    ring_job_free(&job);
 }
