@@ -129,6 +129,22 @@ static void refine(chunk *chunks, int64_t count, load *loads, int ranks)
     }
 }
 
+/* Chunks of equal load are interchangeable: each rank gets its number of them side by side, so that
+   windows reach into few other ranks. Sorted by area, then index; `loads` is overwritten. */
+static void gather_equals(chunk *chunks, int64_t count, load *loads, int ranks)
+{
+    for (int64_t begin = 0, end; begin < count; begin = end) {
+        for (int r = 0; r < ranks; ++r)
+            loads[r].chunks = 0;
+        for (end = begin; end < count && chunks[end].area == chunks[begin].area; ++end)
+            ++loads[chunks[end].rank].chunks;
+        int64_t at = begin;
+        for (int r = 0; r < ranks; ++r)
+            for (; loads[r].chunks > 0; --loads[r].chunks)
+                chunks[at++].rank = r;
+    }
+}
+
 static ra_status set_chunks(const ra_layout *layout, int64_t seq, ra_pool *pool,
                             const chunk *chunks, int64_t count, ra_range *scratch)
 {
@@ -178,6 +194,7 @@ static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_p
         if (imbalance_of(loads, layout->ranks) <= imbalance_wanted)
             break;
     }
+    gather_equals(chunks, count, loads, layout->ranks);
     qsort(chunks, (size_t)count, sizeof(*chunks), compare_by_index);
     status = set_chunks(layout, seq, pool, chunks, count, scratch);
     ra_pool_free(pool, NULL, &block);
