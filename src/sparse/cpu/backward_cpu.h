@@ -22,10 +22,11 @@ enum { TILE_PANELS = RA_TILE_ROWS_MAX / PANEL, WEIGHT_PANEL = KEY_BLOCK_ROWS * P
 /* Scratch of one thread. */
 typedef struct backward_scratch {
     float *query, *dout;           /* panels of a tile, scaled */
-    float *query_rows, *dout_rows; /* [tile rows][dim_pad], as they are */
+    float *query_rows, *dout_rows; /* as they are, in slices: [dims / PANEL][tile rows][PANEL] */
     float *dq;                     /* panels of a tile */
     float *lse, *delta;            /* [tile rows]: log2, and times scale */
     float *key, *value;            /* [KEY_BLOCK_ROWS][dim_pad] */
+    float *key_columns;            /* [dim_pad / PRODUCT_ROWS][KEY_BLOCK_ROWS][PRODUCT_ROWS] */
     float *weight, *dscore;        /* [TILE_PANELS][KEY_BLOCK_ROWS][PANEL] */
     float *rows;                   /* [LANES][dim_pad] */
 } backward_scratch;
@@ -43,6 +44,12 @@ typedef struct backward_head {
     bool tile_finite;   /* no Inf or NaN in the tile's queries and dout */
 } backward_head;
 
+/* Where dims [d, d + PANEL), with d a multiple of it, of tile row a begin in slices. */
+static inline int64_t slice_offset(int32_t a, int64_t d)
+{
+    return (d / PANEL * RA_TILE_ROWS_MAX + a) * PANEL;
+}
+
 static size_t backward_scratch_carve(float *base, int32_t dim, backward_scratch *scratch)
 {
     scratch_cursor cursor = {.base = base};
@@ -50,13 +57,14 @@ static size_t backward_scratch_carve(float *base, int32_t dim, backward_scratch 
     int64_t const tile = RA_TILE_ROWS_MAX * dim_pad;
     scratch->query = scratch_take(&cursor, tile);
     scratch->dout = scratch_take(&cursor, tile);
-    scratch->query_rows = scratch_take(&cursor, tile);
-    scratch->dout_rows = scratch_take(&cursor, tile);
+    scratch->query_rows = scratch_take(&cursor, slice_offset(0, dim_pad + PANEL - 1));
+    scratch->dout_rows = scratch_take(&cursor, slice_offset(0, dim_pad + PANEL - 1));
     scratch->dq = scratch_take(&cursor, tile);
     scratch->lse = scratch_take(&cursor, RA_TILE_ROWS_MAX);
     scratch->delta = scratch_take(&cursor, RA_TILE_ROWS_MAX);
     scratch->key = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
     scratch->value = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
+    scratch->key_columns = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
     scratch->weight = scratch_take(&cursor, TILE_PANELS * WEIGHT_PANEL);
     scratch->dscore = scratch_take(&cursor, TILE_PANELS * WEIGHT_PANEL);
     scratch->rows = scratch_take(&cursor, LANES * dim_pad);
@@ -115,6 +123,7 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
     int32_t const from = panel->seen.begin - block->begin;
     int32_t const n = panel->seen.end - panel->seen.begin;
     int64_t const skip = (int64_t)from * f->dim_pad;
+    const float *key_columns = block->key_columns + column_offset(from, 0);
     int64_t const at = panel_offset(panel->a0, f->dim_pad);
     int64_t const buffer = (int64_t)(panel->a0 / PANEL) * WEIGHT_PANEL;
     float *weight = s->weight + buffer + from * PANEL, *dscore = s->dscore + buffer + from * PANEL;
@@ -129,9 +138,9 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
     if (panel->masked) /* p is 0 there, but 0 * dp need not be */
         mask_panel(vecs, panel, block->band, 0, dscore);
     if (panel->masked && !block->finite)
-        weigh_panel_live(panel, block->band, f->dim, block->key + skip, dscore, one, s->dq + at);
+        weigh_panel_live(panel, block->band, f->dim, key_columns, dscore, one, s->dq + at);
     else
-        weigh_panel(vecs, n, f->dim, block->key + skip, dscore, one, s->dq + at);
+        weigh_panel(vecs, n, f->dim, key_columns, dscore, one, s->dq + at);
     clear_around(block, panel, s->weight + buffer);
     clear_around(block, panel, s->dscore + buffer);
 }
@@ -141,7 +150,7 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
 
 /* Key rows [k, k + PRODUCT_ROWS) of a block, over the queries of one panel that see them. */
 static void fold_panel_live(int vecs, const panel_block *panel, const key_block *block, int32_t k,
-                            const float *weight, const float *rows, int32_t dim_pad,
+                            const float *weight, const float *rows,
                             vec sums[PRODUCT_ROWS][PRODUCT_VECS])
 {
     for (int r = 0; r < PRODUCT_ROWS; ++r) {
@@ -151,7 +160,7 @@ static void fold_panel_live(int vecs, const panel_block *panel, const key_block 
             if (distance < block->band.lo || distance > block->band.hi)
                 continue;
             for (int v = 0; v < vecs; ++v)
-                sums[r][v] += weight[r * PANEL + i] * vec_load(rows + i * dim_pad + v * LANES);
+                sums[r][v] += weight[r * PANEL + i] * vec_load(rows + i * PANEL + v * LANES);
         }
     }
 }
@@ -169,11 +178,11 @@ RA_INLINE void fold_keys(int vecs, const backward_head *f, const key_block *bloc
             panel.seen.end <= group)
             continue;
         const float *column = weight + (int64_t)(a0 / PANEL) * WEIGHT_PANEL + k * PANEL;
-        const float *row = rows + (int64_t)a0 * f->dim_pad + d;
+        const float *row = rows + slice_offset(a0, d);
         if (panel.masked && !f->tile_finite)
-            fold_panel_live(vecs, &panel, block, k, column, row, f->dim_pad, sums);
+            fold_panel_live(vecs, &panel, block, k, column, row, sums);
         else
-            product(vecs, panel.rows, column, PANEL, 1, row, f->dim_pad, sums);
+            product(vecs, panel.rows, column, PANEL, 1, row, PANEL, sums);
     }
     int32_t const dims = min_i32(vecs * LANES, f->dim - d);
     int32_t const keys = min_i32(PRODUCT_ROWS, block->end - block->begin - k);
@@ -191,8 +200,8 @@ static void fold_block(const backward_head *f, const key_block *block, int32_t q
                        const float *weight, const float *rows, head_view gradient,
                        const ra_run *run)
 {
-    for (int32_t k = 0; k < block->end - block->begin; k += PRODUCT_ROWS) {
-        for (int32_t d = 0; d < f->dim; d += PANEL) {
+    for (int32_t d = 0; d < f->dim; d += PANEL) { /* a slice of rows stays in the first cache */
+        for (int32_t k = 0; k < block->end - block->begin; k += PRODUCT_ROWS) {
             if (f->dim - d > LANES)
                 fold_keys(2, f, block, k, q_count, d, weight, rows, gradient, run);
             else
@@ -204,36 +213,43 @@ static void fold_block(const backward_head *f, const key_block *block, int32_t q
 /* ---- tiles ------------------------------------------------------------------------------------
  */
 
+/* Rows of the tile as panels, times `factor`, and in slices; rows without weight become 0. Tells
+   whether all are finite. */
+static bool load_tile_rows(const backward_head *f, const ra_tile *tile, head_view view,
+                           double factor, float *restrict panels, float *restrict slices)
+{
+    const backward_scratch *s = &f->scratch;
+    veci check = {0};
+    for (int32_t a = 0; a < tile->q_count; a += LANES) {
+        for (int32_t i = 0; i < LANES; ++i) {
+            float *row = s->rows + (int64_t)i * f->dim_pad;
+            if (s->lse[a + i] == INFINITY)
+                memset(row, 0, sizeof(float) * (size_t)f->dim_pad);
+            else
+                load_row(view.dtype, head_row(view, tile_row(tile, a + i)), f->dim, row);
+            check = check_row(check, row, f->dim_pad);
+            for (int32_t d = 0; d < f->dim_pad; d += LANES)
+                vec_store(slices + slice_offset(a + i, d) + d % PANEL, vec_load(row + d));
+        }
+        rows_to_panel(s->rows, f->dim_pad, (float)factor, panels + panel_offset(a, f->dim_pad));
+    }
+    return check_is_finite(check);
+}
+
 static void load_backward_tile(backward_head *f, const ra_tile *tile)
 {
     const backward_scratch *s = &f->scratch;
     double const scale = (double)f->step->shape.scale;
-    size_t const row_bytes = sizeof(float) * (size_t)f->dim_pad;
-    f->tile_finite = true;
-    memset(s->dq, 0, RA_TILE_ROWS_MAX * row_bytes);
+    memset(s->dq, 0, sizeof(float) * (size_t)(RA_TILE_ROWS_MAX * f->dim_pad));
     for (int32_t a = 0; a < RA_TILE_ROWS_MAX; ++a) {
-        float *query = s->query_rows + (int64_t)a * f->dim_pad;
-        float *dout = s->dout_rows + (int64_t)a * f->dim_pad;
         int64_t const row = a < tile->q_count ? tile_row(tile, a) : -1;
-        if (row < 0 || f->lse[row] == -INFINITY) { /* weight 0, whatever the row holds */
-            memset(query, 0, row_bytes);
-            memset(dout, 0, row_bytes);
-            s->lse[a] = INFINITY;
-            s->delta[a] = 0;
-            continue;
-        }
-        load_row(f->q.dtype, head_row(f->q, row), f->dim, query);
-        load_row(f->dout.dtype, head_row(f->dout, row), f->dim, dout);
-        s->lse[a] = (float)((double)f->lse[row] * LOG2_E);
-        s->delta[a] = (float)((double)f->delta[row] * scale);
-        f->tile_finite =
-            f->tile_finite && row_is_finite(query, f->dim_pad) && row_is_finite(dout, f->dim_pad);
+        bool const dead = row < 0 || f->lse[row] == -INFINITY; /* weight 0, whatever it holds */
+        s->lse[a] = dead ? INFINITY : (float)((double)f->lse[row] * LOG2_E);
+        s->delta[a] = dead ? 0 : (float)((double)f->delta[row] * scale);
     }
-    for (int32_t a = 0; a < tile->q_count; a += LANES) {
-        int64_t const rows = (int64_t)a * f->dim_pad, panel = panel_offset(a, f->dim_pad);
-        rows_to_panel(s->query_rows + rows, f->dim_pad, (float)(scale * LOG2_E), s->query + panel);
-        rows_to_panel(s->dout_rows + rows, f->dim_pad, (float)scale, s->dout + panel);
-    }
+    bool const queries = load_tile_rows(f, tile, f->q, scale * LOG2_E, s->query, s->query_rows);
+    bool const douts = load_tile_rows(f, tile, f->dout, scale, s->dout, s->dout_rows);
+    f->tile_finite = queries && douts;
 }
 
 static void add_tile_dq(const backward_head *f, const ra_tile *tile)
@@ -255,9 +271,12 @@ static void backward_block(backward_head *f, const ra_run *run, key_block *block
     const backward_scratch *s = &f->scratch;
     block->key = s->key;
     block->value = s->value;
+    block->key_columns = s->key_columns;
     bool const keys_finite = load_keys(f->k, run, block->begin, block->end, f->dim, s->key);
     bool const values_finite = load_keys(f->v, run, block->begin, block->end, f->dim, s->value);
     block->finite = keys_finite && values_finite;
+    for (int32_t k = 0; k < block->end - block->begin; ++k)
+        row_to_columns(s->key + (int64_t)k * f->dim_pad, k, f->dim_pad, s->key_columns);
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of(block, a0, q_count);
         if (panel.seen.begin >= panel.seen.end)

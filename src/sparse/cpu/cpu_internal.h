@@ -7,7 +7,7 @@
 /* Most rows of a chunk whose rows are shared by tiles: their partials are kept per thread. */
 enum { RA_CHUNK_ROWS_MAX = 1024 };
 /* Most queries of a tile, and keys that are packed at a time. */
-enum { RA_TILE_ROWS_MAX = 128, RA_KEY_BLOCK = 128 };
+enum { RA_TILE_ROWS_MAX = 256, RA_KEY_BLOCK = 128 };
 
 /* OpenMP where the build has it; the code runs on one thread where it has not. */
 #ifdef _OPENMP

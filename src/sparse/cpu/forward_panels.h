@@ -81,6 +81,22 @@ static void load_query_floats(forward_head *f)
     f->has_floats = true;
 }
 
+/* Lane by lane, over n rows of a panel: as four maxima, for each waits for the one before it. */
+RA_INLINE vec greatest_score(int32_t n, const float *column)
+{
+    vec most[4] = {vec_splat(-INFINITY), vec_splat(-INFINITY), vec_splat(-INFINITY),
+                   vec_splat(-INFINITY)};
+    int32_t k = 0;
+    for (; k + 4 <= n; k += 4) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i)
+            most[i] = vec_max(most[i], vec_load(column + (int64_t)(k + i) * PANEL));
+    }
+    for (; k < n; ++k)
+        most[0] = vec_max(most[0], vec_load(column + (int64_t)k * PANEL));
+    return vec_max(vec_max(most[0], most[1]), vec_max(most[2], most[3]));
+}
+
 /* Scores become weights 2^(score - top); *alpha is what sums so far are worth under the new top. */
 RA_INLINE void soften_panel(int vecs, int32_t n, float *restrict weight, float *restrict top,
                             float *restrict sum, vec *alpha)
@@ -88,9 +104,7 @@ RA_INLINE void soften_panel(int vecs, int32_t n, float *restrict weight, float *
     for (int v = 0; v < vecs; ++v) {
         float *column = weight + v * LANES;
         vec const old_top = vec_load(top + v * LANES);
-        vec new_top = old_top;
-        for (int32_t k = 0; k < n; ++k)
-            new_top = vec_max(new_top, vec_load(column + (int64_t)k * PANEL));
+        vec const new_top = vec_max(old_top, greatest_score(n, column));
         /* A lane that has seen nothing yet has top -Inf; -Inf - -Inf must not become NaN. */
         vec const base = vec_select(new_top == -INFINITY, (vec){0}, new_top);
         vec block_sum = {0};
@@ -110,18 +124,18 @@ RA_INLINE void forward_panel(int vecs, const forward_head *f, const key_block *b
 {
     const forward_scratch *s = &f->scratch;
     int32_t const n = panel->seen.end - panel->seen.begin;
-    int64_t const skip = (int64_t)(panel->seen.begin - block->begin) * f->dim_pad;
+    int32_t const from = panel->seen.begin - block->begin;
+    const float *value = block->value + column_offset(from, 0);
     int64_t const at = panel_offset(panel->a0, f->dim_pad);
     vec alpha[PRODUCT_VECS] = {0};
-    score_panel(vecs, n, f->dim, block->key + skip, s->query + at, s->weight);
+    score_panel(vecs, n, f->dim, block->key + (int64_t)from * f->dim_pad, s->query + at, s->weight);
     if (panel->masked)
         mask_panel(vecs, panel, block->band, -INFINITY, s->weight);
     soften_panel(vecs, n, s->weight, s->top + panel->a0, s->sum + panel->a0, alpha);
     if (panel->masked && !block->finite)
-        weigh_panel_live(panel, block->band, f->dim, block->value + skip, s->weight, alpha,
-                         s->acc + at);
+        weigh_panel_live(panel, block->band, f->dim, value, s->weight, alpha, s->acc + at);
     else
-        weigh_panel(vecs, n, f->dim, block->value + skip, s->weight, alpha, s->acc + at);
+        weigh_panel(vecs, n, f->dim, value, s->weight, alpha, s->acc + at);
 }
 
 static void forward_block(const forward_head *f, const key_block *block, int32_t q_count)
@@ -163,13 +177,8 @@ RA_INLINE void soften_pairs(int vecs, int32_t n, float factor, float *restrict w
 {
     for (int v = 0; v < vecs; ++v) {
         float *column = weight + v * LANES;
-        vec most[2] = {vec_splat(-INFINITY), vec_splat(-INFINITY)};
-        for (int32_t k = 0; k < n; k += 2) {
-            most[0] = vec_max(most[0], vec_load(column + (int64_t)k * PANEL));
-            most[1] = vec_max(most[1], vec_load(column + (int64_t)(k + 1) * PANEL));
-        }
         vec const old_top = vec_load(top + v * LANES);
-        vec const new_top = vec_max(old_top, vec_max(most[0], most[1]) * factor);
+        vec const new_top = vec_max(old_top, greatest_score(n, column) * factor);
         vec const base = vec_select(new_top == -INFINITY, (vec){0}, new_top);
         vec sums[2] = {0};
         for (int32_t k = 0; k < n; k += 2) {
@@ -260,7 +269,8 @@ static void forward_run(forward_head *f, const ra_run *run)
             if (!f->has_floats)
                 load_query_floats(f);
             (void)load_keys(f->k, run, block.begin, block.end, f->dim, s->key);
-            block.finite = load_keys(f->v, run, block.begin, block.end, f->dim, s->value);
+            block.finite =
+                load_key_columns(f->v, run, block.begin, block.end, f->dim, s->rows, s->value);
             forward_block(f, &block, q_count);
         }
         poll_sometimes(f->kernel, &f->ticks);

@@ -58,7 +58,7 @@ static ra_status check_shape(const ra_kernel *kernel, const ra_kernel_shape *sha
 static ra_status check_map(const ra_tilemap *map)
 {
     if (map->tile_rows > RA_TILE_ROWS_MAX)
-        return refuse("the tile map's tiles have more than 128 queries");
+        return refuse("the tile map's tiles have more than 256 queries");
     if (map->shared_rows && map->chunk_rows > RA_CHUNK_ROWS_MAX)
         return refuse("chunks of shared rows have more than 1024 queries");
     return RA_OK;

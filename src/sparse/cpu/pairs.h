@@ -9,6 +9,7 @@
 #ifndef RINGATTN_CPU_PAIRS_H
 #define RINGATTN_CPU_PAIRS_H
 
+#include "sparse/cpu/exp2.h"
 #include "sparse/cpu/panel_cpu.h"
 
 #include <math.h>
@@ -191,20 +192,6 @@ RA_INLINE vecu vec_pair(vec even, vec odd)
 {
     vecu const low = (vecu)even + 0x8000u, high = (vecu)odd + 0x8000u;
     return (vecu)_mm512_mask_blend_epi16(0xaaaaaaaau, (__m512i)(low >> 16), (__m512i)high);
-}
-
-/*
- * 2^x for weights that become bf16: the polynomial of degree 3 with the least relative error on
- * [0, 1], 1.04e-4, among those that are exact at both ends, for x less its floor. Any x will do.
- */
-RA_INLINE vec vec_exp2_short(vec x)
-{
-    vec const f = (vec)_mm512_reduce_ps((__m512)x, 0x09); /* x - floor(x), in silence */
-    vec p = vec_splat(0x1.4095eap-4f);
-    p = p * f + 0x1.cf7a68p-3f;
-    p = p * f + 0x1.640ea8p-1f;
-    p = p * f + 1.0f;
-    return (vec)_mm512_scalef_ps((__m512)p, (__m512)x);
 }
 
 /* A panel whose keys begin and end at pairs of the block; what that adds is masked. */

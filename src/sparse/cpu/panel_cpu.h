@@ -16,7 +16,9 @@ typedef struct key_block {
     int32_t begin, end;
     key_band band;
     bool finite;              /* no Inf or NaN in what weights multiply */
-    const float *key, *value; /* [end - begin][dim_pad] */
+    const float *key;         /* [end - begin][dim_pad] */
+    const float *key_columns; /* backward: [dim_pad / PRODUCT_ROWS][KEY_BLOCK_ROWS][PRODUCT_ROWS] */
+    const float *value;       /* forward: in columns; backward: as key */
 } key_block;
 
 /* A panel of a tile against a key block. */
@@ -37,17 +39,45 @@ static inline panel_block panel_of(const key_block *block, int32_t a0, int32_t q
     return panel;
 }
 
+/* Where dims [d, d + PRODUCT_ROWS) of row k begin in columns. */
+static inline int64_t column_offset(int32_t k, int32_t d)
+{
+    return (int64_t)d * KEY_BLOCK_ROWS + k * PRODUCT_ROWS;
+}
+
+static inline void row_to_columns(const float *restrict row, int32_t k, int32_t dim_pad,
+                                  float *restrict columns)
+{
+    for (int32_t d = 0; d < dim_pad; d += PRODUCT_ROWS)
+        memcpy(columns + column_offset(k, d), row + d, sizeof(float) * PRODUCT_ROWS);
+}
+
 /* Convert keys [begin, end) of a run; tells whether all are finite. */
 static inline bool load_keys(head_view view, const ra_run *run, int32_t begin, int32_t end,
                              int32_t dim, float *restrict to)
 {
     int32_t const dim_pad = pad_dim(dim);
-    bool finite = true;
+    veci check = {0};
     for (int32_t b = begin; b < end; ++b, to += dim_pad) {
         load_row(view.dtype, head_row(view, run->k_begin + (int64_t)run->k_stride * b), dim, to);
-        finite = row_is_finite(to, dim_pad) && finite;
+        check = check_row(check, to, dim_pad);
     }
-    return finite;
+    return check_is_finite(check);
+}
+
+/* The same, cut into columns of PRODUCT_ROWS dims: what a register tile takes lies in one piece,
+   and does not fight for a few sets of the cache as rows do. `row`: scratch of dim_pad floats. */
+static inline bool load_key_columns(head_view view, const ra_run *run, int32_t begin, int32_t end,
+                                    int32_t dim, float *restrict row, float *restrict columns)
+{
+    int32_t const dim_pad = pad_dim(dim);
+    veci check = {0};
+    for (int32_t b = begin; b < end; ++b) {
+        load_row(view.dtype, head_row(view, run->k_begin + (int64_t)run->k_stride * b), dim, row);
+        check = check_row(check, row, dim_pad);
+        row_to_columns(row, b - begin, dim_pad, columns);
+    }
+    return check_is_finite(check);
 }
 
 /* scores[key][lane] = sum over dim of rows[key][d] * panel[d][lane], for n keys. */
@@ -89,15 +119,14 @@ RA_INLINE void mask_panel(int vecs, const panel_block *panel, key_band band, flo
     }
 }
 
-/* acc[d][lane] = acc[d][lane] * alpha[lane] + sum over n keys of rows[key][d] * weight[key][lane]
- */
-RA_INLINE void weigh_panel(int vecs, int32_t n, int32_t dim, const float *restrict rows,
+/* acc[d][lane] = acc[d][lane] * alpha[lane] + sum over n keys of key[d] * weight[key][lane], keys
+   in columns. */
+RA_INLINE void weigh_panel(int vecs, int32_t n, int32_t dim, const float *restrict columns,
                            const float *restrict weight, const vec *alpha, float *restrict acc)
 {
-    int32_t const dim_pad = pad_dim(dim);
     for (int32_t d = 0; d < dim; d += PRODUCT_ROWS) {
         vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
-        product(vecs, n, rows + d, 1, dim_pad, weight, PANEL, sums);
+        product(vecs, n, columns + column_offset(0, d), 1, PRODUCT_ROWS, weight, PANEL, sums);
 #pragma GCC unroll 8
         for (int r = 0; r < PRODUCT_ROWS; ++r) {
 #pragma GCC unroll 2
@@ -114,16 +143,17 @@ RA_INLINE void weigh_panel(int vecs, int32_t n, int32_t dim, const float *restri
  * do not see it would make NaN of them, so that pairs that are not live are left out one by one.
  */
 static void weigh_panel_live(const panel_block *panel, key_band band, int32_t dim,
-                             const float *restrict rows, const float *restrict weight,
+                             const float *restrict columns, const float *restrict weight,
                              const vec *alpha, float *restrict acc)
 {
-    int32_t const dim_pad = pad_dim(dim);
     for (int32_t d = 0; d < dim; ++d) {
+        const float *column = columns + column_offset(0, d - d % PRODUCT_ROWS) + d % PRODUCT_ROWS;
         for (int v = 0; v < PRODUCT_VECS; ++v) {
             vec sum = {0};
             for (int32_t b = panel->seen.begin; b < panel->seen.end; ++b) {
                 int64_t const k = b - panel->seen.begin;
-                vec const term = vec_load(weight + k * PANEL + v * LANES) * rows[k * dim_pad + d];
+                vec const term =
+                    vec_load(weight + k * PANEL + v * LANES) * column[k * PRODUCT_ROWS];
                 sum = vec_select(live_lanes(band, panel->a0, v, b), sum + term, sum);
             }
             float *at = acc + (int64_t)d * PANEL + v * LANES;
