@@ -29,6 +29,14 @@ static ra_view dense(const ra_ring *ring, const void *data, ra_dtype dtype, int3
                          head);
 }
 
+static ra_status zero(ra_ring *ring, int step, void *data, size_t bytes, int64_t rows)
+{
+    int64_t const mark = ra_ring_mark(ring, RA_TRACE_ZERO, step, -1, (int64_t)bytes, rows);
+    ra_status const status = ring->kernel->ops->zero(ring->kernel, data, bytes);
+    ra_ring_mark_end(ring, mark);
+    return status;
+}
+
 /* Float32 outputs are summed up in place; others in accumulators of one head group. */
 static void begin_grads(backward_pass *pass)
 {
@@ -75,12 +83,15 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     begin_grads(pass);
     ra_status status = RA_OK;
     if (c->dtype != RA_F32)
-        status = ops->zero(ring->kernel, ring->grads.data, ring->grads.bytes);
+        status = zero(ring, -1, ring->grads.data, ring->grads.bytes, rows);
     if (status != RA_OK || ring->mode == RA_RING_COMM_ONLY)
         return status;
     ra_view const out = dense(ring, pass->tensors->out, c->dtype, c->heads, head);
-    return ops->delta(ring->kernel, &pass->step.shape, rows, &out, &pass->step.dout,
-                      ring->delta.data);
+    int64_t const mark = ra_ring_mark(ring, RA_TRACE_DELTA, -1, -1, -1, rows);
+    status =
+        ops->delta(ring->kernel, &pass->step.shape, rows, &out, &pass->step.dout, ring->delta.data);
+    ra_ring_mark_end(ring, mark);
+    return status;
 }
 
 static ra_status compute(backward_pass *pass, int s, const ra_pair_view *keys,
@@ -95,7 +106,12 @@ static ra_status compute(backward_pass *pass, int s, const ra_pair_view *keys,
     step.v = keys->second;
     step.dk = grads->first;
     step.dv = grads->second;
-    return pass->ring->kernel->ops->backward(pass->ring->kernel, &step);
+    size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
+    int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, s,
+                                      ra_ring_owner(pass->ring, s), (int64_t)bytes, map->k_rows);
+    ra_status const status = pass->ring->kernel->ops->backward(pass->ring->kernel, &step);
+    ra_ring_mark_end(pass->ring, mark);
+    return status;
 }
 
 static ra_region *partial_of(ra_ring *ring, int step)
@@ -108,17 +124,22 @@ static ra_pair_view grads_view(const backward_pass *pass, int64_t rows, void *da
     return ra_ring_pair(pass->ring, pass->group.kv_count, rows, data, RA_F32);
 }
 
-static ra_status add_pair(backward_pass *pass, const ra_rowset *rows, const ra_pair_view *from,
-                          const ra_pair_view *to)
+/* Add what came at the end of step s. */
+static ra_status add_pair(backward_pass *pass, int s, const ra_rowset *rows,
+                          const ra_pair_view *from, const ra_pair_view *to)
 {
-    ra_kernel *kernel = pass->ring->kernel;
-    if (pass->ring->mode == RA_RING_COMPUTE_ONLY)
+    ra_ring *ring = pass->ring;
+    ra_kernel *kernel = ring->kernel;
+    if (ring->mode == RA_RING_COMPUTE_ONLY)
         return RA_OK;
-    ra_status const status =
-        kernel->ops->add(kernel, &pass->step.shape, rows, &from->first, &to->first);
-    return status != RA_OK
-               ? status
-               : kernel->ops->add(kernel, &pass->step.shape, rows, &from->second, &to->second);
+    size_t const bytes = ra_ring_grads_bytes(ring, pass->group.kv_count, rows->row_count);
+    int64_t const mark = ra_ring_mark(ring, RA_TRACE_ADD, s, pass->plan->steps[s].grad_from,
+                                      (int64_t)bytes, rows->row_count);
+    ra_status status = kernel->ops->add(kernel, &pass->step.shape, rows, &from->first, &to->first);
+    if (status == RA_OK)
+        status = kernel->ops->add(kernel, &pass->step.shape, rows, &from->second, &to->second);
+    ra_ring_mark_end(ring, mark);
+    return status;
 }
 
 /* Add what step s's exchange brought, to our own rows or to the rows of step s + 1. */
@@ -126,20 +147,18 @@ static ra_status grads_arrive(backward_pass *pass, int s)
 {
     ra_ring *ring = pass->ring;
     const ra_step *step = &pass->plan->steps[s];
-    ra_transfer *transfer = ring->grads_transfer;
-    ring->grads_transfer = NULL;
-    ra_status status = ra_comm_wait(ring->comm, transfer);
+    ra_status status = ra_flight_wait(ring, &ring->grads_flight);
     if (status == RA_OK && step->grad_in_rows > 0) {
         ra_pair_view const from = grads_view(pass, step->grad_in_rows, ring->arriving.block.data);
         ra_row_piece whole = {{0, 1, step->grad_in_rows}, 0};
         ra_rowset const all = {
             .pieces = &whole, .piece_count = 1, .row_count = step->grad_in_rows, .sorted = true};
         if (step->grad_home != NULL) {
-            status = add_pair(pass, step->grad_home, &from, &pass->own_grads);
+            status = add_pair(pass, s, step->grad_home, &from, &pass->own_grads);
         } else {
             ra_pair_view const next =
                 grads_view(pass, step->grad_in_rows, partial_of(ring, s + 1)->block.data);
-            status = add_pair(pass, &all, &from, &next);
+            status = add_pair(pass, s, &all, &from, &next);
         }
     }
     ra_region_give(ring, &ring->arriving);
@@ -157,14 +176,14 @@ static ra_status grads_post(backward_pass *pass, int s)
         return status;
     ra_message const send = {step->grad_to, partial_of(ring, s)->block.data, out};
     ra_message const recv = {step->grad_from, ring->arriving.block.data, in};
-    return ra_comm_start(ring->comm,
-                         &(ra_exchange){.operation = "backward gradients of keys and values",
-                                        .step = s,
-                                        .send_count = out > 0,
-                                        .recv_count = in > 0,
-                                        .sends = &send,
-                                        .recvs = &recv},
-                         &ring->grads_transfer);
+    return ra_flight_start(ring, &ring->grads_flight,
+                           &(ra_exchange){.operation = "backward gradients of keys and values",
+                                          .step = s,
+                                          .send_count = out > 0,
+                                          .recv_count = in > 0,
+                                          .sends = &send,
+                                          .recvs = &recv},
+                           RA_TRACE_SEND_GRADS, step->grad_out_rows, step->grad_in_rows);
 }
 
 /* Partial gradients of step s, complete but for what is still on its way from the rank before. */
@@ -178,7 +197,7 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
         return RA_OK; /* nobody up to here has a live pair with this block */
     ra_status status = ra_region_take(ring, partial, bytes);
     if (status == RA_OK)
-        status = ring->kernel->ops->zero(ring->kernel, partial->block.data, bytes);
+        status = zero(ring, s, partial->block.data, bytes, step->grad_out_rows);
     ra_pair_view const grads = grads_view(pass, step->grad_out_rows, partial->block.data);
     return status != RA_OK ? status : compute(pass, s, held, &grads);
 }
@@ -193,6 +212,7 @@ static ra_status backward_step(backward_pass *pass, int s)
     ra_ring *ring = pass->ring;
     bool const overlap = ring->config.comm_buffers == 2;
     int const steps = pass->plan->step_count;
+    int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
     ra_pair_view held;
     ra_status status = RA_OK;
     if (!overlap)
@@ -209,11 +229,9 @@ static ra_status backward_step(backward_pass *pass, int s)
         status = grads_arrive(pass, s - 1);
     if (status == RA_OK)
         status = grads_post(pass, s);
-    if (status == RA_OK && !overlap) {
-        ra_transfer *transfer = ring->grads_transfer;
-        ring->grads_transfer = NULL;
-        status = ra_comm_wait(ring->comm, transfer);
-    }
+    if (status == RA_OK && !overlap)
+        status = ra_flight_wait(ring, &ring->grads_flight);
+    ra_ring_mark_end(ring, mark);
     return status;
 }
 
@@ -231,13 +249,16 @@ static ra_status store_group(backward_pass *pass)
     ra_view const dv = dense(ring, pass->tensors->dv, c->dtype, c->kv_heads, g->kv_begin);
     ra_view const dq = dense(ring, pass->tensors->dq, c->dtype, c->heads, g->q_begin);
     const ra_kernel_ops *ops = ring->kernel->ops;
+    int64_t const mark = ra_ring_mark(ring, RA_TRACE_STORE, -1, -1, -1, rows);
     ra_status status = ops->store(ring->kernel, &shape, rows, &pass->own_grads.first, &dk);
     if (status == RA_OK)
         status = ops->store(ring->kernel, &shape, rows, &pass->own_grads.second, &dv);
-    if (status != RA_OK || c->dtype == RA_F32)
-        return status;              /* dq was summed up in place */
-    shape.kv_heads = shape.q_heads; /* store moves kv_heads heads; dq has the query's */
-    return ops->store(ring->kernel, &shape, rows, &pass->step.dq, &dq);
+    if (status == RA_OK && c->dtype != RA_F32) { /* else dq was summed up in place */
+        shape.kv_heads = shape.q_heads; /* store moves kv_heads heads; dq has the query's */
+        status = ops->store(ring->kernel, &shape, rows, &pass->step.dq, &dq);
+    }
+    ra_ring_mark_end(ring, mark);
+    return status;
 }
 
 /* Our own rows of the window; views of a window have rows of all ranks between their batches. */
@@ -246,11 +267,15 @@ static ra_status zero_shared_grads(backward_pass *pass)
     ra_ring *ring = pass->ring;
     const ra_view *const views[] = {&pass->own_grads.first, &pass->own_grads.second};
     size_t const bytes = (size_t)(ra_ring_local_rows(ring) * views[0]->row_stride) * sizeof(float);
+    int64_t const mark =
+        ra_ring_mark(ring, RA_TRACE_ZERO, -1, -1, 2 * ring->config.batch * (int64_t)bytes,
+                     ra_ring_local_rows(ring));
     ra_status status = RA_OK;
     for (int i = 0; i < 2; ++i)
         for (int64_t b = 0; b < ring->config.batch && status == RA_OK; ++b)
             status = ring->kernel->ops->zero(
                 ring->kernel, (float *)views[i]->data + b * views[i]->batch_stride, bytes);
+    ra_ring_mark_end(ring, mark);
     return status;
 }
 
@@ -261,19 +286,21 @@ static ra_status backward_shared(backward_pass *pass)
     ra_ring *ring = pass->ring;
     int const ranks = pass->plan->step_count;
     /* A group's rows lie where other ranks may still be storing those of the group before. */
-    ra_status status = ra_shared_barrier(ring, operation);
+    ra_status status = ra_shared_barrier(ring, operation, -1);
     if (status == RA_OK)
         status = zero_shared_grads(pass);
     for (int s = 0; s < ranks && status == RA_OK; ++s) {
-        int const owner = (ra_comm_rank(ring->comm) + s) % ranks;
+        int const owner = ra_ring_owner(ring, s);
         ra_pair_view const keys = ra_shared_keys(ring, pass->group.kv_begin, owner);
         ra_pair_view const grads = ra_shared_grads(ring, &pass->group, owner);
-        status = ra_shared_barrier(ring, operation);
+        int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
+        status = ra_shared_barrier(ring, operation, s);
         if (status == RA_OK)
             status = compute(pass, s, &keys, &grads);
+        ra_ring_mark_end(ring, mark);
     }
     if (status == RA_OK)
-        status = ra_shared_barrier(ring, operation);
+        status = ra_shared_barrier(ring, operation, -1);
     return status != RA_OK ? status : store_group(pass);
 }
 
@@ -281,12 +308,14 @@ static ra_status backward_group(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     int const steps = pass->plan->step_count;
+    int64_t const mark = ra_ring_mark_step(ring, pass->plan, 0);
     ra_status status = RA_OK;
     if (ring->config.comm_buffers == 2 && steps > 1)
         status =
             ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, "backward keys and values");
     if (status == RA_OK)
         status = compute(pass, 0, &pass->own, &pass->own_grads);
+    ra_ring_mark_end(ring, mark);
     for (int s = 1; s < steps && status == RA_OK; ++s)
         status = backward_step(pass, s);
     if (steps > 1 && status == RA_OK)
@@ -298,16 +327,15 @@ static ra_status backward_group(backward_pass *pass)
 static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     const ra_ring_config *c = &ring->config;
-    size_t const row = (size_t)(c->batch * ra_ring_local_rows(ring) * c->dim) * sizeof(float);
-    const ra_kernel_ops *ops = ring->kernel->ops;
+    int64_t const rows = ra_ring_local_rows(ring);
+    size_t const row = (size_t)(c->batch * rows * c->dim) * sizeof(float);
     ra_status status = RA_OK;
     if (c->dtype != RA_F32)
         return RA_OK; /* accumulators are zeroed group by group, and stored over the outputs */
-    status = ops->zero(ring->kernel, tensors->dq, row * (size_t)c->heads);
+    status = zero(ring, -1, tensors->dq, row * (size_t)c->heads, rows);
     if (status == RA_OK)
-        status = ops->zero(ring->kernel, tensors->dk, row * (size_t)c->kv_heads);
-    return status != RA_OK ? status
-                           : ops->zero(ring->kernel, tensors->dv, row * (size_t)c->kv_heads);
+        status = zero(ring, -1, tensors->dk, row * (size_t)c->kv_heads, rows);
+    return status != RA_OK ? status : zero(ring, -1, tensors->dv, row * (size_t)c->kv_heads, rows);
 }
 
 ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
@@ -315,14 +343,18 @@ ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
     RA_ASSERT(ring->config.backward);
     backward_pass pass = {.ring = ring, .tensors = tensors};
     ra_ring_begin_pass(ring);
+    int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_BACKWARD);
     ra_status status = zero_outputs(ring, tensors);
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
+        int64_t const group_mark = ra_ring_mark_group(ring, g);
         status = begin_group(&pass, g);
         if (status == RA_OK && ring->schedule == RA_SCHEDULE_SHARED)
             status = backward_shared(&pass);
         else if (status == RA_OK)
             status = backward_group(&pass);
+        ra_ring_mark_end(ring, group_mark);
     }
+    ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);
     return status;
 }

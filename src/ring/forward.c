@@ -66,33 +66,37 @@ static ra_status compute(forward_pass *pass, const ra_tilemap *map, int s, const
     step.v = keys->second;
     step.first = s == pass->first;
     step.last = s == pass->last;
-    return pass->ring->kernel->ops->forward(pass->ring->kernel, &step);
+    bool const all = map == &pass->plan->whole;
+    size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
+    int64_t const mark =
+        ra_ring_mark(pass->ring, RA_TRACE_FORWARD_KERNEL, s,
+                     all ? -1 : ra_ring_owner(pass->ring, s), (int64_t)bytes, map->k_rows);
+    ra_status const status = pass->ring->kernel->ops->forward(pass->ring->kernel, &step);
+    ra_ring_mark_end(pass->ring, mark);
+    return status;
 }
 
-static ra_status forward_group(forward_pass *pass)
+static ra_status forward_step(forward_pass *pass, int s)
 {
     static const char operation[] = "forward keys and values";
     ra_ring *ring = pass->ring;
     bool const overlap = ring->config.comm_buffers == 2;
     int const steps = pass->plan->step_count;
+    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
+    int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
+    ra_pair_view held = pass->own;
     ra_status status = RA_OK;
-    if (overlap && steps > 1)
-        status = ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, operation);
+    if (s > 0 && !overlap)
+        status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, operation);
+    if (s > 0 && status == RA_OK)
+        status = ra_keys_arrive(ring, pass->plan, &pass->group, s, &held);
+    if (status == RA_OK && overlap && s + 1 < steps && !shared)
+        status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
     if (status == RA_OK)
-        status = compute(pass, &pass->plan->steps[0].map, 0, &pass->own);
-    for (int s = 1; s < steps && status == RA_OK; ++s) {
-        ra_pair_view held;
-        if (!overlap)
-            status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, operation);
-        if (status == RA_OK)
-            status = ra_keys_arrive(ring, pass->plan, &pass->group, s, &held);
-        if (status == RA_OK && overlap && s + 1 < steps)
-            status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
-        if (status == RA_OK)
-            status = compute(pass, &pass->plan->steps[s].map, s, &held);
-        if (s + 1 == steps || !pass->plan->steps[s + 1].forwards)
-            ra_region_give(ring, &ring->held[0]);
-    }
+        status = compute(pass, shared ? &pass->plan->whole : &pass->plan->steps[s].map, s, &held);
+    if (s > 0 && (s + 1 == steps || !pass->plan->steps[s + 1].forwards))
+        ra_region_give(ring, &ring->held[0]);
+    ra_ring_mark_end(ring, mark);
     return status;
 }
 
@@ -102,14 +106,20 @@ ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
     ra_status status = RA_OK;
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     ra_ring_begin_pass(ring);
+    int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_FORWARD);
     if (shared)
-        status = ra_shared_barrier(ring, "forward: all keys are in place");
+        status = ra_shared_barrier(ring, "forward: all keys are in place", -1);
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
+        int64_t const group_mark = ra_ring_mark_group(ring, g);
         begin_group(&pass, tensors, g);
-        status = shared ? compute(&pass, &pass.plan->whole, 0, &pass.own) : forward_group(&pass);
+        /* Shared: one step for the keys of all ranks. */
+        for (int s = 0; s < (shared ? 1 : pass.plan->step_count) && status == RA_OK; ++s)
+            status = forward_step(&pass, s);
+        ra_ring_mark_end(ring, group_mark);
     }
     if (shared && status == RA_OK)
-        status = ra_shared_barrier(ring, "forward: all keys have been read");
+        status = ra_shared_barrier(ring, "forward: all keys have been read", -1);
+    ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);
     return status;
 }

@@ -398,15 +398,14 @@ void ra_ring_begin_pass(ra_ring *ring)
 
 void ra_ring_end_pass(ra_ring *ring)
 {
-    ra_transfer **const transfers[] = {&ring->keys_transfer, &ring->grads_transfer};
+    ra_flight *const flights[] = {&ring->keys_flight, &ring->grads_flight};
     ra_region *const regions[] = {&ring->sent[0], &ring->held[0], &ring->partial[0],
                                   &ring->arriving};
     ring->kernel->poll = NULL;
     for (int i = 0; i < 2; ++i) {
         /* Left over only where the pass has failed, and that failure is the one to report. */
-        ra_status const ignored = ra_comm_wait(ring->comm, *transfers[i]);
+        ra_status const ignored = ra_flight_wait(ring, flights[i]);
         (void)ignored;
-        *transfers[i] = NULL;
     }
     for (int i = 0; i < 4; ++i)
         ra_region_give(ring, regions[i]);

@@ -2,7 +2,7 @@
 #ifndef RINGATTN_RING_INTERNAL_H
 #define RINGATTN_RING_INTERNAL_H
 
-#include "ringattn/ring.h"
+#include "ringattn/trace.h"
 
 /*
  * One step of a pass, as one rank sees it. Step 0 works on the rank's own keys and sends nothing.
@@ -77,6 +77,15 @@ typedef struct ra_pair_view {
     ra_view first, second;
 } ra_pair_view;
 
+/* An exchange on its way, and its events where there is a trace. */
+typedef struct ra_flight {
+    ra_transfer *transfer; /* NULL: none */
+    ra_trace_kind wait_kind;
+    int step, peer;
+    int64_t bytes, rows; /* of what is waited for */
+    int64_t send_mark, recv_mark;
+} ra_flight;
+
 struct ra_ring {
     ra_ring_config config;
     const ra_pattern *pattern;
@@ -94,7 +103,8 @@ struct ra_ring {
     ra_block state; /* forward: acc, top, sum of one head group */
     ra_block grads; /* backward: dq, dk, dv in float32 of one head group, where not the outputs */
     ra_block delta;
-    ra_transfer *keys_transfer, *grads_transfer;
+    ra_flight keys_flight, grads_flight;
+    ra_trace *trace;                   /* NULL: nothing is recorded */
     ra_window key_window, grad_window; /* schedule shared */
 };
 
@@ -113,7 +123,7 @@ RA_CHECKED ra_status ra_shared_take(ra_ring *ring, ra_category category, size_t 
                                     ra_window *window);
 void ra_shared_give(ra_ring *ring, ra_category category, ra_window *window);
 /* A barrier whose time counts as waiting for transfers. */
-RA_CHECKED ra_status ra_shared_barrier(ra_ring *ring, const char *operation);
+RA_CHECKED ra_status ra_shared_barrier(ra_ring *ring, const char *operation, int step);
 ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int rank);
 ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, int rank);
 
@@ -137,6 +147,40 @@ RA_CHECKED ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_h
                                   int step, const ra_pair_view *own, const char *operation);
 RA_CHECKED ra_status ra_keys_arrive(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
                                     int step, ra_pair_view *held_out);
+
+/*
+ * Start an exchange, of one message each way at most, and wait for it; NULL transfer: RA_OK at
+ * once. `kind` is that of the send: receiving and waiting come next to it.
+ */
+RA_CHECKED ra_status ra_flight_start(ra_ring *ring, ra_flight *flight, const ra_exchange *exchange,
+                                     ra_trace_kind kind, int64_t sent_rows, int64_t recv_rows);
+RA_CHECKED ra_status ra_flight_wait(ra_ring *ring, ra_flight *flight);
+
+/* The rank whose keys a step works on. */
+int ra_ring_owner(const ra_ring *ring, int step);
+
+/*
+ * Events: begin gives a mark, or -1 where the trace is full; end takes one that is not. The
+ * functions of a ring below may be called with any mark, and without a trace.
+ */
+int64_t ra_trace_begin(ra_trace *trace, ra_trace_kind kind, int step, int peer, int64_t bytes,
+                       int64_t rows);
+void ra_trace_end(ra_trace *trace, int64_t mark);
+int64_t ra_ring_mark_pass(const ra_ring *ring, ra_trace_kind kind);
+int64_t ra_ring_mark_group(const ra_ring *ring, int32_t group);
+int64_t ra_ring_mark_step(const ra_ring *ring, const ra_plan *plan, int step);
+
+static inline int64_t ra_ring_mark(const ra_ring *ring, ra_trace_kind kind, int step, int peer,
+                                   int64_t bytes, int64_t rows)
+{
+    return ring->trace == NULL ? -1 : ra_trace_begin(ring->trace, kind, step, peer, bytes, rows);
+}
+
+static inline void ra_ring_mark_end(const ra_ring *ring, int64_t mark)
+{
+    if (mark >= 0)
+        ra_trace_end(ring->trace, mark);
+}
 
 /* Polling on and off; end also waits for what a failed pass has left in flight. */
 void ra_ring_begin_pass(ra_ring *ring);

@@ -78,14 +78,16 @@ void ra_shared_give(ra_ring *ring, ra_category category, ra_window *window)
     ra_window_destroy(window);
 }
 
-ra_status ra_shared_barrier(ra_ring *ring, const char *operation)
+ra_status ra_shared_barrier(ra_ring *ring, const char *operation, int step)
 {
     struct timespec begin, end;
     if (ring->mode == RA_RING_COMPUTE_ONLY)
         return RA_OK;
+    int64_t const mark = ra_ring_mark(ring, RA_TRACE_BARRIER, step, -1, -1, -1);
     clock_gettime(CLOCK_MONOTONIC, &begin);
     ra_status const status = ra_comm_barrier(ring->comm, operation);
     clock_gettime(CLOCK_MONOTONIC, &end);
+    ra_ring_mark_end(ring, mark);
     /* Nothing is exchanged here: what a pass waits for others, it waits in its barriers. */
     ring->comm->stats.wait_ms +=
         1e3 * (double)(end.tv_sec - begin.tv_sec) + 1e-6 * (double)(end.tv_nsec - begin.tv_nsec);

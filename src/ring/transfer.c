@@ -55,6 +55,47 @@ void ra_region_give(ra_ring *ring, ra_region *region)
         ra_pool_free(ring->pool, ring->kernel->stream, &region->block);
 }
 
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+ra_status ra_flight_start(ra_ring *ring, ra_flight *flight, const ra_exchange *exchange,
+                          ra_trace_kind kind, int64_t sent_rows, int64_t recv_rows)
+{
+    const ra_message *send = exchange->sends, *recv = exchange->recvs;
+    int64_t const sent_bytes = (int64_t)send->bytes, recv_bytes = (int64_t)recv->bytes;
+    int const step = exchange->step;
+    bool const receives = exchange->recv_count > 0;
+    *flight = (ra_flight){.wait_kind = kind + 2,
+                          .step = step,
+                          .peer = receives ? recv->peer : send->peer,
+                          .bytes = receives ? recv_bytes : sent_bytes,
+                          .rows = receives ? recv_rows : sent_rows,
+                          .send_mark = -1,
+                          .recv_mark = -1};
+    if (exchange->send_count > 0)
+        flight->send_mark = ra_ring_mark(ring, kind, step, send->peer, sent_bytes, sent_rows);
+    if (receives)
+        flight->recv_mark = ra_ring_mark(ring, kind + 1, step, recv->peer, recv_bytes, recv_rows);
+    return ra_comm_start(ring->comm, exchange, &flight->transfer);
+}
+
+ra_status ra_flight_wait(ra_ring *ring, ra_flight *flight)
+{
+    ra_transfer *transfer = flight->transfer;
+    if (transfer == NULL)
+        return RA_OK;
+    flight->transfer = NULL;
+    int64_t const mark = ra_ring_mark(ring, flight->wait_kind, flight->step, flight->peer,
+                                      flight->bytes, flight->rows);
+    ra_status const status = ra_comm_wait(ring->comm, transfer);
+    /* From the inside out, so that each event contains the one before. */
+    ra_ring_mark_end(ring, mark);
+    ra_ring_mark_end(ring, flight->recv_mark);
+    ra_ring_mark_end(ring, flight->send_mark);
+    return status;
+}
+
+/* ---- keys and values ------------------------------------------------------------------------- */
+
 /* Which of the buffers a step uses: two take turns, one serves all. */
 static int slot_of(const ra_ring *ring, int step)
 {
@@ -92,7 +133,10 @@ ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *
     if (sent_bytes > 0 && sends) {
         ra_pair_view const previous = ra_ring_pair(ring, group->kv_count, at->sent_rows,
                                                    before->block.data, ring->config.dtype);
+        int64_t const mark = ra_ring_mark(ring, RA_TRACE_PACK, step, at->sent_to,
+                                          (int64_t)sent_bytes, at->sent_rows);
         status = pack(ring, at, group, at->forwards ? &previous : own, sent->block.data);
+        ra_ring_mark_end(ring, mark);
     }
     if (status == RA_OK && held_bytes > 0)
         status = ra_region_take(ring, held, held_bytes);
@@ -100,23 +144,21 @@ ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *
         return status;
     ra_message const send = {at->sent_to, sent->block.data, sent_bytes};
     ra_message const recv = {at->held_from, held->block.data, held_bytes};
-    return ra_comm_start(ring->comm,
-                         &(ra_exchange){.operation = operation,
-                                        .step = step,
-                                        .send_count = sent_bytes > 0,
-                                        .recv_count = held_bytes > 0,
-                                        .sends = &send,
-                                        .recvs = &recv},
-                         &ring->keys_transfer);
+    return ra_flight_start(ring, &ring->keys_flight,
+                           &(ra_exchange){.operation = operation,
+                                          .step = step,
+                                          .send_count = sent_bytes > 0,
+                                          .recv_count = held_bytes > 0,
+                                          .sends = &send,
+                                          .recvs = &recv},
+                           RA_TRACE_SEND_KEYS, at->sent_rows, at->held_rows);
 }
 
 ra_status ra_keys_arrive(ra_ring *ring, const ra_plan *plan, const ra_head_group *group, int step,
                          ra_pair_view *held_out)
 {
     const ra_step *at = &plan->steps[step];
-    ra_transfer *transfer = ring->keys_transfer;
-    ring->keys_transfer = NULL;
-    ra_status const status = ra_comm_wait(ring->comm, transfer);
+    ra_status const status = ra_flight_wait(ring, &ring->keys_flight);
     ra_region_give(ring, &ring->sent[slot_of(ring, step)]);
     if (status != RA_OK)
         return status;

@@ -115,6 +115,26 @@ static ra_status run_passes(rank_state *state, ra_ring *ring)
     return status;
 }
 
+/* Passes with a trace, where one is wanted. */
+static ra_status run_traced(rank_state *state, ra_pool *pool, ra_ring *ring)
+{
+    const ring_job *job = state->job;
+    ra_trace *trace = NULL;
+    if (job->trace_capacity == 0)
+        return run_passes(state, ring);
+    ra_status status = ra_trace_create(pool, job->trace_capacity, 0, &trace);
+    if (status == RA_OK)
+        status = ra_trace_align(trace, state->comm);
+    ra_ring_set_trace(ring, trace);
+    if (status == RA_OK)
+        status = run_passes(state, ring);
+    if (status == RA_OK)
+        job->take_trace(job->trace_context, ring, state->rank, trace);
+    ra_ring_set_trace(ring, NULL);
+    ra_trace_destroy(trace);
+    return status;
+}
+
 static ra_status run_with_pool(rank_state *state, ra_pool *pool)
 {
     const ring_job *job = state->job;
@@ -132,7 +152,7 @@ static ra_status run_with_pool(rank_state *state, ra_pool *pool)
         if (status == RA_OK) {
             ra_ring_read_info(ring, &state->info);
             ra_ring_set_mode(ring, job->mode);
-            status = run_passes(state, ring);
+            status = run_traced(state, pool, ring);
             ra_ring_destroy(ring);
         }
         ra_kernel_fini(&kernel);

@@ -2,7 +2,7 @@
 #ifndef TESTS_RING_RING_JOB_H
 #define TESTS_RING_RING_JOB_H
 
-#include "ringattn/ring.h"
+#include "ringattn/trace.h"
 
 /* What to run. Tensors are global: [batch, seq, heads, dim] in the job's dtype. */
 typedef struct ring_job {
@@ -20,6 +20,11 @@ typedef struct ring_job {
     ra_comm *(*wrap_comm)(void *context, int rank, ra_comm *comm);
     ra_memory (*wrap_memory)(void *context, int rank, ra_memory memory);
     void *wrap_context;
+
+    /* Called on every rank's thread after the passes of a trace of so many events; 0: none. */
+    int64_t trace_capacity;
+    void (*take_trace)(void *context, const ra_ring *ring, int rank, const ra_trace *trace);
+    void *trace_context;
 
     /* Results, sums or maxima over ranks. */
     ra_status status;  /* the first that is not RA_OK, lowest rank first */

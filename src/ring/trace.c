@@ -1,0 +1,237 @@
+/*
+ * Recording events. An event takes its place when it begins and gets its end later, so the array
+ * is in the order of beginnings, and where it is full what is lost lies inside what was kept.
+ */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { ALIGN_ROUNDS = 9 };
+
+struct ra_trace {
+    ra_pool *pool;
+    ra_block block;
+    ra_trace_event *events;
+    int64_t capacity, count, lost;
+    int64_t origin_ns;
+    /* Where the passes are. */
+    int32_t next_repetition, repetition, group, backward;
+};
+
+static int64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static const struct {
+    const char *name;
+    ra_trace_track track;
+} kinds[RA_TRACE_KIND_COUNT] = {
+    [RA_TRACE_FORWARD] = {"forward", RA_TRACK_COMPUTE},
+    [RA_TRACE_BACKWARD] = {"backward", RA_TRACK_COMPUTE},
+    [RA_TRACE_GROUP] = {"head group", RA_TRACK_COMPUTE},
+    [RA_TRACE_STEP] = {"step", RA_TRACK_COMPUTE},
+    [RA_TRACE_FORWARD_KERNEL] = {"forward kernel", RA_TRACK_COMPUTE},
+    [RA_TRACE_BACKWARD_KERNEL] = {"backward kernel", RA_TRACK_COMPUTE},
+    [RA_TRACE_DELTA] = {"delta", RA_TRACK_COMPUTE},
+    [RA_TRACE_ZERO] = {"zero", RA_TRACK_COMPUTE},
+    [RA_TRACE_PACK] = {"pack", RA_TRACK_COMPUTE},
+    [RA_TRACE_ADD] = {"add", RA_TRACK_COMPUTE},
+    [RA_TRACE_STORE] = {"store", RA_TRACK_COMPUTE},
+    [RA_TRACE_BARRIER] = {"barrier", RA_TRACK_KEYS},
+    [RA_TRACE_SEND_KEYS] = {"send keys", RA_TRACK_KEYS},
+    [RA_TRACE_RECEIVE_KEYS] = {"receive keys", RA_TRACK_KEYS},
+    [RA_TRACE_WAIT_KEYS] = {"wait for keys", RA_TRACK_KEYS},
+    [RA_TRACE_SEND_GRADS] = {"send gradients", RA_TRACK_GRADS},
+    [RA_TRACE_RECEIVE_GRADS] = {"receive gradients", RA_TRACK_GRADS},
+    [RA_TRACE_WAIT_GRADS] = {"wait for gradients", RA_TRACK_GRADS},
+};
+
+const char *ra_trace_kind_name(ra_trace_kind kind)
+{
+    return kinds[kind].name;
+}
+
+ra_trace_track ra_trace_kind_track(ra_trace_kind kind)
+{
+    return kinds[kind].track;
+}
+
+const char *ra_trace_track_name(ra_trace_track track)
+{
+    static const char *const names[RA_TRACK_COUNT] = {
+        [RA_TRACK_COMPUTE] = "compute",
+        [RA_TRACK_KEYS] = "communication: keys and values",
+        [RA_TRACK_GRADS] = "communication: gradients",
+    };
+    return names[track];
+}
+
+/* ---- the trace ------------------------------------------------------------------------------- */
+
+ra_status ra_trace_create(ra_pool *pool, int64_t capacity, int32_t first_repetition,
+                          ra_trace **trace_out)
+{
+    RA_ASSERT(capacity >= 1 && capacity <= INT64_MAX / (int64_t)sizeof(ra_trace_event));
+    ra_trace *trace = calloc(1, sizeof(*trace));
+    if (trace == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory for a trace");
+        return RA_ERR_NO_MEMORY;
+    }
+    ra_status const status = ra_pool_alloc(
+        pool, RA_MEM_IO, (size_t)capacity * sizeof(*trace->events), NULL, &trace->block);
+    if (status != RA_OK)
+        goto err_free_trace;
+    trace->pool = pool;
+    trace->events = trace->block.data;
+    trace->capacity = capacity;
+    trace->next_repetition = first_repetition;
+    trace->origin_ns = clock_ns();
+    *trace_out = trace;
+    return RA_OK;
+
+err_free_trace:
+    free(trace);
+    return status;
+}
+
+void ra_trace_destroy(ra_trace *trace)
+{
+    if (trace == NULL)
+        return;
+    ra_pool_free(trace->pool, NULL, &trace->block);
+    free(trace);
+}
+
+static int compare_i64(const void *a, const void *b)
+{
+    int64_t const x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+ra_status ra_trace_align(ra_trace *trace, ra_comm *comm)
+{
+    static const char operation[] = "agreeing on the trace's clock";
+    int64_t mine[ALIGN_ROUNDS], first[ALIGN_ROUNDS];
+    ra_status status = RA_OK;
+    for (int i = 0; i < ALIGN_ROUNDS && status == RA_OK; ++i) {
+        status = ra_comm_barrier(comm, operation);
+        first[i] = mine[i] = clock_ns();
+    }
+    if (status == RA_OK)
+        status = ra_comm_broadcast(comm, operation, 0, first, sizeof(first));
+    if (status != RA_OK)
+        return status;
+    /* The first round is the origin: what comes after the last is then later than 0. */
+    trace->origin_ns = first[0];
+    if (ra_comm_local_size(comm) == ra_comm_size(comm))
+        return RA_OK;
+    for (int i = 0; i < ALIGN_ROUNDS; ++i)
+        mine[i] -= first[i];
+    qsort(mine, ALIGN_ROUNDS, sizeof(mine[0]), compare_i64);
+    trace->origin_ns += mine[ALIGN_ROUNDS / 2];
+    return RA_OK;
+}
+
+const ra_trace_event *ra_trace_events(const ra_trace *trace, int64_t *count_out)
+{
+    *count_out = trace->count;
+    return trace->events;
+}
+
+int64_t ra_trace_lost(const ra_trace *trace)
+{
+    return trace->lost;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+int64_t ra_trace_begin(ra_trace *trace, ra_trace_kind kind, int step, int peer, int64_t bytes,
+                       int64_t rows)
+{
+    if (trace->count == trace->capacity) {
+        ++trace->lost;
+        return -1;
+    }
+    int64_t const now_ns = clock_ns() - trace->origin_ns;
+    trace->events[trace->count] = (ra_trace_event){.begin_ns = now_ns,
+                                                   .end_ns = now_ns,
+                                                   .bytes = bytes,
+                                                   .rows = rows,
+                                                   .step = step,
+                                                   .group = trace->group,
+                                                   .peer = peer,
+                                                   .repetition = trace->repetition,
+                                                   .kind = kind,
+                                                   .backward = trace->backward};
+    return trace->count++;
+}
+
+void ra_trace_end(ra_trace *trace, int64_t mark)
+{
+    trace->events[mark].end_ns = clock_ns() - trace->origin_ns;
+}
+
+void ra_ring_set_trace(ra_ring *ring, ra_trace *trace)
+{
+    ring->trace = trace;
+}
+
+int64_t ra_ring_mark_pass(const ra_ring *ring, ra_trace_kind kind)
+{
+    ra_trace *trace = ring->trace;
+    if (trace == NULL)
+        return -1;
+    trace->backward = kind == RA_TRACE_BACKWARD;
+    trace->group = -1;
+    if (!trace->backward)
+        trace->repetition = trace->next_repetition++;
+    return ra_trace_begin(trace, kind, -1, -1, -1, ra_ring_local_rows(ring));
+}
+
+int64_t ra_ring_mark_group(const ra_ring *ring, int32_t group)
+{
+    if (ring->trace == NULL)
+        return -1;
+    ring->trace->group = group;
+    return ra_trace_begin(ring->trace, RA_TRACE_GROUP, -1, -1, -1, -1);
+}
+
+int64_t ra_ring_mark_step(const ra_ring *ring, const ra_plan *plan, int s)
+{
+    const ra_step *step = &plan->steps[s];
+    if (ring->trace == NULL)
+        return -1;
+    if (plan->whole.layers != NULL && !ring->trace->backward) /* one step for the keys of all */
+        return ra_trace_begin(ring->trace, RA_TRACE_STEP, s, -1, -1, plan->whole.k_rows);
+    if (s > 0 && step->map.run_count == 0 && step->held_rows == 0 && step->sent_rows == 0 &&
+        step->grad_out_rows == 0 && step->grad_in_rows == 0)
+        return -1; /* nothing to do: no step */
+    return ra_trace_begin(ring->trace, RA_TRACE_STEP, s, ra_ring_owner(ring, s), -1,
+                          step->map.k_rows);
+}
+
+int ra_ring_owner(const ra_ring *ring, int s)
+{
+    int const size = ra_comm_size(ring->comm), rank = ra_comm_rank(ring->comm);
+    /* Schedule shared works on the rows of those ahead, the others on those of ranks behind. */
+    return ring->schedule == RA_SCHEDULE_SHARED ? (rank + s) % size : (rank - s + size) % size;
+}
+
+/*
+ * Per pass: the pass, two barriers around it, three outputs zeroed. Per group: the group, delta,
+ * zero twice, store, two barriers. Per step: the step, kernel, zero, pack, add, barrier, and
+ * sending, receiving and waiting for keys and for gradients.
+ */
+int64_t ra_ring_trace_bound(const ra_ring *ring)
+{
+    enum { PASS = 6, GROUP = 7, FORWARD_STEP = 6, BACKWARD_STEP = 12 };
+    int64_t const steps = ra_comm_size(ring->comm);
+    int64_t const forward = PASS + ring->group_count * (GROUP + FORWARD_STEP * steps);
+    int64_t const backward = PASS + ring->group_count * (GROUP + BACKWARD_STEP * steps);
+    return forward + (ring->config.backward ? backward : 0);
+}

@@ -1,0 +1,450 @@
+/* What a trace says about passes, held against what they did; and that it costs nothing when off.
+ */
+#include "ring/ring_job.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQ = 120, HEADS = 4, KV_HEADS = 2, DIM = 8, RANKS_MAX = 8, CAPACITY = 4096 };
+enum { WIDE = SEQ * HEADS * DIM, NARROW = SEQ * KV_HEADS * DIM };
+
+static float in[WIDE], lse[SEQ * HEADS], dq[WIDE], dk[NARROW], dv[NARROW], out[WIDE];
+
+/* What every rank recorded. */
+typedef struct record {
+    ra_trace_event *events;
+    int64_t count, lost, bound;
+} record;
+
+static record records[RANKS_MAX];
+
+static void take_trace(void *context, const ra_ring *ring, int rank, const ra_trace *trace)
+{
+    record *mine = (record *)context + rank;
+    const ra_trace_event *events = ra_trace_events(trace, &mine->count);
+    mine->lost = ra_trace_lost(trace);
+    mine->bound = ra_ring_trace_bound(ring);
+    mine->events = malloc((size_t)mine->count * sizeof(*events) + 1);
+    if (mine->events != NULL)
+        memcpy(mine->events, events, (size_t)mine->count * sizeof(*events));
+}
+
+static void forget_traces(void)
+{
+    for (int r = 0; r < RANKS_MAX; ++r)
+        free(records[r].events);
+    memset(records, 0, sizeof(records));
+}
+
+TestSuite(trace, .fini = forget_traces);
+
+static ring_job make_job(int ranks, ra_schedule schedule, int buffers, int groups)
+{
+    ring_job job = {.config = {.batch = 1,
+                               .seq = SEQ,
+                               .heads = HEADS,
+                               .kv_heads = KV_HEADS,
+                               .dim = DIM,
+                               .dtype = RA_F32,
+                               .layout = RA_LAYOUT_ZIGZAG,
+                               .schedule = schedule,
+                               .comm_buffers = buffers,
+                               .head_groups = groups,
+                               .backward = true},
+                    .pattern = ra_pattern_config_dense(),
+                    .ranks = ranks,
+                    .q = in,
+                    .k = in,
+                    .v = in,
+                    .dout = in,
+                    .out = out,
+                    .dq = dq,
+                    .dk = dk,
+                    .dv = dv,
+                    .lse = lse,
+                    .trace_capacity = CAPACITY,
+                    .take_trace = take_trace,
+                    .trace_context = records};
+    job.pattern.causal = true;
+    for (int i = 0; i < WIDE; ++i)
+        in[i] = (float)(i % 13 - 6) / 8;
+    return job;
+}
+
+static void run(ring_job *job)
+{
+    forget_traces();
+    ring_job_run(job);
+    cr_assert_eq(job->status, RA_OK, "%d ranks, %s, %d buffers: %s", job->ranks,
+                 ra_schedule_name(job->config.schedule), job->config.comm_buffers,
+                 ra_status_name(job->status));
+    cr_assert_eq(job->leaked_bytes, 0);
+    for (int r = 0; r < job->ranks && job->trace_capacity > 0; ++r)
+        cr_assert_not_null(records[r].events);
+}
+
+/* Every combination of how ranks work together; the number of the last gives the end. */
+static bool next_job(int index, ring_job *job)
+{
+    static const ra_schedule schedules[] = {RA_SCHEDULE_RING, RA_SCHEDULE_DIRECT,
+                                            RA_SCHEDULE_SHARED};
+    int const schedule = index % 3, buffers = index / 3 % 3, groups = index / 9 % 2 + 1;
+    int const ranks = index / 18 + 1;
+    if (ranks > 5)
+        return false;
+    *job = make_job(ranks, schedules[schedule], buffers, groups);
+    if (index % 2 == 1) { /* a window: some steps have nothing to do */
+        job->config.layout = RA_LAYOUT_CONTIGUOUS;
+        job->pattern.window_left = 9;
+    }
+    if (index % 5 == 0)
+        job->config.dtype = RA_BF16;
+    return true;
+}
+
+static int64_t count_kind(const record *rank, ra_trace_kind kind)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < rank->count; ++i)
+        count += rank->events[i].kind == (int32_t)kind;
+    return count;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* Open events of a track are a stack; what begins lies in what is open, or after it. */
+static void check_nesting(const record *rank, ra_trace_track track)
+{
+    const ra_trace_event *open[16];
+    int depth = 0;
+    int64_t last_ns = 0;
+    for (int64_t i = 0; i < rank->count; ++i) {
+        const ra_trace_event *e = &rank->events[i];
+        if (ra_trace_kind_track((ra_trace_kind)e->kind) != track)
+            continue;
+        const char *name = ra_trace_kind_name((ra_trace_kind)e->kind);
+        cr_assert_geq(e->begin_ns, last_ns, "%s is out of order", name);
+        cr_assert_geq(e->end_ns, e->begin_ns, "%s ends before it begins", name);
+        last_ns = e->begin_ns;
+        while (depth > 0 && open[depth - 1]->end_ns <= e->begin_ns &&
+               open[depth - 1]->end_ns < e->end_ns)
+            --depth;
+        if (depth > 0)
+            cr_assert_leq(e->end_ns, open[depth - 1]->end_ns, "%s ends after the %s it began in",
+                          name, ra_trace_kind_name((ra_trace_kind)open[depth - 1]->kind));
+        cr_assert_lt(depth, 16);
+        open[depth++] = e;
+    }
+}
+
+Test(trace, events_of_a_track_are_ordered_and_nest_or_are_apart)
+{
+    ring_job job;
+    for (int i = 0; next_job(i, &job); ++i) {
+        run(&job);
+        for (int r = 0; r < job.ranks; ++r)
+            for (int track = 0; track < RA_TRACK_COUNT; ++track)
+                check_nesting(&records[r], (ra_trace_track)track);
+    }
+}
+
+/* Ranks that are threads have one clock: what was received had been posted before. */
+Test(trace, nothing_arrives_before_it_was_posted)
+{
+    ring_job job = make_job(4, RA_SCHEDULE_DIRECT, 2, 2);
+    int64_t met = 0;
+    run(&job);
+    for (int r = 0; r < job.ranks; ++r)
+        for (int64_t i = 0; i < records[r].count; ++i) {
+            const ra_trace_event *recv = &records[r].events[i];
+            int64_t const sends[2] = {RA_TRACE_SEND_KEYS, RA_TRACE_SEND_GRADS};
+            for (int kind = 0; kind < 2; ++kind) {
+                if (recv->kind != sends[kind] + 1)
+                    continue;
+                const record *peer = &records[recv->peer];
+                for (int64_t j = 0; j < peer->count; ++j) {
+                    const ra_trace_event *send = &peer->events[j];
+                    if (send->kind != sends[kind] || send->peer != r || send->step != recv->step ||
+                        send->group != recv->group || send->backward != recv->backward)
+                        continue;
+                    ++met;
+                    cr_expect_geq(recv->end_ns, send->begin_ns);
+                    cr_expect_eq(recv->bytes, send->bytes);
+                    cr_expect_eq(recv->rows, send->rows);
+                }
+            }
+        }
+    cr_expect_eq(met, count_kind(&records[0], RA_TRACE_RECEIVE_KEYS) * 4 +
+                          count_kind(&records[0], RA_TRACE_RECEIVE_GRADS) * 4);
+    cr_expect_gt(met, 0);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static const ra_trace_event *find(const record *rank, ra_trace_kind kind, int backward, int group,
+                                  int step)
+{
+    const ra_trace_event *found = NULL;
+    for (int64_t i = 0; i < rank->count; ++i) {
+        const ra_trace_event *e = &rank->events[i];
+        if (e->kind != (int32_t)kind || e->backward != backward || e->group != group ||
+            e->step != step)
+            continue;
+        cr_assert_null(found, "%s of step %d twice", ra_trace_kind_name(kind), step);
+        found = e;
+    }
+    return found;
+}
+
+/* Causal and contiguous: rank r sees the keys of the ranks before it, and no other's. */
+Test(trace, every_live_step_of_every_rank_has_its_kernel_call_and_no_other_has)
+{
+    enum { RANKS = 4 };
+    static const ra_schedule schedules[] = {RA_SCHEDULE_RING, RA_SCHEDULE_DIRECT};
+    for (int i = 0; i < 2; ++i)
+        for (int buffers = 0; buffers <= 2; ++buffers) {
+            ring_job job = make_job(RANKS, schedules[i], buffers, 2);
+            job.config.layout = RA_LAYOUT_CONTIGUOUS;
+            run(&job);
+            for (int r = 0; r < RANKS; ++r)
+                for (int at = 0; at < 2 * 2 * RANKS; ++at) {
+                    int const backward = at % 2, group = at / 2 % 2, s = at / 4;
+                    ra_trace_kind const kind =
+                        backward ? RA_TRACE_BACKWARD_KERNEL : RA_TRACE_FORWARD_KERNEL;
+                    const ra_trace_event *e = find(&records[r], kind, backward, group, s);
+                    cr_assert_eq(e != NULL, s <= r, "rank %d step %d", r, s);
+                    if (e == NULL)
+                        continue;
+                    cr_expect_eq(e->peer, r - s);
+                    cr_expect_eq(e->rows, SEQ / RANKS);
+                    cr_expect_eq(e->bytes, SEQ / RANKS * 2 * DIM * sizeof(float));
+                    cr_expect_not_null(find(&records[r], RA_TRACE_STEP, backward, group, s));
+                }
+        }
+}
+
+Test(trace, shared_keys_are_one_forward_step_and_a_barrier_ends_each_backward_step)
+{
+    enum { RANKS = 3 };
+    ring_job job = make_job(RANKS, RA_SCHEDULE_SHARED, 2, 2);
+    job.pattern.causal = false;
+    run(&job);
+    for (int r = 0; r < RANKS; ++r)
+        for (int group = 0; group < 2; ++group) {
+            const ra_trace_event *e = find(&records[r], RA_TRACE_FORWARD_KERNEL, 0, group, 0);
+            cr_assert_not_null(e);
+            cr_expect_eq(e->rows, SEQ);
+            cr_expect_eq(e->peer, -1);
+            for (int s = 0; s < RANKS; ++s) {
+                e = find(&records[r], RA_TRACE_BACKWARD_KERNEL, 1, group, s);
+                cr_assert_not_null(e);
+                cr_expect_eq(e->peer, (r + s) % RANKS);
+                cr_expect_not_null(find(&records[r], RA_TRACE_BARRIER, 1, group, s));
+            }
+        }
+    cr_expect_eq(count_kind(&records[0], RA_TRACE_BARRIER), 2 + 2 * (RANKS + 2));
+    cr_expect_eq(count_kind(&records[0], RA_TRACE_SEND_KEYS), 0);
+}
+
+/* ---- transfers ------------------------------------------------------------------------------- */
+
+static int64_t sum_bytes(const record *rank, ra_trace_kind kind)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < rank->count; ++i)
+        if (rank->events[i].kind == (int32_t)kind)
+            sum += rank->events[i].bytes;
+    return sum;
+}
+
+Test(trace, bytes_of_transfers_are_the_bytes_that_were_sent)
+{
+    ring_job job;
+    int64_t all = 0;
+    for (int i = 0; next_job(i, &job); ++i) {
+        int64_t sent = 0, received = 0, packed = 0, keys = 0;
+        run(&job);
+        for (int r = 0; r < job.ranks; ++r) {
+            keys += sum_bytes(&records[r], RA_TRACE_SEND_KEYS);
+            packed += sum_bytes(&records[r], RA_TRACE_PACK);
+            sent += sum_bytes(&records[r], RA_TRACE_SEND_GRADS);
+            received += sum_bytes(&records[r], RA_TRACE_RECEIVE_KEYS) +
+                        sum_bytes(&records[r], RA_TRACE_RECEIVE_GRADS);
+            cr_expect_eq(records[r].lost, 0);
+        }
+        cr_expect_eq(sent + keys, job.sent_bytes, "job %d", i);
+        cr_expect_eq(received, job.sent_bytes, "job %d", i);
+        cr_expect_eq(packed, keys, "job %d", i);
+        all += job.sent_bytes;
+    }
+    cr_expect_gt(all, 0);
+}
+
+/* The last event before it that receives, or else sends, is what a wait waits for. */
+Test(trace, waits_name_the_peer_and_bytes_that_they_wait_for)
+{
+    ring_job job;
+    int64_t waits = 0;
+    for (int i = 0; next_job(i, &job); ++i) {
+        run(&job);
+        for (int r = 0; r < job.ranks; ++r) {
+            const ra_trace_event *coming[RA_TRACE_KIND_COUNT] = {NULL};
+            for (int64_t x = 0; x < records[r].count; ++x) {
+                const ra_trace_event *e = &records[r].events[x];
+                coming[e->kind] = e;
+                if (e->kind != RA_TRACE_WAIT_KEYS && e->kind != RA_TRACE_WAIT_GRADS)
+                    continue;
+                const ra_trace_event *sent = coming[e->kind - 2], *recv = coming[e->kind - 1];
+                const ra_trace_event *of = recv != NULL ? recv : sent;
+                cr_assert_not_null(of);
+                cr_expect_eq(e->peer, of->peer);
+                cr_expect_eq(e->bytes, of->bytes);
+                cr_expect_eq(e->rows, of->rows);
+                cr_expect_eq(e->step, of->step);
+                cr_expect_leq(of->begin_ns, e->begin_ns);
+                cr_expect_geq(of->end_ns, e->end_ns);
+                coming[e->kind - 2] = coming[e->kind - 1] = NULL;
+                ++waits;
+            }
+        }
+    }
+    cr_expect_gt(waits, 0);
+}
+
+/* ---- what it costs --------------------------------------------------------------------------- */
+
+Test(trace, a_full_trace_counts_what_it_loses_and_stays_nested)
+{
+    ring_job job = make_job(3, RA_SCHEDULE_RING, 2, 2);
+    run(&job);
+    int64_t const all = records[1].count;
+    for (int64_t capacity = 1; capacity <= all + 1; capacity += 3) {
+        job.trace_capacity = capacity;
+        run(&job);
+        cr_assert_eq(records[1].count, capacity < all ? capacity : all);
+        cr_assert_eq(records[1].lost, all - records[1].count);
+        for (int track = 0; track < RA_TRACK_COUNT; ++track)
+            check_nesting(&records[1], (ra_trace_track)track);
+    }
+}
+
+Test(trace, no_pass_makes_more_events_than_the_bound)
+{
+    ring_job job;
+    for (int i = 0; next_job(i, &job); ++i) {
+        run(&job);
+        for (int r = 0; r < job.ranks; ++r)
+            cr_expect_leq(records[r].count, records[r].bound, "job %d rank %d", i, r);
+    }
+}
+
+typedef struct results {
+    float out[WIDE], dq[WIDE], dk[NARROW], dv[NARROW], lse[SEQ * HEADS];
+} results;
+
+/* 16-bit outputs fill a half of it. */
+static void clear(void)
+{
+    memset(out, 0, sizeof(out));
+    memset(dq, 0, sizeof(dq));
+    memset(dk, 0, sizeof(dk));
+    memset(dv, 0, sizeof(dv));
+}
+
+static void keep(results *kept)
+{
+    memcpy(kept->out, out, sizeof(out));
+    memcpy(kept->dq, dq, sizeof(dq));
+    memcpy(kept->dk, dk, sizeof(dk));
+    memcpy(kept->dv, dv, sizeof(dv));
+    memcpy(kept->lse, lse, sizeof(lse));
+}
+
+Test(trace, results_are_the_same_bit_for_bit_with_and_without)
+{
+    static results with, without;
+    ring_job job;
+    for (int i = 0; next_job(i, &job); ++i) {
+        clear();
+        run(&job);
+        keep(&with);
+        clear();
+        job.trace_capacity = 0;
+        run(&job);
+        keep(&without);
+        cr_expect_eq(memcmp(&with, &without, sizeof(with)), 0, "job %d", i);
+    }
+}
+
+Test(trace, off_takes_no_memory_and_on_takes_its_events_and_no_more)
+{
+    ring_job job = make_job(3, RA_SCHEDULE_RING, 2, 1);
+    run(&job);
+    int64_t const with_bytes = job.peak_bytes;
+    job.trace_capacity = 0;
+    run(&job);
+    cr_expect_null(records[0].events, "a trace was taken");
+    int64_t const events_bytes = CAPACITY * (int64_t)sizeof(ra_trace_event);
+    cr_expect_geq(with_bytes - job.peak_bytes, events_bytes);
+    cr_expect_leq(with_bytes - job.peak_bytes, events_bytes + 65536); /* whole pages */
+}
+
+/* ---- by itself ------------------------------------------------------------------------------- */
+
+static ra_pool *make_pool(int64_t limit_bytes, ra_ledger **ledger)
+{
+    ra_pool *pool = NULL;
+    cr_assert_eq(ra_ledger_create(limit_bytes, ledger), RA_OK);
+    ra_pool_config const config = {RA_POOL_OFF, ra_memory_host(), *ledger};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
+    return pool;
+}
+
+Test(trace, is_refused_whole_where_memory_is_short)
+{
+    ra_ledger *ledger = NULL;
+    ra_ledger_snapshot snapshot;
+    ra_pool *pool = make_pool(1 << 16, &ledger);
+    ra_trace *trace = NULL;
+    cr_expect_eq(ra_trace_create(pool, 1 << 16, 0, &trace), RA_ERR_NO_MEMORY);
+    cr_expect_null(trace);
+    ra_ledger_read(ledger, &snapshot);
+    cr_expect_eq(snapshot.reserved_bytes, 0);
+    cr_expect_eq(snapshot.alloc_count[RA_MEM_IO], 0);
+    ra_trace_destroy(NULL);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
+/* A communicator that says its ranks are on several hosts: the barriers decide. */
+Test(trace, aligns_ranks_of_several_hosts_and_passes_failures_on)
+{
+    ra_ledger *ledger = NULL;
+    ra_pool *pool = make_pool(1 << 20, &ledger);
+    ra_trace *trace = NULL;
+    ra_comm *comm = NULL;
+    cr_assert_eq(ra_trace_create(pool, 8, -2, &trace), RA_OK);
+    cr_assert_eq(ra_comm_create_self(1000, &comm), RA_OK);
+    cr_expect_eq(ra_trace_align(trace, comm), RA_OK);
+    comm->local_size = 0; /* not all of them */
+    cr_expect_eq(ra_trace_align(trace, comm), RA_OK);
+    comm->broken = true;
+    cr_expect_eq(ra_trace_align(trace, comm), RA_ERR_PEER);
+    ra_comm_destroy(comm);
+    ra_trace_destroy(trace);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
+Test(trace, every_kind_and_track_has_a_name_of_its_own)
+{
+    for (int i = 0; i < RA_TRACE_KIND_COUNT; ++i)
+        for (int j = 0; j < i; ++j)
+            cr_expect_str_neq(ra_trace_kind_name((ra_trace_kind)i),
+                              ra_trace_kind_name((ra_trace_kind)j));
+    for (int i = 0; i < RA_TRACK_COUNT; ++i)
+        for (int j = 0; j < i; ++j)
+            cr_expect_str_neq(ra_trace_track_name((ra_trace_track)i),
+                              ra_trace_track_name((ra_trace_track)j));
+}
