@@ -97,8 +97,9 @@ enum { RA_CONFIG_BYTES_MAX = 16 << 20, RA_SWEEP_POINTS_MAX = 10000 };
 bool ra_config_was_given(const ra_config *config, const char *key);
 /** The full effective configuration as a JSON object, nested as the YAML is; NULL: no memory. */
 json_t *ra_config_to_json(const ra_config *config);
-/** The value of a swept key, ra_config.sweep_keys[index], and its path; NULL: no memory. */
-json_t *ra_config_swept_to_json(const ra_config *config, int index, const char **path_out);
+/** Path of a swept key, ra_config.sweep_keys[index], and its value; NULL: no memory. */
+const char *ra_config_swept_path(const ra_config *config, int index);
+json_t *ra_config_swept_to_json(const ra_config *config, int index);
 /** Print all keys with type, range, default and help; `markdown` for the documentation. */
 void ra_config_print_help(bool markdown);
 

@@ -91,12 +91,16 @@ json_t *ra_config_to_json(const ra_config *config)
     return root;
 }
 
-json_t *ra_config_swept_to_json(const ra_config *config, int index, const char **path_out)
+const char *ra_config_swept_path(const ra_config *config, int index)
 {
     RA_ASSERT(index >= 0 && index < config->sweep_key_count);
-    const ra_config_key *key = &ra_config_keys[config->sweep_keys[index]];
-    *path_out = key->path;
-    return value_to_json(key, config);
+    return ra_config_keys[config->sweep_keys[index]].path;
+}
+
+json_t *ra_config_swept_to_json(const ra_config *config, int index)
+{
+    RA_ASSERT(index >= 0 && index < config->sweep_key_count);
+    return value_to_json(&ra_config_keys[config->sweep_keys[index]], config);
 }
 
 static const char *default_shown(const ra_config_key *key)

@@ -5,15 +5,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_BYTES_MAX = 1024 };
-
 typedef struct console {
     pthread_mutex_t mutex;
     int rank, size;
     char host[64];
     bool quiet, holding, held;
-    char line[LINE_BYTES_MAX]; /* the first error that was held back */
-    bool shown;                /* a progress line stands on the terminal */
+    char line[RA_CONSOLE_LINE_MAX]; /* the first error that was held back */
+    bool deferring, kept;
+    char kept_line[RA_CONSOLE_LINE_MAX]; /* the first that would have been said */
+    bool shown;                          /* a progress line stands on the terminal */
 } console;
 
 static console the_console = {.mutex = PTHREAD_MUTEX_INITIALIZER, .size = 1};
@@ -33,6 +33,12 @@ static void wipe(void)
 /* A line of one among several ranks says whose it is, unless it does already. */
 static void say(const char *level, const char *line, bool with_rank)
 {
+    if (the_console.deferring && strcmp(level, "error") == 0) {
+        if (!the_console.kept)
+            snprintf(the_console.kept_line, sizeof(the_console.kept_line), "%s", line);
+        the_console.kept = true;
+        return;
+    }
     wipe();
     if (with_rank && the_console.size > 1 && strstr(line, "rank ") == NULL)
         fprintf(stderr, "ringattn: %s: %s (rank %d on host %s)\n", level, line, the_console.rank,
@@ -107,6 +113,8 @@ ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status statu
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
     int64_t first = status != RA_OK ? rank : size;
     ra_status reduced = ra_comm_reduce_i64(comm, operation, RA_MIN, &first, 1);
+    if (reduced != RA_OK && status != RA_OK)
+        release(true); /* nobody else can say it any more */
     if (reduced != RA_OK)
         return status != RA_OK ? status : reduced;
     if (first == size)
@@ -117,6 +125,32 @@ ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status statu
     int64_t cause = rank == first ? (int64_t)status : 0;
     reduced = ra_comm_reduce_i64(comm, operation, RA_MAX, &cause, 1);
     return reduced == RA_OK ? (ra_status)cause : reduced;
+}
+
+void ra_console_defer(void)
+{
+    pthread_mutex_lock(&the_console.mutex);
+    the_console.deferring = true;
+    the_console.kept = false;
+    pthread_mutex_unlock(&the_console.mutex);
+}
+
+bool ra_console_take(char line[RA_CONSOLE_LINE_MAX])
+{
+    pthread_mutex_lock(&the_console.mutex);
+    bool const kept = the_console.kept;
+    snprintf(line, RA_CONSOLE_LINE_MAX, "%s", kept ? the_console.kept_line : "");
+    the_console.deferring = false;
+    the_console.kept = false;
+    pthread_mutex_unlock(&the_console.mutex);
+    return kept;
+}
+
+void ra_console_warn(const char *line)
+{
+    pthread_mutex_lock(&the_console.mutex);
+    say("warning", line, false);
+    pthread_mutex_unlock(&the_console.mutex);
 }
 
 void ra_console_show(const char *line)

@@ -22,6 +22,16 @@ void ra_console_hold(void);
  */
 RA_CHECKED ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status);
 
+/* Where a failure may be part of the work: its line is kept instead of said. */
+enum { RA_CONSOLE_LINE_MAX = 1024 };
+/** From now on, keep the first line that would have been said as an error. */
+void ra_console_defer(void);
+/** Ends ra_console_defer. @return whether a line was kept; "" is written where none was */
+bool ra_console_take(char line[RA_CONSOLE_LINE_MAX]);
+
+/** Say something as a warning of the whole job, not of this rank. */
+void ra_console_warn(const char *line);
+
 /**
  * Show what goes on, without a newline where stderr is a terminal; "" wipes it away. Used by
  * progress, which is rank 0's.

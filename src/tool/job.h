@@ -1,4 +1,4 @@
-/* `ringattn run`, inside: one job from its configuration to its report. */
+/* One job from its configuration to its report: `ringattn run`, and each point of `bench`. */
 #ifndef RINGATTN_TOOL_JOB_H
 #define RINGATTN_TOOL_JOB_H
 
@@ -7,6 +7,14 @@
 #include "report.h"
 
 enum { RA_JOB_BLOCKS = 9 };
+
+/* How often passes are timed. */
+typedef struct ra_repeat {
+    int warmup, most;     /* most: at least 1 */
+    int steady_count;     /* end early once the last so many are within steady_spread; 0: never */
+    double steady_spread; /* (max - min) / median */
+    double most_ms;       /* begin no further repetition after so long; INFINITY: no bound */
+} ra_repeat;
 
 /* Everything a rank holds for a job. Zeroed, then filled in the order of the members. */
 typedef struct ra_job {
@@ -18,7 +26,8 @@ typedef struct ra_job {
     ra_progress *progress;
     ra_tensor_source *source;
     ra_pattern *pattern;
-    int threads; /* of the kernel */
+    int threads; /* of the kernel; 0 before ra_job_build: it decides */
+    ra_repeat repeat;
     ra_kernel kernel;
     ra_ring *ring;
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */
@@ -34,11 +43,33 @@ typedef struct ra_job {
  * with configuration or files is said by one rank, and every rank returns the same status.
  */
 RA_CHECKED ra_status ra_job_prepare(ra_job *job);
+/**
+ * Collective. The part of ra_job_prepare that comes after configuration, communicator and progress:
+ * nothing but these and the options is needed.
+ */
+RA_CHECKED ra_status ra_job_build(ra_job *job);
+/** Make, or make anew, the communicator that a configuration asks for. */
+RA_CHECKED ra_status ra_job_connect(const ra_config *config, ra_comm **comm);
+/**
+ * Collective. This rank's share of the cores of its host. To be asked before anything computes:
+ * an OpenMP runtime may bind the calling thread to one core.
+ */
+RA_CHECKED ra_status ra_job_share_cores(ra_comm *comm, int *threads_out);
+/** Whether outputs of the configuration and the command line can be written; rank 0 looks. */
+RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
 /** Collective. Tensors in, passes, measurements into job->report. */
 RA_CHECKED ra_status ra_job_passes(ra_job *job);
+/**
+ * Collective. Time passes over the tensors that ra_job_passes has brought in, in the ring's mode,
+ * job->report and the communicator's counters left as they are after the last one.
+ */
+RA_CHECKED ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_out,
+                                 ra_times *backward_out);
 /** Collective. Verify and write the output. RA_OK also where verification failed. */
 RA_CHECKED ra_status ra_job_results(ra_job *job);
-/** Give everything back, the communicator too. */
+/** Give back what ra_job_build and the passes have taken, and the configuration. */
+void ra_job_clear(ra_job *job);
+/** Give everything back, progress and the communicator too. */
 void ra_job_fini(ra_job *job);
 
 /** Resident set of this process, and its high-water mark since ra_rss_mark; -1: unknown. */

@@ -4,15 +4,6 @@
 #include "job.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-static double now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
-}
 
 static ra_status tensor_take(ra_job *job, int index, ra_category category, int64_t rows,
                              int64_t row_bytes, void **data_out)
@@ -125,78 +116,18 @@ static ra_status nonfinite_say(ra_job *job)
     return RA_OK;
 }
 
-/* One pass that begins on all ranks together; how long it took here. */
-static ra_status pass_time(ra_job *job, bool backward, double *ms_out)
-{
-    ra_status status = ra_comm_barrier(job->comm, "beginning a pass together");
-    if (status != RA_OK)
-        return status;
-    double const begin_ms = now_ms();
-    status = backward ? ra_ring_backward(job->ring, &job->tensors)
-                      : ra_ring_forward(job->ring, &job->tensors);
-    *ms_out = now_ms() - begin_ms;
-    return status;
-}
-
-/* All repetitions; forward_ms and backward_ms hold one time each. */
-static ra_status passes_repeat(ra_job *job, double *forward_ms, double *backward_ms)
-{
-    const ra_config *config = &job->config;
-    ra_status status = RA_OK;
-    for (int i = -config->warmup; i < config->repeat && status == RA_OK; i++) {
-        double ignored_ms;
-        int const index = i < 0 ? i + config->warmup + 1 : i + 1;
-        int const count = i < 0 ? config->warmup : config->repeat;
-        if (i == 0)
-            ra_comm_reset_stats(job->comm);
-        ra_progress_set(job->progress, i < 0 ? "warm-up" : "forward", index, count);
-        status = pass_time(job, false, i < 0 ? &ignored_ms : &forward_ms[i]);
-        if (status != RA_OK || !config->backward)
-            continue;
-        ra_progress_set(job->progress, i < 0 ? "warm-up" : "backward", index, count);
-        status = pass_time(job, true, i < 0 ? &ignored_ms : &backward_ms[i]);
-    }
-    return status;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double const x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static ra_times times_of(double *ms, int count)
-{
-    qsort(ms, (size_t)count, sizeof(*ms), compare_doubles);
-    double const middle = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
-    return (ra_times){.min_ms = ms[0], .median_ms = middle, .max_ms = ms[count - 1]};
-}
-
+/* Time passes; what was sent and waited for meanwhile, per repetition. */
 static ra_status passes_time(ra_job *job)
 {
-    int const repeat = job->config.repeat, count = repeat * (job->config.backward ? 2 : 1);
+    ra_report *report = &job->report;
     ra_comm_stats stats;
-    ra_block block = {0};
-    ra_status status =
-        ra_pool_alloc(job->pool, RA_MEM_IO, (size_t)count * sizeof(double), NULL, &block);
+    ra_status const status = ra_job_time(job, &job->repeat, &report->forward, &report->backward);
     if (status != RA_OK)
         return status;
-    double *ms = block.data;
-    status = passes_repeat(job, ms, ms + repeat);
-    if (status != RA_OK)
-        goto out;
     ra_comm_read_stats(job->comm, &stats);
-    job->report.sent_bytes = stats.sent_bytes / repeat;
-    job->report.exposed_comm_ms = stats.wait_ms / repeat;
-    status = ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, ms, count);
-    if (status != RA_OK)
-        goto out;
-    job->report.forward = times_of(ms, repeat);
-    if (job->config.backward)
-        job->report.backward = times_of(ms + repeat, repeat);
-out:
-    ra_pool_free(job->pool, NULL, &block);
-    return status;
+    report->sent_bytes = stats.sent_bytes / report->forward.count;
+    report->exposed_comm_ms = stats.wait_ms / report->forward.count;
+    return RA_OK;
 }
 
 /* Memory of the rank whose peak is highest, the first of them. */

@@ -7,41 +7,41 @@
 #include "ringattn/topology.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static ra_status comm_refuse(const ra_job *job)
+static ra_status comm_refuse(const ra_comm *comm)
 {
-    if (ra_comm_rank(job->comm) == 0)
+    if (ra_comm_rank(comm) == 0)
         ra_log(RA_LOG_ERROR,
                "comm.backend: self is for one rank, but %d were started: use mpi or "
                "auto",
-               ra_comm_size(job->comm));
+               ra_comm_size(comm));
     return RA_ERR_CONFIG;
 }
 
-/* The communicator that the configuration asks for; one exists already where mpirun started us. */
-static ra_status comm_make(ra_job *job)
+/* One exists already where mpirun started us. */
+ra_status ra_job_connect(const ra_config *config, ra_comm **comm)
 {
-    const ra_config *config = &job->config;
-    if (job->comm != NULL && config->comm == RA_COMM_SELF) {
-        if (ra_comm_size(job->comm) > 1)
-            return comm_refuse(job);
-        ra_comm_destroy(job->comm);
-        job->comm = NULL;
+    if (*comm != NULL && config->comm == RA_COMM_SELF) {
+        if (ra_comm_size(*comm) > 1)
+            return comm_refuse(*comm);
+        ra_comm_destroy(*comm);
+        *comm = NULL;
     }
     ra_status status = RA_OK;
-    if (job->comm == NULL && config->comm == RA_COMM_MPI)
-        status = ra_comm_create_mpi(NULL, NULL, config->timeout_ms, &job->comm);
-    else if (job->comm == NULL)
-        status = ra_comm_create_self(config->timeout_ms, &job->comm);
+    if (*comm == NULL && config->comm == RA_COMM_MPI)
+        status = ra_comm_create_mpi(NULL, NULL, config->timeout_ms, comm);
+    else if (*comm == NULL)
+        status = ra_comm_create_self(config->timeout_ms, comm);
     if (status != RA_OK)
         return status;
-    ra_comm_set_timeout(job->comm, config->timeout_ms);
-    ra_console_open(job->comm);
+    ra_comm_set_timeout(*comm, config->timeout_ms);
+    ra_console_open(*comm);
     return RA_OK;
 }
 
@@ -96,7 +96,7 @@ static ra_status output_check(const char *key, const char *path, bool renamed)
     return RA_OK;
 }
 
-static ra_status outputs_check(const ra_job *job)
+ra_status ra_job_check_outputs(const ra_job *job)
 {
     ra_status status = RA_OK;
     if (ra_comm_rank(job->comm) != 0)
@@ -105,23 +105,20 @@ static ra_status outputs_check(const ra_job *job)
         status = output_check("job.output", job->config.output, true);
     if (status == RA_OK && job->options->json_path != NULL)
         status = output_check("--json", job->options->json_path, false);
+    if (status == RA_OK && job->options->csv_path != NULL)
+        status = output_check("--csv", job->options->csv_path, false);
+    if (status == RA_OK && job->options->trace_path != NULL)
+        status = output_check("--trace", job->options->trace_path, false);
     return status;
 }
 
-/* Collective. compute.threads, or this rank's share of the cores of its host. */
-static ra_status threads_decide(ra_job *job)
+ra_status ra_job_share_cores(ra_comm *comm, int *threads_out)
 {
     ra_topology topology;
-    job->threads = job->config.threads;
-    if (job->threads > 0)
-        return RA_OK;
     ra_console_hold();
     ra_status const status =
-        ra_console_agree(job->comm, "agreeing on cores", ra_topology_read(&topology));
-    if (status != RA_OK)
-        return status;
-    job->entered = true;
-    return ra_topology_threads(&topology, job->comm, &job->threads);
+        ra_console_agree(comm, "agreeing on cores", ra_topology_read(&topology));
+    return status == RA_OK ? ra_topology_threads(&topology, comm, threads_out) : status;
 }
 
 static ra_status kernel_make(ra_job *job)
@@ -140,7 +137,7 @@ static ra_status kernel_make(ra_job *job)
 static ra_status alone_prepare(ra_job *job)
 {
     ra_config *config = &job->config;
-    ra_status status = outputs_check(job);
+    ra_status status = ra_job_check_outputs(job);
     if (status == RA_OK)
         status = pool_make(job);
     if (status == RA_OK)
@@ -177,32 +174,49 @@ static ra_status ring_make(ra_job *job)
     return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, &job->ring);
 }
 
-ra_status ra_job_prepare(ra_job *job)
+ra_status ra_job_build(ra_job *job)
 {
-    ra_status status = ra_job_load_config(job->options, job->comm, &job->config);
-    if (status == RA_OK)
-        status = comm_make(job);
-    if (status != RA_OK)
-        return status;
-    bool const first = ra_comm_rank(job->comm) == 0;
-    status = ra_progress_create(first && !job->options->quiet, &job->progress);
-    if (status != RA_OK)
-        return status;
+    ra_status status = RA_OK;
     ra_progress_set(job->progress, "preparing", 0, 0);
-    status = threads_decide(job);
+    if (job->threads == 0)
+        job->threads = job->config.threads;
+    if (job->threads == 0) {
+        job->entered = true;
+        status = ra_job_share_cores(job->comm, &job->threads);
+    }
     if (status != RA_OK)
         return status;
     job->entered = false;
     ra_console_hold();
     status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
-    if (status == RA_OK && job->config.has_sweep && first)
-        ra_log(RA_LOG_INFO, "the section 'sweep' is not for 'run': it is checked and not used");
-    return status == RA_OK ? ring_make(job) : status;
+    if (status != RA_OK)
+        return status;
+    ra_console_hold();
+    status = ra_console_agree(job->comm, "agreeing on the ring", ring_make(job));
+    job->entered = ra_exit_code(status) == ra_exit_code(RA_ERR_PEER);
+    return status;
 }
 
-void ra_job_fini(ra_job *job)
+ra_status ra_job_prepare(ra_job *job)
 {
-    ra_progress_destroy(job->progress);
+    ra_status status = ra_job_load_config(job->options, job->comm, &job->config);
+    if (status == RA_OK)
+        status = ra_job_connect(&job->config, &job->comm);
+    if (status != RA_OK)
+        return status;
+    bool const first = ra_comm_rank(job->comm) == 0;
+    job->repeat =
+        (ra_repeat){.warmup = job->config.warmup, .most = job->config.repeat, .most_ms = INFINITY};
+    status = ra_progress_create(first && !job->options->quiet, &job->progress);
+    if (status == RA_OK)
+        status = ra_job_build(job);
+    if (status == RA_OK && job->config.has_sweep && first)
+        ra_log(RA_LOG_INFO, "the section 'sweep' is for 'bench': it is checked and not used");
+    return status;
+}
+
+void ra_job_clear(ra_job *job)
+{
     for (int i = 0; i < RA_JOB_BLOCKS && job->pool != NULL; i++)
         ra_pool_free(job->pool, NULL, &job->blocks[i]);
     ra_ring_destroy(job->ring);
@@ -212,5 +226,14 @@ void ra_job_fini(ra_job *job)
     ra_pool_destroy(job->pool);
     ra_ledger_destroy(job->ledger);
     ra_config_fini(&job->config);
+    *job = (ra_job){.options = job->options, .comm = job->comm, .progress = job->progress};
+}
+
+void ra_job_fini(ra_job *job)
+{
+    ra_progress_destroy(job->progress);
+    job->progress = NULL;
+    ra_job_clear(job);
     ra_comm_destroy(job->comm);
+    job->comm = NULL;
 }

@@ -7,12 +7,12 @@
 #include <string.h>
 
 /* Strings one after the other, each ended by a NUL; the text of the file comes last. */
-typedef struct config_parcel {
+struct ra_job_text {
     int64_t status; /* of reading the file; nothing follows a failure */
     int64_t bytes, text_bytes, set_count;
     int64_t backward, verify;
     char *data;
-} config_parcel;
+};
 
 enum { PARCEL_NUMBERS = 6, PARCEL_STRINGS = 4 };
 
@@ -34,7 +34,7 @@ static char *string_put(char *at, const char *string)
     return at + bytes + 1;
 }
 
-static ra_status parcel_pack(const ra_config_source *source, config_parcel *out)
+static ra_status parcel_pack(const ra_config_source *source, ra_job_text *out)
 {
     const char *strings[PARCEL_STRINGS];
     char *text = NULL;
@@ -65,12 +65,12 @@ static ra_status parcel_pack(const ra_config_source *source, config_parcel *out)
         memcpy(at, text, text_bytes);
     at[text_bytes] = '\0';
     free(text);
-    *out = (config_parcel){.bytes = (int64_t)bytes,
-                           .text_bytes = (int64_t)text_bytes,
-                           .set_count = source->set_count,
-                           .backward = source->backward,
-                           .verify = source->verify,
-                           .data = data};
+    *out = (ra_job_text){.bytes = (int64_t)bytes,
+                         .text_bytes = (int64_t)text_bytes,
+                         .set_count = source->set_count,
+                         .backward = source->backward,
+                         .verify = source->verify,
+                         .data = data};
     return RA_OK;
 }
 
@@ -81,7 +81,8 @@ static const char *string_get(const char **at)
     return string[0] != '\0' ? string : NULL;
 }
 
-static ra_status parcel_parse(const config_parcel *parcel, ra_config *config_out)
+static ra_status parcel_parse(const ra_job_text *parcel, const char *variant, int64_t point,
+                              ra_config *config_out)
 {
     const char *at = parcel->data;
     RA_ASSERT(at != NULL);
@@ -93,11 +94,14 @@ static ra_status parcel_parse(const config_parcel *parcel, ra_config *config_out
     ra_config_source source = {.set_count = (int)parcel->set_count,
                                .sets = sets,
                                .backward = parcel->backward != 0,
-                               .verify = parcel->verify != 0};
+                               .verify = parcel->verify != 0,
+                               .sweep_point = point};
     source.file = string_get(&at);
     source.variant = string_get(&at);
     source.input = string_get(&at);
     source.output = string_get(&at);
+    if (variant != NULL)
+        source.variant = variant;
     for (int i = 0; i < source.set_count; i++)
         sets[i] = string_get(&at);
     ra_status const status = ra_config_parse(source.file != NULL ? source.file : "defaults", at,
@@ -107,7 +111,7 @@ static ra_status parcel_parse(const config_parcel *parcel, ra_config *config_out
 }
 
 /* Rank 0's parcel to everyone; its own status first, so that nobody waits for what never comes. */
-static ra_status parcel_share(ra_comm *comm, config_parcel *parcel)
+static ra_status parcel_share(ra_comm *comm, ra_job_text *parcel)
 {
     int64_t numbers[PARCEL_NUMBERS] = {parcel->status,    parcel->bytes,    parcel->text_bytes,
                                        parcel->set_count, parcel->backward, parcel->verify};
@@ -134,27 +138,61 @@ static ra_status parcel_share(ra_comm *comm, config_parcel *parcel)
     return status;
 }
 
-ra_status ra_job_load_config(const ra_options *options, ra_comm *comm, ra_config *config_out)
+ra_status ra_job_text_share(const ra_options *options, ra_comm *comm, ra_job_text **text_out)
 {
-    config_parcel parcel = {0};
-    ra_config config = {0};
+    ra_job_text *text = calloc(1, sizeof(*text));
     ra_status status = RA_OK;
+    ra_console_hold();
+    if (text == NULL)
+        ra_log(RA_LOG_ERROR, "out of memory");
+    status = ra_console_agree(comm, "sharing the configuration",
+                              text != NULL ? RA_OK : RA_ERR_NO_MEMORY);
+    if (status != RA_OK)
+        goto err_destroy;
     if (comm == NULL || ra_comm_rank(comm) == 0) {
-        status = parcel_pack(&options->source, &parcel);
-        parcel.status = status;
+        status = parcel_pack(&options->source, text);
+        text->status = status;
     }
     if (comm != NULL && ra_comm_size(comm) > 1)
-        status = parcel_share(comm, &parcel);
+        status = parcel_share(comm, text);
     if (status != RA_OK)
-        goto out;
+        goto err_destroy;
+    *text_out = text;
+    return RA_OK;
+
+err_destroy:
+    ra_job_text_destroy(text);
+    return status;
+}
+
+ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *variant,
+                            int64_t point, ra_config *config_out)
+{
+    ra_config config = {0};
     ra_console_hold();
-    status =
-        ra_console_agree(comm, "agreeing on the configuration", parcel_parse(&parcel, &config));
+    ra_status const status = ra_console_agree(comm, "agreeing on the configuration",
+                                              parcel_parse(text, variant, point, &config));
     if (status == RA_OK)
         *config_out = config;
     else
         ra_config_fini(&config);
-out:
-    free(parcel.data);
+    return status;
+}
+
+void ra_job_text_destroy(ra_job_text *text)
+{
+    if (text == NULL)
+        return;
+    free(text->data);
+    free(text);
+}
+
+ra_status ra_job_load_config(const ra_options *options, ra_comm *comm, ra_config *config_out)
+{
+    ra_job_text *text = NULL;
+    ra_status status = ra_job_text_share(options, comm, &text);
+    if (status == RA_OK)
+        status = ra_job_text_parse(text, comm, NULL, 0, config_out);
+    ra_job_text_destroy(text);
     return status;
 }

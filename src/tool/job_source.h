@@ -4,6 +4,22 @@
 
 #include "options.h"
 
+/* Rank 0's configuration file and command line, on every rank. */
+typedef struct ra_job_text ra_job_text;
+
+/** Collective (not where comm is NULL). Rank 0 reads the file of options->source. */
+RA_CHECKED ra_status ra_job_text_share(const ra_options *options, ra_comm *comm,
+                                       ra_job_text **text_out);
+/**
+ * Collective (not where comm is NULL). Every rank parses the same text with rank 0's overrides.
+ *
+ * @param variant  NULL: the command line's, if any
+ * @param point    combination of the sweep, as in ra_config_source
+ */
+RA_CHECKED ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *variant,
+                                       int64_t point, ra_config *config_out);
+void ra_job_text_destroy(ra_job_text *text); /* NULL is fine */
+
 /**
  * Collective (not where comm is NULL). Rank 0 reads the file of options->source; every rank parses
  * rank 0's text with rank 0's overrides, whatever its own command line says.

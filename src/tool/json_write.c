@@ -9,7 +9,7 @@
 
 static bool text_write(FILE *file, const char *text)
 {
-    bool const written = fputs(text, file) >= 0 && fputc('\n', file) != EOF && fflush(file) == 0;
+    bool const written = fputs(text, file) >= 0 && fflush(file) == 0;
     int const cause = errno;
     if (fclose(file) != 0)
         return false;
@@ -50,21 +50,29 @@ static ra_status file_write(const char *text, const char *path)
     return RA_OK;
 }
 
+ra_status ra_text_write(const char *text, const char *path)
+{
+    if (path != NULL)
+        return file_write(text, path);
+    if (fputs(text, stdout) >= 0 && fflush(stdout) == 0)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "cannot write the report to standard output: %s", strerror(errno));
+    return RA_ERR_IO;
+}
+
 ra_status ra_json_write(json_t *root, const char *path)
 {
-    ra_status status = RA_OK;
     char *text = root != NULL ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    size_t const length = text != NULL ? strlen(text) : 0;
+    char *line = text != NULL ? realloc(text, length + 2) : NULL; /* and a newline */
     json_decref(root);
-    if (text == NULL) {
+    if (line == NULL) {
+        free(text);
         ra_log(RA_LOG_ERROR, "out of memory while writing the report");
         return RA_ERR_NO_MEMORY;
     }
-    if (path != NULL) {
-        status = file_write(text, path);
-    } else if (puts(text) < 0 || fflush(stdout) != 0) {
-        ra_log(RA_LOG_ERROR, "cannot write the report to standard output: %s", strerror(errno));
-        status = RA_ERR_IO;
-    }
-    free(text);
+    memcpy(line + length, "\n", 2);
+    ra_status const status = ra_text_write(line, path);
+    free(line);
     return status;
 }

@@ -275,6 +275,21 @@ ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool, ra_limits
     return RA_OK;
 }
 
+double ra_limits_of_dtype(const ra_limits *limits, ra_dtype dtype, const char **name_out)
+{
+    if (dtype == RA_F32 && limits->sgemm_tflops > 0) {
+        *name_out = "sgemm";
+        return limits->sgemm_tflops;
+    }
+    /* Some processors have the instruction, and do it slower than two multiply-adds. */
+    if (dtype == RA_BF16 && limits->dpbf16_tflops > limits->fma_tflops) {
+        *name_out = "dpbf16";
+        return limits->dpbf16_tflops;
+    }
+    *name_out = "fma";
+    return limits->fma_tflops;
+}
+
 /* null: not measured. */
 static json_t *known(double value)
 {

@@ -6,7 +6,7 @@
 #define RINGATTN_TOOL_LIMITS_H
 
 #include "ringattn/comm.h"
-#include "ringattn/pool.h"
+#include "ringattn/kernel.h"
 
 #include <jansson.h>
 
@@ -30,6 +30,11 @@ typedef struct ra_limits {
  */
 RA_CHECKED ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool,
                                        ra_limits *limits_out);
+/**
+ * The limit that a kernel of this dtype cannot pass, or hardly: sgemm for f32 (the FMA loop where
+ * it was not measured), for bf16 the faster of the two loops, for f16 the FMA loop.
+ */
+double ra_limits_of_dtype(const ra_limits *limits, ra_dtype dtype, const char **name_out);
 /** NULL: no memory. */
 json_t *ra_limits_to_json(const ra_limits *limits);
 

@@ -19,9 +19,9 @@ static const command_entry commands[] = {
      false},
     {"info", "show topology, instruction sets, limits, and what this build can do", RA_COMMAND_INFO,
      false},
+    {"bench", "time the points of a sweep, and the machine's own limits", RA_COMMAND_BENCH, false},
     {"probe", "the longest sequence that fits", RA_COMMAND_HELP, true},
     {"ablate", "what each feature costs", RA_COMMAND_HELP, true},
-    {"bench", "a sweep over keys", RA_COMMAND_HELP, true},
     {"plan", "predictions without running", RA_COMMAND_HELP, true},
     {"plot", "pictures of results", RA_COMMAND_HELP, true},
     {NULL, NULL, RA_COMMAND_HELP, false},
@@ -38,6 +38,8 @@ typedef enum option_id {
     OPTION_OUTPUT,
     OPTION_VERIFY,
     OPTION_TRACE,
+    OPTION_CSV,
+    OPTION_OVERLAP,
     OPTION_HELP_CONFIG,
     OPTION_HELP,
     OPTION_VERSION
@@ -45,38 +47,50 @@ typedef enum option_id {
 
 typedef enum option_value { VALUE_NONE, VALUE_NEEDED, VALUE_MAY } option_value;
 
+/* Which commands an option is for. */
+enum {
+    RUN = 1 << RA_COMMAND_RUN,
+    BENCH = 1 << RA_COMMAND_BENCH,
+    ALL = RUN | BENCH | 1 << RA_COMMAND_INFO
+};
+
 typedef struct option_entry {
     const char *name;
     option_id id;
     option_value value;
-    bool run_only;
+    unsigned commands;
     const char *shown; /* how help writes the value */
     const char *help;
 } option_entry;
 
 static const option_entry entries[] = {
-    {"--config", OPTION_CONFIG, VALUE_NEEDED, false, " FILE", "the job, in YAML"},
-    {"--set", OPTION_SET, VALUE_NEEDED, false, " KEY=VALUE",
+    {"--config", OPTION_CONFIG, VALUE_NEEDED, ALL, " FILE", "the job, in YAML"},
+    {"--set", OPTION_SET, VALUE_NEEDED, ALL, " KEY=VALUE",
      "override a key of the configuration; may be repeated"},
-    {"--variant", OPTION_VARIANT, VALUE_NEEDED, false, " NAME",
-     "apply a named set of keys from the file's variants"},
-    {"--json", OPTION_JSON, VALUE_MAY, false, "[=FILE]",
+    {"--variant", OPTION_VARIANT, VALUE_NEEDED, ALL, " NAME",
+     "apply a named set of keys from the file's variants; bench runs all without it"},
+    {"--json", OPTION_JSON, VALUE_MAY, ALL, "[=FILE]",
      "write everything measured as JSON, to standard output instead of the table, or to FILE"},
-    {"--backward", OPTION_BACKWARD, VALUE_NONE, false, "", "compute gradients too"},
-    {"--quiet", OPTION_QUIET, VALUE_NONE, false, "",
+    {"--backward", OPTION_BACKWARD, VALUE_NONE, ALL, "", "compute gradients too"},
+    {"--quiet", OPTION_QUIET, VALUE_NONE, ALL, "",
      "no progress and no remarks; warnings and errors stay"},
-    {"--input", OPTION_INPUT, VALUE_NEEDED, true, " FILE",
+    {"--input", OPTION_INPUT, VALUE_NEEDED, RUN | BENCH, " FILE",
      "safetensors file with q, k, v (and do)"},
-    {"--output", OPTION_OUTPUT, VALUE_NEEDED, true, " FILE",
+    {"--output", OPTION_OUTPUT, VALUE_NEEDED, RUN, " FILE",
      "safetensors file to write: o, lse (and dq, dk, dv)"},
-    {"--verify", OPTION_VERIFY, VALUE_NONE, true, "",
+    {"--verify", OPTION_VERIFY, VALUE_NONE, RUN | BENCH, "",
      "recompute sampled rows in float64 and compare; exit code 6 if they differ"},
-    {"--trace", OPTION_TRACE, VALUE_NEEDED, true, " FILE", "not in this version"},
-    {"--help-config", OPTION_HELP_CONFIG, VALUE_MAY, false, "[=markdown]",
+    {"--trace", OPTION_TRACE, VALUE_NEEDED, RUN, " FILE",
+     "write what every rank did and when, for Perfetto or chrome://tracing"},
+    {"--csv", OPTION_CSV, VALUE_MAY, BENCH, "[=FILE]",
+     "write a line per point, to standard output instead of the table, or to FILE"},
+    {"--overlap", OPTION_OVERLAP, VALUE_NONE, BENCH, "",
+     "time computing and communication apart too, and say how much of them overlaps"},
+    {"--help-config", OPTION_HELP_CONFIG, VALUE_MAY, ALL, "[=markdown]",
      "list all keys of the configuration"},
-    {"--help", OPTION_HELP, VALUE_NONE, false, "", "this text"},
-    {"--version", OPTION_VERSION, VALUE_NONE, false, "", "the version"},
-    {NULL, OPTION_HELP, VALUE_NONE, false, NULL, NULL},
+    {"--help", OPTION_HELP, VALUE_NONE, ALL, "", "this text"},
+    {"--version", OPTION_VERSION, VALUE_NONE, ALL, "", "the version"},
+    {NULL, OPTION_HELP, VALUE_NONE, ALL, NULL, NULL},
 };
 
 static ra_status refuse_nearest(const char *what, const char *name, ra_nearest nearest)
@@ -95,7 +109,7 @@ static ra_status command_find(const char *name, ra_command *command_out)
     ra_nearest nearest = ra_nearest_begin(name);
     for (const command_entry *entry = commands; entry->name != NULL; entry++) {
         if (strcmp(entry->name, name) == 0 && entry->not_here) {
-            ra_log(RA_LOG_ERROR, "'%s' is not in this version; it has run and info", name);
+            ra_log(RA_LOG_ERROR, "'%s' is not in this version; it has run, bench and info", name);
             return RA_ERR_UNSUPPORTED;
         }
         if (strcmp(entry->name, name) == 0) {
@@ -197,8 +211,14 @@ static ra_status option_take(ra_options *options, const option_entry *entry, con
         source->verify = true;
         return RA_OK;
     case OPTION_TRACE:
-        ra_log(RA_LOG_ERROR, "--trace is not in this version");
-        return RA_ERR_UNSUPPORTED;
+        return option_once(&options->trace_path, entry->name, value);
+    case OPTION_CSV:
+        options->csv = true;
+        options->csv_path = value != NULL && strcmp(value, "-") != 0 ? value : NULL;
+        return RA_OK;
+    case OPTION_OVERLAP:
+        options->overlap = true;
+        return RA_OK;
     case OPTION_HELP_CONFIG:
         return help_config_take(options, value);
     case OPTION_HELP:
@@ -215,6 +235,25 @@ static ra_status option_take(ra_options *options, const option_entry *entry, con
 static bool is_help(ra_command command)
 {
     return command == RA_COMMAND_HELP || command == RA_COMMAND_HELP_CONFIG;
+}
+
+/* Help of the whole program, and no command at all, know every option. */
+static bool is_for(const option_entry *entry, ra_command command)
+{
+    return is_help(command) || (entry->commands & 1u << command) != 0;
+}
+
+/* "'run' and 'bench'" */
+static const char *users_list(const option_entry *entry, char text[48])
+{
+    int used = 0;
+    text[0] = '\0';
+    for (const command_entry *c = commands; c->name != NULL && used < 40; c++) {
+        if (!c->not_here && is_for(entry, c->command))
+            used += snprintf(text + used, 48 - (size_t)used, "%s'%s'", used > 0 ? " and " : "",
+                             c->name);
+    }
+    return text;
 }
 
 static ra_status arguments_take(int argc, char **argv, ra_options *options, const char **sets)
@@ -237,8 +276,9 @@ static ra_status arguments_take(int argc, char **argv, ra_options *options, cons
         status = option_match(argc, argv, &at, &entry, &value);
         if (status != RA_OK)
             return status;
-        if (entry->run_only && command == RA_COMMAND_INFO) {
-            ra_log(RA_LOG_ERROR, "%s is an option of 'run'", entry->name);
+        if (!is_for(entry, command)) {
+            char users[48];
+            ra_log(RA_LOG_ERROR, "%s is an option of %s", entry->name, users_list(entry, users));
             return RA_ERR_CONFIG;
         }
         status = option_take(options, entry, value, sets);
@@ -246,7 +286,13 @@ static ra_status arguments_take(int argc, char **argv, ra_options *options, cons
                  entry->id == OPTION_HELP_CONFIG;
     }
     if (status == RA_OK && !helped && is_help(command)) {
-        ra_log(RA_LOG_ERROR, "no command: expected run or info; see 'ringattn --help'");
+        ra_log(RA_LOG_ERROR, "no command: expected run, bench or info; see 'ringattn --help'");
+        status = RA_ERR_CONFIG;
+    }
+    if (status == RA_OK && !helped && options->json && options->json_path == NULL && options->csv &&
+        options->csv_path == NULL) {
+        ra_log(RA_LOG_ERROR, "--json and --csv: only one of them can go to standard output; give "
+                             "the other a file, as in --csv=FILE");
         status = RA_ERR_CONFIG;
     }
     return status;
@@ -276,6 +322,14 @@ void ra_options_fini(ra_options *options)
     *options = (ra_options){0};
 }
 
+static const char *command_name(ra_command command)
+{
+    const command_entry *entry = commands;
+    while (entry->name != NULL && (entry->not_here || entry->command != command))
+        entry++;
+    return entry->name != NULL ? entry->name : "";
+}
+
 void ra_options_print_help(const ra_options *options)
 {
     if (options->version) {
@@ -290,18 +344,20 @@ void ra_options_print_help(const ra_options *options)
             printf("  %-8s %s%s\n", entry->name, entry->help,
                    entry->not_here ? " (not in this version)" : "");
     } else {
-        bool const run = options->help_for == RA_COMMAND_RUN;
-        printf("usage: %sringattn %s [options]\n", run ? "[mpirun -n RANKS] " : "",
-               run ? "run" : "info");
+        bool const ranks = options->help_for != RA_COMMAND_INFO;
+        printf("usage: %sringattn %s [options]\n", ranks ? "[mpirun -n RANKS] " : "",
+               command_name(options->help_for));
     }
     printf("\noptions:\n");
     for (const option_entry *entry = entries; entry->name != NULL; entry++) {
         char left[40];
-        if (entry->run_only && options->help_for == RA_COMMAND_INFO)
+        char users[48] = "";
+        bool const some = options->help_for == RA_COMMAND_HELP && entry->commands != ALL;
+        if (!is_for(entry, options->help_for))
             continue;
         snprintf(left, sizeof(left), "%s%s", entry->name, entry->shown);
-        printf("  %-24s %s%s\n", left, entry->help,
-               entry->run_only && options->help_for == RA_COMMAND_HELP ? " (run)" : "");
+        printf("  %-24s %s%s%s%s\n", left, entry->help, some ? " (" : "",
+               some ? users_list(entry, users) : "", some ? ")" : "");
     }
     printf("\nexit codes: 0 done, 1 a defect in ringattn, 2 usage or configuration, 3 a file,\n"
            "  4 out of memory, 5 a peer or the network, 6 verification failed\n");

@@ -10,6 +10,7 @@
 typedef enum ra_command {
     RA_COMMAND_RUN,
     RA_COMMAND_INFO,
+    RA_COMMAND_BENCH,
     RA_COMMAND_HELP,       /* --help was asked for: print it and be done */
     RA_COMMAND_HELP_CONFIG /* --help-config */
 } ra_command;
@@ -17,12 +18,16 @@ typedef enum ra_command {
 /* Everything is borrowed from argv, except the arrays that ra_options_fini frees. */
 typedef struct ra_options {
     ra_command command;
-    ra_command help_for;     /* with RA_COMMAND_HELP: RUN or INFO; HELP: the whole program */
+    ra_command help_for;     /* with RA_COMMAND_HELP: a command; HELP: the whole program */
     bool version;            /* with RA_COMMAND_HELP: print the version only */
     bool markdown;           /* with RA_COMMAND_HELP_CONFIG */
     ra_config_source source; /* source.sets is owned */
     bool json;
     const char *json_path; /* NULL: standard output, and no table there */
+    bool csv;
+    const char *csv_path; /* NULL: standard output, and no table there */
+    bool overlap;
+    const char *trace_path; /* NULL: none */
     bool quiet;
 } ra_options;
 
@@ -46,5 +51,6 @@ enum { RA_EXIT_VERIFY = 6 };
  */
 int ra_command_run(const ra_options *options, ra_comm *comm);
 int ra_command_info(const ra_options *options, ra_comm *comm);
+int ra_command_bench(const ra_options *options, ra_comm *comm);
 
 #endif

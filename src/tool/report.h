@@ -8,6 +8,8 @@
 /* Of the slowest rank in each repetition. */
 typedef struct ra_times {
     double min_ms, median_ms, max_ms;
+    int count;
+    double spread; /* (max - min) / median of the last ones, as many as should be steady */
 } ra_times;
 
 typedef struct ra_report {

@@ -22,4 +22,7 @@ json_t *ra_machine_mpi_json(void);
  */
 RA_CHECKED ra_status ra_json_write(json_t *root, const char *path);
 
+/** The same for text that ends with a newline. @return RA_ERR_IO; one line was logged */
+RA_CHECKED ra_status ra_text_write(const char *text, const char *path);
+
 #endif

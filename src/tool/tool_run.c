@@ -1,6 +1,8 @@
 #include "job.h"
 
 #include "console.h"
+#include "internal.h"
+#include "trace_write.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -56,14 +58,53 @@ static ra_status report_write(ra_job *job)
     return RA_OK;
 }
 
+/* Most events that a rank keeps: 14 MiB of them. */
+enum { TRACE_EVENTS_MAX = 1 << 18 };
+
+/* Let the ring record its passes where --trace asks for it; what it made is the caller's. */
+static ra_status trace_begin(ra_job *job, ra_trace **trace)
+{
+    if (job->options->trace_path == NULL)
+        return RA_OK;
+    int64_t const passes = (int64_t)job->repeat.warmup + job->repeat.most;
+    int64_t const events = ra_min_i64(ra_ring_trace_bound(job->ring) * passes, TRACE_EVENTS_MAX);
+    job->entered = false;
+    ra_console_hold();
+    ra_status status =
+        ra_console_agree(job->comm, "agreeing on the trace",
+                         ra_trace_create(job->pool, events, -job->repeat.warmup, trace));
+    if (status != RA_OK)
+        return status;
+    job->entered = true;
+    ra_ring_set_trace(job->ring, *trace);
+    return ra_trace_align(*trace, job->comm);
+}
+
+static ra_status trace_end(ra_job *job, const ra_trace *trace)
+{
+    if (trace == NULL)
+        return RA_OK;
+    ra_progress_set(job->progress, "writing the trace", 0, 0);
+    job->entered = true;
+    ra_status const status = ra_trace_write(trace, job->comm, job->pool, job->options->trace_path);
+    /* What is wrong with the file or memory, every rank has been told. */
+    job->entered = ra_exit_code(status) == ra_exit_code(RA_ERR_PEER);
+    return status;
+}
+
 int ra_command_run(const ra_options *options, ra_comm *comm)
 {
     ra_job job = {.options = options, .comm = comm};
+    ra_trace *trace = NULL;
     ra_status status = ra_job_prepare(&job);
+    if (status == RA_OK)
+        status = trace_begin(&job, &trace);
     if (status == RA_OK)
         status = ra_job_passes(&job);
     if (status == RA_OK)
         status = ra_job_results(&job);
+    if (status == RA_OK)
+        status = trace_end(&job, trace);
     if (status == RA_OK) {
         ra_progress_destroy(job.progress);
         job.progress = NULL;
@@ -76,6 +117,7 @@ int ra_command_run(const ra_options *options, ra_comm *comm)
         code = RA_EXIT_VERIFY;
     if (status != RA_OK && job.entered && ra_comm_size(job.comm) > 1)
         ra_comm_abort(job.comm, code);
+    ra_trace_destroy(trace);
     ra_job_fini(&job);
     return code;
 }

@@ -83,6 +83,24 @@ Test(options, help_and_version_end_the_parsing)
     ra_options_fini(&o);
 }
 
+Test(options, takes_every_option_of_bench)
+{
+    ra_options o = {0};
+    cr_assert_eq(PARSE(&o, "bench", "--config", "f.yaml", "--json=r.json", "--csv", "--overlap",
+                       "--verify", "--input", "i"),
+                 RA_OK);
+    cr_assert_eq(o.command, RA_COMMAND_BENCH);
+    cr_assert(o.json && o.csv && o.csv_path == NULL && o.overlap && o.source.verify);
+    ra_options_fini(&o);
+    cr_assert_eq(PARSE(&o, "bench", "--json", "--csv=p.csv"), RA_OK);
+    cr_assert_str_eq(o.csv_path, "p.csv");
+    ra_options_fini(&o);
+    refused(PARSE(&o, "bench", "--json", "--csv=-"), RA_ERR_CONFIG, "standard output");
+    refused(PARSE(&o, "bench", "--output", "o"), RA_ERR_CONFIG, "an option of 'run'");
+    refused(PARSE(&o, "run", "--overlap"), RA_ERR_CONFIG, "an option of 'bench'");
+    refused(PARSE(&o, "info", "--csv"), RA_ERR_CONFIG, "an option of 'bench'");
+}
+
 Test(options, mistakes_are_one_line_with_the_nearest_name)
 {
     ra_options o = {0};
@@ -105,7 +123,7 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
 Test(options, what_is_not_in_this_version_says_so)
 {
     ra_options o = {0};
-    static const char *const commands[] = {"probe", "ablate", "bench", "plan", "plot"};
+    static const char *const commands[] = {"probe", "ablate", "plan", "plot"};
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         refused(PARSE(&o, commands[i]), RA_ERR_UNSUPPORTED, "not in this version");
     refused(PARSE(&o, "run", "--trace", "t"), RA_ERR_UNSUPPORTED, "not in this version");

@@ -1,0 +1,135 @@
+/* Passes, as often as it takes. */
+#include "internal.h"
+#include "job.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { STEADY_MAX = 16 };
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double const x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static ra_times times_of(double *ms, int count)
+{
+    qsort(ms, (size_t)count, sizeof(*ms), compare_doubles);
+    double const middle = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
+    return (ra_times){
+        .min_ms = ms[0], .median_ms = middle, .max_ms = ms[count - 1], .count = count};
+}
+
+/* (max - min) / median of the last `window` times. */
+static double spread_of(const double *ms, int count, int window)
+{
+    double last[STEADY_MAX];
+    int const taken = window < count ? window : count;
+    for (int i = 0; i < taken; i++)
+        last[i] = ms[count - taken + i];
+    ra_times const times = times_of(last, taken);
+    return times.median_ms > 0 ? (times.max_ms - times.min_ms) / times.median_ms : 0;
+}
+
+/* One pass that begins on all ranks together; how long it took here. */
+static ra_status pass_time(ra_job *job, bool backward, double *ms_out)
+{
+    ra_status status = ra_comm_barrier(job->comm, "beginning a pass together");
+    if (status != RA_OK)
+        return status;
+    double const begin_ms = now_ms();
+    status = backward ? ra_ring_backward(job->ring, &job->tensors)
+                      : ra_ring_forward(job->ring, &job->tensors);
+    *ms_out = now_ms() - begin_ms;
+    return status;
+}
+
+/* The state of all repetitions; the slowest rank's time of each. */
+typedef struct timing {
+    const ra_repeat *repeat;
+    double *forward_ms, *backward_ms; /* backward_ms: NULL without it */
+    double begin_ms;
+    int count;
+} timing;
+
+/* One repetition, or one of the warm-up, i < 0; every rank then knows the same times. */
+static ra_status repetition(ra_job *job, timing *t, int i, double *elapsed_ms)
+{
+    bool const warms = i < 0;
+    int const index = warms ? i + t->repeat->warmup + 1 : i + 1;
+    int const count = warms ? t->repeat->warmup : t->repeat->most;
+    double ms[3] = {0};
+    ra_progress_set(job->progress, warms ? "warm-up" : "forward", index, count);
+    ra_status status = pass_time(job, false, &ms[0]);
+    if (status == RA_OK && job->config.backward) {
+        ra_progress_set(job->progress, warms ? "warm-up" : "backward", index, count);
+        status = pass_time(job, true, &ms[1]);
+    }
+    ms[2] = now_ms() - t->begin_ms;
+    if (status == RA_OK)
+        status = ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, ms, 3);
+    if (status != RA_OK || warms)
+        return status;
+    t->forward_ms[i] = ms[0];
+    if (t->backward_ms != NULL)
+        t->backward_ms[i] = ms[1];
+    *elapsed_ms = ms[2];
+    t->count++;
+    return RA_OK;
+}
+
+static bool is_steady(const timing *t)
+{
+    const ra_repeat *repeat = t->repeat;
+    int const window = repeat->steady_count;
+    return window > 0 && t->count >= window &&
+           spread_of(t->forward_ms, t->count, window) <= repeat->steady_spread &&
+           (t->backward_ms == NULL ||
+            spread_of(t->backward_ms, t->count, window) <= repeat->steady_spread);
+}
+
+static ra_times summary(double *ms, int count, int window)
+{
+    double const spread = spread_of(ms, count, window > 0 ? window : STEADY_MAX);
+    ra_times times = times_of(ms, count); /* sorts */
+    times.spread = spread;
+    return times;
+}
+
+ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_out,
+                      ra_times *backward_out)
+{
+    RA_ASSERT(repeat->most >= 1 && repeat->warmup >= 0 && repeat->steady_count <= STEADY_MAX);
+    bool const backward = job->config.backward;
+    ra_block block = {0};
+    size_t const bytes = (size_t)repeat->most * (backward ? 2 : 1) * sizeof(double);
+    ra_status status = ra_pool_alloc(job->pool, RA_MEM_IO, bytes, NULL, &block);
+    if (status != RA_OK)
+        return status;
+    double *ms = block.data, elapsed_ms = 0;
+    timing t = {.repeat = repeat,
+                .forward_ms = ms,
+                .backward_ms = backward ? ms + repeat->most : NULL,
+                .begin_ms = now_ms()};
+    for (int i = -repeat->warmup; i < 0 && status == RA_OK; i++)
+        status = repetition(job, &t, i, &elapsed_ms);
+    ra_comm_reset_stats(job->comm);
+    while (status == RA_OK && t.count < repeat->most && !is_steady(&t) &&
+           elapsed_ms <= repeat->most_ms)
+        status = repetition(job, &t, t.count, &elapsed_ms);
+    if (status == RA_OK) {
+        *forward_out = summary(t.forward_ms, t.count, repeat->steady_count);
+        if (backward)
+            *backward_out = summary(t.backward_ms, t.count, repeat->steady_count);
+    }
+    ra_pool_free(job->pool, NULL, &block);
+    return status;
+}

@@ -1,0 +1,98 @@
+/* `ringattn bench`, inside: points one after the other, and what is said of each. */
+#ifndef RINGATTN_TOOL_TOOL_BENCH_H
+#define RINGATTN_TOOL_TOOL_BENCH_H
+
+#include "console.h"
+#include "job.h"
+#include "job_source.h"
+#include "limits.h"
+
+#include <stdio.h>
+
+/* Times of one pass by halves, and how much of the shorter half is hidden. */
+typedef struct ra_overlap {
+    double wall_ms, compute_ms, comm_ms;
+} ra_overlap;
+
+/**
+ * (compute + communication - wall) / the lesser of the two; NAN where that is less than 1 % of
+ * wall: the quotient of noise by next to nothing.
+ */
+double ra_overlap_share(const ra_overlap *overlap);
+/** Wall time that computing does not explain; at least 0. */
+double ra_overlap_exposed_ms(const ra_overlap *overlap);
+
+/* One point while it is at hand. */
+typedef struct ra_bench_point {
+    const char *variant; /* NULL: the file has none */
+    int64_t index;       /* combination of the sweep, from 1 */
+    ra_status status;    /* RA_OK, or why there is nothing more than this */
+    char message[RA_CONSOLE_LINE_MAX];
+    ra_report report; /* report.config: of the job at hand */
+    const char *limit_name;
+    double limit_tflops;
+    bool has_overlap;
+    ra_overlap forward, backward;
+    bool has_reference;                  /* the file's first variant at the same combination */
+    double time_ratio[2], rate_ratio[2]; /* against it, forward and backward */
+} ra_bench_point;
+
+typedef struct ra_bench {
+    const ra_options *options;
+    ra_comm *comm;
+    ra_job_text *text;
+    ra_config base; /* variants, sweep, and what holds for all points */
+    bool overlap;
+    int variant_count; /* to be run; 0: none, once */
+    int auto_threads;  /* where compute.threads is auto */
+    double begin_ms;
+    ra_progress *progress;
+    ra_ledger *ledger; /* of what limits are measured with: apart from the points' */
+    ra_pool *pool;
+    ra_limits limits;   /* the latest */
+    int limits_threads; /* of this rank; 0: not measured yet */
+    double limits_end_ms;
+    ra_times reference[2];
+    double reference_tflops[2];
+    bool has_reference;
+    int failed_count;             /* points whose verification failed */
+    ra_status reported;           /* the first failure of what rank 0 reports among points */
+    int reported_cause;           /* an errno */
+    json_t *points, *limits_list; /* rank 0's */
+    char *csv;
+    size_t csv_bytes;
+    FILE *csv_file; /* writes csv */
+} ra_bench;
+
+/** Milliseconds of a clock that never goes back. */
+double ra_bench_now_ms(void);
+
+/**
+ * Collective. Measure one point. RA_OK also where the point has failed in a way that leaves the
+ * next one a chance: point_out->status and its message then say how. What is said about it goes to
+ * ra_bench_report_point before the configuration is given back.
+ */
+RA_CHECKED ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index);
+/** Collective. Measure the limits for this rank's threads anew, unless that was a moment ago. */
+RA_CHECKED ra_status ra_bench_limits_refresh(ra_bench *bench, int threads, bool always);
+
+/* Rank 0 only. A failure in the middle goes to bench->reported: measuring goes on with all ranks.
+ */
+RA_CHECKED ra_status ra_bench_report_begin(ra_bench *bench);
+void ra_bench_report_limits(ra_bench *bench, bool shown);
+void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config);
+/** Write what goes to files or to standard output as a whole. */
+RA_CHECKED ra_status ra_bench_report_end(ra_bench *bench);
+void ra_bench_report_fini(ra_bench *bench);
+
+/** The "points" entry; NULL: no memory. */
+json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *config, int ranks);
+/** "ok", "oom", "config", ... */
+const char *ra_bench_point_status(const ra_bench_point *point);
+/** "causal, shape.seq=4096"; cut to `bytes`. */
+void ra_bench_point_label(const ra_bench_point *point, const ra_config *config, char *text,
+                          size_t bytes);
+/** Comma-separated values of what is in a point's JSON; NULL: the header. */
+void ra_bench_csv_line(FILE *file, const ra_config *config, const json_t *point);
+
+#endif

@@ -1,0 +1,216 @@
+/* A point as JSON, and that as a line of comma-separated values. */
+#include "tool_bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ra_bench_point_status(const ra_bench_point *point)
+{
+    switch (point->status) {
+    case RA_OK:
+        return ra_report_passes(&point->report) ? "ok" : "verification failed";
+    case RA_ERR_NO_MEMORY:
+        return "oom";
+    case RA_ERR_CONFIG:
+        return "config";
+    case RA_ERR_UNSUPPORTED:
+        return "unsupported";
+    case RA_ERR_IO:
+        return "io";
+    default:
+        return ra_status_name(point->status);
+    }
+}
+
+/* JSON has no NaN and no infinity: they become null. */
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* Takes `more` over; a failure, or a NULL in between, leaves NULL. */
+static json_t *extend(json_t *object, json_t *more)
+{
+    bool const done = object != NULL && more != NULL && json_object_update(object, more) == 0;
+    json_decref(more);
+    if (!done)
+        json_decref(object);
+    return done ? object : NULL;
+}
+
+static json_t *swept_to_json(const ra_config *config)
+{
+    json_t *object = json_object();
+    for (int i = 0; object != NULL && i < config->sweep_key_count; i++) {
+        if (json_object_set_new(object, ra_config_swept_path(config, i),
+                                ra_config_swept_to_json(config, i)) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+static json_t *identity_to_json(const ra_bench_point *point, const ra_config *config)
+{
+    return json_pack("{s:s?, s:o, s:s, s:s?}", "variant", point->variant, "sweep",
+                     swept_to_json(config), "status", ra_bench_point_status(point), "message",
+                     point->message[0] != '\0' ? point->message : NULL);
+}
+
+/* Times are the slowest rank's, so shares are of what all ranks could do together. */
+static json_t *speed_to_json(const ra_bench_point *point, bool backward)
+{
+    const ra_report *report = &point->report;
+    double const limit = point->limit_tflops;
+    json_t *object = json_pack("{s:i, s:o, s:s, s:o, s:o}", "repetitions", report->forward.count,
+                               "forward_spread", number(report->forward.spread), "limit",
+                               point->limit_name, "limit_tflops", number(limit), "share_forward",
+                               number(ra_report_tflops_forward(report) / limit));
+    if (backward)
+        object = extend(object, json_pack("{s:o, s:o}", "backward_spread",
+                                          number(report->backward.spread), "share_backward",
+                                          number(ra_report_tflops_backward(report) / limit)));
+    return object;
+}
+
+static json_t *reference_to_json(const ra_bench_point *point, bool backward)
+{
+    json_t *object = json_pack("{s:o, s:o}", "time_ratio_forward", number(point->time_ratio[0]),
+                               "rate_ratio_forward", number(point->rate_ratio[0]));
+    if (backward)
+        object = extend(object,
+                        json_pack("{s:o, s:o}", "time_ratio_backward", number(point->time_ratio[1]),
+                                  "rate_ratio_backward", number(point->rate_ratio[1])));
+    return object;
+}
+
+static json_t *overlap_to_json(const ra_overlap *overlap)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "both_ms", number(overlap->wall_ms), "compute_ms",
+                     number(overlap->compute_ms), "comm_ms", number(overlap->comm_ms),
+                     "exposed_comm_ms", number(ra_overlap_exposed_ms(overlap)), "overlap",
+                     number(ra_overlap_share(overlap)));
+}
+
+json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *config, int ranks)
+{
+    if (point->status != RA_OK)
+        return extend(json_pack("{s:o, s:i}", "config", ra_config_to_json(config), "ranks", ranks),
+                      identity_to_json(point, config));
+    json_t *object = extend(ra_report_to_json(&point->report), identity_to_json(point, config));
+    object = extend(object, speed_to_json(point, config->backward));
+    if (point->has_reference)
+        object = extend(object, reference_to_json(point, config->backward));
+    if (point->has_overlap)
+        object =
+            extend(object, json_pack("{s:o}", "overlap_forward", overlap_to_json(&point->forward)));
+    if (point->has_overlap && config->backward)
+        object = extend(object,
+                        json_pack("{s:o}", "overlap_backward", overlap_to_json(&point->backward)));
+    return object;
+}
+
+/* ---- comma-separated values ------------------------------------------------------------------ */
+
+/* Name of a column, and where its value is: a member, or a member of a member. */
+typedef struct column {
+    const char *name, *member, *inner;
+} column;
+
+static const column columns[] = {
+    {"ranks", "ranks", NULL},
+    {"threads", "threads", NULL},
+    {"kernel", "kernel", NULL},
+    {"layout", "layout", NULL},
+    {"schedule", "schedule", NULL},
+    {"repetitions", "repetitions", NULL},
+    {"forward_min_ms", "forward_ms", "min"},
+    {"forward_median_ms", "forward_ms", "median"},
+    {"forward_max_ms", "forward_ms", "max"},
+    {"backward_min_ms", "backward_ms", "min"},
+    {"backward_median_ms", "backward_ms", "median"},
+    {"backward_max_ms", "backward_ms", "max"},
+    {"tflops_forward", "tflops_forward", NULL},
+    {"tflops_backward", "tflops_backward", NULL},
+    {"limit", "limit", NULL},
+    {"limit_tflops", "limit_tflops", NULL},
+    {"share_forward", "share_forward", NULL},
+    {"share_backward", "share_backward", NULL},
+    {"time_ratio_forward", "time_ratio_forward", NULL},
+    {"rate_ratio_forward", "rate_ratio_forward", NULL},
+    {"time_ratio_backward", "time_ratio_backward", NULL},
+    {"rate_ratio_backward", "rate_ratio_backward", NULL},
+    {"live_pairs", "live_pairs", NULL},
+    {"imbalance", "imbalance", NULL},
+    {"sent_bytes", "sent_bytes", NULL},
+    {"exposed_comm_ms", "exposed_comm_ms", NULL},
+    {"overlap_forward", "overlap_forward", "overlap"},
+    {"overlap_backward", "overlap_backward", "overlap"},
+    {"peak_bytes", "peak_bytes", NULL},
+    {"tilemap_bytes", "tilemap_bytes", NULL},
+    {"message", "message", NULL},
+};
+
+static void text_write(FILE *file, const char *text)
+{
+    if (strpbrk(text, ",\"\r\n") == NULL) {
+        fputs(text, file);
+        return;
+    }
+    fputc('"', file);
+    for (; *text != '\0'; text++)
+        fprintf(file, *text == '"' ? "\"\"" : "%c", *text);
+    fputc('"', file);
+}
+
+/* Nothing where there is no value. */
+static void value_write(FILE *file, const json_t *value)
+{
+    if (json_is_string(value)) {
+        text_write(file, json_string_value(value));
+    } else if (json_is_integer(value)) {
+        fprintf(file, "%lld", (long long)json_integer_value(value));
+    } else if (json_is_real(value)) {
+        fprintf(file, "%.9g", json_real_value(value));
+    } else if (json_is_boolean(value)) {
+        fputs(json_is_true(value) ? "true" : "false", file);
+    } else if (json_is_array(value)) {
+        char *text = json_dumps(value, JSON_COMPACT);
+        text_write(file, text != NULL ? text : "");
+        free(text);
+    }
+}
+
+void ra_bench_csv_line(FILE *file, const ra_config *config, const json_t *point)
+{
+    const json_t *swept = json_object_get(point, "sweep");
+    if (point == NULL)
+        fputs("variant,status", file);
+    else
+        value_write(file, json_object_get(point, "variant"));
+    if (point != NULL) {
+        fputc(',', file);
+        value_write(file, json_object_get(point, "status"));
+    }
+    for (int i = 0; i < config->sweep_key_count; i++) {
+        const char *path = ra_config_swept_path(config, i);
+        fputc(',', file);
+        if (point == NULL)
+            text_write(file, path);
+        else
+            value_write(file, json_object_get(swept, path));
+    }
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        const column *c = &columns[i];
+        const json_t *member = json_object_get(point, c->member);
+        fputc(',', file);
+        if (point == NULL)
+            fputs(c->name, file);
+        else
+            value_write(file, c->inner != NULL ? json_object_get(member, c->inner) : member);
+    }
+    fputc('\n', file);
+}

@@ -1,0 +1,187 @@
+/* One point of a bench: a job like run's, whose failure may be a result. */
+#include "console.h"
+#include "internal.h"
+#include "tool_bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    REPEAT_MAX = 50, /* where job.repeat does not say */
+    REPEAT_MS = 10000,
+    STEADY_COUNT = 5
+};
+
+static const double steady_spread = 0.05;
+
+double ra_overlap_share(const ra_overlap *overlap)
+{
+    double const least = fmin(overlap->compute_ms, overlap->comm_ms);
+    return least >= 0.01 * overlap->wall_ms && least > 0
+               ? (overlap->compute_ms + overlap->comm_ms - overlap->wall_ms) / least
+               : (double)NAN;
+}
+
+double ra_overlap_exposed_ms(const ra_overlap *overlap)
+{
+    return fmax(overlap->wall_ms - overlap->compute_ms, 0);
+}
+
+/* At most job.repeat times; where the file does not say, as often as it takes, within bounds. */
+static ra_repeat repeat_of(const ra_config *config)
+{
+    bool const given = ra_config_was_given(config, "job.repeat");
+    return (ra_repeat){.warmup = ra_config_was_given(config, "job.warmup") ? config->warmup : 1,
+                       .most = given ? config->repeat : REPEAT_MAX,
+                       .steady_count = STEADY_COUNT,
+                       .steady_spread = steady_spread,
+                       .most_ms = given ? (double)INFINITY : REPEAT_MS};
+}
+
+/* Computing alone and communication alone, after the results have been looked at. */
+static ra_status overlap_measure(ra_job *job, ra_bench_point *point)
+{
+    ra_times forward[2], backward[2] = {{0}};
+    static const ra_ring_mode modes[2] = {RA_RING_COMPUTE_ONLY, RA_RING_COMM_ONLY};
+    ra_status status = RA_OK;
+    job->entered = true;
+    for (int i = 0; i < 2 && status == RA_OK; i++) {
+        ra_ring_set_mode(job->ring, modes[i]);
+        status = ra_job_time(job, &job->repeat, &forward[i], &backward[i]);
+    }
+    ra_ring_set_mode(job->ring, RA_RING_BOTH);
+    if (status != RA_OK)
+        return status;
+    point->has_overlap = true;
+    point->forward = (ra_overlap){.wall_ms = job->report.forward.median_ms,
+                                  .compute_ms = forward[0].median_ms,
+                                  .comm_ms = forward[1].median_ms};
+    point->backward = (ra_overlap){.wall_ms = job->report.backward.median_ms,
+                                   .compute_ms = backward[0].median_ms,
+                                   .comm_ms = backward[1].median_ms};
+    job->report.exposed_comm_ms =
+        ra_overlap_exposed_ms(&point->forward) + ra_overlap_exposed_ms(&point->backward);
+    return RA_OK;
+}
+
+/* The communicator was made before the first point. */
+static ra_status comm_check(const ra_bench *bench, const ra_config *config)
+{
+    if (config->comm == bench->base.comm)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "comm.backend: is the same for all points of a bench");
+    return RA_ERR_CONFIG;
+}
+
+static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *point)
+{
+    /* One that the command line names is in the text already, as rank 0's command line has it. */
+    const char *variant = bench->variant_count > 0 ? point->variant : NULL;
+    ra_status status =
+        ra_job_text_parse(bench->text, bench->comm, variant, point->index, &job->config);
+    if (status != RA_OK)
+        return status;
+    ra_console_hold();
+    status =
+        ra_console_agree(bench->comm, "agreeing on the point", comm_check(bench, &job->config));
+    if (status != RA_OK)
+        return status;
+    ra_comm_set_timeout(bench->comm, job->config.timeout_ms);
+    job->threads = job->config.threads > 0 ? job->config.threads : bench->auto_threads;
+    job->repeat = repeat_of(&job->config);
+    status = ra_bench_limits_refresh(bench, job->threads, false);
+    if (status == RA_OK)
+        status = ra_job_build(job);
+    if (status == RA_OK)
+        status = ra_job_passes(job);
+    if (status == RA_OK)
+        status = ra_job_results(job);
+    if (status == RA_OK && bench->overlap && ra_comm_size(bench->comm) > 1)
+        status = overlap_measure(job, point);
+    if (status != RA_OK)
+        return status;
+    job->entered = false;
+    point->report = job->report;
+    point->limit_tflops = ra_limits_of_dtype(&bench->limits, job->config.dtype, &point->limit_name);
+    return RA_OK;
+}
+
+/* Against the first variant of this combination, which is remembered when it is the one at hand. */
+static void reference_apply(ra_bench *bench, ra_bench_point *point)
+{
+    const ra_report *report = &point->report;
+    ra_times const times[2] = {report->forward, report->backward};
+    double const tflops[2] = {ra_report_tflops_forward(report), ra_report_tflops_backward(report)};
+    if (bench->variant_count < 2)
+        return;
+    if (strcmp(point->variant, bench->base.variants[0]) == 0) {
+        memcpy(bench->reference, times, sizeof(times));
+        memcpy(bench->reference_tflops, tflops, sizeof(tflops));
+        bench->has_reference = true;
+    }
+    point->has_reference = bench->has_reference;
+    for (int i = 0; i < 2 && bench->has_reference; i++) {
+        point->time_ratio[i] = times[i].median_ms / bench->reference[i].median_ms;
+        point->rate_ratio[i] = tflops[i] / bench->reference_tflops[i];
+    }
+}
+
+/* Whether a failure is this point's own, and seen by all ranks: then the next one has a chance. */
+static bool is_result(const ra_bench *bench, const ra_job *job, ra_status status)
+{
+    bool const alone = job->entered && ra_comm_size(bench->comm) > 1;
+    return !alone && (status == RA_ERR_CONFIG || status == RA_ERR_UNSUPPORTED ||
+                      status == RA_ERR_NO_MEMORY || status == RA_ERR_IO);
+}
+
+/* Collective. The line of the first rank that has one, to all. */
+static ra_status message_share(ra_bench *bench, bool kept, char line[RA_CONSOLE_LINE_MAX])
+{
+    int const rank = ra_comm_rank(bench->comm), size = ra_comm_size(bench->comm);
+    int64_t first = kept ? rank : size;
+    ra_status const status =
+        ra_comm_reduce_i64(bench->comm, "sharing a message", RA_MIN, &first, 1);
+    if (status != RA_OK || first == size)
+        return status;
+    return ra_comm_broadcast(bench->comm, "sharing a message", (int)first, line,
+                             RA_CONSOLE_LINE_MAX);
+}
+
+/* Collective. What became of a point that has not ended the bench. */
+static ra_status point_settle(ra_bench *bench, ra_job *job, ra_bench_point *point, bool kept)
+{
+    char label[512], line[2 * RA_CONSOLE_LINE_MAX];
+    ra_status const status = message_share(bench, kept, point->message);
+    if (status != RA_OK)
+        return status;
+    if (point->status == RA_OK) {
+        bench->failed_count += !ra_report_passes(&point->report);
+        reference_apply(bench, point);
+    }
+    if (ra_comm_rank(bench->comm) != 0)
+        return RA_OK;
+    ra_bench_point_label(point, &job->config, label, sizeof(label));
+    snprintf(line, sizeof(line), "%s%s%s", label, label[0] != '\0' ? ": " : "", point->message);
+    if (point->message[0] != '\0')
+        ra_console_warn(line);
+    ra_bench_report_point(bench, point, &job->config);
+    return RA_OK;
+}
+
+ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index)
+{
+    ra_job job = {.options = bench->options, .comm = bench->comm, .progress = bench->progress};
+    ra_bench_point point = {.variant = variant, .index = index};
+    ra_console_defer();
+    ra_status status = point_measure(bench, &job, &point);
+    bool const kept = ra_console_take(point.message);
+    if (status == RA_OK || is_result(bench, &job, status)) {
+        point.status = status;
+        status = point_settle(bench, &job, &point, kept);
+    } else if (kept) {
+        ra_log(RA_LOG_ERROR, "%s", point.message);
+    }
+    ra_job_clear(&job);
+    return status;
+}

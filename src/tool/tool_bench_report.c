@@ -1,0 +1,226 @@
+/* The table of a bench, line by line as points end; JSON and CSV at the end. */
+#include "config_yaml.h"
+#include "console.h"
+#include "tool_bench.h"
+#include "tool_info.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The table goes to standard output unless something else does. */
+static bool has_table(const ra_bench *bench)
+{
+    const ra_options *o = bench->options;
+    return !(o->json && o->json_path == NULL) && !(o->csv && o->csv_path == NULL);
+}
+
+/* What goes wrong among points is said at the end, where it cannot pass for a point's own. */
+static void no_memory(ra_bench *bench)
+{
+    if (bench->reported == RA_OK)
+        bench->reported = RA_ERR_NO_MEMORY;
+}
+
+/* What has been printed is to be seen while the next point runs. */
+static void table_flush(ra_bench *bench)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && bench->reported == RA_OK) {
+        bench->reported = RA_ERR_IO;
+        bench->reported_cause = errno;
+    }
+}
+
+ra_status ra_bench_report_begin(ra_bench *bench)
+{
+    bench->points = json_array();
+    bench->limits_list = json_array();
+    if (bench->options->csv)
+        bench->csv_file = open_memstream(&bench->csv, &bench->csv_bytes);
+    if (bench->points == NULL || bench->limits_list == NULL ||
+        (bench->options->csv && bench->csv_file == NULL)) {
+        ra_log(RA_LOG_ERROR, "out of memory for the report");
+        return RA_ERR_NO_MEMORY;
+    }
+    if (bench->csv_file != NULL)
+        ra_bench_csv_line(bench->csv_file, &bench->base, NULL);
+    return RA_OK;
+}
+
+void ra_bench_report_fini(ra_bench *bench)
+{
+    json_decref(bench->points);
+    json_decref(bench->limits_list);
+    if (bench->csv_file != NULL)
+        fclose(bench->csv_file);
+    free(bench->csv);
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+/* "0.103", or "-" where it was not measured. */
+static const char *rate_text(double rate, char text[16])
+{
+    snprintf(text, 16, rate > 0 ? "%.3g" : "-", rate);
+    return text;
+}
+
+static void header_print(const ra_bench *bench)
+{
+    printf("%-9s %9s %9s %9s %4s %7s %8s %8s", "pass", "min ms", "median ms", "max ms", "n",
+           "spread", "TFLOP/s", "of limit");
+    if (bench->variant_count > 1)
+        printf(" %7s %7s", "time x", "rate x");
+    printf(" %12s  point\n", "memory");
+}
+
+static void limits_print(const ra_bench *bench)
+{
+    const ra_limits *l = &bench->limits;
+    char text[5][16];
+    bool const again = json_array_size(bench->limits_list) > 1;
+    printf("%slimits of %d rank%s x %d thread%s: fma (%s) %s, dpbf16 %s, sgemm %s TFLOP/s; memory "
+           "read %s, copy %s GB/s\n",
+           again ? "\n" : "", l->ranks, l->ranks == 1 ? "" : "s", l->threads,
+           l->threads == 1 ? "" : "s", ra_limit_fma()->name, rate_text(l->fma_tflops, text[0]),
+           rate_text(l->dpbf16_tflops, text[1]), rate_text(l->sgemm_tflops, text[2]),
+           rate_text(l->read_gb_per_s, text[3]), rate_text(l->copy_gb_per_s, text[4]));
+    if (!again) {
+        const char *blas = ra_blas_name();
+        printf("sgemm: %s\n\n", blas != NULL ? blas : "OpenBLAS is not installed: not measured");
+        header_print(bench);
+    }
+}
+
+void ra_bench_report_limits(ra_bench *bench, bool shown)
+{
+    if (json_array_append_new(bench->limits_list, ra_limits_to_json(&bench->limits)) != 0)
+        no_memory(bench);
+    if (!shown || !has_table(bench))
+        return;
+    ra_console_show("");
+    limits_print(bench);
+    table_flush(bench);
+}
+
+/* ---- points ---------------------------------------------------------------------------------- */
+
+void ra_bench_point_label(const ra_bench_point *point, const ra_config *config, char *text,
+                          size_t bytes)
+{
+    char shown[48];
+    int used = snprintf(text, bytes, "%s",
+                        point->variant != NULL ? ra_text_shown(point->variant, shown) : "");
+    for (int i = 0; i < config->sweep_key_count && used >= 0 && (size_t)used < bytes; i++) {
+        json_t *value = ra_config_swept_to_json(config, i);
+        char *encoded =
+            value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+        const char *plain = json_is_string(value) ? json_string_value(value) : encoded;
+        used += snprintf(text + used, bytes - (size_t)used, "%s%s=%.60s", used > 0 ? ", " : "",
+                         ra_config_swept_path(config, i), plain != NULL ? plain : "?");
+        free(encoded);
+        json_decref(value);
+    }
+}
+
+static void pass_print(const ra_bench *bench, const ra_bench_point *point, bool backward,
+                       const char *label)
+{
+    const ra_report *report = &point->report;
+    const ra_times *times = backward ? &report->backward : &report->forward;
+    double const rate =
+        backward ? ra_report_tflops_backward(report) : ra_report_tflops_forward(report);
+    char bytes[32];
+    printf("%-9s %9.2f %9.2f %9.2f %4d %6.1f%% %8.3g %7.1f%%", backward ? "backward" : "forward",
+           times->min_ms, times->median_ms, times->max_ms, times->count, 100 * times->spread, rate,
+           100 * rate / point->limit_tflops);
+    if (bench->variant_count > 1 && point->has_reference)
+        printf(" %7.3f %7.3f", point->time_ratio[backward], point->rate_ratio[backward]);
+    else if (bench->variant_count > 1)
+        printf(" %7s %7s", "-", "-");
+    printf(" %12s  %s%s\n", ra_bytes_text(report->peak_bytes, bytes), label,
+           ra_report_passes(report) ? "" : " (VERIFICATION FAILED)");
+}
+
+static void overlap_print(const ra_overlap *overlap, const char *pass)
+{
+    double const share = ra_overlap_share(overlap);
+    printf("  %s: computing alone %.2f ms, communication alone %.2f ms, both %.2f ms: ", pass,
+           overlap->compute_ms, overlap->comm_ms, overlap->wall_ms);
+    if (isfinite(share))
+        printf("%.2f ms exposed, %.0f %% overlap\n", ra_overlap_exposed_ms(overlap), 100 * share);
+    else
+        printf("nothing to overlap\n");
+}
+
+static void point_print(const ra_bench *bench, const ra_bench_point *point, const ra_config *config)
+{
+    char label[512];
+    ra_bench_point_label(point, config, label, sizeof(label));
+    if (point->status != RA_OK) {
+        printf("%-9s %s\n", ra_bench_point_status(point), label);
+        return;
+    }
+    pass_print(bench, point, false, label);
+    if (config->backward)
+        pass_print(bench, point, true, label);
+    if (point->has_overlap)
+        overlap_print(&point->forward, "forward");
+    if (point->has_overlap && config->backward)
+        overlap_print(&point->backward, "backward");
+}
+
+void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config)
+{
+    json_t *json = ra_bench_point_to_json(point, config, ra_comm_size(bench->comm));
+    if (json == NULL)
+        no_memory(bench);
+    else if (bench->csv_file != NULL)
+        ra_bench_csv_line(bench->csv_file, config, json);
+    if (!bench->options->json)
+        json_decref(json);
+    else if (json != NULL && json_array_append_new(bench->points, json) != 0)
+        no_memory(bench);
+    if (!has_table(bench))
+        return;
+    ra_console_show("");
+    point_print(bench, point, config);
+    table_flush(bench);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static ra_status csv_write(ra_bench *bench)
+{
+    bool const failed = ferror(bench->csv_file) != 0;
+    bool const closed = fclose(bench->csv_file) == 0;
+    bench->csv_file = NULL;
+    if (failed || !closed) {
+        ra_log(RA_LOG_ERROR, "out of memory for the report");
+        return RA_ERR_NO_MEMORY;
+    }
+    return ra_text_write(bench->csv, bench->options->csv_path);
+}
+
+ra_status ra_bench_report_end(ra_bench *bench)
+{
+    const ra_options *options = bench->options;
+    const char *blas = ra_blas_name();
+    ra_status status = bench->reported;
+    if (status == RA_ERR_IO)
+        ra_log(RA_LOG_ERROR, "cannot write the table to standard output: %s",
+               strerror(bench->reported_cause));
+    else if (status != RA_OK)
+        ra_log(RA_LOG_ERROR, "out of memory for the report");
+    if (status == RA_OK && options->csv)
+        status = csv_write(bench);
+    if (status == RA_OK && options->json)
+        status =
+            ra_json_write(json_pack("{s:s, s:s, s:o, s:s?, s:O, s:O}", "ringattn", ra_version(),
+                                    "command", "bench", "machine", ra_machine_json(), "blas", blas,
+                                    "limits", bench->limits_list, "points", bench->points),
+                          options->json_path);
+    return status;
+}

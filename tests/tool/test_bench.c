@@ -1,0 +1,297 @@
+/* The command `bench` as users meet it: its points, their statuses, its files. Times decide
+ * nothing.
+ */
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(bench, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+
+static command_result result;
+
+static json_t *member(const json_t *object, const char *name)
+{
+    json_t *found = json_object_get(object, name);
+    cr_assert_not_null(found, "no member %s", name);
+    return found;
+}
+
+static const char *text(const json_t *object, const char *name)
+{
+    const char *found = json_string_value(member(object, name));
+    cr_assert_not_null(found, "%s is no text", name);
+    return found;
+}
+
+static void expect_positive(const json_t *object, const char *name)
+{
+    json_t *value = member(object, name);
+    cr_expect(json_is_number(value) && isfinite(json_number_value(value)) &&
+                  json_number_value(value) > 0,
+              "%s is not a positive number", name);
+}
+
+static json_t *bench(int ranks, const char *arguments, int code)
+{
+    char line[1024];
+    json_error_t error;
+    snprintf(line, sizeof(line), "bench --json %s", arguments);
+    command_run(&result, ranks, line);
+    cr_assert_eq(result.code, code, "%s: exit code %d\n%s", arguments, result.code, result.err);
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s: %s\n%s", arguments, error.text, result.out);
+    cr_expect_str_eq(text(root, "command"), "bench");
+    return root;
+}
+
+static void write_config(const char *yaml)
+{
+    command_file_write("job.yaml", yaml, strlen(yaml));
+}
+
+static const char mixed[] = "shape: {seq: 64, heads: 2, head_dim: 16, dtype: f32}\n"
+                            "job: {repeat: 2, warmup: 0, backward: true}\n"
+                            "sweep: {shape.seq: [64, 96], shape.kv_heads: [2, 3]}\n"
+                            "variants:\n"
+                            "  dense: {}\n"
+                            "  causal: {pattern.causal: true}\n"
+                            "  tiny: {memory.limit: 1K}\n";
+
+/* Sweep-major, variants within; what cannot be done is a point, and the next one comes. */
+static void check_mixed(json_t *root, int ranks)
+{
+    static const char *const variants[] = {"dense", "causal", "tiny"};
+    json_t *points = member(root, "points");
+    cr_assert_eq(json_array_size(points), 12);
+    for (size_t i = 0; i < 12; i++) {
+        json_t *point = json_array_get(points, i), *sweep = member(point, "sweep");
+        long long const kv_heads = json_integer_value(member(sweep, "shape.kv_heads"));
+        bool const tiny = i % 3 == 2;
+        cr_expect_str_eq(text(point, "variant"), variants[i % 3]);
+        cr_expect_eq(json_integer_value(member(sweep, "shape.seq")), i < 6 ? 64 : 96);
+        cr_expect_eq(kv_heads, i / 3 % 2 == 0 ? 2 : 3);
+        cr_expect_eq(json_integer_value(member(point, "ranks")), ranks);
+        cr_expect(json_is_object(member(point, "config")));
+        if (kv_heads == 3 || tiny) {
+            cr_expect_str_eq(text(point, "status"), kv_heads == 3 ? "config" : "oom");
+            cr_expect_not_null(
+                strstr(text(point, "message"), kv_heads == 3 ? "multiple of shape.kv" : "limit"));
+            continue;
+        }
+        cr_expect_str_eq(text(point, "status"), "ok");
+        cr_expect_eq(json_integer_value(member(point, "repetitions")), 2);
+        expect_positive(member(point, "forward_ms"), "median");
+        expect_positive(member(point, "backward_ms"), "median");
+        expect_positive(point, "limit_tflops");
+        expect_positive(point, "share_forward");
+        expect_positive(point, "share_backward");
+        expect_positive(point, "time_ratio_forward");
+        expect_positive(point, "rate_ratio_backward");
+    }
+}
+
+Test(bench, points_that_fail_are_rows_among_the_others)
+{
+    write_config(mixed);
+    json_t *root = bench(0, "--config job.yaml", 0);
+    check_mixed(root, 1);
+    cr_expect_eq(command_count_lines(result.err, "warning: tiny, shape.seq=64"), 2, "%s",
+                 result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 0, "%s", result.err);
+    json_t *first = json_array_get(member(root, "points"), 0);
+    cr_expect_eq(json_real_value(member(first, "time_ratio_forward")), 1.0, "its own reference");
+    json_decref(root);
+}
+
+Test(bench, ranks_go_on_together_after_a_point_that_fails)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    write_config(mixed);
+    json_t *root = bench(3, "--config job.yaml --quiet", 0);
+    check_mixed(root, 3);
+    json_decref(root);
+}
+
+Test(bench, limits_are_measured_before_and_after)
+{
+    json_t *root = bench(0, "--set shape.seq=32 --set job.repeat=1 --set compute.threads=2", 0);
+    json_t *limits = member(root, "limits");
+    cr_expect_geq(json_array_size(limits), 2);
+    for (size_t i = 0; i < json_array_size(limits); i++) {
+        json_t *entry = json_array_get(limits, i);
+        expect_positive(entry, "fma_tflops");
+        expect_positive(entry, "read_gb_per_s");
+        expect_positive(entry, "copy_gb_per_s");
+        expect_positive(entry, "threads");
+        cr_expect(json_number_value(member(entry, "begin_ms")) >= 0);
+        if (json_is_string(member(root, "blas")))
+            expect_positive(entry, "sgemm_tflops");
+        else
+            cr_expect(json_is_null(member(entry, "sgemm_tflops")));
+    }
+    json_decref(root);
+}
+
+Test(bench, a_named_variant_is_run_alone)
+{
+    write_config(mixed);
+    json_t *root = bench(0, "--config job.yaml --variant causal --set shape.kv_heads=1", 0);
+    json_t *points = member(root, "points");
+    cr_assert_eq(json_array_size(points), 2);
+    for (size_t i = 0; i < 2; i++) {
+        json_t *point = json_array_get(points, i);
+        cr_expect_str_eq(text(point, "variant"), "causal");
+        cr_expect_eq(json_object_size(member(point, "sweep")), 1);
+        cr_expect_null(json_object_get(point, "time_ratio_forward"), "there is no reference");
+        cr_expect(json_is_true(member(member(member(point, "config"), "pattern"), "causal")));
+    }
+    json_decref(root);
+}
+
+/* Number of fields of a line of comma-separated values without quotes. */
+static int field_count(const char *line)
+{
+    int count = 1;
+    bool quoted = false;
+    for (; *line != '\0' && *line != '\n'; line++) {
+        quoted = quoted != (*line == '"');
+        count += *line == ',' && !quoted;
+    }
+    return count;
+}
+
+Test(bench, csv_has_a_line_per_point_with_as_many_fields_as_the_header)
+{
+    write_config(mixed);
+    command_run(&result, 0, "bench --quiet --config job.yaml --csv");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, ""), 13);
+    cr_expect_eq(command_count_lines(result.out, "variant,status,shape.seq,shape.kv_heads,"), 1);
+    cr_expect_eq(command_count_lines(result.out, "dense,ok,64,2,"), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "tiny,oom,96,2,"), 1);
+    cr_expect_eq(command_count_lines(result.out, "causal,config,96,3,"), 1);
+    int const fields = field_count(result.out);
+    cr_expect_gt(fields, 20);
+    for (const char *line = result.out; *line != '\0'; line = strchr(line, '\n') + 1)
+        cr_expect_eq(field_count(line), fields, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+Test(bench, table_json_and_csv_can_be_had_at_once)
+{
+    write_config(mixed);
+    command_run(&result, 0, "bench --quiet --config job.yaml --csv=p.csv --json=p.json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect(command_file_exists("p.csv") && command_file_exists("p.json"));
+    cr_expect_eq(command_folder_entries(), 3, "a temporary file was left");
+    cr_expect_eq(command_count_lines(result.out, "limits of "), 2, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "sgemm: "), 1);
+    cr_expect_eq(command_count_lines(result.out, "forward "), 4);
+    cr_expect_eq(command_count_lines(result.out, "backward "), 4);
+    cr_expect_eq(command_count_lines(result.out, "oom "), 2);
+    cr_expect_eq(command_count_lines(result.out, "config "), 6);
+}
+
+Test(bench, overlap_comes_from_three_measured_runs)
+{
+    static const char *const schedules[] = {"ring", "direct"};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int i = 0; i < 2; i++) {
+        char line[256];
+        snprintf(line, sizeof(line),
+                 "--overlap --backward --set shape.seq=512 --set job.repeat=2"
+                 " --set ring.schedule=%s",
+                 schedules[i]);
+        json_t *root = bench(2, line, 0);
+        json_t *point = json_array_get(member(root, "points"), 0);
+        const char *const passes[] = {"overlap_forward", "overlap_backward"};
+        double exposed = 0;
+        for (int p = 0; p < 2; p++) {
+            json_t *overlap = member(point, passes[p]);
+            expect_positive(overlap, "both_ms");
+            expect_positive(overlap, "compute_ms");
+            expect_positive(overlap, "comm_ms");
+            double const wall = json_number_value(member(overlap, "both_ms"));
+            double const compute = json_number_value(member(overlap, "compute_ms"));
+            double const comm = json_number_value(member(overlap, "comm_ms"));
+            double const least = compute < comm ? compute : comm;
+            json_t *share = member(overlap, "overlap");
+            exposed += json_number_value(member(overlap, "exposed_comm_ms"));
+            if (json_is_null(share))
+                cr_expect(least < 0.011 * wall);
+            else
+                cr_expect_float_eq(json_number_value(share), (compute + comm - wall) / least,
+                                   1e-4 * (1 + fabs(json_number_value(share))));
+        }
+        cr_expect_float_eq(json_number_value(member(point, "exposed_comm_ms")), exposed,
+                           1e-6 * (1 + exposed));
+        json_decref(root);
+    }
+}
+
+Test(bench, verification_is_part_of_a_point)
+{
+    json_t *root = bench(0, "--verify --backward --set shape.seq=65 --set job.repeat=1", 0);
+    json_t *point = json_array_get(member(root, "points"), 0);
+    cr_expect_str_eq(text(point, "status"), "ok");
+    cr_expect_eq(json_object_size(member(point, "error")), 5);
+    cr_expect(json_is_null(member(point, "message")));
+    json_decref(root);
+}
+
+Test(bench, without_bounds_of_its_own_a_point_ends_by_itself)
+{
+    json_t *root = bench(0, "--set shape.seq=16 --set shape.heads=1", 0);
+    json_t *point = json_array_get(member(root, "points"), 0);
+    long long const count = json_integer_value(member(point, "repetitions"));
+    cr_expect(count >= 1 && count <= 50, "%lld", count);
+    cr_expect(json_number_value(member(point, "forward_spread")) >= 0);
+    json_decref(root);
+}
+
+Test(bench, what_is_wrong_with_the_whole_is_one_line_and_the_end)
+{
+    static const struct {
+        const char *arguments, *says;
+        int code;
+    } cases[] = {
+        {"bench --config none.yaml", "none.yaml", 3},
+        {"bench --config list.yaml", "sweep: shape.seq: expected a list", 2},
+        {"bench --config job.yaml --variant dnse", "dense", 2},
+        {"bench --set job.output=o.st", "job.output", 2},
+        {"bench --csv=nowhere/p.csv", "nowhere/p.csv", 3},
+        {"bench --json=nowhere/p.json", "nowhere/p.json", 3},
+        {"bench --config many.yaml", "more than 10000", 2},
+    };
+    static char many[1 << 16];
+    int used = snprintf(many, sizeof(many), "variants: {a: {}, b: {}}\nsweep: {job.repeat: [1");
+    for (int i = 2; i <= 5001; i++)
+        used += snprintf(many + used, sizeof(many) - (size_t)used, ",%d", i);
+    snprintf(many + used, sizeof(many) - (size_t)used, "]}\n");
+    command_file_write("many.yaml", many, strlen(many));
+    command_file_write("list.yaml", "sweep: {shape.seq: 5}", 21);
+    write_config(mixed);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (int ranks = 0; ranks <= (command_has_mpi() && i % 3 == 0 ? 2 : 0); ranks += 2) {
+            command_run(&result, ranks, cases[i].arguments);
+            cr_expect_eq(result.code, cases[i].code, "%s: %d\n%s", cases[i].arguments, result.code,
+                         result.err);
+            cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s:\n%s",
+                         cases[i].arguments, result.err);
+            cr_expect_not_null(strstr(result.err, cases[i].says), "%s", result.err);
+            cr_expect_eq(result.out[0], '\0', "%s", result.out);
+        }
+    }
+    cr_expect_eq(command_folder_entries(), 3, "something was left");
+    command_run(&result, 0, "bench --set shape.seq=16 --set job.repeat=1 >/dev/full");
+    cr_expect_eq(result.code, 3);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    command_run(&result, 0, "bench --set shape.seq=16 --set job.repeat=1 --csv >/dev/full");
+    cr_expect_eq(result.code, 3);
+}
