@@ -15,218 +15,25 @@
 #ifndef RINGATTN_CPU_BACKWARD_H
 #define RINGATTN_CPU_BACKWARD_H
 
-#include "sparse/cpu/forward_cpu.h"
-
-enum { TILE_PANELS = RA_TILE_ROWS_MAX / PANEL, WEIGHT_PANEL = KEY_BLOCK_ROWS * PANEL };
-
-/* Scratch of one thread. */
-typedef struct backward_scratch {
-    float *query, *dout;           /* panels of a tile, scaled */
-    float *query_rows, *dout_rows; /* as they are, in slices: [dims / PANEL][tile rows][PANEL] */
-    float *dq;                     /* panels of a tile */
-    float *lse, *delta;            /* [tile rows]: log2, and times scale */
-    float *key, *value;            /* [KEY_BLOCK_ROWS][dim_pad] */
-    float *key_columns;            /* [dim_pad / PRODUCT_ROWS][KEY_BLOCK_ROWS][PRODUCT_ROWS] */
-    float *weight, *dscore;        /* [TILE_PANELS][KEY_BLOCK_ROWS][PANEL] */
-    float *rows;                   /* [LANES][dim_pad] */
-} backward_scratch;
-
-/* One query head of one batch against some key rows, as one thread sees it. */
-typedef struct backward_head {
-    ra_kernel *kernel;
-    const ra_backward_step *step;
-    backward_scratch scratch;
-    int32_t dim, dim_pad, ticks;
-    head_view q, k, v, dout, dq, dk, dv;
-    const float *lse, *delta; /* [q_rows] */
-    int32_t class_index, class_count;
-    int64_t class_rows; /* key row k is of class k / class_rows % class_count */
-    bool tile_finite;   /* no Inf or NaN in the tile's queries and dout */
-} backward_head;
-
-/* Where dims [d, d + PANEL), with d a multiple of it, of tile row a begin in slices. */
-static inline int64_t slice_offset(int32_t a, int64_t d)
-{
-    return (d / PANEL * RA_TILE_ROWS_MAX + a) * PANEL;
-}
-
-static size_t backward_scratch_carve(float *base, int32_t dim, backward_scratch *scratch)
-{
-    scratch_cursor cursor = {.base = base};
-    int64_t const dim_pad = pad_dim(dim);
-    int64_t const tile = RA_TILE_ROWS_MAX * dim_pad;
-    scratch->query = scratch_take(&cursor, tile);
-    scratch->dout = scratch_take(&cursor, tile);
-    scratch->query_rows = scratch_take(&cursor, slice_offset(0, dim_pad + PANEL - 1));
-    scratch->dout_rows = scratch_take(&cursor, slice_offset(0, dim_pad + PANEL - 1));
-    scratch->dq = scratch_take(&cursor, tile);
-    scratch->lse = scratch_take(&cursor, RA_TILE_ROWS_MAX);
-    scratch->delta = scratch_take(&cursor, RA_TILE_ROWS_MAX);
-    scratch->key = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
-    scratch->value = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
-    scratch->key_columns = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
-    scratch->weight = scratch_take(&cursor, TILE_PANELS * WEIGHT_PANEL);
-    scratch->dscore = scratch_take(&cursor, TILE_PANELS * WEIGHT_PANEL);
-    scratch->rows = scratch_take(&cursor, LANES * dim_pad);
-    return cursor.used;
-}
-
-/* ---- lanes are queries ------------------------------------------------------------------------
- */
-
-/* Rows [0, KEY_BLOCK_ROWS) of a weight panel that products over whole register tiles may read. */
-static void clear_around(const key_block *block, const panel_block *panel, float *restrict weight)
-{
-    int32_t const first = panel->seen.begin - block->begin, last = panel->seen.end - block->begin;
-    int32_t const before = first % PRODUCT_ROWS;
-    int32_t const after = (PRODUCT_ROWS - last % PRODUCT_ROWS) % PRODUCT_ROWS;
-    memset(weight + (first - before) * PANEL, 0, sizeof(float) * (size_t)(before * PANEL));
-    memset(weight + last * PANEL, 0, sizeof(float) * (size_t)(after * PANEL));
-}
-
-/* weight: scores to p. dscore: dp to ds. */
-RA_INLINE void gradient_of_scores(int vecs, int32_t n, const float *restrict lse,
-                                  const float *restrict delta, float *restrict weight,
-                                  float *restrict dscore)
-{
-    for (int v = 0; v < vecs; ++v) {
-        vec const row_lse2 = vec_load(lse + v * LANES), row_delta = vec_load(delta + v * LANES);
-        for (int32_t k = 0; k < n; ++k) {
-            float *const p_at = weight + (int64_t)k * PANEL + v * LANES;
-            float *const ds_at = dscore + (int64_t)k * PANEL + v * LANES;
-            vec const p = vec_exp2(vec_load(p_at) - row_lse2);
-            vec_store(p_at, p);
-            vec_store(ds_at, p * (vec_load(ds_at) - row_delta));
-        }
-    }
-}
-
-/* Rows without weight (lse +Inf here) against keys with an Inf or NaN, which 0 times is NaN. */
-static void silence_rows(int32_t n, const float *restrict lse, float *restrict weight,
-                         float *restrict dscore)
-{
-    for (int v = 0; v < PRODUCT_VECS; ++v) {
-        veci const dead = vec_load(lse + v * LANES) == INFINITY;
-        for (int32_t k = 0; k < n; ++k) {
-            float *const p_at = weight + (int64_t)k * PANEL + v * LANES;
-            float *const ds_at = dscore + (int64_t)k * PANEL + v * LANES;
-            vec_store(p_at, vec_select(dead, (vec){0}, vec_load(p_at)));
-            vec_store(ds_at, vec_select(dead, (vec){0}, vec_load(ds_at)));
-        }
-    }
-}
-
-RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block *block,
-                              const panel_block *panel)
-{
-    const backward_scratch *s = &f->scratch;
-    int32_t const from = panel->seen.begin - block->begin;
-    int32_t const n = panel->seen.end - panel->seen.begin;
-    int64_t const skip = (int64_t)from * f->dim_pad;
-    const float *key_columns = block->key_columns + column_offset(from, 0);
-    int64_t const at = panel_offset(panel->a0, f->dim_pad);
-    int64_t const buffer = (int64_t)(panel->a0 / PANEL) * WEIGHT_PANEL;
-    float *weight = s->weight + buffer + from * PANEL, *dscore = s->dscore + buffer + from * PANEL;
-    vec const one[PRODUCT_VECS] = {vec_splat(1.0f), vec_splat(1.0f)};
-    score_panel(vecs, n, f->dim, block->key + skip, s->query + at, weight);
-    score_panel(vecs, n, f->dim, block->value + skip, s->dout + at, dscore);
-    if (panel->masked)
-        mask_panel(vecs, panel, block->band, -INFINITY, weight);
-    gradient_of_scores(vecs, n, s->lse + panel->a0, s->delta + panel->a0, weight, dscore);
-    if (!block->finite)
-        silence_rows(n, s->lse + panel->a0, weight, dscore);
-    if (panel->masked) /* p is 0 there, but 0 * dp need not be */
-        mask_panel(vecs, panel, block->band, 0, dscore);
-    if (panel->masked && !block->finite)
-        weigh_panel_live(panel, block->band, f->dim, key_columns, dscore, one, s->dq + at);
-    else
-        weigh_panel(vecs, n, f->dim, key_columns, dscore, one, s->dq + at);
-    clear_around(block, panel, s->weight + buffer);
-    clear_around(block, panel, s->dscore + buffer);
-}
-
-/* ---- lanes are dims ---------------------------------------------------------------------------
- */
-
-/* Key rows [k, k + PRODUCT_ROWS) of a block, over the queries of one panel that see them. */
-static void fold_panel_live(int vecs, const panel_block *panel, const key_block *block, int32_t k,
-                            const float *weight, const float *rows,
-                            vec sums[PRODUCT_ROWS][PRODUCT_VECS])
-{
-    for (int r = 0; r < PRODUCT_ROWS; ++r) {
-        int32_t const b = block->begin + k + r;
-        for (int32_t i = 0; i < panel->rows; ++i) {
-            int32_t const distance = b - (panel->a0 + i);
-            if (distance < block->band.lo || distance > block->band.hi)
-                continue;
-            for (int v = 0; v < vecs; ++v)
-                sums[r][v] += weight[r * PANEL + i] * vec_load(rows + i * PANEL + v * LANES);
-        }
-    }
-}
-
-/* Dims [d, d + vecs * LANES) of the gradient of PRODUCT_ROWS keys, summed over the tile. */
-RA_INLINE void fold_keys(int vecs, const backward_head *f, const key_block *block, int32_t k,
-                         int32_t q_count, int32_t d, const float *weight, const float *rows,
-                         head_view gradient, const ra_run *run)
-{
-    vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
-    for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
-        panel_block const panel = panel_of(block, a0, q_count);
-        int32_t const group = block->begin + k;
-        if (panel.seen.begin >= min_i32(panel.seen.end, group + PRODUCT_ROWS) ||
-            panel.seen.end <= group)
-            continue;
-        const float *column = weight + (int64_t)(a0 / PANEL) * WEIGHT_PANEL + k * PANEL;
-        const float *row = rows + slice_offset(a0, d);
-        if (panel.masked && !f->tile_finite)
-            fold_panel_live(vecs, &panel, block, k, column, row, sums);
-        else
-            product(vecs, panel.rows, column, PANEL, 1, row, PANEL, sums);
-    }
-    int32_t const dims = min_i32(vecs * LANES, f->dim - d);
-    int32_t const keys = min_i32(PRODUCT_ROWS, block->end - block->begin - k);
-    for (int32_t r = 0; r < keys; ++r) {
-        int64_t const b = block->begin + k + r;
-        float values[PANEL];
-        for (int v = 0; v < vecs; ++v)
-            vec_store(values + v * LANES, sums[r][v]);
-        float *to = head_row(gradient, run->k_begin + run->k_stride * b);
-        add_row(values, dims, to + d);
-    }
-}
-
-static void fold_block(const backward_head *f, const key_block *block, int32_t q_count,
-                       const float *weight, const float *rows, head_view gradient,
-                       const ra_run *run)
-{
-    for (int32_t d = 0; d < f->dim; d += PANEL) { /* a slice of rows stays in the first cache */
-        for (int32_t k = 0; k < block->end - block->begin; k += PRODUCT_ROWS) {
-            if (f->dim - d > LANES)
-                fold_keys(2, f, block, k, q_count, d, weight, rows, gradient, run);
-            else
-                fold_keys(1, f, block, k, q_count, d, weight, rows, gradient, run);
-        }
-    }
-}
+#include "sparse/cpu/backward_panels.h"
 
 /* ---- tiles ------------------------------------------------------------------------------------
  */
 
 /* Rows of the tile as panels, times `factor`, and in slices; rows without weight become 0. Tells
    whether all are finite. */
-static bool load_tile_rows(const backward_head *f, const ra_tile *tile, head_view view,
-                           double factor, float *restrict panels, float *restrict slices)
+static bool load_tile_rows(const backward_head *f, head_view view, double factor,
+                           float *restrict panels, float *restrict slices)
 {
     const backward_scratch *s = &f->scratch;
     veci check = {0};
-    for (int32_t a = 0; a < tile->q_count; a += LANES) {
+    for (int32_t a = 0; a < f->tile->q_count; a += LANES) {
         for (int32_t i = 0; i < LANES; ++i) {
             float *row = s->rows + (int64_t)i * f->dim_pad;
             if (s->lse[a + i] == INFINITY)
                 memset(row, 0, sizeof(float) * (size_t)f->dim_pad);
             else
-                load_row(view.dtype, head_row(view, tile_row(tile, a + i)), f->dim, row);
+                load_row(view.dtype, head_row(view, tile_row(f->tile, a + i)), f->dim, row);
             check = check_row(check, row, f->dim_pad);
             for (int32_t d = 0; d < f->dim_pad; d += LANES)
                 vec_store(slices + slice_offset(a + i, d) + d % PANEL, vec_load(row + d));
@@ -234,6 +41,17 @@ static bool load_tile_rows(const backward_head *f, const ra_tile *tile, head_vie
         rows_to_panel(s->rows, f->dim_pad, (float)factor, panels + panel_offset(a, f->dim_pad));
     }
     return check_is_finite(check);
+}
+
+/* The form that blocks with any value need, when the first of them comes. */
+static void load_tile_floats(backward_head *f)
+{
+    const backward_scratch *s = &f->scratch;
+    double const scale = (double)f->step->shape.scale;
+    bool const queries = load_tile_rows(f, f->q, scale * LOG2_E, s->query, s->query_rows);
+    bool const douts = load_tile_rows(f, f->dout, scale, s->dout, s->dout_rows);
+    f->tile_finite = queries && douts;
+    f->has_floats = true;
 }
 
 static void load_backward_tile(backward_head *f, const ra_tile *tile)
@@ -247,9 +65,13 @@ static void load_backward_tile(backward_head *f, const ra_tile *tile)
         s->lse[a] = dead ? INFINITY : (float)((double)f->lse[row] * LOG2_E);
         s->delta[a] = dead ? 0 : (float)((double)f->delta[row] * scale);
     }
-    bool const queries = load_tile_rows(f, tile, f->q, scale * LOG2_E, s->query, s->query_rows);
-    bool const douts = load_tile_rows(f, tile, f->dout, scale, s->dout, s->dout_rows);
-    f->tile_finite = queries && douts;
+    f->tile = tile;
+    f->has_floats = f->has_pairs = false;
+#ifdef RA_PAIRS
+    f->has_pairs = f->pairs_wanted &&
+                   load_tile_pairs(f, f->q, s->query_pairs, s->query_row_pairs) &&
+                   load_tile_pairs(f, f->dout, s->dout_pairs, s->dout_row_pairs);
+#endif
 }
 
 static void add_tile_dq(const backward_head *f, const ra_tile *tile)
@@ -266,12 +88,10 @@ static void add_tile_dq(const backward_head *f, const ra_tile *tile)
     }
 }
 
-static void backward_block(backward_head *f, const ra_run *run, key_block *block, int32_t q_count)
+static void backward_by_floats(const backward_head *f, const ra_run *run, key_block *block)
 {
     const backward_scratch *s = &f->scratch;
-    block->key = s->key;
-    block->value = s->value;
-    block->key_columns = s->key_columns;
+    int32_t const q_count = f->tile->q_count;
     bool const keys_finite = load_keys(f->k, run, block->begin, block->end, f->dim, s->key);
     bool const values_finite = load_keys(f->v, run, block->begin, block->end, f->dim, s->value);
     block->finite = keys_finite && values_finite;
@@ -288,6 +108,23 @@ static void backward_block(backward_head *f, const ra_run *run, key_block *block
     }
     fold_block(f, block, q_count, s->dscore, s->query_rows, f->dk, run);
     fold_block(f, block, q_count, s->weight, s->dout_rows, f->dv, run);
+}
+
+static void backward_block(backward_head *f, const ra_run *run, key_block *block)
+{
+    const backward_scratch *s = &f->scratch;
+    block->key = s->key;
+    block->value = s->value;
+    block->key_columns = s->key_columns;
+    bool done = false;
+#ifdef RA_PAIRS
+    done = f->has_pairs && backward_by_pairs(f, run, block);
+#endif
+    if (!done) {
+        if (!f->has_floats)
+            load_tile_floats(f);
+        backward_by_floats(f, run, block);
+    }
     poll_sometimes(f->kernel, &f->ticks);
 }
 
@@ -325,7 +162,7 @@ static void backward_tile(backward_head *f, const ra_tilemap *map, uint32_t inde
                 load_backward_tile(f, tile);
             loaded = true;
             key_block block = {.begin = b, .end = end, .band = band};
-            backward_block(f, run, &block, tile->q_count);
+            backward_block(f, run, &block);
         }
     }
     if (loaded)
@@ -409,8 +246,11 @@ static void backward_thread(ra_kernel *kernel, const ra_backward_step *step, flo
                        .step = step,
                        .dim = shape->dim,
                        .dim_pad = pad_dim(shape->dim),
+                       .factor = (float)((double)shape->scale * LOG2_E),
                        .class_count = size,
                        .class_rows = backward_class_rows(step->map->k_rows, size)};
+    f.pairs_wanted = PAIRS && step->q.dtype == RA_BF16 && step->k.dtype == RA_BF16 &&
+                     step->v.dtype == RA_BF16 && step->dout.dtype == RA_BF16;
     backward_scratch_carve(workspace, shape->dim, &f.scratch);
     for (int64_t first = 0; first < lanes; first += teams) {
         for (int round = 0; round < size; ++round) {

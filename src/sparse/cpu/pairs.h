@@ -194,6 +194,13 @@ RA_INLINE vecu vec_pair(vec even, vec odd)
     return (vecu)_mm512_mask_blend_epi16(0xaaaaaaaau, (__m512i)(low >> 16), (__m512i)high);
 }
 
+/* LANES values rounded to bf16 in a row; halfway goes up. */
+RA_INLINE void store_halves(void *to, vec value)
+{
+    __m512i const rounded = (__m512i)(((vecu)value + 0x8000u) >> 16);
+    _mm256_storeu_si256(to, _mm512_cvtepi32_epi16(rounded));
+}
+
 /* A panel whose keys begin and end at pairs of the block; what that adds is masked. */
 static inline panel_block panel_of_pairs(const key_block *block, int32_t a0, int32_t q_count)
 {

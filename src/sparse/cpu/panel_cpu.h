@@ -16,6 +16,7 @@ typedef struct key_block {
     int32_t begin, end;
     key_band band;
     bool finite;              /* no Inf or NaN in what weights multiply */
+    bool pairs;               /* packed as pairs, as are the weights: see pairs.h */
     const float *key;         /* [end - begin][dim_pad] */
     const float *key_columns; /* backward: [dim_pad / PRODUCT_ROWS][KEY_BLOCK_ROWS][PRODUCT_ROWS] */
     const float *value;       /* forward: in columns; backward: as key */
