@@ -1,6 +1,7 @@
 /* `ringattn info`: what is here, what this build can do with it, and why not. */
 #include "tool_info.h"
 
+#include "limits.h"
 #include "options.h"
 #include "report.h"
 #include "ringattn/topology.h"
@@ -89,13 +90,17 @@ static void print_machine(const json_t *tree)
              text_at(tree, "build", "hwloc"));
     print_line("libraries", line);
     print_line("compiler", text_at(tree, "build", "compiler"));
+    const char *blas = json_string_value(json_object_get(tree, "openblas"));
+    print_line("OpenBLAS", blas != NULL ? blas : "not installed: bench cannot measure its sgemm");
 }
 
 static ra_status report(const ra_options *options, const ra_comm *comm)
 {
     json_t *machine = ra_machine_json();
-    if (machine != NULL)
+    if (machine != NULL) {
         json_object_set_new(machine, "ranks", json_integer(comm != NULL ? ra_comm_size(comm) : 1));
+        json_object_set_new(machine, "openblas", json_pack("s?", ra_blas_name()));
+    }
     if (options->json)
         return ra_json_write(json_pack("{s:s, s:s, s:o}", "ringattn", ra_version(), "command",
                                        "info", "machine", machine),

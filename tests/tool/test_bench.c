@@ -2,6 +2,7 @@
  * nothing.
  */
 #include "tool/command_runner.h"
+#include "tool/config.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
@@ -243,6 +244,35 @@ Test(bench, verification_is_part_of_a_point)
     cr_expect_eq(json_object_size(member(point, "error")), 5);
     cr_expect(json_is_null(member(point, "message")));
     json_decref(root);
+}
+
+/* Files in configs/bench/ are what the tables of docs/performance.md come from. */
+Test(bench, every_example_is_a_sweep_whose_points_can_be_run)
+{
+    static const char *const names[] = {"cpu-kernels",     "causal-vs-dense", "window-vs-dense",
+                                        "blocks-vs-dense", "gqa-vs-mha",      "ranks",
+                                        "dilated-vs-dense"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char path[512];
+        int64_t points = 1;
+        snprintf(path, sizeof(path), "%s/configs/bench/%s.yaml", RA_TEST_SOURCE, names[i]);
+        for (int64_t p = 1; p <= points; p++) {
+            ra_config base = {0};
+            ra_config_source source = {.file = path, .sweep_point = p};
+            cr_assert_eq(ra_config_load(&source, &base), RA_OK, "%s", path);
+            points = base.sweep_points;
+            for (int v = 0; v < base.variant_count; v++) {
+                ra_config config = {0};
+                source.variant = base.variants[v];
+                cr_assert_eq(ra_config_load(&source, &config), RA_OK, "%s", path);
+                cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s", path);
+                ra_config_fini(&config);
+            }
+            cr_expect_eq(ra_config_check(&base, 1), RA_OK, "%s", path);
+            ra_config_fini(&base);
+        }
+        cr_expect_geq(points, 2);
+    }
 }
 
 Test(bench, without_bounds_of_its_own_a_point_ends_by_itself)
