@@ -90,7 +90,6 @@ Test(command, usage_and_configuration_are_refused_with_2, .timeout = 200)
         {"run --set attention.kind=linear", 2, "not in this version"},
         {"run --variant lean", 2, "lean"},
         {"run --set pattern.blocks.kind=list", 2, "--input"},
-        {"run --trace t", 2, "--trace"},
     };
     command_file_write("bad.yaml", bad_yaml, strlen(bad_yaml));
     command_file_write("twice.yaml", twice, strlen(twice));
