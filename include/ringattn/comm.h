@@ -55,6 +55,8 @@ int ra_comm_size(const ra_comm *comm);
 const char *ra_comm_name(const ra_comm *comm);
 /** Name of this rank's host; borrowed. */
 const char *ra_comm_host(const ra_comm *comm);
+/** A hash of host name and boot, so that two machines of one name are told apart. */
+int64_t ra_comm_host_id(const ra_comm *comm);
 /** Ranks on this rank's host, itself included; at least 1. */
 int ra_comm_local_size(const ra_comm *comm);
 void ra_comm_read_stats(const ra_comm *comm, ra_comm_stats *stats_out);

@@ -16,14 +16,22 @@ extern "C" {
 
 enum { RA_TOPOLOGY_CORES_MAX = 4096 }; /* further cores are counted, but never used */
 
+/* The parts of a machine that share an L3 cache, or a NUMA node. Parts without cores are none. */
+typedef struct ra_domains {
+    int count, usable;           /* usable: with a usable core */
+    int cores_least, cores_most; /* usable cores of a usable one */
+} ra_domains;
+
 /* Counts are of the whole machine unless they say usable. 0: not known, or none. */
 typedef struct ra_topology {
     char cpu[128]; /* the processor's own name; empty: not known */
     int packages, numa_nodes, cores;
     int hardware_threads; /* at least `cores` */
+    int allowed_cores;    /* that the cpuset leaves, whatever the calling thread is bound to */
     int usable_cores;     /* at least 1 */
     int usable_hardware_threads;
     double quota_cpus; /* CPU time that the cgroup grants, in CPUs; 0: no such limit */
+    ra_domains l3, numa;
     int64_t l1_bytes, l2_bytes, l3_bytes; /* of one data cache of each level */
     int64_t memory_bytes;
     uint64_t usable_mask[RA_TOPOLOGY_CORES_MAX / 64]; /* bit c: core c of the machine is usable */

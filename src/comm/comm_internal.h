@@ -18,9 +18,6 @@ struct ra_transfer {
 /** Fill the head of a communicator: host, deadline, no statistics. */
 void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int64_t timeout_ms);
 
-/** A hash of host name and boot, so that two machines of one name are told apart. */
-int64_t ra_comm_host_id(const ra_comm *comm);
-
 int64_t ra_clock_ns(void); /* CLOCK_MONOTONIC */
 
 /* One line each, with rank, host, step (>= 0), peer and operation. */

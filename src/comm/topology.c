@@ -81,6 +81,57 @@ static hwloc_obj_type_t core_type(hwloc_topology_t machine)
     return count_of(machine, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
 }
 
+/* Cores that lie, in part at least, in both sets. */
+static int count_cores(hwloc_topology_t machine, hwloc_const_cpuset_t part,
+                       hwloc_const_cpuset_t usable)
+{
+    hwloc_obj_type_t const type = core_type(machine);
+    int const total = count_of(machine, type);
+    int cores = 0;
+    for (int c = 0; c < total; c++) {
+        hwloc_obj_t const core = hwloc_get_obj_by_type(machine, type, (unsigned)c);
+        cores += hwloc_bitmap_intersects(core->cpuset, part) &&
+                 hwloc_bitmap_intersects(core->cpuset, usable);
+    }
+    return cores;
+}
+
+/* Memory of two kinds beside the same cores is two NUMA nodes, but one place to run. */
+static bool is_place(hwloc_topology_t machine, hwloc_obj_type_t type, int index)
+{
+    hwloc_obj_t const part = hwloc_get_obj_by_type(machine, type, (unsigned)index);
+    if (hwloc_bitmap_iszero(part->cpuset))
+        return false;
+    for (int i = 0; i < index; i++) {
+        hwloc_obj_t const before = hwloc_get_obj_by_type(machine, type, (unsigned)i);
+        if (hwloc_bitmap_intersects(before->cpuset, part->cpuset))
+            return false;
+    }
+    return true;
+}
+
+static ra_domains find_domains(hwloc_topology_t machine, hwloc_obj_type_t type,
+                               hwloc_const_cpuset_t usable)
+{
+    int const total = count_of(machine, type);
+    ra_domains domains = {0};
+    for (int i = 0; i < total; i++) {
+        if (!is_place(machine, type, i))
+            continue;
+        domains.count++;
+        hwloc_obj_t const part = hwloc_get_obj_by_type(machine, type, (unsigned)i);
+        int const cores = count_cores(machine, part->cpuset, usable);
+        if (cores == 0)
+            continue;
+        if (domains.usable == 0 || cores < domains.cores_least)
+            domains.cores_least = cores;
+        if (cores > domains.cores_most)
+            domains.cores_most = cores;
+        domains.usable++;
+    }
+    return domains;
+}
+
 static void describe(hwloc_topology_t machine, hwloc_const_cpuset_t usable, ra_topology *topology)
 {
     hwloc_obj_type_t const type = core_type(machine);
@@ -95,6 +146,10 @@ static void describe(hwloc_topology_t machine, hwloc_const_cpuset_t usable, ra_t
                               .l2_bytes = cache_bytes(machine, HWLOC_OBJ_L2CACHE),
                               .l3_bytes = cache_bytes(machine, HWLOC_OBJ_L3CACHE)};
     topology->memory_bytes = (int64_t)hwloc_get_root_obj(machine)->total_memory;
+    topology->allowed_cores = count_cores(machine, hwloc_topology_get_allowed_cpuset(machine),
+                                          hwloc_topology_get_allowed_cpuset(machine));
+    topology->l3 = find_domains(machine, HWLOC_OBJ_L3CACHE, usable);
+    topology->numa = find_domains(machine, HWLOC_OBJ_NUMANODE, usable);
     snprintf(topology->cpu, sizeof(topology->cpu), "%s", cpu != NULL ? cpu : "");
     for (int c = 0; c < topology->cores && c < RA_TOPOLOGY_CORES_MAX; c++) {
         hwloc_obj_t const core = hwloc_get_obj_by_type(machine, type, (unsigned)c);

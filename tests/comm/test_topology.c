@@ -43,6 +43,30 @@ Test(topology, counts_a_core_as_usable_by_one_of_its_hardware_threads)
     cr_expect_eq(t.usable_mask[0], 1 << 0 | 1 << 2 | 1 << 3 | 1 << 15);
 }
 
+Test(topology, counts_parts_that_share_a_cache_or_memory)
+{
+    ra_topology t = read_recorded(two_packages, NULL);
+    cr_expect_eq(t.l3.count, 4);
+    cr_expect_eq(t.l3.usable, 4);
+    cr_expect_eq(t.l3.cores_least, 4);
+    cr_expect_eq(t.l3.cores_most, 4);
+    cr_expect_eq(t.numa.usable, 2);
+    cr_expect_eq(t.numa.cores_most, 8);
+    cr_expect_eq(t.allowed_cores, 16);
+    t = read_recorded(two_packages, "1,4-7,30");
+    cr_expect_eq(t.l3.count, 4);
+    cr_expect_eq(t.l3.usable, 2);
+    cr_expect_eq(t.l3.cores_least, 1);
+    cr_expect_eq(t.l3.cores_most, 3);
+    cr_expect_eq(t.numa.usable, 2);
+    cr_expect_eq(t.allowed_cores, 16);
+    t = read_recorded(MACHINES "/vm_1_of_2_cores.xml", NULL);
+    cr_expect_eq(t.allowed_cores, 1);
+    t = read_recorded("package:1 pu:6", NULL);
+    cr_expect_eq(t.l3.count, 0);
+    cr_expect_eq(t.numa.count, 1);
+}
+
 Test(topology, takes_hardware_threads_for_cores_where_there_are_none)
 {
     ra_topology const t = read_recorded("package:1 pu:6", "0-2");
