@@ -3,6 +3,7 @@
 #define RINGATTN_TOOL_JOB_H
 
 #include "options.h"
+#include "placement.h"
 #include "progress.h"
 #include "report.h"
 
@@ -55,6 +56,10 @@ RA_CHECKED ra_status ra_job_connect(const ra_config *config, ra_comm **comm);
  * an OpenMP runtime may bind the calling thread to one core.
  */
 RA_CHECKED ra_status ra_job_share_cores(ra_comm *comm, int *threads_out);
+/**
+ * Collective, after ra_job_build. Compare the ranks' places with what the job needs, and warn.
+ */
+RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_placement *placement);
 /** Whether outputs of the configuration and the command line can be written; rank 0 looks. */
 RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
 /** Collective. Tensors in, passes, measurements into job->report. */

@@ -197,6 +197,15 @@ ra_status ra_job_build(ra_job *job)
     return status;
 }
 
+ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
+{
+    ra_ring_info ring;
+    ra_ring_read_info(job->ring, &ring);
+    placement->own.threads = job->kernel.threads;
+    placement->own.threads_are_auto = job->config.threads == 0;
+    return ra_placement_check(placement, job->comm, job->pool, ring.schedule != RA_SCHEDULE_SHARED);
+}
+
 ra_status ra_job_prepare(ra_job *job)
 {
     ra_status status = ra_job_load_config(job->options, job->comm, &job->config);

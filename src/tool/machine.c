@@ -1,6 +1,7 @@
 /* Finding out what this machine and this build are. */
 #include "tool_info.h"
 
+#include "placement.h"
 #include "ringattn/topology.h"
 
 #include <hwloc.h>
@@ -36,6 +37,16 @@ static json_t *processor_json(const ra_topology *topology)
         "usable_cores", count(topology->usable_cores), "usable_hardware_threads",
         count(topology->usable_hardware_threads), "quota_cpus",
         topology->quota_cpus > 0 ? json_real(topology->quota_cpus) : json_null(), "caches", caches);
+}
+
+static json_t *advice_json(const ra_topology *topology)
+{
+    char command[256];
+    ra_advice const advice = ra_placement_advise(topology);
+    return json_pack("{s:i, s:i, s:i, s:s, s:s}", "ranks_per_host", advice.ranks, "threads_least",
+                     advice.threads_least, "threads_most", advice.threads_most, "bind_to",
+                     ra_domain_name(advice.domain), "command",
+                     ra_advice_command(&advice, command, sizeof(command)));
 }
 
 /* Kernel tables that this build has and this machine runs; the first is the choice of auto. */
@@ -154,14 +165,16 @@ json_t *ra_machine_json(void)
 {
     static const ra_topology unknown;
     ra_topology topology;
-    if (ra_topology_read(&topology) != RA_OK)
+    bool const is_known = ra_topology_read(&topology) == RA_OK;
+    if (!is_known)
         topology = unknown; /* it has been said why */
     struct utsname name;
     if (uname(&name) != 0)
         memset(&name, 0, sizeof(name));
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:{s:b, s:s}, s:o}", "host",
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:b, s:s}, s:o}", "host",
                      name.nodename, "kernel", name.release, "processor", processor_json(&topology),
-                     "isa", isa_json(), "memory", memory_json(), "mpi", ra_machine_mpi_json(),
-                     "openmp", openmp_json(), "cuda", "available", 0, "why_not",
-                     "this version has no CUDA backend", "build", build_json());
+                     "advice", is_known ? advice_json(&topology) : json_null(), "isa", isa_json(),
+                     "memory", memory_json(), "mpi", ra_machine_mpi_json(), "openmp", openmp_json(),
+                     "cuda", "available", 0, "why_not", "this version has no CUDA backend", "build",
+                     build_json());
 }

@@ -73,7 +73,7 @@ static const option_entry entries[] = {
      "write everything measured as JSON, to standard output instead of the table, or to FILE"},
     {"--backward", OPTION_BACKWARD, VALUE_NONE, ALL, "", "compute gradients too"},
     {"--quiet", OPTION_QUIET, VALUE_NONE, ALL, "",
-     "no progress and no remarks; warnings and errors stay"},
+     "no progress, no remarks, nothing on placement; errors and other warnings stay"},
     {"--input", OPTION_INPUT, VALUE_NEEDED, RUN | BENCH, " FILE",
      "safetensors file with q, k, v (and do)"},
     {"--output", OPTION_OUTPUT, VALUE_NEEDED, RUN, " FILE",

@@ -141,6 +141,7 @@ static void fini(ra_bench *bench)
 int ra_command_bench(const ra_options *options, ra_comm *comm)
 {
     ra_bench bench = {.options = options, .comm = comm};
+    ra_place_read(&bench.placement.own);
     ra_status status = prepare(&bench);
     bool const entered = status == RA_OK;
     if (entered)

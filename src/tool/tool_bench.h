@@ -45,6 +45,7 @@ typedef struct ra_bench {
     bool overlap;
     int variant_count; /* to be run; 0: none, once */
     int auto_threads;  /* where compute.threads is auto */
+    ra_placement placement;
     double begin_ms;
     ra_progress *progress;
     ra_ledger *ledger; /* of what limits are measured with: apart from the points' */

@@ -94,6 +94,8 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
     if (status == RA_OK)
         status = ra_job_build(job);
     if (status == RA_OK)
+        status = ra_job_check_placement(job, &bench->placement);
+    if (status == RA_OK)
         status = ra_job_passes(job);
     if (status == RA_OK)
         status = ra_job_results(job);

@@ -3,6 +3,7 @@
 
 #include "limits.h"
 #include "options.h"
+#include "placement.h"
 #include "report.h"
 #include "ringattn/topology.h"
 
@@ -67,7 +68,24 @@ static void print_topology(void)
     }
 }
 
-static void print_machine(const json_t *tree)
+/* Ranks and threads for this host, and the line that starts them. */
+static void print_advice(bool bound_by_launcher)
+{
+    char text[256];
+    ra_topology topology;
+    if (ra_topology_read(&topology) != RA_OK)
+        return;
+    ra_advice const advice = ra_placement_advise(&topology);
+    print_line("advice", ra_advice_describe(&advice, text, sizeof(text)));
+    print_line("", ra_advice_command(&advice, text, sizeof(text)));
+    if (bound_by_launcher && topology.usable_cores < topology.allowed_cores) {
+        snprintf(text, sizeof(text), "(for the %d of %d cores that this process is bound to)",
+                 topology.usable_cores, topology.allowed_cores);
+        print_line("", text);
+    }
+}
+
+static void print_machine(const json_t *tree, bool bound_by_launcher)
 {
     char line[256];
     printf("ringattn %s on %s\n", ra_version(), json_string_value(json_object_get(tree, "host")));
@@ -92,6 +110,7 @@ static void print_machine(const json_t *tree)
     print_line("compiler", text_at(tree, "build", "compiler"));
     const char *blas = json_string_value(json_object_get(tree, "openblas"));
     print_line("OpenBLAS", blas != NULL ? blas : "not installed: bench cannot measure its sgemm");
+    print_advice(bound_by_launcher);
 }
 
 static ra_status report(const ra_options *options, const ra_comm *comm)
@@ -109,7 +128,7 @@ static ra_status report(const ra_options *options, const ra_comm *comm)
         ra_log(RA_LOG_ERROR, "out of memory while looking at the machine");
         return RA_ERR_NO_MEMORY;
     }
-    print_machine(machine);
+    print_machine(machine, comm != NULL);
     json_decref(machine);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         ra_log(RA_LOG_ERROR, "cannot write to standard output: %s", strerror(errno));
