@@ -296,16 +296,18 @@ static ra_status sweep_count(config_layer *layer, const ra_config_source *source
     int kept = 0;
     for (int i = 0; i < config->sweep_key_count; i++) {
         int const key = config->sweep_keys[i];
+        const ra_yaml_node *list = layer->lists[i];
+        RA_ASSERT(list != NULL);
         if (key_is_set(source, ra_config_keys[key].path))
             continue;
         config->sweep_keys[kept] = key;
-        layer->lists[kept] = layer->lists[i];
+        layer->lists[kept] = list;
         counts[kept] = 0;
-        for (const ra_yaml_node *item = layer->lists[i]->first; item != NULL; item = item->next)
+        for (const ra_yaml_node *item = list->first; item != NULL; item = item->next)
             counts[kept]++;
         config->sweep_points *= counts[kept]; /* at most RA_YAML_NODES_MAX times the most points */
         if (config->sweep_points > RA_SWEEP_POINTS_MAX)
-            return refuse_at(layer, layer->lists[i]->key_line, layer->lists[i]->key_column,
+            return refuse_at(layer, list->key_line, list->key_column,
                              "sweep: %s: more than %d points, the product of all lists",
                              ra_config_keys[key].path, RA_SWEEP_POINTS_MAX);
         kept++;
@@ -330,7 +332,8 @@ static ra_status sweep_apply(const ra_yaml *yaml, const ra_config_source *source
     if (status == RA_OK)
         status = sweep_count(&layer, source, counts);
     for (int i = config->sweep_key_count - 1; i >= 0 && rest >= 0 && status == RA_OK; i--) {
-        const ra_yaml_node *item = layer.lists[i]->first;
+        const ra_yaml_node *item = layer.lists[i] != NULL ? layer.lists[i]->first : NULL;
+        RA_ASSERT(item != NULL); /* sweep_check refuses empty lists */
         for (int64_t skip = rest % counts[i]; skip > 0; skip--)
             item = item->next;
         rest /= counts[i];

@@ -149,6 +149,7 @@ ra_status ra_job_text_share(const ra_options *options, ra_comm *comm, ra_job_tex
                               text != NULL ? RA_OK : RA_ERR_NO_MEMORY);
     if (status != RA_OK)
         goto err_destroy;
+    RA_ASSERT(text != NULL);
     if (comm == NULL || ra_comm_rank(comm) == 0) {
         status = parcel_pack(&options->source, text);
         text->status = status;

@@ -84,6 +84,7 @@ static volatile float sink; /* so that no work is found useless */
 static double loop_work(void *context, int thread)
 {
     const ra_limit_loop *loop = context;
+    RA_ASSERT(loop != NULL);
     float const value = loop->run(LOOP_ROUNDS);
     if (thread == 0)
         sink = value;
