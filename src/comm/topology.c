@@ -195,6 +195,7 @@ ra_status ra_topology_read(ra_topology *topology_out)
     hwloc_const_cpuset_t const allowed = hwloc_topology_get_allowed_cpuset(machine);
     if (hwloc_get_cpubind(machine, usable, HWLOC_CPUBIND_THREAD) != 0)
         hwloc_bitmap_copy(usable, allowed); /* a system without binding: all that is allowed */
+    ra_openmp_places_add(usable);
     hwloc_bitmap_and(usable, usable, allowed);
     describe(machine, usable, topology_out);
     topology_out->quota_cpus = read_quota();

@@ -375,6 +375,21 @@ Test(placed_command, warns_of_ranks_bound_to_one_core)
                  "%d usable: %s", count, result.err);
 }
 
+Test(placed_command, binding_by_openmp_hides_no_core)
+{
+    int first, count = usable_hardware_threads(&first);
+    if (count < 2)
+        cr_skip("one hardware thread cannot be hidden");
+    command_shell(&result, "\"$RINGATTN\" info | grep usable");
+    static char plain[OUTPUT_BYTES_MAX];
+    strcpy(plain, result.out);
+    cr_assert_str_not_empty(plain);
+    command_shell(&result, "OMP_PROC_BIND=true \"$RINGATTN\" info | grep usable");
+    cr_expect_str_eq(result.out, plain);
+    command_shell(&result, "OMP_PROC_BIND=true \"$RINGATTN\" " SMALL);
+    cr_expect_eq(count_warnings("warning"), 0, "%s", result.err);
+}
+
 Test(placed_command, warns_of_copies_where_keys_are_sent)
 {
     static const char mpi[] = "OMPI_MCA_btl_vader_single_copy_mechanism=none \"$MPIEXEC\" -n 2 "
