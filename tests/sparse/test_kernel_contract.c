@@ -37,7 +37,8 @@ Test(kernel, agrees_with_the_oracle_for_every_dim_and_dtype, .timeout = 300)
 
 Test(kernel, every_length_around_tiles_and_blocks_is_exact)
 {
-    static const int64_t lengths[] = {1, 2, 7, 15, 16, 17, 31, 33, 127, 128, 129, 255, 257, 300};
+    static const int64_t lengths[] = {1,   2,   7,   15,  16,  17,  31,  33,
+                                      127, 128, 129, 255, 256, 257, 300, 513};
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i) {
         kernel_case c = base_case();
         c.shape.n = lengths[i];
