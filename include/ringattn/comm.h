@@ -3,10 +3,11 @@
  *
  * A communicator belongs to one rank and is used by one thread at a time. All ranks make the same
  * sequence of collective calls; exchanges are matched pair by pair in the order they are posted.
- * Every message carries a sequence number, every wait has the communicator's deadline. A wait that
- * passes it logs rank, host, step, peer and operation, and returns RA_ERR_TIMEOUT; from then on
- * the communicator is broken and every call returns RA_ERR_PEER in silence.
- * SPDX-License-Identifier: BSD-3-Clause
+ * Every message carries a sequence number, every wait has the communicator's deadline. It counts
+ * from the last sign of work (ra_comm_beat) of any other rank: a rank that computes for long is not
+ * a lost one, and ranks that only wait for each other end. A wait that passes it logs rank, host,
+ * step, peer and operation, and returns RA_ERR_TIMEOUT; from then on the communicator is broken and
+ * every call returns RA_ERR_PEER in silence. SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_COMM_H
 #define RINGATTN_COMM_H
@@ -74,6 +75,11 @@ RA_CHECKED ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange,
                                    ra_transfer **transfer_out);
 /** Let transfers progress without waiting; cheap enough to call between tiles. */
 void ra_comm_poll(ra_comm *comm);
+/**
+ * Tell the others that this rank is at work: to be called often (between tiles) by ranks that
+ * compute while others may wait. Sends next to nothing, a few times per deadline.
+ */
+void ra_comm_beat(ra_comm *comm);
 /** Wait until done or until the deadline; the transfer is gone in either case. NULL: RA_OK. */
 RA_CHECKED ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer);
 
@@ -129,20 +135,17 @@ typedef struct ra_window {
     size_t bytes;
 } ra_window;
 
-/** Bytes that a window may still take on this host; 0 where there is no shared memory. */
-int64_t ra_window_room_bytes(void);
-
 /**
  * Collective: `bytes` (>= 1, the same on every rank) of zeroed memory, reserved when this returns,
- * so that using it cannot fail. All ranks must be on one host (ra_comm_local_size). Every rank
- * returns the same status; what is wrong is one line, from the rank that saw it.
+ * so that using it cannot fail. Every rank returns the same status.
  *
- * POSIX shared memory rather than MPI_Win_allocate_shared, which has no deadline and hangs where
- * /dev/shm is short. The name is gone when this returns: nothing is left behind, however the job
- * ends.
+ * An anonymous file of rank 0 (memfd) that the others open through /proc, rather than
+ * MPI_Win_allocate_shared, which has no deadline and hangs where /dev/shm is short: there is no
+ * name to be left behind, and no /dev/shm to be too small.
  *
- * @return RA_ERR_NO_MEMORY    the host has not that much shared memory
- *         RA_ERR_UNSUPPORTED  ranks are on several hosts
+ * @return RA_ERR_NO_MEMORY    the host has not that much memory; logged by rank 0
+ *         RA_ERR_UNSUPPORTED  ranks are on several hosts, or may not see each other's files
+ *                             (containers of their own); not logged, as there are other ways
  */
 RA_CHECKED ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out);
 /** Unmap; the memory lives until the last rank has. {0} is fine. */
@@ -154,6 +157,7 @@ struct ra_comm_ops {
     const char *name;
     ra_status (*start)(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out);
     void (*poll)(ra_comm *comm);
+    void (*beat)(ra_comm *comm); /* NULL: there is nobody to tell */
     ra_status (*wait)(ra_comm *comm, ra_transfer *transfer);
     ra_status (*barrier)(ra_comm *comm, const char *operation);
     ra_status (*broadcast)(ra_comm *comm, const char *operation, int root, void *data,
@@ -173,8 +177,10 @@ struct ra_comm {
     int64_t timeout_ms;
     ra_comm_stats stats;
     char host[64];
-    int in_flight; /* kept by the ra_comm_* functions, as are the stats */
-    bool broken;   /* an operation failed, or ra_comm_abort was called: nothing is tried any more */
+    int64_t heard_ns; /* when another rank was last heard to work; CLOCK_MONOTONIC */
+    int64_t beat_ns;  /* when this one last told */
+    int in_flight;    /* kept by the ra_comm_* functions, as are the stats */
+    bool broken; /* an operation failed, or ra_comm_abort was called: nothing is tried any more */
 };
 
 #ifdef __cplusplus

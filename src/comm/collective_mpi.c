@@ -48,7 +48,7 @@ static ra_status wait_requests(ra_mpi_comm *mpi, const char *operation, int coun
         open_count -= done_count;
         if (open_count == 0)
             break;
-        if ((now_ns - begin_ns) / 1000000 >= timeout_ms) {
+        if (ra_waited_ms(&mpi->base, begin_ns, now_ns) >= timeout_ms) {
             *open_out = 0;
             while (mpi->requests[*open_out] == MPI_REQUEST_NULL)
                 ++*open_out;
@@ -296,7 +296,7 @@ static ra_status receive_piece(ra_mpi_comm *mpi, const char *operation, int root
             return ra_mpi_fail(mpi, operation, -1, error);
         if (found_bytes >= 0)
             break;
-        if ((now_ns - begin_ns) / 1000000 >= mpi->base.timeout_ms) {
+        if (ra_waited_ms(&mpi->base, begin_ns, now_ns) >= mpi->base.timeout_ms) {
             ra_comm_log_timeout(&mpi->base, operation, -1, root);
             return RA_ERR_TIMEOUT;
         }

@@ -20,6 +20,7 @@ void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int
     RA_ASSERT(rank >= 0 && rank < size);
     *comm = (ra_comm){
         .ops = ops, .rank = rank, .size = size, .local_size = size, .timeout_ms = timeout_ms};
+    comm->beat_ns = ra_clock_ns(); /* short work is not told of */
     if (gethostname(comm->host, sizeof(comm->host)) != 0)
         strcpy(comm->host, "unknown");
     comm->host[sizeof(comm->host) - 1] = '\0'; /* a long name is cut without a terminator */
@@ -211,6 +212,26 @@ ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer 
     comm->in_flight++;
     *transfer_out = transfer;
     return RA_OK;
+}
+
+int64_t ra_waited_ms(const ra_comm *comm, int64_t begin_ns, int64_t now_ns)
+{
+    return (now_ns - ra_max_i64(begin_ns, comm->heard_ns)) / 1000000;
+}
+
+bool ra_beat_is_due(ra_comm *comm, int64_t now_ns)
+{
+    int64_t const interval_ms = ra_min_i64(comm->timeout_ms / 8, 10000);
+    if ((now_ns - comm->beat_ns) / 1000000 < interval_ms)
+        return false;
+    comm->beat_ns = now_ns;
+    return true;
+}
+
+void ra_comm_beat(ra_comm *comm)
+{
+    if (!comm->broken && comm->ops->beat != NULL)
+        comm->ops->beat(comm);
 }
 
 void ra_comm_poll(ra_comm *comm)

@@ -20,6 +20,11 @@ void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int
 
 int64_t ra_clock_ns(void); /* CLOCK_MONOTONIC */
 
+/** How much of the deadline a wait that began at `begin_ns` has used up. */
+int64_t ra_waited_ms(const ra_comm *comm, int64_t begin_ns, int64_t now_ns);
+/** Whether it is time to tell again; then notes that it was told at `now_ns`. */
+bool ra_beat_is_due(ra_comm *comm, int64_t now_ns);
+
 /* One line each, with rank, host, step (>= 0), peer and operation. */
 void ra_comm_log_timeout(const ra_comm *comm, const char *operation, int step, int peer);
 /** @param sent_bytes negative: unknown, but more than `expected_bytes` */

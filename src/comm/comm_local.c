@@ -29,6 +29,7 @@ typedef struct local_group {
     int owner_count; /* communicators that have not been destroyed */
     bool failed;
     int arrived_count;
+    int64_t beat_ns;         /* when a rank was last at work */
     int64_t sequence;        /* collectives that have ended */
     collective *collectives; /* [size] */
     ra_channel *channels;    /* [from][to] */
@@ -40,17 +41,22 @@ typedef struct local_comm {
     ra_mail mails[RA_TRANSFER_MAX];
 } local_comm;
 
-static struct timespec deadline_after(int64_t timeout_ms)
+static struct timespec deadline_after(int64_t begin_ns, int64_t timeout_ms)
 {
     int64_t const ms_max = INT64_C(1000) * 1000 * 1000 * 1000; /* 30 years; keeps sums in range */
-    int64_t const end_ns = ra_clock_ns() + ra_min_i64(timeout_ms, ms_max) * 1000000;
+    int64_t const end_ns = begin_ns + ra_min_i64(timeout_ms, ms_max) * 1000000;
     return (struct timespec){.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
 }
 
-/* Whether something changed; false: the deadline has passed. The lock is held. */
-static bool wait_for_change(local_group *group, const struct timespec *deadline)
+/* Whether something may have changed; false: the deadline has passed. The lock is held. */
+static bool wait_for_change(local_group *group, ra_comm *comm, int64_t begin_ns)
 {
-    return pthread_cond_timedwait(&group->changed, &group->mutex, deadline) != ETIMEDOUT;
+    struct timespec const deadline =
+        deadline_after(ra_max_i64(begin_ns, group->beat_ns), comm->timeout_ms);
+    if (pthread_cond_timedwait(&group->changed, &group->mutex, &deadline) != ETIMEDOUT)
+        return true;
+    comm->heard_ns = group->beat_ns;
+    return ra_waited_ms(comm, begin_ns, ra_clock_ns()) < comm->timeout_ms;
 }
 
 static void fail_group(local_group *group)
@@ -84,17 +90,28 @@ static void local_poll(ra_comm *comm)
     (void)comm; /* the rank that posts second has moved the bytes */
 }
 
+static void local_beat(ra_comm *comm)
+{
+    local_group *const group = ((local_comm *)comm)->group;
+    int64_t const now_ns = ra_clock_ns();
+    if (!ra_beat_is_due(comm, now_ns))
+        return;
+    pthread_mutex_lock(&group->mutex);
+    group->beat_ns = now_ns;
+    pthread_mutex_unlock(&group->mutex);
+}
+
 static ra_status local_wait(ra_comm *comm, ra_transfer *transfer)
 {
     ra_mail *const mail = (ra_mail *)transfer;
     local_group *const group = ((local_comm *)comm)->group;
-    struct timespec const deadline = deadline_after(comm->timeout_ms);
+    int64_t const begin_ns = ra_clock_ns();
     ra_status status = RA_OK;
     int open_peer = -1;
 
     pthread_mutex_lock(&group->mutex);
     while (mail->open_count > 0 && mail->refused == NULL && !group->failed) {
-        if (!wait_for_change(group, &deadline))
+        if (!wait_for_change(group, comm, begin_ns))
             break;
     }
     const ra_parcel *const refused = mail->refused;
@@ -166,7 +183,7 @@ static int find_absent(const local_group *group)
 static ra_status take_part(local_comm *local, collective mine, int *peer_out)
 {
     local_group *const group = local->group;
-    struct timespec const deadline = deadline_after(local->base.timeout_ms);
+    int64_t const begin_ns = ra_clock_ns();
     *peer_out = -1;
     if (group->failed)
         return RA_ERR_PEER;
@@ -184,7 +201,7 @@ static ra_status take_part(local_comm *local, collective mine, int *peer_out)
         return RA_OK;
     }
     while (group->sequence == sequence && !group->failed) {
-        if (!wait_for_change(group, &deadline))
+        if (!wait_for_change(group, &local->base, begin_ns))
             break;
     }
     if (group->sequence != sequence)
@@ -281,6 +298,7 @@ static const ra_comm_ops local_ops = {
     .name = "local",
     .start = local_start,
     .poll = local_poll,
+    .beat = local_beat,
     .wait = local_wait,
     .barrier = local_barrier,
     .broadcast = local_broadcast,

@@ -54,6 +54,7 @@ static const ra_comm_ops mpi_ops = {
     .name = "mpi",
     .start = ra_mpi_start,
     .poll = ra_mpi_poll,
+    .beat = ra_mpi_beat,
     .wait = ra_mpi_wait,
     .barrier = ra_mpi_barrier,
     .broadcast = ra_mpi_broadcast,

@@ -6,8 +6,9 @@
 
 #include <mpi.h>
 
-/* Tags: collectives use the first three, message s of a pair uses the s-th of the others, round. */
-enum { RA_TAG_NOTE, RA_TAG_ANSWER, RA_TAG_BROADCAST, RA_TAG_MESSAGES };
+/* Tags: collectives use the first three, signs of work the next, message s of a pair uses the s-th
+ * of the others, round. */
+enum { RA_TAG_NOTE, RA_TAG_ANSWER, RA_TAG_BROADCAST, RA_TAG_BEAT, RA_TAG_MESSAGES };
 
 /*
  * One message of an exchange. It goes as pieces, one in flight at a time: full ones of
@@ -62,6 +63,7 @@ typedef struct ra_mpi_comm {
     size_t piece_bytes;                     /* at most INT_MAX */
     int64_t *send_sequence, *recv_sequence; /* [size] messages posted to and from each rank */
     ra_mpi_transfer transfers[RA_TRANSFER_MAX];
+    int64_t listened_ns; /* when signs of work were last looked for */
     int64_t collective_sequence;
     /* Scratch for collectives: one per rank on rank 0 and on the root of a broadcast. */
     MPI_Request *requests; /* [size] */
@@ -99,6 +101,7 @@ void ra_mpi_pause(const ra_mpi_comm *mpi, int64_t patience_ns, int64_t begin_ns,
 
 ra_status ra_mpi_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out);
 void ra_mpi_poll(ra_comm *comm);
+void ra_mpi_beat(ra_comm *comm);
 ra_status ra_mpi_wait(ra_comm *comm, ra_transfer *transfer);
 
 ra_status ra_mpi_barrier(ra_comm *comm, const char *operation);

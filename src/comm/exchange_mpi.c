@@ -140,8 +140,43 @@ static ra_status advance(ra_mpi_comm *mpi, ra_mpi_transfer *transfer)
     return status;
 }
 
+/* An empty message to every rank. Nothing is lost if one is not sent: the next follows soon. */
+void ra_mpi_beat(ra_comm *comm)
+{
+    ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
+    if (!ra_beat_is_due(comm, ra_clock_ns()))
+        return;
+    for (int rank = 0; rank < comm->size; rank++) {
+        MPI_Request request;
+        if (rank != comm->rank &&
+            MPI_Isend(NULL, 0, MPI_BYTE, rank, RA_TAG_BEAT, mpi->handle, &request) == MPI_SUCCESS)
+            MPI_Request_free(&request);
+    }
+}
+
+/* Take in what other ranks have said of their work; looked for every millisecond at most. */
+static void listen(ra_mpi_comm *mpi)
+{
+    int64_t const now_ns = ra_clock_ns();
+    int found = 1;
+    if (now_ns - mpi->listened_ns < 1000000)
+        return;
+    mpi->listened_ns = now_ns;
+    for (int i = 0; i < mpi->base.size && found; i++) {
+        MPI_Status status;
+        found = 0;
+        if (MPI_Iprobe(MPI_ANY_SOURCE, RA_TAG_BEAT, mpi->handle, &found, &status) != MPI_SUCCESS ||
+            !found)
+            return;
+        if (MPI_Recv(NULL, 0, MPI_BYTE, status.MPI_SOURCE, RA_TAG_BEAT, mpi->handle,
+                     MPI_STATUS_IGNORE) == MPI_SUCCESS)
+            mpi->base.heard_ns = now_ns;
+    }
+}
+
 void ra_mpi_progress(ra_mpi_comm *mpi)
 {
+    listen(mpi);
     for (int i = 0; i < RA_TRANSFER_MAX; i++) {
         ra_mpi_transfer *const transfer = &mpi->transfers[i];
         if (transfer->base.in_use && transfer->status == RA_OK && transfer->open_count > 0)
@@ -231,7 +266,7 @@ ra_status ra_mpi_wait(ra_comm *comm, ra_transfer *base)
         ra_mpi_progress(mpi);
         if (transfer->status != RA_OK || transfer->open_count == 0)
             break;
-        if ((now_ns - begin_ns) / 1000000 >= comm->timeout_ms) {
+        if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms) {
             ra_comm_log_timeout(comm, base->operation, base->step, find_open_peer(transfer));
             transfer->status = RA_ERR_TIMEOUT;
             break;

@@ -69,60 +69,70 @@ ra_status ra_ring_agree(const ra_ring *ring, ra_status mine)
  */
 
 typedef struct decision {
-    int32_t status, layout, schedule;
+    int32_t status, choice;
 } decision;
 
-/* Shared where it can be; where it was asked for and cannot be, direct, said aloud. */
-static ra_status choose_schedule(const ra_ring *ring, ra_schedule *schedule)
+/* Rank 0's choice and whether it could make one, on all ranks. */
+static ra_status share_decision(ra_ring *ring, const char *operation, ra_status mine, int *choice)
 {
-    const char *why_not = NULL;
-    bool full;
-    *schedule = ring->config.schedule;
-    if (ra_comm_size(ring->comm) == 1 && *schedule != RA_SCHEDULE_RING) {
-        *schedule = RA_SCHEDULE_DIRECT;
-        return RA_OK;
+    decision d = {(int32_t)mine, (int32_t)*choice};
+    ra_status const sent = ra_comm_broadcast(ring->comm, operation, 0, &d, sizeof(d));
+    *choice = d.choice;
+    return sent != RA_OK ? sent : (ra_status)d.status;
+}
+
+static ra_status settle_layout(ra_ring *ring)
+{
+    int const ranks = ra_comm_size(ring->comm);
+    int kind = ring->config.layout;
+    ra_status status = RA_OK;
+    if (ra_comm_rank(ring->comm) == 0) {
+        status =
+            ra_layout_init(ring->config.layout, ring->pattern, ranks, ring->pool, &ring->layout);
+        kind = ring->layout.kind;
     }
-    if (*schedule != RA_SCHEDULE_SHARED && *schedule != RA_SCHEDULE_AUTO)
-        return RA_OK;
-    if (ra_shared_fits(ring, &why_not)) {
-        *schedule = RA_SCHEDULE_SHARED;
-        return RA_OK;
-    }
-    if (*schedule == RA_SCHEDULE_SHARED) {
-        ra_log(RA_LOG_WARNING, "schedule shared is not possible (%s): taking direct", why_not);
-        *schedule = RA_SCHEDULE_DIRECT;
-        return RA_OK;
-    }
-    ra_status const status = ra_plan_is_full(ring->pattern, &ring->layout, ring->pool, &full);
-    if (status == RA_OK)
-        *schedule = full ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
+    status = share_decision(ring, "layout", status, &kind);
+    if (status == RA_OK && ra_comm_rank(ring->comm) != 0)
+        status =
+            ra_layout_init((ra_layout_kind)kind, ring->pattern, ranks, ring->pool, &ring->layout);
+    return ra_ring_agree(ring, status);
+}
+
+/* Without shared memory: neighbour hops where every rank needs every row, else needed rows only. */
+static ra_status settle_sending(ra_ring *ring)
+{
+    bool full = false;
+    ra_status status = RA_OK;
+    if (ra_comm_rank(ring->comm) == 0)
+        status = ra_plan_is_full(ring->pattern, &ring->layout, ring->pool, &full);
+    int schedule = full ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
+    status = share_decision(ring, "schedule", status, &schedule);
+    ring->schedule = (ra_schedule)schedule;
     return status;
 }
 
-/* Rank 0 works out what is left to it, and all ranks do as it says. */
-static ra_status decide(ra_ring *ring)
+/* Shared where it can be; where it was asked for and cannot be, direct, said aloud. */
+static ra_status settle_schedule(ra_ring *ring)
 {
-    int const ranks = ra_comm_size(ring->comm);
-    decision d = {RA_OK, ring->config.layout, ring->config.schedule};
-    ra_status status = RA_OK;
-    if (ra_comm_rank(ring->comm) == 0) {
-        ra_schedule schedule = ring->config.schedule;
-        status =
-            ra_layout_init(ring->config.layout, ring->pattern, ranks, ring->pool, &ring->layout);
-        if (status == RA_OK)
-            status = choose_schedule(ring, &schedule);
-        d.schedule = schedule;
-        d.layout = ring->layout.kind;
-        d.status = status;
+    const ra_ring_config *c = &ring->config;
+    ring->schedule = c->schedule;
+    if (ra_comm_size(ring->comm) == 1 && c->schedule != RA_SCHEDULE_RING)
+        ring->schedule = RA_SCHEDULE_DIRECT; /* one rank has nothing to send or to share */
+    if (ring->schedule != RA_SCHEDULE_SHARED && ring->schedule != RA_SCHEDULE_AUTO)
+        return RA_OK;
+    ra_status const status = ra_shared_take(
+        ring, RA_MEM_QKV, ra_ring_keys_bytes(ring, c->kv_heads, c->seq), &ring->key_window);
+    if (status != RA_ERR_UNSUPPORTED) {
+        ring->schedule = RA_SCHEDULE_SHARED;
+        return status;
     }
-    ra_status const sent = ra_comm_broadcast(ring->comm, "layout and schedule", 0, &d, sizeof(d));
-    if (sent != RA_OK || d.status != RA_OK)
-        return sent != RA_OK ? sent : (ra_status)d.status;
-    ring->schedule = (ra_schedule)d.schedule;
-    if (ra_comm_rank(ring->comm) != 0)
-        status = ra_layout_init((ra_layout_kind)d.layout, ring->pattern, ranks, ring->pool,
-                                &ring->layout);
-    return status;
+    if (c->schedule == RA_SCHEDULE_AUTO)
+        return settle_sending(ring);
+    if (ra_comm_rank(ring->comm) == 0)
+        ra_log(RA_LOG_WARNING, "schedule shared: ranks are on several hosts, or may not see each "
+                               "other's memory: taking direct");
+    ring->schedule = RA_SCHEDULE_DIRECT;
+    return RA_OK;
 }
 
 static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
@@ -293,16 +303,6 @@ static ra_status make_grads(ra_ring *ring)
     return bytes > 0 ? ra_shared_take(ring, RA_MEM_ACCUMULATOR, bytes, &ring->grad_window) : RA_OK;
 }
 
-/* Before groups are chosen by what room is left. */
-static ra_status make_keys(ra_ring *ring)
-{
-    const ra_ring_config *c = &ring->config;
-    if (ring->schedule != RA_SCHEDULE_SHARED)
-        return RA_OK;
-    return ra_shared_take(ring, RA_MEM_QKV, ra_ring_keys_bytes(ring, c->kv_heads, c->seq),
-                          &ring->key_window);
-}
-
 /* ---- life -------------------------------------------------------------------------------------
  */
 
@@ -340,9 +340,9 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ring->comm = comm;
     ring->kernel = kernel;
     ring->pool = pool;
-    status = ra_ring_agree(ring, decide(ring));
+    status = settle_layout(ring);
     if (status == RA_OK)
-        status = make_keys(ring);
+        status = settle_schedule(ring);
     if (status == RA_OK) {
         status = make_plans(ring);
         if (status == RA_OK)
@@ -385,12 +385,12 @@ void ra_ring_destroy(ra_ring *ring)
 static void poll_comm(void *context)
 {
     ra_comm_poll(context);
+    ra_comm_beat(context); /* others may wait for us: we are at work */
 }
 
 void ra_ring_begin_pass(ra_ring *ring)
 {
-    if (ring->config.comm_buffers < 2 || ra_comm_size(ring->comm) == 1 ||
-        ring->schedule == RA_SCHEDULE_SHARED)
+    if (ra_comm_size(ring->comm) == 1)
         return;
     ring->kernel->poll = poll_comm;
     ring->kernel->poll_context = ring->comm;

@@ -118,7 +118,6 @@ int64_t ra_ring_local_rows(const ra_ring *ring);
 RA_CHECKED ra_status ra_ring_agree(const ra_ring *ring, ra_status mine);
 
 /* Schedule shared: windows, and views of one rank's rows in them. */
-bool ra_shared_fits(const ra_ring *ring, const char **why_not);
 RA_CHECKED ra_status ra_shared_take(ra_ring *ring, ra_category category, size_t bytes,
                                     ra_window *window);
 void ra_shared_give(ra_ring *ring, ra_category category, ra_window *window);

@@ -93,20 +93,3 @@ ra_status ra_shared_barrier(ra_ring *ring, const char *operation, int step)
         1e3 * (double)(end.tv_sec - begin.tv_sec) + 1e-6 * (double)(end.tv_nsec - begin.tv_nsec);
     return status;
 }
-
-/*
- * Whether all ranks can share keys and, for the largest group, gradients. `why_not` is static text.
- * Asked before anything is made: a container's /dev/shm often has 64 MiB.
- */
-bool ra_shared_fits(const ra_ring *ring, const char **why_not)
-{
-    const ra_ring_config *c = &ring->config;
-    size_t const bytes = ra_ring_keys_bytes(ring, c->kv_heads, c->seq) +
-                         (c->backward ? ra_ring_grads_bytes(ring, c->kv_heads, c->seq) : 0);
-    *why_not = NULL;
-    if (ra_comm_local_size(ring->comm) != ra_comm_size(ring->comm))
-        *why_not = "ranks are on several hosts";
-    else if ((int64_t)bytes > ra_window_room_bytes())
-        *why_not = "/dev/shm has too little room";
-    return *why_not == NULL;
-}

@@ -93,6 +93,8 @@ int contract_run_healthy(ra_comm *comm, uint64_t seed)
         failures = contract_run_exchanges(comm, seed);
     if (failures == 0)
         failures = contract_run_windows(comm);
+    if (failures == 0)
+        failures = contract_run_beats(comm);
     if (failures > 0)
         fprintf(stderr, "contract: %d claims failed, seed %llu\n", failures,
                 (unsigned long long)seed);

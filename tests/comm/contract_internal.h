@@ -26,6 +26,7 @@ static inline unsigned char contract_byte(int from, int to, int64_t number, size
 int contract_run_exchanges(ra_comm *comm, uint64_t seed);
 int contract_run_collectives(ra_comm *comm);
 int contract_run_windows(ra_comm *comm);
+int contract_run_beats(ra_comm *comm);
 
 void contract_fill(unsigned char *data, size_t bytes, int from, int to, int64_t number);
 bool contract_matches(const unsigned char *data, size_t bytes, int from, int to, int64_t number);

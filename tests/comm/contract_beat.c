@@ -1,0 +1,49 @@
+/* Signs of work: who computes for longer than the deadline is not lost. */
+#include "comm/contract_internal.h"
+
+#include <time.h>
+
+enum { TIMEOUT_MS = 1500, WORK_MS = 3500 };
+
+static void work(ra_comm *comm)
+{
+    for (int ms = 0; ms < WORK_MS; ms += 10) {
+        struct timespec const tile = {.tv_nsec = 10000000};
+        nanosleep(&tile, NULL);
+        ra_comm_poll(comm);
+        ra_comm_beat(comm);
+    }
+}
+
+/* The last rank works past the deadline, once before a message and once before a barrier. */
+int contract_run_beats(ra_comm *comm)
+{
+    int const size = ra_comm_size(comm), rank = ra_comm_rank(comm), worker = size - 1;
+    int64_t const timeout_ms = comm->timeout_ms;
+    int failures = 0;
+    unsigned char byte = (unsigned char)rank;
+    if (size < 2 || size > 3)
+        return 0; /* it takes its time, and more ranks would show no more */
+    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    if (rank == worker)
+        work(comm);
+    if (rank == worker || rank == 0) {
+        ra_message const message = {rank == worker ? 0 : worker, &byte, 1};
+        ra_transfer *transfer = NULL;
+        EXPECT(ra_comm_start(comm,
+                             &(ra_exchange){.operation = "beat: message",
+                                            .step = -1,
+                                            .send_count = rank == worker,
+                                            .recv_count = rank == 0,
+                                            .sends = &message,
+                                            .recvs = &message},
+                             &transfer) == RA_OK);
+        EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
+        EXPECT(byte == (unsigned char)worker);
+    }
+    if (rank == worker)
+        work(comm);
+    EXPECT(ra_comm_barrier(comm, "beat: barrier") == RA_OK);
+    ra_comm_set_timeout(comm, timeout_ms);
+    return failures;
+}
