@@ -220,13 +220,9 @@ static ra_status put_events(trace_file *file, int rank, const ra_trace_event *ev
 
 /* ---- from rank to rank ----------------------------------------------------------------------- */
 
-static ra_status transfer(ra_comm *comm, int peer, const void *data, size_t bytes, bool sends)
+static ra_status transfer(ra_comm *comm, int peer, void *data, size_t bytes, bool sends)
 {
-    union {
-        const void *from;
-        void *to;
-    } const pointer = {data}; /* a message serves sending and receiving */
-    ra_message const message = {peer, pointer.to, bytes};
+    ra_message const message = {peer, data, bytes};
     ra_transfer *posted = NULL;
     ra_status const status = ra_comm_start(comm,
                                            &(ra_exchange){.operation = "gathering the trace",
@@ -249,13 +245,16 @@ static rank_head head_of(const ra_trace *trace, const ra_comm *comm)
 
 static ra_status send_rank(const ra_trace *trace, ra_comm *comm)
 {
-    rank_head const head = head_of(trace, comm);
+    rank_head head = head_of(trace, comm);
     int64_t count;
-    const ra_trace_event *events = ra_trace_events(trace, &count);
+    union {
+        const ra_trace_event *from;
+        ra_trace_event *to;
+    } const events = {ra_trace_events(trace, &count)}; /* a message serves receiving too */
     ra_status status = transfer(comm, 0, &head, sizeof(head), true);
     for (int64_t at = 0; at < count && status == RA_OK; at += PIECE_EVENTS) {
         int64_t const piece = ra_min_i64(PIECE_EVENTS, count - at);
-        status = transfer(comm, 0, events + at, (size_t)piece * sizeof(*events), true);
+        status = transfer(comm, 0, events.to + at, (size_t)piece * sizeof(*events.to), true);
     }
     return status;
 }

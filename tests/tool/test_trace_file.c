@@ -270,6 +270,8 @@ static void count_line(void *context, ra_log_level level, const char *line)
     atomic_fetch_add(&lines, 1);
 }
 
+static int64_t limit_bytes = 1 << 24;
+
 /* 1 where this rank was told of a failure. */
 static int write_empty(ra_comm *comm, void *context)
 {
@@ -277,7 +279,7 @@ static int write_empty(ra_comm *comm, void *context)
     ra_pool *pool = NULL;
     ra_trace *trace = NULL;
     ra_memory const memory = ra_memory_host();
-    if (ra_ledger_create(1 << 24, &ledger) != RA_OK ||
+    if (ra_ledger_create(limit_bytes, &ledger) != RA_OK ||
         ra_pool_create(&(ra_pool_config){RA_POOL_OFF, memory, ledger}, &pool) != RA_OK ||
         ra_trace_create(pool, 1, 0, &trace) != RA_OK)
         return -100;
@@ -287,7 +289,8 @@ static int write_empty(ra_comm *comm, void *context)
     ra_ledger_read(ledger, &snapshot);
     ra_pool_destroy(pool);
     ra_ledger_destroy(ledger);
-    if (snapshot.reserved_bytes != 0 || (status != RA_OK && status != RA_ERR_IO))
+    ra_status const expected = limit_bytes < 1 << 17 ? RA_ERR_NO_MEMORY : RA_ERR_IO;
+    if (snapshot.reserved_bytes != 0 || (status != RA_OK && status != expected))
         return -100;
     return status != RA_OK;
 }
@@ -319,4 +322,19 @@ Test(trace_file, every_call_that_fails_is_told_to_all_ranks_and_leaves_nothing)
     ra_log_set_handler(NULL, NULL);
     cr_expect_eq(failures, 5, "fdopen, fflush, fsync, rename and fsync of the folder");
     cr_expect_eq(command_folder_entries(), 1);
+}
+
+/* Rank 0 takes a buffer for what the others send; each rank by itself has room for its events. */
+Test(trace_file, no_memory_to_gather_is_told_to_all_ranks_and_leaves_nothing)
+{
+    enum { RANKS = 3 };
+    char path[128];
+    snprintf(path, sizeof(path), "%s/t.json", command_folder);
+    ra_log_set_handler(count_line, NULL);
+    limit_bytes = 1 << 16;
+    cr_expect_eq(local_ranks_run(RANKS, 30000, write_empty, path), RANKS);
+    cr_expect_eq(atomic_load(&lines), 1);
+    cr_expect_eq(command_folder_entries(), 0);
+    cr_expect_eq(local_ranks_run(1, 30000, write_empty, path), 0, "one rank needs no buffer");
+    ra_log_set_handler(NULL, NULL);
 }
