@@ -72,10 +72,8 @@ static void put(trace_file *file, const char *format, ...) RA_PRINTF(2, 3);
 static void put(trace_file *file, const char *format, ...)
 {
     va_list args;
-    if (file->stream == NULL || file->cause != 0)
-        return;
     va_start(args, format);
-    if (vfprintf(file->stream, format, args) < 0)
+    if (file->cause == 0 && vfprintf(file->stream, format, args) < 0)
         file->cause = errno;
     va_end(args);
 }
@@ -263,6 +261,7 @@ static ra_status receive_rank(trace_file *file, ra_comm *comm, int rank, ra_trac
                               int64_t *lost)
 {
     rank_head head;
+    RA_ASSERT(piece != NULL); /* there are other ranks: ra_trace_write has taken it */
     ra_status status = transfer(comm, rank, &head, sizeof(head), false);
     if (status != RA_OK)
         return status;
