@@ -69,9 +69,12 @@ typedef struct ra_forward_step {
     ra_view out;     /* written in the last step, every row */
     float *lse;      /* [batch][.][q_rows] from this group's first head, or NULL; last step */
     int64_t lse_batch_stride; /* elements from batch to batch; a head is q_rows elements */
-    ra_softmax_state state;   /* all NULL where first && last */
-    bool first;               /* the state is not read: it is begun */
-    bool last;                /* the state is dead afterwards */
+    ra_view dout;             /* where delta is wanted: read in the last step */
+    float *delta; /* laid out as lse, or NULL; last step: sum over dim of out * dout, with out as it
+                     was before rounding, which 16-bit gradients need to be exact */
+    ra_softmax_state state; /* all NULL where first && last */
+    bool first;             /* the state is not read: it is begun */
+    bool last;              /* the state is dead afterwards */
 } ra_forward_step;
 
 typedef struct ra_backward_step {
@@ -80,7 +83,7 @@ typedef struct ra_backward_step {
     ra_view q, k, v, dout;
     const float *lse; /* as in ra_forward_step: of all keys, not this step's */
     int64_t lse_batch_stride;
-    const float *delta; /* [batch][q_heads][q_rows]: sum of out * dout, from ra_kernel_ops.delta */
+    const float *delta; /* laid out as lse; from the forward pass, or ra_kernel_ops.delta */
     ra_view dq;         /* float32, query rows; added to */
     ra_view dk, dv;     /* float32, key rows; added to */
 } ra_backward_step;
@@ -95,7 +98,7 @@ typedef struct ra_kernel_ops {
     /** Scratch for both passes, all threads together; does not depend on rows; pure. */
     size_t (*workspace_bytes)(int threads, int32_t dim);
     ra_status (*forward)(ra_kernel *kernel, const ra_forward_step *step);
-    /** delta[b][h][i] = sum over dim of out * dout, both [.][q_rows]. */
+    /** delta[b][h][i] = sum over dim of out * dout, both [.][q_rows], from a rounded out. */
     ra_status (*delta)(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t q_rows,
                        const ra_view *out, const ra_view *dout, float *delta_out);
     ra_status (*backward)(ra_kernel *kernel, const ra_backward_step *step);

@@ -94,13 +94,17 @@ typedef struct ra_ring_tensors {
     const void *k, *v;  /* [batch, n, kv_heads, dim]; ra_ring_key_memory's where it has any */
     void *out;          /* [batch, n, heads, dim]; read by backward */
     float *lse;         /* [batch, heads, n]; may be NULL in forward, not in backward */
-    const void *dout;   /* backward: [batch, n, heads, dim] */
+    const void *dout;   /* backward: [batch, n, heads, dim]; given in forward too (else NULL), the
+                           gradients of 16-bit outputs do not suffer from their rounding */
     void *dq, *dk, *dv; /* backward: written, not added to */
 } ra_ring_tensors;
 
 /** Collective. Writes out and, where not NULL, lse. On failure the outputs are undefined. */
 RA_CHECKED ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors);
-/** Collective. Needs out and lse of a forward pass on the same inputs. Writes dq, dk, dv. */
+/**
+ * Collective. Follows a forward pass on the same inputs, and dout if it was given then; needs its
+ * out and lse. Writes dq, dk, dv.
+ */
 RA_CHECKED ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors);
 
 typedef enum ra_ring_mode {

@@ -66,7 +66,6 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
 {
     ra_ring *ring = pass->ring;
     const ra_ring_config *c = &ring->config;
-    const ra_kernel_ops *ops = ring->kernel->ops;
     int64_t const rows = ra_ring_local_rows(ring);
     pass->group = ra_ring_group(ring, index);
     pass->plan = ra_ring_plan(ring, index);
@@ -79,17 +78,25 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
                            .dout = dense(ring, pass->tensors->dout, c->dtype, c->heads, head),
                            .lse = pass->tensors->lse + head * rows,
                            .lse_batch_stride = c->heads * rows,
-                           .delta = ring->delta.data};
+                           .delta = (const float *)ring->delta.data + head * rows};
     begin_grads(pass);
-    ra_status status = RA_OK;
-    if (c->dtype != RA_F32)
-        status = zero(ring, -1, ring->grads.data, ring->grads.bytes, rows);
-    if (status != RA_OK || ring->mode == RA_RING_COMM_ONLY)
-        return status;
-    ra_view const out = dense(ring, pass->tensors->out, c->dtype, c->heads, head);
+    return c->dtype != RA_F32 ? zero(ring, -1, ring->grads.data, ring->grads.bytes, rows) : RA_OK;
+}
+
+/* Where the forward pass did not know dout: from the outputs, which are rounded. */
+static ra_status make_delta(ra_ring *ring, const ra_ring_tensors *tensors)
+{
+    const ra_ring_config *c = &ring->config;
+    int64_t const rows = ra_ring_local_rows(ring);
+    ra_head_group const all = {0, c->heads, 0, c->kv_heads};
+    ra_kernel_shape const shape = ra_ring_shape(ring, &all);
+    if (ring->has_delta || ring->mode == RA_RING_COMM_ONLY)
+        return RA_OK;
+    ra_view const out = dense(ring, tensors->out, c->dtype, c->heads, 0);
+    ra_view const dout = dense(ring, tensors->dout, c->dtype, c->heads, 0);
     int64_t const mark = ra_ring_mark(ring, RA_TRACE_DELTA, -1, -1, -1, rows);
-    status =
-        ops->delta(ring->kernel, &pass->step.shape, rows, &out, &pass->step.dout, ring->delta.data);
+    ra_status const status =
+        ring->kernel->ops->delta(ring->kernel, &shape, rows, &out, &dout, ring->delta.data);
     ra_ring_mark_end(ring, mark);
     return status;
 }
@@ -345,6 +352,8 @@ ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
     ra_ring_begin_pass(ring);
     int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_BACKWARD);
     ra_status status = zero_outputs(ring, tensors);
+    if (status == RA_OK)
+        status = make_delta(ring, tensors);
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
         int64_t const group_mark = ra_ring_mark_group(ring, g);
         status = begin_group(&pass, g);

@@ -47,6 +47,10 @@ static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int3
         .out = group_view(ring, tensors->out, &pass->group),
         .lse = tensors->lse != NULL ? tensors->lse + pass->group.q_begin * rows : NULL,
         .lse_batch_stride = ring->config.heads * rows};
+    if (ring->has_delta) {
+        pass->step.dout = group_view(ring, tensors->dout, &pass->group);
+        pass->step.delta = (float *)ring->delta.data + pass->group.q_begin * rows;
+    }
     if (pass->first != pass->last) {
         int64_t const lines = ring->config.batch * pass->group.q_count * rows;
         float *state = ring->state.data;
@@ -105,6 +109,7 @@ ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
     forward_pass pass = {.ring = ring};
     ra_status status = RA_OK;
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
+    ring->has_delta = ring->config.backward && tensors->dout != NULL;
     ra_ring_begin_pass(ring);
     int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_FORWARD);
     if (shared)

@@ -176,7 +176,7 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
     grow(&bytes->held, ra_ring_keys_bytes(ring, g.kv_count, rows.held));
     if (!c->backward)
         return;
-    grow(&bytes->delta, lines * sizeof(float));
+    bytes->delta = (size_t)(c->batch * ra_ring_local_rows(ring) * c->heads) * sizeof(float);
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     if (shared)
         grow(&bytes->shared, ra_ring_grads_bytes(ring, g.kv_count, c->seq));

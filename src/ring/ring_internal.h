@@ -102,7 +102,8 @@ struct ra_ring {
     ra_region sent[RA_BUFFERS_MAX], held[RA_BUFFERS_MAX], partial[RA_BUFFERS_MAX], arriving;
     ra_block state; /* forward: acc, top, sum of one head group */
     ra_block grads; /* backward: dq, dk, dv in float32 of one head group, where not the outputs */
-    ra_block delta;
+    ra_block delta; /* [batch][heads][rows], from the forward pass, or from rounded outputs */
+    bool has_delta; /* the last forward pass was given dout */
     ra_flight keys_flight, grads_flight;
     ra_trace *trace;                   /* NULL: nothing is recorded */
     ra_window key_window, grad_window; /* schedule shared */

@@ -212,7 +212,7 @@ static void backward_head_begin(backward_head *f, int64_t batch, int32_t head, i
     f->dk = view_head(&step->dk, batch, kv_head);
     f->dv = view_head(&step->dv, batch, kv_head);
     f->lse = step->lse + batch * step->lse_batch_stride + head * rows;
-    f->delta = step->delta + (batch * step->shape.q_heads + head) * rows;
+    f->delta = step->delta + batch * step->lse_batch_stride + head * rows;
 }
 
 static void backward_lane(backward_head *f, int64_t lane, int member, int size)

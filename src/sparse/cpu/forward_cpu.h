@@ -70,6 +70,18 @@ static float row_factor(float sum)
     return sum == 0 ? 0 : 1.0f / sum;
 }
 
+/* What is left of a row when it is done: out, lse, and delta while out is still unrounded. */
+static void store_row_output(const forward_head *f, int64_t row, const float *values, float top,
+                             float sum)
+{
+    store_row(f->out.dtype, values, f->dim, head_row(f->out, row));
+    if (f->lse != NULL)
+        f->lse[row] = row_lse(top, sum);
+    if (f->delta != NULL)
+        f->delta[row] = dot_row(RA_F32, values, f->dout.dtype, head_row(f->dout, row), f->dim,
+                                f->scratch.weight);
+}
+
 static void store_tile_output(const forward_head *f, const ra_tile *tile)
 {
     const forward_scratch *s = &f->scratch;
@@ -79,13 +91,9 @@ static void store_tile_output(const forward_head *f, const ra_tile *tile)
         for (int32_t i = 0; i < LANES; ++i)
             factors[i] = row_factor(s->sum[a + i]);
         panel_to_rows(s->acc + panel_offset(a, f->dim_pad), f->dim_pad, factors, s->rows);
-        for (int32_t i = 0; i < rows; ++i) {
-            int64_t const row = tile_row(tile, a + i);
-            store_row(f->out.dtype, s->rows + (int64_t)i * f->dim_pad, f->dim,
-                      head_row(f->out, row));
-            if (f->lse != NULL)
-                f->lse[row] = row_lse(s->top[a + i], s->sum[a + i]);
-        }
+        for (int32_t i = 0; i < rows; ++i)
+            store_row_output(f, tile_row(tile, a + i), s->rows + (int64_t)i * f->dim_pad,
+                             s->top[a + i], s->sum[a + i]);
     }
 }
 
@@ -134,9 +142,7 @@ static void store_rows_output(const forward_head *f, int64_t begin, int64_t end)
             for (int32_t d = 0; d < f->dim; ++d)
                 values[d] = f->acc[at * f->dim + d] * factor;
         }
-        store_row(f->out.dtype, values, f->dim, head_row(f->out, row));
-        if (f->lse != NULL)
-            f->lse[row] = row_lse(top, sum);
+        store_row_output(f, row, values, top, sum);
     }
 }
 
@@ -194,6 +200,11 @@ static void forward_head_begin(forward_head *f, int64_t batch, int32_t head)
     f->lse = step->last && step->lse != NULL
                  ? step->lse + batch * step->lse_batch_stride + head * rows
                  : NULL;
+    f->delta = NULL;
+    if (step->last && step->delta != NULL) {
+        f->delta = step->delta + batch * step->lse_batch_stride + head * rows;
+        f->dout = view_head(&step->dout, batch, head);
+    }
     if (!(step->first && step->last)) {
         int64_t const at = (batch * shape->q_heads + head) * rows;
         f->acc = step->state.acc + at * f->dim;

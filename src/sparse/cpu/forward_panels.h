@@ -35,8 +35,8 @@ typedef struct forward_head {
     const ra_tile *tile;         /* the one at hand, and */
     bool has_floats, has_pairs;  /* the panels that hold its queries */
     bool tiles_begin, tiles_end; /* tiles begin the state, end in output: no row is shared */
-    head_view q, k, v, out;
-    float *lse;             /* [q_rows] or NULL */
+    head_view q, k, v, out, dout;
+    float *lse, *delta;     /* [q_rows] or NULL */
     float *acc, *top, *sum; /* state of rows state_row and on; NULL where none is carried */
     int64_t state_row;
 } forward_head;

@@ -17,21 +17,6 @@ static inline row_share share_of(int64_t rows, int index, int count)
                        rows / count * (index + 1) + rows % count * (index + 1) / count};
 }
 
-static float dot_row(ra_dtype a_dtype, const void *a, ra_dtype b_dtype, const void *b, int32_t dim,
-                     float *restrict scratch)
-{
-    int32_t const dim_pad = pad_dim(dim);
-    load_row(a_dtype, a, dim, scratch);
-    load_row(b_dtype, b, dim, scratch + dim_pad);
-    vec sums = {0};
-    for (int32_t d = 0; d < dim_pad; d += LANES)
-        sums += vec_load(scratch + d) * vec_load(scratch + dim_pad + d);
-    float sum = 0;
-    for (int i = 0; i < LANES; ++i)
-        sum += sums[i];
-    return sum;
-}
-
 static void delta_thread(const ra_kernel_shape *shape, int64_t q_rows, const ra_view *out,
                          const ra_view *dout, float *delta, float *scratch)
 {
