@@ -170,20 +170,26 @@ ra_status ra_verify_agree(ra_comm *comm, ra_status own)
     return status == RA_OK ? (ra_status)worst : status;
 }
 
-/*
- * Relative error from sums of squares; -1 where nothing was compared. Gradients are sums of terms
- * that may cancel, down to nothing for a query that sees one key. What rounding leaves is then
- * relative to the terms, so a quarter of their root sum of squares is the least base: where terms
- * do not conspire, that is below the sum itself.
- */
-static double relative_error(double rows, double diff, double ref, double terms)
+/* Relative error from sums of squares, with a least base; -1 where nothing was compared. */
+static double relative_error(double rows, double diff, double ref, double least)
 {
     if (rows == 0)
         return -1;
     if (diff == 0)
         return 0;
-    double const base = fmax(ref, terms / 16);
+    double const base = fmax(ref, least);
     return base > 0 ? sqrt(diff / base) : INFINITY;
+}
+
+/*
+ * Gradients are sums of terms that may cancel, down to nothing for a query that sees one key. What
+ * float32 arithmetic leaves is then relative to the terms, not to their sum: a quarter of their
+ * root sum of squares is the least base for float32 results, a thousandth for 16-bit ones, whose
+ * bounds are so much wider. Where delta had to be taken from rounded outputs, a quarter again.
+ */
+static double least_base(ra_dtype dtype, bool rounded, double terms)
+{
+    return dtype == RA_F32 || rounded ? terms / 16 : terms * 1e-6;
 }
 
 static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *plan,
@@ -196,17 +202,20 @@ static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *p
     if (status != RA_OK)
         return status;
     bool const backward = job->has_gradients;
-    *errors_out = (ra_errors){
-        .o = relative_error(sums->queries, sums->o_diff, sums->o_ref, 0),
-        .lse = job->has_lse && sums->queries > 0 ? lse_max : -1,
-        .dq = backward ? relative_error(sums->queries, sums->dq_diff, sums->dq_ref, sums->dq_terms)
-                       : -1,
-        .dk = relative_error(sums->keys, sums->dk_diff, sums->dk_ref, sums->dk_terms),
-        .dv = relative_error(sums->keys, sums->dv_diff, sums->dv_ref, 0),
-        .query_count = (int64_t)sums->queries,
-        .key_count = (int64_t)sums->keys,
-        .skipped_count = (int64_t)sums->skipped,
-        .lse_from_run = backward && plan->lse_from_run};
+    ra_dtype const dtype = job->config->dtype;
+    *errors_out =
+        (ra_errors){.o = relative_error(sums->queries, sums->o_diff, sums->o_ref, 0),
+                    .lse = job->has_lse && sums->queries > 0 ? lse_max : -1,
+                    .dq = backward ? relative_error(sums->queries, sums->dq_diff, sums->dq_ref,
+                                                    least_base(dtype, false, sums->dq_terms))
+                                   : -1,
+                    .dk = relative_error(sums->keys, sums->dk_diff, sums->dk_ref,
+                                         least_base(dtype, plan->lse_from_run, sums->dk_terms)),
+                    .dv = relative_error(sums->keys, sums->dv_diff, sums->dv_ref, 0),
+                    .query_count = (int64_t)sums->queries,
+                    .key_count = (int64_t)sums->keys,
+                    .skipped_count = (int64_t)sums->skipped,
+                    .lse_from_run = backward && plan->lse_from_run};
     return RA_OK;
 }
 
