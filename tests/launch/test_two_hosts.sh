@@ -13,11 +13,11 @@ fail() {
     exit 1
 }
 
-# on_hosts COMMAND: its exit code into `code`, what it says into out.
+# on_hosts COMMAND: its exit code into `code`, what it says into out. No process of it outlives it.
 on_hosts() {
     code=0
-    timeout -k 5 200 unshare --mount --net "$here/hosts.sh" "$folder" "$1" \
-        >"$folder/out" 2>&1 || code=$?
+    timeout -k 5 200 unshare --mount --net --pid --fork --kill-child --mount-proc \
+        "$here/hosts.sh" "$folder" "$1" >"$folder/out" 2>&1 || code=$?
 }
 
 if [ "$(id -u)" -ne 0 ] || ! command -v unshare >/dev/null || ! command -v ip >/dev/null; then
