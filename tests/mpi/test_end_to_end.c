@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 TestSuite(end_to_end, .init = command_folder_make, .fini = command_folder_remove);
 
@@ -226,8 +225,10 @@ static void check_one(const job *j, const ra_tensor_file *file, const char *name
                       const double *want, bool gradient, const char *about)
 {
     void *got = read_output(file, name, dtype_text(j->dtype), count, about);
-    double const error =
-        relative_error(j->dtype, got, want, count, gradient ? 0.25 * j->dout_factor : 0);
+    /* Terms of dq and dk grow with scale * sqrt(dim), which is 1 by default. */
+    double const scale = j->shape.scale == 0 ? 1 : j->shape.scale * sqrt((double)j->shape.dim);
+    double const floor = (j->dtype == RA_F32 ? 0.25 : 0.05) * j->dout_factor * fmax(1, scale);
+    double const error = relative_error(j->dtype, got, want, count, gradient ? floor : 0);
     double const bound =
         gradient ? oracle_gradient_bound(j->dtype, j->shape.dim) : oracle_output_bound(j->dtype);
     cr_assert(error <= bound, "%s: %s is off by %g, allowed are %g\n%s", about, name, error, bound,
@@ -295,8 +296,8 @@ static void run_case(uint64_t seed, int ranks, int layout, int schedule)
 static void run_all(int count)
 {
     int const ranks = rank_counts[count];
-    uint64_t const seed = (uint64_t)time(NULL);
-    cr_log_info("seed %llu", (unsigned long long)seed);
+    const char *given = getenv("RA_TEST_SEED"); /* others than the usual cases */
+    uint64_t const seed = given != NULL ? strtoull(given, NULL, 10) : 20261121;
     for (int layout = 0; layout < LAYOUTS; ++layout)
         run_case(seed + (uint64_t)(count * 100 + layout), ranks, layout,
                  (layout + count) % SCHEDULES);

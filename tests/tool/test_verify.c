@@ -8,7 +8,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
 TestSuite(verify, .init = fixture_begin, .fini = fixture_end);
 
@@ -174,8 +173,8 @@ static bool within(const ra_errors *errors, const ra_errors *bounds)
 
 Test(verify, exact_results_of_any_pattern_pass, .timeout = 120)
 {
-    uint64_t const seed = (uint64_t)time(NULL);
-    cr_log_info("seed %llu", (unsigned long long)seed);
+    const char *given = getenv("RA_TEST_SEED"); /* others than the usual cases */
+    uint64_t const seed = given != NULL ? strtoull(given, NULL, 10) : 20261121;
     test_rng rng = {seed};
     for (int i = 0; i < 120; ++i) {
         int64_t const seq = test_rng_between(&rng, 1, 80);
