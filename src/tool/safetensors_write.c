@@ -3,6 +3,7 @@
  * where they belong, fsync, rename. What was wrong goes into an ra_file_error, so that of many
  * processes that fail alike one can speak.
  */
+#include "doomed_file.h"
 #include "safetensors_internal.h"
 
 #include "internal.h"
@@ -251,8 +252,10 @@ ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool creat
     ra_status status = resolve(writer, path, job_id, error);
     if (status == RA_OK)
         status = lay_out(writer, tensors, count, &head, &head_bytes, error);
-    if (status == RA_OK)
+    if (status == RA_OK) {
+        ra_doomed_file_set(writer->temp_path);
         status = create ? create_file(writer, head, head_bytes, error) : join_file(writer, error);
+    }
     free(head);
     if (status != RA_OK) {
         ra_tensor_writer_destroy(writer);
@@ -287,6 +290,7 @@ ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error
         return fail(error, writer->path, "cannot give the file its name", errno,
                     "check the folder's permissions");
     writer->published = true;
+    ra_doomed_file_clear();
     /* Some file systems cannot flush a folder, and say EINVAL: they have nothing to flush. */
     if (fsync(writer->folder_fd) != 0 && errno != EINVAL) {
         int const reason = errno;
@@ -304,6 +308,7 @@ void ra_tensor_writer_destroy(ra_tensor_writer *writer)
         close(writer->fd);
     if (writer->temp_path != NULL && writer->created && !writer->published)
         unlink(writer->temp_path);
+    ra_doomed_file_clear();
     if (writer->folder_fd >= 0)
         close(writer->folder_fd);
     free(writer->temp_path);

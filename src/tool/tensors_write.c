@@ -2,12 +2,14 @@
  * Writing results from all ranks: every step is agreed on before the next one, so that all ranks
  * return the same, one of them says why, and a failure leaves no file.
  */
+#include "doomed_file.h"
 #include "tensors_internal.h"
 
 #include "internal.h"
 #include "safetensors_internal.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -146,6 +148,11 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
     if (status != RA_OK)
         return status;
     list_build(config, &presence, results, &list);
+    /* From here on any rank that is ended removes the file, whoever made it. */
+    char temp_path[PATH_MAX];
+    if (snprintf(temp_path, sizeof(temp_path), "%s.tmp-%s", config->output, job_id) <
+        (int)sizeof(temp_path))
+        ra_doomed_file_set(temp_path);
     if (root)
         own = ra_tensor_writer_open(config->output, job_id, true, list.infos, list.count, &writer,
                                     &error);
@@ -158,6 +165,8 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
     if (own == RA_OK)
         own = put_all(config, writer, rows, &list, &error);
     status = agree(comm, own, &error);
+    if (status == RA_OK) /* a rank that was held up until the others gave up must not publish */
+        status = ra_comm_barrier(comm, "before the output gets its name");
     if (status != RA_OK)
         goto end;
     if (root)
@@ -166,5 +175,6 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
 
 end:
     ra_tensor_writer_destroy(writer);
+    ra_doomed_file_clear();
     return status;
 }

@@ -149,6 +149,7 @@ Test(comm_mpi, ends_when_a_rank_is_killed)
     snprintf(number, sizeof(number), "%d", SIGKILL);
     launch_result result = run_worker(3, "lose", number, "600000", folder);
     cr_expect_neq(result.exit_code, 0);
+    cr_expect_not(result.timed_out, "the others went on");
     cr_expect_null(strstr(result.output, "timed out"), "%s", result.output);
     launch_fini(&result);
     take_number(folder, "pid", 1);

@@ -1,0 +1,38 @@
+#include "doomed_file.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static char doomed[PATH_MAX];
+static volatile sig_atomic_t is_set;
+
+/* Only calls that a handler may make. The signal then does what it does by default. */
+static void remove_and_end(int number)
+{
+    if (is_set)
+        unlink(doomed);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+void ra_doomed_file_set(const char *path)
+{
+    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+    is_set = 0;
+    if (snprintf(doomed, sizeof(doomed), "%s", path) >= (int)sizeof(doomed))
+        return; /* too long for any system call, too */
+    is_set = 1;
+    for (int i = 0; i < 3; ++i) {
+        struct sigaction action;
+        /* A signal that is ignored, or that somebody handles, is theirs. */
+        if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler == SIG_DFL)
+            signal(numbers[i], remove_and_end);
+    }
+}
+
+void ra_doomed_file_clear(void)
+{
+    is_set = 0;
+}

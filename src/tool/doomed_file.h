@@ -1,0 +1,14 @@
+/*
+ * A temporary file that must not survive this process: removed when a signal ends it. An MPI job
+ * whose ranks are ended because one of them died sends SIGTERM to the others; each of them knows
+ * the file.
+ */
+#ifndef RINGATTN_TOOL_DOOMED_FILE_H
+#define RINGATTN_TOOL_DOOMED_FILE_H
+
+/** Remove `path` (copied) if SIGHUP, SIGINT or SIGTERM ends the process. One at a time. */
+void ra_doomed_file_set(const char *path);
+/** It has its name now, or is gone. */
+void ra_doomed_file_clear(void);
+
+#endif
