@@ -244,16 +244,36 @@ static ra_status event_take(builder *b, struct fy_event *event)
     }
 }
 
-/* The parser's own complaint, as one line of ours. */
-static ra_status refuse_syntax(builder *b, struct fy_diag *diag)
+/* The end of the text's last line: the parser places what is missing there beyond it. */
+static void place_in_text(builder *b, const char *text, size_t bytes)
+{
+    int line = 1;
+    size_t line_begin = 0;
+    if (bytes > 0 && text[bytes - 1] == '\n')
+        bytes--;
+    for (size_t at = 0; at < bytes; at++) {
+        if (text[at] == '\n') {
+            line++;
+            line_begin = at + 1;
+        }
+    }
+    if (b->line > line) {
+        b->line = line;
+        b->column = (int)(bytes - line_begin) + 1;
+    }
+}
+
+/* The parser's own complaint, as one line of ours. Unlike its marks it counts from 1 here. */
+static ra_status refuse_syntax(builder *b, struct fy_diag *diag, const char *text, size_t bytes)
 {
     void *iterator = NULL;
     const struct fy_diag_error *error = fy_diag_errors_iterate(diag, &iterator);
     char what[160] = "this is not valid YAML";
     if (error != NULL) {
-        if (error->line >= 0 && error->column >= 0) {
-            b->line = error->line + 1;
-            b->column = error->column + 1;
+        if (error->line >= 1 && error->column >= 1) {
+            b->line = error->line;
+            b->column = error->column;
+            place_in_text(b, text, bytes);
         }
         snprintf(what, sizeof(what), "not valid YAML: %.120s", error->msg);
         for (char *c = what; *c != '\0'; c++) {
@@ -264,7 +284,8 @@ static ra_status refuse_syntax(builder *b, struct fy_diag *diag)
     return refuse(b, what);
 }
 
-static ra_status events_read(builder *b, struct fy_parser *parser, struct fy_diag *diag)
+static ra_status events_read(builder *b, struct fy_parser *parser, struct fy_diag *diag,
+                             const char *text, size_t bytes)
 {
     ra_status status = RA_OK;
     struct fy_event *event;
@@ -273,7 +294,7 @@ static ra_status events_read(builder *b, struct fy_parser *parser, struct fy_dia
         fy_parser_event_free(parser, event);
     }
     if (status == RA_OK && (fy_parser_get_stream_error(parser) || b->depth != 0))
-        status = refuse_syntax(b, diag);
+        status = refuse_syntax(b, diag, text, bytes);
     return status;
 }
 
@@ -303,7 +324,7 @@ static ra_status text_parse(builder *b, const char *text, size_t bytes)
         goto err_destroy_diag;
     if (fy_parser_set_string(parser, text, bytes) != 0)
         goto err_destroy_parser;
-    status = events_read(b, parser, diag);
+    status = events_read(b, parser, diag, text, bytes);
     fy_parser_destroy(parser);
     fy_diag_destroy(diag);
     return status;

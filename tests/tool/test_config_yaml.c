@@ -84,6 +84,24 @@ Test(config_yaml, tells_nothing_from_the_text_null)
     ra_yaml_fini(&yaml);
 }
 
+/* Lines and columns from 1; what the text lacks is missing at its end. */
+Test(config_yaml, says_where_the_syntax_is_wrong)
+{
+    static const struct {
+        const char *text, *place;
+    } cases[] = {
+        {"shape:\n  seq: 16\n\theads: 2\n", "a.yaml:3:2: not valid YAML"},
+        {"shape: {seq: 16", "a.yaml:1:16: not valid YAML"},
+        {"shape: {seq: 16\n", "a.yaml:1:16: not valid YAML"},
+        {"shape: }\n", "a.yaml:1:8: not valid YAML"},
+        {"shape:\n  seq: 16\n heads: 2\n", "a.yaml:3:2: not valid YAML"},
+        {"shape:\n  seq: \"16\n  heads: 2\n", "a.yaml:2:8: not valid YAML"},
+        {"a: b: c\n", "a.yaml:1:5: not valid YAML"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        refuses(cases[i].text, strlen(cases[i].text), cases[i].place);
+}
+
 Test(config_yaml, refuses_what_it_does_not_read)
 {
     refuses("a: &x 1\nb: *x\n", 14, "aliases");
