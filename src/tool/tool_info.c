@@ -1,6 +1,8 @@
 /* `ringattn info`: what is here, what this build can do with it, and why not. */
 #include "tool_info.h"
 
+#include "console.h"
+#include "job_source.h"
 #include "limits.h"
 #include "options.h"
 #include "placement.h"
@@ -137,10 +139,25 @@ static ra_status report(const ra_options *options, const ra_comm *comm)
     return RA_OK;
 }
 
+/* Collective. Refuse what `run` would refuse; with an input, its file decides on the shape. */
+static ra_status config_look(const ra_options *options, ra_comm *comm)
+{
+    ra_config config;
+    ra_status status = ra_job_load_config(options, comm, &config);
+    if (status != RA_OK)
+        return status;
+    ra_console_hold();
+    if (config.input == NULL)
+        status = ra_config_check(&config, comm != NULL ? ra_comm_size(comm) : 1);
+    status = ra_console_agree(comm, "agreeing on the configuration", status);
+    ra_config_fini(&config);
+    return status;
+}
+
 int ra_command_info(const ra_options *options, ra_comm *comm)
 {
-    ra_status status = RA_OK;
-    if (comm == NULL || ra_comm_rank(comm) == 0)
+    ra_status status = config_look(options, comm);
+    if (status == RA_OK && (comm == NULL || ra_comm_rank(comm) == 0))
         status = report(options, comm);
     ra_comm_destroy(comm);
     return ra_exit_code(status);

@@ -49,6 +49,32 @@ static json_t *read_machine(const char *text, int ranks)
     return machine;
 }
 
+Test(info, refuses_a_configuration_that_run_refuses)
+{
+    static const char text[] = "shape: {seq: 64}\npattern:\n  documents: [10, 10]\n";
+    static const struct {
+        const char *arguments, *says;
+        int code;
+    } cases[] = {{"info --config none.yaml", "none.yaml", 3},
+                 {"info --set shape.seq=128Q", "'128Q'", 2},
+                 {"info --variant lean", "lean", 2},
+                 {"info --config sums.yaml", "sums.yaml:3:3: pattern.documents", 2}};
+    command_file_write("sums.yaml", text, strlen(text));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (int ranks = 0; ranks <= (command_has_mpi() ? 2 : 0); ranks += 2) {
+            command_run(result, ranks, cases[i].arguments);
+            cr_expect_eq(result->code, cases[i].code, "%s: %s", cases[i].arguments, result->err);
+            cr_expect_eq(command_count_lines(result->err, "ringattn: error:"), 1, "%s: %s",
+                         cases[i].arguments, result->err);
+            cr_expect_not_null(strstr(result->err, cases[i].says), "%s: %s", cases[i].arguments,
+                               result->err);
+            cr_expect_str_empty(result->out, "%s", cases[i].arguments);
+        }
+    }
+    command_run(result, 0, "info --quiet --set shape.seq=64");
+    cr_expect_eq(result->code, 0, "%s", result->err);
+}
+
 Test(info, tells_machine_and_build_as_json)
 {
     command_run(result, 0, "info --json");
