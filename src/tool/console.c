@@ -94,33 +94,34 @@ void ra_console_hold(void)
 }
 
 /* Nothing is held any longer; what goes wrong in agreeing itself is said at once. */
-static void release(bool speak)
+static void release(bool speak, bool with_rank)
 {
     pthread_mutex_lock(&the_console.mutex);
     the_console.holding = false;
     if (speak && the_console.held)
-        say("error", the_console.line, the_console.rank != 0);
+        say("error", the_console.line, with_rank || the_console.rank != 0);
     pthread_mutex_unlock(&the_console.mutex);
 }
 
 ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status)
 {
     if (comm == NULL || ra_comm_size(comm) == 1) {
-        release(status != RA_OK);
+        release(status != RA_OK, false);
         return status;
     }
-    release(false);
+    release(false, false);
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    bool const of_one = status == RA_ERR_NO_MEMORY; /* others, or other hosts, may have more */
     int64_t first = status != RA_OK ? rank : size;
     ra_status reduced = ra_comm_reduce_i64(comm, operation, RA_MIN, &first, 1);
     if (reduced != RA_OK && status != RA_OK)
-        release(true); /* nobody else can say it any more */
+        release(true, of_one); /* nobody else can say it any more */
     if (reduced != RA_OK)
         return status != RA_OK ? status : reduced;
     if (first == size)
         return RA_OK;
     if (rank == first)
-        release(true);
+        release(true, of_one);
     /* The others leave only after the line is out: a launcher kills ranks when one has failed. */
     int64_t cause = rank == first ? (int64_t)status : 0;
     reduced = ra_comm_reduce_i64(comm, operation, RA_MAX, &cause, 1);

@@ -165,6 +165,18 @@ Test(command, a_memory_limit_is_kept_with_4, .timeout = 120)
     REFUSES(cases);
 }
 
+/* Ranks and hosts differ in what they have: the line says whose memory it was. */
+Test(command, a_refused_allocation_names_rank_and_host, .timeout = 60)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    command_run(&result, 2, "run --set memory.limit=3M --set shape.seq=16K --output o.st");
+    cr_assert_eq(result.code, 4, "%s", result.err);
+    cr_assert_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_assert_eq(command_count_lines(result.err, " for qkv ("), 1, "%s", result.err);
+    cr_assert_eq(command_count_lines(result.err, " (rank 0 on host "), 1, "%s", result.err);
+}
+
 Test(command, ranks_that_a_configuration_does_not_allow_are_refused, .timeout = 60)
 {
     if (!command_has_mpi())
