@@ -110,10 +110,20 @@ struct ra_ring {
 };
 
 /* Shapes and bytes of a group. */
+ra_head_group ra_ring_group_of(const ra_ring_config *config, int32_t group_count, int32_t group);
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
 int64_t ra_ring_local_rows(const ra_ring *ring);
+
+/*
+ * Parts of ra_ring_create, in this order: plans, for which groups are chosen by the memory there
+ * is; memory for passes; and gradients that all ranks of a host reach (collective, so what comes
+ * before is agreed on).
+ */
+RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
+RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
+RA_CHECKED ra_status ra_ring_make_grads(ra_ring *ring);
 
 /* The worst status of all ranks, on all of them. */
 RA_CHECKED ra_status ra_ring_agree(const ra_ring *ring, ra_status mine);

@@ -1,0 +1,168 @@
+/* Plans of a ring, and all the memory of its passes: by the largest group and the largest step. */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
+{
+    const ra_ring_config *c = &ring->config;
+    return (ra_plan_request){.pattern = ring->pattern,
+                             .layout = &ring->layout,
+                             .schedule = ring->schedule,
+                             .rank = ra_comm_rank(ring->comm),
+                             .heads = heads,
+                             .backward = c->backward,
+                             .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
+}
+
+typedef struct ring_bytes {
+    size_t state, grads, delta;           /* accumulators */
+    size_t sent, held, partial, arriving; /* one buffer each */
+    size_t shared;                        /* gradients of all ranks in a window */
+} ring_bytes;
+
+static void grow(size_t *bytes, size_t least)
+{
+    *bytes = *bytes > least ? *bytes : least;
+}
+
+/* What one head group needs, on top of what *bytes has already. */
+static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_group g,
+                            ring_bytes *bytes)
+{
+    const ra_ring_config *c = &ring->config;
+    ra_plan_rows const rows = ra_plan_measure(plan);
+    size_t const lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.q_count);
+    size_t const kv_lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.kv_count);
+    size_t const row = (size_t)c->dim * sizeof(float);
+    if (rows.live_steps > 1)
+        grow(&bytes->state, lines * (row + 2 * sizeof(float)));
+    grow(&bytes->sent, ra_ring_keys_bytes(ring, g.kv_count, rows.sent));
+    grow(&bytes->held, ra_ring_keys_bytes(ring, g.kv_count, rows.held));
+    if (!c->backward)
+        return;
+    bytes->delta = (size_t)(c->batch * ra_ring_local_rows(ring) * c->heads) * sizeof(float);
+    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
+    if (shared)
+        grow(&bytes->shared, ra_ring_grads_bytes(ring, g.kv_count, c->seq));
+    if (c->dtype != RA_F32)
+        grow(&bytes->grads, (lines + (shared ? 0 : 2 * kv_lines)) * row);
+    grow(&bytes->partial, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_out));
+    grow(&bytes->arriving, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_in));
+}
+
+/* As the ledger will count them. */
+static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
+{
+    size_t const turns = ring->config.comm_buffers == 2 ? 2 : 1;
+    size_t const once[] = {b->state, b->grads, b->delta, b->arriving};
+    size_t const each_turn[] = {b->sent, b->held, b->partial};
+    size_t total = 0;
+    for (int i = 0; i < 4; ++i)
+        total += ra_pool_round(ring->pool, once[i]);
+    for (int i = 0; i < 3; ++i)
+        total += turns * ra_pool_round(ring->pool, each_turn[i]);
+    return (int64_t)total + (int64_t)b->shared / ring->config.seq * ra_ring_local_rows(ring);
+}
+
+/*
+ * The fewest groups whose memory fits what there is; with one plan for all heads this is exact,
+ * else an upper bound. Ranks may have different room: the most careful one decides.
+ */
+static ra_status choose_groups(ra_ring *ring, const ra_plan *plan)
+{
+    const ra_ring_config *c = &ring->config;
+    int64_t groups = c->head_groups, available;
+    if (groups != 0) {
+        ring->group_count = c->head_groups;
+        return RA_OK;
+    }
+    ra_status status = ra_pool_available(ring->pool, &available);
+    if (status != RA_OK)
+        return status;
+    available -= (int64_t)ra_pool_round(ring->pool, (size_t)c->kv_heads * sizeof(ra_plan));
+    for (groups = 1; groups < c->kv_heads; ++groups) {
+        ring_bytes bytes = {0};
+        for (int32_t g = 0; g < groups; ++g)
+            add_group_bytes(ring, plan, ra_ring_group_of(c, (int32_t)groups, g), &bytes);
+        if (total_bytes(ring, &bytes) <= available)
+            break;
+    }
+    status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
+    ring->group_count = (int32_t)groups;
+    return status;
+}
+
+ra_status ra_ring_make_plans(ra_ring *ring)
+{
+    ra_heads const all = {0, 1, ring->config.heads};
+    ra_plan whole;
+    ra_plan_request const request = request_for(ring, all);
+    ra_status const mine = ra_plan_init(&request, ring->pool, &whole);
+    ra_status status = ra_ring_agree(ring, mine);
+    if (status != RA_OK) {
+        if (mine == RA_OK)
+            ra_plan_fini(ring->pool, &whole);
+        return status;
+    }
+    status = choose_groups(ring, &whole);
+    /* Packed keys differ by what the group's heads need; shared ones are never packed. */
+    bool const split = ring->group_count > 1 && ra_pattern_differs_by_head(ring->pattern) &&
+                       ring->schedule != RA_SCHEDULE_SHARED;
+    int32_t const count = split ? ring->group_count : 1;
+    if (status == RA_OK)
+        status = ra_pool_alloc(ring->pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan), NULL,
+                               &ring->plans_block);
+    if (status != RA_OK || split)
+        ra_plan_fini(ring->pool, &whole);
+    if (status != RA_OK)
+        return status;
+    ring->plans = ring->plans_block.data;
+    ring->plan_count = count;
+    if (!split)
+        ring->plans[0] = whole;
+    for (int32_t g = 0; split && g < count && status == RA_OK; ++g) {
+        ra_head_group const group = ra_ring_group(ring, g);
+        ra_plan_request const part = request_for(ring, (ra_heads){group.q_begin, 1, group.q_count});
+        status = ra_plan_init(&part, ring->pool, &ring->plans[g]);
+    }
+    return status;
+}
+
+static ra_status take(ra_ring *ring, ra_category category, size_t bytes, ra_block *block)
+{
+    return ra_pool_alloc(ring->pool, category, bytes, ring->kernel->stream, block);
+}
+
+static ring_bytes needed_bytes(const ra_ring *ring)
+{
+    ring_bytes bytes = {0};
+    for (int32_t g = 0; g < ring->group_count; ++g)
+        add_group_bytes(ring, ra_ring_plan(ring, g), ra_ring_group(ring, g), &bytes);
+    return bytes;
+}
+
+ra_status ra_ring_make_memory(ra_ring *ring)
+{
+    ring_bytes const bytes = needed_bytes(ring);
+    ra_status status;
+    if ((status = take(ring, RA_MEM_ACCUMULATOR, bytes.state, &ring->state)) != RA_OK ||
+        (status = take(ring, RA_MEM_ACCUMULATOR, bytes.grads, &ring->grads)) != RA_OK ||
+        (status = take(ring, RA_MEM_ACCUMULATOR, bytes.delta, &ring->delta)) != RA_OK)
+        return status;
+    for (int i = 0; i < ring->config.comm_buffers; ++i)
+        if ((status = take(ring, RA_MEM_COMM_BUFFER, bytes.sent, &ring->sent[i].block)) != RA_OK ||
+            (status = take(ring, RA_MEM_COMM_BUFFER, bytes.held, &ring->held[i].block)) != RA_OK ||
+            (status = take(ring, RA_MEM_COMM_BUFFER, bytes.partial, &ring->partial[i].block)) !=
+                RA_OK)
+            return status;
+    if (ring->config.comm_buffers > 0)
+        status = take(ring, RA_MEM_COMM_BUFFER, bytes.arriving, &ring->arriving.block);
+    return status;
+}
+
+/* Gradients that all ranks of a host reach; collective, so what comes before is agreed on. */
+ra_status ra_ring_make_grads(ra_ring *ring)
+{
+    size_t const bytes = needed_bytes(ring).shared;
+    return bytes > 0 ? ra_shared_take(ring, RA_MEM_ACCUMULATOR, bytes, &ring->grad_window) : RA_OK;
+}
