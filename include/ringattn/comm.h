@@ -93,6 +93,24 @@ RA_CHECKED ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra
 RA_CHECKED ra_status ra_comm_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
                                         double *values, int count);
 
+typedef enum ra_scan { RA_SCAN_UP, RA_SCAN_DOWN } ra_scan;
+
+/**
+ * Sum over the ranks below this one (up), or above it (down), element by element; zero where there
+ * is none. Added in the order of ranks from the far end on, so repeats agree bit for bit: the
+ * result of rank r, plus its own, is what rank r + 1 (r - 1) gets.
+ *
+ * A chain of exchanges in pieces, about bytes + ranks * 32 KiB of one link's time, counted by
+ * ra_comm_read_stats; it needs no table entry of a maker. Not MPI_Exscan: that has no deadline
+ * (nor does MPI_Iexscan name the rank that is missing when polled until ours), and the order of
+ * its additions is the library's affair.
+ *
+ * `own` is read, `before_out` is written, both [count]; they must not overlap. On failure the
+ * contents of before_out are undefined. At most one exchange may be in flight.
+ */
+RA_CHECKED ra_status ra_comm_exscan_f32(ra_comm *comm, const char *operation, ra_scan scan,
+                                        const float *own, float *before_out, int64_t count);
+
 /**
  * Tell the other ranks that this one gives up: their waits return RA_ERR_PEER instead of running
  * to the deadline. Under MPI this ends the job (MPI_Abort) with `exit_code` and does not return.

@@ -92,6 +92,8 @@ int contract_run_healthy(ra_comm *comm, uint64_t seed)
     if (failures == 0)
         failures = contract_run_exchanges(comm, seed);
     if (failures == 0)
+        failures = contract_run_scans(comm);
+    if (failures == 0)
         failures = contract_run_windows(comm);
     if (failures == 0)
         failures = contract_run_beats(comm);

@@ -12,6 +12,7 @@ static int stays_broken(ra_comm *comm)
     unsigned char byte = 0;
     int64_t integer = 1;
     double number = 1;
+    float value = 1, before = 1;
     ra_message const message = {0, &byte, 1};
     ra_exchange const exchange = {"after the end", 0, 1, 0, &message, NULL};
     ra_transfer *transfer = NULL;
@@ -28,6 +29,7 @@ static int stays_broken(ra_comm *comm)
         EXPECT(ra_comm_reduce_i64(comm, "after", RA_SUM, &integer, 1) == RA_ERR_PEER);
         EXPECT(ra_comm_reduce_f64(comm, "after", RA_SUM, &number, 1) == RA_ERR_PEER);
         EXPECT(integer == 1 && number == 1);
+        EXPECT(ra_comm_exscan_f32(comm, "after", RA_SCAN_UP, &value, &before, 1) == RA_ERR_PEER);
     }
     EXPECT(contract_count_lines(mine, "") == lines);
     return failures;
@@ -80,6 +82,45 @@ static int names_who_does_not_receive(ra_comm *comm)
     }
     free(data);
     return failures;
+}
+
+/* Rank 0 stays away from a scan: the next one waits for it, and names it. */
+static int names_who_does_not_scan(ra_comm *comm)
+{
+    float const own[2] = {1, 2};
+    float before[2] = {0};
+    char where[192];
+    int failures = 0;
+    if (ra_comm_rank(comm) != 1)
+        return 0;
+    ra_comm_set_timeout(comm, 250);
+    EXPECT(ra_comm_exscan_f32(comm, "adding states up", RA_SCAN_UP, own, before, 2) ==
+           RA_ERR_TIMEOUT);
+    snprintf(where, sizeof(where), "(rank 1 on host %s, waiting for rank 0)", ra_comm_host(comm));
+    EXPECT(contract_count_lines("adding states up timed out after 0.25 s", where) == 1);
+    return failures + stays_broken(comm);
+}
+
+/* The ranks do not agree on what is scanned: whoever gets another length says so. */
+static int finds_different_scans(ra_comm *comm)
+{
+    int const rank = ra_comm_rank(comm);
+    float const own[3] = {1, 2, 3};
+    float before[3] = {0};
+    int failures = 0;
+    if (rank > 1)
+        return 0;
+    if (rank == 0)
+        ra_comm_set_timeout(comm, 250);
+    ra_status const status =
+        ra_comm_exscan_f32(comm, "scanning", RA_SCAN_UP, own, before, rank == 1 ? 3 : 2);
+    if (rank == 0) {
+        EXPECT(status == RA_OK || status == RA_ERR_TIMEOUT || status == RA_ERR_PEER);
+        return failures;
+    }
+    EXPECT(status == RA_ERR_PEER);
+    EXPECT(contract_count_lines("scanning got 8 bytes instead of 12", "from rank 0)") == 1);
+    return failures + stays_broken(comm);
 }
 
 /* Rank `absent` stays away from a collective: whoever says something names it. */
@@ -267,6 +308,8 @@ const contract_case contract_breaking[] = {
     {"names_the_last_rank_in_a_barrier", 2, false, names_the_last_rank_in_a_barrier},
     {"names_rank_0_in_a_reduction", 2, false, names_rank_0_in_a_reduction},
     {"names_the_root_of_a_broadcast", 2, false, names_the_root_of_a_broadcast},
+    {"names_who_does_not_scan", 2, false, names_who_does_not_scan},
+    {"finds_different_scans", 2, false, finds_different_scans},
     {"refuses_a_shorter_message", 1, false, refuses_a_shorter_message},
     {"refuses_a_longer_message", 1, false, refuses_a_longer_message},
     {"refuses_half_of_a_large_message", 1, false, refuses_half_of_a_large_message},

@@ -25,6 +25,7 @@ static inline unsigned char contract_byte(int from, int to, int64_t number, size
 
 int contract_run_exchanges(ra_comm *comm, uint64_t seed);
 int contract_run_collectives(ra_comm *comm);
+int contract_run_scans(ra_comm *comm);
 int contract_run_windows(ra_comm *comm);
 int contract_run_beats(ra_comm *comm);
 

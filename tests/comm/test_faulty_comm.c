@@ -19,6 +19,8 @@ static ra_status work(ra_comm *comm)
     ra_transfer *transfers[2] = {NULL, NULL};
     unsigned char out[2][64] = {{0}}, in[2][64];
     double value = 1;
+    float const own = 1;
+    float before;
     ra_status status = ra_comm_barrier(comm, "begin");
     for (int i = 0; i < 2 && status == RA_OK; i++) {
         ra_message const send = {(rank + 1) % size, out[i], 64};
@@ -32,6 +34,8 @@ static ra_status work(ra_comm *comm)
     }
     if (status == RA_OK)
         status = ra_comm_reduce_f64(comm, "end", RA_SUM, &value, 1);
+    if (status == RA_OK)
+        status = ra_comm_exscan_f32(comm, "scan", RA_SCAN_UP, &own, &before, 1);
     return status;
 }
 
@@ -68,7 +72,8 @@ Test(faulty, releases_every_rank_wherever_one_fails)
         cr_assert_eq(s.fault_count, 1, "fault %lld", (long long)fail_at);
         cr_assert_eq(s.ok_count + s.peer_count, 3, "fault %lld", (long long)fail_at);
     }
-    cr_expect_eq(fail_at, 6); /* barrier, two starts, two waits, one reduction */
+    /* barrier, two starts, two waits, one reduction; the scan receives, and sends: twice two */
+    cr_expect_eq(fail_at, 10);
 }
 
 Test(faulty, keeps_the_contract_without_a_fault)

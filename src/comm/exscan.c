@@ -1,0 +1,78 @@
+/*
+ * Sums over the ranks before this one: a chain through the ranks. What each sends on is what it
+ * got plus its own, so additions happen in the order of ranks and nowhere twice. Pieces follow one
+ * another: while a rank adds up one, its neighbours work on the next and the one before.
+ */
+#include "comm_internal.h"
+
+enum { PIECE_FLOATS = 8192 };
+
+/* A scan on its way along the chain. */
+typedef struct chain {
+    ra_comm *comm;
+    const char *operation;
+    int from, to; /* neighbours; -1: none, this is an end of the chain */
+    const float *own;
+    float *before;
+    int64_t count;
+    float onward[PIECE_FLOATS]; /* what the next rank gets: before + own of the last piece */
+} chain;
+
+static int64_t piece_floats(const chain *c, int64_t begin)
+{
+    return ra_min_i64(PIECE_FLOATS, c->count - begin);
+}
+
+/* Send the piece before `begin`, which lies in c->onward, and receive that at `begin`. */
+static ra_status exchange_pieces(chain *c, int64_t begin)
+{
+    bool const sends = c->to >= 0 && begin > 0, receives = c->from >= 0 && begin < c->count;
+    ra_transfer *transfer = NULL;
+    ra_message send = {0}, recv = {0};
+    if (!sends && !receives)
+        return RA_OK;
+    if (sends) /* every piece but the last is whole */
+        send = (ra_message){c->to, c->onward,
+                            (size_t)piece_floats(c, begin - PIECE_FLOATS) * sizeof(float)};
+    if (receives)
+        recv = (ra_message){c->from, c->before + begin,
+                            (size_t)piece_floats(c, begin) * sizeof(float)};
+    ra_exchange const exchange = {.operation = c->operation,
+                                  .step = -1,
+                                  .send_count = sends,
+                                  .recv_count = receives,
+                                  .sends = &send,
+                                  .recvs = &recv};
+    ra_status const status = ra_comm_start(c->comm, &exchange, &transfer);
+    return status == RA_OK ? ra_comm_wait(c->comm, transfer) : status;
+}
+
+ra_status ra_comm_exscan_f32(ra_comm *comm, const char *operation, ra_scan scan, const float *own,
+                             float *before_out, int64_t count)
+{
+    RA_ASSERT(operation != NULL && count >= 0);
+    RA_ASSERT((own != NULL && before_out != NULL) || count == 0);
+    int const way = scan == RA_SCAN_UP ? 1 : -1;
+    int const from = ra_comm_rank(comm) - way, to = ra_comm_rank(comm) + way;
+    int const size = ra_comm_size(comm);
+    chain c = {.comm = comm,
+               .operation = operation,
+               .from = from >= 0 && from < size ? from : -1,
+               .to = to >= 0 && to < size ? to : -1,
+               .own = own,
+               .before = before_out,
+               .count = count};
+    if (comm->broken)
+        return RA_ERR_PEER;
+    /* One round more than there are pieces: it sends the last. */
+    for (int64_t begin = 0; begin < count + PIECE_FLOATS; begin += PIECE_FLOATS) {
+        ra_status const status = exchange_pieces(&c, begin);
+        if (status != RA_OK)
+            return status;
+        for (int64_t i = begin; i < count && i < begin + PIECE_FLOATS; ++i) {
+            before_out[i] = c.from >= 0 ? before_out[i] : 0;
+            c.onward[i - begin] = before_out[i] + own[i];
+        }
+    }
+    return RA_OK;
+}
