@@ -51,6 +51,7 @@ run_needs=(
     'libxxhash-dev|pkg-config --exists libxxhash'
     'libopenblas-dev|pkg-config --exists openblas'
     'libcriterion-dev|pkg-config --exists criterion'
+    'gnuplot-nox|command -v gnuplot'
 )
 test_needs=(
     'clang libclang-rt-dev|clang_has thread && clang_fuzzes'

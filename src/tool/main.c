@@ -83,6 +83,9 @@ int main(int argc, char **argv)
     case RA_COMMAND_BENCH:
         code = ra_command_bench(&options, comm);
         break;
+    case RA_COMMAND_PLOT:
+        code = ra_command_plot(&options, comm);
+        break;
     case RA_COMMAND_HELP:
     case RA_COMMAND_HELP_CONFIG:
         code = help_print(&options, comm);

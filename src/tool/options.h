@@ -11,6 +11,7 @@ typedef enum ra_command {
     RA_COMMAND_RUN,
     RA_COMMAND_INFO,
     RA_COMMAND_BENCH,
+    RA_COMMAND_PLOT,
     RA_COMMAND_HELP,       /* --help was asked for: print it and be done */
     RA_COMMAND_HELP_CONFIG /* --help-config */
 } ra_command;
@@ -28,6 +29,9 @@ typedef struct ra_options {
     const char *csv_path; /* NULL: standard output, and no table there */
     bool overlap;
     const char *trace_path; /* NULL: none */
+    const char **files;     /* plot: at least one; in the memory of source.sets */
+    int file_count;
+    const char *prefix; /* plot: NULL: from the first file's name */
     bool quiet;
 } ra_options;
 
@@ -52,5 +56,6 @@ enum { RA_EXIT_VERIFY = 6 };
 int ra_command_run(const ra_options *options, ra_comm *comm);
 int ra_command_info(const ra_options *options, ra_comm *comm);
 int ra_command_bench(const ra_options *options, ra_comm *comm);
+int ra_command_plot(const ra_options *options, ra_comm *comm);
 
 #endif

@@ -1,0 +1,143 @@
+#include "options_table.h"
+
+#include <stdio.h>
+
+const ra_command_entry ra_command_entries[] = {
+    {"run", "compute attention, on one rank or on those that mpirun started", RA_COMMAND_RUN, false,
+     false},
+    {"info", "show topology, instruction sets, limits, and what this build can do", RA_COMMAND_INFO,
+     false, false},
+    {"bench", "time the points of a sweep, and the machine's own limits", RA_COMMAND_BENCH, false,
+     false},
+    {"plot", "draw what the others have written with --json", RA_COMMAND_PLOT, false, true},
+    {"probe", "the longest sequence that fits", RA_COMMAND_HELP, true, false},
+    {"ablate", "what each feature costs", RA_COMMAND_HELP, true, false},
+    {"plan", "predictions without running", RA_COMMAND_HELP, true, false},
+    {NULL, NULL, RA_COMMAND_HELP, false, false},
+};
+
+enum {
+    RUN = 1 << RA_COMMAND_RUN,
+    BENCH = 1 << RA_COMMAND_BENCH,
+    PLOT = 1 << RA_COMMAND_PLOT,
+    CONFIGURED = RUN | BENCH | 1 << RA_COMMAND_INFO, /* those that read a configuration */
+    ALL = CONFIGURED | PLOT
+};
+
+const ra_option_entry ra_option_entries[] = {
+    {"--config", RA_OPTION_CONFIG, RA_VALUE_NEEDED, CONFIGURED, " FILE", "the job, in YAML"},
+    {"--set", RA_OPTION_SET, RA_VALUE_NEEDED, CONFIGURED, " KEY=VALUE",
+     "override a key of the configuration; may be repeated"},
+    {"--variant", RA_OPTION_VARIANT, RA_VALUE_NEEDED, CONFIGURED, " NAME",
+     "apply a named set of keys from the file's variants; bench runs all without it"},
+    {"--json", RA_OPTION_JSON, RA_VALUE_MAY, CONFIGURED, "[=FILE]",
+     "write everything measured as JSON, to standard output instead of the table, or to FILE"},
+    {"--backward", RA_OPTION_BACKWARD, RA_VALUE_NONE, CONFIGURED, "", "compute gradients too"},
+    {"--quiet", RA_OPTION_QUIET, RA_VALUE_NONE, ALL, "",
+     "no progress, no remarks, nothing on placement; errors and other warnings stay"},
+    {"--input", RA_OPTION_INPUT, RA_VALUE_NEEDED, RUN | BENCH, " FILE",
+     "safetensors file with q, k, v (and do)"},
+    {"--output", RA_OPTION_OUTPUT, RA_VALUE_NEEDED, RUN, " FILE",
+     "safetensors file to write: o, lse (and dq, dk, dv)"},
+    {"--verify", RA_OPTION_VERIFY, RA_VALUE_NONE, RUN | BENCH, "",
+     "recompute sampled rows in float64 and compare; exit code 6 if they differ"},
+    {"--trace", RA_OPTION_TRACE, RA_VALUE_NEEDED, RUN, " FILE",
+     "write what every rank did and when, for Perfetto or chrome://tracing"},
+    {"--csv", RA_OPTION_CSV, RA_VALUE_MAY, BENCH, "[=FILE]",
+     "write a line per point, to standard output instead of the table, or to FILE"},
+    {"--overlap", RA_OPTION_OVERLAP, RA_VALUE_NONE, BENCH, "",
+     "time computing and communication apart too, and say how much of them overlaps"},
+    {"--prefix", RA_OPTION_PREFIX, RA_VALUE_NEEDED, PLOT, " PATH",
+     "pictures are PATH-memory.svg and so on; without it, the first file's name without .json"},
+    {"--help-config", RA_OPTION_HELP_CONFIG, RA_VALUE_MAY, CONFIGURED, "[=markdown]",
+     "list all keys of the configuration"},
+    {"--help", RA_OPTION_HELP, RA_VALUE_NONE, ALL, "", "this text"},
+    {"--version", RA_OPTION_VERSION, RA_VALUE_NONE, ALL, "", "the version"},
+    {NULL, RA_OPTION_HELP, RA_VALUE_NONE, ALL, NULL, NULL},
+};
+
+bool ra_command_is_help(ra_command command)
+{
+    return command == RA_COMMAND_HELP || command == RA_COMMAND_HELP_CONFIG;
+}
+
+bool ra_option_is_for(const ra_option_entry *entry, ra_command command)
+{
+    return ra_command_is_help(command) || (entry->commands & 1u << command) != 0;
+}
+
+const ra_command_entry *ra_command_entry_of(ra_command command)
+{
+    for (const ra_command_entry *entry = ra_command_entries; entry->name != NULL; entry++) {
+        if (!entry->not_here && entry->command == command)
+            return entry;
+    }
+    return NULL;
+}
+
+/* Commands that this version has, and that take `entry` unless it is NULL. */
+static const char *list(const ra_option_entry *entry, const char *quote,
+                        char text[RA_OPTION_LIST_MAX])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const ra_command_entry *c = ra_command_entries; c->name != NULL; c++) {
+        if (c->not_here || (entry != NULL && !ra_option_is_for(entry, c->command)))
+            continue;
+        int const length = snprintf(text + used, RA_OPTION_LIST_MAX - used, "%s%s%s%s",
+                                    used > 0 ? ", " : "", quote, c->name, quote);
+        used += (size_t)length;
+        if (used >= RA_OPTION_LIST_MAX)
+            break;
+    }
+    return text;
+}
+
+const char *ra_option_users(const ra_option_entry *entry, char text[RA_OPTION_LIST_MAX])
+{
+    return list(entry, "'", text);
+}
+
+const char *ra_command_list(char text[RA_OPTION_LIST_MAX])
+{
+    return list(NULL, "", text);
+}
+
+static void usage_print(ra_command command)
+{
+    if (command != RA_COMMAND_HELP) {
+        const ra_command_entry *entry = ra_command_entry_of(command);
+        bool const ranks = command != RA_COMMAND_INFO && command != RA_COMMAND_PLOT;
+        printf("usage: %sringattn %s [options]%s\n", ranks ? "[mpirun -n RANKS] " : "", entry->name,
+               entry->takes_files ? " FILE..." : "");
+        return;
+    }
+    printf("ringattn %s: exact block-sparse ring attention over ranks\n\n"
+           "usage: [mpirun -n RANKS] ringattn COMMAND [options]\n\ncommands:\n",
+           ra_version());
+    for (const ra_command_entry *entry = ra_command_entries; entry->name != NULL; entry++)
+        printf("  %-8s %s%s\n", entry->name, entry->help,
+               entry->not_here ? " (not in this version)" : "");
+}
+
+void ra_options_print_help(const ra_options *options)
+{
+    if (options->version) {
+        printf("ringattn %s\n", ra_version());
+        return;
+    }
+    usage_print(options->help_for);
+    printf("\noptions:\n");
+    for (const ra_option_entry *entry = ra_option_entries; entry->name != NULL; entry++) {
+        char left[40], users[RA_OPTION_LIST_MAX] = "";
+        bool const some = options->help_for == RA_COMMAND_HELP && entry->commands != ALL &&
+                          entry->commands != CONFIGURED;
+        if (!ra_option_is_for(entry, options->help_for))
+            continue;
+        snprintf(left, sizeof(left), "%s%s", entry->name, entry->shown);
+        printf("  %-24s %s%s%s%s\n", left, entry->help, some ? " (" : "",
+               some ? ra_option_users(entry, users) : "", some ? ")" : "");
+    }
+    printf("\nexit codes: 0 done, 1 a defect in ringattn, 2 usage or configuration, 3 a file,\n"
+           "  4 out of memory, 5 a peer or the network, 6 verification failed\n");
+}

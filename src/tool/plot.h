@@ -1,0 +1,46 @@
+/* What `ringattn plot` draws: points of any report, gathered into series. */
+#ifndef RINGATTN_TOOL_PLOT_H
+#define RINGATTN_TOOL_PLOT_H
+
+#include "ringattn/pool.h"
+
+#include <stdio.h>
+
+enum { RA_PLOT_LABEL_MAX = 120 };
+
+/* One entry of "points". What a report does not have is NAN. */
+typedef struct ra_plot_point {
+    char series[RA_PLOT_LABEL_MAX]; /* variant and swept keys, but for the length */
+    double tokens;                  /* of a sequence */
+    double peak_bytes, theory_bytes, floor_bytes, limit_bytes;
+    double forward_ms, backward_ms;
+    double memory_bytes[RA_MEM_CATEGORY_COUNT]; /* at the peak */
+    bool ok;                                    /* else: out of memory or refused */
+    bool probed;                                /* tokens is the longest that fits */
+} ra_plot_point;
+
+typedef struct ra_plot_data {
+    ra_plot_point *points;
+    int count;
+    char (*series)[RA_PLOT_LABEL_MAX]; /* distinct labels, in order of appearance */
+    int series_count;
+} ra_plot_data;
+
+/**
+ * Read the points of reports, in order, as written by `--json`.
+ * @return RA_ERR_IO         a file cannot be read, or is no report: one line says which and why
+ *         RA_ERR_NO_MEMORY
+ */
+RA_CHECKED ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *data_out);
+void ra_plot_fini(ra_plot_data *data); /* a zeroed one is fine */
+
+/* A picture: whether there is anything to draw, and the gnuplot script that draws it. */
+typedef struct ra_plot_kind {
+    const char *name; /* "memory": PREFIX-memory.svg */
+    bool (*applies)(const ra_plot_data *data);
+    void (*write)(FILE *script, const ra_plot_data *data);
+} ra_plot_kind;
+
+extern const ra_plot_kind ra_plot_kinds[]; /* ended by a NULL name */
+
+#endif

@@ -1,0 +1,184 @@
+/* Reports as points of series. Files are anybody's: what is missing or of another type is left out.
+ */
+#include "internal.h"
+#include "plot.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POINTS_MAX = 100000 };
+
+static double number_of(const json_t *value)
+{
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static double member(const json_t *object, const char *name)
+{
+    return number_of(json_object_get(object, name));
+}
+
+/* Times have min, median and max. */
+static double median(const json_t *point, const char *name)
+{
+    return member(json_object_get(point, name), "median");
+}
+
+static void label_add(char *label, const char *text, const char *value)
+{
+    size_t const used = strlen(label);
+    snprintf(label + used, RA_PLOT_LABEL_MAX - used, "%s%s%s", used > 0 ? ", " : "", text, value);
+}
+
+/* "variant, shape.head_dim=64": the length of a sequence is an axis, not a name. */
+static void series_of(const json_t *point, char *label)
+{
+    const char *variant = json_string_value(json_object_get(point, "variant"));
+    const char *key;
+    json_t *value;
+    label[0] = '\0';
+    if (variant != NULL)
+        label_add(label, "", variant);
+    json_object_foreach(json_object_get(point, "sweep"), key, value)
+    {
+        char name[64];
+        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        size_t const length = text != NULL ? strlen(text) : 0;
+        if (text != NULL && strcmp(key, "shape.seq") != 0) {
+            bool const quoted = length >= 2 && text[0] == '"';
+            text[quoted ? length - 1 : length] = '\0';
+            snprintf(name, sizeof(name), "%s=", key);
+            label_add(label, name, text + quoted);
+        }
+        free(text);
+    }
+    if (label[0] == '\0')
+        label_add(label, "", "job");
+}
+
+/* Q, K, V and O, and for the backward pass their gradients and the LSE: what no program avoids. */
+static double floor_of(const json_t *config)
+{
+    const json_t *shape = json_object_get(config, "shape");
+    const char *dtype = json_string_value(json_object_get(shape, "dtype"));
+    double const bytes = dtype != NULL && strcmp(dtype, "f32") == 0 ? 4 : 2;
+    double const rows = member(shape, "batch") * member(shape, "seq");
+    double const heads = member(shape, "heads"), kv_heads = member(shape, "kv_heads");
+    double const dim = member(shape, "head_dim");
+    bool const backward = json_is_true(json_object_get(json_object_get(config, "job"), "backward"));
+    double const forward = rows * dim * bytes * (2 * heads + 2 * kv_heads);
+    return backward ? 2 * forward + 4 * rows * heads : forward;
+}
+
+static void point_read(const json_t *from, bool probe, ra_plot_point *point)
+{
+    const json_t *config = json_object_get(from, "config");
+    const json_t *memory = json_object_get(from, "memory_bytes");
+    const char *status = json_string_value(json_object_get(from, "status"));
+    series_of(from, point->series);
+    point->probed = probe;
+    point->tokens =
+        member(probe ? from : json_object_get(config, "shape"), probe ? "tokens" : "seq");
+    point->peak_bytes = member(from, "peak_bytes");
+    point->theory_bytes = member(from, "theory_bytes");
+    point->floor_bytes =
+        probe ? member(from, "floor_bytes_per_token") * point->tokens : floor_of(config);
+    point->limit_bytes = member(json_object_get(config, "memory"), "limit");
+    point->forward_ms = median(from, "forward_ms");
+    point->backward_ms = median(from, "backward_ms");
+    point->ok = status == NULL || strcmp(status, "ok") == 0;
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
+        point->memory_bytes[i] = member(memory, ra_category_name((ra_category)i));
+}
+
+static ra_status refuse(const char *file, const char *what)
+{
+    ra_log(RA_LOG_ERROR, "%s: %s", file, what);
+    return RA_ERR_IO;
+}
+
+static ra_status no_memory(void)
+{
+    ra_log(RA_LOG_ERROR, "out of memory for the points of a picture");
+    return RA_ERR_NO_MEMORY;
+}
+
+static ra_status points_add(const char *file, const json_t *root, ra_plot_data *data)
+{
+    const json_t *points = json_object_get(root, "points");
+    const char *command = json_string_value(json_object_get(root, "command"));
+    size_t const count = json_array_size(points);
+    if (json_object_get(root, "ringattn") == NULL || !json_is_array(points))
+        return refuse(file, "is no report of ringattn: it has no \"points\"");
+    if (count > POINTS_MAX - (size_t)data->count)
+        return refuse(file, "more than 100000 points");
+    if (count == 0)
+        return RA_OK;
+    ra_plot_point *more =
+        realloc(data->points, ((size_t)data->count + count) * sizeof(*data->points));
+    if (more == NULL)
+        return no_memory();
+    data->points = more;
+    for (size_t i = 0; i < count; i++)
+        point_read(json_array_get(points, i), command != NULL && strcmp(command, "probe") == 0,
+                   &data->points[data->count++]);
+    return RA_OK;
+}
+
+static ra_status file_add(const char *file, ra_plot_data *data)
+{
+    json_error_t error;
+    char what[sizeof(error.text) + 40];
+    json_t *root = json_load_file(file, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && error.line > 0)
+        snprintf(what, sizeof(what), "line %d: is no JSON: %s", error.line, error.text);
+    else if (root == NULL)
+        snprintf(what, sizeof(what), "%s", error.text);
+    if (root == NULL)
+        return refuse(file, what);
+    ra_status const status = points_add(file, root, data);
+    json_decref(root);
+    return status;
+}
+
+static ra_status series_gather(ra_plot_data *data)
+{
+    data->series = calloc((size_t)data->count + 1, sizeof(*data->series));
+    if (data->series == NULL)
+        return no_memory();
+    for (int i = 0; i < data->count; i++) {
+        int at = 0;
+        while (at < data->series_count && strcmp(data->series[at], data->points[i].series) != 0)
+            at++;
+        if (at == data->series_count)
+            memcpy(data->series[data->series_count++], data->points[i].series, RA_PLOT_LABEL_MAX);
+    }
+    return RA_OK;
+}
+
+ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *data_out)
+{
+    ra_plot_data data = {0};
+    ra_status status = RA_OK;
+    for (int i = 0; i < file_count && status == RA_OK; i++)
+        status = file_add(files[i], &data);
+    if (status == RA_OK && data.count == 0)
+        status = refuse(files[0], "has no points to draw");
+    if (status == RA_OK)
+        status = series_gather(&data);
+    if (status != RA_OK) {
+        ra_plot_fini(&data);
+        return status;
+    }
+    *data_out = data;
+    return RA_OK;
+}
+
+void ra_plot_fini(ra_plot_data *data)
+{
+    free(data->points);
+    free(data->series);
+    *data = (ra_plot_data){0};
+}

@@ -1,0 +1,93 @@
+/* `ringattn plot`: pictures of what the other commands have measured. */
+#include "console.h"
+#include "gnuplot.h"
+#include "internal.h"
+#include "options.h"
+#include "plot.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "results.json" gives "results": pictures lie beside what they show. */
+static ra_status prefix_choose(const ra_options *options, char *prefix, size_t bytes)
+{
+    const char *from = options->prefix != NULL ? options->prefix : options->files[0];
+    size_t length = strlen(from);
+    if (options->prefix == NULL && length > 5 && strcmp(from + length - 5, ".json") == 0)
+        length -= 5;
+    if (length + 32 < bytes) {
+        memcpy(prefix, from, length);
+        prefix[length] = '\0';
+        return RA_OK;
+    }
+    ra_log(RA_LOG_ERROR, "%.100s...: the path is too long", from);
+    return RA_ERR_IO;
+}
+
+static ra_status picture_draw(const ra_plot_kind *kind, const ra_plot_data *data, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *script = open_memstream(&text, &bytes);
+    if (script != NULL)
+        kind->write(script, data);
+    bool const whole = script != NULL && ferror(script) == 0;
+    if (script == NULL || fclose(script) != 0 || !whole) {
+        free(text);
+        ra_log(RA_LOG_ERROR, "out of memory for a picture");
+        return RA_ERR_NO_MEMORY;
+    }
+    ra_status const status = ra_gnuplot_draw(text, path);
+    free(text);
+    return status;
+}
+
+static ra_status pictures_draw(const ra_options *options, const ra_plot_data *data)
+{
+    char path[4096];
+    char prefix[sizeof(path) - 32];
+    int drawn = 0;
+    ra_status status = prefix_choose(options, prefix, sizeof(prefix));
+    for (const ra_plot_kind *kind = ra_plot_kinds; kind->name != NULL && status == RA_OK; kind++) {
+        if (!kind->applies(data))
+            continue;
+        snprintf(path, sizeof(path), "%s-%s.svg", prefix, kind->name);
+        status = picture_draw(kind, data, path);
+        if (status == RA_OK && !options->quiet)
+            printf("%s\n", path);
+        drawn++;
+    }
+    if (status == RA_OK && drawn == 0) {
+        ra_log(RA_LOG_ERROR, "%s: nothing in it can be drawn", options->files[0]);
+        return RA_ERR_IO;
+    }
+    if (status == RA_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        ra_log(RA_LOG_ERROR, "cannot write to standard output: %s", strerror(errno));
+        return RA_ERR_IO;
+    }
+    return status;
+}
+
+static ra_status plot(const ra_options *options)
+{
+    ra_plot_data data;
+    ra_status status = ra_plot_read(options->files, options->file_count, &data);
+    if (status != RA_OK)
+        return status;
+    status = pictures_draw(options, &data);
+    ra_plot_fini(&data);
+    return status;
+}
+
+int ra_command_plot(const ra_options *options, ra_comm *comm)
+{
+    /* One is enough, and the others learn what became of it. */
+    bool const first = comm == NULL || ra_comm_rank(comm) == 0;
+    ra_console_hold();
+    ra_status const status =
+        ra_console_agree(comm, "drawing pictures", first ? plot(options) : RA_OK);
+    ra_comm_destroy(comm);
+    return ra_exit_code(status);
+}
