@@ -99,7 +99,7 @@ struct ra_memory {
 };
 
 /**
- * Host memory: zeroed, touched when taken; blocks of 64 KiB and more are whole pages from the
+ * Host memory: touched when taken; blocks of 64 KiB and more are whole pages from the
  * system, returned to it when freed. `available` is the least of the machine's MemAvailable, the
  * control groups' limit less usage, and the room that RLIMIT_AS and RLIMIT_DATA leave.
  */
@@ -135,8 +135,8 @@ RA_CHECKED ra_status ra_pool_create(const ra_pool_config *config, ra_pool **pool
 void ra_pool_destroy(ra_pool *pool);
 
 /**
- * Take `bytes` (0 gives an empty block and RA_OK) for `category`; thread-safe. Contents are zero
- * on the host. `stream` is where the memory is first used.
+ * Take `bytes` (0 gives an empty block and RA_OK) for `category`; thread-safe. What is in it is
+ * undefined. `stream` is where the memory is first used.
  *
  * @return RA_ERR_NO_MEMORY  limit or machine refused, one line was logged; *block_out is empty
  */

@@ -3,6 +3,7 @@
 #include "ring/ring_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHUNK_MAX = 1024, CHUNK_MIN = 128 };
 static const double imbalance_wanted = 1.05;
@@ -242,7 +243,7 @@ static ra_status init_kind(ra_layout_kind kind, const ra_pattern *pattern, int r
                                      NULL, &layout.block);
     if (status != RA_OK)
         return status;
-    layout.rows = layout.block.data;
+    layout.rows = memset(layout.block.data, 0, layout.block.bytes);
     status = set_rows(&layout, pattern, pool);
     if (status != RA_OK) {
         ra_layout_fini(pool, &layout);

@@ -3,6 +3,8 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
+#include <string.h>
+
 /* What the other ranks need of one owner's rows. */
 typedef struct demand {
     ra_rowset rows, local; /* needed by anyone; local numbers of the owner */
@@ -199,7 +201,7 @@ ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *p
                                      (size_t)plan.step_count * sizeof(ra_step), NULL, &plan.block);
     if (status != RA_OK)
         return status;
-    plan.steps = plan.block.data;
+    plan.steps = memset(plan.block.data, 0, plan.block.bytes);
     if (request->schedule == RA_SCHEDULE_SHARED)
         status = init_shared(request, pool, &plan);
     else

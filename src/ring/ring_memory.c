@@ -2,6 +2,8 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
+#include <string.h>
+
 static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
 {
     const ra_ring_config *c = &ring->config;
@@ -116,7 +118,7 @@ ra_status ra_ring_make_plans(ra_ring *ring)
         ra_plan_fini(ring->pool, &whole);
     if (status != RA_OK)
         return status;
-    ring->plans = ring->plans_block.data;
+    ring->plans = memset(ring->plans_block.data, 0, ring->plans_block.bytes);
     ring->plan_count = count;
     if (!split)
         ring->plans[0] = whole;

@@ -6,6 +6,7 @@
 #include "sparse/sparse_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { STRIDES_MAX = 64 }; /* strides up to this are looked for; others come out as rows of 1 */
 
@@ -215,6 +216,7 @@ ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
         ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)(keys->row_count / 64 + 1) * 8, NULL, &scratch);
     if (status != RA_OK)
         return status;
+    memset(scratch.data, 0, scratch.bytes);
     marking marks = {.queries = queries, .keys = keys, .bits = scratch.data, .stride = 1};
     reading read = {.pool = pool, .bits = scratch.data};
     status = mark(pattern, heads, &marks);

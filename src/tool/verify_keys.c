@@ -267,6 +267,8 @@ ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
         ra_pool_alloc(pool, RA_MEM_IO, keys_bytes + (size_t)count * sizeof(key_sums), NULL, &block);
     sampled_key *keys = block.data;
     key_sums *added = status == RA_OK ? (key_sums *)(keys + RA_VERIFY_MAX_KEYS) : NULL;
+    if (added != NULL)
+        memset(added, 0, (size_t)count * sizeof(*added));
     if (status == RA_OK)
         status = add_all(job, plan, reference, keys, added);
     status = ra_verify_agree(job->comm, status);

@@ -92,12 +92,12 @@ static int64_t reserved_bytes(void)
     return now.reserved_bytes;
 }
 
-Test(pool, gives_zeroed_aligned_blocks_of_any_size)
+Test(pool, gives_aligned_blocks_of_any_size)
 {
     static const size_t sizes[] = {1,     63,    64,    65,    4095,    4096,         65472,
                                    65473, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1};
     open_pool(INT64_MAX, ra_memory_host());
-    for (int round = 0; round < 2; round++) { /* the second finds what the first has dirtied */
+    for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             ra_block block;
             cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, sizes[i], NULL, &block), RA_OK);
@@ -107,8 +107,6 @@ Test(pool, gives_zeroed_aligned_blocks_of_any_size)
             cr_assert_eq(block.category, RA_MEM_IO);
             cr_assert_eq((uintptr_t)block.data % 64, 0);
             cr_assert_eq(reserved_bytes(), (int64_t)block.reserved_bytes);
-            for (size_t at = 0; at < block.reserved_bytes; at++)
-                cr_assert_eq(((unsigned char *)block.data)[at], 0, "size %zu", sizes[i]);
             memset(block.data, 0xA5, block.reserved_bytes);
             ra_pool_free(pool, NULL, &block);
             cr_assert_null(block.data);

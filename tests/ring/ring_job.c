@@ -1,4 +1,5 @@
 #include "ring/ring_job.h"
+#include "support/poison_memory.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -167,7 +168,7 @@ static void *run_rank(void *argument)
     ring_job *job = state->job;
     ra_ledger *ledger = NULL;
     ra_pool *pool = NULL;
-    ra_memory memory = ra_memory_host();
+    ra_memory memory = ra_memory_poison();
     if (job->wrap_memory != NULL)
         memory = job->wrap_memory(job->wrap_context, state->rank, memory);
     if (job->wrap_comm != NULL)

@@ -1,5 +1,6 @@
 /* What layouts balance, and what travels: only what somebody needs. */
 #include "ring/ring_job.h"
+#include "support/poison_memory.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +11,7 @@ static ra_pool *pool;
 static void set_up(void)
 {
     cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_host(), ledger}, &pool),
+    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_poison(), ledger}, &pool),
                  RA_OK);
 }
 

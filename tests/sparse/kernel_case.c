@@ -1,4 +1,5 @@
 #include "sparse/kernel_case.h"
+#include "support/poison_memory.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -344,7 +345,7 @@ kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem
                                 .dim = s->dim,
                                 .scale = (float)scale};
     cr_assert_eq(ra_ledger_create(INT64_MAX, &r.ledger), RA_OK);
-    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = r.ledger};
+    ra_pool_config const config = {.memory = ra_memory_poison(), .ledger = r.ledger};
     cr_assert_eq(ra_pool_create(&config, &r.pool), RA_OK);
     cr_assert_eq(ra_pattern_create(&c->pattern, s->n, s->heads, r.pool, &r.pattern), RA_OK);
     cr_assert_eq(ra_kernel_init(ops, c->threads, s->dim, r.pool, &r.kernel), RA_OK);

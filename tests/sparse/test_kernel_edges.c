@@ -1,5 +1,6 @@
 /* Kernel tables at the edges: values that are not finite, refusals, memory, polling, long sums. */
 #include "sparse/kernel_case.h"
+#include "support/poison_memory.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -167,7 +168,7 @@ static fixture fixture_make(int64_t limit)
 {
     fixture f;
     cr_assert_eq(ra_ledger_create(limit, &f.ledger), RA_OK);
-    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = f.ledger};
+    ra_pool_config const config = {.memory = ra_memory_poison(), .ledger = f.ledger};
     cr_assert_eq(ra_pool_create(&config, &f.pool), RA_OK);
     return f;
 }

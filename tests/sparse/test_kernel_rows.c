@@ -1,5 +1,6 @@
 /* gather, add, store, zero and delta of every CPU kernel table. */
 #include "sparse/kernel_case.h"
+#include "support/poison_memory.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -16,7 +17,7 @@ static fixture fixture_make(const ra_kernel_ops *ops, int threads, int32_t dim)
 {
     fixture f;
     cr_assert_eq(ra_ledger_create(INT64_MAX, &f.ledger), RA_OK);
-    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = f.ledger};
+    ra_pool_config const config = {.memory = ra_memory_poison(), .ledger = f.ledger};
     cr_assert_eq(ra_pool_create(&config, &f.pool), RA_OK);
     cr_assert_eq(ra_kernel_init(ops, threads, dim, f.pool, &f.kernel), RA_OK);
     return f;

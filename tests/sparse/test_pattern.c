@@ -4,6 +4,7 @@
  * needed rows are exactly those touched.
  */
 #include "ringattn/ring.h"
+#include "support/poison_memory.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -19,7 +20,7 @@ static ra_pool *pool;
 static void set_up(void)
 {
     cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_host(), ledger}, &pool),
+    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_poison(), ledger}, &pool),
                  RA_OK);
 }
 
