@@ -72,12 +72,25 @@ static ra_status collect(void *context, const ra_slice *slice)
 static int compare_pieces(const void *x, const void *y)
 {
     const piece *a = x, *b = y;
-    int64_t const left[] = {a->s.q_stride, a->residue, a->s.k_begin, a->s.q_begin, a->s.k_stride};
-    int64_t const right[] = {b->s.q_stride, b->residue, b->s.k_begin, b->s.q_begin, b->s.k_stride};
-    for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); ++i)
-        if (left[i] != right[i])
-            return left[i] < right[i] ? -1 : 1;
-    return 0;
+    if (a->s.q_stride != b->s.q_stride)
+        return a->s.q_stride < b->s.q_stride ? -1 : 1;
+    if (a->residue != b->residue)
+        return a->residue < b->residue ? -1 : 1;
+    if (a->s.k_begin != b->s.k_begin)
+        return a->s.k_begin < b->s.k_begin ? -1 : 1;
+    if (a->s.q_begin != b->s.q_begin)
+        return a->s.q_begin < b->s.q_begin ? -1 : 1;
+    return (a->s.k_stride > b->s.k_stride) - (a->s.k_stride < b->s.k_stride);
+}
+
+/* Most patterns are visited in this order already. */
+static void sort_pieces(piece *pieces, int64_t count)
+{
+    for (int64_t i = 1; i < count; ++i)
+        if (compare_pieces(&pieces[i - 1], &pieces[i]) > 0) {
+            qsort(pieces, (size_t)count, sizeof(*pieces), compare_pieces);
+            return;
+        }
 }
 
 static int32_t narrow(int64_t bound)
@@ -174,25 +187,51 @@ static int compare_i64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Leave out what is among the last cuts: key blocks of a few rows of blocks begin and end alike. */
+static ra_status push_cut(ra_map_builder *b, int64_t at)
+{
+    enum { LOOK_BACK = 8 };
+    const int64_t *cuts = b->cuts.block.data;
+    for (int64_t i = b->cuts.count; i > ra_max_i64(0, b->cuts.count - LOOK_BACK); --i)
+        if (cuts[i - 1] == at)
+            return RA_OK;
+    void *item;
+    ra_status const status = ra_vector_push(b->pool, &b->cuts, sizeof(int64_t), &item);
+    if (status == RA_OK)
+        *(int64_t *)item = at;
+    return status;
+}
+
+/* Where pieces of a group begin and end, ascending; some more than once. */
+static ra_status list_cuts(ra_map_builder *b, const piece *group, int64_t group_count)
+{
+    int64_t const stride = group[0].s.q_stride, residue = group[0].residue;
+    int64_t last_q_begin = -1, begin = 0;
+    b->cuts.count = 0;
+    for (int64_t i = 0; i < group_count; ++i) {
+        const ra_local_slice *s = &group[i].s;
+        if (s->q_begin != last_q_begin)
+            begin = (s->q_begin - residue) / stride;
+        last_q_begin = s->q_begin;
+        ra_status status = push_cut(b, begin);
+        if (status == RA_OK)
+            status = push_cut(b, begin + s->q_count);
+        if (status != RA_OK)
+            return status;
+    }
+    if (b->cuts.count > 2)
+        qsort(b->cuts.block.data, (size_t)b->cuts.count, sizeof(int64_t), compare_i64);
+    return RA_OK;
+}
+
 /* Tiles of pieces that share a query progression: cut where one begins or ends, and at tile_rows.
  */
 static ra_status cut_group(ra_map_builder *b, const piece *group, int64_t group_count)
 {
-    int64_t const stride = group[0].s.q_stride, residue = group[0].residue;
-    b->cuts.count = 0;
-    for (int64_t i = 0; i < group_count; ++i) {
-        int64_t const begin = (group[i].s.q_begin - residue) / stride;
-        int64_t const ends[2] = {begin, begin + group[i].s.q_count};
-        for (int side = 0; side < 2; ++side) {
-            void *item;
-            ra_status const status = ra_vector_push(b->pool, &b->cuts, sizeof(int64_t), &item);
-            if (status != RA_OK)
-                return status;
-            *(int64_t *)item = ends[side];
-        }
-    }
-    int64_t *cuts = b->cuts.block.data;
-    qsort(cuts, (size_t)b->cuts.count, sizeof(*cuts), compare_i64);
+    ra_status const status = list_cuts(b, group, group_count);
+    if (status != RA_OK)
+        return status;
+    const int64_t *cuts = b->cuts.block.data;
     for (int64_t i = 0; i + 1 < b->cuts.count; ++i)
         for (int64_t at = cuts[i]; at < cuts[i + 1]; at += b->tile_rows)
             add_tile(b, group, group_count, at, ra_min_i64(b->tile_rows, cuts[i + 1] - at));
@@ -209,8 +248,7 @@ static ra_status cut_chunk(ra_map_builder *b)
 {
     piece *pieces = b->pieces.block.data;
     int64_t const count = b->pieces.count;
-    if (count > 0)
-        qsort(pieces, (size_t)count, sizeof(*pieces), compare_pieces);
+    sort_pieces(pieces, count);
     for (int64_t begin = 0, end; begin < count; begin = end) {
         for (end = begin + 1; end < count && pieces[end].s.q_stride == pieces[begin].s.q_stride &&
                               pieces[end].residue == pieces[begin].residue;)
