@@ -60,6 +60,8 @@ const char *ra_comm_host(const ra_comm *comm);
 int64_t ra_comm_host_id(const ra_comm *comm);
 /** Ranks on this rank's host, itself included; at least 1. */
 int ra_comm_local_size(const ra_comm *comm);
+/** [size] the host of each rank; hosts count from 0 in the order of their first ranks. Borrowed. */
+const int *ra_comm_hosts(const ra_comm *comm);
 void ra_comm_read_stats(const ra_comm *comm, ra_comm_stats *stats_out);
 /** Set the counters of ra_comm_read_stats to zero. */
 void ra_comm_reset_stats(ra_comm *comm);
@@ -130,6 +132,10 @@ RA_CHECKED ra_status ra_comm_create_self(int64_t timeout_ms, ra_comm **comm_out)
  * Each is destroyed by itself, in any order.
  */
 RA_CHECKED ra_status ra_comm_create_local(int ranks, int64_t timeout_ms, ra_comm **comms_out);
+/** The same, as if ranks were on several hosts. @param hosts  as ra_comm_hosts gives them; copied
+ */
+RA_CHECKED ra_status ra_comm_create_local_hosts(int ranks, const int *hosts, int64_t timeout_ms,
+                                                ra_comm **comms_out);
 
 /**
  * All ranks of MPI_COMM_WORLD (duplicated). Initialises MPI with MPI_THREAD_FUNNELED where nobody
@@ -144,30 +150,43 @@ void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms);
 /** Whether this build has MPI. */
 bool ra_comm_has_mpi(void);
 
-/* ---- windows: memory of one host that all ranks reach -----------------------------------------
+/* ---- windows: memory that all ranks of a host reach -------------------------------------------
  */
+
+typedef struct ra_meeting ra_meeting;
 
 /* The same bytes, at an address of each rank's own; {0} is no window. */
 typedef struct ra_window {
     void *data;
     size_t bytes;
+    ra_meeting *meeting; /* where the ranks wait for each other; in the window too */
+    int member_count;    /* ranks of this host */
 } ra_window;
 
 /**
- * Collective: `bytes` (>= 1, the same on every rank) of zeroed memory, reserved when this returns,
- * so that using it cannot fail. Every rank returns the same status.
+ * Collective over all ranks: one window per host, of `bytes` (>= 1, the same on every rank of a
+ * host) of zeroed memory, reserved when this returns, so that using it cannot fail. Every rank
+ * returns the same status.
  *
- * An anonymous file of rank 0 (memfd) that the others open through /proc, rather than
+ * An anonymous file of a host's first rank (memfd) that the others open through /proc, rather than
  * MPI_Win_allocate_shared, which has no deadline and hangs where /dev/shm is short: there is no
  * name to be left behind, and no /dev/shm to be too small.
  *
- * @return RA_ERR_NO_MEMORY    the host has not that much memory; logged by rank 0
- *         RA_ERR_UNSUPPORTED  ranks are on several hosts, or may not see each other's files
- *                             (containers of their own); not logged, as there are other ways
+ * @return RA_ERR_NO_MEMORY    a host has not that much memory; logged by its first rank
+ *         RA_ERR_UNSUPPORTED  ranks of a host may not see each other's files (containers of their
+ *                             own); not logged, as there are other ways
  */
 RA_CHECKED ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out);
 /** Unmap; the memory lives until the last rank has. {0} is fine. */
 void ra_window_destroy(ra_window *window);
+/**
+ * Wait, under the deadline, until every rank of this host is here: what each has written to memory
+ * of the host before, all see after. Costs no message; a rank sleeps where others are late, so that
+ * they have its core. Transfers progress meanwhile. Counts as waiting (ra_comm_stats.wait_ms).
+ * @param step  for errors; -1: not in a step
+ */
+RA_CHECKED ra_status ra_window_barrier(ra_comm *comm, const ra_window *window,
+                                       const char *operation, int step);
 
 /* ---- for makers, and for wrappers that inject faults ---------------------------------------- */
 
@@ -178,6 +197,7 @@ struct ra_comm_ops {
     void (*beat)(ra_comm *comm); /* NULL: there is nobody to tell */
     ra_status (*wait)(ra_comm *comm, ra_transfer *transfer);
     ra_status (*barrier)(ra_comm *comm, const char *operation);
+    ra_status (*meet)(ra_comm *comm, const ra_window *window, const char *operation, int step);
     ra_status (*broadcast)(ra_comm *comm, const char *operation, int root, void *data,
                            size_t bytes);
     ra_status (*reduce_i64)(ra_comm *comm, const char *operation, ra_reduce reduce, int64_t *values,
@@ -192,6 +212,7 @@ struct ra_comm_ops {
 struct ra_comm {
     const ra_comm_ops *ops;
     int rank, size, local_size;
+    const int *hosts; /* [size], the maker's */
     int64_t timeout_ms;
     ra_comm_stats stats;
     char host[64];

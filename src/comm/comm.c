@@ -153,6 +153,19 @@ int ra_comm_local_size(const ra_comm *comm)
     return comm->local_size;
 }
 
+const int *ra_comm_hosts(const ra_comm *comm)
+{
+    return comm->hosts;
+}
+
+int ra_hosts_count_local(const int *hosts, int size, int rank)
+{
+    int count = 0;
+    for (int other = 0; other < size; other++)
+        count += hosts[other] == hosts[rank];
+    return count;
+}
+
 void ra_comm_read_stats(const ra_comm *comm, ra_comm_stats *stats_out)
 {
     *stats_out = comm->stats;
@@ -266,6 +279,17 @@ ra_status ra_comm_barrier(ra_comm *comm, const char *operation)
     if (comm->broken)
         return RA_ERR_PEER;
     return settle(comm, comm->ops->barrier(comm, operation));
+}
+
+ra_status ra_window_barrier(ra_comm *comm, const ra_window *window, const char *operation, int step)
+{
+    RA_ASSERT(operation != NULL && window->meeting != NULL);
+    if (comm->broken)
+        return RA_ERR_PEER;
+    int64_t const begin_ns = ra_clock_ns();
+    ra_status const status = settle(comm, comm->ops->meet(comm, window, operation, step));
+    comm->stats.wait_ms += (double)(ra_clock_ns() - begin_ns) / 1e6;
+    return status;
 }
 
 ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,

@@ -15,7 +15,7 @@ struct ra_transfer {
     bool in_use;
 };
 
-/** Fill the head of a communicator: host, deadline, no statistics. */
+/** Fill the head of a communicator: host, deadline, no statistics; `hosts` is for the maker. */
 void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int64_t timeout_ms);
 
 int64_t ra_clock_ns(void); /* CLOCK_MONOTONIC */
@@ -32,6 +32,16 @@ void ra_comm_log_mismatch(const ra_comm *comm, const char *operation, int step, 
                           int64_t sent_bytes, int64_t expected_bytes);
 /** `peer` takes part in another collective than `comm`'s rank, which is in `operation`. */
 void ra_comm_log_disagreement(const ra_comm *comm, const char *operation, int peer);
+
+/** Count the ranks of `rank`'s host. */
+int ra_hosts_count_local(const int *hosts, int size, int rank);
+
+/**
+ * Wait in a window. `look` is called between looks at the meeting: it makes progress, notes signs
+ * of work in heard_ns, and fails where another rank has failed.
+ */
+RA_CHECKED ra_status ra_window_meet(ra_comm *comm, const ra_window *window, const char *operation,
+                                    int step, ra_status (*look)(ra_comm *comm));
 
 /* values[i] = values[i] (reduce) more[i]; called in the order of ranks. NaN stays NaN. */
 void ra_reduce_fold_i64(ra_reduce reduce, int64_t *values, const int64_t *more, int count);

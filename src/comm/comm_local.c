@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,6 +27,7 @@ typedef struct local_group {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* mail was delivered, a collective ended, or the group failed */
     int size;
+    int *hosts;      /* [size] */
     int owner_count; /* communicators that have not been destroyed */
     bool failed;
     int arrived_count;
@@ -63,6 +65,15 @@ static void fail_group(local_group *group)
 {
     group->failed = true;
     pthread_cond_broadcast(&group->changed);
+}
+
+static void local_abort(ra_comm *comm, int exit_code)
+{
+    local_group *const group = ((local_comm *)comm)->group;
+    (void)exit_code;
+    pthread_mutex_lock(&group->mutex);
+    fail_group(group);
+    pthread_mutex_unlock(&group->mutex);
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
@@ -235,6 +246,25 @@ static ra_status local_barrier(ra_comm *comm, const char *operation)
     return run_collective(comm, operation, (collective){.kind = BARRIER});
 }
 
+/* Between looks at a window's meeting: has anybody failed, is anybody at work? */
+static ra_status local_look(ra_comm *comm)
+{
+    local_group *const group = ((local_comm *)comm)->group;
+    pthread_mutex_lock(&group->mutex);
+    bool const failed = group->failed;
+    comm->heard_ns = group->beat_ns;
+    pthread_mutex_unlock(&group->mutex);
+    return failed ? RA_ERR_PEER : RA_OK;
+}
+
+static ra_status local_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
+{
+    ra_status const status = ra_window_meet(comm, window, operation, step, local_look);
+    if (status != RA_OK)
+        local_abort(comm, 0); /* one rank's failure is everybody's */
+    return status;
+}
+
 static ra_status local_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                                  size_t bytes)
 {
@@ -265,19 +295,11 @@ static ra_status local_reduce_f64(ra_comm *comm, const char *operation, ra_reduc
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-static void local_abort(ra_comm *comm, int exit_code)
-{
-    local_group *const group = ((local_comm *)comm)->group;
-    (void)exit_code;
-    pthread_mutex_lock(&group->mutex);
-    fail_group(group);
-    pthread_mutex_unlock(&group->mutex);
-}
-
 static void destroy_group(local_group *group)
 {
     pthread_cond_destroy(&group->changed);
     pthread_mutex_destroy(&group->mutex);
+    free(group->hosts);
     free(group->channels);
     free(group->collectives);
     free(group);
@@ -301,6 +323,7 @@ static const ra_comm_ops local_ops = {
     .beat = local_beat,
     .wait = local_wait,
     .barrier = local_barrier,
+    .meet = local_meet,
     .broadcast = local_broadcast,
     .reduce_i64 = local_reduce_i64,
     .reduce_f64 = local_reduce_f64,
@@ -308,7 +331,7 @@ static const ra_comm_ops local_ops = {
     .destroy = local_destroy,
 };
 
-static local_group *create_group(int ranks)
+static local_group *create_group(int ranks, const int *hosts)
 {
     size_t const count = (size_t)ranks;
     pthread_condattr_t attributes;
@@ -319,8 +342,11 @@ static local_group *create_group(int ranks)
     group->owner_count = ranks;
     group->collectives = calloc(count, sizeof(*group->collectives));
     group->channels = calloc(count * count, sizeof(*group->channels));
-    if (group->collectives == NULL || group->channels == NULL)
+    group->hosts = calloc(count, sizeof(*group->hosts)); /* one host, where none are given */
+    if (group->collectives == NULL || group->channels == NULL || group->hosts == NULL)
         goto err_free_group;
+    if (hosts != NULL)
+        memcpy(group->hosts, hosts, count * sizeof(*hosts));
     if (pthread_condattr_init(&attributes) != 0)
         goto err_free_group;
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -335,17 +361,33 @@ static local_group *create_group(int ranks)
 err_destroy_cond:
     pthread_cond_destroy(&group->changed);
 err_free_group:
+    free(group->hosts);
     free(group->channels);
     free(group->collectives);
     free(group);
     return NULL;
 }
 
+/* A rank's place in the job, and a name for the host that it pretends to be on. */
+static void settle_host(ra_comm *comm, const local_group *group, bool several)
+{
+    comm->hosts = group->hosts;
+    comm->local_size = ra_hosts_count_local(group->hosts, group->size, comm->rank);
+    if (several)
+        snprintf(comm->host, sizeof(comm->host), "host%d", group->hosts[comm->rank]);
+}
+
 ra_status ra_comm_create_local(int ranks, int64_t timeout_ms, ra_comm **comms_out)
+{
+    return ra_comm_create_local_hosts(ranks, NULL, timeout_ms, comms_out);
+}
+
+ra_status ra_comm_create_local_hosts(int ranks, const int *hosts, int64_t timeout_ms,
+                                     ra_comm **comms_out)
 {
     RA_ASSERT(ranks >= 1);
     int made = 0;
-    local_group *const group = create_group(ranks);
+    local_group *const group = create_group(ranks, hosts);
     if (group == NULL)
         goto err_no_memory;
     for (; made < ranks; made++) {
@@ -354,6 +396,7 @@ ra_status ra_comm_create_local(int ranks, int64_t timeout_ms, ra_comm **comms_ou
             goto err_free_comms;
         ra_comm_init(&local->base, &local_ops, made, ranks, timeout_ms);
         local->group = group;
+        settle_host(&local->base, group, hosts != NULL);
         comms_out[made] = &local->base;
     }
     return RA_OK;

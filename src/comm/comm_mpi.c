@@ -27,6 +27,7 @@ static void free_memory(ra_mpi_comm *mpi)
     free(mpi->statuses);
     free(mpi->indices);
     free(mpi->notes);
+    free(mpi->hosts);
     free(mpi);
 }
 
@@ -57,6 +58,7 @@ static const ra_comm_ops mpi_ops = {
     .beat = ra_mpi_beat,
     .wait = ra_mpi_wait,
     .barrier = ra_mpi_barrier,
+    .meet = ra_mpi_meet,
     .broadcast = ra_mpi_broadcast,
     .reduce_i64 = ra_mpi_reduce_i64,
     .reduce_f64 = ra_mpi_reduce_f64,
@@ -131,23 +133,36 @@ static ra_status duplicate_world(ra_mpi_comm *mpi)
     return error == MPI_SUCCESS ? RA_OK : ra_mpi_fail(mpi, operation, -1, error);
 }
 
-/* Counted through our own collectives: MPI_Comm_split_type has no deadline. */
-static ra_status count_local_ranks(ra_mpi_comm *mpi)
+/* Number hosts by their first ranks. */
+static void number_hosts(const int64_t *ids, int size, int *hosts)
+{
+    int count = 0;
+    for (int rank = 0; rank < size; rank++) {
+        int first = 0;
+        while (ids[first] != ids[rank])
+            first++;
+        hosts[rank] = first < rank ? hosts[first] : count++;
+    }
+}
+
+/* Found through our own collectives: MPI_Comm_split_type has no deadline. */
+static ra_status find_hosts(ra_mpi_comm *mpi)
 {
     ra_comm *const comm = &mpi->base;
-    int64_t *const hosts = calloc((size_t)comm->size, sizeof(*hosts));
-    if (hosts == NULL) {
+    int64_t *const ids = calloc((size_t)comm->size, sizeof(*ids));
+    if (ids == NULL) {
         ra_log(RA_LOG_ERROR, "no memory for the hosts of %d ranks", comm->size);
         return RA_ERR_NO_MEMORY;
     }
-    int64_t const mine = ra_comm_host_id(comm);
-    hosts[comm->rank] = mine;
+    ids[comm->rank] = ra_comm_host_id(comm);
     ra_status const status =
-        ra_mpi_reduce_i64(comm, "counting ranks per host", RA_SUM, hosts, comm->size);
-    comm->local_size = 0;
-    for (int rank = 0; rank < comm->size; rank++)
-        comm->local_size += hosts[rank] == mine;
-    free(hosts);
+        ra_mpi_reduce_i64(comm, "counting ranks per host", RA_SUM, ids, comm->size);
+    if (status == RA_OK) {
+        number_hosts(ids, comm->size, mpi->hosts);
+        comm->hosts = mpi->hosts;
+        comm->local_size = ra_hosts_count_local(mpi->hosts, comm->size, comm->rank);
+    }
+    free(ids);
     return status;
 }
 
@@ -156,12 +171,14 @@ static ra_status take_memory(ra_mpi_comm *mpi)
     size_t const size = (size_t)mpi->base.size;
     mpi->send_sequence = calloc(size, sizeof(*mpi->send_sequence));
     mpi->recv_sequence = calloc(size, sizeof(*mpi->recv_sequence));
+    mpi->hosts = calloc(size, sizeof(*mpi->hosts));
     mpi->requests = calloc(size, sizeof(MPI_Request));
     mpi->statuses = calloc(size, sizeof(*mpi->statuses));
     mpi->indices = calloc(size, sizeof(*mpi->indices));
     mpi->notes = calloc(mpi->base.rank == 0 || size < 2 ? size : 2, sizeof(*mpi->notes));
-    if (mpi->send_sequence == NULL || mpi->recv_sequence == NULL || mpi->requests == NULL ||
-        mpi->statuses == NULL || mpi->indices == NULL || mpi->notes == NULL) {
+    if (mpi->send_sequence == NULL || mpi->recv_sequence == NULL || mpi->hosts == NULL ||
+        mpi->requests == NULL || mpi->statuses == NULL || mpi->indices == NULL ||
+        mpi->notes == NULL) {
         ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu ranks", size);
         return RA_ERR_NO_MEMORY; /* ra_comm_create_mpi frees what there is */
     }
@@ -195,7 +212,7 @@ ra_status ra_comm_create_mpi(int *argc, char ***argv, int64_t timeout_ms, ra_com
     if (status == RA_OK)
         status = duplicate_world(mpi);
     if (status == RA_OK)
-        status = count_local_ranks(mpi);
+        status = find_hosts(mpi);
     if (status != RA_OK) {
         free_memory(mpi); /* MPI stays as it is: the other ranks may never come to finalise it */
         return status;

@@ -59,6 +59,7 @@ typedef struct ra_mpi_comm {
     ra_comm base;
     MPI_Comm handle;
     bool owns_mpi;
+    int *hosts;                             /* [size], of all ranks */
     int tag_count;                          /* tags for messages, from RA_TAG_MESSAGES on */
     size_t piece_bytes;                     /* at most INT_MAX */
     int64_t *send_sequence, *recv_sequence; /* [size] messages posted to and from each rank */
@@ -105,6 +106,7 @@ void ra_mpi_beat(ra_comm *comm);
 ra_status ra_mpi_wait(ra_comm *comm, ra_transfer *transfer);
 
 ra_status ra_mpi_barrier(ra_comm *comm, const char *operation);
+ra_status ra_mpi_meet(ra_comm *comm, const ra_window *window, const char *operation, int step);
 ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                            size_t bytes);
 ra_status ra_mpi_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce, int64_t *values,

@@ -47,6 +47,13 @@ static ra_status self_barrier(ra_comm *comm, const char *operation)
     return RA_OK;
 }
 
+static ra_status self_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
+{
+    (void)window;
+    (void)step;
+    return self_barrier(comm, operation);
+}
+
 static ra_status self_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                                 size_t bytes)
 {
@@ -97,6 +104,7 @@ static const ra_comm_ops self_ops = {
     .poll = self_poll,
     .wait = self_wait,
     .barrier = self_barrier,
+    .meet = self_meet,
     .broadcast = self_broadcast,
     .reduce_i64 = self_reduce_i64,
     .reduce_f64 = self_reduce_f64,
@@ -111,7 +119,9 @@ ra_status ra_comm_create_self(int64_t timeout_ms, ra_comm **comm_out)
         ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu bytes", sizeof(*self));
         return RA_ERR_NO_MEMORY;
     }
+    static const int host = 0;
     ra_comm_init(&self->base, &self_ops, 0, 1, timeout_ms);
+    self->base.hosts = &host;
     *comm_out = &self->base;
     return RA_OK;
 }

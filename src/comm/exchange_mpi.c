@@ -189,6 +189,18 @@ void ra_mpi_poll(ra_comm *comm)
     ra_mpi_progress((ra_mpi_comm *)comm);
 }
 
+/* What fails in a transfer is told when that is waited for. */
+static ra_status look(ra_comm *comm)
+{
+    ra_mpi_progress((ra_mpi_comm *)comm);
+    return RA_OK;
+}
+
+ra_status ra_mpi_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
+{
+    return ra_window_meet(comm, window, operation, step, look);
+}
+
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 /*

@@ -1,38 +1,79 @@
-/* Windows: memory of one host that all ranks reach, an anonymous file that they map. */
+/*
+ * Windows: memory of one host that its ranks reach, an anonymous file that they map. Behind the
+ * data lies a meeting, where these ranks wait for each other without a message.
+ */
 #include "comm_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-/* What rank 0 tells the others: where its file is to be found. */
+struct ra_meeting {
+    atomic_uint round;      /* meetings that have ended */
+    atomic_uint here_count; /* ranks that have come to this one */
+    atomic_uint asleep_count;
+    atomic_uint rounds[]; /* [member_count] meetings that each rank has come to */
+};
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+/* What a host's first rank tells the others: where its file is to be found, and which it is. */
 typedef struct invitation {
-    int32_t status;
-    int32_t file;
-    int64_t process;
+    int64_t status, file, process;
+    int64_t device, inode;
 } invitation;
 
-static void *map(int file, size_t bytes)
+static size_t meeting_begin(size_t bytes)
 {
-    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    return data == MAP_FAILED ? NULL : data;
+    return (bytes + 63) / 64 * 64;
+}
+
+static size_t mapped_bytes(const ra_window *window)
+{
+    return meeting_begin(window->bytes) + sizeof(ra_meeting) +
+           (size_t)window->member_count * sizeof(atomic_uint);
+}
+
+static ra_status map(int file, ra_window *window)
+{
+    void *data = mmap(NULL, mapped_bytes(window), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (data == MAP_FAILED)
+        return RA_ERR_UNSUPPORTED;
+    window->data = data;
+    window->meeting = (ra_meeting *)((char *)data + meeting_begin(window->bytes));
+    return RA_OK;
 }
 
 /*
- * Rank 0: take the memory, every page of it: otherwise the first touch of one too many kills. What
- * there is room for the caller's ledger knows; more than the machine has is not even tried.
+ * The first rank: take the memory, every page of it: otherwise the first touch of one too many
+ * kills. What there is room for the caller's ledger knows; more than the machine has is not even
+ * tried.
  */
-static ra_status take(size_t bytes, int *file_out)
+static ra_status take(size_t bytes, int *file_out, invitation *invite)
 {
     int64_t const machine_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     int const file = memfd_create("ringattn", MFD_CLOEXEC);
+    struct stat about;
     int error = file < 0 ? errno : 0;
     if (error == 0)
         error = (int64_t)bytes > machine_bytes ? ENOMEM : posix_fallocate(file, 0, (off_t)bytes);
+    if (error == 0 && fstat(file, &about) != 0)
+        error = errno;
     if (error == 0) {
+        *invite = (invitation){.file = file,
+                               .process = getpid(),
+                               .device = (int64_t)about.st_dev,
+                               .inode = (int64_t)about.st_ino};
         *file_out = file;
         return RA_OK;
     }
@@ -43,45 +84,85 @@ static ra_status take(size_t bytes, int *file_out)
     return RA_ERR_NO_MEMORY;
 }
 
-/* The other ranks: rank 0's file, through the system's list of its open files. */
-static int find(const invitation *invite)
+/*
+ * The other ranks: the first one's file, through the system's list of its open files. In a
+ * container of its own the same process number may stand for another process.
+ */
+static ra_status find(const invitation *invite, int *file_out)
 {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)invite->process, invite->file);
-    return open(path, O_RDWR | O_CLOEXEC);
+    struct stat about;
+    snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", (long long)invite->process,
+             (long long)invite->file);
+    int const file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0)
+        return RA_ERR_UNSUPPORTED;
+    if (fstat(file, &about) == 0 && (int64_t)about.st_dev == invite->device &&
+        (int64_t)about.st_ino == invite->inode) {
+        *file_out = file;
+        return RA_OK;
+    }
+    close(file);
+    return RA_ERR_UNSUPPORTED;
 }
 
-/* The worst status of all ranks. */
+/* The worst status of all ranks. Missing memory, which has been logged, comes before the rest. */
 static ra_status agree(ra_comm *comm, ra_status mine)
 {
-    int64_t worst = mine;
+    int64_t worst = mine == RA_ERR_NO_MEMORY ? INT_MAX : (int64_t)mine;
     ra_status const status = ra_comm_reduce_i64(comm, "making a window", RA_MAX, &worst, 1);
-    return status != RA_OK ? status : (ra_status)worst;
+    if (status != RA_OK)
+        return status;
+    return worst == INT_MAX ? RA_ERR_NO_MEMORY : (ra_status)worst;
+}
+
+/* Every host's first rank invites, host by host; `mine` becomes this rank's host's. */
+static ra_status exchange_invitations(ra_comm *comm, invitation *mine)
+{
+    ra_status status = RA_OK;
+    for (int rank = 0, host = 0; rank < comm->size && status == RA_OK; rank++) {
+        if (comm->hosts[rank] != host)
+            continue; /* not the first rank of the next host */
+        invitation invite = *mine;
+        status = ra_comm_broadcast(comm, "making a window", rank, &invite, sizeof(invite));
+        if (host == comm->hosts[comm->rank])
+            *mine = invite;
+        host++;
+    }
+    return status;
+}
+
+static bool is_first_of_host(const ra_comm *comm)
+{
+    for (int rank = 0; rank < comm->rank; rank++) {
+        if (comm->hosts[rank] == comm->hosts[comm->rank])
+            return false;
+    }
+    return true;
 }
 
 ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
 {
-    invitation invite = {.status = RA_OK, .process = getpid()};
-    ra_window window = {.bytes = bytes};
+    ra_window window = {.bytes = bytes, .member_count = comm->local_size};
+    invitation invite = {0};
     int file = -1;
+    ra_status mine = RA_OK;
     RA_ASSERT(bytes >= 1);
-    if (comm->local_size != comm->size)
-        return RA_ERR_UNSUPPORTED;
-    if (comm->rank == 0) {
-        invite.status = take(bytes, &file);
-        invite.file = file;
+    bool const first = is_first_of_host(comm);
+    if (first) {
+        mine = take(mapped_bytes(&window), &file, &invite);
+        invite.status = mine;
     }
-    ra_status status = ra_comm_broadcast(comm, "making a window", 0, &invite, sizeof(invite));
-    if (status == RA_OK && invite.status == RA_OK) {
-        if (comm->rank != 0)
-            file = find(&invite);
-        window.data = file >= 0 ? map(file, bytes) : NULL;
-        status = agree(comm, window.data != NULL ? RA_OK : RA_ERR_UNSUPPORTED);
+    ra_status status = exchange_invitations(comm, &invite);
+    if (status == RA_OK) {
+        if (!first && invite.status == RA_OK)
+            mine = find(&invite, &file);
+        if (file >= 0)
+            mine = map(file, &window);
+        status = agree(comm, mine);
     }
     if (file >= 0)
         close(file); /* the mapping stays; with the last one the memory goes */
-    if (status == RA_OK)
-        status = (ra_status)invite.status;
     if (status != RA_OK) {
         ra_window_destroy(&window);
         return status;
@@ -93,6 +174,80 @@ ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
 void ra_window_destroy(ra_window *window)
 {
     if (window->data != NULL)
-        munmap(window->data, window->bytes);
+        munmap(window->data, mapped_bytes(window));
     *window = (ra_window){0};
+}
+
+/* ---- meeting --------------------------------------------------------------------------------- */
+
+enum {
+    YIELDS = 50,              /* looks before a rank sleeps: the others are mostly nearly there */
+    NAP_NS = 1000000,         /* where only another rank's failure or sign of work may come */
+    NAP_IN_FLIGHT_NS = 100000 /* where transfers want to progress */
+};
+
+static void wake_all(ra_meeting *meeting)
+{
+    if (atomic_load(&meeting->asleep_count) > 0)
+        syscall(SYS_futex, &meeting->round, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Until somebody ends the round, or for a while. */
+static void sleep_in(ra_meeting *meeting, unsigned round, long nap_ns)
+{
+    struct timespec const nap = {.tv_nsec = nap_ns};
+    atomic_fetch_add(&meeting->asleep_count, 1);
+    syscall(SYS_futex, &meeting->round, FUTEX_WAIT, round, &nap, NULL, 0);
+    atomic_fetch_sub(&meeting->asleep_count, 1);
+}
+
+/* The first rank of this host that has not come to the meeting after `round` others. */
+static int find_late(const ra_comm *comm, const ra_meeting *meeting, unsigned round)
+{
+    int place = 0;
+    for (int rank = 0; rank < comm->size; rank++) {
+        if (comm->hosts[rank] == comm->hosts[comm->rank] &&
+            atomic_load(&meeting->rounds[place++]) == round)
+            return rank;
+    }
+    return comm->rank;
+}
+
+static void arrive(const ra_comm *comm, const ra_window *window, unsigned round)
+{
+    ra_meeting *const meeting = window->meeting;
+    int place = 0;
+    for (int rank = 0; rank < comm->rank; rank++)
+        place += comm->hosts[rank] == comm->hosts[comm->rank];
+    atomic_store(&meeting->rounds[place], round + 1);
+    if (atomic_fetch_add(&meeting->here_count, 1) + 1 < (unsigned)window->member_count)
+        return;
+    atomic_store(&meeting->here_count, 0); /* before the round ends: nobody comes to the next */
+    atomic_store(&meeting->round, round + 1);
+    wake_all(meeting);
+}
+
+ra_status ra_window_meet(ra_comm *comm, const ra_window *window, const char *operation, int step,
+                         ra_status (*look)(ra_comm *comm))
+{
+    ra_meeting *const meeting = window->meeting;
+    unsigned const round = atomic_load(&meeting->round);
+    int64_t const begin_ns = ra_clock_ns();
+    arrive(comm, window, round);
+    for (int looks = 0; atomic_load(&meeting->round) == round; looks++) {
+        int64_t const now_ns = ra_clock_ns();
+        ra_status const status = look(comm);
+        if (status != RA_OK)
+            return status;
+        if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms &&
+            atomic_load(&meeting->round) == round) {
+            ra_comm_log_timeout(comm, operation, step, find_late(comm, meeting, round));
+            return RA_ERR_TIMEOUT;
+        }
+        if (looks < YIELDS)
+            sched_yield();
+        else
+            sleep_in(meeting, round, comm->in_flight > 0 ? NAP_IN_FLIGHT_NS : NAP_NS);
+    }
+    return RA_OK;
 }

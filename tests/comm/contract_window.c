@@ -17,9 +17,9 @@ static int sees_what_others_wrote(ra_comm *comm)
     EXPECT(data[(size_t)rank * PART] == 0 && data[(size_t)(rank + 1) * PART - 1] == 0);
     for (int round = 0; round < ROUNDS; round++) {
         int const owner = (rank + round) % size;
-        EXPECT(ra_comm_barrier(comm, "window: read") == RA_OK);
+        EXPECT(ra_window_barrier(comm, &window, "window: read", round) == RA_OK);
         contract_fill(data + (size_t)owner * PART, PART, rank, owner, round);
-        EXPECT(ra_comm_barrier(comm, "window: written") == RA_OK);
+        EXPECT(ra_window_barrier(comm, &window, "window: written", -1) == RA_OK);
         for (int r = 0; r < size; r++)
             EXPECT(contract_matches(data + (size_t)r * PART, PART, (r - round % size + size) % size,
                                     r, round));

@@ -24,10 +24,18 @@ int local_ranks_run(int ranks, int64_t timeout_ms, int (*body)(ra_comm *comm, vo
                     void *context)
 {
     ra_comm **const comms = calloc((size_t)ranks, sizeof(*comms));
-    rank_thread *const threads = calloc((size_t)ranks, sizeof(*threads));
-    int failures = 0;
     if (ra_comm_create_local(ranks, timeout_ms, comms) != RA_OK)
         abort();
+    int const failures = local_ranks_run_on(ranks, comms, body, context);
+    free(comms);
+    return failures;
+}
+
+int local_ranks_run_on(int ranks, ra_comm **comms, int (*body)(ra_comm *comm, void *context),
+                       void *context)
+{
+    rank_thread *const threads = calloc((size_t)ranks, sizeof(*threads));
+    int failures = 0;
     for (int rank = 0; rank < ranks; rank++) {
         threads[rank] = (rank_thread){.comm = comms[rank], .body = body, .context = context};
         if (pthread_create(&threads[rank].thread, NULL, run_rank, &threads[rank]) != 0) {
@@ -40,6 +48,5 @@ int local_ranks_run(int ranks, int64_t timeout_ms, int (*body)(ra_comm *comm, vo
         failures += threads[rank].result;
     }
     free(threads);
-    free(comms);
     return failures;
 }

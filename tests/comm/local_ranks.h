@@ -8,4 +8,8 @@
 int local_ranks_run(int ranks, int64_t timeout_ms, int (*body)(ra_comm *comm, void *context),
                     void *context);
 
+/* The same on communicators that are there; they are destroyed. */
+int local_ranks_run_on(int ranks, ra_comm **comms, int (*body)(ra_comm *comm, void *context),
+                       void *context);
+
 #endif

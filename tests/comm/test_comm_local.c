@@ -19,6 +19,70 @@ Test(local, keeps_the_contract_on_1_to_8_ranks)
     }
 }
 
+enum { HOST_RANKS = 5 };
+
+static const int some_hosts[HOST_RANKS] = {0, 1, 0, 2, 0};
+
+/* Every host has a window of its own; its ranks meet in it, and see what the others wrote. */
+static int meet_on_hosts(ra_comm *comm, void *context)
+{
+    int const rank = ra_comm_rank(comm), host = some_hosts[rank];
+    ra_window window;
+    int failures = ra_comm_hosts(comm)[rank] != host;
+    (void)context;
+    failures += ra_comm_local_size(comm) != (host == 0 ? 3 : 1);
+    if (ra_window_create(comm, HOST_RANKS * sizeof(int) + (size_t)host, &window) != RA_OK)
+        return failures + 1;
+    int *const seen = window.data;
+    for (int round = 0; round < 100; round++) {
+        seen[rank] = round + host;
+        failures += ra_window_barrier(comm, &window, "written", round) != RA_OK;
+        for (int other = 0; other < HOST_RANKS; other++)
+            failures += seen[other] != (some_hosts[other] == host ? round + host : 0);
+        failures += ra_window_barrier(comm, &window, "read", round) != RA_OK;
+    }
+    ra_window_destroy(&window);
+    return failures;
+}
+
+/* A rank that stays away is named by those of its host, and only they wait for it. */
+static int miss_a_meeting(ra_comm *comm, void *context)
+{
+    ra_window window;
+    int const rank = ra_comm_rank(comm);
+    (void)context;
+    if (ra_window_create(comm, 1, &window) != RA_OK)
+        return 1;
+    ra_comm_set_timeout(comm, 250);
+    ra_status status = RA_OK;
+    if (rank != 2)
+        status = ra_window_barrier(comm, &window, "waiting in vain", 7);
+    ra_window_destroy(&window);
+    if (some_hosts[rank] != 0 || rank == 2)
+        return status != RA_OK;
+    return status != RA_ERR_TIMEOUT && status != RA_ERR_PEER;
+}
+
+Test(local, ranks_of_pretended_hosts_meet_in_windows_of_their_own)
+{
+    for (int again = 0; again < 20; again++) {
+        ra_comm *comms[HOST_RANKS];
+        cr_assert_eq(ra_comm_create_local_hosts(HOST_RANKS, some_hosts, 60000, comms), RA_OK);
+        cr_expect_eq(local_ranks_run_on(HOST_RANKS, comms, meet_on_hosts, NULL), 0);
+    }
+}
+
+Test(local, who_is_missed_in_a_window_is_named)
+{
+    ra_comm *comms[HOST_RANKS];
+    contract_capture_log();
+    cr_assert_eq(ra_comm_create_local_hosts(HOST_RANKS, some_hosts, 60000, comms), RA_OK);
+    cr_expect_eq(local_ranks_run_on(HOST_RANKS, comms, miss_a_meeting, NULL), 0);
+    cr_expect_geq(contract_count_lines("waiting in vain timed out after 0.25 s",
+                                       "step 7, waiting for rank 2)"),
+                  1);
+}
+
 static int run_case(ra_comm *comm, void *context)
 {
     return ((const contract_case *)context)->body(comm);

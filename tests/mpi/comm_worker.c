@@ -222,7 +222,7 @@ static int run_out_of_memory(int *argc, char ***argv)
         if (failed > 20)
             return 96;
     }
-    failures += failed != 8; /* the communicator, its six arrays, and the hosts */
+    failures += failed != 9; /* the communicator, its seven arrays, and names of hosts */
     failures += ra_comm_barrier(comm, "in the end") != RA_OK;
     ra_comm_destroy(comm);
     MPI_Finalize();

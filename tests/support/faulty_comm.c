@@ -46,6 +46,14 @@ static ra_status faulty_barrier(ra_comm *comm, const char *operation)
     return fails_now(faulty) ? FAULTY_COMM_STATUS : ra_comm_barrier(faulty->inner, operation);
 }
 
+static ra_status faulty_meet(ra_comm *comm, const ra_window *window, const char *operation,
+                             int step)
+{
+    faulty_comm *const faulty = (faulty_comm *)comm;
+    return fails_now(faulty) ? FAULTY_COMM_STATUS
+                             : ra_window_barrier(faulty->inner, window, operation, step);
+}
+
 static ra_status faulty_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                                   size_t bytes)
 {
@@ -87,6 +95,7 @@ static const ra_comm_ops faulty_ops = {
     .poll = faulty_poll,
     .wait = faulty_wait,
     .barrier = faulty_barrier,
+    .meet = faulty_meet,
     .broadcast = faulty_broadcast,
     .reduce_i64 = faulty_reduce_i64,
     .reduce_f64 = faulty_reduce_f64,
@@ -103,6 +112,7 @@ ra_comm *faulty_comm_create(ra_comm *inner, int64_t fail_at)
                              .rank = inner->rank,
                              .size = inner->size,
                              .local_size = inner->local_size,
+                             .hosts = inner->hosts,
                              .timeout_ms = inner->timeout_ms};
     memcpy(faulty->base.host, inner->host, sizeof(inner->host));
     faulty->inner = inner;
