@@ -1,6 +1,6 @@
 /*
  * The backward pass. Keys and values travel as in the forward pass; each step's partial dK and dV
- * travel home in float32, at once (schedule direct) or round the ring. Additions to a row happen in
+ * travel home in float32, at once or, with schedule ring, round it. Additions to a row happen in
  * the order of steps, whatever the timing, so that runs repeat bit for bit.
  *
  * With two buffers, step s overlaps with the keys of step s + 1 and the gradients of step s - 1.
@@ -48,7 +48,7 @@ static void begin_grads(backward_pass *pass)
     else
         pass->step.dq = dense(ring, ring->grads.data, RA_F32, g->q_count, 0);
     if (ring->schedule == RA_SCHEDULE_SHARED) {
-        pass->own_grads = ra_shared_grads(ring, g, ra_comm_rank(ring->comm));
+        pass->own_grads = ra_shared_grads(ring, g, pass->plan->place);
         return;
     }
     if (c->dtype == RA_F32) {
@@ -59,7 +59,7 @@ static void begin_grads(backward_pass *pass)
     }
     float *dk =
         (float *)ring->grads.data + c->batch * ra_ring_local_rows(ring) * g->q_count * c->dim;
-    pass->own_grads = ra_ring_pair(ring, g->kv_count, ra_ring_local_rows(ring), dk, RA_F32);
+    pass->own_grads = ra_ring_pair(ring, g->kv_count, dk, RA_F32);
 }
 
 static ra_status begin_group(backward_pass *pass, int32_t index)
@@ -69,8 +69,7 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     int64_t const rows = ra_ring_local_rows(ring);
     pass->group = ra_ring_group(ring, index);
     pass->plan = ra_ring_plan(ring, index);
-    if (ring->schedule != RA_SCHEDULE_SHARED)
-        pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
+    pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
     int32_t const head = pass->group.q_begin;
     pass->step =
         (ra_backward_step){.shape = ra_ring_shape(ring, &pass->group),
@@ -101,10 +100,10 @@ static ra_status make_delta(ra_ring *ring, const ra_ring_tensors *tensors)
     return status;
 }
 
-static ra_status compute(backward_pass *pass, int s, const ra_pair_view *keys,
-                         const ra_pair_view *grads)
+/* What our queries add to the rows of one owner, or of all owners of a step. */
+static ra_status compute(backward_pass *pass, int s, int owner, const ra_tilemap *map,
+                         const ra_pair_view *keys, const ra_pair_view *grads)
 {
-    const ra_tilemap *map = &pass->plan->steps[s].map;
     if (map->run_count == 0 || pass->ring->mode == RA_RING_COMM_ONLY)
         return RA_OK;
     ra_backward_step step = pass->step;
@@ -114,11 +113,37 @@ static ra_status compute(backward_pass *pass, int s, const ra_pair_view *keys,
     step.dk = grads->first;
     step.dv = grads->second;
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
-    int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, s,
-                                      ra_ring_owner(pass->ring, s), (int64_t)bytes, map->k_rows);
+    int64_t const mark =
+        ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, s, owner, (int64_t)bytes, map->k_rows);
     ra_status const status = pass->ring->kernel->ops->backward(pass->ring->kernel, &step);
     ra_ring_mark_end(pass->ring, mark);
     return status;
+}
+
+/*
+ * All that a step adds to gradients of held rows. In turn j the member at place p adds to part
+ * p + j; nobody else does until the barrier.
+ */
+static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *keys,
+                               const ra_pair_view *grads)
+{
+    static const char operation[] = "backward: gradients of a turn";
+    const ra_step *step = &pass->plan->steps[s];
+    int const turns = pass->plan->team_size;
+    ra_status status = RA_OK;
+    if (turns == 1)
+        return compute(pass, s, ra_step_owner(step), &step->map, keys, grads);
+    for (int turn = 0; turn < turns && status == RA_OK; ++turn) {
+        int const at = (pass->plan->place + turn) % turns;
+        status = ra_shared_barrier(pass->ring, operation, s);
+        if (status != RA_OK || at >= step->part_count)
+            continue;
+        const ra_part *part = &step->parts[at];
+        ra_pair_view const part_keys = ra_pair_skip(keys, part->first);
+        ra_pair_view const part_grads = ra_pair_skip(grads, part->first);
+        status = compute(pass, s, part->owner, &part->map, &part_keys, &part_grads);
+    }
+    return status != RA_OK ? status : ra_shared_barrier(pass->ring, operation, s);
 }
 
 static ra_region *partial_of(ra_ring *ring, int step)
@@ -126,9 +151,9 @@ static ra_region *partial_of(ra_ring *ring, int step)
     return &ring->partial[ring->config.comm_buffers == 2 ? step % 2 : 0];
 }
 
-static ra_pair_view grads_view(const backward_pass *pass, int64_t rows, void *data)
+static ra_pair_view grads_view(const backward_pass *pass, void *data)
 {
-    return ra_ring_pair(pass->ring, pass->group.kv_count, rows, data, RA_F32);
+    return ra_ring_pair(pass->ring, pass->group.kv_count, data, RA_F32);
 }
 
 /* Add what came at the end of step s. */
@@ -156,15 +181,14 @@ static ra_status grads_arrive(backward_pass *pass, int s)
     const ra_step *step = &pass->plan->steps[s];
     ra_status status = ra_flight_wait(ring, &ring->grads_flight);
     if (status == RA_OK && step->grad_in_rows > 0) {
-        ra_pair_view const from = grads_view(pass, step->grad_in_rows, ring->arriving.block.data);
+        ra_pair_view const from = grads_view(pass, ring->arriving.block.data);
         ra_row_piece whole = {{0, 1, step->grad_in_rows}, 0};
         ra_rowset const all = {
             .pieces = &whole, .piece_count = 1, .row_count = step->grad_in_rows, .sorted = true};
         if (step->grad_home != NULL) {
             status = add_pair(pass, s, step->grad_home, &from, &pass->own_grads);
         } else {
-            ra_pair_view const next =
-                grads_view(pass, step->grad_in_rows, partial_of(ring, s + 1)->block.data);
+            ra_pair_view const next = grads_view(pass, ra_region_data(partial_of(ring, s + 1)));
             status = add_pair(pass, s, &all, &from, &next);
         }
     }
@@ -181,7 +205,9 @@ static ra_status grads_post(backward_pass *pass, int s)
     ra_status const status = in > 0 ? ra_region_take(ring, &ring->arriving, in) : RA_OK;
     if (status != RA_OK || in + out == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
-    ra_message const send = {step->grad_to, partial_of(ring, s)->block.data, out};
+    char *partial = ra_region_data(partial_of(ring, s));
+    size_t const skip = ra_ring_grads_bytes(ring, pass->group.kv_count, step->fetched_first);
+    ra_message const send = {step->grad_to, out > 0 ? partial + skip : NULL, out};
     ra_message const recv = {step->grad_from, ring->arriving.block.data, in};
     return ra_flight_start(ring, &ring->grads_flight,
                            &(ra_exchange){.operation = "backward gradients of keys and values",
@@ -199,14 +225,19 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
     ra_ring *ring = pass->ring;
     const ra_step *step = &pass->plan->steps[s];
     ra_region *partial = partial_of(ring, s);
-    size_t const bytes = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_out_rows);
-    if (bytes == 0)
-        return RA_OK; /* nobody up to here has a live pair with this block */
-    ra_status status = ra_region_take(ring, partial, bytes);
-    if (status == RA_OK)
-        status = zero(ring, s, partial->block.data, bytes, step->grad_out_rows);
-    ra_pair_view const grads = grads_view(pass, step->grad_out_rows, partial->block.data);
-    return status != RA_OK ? status : compute(pass, s, held, &grads);
+    int32_t const heads = pass->group.kv_count;
+    size_t const bytes = ra_ring_grads_bytes(ring, heads, step->grad_rows);
+    size_t const mine = ra_ring_grads_bytes(ring, heads, step->grad_out_rows);
+    size_t const skip = ra_ring_grads_bytes(ring, heads, step->fetched_first);
+    ra_status status = RA_OK;
+    if (bytes > 0 || ring->schedule == RA_SCHEDULE_SHARED)
+        status = ra_region_take_shared(ring, partial, bytes);
+    if (status != RA_OK || bytes == 0)
+        return status; /* nobody up to here has a live pair with this block */
+    if (mine > 0)      /* what we fetched, we send home: the team's parts are all the block */
+        status = zero(ring, s, (char *)ra_region_data(partial) + skip, mine, step->grad_out_rows);
+    ra_pair_view const grads = grads_view(pass, ra_region_data(partial));
+    return status != RA_OK ? status : compute_turns(pass, s, held, &grads);
 }
 
 /*
@@ -225,7 +256,7 @@ static ra_status backward_step(backward_pass *pass, int s)
     if (!overlap)
         status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, operation);
     if (status == RA_OK)
-        status = ra_keys_arrive(ring, pass->plan, &pass->group, s, &held);
+        status = ra_keys_arrive(ring, &pass->group, s, &held);
     if (status == RA_OK && overlap && s + 1 < steps)
         status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
     if (status == RA_OK)
@@ -268,60 +299,40 @@ static ra_status store_group(backward_pass *pass)
     return status;
 }
 
-/* Our own rows of the window; views of a window have rows of all ranks between their batches. */
-static ra_status zero_shared_grads(backward_pass *pass)
+/* A group's gradients begin at 0, where other members may still store those of the group before. */
+static ra_status begin_team_grads(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
-    const ra_view *const views[] = {&pass->own_grads.first, &pass->own_grads.second};
-    size_t const bytes = (size_t)(ra_ring_local_rows(ring) * views[0]->row_stride) * sizeof(float);
-    int64_t const mark =
-        ra_ring_mark(ring, RA_TRACE_ZERO, -1, -1, 2 * ring->config.batch * (int64_t)bytes,
-                     ra_ring_local_rows(ring));
-    ra_status status = RA_OK;
-    for (int i = 0; i < 2; ++i)
-        for (int64_t b = 0; b < ring->config.batch && status == RA_OK; ++b)
-            status = ring->kernel->ops->zero(
-                ring->kernel, (float *)views[i]->data + b * views[i]->batch_stride, bytes);
-    ra_ring_mark_end(ring, mark);
-    return status;
+    int64_t const rows = ra_ring_local_rows(ring);
+    if (ring->schedule != RA_SCHEDULE_SHARED)
+        return RA_OK;
+    ra_status const status = ra_shared_barrier(ring, "backward: gradients of a group", -1);
+    return status != RA_OK ? status
+                           : zero(ring, -1, pass->own_grads.first.data,
+                                  ra_ring_grads_bytes(ring, pass->group.kv_count, rows), rows);
 }
 
-/* Step s adds to the rows of the rank at distance s ahead; nobody else does until the barrier. */
-static ra_status backward_shared(backward_pass *pass)
+/* Step 0: the own team's rows, where they lie. */
+static ra_status compute_own(backward_pass *pass)
 {
-    static const char operation[] = "backward: shared gradients of a step";
-    ra_ring *ring = pass->ring;
-    int const ranks = pass->plan->step_count;
-    /* A group's rows lie where other ranks may still be storing those of the group before. */
-    ra_status status = ra_shared_barrier(ring, operation, -1);
-    if (status == RA_OK)
-        status = zero_shared_grads(pass);
-    for (int s = 0; s < ranks && status == RA_OK; ++s) {
-        int const owner = ra_ring_owner(ring, s);
-        ra_pair_view const keys = ra_shared_keys(ring, pass->group.kv_begin, owner);
-        ra_pair_view const grads = ra_shared_grads(ring, &pass->group, owner);
-        int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
-        status = ra_shared_barrier(ring, operation, s);
-        if (status == RA_OK)
-            status = compute(pass, s, &keys, &grads);
-        ra_ring_mark_end(ring, mark);
-    }
-    if (status == RA_OK)
-        status = ra_shared_barrier(ring, operation, -1);
-    return status != RA_OK ? status : store_group(pass);
+    if (pass->ring->schedule != RA_SCHEDULE_SHARED)
+        return compute_turns(pass, 0, &pass->own, &pass->own_grads);
+    ra_pair_view const keys = ra_shared_keys(pass->ring, pass->group.kv_begin, 0);
+    ra_pair_view const grads = ra_shared_grads(pass->ring, &pass->group, 0);
+    return compute_turns(pass, 0, &keys, &grads);
 }
 
 static ra_status backward_group(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     int const steps = pass->plan->step_count;
+    ra_status status = begin_team_grads(pass);
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, 0);
-    ra_status status = RA_OK;
-    if (ring->config.comm_buffers == 2 && steps > 1)
+    if (status == RA_OK && ring->config.comm_buffers == 2 && steps > 1)
         status =
             ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, "backward keys and values");
     if (status == RA_OK)
-        status = compute(pass, 0, &pass->own, &pass->own_grads);
+        status = compute_own(pass);
     ra_ring_mark_end(ring, mark);
     for (int s = 1; s < steps && status == RA_OK; ++s)
         status = backward_step(pass, s);
@@ -357,9 +368,7 @@ ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
         int64_t const group_mark = ra_ring_mark_group(ring, g);
         status = begin_group(&pass, g);
-        if (status == RA_OK && ring->schedule == RA_SCHEDULE_SHARED)
-            status = backward_shared(&pass);
-        else if (status == RA_OK)
+        if (status == RA_OK)
             status = backward_group(&pass);
         ra_ring_mark_end(ring, group_mark);
     }

@@ -30,11 +30,9 @@ static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int3
     int64_t const rows = ra_ring_local_rows(ring);
     pass->group = ra_ring_group(ring, index);
     pass->plan = ra_ring_plan(ring, index);
-    pass->own = ring->schedule == RA_SCHEDULE_SHARED
-                    ? ra_shared_keys(ring, pass->group.kv_begin, 0)
-                    : ra_ring_own_keys(ring, tensors, &pass->group);
+    pass->own = ra_ring_own_keys(ring, tensors, &pass->group);
     pass->first = pass->last = -1;
-    for (int s = 0; s < pass->plan->step_count && ring->schedule != RA_SCHEDULE_SHARED; ++s)
+    for (int s = 0; s < pass->plan->step_count; ++s)
         if (pass->plan->steps[s].map.run_count > 0) {
             pass->first = pass->first < 0 ? s : pass->first;
             pass->last = s;
@@ -59,8 +57,10 @@ static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int3
     }
 }
 
-static ra_status compute(forward_pass *pass, const ra_tilemap *map, int s, const ra_pair_view *keys)
+static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
 {
+    const ra_step *at = &pass->plan->steps[s];
+    const ra_tilemap *map = &at->map;
     if (pass->ring->mode == RA_RING_COMM_ONLY ||
         (map->run_count == 0 && (s != 0 || pass->last != 0)))
         return RA_OK;
@@ -70,11 +70,9 @@ static ra_status compute(forward_pass *pass, const ra_tilemap *map, int s, const
     step.v = keys->second;
     step.first = s == pass->first;
     step.last = s == pass->last;
-    bool const all = map == &pass->plan->whole;
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
-    int64_t const mark =
-        ra_ring_mark(pass->ring, RA_TRACE_FORWARD_KERNEL, s,
-                     all ? -1 : ra_ring_owner(pass->ring, s), (int64_t)bytes, map->k_rows);
+    int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_FORWARD_KERNEL, s, ra_step_owner(at),
+                                      (int64_t)bytes, map->k_rows);
     ra_status const status = pass->ring->kernel->ops->forward(pass->ring->kernel, &step);
     ra_ring_mark_end(pass->ring, mark);
     return status;
@@ -86,18 +84,19 @@ static ra_status forward_step(forward_pass *pass, int s)
     ra_ring *ring = pass->ring;
     bool const overlap = ring->config.comm_buffers == 2;
     int const steps = pass->plan->step_count;
-    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
-    ra_pair_view held = pass->own;
+    ra_pair_view own = pass->own, held = own;
+    if (ring->schedule == RA_SCHEDULE_SHARED) /* those of the whole team */
+        held = ra_shared_keys(ring, pass->group.kv_begin, 0);
     ra_status status = RA_OK;
     if (s > 0 && !overlap)
-        status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, operation);
+        status = ra_keys_post(ring, pass->plan, &pass->group, s, &own, operation);
     if (s > 0 && status == RA_OK)
-        status = ra_keys_arrive(ring, pass->plan, &pass->group, s, &held);
-    if (status == RA_OK && overlap && s + 1 < steps && !shared)
-        status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
+        status = ra_keys_arrive(ring, &pass->group, s, &held);
+    if (status == RA_OK && overlap && s + 1 < steps)
+        status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &own, operation);
     if (status == RA_OK)
-        status = compute(pass, shared ? &pass->plan->whole : &pass->plan->steps[s].map, s, &held);
+        status = compute(pass, s, &held);
     if (s > 0 && (s + 1 == steps || !pass->plan->steps[s + 1].forwards))
         ra_region_give(ring, &ring->held[0]);
     ra_ring_mark_end(ring, mark);
@@ -107,22 +106,18 @@ static ra_status forward_step(forward_pass *pass, int s)
 ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     forward_pass pass = {.ring = ring};
-    ra_status status = RA_OK;
-    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     ring->has_delta = ring->config.backward && tensors->dout != NULL;
     ra_ring_begin_pass(ring);
     int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_FORWARD);
-    if (shared)
-        status = ra_shared_barrier(ring, "forward: all keys are in place", -1);
+    ra_status status = ra_shared_barrier(ring, "forward: all keys are in place", -1);
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
         int64_t const group_mark = ra_ring_mark_group(ring, g);
         begin_group(&pass, tensors, g);
-        /* Shared: one step for the keys of all ranks. */
-        for (int s = 0; s < (shared ? 1 : pass.plan->step_count) && status == RA_OK; ++s)
+        for (int s = 0; s < pass.plan->step_count && status == RA_OK; ++s)
             status = forward_step(&pass, s);
         ra_ring_mark_end(ring, group_mark);
     }
-    if (shared && status == RA_OK)
+    if (status == RA_OK)
         status = ra_shared_barrier(ring, "forward: all keys have been read", -1);
     ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);

@@ -1,4 +1,5 @@
-/* Who holds whose rows in which step, and what travels for it. Everything is known to every rank.
+/*
+ * Who holds whose rows in which step, and what travels for it. Everything is known to every rank.
  */
 #include "internal.h"
 #include "ring/ring_internal.h"
@@ -21,39 +22,209 @@ static int ahead(int rank, int distance, int ranks)
     return (rank + distance) % ranks;
 }
 
-/* The rows of all ranks but one (-1: of all), rank after rank, as one set. */
-static ra_status init_others(const ra_layout *layout, int except, ra_pool *pool, ra_rowset *others)
+/* Sets of rows, one after the other, as one set. */
+static ra_status join_rows(const ra_rowset *const *sets, int set_count, ra_pool *pool,
+                           ra_rowset *joined_out)
 {
     ra_block block;
     int64_t count = 0;
-    for (int r = 0; r < layout->ranks; ++r)
-        count += layout->rows[r].piece_count;
+    for (int i = 0; i < set_count; ++i)
+        count += sets[i]->piece_count;
     ra_status status =
         ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_range), NULL, &block);
     if (status != RA_OK)
         return status;
     ra_range *ranges = block.data;
     count = 0;
-    for (int r = 0; r < layout->ranks; ++r)
-        for (int64_t i = 0; r != except && i < layout->rows[r].piece_count; ++i)
-            ranges[count++] = layout->rows[r].pieces[i].rows;
-    status = ra_rowset_init(pool, ranges, count, others);
+    for (int i = 0; i < set_count; ++i)
+        for (int64_t k = 0; k < sets[i]->piece_count; ++k)
+            ranges[count++] = sets[i]->pieces[k].rows;
+    status = ra_rowset_init(pool, ranges, count, joined_out);
     ra_pool_free(pool, NULL, &block);
     return status;
 }
 
-static void fini_demand(ra_pool *pool, demand *d)
+/* The rows of `count` ranks, leaving out those that are -1 or `except`. */
+static ra_status join_ranks(const ra_layout *layout, const int *ranks, int count, int except,
+                            ra_pool *pool, ra_rowset *joined_out)
 {
-    ra_rowset_fini(pool, &d->rows);
-    ra_rowset_fini(pool, &d->local);
+    ra_block block;
+    int used = 0;
+    ra_status status =
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)count * sizeof(void *), NULL, &block);
+    if (status != RA_OK)
+        return status;
+    const ra_rowset **sets = block.data;
+    for (int i = 0; i < count; ++i)
+        if (ranks[i] != except)
+            sets[used++] = &layout->rows[ranks[i]];
+    status = join_rows(sets, used, pool, joined_out);
+    ra_pool_free(pool, NULL, &block);
+    return status;
 }
+
+static ra_status init_map(const ra_plan_request *request, const ra_rowset *keys, ra_pool *pool,
+                          ra_tilemap *map)
+{
+    return ra_tilemap_init(request->pattern, request->heads, &request->layout->rows[request->rank],
+                           keys, request->tile_rows, pool, map);
+}
+
+/* ---- teams: needed rows only, straight from their owners ------------------------------------- */
+
+/* What every step of a plan by teams is made from. */
+typedef struct team_plan {
+    const ra_plan_request *request;
+    ra_pool *pool;
+    int team, place, size; /* of this rank */
+    ra_rowset queries;     /* of the whole team */
+    ra_plan *plan;
+} team_plan;
+
+/*
+ * The held rows of a step are those of its owners, one after the other. `rows` are the parts; what
+ * the backward pass adds to in one turn is a part.
+ */
+static ra_status init_held(const team_plan *t, ra_step *step, const ra_rowset *const *rows)
+{
+    ra_rowset held;
+    ra_status status = join_rows(rows, step->part_count, t->pool, &held);
+    if (status != RA_OK)
+        return status;
+    status = init_map(t->request, &held, t->pool, &step->map);
+    ra_rowset_fini(t->pool, &held);
+    for (int k = 0; k < step->part_count; ++k) {
+        ra_part *part = &step->parts[k];
+        part->first = step->held_rows;
+        part->rows = rows[k]->row_count;
+        step->held_rows += part->rows;
+        if (t->size > 1 && t->request->backward && status == RA_OK)
+            status = init_map(t->request, rows[k], t->pool, &part->map);
+    }
+    return status;
+}
+
+/* Step 0: the rows of the own team, where they lie. */
+static ra_status init_own_step(const team_plan *t, const ra_rowset **rows)
+{
+    const ra_teams *teams = t->request->teams;
+    ra_step *step = &t->plan->steps[0];
+    step->part_count = t->size;
+    for (int k = 0; k < t->size; ++k) {
+        step->parts[k].owner = ra_teams_member(teams, t->team, k);
+        rows[k] = &t->request->layout->rows[step->parts[k].owner];
+    }
+    return init_held(t, step, rows);
+}
+
+/* Rows of the team behind: the rank at the same place fetches what any of its team needs. */
+static ra_status init_fetch(const team_plan *t, int distance, int turn, ra_step *step,
+                            const ra_rowset **rows)
+{
+    const ra_plan_request *request = t->request;
+    int const owners = ra_teams_behind(request->teams, t->team, distance);
+    ra_rowset *needed = (ra_rowset *)(rows + t->size); /* behind the pointers, in scratch */
+    ra_status status = RA_OK;
+    for (int k = 0; k < t->size && status == RA_OK; ++k) {
+        int const owner = ra_teams_member(request->teams, owners, turn * t->size + k);
+        if (owner < 0)
+            break;
+        status = ra_pattern_needed_rows(request->pattern, request->heads, &t->queries,
+                                        &request->layout->rows[owner], t->pool, &needed[k], NULL);
+        if (status != RA_OK)
+            break;
+        step->parts[k].owner = owner;
+        rows[k] = &needed[k];
+        step->part_count = k + 1;
+    }
+    if (status == RA_OK)
+        status = init_held(t, step, rows);
+    for (int k = 0; k < step->part_count; ++k)
+        ra_rowset_fini(t->pool, &needed[k]);
+    step->grad_rows = step->held_rows;
+    if (status == RA_OK && t->place < step->part_count) {
+        const ra_part *mine = &step->parts[t->place];
+        step->held_from = step->grad_to = mine->owner;
+        step->fetched_first = mine->first;
+        step->fetched_rows = step->grad_out_rows = mine->rows;
+    }
+    return status;
+}
+
+/* What the team ahead needs of our rows goes to one of it, in one turn of this distance. */
+static ra_status init_offer(const team_plan *t, int distance, int turn, ra_step *step)
+{
+    const ra_plan_request *request = t->request;
+    const ra_teams *teams = request->teams;
+    int const readers = ra_teams_ahead(teams, t->team, distance);
+    int const size = ra_teams_size(teams, readers);
+    ra_rowset queries, sent;
+    if (t->place / size != turn)
+        return RA_OK;
+    ra_status status = join_ranks(request->layout, teams->members + teams->begin[readers], size, -1,
+                                  t->pool, &queries);
+    if (status != RA_OK)
+        return status;
+    status = ra_pattern_needed_rows(request->pattern, request->heads, &queries,
+                                    &request->layout->rows[request->rank], t->pool, &sent,
+                                    &step->sent_local);
+    ra_rowset_fini(t->pool, &queries);
+    if (status != RA_OK)
+        return status;
+    step->sent_to = step->grad_from = ra_teams_member(teams, readers, t->place % size);
+    step->sent_rows = step->grad_in_rows = sent.row_count;
+    step->grad_home = &step->sent_local;
+    ra_rowset_fini(t->pool, &sent);
+    return RA_OK;
+}
+
+static ra_status init_team_steps(team_plan *t, const ra_rowset **rows)
+{
+    int s = 1;
+    ra_status status = init_own_step(t, rows);
+    for (int distance = 1; distance < t->request->teams->count; ++distance)
+        for (int turn = 0; turn < ra_teams_turns(t->request->teams, distance); ++turn, ++s) {
+            if (status == RA_OK)
+                status = init_fetch(t, distance, turn, &t->plan->steps[s], rows);
+            if (status == RA_OK)
+                status = init_offer(t, distance, turn, &t->plan->steps[s]);
+        }
+    return status;
+}
+
+static ra_status init_teams(const ra_plan_request *request, ra_pool *pool, ra_plan *plan)
+{
+    const ra_teams *teams = request->teams;
+    team_plan t = {.request = request,
+                   .pool = pool,
+                   .team = teams->team[request->rank],
+                   .place = teams->place[request->rank],
+                   .size = plan->team_size,
+                   .plan = plan};
+    ra_block scratch;
+    ra_status status =
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)t.size * (sizeof(void *) + sizeof(ra_rowset)),
+                      NULL, &scratch);
+    if (status != RA_OK)
+        return status;
+    status = join_ranks(request->layout, teams->members + teams->begin[t.team], t.size, -1, pool,
+                        &t.queries);
+    if (status == RA_OK)
+        status = init_team_steps(&t, scratch.data);
+    ra_rowset_fini(pool, &t.queries);
+    ra_pool_free(pool, NULL, &scratch);
+    return status;
+}
+
+/* ---- ring: blocks hop from rank to rank ------------------------------------------------------ */
 
 static ra_status init_demand(const ra_plan_request *request, int owner, ra_pool *pool, demand *d)
 {
     const ra_layout *layout = request->layout;
     ra_rowset others;
     *d = (demand){0};
-    ra_status status = init_others(layout, owner, pool, &others);
+    ra_status status =
+        join_ranks(layout, request->teams->members, layout->ranks, owner, pool, &others);
     if (status != RA_OK)
         return status;
     status = ra_pattern_needed_rows(request->pattern, request->heads, &others, &layout->rows[owner],
@@ -72,59 +243,16 @@ static ra_status init_demand(const ra_plan_request *request, int owner, ra_pool 
         }
         ra_rowset_fini(pool, &needed);
     }
-    if (status != RA_OK)
-        fini_demand(pool, d);
-    return status;
-}
-
-static ra_status init_map(const ra_plan_request *request, const ra_rowset *keys, ra_pool *pool,
-                          ra_step *step)
-{
-    return ra_tilemap_init(request->pattern, request->heads, &request->layout->rows[request->rank],
-                           keys, request->tile_rows, pool, &step->map);
-}
-
-/* Needed rows only, straight from their owner; partial gradients straight back. */
-static ra_status init_direct_step(const ra_plan_request *request, int distance, ra_pool *pool,
-                                  ra_step *step)
-{
-    const ra_layout *layout = request->layout;
-    int const owner = behind(request->rank, distance, layout->ranks);
-    int const reader = ahead(request->rank, distance, layout->ranks);
-    const ra_rowset *own = &layout->rows[request->rank];
-    ra_rowset held, sent;
-    ra_status status = ra_pattern_needed_rows(request->pattern, request->heads, own,
-                                              &layout->rows[owner], pool, &held, NULL);
-    if (status != RA_OK)
-        return status;
-    status = init_map(request, &held, pool, step);
-    step->held_from = step->grad_to = owner;
-    step->held_rows = step->grad_out_rows = held.row_count;
-    ra_rowset_fini(pool, &held);
-    if (status != RA_OK)
-        return status;
-    status = ra_pattern_needed_rows(request->pattern, request->heads, &layout->rows[reader], own,
-                                    pool, &sent, &step->sent_local);
-    if (status != RA_OK)
-        return status;
-    step->sent_to = step->grad_from = reader;
-    step->sent_rows = step->grad_in_rows = sent.row_count;
-    step->grad_home = &step->sent_local;
-    ra_rowset_fini(pool, &sent);
-    return RA_OK;
-}
-
-static ra_status init_direct(const ra_plan_request *request, ra_pool *pool, ra_plan *plan)
-{
-    ra_status status = RA_OK;
-    for (int s = 1; s < plan->step_count && status == RA_OK; ++s)
-        status = init_direct_step(request, s, pool, &plan->steps[s]);
+    if (status != RA_OK) {
+        ra_rowset_fini(pool, &d->rows);
+        ra_rowset_fini(pool, &d->local);
+    }
     return status;
 }
 
 /*
- * Blocks hop from rank to rank. The owner sends what anyone needs; a block travels until the last
- * rank that needs it. Its gradient starts at the first rank that has one and travels home.
+ * The owner sends what anyone needs; a block travels until the last rank that needs it. Its
+ * gradient starts at the first rank that has one and travels home.
  */
 static ra_status init_ring_step(const ra_plan_request *request, const demand *demands, int s,
                                 ra_pool *pool, ra_plan *plan)
@@ -134,21 +262,33 @@ static ra_status init_ring_step(const ra_plan_request *request, const demand *de
     const demand *sent = &demands[behind(request->rank, s - 1, ranks)];
     const demand *next = &demands[behind(request->rank, s + 1, ranks)];
     ra_step *step = &plan->steps[s];
-    ra_status const status = init_map(request, &held->rows, pool, step);
+    ra_status const status = init_map(request, &held->rows, pool, &step->map);
     if (status != RA_OK)
         return status;
     step->held_from = step->grad_from = behind(request->rank, 1, ranks);
     step->sent_to = step->grad_to = ahead(request->rank, 1, ranks);
-    step->held_rows = s <= held->last ? held->rows.row_count : 0;
+    step->held_rows = step->fetched_rows = s <= held->last ? held->rows.row_count : 0;
     step->sent_rows = s <= sent->last ? sent->rows.row_count : 0;
     step->forwards = s > 1;
+    step->part_count = 1;
+    step->parts[0].owner = behind(request->rank, s, ranks);
+    step->parts[0].rows = step->held_rows;
     if (held->first > 0 && s >= held->first)
-        step->grad_out_rows = held->rows.row_count;
+        step->grad_rows = step->grad_out_rows = held->rows.row_count;
     if (next->first > 0 && s >= next->first)
         step->grad_in_rows = next->rows.row_count;
     if (s == ranks - 1)
         step->grad_home = &plan->steps[1].sent_local;
     return RA_OK;
+}
+
+static ra_status init_ring_own(const ra_plan_request *request, ra_pool *pool, ra_step *step)
+{
+    const ra_rowset *own = &request->layout->rows[request->rank];
+    step->part_count = 1;
+    step->parts[0].owner = request->rank;
+    step->parts[0].rows = step->held_rows = own->row_count;
+    return init_map(request, own, pool, &step->map);
 }
 
 static ra_status init_ring(const ra_plan_request *request, ra_pool *pool, ra_plan *plan)
@@ -161,6 +301,7 @@ static ra_status init_ring(const ra_plan_request *request, ra_pool *pool, ra_pla
         return status;
     demand *demands = block.data;
     int made = 0;
+    status = init_ring_own(request, pool, &plan->steps[0]);
     for (; made < ranks && status == RA_OK; ++made)
         status = init_demand(request, made, pool, &demands[made]);
     for (int s = 1; s < ranks && status == RA_OK; ++s)
@@ -169,47 +310,42 @@ static ra_status init_ring(const ra_plan_request *request, ra_pool *pool, ra_pla
         plan->steps[1].sent_local = demands[request->rank].local;
         demands[request->rank].local = (ra_rowset){0};
     }
-    for (int i = 0; i < made; ++i)
-        fini_demand(pool, &demands[i]);
+    for (int i = 0; i < made; ++i) {
+        ra_rowset_fini(pool, &demands[i].rows);
+        ra_rowset_fini(pool, &demands[i].local);
+    }
     ra_pool_free(pool, NULL, &block);
     return status;
 }
 
-/* All keys in one map; and for the backward pass, one map per rank whose rows we add to. */
-static ra_status init_shared(const ra_plan_request *request, ra_pool *pool, ra_plan *plan)
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int count_steps(const ra_teams *teams)
 {
-    const ra_layout *layout = request->layout;
-    const ra_rowset *own = &layout->rows[request->rank];
-    ra_rowset all;
-    ra_status status = init_others(layout, -1, pool, &all);
-    if (status != RA_OK)
-        return status;
-    status = ra_tilemap_init(request->pattern, request->heads, own, &all, request->tile_rows, pool,
-                             &plan->whole);
-    ra_rowset_fini(pool, &all);
-    for (int s = 0; s < plan->step_count && request->backward && status == RA_OK; ++s)
-        status = init_map(request, &layout->rows[ahead(request->rank, s, layout->ranks)], pool,
-                          &plan->steps[s]);
-    return status;
+    int count = 1;
+    for (int distance = 1; distance < teams->count; ++distance)
+        count += ra_teams_turns(teams, distance);
+    return count;
 }
 
 ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *plan_out)
 {
-    ra_plan plan = {.step_count = request->layout->ranks};
+    const ra_teams *teams = request->teams;
     RA_ASSERT(request->schedule != RA_SCHEDULE_AUTO);
-    ra_status status = ra_pool_alloc(pool, RA_MEM_TILEMAP,
-                                     (size_t)plan.step_count * sizeof(ra_step), NULL, &plan.block);
+    RA_ASSERT(request->schedule == RA_SCHEDULE_SHARED || teams->largest == 1);
+    ra_plan plan = {.step_count = count_steps(teams),
+                    .team_size = ra_teams_size(teams, teams->team[request->rank]),
+                    .place = teams->place[request->rank]};
+    size_t const steps = (size_t)plan.step_count, parts = steps * (size_t)plan.team_size;
+    ra_status status = ra_pool_alloc(
+        pool, RA_MEM_TILEMAP, steps * sizeof(ra_step) + parts * sizeof(ra_part), NULL, &plan.block);
     if (status != RA_OK)
         return status;
     plan.steps = memset(plan.block.data, 0, plan.block.bytes);
-    if (request->schedule == RA_SCHEDULE_SHARED)
-        status = init_shared(request, pool, &plan);
-    else
-        status = init_map(request, &request->layout->rows[request->rank], pool, &plan.steps[0]);
-    if (status == RA_OK && request->schedule == RA_SCHEDULE_RING)
-        status = init_ring(request, pool, &plan);
-    else if (status == RA_OK && request->schedule == RA_SCHEDULE_DIRECT)
-        status = init_direct(request, pool, &plan);
+    for (size_t s = 0; s < steps; ++s)
+        plan.steps[s].parts = (ra_part *)(plan.steps + steps) + s * (size_t)plan.team_size;
+    status = request->schedule == RA_SCHEDULE_RING ? init_ring(request, pool, &plan)
+                                                   : init_teams(request, pool, &plan);
     if (status != RA_OK) {
         ra_plan_fini(pool, &plan);
         return status;
@@ -221,10 +357,12 @@ ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *p
 void ra_plan_fini(ra_pool *pool, ra_plan *plan)
 {
     for (int s = 0; s < plan->step_count && plan->steps != NULL; ++s) {
-        ra_tilemap_fini(pool, &plan->steps[s].map);
-        ra_rowset_fini(pool, &plan->steps[s].sent_local);
+        ra_step *step = &plan->steps[s];
+        ra_tilemap_fini(pool, &step->map);
+        ra_rowset_fini(pool, &step->sent_local);
+        for (int k = 0; k < step->part_count; ++k)
+            ra_tilemap_fini(pool, &step->parts[k].map);
     }
-    ra_tilemap_fini(pool, &plan->whole);
     ra_pool_free(pool, NULL, &plan->block);
     *plan = (ra_plan){0};
 }
@@ -251,9 +389,7 @@ ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout, ra
 
 ra_plan_rows ra_plan_measure(const ra_plan *plan)
 {
-    ra_plan_rows rows = {.live_steps = plan->whole.run_count > 0};
-    if (plan->whole.layers != NULL)
-        return rows; /* schedule shared: one step, and nothing travels */
+    ra_plan_rows rows = {0};
     for (int s = 0; s < plan->step_count; ++s) {
         const ra_step *step = &plan->steps[s];
         rows.live_steps += step->map.run_count > 0;
@@ -261,7 +397,7 @@ ra_plan_rows ra_plan_measure(const ra_plan *plan)
             continue;
         rows.held = ra_max_i64(rows.held, step->held_rows);
         rows.sent = ra_max_i64(rows.sent, step->sent_rows);
-        rows.grad_out = ra_max_i64(rows.grad_out, step->grad_out_rows);
+        rows.grad = ra_max_i64(rows.grad, step->grad_rows);
         rows.grad_in = ra_max_i64(rows.grad_in, step->grad_in_rows);
     }
     return rows;

@@ -111,28 +111,52 @@ static ra_status settle_sending(ra_ring *ring)
     return status;
 }
 
+static ra_status make_teams(ra_ring *ring, const int *hosts)
+{
+    return ra_ring_agree(ring,
+                         ra_teams_init(ra_comm_size(ring->comm), hosts, ring->pool, &ring->teams));
+}
+
+/* *shared_out: whether ranks of a host are teams now, and their keys have a window. */
+static ra_status try_sharing(ra_ring *ring, bool *shared_out)
+{
+    const ra_ring_config *c = &ring->config;
+    *shared_out = false;
+    ra_status status = make_teams(ring, ra_comm_hosts(ring->comm));
+    if (status != RA_OK)
+        return status;
+    status = RA_ERR_UNSUPPORTED; /* no host has two ranks */
+    if (ring->teams.largest > 1) {
+        ring->schedule = RA_SCHEDULE_SHARED;
+        status = ra_shared_take(ring, RA_MEM_QKV,
+                                ra_ring_keys_bytes(ring, c->kv_heads, ra_shared_team_rows(ring)),
+                                &ring->key_window);
+    }
+    *shared_out = status == RA_OK;
+    if (status != RA_ERR_UNSUPPORTED)
+        return status;
+    ra_teams_fini(ring->pool, &ring->teams);
+    return RA_OK;
+}
+
 /* Shared where it can be; where it was asked for and cannot be, direct, said aloud. */
 static ra_status settle_schedule(ra_ring *ring)
 {
-    const ra_ring_config *c = &ring->config;
-    ring->schedule = c->schedule;
-    if (ra_comm_size(ring->comm) == 1 && c->schedule != RA_SCHEDULE_RING)
-        ring->schedule = RA_SCHEDULE_DIRECT; /* one rank has nothing to send or to share */
-    if (ring->schedule != RA_SCHEDULE_SHARED && ring->schedule != RA_SCHEDULE_AUTO)
-        return RA_OK;
-    ra_status const status = ra_shared_take(
-        ring, RA_MEM_QKV, ra_ring_keys_bytes(ring, c->kv_heads, c->seq), &ring->key_window);
-    if (status != RA_ERR_UNSUPPORTED) {
-        ring->schedule = RA_SCHEDULE_SHARED;
+    ra_schedule const asked = ring->config.schedule;
+    bool const alone = ra_comm_size(ring->comm) == 1; /* has nothing to send or to share */
+    bool shared = false;
+    ra_status status = RA_OK;
+    if (!alone && (asked == RA_SCHEDULE_SHARED || asked == RA_SCHEDULE_AUTO))
+        status = try_sharing(ring, &shared);
+    if (status != RA_OK || shared)
         return status;
-    }
-    if (c->schedule == RA_SCHEDULE_AUTO)
-        return settle_sending(ring);
-    if (ra_comm_rank(ring->comm) == 0)
-        ra_log(RA_LOG_WARNING, "schedule shared: ranks are on several hosts, or may not see each "
-                               "other's memory: taking direct");
-    ring->schedule = RA_SCHEDULE_DIRECT;
-    return RA_OK;
+    ring->schedule = asked == RA_SCHEDULE_RING ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
+    if (asked == RA_SCHEDULE_SHARED && !alone && ra_comm_rank(ring->comm) == 0)
+        ra_log(RA_LOG_WARNING, "schedule shared: no two ranks are on one host and see each other's "
+                               "memory: taking direct");
+    if (asked == RA_SCHEDULE_AUTO && !alone)
+        status = settle_sending(ring);
+    return status != RA_OK ? status : make_teams(ring, NULL);
 }
 
 /* ---- life -------------------------------------------------------------------------------------
@@ -182,7 +206,7 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
         status = ra_ring_agree(ring, status);
     }
     if (status == RA_OK)
-        status = ra_ring_make_grads(ring);
+        status = ra_ring_make_windows(ring);
     if (status != RA_OK) {
         ra_ring_destroy(ring);
         return status;
@@ -197,6 +221,8 @@ void ra_ring_destroy(ra_ring *ring)
         return;
     ra_stream *stream = ring->kernel->stream;
     for (int i = 0; i < RA_BUFFERS_MAX; ++i) {
+        ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->held[i].window);
+        ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->partial[i].window);
         ra_pool_free(ring->pool, stream, &ring->sent[i].block);
         ra_pool_free(ring->pool, stream, &ring->held[i].block);
         ra_pool_free(ring->pool, stream, &ring->partial[i].block);
@@ -210,6 +236,7 @@ void ra_ring_destroy(ra_ring *ring)
     for (int32_t i = 0; i < ring->plan_count; ++i)
         ra_plan_fini(ring->pool, &ring->plans[i]);
     ra_pool_free(ring->pool, NULL, &ring->plans_block);
+    ra_teams_fini(ring->pool, &ring->teams);
     ra_layout_fini(ring->pool, &ring->layout);
     free(ring);
 }
@@ -264,9 +291,7 @@ void ra_ring_read_info(const ra_ring *ring, ra_ring_info *info_out)
         const ra_plan *plan = &ring->plans[i];
         ra_plan_rows const rows = ra_plan_measure(plan);
         info.step_count = rows.live_steps > info.step_count ? rows.live_steps : info.step_count;
-        info.tilemap_bytes += plan->whole.bytes;
-        info.live_pairs += plan->whole.live_pairs * ring->config.batch;
-        for (int s = 0; s < plan->step_count && plan->whole.layers == NULL; ++s) {
+        for (int s = 0; s < plan->step_count; ++s) {
             info.tilemap_bytes += plan->steps[s].map.bytes;
             info.live_pairs += plan->steps[s].map.live_pairs * ring->config.batch;
         }

@@ -5,41 +5,77 @@
 #include "ringattn/trace.h"
 
 /*
- * One step of a pass, as one rank sees it. Step 0 works on the rank's own keys and sends nothing.
- * In step s >= 1 the rank holds rows of the rank at distance s behind it, the step's owner.
+ * Ranks that share memory, dealt into teams: all ranks of a host with schedule shared, each rank
+ * by itself with the others. A rank's place is its number within its team.
+ */
+typedef struct ra_teams {
+    int ranks, count, largest;
+    const int *team, *place; /* [ranks] */
+    const int *members;      /* [ranks] team after team, in ascending order */
+    const int *begin;        /* [count + 1] into members */
+    ra_block block;
+} ra_teams;
+
+/** @param hosts  [ranks], numbered by their first ranks; NULL: each rank is a team. Copied. */
+RA_CHECKED ra_status ra_teams_init(int ranks, const int *hosts, ra_pool *pool, ra_teams *teams_out);
+void ra_teams_fini(ra_pool *pool, ra_teams *teams);
+int ra_teams_size(const ra_teams *teams, int team);
+/** The rank at a place of a team; -1 where it has no such place. */
+int ra_teams_member(const ra_teams *teams, int team, int place);
+int ra_teams_ahead(const ra_teams *teams, int team, int distance);
+int ra_teams_behind(const ra_teams *teams, int team, int distance);
+/** Steps for one distance: a member fetches rows of one owner at a time. The same on all ranks. */
+int ra_teams_turns(const ra_teams *teams, int distance);
+
+/* Held rows of one owner. */
+typedef struct ra_part {
+    int owner;
+    int64_t first, rows; /* within the held rows */
+    ra_tilemap map;      /* backward: our queries against these; none where the team is one rank */
+} ra_part;
+
+/*
+ * One step of a pass, as one rank sees it. Step 0 works on the rows of the own team, where they
+ * lie. In a step s >= 1 the team holds rows of ranks of another one: each member fetches what any
+ * of the team needs of one owner, and all read all of it. In the backward pass members take turns:
+ * in turn j the one at place p alone adds to the gradients of part p + j.
  *
- * Partial gradients of the held rows leave at the end of the step. With schedule direct they go
- * home at once, and those of the rank at distance s ahead arrive to be added to our own rows. With
- * schedule ring they go round with the keys: what arrives belongs to the next step's rows, or, in
- * the last step, to our own. With schedule shared nothing travels; step s of the backward pass
- * works on the rows of the rank at distance s ahead.
+ * Partial gradients of the fetched rows leave at the end of the step. With schedule ring they go
+ * round with the keys: what arrives belongs to the next step's rows, or, in the last step, to our
+ * own. Else they go home at once, and those of the rows that we sent arrive to be added to ours.
  */
 typedef struct ra_step {
-    ra_tilemap map;         /* our queries against the held rows; no runs: nothing is computed */
+    ra_tilemap map; /* our queries against the held rows; no runs: nothing is computed */
+    ra_part *parts;
+    int part_count;
+    int64_t held_rows;                   /* of all parts */
+    int64_t fetched_first, fetched_rows; /* of them, by us; no rows: no message */
+
     int held_from, sent_to; /* keys and values */
-    int64_t held_rows, sent_rows; /* 0: no message */
-    bool forwards;                /* sent rows are those held before, else our own: sent_local */
-    ra_rowset sent_local;         /* local numbers; empty where forwards */
+    int64_t sent_rows;      /* 0: no message */
+    bool forwards;          /* sent rows are those held before, else our own: sent_local */
+    ra_rowset sent_local;   /* local numbers; empty where forwards */
 
     int grad_to, grad_from;
+    int64_t grad_rows;                   /* held rows that have gradients so far */
     int64_t grad_out_rows, grad_in_rows; /* 0: no message */
     const ra_rowset
         *grad_home; /* incoming rows are added to these of ours; NULL: to the next step's */
 } ra_step;
 
-/* The steps for one set of heads. Step count = ranks. */
+/* The steps for one set of heads; as many on every rank. */
 typedef struct ra_plan {
-    ra_tilemap whole; /* schedule shared: our queries against all keys, rank after rank */
     ra_step *steps;
     int step_count;
-
+    int team_size, place; /* of this rank */
     ra_block block;
 } ra_plan;
 
 typedef struct ra_plan_request {
     const ra_pattern *pattern;
     const ra_layout *layout;
-    ra_schedule schedule; /* not AUTO */
+    const ra_teams *teams;
+    ra_schedule schedule; /* not AUTO; only SHARED has teams of several ranks */
     int rank;
     ra_heads heads;
     int32_t tile_rows;
@@ -55,15 +91,19 @@ RA_CHECKED ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout 
 
 /* Largest rows of any step: what buffers are sized for. */
 typedef struct ra_plan_rows {
-    int64_t held, sent, grad_out, grad_in;
+    int64_t held, sent, grad, grad_in;
     int live_steps;
 } ra_plan_rows;
 
 ra_plan_rows ra_plan_measure(const ra_plan *plan);
 
-/* Communication memory of a step. Standing buffers are taken once; else step by step. */
+/*
+ * Communication memory of a step: this rank's, or, with schedule shared and for what the team
+ * reads or adds to, the team's. Standing buffers are taken once; else step by step.
+ */
 typedef struct ra_region {
     ra_block block;
+    ra_window window;
 } ra_region;
 
 enum { RA_BUFFERS_MAX = 2 };
@@ -72,7 +112,7 @@ typedef struct ra_head_group {
     int32_t q_begin, q_count, kv_begin, kv_count;
 } ra_head_group;
 
-/* Two views, one after the other, of `rows` rows: keys and values, or dk and dv. */
+/* Two views of the same rows: keys and values, or dk and dv. */
 typedef struct ra_pair_view {
     ra_view first, second;
 } ra_pair_view;
@@ -93,6 +133,7 @@ struct ra_ring {
     ra_kernel *kernel;
     ra_pool *pool;
     ra_layout layout;
+    ra_teams teams;
     ra_schedule schedule;
     ra_ring_mode mode;
     int32_t group_count;
@@ -118,35 +159,49 @@ int64_t ra_ring_local_rows(const ra_ring *ring);
 
 /*
  * Parts of ra_ring_create, in this order: plans, for which groups are chosen by the memory there
- * is; memory for passes; and gradients that all ranks of a host reach (collective, so what comes
- * before is agreed on).
+ * is; memory for passes; and windows (collective, so what comes before is agreed on).
  */
 RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
-RA_CHECKED ra_status ra_ring_make_grads(ra_ring *ring);
+RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
 
 /* The worst status of all ranks, on all of them. */
 RA_CHECKED ra_status ra_ring_agree(const ra_ring *ring, ra_status mine);
 
-/* Schedule shared: windows, and views of one rank's rows in them. */
+/*
+ * Schedule shared: windows, collective over all ranks (`bytes` may be 0 where another team has
+ * more), and views of a member's rows in them. A rank is charged for the share of its own rows.
+ */
 RA_CHECKED ra_status ra_shared_take(ra_ring *ring, ra_category category, size_t bytes,
                                     ra_window *window);
 void ra_shared_give(ra_ring *ring, ra_category category, ra_window *window);
-/* A barrier whose time counts as waiting for transfers. */
+int64_t ra_shared_share(const ra_ring *ring, size_t bytes);
+int64_t ra_shared_team_rows(const ra_ring *ring);
+/* The team waits for each other; schedules that share nothing have nobody to wait for. */
 RA_CHECKED ra_status ra_shared_barrier(ra_ring *ring, const char *operation, int step);
-ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int rank);
-ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, int rank);
+ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int place);
+ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, int place);
 
-/* Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back. */
+/*
+ * Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back.
+ * Taking one of the team is collective over all ranks then.
+ */
 RA_CHECKED ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes);
+RA_CHECKED ra_status ra_region_take_shared(ra_ring *ring, ra_region *region, size_t bytes);
 void ra_region_give(ra_ring *ring, ra_region *region);
+void *ra_region_data(const ra_region *region);
 
 /* Bytes of `rows` rows of keys and values in the job's dtype, or of their gradients in float32. */
 size_t ra_ring_keys_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows);
 size_t ra_ring_grads_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows);
 
-ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, int64_t rows, void *data,
-                          ra_dtype dtype);
+/*
+ * Row after row, and in a row first the one tensor of all batches, then the other: so any run of
+ * rows is one piece of memory, a message.
+ */
+ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, void *data, ra_dtype dtype);
+/* The same views from row `rows` on. */
+ra_pair_view ra_pair_skip(const ra_pair_view *pair, int64_t rows);
 
 /*
  * Keys and values on their way, one step after the other: post packs and starts the exchange of
@@ -155,8 +210,8 @@ ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, int64_t rows, v
  */
 RA_CHECKED ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
                                   int step, const ra_pair_view *own, const char *operation);
-RA_CHECKED ra_status ra_keys_arrive(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
-                                    int step, ra_pair_view *held_out);
+RA_CHECKED ra_status ra_keys_arrive(ra_ring *ring, const ra_head_group *group, int step,
+                                    ra_pair_view *held_out);
 
 /*
  * Start an exchange, of one message each way at most, and wait for it; NULL transfer: RA_OK at
@@ -166,8 +221,8 @@ RA_CHECKED ra_status ra_flight_start(ra_ring *ring, ra_flight *flight, const ra_
                                      ra_trace_kind kind, int64_t sent_rows, int64_t recv_rows);
 RA_CHECKED ra_status ra_flight_wait(ra_ring *ring, ra_flight *flight);
 
-/* The rank whose keys a step works on. */
-int ra_ring_owner(const ra_ring *ring, int step);
+/* The rank whose keys a step works on; -1: there are several. */
+int ra_step_owner(const ra_step *step);
 
 /*
  * Events: begin gives a mark, or -1 where the trace is full; end takes one that is not. The

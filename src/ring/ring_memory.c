@@ -9,6 +9,7 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
     const ra_ring_config *c = &ring->config;
     return (ra_plan_request){.pattern = ring->pattern,
                              .layout = &ring->layout,
+                             .teams = &ring->teams,
                              .schedule = ring->schedule,
                              .rank = ra_comm_rank(ring->comm),
                              .heads = heads,
@@ -19,7 +20,7 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
 typedef struct ring_bytes {
     size_t state, grads, delta;           /* accumulators */
     size_t sent, held, partial, arriving; /* one buffer each */
-    size_t shared;                        /* gradients of all ranks in a window */
+    size_t team_grads;                    /* of all members, in a window */
 } ring_bytes;
 
 static void grow(size_t *bytes, size_t least)
@@ -45,11 +46,18 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
     bytes->delta = (size_t)(c->batch * ra_ring_local_rows(ring) * c->heads) * sizeof(float);
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     if (shared)
-        grow(&bytes->shared, ra_ring_grads_bytes(ring, g.kv_count, c->seq));
+        grow(&bytes->team_grads, ra_ring_grads_bytes(ring, g.kv_count, ra_shared_team_rows(ring)));
     if (c->dtype != RA_F32)
         grow(&bytes->grads, (lines + (shared ? 0 : 2 * kv_lines)) * row);
-    grow(&bytes->partial, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_out));
+    grow(&bytes->partial, ra_ring_grads_bytes(ring, g.kv_count, rows.grad));
     grow(&bytes->arriving, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_in));
+}
+
+/* Bytes of a buffer that the team shares, as this rank's ledger counts them. */
+static size_t count_shared(const ra_ring *ring, size_t bytes)
+{
+    return ring->schedule == RA_SCHEDULE_SHARED ? (size_t)ra_shared_share(ring, bytes)
+                                                : ra_pool_round(ring->pool, bytes);
 }
 
 /* As the ledger will count them. */
@@ -57,13 +65,11 @@ static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
 {
     size_t const turns = ring->config.comm_buffers == 2 ? 2 : 1;
     size_t const once[] = {b->state, b->grads, b->delta, b->arriving};
-    size_t const each_turn[] = {b->sent, b->held, b->partial};
-    size_t total = 0;
+    size_t total = turns * (ra_pool_round(ring->pool, b->sent) + count_shared(ring, b->held) +
+                            count_shared(ring, b->partial));
     for (int i = 0; i < 4; ++i)
         total += ra_pool_round(ring->pool, once[i]);
-    for (int i = 0; i < 3; ++i)
-        total += turns * ra_pool_round(ring->pool, each_turn[i]);
-    return (int64_t)total + (int64_t)b->shared / ring->config.seq * ra_ring_local_rows(ring);
+    return (int64_t)total + ra_shared_share(ring, b->team_grads);
 }
 
 /*
@@ -109,7 +115,7 @@ ra_status ra_ring_make_plans(ra_ring *ring)
     status = choose_groups(ring, &whole);
     /* Packed keys differ by what the group's heads need; shared ones are never packed. */
     bool const split = ring->group_count > 1 && ra_pattern_differs_by_head(ring->pattern) &&
-                       ring->schedule != RA_SCHEDULE_SHARED;
+                       (ring->schedule != RA_SCHEDULE_SHARED || ring->teams.count > 1);
     int32_t const count = split ? ring->group_count : 1;
     if (status == RA_OK)
         status = ra_pool_alloc(ring->pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan), NULL,
@@ -143,6 +149,22 @@ static ring_bytes needed_bytes(const ra_ring *ring)
     return bytes;
 }
 
+static ra_status take_buffers(ra_ring *ring, const ring_bytes *bytes)
+{
+    bool const shared = ring->schedule == RA_SCHEDULE_SHARED; /* then these are windows */
+    ra_status status = RA_OK;
+    for (int i = 0; i < ring->config.comm_buffers && status == RA_OK; ++i) {
+        status = take(ring, RA_MEM_COMM_BUFFER, bytes->sent, &ring->sent[i].block);
+        if (status == RA_OK && !shared)
+            status = take(ring, RA_MEM_COMM_BUFFER, bytes->held, &ring->held[i].block);
+        if (status == RA_OK && !shared)
+            status = take(ring, RA_MEM_COMM_BUFFER, bytes->partial, &ring->partial[i].block);
+    }
+    if (status == RA_OK && ring->config.comm_buffers > 0)
+        status = take(ring, RA_MEM_COMM_BUFFER, bytes->arriving, &ring->arriving.block);
+    return status;
+}
+
 ra_status ra_ring_make_memory(ra_ring *ring)
 {
     ring_bytes const bytes = needed_bytes(ring);
@@ -151,20 +173,25 @@ ra_status ra_ring_make_memory(ra_ring *ring)
         (status = take(ring, RA_MEM_ACCUMULATOR, bytes.grads, &ring->grads)) != RA_OK ||
         (status = take(ring, RA_MEM_ACCUMULATOR, bytes.delta, &ring->delta)) != RA_OK)
         return status;
-    for (int i = 0; i < ring->config.comm_buffers; ++i)
-        if ((status = take(ring, RA_MEM_COMM_BUFFER, bytes.sent, &ring->sent[i].block)) != RA_OK ||
-            (status = take(ring, RA_MEM_COMM_BUFFER, bytes.held, &ring->held[i].block)) != RA_OK ||
-            (status = take(ring, RA_MEM_COMM_BUFFER, bytes.partial, &ring->partial[i].block)) !=
-                RA_OK)
-            return status;
-    if (ring->config.comm_buffers > 0)
-        status = take(ring, RA_MEM_COMM_BUFFER, bytes.arriving, &ring->arriving.block);
-    return status;
+    return take_buffers(ring, &bytes);
 }
 
-/* Gradients that all ranks of a host reach; collective, so what comes before is agreed on. */
-ra_status ra_ring_make_grads(ra_ring *ring)
+/* What all ranks of a host reach: gradients, and buffers where there are other hosts. */
+ra_status ra_ring_make_windows(ra_ring *ring)
 {
-    size_t const bytes = needed_bytes(ring).shared;
-    return bytes > 0 ? ra_shared_take(ring, RA_MEM_ACCUMULATOR, bytes, &ring->grad_window) : RA_OK;
+    ring_bytes const bytes = needed_bytes(ring);
+    int const buffers = ring->teams.count > 1 ? ring->config.comm_buffers : 0;
+    bool const backward = ring->config.backward;
+    ra_status status = RA_OK;
+    if (ring->schedule != RA_SCHEDULE_SHARED)
+        return RA_OK;
+    if (backward)
+        status = ra_shared_take(ring, RA_MEM_ACCUMULATOR, bytes.team_grads, &ring->grad_window);
+    for (int i = 0; i < buffers && status == RA_OK; ++i) {
+        status = ra_shared_take(ring, RA_MEM_COMM_BUFFER, bytes.held, &ring->held[i].window);
+        if (status == RA_OK && backward)
+            status =
+                ra_shared_take(ring, RA_MEM_COMM_BUFFER, bytes.partial, &ring->partial[i].window);
+    }
+    return status;
 }

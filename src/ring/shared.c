@@ -1,71 +1,85 @@
 /*
- * Schedule shared: ranks of one host lay keys and values in one window, rank after rank, and read
- * them where they lie. Nothing is sent, and as all keys are at hand the forward pass is one step
- * without state, as on one rank.
+ * Schedule shared: ranks of one host, a team, lay keys and values in one window, rank after rank,
+ * and read them where they lie. On one host nothing is sent, and as all keys are at hand the
+ * forward pass is one step without state, as on one rank. What a team needs of another host's rows
+ * is fetched into a window once for all of it.
  *
- * In step s of the backward pass, rank r alone adds to the dK and dV of rank r + s. A barrier ends
- * each step, so additions to a row come in the order of steps and repeat bit for bit.
+ * In the backward pass members take turns to add to the gradients of each other's rows. A barrier
+ * ends each turn, so additions to a row come in the order of turns and repeat bit for bit.
  */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-#include <time.h>
+static int team_of(const ra_ring *ring)
+{
+    return ring->teams.team[ra_comm_rank(ring->comm)];
+}
 
-static int64_t first_row(const ra_ring *ring, int rank)
+/* Rows of the members before a place. */
+static int64_t first_row(const ra_ring *ring, int place)
 {
     int64_t first = 0;
-    for (int r = 0; r < rank; ++r)
-        first += ring->layout.rows[r].row_count;
+    for (int p = 0; p < place; ++p)
+        first += ring->layout.rows[ra_teams_member(&ring->teams, team_of(ring), p)].row_count;
     return first;
 }
 
-/* Rows from `row` on of [batch, seq, heads, dim], two such tensors one after the other. */
-static ra_pair_view window_pair(const ra_ring *ring, const ra_window *window, ra_dtype dtype,
-                                int32_t heads, int32_t head, int64_t row)
+int64_t ra_shared_team_rows(const ra_ring *ring)
+{
+    return first_row(ring, ra_teams_size(&ring->teams, team_of(ring)));
+}
+
+static int place_of(const ra_ring *ring)
+{
+    return ring->teams.place[ra_comm_rank(ring->comm)];
+}
+
+/* Two tensors [batch, team's rows, heads, dim], one after the other, as users of a ring lay them.
+ */
+ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int place)
 {
     const ra_ring_config *c = &ring->config;
-    int64_t const elements = c->batch * c->seq * heads * c->dim;
-    char *second = (char *)window->data + elements * (int64_t)ra_dtype_bytes(dtype);
-    ra_pair_view pair = {ra_view_dense(window->data, dtype, c->seq, heads, c->dim, head),
-                         ra_view_dense(second, dtype, c->seq, heads, c->dim, head)};
-    int64_t const skip = row * heads * c->dim * (int64_t)ra_dtype_bytes(dtype);
-    pair.first.data = (char *)pair.first.data + skip;
-    pair.second.data = (char *)pair.second.data + skip;
-    return pair;
+    int64_t const rows = ra_shared_team_rows(ring), item = (int64_t)ra_dtype_bytes(c->dtype);
+    char *second = (char *)ring->key_window.data + c->batch * rows * c->kv_heads * c->dim * item;
+    ra_pair_view const pair = {
+        ra_view_dense(ring->key_window.data, c->dtype, rows, c->kv_heads, c->dim, head),
+        ra_view_dense(second, c->dtype, rows, c->kv_heads, c->dim, head)};
+    return ra_pair_skip(&pair, first_row(ring, place));
 }
 
-ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int rank)
+ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, int place)
 {
-    return window_pair(ring, &ring->key_window, ring->config.dtype, ring->config.kv_heads, head,
-                       first_row(ring, rank));
-}
-
-ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, int rank)
-{
-    return window_pair(ring, &ring->grad_window, RA_F32, group->kv_count, 0, first_row(ring, rank));
+    ra_pair_view const pair = ra_ring_pair(ring, group->kv_count, ring->grad_window.data, RA_F32);
+    return ra_pair_skip(&pair, first_row(ring, place));
 }
 
 ra_ring_keys ra_ring_key_memory(const ra_ring *ring)
 {
     if (ring->schedule != RA_SCHEDULE_SHARED)
         return (ra_ring_keys){NULL, NULL, ra_ring_local_rows(ring)};
-    ra_pair_view const own = ra_shared_keys(ring, 0, ra_comm_rank(ring->comm));
-    return (ra_ring_keys){own.first.data, own.second.data, ring->config.seq};
+    ra_pair_view const own = ra_shared_keys(ring, 0, place_of(ring));
+    return (ra_ring_keys){own.first.data, own.second.data, ra_shared_team_rows(ring)};
 }
 
-/* This rank's share of a window counts as its own. */
-static int64_t share_of(const ra_ring *ring, size_t bytes)
+/* In proportion to rows, without a product that could overflow; shares sum up to `bytes`. */
+int64_t ra_shared_share(const ra_ring *ring, size_t bytes)
 {
-    return (int64_t)bytes / ring->config.seq * ra_ring_local_rows(ring);
+    int64_t const rows = ra_shared_team_rows(ring), own = ra_ring_local_rows(ring);
+    int64_t const first = first_row(ring, place_of(ring));
+    if (rows == 0)
+        return 0; /* nothing is held for a team without queries */
+    int64_t const each = (int64_t)bytes / rows, rest = (int64_t)bytes % rows;
+    return each * own + ra_min_i64(rest, first + own) - ra_min_i64(rest, first);
 }
 
 ra_status ra_shared_take(ra_ring *ring, ra_category category, size_t bytes, ra_window *window)
 {
-    int64_t const share = share_of(ring, bytes);
+    size_t const taken = bytes > 0 ? bytes : 1; /* others may need more, and all take part */
+    int64_t const share = ra_shared_share(ring, taken);
     ra_status const charged = ra_pool_charge(ring->pool, category, share);
     ra_status status = ra_ring_agree(ring, charged);
     if (status == RA_OK)
-        status = ra_window_create(ring->comm, bytes, window);
+        status = ra_window_create(ring->comm, taken, window);
     if (status != RA_OK && charged == RA_OK)
         ra_pool_release(ring->pool, category, share);
     return status;
@@ -74,22 +88,16 @@ ra_status ra_shared_take(ra_ring *ring, ra_category category, size_t bytes, ra_w
 void ra_shared_give(ra_ring *ring, ra_category category, ra_window *window)
 {
     if (window->data != NULL)
-        ra_pool_release(ring->pool, category, share_of(ring, window->bytes));
+        ra_pool_release(ring->pool, category, ra_shared_share(ring, window->bytes));
     ra_window_destroy(window);
 }
 
 ra_status ra_shared_barrier(ra_ring *ring, const char *operation, int step)
 {
-    struct timespec begin, end;
-    if (ring->mode == RA_RING_COMPUTE_ONLY)
+    if (ring->schedule != RA_SCHEDULE_SHARED || ring->mode == RA_RING_COMPUTE_ONLY)
         return RA_OK;
     int64_t const mark = ra_ring_mark(ring, RA_TRACE_BARRIER, step, -1, -1, -1);
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    ra_status const status = ra_comm_barrier(ring->comm, operation);
-    clock_gettime(CLOCK_MONOTONIC, &end);
+    ra_status const status = ra_window_barrier(ring->comm, &ring->key_window, operation, step);
     ra_ring_mark_end(ring, mark);
-    /* Nothing is exchanged here: what a pass waits for others, it waits in its barriers. */
-    ring->comm->stats.wait_ms +=
-        1e3 * (double)(end.tv_sec - begin.tv_sec) + 1e-6 * (double)(end.tv_nsec - begin.tv_nsec);
     return status;
 }

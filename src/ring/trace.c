@@ -206,32 +206,29 @@ int64_t ra_ring_mark_step(const ra_ring *ring, const ra_plan *plan, int s)
     const ra_step *step = &plan->steps[s];
     if (ring->trace == NULL)
         return -1;
-    if (plan->whole.layers != NULL && !ring->trace->backward) /* one step for the keys of all */
-        return ra_trace_begin(ring->trace, RA_TRACE_STEP, s, -1, -1, plan->whole.k_rows);
     if (s > 0 && step->map.run_count == 0 && step->held_rows == 0 && step->sent_rows == 0 &&
-        step->grad_out_rows == 0 && step->grad_in_rows == 0)
+        step->grad_rows == 0 && step->grad_in_rows == 0)
         return -1; /* nothing to do: no step */
-    return ra_trace_begin(ring->trace, RA_TRACE_STEP, s, ra_ring_owner(ring, s), -1,
-                          step->map.k_rows);
+    return ra_trace_begin(ring->trace, RA_TRACE_STEP, s, ra_step_owner(step), -1, step->map.k_rows);
 }
 
-int ra_ring_owner(const ra_ring *ring, int s)
+int ra_step_owner(const ra_step *step)
 {
-    int const size = ra_comm_size(ring->comm), rank = ra_comm_rank(ring->comm);
-    /* Schedule shared works on the rows of those ahead, the others on those of ranks behind. */
-    return ring->schedule == RA_SCHEDULE_SHARED ? (rank + s) % size : (rank - s + size) % size;
+    return step->part_count == 1 ? step->parts[0].owner : -1;
 }
 
 /*
  * Per pass: the pass, two barriers around it, three outputs zeroed. Per group: the group, delta,
- * zero twice, store, two barriers. Per step: the step, kernel, zero, pack, add, barrier, and
- * sending, receiving and waiting for keys and for gradients.
+ * zero twice, store, two barriers. Per step: the step, zero, pack, add, three barriers, and
+ * sending, receiving and waiting for keys and for gradients; a kernel in forward, and in backward a
+ * kernel and a barrier for each turn.
  */
 int64_t ra_ring_trace_bound(const ra_ring *ring)
 {
-    enum { PASS = 6, GROUP = 7, FORWARD_STEP = 6, BACKWARD_STEP = 12 };
-    int64_t const steps = ra_comm_size(ring->comm);
+    enum { PASS = 6, GROUP = 7, FORWARD_STEP = 8, BACKWARD_STEP = 13, TURN = 2 };
+    int64_t const steps = ring->plans[0].step_count, turns = ring->plans[0].team_size;
     int64_t const forward = PASS + ring->group_count * (GROUP + FORWARD_STEP * steps);
-    int64_t const backward = PASS + ring->group_count * (GROUP + BACKWARD_STEP * steps);
+    int64_t const backward =
+        PASS + ring->group_count * (GROUP + (BACKWARD_STEP + TURN * turns) * steps);
     return forward + (ring->config.backward ? backward : 0);
 }

@@ -13,14 +13,35 @@ size_t ra_ring_grads_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows)
     return 2 * (size_t)(ring->config.batch * rows * kv_heads * ring->config.dim) * sizeof(float);
 }
 
-ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, int64_t rows, void *data,
-                          ra_dtype dtype)
+ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, void *data, ra_dtype dtype)
 {
-    size_t const half =
-        (size_t)(ring->config.batch * rows * kv_heads * ring->config.dim) * ra_dtype_bytes(dtype);
-    void *second = data != NULL ? (char *)data + half : NULL;
-    return (ra_pair_view){ra_view_dense(data, dtype, rows, kv_heads, ring->config.dim, 0),
-                          ra_view_dense(second, dtype, rows, kv_heads, ring->config.dim, 0)};
+    int64_t const dim = ring->config.dim, row = kv_heads * dim, half = ring->config.batch * row;
+    void *second = data != NULL ? (char *)data + half * (int64_t)ra_dtype_bytes(dtype) : NULL;
+    return (ra_pair_view){{.data = data,
+                           .dtype = dtype,
+                           .batch_stride = row,
+                           .row_stride = 2 * half,
+                           .head_stride = dim},
+                          {.data = second,
+                           .dtype = dtype,
+                           .batch_stride = row,
+                           .row_stride = 2 * half,
+                           .head_stride = dim}};
+}
+
+static void skip_rows(ra_view *view, int64_t rows)
+{
+    if (view->data != NULL)
+        view->data =
+            (char *)view->data + rows * view->row_stride * (int64_t)ra_dtype_bytes(view->dtype);
+}
+
+ra_pair_view ra_pair_skip(const ra_pair_view *pair, int64_t rows)
+{
+    ra_pair_view rest = *pair;
+    skip_rows(&rest.first, rows);
+    skip_rows(&rest.second, rows);
+    return rest;
 }
 
 ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,
@@ -28,6 +49,8 @@ ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensor
 {
     const ra_ring_config *c = &ring->config;
     int64_t const rows = ra_ring_local_rows(ring);
+    if (ring->schedule == RA_SCHEDULE_SHARED) /* batches lie further apart */
+        return ra_shared_keys(ring, group->kv_begin, ring->teams.place[ra_comm_rank(ring->comm)]);
     /* Views serve reading and writing; these two are only read. */
     union {
         const void *from;
@@ -49,10 +72,29 @@ ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes)
                          &region->block);
 }
 
+ra_status ra_region_take_shared(ra_ring *ring, ra_region *region, size_t bytes)
+{
+    if (ring->schedule != RA_SCHEDULE_SHARED)
+        return ra_region_take(ring, region, bytes);
+    if (ring->config.comm_buffers > 0) {
+        RA_ASSERT(bytes <= region->window.bytes);
+        return RA_OK;
+    }
+    ra_shared_give(ring, RA_MEM_COMM_BUFFER, &region->window);
+    return ra_shared_take(ring, RA_MEM_COMM_BUFFER, bytes, &region->window);
+}
+
 void ra_region_give(ra_ring *ring, ra_region *region)
 {
-    if (ring->config.comm_buffers == 0)
-        ra_pool_free(ring->pool, ring->kernel->stream, &region->block);
+    if (ring->config.comm_buffers > 0)
+        return;
+    ra_pool_free(ring->pool, ring->kernel->stream, &region->block);
+    ra_shared_give(ring, RA_MEM_COMM_BUFFER, &region->window);
+}
+
+void *ra_region_data(const ra_region *region)
+{
+    return region->window.data != NULL ? region->window.data : region->block.data;
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
@@ -107,8 +149,7 @@ static ra_status pack(ra_ring *ring, const ra_step *step, const ra_head_group *g
 {
     const ra_kernel_ops *ops = ring->kernel->ops;
     ra_kernel_shape const shape = ra_ring_shape(ring, group);
-    ra_pair_view const to =
-        ra_ring_pair(ring, group->kv_count, step->sent_rows, data, ring->config.dtype);
+    ra_pair_view const to = ra_ring_pair(ring, group->kv_count, data, ring->config.dtype);
     ra_row_piece whole = {{0, 1, step->sent_rows}, 0};
     ra_rowset const all = {
         .pieces = &whole, .piece_count = 1, .row_count = step->sent_rows, .sorted = true};
@@ -118,51 +159,77 @@ static ra_status pack(ra_ring *ring, const ra_step *step, const ra_head_group *g
                            : ops->gather(ring->kernel, &shape, rows, &from->second, &to.second);
 }
 
+/* The rows that a step sends, into its region. */
+static ra_status pack_step(ra_ring *ring, const ra_step *at, const ra_head_group *group, int step,
+                           const ra_pair_view *own)
+{
+    ra_region *sent = &ring->sent[slot_of(ring, step)];
+    const ra_region *before = &ring->held[slot_of(ring, step - 1)];
+    size_t const bytes = ra_ring_keys_bytes(ring, group->kv_count, at->sent_rows);
+    ra_status status = bytes > 0 ? ra_region_take(ring, sent, bytes) : RA_OK;
+    if (status != RA_OK || bytes == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
+        return status;
+    ra_pair_view const previous =
+        ra_ring_pair(ring, group->kv_count, ra_region_data(before), ring->config.dtype);
+    int64_t const mark =
+        ra_ring_mark(ring, RA_TRACE_PACK, step, at->sent_to, (int64_t)bytes, at->sent_rows);
+    status = pack(ring, at, group, at->forwards ? &previous : own, sent->block.data);
+    ra_ring_mark_end(ring, mark);
+    return status;
+}
+
+/* Room for the rows that a step holds, which nobody of the team reads any more. */
+static ra_status clear_held(ra_ring *ring, const ra_step *at, const ra_head_group *group, int step,
+                            const char *operation)
+{
+    ra_region *held = &ring->held[slot_of(ring, step)];
+    size_t const bytes = ra_ring_keys_bytes(ring, group->kv_count, at->held_rows);
+    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
+    ra_status const status = bytes > 0 || shared ? ra_region_take_shared(ring, held, bytes) : RA_OK;
+    /* With two buffers, what step s - 2 held has been read: all have come to step s - 1. */
+    bool const is_free =
+        ring->config.comm_buffers == 0 || (ring->config.comm_buffers == 2 && step > 1);
+    return status != RA_OK || is_free ? status : ra_shared_barrier(ring, operation, step);
+}
+
 ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *group, int step,
                        const ra_pair_view *own, const char *operation)
 {
     const ra_step *at = &plan->steps[step];
-    ra_region *sent = &ring->sent[slot_of(ring, step)], *held = &ring->held[slot_of(ring, step)];
-    ra_region *before = &ring->held[slot_of(ring, step - 1)];
+    const ra_region *sent = &ring->sent[slot_of(ring, step)];
+    const ra_region *held = &ring->held[slot_of(ring, step)];
     size_t const sent_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->sent_rows);
-    size_t const held_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->held_rows);
-    ra_status status = RA_OK;
-    if (sent_bytes > 0 && (status = ra_region_take(ring, sent, sent_bytes)) != RA_OK)
-        return status;
-    bool const sends = ring->mode != RA_RING_COMPUTE_ONLY;
-    if (sent_bytes > 0 && sends) {
-        ra_pair_view const previous = ra_ring_pair(ring, group->kv_count, at->sent_rows,
-                                                   before->block.data, ring->config.dtype);
-        int64_t const mark = ra_ring_mark(ring, RA_TRACE_PACK, step, at->sent_to,
-                                          (int64_t)sent_bytes, at->sent_rows);
-        status = pack(ring, at, group, at->forwards ? &previous : own, sent->block.data);
-        ra_ring_mark_end(ring, mark);
-    }
-    if (status == RA_OK && held_bytes > 0)
-        status = ra_region_take(ring, held, held_bytes);
-    if (status != RA_OK || sent_bytes + held_bytes == 0 || !sends)
+    size_t const recv_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->fetched_rows);
+    size_t const skip_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->fetched_first);
+    ra_status status = pack_step(ring, at, group, step, own);
+    if (status == RA_OK)
+        status = clear_held(ring, at, group, step, operation);
+    if (status != RA_OK || sent_bytes + recv_bytes == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
     ra_message const send = {at->sent_to, sent->block.data, sent_bytes};
-    ra_message const recv = {at->held_from, held->block.data, held_bytes};
+    ra_message const recv = {at->held_from,
+                             recv_bytes > 0 ? (char *)ra_region_data(held) + skip_bytes : NULL,
+                             recv_bytes};
     return ra_flight_start(ring, &ring->keys_flight,
                            &(ra_exchange){.operation = operation,
                                           .step = step,
                                           .send_count = sent_bytes > 0,
-                                          .recv_count = held_bytes > 0,
+                                          .recv_count = recv_bytes > 0,
                                           .sends = &send,
                                           .recvs = &recv},
-                           RA_TRACE_SEND_KEYS, at->sent_rows, at->held_rows);
+                           RA_TRACE_SEND_KEYS, at->sent_rows, at->fetched_rows);
 }
 
-ra_status ra_keys_arrive(ra_ring *ring, const ra_plan *plan, const ra_head_group *group, int step,
+ra_status ra_keys_arrive(ra_ring *ring, const ra_head_group *group, int step,
                          ra_pair_view *held_out)
 {
-    const ra_step *at = &plan->steps[step];
-    ra_status const status = ra_flight_wait(ring, &ring->keys_flight);
+    ra_status status = ra_flight_wait(ring, &ring->keys_flight);
     ra_region_give(ring, &ring->sent[slot_of(ring, step)]);
+    if (status == RA_OK)
+        status = ra_shared_barrier(ring, "keys and values of another host", step);
     if (status != RA_OK)
         return status;
-    *held_out = ra_ring_pair(ring, group->kv_count, at->held_rows,
-                             ring->held[slot_of(ring, step)].block.data, ring->config.dtype);
+    *held_out = ra_ring_pair(ring, group->kv_count,
+                             ra_region_data(&ring->held[slot_of(ring, step)]), ring->config.dtype);
     return RA_OK;
 }

@@ -128,8 +128,8 @@ const ra_config_key ra_config_keys[] = {
      "who owns which tokens; auto: the fewest bytes sent among the balanced ones", AT(layout),
      .choices = layouts},
     {"ring.schedule", RA_KEY_CHOICE, "auto",
-     "ring: blocks hop; direct: needed rows only; shared: read in place on one host; auto: shared "
-     "where it can be, else what sends least",
+     "ring: blocks hop; direct: needed rows only; shared: read in place within a host, direct "
+     "between hosts; auto: shared where it can be, else what sends least",
      AT(schedule), .choices = schedules},
     {"ring.comm_buffers", RA_KEY_INT32, "2",
      "0: taken for each step; 1: one that stays; 2: transfers run while a step computes",

@@ -30,13 +30,23 @@ if [ "$code" -ne 0 ]; then
     exit 77
 fi
 
-# Two ranks on each host: what is near is not shared with what is far, and results are right.
+# Two ranks on each host: those share their keys, and between hosts each row travels once per host:
+# forward and backward, keys and values of 1000 rows, 2 heads of 64, and float32 gradients.
 on_hosts "\"$mpiexec\" -H host1:2,host2:2 -n 4 \"$ringattn\" run --verify --backward \
-    --set shape.seq=1000 --set shape.heads=2 --set pattern.causal=true --set compute.threads=1"
+    --set shape.seq=1000 --set shape.heads=2 --set shape.head_dim=64 --set shape.dtype=bf16 \
+    --set compute.threads=1 --json=$folder/report.json"
 [ "$code" -eq 0 ] || fail "exit code $code"
 grep -q '^ranks  *4 (mpi)' "$folder/out" || fail "not four ranks"
-grep -Eq 'schedule (direct|ring)' "$folder/out" || fail "hosts share no memory"
+grep -q 'schedule shared' "$folder/out" || fail "ranks of a host share memory"
 [ "$(grep -c ' ok$' "$folder/out")" -ge 5 ] || fail "five errors should have been checked"
+python3 - "$folder/report.json" <<'END' || fail "other bytes were sent"
+import json, sys
+
+point = json.load(open(sys.argv[1]))["points"][0]
+print(point["sent_bytes"], "bytes sent")
+both = 1000 * 2 * 64 * 2 # elements of keys and values
+sys.exit(point["sent_bytes"] != both * 2 + both * 2 + both * 4)
+END
 
 # The network goes: mpirun notices by its probes, before ranks do by their deadline, and ends.
 cat >"$folder/rank" <<END

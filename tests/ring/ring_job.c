@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MAX = 8 };
-
 typedef struct rank_state {
     ring_job *job;
     int rank;
@@ -197,11 +195,11 @@ static void *run_rank(void *argument)
 
 void ring_job_run(ring_job *job)
 {
-    ra_comm *comms[RANKS_MAX];
-    rank_state states[RANKS_MAX] = {0};
+    ra_comm *comms[RING_JOB_RANKS_MAX];
+    rank_state states[RING_JOB_RANKS_MAX] = {0};
     job->sent_bytes = job->live_pairs = job->peak_bytes = job->leaked_bytes = 0;
-    job->status =
-        ra_comm_create_local(job->ranks, job->timeout_ms > 0 ? job->timeout_ms : 30000, comms);
+    job->status = ra_comm_create_local_hosts(job->ranks, job->hosts,
+                                             job->timeout_ms > 0 ? job->timeout_ms : 30000, comms);
     if (job->status != RA_OK)
         return;
     for (int r = 0; r < job->ranks; ++r) {

@@ -4,12 +4,15 @@
 
 #include "ringattn/trace.h"
 
+enum { RING_JOB_RANKS_MAX = 8 };
+
 /* What to run. Tensors are global: [batch, seq, heads, dim] in the job's dtype. */
 typedef struct ring_job {
     ra_ring_config config;
     ra_pattern_config pattern;
     int ranks, threads;
-    int64_t limit_bytes; /* per rank; 0: none */
+    int hosts[RING_JOB_RANKS_MAX]; /* of each rank, as ra_comm_hosts gives them; zeros: one host */
+    int64_t limit_bytes;           /* per rank; 0: none */
     const void *q, *k, *v, *dout;
     void *out, *dq, *dk, *dv; /* written; gradients where config.backward */
     float *lse;               /* [batch, heads, seq] */

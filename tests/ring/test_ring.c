@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct tensors {
     int64_t wide, narrow, lines; /* elements of q, of k, of lse */
@@ -120,6 +121,26 @@ static void check_results(const tensors *t, const ra_ring_config *c, double dout
     cr_assert(dv <= bound, "%s: dv %g", name, dv);
 }
 
+/* Ranks dealt to 1 to 3 hosts at random, in any order. */
+static void draw_hosts(test_rng *rng, int ranks, int *hosts)
+{
+    int const count = (int)test_rng_between(rng, 1, 3);
+    int names[3] = {-1, -1, -1}, seen = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+        int *const name = &names[test_rng_between(rng, 0, count - 1)];
+        if (*name < 0)
+            *name = seen++;
+        hosts[rank] = *name;
+    }
+}
+
+static void print_hosts(const int *hosts, int ranks, char *text)
+{
+    for (int rank = 0; rank < ranks; ++rank)
+        text[rank] = (char)('0' + hosts[rank]);
+    text[ranks] = '\0';
+}
+
 static void run_random_case(uint64_t seed, int64_t seq_max)
 {
     test_rng rng = {seed};
@@ -135,22 +156,26 @@ static void run_random_case(uint64_t seed, int64_t seq_max)
                               .comm_buffers = (int)test_rng_between(&rng, 0, 2),
                               .head_groups = (int32_t)test_rng_between(&rng, 0, kv_heads),
                               .backward = test_rng_chance(&rng, 0.8)};
-    int const ranks = (int)test_rng_between(&rng, 1, 8);
+    int const ranks = (int)test_rng_between(&rng, 1, RING_JOB_RANKS_MAX);
+    int hosts[RING_JOB_RANKS_MAX];
     test_pattern drawn;
     tensors t;
-    char text[256], name[512];
+    char text[256], name[512], places[RING_JOB_RANKS_MAX + 1];
+    draw_hosts(&rng, ranks, hosts);
+    print_hosts(hosts, ranks, places);
     test_pattern_draw(&rng, c.seq, &drawn);
     test_pattern_print(&drawn.config, text, sizeof(text));
     snprintf(name, sizeof(name),
-             "seed %llu: B %d N %d H %d/%d D %d %s ranks %d %s %s buffers %d "
+             "seed %llu: B %d N %d H %d/%d D %d %s ranks %d on hosts %s %s %s buffers %d "
              "groups %d: %s",
              (unsigned long long)seed, (int)c.batch, (int)c.seq, c.heads, c.kv_heads, c.dim,
-             ra_dtype_name(c.dtype), ranks, ra_layout_name(c.layout), ra_schedule_name(c.schedule),
-             c.comm_buffers, c.head_groups, text);
+             ra_dtype_name(c.dtype), ranks, places, ra_layout_name(c.layout),
+             ra_schedule_name(c.schedule), c.comm_buffers, c.head_groups, text);
     double const factor = test_rng_chance(&rng, 0.1) ? 1e-4 : 1;
     tensors_init(&t, &c, seed, factor);
     ask_oracle(&t, &c, &drawn.config);
     ring_job job = job_for(&t, &c, &drawn.config, ranks);
+    memcpy(job.hosts, hosts, sizeof(hosts));
     ring_job_run(&job);
     cr_assert_eq(job.status, RA_OK, "%s: %s", name, ra_status_name(job.status));
     cr_assert_eq(job.leaked_bytes, 0, "%s", name);
@@ -198,6 +223,8 @@ static void run_ways(ra_dtype dtype, int ranks)
                  ra_dtype_name(dtype), ranks, ra_layout_name(c.layout),
                  ra_schedule_name(c.schedule), c.comm_buffers, c.head_groups);
         ring_job job = job_for(&t, &c, &pattern, ranks);
+        for (int r = 0; r < ranks && way % 2 == 1; ++r)
+            job.hosts[r] = r * 2 / ranks; /* two hosts */
         ring_job_run(&job);
         cr_assert_eq(job.status, RA_OK, "%s: %s", name, ra_status_name(job.status));
         cr_assert_eq(job.leaked_bytes, 0, "%s", name);
@@ -262,7 +289,7 @@ Test(ring, the_error_does_not_grow_with_the_number_of_ranks)
             check_growth((ra_dtype)dtype, causal);
 }
 
-Test(ring, a_run_repeats_bit_for_bit)
+static void check_repeats(ra_schedule schedule, int ranks, const int *hosts)
 {
     ra_pattern_config pattern = ra_pattern_config_dense();
     pattern.causal = true;
@@ -274,18 +301,22 @@ Test(ring, a_run_repeats_bit_for_bit)
                               .dtype = RA_BF16,
                               .layout = RA_LAYOUT_BALANCED,
                               .comm_buffers = 2,
-                              .schedule = RA_SCHEDULE_DIRECT,
+                              .schedule = schedule,
                               .head_groups = 2,
                               .backward = true};
     tensors first, second;
     tensors_init(&first, &c, 5, 1);
     tensors_init(&second, &c, 5, 1);
     for (int again = 0; again < 5; ++again) {
-        ring_job a = job_for(&first, &c, &pattern, 3), b = job_for(&second, &c, &pattern, 3);
+        ring_job a = job_for(&first, &c, &pattern, ranks),
+                 b = job_for(&second, &c, &pattern, ranks);
         a.threads = b.threads = 3;
+        memcpy(a.hosts, hosts, (size_t)ranks * sizeof(int));
+        memcpy(b.hosts, hosts, (size_t)ranks * sizeof(int));
         ring_job_run(&a);
         ring_job_run(&b);
         cr_assert(a.status == RA_OK && b.status == RA_OK);
+        cr_assert_eq(a.info.schedule, schedule);
         cr_assert_arr_eq(first.out, second.out, (size_t)first.wide * 2);
         cr_assert_arr_eq(first.dq, second.dq, (size_t)first.wide * 2);
         cr_assert_arr_eq(first.dk, second.dk, (size_t)first.narrow * 2);
@@ -293,6 +324,14 @@ Test(ring, a_run_repeats_bit_for_bit)
     }
     tensors_fini(&first);
     tensors_fini(&second);
+}
+
+Test(ring, a_run_repeats_bit_for_bit)
+{
+    static const int one_host[3] = {0}, two_hosts[5] = {0, 1, 0, 1, 0};
+    check_repeats(RA_SCHEDULE_DIRECT, 3, one_host);
+    check_repeats(RA_SCHEDULE_SHARED, 3, one_host);
+    check_repeats(RA_SCHEDULE_SHARED, 5, two_hosts);
 }
 
 /* Values with a common mean, keys that follow queries: the terms of dq and dk cancel, and what the

@@ -10,12 +10,15 @@
 
 enum { SEQ = 90, DIM = 4, RANKS = 3, VICTIM = 1 };
 
-static ring_job small_job(int buffers)
+/* The last rank is on another host, where there are two. */
+static ring_job small_job(int buffers, ra_schedule schedule, int hosts)
 {
     ring_job job = ring_job_plain(RANKS, SEQ, DIM);
     job.config.layout = RA_LAYOUT_ZIGZAG;
     job.config.comm_buffers = buffers;
+    job.config.schedule = schedule;
     job.pattern.causal = true;
+    job.hosts[RANKS - 1] = hosts - 1;
     job.timeout_ms = 5000;
     return job;
 }
@@ -82,14 +85,13 @@ static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
     return (ra_memory){&ops, self};
 }
 
-static void sweep_allocations(int buffers, ra_schedule schedule)
+static void sweep_allocations(int buffers, ra_schedule schedule, int hosts)
 {
     failing_memory memory = {.failed = true};
     long n = 0;
     for (; memory.failed; ++n) {
         memory = (failing_memory){.countdown = n};
-        ring_job job = small_job(buffers);
-        job.config.schedule = schedule;
+        ring_job job = small_job(buffers, schedule, hosts);
         job.wrap_memory = wrap_memory;
         job.wrap_context = &memory;
         lines_logged = 0;
@@ -105,9 +107,11 @@ static void sweep_allocations(int buffers, ra_schedule schedule)
 
 Test(fault, every_failing_allocation_ends_the_job_with_one_line)
 {
-    sweep_allocations(2, RA_SCHEDULE_DIRECT);
-    sweep_allocations(0, RA_SCHEDULE_DIRECT);
-    sweep_allocations(0, RA_SCHEDULE_SHARED);
+    sweep_allocations(2, RA_SCHEDULE_DIRECT, 1);
+    sweep_allocations(0, RA_SCHEDULE_DIRECT, 1);
+    sweep_allocations(0, RA_SCHEDULE_SHARED, 1);
+    sweep_allocations(0, RA_SCHEDULE_SHARED, 2);
+    sweep_allocations(2, RA_SCHEDULE_SHARED, 2);
 }
 
 typedef struct failing_comm {
@@ -126,14 +130,13 @@ static ra_comm *wrap_comm(void *context, int rank, ra_comm *comm)
 }
 
 /* Ends when the job has fewer operations than fail_at. */
-static void sweep_communication(int buffers, ra_schedule schedule)
+static void sweep_communication(int buffers, ra_schedule schedule, int hosts)
 {
     ra_status status = RA_ERR_TIMEOUT;
     int64_t n = 0;
     for (; status != RA_OK && n < 1000; ++n) {
         failing_comm comm = {.fail_at = n};
-        ring_job job = small_job(buffers);
-        job.config.schedule = schedule;
+        ring_job job = small_job(buffers, schedule, hosts);
         job.wrap_comm = wrap_comm;
         job.wrap_context = &comm;
         ring_job_run(&job);
@@ -149,10 +152,11 @@ static void sweep_communication(int buffers, ra_schedule schedule)
 Test(fault, every_failing_exchange_or_collective_ends_the_job_on_all_ranks)
 {
     for (int buffers = 0; buffers <= 2; ++buffers) {
-        sweep_communication(buffers, RA_SCHEDULE_DIRECT);
-        sweep_communication(buffers, RA_SCHEDULE_RING);
+        sweep_communication(buffers, RA_SCHEDULE_DIRECT, 1);
+        sweep_communication(buffers, RA_SCHEDULE_RING, 1);
+        sweep_communication(buffers, RA_SCHEDULE_SHARED, 2);
     }
-    sweep_communication(0, RA_SCHEDULE_SHARED);
+    sweep_communication(0, RA_SCHEDULE_SHARED, 1);
 }
 
 Test(fault, a_limit_is_kept_to_the_byte_and_more_head_groups_need_less)

@@ -4,6 +4,7 @@
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
+#include <string.h>
 
 static ra_ledger *ledger;
 static ra_pool *pool;
@@ -149,5 +150,64 @@ Test(traffic, shared_keys_are_not_sent_and_buffers_not_taken)
     cr_assert_eq(job.info.step_count, 1);
     cr_assert_eq(job.live_pairs, seq * seq);
     cr_assert_lt(job.peak_bytes, sending_bytes);
+    ring_job_free(&job);
+}
+
+/* Two hosts of several ranks: a host gets each row of the other once, however many ranks read it.
+ */
+Test(traffic, what_hosts_need_of_each_other_is_sent_once_per_host)
+{
+    enum { SEQ = 240, DIM = 4 };
+    static const int uneven[] = {0, 0, 0, 1, 1};
+    ring_job job = ring_job_plain(5, SEQ, DIM);
+    job.config.schedule = RA_SCHEDULE_AUTO;
+    job.config.backward = false;
+    memcpy(job.hosts, uneven, sizeof(uneven));
+    for (int buffers = 0; buffers <= 2; ++buffers)
+        for (int backward = 0; backward <= 1; ++backward) {
+            job.config.comm_buffers = buffers;
+            job.config.backward = backward;
+            ring_job_run(&job);
+            cr_assert_eq(job.status, RA_OK);
+            cr_assert_eq(job.info.schedule, RA_SCHEDULE_SHARED, "auto shares within hosts");
+            int64_t const once = SEQ * 2 * DIM * (int64_t)sizeof(float);
+            cr_assert_eq(job.sent_bytes, backward ? 3 * once : once, "%lld bytes",
+                         (long long)job.sent_bytes);
+            cr_assert_eq(job.live_pairs, SEQ * SEQ);
+            cr_assert_eq(job.leaked_bytes, 0);
+        }
+    ring_job_free(&job);
+}
+
+/* A window of 8 rows: between hosts travel the 7 keys before the border, and their gradients. */
+Test(traffic, hosts_send_only_rows_that_the_other_needs)
+{
+    enum { DIM = 4 };
+    ring_job job = ring_job_plain(4, 400, DIM);
+    job.config.schedule = RA_SCHEDULE_SHARED;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.hosts[2] = job.hosts[3] = 1;
+    job.pattern.causal = true;
+    job.pattern.window_left = 7;
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    cr_assert_eq(job.info.schedule, RA_SCHEDULE_SHARED);
+    cr_assert_eq(job.sent_bytes, 3 * 7 * 2 * DIM * (int64_t)sizeof(float));
+    ring_job_free(&job);
+}
+
+Test(traffic, hosts_of_one_rank_each_share_nothing)
+{
+    ring_job job = ring_job_plain(3, 60, 4);
+    job.hosts[1] = 1;
+    job.hosts[2] = 2;
+    for (int schedule = RA_SCHEDULE_SHARED; schedule <= RA_SCHEDULE_AUTO; ++schedule) {
+        job.config.schedule = (ra_schedule)schedule;
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK);
+        cr_assert_eq(job.info.schedule,
+                     schedule == RA_SCHEDULE_AUTO ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT);
+        cr_assert_eq(job.sent_bytes, job.info.full_ring_bytes);
+    }
     ring_job_free(&job);
 }

@@ -1,0 +1,77 @@
+/*
+ * Teams: ranks that read each other's rows where they lie, those of one host; and which rank of one
+ * team deals with which rank of another.
+ */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+#include <string.h>
+
+ra_status ra_teams_init(int ranks, const int *hosts, ra_pool *pool, ra_teams *teams_out)
+{
+    ra_teams teams = {.ranks = ranks};
+    size_t const n = (size_t)ranks;
+    ra_status const status =
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (4 * n + 1) * sizeof(int), NULL, &teams.block);
+    if (status != RA_OK)
+        return status;
+    int *const team = memset(teams.block.data, 0, teams.block.bytes), *const place = team + n,
+               *const members = place + n, *const begin = members + n;
+    for (int rank = 0; rank < ranks; ++rank) {
+        team[rank] = hosts != NULL ? hosts[rank] : rank;
+        teams.count = team[rank] >= teams.count ? team[rank] + 1 : teams.count;
+        place[rank] = begin[team[rank] + 1]++;
+    }
+    for (int t = 0; t < teams.count; ++t) {
+        teams.largest = begin[t + 1] > teams.largest ? begin[t + 1] : teams.largest;
+        begin[t + 1] += begin[t];
+    }
+    for (int rank = 0; rank < ranks; ++rank)
+        members[begin[team[rank]] + place[rank]] = rank;
+    teams.team = team;
+    teams.place = place;
+    teams.members = members;
+    teams.begin = begin;
+    *teams_out = teams;
+    return RA_OK;
+}
+
+void ra_teams_fini(ra_pool *pool, ra_teams *teams)
+{
+    ra_pool_free(pool, NULL, &teams->block);
+    *teams = (ra_teams){0};
+}
+
+int ra_teams_size(const ra_teams *teams, int team)
+{
+    return teams->begin[team + 1] - teams->begin[team];
+}
+
+int ra_teams_member(const ra_teams *teams, int team, int place)
+{
+    return place < ra_teams_size(teams, team) ? teams->members[teams->begin[team] + place] : -1;
+}
+
+int ra_teams_ahead(const ra_teams *teams, int team, int distance)
+{
+    return (team + distance) % teams->count;
+}
+
+int ra_teams_behind(const ra_teams *teams, int team, int distance)
+{
+    return (team - distance % teams->count + teams->count) % teams->count;
+}
+
+int ra_teams_turns(const ra_teams *teams, int distance)
+{
+    int most = 1;
+    if (teams->largest * teams->count == teams->ranks)
+        return 1; /* all are of one size */
+    for (int t = 0; t < teams->count; ++t) {
+        int const readers = ra_teams_size(teams, t);
+        int const owners = ra_teams_size(teams, ra_teams_behind(teams, t, distance));
+        int const turns = (owners + readers - 1) / readers;
+        most = turns > most ? turns : most;
+    }
+    return most;
+}
