@@ -89,6 +89,7 @@ typedef struct ra_backward_step {
 } ra_backward_step;
 
 typedef struct ra_kernel ra_kernel;
+typedef struct ra_linear_ops ra_linear_ops; /* see linear.h */
 
 typedef struct ra_kernel_ops {
     const char *name;          /* "cpu-avx2" */
@@ -112,6 +113,7 @@ typedef struct ra_kernel_ops {
     ra_status (*store)(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t count,
                        const ra_view *from, const ra_view *to);
     ra_status (*zero)(ra_kernel *kernel, void *data, size_t bytes);
+    const ra_linear_ops *linear; /* linear attention; NULL: this backend has none */
 } ra_kernel_ops;
 /* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. */
 

@@ -10,7 +10,7 @@
 #define RINGATTN_RING_H
 
 #include "ringattn/comm.h"
-#include "ringattn/kernel.h"
+#include "ringattn/linear.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,8 +43,9 @@ typedef enum ra_schedule {
     RA_SCHEDULE_RING,   /* blocks hop from neighbour to neighbour */
     RA_SCHEDULE_DIRECT, /* step s: needed rows only, with the ranks at distance s */
     RA_SCHEDULE_SHARED, /* ranks of one host read each other's keys where they lie */
-    RA_SCHEDULE_AUTO    /* shared where it can be, else ring where every rank needs every row,
-                           else direct */
+    RA_SCHEDULE_AUTO,   /* shared where it can be, else ring where every rank needs every row,
+                             else direct */
+    RA_SCHEDULE_SCAN    /* linear attention: sums of states; chosen by the kind, not configured */
 } ra_schedule;
 
 const char *ra_schedule_name(ra_schedule schedule);
@@ -59,6 +60,11 @@ typedef struct ra_ring_config {
     int comm_buffers;    /* 0: taken per step; 1: one standing; 2: transfer overlaps compute */
     int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is */
     bool backward;       /* whether ra_ring_backward will be called */
+    /* Linear attention instead of softmax: a dense pattern, layout contiguous or auto, schedule
+       auto; no lse; head groups bound the states that exist at a time (linear.h has their bytes).
+       Causal, recurrent and cumsum go without backward. */
+    ra_linear_kind linear;
+    ra_linear_method linear_method;
 } ra_ring_config;
 
 typedef struct ra_ring ra_ring;
@@ -126,7 +132,7 @@ typedef struct ra_ring_info {
     int32_t head_groups;
     int step_count; /* this rank's steps with a live pair, one head group */
     double imbalance;
-    int64_t live_pairs;      /* this rank's, over batch and query heads */
+    int64_t live_pairs;      /* this rank's, over batch and query heads; linear: 0, has no pairs */
     int64_t tilemap_bytes;   /* of the forward map: all steps */
     int64_t full_ring_bytes; /* what all ranks together would send if every block went round:
                                 forward, plus backward where it is configured */

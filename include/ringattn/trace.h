@@ -42,6 +42,7 @@ typedef enum ra_trace_kind {
     RA_TRACE_SEND_GRADS,
     RA_TRACE_RECEIVE_GRADS,
     RA_TRACE_WAIT_GRADS,
+    RA_TRACE_SCAN, /* linear attention: states of the ranks before, or after */
     RA_TRACE_KIND_COUNT
 } ra_trace_kind;
 

@@ -359,6 +359,8 @@ static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)
 ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     RA_ASSERT(ring->config.backward);
+    if (ring->schedule == RA_SCHEDULE_SCAN)
+        return ra_linear_run_pass(ring, tensors, true);
     backward_pass pass = {.ring = ring, .tensors = tensors};
     ra_ring_begin_pass(ring);
     int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_BACKWARD);

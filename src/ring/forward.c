@@ -105,6 +105,8 @@ static ra_status forward_step(forward_pass *pass, int s)
 
 ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
 {
+    if (ring->schedule == RA_SCHEDULE_SCAN)
+        return ra_linear_run_pass(ring, tensors, false);
     forward_pass pass = {.ring = ring};
     ring->has_delta = ring->config.backward && tensors->dout != NULL;
     ra_ring_begin_pass(ring);

@@ -7,7 +7,7 @@
 
 const char *ra_schedule_name(ra_schedule schedule)
 {
-    static const char *const names[] = {"ring", "direct", "shared", "auto"};
+    static const char *const names[] = {"ring", "direct", "shared", "auto", "scan"};
     return names[schedule];
 }
 
@@ -178,12 +178,48 @@ static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern
     return RA_ERR_INVALID;
 }
 
+/* Schedule, plans and memory of softmax attention. */
+static ra_status make_steps(ra_ring *ring)
+{
+    ra_status status = settle_schedule(ring);
+    if (status == RA_OK) {
+        status = ra_ring_make_plans(ring);
+        if (status == RA_OK)
+            status = ra_ring_make_memory(ring);
+        status = ra_ring_agree(ring, status);
+    }
+    return status == RA_OK ? ra_ring_make_windows(ring) : status;
+}
+
+/* What holds for linear attention beside check_config. */
+static ra_status check_linear(const ra_ring_config *c, const ra_kernel *kernel)
+{
+    if (c->linear == RA_LINEAR_NONE)
+        return RA_OK;
+    if (kernel->ops->linear == NULL) {
+        ra_log(RA_LOG_ERROR, "kernel %s has no linear attention: take another compute.backend",
+               kernel->ops->name);
+        return RA_ERR_UNSUPPORTED;
+    }
+    bool const rows = c->layout == RA_LAYOUT_CONTIGUOUS || c->layout == RA_LAYOUT_AUTO;
+    bool const gradients = !c->backward || c->linear == RA_LINEAR_BIDIRECTIONAL ||
+                           c->linear_method == RA_LINEAR_CHUNKED;
+    if (rows && gradients && c->schedule == RA_SCHEDULE_AUTO && c->scale == 0)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "ring: linear attention takes layout contiguous or auto, schedule auto, "
+                         "no scale, and for gradients the method chunked");
+    return RA_ERR_INVALID;
+}
+
 ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern, ra_comm *comm,
                          ra_kernel *kernel, ra_pool *pool, ra_ring **ring_out)
 {
     ra_status status = check_config(config, pattern);
+    if (status == RA_OK)
+        status = check_linear(config, kernel);
     if (status != RA_OK)
         return status;
+    bool const linear = config->linear != RA_LINEAR_NONE;
     ra_ring *ring = calloc(1, sizeof(*ring));
     if (ring == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory for a ring");
@@ -196,17 +232,13 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ring->comm = comm;
     ring->kernel = kernel;
     ring->pool = pool;
+    if (linear && config->layout == RA_LAYOUT_AUTO)
+        ring->config.layout = RA_LAYOUT_CONTIGUOUS;
     status = settle_layout(ring);
-    if (status == RA_OK)
-        status = settle_schedule(ring);
-    if (status == RA_OK) {
-        status = ra_ring_make_plans(ring);
-        if (status == RA_OK)
-            status = ra_ring_make_memory(ring);
-        status = ra_ring_agree(ring, status);
-    }
-    if (status == RA_OK)
-        status = ra_ring_make_windows(ring);
+    if (status == RA_OK && linear)
+        status = ra_linear_make(ring);
+    else if (status == RA_OK)
+        status = make_steps(ring);
     if (status != RA_OK) {
         ra_ring_destroy(ring);
         return status;
@@ -231,6 +263,7 @@ void ra_ring_destroy(ra_ring *ring)
     ra_pool_free(ring->pool, stream, &ring->state);
     ra_pool_free(ring->pool, stream, &ring->grads);
     ra_pool_free(ring->pool, stream, &ring->delta);
+    ra_linear_give(ring);
     ra_shared_give(ring, RA_MEM_QKV, &ring->key_window);
     ra_shared_give(ring, RA_MEM_ACCUMULATOR, &ring->grad_window);
     for (int32_t i = 0; i < ring->plan_count; ++i)

@@ -126,6 +126,14 @@ typedef struct ra_flight {
     int64_t send_mark, recv_mark;
 } ra_flight;
 
+/* Linear attention: states of one head group; see linear.h for what they hold. */
+typedef struct ra_ring_linear {
+    ra_block states, grads;
+    ra_block sums; /* several ranks: our own states, of those before, of those after */
+    ra_block prefixes, lines;
+    int32_t states_group; /* whose states are ready; -1: none */
+} ra_ring_linear;
+
 struct ra_ring {
     ra_ring_config config;
     const ra_pattern *pattern;
@@ -148,6 +156,7 @@ struct ra_ring {
     ra_flight keys_flight, grads_flight;
     ra_trace *trace;                   /* NULL: nothing is recorded */
     ra_window key_window, grad_window; /* schedule shared */
+    ra_ring_linear linear;             /* schedule scan */
 };
 
 /* Shapes and bytes of a group. */
@@ -181,6 +190,15 @@ int64_t ra_shared_team_rows(const ra_ring *ring);
 RA_CHECKED ra_status ra_shared_barrier(ra_ring *ring, const char *operation, int step);
 ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int place);
 ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, int place);
+
+/*
+ * Linear attention. Make is the part of ra_ring_create after the layout: groups and all memory;
+ * collective, and every rank returns the same.
+ */
+RA_CHECKED ra_status ra_linear_make(ra_ring *ring);
+void ra_linear_give(ra_ring *ring);
+RA_CHECKED ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *tensors,
+                                        bool backward);
 
 /*
  * Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back.

@@ -49,6 +49,7 @@ static const struct {
     [RA_TRACE_SEND_GRADS] = {"send gradients", RA_TRACK_GRADS},
     [RA_TRACE_RECEIVE_GRADS] = {"receive gradients", RA_TRACK_GRADS},
     [RA_TRACE_WAIT_GRADS] = {"wait for gradients", RA_TRACK_GRADS},
+    [RA_TRACE_SCAN] = {"scan states", RA_TRACK_KEYS},
 };
 
 const char *ra_trace_kind_name(ra_trace_kind kind)
@@ -221,11 +222,14 @@ int ra_step_owner(const ra_step *step)
  * Per pass: the pass, two barriers around it, three outputs zeroed. Per group: the group, delta,
  * zero twice, store, two barriers. Per step: the step, zero, pack, add, three barriers, and
  * sending, receiving and waiting for keys and for gradients; a kernel in forward, and in backward a
- * kernel and a barrier for each turn.
+ * kernel and a barrier for each turn. Linear attention: the pass, and per group the group, four
+ * scans, and three kernels.
  */
 int64_t ra_ring_trace_bound(const ra_ring *ring)
 {
     enum { PASS = 6, GROUP = 7, FORWARD_STEP = 8, BACKWARD_STEP = 13, TURN = 2 };
+    if (ring->schedule == RA_SCHEDULE_SCAN)
+        return (1 + 8 * (int64_t)ring->group_count) * (ring->config.backward ? 2 : 1);
     int64_t const steps = ring->plans[0].step_count, turns = ring->plans[0].team_size;
     int64_t const forward = PASS + ring->group_count * (GROUP + FORWARD_STEP * steps);
     int64_t const backward =

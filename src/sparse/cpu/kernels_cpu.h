@@ -6,6 +6,7 @@
  *     RA_VEC_LANES      floats in a vector       RA_PRODUCT_ROWS  rows of a register tile
  */
 #include "sparse/cpu/backward_cpu.h"
+#include "sparse/cpu/linear_backward.h"
 #include "sparse/cpu/rows_cpu.h"
 
 #include "internal.h"
@@ -15,9 +16,12 @@ static size_t thread_floats(int32_t dim)
 {
     forward_scratch forward;
     backward_scratch backward;
+    linear_scratch linear;
     size_t const f = forward_scratch_carve(NULL, dim, &forward);
     size_t const b = backward_scratch_carve(NULL, dim, &backward);
-    return f > b ? f : b;
+    size_t const l = linear_scratch_carve(NULL, dim, &linear);
+    size_t const most = f > b ? f : b;
+    return most > l ? most : l;
 }
 
 static float *thread_workspace(const ra_kernel *kernel, int32_t dim)
@@ -139,6 +143,55 @@ static ra_status cpu_zero(ra_kernel *kernel, void *data, size_t bytes)
     return RA_OK;
 }
 
+/* ---- linear attention ------------------------------------------------------------------------ */
+
+static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass,
+                            void (*work)(linear_task *task))
+{
+    const ra_kernel_shape *shape = &pass->shape;
+    ra_status const status = check_shape(kernel, shape);
+    if (status != RA_OK)
+        return status;
+    int64_t const tasks = shape->batch * shape->kv_heads * pass->segments;
+    RA_OMP(omp parallel for schedule(dynamic) num_threads(kernel->threads))
+    for (int64_t index = 0; index < tasks; ++index) {
+        linear_task task = task_begin(kernel, pass, index);
+        linear_scratch_carve(thread_workspace(kernel, shape->dim), shape->dim, &task.s);
+        work(&task);
+    }
+    return RA_OK;
+}
+
+static ra_status linear_sum(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    return linear_run(kernel, pass, sum_task);
+}
+
+static ra_status linear_forward(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    RA_ASSERT(pass->prefixes != NULL || !pass->causal || pass->method != RA_LINEAR_CUMSUM);
+    return linear_run(kernel, pass, forward_task);
+}
+
+static ra_status linear_backward_queries(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    RA_ASSERT(pass->grads != NULL && pass->lines != NULL);
+    return linear_run(kernel, pass, query_task);
+}
+
+static ra_status linear_backward_keys(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    RA_ASSERT(pass->grads != NULL && pass->lines != NULL);
+    return linear_run(kernel, pass, key_task);
+}
+
+static const ra_linear_ops linear_ops = {
+    .sum = linear_sum,
+    .forward = linear_forward,
+    .backward_queries = linear_backward_queries,
+    .backward_keys = linear_backward_keys,
+};
+
 const ra_kernel_ops RA_CPU_TABLE = {
     .name = RA_CPU_NAME,
     .memory = ra_memory_host,
@@ -151,4 +204,5 @@ const ra_kernel_ops RA_CPU_TABLE = {
     .add = cpu_add,
     .store = cpu_store,
     .zero = cpu_zero,
+    .linear = &linear_ops,
 };

@@ -1,0 +1,116 @@
+/*
+ * Linear attention: sums over keys become states of a fixed size, so that work grows with the rows
+ * and not with their pairs.
+ *
+ *     phi(x) = elu(x) + 1 = x + 1 where x > 0, else exp(x)          element by element, no scale
+ *     S = sum of phi(k)^T v   [dim][dim]      z = sum of phi(k)   [dim]
+ *     o = phi(q) S / (phi(q) z + 1e-6)
+ *
+ * with the sums over all keys (bidirectional), or over the keys j <= i (causal). After
+ * Katharopoulos et al., "Transformers are RNNs" (ICML 2020). There is no LSE. Gradients, with
+ * d = phi(q) z + 1e-6, g = do / d and c = -(g . o):
+ *
+ *     dphi(q) = S g + c z        G = sum of phi(q)^T g, w = sum of c phi(q), over the queries that
+ *     dphi(k) = G v + w          see the key       dv = phi(k) G        dphi/dx = min(phi(x), 1)
+ *
+ * A rank has consecutive rows and works on them in segments, so that threads have work where there
+ * are few heads: `sum` gives each segment's own state; the caller turns these into the state before
+ * each segment (causal) or that of all rows, over ranks too, and `forward` does the rest. Likewise
+ * backward_queries gives G and w of each segment, which the caller turns into those after it.
+ *
+ * Sums are float32, within RA_LINEAR_CHUNK rows first, then compensated (TwoSum, Knuth), so errors
+ * do not grow with the length.
+ *
+ * Closed forms, in bytes per rank, with n rows, Hk kv heads and Hq query heads of one head group,
+ * s = ra_linear_segments() and E = 4 * dim * (dim + 1), what one state takes:
+ *     states, category state           batch * Hk * s * E, twice that with backward
+ *     on several ranks                 three more E per batch and kv head
+ *     prefixes, method cumsum          batch * Hk * n * E
+ *     lines, with backward             batch * Hq * n * 8, category accumulator
+ * and operations per pass, over all ranks, with N tokens and the heads of the job:
+ *     forward 2 dim^2 batch N (Hq + Hk), backward twice that. That is the states' own work: chunked
+ *     adds products within chunks, and segments or ranks add the Hk part once more.
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_LINEAR_H
+#define RINGATTN_LINEAR_H
+
+#include "ringattn/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RA_LINEAR_EPSILON 1e-6f
+
+/* Rows whose terms are summed before they are added to a longer sum. */
+enum { RA_LINEAR_CHUNK = 64 };
+
+typedef enum ra_linear_kind {
+    RA_LINEAR_NONE, /* softmax attention */
+    RA_LINEAR_BIDIRECTIONAL,
+    RA_LINEAR_CAUSAL
+} ra_linear_kind;
+
+/* How the causal kind is computed; the same results within rounding. */
+typedef enum ra_linear_method {
+    RA_LINEAR_CHUNKED,   /* a state per chunk, products of matrices within it */
+    RA_LINEAR_RECURRENT, /* row by row, one state at hand; forward only */
+    RA_LINEAR_CUMSUM     /* the state of every row is stored, then read: what a plain cumsum over
+                            outer products does; forward only */
+} ra_linear_method;
+
+/* "chunked", "recurrent", "cumsum" */
+const char *ra_linear_method_name(ra_linear_method method);
+
+/**
+ * One rank's rows of one head group. Views are [batch][rows][heads][dim], of one dtype; a state is
+ * S row-major, then z: ra_linear_state_floats(dim) floats.
+ */
+typedef struct ra_linear_pass {
+    ra_kernel_shape shape; /* scale and q_head_begin play no part */
+    int64_t rows;
+    int32_t segments; /* of each (batch, kv head); ra_linear_segments */
+    bool causal;
+    ra_linear_method method; /* of a causal forward pass */
+    ra_view q, k, v, out;
+    ra_view dout, dq, dk, dv; /* backward */
+    float *states;   /* [batch][kv_heads][segments][state]: S, z before the segment, or of all */
+    float *grads;    /* backward; laid out likewise: G, w after the segment, or of all */
+    float *prefixes; /* cumsum: [batch][kv_heads][rows][state] */
+    float *lines;    /* backward: [batch][q_heads][rows][2]: 1 / d and c */
+} ra_linear_pass;
+
+/**
+ * What a kernel table offers for it. Rows are read and written where they lie, each by one thread;
+ * results depend on `segments`, never on timing. Where inputs hold NaN or Inf, rows that do not see
+ * them are not touched by them. Calls need kernel->workspace and poll as attention does.
+ */
+struct ra_linear_ops {
+    /** states[segment] = S, z over the segment's keys; reads k, v. */
+    ra_status (*sum)(ra_kernel *kernel, const ra_linear_pass *pass);
+    /** Reads q, k, v (bidirectional: q alone) and states; writes out, and prefixes for cumsum. */
+    ra_status (*forward)(ra_kernel *kernel, const ra_linear_pass *pass);
+    /** Reads q, k, v, dout and states; writes dq, lines, and grads[segment] over its queries. */
+    ra_status (*backward_queries)(ra_kernel *kernel, const ra_linear_pass *pass);
+    /** Reads q, k, v, dout, lines and grads; writes dk, dv. */
+    ra_status (*backward_keys)(ra_kernel *kernel, const ra_linear_pass *pass);
+};
+
+/** dim * (dim + 1) */
+int64_t ra_linear_state_floats(int32_t dim);
+
+/**
+ * Segments that give `threads` even work: 1 where heads alone do; each has at least 4 chunks.
+ * Pure.
+ */
+int32_t ra_linear_segments(int64_t batch, int32_t kv_heads, int64_t rows, int threads);
+
+/** Rows [*begin_out, *end_out) of a segment; all but the last few are whole chunks. Pure. */
+void ra_linear_segment_rows(int64_t rows, int32_t segments, int32_t segment, int64_t *begin_out,
+                            int64_t *end_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

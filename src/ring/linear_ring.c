@@ -1,0 +1,327 @@
+/*
+ * Linear attention over ranks. A rank's rows follow one another, so what it needs of the others is
+ * two sums of states of a fixed size: those of the ranks before it, and for gradients, or where
+ * all rows see all, those of the ranks after it. Head group by head group; nothing else travels.
+ */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+#include <string.h>
+
+/* Floats of one head group on this rank. */
+typedef struct linear_floats {
+    size_t states, grads, prefixes, lines, sums;
+} linear_floats;
+
+static int32_t segments_of(const ra_ring *ring, const ra_head_group *g)
+{
+    return ra_linear_segments(ring->config.batch, g->kv_count, ra_ring_local_rows(ring),
+                              ring->kernel->threads);
+}
+
+/* [batch][kv heads] of a group, each with one state. */
+static size_t lane_floats(const ra_ring *ring, const ra_head_group *g)
+{
+    return (size_t)(ring->config.batch * g->kv_count * ra_linear_state_floats(ring->config.dim));
+}
+
+static linear_floats floats_of(const ra_ring *ring, const ra_head_group *g)
+{
+    const ra_ring_config *c = &ring->config;
+    size_t const rows = (size_t)ra_ring_local_rows(ring), lanes = lane_floats(ring, g);
+    linear_floats f = {.states = lanes * (size_t)segments_of(ring, g)};
+    f.grads = c->backward ? f.states : 0;
+    if (c->linear == RA_LINEAR_CAUSAL && c->linear_method == RA_LINEAR_CUMSUM)
+        f.prefixes = lanes * rows;
+    f.lines = c->backward ? 2 * (size_t)(c->batch * g->q_count) * rows : 0;
+    f.sums = ra_comm_size(ring->comm) > 1 ? 3 * lanes : 0;
+    return f;
+}
+
+/* The largest of each over the groups. */
+static linear_floats largest_floats(const ra_ring *ring, int32_t groups)
+{
+    linear_floats most = {0};
+    for (int32_t i = 0; i < groups; ++i) {
+        ra_head_group const g = ra_ring_group_of(&ring->config, groups, i);
+        linear_floats const f = floats_of(ring, &g);
+        most.states = f.states > most.states ? f.states : most.states;
+        most.grads = f.grads > most.grads ? f.grads : most.grads;
+        most.prefixes = f.prefixes > most.prefixes ? f.prefixes : most.prefixes;
+        most.lines = f.lines > most.lines ? f.lines : most.lines;
+        most.sums = f.sums > most.sums ? f.sums : most.sums;
+    }
+    return most;
+}
+
+static int64_t total_bytes(const ra_ring *ring, const linear_floats *f)
+{
+    size_t const all[] = {f->states, f->grads, f->prefixes, f->lines, f->sums};
+    int64_t bytes = 0;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); ++i)
+        bytes += (int64_t)ra_pool_round(ring->pool, all[i] * sizeof(float));
+    return bytes;
+}
+
+/* The fewest groups that fit; ranks may have different room: the most careful one decides. */
+static ra_status settle_groups(ra_ring *ring)
+{
+    int64_t groups = ring->config.head_groups, available = 0;
+    if (groups == 0) {
+        ra_status mine = ra_pool_available(ring->pool, &available);
+        for (groups = 1; groups < ring->config.kv_heads && mine == RA_OK; ++groups) {
+            linear_floats const f = largest_floats(ring, (int32_t)groups);
+            if (total_bytes(ring, &f) <= available)
+                break;
+        }
+        mine = ra_ring_agree(ring, mine);
+        if (mine == RA_OK)
+            mine = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
+        if (mine != RA_OK)
+            return mine;
+    }
+    ring->group_count = (int32_t)groups;
+    return RA_OK;
+}
+
+static ra_status take_memory(ra_ring *ring)
+{
+    linear_floats const f = largest_floats(ring, ring->group_count);
+    ra_ring_linear *l = &ring->linear;
+    struct {
+        ra_category category;
+        size_t floats;
+        ra_block *block;
+    } const wanted[] = {
+        {RA_MEM_STATE, f.states, &l->states},     {RA_MEM_STATE, f.sums, &l->sums},
+        {RA_MEM_STATE, f.grads, &l->grads},       {RA_MEM_ACCUMULATOR, f.lines, &l->lines},
+        {RA_MEM_STATE, f.prefixes, &l->prefixes},
+    };
+    ra_status status = RA_OK;
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && status == RA_OK; ++i)
+        status = ra_pool_alloc(ring->pool, wanted[i].category, wanted[i].floats * sizeof(float),
+                               ring->kernel->stream, wanted[i].block);
+    return status;
+}
+
+ra_status ra_linear_make(ra_ring *ring)
+{
+    ring->schedule = RA_SCHEDULE_SCAN;
+    ring->linear.states_group = -1;
+    ra_status const status = settle_groups(ring);
+    return status != RA_OK ? status : ra_ring_agree(ring, take_memory(ring));
+}
+
+void ra_linear_give(ra_ring *ring)
+{
+    ra_block *const blocks[] = {&ring->linear.states, &ring->linear.sums, &ring->linear.grads,
+                                &ring->linear.lines, &ring->linear.prefixes};
+    for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); ++i)
+        ra_pool_free(ring->pool, ring->kernel->stream, blocks[i]);
+}
+
+/* ---- states of other ranks and segments ------------------------------------------------------ */
+
+static ra_status scan(ra_ring *ring, ra_scan direction, const float *own, float *before,
+                      size_t count)
+{
+    if (ring->mode == RA_RING_COMPUTE_ONLY)
+        return RA_OK;
+    int64_t const mark =
+        ra_ring_mark(ring, RA_TRACE_SCAN, -1, -1, (int64_t)(count * sizeof(float)), -1);
+    ra_status const status = ra_comm_exscan_f32(
+        ring->comm,
+        direction == RA_SCAN_UP ? "states of the ranks before" : "states of the ranks after",
+        direction, own, before, (int64_t)count);
+    ra_ring_mark_end(ring, mark);
+    return status;
+}
+
+static void add(const float *restrict from, size_t count, float *restrict to)
+{
+    for (size_t i = 0; i < count; ++i)
+        to[i] += from[i];
+}
+
+/* Segments of a lane, in the order of a scan: its number x from where the scan begins. */
+static float *segment_at(float *lane, size_t floats, int32_t segments, ra_scan direction, int32_t x)
+{
+    return lane + floats * (size_t)(direction == RA_SCAN_UP ? x : segments - 1 - x);
+}
+
+/* Each segment's own state becomes the sum of what comes before it, of this rank and of others. */
+static void replace_by_prefix(float *lane, size_t floats, int32_t segments, ra_scan direction,
+                              const float *before)
+{
+    for (size_t i = 0; i < floats; ++i) {
+        float sum = before != NULL ? before[i] : 0;
+        for (int32_t x = 0; x < segments; ++x) {
+            float *const at = segment_at(lane, floats, segments, direction, x) + i;
+            float const own = *at;
+            *at = sum;
+            sum += own;
+        }
+    }
+}
+
+/* Each segment's own state becomes that of all segments and ranks. */
+static void replace_by_total(float *lane, size_t floats, int32_t segments, const float *before,
+                             const float *after)
+{
+    for (size_t i = 0; i < floats; ++i) {
+        float sum = before != NULL ? before[i] : 0;
+        for (int32_t x = 0; x < segments; ++x)
+            sum += lane[floats * (size_t)x + i];
+        sum += after != NULL ? after[i] : 0;
+        for (int32_t x = 0; x < segments; ++x)
+            lane[floats * (size_t)x + i] = sum;
+    }
+}
+
+/*
+ * From each segment's own sums to what its rows see: of all rows before it (up) or after it
+ * (down), or where the job is not causal, of all rows there are.
+ */
+static ra_status combine(ra_ring *ring, const ra_head_group *g, ra_scan direction, float *states)
+{
+    size_t const lanes = lane_floats(ring, g);
+    size_t const floats = (size_t)ra_linear_state_floats(ring->config.dim);
+    bool const all = ring->config.linear == RA_LINEAR_BIDIRECTIONAL;
+    int32_t const segments = segments_of(ring, g);
+    float *const own = ring->linear.sums.data; /* NULL on one rank */
+    float *const before = own != NULL ? own + lanes : NULL;
+    float *const after = own != NULL && all ? own + 2 * lanes : NULL;
+    ra_status status = RA_OK;
+    if (own != NULL) {
+        memset(own, 0, lanes * sizeof(float));
+        for (size_t lane = 0; lane * floats < lanes; ++lane)
+            for (int32_t x = 0; x < segments; ++x)
+                add(states + (lane * (size_t)segments + (size_t)x) * floats, floats,
+                    own + lane * floats);
+        status = scan(ring, all ? RA_SCAN_UP : direction, own, before, lanes);
+        if (status == RA_OK && all)
+            status = scan(ring, RA_SCAN_DOWN, own, after, lanes);
+    }
+    for (size_t lane = 0; lane * floats < lanes && status == RA_OK; ++lane) {
+        float *const at = states + lane * (size_t)segments * floats;
+        const float *const from = before != NULL ? before + lane * floats : NULL;
+        if (all)
+            replace_by_total(at, floats, segments, from,
+                             after != NULL ? after + lane * floats : NULL);
+        else
+            replace_by_prefix(at, floats, segments, direction, from);
+    }
+    return status;
+}
+
+/* ---- passes ---------------------------------------------------------------------------------- */
+
+static ra_view view_of(const ra_ring *ring, const void *data, int32_t heads, int32_t head_begin)
+{
+    /* Views serve reading and writing; inputs are only read. */
+    union {
+        const void *from;
+        void *to;
+    } const memory = {data};
+    return ra_view_dense(memory.to, ring->config.dtype, ra_ring_local_rows(ring), heads,
+                         ring->config.dim, head_begin);
+}
+
+static ra_linear_pass pass_of(const ra_ring *ring, const ra_ring_tensors *t, const ra_head_group *g)
+{
+    const ra_ring_config *c = &ring->config;
+    return (ra_linear_pass){.shape = ra_ring_shape(ring, g),
+                            .rows = ra_ring_local_rows(ring),
+                            .segments = segments_of(ring, g),
+                            .causal = c->linear == RA_LINEAR_CAUSAL,
+                            .method = c->linear_method,
+                            .q = view_of(ring, t->q, c->heads, g->q_begin),
+                            .k = view_of(ring, t->k, c->kv_heads, g->kv_begin),
+                            .v = view_of(ring, t->v, c->kv_heads, g->kv_begin),
+                            .out = view_of(ring, t->out, c->heads, g->q_begin),
+                            .dout = view_of(ring, t->dout, c->heads, g->q_begin),
+                            .dq = view_of(ring, t->dq, c->heads, g->q_begin),
+                            .dk = view_of(ring, t->dk, c->kv_heads, g->kv_begin),
+                            .dv = view_of(ring, t->dv, c->kv_heads, g->kv_begin),
+                            .states = ring->linear.states.data,
+                            .grads = ring->linear.grads.data,
+                            .prefixes = ring->linear.prefixes.data,
+                            .lines = ring->linear.lines.data};
+}
+
+/* One kernel call; a rank without rows has nothing to compute. */
+static ra_status run(ra_ring *ring, ra_trace_kind kind, const ra_linear_pass *pass,
+                     ra_status (*work)(ra_kernel *kernel, const ra_linear_pass *pass))
+{
+    if (pass->rows == 0 || ring->mode == RA_RING_COMM_ONLY)
+        return RA_OK;
+    int64_t const mark = ra_ring_mark(ring, kind, 0, -1, -1, pass->rows);
+    ra_status const status = work(ring->kernel, pass);
+    ra_ring_mark_end(ring, mark);
+    return status;
+}
+
+/* Bring the states of a group about, unless the forward pass has left them. */
+static ra_status make_states(ra_ring *ring, int32_t group, const ra_linear_pass *pass)
+{
+    ra_head_group const g = ra_ring_group(ring, group);
+    bool const alone = ra_comm_size(ring->comm) == 1 && pass->segments == 1 && pass->causal;
+    ra_status status = RA_OK;
+    if (ring->linear.states_group == group)
+        return RA_OK;
+    ring->linear.states_group = -1;
+    if (alone || pass->rows == 0) /* nothing comes before, or nothing from here */
+        memset(pass->states, 0,
+               lane_floats(ring, &g) * (size_t)pass->segments * sizeof(*pass->states));
+    else
+        status = run(ring, RA_TRACE_FORWARD_KERNEL, pass, ring->kernel->ops->linear->sum);
+    if (status == RA_OK && !alone)
+        status = combine(ring, &g, RA_SCAN_UP, pass->states);
+    if (status == RA_OK)
+        ring->linear.states_group = group;
+    return status;
+}
+
+static ra_status forward_group(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group)
+{
+    ra_head_group const g = ra_ring_group(ring, group);
+    ra_linear_pass const pass = pass_of(ring, tensors, &g);
+    ra_status const status = make_states(ring, group, &pass);
+    return status != RA_OK
+               ? status
+               : run(ring, RA_TRACE_FORWARD_KERNEL, &pass, ring->kernel->ops->linear->forward);
+}
+
+static ra_status backward_group(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group)
+{
+    const ra_linear_ops *const ops = ring->kernel->ops->linear;
+    ra_head_group const g = ra_ring_group(ring, group);
+    ra_linear_pass const pass = pass_of(ring, tensors, &g);
+    ra_status status = make_states(ring, group, &pass);
+    if (pass.rows == 0)
+        memset(pass.grads, 0, lane_floats(ring, &g) * (size_t)pass.segments * sizeof(float));
+    if (status == RA_OK)
+        status = run(ring, RA_TRACE_BACKWARD_KERNEL, &pass, ops->backward_queries);
+    if (status == RA_OK)
+        status = combine(ring, &g, RA_SCAN_DOWN, pass.grads);
+    if (status == RA_OK)
+        status = run(ring, RA_TRACE_BACKWARD_KERNEL, &pass, ops->backward_keys);
+    return status;
+}
+
+ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool backward)
+{
+    ra_status status = RA_OK;
+    if (!backward)
+        ring->linear.states_group = -1; /* the inputs may be others */
+    ra_ring_begin_pass(ring);
+    int64_t const mark = ra_ring_mark_pass(ring, backward ? RA_TRACE_BACKWARD : RA_TRACE_FORWARD);
+    for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
+        int64_t const group_mark = ra_ring_mark_group(ring, g);
+        status = backward ? backward_group(ring, tensors, g) : forward_group(ring, tensors, g);
+        ra_ring_mark_end(ring, group_mark);
+    }
+    ra_ring_mark_end(ring, mark);
+    ra_ring_end_pass(ring);
+    return status;
+}

@@ -1,0 +1,417 @@
+/*
+ * Linear attention against the float64 oracle: kinds, methods, dtypes, shapes and ranks; lengths
+ * at which a single chain of additions would fail; what NaN may touch; and failures.
+ */
+#include "ring/ring_job.h"
+#include "support/oracle_linear.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct tensors {
+    int64_t wide, narrow;
+    void *data[8];   /* q k v dout out dq dk dv */
+    double *in[4];   /* q k v dout */
+    double *want[4]; /* o dq dk dv */
+    float *lse;
+} tensors;
+
+static bool is_narrow(int tensor)
+{
+    return tensor == 1 || tensor == 2 || tensor >= 6;
+}
+
+static void tensors_init(tensors *t, const ra_ring_config *c, uint64_t seed)
+{
+    *t = (tensors){.wide = c->batch * c->seq * c->heads * c->dim,
+                   .narrow = c->batch * c->seq * c->kv_heads * c->dim};
+    for (int i = 0; i < 8; ++i) {
+        int64_t const count = is_narrow(i) ? t->narrow : t->wide;
+        t->data[i] = calloc((size_t)count, ra_dtype_bytes(c->dtype));
+        double **const values = i < 4 ? &t->in[i] : &t->want[i - 4];
+        *values = calloc((size_t)count, sizeof(double));
+        if (i < 4)
+            oracle_fill(&seed, c->dtype, 1, count, t->data[i], t->in[i]);
+    }
+    t->lse = calloc((size_t)(c->batch * c->heads * c->seq), sizeof(float));
+}
+
+static void tensors_fini(tensors *t)
+{
+    for (int i = 0; i < 8; ++i)
+        free(t->data[i]);
+    for (int i = 0; i < 4; ++i) {
+        free(t->in[i]);
+        free(t->want[i]);
+    }
+    free(t->lse);
+}
+
+static ring_job job_for(tensors *t, const ra_ring_config *c, int ranks, int threads)
+{
+    return (ring_job){.config = *c,
+                      .pattern = ra_pattern_config_dense(),
+                      .ranks = ranks,
+                      .threads = threads,
+                      .q = t->data[0],
+                      .k = t->data[1],
+                      .v = t->data[2],
+                      .dout = t->data[3],
+                      .out = t->data[4],
+                      .dq = t->data[5],
+                      .dk = t->data[6],
+                      .dv = t->data[7],
+                      .lse = t->lse};
+}
+
+static ra_ring_config linear_config(ra_linear_kind kind, ra_linear_method method, int64_t seq,
+                                    int32_t dim, ra_dtype dtype)
+{
+    return (ra_ring_config){.batch = 1,
+                            .seq = seq,
+                            .heads = 1,
+                            .kv_heads = 1,
+                            .dim = dim,
+                            .dtype = dtype,
+                            .layout = RA_LAYOUT_AUTO,
+                            .schedule = RA_SCHEDULE_AUTO,
+                            .linear = kind,
+                            .linear_method = method};
+}
+
+/* Frobenius error, relative to the wanted norm or to an rms of `floor`; NaN gives NaN. */
+static double relative_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
+                             double floor)
+{
+    double const quantum = dtype == RA_F16 ? 0x1p-25 : 0;
+    double error = 0, norm = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        double const off = fabs((double)ra_dtype_load(dtype, got, i) - want[i]);
+        double const above = off > quantum ? off - quantum : off * 0;
+        error += above * above;
+        norm += want[i] * want[i];
+    }
+    norm = fmax(norm, floor * floor * (double)count);
+    return norm > 0 ? sqrt(error / norm) : sqrt(error);
+}
+
+static void check_results(const tensors *t, const ra_ring_config *c, const char *about)
+{
+    static const char *const names[] = {"o", "dq", "dk", "dv"};
+    for (int i = 0; i < (c->backward ? 4 : 1); ++i) {
+        /* The terms of dq and dk cancel, in short sequences down to nothing. */
+        double const floor = i == 1 || i == 2 ? (c->dtype == RA_F32 ? 0.05 : 0.01) : 0;
+        double const error = relative_error(c->dtype, t->data[4 + i], t->want[i],
+                                            i < 2 ? t->wide : t->narrow, floor);
+        double const bound =
+            i == 0 ? oracle_output_bound(c->dtype) : oracle_gradient_bound(c->dtype, c->dim);
+        cr_assert(error <= bound, "%s: %s is off by %g, allowed are %g", about, names[i], error,
+                  bound);
+    }
+}
+
+static void run_case(const ra_ring_config *c, int ranks, int threads, uint64_t seed)
+{
+    tensors t;
+    char about[200];
+    tensors_init(&t, c, seed);
+    oracle_shape const shape = {c->batch, c->seq, c->heads, c->kv_heads, c->dim, 0};
+    oracle_inputs const in = {t.in[0], t.in[1], t.in[2], c->backward ? t.in[3] : NULL};
+    oracle_outputs const out = {t.want[0], NULL, t.want[1], t.want[2], t.want[3]};
+    snprintf(about, sizeof(about),
+             "seed %llu: kind %d %s, batch %lld, seq %lld, heads %d/%d of %d, %s, %d ranks, %d "
+             "groups, %d threads",
+             (unsigned long long)seed, (int)c->linear, ra_linear_method_name(c->linear_method),
+             (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim,
+             ra_dtype_name(c->dtype), ranks, c->head_groups, threads);
+    oracle_linear(&shape, c->linear == RA_LINEAR_CAUSAL, &in, &out);
+    ring_job job = job_for(&t, c, ranks, threads);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK, "%s: %s", about, ra_status_name(job.status));
+    cr_assert_eq(job.leaked_bytes, 0, "%s leaks", about);
+    check_results(&t, c, about);
+    tensors_fini(&t);
+}
+
+static ra_ring_config draw_config(test_rng *rng)
+{
+    bool const causal = test_rng_chance(rng, 0.7);
+    ra_linear_method const method =
+        causal ? (ra_linear_method)test_rng_between(rng, 0, 2) : RA_LINEAR_CHUNKED;
+    int64_t const seq = test_rng_between(rng, 1, test_rng_chance(rng, 0.2) ? 9 : 330);
+    int32_t const kv = (int32_t)test_rng_between(rng, 1, 3);
+    ra_ring_config c = linear_config(causal ? RA_LINEAR_CAUSAL : RA_LINEAR_BIDIRECTIONAL, method,
+                                     seq, (int32_t)test_rng_between(rng, 1, 80), RA_F32);
+    c.batch = test_rng_between(rng, 1, 2);
+    c.kv_heads = kv;
+    c.heads = kv * (int32_t)test_rng_between(rng, 1, 3);
+    c.dtype = seq < 16 ? RA_F32 : (ra_dtype)test_rng_between(rng, 0, 2);
+    c.head_groups = (int32_t)test_rng_between(rng, 0, kv);
+    c.backward = method == RA_LINEAR_CHUNKED;
+    c.layout = test_rng_chance(rng, 0.5) ? RA_LAYOUT_AUTO : RA_LAYOUT_CONTIGUOUS;
+    return c;
+}
+
+Test(linear, any_job_matches_the_oracle, .timeout = 120)
+{
+    const char *given = getenv("RA_TEST_SEED"); /* others than the usual cases */
+    uint64_t const seed = given != NULL ? strtoull(given, NULL, 10) : 20261121;
+    for (uint64_t i = 0; i < 60; ++i) {
+        test_rng rng = {seed + i};
+        ra_ring_config const c = draw_config(&rng);
+        run_case(&c, (int)test_rng_between(&rng, 1, 8), (int)test_rng_between(&rng, 1, 3),
+                 seed + i);
+    }
+}
+
+Test(linear, every_width_of_a_head_matches_the_oracle, .timeout = 120)
+{
+    static const int32_t dims[] = {1, 2, 3, 15, 16, 17, 31, 33, 64, 100, 128, 255, 256};
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); ++i) {
+        for (int method = 0; method <= RA_LINEAR_CUMSUM; ++method) {
+            ra_ring_config c =
+                linear_config(RA_LINEAR_CAUSAL, (ra_linear_method)method, 130, dims[i], RA_F32);
+            c.backward = method == RA_LINEAR_CHUNKED;
+            run_case(&c, 2, 1, 77 + i);
+        }
+        ra_ring_config c =
+            linear_config(RA_LINEAR_BIDIRECTIONAL, RA_LINEAR_CHUNKED, 130, dims[i], RA_F32);
+        c.backward = true;
+        run_case(&c, 2, 1, 177 + i);
+    }
+}
+
+/* Fewer rows than ranks leave some ranks with none. */
+Test(linear, ranks_without_rows_do_no_harm)
+{
+    for (int64_t seq = 1; seq < 8; ++seq) {
+        ra_ring_config c = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, seq, 8, RA_F32);
+        c.backward = true;
+        run_case(&c, 8, 1, (uint64_t)seq);
+        c.linear = RA_LINEAR_BIDIRECTIONAL;
+        run_case(&c, 8, 1, (uint64_t)seq);
+    }
+}
+
+/* One chain of 64K float32 additions would be off by 1e-5. */
+static void run_long(ra_linear_kind kind, ra_linear_method method, int ranks)
+{
+    enum { SEQ = 65536, DIM = 16, ROWS = 24 };
+    ra_ring_config const c = linear_config(kind, method, SEQ, DIM, RA_F32);
+    tensors t;
+    double error = 0, norm = 0;
+    tensors_init(&t, &c, 5);
+    oracle_shape const shape = {1, SEQ, 1, 1, DIM, 0};
+    oracle_inputs const in = {t.in[0], t.in[1], t.in[2], NULL};
+    ring_job job = job_for(&t, &c, ranks, 2);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    for (int64_t i = 0; i < ROWS; ++i) {
+        int64_t const row = SEQ - 1 - i * (SEQ / ROWS / 4); /* the later half: the longest sums */
+        double o[DIM];
+        oracle_linear_row(&shape, kind == RA_LINEAR_CAUSAL, &in, 0, 0, row, o);
+        for (int32_t d = 0; d < DIM; ++d) {
+            double const off = (double)((float *)t.data[4])[row * DIM + d] - o[d];
+            error += off * off;
+            norm += o[d] * o[d];
+        }
+    }
+    error = sqrt(error / norm);
+    cr_assert(error <= 2e-6, "kind %d %s, %d ranks: o is off by %g", (int)kind,
+              ra_linear_method_name(method), ranks, error);
+    tensors_fini(&t);
+}
+
+Test(linear, errors_do_not_grow_with_the_length, .timeout = 120)
+{
+    run_long(RA_LINEAR_BIDIRECTIONAL, RA_LINEAR_CHUNKED, 1);
+    run_long(RA_LINEAR_BIDIRECTIONAL, RA_LINEAR_CHUNKED, 8);
+    for (int method = 0; method <= RA_LINEAR_CUMSUM; ++method) {
+        run_long(RA_LINEAR_CAUSAL, (ra_linear_method)method, 1);
+        run_long(RA_LINEAR_CAUSAL, (ra_linear_method)method, 4);
+    }
+}
+
+/* ---- NaN ------------------------------------------------------------------------------------- */
+
+/* Elements of a row [count] that are finite. */
+static int64_t finite_of(const void *data, int64_t row, int64_t count)
+{
+    int64_t finite = 0;
+    for (int64_t i = 0; i < count; ++i)
+        finite += isfinite(((const float *)data)[row * count + i]);
+    return finite;
+}
+
+/* NaN in tensor `which` of row 100, amid a chunk: outputs before it, and gradients after it, stay.
+ */
+static void check_nan(int which, ra_linear_method method, int ranks)
+{
+    enum { SEQ = 192, DIM = 8, ROW = 100 };
+    ra_ring_config c = linear_config(RA_LINEAR_CAUSAL, method, SEQ, DIM, RA_F32);
+    c.backward = method == RA_LINEAR_CHUNKED;
+    tensors t;
+    tensors_init(&t, &c, 9);
+    ((float *)t.data[which])[ROW * DIM + 3] = NAN;
+    ring_job job = job_for(&t, &c, ranks, 1);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    bool const is_key = which == 1 || which == 2;
+    for (int64_t row = 0; row < SEQ; ++row) {
+        bool const o_sees = which == 3 ? false : is_key ? row >= ROW : row == ROW;
+        bool const dq_sees = which == 3 ? row == ROW : o_sees;
+        cr_expect(o_sees ? finite_of(t.data[4], row, DIM) < DIM
+                         : finite_of(t.data[4], row, DIM) == DIM,
+                  "o of row %lld, NaN in %d", (long long)row, which);
+        if (!c.backward)
+            continue;
+        cr_expect(dq_sees ? finite_of(t.data[5], row, DIM) < DIM
+                          : finite_of(t.data[5], row, DIM) == DIM,
+                  "dq of row %lld, NaN in %d", (long long)row, which);
+        /* A key's gradients come from the queries after it: NaN in row 100 is behind later keys,
+           unless it was a key and is in what those queries see. */
+        if (!is_key && row > ROW) {
+            cr_expect_eq(finite_of(t.data[6], row, DIM), DIM, "dk of %lld", (long long)row);
+            cr_expect_eq(finite_of(t.data[7], row, DIM), DIM, "dv of %lld", (long long)row);
+        } else {
+            cr_expect_lt(finite_of(t.data[6], row, DIM), DIM, "dk of %lld", (long long)row);
+        }
+    }
+    tensors_fini(&t);
+}
+
+Test(linear, nan_touches_only_rows_that_see_it)
+{
+    for (int which = 0; which < 4; ++which) {
+        check_nan(which, RA_LINEAR_CHUNKED, 1);
+        check_nan(which, RA_LINEAR_CHUNKED, 3);
+    }
+    for (int which = 0; which < 3; ++which) {
+        check_nan(which, RA_LINEAR_RECURRENT, 2);
+        check_nan(which, RA_LINEAR_CUMSUM, 2);
+    }
+}
+
+/* ---- what is promised of runs ---------------------------------------------------------------- */
+
+Test(linear, repeats_agree_bit_for_bit)
+{
+    ra_ring_config c = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, 3000, 24, RA_F32);
+    c.backward = true;
+    tensors t, again;
+    tensors_init(&t, &c, 3);
+    tensors_init(&again, &c, 3);
+    ring_job first = job_for(&t, &c, 3, 2), second = job_for(&again, &c, 3, 2);
+    ring_job_run(&first);
+    ring_job_run(&second);
+    cr_assert(first.status == RA_OK && second.status == RA_OK);
+    for (int i = 4; i < 8; ++i)
+        cr_expect_eq(memcmp(t.data[i], again.data[i],
+                            (size_t)(is_narrow(i) ? t.narrow : t.wide) * sizeof(float)),
+                     0);
+    tensors_fini(&t);
+    tensors_fini(&again);
+}
+
+/* Closed forms of linear.h, as bytes that ranks send and hold. */
+Test(linear, only_states_travel)
+{
+    enum { SEQ = 512, DIM = 16, RANKS = 4, STATE = 4 * DIM * (DIM + 1) };
+    ra_ring_config c = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, SEQ, DIM, RA_F32);
+    tensors t;
+    tensors_init(&t, &c, 1);
+    ring_job job = job_for(&t, &c, RANKS, 1);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    cr_expect_eq(job.sent_bytes, (RANKS - 1) * STATE);
+    cr_expect_eq(job.info.schedule, RA_SCHEDULE_SCAN);
+    cr_expect_eq(job.info.layout, RA_LAYOUT_CONTIGUOUS);
+    cr_expect_eq(job.info.live_pairs, 0);
+    job.config.backward = true;
+    ring_job_run(&job);
+    cr_expect_eq(job.sent_bytes, 2 * (RANKS - 1) * STATE, "the states, and G back");
+    job.config.linear = RA_LINEAR_BIDIRECTIONAL;
+    ring_job_run(&job);
+    cr_expect_eq(job.sent_bytes, 4 * (RANKS - 1) * STATE, "both up and down");
+    tensors_fini(&t);
+}
+
+static int64_t peak_of(ra_linear_method method, int64_t seq)
+{
+    ra_ring_config const c = linear_config(RA_LINEAR_CAUSAL, method, seq, 32, RA_F32);
+    tensors t;
+    tensors_init(&t, &c, 1);
+    ring_job job = job_for(&t, &c, 1, 1);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    tensors_fini(&t);
+    return job.peak_bytes;
+}
+
+Test(linear, only_cumsum_grows_with_the_length)
+{
+    cr_expect_eq(peak_of(RA_LINEAR_CHUNKED, 128), peak_of(RA_LINEAR_CHUNKED, 2048));
+    cr_expect_eq(peak_of(RA_LINEAR_RECURRENT, 128), peak_of(RA_LINEAR_RECURRENT, 2048));
+    int64_t const grown = peak_of(RA_LINEAR_CUMSUM, 2048) - peak_of(RA_LINEAR_CUMSUM, 1024);
+    cr_expect_eq(grown, INT64_C(1024) * 4 * 32 * 33);
+}
+
+static int lines_logged;
+
+static void count_lines(void *context, ra_log_level level, const char *line)
+{
+    (void)context;
+    (void)line;
+    lines_logged += level == RA_LOG_ERROR;
+}
+
+Test(linear, refuses_what_does_not_go_with_it)
+{
+    ra_ring_config const good = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, 32, 8, RA_F32);
+    ra_ring_config bad[4] = {good, good, good, good};
+    tensors t;
+    bad[0].layout = RA_LAYOUT_STRIPED;
+    bad[1].schedule = RA_SCHEDULE_RING;
+    bad[2].scale = 0.5f;
+    bad[3].backward = true;
+    bad[3].linear_method = RA_LINEAR_CUMSUM;
+    tensors_init(&t, &good, 1);
+    ra_log_set_handler(count_lines, NULL);
+    for (int i = 0; i < 4; ++i) {
+        ring_job job = job_for(&t, &bad[i], 1, 1);
+        lines_logged = 0;
+        ring_job_run(&job);
+        cr_expect_eq(job.status, RA_ERR_INVALID, "case %d", i);
+        cr_expect_eq(lines_logged, 1, "case %d", i);
+    }
+    tensors_fini(&t);
+}
+
+Test(linear, takes_more_groups_where_memory_is_short)
+{
+    ra_ring_config c = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CUMSUM, 256, 16, RA_F32);
+    c.heads = c.kv_heads = 4;
+    c.head_groups = 1;
+    tensors t;
+    tensors_init(&t, &c, 1);
+    ra_log_set_handler(count_lines, NULL);
+    ring_job job = job_for(&t, &c, 2, 1);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    job.limit_bytes = job.peak_bytes;
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK, "succeeds at exactly its peak");
+    job.limit_bytes -= 1;
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_ERR_NO_MEMORY);
+    cr_assert_eq(job.leaked_bytes, 0);
+    job.config.head_groups = 0;
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK, "auto takes more groups instead");
+    cr_assert_eq(job.info.head_groups, 2);
+    tensors_fini(&t);
+}
