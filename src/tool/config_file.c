@@ -2,18 +2,42 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A pipe may never say anything, and a device may never end: neither is waited for. */
+static ra_status open_regular(const char *path, FILE **file_out)
+{
+    int const fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    ra_status status = RA_ERR_IO;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        ra_log(RA_LOG_ERROR, "%s: cannot open the configuration: %s", path, strerror(errno));
+    } else if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+        ra_log(RA_LOG_ERROR, "%s: is a device or pipe: give a file with the configuration", path);
+        status = RA_ERR_CONFIG;
+    } else {
+        *file_out = fdopen(fd, "rb");
+        if (*file_out != NULL)
+            return RA_OK;
+        ra_log(RA_LOG_ERROR, "%s: cannot open the configuration: %s", path, strerror(errno));
+    }
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
 
 ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_out)
 {
-    ra_status status = RA_ERR_IO;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        ra_log(RA_LOG_ERROR, "%s: cannot open the configuration: %s", path, strerror(errno));
-        return RA_ERR_IO;
-    }
+    FILE *file = NULL;
+    ra_status status = open_regular(path, &file);
+    if (status != RA_OK)
+        return status;
+    status = RA_ERR_IO;
     size_t size = 64 << 10, used = 0, got = 0;
     char *text = malloc(size + 1);
     while (text != NULL && (got = fread(text + used, 1, size - used, file)) > 0) {

@@ -130,10 +130,10 @@ static ra_status passes_time(ra_job *job)
     return RA_OK;
 }
 
-/* Memory of the rank whose peak is highest, the first of them. */
+/* Memory of the rank whose peak is highest, the first of them; and the sum of all peaks. */
 static ra_status memory_gather(ra_job *job)
 {
-    enum { NUMBERS = RA_MEM_CATEGORY_COUNT + 2 };
+    enum { NUMBERS = RA_MEM_CATEGORY_COUNT + 3 };
     ra_report *report = &job->report;
     ra_ledger_snapshot snapshot;
     ra_ledger_read(job->ledger, &snapshot);
@@ -154,11 +154,13 @@ static ra_status memory_gather(ra_job *job)
         numbers[NUMBERS - 1] =
             rss >= 0 && job->rss_before_bytes >= 0 ? rss - job->rss_before_bytes : -1;
     }
+    numbers[NUMBERS - 3] = snapshot.reserved_peak_bytes; /* of every rank */
     status = ra_comm_reduce_i64(job->comm, "gathering memory", RA_SUM, numbers, NUMBERS);
     if (status != RA_OK)
         return status;
     for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
         report->memory_bytes[i] = numbers[i];
+    report->peak_bytes_sum = numbers[NUMBERS - 3];
     report->peak_bytes = numbers[NUMBERS - 2];
     report->rss_peak_bytes = numbers[NUMBERS - 1];
     return RA_OK;

@@ -96,19 +96,36 @@ static ra_status output_check(const char *key, const char *path, bool renamed)
     return RA_OK;
 }
 
+/* What is written must not take the place of what is read, by whatever name or link. */
+static ra_status input_check(const char *key, const char *path, const char *input)
+{
+    struct stat from, to;
+    if (input == NULL || stat(path, &to) != 0 || stat(input, &from) != 0 ||
+        from.st_dev != to.st_dev || from.st_ino != to.st_ino || !S_ISREG(to.st_mode))
+        return RA_OK; /* an input that is missing is told where it is opened */
+    ra_log(RA_LOG_ERROR, "%s: %s: is the input file %s: give another path", key, path, input);
+    return RA_ERR_CONFIG;
+}
+
 ra_status ra_job_check_outputs(const ra_job *job)
 {
+    const struct {
+        const char *key, *path;
+        bool renamed;
+    } outputs[] = {{"job.output", job->config.output, true},
+                   {"--json", job->options->json_path, false},
+                   {"--csv", job->options->csv_path, false},
+                   {"--trace", job->options->trace_path, false}};
     ra_status status = RA_OK;
     if (ra_comm_rank(job->comm) != 0)
         return RA_OK;
-    if (job->config.output != NULL)
-        status = output_check("job.output", job->config.output, true);
-    if (status == RA_OK && job->options->json_path != NULL)
-        status = output_check("--json", job->options->json_path, false);
-    if (status == RA_OK && job->options->csv_path != NULL)
-        status = output_check("--csv", job->options->csv_path, false);
-    if (status == RA_OK && job->options->trace_path != NULL)
-        status = output_check("--trace", job->options->trace_path, false);
+    for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]) && status == RA_OK; i++) {
+        if (outputs[i].path == NULL)
+            continue;
+        status = output_check(outputs[i].key, outputs[i].path, outputs[i].renamed);
+        if (status == RA_OK)
+            status = input_check(outputs[i].key, outputs[i].path, job->config.input);
+    }
     return status;
 }
 

@@ -22,6 +22,7 @@ typedef struct ra_report {
     /* Sums over ranks, per repetition. */
     int64_t live_pairs, sent_bytes;
     int64_t nan_count, inf_count; /* in the inputs */
+    int64_t peak_bytes_sum;       /* over ranks, each at its own peak */
     /* Of the rank with the highest peak; tilemap_bytes: of the largest rank. */
     int64_t peak_bytes, rss_peak_bytes, memory_bytes[RA_MEM_CATEGORY_COUNT];
     int64_t tilemap_bytes;

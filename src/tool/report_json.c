@@ -75,15 +75,16 @@ static json_t *plan_to_json(const ra_report *report)
 
 static json_t *work_to_json(const ra_report *report)
 {
-    return json_pack(
-        "{s:I, s:o, s:I, s:I, s:o, s:I, s:o, s:I, s:I, s:I, s:I}", "live_pairs",
-        (json_int_t)report->live_pairs, "imbalance", number(report->ring.imbalance), "sent_bytes",
-        (json_int_t)report->sent_bytes, "full_ring_bytes", (json_int_t)report->ring.full_ring_bytes,
-        "exposed_comm_ms", number(report->exposed_comm_ms), "peak_bytes",
-        (json_int_t)report->peak_bytes, "memory_bytes", memory_to_json(report), "rss_peak_bytes",
-        (json_int_t)report->rss_peak_bytes, "tilemap_bytes", (json_int_t)report->tilemap_bytes,
-        "input_nan_count", (json_int_t)report->nan_count, "input_inf_count",
-        (json_int_t)report->inf_count);
+    return json_pack("{s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "live_pairs",
+                     (json_int_t)report->live_pairs, "imbalance", number(report->ring.imbalance),
+                     "sent_bytes", (json_int_t)report->sent_bytes, "full_ring_bytes",
+                     (json_int_t)report->ring.full_ring_bytes, "exposed_comm_ms",
+                     number(report->exposed_comm_ms), "peak_bytes", (json_int_t)report->peak_bytes,
+                     "peak_bytes_sum", (json_int_t)report->peak_bytes_sum, "memory_bytes",
+                     memory_to_json(report), "rss_peak_bytes", (json_int_t)report->rss_peak_bytes,
+                     "tilemap_bytes", (json_int_t)report->tilemap_bytes, "input_nan_count",
+                     (json_int_t)report->nan_count, "input_inf_count",
+                     (json_int_t)report->inf_count);
 }
 
 json_t *ra_report_to_json(const ra_report *report)

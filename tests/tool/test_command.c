@@ -97,6 +97,27 @@ Test(command, usage_and_configuration_are_refused_with_2, .timeout = 200)
     REFUSES(cases);
 }
 
+/* By its name, by another, and by links. */
+Test(command, an_output_that_is_the_input_is_refused_before_anything_is_written, .timeout = 100)
+{
+    static const char *const places[] = {"--output good.st", "--output ./good.st",
+                                         "--output hard.st", "--output soft.st",
+                                         "--json=hard.st",   "--trace good.st"};
+    write_plain("good.st", GOOD, 768);
+    command_shell(&result, "ln good.st hard.st && ln -s good.st soft.st && cp good.st before.st");
+    cr_assert_eq(result.code, 0);
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        char line[128];
+        snprintf(line, sizeof(line), "run --input good.st %s", places[i]);
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, 2, "%s: exit code %d", line, result.code);
+        cr_expect_eq(command_count_lines(result.err, "is the input file good.st"), 1, "%s: %s",
+                     line, result.err);
+        command_shell(&result, "cmp good.st before.st && [ \"$(ls | grep -c st$)\" = 4 ]");
+        cr_expect_eq(result.code, 0, "%s: something was written", line);
+    }
+}
+
 Test(command, files_are_refused_with_3, .timeout = 300)
 {
     static const bad_case cases[] = {

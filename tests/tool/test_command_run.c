@@ -83,6 +83,8 @@ Test(command_run, json_has_every_field_and_they_agree)
     cr_expect(integer(point, "tilemap_bytes") > 0);
     cr_expect_eq(json_object_size(member(point, "error")), 5);
     long long const peak = integer(point, "peak_bytes");
+    cr_expect(integer(point, "peak_bytes_sum") >= peak);
+    cr_expect(integer(point, "peak_bytes_sum") <= members * peak);
     long long sum = 0;
     const char *name;
     json_t *value;

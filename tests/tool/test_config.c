@@ -5,6 +5,8 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static captured_log said;
 
@@ -382,4 +384,19 @@ Test(config, a_file_that_cannot_be_read_is_a_file_error)
     cr_assert_eq(ra_config_load(&source, &config), RA_ERR_IO);
     source.file = "/dev/zero"; /* endless */
     cr_assert_eq(ra_config_load(&source, &config), RA_ERR_CONFIG);
+}
+
+Test(config, a_pipe_that_nobody_writes_to_is_refused_at_once, .timeout = 20)
+{
+    char folder[] = "/tmp/ringattn_config_XXXXXX", path[64];
+    ra_config config;
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/pipe", folder);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    ra_config_source const source = {.file = path};
+    ra_status const status = ra_config_load(&source, &config);
+    unlink(path);
+    rmdir(folder);
+    cr_assert_eq(status, RA_ERR_CONFIG);
+    cr_assert_not_null(strstr(said.line, "is a device or pipe"));
 }
