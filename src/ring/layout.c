@@ -208,6 +208,9 @@ static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_p
 static void measure(ra_layout *layout, const ra_pattern *pattern)
 {
     int64_t most = 0, sum = 0;
+    layout->imbalance = 1.0;
+    if (layout->ranks == 1)
+        return; /* counting live pairs may take long */
     for (int r = 0; r < layout->ranks; ++r) {
         int64_t area = 0;
         for (int64_t i = 0; i < layout->rows[r].piece_count; ++i)

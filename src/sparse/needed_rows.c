@@ -14,6 +14,7 @@ typedef struct marking {
     const ra_rowset *queries, *keys;
     const ra_row_piece *q_piece;
     uint64_t *bits;
+    int64_t full_begin, full_end; /* a range of which all is marked: the longest met so far */
     bool unit_strides; /* all pieces of keys and the query piece have stride 1, keys sorted */
     int64_t stride;    /* lcm of the local strides seen; 0: above STRIDES_MAX */
 } marking;
@@ -25,12 +26,41 @@ static bool bit_at(const uint64_t *bits, int64_t i)
 
 static void fill_bits(uint64_t *bits, int64_t begin, int64_t end)
 {
-    for (; begin < end && begin % 64 != 0; ++begin)
-        bits[begin / 64] |= (uint64_t)1 << (begin % 64);
-    for (; end - begin >= 64; begin += 64)
-        bits[begin / 64] = ~(uint64_t)0;
-    for (; begin < end; ++begin)
-        bits[begin / 64] |= (uint64_t)1 << (begin % 64);
+    uint64_t const all = ~(uint64_t)0;
+    if (begin >= end)
+        return;
+    int64_t const first = begin / 64, last = (end - 1) / 64;
+    uint64_t const head = all << (begin % 64), tail = all >> (63 - (end - 1) % 64);
+    if (first == last) {
+        bits[first] |= head & tail;
+        return;
+    }
+    bits[first] |= head;
+    for (int64_t i = first + 1; i < last; ++i)
+        bits[i] = all;
+    bits[last] |= tail;
+}
+
+/*
+ * Mark [begin, end). Under causality and with many pieces, ranges are marked again and again: what
+ * lies in the known full range is not touched twice.
+ */
+static void mark_range(marking *m, int64_t begin, int64_t end)
+{
+    if (begin >= end)
+        return;
+    if (begin > m->full_end || end < m->full_begin) { /* apart from it */
+        fill_bits(m->bits, begin, end);
+        if (end - begin > m->full_end - m->full_begin) {
+            m->full_begin = begin;
+            m->full_end = end;
+        }
+        return;
+    }
+    fill_bits(m->bits, begin, m->full_begin);
+    fill_bits(m->bits, m->full_end, end);
+    m->full_begin = ra_min_i64(m->full_begin, begin);
+    m->full_end = ra_max_i64(m->full_end, end);
 }
 
 /* Local number of the first key at or after a global row; row_count where there is none. */
@@ -55,8 +85,8 @@ static ra_status mark_slice(void *context, const ra_slice *slice)
 {
     marking *m = context;
     if (m->unit_strides && slice->stride == 1) {
-        fill_bits(m->bits, lower_bound(m->keys, slice->k_begin),
-                  lower_bound(m->keys, slice->k_begin + slice->k_count));
+        mark_range(m, lower_bound(m->keys, slice->k_begin),
+                   lower_bound(m->keys, slice->k_begin + slice->k_count));
         return RA_OK;
     }
     for (int64_t i = 0; i < m->keys->piece_count; ++i) {
@@ -72,7 +102,7 @@ static ra_status mark_slice(void *context, const ra_slice *slice)
                 m->stride = 0;
             int64_t at = piece->first + local.k_begin;
             if (local.k_stride == 1)
-                fill_bits(m->bits, at, at + local.k_count);
+                mark_range(m, at, at + local.k_count);
             else
                 for (int64_t n = 0; n < local.k_count; ++n, at += local.k_stride)
                     m->bits[at / 64] |= (uint64_t)1 << (at % 64);
@@ -102,6 +132,8 @@ static bool heads_meet(ra_heads layer, ra_heads wanted)
 static bool all_marked(const marking *m)
 {
     int64_t const whole = m->keys->row_count / 64;
+    if (m->full_end - m->full_begin == m->keys->row_count)
+        return true;
     for (int64_t i = 0; i < whole; ++i)
         if (m->bits[i] != ~(uint64_t)0)
             return false;

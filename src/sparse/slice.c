@@ -26,9 +26,12 @@ static int64_t gcd_i64(int64_t a, int64_t b)
     return a;
 }
 
+/* Most strides are equal, or one of them is 1: no division then. */
 int64_t ra_lcm_i64(int64_t a, int64_t b)
 {
-    return a / gcd_i64(a, b) * b;
+    if (a == b || b == 1)
+        return a;
+    return a == 1 ? b : a / gcd_i64(a, b) * b;
 }
 
 /* x with a * x == 1 (mod m), for gcd(a, m) == 1. Extended Euclid. */
@@ -43,6 +46,20 @@ static int64_t inverse_mod(int64_t a, int64_t m)
     return t0 < 0 ? t0 + m : t0;
 }
 
+/* The rows of a range in [first, last], which lies within its span. */
+static bool range_clip(ra_range a, int64_t first, int64_t last, ra_range *out)
+{
+    if (a.stride == 1) {
+        *out = (ra_range){first, 1, last - first + 1};
+        return true;
+    }
+    int64_t const begin = a.begin + ra_div_ceil(first - a.begin, a.stride) * a.stride;
+    if (begin > last)
+        return false;
+    *out = (ra_range){begin, a.stride, (last - begin) / a.stride + 1};
+    return true;
+}
+
 bool ra_range_intersect(ra_range a, ra_range b, ra_range *out)
 {
     *out = (ra_range){0, 1, 0};
@@ -52,8 +69,12 @@ bool ra_range_intersect(ra_range a, ra_range b, ra_range *out)
     int64_t const b_last = b.begin + b.stride * (b.count - 1);
     int64_t const first = ra_max_i64(a.begin, b.begin);
     int64_t const last = ra_min_i64(a_last, b_last);
+    if (first > last)
+        return false;
+    if (a.stride == 1 || b.stride == 1)
+        return range_clip(b.stride == 1 ? a : b, first, last, out);
     int64_t const g = gcd_i64(a.stride, b.stride);
-    if (first > last || (b.begin - a.begin) % g != 0)
+    if ((b.begin - a.begin) % g != 0)
         return false;
     /* The common row nearest after a.begin: a.begin + a.stride * x with
        a.stride * x == b.begin - a.begin (mod b.stride), then the first one not before `first`. */

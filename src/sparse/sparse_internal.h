@@ -2,7 +2,7 @@
 #ifndef RINGATTN_SPARSE_INTERNAL_H
 #define RINGATTN_SPARSE_INTERNAL_H
 
-#include "ringattn/pattern.h"
+#include "ringattn/tilemap.h"
 
 int64_t ra_lcm_i64(int64_t a, int64_t b);
 
@@ -28,6 +28,37 @@ typedef struct ra_vector {
 /* Room for one more item of item_bytes; its address in *item_out. */
 RA_CHECKED ra_status ra_vector_push(ra_pool *pool, ra_vector *vector, size_t item_bytes,
                                     void **item_out);
+
+/* ---- tile maps under construction
+ * ----------------------------------------------------------------
+ */
+
+typedef struct ra_map_builder {
+    const ra_pattern *pattern;
+    ra_heads heads;
+    const ra_rowset *queries, *keys;
+    ra_pool *pool;
+    int64_t tile_rows, chunk_rows;
+    const ra_row_piece *q_piece; /* while visiting: */
+    ra_range q_rows;             /* the part of q_piece in the chunk */
+    int64_t q_first;             /* local number of its first row */
+    ra_vector pieces;            /* of tilemap_cut.c's piece, one chunk of one layer */
+    ra_vector cuts;              /* of int64_t, one group of pieces */
+    ra_tile *tiles;              /* NULL while counting */
+    ra_run *runs;
+    int64_t tile_count, run_count;
+    ra_run open; /* the run that may still grow */
+    bool has_open;
+    int64_t area; /* live pairs of the layer, one head */
+    bool shared;
+} ra_map_builder;
+
+/*
+ * Add a layer's tiles and runs to the builder's counts, and to its arrays where it has them;
+ * chunk_tile, [chunk_count + 1], may be NULL.
+ */
+RA_CHECKED ra_status ra_map_builder_cut(ra_map_builder *builder, int32_t layer, int64_t chunk_count,
+                                        uint32_t *chunk_tile);
 
 /* ---- pattern ------------------------------------------------------------------------------------
  */
