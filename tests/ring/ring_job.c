@@ -152,6 +152,8 @@ static ra_status run_with_pool(rank_state *state, ra_pool *pool)
             ra_ring_read_info(ring, &state->info);
             ra_ring_set_mode(ring, job->mode);
             status = run_traced(state, pool, ring);
+            if (job->standing != NULL)
+                ra_ledger_read(ra_pool_ledger(pool), &job->standing[state->rank]);
             ra_ring_destroy(ring);
         }
         ra_kernel_fini(&kernel);

@@ -29,6 +29,8 @@ typedef struct ring_job {
     void (*take_trace)(void *context, const ra_ring *ring, int rank, const ra_trace *trace);
     void *trace_context;
 
+    ra_ledger_snapshot *standing; /* [ranks] written: what is held after the passes; or NULL */
+
     /* Results, sums or maxima over ranks. */
     ra_status status;  /* the first that is not RA_OK, lowest rank first */
     ra_ring_info info; /* rank 0's */

@@ -1,0 +1,140 @@
+/*
+ * What a job will take and do, computed without a device, without tensors and without tile maps:
+ * bytes by category, live pairs, what travels in which step, and how long steps take on a machine
+ * that is described by a few numbers.
+ *
+ * Nothing here calls what a pass measures: sizes of tile maps, needed rows and buffers have their
+ * own formulas, so that a prediction and a ledger check each other. Shared with the ring are
+ * decisions only: the deal of layout `balanced`, and what a pattern's own description takes.
+ *
+ * A job of up to RA_PREDICT_RANKS_ALL ranks is followed rank by rank. Of more, the first, the last
+ * and a few between are followed, and of long shards evenly spread chunks of queries; then
+ * ra_prediction.exact is false. SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_PREDICT_H
+#define RINGATTN_PREDICT_H
+
+#include "ringattn/ring.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { RA_PREDICT_RANKS_MAX = 4096, RA_PREDICT_RANKS_ALL = 64 };
+
+/* Time of one message: latency + bytes / rate. */
+typedef struct ra_link {
+    double gb_per_s; /* 1e9 bytes per second and direction, of one rank */
+    double latency_us;
+} ra_link;
+
+/*
+ * Time of one pass over one tile map, on one rank:
+ *     start_us + 1e-3 * (pair_ns * pairs + row_ns * rows + cell_ns * cells) us + flops / rate
+ * with flops = 4 D per live pair forward and 10 D backward, and rate = peak * efficiency. Pairs,
+ * rows (of queries) and cells (a query row that meets a run of keys) count batch and heads.
+ */
+typedef struct ra_pass_speed {
+    double efficiency; /* of the peak; 0: unknown, and so is the time */
+    double start_us, pair_ns, row_ns, cell_ns;
+} ra_pass_speed;
+
+/* A machine in numbers, per rank. 0: not known. */
+typedef struct ra_hardware {
+    char name[64];
+    int ranks, ranks_per_node; /* ranks: of the whole machine */
+    bool shares_memory;        /* ranks of a node read each other's rows in place */
+    int64_t memory_bytes;
+    double memory_gb_per_s;
+    double peak_tflops[3];                 /* by ra_dtype */
+    ra_pass_speed forward[3], backward[3]; /* by ra_dtype */
+    ra_link node, network;                 /* within a node, and between nodes */
+    int64_t workspace_bytes;               /* scratch of kernels; -1: that of this build's */
+} ra_hardware;
+
+typedef enum ra_attention_form {
+    RA_FORM_FLASH,
+    RA_FORM_STANDARD,  /* scores and weights are materialised */
+    RA_FORM_LINEAR,    /* one D x D state */
+    RA_FORM_CHUNKED,   /* causal: one state per chunk at hand */
+    RA_FORM_RECURRENT, /* causal: one state, row by row */
+    RA_FORM_CUMSUM     /* causal: a state for every row */
+} ra_attention_form;
+
+typedef struct ra_predict_request {
+    ra_ring_config ring; /* layout, schedule and head_groups may be auto */
+    ra_attention_form form;
+    const ra_pattern_config *pattern; /* borrowed for the call */
+    int ranks;                        /* 1 to RA_PREDICT_RANKS_MAX */
+    int ranks_per_node;               /* at least 1 */
+    bool may_share;                   /* ranks of one node can share memory */
+    bool keeps_lse;                   /* though no backward pass follows */
+    int32_t tile_rows;
+    int64_t workspace_bytes;
+    int64_t io_bytes;            /* held during the passes */
+    int64_t staging_bytes;       /* held while inputs are read, and given back before the passes */
+    int64_t memory_bytes;        /* what head_groups 0 must fit into; INT64_MAX: anything does */
+    const ra_hardware *hardware; /* borrowed; NULL: no times */
+} ra_predict_request;
+
+/* One step of the rank that the times are of, all head groups together. */
+typedef struct ra_predicted_step {
+    int distance;  /* number of the step */
+    int held_from; /* -1: several ranks */
+    double pairs;
+    int64_t held_bytes, sent_bytes;        /* keys and values, one pass */
+    int64_t grad_in_bytes, grad_out_bytes; /* backward */
+    bool crosses_nodes;
+    double forward_ms[2], backward_ms[2]; /* computing, communication */
+} ra_predicted_step;
+
+typedef struct ra_predicted_pass {
+    double total_ms, compute_ms, comm_ms, exposed_ms;
+    double overlap; /* (compute + comm - total) / the lesser; NAN where one of them is nothing */
+    double flops;   /* of all ranks */
+} ra_predicted_pass;
+
+typedef struct ra_prediction {
+    bool exact; /* every rank and every chunk was followed */
+    int ranks, ranks_followed;
+    ra_layout_kind layout;
+    bool balanced_left_out; /* layout auto did not try it: too many chunks to deal */
+    ra_schedule schedule;
+    int64_t chunk;
+    int32_t head_groups;
+    double imbalance;
+    double live_pairs; /* of all ranks, batch and query heads */
+
+    /* Of the rank that holds most. */
+    int fullest_rank;
+    int64_t rows; /* its queries */
+    int64_t memory_bytes[RA_MEM_CATEGORY_COUNT], peak_bytes;
+    int64_t floor_bytes;   /* q, k, v and o in their dtype; lse, do and gradients where backward */
+    int64_t tilemap_bytes; /* of the largest rank's maps, as ra_ring_info has them */
+
+    /* Of all ranks, one forward pass and, where configured, one backward pass. */
+    double sent_bytes, sent_network_bytes, full_ring_bytes;
+
+    bool has_times;
+    int slowest_rank;
+    int step_count;
+    ra_predicted_step *steps; /* of that rank; owned */
+    ra_predicted_pass forward, backward;
+    double balance_rows; /* rows per shard from which communication hides behind computing; NAN */
+} ra_prediction;
+
+/**
+ * Predict a job. Takes time and memory by ranks, not by rows: seconds for 4,096 ranks and 1e9 rows.
+ *
+ * @return RA_ERR_CONFIG       what ra_pattern_create refuses, already logged
+ *         RA_ERR_UNSUPPORTED  too large to be followed: layout balanced over too many chunks,
+ *                             schedule ring over too many ranks; one logged line
+ *         RA_ERR_NO_MEMORY
+ */
+RA_CHECKED ra_status ra_predict(const ra_predict_request *request, ra_prediction *prediction_out);
+void ra_prediction_fini(ra_prediction *prediction); /* a zeroed one is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

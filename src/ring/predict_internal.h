@@ -1,0 +1,116 @@
+/* Private to predictions (predict*.c): rows, needs, tile maps and steps while they are counted. */
+#ifndef RINGATTN_PREDICT_INTERNAL_H
+#define RINGATTN_PREDICT_INTERNAL_H
+
+#include "ring/ring_internal.h"
+#include "ringattn/predict.h"
+
+/* Strided ranges of one owner's local rows, merged as they come; then as the ring lists them. */
+typedef struct ra_need {
+    ra_range *items;
+    int64_t count, room, last; /* last: the item that grew last */
+    int64_t common;            /* lcm of the strides seen; 0: above what the ring looks for */
+    int64_t row_count;         /* once listed */
+    bool full;                 /* every row is needed: what else touches them does not matter */
+} ra_need;
+
+/* A tile map that nobody has made; counts of sampled chunks are scaled. */
+typedef struct ra_map_size {
+    double tiles, runs;
+    double pairs, cells; /* over the heads asked for, one batch; cells: query rows of runs */
+    int64_t bytes;
+} ra_map_size;
+
+typedef struct ra_predict_step {
+    ra_map_size map;
+    int64_t part_bytes;              /* of the maps of single parts, rounded */
+    int held_from;                   /* -1: from several */
+    int64_t held_rows, fetched_rows; /* of the team, and of this rank */
+    int64_t sent_rows, grad_rows, grad_out_rows, grad_in_rows;
+    int64_t sent_pieces; /* of the row set that tells which of our rows leave; 0: none is kept */
+    bool forwards;
+} ra_predict_step;
+
+/* The steps of one rank for some heads. */
+typedef struct ra_predict_plan {
+    ra_predict_step *steps; /* [ra_predict_job.step_count] */
+} ra_predict_plan;
+
+typedef struct ra_predict_job {
+    const ra_predict_request *request;
+    ra_ledger *ledger; /* of the pattern's own description, and of layout balanced */
+    ra_pool *pool;
+    ra_pattern *pattern;
+    int64_t pattern_bytes;
+
+    int ranks;
+    ra_layout_kind layout;
+    int64_t chunk;
+    double imbalance;
+    ra_rowset *rows;      /* [ranks] */
+    ra_row_piece *pieces; /* of all of them, in one block */
+    int64_t piece_count;
+    bool balanced_left_out;
+    ra_schedule schedule;
+    ra_teams teams;
+    int step_count;
+    int32_t groups;
+
+    int followed[RA_PREDICT_RANKS_ALL]; /* ranks, ascending */
+    int followed_count;
+    bool sampled;
+} ra_predict_job;
+
+RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes);
+int64_t ra_predict_lcm(int64_t a, int64_t b);
+bool ra_predict_heads_meet(ra_heads a, ra_heads b);
+/* Bytes as host memory rounds them: lines of 64 below 64 KiB, pages above. */
+int64_t ra_predict_round(int64_t bytes);
+
+/* Rows of all ranks, and how even their work is; settles a layout that is auto. */
+RA_CHECKED ra_status ra_predict_layout(ra_predict_job *job);
+void ra_predict_free_rows(ra_predict_job *job);
+/* Live pairs of a rank over all heads, one batch; of long shards, from chunks of them. */
+double ra_predict_area(ra_predict_job *job, int rank);
+
+/*
+ * What the ranks [reader, reader + count) need of every other owner; with count 0, what all others
+ * need of each:
+ * `needs` has one zeroed entry per rank. touch only gathers; list brings rows into the ring's
+ * order.
+ */
+RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int reader, int count,
+                                      ra_need *needs);
+RA_CHECKED ra_status ra_predict_list(ra_predict_job *job, ra_need *needs);
+void ra_predict_free_needs(ra_need *needs, int count);
+
+/* The map of `queries` against `keys`, with at most `chunks_max` chunks looked at. */
+RA_CHECKED ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *queries,
+                                    const ra_rowset *keys, int64_t chunks_max,
+                                    ra_map_size *size_out);
+
+/* Steps of followed ranks for some heads: [followed_count] plans. */
+RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans);
+void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans);
+/* Rows of a rank's team, and of the members before it. */
+void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_out,
+                          int64_t *all_out);
+/* Whether every rank needs every row of every other. */
+RA_CHECKED ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out);
+/* Rows that cross ranks in one forward pass of the layout at hand. */
+RA_CHECKED ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out);
+
+/* Steps of followed ranks as they are reported: [followed_count][ranks]. */
+typedef struct ra_predict_times {
+    ra_predicted_step *steps;
+} ra_predict_times;
+
+RA_CHECKED ra_status ra_predict_begin_times(ra_predict_job *job, ra_predict_times *times);
+void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan, int index,
+                          int32_t group_begin, int32_t group_end, ra_predict_times *times);
+/* Fills what of the prediction has to do with steps and time. */
+RA_CHECKED ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *times,
+                                          ra_prediction *out);
+void ra_predict_free_times(const ra_predict_job *job, ra_predict_times *times);
+
+#endif

@@ -1,0 +1,194 @@
+/* Layouts in closed form, the work of ranks, and the choice that `auto` takes among them. */
+#include "internal.h"
+#include "ring/predict_internal.h"
+
+#include <stdlib.h>
+
+/* The deal of layout balanced looks at every pair of chunk and rank, and swaps pairs of chunks. */
+enum { DEAL_CHUNKS_MAX = 16384, AREA_CHUNK = 256, AREA_LOOKS = 256 };
+static const double imbalance_wanted = 1.05;
+
+ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes)
+{
+    void **pointer = pointer_out;
+    *pointer = calloc((size_t)ra_max_i64(count, 1), item_bytes);
+    if (*pointer != NULL)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "out of memory while predicting");
+    return RA_ERR_NO_MEMORY;
+}
+
+int64_t ra_predict_round(int64_t bytes)
+{
+    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10 };
+    int64_t const unit = bytes < SMALL ? LINE : PAGE;
+    return (bytes + unit - 1) / unit * unit;
+}
+
+void ra_predict_free_rows(ra_predict_job *job)
+{
+    free(job->rows);
+    free(job->pieces);
+    job->rows = NULL;
+    job->pieces = NULL;
+    job->piece_count = 0;
+}
+
+static void add_piece(ra_predict_job *job, int rank, ra_range range)
+{
+    ra_rowset *set = &job->rows[rank];
+    if (range.count <= 0)
+        return;
+    if (set->piece_count == 0)
+        set->pieces = &job->pieces[job->piece_count];
+    set->pieces[set->piece_count++] = (ra_row_piece){range, set->row_count};
+    set->row_count += range.count;
+    ++job->piece_count;
+}
+
+static void set_closed(ra_predict_job *job, ra_layout_kind kind)
+{
+    int64_t const n = job->request->ring.seq, ranks = job->ranks, halves = 2 * ranks;
+    for (int r = 0; r < job->ranks; ++r) {
+        job->rows[r].sorted = true;
+        if (kind == RA_LAYOUT_STRIPED) {
+            add_piece(job, r, (ra_range){r, ranks, n > r ? (n - 1 - r) / ranks + 1 : 0});
+        } else if (kind == RA_LAYOUT_CONTIGUOUS) {
+            add_piece(job, r, (ra_range){n * r / ranks, 1, n * (r + 1) / ranks - n * r / ranks});
+        } else {
+            int64_t const a = n * r / halves, b = n * (r + 1) / halves;
+            int64_t const c = n * (halves - 1 - r) / halves, d = n * (halves - r) / halves;
+            bool const joined = b == c;
+            add_piece(job, r, (ra_range){a, 1, (joined ? d : b) - a});
+            if (!joined)
+                add_piece(job, r, (ra_range){c, 1, d - c});
+        }
+    }
+}
+
+/* A decision, so the ring's own: who gets which chunk. */
+static ra_status set_balanced(ra_predict_job *job)
+{
+    ra_layout layout;
+    ra_status status =
+        ra_layout_init(RA_LAYOUT_BALANCED, job->pattern, job->ranks, job->pool, &layout);
+    if (status != RA_OK)
+        return status;
+    int64_t count = 0;
+    for (int r = 0; r < job->ranks; ++r)
+        count += layout.rows[r].piece_count;
+    free(job->pieces);
+    job->pieces = NULL;
+    status = ra_predict_take(&job->pieces, count, sizeof(*job->pieces));
+    for (int r = 0; r < job->ranks && status == RA_OK; ++r) {
+        job->rows[r].sorted = layout.rows[r].sorted;
+        for (int64_t i = 0; i < layout.rows[r].piece_count; ++i)
+            add_piece(job, r, layout.rows[r].pieces[i].rows);
+    }
+    job->chunk = layout.chunk;
+    ra_layout_fini(job->pool, &layout);
+    return status;
+}
+
+static bool can_deal(const ra_predict_job *job)
+{
+    return ra_div_ceil(job->request->ring.seq, 1024) <= DEAL_CHUNKS_MAX &&
+           job->ranks <= RA_PREDICT_RANKS_ALL;
+}
+
+static double area_of(ra_predict_job *job, ra_range rows)
+{
+    int64_t const chunks = rows.count / AREA_CHUNK;
+    /* Exact as long as the sum over heads fits an integer; else in slices that do. */
+    if (chunks <= AREA_LOOKS)
+        return (double)ra_pattern_area(job->pattern, rows);
+    double sum = 0;
+    for (int64_t i = 0; i < AREA_LOOKS; ++i) {
+        int64_t const begin = rows.count * i / AREA_LOOKS, end = rows.count * (i + 1) / AREA_LOOKS;
+        int64_t const middle = begin + (end - begin - AREA_CHUNK) / 2;
+        ra_range const look = {rows.begin + rows.stride * middle, rows.stride, AREA_CHUNK};
+        sum += (double)ra_pattern_area(job->pattern, look) * (double)(end - begin) / AREA_CHUNK;
+    }
+    job->sampled = true;
+    return sum;
+}
+
+double ra_predict_area(ra_predict_job *job, int rank)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < job->rows[rank].piece_count; ++i)
+        sum += area_of(job, job->rows[rank].pieces[i].rows);
+    return sum;
+}
+
+/* Of the ranks that are followed: the largest share over the mean one. */
+static void measure(ra_predict_job *job)
+{
+    double most = 0, sum = 0;
+    for (int i = 0; i < job->followed_count; ++i) {
+        double const area = ra_predict_area(job, job->followed[i]);
+        most = area > most ? area : most;
+        sum += area;
+    }
+    job->imbalance = sum > 0 ? most * job->followed_count / sum : 1;
+}
+
+static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
+{
+    ra_predict_free_rows(job);
+    ra_status status = ra_predict_take(&job->rows, job->ranks, sizeof(*job->rows));
+    if (status == RA_OK)
+        status = ra_predict_take(&job->pieces, 2 * (int64_t)job->ranks, sizeof(*job->pieces));
+    job->layout = kind;
+    job->chunk = 0;
+    if (status == RA_OK && kind == RA_LAYOUT_BALANCED)
+        status = set_balanced(job);
+    else if (status == RA_OK)
+        set_closed(job, kind);
+    if (status == RA_OK)
+        measure(job);
+    return status;
+}
+
+/* As the ring: fewest rows across ranks where even enough, else the most even; first of equals. */
+static ra_status choose(ra_predict_job *job)
+{
+    int best = -1;
+    double best_rows = 0, best_imbalance = 0;
+    for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
+        double rows = 0;
+        if (kind == RA_LAYOUT_BALANCED && !can_deal(job)) {
+            job->balanced_left_out = true;
+            continue;
+        }
+        ra_status status = set_rows(job, (ra_layout_kind)kind);
+        bool const even = job->imbalance <= imbalance_wanted;
+        if (status == RA_OK && even)
+            status = ra_predict_crossing(job, &rows);
+        if (status != RA_OK)
+            return status;
+        bool const best_even = best >= 0 && best_imbalance <= imbalance_wanted;
+        if (best < 0 || (even && (!best_even || rows < best_rows)) ||
+            (!even && !best_even && job->imbalance < best_imbalance)) {
+            best = kind;
+            best_rows = rows;
+            best_imbalance = job->imbalance;
+        }
+    }
+    return set_rows(job, (ra_layout_kind)best);
+}
+
+ra_status ra_predict_layout(ra_predict_job *job)
+{
+    ra_layout_kind const kind = job->request->ring.layout;
+    if (kind == RA_LAYOUT_AUTO)
+        return job->ranks > 1 ? choose(job) : set_rows(job, RA_LAYOUT_CONTIGUOUS);
+    if (kind == RA_LAYOUT_BALANCED && !can_deal(job)) {
+        ra_log(RA_LOG_ERROR,
+               "ring.layout: balanced is planned for up to %d ranks and %d tokens: take zigzag, "
+               "striped or contiguous",
+               RA_PREDICT_RANKS_ALL, 1024 * DEAL_CHUNKS_MAX);
+        return RA_ERR_UNSUPPORTED;
+    }
+    return set_rows(job, kind);
+}

@@ -1,0 +1,379 @@
+/* Who holds what in which step, and how large the maps of it are, for the ranks that are followed.
+ */
+#include "internal.h"
+#include "ring/predict_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Chunks looked at over all maps of a job, times the slices of one. */
+static const double looks_wanted = 2e6;
+
+static int behind(int rank, int distance, int ranks)
+{
+    return ((rank - distance) % ranks + ranks) % ranks;
+}
+
+static ra_status count_slice(void *context, const ra_slice *slice)
+{
+    (void)slice;
+    ++*(double *)context;
+    return RA_OK;
+}
+
+/* How many chunks of each map can be looked at. */
+static ra_status chunks_for(const ra_predict_job *job, int64_t *chunks_out)
+{
+    const ra_rowset *rows = &job->rows[job->ranks / 2];
+    double slices = 0;
+    for (int32_t i = 0; i < ra_pattern_layer_count(job->pattern) && rows->piece_count > 0; ++i) {
+        ra_range const all = rows->pieces[0].rows;
+        int64_t const count = ra_min_i64(all.count, job->request->tile_rows);
+        ra_status const status =
+            ra_pattern_visit(job->pattern, i, all.begin + all.stride * ((all.count - count) / 2),
+                             all.stride * (count - 1) + 1, count_slice, &slices);
+        if (status != RA_OK)
+            return status;
+    }
+    double const maps = (double)job->followed_count * job->ranks;
+    *chunks_out = (int64_t)fmax(4, looks_wanted / fmax(slices, 1) / maps);
+    return RA_OK;
+}
+
+/* Add ranges of an owner to keys of a map: global rows, numbered as they lie packed. */
+static void add_keys(const ra_predict_job *job, int owner, const ra_range *ranges, int64_t count,
+                     ra_rowset *set)
+{
+    const ra_rowset *from = &job->rows[owner];
+    int64_t piece = 0;
+    int64_t last = -1;
+    if (set->piece_count > 0) {
+        ra_range const before = set->pieces[set->piece_count - 1].rows;
+        last = before.begin + before.stride * (before.count - 1);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        ra_range const local = ranges[i];
+        while (from->pieces[piece].first + from->pieces[piece].rows.count <= local.begin)
+            ++piece;
+        ra_range const rows = from->pieces[piece].rows;
+        ra_range const global = {rows.begin +
+                                     rows.stride * (local.begin - from->pieces[piece].first),
+                                 rows.stride * local.stride, local.count};
+        set->sorted = set->sorted && global.begin > last;
+        last = global.begin + global.stride * (global.count - 1);
+        set->pieces[set->piece_count++] = (ra_row_piece){global, set->row_count};
+        set->row_count += global.count;
+    }
+}
+
+static ra_status keys_init(int64_t pieces, ra_rowset *set)
+{
+    *set = (ra_rowset){.sorted = true};
+    return ra_predict_take(&set->pieces, pieces, sizeof(*set->pieces));
+}
+
+/* The keys of one owner alone. */
+static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *need, ra_rowset *set)
+{
+    ra_status const status = keys_init(need->count, set);
+    if (status == RA_OK)
+        add_keys(job, owner, need->items, need->count, set);
+    return status;
+}
+
+static ra_status needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
+                          ra_need **needs_out)
+{
+    ra_status status = ra_predict_take(needs_out, job->ranks, sizeof(**needs_out));
+    if (status == RA_OK)
+        status = ra_predict_touch(job, heads, reader, count, *needs_out);
+    return status == RA_OK ? ra_predict_list(job, *needs_out) : status;
+}
+
+/* ---- all ranks, without maps ------------------------------------------------------------------
+ */
+
+ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out)
+{
+    ra_heads const all = {0, 1, job->request->ring.heads};
+    bool full = true;
+    for (int i = 0; i < job->followed_count && full; ++i) {
+        ra_need *needs = NULL;
+        ra_status const status = needs_of(job, all, job->followed[i], 1, &needs);
+        for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner)
+            full = full && (owner == job->followed[i] ||
+                            needs[owner].row_count == job->rows[owner].row_count);
+        ra_predict_free_needs(needs, job->ranks);
+        if (status != RA_OK)
+            return status;
+    }
+    *full_out = full;
+    return RA_OK;
+}
+
+ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out)
+{
+    ra_heads const all = {0, 1, job->request->ring.heads};
+    double rows = 0;
+    for (int i = 0; i < job->followed_count; ++i) {
+        ra_need *needs = NULL;
+        ra_status const status = needs_of(job, all, job->followed[i], 1, &needs);
+        for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner)
+            rows += (double)needs[owner].row_count;
+        ra_predict_free_needs(needs, job->ranks);
+        if (status != RA_OK)
+            return status;
+    }
+    *rows_out = rows * job->ranks / job->followed_count;
+    return RA_OK;
+}
+
+/* ---- plans by teams ---------------------------------------------------------------------------
+ */
+
+typedef struct planning {
+    ra_predict_job *job;
+    ra_heads heads;
+    ra_need **needs; /* [teams]: of each followed rank's team, by owner; else NULL */
+    int64_t chunks;
+} planning;
+
+void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_out,
+                          int64_t *all_out)
+{
+    int const team = job->teams.team[rank];
+    *before_out = *all_out = 0;
+    for (int k = 0; k < ra_teams_size(&job->teams, team); ++k) {
+        int64_t const rows = job->rows[ra_teams_member(&job->teams, team, k)].row_count;
+        *before_out += k < job->teams.place[rank] ? rows : 0;
+        *all_out += rows;
+    }
+}
+
+/* Parts of a step, one after the other: their rows are those of the owners, or `needs` of them. */
+static ra_status hold(const planning *p, int rank, const int *owners, int count,
+                      const ra_need *needs, ra_predict_step *step)
+{
+    ra_predict_job *job = p->job;
+    int const place = job->teams.place[rank];
+    bool const apart =
+        job->request->ring.backward && ra_teams_size(&job->teams, job->teams.team[rank]) > 1;
+    int64_t pieces = 0;
+    for (int k = 0; k < count; ++k)
+        pieces += needs != NULL ? needs[owners[k]].count : job->rows[owners[k]].piece_count;
+    ra_rowset held;
+    ra_status status = keys_init(pieces, &held);
+    for (int k = 0; k < count && status == RA_OK; ++k) {
+        const ra_rowset *own = &job->rows[owners[k]];
+        ra_rowset part = *own;
+        if (needs != NULL)
+            status = keys_of(job, owners[k], &needs[owners[k]], &part);
+        for (int64_t i = 0; i < own->piece_count && needs == NULL; ++i)
+            add_keys(job, owners[k],
+                     &(ra_range){own->pieces[i].first, 1, own->pieces[i].rows.count}, 1, &held);
+        if (needs != NULL && status == RA_OK)
+            add_keys(job, owners[k], needs[owners[k]].items, needs[owners[k]].count, &held);
+        ra_map_size map = {0};
+        if (apart && status == RA_OK)
+            status = ra_predict_map(job, p->heads, &job->rows[rank], &part, p->chunks, &map);
+        step->part_bytes += ra_predict_round(map.bytes);
+        step->fetched_rows += k == place ? part.row_count : 0;
+        if (needs != NULL)
+            free(part.pieces);
+    }
+    if (status == RA_OK)
+        status = ra_predict_map(job, p->heads, &job->rows[rank], &held, p->chunks, &step->map);
+    step->held_rows = held.row_count;
+    step->held_from = count == 1 ? owners[0] : -1;
+    free(held.pieces);
+    return status;
+}
+
+/*
+ * What the team ahead needs of a rank's rows. Where that one is not followed, the last or the first
+ * team is asked about the same distance: patterns look the same from rank to rank but for the ends
+ * of the sequence.
+ */
+static const ra_need *need_of_team(const planning *p, int rank, int distance)
+{
+    const ra_predict_job *job = p->job;
+    const ra_teams *teams = &job->teams;
+    int const team = teams->team[rank], count = teams->count, place = teams->place[rank];
+    int const reader = ra_teams_ahead(teams, team, distance);
+    if (p->needs[reader] != NULL)
+        return &p->needs[reader][rank];
+    bool const forward = team + distance < count;
+    int const asked = forward ? count - 1 : 0,
+              of = forward ? count - 1 - distance : count - distance;
+    int const same = ra_teams_member(teams, of, place);
+    return &p->needs[asked][same >= 0 ? same : ra_teams_member(teams, of, 0)];
+}
+
+static ra_status team_step(const planning *p, int rank, int distance, int turn,
+                           ra_predict_step *step)
+{
+    const ra_predict_job *job = p->job;
+    const ra_teams *teams = &job->teams;
+    int const team = teams->team[rank], place = teams->place[rank];
+    int const size = ra_teams_size(teams, team);
+    int const of = ra_teams_behind(teams, team, distance);
+    int const readers = ra_teams_size(teams, ra_teams_ahead(teams, team, distance));
+    int const left = ra_teams_size(teams, of) - turn * size;
+    int const count = left < 0 ? 0 : left < size ? left : size;
+    ra_status const status =
+        hold(p, rank, teams->members + teams->begin[of] + (count > 0 ? turn * size : 0), count,
+             p->needs[team], step);
+    step->grad_rows = step->held_rows;
+    step->grad_out_rows = step->fetched_rows;
+    if (place / readers == turn) {
+        const ra_need *sent = need_of_team(p, rank, distance);
+        step->sent_rows = step->grad_in_rows = sent->row_count;
+        step->sent_pieces = sent->count;
+    }
+    return status;
+}
+
+static ra_status plan_teams(const planning *p, int rank, ra_predict_step *steps)
+{
+    const ra_teams *teams = &p->job->teams;
+    int const team = teams->team[rank];
+    int s = 1;
+    ra_status status = hold(p, rank, teams->members + teams->begin[team],
+                            ra_teams_size(teams, team), NULL, &steps[0]);
+    for (int distance = 1; distance < teams->count; ++distance)
+        for (int turn = 0; turn < ra_teams_turns(teams, distance) && status == RA_OK; ++turn)
+            status = team_step(p, rank, distance, turn, &steps[s++]);
+    return status;
+}
+
+/* ---- schedule ring ----------------------------------------------------------------------------
+ */
+
+/* What anyone needs of an owner, and the nearest and farthest rank that does; 0: nobody. */
+typedef struct demand {
+    ra_need rows;
+    int first, last;
+} demand;
+
+static ra_status make_demands(const planning *p, demand *demands)
+{
+    ra_predict_job *job = p->job;
+    ra_need *sums;
+    ra_status status = ra_predict_take(&sums, job->ranks, sizeof(*sums));
+    for (int reader = 0; reader < job->ranks && status == RA_OK; ++reader)
+        for (int owner = 0; owner < job->ranks; ++owner) {
+            int const distance = behind(reader, owner, job->ranks);
+            demand *d = &demands[owner];
+            if (owner == reader || p->needs[reader][owner].row_count == 0)
+                continue;
+            d->first = d->first == 0 || distance < d->first ? distance : d->first;
+            d->last = distance > d->last ? distance : d->last;
+        }
+    if (status == RA_OK)
+        status = ra_predict_touch(job, p->heads, 0, 0, sums);
+    if (status == RA_OK)
+        status = ra_predict_list(job, sums);
+    for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner) {
+        demands[owner].rows = sums[owner];
+        sums[owner] = (ra_need){0};
+    }
+    ra_predict_free_needs(sums, job->ranks);
+    return status;
+}
+
+static ra_status ring_step(const planning *p, const demand *demands, int rank, int s,
+                           ra_predict_step *step)
+{
+    ra_predict_job *job = p->job;
+    int const ranks = job->ranks, owner = behind(rank, s, ranks);
+    const demand *held = &demands[owner], *sent = &demands[behind(rank, s - 1, ranks)];
+    const demand *next = &demands[behind(rank, s + 1, ranks)];
+    ra_rowset keys;
+    ra_status status = keys_of(job, owner, &held->rows, &keys);
+    if (status == RA_OK)
+        status = ra_predict_map(job, p->heads, &job->rows[rank], &keys, p->chunks, &step->map);
+    free(keys.pieces);
+    step->held_from = owner;
+    step->held_rows = step->fetched_rows = s <= held->last ? held->rows.row_count : 0;
+    step->sent_rows = s <= sent->last ? sent->rows.row_count : 0;
+    step->sent_pieces = s == 1 ? sent->rows.count : 0;
+    step->forwards = s > 1;
+    step->grad_rows = step->grad_out_rows =
+        held->first > 0 && s >= held->first ? held->rows.row_count : 0;
+    step->grad_in_rows = next->first > 0 && s >= next->first ? next->rows.row_count : 0;
+    return status;
+}
+
+static ra_status plan_ring(const planning *p, ra_predict_plan *plans)
+{
+    ra_predict_job *job = p->job;
+    demand *demands;
+    if (job->followed_count < job->ranks) {
+        ra_log(RA_LOG_ERROR, "ring.schedule: ring is planned for up to %d ranks: take direct",
+               RA_PREDICT_RANKS_ALL);
+        return RA_ERR_UNSUPPORTED;
+    }
+    ra_status status = ra_predict_take(&demands, job->ranks, sizeof(*demands));
+    if (status == RA_OK)
+        status = make_demands(p, demands);
+    for (int rank = 0; rank < job->ranks && status == RA_OK; ++rank) {
+        const ra_rowset *own = &job->rows[rank];
+        ra_predict_step *steps = plans[rank].steps;
+        status = ra_predict_map(job, p->heads, own, own, p->chunks, &steps[0].map);
+        steps[0].held_from = rank;
+        for (int s = 1; s < job->ranks && status == RA_OK; ++s)
+            status = ring_step(p, demands, rank, s, &steps[s]);
+    }
+    for (int i = 0; i < job->ranks && demands != NULL; ++i)
+        free(demands[i].rows.items);
+    free(demands);
+    return status;
+}
+
+/* Needs of the teams of followed ranks; where there is one team, it needs nothing of others. */
+static ra_status make_needs(const planning *p)
+{
+    ra_predict_job *job = p->job;
+    const ra_teams *teams = &job->teams;
+    ra_status status = RA_OK;
+    for (int i = 0; i < job->followed_count && teams->count > 1 && status == RA_OK; ++i) {
+        int const team = teams->team[job->followed[i]];
+        if (p->needs[team] == NULL)
+            status = needs_of(job, p->heads, ra_teams_member(teams, team, 0),
+                              ra_teams_size(teams, team), &p->needs[team]);
+    }
+    return status;
+}
+
+static ra_status plan_all(const planning *p, ra_predict_plan *plans)
+{
+    ra_predict_job *job = p->job;
+    ra_status status = make_needs(p);
+    for (int i = 0; i < job->followed_count && status == RA_OK; ++i) {
+        status = ra_predict_take(&plans[i].steps, job->step_count, sizeof(ra_predict_step));
+        if (status == RA_OK && job->schedule != RA_SCHEDULE_RING)
+            status = plan_teams(p, job->followed[i], plans[i].steps);
+    }
+    return status == RA_OK && job->schedule == RA_SCHEDULE_RING ? plan_ring(p, plans) : status;
+}
+
+ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans)
+{
+    planning p = {.job = job, .heads = heads};
+    ra_status status = chunks_for(job, &p.chunks);
+    if (status == RA_OK)
+        status = ra_predict_take(&p.needs, job->teams.count, sizeof(ra_need *));
+    if (status == RA_OK)
+        status = plan_all(&p, plans);
+    for (int i = 0; i < job->teams.count && p.needs != NULL; ++i)
+        ra_predict_free_needs(p.needs[i], job->ranks);
+    free(p.needs);
+    return status;
+}
+
+void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans)
+{
+    for (int i = 0; i < job->followed_count && plans != NULL; ++i)
+        free(plans[i].steps);
+    free(plans);
+}

@@ -1,0 +1,197 @@
+/* How long steps take on a machine in numbers: computing, communication, and what of it shows. */
+#include "internal.h"
+#include "ring/predict_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORWARD_FLOPS = 4, BACKWARD_FLOPS = 10 }; /* per live pair and element of head_dim */
+
+ra_status ra_predict_begin_times(ra_predict_job *job, ra_predict_times *times)
+{
+    return ra_predict_take(&times->steps, (int64_t)job->followed_count * job->step_count,
+                           sizeof(*times->steps));
+}
+
+void ra_predict_free_times(const ra_predict_job *job, ra_predict_times *times)
+{
+    (void)job;
+    free(times->steps);
+    times->steps = NULL;
+}
+
+static double compute_ms(const ra_predict_job *job, const ra_pass_speed *speed, double flops,
+                         const ra_map_size *map, double lines)
+{
+    const ra_ring_config *c = &job->request->ring;
+    double const batch = (double)c->batch;
+    double const rate = job->request->hardware->peak_tflops[c->dtype] * speed->efficiency;
+    if (map->runs <= 0 || rate <= 0)
+        return 0;
+    return 1e-3 * speed->start_us +
+           1e-6 * (speed->pair_ns * map->pairs * batch + speed->cell_ns * map->cells * batch +
+                   speed->row_ns * lines) +
+           flops * map->pairs * batch * c->dim / (rate * 1e9);
+}
+
+static double link_ms(const ra_link *link, double bytes)
+{
+    return bytes > 0
+               ? 1e-3 * link->latency_us + (link->gb_per_s > 0 ? bytes / (link->gb_per_s * 1e6) : 0)
+               : 0;
+}
+
+/* Whether what a step fetches comes from another node. */
+static bool crosses(const ra_predict_job *job, int rank, const ra_predict_step *step)
+{
+    int const each = job->request->ranks_per_node;
+    int from = step->held_from;
+    if (job->schedule == RA_SCHEDULE_SHARED)
+        return true; /* a team is a node */
+    if (job->schedule == RA_SCHEDULE_RING)
+        from = (rank + job->ranks - 1) % job->ranks;
+    return from / each != rank / each;
+}
+
+/* One plan's steps onto those of a followed rank, for as many head groups as it serves. */
+void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan, int index,
+                          int32_t group_begin, int32_t group_end, ra_predict_times *times)
+{
+    const ra_ring_config *c = &job->request->ring;
+    const ra_hardware *h = job->request->hardware;
+    int const rank = job->followed[index];
+    int32_t kv = 0, q = 0;
+    for (int32_t g = group_begin; g < group_end; ++g) {
+        kv += ra_ring_group_of(c, job->groups, g).kv_count;
+        q += ra_ring_group_of(c, job->groups, g).q_count;
+    }
+    double const lines = (double)(c->batch * job->rows[rank].row_count * q);
+    int64_t const row = 2 * c->batch * kv * c->dim, element = (int64_t)ra_dtype_bytes(c->dtype);
+    for (int s = 0; s < job->step_count; ++s) {
+        const ra_predict_step *from = &plan->steps[s];
+        ra_predicted_step *to = &times->steps[(int64_t)index * job->step_count + s];
+        to->distance = s;
+        to->held_from = from->held_from;
+        to->crosses_nodes = s > 0 && crosses(job, rank, from);
+        to->pairs += from->map.pairs * (double)c->batch;
+        to->held_bytes += s > 0 ? row * element * from->fetched_rows : 0;
+        to->sent_bytes += row * element * from->sent_rows;
+        to->grad_in_bytes += c->backward ? row * 4 * from->grad_in_rows : 0;
+        to->grad_out_bytes += c->backward ? row * 4 * from->grad_out_rows : 0;
+        if (h == NULL)
+            continue;
+        to->forward_ms[0] +=
+            compute_ms(job, &h->forward[c->dtype], FORWARD_FLOPS, &from->map, lines);
+        if (c->backward)
+            to->backward_ms[0] +=
+                compute_ms(job, &h->backward[c->dtype], BACKWARD_FLOPS, &from->map, lines);
+    }
+}
+
+static void add_comm(const ra_predict_job *job, ra_predicted_step *step)
+{
+    const ra_hardware *h = job->request->hardware;
+    const ra_link *link = step->crosses_nodes ? &h->network : &h->node;
+    double const keys = (double)ra_max_i64(step->held_bytes, step->sent_bytes);
+    double const grads = (double)ra_max_i64(step->grad_in_bytes, step->grad_out_bytes);
+    step->forward_ms[1] = link_ms(link, keys);
+    if (job->request->ring.backward)
+        step->backward_ms[1] = link_ms(link, keys) + link_ms(link, grads);
+}
+
+/* With two buffers a step's keys travel while the step before computes. */
+static ra_predicted_pass pass_of(const ra_predict_job *job, const ra_predicted_step *steps,
+                                 bool backward)
+{
+    ra_predicted_pass pass = {0};
+    bool const overlaps = job->request->ring.comm_buffers == 2;
+    for (int s = 0; s < job->step_count; ++s) {
+        const double *ms = backward ? steps[s].backward_ms : steps[s].forward_ms;
+        const double *next = s + 1 < job->step_count
+                                 ? (backward ? steps[s + 1].backward_ms : steps[s + 1].forward_ms)
+                                 : NULL;
+        double const coming = next != NULL ? next[1] : 0;
+        pass.compute_ms += ms[0];
+        pass.comm_ms += ms[1];
+        pass.total_ms += overlaps ? fmax(ms[0], coming) : ms[0] + ms[1];
+    }
+    pass.exposed_ms = pass.total_ms - pass.compute_ms;
+    double const lesser = fmin(pass.compute_ms, pass.comm_ms);
+    pass.overlap =
+        lesser > 0 ? (pass.compute_ms + pass.comm_ms - pass.total_ms) / lesser : (double)NAN;
+    return pass;
+}
+
+/* Shard rows from which a step's computing covers its transfer: per step 4 c^2 D H rho flops and
+   2 c D Hk s bytes, so c >= (F / B) (s / 2) (Hk / H) / rho. */
+static double balance_rows(const ra_predict_job *job, const ra_prediction *out)
+{
+    const ra_ring_config *c = &job->request->ring;
+    const ra_hardware *h = job->request->hardware;
+    const ra_link *link = job->ranks > job->request->ranks_per_node ? &h->network : &h->node;
+    double const all = (double)c->batch * c->heads * (double)c->seq * (double)c->seq;
+    double const density = out->live_pairs / all;
+    RA_ASSERT(h != NULL); /* or there are no times */
+    double const flops = 1e12 * h->peak_tflops[c->dtype] * h->forward[c->dtype].efficiency;
+    if (job->ranks == 1 || density <= 0 || link->gb_per_s <= 0)
+        return (double)NAN;
+    return flops / (1e9 * link->gb_per_s) * (double)ra_dtype_bytes(c->dtype) / 2 *
+           ((double)c->kv_heads / c->heads) / density;
+}
+
+static double network_bytes(const ra_predict_job *job, const ra_predict_times *times)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < (int64_t)job->followed_count * job->step_count; ++i) {
+        const ra_predicted_step *s = &times->steps[i];
+        bool const twice = job->request->ring.backward;
+        if (s->crosses_nodes)
+            sum += (twice ? 2 : 1) * (double)s->held_bytes + (double)s->grad_out_bytes;
+    }
+    return sum * job->ranks / job->followed_count;
+}
+
+ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *times,
+                               ra_prediction *out)
+{
+    const ra_ring_config *c = &job->request->ring;
+    const ra_hardware *h = job->request->hardware;
+    double slowest = -1;
+    int chosen = 0;
+    out->has_times = h != NULL && h->peak_tflops[c->dtype] * h->forward[c->dtype].efficiency > 0 &&
+                     (!c->backward || h->backward[c->dtype].efficiency > 0);
+    for (int i = 0; i < job->followed_count; ++i) {
+        ra_predicted_step *steps = &times->steps[(int64_t)i * job->step_count];
+        double work = 0;
+        for (int s = 0; s < job->step_count; ++s) {
+            if (out->has_times)
+                add_comm(job, &steps[s]);
+            work += steps[s].pairs;
+        }
+        if (out->has_times)
+            work = pass_of(job, steps, false).total_ms +
+                   (c->backward ? pass_of(job, steps, true).total_ms : 0);
+        if (work > slowest) {
+            slowest = work;
+            chosen = i;
+        }
+    }
+    out->sent_network_bytes = network_bytes(job, times);
+    out->slowest_rank = job->followed[chosen];
+    out->step_count = job->step_count;
+    ra_status const status = ra_predict_take(&out->steps, job->step_count, sizeof(*out->steps));
+    if (status != RA_OK)
+        return status;
+    memcpy(out->steps, &times->steps[(int64_t)chosen * job->step_count],
+           (size_t)job->step_count * sizeof(*out->steps));
+    if (out->has_times) {
+        out->forward = pass_of(job, out->steps, false);
+        if (c->backward)
+            out->backward = pass_of(job, out->steps, true);
+        out->balance_rows = balance_rows(job, out);
+    }
+    out->forward.flops = FORWARD_FLOPS * out->live_pairs * c->dim;
+    out->backward.flops = c->backward ? BACKWARD_FLOPS * out->live_pairs * c->dim : 0;
+    return RA_OK;
+}

@@ -1,0 +1,140 @@
+/* Predictions against what rings of all kinds have taken and sent. */
+#include "ring/ring_job.h"
+#include "ringattn/predict.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RANKS_MOST = 8 };
+
+/* Ranks fill hosts one after the other. */
+static ra_predict_request request_for(const ring_job *job, int ranks_per_node)
+{
+    const ra_kernel_ops *ops = ra_kernel_cpu(RA_ISA_AUTO);
+    return (ra_predict_request){.ring = job->config,
+                                .pattern = &job->pattern,
+                                .ranks = job->ranks,
+                                .ranks_per_node = ranks_per_node,
+                                .may_share = true,
+                                .tile_rows = ops->tile_rows(job->config.dtype, job->config.dim),
+                                .workspace_bytes =
+                                    (int64_t)ops->workspace_bytes(1, job->config.dim),
+                                .memory_bytes = INT64_MAX};
+}
+
+static int draw_job(test_rng *rng, test_pattern *pattern, ring_job *job)
+{
+    bool const is_long = test_rng_chance(rng, 0.3);
+    int64_t const small = test_rng_between(rng, 1, 256);
+    int64_t const seq = is_long ? test_rng_between(rng, 257, 3000) : small;
+    int32_t const ratio = (int32_t)test_rng_between(rng, 1, 2);
+    ra_ring_config *c = &job->config;
+    test_pattern_draw(rng, small, pattern);
+    if (is_long) {
+        pattern->config.documents = NULL;
+        pattern->config.document_count = 0;
+    }
+    *job = (ring_job){.pattern = pattern->config,
+                      .ranks = (int)test_rng_between(rng, 1, RANKS_MOST),
+                      .mode = RA_RING_COMM_ONLY,
+                      .timeout_ms = 60000};
+    *c = (ra_ring_config){.batch = test_rng_between(rng, 1, 2), .seq = seq};
+    c->kv_heads = (int32_t)test_rng_between(rng, 1, 3);
+    c->heads = c->kv_heads * ratio;
+    c->dim = (int32_t)test_rng_between(rng, 1, 40);
+    c->dtype = (ra_dtype)test_rng_between(rng, 0, 2);
+    c->layout = (ra_layout_kind)test_rng_between(rng, 0, RA_LAYOUT_AUTO);
+    c->schedule = (ra_schedule)test_rng_between(rng, 0, RA_SCHEDULE_AUTO);
+    c->comm_buffers = (int)test_rng_between(rng, 0, 2);
+    c->head_groups = (int32_t)test_rng_between(rng, 1, c->kv_heads);
+    c->backward = test_rng_chance(rng, 0.5);
+    int const ranks_per_node = (int)test_rng_between(rng, 1, job->ranks);
+    for (int r = 0; r < job->ranks; ++r)
+        job->hosts[r] = r / ranks_per_node;
+    return ranks_per_node;
+}
+
+static void take_tensors(ring_job *job)
+{
+    const ra_ring_config *c = &job->config;
+    size_t const count = (size_t)(c->batch * c->seq * c->heads * c->dim);
+    job->q = job->k = job->v = job->dout = calloc(count, sizeof(float));
+    job->out = calloc(count, sizeof(float));
+    job->dq = calloc(count, sizeof(float));
+    job->dk = calloc(count, sizeof(float));
+    job->dv = calloc(count, sizeof(float));
+    job->lse = calloc((size_t)(c->batch * c->heads * c->seq), sizeof(float));
+    cr_assert(job->q && job->out && job->dq && job->dk && job->dv && job->lse);
+}
+
+static void describe(const ring_job *job, char *text, size_t bytes)
+{
+    const ra_ring_config *c = &job->config;
+    int const used =
+        snprintf(text, bytes,
+                 "ranks %d batch %lld seq %lld heads %d/%d dim %d dtype %d layout %d schedule %d "
+                 "buffers %d groups %d backward %d hosts %d ",
+                 job->ranks, (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim,
+                 c->dtype, c->layout, c->schedule, c->comm_buffers, c->head_groups, c->backward,
+                 job->hosts[job->ranks - 1] + 1);
+    test_pattern_print(&job->pattern, text + used, bytes - (size_t)used);
+}
+
+static void compare(const ring_job *job, const ra_prediction *p, const char *what)
+{
+    static const ra_category standing[] = {RA_MEM_TILEMAP, RA_MEM_ACCUMULATOR, RA_MEM_WORKSPACE,
+                                           RA_MEM_COMM_BUFFER};
+    const ra_ledger_snapshot *held = &job->standing[p->fullest_rank];
+    cr_assert(p->exact, "%s", what);
+    cr_assert_eq(p->layout, job->info.layout, "%s: layout %d, not %d", what, p->layout,
+                 job->info.layout);
+    cr_assert_eq(p->schedule, job->info.schedule, "%s", what);
+    cr_assert_float_eq(p->imbalance, job->info.imbalance, 1e-12, "%s: imbalance %g, not %g", what,
+                       p->imbalance, job->info.imbalance);
+    cr_assert_eq((int64_t)p->live_pairs, job->live_pairs, "%s: pairs %g, not %lld", what,
+                 p->live_pairs, (long long)job->live_pairs);
+    cr_assert_eq((int64_t)p->sent_bytes, job->sent_bytes, "%s: sent %g, not %lld", what,
+                 p->sent_bytes, (long long)job->sent_bytes);
+    cr_assert_eq((int64_t)p->full_ring_bytes, job->info.full_ring_bytes, "%s", what);
+    for (size_t i = 0; i < sizeof(standing) / sizeof(standing[0]); ++i) {
+        ra_category const category = standing[i];
+        if (category == RA_MEM_COMM_BUFFER && job->config.comm_buffers == 0)
+            continue; /* taken and given back: see peaks below */
+        cr_assert_eq(p->memory_bytes[category], held->current_bytes[category],
+                     "%s: rank %d, %s: %lld, not %lld", what, p->fullest_rank,
+                     ra_category_name(category), (long long)p->memory_bytes[category],
+                     (long long)held->current_bytes[category]);
+    }
+    cr_assert_eq(p->memory_bytes[RA_MEM_COMM_BUFFER], held->peak_bytes[RA_MEM_COMM_BUFFER],
+                 "%s: rank %d: buffers at most %lld, not %lld", what, p->fullest_rank,
+                 (long long)p->memory_bytes[RA_MEM_COMM_BUFFER],
+                 (long long)held->peak_bytes[RA_MEM_COMM_BUFFER]);
+}
+
+Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeout = 300)
+{
+    enum { CASES = 600 };
+    const char *seed = getenv("RA_TEST_SEED");
+    test_rng rng = {seed != NULL ? strtoull(seed, NULL, 10) : 7};
+    for (int n = 0; n < CASES; ++n) {
+        ra_ledger_snapshot standing[RANKS_MOST];
+        test_pattern pattern;
+        ring_job job;
+        char what[800];
+        ra_prediction prediction;
+        uint64_t const state = rng.state;
+        int const ranks_per_node = draw_job(&rng, &pattern, &job);
+        describe(&job, what, sizeof(what));
+        job.standing = standing;
+        take_tensors(&job);
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK, "state %llu: %s", (unsigned long long)state, what);
+        ra_predict_request const request = request_for(&job, ranks_per_node);
+        cr_assert_eq(ra_predict(&request, &prediction), RA_OK, "%s", what);
+        compare(&job, &prediction, what);
+        ra_prediction_fini(&prediction);
+        ring_job_free(&job);
+    }
+}
