@@ -151,6 +151,8 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block);
  */
 RA_CHECKED ra_status ra_pool_charge(ra_pool *pool, ra_category category, int64_t bytes);
 void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes);
+/** Count charged bytes towards another category; the sum does not change, so nothing can fail. */
+void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes);
 
 /** Bytes that a request of `bytes` would be counted as. */
 size_t ra_pool_round(const ra_pool *pool, size_t bytes);

@@ -54,11 +54,12 @@ typedef struct ra_tilemap {
     ra_tile *tiles; /* [tile_count + 1]; the last one only ends the runs */
     ra_run *runs;
     uint32_t tile_count, run_count;
-    bool shared_rows;   /* a query row of some head may lie in more than one tile; then
-                           chunk_rows is at most RA_SHARED_CHUNK_ROWS_MAX */
-    int64_t live_pairs; /* over all heads, one batch */
-    int64_t bytes;      /* of the arrays */
-    ra_block block;     /* category tilemap */
+    bool shared_rows;             /* a query row of some head may lie in more than one tile; then
+                                     chunk_rows is at most RA_SHARED_CHUNK_ROWS_MAX */
+    int64_t live_pairs;           /* over all heads, one batch */
+    int64_t bytes;                /* of the arrays */
+    ra_block block;               /* category tilemap; empty where a pattern cache has the arrays */
+    struct ra_cache_entry *entry; /* of that cache, or NULL */
 } ra_tilemap;
 
 RA_STATIC_ASSERT(sizeof(ra_run) == 20, "runs cross to devices");
@@ -74,7 +75,8 @@ RA_STATIC_ASSERT(sizeof(ra_tile) == 16, "tiles cross to devices");
 RA_CHECKED ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads,
                                      const ra_rowset *queries, const ra_rowset *keys,
                                      int32_t tile_rows, ra_pool *pool, ra_tilemap *map_out);
-void ra_tilemap_fini(ra_pool *pool, ra_tilemap *map); /* a zeroed one is fine */
+/** A zeroed one is fine; one that comes from a pattern cache goes back there instead. */
+void ra_tilemap_fini(ra_pool *pool, ra_tilemap *map);
 
 /** Whether a layer holds a (global) query head. */
 static inline bool ra_heads_contain(ra_heads heads, int32_t head)

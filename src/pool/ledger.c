@@ -146,6 +146,19 @@ void ra_ledger_release(ra_ledger *ledger, ra_category category, int64_t bytes)
     unlock(ledger);
 }
 
+void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t bytes)
+{
+    RA_ASSERT(category_is_valid(from) && category_is_valid(to));
+    lock(ledger);
+    ra_ledger_snapshot *const now = &ledger->now;
+    RA_ASSERT(bytes >= 0 && bytes <= now->current_bytes[from]);
+    now->current_bytes[from] -= bytes;
+    now->current_bytes[to] += bytes;
+    now->alloc_count[to]++;
+    now->peak_bytes[to] = ra_max_i64(now->peak_bytes[to], now->current_bytes[to]);
+    unlock(ledger);
+}
+
 void ra_ledger_read(const ra_ledger *ledger, ra_ledger_snapshot *snapshot_out)
 {
     lock(ledger);

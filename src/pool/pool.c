@@ -87,6 +87,11 @@ void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes)
     ra_ledger_release(pool->config.ledger, category, bytes);
 }
 
+void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes)
+{
+    ra_ledger_move(pool->config.ledger, from, to, bytes);
+}
+
 size_t ra_pool_round(const ra_pool *pool, size_t bytes)
 {
     return bytes > 0 ? pool->config.memory.ops->round(&pool->config.memory, bytes) : 0;

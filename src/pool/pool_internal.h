@@ -13,6 +13,9 @@
 RA_CHECKED ra_status ra_ledger_promise(ra_ledger *ledger, ra_category category, int64_t bytes);
 void ra_ledger_settle(ra_ledger *ledger, ra_category category, int64_t bytes, bool taken);
 
+/** Count bytes of one category towards another. */
+void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t bytes);
+
 /** What the limit leaves; INT64_MAX without a limit. */
 int64_t ra_ledger_headroom(const ra_ledger *ledger);
 

@@ -119,16 +119,6 @@ static bool has_unit_strides(const ra_rowset *set)
     return set->sorted;
 }
 
-static bool heads_meet(ra_heads layer, ra_heads wanted)
-{
-    for (int32_t i = 0; i < layer.count; ++i) {
-        int32_t const at = layer.begin + i * layer.stride - wanted.begin;
-        if (at >= 0 && at % wanted.stride == 0 && at / wanted.stride < wanted.count)
-            return true;
-    }
-    return false;
-}
-
 static bool all_marked(const marking *m)
 {
     int64_t const whole = m->keys->row_count / 64;
@@ -148,7 +138,7 @@ static ra_status mark(const ra_pattern *pattern, ra_heads heads, marking *m)
 {
     bool const unit_keys = has_unit_strides(m->keys);
     for (int32_t layer = 0; layer < pattern->layer_count; ++layer) {
-        if (!heads_meet(pattern->layers[layer].heads, heads))
+        if (!ra_heads_meet(pattern->layers[layer].heads, heads))
             continue;
         for (int64_t i = m->queries->piece_count - 1; i >= 0; --i) {
             ra_range const rows = m->queries->pieces[i].rows;

@@ -45,6 +45,14 @@ bool ra_pattern_differs_by_head(const ra_pattern *pattern)
     return pattern->differs_by_head;
 }
 
+bool ra_heads_meet(ra_heads a, ra_heads b)
+{
+    for (int32_t i = 0; i < a.count; ++i)
+        if (ra_heads_contain(b, a.begin + i * a.stride))
+            return true;
+    return false;
+}
+
 static ra_status refuse(const char *what)
 {
     ra_log(RA_LOG_ERROR, "pattern.%s", what);

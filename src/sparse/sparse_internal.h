@@ -2,7 +2,7 @@
 #ifndef RINGATTN_SPARSE_INTERNAL_H
 #define RINGATTN_SPARSE_INTERNAL_H
 
-#include "ringattn/tilemap.h"
+#include "ringattn/pattern_cache.h"
 
 int64_t ra_lcm_i64(int64_t a, int64_t b);
 
@@ -60,6 +60,23 @@ typedef struct ra_map_builder {
 RA_CHECKED ra_status ra_map_builder_cut(ra_map_builder *builder, int32_t layer, int64_t chunk_count,
                                         uint32_t *chunk_tile);
 
+/* Gives the memory for a map's arrays, once their size is known. */
+typedef ra_status ra_map_take(void *context, size_t bytes, void **data_out);
+
+/*
+ * Make a map whose arrays lie where `take` says; map_out->block is empty. After a failure the
+ * caller gives back what was taken.
+ */
+RA_CHECKED ra_status ra_tilemap_build(const ra_map_request *request, ra_pool *pool,
+                                      ra_map_take *take, void *context, ra_tilemap *map_out);
+
+/* ---- keys of the pattern cache: the canonical form of a request ---------------------------------
+ */
+
+uint64_t ra_map_key_hash(const ra_map_request *request, size_t *bytes_out);
+void ra_map_key_write(const ra_map_request *request, void *key);
+bool ra_map_key_equals(const ra_map_request *request, const void *key, size_t bytes);
+
 /* ---- pattern ------------------------------------------------------------------------------------
  */
 
@@ -92,6 +109,9 @@ struct ra_pattern {
     ra_block memory[6]; /* of the arrays above, in the order of their making */
     int memory_count;
 };
+
+/* Whether two sets have a head in common. */
+bool ra_heads_meet(ra_heads a, ra_heads b);
 
 RA_CHECKED ra_status ra_pattern_take(ra_pattern *pattern, size_t bytes, void *pointer_out);
 RA_CHECKED ra_status ra_pattern_make_blocks(ra_pattern *pattern);

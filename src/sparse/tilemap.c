@@ -10,17 +10,9 @@
 
 enum { CHUNK_ROWS_MAX = 1 << 20 }; /* where no tiles share rows */
 
-static bool heads_share(ra_heads a, ra_heads b)
-{
-    for (int32_t i = 0; i < a.count; ++i)
-        if (ra_heads_contain(b, a.begin + i * a.stride))
-            return true;
-    return false;
-}
-
 static bool wants_layer(const ra_map_builder *b, int32_t layer)
 {
-    return heads_share(b->pattern->layers[layer].heads, b->heads);
+    return ra_heads_meet(b->pattern->layers[layer].heads, b->heads);
 }
 
 /* Rows per chunk: a full tile of the widest stride, less where tiles may share rows. */
@@ -36,7 +28,7 @@ static void choose_chunk_rows(ra_map_builder *b)
         widest = ra_max_i64(widest, ra_lcm_i64(stride, q_stride) / q_stride);
         for (int32_t j = 0; j < i && !shared; ++j)
             shared = wants_layer(b, j) &&
-                     heads_share(b->pattern->layers[i].heads, b->pattern->layers[j].heads);
+                     ra_heads_meet(b->pattern->layers[i].heads, b->pattern->layers[j].heads);
     }
     b->shared = shared;
     int64_t const most = shared ? RA_SHARED_CHUNK_ROWS_MAX : CHUNK_ROWS_MAX;
@@ -75,7 +67,8 @@ static ra_status count_all(ra_map_builder *b, int32_t *layer_count)
 }
 
 /* One block for all arrays, widest alignment first. */
-static ra_status take_arrays(ra_map_builder *b, int32_t layer_count, ra_tilemap *map)
+static ra_status take_arrays(ra_map_builder *b, int32_t layer_count, ra_map_take *take,
+                             void *context, ra_tilemap *map)
 {
     size_t const chunks = (size_t)chunk_count_of(b);
     size_t const layers_bytes = (size_t)layer_count * sizeof(ra_tile_layer);
@@ -83,10 +76,11 @@ static ra_status take_arrays(ra_map_builder *b, int32_t layer_count, ra_tilemap 
     size_t const runs_bytes = (size_t)b->run_count * sizeof(ra_run);
     size_t const chunks_bytes = (size_t)layer_count * (chunks + 1) * sizeof(uint32_t);
     size_t const bytes = layers_bytes + tiles_bytes + runs_bytes + chunks_bytes;
-    ra_status const status = ra_pool_alloc(b->pool, RA_MEM_TILEMAP, bytes, NULL, &map->block);
+    void *data;
+    ra_status const status = take(context, bytes, &data);
     if (status != RA_OK)
         return status;
-    char *at = map->block.data;
+    char *at = data;
     map->layers = (void *)at;
     map->tiles = (void *)(at += layers_bytes);
     map->runs = (void *)(at += tiles_bytes);
@@ -123,36 +117,33 @@ static ra_status fill_all(ra_map_builder *b, ra_tilemap *map)
     return RA_OK;
 }
 
-ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads, const ra_rowset *queries,
-                          const ra_rowset *keys, int32_t tile_rows, ra_pool *pool,
-                          ra_tilemap *map_out)
+ra_status ra_tilemap_build(const ra_map_request *r, ra_pool *pool, ra_map_take *take, void *context,
+                           ra_tilemap *map_out)
 {
-    RA_ASSERT(tile_rows >= 1);
-    if (queries->row_count > INT32_MAX || keys->row_count > INT32_MAX) {
+    RA_ASSERT(r->tile_rows >= 1);
+    if (r->queries->row_count > INT32_MAX || r->keys->row_count > INT32_MAX) {
         ra_log(RA_LOG_ERROR, "a rank may own at most 2^31 - 1 rows: use more ranks");
         return RA_ERR_UNSUPPORTED;
     }
-    ra_map_builder b = {.pattern = pattern,
-                        .heads = heads,
-                        .queries = queries,
-                        .keys = keys,
+    ra_map_builder b = {.pattern = r->pattern,
+                        .heads = r->heads,
+                        .queries = r->queries,
+                        .keys = r->keys,
                         .pool = pool,
-                        .tile_rows = tile_rows};
+                        .tile_rows = r->tile_rows};
     ra_tilemap map = {0};
     int32_t layer_count;
     ra_status status = count_all(&b, &layer_count);
     if (status == RA_OK)
-        status = take_arrays(&b, layer_count, &map);
+        status = take_arrays(&b, layer_count, take, context, &map);
     if (status == RA_OK)
         status = fill_all(&b, &map);
     ra_pool_free(pool, NULL, &b.pieces.block);
     ra_pool_free(pool, NULL, &b.cuts.block);
-    if (status != RA_OK) {
-        ra_tilemap_fini(pool, &map);
+    if (status != RA_OK)
         return status;
-    }
-    map.q_rows = queries->row_count;
-    map.k_rows = keys->row_count;
+    map.q_rows = r->queries->row_count;
+    map.k_rows = r->keys->row_count;
     map.tile_rows = (int32_t)b.tile_rows;
     map.chunk_rows = (int32_t)b.chunk_rows;
     map.chunk_count = (int32_t)chunk_count_of(&b);
@@ -163,8 +154,36 @@ ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads, const ra_ro
     return RA_OK;
 }
 
+typedef struct pool_place {
+    ra_pool *pool;
+    ra_block block;
+} pool_place;
+
+static ra_status take_from_pool(void *context, size_t bytes, void **data_out)
+{
+    pool_place *place = context;
+    ra_status const status = ra_pool_alloc(place->pool, RA_MEM_TILEMAP, bytes, NULL, &place->block);
+    *data_out = place->block.data;
+    return status;
+}
+
+ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads, const ra_rowset *queries,
+                          const ra_rowset *keys, int32_t tile_rows, ra_pool *pool,
+                          ra_tilemap *map_out)
+{
+    ra_map_request const request = {pattern, heads, queries, keys, tile_rows};
+    pool_place place = {.pool = pool};
+    ra_status const status = ra_tilemap_build(&request, pool, take_from_pool, &place, map_out);
+    if (status == RA_OK)
+        map_out->block = place.block;
+    else
+        ra_pool_free(pool, NULL, &place.block);
+    return status;
+}
+
 void ra_tilemap_fini(ra_pool *pool, ra_tilemap *map)
 {
+    RA_ASSERT(map->entry == NULL);
     ra_pool_free(pool, NULL, &map->block);
     *map = (ra_tilemap){0};
 }

@@ -1,0 +1,103 @@
+/*
+ * The pattern cache: tile maps that are kept for later use.
+ *
+ * A map is found again by everything that decides what is in it: the pattern, the heads, both row
+ * sets and the tile size, written in one canonical byte form, hashed (XXH3), and compared as a
+ * whole on a hit. Fields that change nothing are left out of that form: a window that is wider than
+ * the sequence, sinks without a window, the seed of blocks that are not random.
+ *
+ * The cache outlives jobs, so it takes memory of its own, not a pool's. While a job uses it, it is
+ * attached to the job's pool: what it holds is counted there as category pattern_cache, and what is
+ * evicted while in use as tilemap, until it is put back. A cache that gets no memory fails nobody:
+ * the map is made in the caller's pool and not kept.
+ *
+ * All functions are safe from several threads, except that attach, detach and destroy must not meet
+ * others; maps are made outside the lock. SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_PATTERN_CACHE_H
+#define RINGATTN_PATTERN_CACHE_H
+
+#include "ringattn/tilemap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ra_cache_mode {
+    RA_CACHE_OFF,  /* nothing is kept */
+    RA_CACHE_LAZY, /* a map is kept when it is asked for the second time */
+    RA_CACHE_EAGER /* every map is kept */
+} ra_cache_mode;
+
+/** "off", "lazy", "eager". */
+const char *ra_cache_mode_name(ra_cache_mode mode);
+
+typedef struct ra_pattern_cache_config {
+    ra_cache_mode mode;
+    int64_t entries;  /* most maps kept, at least 1 */
+    int64_t bytes;    /* most bytes kept, at least 1: maps with their keys, as the memory rounds */
+    ra_memory memory; /* host memory; copied, what `self` points to is borrowed until destroy */
+} ra_pattern_cache_config;
+
+typedef struct ra_pattern_cache ra_pattern_cache;
+
+/**
+ * Besides what it keeps, a cache is a table of 8 KiB with hashes of first uses and one of at most
+ * 32 KiB.
+ * @return RA_ERR_NO_MEMORY
+ */
+RA_CHECKED ra_status ra_pattern_cache_create(const ra_pattern_cache_config *config,
+                                             ra_pattern_cache **cache_out);
+/** No map may be in use, and no pool attached. NULL is fine. */
+void ra_pattern_cache_destroy(ra_pattern_cache *cache);
+
+/**
+ * Count what is kept, and what will be, towards a pool, borrowed until detach. What the pool's
+ * limit has no room for is evicted. One pool at a time; without one nothing is counted.
+ */
+void ra_pattern_cache_attach(ra_pattern_cache *cache, ra_pool *pool);
+/** Undo it; no map may be in use. */
+void ra_pattern_cache_detach(ra_pattern_cache *cache);
+
+/* What a map is made from; all borrowed for the call. */
+typedef struct ra_map_request {
+    const ra_pattern *pattern;
+    ra_heads heads;
+    const ra_rowset *queries, *keys;
+    int32_t tile_rows;
+} ra_map_request;
+
+/**
+ * As ra_tilemap_init, with `pool` for scratch and for a map that is not kept; a map that is kept
+ * has its arrays in the cache and nowhere else. Give the map back with ra_pattern_cache_put.
+ *
+ * Without a cache (NULL) it is ra_tilemap_init. Cost of a hit: O(bytes of the key).
+ */
+RA_CHECKED ra_status ra_pattern_cache_get(ra_pattern_cache *cache, const ra_map_request *request,
+                                          ra_pool *pool, ra_tilemap *map_out);
+/** Give back a map from ra_pattern_cache_get, with the pool given there; a zeroed one is fine. */
+void ra_pattern_cache_put(ra_pool *pool, ra_tilemap *map);
+
+/** Forget everything; maps in use live on until they are put back. */
+void ra_pattern_cache_clear(ra_pattern_cache *cache);
+/** Other bounds, at least 1 each; what passes them leaves, least recently used first. */
+void ra_pattern_cache_resize(ra_pattern_cache *cache, int64_t entries, int64_t bytes);
+
+/* Evictions are for want of room; clear counts none. */
+typedef struct ra_cache_counts {
+    int64_t hits, misses, evictions;
+    int64_t bytes, entries; /* kept now */
+} ra_cache_counts;
+
+typedef struct ra_pattern_cache_stats {
+    ra_cache_counts host;
+    ra_cache_counts device; /* copies of maps in a device's memory: none are made on the CPU */
+} ra_pattern_cache_stats;
+
+/** A consistent copy. NULL: all zero. */
+void ra_pattern_cache_read(const ra_pattern_cache *cache, ra_pattern_cache_stats *stats_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,227 @@
+/*
+ * The pattern cache: finding maps, building them straight into what keeps them, and its life.
+ */
+#include "ringattn/pattern_cache.h"
+
+#include "internal.h"
+#include "sparse/pattern_cache_entry.h"
+
+#include <stdlib.h>
+
+enum { SEEN_COUNT = 1024, BUCKETS_MIN = 16, BUCKETS_MAX = 4096 };
+
+const char *ra_cache_mode_name(ra_cache_mode mode)
+{
+    static const char *const names[] = {"off", "lazy", "eager"};
+    return names[mode];
+}
+
+/* ---- maps -------------------------------------------------------------------------------------
+ */
+
+/* Where a map that is being built goes. */
+typedef struct placing {
+    ra_pattern_cache *cache;
+    ra_pool *pool;
+    size_t key_bytes;
+    ra_cache_entry *entry; /* NULL: in `block` */
+    ra_block block;
+} placing;
+
+static ra_status place_kept(void *context, size_t bytes, void **data_out)
+{
+    placing *place = context;
+    place->entry = ra_cache_entry_take(place->cache, place->key_bytes, bytes);
+    if (place->entry != NULL) {
+        *data_out = ra_cache_entry_arrays(place->entry);
+        return RA_OK;
+    }
+    ra_status const status = ra_pool_alloc(place->pool, RA_MEM_TILEMAP, bytes, NULL, &place->block);
+    *data_out = place->block.data;
+    return status;
+}
+
+static ra_status build_kept(ra_pattern_cache *cache, const ra_map_request *request, uint64_t hash,
+                            size_t key_bytes, ra_pool *pool, ra_tilemap *map_out)
+{
+    placing place = {.cache = cache, .pool = pool, .key_bytes = key_bytes};
+    ra_tilemap map;
+    ra_status const status = ra_tilemap_build(request, pool, place_kept, &place, &map);
+    ra_cache_entry *entry = place.entry;
+    if (status == RA_OK && entry != NULL) {
+        ra_map_key_write(request, ra_cache_entry_key(entry));
+        entry->hash = hash;
+        map.entry = entry;
+        entry->map = map;
+        ra_cache_lock(cache);
+        ra_cache_entry_insert(cache, entry, request);
+        ra_cache_unlock(cache);
+    } else if (entry != NULL) {
+        ra_cache_entry_abandon(entry);
+    } else if (status == RA_OK) {
+        map.block = place.block;
+    } else {
+        ra_pool_free(pool, NULL, &place.block);
+    }
+    if (status == RA_OK)
+        *map_out = map;
+    return status;
+}
+
+/* Whether a map that is not there should be kept now; notes its first use. */
+static bool admits(ra_pattern_cache *cache, uint64_t hash)
+{
+    uint64_t *seen = &cache->seen[hash % SEEN_COUNT];
+    bool const again = *seen == hash;
+    *seen = hash;
+    return again || cache->config.mode == RA_CACHE_EAGER;
+}
+
+ra_status ra_pattern_cache_get(ra_pattern_cache *cache, const ra_map_request *request,
+                               ra_pool *pool, ra_tilemap *map_out)
+{
+    bool admitted = false;
+    uint64_t hash = 0;
+    size_t key_bytes = 0;
+    if (cache != NULL && cache->config.mode != RA_CACHE_OFF) {
+        hash = ra_map_key_hash(request, &key_bytes);
+        ra_cache_lock(cache);
+        ra_cache_entry *entry = ra_cache_find(cache, hash, request);
+        if (entry != NULL) {
+            ++cache->stats.host.hits;
+            ra_cache_entry_use(entry);
+            *map_out = entry->map;
+        } else {
+            ++cache->stats.host.misses;
+            admitted = admits(cache, hash);
+        }
+        ra_cache_unlock(cache);
+        if (entry != NULL)
+            return RA_OK;
+    }
+    if (admitted)
+        return build_kept(cache, request, hash, key_bytes, pool, map_out);
+    return ra_tilemap_init(request->pattern, request->heads, request->queries, request->keys,
+                           request->tile_rows, pool, map_out);
+}
+
+void ra_pattern_cache_put(ra_pool *pool, ra_tilemap *map)
+{
+    ra_cache_entry *entry = map->entry;
+    if (entry == NULL) {
+        ra_tilemap_fini(pool, map);
+        return;
+    }
+    ra_pattern_cache *cache = entry->cache;
+    ra_cache_lock(cache);
+    ra_cache_entry_put(entry);
+    ra_cache_unlock(cache);
+    *map = (ra_tilemap){0};
+}
+
+/* ---- the cache ---------------------------------------------------------------------------------
+ */
+
+static int64_t buckets_for(int64_t entries)
+{
+    int64_t count = BUCKETS_MIN;
+    while (count < entries && count < BUCKETS_MAX)
+        count *= 2;
+    return count;
+}
+
+ra_status ra_pattern_cache_create(const ra_pattern_cache_config *config,
+                                  ra_pattern_cache **cache_out)
+{
+    RA_ASSERT(config->entries >= 1 && config->bytes >= 1 && config->memory.ops != NULL);
+    ra_pattern_cache *cache = calloc(1, sizeof(*cache));
+    if (cache == NULL)
+        goto err_log;
+    cache->config = *config;
+    cache->bucket_count = buckets_for(config->entries);
+    cache->uses.newer = cache->uses.older = &cache->uses;
+    cache->seen = calloc(SEEN_COUNT, sizeof(*cache->seen));
+    cache->buckets = calloc((size_t)cache->bucket_count, sizeof(ra_cache_entry *));
+    if (cache->seen == NULL || cache->buckets == NULL ||
+        pthread_mutex_init(&cache->mutex, NULL) != 0)
+        goto err_free;
+    *cache_out = cache;
+    return RA_OK;
+
+err_free:
+    free(cache->buckets);
+    free(cache->seen);
+    free(cache);
+err_log:
+    ra_log(RA_LOG_ERROR, "out of memory (pattern cache)");
+    return RA_ERR_NO_MEMORY;
+}
+
+void ra_pattern_cache_destroy(ra_pattern_cache *cache)
+{
+    if (cache == NULL)
+        return;
+    RA_ASSERT(cache->pool == NULL && cache->holders == 0);
+    ra_pattern_cache_clear(cache);
+    pthread_mutex_destroy(&cache->mutex);
+    free(cache->buckets);
+    free(cache->seen);
+    free(cache);
+}
+
+void ra_pattern_cache_attach(ra_pattern_cache *cache, ra_pool *pool)
+{
+    ra_ledger_snapshot ledger;
+    ra_ledger_read(ra_pool_ledger(pool), &ledger);
+    int64_t const room = ledger.limit_bytes - ledger.reserved_bytes;
+    ra_cache_lock(cache);
+    RA_ASSERT(cache->pool == NULL && cache->holders == 0);
+    while (cache->stats.host.bytes > room && ra_cache_evict_idle(cache))
+        ;
+    /* Refused only where somebody has taken the room meanwhile. */
+    if (cache->stats.host.bytes > 0 &&
+        ra_pool_charge(pool, RA_MEM_PATTERN_CACHE, cache->stats.host.bytes) != RA_OK)
+        while (ra_cache_evict_idle(cache))
+            ;
+    cache->pool = pool;
+    ra_cache_unlock(cache);
+}
+
+void ra_pattern_cache_detach(ra_pattern_cache *cache)
+{
+    ra_cache_lock(cache);
+    RA_ASSERT(cache->pool != NULL && cache->holders == 0);
+    ra_pool_release(cache->pool, RA_MEM_PATTERN_CACHE, cache->stats.host.bytes);
+    cache->pool = NULL;
+    ra_cache_unlock(cache);
+}
+
+void ra_pattern_cache_clear(ra_pattern_cache *cache)
+{
+    ra_cache_lock(cache);
+    ra_cache_drop_all(cache);
+    for (int i = 0; i < SEEN_COUNT; ++i)
+        cache->seen[i] = 0;
+    ra_cache_unlock(cache);
+}
+
+void ra_pattern_cache_resize(ra_pattern_cache *cache, int64_t entries, int64_t bytes)
+{
+    RA_ASSERT(entries >= 1 && bytes >= 1);
+    ra_cache_lock(cache);
+    cache->config.entries = entries;
+    cache->config.bytes = bytes;
+    ra_cache_make_room(cache, 0, 0);
+    ra_cache_unlock(cache);
+}
+
+void ra_pattern_cache_read(const ra_pattern_cache *cache, ra_pattern_cache_stats *stats_out)
+{
+    if (cache == NULL) {
+        *stats_out = (ra_pattern_cache_stats){0};
+        return;
+    }
+    ra_cache_lock(cache);
+    *stats_out = cache->stats;
+    ra_cache_unlock(cache);
+}
