@@ -5,7 +5,7 @@
  * price is time that grows with the number of ranks, on operations that no step of a ring waits
  * for.
  */
-#include "comm_mpi_internal.h"
+#include "comm_mpi.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * Ranks of an MPI job: beginning and end. Of MPI's blocking calls only MPI_Init_thread and
  * MPI_Finalize are used; everything else is looked at until the deadline.
  */
-#include "comm_mpi_internal.h"
+#include "comm_mpi.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Exchanges over MPI: messages in pieces, looked at until they are done or the deadline passes. */
-#include "comm_mpi_internal.h"
+#include "comm_mpi.h"
 
 #include <sched.h>
 #include <stdio.h>

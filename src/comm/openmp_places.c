@@ -1,5 +1,5 @@
 /* What OpenMP leaves of a process's hardware threads when it binds the thread that starts it. */
-#include "topology_internal.h"
+#include "topology_places.h"
 
 #include <hwloc.h>
 #include <stdlib.h>

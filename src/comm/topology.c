@@ -1,7 +1,7 @@
 /* The machine through hwloc, live or recorded. */
 #include "ringattn/topology.h"
 #include "comm_internal.h"
-#include "topology_internal.h"
+#include "topology_places.h"
 
 #include <errno.h>
 #include <hwloc.h>

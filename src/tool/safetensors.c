@@ -1,5 +1,5 @@
 /* Reading safetensors files; the header is checked in safetensors_header.c. */
-#include "safetensors_internal.h"
+#include "safetensors_header.h"
 
 #include "internal.h"
 

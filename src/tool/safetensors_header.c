@@ -2,7 +2,7 @@
  * Checking a safetensors header. The header is cut into its members by hand and only one member at
  * a time becomes a JSON tree, so that memory stays small whatever a hostile header says.
  */
-#include "safetensors_internal.h"
+#include "safetensors_header.h"
 
 #include "internal.h"
 

@@ -4,7 +4,7 @@
  * processes that fail alike one can speak.
  */
 #include "doomed_file.h"
-#include "safetensors_internal.h"
+#include "safetensors_header.h"
 
 #include "internal.h"
 

@@ -1,8 +1,8 @@
 /* Where inputs come from: opening a source and checking the file against the configuration. */
-#include "tensors_internal.h"
+#include "tensor_source.h"
 
 #include "internal.h"
-#include "safetensors_internal.h"
+#include "safetensors_header.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Reading a rank's rows: from the file in as few reads as they allow, or drawn at random. */
-#include "tensors_internal.h"
+#include "tensor_source.h"
 
 #include "internal.h"
 #include "random.h"

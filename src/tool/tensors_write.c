@@ -3,10 +3,10 @@
  * return the same, one of them says why, and a failure leaves no file.
  */
 #include "doomed_file.h"
-#include "tensors_internal.h"
+#include "tensor_source.h"
 
 #include "internal.h"
-#include "safetensors_internal.h"
+#include "safetensors_header.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* Sampling rows of the results and comparing them with the float64 reference. */
-#include "tensors_internal.h"
-#include "verify_internal.h"
+#include "tensor_source.h"
+#include "verify_reference.h"
 
 #include "internal.h"
 #include "random.h"

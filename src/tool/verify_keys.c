@@ -2,8 +2,8 @@
  * Sampled rows of dk and dv: every rank adds what its own queries contribute, in float64, and the
  * rank that owns a key compares.
  */
-#include "tensors_internal.h"
-#include "verify_internal.h"
+#include "tensor_source.h"
+#include "verify_reference.h"
 
 #include "internal.h"
 #include "random.h"

@@ -3,8 +3,8 @@
  * one online softmax goes over all keys. Written to be read; it shares no code with slices, tile
  * maps or kernels.
  */
-#include "tensors_internal.h"
-#include "verify_internal.h"
+#include "verify_reference.h"
+#include "tensor_source.h"
 
 #include "internal.h"
 

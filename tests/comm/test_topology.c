@@ -1,7 +1,7 @@
 /* Machines that were recorded, and the one at hand. */
 #include "comm/contract.h"
 #include "comm/local_ranks.h"
-#include "comm/topology_internal.h"
+#include "comm/topology_places.h"
 #include "ringattn/topology.h"
 
 #include <criterion/criterion.h>

@@ -2,7 +2,7 @@
  * Any bytes may stand where a safetensors file should: the header parser must refuse them with one
  * line, or accept them; then every tensor must lie within the file.
  */
-#include "tool/safetensors_internal.h"
+#include "tool/safetensors_header.h"
 
 #include <stdio.h>
 #include <stdlib.h>

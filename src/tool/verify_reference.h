@@ -1,6 +1,6 @@
 /* Private to verify*.c: attention of single rows in float64, from the definition. */
-#ifndef RINGATTN_VERIFY_INTERNAL_H
-#define RINGATTN_VERIFY_INTERNAL_H
+#ifndef RINGATTN_VERIFY_REFERENCE_H
+#define RINGATTN_VERIFY_REFERENCE_H
 
 #include "verify.h"
 

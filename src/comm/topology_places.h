@@ -1,6 +1,6 @@
 /* Parts of topology.c that tests look at. */
-#ifndef RINGATTN_TOPOLOGY_INTERNAL_H
-#define RINGATTN_TOPOLOGY_INTERNAL_H
+#ifndef RINGATTN_TOPOLOGY_PLACES_H
+#define RINGATTN_TOPOLOGY_PLACES_H
 
 /** CPUs from the text of a cgroup's cpu.max ("200000 100000" is 2); 0: no limit, or not readable.
  */

@@ -1,6 +1,6 @@
 /* What comm_mpi.c, exchange_mpi.c and collective_mpi.c share. */
-#ifndef RINGATTN_COMM_MPI_INTERNAL_H
-#define RINGATTN_COMM_MPI_INTERNAL_H
+#ifndef RINGATTN_COMM_MPI_H
+#define RINGATTN_COMM_MPI_H
 
 #include "comm_internal.h"
 

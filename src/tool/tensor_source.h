@@ -1,6 +1,6 @@
 /* Private to tensors*.c: what a source holds. */
-#ifndef RINGATTN_TENSORS_INTERNAL_H
-#define RINGATTN_TENSORS_INTERNAL_H
+#ifndef RINGATTN_TENSOR_SOURCE_H
+#define RINGATTN_TENSOR_SOURCE_H
 
 #include "tensors.h"
 

@@ -1,6 +1,6 @@
 /* Private to the safetensors reader and writer: dtypes, the open file, one-line errors. */
-#ifndef RINGATTN_SAFETENSORS_INTERNAL_H
-#define RINGATTN_SAFETENSORS_INTERNAL_H
+#ifndef RINGATTN_SAFETENSORS_HEADER_H
+#define RINGATTN_SAFETENSORS_HEADER_H
 
 #include "safetensors.h"
 
