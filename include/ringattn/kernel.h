@@ -75,6 +75,8 @@ typedef struct ra_forward_step {
     ra_softmax_state state; /* all NULL where first && last */
     bool first;             /* the state is not read: it is begun */
     bool last;              /* the state is dead afterwards */
+    bool ends_only; /* of each head only the map's first and last chunk, to try out memory; other
+                       rows of results and state are left as they are */
 } ra_forward_step;
 
 typedef struct ra_backward_step {
@@ -86,6 +88,7 @@ typedef struct ra_backward_step {
     const float *delta; /* laid out as lse; from the forward pass, or ra_kernel_ops.delta */
     ra_view dq;         /* float32, query rows; added to */
     ra_view dk, dv;     /* float32, key rows; added to */
+    bool ends_only;     /* as in ra_forward_step: queries of the first and last chunk only */
 } ra_backward_step;
 
 typedef struct ra_kernel ra_kernel;

@@ -116,12 +116,15 @@ RA_CHECKED ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tens
 typedef enum ra_ring_mode {
     RA_RING_BOTH,
     RA_RING_COMPUTE_ONLY, /* nothing is packed, sent, waited for or added on arrival */
-    RA_RING_COMM_ONLY     /* no kernel computes */
+    RA_RING_COMM_ONLY,    /* no kernel computes */
+    RA_RING_ENDS_ONLY     /* kernels compute the first and last chunk of queries of each head; all
+                             else is as in BOTH: what memory a pass needs, it needs here too */
 } ra_ring_mode;
 
 /**
- * What later passes do, to measure how well computing and communication overlap; the same on every
- * rank. Only BOTH gives results: after the others, outputs hold nothing of meaning.
+ * What later passes do, to measure how well computing and communication overlap, or to try out
+ * memory; the same on every rank. Only BOTH gives results: after the others, outputs hold nothing
+ * of meaning.
  */
 void ra_ring_set_mode(ra_ring *ring, ra_ring_mode mode);
 

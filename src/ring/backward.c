@@ -112,6 +112,7 @@ static ra_status compute(backward_pass *pass, int s, int owner, const ra_tilemap
     step.v = keys->second;
     step.dk = grads->first;
     step.dv = grads->second;
+    step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
     int64_t const mark =
         ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, s, owner, (int64_t)bytes, map->k_rows);

@@ -70,6 +70,7 @@ static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
     step.v = keys->second;
     step.first = s == pass->first;
     step.last = s == pass->last;
+    step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
     int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_FORWARD_KERNEL, s, ra_step_owner(at),
                                       (int64_t)bytes, map->k_rows);

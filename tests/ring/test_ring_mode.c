@@ -61,6 +61,25 @@ Test(ring_mode, communication_alone_sends_what_both_send_and_computing_alone_sen
             }
 }
 
+/* Trying out memory sends what a whole pass sends. */
+Test(ring_mode, the_ends_of_a_pass_send_all_and_compute_the_rows_at_the_ends)
+{
+    static const ra_schedule schedules[] = {RA_SCHEDULE_RING, RA_SCHEDULE_DIRECT,
+                                            RA_SCHEDULE_SHARED};
+    static float both[ELEMENTS];
+    for (int i = 0; i < 3; ++i)
+        for (int ranks = 1; ranks <= 3; ++ranks) {
+            memset(out, 0, sizeof(out));
+            int64_t const sent = sent_bytes(ranks, schedules[i], 2, RA_RING_BOTH);
+            memcpy(both, out[0], sizeof(both));
+            memset(out, 0, sizeof(out));
+            cr_expect_eq(sent_bytes(ranks, schedules[i], 2, RA_RING_ENDS_ONLY), sent);
+            /* Shards of up to 120 rows are one chunk: its ends are all of it. */
+            cr_expect_eq(memcmp(both, out[0], sizeof(both)), 0, "%d ranks, %s", ranks,
+                         ra_schedule_name(schedules[i]));
+        }
+}
+
 static bool is_zero(const float *values, int count)
 {
     for (int i = 0; i < count; ++i)

@@ -215,7 +215,8 @@ static void run_forward(run *r)
                                       .delta = r->problem->dout != NULL ? r->delta : NULL,
                                       .state = r->state,
                                       .first = i == 0,
-                                      .last = i == c->steps - 1};
+                                      .last = i == c->steps - 1,
+                                      .ends_only = c->ends_only};
         cr_assert_eq(r->kernel.ops->forward(&r->kernel, &step), RA_OK);
     }
 }
@@ -236,7 +237,8 @@ static void run_backward(run *r)
                                        .delta = r->delta,
                                        .dq = r->dq.view,
                                        .dk = r->dk[i].view,
-                                       .dv = r->dv[i].view};
+                                       .dv = r->dv[i].view,
+                                       .ends_only = c->ends_only};
         cr_assert_eq(ops->backward(&r->kernel, &step), RA_OK);
         cr_assert_eq(ops->add(&r->kernel, &r->shape, &r->keys[i], &r->dk[i].view, &r->dk_all.view),
                      RA_OK);

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static kernel_case base_case(void)
@@ -244,6 +245,62 @@ static bool same_bits(const kernel_case *c, const kernel_result *a, const kernel
     return memcmp(a->o, b->o, q) == 0 && memcmp(a->lse, b->lse, rows * sizeof(float)) == 0 &&
            memcmp(a->dq, b->dq, q) == 0 && memcmp(a->dk, b->dk, k) == 0 &&
            memcmp(a->dv, b->dv, k) == 0;
+}
+
+/* Rows of the ends as in the whole, bit for bit; rows between as they were. */
+static void check_ends(const kernel_case *c, const kernel_result *whole, const kernel_result *ends,
+                       int64_t chunk_rows)
+{
+    const oracle_shape *s = &c->shape;
+    int64_t const last = (s->n - 1) / chunk_rows * chunk_rows;
+    size_t const row_bytes = (size_t)(s->heads * s->dim) * ra_dtype_bytes(c->dtype);
+    const char *const zeros = calloc(row_bytes, 1);
+    cr_assert_not_null(zeros);
+    cr_assert_gt(last, chunk_rows);
+    for (int64_t i = 0; i < s->n; ++i) {
+        bool const at_end = i < chunk_rows || i >= last;
+        size_t const at = (size_t)i * row_bytes;
+        cr_assert_eq(
+            memcmp((char *)ends->o + at, at_end ? (char *)whole->o + at : zeros, row_bytes), 0,
+            "out of row %lld", (long long)i);
+        cr_assert_eq(
+            memcmp((char *)ends->dq + at, at_end ? (char *)whole->dq + at : zeros, row_bytes), 0,
+            "dq of row %lld", (long long)i);
+        for (int64_t h = 0; h < s->heads; ++h)
+            cr_assert_eq(ends->lse[h * s->n + i], at_end ? whole->lse[h * s->n + i] : 0);
+    }
+    free((void *)zeros);
+}
+
+Test(kernel, ends_only_computes_the_first_and_last_chunk_and_nothing_between)
+{
+    static const int64_t segments[] = {64, 128}, rates[] = {1, 4};
+    for (int i = 0; i < 12; ++i) {
+        bool const shared = i % 2 == 1;
+        kernel_case c = base_case();
+        c.shape.n = shared ? 3500 : 1000;
+        c.shape.dim = 8;
+        c.dtype = dtypes[i % 3];
+        c.threads = 1 + i % 4;
+        c.pattern.causal = true;
+        c.pattern.segments = shared ? segments : NULL;
+        c.pattern.rates = shared ? rates : NULL;
+        c.pattern.branch_count = shared ? 2 : 0;
+        kernel_problem p = kernel_problem_make(&c);
+        for (int t = 0; t < KERNEL_ISA_COUNT; ++t) {
+            const ra_kernel_ops *ops = kernel_table(t);
+            if (ops == NULL)
+                continue;
+            p.c.ends_only = false;
+            kernel_result whole = kernel_run(ops, &p);
+            p.c.ends_only = true;
+            kernel_result ends = kernel_run(ops, &p);
+            check_ends(&c, &whole, &ends, shared ? 1024 : ops->tile_rows(c.dtype, c.shape.dim));
+            kernel_result_free(&whole);
+            kernel_result_free(&ends);
+        }
+        kernel_problem_free(&p);
+    }
 }
 
 /* Whichever thread comes first. More threads than kv heads: teams work on one head together. */

@@ -224,6 +224,8 @@ static void backward_lane(backward_head *f, int64_t lane, int member, int size)
     for (int32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         backward_head_begin(f, lane / shape->kv_heads, head, kv_head);
         for (int32_t chunk = member; chunk < map->chunk_count; chunk += size) {
+            if (f->step->ends_only && chunk != 0 && chunk != map->chunk_count - 1)
+                continue;
             for (int32_t i = 0; i < map->layer_count; ++i) {
                 const ra_tile_layer *layer = &map->layers[i];
                 if (!ra_heads_contain(layer->heads, shape->q_head_begin + head))

@@ -231,13 +231,16 @@ static void forward_thread(ra_kernel *kernel, const ra_forward_step *step, float
                      step->v.dtype == RA_BF16 && f.factor >= FLT_MIN && f.factor <= FLT_MAX;
     forward_scratch_carve(workspace, shape->dim, &f.scratch);
     int64_t const chunks = step->map->chunk_count;
-    int64_t const tasks = shape->batch * shape->q_heads * chunks;
+    int64_t const computed = step->ends_only && chunks > 2 ? 2 : chunks;
+    int64_t const tasks = shape->batch * shape->q_heads * computed;
     RA_OMP(omp for schedule(dynamic))
     for (int64_t task = 0; task < tasks; ++task) {
-        int64_t const lane = task / chunks; /* of batch and head */
+        int64_t const lane = task / computed; /* of batch and head */
         int32_t const head = (int32_t)(lane % shape->q_heads);
         /* Last chunks first: under a causal mask these are the long ones. */
-        int32_t const chunk = (int32_t)(chunks - 1 - task % chunks);
+        int64_t const turn = task % computed;
+        bool const at_begin = step->ends_only && turn == computed - 1;
+        int32_t const chunk = at_begin ? 0 : (int32_t)(chunks - 1 - turn);
         forward_head_begin(&f, lane / shape->q_heads, head);
         forward_chunk(&f, shape->q_head_begin + head, chunk);
     }
