@@ -1,7 +1,11 @@
-/* One job from its configuration to its report: `ringattn run`, and each point of `bench`. */
+/*
+ * One job from its configuration to its report: `ringattn run`, and each point of `bench`, `probe`
+ * and `ablate`.
+ */
 #ifndef RINGATTN_TOOL_JOB_H
 #define RINGATTN_TOOL_JOB_H
 
+#include "console.h"
 #include "options.h"
 #include "placement.h"
 #include "progress.h"
@@ -29,6 +33,8 @@ typedef struct ra_job {
     ra_pattern *pattern;
     int threads; /* of the kernel; 0 before ra_job_build: it decides */
     ra_repeat repeat;
+    bool fills;      /* tensors are filled with a finite value instead of being drawn or read */
+    ra_pool *checks; /* what verification works in, borrowed; NULL: the job's own pool */
     ra_kernel kernel;
     ra_ring *ring;
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */
@@ -76,6 +82,18 @@ RA_CHECKED ra_status ra_job_results(ra_job *job);
 void ra_job_clear(ra_job *job);
 /** Give everything back, progress and the communicator too. */
 void ra_job_fini(ra_job *job);
+
+/*
+ * Where a job is one of several, and its failure may be a result (job_point.c).
+ */
+/** Repetitions of a point: job.repeat at most, else as often as it takes to be steady. */
+ra_repeat ra_job_repeat_of(const ra_config *config);
+/** Whether a failure is this job's own, and seen by all ranks: then the next one has a chance. */
+bool ra_job_failure_is_result(const ra_job *job, ra_status status);
+/** Collective. The line of the first rank that has one, to all; `kept`: whether this rank does. */
+RA_CHECKED ra_status ra_job_share_message(ra_comm *comm, bool kept, char line[RA_CONSOLE_LINE_MAX]);
+/** "ok", "oom", "config", ... */
+const char *ra_job_status_text(ra_status status, bool passes);
 
 /** Resident set of this process, and its high-water mark since ra_rss_mark; -1: unknown. */
 int64_t ra_rss_bytes(void);

@@ -4,6 +4,7 @@
 #include "job.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static ra_status tensor_take(ra_job *job, int index, ra_category category, int64_t rows,
                              int64_t row_bytes, void **data_out)
@@ -57,6 +58,32 @@ static ra_status tensors_take(ra_job *job)
     return status;
 }
 
+/* Any bytes of which every dtype makes a finite number: about 0.01, and 1.06 for f16. */
+enum { FILL_BYTE = 0x3c };
+
+/* Tensors whose contents do not matter: filled as fast as memory goes. */
+static void tensors_fill(ra_job *job)
+{
+    const ra_ring_tensors *t = &job->tensors;
+    int64_t const rows = ra_ring_rows(job->ring)->row_count;
+    int64_t const key_rows = ra_ring_key_memory(job->ring).batch_rows;
+    const ra_config *config = &job->config;
+    int64_t const row = (int64_t)config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
+    struct {
+        const void *data;
+        int64_t row_bytes, batch_rows;
+    } const tensors[] = {{t->q, config->heads * row, rows},
+                         {t->k, config->kv_heads * row, key_rows},
+                         {t->v, config->kv_heads * row, key_rows},
+                         {t->dout, config->heads * row, rows}};
+    for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
+        char *to = (char *)(uintptr_t)tensors[i].data; /* passes only read it; here it is filled */
+        for (int64_t b = 0; to != NULL && rows > 0 && b < config->batch; b++)
+            memset(to + b * tensors[i].batch_rows * tensors[i].row_bytes, FILL_BYTE,
+                   (size_t)(rows * tensors[i].row_bytes));
+    }
+}
+
 /* A tensor whose batches lie batch_rows rows apart. */
 static ra_status tensor_read(ra_job *job, ra_tensor_name name, const void *data, int32_t heads,
                              int64_t batch_rows)
@@ -88,6 +115,10 @@ static ra_status tensors_read(ra_job *job)
     ra_status status = tensors_take(job);
     if (status != RA_OK)
         return status;
+    if (job->fills) {
+        tensors_fill(job);
+        return RA_OK;
+    }
     int64_t const rows = ra_ring_rows(job->ring)->row_count;
     int64_t const key_rows = ra_ring_key_memory(job->ring).batch_rows;
     status = tensor_read(job, RA_TENSOR_Q, t->q, config->heads, rows);
@@ -133,7 +164,7 @@ static ra_status passes_time(ra_job *job)
 /* Memory of the rank whose peak is highest, the first of them; and the sum of all peaks. */
 static ra_status memory_gather(ra_job *job)
 {
-    enum { NUMBERS = RA_MEM_CATEGORY_COUNT + 3 };
+    enum { CATEGORIES = RA_MEM_CATEGORY_COUNT, NUMBERS = 2 * CATEGORIES + 5 };
     ra_report *report = &job->report;
     ra_ledger_snapshot snapshot;
     ra_ledger_read(job->ledger, &snapshot);
@@ -148,18 +179,26 @@ static ra_status memory_gather(ra_job *job)
     if (status != RA_OK)
         return status;
     if (first == rank) {
-        for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
+        for (int i = 0; i < CATEGORIES; i++) {
             numbers[i] = snapshot.at_peak_bytes[i];
+            numbers[CATEGORIES + i] = snapshot.peak_bytes[i];
+            numbers[NUMBERS - 4] += snapshot.alloc_count[i];
+        }
         numbers[NUMBERS - 2] = snapshot.reserved_peak_bytes;
         numbers[NUMBERS - 1] =
             rss >= 0 && job->rss_before_bytes >= 0 ? rss - job->rss_before_bytes : -1;
     }
     numbers[NUMBERS - 3] = snapshot.reserved_peak_bytes; /* of every rank */
+    numbers[NUMBERS - 5] = snapshot.limit_bytes;
     status = ra_comm_reduce_i64(job->comm, "gathering memory", RA_SUM, numbers, NUMBERS);
     if (status != RA_OK)
         return status;
-    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
+    for (int i = 0; i < CATEGORIES; i++) {
         report->memory_bytes[i] = numbers[i];
+        report->category_peak_bytes[i] = numbers[CATEGORIES + i];
+    }
+    report->limit_bytes_sum = numbers[NUMBERS - 5];
+    report->alloc_count = numbers[NUMBERS - 4];
     report->peak_bytes_sum = numbers[NUMBERS - 3];
     report->peak_bytes = numbers[NUMBERS - 2];
     report->rss_peak_bytes = numbers[NUMBERS - 1];

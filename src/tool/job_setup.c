@@ -158,7 +158,8 @@ static ra_status alone_prepare(ra_job *job)
     if (status == RA_OK)
         status = pool_make(job);
     if (status == RA_OK)
-        status = ra_tensor_source_open(config, job->pool, &job->source);
+        status = ra_tensor_source_open(config, job->checks != NULL ? job->checks : job->pool,
+                                       &job->source);
     if (status == RA_OK)
         status = ra_config_check(config, ra_comm_size(job->comm));
     if (status != RA_OK)
@@ -241,6 +242,17 @@ ra_status ra_job_prepare(ra_job *job)
     return status;
 }
 
+/* Whatever became of a job, every byte has been given back. */
+static void ledger_close(ra_ledger *ledger)
+{
+    ra_ledger_snapshot last;
+    if (ledger == NULL)
+        return;
+    ra_ledger_read(ledger, &last);
+    RA_ASSERT(last.reserved_bytes == 0);
+    ra_ledger_destroy(ledger);
+}
+
 void ra_job_clear(ra_job *job)
 {
     for (int i = 0; i < RA_JOB_BLOCKS && job->pool != NULL; i++)
@@ -250,7 +262,7 @@ void ra_job_clear(ra_job *job)
     ra_pattern_destroy(job->pattern);
     ra_tensor_source_close(job->source);
     ra_pool_destroy(job->pool);
-    ra_ledger_destroy(job->ledger);
+    ledger_close(job->ledger);
     ra_config_fini(&job->config);
     *job = (ra_job){.options = job->options, .comm = job->comm, .progress = job->progress};
 }

@@ -86,6 +86,12 @@ int main(int argc, char **argv)
     case RA_COMMAND_PLOT:
         code = ra_command_plot(&options, comm);
         break;
+    case RA_COMMAND_PROBE:
+        code = ra_command_probe(&options, comm);
+        break;
+    case RA_COMMAND_ABLATE:
+        code = ra_command_ablate(&options, comm);
+        break;
     case RA_COMMAND_HELP:
     case RA_COMMAND_HELP_CONFIG:
         code = help_print(&options, comm);

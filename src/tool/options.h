@@ -12,6 +12,8 @@ typedef enum ra_command {
     RA_COMMAND_INFO,
     RA_COMMAND_BENCH,
     RA_COMMAND_PLOT,
+    RA_COMMAND_PROBE,
+    RA_COMMAND_ABLATE,
     RA_COMMAND_HELP,       /* --help was asked for: print it and be done */
     RA_COMMAND_HELP_CONFIG /* --help-config */
 } ra_command;
@@ -57,5 +59,7 @@ int ra_command_run(const ra_options *options, ra_comm *comm);
 int ra_command_info(const ra_options *options, ra_comm *comm);
 int ra_command_bench(const ra_options *options, ra_comm *comm);
 int ra_command_plot(const ra_options *options, ra_comm *comm);
+int ra_command_probe(const ra_options *options, ra_comm *comm);
+int ra_command_ablate(const ra_options *options, ra_comm *comm);
 
 #endif

@@ -10,8 +10,10 @@ const ra_command_entry ra_command_entries[] = {
     {"bench", "time the points of a sweep, and the machine's own limits", RA_COMMAND_BENCH, false,
      false},
     {"plot", "draw what the others have written with --json", RA_COMMAND_PLOT, false, true},
-    {"probe", "the longest sequence that fits", RA_COMMAND_HELP, true, false},
-    {"ablate", "what each feature costs", RA_COMMAND_HELP, true, false},
+    {"probe", "find the longest sequence that fits and runs, per variant", RA_COMMAND_PROBE, false,
+     false},
+    {"ablate", "run the job with each feature off in turn, and compare", RA_COMMAND_ABLATE, false,
+     false},
     {"plan", "predictions without running", RA_COMMAND_HELP, true, false},
     {NULL, NULL, RA_COMMAND_HELP, false, false},
 };
@@ -20,7 +22,10 @@ enum {
     RUN = 1 << RA_COMMAND_RUN,
     BENCH = 1 << RA_COMMAND_BENCH,
     PLOT = 1 << RA_COMMAND_PLOT,
-    CONFIGURED = RUN | BENCH | 1 << RA_COMMAND_INFO, /* those that read a configuration */
+    PROBE = 1 << RA_COMMAND_PROBE,
+    ABLATE = 1 << RA_COMMAND_ABLATE,
+    CONFIGURED =
+        RUN | BENCH | PROBE | ABLATE | 1 << RA_COMMAND_INFO, /* those that read a configuration */
     ALL = CONFIGURED | PLOT
 };
 
@@ -29,17 +34,17 @@ const ra_option_entry ra_option_entries[] = {
     {"--set", RA_OPTION_SET, RA_VALUE_NEEDED, CONFIGURED, " KEY=VALUE",
      "override a key of the configuration; may be repeated"},
     {"--variant", RA_OPTION_VARIANT, RA_VALUE_NEEDED, CONFIGURED, " NAME",
-     "apply a named set of keys from the file's variants; bench runs all without it"},
+     "apply a named set of keys from the file's variants; bench and probe run all without it"},
     {"--json", RA_OPTION_JSON, RA_VALUE_MAY, CONFIGURED, "[=FILE]",
      "write everything measured as JSON, to standard output instead of the table, or to FILE"},
     {"--backward", RA_OPTION_BACKWARD, RA_VALUE_NONE, CONFIGURED, "", "compute gradients too"},
     {"--quiet", RA_OPTION_QUIET, RA_VALUE_NONE, ALL, "",
      "no progress, no remarks, nothing on placement; errors and other warnings stay"},
-    {"--input", RA_OPTION_INPUT, RA_VALUE_NEEDED, RUN | BENCH, " FILE",
+    {"--input", RA_OPTION_INPUT, RA_VALUE_NEEDED, RUN | BENCH | ABLATE, " FILE",
      "safetensors file with q, k, v (and do)"},
     {"--output", RA_OPTION_OUTPUT, RA_VALUE_NEEDED, RUN, " FILE",
      "safetensors file to write: o, lse (and dq, dk, dv)"},
-    {"--verify", RA_OPTION_VERIFY, RA_VALUE_NONE, RUN | BENCH, "",
+    {"--verify", RA_OPTION_VERIFY, RA_VALUE_NONE, RUN | BENCH | ABLATE, "",
      "recompute sampled rows in float64 and compare; exit code 6 if they differ"},
     {"--trace", RA_OPTION_TRACE, RA_VALUE_NEEDED, RUN, " FILE",
      "write what every rank did and when, for Perfetto or chrome://tracing"},

@@ -15,6 +15,7 @@ struct ra_progress {
     pthread_mutex_t mutex;
     pthread_cond_t woken;
     bool ending;
+    char about[80];
     const char *what; /* NULL: nothing has begun */
     int index, count;
     struct timespec begun;
@@ -29,15 +30,16 @@ static double seconds_since(const struct timespec *begun)
 
 static void show(const ra_progress *progress)
 {
-    char line[160];
+    char line[240];
+    const char *about = progress->about, *colon = about[0] != '\0' ? ": " : "";
     double const seconds = seconds_since(&progress->begun);
     if (progress->what == NULL)
         return;
     if (progress->count > 0)
-        snprintf(line, sizeof(line), "%s %d of %d, %.0f s", progress->what, progress->index,
-                 progress->count, seconds);
+        snprintf(line, sizeof(line), "%s%s%s %d of %d, %.0f s", about, colon, progress->what,
+                 progress->index, progress->count, seconds);
     else
-        snprintf(line, sizeof(line), "%s, %.0f s", progress->what, seconds);
+        snprintf(line, sizeof(line), "%s%s%s, %.0f s", about, colon, progress->what, seconds);
     ra_console_show(line);
 }
 
@@ -103,6 +105,15 @@ void ra_progress_set(ra_progress *progress, const char *what, int index, int cou
     progress->what = what;
     progress->index = index;
     progress->count = count;
+    pthread_mutex_unlock(&progress->mutex);
+}
+
+void ra_progress_about(ra_progress *progress, const char *about)
+{
+    if (progress == NULL)
+        return;
+    pthread_mutex_lock(&progress->mutex);
+    snprintf(progress->about, sizeof(progress->about), "%s", about);
     pthread_mutex_unlock(&progress->mutex);
 }
 

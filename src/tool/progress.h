@@ -14,6 +14,8 @@ typedef struct ra_progress ra_progress;
 RA_CHECKED ra_status ra_progress_create(bool shown, ra_progress **progress_out);
 /** What is being done now: "forward", 3 of 10; count 0: not counted. `what` is static text. */
 void ra_progress_set(ra_progress *progress, const char *what, int index, int count);
+/** What all of it is for, before what is being done: copied, "" for nothing, cut to 80 bytes. */
+void ra_progress_about(ra_progress *progress, const char *about);
 /** Wipe the line away and end the thread. NULL is fine. */
 void ra_progress_destroy(ra_progress *progress);
 

@@ -26,8 +26,11 @@ typedef struct ra_report {
     /* Of the rank with the highest peak; tilemap_bytes: of the largest rank. */
     int64_t peak_bytes, rss_peak_bytes, memory_bytes[RA_MEM_CATEGORY_COUNT];
     int64_t tilemap_bytes;
-    bool verified;    /* whether errors and bounds are set */
-    ra_errors errors; /* -1: not checked */
+    int64_t category_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* each category's own, same rank */
+    int64_t alloc_count;                                /* of that rank, up to here */
+    int64_t limit_bytes_sum;                            /* over ranks */
+    bool verified;                                      /* whether errors and bounds are set */
+    ra_errors errors;                                   /* -1: not checked */
     ra_errors bounds;
 } ra_report;
 

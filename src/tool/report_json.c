@@ -16,12 +16,12 @@ static json_t *times_to_json(const ra_times *times)
                      number(times->median_ms), "max", number(times->max_ms));
 }
 
-static json_t *memory_to_json(const ra_report *report)
+static json_t *memory_to_json(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
 {
     json_t *object = json_object();
     for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++) {
-        if (json_object_set_new(object, ra_category_name((ra_category)i),
-                                json_integer(report->memory_bytes[i])) != 0) {
+        if (json_object_set_new(object, ra_category_name((ra_category)i), json_integer(bytes[i])) !=
+            0) {
             json_decref(object);
             return NULL;
         }
@@ -75,16 +75,16 @@ static json_t *plan_to_json(const ra_report *report)
 
 static json_t *work_to_json(const ra_report *report)
 {
-    return json_pack("{s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "live_pairs",
-                     (json_int_t)report->live_pairs, "imbalance", number(report->ring.imbalance),
-                     "sent_bytes", (json_int_t)report->sent_bytes, "full_ring_bytes",
-                     (json_int_t)report->ring.full_ring_bytes, "exposed_comm_ms",
-                     number(report->exposed_comm_ms), "peak_bytes", (json_int_t)report->peak_bytes,
-                     "peak_bytes_sum", (json_int_t)report->peak_bytes_sum, "memory_bytes",
-                     memory_to_json(report), "rss_peak_bytes", (json_int_t)report->rss_peak_bytes,
-                     "tilemap_bytes", (json_int_t)report->tilemap_bytes, "input_nan_count",
-                     (json_int_t)report->nan_count, "input_inf_count",
-                     (json_int_t)report->inf_count);
+    return json_pack(
+        "{s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "live_pairs",
+        (json_int_t)report->live_pairs, "imbalance", number(report->ring.imbalance), "sent_bytes",
+        (json_int_t)report->sent_bytes, "full_ring_bytes", (json_int_t)report->ring.full_ring_bytes,
+        "exposed_comm_ms", number(report->exposed_comm_ms), "peak_bytes",
+        (json_int_t)report->peak_bytes, "peak_bytes_sum", (json_int_t)report->peak_bytes_sum,
+        "memory_bytes", memory_to_json(report->memory_bytes), "rss_peak_bytes",
+        (json_int_t)report->rss_peak_bytes, "tilemap_bytes", (json_int_t)report->tilemap_bytes,
+        "input_nan_count", (json_int_t)report->nan_count, "input_inf_count",
+        (json_int_t)report->inf_count);
 }
 
 json_t *ra_report_to_json(const ra_report *report)
@@ -100,6 +100,10 @@ json_t *ra_report_to_json(const ra_report *report)
                                     "tflops_backward", number(ra_report_tflops_backward(report))));
     point = extend(point, plan_to_json(report));
     point = extend(point, work_to_json(report));
+    point = extend(point, json_pack("{s:o, s:I, s:I}", "category_peak_bytes",
+                                    memory_to_json(report->category_peak_bytes), "alloc_count",
+                                    (json_int_t)report->alloc_count, "limit_bytes_sum",
+                                    (json_int_t)report->limit_bytes_sum));
     if (report->verified)
         point =
             extend(point, json_pack("{s:o, s:o}", "error",

@@ -8,20 +8,7 @@
 
 const char *ra_bench_point_status(const ra_bench_point *point)
 {
-    switch (point->status) {
-    case RA_OK:
-        return ra_report_passes(&point->report) ? "ok" : "verification failed";
-    case RA_ERR_NO_MEMORY:
-        return "oom";
-    case RA_ERR_CONFIG:
-        return "config";
-    case RA_ERR_UNSUPPORTED:
-        return "unsupported";
-    case RA_ERR_IO:
-        return "io";
-    default:
-        return ra_status_name(point->status);
-    }
+    return ra_job_status_text(point->status, ra_report_passes(&point->report));
 }
 
 /* JSON has no NaN and no infinity: they become null. */

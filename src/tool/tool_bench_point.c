@@ -7,14 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    REPEAT_MAX = 50, /* where job.repeat does not say */
-    REPEAT_MS = 10000,
-    STEADY_COUNT = 5
-};
-
-static const double steady_spread = 0.05;
-
 double ra_overlap_share(const ra_overlap *overlap)
 {
     double const least = fmin(overlap->compute_ms, overlap->comm_ms);
@@ -26,17 +18,6 @@ double ra_overlap_share(const ra_overlap *overlap)
 double ra_overlap_exposed_ms(const ra_overlap *overlap)
 {
     return fmax(overlap->wall_ms - overlap->compute_ms, 0);
-}
-
-/* At most job.repeat times; where the file does not say, as often as it takes, within bounds. */
-static ra_repeat repeat_of(const ra_config *config)
-{
-    bool const given = ra_config_was_given(config, "job.repeat");
-    return (ra_repeat){.warmup = ra_config_was_given(config, "job.warmup") ? config->warmup : 1,
-                       .most = given ? config->repeat : REPEAT_MAX,
-                       .steady_count = STEADY_COUNT,
-                       .steady_spread = steady_spread,
-                       .most_ms = given ? (double)INFINITY : REPEAT_MS};
 }
 
 /* Computing alone and communication alone, after the results have been looked at. */
@@ -89,7 +70,7 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
         return status;
     ra_comm_set_timeout(bench->comm, job->config.timeout_ms);
     job->threads = job->config.threads > 0 ? job->config.threads : bench->auto_threads;
-    job->repeat = repeat_of(&job->config);
+    job->repeat = ra_job_repeat_of(&job->config);
     status = ra_bench_limits_refresh(bench, job->threads, false);
     ra_limits const before = bench->limits;
     if (status == RA_OK)
@@ -134,32 +115,11 @@ static void reference_apply(ra_bench *bench, ra_bench_point *point)
     }
 }
 
-/* Whether a failure is this point's own, and seen by all ranks: then the next one has a chance. */
-static bool is_result(const ra_bench *bench, const ra_job *job, ra_status status)
-{
-    bool const alone = job->entered && ra_comm_size(bench->comm) > 1;
-    return !alone && (status == RA_ERR_CONFIG || status == RA_ERR_UNSUPPORTED ||
-                      status == RA_ERR_NO_MEMORY || status == RA_ERR_IO);
-}
-
-/* Collective. The line of the first rank that has one, to all. */
-static ra_status message_share(ra_bench *bench, bool kept, char line[RA_CONSOLE_LINE_MAX])
-{
-    int const rank = ra_comm_rank(bench->comm), size = ra_comm_size(bench->comm);
-    int64_t first = kept ? rank : size;
-    ra_status const status =
-        ra_comm_reduce_i64(bench->comm, "sharing a message", RA_MIN, &first, 1);
-    if (status != RA_OK || first == size)
-        return status;
-    return ra_comm_broadcast(bench->comm, "sharing a message", (int)first, line,
-                             RA_CONSOLE_LINE_MAX);
-}
-
 /* Collective. What became of a point that has not ended the bench. */
 static ra_status point_settle(ra_bench *bench, ra_job *job, ra_bench_point *point, bool kept)
 {
     char label[512], line[2 * RA_CONSOLE_LINE_MAX];
-    ra_status const status = message_share(bench, kept, point->message);
+    ra_status const status = ra_job_share_message(bench->comm, kept, point->message);
     if (status != RA_OK)
         return status;
     if (point->status == RA_OK) {
@@ -183,7 +143,7 @@ ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index
     ra_console_defer();
     ra_status status = point_measure(bench, &job, &point);
     bool const kept = ra_console_take(point.message);
-    if (status == RA_OK || is_result(bench, &job, status)) {
+    if (status == RA_OK || ra_job_failure_is_result(&job, status)) {
         point.status = status;
         status = point_settle(bench, &job, &point, kept);
     } else if (kept) {

@@ -126,7 +126,7 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
 Test(options, what_is_not_in_this_version_says_so)
 {
     ra_options o = {0};
-    static const char *const commands[] = {"probe", "ablate", "plan"};
+    static const char *const commands[] = {"plan"};
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         refused(PARSE(&o, commands[i]), RA_ERR_UNSUPPORTED, "not in this version");
 }

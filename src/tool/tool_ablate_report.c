@@ -1,0 +1,202 @@
+/* An ablation as a table, a column per set of features, and as JSON. */
+#include "internal.h"
+#include "tool_ablate.h"
+#include "tool_info.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What others are compared with: base, or on several ranks, which base cannot be, the ring. */
+static const ra_ablate_point *reference_of(const ra_ablate *ablate)
+{
+    for (int i = 0; i < ra_feature_set_count; i++) {
+        if (ablate->points[i].status == RA_OK)
+            return &ablate->points[i];
+    }
+    return NULL;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static void memory_print(const ra_ablate *ablate)
+{
+    ra_memory_column columns[16];
+    RA_ASSERT(ra_feature_set_count <= 16);
+    for (int i = 0; i < ra_feature_set_count; i++) {
+        const ra_ablate_point *point = &ablate->points[i];
+        columns[i] =
+            ra_memory_column_of(point->set->name, point->status == RA_OK ? &point->report : NULL);
+    }
+    ra_memory_table_print(columns, ra_feature_set_count);
+}
+
+/* "+1.5 MiB", "-64 B", "0 B" */
+static const char *difference_text(int64_t bytes, char text[40])
+{
+    char amount[32];
+    ra_bytes_text(llabs(bytes), amount);
+    snprintf(text, 40, "%s%s", bytes > 0 ? "+" : bytes < 0 ? "-" : "", amount);
+    return text;
+}
+
+typedef const char *row_text(const ra_ablate_point *point, const ra_ablate_point *reference,
+                             char text[40]);
+
+static const char *peak_difference(const ra_ablate_point *point, const ra_ablate_point *reference,
+                                   char text[40])
+{
+    return difference_text(point->report.peak_bytes - reference->report.peak_bytes, text);
+}
+
+static const char *forward_time(const ra_ablate_point *point, const ra_ablate_point *reference,
+                                char text[40])
+{
+    (void)reference;
+    snprintf(text, 40, "%.2f", point->report.forward.median_ms);
+    return text;
+}
+
+static const char *backward_time(const ra_ablate_point *point, const ra_ablate_point *reference,
+                                 char text[40])
+{
+    (void)reference;
+    snprintf(text, 40, "%.2f", point->report.backward.median_ms);
+    return text;
+}
+
+/* Forward and backward together. */
+static double time_ratio(const ra_ablate_point *point, const ra_ablate_point *reference)
+{
+    const ra_report *mine = &point->report, *theirs = &reference->report;
+    return (mine->forward.median_ms + mine->backward.median_ms) /
+           (theirs->forward.median_ms + theirs->backward.median_ms);
+}
+
+static const char *time_ratio_text(const ra_ablate_point *point, const ra_ablate_point *reference,
+                                   char text[40])
+{
+    snprintf(text, 40, "%.3f", time_ratio(point, reference));
+    return text;
+}
+
+static const char *allocations(const ra_ablate_point *point, const ra_ablate_point *reference,
+                               char text[40])
+{
+    char count[32];
+    (void)reference;
+    snprintf(text, 40, "%s", ra_count_text(point->report.alloc_count, count));
+    return text;
+}
+
+static void row_print(const ra_ablate *ablate, const char *name, const ra_ablate_point *reference,
+                      row_text *format)
+{
+    char text[40];
+    ra_memory_table_begin(name);
+    for (int i = 0; i < ra_feature_set_count; i++) {
+        const ra_ablate_point *point = &ablate->points[i];
+        ra_memory_table_cell(point->status == RA_OK ? format(point, reference, text) : "-");
+    }
+    ra_memory_table_end();
+}
+
+static void table_print(const ra_ablate *ablate)
+{
+    const ra_ablate_point *reference = reference_of(ablate);
+    char name[32];
+    memory_print(ablate);
+    if (reference != NULL) {
+        snprintf(name, sizeof(name), "less %.8s", reference->set->name);
+        row_print(ablate, name, reference, peak_difference);
+        row_print(ablate, "forward ms", reference, forward_time);
+        if (reference->report.backward.count > 0)
+            row_print(ablate, "backward ms", reference, backward_time);
+        snprintf(name, sizeof(name), "time / %.6s", reference->set->name);
+        row_print(ablate, name, reference, time_ratio_text);
+        row_print(ablate, "allocations", reference, allocations);
+    }
+    for (int i = 0; i < ra_feature_set_count; i++) {
+        const ra_ablate_point *point = &ablate->points[i];
+        if (point->status != RA_OK)
+            printf("%s: %s: %s\n", point->set->name, ra_job_status_text(point->status, true),
+                   point->message);
+        else if (!point->passes)
+            printf("%s: VERIFICATION FAILED\n", point->set->name);
+    }
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static json_t *extend(json_t *object, json_t *more)
+{
+    bool const done = object != NULL && more != NULL && json_object_update(object, more) == 0;
+    json_decref(more);
+    if (!done)
+        json_decref(object);
+    return done ? object : NULL;
+}
+
+static json_t *differences_to_json(const ra_ablate_point *point, const ra_ablate_point *reference)
+{
+    json_t *object = json_object();
+    for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++) {
+        json_t *bytes =
+            json_integer(point->report.memory_bytes[i] - reference->report.memory_bytes[i]);
+        if (json_object_set_new(object, ra_category_name((ra_category)i), bytes) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+static json_t *point_to_json(const ra_ablate *ablate, const ra_ablate_point *point)
+{
+    const ra_ablate_point *reference = reference_of(ablate);
+    bool const done = point->status == RA_OK;
+    json_t *object = done ? json_copy(point->report_json) : json_object();
+    object =
+        extend(object, json_pack("{s:s, s:s, s:s?, s:i}", "variant", point->set->name, "status",
+                                 ra_job_status_text(point->status, !done || point->passes),
+                                 "message", point->message[0] != '\0' ? point->message : NULL,
+                                 "ranks", ra_comm_size(ablate->comm)));
+    if (done && reference != NULL)
+        object = extend(
+            object,
+            json_pack("{s:s, s:o, s:I, s:f}", "reference", reference->set->name, "difference_bytes",
+                      differences_to_json(point, reference), "peak_difference_bytes",
+                      (json_int_t)(point->report.peak_bytes - reference->report.peak_bytes),
+                      "time_ratio", time_ratio(point, reference)));
+    return object;
+}
+
+static ra_status json_write(const ra_ablate *ablate)
+{
+    json_t *points = json_array();
+    for (int i = 0; points != NULL && i < ra_feature_set_count; i++) {
+        if (json_array_append_new(points, point_to_json(ablate, &ablate->points[i])) != 0) {
+            json_decref(points);
+            points = NULL;
+        }
+    }
+    return ra_json_write(json_pack("{s:s, s:s, s:o, s:o}", "ringattn", ra_version(), "command",
+                                   "ablate", "machine", ra_machine_json(), "points", points),
+                         ablate->options->json_path);
+}
+
+ra_status ra_ablate_report(const ra_ablate *ablate)
+{
+    const ra_options *options = ablate->options;
+    ra_status status = RA_OK;
+    if (!(options->json && options->json_path == NULL)) {
+        table_print(ablate);
+        if (fflush(stdout) != 0 || ferror(stdout)) {
+            ra_log(RA_LOG_ERROR, "cannot write the table to standard output: %s", strerror(errno));
+            status = RA_ERR_IO;
+        }
+    }
+    return status == RA_OK && options->json ? json_write(ablate) : status;
+}

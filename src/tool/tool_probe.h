@@ -1,0 +1,69 @@
+/* `ringattn probe`, inside: one try at a length, the search per variant, and what is said of it. */
+#ifndef RINGATTN_TOOL_TOOL_PROBE_H
+#define RINGATTN_TOOL_TOOL_PROBE_H
+
+#include "job.h"
+#include "job_source.h"
+#include "memory_table.h"
+
+enum { RA_PROBE_BEGIN_TOKENS = 1024, RA_PROBE_MOST_TOKENS = INT32_MAX };
+
+/* What was found for one variant. */
+typedef struct ra_probe_point {
+    const char *variant;
+    const char *const *sets; /* of a variant that the file does not name; NULL: it does */
+    ra_status status;        /* RA_OK, or why there is no length */
+    char message[RA_CONSOLE_LINE_MAX];
+    int64_t tokens;         /* the longest that runs; 0: none */
+    int64_t refused_tokens; /* the shortest that was refused; 0: none was */
+    char held_back[RA_CONSOLE_LINE_MAX];
+    int64_t floor_bytes; /* per token: what no method can do without */
+    int try_count;
+    double seconds;
+    int64_t rss_growth_bytes; /* rank 0's resident set over the whole search; -1: unknown */
+    bool passes;              /* verification of the whole run */
+    ra_memory_column column;
+    json_t *report; /* rank 0's, of the whole run; owned */
+    int64_t peak_bytes_sum, limit_bytes_sum;
+} ra_probe_point;
+
+typedef struct ra_probe {
+    const ra_options *options;
+    ra_comm *comm;
+    ra_job_text *text;
+    ra_config base; /* variants, and what holds for all */
+    bool named;     /* rank 0's command line names the variant */
+    int threads;    /* where compute.threads is auto */
+    ra_progress *progress;
+    ra_ledger *ledger; /* of what verification works in: it is no part of the job */
+    ra_pool *checks;
+    ra_probe_point *points;
+    int point_count;
+} ra_probe;
+
+/* How one try at a length came out. */
+typedef struct ra_probe_outcome {
+    ra_status status; /* RA_OK: it fits and ran; else a failure that is a result */
+    char message[RA_CONSOLE_LINE_MAX];
+} ra_probe_outcome;
+
+/**
+ * Collective. Build the job of a variant at `tokens`, with all its memory, and run its passes:
+ * the first and last tiles of queries on filled tensors, or where `whole` all of it on drawn
+ * ones, verified, with its report in *point. RA_OK also where the length does not fit.
+ */
+RA_CHECKED ra_status ra_probe_try(ra_probe *probe, ra_probe_point *point, int64_t tokens,
+                                  bool whole, ra_probe_outcome *outcome_out);
+
+/** Whether a configuration names tensors to read or write, which a probe does not. */
+RA_CHECKED ra_status ra_probe_check_files(const ra_config *config);
+
+/** Bytes per token of Q, K, V, O, with backward those of LSE, dO, dQ, dK and dV too. */
+int64_t ra_probe_floor_bytes(const ra_config *config);
+
+/* Rank 0 only. */
+void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point);
+/** The end of the table, and JSON. */
+RA_CHECKED ra_status ra_probe_report_end(const ra_probe *probe);
+
+#endif

@@ -1,0 +1,142 @@
+/* The table of a probe, row by row as variants end; memory side by side and JSON at the end. */
+#include "tool_info.h"
+#include "tool_probe.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool has_table(const ra_probe *probe)
+{
+    return !(probe->options->json && probe->options->json_path == NULL);
+}
+
+static double bytes_per_token(const ra_probe_point *point)
+{
+    return (double)point->peak_bytes_sum / (double)point->tokens;
+}
+
+/* Against as many tokens as the memory would hold if it held nothing but the floor. */
+static double floor_share(const ra_probe_point *point)
+{
+    double const most = (double)point->limit_bytes_sum / (double)point->floor_bytes;
+    return (double)point->tokens / most;
+}
+
+/* Against the first variant; 0: there is nothing to compare with. */
+static double reference_share(const ra_probe *probe, const ra_probe_point *point)
+{
+    int64_t const tokens = probe->points[0].tokens;
+    return tokens > 0 ? (double)point->tokens / (double)tokens : 0;
+}
+
+void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
+{
+    char tokens[32], share[16] = "-";
+    if (!has_table(probe))
+        return;
+    ra_console_show("");
+    if (point == &probe->points[0])
+        printf("%-16s %15s %11s %11s %9s %9s %9s\n", "variant", "tokens", "bytes/token", "floor",
+               "of floor", "of first", "seconds");
+    if (point->status != RA_OK) {
+        printf("%-16.40s %15s  %s\n", point->variant, ra_job_status_text(point->status, true),
+               point->message);
+    } else {
+        if (reference_share(probe, point) > 0)
+            snprintf(share, sizeof(share), "%.4f", reference_share(probe, point));
+        printf("%-16.40s %15s %11.2f %11lld %8.2f%% %9s %9.1f%s\n", point->variant,
+               ra_count_text(point->tokens, tokens), bytes_per_token(point),
+               (long long)point->floor_bytes, 100 * floor_share(point), share, point->seconds,
+               point->passes ? "" : "  VERIFICATION FAILED");
+        if (point->refused_tokens > 0)
+            printf("  held back at %s: %s\n", ra_count_text(point->refused_tokens, tokens),
+                   point->held_back);
+        else
+            printf("  held back: %s\n", point->held_back);
+    }
+    fflush(stdout); /* a failure stays in ferror, and is said at the end */
+}
+
+static json_t *extend(json_t *object, json_t *more)
+{
+    bool const done = object != NULL && more != NULL && json_object_update(object, more) == 0;
+    json_decref(more);
+    if (!done)
+        json_decref(object);
+    return done ? object : NULL;
+}
+
+static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
+{
+    bool const found = point->status == RA_OK;
+    json_t *object = found ? json_copy(point->report) : json_object();
+    object = extend(
+        object,
+        json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:I}", "variant", point->variant,
+                  "status", ra_job_status_text(point->status, !found || point->passes), "message",
+                  point->message[0] != '\0' ? point->message : NULL, "ranks",
+                  ra_comm_size(probe->comm), "tokens", (json_int_t)point->tokens, "held_back",
+                  point->held_back[0] != '\0' ? point->held_back : NULL, "refused_tokens",
+                  (json_int_t)point->refused_tokens, "tries", point->try_count, "seconds",
+                  point->seconds, "rss_growth_bytes", (json_int_t)point->rss_growth_bytes));
+    if (found)
+        object =
+            extend(object,
+                   json_pack("{s:f, s:I, s:f, s:f}", "bytes_per_token", bytes_per_token(point),
+                             "floor_bytes_per_token", (json_int_t)point->floor_bytes, "floor_ratio",
+                             floor_share(point), "first_ratio", reference_share(probe, point)));
+    return object;
+}
+
+static ra_status json_write(const ra_probe *probe)
+{
+    json_t *points = json_array();
+    for (int i = 0; points != NULL && i < probe->point_count; i++) {
+        if (json_array_append_new(points, point_to_json(probe, &probe->points[i])) != 0) {
+            json_decref(points);
+            points = NULL;
+        }
+    }
+    /* pack takes the points over; a NULL among them is "no memory", which the writer says. */
+    return ra_json_write(json_pack("{s:s, s:s, s:o, s:o}", "ringattn", ra_version(), "command",
+                                   "probe", "machine", ra_machine_json(), "points", points),
+                         probe->options->json_path);
+}
+
+static ra_status memory_print(const ra_probe *probe)
+{
+    ra_memory_column *columns = calloc((size_t)probe->point_count, sizeof(*columns));
+    int count = 0;
+    if (columns == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory for the report");
+        return RA_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < probe->point_count; i++) {
+        if (probe->points[i].column.filled)
+            columns[count++] = probe->points[i].column;
+    }
+    if (count > 0) {
+        printf("\nat the peak%s\n",
+               ra_comm_size(probe->comm) > 1 ? " of the fullest rank, whole run" : ", whole run");
+        ra_memory_table_print(columns, count);
+    }
+    free(columns);
+    return RA_OK;
+}
+
+ra_status ra_probe_report_end(const ra_probe *probe)
+{
+    ra_status status = RA_OK;
+    if (has_table(probe)) {
+        status = memory_print(probe);
+        if (status == RA_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+            ra_log(RA_LOG_ERROR, "cannot write the table to standard output: %s", strerror(errno));
+            status = RA_ERR_IO;
+        }
+    }
+    if (status == RA_OK && probe->options->json)
+        status = json_write(probe);
+    return status;
+}

@@ -1,0 +1,164 @@
+/* One try at a length: a job like run's, whose failure is an answer. */
+#include "internal.h"
+#include "tool_probe.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DOCUMENTS_MAX = 1 << 26 };
+
+/*
+ * Document lengths for `tokens` tokens: those of the file, again and again, the last one cut. The
+ * file's own sum is that of another length.
+ */
+static ra_status documents_repeat(ra_config *config, int64_t tokens)
+{
+    ra_pattern_config *pattern = &config->pattern;
+    int64_t left = tokens, count = 0, most = 0, sum = 0;
+    if (pattern->documents == NULL)
+        return RA_OK;
+    for (int64_t i = 0; i < pattern->document_count; i++) {
+        sum += pattern->documents[i];
+        most += pattern->documents[i] > 0;
+    }
+    if (sum < 1 || (tokens / sum + 1) * most > DOCUMENTS_MAX) {
+        ra_log(RA_LOG_ERROR, "pattern.documents: more than %d documents in %lld tokens",
+               DOCUMENTS_MAX, (long long)tokens);
+        return RA_ERR_CONFIG;
+    }
+    int64_t *lengths = calloc((size_t)((tokens / sum + 1) * most) + 1, sizeof(*lengths));
+    if (lengths == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory (document lengths)");
+        return RA_ERR_NO_MEMORY;
+    }
+    for (int64_t i = 0; left > 0; i = (i + 1) % pattern->document_count) {
+        if (pattern->documents[i] == 0)
+            continue;
+        lengths[count] = ra_min_i64(pattern->documents[i], left);
+        left -= lengths[count++];
+    }
+    free((void *)(uintptr_t)pattern->documents); /* the configuration owns its lists */
+    pattern->documents = lengths;
+    pattern->document_count = count;
+    return RA_OK;
+}
+
+ra_status ra_probe_check_files(const ra_config *config)
+{
+    if (config->input != NULL || config->output != NULL) {
+        ra_log(RA_LOG_ERROR,
+               "job.%s: 'probe' makes its own tensors of many lengths and writes "
+               "none; leave it to 'run'",
+               config->input != NULL ? "input" : "output");
+        return RA_ERR_CONFIG;
+    }
+    return RA_OK;
+}
+
+static ra_status config_fit(const ra_probe *probe, ra_config *config, int64_t tokens)
+{
+    if (config->comm != probe->base.comm) {
+        ra_log(RA_LOG_ERROR, "comm.backend: is the same for all variants of a probe");
+        return RA_ERR_CONFIG;
+    }
+    ra_status const status = ra_probe_check_files(config);
+    if (status != RA_OK)
+        return status;
+    config->seq = tokens;
+    config->verify = false; /* of the whole run, and apart: it must not take the job's memory */
+    return documents_repeat(config, tokens);
+}
+
+int64_t ra_probe_floor_bytes(const ra_config *config)
+{
+    int64_t const element = (int64_t)ra_dtype_bytes(config->dtype);
+    int64_t const kv_heads = config->kv_heads > 0 ? config->kv_heads : config->heads;
+    int64_t const q = config->heads * (int64_t)config->head_dim * element;
+    int64_t const k = kv_heads * (int64_t)config->head_dim * element;
+    int64_t const gradients =
+        config->backward ? config->heads * (int64_t)sizeof(float) + 2 * q + 2 * k : 0;
+    return config->batch * (2 * q + 2 * k + gradients);
+}
+
+static ra_status job_configure(ra_probe *probe, const ra_probe_point *point, int64_t tokens,
+                               ra_job *job)
+{
+    /* One that the command line names is in the text already. */
+    bool const named = point->sets == NULL && !probe->named;
+    ra_status status = ra_job_text_parse_with(
+        probe->text, probe->comm, named ? point->variant : NULL, 0, point->sets, &job->config);
+    if (status != RA_OK)
+        return status;
+    ra_console_hold();
+    return ra_console_agree(probe->comm, "agreeing on the length",
+                            config_fit(probe, &job->config, tokens));
+}
+
+/* The job's report and verification, while the job is there. */
+static ra_status whole_report(const ra_probe *probe, ra_job *job, ra_probe_point *point)
+{
+    const ra_report *report = &job->report;
+    job->config.verify = true;
+    ra_status const status = ra_job_results(job);
+    if (status != RA_OK)
+        return status;
+    job->entered = false;
+    point->passes = ra_report_passes(report);
+    point->peak_bytes_sum = report->peak_bytes_sum;
+    point->limit_bytes_sum = report->limit_bytes_sum;
+    point->column = ra_memory_column_of(point->variant, report);
+    if (ra_comm_rank(probe->comm) == 0) {
+        json_decref(point->report);
+        point->report = ra_report_to_json(report); /* NULL is found where it is printed */
+    }
+    return RA_OK;
+}
+
+static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, int64_t tokens,
+                         bool whole)
+{
+    ra_status status = job_configure(probe, point, tokens, job);
+    if (status != RA_OK)
+        return status;
+    ra_comm_set_timeout(probe->comm, job->config.timeout_ms);
+    job->threads = job->config.threads > 0 ? job->config.threads : probe->threads;
+    job->repeat = (ra_repeat){.most = 1, .most_ms = (double)INFINITY};
+    job->fills = !whole;
+    job->checks = probe->checks;
+    point->floor_bytes = ra_probe_floor_bytes(&job->config);
+    status = ra_job_build(job);
+    if (status != RA_OK)
+        return status;
+    if (!whole)
+        ra_ring_set_mode(job->ring, RA_RING_ENDS_ONLY);
+    status = ra_job_passes(job);
+    if (status != RA_OK)
+        return status;
+    job->entered = false;
+    return whole ? whole_report(probe, job, point) : RA_OK;
+}
+
+ra_status ra_probe_try(ra_probe *probe, ra_probe_point *point, int64_t tokens, bool whole,
+                       ra_probe_outcome *outcome_out)
+{
+    ra_job job = {.options = probe->options, .comm = probe->comm, .progress = probe->progress};
+    char about[80], count[32];
+    snprintf(about, sizeof(about), "%.30s, %s tokens%s", point->variant,
+             ra_count_text(tokens, count), whole ? ", whole" : "");
+    ra_progress_about(probe->progress, about);
+    point->try_count++;
+    *outcome_out = (ra_probe_outcome){.status = RA_OK};
+    ra_console_defer();
+    ra_status status = job_try(probe, &job, point, tokens, whole);
+    bool const kept = ra_console_take(outcome_out->message);
+    if (status != RA_OK && ra_job_failure_is_result(&job, status)) {
+        outcome_out->status = status;
+        status = ra_job_share_message(probe->comm, kept, outcome_out->message);
+    } else if (kept) {
+        ra_log(RA_LOG_ERROR, "%s", outcome_out->message);
+    }
+    ra_job_clear(&job);
+    return status;
+}

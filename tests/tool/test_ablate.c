@@ -1,0 +1,194 @@
+/* The command `ablate` as users meet it: what is switched off leaves no trace in the ledger. Times
+ * decide nothing.
+ */
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(ablate, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+
+static command_result result;
+
+static const char *const names[] = {"base",      "ring",    "no_pool",    "no_cache",  "no_buffers",
+                                    "no_groups", "all_off", "base_dense", "ring_dense"};
+enum { SETS = sizeof(names) / sizeof(names[0]) };
+
+static json_t *member(const json_t *object, const char *name)
+{
+    json_t *found = json_object_get(object, name);
+    cr_assert_not_null(found, "no member %s", name);
+    return found;
+}
+
+static long long integer(const json_t *object, const char *name)
+{
+    json_t *found = member(object, name);
+    cr_assert(json_is_integer(found), "%s is no integer", name);
+    return json_integer_value(found);
+}
+
+static const char *text(const json_t *object, const char *name)
+{
+    const char *found = json_string_value(member(object, name));
+    cr_assert_not_null(found, "%s is no text", name);
+    return found;
+}
+
+static json_t *ablate(int ranks, const char *arguments)
+{
+    static const char yaml[] = "shape: {seq: 700, heads: 2, head_dim: 16, dtype: f32}\n"
+                               "pattern: {causal: true}\n"
+                               "ring: {comm_buffers: 1, schedule: direct}\n"
+                               "job: {repeat: 2, warmup: 0, backward: true, verify: true}\n";
+    char line[1024];
+    json_error_t error;
+    command_file_write("job.yaml", yaml, strlen(yaml));
+    snprintf(line, sizeof(line), "ablate --quiet --json --config job.yaml %s", arguments);
+    command_run(&result, ranks, line);
+    cr_assert_eq(result.code, 0, "%s: exit code %d\n%s", arguments, result.code, result.err);
+    cr_expect_str_eq(result.err, "", "%s", result.err);
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s: %s\n%s", arguments, error.text, result.out);
+    cr_expect_str_eq(text(root, "command"), "ablate");
+    json_t *points = member(root, "points");
+    cr_assert_eq(json_array_size(points), SETS);
+    for (size_t i = 0; i < SETS; i++)
+        cr_expect_str_eq(text(json_array_get(points, i), "variant"), names[i]);
+    return root;
+}
+
+static json_t *point_of(const json_t *root, const char *variant)
+{
+    for (size_t i = 0; i < SETS; i++) {
+        if (strcmp(names[i], variant) == 0)
+            return json_array_get(member(root, "points"), i);
+    }
+    cr_assert_fail("no set %s", variant);
+    return NULL;
+}
+
+/* At no moment was there a byte of the category. */
+static void expect_no_trace(const json_t *root, const char *variant, const char *category)
+{
+    const json_t *point = point_of(root, variant);
+    cr_expect_eq(integer(member(point, "category_peak_bytes"), category), 0, "%s has %s", variant,
+                 category);
+}
+
+static void check_sums(const json_t *point, const json_t *reference)
+{
+    long long sum = 0;
+    const char *name;
+    json_t *bytes;
+    json_object_foreach(member(point, "memory_bytes"), name, bytes)
+    {
+        sum += json_integer_value(bytes);
+        cr_expect_leq(json_integer_value(bytes),
+                      integer(member(point, "category_peak_bytes"), name), "%s", name);
+        cr_expect_eq(integer(member(point, "difference_bytes"), name),
+                     json_integer_value(bytes) - integer(member(reference, "memory_bytes"), name));
+    }
+    cr_expect_eq(sum, integer(point, "peak_bytes"));
+    cr_expect_gt(integer(point, "alloc_count"), 0);
+    cr_expect_gt(json_number_value(member(member(point, "forward_ms"), "median")), 0);
+    cr_expect_gt(json_number_value(member(member(point, "backward_ms"), "median")), 0);
+    cr_expect(json_is_object(member(point, "error")), "not verified");
+}
+
+/* A set that this build cannot have is a row that says so; all others are measured. */
+static void check_points(const json_t *root, const char *reference, int ranks)
+{
+    for (size_t i = 0; i < SETS; i++) {
+        const json_t *point = point_of(root, names[i]);
+        bool const base = strncmp(names[i], "base", 4) == 0;
+        bool const dense = strstr(names[i], "dense") != NULL;
+        cr_expect_eq(integer(point, "ranks"), ranks);
+        if (base && ranks > 1) {
+            cr_expect_str_eq(text(point, "status"), "config");
+            continue;
+        }
+        if (dense && strcmp(text(point, "status"), "config") == 0) {
+            cr_expect_not_null(strstr(text(point, "message"), "not in this version"));
+            continue;
+        }
+        cr_expect_str_eq(text(point, "status"), "ok", "%s", names[i]);
+        cr_expect_str_eq(text(point, "reference"), reference);
+        check_sums(point, point_of(root, reference));
+    }
+}
+
+static void check_traces(const json_t *root)
+{
+    expect_no_trace(root, "no_pool", "pool_idle");
+    expect_no_trace(root, "no_cache", "pattern_cache");
+    expect_no_trace(root, "all_off", "pool_idle");
+    expect_no_trace(root, "all_off", "pattern_cache");
+}
+
+Test(ablate, what_is_off_leaves_no_trace)
+{
+    json_t *root = ablate(0, "");
+    check_points(root, "base", 1);
+    check_traces(root);
+    expect_no_trace(root, "base", "pool_idle");
+    expect_no_trace(root, "base", "pattern_cache");
+    expect_no_trace(root, "base", "comm_buffer");
+    expect_no_trace(root, "ring", "comm_buffer");
+    cr_expect_eq(integer(point_of(root, "base"), "peak_difference_bytes"), 0);
+    json_decref(root);
+}
+
+Test(ablate, several_ranks_compare_with_the_ring)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    json_t *root = ablate(3, "");
+    check_points(root, "ring", 3);
+    check_traces(root);
+    const json_t *ring = member(point_of(root, "ring"), "category_peak_bytes");
+    const json_t *without = member(point_of(root, "no_buffers"), "category_peak_bytes");
+    cr_expect_gt(integer(ring, "comm_buffer"), integer(without, "comm_buffer"));
+    json_decref(root);
+    /* Keys that are read in place need no buffer at all. */
+    root = ablate(2, "--set ring.schedule=shared");
+    expect_no_trace(root, "ring", "comm_buffer");
+    expect_no_trace(root, "no_buffers", "comm_buffer");
+    json_decref(root);
+}
+
+Test(ablate, out_of_memory_is_a_row)
+{
+    json_t *root = ablate(0, "--set memory.limit=1K");
+    for (size_t i = 0; i < 7; i++) {
+        cr_expect_str_eq(text(point_of(root, names[i]), "status"), "oom");
+        cr_expect_not_null(strstr(text(point_of(root, names[i]), "message"), "refused"));
+    }
+    json_decref(root);
+}
+
+Test(ablate, the_table_has_a_column_per_set_and_a_row_per_category)
+{
+    command_run(&result, 0,
+                "ablate --quiet --backward --set shape.seq=300 --set shape.heads=1 "
+                "--set job.repeat=1");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    for (size_t i = 0; i < SETS; i++)
+        cr_expect_not_null(strstr(result.out, names[i]));
+    static const char *const rows[] = {"qkv ",         "output ",      "grads ",
+                                       "peak ",        "less base ",   "forward ms ",
+                                       "backward ms ", "time / base ", "allocations "};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        cr_expect_eq(command_count_lines(result.out, rows[i]), 1, "%s\n%s", rows[i], result.out);
+}
+
+Test(ablate, what_it_cannot_take_is_said_before_it_starts)
+{
+    command_run(&result, 0, "ablate --json=/nonexistent/r.json");
+    cr_expect_eq(result.code, 3, "%s", result.err);
+    command_run(&result, 0, "ablate --set job.output=o.safetensors");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 1, "%s", result.err);
+}

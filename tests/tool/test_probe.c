@@ -1,0 +1,258 @@
+/* The command `probe` as users meet it: the length it finds is the longest that `run` takes. */
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(probe, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+
+static command_result result;
+
+static json_t *member(const json_t *object, const char *name)
+{
+    json_t *found = json_object_get(object, name);
+    cr_assert_not_null(found, "no member %s", name);
+    return found;
+}
+
+static long long integer(const json_t *object, const char *name)
+{
+    json_t *found = member(object, name);
+    cr_assert(json_is_integer(found), "%s is no integer", name);
+    return json_integer_value(found);
+}
+
+static const char *text(const json_t *object, const char *name)
+{
+    const char *found = json_string_value(member(object, name));
+    cr_assert_not_null(found, "%s is no text", name);
+    return found;
+}
+
+static void write_config(const char *yaml)
+{
+    command_file_write("job.yaml", yaml, strlen(yaml));
+}
+
+static json_t *probe(int ranks, const char *arguments)
+{
+    char line[1024];
+    json_error_t error;
+    snprintf(line, sizeof(line), "probe --quiet --json --config job.yaml %s", arguments);
+    command_run(&result, ranks, line);
+    cr_assert_eq(result.code, 0, "%s: exit code %d\n%s", arguments, result.code, result.err);
+    cr_expect_str_eq(result.err, "", "%s", result.err);
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s: %s\n%s", arguments, error.text, result.out);
+    cr_expect_str_eq(text(root, "command"), "probe");
+    return root;
+}
+
+static json_t *point_of(const json_t *root, const char *variant)
+{
+    size_t i;
+    json_t *point;
+    json_array_foreach(member(root, "points"), i, point)
+    {
+        if (strcmp(text(point, "variant"), variant) == 0)
+            return point;
+    }
+    cr_assert_fail("no point %s", variant);
+    return NULL;
+}
+
+static int run_at(int ranks, long long tokens, const char *arguments)
+{
+    char line[512];
+    snprintf(line, sizeof(line), "run --quiet --config job.yaml --set shape.seq=%lld %s", tokens,
+             arguments);
+    command_run(&result, ranks, line);
+    return result.code;
+}
+
+/* The length that was found runs; the next that the search tells apart does not. */
+static void check_edge(int ranks, const json_t *point, const char *arguments)
+{
+    long long const tokens = integer(point, "tokens"), refused = integer(point, "refused_tokens");
+    long long const gap = tokens / 256 > 1 ? tokens / 256 : 1;
+    cr_expect_str_eq(text(point, "status"), "ok");
+    cr_expect(tokens < refused && refused <= tokens + gap, "%lld and %lld", tokens, refused);
+    cr_expect_not_null(strstr(text(point, "held_back"), "the memory limit refused"));
+    cr_expect_not_null(strstr(text(point, "held_back"), "qkv="), "no composition");
+    cr_expect_eq(run_at(ranks, tokens, arguments), 0, "%lld tokens: %s", tokens, result.err);
+    cr_expect_eq(run_at(ranks, tokens + gap, arguments), 4, "%lld tokens: %s", tokens + gap,
+                 result.err);
+}
+
+static void check_numbers(const json_t *point, int ranks, long long floor_bytes)
+{
+    double const per_token = json_number_value(member(point, "bytes_per_token"));
+    double const floor_ratio = json_number_value(member(point, "floor_ratio"));
+    double const tokens = (double)integer(point, "tokens");
+    long long sum = 0;
+    const char *name;
+    json_t *bytes;
+    json_object_foreach(member(point, "memory_bytes"), name, bytes)
+    {
+        sum += json_integer_value(bytes);
+    }
+    cr_expect_eq(sum, integer(point, "peak_bytes"));
+    cr_expect_eq(integer(point, "floor_bytes_per_token"), floor_bytes);
+    cr_expect(per_token >= (double)floor_bytes, "less than the floor");
+    cr_expect_float_eq(per_token * tokens, (double)integer(point, "peak_bytes_sum"), 1);
+    cr_expect_float_eq(floor_ratio,
+                       tokens * (double)floor_bytes / (double)integer(point, "limit_bytes_sum"),
+                       1e-9);
+    cr_expect(floor_ratio > 0 && floor_ratio <= 1);
+    cr_expect_eq(integer(point, "ranks"), ranks);
+    cr_expect(integer(point, "tries") > 8);
+    cr_expect(json_is_object(member(point, "error")), "not verified");
+    /* Every try gave back what it took: what stays is the C library's. */
+    cr_expect_lt(integer(point, "rss_growth_bytes"), 8 << 20);
+}
+
+static const char windowed[] = "shape: {heads: 2, head_dim: 16, dtype: f32}\n"
+                               "pattern: {causal: true, window: {left: 63}}\n"
+                               "compute: {threads: 1}\n"
+                               "memory: {limit: 8MiB}\n";
+
+Test(probe, finds_the_longest_sequence_that_run_takes)
+{
+    write_config(windowed);
+    json_t *root = probe(0, "");
+    cr_assert_eq(json_array_size(member(root, "points")), 2);
+    check_edge(0, point_of(root, "base"), "--set ring.variant=base");
+    check_edge(0, point_of(root, "ring"), "");
+    check_numbers(point_of(root, "base"), 1, 4LL * 2 * 16 * 4);
+    check_numbers(point_of(root, "ring"), 1, 4LL * 2 * 16 * 4);
+    json_decref(root);
+}
+
+Test(probe, counts_gradients_where_they_are_asked_for)
+{
+    write_config(windowed);
+    json_t *root = probe(0, "--backward --set shape.dtype=bf16");
+    check_edge(0, point_of(root, "ring"), "--backward --set shape.dtype=bf16");
+    /* q, k, v, o, do, dq, dk, dv, and a float of lse per head. */
+    check_numbers(point_of(root, "ring"), 1, 8LL * 2 * 16 * 2 + 2 * 4);
+    json_decref(root);
+}
+
+Test(probe, finds_it_on_several_ranks_and_refuses_base_as_a_row)
+{
+    static const char *const settings[] = {"", "--set ring.schedule=direct",
+                                           "--set ring.schedule=ring --backward"};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    write_config(windowed);
+    for (int i = 0; i < 3; i++) {
+        json_t *root = probe(3, settings[i]);
+        json_t *base = point_of(root, "base");
+        if (i == 0) {
+            cr_expect_str_eq(text(base, "status"), "config");
+            cr_expect_not_null(strstr(text(base, "message"), "one rank, but 3 were started"));
+            cr_expect_eq(integer(base, "tokens"), 0);
+        }
+        check_edge(3, point_of(root, "ring"), settings[i]);
+        check_numbers(point_of(root, "ring"), 3, i == 2 ? 8LL * 2 * 16 * 4 + 8 : 4LL * 2 * 16 * 4);
+        json_decref(root);
+    }
+}
+
+Test(probe, variants_of_the_file_are_its_points_in_order)
+{
+    write_config("shape: {heads: 2, head_dim: 16, dtype: f32}\n"
+                 "pattern: {window: {left: 31, right: 31}}\n"
+                 "compute: {threads: 1}\n"
+                 "memory: {limit: 4MiB}\n"
+                 "variants:\n"
+                 "  wide: {shape.head_dim: 32}\n"
+                 "  half: {memory.limit: 2MiB}\n"
+                 "  wrong: {shape.kv_heads: 3}\n"
+                 "  none: {memory.limit: 1K}\n");
+    json_t *root = probe(0, ""), *points = member(root, "points");
+    cr_assert_eq(json_array_size(points), 4);
+    check_edge(0, json_array_get(points, 0), "--variant wide");
+    check_edge(0, json_array_get(points, 1), "--variant half");
+    cr_expect_float_eq(json_real_value(member(json_array_get(points, 0), "first_ratio")), 1, 0);
+    cr_expect_str_eq(text(json_array_get(points, 2), "status"), "config");
+    cr_expect_not_null(strstr(text(json_array_get(points, 2), "message"), "shape.kv_heads"));
+    cr_expect_str_eq(text(json_array_get(points, 3), "status"), "oom");
+    json_decref(root);
+    root = probe(0, "--variant half");
+    cr_expect_eq(json_array_size(member(root, "points")), 1);
+    check_edge(0, point_of(root, "half"), "--variant half");
+    json_decref(root);
+}
+
+/* Lengths are repeated to any number of tokens. */
+Test(probe, documents_go_on_as_they_begin)
+{
+    write_config("shape: {heads: 1, head_dim: 8, dtype: f32, seq: 300}\n"
+                 "pattern: {causal: true, documents: [100, 0, 200]}\n"
+                 "compute: {threads: 1}\n"
+                 "memory: {limit: 2MiB}\n");
+    json_t *root = probe(0, "");
+    json_t *documents =
+        json_object_get(member(member(point_of(root, "ring"), "config"), "pattern"), "documents");
+    long long const tokens = integer(point_of(root, "ring"), "tokens");
+    long long sum = 0;
+    size_t i;
+    json_t *length;
+    json_array_foreach(documents, i, length)
+    {
+        sum += json_integer_value(length);
+        if (i + 1 < json_array_size(documents))
+            cr_expect_eq(json_integer_value(length), i % 2 == 0 ? 100 : 200);
+    }
+    cr_expect_eq(sum, tokens);
+    cr_expect_gt(tokens, 1024);
+    json_decref(root);
+}
+
+Test(probe, the_table_names_what_held_each_variant_back)
+{
+    write_config(windowed);
+    command_run(&result, 0, "probe --quiet --config job.yaml");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, "held back at"), 2, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "qkv "), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "peak "), 1, "%s", result.out);
+}
+
+Test(probe, what_it_cannot_take_is_said_before_it_starts)
+{
+    write_config(windowed);
+    command_run(&result, 0, "probe --config job.yaml --json=/nonexistent/r.json");
+    cr_expect_eq(result.code, 3, "%s", result.err);
+    command_run(&result, 0, "probe --config job.yaml --variant nobody");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    command_run(&result, 0, "probe --config job.yaml --set job.output=o.safetensors");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "job.output"), 1, "%s", result.err);
+    command_run(&result, 0, "probe --config job.yaml --input in.safetensors");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 1, "%s", result.err);
+}
+
+/* The machine's own refusal rather than the ledger's: memory that mmap does not give. */
+Test(probe, outlives_allocations_that_the_machine_refuses)
+{
+    if (RA_TEST_SANITIZED)
+        cr_skip_test("sanitizers reserve address space of their own");
+    write_config("shape: {heads: 2, head_dim: 16, dtype: f32}\n"
+                 "pattern: {causal: true, window: {left: 63}}\n"
+                 "compute: {threads: 1}\n"
+                 "memory: {limit: 1GiB}\n");
+    command_shell(&result, "ulimit -v 300000; exec \"$RINGATTN\" probe --quiet --json --config "
+                           "job.yaml");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = json_loads(result.out, 0, NULL);
+    cr_assert_not_null(root);
+    cr_expect_str_eq(text(point_of(root, "ring"), "status"), "ok");
+    cr_expect_not_null(strstr(text(point_of(root, "ring"), "held_back"), "the machine refused"),
+                       "%s", text(point_of(root, "ring"), "held_back"));
+    json_decref(root);
+}
