@@ -11,6 +11,7 @@
 
 #include "ringattn/comm.h"
 #include "ringattn/linear.h"
+#include "ringattn/pattern_cache.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,6 +66,9 @@ typedef struct ra_ring_config {
        Causal, recurrent and cumsum go without backward. */
     ra_linear_kind linear;
     ra_linear_method linear_method;
+    /* Where tile maps are taken from, attached to the ring's pool; borrowed until destroy. NULL:
+       they are made. Results are the same bit for bit. */
+    ra_pattern_cache *cache;
 } ra_ring_config;
 
 typedef struct ra_ring ra_ring;

@@ -142,7 +142,8 @@ static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *k
         const ra_part *part = &step->parts[at];
         ra_pair_view const part_keys = ra_pair_skip(keys, part->first);
         ra_pair_view const part_grads = ra_pair_skip(grads, part->first);
-        status = compute(pass, s, part->owner, &part->map, &part_keys, &part_grads);
+        status = compute(pass, s, part->owner, step->part_count > 1 ? &part->map : &step->map,
+                         &part_keys, &part_grads);
     }
     return status != RA_OK ? status : ra_shared_barrier(pass->ring, operation, s);
 }

@@ -66,8 +66,12 @@ static ra_status join_ranks(const ra_layout *layout, const int *ranks, int count
 static ra_status init_map(const ra_plan_request *request, const ra_rowset *keys, ra_pool *pool,
                           ra_tilemap *map)
 {
-    return ra_tilemap_init(request->pattern, request->heads, &request->layout->rows[request->rank],
-                           keys, request->tile_rows, pool, map);
+    ra_map_request const wanted = {.pattern = request->pattern,
+                                   .heads = request->heads,
+                                   .queries = &request->layout->rows[request->rank],
+                                   .keys = keys,
+                                   .tile_rows = request->tile_rows};
+    return ra_pattern_cache_get(request->cache, &wanted, pool, map);
 }
 
 /* ---- teams: needed rows only, straight from their owners ------------------------------------- */
@@ -98,7 +102,7 @@ static ra_status init_held(const team_plan *t, ra_step *step, const ra_rowset *c
         part->first = step->held_rows;
         part->rows = rows[k]->row_count;
         step->held_rows += part->rows;
-        if (t->size > 1 && t->request->backward && status == RA_OK)
+        if (step->part_count > 1 && t->request->backward && status == RA_OK)
             status = init_map(t->request, rows[k], t->pool, &part->map);
     }
     return status;
@@ -358,10 +362,10 @@ void ra_plan_fini(ra_pool *pool, ra_plan *plan)
 {
     for (int s = 0; s < plan->step_count && plan->steps != NULL; ++s) {
         ra_step *step = &plan->steps[s];
-        ra_tilemap_fini(pool, &step->map);
+        ra_pattern_cache_put(pool, &step->map);
         ra_rowset_fini(pool, &step->sent_local);
         for (int k = 0; k < step->part_count; ++k)
-            ra_tilemap_fini(pool, &step->parts[k].map);
+            ra_pattern_cache_put(pool, &step->parts[k].map);
     }
     ra_pool_free(pool, NULL, &plan->block);
     *plan = (ra_plan){0};

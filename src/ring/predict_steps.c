@@ -156,8 +156,7 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
 {
     ra_predict_job *job = p->job;
     int const place = job->teams.place[rank];
-    bool const apart =
-        job->request->ring.backward && ra_teams_size(&job->teams, job->teams.team[rank]) > 1;
+    bool const apart = job->request->ring.backward && count > 1;
     int64_t pieces = 0;
     for (int k = 0; k < count; ++k)
         pieces += needs != NULL ? needs[owners[k]].count : job->rows[owners[k]].piece_count;

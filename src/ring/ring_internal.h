@@ -31,7 +31,7 @@ int ra_teams_turns(const ra_teams *teams, int distance);
 typedef struct ra_part {
     int owner;
     int64_t first, rows; /* within the held rows */
-    ra_tilemap map;      /* backward: our queries against these; none where the team is one rank */
+    ra_tilemap map;      /* backward: our queries against these; none where the step has one part */
 } ra_part;
 
 /*
@@ -78,6 +78,7 @@ typedef struct ra_plan_request {
     ra_schedule schedule; /* not AUTO; only SHARED has teams of several ranks */
     int rank;
     ra_heads heads;
+    ra_pattern_cache *cache; /* or NULL */
     int32_t tile_rows;
     bool backward;
 } ra_plan_request;

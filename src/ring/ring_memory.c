@@ -13,6 +13,7 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
                              .schedule = ring->schedule,
                              .rank = ra_comm_rank(ring->comm),
                              .heads = heads,
+                             .cache = c->cache,
                              .backward = c->backward,
                              .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
 }

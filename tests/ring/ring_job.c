@@ -147,7 +147,9 @@ static ra_status run_with_pool(rank_state *state, ra_pool *pool)
     status = ra_kernel_init(ra_kernel_cpu(RA_ISA_AUTO), job->threads > 0 ? job->threads : 1,
                             job->config.dim, pool, &kernel);
     if (status == RA_OK) {
-        status = ra_ring_create(&job->config, pattern, state->comm, &kernel, pool, &ring);
+        ra_ring_config config = job->config;
+        config.cache = job->caches[state->rank];
+        status = ra_ring_create(&config, pattern, state->comm, &kernel, pool, &ring);
         if (status == RA_OK) {
             ra_ring_read_info(ring, &state->info);
             ra_ring_set_mode(ring, job->mode);
@@ -159,6 +161,17 @@ static ra_status run_with_pool(rank_state *state, ra_pool *pool)
         ra_kernel_fini(&kernel);
     }
     ra_pattern_destroy(pattern);
+    return status;
+}
+
+static ra_status run_with_cache(rank_state *state, ra_pool *pool)
+{
+    ra_pattern_cache *cache = state->job->caches[state->rank];
+    if (cache != NULL)
+        ra_pattern_cache_attach(cache, pool);
+    ra_status const status = run_with_pool(state, pool);
+    if (cache != NULL)
+        ra_pattern_cache_detach(cache);
     return status;
 }
 
@@ -177,7 +190,7 @@ static void *run_rank(void *argument)
     if (state->status == RA_OK)
         state->status = ra_pool_create(&(ra_pool_config){RA_POOL_OFF, memory, ledger}, &pool);
     if (state->status == RA_OK)
-        state->status = run_with_pool(state, pool);
+        state->status = run_with_cache(state, pool);
     if (state->status != RA_OK)
         ra_comm_abort(state->comm, 1);
     ra_comm_stats stats;

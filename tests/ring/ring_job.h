@@ -24,6 +24,9 @@ typedef struct ring_job {
     ra_memory (*wrap_memory)(void *context, int rank, ra_memory memory);
     void *wrap_context;
 
+    /* Of each rank, attached to its pool for the job; NULL: none. */
+    ra_pattern_cache *caches[RING_JOB_RANKS_MAX];
+
     /* Called on every rank's thread after the passes of a trace of so many events; 0: none. */
     int64_t trace_capacity;
     void (*take_trace)(void *context, const ra_ring *ring, int rank, const ra_trace *trace);

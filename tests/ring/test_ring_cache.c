@@ -1,0 +1,332 @@
+/* Jobs with pattern caches: equal results, whatever is found, kept or thrown out. */
+#include "ring/ring_job.h"
+#include "support/oracle.h"
+
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQ = 150, HEADS = 4, KV_HEADS = 2, DIM = 8, RANKS = 3, OUTPUTS = 5 };
+enum { WIDE = SEQ * HEADS * DIM, NARROW = SEQ * KV_HEADS * DIM, LINES = SEQ * HEADS };
+
+static const size_t output_bytes[OUTPUTS] = {WIDE * 2, WIDE * 2, NARROW * 2, NARROW * 2,
+                                             LINES * sizeof(float)};
+
+/* A bf16 job of a few heads, forward and backward. */
+typedef struct small_job {
+    void *in[4];           /* q k v dout */
+    void *got[OUTPUTS];    /* o dq dk dv lse */
+    void *wanted[OUTPUTS]; /* without a cache */
+    ring_job job;
+} small_job;
+
+static void begin(small_job *s, int ranks, int hosts, ra_schedule schedule, int32_t groups)
+{
+    uint64_t seed = 5;
+    *s = (small_job){0};
+    for (int i = 0; i < 4; ++i) {
+        size_t const count = i == 1 || i == 2 ? NARROW : WIDE;
+        double *const values = calloc(count, sizeof(double)); /* the oracle's, not needed here */
+        s->in[i] = calloc(count, 2);
+        oracle_fill(&seed, RA_BF16, 1, (int64_t)count, s->in[i], values);
+        free(values);
+    }
+    for (int i = 0; i < OUTPUTS; ++i) {
+        s->got[i] = calloc(1, output_bytes[i]);
+        s->wanted[i] = calloc(1, output_bytes[i]);
+    }
+    s->job = (ring_job){.config = {.batch = 1,
+                                   .seq = SEQ,
+                                   .heads = HEADS,
+                                   .kv_heads = KV_HEADS,
+                                   .dim = DIM,
+                                   .dtype = RA_BF16,
+                                   .layout = RA_LAYOUT_ZIGZAG,
+                                   .schedule = schedule,
+                                   .comm_buffers = 2,
+                                   .head_groups = groups,
+                                   .backward = true},
+                        .pattern = ra_pattern_config_dense(),
+                        .ranks = ranks,
+                        .q = s->in[0],
+                        .k = s->in[1],
+                        .v = s->in[2],
+                        .dout = s->in[3],
+                        .out = s->got[0],
+                        .dq = s->got[1],
+                        .dk = s->got[2],
+                        .dv = s->got[3],
+                        .lse = s->got[4]};
+    s->job.hosts[ranks - 1] = hosts - 1;
+}
+
+static void end(small_job *s)
+{
+    for (int i = 0; i < 4; ++i)
+        free(s->in[i]);
+    for (int i = 0; i < OUTPUTS; ++i) {
+        free(s->got[i]);
+        free(s->wanted[i]);
+    }
+}
+
+static void open_caches(small_job *s, ra_cache_mode mode, int64_t entries, int64_t bytes)
+{
+    ra_pattern_cache_config const config = {mode, entries, bytes, ra_memory_host()};
+    for (int r = 0; r < s->job.ranks; ++r)
+        cr_assert_eq(ra_pattern_cache_create(&config, &s->job.caches[r]), RA_OK);
+}
+
+static void close_caches(small_job *s)
+{
+    for (int r = 0; r < s->job.ranks; ++r) {
+        ra_pattern_cache_destroy(s->job.caches[r]);
+        s->job.caches[r] = NULL;
+    }
+}
+
+static ra_cache_counts counts_of(const small_job *s, int rank)
+{
+    ra_pattern_cache_stats stats;
+    ra_pattern_cache_read(s->job.caches[rank], &stats);
+    return stats.host;
+}
+
+static void run(small_job *s)
+{
+    for (int i = 0; i < OUTPUTS; ++i)
+        memset(s->got[i], 0xff, output_bytes[i]);
+    ring_job_run(&s->job);
+    cr_assert_eq(s->job.status, RA_OK);
+    cr_assert_eq(s->job.leaked_bytes, 0);
+}
+
+static void expect_wanted(const small_job *s, const char *what)
+{
+    for (int i = 0; i < OUTPUTS; ++i)
+        cr_assert_eq(memcmp(s->got[i], s->wanted[i], output_bytes[i]), 0, "%s: output %d", what, i);
+}
+
+static const int64_t segments[] = {32, 64}, rates[] = {1, 2};
+
+static ra_pattern_config pattern_at(int which)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.causal = which != 0;
+    if (which == 1) {
+        config.window_left = 20;
+        config.sinks = 2;
+    }
+    if (which == 2) {
+        config.segments = segments;
+        config.rates = rates;
+        config.branch_count = 2;
+        config.dilated_heads = RA_HEADS_GROUPED;
+    }
+    return config;
+}
+
+/* Caches that keep nothing, everything, the second use, little, and one map at a time. */
+static void expect_equal_results(small_job *s, const char *name)
+{
+    static const struct {
+        ra_cache_mode mode;
+        int64_t entries, bytes;
+    } caches[] = {{RA_CACHE_OFF, 100, 1 << 20},  {RA_CACHE_EAGER, 100, 1 << 20},
+                  {RA_CACHE_LAZY, 100, 1 << 20}, {RA_CACHE_EAGER, 100, 4096},
+                  {RA_CACHE_EAGER, 1, 1 << 20},  {RA_CACHE_EAGER, 1, 1}};
+    run(s);
+    for (int i = 0; i < OUTPUTS; ++i)
+        memcpy(s->wanted[i], s->got[i], output_bytes[i]);
+    for (size_t c = 0; c < sizeof(caches) / sizeof(caches[0]); ++c) {
+        open_caches(s, caches[c].mode, caches[c].entries, caches[c].bytes);
+        for (int turn = 0; turn < 3; ++turn) {
+            run(s);
+            expect_wanted(s, name);
+            cr_assert_leq(counts_of(s, 0).bytes, caches[c].bytes);
+        }
+        ra_cache_counts const now = counts_of(s, 0);
+        if (caches[c].entries == 100 && caches[c].bytes == 1 << 20 && c > 0)
+            cr_assert_gt(now.hits, 0, "%s", name);
+        if (caches[c].entries == 1)
+            cr_assert_leq(now.entries, 1);
+        close_caches(s);
+    }
+}
+
+Test(ring_cache, gives_the_same_bits_off_on_full_and_thrashing)
+{
+    static const struct {
+        const char *name;
+        int ranks, hosts;
+        ra_schedule schedule;
+        int32_t groups;
+    } cases[] = {{"one rank", 1, 1, RA_SCHEDULE_AUTO, 1},
+                 {"direct", RANKS, 1, RA_SCHEDULE_DIRECT, 1},
+                 {"direct, groups", RANKS, 1, RA_SCHEDULE_DIRECT, 2},
+                 {"ring", RANKS, 1, RA_SCHEDULE_RING, 1},
+                 {"shared", RANKS, 1, RA_SCHEDULE_SHARED, 1},
+                 {"shared, two hosts", RANKS, 2, RA_SCHEDULE_SHARED, 2}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i)
+        for (int which = 0; which < 3; ++which) {
+            small_job s;
+            begin(&s, cases[i].ranks, cases[i].hosts, cases[i].schedule, cases[i].groups);
+            s.job.pattern = pattern_at(which);
+            expect_equal_results(&s, cases[i].name);
+            end(&s);
+        }
+}
+
+/* A map that forward and backward share, or two plans, is asked for once. */
+Test(ring_cache, one_rank_builds_one_map)
+{
+    static const ra_schedule schedules[] = {RA_SCHEDULE_RING, RA_SCHEDULE_DIRECT,
+                                            RA_SCHEDULE_SHARED, RA_SCHEDULE_AUTO};
+    for (int i = 0; i < 4; ++i) {
+        small_job s;
+        begin(&s, 1, 1, schedules[i], 2);
+        s.job.pattern = pattern_at(1);
+        open_caches(&s, RA_CACHE_EAGER, 100, 1 << 20);
+        run(&s);
+        cr_assert_eq(counts_of(&s, 0).misses, 1, "%s", ra_schedule_name(schedules[i]));
+        run(&s);
+        cr_assert_eq(counts_of(&s, 0).misses, 1);
+        cr_assert_eq(counts_of(&s, 0).hits, 1);
+        close_caches(&s);
+        end(&s);
+    }
+}
+
+/* Steps that hold rows of one owner alone have one map for both passes. */
+Test(ring_cache, no_rank_asks_for_a_map_twice)
+{
+    for (int hosts = 1; hosts <= 2; ++hosts) {
+        small_job s;
+        begin(&s, RANKS, hosts, RA_SCHEDULE_SHARED, 1);
+        s.job.pattern = pattern_at(0);
+        open_caches(&s, RA_CACHE_EAGER, 100, 1 << 20);
+        run(&s);
+        for (int r = 0; r < RANKS; ++r)
+            cr_assert_eq(counts_of(&s, r).hits, 0, "rank %d, %d hosts", r, hosts);
+        close_caches(&s);
+        end(&s);
+    }
+}
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+typedef struct failing_memory {
+    ra_memory inner;
+    atomic_long countdown;
+    bool failed;
+} failing_memory;
+
+static size_t failing_round(const ra_memory *memory, size_t bytes)
+{
+    failing_memory *self = memory->self;
+    return self->inner.ops->round(&self->inner, bytes);
+}
+
+static ra_status failing_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+{
+    failing_memory *self = memory->self;
+    if (atomic_fetch_sub(&self->countdown, 1) == 0) {
+        self->failed = true;
+        return RA_ERR_NO_MEMORY;
+    }
+    return self->inner.ops->alloc(&self->inner, bytes, ptr_out);
+}
+
+static void failing_free(const ra_memory *memory, void *ptr, size_t bytes)
+{
+    failing_memory *self = memory->self;
+    self->inner.ops->free(&self->inner, ptr, bytes);
+}
+
+static ra_status failing_available(const ra_memory *memory, int64_t *bytes_out)
+{
+    failing_memory *self = memory->self;
+    return self->inner.ops->available(&self->inner, bytes_out);
+}
+
+static const ra_memory_ops failing_ops = {.name = "failing",
+                                          .round = failing_round,
+                                          .alloc = failing_alloc,
+                                          .free = failing_free,
+                                          .available = failing_available};
+
+static int lines_logged;
+
+static void count_lines(void *context, ra_log_level level, const char *line)
+{
+    (void)context;
+    (void)line;
+    lines_logged += level == RA_LOG_ERROR;
+}
+
+/* The n-th request of rank 0's cache is refused: every job succeeds, as without a cache. */
+Test(ring_cache, memory_refused_to_a_cache_changes_no_result)
+{
+    ra_log_set_handler(count_lines, NULL);
+    small_job s;
+    begin(&s, RANKS, 1, RA_SCHEDULE_DIRECT, 1);
+    s.job.pattern = pattern_at(1);
+    run(&s);
+    for (int i = 0; i < OUTPUTS; ++i)
+        memcpy(s.wanted[i], s.got[i], output_bytes[i]);
+    bool failed = true;
+    long n = 0;
+    for (; failed; ++n) {
+        failing_memory memory = {.inner = ra_memory_host(), .countdown = n};
+        open_caches(&s, RA_CACHE_EAGER, 100, 1 << 20);
+        ra_pattern_cache_destroy(s.job.caches[0]);
+        ra_pattern_cache_config const config = {
+            RA_CACHE_EAGER, 100, 1 << 20, {&failing_ops, &memory}};
+        cr_assert_eq(ra_pattern_cache_create(&config, &s.job.caches[0]), RA_OK);
+        for (int turn = 0; turn < 2; ++turn) {
+            run(&s);
+            expect_wanted(&s, "refused");
+        }
+        failed = memory.failed;
+        close_caches(&s);
+    }
+    cr_assert_gt(n, 2);
+    cr_assert_eq(lines_logged, 0);
+    end(&s);
+}
+
+static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
+{
+    failing_memory *self = context;
+    if (rank != 1)
+        return memory;
+    self->inner = memory;
+    return (ra_memory){&failing_ops, self};
+}
+
+/* The n-th request of a rank's pool is refused: one line, and every map goes back to its cache. */
+Test(ring_cache, jobs_that_fail_give_their_maps_back)
+{
+    ra_log_set_handler(count_lines, NULL);
+    small_job s;
+    begin(&s, RANKS, 1, RA_SCHEDULE_DIRECT, 1);
+    s.job.timeout_ms = 5000;
+    s.job.pattern = pattern_at(2);
+    open_caches(&s, RA_CACHE_EAGER, 3, 1 << 20);
+    bool failed = true;
+    for (long n = 0; failed; ++n) {
+        failing_memory memory = {.countdown = n};
+        s.job.wrap_memory = wrap_memory;
+        s.job.wrap_context = &memory;
+        lines_logged = 0;
+        ring_job_run(&s.job); /* detaching insists that no map is out */
+        failed = memory.failed;
+        cr_assert_eq(s.job.status, failed ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld", n);
+        cr_assert_eq(lines_logged, failed, "allocation %ld: %d lines", n, lines_logged);
+        cr_assert_eq(s.job.leaked_bytes, 0);
+    }
+    close_caches(&s);
+    end(&s);
+}
