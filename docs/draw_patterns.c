@@ -170,7 +170,7 @@ int main(int argc, char **argv)
     ra_pool *pool;
     if (ra_ledger_create(INT64_MAX, &ledger) != RA_OK)
         return 1;
-    ra_pool_config const pool_config = {RA_POOL_OFF, ra_memory_host(), ledger};
+    ra_pool_config const pool_config = {.memory = ra_memory_host(), .ledger = ledger};
     bool drawn = ra_pool_create(&pool_config, &pool) == RA_OK;
     for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]) && drawn; ++i)
         drawn = draw(&pictures[i], pool, argv[1]);

@@ -4,8 +4,8 @@
  * Every allocation names a category. The ledger knows the current and peak bytes and the number of
  * allocations of each, and the whole composition at the moment of the peak. Always:
  *     sum of categories = reserved,   reserved - pool_idle = allocated,
- * and host memory is touched when it is taken, so that reserved <= resident set.
- * SPDX-License-Identifier: BSD-3-Clause
+ * a block counts in its category as it was rounded up (ra_block.reserved_bytes), and host memory is
+ * touched when it is taken, so that reserved <= resident set. SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_POOL_H
 #define RINGATTN_POOL_H
@@ -46,7 +46,7 @@ typedef struct ra_ledger ra_ledger;
 typedef struct ra_ledger_snapshot {
     int64_t current_bytes[RA_MEM_CATEGORY_COUNT];
     int64_t peak_bytes[RA_MEM_CATEGORY_COUNT];    /* each category's own peak */
-    int64_t at_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* composition when the total peaked */
+    int64_t at_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* when the total peaked, with least idle */
     int64_t alloc_count[RA_MEM_CATEGORY_COUNT];   /* charges since create */
     int64_t reserved_bytes;                       /* = sum of current_bytes */
     int64_t reserved_peak_bytes;                  /* = sum of at_peak_bytes */
@@ -81,6 +81,9 @@ void ra_ledger_read(const ra_ledger *ledger, ra_ledger_snapshot *snapshot_out);
 
 typedef struct ra_memory ra_memory;
 
+/* An order of work on a device; NULL on the CPU, whose work is done when a call returns. */
+typedef struct ra_stream ra_stream;
+
 typedef struct ra_memory_ops {
     const char *name;
     /** Bytes that a request of `bytes` really takes (page or granule rounding). */
@@ -90,6 +93,14 @@ typedef struct ra_memory_ops {
     void (*free)(const ra_memory *memory, void *ptr, size_t bytes);
     /** Bytes that could be taken now, by this process. */
     ra_status (*available)(const ra_memory *memory, int64_t *bytes_out);
+    /*
+     * Order on streams; all three NULL where work is done when a call returns, as on the host. An
+     * event is over once everything is that was enqueued on its stream before it; `is_over` asks
+     * and never waits.
+     */
+    ra_status (*event_record)(const ra_memory *memory, ra_stream *stream, void **event_out);
+    bool (*event_is_over)(const ra_memory *memory, void *event);
+    void (*event_free)(const ra_memory *memory, void *event);
 } ra_memory_ops;
 
 /* A source of bytes. Tests wrap one in another to make the n-th request fail. */
@@ -107,17 +118,34 @@ ra_memory ra_memory_host(void);
 
 /* ---- pool: who serves requests ------------------------------------------------------------- */
 
-/* An order of work on a device; NULL on the CPU, whose work is done when a call returns. */
-typedef struct ra_stream ra_stream;
-
 typedef enum ra_pool_mode {
-    RA_POOL_OFF /* every request goes to the memory, every free returns to it */
+    RA_POOL_OFF, /* every request goes to the memory, every free returns to it */
+    /*
+     * Freed blocks are kept and used again. Sizes are rounded up to 64 bytes below 4 KiB, to one of
+     * 64 sub-classes between powers of two up to 1 MiB (at most 1.6 % more), to pages of 4 KiB from
+     * 64 KiB on; the smallest block that fits is taken, cut, and joined with its neighbours again
+     * when it is freed. Segments are as large as what is asked for, those of blocks below 64 KiB at
+     * most a sixteenth of all of them.
+     */
+    RA_POOL_SIZE_CLASS,
+    RA_POOL_DRIVER /* a device driver's own pool; host memory has none */
 } ra_pool_mode;
+
+const char *ra_pool_mode_name(ra_pool_mode mode);
+
+typedef struct ra_pool_log ra_pool_log; /* ringattn/pool_log.h */
 
 typedef struct ra_pool_config {
     ra_pool_mode mode;
     ra_memory memory;  /* copied; what `self` points to is borrowed until destroy */
     ra_ledger *ledger; /* borrowed until destroy */
+    /*
+     * Idle bytes that SIZE_CLASS may hold in segments that nobody uses. 0: automatic, as many as
+     * fit below the highest number of bytes in use so far, so that keeping never raises a peak.
+     */
+    int64_t trim_bytes;
+    bool measures_time; /* of each allocation, for ra_pool_stats: two clock readings */
+    ra_pool_log *log;   /* records every block, borrowed until destroy; NULL: none */
 } ra_pool_config;
 
 typedef struct ra_pool ra_pool;
@@ -128,15 +156,25 @@ typedef struct ra_block {
     size_t bytes;          /* as asked */
     size_t reserved_bytes; /* as counted */
     ra_category category;
+    struct ra_chunk *chunk; /* the pool's own */
+    int64_t id;             /* its number in the log, or 0 */
 } ra_block;
 
+/**
+ * @return RA_ERR_NO_MEMORY    or
+ *         RA_ERR_UNSUPPORTED  DRIVER on a memory whose driver has no pool; one line was logged
+ */
 RA_CHECKED ra_status ra_pool_create(const ra_pool_config *config, ra_pool **pool_out);
-/** Every block must have been freed. NULL is fine. */
+/** Every block must have been freed, and be out of use on its stream. NULL is fine. */
 void ra_pool_destroy(ra_pool *pool);
 
 /**
  * Take `bytes` (0 gives an empty block and RA_OK) for `category`; thread-safe. What is in it is
- * undefined. `stream` is where the memory is first used.
+ * undefined. `stream` is where the memory is first used: a block that was last used on another
+ * one is not given out before that use is over.
+ *
+ * With SIZE_CLASS a request that limit or machine refuse is tried once more after idle segments
+ * have been returned; nothing is said about the first try. A hit costs less than 200 ns.
  *
  * @return RA_ERR_NO_MEMORY  limit or machine refused, one line was logged; *block_out is empty
  */
@@ -154,11 +192,58 @@ void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes);
 /** Count charged bytes towards another category; the sum does not change, so nothing can fail. */
 void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes);
 
+/**
+ * Return idle segments, those first that have been idle longest, until at most `keep_bytes` of idle
+ * bytes are left or only such as are cut from segments in use. Never waits. Bytes returned.
+ */
+int64_t ra_pool_trim(ra_pool *pool, int64_t keep_bytes);
+
 /** Bytes that a request of `bytes` would be counted as. */
 size_t ra_pool_round(const ra_pool *pool, size_t bytes);
-/** Bytes that may still be asked for: the ledger's limit or the memory's own, the smaller. */
+/** Bytes that may still be asked for, idle segments included: by the ledger's limit or the memory's
+    own, the smaller. */
 RA_CHECKED ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out);
 const ra_ledger *ra_pool_ledger(const ra_pool *pool);
+
+/* ---- statistics, in PyTorch's words ---------------------------------------------------------- */
+
+typedef struct ra_pool_counter {
+    int64_t current, peak;
+    int64_t allocated, freed; /* ever */
+} ra_pool_counter;
+
+typedef enum ra_pool_figure {
+    RA_POOL_REQUESTED,      /* blocks that are out, as asked */
+    RA_POOL_ALLOCATED,      /* blocks that are out, as rounded */
+    RA_POOL_ACTIVE,         /* and freed ones whose stream may still use them */
+    RA_POOL_RESERVED,       /* segments taken from the memory */
+    RA_POOL_INACTIVE_SPLIT, /* idle parts of segments that are in use: cannot be returned */
+    RA_POOL_FIGURE_COUNT
+} ra_pool_figure;
+
+const char *ra_pool_figure_name(ra_pool_figure figure);
+
+/* Only int64 inside, so that it can travel as an array of them. */
+typedef struct ra_pool_stats {
+    ra_pool_counter bytes[RA_POOL_FIGURE_COUNT];
+    ra_pool_counter count[RA_POOL_FIGURE_COUNT]; /* of blocks, of segments, of idle parts */
+    int64_t hits, misses;                        /* requests served from idle bytes, and others */
+    int64_t retries, ooms;    /* requests tried again after a trim; refused for good */
+    int64_t trimmed_segments; /* returned before the end */
+    int64_t alloc_p50_ns;     /* median of an allocation's time; -1: not measured */
+    int64_t alloc_p99_ns;     /* both are upper edges of bins that are 1/8 of a power of two */
+} ra_pool_stats;
+
+/** A consistent copy; thread-safe. */
+void ra_pool_read_stats(const ra_pool *pool, ra_pool_stats *stats_out);
+
+/*
+ * Shares at the peaks; 1, 0 and 0 where nothing was taken. Utilisation is peak allocated over peak
+ * reserved bytes; external fragmentation is what it lacks to 1; internal fragmentation is the share
+ * of the peak of allocated bytes that nobody asked for.
+ */
+double ra_pool_utilisation(const ra_pool_stats *stats);
+double ra_pool_internal_fragmentation(const ra_pool_stats *stats);
 
 #ifdef __cplusplus
 }

@@ -93,47 +93,81 @@ int64_t ra_ledger_headroom(const ra_ledger *ledger)
     return bytes;
 }
 
-ra_status ra_ledger_promise(ra_ledger *ledger, ra_category category, int64_t bytes)
+bool ra_ledger_promise(ra_ledger *ledger, int64_t bytes)
 {
-    RA_ASSERT(category_is_valid(category));
     RA_ASSERT(bytes >= 0);
     lock(ledger);
     bool const fits = bytes <= headroom_locked(ledger);
     if (fits)
         ledger->promised_bytes += bytes;
     unlock(ledger);
-    if (fits)
-        return RA_OK;
-    ra_ledger_log_refusal(ledger, "the memory limit", category, bytes);
-    return RA_ERR_NO_MEMORY;
+    return fits;
 }
 
-void ra_ledger_settle(ra_ledger *ledger, ra_category category, int64_t bytes, bool taken)
+static void add_locked(ra_ledger *ledger, ra_category category, int64_t bytes)
+{
+    ra_ledger_snapshot *const now = &ledger->now;
+    now->current_bytes[category] += bytes;
+    if (now->current_bytes[category] > now->peak_bytes[category])
+        now->peak_bytes[category] = now->current_bytes[category];
+}
+
+static void note_peak_locked(ra_ledger *ledger)
+{
+    ra_ledger_snapshot *const now = &ledger->now;
+    now->reserved_peak_bytes = now->reserved_bytes;
+    memcpy(now->at_peak_bytes, now->current_bytes, sizeof(now->at_peak_bytes));
+}
+
+void ra_ledger_settle(ra_ledger *ledger, ra_category category, int64_t bytes, int64_t idle_bytes)
+{
+    RA_ASSERT(category_is_valid(category));
+    RA_ASSERT(idle_bytes >= 0 && idle_bytes <= bytes);
+    lock(ledger);
+    RA_ASSERT(ledger->promised_bytes >= bytes);
+    ledger->promised_bytes -= bytes;
+    ledger->now.reserved_bytes += bytes;
+    ledger->now.alloc_count[category]++;
+    add_locked(ledger, category, bytes - idle_bytes);
+    add_locked(ledger, RA_MEM_POOL_IDLE, idle_bytes);
+    if (ledger->now.reserved_bytes > ledger->now.reserved_peak_bytes)
+        note_peak_locked(ledger);
+    unlock(ledger);
+}
+
+void ra_ledger_break(ra_ledger *ledger, int64_t bytes)
 {
     lock(ledger);
     RA_ASSERT(ledger->promised_bytes >= bytes);
     ledger->promised_bytes -= bytes;
+    unlock(ledger);
+}
+
+void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t bytes)
+{
+    RA_ASSERT(category_is_valid(from) && category_is_valid(to));
+    lock(ledger);
+    RA_ASSERT(bytes >= 0 && bytes <= ledger->now.current_bytes[from]);
     ra_ledger_snapshot *const now = &ledger->now;
-    if (taken) {
-        now->current_bytes[category] += bytes;
-        now->reserved_bytes += bytes;
-        now->alloc_count[category]++;
-        if (now->current_bytes[category] > now->peak_bytes[category])
-            now->peak_bytes[category] = now->current_bytes[category];
-        if (now->reserved_bytes > now->reserved_peak_bytes) {
-            now->reserved_peak_bytes = now->reserved_bytes;
-            memcpy(now->at_peak_bytes, now->current_bytes, sizeof(now->at_peak_bytes));
-        }
-    }
+    now->current_bytes[from] -= bytes;
+    now->alloc_count[to] += to != RA_MEM_POOL_IDLE;
+    add_locked(ledger, to, bytes);
+    /* Of equal totals the one with less idle bytes tells more. */
+    if (now->reserved_bytes == now->reserved_peak_bytes &&
+        now->current_bytes[RA_MEM_POOL_IDLE] < now->at_peak_bytes[RA_MEM_POOL_IDLE])
+        note_peak_locked(ledger);
     unlock(ledger);
 }
 
 ra_status ra_ledger_charge(ra_ledger *ledger, ra_category category, int64_t bytes)
 {
-    ra_status const status = ra_ledger_promise(ledger, category, bytes);
-    if (status == RA_OK)
-        ra_ledger_settle(ledger, category, bytes, true);
-    return status;
+    RA_ASSERT(category_is_valid(category));
+    if (!ra_ledger_promise(ledger, bytes)) {
+        ra_ledger_log_refusal(ledger, "the memory limit", category, bytes);
+        return RA_ERR_NO_MEMORY;
+    }
+    ra_ledger_settle(ledger, category, bytes, 0);
+    return RA_OK;
 }
 
 void ra_ledger_release(ra_ledger *ledger, ra_category category, int64_t bytes)
@@ -143,19 +177,6 @@ void ra_ledger_release(ra_ledger *ledger, ra_category category, int64_t bytes)
     RA_ASSERT(bytes >= 0 && bytes <= ledger->now.current_bytes[category]);
     ledger->now.current_bytes[category] -= bytes;
     ledger->now.reserved_bytes -= bytes;
-    unlock(ledger);
-}
-
-void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t bytes)
-{
-    RA_ASSERT(category_is_valid(from) && category_is_valid(to));
-    lock(ledger);
-    ra_ledger_snapshot *const now = &ledger->now;
-    RA_ASSERT(bytes >= 0 && bytes <= now->current_bytes[from]);
-    now->current_bytes[from] -= bytes;
-    now->current_bytes[to] += bytes;
-    now->alloc_count[to]++;
-    now->peak_bytes[to] = ra_max_i64(now->peak_bytes[to], now->current_bytes[to]);
     unlock(ledger);
 }
 

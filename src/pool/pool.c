@@ -1,90 +1,211 @@
+/* The pool's front: one lock, one line per refusal, and the mode that keeps nothing. */
 #include "pool_internal.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 
-struct ra_pool {
-    ra_pool_config config;
-    atomic_llong block_count; /* blocks that are out */
-};
-
 /* Above this a request is a mistake in arithmetic, and rounding it up could overflow. */
-#define REQUEST_MAX_BYTES ((size_t)1 << 62)
+#define REQUEST_MAX_BYTES ((size_t)1 << 61)
+
+const char *ra_pool_mode_name(ra_pool_mode mode)
+{
+    static const char *const names[] = {"off", "size_class", "driver"};
+    RA_ASSERT((unsigned)mode < sizeof(names) / sizeof(names[0]));
+    return names[mode];
+}
 
 ra_status ra_pool_create(const ra_pool_config *config, ra_pool **pool_out)
 {
-    RA_ASSERT(config->mode == RA_POOL_OFF);
     RA_ASSERT(config->memory.ops != NULL && config->ledger != NULL);
-    ra_pool *const pool = calloc(1, sizeof(*pool));
-    if (pool == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory (memory pool)");
-        return RA_ERR_NO_MEMORY;
+    RA_ASSERT(config->trim_bytes >= 0);
+    if (config->mode == RA_POOL_DRIVER) {
+        ra_log(RA_LOG_ERROR, "a driver's pool needs a device: %s memory has none",
+               config->memory.ops->name);
+        return RA_ERR_UNSUPPORTED;
     }
+    ra_pool *const pool = calloc(1, sizeof(*pool));
+    if (pool == NULL)
+        goto err_log;
+    if (pthread_mutex_init(&pool->mutex, NULL) != 0)
+        goto err_free_pool;
     pool->config = *config;
-    atomic_init(&pool->block_count, 0);
     *pool_out = pool;
     return RA_OK;
+
+err_free_pool:
+    free(pool);
+err_log:
+    ra_log(RA_LOG_ERROR, "out of memory (memory pool)");
+    return RA_ERR_NO_MEMORY;
 }
 
 void ra_pool_destroy(ra_pool *pool)
 {
     if (pool == NULL)
         return;
-    RA_ASSERT(atomic_load(&pool->block_count) == 0);
+    RA_ASSERT(pool->stats.count[RA_POOL_ALLOCATED].current == 0);
+    ra_heap_fini(pool);
+    pthread_mutex_destroy(&pool->mutex);
     free(pool);
 }
 
-ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
-                        ra_block *block_out)
+void ra_pool_lock(const ra_pool *pool)
 {
-    (void)stream; /* without a pool nothing is reused, so order on a device does not matter */
+    /* The mutex is the one part of a pool that readers change. */
+    RA_ASSERT(pthread_mutex_lock((pthread_mutex_t *)&pool->mutex) == 0);
+}
+
+void ra_pool_unlock(const ra_pool *pool)
+{
+    RA_ASSERT(pthread_mutex_unlock((pthread_mutex_t *)&pool->mutex) == 0);
+}
+
+static void note_in_use(ra_pool *pool)
+{
+    pool->in_use_peak_bytes =
+        ra_max_i64(pool->in_use_peak_bytes,
+                   pool->stats.bytes[RA_POOL_ALLOCATED].current + pool->outside_bytes);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+/* Straight from the memory, with the lock open. */
+static ra_status take_off(ra_pool *pool, ra_category category, size_t bytes, ra_block *block_out,
+                          ra_refusal *refusal)
+{
     ra_memory const *const memory = &pool->config.memory;
     ra_ledger *const ledger = pool->config.ledger;
-    void *data = NULL;
-
-    *block_out = (ra_block){.category = category};
-    if (bytes == 0)
-        return RA_OK;
-    if (bytes > REQUEST_MAX_BYTES) {
-        ra_ledger_log_refusal(ledger, "the address space", category, INT64_MAX);
-        return RA_ERR_NO_MEMORY;
-    }
     size_t const reserved = memory->ops->round(memory, bytes);
-    ra_status status = ra_ledger_promise(ledger, category, (int64_t)reserved);
-    if (status != RA_OK)
-        return status; /* the ledger has said why */
-    status = memory->ops->alloc(memory, reserved, &data);
-    ra_ledger_settle(ledger, category, (int64_t)reserved, status == RA_OK);
+    void *data = NULL;
+    *refusal = (ra_refusal){"the memory limit", (int64_t)reserved};
+    if (!ra_ledger_promise(ledger, (int64_t)reserved))
+        return RA_ERR_NO_MEMORY;
+    ra_pool_unlock(pool);
+    ra_status const status = memory->ops->alloc(memory, reserved, &data);
+    ra_pool_lock(pool);
     if (status != RA_OK) {
-        ra_ledger_log_refusal(ledger, "the machine", category, (int64_t)reserved);
+        ra_ledger_break(ledger, (int64_t)reserved);
+        refusal->who = "the machine";
         return status;
     }
-    atomic_fetch_add(&pool->block_count, 1);
+    ra_ledger_settle(ledger, category, (int64_t)reserved, 0);
+    ra_pool_count(&pool->stats, RA_POOL_RESERVED, (int64_t)reserved, 1);
+    pool->stats.misses++;
     *block_out =
         (ra_block){.data = data, .bytes = bytes, .reserved_bytes = reserved, .category = category};
     return RA_OK;
 }
 
+static void give_off(ra_pool *pool, const ra_block *block)
+{
+    ra_memory const *const memory = &pool->config.memory;
+    int64_t const bytes = (int64_t)block->reserved_bytes;
+    ra_pool_unlock(pool);
+    memory->ops->free(memory, block->data, block->reserved_bytes);
+    ra_pool_lock(pool);
+    ra_ledger_release(pool->config.ledger, block->category, bytes);
+    ra_pool_count(&pool->stats, RA_POOL_RESERVED, -bytes, -1);
+}
+
+static ra_status take_locked(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
+                             ra_block *block_out, ra_refusal *refusal)
+{
+    ra_status const status = pool->config.mode == RA_POOL_OFF
+                                 ? take_off(pool, category, bytes, block_out, refusal)
+                                 : ra_heap_alloc(pool, category, bytes, stream, block_out, refusal);
+    if (status != RA_OK) {
+        pool->stats.ooms++;
+        return status;
+    }
+    ra_pool_count(&pool->stats, RA_POOL_REQUESTED, (int64_t)bytes, 1);
+    ra_pool_count(&pool->stats, RA_POOL_ALLOCATED, (int64_t)block_out->reserved_bytes, 1);
+    note_in_use(pool);
+    ra_heap_refresh(pool);
+    if (pool->config.log != NULL)
+        block_out->id = ra_pool_log_taken(pool->config.log, category, bytes);
+    return RA_OK;
+}
+
+ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
+                        ra_block *block_out)
+{
+    ra_refusal refusal = {"the address space", INT64_MAX};
+    ra_status status = RA_ERR_NO_MEMORY;
+    *block_out = (ra_block){.category = category};
+    if (bytes == 0)
+        return RA_OK;
+    bool const measures = pool->config.measures_time;
+    int64_t const begin_ns = measures ? ra_pool_clock_ns() : 0;
+    ra_pool_lock(pool);
+    if (bytes <= REQUEST_MAX_BYTES)
+        status = take_locked(pool, category, bytes, stream, block_out, &refusal);
+    else
+        pool->stats.ooms++;
+    if (measures && status == RA_OK)
+        ra_pool_times_add(&pool->times, ra_pool_clock_ns() - begin_ns);
+    ra_pool_unlock(pool);
+    if (status != RA_OK)
+        ra_ledger_log_refusal(pool->config.ledger, refusal.who, category, refusal.bytes);
+    return status;
+}
+
 void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block)
 {
-    (void)stream;
     if (block->reserved_bytes > 0) {
-        ra_memory const *const memory = &pool->config.memory;
-        memory->ops->free(memory, block->data, block->reserved_bytes);
-        ra_ledger_release(pool->config.ledger, block->category, (int64_t)block->reserved_bytes);
-        RA_ASSERT(atomic_fetch_sub(&pool->block_count, 1) > 0);
+        ra_pool_lock(pool);
+        RA_ASSERT(pool->stats.count[RA_POOL_ALLOCATED].current > 0);
+        ra_pool_count(&pool->stats, RA_POOL_REQUESTED, -(int64_t)block->bytes, -1);
+        ra_pool_count(&pool->stats, RA_POOL_ALLOCATED, -(int64_t)block->reserved_bytes, -1);
+        if (pool->config.log != NULL)
+            ra_pool_log_given(pool->config.log, block->category, block->id);
+        if (pool->config.mode == RA_POOL_OFF)
+            give_off(pool, block); /* nothing is used again, so order on a device does not matter */
+        else
+            ra_heap_free(pool, stream, block);
+        ra_heap_refresh(pool);
+        ra_pool_unlock(pool);
     }
     *block = (ra_block){0};
 }
 
+/* ---- everything else ------------------------------------------------------------------------- */
+
 ra_status ra_pool_charge(ra_pool *pool, ra_category category, int64_t bytes)
 {
-    return ra_ledger_charge(pool->config.ledger, category, bytes);
+    ra_ledger *const ledger = pool->config.ledger;
+    ra_pool_lock(pool);
+    ra_heap_make_room(pool, bytes, bytes);
+    bool promised = ra_ledger_promise(ledger, bytes);
+    if (!promised && ra_heap_trim_for(pool, bytes) > 0) {
+        pool->stats.retries++;
+        promised = ra_ledger_promise(ledger, bytes);
+    }
+    if (promised) {
+        ra_ledger_settle(ledger, category, bytes, 0);
+        pool->outside_bytes += bytes;
+        note_in_use(pool);
+    }
+    ra_pool_unlock(pool);
+    if (promised)
+        return RA_OK;
+    ra_ledger_log_refusal(ledger, "the memory limit", category, bytes);
+    return RA_ERR_NO_MEMORY;
 }
 
 void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes)
 {
+    ra_pool_lock(pool);
     ra_ledger_release(pool->config.ledger, category, bytes);
+    pool->outside_bytes -= bytes;
+    ra_pool_unlock(pool);
+}
+
+int64_t ra_pool_trim(ra_pool *pool, int64_t keep_bytes)
+{
+    ra_pool_lock(pool);
+    int64_t const bytes = ra_heap_trim(pool, keep_bytes);
+    ra_heap_refresh(pool);
+    ra_pool_unlock(pool);
+    return bytes;
 }
 
 void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes)
@@ -94,7 +215,9 @@ void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes
 
 size_t ra_pool_round(const ra_pool *pool, size_t bytes)
 {
-    return bytes > 0 ? pool->config.memory.ops->round(&pool->config.memory, bytes) : 0;
+    if (bytes == 0 || pool->config.mode == RA_POOL_SIZE_CLASS)
+        return ra_pool_class_bytes(bytes);
+    return pool->config.memory.ops->round(&pool->config.memory, bytes);
 }
 
 ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out)
@@ -104,11 +227,25 @@ ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out)
     ra_status const status = memory->ops->available(memory, &machine_bytes);
     if (status != RA_OK)
         return status;
-    *bytes_out = ra_min_i64(ra_ledger_headroom(pool->config.ledger), machine_bytes);
+    ra_pool_lock(pool);
+    int64_t const idle_bytes = pool->heap.whole_bytes;
+    int64_t const limit_bytes = ra_ledger_headroom(pool->config.ledger);
+    ra_pool_unlock(pool);
+    *bytes_out = ra_min_i64(limit_bytes, machine_bytes);
+    *bytes_out += ra_min_i64(idle_bytes, INT64_MAX - *bytes_out);
     return RA_OK;
 }
 
 const ra_ledger *ra_pool_ledger(const ra_pool *pool)
 {
     return pool->config.ledger;
+}
+
+void ra_pool_read_stats(const ra_pool *pool, ra_pool_stats *stats_out)
+{
+    ra_pool_lock(pool);
+    *stats_out = pool->stats;
+    stats_out->alloc_p50_ns = ra_pool_times_quantile(&pool->times, 0.5);
+    stats_out->alloc_p99_ns = ra_pool_times_quantile(&pool->times, 0.99);
+    ra_pool_unlock(pool);
 }

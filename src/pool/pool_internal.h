@@ -3,17 +3,21 @@
 #define RINGATTN_POOL_INTERNAL_H
 
 #include "internal.h"
-#include "ringattn/pool.h"
+#include "ringattn/pool_log.h"
+
+#include <pthread.h>
 
 /*
  * A charge in two halves, around a request to the memory: bytes that are promised count towards
  * the limit, so that two threads cannot both take the last ones, but are in no snapshot and no
  * peak until they are settled. What the memory refuses never shows as having been held.
  */
-RA_CHECKED ra_status ra_ledger_promise(ra_ledger *ledger, ra_category category, int64_t bytes);
-void ra_ledger_settle(ra_ledger *ledger, ra_category category, int64_t bytes, bool taken);
-
-/** Count bytes of one category towards another. */
+/** Whether the limit leaves room for so many more; nothing is logged. */
+bool ra_ledger_promise(ra_ledger *ledger, int64_t bytes);
+/** Of what was promised and taken, `idle_bytes` go to pool_idle and the rest to `category`. */
+void ra_ledger_settle(ra_ledger *ledger, ra_category category, int64_t bytes, int64_t idle_bytes);
+void ra_ledger_break(ra_ledger *ledger, int64_t bytes); /* promised, but not taken */
+/** Count bytes of one category towards another. The total stays, so no limit is asked. */
 void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t bytes);
 
 /** What the limit leaves; INT64_MAX without a limit. */
@@ -28,5 +32,164 @@ void ra_ledger_log_refusal(const ra_ledger *ledger, const char *who, ra_category
  * machine itself, a folder of recorded files in tests) and to its own resource limits.
  */
 RA_CHECKED ra_status ra_host_available(const char *root, int64_t *bytes_out);
+
+/* ---- event log ------------------------------------------------------------------------------- */
+
+/** Record a block; its id, or -1 where there was no memory for that, which the log counts. */
+int64_t ra_pool_log_taken(ra_pool_log *log, ra_category category, size_t bytes);
+void ra_pool_log_given(ra_pool_log *log, ra_category category, int64_t id);
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+/** Add to a counter's current value, or take from it. */
+void ra_pool_count(ra_pool_stats *stats, ra_pool_figure figure, int64_t bytes, int64_t count);
+
+enum { RA_POOL_TIME_BINS = 8 * 41 }; /* eight per power of two, up to 2^41 ns: 36 minutes */
+
+typedef struct ra_pool_times {
+    int64_t count[RA_POOL_TIME_BINS];
+    int64_t total;
+} ra_pool_times;
+
+int64_t ra_pool_clock_ns(void);
+void ra_pool_times_add(ra_pool_times *times, int64_t ns);
+/** Upper edge of the bin in which that share of allocations ends; -1: there were none. */
+int64_t ra_pool_times_quantile(const ra_pool_times *times, double share);
+
+/* ---- chunks: pieces of segments, in bins by size when idle ------------------------------------
+ */
+
+typedef struct ra_segment ra_segment;
+
+/*
+ * Where on a stream a chunk was last used. Chunks cut from one share it; while it stands only its
+ * own stream may use them.
+ */
+typedef struct ra_use {
+    ra_stream *stream;
+    void *event;
+    int64_t order; /* of recording: of two on one stream the later covers both */
+    int references;
+} ra_use;
+
+typedef struct ra_chunk {
+    char *data;
+    size_t bytes;
+    ra_segment *segment;
+    struct ra_chunk *before, *after;      /* neighbours in the segment */
+    struct ra_chunk *bin_prev, *bin_next; /* of those in a bin */
+    ra_use *use;                          /* NULL: anyone may have it */
+    bool idle;
+    bool lost; /* idle, but its last use could not be recorded: nobody gets it before the end */
+} ra_chunk;
+
+/* Sizes below 4 KiB are 64 bins, powers of two up to 1 MiB have 64 each, those above 8 each. */
+enum {
+    RA_POOL_UNIT_BYTES = 64,
+    RA_POOL_PAGE_BYTES = 4096,
+    RA_POOL_FINE_SHIFT = 20, /* 1 MiB */
+    RA_POOL_BINS = 64 + 8 * 64 + 42 * 8,
+    RA_POOL_BIN_WORDS = (RA_POOL_BINS + 63) / 64
+};
+
+typedef struct ra_bins {
+    ra_chunk *first[RA_POOL_BINS];
+    uint64_t filled[RA_POOL_BIN_WORDS]; /* one bit per bin */
+} ra_bins;
+
+/** What a request is rounded up to; at most 2^62. */
+size_t ra_pool_class_bytes(size_t bytes);
+/** The bin of a size: every chunk of a later bin is larger than all of this one. */
+int ra_pool_bin(size_t bytes);
+void ra_bins_add(ra_bins *bins, ra_chunk *chunk);
+void ra_bins_remove(ra_bins *bins, ra_chunk *chunk);
+/** The smallest chunk that `fits` accepts, of `bytes` or more; NULL: none. */
+ra_chunk *ra_bins_find(const ra_bins *bins, size_t bytes,
+                       bool (*fits)(void *context, ra_chunk *chunk), void *context);
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+struct ra_segment {
+    void *data;
+    size_t bytes;
+    ra_chunk *first;           /* by address */
+    bool small;                /* of small blocks */
+    ra_segment *prev, *next;   /* all */
+    ra_segment *older, *newer; /* of those that nobody uses any part of */
+};
+
+/* What size_class keeps; everything is guarded by the pool's mutex. */
+typedef struct ra_heap {
+    ra_bins small, large;
+    ra_segment *segments;
+    ra_segment *oldest, *newest;          /* that nobody uses any part of */
+    ra_chunk *spare;                      /* unused chunk structures, by bin_next */
+    void *slabs;                          /* where those come from, by their first word */
+    int64_t idle_bytes, idle_count;       /* of idle chunks */
+    int64_t whole_bytes, whole_count;     /* of segments that nobody uses any part of */
+    int64_t pending_bytes, pending_count; /* of idle chunks with a use */
+    int64_t small_bytes;                  /* of segments of small blocks */
+    int64_t use_order;
+} ra_heap;
+
+struct ra_pool {
+    ra_pool_config config;
+    pthread_mutex_t mutex; /* of everything below */
+    ra_pool_stats stats;
+    ra_pool_times times;
+    int64_t outside_bytes;     /* charged, not allocated */
+    int64_t in_use_peak_bytes; /* of allocated and outside bytes together */
+    ra_heap heap;
+};
+
+/** A pool's lock; const because readers take it too. */
+void ra_pool_lock(const ra_pool *pool);
+void ra_pool_unlock(const ra_pool *pool);
+
+/** Who refused a request for good, for the one line about it. */
+typedef struct ra_refusal {
+    const char *who;
+    int64_t bytes;
+} ra_refusal;
+
+/* Everything below is called with the lock held. */
+
+/** Whoever touches host memory that nobody holds is told so by AddressSanitizer. */
+void ra_heap_fence(const ra_pool *pool, const void *data, size_t bytes, bool closed);
+/** NULL: no memory. */
+ra_chunk *ra_chunk_make(ra_heap *heap);
+void ra_chunk_drop(ra_heap *heap, ra_chunk *chunk);
+/** NULL: no memory, or no event. */
+ra_use *ra_use_record(ra_pool *pool, ra_stream *stream);
+/** Give an idle chunk a use, which is pending then, or take it away. */
+void ra_chunk_set_use(ra_pool *pool, ra_chunk *chunk, ra_use *use);
+/** Whether anyone may have an idle chunk; asks its event, and forgets it once it is over. */
+bool ra_chunk_is_over(ra_pool *pool, ra_chunk *chunk);
+/** Whether nobody uses any part of the chunk's segment. */
+bool ra_chunk_is_whole(const ra_chunk *chunk);
+/** An idle chunk to its bin, and its segment to those that nobody uses where that is so. */
+void ra_idle_add(ra_heap *heap, ra_chunk *chunk);
+void ra_idle_remove(ra_heap *heap, ra_chunk *chunk);
+/**
+ * One chunk that is idle. The lock is open while the memory works. The ledger has been promised the
+ * bytes: the caller settles them.
+ */
+RA_CHECKED ra_status ra_segment_take(ra_pool *pool, size_t bytes, bool small,
+                                     ra_segment **segment_out, ra_refusal *refusal);
+
+/** As ra_pool_alloc and ra_pool_free; nothing is logged. */
+RA_CHECKED ra_status ra_heap_alloc(ra_pool *pool, ra_category category, size_t bytes,
+                                   ra_stream *stream, ra_block *block_out, ra_refusal *refusal);
+void ra_heap_free(ra_pool *pool, ra_stream *stream, const ra_block *block);
+/** Return idle segments until `keep_bytes` of idle bytes are left, or there are none. */
+int64_t ra_heap_trim(ra_pool *pool, int64_t keep_bytes);
+/** Return idle segments until the limit leaves `bytes`, or there are none; bytes returned. */
+int64_t ra_heap_trim_for(ra_pool *pool, int64_t bytes);
+/** Before `bytes` more are taken of which `used_bytes` will be in use: keep the peak where it is.
+ */
+void ra_heap_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes);
+/** Bring the figures up to date that follow from others. */
+void ra_heap_refresh(ra_pool *pool);
+void ra_heap_fini(ra_pool *pool);
 
 #endif

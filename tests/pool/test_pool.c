@@ -69,30 +69,48 @@ static void capture(void *context, ra_log_level level, const char *line)
 static ra_ledger *ledger;
 static ra_pool *pool;
 
+static ra_pool_mode mode; /* of the test at hand */
+
 static void open_pool(int64_t limit_bytes, ra_memory memory)
 {
     cr_assert_eq(ra_ledger_create(limit_bytes, &ledger), RA_OK);
-    ra_pool_config const config = {.mode = RA_POOL_OFF, .memory = memory, .ledger = ledger};
+    ra_pool_config const config = {.mode = mode, .memory = memory, .ledger = ledger};
     cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
 }
 
 static void close_pool(void)
 {
     ra_ledger_snapshot now;
+    (void)ra_pool_trim(pool, 0);
     ra_ledger_read(ledger, &now);
     cr_assert_eq(now.reserved_bytes, 0);
     ra_pool_destroy(pool);
     ra_ledger_destroy(ledger);
 }
 
-static int64_t reserved_bytes(void)
+static int64_t allocated_bytes(void)
 {
     ra_ledger_snapshot now;
     ra_ledger_read(ledger, &now);
-    return now.reserved_bytes;
+    return now.reserved_bytes - now.current_bytes[RA_MEM_POOL_IDLE];
 }
 
-Test(pool, gives_aligned_blocks_of_any_size)
+/* The contract, held by every mode. */
+#define CONTRACT(name)                                                                             \
+    static void name(void);                                                                        \
+    Test(pool_off, name)                                                                           \
+    {                                                                                              \
+        mode = RA_POOL_OFF;                                                                        \
+        name();                                                                                    \
+    }                                                                                              \
+    Test(pool_size_class, name)                                                                    \
+    {                                                                                              \
+        mode = RA_POOL_SIZE_CLASS;                                                                 \
+        name();                                                                                    \
+    }                                                                                              \
+    static void name(void)
+
+CONTRACT(gives_aligned_blocks_of_any_size)
 {
     static const size_t sizes[] = {1,     63,    64,    65,    4095,    4096,         65472,
                                    65473, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1};
@@ -106,17 +124,17 @@ Test(pool, gives_aligned_blocks_of_any_size)
             cr_assert_eq(ra_pool_round(pool, sizes[i]), block.reserved_bytes);
             cr_assert_eq(block.category, RA_MEM_IO);
             cr_assert_eq((uintptr_t)block.data % 64, 0);
-            cr_assert_eq(reserved_bytes(), (int64_t)block.reserved_bytes);
-            memset(block.data, 0xA5, block.reserved_bytes);
+            cr_assert_eq(allocated_bytes(), (int64_t)block.reserved_bytes);
+            memset(block.data, 0xA5, block.bytes);
             ra_pool_free(pool, NULL, &block);
             cr_assert_null(block.data);
-            cr_assert_eq(reserved_bytes(), 0);
+            cr_assert_eq(allocated_bytes(), 0);
         }
     }
     close_pool();
 }
 
-Test(pool, takes_nothing_for_an_empty_block)
+CONTRACT(takes_nothing_for_an_empty_block)
 {
     ra_block block = {.bytes = 7};
     ra_ledger_snapshot now;
@@ -152,7 +170,7 @@ static ra_status take_three(ra_block *blocks)
     return RA_OK;
 }
 
-Test(pool, counts_nothing_for_a_request_that_the_machine_refuses)
+CONTRACT(counts_nothing_for_a_request_that_the_machine_refuses)
 {
     ra_status status = RA_ERR_NO_MEMORY;
     for (int fail_at = 0; status != RA_OK; fail_at++) {
@@ -174,12 +192,12 @@ Test(pool, counts_nothing_for_a_request_that_the_machine_refuses)
                 ra_pool_free(pool, NULL, &blocks[i]);
         else
             cr_assert(strstr(log.line, "the machine refused") != NULL, "%s", log.line);
-        cr_assert_eq(memory.out_bytes, 0);
         close_pool();
+        cr_assert_eq(memory.out_bytes, 0);
     }
 }
 
-Test(pool, asks_the_machine_for_nothing_beyond_the_limit)
+CONTRACT(asks_the_machine_for_nothing_beyond_the_limit)
 {
     failing_memory memory = {.fail_at = -1};
     captured log = {0};
@@ -194,7 +212,7 @@ Test(pool, asks_the_machine_for_nothing_beyond_the_limit)
     close_pool();
 }
 
-Test(pool, counts_memory_from_elsewhere_towards_the_same_limit)
+CONTRACT(counts_memory_from_elsewhere_towards_the_same_limit)
 {
     captured log = {0};
     ra_ledger_snapshot now;
@@ -213,7 +231,7 @@ Test(pool, counts_memory_from_elsewhere_towards_the_same_limit)
     close_pool();
 }
 
-Test(pool, refuses_sizes_that_no_machine_has)
+CONTRACT(refuses_sizes_that_no_machine_has)
 {
     static const size_t sizes[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4 + 2, (size_t)1 << 62};
     captured log = {0};
@@ -228,7 +246,7 @@ Test(pool, refuses_sizes_that_no_machine_has)
     close_pool();
 }
 
-Test(pool, has_available_what_limit_and_machine_both_leave)
+CONTRACT(has_available_what_limit_and_machine_both_leave)
 {
     failing_memory memory = {.fail_at = -1};
     int64_t bytes;
@@ -261,7 +279,7 @@ static void *take_and_give(void *context)
     return NULL;
 }
 
-Test(pool, serves_several_threads_at_once)
+CONTRACT(serves_several_threads_at_once)
 {
     pthread_t threads[4];
     atomic_int failures = 0;
@@ -284,4 +302,19 @@ Test(pool, stops_a_caller_who_destroys_it_under_a_block, .signal = SIGABRT)
     open_pool(INT64_MAX, ra_memory_host());
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 100000, NULL, &block), RA_OK);
     ra_pool_destroy(pool);
+}
+
+Test(pool_driver, is_refused_where_memory_has_no_driver)
+{
+    captured log = {0};
+    pool = NULL;
+    ra_log_set_handler(capture, &log);
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    ra_pool_config const config = {
+        .mode = RA_POOL_DRIVER, .memory = ra_memory_host(), .ledger = ledger};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_ERR_UNSUPPORTED);
+    cr_assert_null(pool);
+    cr_assert_eq(log.count, 1);
+    cr_assert(strstr(log.line, "host memory has none") != NULL, "%s", log.line);
+    ra_ledger_destroy(ledger);
 }

@@ -188,7 +188,8 @@ static void *run_rank(void *argument)
         state->comm = job->wrap_comm(job->wrap_context, state->rank, state->comm);
     state->status = ra_ledger_create(job->limit_bytes > 0 ? job->limit_bytes : INT64_MAX, &ledger);
     if (state->status == RA_OK)
-        state->status = ra_pool_create(&(ra_pool_config){RA_POOL_OFF, memory, ledger}, &pool);
+        state->status =
+            ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = ledger}, &pool);
     if (state->status == RA_OK)
         state->status = run_with_cache(state, pool);
     if (state->status != RA_OK)

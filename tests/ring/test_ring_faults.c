@@ -76,8 +76,11 @@ static ra_status failing_available(const ra_memory *memory, int64_t *bytes_out)
 
 static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
 {
-    static const ra_memory_ops ops = {"failing", failing_round, failing_alloc, failing_free,
-                                      failing_available};
+    static const ra_memory_ops ops = {.name = "failing",
+                                      .round = failing_round,
+                                      .alloc = failing_alloc,
+                                      .free = failing_free,
+                                      .available = failing_available};
     failing_memory *self = context;
     if (rank != VICTIM)
         return memory;

@@ -408,7 +408,7 @@ static ra_pool *make_pool(int64_t limit_bytes, ra_ledger **ledger)
 {
     ra_pool *pool = NULL;
     cr_assert_eq(ra_ledger_create(limit_bytes, ledger), RA_OK);
-    ra_pool_config const config = {RA_POOL_OFF, ra_memory_host(), *ledger};
+    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = *ledger};
     cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
     return pool;
 }

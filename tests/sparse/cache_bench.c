@@ -103,7 +103,8 @@ int main(int count, char **arguments)
     bench b = {.tokens = count > 1 ? strtoll(arguments[1], NULL, 10) : 1 << 20};
     bench_case cases[8];
     check(ra_ledger_create(INT64_MAX, &b.ledger));
-    check(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_host(), b.ledger}, &b.pool));
+    check(
+        ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = b.ledger}, &b.pool));
     printf("%-22s %10s %10s %10s %12s %10s\n", "pattern", "create ms", "build ms", "area ms",
            "map bytes", "runs");
     int const n = list_cases(cases);

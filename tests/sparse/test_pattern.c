@@ -20,8 +20,9 @@ static ra_pool *pool;
 static void set_up(void)
 {
     cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_poison(), ledger}, &pool),
-                 RA_OK);
+    cr_assert_eq(
+        ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = ledger}, &pool),
+        RA_OK);
 }
 
 static void tear_down(void)

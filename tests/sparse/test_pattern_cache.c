@@ -79,7 +79,7 @@ static void open_pool(fixture *f, int64_t limit_bytes)
     ra_memory const memory = {&refusing_ops, &pool_memory};
     pool_memory.refuse_at = -1;
     cr_assert_eq(ra_ledger_create(limit_bytes, &f->ledger), RA_OK);
-    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, memory, f->ledger}, &f->pool),
+    cr_assert_eq(ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = f->ledger}, &f->pool),
                  RA_OK);
 }
 

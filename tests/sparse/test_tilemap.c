@@ -16,8 +16,9 @@ static int64_t map_bytes(ra_pattern_config config, int32_t heads)
     ra_tilemap map;
     ra_range const all = {0, 1, million};
     cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_poison(), ledger}, &pool),
-                 RA_OK);
+    cr_assert_eq(
+        ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = ledger}, &pool),
+        RA_OK);
     cr_assert_eq(ra_pattern_create(&config, million, heads, pool, &pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(pool, &all, 1, &rows), RA_OK);
     cr_assert_eq(

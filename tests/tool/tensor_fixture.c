@@ -16,7 +16,7 @@ void fixture_begin(void)
     strcpy(folder, "/tmp/ra-tensors-XXXXXX");
     cr_assert_not_null(mkdtemp(folder));
     cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    ra_pool_config const config = {RA_POOL_OFF, ra_memory_poison(), ledger};
+    ra_pool_config const config = {.memory = ra_memory_poison(), .ledger = ledger};
     cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
 }
 

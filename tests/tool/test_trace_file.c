@@ -280,7 +280,7 @@ static int write_empty(ra_comm *comm, void *context)
     ra_trace *trace = NULL;
     ra_memory const memory = ra_memory_host();
     if (ra_ledger_create(limit_bytes, &ledger) != RA_OK ||
-        ra_pool_create(&(ra_pool_config){RA_POOL_OFF, memory, ledger}, &pool) != RA_OK ||
+        ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = ledger}, &pool) != RA_OK ||
         ra_trace_create(pool, 1, 0, &trace) != RA_OK)
         return -100;
     ra_status const status = ra_trace_write(trace, comm, pool, context);

@@ -25,7 +25,8 @@ int main(void)
     float out[2] = {0};
     pattern_config.causal = true;
     if (ra_ledger_create(1 << 28, &ledger) != RA_OK ||
-        ra_pool_create(&(ra_pool_config){RA_POOL_OFF, ra_memory_host(), ledger}, &pool) != RA_OK ||
+        ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = ledger}, &pool) !=
+            RA_OK ||
         ra_comm_create_self(1000, &comm) != RA_OK ||
         ra_pattern_create(&pattern_config, 2, 1, pool, &pattern) != RA_OK ||
         ra_kernel_init(ra_kernel_cpu(RA_ISA_AUTO), 1, 1, pool, &kernel) != RA_OK ||

@@ -1,0 +1,223 @@
+/*
+ * Which chunk serves a request, how chunks are cut and joined, and when the memory is asked for
+ * more. Blocks below 64 KiB have segments of their own, so that no small block keeps a large
+ * segment from being returned.
+ */
+#include "pool_internal.h"
+
+enum {
+    SMALL_BYTES = 64 << 10,
+    SMALL_SEGMENT_MAX_BYTES = 1 << 20,
+    SMALL_GROWTH = 16,    /* a new segment is at most this share of what small blocks have */
+    SMALL_BLOCKS_MIN = 4, /* that such a segment has room for, or it is of one block */
+    WASTE_SHARE = 32      /* of a block: the most that is cut off a segment in automatic trim */
+};
+
+typedef struct request {
+    ra_pool *pool;
+    ra_stream *stream;
+    size_t size; /* rounded */
+    bool small;
+} request;
+
+/* ---- joining and cutting --------------------------------------------------------------------- */
+
+static bool may_join(ra_pool *pool, ra_chunk *a, ra_chunk *b)
+{
+    if (!a->idle || !b->idle || a->lost || b->lost)
+        return false;
+    bool const a_over = ra_chunk_is_over(pool, a), b_over = ra_chunk_is_over(pool, b);
+    return a_over || b_over || a->use->stream == b->use->stream;
+}
+
+/* `b` follows `a`, and neither is in a bin. Of two uses the later one stands for both. */
+static void join(ra_pool *pool, ra_chunk *a, ra_chunk *b)
+{
+    ra_use *use = a->use;
+    if (use == NULL || (b->use != NULL && b->use->order > use->order))
+        use = b->use;
+    if (use != NULL)
+        use->references++;
+    ra_chunk_set_use(pool, a, NULL);
+    ra_chunk_set_use(pool, b, NULL);
+    a->bytes += b->bytes;
+    ra_chunk_set_use(pool, a, use);
+    a->after = b->after;
+    if (a->after != NULL)
+        a->after->before = a;
+    pool->heap.idle_count--;
+    ra_chunk_drop(&pool->heap, b);
+}
+
+/* Join an idle chunk that is in no bin with idle neighbours, which are. */
+static ra_chunk *join_neighbours(ra_pool *pool, ra_chunk *chunk)
+{
+    ra_heap *const heap = &pool->heap;
+    if (chunk->after != NULL && may_join(pool, chunk, chunk->after)) {
+        ra_idle_remove(heap, chunk->after);
+        join(pool, chunk, chunk->after);
+    }
+    ra_chunk *const before = chunk->before;
+    if (before != NULL && may_join(pool, before, chunk)) {
+        ra_idle_remove(heap, before);
+        join(pool, before, chunk);
+        chunk = before;
+    }
+    return chunk;
+}
+
+/* What neither side of a free could join may be joined once the work on its streams is over. */
+static void join_what_is_over(ra_pool *pool)
+{
+    ra_heap *const heap = &pool->heap;
+    if (heap->pending_count == 0)
+        return;
+    for (ra_segment *segment = heap->segments; segment != NULL; segment = segment->next) {
+        for (ra_chunk *chunk = segment->first; chunk != NULL; chunk = chunk->after) {
+            if (!chunk->idle || !ra_chunk_is_over(pool, chunk))
+                continue;
+            ra_idle_remove(heap, chunk);
+            chunk = join_neighbours(pool, chunk);
+            ra_idle_add(heap, chunk);
+        }
+    }
+}
+
+/* Cut what is too much off a chunk that is in no bin; without memory for that it stays. */
+static void cut(ra_pool *pool, ra_chunk *chunk, size_t size)
+{
+    ra_heap *const heap = &pool->heap;
+    ra_use *const use = chunk->use;
+    ra_chunk *const rest = chunk->bytes > size ? ra_chunk_make(heap) : NULL;
+    if (rest == NULL)
+        return;
+    *rest = (ra_chunk){.data = chunk->data + size,
+                       .bytes = chunk->bytes - size,
+                       .segment = chunk->segment,
+                       .before = chunk,
+                       .after = chunk->after,
+                       .idle = true};
+    if (rest->after != NULL)
+        rest->after->before = rest;
+    chunk->after = rest;
+    if (use != NULL)
+        use->references += 2; /* one of them for the chunk, which gives up its own first */
+    ra_chunk_set_use(pool, chunk, NULL);
+    chunk->bytes = size;
+    ra_chunk_set_use(pool, chunk, use);
+    ra_chunk_set_use(pool, rest, use);
+    heap->idle_count++;
+    ra_idle_add(heap, rest);
+}
+
+/* An idle chunk from its bin into the caller's hands. */
+static void hand_out(const request *r, ra_chunk *chunk)
+{
+    ra_heap *const heap = &r->pool->heap;
+    ra_idle_remove(heap, chunk);
+    cut(r->pool, chunk, r->size);
+    ra_chunk_set_use(r->pool, chunk, NULL);
+    chunk->idle = false;
+    heap->idle_bytes -= (int64_t)chunk->bytes;
+    heap->idle_count--;
+}
+
+/* ---- finding and growing --------------------------------------------------------------------- */
+
+static bool fits(void *context, ra_chunk *chunk)
+{
+    const request *r = context;
+    bool const same_stream = chunk->use != NULL && chunk->use->stream == r->stream;
+    /* Cut in two, a segment can only be returned when both parts are free: peaks would grow. */
+    if (!r->small && r->pool->config.trim_bytes == 0 && ra_chunk_is_whole(chunk) &&
+        chunk->bytes - r->size > r->size / WASTE_SHARE)
+        return false;
+    return same_stream || ra_chunk_is_over(r->pool, chunk);
+}
+
+/* What a request makes the pool ask for; small blocks come in larger segments as they add up. */
+static size_t segment_bytes(const request *r)
+{
+    ra_memory const *const memory = &r->pool->config.memory;
+    int64_t const growth =
+        ra_min_i64(r->pool->heap.small_bytes / SMALL_GROWTH, SMALL_SEGMENT_MAX_BYTES);
+    int64_t bytes = (int64_t)r->size;
+    if (r->small && growth >= SMALL_BLOCKS_MIN * bytes)
+        bytes = growth / RA_POOL_UNIT_BYTES * RA_POOL_UNIT_BYTES;
+    return memory->ops->round(memory, (size_t)bytes);
+}
+
+/* A new segment; where that is refused, once more with no more than needed, after trimming. */
+static ra_status grow(const request *r, ra_segment **segment_out, ra_refusal *refusal)
+{
+    ra_pool *const pool = r->pool;
+    ra_memory const *const memory = &pool->config.memory;
+    size_t const wanted = segment_bytes(r), least = memory->ops->round(memory, r->size);
+    refusal->bytes = (int64_t)least;
+    join_what_is_over(pool);
+    ra_heap_make_room(pool, (int64_t)wanted, (int64_t)r->size);
+    ra_status status = ra_segment_take(pool, wanted, r->small, segment_out, refusal);
+    if (status == RA_OK)
+        return status;
+    bool const fitted = ra_ledger_headroom(pool->config.ledger) >= (int64_t)wanted;
+    int64_t const returned =
+        fitted ? ra_heap_trim(pool, 0) : ra_heap_trim_for(pool, (int64_t)least);
+    if (returned == 0 && least == wanted)
+        return status;
+    pool->stats.retries++;
+    return ra_segment_take(pool, least, r->small, segment_out, refusal);
+}
+
+ra_status ra_heap_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
+                        ra_block *block_out, ra_refusal *refusal)
+{
+    request r = {.pool = pool, .stream = stream, .size = ra_pool_class_bytes(bytes)};
+    ra_ledger *const ledger = pool->config.ledger;
+    r.small = r.size < SMALL_BYTES;
+    ra_chunk *chunk =
+        ra_bins_find(r.small ? &pool->heap.small : &pool->heap.large, r.size, fits, &r);
+    if (chunk != NULL) {
+        hand_out(&r, chunk);
+        ra_ledger_move(ledger, RA_MEM_POOL_IDLE, category, (int64_t)chunk->bytes);
+        pool->stats.hits++;
+    } else {
+        ra_segment *segment;
+        ra_status const status = grow(&r, &segment, refusal);
+        if (status != RA_OK)
+            return status;
+        chunk = segment->first;
+        hand_out(&r, chunk);
+        ra_ledger_settle(ledger, category, (int64_t)segment->bytes,
+                         (int64_t)(segment->bytes - chunk->bytes));
+        pool->stats.misses++;
+    }
+    ra_heap_fence(pool, chunk->data, bytes, false);
+    *block_out = (ra_block){.data = chunk->data,
+                            .bytes = bytes,
+                            .reserved_bytes = chunk->bytes,
+                            .category = category,
+                            .chunk = chunk};
+    return RA_OK;
+}
+
+void ra_heap_free(ra_pool *pool, ra_stream *stream, const ra_block *block)
+{
+    ra_heap *const heap = &pool->heap;
+    ra_memory const *const memory = &pool->config.memory;
+    ra_chunk *chunk = block->chunk;
+    RA_ASSERT(!chunk->idle && chunk->data == block->data);
+    ra_heap_fence(pool, chunk->data, chunk->bytes, true);
+    chunk->idle = true;
+    heap->idle_bytes += (int64_t)chunk->bytes;
+    heap->idle_count++;
+    ra_ledger_move(pool->config.ledger, block->category, RA_MEM_POOL_IDLE, (int64_t)chunk->bytes);
+    if (stream != NULL && memory->ops->event_record != NULL) {
+        ra_chunk_set_use(pool, chunk, ra_use_record(pool, stream));
+        chunk->lost = chunk->use == NULL;
+    }
+    if (chunk->lost)
+        return;
+    ra_idle_add(heap, join_neighbours(pool, chunk));
+    if (pool->config.trim_bytes > 0)
+        ra_heap_trim(pool, pool->config.trim_bytes);
+}
