@@ -69,6 +69,10 @@ typedef struct ra_ring_config {
     /* Where tile maps are taken from, attached to the ring's pool; borrowed until destroy. NULL:
        they are made. Results are the same bit for bit. */
     ra_pattern_cache *cache;
+    /* The caller takes the tensors of ra_ring_tensors from the same pool, after the ring is made:
+       head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs it.
+     */
+    bool tensors_follow, lse_follows;
 } ra_ring_config;
 
 typedef struct ra_ring ra_ring;

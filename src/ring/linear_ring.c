@@ -69,6 +69,7 @@ static ra_status settle_groups(ra_ring *ring)
     int64_t groups = ring->config.head_groups, available = 0;
     if (groups == 0) {
         ra_status mine = ra_pool_available(ring->pool, &available);
+        available -= ra_ring_room_bytes(ring);
         for (groups = 1; groups < ring->config.kv_heads && mine == RA_OK; ++groups) {
             linear_floats const f = largest_floats(ring, (int32_t)groups);
             if (total_bytes(ring, &f) <= available)

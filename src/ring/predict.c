@@ -284,6 +284,17 @@ static ra_status choose_schedule(ra_predict_job *job)
     return status == RA_OK ? make_teams(job) : status;
 }
 
+/* What a rank's tensors will take, or where the caller takes them from elsewhere, keys alone. */
+static int64_t tensors_room(const ra_predict_job *job, int rank)
+{
+    int64_t memory[RA_MEM_CATEGORY_COUNT] = {0};
+    bool const shared = job->schedule == RA_SCHEDULE_SHARED;
+    if (!job->request->ring.tensors_follow)
+        return shared ? keys_bytes(job, job->request->ring.kv_heads, job->rows[rank].row_count) : 0;
+    (void)add_tensors(job, rank, memory);
+    return memory[RA_MEM_QKV] + memory[RA_MEM_OUTPUT] + memory[RA_MEM_LSE] + memory[RA_MEM_GRADS];
+}
+
 /* What is left when the ring chooses its groups: it has rows, one plan and keys, not yet tensors.
  */
 static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan, int rank)
@@ -294,9 +305,7 @@ static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan,
         return c->head_groups != 0 ? c->head_groups : 1;
     left -= ground_bytes(job) + plan_bytes(job, plan, rank) +
             ra_predict_round(job->request->workspace_bytes) +
-            ra_predict_round(c->kv_heads * (int64_t)sizeof(ra_plan));
-    if (job->schedule == RA_SCHEDULE_SHARED)
-        left -= keys_bytes(job, c->kv_heads, job->rows[rank].row_count);
+            ra_predict_round(c->kv_heads * (int64_t)sizeof(ra_plan)) + tensors_room(job, rank);
     int32_t groups = 1;
     for (; groups < c->kv_heads; ++groups) {
         group_bytes b = {0};

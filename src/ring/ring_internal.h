@@ -175,6 +175,9 @@ RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
 
+/* Bytes, as the ledger counts them, that are to be left to the caller's tensors. */
+int64_t ra_ring_room_bytes(const ra_ring *ring);
+
 /* The worst status of all ranks, on all of them. */
 RA_CHECKED ra_status ra_ring_agree(const ra_ring *ring, ra_status mine);
 

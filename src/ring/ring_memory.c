@@ -73,6 +73,24 @@ static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
     return (int64_t)total + ra_shared_share(ring, b->team_grads);
 }
 
+int64_t ra_ring_room_bytes(const ra_ring *ring)
+{
+    const ra_ring_config *c = &ring->config;
+    int64_t const rows = c->batch * ra_ring_local_rows(ring);
+    int64_t const row = c->dim * (int64_t)ra_dtype_bytes(c->dtype);
+    size_t const q = (size_t)(rows * c->heads * row), k = (size_t)(rows * c->kv_heads * row);
+    size_t const lse = (size_t)(rows * c->heads) * sizeof(float);
+    if (!c->tensors_follow)
+        return 0;
+    bool const has_keys = ring->key_window.data != NULL; /* k and v lie in memory of the ring */
+    bool const has_lse = c->lse_follows || (c->backward && c->linear == RA_LINEAR_NONE);
+    int const q_count = c->backward ? 4 : 2; /* q, out; dout, dq */
+    int const k_count = (has_keys ? 0 : 2) + (c->backward ? 2 : 0);
+    return q_count * (int64_t)ra_pool_round(ring->pool, q) +
+           k_count * (int64_t)ra_pool_round(ring->pool, k) +
+           (has_lse ? (int64_t)ra_pool_round(ring->pool, lse) : 0);
+}
+
 /*
  * The fewest groups whose memory fits what there is; with one plan for all heads this is exact,
  * else an upper bound. Ranks may have different room: the most careful one decides.
@@ -88,7 +106,8 @@ static ra_status choose_groups(ra_ring *ring, const ra_plan *plan)
     ra_status status = ra_pool_available(ring->pool, &available);
     if (status != RA_OK)
         return status;
-    available -= (int64_t)ra_pool_round(ring->pool, (size_t)c->kv_heads * sizeof(ra_plan));
+    available -= (int64_t)ra_pool_round(ring->pool, (size_t)c->kv_heads * sizeof(ra_plan)) +
+                 ra_ring_room_bytes(ring);
     for (groups = 1; groups < c->kv_heads; ++groups) {
         ring_bytes bytes = {0};
         for (int32_t g = 0; g < groups; ++g)

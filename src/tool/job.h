@@ -68,6 +68,8 @@ RA_CHECKED ra_status ra_job_share_cores(ra_comm *comm, int *threads_out);
 RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_placement *placement);
 /** Whether outputs of the configuration and the command line can be written; rank 0 looks. */
 RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
+/** Whether lse is kept: somebody reads it. */
+bool ra_job_wants_lse(const ra_config *config);
 /** Collective. Tensors in, passes, measurements into job->report. */
 RA_CHECKED ra_status ra_job_passes(ra_job *job);
 /**

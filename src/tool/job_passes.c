@@ -17,6 +17,11 @@ static ra_status tensor_take(ra_job *job, int index, ra_category category, int64
     return status;
 }
 
+bool ra_job_wants_lse(const ra_config *config)
+{
+    return config->backward || config->verify || config->output != NULL;
+}
+
 /* Memory for this rank's shards; lse only where somebody reads it. */
 static ra_status tensors_take(ra_job *job)
 {
@@ -28,7 +33,7 @@ static ra_status tensors_take(ra_job *job)
     int64_t const k_bytes = config->kv_heads * (int64_t)config->head_dim * element;
     bool const backward = config->backward;
     ra_ring_keys const keys = ra_ring_key_memory(job->ring);
-    bool const wants_lse = backward || config->verify || config->output != NULL;
+    bool const wants_lse = ra_job_wants_lse(config);
     void *lse = NULL;
     t->k = keys.k;
     t->v = keys.v;

@@ -187,7 +187,9 @@ static ra_status ring_make(ra_job *job)
                                  .schedule = config->schedule,
                                  .comm_buffers = config->comm_buffers,
                                  .head_groups = config->head_groups,
-                                 .backward = config->backward};
+                                 .backward = config->backward,
+                                 .tensors_follow = true,
+                                 .lse_follows = ra_job_wants_lse(config)};
     job->entered = true;
     return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, &job->ring);
 }

@@ -187,6 +187,36 @@ Test(probe, variants_of_the_file_are_its_points_in_order)
     json_decref(root);
 }
 
+/* Near the limit auto takes as many groups as it needs, and one less would not fit. */
+static void check_groups(int ranks, const char *settings)
+{
+    char line[256];
+    json_t *root = probe(ranks, settings);
+    const json_t *ring = point_of(root, "ring");
+    long long const tokens = integer(ring, "tokens"), groups = integer(ring, "head_groups");
+    check_edge(ranks, ring, settings);
+    cr_expect_gt(groups, 1, "%s", settings);
+    snprintf(line, sizeof(line), "%s --set ring.head_groups=%lld", settings, groups);
+    cr_expect_eq(run_at(ranks, tokens, line), 0, "%s: %s", line, result.err);
+    snprintf(line, sizeof(line), "%s --set ring.head_groups=%lld", settings, groups - 1);
+    cr_expect_eq(run_at(ranks, tokens, line), 4, "%s: %s", line, result.err);
+    json_decref(root);
+}
+
+Test(probe, head_groups_are_the_fewest_that_fit_beside_the_tensors)
+{
+    write_config("shape: {heads: 6, head_dim: 16, dtype: bf16}\n"
+                 "pattern: {causal: true, window: {left: 63}}\n"
+                 "compute: {threads: 1}\n"
+                 "memory: {limit: 12MiB}\n");
+    check_groups(0, "--backward");
+    if (!command_has_mpi())
+        return;
+    check_groups(2, "--backward --set ring.schedule=direct");
+    check_groups(3, "--backward --set ring.schedule=shared");
+    check_groups(2, "--set ring.schedule=ring --set ring.comm_buffers=1");
+}
+
 /* Lengths are repeated to any number of tokens. */
 Test(probe, documents_go_on_as_they_begin)
 {
