@@ -265,12 +265,12 @@ ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
     ra_block block;
     ra_status status =
         ra_pool_alloc(pool, RA_MEM_IO, keys_bytes + (size_t)count * sizeof(key_sums), NULL, &block);
-    sampled_key *keys = block.data;
-    key_sums *added = status == RA_OK ? (key_sums *)(keys + RA_VERIFY_MAX_KEYS) : NULL;
-    if (added != NULL)
+    sampled_key *keys = status == RA_OK ? block.data : NULL;
+    key_sums *added = keys != NULL ? (key_sums *)(keys + RA_VERIFY_MAX_KEYS) : NULL;
+    if (added != NULL) {
         memset(added, 0, (size_t)count * sizeof(*added));
-    if (status == RA_OK)
         status = add_all(job, plan, reference, keys, added);
+    }
     status = ra_verify_agree(job->comm, status);
     RA_ASSERT(status != RA_OK || added != NULL); /* nobody agrees to less than it has met */
     if (status == RA_OK)

@@ -169,6 +169,20 @@ Test(ablate, out_of_memory_is_a_row)
     json_decref(root);
 }
 
+Test(ablate, a_report_that_cannot_be_written_is_an_error)
+{
+    static const char *const outputs[] = {"--json=/dev/full", "--json >/dev/full", ">/dev/full"};
+    for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++) {
+        char line[256];
+        snprintf(line, sizeof(line),
+                 "exec \"$RINGATTN\" ablate --quiet --set shape.seq=64 --set job.repeat=1 %s",
+                 outputs[i]);
+        command_shell(&result, line);
+        cr_expect_eq(result.code, 3, "%s: %d\n%s", outputs[i], result.code, result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 1, "%s", result.err);
+    }
+}
+
 Test(ablate, the_table_has_a_column_per_set_and_a_row_per_category)
 {
     command_run(&result, 0,
