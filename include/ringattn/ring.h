@@ -61,9 +61,9 @@ typedef struct ra_ring_config {
     int comm_buffers;    /* 0: taken per step; 1: one standing; 2: transfer overlaps compute */
     int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is */
     bool backward;       /* whether ra_ring_backward will be called */
-    /* Linear attention instead of softmax: a dense pattern, layout contiguous or auto, schedule
-       auto; no lse; head groups bound the states that exist at a time (linear.h has their bytes).
-       Causal, recurrent and cumsum go without backward. */
+    /* Linear attention instead of softmax: the pattern plays no part, layout contiguous or auto,
+       schedule auto; no lse; head groups bound the states that exist at a time (linear.h has their
+       bytes). Causal, recurrent and cumsum go without backward. */
     ra_linear_kind linear;
     ra_linear_method linear_method;
     /* Where tile maps are taken from, attached to the ring's pool; borrowed until destroy. NULL:

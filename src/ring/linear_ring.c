@@ -105,10 +105,20 @@ static ra_status take_memory(ra_ring *ring)
     return status;
 }
 
+/* Work is by rows here, not by the pairs that the layout has counted. */
+static double row_imbalance(const ra_layout *layout, int64_t seq)
+{
+    int64_t most = 0;
+    for (int r = 0; r < layout->ranks; ++r)
+        most = ra_max_i64(most, layout->rows[r].row_count);
+    return (double)most * layout->ranks / (double)seq;
+}
+
 ra_status ra_linear_make(ra_ring *ring)
 {
     ring->schedule = RA_SCHEDULE_SCAN;
     ring->linear.states_group = -1;
+    ring->layout.imbalance = row_imbalance(&ring->layout, ring->config.seq);
     ra_status const status = settle_groups(ring);
     return status != RA_OK ? status : ra_ring_agree(ring, take_memory(ring));
 }

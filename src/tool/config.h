@@ -10,6 +10,12 @@
 #include <jansson.h>
 
 typedef enum ra_variant { RA_VARIANT_RING, RA_VARIANT_BASE } ra_variant;
+typedef enum ra_attention_kind {
+    RA_ATTENTION_FLASH,
+    RA_ATTENTION_STANDARD,
+    RA_ATTENTION_LINEAR,
+    RA_ATTENTION_LINEAR_CAUSAL
+} ra_attention_kind;
 typedef enum ra_comm_kind { RA_COMM_AUTO, RA_COMM_SELF, RA_COMM_MPI } ra_comm_kind;
 
 enum { RA_CONFIG_KEY_MAX = 64 };
@@ -93,6 +99,8 @@ void ra_config_fini(ra_config *config); /* a zeroed one is fine */
 
 enum { RA_CONFIG_BYTES_MAX = 16 << 20, RA_SWEEP_POINTS_MAX = 10000 };
 
+/** Which linear attention the configuration asks for; RA_LINEAR_NONE: none. */
+ra_linear_kind ra_config_linear(const ra_config *config);
 /** Whether the file or --set gave this key path ("shape.seq") rather than its default. */
 bool ra_config_was_given(const ra_config *config, const char *key);
 /** The full effective configuration as a JSON object, nested as the YAML is; NULL: no memory. */

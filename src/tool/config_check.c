@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static ra_status refuse(const ra_config *config, const char *path, const char *format, ...)
     RA_PRINTF(3, 4);
@@ -104,6 +105,50 @@ static ra_status dilated_check(const ra_config *config)
     return RA_OK;
 }
 
+ra_linear_kind ra_config_linear(const ra_config *config)
+{
+    return config->attention_kind == RA_ATTENTION_LINEAR          ? RA_LINEAR_BIDIRECTIONAL
+           : config->attention_kind == RA_ATTENTION_LINEAR_CAUSAL ? RA_LINEAR_CAUSAL
+                                                                  : RA_LINEAR_NONE;
+}
+
+/* Its own kinds say which tokens are seen; rows follow one another, and only states travel. */
+static ra_status linear_check(const ra_config *config)
+{
+    ra_linear_kind const kind = ra_config_linear(config);
+    if (kind != RA_LINEAR_CAUSAL && ra_config_was_given(config, "attention.linear_method"))
+        return refuse(config, "attention.linear_method",
+                      "has no effect without attention.kind: linear_causal");
+    if (kind == RA_LINEAR_NONE)
+        return RA_OK;
+    for (int i = 0; i < ra_config_key_count; i++) {
+        const char *path = ra_config_keys[i].path;
+        if (strncmp(path, "pattern.", strlen("pattern.")) == 0 && ra_config_was_given(config, path))
+            return refuse(config, path,
+                          "does not go with linear attention, which takes no pattern "
+                          "but that of its kind: linear or linear_causal");
+    }
+    if (config->scale != 0)
+        return refuse(config, "shape.scale", "does not go with linear attention, which has none");
+    if (config->mask != 0)
+        return refuse(config, "attention.mask",
+                      "does not go with linear attention, which has none");
+    if (config->layout != RA_LAYOUT_CONTIGUOUS && config->layout != RA_LAYOUT_AUTO)
+        return refuse(
+            config, "ring.layout",
+            "linear attention takes contiguous or auto: its rows must follow one another");
+    if (config->schedule != RA_SCHEDULE_AUTO)
+        return refuse(config, "ring.schedule",
+                      "linear attention takes auto: states travel by a scan, and no keys do");
+    if (config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers"))
+        return refuse(config, "ring.comm_buffers",
+                      "does not go with linear attention, which sends no keys");
+    if (config->backward && kind == RA_LINEAR_CAUSAL && config->linear_method != RA_LINEAR_CHUNKED)
+        return refuse(config, "attention.linear_method",
+                      "backward takes chunked: recurrent and cumsum are forward only");
+    return RA_OK;
+}
+
 static ra_status base_check(const ra_config *config, int ranks)
 {
     if (config->variant != RA_VARIANT_BASE)
@@ -145,8 +190,11 @@ ra_status ra_config_check(ra_config *config, int ranks)
     if (status == RA_OK)
         status = documents_check(config);
     if (status == RA_OK)
+        status = linear_check(config);
+    if (status == RA_OK)
         status = base_check(config, ranks);
-    if (status == RA_OK && config->variant == RA_VARIANT_BASE)
+    bool const sends_keys = ra_config_linear(config) == RA_LINEAR_NONE;
+    if (status == RA_OK && (config->variant == RA_VARIANT_BASE || !sends_keys))
         config->comm_buffers = 0;
     return status;
 }

@@ -17,11 +17,13 @@ static const ra_choice dilated_heads[] = {
     {"all", RA_HEADS_ALL, false}, {"grouped", RA_HEADS_GROUPED, false}, {NULL, 0, false}};
 static const ra_choice attention_kinds[] = {{"flash", 0, false},
                                             {"standard", 1, true},
-                                            {"linear", 2, true},
-                                            {"linear_causal", 3, true},
+                                            {"linear", RA_ATTENTION_LINEAR, false},
+                                            {"linear_causal", RA_ATTENTION_LINEAR_CAUSAL, false},
                                             {NULL, 0, false}};
-static const ra_choice linear_methods[] = {
-    {"chunked", 0, false}, {"recurrent", 1, true}, {"cumsum", 2, true}, {NULL, 0, false}};
+static const ra_choice linear_methods[] = {{"chunked", RA_LINEAR_CHUNKED, false},
+                                           {"recurrent", RA_LINEAR_RECURRENT, false},
+                                           {"cumsum", RA_LINEAR_CUMSUM, false},
+                                           {NULL, 0, false}};
 static const ra_choice masks[] = {
     {"analytic", 0, false}, {"dense_blocks", 1, true}, {NULL, 0, false}};
 static const ra_choice ring_variants[] = {
@@ -116,7 +118,8 @@ const ra_config_key ra_config_keys[] = {
 
     {"attention.kind", RA_KEY_CHOICE, "flash", "how attention is computed", AT(attention_kind),
      .choices = attention_kinds},
-    {"attention.linear_method", RA_KEY_CHOICE, "chunked", "how linear attention is computed",
+    {"attention.linear_method", RA_KEY_CHOICE, "chunked",
+     "linear_causal: by chunks, row by row, or with the state of every row in memory",
      AT(linear_method), .choices = linear_methods},
     {"attention.mask", RA_KEY_CHOICE, "analytic", "how the pattern is held", AT(mask),
      .choices = masks},

@@ -19,7 +19,8 @@ static ra_status tensor_take(ra_job *job, int index, ra_category category, int64
 
 bool ra_job_wants_lse(const ra_config *config)
 {
-    return config->backward || config->verify || config->output != NULL;
+    bool const has_lse = ra_config_linear(config) == RA_LINEAR_NONE;
+    return has_lse && (config->backward || config->verify || config->output != NULL);
 }
 
 /* Memory for this rank's shards; lse only where somebody reads it. */

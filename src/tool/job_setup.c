@@ -166,8 +166,10 @@ static ra_status alone_prepare(ra_job *job)
         return status;
     ra_rss_mark();
     job->rss_before_bytes = ra_rss_bytes();
-    status =
-        ra_pattern_create(&config->pattern, config->seq, config->heads, job->pool, &job->pattern);
+    ra_pattern_config pattern = config->pattern;
+    /* Linear attention computes without it; verification asks it who sees whom. */
+    pattern.causal = pattern.causal || ra_config_linear(config) == RA_LINEAR_CAUSAL;
+    status = ra_pattern_create(&pattern, config->seq, config->heads, job->pool, &job->pattern);
     if (status == RA_OK)
         status = kernel_make(job);
     return status;
@@ -189,7 +191,9 @@ static ra_status ring_make(ra_job *job)
                                  .head_groups = config->head_groups,
                                  .backward = config->backward,
                                  .tensors_follow = true,
-                                 .lse_follows = ra_job_wants_lse(config)};
+                                 .lse_follows = ra_job_wants_lse(config),
+                                 .linear = ra_config_linear(config),
+                                 .linear_method = (ra_linear_method)config->linear_method};
     job->entered = true;
     return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, &job->ring);
 }

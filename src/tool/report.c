@@ -142,20 +142,31 @@ void ra_pattern_describe(const ra_pattern_config *pattern, char *text, size_t by
         phrase_add(&out, "every token sees every token");
 }
 
-static double tflops(double per_pair, const ra_report *report, double ms)
+/* 4 D per pair; linear attention has none, and 2 D^2 per row of q, k or v that meets a state. */
+static double forward_flop(const ra_report *report)
 {
-    double const flop = per_pair * report->config->head_dim * (double)report->live_pairs;
+    const ra_config *config = report->config;
+    double const dim = config->head_dim;
+    if (ra_config_linear(config) == RA_LINEAR_NONE)
+        return 4 * dim * (double)report->live_pairs;
+    return 2 * dim * dim * (double)config->batch * (double)config->seq *
+           (config->heads + config->kv_heads);
+}
+
+static double tflops(double flop, double ms)
+{
     return ms > 0 ? flop / (ms * 1e9) : 0;
 }
 
 double ra_report_tflops_forward(const ra_report *report)
 {
-    return tflops(4, report, report->forward.median_ms);
+    return tflops(forward_flop(report), report->forward.median_ms);
 }
 
 double ra_report_tflops_backward(const ra_report *report)
 {
-    return tflops(10, report, report->backward.median_ms);
+    double const ratio = ra_config_linear(report->config) == RA_LINEAR_NONE ? 2.5 : 2;
+    return tflops(ratio * forward_flop(report), report->backward.median_ms);
 }
 
 /* -1 was not checked; NaN fails, because no comparison with it holds. */
@@ -184,19 +195,41 @@ static void row(const char *name, const char *format, ...)
     putchar('\n');
 }
 
-static void job_print(const ra_report *report)
+/* What takes the place of pattern, work and plan. */
+static void linear_print(const ra_report *report)
 {
     const ra_config *config = report->config;
-    char text[512], seq[32], pairs[32], chunk[48] = "";
-    row("tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
-        ra_count_text(config->seq, seq), (long long)config->batch, config->heads, config->kv_heads,
-        config->head_dim, ra_dtype_name(config->dtype));
+    bool const causal = ra_config_linear(config) == RA_LINEAR_CAUSAL;
+    row("pattern", "linear attention, %s%s", causal ? "causal, " : "every token sees every token",
+        causal ? ra_linear_method_name((ra_linear_method)config->linear_method) : "");
+    row("work", "a state of %d x %d for each batch and key/value head", config->head_dim,
+        config->head_dim);
+}
+
+static void softmax_print(const ra_report *report)
+{
+    const ra_config *config = report->config;
+    char text[512], pairs[32];
     ra_pattern_describe(&config->pattern, text, sizeof(text));
     row("pattern", "%s", text);
     double const all =
         (double)config->seq * (double)config->seq * (double)config->batch * config->heads;
     row("work", "%s query-key pairs, %.3g %% of all", ra_count_text(report->live_pairs, pairs),
         100 * (double)report->live_pairs / all);
+}
+
+static void job_print(const ra_report *report)
+{
+    const ra_config *config = report->config;
+    bool const linear = ra_config_linear(config) != RA_LINEAR_NONE;
+    char seq[32], chunk[48] = "";
+    row("tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
+        ra_count_text(config->seq, seq), (long long)config->batch, config->heads, config->kv_heads,
+        config->head_dim, ra_dtype_name(config->dtype));
+    if (linear)
+        linear_print(report);
+    else
+        softmax_print(report);
     if (report->ring.chunk > 0)
         snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)report->ring.chunk);
     row("ranks", "%d (%s), %d thread%s each, kernel %s", report->ranks, report->comm_name,
@@ -278,7 +311,8 @@ static void errors_print(const ra_report *report)
         row("", "%lld sampled rows see NaN or Inf and were not compared",
             (long long)e->skipped_count);
     if (e->lse_from_run)
-        row("", "dk, dv against the run's own lse and o: from inputs alone was too much work");
+        row("", "dk, dv against the run's own %so: from inputs alone was too much work",
+            lse_too ? "lse and " : "");
 }
 
 void ra_report_print(const ra_report *report)

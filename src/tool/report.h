@@ -36,7 +36,10 @@ typedef struct ra_report {
 
 /** Whether every error that was checked is within its bound; NaN is not. */
 bool ra_report_passes(const ra_report *report);
-/** Live pairs' own operations over the median time: 4 D per pair forward, 10 D backward. */
+/**
+ * Live pairs' own operations over the median time: 4 D per pair forward, 10 D backward. Linear
+ * attention: the states' own, 2 D^2 for each row of q and of k forward, twice that backward.
+ */
 double ra_report_tflops_forward(const ra_report *report);
 double ra_report_tflops_backward(const ra_report *report);
 

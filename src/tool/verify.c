@@ -229,7 +229,8 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
     if (status != RA_OK)
         return status;
     job.has_lse = presence.lse;
-    job.has_gradients = presence.dq && presence.dk && presence.dv && presence.lse;
+    bool const linear = ra_config_linear(config) != RA_LINEAR_NONE; /* has no lse */
+    job.has_gradients = presence.dq && presence.dk && presence.dv && (presence.lse || linear);
     ra_verify_plan const plan = make_plan(&job);
     ra_verify_sums sums = {0};
     double lse_max = 0;

@@ -86,7 +86,9 @@ static void take_from_run(const ra_verify_job *job, int64_t batch, int32_t head,
             delta +=
                 (double)ra_dtype_load(config->dtype, job->results->o, first + d) * rows[i].dout[d];
         rows[i].delta = delta;
-        rows[i].lse = (double)job->results->lse[(batch * config->heads + head) * own + locals[i]];
+        if (job->has_lse)
+            rows[i].lse =
+                (double)job->results->lse[(batch * config->heads + head) * own + locals[i]];
     }
 }
 
@@ -112,6 +114,35 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
     sums->terms += term * term;
 }
 
+/* The same for linear attention, whose rows hold features and what weights are divided by. */
+static void add_row_linear(const ra_reference *reference, const ra_reference_row *row,
+                           const sampled_key *key, key_sums *sums)
+{
+    int32_t const dim = reference->dim;
+    double phi[RA_REFERENCE_MAX_DIM], norm = 0;
+    if (row->nonfinite) {
+        sums->nonfinite += 1;
+        return;
+    }
+    if (!isfinite(row->lse) || !isfinite(row->delta)) {
+        sums->suspect += 1;
+        return;
+    }
+    memcpy(phi, key->k, (size_t)dim * sizeof(double));
+    ra_reference_features(phi, dim);
+    double const p = ra_reference_dot(row->q, phi, dim) / row->sum;
+    double const dp = ra_reference_dot(row->dout, key->v, dim);
+    double const dweight = (dp - row->delta) / row->sum;
+    for (int32_t d = 0; d < dim; ++d) {
+        double const slope = fmin(phi[d], 1);
+        sums->dk[d] += dweight * row->q[d] * slope;
+        norm += row->q[d] * slope * row->q[d] * slope;
+    }
+    ra_reference_add(p, row->dout, sums->dv, dim);
+    double const term = (fabs(dp) + fabs(row->delta)) / row->sum;
+    sums->terms += term * term * norm;
+}
+
 /* The rows in reference->rows, each of which sees a key of the group. */
 static ra_status add_rows(const ra_verify_job *job, bool lse_from_run, int32_t head,
                           ra_reference *reference, const int64_t *locals, int count,
@@ -119,9 +150,12 @@ static ra_status add_rows(const ra_verify_job *job, bool lse_from_run, int32_t h
 {
     ra_reference_row *rows = reference->rows;
     ra_status status = ra_reference_load(reference, group->batch, head, true, rows, count);
-    if (status == RA_OK && lse_from_run)
+    bool const linear = ra_config_linear(job->config) != RA_LINEAR_NONE;
+    if (status == RA_OK && lse_from_run) {
         take_from_run(job, group->batch, head, locals, rows, count);
-    else if (status == RA_OK)
+        if (linear)
+            status = ra_reference_sum_linear(reference, group->batch, head, rows, count);
+    } else if (status == RA_OK)
         status =
             ra_reference_attend(reference, group->batch, head, RA_REFERENCE_DELTA, rows, count);
     if (status != RA_OK)
@@ -130,7 +164,9 @@ static ra_status add_rows(const ra_verify_job *job, bool lse_from_run, int32_t h
         for (int i = 0; i < count; ++i) {
             int32_t const multiplicity =
                 ra_pattern_multiplicity(job->pattern, head, rows[i].row, group->keys[j].row);
-            if (multiplicity != 0)
+            if (multiplicity != 0 && linear)
+                add_row_linear(reference, &rows[i], &group->keys[j], &group->sums[j]);
+            else if (multiplicity != 0)
                 add_row(reference, &rows[i], multiplicity, &group->keys[j], &group->sums[j]);
         }
     return RA_OK;

@@ -52,7 +52,8 @@ ra_status ra_reference_init(const ra_config *config, const ra_pattern *pattern,
                             const ra_tensor_source *source, ra_reference *reference_out)
 {
     int32_t const dim = config->head_dim;
-    ra_reference reference = {.config = config, .pattern = pattern, .source = source, .dim = dim};
+    ra_reference reference = {
+        .config = config, .pattern = pattern, .source = source, .dim = dim, .line_head = -1};
     reference.scale = config->scale != 0 ? config->scale : 1 / sqrt((double)dim);
     size_t const keys_bytes = RA_REFERENCE_KEYS * (size_t)dim * sizeof(double);
     size_t const bytes = RA_REFERENCE_ROWS * sizeof(ra_reference_row) + 2 * keys_bytes +
@@ -179,8 +180,8 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static ra_status load_keys(ra_reference *reference, int64_t batch, int32_t kv_head, int64_t begin,
-                           int64_t count)
+ra_status ra_reference_load_keys(ra_reference *reference, int64_t batch, int32_t kv_head,
+                                 int64_t begin, int64_t count)
 {
     int32_t const dim = reference->dim;
     ra_status status = ra_tensor_source_rows(reference->source, reference->config, RA_TENSOR_K,
@@ -203,6 +204,8 @@ ra_status ra_reference_attend(ra_reference *reference, int64_t batch, int32_t he
     const ra_config *config = reference->config;
     int32_t const kv_head = head / (config->heads / config->kv_heads);
     int32_t *multiplicity = reference->multiplicity;
+    if (ra_config_linear(config) != RA_LINEAR_NONE)
+        return ra_reference_attend_linear(reference, batch, head, depth, rows, count);
     for (int i = 0; i < count; ++i)
         begin_row(&rows[i], reference->dim);
     for (int64_t begin = 0; begin < config->seq; begin += RA_REFERENCE_KEYS) {
@@ -218,7 +221,8 @@ ra_status ra_reference_attend(ra_reference *reference, int64_t batch, int32_t he
             if (!live || rows[i].nonfinite)
                 continue;
             if (!loaded) {
-                ra_status const status = load_keys(reference, batch, kv_head, begin, keys);
+                ra_status const status =
+                    ra_reference_load_keys(reference, batch, kv_head, begin, keys);
                 if (status != RA_OK)
                     return status;
                 loaded = true;

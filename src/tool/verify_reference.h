@@ -37,6 +37,10 @@ typedef struct ra_reference {
     double *k, *v, *k_norm;
     bool *key_nonfinite;
     int32_t *multiplicity;
+    /* Linear attention: phi(k) summed over the keys before `line_end` of a batch and kv head. */
+    double line[RA_REFERENCE_MAX_DIM];
+    int64_t line_batch, line_end;
+    int32_t line_head; /* query head; -1: none */
 } ra_reference;
 
 RA_CHECKED ra_status ra_reference_init(const ra_config *config, const ra_pattern *pattern,
@@ -50,6 +54,22 @@ RA_CHECKED ra_status ra_reference_load(const ra_reference *reference, int64_t ba
 RA_CHECKED ra_status ra_reference_attend(ra_reference *reference, int64_t batch, int32_t head,
                                          ra_reference_depth depth, ra_reference_row *rows,
                                          int count);
+/** Read keys and values [begin, begin + count) into k and v; count <= RA_REFERENCE_KEYS. */
+RA_CHECKED ra_status ra_reference_load_keys(ra_reference *reference, int64_t batch, int32_t kv_head,
+                                            int64_t begin, int64_t count);
+
+/*
+ * The same for linear attention: loaded rows' q become features. `sum` is what outputs are divided
+ * by, lse its logarithm; terms are those of sum (dp - delta) / sum phi(k).
+ */
+RA_CHECKED ra_status ra_reference_attend_linear(ra_reference *reference, int64_t batch,
+                                                int32_t head, ra_reference_depth depth,
+                                                ra_reference_row *rows, int count);
+/** Features, sum and lse alone, which cost much less: rows ascend, and so do calls of one head. */
+RA_CHECKED ra_status ra_reference_sum_linear(ra_reference *reference, int64_t batch, int32_t head,
+                                             ra_reference_row *rows, int count);
+/** phi(x) = elu(x) + 1, in place. Its derivative is min(phi(x), 1). */
+void ra_reference_features(double *x, int32_t dim);
 
 /* ---- sampling and comparing ------------------------------------------------------------------ */
 

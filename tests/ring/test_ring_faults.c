@@ -20,6 +20,11 @@ static ring_job small_job(int buffers, ra_schedule schedule, int hosts)
     job.pattern.causal = true;
     job.hosts[RANKS - 1] = hosts - 1;
     job.timeout_ms = 5000;
+    if (schedule == RA_SCHEDULE_SCAN) { /* which linear attention chooses */
+        job.config.linear = RA_LINEAR_CAUSAL;
+        job.config.layout = RA_LAYOUT_AUTO;
+        job.config.schedule = RA_SCHEDULE_AUTO;
+    }
     return job;
 }
 
@@ -115,6 +120,7 @@ Test(fault, every_failing_allocation_ends_the_job_with_one_line)
     sweep_allocations(0, RA_SCHEDULE_SHARED, 1);
     sweep_allocations(0, RA_SCHEDULE_SHARED, 2);
     sweep_allocations(2, RA_SCHEDULE_SHARED, 2);
+    sweep_allocations(0, RA_SCHEDULE_SCAN, 1);
 }
 
 typedef struct failing_comm {
@@ -160,6 +166,7 @@ Test(fault, every_failing_exchange_or_collective_ends_the_job_on_all_ranks)
         sweep_communication(buffers, RA_SCHEDULE_SHARED, 2);
     }
     sweep_communication(0, RA_SCHEDULE_SHARED, 1);
+    sweep_communication(0, RA_SCHEDULE_SCAN, 1);
 }
 
 Test(fault, a_limit_is_kept_to_the_byte_and_more_head_groups_need_less)

@@ -87,7 +87,8 @@ Test(command, usage_and_configuration_are_refused_with_2, .timeout = 200)
         {"run --set shape.seq=128Q --output o.st", 2, "shape.seq: '128Q'"},
         {"run --set shape.head_dim=257 --output o.st", 2, "from 1 to 256"},
         {"run --set shape.heads=8 --set shape.kv_heads=3 --output o.st", 2, "multiple"},
-        {"run --set attention.kind=linear", 2, "not in this version"},
+        {"run --set attention.kind=linear --set pattern.causal=true --output o.st", 2,
+         "pattern.causal"},
         {"run --variant lean", 2, "lean"},
         {"run --set pattern.blocks.kind=list", 2, "--input"},
     };
@@ -182,6 +183,9 @@ Test(command, a_memory_limit_is_kept_with_4, .timeout = 120)
     static const bad_case cases[] = {
         {"run --set memory.limit=1K --output o.st", 4, "ringattn: error:"},
         {"run --set memory.limit=40M --set shape.seq=16K --output o.st", 4, "qkv"},
+        {"run --set memory.limit=1G --set shape.seq=16K --set attention.kind=linear_causal"
+         " --set attention.linear_method=cumsum --set ring.head_groups=1 --output o.st",
+         4, "state"},
     };
     REFUSES(cases);
 }

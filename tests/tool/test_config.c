@@ -142,7 +142,7 @@ Test(config, choices_that_are_not_in_this_version_are_refused_by_name)
             }
         }
     }
-    cr_assert_eq(refused, 3 + 2 + 1 + 2 + 2 + 1 + 1);
+    cr_assert_eq(refused, 1 + 0 + 1 + 2 + 2 + 1 + 1);
 }
 
 static const char all_keys[] =
@@ -293,6 +293,36 @@ Test(config, contradictions_between_keys_are_refused_at_one_of_them)
     REFUSES("pattern: {blocks: {kind: list}}\n", "--input");
     REFUSES("ring: {head_groups: 9}\n", "ring.head_groups", "1 to 8");
     REFUSES("shape: {seq: 2000000000, batch: 1000000}\n", "too large");
+}
+
+Test(config, linear_attention_refuses_what_does_not_go_with_it)
+{
+    static const char *const kinds[] = {"linear", "linear_causal"};
+    static const char *const bad[][2] = {{"pattern: {causal: true}", "pattern.causal"},
+                                         {"pattern: {window: {left: 4}}", "pattern.window.left"},
+                                         {"pattern: {documents: [4096]}", "pattern.documents"},
+                                         {"pattern: {blocks: {kind: random}}", "pattern.blocks"},
+                                         {"shape: {scale: 0.5}", "shape.scale"},
+                                         {"ring: {layout: zigzag}", "ring.layout"},
+                                         {"ring: {schedule: ring}", "ring.schedule"},
+                                         {"ring: {comm_buffers: 1}", "ring.comm_buffers"}};
+    for (int kind = 0; kind < 2; kind++) {
+        char text[200];
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+            snprintf(text, sizeof(text), "attention: {kind: %s}\n%s\n", kinds[kind], bad[i][0]);
+            REFUSES(text, bad[i][1], "linear attention");
+        }
+        snprintf(text, sizeof(text), "attention: {kind: %s}\nring: {layout: contiguous}\n",
+                 kinds[kind]);
+        ra_config config = parse(text);
+        cr_expect_eq(ra_config_check(&config, 3), RA_OK);
+        cr_expect_eq(config.comm_buffers, 0);
+        ra_config_fini(&config);
+    }
+    REFUSES("attention: {linear_method: chunked}\n", "attention.linear_method", "no effect");
+    REFUSES("attention: {kind: linear, linear_method: chunked}\n", "attention.linear_method");
+    REFUSES("attention: {kind: linear_causal, linear_method: cumsum}\njob: {backward: true}\n",
+            "attention.linear_method", "chunked");
 }
 
 Test(config, base_has_one_rank_and_nothing_switched_on)

@@ -1,7 +1,7 @@
 #include "tool/verify.h"
 
 #include "comm/local_ranks.h"
-#include "support/oracle.h"
+#include "support/oracle_linear.h"
 #include "support/random_pattern.h"
 #include "tool/tensor_fixture.h"
 
@@ -70,7 +70,10 @@ static void compute(verify_job *job)
     oracle_shape const shape = {c->batch, c->seq, c->heads, c->kv_heads, c->head_dim, c->scale};
     oracle_inputs const in = {q, k, v, dout};
     oracle_outputs const outputs = {out[0], out[1], out[2], out[3], out[4]};
-    oracle_attend(&shape, &c->pattern, &in, &outputs);
+    if (ra_config_linear(c) == RA_LINEAR_NONE)
+        oracle_attend(&shape, &c->pattern, &in, &outputs);
+    else
+        oracle_linear(&shape, ra_config_linear(c) == RA_LINEAR_CAUSAL, &in, &outputs);
     job->o = rounded(c->dtype, out[0], q_count);
     job->lse = rounded(RA_F32, out[1], lse_count);
     job->dq = rounded(c->dtype, out[2], q_count);
@@ -130,7 +133,7 @@ static int verify_rank(ra_comm *comm, void *context)
     ra_result_tensors results = {0}; /* a rank without rows has no memory for them */
     if (rows->row_count > 0) {
         results.o = part[0];
-        results.lse = part[1];
+        results.lse = ra_config_linear(c) == RA_LINEAR_NONE ? part[1] : NULL;
     }
     if (rows->row_count > 0 && c->backward) {
         results.dq = part[2];
@@ -259,6 +262,84 @@ Test(verify, one_wrong_element_anywhere_is_found)
         }
     job_close(&job);
     ra_config_fini(&job.config);
+}
+
+/* ---- linear attention ------------------------------------------------------------------------ */
+
+/* As the command does: the pattern of a causal job is causal. */
+static verify_job linear_job(const char *kind, int batch, int64_t seq, int heads, int kv_heads,
+                             int dim, const char *dtype)
+{
+    verify_job job = {
+        .config = parse_config("shape: {batch: %d, seq: %d, heads: %d, kv_heads: %d, head_dim: %d,"
+                               " dtype: %s}\nattention: {kind: %s}\njob: {backward: true}",
+                               batch, (int)seq, heads, kv_heads, dim, dtype, kind)};
+    job.config.pattern.causal = ra_config_linear(&job.config) == RA_LINEAR_CAUSAL;
+    job_open(&job);
+    return job;
+}
+
+static const char *const linear_kinds[] = {"linear", "linear_causal"};
+
+Test(verify, exact_results_of_linear_attention_pass, .timeout = 60)
+{
+    test_rng rng = {5};
+    for (int i = 0; i < 24; ++i) {
+        int const kv = (int)test_rng_between(&rng, 1, 2), ranks = 1 + i % 4;
+        verify_job job = linear_job(linear_kinds[i % 2], 2, test_rng_between(&rng, 1, 90),
+                                    kv * (int)test_rng_between(&rng, 1, 3), kv,
+                                    (int)test_rng_between(&rng, 1, 40),
+                                    ra_dtype_name((ra_dtype)test_rng_between(&rng, 0, 2)));
+        ra_errors const errors = verify(&job, ranks);
+        ra_errors const bounds = ra_error_bounds(job.config.dtype, job.config.head_dim);
+        cr_assert(within(&errors, &bounds), "case %d: o %g dq %g dk %g dv %g", i, errors.o,
+                  errors.dq, errors.dk, errors.dv);
+        cr_assert(errors.lse == -1 && errors.query_count > 0 && errors.key_count > 0);
+        cr_assert_not(errors.lse_from_run);
+        job_close(&job);
+        ra_config_fini(&job.config);
+    }
+}
+
+Test(verify, one_wrong_element_of_linear_attention_is_found, .timeout = 60)
+{
+    for (int kind = 0; kind < 2; ++kind) {
+        verify_job job = linear_job(linear_kinds[kind], 2, 8, 2, 1, 8, "f32");
+        ra_errors const bounds = ra_error_bounds(RA_F32, 8);
+        float *const tensors[] = {job.o, job.dq, job.dk, job.dv};
+        for (int t = 0; t < 4; ++t)
+            for (int i = 0; i < 2 * 8 * 8 * (t < 2 ? 2 : 1); i += 5) {
+                float const right = tensors[t][i];
+                tensors[t][i] = i % 2 == 0 ? right + 0.01f : NAN;
+                ra_errors const errors = verify(&job, 1 + i % 3);
+                double const found[] = {errors.o, errors.dq, errors.dk, errors.dv};
+                double const bound[] = {bounds.o, bounds.dq, bounds.dk, bounds.dv};
+                for (int x = 0; x < 4; ++x)
+                    cr_assert_eq(found[x] <= bound[x], x != t, "kind %d tensor %d element %d: %g",
+                                 kind, t, i, found[x]);
+                tensors[t][i] = right;
+            }
+        job_close(&job);
+        ra_config_fini(&job.config);
+    }
+}
+
+/* Where rows are recomputed with the run's o, right results pass and wrong ones do not. */
+Test(verify, long_linear_jobs_lean_on_the_runs_own_o, .timeout = 60)
+{
+    for (int kind = 0; kind < 2; ++kind) {
+        verify_job job = linear_job(linear_kinds[kind], 1, 5600, 2, 1, 2, "f32");
+        ra_errors const bounds = ra_error_bounds(RA_F32, 8);
+        ra_errors const fine = verify(&job, 1);
+        cr_assert(fine.lse_from_run);
+        cr_assert(within(&fine, &bounds), "o %g dq %g dk %g dv %g", fine.o, fine.dq, fine.dk,
+                  fine.dv);
+        ((float *)job.dk)[0] += 0.5f; /* the first row is always sampled */
+        ra_errors const bad = verify(&job, 1);
+        cr_assert(!(bad.dk <= bounds.dk));
+        job_close(&job);
+        ra_config_fini(&job.config);
+    }
 }
 
 /* ---- NaN in the inputs ----------------------------------------------------------------------- */
