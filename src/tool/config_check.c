@@ -116,7 +116,7 @@ ra_linear_kind ra_config_linear(const ra_config *config)
 static ra_status linear_check(const ra_config *config)
 {
     ra_linear_kind const kind = ra_config_linear(config);
-    if (kind != RA_LINEAR_CAUSAL && ra_config_was_given(config, "attention.linear_method"))
+    if (kind != RA_LINEAR_CAUSAL && config->linear_method != RA_LINEAR_CHUNKED)
         return refuse(config, "attention.linear_method",
                       "has no effect without attention.kind: linear_causal");
     if (kind == RA_LINEAR_NONE)

@@ -319,8 +319,8 @@ Test(config, linear_attention_refuses_what_does_not_go_with_it)
         cr_expect_eq(config.comm_buffers, 0);
         ra_config_fini(&config);
     }
-    REFUSES("attention: {linear_method: chunked}\n", "attention.linear_method", "no effect");
-    REFUSES("attention: {kind: linear, linear_method: chunked}\n", "attention.linear_method");
+    REFUSES("attention: {linear_method: recurrent}\n", "attention.linear_method", "no effect");
+    REFUSES("attention: {kind: linear, linear_method: recurrent}\n", "attention.linear_method");
     REFUSES("attention: {kind: linear_causal, linear_method: cumsum}\njob: {backward: true}\n",
             "attention.linear_method", "chunked");
 }
