@@ -91,8 +91,9 @@ RA_CHECKED ra_status ra_config_parse(const char *name, const char *text, size_t 
  */
 RA_CHECKED ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_out);
 /**
- * Complete what depends on the shape (kv_heads, comm_buffers of the base variant) and check what
- * holds between keys, for a job of `ranks` ranks. One logged line and RA_ERR_CONFIG, or RA_OK.
+ * Complete what depends on the shape (kv_heads) and on the base variant (comm_buffers, the pattern
+ * cache's mode), and check what holds between keys, for a job of `ranks` ranks. One logged line and
+ * RA_ERR_CONFIG, or RA_OK.
  */
 RA_CHECKED ra_status ra_config_check(ra_config *config, int ranks);
 void ra_config_fini(ra_config *config); /* a zeroed one is fine */

@@ -143,6 +143,10 @@ static ra_status linear_check(const ra_config *config)
     if (config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers"))
         return refuse(config, "ring.comm_buffers",
                       "does not go with linear attention, which sends no keys");
+    if (config->cache_mode != RA_CACHE_OFF &&
+        ra_config_was_given(config, "memory.pattern_cache.mode"))
+        return refuse(config, "memory.pattern_cache.mode",
+                      "does not go with linear attention, which has no tile maps");
     if (config->backward && kind == RA_LINEAR_CAUSAL && config->linear_method != RA_LINEAR_CHUNKED)
         return refuse(config, "attention.linear_method",
                       "backward takes chunked: recurrent and cumsum are forward only");
@@ -166,7 +170,8 @@ static ra_status base_check(const ra_config *config, int ranks)
                       "contradicts ring.variant: base, which takes all heads at once");
     if (config->pool_mode != RA_POOL_OFF)
         return refuse(config, "memory.pool.mode", "contradicts ring.variant: base, which has none");
-    if (config->cache_mode != 0)
+    if (config->cache_mode != RA_CACHE_OFF &&
+        ra_config_was_given(config, "memory.pattern_cache.mode"))
         return refuse(config, "memory.pattern_cache.mode",
                       "contradicts ring.variant: base, which has none");
     return RA_OK;
@@ -194,7 +199,9 @@ ra_status ra_config_check(ra_config *config, int ranks)
     if (status == RA_OK)
         status = base_check(config, ranks);
     bool const sends_keys = ra_config_linear(config) == RA_LINEAR_NONE;
-    if (status == RA_OK && (config->variant == RA_VARIANT_BASE || !sends_keys))
+    if (status == RA_OK && (config->variant == RA_VARIANT_BASE || !sends_keys)) {
         config->comm_buffers = 0;
+        config->cache_mode = RA_CACHE_OFF;
+    }
     return status;
 }

@@ -41,8 +41,10 @@ static const ra_choice schedules[] = {{"ring", RA_SCHEDULE_RING, false},
                                       {NULL, 0, false}};
 static const ra_choice pool_modes[] = {
     {"off", RA_POOL_OFF, false}, {"size_class", 1, true}, {"driver", 2, true}, {NULL, 0, false}};
-static const ra_choice cache_modes[] = {
-    {"off", 0, false}, {"lazy", 1, true}, {"eager", 2, true}, {NULL, 0, false}};
+static const ra_choice cache_modes[] = {{"off", RA_CACHE_OFF, false},
+                                        {"lazy", RA_CACHE_LAZY, false},
+                                        {"eager", RA_CACHE_EAGER, false},
+                                        {NULL, 0, false}};
 static const ra_choice backends[] = {
     {"auto", 0, false}, {"cpu", 1, false}, {"cuda", 2, true}, {NULL, 0, false}};
 static const ra_choice isas[] = {{"auto", RA_ISA_AUTO, false},
@@ -148,11 +150,12 @@ const ra_config_key ra_config_keys[] = {
      AT(pool_mode), .choices = pool_modes},
     {"memory.pool.trim", RA_KEY_BYTES, "auto", "idle bytes that the pool may hold",
      AT(pool_trim_bytes), RANGE(1, BYTES_MAX), .zero_name = "auto"},
-    {"memory.pattern_cache.mode", RA_KEY_CHOICE, "off", "what keeps tile maps for later use",
-     AT(cache_mode), .choices = cache_modes},
+    {"memory.pattern_cache.mode", RA_KEY_CHOICE, "lazy",
+     "which tile maps are kept for later jobs of the same process; lazy: those that are asked for "
+     "twice; eager: all; the base variant: off", AT(cache_mode), .choices = cache_modes},
     {"memory.pattern_cache.entries", RA_KEY_INT64, "100", "most tile maps kept",
      AT(cache_entries), RANGE(1, 1 << 20)},
-    {"memory.pattern_cache.bytes", RA_KEY_BYTES, "64MiB", "most bytes of tile maps kept",
+    {"memory.pattern_cache.bytes", RA_KEY_BYTES, "64MiB", "most bytes of tile maps kept, per rank",
      AT(cache_bytes), RANGE(1, BYTES_MAX)},
 
     {"compute.backend", RA_KEY_CHOICE, "auto", "what computes", AT(backend),

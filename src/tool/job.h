@@ -6,6 +6,7 @@
 #define RINGATTN_TOOL_JOB_H
 
 #include "console.h"
+#include "job_cache.h"
 #include "options.h"
 #include "placement.h"
 #include "progress.h"
@@ -35,6 +36,8 @@ typedef struct ra_job {
     ra_repeat repeat;
     bool fills;      /* tensors are filled with a finite value instead of being drawn or read */
     ra_pool *checks; /* what verification works in, borrowed; NULL: the job's own pool */
+    ra_job_cache own_cache;
+    ra_job_cache *cache; /* one that outlives the job, borrowed; NULL: own_cache */
     ra_kernel kernel;
     ra_ring *ring;
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */

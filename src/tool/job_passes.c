@@ -215,9 +215,13 @@ static ra_status work_gather(ra_job *job)
 {
     ra_report *report = &job->report;
     ra_ring_read_info(job->ring, &report->ring);
-    int64_t sums[2] = {report->ring.live_pairs, report->sent_bytes};
+    ra_cache_counts *const maps = &report->pattern_cache;
+    *maps = ra_job_cache_read(job->cache);
+    enum { SUMS = 7 };
+    int64_t sums[SUMS] = {report->ring.live_pairs, report->sent_bytes, maps->hits,   maps->misses,
+                          maps->evictions,         maps->bytes,        maps->entries};
     int64_t most[2] = {report->ring.tilemap_bytes, job->kernel.threads};
-    ra_status status = ra_comm_reduce_i64(job->comm, "gathering counts", RA_SUM, sums, 2);
+    ra_status status = ra_comm_reduce_i64(job->comm, "gathering counts", RA_SUM, sums, SUMS);
     if (status == RA_OK)
         status = ra_comm_reduce_i64(job->comm, "gathering counts", RA_MAX, most, 2);
     if (status == RA_OK)
@@ -225,6 +229,7 @@ static ra_status work_gather(ra_job *job)
             ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, &report->exposed_comm_ms, 1);
     report->live_pairs = sums[0];
     report->sent_bytes = sums[1];
+    *maps = (ra_cache_counts){sums[2], sums[3], sums[4], sums[5], sums[6]};
     report->tilemap_bytes = most[0];
     report->threads = (int)most[1];
     return status;

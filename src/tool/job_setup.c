@@ -166,6 +166,11 @@ static ra_status alone_prepare(ra_job *job)
         return status;
     ra_rss_mark();
     job->rss_before_bytes = ra_rss_bytes();
+    if (job->cache == NULL)
+        job->cache = &job->own_cache;
+    status = ra_job_cache_attach(job->cache, config, job->pool);
+    if (status != RA_OK)
+        return status;
     ra_pattern_config pattern = config->pattern;
     /* Linear attention computes without it; verification asks it who sees whom. */
     pattern.causal = pattern.causal || ra_config_linear(config) == RA_LINEAR_CAUSAL;
@@ -193,7 +198,8 @@ static ra_status ring_make(ra_job *job)
                                  .tensors_follow = true,
                                  .lse_follows = ra_job_wants_lse(config),
                                  .linear = ra_config_linear(config),
-                                 .linear_method = (ra_linear_method)config->linear_method};
+                                 .linear_method = (ra_linear_method)config->linear_method,
+                                 .cache = job->cache->cache};
     job->entered = true;
     return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, &job->ring);
 }
@@ -267,6 +273,9 @@ void ra_job_clear(ra_job *job)
     ra_kernel_fini(&job->kernel);
     ra_pattern_destroy(job->pattern);
     ra_tensor_source_close(job->source);
+    if (job->cache != NULL)
+        ra_job_cache_detach(job->cache);
+    ra_job_cache_destroy(&job->own_cache);
     ra_pool_destroy(job->pool);
     ledger_close(job->ledger);
     ra_config_fini(&job->config);

@@ -278,6 +278,10 @@ static void memory_print(const ra_report *report)
             row("", "%12s  %s", ra_bytes_text(report->memory_bytes[i], text),
                 ra_category_name((ra_category)i));
     }
+    const ra_cache_counts *maps = &report->pattern_cache;
+    if (maps->hits > 0)
+        row("tile maps", "%lld of %lld were found in the pattern cache", (long long)maps->hits,
+            (long long)(maps->hits + maps->misses));
     if (report->rss_peak_bytes >= 0)
         row("resident", "%12s  more than before the first tensor",
             ra_bytes_text(report->rss_peak_bytes, text));

@@ -22,7 +22,9 @@ typedef struct ra_report {
     /* Sums over ranks, per repetition. */
     int64_t live_pairs, sent_bytes;
     int64_t nan_count, inf_count; /* in the inputs */
-    int64_t peak_bytes_sum;       /* over ranks, each at its own peak */
+    /* Of all ranks: asked of the pattern cache while the job was prepared, and kept after it. */
+    ra_cache_counts pattern_cache;
+    int64_t peak_bytes_sum; /* over ranks, each at its own peak */
     /* Of the rank with the highest peak; tilemap_bytes: of the largest rank. */
     int64_t peak_bytes, rss_peak_bytes, memory_bytes[RA_MEM_CATEGORY_COUNT];
     int64_t tilemap_bytes;

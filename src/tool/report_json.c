@@ -87,6 +87,16 @@ static json_t *work_to_json(const ra_report *report)
         (json_int_t)report->inf_count);
 }
 
+static json_t *cache_to_json(const ra_report *report)
+{
+    const ra_cache_counts *maps = &report->pattern_cache;
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "mode",
+                     ra_cache_mode_name((ra_cache_mode)report->config->cache_mode), "hits",
+                     (json_int_t)maps->hits, "misses", (json_int_t)maps->misses, "evictions",
+                     (json_int_t)maps->evictions, "bytes", (json_int_t)maps->bytes, "entries",
+                     (json_int_t)maps->entries);
+}
+
 json_t *ra_report_to_json(const ra_report *report)
 {
     json_t *point =
@@ -100,6 +110,7 @@ json_t *ra_report_to_json(const ra_report *report)
                                     "tflops_backward", number(ra_report_tflops_backward(report))));
     point = extend(point, plan_to_json(report));
     point = extend(point, work_to_json(report));
+    point = extend(point, json_pack("{s:o}", "pattern_cache", cache_to_json(report)));
     point = extend(point, json_pack("{s:o, s:I, s:I}", "category_peak_bytes",
                                     memory_to_json(report->category_peak_bytes), "alloc_count",
                                     (json_int_t)report->alloc_count, "limit_bytes_sum",

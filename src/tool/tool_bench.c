@@ -131,6 +131,7 @@ static void fini(ra_bench *bench)
 {
     ra_progress_destroy(bench->progress);
     ra_bench_report_fini(bench);
+    ra_job_cache_destroy(&bench->cache);
     ra_pool_destroy(bench->pool);
     ra_ledger_destroy(bench->ledger);
     ra_config_fini(&bench->base);

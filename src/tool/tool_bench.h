@@ -50,6 +50,7 @@ typedef struct ra_bench {
     ra_progress *progress;
     ra_ledger *ledger; /* of what limits are measured with: apart from the points' */
     ra_pool *pool;
+    ra_job_cache cache; /* of all points */
     ra_limits limits;   /* the latest */
     int limits_threads; /* of this rank; 0: not measured yet */
     double limits_end_ms;

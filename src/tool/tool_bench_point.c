@@ -138,7 +138,10 @@ static ra_status point_settle(ra_bench *bench, ra_job *job, ra_bench_point *poin
 
 ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index)
 {
-    ra_job job = {.options = bench->options, .comm = bench->comm, .progress = bench->progress};
+    ra_job job = {.options = bench->options,
+                  .comm = bench->comm,
+                  .progress = bench->progress,
+                  .cache = &bench->cache};
     ra_bench_point point = {.variant = variant, .index = index};
     ra_console_defer();
     ra_status status = point_measure(bench, &job, &point);

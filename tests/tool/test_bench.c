@@ -325,3 +325,76 @@ Test(bench, what_is_wrong_with_the_whole_is_one_line_and_the_end)
     command_run(&result, 0, "bench --set shape.seq=16 --set job.repeat=1 --csv >/dev/full");
     cr_expect_eq(result.code, 3);
 }
+
+static long long of_cache(const json_t *point, const char *name)
+{
+    json_t *value = member(member(point, "pattern_cache"), name);
+    cr_assert(json_is_integer(value), "%s is no integer", name);
+    return (long long)json_integer_value(value);
+}
+
+/* One process, one cache: what the first points have made, later ones find; and every point's
+   ledger holds what is kept while it runs. */
+static void check_cache(json_t *root, int ranks, int found_from)
+{
+    json_t *points = member(root, "points");
+    cr_assert_eq(json_array_size(points), 4);
+    for (int i = 0; i < 4; i++) {
+        json_t *point = json_array_get(points, (size_t)i);
+        long long const misses = of_cache(point, "misses"), hits = of_cache(point, "hits");
+        cr_expect_str_eq(text(point, "status"), "ok");
+        cr_expect_eq(hits > 0, i >= found_from, "point %d: %lld hits", i, hits);
+        cr_expect_eq(misses > 0, i < found_from, "point %d: %lld misses", i, misses);
+        cr_expect_geq(hits + misses, ranks);
+        bool const kept = i + 1 >= found_from;
+        cr_expect_eq(of_cache(point, "bytes") > 0, kept, "point %d", i);
+        cr_expect_eq(of_cache(point, "entries") > 0, kept, "point %d", i);
+        cr_expect_eq(json_integer_value(member(member(point, "memory_bytes"), "pattern_cache")) > 0,
+                     kept);
+    }
+    json_decref(root);
+}
+
+#define SEEDS                                                                                      \
+    "shape: {seq: 500, heads: 2, head_dim: 16, dtype: f32}\npattern: {causal: true}\n"             \
+    "job: {repeat: 1, warmup: 0, backward: true, verify: true}\nsweep: {job.seed: [1, 2, 3, 4]}\n"
+
+Test(bench, points_find_the_tile_maps_of_points_before)
+{
+    write_config(SEEDS);
+    check_cache(bench(0, "--config job.yaml", 0), 1, 2);
+    check_cache(bench(0, "--config job.yaml --set memory.pattern_cache.mode=eager", 0), 1, 1);
+    json_t *root = bench(0, "--config job.yaml --set ring.variant=base", 0);
+    for (size_t i = 0; i < 4; i++) {
+        json_t *point = json_array_get(member(root, "points"), i);
+        cr_expect_str_eq(text(member(point, "pattern_cache"), "mode"), "off");
+        cr_expect_eq(of_cache(point, "misses"), 0);
+        cr_expect_eq(json_integer_value(member(member(point, "memory_bytes"), "pattern_cache")), 0);
+    }
+    json_decref(root);
+}
+
+Test(bench, ranks_find_their_own_tile_maps)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    write_config(SEEDS);
+    check_cache(bench(3, "--config job.yaml --quiet", 0), 3, 2);
+}
+
+/* A point without a cache, or with another one, finds nothing and holds nothing of the others. */
+Test(bench, a_cache_belongs_to_points_that_ask_for_the_same)
+{
+    write_config("shape: {seq: 500, heads: 2, head_dim: 16, dtype: f32}\n"
+                 "job: {repeat: 1, warmup: 0}\n"
+                 "memory: {pattern_cache: {mode: eager}}\n"
+                 "sweep: {memory.pattern_cache.mode: [eager, eager, off, eager]}\n");
+    static const int hits[] = {0, 1, 0, 0}, kept[] = {1, 1, 0, 1};
+    json_t *root = bench(0, "--config job.yaml", 0);
+    for (size_t i = 0; i < 4; i++) {
+        json_t *point = json_array_get(member(root, "points"), i);
+        cr_expect_eq(of_cache(point, "hits"), hits[i], "point %zu", i);
+        cr_expect_eq(of_cache(point, "entries"), kept[i], "point %zu", i);
+    }
+    json_decref(root);
+}

@@ -55,6 +55,30 @@ static void check_times(json_t *times)
     cr_expect(min > 0 && min <= median && median <= max);
 }
 
+Test(command_run, json_tells_what_the_pattern_cache_did)
+{
+    json_t *root = NULL;
+    json_t *cache = member(measure(0, "--set shape.seq=300", &root), "pattern_cache");
+    cr_expect_str_eq(json_string_value(member(cache, "mode")), "lazy");
+    cr_expect_eq(integer(cache, "misses"), 1);
+    cr_expect_eq(integer(cache, "hits") + integer(cache, "evictions"), 0);
+    cr_expect_eq(integer(cache, "bytes") + integer(cache, "entries"), 0, "used once");
+    json_decref(root);
+    json_t *point = measure(0, "--set shape.seq=300 --set memory.pattern_cache.mode=eager", &root);
+    cache = member(point, "pattern_cache");
+    cr_expect_eq(integer(cache, "entries"), 1);
+    cr_expect_eq(integer(cache, "bytes"), integer(member(point, "memory_bytes"), "pattern_cache"));
+    json_decref(root);
+    /* A map that does not fit is made, used, and not kept. */
+    point = measure(0,
+                    "--set shape.seq=300 --set memory.pattern_cache.mode=eager "
+                    "--set memory.pattern_cache.bytes=100",
+                    &root);
+    cr_expect_eq(integer(member(point, "pattern_cache"), "entries"), 0);
+    cr_expect_eq(integer(member(point, "memory_bytes"), "pattern_cache"), 0);
+    json_decref(root);
+}
+
 Test(command_run, json_has_every_field_and_they_agree)
 {
     json_t *root = NULL;

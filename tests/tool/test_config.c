@@ -142,7 +142,7 @@ Test(config, choices_that_are_not_in_this_version_are_refused_by_name)
             }
         }
     }
-    cr_assert_eq(refused, 1 + 0 + 1 + 2 + 2 + 1 + 1);
+    cr_assert_eq(refused, 1 + 0 + 1 + 2 + 1 + 1);
 }
 
 static const char all_keys[] =
@@ -298,14 +298,16 @@ Test(config, contradictions_between_keys_are_refused_at_one_of_them)
 Test(config, linear_attention_refuses_what_does_not_go_with_it)
 {
     static const char *const kinds[] = {"linear", "linear_causal"};
-    static const char *const bad[][2] = {{"pattern: {causal: true}", "pattern.causal"},
-                                         {"pattern: {window: {left: 4}}", "pattern.window.left"},
-                                         {"pattern: {documents: [4096]}", "pattern.documents"},
-                                         {"pattern: {blocks: {kind: random}}", "pattern.blocks"},
-                                         {"shape: {scale: 0.5}", "shape.scale"},
-                                         {"ring: {layout: zigzag}", "ring.layout"},
-                                         {"ring: {schedule: ring}", "ring.schedule"},
-                                         {"ring: {comm_buffers: 1}", "ring.comm_buffers"}};
+    static const char *const bad[][2] = {
+        {"pattern: {causal: true}", "pattern.causal"},
+        {"pattern: {window: {left: 4}}", "pattern.window.left"},
+        {"pattern: {documents: [4096]}", "pattern.documents"},
+        {"pattern: {blocks: {kind: random}}", "pattern.blocks"},
+        {"shape: {scale: 0.5}", "shape.scale"},
+        {"ring: {layout: zigzag}", "ring.layout"},
+        {"ring: {schedule: ring}", "ring.schedule"},
+        {"ring: {comm_buffers: 1}", "ring.comm_buffers"},
+        {"memory: {pattern_cache: {mode: lazy}}", "memory.pattern_cache.mode"}};
     for (int kind = 0; kind < 2; kind++) {
         char text[200];
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -330,12 +332,18 @@ Test(config, base_has_one_rank_and_nothing_switched_on)
     ra_config config = parse("ring: {variant: base}\n");
     cr_assert_eq(ra_config_check(&config, 1), RA_OK);
     cr_assert_eq(config.comm_buffers, 0);
+    cr_assert_eq(config.cache_mode, RA_CACHE_OFF);
     cr_assert_eq(ra_config_check(&config, 2), RA_ERR_CONFIG);
     cr_assert_not_null(strstr(said.line, "one rank"), "%s", said.line);
     ra_config_fini(&config);
     REFUSES("ring: {variant: base, comm_buffers: 1}\n", "ring.comm_buffers", "contradicts");
     REFUSES("ring: {variant: base, schedule: ring}\n", "ring.schedule", "contradicts");
     REFUSES("ring: {variant: base, head_groups: 2}\n", "ring.head_groups", "contradicts");
+    REFUSES("ring: {variant: base}\nmemory: {pattern_cache: {mode: lazy}}\n",
+            "memory.pattern_cache.mode", "contradicts");
+    config = parse("ring: {variant: base}\nmemory: {pattern_cache: {mode: off}}\n");
+    cr_assert_eq(ra_config_check(&config, 1), RA_OK);
+    ra_config_fini(&config);
 }
 
 Test(config, set_wins_over_variant_and_variant_over_file)

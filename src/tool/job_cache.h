@@ -1,0 +1,30 @@
+/* The pattern cache of a job, or of many jobs that come one after the other. */
+#ifndef RINGATTN_TOOL_JOB_CACHE_H
+#define RINGATTN_TOOL_JOB_CACHE_H
+
+#include "config.h"
+#include "report.h"
+
+/* Zeroed; whoever holds it destroys it after the last job. */
+typedef struct ra_job_cache {
+    ra_pattern_cache *cache; /* NULL: the last job had none */
+    ra_cache_mode mode;
+    int64_t entries, bytes;
+    bool attached;
+    ra_cache_counts before; /* when it was attached */
+} ra_job_cache;
+
+/**
+ * Make the cache that a configuration asks for and attach it to the job's pool. What jobs before
+ * have left stays where they asked for the same cache; other keys begin with an empty one, and mode
+ * off has none: nothing is held that the job at hand does not account for.
+ */
+RA_CHECKED ra_status ra_job_cache_attach(ra_job_cache *holder, const ra_config *config,
+                                         ra_pool *pool);
+/** After the job's ring, before its pool is destroyed; fine where nothing is attached. */
+void ra_job_cache_detach(ra_job_cache *holder);
+/** What happened since it was attached, and what is kept now. */
+ra_cache_counts ra_job_cache_read(const ra_job_cache *holder);
+void ra_job_cache_destroy(ra_job_cache *holder);
+
+#endif
