@@ -46,9 +46,12 @@ typedef struct ra_config {
     int repeat, warmup;
     uint64_t seed;
     /* Declared, checked and reported; this version has one value of each (config_table.c). */
-    unsigned attention_kind, linear_method, mask, pool_mode, cache_mode, backend;
-    int64_t pool_trim_bytes, cache_entries, cache_bytes;
-    int64_t rate_count; /* of pattern.rates; ra_config_check holds it to branch_count */
+    unsigned attention_kind, linear_method, mask, cache_mode, backend;
+    int64_t cache_entries, cache_bytes;
+    ra_pool_mode pool_mode;
+    int64_t pool_trim_bytes; /* 0: auto */
+    char *pool_log;          /* NULL: none */
+    int64_t rate_count;      /* of pattern.rates; ra_config_check holds it to branch_count */
     char *places[RA_CONFIG_KEY_MAX]; /* "FILE:LINE:COL" per key; NULL: the default holds */
     /* The file's sweep and variants, which `bench` runs through. */
     bool has_sweep;
@@ -91,9 +94,9 @@ RA_CHECKED ra_status ra_config_parse(const char *name, const char *text, size_t 
  */
 RA_CHECKED ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_out);
 /**
- * Complete what depends on the shape (kv_heads) and on the base variant (comm_buffers, the pattern
- * cache's mode), and check what holds between keys, for a job of `ranks` ranks. One logged line and
- * RA_ERR_CONFIG, or RA_OK.
+ * Complete what depends on the shape (kv_heads) and on the base variant (comm_buffers, the pool's
+ * and the pattern cache's mode), and check what holds between keys, for a job of `ranks` ranks. One
+ * logged line and RA_ERR_CONFIG, or RA_OK.
  */
 RA_CHECKED ra_status ra_config_check(ra_config *config, int ranks);
 void ra_config_fini(ra_config *config); /* a zeroed one is fine */

@@ -168,7 +168,7 @@ static ra_status base_check(const ra_config *config, int ranks)
     if (config->head_groups > 1)
         return refuse(config, "ring.head_groups",
                       "contradicts ring.variant: base, which takes all heads at once");
-    if (config->pool_mode != RA_POOL_OFF)
+    if (config->pool_mode != RA_POOL_OFF && ra_config_was_given(config, "memory.pool.mode"))
         return refuse(config, "memory.pool.mode", "contradicts ring.variant: base, which has none");
     if (config->cache_mode != RA_CACHE_OFF &&
         ra_config_was_given(config, "memory.pattern_cache.mode"))
@@ -177,10 +177,22 @@ static ra_status base_check(const ra_config *config, int ranks)
     return RA_OK;
 }
 
+static ra_status pool_check(const ra_config *config)
+{
+    if (config->pool_mode == RA_POOL_DRIVER)
+        return refuse(
+            config, "memory.pool.mode",
+            "driver is the pool of a CUDA device, and memory of this build is the host's: "
+            "use size_class or off");
+    return RA_OK;
+}
+
 ra_status ra_config_check_keys(const ra_config *config)
 {
-    ra_status const status = blocks_check(config);
-    return status == RA_OK ? dilated_check(config) : status;
+    ra_status status = blocks_check(config);
+    if (status == RA_OK)
+        status = dilated_check(config);
+    return status == RA_OK ? pool_check(config) : status;
 }
 
 ra_status ra_config_check(ra_config *config, int ranks)
@@ -203,5 +215,7 @@ ra_status ra_config_check(ra_config *config, int ranks)
         config->comm_buffers = 0;
         config->cache_mode = RA_CACHE_OFF;
     }
+    if (status == RA_OK && config->variant == RA_VARIANT_BASE)
+        config->pool_mode = RA_POOL_OFF;
     return status;
 }

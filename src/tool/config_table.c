@@ -39,8 +39,10 @@ static const ra_choice schedules[] = {{"ring", RA_SCHEDULE_RING, false},
                                       {"shared", RA_SCHEDULE_SHARED, false},
                                       {"auto", RA_SCHEDULE_AUTO, false},
                                       {NULL, 0, false}};
-static const ra_choice pool_modes[] = {
-    {"off", RA_POOL_OFF, false}, {"size_class", 1, true}, {"driver", 2, true}, {NULL, 0, false}};
+static const ra_choice pool_modes[] = {{"off", RA_POOL_OFF, false},
+                                       {"size_class", RA_POOL_SIZE_CLASS, false},
+                                       {"driver", RA_POOL_DRIVER, false},
+                                       {NULL, 0, false}};
 static const ra_choice cache_modes[] = {{"off", RA_CACHE_OFF, false},
                                         {"lazy", RA_CACHE_LAZY, false},
                                         {"eager", RA_CACHE_EAGER, false},
@@ -146,10 +148,17 @@ const ra_config_key ra_config_keys[] = {
     {"memory.limit", RA_KEY_BYTES, "none",
      "bytes that a rank may take; none: its share of what the machine has", AT(limit_bytes),
      RANGE(1, BYTES_MAX), .zero_name = "none"},
-    {"memory.pool.mode", RA_KEY_CHOICE, "off", "what keeps freed memory for later use",
+    {"memory.pool.mode", RA_KEY_CHOICE, "size_class",
+     "what keeps freed memory for later use; driver: a CUDA device's own pool; `ring.variant: base` "
+     "has none",
      AT(pool_mode), .choices = pool_modes},
-    {"memory.pool.trim", RA_KEY_BYTES, "auto", "idle bytes that the pool may hold",
+    {"memory.pool.trim", RA_KEY_BYTES, "auto",
+     "idle bytes that the pool may hold; auto: what fits below the peak of bytes in use",
      AT(pool_trim_bytes), RANGE(1, BYTES_MAX), .zero_name = "auto"},
+    {"memory.pool.log", RA_KEY_TEXT, NULL,
+     "file for every block that is taken and given back, to be replayed; FILE.RANK where ranks are "
+     "several",
+     AT(pool_log)},
     {"memory.pattern_cache.mode", RA_KEY_CHOICE, "lazy",
      "which tile maps are kept for later jobs of the same process; lazy: those that are asked for "
      "twice; eager: all; the base variant: off", AT(cache_mode), .choices = cache_modes},

@@ -12,6 +12,8 @@
 #include "progress.h"
 #include "report.h"
 
+#include "ringattn/pool_log.h"
+
 enum { RA_JOB_BLOCKS = 9 };
 
 /* How often passes are timed. */
@@ -29,6 +31,8 @@ typedef struct ra_job {
     ra_config config;
     ra_ledger *ledger;
     ra_pool *pool;
+    bool writes_pool_log;  /* memory.pool.log is honoured; else it is refused */
+    ra_pool_log *pool_log; /* NULL: none is wanted */
     ra_progress *progress;
     ra_tensor_source *source;
     ra_pattern *pattern;
@@ -83,6 +87,10 @@ RA_CHECKED ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times 
                                  ra_times *backward_out);
 /** Collective. Verify and write the output. RA_OK also where verification failed. */
 RA_CHECKED ra_status ra_job_results(ra_job *job);
+/** RA_ERR_CONFIG, with a line, where memory.pool.log is given to a command of several jobs. */
+RA_CHECKED ra_status ra_job_refuse_pool_log(const ra_config *config);
+/** Collective. Write what memory.pool.log asks for: of this rank, up to here. */
+RA_CHECKED ra_status ra_job_write_pool_log(ra_job *job);
 /** Give back what ra_job_build and the passes have taken, and the configuration. */
 void ra_job_clear(ra_job *job);
 /** Give everything back, progress and the communicator too. */

@@ -167,6 +167,22 @@ static ra_status passes_time(ra_job *job)
     return RA_OK;
 }
 
+/* The pool's figures of one rank. */
+static ra_status pool_gather(ra_job *job, bool mine)
+{
+    enum { NUMBERS = sizeof(ra_pool_stats) / sizeof(int64_t) };
+    int64_t numbers[NUMBERS] = {0};
+    ra_pool_stats stats;
+    ra_pool_read_stats(job->pool, &stats);
+    if (mine)
+        memcpy(numbers, &stats, sizeof(stats));
+    ra_status const status =
+        ra_comm_reduce_i64(job->comm, "gathering the pool", RA_SUM, numbers, NUMBERS);
+    if (status == RA_OK)
+        memcpy(&job->report.pool, numbers, sizeof(stats));
+    return status;
+}
+
 /* Memory of the rank whose peak is highest, the first of them; and the sum of all peaks. */
 static ra_status memory_gather(ra_job *job)
 {
@@ -203,6 +219,9 @@ static ra_status memory_gather(ra_job *job)
         report->memory_bytes[i] = numbers[i];
         report->category_peak_bytes[i] = numbers[CATEGORIES + i];
     }
+    status = pool_gather(job, first == rank);
+    if (status != RA_OK)
+        return status;
     report->limit_bytes_sum = numbers[NUMBERS - 5];
     report->alloc_count = numbers[NUMBERS - 4];
     report->peak_bytes_sum = numbers[NUMBERS - 3];

@@ -57,10 +57,21 @@ static ra_status pool_make(ra_job *job)
         limit_bytes = (limit_bytes - limit_bytes / 50) / ra_comm_local_size(job->comm);
         limit_bytes = ra_max_i64(limit_bytes, 1);
     }
-    ra_status status = ra_ledger_create(limit_bytes, &job->ledger);
+    ra_status status = job->writes_pool_log ? RA_OK : ra_job_refuse_pool_log(&job->config);
+    if (status == RA_OK)
+        status = ra_ledger_create(limit_bytes, &job->ledger);
+    if (status == RA_OK && job->config.pool_log != NULL)
+        status = ra_pool_log_create(&job->pool_log);
     if (status != RA_OK)
         return status;
-    ra_pool_config const config = {.mode = RA_POOL_OFF, .memory = memory, .ledger = job->ledger};
+    /* An input may have to be opened, with this pool, before all keys can be checked. */
+    bool const base = job->config.variant == RA_VARIANT_BASE;
+    ra_pool_config const config = {.mode = base ? RA_POOL_OFF : job->config.pool_mode,
+                                   .memory = memory,
+                                   .ledger = job->ledger,
+                                   .trim_bytes = job->config.pool_trim_bytes,
+                                   .measures_time = job->options->json,
+                                   .log = job->pool_log};
     return ra_pool_create(&config, &job->pool);
 }
 
@@ -113,6 +124,7 @@ ra_status ra_job_check_outputs(const ra_job *job)
         const char *key, *path;
         bool renamed;
     } outputs[] = {{"job.output", job->config.output, true},
+                   {"memory.pool.log", job->config.pool_log, true},
                    {"--json", job->options->json_path, false},
                    {"--csv", job->options->csv_path, false},
                    {"--trace", job->options->trace_path, false}};
@@ -277,6 +289,7 @@ void ra_job_clear(ra_job *job)
         ra_job_cache_detach(job->cache);
     ra_job_cache_destroy(&job->own_cache);
     ra_pool_destroy(job->pool);
+    ra_pool_log_destroy(job->pool_log);
     ledger_close(job->ledger);
     ra_config_fini(&job->config);
     *job = (ra_job){.options = job->options, .comm = job->comm, .progress = job->progress};

@@ -278,6 +278,13 @@ static void memory_print(const ra_report *report)
             row("", "%12s  %s", ra_bytes_text(report->memory_bytes[i], text),
                 ra_category_name((ra_category)i));
     }
+    const ra_pool_stats *pool = &report->pool;
+    if (report->config->pool_mode != RA_POOL_OFF)
+        row("pool",
+            "%10.1f %%  of what it reserved was in use at the peak; %lld of %lld requests "
+            "came from idle memory",
+            100 * ra_pool_utilisation(pool), (long long)pool->hits,
+            (long long)(pool->hits + pool->misses));
     const ra_cache_counts *maps = &report->pattern_cache;
     if (maps->hits > 0)
         row("tile maps", "%lld of %lld were found in the pattern cache", (long long)maps->hits,

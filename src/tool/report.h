@@ -31,6 +31,7 @@ typedef struct ra_report {
     int64_t category_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* each category's own, same rank */
     int64_t alloc_count;                                /* of that rank, up to here */
     int64_t limit_bytes_sum;                            /* over ranks */
+    ra_pool_stats pool;                                 /* of that rank, up to here */
     bool verified;                                      /* whether errors and bounds are set */
     ra_errors errors;                                   /* -1: not checked */
     ra_errors bounds;

@@ -97,6 +97,41 @@ static json_t *cache_to_json(const ra_report *report)
                      (json_int_t)maps->entries);
 }
 
+static json_t *counters_to_json(const ra_pool_counter *bytes, const ra_pool_counter *count)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "current_bytes",
+                     (json_int_t)bytes->current, "peak_bytes", (json_int_t)bytes->peak,
+                     "allocated_bytes", (json_int_t)bytes->allocated, "freed_bytes",
+                     (json_int_t)bytes->freed, "current_count", (json_int_t)count->current,
+                     "peak_count", (json_int_t)count->peak, "allocated_count",
+                     (json_int_t)count->allocated, "freed_count", (json_int_t)count->freed);
+}
+
+/* Times are null where they were not measured. */
+static json_t *ns_to_json(int64_t ns)
+{
+    return ns >= 0 ? json_integer(ns) : json_null();
+}
+
+static json_t *pool_to_json(const ra_report *report)
+{
+    const ra_pool_stats *pool = &report->pool;
+    double const utilisation = ra_pool_utilisation(pool);
+    json_t *object =
+        json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "mode",
+                  ra_pool_mode_name(report->config->pool_mode), "utilisation", number(utilisation),
+                  "external_fragmentation", number(1 - utilisation), "internal_fragmentation",
+                  number(ra_pool_internal_fragmentation(pool)), "hits", (json_int_t)pool->hits,
+                  "misses", (json_int_t)pool->misses, "retries", (json_int_t)pool->retries, "ooms",
+                  (json_int_t)pool->ooms, "trimmed_segments", (json_int_t)pool->trimmed_segments,
+                  "alloc_p50_ns", ns_to_json(pool->alloc_p50_ns), "alloc_p99_ns",
+                  ns_to_json(pool->alloc_p99_ns));
+    for (int i = 0; i < RA_POOL_FIGURE_COUNT; i++)
+        object = extend(object, json_pack("{s:o}", ra_pool_figure_name((ra_pool_figure)i),
+                                          counters_to_json(&pool->bytes[i], &pool->count[i])));
+    return object;
+}
+
 json_t *ra_report_to_json(const ra_report *report)
 {
     json_t *point =
@@ -115,6 +150,7 @@ json_t *ra_report_to_json(const ra_report *report)
                                     memory_to_json(report->category_peak_bytes), "alloc_count",
                                     (json_int_t)report->alloc_count, "limit_bytes_sum",
                                     (json_int_t)report->limit_bytes_sum));
+    point = extend(point, json_pack("{s:o}", "pool", pool_to_json(report)));
     if (report->verified)
         point =
             extend(point, json_pack("{s:o, s:o}", "error",

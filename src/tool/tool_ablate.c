@@ -75,7 +75,9 @@ static ra_status alone_prepare(ra_ablate *ablate)
         ra_log(RA_LOG_ERROR, "job.output: 'ablate' writes no tensors; leave it to 'run'");
         return RA_ERR_CONFIG;
     }
-    ra_status const status = ra_job_check_outputs(&job);
+    ra_status status = ra_job_refuse_pool_log(&ablate->base);
+    if (status == RA_OK)
+        status = ra_job_check_outputs(&job);
     if (status != RA_OK)
         return status;
     ablate->points = calloc((size_t)ra_feature_set_count, sizeof(*ablate->points));

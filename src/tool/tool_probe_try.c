@@ -54,7 +54,7 @@ ra_status ra_probe_check_files(const ra_config *config)
                config->input != NULL ? "input" : "output");
         return RA_ERR_CONFIG;
     }
-    return RA_OK;
+    return ra_job_refuse_pool_log(config);
 }
 
 static ra_status config_fit(const ra_probe *probe, ra_config *config, int64_t tokens)

@@ -94,7 +94,7 @@ static ra_status trace_end(ra_job *job, const ra_trace *trace)
 
 int ra_command_run(const ra_options *options, ra_comm *comm)
 {
-    ra_job job = {.options = options, .comm = comm};
+    ra_job job = {.options = options, .comm = comm, .writes_pool_log = true};
     ra_trace *trace = NULL;
     ra_placement placement = {0};
     ra_place_read(&placement.own);
@@ -116,6 +116,8 @@ int ra_command_run(const ra_options *options, ra_comm *comm)
         ra_console_hold();
         status = ra_console_agree(job.comm, "agreeing on the report", report_write(&job));
     }
+    if (status == RA_OK)
+        status = ra_job_write_pool_log(&job);
     int code = ra_exit_code(status);
     if (status == RA_OK && !ra_report_passes(&job.report))
         code = RA_EXIT_VERIFY;

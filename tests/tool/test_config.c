@@ -142,7 +142,7 @@ Test(config, choices_that_are_not_in_this_version_are_refused_by_name)
             }
         }
     }
-    cr_assert_eq(refused, 1 + 0 + 1 + 2 + 1 + 1);
+    cr_assert_eq(refused, 1 + 0 + 1 + 1 + 1);
 }
 
 static const char all_keys[] =
@@ -333,17 +333,26 @@ Test(config, base_has_one_rank_and_nothing_switched_on)
     cr_assert_eq(ra_config_check(&config, 1), RA_OK);
     cr_assert_eq(config.comm_buffers, 0);
     cr_assert_eq(config.cache_mode, RA_CACHE_OFF);
+    cr_assert_eq(config.pool_mode, RA_POOL_OFF);
     cr_assert_eq(ra_config_check(&config, 2), RA_ERR_CONFIG);
     cr_assert_not_null(strstr(said.line, "one rank"), "%s", said.line);
     ra_config_fini(&config);
     REFUSES("ring: {variant: base, comm_buffers: 1}\n", "ring.comm_buffers", "contradicts");
     REFUSES("ring: {variant: base, schedule: ring}\n", "ring.schedule", "contradicts");
     REFUSES("ring: {variant: base, head_groups: 2}\n", "ring.head_groups", "contradicts");
+    REFUSES("ring: {variant: base}\nmemory: {pool: {mode: size_class}}\n", "memory.pool.mode",
+            "contradicts");
     REFUSES("ring: {variant: base}\nmemory: {pattern_cache: {mode: lazy}}\n",
             "memory.pattern_cache.mode", "contradicts");
     config = parse("ring: {variant: base}\nmemory: {pattern_cache: {mode: off}}\n");
     cr_assert_eq(ra_config_check(&config, 1), RA_OK);
     ra_config_fini(&config);
+}
+
+Test(config, host_memory_has_no_driver_to_keep_a_pool)
+{
+    REFUSES("memory: {pool: {mode: driver}}\n", "memory.pool.mode", "CUDA device",
+            "size_class or off");
 }
 
 Test(config, set_wins_over_variant_and_variant_over_file)

@@ -1,0 +1,68 @@
+/* The file of memory.pool.log: every rank writes its own. */
+#include "console.h"
+#include "job.h"
+#include "tool_info.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static ra_status no_memory(void)
+{
+    ra_log(RA_LOG_ERROR, "memory.pool.log: out of memory while writing it");
+    return RA_ERR_NO_MEMORY;
+}
+
+/* The whole log as text, so that it appears under its name only when it is complete. */
+static ra_status text_make(const ra_pool_log *log, char **text_out)
+{
+    size_t bytes = 0;
+    FILE *const file = open_memstream(text_out, &bytes);
+    if (file == NULL)
+        return no_memory();
+    ra_status const status = ra_pool_log_write(log, file);
+    if (fclose(file) == 0 && status == RA_OK)
+        return RA_OK;
+    free(*text_out);
+    return no_memory();
+}
+
+static ra_status own_write(const ra_job *job)
+{
+    char path[4096];
+    char *text = NULL;
+    const char *given = job->config.pool_log;
+    int64_t const lost = ra_pool_log_lost(job->pool_log);
+    int const length = ra_comm_size(job->comm) == 1
+                           ? snprintf(path, sizeof(path), "%s", given)
+                           : snprintf(path, sizeof(path), "%s.%d", given, ra_comm_rank(job->comm));
+    if (length < 0 || length >= (int)sizeof(path)) {
+        ra_log(RA_LOG_ERROR, "memory.pool.log: %.100s...: the path is too long", given);
+        return RA_ERR_IO;
+    }
+    ra_status status = text_make(job->pool_log, &text);
+    if (status != RA_OK)
+        return status;
+    if (lost > 0)
+        ra_log(RA_LOG_WARNING, "memory.pool.log: %s: %lld events did not fit in memory", path,
+               (long long)lost);
+    status = ra_text_write(text, path);
+    free(text);
+    return status;
+}
+
+ra_status ra_job_refuse_pool_log(const ra_config *config)
+{
+    if (config->pool_log == NULL)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "memory.pool.log: is of one job: leave it to 'run'");
+    return RA_ERR_CONFIG;
+}
+
+ra_status ra_job_write_pool_log(ra_job *job)
+{
+    if (job->pool_log == NULL)
+        return RA_OK;
+    job->entered = false;
+    ra_console_hold();
+    return ra_console_agree(job->comm, "agreeing on the pool's log", own_write(job));
+}

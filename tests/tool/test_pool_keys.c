@@ -1,0 +1,134 @@
+/* The keys of the pool as users meet them: figures, the record of blocks, and what is refused. */
+#include "ringattn/pool_log.h"
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(pool_keys, .init = command_folder_make, .fini = command_folder_remove, .timeout = 100);
+
+static command_result result;
+
+#define JOB "--set shape.seq=600 --set pattern.causal=true --backward "
+
+static void run(int ranks, const char *arguments)
+{
+    command_run(&result, ranks, arguments);
+    cr_assert_eq(result.code, 0, "%s: exit code %d\n%s", arguments, result.code, result.err);
+}
+
+/* The pool of the only point of a run; the caller drops *root_out. */
+static json_t *pool_of(const char *arguments, json_t **root_out, json_t **point_out)
+{
+    json_error_t error;
+    run(0, arguments);
+    *root_out = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(*root_out, "%s: %s", arguments, error.text);
+    *point_out = json_array_get(json_object_get(*root_out, "points"), 0);
+    json_t *pool = json_object_get(*point_out, "pool");
+    cr_assert_not_null(pool);
+    return pool;
+}
+
+static long long integer(json_t *object, const char *name)
+{
+    json_t *found = json_object_get(object, name);
+    cr_assert(json_is_integer(found), "%s is no integer", name);
+    return json_integer_value(found);
+}
+
+static void expect_mode(const char *arguments, const char *mode)
+{
+    json_t *root, *point, *pool = pool_of(arguments, &root, &point);
+    cr_assert_str_eq(json_string_value(json_object_get(pool, "mode")), mode);
+    json_t *allocated = json_object_get(pool, "allocated"),
+           *reserved = json_object_get(pool, "reserved");
+    cr_assert_leq(integer(allocated, "peak_bytes"), integer(reserved, "peak_bytes"));
+    cr_assert_leq(integer(reserved, "peak_bytes"), integer(point, "peak_bytes"));
+    cr_assert_geq(json_number_value(json_object_get(pool, "utilisation")), 0.95);
+    cr_assert_gt(integer(pool, "misses"), 0);
+    cr_assert_geq(integer(pool, "alloc_p99_ns"), integer(pool, "alloc_p50_ns"));
+    cr_assert_eq(integer(allocated, "allocated_count"),
+                 integer(pool, "hits") + integer(pool, "misses"));
+    if (strcmp(mode, "off") == 0)
+        cr_assert_eq(integer(pool, "hits"), 0);
+    json_decref(root);
+}
+
+Test(pool_keys, json_has_the_pool_s_figures)
+{
+    expect_mode("run --json " JOB, "size_class");
+    expect_mode("run --json " JOB "--set memory.pool.mode=off", "off");
+    expect_mode("run --json " JOB "--set ring.variant=base", "off");
+}
+
+Test(pool_keys, a_pool_that_is_on_has_a_row)
+{
+    run(0, "run " JOB);
+    cr_assert_eq(command_count_lines(result.out, "requests came from idle memory"), 1);
+    run(0, "run --set memory.pool.mode=off " JOB);
+    cr_assert_eq(command_count_lines(result.out, "requests came from idle memory"), 0);
+}
+
+static ra_pool_log *read_log(const char *name)
+{
+    char path[128];
+    ra_pool_log *log;
+    snprintf(path, sizeof(path), "%s/%s", command_folder, name);
+    FILE *const file = fopen(path, "r");
+    cr_assert_not_null(file, "%s", path);
+    cr_assert_eq(ra_pool_log_read(file, path, &log), RA_OK);
+    fclose(file);
+    return log;
+}
+
+/* The same requests, whatever serves them. */
+Test(pool_keys, a_record_holds_every_block_of_the_job)
+{
+    int64_t counts[2];
+    static const char *const modes[2] = {"off", "size_class"};
+    for (int i = 0; i < 2; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof(arguments),
+                 "run --quiet " JOB "--set memory.pool.mode=%s --set memory.pool.log=blocks.log",
+                 modes[i]);
+        run(0, arguments);
+        ra_pool_log *const log = read_log("blocks.log");
+        (void)ra_pool_log_events(log, &counts[i]);
+        cr_assert_gt(ra_pool_log_block_count(log), 10);
+        cr_assert_eq(ra_pool_log_lost(log), 0);
+        ra_pool_log_destroy(log);
+    }
+    cr_assert_eq(counts[0], counts[1]);
+}
+
+Test(pool_keys, every_rank_has_a_record_of_its_own)
+{
+    if (!command_has_mpi())
+        cr_skip_test("no MPI in this build");
+    run(2, "run --quiet " JOB "--set memory.pool.log=blocks.log");
+    ra_pool_log_destroy(read_log("blocks.log.0"));
+    ra_pool_log_destroy(read_log("blocks.log.1"));
+    cr_assert(!command_file_exists("blocks.log"));
+}
+
+static void refused(const char *arguments, int code, const char *what)
+{
+    command_run(&result, 0, arguments);
+    cr_assert_eq(result.code, code, "%s: exit code %d\n%s", arguments, result.code, result.err);
+    cr_assert_eq(command_count_lines(result.err, "ringattn: error: "), 1, "%s", result.err);
+    cr_assert_not_null(strstr(result.err, what), "%s", result.err);
+    cr_assert_eq(command_folder_entries(), 0);
+}
+
+Test(pool_keys, what_cannot_be_is_one_line_and_nothing_written)
+{
+    refused("run --set memory.pool.mode=driver", 2, "CUDA device");
+    refused("run --set ring.variant=base --set memory.pool.mode=size_class", 2, "contradicts");
+    refused("run --set memory.pool.log=nowhere/blocks.log", 3, "memory.pool.log");
+    refused("ablate --set memory.pool.log=blocks.log", 2, "leave it to 'run'");
+    refused("bench --set memory.pool.log=blocks.log", 2, "leave it to 'run'");
+    refused("probe --set memory.pool.log=blocks.log", 2, "leave it to 'run'");
+}
