@@ -1,5 +1,7 @@
 #include "tool_info.h"
 
+#include "doomed_file.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,18 +38,17 @@ static ra_status file_write(const char *text, const char *path)
         errno = ENAMETOOLONG;
         return refuse(path);
     }
+    if (!in_place)
+        ra_doomed_file_set(temporary);
     FILE *file = fopen(temporary, "w");
-    if (file == NULL)
-        return refuse(path);
-    bool const written = text_write(file, text);
-    if (in_place)
-        return written ? RA_OK : refuse(path);
-    if (!written || rename(temporary, path) != 0) {
-        ra_status const status = refuse(path);
+    ra_status status =
+        file != NULL && text_write(file, text) && (in_place || rename(temporary, path) == 0)
+            ? RA_OK
+            : refuse(path);
+    if (status != RA_OK && !in_place)
         unlink(temporary);
-        return status;
-    }
-    return RA_OK;
+    ra_doomed_file_clear();
+    return status;
 }
 
 ra_status ra_text_write(const char *text, const char *path)

@@ -4,6 +4,7 @@
  * by itself; it goes on taking what the others send, and tells them at the end.
  */
 #include "trace_write.h"
+#include "doomed_file.h"
 
 #include "internal.h"
 
@@ -54,16 +55,19 @@ static ra_status file_open(trace_file *file, const char *path)
     if (length >= PATH_BYTES)
         return file_refuse(file, ENAMETOOLONG);
     int const flags = file->in_place ? O_WRONLY : O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+    if (!file->in_place)
+        ra_doomed_file_set(file->temporary);
     int const fd = open(file->temporary, flags | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return file_refuse(file, errno);
-    file->stream = fdopen(fd, "w");
+    file->stream = fd < 0 ? NULL : fdopen(fd, "w");
     if (file->stream != NULL)
         return RA_OK;
     int const cause = errno;
-    close(fd);
-    if (!file->in_place)
-        unlink(file->temporary);
+    if (fd >= 0) {
+        close(fd);
+        if (!file->in_place)
+            unlink(file->temporary);
+    }
+    ra_doomed_file_clear();
     return file_refuse(file, cause);
 }
 
@@ -123,6 +127,7 @@ static ra_status file_close(trace_file *file, bool keep)
         file->cause = errno;
     if (!file->in_place && (!keep || file->cause != 0))
         unlink(file->temporary);
+    ra_doomed_file_clear();
     return file->cause != 0 && keep ? file_refuse(file, file->cause) : RA_OK;
 }
 
