@@ -130,6 +130,8 @@ struct ra_kernel {
     ra_stream *stream; /* NULL on the CPU: work is done when a call returns */
     ra_pool *pool;     /* borrowed */
     ra_block workspace;
+    int64_t cache_bytes;  /* a thread's second cache, to which work is cut; 0: not known. The owner
+                             sets it; results do not depend on it */
     ra_kernel_poll *poll; /* NULL: none */
     void *poll_context;
 };

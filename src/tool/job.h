@@ -36,7 +36,8 @@ typedef struct ra_job {
     ra_progress *progress;
     ra_tensor_source *source;
     ra_pattern *pattern;
-    int threads; /* of the kernel; 0 before ra_job_build: it decides */
+    int threads;         /* of the kernel; 0 before ra_job_build: it decides */
+    int64_t cache_bytes; /* second cache of a core; decided with threads; 0: not known */
     ra_repeat repeat;
     bool fills;      /* tensors are filled with a finite value instead of being drawn or read */
     ra_pool *checks; /* what verification works in, borrowed; NULL: the job's own pool */
@@ -64,11 +65,18 @@ RA_CHECKED ra_status ra_job_prepare(ra_job *job);
 RA_CHECKED ra_status ra_job_build(ra_job *job);
 /** Make, or make anew, the communicator that a configuration asks for. */
 RA_CHECKED ra_status ra_job_connect(const ra_config *config, ra_comm **comm);
+/* What a rank has of its host. */
+typedef struct ra_job_cores {
+    int threads;         /* one per core of its share */
+    int64_t cache_bytes; /* second cache of a core; 0: not known */
+} ra_job_cores;
 /**
  * Collective. This rank's share of the cores of its host. To be asked before anything computes:
  * an OpenMP runtime may bind the calling thread to one core.
  */
-RA_CHECKED ra_status ra_job_share_cores(ra_comm *comm, int *threads_out);
+RA_CHECKED ra_status ra_job_share_cores(ra_comm *comm, ra_job_cores *cores_out);
+/** Compute with them, or with as many threads as the configuration asks for. */
+void ra_job_take_cores(ra_job *job, const ra_job_cores *cores);
 /**
  * Collective, after ra_job_build. Compare the ranks' places with what the job needs, and warn.
  */

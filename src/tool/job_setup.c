@@ -141,13 +141,22 @@ ra_status ra_job_check_outputs(const ra_job *job)
     return status;
 }
 
-ra_status ra_job_share_cores(ra_comm *comm, int *threads_out)
+ra_status ra_job_share_cores(ra_comm *comm, ra_job_cores *cores_out)
 {
     ra_topology topology;
     ra_console_hold();
     ra_status const status =
         ra_console_agree(comm, "agreeing on cores", ra_topology_read(&topology));
-    return status == RA_OK ? ra_topology_threads(&topology, comm, threads_out) : status;
+    if (status != RA_OK)
+        return status;
+    cores_out->cache_bytes = topology.l2_bytes;
+    return ra_topology_threads(&topology, comm, &cores_out->threads);
+}
+
+void ra_job_take_cores(ra_job *job, const ra_job_cores *cores)
+{
+    job->threads = job->config.threads > 0 ? job->config.threads : cores->threads;
+    job->cache_bytes = cores->cache_bytes;
 }
 
 static ra_status kernel_make(ra_job *job)
@@ -159,7 +168,11 @@ static ra_status kernel_make(ra_job *job)
                              "best there is");
         return RA_ERR_UNSUPPORTED;
     }
-    return ra_kernel_init(ops, job->threads, config->head_dim, job->pool, &job->kernel);
+    ra_status const status =
+        ra_kernel_init(ops, job->threads, config->head_dim, job->pool, &job->kernel);
+    if (status == RA_OK)
+        job->kernel.cache_bytes = job->cache_bytes;
+    return status;
 }
 
 /* What every rank does by itself, with the same outcome unless its machine differs. */
@@ -220,11 +233,11 @@ ra_status ra_job_build(ra_job *job)
 {
     ra_status status = RA_OK;
     ra_progress_set(job->progress, "preparing", 0, 0);
-    if (job->threads == 0)
-        job->threads = job->config.threads;
     if (job->threads == 0) {
+        ra_job_cores cores = {0};
         job->entered = true;
-        status = ra_job_share_cores(job->comm, &job->threads);
+        status = ra_job_share_cores(job->comm, &cores);
+        ra_job_take_cores(job, &cores);
     }
     if (status != RA_OK)
         return status;

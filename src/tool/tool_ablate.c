@@ -34,7 +34,7 @@ static ra_status point_measure(ra_ablate *ablate, ra_job *job, ra_ablate_point *
     if (status != RA_OK)
         return status;
     ra_comm_set_timeout(ablate->comm, job->config.timeout_ms);
-    job->threads = job->config.threads > 0 ? job->config.threads : ablate->threads;
+    ra_job_take_cores(job, &ablate->cores);
     job->repeat = ra_job_repeat_of(&job->config);
     status = ra_job_build(job);
     if (status == RA_OK)
@@ -98,7 +98,7 @@ static ra_status prepare(ra_ablate *ablate)
     if (status == RA_OK)
         status = ra_job_connect(&ablate->base, &ablate->comm);
     if (status == RA_OK)
-        status = ra_job_share_cores(ablate->comm, &ablate->threads);
+        status = ra_job_share_cores(ablate->comm, &ablate->cores);
     if (status != RA_OK)
         return status;
     ra_console_hold();

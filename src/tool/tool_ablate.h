@@ -22,7 +22,7 @@ typedef struct ra_ablate {
     ra_comm *comm;
     ra_job_text *text;
     ra_config base;
-    int threads; /* where compute.threads is auto */
+    ra_job_cores cores; /* threads: where compute.threads is auto */
     ra_progress *progress;
     ra_ablate_point *points; /* one per set */
 } ra_ablate;

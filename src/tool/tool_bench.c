@@ -81,7 +81,7 @@ static ra_status prepare(ra_bench *bench)
     bench->overlap = given[0] != 0;
     bench->variant_count = given[1] != 0 ? 0 : bench->base.variant_count;
     bench->begin_ms = ra_bench_now_ms();
-    status = ra_job_share_cores(bench->comm, &bench->auto_threads);
+    status = ra_job_share_cores(bench->comm, &bench->cores);
     if (status != RA_OK)
         return status;
     ra_console_hold();

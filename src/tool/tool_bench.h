@@ -43,8 +43,8 @@ typedef struct ra_bench {
     ra_job_text *text;
     ra_config base; /* variants, sweep, and what holds for all points */
     bool overlap;
-    int variant_count; /* to be run; 0: none, once */
-    int auto_threads;  /* where compute.threads is auto */
+    int variant_count;  /* to be run; 0: none, once */
+    ra_job_cores cores; /* threads: where compute.threads is auto */
     ra_placement placement;
     double begin_ms;
     ra_progress *progress;

@@ -69,7 +69,7 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
     if (status != RA_OK)
         return status;
     ra_comm_set_timeout(bench->comm, job->config.timeout_ms);
-    job->threads = job->config.threads > 0 ? job->config.threads : bench->auto_threads;
+    ra_job_take_cores(job, &bench->cores);
     job->repeat = ra_job_repeat_of(&job->config);
     status = ra_bench_limits_refresh(bench, job->threads, false);
     ra_limits const before = bench->limits;

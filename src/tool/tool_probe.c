@@ -172,7 +172,7 @@ static ra_status prepare(ra_probe *probe)
     if (status == RA_OK)
         status = ra_comm_broadcast(probe->comm, "sharing options", 0, &named, sizeof(named));
     if (status == RA_OK)
-        status = ra_job_share_cores(probe->comm, &probe->threads);
+        status = ra_job_share_cores(probe->comm, &probe->cores);
     if (status != RA_OK)
         return status;
     probe->named = named != 0;

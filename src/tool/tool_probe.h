@@ -31,9 +31,9 @@ typedef struct ra_probe {
     const ra_options *options;
     ra_comm *comm;
     ra_job_text *text;
-    ra_config base; /* variants, and what holds for all */
-    bool named;     /* rank 0's command line names the variant */
-    int threads;    /* where compute.threads is auto */
+    ra_config base;     /* variants, and what holds for all */
+    bool named;         /* rank 0's command line names the variant */
+    ra_job_cores cores; /* threads: where compute.threads is auto */
     ra_progress *progress;
     ra_ledger *ledger; /* of what verification works in: it is no part of the job */
     ra_pool *checks;

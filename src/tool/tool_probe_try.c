@@ -123,7 +123,7 @@ static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, in
     if (status != RA_OK)
         return status;
     ra_comm_set_timeout(probe->comm, job->config.timeout_ms);
-    job->threads = job->config.threads > 0 ? job->config.threads : probe->threads;
+    ra_job_take_cores(job, &probe->cores);
     job->repeat = (ra_repeat){.most = 1, .most_ms = (double)INFINITY};
     job->fills = !whole;
     job->checks = probe->checks;

@@ -351,6 +351,7 @@ kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem
     cr_assert_eq(ra_pool_create(&config, &r.pool), RA_OK);
     cr_assert_eq(ra_pattern_create(&c->pattern, s->n, s->heads, r.pool, &r.pattern), RA_OK);
     cr_assert_eq(ra_kernel_init(ops, c->threads, s->dim, r.pool, &r.kernel), RA_OK);
+    r.kernel.cache_bytes = c->cache_bytes;
     /* Scratch may hold anything. */
     memset(r.kernel.workspace.data, 0xff, r.kernel.workspace.bytes);
     make_rows(&r);

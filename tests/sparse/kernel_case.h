@@ -9,12 +9,13 @@ typedef struct kernel_case {
     ra_pattern_config pattern; /* what it points to is borrowed */
     ra_dtype dtype;
     uint64_t seed;
-    double dout_factor; /* 0: no backward */
-    int threads;        /* at least 1 */
-    int steps;          /* key rows are dealt into so many sets, one step each */
-    bool striped;       /* sets are j mod steps, and queries are numbered even ones first */
-    bool padded;        /* views have gaps between rows and between heads */
-    bool ends_only;     /* of each head only the first and last chunk; other results stay 0 */
+    double dout_factor;  /* 0: no backward */
+    int threads;         /* at least 1 */
+    int64_t cache_bytes; /* as in ra_kernel */
+    int steps;           /* key rows are dealt into so many sets, one step each */
+    bool striped;        /* sets are j mod steps, and queries are numbered even ones first */
+    bool padded;         /* views have gaps between rows and between heads */
+    bool ends_only;      /* of each head only the first and last chunk; other results stay 0 */
 } kernel_case;
 
 /* Inputs of a case, dense and in the order of the sequence, and what the oracle makes of them. */

@@ -303,6 +303,55 @@ Test(kernel, ends_only_computes_the_first_and_last_chunk_and_nothing_between)
     }
 }
 
+static void check_company(const kernel_case *c, const char *what)
+{
+    kernel_case alone = *c;
+    alone.cache_bytes = 1; /* one tile at a time */
+    kernel_problem p = kernel_problem_make(c);
+    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        const ra_kernel_ops *ops = kernel_table(i);
+        if (ops == NULL)
+            continue;
+        kernel_result many = kernel_run(ops, &p);
+        kernel_check(ops, &p, &many, what);
+        p.c = alone;
+        kernel_result one = kernel_run(ops, &p);
+        p.c = *c;
+        cr_assert(same_bits(c, &many, &one), "%s, %s", ops->name, what);
+        kernel_result_free(&many);
+        kernel_result_free(&one);
+    }
+    kernel_problem_free(&p);
+}
+
+/* Tiles that go over the keys side by side share what is packed, and nothing else. */
+Test(kernel, a_tile_computes_the_same_in_any_company, .timeout = 300)
+{
+    kernel_case c = base_case();
+    c.cache_bytes = (int64_t)1 << 30;
+    c.threads = 1; /* which cuts no task */
+    c.dtype = RA_BF16;
+    c.shape.n = 1100;
+    c.shape.heads = 6;
+    c.shape.kv_heads = 2;
+    c.shape.dim = 24;
+    check_company(&c, "dense");
+    c.pattern.causal = true;
+    check_company(&c, "causal");
+    c.pattern.window_left = 333;
+    c.steps = 3;
+    c.striped = true;
+    check_company(&c, "window");
+    int64_t const documents[] = {411, 689};
+    c.steps = 1;
+    c.dtype = RA_F32;
+    c.pattern.documents = documents;
+    c.pattern.document_count = 2;
+    check_company(&c, "documents");
+    c.shape.heads = 2; /* so that tiles of four chunks go side by side */
+    check_company(&c, "neighbouring chunks");
+}
+
 /* Whichever thread comes first. More threads than kv heads: teams work on one head together. */
 Test(kernel, repeated_runs_agree_bit_for_bit, .timeout = 300)
 {

@@ -1,7 +1,8 @@
 /*
  * Forward: online softmax over key blocks.
  *
- * A task is a chunk of queries of one head of one batch. Of each tile, the queries are packed once
+ * A task is some chunks of queries of some heads that share a key head: see blocking_cpu.h. Their
+ * tiles go over the keys side by side. Of each tile, the queries are packed once
  * as panels [dim][PANEL] times scale * log2(e), so that the exponentials are powers of two. Per key
  * block and panel: scores [key][PANEL], mask where the band cuts, new top, weights, and the block's
  * own sum of weighted values, added to what was there times 2^(old top - new top).
@@ -97,22 +98,69 @@ static void store_tile_output(const forward_head *f, const ra_tile *tile)
     }
 }
 
-static void forward_tile(forward_head *f, const ra_tilemap *map, uint32_t index)
+/* Have a tile stand before its first key. */
+static void forward_tile_place(forward_head *f, uint32_t index)
 {
-    const ra_tile *tile = &map->tiles[index];
-    f->tile = tile;
+    const ra_tilemap *map = f->step->map;
+    f->tile = &map->tiles[index];
+    f->run = map->runs + f->tile->run_begin;
+    f->run_end = map->runs + map->tiles[index + 1].run_begin;
+    forward_seek(f);
+}
+
+static void forward_tile_load(forward_head *f)
+{
     f->has_floats = false;
     f->has_pairs = f->pairs_wanted && load_query_pairs(f);
     if (f->tiles_begin)
         begin_tile_state(f);
     else
-        load_tile_state(f, tile);
-    for (uint32_t r = tile->run_begin; r < map->tiles[index + 1].run_begin; ++r)
-        forward_run(f, &map->runs[r]);
+        load_tile_state(f, f->tile);
+}
+
+static void forward_tile_end(const forward_head *f)
+{
     if (f->tiles_end)
-        store_tile_output(f, tile);
+        store_tile_output(f, f->tile);
     else
-        store_tile_state(f, tile);
+        store_tile_state(f, f->tile);
+}
+
+/* The tile whose next keys come first; NULL where no tile has any. */
+static forward_head *first_in_line(forward_head *tiles, int32_t count)
+{
+    forward_head *first = NULL;
+    int64_t first_row = 0;
+    for (int32_t i = 0; i < count; ++i) {
+        if (!forward_has_keys(&tiles[i]))
+            continue;
+        int64_t const row = forward_next(&tiles[i]).row;
+        if (first == NULL || row < first_row) {
+            first = &tiles[i];
+            first_row = row;
+        }
+    }
+    return first;
+}
+
+/* All keys of tiles that were begun. Each takes its own in its own order; what several take at the
+   same time is packed once. */
+static void forward_tiles(forward_head *tiles, int32_t count)
+{
+    for (forward_head *first; (first = first_in_line(tiles, count)) != NULL;) {
+        packed_keys packed = forward_next(first);
+        for (int32_t i = 0; i < count; ++i) {
+            if (!forward_has_keys(&tiles[i]))
+                continue;
+            packed_keys const next = forward_next(&tiles[i]);
+            if (!same_keys(&next, &packed))
+                continue;
+            forward_step_keys(&tiles[i], &packed);
+            poll_sometimes(tiles[0].kernel, &tiles[0].ticks);
+        }
+    }
+    for (int32_t i = 0; i < count; ++i)
+        forward_tile_end(&tiles[i]);
 }
 
 /* ---- chunks -----------------------------------------------------------------------------------
@@ -160,32 +208,6 @@ static int64_t chunk_tile_rows(const ra_tilemap *map, int32_t head, int32_t chun
     return rows;
 }
 
-static void forward_chunk(forward_head *f, int32_t head, int32_t chunk)
-{
-    const ra_forward_step *step = f->step;
-    const ra_tilemap *map = step->map;
-    int64_t const begin = (int64_t)chunk * map->chunk_rows;
-    int64_t const end =
-        begin + map->chunk_rows < map->q_rows ? begin + map->chunk_rows : map->q_rows;
-    if (map->shared_rows && step->first && step->last)
-        f->state_row = begin; /* the state is this thread's, of one chunk at a time */
-    /* Rows that no tile reaches; tiles overwrite theirs. */
-    bool const missed = map->shared_rows || chunk_tile_rows(map, head, chunk) < end - begin;
-    if (missed && step->first && f->acc != NULL)
-        begin_state_rows(f, begin, end);
-    if (missed && step->last && !map->shared_rows)
-        store_rows_output(f, begin, end);
-    for (int32_t i = 0; i < map->layer_count; ++i) {
-        const ra_tile_layer *layer = &map->layers[i];
-        if (!ra_heads_contain(layer->heads, head))
-            continue;
-        for (uint32_t t = layer->chunk_tile[chunk]; t < layer->chunk_tile[chunk + 1]; ++t)
-            forward_tile(f, map, t);
-    }
-    if (step->last && map->shared_rows)
-        store_rows_output(f, begin, end);
-}
-
 static void forward_head_begin(forward_head *f, int64_t batch, int32_t head)
 {
     const ra_forward_step *step = f->step;
@@ -217,32 +239,166 @@ static void forward_head_begin(forward_head *f, int64_t batch, int32_t head)
     }
 }
 
-static void forward_thread(ra_kernel *kernel, const ra_forward_step *step, float *workspace)
+/* Tiles of one thread that go side by side. */
+typedef struct forward_file {
+    forward_head tiles[RA_TILES_AT_ONCE_MAX];
+    int32_t most, count;
+    forward_head rows; /* of the head at hand: for rows outside of tiles */
+} forward_file;
+
+static void flush_tiles(forward_file *file)
+{
+    forward_tiles(file->tiles, file->count);
+    file->count = 0;
+}
+
+static bool start_together(const forward_head *a, const forward_head *b)
+{
+    if (!forward_has_keys(a) || !forward_has_keys(b))
+        return false;
+    packed_keys const a_keys = forward_next(a), b_keys = forward_next(b);
+    return same_keys(&a_keys, &b_keys);
+}
+
+/* Only tiles that begin with the same keys go together: others have too few in common to pay for
+   the cache that they take from each other. */
+static void add_tile(forward_file *file, int64_t batch, int32_t head, uint32_t index)
+{
+    forward_head *tile = &file->tiles[file->count];
+    forward_head_begin(tile, batch, head);
+    forward_tile_place(tile, index);
+    if (file->count > 0 && !start_together(&file->tiles[0], tile)) {
+        flush_tiles(file);
+        tile = &file->tiles[0];
+        forward_head_begin(tile, batch, head);
+        forward_tile_place(tile, index);
+    }
+    tile->state_row = file->rows.state_row;
+    forward_tile_load(tile);
+    if (++file->count == file->most)
+        flush_tiles(file);
+}
+
+/* All tiles of a chunk, of those of heads [begin, end) that a layer holds. */
+static void add_chunk(forward_file *file, int64_t batch, int32_t begin, int32_t end, int32_t chunk)
+{
+    const ra_forward_step *step = file->rows.step;
+    for (int32_t i = 0; i < step->map->layer_count; ++i) {
+        const ra_tile_layer *layer = &step->map->layers[i];
+        for (uint32_t t = layer->chunk_tile[chunk]; t < layer->chunk_tile[chunk + 1]; ++t) {
+            for (int32_t head = begin; head < end; ++head) {
+                if (ra_heads_contain(layer->heads, step->shape.q_head_begin + head))
+                    add_tile(file, batch, head, t);
+            }
+        }
+    }
+}
+
+typedef struct row_span {
+    int64_t begin, end;
+} row_span;
+
+static row_span chunk_rows_of(const ra_tilemap *map, int32_t chunk)
+{
+    int64_t const begin = (int64_t)chunk * map->chunk_rows, end = begin + map->chunk_rows;
+    return (row_span){begin, end < map->q_rows ? end : map->q_rows};
+}
+
+/* Rows that no tile reaches; tiles overwrite theirs. */
+static void begin_missed_rows(forward_file *file, int64_t batch, int32_t head, int32_t chunk)
+{
+    const ra_forward_step *step = file->rows.step;
+    row_span const rows = chunk_rows_of(step->map, chunk);
+    int64_t const reached = chunk_tile_rows(step->map, step->shape.q_head_begin + head, chunk);
+    if (reached == rows.end - rows.begin)
+        return;
+    forward_head_begin(&file->rows, batch, head);
+    if (step->first && file->rows.acc != NULL)
+        begin_state_rows(&file->rows, rows.begin, rows.end);
+    if (step->last)
+        store_rows_output(&file->rows, rows.begin, rows.end);
+}
+
+/* A chunk of one head whose tiles share rows: each takes up the state that the one before left. */
+static void forward_shared_chunk(forward_file *file, int64_t batch, int32_t head, int32_t chunk)
+{
+    const ra_forward_step *step = file->rows.step;
+    row_span const rows = chunk_rows_of(step->map, chunk);
+    forward_head_begin(&file->rows, batch, head);
+    if (step->first && step->last)
+        file->rows.state_row = rows.begin; /* the state is this thread's, of one chunk at a time */
+    if (step->first)
+        begin_state_rows(&file->rows, rows.begin, rows.end);
+    add_chunk(file, batch, head, head + 1, chunk);
+    if (step->last)
+        store_rows_output(&file->rows, rows.begin, rows.end);
+}
+
+/* Heads [head, head_end) of chunks [chunk, chunk_end), or of those of them at the map's ends. */
+static void forward_part(forward_file *file, int64_t batch, int32_t head, int32_t head_end,
+                         int32_t chunk, int32_t chunk_end)
+{
+    const ra_forward_step *step = file->rows.step;
+    bool const shared = step->map->shared_rows;
+    for (; chunk < chunk_end; ++chunk) {
+        if (step->ends_only && chunk != 0 && chunk != step->map->chunk_count - 1)
+            continue;
+        for (int32_t h = head; h < head_end; ++h) {
+            if (shared)
+                forward_shared_chunk(file, batch, h, chunk);
+            else
+                begin_missed_rows(file, batch, h, chunk);
+        }
+        if (!shared)
+            add_chunk(file, batch, head, head_end, chunk);
+    }
+    flush_tiles(file);
+}
+
+static void forward_file_begin(ra_kernel *kernel, const ra_forward_step *step, float *workspace,
+                               forward_file *file)
 {
     const ra_kernel_shape *shape = &step->shape;
+    bool const shared = step->map->shared_rows;
+    forward_scratch scratch[RA_TILES_AT_ONCE_MAX];
     forward_head f = {.kernel = kernel,
                       .step = step,
                       .dim = shape->dim,
                       .dim_pad = pad_dim(shape->dim),
                       .factor = (float)((double)shape->scale * LOG2_E),
-                      .tiles_begin = step->first && !step->map->shared_rows,
-                      .tiles_end = step->last && !step->map->shared_rows};
+                      .tiles_begin = step->first && !shared,
+                      .tiles_end = step->last && !shared};
     f.pairs_wanted = PAIRS && step->q.dtype == RA_BF16 && step->k.dtype == RA_BF16 &&
                      step->v.dtype == RA_BF16 && f.factor >= FLT_MIN && f.factor <= FLT_MAX;
-    forward_scratch_carve(workspace, shape->dim, &f.scratch);
-    int64_t const chunks = step->map->chunk_count;
-    int64_t const computed = step->ends_only && chunks > 2 ? 2 : chunks;
-    int64_t const tasks = shape->batch * shape->q_heads * computed;
+    forward_scratch_carve(workspace, shape->dim, scratch);
+    for (int32_t i = 0; i < RA_TILES_AT_ONCE_MAX; ++i) {
+        f.scratch = scratch[i];
+        file->tiles[i] = f;
+    }
+    file->rows = file->tiles[0];
+    file->count = 0;
+    file->most = shared ? 1 : ra_cpu_tiles_at_once(kernel->cache_bytes, f.dim, f.pairs_wanted);
+}
+
+static void forward_thread(ra_kernel *kernel, const ra_forward_step *step, float *workspace)
+{
+    const ra_kernel_shape *shape = &step->shape;
+    forward_file file;
+    forward_file_begin(kernel, step, workspace, &file);
+    int32_t const group = shape->q_heads / shape->kv_heads, chunks = step->map->chunk_count;
+    ra_cpu_tasks const tasks =
+        ra_cpu_cut_tasks(shape->batch * shape->kv_heads, group, chunks, file.most, thread_count());
     RA_OMP(omp for schedule(dynamic))
-    for (int64_t task = 0; task < tasks; ++task) {
-        int64_t const lane = task / computed; /* of batch and head */
-        int32_t const head = (int32_t)(lane % shape->q_heads);
+    for (int64_t task = 0; task < tasks.count; ++task) {
         /* Last chunks first: under a causal mask these are the long ones. */
-        int64_t const turn = task % computed;
-        bool const at_begin = step->ends_only && turn == computed - 1;
-        int32_t const chunk = at_begin ? 0 : (int32_t)(chunks - 1 - turn);
-        forward_head_begin(&f, lane / shape->q_heads, head);
-        forward_chunk(&f, shape->q_head_begin + head, chunk);
+        int64_t const part = tasks.chunk_parts - 1 - task % tasks.chunk_parts;
+        int64_t const heads = task / tasks.chunk_parts, lane = heads / tasks.head_parts;
+        int32_t const first = (int32_t)(heads % tasks.head_parts) * tasks.heads;
+        int32_t const kv_begin = (int32_t)(lane % shape->kv_heads) * group;
+        int32_t const chunk = (int32_t)part * tasks.chunks;
+        forward_part(&file, lane / shape->kv_heads, kv_begin + first,
+                     kv_begin + min_i32(group, first + tasks.heads), chunk,
+                     min_i32(chunks, chunk + tasks.chunks));
     }
 }
 

@@ -5,6 +5,7 @@
 #ifndef RINGATTN_CPU_FORWARD_PANELS_H
 #define RINGATTN_CPU_FORWARD_PANELS_H
 
+#include "sparse/cpu/blocking_cpu.h"
 #include "sparse/cpu/exp2.h"
 #include "sparse/cpu/pairs.h"
 
@@ -13,18 +14,27 @@
 static double const LOG2_E = 1.44269504088896340736;
 static double const LN_2 = 0.69314718055994530942;
 
-/* Scratch of one thread. */
+/* Scratch of one thread, as one of its tiles sees it. */
 typedef struct forward_scratch {
-    float *query, *acc;                       /* panels of a tile */
+    float *query, *acc;                       /* the tile's own: panels */
     void *query_pairs;                        /* the same queries as panels of pairs */
     float *top, *sum;                         /* [tile rows] */
-    float *key, *value;                       /* [KEY_BLOCK_ROWS][dim_pad] */
+    float *key, *value;                       /* of all tiles: [KEY_BLOCK_ROWS][dim_pad] */
     float *weight;                            /* [KEY_BLOCK_ROWS][PANEL] */
     float *rows;                              /* [LANES][dim_pad] */
     float *chunk_acc, *chunk_top, *chunk_sum; /* state of a chunk whose rows are shared */
 } forward_scratch;
 
-/* One head of one batch, as one thread sees it. */
+/* The keys that lie packed in a thread's scratch, and how. */
+typedef struct packed_keys {
+    int64_t row;           /* the first one */
+    int32_t stride, count; /* of rows */
+    bool floats, pairs;    /* packed as; at most one */
+    bool unfit;            /* for pairs */
+    bool finite;           /* where floats */
+} packed_keys;
+
+/* One tile of one head of one batch, on its way over its keys. */
 typedef struct forward_head {
     ra_kernel *kernel;
     const ra_forward_step *step;
@@ -39,25 +49,43 @@ typedef struct forward_head {
     float *lse, *delta;     /* [q_rows] or NULL */
     float *acc, *top, *sum; /* state of rows state_row and on; NULL where none is carried */
     int64_t state_row;
+    const ra_run *run, *run_end; /* the run at hand, and the end of the tile's */
+    key_band band;               /* of that run */
+    key_span left;               /* keys of it that are still to come; empty: no key is left */
 } forward_head;
 
-static size_t forward_scratch_carve(float *base, int32_t dim, forward_scratch *scratch)
+static void scratch_take_tile(scratch_cursor *cursor, int64_t dim_pad, forward_scratch *scratch)
+{
+    scratch->query = scratch_take(cursor, RA_TILE_ROWS_MAX * dim_pad);
+    scratch->query_pairs = scratch_take(cursor, PAIRS * RA_TILE_ROWS_MAX * dim_pad);
+    scratch->acc = scratch_take(cursor, RA_TILE_ROWS_MAX * dim_pad);
+    scratch->top = scratch_take(cursor, RA_TILE_ROWS_MAX);
+    scratch->sum = scratch_take(cursor, RA_TILE_ROWS_MAX);
+}
+
+/* What the first tile has, and room for the others; where chunks keep a state there is one tile,
+   and the state lies in that room. */
+static size_t forward_scratch_carve(float *base, int32_t dim,
+                                    forward_scratch scratch[RA_TILES_AT_ONCE_MAX])
 {
     scratch_cursor cursor = {.base = base};
     int64_t const dim_pad = pad_dim(dim);
-    scratch->query = scratch_take(&cursor, RA_TILE_ROWS_MAX * dim_pad);
-    scratch->query_pairs = scratch_take(&cursor, PAIRS * RA_TILE_ROWS_MAX * dim_pad);
-    scratch->acc = scratch_take(&cursor, RA_TILE_ROWS_MAX * dim_pad);
-    scratch->top = scratch_take(&cursor, RA_TILE_ROWS_MAX);
-    scratch->sum = scratch_take(&cursor, RA_TILE_ROWS_MAX);
-    scratch->key = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
-    scratch->value = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
-    scratch->weight = scratch_take(&cursor, KEY_BLOCK_ROWS * PANEL);
-    scratch->rows = scratch_take(&cursor, LANES * dim_pad);
-    scratch->chunk_acc = scratch_take(&cursor, (int64_t)RA_CHUNK_ROWS_MAX * dim);
-    scratch->chunk_top = scratch_take(&cursor, RA_CHUNK_ROWS_MAX);
-    scratch->chunk_sum = scratch_take(&cursor, RA_CHUNK_ROWS_MAX);
-    return cursor.used;
+    forward_scratch first = {0};
+    first.key = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
+    first.value = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
+    first.weight = scratch_take(&cursor, KEY_BLOCK_ROWS * PANEL);
+    first.rows = scratch_take(&cursor, LANES * dim_pad);
+    scratch_take_tile(&cursor, dim_pad, &first);
+    scratch_cursor chunk = cursor;
+    first.chunk_acc = scratch_take(&chunk, (int64_t)RA_CHUNK_ROWS_MAX * dim);
+    first.chunk_top = scratch_take(&chunk, RA_CHUNK_ROWS_MAX);
+    first.chunk_sum = scratch_take(&chunk, RA_CHUNK_ROWS_MAX);
+    scratch[0] = first;
+    for (int32_t i = 1; i < RA_TILES_AT_ONCE_MAX; ++i) {
+        scratch[i] = first;
+        scratch_take_tile(&cursor, dim_pad, &scratch[i]);
+    }
+    return chunk.used > cursor.used ? chunk.used : cursor.used;
 }
 
 static int64_t tile_row(const ra_tile *tile, int32_t a)
@@ -227,16 +255,12 @@ static void forward_block_pairs(const forward_head *f, const key_block *block, i
     }
 }
 
-/* Pack the block as pairs and compute it; false where a value is not fit for them. */
-static bool forward_by_pairs(const forward_head *f, const ra_run *run, const key_block *block,
-                             int32_t q_count)
+/* Pack keys [begin, end) of a run as pairs; false where a value is not fit for them. */
+static bool pack_pairs(const forward_head *f, int32_t begin, int32_t end)
 {
     const forward_scratch *s = &f->scratch;
-    if (!load_key_rows(f->k, run, block->begin, block->end, f->dim, (pair_mem *)s->key) ||
-        !load_key_pairs(f->v, run, block->begin, block->end, f->dim, (pair_mem *)s->value))
-        return false;
-    forward_block_pairs(f, block, q_count);
-    return true;
+    return load_key_rows(f->k, f->run, begin, end, f->dim, (pair_mem *)s->key) &&
+           load_key_pairs(f->v, f->run, begin, end, f->dim, (pair_mem *)s->value);
 }
 #else
 static bool load_query_pairs(const forward_head *f)
@@ -245,35 +269,97 @@ static bool load_query_pairs(const forward_head *f)
     return false;
 }
 
-static bool forward_by_pairs(const forward_head *f, const ra_run *run, const key_block *block,
-                             int32_t q_count)
+static void forward_block_pairs(const forward_head *f, const key_block *block, int32_t q_count)
 {
-    (void)f, (void)run, (void)block, (void)q_count;
+    (void)f, (void)block, (void)q_count;
+}
+
+static bool pack_pairs(const forward_head *f, int32_t begin, int32_t end)
+{
+    (void)f, (void)begin, (void)end;
     return false;
 }
 #endif
 
-static void forward_run(forward_head *f, const ra_run *run)
+/* ---- key blocks of a tile, one after the other ------------------------------------------------
+ */
+
+/* The next run with a key that some query sees, from f->run on. */
+static void forward_seek(forward_head *f)
+{
+    int32_t const q_count = f->tile->q_count;
+    for (; f->run < f->run_end; ++f->run) {
+        f->band = run_band(f->run, q_count);
+        f->left = band_seen(f->band, 0, q_count, 0, f->run->k_count);
+        if (f->left.begin < f->left.end)
+            return;
+    }
+    f->left = (key_span){0, 0};
+}
+
+static bool forward_has_keys(const forward_head *f)
+{
+    return f->left.begin < f->left.end;
+}
+
+/* The keys that come next: long runs are cut where those of other tiles are cut, too. */
+static packed_keys forward_next(const forward_head *f)
+{
+    const ra_run *run = f->run;
+    int32_t begin = f->left.begin, end = min_i32(begin + RA_KEY_BLOCK, f->left.end);
+    int64_t const row = run->k_begin + (int64_t)run->k_stride * begin;
+    if (run->k_count > 2 * RA_KEY_BLOCK)
+        end = min_i32(end, begin + RA_KEY_BLOCK - (int32_t)(row / run->k_stride % RA_KEY_BLOCK));
+    return (packed_keys){.row = row, .stride = run->k_stride, .count = end - begin};
+}
+
+static bool same_keys(const packed_keys *a, const packed_keys *b)
+{
+    return a->row == b->row && a->stride == b->stride && a->count == b->count;
+}
+
+/* Pack the next keys in the form that the tile needs, unless they lie there in it. */
+static void pack_keys(forward_head *f, packed_keys *packed)
 {
     const forward_scratch *s = &f->scratch;
-    int32_t const q_count = f->tile->q_count;
-    key_band const band = run_band(run, q_count);
-    key_span const seen = band_seen(band, 0, q_count, 0, run->k_count);
-    for (int32_t b = seen.begin; b < seen.end; b += RA_KEY_BLOCK) {
-        key_block block = {.begin = b,
-                           .end = min_i32(b + RA_KEY_BLOCK, seen.end),
-                           .band = band,
-                           .key = s->key,
-                           .value = s->value};
-        if (!f->has_pairs || !forward_by_pairs(f, run, &block, q_count)) {
-            if (!f->has_floats)
-                load_query_floats(f);
-            (void)load_keys(f->k, run, block.begin, block.end, f->dim, s->key);
-            block.finite =
-                load_key_columns(f->v, run, block.begin, block.end, f->dim, s->rows, s->value);
-            forward_block(f, &block, q_count);
-        }
-        poll_sometimes(f->kernel, &f->ticks);
+    int32_t const begin = f->left.begin, end = begin + packed->count;
+    if (f->has_pairs && !packed->unfit) {
+        if (packed->pairs)
+            return;
+        packed->floats = false;
+        packed->pairs = pack_pairs(f, begin, end);
+        packed->unfit = !packed->pairs;
+        if (packed->pairs)
+            return;
+    }
+    if (!f->has_floats)
+        load_query_floats(f);
+    if (packed->floats)
+        return;
+    packed->pairs = false;
+    packed->floats = true;
+    (void)load_keys(f->k, f->run, begin, end, f->dim, s->key);
+    packed->finite = load_key_columns(f->v, f->run, begin, end, f->dim, s->rows, s->value);
+}
+
+/* Compute the tile's next keys, which `packed` says. */
+static void forward_step_keys(forward_head *f, packed_keys *packed)
+{
+    pack_keys(f, packed);
+    key_block const block = {.begin = f->left.begin,
+                             .end = f->left.begin + packed->count,
+                             .band = f->band,
+                             .finite = packed->finite,
+                             .key = f->scratch.key,
+                             .value = f->scratch.value};
+    if (packed->pairs)
+        forward_block_pairs(f, &block, f->tile->q_count);
+    else
+        forward_block(f, &block, f->tile->q_count);
+    f->left.begin = block.end;
+    if (!forward_has_keys(f)) {
+        ++f->run;
+        forward_seek(f);
     }
 }
 

@@ -14,10 +14,10 @@
 /* What this thread works in; the workspace holds as many as the kernel has threads. */
 static size_t thread_floats(int32_t dim)
 {
-    forward_scratch forward;
+    forward_scratch forward[RA_TILES_AT_ONCE_MAX];
     backward_scratch backward;
     linear_scratch linear;
-    size_t const f = forward_scratch_carve(NULL, dim, &forward);
+    size_t const f = forward_scratch_carve(NULL, dim, forward);
     size_t const b = backward_scratch_carve(NULL, dim, &backward);
     size_t const l = linear_scratch_carve(NULL, dim, &linear);
     size_t const most = f > b ? f : b;
