@@ -29,7 +29,7 @@ install(FILES ${PROJECT_BINARY_DIR}/ringattnConfig.cmake
 set(RA_PC_LIBS "")
 set(RA_PC_REQUIRES "")
 if(NOT BUILD_SHARED_LIBS)
-    set(RA_PC_LIBS " -lm -pthread")
+    set(RA_PC_LIBS " -lm -pthread -ldl")
     set(RA_PC_REQUIRES "hwloc libxxhash")
     foreach(library ${MPI_C_LIBRARIES} ${OpenMP_C_LIBRARIES})
         string(APPEND RA_PC_LIBS " ${library}")

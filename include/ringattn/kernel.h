@@ -62,12 +62,27 @@ typedef struct ra_softmax_state {
     float *sum;
 } ra_softmax_state;
 
+/* A pass over all head groups, for tables that keep something from forward to backward. */
+typedef struct ra_kernel_pass {
+    bool backward;                /* this is one */
+    bool keeps;                   /* forward: a backward pass on the same steps follows */
+    int32_t groups, steps, parts; /* how many: pairs below are numbered within them */
+} ra_kernel_pass;
+
+/* The queries of a group against the keys of a step: which pair of shards a step is about. */
+typedef struct ra_kernel_pair {
+    int32_t group, step; /* from 0; a pair has the same in both passes */
+    int32_t part;        /* backward: which part of the step's keys this is about, from 0, */
+    int64_t first_key;   /* and the number of its first among those of the forward step */
+} ra_kernel_pair;
+
 typedef struct ra_forward_step {
     const ra_tilemap *map;
     ra_kernel_shape shape;
-    ra_view q, k, v; /* q: the map's query rows; k, v: its key rows */
-    ra_view out;     /* written in the last step, every row */
-    float *lse;      /* [batch][.][q_rows] from this group's first head, or NULL; last step */
+    ra_kernel_pair pair; /* its group and step */
+    ra_view q, k, v;     /* q: the map's query rows; k, v: its key rows */
+    ra_view out;         /* written in the last step, every row */
+    float *lse;          /* [batch][.][q_rows] from this group's first head, or NULL; last step */
     int64_t lse_batch_stride; /* elements from batch to batch; a head is q_rows elements */
     ra_view dout;             /* where delta is wanted: read in the last step */
     float *delta; /* laid out as lse, or NULL; last step: sum over dim of out * dout, with out as it
@@ -82,6 +97,7 @@ typedef struct ra_forward_step {
 typedef struct ra_backward_step {
     const ra_tilemap *map;
     ra_kernel_shape shape;
+    ra_kernel_pair pair;
     ra_view q, k, v, dout;
     const float *lse; /* as in ra_forward_step: of all keys, not this step's */
     int64_t lse_batch_stride;
@@ -117,6 +133,9 @@ typedef struct ra_kernel_ops {
                        const ra_view *from, const ra_view *to);
     ra_status (*zero)(ra_kernel *kernel, void *data, size_t bytes);
     const ra_linear_ops *linear; /* linear attention; NULL: this backend has none */
+    /** Called around a pass; NULL: nothing is to be done. See ra_kernel_begin, ra_kernel_end. */
+    ra_status (*begin)(ra_kernel *kernel, const ra_kernel_pass *pass);
+    void (*end)(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed);
 } ra_kernel_ops;
 /* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. */
 
@@ -130,6 +149,7 @@ struct ra_kernel {
     ra_stream *stream; /* NULL on the CPU: work is done when a call returns */
     ra_pool *pool;     /* borrowed */
     ra_block workspace;
+    ra_block kept;        /* a table's own, from one pass to the next; most have none */
     int64_t cache_bytes;  /* a thread's second cache, to which work is cut; 0: not known. The owner
                              sets it; results do not depend on it */
     ra_kernel_poll *poll; /* NULL: none */
@@ -152,6 +172,35 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 RA_CHECKED ra_status ra_kernel_init(const ra_kernel_ops *ops, int threads, int32_t dim,
                                     ra_pool *pool, ra_kernel *kernel_out);
 void ra_kernel_fini(ra_kernel *kernel); /* a zeroed one is fine */
+
+/**
+ * Attention as it is written down: scores and weights materialised as float32 [batch][query
+ * head][query row][key row] for each pair of shards (category scores), products by OpenBLAS. Masks
+ * and multiplicities come from the tile map. NULL where OpenBLAS is not installed.
+ *
+ * Of a forward pass that is followed by a backward one, scores S and weights P of every pair stay,
+ * and are joined by their gradients dP and dS, until the backward pass is over, as autograd keeps
+ * them; without a backward pass S and P are given back when their step is done. Steps take this
+ * memory when they run: any may return RA_ERR_NO_MEMORY. Elements of 16 bits are converted to
+ * float32 block by block, in the workspace.
+ */
+const ra_kernel_ops *ra_kernel_standard(void);
+
+/**
+ * To be called before the first step of a pass and after the last, also where one has failed (where
+ * begin has failed, too). Steps without them are a forward pass that keeps nothing.
+ * @return RA_ERR_NO_MEMORY
+ */
+RA_CHECKED static inline ra_status ra_kernel_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
+{
+    return kernel->ops->begin != NULL ? kernel->ops->begin(kernel, pass) : RA_OK;
+}
+
+static inline void ra_kernel_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed)
+{
+    if (kernel->ops->end != NULL)
+        kernel->ops->end(kernel, pass, failed);
+}
 
 #ifdef __cplusplus
 }

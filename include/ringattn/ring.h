@@ -121,6 +121,13 @@ RA_CHECKED ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tenso
  */
 RA_CHECKED ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors);
 
+/**
+ * Whether the last pass ran out of memory and every rank knows: all have returned the same status
+ * at the same step, and can use the communicator. That is so with tables that take memory in their
+ * steps (ra_kernel_standard); another rank's failure elsewhere is known by deadline or abort only.
+ */
+bool ra_ring_failed_together(const ra_ring *ring);
+
 typedef enum ra_ring_mode {
     RA_RING_BOTH,
     RA_RING_COMPUTE_ONLY, /* nothing is packed, sent, waited for or added on arrival */

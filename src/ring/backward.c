@@ -12,6 +12,7 @@ typedef struct backward_pass {
     ra_ring *ring;
     const ra_plan *plan;
     ra_head_group group;
+    int32_t group_index;
     ra_backward_step step; /* all but map, k, v, dk and dv */
     ra_pair_view own;      /* keys and values */
     ra_pair_view own_grads;
@@ -68,6 +69,7 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     const ra_ring_config *c = &ring->config;
     int64_t const rows = ra_ring_local_rows(ring);
     pass->group = ra_ring_group(ring, index);
+    pass->group_index = index;
     pass->plan = ra_ring_plan(ring, index);
     pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
     int32_t const head = pass->group.q_begin;
@@ -100,22 +102,23 @@ static ra_status make_delta(ra_ring *ring, const ra_ring_tensors *tensors)
     return status;
 }
 
-/* What our queries add to the rows of one owner, or of all owners of a step. */
-static ra_status compute(backward_pass *pass, int s, int owner, const ra_tilemap *map,
+/* What our queries add to the rows of one part of a step, or of all parts. */
+static ra_status compute(backward_pass *pass, ra_kernel_pair pair, int owner, const ra_tilemap *map,
                          const ra_pair_view *keys, const ra_pair_view *grads)
 {
     if (map->run_count == 0 || pass->ring->mode == RA_RING_COMM_ONLY)
         return RA_OK;
     ra_backward_step step = pass->step;
     step.map = map;
+    step.pair = pair;
     step.k = keys->first;
     step.v = keys->second;
     step.dk = grads->first;
     step.dv = grads->second;
     step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
-    int64_t const mark =
-        ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, s, owner, (int64_t)bytes, map->k_rows);
+    int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, pair.step, owner,
+                                      (int64_t)bytes, map->k_rows);
     ra_status const status = pass->ring->kernel->ops->backward(pass->ring->kernel, &step);
     ra_ring_mark_end(pass->ring, mark);
     return status;
@@ -131,21 +134,27 @@ static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *k
     static const char operation[] = "backward: gradients of a turn";
     const ra_step *step = &pass->plan->steps[s];
     int const turns = pass->plan->team_size;
-    ra_status status = RA_OK;
+    ra_kernel_pair pair = {.group = pass->group_index, .step = s};
+    ra_status status = RA_OK, computed = RA_OK;
     if (turns == 1)
-        return compute(pass, s, ra_step_owner(step), &step->map, keys, grads);
+        return compute(pass, pair, ra_step_owner(step), &step->map, keys, grads);
     for (int turn = 0; turn < turns && status == RA_OK; ++turn) {
         int const at = (pass->plan->place + turn) % turns;
         status = ra_shared_barrier(pass->ring, operation, s);
-        if (status != RA_OK || at >= step->part_count)
+        /* A member that has failed still meets the others, which do not know it yet. */
+        if (status != RA_OK || computed != RA_OK || at >= step->part_count)
             continue;
         const ra_part *part = &step->parts[at];
         ra_pair_view const part_keys = ra_pair_skip(keys, part->first);
         ra_pair_view const part_grads = ra_pair_skip(grads, part->first);
-        status = compute(pass, s, part->owner, step->part_count > 1 ? &part->map : &step->map,
-                         &part_keys, &part_grads);
+        pair.part = at;
+        pair.first_key = part->first;
+        computed = compute(pass, pair, part->owner, step->part_count > 1 ? &part->map : &step->map,
+                           &part_keys, &part_grads);
     }
-    return status != RA_OK ? status : ra_shared_barrier(pass->ring, operation, s);
+    if (status == RA_OK)
+        status = ra_shared_barrier(pass->ring, operation, s);
+    return computed != RA_OK ? computed : status;
 }
 
 static ra_region *partial_of(ra_ring *ring, int step)
@@ -262,7 +271,7 @@ static ra_status backward_step(backward_pass *pass, int s)
     if (status == RA_OK && overlap && s + 1 < steps)
         status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
     if (status == RA_OK)
-        status = compute_partial(pass, s, &held);
+        status = ra_ring_settle(ring, compute_partial(pass, s, &held));
     if (s + 1 == steps || !pass->plan->steps[s + 1].forwards)
         ra_region_give(ring, &ring->held[0]);
     if (status == RA_OK && s > 1)
@@ -334,7 +343,7 @@ static ra_status backward_group(backward_pass *pass)
         status =
             ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, "backward keys and values");
     if (status == RA_OK)
-        status = compute_own(pass);
+        status = ra_ring_settle(ring, compute_own(pass));
     ra_ring_mark_end(ring, mark);
     for (int s = 1; s < steps && status == RA_OK; ++s)
         status = backward_step(pass, s);
@@ -366,7 +375,10 @@ ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
     backward_pass pass = {.ring = ring, .tensors = tensors};
     ra_ring_begin_pass(ring);
     int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_BACKWARD);
-    ra_status status = zero_outputs(ring, tensors);
+    ra_kernel_pass const kernel_pass = ra_ring_pass(ring, true);
+    ra_status status = ra_ring_settle(ring, ra_kernel_begin(ring->kernel, &kernel_pass));
+    if (status == RA_OK)
+        status = zero_outputs(ring, tensors);
     if (status == RA_OK)
         status = make_delta(ring, tensors);
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
@@ -376,6 +388,7 @@ ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
             status = backward_group(&pass);
         ra_ring_mark_end(ring, group_mark);
     }
+    ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
     ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);
     return status;

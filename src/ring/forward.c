@@ -9,6 +9,7 @@ typedef struct forward_pass {
     ra_ring *ring;
     const ra_plan *plan;
     ra_head_group group;
+    int32_t group_index;
     ra_forward_step step; /* all but map, k, v, first and last */
     ra_pair_view own;
     int first, last; /* steps that compute; both 0 where nothing is live */
@@ -29,6 +30,7 @@ static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int3
     ra_ring *ring = pass->ring;
     int64_t const rows = ra_ring_local_rows(ring);
     pass->group = ra_ring_group(ring, index);
+    pass->group_index = index;
     pass->plan = ra_ring_plan(ring, index);
     pass->own = ra_ring_own_keys(ring, tensors, &pass->group);
     pass->first = pass->last = -1;
@@ -66,6 +68,7 @@ static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
         return RA_OK;
     ra_forward_step step = pass->step;
     step.map = map;
+    step.pair = (ra_kernel_pair){.group = pass->group_index, .step = s};
     step.k = keys->first;
     step.v = keys->second;
     step.first = s == pass->first;
@@ -97,7 +100,7 @@ static ra_status forward_step(forward_pass *pass, int s)
     if (status == RA_OK && overlap && s + 1 < steps)
         status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &own, operation);
     if (status == RA_OK)
-        status = compute(pass, s, &held);
+        status = ra_ring_settle(ring, compute(pass, s, &held));
     if (s > 0 && (s + 1 == steps || !pass->plan->steps[s + 1].forwards))
         ra_region_give(ring, &ring->held[0]);
     ra_ring_mark_end(ring, mark);
@@ -112,7 +115,10 @@ ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
     ring->has_delta = ring->config.backward && tensors->dout != NULL;
     ra_ring_begin_pass(ring);
     int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_FORWARD);
-    ra_status status = ra_shared_barrier(ring, "forward: all keys are in place", -1);
+    ra_kernel_pass const kernel_pass = ra_ring_pass(ring, false);
+    ra_status status = ra_ring_settle(ring, ra_kernel_begin(ring->kernel, &kernel_pass));
+    if (status == RA_OK)
+        status = ra_shared_barrier(ring, "forward: all keys are in place", -1);
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
         int64_t const group_mark = ra_ring_mark_group(ring, g);
         begin_group(&pass, tensors, g);
@@ -122,6 +128,7 @@ ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
     }
     if (status == RA_OK)
         status = ra_shared_barrier(ring, "forward: all keys have been read", -1);
+    ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
     ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);
     return status;

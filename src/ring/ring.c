@@ -274,6 +274,29 @@ void ra_ring_destroy(ra_ring *ring)
     free(ring);
 }
 
+ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
+{
+    if (ring->kernel->ops->begin == NULL)
+        return mine;
+    ra_status const status = ra_ring_agree(ring, mine);
+    ring->failed_together = status == RA_ERR_NO_MEMORY;
+    return status;
+}
+
+bool ra_ring_failed_together(const ra_ring *ring)
+{
+    return ring->failed_together;
+}
+
+ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward)
+{
+    return (ra_kernel_pass){.backward = backward,
+                            .keeps = !backward && ring->config.backward,
+                            .groups = ring->group_count,
+                            .steps = ring->plans[0].step_count,
+                            .parts = ring->plans[0].team_size};
+}
+
 static void poll_comm(void *context)
 {
     ra_comm_poll(context);

@@ -155,6 +155,7 @@ struct ra_ring {
     ra_block delta; /* [batch][heads][rows], from the forward pass, or from rounded outputs */
     bool has_delta; /* the last forward pass was given dout */
     ra_flight keys_flight, grads_flight;
+    bool failed_together;              /* the last pass, on all ranks at the same step */
     ra_trace *trace;                   /* NULL: nothing is recorded */
     ra_window key_window, grad_window; /* schedule shared */
     ra_ring_linear linear;             /* schedule scan */
@@ -245,6 +246,13 @@ RA_CHECKED ra_status ra_flight_wait(ra_ring *ring, ra_flight *flight);
 
 /* The rank whose keys a step works on; -1: there are several. */
 int ra_step_owner(const ra_step *step);
+/*
+ * A kernel's status, or, where its table takes memory in its steps, the worst of all ranks': then
+ * none waits for one that has given up, and a job can go on to its next try.
+ */
+RA_CHECKED ra_status ra_ring_settle(ra_ring *ring, ra_status mine);
+/* What tables that keep something from pass to pass are told. */
+ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward);
 
 /*
  * Events: begin gives a mark, or -1 where the trace is full; end takes one that is not. The

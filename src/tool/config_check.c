@@ -187,12 +187,23 @@ static ra_status pool_check(const ra_config *config)
     return RA_OK;
 }
 
+/* Each kind computes in a way of its own. */
+static ra_status kind_check(const ra_config *config)
+{
+    if (config->attention_kind == RA_ATTENTION_STANDARD && config->isa != RA_ISA_AUTO)
+        return refuse(config, "compute.isa",
+                      "has no effect with attention.kind: standard, which computes with OpenBLAS");
+    return RA_OK;
+}
+
 ra_status ra_config_check_keys(const ra_config *config)
 {
     ra_status status = blocks_check(config);
     if (status == RA_OK)
         status = dilated_check(config);
-    return status == RA_OK ? pool_check(config) : status;
+    if (status == RA_OK)
+        status = pool_check(config);
+    return status == RA_OK ? kind_check(config) : status;
 }
 
 ra_status ra_config_check(ra_config *config, int ranks)

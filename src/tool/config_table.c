@@ -15,8 +15,8 @@ static const ra_choice block_kinds[] = {{"none", RA_BLOCKS_NONE, false},
                                         {NULL, 0, false}};
 static const ra_choice dilated_heads[] = {
     {"all", RA_HEADS_ALL, false}, {"grouped", RA_HEADS_GROUPED, false}, {NULL, 0, false}};
-static const ra_choice attention_kinds[] = {{"flash", 0, false},
-                                            {"standard", 1, true},
+static const ra_choice attention_kinds[] = {{"flash", RA_ATTENTION_FLASH, false},
+                                            {"standard", RA_ATTENTION_STANDARD, false},
                                             {"linear", RA_ATTENTION_LINEAR, false},
                                             {"linear_causal", RA_ATTENTION_LINEAR_CAUSAL, false},
                                             {NULL, 0, false}};

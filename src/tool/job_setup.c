@@ -162,7 +162,13 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores)
 static ra_status kernel_make(ra_job *job)
 {
     ra_config *config = &job->config;
-    const ra_kernel_ops *ops = ra_kernel_cpu(config->isa);
+    bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
+    const ra_kernel_ops *ops = standard ? ra_kernel_standard() : ra_kernel_cpu(config->isa);
+    if (ops == NULL && standard) {
+        ra_log(RA_LOG_ERROR, "attention.kind: standard computes with OpenBLAS, which is not "
+                             "installed here: install libopenblas0, or take flash");
+        return RA_ERR_UNSUPPORTED;
+    }
     if (ops == NULL) {
         ra_log(RA_LOG_ERROR, "compute.isa: this machine, or this build, lacks it; auto takes the "
                              "best there is");

@@ -1,6 +1,7 @@
 #include "limits.h"
 
 #include "internal.h"
+#include "ringattn/blas.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -110,7 +111,7 @@ static double sgemm_work(void *context, int thread)
     const matrices *m = context;
     size_t const count = (size_t)MATRIX_ROWS * MATRIX_ROWS;
     (void)thread;
-    ra_blas_sgemm(m->threads, MATRIX_ROWS, m->data, m->data + count, m->data + 2 * count);
+    ra_blas_multiply_square(m->threads, MATRIX_ROWS, m->data, m->data + count, m->data + 2 * count);
     return 2.0 * MATRIX_ROWS * (double)count;
 }
 

@@ -50,13 +50,4 @@ const ra_limit_loop *ra_limit_fma(void);
 /** NULL: the processor has no such instruction. */
 const ra_limit_loop *ra_limit_dpbf16(void);
 
-/*
- * OpenBLAS is looked for when it is first asked for, not when the program starts: its threads
- * would be there in every run. Both are of one thread at a time.
- */
-/** What the library says of itself; NULL where there is none. Borrowed. */
-const char *ra_blas_name(void);
-/** c = a * b, all [n][n] row-major; only where ra_blas_name is not NULL. */
-void ra_blas_sgemm(int threads, int n, const float *a, const float *b, float *c);
-
 #endif

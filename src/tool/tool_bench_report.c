@@ -1,6 +1,7 @@
 /* The table of a bench, line by line as points end; JSON and CSV at the end. */
 #include "config_yaml.h"
 #include "console.h"
+#include "ringattn/blas.h"
 #include "tool_bench.h"
 #include "tool_info.h"
 

@@ -7,6 +7,7 @@
 #include "options.h"
 #include "placement.h"
 #include "report.h"
+#include "ringattn/blas.h"
 #include "ringattn/topology.h"
 
 #include <errno.h>

@@ -144,8 +144,8 @@ static ra_status run_with_pool(rank_state *state, ra_pool *pool)
         ra_pattern_create(&job->pattern, job->config.seq, job->config.heads, pool, &pattern);
     if (status != RA_OK)
         return status;
-    status = ra_kernel_init(ra_kernel_cpu(RA_ISA_AUTO), job->threads > 0 ? job->threads : 1,
-                            job->config.dim, pool, &kernel);
+    status = ra_kernel_init(job->kernel != NULL ? job->kernel : ra_kernel_cpu(RA_ISA_AUTO),
+                            job->threads > 0 ? job->threads : 1, job->config.dim, pool, &kernel);
     if (status == RA_OK) {
         ra_ring_config config = job->config;
         config.cache = job->caches[state->rank];

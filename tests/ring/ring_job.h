@@ -11,6 +11,7 @@ typedef struct ring_job {
     ra_ring_config config;
     ra_pattern_config pattern;
     int ranks, threads;
+    const ra_kernel_ops *kernel;   /* NULL: the CPU's best */
     int hosts[RING_JOB_RANKS_MAX]; /* of each rank, as ra_comm_hosts gives them; zeros: one host */
     int64_t limit_bytes;           /* per rank; 0: none */
     const void *q, *k, *v, *dout;

@@ -141,7 +141,7 @@ static void print_hosts(const int *hosts, int ranks, char *text)
     text[ranks] = '\0';
 }
 
-static void run_random_case(uint64_t seed, int64_t seq_max)
+static void run_random_case(const ra_kernel_ops *kernel, uint64_t seed, int64_t seq_max)
 {
     test_rng rng = {seed};
     int32_t const kv_heads = (int32_t)test_rng_between(&rng, 1, 3);
@@ -176,6 +176,7 @@ static void run_random_case(uint64_t seed, int64_t seq_max)
     ask_oracle(&t, &c, &drawn.config);
     ring_job job = job_for(&t, &c, &drawn.config, ranks);
     memcpy(job.hosts, hosts, sizeof(hosts));
+    job.kernel = kernel;
     ring_job_run(&job);
     cr_assert_eq(job.status, RA_OK, "%s: %s", name, ra_status_name(job.status));
     cr_assert_eq(job.leaked_bytes, 0, "%s", name);
@@ -186,7 +187,15 @@ static void run_random_case(uint64_t seed, int64_t seq_max)
 Test(ring, equals_the_oracle_for_400_random_jobs)
 {
     for (uint64_t seed = 1000; seed < 1400; ++seed)
-        run_random_case(seed, 150);
+        run_random_case(NULL, seed, 150);
+}
+
+Test(ring, materialised_scores_give_the_same_for_200_random_jobs)
+{
+    if (ra_kernel_standard() == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    for (uint64_t seed = 2000; seed < 2200; ++seed)
+        run_random_case(ra_kernel_standard(), seed, 150);
 }
 
 /* One pattern with everything in it, over all ways to run it; results also agree bit for bit when

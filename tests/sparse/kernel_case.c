@@ -17,7 +17,7 @@ const ra_kernel_ops *kernel_table(int i)
 {
     static const ra_isa isas[KERNEL_ISA_COUNT] = {RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512,
                                                   RA_ISA_AVX512BF16};
-    return ra_kernel_cpu(isas[i]);
+    return i < KERNEL_ISA_COUNT ? ra_kernel_cpu(isas[i]) : ra_kernel_standard();
 }
 
 /* ---- problems ---------------------------------------------------------------------------------
@@ -202,9 +202,13 @@ static void make_tensors(run *r)
 static void run_forward(run *r)
 {
     const kernel_case *c = &r->problem->c;
+    ra_kernel_pass const pass = {
+        .keeps = c->dout_factor != 0, .groups = 1, .steps = c->steps, .parts = 1};
+    cr_assert_eq(ra_kernel_begin(&r->kernel, &pass), RA_OK);
     for (int i = 0; i < c->steps; ++i) {
         ra_forward_step const step = {.map = &r->maps[i],
                                       .shape = r->shape,
+                                      .pair = {.step = i},
                                       .q = r->q.view,
                                       .k = r->k[i].view,
                                       .v = r->v[i].view,
@@ -219,15 +223,19 @@ static void run_forward(run *r)
                                       .ends_only = c->ends_only};
         cr_assert_eq(r->kernel.ops->forward(&r->kernel, &step), RA_OK);
     }
+    ra_kernel_end(&r->kernel, &pass, false);
 }
 
 static void run_backward(run *r)
 {
     const kernel_case *c = &r->problem->c;
     const ra_kernel_ops *ops = r->kernel.ops;
+    ra_kernel_pass const pass = {.backward = true, .groups = 1, .steps = c->steps, .parts = 1};
+    cr_assert_eq(ra_kernel_begin(&r->kernel, &pass), RA_OK);
     for (int i = 0; i < c->steps; ++i) {
         ra_backward_step const step = {.map = &r->maps[i],
                                        .shape = r->shape,
+                                       .pair = {.step = i},
                                        .q = r->q.view,
                                        .k = r->k[i].view,
                                        .v = r->v[i].view,
@@ -245,6 +253,7 @@ static void run_backward(run *r)
         cr_assert_eq(ops->add(&r->kernel, &r->shape, &r->keys[i], &r->dv[i].view, &r->dv_all.view),
                      RA_OK);
     }
+    ra_kernel_end(&r->kernel, &pass, false);
 }
 
 /* Rows in the order of the sequence, dense. */
@@ -413,7 +422,7 @@ void kernel_check(const ra_kernel_ops *ops, const kernel_problem *p, const kerne
 void kernel_check_case(const kernel_case *c, const char *what)
 {
     kernel_problem problem = kernel_problem_make(c);
-    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+    for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
         const ra_kernel_ops *ops = kernel_table(i);
         if (ops == NULL)
             continue;

@@ -1,4 +1,4 @@
-/* What every CPU kernel table must do, over all that this machine can run. */
+/* What every kernel table must do, over all that this machine can run. */
 #include "sparse/kernel_case.h"
 #include "support/random_pattern.h"
 
@@ -145,7 +145,7 @@ Test(kernel, rows_without_a_key_are_zero_with_lse_minus_infinity)
                 c.pattern.block_pair_count = 2;
             }
             kernel_problem p = kernel_problem_make(&c);
-            for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+            for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
                 const ra_kernel_ops *ops = kernel_table(i);
                 if (ops == NULL)
                     continue;
@@ -195,7 +195,7 @@ Test(kernel, large_scores_do_not_overflow)
     c.dout_factor = 0;
     c.steps = 2;
     kernel_problem p = kernel_problem_make(&c);
-    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+    for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
         const ra_kernel_ops *ops = kernel_table(i);
         if (ops == NULL)
             continue;
@@ -287,7 +287,7 @@ Test(kernel, ends_only_computes_the_first_and_last_chunk_and_nothing_between)
         c.pattern.rates = shared ? rates : NULL;
         c.pattern.branch_count = shared ? 2 : 0;
         kernel_problem p = kernel_problem_make(&c);
-        for (int t = 0; t < KERNEL_ISA_COUNT; ++t) {
+        for (int t = 0; t < KERNEL_TABLE_COUNT; ++t) {
             const ra_kernel_ops *ops = kernel_table(t);
             if (ops == NULL)
                 continue;
@@ -364,7 +364,7 @@ Test(kernel, repeated_runs_agree_bit_for_bit, .timeout = 300)
         c.pattern.causal = true;
         c.threads = threads;
         kernel_problem p = kernel_problem_make(&c);
-        for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
             const ra_kernel_ops *ops = kernel_table(i);
             if (ops == NULL)
                 continue;

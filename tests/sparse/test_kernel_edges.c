@@ -44,7 +44,7 @@ static void check_poisoned(const kernel_problem *p, int poisoned)
 {
     const kernel_case *c = &p->c;
     int64_t const count = c->shape.n * c->shape.dim;
-    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+    for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
         const ra_kernel_ops *ops = kernel_table(i);
         if (ops == NULL)
             continue;
@@ -88,7 +88,7 @@ Test(kernel_edges, an_infinite_value_reaches_only_its_dim_of_rows_that_see_it)
     kernel_problem p = kernel_problem_make(&c);
     ((float *)p.v)[70 * c.shape.dim + 3] = -INFINITY;
     kernel_problem_solve(&p);
-    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+    for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
         if (kernel_table(i) == NULL)
             continue;
         kernel_result r = kernel_run(kernel_table(i), &p);
@@ -110,7 +110,7 @@ Test(kernel_edges, a_row_whose_scores_are_all_minus_infinity_adds_nothing)
         ((float *)p.q)[i * dim + 7] = 0.5f;
     ((float *)p.k)[7] = -INFINITY;
     kernel_problem_solve(&p);
-    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+    for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
         if (kernel_table(i) == NULL)
             continue;
         kernel_result r = kernel_run(kernel_table(i), &p);
@@ -140,7 +140,7 @@ Test(kernel_edges, every_16_bit_value_survives_attention_to_itself)
         kernel_problem p = kernel_problem_make(&c);
         for (uint32_t i = 0; i < 65536; ++i)
             ((uint16_t *)p.v)[i] = (uint16_t)i;
-        for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+        for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
             if (kernel_table(i) == NULL)
                 continue;
             kernel_result r = kernel_run(kernel_table(i), &p);
@@ -190,7 +190,7 @@ Test(kernel_edges, workspace_is_counted_and_refused_by_the_limit)
 {
     int lines = 0;
     ra_log_set_handler(no_log, &lines);
-    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+    for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
         const ra_kernel_ops *ops = kernel_table(i);
         if (ops == NULL)
             continue;
@@ -279,7 +279,7 @@ static void count_poll(void *context)
 /* MPI may be initialised for the calling thread only. */
 Test(kernel_edges, polls_from_the_calling_thread_while_it_works)
 {
-    for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
+    for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
         if (kernel_table(i) == NULL)
             continue;
         small_step s = small_step_make(kernel_table(i), 1);

@@ -1,6 +1,8 @@
 /* The machine's own limits: loops that compute what they should, rates that are rates. */
 #include "tool/limits.h"
 
+#include "ringattn/blas.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -90,7 +92,7 @@ Test(bench_limits, sgemm_multiplies)
         a[i] = (float)(i % 7 - 3);
         b[i] = (float)(i % 5 - 2);
     }
-    ra_blas_sgemm(1, N, a, b, c);
+    ra_blas_multiply_square(1, N, a, b, c);
     for (int i = 0; i < N; i++) {
         for (int j = 0; j < N; j++) {
             float sum = 0;

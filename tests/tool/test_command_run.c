@@ -262,3 +262,52 @@ Test(command_run, every_example_is_a_configuration)
         ra_config_fini(&config);
     }
 }
+
+Test(command_run, standard_attention_shows_its_scores_and_is_verified)
+{
+    json_t *root = NULL;
+    command_run(&result, 0, "info");
+    if (strstr(result.out, "OpenBLAS 0.") == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    json_t *point = measure(0,
+                            "--backward --verify --set attention.kind=standard "
+                            "--set shape.seq=1024 --set shape.heads=2 --set shape.dtype=f32 "
+                            "--set pattern.causal=true",
+                            &root);
+    /* S, P, dP and dS, one float per pair and head, whether it is live or not. */
+    cr_expect_eq(integer(member(point, "memory_bytes"), "scores"), 4LL * 4 * 2 * 1024 * 1024);
+    cr_expect_str_eq(json_string_value(member(point, "kernel")), "standard");
+    json_decref(root);
+    if (!command_has_mpi())
+        return;
+    command_run(&result, 3,
+                "run --backward --quiet --set attention.kind=standard --set shape.seq=1024 "
+                "--set shape.heads=2 --set shape.dtype=f32 --set memory.limit=12MiB "
+                "--set ring.schedule=direct");
+    cr_expect_eq(result.code, 4, "%s", result.err);
+    cr_expect_leq(command_count_lines(result.err, "ringattn: error"), 3, "%s", result.err);
+    cr_expect_geq(command_count_lines(result.err, "for scores"), 1, "%s", result.err);
+    cr_expect_null(strstr(result.err, "MPI_ABORT"), "%s", result.err);
+}
+
+Test(command_run, standard_attention_refuses_an_instruction_set)
+{
+    command_run(&result, 0, "run --set attention.kind=standard --set compute.isa=portable");
+    cr_expect_eq(result.code, 2);
+    cr_expect_not_null(strstr(result.err, "compute.isa"), "%s", result.err);
+}
+
+/* What a search path finds under OpenBLAS's names and cannot load hides the true one. */
+Test(command_run, standard_attention_without_openblas_is_refused_in_one_line)
+{
+    command_file_write("libopenblas.so.0", "", 0);
+    command_file_write("libopenblas.so", "", 0);
+    command_shell(&result, "LD_LIBRARY_PATH=. $RINGATTN info");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_assert_null(strstr(result.out, "OpenBLAS 0."), "%s", result.out);
+    command_shell(&result, "LD_LIBRARY_PATH=. $RINGATTN run --set attention.kind=standard");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: "), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "OpenBLAS, which is not installed"), "%s", result.err);
+    cr_expect_str_empty(result.out);
+}

@@ -101,6 +101,8 @@ ra_status ra_kernel_init(const ra_kernel_ops *ops, int threads, int32_t dim, ra_
 
 void ra_kernel_fini(ra_kernel *kernel)
 {
+    if (kernel->ops != NULL)
+        ra_kernel_end(kernel, &(ra_kernel_pass){.backward = true}, true); /* nothing stays */
     if (kernel->pool != NULL)
         ra_pool_free(kernel->pool, kernel->stream, &kernel->workspace);
     *kernel = (ra_kernel){0};

@@ -1,13 +1,15 @@
-/* OpenBLAS, where it is installed. */
+/* OpenBLAS, loaded when it is first wanted. */
+#include "ringattn/blas.h"
+
 #include "internal.h"
-#include "limits.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111 }; /* of the CBLAS interface */
+enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 }; /* of the CBLAS interface */
 
 typedef void sgemm_function(int order, int transpose_a, int transpose_b, int m, int n, int k,
                             float alpha, const float *a, int lda, const float *b, int ldb,
@@ -16,13 +18,13 @@ typedef void set_threads_function(int threads);
 typedef char *get_text_function(void);
 
 typedef struct blas {
-    bool looked_for;
     sgemm_function *sgemm;
     set_threads_function *set_threads;
     char name[192]; /* empty: not found */
 } blas;
 
 static blas the_blas;
+static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
 
 /* dlsym gives data pointers; that they hold functions is POSIX. */
 static bool function_find(void *library, const char *name, void *function_out)
@@ -36,7 +38,7 @@ static bool function_find(void *library, const char *name, void *function_out)
  * OpenBLAS takes processors that came after it for the oldest of their kind, a fifth of the speed:
  * tell it what the instruction set allows, unless the user has.
  */
-static void blas_core_set(void)
+static void core_set(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -52,8 +54,7 @@ static void blas_find(void)
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
     get_text_function *config = NULL, *core = NULL;
     void *library = NULL;
-    the_blas.looked_for = true;
-    blas_core_set();
+    core_set();
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && library == NULL; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
@@ -64,6 +65,8 @@ static void blas_find(void)
         !function_find(library, "openblas_get_config", &config) ||
         !function_find(library, "openblas_get_corename", &core))
         return;
+    /* With threads of its own it would let one caller in at a time. */
+    the_blas.set_threads(1);
     /* "OpenBLAS 0.3.21 NO_LAPACKE ...": the first two words say enough. */
     const char *text = config(), *space = strchr(text, ' ');
     size_t const length =
@@ -74,14 +77,31 @@ static void blas_find(void)
 
 const char *ra_blas_name(void)
 {
-    if (!the_blas.looked_for)
-        blas_find();
+    RA_ASSERT(pthread_once(&looked_for, blas_find) == 0);
     return the_blas.name[0] != '\0' ? the_blas.name : NULL;
 }
 
-void ra_blas_sgemm(int threads, int n, const float *a, const float *b, float *c)
+void ra_blas_multiply(const ra_blas_product *p)
+{
+    RA_ASSERT(the_blas.name[0] != '\0');
+    the_blas.sgemm(ROW_MAJOR, p->a_transposed ? TRANSPOSE : NO_TRANSPOSE,
+                   p->b_transposed ? TRANSPOSE : NO_TRANSPOSE, p->m, p->n, p->k, p->factor, p->a,
+                   p->a_stride, p->b, p->b_stride, p->keep, p->c, p->c_stride);
+}
+
+void ra_blas_multiply_square(int threads, int32_t n, const float *a, const float *b, float *c)
 {
     RA_ASSERT(the_blas.name[0] != '\0');
     the_blas.set_threads(threads);
-    the_blas.sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, n, n, n, 1, a, n, b, n, 0, c, n);
+    ra_blas_multiply(&(ra_blas_product){.m = n,
+                                        .n = n,
+                                        .k = n,
+                                        .factor = 1,
+                                        .a = a,
+                                        .b = b,
+                                        .c = c,
+                                        .a_stride = n,
+                                        .b_stride = n,
+                                        .c_stride = n});
+    the_blas.set_threads(1);
 }

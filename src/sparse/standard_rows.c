@@ -1,0 +1,214 @@
+/*
+ * Blocks of the materialised matrices. What is not finite reaches only the rows that see it: a pair
+ * without weight adds nothing, though 0 times an infinity would be NaN.
+ */
+#define RA_VEC_LANES 4 /* for any machine, as in kernels_portable.c */
+
+#include "internal.h"
+#include "ringattn/blas.h"
+#include "sparse/cpu/exp2.h"
+#include "sparse/standard_internal.h"
+
+#include <math.h>
+
+ra_operand ra_standard_operand(const ra_view *view, int64_t batch, int64_t head, int64_t row,
+                               int32_t count, int32_t dim, float *scratch)
+{
+    int64_t const begin =
+        batch * view->batch_stride + row * view->row_stride + head * view->head_stride;
+    if (view->dtype == RA_F32)
+        return (ra_operand){(const float *)view->data + begin, (int32_t)view->row_stride, count,
+                            dim};
+    for (int32_t i = 0; i < count; ++i) {
+        const uint16_t *from = (const uint16_t *)view->data + begin + i * view->row_stride;
+        float *to = scratch + (int64_t)i * dim;
+        if (view->dtype == RA_BF16) {
+            for (int32_t d = 0; d < dim; ++d)
+                to[d] = f32_of_bf16(from[d]);
+        } else {
+            for (int32_t d = 0; d < dim; ++d)
+                to[d] = f32_of_f16(from[d]);
+        }
+    }
+    return (ra_operand){scratch, dim, count, dim};
+}
+
+void ra_standard_multiply(const ra_score_block *block, float factor, const ra_operand *queries,
+                          const ra_operand *keys)
+{
+    ra_blas_multiply(&(ra_blas_product){.m = queries->count,
+                                        .n = keys->count,
+                                        .k = queries->dim,
+                                        .b_transposed = true,
+                                        .factor = factor,
+                                        .a = queries->rows,
+                                        .b = keys->rows,
+                                        .c = block->data,
+                                        .a_stride = queries->stride,
+                                        .b_stride = keys->stride,
+                                        .c_stride = (int32_t)block->stride});
+}
+
+/* Whether all are: of x, 0 times x is 0 then, and NaN otherwise. */
+static bool is_finite(const ra_operand *rows)
+{
+    for (int32_t i = 0; i < rows->count; ++i) {
+        const float *row = rows->rows + (int64_t)i * rows->stride;
+        float sum = 0;
+        for (int32_t d = 0; d < rows->dim; ++d)
+            sum += 0.0f * row[d];
+        if (sum != 0 || isnan(sum))
+            return false;
+    }
+    return true;
+}
+
+/* As ra_standard_fold, pair by pair. */
+static void fold_live(const ra_score_block *block, bool transposed, float factor,
+                      const ra_operand *rows, float *to, int64_t to_stride)
+{
+    for (int32_t q = 0; q < block->queries; ++q) {
+        for (int32_t k = 0; k < block->keys; ++k) {
+            float const weight = block->data[q * block->stride + k];
+            const float *row = rows->rows + (int64_t)(transposed ? q : k) * rows->stride;
+            float *sum = to + (transposed ? k : q) * to_stride;
+            for (int32_t d = 0; d < rows->dim && weight != 0; ++d)
+                sum[d] += factor * weight * row[d];
+        }
+    }
+}
+
+void ra_standard_fold(const ra_score_block *block, bool transposed, float factor,
+                      const ra_operand *rows, float *to, int64_t to_stride)
+{
+    if (!is_finite(rows)) {
+        fold_live(block, transposed, factor, rows, to, to_stride);
+        return;
+    }
+    ra_blas_multiply(&(ra_blas_product){.m = transposed ? block->keys : block->queries,
+                                        .n = rows->dim,
+                                        .k = rows->count,
+                                        .a_transposed = transposed,
+                                        .factor = factor,
+                                        .keep = 1,
+                                        .a = block->data,
+                                        .b = rows->rows,
+                                        .c = to,
+                                        .a_stride = (int32_t)block->stride,
+                                        .b_stride = rows->stride,
+                                        .c_stride = (int32_t)to_stride});
+}
+
+/* ---- masks ------------------------------------------------------------------------------------
+ */
+
+static void count_run(const ra_run *run, int64_t a, float *row)
+{
+    int64_t const lo = run->lo == RA_RUN_NONE_LO ? 0 : ra_max_i64(0, a + run->lo);
+    int64_t const hi =
+        run->hi == RA_RUN_NONE_HI ? run->k_count - 1 : ra_min_i64(run->k_count - 1, a + run->hi);
+    float *at = row + run->k_begin + lo * run->k_stride;
+    if (run->k_stride == 1) {
+        for (int64_t i = 0; i <= hi - lo; ++i)
+            at[i] += 1;
+        return;
+    }
+    for (int64_t b = lo; b <= hi; ++b, at += run->k_stride)
+        *at += 1;
+}
+
+/* The tile's queries that lie in the block's rows. */
+static void count_tile(const ra_tilemap *map, uint32_t index, int64_t row,
+                       const ra_score_block *block)
+{
+    const ra_tile *tile = &map->tiles[index];
+    int64_t const first = ra_max_i64(0, ra_div_ceil(row - tile->q_begin, tile->q_stride));
+    int64_t const last = ra_min_i64(
+        tile->q_count - 1, ra_div_floor(row + block->queries - 1 - tile->q_begin, tile->q_stride));
+    for (int64_t a = first; a <= last; ++a) {
+        float *weights = block->data + (tile->q_begin + a * tile->q_stride - row) * block->stride;
+        for (uint32_t r = tile->run_begin; r < map->tiles[index + 1].run_begin; ++r)
+            count_run(&map->runs[r], a, weights);
+    }
+}
+
+void ra_standard_count_pairs(const ra_tilemap *map, int32_t head, int64_t row,
+                             const ra_score_block *block)
+{
+    int64_t const last = (row + block->queries - 1) / map->chunk_rows;
+    for (int32_t i = 0; i < map->layer_count; ++i) {
+        const ra_tile_layer *layer = &map->layers[i];
+        if (!ra_heads_contain(layer->heads, head))
+            continue;
+        for (int64_t chunk = row / map->chunk_rows; chunk <= last; ++chunk)
+            for (uint32_t t = layer->chunk_tile[chunk]; t < layer->chunk_tile[chunk + 1]; ++t)
+                count_tile(map, t, row, block);
+    }
+}
+
+/* ---- rows -------------------------------------------------------------------------------------
+ */
+
+float ra_standard_mask_row(float *scores, const float *weights, int64_t keys)
+{
+    float top = -INFINITY, most = 0;
+    for (int64_t k = 0; k < keys; ++k) {
+        float const score = weights[k] != 0 ? scores[k] : -INFINITY;
+        scores[k] = score;
+        top = score > top ? score : top; /* NaN is no top, and stays what it is */
+        most = weights[k] > most ? weights[k] : most;
+    }
+    if (most <= 1)
+        return top;
+    for (int64_t k = 0; k < keys; ++k) {
+        if (weights[k] > 1)
+            scores[k] += logf(weights[k]);
+        top = scores[k] > top ? scores[k] : top;
+    }
+    return top;
+}
+
+/* Sums of 128 weights first, then of these. */
+float ra_standard_weigh_row(const float *scores, float *weights, int64_t keys, float top)
+{
+    enum { PIECE = 128 };
+    float const log2_e = 1.44269504f;
+    /* Where nothing is live, and where all is -INFINITY or NaN, any finite top will do. A top that
+       is NaN, of a row that sees one, must not reach pairs that are not live. */
+    float const base = top == -INFINITY ? 0 : top;
+    double sum = 0;
+    for (int64_t begin = 0; begin < keys; begin += PIECE) {
+        int64_t const end = ra_min_i64(begin + PIECE, keys);
+        vec sums = {0};
+        int64_t k = begin;
+        for (; k + LANES <= end; k += LANES) {
+            vec const score = vec_load(scores + k);
+            vec const weight = vec_select(score == vec_splat(-INFINITY), (vec){0},
+                                          vec_exp2((score - base) * log2_e));
+            vec_store(weights + k, weight);
+            sums += weight;
+        }
+        float piece = 0;
+        for (int i = 0; i < LANES; ++i)
+            piece += sums[i];
+        for (; k < end; ++k) {
+            weights[k] = scores[k] == -INFINITY ? 0 : expf(scores[k] - base);
+            piece += weights[k];
+        }
+        sum += (double)piece;
+    }
+    return (float)sum;
+}
+
+void ra_standard_scale_row(float *weights, int64_t keys, float factor)
+{
+    for (int64_t k = 0; k < keys; ++k)
+        weights[k] = weights[k] != 0 ? weights[k] * factor : 0;
+}
+
+void ra_standard_grad_row(const float *weights, const float *dweights, float delta, float *dscores,
+                          int64_t keys)
+{
+    for (int64_t k = 0; k < keys; ++k)
+        dscores[k] = weights[k] != 0 ? weights[k] * (dweights[k] - delta) : 0;
+}

@@ -1,0 +1,202 @@
+/* The table that materialises its scores: what it holds when, and what it refuses. */
+#include "ringattn/kernel.h"
+#include "support/poison_memory.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+enum { ROWS = 300, DIM = 16, HEADS = 3, MATRIX_BYTES = HEADS * ROWS * ROWS * (int)sizeof(float) };
+
+/* A causal job of one step. */
+typedef struct fixture {
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    ra_kernel kernel;
+    float *data;
+    ra_forward_step forward;
+    ra_backward_step backward;
+} fixture;
+
+static void count_lines(void *context, ra_log_level level, const char *line)
+{
+    (void)level;
+    (void)line;
+    ++*(int *)context;
+}
+
+static fixture fixture_make(int64_t limit_bytes)
+{
+    fixture f = {0};
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    ra_range const all = {0, 1, ROWS};
+    pattern.causal = true;
+    if (ra_kernel_standard() == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    cr_assert_eq(ra_ledger_create(limit_bytes, &f.ledger), RA_OK);
+    ra_pool_config const config = {.memory = ra_memory_poison(), .ledger = f.ledger};
+    cr_assert_eq(ra_pool_create(&config, &f.pool), RA_OK);
+    cr_assert_eq(ra_pattern_create(&pattern, ROWS, HEADS, f.pool, &f.pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(f.pool, &all, 1, &f.rows), RA_OK);
+    cr_assert_eq(ra_tilemap_init(f.pattern, (ra_heads){0, 1, HEADS}, &f.rows, &f.rows,
+                                 ra_kernel_standard()->tile_rows(RA_F32, DIM), f.pool, &f.map),
+                 RA_OK);
+    cr_assert_eq(ra_kernel_init(ra_kernel_standard(), 2, DIM, f.pool, &f.kernel), RA_OK);
+    int64_t const count = ROWS * HEADS * DIM;
+    f.data = calloc((size_t)(8 * count + 2 * ROWS * HEADS), sizeof(float));
+    cr_assert_not_null(f.data);
+    ra_view view[8];
+    for (int i = 0; i < 8; ++i)
+        view[i] = ra_view_dense(f.data + i * count, RA_F32, ROWS, HEADS, DIM, 0);
+    float *lse = f.data + 8 * count, *delta = lse + ROWS * HEADS;
+    ra_kernel_shape const shape = {
+        .batch = 1, .q_heads = HEADS, .kv_heads = HEADS, .dim = DIM, .scale = 0.25f};
+    f.forward = (ra_forward_step){.shape = shape,
+                                  .q = view[0],
+                                  .k = view[1],
+                                  .v = view[2],
+                                  .out = view[4],
+                                  .lse = lse,
+                                  .dout = view[3],
+                                  .delta = delta,
+                                  .first = true,
+                                  .last = true};
+    f.backward = (ra_backward_step){.shape = shape,
+                                    .q = view[0],
+                                    .k = view[1],
+                                    .v = view[2],
+                                    .dout = view[3],
+                                    .lse = lse,
+                                    .delta = delta,
+                                    .dq = view[5],
+                                    .dk = view[6],
+                                    .dv = view[7]};
+    return f;
+}
+
+static void fixture_free(fixture *f)
+{
+    ra_ledger_snapshot now;
+    free(f->data);
+    ra_kernel_fini(&f->kernel);
+    ra_tilemap_fini(f->pool, &f->map);
+    ra_rowset_fini(f->pool, &f->rows);
+    ra_pattern_destroy(f->pattern);
+    ra_ledger_read(f->ledger, &now);
+    cr_assert_eq(now.reserved_bytes, 0);
+    ra_pool_destroy(f->pool);
+    ra_ledger_destroy(f->ledger);
+}
+
+static const ra_kernel_pass forward_only = {.groups = 1, .steps = 1, .parts = 1};
+static const ra_kernel_pass forward_kept = {.keeps = true, .groups = 1, .steps = 1, .parts = 1};
+static const ra_kernel_pass backward_pass = {.backward = true, .groups = 1, .steps = 1, .parts = 1};
+
+static ra_status forward(fixture *f, const ra_kernel_pass *pass)
+{
+    f->forward.map = &f->map;
+    ra_status status = ra_kernel_begin(&f->kernel, pass);
+    if (status == RA_OK)
+        status = f->kernel.ops->forward(&f->kernel, &f->forward);
+    ra_kernel_end(&f->kernel, pass, status != RA_OK);
+    return status;
+}
+
+static ra_status backward(fixture *f)
+{
+    f->backward.map = &f->map;
+    ra_status status = ra_kernel_begin(&f->kernel, &backward_pass);
+    if (status == RA_OK)
+        status = f->kernel.ops->backward(&f->kernel, &f->backward);
+    ra_kernel_end(&f->kernel, &backward_pass, status != RA_OK);
+    return status;
+}
+
+/* Matrices of scores that are held, and that were held at most; rounding to pages left out. */
+static void expect_matrices(const fixture *f, int now, int most)
+{
+    ra_ledger_snapshot snapshot;
+    int64_t const round = (int64_t)ra_pool_round(f->pool, MATRIX_BYTES);
+    ra_ledger_read(f->ledger, &snapshot);
+    cr_assert_eq(snapshot.current_bytes[RA_MEM_SCORES], now * round);
+    cr_assert_eq(snapshot.peak_bytes[RA_MEM_SCORES], most * round);
+}
+
+Test(standard, forward_alone_takes_scores_and_weights_and_gives_them_back)
+{
+    fixture f = fixture_make(INT64_MAX);
+    cr_assert_eq(forward(&f, &forward_only), RA_OK);
+    expect_matrices(&f, 0, 2);
+    fixture_free(&f);
+}
+
+Test(standard, four_matrices_are_held_until_backward_is_over)
+{
+    fixture f = fixture_make(INT64_MAX);
+    for (int again = 0; again < 2; ++again) {
+        cr_assert_eq(forward(&f, &forward_kept), RA_OK);
+        expect_matrices(&f, 2, again == 0 ? 2 : 4);
+        cr_assert_eq(backward(&f), RA_OK);
+        expect_matrices(&f, 0, 4);
+    }
+    fixture_free(&f);
+}
+
+Test(standard, a_forward_pass_that_none_followed_is_forgotten)
+{
+    fixture f = fixture_make(INT64_MAX);
+    cr_assert_eq(forward(&f, &forward_kept), RA_OK);
+    cr_assert_eq(forward(&f, &forward_kept), RA_OK);
+    expect_matrices(&f, 2, 2);
+    cr_assert_eq(forward(&f, &forward_only), RA_OK);
+    expect_matrices(&f, 0, 2);
+    cr_assert_eq(forward(&f, &forward_kept), RA_OK);
+    fixture_free(&f); /* the kernel gives back what it kept */
+}
+
+Test(standard, a_backward_step_without_its_forward_step_is_refused)
+{
+    int lines = 0;
+    fixture f = fixture_make(INT64_MAX);
+    ra_log_set_handler(count_lines, &lines);
+    cr_assert_eq(backward(&f), RA_ERR_INVALID);
+    cr_assert_eq(forward(&f, &forward_only), RA_OK);
+    cr_assert_eq(backward(&f), RA_ERR_INVALID);
+    f.forward.shape.dim = 257;
+    cr_assert_eq(forward(&f, &forward_only), RA_ERR_INVALID);
+    f.forward.shape.dim = 64; /* the workspace was made for 16 */
+    cr_assert_eq(forward(&f, &forward_only), RA_ERR_INVALID);
+    f.forward.shape.dim = DIM;
+    f.forward.shape.q_heads = HEADS + 1;
+    cr_assert_eq(forward(&f, &forward_only), RA_ERR_INVALID);
+    cr_assert_eq(lines, 5);
+    ra_log_set_handler(NULL, NULL);
+    fixture_free(&f);
+}
+
+/* Whichever matrix no longer fits: one line, nothing kept, and the next try may be smaller. */
+Test(standard, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_nothing)
+{
+    int lines = 0;
+    for (int fitting = 0; fitting <= 4; ++fitting) {
+        fixture probe = fixture_make(INT64_MAX);
+        ra_ledger_snapshot before;
+        ra_ledger_read(probe.ledger, &before);
+        int64_t const round = (int64_t)ra_pool_round(probe.pool, MATRIX_BYTES);
+        fixture_free(&probe);
+        fixture f = fixture_make(before.reserved_bytes + 4096 + fitting * round);
+        ra_log_set_handler(count_lines, &lines);
+        lines = 0;
+        ra_status status = forward(&f, &forward_kept);
+        cr_assert_eq(status, fitting >= 2 ? RA_OK : RA_ERR_NO_MEMORY);
+        if (status == RA_OK)
+            status = backward(&f);
+        cr_assert_eq(status, fitting >= 4 ? RA_OK : RA_ERR_NO_MEMORY);
+        cr_assert_eq(lines, fitting < 4);
+        expect_matrices(&f, 0, fitting);
+        ra_log_set_handler(NULL, NULL);
+        fixture_free(&f);
+    }
+}
