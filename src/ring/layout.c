@@ -6,7 +6,6 @@
 #include <string.h>
 
 enum { CHUNK_MAX = 1024, CHUNK_MIN = 128 };
-static const double imbalance_wanted = 1.05;
 
 const char *ra_layout_name(ra_layout_kind kind)
 {
@@ -103,7 +102,7 @@ static double imbalance_of(const load *loads, int ranks)
 /* Exchange chunks between the most loaded rank and others while that lowers the largest load. */
 static void refine(chunk *chunks, int64_t count, load *loads, int ranks)
 {
-    for (int round = 0; round < 64 && imbalance_of(loads, ranks) > imbalance_wanted; ++round) {
+    for (int round = 0; round < 64 && imbalance_of(loads, ranks) > RA_LAYOUT_IMBALANCE; ++round) {
         int worst = 0;
         for (int r = 1; r < ranks; ++r)
             worst = loads[r].area > loads[worst].area ? r : worst;
@@ -192,7 +191,7 @@ static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_p
         }
         deal(chunks, count, loads, layout->ranks);
         refine(chunks, count, loads, layout->ranks);
-        if (imbalance_of(loads, layout->ranks) <= imbalance_wanted)
+        if (imbalance_of(loads, layout->ranks) <= RA_LAYOUT_IMBALANCE)
             break;
     }
     gather_equals(chunks, count, loads, layout->ranks);
@@ -257,71 +256,20 @@ static ra_status init_kind(ra_layout_kind kind, const ra_pattern *pattern, int r
     return RA_OK;
 }
 
-/* Rows that cross ranks in one forward pass: what each rank needs from each other. */
-static ra_status count_sent_rows(const ra_layout *layout, const ra_pattern *pattern, ra_pool *pool,
-                                 int64_t *rows_out)
-{
-    ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
-    int64_t rows = 0;
-    for (int owner = 0; owner < layout->ranks; ++owner)
-        for (int reader = 0; reader < layout->ranks; ++reader) {
-            ra_rowset needed;
-            if (owner == reader)
-                continue;
-            ra_status const status = ra_pattern_needed_rows(
-                pattern, all, &layout->rows[reader], &layout->rows[owner], pool, &needed, NULL);
-            if (status != RA_OK)
-                return status;
-            rows += needed.row_count;
-            ra_rowset_fini(pool, &needed);
-        }
-    *rows_out = rows;
-    return RA_OK;
-}
-
-/* Fewest sent rows among the balanced enough, else the best balanced; the first of equals. */
-static ra_status init_auto(const ra_pattern *pattern, int ranks, ra_pool *pool,
-                           ra_layout *layout_out)
-{
-    ra_layout best = {0};
-    int64_t best_rows = INT64_MAX;
-    for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
-        ra_layout layout;
-        int64_t rows = 0;
-        ra_status status = init_kind((ra_layout_kind)kind, pattern, ranks, pool, &layout);
-        if (status == RA_OK && layout.imbalance <= imbalance_wanted) {
-            status = count_sent_rows(&layout, pattern, pool, &rows);
-            if (status != RA_OK)
-                ra_layout_fini(pool, &layout);
-        }
-        if (status != RA_OK) {
-            ra_layout_fini(pool, &best);
-            return status;
-        }
-        bool const even = layout.imbalance <= imbalance_wanted;
-        bool const best_even = best.rows != NULL && best.imbalance <= imbalance_wanted;
-        bool const better = best.rows == NULL || (even && !best_even) ||
-                            (even && rows < best_rows) ||
-                            (!even && !best_even && layout.imbalance < best.imbalance);
-        ra_layout *loser = better ? &best : &layout;
-        ra_layout_fini(pool, loser);
-        if (better) {
-            best = layout;
-            best_rows = rows;
-        }
-    }
-    *layout_out = best;
-    return RA_OK;
-}
-
 ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
                          ra_layout *layout_out)
 {
     RA_ASSERT(ranks >= 1);
-    if (kind == RA_LAYOUT_AUTO && ranks > 1)
-        return init_auto(pattern, ranks, pool, layout_out);
-    return init_kind(kind == RA_LAYOUT_AUTO ? RA_LAYOUT_CONTIGUOUS : kind, pattern, ranks, pool,
-                     layout_out);
+    if (kind != RA_LAYOUT_AUTO || ranks == 1)
+        return init_kind(kind == RA_LAYOUT_AUTO ? RA_LAYOUT_CONTIGUOUS : kind, pattern, ranks, pool,
+                         layout_out);
+    ra_teams teams;
+    ra_status status = ra_teams_init(ranks, NULL, pool, &teams);
+    if (status != RA_OK)
+        return status;
+    status = ra_layout_choose(pattern, &teams, false, pool, layout_out);
+    ra_teams_fini(pool, &teams);
+    return status;
 }
 
 void ra_layout_fini(ra_pool *pool, ra_layout *layout)

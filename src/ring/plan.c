@@ -6,65 +6,8 @@
 
 #include <string.h>
 
-/* What the other ranks need of one owner's rows. */
-typedef struct demand {
-    ra_rowset rows, local; /* needed by anyone; local numbers of the owner */
-    int first, last;       /* distances of the nearest and farthest rank that needs any; 0: none */
-} demand;
-
-static int behind(int rank, int distance, int ranks)
-{
-    return (rank - distance % ranks + ranks) % ranks;
-}
-
-static int ahead(int rank, int distance, int ranks)
-{
-    return (rank + distance) % ranks;
-}
-
-/* Sets of rows, one after the other, as one set. */
-static ra_status join_rows(const ra_rowset *const *sets, int set_count, ra_pool *pool,
-                           ra_rowset *joined_out)
-{
-    ra_block block;
-    int64_t count = 0;
-    for (int i = 0; i < set_count; ++i)
-        count += sets[i]->piece_count;
-    ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_range), NULL, &block);
-    if (status != RA_OK)
-        return status;
-    ra_range *ranges = block.data;
-    count = 0;
-    for (int i = 0; i < set_count; ++i)
-        for (int64_t k = 0; k < sets[i]->piece_count; ++k)
-            ranges[count++] = sets[i]->pieces[k].rows;
-    status = ra_rowset_init(pool, ranges, count, joined_out);
-    ra_pool_free(pool, NULL, &block);
-    return status;
-}
-
-/* The rows of `count` ranks, leaving out those that are -1 or `except`. */
-static ra_status join_ranks(const ra_layout *layout, const int *ranks, int count, int except,
-                            ra_pool *pool, ra_rowset *joined_out)
-{
-    ra_block block;
-    int used = 0;
-    ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)count * sizeof(void *), NULL, &block);
-    if (status != RA_OK)
-        return status;
-    const ra_rowset **sets = block.data;
-    for (int i = 0; i < count; ++i)
-        if (ranks[i] != except)
-            sets[used++] = &layout->rows[ranks[i]];
-    status = join_rows(sets, used, pool, joined_out);
-    ra_pool_free(pool, NULL, &block);
-    return status;
-}
-
-static ra_status init_map(const ra_plan_request *request, const ra_rowset *keys, ra_pool *pool,
-                          ra_tilemap *map)
+ra_status ra_plan_init_map(const ra_plan_request *request, const ra_rowset *keys, ra_pool *pool,
+                           ra_tilemap *map)
 {
     ra_map_request const wanted = {.pattern = request->pattern,
                                    .heads = request->heads,
@@ -92,10 +35,10 @@ typedef struct team_plan {
 static ra_status init_held(const team_plan *t, ra_step *step, const ra_rowset *const *rows)
 {
     ra_rowset held;
-    ra_status status = join_rows(rows, step->part_count, t->pool, &held);
+    ra_status status = ra_rowset_join(rows, step->part_count, t->pool, &held);
     if (status != RA_OK)
         return status;
-    status = init_map(t->request, &held, t->pool, &step->map);
+    status = ra_plan_init_map(t->request, &held, t->pool, &step->map);
     ra_rowset_fini(t->pool, &held);
     for (int k = 0; k < step->part_count; ++k) {
         ra_part *part = &step->parts[k];
@@ -103,7 +46,7 @@ static ra_status init_held(const team_plan *t, ra_step *step, const ra_rowset *c
         part->rows = rows[k]->row_count;
         step->held_rows += part->rows;
         if (step->part_count > 1 && t->request->backward && status == RA_OK)
-            status = init_map(t->request, rows[k], t->pool, &part->map);
+            status = ra_plan_init_map(t->request, rows[k], t->pool, &part->map);
     }
     return status;
 }
@@ -165,8 +108,7 @@ static ra_status init_offer(const team_plan *t, int distance, int turn, ra_step 
     ra_rowset queries, sent;
     if (t->place / size != turn)
         return RA_OK;
-    ra_status status = join_ranks(request->layout, teams->members + teams->begin[readers], size, -1,
-                                  t->pool, &queries);
+    ra_status status = ra_teams_rows(teams, readers, request->layout, t->pool, &queries);
     if (status != RA_OK)
         return status;
     status = ra_pattern_needed_rows(request->pattern, request->heads, &queries,
@@ -211,114 +153,11 @@ static ra_status init_teams(const ra_plan_request *request, ra_pool *pool, ra_pl
                       NULL, &scratch);
     if (status != RA_OK)
         return status;
-    status = join_ranks(request->layout, teams->members + teams->begin[t.team], t.size, -1, pool,
-                        &t.queries);
+    status = ra_teams_rows(teams, t.team, request->layout, pool, &t.queries);
     if (status == RA_OK)
         status = init_team_steps(&t, scratch.data);
     ra_rowset_fini(pool, &t.queries);
     ra_pool_free(pool, NULL, &scratch);
-    return status;
-}
-
-/* ---- ring: blocks hop from rank to rank ------------------------------------------------------ */
-
-static ra_status init_demand(const ra_plan_request *request, int owner, ra_pool *pool, demand *d)
-{
-    const ra_layout *layout = request->layout;
-    ra_rowset others;
-    *d = (demand){0};
-    ra_status status =
-        join_ranks(layout, request->teams->members, layout->ranks, owner, pool, &others);
-    if (status != RA_OK)
-        return status;
-    status = ra_pattern_needed_rows(request->pattern, request->heads, &others, &layout->rows[owner],
-                                    pool, &d->rows, &d->local);
-    ra_rowset_fini(pool, &others);
-    for (int distance = 1; distance < layout->ranks && status == RA_OK; ++distance) {
-        ra_rowset needed;
-        status = ra_pattern_needed_rows(request->pattern, request->heads,
-                                        &layout->rows[ahead(owner, distance, layout->ranks)],
-                                        &layout->rows[owner], pool, &needed, NULL);
-        if (status != RA_OK)
-            break;
-        if (needed.row_count > 0) {
-            d->first = d->first > 0 ? d->first : distance;
-            d->last = distance;
-        }
-        ra_rowset_fini(pool, &needed);
-    }
-    if (status != RA_OK) {
-        ra_rowset_fini(pool, &d->rows);
-        ra_rowset_fini(pool, &d->local);
-    }
-    return status;
-}
-
-/*
- * The owner sends what anyone needs; a block travels until the last rank that needs it. Its
- * gradient starts at the first rank that has one and travels home.
- */
-static ra_status init_ring_step(const ra_plan_request *request, const demand *demands, int s,
-                                ra_pool *pool, ra_plan *plan)
-{
-    int const ranks = request->layout->ranks;
-    const demand *held = &demands[behind(request->rank, s, ranks)];
-    const demand *sent = &demands[behind(request->rank, s - 1, ranks)];
-    const demand *next = &demands[behind(request->rank, s + 1, ranks)];
-    ra_step *step = &plan->steps[s];
-    ra_status const status = init_map(request, &held->rows, pool, &step->map);
-    if (status != RA_OK)
-        return status;
-    step->held_from = step->grad_from = behind(request->rank, 1, ranks);
-    step->sent_to = step->grad_to = ahead(request->rank, 1, ranks);
-    step->held_rows = step->fetched_rows = s <= held->last ? held->rows.row_count : 0;
-    step->sent_rows = s <= sent->last ? sent->rows.row_count : 0;
-    step->forwards = s > 1;
-    step->part_count = 1;
-    step->parts[0].owner = behind(request->rank, s, ranks);
-    step->parts[0].rows = step->held_rows;
-    if (held->first > 0 && s >= held->first)
-        step->grad_rows = step->grad_out_rows = held->rows.row_count;
-    if (next->first > 0 && s >= next->first)
-        step->grad_in_rows = next->rows.row_count;
-    if (s == ranks - 1)
-        step->grad_home = &plan->steps[1].sent_local;
-    return RA_OK;
-}
-
-static ra_status init_ring_own(const ra_plan_request *request, ra_pool *pool, ra_step *step)
-{
-    const ra_rowset *own = &request->layout->rows[request->rank];
-    step->part_count = 1;
-    step->parts[0].owner = request->rank;
-    step->parts[0].rows = step->held_rows = own->row_count;
-    return init_map(request, own, pool, &step->map);
-}
-
-static ra_status init_ring(const ra_plan_request *request, ra_pool *pool, ra_plan *plan)
-{
-    int const ranks = request->layout->ranks;
-    ra_block block;
-    ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)ranks * sizeof(demand), NULL, &block);
-    if (status != RA_OK)
-        return status;
-    demand *demands = block.data;
-    int made = 0;
-    status = init_ring_own(request, pool, &plan->steps[0]);
-    for (; made < ranks && status == RA_OK; ++made)
-        status = init_demand(request, made, pool, &demands[made]);
-    for (int s = 1; s < ranks && status == RA_OK; ++s)
-        status = init_ring_step(request, demands, s, pool, plan);
-    if (status == RA_OK && ranks > 1) {
-        plan->steps[1].sent_local = demands[request->rank].local;
-        demands[request->rank].local = (ra_rowset){0};
-    }
-    for (int i = 0; i < made; ++i) {
-        ra_rowset_fini(pool, &demands[i].rows);
-        ra_rowset_fini(pool, &demands[i].local);
-    }
-    ra_pool_free(pool, NULL, &block);
     return status;
 }
 
@@ -348,7 +187,7 @@ ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *p
     plan.steps = memset(plan.block.data, 0, plan.block.bytes);
     for (size_t s = 0; s < steps; ++s)
         plan.steps[s].parts = (ra_part *)(plan.steps + steps) + s * (size_t)plan.team_size;
-    status = request->schedule == RA_SCHEDULE_RING ? init_ring(request, pool, &plan)
+    status = request->schedule == RA_SCHEDULE_RING ? ra_plan_init_ring(request, pool, &plan)
                                                    : init_teams(request, pool, &plan);
     if (status != RA_OK) {
         ra_plan_fini(pool, &plan);

@@ -265,23 +265,29 @@ static ra_status make_teams(ra_predict_job *job)
     return status;
 }
 
-static ra_status choose_schedule(ra_predict_job *job)
+/* Which ranks share memory: settled before the layout, which goes by what is sent. */
+static ra_status choose_teams(ra_predict_job *job)
 {
     const ra_predict_request *r = job->request;
     ra_schedule const asked = r->ring.schedule;
-    bool const alone = job->ranks == 1;
     bool const shares = asked == RA_SCHEDULE_SHARED || asked == RA_SCHEDULE_AUTO;
-    bool full = false;
-    ra_status status = RA_OK;
     job->schedule = asked == RA_SCHEDULE_RING ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
-    if (shares && !alone && r->may_share && r->ranks_per_node > 1)
+    if (shares && job->ranks > 1 && r->may_share && r->ranks_per_node > 1)
         job->schedule = RA_SCHEDULE_SHARED;
-    else if (asked == RA_SCHEDULE_AUTO && !alone)
-        status = ra_predict_is_full(job, &full);
+    return make_teams(job);
+}
+
+static ra_status choose_schedule(ra_predict_job *job)
+{
+    bool full = false;
+    if (job->request->ring.schedule != RA_SCHEDULE_AUTO || job->ranks == 1 ||
+        job->schedule == RA_SCHEDULE_SHARED)
+        return RA_OK;
+    ra_status const status = ra_predict_is_full(job, &full);
     /* Of very many ranks, hops are not followed: what they send is the same. */
     if (full && job->ranks <= RA_PREDICT_RANKS_ALL)
         job->schedule = RA_SCHEDULE_RING;
-    return status == RA_OK ? make_teams(job) : status;
+    return status;
 }
 
 /* What a rank's tensors will take, or where the caller takes them from elsewhere, keys alone. */
@@ -436,6 +442,8 @@ static ra_status predict(ra_predict_job *job, ra_predict_plan **plans, rank_tota
                          ra_predict_times *times)
 {
     ra_status status = make_pattern(job);
+    if (status == RA_OK)
+        status = choose_teams(job);
     if (status == RA_OK)
         status = ra_predict_layout(job);
     if (status == RA_OK)

@@ -83,6 +83,9 @@ RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int r
                                       ra_need *needs);
 RA_CHECKED ra_status ra_predict_list(ra_predict_job *job, ra_need *needs);
 void ra_predict_free_needs(ra_need *needs, int count);
+/* Both, into an array that is taken; to be freed whatever is returned. */
+RA_CHECKED ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
+                                         ra_need **needs_out);
 
 /* The map of `queries` against `keys`, with at most `chunks_max` chunks looked at. */
 RA_CHECKED ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *queries,
@@ -97,7 +100,7 @@ void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_o
                           int64_t *all_out);
 /* Whether every rank needs every row of every other. */
 RA_CHECKED ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out);
-/* Rows that cross ranks in one forward pass of the layout at hand. */
+/* Rows sent in one forward pass of the layout at hand. */
 RA_CHECKED ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out);
 
 /* Steps of followed ranks as they are reported: [followed_count][ranks]. */

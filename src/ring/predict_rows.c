@@ -6,7 +6,6 @@
 
 /* The deal of layout balanced looks at every pair of chunk and rank, and swaps pairs of chunks. */
 enum { DEAL_CHUNKS_MAX = 16384, AREA_CHUNK = 256, AREA_LOOKS = 256 };
-static const double imbalance_wanted = 1.05;
 
 ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes)
 {
@@ -150,7 +149,7 @@ static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
     return status;
 }
 
-/* As the ring: fewest rows across ranks where even enough, else the most even; first of equals. */
+/* As the ring: fewest rows sent where even enough, else the most even; first of equals. */
 static ra_status choose(ra_predict_job *job)
 {
     int best = -1;
@@ -162,12 +161,12 @@ static ra_status choose(ra_predict_job *job)
             continue;
         }
         ra_status status = set_rows(job, (ra_layout_kind)kind);
-        bool const even = job->imbalance <= imbalance_wanted;
+        bool const even = job->imbalance <= RA_LAYOUT_IMBALANCE;
         if (status == RA_OK && even)
             status = ra_predict_crossing(job, &rows);
         if (status != RA_OK)
             return status;
-        bool const best_even = best >= 0 && best_imbalance <= imbalance_wanted;
+        bool const best_even = best >= 0 && best_imbalance <= RA_LAYOUT_IMBALANCE;
         if (best < 0 || (even && (!best_even || rows < best_rows)) ||
             (!even && !best_even && job->imbalance < best_imbalance)) {
             best = kind;

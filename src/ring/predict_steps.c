@@ -81,53 +81,6 @@ static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *ne
     return status;
 }
 
-static ra_status needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
-                          ra_need **needs_out)
-{
-    ra_status status = ra_predict_take(needs_out, job->ranks, sizeof(**needs_out));
-    if (status == RA_OK)
-        status = ra_predict_touch(job, heads, reader, count, *needs_out);
-    return status == RA_OK ? ra_predict_list(job, *needs_out) : status;
-}
-
-/* ---- all ranks, without maps ------------------------------------------------------------------
- */
-
-ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out)
-{
-    ra_heads const all = {0, 1, job->request->ring.heads};
-    bool full = true;
-    for (int i = 0; i < job->followed_count && full; ++i) {
-        ra_need *needs = NULL;
-        ra_status const status = needs_of(job, all, job->followed[i], 1, &needs);
-        for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner)
-            full = full && (owner == job->followed[i] ||
-                            needs[owner].row_count == job->rows[owner].row_count);
-        ra_predict_free_needs(needs, job->ranks);
-        if (status != RA_OK)
-            return status;
-    }
-    *full_out = full;
-    return RA_OK;
-}
-
-ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out)
-{
-    ra_heads const all = {0, 1, job->request->ring.heads};
-    double rows = 0;
-    for (int i = 0; i < job->followed_count; ++i) {
-        ra_need *needs = NULL;
-        ra_status const status = needs_of(job, all, job->followed[i], 1, &needs);
-        for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner)
-            rows += (double)needs[owner].row_count;
-        ra_predict_free_needs(needs, job->ranks);
-        if (status != RA_OK)
-            return status;
-    }
-    *rows_out = rows * job->ranks / job->followed_count;
-    return RA_OK;
-}
-
 /* ---- plans by teams ---------------------------------------------------------------------------
  */
 
@@ -338,8 +291,8 @@ static ra_status make_needs(const planning *p)
     for (int i = 0; i < job->followed_count && teams->count > 1 && status == RA_OK; ++i) {
         int const team = teams->team[job->followed[i]];
         if (p->needs[team] == NULL)
-            status = needs_of(job, p->heads, ra_teams_member(teams, team, 0),
-                              ra_teams_size(teams, team), &p->needs[team]);
+            status = ra_predict_needs_of(job, p->heads, ra_teams_member(teams, team, 0),
+                                         ra_teams_size(teams, team), &p->needs[team]);
     }
     return status;
 }

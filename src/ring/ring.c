@@ -81,20 +81,37 @@ static ra_status share_decision(ra_ring *ring, const char *operation, ra_status 
     return sent != RA_OK ? sent : (ra_status)d.status;
 }
 
-static ra_status settle_layout(ra_ring *ring)
+/*
+ * Rank 0's layout. One that is auto goes by what will be sent: `hosts` are what will be teams, or
+ * NULL.
+ */
+static ra_status init_layout(ra_ring *ring, const int *hosts)
 {
     int const ranks = ra_comm_size(ring->comm);
+    ra_teams teams;
+    if (ring->config.layout != RA_LAYOUT_AUTO || ranks == 1)
+        return ra_layout_init(ring->config.layout, ring->pattern, ranks, ring->pool, &ring->layout);
+    ra_status status = ra_teams_init(ranks, hosts, ring->pool, &teams);
+    if (status != RA_OK)
+        return status;
+    status = ra_layout_choose(ring->pattern, &teams, ring->config.schedule == RA_SCHEDULE_RING,
+                              ring->pool, &ring->layout);
+    ra_teams_fini(ring->pool, &teams);
+    return status;
+}
+
+static ra_status settle_layout(ra_ring *ring, const int *hosts)
+{
     int kind = ring->config.layout;
     ra_status status = RA_OK;
     if (ra_comm_rank(ring->comm) == 0) {
-        status =
-            ra_layout_init(ring->config.layout, ring->pattern, ranks, ring->pool, &ring->layout);
+        status = init_layout(ring, hosts);
         kind = ring->layout.kind;
     }
     status = share_decision(ring, "layout", status, &kind);
     if (status == RA_OK && ra_comm_rank(ring->comm) != 0)
-        status =
-            ra_layout_init((ra_layout_kind)kind, ring->pattern, ranks, ring->pool, &ring->layout);
+        status = ra_layout_init((ra_layout_kind)kind, ring->pattern, ra_comm_size(ring->comm),
+                                ring->pool, &ring->layout);
     return ra_ring_agree(ring, status);
 }
 
@@ -139,15 +156,33 @@ static ra_status try_sharing(ra_ring *ring, bool *shared_out)
     return RA_OK;
 }
 
-/* Shared where it can be; where it was asked for and cannot be, direct, said aloud. */
+/* What was chosen for hosts that share may not be what suits ranks that cannot. */
+static ra_status settle_layout_again(ra_ring *ring)
+{
+    const int *const hosts = ra_comm_hosts(ring->comm);
+    int const ranks = ra_comm_size(ring->comm);
+    int host_count = 0;
+    for (int r = 0; r < ranks; ++r)
+        host_count = hosts[r] >= host_count ? hosts[r] + 1 : host_count;
+    if (ring->config.layout != RA_LAYOUT_AUTO || host_count == ranks)
+        return RA_OK; /* each rank was a team */
+    ra_layout_fini(ring->pool, &ring->layout);
+    return settle_layout(ring, NULL);
+}
+
+/* Layout and schedule: shared where it can be; where it was asked for and cannot be, direct, said
+   aloud. */
 static ra_status settle_schedule(ra_ring *ring)
 {
     ra_schedule const asked = ring->config.schedule;
     bool const alone = ra_comm_size(ring->comm) == 1; /* has nothing to send or to share */
+    bool const may_share = !alone && (asked == RA_SCHEDULE_SHARED || asked == RA_SCHEDULE_AUTO);
     bool shared = false;
-    ra_status status = RA_OK;
-    if (!alone && (asked == RA_SCHEDULE_SHARED || asked == RA_SCHEDULE_AUTO))
+    ra_status status = settle_layout(ring, may_share ? ra_comm_hosts(ring->comm) : NULL);
+    if (status == RA_OK && may_share)
         status = try_sharing(ring, &shared);
+    if (status == RA_OK && may_share && !shared)
+        status = settle_layout_again(ring);
     if (status != RA_OK || shared)
         return status;
     ring->schedule = asked == RA_SCHEDULE_RING ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
@@ -178,7 +213,16 @@ static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern
     return RA_ERR_INVALID;
 }
 
-/* Schedule, plans and memory of softmax attention. */
+/* All of linear attention. */
+static ra_status make_states(ra_ring *ring)
+{
+    if (ring->config.layout == RA_LAYOUT_AUTO)
+        ring->config.layout = RA_LAYOUT_CONTIGUOUS;
+    ra_status const status = settle_layout(ring, NULL);
+    return status == RA_OK ? ra_linear_make(ring) : status;
+}
+
+/* Layout, schedule, plans and memory of softmax attention. */
 static ra_status make_steps(ra_ring *ring)
 {
     ra_status status = settle_schedule(ring);
@@ -232,13 +276,7 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ring->comm = comm;
     ring->kernel = kernel;
     ring->pool = pool;
-    if (linear && config->layout == RA_LAYOUT_AUTO)
-        ring->config.layout = RA_LAYOUT_CONTIGUOUS;
-    status = settle_layout(ring);
-    if (status == RA_OK && linear)
-        status = ra_linear_make(ring);
-    else if (status == RA_OK)
-        status = make_steps(ring);
+    status = linear ? make_states(ring) : make_steps(ring);
     if (status != RA_OK) {
         ra_ring_destroy(ring);
         return status;

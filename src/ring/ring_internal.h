@@ -26,6 +26,35 @@ int ra_teams_ahead(const ra_teams *teams, int team, int distance);
 int ra_teams_behind(const ra_teams *teams, int team, int distance);
 /** Steps for one distance: a member fetches rows of one owner at a time. The same on all ranks. */
 int ra_teams_turns(const ra_teams *teams, int distance);
+/** The rows of all members, one after the other. */
+RA_CHECKED ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_layout *layout,
+                                   ra_pool *pool, ra_rowset *rows_out);
+
+/* Sets of rows, one after the other, as one set. */
+RA_CHECKED ra_status ra_rowset_join(const ra_rowset *const *sets, int set_count, ra_pool *pool,
+                                    ra_rowset *joined_out);
+
+/* What the other ranks need of one owner's rows. */
+typedef struct ra_demand {
+    ra_rowset rows, local; /* needed by anyone; local numbers of the owner */
+    int first, last;       /* distances of the nearest and farthest rank that needs any; 0: none */
+} ra_demand;
+
+RA_CHECKED ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout,
+                                    ra_heads heads, int owner, ra_pool *pool,
+                                    ra_demand *demand_out);
+void ra_demand_fini(ra_pool *pool, ra_demand *demand);
+
+/* Largest share of live pairs over the mean one that counts as balanced. */
+#define RA_LAYOUT_IMBALANCE 1.05
+
+/**
+ * Layout auto: the fewest rows sent in a forward pass among the balanced ones, else the best
+ * balanced; the first of equals. A team is sent what it needs of an owner once; where `hops`,
+ * blocks go from rank to rank instead, as with schedule ring.
+ */
+RA_CHECKED ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, bool hops,
+                                      ra_pool *pool, ra_layout *layout_out);
 
 /* Held rows of one owner. */
 typedef struct ra_part {
@@ -84,6 +113,11 @@ typedef struct ra_plan_request {
 } ra_plan_request;
 
 RA_CHECKED ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *plan_out);
+/* Parts of it: the steps of schedule ring; the map of our queries against `keys`. */
+RA_CHECKED ra_status ra_plan_init_ring(const ra_plan_request *request, ra_pool *pool,
+                                       ra_plan *plan);
+RA_CHECKED ra_status ra_plan_init_map(const ra_plan_request *request, const ra_rowset *keys,
+                                      ra_pool *pool, ra_tilemap *map);
 void ra_plan_fini(ra_pool *pool, ra_plan *plan);
 
 /** Whether every rank needs every row of every other, for these heads. */

@@ -1,0 +1,93 @@
+/* Which layout `auto` takes: the one that sends least among those that are balanced enough. */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+/* What each other team needs of an owner's rows is sent once, whoever of it reads them. */
+static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *layout,
+                                 const ra_teams *teams, int owner, ra_pool *pool, int64_t *rows)
+{
+    ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
+    ra_status status = RA_OK;
+    for (int team = 0; team < teams->count && status == RA_OK; ++team) {
+        ra_rowset queries, needed;
+        if (team == teams->team[owner])
+            continue;
+        status = ra_teams_rows(teams, team, layout, pool, &queries);
+        if (status != RA_OK)
+            break;
+        status = ra_pattern_needed_rows(pattern, all, &queries, &layout->rows[owner], pool, &needed,
+                                        NULL);
+        ra_rowset_fini(pool, &queries);
+        if (status != RA_OK)
+            break;
+        *rows += needed.row_count;
+        ra_rowset_fini(pool, &needed);
+    }
+    return status;
+}
+
+/* What anyone needs of an owner's rows hops on until the last rank that does. */
+static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, int owner,
+                            ra_pool *pool, int64_t *rows)
+{
+    ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
+    ra_demand demand;
+    ra_status const status = ra_demand_init(pattern, layout, all, owner, pool, &demand);
+    if (status != RA_OK)
+        return status;
+    *rows += demand.rows.row_count * demand.last;
+    ra_demand_fini(pool, &demand);
+    return RA_OK;
+}
+
+/* Rows that are sent in one forward pass. */
+static ra_status count_sent_rows(const ra_pattern *pattern, const ra_layout *layout,
+                                 const ra_teams *teams, bool hops, ra_pool *pool, int64_t *rows_out)
+{
+    int64_t rows = 0;
+    ra_status status = RA_OK;
+    for (int owner = 0; owner < layout->ranks && status == RA_OK; ++owner)
+        status = hops ? count_hops(pattern, layout, owner, pool, &rows)
+                      : count_for_teams(pattern, layout, teams, owner, pool, &rows);
+    *rows_out = rows;
+    return status;
+}
+
+static bool is_even(const ra_layout *layout)
+{
+    return layout->rows != NULL && layout->imbalance <= RA_LAYOUT_IMBALANCE;
+}
+
+ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, bool hops,
+                           ra_pool *pool, ra_layout *layout_out)
+{
+    ra_layout best = {0};
+    int64_t best_rows = INT64_MAX;
+    for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
+        ra_layout layout;
+        int64_t rows = 0;
+        ra_status status =
+            ra_layout_init((ra_layout_kind)kind, pattern, teams->ranks, pool, &layout);
+        if (status == RA_OK && is_even(&layout)) {
+            status = count_sent_rows(pattern, &layout, teams, hops, pool, &rows);
+            if (status != RA_OK)
+                ra_layout_fini(pool, &layout);
+        }
+        if (status != RA_OK) {
+            ra_layout_fini(pool, &best);
+            return status;
+        }
+        bool const even = is_even(&layout), best_even = is_even(&best);
+        bool const better = best.rows == NULL || (even && !best_even) ||
+                            (even && rows < best_rows) ||
+                            (!even && !best_even && layout.imbalance < best.imbalance);
+        ra_layout *loser = better ? &best : &layout;
+        ra_layout_fini(pool, loser);
+        if (better) {
+            best = layout;
+            best_rows = rows;
+        }
+    }
+    *layout_out = best;
+    return RA_OK;
+}

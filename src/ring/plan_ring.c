@@ -1,0 +1,136 @@
+/* The plan of schedule ring: blocks hop from rank to rank. */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+static int behind(int rank, int distance, int ranks)
+{
+    return (rank - distance % ranks + ranks) % ranks;
+}
+
+static int ahead(int rank, int distance, int ranks)
+{
+    return (rank + distance) % ranks;
+}
+
+static ra_status join_others(const ra_layout *layout, int owner, ra_pool *pool,
+                             ra_rowset *joined_out)
+{
+    ra_block block;
+    int count = 0;
+    ra_status status =
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)layout->ranks * sizeof(void *), NULL, &block);
+    if (status != RA_OK)
+        return status;
+    const ra_rowset **sets = block.data;
+    for (int rank = 0; rank < layout->ranks; ++rank)
+        if (rank != owner)
+            sets[count++] = &layout->rows[rank];
+    status = ra_rowset_join(sets, count, pool, joined_out);
+    ra_pool_free(pool, NULL, &block);
+    return status;
+}
+
+ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_heads heads,
+                         int owner, ra_pool *pool, ra_demand *demand_out)
+{
+    ra_demand d = {0};
+    ra_rowset others;
+    ra_status status = join_others(layout, owner, pool, &others);
+    if (status != RA_OK)
+        return status;
+    status = ra_pattern_needed_rows(pattern, heads, &others, &layout->rows[owner], pool, &d.rows,
+                                    &d.local);
+    ra_rowset_fini(pool, &others);
+    for (int distance = 1; distance < layout->ranks && status == RA_OK; ++distance) {
+        ra_rowset needed;
+        status = ra_pattern_needed_rows(pattern, heads,
+                                        &layout->rows[ahead(owner, distance, layout->ranks)],
+                                        &layout->rows[owner], pool, &needed, NULL);
+        if (status != RA_OK)
+            break;
+        if (needed.row_count > 0) {
+            d.first = d.first > 0 ? d.first : distance;
+            d.last = distance;
+        }
+        ra_rowset_fini(pool, &needed);
+    }
+    if (status != RA_OK)
+        ra_demand_fini(pool, &d);
+    else
+        *demand_out = d;
+    return status;
+}
+
+void ra_demand_fini(ra_pool *pool, ra_demand *demand)
+{
+    ra_rowset_fini(pool, &demand->rows);
+    ra_rowset_fini(pool, &demand->local);
+    *demand = (ra_demand){0};
+}
+
+/*
+ * The owner sends what anyone needs; a block travels until the last rank that needs it. Its
+ * gradient starts at the first rank that has one and travels home.
+ */
+static ra_status init_ring_step(const ra_plan_request *request, const ra_demand *demands, int s,
+                                ra_pool *pool, ra_plan *plan)
+{
+    int const ranks = request->layout->ranks;
+    const ra_demand *held = &demands[behind(request->rank, s, ranks)];
+    const ra_demand *sent = &demands[behind(request->rank, s - 1, ranks)];
+    const ra_demand *next = &demands[behind(request->rank, s + 1, ranks)];
+    ra_step *step = &plan->steps[s];
+    ra_status const status = ra_plan_init_map(request, &held->rows, pool, &step->map);
+    if (status != RA_OK)
+        return status;
+    step->held_from = step->grad_from = behind(request->rank, 1, ranks);
+    step->sent_to = step->grad_to = ahead(request->rank, 1, ranks);
+    step->held_rows = step->fetched_rows = s <= held->last ? held->rows.row_count : 0;
+    step->sent_rows = s <= sent->last ? sent->rows.row_count : 0;
+    step->forwards = s > 1;
+    step->part_count = 1;
+    step->parts[0].owner = behind(request->rank, s, ranks);
+    step->parts[0].rows = step->held_rows;
+    if (held->first > 0 && s >= held->first)
+        step->grad_rows = step->grad_out_rows = held->rows.row_count;
+    if (next->first > 0 && s >= next->first)
+        step->grad_in_rows = next->rows.row_count;
+    if (s == ranks - 1)
+        step->grad_home = &plan->steps[1].sent_local;
+    return RA_OK;
+}
+
+static ra_status init_ring_own(const ra_plan_request *request, ra_pool *pool, ra_step *step)
+{
+    const ra_rowset *own = &request->layout->rows[request->rank];
+    step->part_count = 1;
+    step->parts[0].owner = request->rank;
+    step->parts[0].rows = step->held_rows = own->row_count;
+    return ra_plan_init_map(request, own, pool, &step->map);
+}
+
+ra_status ra_plan_init_ring(const ra_plan_request *request, ra_pool *pool, ra_plan *plan)
+{
+    int const ranks = request->layout->ranks;
+    ra_block block;
+    ra_status status =
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)ranks * sizeof(ra_demand), NULL, &block);
+    if (status != RA_OK)
+        return status;
+    ra_demand *demands = block.data;
+    int made = 0;
+    status = init_ring_own(request, pool, &plan->steps[0]);
+    for (; made < ranks && status == RA_OK; ++made)
+        status = ra_demand_init(request->pattern, request->layout, request->heads, made, pool,
+                                &demands[made]);
+    for (int s = 1; s < ranks && status == RA_OK; ++s)
+        status = init_ring_step(request, demands, s, pool, plan);
+    if (status == RA_OK && ranks > 1) {
+        plan->steps[1].sent_local = demands[request->rank].local;
+        demands[request->rank].local = (ra_rowset){0};
+    }
+    for (int i = 0; i < made; ++i)
+        ra_demand_fini(pool, &demands[i]);
+    ra_pool_free(pool, NULL, &block);
+    return status;
+}

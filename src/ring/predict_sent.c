@@ -1,0 +1,88 @@
+/* What is sent in one pass, all ranks together: what layout and schedule are chosen by. */
+#include "internal.h"
+#include "ring/predict_internal.h"
+
+ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
+                              ra_need **needs_out)
+{
+    ra_status status = ra_predict_take(needs_out, job->ranks, sizeof(**needs_out));
+    if (status == RA_OK)
+        status = ra_predict_touch(job, heads, reader, count, *needs_out);
+    return status == RA_OK ? ra_predict_list(job, *needs_out) : status;
+}
+
+ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out)
+{
+    ra_heads const all = {0, 1, job->request->ring.heads};
+    bool full = true;
+    for (int i = 0; i < job->followed_count && full; ++i) {
+        ra_need *needs = NULL;
+        ra_status const status = ra_predict_needs_of(job, all, job->followed[i], 1, &needs);
+        for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner)
+            full = full && (owner == job->followed[i] ||
+                            needs[owner].row_count == job->rows[owner].row_count);
+        ra_predict_free_needs(needs, job->ranks);
+        if (status != RA_OK)
+            return status;
+    }
+    *full_out = full;
+    return RA_OK;
+}
+
+/* Schedule ring: what anyone needs of an owner goes on until the farthest rank that does. */
+static ra_status count_hops(ra_predict_job *job, double *rows_out)
+{
+    ra_heads const all = {0, 1, job->request->ring.heads};
+    ra_need *needs = NULL;
+    int last[RA_PREDICT_RANKS_ALL] = {0};
+    ra_status status = RA_OK;
+    for (int reader = 0; reader < job->ranks && status == RA_OK; ++reader) {
+        status = ra_predict_needs_of(job, all, reader, 1, &needs);
+        for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner) {
+            int const distance = (reader - owner + job->ranks) % job->ranks;
+            if (needs[owner].row_count > 0 && distance > last[owner])
+                last[owner] = distance;
+        }
+        ra_predict_free_needs(needs, job->ranks);
+    }
+    if (status == RA_OK) {
+        status = ra_predict_needs_of(job, all, 0, 0, &needs);
+        for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner)
+            *rows_out += (double)needs[owner].row_count * last[owner];
+        ra_predict_free_needs(needs, job->ranks);
+    }
+    return status;
+}
+
+/* What the teams of followed ranks need of others; a team is sent each row once. */
+static ra_status count_for_teams(ra_predict_job *job, double *rows_out)
+{
+    ra_heads const all = {0, 1, job->request->ring.heads};
+    const ra_teams *teams = &job->teams;
+    int counted = 0, last = -1;
+    double rows = 0;
+    for (int i = 0; i < job->followed_count && teams->count > 1; ++i) {
+        int const team = teams->team[job->followed[i]];
+        ra_need *needs = NULL;
+        if (team == last)
+            continue;
+        ra_status const status = ra_predict_needs_of(job, all, ra_teams_member(teams, team, 0),
+                                                     ra_teams_size(teams, team), &needs);
+        for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner)
+            rows += (double)needs[owner].row_count;
+        ra_predict_free_needs(needs, job->ranks);
+        if (status != RA_OK)
+            return status;
+        last = team;
+        ++counted;
+    }
+    *rows_out = counted > 0 ? rows * teams->count / counted : 0;
+    return RA_OK;
+}
+
+ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out)
+{
+    bool const hops = job->schedule == RA_SCHEDULE_RING && job->ranks <= RA_PREDICT_RANKS_ALL;
+    *rows_out = 0;
+    return hops ? count_hops(job, rows_out) : count_for_teams(job, rows_out);
+}

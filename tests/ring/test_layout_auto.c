@@ -1,0 +1,209 @@
+/* Layout auto: the fewest bytes really sent, whoever shares memory, among the balanced layouts. */
+#include "ring/ring_job.h"
+#include "ringattn/predict.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(layout_auto);
+
+/* Whether ranks of a host see each other's memory: where not, nothing is shared. */
+static atomic_bool windows_fail;
+
+ra_status __real_ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out);
+ra_status __wrap_ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out);
+ra_status __wrap_ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
+{
+    return atomic_load(&windows_fail) ? RA_ERR_UNSUPPORTED
+                                      : __real_ra_window_create(comm, bytes, window_out);
+}
+
+static const int hosts_of[][RING_JOB_RANKS_MAX] = {{0, 0, 0, 0, 0, 0},
+                                                   {0, 0, 0, 1, 1, 1},
+                                                   {0, 1, 0, 1, 0, 1},
+                                                   {0, 0, 1, 1, 1, 2},
+                                                   {0, 1, 2, 3, 4, 5}};
+enum { RANKS = 6, SEQ = 6144, HOSTS = 5, PATTERNS = 6 };
+
+static const char *pattern_of(int which, ra_pattern_config *config)
+{
+    static const int64_t documents[] = {2048, 1024, 2048, 1024};
+    *config = ra_pattern_config_dense();
+    switch (which) {
+    case 0:
+        return "dense";
+    case 1:
+        config->causal = true;
+        return "causal";
+    case 2:
+        config->causal = true;
+        config->window_left = 63;
+        return "window";
+    case 3:
+        config->causal = true;
+        config->documents = documents;
+        config->document_count = 4;
+        return "documents";
+    case 4:
+        config->window_left = config->window_right = 31;
+        config->sinks = 16;
+        return "window with sinks";
+    default:
+        config->blocks_kind = RA_BLOCKS_GLOBAL_LOCAL;
+        config->block_size = 128;
+        config->block_width = 2;
+        config->block_globals = 1;
+        return "global and local blocks";
+    }
+}
+
+/* One forward pass; *imbalance_out: of the layout that was taken. */
+static int64_t sent_by(ring_job *job, ra_layout_kind layout, double *imbalance_out,
+                       ra_layout_kind *taken_out)
+{
+    job->config.layout = layout;
+    ring_job_run(job);
+    cr_assert_eq(job->status, RA_OK);
+    cr_assert_eq(job->leaked_bytes, 0);
+    *imbalance_out = job->info.imbalance;
+    *taken_out = job->info.layout;
+    return job->sent_bytes;
+}
+
+/* The layout that auto takes, which sends no more than any other that is balanced. */
+static ra_layout_kind check(ring_job *job, const char *what)
+{
+    int64_t least = INT64_MAX;
+    double imbalance, most_even = INFINITY;
+    ra_layout_kind taken;
+    for (int layout = 0; layout < RA_LAYOUT_AUTO; ++layout) {
+        int64_t const sent = sent_by(job, (ra_layout_kind)layout, &imbalance, &taken);
+        if (imbalance <= 1.05 && sent < least)
+            least = sent;
+        most_even = imbalance < most_even ? imbalance : most_even;
+    }
+    int64_t const sent = sent_by(job, RA_LAYOUT_AUTO, &imbalance, &taken);
+    if (least == INT64_MAX)
+        cr_assert_eq(imbalance, most_even, "%s: %g", what, imbalance);
+    else
+        cr_assert(imbalance <= 1.05 && sent == least, "%s: %s sends %lld, another %lld", what,
+                  ra_layout_name(taken), (long long)sent, (long long)least);
+    return taken;
+}
+
+Test(layout_auto, sends_least_between_hosts_and_between_ranks, .timeout = 300)
+{
+    ring_job job = ring_job_plain(RANKS, SEQ, 1);
+    int differing = 0;
+    job.config.backward = false;
+    job.mode = RA_RING_COMM_ONLY;
+    for (int p = 0; p < PATTERNS; ++p) {
+        const char *name = pattern_of(p, &job.pattern);
+        ra_layout_kind taken[HOSTS];
+        for (int h = 0; h < HOSTS; ++h) {
+            memcpy(job.hosts, hosts_of[h], sizeof(job.hosts));
+            job.config.schedule = RA_SCHEDULE_AUTO;
+            taken[h] = check(&job, name);
+            differing += taken[h] != taken[0];
+        }
+        job.config.schedule = RA_SCHEDULE_DIRECT;
+        check(&job, name);
+        job.config.schedule = RA_SCHEDULE_RING;
+        check(&job, name);
+    }
+    cr_assert_gt(differing, 0, "hosts never made a difference");
+    ring_job_free(&job);
+}
+
+Test(layout_auto, sends_least_for_random_patterns, .timeout = 300)
+{
+    const char *seed = getenv("RA_TEST_SEED");
+    test_rng rng = {seed != NULL ? strtoull(seed, NULL, 10) : 5};
+    for (int n = 0; n < 60; ++n) {
+        int64_t const seq = test_rng_between(&rng, 8, 256);
+        test_pattern pattern;
+        char text[512];
+        test_pattern_draw(&rng, seq, &pattern);
+        ring_job job = ring_job_plain((int)test_rng_between(&rng, 3, RANKS), seq, 1);
+        job.config.backward = false;
+        job.mode = RA_RING_COMM_ONLY;
+        job.pattern = pattern.config;
+        for (int r = 1; r < job.ranks; ++r)
+            job.hosts[r] = job.hosts[r - 1] + (int)test_rng_between(&rng, 0, 1);
+        test_pattern_print(&job.pattern, text, sizeof(text));
+        for (int schedule = 0; schedule <= RA_SCHEDULE_AUTO; ++schedule) {
+            job.config.schedule = (ra_schedule)schedule;
+            check(&job, text);
+        }
+        ring_job_free(&job);
+    }
+}
+
+static ra_layout_kind predicted(const ring_job *job)
+{
+    const ra_kernel_ops *ops = ra_kernel_cpu(RA_ISA_AUTO);
+    ra_predict_request const request = {.ring = job->config,
+                                        .pattern = &job->pattern,
+                                        .ranks = job->ranks,
+                                        .ranks_per_node = 1,
+                                        .tile_rows =
+                                            ops->tile_rows(job->config.dtype, job->config.dim),
+                                        .memory_bytes = INT64_MAX};
+    ra_prediction prediction;
+    cr_assert_eq(ra_predict(&request, &prediction), RA_OK);
+    ra_layout_kind const kind = prediction.layout;
+    ra_prediction_fini(&prediction);
+    return kind;
+}
+
+/*
+ * Three ranks; blocks 0 to 5 lie 0 0 1 1 2 2 (contiguous) or 0 1 2 2 1 0 (zigzag). Queries of block
+ * 0 see keys of block 2, those of 2 see 4, and those of 4 see 5. So contiguous ranks need two
+ * blocks of others, each two hops away; zigzag ones three, each of the rank before.
+ */
+Test(layout_auto, counts_hops_with_schedule_ring)
+{
+    static const int32_t pairs[][2] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4},
+                                       {5, 5}, {0, 2}, {2, 4}, {4, 5}};
+    ring_job job = ring_job_plain(3, SEQ, 1);
+    job.config.backward = false;
+    job.mode = RA_RING_COMM_ONLY;
+    job.pattern.blocks_kind = RA_BLOCKS_LIST;
+    job.pattern.block_size = SEQ / 6;
+    job.pattern.block_pairs = pairs;
+    job.pattern.block_pair_count = 9;
+    for (int schedule = 0; schedule < RA_SCHEDULE_SHARED; ++schedule) {
+        job.config.schedule = (ra_schedule)schedule;
+        ra_layout_kind const taken = check(&job, "blocks");
+        cr_assert_eq(taken, schedule == RA_SCHEDULE_RING ? RA_LAYOUT_ZIGZAG : RA_LAYOUT_CONTIGUOUS,
+                     "%s", ra_layout_name(taken));
+        cr_assert_eq(predicted(&job), taken);
+    }
+    ring_job_free(&job);
+}
+
+/* Hosts that were to be teams cannot share: the layout is that of ranks that never could. */
+Test(layout_auto, is_chosen_anew_where_memory_cannot_be_shared)
+{
+    ring_job job = ring_job_plain(RANKS, SEQ, 1);
+    ra_layout_kind kind[3];
+    job.config.layout = RA_LAYOUT_AUTO;
+    pattern_of(3, &job.pattern);
+    for (int i = 0; i < 3; ++i) {
+        memcpy(job.hosts, hosts_of[i < 2 ? 0 : 4], sizeof(job.hosts));
+        job.config.schedule = RA_SCHEDULE_AUTO;
+        atomic_store(&windows_fail, i == 1);
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK);
+        cr_assert_eq(job.leaked_bytes, 0);
+        cr_assert_eq(job.info.schedule == RA_SCHEDULE_SHARED, i == 0);
+        kind[i] = job.info.layout;
+    }
+    cr_assert_neq(kind[0], kind[2], "this pattern shows no difference");
+    cr_assert_eq(kind[1], kind[2]);
+    ring_job_free(&job);
+}
