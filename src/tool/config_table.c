@@ -157,7 +157,7 @@ const ra_config_key ra_config_keys[] = {
      AT(pool_trim_bytes), RANGE(1, BYTES_MAX), .zero_name = "auto"},
     {"memory.pool.log", RA_KEY_TEXT, NULL,
      "file for every block that is taken and given back, to be replayed; FILE.RANK where ranks are "
-     "several",
+     "several, FILE.POINT and FILE.POINT.RANK of `bench`",
      AT(pool_log)},
     {"memory.pattern_cache.mode", RA_KEY_CHOICE, "lazy",
      "which tile maps are kept for later jobs of the same process; lazy: those that are asked for "

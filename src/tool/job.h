@@ -32,6 +32,7 @@ typedef struct ra_job {
     ra_ledger *ledger;
     ra_pool *pool;
     bool writes_pool_log;  /* memory.pool.log is honoured; else it is refused */
+    int pool_log_number;   /* of this job's file, where there are several; 0: it is the only one */
     ra_pool_log *pool_log; /* NULL: none is wanted */
     ra_progress *progress;
     ra_tensor_source *source;
@@ -95,7 +96,7 @@ RA_CHECKED ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times 
                                  ra_times *backward_out);
 /** Collective. Verify and write the output. RA_OK also where verification failed. */
 RA_CHECKED ra_status ra_job_results(ra_job *job);
-/** RA_ERR_CONFIG, with a line, where memory.pool.log is given to a command of several jobs. */
+/** RA_ERR_CONFIG, with a line, where memory.pool.log is given to a command that leaves none. */
 RA_CHECKED ra_status ra_job_refuse_pool_log(const ra_config *config);
 /** Collective. Write what memory.pool.log asks for: of this rank, up to here. */
 RA_CHECKED ra_status ra_job_write_pool_log(ra_job *job);

@@ -1,4 +1,4 @@
-/* The file of memory.pool.log: every rank writes its own. */
+/* The files of memory.pool.log: every rank writes its own, for every point of a bench. */
 #include "console.h"
 #include "job.h"
 #include "tool_info.h"
@@ -32,9 +32,12 @@ static ra_status own_write(const ra_job *job)
     char *text = NULL;
     const char *given = job->config.pool_log;
     int64_t const lost = ra_pool_log_lost(job->pool_log);
-    int const length = ra_comm_size(job->comm) == 1
-                           ? snprintf(path, sizeof(path), "%s", given)
-                           : snprintf(path, sizeof(path), "%s.%d", given, ra_comm_rank(job->comm));
+    char number[16] = "", rank[16] = "";
+    if (job->pool_log_number > 0)
+        snprintf(number, sizeof(number), ".%d", job->pool_log_number);
+    if (ra_comm_size(job->comm) > 1)
+        snprintf(rank, sizeof(rank), ".%d", ra_comm_rank(job->comm));
+    int const length = snprintf(path, sizeof(path), "%s%s%s", given, number, rank);
     if (length < 0 || length >= (int)sizeof(path)) {
         ra_log(RA_LOG_ERROR, "memory.pool.log: %.100s...: the path is too long", given);
         return RA_ERR_IO;
@@ -54,7 +57,7 @@ ra_status ra_job_refuse_pool_log(const ra_config *config)
 {
     if (config->pool_log == NULL)
         return RA_OK;
-    ra_log(RA_LOG_ERROR, "memory.pool.log: is of one job: leave it to 'run'");
+    ra_log(RA_LOG_ERROR, "memory.pool.log: is for 'run' and 'bench'");
     return RA_ERR_CONFIG;
 }
 

@@ -38,8 +38,6 @@ static ra_status base_check(const ra_bench *bench)
         ra_log(RA_LOG_ERROR, "job.output: 'bench' writes no tensors; leave it to 'run'");
         return RA_ERR_CONFIG;
     }
-    if (ra_job_refuse_pool_log(&bench->base) != RA_OK)
-        return RA_ERR_CONFIG;
     if (points > RA_SWEEP_POINTS_MAX) {
         ra_log(RA_LOG_ERROR, "sweep: %lld points in %d variants are %lld, more than %d",
                (long long)bench->base.sweep_points, bench->variant_count, (long long)points,

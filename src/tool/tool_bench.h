@@ -57,6 +57,7 @@ typedef struct ra_bench {
     ra_times reference[2];
     double reference_tflops[2];
     bool has_reference;
+    int point_count;              /* begun so far */
     int failed_count;             /* points whose verification failed */
     ra_status reported;           /* the first failure of what rank 0 reports among points */
     int reported_cause;           /* an errno */

@@ -84,6 +84,8 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
     /* A long point may see another machine at its end: the mean is its limit. */
     if (status == RA_OK)
         status = ra_bench_limits_refresh(bench, job->threads, false);
+    if (status == RA_OK)
+        status = ra_job_write_pool_log(job);
     if (status != RA_OK)
         return status;
     job->entered = false;
@@ -141,6 +143,8 @@ ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index
     ra_job job = {.options = bench->options,
                   .comm = bench->comm,
                   .progress = bench->progress,
+                  .writes_pool_log = true,
+                  .pool_log_number = ++bench->point_count,
                   .cache = &bench->cache};
     ra_bench_point point = {.variant = variant, .index = index};
     ra_console_defer();

@@ -114,6 +114,61 @@ Test(pool_keys, every_rank_has_a_record_of_its_own)
     cr_assert(!command_file_exists("blocks.log"));
 }
 
+/* Replayed, a record keeps a pool at least as full as 95 %. */
+static void expect_full(const char *name)
+{
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pool_stats stats;
+    ra_ledger_snapshot last;
+    ra_pool_log *const log = read_log(name);
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    ra_pool_config const config = {
+        .mode = RA_POOL_SIZE_CLASS, .memory = ra_memory_host(), .ledger = ledger};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
+    cr_assert_eq(ra_pool_replay(pool, log), RA_OK);
+    ra_pool_read_stats(pool, &stats);
+    cr_assert_eq(stats.hits + stats.misses, ra_pool_log_block_count(log));
+    cr_assert_geq(ra_pool_utilisation(&stats), 0.95, "%s", name);
+    (void)ra_pool_trim(pool, 0);
+    ra_ledger_read(ledger, &last);
+    cr_assert_eq(last.reserved_bytes, 0);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+    ra_pool_log_destroy(log);
+}
+
+/* Block lists of two rates, windows, linear states, gradients: small cousins of what is studied. */
+static const char studies[] =
+    "shape: {batch: 2, heads: 2, head_dim: 16, dtype: f32}\n"
+    "job: {warmup: 1, repeat: 2}\n"
+    "variants:\n"
+    "  blocks: {pattern.dilated: {segments: [256, 512], rates: [1, 2]},\n"
+    "           pattern.blocks: {kind: dilated_sparse, size: 32, density: 0.1}}\n"
+    "  window: {pattern.causal: true, pattern.window.left: 63}\n"
+    "  cumsum: {attention.kind: linear_causal, attention.linear_method: cumsum}\n"
+    "  grads: {job.backward: true}\n"
+    "  grads16: {job.backward: true, shape.dtype: bf16, ring.head_groups: 2}\n"
+    "sweep: {shape.seq: [1111]}\n";
+
+Test(pool_keys, records_of_every_point_are_replayed_in_little_more_than_they_hold)
+{
+    command_file_write("studies.yaml", studies, strlen(studies));
+    run(0, "bench --quiet --config studies.yaml --set memory.pool.log=blocks.log");
+    for (int i = 1; i <= 5; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "blocks.log.%d", i);
+        expect_full(name);
+    }
+    cr_assert(!command_file_exists("blocks.log"));
+    cr_assert(!command_file_exists("blocks.log.6"));
+    if (!command_has_mpi())
+        return;
+    run(2, "bench --quiet --config studies.yaml --variant grads16 --set memory.pool.log=two.log");
+    expect_full("two.log.1.0");
+    expect_full("two.log.1.1");
+}
+
 static void refused(const char *arguments, int code, const char *what)
 {
     command_run(&result, 0, arguments);
@@ -128,7 +183,7 @@ Test(pool_keys, what_cannot_be_is_one_line_and_nothing_written)
     refused("run --set memory.pool.mode=driver", 2, "CUDA device");
     refused("run --set ring.variant=base --set memory.pool.mode=size_class", 2, "contradicts");
     refused("run --set memory.pool.log=nowhere/blocks.log", 3, "memory.pool.log");
-    refused("ablate --set memory.pool.log=blocks.log", 2, "leave it to 'run'");
-    refused("bench --set memory.pool.log=blocks.log", 2, "leave it to 'run'");
-    refused("probe --set memory.pool.log=blocks.log", 2, "leave it to 'run'");
+    refused("bench --set memory.pool.log=nowhere/blocks.log", 3, "memory.pool.log");
+    refused("ablate --set memory.pool.log=blocks.log", 2, "is for 'run' and 'bench'");
+    refused("probe --set memory.pool.log=blocks.log", 2, "is for 'run' and 'bench'");
 }
