@@ -28,10 +28,16 @@ if(NOT RA_MPI STREQUAL "OFF")
     endif()
 endif()
 
-# There is no CUDA code yet: ON is refused, AUTO builds without.
+# nvcc and the runtime's headers and static library, all of one version.
 set(RA_HAVE_CUDA OFF)
-if(RA_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "RA_CUDA=ON: this version has no CUDA backend; use AUTO or OFF")
+if(NOT RA_CUDA STREQUAL "OFF")
+    find_package(CUDAToolkit 12.0 QUIET)
+    if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static)
+        set(RA_HAVE_CUDA ON)
+    elseif(RA_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "RA_CUDA=ON, but there is no CUDA toolkit of version 12.0 or newer "
+                            "with nvcc: put nvcc on PATH, set CUDAToolkit_ROOT, or use AUTO or OFF")
+    endif()
 endif()
 
 set(omp "no (one thread per rank)")

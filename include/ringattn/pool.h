@@ -88,7 +88,10 @@ typedef struct ra_memory_ops {
     const char *name;
     /** Bytes that a request of `bytes` really takes (page or granule rounding). */
     size_t (*round)(const ra_memory *memory, size_t bytes);
-    /** 64-byte aligned at least; `bytes` is a result of round. Failure is logged by the caller. */
+    /**
+     * 64-byte aligned at least; `bytes` is a result of round. RA_ERR_NO_MEMORY is logged by the
+     * caller, who knows what it was for; any other cause by whoever sees it.
+     */
     ra_status (*alloc)(const ra_memory *memory, size_t bytes, void **ptr_out);
     void (*free)(const ra_memory *memory, void *ptr, size_t bytes);
     /** Bytes that could be taken now, by this process. */
@@ -177,6 +180,7 @@ void ra_pool_destroy(ra_pool *pool);
  * have been returned; nothing is said about the first try. A hit costs less than 200 ns.
  *
  * @return RA_ERR_NO_MEMORY  limit or machine refused, one line was logged; *block_out is empty
+ *         RA_ERR_CUDA       the device failed, likewise
  */
 RA_CHECKED ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes,
                                    ra_stream *stream, ra_block *block_out);

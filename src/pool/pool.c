@@ -143,7 +143,7 @@ ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_st
     if (measures && status == RA_OK)
         ra_pool_times_add(&pool->times, ra_pool_clock_ns() - begin_ns);
     ra_pool_unlock(pool);
-    if (status != RA_OK)
+    if (status == RA_ERR_NO_MEMORY)
         ra_ledger_log_refusal(pool->config.ledger, refusal.who, category, refusal.bytes);
     return status;
 }

@@ -48,7 +48,7 @@ static const ra_choice cache_modes[] = {{"off", RA_CACHE_OFF, false},
                                         {"eager", RA_CACHE_EAGER, false},
                                         {NULL, 0, false}};
 static const ra_choice backends[] = {
-    {"auto", 0, false}, {"cpu", 1, false}, {"cuda", 2, true}, {NULL, 0, false}};
+    {"auto", 0, false}, {"cpu", 1, false}, {"cuda", 2, false}, {NULL, 0, false}};
 static const ra_choice isas[] = {{"auto", RA_ISA_AUTO, false},
                                  {"portable", RA_ISA_PORTABLE, false},
                                  {"avx2", RA_ISA_AVX2, false},
@@ -167,7 +167,7 @@ const ra_config_key ra_config_keys[] = {
     {"memory.pattern_cache.bytes", RA_KEY_BYTES, "64MiB", "most bytes of tile maps kept, per rank",
      AT(cache_bytes), RANGE(1, BYTES_MAX)},
 
-    {"compute.backend", RA_KEY_CHOICE, "auto", "what computes", AT(backend),
+    {"compute.backend", RA_KEY_CHOICE, "auto", "what computes; auto: the CPU where no GPU can, and says why", AT(backend),
      .choices = backends},
     {"compute.threads", RA_KEY_INT32, "auto",
      "threads per rank; auto: the cores of this process over the ranks that share them",

@@ -5,6 +5,7 @@
 #ifndef RINGATTN_TOOL_JOB_H
 #define RINGATTN_TOOL_JOB_H
 
+#include "backend.h"
 #include "console.h"
 #include "job_cache.h"
 #include "options.h"
@@ -44,6 +45,7 @@ typedef struct ra_job {
     ra_pool *checks; /* what verification works in, borrowed; NULL: the job's own pool */
     ra_job_cache own_cache;
     ra_job_cache *cache; /* one that outlives the job, borrowed; NULL: own_cache */
+    char backend_note[RA_BACKEND_NOTE_MAX];
     ra_kernel kernel;
     ra_ring *ring;
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */

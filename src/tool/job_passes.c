@@ -260,7 +260,8 @@ ra_status ra_job_passes(ra_job *job)
     *report = (ra_report){.config = &job->config,
                           .ranks = ra_comm_size(job->comm),
                           .comm_name = ra_comm_name(job->comm),
-                          .kernel_name = job->kernel.ops->name};
+                          .kernel_name = job->kernel.ops->name,
+                          .backend_note = job->backend_note[0] != '\0' ? job->backend_note : NULL};
     ra_progress_set(job->progress, "bringing tensors in", 0, 0);
     job->entered = false;
     ra_console_hold();

@@ -185,7 +185,9 @@ static ra_status kernel_make(ra_job *job)
 static ra_status alone_prepare(ra_job *job)
 {
     ra_config *config = &job->config;
-    ra_status status = ra_job_check_outputs(job);
+    ra_status status = ra_backend_choose(config, job->backend_note);
+    if (status == RA_OK)
+        status = ra_job_check_outputs(job);
     if (status == RA_OK)
         status = pool_make(job);
     if (status == RA_OK)

@@ -1,6 +1,7 @@
 /* Finding out what this machine and this build are. */
 #include "tool_info.h"
 
+#include "backend.h"
 #include "placement.h"
 #include "ringattn/topology.h"
 
@@ -171,10 +172,9 @@ json_t *ra_machine_json(void)
     struct utsname name;
     if (uname(&name) != 0)
         memset(&name, 0, sizeof(name));
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:b, s:s}, s:o}", "host",
-                     name.nodename, "kernel", name.release, "processor", processor_json(&topology),
-                     "advice", is_known ? advice_json(&topology) : json_null(), "isa", isa_json(),
-                     "memory", memory_json(), "mpi", ra_machine_mpi_json(), "openmp", openmp_json(),
-                     "cuda", "available", 0, "why_not", "this version has no CUDA backend", "build",
-                     build_json());
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host", name.nodename,
+                     "kernel", name.release, "processor", processor_json(&topology), "advice",
+                     is_known ? advice_json(&topology) : json_null(), "isa", isa_json(), "memory",
+                     memory_json(), "mpi", ra_machine_mpi_json(), "openmp", openmp_json(), "cuda",
+                     ra_machine_cuda_json(), "build", build_json());
 }

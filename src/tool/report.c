@@ -234,6 +234,8 @@ static void job_print(const ra_report *report)
         snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)report->ring.chunk);
     row("ranks", "%d (%s), %d thread%s each, kernel %s", report->ranks, report->comm_name,
         report->threads, report->threads == 1 ? "" : "s", report->kernel_name);
+    if (report->backend_note != NULL)
+        row("backend", "the CPU: %s", report->backend_note);
     if (report->ranks > 1) {
         row("plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s",
             ra_layout_name(report->ring.layout), chunk, ra_schedule_name(report->ring.schedule),

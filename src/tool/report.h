@@ -16,6 +16,7 @@ typedef struct ra_report {
     const ra_config *config; /* borrowed */
     int ranks, threads;
     const char *comm_name, *kernel_name; /* static */
+    const char *backend_note;            /* why no GPU computes, or NULL; borrowed */
     ra_ring_info ring;                   /* what was chosen, and full_ring_bytes */
     ra_times forward, backward;          /* backward: where config->backward */
     double exposed_comm_ms;              /* waiting for others, most of any rank, per repetition */

@@ -67,10 +67,11 @@ static json_t *extend(json_t *object, json_t *more)
 static json_t *plan_to_json(const ra_report *report)
 {
     const ra_ring_info *ring = &report->ring;
-    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:i}", "comm", report->comm_name, "kernel",
-                     report->kernel_name, "threads", report->threads, "layout",
-                     ra_layout_name(ring->layout), "schedule", ra_schedule_name(ring->schedule),
-                     "layout_chunk", (json_int_t)ring->chunk, "head_groups", ring->head_groups);
+    return json_pack("{s:s, s:s, s:s?, s:i, s:s, s:s, s:I, s:i}", "comm", report->comm_name,
+                     "kernel", report->kernel_name, "backend_note", report->backend_note, "threads",
+                     report->threads, "layout", ra_layout_name(ring->layout), "schedule",
+                     ra_schedule_name(ring->schedule), "layout_chunk", (json_int_t)ring->chunk,
+                     "head_groups", ring->head_groups);
 }
 
 static json_t *work_to_json(const ra_report *report)

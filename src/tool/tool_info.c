@@ -1,6 +1,7 @@
 /* `ringattn info`: what is here, what this build can do with it, and why not. */
 #include "tool_info.h"
 
+#include "backend.h"
 #include "console.h"
 #include "job_source.h"
 #include "limits.h"
@@ -90,7 +91,8 @@ static void print_advice(bool bound_by_launcher)
 
 static void print_machine(const json_t *tree, bool bound_by_launcher)
 {
-    char line[256];
+    char line[256], text[512];
+    ra_devices devices;
     printf("ringattn %s on %s\n", ra_version(), json_string_value(json_object_get(tree, "host")));
     print_topology();
     print_isa(tree);
@@ -105,7 +107,8 @@ static void print_machine(const json_t *tree, bool bound_by_launcher)
              level != NULL ? level : "");
     print_backend(tree, "MPI", "mpi", line);
     print_backend(tree, "OpenMP", "openmp", "yes");
-    print_backend(tree, "CUDA", "cuda", "yes");
+    ra_devices_read(&devices);
+    print_line("CUDA", ra_devices_text(&devices, text, sizeof(text)));
     snprintf(line, sizeof(line), "libfyaml %s, jansson %s, hwloc %s",
              text_at(tree, "build", "libfyaml"), text_at(tree, "build", "jansson"),
              text_at(tree, "build", "hwloc"));
@@ -148,8 +151,11 @@ static ra_status config_look(const ra_options *options, ra_comm *comm)
     if (status != RA_OK)
         return status;
     ra_console_hold();
+    char note[RA_BACKEND_NOTE_MAX];
     if (config.input == NULL)
         status = ra_config_check(&config, comm != NULL ? ra_comm_size(comm) : 1);
+    if (status == RA_OK)
+        status = ra_backend_choose(&config, note);
     status = ra_console_agree(comm, "agreeing on the configuration", status);
     ra_config_fini(&config);
     return status;

@@ -215,6 +215,28 @@ Test(command, ranks_that_a_configuration_does_not_allow_are_refused, .timeout = 
     cr_assert_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
 }
 
+/* Refused in one line with the reason that `info` gives; auto takes the CPU and says the same. */
+Test(command, a_gpu_that_cannot_compute_is_refused_and_auto_says_why, .timeout = 60)
+{
+    int const ranks = command_has_mpi() ? 2 : 0;
+    static const char *const refused[] = {"run --set compute.backend=cuda --output o.st",
+                                          "info --set compute.backend=cuda"};
+    for (size_t i = 0; i < 2; i++) {
+        command_run(&result, ranks, refused[i]);
+        cr_assert_eq(result.code, 2, "%s: %s", refused[i], result.err);
+        cr_assert_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+        cr_assert_not_null(strstr(result.err, "compute.backend: cuda: "), "%s", result.err);
+        cr_assert_not_null(strstr(result.err, RA_TEST_CUDA ? "" : "no CUDA"), "%s", result.err);
+        cr_assert_not(command_file_exists("o.st"));
+    }
+    command_run(&result, 0, "run --set shape.seq=64");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_assert_eq(command_count_lines(result.out, "backend     the CPU: "), RA_TEST_CUDA);
+    command_run(&result, 0, "run --set shape.seq=64 --set compute.backend=cpu");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_assert_eq(command_count_lines(result.out, "backend "), 0);
+}
+
 Test(command, help_and_version_are_printed_once, .timeout = 60)
 {
     int const ranks = command_has_mpi() ? 2 : 0;

@@ -1,0 +1,61 @@
+/*
+ * GPUs: which there are, and memory on them. No CUDA type is in here; a build without CUDA has the
+ * same functions and says so. SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_DEVICE_H
+#define RINGATTN_DEVICE_H
+
+#include "ringattn/pool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { RA_DEVICES_MAX = 64, RA_DEVICE_MAJOR_MIN = 8 /* compute capability 8.0 */ };
+
+typedef struct ra_device {
+    char name[64];
+    char bus_id[16];      /* "0000:3b:00.0" */
+    int32_t major, minor; /* compute capability */
+    int32_t multiprocessors;
+    int64_t memory_bytes;
+    int64_t shared_bytes; /* most shared memory that a block may ask for */
+    bool usable;          /* the compute capability is high enough */
+} ra_device;
+
+typedef struct ra_devices {
+    int count;           /* of `list`: those beyond RA_DEVICES_MAX are left out */
+    int usable_count;    /* of these */
+    int driver_version;  /* newest CUDA it serves, 13000 for 13.0; 0: there is no driver */
+    int runtime_version; /* of the CUDA runtime in this build; 0: built without CUDA */
+    char why_not[240];   /* one sentence where usable_count is 0; else "" */
+    ra_device list[RA_DEVICES_MAX];
+} ra_devices;
+
+/**
+ * Look for GPUs. Nothing is logged: that there is none is an answer, with its reason in why_not.
+ * Where there is a driver, the first call starts it, which takes up to seconds; no context is made.
+ */
+void ra_devices_read(ra_devices *devices_out);
+
+/**
+ * Memory of GPU `index`. Blocks below 2 MiB are rounded up to 512 bytes, others to 2 MiB;
+ * `available` is what the device has free. Order on streams is known to it, so that a pool with
+ * RA_POOL_SIZE_CLASS may hand blocks on between streams. Every call makes the device the calling
+ * thread's current one.
+ *
+ * @return RA_ERR_UNSUPPORTED  there is no such GPU, no GPU at all, or this build has no CUDA
+ *         RA_ERR_CUDA         the driver failed; either way one line was logged
+ */
+RA_CHECKED ra_status ra_memory_device(int index, ra_memory *memory_out);
+
+/**
+ * Host memory that GPUs read and write directly, in whole pages; it counts as what ra_memory_host
+ * has available. Order on streams as for ra_memory_device. Errors likewise.
+ */
+RA_CHECKED ra_status ra_memory_pinned(ra_memory *memory_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

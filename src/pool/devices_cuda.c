@@ -1,0 +1,65 @@
+/* Which GPUs there are. */
+#include "cuda_error.h"
+#include "internal.h"
+#include "ringattn/device.h"
+
+#include <stdio.h>
+
+static cudaError_t device_read(int index, ra_device *device)
+{
+    struct cudaDeviceProp properties;
+    cudaError_t const error = cudaGetDeviceProperties(&properties, index);
+    if (error != cudaSuccess)
+        return error;
+    *device = (ra_device){.major = properties.major,
+                          .minor = properties.minor,
+                          .multiprocessors = properties.multiProcessorCount,
+                          .memory_bytes = (int64_t)properties.totalGlobalMem,
+                          .shared_bytes = (int64_t)properties.sharedMemPerBlockOptin,
+                          .usable = properties.major >= RA_DEVICE_MAJOR_MIN};
+    snprintf(device->name, sizeof(device->name), "%.63s", properties.name);
+    snprintf(device->bus_id, sizeof(device->bus_id), "%04x:%02x:%02x.0", properties.pciDomainID,
+             properties.pciBusID, properties.pciDeviceID);
+    return cudaSuccess;
+}
+
+static void explain(cudaError_t error, ra_devices *devices)
+{
+    if (ra_cuda_is_absent(error))
+        ra_cuda_explain_absent(error, devices->why_not, sizeof(devices->why_not));
+    else
+        snprintf(devices->why_not, sizeof(devices->why_not), "%s (CUDA error %d)",
+                 cudaGetErrorString(error), (int)error);
+    (void)cudaGetLastError();
+}
+
+void ra_devices_read(ra_devices *devices_out)
+{
+    ra_devices *d = devices_out;
+    int count = 0;
+    *d = (ra_devices){0};
+    if (cudaRuntimeGetVersion(&d->runtime_version) != cudaSuccess)
+        d->runtime_version = 0;
+    if (cudaDriverGetVersion(&d->driver_version) != cudaSuccess)
+        d->driver_version = 0;
+    cudaError_t error = cudaGetDeviceCount(&count); /* which leaves the count as it is on error */
+    if (error == cudaSuccess && count == 0)
+        error = cudaErrorNoDevice;
+    if (error != cudaSuccess)
+        count = 0;
+    for (int i = 0; i < count && i < RA_DEVICES_MAX && error == cudaSuccess; i++) {
+        error = device_read(i, &d->list[i]);
+        if (error == cudaSuccess)
+            d->count++;
+    }
+    for (int i = 0; i < d->count; i++)
+        d->usable_count += d->list[i].usable;
+    if (d->usable_count > 0)
+        return;
+    if (error != cudaSuccess)
+        explain(error, d);
+    else
+        snprintf(d->why_not, sizeof(d->why_not),
+                 "%s has compute capability %d.%d, and %d.0 is the least that is supported",
+                 d->list[0].name, d->list[0].major, d->list[0].minor, RA_DEVICE_MAJOR_MIN);
+}

@@ -1,0 +1,198 @@
+/* Device memory and pinned memory. */
+#include "cuda_error.h"
+#include "internal.h"
+#include "pool_internal.h"
+#include "ringattn/device.h"
+
+#include <unistd.h>
+
+/* Small blocks share granules of the driver, which are 2 MiB; a large one has its own. */
+enum { SMALL_ALIGN_BYTES = 512, GRANULE_BYTES = 2 << 20 };
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* The index of the device is all that there is to know about it. */
+static cudaError_t make_current(const ra_memory *memory)
+{
+    return cudaSetDevice((int)(intptr_t)memory->self);
+}
+
+/* ---- device ---------------------------------------------------------------------------------- */
+
+static size_t device_round(const ra_memory *memory, size_t bytes)
+{
+    (void)memory;
+    return round_up(bytes, bytes < GRANULE_BYTES ? SMALL_ALIGN_BYTES : GRANULE_BYTES);
+}
+
+static ra_status device_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+{
+    void *data = NULL;
+    RA_ASSERT(bytes > 0);
+    cudaError_t error = make_current(memory);
+    if (error == cudaSuccess)
+        error = cudaMalloc(&data, bytes);
+    ra_status const status = ra_cuda_status(error, "taking device memory");
+    if (status == RA_OK)
+        *ptr_out = data;
+    return status;
+}
+
+static void device_free(const ra_memory *memory, void *ptr, size_t bytes)
+{
+    cudaError_t error = make_current(memory);
+    if (error == cudaSuccess)
+        error = cudaFree(ptr);
+    if (error != cudaSuccess)
+        ra_log(RA_LOG_WARNING, "%zu bytes of device memory could not be returned: %s", bytes,
+               cudaGetErrorString(error));
+}
+
+static ra_status device_available(const ra_memory *memory, int64_t *bytes_out)
+{
+    size_t free_bytes = 0, total_bytes = 0;
+    cudaError_t error = make_current(memory);
+    if (error == cudaSuccess)
+        error = cudaMemGetInfo(&free_bytes, &total_bytes);
+    ra_status const status = ra_cuda_status(error, "asking for free device memory");
+    if (status == RA_OK)
+        *bytes_out = (int64_t)free_bytes;
+    return status;
+}
+
+/* ---- order on streams ------------------------------------------------------------------------ */
+
+static ra_status event_record(const ra_memory *memory, ra_stream *stream, void **event_out)
+{
+    cudaEvent_t event = NULL;
+    cudaError_t error = make_current(memory);
+    if (error == cudaSuccess)
+        error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(event, (cudaStream_t)stream);
+        if (error != cudaSuccess)
+            (void)cudaEventDestroy(event);
+    }
+    ra_status const status = ra_cuda_status(error, "recording an event");
+    if (status == RA_OK)
+        *event_out = event;
+    return status;
+}
+
+/* An event that cannot be asked is never over: nobody gets the memory before the end. */
+static bool event_is_over(const ra_memory *memory, void *event)
+{
+    (void)memory;
+    cudaError_t const error = cudaEventQuery(event);
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error == cudaSuccess;
+}
+
+static void event_free(const ra_memory *memory, void *event)
+{
+    (void)memory;
+    cudaError_t const error = cudaEventDestroy(event);
+    if (error != cudaSuccess)
+        ra_log(RA_LOG_WARNING, "an event could not be returned: %s", cudaGetErrorString(error));
+}
+
+static const ra_memory_ops device_ops = {
+    .name = "device",
+    .round = device_round,
+    .alloc = device_alloc,
+    .free = device_free,
+    .available = device_available,
+    .event_record = event_record,
+    .event_is_over = event_is_over,
+    .event_free = event_free,
+};
+
+/* ---- pinned ---------------------------------------------------------------------------------- */
+
+static size_t pinned_round(const ra_memory *memory, size_t bytes)
+{
+    (void)memory;
+    return round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static ra_status pinned_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+{
+    void *data = NULL;
+    RA_ASSERT(bytes > 0);
+    cudaError_t error = make_current(memory);
+    if (error == cudaSuccess)
+        error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+    ra_status const status = ra_cuda_status(error, "taking pinned memory");
+    if (status == RA_OK)
+        *ptr_out = data;
+    return status;
+}
+
+static void pinned_free(const ra_memory *memory, void *ptr, size_t bytes)
+{
+    cudaError_t error = make_current(memory);
+    if (error == cudaSuccess)
+        error = cudaFreeHost(ptr);
+    if (error != cudaSuccess)
+        ra_log(RA_LOG_WARNING, "%zu bytes of pinned memory could not be returned: %s", bytes,
+               cudaGetErrorString(error));
+}
+
+static ra_status pinned_available(const ra_memory *memory, int64_t *bytes_out)
+{
+    (void)memory;
+    return ra_host_available("", bytes_out);
+}
+
+static const ra_memory_ops pinned_ops = {
+    .name = "pinned",
+    .round = pinned_round,
+    .alloc = pinned_alloc,
+    .free = pinned_free,
+    .available = pinned_available,
+    .event_record = event_record,
+    .event_is_over = event_is_over,
+    .event_free = event_free,
+};
+
+/* ---- makers ---------------------------------------------------------------------------------- */
+
+/* That the device is there is found out once, here, rather than by the first request. */
+static ra_status memory_make(const ra_memory_ops *ops, int index, ra_memory *memory_out)
+{
+    int count = 0;
+    ra_status status = ra_cuda_status(cudaGetDeviceCount(&count), "looking for GPUs");
+    if (status != RA_OK)
+        return status;
+    if (index < 0 || index >= count) {
+        ra_log(RA_LOG_ERROR, "GPU %d: there are %d, numbered from 0", index, count);
+        return RA_ERR_UNSUPPORTED;
+    }
+    *memory_out = (ra_memory){.ops = ops, .self = (void *)(intptr_t)index};
+    status = ra_cuda_status(make_current(memory_out), "choosing a GPU");
+    if (status != RA_OK)
+        *memory_out = (ra_memory){0};
+    return status;
+}
+
+ra_status ra_memory_device(int index, ra_memory *memory_out)
+{
+    ra_memory memory;
+    ra_status const status = memory_make(&device_ops, index, &memory);
+    if (status == RA_OK)
+        *memory_out = memory;
+    return status;
+}
+
+ra_status ra_memory_pinned(ra_memory *memory_out)
+{
+    ra_memory memory;
+    ra_status const status = memory_make(&pinned_ops, 0, &memory);
+    if (status == RA_OK)
+        *memory_out = memory;
+    return status;
+}

@@ -1,0 +1,263 @@
+/* Device and pinned memory over the stand-in runtime: what is asked of CUDA, and what becomes of
+   every answer that it may give. */
+#include "ringattn/device.h"
+#include "support/standin_cudart.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static int error_lines, warning_lines;
+static char last_line[1024];
+
+static void note_line(void *context, ra_log_level level, const char *line)
+{
+    (void)context;
+    error_lines += level == RA_LOG_ERROR;
+    warning_lines += level == RA_LOG_WARNING;
+    snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+static void begin(void)
+{
+    standin_reset();
+    error_lines = warning_lines = 0;
+    ra_log_set_handler(note_line, NULL);
+}
+
+static void end(void)
+{
+    cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events, 0, "something is left");
+    cr_expect_eq(standin.used_bytes, 0);
+}
+
+TestSuite(memory_cuda, .init = begin, .fini = end);
+
+static ra_memory device(int index)
+{
+    ra_memory memory = {0};
+    cr_assert_eq(ra_memory_device(index, &memory), RA_OK);
+    cr_assert_str_eq(memory.ops->name, "device");
+    return memory;
+}
+
+static ra_memory pinned(void)
+{
+    ra_memory memory = {0};
+    cr_assert_eq(ra_memory_pinned(&memory), RA_OK);
+    cr_assert_str_eq(memory.ops->name, "pinned");
+    return memory;
+}
+
+Test(memory_cuda, rounds_as_the_driver_does)
+{
+    static const size_t asked[] = {1, 512, 513, (2 << 20) - 1, 2 << 20, (2 << 20) + 1};
+    static const size_t taken[] = {512, 512, 1024, 2 << 20, 2 << 20, 4 << 20};
+    ra_memory const memory = device(0);
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++)
+        cr_expect_eq(memory.ops->round(&memory, asked[i]), taken[i], "%zu", asked[i]);
+    ra_memory const host = pinned();
+    cr_expect_eq(host.ops->round(&host, 1), host.ops->round(&host, 4096));
+}
+
+Test(memory_cuda, takes_gives_and_knows_what_is_free)
+{
+    ra_memory const memory = device(1);
+    int64_t before, after;
+    void *data = NULL;
+    standin.current = 0;
+    cr_assert_eq(memory.ops->available(&memory, &before), RA_OK);
+    cr_assert_eq(standin.current, 1, "every call is about its own device");
+    cr_assert_eq(memory.ops->alloc(&memory, 4 << 20, &data), RA_OK);
+    cr_assert_not_null(data);
+    cr_assert_eq(memory.ops->available(&memory, &after), RA_OK);
+    cr_assert_eq(before - after, 4 << 20);
+    standin.current = 0;
+    memory.ops->free(&memory, data, 4 << 20);
+    cr_assert_eq(standin.current, 1);
+    cr_assert_eq(error_lines + warning_lines, 0);
+}
+
+/* A real out-of-memory and the limit's end alike: NO_MEMORY, and one line that says for what. */
+Test(memory_cuda, what_a_device_refuses_is_out_of_memory_said_by_the_pool)
+{
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_block block;
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    for (int mode = RA_POOL_OFF; mode <= RA_POOL_SIZE_CLASS; mode++) {
+        ra_pool_config const config = {
+            .mode = (ra_pool_mode)mode, .memory = device(0), .ledger = ledger};
+        cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
+        error_lines = 0;
+        cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, (size_t)2 << 30, NULL, &block),
+                     RA_ERR_NO_MEMORY);
+        cr_assert_eq(error_lines, 1);
+        cr_assert_not_null(strstr(last_line, "qkv"), "%s", last_line);
+        cr_assert_eq(standin.last_error, cudaSuccess, "nobody else is handed this error");
+        ra_pool_destroy(pool);
+    }
+    ra_ledger_destroy(ledger);
+}
+
+/* Blocks move between streams through a pool only when the events allow it. */
+Test(memory_cuda, a_pool_waits_for_the_stream_that_used_a_block)
+{
+    ra_stream *const first = (ra_stream *)&error_lines, *const second = (ra_stream *)&last_line;
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_block a, b;
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    ra_pool_config const config = {
+        .mode = RA_POOL_SIZE_CLASS, .memory = device(0), .ledger = ledger, .trim_bytes = 1 << 30};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 3 << 20, first, &a), RA_OK);
+    void *const at = a.data;
+    standin.stream_is_over = 0;
+    ra_pool_free(pool, first, &a);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 3 << 20, second, &b), RA_OK);
+    cr_assert_neq(b.data, at, "its stream still works on it");
+    ra_pool_free(pool, second, &b);
+    standin.stream_is_over = 1;
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 3 << 20, second, &b), RA_OK);
+    ra_pool_free(pool, second, &b);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
+/* All that the two memories do, once; false as soon as something failed. */
+static bool do_everything(void)
+{
+    ra_memory memory;
+    void *data = NULL, *event = NULL;
+    int64_t bytes;
+    for (int kind = 0; kind < 2; kind++) {
+        if ((kind == 0 ? ra_memory_device(1, &memory) : ra_memory_pinned(&memory)) != RA_OK)
+            return false;
+        if (memory.ops->available(&memory, &bytes) != RA_OK ||
+            memory.ops->alloc(&memory, 4096, &data) != RA_OK)
+            return false;
+        bool fine = memory.ops->event_record(&memory, NULL, &event) == RA_OK;
+        if (fine) {
+            fine = memory.ops->event_is_over(&memory, event);
+            int64_t const fail_call = standin.fail_call;
+            memory.ops->event_free(&memory, event);
+            if (fail_call == standin.calls) /* so that the test itself leaks nothing */
+                memory.ops->event_free(&memory, event);
+        }
+        memory.ops->free(&memory, data, 4096);
+        while (standin.blocks + standin.pinned_blocks > 0)
+            memory.ops->free(&memory, data, 4096);
+        if (!fine)
+            return false;
+    }
+    return true;
+}
+
+Test(memory_cuda, a_failure_of_any_call_is_one_line_and_leaks_nothing)
+{
+    bool done = false;
+    int64_t call = 1;
+    for (; !done; call++) {
+        cr_assert_lt(call, 100);
+        begin();
+        standin.fail_call = call;
+        standin.fail_error = cudaErrorLaunchFailure;
+        bool const fine = do_everything();
+        done = standin.calls < call;
+        if (done)
+            break;
+        /* An event that cannot be asked counts as not over, in silence: it is asked again. */
+        bool const asked = !fine && error_lines == 0;
+        cr_expect_eq(error_lines + warning_lines, asked ? 0 : 1, "call %lld: %d lines, the last %s",
+                     (long long)call, error_lines + warning_lines, last_line);
+        cr_expect_eq(fine, warning_lines == 1, "call %lld", (long long)call);
+        cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events, 0, "call %lld",
+                     (long long)call);
+    }
+    cr_assert_geq(call, 15);
+}
+
+Test(memory_cuda, every_way_of_having_no_gpu_is_the_same_sentence_with_versions)
+{
+    static const cudaError_t absent[] = {cudaErrorInsufficientDriver, cudaErrorNoDevice,
+                                         cudaErrorStubLibrary};
+    ra_memory memory;
+    ra_devices devices;
+    for (size_t i = 0; i < 3; i++) {
+        begin();
+        standin.absent = absent[i];
+        standin.driver_version = 11080;
+        cr_expect_eq(ra_memory_device(0, &memory), RA_ERR_UNSUPPORTED);
+        cr_expect_eq(error_lines, 1);
+        cr_expect_not_null(strstr(last_line, "(CUDA of the driver: 11.8, of this build: "), "%s",
+                           last_line);
+        ra_devices_read(&devices);
+        cr_expect_eq(devices.usable_count, 0);
+        cr_expect_not_null(strstr(last_line, devices.why_not), "%s", devices.why_not);
+        cr_expect_eq(standin.last_error, cudaSuccess);
+    }
+    standin.absent = cudaErrorInsufficientDriver;
+    ra_devices_read(&devices);
+    cr_expect_not_null(strstr(devices.why_not, "too old"), "%s", devices.why_not);
+    standin.driver_version = 0;
+    ra_devices_read(&devices);
+    cr_expect_not_null(strstr(devices.why_not, "no NVIDIA driver"), "%s", devices.why_not);
+}
+
+Test(memory_cuda, a_gpu_that_is_not_there_is_refused)
+{
+    ra_memory memory;
+    static const int wrong[] = {-1, 2, 1000};
+    for (size_t i = 0; i < 3; i++) {
+        error_lines = 0;
+        cr_expect_eq(ra_memory_device(wrong[i], &memory), RA_ERR_UNSUPPORTED);
+        cr_expect_eq(error_lines, 1);
+    }
+}
+
+Test(memory_cuda, devices_are_listed_with_what_jobs_ask_for)
+{
+    ra_devices devices;
+    ra_devices_read(&devices);
+    cr_assert_eq(devices.count, 2);
+    cr_assert_eq(devices.usable_count, 2);
+    cr_assert_eq(devices.driver_version, 13000);
+    cr_assert_eq(devices.runtime_version, CUDART_VERSION);
+    cr_assert_str_empty(devices.why_not);
+    cr_assert_str_eq(devices.list[1].name, "stand-in 1");
+    cr_assert_str_eq(devices.list[1].bus_id, "0000:3c:00.0");
+    cr_assert_eq(devices.list[1].memory_bytes, standin.memory_bytes);
+    cr_assert_eq(devices.list[1].multiprocessors, 132);
+    standin.device_count = STANDIN_DEVICES_MAX;
+    ra_devices_read(&devices);
+    cr_assert_eq(devices.count, RA_DEVICES_MAX);
+}
+
+Test(memory_cuda, devices_that_are_too_old_are_listed_and_not_used)
+{
+    ra_devices devices;
+    standin.major[0] = 7;
+    ra_devices_read(&devices);
+    cr_assert_eq(devices.count, 2);
+    cr_assert_eq(devices.usable_count, 1);
+    cr_assert_not(devices.list[0].usable);
+    standin.major[1] = 7;
+    ra_devices_read(&devices);
+    cr_assert_eq(devices.usable_count, 0);
+    cr_assert_not_null(strstr(devices.why_not, "compute capability 7.0"), "%s", devices.why_not);
+}
+
+Test(memory_cuda, a_list_that_breaks_off_says_why)
+{
+    ra_devices devices;
+    standin.fail_call = 2; /* the first device's properties */
+    standin.fail_error = cudaErrorUnknown;
+    ra_devices_read(&devices);
+    cr_assert_eq(devices.count, 0);
+    cr_assert_not_null(strstr(devices.why_not, "injected"), "%s", devices.why_not);
+    cr_assert_eq(error_lines, 0, "an answer, not an error");
+    standin.device_count = 0;
+    ra_devices_read(&devices);
+    cr_assert_not_null(strstr(devices.why_not, "there is no GPU"), "%s", devices.why_not);
+}
