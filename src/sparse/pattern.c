@@ -226,12 +226,15 @@ static ra_status make_layers(ra_pattern *p)
     return RA_OK;
 }
 
-/* Windows wider than the sequence never bind; smaller numbers are safe to add. */
+/*
+ * Windows that reach from the last token to the first never bind: the mask is the one without them.
+ * Smaller numbers are safe to add.
+ */
 static ra_pattern_config normalised(const ra_pattern_config *config, int64_t seq)
 {
     ra_pattern_config c = *config;
-    c.window_left = c.window_left < 0 || c.window_left >= seq ? -1 : c.window_left;
-    c.window_right = c.window_right < 0 || c.window_right >= seq ? -1 : c.window_right;
+    c.window_left = c.window_left < 0 || c.window_left >= seq - 1 ? -1 : c.window_left;
+    c.window_right = c.window_right < 0 || c.window_right >= seq - 1 ? -1 : c.window_right;
     c.sinks = ra_min_i64(c.sinks, seq);
     c.block_width = ra_min_i64(c.block_width, INT32_MAX);
     c.block_globals = ra_min_i64(c.block_globals, INT32_MAX);
