@@ -8,9 +8,9 @@
  * scale and log2(e) ride on packed copies: q times both in s; dout and delta times scale in ds.
  *
  * Threads form teams. A team works on one kv head of one batch at a time, in as many rounds as it
- * has members: in round r member m takes the query chunks c with c % size == m against the key
- * rows of class (m + r) % size. So rows of dq, dk and dv are each written by one thread at a time,
- * and for a given number of threads always in the same order.
+ * has members: in round r member m takes its share of the query chunks against share (m + r) % size
+ * of the key rows; balance_cpu.h says which these are. So rows of dq, dk and dv are each written by
+ * one thread at a time, and for a given number of threads always in the same order.
  */
 #ifndef RINGATTN_CPU_BACKWARD_H
 #define RINGATTN_CPU_BACKWARD_H
@@ -128,34 +128,34 @@ static void backward_block(backward_head *f, const ra_run *run, key_block *block
     poll_sometimes(f->kernel, &f->ticks);
 }
 
-/* First key of the run, from b on, that lies in the next group of class rows. */
-static int32_t class_end(const backward_head *f, const ra_run *run, int32_t b)
+/* First key of the run, from b on, that lies in the next group of key rows. */
+static int32_t group_end(const backward_head *f, const ra_run *run, int32_t b)
 {
-    int64_t const row = run->k_begin + (int64_t)run->k_stride * b;
-    int64_t const next = (row / f->class_rows + 1) * f->class_rows - run->k_begin;
+    int64_t const row = run->k_begin + (int64_t)run->k_stride * b, rows = f->shares.key_rows;
+    int64_t const next = (row / rows + 1) * rows - run->k_begin;
     int64_t const end = (next + run->k_stride - 1) / run->k_stride;
     return end < run->k_count ? (int32_t)end : run->k_count;
 }
 
-static bool in_class(const backward_head *f, const ra_run *run, int32_t b)
+static bool in_share(const backward_head *f, const ra_run *run, int32_t b)
 {
     int64_t const row = run->k_begin + (int64_t)run->k_stride * b;
-    return row / f->class_rows % f->class_count == f->class_index;
+    return ra_cpu_share_of(&f->shares, row / f->shares.key_rows) == f->key_share;
 }
 
 static void backward_tile(backward_head *f, const ra_tilemap *map, uint32_t index)
 {
     const ra_tile *tile = &map->tiles[index];
-    bool loaded = false; /* packed for the first keys of the class, if there are any */
+    bool loaded = false; /* packed for the first keys of the share, if there are any */
     for (uint32_t r = tile->run_begin; r < map->tiles[index + 1].run_begin; ++r) {
         const ra_run *run = &map->runs[r];
         key_band const band = run_band(run, tile->q_count);
         key_span const seen = band_seen(band, 0, tile->q_count, 0, run->k_count);
         for (int32_t b = seen.begin, end; b < seen.end; b = end) {
             end = seen.end;
-            if (f->class_count > 1)
-                end = min_i32(end, class_end(f, run, b));
-            if (f->class_count > 1 && !in_class(f, run, b))
+            if (f->shares.members > 1)
+                end = min_i32(end, group_end(f, run, b));
+            if (f->shares.members > 1 && !in_share(f, run, b))
                 continue;
             end = min_i32(end, b + RA_KEY_BLOCK);
             if (!loaded)
@@ -192,14 +192,6 @@ static int backward_team_size(int threads, int64_t lanes)
     return best;
 }
 
-/* Key rows per class group: several groups per member, and blocks that are worth packing. */
-static int64_t backward_class_rows(int64_t k_rows, int team_size)
-{
-    int64_t const groups = 4 * (int64_t)team_size;
-    int64_t const blocks = (k_rows / groups + RA_KEY_BLOCK - 1) / RA_KEY_BLOCK;
-    return RA_KEY_BLOCK * (blocks < 1 ? 1 : blocks > 8 ? 8 : blocks);
-}
-
 static void backward_head_begin(backward_head *f, int64_t batch, int32_t head, int32_t kv_head)
 {
     const ra_backward_step *step = f->step;
@@ -215,7 +207,7 @@ static void backward_head_begin(backward_head *f, int64_t batch, int32_t head, i
     f->delta = step->delta + batch * step->lse_batch_stride + head * rows;
 }
 
-static void backward_lane(backward_head *f, int64_t lane, int member, int size)
+static void backward_lane(backward_head *f, int64_t lane, int member)
 {
     const ra_kernel_shape *shape = &f->step->shape;
     const ra_tilemap *map = f->step->map;
@@ -223,7 +215,9 @@ static void backward_lane(backward_head *f, int64_t lane, int member, int size)
     int32_t const kv_head = (int32_t)(lane % shape->kv_heads);
     for (int32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         backward_head_begin(f, lane / shape->kv_heads, head, kv_head);
-        for (int32_t chunk = member; chunk < map->chunk_count; chunk += size) {
+        for (int32_t chunk = 0; chunk < map->chunk_count; ++chunk) {
+            if (ra_cpu_share_of(&f->shares, chunk) != member)
+                continue;
             if (f->step->ends_only && chunk != 0 && chunk != map->chunk_count - 1)
                 continue;
             for (int32_t i = 0; i < map->layer_count; ++i) {
@@ -249,16 +243,16 @@ static void backward_thread(ra_kernel *kernel, const ra_backward_step *step, flo
                        .dim = shape->dim,
                        .dim_pad = pad_dim(shape->dim),
                        .factor = (float)((double)shape->scale * LOG2_E),
-                       .class_count = size,
-                       .class_rows = backward_class_rows(step->map->k_rows, size)};
+                       .shares = ra_cpu_share_backward(step->map, shape->q_head_begin,
+                                                       shape->q_head_begin + shape->q_heads, size)};
     f.pairs_wanted = PAIRS && step->q.dtype == RA_BF16 && step->k.dtype == RA_BF16 &&
                      step->v.dtype == RA_BF16 && step->dout.dtype == RA_BF16;
     backward_scratch_carve(workspace, shape->dim, &f.scratch);
     for (int64_t first = 0; first < lanes; first += teams) {
         for (int round = 0; round < size; ++round) {
-            f.class_index = (member + round) % size;
+            f.key_share = (member + round) % size;
             if (first + team < lanes)
-                backward_lane(&f, first + team, member, size);
+                backward_lane(&f, first + team, member);
             if (size > 1) {
                 /* Key rows change hands: the next round writes what this one wrote. */
                 RA_OMP(omp barrier)

@@ -2,6 +2,7 @@
 #ifndef RINGATTN_CPU_BACKWARD_PANELS_H
 #define RINGATTN_CPU_BACKWARD_PANELS_H
 
+#include "sparse/cpu/balance_cpu.h"
 #include "sparse/cpu/forward_cpu.h"
 
 enum { TILE_PANELS = RA_TILE_ROWS_MAX / PANEL, WEIGHT_PANEL = KEY_BLOCK_ROWS * PANEL };
@@ -30,8 +31,8 @@ typedef struct backward_head {
     float factor; /* of scores: scale * log2(e) */
     head_view q, k, v, dout, dq, dk, dv;
     const float *lse, *delta; /* [q_rows] */
-    int32_t class_index, class_count;
-    int64_t class_rows; /* key row k is of class k / class_rows % class_count */
+    ra_cpu_shares shares;
+    int32_t key_share; /* of the round at hand */
     const ra_tile *tile;
     bool pairs_wanted;          /* bf16, in a table that takes pairs */
     bool has_floats, has_pairs; /* the form in which the tile's queries and dout are packed */

@@ -6,6 +6,7 @@
  *     RA_VEC_LANES      floats in a vector       RA_PRODUCT_ROWS  rows of a register tile
  */
 #include "sparse/cpu/backward_cpu.h"
+#include "sparse/cpu/forward_tasks.h"
 #include "sparse/cpu/linear_backward.h"
 #include "sparse/cpu/rows_cpu.h"
 

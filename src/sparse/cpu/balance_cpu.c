@@ -1,0 +1,81 @@
+#include "sparse/cpu/balance_cpu.h"
+
+#include "sparse/cpu/geometry.h"
+
+static int64_t tile_work(const ra_tilemap *map, uint32_t index)
+{
+    const ra_tile *tile = &map->tiles[index];
+    int64_t keys = 0;
+    for (uint32_t r = tile->run_begin; r < map->tiles[index + 1].run_begin; ++r) {
+        const ra_run *run = &map->runs[r];
+        key_band const band = run_band(run, tile->q_count);
+        key_span const seen = band_seen(band, 0, tile->q_count, 0, run->k_count);
+        keys += max_i32(0, seen.end - seen.begin);
+    }
+    return keys * tile->q_count;
+}
+
+int64_t ra_cpu_chunk_work(const ra_tilemap *map, int32_t head_begin, int32_t head_end,
+                          int32_t chunk)
+{
+    int64_t work = 0;
+    for (int32_t i = 0; i < map->layer_count; ++i) {
+        const ra_tile_layer *layer = &map->layers[i];
+        int64_t heads = 0, pairs = 0;
+        for (int32_t head = head_begin; head < head_end; ++head)
+            heads += ra_heads_contain(layer->heads, head);
+        if (heads == 0)
+            continue;
+        for (uint32_t t = layer->chunk_tile[chunk]; t < layer->chunk_tile[chunk + 1]; ++t)
+            pairs += tile_work(map, t);
+        work += heads * pairs;
+    }
+    return work;
+}
+
+int32_t ra_cpu_task_class(int64_t work, int64_t work_most)
+{
+    int32_t class = 0;
+    while (class < RA_TASK_CLASSES - 1 && work <= work_most / ((int64_t)2 << class))
+        ++class;
+    return class;
+}
+
+/* A group of key rows: of a chunk's rows, fewer where members would be left without one. */
+static int64_t group_rows(const ra_tilemap *map, int32_t members)
+{
+    int64_t blocks = (map->chunk_rows + RA_KEY_BLOCK - 1) / RA_KEY_BLOCK;
+    while (blocks > 1 && map->k_rows < blocks * RA_KEY_BLOCK * members)
+        blocks = (blocks + 1) / 2;
+    return blocks * RA_KEY_BLOCK;
+}
+
+/* What the member with most to do has. */
+static int64_t most_of_shares(const ra_tilemap *map, int32_t head_begin, int32_t head_end,
+                              const ra_cpu_shares *shares)
+{
+    int64_t most = 0;
+    for (int32_t member = 0; member < shares->members; ++member) {
+        int64_t work = 0;
+        for (int32_t chunk = 0; chunk < map->chunk_count; ++chunk) {
+            if (ra_cpu_share_of(shares, chunk) == member)
+                work += ra_cpu_chunk_work(map, head_begin, head_end, chunk);
+        }
+        most = work > most ? work : most;
+    }
+    return most;
+}
+
+ra_cpu_shares ra_cpu_share_backward(const ra_tilemap *map, int32_t head_begin, int32_t head_end,
+                                    int32_t members)
+{
+    ra_cpu_shares shares = {.members = members, .key_rows = group_rows(map, members)};
+    if (members == 1)
+        return shares;
+    int64_t const round = most_of_shares(map, head_begin, head_end, &shares);
+    shares.to_and_fro = true;
+    int64_t const to_and_fro = most_of_shares(map, head_begin, head_end, &shares);
+    /* A window's rounds are the better ones the other way: three per cent must be at stake. */
+    shares.to_and_fro = round - to_and_fro > to_and_fro / 32;
+    return shares;
+}
