@@ -120,9 +120,11 @@ ra_status ra_plan_init_ring(const ra_plan_request *request, ra_pool *pool, ra_pl
     ra_demand *demands = block.data;
     int made = 0;
     status = init_ring_own(request, pool, &plan->steps[0]);
-    for (; made < ranks && status == RA_OK; ++made)
+    while (made < ranks && status == RA_OK) {
         status = ra_demand_init(request->pattern, request->layout, request->heads, made, pool,
                                 &demands[made]);
+        made += status == RA_OK;
+    }
     for (int s = 1; s < ranks && status == RA_OK; ++s)
         status = init_ring_step(request, demands, s, pool, plan);
     if (status == RA_OK && ranks > 1) {

@@ -117,6 +117,7 @@ static void sweep_allocations(const ra_kernel_ops *kernel, int buffers, ra_sched
 
 Test(fault, every_failing_allocation_ends_the_job_with_one_line)
 {
+    sweep_allocations(NULL, 2, RA_SCHEDULE_RING, 1);
     sweep_allocations(NULL, 2, RA_SCHEDULE_DIRECT, 1);
     sweep_allocations(NULL, 0, RA_SCHEDULE_DIRECT, 1);
     sweep_allocations(NULL, 0, RA_SCHEDULE_SHARED, 1);
