@@ -77,6 +77,30 @@ void ra_ledger_release(ra_ledger *ledger, ra_category category, int64_t bytes);
 /** A consistent copy; thread-safe. */
 void ra_ledger_read(const ra_ledger *ledger, ra_ledger_snapshot *snapshot_out);
 
+/* The composition at a moment that has a name, e.g. "after scores". */
+typedef struct ra_ledger_mark {
+    char name[16];
+    int32_t group, step; /* of a pass; -1: of none */
+    int64_t current_bytes[RA_MEM_CATEGORY_COUNT];
+} ra_ledger_mark;
+
+RA_STATIC_ASSERT(sizeof(ra_ledger_mark) == 24 + 8 * RA_MEM_CATEGORY_COUNT, "marks cross the wire");
+
+/**
+ * Keep the first `most` (at least 1) marks from now on, and count the others; what was kept before
+ * is gone. A ledger that is not asked keeps none, and a mark costs it one branch. Not to be called
+ * while others mark.
+ * @return RA_ERR_NO_MEMORY
+ */
+RA_CHECKED ra_status ra_ledger_keep_marks(ra_ledger *ledger, int32_t most);
+/** Note what is held now under a name of at most 15 bytes, which is copied; thread-safe. */
+void ra_ledger_mark_now(ra_ledger *ledger, const char *name, int32_t group, int32_t step);
+/** Begin anew, with the same bound; thread-safe. */
+void ra_ledger_forget_marks(ra_ledger *ledger);
+/** How many are kept; *marks_out is borrowed until the ledger is changed. */
+int32_t ra_ledger_read_marks(const ra_ledger *ledger, const ra_ledger_mark **marks_out,
+                             int64_t *dropped_out);
+
 /* ---- memory: where bytes come from ---------------------------------------------------------- */
 
 typedef struct ra_memory ra_memory;
@@ -208,6 +232,8 @@ size_t ra_pool_round(const ra_pool *pool, size_t bytes);
     own, the smaller. */
 RA_CHECKED ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out);
 const ra_ledger *ra_pool_ledger(const ra_pool *pool);
+/** ra_ledger_mark_now of the pool's ledger. */
+void ra_pool_mark(ra_pool *pool, const char *name, int32_t group, int32_t step);
 
 /* ---- statistics, in PyTorch's words ---------------------------------------------------------- */
 

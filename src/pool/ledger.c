@@ -1,3 +1,4 @@
+#include "ledger_marks.h"
 #include "pool_internal.h"
 
 #include <inttypes.h>
@@ -10,6 +11,7 @@ struct ra_ledger {
     pthread_mutex_t mutex;
     int64_t promised_bytes; /* on their way into `now`, counted towards the limit */
     ra_ledger_snapshot now;
+    ra_marks marks;
 };
 
 static const char *const category_names[RA_MEM_CATEGORY_COUNT] = {
@@ -76,6 +78,7 @@ void ra_ledger_destroy(ra_ledger *ledger)
         return;
     RA_ASSERT(ledger->promised_bytes == 0);
     pthread_mutex_destroy(&ledger->mutex);
+    ra_marks_fini(&ledger->marks);
     free(ledger);
 }
 
@@ -185,6 +188,41 @@ void ra_ledger_read(const ra_ledger *ledger, ra_ledger_snapshot *snapshot_out)
     lock(ledger);
     *snapshot_out = ledger->now;
     unlock(ledger);
+}
+
+ra_status ra_ledger_keep_marks(ra_ledger *ledger, int32_t most)
+{
+    lock(ledger);
+    ra_status const status = ra_marks_keep(&ledger->marks, most);
+    unlock(ledger);
+    return status;
+}
+
+void ra_ledger_mark_now(ra_ledger *ledger, const char *name, int32_t group, int32_t step)
+{
+    if (ledger->marks.items == NULL)
+        return;
+    lock(ledger);
+    ra_marks_add(&ledger->marks, name, group, step, ledger->now.current_bytes);
+    unlock(ledger);
+}
+
+void ra_ledger_forget_marks(ra_ledger *ledger)
+{
+    lock(ledger);
+    ra_marks_forget(&ledger->marks);
+    unlock(ledger);
+}
+
+int32_t ra_ledger_read_marks(const ra_ledger *ledger, const ra_ledger_mark **marks_out,
+                             int64_t *dropped_out)
+{
+    lock(ledger);
+    *marks_out = ledger->marks.items;
+    *dropped_out = ledger->marks.dropped_count;
+    int32_t const count = ledger->marks.count;
+    unlock(ledger);
+    return count;
 }
 
 static double mib(int64_t bytes)

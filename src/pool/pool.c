@@ -236,6 +236,11 @@ ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out)
     return RA_OK;
 }
 
+void ra_pool_mark(ra_pool *pool, const char *name, int32_t group, int32_t step)
+{
+    ra_ledger_mark_now(pool->config.ledger, name, group, step);
+}
+
 const ra_ledger *ra_pool_ledger(const ra_pool *pool)
 {
     return pool->config.ledger;

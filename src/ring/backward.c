@@ -272,6 +272,7 @@ static ra_status backward_step(backward_pass *pass, int s)
         status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute_partial(pass, s, &held));
+    ra_pool_mark(ring->pool, "backward step", pass->group_index, s);
     if (s + 1 == steps || !pass->plan->steps[s + 1].forwards)
         ra_region_give(ring, &ring->held[0]);
     if (status == RA_OK && s > 1)
@@ -344,6 +345,7 @@ static ra_status backward_group(backward_pass *pass)
             ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, "backward keys and values");
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute_own(pass));
+    ra_pool_mark(ring->pool, "backward step", pass->group_index, 0);
     ra_ring_mark_end(ring, mark);
     for (int s = 1; s < steps && status == RA_OK; ++s)
         status = backward_step(pass, s);
@@ -367,11 +369,8 @@ static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)
     return status != RA_OK ? status : zero(ring, -1, tensors->dv, row * (size_t)c->kv_heads, rows);
 }
 
-ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
+static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)
 {
-    RA_ASSERT(ring->config.backward);
-    if (ring->schedule == RA_SCHEDULE_SCAN)
-        return ra_linear_run_pass(ring, tensors, true);
     backward_pass pass = {.ring = ring, .tensors = tensors};
     ra_ring_begin_pass(ring);
     int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_BACKWARD);
@@ -391,5 +390,16 @@ ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
     ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
     ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);
+    return status;
+}
+
+ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
+{
+    RA_ASSERT(ring->config.backward);
+    ra_pool_mark(ring->pool, "backward start", -1, -1);
+    ra_status const status = ring->schedule == RA_SCHEDULE_SCAN
+                                 ? ra_linear_run_pass(ring, tensors, true)
+                                 : run_pass(ring, tensors);
+    ra_pool_mark(ring->pool, "backward end", -1, -1);
     return status;
 }

@@ -101,16 +101,15 @@ static ra_status forward_step(forward_pass *pass, int s)
         status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &own, operation);
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute(pass, s, &held));
+    ra_pool_mark(ring->pool, "forward step", pass->group_index, s);
     if (s > 0 && (s + 1 == steps || !pass->plan->steps[s + 1].forwards))
         ra_region_give(ring, &ring->held[0]);
     ra_ring_mark_end(ring, mark);
     return status;
 }
 
-ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
+static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)
 {
-    if (ring->schedule == RA_SCHEDULE_SCAN)
-        return ra_linear_run_pass(ring, tensors, false);
     forward_pass pass = {.ring = ring};
     ring->has_delta = ring->config.backward && tensors->dout != NULL;
     ra_ring_begin_pass(ring);
@@ -131,5 +130,15 @@ ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
     ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
     ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);
+    return status;
+}
+
+ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
+{
+    ra_pool_mark(ring->pool, "forward start", -1, -1);
+    ra_status const status = ring->schedule == RA_SCHEDULE_SCAN
+                                 ? ra_linear_run_pass(ring, tensors, false)
+                                 : run_pass(ring, tensors);
+    ra_pool_mark(ring->pool, "forward end", -1, -1);
     return status;
 }

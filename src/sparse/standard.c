@@ -114,6 +114,13 @@ typedef struct standard_step {
     bool makes_weights;        /* backward: of scores, by the log-sum-exp */
 } standard_step;
 
+/* What memory holds in the middle of a step. */
+static void mark_phase(const standard_step *step, const char *name)
+{
+    ra_kernel_pair const pair = step->forward != NULL ? step->forward->pair : step->backward->pair;
+    ra_pool_mark(step->kernel->pool, name, pair.group, pair.step);
+}
+
 /* Some rows of a head; scratch is the thread's own. */
 typedef struct standard_block {
     int64_t lane, batch; /* lane: of query heads, or of key heads */
@@ -365,11 +372,13 @@ static ra_status compute_forward(standard_step *step, kept_pair *pair)
         return status;
     step->scores = pair->scores.data;
     for_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, score_block);
+    mark_phase(step, "after scores");
     status = take_matrix(step->kernel, shape, queries, step->keys, &pair->weights);
     if (status != RA_OK)
         return status;
     step->weights = pair->weights.data;
     for_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, weigh_block);
+    mark_phase(step, "after softmax");
     for_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, sum_block);
     return RA_OK;
 }
@@ -509,11 +518,13 @@ static ra_status compute_backward(standard_step *step, kept_pair *grads)
         return status;
     step->dweights = grads->dweights.data;
     for_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, dweigh_block);
+    mark_phase(step, "after dP");
     status = take_matrix(step->kernel, shape, queries, step->keys, &grads->dscores);
     if (status != RA_OK)
         return status;
     step->dscores = grads->dscores.data;
     for_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, dscore_block);
+    mark_phase(step, "after dS");
     for_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, dquery_block);
     for_each_block(step, shape->kv_heads, step->keys, RA_STANDARD_KEYS, dkey_block);
     return RA_OK;

@@ -53,6 +53,7 @@ typedef struct ra_job {
     int64_t rss_before_bytes; /* -1: unknown */
     bool entered;             /* into collective work: a rank that fails must tell the others */
     ra_report report;
+    ra_ledger_mark *phases; /* of the report; owned */
 } ra_job;
 
 /**

@@ -2,6 +2,7 @@
 #include "console.h"
 #include "internal.h"
 #include "job.h"
+#include "job_phases.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -227,7 +228,7 @@ static ra_status memory_gather(ra_job *job)
     report->peak_bytes_sum = numbers[NUMBERS - 3];
     report->peak_bytes = numbers[NUMBERS - 2];
     report->rss_peak_bytes = numbers[NUMBERS - 1];
-    return RA_OK;
+    return ra_job_phases_gather(job, (int)first);
 }
 
 static ra_status work_gather(ra_job *job)
@@ -265,7 +266,10 @@ ra_status ra_job_passes(ra_job *job)
     ra_progress_set(job->progress, "bringing tensors in", 0, 0);
     job->entered = false;
     ra_console_hold();
-    ra_status status = ra_console_agree(job->comm, "agreeing on the tensors", tensors_read(job));
+    ra_status status = ra_job_phases_begin(job);
+    if (status == RA_OK)
+        status = tensors_read(job);
+    status = ra_console_agree(job->comm, "agreeing on the tensors", status);
     if (status != RA_OK)
         return status;
     job->entered = true;

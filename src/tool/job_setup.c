@@ -312,6 +312,7 @@ void ra_job_clear(ra_job *job)
     ra_pool_destroy(job->pool);
     ra_pool_log_destroy(job->pool_log);
     ledger_close(job->ledger);
+    free(job->phases);
     ra_config_fini(&job->config);
     *job = (ra_job){.options = job->options, .comm = job->comm, .progress = job->progress};
 }

@@ -1,6 +1,7 @@
 /* Passes, as often as it takes. */
 #include "internal.h"
 #include "job.h"
+#include "job_phases.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -68,6 +69,7 @@ static ra_status repetition(ra_job *job, timing *t, int i, double *elapsed_ms)
     int const count = warms ? t->repeat->warmup : t->repeat->most;
     double ms[3] = {0};
     ra_progress_set(job->progress, warms ? "warm-up" : "forward", index, count);
+    ra_job_phases_restart(job); /* those of the last repetition are reported */
     ra_status status = pass_time(job, false, &ms[0]);
     if (status == RA_OK && job->config.backward) {
         ra_progress_set(job->progress, warms ? "warm-up" : "backward", index, count);

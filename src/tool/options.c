@@ -128,6 +128,9 @@ static ra_status option_take(ra_options *options, const ra_option_entry *entry, 
         return RA_OK;
     case RA_OPTION_TRACE:
         return option_once(&options->trace_path, entry->name, value);
+    case RA_OPTION_PHASES:
+        options->phases = true;
+        return RA_OK;
     case RA_OPTION_CSV:
         options->csv = true;
         options->csv_path = value != NULL && strcmp(value, "-") != 0 ? value : NULL;
@@ -203,6 +206,11 @@ static ra_status arguments_take(int argc, char **argv, ra_options *options, cons
         options->csv_path == NULL) {
         ra_log(RA_LOG_ERROR, "--json and --csv: only one of them can go to standard output; give "
                              "the other a file, as in --csv=FILE");
+        status = RA_ERR_CONFIG;
+    }
+    if (status == RA_OK && !helped && command == RA_COMMAND_BENCH && options->phases &&
+        !options->json) {
+        ra_log(RA_LOG_ERROR, "--phases: a bench tells them in its JSON only: give --json too");
         status = RA_ERR_CONFIG;
     }
     return status;

@@ -31,7 +31,8 @@ typedef struct ra_options {
     const char *csv_path; /* NULL: standard output, and no table there */
     bool overlap;
     const char *trace_path; /* NULL: none */
-    const char **files;     /* plot: at least one; in the memory of source.sets */
+    bool phases;
+    const char **files; /* plot: at least one; in the memory of source.sets */
     int file_count;
     const char *prefix; /* plot: NULL: from the first file's name */
     bool quiet;

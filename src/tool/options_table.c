@@ -48,6 +48,8 @@ const ra_option_entry ra_option_entries[] = {
      "recompute sampled rows in float64 and compare; exit code 6 if they differ"},
     {"--trace", RA_OPTION_TRACE, RA_VALUE_NEEDED, RUN, " FILE",
      "write what every rank did and when, for Perfetto or chrome://tracing"},
+    {"--phases", RA_OPTION_PHASES, RA_VALUE_NONE, RUN | BENCH, "",
+     "report what memory holds at each phase of the last passes too; for bench in --json"},
     {"--csv", RA_OPTION_CSV, RA_VALUE_MAY, BENCH, "[=FILE]",
      "write a line per point, to standard output instead of the table, or to FILE"},
     {"--overlap", RA_OPTION_OVERLAP, RA_VALUE_NONE, BENCH, "",

@@ -25,6 +25,7 @@ typedef enum ra_option_id {
     RA_OPTION_OUTPUT,
     RA_OPTION_VERIFY,
     RA_OPTION_TRACE,
+    RA_OPTION_PHASES,
     RA_OPTION_CSV,
     RA_OPTION_OVERLAP,
     RA_OPTION_PREFIX,

@@ -296,6 +296,33 @@ static void memory_print(const ra_report *report)
             ra_bytes_text(report->rss_peak_bytes, text));
 }
 
+/* "forward end     12.0 MiB: qkv 6.0 MiB, output 6.0 MiB" */
+static void phase_print(const ra_ledger_mark *phase)
+{
+    char text[512] = "", where[48] = "", bytes[32];
+    phrase held = {.text = text, .bytes = sizeof(text)};
+    int64_t total = 0;
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
+        total += phase->current_bytes[i];
+        if (phase->current_bytes[i] > 0)
+            phrase_add(&held, "%s %s", ra_category_name((ra_category)i),
+                       ra_bytes_text(phase->current_bytes[i], bytes));
+    }
+    if (phase->group > 0 || phase->step > 0)
+        snprintf(where, sizeof(where), " (group %d, step %d)", phase->group, phase->step);
+    row("", "%12s  %s%s: %s", ra_bytes_text(total, bytes), phase->name, where, text);
+}
+
+static void phases_print(const ra_report *report)
+{
+    if (report->phase_count > 0)
+        printf("\nphases\n");
+    for (int i = 0; i < report->phase_count; i++)
+        phase_print(&report->phases[i]);
+    if (report->phases_left_out > 0)
+        row("", "%lld more are left out", (long long)report->phases_left_out);
+}
+
 static void error_print(const char *name, double error, double bound)
 {
     if (error == -1)
@@ -333,5 +360,6 @@ void ra_report_print(const ra_report *report)
     job_print(report);
     speed_print(report);
     memory_print(report);
+    phases_print(report);
     errors_print(report);
 }

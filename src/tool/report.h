@@ -33,8 +33,12 @@ typedef struct ra_report {
     int64_t alloc_count;                                /* of that rank, up to here */
     int64_t limit_bytes_sum;                            /* over ranks */
     ra_pool_stats pool;                                 /* of that rank, up to here */
-    bool verified;                                      /* whether errors and bounds are set */
-    ra_errors errors;                                   /* -1: not checked */
+    /* With --phases; of the rank with the highest peak. */
+    const ra_ledger_mark *phases; /* [phase_count]; the job's */
+    int phase_count;
+    int64_t phases_left_out;
+    bool verified;    /* whether errors and bounds are set */
+    ra_errors errors; /* -1: not checked */
     ra_errors bounds;
 } ra_report;
 

@@ -133,6 +133,29 @@ static json_t *pool_to_json(const ra_report *report)
     return object;
 }
 
+/* In the order of the passes. */
+static json_t *phases_to_json(const ra_report *report)
+{
+    json_t *phases = json_array();
+    for (int i = 0; phases != NULL && i < report->phase_count; i++) {
+        const ra_ledger_mark *phase = &report->phases[i];
+        int64_t total = 0;
+        for (int c = 0; c < RA_MEM_CATEGORY_COUNT; c++)
+            total += phase->current_bytes[c];
+        json_t *item =
+            json_pack("{s:s, s:I, s:o}", "name", phase->name, "total_bytes", (json_int_t)total,
+                      "memory_bytes", memory_to_json(phase->current_bytes));
+        if (phase->step >= 0)
+            item =
+                extend(item, json_pack("{s:i, s:i}", "group", phase->group, "step", phase->step));
+        if (item == NULL || json_array_append_new(phases, item) != 0) {
+            json_decref(phases);
+            phases = NULL;
+        }
+    }
+    return phases;
+}
+
 json_t *ra_report_to_json(const ra_report *report)
 {
     json_t *point =
@@ -152,6 +175,9 @@ json_t *ra_report_to_json(const ra_report *report)
                                     (json_int_t)report->alloc_count, "limit_bytes_sum",
                                     (json_int_t)report->limit_bytes_sum));
     point = extend(point, json_pack("{s:o}", "pool", pool_to_json(report)));
+    if (report->phases != NULL)
+        point = extend(point, json_pack("{s:o, s:I}", "phases", phases_to_json(report),
+                                        "phases_left_out", (json_int_t)report->phases_left_out));
     if (report->verified)
         point =
             extend(point, json_pack("{s:o, s:o}", "error",

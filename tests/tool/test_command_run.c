@@ -311,3 +311,80 @@ Test(command_run, standard_attention_without_openblas_is_refused_in_one_line)
     cr_expect_not_null(strstr(result.err, "OpenBLAS, which is not installed"), "%s", result.err);
     cr_expect_str_empty(result.out);
 }
+
+/* Bytes of a category at the i-th phase, whose name is as expected. */
+static long long phase_bytes(json_t *point, size_t i, const char *name, const char *category)
+{
+    json_t *phase = json_array_get(member(point, "phases"), i);
+    cr_assert_not_null(phase, "no phase %zu, %s", i, name);
+    cr_expect_str_eq(json_string_value(member(phase, "name")), name);
+    const char *key;
+    json_t *bytes, *memory = member(phase, "memory_bytes");
+    long long total = 0;
+    json_object_foreach(memory, key, bytes)
+    {
+        total += json_integer_value(bytes);
+    }
+    cr_expect_eq(total, integer(phase, "total_bytes"));
+    cr_expect_leq(total, integer(point, "peak_bytes"));
+    return integer(memory, category);
+}
+
+Test(command_run, phases_show_each_matrix_of_standard_attention_come)
+{
+    static const struct {
+        const char *name;
+        int matrices;
+    } wanted[] = {{"forward start", 0}, {"after scores", 1}, {"after softmax", 2},
+                  {"forward step", 2},  {"forward end", 2},  {"backward start", 2},
+                  {"after dP", 3},      {"after dS", 4},     {"backward step", 4},
+                  {"backward end", 0}};
+    enum { COUNT = sizeof(wanted) / sizeof(wanted[0]) };
+    json_t *root = NULL;
+    command_run(&result, 0, "info");
+    if (strstr(result.out, "OpenBLAS 0.") == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    json_t *point = measure(0,
+                            "--phases --backward --set attention.kind=standard "
+                            "--set shape.seq=512 --set shape.heads=2 --set shape.batch=3 "
+                            "--set job.repeat=2 --set job.warmup=1",
+                            &root);
+    cr_expect_eq(json_array_size(member(point, "phases")), COUNT);
+    cr_expect_eq(integer(point, "phases_left_out"), 0);
+    for (size_t i = 0; i < COUNT; i++)
+        cr_expect_eq(phase_bytes(point, i, wanted[i].name, "scores"),
+                     4LL * 3 * 2 * 512 * 512 * wanted[i].matrices, "%s", wanted[i].name);
+    json_decref(root);
+}
+
+/* Without buffers kept, what arrives for a step is there in that step only. */
+Test(command_run, phases_of_a_ring_show_what_a_step_holds)
+{
+    json_t *root = NULL;
+    int const ranks = command_has_mpi() ? 2 : 0;
+    json_t *point = measure(ranks,
+                            "--phases --set shape.seq=300 --set shape.heads=2 "
+                            "--set ring.schedule=auto --set ring.comm_buffers=0",
+                            &root);
+    cr_expect_eq(phase_bytes(point, 0, "forward start", "comm_buffer"), 0);
+    cr_expect_eq(phase_bytes(point, 1, "forward step", "comm_buffer"), 0);
+    json_decref(root);
+    point = measure(0, "--set shape.seq=300", &root);
+    cr_expect_null(json_object_get(point, "phases"));
+    json_decref(root);
+    command_run(&result, 0, "run --quiet --phases --set shape.seq=300");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.out, "forward end: qkv "), "%s", result.out);
+    if (ranks == 0)
+        return;
+    point = measure(2,
+                    "--phases --set shape.seq=300 --set shape.heads=2 --set ring.schedule=direct "
+                    "--set ring.comm_buffers=0 --set memory.pool.mode=off",
+                    &root);
+    cr_expect_eq(phase_bytes(point, 0, "forward start", "comm_buffer"), 0);
+    cr_expect_eq(phase_bytes(point, 1, "forward step", "comm_buffer"), 0);
+    cr_expect_gt(phase_bytes(point, 2, "forward step", "comm_buffer"), 0);
+    cr_expect_eq(integer(json_array_get(member(point, "phases"), 2), "step"), 1);
+    cr_expect_eq(phase_bytes(point, 3, "forward end", "comm_buffer"), 0);
+    json_decref(root);
+}

@@ -58,6 +58,9 @@ Test(options, takes_every_option_of_run)
     cr_assert_eq(PARSE(&o, "run", "--trace", "t.json"), RA_OK);
     cr_assert_str_eq(o.trace_path, "t.json");
     ra_options_fini(&o);
+    cr_assert_eq(PARSE(&o, "run", "--phases"), RA_OK);
+    cr_assert(o.phases && !o.json);
+    ra_options_fini(&o);
     cr_assert_eq(PARSE(&o, "run", "--json"), RA_OK);
     cr_assert(o.json && o.json_path == NULL);
     ra_options_fini(&o);
@@ -98,6 +101,10 @@ Test(options, takes_every_option_of_bench)
     cr_assert_eq(PARSE(&o, "bench", "--json", "--csv=p.csv"), RA_OK);
     cr_assert_str_eq(o.csv_path, "p.csv");
     ra_options_fini(&o);
+    cr_assert_eq(PARSE(&o, "bench", "--phases", "--json"), RA_OK);
+    cr_assert(o.phases);
+    ra_options_fini(&o);
+    refused(PARSE(&o, "bench", "--phases", "--csv"), RA_ERR_CONFIG, "JSON only");
     refused(PARSE(&o, "bench", "--json", "--csv=-"), RA_ERR_CONFIG, "standard output");
     refused(PARSE(&o, "bench", "--output", "o"), RA_ERR_CONFIG, "an option of 'run'");
     refused(PARSE(&o, "run", "--overlap"), RA_ERR_CONFIG, "an option of 'bench'");
