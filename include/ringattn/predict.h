@@ -52,18 +52,9 @@ typedef struct ra_hardware {
     int64_t workspace_bytes;               /* scratch of kernels; -1: that of this build's */
 } ra_hardware;
 
-typedef enum ra_attention_form {
-    RA_FORM_FLASH,
-    RA_FORM_STANDARD,  /* scores and weights are materialised */
-    RA_FORM_LINEAR,    /* one D x D state */
-    RA_FORM_CHUNKED,   /* causal: one state per chunk at hand */
-    RA_FORM_RECURRENT, /* causal: one state, row by row */
-    RA_FORM_CUMSUM     /* causal: a state for every row */
-} ra_attention_form;
-
 typedef struct ra_predict_request {
-    ra_ring_config ring; /* layout, schedule and head_groups may be auto */
-    ra_attention_form form;
+    ra_ring_config ring; /* layout, schedule and head_groups may be auto; its cache is not used */
+    bool standard;       /* scores and weights are materialised, as the table `standard` does */
     const ra_pattern_config *pattern; /* borrowed for the call */
     int ranks;                        /* 1 to RA_PREDICT_RANKS_MAX */
     int ranks_per_node;               /* at least 1 */
@@ -71,6 +62,10 @@ typedef struct ra_predict_request {
     bool keeps_lse;                   /* though no backward pass follows */
     int32_t tile_rows;
     int64_t workspace_bytes;
+    int threads;         /* of a rank; what linear attention is cut for */
+    ra_pool_mode pool;   /* whose classes blocks are rounded to; idle bytes are not predicted */
+    ra_cache_mode cache; /* eager: maps count where they are kept */
+    int64_t cache_entries, cache_bytes;
     int64_t io_bytes;            /* held during the passes */
     int64_t staging_bytes;       /* held while inputs are read, and given back before the passes */
     int64_t memory_bytes;        /* what head_groups 0 must fit into; INT64_MAX: anything does */
@@ -79,9 +74,10 @@ typedef struct ra_predict_request {
 
 /* One step of the rank that the times are of, all head groups together. */
 typedef struct ra_predicted_step {
-    int distance;  /* number of the step */
-    int held_from; /* -1: several ranks */
-    double pairs;
+    int distance;        /* number of the step */
+    int held_from;       /* -1: several ranks */
+    double pairs, cells; /* live pairs; query rows that meet a run; over batch and heads */
+    double rows;         /* query rows over batch and heads */
     int64_t held_bytes, sent_bytes;        /* keys and values, one pass */
     int64_t grad_in_bytes, grad_out_bytes; /* backward */
     bool crosses_nodes;
@@ -98,7 +94,7 @@ typedef struct ra_prediction {
     bool exact; /* every rank and every chunk was followed */
     int ranks, ranks_followed;
     ra_layout_kind layout;
-    bool balanced_left_out; /* layout auto did not try it: too many chunks to deal */
+    bool left_out[RA_LAYOUT_AUTO]; /* layouts that auto did not try: too much to count */
     ra_schedule schedule;
     int64_t chunk;
     int32_t head_groups;

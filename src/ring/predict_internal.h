@@ -18,12 +18,24 @@ typedef struct ra_need {
 typedef struct ra_map_size {
     double tiles, runs;
     double pairs, cells; /* over the heads asked for, one batch; cells: query rows of runs */
-    int64_t bytes;
+    int64_t bytes;       /* of its arrays */
+    int64_t keys;        /* rows of keys */
+    int64_t kept_bytes;  /* of the pattern cache's entry, if it is kept */
+    bool is_empty;       /* no keys: all such maps of one plan are one and the same to the cache */
 } ra_map_size;
+
+/* Maps of one plan, by where they may lie. */
+typedef struct ra_map_sum {
+    int64_t bytes, kept_bytes, count; /* of those with keys: as the pool and the cache round them */
+    int64_t empty_bytes, empty_kept_bytes, empty_count; /* bytes: of one */
+} ra_map_sum;
 
 typedef struct ra_predict_step {
     ra_map_size map;
-    int64_t part_bytes;              /* of the maps of single parts, rounded */
+    ra_map_sum part_maps; /* of single parts */
+    int64_t
+        *part_keys; /* [part_count]; 0: no live pair. Owned; NULL: parts are not worked on apart */
+    int part_count;
     int held_from;                   /* -1: from several */
     int64_t held_rows, fetched_rows; /* of the team, and of this rank */
     int64_t sent_rows, grad_rows, grad_out_rows, grad_in_rows;
@@ -50,7 +62,7 @@ typedef struct ra_predict_job {
     ra_rowset *rows;      /* [ranks] */
     ra_row_piece *pieces; /* of all of them, in one block */
     int64_t piece_count;
-    bool balanced_left_out;
+    bool left_out[RA_LAYOUT_AUTO];
     ra_schedule schedule;
     ra_teams teams;
     int step_count;
@@ -58,20 +70,20 @@ typedef struct ra_predict_job {
 
     int followed[RA_PREDICT_RANKS_ALL]; /* ranks, ascending */
     int followed_count;
+    double weights[RA_PREDICT_RANKS_ALL]; /* ranks that each of them stands for, linearly between */
+    double areas[RA_PREDICT_RANKS_ALL];   /* of followed ranks: live pairs, one batch */
     bool sampled;
 } ra_predict_job;
 
 RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes);
 int64_t ra_predict_lcm(int64_t a, int64_t b);
 bool ra_predict_heads_meet(ra_heads a, ra_heads b);
-/* Bytes as host memory rounds them: lines of 64 below 64 KiB, pages above. */
-int64_t ra_predict_round(int64_t bytes);
+/* Bytes as the job's pool rounds them. */
+int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes);
 
 /* Rows of all ranks, and how even their work is; settles a layout that is auto. */
 RA_CHECKED ra_status ra_predict_layout(ra_predict_job *job);
 void ra_predict_free_rows(ra_predict_job *job);
-/* Live pairs of a rank over all heads, one batch; of long shards, from chunks of them. */
-double ra_predict_area(ra_predict_job *job, int rank);
 
 /*
  * What the ranks [reader, reader + count) need of every other owner; with count 0, what all others
@@ -92,9 +104,16 @@ RA_CHECKED ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const r
                                     const ra_rowset *keys, int64_t chunks_max,
                                     ra_map_size *size_out);
 
+/* Slices that one chunk of queries of the middle rank meets. */
+RA_CHECKED ra_status ra_predict_slices(const ra_predict_job *job, double *slices_out);
+/* Chunks looked at, times slices, that would take too long. */
+extern const double ra_predict_looks_most;
+enum { RA_PREDICT_CHUNKS_LEAST = 4 };
+
 /* Steps of followed ranks for some heads: [followed_count] plans. */
 RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans);
 void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans);
+void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum);
 /* Rows of a rank's team, and of the members before it. */
 void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_out,
                           int64_t *all_out);
@@ -102,6 +121,48 @@ void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_o
 RA_CHECKED ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out);
 /* Rows sent in one forward pass of the layout at hand. */
 RA_CHECKED ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out);
+
+/* What a rank takes beside its tensors, over its plans and head groups. */
+typedef struct ra_predict_bytes {
+    int64_t state, grads, delta, shared;       /* accumulators; the largest group's */
+    int64_t sent, held, partial, arriving;     /* one buffer each */
+    int64_t passing;                           /* what comes and goes within steps, at most: */
+    int64_t passing_scores;                    /* scores, and buffers where none stand */
+    int64_t scores;                            /* kept from the forward pass on */
+    int64_t grad_scores;                       /* of the groups so far */
+    int64_t plans, maps, cached, cached_count; /* category tilemap, and pattern_cache */
+    int64_t map_arrays;
+    double sent_bytes, pairs;
+} ra_predict_bytes;
+
+/* Keys and values of so many rows; their gradients, in float32. */
+int64_t ra_predict_keys_bytes(const ra_predict_job *job, int32_t kv_heads, int64_t rows);
+int64_t ra_predict_grads_bytes(const ra_predict_job *job, int32_t kv_heads, int64_t rows);
+/* What a buffer of the held rows counts for: this rank's, or its share of the team's. */
+int64_t ra_predict_counted(const ra_predict_job *job, int rank, int64_t bytes);
+/* What comes and goes while a group's steps run. */
+void ra_predict_add_passing(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                            ra_head_group group, ra_predict_bytes *bytes);
+/* One more head group, whose steps `plan` says. */
+void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                          ra_head_group group, ra_predict_bytes *bytes);
+/* The plan itself; `stays`: until the end, or only for as long as others are made. */
+void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                         bool stays, ra_predict_bytes *bytes);
+/* What head_groups auto weighs against the room there is. */
+int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *bytes);
+/* What a ring that passes every block all the way round would send. */
+double ra_predict_full_ring_bytes(const ra_predict_job *job);
+/* The pattern's description, and every rank's rows. */
+int64_t ra_predict_ground_bytes(const ra_predict_job *job);
+/* What a rank's tensors will take, or where the caller takes them from elsewhere, keys alone. */
+int64_t ra_predict_tensors_room(const ra_predict_job *job, int rank);
+/* All categories at the moment of the peak; their sum is returned. */
+int64_t ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *bytes, int rank,
+                         int64_t memory[RA_MEM_CATEGORY_COUNT], int64_t *floor_out);
+
+/* Linear attention, of rows that are laid out already. */
+void ra_predict_linear(ra_predict_job *job, ra_prediction *out);
 
 /* Steps of followed ranks as they are reported: [followed_count][ranks]. */
 typedef struct ra_predict_times {

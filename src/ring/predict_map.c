@@ -295,7 +295,8 @@ static ra_status count_layer(mapper *m, int32_t layer, int64_t chunks, int64_t c
                              double heads, ra_map_size *size)
 {
     int64_t const inner = chunks - 1, looks = ra_min_i64(inner, chunks_max);
-    for (int64_t i = 0; i <= looks && chunks > 0; ++i) {
+    bool const is_empty = chunks == 0 || m->keys->row_count == 0;
+    for (int64_t i = 0; i <= looks && !is_empty; ++i) {
         int64_t const at = i == looks ? inner : inner * i / looks;
         int64_t const next = i == looks ? chunks : inner * (i + 1) / looks;
         ra_status const status = count_chunk(m, layer, at + (next - at) / 2);
@@ -331,6 +332,62 @@ static ra_status count_layers(mapper *m, ra_heads heads, int64_t chunks_max, int
     return RA_OK;
 }
 
+/* Distances of dilated_sparse: given, or powers of two until a row of blocks is dense enough. */
+static int64_t block_offset_count(const ra_pattern_config *c, int64_t rows)
+{
+    int64_t count = 0;
+    if (c->block_rates == NULL) {
+        while (count < 62 && (double)(1 + 2 * count) < c->block_density * (double)rows &&
+               ((int64_t)1 << count) < rows)
+            ++count;
+        return count;
+    }
+    for (int64_t i = 0; i < c->block_rate_count; ++i) {
+        bool is_new = c->block_rates[i] < rows;
+        for (int64_t j = 0; j < i; ++j)
+            is_new = is_new && c->block_rates[j] != c->block_rates[i];
+        count += is_new;
+    }
+    return count;
+}
+
+/* Numbers by which blocks are told apart; of a list, all that it keeps. */
+static int64_t block_key_words(const ra_predict_job *job)
+{
+    const ra_pattern_config *c = job->request->pattern;
+    int64_t const rows = c->block_size > 0 ? ra_div_ceil(job->request->ring.seq, c->block_size) : 0;
+    switch (c->blocks_kind) {
+    case RA_BLOCKS_NONE:
+        return 0;
+    case RA_BLOCKS_LOCAL_WINDOW:
+        return 1;
+    case RA_BLOCKS_GLOBAL_LOCAL:
+    case RA_BLOCKS_RANDOM:
+        return 2;
+    case RA_BLOCKS_DILATED_SPARSE:
+        return 1 + block_offset_count(c, rows);
+    case RA_BLOCKS_LIST:
+        return rows + 1 + c->block_pair_count;
+    }
+    return 0;
+}
+
+/* What the pattern cache takes for a map: its own record, the key, and the arrays. */
+static int64_t entry_bytes(const ra_predict_job *job, int32_t layers, const ra_rowset *queries,
+                           const ra_rowset *keys, int64_t map_bytes)
+{
+    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, RECORD_WORDS = 9, KEY_WORDS = 9 + 4 + 2 };
+    const ra_pattern_config *c = job->request->pattern;
+    int64_t const documents = c->documents != NULL ? c->document_count : 1;
+    int64_t const words = KEY_WORDS + 6 * (int64_t)layers + documents + 1 +
+                          4 * (queries->piece_count + keys->piece_count) + block_key_words(job);
+    int64_t const record = 8 * RECORD_WORDS + (int64_t)sizeof(ra_tilemap);
+    int64_t const bytes =
+        (record + LINE - 1) / LINE * LINE + (8 * words + LINE - 1) / LINE * LINE + map_bytes;
+    int64_t const unit = bytes < SMALL ? LINE : PAGE;
+    return (bytes + unit - 1) / unit * unit;
+}
+
 ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *queries,
                          const ra_rowset *keys, int64_t chunks_max, ra_map_size *size_out)
 {
@@ -355,7 +412,10 @@ ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *q
     int64_t const chunks = ra_div_ceil(queries->row_count, m.chunk_rows);
     size.bytes = layers * ((int64_t)sizeof(ra_tile_layer) + 4 * (chunks + 1)) +
                  (int64_t)((size.tiles + 1) * sizeof(ra_tile) + size.runs * sizeof(ra_run));
-    job->sampled = job->sampled || chunks - 1 > chunks_max;
+    size.keys = keys->row_count;
+    size.is_empty = keys->piece_count == 0;
+    size.kept_bytes = entry_bytes(job, layers, queries, keys, size.bytes);
+    job->sampled = job->sampled || (chunks - 1 > chunks_max && keys->row_count > 0);
     *size_out = size;
     return RA_OK;
 }

@@ -90,44 +90,62 @@ static ra_status touch_piece(touching *t, const ra_slice *slice, const ra_row_pi
     return RA_OK;
 }
 
-/* Owners whose rows are one stretch, in the order of ranks: the first that may hold a row. */
-static int first_owner(const ra_predict_job *job, int64_t row)
+/* Pieces in the order of rows, where a layout has them in closed form: one or two per rank. */
+static int ordered_pieces(const ra_predict_job *job)
 {
-    if (job->layout != RA_LAYOUT_CONTIGUOUS)
-        return 0;
+    return job->layout == RA_LAYOUT_CONTIGUOUS ? job->ranks
+           : job->layout == RA_LAYOUT_ZIGZAG   ? 2 * job->ranks
+                                               : 0;
+}
+
+static ra_status touch_owner(touching *t, const ra_slice *slice, int owner, int64_t piece)
+{
+    const ra_rowset *keys = &t->job->rows[owner];
+    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
+    bool const skipped = (owner >= t->skip_begin && owner < t->skip_end) || t->needs[owner].full;
+    if (skipped || piece < 0 || piece >= keys->piece_count)
+        return RA_OK;
+    const ra_range *rows = &keys->pieces[piece].rows;
+    if (rows->begin > last || rows->begin + rows->stride * rows->count <= slice->k_begin)
+        return RA_OK;
+    return touch_piece(t, slice, &keys->pieces[piece], &t->needs[owner]);
+}
+
+static ra_status touch_ordered(touching *t, const ra_slice *slice, int pieces)
+{
+    const ra_predict_job *job = t->job;
     int64_t const n = job->request->ring.seq;
-    return (int)ra_max_i64(0, (int64_t)((double)row / (double)n * job->ranks) - 1);
+    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
+    int const first = (int)((double)slice->k_begin / (double)n * pieces) - 1;
+    ra_status status = RA_OK;
+    for (int p = first > 0 ? first : 0; p < pieces && status == RA_OK; ++p) {
+        int const owner = p < job->ranks ? p : 2 * job->ranks - 1 - p;
+        if (n * p / pieces > last)
+            break;
+        status =
+            touch_owner(t, slice, owner, p < job->ranks ? 0 : job->rows[owner].piece_count - 1);
+    }
+    return status;
 }
 
 static ra_status touch(void *context, const ra_slice *slice)
 {
     touching *t = context;
     const ra_predict_job *job = t->job;
-    ++t->visited;
-    if (t->needs == NULL)
-        return RA_OK;
+    int const pieces = ordered_pieces(job);
     ra_range seen;
-    if (!ra_range_intersect((ra_range){slice->q_begin, slice->stride, slice->q_count}, t->q_rows,
+    ra_status status = RA_OK;
+    ++t->visited;
+    if (t->needs == NULL ||
+        !ra_range_intersect((ra_range){slice->q_begin, slice->stride, slice->q_count}, t->q_rows,
                             &seen))
         return RA_OK;
-    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    bool const apart = job->layout == RA_LAYOUT_CONTIGUOUS;
-    for (int owner = first_owner(job, slice->k_begin); owner < job->ranks; ++owner) {
-        const ra_rowset *keys = &job->rows[owner];
-        if (apart && keys->piece_count > 0 && keys->pieces[0].rows.begin > last + t->stretch)
-            break;
-        bool const skipped =
-            (owner >= t->skip_begin && owner < t->skip_end) || t->needs[owner].full;
-        for (int64_t i = 0; i < keys->piece_count && !skipped; ++i) {
-            const ra_range *rows = &keys->pieces[i].rows;
-            if (rows->begin > last || rows->begin + rows->stride * rows->count <= slice->k_begin)
-                continue;
-            ra_status const status = touch_piece(t, slice, &keys->pieces[i], &t->needs[owner]);
-            if (status != RA_OK)
-                return status;
-        }
-    }
-    return RA_OK;
+    if (pieces > 0)
+        return touch_ordered(t, slice, pieces);
+    for (int owner = 0; owner < job->ranks; ++owner)
+        for (int64_t i = 0; i < job->rows[owner].piece_count && status == RA_OK; ++i)
+            status = touch_owner(t, slice, owner, i);
+    return status;
 }
 
 static ra_status visit(touching *t, int32_t layer, ra_range rows)
@@ -140,7 +158,8 @@ static ra_status visit(touching *t, int32_t layer, ra_range rows)
 /* Queries that stand for `rows.count / looks` rows each; all rows at once where they are few. */
 static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
 {
-    int64_t const look = ra_min_i64(LOOK_ROWS, rows.count), chunks = rows.count / look;
+    int64_t const span = ra_max_i64(1, LOOK_ROWS / rows.stride); /* a look spans few rows */
+    int64_t const look = ra_min_i64(span, rows.count), chunks = rows.count / look;
     ra_need *const needs = t->needs;
     t->needs = NULL;
     t->visited = 0;
@@ -149,7 +168,8 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
                                         rows.stride, ra_min_i64(look, rows.count)});
     t->needs = needs;
     t->stretch = 0;
-    int64_t const looks = VISITS_MAX / ra_max_i64(t->visited, 1);
+    int64_t const owners = ordered_pieces(t->job) > 0 ? 1 : t->job->ranks;
+    int64_t const looks = VISITS_MAX / (ra_max_i64(t->visited, 1) * owners);
     if (status != RA_OK || chunks <= looks || t->visited <= 1)
         return status != RA_OK ? status : visit(t, layer, rows);
     t->job->sampled = true;

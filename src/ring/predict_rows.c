@@ -17,10 +17,18 @@ ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes)
     return RA_ERR_NO_MEMORY;
 }
 
-int64_t ra_predict_round(int64_t bytes)
+/* Host memory: lines of 64 below 64 KiB, pages above. The pool's classes: 64 to each power of two
+   from 4 KiB to 1 MiB, whole pages from 64 KiB on. */
+int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes)
 {
-    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10 };
-    int64_t const unit = bytes < SMALL ? LINE : PAGE;
+    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, FINE = 1 << 20, CLASSES = 64 };
+    int64_t unit = bytes < SMALL ? LINE : PAGE;
+    if (job->request->pool == RA_POOL_SIZE_CLASS && bytes > PAGE && bytes < FINE) {
+        int64_t power = PAGE;
+        while (2 * power <= bytes)
+            power *= 2;
+        unit = bytes < SMALL ? power / CLASSES : ra_max_i64(PAGE, power / CLASSES);
+    }
     return (bytes + unit - 1) / unit * unit;
 }
 
@@ -97,22 +105,25 @@ static bool can_deal(const ra_predict_job *job)
 
 static double area_of(ra_predict_job *job, ra_range rows)
 {
-    int64_t const chunks = rows.count / AREA_CHUNK;
+    int64_t const look_rows = ra_max_i64(1, AREA_CHUNK / rows.stride); /* a look spans few rows */
+    int64_t const chunks = rows.count / look_rows;
     /* Exact as long as the sum over heads fits an integer; else in slices that do. */
     if (chunks <= AREA_LOOKS)
         return (double)ra_pattern_area(job->pattern, rows);
     double sum = 0;
     for (int64_t i = 0; i < AREA_LOOKS; ++i) {
         int64_t const begin = rows.count * i / AREA_LOOKS, end = rows.count * (i + 1) / AREA_LOOKS;
-        int64_t const middle = begin + (end - begin - AREA_CHUNK) / 2;
-        ra_range const look = {rows.begin + rows.stride * middle, rows.stride, AREA_CHUNK};
-        sum += (double)ra_pattern_area(job->pattern, look) * (double)(end - begin) / AREA_CHUNK;
+        int64_t const middle = begin + (end - begin - look_rows) / 2;
+        ra_range const look = {rows.begin + rows.stride * middle, rows.stride, look_rows};
+        sum +=
+            (double)ra_pattern_area(job->pattern, look) * (double)(end - begin) / (double)look_rows;
     }
     job->sampled = true;
     return sum;
 }
 
-double ra_predict_area(ra_predict_job *job, int rank)
+/* Live pairs of a rank over all heads, one batch; of long shards, from chunks of them. */
+static double rank_area(ra_predict_job *job, int rank)
 {
     double sum = 0;
     for (int64_t i = 0; i < job->rows[rank].piece_count; ++i)
@@ -120,16 +131,17 @@ double ra_predict_area(ra_predict_job *job, int rank)
     return sum;
 }
 
-/* Of the ranks that are followed: the largest share over the mean one. */
+/* The largest share among the ranks that are followed, over the mean one. */
 static void measure(ra_predict_job *job)
 {
     double most = 0, sum = 0;
     for (int i = 0; i < job->followed_count; ++i) {
-        double const area = ra_predict_area(job, job->followed[i]);
+        double const area = rank_area(job, job->followed[i]);
+        job->areas[i] = area;
         most = area > most ? area : most;
-        sum += area;
+        sum += job->weights[i] * area;
     }
-    job->imbalance = sum > 0 ? most * job->followed_count / sum : 1;
+    job->imbalance = sum > 0 ? most * job->ranks / sum : 1;
 }
 
 static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
@@ -149,6 +161,23 @@ static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
     return status;
 }
 
+/* Whether the layout at hand can be compared: among very many ranks, stripes of strided or
+   much-cut patterns are too many pieces to count. */
+static ra_status can_compare(const ra_predict_job *job, bool *can_out)
+{
+    double slices = 0;
+    bool unit = true;
+    *can_out = true;
+    if (job->layout != RA_LAYOUT_STRIPED || job->ranks <= RA_PREDICT_RANKS_ALL)
+        return RA_OK;
+    for (int32_t i = 0; i < ra_pattern_layer_count(job->pattern); ++i)
+        unit = unit && ra_pattern_layer_stride(job->pattern, i) == 1;
+    ra_status const status = ra_predict_slices(job, &slices);
+    *can_out = unit && RA_PREDICT_CHUNKS_LEAST * slices * job->followed_count * job->ranks <=
+                           ra_predict_looks_most;
+    return status;
+}
+
 /* As the ring: fewest rows sent where even enough, else the most even; first of equals. */
 static ra_status choose(ra_predict_job *job)
 {
@@ -157,10 +186,16 @@ static ra_status choose(ra_predict_job *job)
     for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
         double rows = 0;
         if (kind == RA_LAYOUT_BALANCED && !can_deal(job)) {
-            job->balanced_left_out = true;
+            job->left_out[kind] = true;
             continue;
         }
+        bool can = true;
         ra_status status = set_rows(job, (ra_layout_kind)kind);
+        if (status == RA_OK)
+            status = can_compare(job, &can);
+        job->left_out[kind] = !can;
+        if (status == RA_OK && !can)
+            continue;
         bool const even = job->imbalance <= RA_LAYOUT_IMBALANCE;
         if (status == RA_OK && even)
             status = ra_predict_crossing(job, &rows);
@@ -180,8 +215,10 @@ static ra_status choose(ra_predict_job *job)
 ra_status ra_predict_layout(ra_predict_job *job)
 {
     ra_layout_kind const kind = job->request->ring.layout;
+    bool const linear =
+        job->request->ring.linear != RA_LINEAR_NONE; /* its rows follow each other */
     if (kind == RA_LAYOUT_AUTO)
-        return job->ranks > 1 ? choose(job) : set_rows(job, RA_LAYOUT_CONTIGUOUS);
+        return job->ranks > 1 && !linear ? choose(job) : set_rows(job, RA_LAYOUT_CONTIGUOUS);
     if (kind == RA_LAYOUT_BALANCED && !can_deal(job)) {
         ra_log(RA_LOG_ERROR,
                "ring.layout: balanced is planned for up to %d ranks and %d tokens: take zigzag, "

@@ -54,12 +54,22 @@ static ra_status count_hops(ra_predict_job *job, double *rows_out)
     return status;
 }
 
+/* Teams that the one of followed rank `index` stands for; ranks of one team follow each other. */
+static double team_weight(const ra_predict_job *job, int index)
+{
+    int const team = job->teams.team[job->followed[index]];
+    double ranks = 0;
+    for (int i = index; i < job->followed_count && job->teams.team[job->followed[i]] == team; ++i)
+        ranks += job->weights[i];
+    return ranks / ra_teams_size(&job->teams, team);
+}
+
 /* What the teams of followed ranks need of others; a team is sent each row once. */
 static ra_status count_for_teams(ra_predict_job *job, double *rows_out)
 {
     ra_heads const all = {0, 1, job->request->ring.heads};
     const ra_teams *teams = &job->teams;
-    int counted = 0, last = -1;
+    int last = -1;
     double rows = 0;
     for (int i = 0; i < job->followed_count && teams->count > 1; ++i) {
         int const team = teams->team[job->followed[i]];
@@ -69,14 +79,13 @@ static ra_status count_for_teams(ra_predict_job *job, double *rows_out)
         ra_status const status = ra_predict_needs_of(job, all, ra_teams_member(teams, team, 0),
                                                      ra_teams_size(teams, team), &needs);
         for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner)
-            rows += (double)needs[owner].row_count;
+            rows += team_weight(job, i) * (double)needs[owner].row_count;
         ra_predict_free_needs(needs, job->ranks);
         if (status != RA_OK)
             return status;
         last = team;
-        ++counted;
     }
-    *rows_out = counted > 0 ? rows * teams->count / counted : 0;
+    *rows_out = rows;
     return RA_OK;
 }
 

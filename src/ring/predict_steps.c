@@ -8,6 +8,7 @@
 
 /* Chunks looked at over all maps of a job, times the slices of one. */
 static const double looks_wanted = 2e6;
+const double ra_predict_looks_most = 2e9;
 
 static int behind(int rank, int distance, int ranks)
 {
@@ -18,25 +19,6 @@ static ra_status count_slice(void *context, const ra_slice *slice)
 {
     (void)slice;
     ++*(double *)context;
-    return RA_OK;
-}
-
-/* How many chunks of each map can be looked at. */
-static ra_status chunks_for(const ra_predict_job *job, int64_t *chunks_out)
-{
-    const ra_rowset *rows = &job->rows[job->ranks / 2];
-    double slices = 0;
-    for (int32_t i = 0; i < ra_pattern_layer_count(job->pattern) && rows->piece_count > 0; ++i) {
-        ra_range const all = rows->pieces[0].rows;
-        int64_t const count = ra_min_i64(all.count, job->request->tile_rows);
-        ra_status const status =
-            ra_pattern_visit(job->pattern, i, all.begin + all.stride * ((all.count - count) / 2),
-                             all.stride * (count - 1) + 1, count_slice, &slices);
-        if (status != RA_OK)
-            return status;
-    }
-    double const maps = (double)job->followed_count * job->ranks;
-    *chunks_out = (int64_t)fmax(4, looks_wanted / fmax(slices, 1) / maps);
     return RA_OK;
 }
 
@@ -115,6 +97,9 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
         pieces += needs != NULL ? needs[owners[k]].count : job->rows[owners[k]].piece_count;
     ra_rowset held;
     ra_status status = keys_init(pieces, &held);
+    if (apart && status == RA_OK)
+        status = ra_predict_take(&step->part_keys, count, sizeof(*step->part_keys));
+    step->part_count = count;
     for (int k = 0; k < count && status == RA_OK; ++k) {
         const ra_rowset *own = &job->rows[owners[k]];
         ra_rowset part = *own;
@@ -128,7 +113,10 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
         ra_map_size map = {0};
         if (apart && status == RA_OK)
             status = ra_predict_map(job, p->heads, &job->rows[rank], &part, p->chunks, &map);
-        step->part_bytes += ra_predict_round(map.bytes);
+        if (apart && status == RA_OK)
+            ra_predict_add_map(job, &map, &step->part_maps);
+        if (apart && status == RA_OK)
+            step->part_keys[k] = map.runs > 0 ? part.row_count : 0;
         step->fetched_rows += k == place ? part.row_count : 0;
         if (needs != NULL)
             free(part.pieces);
@@ -297,10 +285,53 @@ static ra_status make_needs(const planning *p)
     return status;
 }
 
-static ra_status plan_all(const planning *p, ra_predict_plan *plans)
+ra_status ra_predict_slices(const ra_predict_job *job, double *slices_out)
+{
+    const ra_rowset *rows = &job->rows[job->ranks / 2];
+    double slices = 0;
+    for (int32_t i = 0; i < ra_pattern_layer_count(job->pattern) && rows->piece_count > 0; ++i) {
+        ra_range const all = rows->pieces[0].rows;
+        int64_t const count = ra_min_i64(all.count, job->request->tile_rows);
+        ra_status const status =
+            ra_pattern_visit(job->pattern, i, all.begin + all.stride * ((all.count - count) / 2),
+                             all.stride * (count - 1) + 1, count_slice, &slices);
+        if (status != RA_OK)
+            return status;
+    }
+    *slices_out = slices;
+    return RA_OK;
+}
+
+/* How many chunks of each map can be looked at. */
+static ra_status choose_chunks(planning *p)
+{
+    const ra_predict_job *job = p->job;
+    double slices, maps = job->followed_count;
+    ra_status const status = ra_predict_slices(job, &slices);
+    if (status != RA_OK)
+        return status;
+    for (int i = 0; i < job->followed_count; ++i) {
+        const ra_need *needs = p->needs[job->teams.team[job->followed[i]]];
+        for (int owner = 0; owner < job->ranks; ++owner)
+            maps += needs == NULL || needs[owner].row_count > 0;
+    }
+    if (RA_PREDICT_CHUNKS_LEAST * maps * slices > ra_predict_looks_most) {
+        ra_log(RA_LOG_ERROR,
+               "ring.layout: %s over %d ranks cuts this pattern into more pieces than are planned: "
+               "take contiguous or zigzag",
+               ra_layout_name(job->layout), job->ranks);
+        return RA_ERR_UNSUPPORTED;
+    }
+    p->chunks = (int64_t)fmax(RA_PREDICT_CHUNKS_LEAST, looks_wanted / fmax(slices, 1) / maps);
+    return RA_OK;
+}
+
+static ra_status plan_all(planning *p, ra_predict_plan *plans)
 {
     ra_predict_job *job = p->job;
     ra_status status = make_needs(p);
+    if (status == RA_OK)
+        status = choose_chunks(p);
     for (int i = 0; i < job->followed_count && status == RA_OK; ++i) {
         status = ra_predict_take(&plans[i].steps, job->step_count, sizeof(ra_predict_step));
         if (status == RA_OK && job->schedule != RA_SCHEDULE_RING)
@@ -312,9 +343,7 @@ static ra_status plan_all(const planning *p, ra_predict_plan *plans)
 ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans)
 {
     planning p = {.job = job, .heads = heads};
-    ra_status status = chunks_for(job, &p.chunks);
-    if (status == RA_OK)
-        status = ra_predict_take(&p.needs, job->teams.count, sizeof(ra_need *));
+    ra_status status = ra_predict_take(&p.needs, job->teams.count, sizeof(ra_need *));
     if (status == RA_OK)
         status = plan_all(&p, plans);
     for (int i = 0; i < job->teams.count && p.needs != NULL; ++i)
@@ -325,7 +354,10 @@ ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan 
 
 void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans)
 {
-    for (int i = 0; i < job->followed_count && plans != NULL; ++i)
+    for (int i = 0; i < job->followed_count && plans != NULL; ++i) {
+        for (int s = 0; s < job->step_count && plans[i].steps != NULL; ++s)
+            free(plans[i].steps[s].part_keys);
         free(plans[i].steps);
+    }
     free(plans);
 }

@@ -75,6 +75,8 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
         to->held_from = from->held_from;
         to->crosses_nodes = s > 0 && crosses(job, rank, from);
         to->pairs += from->map.pairs * (double)c->batch;
+        to->cells += from->map.cells * (double)c->batch;
+        to->rows += from->map.runs > 0 ? lines : 0;
         to->held_bytes += s > 0 ? row * element * from->fetched_rows : 0;
         to->sent_bytes += row * element * from->sent_rows;
         to->grad_in_bytes += c->backward ? row * 4 * from->grad_in_rows : 0;
@@ -98,6 +100,21 @@ static void add_comm(const ra_predict_job *job, ra_predicted_step *step)
     step->forward_ms[1] = link_ms(link, keys);
     if (job->request->ring.backward)
         step->backward_ms[1] = link_ms(link, keys) + link_ms(link, grads);
+}
+
+/* Where chunks stand for others, steps share what the rank's rows have in all. */
+static void scale_steps(const ra_predict_job *job, int index, ra_predicted_step *steps)
+{
+    double sum = 0;
+    for (int s = 0; s < job->step_count; ++s)
+        sum += steps[s].pairs;
+    double const factor = sum > 0 ? job->areas[index] * (double)job->request->ring.batch / sum : 1;
+    for (int s = 0; s < job->step_count && job->sampled; ++s) {
+        steps[s].pairs *= factor;
+        steps[s].cells *= factor;
+        steps[s].forward_ms[0] *= factor;
+        steps[s].backward_ms[0] *= factor;
+    }
 }
 
 /* With two buffers a step's keys travel while the step before computes. */
@@ -143,13 +160,14 @@ static double balance_rows(const ra_predict_job *job, const ra_prediction *out)
 static double network_bytes(const ra_predict_job *job, const ra_predict_times *times)
 {
     double sum = 0;
+    double const passes = job->request->ring.backward ? 2 : 1;
     for (int64_t i = 0; i < (int64_t)job->followed_count * job->step_count; ++i) {
         const ra_predicted_step *s = &times->steps[i];
-        bool const twice = job->request->ring.backward;
         if (s->crosses_nodes)
-            sum += (twice ? 2 : 1) * (double)s->held_bytes + (double)s->grad_out_bytes;
+            sum += job->weights[i / job->step_count] *
+                   (passes * (double)s->held_bytes + (double)s->grad_out_bytes);
     }
-    return sum * job->ranks / job->followed_count;
+    return sum;
 }
 
 ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *times,
@@ -159,11 +177,13 @@ ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *time
     const ra_hardware *h = job->request->hardware;
     double slowest = -1;
     int chosen = 0;
-    out->has_times = h != NULL && h->peak_tflops[c->dtype] * h->forward[c->dtype].efficiency > 0 &&
+    out->has_times = h != NULL && !job->request->standard &&
+                     h->peak_tflops[c->dtype] * h->forward[c->dtype].efficiency > 0 &&
                      (!c->backward || h->backward[c->dtype].efficiency > 0);
     for (int i = 0; i < job->followed_count; ++i) {
         ra_predicted_step *steps = &times->steps[(int64_t)i * job->step_count];
         double work = 0;
+        scale_steps(job, i, steps);
         for (int s = 0; s < job->step_count; ++s) {
             if (out->has_times)
                 add_comm(job, &steps[s]);

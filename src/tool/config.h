@@ -99,6 +99,10 @@ RA_CHECKED ra_status ra_config_read_file(const char *path, char **text_out, size
  * logged line and RA_ERR_CONFIG, or RA_OK.
  */
 RA_CHECKED ra_status ra_config_check(ra_config *config, int ranks);
+/**
+ * The same for a job that is only planned: live pairs need not fit an integer.
+ */
+RA_CHECKED ra_status ra_config_check_plan(ra_config *config, int ranks);
 void ra_config_fini(ra_config *config); /* a zeroed one is fine */
 
 enum { RA_CONFIG_BYTES_MAX = 16 << 20, RA_SWEEP_POINTS_MAX = 10000 };

@@ -40,7 +40,7 @@ static ra_status heads_check(const ra_config *config)
 }
 
 /* Byte counts and live pairs are int64: a job that overflows them is refused here, once. */
-static ra_status size_check(const ra_config *config)
+static ra_status size_check(const ra_config *config, bool counts_pairs)
 {
     const ra_pattern_config *pattern = &config->pattern;
     int64_t pairs = config->batch, bytes = config->batch;
@@ -48,10 +48,10 @@ static ra_status size_check(const ra_config *config)
                 __builtin_mul_overflow(pairs, config->seq, &pairs) ||
                 __builtin_mul_overflow(pairs, config->heads, &pairs) ||
                 __builtin_mul_overflow(pairs, ra_max_i64(pattern->branch_count, 1), &pairs);
-    over = over || __builtin_mul_overflow(bytes, config->seq, &bytes) ||
+    over = (over && counts_pairs) || __builtin_mul_overflow(bytes, config->seq, &bytes) ||
            __builtin_mul_overflow(bytes, config->heads, &bytes) ||
            __builtin_mul_overflow(bytes, config->head_dim, &bytes) || bytes > INT64_MAX / 64;
-    if (over || pairs > INT64_MAX / 4)
+    if (over || (counts_pairs && pairs > INT64_MAX / 4))
         return refuse(config, "shape.seq", "batch %lld, seq %lld, heads %d: too large to count",
                       (long long)config->batch, (long long)config->seq, config->heads);
     return RA_OK;
@@ -206,7 +206,7 @@ ra_status ra_config_check_keys(const ra_config *config)
     return status == RA_OK ? kind_check(config) : status;
 }
 
-ra_status ra_config_check(ra_config *config, int ranks)
+static ra_status check(ra_config *config, int ranks, bool counts_pairs)
 {
     if (config->kv_heads == 0)
         config->kv_heads = config->heads;
@@ -214,7 +214,7 @@ ra_status ra_config_check(ra_config *config, int ranks)
     if (status == RA_OK)
         status = heads_check(config);
     if (status == RA_OK)
-        status = size_check(config);
+        status = size_check(config, counts_pairs);
     if (status == RA_OK)
         status = documents_check(config);
     if (status == RA_OK)
@@ -229,4 +229,14 @@ ra_status ra_config_check(ra_config *config, int ranks)
     if (status == RA_OK && config->variant == RA_VARIANT_BASE)
         config->pool_mode = RA_POOL_OFF;
     return status;
+}
+
+ra_status ra_config_check(ra_config *config, int ranks)
+{
+    return check(config, ranks, true);
+}
+
+ra_status ra_config_check_plan(ra_config *config, int ranks)
+{
+    return check(config, ranks, false);
 }

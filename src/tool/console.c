@@ -98,8 +98,10 @@ static void release(bool speak, bool with_rank)
 {
     pthread_mutex_lock(&the_console.mutex);
     the_console.holding = false;
-    if (speak && the_console.held)
+    if (speak && the_console.held) {
         say("error", the_console.line, with_rank || the_console.rank != 0);
+        the_console.held = false; /* agreements may be one within the other */
+    }
     pthread_mutex_unlock(&the_console.mutex);
 }
 

@@ -87,6 +87,8 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores);
 RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_placement *placement);
 /** Whether outputs of the configuration and the command line can be written; rank 0 looks. */
 RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
+/** The kernels that a configuration asks for; RA_ERR_UNSUPPORTED: not here, one logged line. */
+RA_CHECKED ra_status ra_job_kernel_ops(const ra_config *config, const ra_kernel_ops **ops_out);
 /** Whether lse is kept: somebody reads it. */
 bool ra_job_wants_lse(const ra_config *config);
 /** Collective. Tensors in, passes, measurements into job->report. */

@@ -159,23 +159,26 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores)
     job->cache_bytes = cores->cache_bytes;
 }
 
-static ra_status kernel_make(ra_job *job)
+ra_status ra_job_kernel_ops(const ra_config *config, const ra_kernel_ops **ops_out)
 {
-    ra_config *config = &job->config;
     bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
     const ra_kernel_ops *ops = standard ? ra_kernel_standard() : ra_kernel_cpu(config->isa);
-    if (ops == NULL && standard) {
+    if (ops == NULL && standard)
         ra_log(RA_LOG_ERROR, "attention.kind: standard computes with OpenBLAS, which is not "
                              "installed here: install libopenblas0, or take flash");
-        return RA_ERR_UNSUPPORTED;
-    }
-    if (ops == NULL) {
+    else if (ops == NULL)
         ra_log(RA_LOG_ERROR, "compute.isa: this machine, or this build, lacks it; auto takes the "
                              "best there is");
-        return RA_ERR_UNSUPPORTED;
-    }
-    ra_status const status =
-        ra_kernel_init(ops, job->threads, config->head_dim, job->pool, &job->kernel);
+    *ops_out = ops;
+    return ops != NULL ? RA_OK : RA_ERR_UNSUPPORTED;
+}
+
+static ra_status kernel_make(ra_job *job)
+{
+    const ra_kernel_ops *ops;
+    ra_status status = ra_job_kernel_ops(&job->config, &ops);
+    if (status == RA_OK)
+        status = ra_kernel_init(ops, job->threads, job->config.head_dim, job->pool, &job->kernel);
     if (status == RA_OK)
         job->kernel.cache_bytes = job->cache_bytes;
     return status;

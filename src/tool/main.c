@@ -92,6 +92,9 @@ int main(int argc, char **argv)
     case RA_COMMAND_ABLATE:
         code = ra_command_ablate(&options, comm);
         break;
+    case RA_COMMAND_PLAN:
+        code = ra_command_plan(&options, comm);
+        break;
     case RA_COMMAND_HELP:
     case RA_COMMAND_HELP_CONFIG:
         code = help_print(&options, comm);

@@ -138,6 +138,15 @@ static ra_status option_take(ra_options *options, const ra_option_entry *entry, 
     case RA_OPTION_OVERLAP:
         options->overlap = true;
         return RA_OK;
+    case RA_OPTION_RANKS:
+        return option_once(&options->ranks, entry->name, value);
+    case RA_OPTION_HARDWARE:
+        return option_once(&options->hardware_path, entry->name, value);
+    case RA_OPTION_CALIBRATE:
+        return option_once(&options->calibrate_path, entry->name, value);
+    case RA_OPTION_LONGEST:
+        options->longest = true;
+        return RA_OK;
     case RA_OPTION_PREFIX:
         return option_once(&options->prefix, entry->name, value);
     case RA_OPTION_HELP_CONFIG:

@@ -14,6 +14,7 @@ typedef enum ra_command {
     RA_COMMAND_PLOT,
     RA_COMMAND_PROBE,
     RA_COMMAND_ABLATE,
+    RA_COMMAND_PLAN,
     RA_COMMAND_HELP,       /* --help was asked for: print it and be done */
     RA_COMMAND_HELP_CONFIG /* --help-config */
 } ra_command;
@@ -34,7 +35,9 @@ typedef struct ra_options {
     bool phases;
     const char **files; /* plot: at least one; in the memory of source.sets */
     int file_count;
-    const char *prefix; /* plot: NULL: from the first file's name */
+    const char *prefix;                                 /* plot: NULL: from the first file's name */
+    const char *ranks, *hardware_path, *calibrate_path; /* plan; NULL: not given */
+    bool longest;                                       /* plan */
     bool quiet;
 } ra_options;
 
@@ -62,5 +65,6 @@ int ra_command_bench(const ra_options *options, ra_comm *comm);
 int ra_command_plot(const ra_options *options, ra_comm *comm);
 int ra_command_probe(const ra_options *options, ra_comm *comm);
 int ra_command_ablate(const ra_options *options, ra_comm *comm);
+int ra_command_plan(const ra_options *options, ra_comm *comm);
 
 #endif

@@ -14,7 +14,8 @@ const ra_command_entry ra_command_entries[] = {
      false},
     {"ablate", "run the job with each feature off in turn, and compare", RA_COMMAND_ABLATE, false,
      false},
-    {"plan", "predictions without running", RA_COMMAND_HELP, true, false},
+    {"plan", "predict memory, traffic and times of a job without running it", RA_COMMAND_PLAN,
+     false, false},
     {NULL, NULL, RA_COMMAND_HELP, false, false},
 };
 
@@ -24,8 +25,9 @@ enum {
     PLOT = 1 << RA_COMMAND_PLOT,
     PROBE = 1 << RA_COMMAND_PROBE,
     ABLATE = 1 << RA_COMMAND_ABLATE,
-    CONFIGURED =
-        RUN | BENCH | PROBE | ABLATE | 1 << RA_COMMAND_INFO, /* those that read a configuration */
+    PLAN = 1 << RA_COMMAND_PLAN,
+    CONFIGURED = RUN | BENCH | PROBE | ABLATE | PLAN |
+                 1 << RA_COMMAND_INFO, /* those that read a configuration */
     ALL = CONFIGURED | PLOT
 };
 
@@ -34,13 +36,14 @@ const ra_option_entry ra_option_entries[] = {
     {"--set", RA_OPTION_SET, RA_VALUE_NEEDED, CONFIGURED, " KEY=VALUE",
      "override a key of the configuration; may be repeated"},
     {"--variant", RA_OPTION_VARIANT, RA_VALUE_NEEDED, CONFIGURED, " NAME",
-     "apply a named set of keys from the file's variants; bench and probe run all without it"},
+     "apply a named set of keys from the file's variants; bench, probe and plan take all without "
+     "it"},
     {"--json", RA_OPTION_JSON, RA_VALUE_MAY, CONFIGURED, "[=FILE]",
      "write everything measured as JSON, to standard output instead of the table, or to FILE"},
     {"--backward", RA_OPTION_BACKWARD, RA_VALUE_NONE, CONFIGURED, "", "compute gradients too"},
     {"--quiet", RA_OPTION_QUIET, RA_VALUE_NONE, ALL, "",
      "no progress, no remarks, nothing on placement; errors and other warnings stay"},
-    {"--input", RA_OPTION_INPUT, RA_VALUE_NEEDED, RUN | BENCH | ABLATE, " FILE",
+    {"--input", RA_OPTION_INPUT, RA_VALUE_NEEDED, RUN | BENCH | ABLATE | PLAN, " FILE",
      "safetensors file with q, k, v (and do)"},
     {"--output", RA_OPTION_OUTPUT, RA_VALUE_NEEDED, RUN, " FILE",
      "safetensors file to write: o, lse (and dq, dk, dv)"},
@@ -54,6 +57,14 @@ const ra_option_entry ra_option_entries[] = {
      "write a line per point, to standard output instead of the table, or to FILE"},
     {"--overlap", RA_OPTION_OVERLAP, RA_VALUE_NONE, BENCH, "",
      "time computing and communication apart too, and say how much of them overlaps"},
+    {"--ranks", RA_OPTION_RANKS, RA_VALUE_NEEDED, PLAN, " COUNT",
+     "ranks to plan for, up to 4,096; without it, those of the hardware, or 1"},
+    {"--hardware", RA_OPTION_HARDWARE, RA_VALUE_NEEDED, PLAN, " FILE",
+     "a machine in numbers, for times and for what is on which node: configs/hardware/*.yaml"},
+    {"--calibrate", RA_OPTION_CALIBRATE, RA_VALUE_NEEDED, PLAN, " FILE",
+     "learn this machine's speed from what bench has written with --json"},
+    {"--longest", RA_OPTION_LONGEST, RA_VALUE_NONE, PLAN, "",
+     "find the longest sequence for memory.limit, or for the hardware's memory"},
     {"--prefix", RA_OPTION_PREFIX, RA_VALUE_NEEDED, PLOT, " PATH",
      "pictures are PATH-memory.svg and so on; without it, the first file's name without .json"},
     {"--help-config", RA_OPTION_HELP_CONFIG, RA_VALUE_MAY, CONFIGURED, "[=markdown]",
@@ -114,7 +125,7 @@ static void usage_print(ra_command command)
 {
     if (command != RA_COMMAND_HELP) {
         const ra_command_entry *entry = ra_command_entry_of(command);
-        bool const ranks = command != RA_COMMAND_INFO && command != RA_COMMAND_PLOT;
+        bool const ranks = command == RA_COMMAND_RUN || command == RA_COMMAND_BENCH;
         printf("usage: %sringattn %s [options]%s\n", ranks ? "[mpirun -n RANKS] " : "", entry->name,
                entry->takes_files ? " FILE..." : "");
         return;

@@ -77,7 +77,7 @@ Test(command, usage_and_configuration_are_refused_with_2, .timeout = 200)
     static const char sums[] = "shape: {seq: 64}\npattern:\n  documents: [10, 10]\n";
     static const bad_case cases[] = {
         {"rnu", 2, "'run'"},
-        {"plan --config bad.yaml", 2, "not in this version"},
+        {"plan --config bad.yaml", 2, "bad.yaml"},
         {"run --confg x", 2, "'--config'"},
         {"run --config bad.yaml --output o.st", 2,
          "bad.yaml:3:3: shape.seqq: unknown key; did you mean 'shape.seq'?"},

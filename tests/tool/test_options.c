@@ -130,14 +130,6 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
     refused(PARSE(&o, "--quiet"), RA_ERR_CONFIG, "no command");
 }
 
-Test(options, what_is_not_in_this_version_says_so)
-{
-    ra_options o = {0};
-    static const char *const commands[] = {"plan"};
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        refused(PARSE(&o, commands[i]), RA_ERR_UNSUPPORTED, "not in this version");
-}
-
 Test(options, every_status_has_its_exit_code)
 {
     static const int wanted[] = {

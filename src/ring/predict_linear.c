@@ -1,0 +1,136 @@
+/*
+ * Linear attention: states of a fixed size take the place of pairs and steps. Closed forms, with n
+ * rows of a rank, and Hk and Hq heads of a head group:
+ *     state        batch Hk s E, twice that with backward; s segments give threads even work
+ *                  3 batch Hk E more on several ranks; method cumsum: batch Hk n E more
+ *     accumulator  batch Hq n 8, with backward
+ * where E = 4 dim (dim + 1). Work is 2 dim^2 batch N (H + Hk) forward, twice that backward.
+ */
+#include "internal.h"
+#include "ring/predict_internal.h"
+
+/* Of the largest group, each rounded by itself. */
+typedef struct linear_bytes {
+    int64_t states, grads, prefixes, lines, sums;
+} linear_bytes;
+
+/* A thread has four tasks, or heads divide evenly; a segment has at least 256 rows. */
+static int64_t segments_of(int64_t heads, int64_t rows, int64_t threads)
+{
+    int64_t const wanted = 4 * threads, most = rows / 256;
+    if (threads == 1 || heads >= wanted || heads % threads == 0 || most < 2)
+        return 1;
+    return ra_min_i64(ra_div_ceil(wanted, heads), most);
+}
+
+static int64_t state_bytes(const ra_ring_config *c)
+{
+    return 4 * (int64_t)c->dim * (c->dim + 1);
+}
+
+static void raise_to(int64_t *bytes, int64_t least)
+{
+    *bytes = ra_max_i64(*bytes, least);
+}
+
+static linear_bytes bytes_of(const ra_predict_job *job, int rank, int32_t groups)
+{
+    const ra_ring_config *c = &job->request->ring;
+    int64_t const rows = job->rows[rank].row_count;
+    linear_bytes b = {0};
+    for (int32_t g = 0; g < groups; ++g) {
+        ra_head_group const group = ra_ring_group_of(c, groups, g);
+        int64_t const heads = c->batch * group.kv_count, lanes = heads * state_bytes(c);
+        int64_t const states = lanes * segments_of(heads, rows, job->request->threads);
+        raise_to(&b.states, states);
+        raise_to(&b.grads, c->backward ? states : 0);
+        raise_to(&b.lines, c->backward ? 8 * c->batch * group.q_count * rows : 0);
+        raise_to(&b.sums, job->ranks > 1 ? 3 * lanes : 0);
+        if (c->linear == RA_LINEAR_CAUSAL && c->linear_method == RA_LINEAR_CUMSUM)
+            raise_to(&b.prefixes, lanes * rows);
+    }
+    return b;
+}
+
+static int64_t states_of(const ra_predict_job *job, const linear_bytes *b)
+{
+    return ra_predict_round(job, b->states) + ra_predict_round(job, b->grads) +
+           ra_predict_round(job, b->prefixes) + ra_predict_round(job, b->sums);
+}
+
+static int32_t groups_of(const ra_predict_job *job, int rank)
+{
+    const ra_ring_config *c = &job->request->ring;
+    int64_t left = job->request->memory_bytes;
+    int32_t groups = 1;
+    if (c->head_groups != 0 || left == INT64_MAX)
+        return c->head_groups != 0 ? c->head_groups : 1;
+    left -= ra_predict_ground_bytes(job) + ra_predict_round(job, job->request->workspace_bytes) +
+            ra_predict_tensors_room(job, rank);
+    for (; groups < c->kv_heads; ++groups) {
+        linear_bytes const b = bytes_of(job, rank, groups);
+        if (states_of(job, &b) + ra_predict_round(job, b.lines) <= left)
+            break;
+    }
+    return groups;
+}
+
+/* Of all ranks: each but the last sends its sums on. With all rows seen by all, both ways; backward
+   needs the states of every group again but the one that was left. */
+static double sent_bytes(const ra_predict_job *job)
+{
+    const ra_ring_config *c = &job->request->ring;
+    double const heads = (double)c->batch * c->kv_heads,
+                 ways = c->linear == RA_LINEAR_CAUSAL ? 1 : 2;
+    double const once = heads * (double)state_bytes(c) * (job->ranks - 1) * ways;
+    double const again = job->groups > 1 ? 1 : 0;
+    return once * (c->backward ? 2 + again : 1);
+}
+
+static void settle_memory(ra_predict_job *job, ra_prediction *out)
+{
+    for (int i = 0; i < job->followed_count; ++i) {
+        int32_t const groups = groups_of(job, job->followed[i]);
+        job->groups = groups > job->groups ? groups : job->groups;
+    }
+    for (int i = 0; i < job->followed_count; ++i) {
+        int const rank = job->followed[i];
+        int64_t memory[RA_MEM_CATEGORY_COUNT], floor_bytes;
+        linear_bytes const b = bytes_of(job, rank, job->groups);
+        ra_predict_bytes const none = {0};
+        int64_t total = ra_predict_total(job, &none, rank, memory, &floor_bytes);
+        memory[RA_MEM_STATE] = states_of(job, &b);
+        memory[RA_MEM_ACCUMULATOR] = ra_predict_round(job, b.lines);
+        total += memory[RA_MEM_STATE] + memory[RA_MEM_ACCUMULATOR];
+        if (total <= out->peak_bytes)
+            continue;
+        out->peak_bytes = total;
+        out->floor_bytes = floor_bytes;
+        out->fullest_rank = rank;
+        out->rows = job->rows[rank].row_count;
+        for (int m = 0; m < RA_MEM_CATEGORY_COUNT; ++m)
+            out->memory_bytes[m] = memory[m];
+    }
+}
+
+void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
+{
+    const ra_ring_config *c = &job->request->ring;
+    double const forward =
+        2.0 * c->dim * c->dim * (double)c->batch * (double)c->seq * (c->heads + c->kv_heads);
+    int64_t most = 0;
+    for (int r = 0; r < job->ranks; ++r)
+        most = ra_max_i64(most, job->rows[r].row_count);
+    settle_memory(job, out);
+    out->exact = job->followed_count == job->ranks;
+    out->ranks = job->ranks;
+    out->ranks_followed = job->followed_count;
+    out->layout = job->layout;
+    out->schedule = job->schedule;
+    out->head_groups = job->groups;
+    out->imbalance = (double)most * job->ranks / (double)c->seq;
+    out->sent_bytes = sent_bytes(job);
+    out->full_ring_bytes = ra_predict_full_ring_bytes(job);
+    out->forward.flops = forward;
+    out->backward.flops = c->backward ? 2 * forward : 0;
+}

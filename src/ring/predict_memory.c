@@ -1,0 +1,278 @@
+/* Bytes by category: what a rank's plans, buffers, accumulators and tensors take. */
+#include "internal.h"
+#include "ring/predict_internal.h"
+
+int64_t ra_predict_keys_bytes(const ra_predict_job *job, int32_t kv_heads, int64_t rows)
+{
+    const ra_ring_config *c = &job->request->ring;
+    return 2 * c->batch * rows * kv_heads * c->dim * (int64_t)ra_dtype_bytes(c->dtype);
+}
+
+int64_t ra_predict_grads_bytes(const ra_predict_job *job, int32_t kv_heads, int64_t rows)
+{
+    const ra_ring_config *c = &job->request->ring;
+    return 2 * c->batch * rows * kv_heads * c->dim * (int64_t)sizeof(float);
+}
+
+double ra_predict_full_ring_bytes(const ra_predict_job *job)
+{
+    const ra_ring_config *c = &job->request->ring;
+    double const keys = (double)ra_predict_keys_bytes(job, c->kv_heads, c->seq);
+    double const grads = (double)ra_predict_grads_bytes(job, c->kv_heads, c->seq);
+    return (job->ranks - 1) * (c->backward ? 2 * keys + grads : keys);
+}
+
+/* Of memory that a team shares, in proportion to rows; whole bytes, lower places first. */
+static int64_t share_of(const ra_predict_job *job, int rank, int64_t bytes)
+{
+    int64_t before, rows;
+    int64_t const own = job->rows[rank].row_count;
+    ra_predict_team_rows(job, rank, &before, &rows);
+    if (rows == 0)
+        return 0;
+    int64_t const taken = ra_max_i64(bytes, 1); /* a window is never empty */
+    int64_t const rest = taken % rows;
+    return taken / rows * own + ra_min_i64(rest, before + own) - ra_min_i64(rest, before);
+}
+
+int64_t ra_predict_counted(const ra_predict_job *job, int rank, int64_t bytes)
+{
+    return job->schedule == RA_SCHEDULE_SHARED ? share_of(job, rank, bytes)
+                                               : ra_predict_round(job, bytes);
+}
+
+static void raise_to(int64_t *bytes, int64_t least)
+{
+    *bytes = *bytes > least ? *bytes : least;
+}
+
+/* ---- maps ------------------------------------------------------------------------------------
+ */
+
+void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum)
+{
+    int64_t const bytes = ra_predict_round(job, map->bytes);
+    if (map->is_empty) {
+        sum->empty_bytes = bytes;
+        sum->empty_kept_bytes = map->kept_bytes;
+        ++sum->empty_count;
+        return;
+    }
+    sum->bytes += bytes;
+    sum->kept_bytes += map->kept_bytes;
+    ++sum->count;
+}
+
+static void add_sum(const ra_map_sum *from, ra_map_sum *to)
+{
+    to->bytes += from->bytes;
+    to->kept_bytes += from->kept_bytes;
+    to->count += from->count;
+    to->empty_count += from->empty_count;
+    if (from->empty_count > 0) {
+        to->empty_bytes = from->empty_bytes;
+        to->empty_kept_bytes = from->empty_kept_bytes;
+    }
+}
+
+/* A lazy cache keeps what is asked for twice, which within one job are maps without keys. */
+static void place_maps(const ra_predict_job *job, const ra_map_sum *sum, bool stays,
+                       ra_predict_bytes *b)
+{
+    bool const eager = job->request->cache == RA_CACHE_EAGER;
+    bool const empty_kept =
+        sum->empty_count > (eager ? 0 : 1) && job->request->cache != RA_CACHE_OFF;
+    int64_t const empty_made = job->request->cache == RA_CACHE_OFF ? sum->empty_count
+                               : eager                             ? 0
+                                       : ra_min_i64(sum->empty_count, 1);
+    if (stays)
+        b->maps += (eager ? 0 : sum->bytes) + empty_made * sum->empty_bytes;
+    b->cached += (eager ? sum->kept_bytes : 0) + (empty_kept ? sum->empty_kept_bytes : 0);
+    b->cached_count += (eager ? sum->count : 0) + empty_kept;
+}
+
+void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                         bool stays, ra_predict_bytes *b)
+{
+    int64_t const team = ra_teams_size(&job->teams, job->teams.team[rank]);
+    ra_map_sum sum = {0};
+    if (stays)
+        b->plans += ra_predict_round(
+            job, job->step_count * ((int64_t)sizeof(ra_step) + team * (int64_t)sizeof(ra_part)));
+    for (int s = 0; s < job->step_count; ++s) {
+        const ra_predict_step *step = &plan->steps[s];
+        ra_predict_add_map(job, &step->map, &sum);
+        add_sum(&step->part_maps, &sum);
+        if (!stays)
+            continue;
+        b->plans += ra_predict_round(job, step->sent_pieces * (int64_t)sizeof(ra_row_piece));
+        b->map_arrays += step->map.bytes;
+        b->pairs += step->map.pairs;
+    }
+    place_maps(job, &sum, stays, b);
+}
+
+/* What of the kept maps stays within the cache's bounds; those that had to leave are in use. */
+static int64_t cached_bytes(const ra_predict_job *job, const ra_predict_bytes *b)
+{
+    const ra_predict_request *r = job->request;
+    int64_t bytes = b->cached;
+    if (b->cached_count > r->cache_entries)
+        bytes = (int64_t)((double)bytes * (double)r->cache_entries / (double)b->cached_count);
+    return ra_min_i64(bytes, r->cache_bytes);
+}
+
+/* ---- accumulators and buffers -----------------------------------------------------------------
+ */
+
+void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                          ra_head_group g, ra_predict_bytes *b)
+{
+    const ra_ring_config *c = &job->request->ring;
+    bool const shared = job->schedule == RA_SCHEDULE_SHARED;
+    int64_t const lines = c->batch * job->rows[rank].row_count * g.q_count;
+    int64_t const kv_lines = c->batch * job->rows[rank].row_count * g.kv_count;
+    int64_t const row = c->dim * (int64_t)sizeof(float);
+    int live = plan->steps[0].map.runs > 0;
+    for (int s = 1; s < job->step_count; ++s) {
+        const ra_predict_step *step = &plan->steps[s];
+        live += step->map.runs > 0;
+        raise_to(&b->sent, ra_predict_keys_bytes(job, g.kv_count, step->sent_rows));
+        raise_to(&b->held, ra_predict_keys_bytes(job, g.kv_count, step->held_rows));
+        b->sent_bytes +=
+            (c->backward ? 2 : 1) * (double)ra_predict_keys_bytes(job, g.kv_count, step->sent_rows);
+        if (!c->backward)
+            continue;
+        raise_to(&b->partial, ra_predict_grads_bytes(job, g.kv_count, step->grad_rows));
+        raise_to(&b->arriving, ra_predict_grads_bytes(job, g.kv_count, step->grad_in_rows));
+        b->sent_bytes += (double)ra_predict_grads_bytes(job, g.kv_count, step->grad_out_rows);
+    }
+    if (live > 1)
+        raise_to(&b->state, lines * (row + 2 * (int64_t)sizeof(float)));
+    if (c->backward) {
+        b->delta = c->batch * job->rows[rank].row_count * c->heads * (int64_t)sizeof(float);
+        if (shared)
+            raise_to(&b->shared, 2 * kv_lines * row);
+        if (c->dtype != RA_F32)
+            raise_to(&b->grads, (lines + (shared ? 0 : 2 * kv_lines)) * row);
+    }
+    ra_predict_add_passing(job, plan, rank, g, b);
+}
+
+static int64_t accumulator_bytes(const ra_predict_job *job, const ra_predict_bytes *b)
+{
+    return ra_predict_round(job, b->state) + ra_predict_round(job, b->grads) +
+           ra_predict_round(job, b->delta) + b->shared;
+}
+
+int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b)
+{
+    int64_t const turns = job->request->ring.comm_buffers == 2 ? 2 : 1;
+    return accumulator_bytes(job, b) + ra_predict_round(job, b->arriving) +
+           turns * (ra_predict_round(job, b->sent) + ra_predict_counted(job, rank, b->held) +
+                    ra_predict_counted(job, rank, b->partial));
+}
+
+static int64_t buffer_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b)
+{
+    int const count = job->request->ring.comm_buffers;
+    bool const windows = job->schedule == RA_SCHEDULE_SHARED;
+    int64_t each = ra_predict_round(job, b->sent);
+    if (count == 0)
+        return 0;
+    if (!windows || job->teams.count > 1)
+        each += ra_predict_counted(job, rank, b->held);
+    if (!windows || (job->teams.count > 1 && job->request->ring.backward))
+        each += ra_predict_counted(job, rank, b->partial);
+    return count * each + ra_predict_round(job, b->arriving);
+}
+
+int64_t ra_predict_ground_bytes(const ra_predict_job *job)
+{
+    int64_t const n = job->ranks;
+    int64_t sum = job->pattern_bytes + ra_predict_round(job, n * (int64_t)sizeof(ra_rowset));
+    if (job->request->ring.linear == RA_LINEAR_NONE) /* else there are no teams */
+        sum += ra_predict_round(job, (4 * n + 1) * (int64_t)sizeof(int));
+    for (int r = 0; r < job->ranks; ++r)
+        sum += ra_predict_round(job, job->rows[r].piece_count * (int64_t)sizeof(ra_row_piece));
+    return sum;
+}
+
+/* ---- a rank's total ---------------------------------------------------------------------------
+ */
+
+static int64_t add_tensors(const ra_predict_job *job, int rank, int64_t *memory)
+{
+    const ra_ring_config *c = &job->request->ring;
+    int64_t const rows = c->batch * job->rows[rank].row_count;
+    int64_t const element = (int64_t)ra_dtype_bytes(c->dtype);
+    int64_t const q = rows * c->heads * c->dim * element, k = rows * c->kv_heads * c->dim * element;
+    int64_t const lse = rows * c->heads * (int64_t)sizeof(float);
+    bool const shared = job->schedule == RA_SCHEDULE_SHARED;
+    memory[RA_MEM_QKV] = ra_predict_round(job, q) + (shared ? 2 * k : 2 * ra_predict_round(job, k));
+    memory[RA_MEM_OUTPUT] = ra_predict_round(job, q);
+    bool const has_lse = (c->backward && c->linear == RA_LINEAR_NONE) || job->request->keeps_lse;
+    if (has_lse)
+        memory[RA_MEM_LSE] = ra_predict_round(job, lse);
+    if (c->backward) {
+        memory[RA_MEM_QKV] += ra_predict_round(job, q);
+        memory[RA_MEM_GRADS] = ra_predict_round(job, q) + 2 * ra_predict_round(job, k);
+    }
+    return c->backward ? 4 * q + 4 * k + (has_lse ? lse : 0) : 2 * q + 2 * k;
+}
+
+/* With scores that are kept comes a list of them: a record per pair of shards and part. */
+static int64_t kept_pairs_bytes(const ra_predict_job *job, int rank)
+{
+    enum { HEAD_BYTES = 16 };
+    int64_t const record = 4 * (int64_t)sizeof(ra_block) + 16;
+    if (!job->request->standard || !job->request->ring.backward)
+        return 0;
+    int64_t const parts = ra_teams_size(&job->teams, job->teams.team[rank]);
+    return ra_predict_round(job, HEAD_BYTES + record * job->groups * job->step_count * parts);
+}
+
+int64_t ra_predict_tensors_room(const ra_predict_job *job, int rank)
+{
+    int64_t memory[RA_MEM_CATEGORY_COUNT] = {0};
+    bool const shared = job->schedule == RA_SCHEDULE_SHARED;
+    if (!job->request->ring.tensors_follow)
+        return shared ? ra_predict_keys_bytes(job, job->request->ring.kv_heads,
+                                              job->rows[rank].row_count)
+                      : 0;
+    (void)add_tensors(job, rank, memory);
+    return memory[RA_MEM_QKV] + memory[RA_MEM_OUTPUT] + memory[RA_MEM_LSE] + memory[RA_MEM_GRADS];
+}
+
+int64_t ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *b, int rank,
+                         int64_t memory[RA_MEM_CATEGORY_COUNT], int64_t *floor_out)
+{
+    const ra_predict_request *r = job->request;
+    int64_t const cached = cached_bytes(job, b);
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; ++i)
+        memory[i] = 0;
+    *floor_out = add_tensors(job, rank, memory);
+    memory[RA_MEM_ACCUMULATOR] = accumulator_bytes(job, b);
+    memory[RA_MEM_WORKSPACE] =
+        ra_predict_round(job, r->workspace_bytes) + kept_pairs_bytes(job, rank);
+    memory[RA_MEM_SCORES] = b->scores;
+    memory[RA_MEM_TILEMAP] = ra_predict_ground_bytes(job) + b->plans + b->maps + b->cached - cached;
+    memory[RA_MEM_PATTERN_CACHE] = cached;
+    memory[RA_MEM_COMM_BUFFER] = buffer_bytes(job, rank, b);
+    /* Inputs are read before passes begin: one of the two moments is the fuller. */
+    int64_t const most = b->passing;
+    int64_t const io = ra_predict_round(job, r->io_bytes);
+    int64_t const staging = ra_predict_round(job, r->staging_bytes);
+    memory[RA_MEM_IO] = ra_max_i64(staging, io);
+    if (staging <= io + most + b->scores) {
+        memory[RA_MEM_IO] = io;
+        memory[RA_MEM_COMM_BUFFER] += most - b->passing_scores;
+        memory[RA_MEM_SCORES] += b->passing_scores;
+    } else {
+        memory[RA_MEM_SCORES] = 0;
+    }
+    int64_t sum = 0;
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; ++i)
+        sum += memory[i];
+    return sum;
+}

@@ -1,0 +1,165 @@
+/* Hardware files: one table of keys, read as configurations are. */
+#include "hardware.h"
+
+#include "config_table.h"
+#include "nearest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member)       .offset = offsetof(ra_hardware, member)
+#define RANGE(low, high) .min = (low), .max = (high)
+#define REALS(low, high) .real_min = (low), .real_max = (high)
+#define SPEED(pass, dtype, index)                                                                  \
+    {#pass "." #dtype ".efficiency", RA_KEY_REAL, NULL, NULL,                                      \
+     AT(pass[index].efficiency),     REALS(0, 1)},                                                 \
+        {#pass "." #dtype ".start_us", RA_KEY_REAL,  NULL, NULL,                                   \
+         AT(pass[index].start_us),     REALS(0, 1e9)},                                             \
+        {#pass "." #dtype ".pair_ns", RA_KEY_REAL,  NULL, NULL,                                    \
+         AT(pass[index].pair_ns),     REALS(0, 1e9)},                                              \
+        {#pass "." #dtype ".row_ns", RA_KEY_REAL,  NULL, NULL,                                     \
+         AT(pass[index].row_ns),     REALS(0, 1e9)},                                               \
+    {                                                                                              \
+#pass "." #dtype ".cell_ns", RA_KEY_REAL, NULL, NULL, AT(pass[index].cell_ns),             \
+            REALS(0, 1e9)                                                                          \
+    }
+
+/* clang-format off */
+static const ra_config_key keys[] = {
+    {"name", RA_KEY_TEXT, NULL, NULL, AT(name)},
+    {"ranks", RA_KEY_INT32, NULL, NULL, AT(ranks), RANGE(1, RA_PREDICT_RANKS_MAX)},
+    {"ranks_per_node", RA_KEY_INT32, NULL, NULL, AT(ranks_per_node),
+     RANGE(1, RA_PREDICT_RANKS_MAX)},
+    {"shares_memory", RA_KEY_BOOL, NULL, NULL, AT(shares_memory)},
+    {"memory", RA_KEY_BYTES, NULL, NULL, AT(memory_bytes), RANGE(1, INT64_MAX / 4)},
+    {"memory_gb_per_s", RA_KEY_REAL, NULL, NULL, AT(memory_gb_per_s), REALS(0, 1e9)},
+    {"workspace", RA_KEY_BYTES, NULL, NULL, AT(workspace_bytes), RANGE(0, INT64_MAX / 4)},
+    {"peak_tflops.f32", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_F32]), REALS(0, 1e9)},
+    {"peak_tflops.f16", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_F16]), REALS(0, 1e9)},
+    {"peak_tflops.bf16", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_BF16]), REALS(0, 1e9)},
+    SPEED(forward, f32, RA_F32), SPEED(forward, f16, RA_F16), SPEED(forward, bf16, RA_BF16),
+    SPEED(backward, f32, RA_F32), SPEED(backward, f16, RA_F16), SPEED(backward, bf16, RA_BF16),
+    {"node.gb_per_s", RA_KEY_REAL, NULL, NULL, AT(node.gb_per_s), REALS(0, 1e9)},
+    {"node.latency_us", RA_KEY_REAL, NULL, NULL, AT(node.latency_us), REALS(0, 1e9)},
+    {"network.gb_per_s", RA_KEY_REAL, NULL, NULL, AT(network.gb_per_s), REALS(0, 1e9)},
+    {"network.latency_us", RA_KEY_REAL, NULL, NULL, AT(network.latency_us), REALS(0, 1e9)},
+};
+/* clang-format on */
+
+enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]), PATH_MAX_BYTES = 160 };
+
+static ra_status refuse_key(const ra_yaml *yaml, const ra_yaml_node *node, const char *path)
+{
+    char place[RA_YAML_PLACE_MAX], shown[48];
+    ra_nearest nearest = ra_nearest_begin(path);
+    for (int i = 0; i < KEY_COUNT; i++)
+        ra_nearest_offer(&nearest, keys[i].path);
+    for (int i = 0; i < KEY_COUNT; i++) { /* sections, as one would write them */
+        static char sections[KEY_COUNT][PATH_MAX_BYTES];
+        const char *dot = strrchr(keys[i].path, '.');
+        if (dot == NULL)
+            continue;
+        snprintf(sections[i], sizeof(sections[i]), "%.*s", (int)(dot - keys[i].path), keys[i].path);
+        ra_nearest_offer(&nearest, sections[i]);
+    }
+    ra_yaml_place(yaml, node->key_line, node->key_column, place);
+    ra_log(RA_LOG_ERROR, "%s: %s: unknown key of a hardware file%s%s%s", place,
+           ra_text_shown(path, shown), nearest.name != NULL ? "; did you mean '" : "",
+           nearest.name != NULL ? nearest.name : "", nearest.name != NULL ? "'?" : "");
+    return RA_ERR_CONFIG;
+}
+
+static void store(const ra_config_key *key, ra_config_value *value, ra_hardware *hardware)
+{
+    unsigned char *const at = (unsigned char *)hardware + key->offset;
+    int32_t const narrow = (int32_t)value->integer;
+    bool const truth = value->integer != 0;
+    if (key->type == RA_KEY_TEXT)
+        snprintf(hardware->name, sizeof(hardware->name), "%s",
+                 value->text != NULL ? value->text : "");
+    else if (key->type == RA_KEY_INT32)
+        memcpy(at, &narrow, sizeof(narrow));
+    else if (key->type == RA_KEY_BOOL)
+        memcpy(at, &truth, sizeof(truth));
+    else if (key->type == RA_KEY_REAL)
+        memcpy(at, &value->real, sizeof(value->real));
+    else
+        memcpy(at, &value->integer, sizeof(value->integer));
+    free(value->text);
+}
+
+static ra_status read_key(const ra_yaml *yaml, const ra_yaml_node *node, const char *path,
+                          ra_hardware *hardware)
+{
+    char place[RA_YAML_PLACE_MAX], problem[RA_VALUE_PROBLEM_MAX];
+    const ra_yaml_node *at;
+    ra_config_value value;
+    int i = 0;
+    while (i < KEY_COUNT && strcmp(keys[i].path, path) != 0)
+        i++;
+    if (i == KEY_COUNT)
+        return refuse_key(yaml, node, path);
+    ra_status const status = ra_config_value_read(&keys[i], node, &value, &at, problem);
+    if (status == RA_OK) {
+        store(&keys[i], &value, hardware);
+        return RA_OK;
+    }
+    ra_yaml_place(yaml, at->line, at->column, place);
+    ra_log(RA_LOG_ERROR, "%s: %s: %s", place, path, problem);
+    return status;
+}
+
+static ra_status read_mapping(const ra_yaml *yaml, const ra_yaml_node *mapping, const char *prefix,
+                              ra_hardware *hardware)
+{
+    ra_status status = RA_OK;
+    for (const ra_yaml_node *node = mapping->first; node != NULL && status == RA_OK;
+         node = node->next) {
+        char path[PATH_MAX_BYTES];
+        snprintf(path, sizeof(path), "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", node->key);
+        bool is_section = false;
+        for (int i = 0; i < KEY_COUNT; i++)
+            is_section = is_section || (strncmp(keys[i].path, path, strlen(path)) == 0 &&
+                                        keys[i].path[strlen(path)] == '.');
+        if (is_section && node->kind == RA_YAML_MAPPING) /* no deeper than the longest key */
+            status = read_mapping(yaml, node, path, hardware);
+        else
+            status = read_key(yaml, node, path, hardware);
+    }
+    return status;
+}
+
+ra_status ra_hardware_parse(const char *name, const char *text, size_t bytes,
+                            ra_hardware *hardware_out)
+{
+    ra_yaml yaml;
+    ra_hardware hardware = {.ranks = 1, .workspace_bytes = -1};
+    ra_status status = ra_yaml_init(name, true, text, bytes, &yaml);
+    if (status != RA_OK)
+        return status;
+    if (yaml.root->kind == RA_YAML_MAPPING) {
+        status = read_mapping(&yaml, yaml.root, "", &hardware);
+    } else {
+        ra_log(RA_LOG_ERROR, "%s: a hardware file is a mapping of keys to values", name);
+        status = RA_ERR_CONFIG;
+    }
+    ra_yaml_fini(&yaml);
+    if (hardware.ranks_per_node == 0)
+        hardware.ranks_per_node = hardware.ranks;
+    if (status == RA_OK)
+        *hardware_out = hardware;
+    return status;
+}
+
+ra_status ra_hardware_load(const char *path, ra_hardware *hardware_out)
+{
+    char *text;
+    size_t bytes;
+    ra_status status = ra_config_read_file(path, &text, &bytes);
+    if (status != RA_OK)
+        return status;
+    status = ra_hardware_parse(path, text, bytes, hardware_out);
+    free(text);
+    return status;
+}

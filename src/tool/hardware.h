@@ -1,0 +1,25 @@
+/* Machines in numbers, for `ringattn plan`: from a file, or from what `bench` has measured. */
+#ifndef RINGATTN_TOOL_HARDWARE_H
+#define RINGATTN_TOOL_HARDWARE_H
+
+#include "ringattn/predict.h"
+
+/**
+ * Read a hardware file (configs/hardware). What was wrong is one logged line with the place,
+ * what is allowed and the nearest name.
+ * @return RA_ERR_CONFIG, RA_ERR_IO, RA_ERR_NO_MEMORY
+ */
+RA_CHECKED ra_status ra_hardware_load(const char *path, ra_hardware *hardware_out);
+/** The same from memory; `text[bytes]` is a NUL. */
+RA_CHECKED ra_status ra_hardware_parse(const char *name, const char *text, size_t bytes,
+                                       ra_hardware *hardware_out);
+
+/**
+ * This machine's speeds from the points of a `bench --json` file that ran on one rank: for each
+ * dtype and pass, the terms of ra_pass_speed that fit the measured medians best, none of them
+ * negative, in squares of relative errors. Overwrites peaks and speeds of *hardware, no more.
+ * @return RA_ERR_IO (unreadable, not such a file, no point to learn from), RA_ERR_NO_MEMORY
+ */
+RA_CHECKED ra_status ra_hardware_calibrate(const char *path, ra_hardware *hardware);
+
+#endif

@@ -1,0 +1,129 @@
+/* `ringattn plan`: predictions for every combination of a sweep and every variant. */
+#include "tool_plan.h"
+
+#include "console.h"
+#include "internal.h"
+#include "job_source.h"
+#include "tool_info.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct planner {
+    const ra_options *options;
+    ra_job_text *text;
+    ra_config base;
+    ra_hardware hardware;
+    bool has_hardware;
+    int ranks;
+    json_t *points;
+} planner;
+
+static ra_status point_plan(planner *p, const char *variant, bool named, int64_t index)
+{
+    ra_plan_point point = {.variant = variant};
+    /* A variant that the command line names is in the text already. */
+    ra_status status =
+        ra_job_text_parse(p->text, NULL, named ? NULL : variant, index, &point.config);
+    if (status == RA_OK)
+        status = ra_plan_point_init(&point, p->ranks, p->has_hardware ? &p->hardware : NULL);
+    if (status == RA_OK)
+        status = ra_plan_point_predict(&point);
+    if (status == RA_OK && p->options->longest)
+        status = ra_plan_point_longest(&point);
+    if (status == RA_OK && p->options->json) {
+        json_t *entry = ra_plan_point_to_json(&point);
+        if (entry == NULL || json_array_append_new(p->points, entry) != 0) {
+            ra_log(RA_LOG_ERROR, "out of memory for the report");
+            status = RA_ERR_NO_MEMORY;
+        }
+    }
+    if (status == RA_OK && !(p->options->json && p->options->json_path == NULL))
+        ra_plan_point_print(&point);
+    ra_plan_point_fini(&point);
+    return status;
+}
+
+static ra_status points_plan(planner *p)
+{
+    const char *named = p->options->source.variant;
+    int const variants = named != NULL ? 0 : p->base.variant_count;
+    ra_status status = RA_OK;
+    for (int64_t i = 1; i <= p->base.sweep_points && status == RA_OK; i++) {
+        if (variants == 0)
+            status = point_plan(p, named, true, i);
+        for (int v = 0; v < variants && status == RA_OK; v++)
+            status = point_plan(p, p->base.variants[v], false, i);
+    }
+    return status;
+}
+
+/* --ranks, else the hardware's, else as many as were started. */
+static ra_status ranks_take(planner *p, const ra_comm *comm)
+{
+    const ra_options *o = p->options;
+    char rest;
+    p->ranks = p->has_hardware ? p->hardware.ranks : comm != NULL ? ra_comm_size(comm) : 1;
+    if (o->ranks == NULL)
+        return RA_OK;
+    if (sscanf(o->ranks, "%d%c", &p->ranks, &rest) == 1 && p->ranks >= 1 &&
+        p->ranks <= RA_PREDICT_RANKS_MAX)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "--ranks: '%.40s' is not an integer from 1 to %d", o->ranks,
+           RA_PREDICT_RANKS_MAX);
+    return RA_ERR_CONFIG;
+}
+
+static ra_status prepare(planner *p, const ra_comm *comm)
+{
+    const ra_options *o = p->options;
+    ra_status status = RA_OK;
+    p->has_hardware = o->hardware_path != NULL || o->calibrate_path != NULL;
+    p->hardware = (ra_hardware){.name = "this machine",
+                                .ranks = 1,
+                                .ranks_per_node = RA_PREDICT_RANKS_MAX,
+                                .shares_memory = true,
+                                .workspace_bytes = -1};
+    if (o->hardware_path != NULL)
+        status = ra_hardware_load(o->hardware_path, &p->hardware);
+    if (status == RA_OK && o->calibrate_path != NULL)
+        status = ra_hardware_calibrate(o->calibrate_path, &p->hardware);
+    if (status == RA_OK)
+        status = ranks_take(p, comm);
+    if (status == RA_OK)
+        status = ra_job_text_share(o, NULL, &p->text);
+    if (status == RA_OK)
+        status = ra_job_text_parse(p->text, NULL, NULL, 1, &p->base);
+    return status;
+}
+
+static ra_status plan(const ra_options *options, const ra_comm *comm)
+{
+    planner p = {.options = options, .points = json_array()};
+    ra_status status = p.points != NULL ? prepare(&p, comm) : RA_ERR_NO_MEMORY;
+    if (status == RA_OK)
+        status = points_plan(&p);
+    if (status == RA_OK && options->json)
+        status = ra_json_write(json_pack("{s:s, s:s, s:O}", "ringattn", ra_version(), "command",
+                                         "plan", "points", p.points),
+                               options->json_path);
+    if (status == RA_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        ra_log(RA_LOG_ERROR, "cannot write the report to standard output: %s", strerror(errno));
+        status = RA_ERR_IO;
+    }
+    json_decref(p.points);
+    ra_config_fini(&p.base);
+    ra_job_text_destroy(p.text);
+    return status;
+}
+
+int ra_command_plan(const ra_options *options, ra_comm *comm)
+{
+    /* One is enough, and the others learn what became of it. */
+    bool const first = comm == NULL || ra_comm_rank(comm) == 0;
+    ra_status const status =
+        ra_console_agree(comm, "planning", first ? plan(options, comm) : RA_OK);
+    ra_comm_destroy(comm);
+    return ra_exit_code(status);
+}

@@ -1,0 +1,44 @@
+/* `ringattn plan`, inside: from a configuration to a prediction, and what is said of it. */
+#ifndef RINGATTN_TOOL_TOOL_PLAN_H
+#define RINGATTN_TOOL_TOOL_PLAN_H
+
+#include "hardware.h"
+#include "options.h"
+#include "tensors.h"
+
+#include <jansson.h>
+
+/* One configuration on so many ranks. Zeroed before ra_plan_point_init. */
+typedef struct ra_plan_point {
+    ra_config config;
+    const char *variant; /* NULL: the file has none */
+    ra_ledger *ledger;   /* of pairs that an input file brings */
+    ra_pool *pool;
+    ra_tensor_source *source;
+    int threads;
+    ra_predict_request request;
+    ra_prediction prediction;
+    bool has_longest;
+    int64_t longest_seq; /* rows that fit request.memory_bytes */
+} ra_plan_point;
+
+/**
+ * Check point->config, which is taken over, for a job of `ranks` ranks, and fill the request.
+ * @param hardware  borrowed; NULL: memory and work without times, all ranks on one host
+ */
+RA_CHECKED ra_status ra_plan_point_init(ra_plan_point *point, int ranks,
+                                        const ra_hardware *hardware);
+/** Fill the prediction; of a file's tensors, only what their headers say plays a part. */
+RA_CHECKED ra_status ra_plan_point_predict(ra_plan_point *point);
+/**
+ * The longest sequence whose fullest rank stays within request.memory_bytes, other keys as they
+ * are: doubling, then bisection to 1/1024. RA_ERR_CONFIG where a length is given by other keys.
+ */
+RA_CHECKED ra_status ra_plan_point_longest(ra_plan_point *point);
+void ra_plan_point_fini(ra_plan_point *point); /* a zeroed one is fine */
+
+void ra_plan_point_print(const ra_plan_point *point);
+/** The "points" entry, its categories named as a run names them; NULL: no memory. */
+json_t *ra_plan_point_to_json(const ra_plan_point *point);
+
+#endif

@@ -1,0 +1,184 @@
+/* One configuration of `ringattn plan`: what is asked of the predictor. */
+#include "internal.h"
+#include "job.h"
+#include "tool_plan.h"
+
+#include "ringattn/topology.h"
+
+/* Scratch for reading rows with gaps from a file, as tensors_read.c takes it. */
+enum { STAGING_BYTES = 8 << 20, LONE_ROW_BYTES = 64 << 10 };
+
+static ra_status open_source(ra_plan_point *point)
+{
+    ra_status status = ra_ledger_create(INT64_MAX, &point->ledger);
+    if (status != RA_OK)
+        return status;
+    ra_pool_config const config = {
+        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = point->ledger};
+    status = ra_pool_create(&config, &point->pool);
+    return status == RA_OK ? ra_tensor_source_open(&point->config, point->pool, &point->source)
+                           : status;
+}
+
+static ra_status count_threads(ra_plan_point *point, int ranks_per_node)
+{
+    ra_topology topology;
+    point->threads = point->config.threads;
+    if (point->threads > 0)
+        return RA_OK;
+    ra_status const status = ra_topology_read(&topology);
+    if (status == RA_OK)
+        point->threads = ra_topology_divide(&topology, ranks_per_node);
+    return status;
+}
+
+static void fill_ring(const ra_config *config, ra_ring_config *ring)
+{
+    *ring = (ra_ring_config){.batch = config->batch,
+                             .seq = config->seq,
+                             .heads = config->heads,
+                             .kv_heads = config->kv_heads,
+                             .dim = config->head_dim,
+                             .dtype = config->dtype,
+                             .scale = (float)config->scale,
+                             .layout = config->layout,
+                             .schedule = config->schedule,
+                             .comm_buffers = config->comm_buffers,
+                             .head_groups = config->head_groups,
+                             .backward = config->backward,
+                             .tensors_follow = true,
+                             .lse_follows = ra_job_wants_lse(config),
+                             .linear = ra_config_linear(config),
+                             .linear_method = (ra_linear_method)config->linear_method};
+}
+
+/* Times of repetitions, and pairs of blocks that an input file has brought. */
+static int64_t io_bytes(const ra_plan_point *point)
+{
+    const ra_config *config = &point->config;
+    ra_ledger_snapshot taken;
+    ra_ledger_read(point->ledger, &taken);
+    return config->repeat * (config->backward ? 2 : 1) * (int64_t)sizeof(double) +
+           taken.reserved_bytes;
+}
+
+ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
+{
+    ra_config *config = &point->config;
+    const ra_kernel_ops *ops;
+    ra_status status = open_source(point);
+    if (status == RA_OK)
+        status = ra_config_check_plan(config, ranks);
+    if (status == RA_OK)
+        status = ra_job_kernel_ops(config, &ops);
+    if (status != RA_OK)
+        return status;
+    int const per_node = hardware != NULL ? hardware->ranks_per_node : ranks;
+    status = count_threads(point, per_node < ranks ? per_node : ranks);
+    if (status != RA_OK)
+        return status;
+    int64_t memory =
+        hardware != NULL && hardware->memory_bytes > 0 ? hardware->memory_bytes : INT64_MAX;
+    bool const has_scratch = hardware != NULL && hardware->workspace_bytes >= 0;
+    point->request = (ra_predict_request){
+        .standard = config->attention_kind == RA_ATTENTION_STANDARD,
+        .pattern = &config->pattern,
+        .ranks = ranks,
+        .ranks_per_node = per_node,
+        .may_share = hardware == NULL || hardware->shares_memory,
+        .keeps_lse = ra_job_wants_lse(config),
+        .tile_rows = ops->tile_rows(config->dtype, config->head_dim),
+        .workspace_bytes = has_scratch
+                               ? hardware->workspace_bytes
+                               : (int64_t)ops->workspace_bytes(point->threads, config->head_dim),
+        .threads = point->threads,
+        .pool = (ra_pool_mode)config->pool_mode,
+        .cache = (ra_cache_mode)config->cache_mode,
+        .cache_entries = config->cache_entries,
+        .cache_bytes = config->cache_bytes,
+        .io_bytes = io_bytes(point),
+        .memory_bytes = config->limit_bytes > 0 ? config->limit_bytes : memory,
+        .hardware = hardware};
+    fill_ring(config, &point->request.ring);
+    return RA_OK;
+}
+
+/* Striped rows of a file are read with gaps, through a block of their own. */
+static bool reads_with_gaps(const ra_plan_point *point)
+{
+    const ra_config *config = &point->config;
+    int64_t const row =
+        config->kv_heads * (int64_t)config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
+    int64_t const span = STAGING_BYTES / row, stride = point->request.ranks;
+    return config->input != NULL && point->prediction.layout == RA_LAYOUT_STRIPED && stride > 1 &&
+           span > 0 && (span - 1) / stride + 1 >= 2 && row < LONE_ROW_BYTES;
+}
+
+ra_status ra_plan_point_predict(ra_plan_point *point)
+{
+    ra_status status = ra_predict(&point->request, &point->prediction);
+    if (status != RA_OK || !reads_with_gaps(point))
+        return status;
+    ra_prediction_fini(&point->prediction);
+    point->request.staging_bytes = STAGING_BYTES;
+    return ra_predict(&point->request, &point->prediction);
+}
+
+/* ---- the longest sequence ------------------------------------------------------------------- */
+
+static ra_status fits(const ra_plan_point *point, int64_t seq, bool *fits_out)
+{
+    ra_predict_request request = point->request;
+    ra_prediction prediction = {0};
+    request.ring.seq = seq;
+    request.hardware = NULL;
+    request.may_share = point->request.may_share;
+    ra_status const status = ra_predict(&request, &prediction);
+    *fits_out = status == RA_OK && prediction.peak_bytes <= request.memory_bytes;
+    ra_prediction_fini(&prediction);
+    return status;
+}
+
+ra_status ra_plan_point_longest(ra_plan_point *point)
+{
+    int64_t low = 0, high = point->config.seq;
+    bool fit = true;
+    ra_status status = RA_OK;
+    if (point->request.memory_bytes == INT64_MAX) {
+        ra_log(RA_LOG_ERROR, "--longest: there is no memory to fit into; give memory.limit, or "
+                             "--hardware with its memory");
+        return RA_ERR_CONFIG;
+    }
+    if (point->config.pattern.documents != NULL || point->config.input != NULL) {
+        ra_log(RA_LOG_ERROR, "--longest: %s gives the length",
+               point->config.input != NULL ? "job.input" : "pattern.documents");
+        return RA_ERR_CONFIG;
+    }
+    while (fit && status == RA_OK && high <= INT32_MAX) {
+        status = fits(point, high, &fit);
+        low = fit ? high : low;
+        high = fit ? 2 * high : high;
+    }
+    high = ra_min_i64(high, INT32_MAX);
+    while (status == RA_OK && high - low > ra_max_i64(1, low / 1024)) {
+        int64_t const middle = low + (high - low) / 2;
+        status = fits(point, middle, &fit);
+        if (fit)
+            low = middle;
+        else
+            high = middle;
+    }
+    point->has_longest = status == RA_OK;
+    point->longest_seq = low;
+    return status;
+}
+
+void ra_plan_point_fini(ra_plan_point *point)
+{
+    ra_prediction_fini(&point->prediction);
+    ra_tensor_source_close(point->source);
+    ra_pool_destroy(point->pool);
+    ra_ledger_destroy(point->ledger);
+    ra_config_fini(&point->config);
+    *point = (ra_plan_point){0};
+}

@@ -1,0 +1,166 @@
+/* A prediction as a table for people. */
+#include "internal.h"
+#include "report.h"
+#include "tool_plan.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static void row(const char *label, const char *format, ...) RA_PRINTF(2, 3);
+
+static void row(const char *label, const char *format, ...)
+{
+    va_list args;
+    printf("%-10s", label);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+}
+
+static const char *bytes_of(double amount, char text[32])
+{
+    return ra_bytes_text(amount < 9e18 ? (int64_t)amount : INT64_MAX, text);
+}
+
+static void job_print(const ra_plan_point *point)
+{
+    const ra_config *c = &point->config;
+    const ra_prediction *p = &point->prediction;
+    char text[512], seq[32], chunk[48] = "";
+    if (point->variant != NULL)
+        row("variant", "%s", point->variant);
+    row("tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
+        ra_count_text(c->seq, seq), (long long)c->batch, c->heads, c->kv_heads, c->head_dim,
+        ra_dtype_name(c->dtype));
+    ra_pattern_describe(&c->pattern, text, sizeof(text));
+    row("pattern", "%s", text);
+    double const all = (double)c->seq * (double)c->seq * (double)c->batch * c->heads;
+    row("work", "%.4g query-key pairs, %.3g %% of all; %.4g FLOP forward", p->live_pairs,
+        100 * p->live_pairs / all, p->forward.flops);
+    if (c->backward)
+        row("", "%.4g FLOP backward", p->backward.flops);
+    if (p->chunk > 0)
+        snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)p->chunk);
+    row("ranks", "%d, %d thread%s each", p->ranks, point->threads, point->threads == 1 ? "" : "s");
+    row("plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s",
+        ra_layout_name(p->layout), chunk, ra_schedule_name(p->schedule), c->comm_buffers,
+        c->comm_buffers == 1 ? "" : "s", p->head_groups, p->head_groups == 1 ? "" : "s");
+    row("balance", "the busiest rank has %.3f times the mean work", p->imbalance);
+    if (!p->exact)
+        row("", "estimated from %d of %d ranks and from evenly spread chunks of queries",
+            p->ranks_followed, p->ranks);
+    for (int kind = 0; kind < RA_LAYOUT_AUTO; kind++)
+        if (p->left_out[kind])
+            row("", "layout %s was not looked at: too much to count over so many ranks",
+                ra_layout_name((ra_layout_kind)kind));
+}
+
+static void memory_print(const ra_plan_point *point)
+{
+    const ra_prediction *p = &point->prediction;
+    char text[32], rows[32];
+    printf("\n");
+    row("memory", "%12s  on the fullest rank, %d, with %s queries",
+        ra_bytes_text(p->peak_bytes, text), p->fullest_rank, ra_count_text(p->rows, rows));
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
+        if (p->memory_bytes[i] > 0)
+            row("", "%12s  %s", ra_bytes_text(p->memory_bytes[i], text),
+                ra_category_name((ra_category)i));
+    }
+    row("floor", "%12s  tensors alone; the peak is %.4f times that",
+        ra_bytes_text(p->floor_bytes, text), (double)p->peak_bytes / (double)p->floor_bytes);
+    if (point->request.memory_bytes < INT64_MAX)
+        row("limit", "%12s  %s", ra_bytes_text(point->request.memory_bytes, text),
+            p->peak_bytes <= point->request.memory_bytes ? "fits" : "does not fit");
+    if (point->has_longest)
+        row("longest", "%12s tokens fit, other keys as they are",
+            ra_count_text(point->longest_seq, rows));
+}
+
+static void traffic_print(const ra_prediction *p)
+{
+    char sent[32], full[32], network[32];
+    if (p->ranks == 1)
+        return;
+    row("sent", "%s, %.3g %% of the %s of a full ring; %s of it between nodes",
+        bytes_of(p->sent_bytes, sent), 100 * p->sent_bytes / fmax(p->full_ring_bytes, 1),
+        bytes_of(p->full_ring_bytes, full), bytes_of(p->sent_network_bytes, network));
+}
+
+static void pass_print(const char *name, const ra_predicted_pass *pass)
+{
+    char overlap[32] = "-";
+    if (isfinite(pass->overlap))
+        snprintf(overlap, sizeof(overlap), "%.0f %%", 100 * pass->overlap);
+    row(name, "%12.3f  %12.3f  %12.3f  %12.3f  %8s  %10.3g", pass->total_ms, pass->compute_ms,
+        pass->comm_ms, pass->exposed_ms, overlap,
+        pass->total_ms > 0 ? pass->flops / (pass->total_ms * 1e9) : 0);
+}
+
+static void step_print(const ra_predicted_step *s, bool backward)
+{
+    char held[32], from[16] = "several";
+    if (s->held_from >= 0)
+        snprintf(from, sizeof(from), "%d", s->held_from);
+    printf("%-10s%5d  %8s  %12.4g  %10s  %8s", "", s->distance, from, s->pairs,
+           ra_bytes_text(s->held_bytes, held), s->crosses_nodes ? "network" : "node");
+    printf("  %10.3f  %10.3f", s->forward_ms[0], s->forward_ms[1]);
+    if (backward)
+        printf("  %10.3f  %10.3f", s->backward_ms[0], s->backward_ms[1]);
+    printf("\n");
+}
+
+/* The first steps and the last one; JSON has them all. */
+static void steps_print(const ra_plan_point *point)
+{
+    enum { SHOWN = 8 };
+    const ra_prediction *p = &point->prediction;
+    bool const backward = point->config.backward;
+    if (p->step_count == 1)
+        return;
+    printf("\n%-10s%5s  %8s  %12s  %10s  %8s  %10s  %10s", "steps", "step", "of rank", "pairs",
+           "fetched", "by", "fwd ms", "moving ms");
+    printf(backward ? "  %10s  %10s\n" : "\n", "bwd ms", "moving ms");
+    for (int s = 0; s < p->step_count; s++) {
+        if (s < SHOWN || s + 1 == p->step_count)
+            step_print(&p->steps[s], backward);
+        else if (s == SHOWN)
+            printf("%-10s  ...  %d more\n", "", p->step_count - SHOWN - 1);
+    }
+}
+
+static void times_print(const ra_plan_point *point)
+{
+    const ra_prediction *p = &point->prediction;
+    if (!p->has_times) {
+        row("time", "unknown: %s",
+            point->request.hardware == NULL ? "give --hardware or --calibrate"
+                                            : "the hardware has no speed for this dtype");
+        return;
+    }
+    printf("\n");
+    row("time", "%12s  %12s  %12s  %12s  %8s  %10s", "total ms", "computing", "moving", "exposed",
+        "overlap", "TFLOP/s");
+    pass_print("forward", &p->forward);
+    if (point->config.backward)
+        pass_print("backward", &p->backward);
+    row("", "of rank %d, the slowest, on %s", p->slowest_rank, point->request.hardware->name);
+    if (isfinite(p->balance_rows)) {
+        char rows[32];
+        bool const hidden = (double)p->rows >= p->balance_rows;
+        row("overlap", "computing covers a step's transfer from %s rows per rank on: %s here",
+            ra_count_text((int64_t)p->balance_rows, rows), hidden ? "it does" : "it does not");
+    }
+}
+
+void ra_plan_point_print(const ra_plan_point *point)
+{
+    job_print(point);
+    memory_print(point);
+    traffic_print(&point->prediction);
+    times_print(point);
+    steps_print(point);
+    printf("\n");
+}

@@ -1,0 +1,191 @@
+/* Fifty random jobs: what `plan` says they take, and what `run` says they took. */
+#include "support/random_pattern.h"
+#include "tool/command_runner.h"
+#include "tool/plan_points.h"
+
+#include <criterion/criterion.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(plan_random, .init = command_folder_make, .fini = command_folder_remove, .timeout = 390);
+
+enum { JOBS = 50, JOBS_OF_SEVERAL = 10, TEXT_BYTES = 1600 };
+
+typedef struct job_text {
+    char text[TEXT_BYTES];
+    size_t used;
+} job_text;
+
+static void add(job_text *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(job_text *job, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    job->used += (size_t)vsnprintf(job->text + job->used, TEXT_BYTES - job->used, format, args);
+    va_end(args);
+    cr_assert_lt(job->used, TEXT_BYTES);
+}
+
+static const char *one_of(test_rng *rng, const char *const *names)
+{
+    int count = 0;
+    while (names[count] != NULL)
+        count++;
+    return names[test_rng_between(rng, 0, count - 1)];
+}
+
+#define ONE_OF(rng, ...) one_of(rng, (const char *const[]){__VA_ARGS__, NULL})
+
+static int between(test_rng *rng, int low, int high)
+{
+    return (int)test_rng_between(rng, low, high);
+}
+
+static void draw_pattern(test_rng *rng, int seq, job_text *job)
+{
+    const char *kind =
+        ONE_OF(rng, "", "", "local_window", "dilated_sparse", "global_local", "random");
+    if (test_rng_chance(rng, 0.5))
+        add(job, " --set pattern.causal=true");
+    if (test_rng_chance(rng, 0.4))
+        add(job, " --set pattern.window.left=%d", between(rng, 0, seq));
+    if (test_rng_chance(rng, 0.3))
+        add(job, " --set pattern.sinks=%d", between(rng, 1, 9));
+    if (kind[0] != '\0')
+        add(job, " --set pattern.blocks.kind=%s --set pattern.blocks.size=%s", kind,
+            ONE_OF(rng, "16", "64", "100", "128"));
+    if (strcmp(kind, "random") == 0)
+        add(job, " --set pattern.blocks.density=%s", ONE_OF(rng, "0.02", "0.1", "0.5"));
+    if (test_rng_chance(rng, 0.25))
+        add(job, " --set 'pattern.dilated.segments=[%d,%d]' --set 'pattern.dilated.rates=[1,%d]'",
+            between(rng, 16, 500), between(rng, 500, 4000), between(rng, 2, 8));
+    if (test_rng_chance(rng, 0.2)) {
+        int const first = between(rng, 1, seq - 1);
+        add(job, " --set 'pattern.documents=[%d,%d]'", first, seq - first);
+    }
+}
+
+static void draw_ring(test_rng *rng, job_text *job)
+{
+    add(job, " --set ring.layout=%s --set ring.schedule=%s --set ring.comm_buffers=%d",
+        ONE_OF(rng, "auto", "contiguous", "zigzag", "striped", "balanced"),
+        ONE_OF(rng, "auto", "ring", "direct", "shared"), between(rng, 0, 2));
+}
+
+/* Kinds that this machine computes: `standard` needs OpenBLAS. */
+static const char *draw_kind(test_rng *rng, bool has_blas)
+{
+    const char *kind =
+        ONE_OF(rng, "flash", "flash", "flash", "standard", "linear", "linear_causal");
+    return strcmp(kind, "standard") == 0 && !has_blas ? "flash" : kind;
+}
+
+static bool has_openblas(void)
+{
+    static command_result result;
+    command_run(&result, 0, "info");
+    return strstr(result.out, "OpenBLAS 0.") != NULL;
+}
+
+/* The pool is off, so that all that there is has a formula; the cache may be on. */
+static void draw_job(test_rng *rng, int ranks, bool has_blas, job_text *job)
+{
+    int const kv_heads = between(rng, 1, 4);
+    const char *attention = draw_kind(rng, has_blas);
+    bool backward = test_rng_chance(rng, 0.5);
+    bool const is_short = strcmp(attention, "standard") == 0 || test_rng_chance(rng, 0.5);
+    int const seq = is_short ? between(rng, 256, 600) : between(rng, 600, 3000);
+    *job = (job_text){.used = 0};
+    add(job, " --set memory.pool.mode=off --set compute.threads=%d --set job.repeat=%d",
+        between(rng, 1, 2), between(rng, 1, 3));
+    add(job, " --set shape.seq=%d --set shape.kv_heads=%d --set shape.heads=%d", seq, kv_heads,
+        kv_heads * between(rng, 1, 2));
+    add(job, " --set shape.batch=%d --set shape.head_dim=%d --set shape.dtype=%s",
+        between(rng, 1, 2), between(rng, 4, 80), ONE_OF(rng, "f32", "f16", "bf16"));
+    add(job, " --set ring.head_groups=%d --set attention.kind=%s", between(rng, 1, kv_heads),
+        attention);
+    if (strcmp(attention, "flash") == 0 || strcmp(attention, "standard") == 0) {
+        draw_pattern(rng, seq, job);
+        add(job, " --set memory.pattern_cache.mode=%s", ONE_OF(rng, "off", "lazy", "eager"));
+        if (ranks > 0)
+            draw_ring(rng, job);
+    } else if (strcmp(attention, "linear_causal") == 0) {
+        const char *method = ONE_OF(rng, "chunked", "recurrent", "cumsum");
+        add(job, " --set attention.linear_method=%s", method);
+        backward = backward && strcmp(method, "chunked") == 0;
+    }
+    add(job, backward ? " --backward" : "");
+}
+
+/* Within 1 %; what is smaller than 4 KiB, within that, as pages are. */
+static void agree(const char *what, const char *job, int ranks, long long planned, long long taken)
+{
+    long long const off = planned > taken ? planned - taken : taken - planned;
+    cr_expect(off * 100 <= taken || (off < 4096 && taken < 400000),
+              "%s: planned %lld, taken %lld (%d ranks%s)", what, planned, taken, ranks, job);
+}
+
+static void compare(const char *job, int ranks)
+{
+    char line[TEXT_BYTES + 64];
+    const char *category;
+    json_t *bytes;
+    snprintf(line, sizeof(line), "run%s", job);
+    json_t *run = plan_point_of(ranks, line);
+    snprintf(line, sizeof(line), "plan --ranks %d%s", ranks > 0 ? ranks : 1, job);
+    json_t *plan = plan_point_of(0, line);
+    long long const peak = plan_integer(run, "peak_bytes");
+    cr_expect(llabs(plan_integer(plan, "peak_bytes") - peak) * 100 <= peak,
+              "planned %lld, taken %lld (%d ranks%s)", plan_integer(plan, "peak_bytes"), peak,
+              ranks, job);
+    json_object_foreach(plan_member(run, "memory_bytes"), category, bytes)
+        agree(category, job, ranks, plan_integer(plan_member(plan, "memory_bytes"), category),
+              json_integer_value(bytes));
+    agree("head groups", job, ranks, plan_integer(plan, "head_groups"),
+          plan_integer(run, "head_groups"));
+    cr_expect_eq(json_number_value(plan_member(plan, "live_pairs")),
+                 json_number_value(plan_member(run, "live_pairs")), "%d ranks%s", ranks, job);
+    cr_expect_eq(json_number_value(plan_member(plan, "sent_bytes")),
+                 json_number_value(plan_member(run, "sent_bytes")), "%d ranks%s", ranks, job);
+    json_decref(run);
+    json_decref(plan);
+}
+
+Test(plan_random, jobs_take_what_plan_says)
+{
+    const char *seed = getenv("RA_TEST_SEED");
+    test_rng rng = {seed != NULL ? strtoull(seed, NULL, 10) : 11};
+    bool const has_blas = has_openblas();
+    for (int i = 0; i < JOBS; i++) {
+        job_text job;
+        int const ranks = i < JOBS_OF_SEVERAL && command_has_mpi() ? 2 + i % 4 : 0;
+        draw_job(&rng, ranks, has_blas, &job);
+        compare(job.text, ranks);
+    }
+}
+
+/* As most people run it: pool, cache and buffers at their defaults. */
+Test(plan_random, default_jobs_take_within_one_percent_of_what_plan_says)
+{
+    static const char *const jobs[] = {"", " --backward",
+                                       " --set pattern.window.left=511 --set pattern.causal=true",
+                                       " --set pattern.blocks.kind=dilated_sparse --backward"};
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        int const ranks = command_has_mpi() && i % 2 == 1 ? 3 : 0;
+        char line[512];
+        snprintf(line, sizeof(line), "run --set shape.seq=4K%s", jobs[i]);
+        json_t *run = plan_point_of(ranks, line);
+        snprintf(line, sizeof(line), "plan --set shape.seq=4K --ranks %d%s", ranks > 0 ? ranks : 1,
+                 jobs[i]);
+        json_t *plan = plan_point_of(0, line);
+        long long const peak = plan_integer(run, "peak_bytes");
+        cr_expect(llabs(plan_integer(plan, "peak_bytes") - peak) * 100 <= peak,
+                  "planned %lld, taken %lld (%d ranks%s)", plan_integer(plan, "peak_bytes"), peak,
+                  ranks, jobs[i]);
+        json_decref(run);
+        json_decref(plan);
+    }
+}
