@@ -73,33 +73,73 @@ static uint64_t splitmix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
+/* Of a density below 1: at 1 all blocks are kept, and the limit would not fit. */
+static uint64_t draw_limit(const ra_pattern_config *c)
+{
+    return c->block_density < 1 ? (uint64_t)(c->block_density * 18446744073709551616.0) : 0;
+}
+
 bool ra_block_is_drawn(const ra_pattern_config *c, int64_t bi, int64_t bj)
 {
     if (bi == bj || c->block_density >= 1)
         return true;
-    uint64_t const limit = (uint64_t)(c->block_density * 18446744073709551616.0);
-    return splitmix64(c->block_seed ^ ((uint64_t)bi << 32 | (uint64_t)bj)) < limit;
+    return splitmix64(c->block_seed ^ ((uint64_t)bi << 32 | (uint64_t)bj)) < draw_limit(c);
 }
 
-/* Runs per row of blocks: filled in, or with runs == NULL counted only. */
-static int64_t draw_runs(const ra_pattern *p, ra_block_run *runs, int64_t *row_runs)
+/*
+ * Which blocks a row keeps, one byte each. There is a draw for every pair of blocks, 67 million of
+ * them for a million rows in blocks of 128, so this loop has no branch.
+ */
+static void draw_row(const ra_pattern *p, int64_t bi, unsigned char *keeps)
 {
-    int64_t count = 0;
-    for (int64_t bi = 0; bi < p->block_rows; ++bi) {
-        int64_t const row_first = count;
-        bool previous = false;
-        for (int64_t bj = 0; bj < p->block_rows; ++bj) {
-            bool const drawn = ra_block_is_drawn(&p->config, bi, bj);
-            if (drawn && runs != NULL)
-                count = append_block(runs, row_first, count, (int32_t)bj);
-            else if (drawn && !previous)
-                ++count;
-            previous = drawn;
-        }
-        if (row_runs != NULL)
-            row_runs[bi + 1] = count;
+    const ra_pattern_config *c = &p->config;
+    uint64_t const row = c->block_seed ^ (uint64_t)bi << 32, limit = draw_limit(c);
+    for (int64_t bj = 0; bj < p->block_rows; ++bj)
+        keeps[bj] = splitmix64(row ^ (uint64_t)bj) < limit;
+    keeps[bi] = 1;
+    if (c->block_density >= 1)
+        memset(keeps, 1, (size_t)p->block_rows);
+}
+
+static ra_status push_runs(ra_pool *pool, const unsigned char *keeps, int64_t rows, ra_vector *runs)
+{
+    for (int64_t begin = 0, end; begin < rows; begin = end) {
+        const unsigned char *first = memchr(keeps + begin, 1, (size_t)(rows - begin));
+        void *run;
+        if (first == NULL)
+            break;
+        begin = first - keeps;
+        const unsigned char *after = memchr(first, 0, (size_t)(rows - begin));
+        end = after != NULL ? after - keeps : rows;
+        ra_status const status = ra_vector_push(pool, runs, sizeof(ra_block_run), &run);
+        if (status != RA_OK)
+            return status;
+        *(ra_block_run *)run = (ra_block_run){(int32_t)begin, (int32_t)(end - begin)};
     }
-    return count;
+    return RA_OK;
+}
+
+static ra_status draw_runs(ra_pattern *p)
+{
+    ra_vector runs = {0};
+    ra_block scratch;
+    ra_status status =
+        ra_pool_alloc(p->pool, RA_MEM_TILEMAP, (size_t)p->block_rows, NULL, &scratch);
+    if (status != RA_OK)
+        return status;
+    for (int64_t bi = 0; bi < p->block_rows && status == RA_OK; ++bi) {
+        draw_row(p, bi, scratch.data);
+        status = push_runs(p->pool, scratch.data, p->block_rows, &runs);
+        p->block_row_runs[bi + 1] = runs.count;
+    }
+    ra_pool_free(p->pool, NULL, &scratch);
+    size_t const bytes = (size_t)runs.count * sizeof(*p->block_runs);
+    if (status == RA_OK)
+        status = ra_pattern_take(p, bytes, &p->block_runs);
+    if (status == RA_OK && bytes > 0)
+        memcpy(p->block_runs, runs.block.data, bytes);
+    ra_pool_free(p->pool, NULL, &runs.block);
+    return status;
 }
 
 static int compare_pairs(const void *a, const void *b)
@@ -152,11 +192,7 @@ ra_status ra_pattern_make_blocks(ra_pattern *p)
     p->block_row_runs[0] = 0;
     if (p->config.blocks_kind == RA_BLOCKS_LIST)
         return list_runs(p);
-    status = ra_pattern_take(p, (size_t)draw_runs(p, NULL, NULL) * sizeof(*p->block_runs),
-                             &p->block_runs);
-    if (status == RA_OK)
-        draw_runs(p, p->block_runs, p->block_row_runs);
-    return status;
+    return draw_runs(p);
 }
 
 static ra_block_run clipped(int64_t begin, int64_t end, int64_t rows)

@@ -220,3 +220,31 @@ Test(pattern, slices_equal_the_definition_for_2000_random_cases)
 {
     run_trials(20261121, 2000);
 }
+
+/* Blocks of one row each, so that a pair of rows is a pair of blocks. */
+static void expect_drawn(int64_t rows, double density, uint64_t seed, int64_t count, int64_t digest)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    ra_pattern *pattern;
+    config.blocks_kind = RA_BLOCKS_RANDOM;
+    config.block_size = 1;
+    config.block_density = density;
+    config.block_seed = seed;
+    cr_assert_eq(ra_pattern_create(&config, rows, 1, pool, &pattern), RA_OK);
+    cr_expect_eq(ra_pattern_area(pattern, (ra_range){0, 1, rows}), count);
+    for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < rows; ++j)
+            digest -= ra_pattern_multiplicity(pattern, 0, i, j) * (i * 131 + j) * (j + 1);
+    cr_expect_eq(digest, 0, "%lld rows, density %g", (long long)rows, density);
+    ra_pattern_destroy(pattern);
+}
+
+/* Counts and digests of the definition in Python: keep where i = j, or where
+   splitmix64(seed ^ (i << 32 | j)) < density * 2^64. */
+Test(pattern, random_blocks_are_the_same_everywhere)
+{
+    expect_drawn(70, 0.1, 123, 585, 97158486);
+    expect_drawn(129, 0.02, 9223372036854775813u, 479, 277280805);
+    expect_drawn(5, 1.0, 0, 25, 19850);
+    expect_drawn(5, 0.0, 9, 5, 5280);
+}
