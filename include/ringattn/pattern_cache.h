@@ -52,8 +52,9 @@ RA_CHECKED ra_status ra_pattern_cache_create(const ra_pattern_cache_config *conf
 void ra_pattern_cache_destroy(ra_pattern_cache *cache);
 
 /**
- * Count what is kept, and what will be, towards a pool, borrowed until detach. What the pool's
- * limit has no room for is evicted. One pool at a time; without one nothing is counted.
+ * Count what is kept, and what will be, towards a pool, borrowed until detach, and be its keeper:
+ * maps that nobody uses are evicted where the pool's limit has no room for them, now or when a
+ * request for anything else would be refused. One pool at a time; without one nothing is counted.
  */
 void ra_pattern_cache_attach(ra_pattern_cache *cache, ra_pool *pool);
 /** Undo it; no map may be in use. */

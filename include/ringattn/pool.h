@@ -216,6 +216,8 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block);
  * @return RA_ERR_NO_MEMORY  as for ra_pool_alloc
  */
 RA_CHECKED ra_status ra_pool_charge(ra_pool *pool, ra_category category, int64_t bytes);
+/** As ra_pool_charge, for what can be done without: a refusal is no error, and nobody gives way. */
+bool ra_pool_try_charge(ra_pool *pool, ra_category category, int64_t bytes);
 void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes);
 /** Count charged bytes towards another category; the sum does not change, so nothing can fail. */
 void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes);
@@ -226,10 +228,25 @@ void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes
  */
 int64_t ra_pool_trim(ra_pool *pool, int64_t keep_bytes);
 
+/*
+ * Somebody who has charged memory to a pool for what can be done without, as the pattern cache has
+ * for maps that nobody uses. Where limit or machine would refuse a request although idle segments
+ * are gone, it gives up one piece after the other, and the request is tried again after each. Both
+ * functions are called by whoever asks for memory, without the pool's lock.
+ */
+typedef struct ra_pool_keeper {
+    void *context;
+    int64_t (*spare_bytes)(void *context); /* that would be given up */
+    int64_t (*give_up)(void *context);     /* releases a piece: its bytes; 0: there is none */
+} ra_pool_keeper;
+
+/** One at a time, copied; NULL: none. Must not meet other calls with this pool. */
+void ra_pool_set_keeper(ra_pool *pool, const ra_pool_keeper *keeper);
+
 /** Bytes that a request of `bytes` would be counted as. */
 size_t ra_pool_round(const ra_pool *pool, size_t bytes);
-/** Bytes that may still be asked for, idle segments included: by the ledger's limit or the memory's
-    own, the smaller. */
+/** Bytes that may still be asked for, with idle segments and what a keeper would give up: by the
+    ledger's limit or the memory's own, the smaller. */
 RA_CHECKED ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out);
 const ra_ledger *ra_pool_ledger(const ra_pool *pool);
 /** ra_ledger_mark_now of the pool's ledger. */
@@ -258,7 +275,7 @@ typedef struct ra_pool_stats {
     ra_pool_counter bytes[RA_POOL_FIGURE_COUNT];
     ra_pool_counter count[RA_POOL_FIGURE_COUNT]; /* of blocks, of segments, of idle parts */
     int64_t hits, misses;                        /* requests served from idle bytes, and others */
-    int64_t retries, ooms;    /* requests tried again after a trim; refused for good */
+    int64_t retries, ooms;    /* tries of a request after a trim or a keeper's; refused for good */
     int64_t trimmed_segments; /* returned before the end */
     int64_t alloc_p50_ns;     /* median of an allocation's time; -1: not measured */
     int64_t alloc_p99_ns;     /* both are upper edges of bins that are 1/8 of a power of two */

@@ -112,10 +112,8 @@ static ra_status take_locked(ra_pool *pool, ra_category category, size_t bytes, 
     ra_status const status = pool->config.mode == RA_POOL_OFF
                                  ? take_off(pool, category, bytes, block_out, refusal)
                                  : ra_heap_alloc(pool, category, bytes, stream, block_out, refusal);
-    if (status != RA_OK) {
-        pool->stats.ooms++;
+    if (status != RA_OK)
         return status;
-    }
     ra_pool_count(&pool->stats, RA_POOL_REQUESTED, (int64_t)bytes, 1);
     ra_pool_count(&pool->stats, RA_POOL_ALLOCATED, (int64_t)block_out->reserved_bytes, 1);
     note_in_use(pool);
@@ -123,6 +121,19 @@ static ra_status take_locked(ra_pool *pool, ra_category category, size_t bytes, 
     if (pool->config.log != NULL)
         block_out->id = ra_pool_log_taken(pool->config.log, category, bytes);
     return RA_OK;
+}
+
+/* Somebody gives up what can be done without; the lock is open meanwhile, as that takes it too. */
+static bool keeper_gives_up(ra_pool *pool)
+{
+    ra_pool_keeper const keeper = pool->keeper;
+    if (keeper.give_up == NULL)
+        return false;
+    ra_pool_unlock(pool);
+    int64_t const bytes = keeper.give_up(keeper.context);
+    ra_pool_lock(pool);
+    pool->stats.retries += bytes > 0;
+    return bytes > 0;
 }
 
 ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
@@ -136,10 +147,12 @@ ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_st
     bool const measures = pool->config.measures_time;
     int64_t const begin_ns = measures ? ra_pool_clock_ns() : 0;
     ra_pool_lock(pool);
-    if (bytes <= REQUEST_MAX_BYTES)
-        status = take_locked(pool, category, bytes, stream, block_out, &refusal);
-    else
-        pool->stats.ooms++;
+    if (bytes <= REQUEST_MAX_BYTES) {
+        do {
+            status = take_locked(pool, category, bytes, stream, block_out, &refusal);
+        } while (status != RA_OK && keeper_gives_up(pool));
+    }
+    pool->stats.ooms += status != RA_OK;
     if (measures && status == RA_OK)
         ra_pool_times_add(&pool->times, ra_pool_clock_ns() - begin_ns);
     ra_pool_unlock(pool);
@@ -169,10 +182,9 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block)
 
 /* ---- everything else ------------------------------------------------------------------------- */
 
-ra_status ra_pool_charge(ra_pool *pool, ra_category category, int64_t bytes)
+static bool charge_locked(ra_pool *pool, ra_category category, int64_t bytes)
 {
     ra_ledger *const ledger = pool->config.ledger;
-    ra_pool_lock(pool);
     ra_heap_make_room(pool, bytes, bytes);
     bool promised = ra_ledger_promise(ledger, bytes);
     if (!promised && ra_heap_trim_for(pool, bytes) > 0) {
@@ -184,10 +196,28 @@ ra_status ra_pool_charge(ra_pool *pool, ra_category category, int64_t bytes)
         pool->outside_bytes += bytes;
         note_in_use(pool);
     }
+    return promised;
+}
+
+bool ra_pool_try_charge(ra_pool *pool, ra_category category, int64_t bytes)
+{
+    ra_pool_lock(pool);
+    bool const charged = charge_locked(pool, category, bytes);
     ra_pool_unlock(pool);
-    if (promised)
+    return charged;
+}
+
+ra_status ra_pool_charge(ra_pool *pool, ra_category category, int64_t bytes)
+{
+    bool charged;
+    ra_pool_lock(pool);
+    do {
+        charged = charge_locked(pool, category, bytes);
+    } while (!charged && keeper_gives_up(pool));
+    ra_pool_unlock(pool);
+    if (charged)
         return RA_OK;
-    ra_ledger_log_refusal(ledger, "the memory limit", category, bytes);
+    ra_ledger_log_refusal(pool->config.ledger, "the memory limit", category, bytes);
     return RA_ERR_NO_MEMORY;
 }
 
@@ -206,6 +236,13 @@ int64_t ra_pool_trim(ra_pool *pool, int64_t keep_bytes)
     ra_heap_refresh(pool);
     ra_pool_unlock(pool);
     return bytes;
+}
+
+void ra_pool_set_keeper(ra_pool *pool, const ra_pool_keeper *keeper)
+{
+    ra_pool_lock(pool);
+    pool->keeper = keeper != NULL ? *keeper : (ra_pool_keeper){0};
+    ra_pool_unlock(pool);
 }
 
 void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes)
@@ -228,9 +265,12 @@ ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out)
     if (status != RA_OK)
         return status;
     ra_pool_lock(pool);
-    int64_t const idle_bytes = pool->heap.whole_bytes;
+    ra_pool_keeper const keeper = pool->keeper;
+    int64_t idle_bytes = pool->heap.whole_bytes;
     int64_t const limit_bytes = ra_ledger_headroom(pool->config.ledger);
     ra_pool_unlock(pool);
+    if (keeper.spare_bytes != NULL)
+        idle_bytes += keeper.spare_bytes(keeper.context);
     *bytes_out = ra_min_i64(limit_bytes, machine_bytes);
     *bytes_out += ra_min_i64(idle_bytes, INT64_MAX - *bytes_out);
     return RA_OK;

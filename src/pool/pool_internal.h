@@ -137,6 +137,7 @@ struct ra_pool {
     pthread_mutex_t mutex; /* of everything below */
     ra_pool_stats stats;
     ra_pool_times times;
+    ra_pool_keeper keeper;     /* its functions NULL: none */
     int64_t outside_bytes;     /* charged, not allocated */
     int64_t in_use_peak_bytes; /* of allocated and outside bytes together */
     ra_heap heap;

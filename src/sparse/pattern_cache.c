@@ -169,26 +169,41 @@ void ra_pattern_cache_destroy(ra_pattern_cache *cache)
     free(cache);
 }
 
+/* What the pool asks when a request would be refused. */
+static int64_t keeper_spare_bytes(void *context)
+{
+    const ra_pattern_cache *cache = context;
+    ra_cache_lock(cache);
+    int64_t const bytes = cache->idle_bytes;
+    ra_cache_unlock(cache);
+    return bytes;
+}
+
+static int64_t keeper_give_up(void *context)
+{
+    ra_pattern_cache *cache = context;
+    ra_cache_lock(cache);
+    int64_t const bytes = ra_cache_evict_idle(cache);
+    ra_cache_unlock(cache);
+    return bytes;
+}
+
 void ra_pattern_cache_attach(ra_pattern_cache *cache, ra_pool *pool)
 {
-    ra_ledger_snapshot ledger;
-    ra_ledger_read(ra_pool_ledger(pool), &ledger);
-    int64_t const room = ledger.limit_bytes - ledger.reserved_bytes;
+    ra_pool_keeper const keeper = {cache, keeper_spare_bytes, keeper_give_up};
     ra_cache_lock(cache);
     RA_ASSERT(cache->pool == NULL && cache->holders == 0);
-    while (cache->stats.host.bytes > room && ra_cache_evict_idle(cache))
-        ;
-    /* Refused only where somebody has taken the room meanwhile. */
-    if (cache->stats.host.bytes > 0 &&
-        ra_pool_charge(pool, RA_MEM_PATTERN_CACHE, cache->stats.host.bytes) != RA_OK)
-        while (ra_cache_evict_idle(cache))
-            ;
+    while (cache->stats.host.bytes > 0 &&
+           !ra_pool_try_charge(pool, RA_MEM_PATTERN_CACHE, cache->stats.host.bytes))
+        (void)ra_cache_evict_idle(cache);
     cache->pool = pool;
     ra_cache_unlock(cache);
+    ra_pool_set_keeper(pool, &keeper);
 }
 
 void ra_pattern_cache_detach(ra_pattern_cache *cache)
 {
+    ra_pool_set_keeper(cache->pool, NULL);
     ra_cache_lock(cache);
     RA_ASSERT(cache->pool != NULL && cache->holders == 0);
     ra_pool_release(cache->pool, RA_MEM_PATTERN_CACHE, cache->stats.host.bytes);

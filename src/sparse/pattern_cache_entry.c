@@ -89,6 +89,8 @@ static void remove_entry(ra_pattern_cache *cache, ra_cache_entry *entry)
     *at = entry->next;
     use_unlink(entry);
     entry->kept = false;
+    if (entry->holders == 0)
+        cache->idle_bytes -= entry->bytes;
     cache->stats.host.bytes -= entry->bytes;
     --cache->stats.host.entries;
     let_go(cache, entry);
@@ -106,33 +108,29 @@ void ra_cache_make_room(ra_pattern_cache *cache, int64_t bytes, int64_t entries)
     }
 }
 
-/* The least recently used entry that nobody uses. */
-bool ra_cache_evict_idle(ra_pattern_cache *cache)
+/* The least recently used entry that nobody uses; its bytes, or 0. */
+int64_t ra_cache_evict_idle(ra_pattern_cache *cache)
 {
     ra_cache_entry *entry = cache->uses.newer;
     while (entry != &cache->uses && entry->holders > 0)
         entry = entry->newer;
     if (entry == &cache->uses)
-        return false;
+        return 0;
+    int64_t const bytes = entry->bytes;
     remove_entry(cache, entry);
     ++cache->stats.host.evictions;
-    return true;
+    return bytes;
 }
 
-/* Count bytes in the attached pool. A limit without room for them is no error, so it is asked
-   before the ledger would log one; idle entries make way. */
+/* Count bytes in the attached pool; idle entries make way. */
 static bool charge(ra_pattern_cache *cache, int64_t bytes)
 {
-    ra_ledger_snapshot ledger;
     if (cache->pool == NULL)
         return true;
-    for (;;) {
-        ra_ledger_read(ra_pool_ledger(cache->pool), &ledger);
-        if (bytes <= ledger.limit_bytes - ledger.reserved_bytes)
-            return ra_pool_charge(cache->pool, RA_MEM_PATTERN_CACHE, bytes) == RA_OK;
-        if (!ra_cache_evict_idle(cache))
+    while (!ra_pool_try_charge(cache->pool, RA_MEM_PATTERN_CACHE, bytes))
+        if (ra_cache_evict_idle(cache) == 0)
             return false;
-    }
+    return true;
 }
 
 static bool fits(const ra_pattern_cache *cache, int64_t bytes)
@@ -211,7 +209,8 @@ void ra_cache_entry_abandon(ra_cache_entry *entry)
 
 void ra_cache_entry_use(ra_cache_entry *entry)
 {
-    ++entry->holders;
+    if (entry->holders++ == 0)
+        entry->cache->idle_bytes -= entry->bytes;
     ++entry->cache->holders;
     use_unlink(entry);
     use_link(entry->cache, entry);
@@ -223,6 +222,8 @@ void ra_cache_entry_put(ra_cache_entry *entry)
     RA_ASSERT(entry->holders > 0);
     --entry->holders;
     --cache->holders;
+    if (entry->holders == 0 && entry->kept)
+        cache->idle_bytes += entry->bytes;
     if (entry->holders > 0 || entry->kept)
         return;
     if (cache->pool != NULL)

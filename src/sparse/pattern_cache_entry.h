@@ -31,6 +31,7 @@ struct ra_pattern_cache {
     uint64_t *seen;         /* [SEEN_COUNT] hashes of first uses, each at its own place */
     ra_cache_entry uses;    /* uses.older: the last used; uses.newer: the one that leaves first */
     int64_t holders;        /* maps that are out, of all entries */
+    int64_t idle_bytes;     /* kept, used by nobody */
     int64_t promised_bytes; /* of entries that are being built: they count towards the bounds */
     int64_t promised_entries;
     ra_pattern_cache_stats stats;
@@ -59,7 +60,7 @@ void ra_cache_entry_use(ra_cache_entry *entry);
 void ra_cache_entry_put(ra_cache_entry *entry);
 /* Evict until so much more is within the bounds; the least recently used of those nobody uses. */
 void ra_cache_make_room(ra_pattern_cache *cache, int64_t bytes, int64_t entries);
-bool ra_cache_evict_idle(ra_pattern_cache *cache);
+int64_t ra_cache_evict_idle(ra_pattern_cache *cache);
 void ra_cache_drop_all(ra_pattern_cache *cache);
 
 #endif
