@@ -99,6 +99,8 @@ RA_CHECKED ra_status ra_job_passes(ra_job *job);
  */
 RA_CHECKED ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_out,
                                  ra_times *backward_out);
+/** What `count` (>= 1) times come to, all but the spread; they are left sorted. */
+ra_times ra_times_of(double *ms, int count);
 /** Collective. Verify and write the output. RA_OK also where verification failed. */
 RA_CHECKED ra_status ra_job_results(ra_job *job);
 /** RA_ERR_CONFIG, with a line, where memory.pool.log is given to a command that leaves none. */

@@ -21,7 +21,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static ra_times times_of(double *ms, int count)
+ra_times ra_times_of(double *ms, int count)
 {
     qsort(ms, (size_t)count, sizeof(*ms), compare_doubles);
     double const middle = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
@@ -36,7 +36,7 @@ static double spread_of(const double *ms, int count, int window)
     int const taken = window < count ? window : count;
     for (int i = 0; i < taken; i++)
         last[i] = ms[count - taken + i];
-    ra_times const times = times_of(last, taken);
+    ra_times const times = ra_times_of(last, taken);
     return times.median_ms > 0 ? (times.max_ms - times.min_ms) / times.median_ms : 0;
 }
 
@@ -101,7 +101,7 @@ static bool is_steady(const timing *t)
 static ra_times summary(double *ms, int count, int window)
 {
     double const spread = spread_of(ms, count, window > 0 ? window : STEADY_MAX);
-    ra_times times = times_of(ms, count); /* sorts */
+    ra_times times = ra_times_of(ms, count); /* sorts */
     times.spread = spread;
     return times;
 }

@@ -9,18 +9,21 @@
 
 #include <stdio.h>
 
-/* Times of one pass by halves, and how much of the shorter half is hidden. */
+/* Medians of one pass by halves, and how much of the shorter half is hidden. */
 typedef struct ra_overlap {
     double wall_ms, compute_ms, comm_ms;
+    double spread_ms; /* max - min over rounds, of wall or computing, whichever is more */
 } ra_overlap;
 
 /**
  * (compute + communication - wall) / the lesser of the two; NAN where that is less than 1 % of
- * wall: the quotient of noise by next to nothing.
+ * wall, or less than the spread: the quotient of noise by next to nothing.
  */
 double ra_overlap_share(const ra_overlap *overlap);
 /** Wall time that computing does not explain; at least 0. */
 double ra_overlap_exposed_ms(const ra_overlap *overlap);
+/** "12.30 ms exposed, 87 % overlap", or why there is none to be told. */
+void ra_overlap_text(const ra_overlap *overlap, char *text, size_t bytes);
 
 /* One point while it is at hand. */
 typedef struct ra_bench_point {
@@ -76,6 +79,8 @@ double ra_bench_now_ms(void);
  * ra_bench_report_point before the configuration is given back.
  */
 RA_CHECKED ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index);
+/** Collective. Computing alone and communication alone, after the results have been looked at. */
+RA_CHECKED ra_status ra_bench_overlap_measure(ra_job *job, ra_bench_point *point);
 /** Collective. Measure the limits for this rank's threads anew, unless that was a moment ago. */
 RA_CHECKED ra_status ra_bench_limits_refresh(ra_bench *bench, int threads, bool always);
 

@@ -76,10 +76,10 @@ static json_t *reference_to_json(const ra_bench_point *point, bool backward)
 
 static json_t *overlap_to_json(const ra_overlap *overlap)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "both_ms", number(overlap->wall_ms), "compute_ms",
-                     number(overlap->compute_ms), "comm_ms", number(overlap->comm_ms),
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "both_ms", number(overlap->wall_ms),
+                     "compute_ms", number(overlap->compute_ms), "comm_ms", number(overlap->comm_ms),
                      "exposed_comm_ms", number(ra_overlap_exposed_ms(overlap)), "overlap",
-                     number(ra_overlap_share(overlap)));
+                     number(ra_overlap_share(overlap)), "spread_ms", number(overlap->spread_ms));
 }
 
 json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *config, int ranks)

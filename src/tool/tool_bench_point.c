@@ -3,48 +3,8 @@
 #include "internal.h"
 #include "tool_bench.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-double ra_overlap_share(const ra_overlap *overlap)
-{
-    double const least = fmin(overlap->compute_ms, overlap->comm_ms);
-    return least >= 0.01 * overlap->wall_ms && least > 0
-               ? (overlap->compute_ms + overlap->comm_ms - overlap->wall_ms) / least
-               : (double)NAN;
-}
-
-double ra_overlap_exposed_ms(const ra_overlap *overlap)
-{
-    return fmax(overlap->wall_ms - overlap->compute_ms, 0);
-}
-
-/* Computing alone and communication alone, after the results have been looked at. */
-static ra_status overlap_measure(ra_job *job, ra_bench_point *point)
-{
-    ra_times forward[2], backward[2] = {{0}};
-    static const ra_ring_mode modes[2] = {RA_RING_COMPUTE_ONLY, RA_RING_COMM_ONLY};
-    ra_status status = RA_OK;
-    job->entered = true;
-    for (int i = 0; i < 2 && status == RA_OK; i++) {
-        ra_ring_set_mode(job->ring, modes[i]);
-        status = ra_job_time(job, &job->repeat, &forward[i], &backward[i]);
-    }
-    ra_ring_set_mode(job->ring, RA_RING_BOTH);
-    if (status != RA_OK)
-        return status;
-    point->has_overlap = true;
-    point->forward = (ra_overlap){.wall_ms = job->report.forward.median_ms,
-                                  .compute_ms = forward[0].median_ms,
-                                  .comm_ms = forward[1].median_ms};
-    point->backward = (ra_overlap){.wall_ms = job->report.backward.median_ms,
-                                   .compute_ms = backward[0].median_ms,
-                                   .comm_ms = backward[1].median_ms};
-    job->report.exposed_comm_ms =
-        ra_overlap_exposed_ms(&point->forward) + ra_overlap_exposed_ms(&point->backward);
-    return RA_OK;
-}
 
 /* The communicator was made before the first point. */
 static ra_status comm_check(const ra_bench *bench, const ra_config *config)
@@ -80,7 +40,7 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
     if (status == RA_OK)
         status = ra_job_results(job);
     if (status == RA_OK && bench->overlap && ra_comm_size(bench->comm) > 1)
-        status = overlap_measure(job, point);
+        status = ra_bench_overlap_measure(job, point);
     /* A long point may see another machine at its end: the mean is its limit. */
     if (status == RA_OK)
         status = ra_bench_limits_refresh(bench, job->threads, false);

@@ -6,7 +6,6 @@
 #include "tool_info.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,13 +146,10 @@ static void pass_print(const ra_bench *bench, const ra_bench_point *point, bool 
 
 static void overlap_print(const ra_overlap *overlap, const char *pass)
 {
-    double const share = ra_overlap_share(overlap);
-    printf("  %s: computing alone %.2f ms, communication alone %.2f ms, both %.2f ms: ", pass,
-           overlap->compute_ms, overlap->comm_ms, overlap->wall_ms);
-    if (isfinite(share))
-        printf("%.2f ms exposed, %.0f %% overlap\n", ra_overlap_exposed_ms(overlap), 100 * share);
-    else
-        printf("nothing to overlap\n");
+    char text[96];
+    ra_overlap_text(overlap, text, sizeof(text));
+    printf("  %s: computing alone %.2f ms, communication alone %.2f ms, both %.2f ms: %s\n", pass,
+           overlap->compute_ms, overlap->comm_ms, overlap->wall_ms, text);
 }
 
 static void point_print(const ra_bench *bench, const ra_bench_point *point, const ra_config *config)

@@ -222,10 +222,11 @@ Test(bench, overlap_comes_from_three_measured_runs)
             double const compute = json_number_value(member(overlap, "compute_ms"));
             double const comm = json_number_value(member(overlap, "comm_ms"));
             double const least = compute < comm ? compute : comm;
+            double const spread = json_number_value(member(overlap, "spread_ms"));
             json_t *share = member(overlap, "overlap");
             exposed += json_number_value(member(overlap, "exposed_comm_ms"));
             if (json_is_null(share))
-                cr_expect(least < 0.011 * wall);
+                cr_expect(least < 0.011 * wall || least <= 1.001 * spread);
             else
                 cr_expect_float_eq(json_number_value(share), (compute + comm - wall) / least,
                                    1e-4 * (1 + fabs(json_number_value(share))));
