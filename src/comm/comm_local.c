@@ -3,7 +3,7 @@
  * logic runs under sanitizers. A collective is carried out by the rank that arrives last. One
  * rank's failure is everybody's: after it no buffer is touched again.
  */
-#include "comm_internal.h"
+#include "comm_local.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,37 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-typedef enum collective_kind { BARRIER, BROADCAST, REDUCE_I64, REDUCE_F64 } collective_kind;
-
-/* What one rank brings to a collective. */
-typedef struct collective {
-    collective_kind kind;
-    int detail; /* root, or ra_reduce */
-    void *data;
-    size_t bytes;
-    bool present;
-} collective;
-
-typedef struct local_group {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed; /* mail was delivered, a collective ended, or the group failed */
-    int size;
-    int *hosts;      /* [size] */
-    int owner_count; /* communicators that have not been destroyed */
-    bool failed;
-    int arrived_count;
-    int64_t beat_ns;         /* when a rank was last at work */
-    int64_t sequence;        /* collectives that have ended */
-    collective *collectives; /* [size] */
-    ra_channel *channels;    /* [from][to] */
-} local_group;
-
-typedef struct local_comm {
-    ra_comm base;
-    local_group *group;
-    ra_mail mails[RA_TRANSFER_MAX];
-} local_comm;
-
 static struct timespec deadline_after(int64_t begin_ns, int64_t timeout_ms)
 {
     int64_t const ms_max = INT64_C(1000) * 1000 * 1000 * 1000; /* 30 years; keeps sums in range */
@@ -50,8 +19,7 @@ static struct timespec deadline_after(int64_t begin_ns, int64_t timeout_ms)
     return (struct timespec){.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
 }
 
-/* Whether something may have changed; false: the deadline has passed. The lock is held. */
-static bool wait_for_change(local_group *group, ra_comm *comm, int64_t begin_ns)
+bool ra_local_wait_for_change(ra_local_group *group, ra_comm *comm, int64_t begin_ns)
 {
     struct timespec const deadline =
         deadline_after(ra_max_i64(begin_ns, group->beat_ns), comm->timeout_ms);
@@ -61,7 +29,7 @@ static bool wait_for_change(local_group *group, ra_comm *comm, int64_t begin_ns)
     return ra_waited_ms(comm, begin_ns, ra_clock_ns()) < comm->timeout_ms;
 }
 
-static void fail_group(local_group *group)
+void ra_local_fail(ra_local_group *group)
 {
     group->failed = true;
     pthread_cond_broadcast(&group->changed);
@@ -69,10 +37,10 @@ static void fail_group(local_group *group)
 
 static void local_abort(ra_comm *comm, int exit_code)
 {
-    local_group *const group = ((local_comm *)comm)->group;
+    ra_local_group *const group = ((ra_local_comm *)comm)->group;
     (void)exit_code;
     pthread_mutex_lock(&group->mutex);
-    fail_group(group);
+    ra_local_fail(group);
     pthread_mutex_unlock(&group->mutex);
 }
 
@@ -80,8 +48,8 @@ static void local_abort(ra_comm *comm, int exit_code)
 
 static ra_status local_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
 {
-    local_comm *const local = (local_comm *)comm;
-    local_group *const group = local->group;
+    ra_local_comm *const local = (ra_local_comm *)comm;
+    ra_local_group *const group = local->group;
     ra_status status = RA_ERR_PEER;
 
     pthread_mutex_lock(&group->mutex);
@@ -103,7 +71,7 @@ static void local_poll(ra_comm *comm)
 
 static void local_beat(ra_comm *comm)
 {
-    local_group *const group = ((local_comm *)comm)->group;
+    ra_local_group *const group = ((ra_local_comm *)comm)->group;
     int64_t const now_ns = ra_clock_ns();
     if (!ra_beat_is_due(comm, now_ns))
         return;
@@ -115,14 +83,14 @@ static void local_beat(ra_comm *comm)
 static ra_status local_wait(ra_comm *comm, ra_transfer *transfer)
 {
     ra_mail *const mail = (ra_mail *)transfer;
-    local_group *const group = ((local_comm *)comm)->group;
+    ra_local_group *const group = ((ra_local_comm *)comm)->group;
     int64_t const begin_ns = ra_clock_ns();
     ra_status status = RA_OK;
     int open_peer = -1;
 
     pthread_mutex_lock(&group->mutex);
     while (mail->open_count > 0 && mail->refused == NULL && !group->failed) {
-        if (!wait_for_change(group, comm, begin_ns))
+        if (!ra_local_wait_for_change(group, comm, begin_ns))
             break;
     }
     const ra_parcel *const refused = mail->refused;
@@ -133,7 +101,7 @@ static ra_status local_wait(ra_comm *comm, ra_transfer *transfer)
         open_peer = ra_mail_open_peer(mail);
     }
     if (status != RA_OK)
-        fail_group(group);
+        ra_local_fail(group);
     mail->base.in_use = false;
     pthread_mutex_unlock(&group->mutex);
 
@@ -145,111 +113,13 @@ static ra_status local_wait(ra_comm *comm, ra_transfer *transfer)
     return status;
 }
 
-/* ---- collectives ----------------------------------------------------------------------------- */
-
-static void carry_out(local_group *group)
-{
-    collective *const all = group->collectives;
-    collective *const source = all[0].kind == BROADCAST ? &all[all[0].detail] : &all[0];
-    for (int rank = 1; rank < group->size; rank++) {
-        if (source->kind == REDUCE_I64)
-            ra_reduce_fold_i64((ra_reduce)source->detail, source->data, all[rank].data,
-                               (int)(source->bytes / sizeof(int64_t)));
-        else if (source->kind == REDUCE_F64)
-            ra_reduce_fold_f64((ra_reduce)source->detail, source->data, all[rank].data,
-                               (int)(source->bytes / sizeof(double)));
-    }
-    for (int rank = 0; rank < group->size; rank++) {
-        if (&all[rank] != source && source->bytes > 0)
-            memcpy(all[rank].data, source->data, source->bytes);
-        all[rank].present = false;
-    }
-    group->arrived_count = 0;
-    group->sequence++;
-    pthread_cond_broadcast(&group->changed);
-}
-
-/* The first rank that brings something else than rank 0 does; -1: all agree. */
-static int find_disagreement(const local_group *group)
-{
-    const collective *const first = &group->collectives[0];
-    for (int rank = 1; rank < group->size; rank++) {
-        const collective *const other = &group->collectives[rank];
-        if (other->kind != first->kind || other->detail != first->detail ||
-            other->bytes != first->bytes)
-            return rank;
-    }
-    return -1;
-}
-
-static int find_absent(const local_group *group)
-{
-    int rank = 0;
-    while (group->collectives[rank].present)
-        rank++;
-    return rank;
-}
-
-/* The lock is held. *peer_out: who is late (RA_ERR_TIMEOUT), or disagrees (RA_ERR_PEER) or -1. */
-static ra_status take_part(local_comm *local, collective mine, int *peer_out)
-{
-    local_group *const group = local->group;
-    int64_t const begin_ns = ra_clock_ns();
-    *peer_out = -1;
-    if (group->failed)
-        return RA_ERR_PEER;
-
-    int64_t const sequence = group->sequence;
-    group->collectives[local->base.rank] = mine;
-    group->arrived_count++;
-    if (group->arrived_count == group->size) {
-        int const other = find_disagreement(group);
-        if (other >= 0) {
-            *peer_out = other == local->base.rank ? 0 : other;
-            return RA_ERR_PEER;
-        }
-        carry_out(group);
-        return RA_OK;
-    }
-    while (group->sequence == sequence && !group->failed) {
-        if (!wait_for_change(group, &local->base, begin_ns))
-            break;
-    }
-    if (group->sequence != sequence)
-        return RA_OK;
-    if (group->failed)
-        return RA_ERR_PEER;
-    *peer_out = find_absent(group);
-    return RA_ERR_TIMEOUT;
-}
-
-static ra_status run_collective(ra_comm *comm, const char *operation, collective mine)
-{
-    local_comm *const local = (local_comm *)comm;
-    int peer;
-    mine.present = true;
-    pthread_mutex_lock(&local->group->mutex);
-    ra_status const status = take_part(local, mine, &peer);
-    if (status != RA_OK)
-        fail_group(local->group);
-    pthread_mutex_unlock(&local->group->mutex);
-
-    if (status == RA_ERR_TIMEOUT)
-        ra_comm_log_timeout(comm, operation, -1, peer);
-    else if (status == RA_ERR_PEER && peer >= 0)
-        ra_comm_log_disagreement(comm, operation, peer);
-    return status;
-}
-
-static ra_status local_barrier(ra_comm *comm, const char *operation)
-{
-    return run_collective(comm, operation, (collective){.kind = BARRIER});
-}
+/* ---- windows -----------------------------------------------------------------------------------
+ */
 
 /* Between looks at a window's meeting: has anybody failed, is anybody at work? */
 static ra_status local_look(ra_comm *comm)
 {
-    local_group *const group = ((local_comm *)comm)->group;
+    ra_local_group *const group = ((ra_local_comm *)comm)->group;
     pthread_mutex_lock(&group->mutex);
     bool const failed = group->failed;
     comm->heard_ns = group->beat_ns;
@@ -265,37 +135,9 @@ static ra_status local_meet(ra_comm *comm, const ra_window *window, const char *
     return status;
 }
 
-static ra_status local_broadcast(ra_comm *comm, const char *operation, int root, void *data,
-                                 size_t bytes)
-{
-    return run_collective(
-        comm, operation,
-        (collective){.kind = BROADCAST, .detail = root, .data = data, .bytes = bytes});
-}
-
-static ra_status local_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                                  int64_t *values, int count)
-{
-    return run_collective(comm, operation,
-                          (collective){.kind = REDUCE_I64,
-                                       .detail = (int)reduce,
-                                       .data = values,
-                                       .bytes = (size_t)count * sizeof(*values)});
-}
-
-static ra_status local_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                                  double *values, int count)
-{
-    return run_collective(comm, operation,
-                          (collective){.kind = REDUCE_F64,
-                                       .detail = (int)reduce,
-                                       .data = values,
-                                       .bytes = (size_t)count * sizeof(*values)});
-}
-
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-static void destroy_group(local_group *group)
+static void destroy_group(ra_local_group *group)
 {
     pthread_cond_destroy(&group->changed);
     pthread_mutex_destroy(&group->mutex);
@@ -307,7 +149,7 @@ static void destroy_group(local_group *group)
 
 static void local_destroy(ra_comm *comm)
 {
-    local_group *const group = ((local_comm *)comm)->group;
+    ra_local_group *const group = ((ra_local_comm *)comm)->group;
     pthread_mutex_lock(&group->mutex);
     bool const last = --group->owner_count == 0;
     pthread_mutex_unlock(&group->mutex);
@@ -322,20 +164,20 @@ static const ra_comm_ops local_ops = {
     .poll = local_poll,
     .beat = local_beat,
     .wait = local_wait,
-    .barrier = local_barrier,
+    .barrier = ra_local_barrier,
     .meet = local_meet,
-    .broadcast = local_broadcast,
-    .reduce_i64 = local_reduce_i64,
-    .reduce_f64 = local_reduce_f64,
+    .broadcast = ra_local_broadcast,
+    .reduce_i64 = ra_local_reduce_i64,
+    .reduce_f64 = ra_local_reduce_f64,
     .abort = local_abort,
     .destroy = local_destroy,
 };
 
-static local_group *create_group(int ranks, const int *hosts)
+static ra_local_group *create_group(int ranks, const int *hosts)
 {
     size_t const count = (size_t)ranks;
     pthread_condattr_t attributes;
-    local_group *const group = calloc(1, sizeof(*group));
+    ra_local_group *const group = calloc(1, sizeof(*group));
     if (group == NULL)
         return NULL;
     group->size = ranks;
@@ -369,7 +211,7 @@ err_free_group:
 }
 
 /* A rank's place in the job, and a name for the host that it pretends to be on. */
-static void settle_host(ra_comm *comm, const local_group *group, bool several)
+static void settle_host(ra_comm *comm, const ra_local_group *group, bool several)
 {
     comm->hosts = group->hosts;
     comm->local_size = ra_hosts_count_local(group->hosts, group->size, comm->rank);
@@ -387,11 +229,11 @@ ra_status ra_comm_create_local_hosts(int ranks, const int *hosts, int64_t timeou
 {
     RA_ASSERT(ranks >= 1);
     int made = 0;
-    local_group *const group = create_group(ranks, hosts);
+    ra_local_group *const group = create_group(ranks, hosts);
     if (group == NULL)
         goto err_no_memory;
     for (; made < ranks; made++) {
-        local_comm *const local = calloc(1, sizeof(*local));
+        ra_local_comm *const local = calloc(1, sizeof(*local));
         if (local == NULL)
             goto err_free_comms;
         ra_comm_init(&local->base, &local_ops, made, ranks, timeout_ms);

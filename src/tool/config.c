@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "config_table.h"
+#include "config_layer.h"
 #include "internal.h"
 #include "nearest.h"
 
@@ -11,19 +11,8 @@
 
 enum { PATH_BYTES_MAX = 128, SET_SHOWN_MAX = 120 };
 
-/* One text whose keys are being applied; within it, no key may be given twice. */
-typedef struct config_layer {
-    const ra_yaml *yaml;
-    ra_config *config;
-    bool sweeps; /* values are lists of values, one per point */
-    bool given[RA_CONFIG_KEY_MAX];
-    const ra_yaml_node *lists[RA_CONFIG_KEY_MAX]; /* sweeps: of config->sweep_keys */
-} config_layer;
-
-static ra_status refuse_at(const config_layer *layer, int line, int column, const char *format, ...)
-    RA_PRINTF(4, 5);
-
-static ra_status refuse_at(const config_layer *layer, int line, int column, const char *format, ...)
+ra_status ra_config_refuse_at(const ra_config_layer *layer, int line, int column,
+                              const char *format, ...)
 {
     char place[RA_YAML_PLACE_MAX], what[512];
     va_list args;
@@ -35,17 +24,18 @@ static ra_status refuse_at(const config_layer *layer, int line, int column, cons
     return RA_ERR_CONFIG;
 }
 
-static ra_status refuse_unknown(const config_layer *layer, const ra_yaml_node *node,
+static ra_status refuse_unknown(const ra_config_layer *layer, const ra_yaml_node *node,
                                 const char *path)
 {
     char shown[48];
     const char *near = ra_config_key_nearest(path);
     if (near != NULL)
-        return refuse_at(layer, node->key_line, node->key_column,
-                         "%s: unknown key; did you mean '%s'?", ra_text_shown(path, shown), near);
-    return refuse_at(layer, node->key_line, node->key_column,
-                     "%s: unknown key; 'ringattn run --help-config' lists them",
-                     ra_text_shown(path, shown));
+        return ra_config_refuse_at(layer, node->key_line, node->key_column,
+                                   "%s: unknown key; did you mean '%s'?",
+                                   ra_text_shown(path, shown), near);
+    return ra_config_refuse_at(layer, node->key_line, node->key_column,
+                               "%s: unknown key; 'ringattn run --help-config' lists them",
+                               ra_text_shown(path, shown));
 }
 
 /* Give a key its default, as if nobody had named it. */
@@ -81,24 +71,25 @@ static ra_status place_set(ra_config *config, int index, const char *place)
     return RA_OK;
 }
 
-static ra_status value_read(const config_layer *layer, const ra_config_key *key,
+static ra_status value_read(const ra_config_layer *layer, const ra_config_key *key,
                             const ra_yaml_node *node, ra_config_value *value_out)
 {
     char problem[RA_VALUE_PROBLEM_MAX];
     const ra_yaml_node *at = NULL;
     ra_status const status = ra_config_value_read(key, node, value_out, &at, problem);
     if (status != RA_OK)
-        (void)refuse_at(layer, at->line, at->column, "%s: %s", key->path, problem);
+        (void)ra_config_refuse_at(layer, at->line, at->column, "%s: %s", key->path, problem);
     return status;
 }
 
 /* Every value of a sweep's list is checked; which one holds is decided later. */
-static ra_status sweep_check(config_layer *layer, int index, const ra_yaml_node *node)
+static ra_status sweep_check(ra_config_layer *layer, int index, const ra_yaml_node *node)
 {
     const ra_config_key *key = &ra_config_keys[index];
     if (node->kind != RA_YAML_SEQUENCE || node->first == NULL)
-        return refuse_at(layer, node->line, node->column,
-                         "sweep: %s: expected a list of values, one per point", key->path);
+        return ra_config_refuse_at(layer, node->line, node->column,
+                                   "sweep: %s: expected a list of values, one per point",
+                                   key->path);
     for (const ra_yaml_node *item = node->first; item != NULL; item = item->next) {
         ra_config_value value = {0};
         if (item->kind == RA_YAML_NULL)
@@ -114,8 +105,8 @@ static ra_status sweep_check(config_layer *layer, int index, const ra_yaml_node 
     return RA_OK;
 }
 
-static ra_status value_apply(const config_layer *layer, int index, const ra_yaml_node *node,
-                             int line, int column)
+ra_status ra_config_value_apply(const ra_config_layer *layer, int index, const ra_yaml_node *node,
+                                int line, int column)
 {
     const ra_config_key *key = &ra_config_keys[index];
     ra_config_value value = {0};
@@ -130,14 +121,15 @@ static ra_status value_apply(const config_layer *layer, int index, const ra_yaml
     return place_set(layer->config, index, place);
 }
 
-static ra_status key_apply(config_layer *layer, int index, const ra_yaml_node *node)
+static ra_status key_apply(ra_config_layer *layer, int index, const ra_yaml_node *node)
 {
     if (layer->given[index])
-        return refuse_at(layer, node->key_line, node->key_column, "%s: duplicate key",
-                         ra_config_keys[index].path);
+        return ra_config_refuse_at(layer, node->key_line, node->key_column, "%s: duplicate key",
+                                   ra_config_keys[index].path);
     layer->given[index] = true;
-    return layer->sweeps ? sweep_check(layer, index, node)
-                         : value_apply(layer, index, node, node->key_line, node->key_column);
+    return layer->sweeps
+               ? sweep_check(layer, index, node)
+               : ra_config_value_apply(layer, index, node, node->key_line, node->key_column);
 }
 
 static ra_status section_reset(ra_config *config, const char *path)
@@ -152,11 +144,8 @@ static ra_status section_reset(ra_config *config, const char *path)
     return status;
 }
 
-static ra_status members_apply(config_layer *layer, const ra_yaml_node *mapping,
-                               const char *prefix);
-
 /* One key path and its value: a key, or a section with keys below it. */
-static ra_status path_apply(config_layer *layer, const char *path, const ra_yaml_node *node)
+static ra_status path_apply(ra_config_layer *layer, const char *path, const ra_yaml_node *node)
 {
     int const index = ra_config_key_find(path);
     if (index >= 0)
@@ -164,15 +153,16 @@ static ra_status path_apply(config_layer *layer, const char *path, const ra_yaml
     if (!ra_config_is_section(path))
         return refuse_unknown(layer, node, path);
     if (node->kind == RA_YAML_MAPPING)
-        return members_apply(layer, node, path);
+        return ra_config_members_apply(layer, node, path);
     if (node->kind == RA_YAML_NULL)
         return layer->sweeps ? RA_OK : section_reset(layer->config, path);
-    return refuse_at(layer, node->line, node->column,
-                     "%s: is a section: its keys go below it, or {} around them", path);
+    return ra_config_refuse_at(layer, node->line, node->column,
+                               "%s: is a section: its keys go below it, or {} around them", path);
 }
 
 /* Recursion is bounded: paths that are no section end it. */
-static ra_status members_apply(config_layer *layer, const ra_yaml_node *mapping, const char *prefix)
+ra_status ra_config_members_apply(ra_config_layer *layer, const ra_yaml_node *mapping,
+                                  const char *prefix)
 {
     ra_status status = RA_OK;
     for (const ra_yaml_node *node = mapping->first; node != NULL && status == RA_OK;
@@ -193,15 +183,16 @@ static ra_status members_apply(config_layer *layer, const ra_yaml_node *mapping,
 static ra_status mapping_apply(const ra_yaml *yaml, ra_config *config, const ra_yaml_node *node,
                                const char *what)
 {
-    config_layer layer = {.yaml = yaml, .config = config};
+    ra_config_layer layer = {.yaml = yaml, .config = config};
     if (node->kind == RA_YAML_NULL)
         return RA_OK;
     if (node->kind != RA_YAML_MAPPING)
-        return refuse_at(&layer, node->line, node->column, "%s: expected keys and values", what);
-    return members_apply(&layer, node, "");
+        return ra_config_refuse_at(&layer, node->line, node->column, "%s: expected keys and values",
+                                   what);
+    return ra_config_members_apply(&layer, node, "");
 }
 
-static const ra_yaml_node *member_find(const ra_yaml_node *mapping, const char *key)
+const ra_yaml_node *ra_config_member_find(const ra_yaml_node *mapping, const char *key)
 {
     if (mapping->kind != RA_YAML_MAPPING)
         return NULL;
@@ -239,13 +230,13 @@ static ra_status variant_add(ra_config *config, const char *name)
 /* Check every variant on a configuration that nobody uses; apply the one that was asked for. */
 static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const char *wanted)
 {
-    const ra_yaml_node *variants = member_find(yaml->root, "variants");
+    const ra_yaml_node *variants = ra_config_member_find(yaml->root, "variants");
     const ra_yaml_node *chosen = NULL;
-    config_layer const context = {.yaml = yaml};
+    ra_config_layer const context = {.yaml = yaml};
     ra_nearest nearest = ra_nearest_begin(wanted != NULL ? wanted : "");
     if (variants != NULL && variants->kind != RA_YAML_MAPPING && variants->kind != RA_YAML_NULL)
-        return refuse_at(&context, variants->line, variants->column,
-                         "variants: expected names, each with keys and values");
+        return ra_config_refuse_at(&context, variants->line, variants->column,
+                                   "variants: expected names, each with keys and values");
     for (const ra_yaml_node *node = variants != NULL ? variants->first : NULL; node != NULL;
          node = node->next) {
         ra_config scratch = {0};
@@ -274,74 +265,6 @@ static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const ch
     return RA_ERR_CONFIG;
 }
 
-/* Whether the command line gives the key (or resets its section): then it is not swept. */
-static bool key_is_set(const ra_config_source *source, const char *path)
-{
-    for (int i = 0; i < source->set_count; i++) {
-        const char *set = source->sets[i];
-        size_t const length = strcspn(set, "=");
-        if (strncmp(set, path, length) == 0 &&
-            (path[length] == '\0' || (path[length] == '.' && (strcmp(set + length, "=null") == 0 ||
-                                                              strcmp(set + length, "=~") == 0))))
-            return true;
-    }
-    return (source->backward && strcmp(path, "job.backward") == 0) ||
-           (source->verify && strcmp(path, "job.verify") == 0);
-}
-
-static ra_status sweep_count(config_layer *layer, const ra_config_source *source,
-                             int64_t counts[RA_CONFIG_KEY_MAX])
-{
-    ra_config *config = layer->config;
-    int kept = 0;
-    for (int i = 0; i < config->sweep_key_count; i++) {
-        int const key = config->sweep_keys[i];
-        const ra_yaml_node *list = layer->lists[i];
-        RA_ASSERT(list != NULL);
-        if (key_is_set(source, ra_config_keys[key].path))
-            continue;
-        config->sweep_keys[kept] = key;
-        layer->lists[kept] = list;
-        counts[kept] = 0;
-        for (const ra_yaml_node *item = list->first; item != NULL; item = item->next)
-            counts[kept]++;
-        config->sweep_points *= counts[kept]; /* at most RA_YAML_NODES_MAX times the most points */
-        if (config->sweep_points > RA_SWEEP_POINTS_MAX)
-            return refuse_at(layer, list->key_line, list->key_column,
-                             "sweep: %s: more than %d points, the product of all lists",
-                             ra_config_keys[key].path, RA_SWEEP_POINTS_MAX);
-        kept++;
-    }
-    config->sweep_key_count = kept;
-    return RA_OK;
-}
-
-/* The sweep is checked whole; its combination number source->sweep_point is applied. */
-static ra_status sweep_apply(const ra_yaml *yaml, const ra_config_source *source, ra_config *config)
-{
-    const ra_yaml_node *sweep = member_find(yaml->root, "sweep");
-    config_layer layer = {.yaml = yaml, .config = config, .sweeps = true};
-    int64_t counts[RA_CONFIG_KEY_MAX], rest = source->sweep_point - 1;
-    config->sweep_points = 1;
-    if (sweep == NULL || sweep->kind == RA_YAML_NULL)
-        return RA_OK;
-    config->has_sweep = true;
-    if (sweep->kind != RA_YAML_MAPPING)
-        return refuse_at(&layer, sweep->line, sweep->column, "sweep: expected keys and values");
-    ra_status status = members_apply(&layer, sweep, "");
-    if (status == RA_OK)
-        status = sweep_count(&layer, source, counts);
-    for (int i = config->sweep_key_count - 1; i >= 0 && rest >= 0 && status == RA_OK; i--) {
-        const ra_yaml_node *item = layer.lists[i] != NULL ? layer.lists[i]->first : NULL;
-        RA_ASSERT(item != NULL); /* sweep_check refuses empty lists */
-        for (int64_t skip = rest % counts[i]; skip > 0; skip--)
-            item = item->next;
-        rest /= counts[i];
-        status = value_apply(&layer, config->sweep_keys[i], item, item->line, item->column);
-    }
-    return status;
-}
-
 /* "a.b=c": the value is YAML, as it would stand in the file. */
 static ra_status set_apply(ra_config *config, const char *set)
 {
@@ -349,11 +272,11 @@ static ra_status set_apply(ra_config *config, const char *set)
     const char *equals = strchr(set, '=');
     snprintf(name, sizeof(name), "--set %s", set);
     ra_yaml yaml = {.name = name};
-    config_layer layer = {.yaml = &yaml, .config = config};
+    ra_config_layer layer = {.yaml = &yaml, .config = config};
     if (equals == NULL || equals == set)
-        return refuse_at(&layer, 0, 0, "expected KEY=VALUE, as in shape.seq=64K");
+        return ra_config_refuse_at(&layer, 0, 0, "expected KEY=VALUE, as in shape.seq=64K");
     if (equals[1] == '\0')
-        return refuse_at(&layer, 0, 0, "no value; null gives a key its default");
+        return ra_config_refuse_at(&layer, 0, 0, "no value; null gives a key its default");
     int const length = snprintf(path, sizeof(path), "%.*s", (int)(equals - set), set);
     ra_status status = ra_yaml_init(name, false, equals + 1, strlen(equals + 1), &yaml);
     if (status != RA_OK)
@@ -378,7 +301,7 @@ static ra_status options_apply(ra_config *config, const ra_config_source *source
     ra_status status = RA_OK;
     for (size_t i = 0; i < sizeof(given) / sizeof(given[0]) && status == RA_OK; i++) {
         ra_yaml const yaml = {.name = given[i].option};
-        config_layer layer = {.yaml = &yaml, .config = config};
+        ra_config_layer layer = {.yaml = &yaml, .config = config};
         ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = given[i].text};
         if (given[i].text != NULL)
             status = key_apply(&layer, ra_config_key_find(given[i].path), &node);
@@ -395,7 +318,7 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
     if (status == RA_OK)
         status = variants_apply(yaml, config, source->variant);
     if (status == RA_OK)
-        status = sweep_apply(yaml, source, config);
+        status = ra_config_sweep_apply(yaml, source, config);
     for (int i = 0; i < source->set_count && status == RA_OK; i++)
         status = set_apply(config, source->sets[i]);
     if (status == RA_OK)

@@ -1,0 +1,31 @@
+/* Private to config*.c: keys of one text, applied to a configuration. */
+#ifndef RINGATTN_TOOL_CONFIG_LAYER_H
+#define RINGATTN_TOOL_CONFIG_LAYER_H
+
+#include "config_table.h"
+
+/* One text whose keys are being applied; within it, no key may be given twice. */
+typedef struct ra_config_layer {
+    const ra_yaml *yaml;
+    ra_config *config;
+    bool sweeps; /* values are lists of values, one per point */
+    bool given[RA_CONFIG_KEY_MAX];
+    const ra_yaml_node *lists[RA_CONFIG_KEY_MAX]; /* sweeps: of config->sweep_keys */
+} ra_config_layer;
+
+/** Log what is wrong at a place of the text; always RA_ERR_CONFIG, which may be ignored. */
+ra_status ra_config_refuse_at(const ra_config_layer *layer, int line, int column,
+                              const char *format, ...) RA_PRINTF(4, 5);
+/** Apply a key's value; the place is what is said of it later. */
+RA_CHECKED ra_status ra_config_value_apply(const ra_config_layer *layer, int index,
+                                           const ra_yaml_node *node, int line, int column);
+/** Apply all keys below `prefix`, "" for the top. */
+RA_CHECKED ra_status ra_config_members_apply(ra_config_layer *layer, const ra_yaml_node *mapping,
+                                             const char *prefix);
+/** NULL where there is none. */
+const ra_yaml_node *ra_config_member_find(const ra_yaml_node *mapping, const char *key);
+/** Check the whole sweep, and apply its combination number source->sweep_point. */
+RA_CHECKED ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *source,
+                                           ra_config *config);
+
+#endif

@@ -1,0 +1,75 @@
+/* The sweep of a configuration: lists of values, of which one combination holds. */
+#include "config_layer.h"
+#include "internal.h"
+
+#include <string.h>
+
+/* Whether the command line gives the key (or resets its section): then it is not swept. */
+static bool key_is_set(const ra_config_source *source, const char *path)
+{
+    for (int i = 0; i < source->set_count; i++) {
+        const char *set = source->sets[i];
+        size_t const length = strcspn(set, "=");
+        if (strncmp(set, path, length) == 0 &&
+            (path[length] == '\0' || (path[length] == '.' && (strcmp(set + length, "=null") == 0 ||
+                                                              strcmp(set + length, "=~") == 0))))
+            return true;
+    }
+    return (source->backward && strcmp(path, "job.backward") == 0) ||
+           (source->verify && strcmp(path, "job.verify") == 0);
+}
+
+static ra_status sweep_count(ra_config_layer *layer, const ra_config_source *source,
+                             int64_t counts[RA_CONFIG_KEY_MAX])
+{
+    ra_config *config = layer->config;
+    int kept = 0;
+    for (int i = 0; i < config->sweep_key_count; i++) {
+        int const key = config->sweep_keys[i];
+        const ra_yaml_node *list = layer->lists[i];
+        RA_ASSERT(list != NULL);
+        if (key_is_set(source, ra_config_keys[key].path))
+            continue;
+        config->sweep_keys[kept] = key;
+        layer->lists[kept] = list;
+        counts[kept] = 0;
+        for (const ra_yaml_node *item = list->first; item != NULL; item = item->next)
+            counts[kept]++;
+        config->sweep_points *= counts[kept]; /* at most RA_YAML_NODES_MAX times the most points */
+        if (config->sweep_points > RA_SWEEP_POINTS_MAX)
+            return ra_config_refuse_at(layer, list->key_line, list->key_column,
+                                       "sweep: %s: more than %d points, the product of all lists",
+                                       ra_config_keys[key].path, RA_SWEEP_POINTS_MAX);
+        kept++;
+    }
+    config->sweep_key_count = kept;
+    return RA_OK;
+}
+
+ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *source,
+                                ra_config *config)
+{
+    const ra_yaml_node *sweep = ra_config_member_find(yaml->root, "sweep");
+    ra_config_layer layer = {.yaml = yaml, .config = config, .sweeps = true};
+    int64_t counts[RA_CONFIG_KEY_MAX], rest = source->sweep_point - 1;
+    config->sweep_points = 1;
+    if (sweep == NULL || sweep->kind == RA_YAML_NULL)
+        return RA_OK;
+    config->has_sweep = true;
+    if (sweep->kind != RA_YAML_MAPPING)
+        return ra_config_refuse_at(&layer, sweep->line, sweep->column,
+                                   "sweep: expected keys and values");
+    ra_status status = ra_config_members_apply(&layer, sweep, "");
+    if (status == RA_OK)
+        status = sweep_count(&layer, source, counts);
+    for (int i = config->sweep_key_count - 1; i >= 0 && rest >= 0 && status == RA_OK; i--) {
+        const ra_yaml_node *item = layer.lists[i] != NULL ? layer.lists[i]->first : NULL;
+        RA_ASSERT(item != NULL); /* sweep_check refuses empty lists */
+        for (int64_t skip = rest % counts[i]; skip > 0; skip--)
+            item = item->next;
+        rest /= counts[i];
+        status =
+            ra_config_value_apply(&layer, config->sweep_keys[i], item, item->line, item->column);
+    }
+    return status;
+}
