@@ -2,9 +2,9 @@
  * decide nothing.
  */
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,27 +15,6 @@ static command_result result;
 static const char *const names[] = {"base",      "ring",    "no_pool",    "no_cache",  "no_buffers",
                                     "no_groups", "all_off", "base_dense", "ring_dense"};
 enum { SETS = sizeof(names) / sizeof(names[0]) };
-
-static json_t *member(const json_t *object, const char *name)
-{
-    json_t *found = json_object_get(object, name);
-    cr_assert_not_null(found, "no member %s", name);
-    return found;
-}
-
-static long long integer(const json_t *object, const char *name)
-{
-    json_t *found = member(object, name);
-    cr_assert(json_is_integer(found), "%s is no integer", name);
-    return json_integer_value(found);
-}
-
-static const char *text(const json_t *object, const char *name)
-{
-    const char *found = json_string_value(member(object, name));
-    cr_assert_not_null(found, "%s is no text", name);
-    return found;
-}
 
 static json_t *ablate(int ranks, const char *arguments)
 {

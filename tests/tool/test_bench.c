@@ -3,9 +3,9 @@
  */
 #include "tool/command_runner.h"
 #include "tool/config.h"
+#include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,20 +14,6 @@
 TestSuite(bench, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
 
 static command_result result;
-
-static json_t *member(const json_t *object, const char *name)
-{
-    json_t *found = json_object_get(object, name);
-    cr_assert_not_null(found, "no member %s", name);
-    return found;
-}
-
-static const char *text(const json_t *object, const char *name)
-{
-    const char *found = json_string_value(member(object, name));
-    cr_assert_not_null(found, "%s is no text", name);
-    return found;
-}
 
 static void expect_positive(const json_t *object, const char *name)
 {

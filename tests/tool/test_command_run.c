@@ -2,36 +2,15 @@
  */
 #include "tool/command_runner.h"
 #include "tool/config.h"
+#include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 TestSuite(command_run, .init = command_folder_make, .fini = command_folder_remove, .timeout = 200);
 
 static command_result result;
-
-static json_t *member(json_t *object, const char *name)
-{
-    json_t *found = json_object_get(object, name);
-    cr_assert_not_null(found, "no member %s", name);
-    return found;
-}
-
-static long long integer(json_t *object, const char *name)
-{
-    json_t *found = member(object, name);
-    cr_assert(json_is_integer(found), "%s is no integer", name);
-    return json_integer_value(found);
-}
-
-static double real(json_t *object, const char *name)
-{
-    json_t *found = member(object, name);
-    cr_assert(json_is_number(found), "%s is no number", name);
-    return json_number_value(found);
-}
 
 /* Run with --json and give the point; the caller drops *root_out. */
 static json_t *measure(int ranks, const char *arguments, json_t **root_out)

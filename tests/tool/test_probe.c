@@ -1,35 +1,14 @@
 /* The command `probe` as users meet it: the length it finds is the longest that `run` takes. */
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 TestSuite(probe, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
 
 static command_result result;
-
-static json_t *member(const json_t *object, const char *name)
-{
-    json_t *found = json_object_get(object, name);
-    cr_assert_not_null(found, "no member %s", name);
-    return found;
-}
-
-static long long integer(const json_t *object, const char *name)
-{
-    json_t *found = member(object, name);
-    cr_assert(json_is_integer(found), "%s is no integer", name);
-    return json_integer_value(found);
-}
-
-static const char *text(const json_t *object, const char *name)
-{
-    const char *found = json_string_value(member(object, name));
-    cr_assert_not_null(found, "%s is no text", name);
-    return found;
-}
 
 static void write_config(const char *yaml)
 {

@@ -1,4 +1,5 @@
 /* What a report says in words and numbers. */
+#include "tool/json_reader.h"
 #include "tool/report.h"
 
 #include <criterion/criterion.h>
@@ -120,13 +121,6 @@ Test(report, writes_bytes_and_counts_for_people)
     cr_expect_str_eq(ra_count_text(1048576, text), "1,048,576");
     cr_expect_str_eq(ra_count_text(-123456, text), "-123,456");
     cr_expect_str_eq(ra_count_text(INT64_MIN, text), "-9,223,372,036,854,775,808");
-}
-
-static json_t *member(json_t *object, const char *name)
-{
-    json_t *found = json_object_get(object, name);
-    cr_assert_not_null(found, "no member %s", name);
-    return found;
 }
 
 Test(report, json_holds_numbers_only_where_there_are_some)

@@ -4,11 +4,11 @@
  */
 #include "comm/local_ranks.h"
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 #include "tool/trace_write.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,20 +17,6 @@
 TestSuite(trace_file, .init = command_folder_make, .fini = command_folder_remove, .timeout = 200);
 
 static command_result result;
-
-static json_t *member(json_t *object, const char *name)
-{
-    json_t *found = json_object_get(object, name);
-    cr_assert_not_null(found, "no member %s", name);
-    return found;
-}
-
-static long long integer(json_t *object, const char *name)
-{
-    json_t *found = member(object, name);
-    cr_assert(json_is_integer(found), "%s is no integer", name);
-    return json_integer_value(found);
-}
 
 static json_t *load(const char *name)
 {

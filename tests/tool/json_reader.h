@@ -1,0 +1,36 @@
+/* Members of a report, which must be there and of their type. */
+#ifndef RINGATTN_TESTS_JSON_READER_H
+#define RINGATTN_TESTS_JSON_READER_H
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+
+static inline json_t *member(const json_t *object, const char *name)
+{
+    json_t *found = json_object_get(object, name);
+    cr_assert_not_null(found, "no member %s", name);
+    return found;
+}
+
+static inline long long integer(const json_t *object, const char *name)
+{
+    json_t *found = member(object, name);
+    cr_assert(json_is_integer(found), "%s is no integer", name);
+    return json_integer_value(found);
+}
+
+static inline double real(const json_t *object, const char *name)
+{
+    json_t *found = member(object, name);
+    cr_assert(json_is_number(found), "%s is no number", name);
+    return json_number_value(found);
+}
+
+static inline const char *text(const json_t *object, const char *name)
+{
+    const char *found = json_string_value(member(object, name));
+    cr_assert_not_null(found, "%s is no text", name);
+    return found;
+}
+
+#endif
