@@ -57,8 +57,10 @@ static json_t *isa_json(void)
     json_t *available = json_array();
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); ++i) {
         const ra_kernel_ops *ops = ra_kernel_cpu(isas[i]);
-        if (ops != NULL)
-            json_array_append_new(available, json_string(ops->name));
+        if (ops != NULL && json_array_append_new(available, json_string(ops->name)) != 0) {
+            json_decref(available);
+            return NULL;
+        }
     }
     return json_pack("{s:s, s:o}", "chosen", ra_kernel_cpu(RA_ISA_AUTO)->name, "available",
                      available);

@@ -122,9 +122,12 @@ static void print_machine(const json_t *tree, bool bound_by_launcher)
 static ra_status report(const ra_options *options, const ra_comm *comm)
 {
     json_t *machine = ra_machine_json();
-    if (machine != NULL) {
-        json_object_set_new(machine, "ranks", json_integer(comm != NULL ? ra_comm_size(comm) : 1));
-        json_object_set_new(machine, "openblas", json_pack("s?", ra_blas_name()));
+    int const ranks = comm != NULL ? ra_comm_size(comm) : 1;
+    if (machine != NULL &&
+        (json_object_set_new(machine, "ranks", json_integer(ranks)) != 0 ||
+         json_object_set_new(machine, "openblas", json_pack("s?", ra_blas_name())) != 0)) {
+        json_decref(machine);
+        machine = NULL;
     }
     if (options->json)
         return ra_json_write(json_pack("{s:s, s:s, s:o}", "ringattn", ra_version(), "command",

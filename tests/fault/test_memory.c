@@ -1,0 +1,120 @@
+/*
+ * Every request for memory of a whole forward and backward run is refused once: the n-th for n = 0,
+ * 1, ... until a run makes fewer. Then the command says why in one line and ends with the code for
+ * that, or does without; it leaves no file that looks like a result, and no block.
+ * A run takes a moment, so only some are refused here; RA_TEST_EVERY=1 leaves none out.
+ */
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(memory, .init = command_folder_make, .fini = command_folder_remove, .timeout = 900);
+
+static command_result result;
+
+typedef struct report {
+    long requests, live;
+    int refused;
+    bool written; /* a process that was ended by another writes none */
+} report;
+
+static report report_read(void)
+{
+    char path[128];
+    report r = {0};
+    snprintf(path, sizeof(path), "%s/report", command_folder);
+    FILE *const file = fopen(path, "r");
+    if (file == NULL)
+        return r;
+    r.written = fscanf(file, "%ld %d %ld", &r.requests, &r.refused, &r.live) == 3;
+    fclose(file);
+    return r;
+}
+
+static report run_failing(int ranks, int rank, long n, const char *arguments)
+{
+    char text[2048], start[64] = "";
+    if (ranks > 0)
+        snprintf(start, sizeof(start), "\"$MPIEXEC\" -n %d ", ranks);
+    snprintf(text, sizeof(text),
+             "rm -f report out.safetensors* trace.json* r.json* blocks.log*\n"
+             "RA_FAIL_AT=%ld RA_FAIL_RANK=%d RA_FAIL_REPORT=report\n"
+             "export RA_FAIL_AT RA_FAIL_RANK RA_FAIL_REPORT\n"
+             "exec %s'%s' %s",
+             n, rank, start, RA_TEST_FAILING, arguments);
+    command_shell(&result, text);
+    return report_read();
+}
+
+/* What a run that was refused must look like. */
+static void expect_clean(const report *r, int ranks, long n, const char *arguments)
+{
+    int const lines = command_count_lines(result.err, "ringattn: error: ");
+    bool const done = result.code == 0;
+    cr_assert(done || result.code == 4, "request %ld: exit code %d\n%s\n%s", n, result.code,
+              arguments, result.err);
+    if (r->written)
+        cr_assert_eq(r->live, 0, "request %ld: %ld blocks left\n%s\n%s", n, r->live, arguments,
+                     result.err);
+    if (done) {
+        cr_assert_eq(lines, 0, "request %ld: %s", n, result.err);
+        return;
+    }
+    cr_assert(lines >= 1 && lines <= (ranks > 1 ? ranks : 1), "request %ld: %d lines\n%s", n, lines,
+              result.err);
+    cr_assert_not_null(strstr(result.err, "memory"), "request %ld: %s", n, result.err);
+    if (strstr(result.err, "report") == NULL && strstr(result.err, "trace") == NULL)
+        cr_assert(ranks > 1 || !command_file_exists("r.json"), "request %ld: %s", n, result.err);
+}
+
+#define JOB                                                                                        \
+    "run --quiet --backward --verify --output out.safetensors --trace trace.json --json=r.json "   \
+    "--set shape.seq=150 --set shape.heads=2 --set shape.head_dim=8 --set shape.dtype=bf16 "       \
+    "--set pattern.causal=true --set pattern.window.left=40 --set pattern.sinks=2 "                \
+    "--set compute.threads=2 --set memory.pool.log=blocks.log "
+
+static void sweep(int ranks, int rank, long every, const char *more)
+{
+    char arguments[1024];
+    long failures = 0, n = rank;
+    report r;
+    snprintf(arguments, sizeof(arguments), JOB "%s", more);
+    for (;; n += every) {
+        r = run_failing(ranks, rank, n, arguments);
+        if (r.written && r.refused == 0)
+            break;
+        expect_clean(&r, ranks, n, arguments);
+        failures += result.code != 0;
+    }
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_assert_eq(r.live, 0, "%ld blocks left", r.live);
+    cr_assert_gt(failures, r.requests / every / 2, "%ld of %ld", failures, r.requests);
+    cr_assert(command_file_exists("out.safetensors"));
+}
+
+static long every_of(long usual)
+{
+    const char *given = getenv("RA_TEST_EVERY");
+    return given != NULL ? strtol(given, NULL, 10) : usual;
+}
+
+Test(memory, one_rank_survives_the_nth_refusal_with_the_pool_on)
+{
+    sweep(0, 0, every_of(13), "--set memory.pattern_cache.mode=eager");
+}
+
+Test(memory, one_rank_survives_the_nth_refusal_with_the_pool_off)
+{
+    sweep(0, 0, every_of(17), "--set memory.pool.mode=off --set memory.pattern_cache.mode=off");
+}
+
+Test(memory, several_ranks_survive_the_nth_refusal_of_one)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    sweep(2, 1, every_of(53), "--set ring.schedule=direct");
+    sweep(2, 0, every_of(59), "--set ring.comm_buffers=0 --set memory.pool.mode=off");
+}
