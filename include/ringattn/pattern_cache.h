@@ -60,14 +60,6 @@ void ra_pattern_cache_attach(ra_pattern_cache *cache, ra_pool *pool);
 /** Undo it; no map may be in use. */
 void ra_pattern_cache_detach(ra_pattern_cache *cache);
 
-/* What a map is made from; all borrowed for the call. */
-typedef struct ra_map_request {
-    const ra_pattern *pattern;
-    ra_heads heads;
-    const ra_rowset *queries, *keys;
-    int32_t tile_rows;
-} ra_map_request;
-
 /**
  * As ra_tilemap_init, with `pool` for scratch and for a map that is not kept; a map that is kept
  * has its arrays in the cache and nowhere else. Give the map back with ra_pattern_cache_put.

@@ -73,6 +73,10 @@ typedef struct ra_ring_config {
     /* Where tile maps are taken from, attached to the ring's pool; borrowed until destroy. NULL:
        they are made. Results are the same bit for bit. */
     ra_pattern_cache *cache;
+    /* Tile maps are made from block masks (block_mask.h), which live as long as the ring: one for
+       our queries against the rows held in each step and, with schedule shared and backward, one
+       against each owner's part of them. The cache is left alone. */
+    bool dense_mask;
     /* The caller takes the tensors of ra_ring_tensors from the same pool, after the ring is made:
        head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs it.
      */

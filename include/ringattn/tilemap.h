@@ -57,13 +57,22 @@ typedef struct ra_tilemap {
     bool shared_rows;             /* a query row of some head may lie in more than one tile; then
                                      chunk_rows is at most RA_SHARED_CHUNK_ROWS_MAX */
     int64_t live_pairs;           /* over all heads, one batch */
-    int64_t bytes;                /* of the arrays */
+    int64_t bytes;                /* of the arrays, and of a block mask */
     ra_block block;               /* category tilemap; empty where a pattern cache has the arrays */
+    ra_block mask;                /* likewise: lists of a block mask (block_mask.h), or empty */
     struct ra_cache_entry *entry; /* of that cache, or NULL */
 } ra_tilemap;
 
 RA_STATIC_ASSERT(sizeof(ra_run) == 20, "runs cross to devices");
 RA_STATIC_ASSERT(sizeof(ra_tile) == 16, "tiles cross to devices");
+
+/* What a map is made from; all borrowed for the call. */
+typedef struct ra_map_request {
+    const ra_pattern *pattern;
+    ra_heads heads;
+    const ra_rowset *queries, *keys;
+    int32_t tile_rows;
+} ra_map_request;
 
 /**
  * Cut a pattern for `queries` against `keys`, tiles of at most `tile_rows` (>= 1) queries.

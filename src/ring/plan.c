@@ -14,7 +14,8 @@ ra_status ra_plan_init_map(const ra_plan_request *request, const ra_rowset *keys
                                    .queries = &request->layout->rows[request->rank],
                                    .keys = keys,
                                    .tile_rows = request->tile_rows};
-    return ra_pattern_cache_get(request->cache, &wanted, pool, map);
+    return request->dense_mask ? ra_tilemap_init_dense(&wanted, pool, map)
+                               : ra_pattern_cache_get(request->cache, &wanted, pool, map);
 }
 
 /* ---- teams: needed rows only, straight from their owners ------------------------------------- */

@@ -245,6 +245,11 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
 {
     RA_ASSERT(request->ranks >= 1 && request->ranks <= RA_PREDICT_RANKS_MAX);
     RA_ASSERT(request->ranks_per_node >= 1 && request->tile_rows >= 1);
+    if (request->ring.dense_mask) {
+        ra_log(RA_LOG_ERROR, "a block mask (attention.mask: dense_blocks) is not predicted: take "
+                             "analytic, or run the job");
+        return RA_ERR_UNSUPPORTED;
+    }
     ra_predict_job job = {.request = request, .ranks = request->ranks};
     ra_predict_plan *plans = NULL;
     ra_predict_bytes *totals = NULL;

@@ -2,6 +2,7 @@
 #ifndef RINGATTN_RING_INTERNAL_H
 #define RINGATTN_RING_INTERNAL_H
 
+#include "ringattn/block_mask.h"
 #include "ringattn/trace.h"
 
 /*
@@ -108,6 +109,7 @@ typedef struct ra_plan_request {
     int rank;
     ra_heads heads;
     ra_pattern_cache *cache; /* or NULL */
+    bool dense_mask;
     int32_t tile_rows;
     bool backward;
 } ra_plan_request;

@@ -14,6 +14,7 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
                              .rank = ra_comm_rank(ring->comm),
                              .heads = heads,
                              .cache = c->cache,
+                             .dense_mask = c->dense_mask,
                              .backward = c->backward,
                              .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
 }

@@ -46,7 +46,7 @@ static ra_status build_kept(ra_pattern_cache *cache, const ra_map_request *reque
 {
     placing place = {.cache = cache, .pool = pool, .key_bytes = key_bytes};
     ra_tilemap map;
-    ra_status const status = ra_tilemap_build(request, pool, place_kept, &place, &map);
+    ra_status const status = ra_tilemap_build(request, NULL, pool, place_kept, &place, &map);
     ra_cache_entry *entry = place.entry;
     if (status == RA_OK && entry != NULL) {
         ra_map_key_write(request, ra_cache_entry_key(entry));

@@ -2,6 +2,7 @@
 #ifndef RINGATTN_SPARSE_INTERNAL_H
 #define RINGATTN_SPARSE_INTERNAL_H
 
+#include "ringattn/block_mask.h"
 #include "ringattn/pattern_cache.h"
 
 int64_t ra_lcm_i64(int64_t a, int64_t b);
@@ -33,16 +34,24 @@ RA_CHECKED ra_status ra_vector_push(ra_pool *pool, ra_vector *vector, size_t ite
  * ----------------------------------------------------------------
  */
 
+/* A slice in local numbers, ready to be cut. */
+typedef struct ra_map_piece {
+    ra_local_slice s;
+    int64_t residue; /* s.q_begin mod s.q_stride: with q_stride, the query progression */
+} ra_map_piece;
+
 typedef struct ra_map_builder {
     const ra_pattern *pattern;
     ra_heads heads;
     const ra_rowset *queries, *keys;
+    const ra_block_mask *mask; /* NULL: none */
     ra_pool *pool;
     int64_t tile_rows, chunk_rows;
     const ra_row_piece *q_piece; /* while visiting: */
     ra_range q_rows;             /* the part of q_piece in the chunk */
     int64_t q_first;             /* local number of its first row */
-    ra_vector pieces;            /* of tilemap_cut.c's piece, one chunk of one layer */
+    ra_vector pieces;            /* of ra_map_piece, one chunk of one layer */
+    ra_vector bands;             /* likewise: the pattern's own, where there is a mask */
     ra_vector cuts;              /* of int64_t, one group of pieces */
     ra_tile *tiles;              /* NULL while counting */
     ra_run *runs;
@@ -60,6 +69,20 @@ typedef struct ra_map_builder {
 RA_CHECKED ra_status ra_map_builder_cut(ra_map_builder *builder, int32_t layer, int64_t chunk_count,
                                         uint32_t *chunk_tile);
 
+/*
+ * Fill builder->pieces anew with a layer's pieces of local queries [begin, end). *at: the piece of
+ * the row set to begin at, 0 for the first call; later calls may only ask for later queries.
+ */
+RA_CHECKED ra_status ra_map_builder_collect(ra_map_builder *builder, int32_t layer, int64_t begin,
+                                            int64_t end, int64_t *at);
+/* The same, of what builder->mask says. */
+RA_CHECKED ra_status ra_map_builder_collect_masked(ra_map_builder *builder, int32_t layer,
+                                                   int64_t begin, int64_t end, int64_t *at);
+
+/* Keys [begin, end) of a local slice, which may have no live pair. False: no key of it is there. */
+bool ra_local_slice_cut_keys(const ra_local_slice *slice, int64_t begin, int64_t end,
+                             ra_local_slice *out);
+
 /* Gives the memory for a map's arrays, once their size is known. */
 typedef ra_status ra_map_take(void *context, size_t bytes, void **data_out);
 
@@ -67,8 +90,9 @@ typedef ra_status ra_map_take(void *context, size_t bytes, void **data_out);
  * Make a map whose arrays lie where `take` says; map_out->block is empty. After a failure the
  * caller gives back what was taken.
  */
-RA_CHECKED ra_status ra_tilemap_build(const ra_map_request *request, ra_pool *pool,
-                                      ra_map_take *take, void *context, ra_tilemap *map_out);
+RA_CHECKED ra_status ra_tilemap_build(const ra_map_request *request, const ra_block_mask *mask,
+                                      ra_pool *pool, ra_map_take *take, void *context,
+                                      ra_tilemap *map_out);
 
 /* ---- keys of the pattern cache: the canonical form of a request ---------------------------------
  */

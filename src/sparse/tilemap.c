@@ -117,8 +117,8 @@ static ra_status fill_all(ra_map_builder *b, ra_tilemap *map)
     return RA_OK;
 }
 
-ra_status ra_tilemap_build(const ra_map_request *r, ra_pool *pool, ra_map_take *take, void *context,
-                           ra_tilemap *map_out)
+ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, ra_pool *pool,
+                           ra_map_take *take, void *context, ra_tilemap *map_out)
 {
     RA_ASSERT(r->tile_rows >= 1);
     if (r->queries->row_count > INT32_MAX || r->keys->row_count > INT32_MAX) {
@@ -129,6 +129,7 @@ ra_status ra_tilemap_build(const ra_map_request *r, ra_pool *pool, ra_map_take *
                         .heads = r->heads,
                         .queries = r->queries,
                         .keys = r->keys,
+                        .mask = mask,
                         .pool = pool,
                         .tile_rows = r->tile_rows};
     ra_tilemap map = {0};
@@ -140,6 +141,7 @@ ra_status ra_tilemap_build(const ra_map_request *r, ra_pool *pool, ra_map_take *
         status = fill_all(&b, &map);
     ra_pool_free(pool, NULL, &b.pieces.block);
     ra_pool_free(pool, NULL, &b.cuts.block);
+    ra_pool_free(pool, NULL, &b.bands.block);
     if (status != RA_OK)
         return status;
     map.q_rows = r->queries->row_count;
@@ -167,13 +169,11 @@ static ra_status take_from_pool(void *context, size_t bytes, void **data_out)
     return status;
 }
 
-ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads, const ra_rowset *queries,
-                          const ra_rowset *keys, int32_t tile_rows, ra_pool *pool,
-                          ra_tilemap *map_out)
+static ra_status build_in_pool(const ra_map_request *request, const ra_block_mask *mask,
+                               ra_pool *pool, ra_tilemap *map_out)
 {
-    ra_map_request const request = {pattern, heads, queries, keys, tile_rows};
     pool_place place = {.pool = pool};
-    ra_status const status = ra_tilemap_build(&request, pool, take_from_pool, &place, map_out);
+    ra_status const status = ra_tilemap_build(request, mask, pool, take_from_pool, &place, map_out);
     if (status == RA_OK)
         map_out->block = place.block;
     else
@@ -181,9 +181,27 @@ ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads, const ra_ro
     return status;
 }
 
+ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads, const ra_rowset *queries,
+                          const ra_rowset *keys, int32_t tile_rows, ra_pool *pool,
+                          ra_tilemap *map_out)
+{
+    ra_map_request const request = {pattern, heads, queries, keys, tile_rows};
+    return build_in_pool(&request, NULL, pool, map_out);
+}
+
+ra_status ra_tilemap_init_masked(const ra_pattern *pattern, ra_heads heads,
+                                 const ra_rowset *queries, const ra_rowset *keys, int32_t tile_rows,
+                                 const ra_block_mask *mask, ra_pool *pool, ra_tilemap *map_out)
+{
+    ra_map_request const request = {pattern, heads, queries, keys, tile_rows};
+    RA_ASSERT(mask->q_rows == queries->row_count && mask->k_rows == keys->row_count);
+    return build_in_pool(&request, mask, pool, map_out);
+}
+
 void ra_tilemap_fini(ra_pool *pool, ra_tilemap *map)
 {
     RA_ASSERT(map->entry == NULL);
+    ra_pool_free(pool, NULL, &map->mask);
     ra_pool_free(pool, NULL, &map->block);
     *map = (ra_tilemap){0};
 }

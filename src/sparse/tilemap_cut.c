@@ -10,11 +10,7 @@
 
 #include <stdlib.h>
 
-/* A slice in local numbers, ready to be cut. */
-typedef struct piece {
-    ra_local_slice s;
-    int64_t residue; /* s.q_begin mod s.q_stride: with q_stride, the query progression */
-} piece;
+typedef ra_map_piece piece;
 
 static ra_status add_pieces(ra_map_builder *b, const ra_slice *slice, const ra_row_piece *keys)
 {
@@ -263,9 +259,8 @@ static ra_status cut_chunk(ra_map_builder *b)
     return RA_OK;
 }
 
-/* All slices of a layer whose queries lie in local rows [begin, end), from query piece *at on. */
-static ra_status collect_chunk(ra_map_builder *b, int32_t layer, int64_t begin, int64_t end,
-                               int64_t *at)
+ra_status ra_map_builder_collect(ra_map_builder *b, int32_t layer, int64_t begin, int64_t end,
+                                 int64_t *at)
 {
     const ra_rowset *queries = b->queries;
     b->pieces.count = 0;
@@ -292,10 +287,12 @@ ra_status ra_map_builder_cut(ra_map_builder *b, int32_t layer, int64_t chunk_cou
     int64_t at = 0;
     for (int64_t c = 0; c < chunk_count; ++c) {
         int64_t const begin = c * b->chunk_rows;
+        int64_t const end = ra_min_i64(begin + b->chunk_rows, b->queries->row_count);
         if (chunk_tile != NULL)
             chunk_tile[c] = (uint32_t)b->tile_count;
-        ra_status status = collect_chunk(
-            b, layer, begin, ra_min_i64(begin + b->chunk_rows, b->queries->row_count), &at);
+        ra_status status = b->mask != NULL
+                               ? ra_map_builder_collect_masked(b, layer, begin, end, &at)
+                               : ra_map_builder_collect(b, layer, begin, end, &at);
         if (status == RA_OK)
             status = cut_chunk(b);
         if (status != RA_OK)

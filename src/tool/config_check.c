@@ -130,7 +130,7 @@ static ra_status linear_check(const ra_config *config)
     }
     if (config->scale != 0)
         return refuse(config, "shape.scale", "does not go with linear attention, which has none");
-    if (config->mask != 0)
+    if (config->mask != RA_MASK_ANALYTIC)
         return refuse(config, "attention.mask",
                       "does not go with linear attention, which has none");
     if (config->layout != RA_LAYOUT_CONTIGUOUS && config->layout != RA_LAYOUT_AUTO)
@@ -150,6 +150,15 @@ static ra_status linear_check(const ra_config *config)
     if (config->backward && kind == RA_LINEAR_CAUSAL && config->linear_method != RA_LINEAR_CHUNKED)
         return refuse(config, "attention.linear_method",
                       "backward takes chunked: recurrent and cumsum are forward only");
+    return RA_OK;
+}
+
+static ra_status mask_check(const ra_config *config)
+{
+    if (config->mask == RA_MASK_DENSE_BLOCKS && config->cache_mode != RA_CACHE_OFF &&
+        ra_config_was_given(config, "memory.pattern_cache.mode"))
+        return refuse(config, "memory.pattern_cache.mode",
+                      "does not go with attention.mask: dense_blocks, which is never kept there");
     return RA_OK;
 }
 
@@ -220,12 +229,16 @@ static ra_status check(ra_config *config, int ranks, bool counts_pairs)
     if (status == RA_OK)
         status = linear_check(config);
     if (status == RA_OK)
+        status = mask_check(config);
+    if (status == RA_OK)
         status = base_check(config, ranks);
     bool const sends_keys = ra_config_linear(config) == RA_LINEAR_NONE;
     if (status == RA_OK && (config->variant == RA_VARIANT_BASE || !sends_keys)) {
         config->comm_buffers = 0;
         config->cache_mode = RA_CACHE_OFF;
     }
+    if (status == RA_OK && config->mask == RA_MASK_DENSE_BLOCKS)
+        config->cache_mode = RA_CACHE_OFF;
     if (status == RA_OK && config->variant == RA_VARIANT_BASE)
         config->pool_mode = RA_POOL_OFF;
     return status;

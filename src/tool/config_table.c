@@ -24,8 +24,9 @@ static const ra_choice linear_methods[] = {{"chunked", RA_LINEAR_CHUNKED, false}
                                            {"recurrent", RA_LINEAR_RECURRENT, false},
                                            {"cumsum", RA_LINEAR_CUMSUM, false},
                                            {NULL, 0, false}};
-static const ra_choice masks[] = {
-    {"analytic", 0, false}, {"dense_blocks", 1, true}, {NULL, 0, false}};
+static const ra_choice masks[] = {{"analytic", RA_MASK_ANALYTIC, false},
+                                  {"dense_blocks", RA_MASK_DENSE_BLOCKS, false},
+                                  {NULL, 0, false}};
 static const ra_choice ring_variants[] = {
     {"ring", RA_VARIANT_RING, false}, {"base", RA_VARIANT_BASE, false}, {NULL, 0, false}};
 static const ra_choice layouts[] = {{"contiguous", RA_LAYOUT_CONTIGUOUS, false},
@@ -125,7 +126,9 @@ const ra_config_key ra_config_keys[] = {
     {"attention.linear_method", RA_KEY_CHOICE, "chunked",
      "linear_causal: by chunks, row by row, or with the state of every row in memory",
      AT(linear_method), .choices = linear_methods},
-    {"attention.mask", RA_KEY_CHOICE, "analytic", "how the pattern is held", AT(mask),
+    {"attention.mask", RA_KEY_CHOICE, "analytic",
+     "how the pattern is held: dense_blocks lists each block of 128 x 128, as FlexAttention does",
+     AT(mask),
      .choices = masks},
 
     {"ring.variant", RA_KEY_CHOICE, "ring",

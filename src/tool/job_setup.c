@@ -235,7 +235,8 @@ static ra_status ring_make(ra_job *job)
                                  .lse_follows = ra_job_wants_lse(config),
                                  .linear = ra_config_linear(config),
                                  .linear_method = (ra_linear_method)config->linear_method,
-                                 .cache = job->cache->cache};
+                                 .cache = job->cache->cache,
+                                 .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
     job->entered = true;
     return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, &job->ring);
 }

@@ -49,7 +49,8 @@ static void fill_ring(const ra_config *config, ra_ring_config *ring)
                              .tensors_follow = true,
                              .lse_follows = ra_job_wants_lse(config),
                              .linear = ra_config_linear(config),
-                             .linear_method = (ra_linear_method)config->linear_method};
+                             .linear_method = (ra_linear_method)config->linear_method,
+                             .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
 }
 
 /* Times of repetitions, and pairs of blocks that an input file has brought. */

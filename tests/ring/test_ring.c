@@ -141,7 +141,8 @@ static void print_hosts(const int *hosts, int ranks, char *text)
     text[ranks] = '\0';
 }
 
-static void run_random_case(const ra_kernel_ops *kernel, uint64_t seed, int64_t seq_max)
+static void run_random_case(const ra_kernel_ops *kernel, bool dense_mask, uint64_t seed,
+                            int64_t seq_max)
 {
     test_rng rng = {seed};
     int32_t const kv_heads = (int32_t)test_rng_between(&rng, 1, 3);
@@ -155,7 +156,8 @@ static void run_random_case(const ra_kernel_ops *kernel, uint64_t seed, int64_t 
                               .schedule = (ra_schedule)test_rng_between(&rng, 0, RA_SCHEDULE_AUTO),
                               .comm_buffers = (int)test_rng_between(&rng, 0, 2),
                               .head_groups = (int32_t)test_rng_between(&rng, 0, kv_heads),
-                              .backward = test_rng_chance(&rng, 0.8)};
+                              .backward = test_rng_chance(&rng, 0.8),
+                              .dense_mask = dense_mask};
     int const ranks = (int)test_rng_between(&rng, 1, RING_JOB_RANKS_MAX);
     int hosts[RING_JOB_RANKS_MAX];
     test_pattern drawn;
@@ -187,7 +189,7 @@ static void run_random_case(const ra_kernel_ops *kernel, uint64_t seed, int64_t 
 Test(ring, equals_the_oracle_for_400_random_jobs)
 {
     for (uint64_t seed = 1000; seed < 1400; ++seed)
-        run_random_case(NULL, seed, 150);
+        run_random_case(NULL, false, seed, 150);
 }
 
 Test(ring, materialised_scores_give_the_same_for_200_random_jobs)
@@ -195,7 +197,15 @@ Test(ring, materialised_scores_give_the_same_for_200_random_jobs)
     if (ra_kernel_standard() == NULL)
         cr_skip_test("OpenBLAS is not installed");
     for (uint64_t seed = 2000; seed < 2200; ++seed)
-        run_random_case(ra_kernel_standard(), seed, 150);
+        run_random_case(ra_kernel_standard(), false, seed, 150);
+}
+
+Test(ring, block_masks_give_the_same_for_120_random_jobs)
+{
+    for (uint64_t seed = 3000; seed < 3100; ++seed)
+        run_random_case(NULL, true, seed, 256);
+    for (uint64_t seed = 3100; seed < 3120 && ra_kernel_standard() != NULL; ++seed)
+        run_random_case(ra_kernel_standard(), true, seed, 256);
 }
 
 /* One pattern with everything in it, over all ways to run it; results also agree bit for bit when

@@ -93,8 +93,8 @@ static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
     return (ra_memory){&ops, self};
 }
 
-static void sweep_allocations(const ra_kernel_ops *kernel, int buffers, ra_schedule schedule,
-                              int hosts)
+static void sweep_allocations(const ra_kernel_ops *kernel, bool dense_mask, int buffers,
+                              ra_schedule schedule, int hosts)
 {
     failing_memory memory = {.failed = true};
     long n = 0;
@@ -102,6 +102,7 @@ static void sweep_allocations(const ra_kernel_ops *kernel, int buffers, ra_sched
         memory = (failing_memory){.countdown = n};
         ring_job job = small_job(buffers, schedule, hosts);
         job.kernel = kernel;
+        job.config.dense_mask = dense_mask;
         job.wrap_memory = wrap_memory;
         job.wrap_context = &memory;
         lines_logged = 0;
@@ -117,13 +118,20 @@ static void sweep_allocations(const ra_kernel_ops *kernel, int buffers, ra_sched
 
 Test(fault, every_failing_allocation_ends_the_job_with_one_line)
 {
-    sweep_allocations(NULL, 2, RA_SCHEDULE_RING, 1);
-    sweep_allocations(NULL, 2, RA_SCHEDULE_DIRECT, 1);
-    sweep_allocations(NULL, 0, RA_SCHEDULE_DIRECT, 1);
-    sweep_allocations(NULL, 0, RA_SCHEDULE_SHARED, 1);
-    sweep_allocations(NULL, 0, RA_SCHEDULE_SHARED, 2);
-    sweep_allocations(NULL, 2, RA_SCHEDULE_SHARED, 2);
-    sweep_allocations(NULL, 0, RA_SCHEDULE_SCAN, 1);
+    sweep_allocations(NULL, false, 2, RA_SCHEDULE_RING, 1);
+    sweep_allocations(NULL, false, 2, RA_SCHEDULE_DIRECT, 1);
+    sweep_allocations(NULL, false, 0, RA_SCHEDULE_DIRECT, 1);
+    sweep_allocations(NULL, false, 0, RA_SCHEDULE_SHARED, 1);
+    sweep_allocations(NULL, false, 0, RA_SCHEDULE_SHARED, 2);
+    sweep_allocations(NULL, false, 2, RA_SCHEDULE_SHARED, 2);
+    sweep_allocations(NULL, false, 0, RA_SCHEDULE_SCAN, 1);
+}
+
+Test(fault, block_masks_that_do_not_fit_end_the_job_with_one_line)
+{
+    for (int schedule = RA_SCHEDULE_RING; schedule <= RA_SCHEDULE_SHARED; ++schedule)
+        for (int hosts = 1; hosts <= 2; ++hosts)
+            sweep_allocations(NULL, true, 0, (ra_schedule)schedule, hosts);
 }
 
 /* Its steps take memory: in the middle of a pass all ranks end together. */
@@ -133,7 +141,7 @@ Test(fault, materialised_scores_that_do_not_fit_end_the_job_with_one_line)
         cr_skip_test("OpenBLAS is not installed");
     for (int schedule = RA_SCHEDULE_RING; schedule <= RA_SCHEDULE_SHARED; ++schedule)
         for (int hosts = 1; hosts <= 2; ++hosts)
-            sweep_allocations(ra_kernel_standard(), 2, (ra_schedule)schedule, hosts);
+            sweep_allocations(ra_kernel_standard(), false, 2, (ra_schedule)schedule, hosts);
 }
 
 typedef struct failing_comm {

@@ -1,4 +1,5 @@
 #include "sparse/kernel_case.h"
+#include "ringattn/block_mask.h"
 #include "support/poison_memory.h"
 
 #include <criterion/criterion.h>
@@ -155,9 +156,15 @@ static void make_rows(run *r)
                                   ? (ra_range){i, c->steps, (n - i + c->steps - 1) / c->steps}
                                   : (ra_range){begin, 1, end - begin};
         cr_assert_eq(ra_rowset_init(r->pool, &part, 1, &r->keys[i]), RA_OK);
-        cr_assert_eq(ra_tilemap_init(r->pattern, (ra_heads){0, 1, c->shape.heads}, &r->queries,
-                                     &r->keys[i], r->kernel.ops->tile_rows(c->dtype, c->shape.dim),
-                                     r->pool, &r->maps[i]),
+        ra_map_request const request = {r->pattern,
+                                        {0, 1, c->shape.heads},
+                                        &r->queries,
+                                        &r->keys[i],
+                                        r->kernel.ops->tile_rows(c->dtype, c->shape.dim)};
+        cr_assert_eq(c->dense_mask
+                         ? ra_tilemap_init_dense(&request, r->pool, &r->maps[i])
+                         : ra_tilemap_init(r->pattern, request.heads, &r->queries, &r->keys[i],
+                                           request.tile_rows, r->pool, &r->maps[i]),
                      RA_OK);
     }
 }

@@ -88,6 +88,29 @@ Test(kernel, keys_in_steps_are_the_same_softmax)
     }
 }
 
+Test(kernel, maps_from_block_masks_are_the_same_attention)
+{
+    static const int64_t segments[] = {150, 300}, rates[] = {1, 2};
+    for (int t = 0; t < 8; ++t) {
+        kernel_case c = base_case();
+        c.shape.n = 500;
+        c.shape.dim = 24;
+        c.steps = 1 + t % 3;
+        c.striped = t % 2 == 1;
+        c.dense_mask = true;
+        c.seed = 4000 + (uint64_t)t;
+        c.dtype = dtypes[t % 3];
+        c.pattern.causal = t != 2 && t != 5;
+        c.pattern.window_left = t == 3 || t == 4 ? 140 : -1;
+        c.pattern.sinks = t == 4 ? 5 : 0;
+        c.pattern.segments = t >= 5 ? segments : NULL;
+        c.pattern.rates = t >= 5 ? rates : NULL;
+        c.pattern.branch_count = t >= 5 ? 2 : 0;
+        c.pattern.dilated_heads = t == 7 ? RA_HEADS_GROUPED : RA_HEADS_ALL;
+        kernel_check_case(&c, "block mask");
+    }
+}
+
 /* Branches of rates 1, 2 and 3 meet on query rows, in one step and in several. */
 Test(kernel, tiles_that_share_rows_are_one_softmax)
 {

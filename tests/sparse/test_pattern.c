@@ -3,6 +3,7 @@
  * map of a rank against a rank's keys holds exactly the pairs that the definition counts, and the
  * needed rows are exactly those touched.
  */
+#include "ringattn/block_mask.h"
 #include "ringattn/ring.h"
 #include "support/poison_memory.h"
 #include "support/random_pattern.h"
@@ -42,6 +43,7 @@ typedef struct trial {
     int32_t heads;
     uint8_t *counts; /* [heads][seq][seq]: how often the maps hold a pair */
     const char *name;
+    bool dense; /* maps come from block masks */
 } trial;
 
 static void count_run(const trial *t, int32_t head, const ra_rowset *queries, const ra_rowset *keys,
@@ -136,7 +138,10 @@ static void check_pair(const trial *t, const ra_rowset *queries, const ra_rowset
                  RA_OK);
     check_needed(t, queries, keys, &needed, &local);
     const ra_rowset *columns = packed ? &needed : keys;
-    cr_assert_eq(ra_tilemap_init(t->pattern, heads, queries, columns, tile_rows, pool, &map),
+    ra_map_request const request = {t->pattern, heads, queries, columns, tile_rows};
+    cr_assert_eq(t->dense
+                     ? ra_tilemap_init_dense(&request, pool, &map)
+                     : ra_tilemap_init(t->pattern, heads, queries, columns, tile_rows, pool, &map),
                  RA_OK);
     count_map(t, &map, queries, columns);
     ra_tilemap_fini(pool, &map);
@@ -189,15 +194,16 @@ static void check_trial(const trial *t, test_rng *rng, int ranks, ra_layout_kind
     ra_layout_fini(pool, &layout);
 }
 
-static void run_trials(uint64_t seed, int count)
+static void run_trials(uint64_t seed, int count, bool dense)
 {
     uint8_t *counts = malloc((size_t)HEADS * SEQ_MAX * SEQ_MAX);
     for (int n = 0; n < count; ++n) {
         test_rng rng = {seed + (uint64_t)n};
         int64_t const seq = test_rng_chance(&rng, 0.2) ? test_rng_between(&rng, 1, 8)
                                                        : test_rng_between(&rng, 1, SEQ_MAX);
-        int const ranks = (int)test_rng_between(&rng, 1, 7);
-        int32_t const tile_rows = (int32_t)test_rng_between(&rng, 1, 40);
+        /* A mask has blocks of 128 rows. */
+        int const ranks = (int)test_rng_between(&rng, 1, dense ? 3 : 7);
+        int32_t const tile_rows = (int32_t)test_rng_between(&rng, 1, dense ? 300 : 40);
         ra_layout_kind const kind = (ra_layout_kind)test_rng_between(&rng, 0, RA_LAYOUT_AUTO);
         int32_t const heads = (int32_t)test_rng_between(&rng, 1, HEADS);
         test_pattern drawn;
@@ -210,7 +216,8 @@ static void run_trials(uint64_t seed, int count)
         ra_pattern *pattern;
         cr_assert_eq(ra_pattern_create(&drawn.config, seq, heads, pool, &pattern), RA_OK, "%s",
                      name);
-        check_trial(&(trial){pattern, seq, heads, counts, name}, &rng, ranks, kind, tile_rows);
+        check_trial(&(trial){pattern, seq, heads, counts, name, dense}, &rng, ranks, kind,
+                    tile_rows);
         ra_pattern_destroy(pattern);
     }
     free(counts);
@@ -218,7 +225,12 @@ static void run_trials(uint64_t seed, int count)
 
 Test(pattern, slices_equal_the_definition_for_2000_random_cases)
 {
-    run_trials(20261121, 2000);
+    run_trials(20261121, 2000, false);
+}
+
+Test(pattern, block_masks_hold_the_same_pairs_for_600_random_cases)
+{
+    run_trials(20261122, 600, true);
 }
 
 /* Blocks of one row each, so that a pair of rows is a pair of blocks. */

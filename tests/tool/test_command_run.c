@@ -367,3 +367,79 @@ Test(command_run, phases_of_a_ring_show_what_a_step_holds)
     cr_expect_eq(phase_bytes(point, 3, "forward end", "comm_buffer"), 0);
     json_decref(root);
 }
+
+#define WINDOW                                                                                     \
+    "--set shape.heads=1 --set shape.head_dim=8 --set pattern.causal=true "                        \
+    "--set pattern.window.left=63 "
+
+/* 16 (N / 128)^2 bytes, which the same pattern without a mask does not have. */
+Test(command_run, a_block_mask_is_seen_in_memory_and_gives_the_same)
+{
+    json_t *root = NULL;
+    long long const blocks = 16384 / 128, mask = 16 * blocks * blocks + 16 * blocks;
+    json_t *point = measure(0, "--set shape.seq=16384 " WINDOW, &root);
+    long long const plain = integer(member(point, "memory_bytes"), "tilemap");
+    cr_expect_lt(plain, mask / 8);
+    json_decref(root);
+    point = measure(0,
+                    "--backward --verify --set attention.mask=dense_blocks "
+                    "--set shape.seq=16384 " WINDOW,
+                    &root);
+    long long const dense = integer(member(point, "memory_bytes"), "tilemap");
+    cr_expect_geq(dense, mask);
+    cr_expect_leq(dense, mask + 4 * plain);
+    cr_expect_geq(integer(point, "tilemap_bytes"), mask);
+    cr_expect_eq(integer(member(point, "category_peak_bytes"), "pattern_cache"), 0);
+    json_decref(root);
+}
+
+/* Each rank has its queries against the keys of every live step. */
+Test(command_run, block_masks_of_several_ranks_are_verified)
+{
+    static const char *const schedules[] = {"ring", "direct", "shared"};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (size_t i = 0; i < 3; i++)
+        for (int ranks = 2; ranks <= 3; ranks++) {
+            char line[256];
+            snprintf(line, sizeof(line),
+                     "run --backward --verify --quiet --set attention.mask=dense_blocks "
+                     "--set shape.seq=1500 --set shape.heads=2 --set pattern.causal=true "
+                     "--set shape.dtype=f32 --set ring.schedule=%s",
+                     schedules[i]);
+            command_run(&result, ranks, line);
+            cr_expect_eq(result.code, 0, "%s: %s", schedules[i], result.err);
+        }
+}
+
+Test(command_run, a_block_mask_that_does_not_fit_ends_all_ranks)
+{
+    for (int ranks = 0; ranks <= 3 && (ranks == 0 || command_has_mpi()); ranks += 3) {
+        command_run(&result, ranks,
+                    "run --quiet --set shape.seq=65536 --set attention.mask=dense_blocks "
+                    "--set ring.schedule=auto --set memory.limit=2MiB " WINDOW);
+        cr_expect_eq(result.code, 4, "%d ranks: %s", ranks, result.err);
+        cr_expect_geq(command_count_lines(result.err, "for tilemap"), 1, "%s", result.err);
+        cr_expect_leq(command_count_lines(result.err, "ringattn: error"), ranks == 0 ? 1 : ranks);
+        cr_expect_null(strstr(result.err, "MPI_ABORT"), "%s", result.err);
+    }
+}
+
+Test(command_run, a_block_mask_refuses_what_it_does_not_go_with)
+{
+    static const char *const sets[] = {"attention.kind=linear", "memory.pattern_cache.mode=eager"};
+    for (size_t i = 0; i < 2; i++) {
+        char line[256];
+        snprintf(line, sizeof(line), "run --set attention.mask=dense_blocks --set %s", sets[i]);
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, 2, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: "), 1, "%s", result.err);
+        cr_expect_not_null(strstr(result.err, "dense_blocks") != NULL
+                               ? strstr(result.err, "dense_blocks")
+                               : strstr(result.err, "attention.mask"),
+                           "%s", result.err);
+    }
+    command_run(&result, 0, "plan --set attention.mask=dense_blocks");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "not predicted"), "%s", result.err);
+}
