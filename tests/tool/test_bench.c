@@ -82,19 +82,6 @@ static void check_mixed(json_t *root, int ranks)
     }
 }
 
-Test(bench, points_that_fail_are_rows_among_the_others)
-{
-    write_config(mixed);
-    json_t *root = bench(0, "--config job.yaml", 0);
-    check_mixed(root, 1);
-    cr_expect_eq(command_count_lines(result.err, "warning: tiny, shape.seq=64"), 2, "%s",
-                 result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 0, "%s", result.err);
-    json_t *first = json_array_get(member(root, "points"), 0);
-    cr_expect_eq(json_real_value(member(first, "time_ratio_forward")), 1.0, "its own reference");
-    json_decref(root);
-}
-
 Test(bench, ranks_go_on_together_after_a_point_that_fails)
 {
     if (!command_has_mpi())
@@ -105,9 +92,9 @@ Test(bench, ranks_go_on_together_after_a_point_that_fails)
     json_decref(root);
 }
 
-Test(bench, limits_are_measured_before_and_after)
+/* Before and after the points. */
+static void check_limits(const json_t *root)
 {
-    json_t *root = bench(0, "--set shape.seq=32 --set job.repeat=1 --set compute.threads=2", 0);
     json_t *limits = member(root, "limits");
     cr_expect_geq(json_array_size(limits), 2);
     for (size_t i = 0; i < json_array_size(limits); i++) {
@@ -122,7 +109,6 @@ Test(bench, limits_are_measured_before_and_after)
         else
             cr_expect(json_is_null(member(entry, "sgemm_tflops")));
     }
-    json_decref(root);
 }
 
 Test(bench, a_named_variant_is_run_alone)
@@ -153,28 +139,33 @@ static int field_count(const char *line)
     return count;
 }
 
-Test(bench, csv_has_a_line_per_point_with_as_many_fields_as_the_header)
+static json_t *json_of_file(const char *name)
 {
-    write_config(mixed);
-    command_run(&result, 0, "bench --quiet --config job.yaml --csv");
-    cr_assert_eq(result.code, 0, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.out, ""), 13);
-    cr_expect_eq(command_count_lines(result.out, "variant,status,shape.seq,shape.kv_heads,"), 1);
-    cr_expect_eq(command_count_lines(result.out, "dense,ok,64,2,"), 1, "%s", result.out);
-    cr_expect_eq(command_count_lines(result.out, "tiny,oom,96,2,"), 1);
-    cr_expect_eq(command_count_lines(result.out, "causal,config,96,3,"), 1);
-    int const fields = field_count(result.out);
-    cr_expect_gt(fields, 20);
-    for (const char *line = result.out; *line != '\0'; line = strchr(line, '\n') + 1)
-        cr_expect_eq(field_count(line), fields, "%.*s", (int)strcspn(line, "\n"), line);
+    char path[128];
+    json_error_t error;
+    snprintf(path, sizeof(path), "%s/%s", command_folder, name);
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s: %s", path, error.text);
+    return root;
 }
 
+static void text_of_file(const char *name, char *data, size_t bytes)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", command_folder, name);
+    FILE *file = fopen(path, "r");
+    cr_assert_not_null(file);
+    data[fread(data, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* Points that fail are rows among the others, in the table, in JSON and as values. */
 Test(bench, table_json_and_csv_can_be_had_at_once)
 {
+    static char csv[1 << 16];
     write_config(mixed);
-    command_run(&result, 0, "bench --quiet --config job.yaml --csv=p.csv --json=p.json");
+    command_run(&result, 0, "bench --config job.yaml --csv=p.csv --json=p.json");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    cr_expect(command_file_exists("p.csv") && command_file_exists("p.json"));
     cr_expect_eq(command_folder_entries(), 3, "a temporary file was left");
     cr_expect_eq(command_count_lines(result.out, "limits of "), 2, "%s", result.out);
     cr_expect_eq(command_count_lines(result.out, "sgemm: "), 1);
@@ -182,45 +173,72 @@ Test(bench, table_json_and_csv_can_be_had_at_once)
     cr_expect_eq(command_count_lines(result.out, "backward "), 4);
     cr_expect_eq(command_count_lines(result.out, "oom "), 2);
     cr_expect_eq(command_count_lines(result.out, "config "), 6);
+    cr_expect_eq(command_count_lines(result.err, "warning: tiny, shape.seq=64"), 2, "%s",
+                 result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 0, "%s", result.err);
+
+    json_t *root = json_of_file("p.json");
+    check_mixed(root, 1);
+    check_limits(root);
+    json_t *first = json_array_get(member(root, "points"), 0);
+    cr_expect_eq(json_real_value(member(first, "time_ratio_forward")), 1.0, "its own reference");
+    json_decref(root);
+
+    text_of_file("p.csv", csv, sizeof(csv));
+    cr_expect_eq(command_count_lines(csv, ""), 13);
+    cr_expect_eq(command_count_lines(csv, "variant,status,shape.seq,shape.kv_heads,"), 1);
+    cr_expect_eq(command_count_lines(csv, "dense,ok,64,2,"), 1, "%s", csv);
+    cr_expect_eq(command_count_lines(csv, "tiny,oom,96,2,"), 1);
+    cr_expect_eq(command_count_lines(csv, "causal,config,96,3,"), 1);
+    int const fields = field_count(csv);
+    cr_expect_gt(fields, 20);
+    for (const char *line = csv; *line != '\0'; line = strchr(line, '\n') + 1)
+        cr_expect_eq(field_count(line), fields, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+/* Without a file's name values take the table's place. */
+Test(bench, csv_goes_to_standard_output_alone)
+{
+    command_run(&result, 0, "bench --quiet --set shape.seq=32 --set job.repeat=1 --csv");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, ""), 2, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "limits of "), 0);
+}
+
+static void check_overlap(const json_t *overlap)
+{
+    expect_positive(overlap, "both_ms");
+    expect_positive(overlap, "compute_ms");
+    expect_positive(overlap, "comm_ms");
+    double const both = real(overlap, "both_ms"), compute = real(overlap, "compute_ms");
+    double const comm = real(overlap, "comm_ms"), least = compute < comm ? compute : comm;
+    json_t *share = member(overlap, "overlap");
+    if (json_is_null(share))
+        cr_expect(least < 0.011 * both || least <= 1.001 * real(overlap, "spread_ms"));
+    else
+        cr_expect_float_eq(json_number_value(share), (compute + comm - both) / least,
+                           1e-4 * (1 + fabs(json_number_value(share))));
 }
 
 Test(bench, overlap_comes_from_three_measured_runs)
 {
-    static const char *const schedules[] = {"ring", "direct"};
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    for (int i = 0; i < 2; i++) {
-        char line[256];
-        snprintf(line, sizeof(line),
-                 "--overlap --backward --set shape.seq=512 --set job.repeat=2"
-                 " --set ring.schedule=%s",
-                 schedules[i]);
-        json_t *root = bench(2, line, 0);
-        json_t *point = json_array_get(member(root, "points"), 0);
-        const char *const passes[] = {"overlap_forward", "overlap_backward"};
-        double exposed = 0;
-        for (int p = 0; p < 2; p++) {
-            json_t *overlap = member(point, passes[p]);
-            expect_positive(overlap, "both_ms");
-            expect_positive(overlap, "compute_ms");
-            expect_positive(overlap, "comm_ms");
-            double const wall = json_number_value(member(overlap, "both_ms"));
-            double const compute = json_number_value(member(overlap, "compute_ms"));
-            double const comm = json_number_value(member(overlap, "comm_ms"));
-            double const least = compute < comm ? compute : comm;
-            double const spread = json_number_value(member(overlap, "spread_ms"));
-            json_t *share = member(overlap, "overlap");
-            exposed += json_number_value(member(overlap, "exposed_comm_ms"));
-            if (json_is_null(share))
-                cr_expect(least < 0.011 * wall || least <= 1.001 * spread);
-            else
-                cr_expect_float_eq(json_number_value(share), (compute + comm - wall) / least,
-                                   1e-4 * (1 + fabs(json_number_value(share))));
-        }
-        cr_expect_float_eq(json_number_value(member(point, "exposed_comm_ms")), exposed,
-                           1e-6 * (1 + exposed));
-        json_decref(root);
+    write_config("shape: {seq: 512}\njob: {repeat: 2, backward: true}\n"
+                 "sweep: {ring.schedule: [ring, direct, shared]}\n");
+    json_t *root = bench(2, "--overlap --config job.yaml", 0);
+    json_t *points = member(root, "points");
+    cr_assert_eq(json_array_size(points), 3);
+    for (size_t i = 0; i < 3; i++) {
+        json_t *point = json_array_get(points, i);
+        json_t *forward = member(point, "overlap_forward");
+        json_t *backward = member(point, "overlap_backward");
+        check_overlap(forward);
+        check_overlap(backward);
+        double const exposed = real(forward, "exposed_comm_ms") + real(backward, "exposed_comm_ms");
+        cr_expect_float_eq(real(point, "exposed_comm_ms"), exposed, 1e-6 * (1 + exposed));
     }
+    json_decref(root);
 }
 
 Test(bench, verification_is_part_of_a_point)
