@@ -167,6 +167,19 @@ static bool files_taken(ra_command command)
     return entry != NULL && entry->takes_files;
 }
 
+/* An argument that belongs to nothing: after an option whose value may be left out, its value. */
+static ra_status stray_refuse(char **argv, int at)
+{
+    for (const ra_option_entry *entry = ra_option_entries; entry->name != NULL; entry++)
+        if (entry->value == RA_VALUE_MAY && strcmp(entry->name, argv[at - 1]) == 0) {
+            ra_log(RA_LOG_ERROR, "unexpected argument '%.100s'; did you mean '%s=%.100s'?",
+                   argv[at], entry->name, argv[at]);
+            return RA_ERR_CONFIG;
+        }
+    ra_log(RA_LOG_ERROR, "unexpected argument '%.100s'; see 'ringattn --help'", argv[at]);
+    return RA_ERR_CONFIG;
+}
+
 static ra_status arguments_take(int argc, char **argv, ra_options *options, const char **sets)
 {
     bool const has_command = argc > 1 && argv[1][0] != '-';
@@ -184,10 +197,8 @@ static ra_status arguments_take(int argc, char **argv, ra_options *options, cons
             options->files[options->file_count++] = argv[at];
             continue;
         }
-        if (argv[at][0] != '-') {
-            ra_log(RA_LOG_ERROR, "unexpected argument '%.100s'; see 'ringattn --help'", argv[at]);
-            return RA_ERR_CONFIG;
-        }
+        if (argv[at][0] != '-')
+            return stray_refuse(argv, at);
         status = option_match(argc, argv, &at, &entry, &value);
         if (status != RA_OK)
             return status;

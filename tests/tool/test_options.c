@@ -117,6 +117,8 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
     static const char *const nothing[] = {NULL};
     refused(parse(nothing, &o), RA_ERR_CONFIG, "no command");
     refused(PARSE(&o, "rnu"), RA_ERR_CONFIG, "'run'");
+    refused(PARSE(&o, "run", "--json", "r.json"), RA_ERR_CONFIG, "'--json=r.json'");
+    refused(PARSE(&o, "run", "--quiet", "r.json"), RA_ERR_CONFIG, "--help");
     refused(PARSE(&o, "zzzzzzzz"), RA_ERR_CONFIG, "--help");
     refused(PARSE(&o, "run", "--confg", "x"), RA_ERR_CONFIG, "'--config'");
     refused(PARSE(&o, "run", "-x"), RA_ERR_CONFIG, "unknown option '-x'");
