@@ -30,13 +30,15 @@ typedef struct ra_link {
 
 /*
  * Time of one pass over one tile map, on one rank:
- *     start_us + 1e-3 * (pair_ns * pairs + row_ns * rows + cell_ns * cells) us + flops / rate
- * with flops = 4 D per live pair forward and 10 D backward, and rate = peak * efficiency. Pairs,
- * rows (of queries) and cells (a query row that meets a run of keys) count batch and heads.
+ *     start_us + pair_ns * pairs + D * (row_element_ns * rows + key_element_ns * keys)
+ *              + flops / (peak * efficiency)
+ * with flops = 4 D per live pair forward and 10 D backward. Rows (of queries) and keys (rows of
+ * keys, once for each tile of queries that meets them) count batch and heads. No pass is faster
+ * than memory brings queries, keys and values in and outputs out, once; backward twice.
  */
 typedef struct ra_pass_speed {
     double efficiency; /* of the peak; 0: unknown, and so is the time */
-    double start_us, pair_ns, row_ns, cell_ns;
+    double start_us, pair_ns, row_element_ns, key_element_ns;
 } ra_pass_speed;
 
 /* A machine in numbers, per rank. 0: not known. */
@@ -74,10 +76,10 @@ typedef struct ra_predict_request {
 
 /* One step of the rank that the times are of, all head groups together. */
 typedef struct ra_predicted_step {
-    int distance;        /* number of the step */
-    int held_from;       /* -1: several ranks */
-    double pairs, cells; /* live pairs; query rows that meet a run; over batch and heads */
-    double rows;         /* query rows over batch and heads */
+    int distance;       /* number of the step */
+    int held_from;      /* -1: several ranks */
+    double pairs, keys; /* live pairs; rows of keys that runs bring; over batch and heads */
+    double rows;        /* query rows over batch and heads */
     int64_t held_bytes, sent_bytes;        /* keys and values, one pass */
     int64_t grad_in_bytes, grad_out_bytes; /* backward */
     bool crosses_nodes;

@@ -17,11 +17,11 @@ typedef struct ra_need {
 /* A tile map that nobody has made; counts of sampled chunks are scaled. */
 typedef struct ra_map_size {
     double tiles, runs;
-    double pairs, cells; /* over the heads asked for, one batch; cells: query rows of runs */
-    int64_t bytes;       /* of its arrays */
-    int64_t keys;        /* rows of keys */
-    int64_t kept_bytes;  /* of the pattern cache's entry, if it is kept */
-    bool is_empty;       /* no keys: all such maps of one plan are one and the same to the cache */
+    double pairs, keys; /* over the heads asked for, one batch; keys: rows of keys of runs */
+    int64_t bytes;      /* of its arrays */
+    int64_t k_rows;     /* rows of keys */
+    int64_t kept_bytes; /* of the pattern cache's entry, if it is kept */
+    bool is_empty;      /* no keys: all such maps of one plan are one and the same to the cache */
 } ra_map_size;
 
 /* Maps of one plan, by where they may lie. */

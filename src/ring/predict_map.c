@@ -23,7 +23,7 @@ typedef struct mapper {
     strip *strips;
     int64_t *edges;
     int64_t strip_count, strip_room, edge_room;
-    double tiles, runs, pairs, cells; /* of the chunk at hand, one head */
+    double tiles, runs, pairs, run_keys; /* of the chunk at hand, one head */
 } mapper;
 
 int64_t ra_predict_lcm(int64_t a, int64_t b)
@@ -179,6 +179,7 @@ static void count_tile(mapper *m, const strip *group, int64_t group_count, int64
                                .lo = lo > RA_BAND_NONE_LO ? lo - first : lo,
                                .hi = hi < RA_BAND_NONE_HI ? hi - first : hi};
         m->pairs += (double)ra_slice_area(&area);
+        m->run_keys += (double)keys;
         bool const joins = full && end == begin && end_stride == stride;
         runs += !joins;
         end = full ? begin + keys * stride : -1;
@@ -186,7 +187,6 @@ static void count_tile(mapper *m, const strip *group, int64_t group_count, int64
     }
     m->tiles += runs > 0;
     m->runs += (double)runs;
-    m->cells += (double)(runs * count);
 }
 
 static ra_status count_group(mapper *m, const strip *group, int64_t group_count)
@@ -244,7 +244,7 @@ static ra_status count_chunk(mapper *m, int32_t layer, int64_t index)
             high = middle;
     }
     m->strip_count = 0;
-    m->tiles = m->runs = m->pairs = m->cells = 0;
+    m->tiles = m->runs = m->pairs = m->run_keys = 0;
     for (int64_t i = low; i < queries->piece_count && queries->pieces[i].first < end; ++i) {
         const ra_row_piece *from = &queries->pieces[i];
         m->q_first = ra_max_i64(begin, from->first);
@@ -306,7 +306,7 @@ static ra_status count_layer(mapper *m, int32_t layer, int64_t chunks, int64_t c
         size->tiles += weight * m->tiles;
         size->runs += weight * m->runs;
         size->pairs += weight * heads * m->pairs;
-        size->cells += weight * heads * m->cells;
+        size->keys += weight * heads * m->run_keys;
     }
     return RA_OK;
 }
@@ -412,7 +412,7 @@ ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *q
     int64_t const chunks = ra_div_ceil(queries->row_count, m.chunk_rows);
     size.bytes = layers * ((int64_t)sizeof(ra_tile_layer) + 4 * (chunks + 1)) +
                  (int64_t)((size.tiles + 1) * sizeof(ra_tile) + size.runs * sizeof(ra_run));
-    size.keys = keys->row_count;
+    size.k_rows = keys->row_count;
     size.is_empty = keys->piece_count == 0;
     size.kept_bytes = entry_bytes(job, layers, queries, keys, size.bytes);
     job->sampled = job->sampled || (chunks - 1 > chunks_max && keys->row_count > 0);

@@ -41,7 +41,7 @@ static void compute_forward(passing *p, const ra_predict_step *step)
     bool const keeps = p->job->request->ring.backward;
     if (!p->job->request->standard || step->map.runs <= 0)
         return;
-    int64_t const scores = scores_of(p, step->map.keys);
+    int64_t const scores = scores_of(p, step->map.k_rows);
     p->bytes->scores += keeps ? scores : 0;
     p->scores += keeps ? 0 : scores;
     note(p, 0);
@@ -55,7 +55,7 @@ static void compute_backward(passing *p, const ra_predict_step *step)
     for (int k = 0; k < step->part_count && step->part_keys != NULL; ++k)
         p->scores += scores_of(p, step->part_keys[k]);
     if (step->part_keys == NULL)
-        p->scores += scores_of(p, step->map.keys);
+        p->scores += scores_of(p, step->map.k_rows);
     note(p, 0);
 }
 

@@ -21,18 +21,35 @@ void ra_predict_free_times(const ra_predict_job *job, ra_predict_times *times)
     times->steps = NULL;
 }
 
-static double compute_ms(const ra_predict_job *job, const ra_pass_speed *speed, double flops,
-                         const ra_map_size *map, double lines)
+/* Queries in, outputs out, and keys and values once: what a step moves at least. */
+static double least_bytes(const ra_predict_job *job, const ra_map_size *map, double lines,
+                          int32_t kv_heads)
 {
     const ra_ring_config *c = &job->request->ring;
+    double const k_lines = (double)(c->batch * map->k_rows) * kv_heads;
+    return 2 * (lines + k_lines) * c->dim * (double)ra_dtype_bytes(c->dtype);
+}
+
+/* Backward has twice as many operations and half more, and moves twice as much. */
+static double compute_ms(const ra_predict_job *job, bool backward, const ra_map_size *map,
+                         double lines, int32_t kv_heads, int32_t groups)
+{
+    const ra_ring_config *c = &job->request->ring;
+    const ra_hardware *h = job->request->hardware;
+    const ra_pass_speed *speed = backward ? &h->backward[c->dtype] : &h->forward[c->dtype];
+    double const flops = (backward ? BACKWARD_FLOPS : FORWARD_FLOPS) * map->pairs * c->dim;
     double const batch = (double)c->batch;
-    double const rate = job->request->hardware->peak_tflops[c->dtype] * speed->efficiency;
+    double const rate = h->peak_tflops[c->dtype] * speed->efficiency;
     if (map->runs <= 0 || rate <= 0)
         return 0;
-    return 1e-3 * speed->start_us +
-           1e-6 * (speed->pair_ns * map->pairs * batch + speed->cell_ns * map->cells * batch +
-                   speed->row_ns * lines) +
-           flops * map->pairs * batch * c->dim / (rate * 1e9);
+    double const ms =
+        1e-3 * speed->start_us * groups +
+        1e-6 *
+            (speed->pair_ns * map->pairs * batch +
+             c->dim * (speed->key_element_ns * map->keys * batch + speed->row_element_ns * lines)) +
+        flops * batch / (rate * 1e9);
+    double const bytes = (backward ? 2 : 1) * least_bytes(job, map, lines, kv_heads);
+    return h->memory_gb_per_s > 0 ? fmax(ms, bytes / (h->memory_gb_per_s * 1e6)) : ms;
 }
 
 static double link_ms(const ra_link *link, double bytes)
@@ -66,6 +83,7 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
         kv += ra_ring_group_of(c, job->groups, g).kv_count;
         q += ra_ring_group_of(c, job->groups, g).q_count;
     }
+    int32_t const groups = group_end - group_begin;
     double const lines = (double)(c->batch * job->rows[rank].row_count * q);
     int64_t const row = 2 * c->batch * kv * c->dim, element = (int64_t)ra_dtype_bytes(c->dtype);
     for (int s = 0; s < job->step_count; ++s) {
@@ -75,7 +93,7 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
         to->held_from = from->held_from;
         to->crosses_nodes = s > 0 && crosses(job, rank, from);
         to->pairs += from->map.pairs * (double)c->batch;
-        to->cells += from->map.cells * (double)c->batch;
+        to->keys += from->map.keys * (double)c->batch;
         to->rows += from->map.runs > 0 ? lines : 0;
         to->held_bytes += s > 0 ? row * element * from->fetched_rows : 0;
         to->sent_bytes += row * element * from->sent_rows;
@@ -83,11 +101,9 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
         to->grad_out_bytes += c->backward ? row * 4 * from->grad_out_rows : 0;
         if (h == NULL)
             continue;
-        to->forward_ms[0] +=
-            compute_ms(job, &h->forward[c->dtype], FORWARD_FLOPS, &from->map, lines);
+        to->forward_ms[0] += compute_ms(job, false, &from->map, lines, kv, groups);
         if (c->backward)
-            to->backward_ms[0] +=
-                compute_ms(job, &h->backward[c->dtype], BACKWARD_FLOPS, &from->map, lines);
+            to->backward_ms[0] += compute_ms(job, true, &from->map, lines, kv, groups);
     }
 }
 
@@ -111,7 +127,7 @@ static void scale_steps(const ra_predict_job *job, int index, ra_predicted_step 
     double const factor = sum > 0 ? job->areas[index] * (double)job->request->ring.batch / sum : 1;
     for (int s = 0; s < job->step_count && job->sampled; ++s) {
         steps[s].pairs *= factor;
-        steps[s].cells *= factor;
+        steps[s].keys *= factor;
         steps[s].forward_ms[0] *= factor;
         steps[s].backward_ms[0] *= factor;
     }

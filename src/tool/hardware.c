@@ -18,11 +18,11 @@
          AT(pass[index].start_us),     REALS(0, 1e9)},                                             \
         {#pass "." #dtype ".pair_ns", RA_KEY_REAL,  NULL, NULL,                                    \
          AT(pass[index].pair_ns),     REALS(0, 1e9)},                                              \
-        {#pass "." #dtype ".row_ns", RA_KEY_REAL,  NULL, NULL,                                     \
-         AT(pass[index].row_ns),     REALS(0, 1e9)},                                               \
+        {#pass "." #dtype ".row_element_ns", RA_KEY_REAL,  NULL, NULL,                             \
+         AT(pass[index].row_element_ns),     REALS(0, 1e9)},                                       \
     {                                                                                              \
-#pass "." #dtype ".cell_ns", RA_KEY_REAL, NULL, NULL, AT(pass[index].cell_ns),             \
-            REALS(0, 1e9)                                                                          \
+#pass "." #dtype ".key_element_ns", RA_KEY_REAL, NULL, NULL,                               \
+            AT(pass[index].key_element_ns), REALS(0, 1e9)                                          \
     }
 
 /* clang-format off */

@@ -14,10 +14,15 @@ RA_CHECKED ra_status ra_hardware_load(const char *path, ra_hardware *hardware_ou
 RA_CHECKED ra_status ra_hardware_parse(const char *name, const char *text, size_t bytes,
                                        ra_hardware *hardware_out);
 
+/** Write one that ra_hardware_load reads back; `comment` is its first line. RA_ERR_IO, logged. */
+RA_CHECKED ra_status ra_hardware_save(const char *path, const char *comment,
+                                      const ra_hardware *hardware);
+
 /**
  * This machine's speeds from the points of a `bench --json` file that ran on one rank: for each
  * dtype and pass, the terms of ra_pass_speed that fit the measured medians best, none of them
- * negative, in squares of relative errors. Overwrites peaks and speeds of *hardware, no more.
+ * negative, in squares of relative errors. Overwrites peaks, speeds and the bandwidth of memory
+ * in *hardware, no more.
  * @return RA_ERR_IO (unreadable, not such a file, no point to learn from), RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_hardware_calibrate(const char *path, ra_hardware *hardware);

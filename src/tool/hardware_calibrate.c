@@ -14,7 +14,7 @@ enum { TERMS = 5, SWEEPS_MAX = 20000 };
 typedef struct sample {
     ra_dtype dtype;
     bool backward;
-    double terms[TERMS]; /* passes, rows, pairs, cells, flops; each in its unit's nanoseconds */
+    double terms[TERMS]; /* passes, elements of rows, pairs, elements of keys, flops */
     double ns, peak_tflops;
 } sample;
 
@@ -55,9 +55,9 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
                   .peak_tflops = json_number_value(json_object_get(json, "limit_tflops"))};
     s->terms[0] = p->head_groups;
     for (int i = 0; i < p->step_count; i++) {
-        s->terms[1] += p->steps[i].rows;
+        s->terms[1] += p->steps[i].rows * point->config.head_dim;
         s->terms[2] += p->steps[i].pairs;
-        s->terms[3] += p->steps[i].cells;
+        s->terms[3] += p->steps[i].keys * point->config.head_dim;
     }
     s->terms[4] = backward ? p->backward.flops : p->forward.flops;
 }
@@ -83,10 +83,11 @@ static ra_status point_learn(const char *path, const json_t *json, samples *to)
 }
 
 /*
- * Terms x >= 0 that minimise the sum of (terms . x / ns - 1)^2: coordinate by coordinate, which for
- * a convex function on a box ends at the minimum.
+ * Terms x >= least that minimise the sum of (terms . x / ns - 1)^2: coordinate by coordinate, which
+ * for a convex function on a box ends at the minimum.
  */
-static void fit(const samples *from, ra_dtype dtype, bool backward, double x[TERMS])
+static void fit(const samples *from, ra_dtype dtype, bool backward, const double least[TERMS],
+                double x[TERMS])
 {
     double gram[TERMS][TERMS] = {{0}}, right[TERMS] = {0};
     for (size_t i = 0; i < from->count; i++) {
@@ -97,47 +98,72 @@ static void fit(const samples *from, ra_dtype dtype, bool backward, double x[TER
                 gram[a][b] += s->terms[a] / s->ns * (s->terms[b] / s->ns);
         }
     }
-    memset(x, 0, TERMS * sizeof(*x));
+    memcpy(x, least, TERMS * sizeof(*x));
     for (int sweep = 0; sweep < SWEEPS_MAX; sweep++)
         for (int a = 0; a < TERMS; a++) {
             double rest = right[a];
             for (int b = 0; b < TERMS; b++)
                 rest -= b != a ? gram[a][b] * x[b] : 0;
-            x[a] = gram[a][a] > 0 ? fmax(0, rest / gram[a][a]) : 0;
+            x[a] = gram[a][a] > 0 ? fmax(least[a], rest / gram[a][a]) : 0;
         }
 }
 
-static double peak_of(const samples *from, ra_dtype dtype)
+static bool has_dtype(const samples *from, ra_dtype dtype)
 {
-    double most = 0;
     for (size_t i = 0; i < from->count; i++)
         if (from->items[i].dtype == dtype)
-            most = fmax(most, from->items[i].peak_tflops);
+            return true;
+    return false;
+}
+
+/* What the bench measured, or where it did not, the fastest point. */
+static double peak_of(const samples *from, ra_dtype dtype)
+{
+    double most = 0, fastest = 0;
+    for (size_t i = 0; i < from->count; i++) {
+        const sample *s = &from->items[i];
+        if (s->dtype != dtype)
+            continue;
+        most = fmax(most, s->peak_tflops);
+        fastest = fmax(fastest, s->terms[TERMS - 1] / s->ns * 1e-3);
+    }
+    return most > 0 ? most : fastest;
+}
+
+/* The largest number of a name among the limits that a bench has measured. */
+static double limit_of(const json_t *root, const char *name)
+{
+    const json_t *limits = json_object_get(root, "limits");
+    double most = 0;
+    for (size_t i = 0; i < json_array_size(limits); i++)
+        most = fmax(most, json_number_value(json_object_get(json_array_get(limits, i), name)));
     return most;
 }
 
-/* Without a cost per operation the rate has no bound but must be one: a thousand times the peak. */
-static void speeds_set(const samples *from, ra_hardware *hardware)
+/* No operation is faster than the peak. */
+static void speeds_set(const samples *from, const json_t *root, ra_hardware *hardware)
 {
+    double const read_gb_per_s = limit_of(root, "read_gb_per_s");
+    if (read_gb_per_s > 0)
+        hardware->memory_gb_per_s = read_gb_per_s;
     for (int dtype = 0; dtype < 3; dtype++) {
-        double const peak = peak_of(from, (ra_dtype)dtype);
-        hardware->peak_tflops[dtype] = peak > 0 ? peak : 1;
+        double const peak =
+            fmax(peak_of(from, (ra_dtype)dtype),
+                 has_dtype(from, (ra_dtype)dtype) ? limit_of(root, "fma_tflops") : 0);
+        hardware->peak_tflops[dtype] = peak;
         for (int backward = 0; backward < 2; backward++) {
-            double x[TERMS], sum = 0;
-            fit(from, (ra_dtype)dtype, backward != 0, x);
-            for (int i = 0; i < TERMS; i++)
-                sum += x[i];
-            double const efficiency =
-                x[4] > 0 ? 1e-3 / (x[4] * hardware->peak_tflops[dtype]) : 1000;
+            double x[TERMS], least[TERMS] = {0};
+            least[TERMS - 1] = peak > 0 ? 1e-3 / peak : 0;
+            fit(from, (ra_dtype)dtype, backward != 0, least, x);
             ra_pass_speed *speed =
                 backward ? &hardware->backward[dtype] : &hardware->forward[dtype];
             *speed = (ra_pass_speed){0};
-            if (sum > 0) /* or nothing was measured of it */
-                *speed = (ra_pass_speed){.efficiency = efficiency,
+            if (x[TERMS - 1] > 0) /* or nothing was measured of it */
+                *speed = (ra_pass_speed){.efficiency = least[TERMS - 1] / x[TERMS - 1],
                                          .start_us = 1e-3 * x[0],
-                                         .row_ns = x[1],
+                                         .row_element_ns = x[1],
                                          .pair_ns = x[2],
-                                         .cell_ns = x[3]};
+                                         .key_element_ns = x[3]};
         }
     }
 }
@@ -161,7 +187,7 @@ ra_status ra_hardware_calibrate(const char *path, ra_hardware *hardware)
         status = refuse(path, "no point that was measured on one rank; write it with "
                               "'ringattn bench --json=FILE'");
     if (status == RA_OK)
-        speeds_set(&all, hardware);
+        speeds_set(&all, root, hardware);
     free(all.items);
     json_decref(root);
     return status;

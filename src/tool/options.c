@@ -147,6 +147,11 @@ static ra_status option_take(ra_options *options, const ra_option_entry *entry, 
     case RA_OPTION_LONGEST:
         options->longest = true;
         return RA_OK;
+    case RA_OPTION_SAVE:
+        return option_once(&options->save_path, entry->name, value);
+    case RA_OPTION_PREDICT:
+        options->predict = true;
+        return RA_OK;
     case RA_OPTION_PREFIX:
         return option_once(&options->prefix, entry->name, value);
     case RA_OPTION_HELP_CONFIG:

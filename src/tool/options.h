@@ -38,6 +38,8 @@ typedef struct ra_options {
     const char *prefix;                                 /* plot: NULL: from the first file's name */
     const char *ranks, *hardware_path, *calibrate_path; /* plan; NULL: not given */
     bool longest;                                       /* plan */
+    const char *save_path;                              /* plan: the hardware as a file */
+    bool predict;                                       /* probe */
     bool quiet;
 } ra_options;
 

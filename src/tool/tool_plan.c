@@ -75,6 +75,20 @@ static ra_status ranks_take(planner *p, const ra_comm *comm)
     return RA_ERR_CONFIG;
 }
 
+static ra_status save(const planner *p)
+{
+    const ra_options *o = p->options;
+    char comment[200];
+    if (!p->has_hardware) {
+        ra_log(RA_LOG_ERROR,
+               "--save: there is no machine to write: give --calibrate or --hardware");
+        return RA_ERR_CONFIG;
+    }
+    snprintf(comment, sizeof(comment), "Written by 'ringattn plan --save'%s.",
+             o->calibrate_path != NULL ? " from what 'ringattn bench --json' has measured" : "");
+    return ra_hardware_save(o->save_path, comment, &p->hardware);
+}
+
 static ra_status prepare(planner *p, const ra_comm *comm)
 {
     const ra_options *o = p->options;
@@ -89,6 +103,8 @@ static ra_status prepare(planner *p, const ra_comm *comm)
         status = ra_hardware_load(o->hardware_path, &p->hardware);
     if (status == RA_OK && o->calibrate_path != NULL)
         status = ra_hardware_calibrate(o->calibrate_path, &p->hardware);
+    if (status == RA_OK && o->save_path != NULL)
+        status = save(p);
     if (status == RA_OK)
         status = ranks_take(p, comm);
     if (status == RA_OK)

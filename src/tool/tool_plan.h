@@ -30,9 +30,13 @@ RA_CHECKED ra_status ra_plan_point_init(ra_plan_point *point, int ranks,
                                         const ra_hardware *hardware);
 /** Fill the prediction; of a file's tensors, only what their headers say plays a part. */
 RA_CHECKED ra_status ra_plan_point_predict(ra_plan_point *point);
+/** Predicted bytes of the fullest rank at another length; its documents are repeated. */
+RA_CHECKED ra_status ra_plan_point_peak(const ra_plan_point *point, int64_t seq,
+                                        int64_t *peak_bytes_out);
 /**
  * The longest sequence whose fullest rank stays within request.memory_bytes, other keys as they
- * are: doubling, then bisection to 1/1024. RA_ERR_CONFIG where a length is given by other keys.
+ * are: doubling, then bisection to 1/1024; documents are repeated. RA_ERR_CONFIG where an input
+ * gives the length, or no memory is given.
  */
 RA_CHECKED ra_status ra_plan_point_longest(ra_plan_point *point);
 void ra_plan_point_fini(ra_plan_point *point); /* a zeroed one is fine */

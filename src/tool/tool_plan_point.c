@@ -1,9 +1,12 @@
 /* One configuration of `ringattn plan`: what is asked of the predictor. */
+#include "documents.h"
 #include "internal.h"
 #include "job.h"
 #include "tool_plan.h"
 
 #include "ringattn/topology.h"
+
+#include <stdlib.h>
 
 /* Scratch for reading rows with gaps from a file, as tensors_read.c takes it. */
 enum { STAGING_BYTES = 8 << 20, LONE_ROW_BYTES = 64 << 10 };
@@ -127,16 +130,42 @@ ra_status ra_plan_point_predict(ra_plan_point *point)
 
 /* ---- the longest sequence ------------------------------------------------------------------- */
 
-static ra_status fits(const ra_plan_point *point, int64_t seq, bool *fits_out)
+/* Documents are repeated, as a probe does. The prediction has no times. */
+static ra_status predict_at(const ra_plan_point *point, int64_t seq, ra_prediction *prediction_out)
 {
     ra_predict_request request = point->request;
-    ra_prediction prediction = {0};
+    ra_pattern_config pattern = point->config.pattern;
+    int64_t *documents, count;
+    ra_status status = ra_documents_repeat(&pattern, seq, &documents, &count);
+    if (status != RA_OK)
+        return status;
+    if (documents != NULL) {
+        pattern.documents = documents;
+        pattern.document_count = count;
+    }
+    request.pattern = &pattern;
     request.ring.seq = seq;
     request.hardware = NULL;
-    request.may_share = point->request.may_share;
-    ra_status const status = ra_predict(&request, &prediction);
-    *fits_out = status == RA_OK && prediction.peak_bytes <= request.memory_bytes;
+    status = ra_predict(&request, prediction_out);
+    free(documents);
+    return status;
+}
+
+ra_status ra_plan_point_peak(const ra_plan_point *point, int64_t seq, int64_t *peak_bytes_out)
+{
+    ra_prediction prediction = {0};
+    ra_status const status = predict_at(point, seq, &prediction);
+    if (status == RA_OK)
+        *peak_bytes_out = prediction.peak_bytes;
     ra_prediction_fini(&prediction);
+    return status;
+}
+
+static ra_status fits(const ra_plan_point *point, int64_t seq, bool *fits_out)
+{
+    int64_t peak_bytes = 0;
+    ra_status const status = ra_plan_point_peak(point, seq, &peak_bytes);
+    *fits_out = status == RA_OK && peak_bytes <= point->request.memory_bytes;
     return status;
 }
 
@@ -150,9 +179,8 @@ ra_status ra_plan_point_longest(ra_plan_point *point)
                              "--hardware with its memory");
         return RA_ERR_CONFIG;
     }
-    if (point->config.pattern.documents != NULL || point->config.input != NULL) {
-        ra_log(RA_LOG_ERROR, "--longest: %s gives the length",
-               point->config.input != NULL ? "job.input" : "pattern.documents");
+    if (point->config.input != NULL) {
+        ra_log(RA_LOG_ERROR, "--longest: job.input gives the length");
         return RA_ERR_CONFIG;
     }
     while (fit && status == RA_OK && high <= INT32_MAX) {

@@ -111,6 +111,8 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
     else if (point->refused_tokens == 0)
         snprintf(point->held_back, sizeof(point->held_back),
                  "shape.seq ends at %d tokens: memory would allow more", RA_PROBE_MOST_TOKENS);
+    if (is_first(probe) && probe->options->predict && point->status == RA_OK)
+        ra_probe_predict(probe, point);
     if (is_first(probe))
         ra_probe_report_point(probe, point);
     return RA_OK;

@@ -24,6 +24,10 @@ typedef struct ra_probe_point {
     bool passes;              /* verification of the whole run */
     ra_memory_column column;
     json_t *report; /* rank 0's, of the whole run; owned */
+    /* --predict, rank 0's: the longest that should fit, and the peak of what was found. */
+    bool predicted;
+    char unpredicted[RA_CONSOLE_LINE_MAX]; /* why not */
+    int64_t predicted_tokens, predicted_peak_bytes, peak_bytes;
     int64_t peak_bytes_sum, limit_bytes_sum;
 } ra_probe_point;
 
@@ -54,6 +58,12 @@ typedef struct ra_probe_outcome {
  */
 RA_CHECKED ra_status ra_probe_try(ra_probe *probe, ra_probe_point *point, int64_t tokens,
                                   bool whole, ra_probe_outcome *outcome_out);
+
+/**
+ * Rank 0 alone: what plan says of a variant under the memory that the probe had. What cannot be
+ * predicted is no failure: point->unpredicted says why.
+ */
+void ra_probe_predict(ra_probe *probe, ra_probe_point *point);
 
 /** Whether a configuration names tensors to read or write, which a probe does not. */
 RA_CHECKED ra_status ra_probe_check_files(const ra_config *config);

@@ -31,6 +31,22 @@ static double reference_share(const ra_probe *probe, const ra_probe_point *point
     return tokens > 0 ? (double)point->tokens / (double)tokens : 0;
 }
 
+/* The prediction, and what was found over it. */
+static void prediction_print(const ra_probe_point *point)
+{
+    char tokens[32], bytes[32];
+    if (!point->predicted) {
+        printf("  predicted: %s\n", point->unpredicted);
+        return;
+    }
+    printf("  predicted: %s tokens (found %.4f of them), %s at the peak of what was found (%.4f of "
+           "it)\n",
+           ra_count_text(point->predicted_tokens, tokens),
+           (double)point->tokens / (double)point->predicted_tokens,
+           ra_bytes_text(point->predicted_peak_bytes, bytes),
+           (double)point->predicted_peak_bytes / (double)point->peak_bytes);
+}
+
 void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
 {
     char tokens[32], share[16] = "-";
@@ -55,6 +71,8 @@ void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
                    point->held_back);
         else
             printf("  held back: %s\n", point->held_back);
+        if (probe->options->predict)
+            prediction_print(point);
     }
     fflush(stdout); /* a failure stays in ferror, and is said at the end */
 }
@@ -66,6 +84,16 @@ static json_t *extend(json_t *object, json_t *more)
     if (!done)
         json_decref(object);
     return done ? object : NULL;
+}
+
+/* Beside tokens and peak_bytes; null where nothing could be predicted. */
+static json_t *prediction_to_json(const ra_probe_point *point)
+{
+    if (!point->predicted)
+        return json_pack("{s:n, s:n, s:s}", "predicted_tokens", "predicted_peak_bytes",
+                         "unpredicted", point->unpredicted);
+    return json_pack("{s:I, s:I}", "predicted_tokens", (json_int_t)point->predicted_tokens,
+                     "predicted_peak_bytes", (json_int_t)point->predicted_peak_bytes);
 }
 
 static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
@@ -87,6 +115,8 @@ static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
                    json_pack("{s:f, s:I, s:f, s:f}", "bytes_per_token", bytes_per_token(point),
                              "floor_bytes_per_token", (json_int_t)point->floor_bytes, "floor_ratio",
                              floor_share(point), "first_ratio", reference_share(probe, point)));
+    if (found && probe->options->predict)
+        object = extend(object, prediction_to_json(point));
     return object;
 }
 

@@ -1,4 +1,5 @@
 /* One try at a length: a job like run's, whose failure is an answer. */
+#include "documents.h"
 #include "internal.h"
 #include "tool_probe.h"
 
@@ -7,38 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DOCUMENTS_MAX = 1 << 26 };
-
-/*
- * Document lengths for `tokens` tokens: those of the file, again and again, the last one cut. The
- * file's own sum is that of another length.
- */
-static ra_status documents_repeat(ra_config *config, int64_t tokens)
+/* The file's own documents sum to another length. */
+static ra_status documents_fit(ra_config *config, int64_t tokens)
 {
     ra_pattern_config *pattern = &config->pattern;
-    int64_t left = tokens, count = 0, most = 0, sum = 0;
-    if (pattern->documents == NULL)
-        return RA_OK;
-    for (int64_t i = 0; i < pattern->document_count; i++) {
-        sum += pattern->documents[i];
-        most += pattern->documents[i] > 0;
-    }
-    if (sum < 1 || (tokens / sum + 1) * most > DOCUMENTS_MAX) {
-        ra_log(RA_LOG_ERROR, "pattern.documents: more than %d documents in %lld tokens",
-               DOCUMENTS_MAX, (long long)tokens);
-        return RA_ERR_CONFIG;
-    }
-    int64_t *lengths = calloc((size_t)((tokens / sum + 1) * most) + 1, sizeof(*lengths));
-    if (lengths == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory (document lengths)");
-        return RA_ERR_NO_MEMORY;
-    }
-    for (int64_t i = 0; left > 0; i = (i + 1) % pattern->document_count) {
-        if (pattern->documents[i] == 0)
-            continue;
-        lengths[count] = ra_min_i64(pattern->documents[i], left);
-        left -= lengths[count++];
-    }
+    int64_t *lengths, count;
+    ra_status const status = ra_documents_repeat(pattern, tokens, &lengths, &count);
+    if (status != RA_OK || lengths == NULL)
+        return status;
     free((void *)(uintptr_t)pattern->documents); /* the configuration owns its lists */
     pattern->documents = lengths;
     pattern->document_count = count;
@@ -68,7 +45,7 @@ static ra_status config_fit(const ra_probe *probe, ra_config *config, int64_t to
         return status;
     config->seq = tokens;
     config->verify = false; /* of the whole run, and apart: it must not take the job's memory */
-    return documents_repeat(config, tokens);
+    return documents_fit(config, tokens);
 }
 
 int64_t ra_probe_floor_bytes(const ra_config *config)
@@ -106,6 +83,7 @@ static ra_status whole_report(const ra_probe *probe, ra_job *job, ra_probe_point
         return status;
     job->entered = false;
     point->passes = ra_report_passes(report);
+    point->peak_bytes = report->peak_bytes;
     point->peak_bytes_sum = report->peak_bytes_sum;
     point->limit_bytes_sum = report->limit_bytes_sum;
     point->column = ra_memory_column_of(point->variant, report);

@@ -1,23 +1,9 @@
 #include "tool/plan_points.h"
 
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
-
-json_t *plan_member(const json_t *object, const char *name)
-{
-    json_t *found = json_object_get(object, name);
-    cr_assert_not_null(found, "no member %s", name);
-    return found;
-}
-
-long long plan_integer(const json_t *object, const char *name)
-{
-    const json_t *found = plan_member(object, name);
-    cr_assert(json_is_integer(found), "%s is no integer", name);
-    return json_integer_value(found);
-}
 
 json_t *plan_point_of(int ranks, const char *arguments)
 {
@@ -31,7 +17,7 @@ json_t *plan_point_of(int ranks, const char *arguments)
     snprintf(line, sizeof(line), "%s/report.json", command_folder);
     json_t *root = json_load_file(line, JSON_REJECT_DUPLICATES, &error);
     cr_assert_not_null(root, "%s: %s", arguments, error.text);
-    const json_t *points = plan_member(root, "points");
+    const json_t *points = member(root, "points");
     cr_assert_eq(json_array_size(points), 1);
     json_t *point = json_incref(json_array_get(points, 0));
     json_decref(root);

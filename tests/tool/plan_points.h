@@ -7,8 +7,5 @@
 /** The only point of the report that a command leaves in a file; the caller frees it. A command
  *  that fails, fails the test. `ranks`: 0 without mpirun. */
 json_t *plan_point_of(int ranks, const char *arguments);
-/** A member that must be there. */
-json_t *plan_member(const json_t *object, const char *name);
-long long plan_integer(const json_t *object, const char *name);
 
 #endif

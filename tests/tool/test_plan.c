@@ -1,8 +1,8 @@
 /* The command `plan` as users meet it: what it says is what `run` takes, to the byte. */
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 #include "tool/plan_points.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,21 +44,20 @@ static void compare(int ranks, const char *job)
     json_t *plan = plan_point_of(0, line);
     const char *category;
     json_t *bytes;
-    cr_expect(json_is_true(plan_member(plan, "exact")));
-    json_object_foreach(plan_member(run, "memory_bytes"), category, bytes)
+    cr_expect(json_is_true(member(plan, "exact")));
+    json_object_foreach(member(run, "memory_bytes"), category, bytes)
     {
-        cr_expect_eq(plan_integer(plan_member(plan, "memory_bytes"), category),
-                     json_integer_value(bytes), "%d ranks, %s: %s", ranks, job, category);
+        cr_expect_eq(integer(member(plan, "memory_bytes"), category), json_integer_value(bytes),
+                     "%d ranks, %s: %s", ranks, job, category);
     }
     for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
-        cr_expect_eq(plan_integer(plan, sums[i]), plan_integer(run, sums[i]), "%s: %s", job,
-                     sums[i]);
+        cr_expect_eq(integer(plan, sums[i]), integer(run, sums[i]), "%s: %s", job, sums[i]);
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-        cr_expect_eq(json_number_value(plan_member(plan, figures[i])),
-                     json_number_value(plan_member(run, figures[i])), "%s: %s", job, figures[i]);
+        cr_expect_eq(json_number_value(member(plan, figures[i])),
+                     json_number_value(member(run, figures[i])), "%s: %s", job, figures[i]);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        cr_expect_str_eq(json_string_value(plan_member(plan, names[i])),
-                         json_string_value(plan_member(run, names[i])), "%s", job);
+        cr_expect_str_eq(json_string_value(member(plan, names[i])),
+                         json_string_value(member(run, names[i])), "%s", job);
     json_decref(run);
     json_decref(plan);
 }
@@ -83,7 +82,7 @@ static void limit_is_exact(int ranks, const char *job)
     char line[1500];
     snprintf(line, sizeof(line), "plan --ranks %d " SHAPE "%s", ranks > 0 ? ranks : 1, job);
     json_t *plan = plan_point_of(0, line);
-    long long const peak = plan_integer(plan, "peak_bytes");
+    long long const peak = integer(plan, "peak_bytes");
     json_decref(plan);
     snprintf(line, sizeof(line), "run --quiet " SHAPE "%s --set memory.limit=%lld", job, peak);
     command_run(&result, ranks, line);
@@ -122,18 +121,16 @@ Test(plan, follows_a_thousand_million_tokens_on_4096_ranks)
                  "--set shape.seq=1000000000 --set shape.heads=8 --set shape.head_dim=128 %s",
                  RA_TEST_SOURCE, patterns[i]);
         json_t *plan = plan_point_of(0, line);
-        long long const floor_bytes = plan_integer(plan, "floor_bytes");
-        cr_expect(json_is_false(plan_member(plan, "exact")));
-        cr_expect_eq(json_array_size(plan_member(plan, "steps")), 4096);
-        cr_expect_geq(plan_integer(plan, "peak_bytes"), floor_bytes);
-        cr_expect_leq(plan_integer(plan, "peak_bytes"), 8 * floor_bytes);
-        cr_expect_gt(json_number_value(json_object_get(plan_member(plan, "forward_ms"), "median")),
-                     0);
+        long long const floor_bytes = integer(plan, "floor_bytes");
+        cr_expect(json_is_false(member(plan, "exact")));
+        cr_expect_eq(json_array_size(member(plan, "steps")), 4096);
+        cr_expect_geq(integer(plan, "peak_bytes"), floor_bytes);
+        cr_expect_leq(integer(plan, "peak_bytes"), 8 * floor_bytes);
+        cr_expect_gt(json_number_value(json_object_get(member(plan, "forward_ms"), "median")), 0);
         if (i == 0) /* n (n + 1) / 2 pairs per head */
-            cr_expect_float_eq(json_number_value(plan_member(plan, "live_pairs")), 8 * 5e17,
-                               8 * 5e14);
+            cr_expect_float_eq(json_number_value(member(plan, "live_pairs")), 8 * 5e17, 8 * 5e14);
         if (i == 1)
-            cr_expect_float_eq(json_number_value(plan_member(plan, "live_pairs")), 8 * 4.096e12,
+            cr_expect_float_eq(json_number_value(member(plan, "live_pairs")), 8 * 4.096e12,
                                8 * 4.096e9);
         json_decref(plan);
     }
@@ -145,15 +142,15 @@ Test(plan, finds_the_longest_sequence_for_a_memory)
     char line[512];
     snprintf(line, sizeof(line), "plan --longest " SHAPE "%s", job);
     json_t *plan = plan_point_of(0, line);
-    long long const longest = plan_integer(plan, "longest_seq"), limit = 8 << 20;
+    long long const longest = integer(plan, "longest_seq"), limit = 8 << 20;
     json_decref(plan);
     cr_assert_gt(longest, 1000);
     for (int more = 0; more < 2; more++) {
         snprintf(line, sizeof(line), "plan " SHAPE "%s --set shape.seq=%lld", job,
                  longest + more * (longest / 500));
         plan = plan_point_of(0, line);
-        cr_expect_eq(plan_integer(plan, "peak_bytes") <= limit, more == 0, "%lld tokens", longest);
-        cr_expect_str_eq(json_string_value(plan_member(plan, "status")), more == 0 ? "ok" : "oom");
+        cr_expect_eq(integer(plan, "peak_bytes") <= limit, more == 0, "%lld tokens", longest);
+        cr_expect_str_eq(json_string_value(member(plan, "status")), more == 0 ? "ok" : "oom");
         json_decref(plan);
     }
 }
@@ -193,26 +190,77 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     refused("run --ranks 2", 2, "--ranks is an option of 'plan'");
 }
 
+/* Times that one nanosecond per live pair explains, and one per element of a row. */
+static void write_bench(void)
+{
+    static const char bench[] =
+        "{\"points\": ["
+        "{\"ranks\": 1, \"limit_tflops\": 1, \"config\": {\"shape\": {\"seq\": 1000, \"heads\": 1, "
+        "\"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": 1.064}},"
+        "{\"ranks\": 1, \"limit_tflops\": 1, \"config\": {\"shape\": {\"seq\": 2000, \"heads\": 1, "
+        "\"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": 4.128}},"
+        "{\"ranks\": 1, \"limit_tflops\": 1, \"config\": {\"shape\": {\"seq\": 4000, \"heads\": 1, "
+        "\"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": 16.256}}]}\n";
+    command_file_write("bench.json", bench, strlen(bench));
+}
+
+static double forward_ms(const json_t *plan)
+{
+    return real(member(plan, "forward_ms"), "median");
+}
+
 Test(plan, learns_the_speed_of_a_machine_from_a_bench)
 {
-    /* Times that one nanosecond per live pair explains, and one per row. */
-    static const char bench[] = "{\"points\": ["
-                                "{\"ranks\": 1, \"limit_tflops\": 0.1, \"config\": {\"shape\": "
-                                "{\"seq\": 1000, \"heads\": 1, "
-                                "\"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": 1.001}},"
-                                "{\"ranks\": 1, \"limit_tflops\": 0.1, \"config\": {\"shape\": "
-                                "{\"seq\": 2000, \"heads\": 1, "
-                                "\"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": 4.002}},"
-                                "{\"ranks\": 1, \"limit_tflops\": 0.1, \"config\": {\"shape\": "
-                                "{\"seq\": 4000, \"heads\": 1, "
-                                "\"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": 16.004}}]}\n";
-    command_file_write("bench.json", bench, strlen(bench));
+    write_bench();
     json_t *plan = plan_point_of(0, "plan --calibrate bench.json --set shape.dtype=f32 "
                                     "--set shape.heads=1 --set shape.seq=3000");
-    double const ms = json_number_value(json_object_get(plan_member(plan, "forward_ms"), "median"));
-    cr_expect_float_eq(ms, 9.003, 0.05, "%g ms", ms);
+    cr_expect_float_eq(forward_ms(plan), 9.192, 0.09, "%g ms", forward_ms(plan));
     json_decref(plan);
     plan = plan_point_of(0, "plan --calibrate bench.json --set shape.dtype=bf16");
     cr_expect_null(json_object_get(plan, "forward_ms"), "nothing was measured of bf16");
     json_decref(plan);
+}
+
+Test(plan, a_machine_that_was_saved_is_the_same_machine)
+{
+    static const char base[] = "name: a \"quoted\\ name\nranks: 3\nmemory: 1G\nworkspace: 0\n"
+                               "node: {gb_per_s: 3, latency_us: 2}\n";
+    static const char job[] = "--set shape.dtype=f32 --set shape.heads=1 --set shape.seq=3000 "
+                              "--set pattern.causal=true --set ring.schedule=direct";
+    char line[512];
+    write_bench();
+    command_file_write("base.yaml", base, strlen(base));
+    snprintf(line, sizeof(line),
+             "plan --hardware base.yaml --calibrate bench.json --save saved.yaml %s", job);
+    json_t *first = plan_point_of(0, line);
+    snprintf(line, sizeof(line), "plan --hardware saved.yaml %s", job);
+    json_t *second = plan_point_of(0, line);
+    cr_expect_eq(integer(first, "ranks"), 3);
+    cr_expect_eq(integer(second, "ranks"), 3);
+    cr_expect_str_eq(text(second, "hardware"), "a \"quoted\\ name");
+    cr_expect_eq(integer(second, "limit_bytes"), 1 << 30);
+    cr_expect_eq(integer(member(second, "memory_bytes"), "workspace"), 0);
+    cr_expect_float_eq(forward_ms(second), forward_ms(first), 1e-3 * forward_ms(first));
+    cr_expect_float_eq(real(member(second, "forward"), "comm_ms"),
+                       real(member(first, "forward"), "comm_ms"), 1e-6);
+    json_decref(first);
+    json_decref(second);
+    refused("plan --save saved.yaml", 2, "--save");
+    refused("plan --calibrate bench.json --save nowhere/saved.yaml", 3, "nowhere/saved.yaml");
+}
+
+/* Every file there is, of machines and of what to measure on one. */
+Test(plan, knows_the_machines_that_come_with_it)
+{
+    static const char *const names[] = {"h200-nvlink-ib", "a100", "gtx1080", "cpu-2-cores"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char line[512];
+        snprintf(line, sizeof(line), "plan --hardware %s/configs/hardware/%s.yaml --backward",
+                 RA_TEST_SOURCE, names[i]);
+        json_t *plan = plan_point_of(0, line);
+        cr_expect_gt(forward_ms(plan), 0, "%s", names[i]);
+        cr_expect_gt(real(member(plan, "backward_ms"), "median"), forward_ms(plan), "%s", names[i]);
+        cr_expect_gt(integer(plan, "limit_bytes"), 1LL << 30, "%s", names[i]);
+        json_decref(plan);
+    }
 }

@@ -1,9 +1,9 @@
 /* Fifty random jobs: what `plan` says they take, and what `run` says they took. */
 #include "support/random_pattern.h"
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 #include "tool/plan_points.h"
 
-#include <criterion/criterion.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,19 +137,18 @@ static void compare(const char *job, int ranks)
     json_t *run = plan_point_of(ranks, line);
     snprintf(line, sizeof(line), "plan --ranks %d%s", ranks > 0 ? ranks : 1, job);
     json_t *plan = plan_point_of(0, line);
-    long long const peak = plan_integer(run, "peak_bytes");
-    cr_expect(llabs(plan_integer(plan, "peak_bytes") - peak) * 100 <= peak,
-              "planned %lld, taken %lld (%d ranks%s)", plan_integer(plan, "peak_bytes"), peak,
-              ranks, job);
-    json_object_foreach(plan_member(run, "memory_bytes"), category, bytes)
-        agree(category, job, ranks, plan_integer(plan_member(plan, "memory_bytes"), category),
+    long long const peak = integer(run, "peak_bytes");
+    cr_expect(llabs(integer(plan, "peak_bytes") - peak) * 100 <= peak,
+              "planned %lld, taken %lld (%d ranks%s)", integer(plan, "peak_bytes"), peak, ranks,
+              job);
+    json_object_foreach(member(run, "memory_bytes"), category, bytes)
+        agree(category, job, ranks, integer(member(plan, "memory_bytes"), category),
               json_integer_value(bytes));
-    agree("head groups", job, ranks, plan_integer(plan, "head_groups"),
-          plan_integer(run, "head_groups"));
-    cr_expect_eq(json_number_value(plan_member(plan, "live_pairs")),
-                 json_number_value(plan_member(run, "live_pairs")), "%d ranks%s", ranks, job);
-    cr_expect_eq(json_number_value(plan_member(plan, "sent_bytes")),
-                 json_number_value(plan_member(run, "sent_bytes")), "%d ranks%s", ranks, job);
+    agree("head groups", job, ranks, integer(plan, "head_groups"), integer(run, "head_groups"));
+    cr_expect_eq(json_number_value(member(plan, "live_pairs")),
+                 json_number_value(member(run, "live_pairs")), "%d ranks%s", ranks, job);
+    cr_expect_eq(json_number_value(member(plan, "sent_bytes")),
+                 json_number_value(member(run, "sent_bytes")), "%d ranks%s", ranks, job);
     json_decref(run);
     json_decref(plan);
 }
@@ -181,10 +180,10 @@ Test(plan_random, default_jobs_take_within_one_percent_of_what_plan_says)
         snprintf(line, sizeof(line), "plan --set shape.seq=4K --ranks %d%s", ranks > 0 ? ranks : 1,
                  jobs[i]);
         json_t *plan = plan_point_of(0, line);
-        long long const peak = plan_integer(run, "peak_bytes");
-        cr_expect(llabs(plan_integer(plan, "peak_bytes") - peak) * 100 <= peak,
-                  "planned %lld, taken %lld (%d ranks%s)", plan_integer(plan, "peak_bytes"), peak,
-                  ranks, jobs[i]);
+        long long const peak = integer(run, "peak_bytes");
+        cr_expect(llabs(integer(plan, "peak_bytes") - peak) * 100 <= peak,
+                  "planned %lld, taken %lld (%d ranks%s)", integer(plan, "peak_bytes"), peak, ranks,
+                  jobs[i]);
         json_decref(run);
         json_decref(plan);
     }

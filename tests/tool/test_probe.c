@@ -223,6 +223,44 @@ Test(probe, documents_go_on_as_they_begin)
     json_decref(root);
 }
 
+/* Pool and cache off: then there is nothing that plan does not know. */
+static void agrees(int ranks, const char *arguments)
+{
+    char line[256];
+    snprintf(line, sizeof(line), "--predict --variant bare %s", arguments);
+    json_t *root = probe(ranks, line);
+    const json_t *point = point_of(root, "bare");
+    long long const tokens = integer(point, "tokens");
+    long long const predicted = integer(point, "predicted_tokens");
+    cr_expect(tokens <= predicted + predicted / 1024 + 1 && predicted <= tokens + tokens / 200,
+              "found %lld tokens, predicted %lld", tokens, predicted);
+    cr_expect_eq(integer(point, "predicted_peak_bytes"), integer(point, "peak_bytes"));
+    json_decref(root);
+}
+
+Test(probe, comes_to_what_plan_says_of_it)
+{
+    write_config("shape: {heads: 2, head_dim: 32}\npattern: {causal: true}\n"
+                 "memory: {limit: 8MiB}\nvariants:\n  bare: {memory.pool.mode: off, "
+                 "memory.pattern_cache.mode: off, ring.head_groups: 1}\n");
+    agrees(0, "");
+    agrees(0, "--backward --set 'pattern.documents=[300,77]'");
+    if (command_has_mpi())
+        agrees(3, "--backward");
+}
+
+Test(probe, says_what_cannot_be_predicted)
+{
+    write_config("shape: {heads: 1, head_dim: 8}\nmemory: {limit: 2MiB}\n"
+                 "ring: {variant: base}\n");
+    command_run(&result, 0, "probe --quiet --config job.yaml --predict --variant none");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    command_run(&result, 0, "probe --quiet --config job.yaml --predict");
+    cr_expect_eq(command_count_lines(result.out, "predicted: "), 2, "%s", result.out);
+    command_run(&result, 0, "run --predict");
+    cr_expect_not_null(strstr(result.err, "--predict is an option of 'probe'"), "%s", result.err);
+}
+
 Test(probe, the_table_names_what_held_each_variant_back)
 {
     write_config(windowed);

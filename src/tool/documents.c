@@ -1,0 +1,40 @@
+#include "documents.h"
+
+#include "internal.h"
+
+#include <stdlib.h>
+
+enum { DOCUMENTS_MAX = 1 << 26 };
+
+ra_status ra_documents_repeat(const ra_pattern_config *pattern, int64_t tokens,
+                              int64_t **lengths_out, int64_t *count_out)
+{
+    int64_t left = tokens, count = 0, most = 0, sum = 0;
+    *lengths_out = NULL;
+    *count_out = 0;
+    if (pattern->documents == NULL)
+        return RA_OK;
+    for (int64_t i = 0; i < pattern->document_count; i++) {
+        sum += pattern->documents[i];
+        most += pattern->documents[i] > 0;
+    }
+    if (sum < 1 || (tokens / sum + 1) * most > DOCUMENTS_MAX) {
+        ra_log(RA_LOG_ERROR, "pattern.documents: more than %d documents in %lld tokens",
+               DOCUMENTS_MAX, (long long)tokens);
+        return RA_ERR_CONFIG;
+    }
+    int64_t *lengths = calloc((size_t)((tokens / sum + 1) * most) + 1, sizeof(*lengths));
+    if (lengths == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory (document lengths)");
+        return RA_ERR_NO_MEMORY;
+    }
+    for (int64_t i = 0; left > 0; i = (i + 1) % pattern->document_count) {
+        if (pattern->documents[i] == 0)
+            continue;
+        lengths[count] = ra_min_i64(pattern->documents[i], left);
+        left -= lengths[count++];
+    }
+    *lengths_out = lengths;
+    *count_out = count;
+    return RA_OK;
+}

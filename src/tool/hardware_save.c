@@ -1,0 +1,70 @@
+/* Hardware files as ra_hardware_load reads them. */
+#include "hardware.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const dtypes[] = {"f32", "f16", "bf16"};
+
+/* A name may hold anything: in double quotes, with what would end them escaped. */
+static void write_name(FILE *file, const char *name)
+{
+    fprintf(file, "name: \"");
+    for (const char *c = name; *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\')
+            fputc('\\', file);
+        fputc((unsigned char)*c < ' ' ? ' ' : *c, file);
+    }
+    fprintf(file, "\"\n");
+}
+
+static void write_speeds(FILE *file, const char *pass, const ra_pass_speed *speeds)
+{
+    fprintf(file, "%s:\n", pass);
+    for (int i = 0; i < 3; i++)
+        fprintf(file,
+                "  %s: {efficiency: %.4g, start_us: %.4g, pair_ns: %.4g, row_element_ns: %.4g, "
+                "key_element_ns: %.4g}\n",
+                dtypes[i], speeds[i].efficiency, speeds[i].start_us, speeds[i].pair_ns,
+                speeds[i].row_element_ns, speeds[i].key_element_ns);
+}
+
+static void write_link(FILE *file, const char *name, const ra_link *link)
+{
+    if (link->gb_per_s > 0)
+        fprintf(file, "%s: {gb_per_s: %.4g, latency_us: %.4g}\n", name, link->gb_per_s,
+                link->latency_us);
+}
+
+static void write_all(FILE *file, const char *comment, const ra_hardware *h)
+{
+    fprintf(file, "# %s\n", comment);
+    write_name(file, h->name);
+    fprintf(file, "ranks: %d\nranks_per_node: %d\nshares_memory: %s\n", h->ranks, h->ranks_per_node,
+            h->shares_memory ? "true" : "false");
+    if (h->memory_bytes > 0)
+        fprintf(file, "memory: %lld\n", (long long)h->memory_bytes);
+    if (h->memory_gb_per_s > 0)
+        fprintf(file, "memory_gb_per_s: %.4g\n", h->memory_gb_per_s);
+    if (h->workspace_bytes >= 0)
+        fprintf(file, "workspace: %lld\n", (long long)h->workspace_bytes);
+    fprintf(file, "peak_tflops: {f32: %.4g, f16: %.4g, bf16: %.4g}\n", h->peak_tflops[0],
+            h->peak_tflops[1], h->peak_tflops[2]);
+    write_speeds(file, "forward", h->forward);
+    write_speeds(file, "backward", h->backward);
+    write_link(file, "node", &h->node);
+    write_link(file, "network", &h->network);
+}
+
+ra_status ra_hardware_save(const char *path, const char *comment, const ra_hardware *hardware)
+{
+    FILE *file = fopen(path, "w");
+    if (file != NULL)
+        write_all(file, comment, hardware);
+    bool const written = file != NULL && ferror(file) == 0;
+    if (file != NULL && fclose(file) == 0 && written)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "--save: %s: cannot be written: %s", path, strerror(errno));
+    return RA_ERR_IO;
+}

@@ -1,0 +1,54 @@
+/* What `plan` says of a variant, beside what a probe has found. */
+#include "internal.h"
+#include "tool_plan.h"
+#include "tool_probe.h"
+
+/* A length at which the configuration is whole: any, or that of its documents, which are repeated
+   from there. */
+static int64_t own_tokens(const ra_config *config, int64_t tokens)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < config->pattern.document_count; i++)
+        sum += config->pattern.documents[i];
+    return config->pattern.documents != NULL ? sum : tokens;
+}
+
+/* As tries are: one repetition, nothing verified in the job's own memory. */
+static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, ra_plan_point *plan)
+{
+    bool const named = point->sets == NULL && !probe->named;
+    int const ranks = ra_comm_size(probe->comm);
+    /* All ranks have said that they can share; whether hosts can is found where it is tried. */
+    ra_hardware const here = {.ranks = ranks,
+                              .ranks_per_node = ra_comm_local_size(probe->comm),
+                              .shares_memory = true,
+                              .workspace_bytes = -1};
+    ra_status status = ra_job_text_parse_with(probe->text, NULL, named ? point->variant : NULL, 0,
+                                              point->sets, &plan->config);
+    if (status != RA_OK)
+        return status;
+    if (plan->config.threads == 0)
+        plan->config.threads = probe->cores.threads;
+    plan->config.repeat = 1;
+    plan->config.verify = false;
+    plan->config.seq = own_tokens(&plan->config, point->tokens);
+    status = ra_plan_point_init(plan, ranks, &here);
+    plan->request.hardware = NULL; /* which goes out of scope, and has no speeds */
+    plan->request.memory_bytes = point->limit_bytes_sum / ranks;
+    return status;
+}
+
+void ra_probe_predict(ra_probe *probe, ra_probe_point *point)
+{
+    ra_plan_point plan = {0};
+    ra_console_defer();
+    ra_status status = point_take(probe, point, &plan);
+    if (status == RA_OK)
+        status = ra_plan_point_longest(&plan);
+    if (status == RA_OK)
+        status = ra_plan_point_peak(&plan, point->tokens, &point->predicted_peak_bytes);
+    (void)ra_console_take(point->unpredicted);
+    point->predicted = status == RA_OK;
+    point->predicted_tokens = plan.longest_seq;
+    ra_plan_point_fini(&plan);
+}
