@@ -162,7 +162,8 @@ typedef enum ra_isa {
     RA_ISA_PORTABLE,
     RA_ISA_AVX2,
     RA_ISA_AVX512,
-    RA_ISA_AVX512BF16 /* bf16 by dot products of pairs; else as AVX512 */
+    RA_ISA_AVX512BF16, /* bf16 by dot products of pairs; else as AVX512 */
+    RA_ISA_NEON        /* 64-bit ARM, every one of which has it */
 } ra_isa;
 
 /** The CPU table for an instruction set; NULL where the build or the machine lacks it. */

@@ -55,6 +55,7 @@ static const ra_choice isas[] = {{"auto", RA_ISA_AUTO, false},
                                  {"avx2", RA_ISA_AVX2, false},
                                  {"avx512", RA_ISA_AVX512, false},
                                  {"avx512bf16", RA_ISA_AVX512BF16, false},
+                                 {"neon", RA_ISA_NEON, false},
                                  {NULL, 0, false}};
 static const ra_choice comms[] = {{"auto", RA_COMM_AUTO, false},
                                   {"self", RA_COMM_SELF, false},

@@ -327,12 +327,12 @@ static void run_rounds(bench *b)
 
 static const ra_kernel_ops *table_named(const char *name)
 {
-    for (int isa = RA_ISA_PORTABLE; isa <= RA_ISA_AVX512BF16; ++isa) {
+    for (int isa = RA_ISA_PORTABLE; isa <= RA_ISA_NEON; ++isa) {
         const ra_kernel_ops *ops = ra_kernel_cpu((ra_isa)isa);
         if (ops != NULL && strcmp(ops->name + strlen("cpu-"), name) == 0)
             return ops;
     }
-    fail("-i takes portable, avx2, avx512 or avx512bf16, where this machine has it");
+    fail("-i takes portable, avx2, avx512, avx512bf16 or neon, where this machine has it");
     return NULL;
 }
 
@@ -391,8 +391,7 @@ static void read_options(int argc, char **argv, bench *b)
             fail("see the top of tests/sparse/kernel_bench.c");
         }
     }
-    for (int isa = RA_ISA_PORTABLE, given = b->table_count; given == 0 && isa <= RA_ISA_AVX512BF16;
-         ++isa)
+    for (int isa = RA_ISA_PORTABLE, given = b->table_count; given == 0 && isa <= RA_ISA_NEON; ++isa)
         if (ra_kernel_cpu((ra_isa)isa) != NULL)
             b->tables[b->table_count++] = ra_kernel_cpu((ra_isa)isa);
     if (b->kv_heads == 0)

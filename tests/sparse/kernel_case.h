@@ -35,7 +35,7 @@ typedef struct kernel_result {
 } kernel_result;
 
 /* Tables for an instruction set each, and after them the one that materialises. */
-enum { KERNEL_ISA_COUNT = 4, KERNEL_TABLE_COUNT };
+enum { KERNEL_ISA_COUNT = 5, KERNEL_TABLE_COUNT };
 /** The i-th table, or NULL where this machine lacks it (portable, 0, is always there). */
 const ra_kernel_ops *kernel_table(int i);
 

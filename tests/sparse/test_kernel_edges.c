@@ -341,6 +341,8 @@ Test(kernel_edges, auto_is_the_best_table_of_the_machine)
         if (ra_kernel_cpu(isa) != NULL)
             best = ra_kernel_cpu(isa);
     }
+    if (ra_kernel_cpu(RA_ISA_NEON) != NULL)
+        best = ra_kernel_cpu(RA_ISA_NEON);
     const ra_kernel_ops *pairs = ra_kernel_cpu(RA_ISA_AVX512BF16);
     cr_assert(automatic == best || (pairs != NULL && automatic == pairs));
     cr_assert_not_null(kernel_table(0));

@@ -40,5 +40,8 @@ extern const ra_kernel_ops ra_kernels_avx2;
 extern const ra_kernel_ops ra_kernels_avx512;
 extern const ra_kernel_ops ra_kernels_avx512bf16;
 #endif
+#ifdef RA_CPU_ARM
+extern const ra_kernel_ops ra_kernels_neon;
+#endif
 
 #endif

@@ -48,6 +48,15 @@ static const ra_kernel_ops *if_avx512bf16(void)
     return NULL;
 }
 
+static const ra_kernel_ops *if_neon(void)
+{
+#ifdef RA_CPU_ARM
+    return &ra_kernels_neon;
+#else
+    return NULL;
+#endif
+}
+
 /*
  * Whether vdpbf16ps does more than FMA, which does half as much per instruction. Measured: one per
  * cycle on Zen 4, which has one FMA per cycle; one in two cycles on Emerald Rapids, which has two
@@ -70,7 +79,9 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa)
             return if_avx512bf16();
         if (if_avx512() != NULL)
             return if_avx512();
-        return if_avx2() != NULL ? if_avx2() : &ra_kernels_portable;
+        if (if_avx2() != NULL)
+            return if_avx2();
+        return if_neon() != NULL ? if_neon() : &ra_kernels_portable;
     case RA_ISA_PORTABLE:
         return &ra_kernels_portable;
     case RA_ISA_AVX2:
@@ -79,6 +90,8 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa)
         return if_avx512();
     case RA_ISA_AVX512BF16:
         return if_avx512bf16();
+    case RA_ISA_NEON:
+        return if_neon();
     }
     return NULL;
 }

@@ -10,8 +10,10 @@
 
 #include "ringattn/kernel.h"
 
-#ifdef __SSE2__
+#if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define RA_INLINE static inline __attribute__((always_inline))
@@ -135,6 +137,8 @@ RA_INLINE vec vec_load_f16(const uint16_t *from)
     return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)from));
 #elif RA_VEC_LANES == 8
     return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)from));
+#elif defined(__aarch64__)
+    return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 #else
     vec value = {0};
     for (int i = 0; i < LANES; ++i)
@@ -158,6 +162,8 @@ RA_INLINE void vec_store_f16(uint16_t *to, vec value)
     _mm256_storeu_si256((__m256i_u *)to, _mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT));
 #elif RA_VEC_LANES == 8
     _mm_storeu_si128((__m128i_u *)to, _mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__aarch64__)
+    vst1_u16(to, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)value)));
 #else
     for (int i = 0; i < LANES; ++i)
         to[i] = f16_of_f32(value[i]);
