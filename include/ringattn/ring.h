@@ -78,9 +78,10 @@ typedef struct ra_ring_config {
        against each owner's part of them. The cache is left alone. */
     bool dense_mask;
     /* The caller takes the tensors of ra_ring_tensors from the same pool, after the ring is made:
-       head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs it.
-     */
+       head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs it;
+       follow_bytes: and one more block of so many bytes. */
     bool tensors_follow, lse_follows;
+    int64_t follow_bytes;
 } ra_ring_config;
 
 typedef struct ra_ring ra_ring;

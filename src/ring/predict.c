@@ -82,6 +82,14 @@ static ra_status choose_schedule(ra_predict_job *job)
     return status;
 }
 
+/* Where groups differ in what they pack, each has a plan. */
+static int64_t plan_array_bytes(const ra_predict_job *job, int32_t groups)
+{
+    bool const split = ra_pattern_differs_by_head(job->pattern) &&
+                       (job->schedule != RA_SCHEDULE_SHARED || job->teams.count > 1);
+    return ra_predict_round(job, (split ? groups : 1) * (int64_t)sizeof(ra_plan));
+}
+
 /* What is left when the ring chooses its groups: it has rows, one plan and keys, not yet tensors.
  */
 static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan, int rank)
@@ -94,14 +102,13 @@ static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan,
     ra_predict_add_plan(job, plan, rank, true, &held);
     left -= ra_predict_ground_bytes(job) + held.plans + held.maps + held.cached +
             ra_predict_round(job, job->request->workspace_bytes) +
-            ra_predict_round(job, c->kv_heads * (int64_t)sizeof(ra_plan)) +
             ra_predict_tensors_room(job, rank);
     int32_t groups = 1;
     for (; groups < c->kv_heads; ++groups) {
         ra_predict_bytes b = {0};
         for (int32_t g = 0; g < groups; ++g)
             ra_predict_add_group(job, plan, rank, ra_ring_group_of(c, groups, g), &b);
-        if (ra_predict_group_bytes(job, rank, &b) <= left)
+        if (ra_predict_group_bytes(job, rank, &b) + plan_array_bytes(job, groups) <= left)
             break;
     }
     return groups;
@@ -147,8 +154,7 @@ static ra_status make_totals(ra_predict_job *job, ra_predict_plan *plans, ra_pre
     }
     bool const split = job->groups > 1 && ra_pattern_differs_by_head(job->pattern) &&
                        (job->schedule != RA_SCHEDULE_SHARED || job->teams.count > 1);
-    int64_t const plans_bytes =
-        ra_predict_round(job, (split ? job->groups : 1) * (int64_t)sizeof(ra_plan));
+    int64_t const plans_bytes = plan_array_bytes(job, job->groups);
     for (int i = 0; i < job->followed_count; ++i) {
         totals[i].plans = plans_bytes;
         if (split) { /* made to choose the groups, and given back */

@@ -241,7 +241,8 @@ int64_t ra_predict_tensors_room(const ra_predict_job *job, int rank)
                                               job->rows[rank].row_count)
                       : 0;
     (void)add_tensors(job, rank, memory);
-    return memory[RA_MEM_QKV] + memory[RA_MEM_OUTPUT] + memory[RA_MEM_LSE] + memory[RA_MEM_GRADS];
+    return memory[RA_MEM_QKV] + memory[RA_MEM_OUTPUT] + memory[RA_MEM_LSE] + memory[RA_MEM_GRADS] +
+           ra_predict_round(job, job->request->ring.follow_bytes);
 }
 
 int64_t ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *b, int rank,

@@ -89,7 +89,15 @@ int64_t ra_ring_room_bytes(const ra_ring *ring)
     int const k_count = (has_keys ? 0 : 2) + (c->backward ? 2 : 0);
     return q_count * (int64_t)ra_pool_round(ring->pool, q) +
            k_count * (int64_t)ra_pool_round(ring->pool, k) +
-           (has_lse ? (int64_t)ra_pool_round(ring->pool, lse) : 0);
+           (has_lse ? (int64_t)ra_pool_round(ring->pool, lse) : 0) +
+           (int64_t)ra_pool_round(ring->pool, (size_t)c->follow_bytes);
+}
+
+/* Packed keys differ by what the group's heads need; shared ones are never packed. */
+static int32_t plans_for(const ra_ring *ring, int64_t groups)
+{
+    bool const packs = ring->schedule != RA_SCHEDULE_SHARED || ring->teams.count > 1;
+    return packs && ra_pattern_differs_by_head(ring->pattern) ? (int32_t)groups : 1;
 }
 
 /*
@@ -107,13 +115,13 @@ static ra_status choose_groups(ra_ring *ring, const ra_plan *plan)
     ra_status status = ra_pool_available(ring->pool, &available);
     if (status != RA_OK)
         return status;
-    available -= (int64_t)ra_pool_round(ring->pool, (size_t)c->kv_heads * sizeof(ra_plan)) +
-                 ra_ring_room_bytes(ring);
+    available -= ra_ring_room_bytes(ring);
     for (groups = 1; groups < c->kv_heads; ++groups) {
         ring_bytes bytes = {0};
         for (int32_t g = 0; g < groups; ++g)
             add_group_bytes(ring, plan, ra_ring_group_of(c, (int32_t)groups, g), &bytes);
-        if (total_bytes(ring, &bytes) <= available)
+        size_t const plans = (size_t)plans_for(ring, groups) * sizeof(ra_plan);
+        if (total_bytes(ring, &bytes) + (int64_t)ra_pool_round(ring->pool, plans) <= available)
             break;
     }
     status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
@@ -134,10 +142,8 @@ ra_status ra_ring_make_plans(ra_ring *ring)
         return status;
     }
     status = choose_groups(ring, &whole);
-    /* Packed keys differ by what the group's heads need; shared ones are never packed. */
-    bool const split = ring->group_count > 1 && ra_pattern_differs_by_head(ring->pattern) &&
-                       (ring->schedule != RA_SCHEDULE_SHARED || ring->teams.count > 1);
-    int32_t const count = split ? ring->group_count : 1;
+    int32_t const count = plans_for(ring, ring->group_count);
+    bool const split = count > 1;
     if (status == RA_OK)
         status = ra_pool_alloc(ring->pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan), NULL,
                                &ring->plans_block);

@@ -101,6 +101,8 @@ RA_CHECKED ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times 
                                  ra_times *backward_out);
 /** What `count` (>= 1) times come to, all but the spread; they are left sorted. */
 ra_times ra_times_of(double *ms, int count);
+/** Bytes that ra_job_time takes for so many repetitions. */
+int64_t ra_job_times_bytes(int repetitions, bool backward);
 /** Collective. Verify and write the output. RA_OK also where verification failed. */
 RA_CHECKED ra_status ra_job_results(ra_job *job);
 /** RA_ERR_CONFIG, with a line, where memory.pool.log is given to a command that leaves none. */

@@ -233,6 +233,8 @@ static ra_status ring_make(ra_job *job)
                                  .backward = config->backward,
                                  .tensors_follow = true,
                                  .lse_follows = ra_job_wants_lse(config),
+                                 .follow_bytes =
+                                     ra_job_times_bytes(job->repeat.most, config->backward),
                                  .linear = ra_config_linear(config),
                                  .linear_method = (ra_linear_method)config->linear_method,
                                  .cache = job->cache->cache,

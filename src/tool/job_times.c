@@ -106,13 +106,18 @@ static ra_times summary(double *ms, int count, int window)
     return times;
 }
 
+int64_t ra_job_times_bytes(int repetitions, bool backward)
+{
+    return repetitions * (backward ? 2 : 1) * (int64_t)sizeof(double);
+}
+
 ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_out,
                       ra_times *backward_out)
 {
     RA_ASSERT(repeat->most >= 1 && repeat->warmup >= 0 && repeat->steady_count <= STEADY_MAX);
     bool const backward = job->config.backward;
     ra_block block = {0};
-    size_t const bytes = (size_t)repeat->most * (backward ? 2 : 1) * sizeof(double);
+    size_t const bytes = (size_t)ra_job_times_bytes(repeat->most, backward);
     ra_status status = ra_pool_alloc(job->pool, RA_MEM_IO, bytes, NULL, &block);
     if (status != RA_OK)
         return status;

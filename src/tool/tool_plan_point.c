@@ -51,6 +51,7 @@ static void fill_ring(const ra_config *config, ra_ring_config *ring)
                              .backward = config->backward,
                              .tensors_follow = true,
                              .lse_follows = ra_job_wants_lse(config),
+                             .follow_bytes = ra_job_times_bytes(config->repeat, config->backward),
                              .linear = ra_config_linear(config),
                              .linear_method = (ra_linear_method)config->linear_method,
                              .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
@@ -62,8 +63,7 @@ static int64_t io_bytes(const ra_plan_point *point)
     const ra_config *config = &point->config;
     ra_ledger_snapshot taken;
     ra_ledger_read(point->ledger, &taken);
-    return config->repeat * (config->backward ? 2 : 1) * (int64_t)sizeof(double) +
-           taken.reserved_bytes;
+    return ra_job_times_bytes(config->repeat, config->backward) + taken.reserved_bytes;
 }
 
 ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)

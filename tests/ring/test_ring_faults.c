@@ -226,4 +226,21 @@ Test(fault, a_limit_is_kept_to_the_byte_and_more_head_groups_need_less)
     cr_assert_eq(job.status, RA_OK, "auto takes more groups instead");
     cr_assert_eq(job.info.head_groups, 2);
     cr_assert_lt(job.peak_bytes, whole);
+    /* Of 5 to 7 groups the largest has two heads, as of 4: these need no less. */
+    static const int32_t groups[] = {2, 3, 4, 8};
+    for (int i = 0; i < 4; i++) {
+        job.limit_bytes = 0;
+        job.config.head_groups = groups[i];
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK);
+        job.limit_bytes = job.peak_bytes;
+        job.config.head_groups = 0;
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK);
+        cr_assert_eq(job.info.head_groups, groups[i], "of %d bytes", (int)job.limit_bytes);
+        job.limit_bytes--;
+        ring_job_run(&job);
+        cr_assert_eq(job.status, i < 3 ? RA_OK : RA_ERR_NO_MEMORY);
+        cr_assert(i == 3 || job.info.head_groups == groups[i + 1], "one byte less");
+    }
 }
