@@ -84,10 +84,15 @@ static json_t *overlap_to_json(const ra_overlap *overlap)
 
 json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *config, int ranks)
 {
+    json_t *object = point->status == RA_OK ? ra_report_to_json(&point->report)
+                                            : json_pack("{s:o, s:i}", "config",
+                                                        ra_config_to_json(config), "ranks", ranks);
+    object = extend(object, identity_to_json(point, config));
+    if (point->theory_bytes > 0)
+        object =
+            extend(object, json_pack("{s:I}", "theory_bytes", (json_int_t)point->theory_bytes));
     if (point->status != RA_OK)
-        return extend(json_pack("{s:o, s:i}", "config", ra_config_to_json(config), "ranks", ranks),
-                      identity_to_json(point, config));
-    json_t *object = extend(ra_report_to_json(&point->report), identity_to_json(point, config));
+        return object;
     object = extend(object, speed_to_json(point, config->backward));
     if (point->has_reference)
         object = extend(object, reference_to_json(point, config->backward));
@@ -137,6 +142,7 @@ static const column columns[] = {
     {"overlap_forward", "overlap_forward", "overlap"},
     {"overlap_backward", "overlap_backward", "overlap"},
     {"peak_bytes", "peak_bytes", NULL},
+    {"theory_bytes", "theory_bytes", NULL},
     {"tilemap_bytes", "tilemap_bytes", NULL},
     {"message", "message", NULL},
 };

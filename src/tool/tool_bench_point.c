@@ -2,6 +2,7 @@
 #include "console.h"
 #include "internal.h"
 #include "tool_bench.h"
+#include "tool_plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -77,6 +78,38 @@ static void reference_apply(ra_bench *bench, ra_bench_point *point)
     }
 }
 
+/*
+ * The peak that `plan` predicts for this job, if it is the same one: what is automatic must have
+ * been decided alike. A job that is not predicted has none, which is nothing to complain about.
+ */
+static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
+{
+    char unsaid[RA_CONSOLE_LINE_MAX];
+    ra_plan_point plan = {0};
+    const ra_ring_info *ring = &point->report.ring;
+    const ra_prediction *told = &plan.prediction;
+    const char *variant = bench->variant_count > 0 ? point->variant : NULL;
+    ra_console_defer();
+    ra_status status = ra_job_text_parse(bench->text, NULL, variant, point->index, &plan.config);
+    if (status == RA_OK) {
+        if (plan.config.threads == 0)
+            plan.config.threads = bench->cores.threads;
+        plan.config.repeat = ra_job_repeat_of(&plan.config).most;
+        status = ra_plan_point_init(&plan, ra_comm_size(bench->comm), NULL);
+    }
+    if (status == RA_OK) {
+        plan.request.ranks_per_node = ra_comm_local_size(bench->comm);
+        status = ra_plan_point_predict(&plan);
+    }
+    bool const alike = point->status != RA_OK ||
+                       (told->layout == ring->layout && told->chunk == ring->chunk &&
+                        told->schedule == ring->schedule && told->head_groups == ring->head_groups);
+    int64_t const bytes = status == RA_OK && alike ? told->peak_bytes : 0;
+    ra_plan_point_fini(&plan);
+    (void)ra_console_take(unsaid);
+    return bytes;
+}
+
 /* Collective. What became of a point that has not ended the bench. */
 static ra_status point_settle(ra_bench *bench, ra_job *job, ra_bench_point *point, bool kept)
 {
@@ -90,6 +123,7 @@ static ra_status point_settle(ra_bench *bench, ra_job *job, ra_bench_point *poin
     }
     if (ra_comm_rank(bench->comm) != 0)
         return RA_OK;
+    point->theory_bytes = theory_bytes(bench, point);
     ra_bench_point_label(point, &job->config, label, sizeof(label));
     snprintf(line, sizeof(line), "%s%s%s", label, label[0] != '\0' ? ": " : "", point->message);
     if (point->message[0] != '\0')

@@ -121,6 +121,9 @@ Test(ablate, what_is_off_leaves_no_trace)
     expect_no_trace(root, "base", "pattern_cache");
     expect_no_trace(root, "base", "comm_buffer");
     expect_no_trace(root, "ring", "comm_buffer");
+    expect_no_trace(root, "all_off", "comm_buffer");
+    const json_t *ring = member(point_of(root, "ring"), "category_peak_bytes");
+    cr_expect_gt(integer(ring, "pool_idle"), 0, "what is on must leave a trace");
     cr_expect_eq(integer(point_of(root, "base"), "peak_difference_bytes"), 0);
     check_mask(root, "base_dense", "base", 6);
     check_mask(root, "ring_dense", "ring", 6);

@@ -149,6 +149,74 @@ static json_t *json_of_file(const char *name)
     return root;
 }
 
+/* Predicted by formulas that share nothing with what is measured; of what does not fit, too. */
+static void expect_theory(int ranks, const char *arguments, size_t count)
+{
+    static const char yaml[] = "shape: {batch: 2, seq: 700, heads: 4, head_dim: 32, dtype: f32}\n"
+                               "job: {repeat: 1, warmup: 0}\n"
+                               "variants:\n"
+                               "  flash: {}\n"
+                               "  backward: {job.backward: true, pattern.causal: true}\n"
+                               "  linear: {attention.kind: linear_causal}\n"
+                               "  short: {memory.limit: 256K}\n";
+    write_config(yaml);
+    json_t *root = bench(ranks, arguments, 0), *points = member(root, "points");
+    double whole = 0;
+    cr_assert_eq(json_array_size(points), count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *point = json_array_get(points, i);
+        double const theory = real(point, "theory_bytes");
+        if (strcmp(text(point, "status"), "oom") == 0) {
+            cr_expect_eq(theory, whole, "predicted as if there were no limit");
+            continue;
+        }
+        double const measured = real(point, "peak_bytes");
+        cr_expect(fabs(theory - measured) <= 0.01 * measured, "%s: %.0f instead of %.0f",
+                  text(point, "variant"), theory, measured);
+        whole = i == 0 ? theory : whole;
+    }
+    json_decref(root);
+}
+
+Test(bench, says_what_theory_has_for_every_peak)
+{
+    expect_theory(0, "--quiet --config job.yaml", 4);
+    if (command_has_mpi())
+        expect_theory(2, "--quiet --config job.yaml --set ring.head_groups=1", 4);
+}
+
+/* Two ranks with buffers, and tensors that are taken after the groups are chosen. */
+static const json_t *groups_at(long long limit, const char *groups, json_t **root)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof(arguments),
+             "--quiet --config job.yaml --set memory.limit=%lld --set ring.head_groups=%s", limit,
+             groups);
+    *root = bench(2, arguments, 0);
+    return json_array_get(member(*root, "points"), 0);
+}
+
+Test(bench, a_limit_decides_head_groups_to_the_byte)
+{
+    json_t *root;
+    if (!command_has_mpi())
+        cr_skip_test("no MPI in this build");
+    write_config("shape: {seq: 3000, heads: 4, head_dim: 32, dtype: f32}\n"
+                 "pattern: {window: {left: 9, right: 9}}\n"
+                 "ring: {schedule: direct, layout: contiguous}\n"
+                 "memory: {pool: {mode: off}}\n"
+                 "compute: {threads: 1}\n"
+                 "job: {repeat: 1, warmup: 0}\n");
+    long long const needed = integer(groups_at(1 << 30, "2", &root), "peak_bytes");
+    json_decref(root);
+    cr_expect_eq(integer(groups_at(needed, "auto", &root), "head_groups"), 2);
+    json_decref(root);
+    const json_t *point = groups_at(needed - 1, "auto", &root);
+    cr_expect_eq(integer(point, "head_groups"), 4);
+    cr_expect_lt(integer(point, "peak_bytes"), needed);
+    json_decref(root);
+}
+
 static void text_of_file(const char *name, char *data, size_t bytes)
 {
     char path[128];
