@@ -114,14 +114,16 @@ ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status statu
     release(false, false);
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
     bool const of_one = status == RA_ERR_NO_MEMORY; /* others, or other hosts, may have more */
-    int64_t first = status != RA_OK ? rank : size;
+    /* A rank may fail because another has, and have nothing to say: those come after all others. */
+    int64_t first = status == RA_OK ? 2 * size : the_console.held ? rank : size + rank;
     ra_status reduced = ra_comm_reduce_i64(comm, operation, RA_MIN, &first, 1);
     if (reduced != RA_OK && status != RA_OK)
         release(true, of_one); /* nobody else can say it any more */
     if (reduced != RA_OK)
         return status != RA_OK ? status : reduced;
-    if (first == size)
+    if (first == 2 * size)
         return RA_OK;
+    first %= size;
     if (rank == first)
         release(true, of_one);
     /* The others leave only after the line is out: a launcher kills ranks when one has failed. */

@@ -18,7 +18,8 @@ bool ra_console_is_quiet(void);
 void ra_console_hold(void);
 /**
  * Collective (not where comm is NULL). Ends ra_console_hold: every rank returns RA_OK where all
- * of them gave it, else the status of the first rank that failed, whose line is said.
+ * of them gave it, else the status of the first rank that failed and has a line, which is said, or
+ * of the first that failed where none has.
  */
 RA_CHECKED ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status);
 

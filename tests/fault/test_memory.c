@@ -118,3 +118,22 @@ Test(memory, several_ranks_survive_the_nth_refusal_of_one)
     sweep(2, 1, every_of(53), "--set ring.schedule=direct");
     sweep(2, 0, every_of(59), "--set ring.comm_buffers=0 --set memory.pool.mode=off");
 }
+
+Test(memory, a_block_mask_and_phases_survive_the_nth_refusal)
+{
+    sweep(0, 0, every_of(31), "--phases --set attention.mask=dense_blocks");
+    if (command_has_mpi())
+        sweep(2, 1, every_of(101),
+              "--phases --set attention.mask=dense_blocks --set ring.schedule=shared");
+}
+
+/* Its steps take memory, in the middle of a pass. */
+Test(memory, materialised_scores_survive_the_nth_refusal)
+{
+    command_run(&result, 0, "info");
+    if (strstr(result.out, "OpenBLAS 0.") == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    sweep(0, 0, every_of(29), "--phases --set attention.kind=standard");
+    if (command_has_mpi())
+        sweep(2, 1, every_of(103), "--set attention.kind=standard --set ring.schedule=direct");
+}
