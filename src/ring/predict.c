@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BLOCK_ROWS_MAX = 32768 }; /* kind random: 10^9 draws, about a second */
+
 /* ---- decisions --------------------------------------------------------------------------------
  */
 
@@ -207,11 +209,27 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
     }
 }
 
+/* Kind random draws every pair of blocks, and stores what it keeps: that is no planning any more.
+ */
+static ra_status check_blocks(const ra_predict_request *r)
+{
+    const ra_pattern_config *p = r->pattern;
+    if (p->blocks_kind != RA_BLOCKS_RANDOM || p->block_size < 1 ||
+        r->ring.seq / p->block_size < BLOCK_ROWS_MAX)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR,
+           "pattern.blocks.kind: random is planned for up to %d rows of blocks: take larger blocks",
+           BLOCK_ROWS_MAX);
+    return RA_ERR_UNSUPPORTED;
+}
+
 static ra_status make_pattern(ra_predict_job *job)
 {
     const ra_predict_request *r = job->request;
     ra_ledger_snapshot taken;
-    ra_status status = ra_ledger_create(INT64_MAX, &job->ledger);
+    ra_status status = check_blocks(r);
+    if (status == RA_OK)
+        status = ra_ledger_create(INT64_MAX, &job->ledger);
     if (status != RA_OK)
         return status;
     ra_pool_config const config = {

@@ -161,10 +161,11 @@ static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
     return status;
 }
 
-/* Whether the layout at hand can be compared: among very many ranks, stripes of strided or
-   much-cut patterns are too many pieces to count. */
-static ra_status can_compare(const ra_predict_job *job, bool *can_out)
+/* Whether what the layout at hand needs can be counted: among very many ranks, stripes of strided
+   or much-cut patterns are too many pieces, each of which is looked for with every owner. */
+static ra_status can_count(const ra_predict_job *job, bool *can_out)
 {
+    double const ranks = job->ranks;
     double slices = 0;
     bool unit = true;
     *can_out = true;
@@ -173,9 +174,17 @@ static ra_status can_compare(const ra_predict_job *job, bool *can_out)
     for (int32_t i = 0; i < ra_pattern_layer_count(job->pattern); ++i)
         unit = unit && ra_pattern_layer_stride(job->pattern, i) == 1;
     ra_status const status = ra_predict_slices(job, &slices);
-    *can_out = unit && RA_PREDICT_CHUNKS_LEAST * slices * job->followed_count * job->ranks <=
-                           ra_predict_looks_most;
+    *can_out = unit && slices * ranks * ranks * job->followed_count <= ra_predict_looks_most;
     return status;
+}
+
+static ra_status refuse_pieces(const ra_predict_job *job)
+{
+    ra_log(RA_LOG_ERROR,
+           "ring.layout: %s over %d ranks cuts this pattern into more pieces than are planned: "
+           "take contiguous or zigzag",
+           ra_layout_name(job->layout), job->ranks);
+    return RA_ERR_UNSUPPORTED;
 }
 
 /* As the ring: fewest rows sent where even enough, else the most even; first of equals. */
@@ -192,7 +201,7 @@ static ra_status choose(ra_predict_job *job)
         bool can = true;
         ra_status status = set_rows(job, (ra_layout_kind)kind);
         if (status == RA_OK)
-            status = can_compare(job, &can);
+            status = can_count(job, &can);
         job->left_out[kind] = !can;
         if (status == RA_OK && !can)
             continue;
@@ -226,5 +235,9 @@ ra_status ra_predict_layout(ra_predict_job *job)
                RA_PREDICT_RANKS_ALL, 1024 * DEAL_CHUNKS_MAX);
         return RA_ERR_UNSUPPORTED;
     }
-    return set_rows(job, kind);
+    bool can = true;
+    ra_status status = set_rows(job, kind);
+    if (status == RA_OK)
+        status = can_count(job, &can);
+    return status == RA_OK && !can ? refuse_pieces(job) : status;
 }

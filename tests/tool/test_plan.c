@@ -113,7 +113,8 @@ Test(plan, follows_a_thousand_million_tokens_on_4096_ranks)
     static const char *const patterns[] = {
         "--set pattern.causal=true", "--set pattern.window.left=4095 --set pattern.causal=true",
         "--set 'pattern.dilated.segments=[65536,1048576]' --set 'pattern.dilated.rates=[1,16]'",
-        "--set pattern.blocks.kind=dilated_sparse --set pattern.blocks.size=256"};
+        "--set pattern.blocks.kind=dilated_sparse --set pattern.blocks.size=256",
+        "--set pattern.blocks.kind=local_window --set pattern.blocks.size=256"};
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
         char line[1024];
         snprintf(line, sizeof(line),
@@ -187,6 +188,12 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     refused("plan --calibrate slip.yaml", 3, "JSON");
     refused("plan --ranks 2 --set ring.variant=base", 2, "base runs on one rank");
     refused("plan --set ring.layout=balanced --ranks 100", 2, "balanced");
+    refused("plan --set pattern.blocks.kind=random --set pattern.blocks.size=1 "
+            "--set shape.seq=10000000",
+            2, "pattern.blocks.kind: random is planned for up to 32768 rows");
+    refused("plan --ranks 4096 --set shape.seq=1000000000 --set ring.layout=striped "
+            "--set pattern.blocks.kind=local_window",
+            2, "ring.layout: striped over 4096 ranks cuts");
     refused("run --ranks 2", 2, "--ranks is an option of 'plan'");
 }
 
