@@ -1,0 +1,198 @@
+/*
+ * A task of the forward pass: one chunk of queries of one head of one batch, in one thread block.
+ * What is alike for all instances: where tensors and state lie, rows that no tile reaches, and the
+ * order of tiles. An instance computes a tile.
+ *
+ * Includers bring the primitives first: those of a GPU, or an emulation of them in tests.
+ */
+#ifndef RINGATTN_CUDA_FORWARD_CHUNK_CUH
+#define RINGATTN_CUDA_FORWARD_CHUNK_CUH
+
+#include "sparse/cuda/forward_args.h"
+#include "sparse/cuda/key_cursor.h"
+
+#include <math.h>
+
+/*
+ * One head of one batch, as a thread block sees it; rows of state begin at state_row. It lies in
+ * shared memory, because registers are what there is least of while blocks of keys go by.
+ */
+struct forward_head {
+    const char *q, *k, *v, *dout;
+    char *out;
+    float *lse, *delta, *acc, *top, *sum;
+    int64_t state_row;
+    bool tiles_begin, tiles_end; /* a tile begins the state, ends in output: no row is shared */
+};
+
+LANE_CODE char *head_data(const ra_view &view, int element_bytes, int64_t batch, int64_t head)
+{
+    return (char *)view.data +
+           (batch * view.batch_stride + head * view.head_stride) * element_bytes;
+}
+
+/* What a thread block knows of its work. Key cursors take turns: one is read while the other is
+   moved on. */
+struct forward_block {
+    forward_head head;
+    ra_key_cursor cursor[2];
+};
+static_assert(sizeof(forward_block) <= RA_CUDA_HEAD_BYTES, "it has its place in shared memory");
+
+LANE_CODE void forward_head_begin(const ra_cuda_forward &f, const ra_cuda_task &task,
+                                  int element_bytes, forward_head &h)
+{
+    int32_t const kv_head = task.head / (f.q_heads / f.kv_heads);
+    int64_t const rows = f.map.q_rows;
+    h.q = head_data(f.q, element_bytes, task.batch, task.head);
+    h.k = head_data(f.k, element_bytes, task.batch, kv_head);
+    h.v = head_data(f.v, element_bytes, task.batch, kv_head);
+    h.lse = h.delta = h.acc = h.top = h.sum = NULL;
+    if (f.last) {
+        int64_t const at = task.batch * f.lse_batch_stride + task.head * rows;
+        h.out = head_data(f.out, element_bytes, task.batch, task.head);
+        if (f.lse != NULL)
+            h.lse = f.lse + at;
+        if (f.delta != NULL) {
+            h.delta = f.delta + at;
+            h.dout = head_data(f.dout, element_bytes, task.batch, task.head);
+        }
+    }
+    h.state_row = 0;
+    if (f.acc != NULL) {
+        int64_t const at = ((int64_t)task.batch * f.q_heads + task.head) * rows;
+        h.acc = f.acc + at * f.dim;
+        h.top = f.top + at;
+        h.sum = f.sum + at;
+    } else if (f.map.shared_rows) {
+        h.acc = f.scratch + block_index() * f.scratch_floats;
+        h.top = h.acc + (int64_t)RA_SHARED_CHUNK_ROWS_MAX * f.dim;
+        h.sum = h.top + RA_SHARED_CHUNK_ROWS_MAX;
+        h.state_row = (int64_t)task.chunk * f.map.chunk_rows;
+    }
+    h.tiles_begin = f.first && !f.map.shared_rows;
+    h.tiles_end = f.last && !f.map.shared_rows;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* A row that has seen no key has sum 0, and becomes 0. */
+LANE_CODE float row_factor(float sum)
+{
+    return sum == 0 ? 0.0f : 1.0f / sum;
+}
+
+LANE_CODE float row_lse(float top, float sum)
+{
+    return sum == 0 ? -INFINITY : (top + log2f(sum)) * 0.693147180559945f;
+}
+
+LANE_CODE void begin_state_rows(const forward_head &h, int dim, int64_t begin, int64_t end)
+{
+    for (int64_t i = (begin - h.state_row) * dim + thread_index(); i < (end - h.state_row) * dim;
+         i += thread_count())
+        h.acc[i] = 0;
+    for (int64_t row = begin - h.state_row + thread_index(); row < end - h.state_row;
+         row += thread_count()) {
+        h.top[row] = -INFINITY;
+        h.sum[row] = 0;
+    }
+}
+
+/* Output of rows from their state, or of rows without a key where there is none: a warp per row. */
+template <class Element>
+LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h, int64_t begin,
+                                 int64_t end)
+{
+    int const dim = f.dim;
+    for (int64_t row = begin + warp_index(); row < end; row += thread_count() / 32) {
+        int64_t const at = row - h.state_row;
+        float const top = h.acc != NULL ? h.top[at] : -INFINITY;
+        float const sum = h.acc != NULL ? h.sum[at] : 0;
+        float const factor = row_factor(sum);
+        float delta = 0;
+        for (int d = lane_index(); d < dim; d += 32) {
+            float const value = h.acc != NULL ? h.acc[at * dim + d] * factor : 0;
+            Element::store(h.out, row * f.out.row_stride + d, value);
+            if (h.delta != NULL)
+                delta += value * Element::load(h.dout, row * f.dout.row_stride + d);
+        }
+        for (int mask = 16; mask > 0; mask /= 2)
+            delta += shuffle_xor(delta, mask);
+        if (lane_index() == 0) {
+            if (h.lse != NULL)
+                h.lse[row] = row_lse(top, sum);
+            if (h.delta != NULL)
+                h.delta[row] = delta;
+        }
+    }
+}
+
+/* ---- chunks ---------------------------------------------------------------------------------- */
+
+LANE_CODE bool layer_has(const ra_tile_layer &layer, int32_t head)
+{
+    int32_t const at = head - layer.heads.begin;
+    return at >= 0 && at % layer.heads.stride == 0 && at / layer.heads.stride < layer.heads.count;
+}
+
+/* Rows of the chunk that tiles of this head reach, each counted as often as it is reached. */
+LANE_CODE int64_t chunk_tile_rows(const ra_cuda_map &map, int32_t head, int32_t chunk)
+{
+    int64_t rows = 0;
+    for (int32_t i = 0; i < map.layer_count; ++i) {
+        if (!layer_has(map.layers[i], head))
+            continue;
+        const uint32_t *tiles = map.chunk_tile + (int64_t)i * (map.chunk_count + 1) + chunk;
+        for (uint32_t t = tiles[0]; t < tiles[1]; ++t)
+            rows += map.tiles[t].q_count;
+    }
+    return rows;
+}
+
+template <class Block>
+LANE_CODE void forward_chunk(const ra_cuda_forward &f, const ra_cuda_task &task, char *shared)
+{
+    const ra_cuda_map &map = f.map;
+    forward_block &block = *(forward_block *)shared;
+    forward_head &h = block.head;
+    if (thread_index() == 0)
+        forward_head_begin(f, task, Block::element::bytes, h);
+    block_barrier(); /* the head is written */
+    int32_t const head = f.q_head_begin + task.head;
+    int64_t const begin = (int64_t)task.chunk * map.chunk_rows;
+    int64_t const end = begin + map.chunk_rows < map.q_rows ? begin + map.chunk_rows : map.q_rows;
+    bool const missed = map.shared_rows || chunk_tile_rows(map, head, task.chunk) < end - begin;
+    if (missed && f.first && h.acc != NULL)
+        begin_state_rows(h, f.dim, begin, end);
+    if (missed && f.last && !map.shared_rows)
+        store_rows_output<typename Block::element>(f, h, begin, end);
+    for (int32_t i = 0; i < map.layer_count; ++i) {
+        if (!layer_has(map.layers[i], head))
+            continue;
+        const uint32_t *tiles = map.chunk_tile + (int64_t)i * (map.chunk_count + 1) + task.chunk;
+        for (uint32_t t = tiles[0]; t < tiles[1]; ++t) {
+            block_barrier(); /* rows of state and output that another thread wrote, and shared */
+            Block::tile(f, block, map.tiles[t], map.tiles[t + 1].run_begin,
+                        shared + RA_CUDA_HEAD_BYTES);
+        }
+    }
+    block_barrier(); /* the last tile's rows of state; and shared, before the next task */
+    if (f.last && map.shared_rows) {
+        store_rows_output<typename Block::element>(f, h, begin, end);
+        block_barrier(); /* the head has been read */
+    }
+}
+
+/* The whole kernel: thread blocks take tasks until there are none. */
+template <class Block> LANE_CODE void forward_all(const ra_cuda_forward &f, char *shared)
+{
+    for (;;) {
+        int64_t const index = take_ticket(f.ticket, shared);
+        if (index >= f.tasks)
+            return;
+        forward_chunk<Block>(f, ra_cuda_task_of(&f, index), shared);
+    }
+}
+
+#endif

@@ -1,0 +1,23 @@
+/* Arithmetic that the GPU does is compiled for the CPU too, where tests hold it to definitions. */
+#ifndef RINGATTN_CUDA_HOST_DEVICE_H
+#define RINGATTN_CUDA_HOST_DEVICE_H
+
+#if defined(__CUDACC__)
+#define RA_HD static constexpr __host__ __device__ __forceinline__
+#elif defined(__cplusplus)
+#define RA_HD static constexpr inline
+#else
+#define RA_HD static inline
+#endif
+
+RA_HD int ra_hd_min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+RA_HD int ra_hd_max(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * The way through a tile's runs, one block of keys at a time, and which blocks need a mask.
+ *
+ * A run's keys are numbered b, a tile's queries a; a pair is live where lo <= b - a <= hi. Blocks
+ * begin at the first key that any query of the tile sees, so that a window's edge costs no more
+ * blocks than it must.
+ */
+#ifndef RINGATTN_CUDA_KEY_CURSOR_H
+#define RINGATTN_CUDA_KEY_CURSOR_H
+
+#include "ringattn/tilemap.h"
+#include "sparse/cuda/host_device.h"
+
+/* Most key rows, so that a block's keys and queries can be added to them. */
+enum { RA_CUDA_KEY_ROWS_MAX = INT32_MAX - 256 };
+
+typedef struct ra_key_cursor {
+    const ra_run *runs;
+    uint32_t run, run_end; /* run == run_end: there are no more blocks */
+    int32_t q_count;
+    int32_t k_begin, k_stride; /* of the run */
+    int32_t lo, hi;            /* its band, clipped to where it binds: nothing overflows */
+    int32_t b, end;            /* the block begins at key b; keys from `end` on are not its own */
+} ra_key_cursor;
+
+RA_HD void ra_key_cursor_enter(ra_key_cursor *c)
+{
+    if (c->run == c->run_end)
+        return;
+    const ra_run *run = &c->runs[c->run];
+    c->k_begin = run->k_begin;
+    c->k_stride = run->k_stride;
+    c->lo = ra_hd_max(run->lo, 1 - c->q_count);
+    c->hi = ra_hd_min(run->hi, run->k_count - 1);
+    c->b = ra_hd_max(0, c->lo);
+    c->end = ra_hd_min(run->k_count, c->q_count + c->hi);
+}
+
+/* Every run of a tile has a live pair, so no run is without a block. */
+RA_HD void ra_key_cursor_begin(const ra_tile *tile, uint32_t run_end, const ra_run *runs,
+                               ra_key_cursor *c)
+{
+    c->runs = runs;
+    c->run = tile->run_begin;
+    c->run_end = run_end;
+    c->q_count = tile->q_count;
+    ra_key_cursor_enter(c);
+}
+
+RA_HD bool ra_key_cursor_is_over(const ra_key_cursor *c)
+{
+    return c->run == c->run_end;
+}
+
+RA_HD void ra_key_cursor_next(ra_key_cursor *c, int32_t k_rows)
+{
+    c->b += k_rows;
+    if (c->b < c->end)
+        return;
+    ++c->run;
+    ra_key_cursor_enter(c);
+}
+
+/* Row of key b in the tensors. */
+RA_HD int64_t ra_key_cursor_row(const ra_key_cursor *c, int32_t b)
+{
+    return c->k_begin + (int64_t)c->k_stride * b;
+}
+
+/* Whether some pair of queries [0, q_rows) and the k_rows keys of the block is not live. Rows
+   beyond q_count are not looked at: what they become is never stored. */
+RA_HD bool ra_key_cursor_masked(const ra_key_cursor *c, int32_t k_rows)
+{
+    return c->b + k_rows > c->end || c->b - (c->q_count - 1) < c->lo || c->b + k_rows - 1 > c->hi;
+}
+
+/* Whether query a sees key b of the block. */
+RA_HD bool ra_key_cursor_live(const ra_key_cursor *c, int32_t a, int32_t b)
+{
+    return b < c->end && b - a >= c->lo && b - a <= c->hi;
+}
+
+#endif

@@ -1,0 +1,104 @@
+#include "sparse/cuda/launch_args.h"
+
+#include "internal.h"
+#include "sparse/cuda/key_cursor.h"
+
+#include <float.h>
+
+ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base)
+{
+    const char *const from = (const char *)map->layers;
+    const char *const to = base;
+    return (ra_cuda_map){
+        .layers = base,
+        .chunk_tile = map->layer_count > 0
+                          ? (const void *)(to + ((const char *)map->layers[0].chunk_tile - from))
+                          : NULL,
+        .tiles = (const void *)(to + ((const char *)map->tiles - from)),
+        .runs = (const void *)(to + ((const char *)map->runs - from)),
+        .q_rows = (int32_t)map->q_rows,
+        .chunk_rows = map->chunk_rows,
+        .chunk_count = map->chunk_count,
+        .layer_count = map->layer_count,
+        .shared_rows = map->shared_rows};
+}
+
+static int64_t scratch_bytes(int32_t blocks, int32_t dim)
+{
+    return blocks * ra_cuda_scratch_floats(dim) * (int64_t)sizeof(float);
+}
+
+size_t ra_cuda_workspace_bytes(int32_t blocks, int32_t dim)
+{
+    return (size_t)scratch_bytes(blocks, dim) + 64;
+}
+
+static ra_status refuse(ra_status status, const char *what)
+{
+    ra_log(RA_LOG_ERROR, "kernel cuda: %s", what);
+    return status;
+}
+
+ra_status ra_cuda_forward_check(const ra_forward_step *step)
+{
+    const ra_kernel_shape *shape = &step->shape;
+    float const factor = (float)((double)shape->scale * 1.44269504088896340736);
+    if (shape->dim < 1 || shape->dim > 256)
+        return refuse(RA_ERR_INVALID, "head_dim must be 1 to 256");
+    if (shape->batch < 0 || shape->kv_heads < 1 || shape->q_heads < 1 ||
+        shape->q_heads % shape->kv_heads != 0)
+        return refuse(RA_ERR_INVALID,
+                      "query heads must be a multiple of kv heads, at least 1 each");
+    if (step->map->tile_rows > ra_cuda_tile_of(step->q.dtype, shape->dim).q_rows)
+        return refuse(RA_ERR_INVALID, "the tile map's tiles have more queries than a thread block");
+    if (step->map->shared_rows && step->map->chunk_rows > RA_SHARED_CHUNK_ROWS_MAX)
+        return refuse(RA_ERR_INVALID, "chunks of shared rows have more than 1024 queries");
+    if (step->map->k_rows > RA_CUDA_KEY_ROWS_MAX)
+        return refuse(RA_ERR_UNSUPPORTED, "more than 2^31 - 257 key rows: use more ranks");
+    if (!(factor >= FLT_MIN && factor <= FLT_MAX))
+        return refuse(RA_ERR_UNSUPPORTED, "the scale must be a positive number");
+    return RA_OK;
+}
+
+/* Whether every row of every head of a 16-bit tensor begins at a multiple of 16 bytes. */
+static bool is_aligned(const ra_view *view)
+{
+    return (uintptr_t)view->data % 16 == 0 && view->batch_stride % 8 == 0 &&
+           view->row_stride % 8 == 0 && view->head_stride % 8 == 0;
+}
+
+ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *map_base,
+                                     void *workspace, int32_t blocks)
+{
+    const ra_kernel_shape *shape = &step->shape;
+    int64_t const chunks = step->map->chunk_count;
+    int64_t const computed = step->ends_only && chunks > 2 ? 2 : chunks;
+    char *const ticket = (char *)workspace + scratch_bytes(blocks, shape->dim);
+    return (ra_cuda_forward){.map = ra_cuda_map_at(step->map, map_base),
+                             .q = step->q,
+                             .k = step->k,
+                             .v = step->v,
+                             .out = step->out,
+                             .dout = step->dout,
+                             .lse = step->last ? step->lse : NULL,
+                             .delta = step->last ? step->delta : NULL,
+                             .lse_batch_stride = step->lse_batch_stride,
+                             .acc = step->first && step->last ? NULL : step->state.acc,
+                             .top = step->first && step->last ? NULL : step->state.top,
+                             .sum = step->first && step->last ? NULL : step->state.sum,
+                             .scratch = workspace,
+                             .scratch_floats = ra_cuda_scratch_floats(shape->dim),
+                             .ticket = (uint32_t *)(void *)ticket,
+                             .tasks = shape->batch * shape->q_heads * computed,
+                             .chunks_computed = (int32_t)computed,
+                             .q_heads = shape->q_heads,
+                             .kv_heads = shape->kv_heads,
+                             .q_head_begin = shape->q_head_begin,
+                             .dim = shape->dim,
+                             .factor = (float)((double)shape->scale * 1.44269504088896340736),
+                             .first = step->first,
+                             .last = step->last,
+                             .ends_only = step->ends_only,
+                             .aligned = is_aligned(&step->q) && is_aligned(&step->k) &&
+                                        is_aligned(&step->v)};
+}

@@ -1,0 +1,78 @@
+/*
+ * Tile sizes of the CUDA kernels by dtype and head_dim: what a thread block works on, the threads
+ * it has, and the shared memory and registers that this comes to.
+ */
+#ifndef RINGATTN_CUDA_TILE_TABLE_H
+#define RINGATTN_CUDA_TILE_TABLE_H
+
+#include "ringattn/kernel.h"
+#include "sparse/cuda/host_device.h"
+
+enum { RA_CUDA_KEYS_F32 = 32 };
+/* At the begin of shared memory: the head at hand, and tickets. */
+enum { RA_CUDA_HEAD_BYTES = 256 };
+
+/* A warp of the 16-bit kernels has row_tiles times 16 query rows: m of mma.m16n8k16. */
+typedef struct ra_cuda_tile {
+    int32_t dim;            /* of the instance: the least compiled one that holds head_dim */
+    int32_t q_rows, k_rows; /* per thread block, per step of its loop */
+    int32_t warps, row_tiles;
+    int32_t blocks_per_sm; /* that the kernel is compiled to allow, by registers */
+    int32_t registers;     /* most per thread, for that: 65,536 per multiprocessor */
+    int32_t shared_bytes;  /* per thread block */
+} ra_cuda_tile;
+
+/* Registers per thread come in eights; 255 is the most that an instruction can name. */
+RA_HD int32_t ra_cuda_registers(int32_t threads, int32_t blocks_per_sm)
+{
+    int32_t const each = 65536 / (threads * blocks_per_sm) / 8 * 8;
+    return each > 255 ? 255 : each;
+}
+
+/* One block of queries, one of keys, one of values, in 16 bits: the next keys arrive while weights
+   are computed and values are multiplied, the next values while scores are. */
+RA_HD ra_cuda_tile ra_cuda_tile_16(int32_t dim, int32_t warps, int32_t row_tiles, int32_t keys,
+                                   int32_t blocks_per_sm)
+{
+    ra_cuda_tile tile = {0, 0, 0, 0, 0, 0, 0, 0};
+    tile.dim = dim;
+    tile.q_rows = 16 * row_tiles * warps;
+    tile.k_rows = keys;
+    tile.warps = warps;
+    tile.row_tiles = row_tiles;
+    tile.blocks_per_sm = blocks_per_sm;
+    tile.registers = ra_cuda_registers(32 * warps, blocks_per_sm);
+    tile.shared_bytes = RA_CUDA_HEAD_BYTES + 2 * dim * (tile.q_rows + 2 * tile.k_rows);
+    return tile;
+}
+
+/* Queries, keys and values in float32, rows a float apart from a multiple of the banks; weights. */
+RA_HD ra_cuda_tile ra_cuda_tile_32(int32_t dim)
+{
+    ra_cuda_tile tile = {0, 0, 0, 0, 0, 0, 0, 0};
+    tile.dim = dim;
+    tile.q_rows = 32;
+    tile.k_rows = RA_CUDA_KEYS_F32;
+    tile.warps = 4;
+    tile.row_tiles = 0;
+    tile.blocks_per_sm = dim <= 128 ? 2 : 1;
+    tile.registers = ra_cuda_registers(128, tile.blocks_per_sm);
+    tile.shared_bytes = RA_CUDA_HEAD_BYTES +
+                        4 * ((dim + 1) * (32 + 2 * RA_CUDA_KEYS_F32) + 32 * (RA_CUDA_KEYS_F32 + 1));
+    return tile;
+}
+
+/* Pure. `head_dim` is 1 to 256. */
+RA_HD ra_cuda_tile ra_cuda_tile_of(ra_dtype dtype, int32_t head_dim)
+{
+    int32_t const dim = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+    if (dtype == RA_F32)
+        return ra_cuda_tile_32(dim);
+    if (dim == 64)
+        return ra_cuda_tile_16(64, 4, 2, 64, 2);
+    if (dim == 128)
+        return ra_cuda_tile_16(128, 4, 2, 32, 2);
+    return ra_cuda_tile_16(256, 8, 1, 64, 1);
+}
+
+#endif

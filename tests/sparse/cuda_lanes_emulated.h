@@ -1,0 +1,380 @@
+/* What threads of a GPU can do beyond C, on a CPU: see cuda_emulator.h. C++ only. */
+#ifndef RINGATTN_TESTS_CUDA_LANES_EMULATED_H
+#define RINGATTN_TESTS_CUDA_LANES_EMULATED_H
+
+#include "ringattn/kernel.h"
+#include "sparse/cuda_emulator.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+#include <vector>
+
+#define LANE_CODE inline
+
+namespace emulated
+{
+
+enum { WARP = 32, STACK_BYTES = 64 << 10, PIECE_BYTES = 16 };
+enum operation { OP_NONE, OP_SHUFFLE, OP_LOAD, OP_LOAD_TRANSPOSED, OP_MULTIPLY, OP_BARRIER };
+
+/* What a lane brings to something that lanes do together. */
+struct offer {
+    float x;
+    int mask;
+    const char *row;
+    float a[4][2], b[2][2]; /* registers, two elements each */
+};
+
+/* Lanes that do things together. Offers of one thing stay until the next but one. */
+struct group {
+    std::vector<offer> offers[2];
+    operation op;
+    int members, arrived;
+    int64_t round;
+};
+
+struct copy {
+    char *to;
+    const char *from;
+    int bytes;
+};
+
+/* Contexts begin fibers; from then on jumps, which save no signals, go between them much faster. */
+struct place {
+    ucontext_t context;
+    void *at[5]; /* of __builtin_setjmp */
+    bool begun;
+};
+
+struct fiber {
+    place here;
+    std::vector<char> stack;
+    bool done;
+    group *waits_for; /* NULL: ready */
+    int64_t waits_round;
+    std::vector<copy> begun, committed;
+};
+
+/* Who last wrote and read 16 bytes of shared memory, and between which barriers. */
+struct access {
+    int writer, reader;
+    int64_t written, read;
+    bool arriving; /* a copy is on its way */
+};
+
+struct block {
+    std::vector<fiber> fibers;
+    std::vector<group> warps;
+    group all;
+    char *shared;
+    int64_t shared_bytes;
+    std::vector<access> pieces;
+    place scheduler;
+    int current;
+    int64_t index, next_task;
+    int count;
+    uint64_t seed;
+    void (*run)(const ra_cuda_forward &f, char *shared);
+    const ra_cuda_forward *f;
+    cuda_emulation *stats;
+};
+
+extern block *now;
+
+/* Of the compiler, not of the C library, whose AddressSanitizer knows nothing of fibers. */
+__attribute__((noinline, no_sanitize("address"))) void leave(place &from, place &to);
+
+[[noreturn]] inline void fail(const char *what)
+{
+    fprintf(stderr, "emulated thread block %lld, thread %d: %s\n", (long long)now->index,
+            now->current, what);
+    abort();
+}
+
+inline void expect(bool holds, const char *what)
+{
+    if (!holds)
+        fail(what);
+}
+
+/* Wait until all members of the group have brought theirs; the offers of all. */
+inline const std::vector<offer> &together(group &g, int member, operation op, const offer &mine)
+{
+    int64_t const round = g.round;
+    std::vector<offer> &offers = g.offers[round & 1];
+    expect(g.arrived == 0 || g.op == op, "lanes do different things");
+    g.op = op;
+    offers[(size_t)member] = mine;
+    if (++g.arrived == g.members) {
+        g.arrived = 0;
+        ++g.round;
+        return offers;
+    }
+    fiber &self = now->fibers[(size_t)now->current];
+    self.waits_for = &g;
+    self.waits_round = round;
+    leave(self.here, now->scheduler);
+    return offers;
+}
+
+inline const std::vector<offer> &warp_together(operation op, const offer &mine)
+{
+    return together(now->warps[(size_t)(now->current / WARP)], now->current % WARP, op, mine);
+}
+
+/* ---- shared memory ---- */
+
+inline access &piece_at(const char *at)
+{
+    int64_t const offset = at - now->shared;
+    expect(offset >= 0 && offset + PIECE_BYTES <= now->shared_bytes, "beyond shared memory");
+    expect(offset % PIECE_BYTES == 0, "shared memory is not aligned to 16 bytes");
+    return now->pieces[(size_t)(offset / PIECE_BYTES)];
+}
+
+inline void note_write(char *at)
+{
+    access &a = piece_at(at);
+    expect(a.read < now->all.round || a.reader == now->current,
+           "written while another thread may read it: a barrier is missing");
+    expect(a.written < now->all.round || a.writer == now->current, "two threads write one place");
+    a.writer = now->current;
+    a.written = now->all.round;
+}
+
+inline void note_read(const char *at)
+{
+    access &a = piece_at(at);
+    expect(!a.arriving, "read before its copy has arrived");
+    expect(a.written < now->all.round || a.writer == now->current,
+           "read what another thread wrote without a barrier");
+    a.reader = a.read == now->all.round && a.reader != now->current ? -1 : now->current;
+    a.read = now->all.round;
+}
+
+inline uint32_t word_at(const char *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof(word));
+    return word;
+}
+
+inline uint16_t half_at(const char *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof(half));
+    return half;
+}
+
+inline void note_rows(const std::vector<offer> &offers, int lane)
+{
+    if (lane != 0)
+        return;
+    ++now->stats->loads;
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        unsigned banks = 0;
+        for (int row = 0; row < 8; ++row)
+            banks |= 1u << ((offers[(size_t)(matrix * 8 + row)].row - now->shared) / 16 % 8);
+        now->stats->bank_conflicts += banks != 0xff;
+    }
+}
+
+template <ra_dtype DTYPE> inline void unpack(uint32_t word, float pair[2])
+{
+    uint16_t const halves[2] = {(uint16_t)word, (uint16_t)(word >> 16)};
+    pair[0] = ra_dtype_load(DTYPE, halves, 0);
+    pair[1] = ra_dtype_load(DTYPE, halves, 1);
+}
+
+} // namespace emulated
+
+/* ---- primitives ------------------------------------------------------------------------------ */
+
+inline int thread_index()
+{
+    return emulated::now->current;
+}
+
+inline int thread_count()
+{
+    return emulated::now->all.members;
+}
+
+inline int lane_index()
+{
+    return emulated::now->current % emulated::WARP;
+}
+
+inline int warp_index()
+{
+    return emulated::now->current / emulated::WARP;
+}
+
+inline int64_t block_index()
+{
+    return emulated::now->index;
+}
+
+inline void block_barrier()
+{
+    emulated::together(emulated::now->all, emulated::now->current, emulated::OP_BARRIER, {});
+}
+
+inline float shuffle_xor(float x, int mask)
+{
+    emulated::offer mine = {};
+    mine.x = x;
+    mine.mask = mask;
+    auto const &offers = emulated::warp_together(emulated::OP_SHUFFLE, mine);
+    auto const &other = offers[(size_t)(lane_index() ^ mask)];
+    emulated::expect(other.mask == mask, "lanes shuffle with different masks");
+    return other.x;
+}
+
+inline float exp2_fast(float x)
+{
+    return x < -126 ? 0 : exp2f(x);
+}
+
+/* Tasks are dealt to blocks by number, so that all of them have some, as they would side by side.
+ */
+inline int64_t take_ticket(uint32_t *ticket, char *shared)
+{
+    using emulated::now;
+    if (now->current == 0) {
+        while (now->next_task < now->f->tasks && now->next_task % now->count != now->index)
+            ++now->next_task;
+        uint32_t const mine = (uint32_t)now->next_task++;
+        memcpy(shared, &mine, sizeof(mine));
+        ++*ticket;
+    }
+    block_barrier();
+    uint32_t const mine = emulated::word_at(shared);
+    block_barrier();
+    return mine;
+}
+
+inline void copy_async(char *to, const char *from, int bytes)
+{
+    using namespace emulated;
+    expect(bytes >= 0 && bytes <= 16, "a copy has 0 to 16 bytes");
+    expect((uintptr_t)from % 16 == 0, "a copy's source is not aligned to 16 bytes");
+    note_write(to);
+    piece_at(to).arriving = true;
+    memset(to, 0xff, PIECE_BYTES);
+    now->fibers[(size_t)now->current].begun.push_back({to, from, bytes});
+}
+
+inline void copies_commit()
+{
+    emulated::fiber &self = emulated::now->fibers[(size_t)emulated::now->current];
+    self.committed.insert(self.committed.end(), self.begun.begin(), self.begun.end());
+    self.begun.clear();
+}
+
+inline void copies_wait()
+{
+    using namespace emulated;
+    fiber &self = now->fibers[(size_t)now->current];
+    for (copy const &c : self.committed) {
+        memset(c.to, 0, PIECE_BYTES);
+        memcpy(c.to, c.from, (size_t)c.bytes);
+        access &a = piece_at(c.to);
+        a.arriving = false;
+        a.writer = now->current;
+        a.written = now->all.round;
+    }
+    self.committed.clear();
+}
+
+inline void store_piece(char *to, const uint16_t values[8])
+{
+    emulated::note_write(to);
+    memcpy(to, values, 16);
+}
+
+/* Matrix m's row r is at the address that lane 8 m + r gave. */
+inline void load_matrices(const char *row, uint32_t r[4])
+{
+    using namespace emulated;
+    offer mine = {};
+    mine.row = row;
+    note_read(row);
+    auto const &offers = warp_together(OP_LOAD, mine);
+    int const lane = lane_index();
+    note_rows(offers, lane);
+    for (int m = 0; m < 4; ++m)
+        r[m] = word_at(offers[(size_t)(8 * m + lane / 4)].row + lane % 4 * 4);
+}
+
+inline void load_matrices_transposed(const char *row, uint32_t r[4])
+{
+    using namespace emulated;
+    offer mine = {};
+    mine.row = row;
+    note_read(row);
+    auto const &offers = warp_together(OP_LOAD_TRANSPOSED, mine);
+    int const lane = lane_index();
+    note_rows(offers, lane);
+    for (int m = 0; m < 4; ++m) {
+        uint32_t const low = half_at(offers[(size_t)(8 * m + lane % 4 * 2)].row + lane / 4 * 2);
+        uint32_t const high =
+            half_at(offers[(size_t)(8 * m + lane % 4 * 2 + 1)].row + lane / 4 * 2);
+        r[m] = low | high << 16;
+    }
+}
+
+template <ra_dtype DTYPE> struct emulated_element {
+    static constexpr int bytes = DTYPE == RA_F32 ? 4 : 2;
+
+    static float load(const char *data, int64_t i)
+    {
+        return ra_dtype_load(DTYPE, data, i);
+    }
+
+    static void store(char *data, int64_t i, float value)
+    {
+        ra_dtype_store(DTYPE, data, i, value);
+    }
+
+    static uint32_t pack(float low, float high)
+    {
+        uint16_t halves[2];
+        ra_dtype_store(DTYPE, halves, 0, low);
+        ra_dtype_store(DTYPE, halves, 1, high);
+        return halves[0] | (uint32_t)halves[1] << 16;
+    }
+
+    /* C[row][column] += sum over k of A[row][k] B[k][column]; the layouts are the PTX ISA's. */
+    static void multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+    {
+        using namespace emulated;
+        offer mine = {};
+        for (int i = 0; i < 4; ++i)
+            unpack<DTYPE>(a[i], mine.a[i]);
+        unpack<DTYPE>(b0, mine.b[0]);
+        unpack<DTYPE>(b1, mine.b[1]);
+        auto const &offers = warp_together(OP_MULTIPLY, mine);
+        int const lane = lane_index();
+        now->stats->products += lane == 0;
+        for (int i = 0; i < 4; ++i) {
+            int const row = lane / 4 + (i >= 2 ? 8 : 0), column = lane % 4 * 2 + i % 2;
+            double sum = 0;
+            for (int k = 0; k < 16; ++k) {
+                offer const &x = offers[(size_t)(row % 8 * 4 + k % 8 / 2)];
+                offer const &y = offers[(size_t)(column * 4 + k % 8 / 2)];
+                sum += (double)x.a[(row >= 8) + 2 * (k >= 8)][k % 2] * (double)y.b[k >= 8][k % 2];
+            }
+            c[i] = (float)((double)c[i] + sum);
+        }
+    }
+};
+
+typedef emulated_element<RA_F32> element_f32;
+typedef emulated_element<RA_BF16> element_bf16;
+typedef emulated_element<RA_F16> element_f16;
+
+#endif

@@ -1,0 +1,193 @@
+/* The arithmetic of the CUDA kernels, held to definitions: no GPU is needed for it. */
+#include "sparse/cuda/forward_args.h"
+#include "sparse/cuda/fragments.h"
+#include "sparse/cuda/key_cursor.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+enum { REGISTERS_PER_SM = 65536, SHARED_PER_SM_A100 = 164 << 10, SHARED_SYSTEM = 1 << 10 };
+
+Test(cuda_tile_table, tiles_fit_registers_and_shared_memory_of_every_gpu_from_the_a100_on)
+{
+    for (int32_t dim = 1; dim <= 256; ++dim) {
+        for (int t = 0; t < 3; ++t) {
+            ra_cuda_tile const tile = ra_cuda_tile_of((ra_dtype)t, dim);
+            int32_t const threads = 32 * tile.warps;
+            cr_assert_geq(tile.dim, dim);
+            cr_assert_leq(threads * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
+            cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM),
+                          SHARED_PER_SM_A100, "dim %d", dim);
+            cr_assert_leq(tile.registers, 255);
+            cr_assert_eq(tile.shared_bytes % 4, 0);
+            if (t == RA_F32)
+                continue;
+            cr_assert_eq(tile.k_rows % 16, 0, "keys come in pairs of n-tiles");
+            cr_assert_eq(tile.q_rows, 16 * tile.row_tiles * tile.warps);
+            cr_assert_eq(threads % (tile.dim / RA_PIECE), 0);
+            /* Sums and scores of a lane leave a quarter of its registers for all else. */
+            int32_t const held = tile.row_tiles * 16 * (tile.dim + tile.k_rows) / 32;
+            cr_assert_leq(held * 4, tile.registers * 3, "dim %d holds %d", dim, held);
+        }
+    }
+}
+
+/* ---- fragments: against the tables of the PTX ISA -------------------------------------------- */
+
+Test(cuda_fragments, pieces_of_a_tile_have_places_of_their_own)
+{
+    static const int dims[] = {64, 128, 256};
+    for (int i = 0; i < 3; ++i) {
+        static char taken[128 * 256 / RA_PIECE];
+        int const pieces = dims[i] / RA_PIECE;
+        memset(taken, 0, sizeof(taken));
+        for (int r = 0; r < 128; ++r)
+            for (int p = 0; p < pieces; ++p) {
+                int const at = ra_piece_offset(dims[i], r, p);
+                cr_assert_eq(at % RA_PIECE_BYTES, 0);
+                cr_assert(at >= 0 && at < 128 * dims[i] * 2);
+                cr_assert_eq(taken[at / RA_PIECE_BYTES]++, 0);
+            }
+    }
+}
+
+/* What ldmatrix reads in one go: a piece of 8 rows, one from each of the 8 groups of banks. */
+Test(cuda_fragments, eight_rows_that_are_read_together_lie_in_different_banks)
+{
+    for (int dim = 64; dim <= 256; dim *= 2)
+        for (int row = 0; row < 64; row += 8)
+            for (int p = 0; p < dim / RA_PIECE; ++p) {
+                unsigned banks = 0;
+                for (int r = 0; r < 8; ++r)
+                    banks |= 1u << ra_piece_offset(dim, row + r, p) / RA_PIECE_BYTES % 8;
+                cr_assert_eq(banks, 0xff);
+            }
+}
+
+/* Matrix m of four, row r: lane 8 m + r gives its address. */
+Test(cuda_fragments, lanes_give_the_rows_that_each_register_wants)
+{
+    for (int m = 0; m < 4; ++m)
+        for (int r = 0; r < 8; ++r) {
+            int const lane = 8 * m + r;
+            /* a0: rows 0-7, elements 0-7; a1: rows 8-15; a2, a3: elements 8-15. */
+            ra_piece_at const q = ra_ldmatrix_query(lane, 32, 3);
+            cr_assert_eq(q.row, 32 + r + m % 2 * 8);
+            cr_assert_eq(q.piece, 6 + m / 2);
+            /* b0: keys 0-7, elements 0-7; b1: elements 8-15; then keys 8-15. */
+            ra_piece_at const k = ra_ldmatrix_key(lane, 16, 3);
+            cr_assert_eq(k.row, 16 + r + m / 2 * 8);
+            cr_assert_eq(k.piece, 6 + m % 2);
+            /* Transposed: b0: keys 0-7 of 8 dims, b1: keys 8-15; then the next 8 dims. */
+            ra_piece_at const v = ra_ldmatrix_value(lane, 2, 5);
+            cr_assert_eq(v.row, 32 + r + m % 2 * 8);
+            cr_assert_eq(v.piece, 10 + m / 2);
+        }
+}
+
+/* ---- blocks of keys -------------------------------------------------------------------------- */
+
+static uint32_t random_state;
+
+static int32_t draw(int32_t least, int32_t most)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return least + (int32_t)((random_state >> 8) % (uint32_t)(most - least + 1));
+}
+
+/* As maps have them: with a live pair. */
+static ra_run draw_run(int32_t q_count)
+{
+    for (;;) {
+        ra_run run = {draw(0, 50), draw(1, 4), draw(1, 200), RA_RUN_NONE_LO, RA_RUN_NONE_HI};
+        if (draw(0, 2) > 0)
+            run.lo = draw(-q_count, run.k_count);
+        if (draw(0, 2) > 0)
+            run.hi = draw(-q_count, run.k_count);
+        for (int32_t a = 0; a < q_count; ++a)
+            for (int32_t b = 0; b < run.k_count; ++b)
+                if (b - a >= run.lo && b - a <= run.hi)
+                    return run;
+    }
+}
+
+enum { QUERIES_MAX = 128, KEYS_MAX = 200, RUNS = 4 };
+
+Test(cuda_key_cursor, visits_every_live_pair_once_and_masks_only_where_it_must, .timeout = 60)
+{
+    static char seen[RUNS][QUERIES_MAX][KEYS_MAX];
+    random_state = 7;
+    for (int i = 0; i < 500; ++i) {
+        int32_t const k_rows = 16 * draw(1, 4);
+        ra_tile const tile = {.q_count = draw(1, QUERIES_MAX), .run_begin = 3};
+        ra_run runs[3 + RUNS] = {{0}};
+        for (int r = 0; r < RUNS; ++r)
+            runs[3 + r] = draw_run(tile.q_count);
+        memset(seen, 0, sizeof(seen));
+        ra_key_cursor c;
+        int blocks = 0;
+        for (ra_key_cursor_begin(&tile, 3 + RUNS, runs, &c); !ra_key_cursor_is_over(&c);
+             ra_key_cursor_next(&c, k_rows)) {
+            bool dead = false;
+            int live = 0;
+            const ra_run *run = &runs[c.run];
+            cr_assert_lt(++blocks, 100);
+            for (int32_t a = 0; a < tile.q_count; ++a)
+                for (int32_t b = c.b; b < c.b + k_rows; ++b) {
+                    bool const is_live = ra_key_cursor_live(&c, a, b);
+                    dead = dead || !is_live;
+                    live += is_live;
+                    if (is_live)
+                        ++seen[c.run - 3][a][b];
+                }
+            cr_assert_eq(ra_key_cursor_masked(&c, k_rows), dead);
+            cr_assert_eq(ra_key_cursor_row(&c, c.b), run->k_begin + run->k_stride * c.b);
+            cr_assert(live > 0 || run->lo > run->hi - k_rows, "a block for nobody");
+        }
+        for (int r = 0; r < RUNS; ++r) {
+            const ra_run *run = &runs[3 + r];
+            for (int32_t a = 0; a < tile.q_count; ++a)
+                for (int32_t b = 0; b < run->k_count; ++b)
+                    cr_assert_eq(seen[r][a][b], b - a >= run->lo && b - a <= run->hi,
+                                 "case %d run %d query %d key %d", i, r, a, b);
+        }
+    }
+}
+
+/* Bounds at the edge of int32, which maps use for none, overflow nowhere. */
+Test(cuda_key_cursor, bounds_that_never_bind_do_not_overflow)
+{
+    ra_run const run = {0, 1, RA_CUDA_KEY_ROWS_MAX, RA_RUN_NONE_LO, RA_RUN_NONE_HI};
+    ra_tile const tile = {.q_count = 128};
+    ra_key_cursor c;
+    ra_key_cursor_begin(&tile, 1, &run, &c);
+    cr_assert_eq(c.b, 0);
+    cr_assert_eq(c.end, RA_CUDA_KEY_ROWS_MAX);
+    cr_assert_not(ra_key_cursor_masked(&c, 64));
+    cr_assert(ra_key_cursor_live(&c, 127, 0));
+    c.b = RA_CUDA_KEY_ROWS_MAX - 10;
+    cr_assert(ra_key_cursor_masked(&c, 64));
+    ra_key_cursor_next(&c, 64);
+    cr_assert(ra_key_cursor_is_over(&c));
+}
+
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+Test(cuda_tasks, every_chunk_of_every_head_is_one_task_and_the_last_ones_come_first)
+{
+    static char seen[3][5][7];
+    ra_cuda_forward f = {.q_heads = 5, .chunks_computed = 7, .map = {.chunk_count = 7}};
+    memset(seen, 0, sizeof(seen));
+    for (int64_t i = 0; i < 3 * 5 * 7; ++i) {
+        ra_cuda_task const task = ra_cuda_task_of(&f, i);
+        cr_assert_eq(seen[task.batch][task.head][task.chunk]++, 0);
+        cr_assert_eq(task.chunk, 6 - i % 7);
+    }
+    f.ends_only = true;
+    f.chunks_computed = 2;
+    cr_assert_eq(ra_cuda_task_of(&f, 0).chunk, 6);
+    cr_assert_eq(ra_cuda_task_of(&f, 1).chunk, 0);
+    cr_assert_eq(ra_cuda_task_of(&f, 2).head, 1);
+}

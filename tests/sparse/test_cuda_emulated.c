@@ -1,0 +1,338 @@
+/* The CUDA kernels' own source, run on the CPU and held to the contract of all kernel tables. */
+#include "sparse/cuda/launch_args.h"
+#include "sparse/cuda_emulator.h"
+#include "sparse/kernel_case.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCKS = 3 };
+
+static cuda_emulation stats;
+static uint64_t order_seed = 1;
+
+/* A copy of the map where nothing else is: what the kernel reads besides it is found out. */
+static void *copy_map(const ra_tilemap *map)
+{
+    void *const copy = malloc((size_t)map->bytes);
+    cr_assert_not_null(copy);
+    memcpy(copy, map->layers, (size_t)map->bytes);
+    ra_tile_layer *const layers = copy;
+    for (int32_t i = 0; i < map->layer_count; ++i)
+        layers[i].chunk_tile = NULL; /* the host's addresses mean nothing there */
+    return copy;
+}
+
+static ra_status emulated_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    size_t const bytes = ra_cuda_workspace_bytes(BLOCKS, step->shape.dim);
+    ra_status const status = ra_cuda_forward_check(step);
+    (void)kernel;
+    if (status != RA_OK)
+        return status;
+    void *const workspace = malloc(bytes), *const map = copy_map(step->map);
+    cr_assert_not_null(workspace);
+    memset(workspace, 0xff, bytes);
+    ra_cuda_forward const f = ra_cuda_forward_args(step, map, workspace, BLOCKS);
+    *f.ticket = 0;
+    cuda_emulate_forward(&f, BLOCKS, order_seed++, &stats);
+    cr_assert_eq(*f.ticket, f.tasks + BLOCKS, "every task was taken once");
+    free(workspace);
+    free(map);
+    return RA_OK;
+}
+
+static int32_t emulated_tile_rows(ra_dtype dtype, int32_t dim)
+{
+    return ra_cuda_tile_of(dtype, dim).q_rows;
+}
+
+/* Rows are moved by the CPU; forward is the GPU's. */
+static ra_kernel_ops emulated_ops(void)
+{
+    ra_kernel_ops ops = *ra_kernel_cpu(RA_ISA_PORTABLE);
+    ops.name = "cuda-emulated";
+    ops.forward = emulated_forward;
+    ops.tile_rows = emulated_tile_rows;
+    return ops;
+}
+
+static kernel_case base_case(void)
+{
+    return (kernel_case){.shape = {.batch = 1, .n = 140, .heads = 2, .kv_heads = 2, .dim = 64},
+                         .pattern = ra_pattern_config_dense(),
+                         .dtype = RA_BF16,
+                         .seed = 1,
+                         .threads = 1,
+                         .steps = 1};
+}
+
+static void check_case(const kernel_case *c, const char *what)
+{
+    ra_kernel_ops const ops = emulated_ops();
+    kernel_problem problem = kernel_problem_make(c);
+    kernel_result result = kernel_run(&ops, &problem);
+    kernel_check(&ops, &problem, &result, what);
+    kernel_result_free(&result);
+    kernel_problem_free(&problem);
+}
+
+static const ra_dtype dtypes[] = {RA_BF16, RA_F16, RA_F32};
+
+Test(cuda_emulated, agrees_with_the_oracle_for_every_dim_and_dtype, .timeout = 300)
+{
+    static const int32_t dims[] = {1, 8, 17, 64, 72, 128, 136, 256};
+    for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); ++d) {
+        for (int t = (int)d % 2; t < 3; t += 2 - (int)d % 2) {
+            kernel_case c = base_case();
+            c.shape.dim = dims[d];
+            c.shape.heads = c.shape.kv_heads = 1;
+            c.dtype = dtypes[t];
+            c.pattern.causal = (d + (size_t)t) % 3 != 0;
+            c.seed = 100 + d;
+            check_case(&c, c.pattern.causal ? "causal" : "dense");
+        }
+    }
+    cr_assert_eq(stats.bank_conflicts, 0);
+    cr_assert_gt(stats.products, 0);
+}
+
+/* Lengths around tiles of 128 queries and blocks of 32 and 64 keys, whole and cut by a band. */
+Test(cuda_emulated, every_length_around_tiles_and_blocks_is_exact, .timeout = 300)
+{
+    static const int64_t lengths[] = {1, 15, 16, 31, 33, 63, 64, 65, 127, 128, 129, 257};
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i) {
+        kernel_case c = base_case();
+        c.shape.n = lengths[i];
+        c.shape.heads = c.shape.kv_heads = 1;
+        c.shape.dim = i % 2 == 0 ? 40 : 100;
+        c.dtype = dtypes[i % 3];
+        c.pattern.causal = i % 3 == 0;
+        c.pattern.window_left = i % 4 == 1 ? 20 : -1;
+        c.seed = i;
+        check_case(&c, "length");
+    }
+}
+
+Test(cuda_emulated, query_heads_share_kv_heads_in_groups, .timeout = 300)
+{
+    static const int32_t kv_heads[] = {1, 2, 3, 6};
+    for (size_t i = 0; i < 4; ++i) {
+        kernel_case c = base_case();
+        c.shape.batch = 2;
+        c.shape.heads = 6;
+        c.shape.kv_heads = kv_heads[i];
+        c.shape.n = 70;
+        c.shape.dim = 24;
+        c.dtype = i % 2 == 0 ? RA_BF16 : RA_F16;
+        c.padded = i % 2 == 1;
+        c.pattern.window_left = 40;
+        check_case(&c, "groups");
+    }
+}
+
+/* The state of earlier steps is read back; delta and lse serve the CPU's backward pass. */
+Test(cuda_emulated, keys_in_steps_are_the_same_softmax, .timeout = 300)
+{
+    for (int steps = 1; steps <= 3; ++steps) {
+        for (int t = steps % 2; t < 3; ++t) {
+            kernel_case c = base_case();
+            c.steps = steps;
+            c.striped = t == 1;
+            c.padded = steps % 2 == 1;
+            c.shape.dim = t == 0 ? 32 : 80;
+            c.dtype = dtypes[t];
+            c.dout_factor = 1;
+            c.pattern.causal = true;
+            c.pattern.window_left = t == 0 ? -1 : 37;
+            c.pattern.sinks = 3;
+            c.shape.scale = 0.3;
+            check_case(&c, "steps");
+        }
+    }
+}
+
+/* Branches of rates 1, 2 and 3 meet on query rows, in one step and in several. */
+Test(cuda_emulated, tiles_that_share_rows_are_one_softmax, .timeout = 300)
+{
+    static const int64_t segments[] = {50, 100, 200}, rates[] = {1, 2, 3};
+    for (int steps = 1; steps <= 2; ++steps) {
+        for (int t = 0; t < 3; ++t) {
+            kernel_case c = base_case();
+            c.shape.n = 260;
+            c.shape.dim = 16;
+            c.steps = steps;
+            c.dtype = dtypes[t];
+            c.dout_factor = 1;
+            c.pattern.segments = segments;
+            c.pattern.rates = rates;
+            c.pattern.branch_count = 3;
+            c.pattern.causal = t == 1;
+            check_case(&c, "dilated");
+        }
+    }
+}
+
+/* Several chunks on several thread blocks, each with scratch of its own. */
+Test(cuda_emulated, shared_rows_of_several_chunks_do_not_meet, .timeout = 300)
+{
+    static const int64_t segments[] = {64, 128}, rates[] = {1, 4};
+    kernel_case c = base_case();
+    c.shape.n = 2200;
+    c.shape.heads = c.shape.kv_heads = 1;
+    c.shape.dim = 8;
+    c.pattern.segments = segments;
+    c.pattern.rates = rates;
+    c.pattern.branch_count = 2;
+    check_case(&c, "chunks");
+}
+
+/* Only rate 3: most rows of a head have no key. Then a list that leaves whole blocks out. */
+Test(cuda_emulated, rows_without_a_key_are_zero_with_lse_minus_infinity, .timeout = 300)
+{
+    static const int64_t segment = 120, rate = 3;
+    static const int32_t pairs[][2] = {{0, 0}, {2, 1}};
+    for (int kind = 0; kind < 2; ++kind) {
+        for (int steps = 1; steps <= 2; ++steps) {
+            kernel_case c = base_case();
+            c.steps = steps;
+            c.shape.dim = 16;
+            c.dout_factor = 1;
+            if (kind == 0) {
+                c.pattern.segments = &segment;
+                c.pattern.rates = &rate;
+                c.pattern.branch_count = 1;
+            } else {
+                c.pattern.blocks_kind = RA_BLOCKS_LIST;
+                c.pattern.block_size = 50;
+                c.pattern.block_pairs = pairs;
+                c.pattern.block_pair_count = 2;
+            }
+            check_case(&c, "empty rows"); /* lse of both must be -Inf in the same rows */
+        }
+    }
+}
+
+Test(cuda_emulated, random_patterns_agree_with_the_oracle, .timeout = 300)
+{
+    uint64_t const seed = 20240607;
+    static const int32_t dims[] = {5, 16, 40, 64, 72};
+    for (uint64_t i = 0; i < 12; ++i) {
+        test_rng rng = {seed + i};
+        kernel_case c = base_case();
+        c.seed = seed + i;
+        c.shape.n = test_rng_between(&rng, 1, 180);
+        c.shape.kv_heads = (int32_t)test_rng_between(&rng, 1, 2);
+        c.shape.heads = c.shape.kv_heads * (int32_t)test_rng_between(&rng, 1, 2);
+        c.shape.dim = dims[test_rng_between(&rng, 0, 4)];
+        c.dtype = dtypes[test_rng_between(&rng, 0, 2)];
+        c.dout_factor = test_rng_chance(&rng, 0.5) ? 1 : 0;
+        c.steps = (int)test_rng_between(&rng, 1, 3);
+        c.striped = test_rng_chance(&rng, 0.4);
+        c.padded = test_rng_chance(&rng, 0.5);
+        test_pattern pattern;
+        test_pattern_draw(&rng, c.shape.n, &pattern);
+        c.pattern = pattern.config;
+        char text[512];
+        test_pattern_print(&pattern.config, text, sizeof(text));
+        check_case(&c, text);
+    }
+}
+
+/* Scores in the hundreds: without the running top, exponentials would overflow. */
+Test(cuda_emulated, large_scores_do_not_overflow, .timeout = 300)
+{
+    kernel_case c = base_case();
+    c.shape.scale = 20;
+    c.steps = 2;
+    ra_kernel_ops const ops = emulated_ops();
+    kernel_problem p = kernel_problem_make(&c);
+    kernel_result r = kernel_run(&ops, &p);
+    int64_t const rows = 2 * c.shape.n;
+    cr_assert(oracle_max_error(RA_F32, r.lse, p.want.lse, rows) <= 5e-3);
+    cr_assert(oracle_relative_error(c.dtype, r.o, p.want.o, rows * c.shape.dim) <= 8e-3);
+    kernel_result_free(&r);
+    kernel_problem_free(&p);
+}
+
+/* Whatever order threads run in: nothing depends on it. */
+Test(cuda_emulated, results_do_not_depend_on_the_order_of_threads, .timeout = 300)
+{
+    kernel_case c = base_case();
+    c.pattern.causal = true;
+    c.shape.n = 200;
+    ra_kernel_ops const ops = emulated_ops();
+    kernel_problem p = kernel_problem_make(&c);
+    kernel_result first = kernel_run(&ops, &p);
+    size_t const rows = (size_t)(c.shape.n * c.shape.heads);
+    for (int i = 0; i < 3; ++i) {
+        kernel_result next = kernel_run(&ops, &p);
+        cr_assert_eq(memcmp(first.o, next.o, rows * (size_t)c.shape.dim * 2), 0);
+        cr_assert_eq(memcmp(first.lse, next.lse, rows * sizeof(float)), 0);
+        kernel_result_free(&next);
+    }
+    kernel_result_free(&first);
+    kernel_problem_free(&p);
+}
+
+/* Of each head the first and last chunk, as in the whole; rows between stay as they were. */
+Test(cuda_emulated, ends_only_computes_the_first_and_last_chunk, .timeout = 300)
+{
+    kernel_case c = base_case();
+    c.pattern.causal = true;
+    c.shape.n = 500;
+    c.shape.dim = 8;
+    c.shape.heads = c.shape.kv_heads = 1;
+    ra_kernel_ops const ops = emulated_ops();
+    kernel_problem p = kernel_problem_make(&c);
+    kernel_result whole = kernel_run(&ops, &p);
+    p.c.ends_only = true;
+    kernel_result ends = kernel_run(&ops, &p);
+    static const char zeros[16];
+    for (int64_t i = 0; i < c.shape.n; ++i) {
+        bool const at_end = i < 128 || i >= 384;
+        const char *const want = at_end ? (const char *)whole.o + i * 16 : zeros;
+        cr_assert_eq(memcmp((const char *)ends.o + i * 16, want, 16), 0, "row %lld", (long long)i);
+    }
+    kernel_result_free(&whole);
+    kernel_result_free(&ends);
+    kernel_problem_free(&p);
+}
+
+static int lines;
+
+static void count_lines(void *context, ra_log_level level, const char *line)
+{
+    (void)context, (void)level, (void)line;
+    lines++;
+}
+
+Test(cuda_emulated, refuses_steps_that_it_cannot_compute)
+{
+    ra_tilemap const map = {.tile_rows = 128}, large = {.tile_rows = 129},
+                     endless = {.tile_rows = 128, .k_rows = INT32_MAX};
+    ra_forward_step const good = {
+        .map = &map,
+        .shape = {.batch = 1, .q_heads = 2, .kv_heads = 1, .dim = 64, .scale = 1},
+        .q = {.dtype = RA_BF16}};
+    ra_forward_step bad[7];
+    for (int i = 0; i < 7; ++i)
+        bad[i] = good;
+    bad[0].shape.dim = 257;
+    bad[1].shape.kv_heads = 3;
+    bad[2].shape.scale = 0;
+    bad[3].shape.scale = -1;
+    bad[4].shape.scale = NAN;
+    bad[5].map = &large;
+    bad[6].map = &endless;
+    ra_log_set_handler(count_lines, NULL);
+    cr_assert_eq(ra_cuda_forward_check(&good), RA_OK);
+    for (int i = 0; i < 7; ++i) {
+        lines = 0;
+        cr_assert_neq(ra_cuda_forward_check(&bad[i]), RA_OK, "%d", i);
+        cr_assert_eq(lines, 1);
+    }
+}
