@@ -1,0 +1,154 @@
+/*
+ * The kernel table `standard`, backward: dP = dO V^T, dS = P (dP - delta), dQ = scale dS K,
+ * dK = scale dS^T Q, dV = P^T dO.
+ */
+#include "sparse/standard_step.h"
+
+#include <math.h>
+#include <string.h>
+
+static int64_t lse_at(const ra_backward_step *step, const ra_standard_block *b)
+{
+    return b->batch * step->lse_batch_stride + b->head * step->map->q_rows + b->row;
+}
+
+static void dweigh_block(const ra_standard_step *step, const ra_standard_block *b)
+{
+    const ra_backward_step *g = step->backward;
+    int32_t const dim = step->shape->dim, kv_head = ra_standard_kv_head(step->shape, b->head);
+    if (ra_standard_is_left_out(step, b->row, b->count))
+        return;
+    for (int32_t i = 0; i < b->count && step->makes_weights; ++i) {
+        int64_t const at = (b->lane * step->map->q_rows + b->row + i) * step->stride;
+        ra_standard_weigh_row(step->scores + at, step->weights + at, step->keys,
+                              g->lse[lse_at(g, b) + i]);
+    }
+    ra_operand const douts =
+        ra_standard_operand(&g->dout, b->batch, b->head, b->row, b->count, dim, b->queries);
+    for (int64_t key = 0; key < step->keys; key += RA_STANDARD_KEYS) {
+        int32_t const count = ra_standard_keys_from(step, key);
+        ra_operand const values =
+            ra_standard_operand(&g->v, b->batch, kv_head, key, count, dim, b->keys);
+        ra_score_block const part =
+            ra_standard_grad_part(step, step->dweights, b->lane, b->row, b->count, key, count);
+        ra_standard_multiply(&part, 1, &douts, &values);
+        ra_standard_poll(step->kernel);
+    }
+}
+
+static void dscore_block(const ra_standard_step *step, const ra_standard_block *b)
+{
+    const ra_backward_step *g = step->backward;
+    if (ra_standard_is_left_out(step, b->row, b->count))
+        return;
+    for (int32_t i = 0; i < b->count; ++i) {
+        int64_t const row = b->lane * step->map->q_rows + b->row + i;
+        ra_standard_grad_row(step->weights + row * step->stride, step->dweights + row * step->keys,
+                             g->delta[lse_at(g, b) + i], step->dscores + row * step->keys,
+                             step->keys);
+    }
+    ra_standard_poll(step->kernel);
+}
+
+static float *grads_of(const ra_view *view, int64_t batch, int64_t head, int64_t row)
+{
+    return (float *)view->data + batch * view->batch_stride + row * view->row_stride +
+           head * view->head_stride;
+}
+
+static void dquery_block(const ra_standard_step *step, const ra_standard_block *b)
+{
+    const ra_backward_step *g = step->backward;
+    int32_t const dim = step->shape->dim, kv_head = ra_standard_kv_head(step->shape, b->head);
+    float *dq = grads_of(&g->dq, b->batch, b->head, b->row);
+    if (ra_standard_is_left_out(step, b->row, b->count))
+        return;
+    for (int64_t key = 0; key < step->keys; key += RA_STANDARD_KEYS) {
+        int32_t const count = ra_standard_keys_from(step, key);
+        ra_operand const keys =
+            ra_standard_operand(&g->k, b->batch, kv_head, key, count, dim, b->keys);
+        ra_score_block const part =
+            ra_standard_grad_part(step, step->dscores, b->lane, b->row, b->count, key, count);
+        ra_standard_fold(&part, false, step->shape->scale, &keys, dq, g->dq.row_stride);
+        ra_standard_poll(step->kernel);
+    }
+}
+
+/* A block of keys and all queries of one query head. */
+static void dkey_head(const ra_standard_step *step, const ra_standard_block *b, int32_t head)
+{
+    const ra_backward_step *g = step->backward;
+    int32_t const dim = step->shape->dim;
+    int64_t const lane = b->batch * step->shape->q_heads + head;
+    float *dk = grads_of(&g->dk, b->batch, b->head, b->row);
+    float *dv = grads_of(&g->dv, b->batch, b->head, b->row);
+    for (int64_t row = 0; row < step->map->q_rows; row += RA_STANDARD_QUERIES) {
+        int32_t const count = (int32_t)ra_min_i64(RA_STANDARD_QUERIES, step->map->q_rows - row);
+        if (ra_standard_is_left_out(step, row, count))
+            continue;
+        ra_operand const douts =
+            ra_standard_operand(&g->dout, b->batch, head, row, count, dim, b->queries);
+        ra_score_block const weights =
+            ra_standard_part(step, step->weights, lane, row, count, b->row, b->count);
+        ra_standard_fold(&weights, true, 1, &douts, dv, g->dv.row_stride);
+        ra_operand const queries =
+            ra_standard_operand(&g->q, b->batch, head, row, count, dim, b->queries);
+        ra_score_block const dscores =
+            ra_standard_grad_part(step, step->dscores, lane, row, count, b->row, b->count);
+        ra_standard_fold(&dscores, true, step->shape->scale, &queries, dk, g->dk.row_stride);
+        ra_standard_poll(step->kernel);
+    }
+}
+
+static void dkey_block(const ra_standard_step *step, const ra_standard_block *b)
+{
+    int32_t const ratio = step->shape->q_heads / step->shape->kv_heads;
+    for (int32_t head = b->head * ratio; head < (b->head + 1) * ratio; ++head)
+        dkey_head(step, b, head);
+}
+
+static ra_status compute_backward(ra_standard_step *step, ra_standard_kept *grads)
+{
+    const ra_kernel_shape *shape = step->shape;
+    int64_t const queries = step->map->q_rows;
+    ra_status status = ra_standard_take(step->kernel, shape, queries, step->keys, &grads->dweights);
+    if (status != RA_OK)
+        return status;
+    step->dweights = grads->dweights.data;
+    ra_standard_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, dweigh_block);
+    ra_standard_mark(step, "after dP");
+    status = ra_standard_take(step->kernel, shape, queries, step->keys, &grads->dscores);
+    if (status != RA_OK)
+        return status;
+    step->dscores = grads->dscores.data;
+    ra_standard_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, dscore_block);
+    ra_standard_mark(step, "after dS");
+    ra_standard_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, dquery_block);
+    ra_standard_each_block(step, shape->kv_heads, step->keys, RA_STANDARD_KEYS, dkey_block);
+    return RA_OK;
+}
+
+ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g)
+{
+    ra_status const status = ra_standard_check(kernel, &g->shape);
+    if (status != RA_OK)
+        return status;
+    RA_ASSERT(g->dq.dtype == RA_F32 && g->dk.dtype == RA_F32 && g->dv.dtype == RA_F32);
+    if (g->map->run_count == 0)
+        return RA_OK;
+    const ra_standard_kept *pair = ra_standard_pair(kernel, g->pair, 0);
+    if (pair == NULL || pair->weights.data == NULL)
+        return ra_standard_refuse("a backward step without the forward step it belongs to");
+    RA_ASSERT(g->pair.first_key + g->map->k_rows <= pair->keys);
+    ra_standard_step step = {.kernel = kernel,
+                             .backward = g,
+                             .shape = &g->shape,
+                             .map = g->map,
+                             .ends_only = g->ends_only,
+                             .keys = g->map->k_rows,
+                             .scores = (float *)pair->scores.data + g->pair.first_key,
+                             .weights = (float *)pair->weights.data + g->pair.first_key,
+                             .stride = pair->keys,
+                             .makes_weights = !pair->is_normal};
+    return compute_backward(&step, ra_standard_pair(kernel, g->pair, g->pair.part));
+}

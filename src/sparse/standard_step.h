@@ -1,0 +1,98 @@
+/* Private to src/sparse: a step of the kernel table `standard`, which both passes work on. */
+#ifndef RINGATTN_STANDARD_STEP_H
+#define RINGATTN_STANDARD_STEP_H
+
+#include "internal.h"
+#include "sparse/cpu/cpu_internal.h"
+#include "sparse/standard_internal.h"
+
+/* What is kept of a pair of shards. S and P are with its first part; their gradients, which may be
+   made part by part, each with its own. */
+typedef struct ra_standard_kept {
+    ra_block scores, weights, dscores, dweights;
+    int64_t keys;
+    bool is_normal; /* weights are those of the whole softmax */
+} ra_standard_kept;
+
+/* A step on its way: either forward or backward. */
+typedef struct ra_standard_step {
+    ra_kernel *kernel;
+    const ra_forward_step *forward;
+    const ra_backward_step *backward;
+    const ra_kernel_shape *shape;
+    const ra_tilemap *map;
+    int64_t keys;              /* of a row of the step; 0 where nothing is live */
+    float *scores, *weights;   /* the step's first key of query 0 */
+    int64_t stride;            /* of their rows, which backward may use part of */
+    float *dscores, *dweights; /* [lane][query][keys] */
+    bool ends_only;            /* queries of the first and last chunk */
+    bool makes_weights;        /* backward: of scores, by the log-sum-exp */
+} ra_standard_step;
+
+/* Some rows of a head; scratch is the thread's own. */
+typedef struct ra_standard_block {
+    int64_t lane, batch; /* lane: of query heads, or of key heads */
+    int32_t head, count;
+    int64_t row;
+    float *queries, *keys, *sums; /* float32 rows: RA_STANDARD_QUERIES, _KEYS, _QUERIES of them */
+} ra_standard_block;
+
+typedef void ra_standard_work(const ra_standard_step *step, const ra_standard_block *block);
+
+/* Of a part of a pair of shards; NULL where the pass keeps nothing. */
+ra_standard_kept *ra_standard_pair(const ra_kernel *kernel, ra_kernel_pair pair, int32_t part);
+/* One float per query and key, in every lane. */
+RA_CHECKED ra_status ra_standard_take(ra_kernel *kernel, const ra_kernel_shape *shape,
+                                      int64_t queries, int64_t keys, ra_block *block);
+void ra_standard_free_pair(ra_kernel *kernel, ra_standard_kept *pair);
+
+/* Say what is wrong with a step: one line, RA_ERR_INVALID. */
+RA_CHECKED ra_status ra_standard_refuse(const char *what);
+RA_CHECKED ra_status ra_standard_check(const ra_kernel *kernel, const ra_kernel_shape *shape);
+/* What memory holds in the middle of a step. */
+void ra_standard_mark(const ra_standard_step *step, const char *name);
+/* All rows of all heads, in blocks of at most `most`, dealt to the threads. */
+void ra_standard_each_block(const ra_standard_step *step, int32_t heads, int64_t rows, int32_t most,
+                            ra_standard_work *work);
+/* Transfers progress between blocks; MPI may be for the calling thread only. */
+void ra_standard_poll(const ra_kernel *kernel);
+
+RA_CHECKED ra_status ra_standard_forward(ra_kernel *kernel, const ra_forward_step *f);
+RA_CHECKED ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g);
+
+/* Whether a block of queries is left out. */
+static inline bool ra_standard_is_left_out(const ra_standard_step *step, int64_t row, int64_t rows)
+{
+    int64_t const chunk = step->map->chunk_rows;
+    return step->ends_only && row >= chunk && row + rows <= (step->map->chunk_count - 1) * chunk;
+}
+
+static inline int32_t ra_standard_kv_head(const ra_kernel_shape *shape, int32_t head)
+{
+    return head / (shape->q_heads / shape->kv_heads);
+}
+
+/* Part of S or P: rows of a lane of query heads, from a key on. */
+static inline ra_score_block ra_standard_part(const ra_standard_step *step, float *matrix,
+                                              int64_t lane, int64_t row, int32_t queries,
+                                              int64_t key, int32_t keys)
+{
+    return (ra_score_block){matrix + (lane * step->map->q_rows + row) * step->stride + key,
+                            step->stride, queries, keys};
+}
+
+/* Part of dP or dS. */
+static inline ra_score_block ra_standard_grad_part(const ra_standard_step *step, float *matrix,
+                                                   int64_t lane, int64_t row, int32_t queries,
+                                                   int64_t key, int32_t keys)
+{
+    return (ra_score_block){matrix + (lane * step->map->q_rows + row) * step->keys + key,
+                            step->keys, queries, keys};
+}
+
+static inline int32_t ra_standard_keys_from(const ra_standard_step *step, int64_t key)
+{
+    return (int32_t)ra_min_i64(RA_STANDARD_KEYS, step->keys - key);
+}
+
+#endif
