@@ -4,9 +4,6 @@
  */
 #include "sparse/standard_step.h"
 
-#include <math.h>
-#include <string.h>
-
 static int64_t lse_at(const ra_backward_step *step, const ra_standard_block *b)
 {
     return b->batch * step->lse_batch_stride + b->head * step->map->q_rows + b->row;
