@@ -2,11 +2,12 @@
  * The studies of docs/studies.md, scaled down: every file of configs/seeds/ can be run, and what is
  * claimed of it holds at small sizes. Figures are the ledger's; times decide nothing.
  */
+#include "ringattn/blas.h"
 #include "tool/command_runner.h"
 #include "tool/config.h"
+#include "tool/json_reader.h"
 
-#include <criterion/criterion.h>
-#include <jansson.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,27 +15,6 @@
 TestSuite(seeds, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
 
 static command_result result;
-
-static json_t *member(const json_t *object, const char *name)
-{
-    json_t *found = json_object_get(object, name);
-    cr_assert_not_null(found, "no member %s", name);
-    return found;
-}
-
-static long long integer(const json_t *object, const char *name)
-{
-    json_t *found = member(object, name);
-    cr_assert(json_is_integer(found), "%s is no integer", name);
-    return json_integer_value(found);
-}
-
-static const char *text(const json_t *object, const char *name)
-{
-    const char *found = json_string_value(member(object, name));
-    cr_assert_not_null(found, "%s is no text", name);
-    return found;
-}
 
 static long long held(const json_t *point, const char *category)
 {
@@ -92,7 +72,8 @@ static void check_points(const char *path)
 
 Test(seeds, every_study_is_a_file_whose_points_can_be_run)
 {
-    static const char *const names[] = {"base-vs-ring", "sliding-window"};
+    static const char *const names[] = {"base-vs-ring", "sliding-window", "memory-profiling",
+                                        "decomposition", "attention-benchmark"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[512];
         snprintf(path, sizeof(path), "%s/configs/seeds/%s.yaml", RA_TEST_SOURCE, names[i]);
@@ -136,8 +117,8 @@ Test(seeds, the_ring_reaches_the_length_of_the_base)
     for (size_t i = 0; i < 4; i++) {
         json_t *point = json_array_get(points, i);
         cr_expect_str_eq(text(point, "status"), "ok");
-        cr_expect(json_number_value(member(point, "floor_ratio")) > 0.94, "%s reaches %.3f",
-                  text(point, "variant"), json_number_value(member(point, "floor_ratio")));
+        cr_expect(real(point, "floor_ratio") > 0.94, "%s reaches %.3f", text(point, "variant"),
+                  real(point, "floor_ratio"));
         cr_expect(1000 * integer(point, "tokens") >= 985 * base, "%s reaches %lld of %lld tokens",
                   text(point, "variant"), integer(point, "tokens"), base);
     }
@@ -206,13 +187,143 @@ Test(seeds, a_window_takes_the_memory_of_causal_attention)
 /* One process: what causal attention leaves in the cache is found by a window that never binds. */
 Test(seeds, up_to_its_width_a_window_is_causal_attention)
 {
-    for (int seq = 63; seq <= 65; seq++) {
+    for (int seq = 64; seq <= 65; seq++) {
         json_t *root = study(0, "bench", "sliding-window", SMALLER "--set shape.seq=%d", seq);
         json_t *points = member(root, "points");
         cr_assert_geq(json_array_size(points), 2);
         json_t *window = json_array_get(points, 1);
         cr_expect_str_eq(text(window, "variant"), "window");
         cr_expect_eq(integer(member(window, "pattern_cache"), "hits"), seq <= 64, "%d tokens", seq);
+        json_decref(root);
+    }
+}
+
+/* Four lists of int32 per pair of blocks of 128, and nothing of it grows with the window. */
+Test(seeds, a_dense_block_mask_costs_its_area)
+{
+    enum { SEQ = 8192, BLOCKS = SEQ / 128 };
+    long long bytes[2];
+    static const char *const variants[] = {"window", "window-dense-blocks"};
+    for (int i = 0; i < 2; i++) {
+        json_t *root = study(0, "run", "sliding-window",
+                             SMALLER "--set shape.seq=%d --set shape.head_dim=8 --variant %s", SEQ,
+                             variants[i]);
+        bytes[i] = integer(member(json_array_get(points_of(root, 1), 0), "category_peak_bytes"),
+                           "tilemap");
+        json_decref(root);
+    }
+    cr_expect_geq(bytes[1], 16 * BLOCKS * BLOCKS + 16 * BLOCKS, "%lld bytes", bytes[1]);
+    cr_expect_lt(4 * bytes[0], bytes[1], "%lld and %lld bytes", bytes[0], bytes[1]);
+}
+
+/* ---- memory-profiling ------------------------------------------------------------------------ */
+
+#define PROFILED                                                                                   \
+    "--set shape.batch=1 --set shape.heads=2 --set compute.threads=1 --set shape.seq=%d"
+
+/* What one state takes: S and z, float32. */
+enum { STATE_BYTES = 2 * 4 * 64 * 65 };
+
+/* A plan, which runs nothing, says the same within 2 %. */
+static void check_theory(const json_t *planned, const json_t *point)
+{
+    double const theory = real(planned, "peak_bytes");
+    cr_expect_str_eq(text(planned, "variant"), text(point, "variant"));
+    cr_expect_leq(fabs(theory - real(point, "peak_bytes")), 0.02 * theory, "%s: %.0f and %.0f",
+                  text(point, "variant"), theory, real(point, "peak_bytes"));
+}
+
+static void check_profile(int seq)
+{
+    json_t *root = study(0, "bench", "memory-profiling", PROFILED, seq);
+    json_t *plan = study(0, "plan", "memory-profiling", PROFILED, seq);
+    json_t *points = points_of(root, 6);
+    for (size_t i = 0; i < 6; i++) {
+        json_t *point = json_array_get(points, i);
+        const char *variant = text(point, "variant");
+        bool const linear = strncmp(variant, "linear", 6) == 0;
+        bool const standard = strcmp(variant, "standard") == 0;
+        long long const states = !linear ? 0 : strcmp(variant, "linear-cumsum") == 0 ? 1 + seq : 1;
+        if (standard && ra_blas_name() == NULL) {
+            cr_expect_not_null(strstr(text(point, "message"), "OpenBLAS"));
+            continue;
+        }
+        cr_expect_str_eq(text(point, "status"), "ok");
+        cr_expect_eq(held(point, "state"), states * STATE_BYTES, "%s at %d", variant, seq);
+        /* Scores and weights, float32, of two heads. */
+        cr_expect_eq(held(point, "scores"), standard ? 2 * 2 * 4LL * seq * seq : 0, "%s at %d",
+                     variant, seq);
+        check_theory(json_array_get(points_of(plan, 6), i), point);
+    }
+    json_decref(plan);
+    json_decref(root);
+}
+
+Test(seeds, scores_grow_with_the_square_and_cumulative_states_with_the_length)
+{
+    check_profile(128);
+    check_profile(320);
+}
+
+/* ---- decomposition --------------------------------------------------------------------------- */
+
+/* Matrices of float32 scores that are held: S, then P, then both gradients. */
+Test(seeds, scores_pile_up_phase_by_phase)
+{
+    static const struct {
+        const char *name;
+        long long matrices;
+    } phases[] = {{"forward start", 0}, {"after scores", 1}, {"after softmax", 2},
+                  {"forward step", 2},  {"forward end", 2},  {"backward start", 2},
+                  {"after dP", 3},      {"after dS", 4},     {"backward step", 4},
+                  {"backward end", 0}};
+    enum { SEQ = 256 };
+    if (ra_blas_name() == NULL)
+        cr_skip_test("OpenBLAS, which materialises scores, is not installed");
+    json_t *root =
+        study(0, "run", "decomposition", "--phases --variant standard --set shape.seq=%d", SEQ);
+    json_t *found = member(json_array_get(points_of(root, 1), 0), "phases");
+    cr_assert_eq(json_array_size(found), sizeof(phases) / sizeof(phases[0]));
+    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++) {
+        json_t *phase = json_array_get(found, i);
+        cr_expect_str_eq(text(phase, "name"), phases[i].name);
+        cr_expect_eq(held(phase, "scores"), phases[i].matrices * 8 * 4 * SEQ * SEQ, "%s",
+                     phases[i].name);
+    }
+    json_decref(root);
+}
+
+/* Where a probe, which runs, finds the end, and where a plan, which does not, puts it. */
+Test(seeds, a_plan_knows_where_memory_ends)
+{
+    static const char set[] = "--variant standard --set memory.limit=24MiB --set compute.threads=1";
+    if (ra_blas_name() == NULL)
+        cr_skip_test("OpenBLAS, which materialises scores, is not installed");
+    json_t *probe = study(0, "probe", "decomposition", "%s", set);
+    json_t *plan = study(0, "plan", "decomposition", "--longest --set shape.seq=256 %s", set);
+    double const ran = real(json_array_get(points_of(probe, 1), 0), "tokens");
+    double const planned = real(json_array_get(points_of(plan, 1), 0), "longest_seq");
+    cr_expect_leq(fabs(planned - ran), 0.01 * ran, "%.0f and %.0f tokens", planned, ran);
+    json_decref(probe);
+    json_decref(plan);
+}
+
+/* ---- attention-benchmark --------------------------------------------------------------------- */
+
+/* Four matrices of 512 x 512 pass the limit, and those of 128 x 128 do not. */
+Test(seeds, out_of_memory_is_a_status_and_the_next_point_follows)
+{
+    if (ra_blas_name() == NULL)
+        cr_skip_test("OpenBLAS, which materialises scores, is not installed");
+    static const int lengths[] = {512, 128};
+    for (int i = 0; i < 2; i++) {
+        json_t *root = study(0, "bench", "attention-benchmark",
+                             "--set shape.batch=2 --set memory.limit=8M --set shape.seq=%d "
+                             "--set shape.head_dim=16 --set compute.threads=1",
+                             lengths[i]);
+        json_t *points = points_of(root, 2);
+        cr_expect_str_eq(text(json_array_get(points, 0), "status"), i == 0 ? "oom" : "ok");
+        cr_expect_str_eq(text(json_array_get(points, 1), "status"), "ok");
         json_decref(root);
     }
 }
