@@ -51,6 +51,7 @@ typedef struct ra_job {
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */
     ra_ring_tensors tensors;
     int64_t rss_before_bytes; /* -1: unknown */
+    int64_t alloc_count;      /* up to the end of the first repetition; 0: it is not over */
     bool entered;             /* into collective work: a rank that fails must tell the others */
     ra_report report;
     ra_ledger_mark *phases; /* of the report; owned */

@@ -202,10 +202,10 @@ static ra_status memory_gather(ra_job *job)
     if (status != RA_OK)
         return status;
     if (first == rank) {
+        numbers[NUMBERS - 4] = job->alloc_count;
         for (int i = 0; i < CATEGORIES; i++) {
             numbers[i] = snapshot.at_peak_bytes[i];
             numbers[CATEGORIES + i] = snapshot.peak_bytes[i];
-            numbers[NUMBERS - 4] += snapshot.alloc_count[i];
         }
         numbers[NUMBERS - 2] = snapshot.reserved_peak_bytes;
         numbers[NUMBERS - 1] =

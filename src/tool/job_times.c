@@ -53,6 +53,17 @@ static ra_status pass_time(ra_job *job, bool backward, double *ms_out)
     return status;
 }
 
+/* How many repetitions follow is a matter of time; what one of them takes is not. */
+static void allocations_note(ra_job *job)
+{
+    if (job->alloc_count > 0)
+        return;
+    ra_ledger_snapshot snapshot;
+    ra_ledger_read(job->ledger, &snapshot);
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
+        job->alloc_count += snapshot.alloc_count[i];
+}
+
 /* The state of all repetitions; the slowest rank's time of each. */
 typedef struct timing {
     const ra_repeat *repeat;
@@ -75,6 +86,7 @@ static ra_status repetition(ra_job *job, timing *t, int i, double *elapsed_ms)
         ra_progress_set(job->progress, warms ? "warm-up" : "backward", index, count);
         status = pass_time(job, true, &ms[1]);
     }
+    allocations_note(job);
     ms[2] = now_ms() - t->begin_ms;
     if (status == RA_OK)
         status = ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, ms, 3);

@@ -30,9 +30,9 @@ typedef struct ra_report {
     int64_t peak_bytes, rss_peak_bytes, memory_bytes[RA_MEM_CATEGORY_COUNT];
     int64_t tilemap_bytes;
     int64_t category_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* each category's own, same rank */
-    int64_t alloc_count;                                /* of that rank, up to here */
-    int64_t limit_bytes_sum;                            /* over ranks */
-    ra_pool_stats pool;                                 /* of that rank, up to here */
+    int64_t alloc_count;     /* of that rank, up to the end of its first repetition, or warm-up */
+    int64_t limit_bytes_sum; /* over ranks */
+    ra_pool_stats pool;      /* of that rank, up to here */
     /* With --phases; of the rank with the highest peak. */
     const ra_ledger_mark *phases; /* [phase_count]; the job's */
     int phase_count;

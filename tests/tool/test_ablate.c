@@ -149,6 +149,18 @@ Test(ablate, several_ranks_compare_with_the_ring)
     json_decref(root);
 }
 
+/* Repetitions end when times are steady: a count of all of them would compare times. */
+Test(ablate, counts_allocations_of_one_repetition)
+{
+    json_t *once = ablate(0, "--set attention.kind=standard --set job.repeat=1");
+    json_t *often = ablate(0, "--set attention.kind=standard --set job.repeat=3");
+    for (size_t i = 0; i < SETS; i++)
+        cr_expect_eq(integer(point_of(once, names[i]), "alloc_count"),
+                     integer(point_of(often, names[i]), "alloc_count"), "%s", names[i]);
+    json_decref(once);
+    json_decref(often);
+}
+
 Test(ablate, out_of_memory_is_a_row)
 {
     json_t *root = ablate(0, "--set memory.limit=1K");
