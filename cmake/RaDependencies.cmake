@@ -28,15 +28,38 @@ if(NOT RA_MPI STREQUAL "OFF")
     endif()
 endif()
 
+# Whether nvcc compiles anything here: it takes a host compiler that suits it, too.
+function(ra_try_nvcc result)
+    if(NOT DEFINED CACHE{RA_NVCC_WORKS})
+        set(source ${PROJECT_BINARY_DIR}/CMakeFiles/ra_try_nvcc.cu)
+        file(WRITE ${source} "__global__ void kernel() {}\nint main() { kernel<<<1, 1>>>(); }\n")
+        execute_process(COMMAND ${CMAKE_CUDA_COMPILER} -c ${source} -o ${source}.o
+                        RESULT_VARIABLE code OUTPUT_QUIET ERROR_VARIABLE why)
+        if(code EQUAL 0)
+            set(RA_NVCC_WORKS ON CACHE INTERNAL "nvcc compiles")
+        else()
+            message(STATUS "nvcc does not compile, CUDA is left out: ${why}")
+        endif()
+    endif()
+    set(${result} ${RA_NVCC_WORKS} PARENT_SCOPE)
+endfunction()
+
 # nvcc and the runtime's headers and static library, all of one version.
 set(RA_HAVE_CUDA OFF)
 if(NOT RA_CUDA STREQUAL "OFF")
     find_package(CUDAToolkit 12.0 QUIET)
     if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static)
+        set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")
+        set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual CACHE STRING
+            "GPUs to compile for; virtual: PTX, from which a driver makes code for later ones")
+        ra_try_nvcc(nvcc_works)
+    endif()
+    if(nvcc_works)
+        enable_language(CUDA)
         set(RA_HAVE_CUDA ON)
     elseif(RA_CUDA STREQUAL "ON")
         message(FATAL_ERROR "RA_CUDA=ON, but there is no CUDA toolkit of version 12.0 or newer "
-                            "with nvcc: put nvcc on PATH, set CUDAToolkit_ROOT, or use AUTO or OFF")
+                            "with an nvcc that works: put one on PATH, set CUDAToolkit_ROOT, or use AUTO or OFF")
     endif()
 endif()
 

@@ -3,7 +3,7 @@
  * What is alike for all instances: where tensors and state lie, rows that no tile reaches, and the
  * order of tiles. An instance computes a tile.
  *
- * Includers bring the primitives first: those of a GPU, or an emulation of them in tests.
+ * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
 #ifndef RINGATTN_CUDA_FORWARD_CHUNK_CUH
 #define RINGATTN_CUDA_FORWARD_CHUNK_CUH

@@ -1,0 +1,198 @@
+/* What a thread of a GPU can do beyond C: the primitives that kernel bodies are written in. */
+#ifndef RINGATTN_CUDA_LANES_CUH
+#define RINGATTN_CUDA_LANES_CUH
+
+#include "ringattn/kernel.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define LANE_CODE __device__ __forceinline__
+
+/*
+ * The register that holds a thread's number is read anew at every call. Compilers would otherwise
+ * compute all that follows from it once, before the loop over keys, and have no registers left for
+ * the sums.
+ */
+LANE_CODE int thread_index()
+{
+    uint32_t x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return (int)x;
+}
+
+LANE_CODE int thread_count()
+{
+    return (int)blockDim.x;
+}
+
+LANE_CODE int lane_index()
+{
+    return thread_index() & 31;
+}
+
+LANE_CODE int warp_index()
+{
+    return thread_index() >> 5;
+}
+
+LANE_CODE int64_t block_index()
+{
+    return blockIdx.x;
+}
+
+LANE_CODE void block_barrier()
+{
+    __syncthreads();
+}
+
+/* x of the lane whose number differs by `mask`. All 32 lanes take part. */
+LANE_CODE float shuffle_xor(float x, int mask)
+{
+    return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+
+/* 2^x, off by 2 units in the last place; numbers too small to be normal become 0. */
+LANE_CODE float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* The block's next task, told to all threads through the first word of shared memory. */
+LANE_CODE int64_t take_ticket(uint32_t *ticket, char *shared)
+{
+    if (threadIdx.x == 0)
+        *(uint32_t *)shared = atomicAdd(ticket, 1u);
+    __syncthreads(); /* the ticket is written */
+    uint32_t const mine = *(const uint32_t *)shared;
+    __syncthreads(); /* everyone has read it: shared memory is free again */
+    return mine;
+}
+
+/* ---- shared memory --------------------------------------------------------------------------- */
+
+LANE_CODE uint32_t shared_address(const void *at)
+{
+    return (uint32_t)__cvta_generic_to_shared(at);
+}
+
+/* Copy `bytes` (0 to 16) and fill up to 16 with zeros; both addresses are multiples of 16. */
+LANE_CODE void copy_async(char *to, const char *from, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes)
+                 : "memory");
+}
+
+LANE_CODE void copies_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* This thread's copies have arrived; those of others have after a barrier. */
+LANE_CODE void copies_wait()
+{
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
+LANE_CODE void store_piece(char *to, const uint16_t values[8])
+{
+    uint4 piece;
+    piece.x = values[0] | (uint32_t)values[1] << 16;
+    piece.y = values[2] | (uint32_t)values[3] << 16;
+    piece.z = values[4] | (uint32_t)values[5] << 16;
+    piece.w = values[6] | (uint32_t)values[7] << 16;
+    *(uint4 *)to = piece;
+}
+
+LANE_CODE void load_matrices(const char *row, uint32_t r[4])
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+LANE_CODE void load_matrices_transposed(const char *row, uint32_t r[4])
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+struct element_f32 {
+    static constexpr int bytes = 4;
+
+    static LANE_CODE float load(const char *data, int64_t i)
+    {
+        return ((const float *)data)[i];
+    }
+
+    static LANE_CODE void store(char *data, int64_t i, float value)
+    {
+        ((float *)data)[i] = value;
+    }
+};
+
+struct element_bf16 {
+    static constexpr int bytes = 2;
+
+    static LANE_CODE float load(const char *data, int64_t i)
+    {
+        return __bfloat162float(((const __nv_bfloat16 *)data)[i]);
+    }
+
+    static LANE_CODE void store(char *data, int64_t i, float value)
+    {
+        ((__nv_bfloat16 *)data)[i] = __float2bfloat16_rn(value);
+    }
+
+    static LANE_CODE uint32_t pack(float low, float high)
+    {
+        __nv_bfloat162 const pair = __floats2bfloat162_rn(low, high);
+        return *(const uint32_t *)&pair;
+    }
+
+    static LANE_CODE void multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+    {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+struct element_f16 {
+    static constexpr int bytes = 2;
+
+    static LANE_CODE float load(const char *data, int64_t i)
+    {
+        return __half2float(((const __half *)data)[i]);
+    }
+
+    static LANE_CODE void store(char *data, int64_t i, float value)
+    {
+        ((__half *)data)[i] = __float2half_rn(value);
+    }
+
+    static LANE_CODE uint32_t pack(float low, float high)
+    {
+        __half2 const pair = __floats2half2_rn(low, high);
+        return *(const uint32_t *)&pair;
+    }
+
+    static LANE_CODE void multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+    {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+#endif

@@ -1,0 +1,172 @@
+/*
+ * Time of the forward kernels on the first GPU, TFLOP/s of live pairs (4 dim each): dense, causal
+ * and windowed, bf16. Not a test.
+ *
+ *     cuda_bench [TOKENS] [HEADS] [DIM]      defaults 16384 16 128
+ */
+#include "pool/cuda_error.h"
+#include "ringattn/device.h"
+#include "sparse/cuda/forward_launch.h"
+#include "sparse/cuda/launch_args.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { REPEATS = 20, WARMUP = 3 };
+
+static void check(ra_status status)
+{
+    if (status != RA_OK)
+        exit(1); /* it has been said why */
+}
+
+static void check_cuda(cudaError_t error, const char *what)
+{
+    check(ra_cuda_status(error, what));
+}
+
+static int compare(const void *a, const void *b)
+{
+    float const x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void *take(ra_pool *pool, ra_category category, size_t bytes, ra_block *block)
+{
+    check(ra_pool_alloc(pool, category, bytes, NULL, block));
+    return block->data;
+}
+
+/* Normal values, because hardware is faster on zeros. */
+static void fill(void *device, int64_t count)
+{
+    uint16_t *const host = malloc((size_t)count * 2);
+    uint64_t state = 1;
+    if (host == NULL)
+        exit(1);
+    for (int64_t i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        double const u = ((double)(state >> 40) + 0.5) / (1 << 24);
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        double const v = (double)(state >> 40) / (1 << 24);
+        ra_dtype_store(RA_BF16, host, i, (float)(sqrt(-2 * log(u)) * cos(6.283185307 * v)));
+    }
+    check_cuda(cudaMemcpy(device, host, (size_t)count * 2, cudaMemcpyHostToDevice), "filling");
+    free(host);
+}
+
+typedef struct bench {
+    ra_pool *host, *gpu;
+    int64_t tokens;
+    int32_t heads, dim;
+    int blocks;
+    ra_view q, k, v, out;
+    void *workspace;
+} bench;
+
+/* Median milliseconds of a launch. */
+static float time_launch(const ra_cuda_forward *f, int blocks)
+{
+    float times[REPEATS];
+    cudaEvent_t begin, end;
+    check_cuda(cudaEventCreate(&begin), "making an event");
+    check_cuda(cudaEventCreate(&end), "making an event");
+    for (int i = -WARMUP; i < REPEATS; i++) {
+        float ms = 0;
+        check_cuda(cudaMemsetAsync(f->ticket, 0, sizeof(*f->ticket), NULL), "resetting the ticket");
+        check_cuda(cudaEventRecord(begin, NULL), "recording an event");
+        check_cuda(ra_cuda_forward_bf16(f, blocks, NULL), "launching");
+        check_cuda(cudaEventRecord(end, NULL), "recording an event");
+        check_cuda(cudaEventSynchronize(end), "computing");
+        check_cuda(cudaEventElapsedTime(&ms, begin, end), "reading an event");
+        if (i >= 0)
+            times[i] = ms;
+    }
+    check_cuda(cudaEventDestroy(begin), "giving an event back");
+    check_cuda(cudaEventDestroy(end), "giving an event back");
+    qsort(times, REPEATS, sizeof(times[0]), compare);
+    return times[REPEATS / 2];
+}
+
+static void run(const bench *b, const char *name, const ra_pattern_config *config)
+{
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    ra_block copy;
+    ra_range const all = {0, 1, b->tokens};
+    check(ra_pattern_create(config, b->tokens, b->heads, b->host, &pattern));
+    check(ra_rowset_init(b->host, &all, 1, &rows));
+    check(ra_tilemap_init(pattern, (ra_heads){0, 1, b->heads}, &rows, &rows,
+                          ra_cuda_tile_of(RA_BF16, b->dim).q_rows, b->host, &map));
+    take(b->gpu, RA_MEM_TILEMAP, (size_t)map.bytes, &copy);
+    check_cuda(cudaMemcpy(copy.data, map.layers, (size_t)map.bytes, cudaMemcpyHostToDevice),
+               "copying the tile map");
+    ra_forward_step const step = {.map = &map,
+                                  .shape = {.batch = 1,
+                                            .q_heads = b->heads,
+                                            .kv_heads = b->heads,
+                                            .dim = b->dim,
+                                            .scale = 1 / sqrtf((float)b->dim)},
+                                  .q = b->q,
+                                  .k = b->k,
+                                  .v = b->v,
+                                  .out = b->out,
+                                  .first = true,
+                                  .last = true};
+    check(ra_cuda_forward_check(&step));
+    ra_cuda_forward const f = ra_cuda_forward_args(&step, copy.data, b->workspace, b->blocks);
+    float const ms = time_launch(&f, b->blocks);
+    printf("%-14s %10.3f ms %8.1f TFLOP/s  (%lld live pairs)\n", name, (double)ms,
+           4.0 * b->dim * (double)map.live_pairs / ((double)ms * 1e9), (long long)map.live_pairs);
+    ra_pool_free(b->gpu, NULL, &copy);
+    ra_tilemap_fini(b->host, &map);
+    ra_rowset_fini(b->host, &rows);
+    ra_pattern_destroy(pattern);
+}
+
+static void run_all(const bench *b)
+{
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    run(b, "dense", &pattern);
+    pattern.causal = true;
+    run(b, "causal", &pattern);
+    pattern.window_left = 1023;
+    run(b, "window 1024", &pattern);
+}
+
+int main(int argc, char **argv)
+{
+    bench b = {.tokens = argc > 1 ? atoll(argv[1]) : 16384,
+               .heads = argc > 2 ? atoi(argv[2]) : 16,
+               .dim = argc > 3 ? atoi(argv[3]) : 128};
+    ra_devices devices;
+    ra_memory memory;
+    ra_ledger *ledger;
+    ra_block blocks[5];
+    check(ra_memory_device(0, &memory));
+    ra_devices_read(&devices);
+    check(ra_ledger_create(INT64_MAX, &ledger));
+    check(ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = ledger}, &b.gpu));
+    check(ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = ledger}, &b.host));
+    b.blocks = devices.list[0].multiprocessors * ra_cuda_tile_of(RA_BF16, b.dim).blocks_per_sm;
+    int64_t const count = b.tokens * b.heads * b.dim;
+    ra_view *const views[] = {&b.q, &b.k, &b.v, &b.out};
+    for (int i = 0; i < 4; i++) {
+        void *const data = take(b.gpu, RA_MEM_QKV, (size_t)count * 2, &blocks[i]);
+        fill(data, count);
+        *views[i] = ra_view_dense(data, RA_BF16, b.tokens, b.heads, b.dim, 0);
+    }
+    b.workspace =
+        take(b.gpu, RA_MEM_WORKSPACE, ra_cuda_workspace_bytes(b.blocks, b.dim), &blocks[4]);
+    printf("%s, bf16, %lld tokens, %d heads of %d; median of %d\n", devices.list[0].name,
+           (long long)b.tokens, b.heads, b.dim, REPEATS);
+    run_all(&b);
+    for (int i = 0; i < 5; i++)
+        ra_pool_free(b.gpu, NULL, &blocks[i]);
+    ra_pool_destroy(b.host);
+    ra_pool_destroy(b.gpu);
+    ra_ledger_destroy(ledger);
+    return 0;
+}

@@ -1,0 +1,63 @@
+/* What ptxas said of the kernels when they were compiled: registers as the tile table assumes, and
+   nothing in local memory. */
+#include "sparse/cuda/tile_table.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DTYPES = 3, DIMS = 3, ARCHITECTURES = 2 };
+
+typedef struct kernel_name {
+    bool is_forward;
+    ra_dtype dtype;
+    int32_t dim;
+} kernel_name;
+
+/* "forward_kernelI10forward_16I12element_bf16Li128EEE..." */
+static kernel_name parse_name(const char *line)
+{
+    kernel_name name = {.is_forward = strstr(line, "forward_kernel") != NULL};
+    const char *const dim = strstr(line, "Li");
+    cr_assert_not_null(dim, "%s", line);
+    name.dim = atoi(dim + 2);
+    name.dtype = strstr(line, "element_bf16") != NULL  ? RA_BF16
+                 : strstr(line, "element_f16") != NULL ? RA_F16
+                                                       : RA_F32;
+    return name;
+}
+
+static void check_log(const char *path, int *kernels)
+{
+    char line[2048];
+    kernel_name name = {0};
+    FILE *const file = fopen(path, "r");
+    cr_assert_not_null(file, "%s: there is no log of the compiler", path);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        const char *const entry = strstr(line, "Compiling entry function '");
+        const char *const used = strstr(line, "Used ");
+        if (entry != NULL) {
+            name = parse_name(entry);
+            ++*kernels;
+        }
+        if (strstr(line, "bytes stack frame") != NULL)
+            cr_expect_not_null(strstr(line, " 0 bytes stack frame, 0 bytes spill stores, "
+                                            "0 bytes spill loads"),
+                               "dtype %d dim %d: %s", name.dtype, name.dim, line);
+        if (used != NULL && name.is_forward)
+            cr_expect_leq(atoi(used + 5), ra_cuda_tile_of(name.dtype, name.dim).registers,
+                          "dtype %d dim %d: %s", name.dtype, name.dim, line);
+        cr_expect_null(strstr(line, "serialized"), "%s", line);
+    }
+    fclose(file);
+}
+
+Test(ptxas, kernels_keep_to_their_registers_and_out_of_local_memory)
+{
+    static const char *const logs[] = {RA_PTXAS_LOGS};
+    int kernels = 0;
+    for (size_t i = 0; i < sizeof(logs) / sizeof(logs[0]); ++i)
+        check_log(logs[i], &kernels);
+    cr_assert_eq(kernels, DTYPES * DIMS * ARCHITECTURES);
+}
