@@ -133,7 +133,8 @@ RA_CHECKED ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tens
 /**
  * Whether the last pass ran out of memory and every rank knows: all have returned the same status
  * at the same step, and can use the communicator. That is so with tables that take memory in their
- * steps (ra_kernel_standard); another rank's failure elsewhere is known by deadline or abort only.
+ * steps (ra_kernel_standard), and with comm_buffers 0; another rank's failure elsewhere is known by
+ * deadline or abort only.
  */
 bool ra_ring_failed_together(const ra_ring *ring);
 

@@ -213,7 +213,8 @@ static ra_status grads_post(backward_pass *pass, int s)
     const ra_step *step = &pass->plan->steps[s];
     size_t const out = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_out_rows);
     size_t const in = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_in_rows);
-    ra_status const status = in > 0 ? ra_region_take(ring, &ring->arriving, in) : RA_OK;
+    ra_status const status =
+        ra_ring_settle_taken(ring, in > 0 ? ra_region_take(ring, &ring->arriving, in) : RA_OK);
     if (status != RA_OK || in + out == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
     char *partial = ra_region_data(partial_of(ring, s));
@@ -243,6 +244,7 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
     ra_status status = RA_OK;
     if (bytes > 0 || ring->schedule == RA_SCHEDULE_SHARED)
         status = ra_region_take_shared(ring, partial, bytes);
+    status = ra_ring_settle_taken(ring, status);
     if (status != RA_OK || bytes == 0)
         return status; /* nobody up to here has a live pair with this block */
     if (mine > 0)      /* what we fetched, we send home: the team's parts are all the block */

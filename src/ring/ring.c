@@ -312,13 +312,21 @@ void ra_ring_destroy(ra_ring *ring)
     free(ring);
 }
 
-ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
+static ra_status settle(ra_ring *ring, ra_status mine)
 {
-    if (ring->kernel->ops->begin == NULL)
-        return mine;
     ra_status const status = ra_ring_agree(ring, mine);
     ring->failed_together = status == RA_ERR_NO_MEMORY;
     return status;
+}
+
+ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
+{
+    return ring->kernel->ops->begin == NULL ? mine : settle(ring, mine);
+}
+
+ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine)
+{
+    return ring->config.comm_buffers > 0 ? mine : settle(ring, mine);
 }
 
 bool ra_ring_failed_together(const ra_ring *ring)

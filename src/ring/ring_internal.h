@@ -287,6 +287,8 @@ int ra_step_owner(const ra_step *step);
  * none waits for one that has given up, and a job can go on to its next try.
  */
 RA_CHECKED ra_status ra_ring_settle(ra_ring *ring, ra_status mine);
+/* The same, where communication buffers are taken in steps, of the status of taking one. */
+RA_CHECKED ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine);
 /* What tables that keep something from pass to pass are told. */
 ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward);
 

@@ -204,6 +204,7 @@ ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *
     ra_status status = pack_step(ring, at, group, step, own);
     if (status == RA_OK)
         status = clear_held(ring, at, group, step, operation);
+    status = ra_ring_settle_taken(ring, status);
     if (status != RA_OK || sent_bytes + recv_bytes == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
     ra_message const send = {at->sent_to, sent->block.data, sent_bytes};

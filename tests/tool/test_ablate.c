@@ -171,6 +171,23 @@ Test(ablate, out_of_memory_is_a_row)
     json_decref(root);
 }
 
+/* Tensors fit, and buffers that a step takes do not: a row of its own, and the others go on. */
+Test(ablate, buffers_refused_within_a_pass_are_a_row)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    json_t *root = ablate(3, "--set job.verify=false");
+    long long const peak = integer(point_of(root, "all_off"), "peak_bytes");
+    json_decref(root);
+    char line[96];
+    snprintf(line, sizeof(line), "--set job.verify=false --set memory.limit=%lld", peak - 1);
+    root = ablate(3, line);
+    const json_t *point = point_of(root, "all_off");
+    cr_expect_str_eq(text(point, "status"), "oom");
+    cr_expect_not_null(strstr(text(point, "message"), "comm_buffer"), "%s", text(point, "message"));
+    json_decref(root);
+}
+
 Test(ablate, a_report_that_cannot_be_written_is_an_error)
 {
     static const char *const outputs[] = {"--json=/dev/full", "--json >/dev/full", ">/dev/full"};
