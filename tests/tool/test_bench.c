@@ -273,6 +273,42 @@ Test(bench, csv_goes_to_standard_output_alone)
     cr_expect_eq(command_count_lines(result.out, "limits of "), 0);
 }
 
+/* The number under a column's name in the first row; nothing quoted may come before it. */
+static double csv_number(const char *csv, const char *name)
+{
+    const char *value = strchr(csv, '\n') + 1;
+    size_t const length = strlen(name);
+    for (const char *column = csv; strncmp(column, name, length) != 0 || column[length] != ',';) {
+        column = strchr(column, ',');
+        value = strchr(value, ',');
+        cr_assert(column != NULL && value != NULL, "no column %s", name);
+        column++;
+        value++;
+    }
+    char *end = NULL;
+    double const number = strtod(value, &end);
+    cr_expect(end > value && *end == ',', "%s has no number", name);
+    return number;
+}
+
+/* Whether a row says anything shows in its spread, which is not in min, median and max of all. */
+Test(bench, csv_says_how_far_apart_repetitions_were)
+{
+    command_run(&result, 0, "bench --quiet --backward --set shape.seq=32 --set job.repeat=3 --csv");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    const char *const passes[] = {"forward", "backward"};
+    for (int p = 0; p < 2; p++) {
+        char name[32];
+        const char *const ends[] = {"min_ms", "median_ms", "max_ms", "spread"};
+        double values[4];
+        for (int i = 0; i < 4; i++) {
+            snprintf(name, sizeof(name), "%s_%s", passes[p], ends[i]);
+            values[i] = csv_number(result.out, name);
+        }
+        cr_expect_float_eq(values[3], (values[2] - values[0]) / values[1], 1e-5, "%s", result.out);
+    }
+}
+
 static void check_overlap(const json_t *overlap)
 {
     expect_positive(overlap, "both_ms");
