@@ -57,7 +57,7 @@ static ra_status map(int file, ra_window *window)
 /*
  * The first rank: take the memory, every page of it: otherwise the first touch of one too many
  * kills. What there is room for the caller's ledger knows; more than the machine has is not even
- * tried.
+ * tried. A system that forbids such files, or files so large, has no windows.
  */
 static ra_status take(size_t bytes, int *file_out, invitation *invite)
 {
@@ -77,11 +77,12 @@ static ra_status take(size_t bytes, int *file_out, invitation *invite)
         *file_out = file;
         return RA_OK;
     }
-    ra_log(RA_LOG_ERROR, "cannot take %.1f MiB of shared memory: %s", (double)bytes / 1048576,
-           strerror(error));
+    bool const is_full = error == ENOMEM || error == ENOSPC;
+    ra_log(is_full ? RA_LOG_ERROR : RA_LOG_WARNING, "cannot take %.1f MiB of shared memory: %s",
+           (double)bytes / 1048576, strerror(error));
     if (file >= 0)
         close(file);
-    return RA_ERR_NO_MEMORY;
+    return is_full ? RA_ERR_NO_MEMORY : RA_ERR_UNSUPPORTED;
 }
 
 /*

@@ -156,16 +156,26 @@ static ra_status try_sharing(ra_ring *ring, bool *shared_out)
     return RA_OK;
 }
 
-/* What was chosen for hosts that share may not be what suits ranks that cannot. */
-static ra_status settle_layout_again(ra_ring *ring)
+static bool is_any_host_shared(const ra_ring *ring)
 {
     const int *const hosts = ra_comm_hosts(ring->comm);
     int const ranks = ra_comm_size(ring->comm);
     int host_count = 0;
     for (int r = 0; r < ranks; ++r)
         host_count = hosts[r] >= host_count ? hosts[r] + 1 : host_count;
-    if (ring->config.layout != RA_LAYOUT_AUTO || host_count == ranks)
-        return RA_OK; /* each rank was a team */
+    return host_count < ranks;
+}
+
+/* Ranks of one host that do not share. What was chosen for teams may not be what suits them. */
+static ra_status settle_without_sharing(ra_ring *ring)
+{
+    bool const asked = ring->config.schedule == RA_SCHEDULE_SHARED;
+    if (ra_comm_rank(ring->comm) == 0 && (asked || is_any_host_shared(ring)))
+        ra_log(RA_LOG_WARNING,
+               "schedule %s: no two ranks are on one host and see each other's memory: %s",
+               ra_schedule_name(ring->config.schedule), asked ? "taking direct" : "keys are sent");
+    if (ring->config.layout != RA_LAYOUT_AUTO || !is_any_host_shared(ring))
+        return RA_OK;
     ra_layout_fini(ring->pool, &ring->layout);
     return settle_layout(ring, NULL);
 }
@@ -182,13 +192,10 @@ static ra_status settle_schedule(ra_ring *ring)
     if (status == RA_OK && may_share)
         status = try_sharing(ring, &shared);
     if (status == RA_OK && may_share && !shared)
-        status = settle_layout_again(ring);
+        status = settle_without_sharing(ring);
     if (status != RA_OK || shared)
         return status;
     ring->schedule = asked == RA_SCHEDULE_RING ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
-    if (asked == RA_SCHEDULE_SHARED && !alone && ra_comm_rank(ring->comm) == 0)
-        ra_log(RA_LOG_WARNING, "schedule shared: no two ranks are on one host and see each other's "
-                               "memory: taking direct");
     if (asked == RA_SCHEDULE_AUTO && !alone)
         status = settle_sending(ring);
     return status != RA_OK ? status : make_teams(ring, NULL);

@@ -4,6 +4,7 @@
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -20,6 +21,27 @@ ra_status __wrap_ra_window_create(ra_comm *comm, size_t bytes, ra_window *window
 {
     return atomic_load(&windows_fail) ? RA_ERR_UNSUPPORTED
                                       : __real_ra_window_create(comm, bytes, window_out);
+}
+
+/* Why the system gives no memory that ranks could share; 0: it does. */
+static atomic_int memfd_error;
+
+int __real_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags)
+{
+    errno = atomic_load(&memfd_error);
+    return errno == 0 ? __real_memfd_create(name, flags) : -1;
+}
+
+static atomic_int warnings_logged, errors_logged;
+
+static void count_lines(void *context, ra_log_level level, const char *line)
+{
+    (void)context;
+    (void)line;
+    atomic_fetch_add(&warnings_logged, level == RA_LOG_WARNING);
+    atomic_fetch_add(&errors_logged, level == RA_LOG_ERROR);
 }
 
 static const int hosts_of[][RING_JOB_RANKS_MAX] = {{0, 0, 0, 0, 0, 0},
@@ -205,5 +227,40 @@ Test(layout_auto, is_chosen_anew_where_memory_cannot_be_shared)
     }
     cr_assert_neq(kind[0], kind[2], "this pattern shows no difference");
     cr_assert_eq(kind[1], kind[2]);
+    ring_job_free(&job);
+}
+
+/* One host or three. That no host has two ranks is nothing to speak of, unless sharing was asked.
+ */
+Test(layout_auto, memory_that_the_system_does_not_share_is_a_warning_and_keys_are_sent)
+{
+    static const struct {
+        int hosts, error;
+        ra_schedule asked;
+        ra_status status;
+        int warnings_least;
+    } cases[] = {{0, EPERM, RA_SCHEDULE_AUTO, RA_OK, 2},
+                 {0, ENOSYS, RA_SCHEDULE_SHARED, RA_OK, 2},
+                 {3, EFBIG, RA_SCHEDULE_AUTO, RA_OK, 2},
+                 {4, EPERM, RA_SCHEDULE_AUTO, RA_OK, 0},
+                 {4, EPERM, RA_SCHEDULE_SHARED, RA_OK, 1},
+                 {0, ENOMEM, RA_SCHEDULE_AUTO, RA_ERR_NO_MEMORY, 0}};
+    ring_job job = ring_job_plain(RANKS, 600, 4);
+    pattern_of(1, &job.pattern);
+    ra_log_set_handler(count_lines, NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        memcpy(job.hosts, hosts_of[cases[i].hosts], sizeof(job.hosts));
+        job.config.schedule = cases[i].asked;
+        atomic_store(&warnings_logged, 0);
+        atomic_store(&errors_logged, 0);
+        atomic_store(&memfd_error, cases[i].error);
+        ring_job_run(&job);
+        cr_expect_eq(job.status, cases[i].status, "case %zu: %d", i, (int)job.status);
+        cr_expect_eq(job.leaked_bytes, 0);
+        cr_expect(atomic_load(&warnings_logged) >= cases[i].warnings_least, "case %zu", i);
+        cr_expect(cases[i].warnings_least > 0 || atomic_load(&warnings_logged) == 0, "case %zu", i);
+        cr_expect_eq(atomic_load(&errors_logged) > 0, cases[i].status != RA_OK, "case %zu", i);
+        cr_expect(job.status != RA_OK || job.info.schedule != RA_SCHEDULE_SHARED, "case %zu", i);
+    }
     ring_job_free(&job);
 }
