@@ -360,7 +360,7 @@ Test(bench, every_example_is_a_sweep_whose_points_can_be_run)
 {
     static const char *const names[] = {"cpu-kernels",      "causal-vs-dense", "window-vs-dense",
                                         "blocks-vs-dense",  "gqa-vs-mha",      "ranks",
-                                        "dilated-vs-dense", "calibrate"};
+                                        "dilated-vs-dense", "calibrate",       "ring-vs-base"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[512];
         int64_t points = 1;
