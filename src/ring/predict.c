@@ -2,7 +2,7 @@
 #include "ringattn/predict.h"
 
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 #include "ring/ring_internal.h"
 
 #include <math.h>

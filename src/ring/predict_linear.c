@@ -7,7 +7,7 @@
  * where E = 4 dim (dim + 1). Work is 2 dim^2 batch N (H + Hk) forward, twice that backward.
  */
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 
 /* Of the largest group, each rounded by itself. */
 typedef struct linear_bytes {

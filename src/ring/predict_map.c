@@ -3,7 +3,7 @@
  * is looked at, the first and the last among them, and stands for those up to the next.
  */
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Bytes by category: what a rank's plans, buffers, accumulators and tensors take. */
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 
 int64_t ra_predict_keys_bytes(const ra_predict_job *job, int32_t kv_heads, int64_t rows)
 {

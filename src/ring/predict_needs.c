@@ -5,7 +5,7 @@
  * move along with their queries.
  */
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
  *     backward   dP and dS of each pair, or of each part of it, until the pass is over
  */
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 
 typedef struct passing {
     const ra_predict_job *job;

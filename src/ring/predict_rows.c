@@ -1,6 +1,6 @@
 /* Layouts in closed form, the work of ranks, and the choice that `auto` takes among them. */
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 
 #include <stdlib.h>
 

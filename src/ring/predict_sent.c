@@ -1,6 +1,6 @@
 /* What is sent in one pass, all ranks together: what layout and schedule are chosen by. */
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 
 ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
                               ra_need **needs_out)

@@ -1,7 +1,7 @@
 /* Who holds what in which step, and how large the maps of it are, for the ranks that are followed.
  */
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 
 #include <math.h>
 #include <stdlib.h>

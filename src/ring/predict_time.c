@@ -1,6 +1,6 @@
 /* How long steps take on a machine in numbers: computing, communication, and what of it shows. */
 #include "internal.h"
-#include "ring/predict_internal.h"
+#include "ring/predict_job.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * The kernel table `standard`, backward: dP = dO V^T, dS = P (dP - delta), dQ = scale dS K,
  * dK = scale dS^T Q, dV = P^T dO.
  */
-#include "sparse/standard_step.h"
+#include "sparse/cpu/standard_step.h"
 
 static int64_t lse_at(const ra_backward_step *step, const ra_standard_block *b)
 {

@@ -8,7 +8,7 @@
  * score so far; backward then makes P of S again, by the log-sum-exp of all.
  */
 #include "ringattn/blas.h"
-#include "sparse/standard_step.h"
+#include "sparse/cpu/standard_step.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The kernel table `standard`, forward: S = scale Q K^T, P = softmax(S), O = P V. */
-#include "sparse/standard_step.h"
+#include "sparse/cpu/standard_step.h"
 
 #include <math.h>
 #include <string.h>

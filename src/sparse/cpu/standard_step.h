@@ -1,10 +1,10 @@
-/* Private to src/sparse: a step of the kernel table `standard`, which both passes work on. */
+/* Private to src/sparse/cpu: a step of the kernel table `standard`, which both passes work on. */
 #ifndef RINGATTN_STANDARD_STEP_H
 #define RINGATTN_STANDARD_STEP_H
 
 #include "internal.h"
 #include "sparse/cpu/cpu_internal.h"
-#include "sparse/standard_internal.h"
+#include "sparse/cpu/standard_rows.h"
 
 /* What is kept of a pair of shards. S and P are with its first part; their gradients, which may be
    made part by part, each with its own. */

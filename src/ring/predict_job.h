@@ -1,6 +1,6 @@
 /* Private to predictions (predict*.c): rows, needs, tile maps and steps while they are counted. */
-#ifndef RINGATTN_PREDICT_INTERNAL_H
-#define RINGATTN_PREDICT_INTERNAL_H
+#ifndef RINGATTN_PREDICT_JOB_H
+#define RINGATTN_PREDICT_JOB_H
 
 #include "ring/ring_internal.h"
 #include "ringattn/predict.h"

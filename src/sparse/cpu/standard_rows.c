@@ -4,10 +4,10 @@
  */
 #define RA_VEC_LANES 4 /* for any machine, as in kernels_portable.c */
 
+#include "sparse/cpu/standard_rows.h"
 #include "internal.h"
 #include "ringattn/blas.h"
 #include "sparse/cpu/exp2.h"
-#include "sparse/standard_internal.h"
 
 #include <math.h>
 

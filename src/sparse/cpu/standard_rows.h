@@ -1,6 +1,6 @@
-/* Private to src/sparse: blocks of rows of the kernel table `standard`. */
-#ifndef RINGATTN_STANDARD_INTERNAL_H
-#define RINGATTN_STANDARD_INTERNAL_H
+/* Private to src/sparse/cpu: blocks of rows of the kernel table `standard`. */
+#ifndef RINGATTN_STANDARD_ROWS_H
+#define RINGATTN_STANDARD_ROWS_H
 
 #include "ringattn/kernel.h"
 
