@@ -90,6 +90,8 @@ RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_placement *placement
 RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
 /** The kernels that a configuration asks for; RA_ERR_UNSUPPORTED: not here, one logged line. */
 RA_CHECKED ra_status ra_job_kernel_ops(const ra_config *config, const ra_kernel_ops **ops_out);
+/** What a ring is asked for, but its cache; room is left for the times of so many repetitions. */
+ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions);
 /** Whether lse is kept: somebody reads it. */
 bool ra_job_wants_lse(const ra_config *config);
 /** Collective. Tensors in, passes, measurements into job->report. */

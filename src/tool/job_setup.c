@@ -216,29 +216,32 @@ static ra_status alone_prepare(ra_job *job)
     return status;
 }
 
+ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
+{
+    return (ra_ring_config){.batch = config->batch,
+                            .seq = config->seq,
+                            .heads = config->heads,
+                            .kv_heads = config->kv_heads,
+                            .dim = config->head_dim,
+                            .dtype = config->dtype,
+                            .scale = (float)config->scale,
+                            .layout = config->layout,
+                            .schedule = config->schedule,
+                            .comm_buffers = config->comm_buffers,
+                            .head_groups = config->head_groups,
+                            .backward = config->backward,
+                            .tensors_follow = true,
+                            .lse_follows = ra_job_wants_lse(config),
+                            .follow_bytes = ra_job_times_bytes(repetitions, config->backward),
+                            .linear = ra_config_linear(config),
+                            .linear_method = (ra_linear_method)config->linear_method,
+                            .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
+}
+
 static ra_status ring_make(ra_job *job)
 {
-    const ra_config *config = &job->config;
-    ra_ring_config const ring = {.batch = config->batch,
-                                 .seq = config->seq,
-                                 .heads = config->heads,
-                                 .kv_heads = config->kv_heads,
-                                 .dim = config->head_dim,
-                                 .dtype = config->dtype,
-                                 .scale = (float)config->scale,
-                                 .layout = config->layout,
-                                 .schedule = config->schedule,
-                                 .comm_buffers = config->comm_buffers,
-                                 .head_groups = config->head_groups,
-                                 .backward = config->backward,
-                                 .tensors_follow = true,
-                                 .lse_follows = ra_job_wants_lse(config),
-                                 .follow_bytes =
-                                     ra_job_times_bytes(job->repeat.most, config->backward),
-                                 .linear = ra_config_linear(config),
-                                 .linear_method = (ra_linear_method)config->linear_method,
-                                 .cache = job->cache->cache,
-                                 .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
+    ra_ring_config ring = ra_job_ring_config(&job->config, job->repeat.most);
+    ring.cache = job->cache->cache;
     job->entered = true;
     return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, &job->ring);
 }

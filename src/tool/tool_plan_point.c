@@ -35,28 +35,6 @@ static ra_status count_threads(ra_plan_point *point, int ranks_per_node)
     return status;
 }
 
-static void fill_ring(const ra_config *config, ra_ring_config *ring)
-{
-    *ring = (ra_ring_config){.batch = config->batch,
-                             .seq = config->seq,
-                             .heads = config->heads,
-                             .kv_heads = config->kv_heads,
-                             .dim = config->head_dim,
-                             .dtype = config->dtype,
-                             .scale = (float)config->scale,
-                             .layout = config->layout,
-                             .schedule = config->schedule,
-                             .comm_buffers = config->comm_buffers,
-                             .head_groups = config->head_groups,
-                             .backward = config->backward,
-                             .tensors_follow = true,
-                             .lse_follows = ra_job_wants_lse(config),
-                             .follow_bytes = ra_job_times_bytes(config->repeat, config->backward),
-                             .linear = ra_config_linear(config),
-                             .linear_method = (ra_linear_method)config->linear_method,
-                             .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
-}
-
 /* Times of repetitions, and pairs of blocks that an input file has brought. */
 static int64_t io_bytes(const ra_plan_point *point)
 {
@@ -103,7 +81,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .io_bytes = io_bytes(point),
         .memory_bytes = config->limit_bytes > 0 ? config->limit_bytes : memory,
         .hardware = hardware};
-    fill_ring(config, &point->request.ring);
+    point->request.ring = ra_job_ring_config(config, config->repeat);
     return RA_OK;
 }
 
