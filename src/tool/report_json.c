@@ -1,19 +1,12 @@
+#include "json_build.h"
 #include "report.h"
 
 #include "tool_info.h"
 
-#include <math.h>
-
-/* JSON has no NaN and no infinity: they become null. */
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *times_to_json(const ra_times *times)
 {
-    return json_pack("{s:o, s:o, s:o}", "min", number(times->min_ms), "median",
-                     number(times->median_ms), "max", number(times->max_ms));
+    return json_pack("{s:o, s:o, s:o}", "min", ra_json_number(times->min_ms), "median",
+                     ra_json_number(times->median_ms), "max", ra_json_number(times->max_ms));
 }
 
 static json_t *memory_to_json(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
@@ -44,24 +37,12 @@ static json_t *errors_to_json(const ra_errors *errors, const ra_errors *checked)
     for (size_t i = 0; object != NULL && i < sizeof(members) / sizeof(members[0]); i++) {
         if (members[i].checked == -1)
             continue;
-        if (json_object_set_new(object, members[i].name, number(members[i].value)) != 0) {
+        if (json_object_set_new(object, members[i].name, ra_json_number(members[i].value)) != 0) {
             json_decref(object);
             return NULL;
         }
     }
     return object;
-}
-
-/* Add members to an object; a failure, or a NULL in between, leaves nothing. */
-static json_t *extend(json_t *object, json_t *more)
-{
-    if (object != NULL && more != NULL && json_object_update(object, more) == 0) {
-        json_decref(more);
-        return object;
-    }
-    json_decref(object);
-    json_decref(more);
-    return NULL;
 }
 
 static json_t *plan_to_json(const ra_report *report)
@@ -78,14 +59,14 @@ static json_t *work_to_json(const ra_report *report)
 {
     return json_pack(
         "{s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "live_pairs",
-        (json_int_t)report->live_pairs, "imbalance", number(report->ring.imbalance), "sent_bytes",
-        (json_int_t)report->sent_bytes, "full_ring_bytes", (json_int_t)report->ring.full_ring_bytes,
-        "exposed_comm_ms", number(report->exposed_comm_ms), "peak_bytes",
-        (json_int_t)report->peak_bytes, "peak_bytes_sum", (json_int_t)report->peak_bytes_sum,
-        "memory_bytes", memory_to_json(report->memory_bytes), "rss_peak_bytes",
-        (json_int_t)report->rss_peak_bytes, "tilemap_bytes", (json_int_t)report->tilemap_bytes,
-        "input_nan_count", (json_int_t)report->nan_count, "input_inf_count",
-        (json_int_t)report->inf_count);
+        (json_int_t)report->live_pairs, "imbalance", ra_json_number(report->ring.imbalance),
+        "sent_bytes", (json_int_t)report->sent_bytes, "full_ring_bytes",
+        (json_int_t)report->ring.full_ring_bytes, "exposed_comm_ms",
+        ra_json_number(report->exposed_comm_ms), "peak_bytes", (json_int_t)report->peak_bytes,
+        "peak_bytes_sum", (json_int_t)report->peak_bytes_sum, "memory_bytes",
+        memory_to_json(report->memory_bytes), "rss_peak_bytes", (json_int_t)report->rss_peak_bytes,
+        "tilemap_bytes", (json_int_t)report->tilemap_bytes, "input_nan_count",
+        (json_int_t)report->nan_count, "input_inf_count", (json_int_t)report->inf_count);
 }
 
 static json_t *cache_to_json(const ra_report *report)
@@ -118,18 +99,19 @@ static json_t *pool_to_json(const ra_report *report)
 {
     const ra_pool_stats *pool = &report->pool;
     double const utilisation = ra_pool_utilisation(pool);
-    json_t *object =
-        json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "mode",
-                  ra_pool_mode_name(report->config->pool_mode), "utilisation", number(utilisation),
-                  "external_fragmentation", number(1 - utilisation), "internal_fragmentation",
-                  number(ra_pool_internal_fragmentation(pool)), "hits", (json_int_t)pool->hits,
-                  "misses", (json_int_t)pool->misses, "retries", (json_int_t)pool->retries, "ooms",
-                  (json_int_t)pool->ooms, "trimmed_segments", (json_int_t)pool->trimmed_segments,
-                  "alloc_p50_ns", ns_to_json(pool->alloc_p50_ns), "alloc_p99_ns",
-                  ns_to_json(pool->alloc_p99_ns));
+    json_t *object = json_pack(
+        "{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "mode",
+        ra_pool_mode_name(report->config->pool_mode), "utilisation", ra_json_number(utilisation),
+        "external_fragmentation", ra_json_number(1 - utilisation), "internal_fragmentation",
+        ra_json_number(ra_pool_internal_fragmentation(pool)), "hits", (json_int_t)pool->hits,
+        "misses", (json_int_t)pool->misses, "retries", (json_int_t)pool->retries, "ooms",
+        (json_int_t)pool->ooms, "trimmed_segments", (json_int_t)pool->trimmed_segments,
+        "alloc_p50_ns", ns_to_json(pool->alloc_p50_ns), "alloc_p99_ns",
+        ns_to_json(pool->alloc_p99_ns));
     for (int i = 0; i < RA_POOL_FIGURE_COUNT; i++)
-        object = extend(object, json_pack("{s:o}", ra_pool_figure_name((ra_pool_figure)i),
-                                          counters_to_json(&pool->bytes[i], &pool->count[i])));
+        object =
+            ra_json_extend(object, json_pack("{s:o}", ra_pool_figure_name((ra_pool_figure)i),
+                                             counters_to_json(&pool->bytes[i], &pool->count[i])));
     return object;
 }
 
@@ -146,8 +128,8 @@ static json_t *phases_to_json(const ra_report *report)
             json_pack("{s:s, s:I, s:o}", "name", phase->name, "total_bytes", (json_int_t)total,
                       "memory_bytes", memory_to_json(phase->current_bytes));
         if (phase->step >= 0)
-            item =
-                extend(item, json_pack("{s:i, s:i}", "group", phase->group, "step", phase->step));
+            item = ra_json_extend(
+                item, json_pack("{s:i, s:i}", "group", phase->group, "step", phase->step));
         if (item == NULL || json_array_append_new(phases, item) != 0) {
             json_decref(phases);
             phases = NULL;
@@ -162,27 +144,29 @@ json_t *ra_report_to_json(const ra_report *report)
         json_pack("{s:o, s:s, s:i, s:o, s:o}", "config", ra_config_to_json(report->config),
                   "status", ra_report_passes(report) ? "ok" : "verification failed", "ranks",
                   report->ranks, "forward_ms", times_to_json(&report->forward), "tflops_forward",
-                  number(ra_report_tflops_forward(report)));
+                  ra_json_number(ra_report_tflops_forward(report)));
     if (report->config->backward)
-        point =
-            extend(point, json_pack("{s:o, s:o}", "backward_ms", times_to_json(&report->backward),
-                                    "tflops_backward", number(ra_report_tflops_backward(report))));
-    point = extend(point, plan_to_json(report));
-    point = extend(point, work_to_json(report));
-    point = extend(point, json_pack("{s:o}", "pattern_cache", cache_to_json(report)));
-    point = extend(point, json_pack("{s:o, s:I, s:I}", "category_peak_bytes",
-                                    memory_to_json(report->category_peak_bytes), "alloc_count",
-                                    (json_int_t)report->alloc_count, "limit_bytes_sum",
-                                    (json_int_t)report->limit_bytes_sum));
-    point = extend(point, json_pack("{s:o}", "pool", pool_to_json(report)));
+        point = ra_json_extend(point, json_pack("{s:o, s:o}", "backward_ms",
+                                                times_to_json(&report->backward), "tflops_backward",
+                                                ra_json_number(ra_report_tflops_backward(report))));
+    point = ra_json_extend(point, plan_to_json(report));
+    point = ra_json_extend(point, work_to_json(report));
+    point = ra_json_extend(point, json_pack("{s:o}", "pattern_cache", cache_to_json(report)));
+    point =
+        ra_json_extend(point, json_pack("{s:o, s:I, s:I}", "category_peak_bytes",
+                                        memory_to_json(report->category_peak_bytes), "alloc_count",
+                                        (json_int_t)report->alloc_count, "limit_bytes_sum",
+                                        (json_int_t)report->limit_bytes_sum));
+    point = ra_json_extend(point, json_pack("{s:o}", "pool", pool_to_json(report)));
     if (report->phases != NULL)
-        point = extend(point, json_pack("{s:o, s:I}", "phases", phases_to_json(report),
-                                        "phases_left_out", (json_int_t)report->phases_left_out));
+        point = ra_json_extend(point,
+                               json_pack("{s:o, s:I}", "phases", phases_to_json(report),
+                                         "phases_left_out", (json_int_t)report->phases_left_out));
     if (report->verified)
-        point =
-            extend(point, json_pack("{s:o, s:o}", "error",
-                                    errors_to_json(&report->errors, &report->errors), "error_bound",
-                                    errors_to_json(&report->bounds, &report->errors)));
+        point = ra_json_extend(point, json_pack("{s:o, s:o}", "error",
+                                                errors_to_json(&report->errors, &report->errors),
+                                                "error_bound",
+                                                errors_to_json(&report->bounds, &report->errors)));
     return point;
 }
 

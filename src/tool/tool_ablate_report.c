@@ -1,10 +1,10 @@
 /* An ablation as a table, a column per set of features, and as JSON. */
 #include "internal.h"
+#include "json_build.h"
 #include "tool_ablate.h"
 #include "tool_info.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,15 +130,6 @@ static void table_print(const ra_ablate *ablate)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *extend(json_t *object, json_t *more)
-{
-    bool const done = object != NULL && more != NULL && json_object_update(object, more) == 0;
-    json_decref(more);
-    if (!done)
-        json_decref(object);
-    return done ? object : NULL;
-}
-
 static json_t *differences_to_json(const ra_ablate_point *point, const ra_ablate_point *reference)
 {
     json_t *object = json_object();
@@ -158,13 +149,13 @@ static json_t *point_to_json(const ra_ablate *ablate, const ra_ablate_point *poi
     const ra_ablate_point *reference = reference_of(ablate);
     bool const done = point->status == RA_OK;
     json_t *object = done ? json_copy(point->report_json) : json_object();
-    object =
-        extend(object, json_pack("{s:s, s:s, s:s?, s:i}", "variant", point->set->name, "status",
-                                 ra_job_status_text(point->status, !done || point->passes),
-                                 "message", point->message[0] != '\0' ? point->message : NULL,
-                                 "ranks", ra_comm_size(ablate->comm)));
+    object = ra_json_extend(
+        object, json_pack("{s:s, s:s, s:s?, s:i}", "variant", point->set->name, "status",
+                          ra_job_status_text(point->status, !done || point->passes), "message",
+                          point->message[0] != '\0' ? point->message : NULL, "ranks",
+                          ra_comm_size(ablate->comm)));
     if (done && reference != NULL)
-        object = extend(
+        object = ra_json_extend(
             object,
             json_pack("{s:s, s:o, s:I, s:f}", "reference", reference->set->name, "difference_bytes",
                       differences_to_json(point, reference), "peak_difference_bytes",

@@ -1,7 +1,7 @@
 /* A point as JSON, and that as a line of comma-separated values. */
+#include "json_build.h"
 #include "tool_bench.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,39 +11,10 @@ const char *ra_bench_point_status(const ra_bench_point *point)
     return ra_job_status_text(point->status, ra_report_passes(&point->report));
 }
 
-/* JSON has no NaN and no infinity: they become null. */
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-/* Takes `more` over; a failure, or a NULL in between, leaves NULL. */
-static json_t *extend(json_t *object, json_t *more)
-{
-    bool const done = object != NULL && more != NULL && json_object_update(object, more) == 0;
-    json_decref(more);
-    if (!done)
-        json_decref(object);
-    return done ? object : NULL;
-}
-
-static json_t *swept_to_json(const ra_config *config)
-{
-    json_t *object = json_object();
-    for (int i = 0; object != NULL && i < config->sweep_key_count; i++) {
-        if (json_object_set_new(object, ra_config_swept_path(config, i),
-                                ra_config_swept_to_json(config, i)) != 0) {
-            json_decref(object);
-            return NULL;
-        }
-    }
-    return object;
-}
-
 static json_t *identity_to_json(const ra_bench_point *point, const ra_config *config)
 {
     return json_pack("{s:s?, s:o, s:s, s:s?}", "variant", point->variant, "sweep",
-                     swept_to_json(config), "status", ra_bench_point_status(point), "message",
+                     ra_json_swept(config), "status", ra_bench_point_status(point), "message",
                      point->message[0] != '\0' ? point->message : NULL);
 }
 
@@ -52,34 +23,39 @@ static json_t *speed_to_json(const ra_bench_point *point, bool backward)
 {
     const ra_report *report = &point->report;
     double const limit = point->limit_tflops;
-    json_t *object = json_pack("{s:i, s:o, s:s, s:o, s:o}", "repetitions", report->forward.count,
-                               "forward_spread", number(report->forward.spread), "limit",
-                               point->limit_name, "limit_tflops", number(limit), "share_forward",
-                               number(ra_report_tflops_forward(report) / limit));
+    json_t *object =
+        json_pack("{s:i, s:o, s:s, s:o, s:o}", "repetitions", report->forward.count,
+                  "forward_spread", ra_json_number(report->forward.spread), "limit",
+                  point->limit_name, "limit_tflops", ra_json_number(limit), "share_forward",
+                  ra_json_number(ra_report_tflops_forward(report) / limit));
     if (backward)
-        object = extend(object, json_pack("{s:o, s:o}", "backward_spread",
-                                          number(report->backward.spread), "share_backward",
-                                          number(ra_report_tflops_backward(report) / limit)));
+        object = ra_json_extend(
+            object,
+            json_pack("{s:o, s:o}", "backward_spread", ra_json_number(report->backward.spread),
+                      "share_backward", ra_json_number(ra_report_tflops_backward(report) / limit)));
     return object;
 }
 
 static json_t *reference_to_json(const ra_bench_point *point, bool backward)
 {
-    json_t *object = json_pack("{s:o, s:o}", "time_ratio_forward", number(point->time_ratio[0]),
-                               "rate_ratio_forward", number(point->rate_ratio[0]));
+    json_t *object =
+        json_pack("{s:o, s:o}", "time_ratio_forward", ra_json_number(point->time_ratio[0]),
+                  "rate_ratio_forward", ra_json_number(point->rate_ratio[0]));
     if (backward)
-        object = extend(object,
-                        json_pack("{s:o, s:o}", "time_ratio_backward", number(point->time_ratio[1]),
-                                  "rate_ratio_backward", number(point->rate_ratio[1])));
+        object = ra_json_extend(object, json_pack("{s:o, s:o}", "time_ratio_backward",
+                                                  ra_json_number(point->time_ratio[1]),
+                                                  "rate_ratio_backward",
+                                                  ra_json_number(point->rate_ratio[1])));
     return object;
 }
 
 static json_t *overlap_to_json(const ra_overlap *overlap)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "both_ms", number(overlap->wall_ms),
-                     "compute_ms", number(overlap->compute_ms), "comm_ms", number(overlap->comm_ms),
-                     "exposed_comm_ms", number(ra_overlap_exposed_ms(overlap)), "overlap",
-                     number(ra_overlap_share(overlap)), "spread_ms", number(overlap->spread_ms));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o}", "both_ms", ra_json_number(overlap->wall_ms), "compute_ms",
+        ra_json_number(overlap->compute_ms), "comm_ms", ra_json_number(overlap->comm_ms),
+        "exposed_comm_ms", ra_json_number(ra_overlap_exposed_ms(overlap)), "overlap",
+        ra_json_number(ra_overlap_share(overlap)), "spread_ms", ra_json_number(overlap->spread_ms));
 }
 
 json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *config, int ranks)
@@ -87,21 +63,21 @@ json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *con
     json_t *object = point->status == RA_OK ? ra_report_to_json(&point->report)
                                             : json_pack("{s:o, s:i}", "config",
                                                         ra_config_to_json(config), "ranks", ranks);
-    object = extend(object, identity_to_json(point, config));
+    object = ra_json_extend(object, identity_to_json(point, config));
     if (point->theory_bytes > 0)
-        object =
-            extend(object, json_pack("{s:I}", "theory_bytes", (json_int_t)point->theory_bytes));
+        object = ra_json_extend(
+            object, json_pack("{s:I}", "theory_bytes", (json_int_t)point->theory_bytes));
     if (point->status != RA_OK)
         return object;
-    object = extend(object, speed_to_json(point, config->backward));
+    object = ra_json_extend(object, speed_to_json(point, config->backward));
     if (point->has_reference)
-        object = extend(object, reference_to_json(point, config->backward));
+        object = ra_json_extend(object, reference_to_json(point, config->backward));
     if (point->has_overlap)
-        object =
-            extend(object, json_pack("{s:o}", "overlap_forward", overlap_to_json(&point->forward)));
+        object = ra_json_extend(
+            object, json_pack("{s:o}", "overlap_forward", overlap_to_json(&point->forward)));
     if (point->has_overlap && config->backward)
-        object = extend(object,
-                        json_pack("{s:o}", "overlap_backward", overlap_to_json(&point->backward)));
+        object = ra_json_extend(
+            object, json_pack("{s:o}", "overlap_backward", overlap_to_json(&point->backward)));
     return object;
 }
 

@@ -1,60 +1,36 @@
 /* A prediction as JSON, in the form of what runs report. */
 #include "internal.h"
+#include "json_build.h"
 #include "tool_plan.h"
-
-#include <math.h>
-
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-/* Takes `more` over; a failure, or a NULL in between, leaves NULL. */
-static json_t *extend(json_t *object, json_t *more)
-{
-    bool const done = object != NULL && more != NULL && json_object_update(object, more) == 0;
-    json_decref(more);
-    if (!done)
-        json_decref(object);
-    return done ? object : NULL;
-}
 
 static json_t *memory_to_json(const ra_prediction *p)
 {
     json_t *object = json_object();
     for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++)
-        object = extend(object, json_pack("{s:I}", ra_category_name((ra_category)i),
-                                          (json_int_t)p->memory_bytes[i]));
-    return object;
-}
-
-static json_t *swept_to_json(const ra_config *config)
-{
-    json_t *object = json_object();
-    for (int i = 0; object != NULL && i < config->sweep_key_count; i++)
-        object = extend(object, json_pack("{s:o}", ra_config_swept_path(config, i),
-                                          ra_config_swept_to_json(config, i)));
+        object = ra_json_extend(object, json_pack("{s:I}", ra_category_name((ra_category)i),
+                                                  (json_int_t)p->memory_bytes[i]));
     return object;
 }
 
 static json_t *step_to_json(const ra_predicted_step *s, bool has_times, bool backward)
 {
-    json_t *object = json_pack("{s:i, s:i, s:o, s:I, s:I, s:s}", "step", s->distance, "held_from",
-                               s->held_from, "live_pairs", number(s->pairs), "fetched_bytes",
-                               (json_int_t)s->held_bytes, "sent_bytes", (json_int_t)s->sent_bytes,
-                               "link", s->crosses_nodes ? "network" : "node");
+    json_t *object = json_pack(
+        "{s:i, s:i, s:o, s:I, s:I, s:s}", "step", s->distance, "held_from", s->held_from,
+        "live_pairs", ra_json_number(s->pairs), "fetched_bytes", (json_int_t)s->held_bytes,
+        "sent_bytes", (json_int_t)s->sent_bytes, "link", s->crosses_nodes ? "network" : "node");
     if (backward)
-        object =
-            extend(object, json_pack("{s:I, s:I}", "grad_in_bytes", (json_int_t)s->grad_in_bytes,
-                                     "grad_out_bytes", (json_int_t)s->grad_out_bytes));
+        object = ra_json_extend(object, json_pack("{s:I, s:I}", "grad_in_bytes",
+                                                  (json_int_t)s->grad_in_bytes, "grad_out_bytes",
+                                                  (json_int_t)s->grad_out_bytes));
     if (has_times)
-        object =
-            extend(object, json_pack("{s:o, s:o}", "forward_compute_ms", number(s->forward_ms[0]),
-                                     "forward_comm_ms", number(s->forward_ms[1])));
+        object = ra_json_extend(
+            object, json_pack("{s:o, s:o}", "forward_compute_ms", ra_json_number(s->forward_ms[0]),
+                              "forward_comm_ms", ra_json_number(s->forward_ms[1])));
     if (has_times && backward)
         object =
-            extend(object, json_pack("{s:o, s:o}", "backward_compute_ms", number(s->backward_ms[0]),
-                                     "backward_comm_ms", number(s->backward_ms[1])));
+            ra_json_extend(object, json_pack("{s:o, s:o}", "backward_compute_ms",
+                                             ra_json_number(s->backward_ms[0]), "backward_comm_ms",
+                                             ra_json_number(s->backward_ms[1])));
     return object;
 }
 
@@ -72,15 +48,16 @@ static json_t *steps_to_json(const ra_prediction *p, bool backward)
 
 static json_t *pass_to_json(const ra_predicted_pass *pass)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "total_ms", number(pass->total_ms), "compute_ms",
-                     number(pass->compute_ms), "comm_ms", number(pass->comm_ms), "exposed_comm_ms",
-                     number(pass->exposed_ms), "overlap", number(pass->overlap));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "total_ms", ra_json_number(pass->total_ms),
+                     "compute_ms", ra_json_number(pass->compute_ms), "comm_ms",
+                     ra_json_number(pass->comm_ms), "exposed_comm_ms",
+                     ra_json_number(pass->exposed_ms), "overlap", ra_json_number(pass->overlap));
 }
 
 /* Under the names of a run, whose times are three numbers. */
 static json_t *median_to_json(const ra_predicted_pass *pass)
 {
-    return json_pack("{s:o}", "median", number(pass->total_ms));
+    return json_pack("{s:o}", "median", ra_json_number(pass->total_ms));
 }
 
 static json_t *times_to_json(const ra_plan_point *point)
@@ -89,20 +66,22 @@ static json_t *times_to_json(const ra_plan_point *point)
     json_t *object = json_pack(
         "{s:s, s:i, s:o, s:o, s:o}", "hardware", point->request.hardware->name, "slowest_rank",
         p->slowest_rank, "forward_ms", median_to_json(&p->forward), "forward",
-        pass_to_json(&p->forward), "overlap_from_rows", number(p->balance_rows));
+        pass_to_json(&p->forward), "overlap_from_rows", ra_json_number(p->balance_rows));
     if (point->config.backward)
-        object = extend(object, json_pack("{s:o, s:o}", "backward_ms", median_to_json(&p->backward),
+        object = ra_json_extend(object,
+                                json_pack("{s:o, s:o}", "backward_ms", median_to_json(&p->backward),
                                           "backward", pass_to_json(&p->backward)));
     return object;
 }
 
 static json_t *work_to_json(const ra_prediction *p)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "live_pairs", number(p->live_pairs),
-                     "forward_flops", number(p->forward.flops), "backward_flops",
-                     number(p->backward.flops), "imbalance", number(p->imbalance), "sent_bytes",
-                     number(p->sent_bytes), "sent_network_bytes", number(p->sent_network_bytes),
-                     "full_ring_bytes", number(p->full_ring_bytes));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "live_pairs", ra_json_number(p->live_pairs),
+        "forward_flops", ra_json_number(p->forward.flops), "backward_flops",
+        ra_json_number(p->backward.flops), "imbalance", ra_json_number(p->imbalance), "sent_bytes",
+        ra_json_number(p->sent_bytes), "sent_network_bytes", ra_json_number(p->sent_network_bytes),
+        "full_ring_bytes", ra_json_number(p->full_ring_bytes));
 }
 
 json_t *ra_plan_point_to_json(const ra_plan_point *point)
@@ -113,21 +92,24 @@ json_t *ra_plan_point_to_json(const ra_plan_point *point)
     json_t *object = json_pack(
         "{s:o, s:s?, s:o, s:s, s:i, s:i, s:s, s:s, s:I, s:i, s:b, s:i}", "config",
         ra_config_to_json(&point->config), "variant", point->variant, "sweep",
-        swept_to_json(&point->config), "status", fits ? "ok" : "oom", "ranks", p->ranks, "threads",
+        ra_json_swept(&point->config), "status", fits ? "ok" : "oom", "ranks", p->ranks, "threads",
         point->threads, "layout", ra_layout_name(p->layout), "schedule",
         ra_schedule_name(p->schedule), "layout_chunk", (json_int_t)p->chunk, "head_groups",
         p->head_groups, "exact", p->exact, "ranks_followed", p->ranks_followed);
-    object = extend(object, work_to_json(p));
-    object = extend(object, json_pack("{s:i, s:I, s:I, s:o, s:I, s:I}", "fullest_rank",
+    object = ra_json_extend(object, work_to_json(p));
+    object = ra_json_extend(object,
+                            json_pack("{s:i, s:I, s:I, s:o, s:I, s:I}", "fullest_rank",
                                       p->fullest_rank, "rows", (json_int_t)p->rows, "peak_bytes",
                                       (json_int_t)p->peak_bytes, "memory_bytes", memory_to_json(p),
                                       "floor_bytes", (json_int_t)p->floor_bytes, "tilemap_bytes",
                                       (json_int_t)p->tilemap_bytes));
     if (limit < INT64_MAX)
-        object = extend(object, json_pack("{s:I}", "limit_bytes", (json_int_t)limit));
+        object = ra_json_extend(object, json_pack("{s:I}", "limit_bytes", (json_int_t)limit));
     if (point->has_longest)
-        object = extend(object, json_pack("{s:I}", "longest_seq", (json_int_t)point->longest_seq));
+        object = ra_json_extend(object,
+                                json_pack("{s:I}", "longest_seq", (json_int_t)point->longest_seq));
     if (p->has_times)
-        object = extend(object, times_to_json(point));
-    return extend(object, json_pack("{s:o}", "steps", steps_to_json(p, point->config.backward)));
+        object = ra_json_extend(object, times_to_json(point));
+    return ra_json_extend(object,
+                          json_pack("{s:o}", "steps", steps_to_json(p, point->config.backward)));
 }

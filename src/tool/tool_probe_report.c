@@ -1,4 +1,5 @@
 /* The table of a probe, row by row as variants end; memory side by side and JSON at the end. */
+#include "json_build.h"
 #include "tool_info.h"
 #include "tool_probe.h"
 
@@ -77,15 +78,6 @@ void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
     fflush(stdout); /* a failure stays in ferror, and is said at the end */
 }
 
-static json_t *extend(json_t *object, json_t *more)
-{
-    bool const done = object != NULL && more != NULL && json_object_update(object, more) == 0;
-    json_decref(more);
-    if (!done)
-        json_decref(object);
-    return done ? object : NULL;
-}
-
 /* Beside tokens and peak_bytes; null where nothing could be predicted. */
 static json_t *prediction_to_json(const ra_probe_point *point)
 {
@@ -100,7 +92,7 @@ static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
 {
     bool const found = point->status == RA_OK;
     json_t *object = found ? json_copy(point->report) : json_object();
-    object = extend(
+    object = ra_json_extend(
         object,
         json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:I}", "variant", point->variant,
                   "status", ra_job_status_text(point->status, !found || point->passes), "message",
@@ -110,13 +102,13 @@ static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
                   (json_int_t)point->refused_tokens, "tries", point->try_count, "seconds",
                   point->seconds, "rss_growth_bytes", (json_int_t)point->rss_growth_bytes));
     if (found)
-        object =
-            extend(object,
-                   json_pack("{s:f, s:I, s:f, s:f}", "bytes_per_token", bytes_per_token(point),
-                             "floor_bytes_per_token", (json_int_t)point->floor_bytes, "floor_ratio",
-                             floor_share(point), "first_ratio", reference_share(probe, point)));
+        object = ra_json_extend(object, json_pack("{s:f, s:I, s:f, s:f}", "bytes_per_token",
+                                                  bytes_per_token(point), "floor_bytes_per_token",
+                                                  (json_int_t)point->floor_bytes, "floor_ratio",
+                                                  floor_share(point), "first_ratio",
+                                                  reference_share(probe, point)));
     if (found && probe->options->predict)
-        object = extend(object, prediction_to_json(point));
+        object = ra_json_extend(object, prediction_to_json(point));
     return object;
 }
 

@@ -1,0 +1,26 @@
+#include "json_build.h"
+
+#include <math.h>
+
+json_t *ra_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *ra_json_extend(json_t *object, json_t *more)
+{
+    bool const done = object != NULL && more != NULL && json_object_update(object, more) == 0;
+    json_decref(more);
+    if (!done)
+        json_decref(object);
+    return done ? object : NULL;
+}
+
+json_t *ra_json_swept(const ra_config *config)
+{
+    json_t *object = json_object();
+    for (int i = 0; object != NULL && i < config->sweep_key_count; i++)
+        object = ra_json_extend(object, json_pack("{s:o}", ra_config_swept_path(config, i),
+                                                  ra_config_swept_to_json(config, i)));
+    return object;
+}

@@ -1,0 +1,18 @@
+/* Building JSON reports: what all of them need beside jansson. */
+#ifndef RINGATTN_TOOL_JSON_BUILD_H
+#define RINGATTN_TOOL_JSON_BUILD_H
+
+#include "config.h"
+
+#include <jansson.h>
+
+/** JSON has no NaN and no infinity: they become null. NULL: no memory. */
+json_t *ra_json_number(double value);
+
+/** Add the members of `more` and take it over; a failure, or a NULL in between, leaves NULL. */
+json_t *ra_json_extend(json_t *object, json_t *more);
+
+/** The swept keys of a point and their values. NULL: no memory. */
+json_t *ra_json_swept(const ra_config *config);
+
+#endif
