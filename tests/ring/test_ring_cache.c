@@ -1,9 +1,9 @@
 /* Jobs with pattern caches: equal results, whatever is found, kept or thrown out. */
 #include "ring/ring_job.h"
 #include "support/oracle.h"
+#include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -217,46 +217,6 @@ Test(ring_cache, no_rank_asks_for_a_map_twice)
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
-typedef struct failing_memory {
-    ra_memory inner;
-    atomic_long countdown;
-    bool failed;
-} failing_memory;
-
-static size_t failing_round(const ra_memory *memory, size_t bytes)
-{
-    failing_memory *self = memory->self;
-    return self->inner.ops->round(&self->inner, bytes);
-}
-
-static ra_status failing_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
-{
-    failing_memory *self = memory->self;
-    if (atomic_fetch_sub(&self->countdown, 1) == 0) {
-        self->failed = true;
-        return RA_ERR_NO_MEMORY;
-    }
-    return self->inner.ops->alloc(&self->inner, bytes, ptr_out);
-}
-
-static void failing_free(const ra_memory *memory, void *ptr, size_t bytes)
-{
-    failing_memory *self = memory->self;
-    self->inner.ops->free(&self->inner, ptr, bytes);
-}
-
-static ra_status failing_available(const ra_memory *memory, int64_t *bytes_out)
-{
-    failing_memory *self = memory->self;
-    return self->inner.ops->available(&self->inner, bytes_out);
-}
-
-static const ra_memory_ops failing_ops = {.name = "failing",
-                                          .round = failing_round,
-                                          .alloc = failing_alloc,
-                                          .free = failing_free,
-                                          .available = failing_available};
-
 static int lines_logged;
 
 static void count_lines(void *context, ra_log_level level, const char *line)
@@ -279,17 +239,17 @@ Test(ring_cache, memory_refused_to_a_cache_changes_no_result)
     bool failed = true;
     long n = 0;
     for (; failed; ++n) {
-        failing_memory memory = {.inner = ra_memory_host(), .countdown = n};
+        refusing_memory memory = {.inner = ra_memory_host(), .countdown = n};
         open_caches(&s, RA_CACHE_EAGER, 100, 1 << 20);
         ra_pattern_cache_destroy(s.job.caches[0]);
-        ra_pattern_cache_config const config = {
-            RA_CACHE_EAGER, 100, 1 << 20, {&failing_ops, &memory}};
+        ra_pattern_cache_config const config = {RA_CACHE_EAGER, 100, 1 << 20,
+                                                ra_memory_refusing(&memory)};
         cr_assert_eq(ra_pattern_cache_create(&config, &s.job.caches[0]), RA_OK);
         for (int turn = 0; turn < 2; ++turn) {
             run(&s);
             expect_wanted(&s, "refused");
         }
-        failed = memory.failed;
+        failed = memory.refused;
         close_caches(&s);
     }
     cr_assert_gt(n, 2);
@@ -299,11 +259,11 @@ Test(ring_cache, memory_refused_to_a_cache_changes_no_result)
 
 static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
 {
-    failing_memory *self = context;
+    refusing_memory *self = context;
     if (rank != 1)
         return memory;
     self->inner = memory;
-    return (ra_memory){&failing_ops, self};
+    return ra_memory_refusing(self);
 }
 
 /* The n-th request of a rank's pool is refused: one line, and every map goes back to its cache. */
@@ -317,12 +277,12 @@ Test(ring_cache, jobs_that_fail_give_their_maps_back)
     open_caches(&s, RA_CACHE_EAGER, 3, 1 << 20);
     bool failed = true;
     for (long n = 0; failed; ++n) {
-        failing_memory memory = {.countdown = n};
+        refusing_memory memory = {.countdown = n};
         s.job.wrap_memory = wrap_memory;
         s.job.wrap_context = &memory;
         lines_logged = 0;
         ring_job_run(&s.job); /* detaching insists that no map is out */
-        failed = memory.failed;
+        failed = memory.refused;
         cr_assert_eq(s.job.status, failed ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld", n);
         cr_assert_eq(lines_logged, failed, "allocation %ld: %d lines", n, lines_logged);
         cr_assert_eq(s.job.leaked_bytes, 0);

@@ -4,6 +4,7 @@
  */
 #include "ring/ring_job.h"
 #include "support/faulty_comm.h"
+#include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
 #include <stdatomic.h>
@@ -44,62 +45,23 @@ static void listen(void)
 
 TestSuite(fault, .init = listen);
 
-/* Host memory whose n-th request of the victim fails. */
-typedef struct failing_memory {
-    ra_memory inner;
-    long countdown;
-    bool failed;
-} failing_memory;
-
-static size_t failing_round(const ra_memory *memory, size_t bytes)
-{
-    failing_memory *self = memory->self;
-    return self->inner.ops->round(&self->inner, bytes);
-}
-
-static ra_status failing_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
-{
-    failing_memory *self = memory->self;
-    if (self->countdown-- == 0) {
-        self->failed = true;
-        return RA_ERR_NO_MEMORY;
-    }
-    return self->inner.ops->alloc(&self->inner, bytes, ptr_out);
-}
-
-static void failing_free(const ra_memory *memory, void *ptr, size_t bytes)
-{
-    failing_memory *self = memory->self;
-    self->inner.ops->free(&self->inner, ptr, bytes);
-}
-
-static ra_status failing_available(const ra_memory *memory, int64_t *bytes_out)
-{
-    failing_memory *self = memory->self;
-    return self->inner.ops->available(&self->inner, bytes_out);
-}
-
 static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
 {
-    static const ra_memory_ops ops = {.name = "failing",
-                                      .round = failing_round,
-                                      .alloc = failing_alloc,
-                                      .free = failing_free,
-                                      .available = failing_available};
-    failing_memory *self = context;
+    refusing_memory *self = context;
     if (rank != VICTIM)
         return memory;
     self->inner = memory;
-    return (ra_memory){&ops, self};
+    return ra_memory_refusing(self);
 }
 
 static void sweep_allocations(const ra_kernel_ops *kernel, bool dense_mask, int buffers,
                               ra_schedule schedule, int hosts)
 {
-    failing_memory memory = {.failed = true};
+    refusing_memory memory = {.refused = true};
     long n = 0;
-    for (; memory.failed; ++n) {
-        memory = (failing_memory){.countdown = n};
+    for (; memory.refused; ++n) {
+        atomic_store(&memory.countdown, n);
+        atomic_store(&memory.refused, false);
         ring_job job = small_job(buffers, schedule, hosts);
         job.kernel = kernel;
         job.config.dense_mask = dense_mask;
@@ -107,9 +69,9 @@ static void sweep_allocations(const ra_kernel_ops *kernel, bool dense_mask, int 
         job.wrap_context = &memory;
         lines_logged = 0;
         ring_job_run(&job);
-        cr_assert_eq(job.status, memory.failed ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
+        cr_assert_eq(job.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
                      ra_status_name(job.status));
-        cr_assert_eq(lines_logged, memory.failed, "allocation %ld: %d lines", n, lines_logged);
+        cr_assert_eq(lines_logged, memory.refused, "allocation %ld: %d lines", n, lines_logged);
         cr_assert_eq(job.leaked_bytes, 0, "allocation %ld leaks", n);
         ring_job_free(&job);
     }

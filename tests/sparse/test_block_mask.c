@@ -5,6 +5,7 @@
  */
 #include "ringattn/block_mask.h"
 #include "support/poison_memory.h"
+#include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -258,36 +259,6 @@ Test(block_mask, a_list_that_is_wrong_makes_a_wrong_map)
 /* ---- memory that is refused
  * -------------------------------------------------------------------- */
 
-typedef struct failing_memory {
-    ra_memory inner;
-    long countdown;
-} failing_memory;
-
-static size_t failing_round(const ra_memory *memory, size_t bytes)
-{
-    failing_memory *self = memory->self;
-    return self->inner.ops->round(&self->inner, bytes);
-}
-
-static ra_status failing_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
-{
-    failing_memory *self = memory->self;
-    return self->countdown-- == 0 ? RA_ERR_NO_MEMORY
-                                  : self->inner.ops->alloc(&self->inner, bytes, ptr_out);
-}
-
-static void failing_free(const ra_memory *memory, void *ptr, size_t bytes)
-{
-    failing_memory *self = memory->self;
-    self->inner.ops->free(&self->inner, ptr, bytes);
-}
-
-static ra_status failing_available(const ra_memory *memory, int64_t *bytes_out)
-{
-    failing_memory *self = memory->self;
-    return self->inner.ops->available(&self->inner, bytes_out);
-}
-
 static void no_lines(void *context, ra_log_level level, const char *line)
 {
     (void)level;
@@ -297,12 +268,7 @@ static void no_lines(void *context, ra_log_level level, const char *line)
 
 Test(block_mask, whose_memory_is_refused_leaves_nothing)
 {
-    static const ra_memory_ops ops = {.name = "failing",
-                                      .round = failing_round,
-                                      .alloc = failing_alloc,
-                                      .free = failing_free,
-                                      .available = failing_available};
-    failing_memory memory = {.inner = ra_memory_poison(), .countdown = -1};
+    refusing_memory memory = {.inner = ra_memory_poison(), .countdown = -1};
     static const int64_t segments[] = {256, 512}, rates[] = {1, 2};
     ra_pattern_config config = ra_pattern_config_dense();
     config.causal = true;
@@ -312,7 +278,8 @@ Test(block_mask, whose_memory_is_refused_leaves_nothing)
     ra_pool *mine;
     int lines = 0;
     cr_assert_eq(
-        ra_pool_create(&(ra_pool_config){.memory = {&ops, &memory}, .ledger = ledger}, &mine),
+        ra_pool_create(&(ra_pool_config){.memory = ra_memory_refusing(&memory), .ledger = ledger},
+                       &mine),
         RA_OK);
     problem p = problem_make(&config, SEQ, (ra_range){0, 1, SEQ}, (ra_range){0, 1, SEQ});
     ra_map_request const request = {p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS};

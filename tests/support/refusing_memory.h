@@ -1,0 +1,18 @@
+/* Memory of which one request is refused: for sweeps over all of them. */
+#ifndef RINGATTN_TESTS_REFUSING_MEMORY_H
+#define RINGATTN_TESTS_REFUSING_MEMORY_H
+
+#include "ringattn/pool.h"
+
+#include <stdatomic.h>
+
+typedef struct refusing_memory {
+    ra_memory inner;
+    atomic_long countdown; /* requests until the one that is refused; negative: none */
+    atomic_bool refused;   /* it has been */
+} refusing_memory;
+
+/** Borrows `self`, whose inner memory must be set by then. */
+ra_memory ra_memory_refusing(refusing_memory *self);
+
+#endif
