@@ -86,6 +86,8 @@ int32_t ra_pattern_heads(const ra_pattern *pattern);
 int32_t ra_pattern_layer_count(const ra_pattern *pattern);
 ra_heads ra_pattern_layer_heads(const ra_pattern *pattern, int32_t layer);
 int64_t ra_pattern_layer_stride(const ra_pattern *pattern, int32_t layer);
+/** Kind random: whether a pair of blocks is kept; O(1), of the configuration alone. */
+bool ra_block_is_drawn(const ra_pattern_config *config, int64_t bi, int64_t bj);
 /** Whether different heads see different pairs. */
 bool ra_pattern_differs_by_head(const ra_pattern *pattern);
 

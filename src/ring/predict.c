@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_ROWS_MAX = 32768 }; /* kind random: 10^9 draws, about a second */
-
 /* ---- decisions --------------------------------------------------------------------------------
  */
 
@@ -178,7 +176,8 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
 {
     const ra_ring_config *c = &job->request->ring;
     RA_ASSERT(totals != NULL);
-    out->exact = !job->sampled;
+    out->exact = !job->sampled && job->diagonal == NULL;
+    out->blocks_expected = job->diagonal != NULL;
     out->ranks = job->ranks;
     out->ranks_followed = job->followed_count;
     out->layout = job->layout;
@@ -209,32 +208,18 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
     }
 }
 
-/* Kind random draws every pair of blocks, and stores what it keeps: that is no planning any more.
- */
-static ra_status check_blocks(const ra_predict_request *r)
-{
-    const ra_pattern_config *p = r->pattern;
-    if (p->blocks_kind != RA_BLOCKS_RANDOM || p->block_size < 1 ||
-        r->ring.seq / p->block_size < BLOCK_ROWS_MAX)
-        return RA_OK;
-    ra_log(RA_LOG_ERROR,
-           "pattern.blocks.kind: random is planned for up to %d rows of blocks: take larger blocks",
-           BLOCK_ROWS_MAX);
-    return RA_ERR_UNSUPPORTED;
-}
-
 static ra_status make_pattern(ra_predict_job *job)
 {
     const ra_predict_request *r = job->request;
     ra_ledger_snapshot taken;
-    ra_status status = check_blocks(r);
-    if (status == RA_OK)
-        status = ra_ledger_create(INT64_MAX, &job->ledger);
+    ra_status status = ra_ledger_create(INT64_MAX, &job->ledger);
     if (status != RA_OK)
         return status;
     ra_pool_config const config = {
         .mode = r->pool, .memory = ra_memory_host(), .ledger = job->ledger};
     status = ra_pool_create(&config, &job->pool);
+    if (status == RA_OK && ra_predict_is_thin(r))
+        return ra_predict_make_thin(job);
     if (status == RA_OK)
         status =
             ra_pattern_create(r->pattern, r->ring.seq, r->ring.heads, job->pool, &job->pattern);
@@ -294,6 +279,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     if (job.pool != NULL)
         ra_teams_fini(job.pool, &job.teams);
     ra_pattern_destroy(job.pattern);
+    ra_pattern_destroy(job.diagonal);
     ra_pool_destroy(job.pool);
     ra_ledger_destroy(job.ledger);
     if (status == RA_OK)

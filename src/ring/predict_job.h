@@ -5,14 +5,31 @@
 #include "ring/ring_internal.h"
 #include "ringattn/predict.h"
 
+enum { RA_PREDICT_STRIDES_MAX = 64 }; /* as the ring: strides above come out as single rows */
+
+/* Rows of which blocks are kept by chance. */
+typedef struct ra_thin_range {
+    ra_range rows;
+    double miss; /* log of the chance that none of the queries that see a block keep it */
+} ra_thin_range;
+
 /* Strided ranges of one owner's local rows, merged as they come; then as the ring lists them. */
 typedef struct ra_need {
     ra_range *items;
     int64_t count, room, last; /* last: the item that grew last */
     int64_t common;            /* lcm of the strides seen; 0: above what the ring looks for */
-    int64_t row_count;         /* once listed */
+    int64_t row_count;         /* once listed; of random blocks, what is to be expected */
+    int64_t piece_count;       /* likewise; then items are all that may be among them */
     bool full;                 /* every row is needed: what else touches them does not matter */
+    ra_thin_range *thin;       /* random blocks, until they are listed */
+    int64_t thin_count, thin_room;
 } ra_need;
+
+/* Keys of a map: rows that may be among them, and how many of them and of their pieces are. */
+typedef struct ra_predict_keys {
+    ra_rowset set;
+    int64_t row_count, piece_count;
+} ra_predict_keys;
 
 /* A tile map that nobody has made; counts of sampled chunks are scaled. */
 typedef struct ra_map_size {
@@ -52,7 +69,8 @@ typedef struct ra_predict_job {
     const ra_predict_request *request;
     ra_ledger *ledger; /* of the pattern's own description, and of layout balanced */
     ra_pool *pool;
-    ra_pattern *pattern;
+    ra_pattern *pattern;  /* what random blocks leave is in it whole where they are too many */
+    ra_pattern *diagonal; /* what they keep for certain; NULL: the pattern is as it is */
     int64_t pattern_bytes;
 
     int ranks;
@@ -99,10 +117,39 @@ void ra_predict_free_needs(ra_need *needs, int count);
 RA_CHECKED ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
                                          ra_need **needs_out);
 
+RA_CHECKED ra_status ra_predict_push_range(ra_need *need, ra_range range);
+/* Sorted, merged, and cut where the owner's pieces end. */
+RA_CHECKED ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner);
+RA_CHECKED ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need *need);
+
+/* Random blocks of very many rows (predict_random.c): whether they are, the pattern without them,
+   and what they would have taken. */
+bool ra_predict_is_thin(const ra_predict_request *request);
+RA_CHECKED ra_status ra_predict_make_thin(ra_predict_job *job);
+/*
+ * As ra_pattern_visit. *chance_out: before every visit, how likely each block of the slice is kept;
+ * below 1 all queries of the slice see all its keys, and they lie in one row of blocks.
+ */
+RA_CHECKED ra_status ra_predict_visit(const ra_predict_job *job, int32_t layer, int64_t q_begin,
+                                      int64_t q_count, ra_slice_visitor *visit, void *context,
+                                      double *chance_out);
+/* Live pairs with queries in a range of rows, over all heads, as many as are to be expected. */
+double ra_predict_area(const ra_predict_job *job, ra_range queries);
+/* Runs that meet in blocks of a row that are next to each other among the kept ones; `share`: of
+   the blocks that may be kept, those that are held. */
+double ra_predict_joined_runs(double chance, double share, int64_t blocks);
+/* A range of local rows that so many rows of blocks see, with that chance each. */
+RA_CHECKED ra_status ra_predict_add_thin(ra_need *need, ra_range range, double chance,
+                                         double rows_of_blocks);
+RA_CHECKED ra_status ra_predict_list_thin(const ra_predict_job *job, int owner, ra_need *need);
+
 /* The map of `queries` against `keys`, with at most `chunks_max` chunks looked at. */
 RA_CHECKED ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *queries,
-                                    const ra_rowset *keys, int64_t chunks_max,
+                                    const ra_predict_keys *keys, int64_t chunks_max,
                                     ra_map_size *size_out);
+/* What the pattern cache takes for a map: its own record, the key, and the arrays. */
+int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_t pieces,
+                               int64_t map_bytes);
 
 /* Slices that one chunk of queries of the middle rank meets. */
 RA_CHECKED ra_status ra_predict_slices(const ra_predict_job *job, double *slices_out);

@@ -122,7 +122,8 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     for (int r = 0; r < job->ranks; ++r)
         most = ra_max_i64(most, job->rows[r].row_count);
     settle_memory(job, out);
-    out->exact = job->followed_count == job->ranks;
+    out->blocks_expected = job->diagonal != NULL;
+    out->exact = job->followed_count == job->ranks && job->diagonal == NULL;
     out->ranks = job->ranks;
     out->ranks_followed = job->followed_count;
     out->layout = job->layout;

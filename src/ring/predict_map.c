@@ -5,17 +5,22 @@
 #include "internal.h"
 #include "ring/predict_job.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* A slice between one piece of queries and one piece of keys: queries residue + stride * x. */
 typedef struct strip {
     int64_t stride, residue, begin, count; /* x from begin on */
     int64_t k_begin, k_stride, k_count, lo, hi;
+    ra_range keys; /* the same in the sequence */
+    double chance; /* that a block of them is kept */
 } strip;
 
 typedef struct mapper {
-    ra_pattern *pattern;
+    const ra_predict_job *job;
     const ra_rowset *queries, *keys;
+    double share;  /* of the keys, those that are held */
+    double chance; /* of the slice at hand */
     int64_t tile_rows, chunk_rows;
     bool shared;
     ra_range q_rows;
@@ -80,7 +85,9 @@ static bool strip_make(const mapper *m, const ra_slice *s, const ra_row_piece *k
                    .k_stride = k.stride / keys->rows.stride,
                    .k_count = k.count,
                    .lo = lo,
-                   .hi = hi};
+                   .hi = hi,
+                   .keys = k,
+                   .chance = m->chance};
     return true;
 }
 
@@ -151,12 +158,24 @@ static int compare_edges(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Blocks that `count` keys of a strip lie in; what is not left to chance is as good as one. */
+static int64_t blocks_of(const mapper *m, const strip *s, int64_t first, int64_t count)
+{
+    int64_t const size = m->job->request->pattern->block_size;
+    if (s->chance >= 1)
+        return 1;
+    int64_t const begin = s->keys.begin + s->keys.stride * first;
+    int64_t const last = begin + s->keys.stride * (count - 1);
+    return ra_min_i64(count, last / size - begin / size + 1);
+}
+
 /* Runs of `count` queries from x = at on. Full runs that meet are one; `end`: where the last full
    one ended, -1 after any other. */
 static void count_tile(mapper *m, const strip *group, int64_t group_count, int64_t at,
                        int64_t count)
 {
-    int64_t end = -1, end_stride = 0, runs = 0;
+    int64_t end = -1, end_stride = 0;
+    double end_chance = 1, runs = 0, none = 1;
     for (int64_t i = 0; i < group_count; ++i) {
         const strip *s = &group[i];
         int64_t const skip = at - s->begin;
@@ -178,15 +197,19 @@ static void count_tile(mapper *m, const strip *group, int64_t group_count, int64
                                .stride = 1,
                                .lo = lo > RA_BAND_NONE_LO ? lo - first : lo,
                                .hi = hi < RA_BAND_NONE_HI ? hi - first : hi};
-        m->pairs += (double)ra_slice_area(&area);
-        m->run_keys += (double)keys;
-        bool const joins = full && end == begin && end_stride == stride;
-        runs += !joins;
+        int64_t const blocks = blocks_of(m, s, first, keys);
+        m->pairs += s->chance * (double)ra_slice_area(&area);
+        m->run_keys += s->chance * (double)keys;
+        none *= s->chance < 1 ? pow(1 - s->chance, (double)blocks) : 0;
+        runs += s->chance * (double)blocks - ra_predict_joined_runs(s->chance, m->share, blocks);
+        if (full && end == begin && end_stride == stride)
+            runs -= s->chance * end_chance >= 1 ? 1 : s->chance * end_chance / m->share;
         end = full ? begin + keys * stride : -1;
         end_stride = stride;
+        end_chance = s->chance;
     }
-    m->tiles += runs > 0;
-    m->runs += (double)runs;
+    m->tiles += 1 - none;
+    m->runs += runs;
 }
 
 static ra_status count_group(mapper *m, const strip *group, int64_t group_count)
@@ -252,8 +275,8 @@ static ra_status count_chunk(mapper *m, int32_t layer, int64_t index)
         m->q_rows = (ra_range){from->rows.begin + from->rows.stride * (m->q_first - from->first),
                                from->rows.stride, last - m->q_first};
         ra_status const status =
-            ra_pattern_visit(m->pattern, layer, m->q_rows.begin,
-                             m->q_rows.stride * (m->q_rows.count - 1) + 1, gather, m);
+            ra_predict_visit(m->job, layer, m->q_rows.begin,
+                             m->q_rows.stride * (m->q_rows.count - 1) + 1, gather, m, &m->chance);
         if (status != RA_OK)
             return status;
     }
@@ -274,14 +297,15 @@ static void choose_rows(mapper *m, ra_heads heads)
     enum { LONG_CHUNK = 1 << 20 };
     int64_t widest = 1;
     int64_t const q_stride = m->queries->piece_count > 0 ? m->queries->pieces[0].rows.stride : 1;
-    for (int32_t i = 0; i < ra_pattern_layer_count(m->pattern); ++i) {
-        ra_heads const layer = ra_pattern_layer_heads(m->pattern, i);
+    const ra_pattern *pattern = m->job->pattern;
+    for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i) {
+        ra_heads const layer = ra_pattern_layer_heads(pattern, i);
         if (!ra_predict_heads_meet(layer, heads))
             continue;
-        int64_t const stride = ra_pattern_layer_stride(m->pattern, i);
+        int64_t const stride = ra_pattern_layer_stride(pattern, i);
         widest = ra_max_i64(widest, ra_predict_lcm(stride, q_stride) / q_stride);
         for (int32_t j = 0; j < i && !m->shared; ++j) {
-            ra_heads const other = ra_pattern_layer_heads(m->pattern, j);
+            ra_heads const other = ra_pattern_layer_heads(pattern, j);
             m->shared = ra_predict_heads_meet(other, heads) && ra_predict_heads_meet(layer, other);
         }
     }
@@ -317,8 +341,8 @@ static ra_status count_layers(mapper *m, ra_heads heads, int64_t chunks_max, int
     *size = (ra_map_size){0};
     *layers = 0;
     int64_t const chunks = ra_div_ceil(m->queries->row_count, m->chunk_rows);
-    for (int32_t i = 0; i < ra_pattern_layer_count(m->pattern); ++i) {
-        ra_heads const layer = ra_pattern_layer_heads(m->pattern, i);
+    for (int32_t i = 0; i < ra_pattern_layer_count(m->job->pattern); ++i) {
+        ra_heads const layer = ra_pattern_layer_heads(m->job->pattern, i);
         int32_t wanted = 0;
         for (int32_t h = 0; h < layer.count; ++h)
             wanted += ra_heads_contain(heads, layer.begin + h * layer.stride);
@@ -332,68 +356,14 @@ static ra_status count_layers(mapper *m, ra_heads heads, int64_t chunks_max, int
     return RA_OK;
 }
 
-/* Distances of dilated_sparse: given, or powers of two until a row of blocks is dense enough. */
-static int64_t block_offset_count(const ra_pattern_config *c, int64_t rows)
-{
-    int64_t count = 0;
-    if (c->block_rates == NULL) {
-        while (count < 62 && (double)(1 + 2 * count) < c->block_density * (double)rows &&
-               ((int64_t)1 << count) < rows)
-            ++count;
-        return count;
-    }
-    for (int64_t i = 0; i < c->block_rate_count; ++i) {
-        bool is_new = c->block_rates[i] < rows;
-        for (int64_t j = 0; j < i; ++j)
-            is_new = is_new && c->block_rates[j] != c->block_rates[i];
-        count += is_new;
-    }
-    return count;
-}
-
-/* Numbers by which blocks are told apart; of a list, all that it keeps. */
-static int64_t block_key_words(const ra_predict_job *job)
-{
-    const ra_pattern_config *c = job->request->pattern;
-    int64_t const rows = c->block_size > 0 ? ra_div_ceil(job->request->ring.seq, c->block_size) : 0;
-    switch (c->blocks_kind) {
-    case RA_BLOCKS_NONE:
-        return 0;
-    case RA_BLOCKS_LOCAL_WINDOW:
-        return 1;
-    case RA_BLOCKS_GLOBAL_LOCAL:
-    case RA_BLOCKS_RANDOM:
-        return 2;
-    case RA_BLOCKS_DILATED_SPARSE:
-        return 1 + block_offset_count(c, rows);
-    case RA_BLOCKS_LIST:
-        return rows + 1 + c->block_pair_count;
-    }
-    return 0;
-}
-
-/* What the pattern cache takes for a map: its own record, the key, and the arrays. */
-static int64_t entry_bytes(const ra_predict_job *job, int32_t layers, const ra_rowset *queries,
-                           const ra_rowset *keys, int64_t map_bytes)
-{
-    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, RECORD_WORDS = 9, KEY_WORDS = 9 + 4 + 2 };
-    const ra_pattern_config *c = job->request->pattern;
-    int64_t const documents = c->documents != NULL ? c->document_count : 1;
-    int64_t const words = KEY_WORDS + 6 * (int64_t)layers + documents + 1 +
-                          4 * (queries->piece_count + keys->piece_count) + block_key_words(job);
-    int64_t const record = 8 * RECORD_WORDS + (int64_t)sizeof(ra_tilemap);
-    int64_t const bytes =
-        (record + LINE - 1) / LINE * LINE + (8 * words + LINE - 1) / LINE * LINE + map_bytes;
-    int64_t const unit = bytes < SMALL ? LINE : PAGE;
-    return (bytes + unit - 1) / unit * unit;
-}
-
 ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *queries,
-                         const ra_rowset *keys, int64_t chunks_max, ra_map_size *size_out)
+                         const ra_predict_keys *keys, int64_t chunks_max, ra_map_size *size_out)
 {
-    mapper m = {.pattern = job->pattern,
+    double const all = (double)ra_max_i64(1, keys->set.row_count);
+    mapper m = {.job = job,
                 .queries = queries,
-                .keys = keys,
+                .keys = &keys->set,
+                .share = (double)ra_max_i64(1, keys->row_count) / all,
                 .tile_rows = job->request->tile_rows};
     ra_map_size size;
     int32_t layers = 0;
@@ -413,9 +383,10 @@ ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *q
     size.bytes = layers * ((int64_t)sizeof(ra_tile_layer) + 4 * (chunks + 1)) +
                  (int64_t)((size.tiles + 1) * sizeof(ra_tile) + size.runs * sizeof(ra_run));
     size.k_rows = keys->row_count;
-    size.is_empty = keys->piece_count == 0;
-    size.kept_bytes = entry_bytes(job, layers, queries, keys, size.bytes);
-    job->sampled = job->sampled || (chunks - 1 > chunks_max && keys->row_count > 0);
+    size.is_empty = keys->set.piece_count == 0;
+    size.kept_bytes =
+        ra_predict_entry_bytes(job, layers, queries->piece_count + keys->piece_count, size.bytes);
+    job->sampled = job->sampled || (chunks - 1 > chunks_max && keys->set.row_count > 0);
     *size_out = size;
     return RA_OK;
 }

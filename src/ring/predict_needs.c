@@ -1,8 +1,7 @@
 /*
  * Which rows of other ranks a rank's queries touch: ranges in each owner's local numbers that grow
- * as slices are visited, brought into the order in which the ring would list them. Where a rank's
- * rows are too many to visit, every n-th chunk is, and its keys are stretched to the next: patterns
- * move along with their queries.
+ * as slices are visited. Where a rank's rows are too many to visit, every n-th chunk is, and its
+ * keys are stretched to the next: patterns move along with their queries.
  */
 #include "internal.h"
 #include "ring/predict_job.h"
@@ -10,38 +9,23 @@
 #include <stdlib.h>
 
 enum {
-    STRIDES_MAX = 64, /* as the ring: strides above come out as single rows */
-    TRIES_MAX = 64,   /* ranges tried for one to grow before a new one is begun */
-    BITMAP_ROWS_MAX = 1 << 22,
-    LOOK_ROWS = 256,     /* queries of a chunk that stands for others */
-    VISITS_MAX = 1 << 20 /* slices of one reader that are visited one by one */
+    TRIES_MAX = 64,           /* ranges tried for one to grow before a new one is begun */
+    LOOK_ROWS = 256,          /* queries of a chunk that stands for others */
+    VISITS_MAX = 1 << 20,     /* slices of one reader that are visited one by one */
+    THIN_VISITS_MAX = 1 << 18 /* owners that rows of random blocks are looked for with */
 };
 
 typedef struct touching {
     ra_predict_job *job;
     ra_need *needs;
-    int reader, skip_begin, skip_end; /* owners that are not asked: the readers themselves */
-    ra_range q_rows;                  /* global */
-    int64_t stretch;                  /* rows by which what is touched moves until the next chunk */
-    int64_t visited;                  /* counting only: needs == NULL */
+    int reader, reader_count;
+    int skip_begin, skip_end; /* owners that are not asked: the readers themselves */
+    ra_range q_rows;          /* global */
+    int64_t stretch;          /* rows by which what is touched moves until the next chunk */
+    double chance;            /* that a block of the slice is kept */
+    double rows_of_blocks;    /* that the queries at hand stand for */
+    int64_t visited;          /* counting only: needs == NULL */
 } touching;
-
-static ra_status push(ra_need *need, ra_range range)
-{
-    if (need->count == need->room) {
-        int64_t const room = need->room > 0 ? 2 * need->room : 16;
-        ra_range *larger = realloc(need->items, (size_t)room * sizeof(*larger));
-        if (larger == NULL) {
-            ra_log(RA_LOG_ERROR, "out of memory while predicting");
-            return RA_ERR_NO_MEMORY;
-        }
-        need->items = larger;
-        need->room = room;
-    }
-    need->last = need->count;
-    need->items[need->count++] = range;
-    return RA_OK;
-}
 
 /* Slices of neighbouring queries touch nearly the same keys, in the same order. */
 static ra_status add_range(ra_need *need, ra_range range)
@@ -61,7 +45,7 @@ static ra_status add_range(ra_need *need, ra_range range)
         need->last = (at + 1) % need->count;
         return RA_OK;
     }
-    return push(need, range);
+    return ra_predict_push_range(need, range);
 }
 
 /* Rows that a slice touches in one piece of an owner; with several phases, phase by phase. */
@@ -76,14 +60,21 @@ static ra_status touch_piece(touching *t, const ra_slice *slice, const ra_row_pi
         ra_range range = {keys->first + local.k_begin, local.k_stride, local.k_count};
         if (range.count > 1 && need->common != 0)
             need->common = ra_predict_lcm(need->common, range.stride);
-        if (need->common > STRIDES_MAX)
+        if (need->common > RA_PREDICT_STRIDES_MAX)
             need->common = 0;
         if (range.count == 1)
             range.stride = 1;
+        if (t->chance < 1) {
+            ra_status const status = ra_predict_add_thin(need, range, t->chance, t->rows_of_blocks);
+            if (status != RA_OK)
+                return status;
+            continue;
+        }
         int64_t const left = keys->first + keys->rows.count - range.begin;
         range.count = ra_min_i64((left - 1) / range.stride + 1,
                                  range.count + t->stretch / (keys->rows.stride * range.stride));
-        ra_status const status = add_range(need, range);
+        ra_status const status = t->job->diagonal != NULL ? ra_predict_add_thin(need, range, 1, 1)
+                                                          : add_range(need, range);
         if (status != RA_OK)
             return status;
     }
@@ -122,6 +113,8 @@ static ra_status touch_ordered(touching *t, const ra_slice *slice, int pieces)
         int const owner = p < job->ranks ? p : 2 * job->ranks - 1 - p;
         if (n * p / pieces > last)
             break;
+        if (p == job->ranks && p > first && job->rows[owner].piece_count == 1)
+            continue; /* the last rank's halves are one piece, which was asked already */
         status =
             touch_owner(t, slice, owner, p < job->ranks ? 0 : job->rows[owner].piece_count - 1);
     }
@@ -151,13 +144,57 @@ static ra_status touch(void *context, const ra_slice *slice)
 static ra_status visit(touching *t, int32_t layer, ra_range rows)
 {
     t->q_rows = rows;
-    return ra_pattern_visit(t->job->pattern, layer, rows.begin, rows.stride * (rows.count - 1) + 1,
-                            touch, t);
+    return ra_predict_visit(t->job, layer, rows.begin, rows.stride * (rows.count - 1) + 1, touch, t,
+                            &t->chance);
+}
+
+/* Owners that the slices of one row of blocks touch, about; else their pieces are all tried. */
+static double touched_owners(const ra_predict_job *job)
+{
+    const ra_pattern_config *c = job->request->pattern;
+    bool const near = c->window_left >= 0 && (c->causal || c->window_right >= 0);
+    double const documents = c->documents != NULL ? (double)c->document_count : 1;
+    if (ordered_pieces(job) == 0)
+        return (double)job->piece_count;
+    return near ? 1 : 1 + job->ranks / documents;
+}
+
+/* Random blocks: rows of blocks one by one, or some that stand for those up to the next. What is
+   certain moves along with its queries; what is not is as likely as if all were looked at. */
+static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
+{
+    int64_t const size = t->job->request->pattern->block_size;
+    int64_t const first = rows.begin / size;
+    int64_t const span = (rows.begin + rows.stride * (rows.count - 1)) / size - first + 1;
+    int64_t const count = ra_min_i64(span, rows.count);
+    int64_t const most = ra_max_i64(1, (int64_t)(THIN_VISITS_MAX / touched_owners(t->job)));
+    int64_t const looks = ra_min_i64(count, most);
+    /* Stripes of several readers are of the same rows of blocks. */
+    bool const striped = t->job->layout == RA_LAYOUT_STRIPED;
+    int64_t const readers = striped ? ra_min_i64(t->reader_count, size) : 1;
+    ra_status status = RA_OK;
+    for (int64_t i = 0; i < looks && status == RA_OK; ++i) {
+        int64_t const from = count * i / looks, to = count * (i + 1) / looks;
+        int64_t const begin =
+            span > count
+                ? from
+                : ra_max_i64(0, ra_div_ceil((first + from) * size - rows.begin, rows.stride));
+        int64_t const row = rows.begin + rows.stride * begin;
+        int64_t const left = ra_div_ceil((row / size + 1) * size - row, rows.stride);
+        t->rows_of_blocks = (double)(to - from) / (double)readers;
+        t->stretch = ra_max_i64(size, rows.stride) * (to - from - 1);
+        status =
+            visit(t, layer, (ra_range){row, rows.stride, ra_min_i64(left, rows.count - begin)});
+    }
+    t->stretch = 0;
+    return status;
 }
 
 /* Queries that stand for `rows.count / looks` rows each; all rows at once where they are few. */
 static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
 {
+    if (t->job->diagonal != NULL)
+        return visit_rows_of_blocks(t, layer, rows);
     int64_t const span = ra_max_i64(1, LOOK_ROWS / rows.stride); /* a look spans few rows */
     int64_t const look = ra_min_i64(span, rows.count), chunks = rows.count / look;
     ra_need *const needs = t->needs;
@@ -185,46 +222,6 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
     return status;
 }
 
-static bool is_set(const uint8_t *bits, int64_t at)
-{
-    return bits[at / 8] >> (at % 8) & 1;
-}
-
-static void flip(uint8_t *bits, int64_t at)
-{
-    bits[at / 8] = (uint8_t)(bits[at / 8] ^ 1u << (at % 8));
-}
-
-/* Marks all ranges; how many rows that are. */
-static int64_t mark(const ra_need *need, uint8_t *bits)
-{
-    int64_t rows = 0;
-    for (int64_t i = 0; i < need->count; ++i)
-        for (int64_t n = 0; n < need->items[i].count; ++n) {
-            int64_t const at = need->items[i].begin + need->items[i].stride * n;
-            rows += !is_set(bits, at);
-            bits[at / 8] = (uint8_t)(bits[at / 8] | 1u << (at % 8));
-        }
-    return rows;
-}
-
-/* The ring stops at an owner whose rows are all marked, so strides that come later do not count.
-   That shows only where a piece is shorter than what is looked for at stride 1. */
-static ra_status look_for_full(const ra_predict_job *job, int owner, ra_need *need)
-{
-    const ra_rowset *rows = &job->rows[owner];
-    uint8_t *bits;
-    if (need->full || need->count == 0 || rows->piece_count == 0 ||
-        rows->row_count / rows->piece_count >= 8 * STRIDES_MAX)
-        return RA_OK;
-    ra_status const status = ra_predict_take(&bits, rows->row_count / 8 + 1, 1);
-    if (status != RA_OK)
-        return status;
-    need->full = mark(need, bits) == rows->row_count;
-    free(bits);
-    return RA_OK;
-}
-
 /* After piece `index` of the readers' (with all of them: counted without the owner's own), the ring
    looks now and then. */
 static ra_status look_at_owners(const touching *t, int64_t index, bool all)
@@ -234,7 +231,7 @@ static ra_status look_at_owners(const touching *t, int64_t index, bool all)
         int64_t const own = all && owner < t->reader ? job->rows[owner].piece_count : 0;
         if ((owner >= t->skip_begin && owner < t->skip_end) || (index - own) % 16 != 0)
             continue;
-        ra_status const status = look_for_full(job, owner, &t->needs[owner]);
+        ra_status const status = ra_predict_look_for_full(job, owner, &t->needs[owner]);
         if (status != RA_OK)
             return status;
     }
@@ -265,6 +262,7 @@ static ra_status visit_readers(touching *t, int32_t layer, int reader, int count
     for (int r = end - 1; r >= begin && status == RA_OK; --r) {
         first -= t->job->rows[r].piece_count;
         t->reader = r;
+        t->reader_count = end - begin;
         t->skip_begin = all ? r : begin;
         t->skip_end = all ? r + 1 : end;
         status = visit_reader(t, layer, first, all);
@@ -286,116 +284,4 @@ ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int reader, int 
             return status;
     }
     return RA_OK;
-}
-
-static int compare_ranges(const void *a, const void *b)
-{
-    const ra_range *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-/* Unit strides: sorted, merged, and cut where the owner's pieces end. */
-static ra_status list_unit(ra_need *need, const ra_rowset *owner)
-{
-    ra_range *old = need->items;
-    int64_t const count = need->count;
-    int64_t piece = 0;
-    *need = (ra_need){.common = 1};
-    qsort(old, (size_t)count, sizeof(*old), compare_ranges);
-    ra_status status = RA_OK;
-    for (int64_t i = 0, next; i < count && status == RA_OK; i = next) {
-        int64_t begin = old[i].begin, end = begin + old[i].count;
-        for (next = i + 1; next < count && old[next].begin <= end; ++next)
-            end = ra_max_i64(end, old[next].begin + old[next].count);
-        while (begin < end && status == RA_OK) {
-            while (owner->pieces[piece].first + owner->pieces[piece].rows.count <= begin)
-                ++piece;
-            int64_t const edge = owner->pieces[piece].first + owner->pieces[piece].rows.count;
-            int64_t const stop = ra_min_i64(end, edge);
-            need->row_count += stop - begin;
-            status = push(need, (ra_range){begin, 1, stop - begin});
-            begin = stop;
-        }
-    }
-    free(old);
-    return status;
-}
-
-/* Stretches of set bits at one stride that are at least `least` long leave the map. */
-static ra_status lift(ra_need *need, uint8_t *bits, int64_t begin, int64_t end, int64_t stride,
-                      int64_t least)
-{
-    for (int64_t at = begin; at < end; at += stride) {
-        int64_t const first = at;
-        while (at < end && is_set(bits, at))
-            at += stride;
-        if (at == first || (at - first) / stride < least)
-            continue;
-        for (int64_t i = first; i < at; i += stride)
-            flip(bits, i);
-        need->row_count += (at - first) / stride;
-        ra_status const status = push(need, (ra_range){first, stride, (at - first) / stride});
-        if (status != RA_OK)
-            return status;
-    }
-    return RA_OK;
-}
-
-/* Several strides: long ranges at small strides first, the rest at the common one. */
-static ra_status list_strided(ra_need *need, const ra_rowset *owner)
-{
-    ra_range *old = need->items;
-    int64_t const count = need->count, common = need->common != 0 ? need->common : 1;
-    uint8_t *bits = NULL;
-    ra_status status = ra_predict_take(&bits, owner->row_count / 8 + 1, 1);
-    *need = (ra_need){.common = need->common};
-    if (status == RA_OK)
-        mark(&(ra_need){.items = old, .count = count}, bits);
-    for (int64_t i = 0; i < owner->piece_count && status == RA_OK; ++i) {
-        int64_t const begin = owner->pieces[i].first;
-        int64_t const end = begin + owner->pieces[i].rows.count;
-        for (int64_t stride = 1; stride <= common; ++stride)
-            for (int64_t r = 0; r < stride && common % stride == 0 && status == RA_OK; ++r)
-                status = lift(need, bits, begin + r, end, stride,
-                              stride == common ? 1 : 4 * common / stride);
-    }
-    if (status == RA_OK && need->count > 0)
-        qsort(need->items, (size_t)need->count, sizeof(*need->items), compare_ranges);
-    free(bits);
-    free(old);
-    return status;
-}
-
-ra_status ra_predict_list(ra_predict_job *job, ra_need *needs)
-{
-    for (int owner = 0; owner < job->ranks; ++owner) {
-        ra_need *need = &needs[owner];
-        bool unit = true;
-        for (int64_t i = 0; i < need->count; ++i)
-            unit = unit && need->items[i].stride == 1;
-        if (need->count == 0)
-            continue;
-        ra_status status = RA_OK;
-        if (unit && need->common <= 1) {
-            status = list_unit(need, &job->rows[owner]);
-        } else if (job->rows[owner].row_count <= BITMAP_ROWS_MAX) {
-            status = list_strided(need, &job->rows[owner]);
-        } else { /* as they are: an upper bound where ranges of several strides meet */
-            int64_t rows = 0;
-            for (int64_t i = 0; i < need->count; ++i)
-                rows += need->items[i].count;
-            need->row_count = ra_min_i64(rows, job->rows[owner].row_count);
-            job->sampled = true;
-        }
-        if (status != RA_OK)
-            return status;
-    }
-    return RA_OK;
-}
-
-void ra_predict_free_needs(ra_need *needs, int count)
-{
-    for (int i = 0; i < count && needs != NULL; ++i)
-        free(needs[i].items);
-    free(needs);
 }

@@ -97,9 +97,10 @@ static ra_status set_balanced(ra_predict_job *job)
     return status;
 }
 
+/* Nor are blocks that are not drawn dealt: the deal goes by how much chance gave to each chunk. */
 static bool can_deal(const ra_predict_job *job)
 {
-    return ra_div_ceil(job->request->ring.seq, 1024) <= DEAL_CHUNKS_MAX &&
+    return job->diagonal == NULL && ra_div_ceil(job->request->ring.seq, 1024) <= DEAL_CHUNKS_MAX &&
            job->ranks <= RA_PREDICT_RANKS_ALL;
 }
 
@@ -109,14 +110,13 @@ static double area_of(ra_predict_job *job, ra_range rows)
     int64_t const chunks = rows.count / look_rows;
     /* Exact as long as the sum over heads fits an integer; else in slices that do. */
     if (chunks <= AREA_LOOKS)
-        return (double)ra_pattern_area(job->pattern, rows);
+        return ra_predict_area(job, rows);
     double sum = 0;
     for (int64_t i = 0; i < AREA_LOOKS; ++i) {
         int64_t const begin = rows.count * i / AREA_LOOKS, end = rows.count * (i + 1) / AREA_LOOKS;
         int64_t const middle = begin + (end - begin - look_rows) / 2;
         ra_range const look = {rows.begin + rows.stride * middle, rows.stride, look_rows};
-        sum +=
-            (double)ra_pattern_area(job->pattern, look) * (double)(end - begin) / (double)look_rows;
+        sum += ra_predict_area(job, look) * (double)(end - begin) / (double)look_rows;
     }
     job->sampled = true;
     return sum;
@@ -230,9 +230,9 @@ ra_status ra_predict_layout(ra_predict_job *job)
         return job->ranks > 1 && !linear ? choose(job) : set_rows(job, RA_LAYOUT_CONTIGUOUS);
     if (kind == RA_LAYOUT_BALANCED && !can_deal(job)) {
         ra_log(RA_LOG_ERROR,
-               "ring.layout: balanced is planned for up to %d ranks and %d tokens: take zigzag, "
-               "striped or contiguous",
-               RA_PREDICT_RANKS_ALL, 1024 * DEAL_CHUNKS_MAX);
+               "ring.layout: balanced is planned for up to %d ranks and %d tokens, and %d rows of "
+               "random blocks: take zigzag, striped or contiguous",
+               RA_PREDICT_RANKS_ALL, 1024 * DEAL_CHUNKS_MAX, RA_PREDICT_DRAWN_ROWS);
         return RA_ERR_UNSUPPORTED;
     }
     bool can = true;

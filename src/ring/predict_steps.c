@@ -22,9 +22,9 @@ static ra_status count_slice(void *context, const ra_slice *slice)
     return RA_OK;
 }
 
-/* Add ranges of an owner to keys of a map: global rows, numbered as they lie packed. */
-static void add_keys(const ra_predict_job *job, int owner, const ra_range *ranges, int64_t count,
-                     ra_rowset *set)
+/* Add ranges of an owner to a row set: global rows, numbered as they lie packed. */
+static void add_ranges(const ra_predict_job *job, int owner, const ra_range *ranges, int64_t count,
+                       ra_rowset *set)
 {
     const ra_rowset *from = &job->rows[owner];
     int64_t piece = 0;
@@ -48,19 +48,44 @@ static void add_keys(const ra_predict_job *job, int owner, const ra_range *range
     }
 }
 
-static ra_status keys_init(int64_t pieces, ra_rowset *set)
+static ra_status keys_init(int64_t pieces, ra_predict_keys *keys)
 {
-    *set = (ra_rowset){.sorted = true};
-    return ra_predict_take(&set->pieces, pieces, sizeof(*set->pieces));
+    *keys = (ra_predict_keys){.set = {.sorted = true}};
+    return ra_predict_take(&keys->set.pieces, pieces, sizeof(*keys->set.pieces));
+}
+
+static void add_need(const ra_predict_job *job, int owner, const ra_need *need,
+                     ra_predict_keys *keys)
+{
+    add_ranges(job, owner, need->items, need->count, &keys->set);
+    keys->row_count += need->row_count;
+    keys->piece_count += need->piece_count;
+}
+
+static void add_own(const ra_predict_job *job, int owner, ra_predict_keys *keys)
+{
+    const ra_rowset *own = &job->rows[owner];
+    for (int64_t i = 0; i < own->piece_count; ++i)
+        add_ranges(job, owner, &(ra_range){own->pieces[i].first, 1, own->pieces[i].rows.count}, 1,
+                   &keys->set);
+    keys->row_count += own->row_count;
+    keys->piece_count += own->piece_count;
 }
 
 /* The keys of one owner alone. */
-static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *need, ra_rowset *set)
+static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *need,
+                         ra_predict_keys *keys)
 {
-    ra_status const status = keys_init(need->count, set);
+    ra_status const status = keys_init(need->count, keys);
     if (status == RA_OK)
-        add_keys(job, owner, need->items, need->count, set);
+        add_need(job, owner, need, keys);
     return status;
+}
+
+/* A rank's own rows, which are borrowed. */
+static ra_predict_keys own_keys(const ra_rowset *own)
+{
+    return (ra_predict_keys){*own, own->row_count, own->piece_count};
 }
 
 /* ---- plans by teams ---------------------------------------------------------------------------
@@ -95,21 +120,20 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
     int64_t pieces = 0;
     for (int k = 0; k < count; ++k)
         pieces += needs != NULL ? needs[owners[k]].count : job->rows[owners[k]].piece_count;
-    ra_rowset held;
+    ra_predict_keys held;
     ra_status status = keys_init(pieces, &held);
     if (apart && status == RA_OK)
         status = ra_predict_take(&step->part_keys, count, sizeof(*step->part_keys));
     step->part_count = count;
     for (int k = 0; k < count && status == RA_OK; ++k) {
         const ra_rowset *own = &job->rows[owners[k]];
-        ra_rowset part = *own;
+        ra_predict_keys part = own_keys(own);
         if (needs != NULL)
             status = keys_of(job, owners[k], &needs[owners[k]], &part);
-        for (int64_t i = 0; i < own->piece_count && needs == NULL; ++i)
-            add_keys(job, owners[k],
-                     &(ra_range){own->pieces[i].first, 1, own->pieces[i].rows.count}, 1, &held);
-        if (needs != NULL && status == RA_OK)
-            add_keys(job, owners[k], needs[owners[k]].items, needs[owners[k]].count, &held);
+        if (needs == NULL)
+            add_own(job, owners[k], &held);
+        else if (status == RA_OK)
+            add_need(job, owners[k], &needs[owners[k]], &held);
         ra_map_size map = {0};
         if (apart && status == RA_OK)
             status = ra_predict_map(job, p->heads, &job->rows[rank], &part, p->chunks, &map);
@@ -119,13 +143,13 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
             step->part_keys[k] = map.runs > 0 ? part.row_count : 0;
         step->fetched_rows += k == place ? part.row_count : 0;
         if (needs != NULL)
-            free(part.pieces);
+            free(part.set.pieces);
     }
     if (status == RA_OK)
         status = ra_predict_map(job, p->heads, &job->rows[rank], &held, p->chunks, &step->map);
     step->held_rows = held.row_count;
     step->held_from = count == 1 ? owners[0] : -1;
-    free(held.pieces);
+    free(held.set.pieces);
     return status;
 }
 
@@ -168,7 +192,7 @@ static ra_status team_step(const planning *p, int rank, int distance, int turn,
     if (place / readers == turn) {
         const ra_need *sent = need_of_team(p, rank, distance);
         step->sent_rows = step->grad_in_rows = sent->row_count;
-        step->sent_pieces = sent->count;
+        step->sent_pieces = sent->piece_count;
     }
     return status;
 }
@@ -228,15 +252,15 @@ static ra_status ring_step(const planning *p, const demand *demands, int rank, i
     int const ranks = job->ranks, owner = behind(rank, s, ranks);
     const demand *held = &demands[owner], *sent = &demands[behind(rank, s - 1, ranks)];
     const demand *next = &demands[behind(rank, s + 1, ranks)];
-    ra_rowset keys;
+    ra_predict_keys keys;
     ra_status status = keys_of(job, owner, &held->rows, &keys);
     if (status == RA_OK)
         status = ra_predict_map(job, p->heads, &job->rows[rank], &keys, p->chunks, &step->map);
-    free(keys.pieces);
+    free(keys.set.pieces);
     step->held_from = owner;
     step->held_rows = step->fetched_rows = s <= held->last ? held->rows.row_count : 0;
     step->sent_rows = s <= sent->last ? sent->rows.row_count : 0;
-    step->sent_pieces = s == 1 ? sent->rows.count : 0;
+    step->sent_pieces = s == 1 ? sent->rows.piece_count : 0;
     step->forwards = s > 1;
     step->grad_rows = step->grad_out_rows =
         held->first > 0 && s >= held->first ? held->rows.row_count : 0;
@@ -259,7 +283,8 @@ static ra_status plan_ring(const planning *p, ra_predict_plan *plans)
     for (int rank = 0; rank < job->ranks && status == RA_OK; ++rank) {
         const ra_rowset *own = &job->rows[rank];
         ra_predict_step *steps = plans[rank].steps;
-        status = ra_predict_map(job, p->heads, own, own, p->chunks, &steps[0].map);
+        ra_predict_keys const keys = own_keys(own);
+        status = ra_predict_map(job, p->heads, own, &keys, p->chunks, &steps[0].map);
         steps[0].held_from = rank;
         for (int s = 1; s < job->ranks && status == RA_OK; ++s)
             status = ring_step(p, demands, rank, s, &steps[s]);

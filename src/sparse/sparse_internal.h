@@ -142,7 +142,5 @@ RA_CHECKED ra_status ra_pattern_make_blocks(ra_pattern *pattern);
 
 /* The next run of a row of blocks; *cursor begins at 0. Runs are disjoint and ascend. */
 bool ra_block_run_next(const ra_pattern *pattern, int64_t bi, int64_t *cursor, ra_block_run *run);
-/* kind random: whether a pair is kept. */
-bool ra_block_is_drawn(const ra_pattern_config *config, int64_t bi, int64_t bj);
 
 #endif

@@ -48,12 +48,14 @@ static void job_print(const ra_plan_point *point)
         ra_layout_name(p->layout), chunk, ra_schedule_name(p->schedule), c->comm_buffers,
         c->comm_buffers == 1 ? "" : "s", p->head_groups, p->head_groups == 1 ? "" : "s");
     row("balance", "the busiest rank has %.3f times the mean work", p->imbalance);
-    if (!p->exact)
+    if (p->blocks_expected)
+        row("", "random blocks are too many to be drawn: what is to be expected of them");
+    if (!p->exact && (!p->blocks_expected || p->ranks_followed < p->ranks))
         row("", "estimated from %d of %d ranks and from evenly spread chunks of queries",
             p->ranks_followed, p->ranks);
     for (int kind = 0; kind < RA_LAYOUT_AUTO; kind++)
         if (p->left_out[kind])
-            row("", "layout %s was not looked at: too much to count over so many ranks",
+            row("", "layout %s was not looked at: too much to count",
                 ra_layout_name((ra_layout_kind)kind));
 }
 

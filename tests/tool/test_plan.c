@@ -189,8 +189,9 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     refused("plan --ranks 2 --set ring.variant=base", 2, "base runs on one rank");
     refused("plan --set ring.layout=balanced --ranks 100", 2, "balanced");
     refused("plan --set pattern.blocks.kind=random --set pattern.blocks.size=1 "
-            "--set shape.seq=10000000",
-            2, "pattern.blocks.kind: random is planned for up to 32768 rows");
+            "--set shape.seq=10000000 --set pattern.dilated.segments=[1000] "
+            "--set pattern.dilated.rates=[2]",
+            2, "pattern.blocks.kind: random is planned with dilated branches for up to 32768 rows");
     refused("plan --ranks 4096 --set shape.seq=1000000000 --set ring.layout=striped "
             "--set pattern.blocks.kind=local_window",
             2, "ring.layout: striped over 4096 ranks cuts");

@@ -1,0 +1,189 @@
+/* Rows that somebody needs, brought into the order in which the ring would list them. */
+#include "internal.h"
+#include "ring/predict_job.h"
+
+#include <stdlib.h>
+
+enum { BITMAP_ROWS_MAX = 1 << 22 };
+
+ra_status ra_predict_push_range(ra_need *need, ra_range range)
+{
+    if (need->count == need->room) {
+        int64_t const room = need->room > 0 ? 2 * need->room : 16;
+        ra_range *larger = realloc(need->items, (size_t)room * sizeof(*larger));
+        if (larger == NULL) {
+            ra_log(RA_LOG_ERROR, "out of memory while predicting");
+            return RA_ERR_NO_MEMORY;
+        }
+        need->items = larger;
+        need->room = room;
+    }
+    need->last = need->count;
+    need->items[need->count++] = range;
+    return RA_OK;
+}
+
+static bool is_set(const uint8_t *bits, int64_t at)
+{
+    return bits[at / 8] >> (at % 8) & 1;
+}
+
+static void flip(uint8_t *bits, int64_t at)
+{
+    bits[at / 8] = (uint8_t)(bits[at / 8] ^ 1u << (at % 8));
+}
+
+/* Marks all ranges; how many rows that are. */
+static int64_t mark(const ra_need *need, uint8_t *bits)
+{
+    int64_t rows = 0;
+    for (int64_t i = 0; i < need->count; ++i)
+        for (int64_t n = 0; n < need->items[i].count; ++n) {
+            int64_t const at = need->items[i].begin + need->items[i].stride * n;
+            rows += !is_set(bits, at);
+            bits[at / 8] = (uint8_t)(bits[at / 8] | 1u << (at % 8));
+        }
+    return rows;
+}
+
+/* The ring stops at an owner whose rows are all marked, so strides that come later do not count.
+   That shows only where a piece is shorter than what is looked for at stride 1. */
+ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need *need)
+{
+    const ra_rowset *rows = &job->rows[owner];
+    uint8_t *bits;
+    if (need->full || need->count == 0 || rows->piece_count == 0 ||
+        rows->row_count / rows->piece_count >= 8 * RA_PREDICT_STRIDES_MAX)
+        return RA_OK;
+    ra_status const status = ra_predict_take(&bits, rows->row_count / 8 + 1, 1);
+    if (status != RA_OK)
+        return status;
+    need->full = mark(need, bits) == rows->row_count;
+    free(bits);
+    return RA_OK;
+}
+
+static int compare_ranges(const void *a, const void *b)
+{
+    const ra_range *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Unit strides: sorted, merged, and cut where the owner's pieces end. */
+ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner)
+{
+    ra_range *old = need->items;
+    int64_t const count = need->count;
+    int64_t piece = 0;
+    *need = (ra_need){.common = 1};
+    qsort(old, (size_t)count, sizeof(*old), compare_ranges);
+    ra_status status = RA_OK;
+    for (int64_t i = 0, next; i < count && status == RA_OK; i = next) {
+        int64_t begin = old[i].begin, end = begin + old[i].count;
+        for (next = i + 1; next < count && old[next].begin <= end; ++next)
+            end = ra_max_i64(end, old[next].begin + old[next].count);
+        while (begin < end && status == RA_OK) {
+            while (owner->pieces[piece].first + owner->pieces[piece].rows.count <= begin)
+                ++piece;
+            int64_t const edge = owner->pieces[piece].first + owner->pieces[piece].rows.count;
+            int64_t const stop = ra_min_i64(end, edge);
+            need->row_count += stop - begin;
+            status = ra_predict_push_range(need, (ra_range){begin, 1, stop - begin});
+            begin = stop;
+        }
+    }
+    free(old);
+    return status;
+}
+
+/* Stretches of set bits at one stride that are at least `least` long leave the map. */
+static ra_status lift(ra_need *need, uint8_t *bits, int64_t begin, int64_t end, int64_t stride,
+                      int64_t least)
+{
+    for (int64_t at = begin; at < end; at += stride) {
+        int64_t const first = at;
+        while (at < end && is_set(bits, at))
+            at += stride;
+        if (at == first || (at - first) / stride < least)
+            continue;
+        for (int64_t i = first; i < at; i += stride)
+            flip(bits, i);
+        need->row_count += (at - first) / stride;
+        ra_status const status =
+            ra_predict_push_range(need, (ra_range){first, stride, (at - first) / stride});
+        if (status != RA_OK)
+            return status;
+    }
+    return RA_OK;
+}
+
+/* Several strides: long ranges at small strides first, the rest at the common one. */
+static ra_status list_strided(ra_need *need, const ra_rowset *owner)
+{
+    ra_range *old = need->items;
+    int64_t const count = need->count, common = need->common != 0 ? need->common : 1;
+    uint8_t *bits = NULL;
+    ra_status status = ra_predict_take(&bits, owner->row_count / 8 + 1, 1);
+    *need = (ra_need){.common = need->common};
+    if (status == RA_OK)
+        mark(&(ra_need){.items = old, .count = count}, bits);
+    for (int64_t i = 0; i < owner->piece_count && status == RA_OK; ++i) {
+        int64_t const begin = owner->pieces[i].first;
+        int64_t const end = begin + owner->pieces[i].rows.count;
+        for (int64_t stride = 1; stride <= common; ++stride)
+            for (int64_t r = 0; r < stride && common % stride == 0 && status == RA_OK; ++r)
+                status = lift(need, bits, begin + r, end, stride,
+                              stride == common ? 1 : 4 * common / stride);
+    }
+    if (status == RA_OK && need->count > 0)
+        qsort(need->items, (size_t)need->count, sizeof(*need->items), compare_ranges);
+    free(bits);
+    free(old);
+    return status;
+}
+
+static ra_status list(ra_predict_job *job, int owner, ra_need *need)
+{
+    const ra_rowset *rows = &job->rows[owner];
+    bool unit = true;
+    int64_t sum = 0;
+    for (int64_t i = 0; i < need->count; ++i) {
+        unit = unit && need->items[i].stride == 1;
+        sum += need->items[i].count;
+    }
+    if (unit && need->common <= 1)
+        return ra_predict_list_unit(need, rows);
+    if (rows->row_count <= BITMAP_ROWS_MAX)
+        return list_strided(need, rows);
+    /* As they are: an upper bound where ranges of several strides meet. */
+    need->row_count = ra_min_i64(sum, rows->row_count);
+    job->sampled = true;
+    return RA_OK;
+}
+
+ra_status ra_predict_list(ra_predict_job *job, ra_need *needs)
+{
+    for (int owner = 0; owner < job->ranks; ++owner) {
+        ra_need *need = &needs[owner];
+        bool const thin = job->diagonal != NULL;
+        ra_status status = RA_OK;
+        if (thin)
+            status = ra_predict_list_thin(job, owner, need);
+        else if (need->count > 0)
+            status = list(job, owner, need);
+        if (status != RA_OK)
+            return status;
+        if (!thin)
+            need->piece_count = need->count;
+    }
+    return RA_OK;
+}
+
+void ra_predict_free_needs(ra_need *needs, int count)
+{
+    for (int i = 0; i < count && needs != NULL; ++i) {
+        free(needs[i].items);
+        free(needs[i].thin);
+    }
+    free(needs);
+}

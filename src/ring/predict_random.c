@@ -1,0 +1,283 @@
+/*
+ * Random blocks of so many rows that nobody draws them to plan: what is to be expected of them.
+ *
+ * The pattern is made with every block kept, row of blocks by row of blocks. A slice of it falls
+ * into blocks that all its queries see, each kept with the chance d; those that a band cuts, of
+ * which there are few, and which are drawn as the ring will draw them, with the run that they begin
+ * or end; and the block on the diagonal, which is kept. Draws are independent, so a block that R
+ * rows of blocks see is needed by one of them with the chance 1 - (1 - d)^R.
+ */
+#include "internal.h"
+#include "ring/predict_job.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    MISS_LEAST = -700, /* exp of it is 0 for all that counts here */
+    GOES_ON_MAX = 64   /* blocks that a run is followed for; longer ones are as good as two */
+};
+
+bool ra_predict_is_thin(const ra_predict_request *r)
+{
+    const ra_pattern_config *c = r->pattern;
+    int64_t const most = r->drawn_rows_max > 0 ? r->drawn_rows_max : RA_PREDICT_DRAWN_ROWS;
+    return c->blocks_kind == RA_BLOCKS_RANDOM && c->block_size >= 1 &&
+           ra_div_ceil(r->ring.seq, c->block_size) > most;
+}
+
+/* What the drawn map is stored in: an offset per row of blocks, and two numbers per run. Runs of a
+   row are the blocks it keeps less the pairs of neighbours among them, one of each row's n - 1 for
+   every neighbour, of which two, or at the ends one, are with the block on the diagonal. */
+static int64_t drawn_bytes(const ra_predict_job *job)
+{
+    const ra_pattern_config *c = job->request->pattern;
+    enum { RUN_BYTES = 2 * sizeof(int32_t) };
+    double const most = 1e18; /* bytes: what passes any memory still adds up */
+    int64_t const rows = ra_div_ceil(job->request->ring.seq, c->block_size);
+    double const n = (double)rows, d = c->block_density;
+    double const kept = n * (1 + (n - 1) * d);
+    double const joined = 2 * (n - 1) * d + (n - 1) * (n - 2) * d * d;
+    return ra_predict_round(job, (rows + 1) * (int64_t)sizeof(int64_t)) +
+           ra_predict_round(job, (int64_t)fmin(most, RUN_BYTES * (kept - joined)));
+}
+
+ra_status ra_predict_make_thin(ra_predict_job *job)
+{
+    const ra_predict_request *r = job->request;
+    ra_pattern_config config = *r->pattern;
+    ra_ledger_snapshot taken;
+    if (config.segments != NULL) {
+        ra_log(RA_LOG_ERROR,
+               "pattern.blocks.kind: random is planned with dilated branches for up to %d rows of "
+               "blocks: take larger blocks",
+               RA_PREDICT_DRAWN_ROWS);
+        return RA_ERR_UNSUPPORTED;
+    }
+    config.blocks_kind = RA_BLOCKS_LOCAL_WINDOW;
+    config.block_width = INT32_MAX;
+    ra_status status =
+        ra_pattern_create(&config, r->ring.seq, r->ring.heads, job->pool, &job->pattern);
+    if (status != RA_OK)
+        return status;
+    ra_ledger_read(job->ledger, &taken);
+    job->pattern_bytes = taken.current_bytes[RA_MEM_TILEMAP] + drawn_bytes(job);
+    config.block_width = 0;
+    return ra_pattern_create(&config, r->ring.seq, r->ring.heads, job->pool, &job->diagonal);
+}
+
+double ra_predict_area(const ra_predict_job *job, ra_range queries)
+{
+    double const all = (double)ra_pattern_area(job->pattern, queries);
+    double const chance = job->request->pattern->block_density;
+    if (job->diagonal == NULL)
+        return all;
+    return chance * all + (1 - chance) * (double)ra_pattern_area(job->diagonal, queries);
+}
+
+/* ---- slices -----------------------------------------------------------------------------------
+ */
+
+typedef struct thinning {
+    const ra_pattern_config *config;
+    ra_slice_visitor *visit;
+    void *context;
+    double *chance;
+} thinning;
+
+/* Key blocks [begin, end) of a slice. */
+static ra_status pass_on(const thinning *t, const ra_slice *slice, int64_t begin, int64_t end,
+                         double chance)
+{
+    int64_t const size = t->config->block_size;
+    int64_t const first = ra_max_i64(slice->k_begin, begin * size);
+    int64_t const after = ra_min_i64(slice->k_begin + slice->k_count, end * size);
+    int64_t const cut = first - slice->k_begin;
+    ra_slice part = *slice;
+    part.k_begin = first;
+    part.k_count = after - first;
+    if (part.lo > RA_BAND_NONE_LO)
+        part.lo -= cut;
+    if (part.hi < RA_BAND_NONE_HI)
+        part.hi -= cut;
+    *t->chance = chance;
+    if (first >= after || !ra_slice_trim(&part))
+        return RA_OK;
+    return t->visit(t->context, &part);
+}
+
+/* Blocks from `at` to `stop`, which is not among them, forward or back; a run goes on over the next
+   blocks, which makes one slice of it, at most to `limit`. *next_out: the first that is not known.
+ */
+static ra_status draw(const thinning *t, const ra_slice *slice, int64_t at, int64_t stop,
+                      int64_t limit, int step, int64_t *next_out)
+{
+    int64_t const row = slice->q_begin / t->config->block_size;
+    ra_status status = RA_OK;
+    while (step * (stop - at) > 0 && status == RA_OK) {
+        int64_t const from = at;
+        bool kept = true;
+        while (at != limit && step * (at - stop) < GOES_ON_MAX &&
+               (kept = ra_block_is_drawn(t->config, row, at)))
+            at += step;
+        int64_t const to = at - step;
+        if (at != from)
+            status = pass_on(t, slice, ra_min_i64(from, to), ra_max_i64(from, to) + 1, 1);
+        at += kept ? 0 : step;
+    }
+    *next_out = at;
+    return status;
+}
+
+/* Blocks [begin, end), which all queries of a slice see, around that of the diagonal. */
+static ra_status leave_to_chance(const thinning *t, const ra_slice *slice, int64_t begin,
+                                 int64_t end)
+{
+    int64_t const row = slice->q_begin / t->config->block_size;
+    int64_t const middle = ra_min_i64(ra_max_i64(row, begin), end);
+    int64_t const right = middle == row && row < end ? row + 1 : middle;
+    double const chance = t->config->block_density;
+    ra_status status = RA_OK;
+    if (chance > 0)
+        status = pass_on(t, slice, begin, middle, chance);
+    if (status == RA_OK)
+        status = pass_on(t, slice, middle, right, 1);
+    if (status == RA_OK && chance > 0)
+        status = pass_on(t, slice, right, end, chance);
+    return status;
+}
+
+/* A slice of one row of blocks. What the band cuts on the left and on the right is drawn. */
+static ra_status split(void *context, const ra_slice *slice)
+{
+    const thinning *t = context;
+    int64_t const size = t->config->block_size;
+    int64_t const first = slice->k_begin / size;
+    int64_t const end = ra_div_ceil(slice->k_begin + slice->k_count, size);
+    int64_t left = first, right = end; /* blocks between them are seen by all queries */
+    if (slice->lo > RA_BAND_NONE_LO && slice->lo + slice->q_count > 1)
+        left = ra_div_ceil(slice->k_begin + slice->lo + slice->q_count - 1, size);
+    if (slice->hi < slice->k_count - 1)
+        right = (slice->k_begin + slice->hi + 1) / size;
+    if (left >= right)
+        left = right = end;
+    if (t->config->block_density >= 1)
+        return pass_on(t, slice, first, end, 1);
+    int64_t begin, last;
+    ra_status status = draw(t, slice, first, left, end, 1, &begin);
+    if (status == RA_OK)
+        status = draw(t, slice, end - 1, ra_max_i64(begin, right) - 1, begin - 1, -1, &last);
+    return status == RA_OK ? leave_to_chance(t, slice, begin, last + 1) : status;
+}
+
+ra_status ra_predict_visit(const ra_predict_job *job, int32_t layer, int64_t q_begin,
+                           int64_t q_count, ra_slice_visitor *visit, void *context,
+                           double *chance_out)
+{
+    thinning t = {job->request->pattern, visit, context, chance_out};
+    *chance_out = 1;
+    if (job->diagonal == NULL)
+        return ra_pattern_visit(job->pattern, layer, q_begin, q_count, visit, context);
+    return ra_pattern_visit(job->pattern, layer, q_begin, q_count, split, &t);
+}
+
+/* Two blocks with k - 1 others between them meet where both are kept and none of the others is
+   held: d^2 (1 - s)^(k - 1), summed over all pairs of n blocks. */
+double ra_predict_joined_runs(double chance, double share, int64_t blocks)
+{
+    double const gap = 1 - share, n = (double)blocks;
+    if (chance >= 1 || blocks < 2)
+        return 0;
+    return chance * chance * ((n - 1) / share - gap * (1 - pow(gap, n - 1)) / (share * share));
+}
+
+/* ---- needs ------------------------------------------------------------------------------------
+ */
+
+/* Rows of blocks that see the same keys are one range. */
+ra_status ra_predict_add_thin(ra_need *need, ra_range range, double chance, double rows_of_blocks)
+{
+    double const miss = fmax(MISS_LEAST, chance < 1 ? rows_of_blocks * log1p(-chance) : MISS_LEAST);
+    ra_thin_range *last = need->thin_count > 0 ? &need->thin[need->thin_count - 1] : NULL;
+    if (last != NULL && last->rows.begin == range.begin && last->rows.count == range.count) {
+        last->miss = fmax(MISS_LEAST, last->miss + miss);
+        return RA_OK;
+    }
+    if (need->thin == NULL || need->thin_count == need->thin_room) {
+        int64_t const room = need->thin_room > 0 ? 2 * need->thin_room : 16;
+        ra_thin_range *larger = realloc(need->thin, (size_t)room * sizeof(*larger));
+        if (larger == NULL) {
+            ra_log(RA_LOG_ERROR, "out of memory while predicting");
+            return RA_ERR_NO_MEMORY;
+        }
+        need->thin = larger;
+        need->thin_room = room;
+    }
+    need->thin[need->thin_count++] = (ra_thin_range){range, miss};
+    return RA_OK;
+}
+
+/* Where a range begins or ends. */
+typedef struct border {
+    int64_t at;
+    int change;
+    double miss;
+} border;
+
+static int compare_borders(const void *a, const void *b)
+{
+    const border *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* Rows between borders are needed as likely as one who sees them keeps them. A piece of needed rows
+   begins at every needed block after one that is not. */
+static void expect(const border *borders, int64_t count, double block_rows, ra_need *need)
+{
+    double miss = 0, before = 0, rows = 0, pieces = 0;
+    int64_t open = 0;
+    for (int64_t i = 0; i + 1 < count; ++i) {
+        open += borders[i].change;
+        miss = open > 0 ? miss + borders[i].miss : 0;
+        double const length = (double)(borders[i + 1].at - borders[i].at);
+        if (length <= 0)
+            continue;
+        double const needed = open > 0 ? -expm1(miss) : 0;
+        rows += needed * length;
+        pieces +=
+            needed * (1 - before) + (fmax(1, length / block_rows) - 1) * needed * (1 - needed);
+        before = needed;
+    }
+    need->row_count = llround(rows);
+    need->piece_count = llround(pieces);
+}
+
+ra_status ra_predict_list_thin(const ra_predict_job *job, int owner, ra_need *need)
+{
+    const ra_rowset *rows = &job->rows[owner];
+    ra_thin_range *const thin = need->thin;
+    int64_t const count = need->thin_count;
+    border *borders = NULL;
+    if (thin == NULL)
+        return RA_OK;
+    need->thin = NULL;
+    ra_status status = ra_predict_take(&borders, 2 * count, sizeof(*borders));
+    for (int64_t i = 0; i < count && status == RA_OK; ++i) {
+        ra_range const range = thin[i].rows;
+        RA_ASSERT(range.stride == 1); /* but for dilated branches, ranges fill a piece's rows */
+        borders[2 * i] = (border){range.begin, 1, thin[i].miss};
+        borders[2 * i + 1] = (border){range.begin + range.count, -1, -thin[i].miss};
+        status = ra_predict_push_range(need, range);
+    }
+    if (status == RA_OK)
+        status = ra_predict_list_unit(need, rows);
+    if (status == RA_OK) {
+        double const stride = (double)rows->pieces[0].rows.stride;
+        qsort(borders, (size_t)(2 * count), sizeof(*borders), compare_borders);
+        expect(borders, 2 * count, fmax(1, (double)job->request->pattern->block_size / stride),
+               need);
+    }
+    free(borders);
+    free(thin);
+    return status;
+}
