@@ -39,6 +39,18 @@ typedef struct ra_devices {
 void ra_devices_read(ra_devices *devices_out);
 
 /**
+ * A process works on one GPU: `index`, from now on, for all its threads. Not to be called while
+ * others use what belongs to the GPU before. Without a call it is GPU 0.
+ *
+ * @return RA_ERR_UNSUPPORTED  there is no such GPU or none at all, it is too old, or this build has
+ *                             no CUDA
+ *         RA_ERR_CUDA         the driver failed; either way one line was logged, nothing changed
+ */
+RA_CHECKED ra_status ra_device_use(int index);
+/** The index that ra_device_use was given last, or 0. */
+int ra_device_used(void);
+
+/**
  * Memory of GPU `index`. Blocks below 2 MiB are rounded up to 512 bytes, others to 2 MiB;
  * `available` is what the device has free. Order on streams is known to it, so that a pool with
  * RA_POOL_SIZE_CLASS may hand blocks on between streams. Every call makes the device the calling
@@ -51,7 +63,8 @@ RA_CHECKED ra_status ra_memory_device(int index, ra_memory *memory_out);
 
 /**
  * Host memory that GPUs read and write directly, in whole pages; it counts as what ra_memory_host
- * has available. Order on streams as for ra_memory_device. Errors likewise.
+ * has available. It belongs to the GPU of ra_device_used. Order on streams as for
+ * ra_memory_device. Errors likewise.
  */
 RA_CHECKED ra_status ra_memory_pinned(ra_memory *memory_out);
 

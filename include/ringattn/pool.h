@@ -128,6 +128,11 @@ typedef struct ra_memory_ops {
     ra_status (*event_record)(const ra_memory *memory, ra_stream *stream, void **event_out);
     bool (*event_is_over)(const ra_memory *memory, void *event);
     void (*event_free)(const ra_memory *memory, void *event);
+    /* See ra_memory_write and ra_memory_read; both NULL where the host reaches this memory. */
+    ra_status (*write)(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
+                       size_t bytes);
+    ra_status (*read)(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
+                      size_t bytes);
 } ra_memory_ops;
 
 /* A source of bytes. Tests wrap one in another to make the n-th request fail. */
@@ -142,6 +147,21 @@ struct ra_memory {
  * control groups' limit less usage, and the room that RLIMIT_AS and RLIMIT_DATA leave.
  */
 ra_memory ra_memory_host(void);
+
+/** Whether the host reads and writes this memory itself: host and pinned memory. */
+bool ra_memory_is_host(const ra_memory *memory);
+
+/**
+ * Copy from host memory into a block of `memory`, and from such a block into host memory; the two
+ * do not overlap. Ordered after all that is enqueued on `stream`, and done when the call returns,
+ * however it ends. Where ra_memory_is_host it is a memcpy, which waits for no stream.
+ *
+ * @return RA_ERR_CUDA  the copy failed, or something enqueued before it; one line was logged
+ */
+RA_CHECKED ra_status ra_memory_write(const ra_memory *memory, ra_stream *stream, void *to,
+                                     const void *from, size_t bytes);
+RA_CHECKED ra_status ra_memory_read(const ra_memory *memory, ra_stream *stream, void *to,
+                                    const void *from, size_t bytes);
 
 /* ---- pool: who serves requests ------------------------------------------------------------- */
 

@@ -63,3 +63,39 @@ void ra_devices_read(ra_devices *devices_out)
                  "%s has compute capability %d.%d, and %d.0 is the least that is supported",
                  d->list[0].name, d->list[0].major, d->list[0].minor, RA_DEVICE_MAJOR_MIN);
 }
+
+static int used_index;
+
+static ra_status refuse_old(int index, const ra_device *device)
+{
+    ra_log(RA_LOG_ERROR,
+           "GPU %d: %s has compute capability %d.%d, and %d.0 is the least that is supported",
+           index, device->name, device->major, device->minor, RA_DEVICE_MAJOR_MIN);
+    return RA_ERR_UNSUPPORTED;
+}
+
+ra_status ra_device_use(int index)
+{
+    int count = 0;
+    ra_device device = {0};
+    ra_status status = ra_cuda_status(cudaGetDeviceCount(&count), "looking for GPUs");
+    if (status != RA_OK)
+        return status;
+    if (index < 0 || index >= count) {
+        ra_log(RA_LOG_ERROR, "GPU %d: there are %d, numbered from 0", index, count);
+        return RA_ERR_UNSUPPORTED;
+    }
+    status = ra_cuda_status(device_read(index, &device), "asking what a GPU is");
+    if (status == RA_OK && !device.usable)
+        status = refuse_old(index, &device);
+    if (status == RA_OK)
+        status = ra_cuda_status(cudaSetDevice(index), "choosing a GPU");
+    if (status == RA_OK)
+        used_index = index;
+    return status;
+}
+
+int ra_device_used(void)
+{
+    return used_index;
+}

@@ -29,3 +29,14 @@ ra_status ra_memory_pinned(ra_memory *memory_out)
     (void)memory_out;
     return refuse("pinned memory");
 }
+
+ra_status ra_device_use(int index)
+{
+    (void)index;
+    return refuse("GPU");
+}
+
+int ra_device_used(void)
+{
+    return 0;
+}

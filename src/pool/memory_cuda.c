@@ -100,6 +100,35 @@ static void event_free(const ra_memory *memory, void *event)
         ra_log(RA_LOG_WARNING, "an event could not be returned: %s", cudaGetErrorString(error));
 }
 
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/*
+ * Waiting is for this stream alone, on which nothing waits for other processes: exchanges have
+ * streams of their own, and whoever needs what they bring waits on the host, under a deadline.
+ */
+static ra_status copy(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
+                      size_t bytes, enum cudaMemcpyKind kind, const char *what)
+{
+    cudaError_t error = make_current(memory);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(to, from, bytes, kind, (cudaStream_t)stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize((cudaStream_t)stream);
+    return ra_cuda_status(error, what);
+}
+
+static ra_status device_write(const ra_memory *memory, ra_stream *stream, void *to,
+                              const void *from, size_t bytes)
+{
+    return copy(memory, stream, to, from, bytes, cudaMemcpyHostToDevice, "copying to the GPU");
+}
+
+static ra_status device_read(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
+                             size_t bytes)
+{
+    return copy(memory, stream, to, from, bytes, cudaMemcpyDeviceToHost, "copying from the GPU");
+}
+
 static const ra_memory_ops device_ops = {
     .name = "device",
     .round = device_round,
@@ -109,6 +138,8 @@ static const ra_memory_ops device_ops = {
     .event_record = event_record,
     .event_is_over = event_is_over,
     .event_free = event_free,
+    .write = device_write,
+    .read = device_read,
 };
 
 /* ---- pinned ---------------------------------------------------------------------------------- */
@@ -191,7 +222,7 @@ ra_status ra_memory_device(int index, ra_memory *memory_out)
 ra_status ra_memory_pinned(ra_memory *memory_out)
 {
     ra_memory memory;
-    ra_status const status = memory_make(&pinned_ops, 0, &memory);
+    ra_status const status = memory_make(&pinned_ops, ra_device_used(), &memory);
     if (status == RA_OK)
         *memory_out = memory;
     return status;

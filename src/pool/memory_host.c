@@ -117,3 +117,32 @@ ra_memory ra_memory_host(void)
 {
     return (ra_memory){.ops = &host_ops, .self = NULL};
 }
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+bool ra_memory_is_host(const ra_memory *memory)
+{
+    return memory->ops->write == NULL;
+}
+
+ra_status ra_memory_write(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
+                          size_t bytes)
+{
+    if (bytes == 0)
+        return RA_OK;
+    if (!ra_memory_is_host(memory))
+        return memory->ops->write(memory, stream, to, from, bytes);
+    memcpy(to, from, bytes);
+    return RA_OK;
+}
+
+ra_status ra_memory_read(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
+                         size_t bytes)
+{
+    if (bytes == 0)
+        return RA_OK;
+    if (!ra_memory_is_host(memory))
+        return memory->ops->read(memory, stream, to, from, bytes);
+    memcpy(to, from, bytes);
+    return RA_OK;
+}

@@ -31,6 +31,10 @@ Test(devices, without_a_gpu_there_is_one_reason_and_every_memory_gives_it)
     cr_assert_eq(ra_memory_pinned(&memory), RA_ERR_UNSUPPORTED);
     cr_assert_eq(lines, 2);
     cr_assert_not_null(strstr(last_line, devices.why_not), "%s", last_line);
+    cr_assert_eq(ra_device_use(0), RA_ERR_UNSUPPORTED);
+    cr_assert_eq(lines, 3);
+    cr_assert_not_null(strstr(last_line, devices.why_not), "%s", last_line);
+    cr_assert_eq(ra_device_used(), 0);
 }
 
 /* Only where there is one: the stand-in cannot tell what a driver really does. */

@@ -27,8 +27,16 @@ static void begin(void)
 
 static void end(void)
 {
-    cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events, 0, "something is left");
+    cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0,
+                 "something is left");
     cr_expect_eq(standin.used_bytes, 0);
+}
+
+static cudaStream_t make_stream(void)
+{
+    cudaStream_t stream = NULL;
+    cr_assert_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    return stream;
 }
 
 TestSuite(memory_cuda, .init = begin, .fini = end);
@@ -103,7 +111,7 @@ Test(memory_cuda, what_a_device_refuses_is_out_of_memory_said_by_the_pool)
 /* Blocks move between streams through a pool only when the events allow it. */
 Test(memory_cuda, a_pool_waits_for_the_stream_that_used_a_block)
 {
-    ra_stream *const first = (ra_stream *)&error_lines, *const second = (ra_stream *)&last_line;
+    ra_stream *const first = (ra_stream *)make_stream(), *const second = (ra_stream *)make_stream();
     ra_ledger *ledger;
     ra_pool *pool;
     ra_block a, b;
@@ -123,6 +131,77 @@ Test(memory_cuda, a_pool_waits_for_the_stream_that_used_a_block)
     ra_pool_free(pool, second, &b);
     ra_pool_destroy(pool);
     ra_ledger_destroy(ledger);
+    cr_assert_eq(cudaStreamDestroy((cudaStream_t)first), cudaSuccess);
+    cr_assert_eq(cudaStreamDestroy((cudaStream_t)second), cudaSuccess);
+}
+
+/* Reading finds what was enqueued before; nothing is touched beside what was asked for. */
+Test(memory_cuda, copies_come_after_what_is_enqueued_and_are_done_at_once)
+{
+    ra_memory const memory = device(0), host = ra_memory_host();
+    cudaStream_t const stream = make_stream();
+    ra_stream *const order = (ra_stream *)stream;
+    char here[16] = "0123456789abcde", back[16] = "";
+    void *there = NULL;
+    cr_assert_not(ra_memory_is_host(&memory));
+    cr_assert_eq(memory.ops->alloc(&memory, 512, &there), RA_OK);
+    cr_assert_eq(ra_memory_write(&memory, order, there, here, 16), RA_OK);
+    memset(here, 0, sizeof(here)); /* it was read by then */
+    cr_assert_eq(cudaMemsetAsync((char *)there + 4, 'x', 2, stream), cudaSuccess);
+    cr_assert_eq(ra_memory_read(&memory, order, back, (char *)there + 1, 7), RA_OK);
+    cr_assert_str_eq(back, "123xx67");
+    cr_assert_eq(ra_memory_write(&memory, order, NULL, NULL, 0), RA_OK);
+    cr_assert_eq(ra_memory_read(&memory, order, NULL, NULL, 0), RA_OK);
+    cr_assert_eq(ra_memory_write(&memory, order, here, back, 8), RA_ERR_CUDA, "not the device's");
+    cr_assert_eq(ra_memory_read(&memory, order, back, (char *)there + 510, 3), RA_ERR_CUDA);
+    cr_assert_eq(error_lines, 2);
+    memory.ops->free(&memory, there, 512);
+    cr_assert_eq(cudaStreamDestroy(stream), cudaSuccess);
+    cr_assert(ra_memory_is_host(&host));
+    cr_assert_eq(ra_memory_write(&host, NULL, here, back, 8), RA_OK);
+    cr_assert_str_eq(here, "123xx67");
+}
+
+Test(memory_cuda, the_host_reaches_pinned_memory_itself)
+{
+    ra_memory const memory = pinned();
+    char text[4] = "abc", back[4] = "";
+    void *data = NULL;
+    cr_assert(ra_memory_is_host(&memory));
+    cr_assert_eq(memory.ops->alloc(&memory, 4096, &data), RA_OK);
+    cr_assert_eq(ra_memory_write(&memory, NULL, data, text, 4), RA_OK);
+    cr_assert_eq(ra_memory_read(&memory, NULL, back, data, 4), RA_OK);
+    cr_assert_str_eq(back, "abc");
+    memory.ops->free(&memory, data, 4096);
+}
+
+Test(memory_cuda, a_process_uses_one_gpu_which_must_be_there_and_new_enough)
+{
+    static const int wrong[] = {-1, 2, 1};
+    cr_assert_eq(ra_device_used(), 0);
+    standin.major[1] = 7;
+    for (size_t i = 0; i < 3; i++) {
+        error_lines = 0;
+        cr_expect_eq(ra_device_use(wrong[i]), RA_ERR_UNSUPPORTED);
+        cr_expect_eq(error_lines, 1);
+    }
+    cr_expect_not_null(strstr(last_line, "compute capability 7.0"), "%s", last_line);
+    cr_expect_eq(ra_device_used(), 0);
+    standin.major[1] = 8;
+    for (int64_t call = 1; call <= 3; call++) {
+        standin.calls = error_lines = 0;
+        standin.fail_call = call;
+        standin.fail_error = cudaErrorUnknown;
+        cr_expect_eq(ra_device_use(1), RA_ERR_CUDA);
+        cr_expect_eq(error_lines, 1);
+        cr_expect_eq(ra_device_used(), 0);
+    }
+    standin.fail_call = 0;
+    cr_assert_eq(ra_device_use(1), RA_OK);
+    cr_assert_eq(ra_device_used(), 1);
+    cr_assert_eq(standin.current, 1);
+    ra_memory const memory = pinned();
+    cr_assert_eq((intptr_t)memory.self, 1);
 }
 
 /* All that the two memories do, once; false as soon as something failed. */
@@ -137,7 +216,10 @@ static bool do_everything(void)
         if (memory.ops->available(&memory, &bytes) != RA_OK ||
             memory.ops->alloc(&memory, 4096, &data) != RA_OK)
             return false;
-        bool fine = memory.ops->event_record(&memory, NULL, &event) == RA_OK;
+        int64_t number = 7;
+        bool fine = ra_memory_write(&memory, NULL, data, &number, sizeof(number)) == RA_OK &&
+                    ra_memory_read(&memory, NULL, &number, data, sizeof(number)) == RA_OK &&
+                    memory.ops->event_record(&memory, NULL, &event) == RA_OK;
         if (fine) {
             fine = memory.ops->event_is_over(&memory, event);
             int64_t const fail_call = standin.fail_call;

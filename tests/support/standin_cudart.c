@@ -1,33 +1,50 @@
-#include "standin_cudart.h"
+#include "support/standin_cudart.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 standin_cudart standin;
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* What is taken, so that addresses can be told apart: before each block lies one of these. */
+typedef struct header {
+    struct header *next, *previous;
+    size_t bytes;
+    int is_device;
+} header;
+
+enum { HEADER_BYTES = 64 };
+_Static_assert(sizeof(header) <= HEADER_BYTES, "blocks stay aligned");
+
+static header *taken;
+
 void standin_reset(void)
 {
     standin = (standin_cudart){.device_count = 2,
                                .driver_version = 13000,
+                               .multiprocessors = 132,
                                .memory_bytes = (int64_t)1 << 30,
                                .stream_is_over = 1};
     for (int i = 0; i < STANDIN_DEVICES_MAX; i++)
         standin.major[i] = 9;
+    standin_reset_streams();
 }
 
-static cudaError_t keep(cudaError_t error)
+cudaError_t standin_enter(void)
+{
+    pthread_mutex_lock(&lock);
+    return ++standin.calls == standin.fail_call ? standin.fail_error : standin.absent;
+}
+
+cudaError_t standin_leave(cudaError_t error)
 {
     if (error != cudaSuccess)
         standin.last_error = error;
+    pthread_mutex_unlock(&lock);
     return error;
-}
-
-static cudaError_t enter(void)
-{
-    if (++standin.calls == standin.fail_call)
-        return keep(standin.fail_error);
-    return keep(standin.absent);
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
@@ -56,144 +73,131 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    cudaError_t const error = enter();
+    cudaError_t const error = standin_enter();
     if (error == cudaSuccess)
         *count = standin.device_count;
-    return error;
+    return standin_leave(error);
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
-    cudaError_t const error = enter();
-    if (error != cudaSuccess)
-        return error;
-    memset(properties, 0, sizeof(*properties));
-    snprintf(properties->name, sizeof(properties->name), "stand-in %d", device);
-    properties->major = standin.major[device];
-    properties->multiProcessorCount = 132;
-    properties->totalGlobalMem = (size_t)standin.memory_bytes;
-    properties->sharedMemPerBlockOptin = 232448;
-    properties->pciBusID = 0x3b + device;
-    return cudaSuccess;
+    cudaError_t const error = standin_enter();
+    if (error == cudaSuccess) {
+        memset(properties, 0, sizeof(*properties));
+        snprintf(properties->name, sizeof(properties->name), "stand-in %d", device);
+        properties->major = standin.major[device];
+        properties->multiProcessorCount = standin.multiprocessors;
+        properties->totalGlobalMem = (size_t)standin.memory_bytes;
+        properties->sharedMemPerBlockOptin = 232448;
+        properties->pciBusID = 0x3b + device;
+    }
+    return standin_leave(error);
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    cudaError_t const error = enter();
+    cudaError_t const error = standin_enter();
     if (error == cudaSuccess)
         standin.current = device;
-    return error;
+    return standin_leave(error);
 }
 
-static cudaError_t take(void **data, size_t bytes)
+static cudaError_t take(void **data, size_t bytes, int is_device)
 {
-    char *const block = malloc(bytes + 64);
+    header *const block =
+        aligned_alloc(HEADER_BYTES, (bytes + 2 * HEADER_BYTES - 1) / HEADER_BYTES * HEADER_BYTES);
     if (block == NULL)
-        return keep(cudaErrorMemoryAllocation);
-    memcpy(block, &bytes, sizeof(bytes));
-    *data = block + 64;
+        return cudaErrorMemoryAllocation;
+    *block = (header){.next = taken, .bytes = bytes, .is_device = is_device};
+    if (taken != NULL)
+        taken->previous = block;
+    taken = block;
+    *data = (char *)block + HEADER_BYTES;
+    memset(*data, 0xff, bytes);
     return cudaSuccess;
 }
 
 static size_t give(void *data)
 {
-    size_t bytes;
-    memcpy(&bytes, (char *)data - 64, sizeof(bytes));
-    free((char *)data - 64);
+    header *const block = (header *)(void *)((char *)data - HEADER_BYTES);
+    size_t const bytes = block->bytes;
+    if (block->next != NULL)
+        block->next->previous = block->previous;
+    if (block->previous != NULL)
+        block->previous->next = block->next;
+    else
+        taken = block->next;
+    free(block);
     return bytes;
+}
+
+int standin_is_device(const void *data, size_t bytes)
+{
+    uintptr_t const at = (uintptr_t)data;
+    for (const header *block = taken; block != NULL; block = block->next) {
+        uintptr_t const begin = (uintptr_t)block + HEADER_BYTES;
+        if (block->is_device && at >= begin && at - begin <= block->bytes &&
+            bytes <= block->bytes - (at - begin))
+            return 1;
+    }
+    return 0;
 }
 
 cudaError_t cudaMalloc(void **data, size_t bytes)
 {
-    cudaError_t error = enter();
+    cudaError_t error = standin_enter();
     if (error == cudaSuccess && standin.used_bytes + (int64_t)bytes > standin.memory_bytes)
-        error = keep(cudaErrorMemoryAllocation);
+        error = cudaErrorMemoryAllocation;
     if (error == cudaSuccess)
-        error = take(data, bytes);
-    if (error != cudaSuccess)
-        return error;
-    standin.used_bytes += (int64_t)bytes;
-    standin.blocks++;
-    return cudaSuccess;
+        error = take(data, bytes, 1);
+    if (error == cudaSuccess) {
+        standin.used_bytes += (int64_t)bytes;
+        standin.blocks++;
+    }
+    return standin_leave(error);
 }
 
+/* Waits for all that uses memory, as the runtime's does. */
 cudaError_t cudaFree(void *data)
 {
-    cudaError_t const error = enter();
-    if (error != cudaSuccess)
-        return error;
-    standin.used_bytes -= (int64_t)give(data);
-    standin.blocks--;
-    return cudaSuccess;
+    cudaError_t const error = standin_enter();
+    if (error == cudaSuccess) {
+        standin_run_all();
+        standin.used_bytes -= (int64_t)give(data);
+        standin.blocks--;
+    }
+    return standin_leave(error);
 }
 
 cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned flags)
 {
-    cudaError_t error = enter();
+    cudaError_t error = standin_enter();
     if (error == cudaSuccess && flags != cudaHostAllocPortable)
-        error = keep(cudaErrorInvalidValue);
+        error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
-        error = take(data, bytes);
+        error = take(data, bytes, 0);
     if (error == cudaSuccess)
         standin.pinned_blocks++;
-    return error;
+    return standin_leave(error);
 }
 
 cudaError_t cudaFreeHost(void *data)
 {
-    cudaError_t const error = enter();
-    if (error != cudaSuccess)
-        return error;
-    (void)give(data);
-    standin.pinned_blocks--;
-    return cudaSuccess;
+    cudaError_t const error = standin_enter();
+    if (error == cudaSuccess) {
+        standin_run_all();
+        (void)give(data);
+        standin.pinned_blocks--;
+    }
+    return standin_leave(error);
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
-    cudaError_t const error = enter();
-    if (error != cudaSuccess)
-        return error;
-    *free_bytes = (size_t)(standin.memory_bytes - standin.used_bytes);
-    *total_bytes = (size_t)standin.memory_bytes;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
-{
-    cudaError_t const error = enter();
-    if (error != cudaSuccess)
-        return error;
-    if (flags != cudaEventDisableTiming)
-        return keep(cudaErrorInvalidValue);
-    *event = malloc(1);
-    if (*event == NULL)
-        return keep(cudaErrorMemoryAllocation);
-    standin.events++;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    (void)event, (void)stream;
-    return enter();
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    (void)event;
-    cudaError_t const error = enter();
-    if (error != cudaSuccess)
-        return error;
-    return standin.stream_is_over ? cudaSuccess : keep(cudaErrorNotReady);
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    cudaError_t const error = enter();
-    if (error != cudaSuccess)
-        return error;
-    free(event);
-    standin.events--;
-    return cudaSuccess;
+    cudaError_t const error = standin_enter();
+    if (error == cudaSuccess) {
+        *free_bytes = (size_t)(standin.memory_bytes - standin.used_bytes);
+        *total_bytes = (size_t)standin.memory_bytes;
+    }
+    return standin_leave(error);
 }

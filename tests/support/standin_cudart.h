@@ -1,7 +1,8 @@
 /*
- * A stand-in for the CUDA runtime, linked in its place: "device" memory is the heap's, work on
- * streams is over when a test says so, and any call can be made to fail. For tests only; it
- * computes nothing on a GPU and proves nothing about one.
+ * A stand-in for the CUDA runtime, linked in its place: "device" memory is the heap's, and any call
+ * can be made to fail. Work on a stream waits in a queue until something asks whether it is done,
+ * so that what was not waited for is not there; an emulated launch is such work. Calls may come
+ * from several threads. For tests only; it computes nothing on a GPU and proves nothing about one.
  */
 #ifndef RINGATTN_TESTS_STANDIN_CUDART_H
 #define RINGATTN_TESTS_STANDIN_CUDART_H
@@ -9,20 +10,25 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { STANDIN_DEVICES_MAX = 70 };
 
 typedef struct standin_cudart {
     int device_count, driver_version;
     cudaError_t absent; /* what every call but those for versions returns; cudaSuccess: none */
     int major[STANDIN_DEVICES_MAX];
+    int multiprocessors;
     int64_t memory_bytes, used_bytes; /* of all devices together */
-    int64_t blocks, pinned_blocks, events;
+    int64_t blocks, pinned_blocks, events, streams;
     int64_t calls;     /* so far */
     int64_t fail_call; /* the call of this number, from 1, fails; 0: none */
     cudaError_t fail_error;
     cudaError_t last_error;
     int current;
-    int stream_is_over; /* what recorded events say */
+    int stream_is_over; /* 0: what is enqueued never ends, as far as questions tell */
 } standin_cudart;
 
 extern standin_cudart standin;
@@ -30,4 +36,28 @@ extern standin_cudart standin;
 /** Two devices of capability 9.0 with 1 GiB, nothing taken, no failures. */
 void standin_reset(void);
 
+/**
+ * Begin and end of a call of the runtime: enter counts it and says whether it is to fail; whatever
+ * is between the two holds a lock. leave keeps an error for cudaGetLastError, and returns it.
+ */
+cudaError_t standin_enter(void);
+cudaError_t standin_leave(cudaError_t error);
+
+/**
+ * Enqueue work with a copy of `context`, in place of a launch; on the default stream it is done at
+ * once. It must not call the runtime. Between enter and leave.
+ */
+cudaError_t standin_enqueue(cudaStream_t stream, void (*run)(void *context), const void *context,
+                            size_t bytes);
+
+/** Whether all these bytes lie in one block of device memory; between enter and leave. */
+int standin_is_device(const void *data, size_t bytes);
+/** Do all that is enqueued anywhere; between enter and leave. */
+void standin_run_all(void);
+/** Forget all streams. */
+void standin_reset_streams(void);
+
+#ifdef __cplusplus
+}
+#endif
 #endif
