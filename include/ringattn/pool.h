@@ -108,6 +108,26 @@ typedef struct ra_memory ra_memory;
 /* An order of work on a device; NULL on the CPU, whose work is done when a call returns. */
 typedef struct ra_stream ra_stream;
 
+/*
+ * The pool that a device's driver keeps, for RA_POOL_DRIVER. Work is ordered by streams: memory may
+ * be used on `stream` of its alloc after that call, and until the call of its free on another one.
+ * `driver` is what create made. Functions that return a status have said why unless it is
+ * RA_ERR_NO_MEMORY; the others log a warning where they fail.
+ */
+typedef struct ra_driver_ops {
+    /** RA_ERR_UNSUPPORTED: the device's driver has no pools. */
+    ra_status (*create)(const ra_memory *memory, void **driver_out);
+    void (*destroy)(const ra_memory *memory, void *driver); /* everything is free, and over */
+    size_t (*round)(const ra_memory *memory, size_t bytes); /* what a block is counted as */
+    ra_status (*alloc)(const ra_memory *memory, void *driver, size_t bytes, ra_stream *stream,
+                       void **ptr_out);
+    void (*free)(const ra_memory *memory, void *driver, void *ptr, ra_stream *stream);
+    /** Bytes taken from the device, for blocks that are out and idle ones. */
+    ra_status (*held)(const ra_memory *memory, void *driver, int64_t *bytes_out);
+    /** Return idle memory whose use is over until at most so many bytes are held; never waits. */
+    void (*trim)(const ra_memory *memory, void *driver, int64_t keep_bytes);
+} ra_driver_ops;
+
 typedef struct ra_memory_ops {
     const char *name;
     /** Bytes that a request of `bytes` really takes (page or granule rounding). */
@@ -133,6 +153,7 @@ typedef struct ra_memory_ops {
                        size_t bytes);
     ra_status (*read)(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
                       size_t bytes);
+    const ra_driver_ops *driver; /* NULL: no driver keeps a pool of it, as of host memory */
 } ra_memory_ops;
 
 /* A source of bytes. Tests wrap one in another to make the n-th request fail. */
@@ -175,7 +196,14 @@ typedef enum ra_pool_mode {
      * most a sixteenth of all of them.
      */
     RA_POOL_SIZE_CLASS,
-    RA_POOL_DRIVER /* a device driver's own pool; host memory has none */
+    /*
+     * A device driver's own pool (cudaMallocFromPoolAsync); host memory has none. What it holds is
+     * read back after each request and counts, idle bytes as pool_idle. It grows by units of its
+     * own, so it may pass what automatic trim allows by one of them. A request that makes it pass
+     * the limit is refused; what the driver took for that is returned as soon as streams permit,
+     * and counts until then. Segments and idle parts are not known: their counts are 0.
+     */
+    RA_POOL_DRIVER
 } ra_pool_mode;
 
 const char *ra_pool_mode_name(ra_pool_mode mode);

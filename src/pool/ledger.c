@@ -146,6 +146,14 @@ void ra_ledger_break(ra_ledger *ledger, int64_t bytes)
     unlock(ledger);
 }
 
+void ra_ledger_admit(ra_ledger *ledger, ra_category category, int64_t bytes)
+{
+    lock(ledger);
+    ledger->promised_bytes += bytes;
+    unlock(ledger);
+    ra_ledger_settle(ledger, category, bytes, 0);
+}
+
 void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t bytes)
 {
     RA_ASSERT(category_is_valid(from) && category_is_valid(to));

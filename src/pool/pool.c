@@ -1,4 +1,4 @@
-/* The pool's front: one lock, one line per refusal, and the mode that keeps nothing. */
+/* The pool's front: one lock, one line per refusal, the modes, and the one that keeps nothing. */
 #include "pool_internal.h"
 
 #include <stdlib.h>
@@ -13,29 +13,103 @@ const char *ra_pool_mode_name(ra_pool_mode mode)
     return names[mode];
 }
 
+/* ---- modes ----------------------------------------------------------------------------------- */
+
+/* Straight from the memory, with the lock open. */
+static ra_status take_off(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
+                          ra_block *block_out, ra_refusal *refusal)
+{
+    (void)stream; /* what is taken is new */
+    ra_memory const *const memory = &pool->config.memory;
+    ra_ledger *const ledger = pool->config.ledger;
+    size_t const reserved = memory->ops->round(memory, bytes);
+    void *data = NULL;
+    *refusal = (ra_refusal){"the memory limit", (int64_t)reserved};
+    if (!ra_ledger_promise(ledger, (int64_t)reserved))
+        return RA_ERR_NO_MEMORY;
+    ra_pool_unlock(pool);
+    ra_status const status = memory->ops->alloc(memory, reserved, &data);
+    ra_pool_lock(pool);
+    if (status != RA_OK) {
+        ra_ledger_break(ledger, (int64_t)reserved);
+        refusal->who = "the machine";
+        return status;
+    }
+    ra_ledger_settle(ledger, category, (int64_t)reserved, 0);
+    ra_pool_count(&pool->stats, RA_POOL_RESERVED, (int64_t)reserved, 1);
+    pool->stats.misses++;
+    *block_out =
+        (ra_block){.data = data, .bytes = bytes, .reserved_bytes = reserved, .category = category};
+    return RA_OK;
+}
+
+/* Nothing is used again, so order on a device does not matter. */
+static void give_off(ra_pool *pool, ra_stream *stream, const ra_block *block)
+{
+    (void)stream;
+    ra_memory const *const memory = &pool->config.memory;
+    int64_t const bytes = (int64_t)block->reserved_bytes;
+    ra_pool_unlock(pool);
+    memory->ops->free(memory, block->data, block->reserved_bytes);
+    ra_pool_lock(pool);
+    ra_ledger_release(pool->config.ledger, block->category, bytes);
+    ra_pool_count(&pool->stats, RA_POOL_RESERVED, -bytes, -1);
+}
+
+/* The heap of a pool that keeps nothing is empty: trimming returns nothing, without a word. */
+static const ra_keeping keepings[] = {
+    [RA_POOL_OFF] = {.alloc = take_off,
+                     .free = give_off,
+                     .trim = ra_heap_trim,
+                     .trim_for = ra_heap_trim_for,
+                     .make_room = ra_heap_make_room,
+                     .spare = ra_heap_spare,
+                     .fini = ra_heap_fini},
+    [RA_POOL_SIZE_CLASS] = {.alloc = ra_heap_alloc,
+                            .free = ra_heap_free,
+                            .trim = ra_heap_trim,
+                            .trim_for = ra_heap_trim_for,
+                            .make_room = ra_heap_make_room,
+                            .spare = ra_heap_spare,
+                            .fini = ra_heap_fini},
+    [RA_POOL_DRIVER] = {.init = ra_driver_init,
+                        .alloc = ra_driver_alloc,
+                        .free = ra_driver_free,
+                        .trim = ra_driver_trim,
+                        .trim_for = ra_driver_trim_for,
+                        .make_room = ra_driver_make_room,
+                        .spare = ra_driver_spare,
+                        .fini = ra_driver_fini},
+};
+
 ra_status ra_pool_create(const ra_pool_config *config, ra_pool **pool_out)
 {
     RA_ASSERT(config->memory.ops != NULL && config->ledger != NULL);
     RA_ASSERT(config->trim_bytes >= 0);
-    if (config->mode == RA_POOL_DRIVER) {
-        ra_log(RA_LOG_ERROR, "a driver's pool needs a device: %s memory has none",
-               config->memory.ops->name);
-        return RA_ERR_UNSUPPORTED;
-    }
+    RA_ASSERT((unsigned)config->mode < sizeof(keepings) / sizeof(keepings[0]));
+    ra_status status = RA_ERR_NO_MEMORY;
     ra_pool *const pool = calloc(1, sizeof(*pool));
     if (pool == NULL)
         goto err_log;
     if (pthread_mutex_init(&pool->mutex, NULL) != 0)
         goto err_free_pool;
     pool->config = *config;
+    pool->keeping = &keepings[config->mode];
+    status = pool->keeping->init != NULL ? pool->keeping->init(pool) : RA_OK;
+    if (status != RA_OK)
+        goto err_destroy_mutex;
     *pool_out = pool;
     return RA_OK;
 
+err_destroy_mutex:
+    pthread_mutex_destroy(&pool->mutex);
+    free(pool);
+    return status; /* init has said why */
 err_free_pool:
     free(pool);
 err_log:
     ra_log(RA_LOG_ERROR, "out of memory (memory pool)");
-    return RA_ERR_NO_MEMORY;
+    return status;
 }
 
 void ra_pool_destroy(ra_pool *pool)
@@ -43,7 +117,7 @@ void ra_pool_destroy(ra_pool *pool)
     if (pool == NULL)
         return;
     RA_ASSERT(pool->stats.count[RA_POOL_ALLOCATED].current == 0);
-    ra_heap_fini(pool);
+    pool->keeping->fini(pool);
     pthread_mutex_destroy(&pool->mutex);
     free(pool);
 }
@@ -68,50 +142,11 @@ static void note_in_use(ra_pool *pool)
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Straight from the memory, with the lock open. */
-static ra_status take_off(ra_pool *pool, ra_category category, size_t bytes, ra_block *block_out,
-                          ra_refusal *refusal)
-{
-    ra_memory const *const memory = &pool->config.memory;
-    ra_ledger *const ledger = pool->config.ledger;
-    size_t const reserved = memory->ops->round(memory, bytes);
-    void *data = NULL;
-    *refusal = (ra_refusal){"the memory limit", (int64_t)reserved};
-    if (!ra_ledger_promise(ledger, (int64_t)reserved))
-        return RA_ERR_NO_MEMORY;
-    ra_pool_unlock(pool);
-    ra_status const status = memory->ops->alloc(memory, reserved, &data);
-    ra_pool_lock(pool);
-    if (status != RA_OK) {
-        ra_ledger_break(ledger, (int64_t)reserved);
-        refusal->who = "the machine";
-        return status;
-    }
-    ra_ledger_settle(ledger, category, (int64_t)reserved, 0);
-    ra_pool_count(&pool->stats, RA_POOL_RESERVED, (int64_t)reserved, 1);
-    pool->stats.misses++;
-    *block_out =
-        (ra_block){.data = data, .bytes = bytes, .reserved_bytes = reserved, .category = category};
-    return RA_OK;
-}
-
-static void give_off(ra_pool *pool, const ra_block *block)
-{
-    ra_memory const *const memory = &pool->config.memory;
-    int64_t const bytes = (int64_t)block->reserved_bytes;
-    ra_pool_unlock(pool);
-    memory->ops->free(memory, block->data, block->reserved_bytes);
-    ra_pool_lock(pool);
-    ra_ledger_release(pool->config.ledger, block->category, bytes);
-    ra_pool_count(&pool->stats, RA_POOL_RESERVED, -bytes, -1);
-}
-
 static ra_status take_locked(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
                              ra_block *block_out, ra_refusal *refusal)
 {
-    ra_status const status = pool->config.mode == RA_POOL_OFF
-                                 ? take_off(pool, category, bytes, block_out, refusal)
-                                 : ra_heap_alloc(pool, category, bytes, stream, block_out, refusal);
+    ra_status const status =
+        pool->keeping->alloc(pool, category, bytes, stream, block_out, refusal);
     if (status != RA_OK)
         return status;
     ra_pool_count(&pool->stats, RA_POOL_REQUESTED, (int64_t)bytes, 1);
@@ -170,10 +205,7 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block)
         ra_pool_count(&pool->stats, RA_POOL_ALLOCATED, -(int64_t)block->reserved_bytes, -1);
         if (pool->config.log != NULL)
             ra_pool_log_given(pool->config.log, block->category, block->id);
-        if (pool->config.mode == RA_POOL_OFF)
-            give_off(pool, block); /* nothing is used again, so order on a device does not matter */
-        else
-            ra_heap_free(pool, stream, block);
+        pool->keeping->free(pool, stream, block);
         ra_heap_refresh(pool);
         ra_pool_unlock(pool);
     }
@@ -185,9 +217,9 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block)
 static bool charge_locked(ra_pool *pool, ra_category category, int64_t bytes)
 {
     ra_ledger *const ledger = pool->config.ledger;
-    ra_heap_make_room(pool, bytes, bytes);
+    pool->keeping->make_room(pool, bytes, bytes);
     bool promised = ra_ledger_promise(ledger, bytes);
-    if (!promised && ra_heap_trim_for(pool, bytes) > 0) {
+    if (!promised && pool->keeping->trim_for(pool, bytes) > 0) {
         pool->stats.retries++;
         promised = ra_ledger_promise(ledger, bytes);
     }
@@ -232,7 +264,7 @@ void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes)
 int64_t ra_pool_trim(ra_pool *pool, int64_t keep_bytes)
 {
     ra_pool_lock(pool);
-    int64_t const bytes = ra_heap_trim(pool, keep_bytes);
+    int64_t const bytes = pool->keeping->trim(pool, keep_bytes);
     ra_heap_refresh(pool);
     ra_pool_unlock(pool);
     return bytes;
@@ -254,7 +286,9 @@ size_t ra_pool_round(const ra_pool *pool, size_t bytes)
 {
     if (bytes == 0 || pool->config.mode == RA_POOL_SIZE_CLASS)
         return ra_pool_class_bytes(bytes);
-    return pool->config.memory.ops->round(&pool->config.memory, bytes);
+    ra_memory const *const memory = &pool->config.memory;
+    return pool->config.mode == RA_POOL_DRIVER ? memory->ops->driver->round(memory, bytes)
+                                               : memory->ops->round(memory, bytes);
 }
 
 ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out)
@@ -266,8 +300,8 @@ ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out)
         return status;
     ra_pool_lock(pool);
     ra_pool_keeper const keeper = pool->keeper;
-    int64_t idle_bytes = pool->heap.whole_bytes;
-    int64_t const limit_bytes = ra_ledger_headroom(pool->config.ledger);
+    int64_t idle_bytes = pool->keeping->spare(pool);
+    int64_t const limit_bytes = ra_max_i64(ra_ledger_headroom(pool->config.ledger), 0);
     ra_pool_unlock(pool);
     if (keeper.spare_bytes != NULL)
         idle_bytes += keeper.spare_bytes(keeper.context);

@@ -17,6 +17,8 @@ bool ra_ledger_promise(ra_ledger *ledger, int64_t bytes);
 /** Of what was promised and taken, `idle_bytes` go to pool_idle and the rest to `category`. */
 void ra_ledger_settle(ra_ledger *ledger, ra_category category, int64_t bytes, int64_t idle_bytes);
 void ra_ledger_break(ra_ledger *ledger, int64_t bytes); /* promised, but not taken */
+/** Count what has been taken already, whatever the limit: who took it did not ask. */
+void ra_ledger_admit(ra_ledger *ledger, ra_category category, int64_t bytes);
 /** Count bytes of one category towards another. The total stays, so no limit is asked. */
 void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t bytes);
 
@@ -132,15 +134,20 @@ typedef struct ra_heap {
     int64_t use_order;
 } ra_heap;
 
+typedef struct ra_keeping ra_keeping;
+
 struct ra_pool {
     ra_pool_config config;
-    pthread_mutex_t mutex; /* of everything below */
+    const ra_keeping *keeping; /* what the mode does */
+    pthread_mutex_t mutex;     /* of everything below */
     ra_pool_stats stats;
     ra_pool_times times;
     ra_pool_keeper keeper;     /* its functions NULL: none */
     int64_t outside_bytes;     /* charged, not allocated */
     int64_t in_use_peak_bytes; /* of allocated and outside bytes together */
-    ra_heap heap;
+    ra_heap heap;              /* of size_class */
+    void *driver;              /* of driver: its pool, */
+    int64_t driver_bytes;      /* and what that holds, as counted */
 };
 
 /** A pool's lock; const because readers take it too. */
@@ -152,6 +159,19 @@ typedef struct ra_refusal {
     const char *who;
     int64_t bytes;
 } ra_refusal;
+
+/* How a mode serves requests and keeps what is freed; as the functions of heaps below. */
+struct ra_keeping {
+    ra_status (*init)(ra_pool *pool); /* NULL: there is nothing to make */
+    ra_status (*alloc)(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
+                       ra_block *block_out, ra_refusal *refusal);
+    void (*free)(ra_pool *pool, ra_stream *stream, const ra_block *block);
+    int64_t (*trim)(ra_pool *pool, int64_t keep_bytes);
+    int64_t (*trim_for)(ra_pool *pool, int64_t bytes);
+    void (*make_room)(ra_pool *pool, int64_t bytes, int64_t used_bytes);
+    int64_t (*spare)(const ra_pool *pool); /* idle bytes that a trim may return */
+    void (*fini)(ra_pool *pool);
+};
 
 /* Everything below is called with the lock held. */
 
@@ -191,6 +211,20 @@ int64_t ra_heap_trim_for(ra_pool *pool, int64_t bytes);
 void ra_heap_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes);
 /** Bring the figures up to date that follow from others. */
 void ra_heap_refresh(ra_pool *pool);
+int64_t ra_heap_spare(const ra_pool *pool);
 void ra_heap_fini(ra_pool *pool);
+
+/* ---- the driver's pool ----------------------------------------------------------------------- */
+
+/** RA_ERR_UNSUPPORTED: the memory's driver has none; or what the driver says. */
+RA_CHECKED ra_status ra_driver_init(ra_pool *pool);
+RA_CHECKED ra_status ra_driver_alloc(ra_pool *pool, ra_category category, size_t bytes,
+                                     ra_stream *stream, ra_block *block_out, ra_refusal *refusal);
+void ra_driver_free(ra_pool *pool, ra_stream *stream, const ra_block *block);
+int64_t ra_driver_trim(ra_pool *pool, int64_t keep_bytes);
+int64_t ra_driver_trim_for(ra_pool *pool, int64_t bytes);
+void ra_driver_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes);
+int64_t ra_driver_spare(const ra_pool *pool);
+void ra_driver_fini(ra_pool *pool);
 
 #endif

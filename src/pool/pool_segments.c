@@ -299,6 +299,11 @@ void ra_heap_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes)
         returned = oldest_return(pool);
 }
 
+int64_t ra_heap_spare(const ra_pool *pool)
+{
+    return pool->heap.whole_bytes;
+}
+
 void ra_heap_fini(ra_pool *pool)
 {
     ra_heap *const heap = &pool->heap;

@@ -1,0 +1,214 @@
+/*
+ * The pool of a device's driver. What to keep, cut and join is the driver's business, and so is
+ * when a freed block may serve another stream; here it is asked, bounded and counted. It grows by
+ * units of its own that nobody tells, so the bytes that it holds are read back after each change.
+ */
+#include "pool_internal.h"
+
+static const ra_driver_ops *ops_of(const ra_pool *pool)
+{
+    return pool->config.memory.ops->driver;
+}
+
+static int64_t allocated_bytes(const ra_pool *pool)
+{
+    return pool->stats.bytes[RA_POOL_ALLOCATED].current;
+}
+
+static int64_t idle_bytes(const ra_pool *pool)
+{
+    return pool->driver_bytes - allocated_bytes(pool);
+}
+
+ra_status ra_driver_init(ra_pool *pool)
+{
+    if (ops_of(pool) == NULL) {
+        ra_log(RA_LOG_ERROR, "a driver's pool needs a device: %s memory has none",
+               pool->config.memory.ops->name);
+        return RA_ERR_UNSUPPORTED;
+    }
+    return ops_of(pool)->create(&pool->config.memory, &pool->driver);
+}
+
+/* What the driver holds, of which `used_bytes` are out; less than that it cannot hold. */
+static ra_status read_held(const ra_pool *pool, int64_t used_bytes, int64_t *held_out)
+{
+    int64_t held = 0;
+    ra_status const status = ops_of(pool)->held(&pool->config.memory, pool->driver, &held);
+    if (status == RA_OK)
+        *held_out = ra_max_i64(held, used_bytes);
+    return status;
+}
+
+static void note_held(ra_pool *pool, int64_t held)
+{
+    ra_pool_count(&pool->stats, RA_POOL_RESERVED, held - pool->driver_bytes, 0);
+    pool->driver_bytes = held;
+}
+
+/* Count what the driver took or returned. Where it cannot be asked, that waits for the next time;
+   it has been said why. */
+static void recount(ra_pool *pool)
+{
+    int64_t held;
+    if (read_held(pool, allocated_bytes(pool), &held) != RA_OK)
+        return;
+    if (held > pool->driver_bytes)
+        ra_ledger_admit(pool->config.ledger, RA_MEM_POOL_IDLE, held - pool->driver_bytes);
+    else
+        ra_ledger_release(pool->config.ledger, RA_MEM_POOL_IDLE, pool->driver_bytes - held);
+    note_held(pool, held);
+}
+
+/* ---- returning what is idle ------------------------------------------------------------------ */
+
+int64_t ra_driver_trim(ra_pool *pool, int64_t keep_bytes)
+{
+    int64_t const before = pool->driver_bytes;
+    if (idle_bytes(pool) <= keep_bytes)
+        return 0;
+    ops_of(pool)->trim(&pool->config.memory, pool->driver, allocated_bytes(pool) + keep_bytes);
+    recount(pool);
+    return ra_max_i64(before - pool->driver_bytes, 0);
+}
+
+int64_t ra_driver_trim_for(ra_pool *pool, int64_t bytes)
+{
+    int64_t const excess = bytes - ra_ledger_headroom(pool->config.ledger);
+    return excess <= 0 ? 0 : ra_driver_trim(pool, ra_max_i64(idle_bytes(pool) - excess, 0));
+}
+
+/* What may be held once `bytes` more are in use: automatically, what was in use at the most. */
+static int64_t ceiling_bytes(const ra_pool *pool, int64_t bytes)
+{
+    int64_t const in_use = allocated_bytes(pool) + pool->outside_bytes + bytes;
+    if (pool->config.trim_bytes > 0)
+        return INT64_MAX; /* the caller has said how much may be idle */
+    return ra_max_i64(pool->in_use_peak_bytes, in_use) - pool->outside_bytes;
+}
+
+void ra_driver_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes)
+{
+    int64_t const excess = pool->driver_bytes - (ceiling_bytes(pool, used_bytes) - bytes);
+    if (excess > 0)
+        (void)ra_driver_trim(pool, ra_max_i64(idle_bytes(pool) - excess, 0));
+}
+
+int64_t ra_driver_spare(const ra_pool *pool)
+{
+    return idle_bytes(pool);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+/*
+ * What is held after `bytes` have been taken. Where the driver grew although it had idle memory,
+ * which then lay in pieces, that goes before anybody counts it.
+ */
+static ra_status read_bounded(const ra_pool *pool, int64_t bytes, int64_t *held_out)
+{
+    int64_t const used = allocated_bytes(pool) + bytes, ceiling = ceiling_bytes(pool, bytes);
+    ra_status const status = read_held(pool, used, held_out);
+    if (status != RA_OK || *held_out <= ceiling)
+        return status;
+    ops_of(pool)->trim(&pool->config.memory, pool->driver, ceiling);
+    return read_held(pool, used, held_out);
+}
+
+/*
+ * `wanted` bytes have been promised. The driver may have taken more than that, which the limit is
+ * asked for now; where it refuses, the caller gives the block back.
+ */
+static bool settle(ra_pool *pool, int64_t wanted, int64_t held)
+{
+    ra_ledger *const ledger = pool->config.ledger;
+    int64_t const grown = held - pool->driver_bytes;
+    if (grown > wanted && !ra_ledger_promise(ledger, grown - wanted))
+        return false;
+    if (grown < wanted)
+        ra_ledger_break(ledger, wanted - ra_max_i64(grown, 0));
+    if (grown > 0)
+        ra_ledger_settle(ledger, RA_MEM_POOL_IDLE, grown, grown);
+    else
+        ra_ledger_release(ledger, RA_MEM_POOL_IDLE, -grown);
+    note_held(pool, held);
+    if (grown > 0)
+        pool->stats.misses++;
+    else
+        pool->stats.hits++;
+    return true;
+}
+
+/* Idle bytes suffice, as far as anyone but the driver knows, or so many more are promised first. */
+static ra_status take(ra_pool *pool, size_t size, ra_stream *stream, void **data_out,
+                      ra_refusal *refusal)
+{
+    ra_memory const *const memory = &pool->config.memory;
+    ra_ledger *const ledger = pool->config.ledger;
+    int64_t const bytes = (int64_t)size;
+    int64_t held = 0;
+    void *data = NULL;
+    if (bytes > idle_bytes(pool))
+        ra_driver_make_room(pool, bytes - idle_bytes(pool), bytes);
+    int64_t const wanted = ra_max_i64(bytes - idle_bytes(pool), 0);
+    *refusal = (ra_refusal){"the memory limit", bytes};
+    if (!ra_ledger_promise(ledger, wanted))
+        return RA_ERR_NO_MEMORY;
+    ra_status status = ops_of(pool)->alloc(memory, pool->driver, size, stream, &data);
+    if (status != RA_OK) {
+        refusal->who = "the driver";
+        goto err_break;
+    }
+    status = read_bounded(pool, bytes, &held);
+    if (status == RA_OK && !settle(pool, wanted, held))
+        status = RA_ERR_NO_MEMORY;
+    if (status != RA_OK)
+        goto err_free;
+    *data_out = data;
+    return RA_OK;
+
+err_free:
+    ops_of(pool)->free(memory, pool->driver, data, stream);
+    ops_of(pool)->trim(memory, pool->driver, allocated_bytes(pool));
+    recount(pool);
+err_break:
+    ra_ledger_break(ledger, wanted);
+    return status;
+}
+
+ra_status ra_driver_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
+                          ra_block *block_out, ra_refusal *refusal)
+{
+    size_t const size = ops_of(pool)->round(&pool->config.memory, bytes);
+    void *data = NULL;
+    int64_t const before = pool->driver_bytes;
+    ra_status status = take(pool, size, stream, &data, refusal);
+    if (status == RA_ERR_NO_MEMORY)
+        (void)ra_driver_trim(pool, 0);
+    if (status == RA_ERR_NO_MEMORY && pool->driver_bytes < before) {
+        pool->stats.retries++;
+        status = take(pool, size, stream, &data, refusal);
+    }
+    if (status != RA_OK)
+        return status;
+    ra_ledger_move(pool->config.ledger, RA_MEM_POOL_IDLE, category, (int64_t)size);
+    *block_out =
+        (ra_block){.data = data, .bytes = bytes, .reserved_bytes = size, .category = category};
+    return RA_OK;
+}
+
+void ra_driver_free(ra_pool *pool, ra_stream *stream, const ra_block *block)
+{
+    ops_of(pool)->free(&pool->config.memory, pool->driver, block->data, stream);
+    ra_ledger_move(pool->config.ledger, block->category, RA_MEM_POOL_IDLE,
+                   (int64_t)block->reserved_bytes);
+    if (pool->config.trim_bytes > 0)
+        (void)ra_driver_trim(pool, pool->config.trim_bytes);
+}
+
+void ra_driver_fini(ra_pool *pool)
+{
+    ops_of(pool)->destroy(&pool->config.memory, pool->driver);
+    ra_ledger_release(pool->config.ledger, RA_MEM_POOL_IDLE, pool->driver_bytes);
+    note_held(pool, 0);
+}
