@@ -44,11 +44,21 @@ void ra_devices_read(ra_devices *devices_out);
  *
  * @return RA_ERR_UNSUPPORTED  there is no such GPU or none at all, it is too old, or this build has
  *                             no CUDA
- *         RA_ERR_CUDA         the driver failed; either way one line was logged, nothing changed
+ *         RA_ERR_NO_MEMORY    the device has no room for the context
+ *         RA_ERR_CUDA         the driver failed; in any case one line was logged, nothing changed
  */
 RA_CHECKED ra_status ra_device_use(int index);
 /** The index that ra_device_use was given last, or 0. */
 int ra_device_used(void);
+
+/**
+ * Bytes that are taken of the GPU in use, by anyone: its total less what is free. Just after
+ * ra_device_use that is what the process's context costs, together with what other processes hold
+ * there, which the runtime does not tell apart. Category `context` is charged with it.
+ *
+ * @return RA_ERR_UNSUPPORTED, RA_ERR_NO_MEMORY or RA_ERR_CUDA; one line was logged
+ */
+RA_CHECKED ra_status ra_device_taken(int64_t *bytes_out);
 
 /**
  * Memory of GPU `index`. Blocks below 2 MiB are rounded up to 512 bytes, others to 2 MiB;
@@ -57,7 +67,8 @@ int ra_device_used(void);
  * thread's current one.
  *
  * @return RA_ERR_UNSUPPORTED  there is no such GPU, no GPU at all, or this build has no CUDA
- *         RA_ERR_CUDA         the driver failed; either way one line was logged
+ *         RA_ERR_NO_MEMORY    the device has no room for the context
+ *         RA_ERR_CUDA         the driver failed; in any case one line was logged
  */
 RA_CHECKED ra_status ra_memory_device(int index, ra_memory *memory_out);
 

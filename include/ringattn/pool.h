@@ -122,7 +122,7 @@ typedef struct ra_driver_ops {
     ra_status (*alloc)(const ra_memory *memory, void *driver, size_t bytes, ra_stream *stream,
                        void **ptr_out);
     void (*free)(const ra_memory *memory, void *driver, void *ptr, ra_stream *stream);
-    /** Bytes taken from the device, for blocks that are out and idle ones. */
+    /** Bytes taken from the device, for blocks that are out and idle ones. Never NO_MEMORY. */
     ra_status (*held)(const ra_memory *memory, void *driver, int64_t *bytes_out);
     /** Return idle memory whose use is over until at most so many bytes are held; never waits. */
     void (*trim)(const ra_memory *memory, void *driver, int64_t keep_bytes);

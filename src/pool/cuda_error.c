@@ -50,3 +50,11 @@ ra_status ra_cuda_status(cudaError_t error, const char *what)
     ra_log(RA_LOG_ERROR, "%s: %s (CUDA error %d)", what, cudaGetErrorString(error), (int)error);
     return RA_ERR_CUDA;
 }
+
+ra_status ra_cuda_status_said(cudaError_t error, const char *what)
+{
+    ra_status const status = ra_cuda_status(error, what);
+    if (status == RA_ERR_NO_MEMORY)
+        ra_log(RA_LOG_ERROR, "out of memory (%s)", what);
+    return status;
+}

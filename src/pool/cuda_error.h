@@ -19,5 +19,7 @@ void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes);
  * RA_ERR_UNSUPPORTED and all else RA_ERR_CUDA, with one line that names `what` failed.
  */
 RA_CHECKED ra_status ra_cuda_status(cudaError_t error, const char *what);
+/** The same for calls that are for nothing that has a size: no memory is said too. */
+RA_CHECKED ra_status ra_cuda_status_said(cudaError_t error, const char *what);
 
 #endif

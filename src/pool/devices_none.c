@@ -40,3 +40,9 @@ int ra_device_used(void)
 {
     return 0;
 }
+
+ra_status ra_device_taken(int64_t *bytes_out)
+{
+    (void)bytes_out;
+    return refuse("GPU");
+}

@@ -1,5 +1,6 @@
 /* Device memory and pinned memory. */
 #include "cuda_error.h"
+#include "driver_cuda.h"
 #include "internal.h"
 #include "pool_internal.h"
 #include "ringattn/device.h"
@@ -140,6 +141,7 @@ static const ra_memory_ops device_ops = {
     .event_free = event_free,
     .write = device_write,
     .read = device_read,
+    .driver = &ra_driver_cuda,
 };
 
 /* ---- pinned ---------------------------------------------------------------------------------- */
@@ -196,7 +198,7 @@ static const ra_memory_ops pinned_ops = {
 static ra_status memory_make(const ra_memory_ops *ops, int index, ra_memory *memory_out)
 {
     int count = 0;
-    ra_status status = ra_cuda_status(cudaGetDeviceCount(&count), "looking for GPUs");
+    ra_status status = ra_cuda_status_said(cudaGetDeviceCount(&count), "looking for GPUs");
     if (status != RA_OK)
         return status;
     if (index < 0 || index >= count) {
@@ -204,7 +206,7 @@ static ra_status memory_make(const ra_memory_ops *ops, int index, ra_memory *mem
         return RA_ERR_UNSUPPORTED;
     }
     *memory_out = (ra_memory){.ops = ops, .self = (void *)(intptr_t)index};
-    status = ra_cuda_status(make_current(memory_out), "choosing a GPU");
+    status = ra_cuda_status_said(make_current(memory_out), "choosing a GPU");
     if (status != RA_OK)
         *memory_out = (ra_memory){0};
     return status;

@@ -1,4 +1,5 @@
 /* What must hold between keys, once the shape is known. */
+#include "backend.h"
 #include "config_table.h"
 #include "internal.h"
 
@@ -188,11 +189,10 @@ static ra_status base_check(const ra_config *config, int ranks)
 
 static ra_status pool_check(const ra_config *config)
 {
-    if (config->pool_mode == RA_POOL_DRIVER)
-        return refuse(
-            config, "memory.pool.mode",
-            "driver is the pool of a CUDA device, and memory of this build is the host's: "
-            "use size_class or off");
+    if (config->pool_mode == RA_POOL_DRIVER && config->backend != RA_BACKEND_CUDA)
+        return refuse(config, "memory.pool.mode",
+                      "driver is the pool of a CUDA device: set compute.backend: cuda, or use "
+                      "size_class or off");
     return RA_OK;
 }
 

@@ -233,7 +233,7 @@ Test(pool_driver, a_failure_of_any_call_leaves_blocks_and_counts_whole)
                 ra_status const status =
                     ra_pool_alloc(pool, RA_MEM_QKV, (size_t)(i + 1) * UNIT / 2, NULL, &blocks[i]);
                 fine = status == RA_OK;
-                cr_expect(fine || status == causes[c]);
+                cr_expect(fine || status == causes[c] || status == RA_ERR_CUDA);
                 cr_expect(fine == (blocks[i].data != NULL));
             }
             done = driver.calls < driver.fail_call;

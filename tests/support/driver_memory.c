@@ -74,7 +74,7 @@ static ra_status held(const ra_memory *memory, void *driver, int64_t *bytes_out)
     ra_status const status = enter(memory);
     if (status == RA_OK)
         *bytes_out = d->held_bytes;
-    return status;
+    return status == RA_OK ? RA_OK : RA_ERR_CUDA;
 }
 
 static void trim(const ra_memory *memory, void *driver, int64_t keep_bytes)

@@ -23,6 +23,7 @@ static header *taken;
 
 void standin_reset(void)
 {
+    standin_reset_pools();
     standin = (standin_cudart){.device_count = 2,
                                .driver_version = 13000,
                                .multiprocessors = 132,
@@ -102,7 +103,7 @@ cudaError_t cudaSetDevice(int device)
     return standin_leave(error);
 }
 
-static cudaError_t take(void **data, size_t bytes, int is_device)
+cudaError_t standin_take(void **data, size_t bytes, int is_device)
 {
     header *const block =
         aligned_alloc(HEADER_BYTES, (bytes + 2 * HEADER_BYTES - 1) / HEADER_BYTES * HEADER_BYTES);
@@ -117,7 +118,7 @@ static cudaError_t take(void **data, size_t bytes, int is_device)
     return cudaSuccess;
 }
 
-static size_t give(void *data)
+size_t standin_give(void *data)
 {
     header *const block = (header *)(void *)((char *)data - HEADER_BYTES);
     size_t const bytes = block->bytes;
@@ -149,7 +150,7 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
     if (error == cudaSuccess && standin.used_bytes + (int64_t)bytes > standin.memory_bytes)
         error = cudaErrorMemoryAllocation;
     if (error == cudaSuccess)
-        error = take(data, bytes, 1);
+        error = standin_take(data, bytes, 1);
     if (error == cudaSuccess) {
         standin.used_bytes += (int64_t)bytes;
         standin.blocks++;
@@ -163,7 +164,7 @@ cudaError_t cudaFree(void *data)
     cudaError_t const error = standin_enter();
     if (error == cudaSuccess) {
         standin_run_all();
-        standin.used_bytes -= (int64_t)give(data);
+        standin.used_bytes -= (int64_t)standin_give(data);
         standin.blocks--;
     }
     return standin_leave(error);
@@ -175,7 +176,7 @@ cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned flags)
     if (error == cudaSuccess && flags != cudaHostAllocPortable)
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
-        error = take(data, bytes, 0);
+        error = standin_take(data, bytes, 0);
     if (error == cudaSuccess)
         standin.pinned_blocks++;
     return standin_leave(error);
@@ -186,7 +187,7 @@ cudaError_t cudaFreeHost(void *data)
     cudaError_t const error = standin_enter();
     if (error == cudaSuccess) {
         standin_run_all();
-        (void)give(data);
+        (void)standin_give(data);
         standin.pinned_blocks--;
     }
     return standin_leave(error);

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { STANDIN_DEVICES_MAX = 70 };
+enum { STANDIN_DEVICES_MAX = 70, STANDIN_POOL_UNIT_BYTES = 32 << 20 };
 
 typedef struct standin_cudart {
     int device_count, driver_version;
@@ -22,7 +22,8 @@ typedef struct standin_cudart {
     int major[STANDIN_DEVICES_MAX];
     int multiprocessors;
     int64_t memory_bytes, used_bytes; /* of all devices together */
-    int64_t blocks, pinned_blocks, events, streams;
+    int64_t blocks, pinned_blocks, events, streams, pools;
+    int has_no_pools;  /* as drivers of some systems say */
     int64_t calls;     /* so far */
     int64_t fail_call; /* the call of this number, from 1, fails; 0: none */
     cudaError_t fail_error;
@@ -50,10 +51,16 @@ cudaError_t standin_leave(cudaError_t error);
 cudaError_t standin_enqueue(cudaStream_t stream, void (*run)(void *context), const void *context,
                             size_t bytes);
 
+/** A block, of a device or pinned, and its end, which returns its bytes; between enter and leave.
+ */
+cudaError_t standin_take(void **data, size_t bytes, int is_device);
+size_t standin_give(void *data);
 /** Whether all these bytes lie in one block of device memory; between enter and leave. */
 int standin_is_device(const void *data, size_t bytes);
 /** Do all that is enqueued anywhere; between enter and leave. */
 void standin_run_all(void);
+/** Return all pools and what was taken from them. */
+void standin_reset_pools(void);
 /** Forget all streams. */
 void standin_reset_streams(void);
 

@@ -353,6 +353,11 @@ Test(config, host_memory_has_no_driver_to_keep_a_pool)
 {
     REFUSES("memory: {pool: {mode: driver}}\n", "memory.pool.mode", "CUDA device",
             "size_class or off");
+    REFUSES("memory: {pool: {mode: driver}}\ncompute: {backend: cpu}\n", "memory.pool.mode",
+            "CUDA device", "compute.backend: cuda");
+    ra_config config = parse("memory: {pool: {mode: driver}}\ncompute: {backend: cuda}\n");
+    cr_expect_eq(ra_config_check(&config, 1), RA_OK);
+    ra_config_fini(&config);
 }
 
 Test(config, set_wins_over_variant_and_variant_over_file)

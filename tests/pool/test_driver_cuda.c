@@ -1,0 +1,190 @@
+/* CUDA's stream-ordered allocator over the stand-in runtime: what is asked of it, what is counted,
+   and what becomes of every failure. */
+#include "ringattn/device.h"
+#include "support/standin_cudart.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { UNIT = STANDIN_POOL_UNIT_BYTES };
+
+static int error_lines, warning_lines;
+static char last_line[1024];
+static ra_ledger *ledger;
+static ra_pool *pool;
+
+static void note_line(void *context, ra_log_level level, const char *line)
+{
+    (void)context;
+    error_lines += level == RA_LOG_ERROR;
+    warning_lines += level == RA_LOG_WARNING;
+    snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+static void begin(void)
+{
+    standin_reset();
+    error_lines = warning_lines = 0;
+    ra_log_set_handler(note_line, NULL);
+}
+
+TestSuite(driver_cuda, .init = begin);
+
+static ra_status open_pool(int index, int64_t limit_bytes)
+{
+    ra_memory memory;
+    ra_status status = ra_memory_device(index, &memory);
+    if (status != RA_OK)
+        return status;
+    cr_assert_eq(ra_ledger_create(limit_bytes, &ledger), RA_OK);
+    ra_pool_config const config = {.mode = RA_POOL_DRIVER, .memory = memory, .ledger = ledger};
+    status = ra_pool_create(&config, &pool);
+    if (status != RA_OK)
+        ra_ledger_destroy(ledger);
+    return status;
+}
+
+static void close_pool(void)
+{
+    ra_ledger_snapshot now;
+    ra_pool_destroy(pool);
+    ra_ledger_read(ledger, &now);
+    cr_expect_eq(now.reserved_bytes, 0);
+    ra_ledger_destroy(ledger);
+}
+
+static int64_t reserved(void)
+{
+    ra_ledger_snapshot now;
+    ra_ledger_read(ledger, &now);
+    return now.reserved_bytes;
+}
+
+static cudaStream_t make_stream(void)
+{
+    cudaStream_t stream = NULL;
+    cr_assert_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    return stream;
+}
+
+Test(driver_cuda, serves_blocks_and_counts_what_the_driver_holds)
+{
+    ra_block a, b;
+    cr_assert_eq(open_pool(1, INT64_MAX), RA_OK);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 1000, NULL, &a), RA_OK);
+    cr_expect_eq(a.reserved_bytes, 1024);
+    cr_expect_eq(standin.current, 1);
+    cr_expect_eq(reserved(), UNIT);
+    cr_expect_eq(reserved(), standin.used_bytes);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, UNIT, NULL, &b), RA_OK);
+    cr_expect_eq(reserved(), 2 * UNIT);
+    ra_pool_free(pool, NULL, &a);
+    ra_pool_free(pool, NULL, &b);
+    cr_expect_eq(ra_pool_trim(pool, 0), 2 * UNIT);
+    cr_expect_eq(standin.used_bytes, 0);
+    close_pool();
+    cr_expect_eq(standin.pools, 0);
+    cr_expect_eq(error_lines + warning_lines, 0, "%s", last_line);
+}
+
+/* Blocks are given back on the stream that used them: until its work is done nobody else has them,
+   and a trim, which never waits, does not get them. */
+Test(driver_cuda, a_block_is_its_streams_until_work_is_done)
+{
+    cudaStream_t const stream = make_stream();
+    ra_block block;
+    cr_assert_eq(open_pool(0, INT64_MAX), RA_OK);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, UNIT, (ra_stream *)stream, &block), RA_OK);
+    cr_assert_eq(cudaMemsetAsync(block.data, 0, UNIT, stream), cudaSuccess);
+    ra_pool_free(pool, (ra_stream *)stream, &block);
+    cr_expect_eq(ra_pool_trim(pool, 0), 0);
+    cr_expect_eq(reserved(), UNIT);
+    cr_assert_eq(cudaStreamSynchronize(stream), cudaSuccess);
+    cr_expect_eq(ra_pool_trim(pool, 0), UNIT);
+    close_pool();
+    cr_assert_eq(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+Test(driver_cuda, what_a_device_refuses_is_out_of_memory_said_by_the_pool)
+{
+    ra_block block;
+    cr_assert_eq(open_pool(0, INT64_MAX), RA_OK);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_GRADS, (size_t)2 << 30, NULL, &block),
+                 RA_ERR_NO_MEMORY);
+    cr_expect_eq(error_lines, 1);
+    cr_expect_not_null(strstr(last_line, "the driver refused"), "%s", last_line);
+    cr_expect_not_null(strstr(last_line, "grads"), "%s", last_line);
+    cr_expect_eq(standin.last_error, cudaSuccess, "nobody else is handed this error");
+    cr_expect_eq(reserved(), 0);
+    close_pool();
+}
+
+Test(driver_cuda, a_device_whose_driver_has_no_pools_is_refused_with_a_reason)
+{
+    standin.has_no_pools = 1;
+    cr_assert_eq(open_pool(0, INT64_MAX), RA_ERR_UNSUPPORTED);
+    cr_expect_eq(error_lines, 1);
+    cr_expect_not_null(strstr(last_line, "GPU 0 has none"), "%s", last_line);
+}
+
+/* Two blocks, a trim and an end. False as soon as something failed. */
+static bool do_everything(void)
+{
+    ra_block a = {0}, b = {0};
+    if (open_pool(1, INT64_MAX) != RA_OK)
+        return false;
+    bool fine = ra_pool_alloc(pool, RA_MEM_QKV, UNIT, NULL, &a) == RA_OK &&
+                ra_pool_alloc(pool, RA_MEM_QKV, UNIT / 2, NULL, &b) == RA_OK;
+    ra_pool_free(pool, NULL, &a);
+    ra_pool_free(pool, NULL, &b);
+    (void)ra_pool_trim(pool, 0);
+    close_pool();
+    return fine;
+}
+
+Test(driver_cuda, a_failure_of_any_call_is_one_line_and_leaves_the_ledger_empty)
+{
+    static const cudaError_t causes[] = {cudaErrorLaunchFailure, cudaErrorMemoryAllocation};
+    for (int c = 0; c < 2; c++) {
+        bool done = false;
+        for (int64_t call = 1; !done; call++) {
+            cr_assert_lt(call, 100);
+            begin();
+            standin.fail_call = call;
+            standin.fail_error = causes[c];
+            bool const fine = do_everything();
+            done = standin.calls < call;
+            /* Memory that could not be given back keeps its pool, which says so too. */
+            bool const lost = fine && warning_lines == 2;
+            cr_expect(done ? fine && error_lines + warning_lines == 0
+                           : lost || error_lines + warning_lines >= 1,
+                      "call %lld: %s", (long long)call, last_line);
+            if (!fine && c == 1)
+                cr_expect_eq(error_lines, 1, "call %lld: %s", (long long)call, last_line);
+            if (fine && !lost)
+                cr_expect_leq(error_lines + warning_lines, 1);
+        }
+    }
+}
+
+Test(driver_cuda, what_a_context_costs_is_what_is_taken_after_it_was_made)
+{
+    int64_t bytes = 0;
+    void *data;
+    cr_assert_eq(ra_device_use(1), RA_OK);
+    cr_assert_eq(cudaMalloc(&data, 12345), cudaSuccess);
+    cr_assert_eq(ra_device_taken(&bytes), RA_OK);
+    cr_expect_eq(bytes, 12345);
+    cr_expect_eq(standin.current, 1);
+    cr_assert_eq(cudaFree(data), cudaSuccess);
+    bytes = -1;
+    for (int64_t call = 1; call <= 2; call++) {
+        error_lines = 0;
+        standin.fail_call = standin.calls + call;
+        standin.fail_error = call == 1 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+        cr_expect_eq(ra_device_taken(&bytes), call == 1 ? RA_ERR_NO_MEMORY : RA_ERR_CUDA);
+        cr_expect_eq(error_lines, 1);
+        cr_expect_eq(bytes, -1);
+    }
+}
