@@ -8,6 +8,7 @@
 #include "backend.h"
 #include "console.h"
 #include "job_cache.h"
+#include "kernel_choice.h"
 #include "options.h"
 #include "placement.h"
 #include "progress.h"
@@ -46,6 +47,8 @@ typedef struct ra_job {
     ra_job_cache own_cache;
     ra_job_cache *cache; /* one that outlives the job, borrowed; NULL: own_cache */
     char backend_note[RA_BACKEND_NOTE_MAX];
+    const ra_kernel_ops *ops;             /* what computes: checked, but for linear attention */
+    char kernel_note[RA_KERNEL_NOTE_MAX]; /* which kernels it took the place of, and why; or "" */
     ra_kernel kernel;
     ra_ring *ring;
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */

@@ -161,24 +161,36 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores)
 
 ra_status ra_job_kernel_ops(const ra_config *config, const ra_kernel_ops **ops_out)
 {
-    bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
-    const ra_kernel_ops *ops = standard ? ra_kernel_standard() : ra_kernel_cpu(config->isa);
-    if (ops == NULL && standard)
-        ra_log(RA_LOG_ERROR, "attention.kind: standard computes with OpenBLAS, which is not "
-                             "installed here: install libopenblas0, or take flash");
-    else if (ops == NULL)
-        ra_log(RA_LOG_ERROR, "compute.isa: this machine, or this build, lacks it; auto takes the "
-                             "best there is");
-    *ops_out = ops;
-    return ops != NULL ? RA_OK : RA_ERR_UNSUPPORTED;
+    ra_kernel_list list;
+    ra_status const status = ra_kernel_list_make(config, &list);
+    if (status == RA_OK)
+        *ops_out = list.tables[0];
+    return status;
+}
+
+/*
+ * Before anything of the job is taken or measured: the check gives its memory back. On one thread:
+ * what compilers and processors may get wrong is in every thread's work.
+ */
+static ra_status kernel_choose(ra_job *job)
+{
+    const ra_config *config = &job->config;
+    ra_kernel_use const use = {.dtype = config->dtype,
+                               .dim = config->head_dim,
+                               .backward = config->backward,
+                               .threads = 1};
+    ra_kernel_list list;
+    if (ra_config_linear(config) != RA_LINEAR_NONE)
+        return ra_job_kernel_ops(config, &job->ops);
+    ra_status const status = ra_kernel_list_make(config, &list);
+    return status == RA_OK ? ra_kernel_list_check(&list, &use, &job->ops, job->kernel_note)
+                           : status;
 }
 
 static ra_status kernel_make(ra_job *job)
 {
-    const ra_kernel_ops *ops;
-    ra_status status = ra_job_kernel_ops(&job->config, &ops);
-    if (status == RA_OK)
-        status = ra_kernel_init(ops, job->threads, job->config.head_dim, job->pool, &job->kernel);
+    ra_status const status =
+        ra_kernel_init(job->ops, job->threads, job->config.head_dim, job->pool, &job->kernel);
     if (status == RA_OK)
         job->kernel.cache_bytes = job->cache_bytes;
     return status;
@@ -198,6 +210,8 @@ static ra_status alone_prepare(ra_job *job)
                                        &job->source);
     if (status == RA_OK)
         status = ra_config_check(config, ra_comm_size(job->comm));
+    if (status == RA_OK)
+        status = kernel_choose(job);
     if (status != RA_OK)
         return status;
     ra_rss_mark();
@@ -261,6 +275,8 @@ ra_status ra_job_build(ra_job *job)
     job->entered = false;
     ra_console_hold();
     status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
+    if (job->kernel_note[0] != '\0') /* of this rank's machine: not for rank 0 alone to say */
+        ra_log(RA_LOG_WARNING, "%s", job->kernel_note);
     if (status != RA_OK)
         return status;
     ra_console_hold();

@@ -152,6 +152,9 @@ static ra_status option_take(ra_options *options, const ra_option_entry *entry, 
     case RA_OPTION_PREDICT:
         options->predict = true;
         return RA_OK;
+    case RA_OPTION_CHECK:
+        options->check = true;
+        return RA_OK;
     case RA_OPTION_PREFIX:
         return option_once(&options->prefix, entry->name, value);
     case RA_OPTION_HELP_CONFIG:

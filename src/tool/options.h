@@ -40,6 +40,7 @@ typedef struct ra_options {
     bool longest;                                       /* plan */
     const char *save_path;                              /* plan: the hardware as a file */
     bool predict;                                       /* probe */
+    bool check;                                         /* info */
     bool quiet;
 } ra_options;
 

@@ -69,6 +69,8 @@ const ra_option_entry ra_option_entries[] = {
      "write the machine of --hardware and --calibrate as a hardware file"},
     {"--predict", RA_OPTION_PREDICT, RA_VALUE_NONE, PROBE, "",
      "compare what is found with what plan says"},
+    {"--check", RA_OPTION_CHECK, RA_VALUE_NONE, 1 << RA_COMMAND_INFO, "",
+     "compare every kernel with the plain one; exit code 6 if one is wrong"},
     {"--prefix", RA_OPTION_PREFIX, RA_VALUE_NEEDED, PLOT, " PATH",
      "pictures are PATH-memory.svg and so on; without it, the first file's name without .json"},
     {"--help-config", RA_OPTION_HELP_CONFIG, RA_VALUE_MAY, CONFIGURED, "[=markdown]",

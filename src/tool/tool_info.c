@@ -4,6 +4,8 @@
 #include "backend.h"
 #include "console.h"
 #include "job_source.h"
+#include "json_build.h"
+#include "kernel_choice.h"
 #include "limits.h"
 #include "options.h"
 #include "placement.h"
@@ -119,7 +121,23 @@ static void print_machine(const json_t *tree, bool bound_by_launcher)
     print_advice(bound_by_launcher);
 }
 
-static ra_status report(const ra_options *options, const ra_comm *comm)
+/* What --check has found; no findings without it. */
+typedef struct findings {
+    int count;
+    ra_kernel_finding list[RA_KERNEL_FINDINGS_MAX];
+} findings;
+
+static json_t *report_json(json_t *machine, const findings *found, bool checked)
+{
+    json_t *root = json_pack("{s:s, s:s, s:o}", "ringattn", ra_version(), "command", "info",
+                             "machine", machine);
+    if (!checked)
+        return root;
+    return ra_json_extend(
+        root, json_pack("{s:o}", "checks", ra_kernel_findings_json(found->list, found->count)));
+}
+
+static ra_status report(const ra_options *options, const ra_comm *comm, const findings *found)
 {
     json_t *machine = ra_machine_json();
     int const ranks = comm != NULL ? ra_comm_size(comm) : 1;
@@ -130,15 +148,15 @@ static ra_status report(const ra_options *options, const ra_comm *comm)
         machine = NULL;
     }
     if (options->json)
-        return ra_json_write(json_pack("{s:s, s:s, s:o}", "ringattn", ra_version(), "command",
-                                       "info", "machine", machine),
-                             options->json_path);
+        return ra_json_write(report_json(machine, found, options->check), options->json_path);
     if (machine == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory while looking at the machine");
         return RA_ERR_NO_MEMORY;
     }
     print_machine(machine, comm != NULL);
     json_decref(machine);
+    if (options->check)
+        ra_kernel_findings_print(found->list, found->count);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         ra_log(RA_LOG_ERROR, "cannot write to standard output: %s", strerror(errno));
         return RA_ERR_IO;
@@ -166,9 +184,17 @@ static ra_status config_look(const ra_options *options, ra_comm *comm)
 
 int ra_command_info(const ra_options *options, ra_comm *comm)
 {
+    findings found = {0};
+    bool const first = comm == NULL || ra_comm_rank(comm) == 0;
     ra_status status = config_look(options, comm);
-    if (status == RA_OK && (comm == NULL || ra_comm_rank(comm) == 0))
-        status = report(options, comm);
+    if (status == RA_OK && first && options->check)
+        status = ra_kernel_findings_make(found.list, &found.count);
+    if (status == RA_OK && first)
+        status = report(options, comm, &found);
     ra_comm_destroy(comm);
-    return ra_exit_code(status);
+    if (status != RA_OK || ra_kernel_findings_agree(found.list, found.count))
+        return ra_exit_code(status);
+    ra_log(RA_LOG_ERROR, "kernels compute wrong results on this machine: see the lines above, or "
+                         "\"checks\" of --json; take another compute.isa");
+    return RA_EXIT_VERIFY;
 }

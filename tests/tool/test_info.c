@@ -137,6 +137,32 @@ Test(info, is_a_table_without_json)
                       result->out);
 }
 
+Test(info, checks_every_kernel_when_it_is_asked_to)
+{
+    json_error_t error;
+    command_run(result, 0, "info --check --json");
+    cr_assert_eq(result->code, 0, "%s", result->err);
+    json_t *root = json_loads(result->out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s", error.text);
+    const json_t *machine = json_object_get(root, "machine");
+    const json_t *checks = json_object_get(root, "checks");
+    size_t const tables = json_array_size(at(machine, "isa", "available")) +
+                          json_is_string(json_object_get(machine, "openblas"));
+    cr_expect_eq(json_array_size(checks), 3 * tables); /* f32, f16, bf16 */
+    for (size_t i = 0; i < json_array_size(checks); ++i) {
+        const json_t *check = json_array_get(checks, i);
+        cr_expect(json_is_true(json_object_get(check, "agrees")));
+        cr_expect_gt(json_number_value(json_object_get(check, "error")), 0);
+    }
+    json_decref(root);
+    command_run(result, 0, "info --check");
+    cr_assert_eq(result->code, 0, "%s", result->err);
+    cr_expect_eq(command_count_lines(result->out, "cpu-portable     bf16"), 1, "%s", result->out);
+    command_run(result, 0, "info --json");
+    cr_assert_eq(result->code, 0, "%s", result->err);
+    cr_expect_null(strstr(result->out, "\"checks\""));
+}
+
 Test(info, writes_json_to_a_file_whole_or_not_at_all)
 {
     command_run(result, 0, "info --json=info.json");

@@ -55,6 +55,10 @@ Test(options, takes_every_option_of_run)
     cr_assert_str_eq(o.source.input, "i");
     cr_assert_str_eq(o.source.output, "o");
     ra_options_fini(&o);
+    cr_assert_eq(PARSE(&o, "info", "--check"), RA_OK);
+    cr_assert(o.check);
+    ra_options_fini(&o);
+    refused(PARSE(&o, "run", "--check"), RA_ERR_CONFIG, "--check");
     cr_assert_eq(PARSE(&o, "run", "--trace", "t.json"), RA_OK);
     cr_assert_str_eq(o.trace_path, "t.json");
     ra_options_fini(&o);

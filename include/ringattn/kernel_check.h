@@ -1,0 +1,51 @@
+/*
+ * Whether a kernel computes what the plain one does: a small problem that takes milliseconds, for
+ * the start of a job. A compiler, a driver or a processor may be wrong where every test has passed
+ * elsewhere. SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef RINGATTN_KERNEL_CHECK_H
+#define RINGATTN_KERNEL_CHECK_H
+
+#include "ringattn/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a job will use of a kernel. */
+typedef struct ra_kernel_use {
+    ra_dtype dtype;
+    int32_t dim; /* 1 to 256 */
+    bool backward;
+    int threads; /* at least 1 */
+} ra_kernel_use;
+
+/* How far off a kernel was, where it was furthest off by what is allowed there. */
+typedef struct ra_kernel_verdict {
+    bool agrees;
+    const char *tensor; /* "o", "lse", "dq", "dk" or "dv"; static */
+    double error;       /* INFINITY where there was a NaN */
+    double allowed;
+} ra_kernel_verdict;
+
+/**
+ * Compare `ops` with `plain` in float32 on the same inputs, rounded to use->dtype: one batch of a
+ * bit more than a tile of queries, with full and masked runs and shared key heads, its keys in one
+ * step and in two that carry the state.
+ *
+ * o, dq, dk and dv: relative Frobenius error, at most twice the documented bounds (gradients of dim
+ * below 16 twice that), and no element off by more than 32 times that; lse: largest absolute error.
+ * Everything is in memory of its own, at most 4 MiB beside the tile maps and the kernels'
+ * workspaces, given back.
+ *
+ * @param plain  a table of the host, usually ra_kernel_cpu(RA_ISA_PORTABLE)
+ * @return RA_OK              compared; *verdict_out says whether they agree
+ *         RA_ERR_NO_MEMORY   or what a kernel returned, one line was logged
+ */
+RA_CHECKED ra_status ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
+                                     const ra_kernel_use *use, ra_kernel_verdict *verdict_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

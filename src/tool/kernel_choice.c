@@ -1,0 +1,160 @@
+#include "kernel_choice.h"
+
+#include "internal.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+static void list_add(ra_kernel_list *list, const ra_kernel_ops *ops)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->tables[i] == ops)
+            return;
+    if (ops != NULL)
+        list->tables[list->count++] = ops;
+}
+
+/* The best one first, then from the widest vectors down; all of them but standard. */
+static void list_add_all(ra_kernel_list *list)
+{
+    static const ra_isa isas[] = {RA_ISA_AUTO, RA_ISA_AVX512BF16, RA_ISA_AVX512,
+                                  RA_ISA_AVX2, RA_ISA_NEON,       RA_ISA_PORTABLE};
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
+        list_add(list, ra_kernel_cpu(isas[i]));
+}
+
+ra_status ra_kernel_list_make(const ra_config *config, ra_kernel_list *list_out)
+{
+    bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
+    *list_out = (ra_kernel_list){0};
+    if (standard)
+        list_add(list_out, ra_kernel_standard());
+    else if (config->isa == RA_ISA_AUTO)
+        list_add_all(list_out);
+    else
+        list_add(list_out, ra_kernel_cpu(config->isa));
+    if (list_out->count > 0)
+        return RA_OK;
+    if (standard)
+        ra_log(RA_LOG_ERROR, "attention.kind: standard computes with OpenBLAS, which is not "
+                             "installed here: install libopenblas0, or take flash");
+    else
+        ra_log(RA_LOG_ERROR, "compute.isa: this machine, or this build, lacks it; auto takes the "
+                             "best there is");
+    return RA_ERR_UNSUPPORTED;
+}
+
+/* ---- comparing once -------------------------------------------------------------------------- */
+
+/* What this process has found out; a job that is one of many asks for the same again. */
+enum { KNOWN_MAX = 32 };
+static ra_kernel_finding known[KNOWN_MAX];
+static int known_count;
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool is_same(const ra_kernel_finding *finding, const ra_kernel_ops *ops,
+                    const ra_kernel_use *use)
+{
+    return finding->ops == ops && finding->use.dtype == use->dtype &&
+           finding->use.dim == use->dim && finding->use.backward == use->backward;
+}
+
+static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use,
+                            ra_kernel_verdict *verdict_out)
+{
+    bool found = false;
+    ra_status status = RA_OK;
+    pthread_mutex_lock(&known_lock);
+    for (int i = 0; i < known_count && !found; i++) {
+        found = is_same(&known[i], ops, use);
+        if (found)
+            *verdict_out = known[i].verdict;
+    }
+    if (!found)
+        status = ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), use, verdict_out);
+    if (!found && status == RA_OK && known_count < KNOWN_MAX)
+        known[known_count++] = (ra_kernel_finding){ops, *use, *verdict_out};
+    pthread_mutex_unlock(&known_lock);
+    return status;
+}
+
+ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *use,
+                               const ra_kernel_ops **ops_out, char note_out[RA_KERNEL_NOTE_MAX])
+{
+    size_t used = 0;
+    note_out[0] = '\0';
+    RA_ASSERT(list->count >= 1);
+    for (int i = 0; i < list->count; i++) {
+        const ra_kernel_ops *ops = list->tables[i];
+        ra_kernel_verdict verdict;
+        ra_status const status = check_once(ops, use, &verdict);
+        if (status != RA_OK)
+            return status;
+        if (verdict.agrees) {
+            *ops_out = ops;
+            if (used > 0)
+                snprintf(note_out + used, RA_KERNEL_NOTE_MAX - used,
+                         "%s computes instead; see ringattn info --check", ops->name);
+            return RA_OK;
+        }
+        used += (size_t)snprintf(note_out + used, RA_KERNEL_NOTE_MAX - used,
+                                 "kernel %s computes wrong results here (%s, head_dim %d: %s is "
+                                 "off by %.2g, allowed is %.2g): ",
+                                 ops->name, ra_dtype_name(use->dtype), use->dim, verdict.tensor,
+                                 verdict.error, verdict.allowed);
+        used = used < RA_KERNEL_NOTE_MAX ? used : RA_KERNEL_NOTE_MAX - 1;
+    }
+    ra_log(RA_LOG_ERROR, "%sno other one is left; see ringattn info --check", note_out);
+    note_out[0] = '\0'; /* it has been said */
+    return RA_ERR_INTERNAL;
+}
+
+/* ---- `info --check` -------------------------------------------------------------------------- */
+
+static double share(const ra_kernel_verdict *verdict)
+{
+    return verdict->error / verdict->allowed;
+}
+
+static ra_status finding_make(const ra_kernel_ops *ops, ra_dtype dtype,
+                              ra_kernel_finding *finding_out)
+{
+    static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
+        ra_kernel_finding finding = {
+            .ops = ops, .use = {.dtype = dtype, .dim = dims[i], .backward = true, .threads = 1}};
+        ra_status const status =
+            ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &finding.use, &finding.verdict);
+        if (status != RA_OK)
+            return status;
+        if (i == 0 || share(&finding.verdict) > share(&finding_out->verdict))
+            *finding_out = finding;
+    }
+    return RA_OK;
+}
+
+ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
+                                  int *count_out)
+{
+    ra_kernel_list list = {0};
+    int count = 0;
+    list_add_all(&list);
+    list_add(&list, ra_kernel_standard());
+    for (int i = 0; i < list.count; i++)
+        for (int dtype = RA_F32; dtype <= RA_BF16; dtype++) {
+            ra_status const status =
+                finding_make(list.tables[i], (ra_dtype)dtype, &findings[count++]);
+            if (status != RA_OK)
+                return status;
+        }
+    *count_out = count;
+    return RA_OK;
+}
+
+bool ra_kernel_findings_agree(const ra_kernel_finding *findings, int count)
+{
+    bool agree = true;
+    for (int i = 0; i < count; i++)
+        agree = agree && findings[i].verdict.agrees;
+    return agree;
+}

@@ -1,0 +1,61 @@
+/* Which kernels a job computes with: those that it asks for, once they have shown that they can. */
+#ifndef RINGATTN_TOOL_KERNEL_CHOICE_H
+#define RINGATTN_TOOL_KERNEL_CHOICE_H
+
+#include "config.h"
+
+#include "ringattn/kernel_check.h"
+
+#include <jansson.h>
+
+enum { RA_KERNEL_LIST_MAX = 8, RA_KERNEL_NOTE_MAX = 512 };
+
+/* Tables in the order in which they are taken; those after the first stand in for it. */
+typedef struct ra_kernel_list {
+    int count;
+    const ra_kernel_ops *tables[RA_KERNEL_LIST_MAX];
+} ra_kernel_list;
+
+/**
+ * What a configuration asks for: with compute.isa auto, all instruction sets that this machine
+ * runs, the fastest first.
+ * @return RA_ERR_UNSUPPORTED  there is none here, one logged line
+ */
+RA_CHECKED ra_status ra_kernel_list_make(const ra_config *config, ra_kernel_list *list_out);
+
+/**
+ * The first of `list` that agrees with the plain kernel (kernel_check.h). What is wrong with those
+ * before it is said in note_out, for a warning; "" where nothing is. A table and a use are compared
+ * once per process.
+ *
+ * @return RA_ERR_INTERNAL   none of them agrees, one logged line
+ *         RA_ERR_NO_MEMORY  or what a kernel returned, likewise
+ */
+RA_CHECKED ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *use,
+                                          const ra_kernel_ops **ops_out,
+                                          char note_out[RA_KERNEL_NOTE_MAX]);
+
+/* ---- `info --check` -------------------------------------------------------------------------- */
+
+/* One table and dtype: the head_dim at which it was furthest off by what is allowed. */
+typedef struct ra_kernel_finding {
+    const ra_kernel_ops *ops;
+    ra_kernel_use use;
+    ra_kernel_verdict verdict;
+} ra_kernel_finding;
+
+enum { RA_KERNEL_FINDINGS_MAX = 3 * RA_KERNEL_LIST_MAX };
+
+/**
+ * Every table that this machine runs, each dtype, forward and backward, at six head_dims: about a
+ * fifth of a second per table. How many were found in *count_out.
+ */
+RA_CHECKED ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
+                                             int *count_out);
+/** [{"kernel": …, "dtype": …, "agrees": …}]; NULL: no memory. */
+json_t *ra_kernel_findings_json(const ra_kernel_finding *findings, int count);
+void ra_kernel_findings_print(const ra_kernel_finding *findings, int count);
+/** Whether all of them agree. */
+bool ra_kernel_findings_agree(const ra_kernel_finding *findings, int count);
+
+#endif

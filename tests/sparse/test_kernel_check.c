@@ -1,0 +1,205 @@
+/* The check at start: agrees with every kernel of this machine, and catches broken ones. */
+#include "ringattn/kernel_check.h"
+#include "support/refusing_memory.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+
+TestSuite(kernel_check, .timeout = 100);
+
+static const ra_isa isas[] = {RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512, RA_ISA_AVX512BF16,
+                              RA_ISA_NEON};
+enum { ISAS = sizeof(isas) / sizeof(isas[0]) };
+
+static ra_kernel_verdict check(const ra_kernel_ops *ops, ra_dtype dtype, int32_t dim, bool backward)
+{
+    ra_kernel_verdict verdict = {0};
+    ra_kernel_use const use = {.dtype = dtype, .dim = dim, .backward = backward, .threads = 1};
+    cr_assert_eq(ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict), RA_OK);
+    return verdict;
+}
+
+static void expect_agreement(const ra_kernel_ops *ops, ra_dtype dtype, int32_t dim)
+{
+    ra_kernel_verdict const v = check(ops, dtype, dim, true);
+    cr_expect(v.agrees, "%s %s %d: %s is off by %g of %g", ops->name, ra_dtype_name(dtype), dim,
+              v.tensor, v.error, v.allowed);
+}
+
+Test(kernel_check, agrees_with_every_kernel_of_this_machine)
+{
+    static const int32_t dims[] = {1, 7, 40, 64, 256};
+    for (int i = 0; i <= ISAS; ++i) {
+        const ra_kernel_ops *ops = i < ISAS ? ra_kernel_cpu(isas[i]) : ra_kernel_standard();
+        for (int dtype = RA_F32; ops != NULL && dtype <= RA_BF16; ++dtype)
+            for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); ++d)
+                expect_agreement(ops, (ra_dtype)dtype, dims[d]);
+    }
+}
+
+/* ---- broken kernels -------------------------------------------------------------------------- */
+
+static const ra_kernel_ops *good; /* what a broken one is made from */
+
+static ra_kernel_ops broken_forward(ra_status (*forward)(ra_kernel *, const ra_forward_step *))
+{
+    good = ra_kernel_cpu(RA_ISA_AUTO);
+    ra_kernel_ops ops = *good;
+    ops.forward = forward;
+    return ops;
+}
+
+static ra_kernel_ops broken_backward(ra_status (*backward)(ra_kernel *, const ra_backward_step *))
+{
+    good = ra_kernel_cpu(RA_ISA_AUTO);
+    ra_kernel_ops ops = *good;
+    ops.backward = backward;
+    return ops;
+}
+
+static int64_t last_row(const ra_forward_step *step)
+{
+    return (step->map->q_rows - 1) * step->out.row_stride;
+}
+
+/* One element of the last row, by as much as it may well be. */
+static ra_status element_wrong(ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_status const status = good->forward(kernel, step);
+    if (step->last)
+        ra_dtype_store(step->out.dtype, step->out.data, last_row(step),
+                       1 + ra_dtype_load(step->out.dtype, step->out.data, last_row(step)));
+    return status;
+}
+
+static ra_status element_nan(ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_status const status = good->forward(kernel, step);
+    if (step->last)
+        ra_dtype_store(step->out.dtype, step->out.data, last_row(step), NAN);
+    return status;
+}
+
+static ra_status lse_wrong(ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_status const status = good->forward(kernel, step);
+    if (step->last)
+        step->lse[step->map->q_rows - 1] += 0.01f;
+    return status;
+}
+
+static ra_status lse_nan(ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_status const status = good->forward(kernel, step);
+    if (step->last)
+        step->lse[0] = NAN;
+    return status;
+}
+
+/* The state of the steps before is dropped: only a job of several steps sees it. */
+static ra_status state_dropped(ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_forward_step copy = *step;
+    copy.first = true;
+    return good->forward(kernel, &copy);
+}
+
+static ra_status mask_ignored(ra_kernel *kernel, const ra_forward_step *step)
+{
+    for (uint32_t i = 0; i < step->map->run_count; ++i)
+        if (step->map->runs[i].hi != RA_RUN_NONE_HI)
+            step->map->runs[i].hi += 1; /* one key more than the pattern has */
+    return good->forward(kernel, step);
+}
+
+static ra_status gradient_wrong(ra_kernel *kernel, const ra_backward_step *step)
+{
+    ra_status const status = good->backward(kernel, step);
+    ((float *)step->dk.data)[0] += 1;
+    return status;
+}
+
+static ra_status half_done(ra_kernel *kernel, const ra_backward_step *step)
+{
+    ra_backward_step copy = *step;
+    copy.ends_only = true;
+    return good->backward(kernel, &copy);
+}
+
+Test(kernel_check, catches_broken_kernels)
+{
+    const struct {
+        const char *what, *tensor; /* NULL: any */
+        ra_kernel_ops ops;
+    } cases[] = {{"an element", "o", broken_forward(element_wrong)},
+                 {"a NaN", "o", broken_forward(element_nan)},
+                 {"an lse", "lse", broken_forward(lse_wrong)},
+                 {"an lse that is NaN", "lse", broken_forward(lse_nan)},
+                 {"the state", NULL, broken_forward(state_dropped)},
+                 {"a mask", NULL, broken_forward(mask_ignored)},
+                 {"a gradient", "dk", broken_backward(gradient_wrong)}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i)
+        for (int dtype = RA_F32; dtype <= RA_BF16; ++dtype) {
+            ra_kernel_verdict const v = check(&cases[i].ops, (ra_dtype)dtype, 64, true);
+            cr_expect_not(v.agrees, "%s, %s", cases[i].what, ra_dtype_name((ra_dtype)dtype));
+            if (cases[i].tensor != NULL)
+                cr_expect_str_eq(v.tensor, cases[i].tensor, "%s, %s: %s", cases[i].what,
+                                 ra_dtype_name((ra_dtype)dtype), v.tensor);
+        }
+}
+
+Test(kernel_check, looks_at_what_the_job_will_use)
+{
+    ra_kernel_ops const ops = broken_backward(half_done);
+    cr_expect(check(&ops, RA_BF16, 64, false).agrees);
+    ra_kernel_ops const dropped = broken_forward(state_dropped);
+    cr_expect_not(check(&dropped, RA_BF16, 64, false).agrees);
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static ra_status refuses(ra_kernel *kernel, const ra_forward_step *step)
+{
+    (void)kernel, (void)step;
+    return RA_ERR_INTERNAL;
+}
+
+Test(kernel_check, passes_on_what_a_kernel_returns)
+{
+    ra_kernel_ops const ops = broken_forward(refuses);
+    ra_kernel_use const use = {.dtype = RA_F32, .dim = 16, .threads = 1};
+    ra_kernel_verdict verdict = {.tensor = "untouched"};
+    cr_expect_eq(ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict),
+                 RA_ERR_INTERNAL);
+    cr_expect_str_eq(verdict.tensor, "untouched");
+}
+
+static refusing_memory refusing;
+
+static ra_memory memory_refusing(void)
+{
+    return ra_memory_refusing(&refusing);
+}
+
+Test(kernel_check, survives_any_request_being_refused)
+{
+    ra_kernel_ops ops = *ra_kernel_cpu(RA_ISA_AUTO);
+    ra_kernel_use const use = {.dtype = RA_BF16, .dim = 16, .backward = true, .threads = 1};
+    ops.memory = memory_refusing;
+    refusing.inner = ra_memory_host();
+    for (long n = 0;; ++n) {
+        ra_kernel_verdict verdict = {0};
+        atomic_store(&refusing.countdown, n);
+        atomic_store(&refusing.refused, false);
+        ra_status const status =
+            ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict);
+        if (!atomic_load(&refusing.refused)) {
+            cr_expect_eq(status, RA_OK);
+            cr_expect(verdict.agrees);
+            cr_expect_gt(n, 10);
+            return;
+        }
+        cr_expect_eq(status, RA_ERR_NO_MEMORY, "request %ld", n);
+        cr_expect_null(verdict.tensor);
+    }
+}
