@@ -33,9 +33,10 @@ typedef struct ra_job {
     ra_config config;
     ra_ledger *ledger;
     ra_pool *pool;
-    bool writes_pool_log;  /* memory.pool.log is honoured; else it is refused */
-    int pool_log_number;   /* of this job's file, where there are several; 0: it is the only one */
-    ra_pool_log *pool_log; /* NULL: none is wanted */
+    bool writes_pool_log;   /* memory.pool.log is honoured; else it is refused */
+    int pool_log_number;    /* of this job's file, where there are several; 0: it is the only one */
+    ra_pool_log *pool_log;  /* NULL: none is wanted */
+    ra_shard_memory shards; /* where the tensors lie, and what stages them */
     ra_progress *progress;
     ra_tensor_source *source;
     ra_pattern *pattern;

@@ -65,88 +65,43 @@ static ra_status tensors_take(ra_job *job)
     return status;
 }
 
-/* Any bytes of which every dtype makes a finite number: about 0.01, and 1.06 for f16. */
-enum { FILL_BYTE = 0x3c };
-
-/* Tensors whose contents do not matter: filled as fast as memory goes. */
-static void tensors_fill(ra_job *job)
+/* What a rank's inputs are made of, in the order in which they are drawn or read. */
+static ra_status tensor_bring(ra_job *job, ra_tensor_name name, const void *data,
+                              int64_t batch_rows)
 {
-    const ra_ring_tensors *t = &job->tensors;
-    int64_t const rows = ra_ring_rows(job->ring)->row_count;
-    int64_t const key_rows = ra_ring_key_memory(job->ring).batch_rows;
-    const ra_config *config = &job->config;
-    int64_t const row = (int64_t)config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
-    struct {
-        const void *data;
-        int64_t row_bytes, batch_rows;
-    } const tensors[] = {{t->q, config->heads * row, rows},
-                         {t->k, config->kv_heads * row, key_rows},
-                         {t->v, config->kv_heads * row, key_rows},
-                         {t->dout, config->heads * row, rows}};
-    for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
-        char *to = (char *)(uintptr_t)tensors[i].data; /* passes only read it; here it is filled */
-        for (int64_t b = 0; to != NULL && rows > 0 && b < config->batch; b++)
-            memset(to + b * tensors[i].batch_rows * tensors[i].row_bytes, FILL_BYTE,
-                   (size_t)(rows * tensors[i].row_bytes));
-    }
-}
-
-/* A tensor whose batches lie batch_rows rows apart. */
-static ra_status tensor_read(ra_job *job, ra_tensor_name name, const void *data, int32_t heads,
-                             int64_t batch_rows)
-{
-    const ra_config *config = &job->config;
-    int64_t const row = heads * (int64_t)config->head_dim;
-    int64_t const rows = ra_ring_rows(job->ring)->row_count;
-    char *to = (char *)(uintptr_t)data; /* passes only read it; here it is filled */
-    if (rows == 0)
-        return RA_OK;
-    ra_status const status =
-        ra_tensor_source_read(job->source, config, name, ra_ring_rows(job->ring), batch_rows, to);
-    if (status != RA_OK)
-        return status;
-    for (int64_t b = 0; b < config->batch; ++b) {
-        int64_t nan_count = 0, inf_count = 0;
-        size_t const skip = (size_t)(b * batch_rows * row) * ra_dtype_bytes(config->dtype);
-        ra_tensor_count_nonfinite(config->dtype, to + skip, rows * row, &nan_count, &inf_count);
-        job->report.nan_count += nan_count;
-        job->report.inf_count += inf_count;
-    }
-    return RA_OK;
+    const ra_rowset *rows = ra_ring_rows(job->ring);
+    void *to = (void *)(uintptr_t)data; /* passes only read it; here it is filled */
+    if (job->fills)
+        return ra_tensor_fill(&job->config, name, rows->row_count, batch_rows, &job->shards, to);
+    return ra_tensor_source_read(job->source, &job->config, name, rows, batch_rows, &job->shards,
+                                 to, &job->report.nonfinite);
 }
 
 static ra_status tensors_read(ra_job *job)
 {
-    const ra_config *config = &job->config;
     const ra_ring_tensors *t = &job->tensors;
-    ra_status status = tensors_take(job);
-    if (status != RA_OK)
-        return status;
-    if (job->fills) {
-        tensors_fill(job);
-        return RA_OK;
-    }
     int64_t const rows = ra_ring_rows(job->ring)->row_count;
     int64_t const key_rows = ra_ring_key_memory(job->ring).batch_rows;
-    status = tensor_read(job, RA_TENSOR_Q, t->q, config->heads, rows);
+    ra_status status = tensors_take(job);
     if (status == RA_OK)
-        status = tensor_read(job, RA_TENSOR_K, t->k, config->kv_heads, key_rows);
+        status = tensor_bring(job, RA_TENSOR_Q, t->q, rows);
     if (status == RA_OK)
-        status = tensor_read(job, RA_TENSOR_V, t->v, config->kv_heads, key_rows);
-    if (status == RA_OK && config->backward)
-        status = tensor_read(job, RA_TENSOR_DO, t->dout, config->heads, rows);
+        status = tensor_bring(job, RA_TENSOR_K, t->k, key_rows);
+    if (status == RA_OK)
+        status = tensor_bring(job, RA_TENSOR_V, t->v, key_rows);
+    if (status == RA_OK && job->config.backward)
+        status = tensor_bring(job, RA_TENSOR_DO, t->dout, rows);
     return status;
 }
 
 /* NaN and Inf are computed on, and said once for all ranks. */
 static ra_status nonfinite_say(ra_job *job)
 {
-    int64_t counts[2] = {job->report.nan_count, job->report.inf_count};
+    int64_t counts[2] = {job->report.nonfinite.nan_count, job->report.nonfinite.inf_count};
     ra_status const status = ra_comm_reduce_i64(job->comm, "counting NaN", RA_SUM, counts, 2);
     if (status != RA_OK)
         return status;
-    job->report.nan_count = counts[0];
-    job->report.inf_count = counts[1];
+    job->report.nonfinite = (ra_nonfinite){counts[0], counts[1]};
     if (counts[0] + counts[1] > 0 && ra_comm_rank(job->comm) == 0)
         ra_log(RA_LOG_WARNING,
                "the inputs hold %lld NaN and %lld infinite elements: they are computed on",

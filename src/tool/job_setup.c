@@ -72,7 +72,9 @@ static ra_status pool_make(ra_job *job)
                                    .trim_bytes = job->config.pool_trim_bytes,
                                    .measures_time = job->options->json,
                                    .log = job->pool_log};
-    return ra_pool_create(&config, &job->pool);
+    ra_status const made = ra_pool_create(&config, &job->pool);
+    job->shards = (ra_shard_memory){.memory = memory, .staging = job->pool};
+    return made;
 }
 
 /*

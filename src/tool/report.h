@@ -22,7 +22,7 @@ typedef struct ra_report {
     double exposed_comm_ms;              /* waiting for others, most of any rank, per repetition */
     /* Sums over ranks, per repetition. */
     int64_t live_pairs, sent_bytes;
-    int64_t nan_count, inf_count; /* in the inputs */
+    ra_nonfinite nonfinite; /* in the inputs */
     /* Of all ranks: asked of the pattern cache while the job was prepared, and kept after it. */
     ra_cache_counts pattern_cache;
     int64_t peak_bytes_sum; /* over ranks, each at its own peak */

@@ -66,7 +66,8 @@ static json_t *work_to_json(const ra_report *report)
         "peak_bytes_sum", (json_int_t)report->peak_bytes_sum, "memory_bytes",
         memory_to_json(report->memory_bytes), "rss_peak_bytes", (json_int_t)report->rss_peak_bytes,
         "tilemap_bytes", (json_int_t)report->tilemap_bytes, "input_nan_count",
-        (json_int_t)report->nan_count, "input_inf_count", (json_int_t)report->inf_count);
+        (json_int_t)report->nonfinite.nan_count, "input_inf_count",
+        (json_int_t)report->nonfinite.inf_count);
 }
 
 static json_t *cache_to_json(const ra_report *report)

@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "safetensors.h"
+#include "shard.h"
 
 typedef enum ra_tensor_name { RA_TENSOR_Q, RA_TENSOR_K, RA_TENSOR_V, RA_TENSOR_DO } ra_tensor_name;
 
@@ -26,13 +27,31 @@ RA_CHECKED ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool,
                                            ra_tensor_source **source_out);
 void ra_tensor_source_close(ra_tensor_source *source); /* NULL is fine */
 
+/* Elements that are no numbers; they are computed on, and said. */
+typedef struct ra_nonfinite {
+    int64_t nan_count, inf_count;
+} ra_nonfinite;
+
 /**
  * The rows of `rows`, in their order, as [batch, rows, heads, dim] of config's dtype; from one
  * batch to the next are batch_rows rows, at least those of `rows`.
+ *
+ * @param in     where `data` lies; NULL: host memory. Where the host does not reach it, rows come
+ *               there through a block of RA_SHARD_WINDOW_BYTES, or of one row that is longer
+ * @param found  what is not finite is added to it; may be NULL
  */
 RA_CHECKED ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config *config,
                                            ra_tensor_name name, const ra_rowset *rows,
-                                           int64_t batch_rows, void *data);
+                                           int64_t batch_rows, const ra_shard_memory *in,
+                                           void *data, ra_nonfinite *found);
+/** Those of one batch with the local numbers [first, first + count), dense, to host memory. */
+RA_CHECKED ra_status ra_tensor_source_read_part(const ra_tensor_source *source,
+                                                const ra_config *config, ra_tensor_name name,
+                                                const ra_rowset *rows, int64_t batch, int64_t first,
+                                                int64_t count, void *data);
+/** A tensor whose contents do not matter: some finite value, as fast as memory goes. */
+RA_CHECKED ra_status ra_tensor_fill(const ra_config *config, ra_tensor_name name, int64_t rows,
+                                    int64_t batch_rows, const ra_shard_memory *in, void *data);
 /** Rows [row_begin, row_begin + row_count) of one batch and head, as float64 [row_count, dim]. */
 RA_CHECKED ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config *config,
                                            ra_tensor_name name, int64_t batch, int32_t head,
@@ -45,6 +64,7 @@ typedef struct ra_result_tensors {
     const void *o;    /* [batch, n, heads, dim] */
     const float *lse; /* [batch, heads, n] */
     const void *dq, *dk, *dv;
+    const ra_shard_memory *memory; /* of all of them, borrowed; NULL: the host reaches them */
 } ra_result_tensors;
 
 /**
@@ -55,7 +75,7 @@ typedef struct ra_result_tensors {
 RA_CHECKED ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowset *rows,
                                      const ra_result_tensors *results);
 
-/** Count NaN and infinite elements of a shard; they are computed on, and said. */
+/** Count NaN and infinite elements. */
 void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int64_t *nan_out,
                                int64_t *inf_out);
 

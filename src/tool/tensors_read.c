@@ -58,14 +58,48 @@ static ra_status read_strided(reader *from, int64_t batch, ra_range rows, char *
     return RA_OK;
 }
 
-/* Rows that follow one another in the file and in the shard are one read. */
-static int64_t coalesced_pieces(const ra_rowset *rows, int64_t piece, ra_range *range_out)
+/* Local numbers [first, end) of a row set. */
+typedef struct part {
+    const ra_rowset *rows;
+    int64_t first, end;
+} part;
+
+/* The piece that a local number lies in. */
+static int64_t piece_of(const ra_rowset *rows, int64_t local)
 {
-    ra_range range = rows->pieces[piece++].rows;
+    int64_t low = 0, high = rows->piece_count;
+    while (high - low > 1) {
+        int64_t const middle = low + (high - low) / 2;
+        if (rows->pieces[middle].first <= local)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What of a piece is in the part; false: nothing, it comes after. */
+static bool piece_part(const part *p, int64_t piece, ra_range *range_out)
+{
+    if (piece >= p->rows->piece_count || p->rows->pieces[piece].first >= p->end)
+        return false;
+    ra_row_piece const whole = p->rows->pieces[piece];
+    int64_t const begin = ra_max_i64(p->first - whole.first, 0);
+    int64_t const end = ra_min_i64(p->end - whole.first, whole.rows.count);
+    *range_out =
+        (ra_range){whole.rows.begin + whole.rows.stride * begin, whole.rows.stride, end - begin};
+    return true;
+}
+
+/* Rows that follow one another in the file and in the shard are one read. The next piece. */
+static int64_t coalesced_pieces(const part *p, int64_t piece, ra_range *range_out)
+{
+    ra_range range, next;
+    bool const there = piece_part(p, piece++, &range);
+    RA_ASSERT(there);
     if (range.count == 1)
         range.stride = 1;
-    while (range.stride == 1 && piece < rows->piece_count) {
-        ra_range const next = rows->pieces[piece].rows;
+    while (range.stride == 1 && piece_part(p, piece, &next)) {
         if ((next.stride != 1 && next.count != 1) || next.begin != range.begin + range.count)
             break;
         range.count += next.count;
@@ -76,26 +110,22 @@ static int64_t coalesced_pieces(const ra_rowset *rows, int64_t piece, ra_range *
 }
 
 static ra_status read_from_file(const ra_tensor_source *source, const ra_config *config,
-                                ra_tensor_name name, const ra_rowset *rows, int64_t batch_rows,
-                                char *to)
+                                ra_tensor_name name, const part *p, int64_t batch, char *to)
 {
     reader from = {.source = source, .info = source->infos[name], .seq = config->seq};
     RA_ASSERT(from.info != NULL);
     from.row_bytes = (size_t)ra_tensor_heads(config, name) * (size_t)config->head_dim *
                      ra_dtype_bytes(config->dtype);
-    char *const begin = to;
+    ra_range range;
     ra_status status = RA_OK;
-    for (int64_t batch = 0; batch < config->batch && status == RA_OK; ++batch) {
-        to = begin + (size_t)(batch * batch_rows) * from.row_bytes;
-        for (int64_t piece = 0; piece < rows->piece_count && status == RA_OK;) {
-            ra_range range;
-            piece = coalesced_pieces(rows, piece, &range);
-            if (range.stride == 1)
-                status = read_rows(&from, batch, range.begin, range.count, to);
-            else
-                status = read_strided(&from, batch, range, to);
-            to += (size_t)range.count * from.row_bytes;
-        }
+    for (int64_t piece = piece_of(p->rows, p->first);
+         status == RA_OK && piece_part(p, piece, &range);) {
+        piece = coalesced_pieces(p, piece, &range);
+        if (range.stride == 1)
+            status = read_rows(&from, batch, range.begin, range.count, to);
+        else
+            status = read_strided(&from, batch, range, to);
+        to += (size_t)range.count * from.row_bytes;
     }
     ra_pool_free(source->pool, NULL, &from.staging);
     return status;
@@ -127,34 +157,32 @@ static void draw_row(uint64_t stream, const ra_config *config, int64_t row, int3
             ra_dtype_store(config->dtype, to, d, values[d]);
 }
 
-static void draw(const ra_config *config, ra_tensor_name name, const ra_rowset *rows,
-                 int64_t batch_rows, char *to)
+static void draw(const ra_config *config, ra_tensor_name name, const part *p, int64_t batch,
+                 char *to)
 {
     size_t const head_bytes = (size_t)config->head_dim * ra_dtype_bytes(config->dtype);
     int32_t const heads = ra_tensor_heads(config, name);
-    char *const begin = to;
-    for (int64_t batch = 0; batch < config->batch; ++batch) {
-        to = begin + (size_t)(batch * batch_rows * heads) * head_bytes;
-        uint64_t const stream = ra_random_stream(config->seed, name, batch);
-        for (int64_t piece = 0; piece < rows->piece_count; ++piece) {
-            ra_range const range = rows->pieces[piece].rows;
-            for (int64_t i = 0; i < range.count; ++i)
-                for (int32_t head = 0; head < heads; ++head) {
-                    draw_row(stream, config, range.begin + range.stride * i, head, to);
-                    to += head_bytes;
-                }
-        }
-    }
+    uint64_t const stream = ra_random_stream(config->seed, name, batch);
+    ra_range range;
+    for (int64_t piece = piece_of(p->rows, p->first); piece_part(p, piece, &range); ++piece)
+        for (int64_t i = 0; i < range.count; ++i)
+            for (int32_t head = 0; head < heads; ++head) {
+                draw_row(stream, config, range.begin + range.stride * i, head, to);
+                to += head_bytes;
+            }
 }
 
-ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config *config,
-                                ra_tensor_name name, const ra_rowset *rows, int64_t batch_rows,
-                                void *data)
+ra_status ra_tensor_source_read_part(const ra_tensor_source *source, const ra_config *config,
+                                     ra_tensor_name name, const ra_rowset *rows, int64_t batch,
+                                     int64_t first, int64_t count, void *data)
 {
-    RA_ASSERT(batch_rows >= rows->row_count);
+    part const p = {rows, first, first + count};
+    RA_ASSERT(first >= 0 && count >= 0 && p.end <= rows->row_count);
+    if (count == 0)
+        return RA_OK;
     if (source->file != NULL)
-        return read_from_file(source, config, name, rows, batch_rows, data);
-    draw(config, name, rows, batch_rows, data);
+        return read_from_file(source, config, name, &p, batch, data);
+    draw(config, name, &p, batch, data);
     return RA_OK;
 }
 

@@ -65,41 +65,68 @@ static void list_build(const ra_config *config, const ra_result_presence *presen
 
 /* ---- this rank's rows ------------------------------------------------------------------------ */
 
+/* One tensor of this rank on its way into the file. */
+typedef struct putting {
+    ra_tensor_writer *writer;
+    const ra_tensor_info *info;
+    int64_t row_bytes;
+    ra_shard_window from;
+    int64_t at; /* bytes of it that have been put */
+} putting;
+
+/* Put rows [row, row + count) of the sequence, which are the next ones of the shard. */
+static ra_status put_run(putting *p, int64_t row, int64_t count, ra_file_error *error)
+{
+    int64_t const fit = ra_max_i64(1, ra_shard_window_most(&p->from) / p->row_bytes);
+    for (int64_t done = 0, some; done < count; done += some) {
+        some = ra_min_i64(fit, count - done);
+        const void *bytes = NULL;
+        ra_status status = ra_shard_window_read(&p->from, p->at, some * p->row_bytes, &bytes);
+        if (status == RA_OK)
+            status = ra_tensor_writer_put(p->writer, p->info, (row + done) * p->row_bytes, bytes,
+                                          (size_t)(some * p->row_bytes), error);
+        if (status != RA_OK)
+            return status;
+        p->at += some * p->row_bytes;
+    }
+    return RA_OK;
+}
+
 /*
  * Put the rows of [outer, rows, row_bytes] data: `outer` counts batches, or for lse batches and
- * heads. Consecutive rows are one write.
+ * heads. Consecutive rows are one write, as far as they are at hand.
  */
-static ra_status put_rows(ra_tensor_writer *writer, const ra_tensor_info *info,
-                          const ra_rowset *rows, int64_t outer, int64_t seq, const void *data,
+static ra_status put_rows(putting *p, const ra_rowset *rows, int64_t outer, int64_t seq,
                           ra_file_error *error)
 {
-    int64_t const row_bytes = info->bytes / (outer * seq);
-    const char *from = data;
     for (int64_t o = 0; o < outer; ++o)
         for (int64_t piece = 0; piece < rows->piece_count; ++piece) {
             ra_range const range = rows->pieces[piece].rows;
             int64_t const count = range.stride == 1 ? range.count : 1;
             for (int64_t i = 0; i < range.count; i += count) {
-                int64_t const row = range.begin + range.stride * i;
-                ra_status const status =
-                    ra_tensor_writer_put(writer, info, (o * seq + row) * row_bytes, from,
-                                         (size_t)(count * row_bytes), error);
+                int64_t const row = o * seq + range.begin + range.stride * i;
+                ra_status const status = put_run(p, row, count, error);
                 if (status != RA_OK)
                     return status;
-                from += count * row_bytes;
             }
         }
     return RA_OK;
 }
 
 static ra_status put_all(const ra_config *config, ra_tensor_writer *writer, const ra_rowset *rows,
-                         const result_list *list, ra_file_error *error)
+                         const ra_shard_memory *memory, const result_list *list,
+                         ra_file_error *error)
 {
     ra_status status = RA_OK;
     for (int i = 0; i < list->count && status == RA_OK; ++i) {
         const ra_tensor_info *info = &list->infos[i];
         int64_t const outer = info->dims == 3 ? config->batch * config->heads : config->batch;
-        status = put_rows(writer, info, rows, outer, config->seq, list->data[i], error);
+        int64_t const row_bytes = info->bytes / (outer * config->seq);
+        putting p = {.writer = writer, .info = info, .row_bytes = row_bytes};
+        p.from = ra_shard_window_open(memory, list->data[i], outer * rows->row_count * row_bytes,
+                                      ra_max_i64(RA_SHARD_WINDOW_BYTES, row_bytes));
+        status = put_rows(&p, rows, outer, config->seq, error);
+        ra_shard_window_close(&p.from);
     }
     return status == RA_OK ? ra_tensor_writer_flush(writer, error) : status;
 }
@@ -117,7 +144,7 @@ static ra_status agree(ra_comm *comm, ra_status own, const ra_file_error *error)
     ra_status status = ra_comm_reduce_i64(comm, "agreement on the output", RA_MIN, &first, 1);
     if (status != RA_OK || first == none)
         return status;
-    if (first == ra_comm_rank(comm))
+    if (first == ra_comm_rank(comm) && error->line[0] != '\0') /* else it has been said */
         ra_log(RA_LOG_ERROR, "%s", error->line);
     int32_t code = own;
     status = ra_comm_broadcast(comm, "agreement on the output", (int)first, &code, sizeof(code));
@@ -141,7 +168,7 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
     ra_result_presence presence;
     char job_id[JOB_ID_BYTES] = "";
     ra_tensor_writer *writer = NULL;
-    ra_file_error error;
+    ra_file_error error = {.line = ""};
     ra_status own = RA_OK, status = ra_result_agree_presence(comm, results, &presence);
     if (status == RA_OK)
         status = share_job_id(comm, job_id);
@@ -163,7 +190,7 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
         own = ra_tensor_writer_open(config->output, job_id, false, list.infos, list.count, &writer,
                                     &error);
     if (own == RA_OK)
-        own = put_all(config, writer, rows, &list, &error);
+        own = put_all(config, writer, rows, results->memory, &list, &error);
     status = agree(comm, own, &error);
     if (status == RA_OK) /* a rank that was held up until the others gave up must not publish */
         status = ra_comm_barrier(comm, "before the output gets its name");

@@ -29,7 +29,7 @@ ra_status ra_job_results(ra_job *job)
 {
     const ra_ring_tensors *t = &job->tensors;
     ra_result_tensors const results = {
-        .o = t->out, .lse = t->lse, .dq = t->dq, .dk = t->dk, .dv = t->dv};
+        .o = t->out, .lse = t->lse, .dq = t->dq, .dk = t->dk, .dv = t->dv, .memory = &job->shards};
     ra_status status = RA_OK;
     if (job->config.verify)
         status = verify(job, &results);

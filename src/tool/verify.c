@@ -76,20 +76,66 @@ static ra_verify_plan make_plan(const ra_verify_job *job)
 
 /* ---- queries: o, lse, dq --------------------------------------------------------------------- */
 
-void ra_verify_compare(ra_dtype dtype, const void *data, int64_t first, const double *reference,
-                       int32_t dim, double *diff, double *ref)
+/* Little is asked for at a time, here and there. */
+enum { WINDOW_BYTES = 256 << 10 };
+
+static ra_verify_tensor tensor_open(const ra_result_tensors *results, const void *data,
+                                    ra_dtype dtype, int64_t elements)
+{
+    int64_t const bytes = data != NULL ? elements * (int64_t)ra_dtype_bytes(dtype) : 0;
+    return (ra_verify_tensor){ra_shard_window_open(results->memory, data, bytes, WINDOW_BYTES),
+                              dtype};
+}
+
+static ra_verify_tensors tensors_open(const ra_config *config, int64_t own,
+                                      const ra_result_tensors *results)
+{
+    int64_t const lines = config->batch * own * config->heads;
+    int64_t const q = lines * config->head_dim;
+    int64_t const k = config->batch * own * config->kv_heads * config->head_dim;
+    return (ra_verify_tensors){.o = tensor_open(results, results->o, config->dtype, q),
+                               .lse = tensor_open(results, results->lse, RA_F32, lines),
+                               .dq = tensor_open(results, results->dq, config->dtype, q),
+                               .dk = tensor_open(results, results->dk, config->dtype, k),
+                               .dv = tensor_open(results, results->dv, config->dtype, k)};
+}
+
+static void tensors_close(ra_verify_tensors *t)
+{
+    ra_verify_tensor *const all[] = {&t->o, &t->lse, &t->dq, &t->dk, &t->dv};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); ++i)
+        ra_shard_window_close(&all[i]->window);
+}
+
+ra_status ra_verify_load(ra_verify_tensor *tensor, int64_t first, int32_t count, double *values)
+{
+    const void *data = NULL;
+    int64_t const element = (int64_t)ra_dtype_bytes(tensor->dtype);
+    ra_status const status =
+        ra_shard_window_read(&tensor->window, first * element, count * element, &data);
+    for (int32_t d = 0; d < count && status == RA_OK; ++d)
+        values[d] = (double)ra_dtype_load(tensor->dtype, data, d);
+    return status;
+}
+
+ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first, const double *reference,
+                            int32_t dim, double *diff, double *ref)
 {
     /* The nearest float16 below the smallest normal one may be half its quantum away. */
-    double const free = dtype == RA_F16 ? 0x1p-25 : 0;
-    double diff_sum = 0, ref_sum = 0;
+    double const free = tensor->dtype == RA_F16 ? 0x1p-25 : 0;
+    double found[RA_REFERENCE_MAX_DIM], diff_sum = 0, ref_sum = 0;
+    ra_status const status = ra_verify_load(tensor, first, dim, found);
+    if (status != RA_OK)
+        return status;
     for (int32_t d = 0; d < dim; ++d) {
-        double const off = fabs((double)ra_dtype_load(dtype, data, first + d) - reference[d]);
+        double const off = fabs(found[d] - reference[d]);
         double const counted = off <= free ? 0 : off - free; /* NaN stays NaN */
         diff_sum += counted * counted;
         ref_sum += reference[d] * reference[d];
     }
     *diff += isnan(diff_sum) ? INFINITY : diff_sum;
     *ref += ref_sum;
+    return RA_OK;
 }
 
 static double lse_error(double found, double reference)
@@ -100,29 +146,31 @@ static double lse_error(double found, double reference)
     return isnan(off) ? INFINITY : off;
 }
 
-static void compare_query(const ra_verify_job *job, int64_t batch, int32_t head, int64_t local,
-                          const ra_reference_row *row, ra_verify_sums *sums, double *lse_max)
+static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t head, int64_t local,
+                               const ra_reference_row *row, ra_verify_sums *sums, double *lse_max)
 {
     const ra_config *config = job->config;
     int64_t const own = job->rows->row_count;
     int64_t const first = ((batch * own + local) * config->heads + head) * config->head_dim;
     if (row->nonfinite) {
         sums->skipped += 1;
-        return;
+        return RA_OK;
     }
     sums->queries += 1;
-    ra_verify_compare(config->dtype, job->results->o, first, row->out, config->head_dim,
-                      &sums->o_diff, &sums->o_ref);
-    if (job->has_lse) {
-        double const found =
-            (double)job->results->lse[(batch * config->heads + head) * own + local];
+    ra_status status = ra_verify_compare(&job->results->o, first, row->out, config->head_dim,
+                                         &sums->o_diff, &sums->o_ref);
+    if (status == RA_OK && job->has_lse) {
+        double found = 0;
+        status = ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + local, 1,
+                                &found);
         *lse_max = fmax(*lse_max, lse_error(found, row->lse));
     }
-    if (job->has_gradients) {
-        ra_verify_compare(config->dtype, job->results->dq, first, row->dq, config->head_dim,
-                          &sums->dq_diff, &sums->dq_ref);
+    if (status == RA_OK && job->has_gradients) {
+        status = ra_verify_compare(&job->results->dq, first, row->dq, config->head_dim,
+                                   &sums->dq_diff, &sums->dq_ref);
         sums->dq_terms += row->terms;
     }
+    return status;
 }
 
 /* This rank's samples of one (batch, head), as many at a time as the reference holds. */
@@ -152,10 +200,10 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
             status = ra_reference_attend(reference, batch, head,
                                          backward ? RA_REFERENCE_GRADIENT : RA_REFERENCE_OUT,
                                          reference->rows, count);
+        for (int i = 0; i < count && status == RA_OK; ++i)
+            status = compare_query(job, batch, head, locals[i], &reference->rows[i], sums, lse_max);
         if (status != RA_OK)
             return status;
-        for (int i = 0; i < count; ++i)
-            compare_query(job, batch, head, locals[i], &reference->rows[i], sums, lse_max);
     }
     return RA_OK;
 }
@@ -223,7 +271,8 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
                     const ra_tensor_source *source, const ra_rowset *rows,
                     const ra_result_tensors *results, ra_errors *errors_out)
 {
-    ra_verify_job job = {config, pattern, comm, source, rows, results, false, false};
+    ra_verify_tensors tensors = tensors_open(config, rows->row_count, results);
+    ra_verify_job job = {config, pattern, comm, source, rows, &tensors, false, false};
     ra_result_presence presence;
     ra_status status = ra_result_agree_presence(comm, results, &presence);
     if (status != RA_OK)
@@ -244,5 +293,6 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
     if (status == RA_OK)
         status = reduce_errors(&job, &plan, &sums, lse_max, errors_out);
     ra_reference_fini(&reference);
+    tensors_close(&tensors);
     return status;
 }

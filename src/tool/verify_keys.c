@@ -74,22 +74,26 @@ static ra_status load_group_keys(const ra_verify_job *job, key_group *group)
 /* ---- contributions of this rank's queries ---------------------------------------------------- */
 
 /* lse and delta of rows as the run left them; rows[i] has the local number locals[i]. */
-static void take_from_run(const ra_verify_job *job, int64_t batch, int32_t head,
-                          const int64_t *locals, ra_reference_row *rows, int count)
+static ra_status take_from_run(const ra_verify_job *job, int64_t batch, int32_t head,
+                               const int64_t *locals, ra_reference_row *rows, int count)
 {
     const ra_config *config = job->config;
     int64_t const own = job->rows->row_count;
-    for (int i = 0; i < count; ++i) {
+    double out[RA_REFERENCE_MAX_DIM];
+    ra_status status = RA_OK;
+    for (int i = 0; i < count && status == RA_OK; ++i) {
         int64_t const first = ((batch * own + locals[i]) * config->heads + head) * config->head_dim;
         double delta = 0;
-        for (int32_t d = 0; d < config->head_dim; ++d)
-            delta +=
-                (double)ra_dtype_load(config->dtype, job->results->o, first + d) * rows[i].dout[d];
+        status = ra_verify_load(&job->results->o, first, config->head_dim, out);
+        for (int32_t d = 0; d < config->head_dim && status == RA_OK; ++d)
+            delta += out[d] * rows[i].dout[d];
         rows[i].delta = delta;
-        if (job->has_lse)
-            rows[i].lse =
-                (double)job->results->lse[(batch * config->heads + head) * own + locals[i]];
+        if (status == RA_OK && job->has_lse)
+            status =
+                ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + locals[i],
+                               1, &rows[i].lse);
     }
+    return status;
 }
 
 static void add_row(const ra_reference *reference, const ra_reference_row *row,
@@ -152,8 +156,8 @@ static ra_status add_rows(const ra_verify_job *job, bool lse_from_run, int32_t h
     ra_status status = ra_reference_load(reference, group->batch, head, true, rows, count);
     bool const linear = ra_config_linear(job->config) != RA_LINEAR_NONE;
     if (status == RA_OK && lse_from_run) {
-        take_from_run(job, group->batch, head, locals, rows, count);
-        if (linear)
+        status = take_from_run(job, group->batch, head, locals, rows, count);
+        if (status == RA_OK && linear)
             status = ra_reference_sum_linear(reference, group->batch, head, rows, count);
     } else if (status == RA_OK)
         status =
@@ -254,29 +258,31 @@ static ra_status excuse_suspects(const ra_verify_job *job, ra_reference *referen
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-static void compare_key(const ra_verify_job *job, const key_group *group, int64_t at,
-                        ra_verify_sums *sums)
+static ra_status compare_key(const ra_verify_job *job, const key_group *group, int64_t at,
+                             ra_verify_sums *sums)
 {
     const ra_config *config = job->config;
     const key_sums *key = &group->sums[at];
     int32_t const dim = config->head_dim;
     int64_t const local = ra_rowset_local(job->rows, group->keys[at].row);
     if (local < 0)
-        return;
+        return RA_OK;
     if (key->nonfinite > 0) {
         sums->skipped += 1;
-        return;
+        return RA_OK;
     }
     int64_t const first =
         ((group->batch * job->rows->row_count + local) * config->kv_heads + group->kv_head) * dim;
     sums->keys += 1;
-    ra_verify_compare(config->dtype, job->results->dk, first, key->dk, dim, &sums->dk_diff,
-                      &sums->dk_ref);
-    ra_verify_compare(config->dtype, job->results->dv, first, key->dv, dim, &sums->dv_diff,
-                      &sums->dv_ref);
+    ra_status status =
+        ra_verify_compare(&job->results->dk, first, key->dk, dim, &sums->dk_diff, &sums->dk_ref);
+    if (status == RA_OK)
+        status = ra_verify_compare(&job->results->dv, first, key->dv, dim, &sums->dv_diff,
+                                   &sums->dv_ref);
     sums->dk_terms += key->terms;
     if (key->suspect > 0)
         sums->dk_diff = sums->dv_diff = INFINITY;
+    return status;
 }
 
 static ra_status add_all(const ra_verify_job *job, const ra_verify_plan *plan,
@@ -314,11 +320,14 @@ ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
                                     (int)(count * (int64_t)(sizeof(key_sums) / sizeof(double))));
     if (status == RA_OK)
         status = excuse_suspects(job, reference, added, count);
+    bool const comparing = status == RA_OK;
     for (int64_t g = 0; g < plan->key_groups && status == RA_OK; ++g) {
         key_group const group = group_begin(job, plan, g, keys, added);
-        for (int64_t i = 0; i < group.key_count; ++i)
-            compare_key(job, &group, i, sums);
+        for (int64_t i = 0; i < group.key_count && status == RA_OK; ++i)
+            status = compare_key(job, &group, i, sums);
     }
+    if (comparing)
+        status = ra_verify_agree(job->comm, status);
     ra_pool_free(pool, NULL, &block);
     return status;
 }

@@ -73,6 +73,16 @@ void ra_reference_features(double *x, int32_t dim);
 
 /* ---- sampling and comparing ------------------------------------------------------------------ */
 
+/* A result of the run as rows of a head are asked for, from wherever it lies. */
+typedef struct ra_verify_tensor {
+    ra_shard_window window; /* of an empty tensor where the run has no such result */
+    ra_dtype dtype;
+} ra_verify_tensor;
+
+typedef struct ra_verify_tensors {
+    ra_verify_tensor o, lse, dq, dk, dv;
+} ra_verify_tensors;
+
 /* What ra_verify was given. */
 typedef struct ra_verify_job {
     const ra_config *config;
@@ -80,7 +90,7 @@ typedef struct ra_verify_job {
     ra_comm *comm;
     const ra_tensor_source *source;
     const ra_rowset *rows;
-    const ra_result_tensors *results;
+    ra_verify_tensors *results;
     bool has_lse, has_gradients; /* of the job; a rank without rows has nothing itself */
 } ra_verify_job;
 
@@ -106,12 +116,16 @@ typedef struct ra_verify_sums {
  */
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total);
 
+/** `count` elements, `first` and on, as float64. */
+RA_CHECKED ra_status ra_verify_load(ra_verify_tensor *tensor, int64_t first, int32_t count,
+                                    double *values);
 /**
- * Add squares of (data[first + d] - reference[d]) and of reference[d]; NaN adds INFINITY. Half the
- * quantum of the smallest float16 is not held against a result.
+ * Add squares of (tensor[first + d] - reference[d]) and of reference[d]; NaN adds INFINITY. Half
+ * the quantum of the smallest float16 is not held against a result.
  */
-void ra_verify_compare(ra_dtype dtype, const void *data, int64_t first, const double *reference,
-                       int32_t dim, double *diff, double *ref);
+RA_CHECKED ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first,
+                                       const double *reference, int32_t dim, double *diff,
+                                       double *ref);
 
 /** Collective: the worst status of all ranks, for all. Who failed has logged it. */
 RA_CHECKED ra_status ra_verify_agree(ra_comm *comm, ra_status own);

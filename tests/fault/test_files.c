@@ -302,7 +302,7 @@ static ra_status read_inputs(void)
     ra_status status = ra_tensor_source_open(&config, pool, &source);
     for (int name = RA_TENSOR_Q; name <= RA_TENSOR_DO && status == RA_OK; ++name)
         status = ra_tensor_source_read(source, &config, (ra_tensor_name)name, &rows, rows.row_count,
-                                       data);
+                                       NULL, data, NULL);
     if (status == RA_OK)
         status = ra_tensor_source_rows(source, &config, RA_TENSOR_V, 0, 1, 0, SEQ, values);
     if (status == RA_OK)

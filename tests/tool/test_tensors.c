@@ -42,8 +42,9 @@ static void expect_rows(const ra_tensor_source *source, const ra_config *config,
     int64_t const row_bytes = heads * config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
     unsigned char *data = malloc((size_t)(config->batch * rows->row_count * row_bytes) + 1);
     data[config->batch * rows->row_count * row_bytes] = 0xa5;
-    cr_assert_eq(ra_tensor_source_read(source, config, name, rows, rows->row_count, data), RA_OK,
-                 "%s", said.line);
+    cr_assert_eq(
+        ra_tensor_source_read(source, config, name, rows, rows->row_count, NULL, data, NULL), RA_OK,
+        "%s", said.line);
     for (int64_t b = 0; b < config->batch; ++b)
         for (int64_t i = 0; i < rows->row_count; ++i) {
             int64_t const from = (b * config->seq + ra_rowset_global(rows, i)) * row_bytes;
@@ -126,9 +127,9 @@ Test(tensors, rows_in_float64_are_the_stored_values)
         ra_rowset rows = rowset(&all, 1);
         float data[2 * 40 * 2 * 5];
         double values[40 * 5];
-        cr_assert_eq(
-            ra_tensor_source_read(source, &config, RA_TENSOR_V, &rows, rows.row_count, data),
-            RA_OK);
+        cr_assert_eq(ra_tensor_source_read(source, &config, RA_TENSOR_V, &rows, rows.row_count,
+                                           NULL, data, NULL),
+                     RA_OK);
         for (int64_t b = 0; b < 2; ++b)
             for (int32_t h = 0; h < 2; ++h)
                 for (int64_t count = 1; count <= 37; count += 12) {
@@ -161,10 +162,10 @@ Test(tensors, random_rows_are_the_same_in_any_row_set)
         ra_rowset whole_rows = rowset(&all, 1), part_rows = rowset(&part, 1);
         char whole[2 * 30 * 2 * 7 * 4], some[2 * 6 * 2 * 7 * 4];
         cr_assert_eq(ra_tensor_source_read(source, &config, RA_TENSOR_Q, &whole_rows,
-                                           whole_rows.row_count, whole),
+                                           whole_rows.row_count, NULL, whole, NULL),
                      RA_OK);
         cr_assert_eq(ra_tensor_source_read(source, &config, RA_TENSOR_Q, &part_rows,
-                                           part_rows.row_count, some),
+                                           part_rows.row_count, NULL, some, NULL),
                      RA_OK);
         for (size_t b = 0; b < 2; ++b)
             for (size_t i = 0; i < 6; ++i)

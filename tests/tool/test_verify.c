@@ -35,8 +35,9 @@ static double *load_whole(const verify_job *job, ra_tensor_name name, int32_t he
     int64_t const count = config->batch * config->seq * heads * config->head_dim;
     void *stored = malloc((size_t)count * sizeof(float));
     double *values = malloc((size_t)count * sizeof(double));
-    cr_assert_eq(ra_tensor_source_read(job->source, config, name, &rows, rows.row_count, stored),
-                 RA_OK);
+    cr_assert_eq(
+        ra_tensor_source_read(job->source, config, name, &rows, rows.row_count, NULL, stored, NULL),
+        RA_OK);
     for (int64_t i = 0; i < count; ++i)
         values[i] = (double)ra_dtype_load(config->dtype, stored, i);
     free(stored);
