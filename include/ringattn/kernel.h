@@ -136,6 +136,16 @@ typedef struct ra_kernel_ops {
     /** Called around a pass; NULL: nothing is to be done. See ra_kernel_begin, ra_kernel_end. */
     ra_status (*begin)(ra_kernel *kernel, const ra_kernel_pass *pass);
     void (*end)(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed);
+    /*
+     * What a device takes; each NULL where nothing is to be done, as on a CPU. `init` comes before
+     * the workspace is taken, may set stream, threads and self, and logs what goes wrong; `fini`
+     * comes when all else is given back.
+     */
+    ra_status (*init)(ra_kernel *kernel);
+    void (*fini)(ra_kernel *kernel);
+    ra_status (*take_map)(ra_kernel *kernel, const ra_tilemap *map); /* See ra_kernel_take_map, */
+    void (*drop_map)(ra_kernel *kernel, const ra_tilemap *map);
+    ra_status (*finish)(ra_kernel *kernel); /* and ra_kernel_finish. */
 } ra_kernel_ops;
 /* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. */
 
@@ -145,11 +155,12 @@ typedef void ra_kernel_poll(void *context);
 /* What a kernel runs with: made once, used by one thread at a time. */
 struct ra_kernel {
     const ra_kernel_ops *ops;
-    int threads;       /* OpenMP threads; 1 where the build has none */
+    int threads;       /* OpenMP threads; 1 where the build has none. Of a GPU: multiprocessors */
     ra_stream *stream; /* NULL on the CPU: work is done when a call returns */
     ra_pool *pool;     /* borrowed */
     ra_block workspace;
     ra_block kept;        /* a table's own, from one pass to the next; most have none */
+    void *self;           /* a table's own, from init to fini; most have none */
     int64_t cache_bytes;  /* a thread's second cache, to which work is cut; 0: not known. The owner
                              sets it; results do not depend on it */
     ra_kernel_poll *poll; /* NULL: none */
@@ -169,7 +180,11 @@ typedef enum ra_isa {
 /** The CPU table for an instruction set; NULL where the build or the machine lacks it. */
 const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 
-/** @param threads at least 1; workspace (category workspace) for `dim` is taken here */
+/**
+ * @param threads  at least 1; a GPU's table puts its multiprocessors in place of it
+ * @param pool     of ops->memory(); workspace (category workspace) for `dim` is taken here
+ * @return RA_ERR_NO_MEMORY, RA_ERR_CUDA, RA_ERR_UNSUPPORTED; one line was logged
+ */
 RA_CHECKED ra_status ra_kernel_init(const ra_kernel_ops *ops, int threads, int32_t dim,
                                     ra_pool *pool, ra_kernel *kernel_out);
 void ra_kernel_fini(ra_kernel *kernel); /* a zeroed one is fine */
@@ -201,6 +216,34 @@ static inline void ra_kernel_end(ra_kernel *kernel, const ra_kernel_pass *pass, 
 {
     if (kernel->ops->end != NULL)
         kernel->ops->end(kernel, pass, failed);
+}
+
+/**
+ * Bring a map to where kernels read it (category tilemap of the kernel's pool), until it is
+ * dropped; it must stay as it is meanwhile. A step whose map was not taken brings it for the step,
+ * which takes memory and waits for what was enqueued. Dropping one that was not taken is fine.
+ * @return RA_ERR_NO_MEMORY, RA_ERR_CUDA
+ */
+RA_CHECKED static inline ra_status ra_kernel_take_map(ra_kernel *kernel, const ra_tilemap *map)
+{
+    return kernel->ops->take_map != NULL ? kernel->ops->take_map(kernel, map) : RA_OK;
+}
+
+static inline void ra_kernel_drop_map(ra_kernel *kernel, const ra_tilemap *map)
+{
+    if (kernel->ops->drop_map != NULL)
+        kernel->ops->drop_map(kernel, map);
+}
+
+/**
+ * Wait until all that the kernel was asked for is done. What fails on a device after a call has
+ * returned comes out here. kernel->poll is called meanwhile; there is no deadline, because nothing
+ * on the kernel's stream waits for anybody else.
+ * @return RA_ERR_CUDA  one line was logged; results are undefined
+ */
+RA_CHECKED static inline ra_status ra_kernel_finish(ra_kernel *kernel)
+{
+    return kernel->ops->finish != NULL ? kernel->ops->finish(kernel) : RA_OK;
 }
 
 #ifdef __cplusplus

@@ -70,16 +70,16 @@ typedef struct ra_ring_config {
        bytes). Causal, recurrent and cumsum go without backward. */
     ra_linear_kind linear;
     ra_linear_method linear_method;
-    /* Where tile maps are taken from, attached to the ring's pool; borrowed until destroy. NULL:
+    /* Where tile maps are taken from, attached to the host pool; borrowed until destroy. NULL:
        they are made. Results are the same bit for bit. */
     ra_pattern_cache *cache;
     /* Tile maps are made from block masks (block_mask.h), which live as long as the ring: one for
        our queries against the rows held in each step and, with schedule shared and backward, one
        against each owner's part of them. The cache is left alone. */
     bool dense_mask;
-    /* The caller takes the tensors of ra_ring_tensors from the same pool, after the ring is made:
-       head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs it;
-       follow_bytes: and one more block of so many bytes. */
+    /* The caller takes the tensors of ra_ring_tensors from the kernel's pool, after the ring is
+       made: head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs
+       it; follow_bytes: and one more block of so many bytes. */
     bool tensors_follow, lse_follows;
     int64_t follow_bytes;
 } ra_ring_config;
@@ -88,12 +88,13 @@ typedef struct ra_ring ra_ring;
 
 /**
  * Collective. Decides layout, schedule and groups (rank 0, for all), and takes all memory that
- * passes need. `comm`, `kernel`, `pattern` and `pool` are borrowed until destroy. Where one rank
- * fails, all return its status.
+ * passes need: what kernels read and write from `pool`, which is the kernel's; layout, plans and
+ * tile maps from `host_pool`, the same one where kernels compute in host memory. All that is handed
+ * over is borrowed until destroy. Where one rank fails, all return its status.
  */
 RA_CHECKED ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern,
                                     ra_comm *comm, ra_kernel *kernel, ra_pool *pool,
-                                    ra_ring **ring_out);
+                                    ra_pool *host_pool, ra_ring **ring_out);
 void ra_ring_destroy(ra_ring *ring); /* NULL is fine */
 
 /** This rank's rows, in the order of its tensors; borrowed. */

@@ -389,6 +389,8 @@ static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)
             status = backward_group(&pass);
         ra_ring_mark_end(ring, group_mark);
     }
+    if (status == RA_OK)
+        status = ra_kernel_finish(ring->kernel);
     ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
     ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);

@@ -126,6 +126,8 @@ static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)
         ra_ring_mark_end(ring, group_mark);
     }
     if (status == RA_OK)
+        status = ra_kernel_finish(ring->kernel);
+    if (status == RA_OK)
         status = ra_shared_barrier(ring, "forward: all keys have been read", -1);
     ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
     ra_ring_mark_end(ring, mark);

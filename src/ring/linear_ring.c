@@ -332,6 +332,8 @@ ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool
         status = backward ? backward_group(ring, tensors, g) : forward_group(ring, tensors, g);
         ra_ring_mark_end(ring, group_mark);
     }
+    if (status == RA_OK)
+        status = ra_kernel_finish(ring->kernel);
     ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);
     return status;

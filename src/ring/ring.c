@@ -90,13 +90,14 @@ static ra_status init_layout(ra_ring *ring, const int *hosts)
     int const ranks = ra_comm_size(ring->comm);
     ra_teams teams;
     if (ring->config.layout != RA_LAYOUT_AUTO || ranks == 1)
-        return ra_layout_init(ring->config.layout, ring->pattern, ranks, ring->pool, &ring->layout);
-    ra_status status = ra_teams_init(ranks, hosts, ring->pool, &teams);
+        return ra_layout_init(ring->config.layout, ring->pattern, ranks, ring->host_pool,
+                              &ring->layout);
+    ra_status status = ra_teams_init(ranks, hosts, ring->host_pool, &teams);
     if (status != RA_OK)
         return status;
     status = ra_layout_choose(ring->pattern, &teams, ring->config.schedule == RA_SCHEDULE_RING,
-                              ring->pool, &ring->layout);
-    ra_teams_fini(ring->pool, &teams);
+                              ring->host_pool, &ring->layout);
+    ra_teams_fini(ring->host_pool, &teams);
     return status;
 }
 
@@ -111,7 +112,7 @@ static ra_status settle_layout(ra_ring *ring, const int *hosts)
     status = share_decision(ring, "layout", status, &kind);
     if (status == RA_OK && ra_comm_rank(ring->comm) != 0)
         status = ra_layout_init((ra_layout_kind)kind, ring->pattern, ra_comm_size(ring->comm),
-                                ring->pool, &ring->layout);
+                                ring->host_pool, &ring->layout);
     return ra_ring_agree(ring, status);
 }
 
@@ -121,7 +122,7 @@ static ra_status settle_sending(ra_ring *ring)
     bool full = false;
     ra_status status = RA_OK;
     if (ra_comm_rank(ring->comm) == 0)
-        status = ra_plan_is_full(ring->pattern, &ring->layout, ring->pool, &full);
+        status = ra_plan_is_full(ring->pattern, &ring->layout, ring->host_pool, &full);
     int schedule = full ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
     status = share_decision(ring, "schedule", status, &schedule);
     ring->schedule = (ra_schedule)schedule;
@@ -130,8 +131,8 @@ static ra_status settle_sending(ra_ring *ring)
 
 static ra_status make_teams(ra_ring *ring, const int *hosts)
 {
-    return ra_ring_agree(ring,
-                         ra_teams_init(ra_comm_size(ring->comm), hosts, ring->pool, &ring->teams));
+    return ra_ring_agree(
+        ring, ra_teams_init(ra_comm_size(ring->comm), hosts, ring->host_pool, &ring->teams));
 }
 
 /* *shared_out: whether ranks of a host are teams now, and their keys have a window. */
@@ -152,7 +153,7 @@ static ra_status try_sharing(ra_ring *ring, bool *shared_out)
     *shared_out = status == RA_OK;
     if (status != RA_ERR_UNSUPPORTED)
         return status;
-    ra_teams_fini(ring->pool, &ring->teams);
+    ra_teams_fini(ring->host_pool, &ring->teams);
     return RA_OK;
 }
 
@@ -176,7 +177,7 @@ static ra_status settle_without_sharing(ra_ring *ring)
                ra_schedule_name(ring->config.schedule), asked ? "taking direct" : "keys are sent");
     if (ring->config.layout != RA_LAYOUT_AUTO || !is_any_host_shared(ring))
         return RA_OK;
-    ra_layout_fini(ring->pool, &ring->layout);
+    ra_layout_fini(ring->host_pool, &ring->layout);
     return settle_layout(ring, NULL);
 }
 
@@ -263,7 +264,7 @@ static ra_status check_linear(const ra_ring_config *c, const ra_kernel *kernel)
 }
 
 ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern, ra_comm *comm,
-                         ra_kernel *kernel, ra_pool *pool, ra_ring **ring_out)
+                         ra_kernel *kernel, ra_pool *pool, ra_pool *host_pool, ra_ring **ring_out)
 {
     ra_status status = check_config(config, pattern);
     if (status == RA_OK)
@@ -283,6 +284,7 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ring->comm = comm;
     ring->kernel = kernel;
     ring->pool = pool;
+    ring->host_pool = host_pool;
     status = linear ? make_states(ring) : make_steps(ring);
     if (status != RA_OK) {
         ra_ring_destroy(ring);
@@ -312,71 +314,11 @@ void ra_ring_destroy(ra_ring *ring)
     ra_shared_give(ring, RA_MEM_QKV, &ring->key_window);
     ra_shared_give(ring, RA_MEM_ACCUMULATOR, &ring->grad_window);
     for (int32_t i = 0; i < ring->plan_count; ++i)
-        ra_plan_fini(ring->pool, &ring->plans[i]);
-    ra_pool_free(ring->pool, NULL, &ring->plans_block);
-    ra_teams_fini(ring->pool, &ring->teams);
-    ra_layout_fini(ring->pool, &ring->layout);
+        ra_ring_give_plan(ring, &ring->plans[i]);
+    ra_pool_free(ring->host_pool, NULL, &ring->plans_block);
+    ra_teams_fini(ring->host_pool, &ring->teams);
+    ra_layout_fini(ring->host_pool, &ring->layout);
     free(ring);
-}
-
-static ra_status settle(ra_ring *ring, ra_status mine)
-{
-    ra_status const status = ra_ring_agree(ring, mine);
-    ring->failed_together = status == RA_ERR_NO_MEMORY;
-    return status;
-}
-
-ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
-{
-    return ring->kernel->ops->begin == NULL ? mine : settle(ring, mine);
-}
-
-ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine)
-{
-    return ring->config.comm_buffers > 0 ? mine : settle(ring, mine);
-}
-
-bool ra_ring_failed_together(const ra_ring *ring)
-{
-    return ring->failed_together;
-}
-
-ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward)
-{
-    return (ra_kernel_pass){.backward = backward,
-                            .keeps = !backward && ring->config.backward,
-                            .groups = ring->group_count,
-                            .steps = ring->plans[0].step_count,
-                            .parts = ring->plans[0].team_size};
-}
-
-static void poll_comm(void *context)
-{
-    ra_comm_poll(context);
-    ra_comm_beat(context); /* others may wait for us: we are at work */
-}
-
-void ra_ring_begin_pass(ra_ring *ring)
-{
-    if (ra_comm_size(ring->comm) == 1)
-        return;
-    ring->kernel->poll = poll_comm;
-    ring->kernel->poll_context = ring->comm;
-}
-
-void ra_ring_end_pass(ra_ring *ring)
-{
-    ra_flight *const flights[] = {&ring->keys_flight, &ring->grads_flight};
-    ra_region *const regions[] = {&ring->sent[0], &ring->held[0], &ring->partial[0],
-                                  &ring->arriving};
-    ring->kernel->poll = NULL;
-    for (int i = 0; i < 2; ++i) {
-        /* Left over only where the pass has failed, and that failure is the one to report. */
-        ra_status const ignored = ra_flight_wait(ring, flights[i]);
-        (void)ignored;
-    }
-    for (int i = 0; i < 4; ++i)
-        ra_region_give(ring, regions[i]);
 }
 
 static int64_t full_ring_bytes(const ra_ring *ring)

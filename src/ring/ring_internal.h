@@ -176,7 +176,7 @@ struct ra_ring {
     const ra_pattern *pattern;
     ra_comm *comm;
     ra_kernel *kernel;
-    ra_pool *pool;
+    ra_pool *pool, *host_pool; /* the same one where kernels compute in host memory */
     ra_layout layout;
     ra_teams teams;
     ra_schedule schedule;
@@ -211,6 +211,7 @@ int64_t ra_ring_local_rows(const ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
+void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed one is fine */
 
 /* Bytes, as the ledger counts them, that are to be left to the caller's tensors. */
 int64_t ra_ring_room_bytes(const ra_ring *ring);

@@ -120,7 +120,9 @@ static ra_status choose_groups(ra_ring *ring, const ra_plan *plan)
         ring_bytes bytes = {0};
         for (int32_t g = 0; g < groups; ++g)
             add_group_bytes(ring, plan, ra_ring_group_of(c, (int32_t)groups, g), &bytes);
-        size_t const plans = (size_t)plans_for(ring, groups) * sizeof(ra_plan);
+        size_t plans = (size_t)plans_for(ring, groups) * sizeof(ra_plan);
+        if (ring->host_pool != ring->pool)
+            plans = 0;
         if (total_bytes(ring, &bytes) + (int64_t)ra_pool_round(ring->pool, plans) <= available)
             break;
     }
@@ -129,26 +131,58 @@ static ra_status choose_groups(ra_ring *ring, const ra_plan *plan)
     return status;
 }
 
+/* All maps that steps of a plan compute with, one after the other; NULL after the last. */
+static const ra_tilemap *map_of(const ra_plan *plan, int step, int at)
+{
+    const ra_step *s = &plan->steps[step];
+    return at == 0 ? &s->map : at <= s->part_count ? &s->parts[at - 1].map : NULL;
+}
+
+void ra_ring_give_plan(ra_ring *ring, ra_plan *plan)
+{
+    const ra_tilemap *map;
+    for (int s = 0; s < plan->step_count && plan->steps != NULL; ++s)
+        for (int i = 0; (map = map_of(plan, s, i)) != NULL; ++i)
+            ra_kernel_drop_map(ring->kernel, map);
+    ra_plan_fini(ring->host_pool, plan);
+}
+
+/* A plan whose maps lie where kernels read them. */
+static ra_status make_plan(ra_ring *ring, const ra_plan_request *request, ra_plan *plan_out)
+{
+    const ra_tilemap *map;
+    ra_status status = ra_plan_init(request, ring->host_pool, plan_out);
+    if (status != RA_OK)
+        return status;
+    for (int s = 0; s < plan_out->step_count && status == RA_OK; ++s)
+        for (int i = 0; (map = map_of(plan_out, s, i)) != NULL && status == RA_OK; ++i)
+            if (map->layers != NULL)
+                status = ra_kernel_take_map(ring->kernel, map);
+    if (status != RA_OK)
+        ra_ring_give_plan(ring, plan_out);
+    return status;
+}
+
 ra_status ra_ring_make_plans(ra_ring *ring)
 {
     ra_heads const all = {0, 1, ring->config.heads};
     ra_plan whole;
     ra_plan_request const request = request_for(ring, all);
-    ra_status const mine = ra_plan_init(&request, ring->pool, &whole);
+    ra_status const mine = make_plan(ring, &request, &whole);
     ra_status status = ra_ring_agree(ring, mine);
     if (status != RA_OK) {
         if (mine == RA_OK)
-            ra_plan_fini(ring->pool, &whole);
+            ra_ring_give_plan(ring, &whole);
         return status;
     }
     status = choose_groups(ring, &whole);
     int32_t const count = plans_for(ring, ring->group_count);
     bool const split = count > 1;
     if (status == RA_OK)
-        status = ra_pool_alloc(ring->pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan), NULL,
-                               &ring->plans_block);
+        status = ra_pool_alloc(ring->host_pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan),
+                               NULL, &ring->plans_block);
     if (status != RA_OK || split)
-        ra_plan_fini(ring->pool, &whole);
+        ra_ring_give_plan(ring, &whole);
     if (status != RA_OK)
         return status;
     ring->plans = memset(ring->plans_block.data, 0, ring->plans_block.bytes);
@@ -158,7 +192,7 @@ ra_status ra_ring_make_plans(ra_ring *ring)
     for (int32_t g = 0; split && g < count && status == RA_OK; ++g) {
         ra_head_group const group = ra_ring_group(ring, g);
         ra_plan_request const part = request_for(ring, (ra_heads){group.q_begin, 1, group.q_count});
-        status = ra_plan_init(&part, ring->pool, &ring->plans[g]);
+        status = make_plan(ring, &part, &ring->plans[g]);
     }
     return status;
 }

@@ -259,7 +259,8 @@ static ra_status ring_make(ra_job *job)
     ra_ring_config ring = ra_job_ring_config(&job->config, job->repeat.most);
     ring.cache = job->cache->cache;
     job->entered = true;
-    return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, &job->ring);
+    return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, job->pool,
+                          &job->ring);
 }
 
 ra_status ra_job_build(ra_job *job)

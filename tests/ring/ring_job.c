@@ -9,6 +9,9 @@ typedef struct rank_state {
     ring_job *job;
     int rank;
     ra_comm *comm;
+    ra_memory memory; /* the kernel's */
+    ra_pool *pool, *host_pool;
+    ra_kernel kernel;
     ra_status status;
     ra_ring_info info;
     int64_t sent_bytes, peak_bytes, leaked_bytes;
@@ -27,12 +30,29 @@ static void copy_rows(const ra_rowset *rows, int64_t batch, int64_t seq, size_t 
         }
 }
 
+/* q k v dout out dq dk dv lse, on the host and where the kernel reads and writes them. */
 typedef struct shard {
-    void *data[9]; /* q k v dout out dq dk dv lse */
+    void *data[9], *there[9];
+    size_t bytes[9];
 } shard;
 
-static bool shard_init(const ring_job *job, const ra_rowset *rows, shard *s)
+/* A tensor's place in the kernel's memory, with what is in `data`. */
+static bool place(rank_state *state, shard *s, int i)
 {
+    const ra_memory *memory = &state->memory;
+    size_t const bytes = memory->ops->round(memory, s->bytes[i] + 1);
+    s->there[i] = s->data[i];
+    if (ra_memory_is_host(memory))
+        return true;
+    s->there[i] = NULL;
+    return memory->ops->alloc(memory, bytes, &s->there[i]) == RA_OK &&
+           ra_memory_write(memory, state->kernel.stream, s->there[i], s->data[i], s->bytes[i]) ==
+               RA_OK;
+}
+
+static bool shard_init(rank_state *state, const ra_rowset *rows, shard *s)
+{
+    const ring_job *job = state->job;
     const ra_ring_config *c = &job->config;
     size_t const item = ra_dtype_bytes(c->dtype), n = (size_t)(c->batch * rows->row_count);
     size_t const wide = (size_t)(c->heads * c->dim) * item;
@@ -48,13 +68,35 @@ static bool shard_init(const ring_job *job, const ra_rowset *rows, shard *s)
         if (i < 4 && inputs[i] != NULL)
             copy_rows(rows, c->batch, c->seq, widths[i], (void *)(uintptr_t)inputs[i], s->data[i],
                       true);
+        s->bytes[i] = n * widths[i];
+        if (!place(state, s, i))
+            return false;
     }
     return true;
 }
 
-static void shard_collect(const ring_job *job, const ra_rowset *rows, const shard *s)
+static void shard_fini(rank_state *state, shard *s)
 {
+    const ra_memory *memory = &state->memory;
+    for (int i = 0; i < 9; ++i) {
+        if (s->there[i] != NULL && s->there[i] != s->data[i])
+            memory->ops->free(memory, s->there[i], memory->ops->round(memory, s->bytes[i] + 1));
+        free(s->data[i]);
+    }
+}
+
+static ra_status shard_collect(rank_state *state, const ra_rowset *rows, const shard *s)
+{
+    const ring_job *job = state->job;
     const ra_ring_config *c = &job->config;
+    for (int i = 4; i < 9; ++i) {
+        if (s->there[i] == s->data[i])
+            continue;
+        ra_status const status = ra_memory_read(&state->memory, state->kernel.stream, s->data[i],
+                                                s->there[i], s->bytes[i]);
+        if (status != RA_OK)
+            return status;
+    }
     size_t const item = ra_dtype_bytes(c->dtype);
     size_t const wide = (size_t)(c->heads * c->dim) * item;
     size_t const narrow = (size_t)(c->kv_heads * c->dim) * item;
@@ -65,6 +107,7 @@ static void shard_collect(const ring_job *job, const ra_rowset *rows, const shar
         copy_rows(rows, c->batch, c->seq, narrow, job->dv, s->data[7], false);
     }
     copy_rows(rows, c->batch * c->heads, c->seq, sizeof(float), job->lse, s->data[8], false);
+    return RA_OK;
 }
 
 /* Where the ring has memory of its own for keys and values, they are put there. */
@@ -90,17 +133,17 @@ static ra_status run_passes(rank_state *state, ra_ring *ring)
 {
     const ring_job *job = state->job;
     const ra_rowset *rows = ra_ring_rows(ring);
-    shard s = {{0}};
-    ra_status status = shard_init(job, rows, &s) ? RA_OK : RA_ERR_NO_MEMORY;
-    ra_ring_tensors tensors = {.q = s.data[0],
-                               .k = s.data[1],
-                               .v = s.data[2],
-                               .dout = s.data[3],
-                               .out = s.data[4],
-                               .dq = s.data[5],
-                               .dk = s.data[6],
-                               .dv = s.data[7],
-                               .lse = s.data[8]};
+    shard s = {{0}, {0}, {0}};
+    ra_status status = shard_init(state, rows, &s) ? RA_OK : RA_ERR_NO_MEMORY;
+    ra_ring_tensors tensors = {.q = s.there[0],
+                               .k = s.there[1],
+                               .v = s.there[2],
+                               .dout = s.there[3],
+                               .out = s.there[4],
+                               .dq = s.there[5],
+                               .dk = s.there[6],
+                               .dv = s.there[7],
+                               .lse = s.there[8]};
     if (status == RA_OK)
         place_keys(job, ring, &s, &tensors);
     if (status == RA_OK)
@@ -108,20 +151,19 @@ static ra_status run_passes(rank_state *state, ra_ring *ring)
     if (status == RA_OK && job->config.backward)
         status = ra_ring_backward(ring, &tensors);
     if (status == RA_OK)
-        shard_collect(job, rows, &s);
-    for (int i = 0; i < 9; ++i)
-        free(s.data[i]);
+        status = shard_collect(state, rows, &s);
+    shard_fini(state, &s);
     return status;
 }
 
 /* Passes with a trace, where one is wanted. */
-static ra_status run_traced(rank_state *state, ra_pool *pool, ra_ring *ring)
+static ra_status run_traced(rank_state *state, ra_ring *ring)
 {
     const ring_job *job = state->job;
     ra_trace *trace = NULL;
     if (job->trace_capacity == 0)
         return run_passes(state, ring);
-    ra_status status = ra_trace_create(pool, job->trace_capacity, 0, &trace);
+    ra_status status = ra_trace_create(state->host_pool, job->trace_capacity, 0, &trace);
     if (status == RA_OK)
         status = ra_trace_align(trace, state->comm);
     ra_ring_set_trace(ring, trace);
@@ -134,77 +176,97 @@ static ra_status run_traced(rank_state *state, ra_pool *pool, ra_ring *ring)
     return status;
 }
 
-static ra_status run_with_pool(rank_state *state, ra_pool *pool)
+static ra_status run_with_pools(rank_state *state)
 {
     const ring_job *job = state->job;
+    ra_kernel *kernel = &state->kernel;
     ra_pattern *pattern;
-    ra_kernel kernel;
     ra_ring *ring;
-    ra_status status =
-        ra_pattern_create(&job->pattern, job->config.seq, job->config.heads, pool, &pattern);
+    ra_status status = ra_pattern_create(&job->pattern, job->config.seq, job->config.heads,
+                                         state->host_pool, &pattern);
     if (status != RA_OK)
         return status;
-    status = ra_kernel_init(job->kernel != NULL ? job->kernel : ra_kernel_cpu(RA_ISA_AUTO),
-                            job->threads > 0 ? job->threads : 1, job->config.dim, pool, &kernel);
+    status =
+        ra_kernel_init(job->kernel != NULL ? job->kernel : ra_kernel_cpu(RA_ISA_AUTO),
+                       job->threads > 0 ? job->threads : 1, job->config.dim, state->pool, kernel);
     if (status == RA_OK) {
         ra_ring_config config = job->config;
         config.cache = job->caches[state->rank];
-        status = ra_ring_create(&config, pattern, state->comm, &kernel, pool, &ring);
+        status = ra_ring_create(&config, pattern, state->comm, kernel, state->pool,
+                                state->host_pool, &ring);
         if (status == RA_OK) {
             ra_ring_read_info(ring, &state->info);
             ra_ring_set_mode(ring, job->mode);
-            status = run_traced(state, pool, ring);
+            status = run_traced(state, ring);
             if (job->standing != NULL)
-                ra_ledger_read(ra_pool_ledger(pool), &job->standing[state->rank]);
+                ra_ledger_read(ra_pool_ledger(state->pool), &job->standing[state->rank]);
             ra_ring_destroy(ring);
         }
-        ra_kernel_fini(&kernel);
+        ra_kernel_fini(kernel);
     }
     ra_pattern_destroy(pattern);
     return status;
 }
 
-static ra_status run_with_cache(rank_state *state, ra_pool *pool)
+static ra_status run_with_cache(rank_state *state)
 {
     ra_pattern_cache *cache = state->job->caches[state->rank];
     if (cache != NULL)
-        ra_pattern_cache_attach(cache, pool);
-    ra_status const status = run_with_pool(state, pool);
+        ra_pattern_cache_attach(cache, state->host_pool);
+    ra_status const status = run_with_pools(state);
     if (cache != NULL)
         ra_pattern_cache_detach(cache);
     return status;
+}
+
+static ra_status make_pool(ra_memory memory, int64_t limit_bytes, ra_ledger **ledger,
+                           ra_pool **pool)
+{
+    ra_status const status = ra_ledger_create(limit_bytes > 0 ? limit_bytes : INT64_MAX, ledger);
+    return status != RA_OK
+               ? status
+               : ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = *ledger}, pool);
+}
+
+/* What is left in a ledger, which ends. */
+static ra_ledger_snapshot end_pool(ra_pool *pool, ra_ledger *ledger)
+{
+    ra_ledger_snapshot snapshot = {0};
+    if (ledger != NULL)
+        ra_ledger_read(ledger, &snapshot);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+    return snapshot;
 }
 
 static void *run_rank(void *argument)
 {
     rank_state *state = argument;
     ring_job *job = state->job;
-    ra_ledger *ledger = NULL;
-    ra_pool *pool = NULL;
-    ra_memory memory = ra_memory_poison();
+    ra_ledger *ledger = NULL, *host_ledger = NULL;
+    bool const elsewhere = job->two_pools && job->kernel_memory.ops != NULL;
+    state->memory = elsewhere ? job->kernel_memory : ra_memory_poison();
     if (job->wrap_memory != NULL)
-        memory = job->wrap_memory(job->wrap_context, state->rank, memory);
+        state->memory = job->wrap_memory(job->wrap_context, state->rank, state->memory);
     if (job->wrap_comm != NULL)
         state->comm = job->wrap_comm(job->wrap_context, state->rank, state->comm);
-    state->status = ra_ledger_create(job->limit_bytes > 0 ? job->limit_bytes : INT64_MAX, &ledger);
+    state->status = make_pool(state->memory, job->limit_bytes, &ledger, &state->pool);
+    if (state->status == RA_OK && job->two_pools)
+        state->status = make_pool(ra_memory_poison(), 0, &host_ledger, &state->host_pool);
+    else
+        state->host_pool = state->pool;
     if (state->status == RA_OK)
-        state->status =
-            ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = ledger}, &pool);
-    if (state->status == RA_OK)
-        state->status = run_with_cache(state, pool);
+        state->status = run_with_cache(state);
     if (state->status != RA_OK)
         ra_comm_abort(state->comm, 1);
     ra_comm_stats stats;
     ra_comm_read_stats(state->comm, &stats);
     state->sent_bytes = stats.sent_bytes;
-    if (ledger != NULL) {
-        ra_ledger_snapshot snapshot;
-        ra_ledger_read(ledger, &snapshot);
-        state->leaked_bytes = snapshot.reserved_bytes;
-        state->peak_bytes = snapshot.reserved_peak_bytes;
-    }
-    ra_pool_destroy(pool);
-    ra_ledger_destroy(ledger);
+    if (job->two_pools)
+        state->leaked_bytes = end_pool(state->host_pool, host_ledger).reserved_bytes;
+    ra_ledger_snapshot const end = end_pool(state->pool, ledger);
+    state->leaked_bytes += end.reserved_bytes;
+    state->peak_bytes = end.reserved_peak_bytes;
     ra_comm_destroy(state->comm);
     return NULL;
 }

@@ -11,7 +11,9 @@ typedef struct ring_job {
     ra_ring_config config;
     ra_pattern_config pattern;
     int ranks, threads;
-    const ra_kernel_ops *kernel;   /* NULL: the CPU's best */
+    const ra_kernel_ops *kernel; /* NULL: the CPU's best */
+    bool two_pools;              /* plans and maps come from another pool than the kernel's */
+    ra_memory kernel_memory;     /* with two pools, where the kernel computes; zeros: on the host */
     int hosts[RING_JOB_RANKS_MAX]; /* of each rank, as ra_comm_hosts gives them; zeros: one host */
     int64_t limit_bytes;           /* per rank; 0: none */
     const void *q, *k, *v, *dout;

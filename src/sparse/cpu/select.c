@@ -104,10 +104,15 @@ ra_status ra_kernel_init(const ra_kernel_ops *ops, int threads, int32_t dim, ra_
     threads = 1;
 #endif
     ra_kernel kernel = {.ops = ops, .threads = threads, .pool = pool};
-    ra_status const status = ra_pool_alloc(
-        pool, RA_MEM_WORKSPACE, ops->workspace_bytes(threads, dim), NULL, &kernel.workspace);
+    ra_status status = ops->init != NULL ? ops->init(&kernel) : RA_OK;
     if (status != RA_OK)
         return status;
+    status = ra_pool_alloc(pool, RA_MEM_WORKSPACE, ops->workspace_bytes(kernel.threads, dim),
+                           kernel.stream, &kernel.workspace);
+    if (status != RA_OK) {
+        ra_kernel_fini(&kernel);
+        return status;
+    }
     *kernel_out = kernel;
     return RA_OK;
 }
@@ -118,5 +123,7 @@ void ra_kernel_fini(ra_kernel *kernel)
         ra_kernel_end(kernel, &(ra_kernel_pass){.backward = true}, true); /* nothing stays */
     if (kernel->pool != NULL)
         ra_pool_free(kernel->pool, kernel->stream, &kernel->workspace);
+    if (kernel->ops != NULL && kernel->ops->fini != NULL)
+        kernel->ops->fini(kernel);
     *kernel = (ra_kernel){0};
 }

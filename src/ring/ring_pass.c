@@ -1,0 +1,63 @@
+/* What passes have in common: agreeing on failures, and polling while kernels run. */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+static ra_status settle(ra_ring *ring, ra_status mine)
+{
+    ra_status const status = ra_ring_agree(ring, mine);
+    ring->failed_together = status == RA_ERR_NO_MEMORY;
+    return status;
+}
+
+ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
+{
+    return ring->kernel->ops->begin == NULL ? mine : settle(ring, mine);
+}
+
+ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine)
+{
+    return ring->config.comm_buffers > 0 ? mine : settle(ring, mine);
+}
+
+bool ra_ring_failed_together(const ra_ring *ring)
+{
+    return ring->failed_together;
+}
+
+ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward)
+{
+    return (ra_kernel_pass){.backward = backward,
+                            .keeps = !backward && ring->config.backward,
+                            .groups = ring->group_count,
+                            .steps = ring->plans[0].step_count,
+                            .parts = ring->plans[0].team_size};
+}
+
+static void poll_comm(void *context)
+{
+    ra_comm_poll(context);
+    ra_comm_beat(context); /* others may wait for us: we are at work */
+}
+
+void ra_ring_begin_pass(ra_ring *ring)
+{
+    if (ra_comm_size(ring->comm) == 1)
+        return;
+    ring->kernel->poll = poll_comm;
+    ring->kernel->poll_context = ring->comm;
+}
+
+void ra_ring_end_pass(ra_ring *ring)
+{
+    ra_flight *const flights[] = {&ring->keys_flight, &ring->grads_flight};
+    ra_region *const regions[] = {&ring->sent[0], &ring->held[0], &ring->partial[0],
+                                  &ring->arriving};
+    ring->kernel->poll = NULL;
+    for (int i = 0; i < 2; ++i) {
+        /* Left over only where the pass has failed, and that failure is the one to report. */
+        ra_status const ignored = ra_flight_wait(ring, flights[i]);
+        (void)ignored;
+    }
+    for (int i = 0; i < 4; ++i)
+        ra_region_give(ring, regions[i]);
+}
