@@ -1,8 +1,11 @@
 /*
- * Time of the forward kernels on the first GPU, TFLOP/s of live pairs (4 dim each): dense, causal
- * and windowed, bf16. Not a test.
+ * Time of the forward kernels on the first GPU by CUDA events, TFLOP/s of live pairs (4 dim each),
+ * bf16. Not a test.
  *
- *     cuda_bench [TOKENS] [HEADS] [DIM]      defaults 16384 16 128
+ *     cuda_bench [--json] [TOKENS [HEADS [DIM [PATTERN...]]]]
+ *
+ * Defaults are 16384 16 128 and all patterns: dense, causal, window (causal, 1,024 wide), blocks
+ * (dilated_sparse of 128 tokens), dilated (every fourth token of segments of 8,192).
  */
 #include "pool/cuda_error.h"
 #include "ringattn/device.h"
@@ -12,6 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { REPEATS = 20, WARMUP = 3 };
 
@@ -61,14 +65,15 @@ typedef struct bench {
     int64_t tokens;
     int32_t heads, dim;
     int blocks;
+    bool json;
+    int points; /* so far */
     ra_view q, k, v, out;
     void *workspace;
 } bench;
 
-/* Median milliseconds of a launch. */
-static float time_launch(const ra_cuda_forward *f, int blocks)
+/* Milliseconds of launches, in order of size. */
+static void time_launches(const ra_cuda_forward *f, int blocks, float times[REPEATS])
 {
-    float times[REPEATS];
     cudaEvent_t begin, end;
     check_cuda(cudaEventCreate(&begin), "making an event");
     check_cuda(cudaEventCreate(&end), "making an event");
@@ -86,10 +91,24 @@ static float time_launch(const ra_cuda_forward *f, int blocks)
     check_cuda(cudaEventDestroy(begin), "giving an event back");
     check_cuda(cudaEventDestroy(end), "giving an event back");
     qsort(times, REPEATS, sizeof(times[0]), compare);
-    return times[REPEATS / 2];
 }
 
-static void run(const bench *b, const char *name, const ra_pattern_config *config)
+static void print_point(bench *b, const char *name, const float times[REPEATS], int64_t live_pairs)
+{
+    double const ms = (double)times[REPEATS / 2];
+    double const tflops = 4.0 * b->dim * (double)live_pairs / (ms * 1e9);
+    if (b->json)
+        printf("%s\n  {\"pattern\": \"%s\", \"live_pairs\": %lld, \"tflops_forward\": %.6g, "
+               "\"forward_ms\": {\"min\": %.6g, \"median\": %.6g, \"max\": %.6g}}",
+               b->points > 0 ? "," : "", name, (long long)live_pairs, tflops, (double)times[0], ms,
+               (double)times[REPEATS - 1]);
+    else
+        printf("%-14s %10.3f ms %8.1f TFLOP/s  (%lld live pairs)\n", name, ms, tflops,
+               (long long)live_pairs);
+    b->points++;
+}
+
+static void run(bench *b, const char *name, const ra_pattern_config *config)
 {
     ra_pattern *pattern;
     ra_rowset rows;
@@ -117,30 +136,73 @@ static void run(const bench *b, const char *name, const ra_pattern_config *confi
                                   .last = true};
     check(ra_cuda_forward_check(&step));
     ra_cuda_forward const f = ra_cuda_forward_args(&step, copy.data, b->workspace, b->blocks);
-    float const ms = time_launch(&f, b->blocks);
-    printf("%-14s %10.3f ms %8.1f TFLOP/s  (%lld live pairs)\n", name, (double)ms,
-           4.0 * b->dim * (double)map.live_pairs / ((double)ms * 1e9), (long long)map.live_pairs);
+    float times[REPEATS];
+    time_launches(&f, b->blocks, times);
+    print_point(b, name, times, map.live_pairs);
     ra_pool_free(b->gpu, NULL, &copy);
     ra_tilemap_fini(b->host, &map);
     ra_rowset_fini(b->host, &rows);
     ra_pattern_destroy(pattern);
 }
 
-static void run_all(const bench *b)
+static const char *const pattern_names[] = {"dense", "causal", "window", "blocks", "dilated"};
+
+enum { PATTERNS = 5 };
+
+/* The same patterns as those of configs/bench/, and of tests/gpu/peers.py. */
+static ra_pattern_config pattern_of(int index)
 {
+    static const int64_t segments[] = {8192}, rates[] = {4};
     ra_pattern_config pattern = ra_pattern_config_dense();
-    run(b, "dense", &pattern);
-    pattern.causal = true;
-    run(b, "causal", &pattern);
-    pattern.window_left = 1023;
-    run(b, "window 1024", &pattern);
+    pattern.causal = index == 1 || index == 2;
+    if (index == 2)
+        pattern.window_left = 1023;
+    if (index == 3) {
+        pattern.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
+        pattern.block_size = 128;
+        pattern.block_density = 0.02;
+    }
+    if (index == 4) {
+        pattern.segments = segments;
+        pattern.rates = rates;
+        pattern.branch_count = 1;
+    }
+    return pattern;
+}
+
+static void run_named(bench *b, const char *name)
+{
+    for (int i = 0; i < PATTERNS; i++) {
+        ra_pattern_config const pattern = pattern_of(i);
+        if (strcmp(name, pattern_names[i]) == 0) {
+            run(b, name, &pattern);
+            return;
+        }
+    }
+    fprintf(stderr, "cuda_bench: %s: the patterns are dense, causal, window, blocks, dilated\n",
+            name);
+    exit(2);
+}
+
+/* A number of at least 1, or the end. */
+static int64_t number(const char *text)
+{
+    char *end;
+    long long const value = strtoll(text, &end, 10);
+    if (*end != '\0' || value < 1 || value > INT32_MAX) {
+        fprintf(stderr, "cuda_bench: %s: a whole number from 1 on is wanted\n", text);
+        exit(2);
+    }
+    return value;
 }
 
 int main(int argc, char **argv)
 {
-    bench b = {.tokens = argc > 1 ? atoll(argv[1]) : 16384,
-               .heads = argc > 2 ? atoi(argv[2]) : 16,
-               .dim = argc > 3 ? atoi(argv[3]) : 128};
+    int const at = argc > 1 && strcmp(argv[1], "--json") == 0 ? 2 : 1;
+    bench b = {.json = at == 2,
+               .tokens = argc > at ? number(argv[at]) : 16384,
+               .heads = argc > at + 1 ? (int32_t)number(argv[at + 1]) : 16,
+               .dim = argc > at + 2 ? (int32_t)number(argv[at + 2]) : 128};
     ra_devices devices;
     ra_memory memory;
     ra_ledger *ledger;
@@ -160,9 +222,15 @@ int main(int argc, char **argv)
     }
     b.workspace =
         take(b.gpu, RA_MEM_WORKSPACE, ra_cuda_workspace_bytes(b.blocks, b.dim), &blocks[4]);
-    printf("%s, bf16, %lld tokens, %d heads of %d; median of %d\n", devices.list[0].name,
-           (long long)b.tokens, b.heads, b.dim, REPEATS);
-    run_all(&b);
+    printf(b.json ? "{\"device\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, \"heads\": %d, "
+                    "\"head_dim\": %d, \"repeats\": %d, \"points\": ["
+                  : "%s, bf16, %lld tokens, %d heads of %d; median of %d\n",
+           devices.list[0].name, (long long)b.tokens, b.heads, b.dim, REPEATS);
+    for (int i = 0; i < PATTERNS && argc <= at + 3; i++)
+        run_named(&b, pattern_names[i]);
+    for (int i = at + 3; i < argc; i++)
+        run_named(&b, argv[i]);
+    printf(b.json ? "]}\n" : "");
     for (int i = 0; i < 5; i++)
         ra_pool_free(b.gpu, NULL, &blocks[i]);
     ra_pool_destroy(b.host);
