@@ -1,0 +1,91 @@
+#!/bin/sh
+# peers.py PYTHON FOLDER COMMAND: bad usage, no PyTorch, and a stand-in for it in whose place
+# nothing is computed: what is checked is what peers.py makes of times and failures.
+set -eu
+python=$1
+peers=$2/peers.py
+command=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "test_peers: $*" >&2
+    cat "$work/out" "$work/err" >&2
+    exit 1
+}
+
+# run CODE ARG...: peers.py ends with that code.
+run() {
+    want=$1
+    shift
+    code=0
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$work/lib "$python" "$peers" "$@" \
+        > "$work/out" 2> "$work/err" || code=$?
+    [ "$code" -eq "$want" ] || fail "$*: exit code $code, not $want"
+}
+
+mkdir -p "$work/lib/torch"
+echo 'raise ImportError("this PyTorch is none")' > "$work/lib/torch/__init__.py"
+run 77 --device cpu
+grep -q '^skipped: PyTorch cannot be imported: this PyTorch is none$' "$work/err" ||
+    fail "the reason is missing"
+run 2 --patterns dense,diagonal
+grep -q 'diagonal: there are dense, causal' "$work/err" || fail "the names are missing"
+run 2 --tokens 0
+
+cat > "$work/lib/torch/__init__.py" <<'END'
+__version__ = "none"
+class cuda:
+    is_available = staticmethod(lambda: False)
+END
+run 77 --device cuda
+grep -q 'finds no GPU' "$work/err" || fail "the reason is missing"
+
+# Patterns as definitions: which keys a query of 64 tokens sees, against sets written out.
+cat > "$work/masks.py" <<'END'
+import sys
+sys.path.insert(0, sys.argv[1])
+import peers
+
+class Number(int):
+    """An index, as masks see it."""
+    def __sub__(self, other): return Number(int(self) - int(other))
+    def __floordiv__(self, other): return Number(int(self) // int(other))
+    def __mod__(self, other): return Number(int(self) % int(other))
+    def abs(self): return Number(abs(int(self)))
+
+def keys(name, query, head=0):
+    mask = peers.mask_of(name, 512, True)
+    return [k for k in range(512) if mask(0, Number(head), Number(query), Number(k))]
+
+assert peers.mask_of("dense", 512) is None
+assert keys("causal", 5) == [0, 1, 2, 3, 4, 5]
+assert keys("window", 100) == list(range(37, 101))
+assert keys("blocks", 40) == list(range(32, 64))
+assert peers.block_rates(512 * 128, 128) == [1, 2, 4, 8, 16]
+assert peers.block_rates(16384, 128) == [1]
+assert keys("dilated", 129, head=1) == list(range(129, 256, 4))
+assert keys("dilated", 128, head=1) == []
+
+row = {"head_dim": 64, "live_pairs": 10**9,
+       "ours": {"rounds": [{"median": 2.0}, {"median": 4.0}, {"median": 3.0}]},
+       "peers": {"a": {"rounds": [{"median": 4.0}, {"median": 4.0}, {"median": 9.0}]},
+                 "b": {"status": "absent"}}}
+peers.conclude(row)
+assert row["ours"]["forward_ms"] == 3.0
+assert abs(row["ours"]["tflops"] - 4 * 64 * 1e9 / 3e-3 / 1e12) < 1e-9
+assert row["peers"]["a"]["ours_times_as_fast"] == {"min": 1.0, "median": 2.0, "max": 3.0}
+assert "tflops" not in row["peers"]["b"]
+try:
+    peers.start([sys.argv[2], "--nothing"], 30)
+    raise SystemExit("a failure of ours passed")
+except peers.OursFailed as error:
+    assert "exit code 2" in str(error), error
+try:
+    peers.start(["sleep", "20"], 0.2)
+    raise SystemExit("a command that hangs passed")
+except peers.OursFailed as error:
+    assert "not done after" in str(error), error
+END
+PYTHONDONTWRITEBYTECODE=1 "$python" "$work/masks.py" "$2" "$command" > "$work/out" 2> "$work/err" ||
+    fail "definitions or figures are wrong"
