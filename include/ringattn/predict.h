@@ -131,8 +131,8 @@ typedef struct ra_prediction {
  *
  * @return RA_ERR_CONFIG       what ra_pattern_create refuses, already logged
  *         RA_ERR_UNSUPPORTED  too large to be followed: layout balanced over too many chunks,
- *                             schedule ring over too many ranks, a dense mask; dilated branches
- *                             with more rows of random blocks than are drawn; one logged line
+ *                             schedule ring over too many ranks; dilated branches, or a dense
+ *                             mask, with more rows of random blocks than are drawn; one logged line
  *         RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_predict(const ra_predict_request *request, ra_prediction *prediction_out);

@@ -254,9 +254,11 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
 {
     RA_ASSERT(request->ranks >= 1 && request->ranks <= RA_PREDICT_RANKS_MAX);
     RA_ASSERT(request->ranks_per_node >= 1 && request->tile_rows >= 1);
-    if (request->ring.dense_mask) {
-        ra_log(RA_LOG_ERROR, "a block mask (attention.mask: dense_blocks) is not predicted: take "
-                             "analytic, or run the job");
+    if (request->ring.dense_mask && ra_predict_is_thin(request)) {
+        ra_log(RA_LOG_ERROR,
+               "attention.mask: dense_blocks is planned with random blocks of up to %d rows of "
+               "them: take larger blocks, or analytic",
+               RA_PREDICT_DRAWN_ROWS);
         return RA_ERR_UNSUPPORTED;
     }
     ra_predict_job job = {.request = request, .ranks = request->ranks};

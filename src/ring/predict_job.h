@@ -36,6 +36,7 @@ typedef struct ra_map_size {
     double tiles, runs;
     double pairs, keys; /* over the heads asked for, one batch; keys: rows of keys of runs */
     int64_t bytes;      /* of its arrays */
+    int64_t mask_bytes; /* of a block mask that it is made from, a block of its own */
     int64_t k_rows;     /* rows of keys */
     int64_t kept_bytes; /* of the pattern cache's entry, if it is kept */
     bool is_empty;      /* no keys: all such maps of one plan are one and the same to the cache */
@@ -147,6 +148,10 @@ RA_CHECKED ra_status ra_predict_list_thin(const ra_predict_job *job, int owner, 
 RA_CHECKED ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *queries,
                                     const ra_predict_keys *keys, int64_t chunks_max,
                                     ra_map_size *size_out);
+/* Lists of a block mask: RA_MASK_BLOCK rows on a side, int32 indices with room for all blocks. */
+int64_t ra_predict_mask_bytes(int32_t layers, int64_t q_rows, int64_t k_rows);
+/* Blocks of queries in a chunk, each of which is looked at for itself. */
+double ra_predict_mask_looks(const ra_predict_job *job);
 /* What the pattern cache takes for a map: its own record, the key, and the arrays. */
 int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_t pieces,
                                int64_t map_bytes);

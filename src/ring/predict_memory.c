@@ -106,7 +106,8 @@ int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_
 
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum)
 {
-    int64_t const bytes = ra_predict_round(job, map->bytes);
+    int64_t const bytes =
+        ra_predict_round(job, map->bytes) + ra_predict_round(job, map->mask_bytes);
     if (map->is_empty) {
         sum->empty_bytes = bytes;
         sum->empty_kept_bytes = map->kept_bytes;
@@ -161,7 +162,7 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
         if (!stays)
             continue;
         b->plans += ra_predict_round(job, step->sent_pieces * (int64_t)sizeof(ra_row_piece));
-        b->map_arrays += step->map.bytes;
+        b->map_arrays += step->map.bytes + step->map.mask_bytes;
         b->pairs += step->map.pairs;
     }
     place_maps(job, &sum, stays, b);

@@ -335,6 +335,8 @@ static ra_status choose_chunks(planning *p)
     ra_status const status = ra_predict_slices(job, &slices);
     if (status != RA_OK)
         return status;
+    if (job->request->ring.dense_mask)
+        slices *= ra_predict_mask_looks(job);
     for (int i = 0; i < job->followed_count; ++i) {
         const ra_need *needs = p->needs[job->teams.team[job->followed[i]]];
         for (int owner = 0; owner < job->ranks; ++owner)

@@ -1,5 +1,6 @@
 /* Predictions against what rings of all kinds have taken and sent. */
 #include "ring/ring_job.h"
+#include "ringattn/block_mask.h"
 #include "ringattn/predict.h"
 #include "support/random_pattern.h"
 
@@ -50,6 +51,7 @@ static int draw_job(test_rng *rng, test_pattern *pattern, ring_job *job)
     c->comm_buffers = (int)test_rng_between(rng, 0, 2);
     c->head_groups = (int32_t)test_rng_between(rng, 1, c->kv_heads);
     c->backward = test_rng_chance(rng, 0.5);
+    c->dense_mask = test_rng_chance(rng, 0.3);
     int const ranks_per_node = (int)test_rng_between(rng, 1, job->ranks);
     for (int r = 0; r < job->ranks; ++r)
         job->hosts[r] = r / ranks_per_node;
@@ -75,10 +77,10 @@ static void describe(const ring_job *job, char *text, size_t bytes)
     int const used =
         snprintf(text, bytes,
                  "ranks %d batch %lld seq %lld heads %d/%d dim %d dtype %d layout %d schedule %d "
-                 "buffers %d groups %d backward %d hosts %d ",
+                 "buffers %d groups %d backward %d mask %d hosts %d ",
                  job->ranks, (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim,
                  c->dtype, c->layout, c->schedule, c->comm_buffers, c->head_groups, c->backward,
-                 job->hosts[job->ranks - 1] + 1);
+                 c->dense_mask, job->hosts[job->ranks - 1] + 1);
     test_pattern_print(&job->pattern, text + used, bytes - (size_t)used);
 }
 
@@ -136,5 +138,65 @@ Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeou
         compare(&job, &prediction, what);
         ra_prediction_fini(&prediction);
         ring_job_free(&job);
+    }
+}
+
+typedef struct test_map {
+    int64_t bytes, live_pairs;
+} test_map;
+
+/* Of all rows against themselves, made with its mask. */
+static test_map make_map(const ring_job *job, int32_t tile_rows)
+{
+    const ra_ring_config *c = &job->config;
+    ra_range const all = {0, 1, c->seq};
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    ra_pool_config const config = {
+        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = ledger};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
+    cr_assert_eq(ra_pattern_create(&job->pattern, c->seq, c->heads, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &all, 1, &rows), RA_OK);
+    ra_map_request const request = {pattern, {0, 1, c->heads}, &rows, &rows, tile_rows};
+    cr_assert_eq(ra_tilemap_init_dense(&request, pool, &map), RA_OK);
+    test_map const made = {map.bytes, map.live_pairs};
+    ra_tilemap_fini(pool, &map);
+    ra_rowset_fini(pool, &rows);
+    ra_pattern_destroy(pattern);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+    return made;
+}
+
+/* Tiles of any height: a chunk may end within a block of queries. */
+Test(predict, counts_what_a_block_mask_makes_of_a_pattern_for_tiles_of_any_height)
+{
+    enum { CASES = 400 };
+    test_rng rng = {23};
+    for (int n = 0; n < CASES; ++n) {
+        test_pattern drawn;
+        ring_job job;
+        char what[800];
+        ra_prediction prediction;
+        (void)draw_job(&rng, &drawn, &job);
+        job.ranks = 1;
+        job.config.dense_mask = true;
+        job.config.schedule = RA_SCHEDULE_AUTO;
+        job.config.layout = RA_LAYOUT_CONTIGUOUS;
+        job.config.head_groups = 1;
+        describe(&job, what, sizeof(what));
+        ra_predict_request request = request_for(&job, 1);
+        request.tile_rows = (int32_t)test_rng_between(&rng, 1, 300);
+        test_map const map = make_map(&job, request.tile_rows);
+        cr_assert_eq(ra_predict(&request, &prediction), RA_OK, "%s", what);
+        cr_assert(prediction.exact, "%s", what);
+        cr_assert_eq(prediction.tilemap_bytes, map.bytes, "%s: tiles of %d: %lld, not %lld", what,
+                     request.tile_rows, (long long)prediction.tilemap_bytes, (long long)map.bytes);
+        cr_assert_eq((int64_t)prediction.live_pairs, map.live_pairs * job.config.batch, "%s", what);
+        ra_prediction_fini(&prediction);
     }
 }

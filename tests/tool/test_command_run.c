@@ -439,7 +439,4 @@ Test(command_run, a_block_mask_refuses_what_it_does_not_go_with)
                                : strstr(result.err, "attention.mask"),
                            "%s", result.err);
     }
-    command_run(&result, 0, "plan --set attention.mask=dense_blocks");
-    cr_expect_eq(result.code, 2, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "not predicted"), "%s", result.err);
 }

@@ -24,6 +24,11 @@ static const char *const jobs[] = {
     "--set shape.seq=2000 --set 'pattern.documents=[700,1300]' --set ring.layout=striped "
     "--set ring.schedule=direct --set ring.comm_buffers=0 --set shape.dtype=f16 --backward",
     "--set shape.seq=33 --set ring.schedule=direct",
+    "--set shape.seq=5000 --set attention.mask=dense_blocks --set pattern.causal=true --backward",
+    "--set shape.seq=3000 --set attention.mask=dense_blocks --set pattern.window.left=400 "
+    "--set 'pattern.dilated.segments=[512,2048]' --set 'pattern.dilated.rates=[1,4]'",
+    "--set shape.seq=4000 --set attention.mask=dense_blocks --set pattern.blocks.kind=local_window "
+    "--set pattern.blocks.size=100 --set ring.layout=striped --set ring.schedule=direct",
 };
 
 #define SHAPE                                                                                      \
@@ -192,6 +197,9 @@ Test(plan, refuses_what_is_wrong_in_one_line)
             "--set shape.seq=10000000 --set pattern.dilated.segments=[1000] "
             "--set pattern.dilated.rates=[2]",
             2, "pattern.blocks.kind: random is planned with dilated branches for up to 32768 rows");
+    refused("plan --set pattern.blocks.kind=random --set pattern.blocks.size=1 "
+            "--set shape.seq=10000000 --set attention.mask=dense_blocks",
+            2, "attention.mask: dense_blocks is planned with random blocks of up to 32768 rows");
     refused("plan --ranks 4096 --set shape.seq=1000000000 --set ring.layout=striped "
             "--set pattern.blocks.kind=local_window",
             2, "ring.layout: striped over 4096 ranks cuts");

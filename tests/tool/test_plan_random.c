@@ -109,7 +109,10 @@ static void draw_job(test_rng *rng, int ranks, bool has_blas, job_text *job)
         attention);
     if (strcmp(attention, "flash") == 0 || strcmp(attention, "standard") == 0) {
         draw_pattern(rng, seq, job);
-        add(job, " --set memory.pattern_cache.mode=%s", ONE_OF(rng, "off", "lazy", "eager"));
+        if (test_rng_chance(rng, 0.25))
+            add(job, " --set attention.mask=dense_blocks");
+        else
+            add(job, " --set memory.pattern_cache.mode=%s", ONE_OF(rng, "off", "lazy", "eager"));
         if (ranks > 0)
             draw_ring(rng, job);
     } else if (strcmp(attention, "linear_causal") == 0) {

@@ -1,0 +1,164 @@
+/* Slices of a pattern cut to pieces of queries and keys, in local numbers. */
+#include "ring/predict_strips.h"
+#include "internal.h"
+
+#include <stdlib.h>
+
+int64_t ra_predict_lcm(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y != 0) {
+        int64_t const rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+static ra_range every(ra_range r, int64_t ratio, int64_t phase)
+{
+    return (ra_range){r.begin + r.stride * phase, r.stride * ratio,
+                      r.count > phase ? (r.count - phase - 1) / ratio + 1 : 0};
+}
+
+static bool is_unbounded(int64_t lo, int64_t hi)
+{
+    return lo <= RA_BAND_NONE_LO && hi >= RA_BAND_NONE_HI;
+}
+
+/* Queries that the band leaves without a key stay in: tiles are cut where ranges end. */
+static bool make(const ra_strip_mapper *m, const ra_slice *s, const ra_row_piece *keys,
+                 int64_t phase, ra_strip *out)
+{
+    ra_range q, k;
+    if (!ra_range_intersect((ra_range){s->q_begin, s->stride, s->q_count}, m->q_rows, &q) ||
+        !ra_range_intersect((ra_range){s->k_begin, s->stride, s->k_count}, keys->rows, &k))
+        return false;
+    int64_t lo = s->lo, hi = s->hi;
+    if (!is_unbounded(lo, hi)) {
+        int64_t const common = ra_predict_lcm(q.stride, k.stride), phases = common / q.stride;
+        RA_ASSERT(phases >= 1);
+        q = every(q, phases, phase % phases);
+        k = every(k, common / k.stride, phase / phases);
+        int64_t const ratio = common / s->stride;
+        int64_t const offset =
+            (k.begin - s->k_begin) / s->stride - (q.begin - s->q_begin) / s->stride;
+        lo = lo > RA_BAND_NONE_LO ? ra_div_ceil(lo - offset, ratio) : lo;
+        hi = hi < RA_BAND_NONE_HI ? ra_div_floor(hi - offset, ratio) : hi;
+    }
+    ra_slice const area = {.q_count = q.count, .k_count = k.count, .stride = 1, .lo = lo, .hi = hi};
+    if (q.count <= 0 || k.count <= 0 || lo > hi || ra_slice_area(&area) == 0)
+        return false;
+    int64_t const first = m->q_first + (q.begin - m->q_rows.begin) / m->q_rows.stride;
+    int64_t const stride = q.stride / m->q_rows.stride;
+    *out = (ra_strip){.stride = stride,
+                      .residue = first % stride,
+                      .begin = first / stride,
+                      .count = q.count,
+                      .k_begin = keys->first + (k.begin - keys->rows.begin) / keys->rows.stride,
+                      .k_stride = k.stride / keys->rows.stride,
+                      .k_count = k.count,
+                      .lo = lo,
+                      .hi = hi,
+                      .keys = k,
+                      .chance = m->chance};
+    return true;
+}
+
+ra_status ra_strips_grow(void *array, int64_t *room, size_t item_bytes)
+{
+    void **pointer = array;
+    int64_t const wanted = *room > 0 ? 2 * *room : 256;
+    void *larger = realloc(*pointer, (size_t)wanted * item_bytes);
+    if (larger == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory while predicting");
+        return RA_ERR_NO_MEMORY;
+    }
+    *pointer = larger;
+    *room = wanted;
+    return RA_OK;
+}
+
+ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip)
+{
+    if (list->count == list->room) {
+        ra_status const status = ra_strips_grow(&list->items, &list->room, sizeof(*strip));
+        if (status != RA_OK)
+            return status;
+    }
+    list->items[list->count++] = *strip;
+    return RA_OK;
+}
+
+/* The first piece of sorted keys that may reach a row. */
+static int64_t piece_before(const ra_rowset *keys, int64_t row)
+{
+    int64_t low = 0, high = keys->sorted ? keys->piece_count : 0;
+    while (high - low > 1) {
+        int64_t const middle = low + (high - low) / 2;
+        if (keys->pieces[middle].rows.begin <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static ra_status gather(void *context, const ra_slice *slice)
+{
+    ra_strip_mapper *m = context;
+    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
+    for (int64_t i = piece_before(m->keys, slice->k_begin); i < m->keys->piece_count; ++i) {
+        const ra_row_piece *keys = &m->keys->pieces[i];
+        if (keys->rows.begin > last && m->keys->sorted)
+            break;
+        int64_t const phases =
+            keys->rows.begin > last ? 0 : ra_slice_phases(slice, m->q_rows, keys->rows);
+        for (int64_t phase = 0; phase < phases; ++phase) {
+            ra_strip strip;
+            if (!make(m, slice, keys, phase, &strip))
+                continue;
+            ra_status const status = ra_strips_push(m->to, &strip);
+            if (status != RA_OK)
+                return status;
+        }
+    }
+    return RA_OK;
+}
+
+ra_status ra_strips_gather(ra_strip_mapper *m, int32_t layer, int64_t begin, int64_t end,
+                           ra_strip_list *list)
+{
+    const ra_rowset *queries = m->queries;
+    int64_t low = 0, high = queries->piece_count; /* the piece of the first row */
+    while (high - low > 1) {
+        int64_t const middle = low + (high - low) / 2;
+        if (queries->pieces[middle].first <= begin)
+            low = middle;
+        else
+            high = middle;
+    }
+    m->to = list;
+    for (int64_t i = low; i < queries->piece_count && queries->pieces[i].first < end; ++i) {
+        const ra_row_piece *from = &queries->pieces[i];
+        m->q_first = ra_max_i64(begin, from->first);
+        int64_t const last = ra_min_i64(end, from->first + from->rows.count);
+        m->q_rows = (ra_range){from->rows.begin + from->rows.stride * (m->q_first - from->first),
+                               from->rows.stride, last - m->q_first};
+        ra_status const status =
+            ra_predict_visit(m->job, layer, m->q_rows.begin,
+                             m->q_rows.stride * (m->q_rows.count - 1) + 1, gather, m, &m->chance);
+        if (status != RA_OK)
+            return status;
+    }
+    return RA_OK;
+}
+
+void ra_strips_free(ra_strip_mapper *m)
+{
+    free(m->strips.items);
+    free(m->bands.items);
+    free(m->edges);
+    free(m->events);
+    free(m->spans);
+}

@@ -1,0 +1,69 @@
+/*
+ * Private to predictions: strips, what a pattern's slices leave between pieces of queries and
+ * pieces of keys, in local numbers. Tiles and runs are counted of them, a chunk of queries at a
+ * time.
+ */
+#ifndef RINGATTN_PREDICT_STRIPS_H
+#define RINGATTN_PREDICT_STRIPS_H
+
+#include "ring/predict_job.h"
+
+/* A slice between one piece of queries and one piece of keys: queries residue + stride * x. */
+typedef struct ra_strip {
+    int64_t stride, residue, begin, count; /* x from begin on */
+    int64_t k_begin, k_stride, k_count, lo, hi;
+    ra_range keys; /* the same in the sequence */
+    double chance; /* that a block of them is kept */
+} ra_strip;
+
+typedef struct ra_strip_list {
+    ra_strip *items;
+    int64_t count, room;
+} ra_strip_list;
+
+/* Blocks [begin, end) of keys that are all of one kind. */
+typedef struct ra_block_span {
+    int64_t begin, end;
+    bool full;
+} ra_block_span;
+
+typedef struct ra_block_event ra_block_event;
+
+typedef struct ra_strip_mapper {
+    const ra_predict_job *job;
+    const ra_rowset *queries, *keys;
+    double share; /* of the keys, those that are held */
+    int64_t tile_rows, chunk_rows;
+    bool shared; /* a row has turned up in several tiles */
+
+    double chance; /* while slices are visited: of the one at hand, */
+    ra_range q_rows;
+    int64_t q_first;
+    ra_strip_list *to; /* and where its strips go */
+
+    ra_strip_list strips; /* of the chunk at hand */
+    int64_t *edges;
+    int64_t edge_room;
+    double tiles, runs, pairs, run_keys; /* likewise, one head */
+
+    bool none_full;      /* no block of keys can be */
+    ra_strip_list bands; /* block masks: the pattern's own strips of a block of queries, */
+    ra_block_event *events;
+    ra_block_span *spans; /* and the blocks of keys that they meet, ascending */
+    int64_t event_count, event_room, span_count, span_room;
+} ra_strip_mapper;
+
+/* Room for more items, doubled; an array that is NULL has none yet. */
+RA_CHECKED ra_status ra_strips_grow(void *array, int64_t *room, size_t item_bytes);
+RA_CHECKED ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip);
+/* Add the strips of a layer's local queries [begin, end) to a list. */
+RA_CHECKED ra_status ra_strips_gather(ra_strip_mapper *mapper, int32_t layer, int64_t begin,
+                                      int64_t end, ra_strip_list *list);
+/* The same, into mapper->strips, as a block mask has them. */
+RA_CHECKED ra_status ra_strips_gather_masked(ra_strip_mapper *mapper, int32_t layer, int64_t begin,
+                                             int64_t end);
+/* Tiles, runs, pairs and keys of mapper->strips, which are put into the order of a map. */
+RA_CHECKED ra_status ra_strips_count(ra_strip_mapper *mapper);
+void ra_strips_free(ra_strip_mapper *mapper);
+
+#endif
