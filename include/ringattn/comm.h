@@ -1,5 +1,6 @@
 /*
- * How bytes move: one table of operations, several makers (self, local, mpi).
+ * How bytes move: one table of operations, several makers (self, local, mpi; for memory of GPUs
+ * nccl and staged, see comm_device.h).
  *
  * A communicator belongs to one rank and is used by one thread at a time. All ranks make the same
  * sequence of collective calls; exchanges are matched pair by pair in the order they are posted.
@@ -23,6 +24,7 @@ extern "C" {
 typedef struct ra_comm ra_comm;
 typedef struct ra_transfer ra_transfer;
 typedef struct ra_comm_ops ra_comm_ops;
+typedef struct ra_stream ra_stream; /* pool.h */
 
 /* One contiguous piece of memory to or from one peer. Zero bytes: the message does not exist. */
 typedef struct ra_message {
@@ -52,7 +54,7 @@ typedef struct ra_comm_stats {
 
 int ra_comm_rank(const ra_comm *comm);
 int ra_comm_size(const ra_comm *comm);
-/** "self", "local" or "mpi". */
+/** "self", "local", "mpi", "nccl" or "staged". */
 const char *ra_comm_name(const ra_comm *comm);
 /** Name of this rank's host; borrowed. */
 const char *ra_comm_host(const ra_comm *comm);
@@ -84,6 +86,25 @@ void ra_comm_poll(ra_comm *comm);
 void ra_comm_beat(ra_comm *comm);
 /** Wait until done or until the deadline; the transfer is gone in either case. NULL: RA_OK. */
 RA_CHECKED ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer);
+/**
+ * Let a transfer progress, and see whether ra_comm_wait would return at once: -1. Else the peer
+ * whose message is missing; of several one, and one that has not sent rather than one that has not
+ * received.
+ */
+int ra_comm_missing_peer(ra_comm *comm, ra_transfer *transfer);
+
+/**
+ * The communicator whose messages lie in host memory: `comm` itself, or the one that a communicator
+ * of GPUs was made over; borrowed. Collectives and scans take host memory on either.
+ */
+ra_comm *ra_comm_of_host(ra_comm *comm);
+/**
+ * Where buffers of exchanges are used by work that is enqueued on a stream of a GPU: an exchange
+ * begins after what is on the stream when it is started. What is enqueued after ra_comm_wait has
+ * returned finds the messages there. NULL (at first): the device's default stream. Without effect
+ * on communicators of host memory.
+ */
+void ra_comm_set_stream(ra_comm *comm, ra_stream *stream);
 
 /* Collectives, each under the deadline. `operation` is static text for errors. */
 RA_CHECKED ra_status ra_comm_barrier(ra_comm *comm, const char *operation);
@@ -174,7 +195,8 @@ typedef struct ra_window {
  *
  * @return RA_ERR_NO_MEMORY    a host has not that much memory; logged by its first rank
  *         RA_ERR_UNSUPPORTED  ranks of a host may not see each other's files (containers of their
- *                             own); not logged, as there are other ways
+ *                             own), or messages lie in memory of GPUs; not logged, as there are
+ *                             other ways
  */
 RA_CHECKED ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out);
 /** Unmap; the memory lives until the last rank has. {0} is fine. */
@@ -196,6 +218,16 @@ struct ra_comm_ops {
     void (*poll)(ra_comm *comm);
     void (*beat)(ra_comm *comm); /* NULL: there is nobody to tell */
     ra_status (*wait)(ra_comm *comm, ra_transfer *transfer);
+    int (*missing_peer)(ra_comm *comm, ra_transfer *transfer);
+    /* Note signs of work in heard_ns; RA_ERR_PEER where another rank has failed. NULL: no others.
+     */
+    ra_status (*look)(ra_comm *comm);
+    /* Drop what is in flight; no buffer is touched after it. Ranks that share this one's memory
+       learn of it. The communicator is marked as broken already. */
+    void (*fail)(ra_comm *comm);
+    /* Bring what is in flight to its end, because something else is to be sent over of_host. NULL:
+       the two do not disturb each other. */
+    ra_status (*drain)(ra_comm *comm);
     ra_status (*barrier)(ra_comm *comm, const char *operation);
     ra_status (*meet)(ra_comm *comm, const ra_window *window, const char *operation, int step);
     ra_status (*broadcast)(ra_comm *comm, const char *operation, int root, void *data,
@@ -219,6 +251,11 @@ struct ra_comm {
     int64_t heard_ns; /* when another rank was last heard to work; CLOCK_MONOTONIC */
     int64_t beat_ns;  /* when this one last told */
     int in_flight;    /* kept by the ra_comm_* functions, as are the stats */
+    ra_comm *of_host; /* NULL: messages lie in host memory */
+    ra_stream *stream;
+    /* Exchanges are carried out one after the other: none may need a later one of its own rank to
+       end, and what two ranks send each other in one exchange is one exchange on either side. */
+    bool in_order;
     bool broken; /* an operation failed, or ra_comm_abort was called: nothing is tried any more */
 };
 

@@ -45,8 +45,7 @@ int64_t ra_comm_host_id(const ra_comm *comm)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* "rank 2 on host h, step 3"; a step below 0 is left out. */
-static const char *format_where(const ra_comm *comm, int step, char *text, size_t bytes)
+const char *ra_comm_where(const ra_comm *comm, int step, char *text, size_t bytes)
 {
     if (step >= 0)
         snprintf(text, bytes, "rank %d on host %s, step %d", comm->rank, comm->host, step);
@@ -57,12 +56,18 @@ static const char *format_where(const ra_comm *comm, int step, char *text, size_
 
 void ra_comm_log_timeout(const ra_comm *comm, const char *operation, int step, int peer)
 {
+    ra_comm_log_timeout_with(comm, operation, step, peer, "");
+}
+
+void ra_comm_log_timeout_with(const ra_comm *comm, const char *operation, int step, int peer,
+                              const char *record)
+{
     char where[128];
     ra_log(RA_LOG_ERROR,
            "%s timed out after %g s (%s, waiting for rank %d): rank %d is stopped, lost or too "
-           "slow; look at its host, or raise comm.timeout",
+           "slow; look at its host, or raise comm.timeout%s",
            operation, (double)comm->timeout_ms / 1000.0,
-           format_where(comm, step, where, sizeof(where)), peer, peer);
+           ra_comm_where(comm, step, where, sizeof(where)), peer, peer, record);
 }
 
 void ra_comm_log_mismatch(const ra_comm *comm, const char *operation, int step, int peer,
@@ -77,7 +82,7 @@ void ra_comm_log_mismatch(const ra_comm *comm, const char *operation, int step, 
            "%s got %s instead of %lld (%s, from rank %d): the ranks do not run the same job; start "
            "them with one program and one configuration",
            operation, sent, (long long)expected_bytes,
-           format_where(comm, step, where, sizeof(where)), peer);
+           ra_comm_where(comm, step, where, sizeof(where)), peer);
 }
 
 void ra_comm_log_disagreement(const ra_comm *comm, const char *operation, int peer)
@@ -86,7 +91,7 @@ void ra_comm_log_disagreement(const ra_comm *comm, const char *operation, int pe
     ra_log(RA_LOG_ERROR,
            "%s met another collective (%s, from rank %d): the ranks do not run the same job; start "
            "them with one program and one configuration",
-           operation, format_where(comm, -1, where, sizeof(where)), peer);
+           operation, ra_comm_where(comm, -1, where, sizeof(where)), peer);
 }
 
 /* ---- reductions ------------------------------------------------------------------------------ */
@@ -269,6 +274,39 @@ ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer)
     if (status == RA_OK)
         comm->stats.received_bytes += recv_bytes;
     return status;
+}
+
+int ra_comm_missing_peer(ra_comm *comm, ra_transfer *transfer)
+{
+    if (comm->broken || transfer == NULL)
+        return -1;
+    return comm->ops->missing_peer(comm, transfer);
+}
+
+ra_comm *ra_comm_of_host(ra_comm *comm)
+{
+    return comm->of_host != NULL ? comm->of_host : comm;
+}
+
+void ra_comm_set_stream(ra_comm *comm, ra_stream *stream)
+{
+    comm->stream = stream;
+}
+
+ra_status ra_comm_look(ra_comm *comm)
+{
+    if (comm->broken)
+        return RA_ERR_PEER;
+    return comm->ops->look != NULL ? comm->ops->look(comm) : RA_OK;
+}
+
+void ra_comm_break(ra_comm *comm)
+{
+    if (comm->broken)
+        return;
+    comm->broken = true;
+    if (comm->ops->fail != NULL)
+        comm->ops->fail(comm);
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */

@@ -25,8 +25,18 @@ int64_t ra_waited_ms(const ra_comm *comm, int64_t begin_ns, int64_t now_ns);
 /** Whether it is time to tell again; then notes that it was told at `now_ns`. */
 bool ra_beat_is_due(ra_comm *comm, int64_t now_ns);
 
+/** ra_comm_ops.look, once more after a failure too: RA_ERR_PEER where broken. */
+RA_CHECKED ra_status ra_comm_look(ra_comm *comm);
+/** This rank fails without having been asked to: what is in flight is dropped. */
+void ra_comm_break(ra_comm *comm);
+
 /* One line each, with rank, host, step (>= 0), peer and operation. */
 void ra_comm_log_timeout(const ra_comm *comm, const char *operation, int step, int peer);
+/** The same with what was in flight at its end. */
+void ra_comm_log_timeout_with(const ra_comm *comm, const char *operation, int step, int peer,
+                              const char *record);
+/** "rank 2 on host h, step 3", for such lines; a step below 0 is left out. Returns `text`. */
+const char *ra_comm_where(const ra_comm *comm, int step, char *text, size_t bytes);
 /** @param sent_bytes negative: unknown, but more than `expected_bytes` */
 void ra_comm_log_mismatch(const ra_comm *comm, const char *operation, int step, int peer,
                           int64_t sent_bytes, int64_t expected_bytes);
@@ -101,5 +111,8 @@ int ra_mail_open_peer(const ra_mail *mail);
  * flight.
  */
 void ra_comm_mpi_set_limits(ra_comm *comm, size_t piece_bytes, int tag_count);
+
+/** Cut messages of a staged communicator into pieces of at most `piece_bytes` (>= 1). */
+void ra_comm_staged_set_piece(ra_comm *comm, size_t piece_bytes);
 
 #endif

@@ -113,6 +113,22 @@ static ra_status local_wait(ra_comm *comm, ra_transfer *transfer)
     return status;
 }
 
+static int local_missing_peer(ra_comm *comm, ra_transfer *transfer)
+{
+    const ra_mail *const mail = (const ra_mail *)transfer;
+    ra_local_group *const group = ((ra_local_comm *)comm)->group;
+    pthread_mutex_lock(&group->mutex);
+    int const peer = mail->refused != NULL || group->failed ? -1 : ra_mail_open_peer(mail);
+    pthread_mutex_unlock(&group->mutex);
+    return peer;
+}
+
+/* One rank's failure is everybody's. */
+static void local_fail(ra_comm *comm)
+{
+    local_abort(comm, 0);
+}
+
 /* ---- windows -----------------------------------------------------------------------------------
  */
 
@@ -164,6 +180,9 @@ static const ra_comm_ops local_ops = {
     .poll = local_poll,
     .beat = local_beat,
     .wait = local_wait,
+    .missing_peer = local_missing_peer,
+    .look = local_look,
+    .fail = local_fail,
     .barrier = ra_local_barrier,
     .meet = local_meet,
     .broadcast = ra_local_broadcast,

@@ -104,6 +104,9 @@ ra_status ra_mpi_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer *
 void ra_mpi_poll(ra_comm *comm);
 void ra_mpi_beat(ra_comm *comm);
 ra_status ra_mpi_wait(ra_comm *comm, ra_transfer *transfer);
+int ra_mpi_missing_peer(ra_comm *comm, ra_transfer *transfer);
+ra_status ra_mpi_look(ra_comm *comm);
+void ra_mpi_drop(ra_comm *comm);
 
 ra_status ra_mpi_barrier(ra_comm *comm, const char *operation);
 ra_status ra_mpi_meet(ra_comm *comm, const ra_window *window, const char *operation, int step);

@@ -40,6 +40,13 @@ static ra_status self_wait(ra_comm *comm, ra_transfer *transfer)
     return RA_OK;
 }
 
+static int self_missing_peer(ra_comm *comm, ra_transfer *transfer)
+{
+    const ra_mail *const mail = (const ra_mail *)transfer;
+    (void)comm;
+    return mail->refused != NULL ? -1 : ra_mail_open_peer(mail);
+}
+
 static ra_status self_barrier(ra_comm *comm, const char *operation)
 {
     (void)comm;
@@ -103,6 +110,7 @@ static const ra_comm_ops self_ops = {
     .start = self_start,
     .poll = self_poll,
     .wait = self_wait,
+    .missing_peer = self_missing_peer,
     .barrier = self_barrier,
     .meet = self_meet,
     .broadcast = self_broadcast,

@@ -190,7 +190,7 @@ void ra_mpi_poll(ra_comm *comm)
 }
 
 /* What fails in a transfer is told when that is waited for. */
-static ra_status look(ra_comm *comm)
+ra_status ra_mpi_look(ra_comm *comm)
 {
     ra_mpi_progress((ra_mpi_comm *)comm);
     return RA_OK;
@@ -198,7 +198,7 @@ static ra_status look(ra_comm *comm)
 
 ra_status ra_mpi_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
 {
-    return ra_window_meet(comm, window, operation, step, look);
+    return ra_window_meet(comm, window, operation, step, ra_mpi_look);
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
@@ -289,4 +289,20 @@ ra_status ra_mpi_wait(ra_comm *comm, ra_transfer *base)
         drop_requests(transfer);
     base->in_use = false;
     return transfer->status;
+}
+
+int ra_mpi_missing_peer(ra_comm *comm, ra_transfer *base)
+{
+    const ra_mpi_transfer *const transfer = (const ra_mpi_transfer *)base;
+    ra_mpi_progress((ra_mpi_comm *)comm);
+    return transfer->status != RA_OK || transfer->open_count == 0 ? -1 : find_open_peer(transfer);
+}
+
+void ra_mpi_drop(ra_comm *comm)
+{
+    ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
+    for (int i = 0; i < RA_TRANSFER_MAX; i++) {
+        if (mpi->transfers[i].base.in_use)
+            drop_requests(&mpi->transfers[i]);
+    }
 }

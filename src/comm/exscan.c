@@ -47,11 +47,9 @@ static ra_status exchange_pieces(chain *c, int64_t begin)
     return status == RA_OK ? ra_comm_wait(c->comm, transfer) : status;
 }
 
-ra_status ra_comm_exscan_f32(ra_comm *comm, const char *operation, ra_scan scan, const float *own,
-                             float *before_out, int64_t count)
+static ra_status scan_over(ra_comm *comm, const char *operation, ra_scan scan, const float *own,
+                           float *before_out, int64_t count)
 {
-    RA_ASSERT(operation != NULL && count >= 0);
-    RA_ASSERT((own != NULL && before_out != NULL) || count == 0);
     int const way = scan == RA_SCAN_UP ? 1 : -1;
     int const from = ra_comm_rank(comm) - way, to = ra_comm_rank(comm) + way;
     int const size = ra_comm_size(comm);
@@ -62,8 +60,6 @@ ra_status ra_comm_exscan_f32(ra_comm *comm, const char *operation, ra_scan scan,
                .own = own,
                .before = before_out,
                .count = count};
-    if (comm->broken)
-        return RA_ERR_PEER;
     /* One round more than there are pieces: it sends the last. */
     for (int64_t begin = 0; begin < count + PIECE_FLOATS; begin += PIECE_FLOATS) {
         ra_status const status = exchange_pieces(&c, begin);
@@ -75,4 +71,28 @@ ra_status ra_comm_exscan_f32(ra_comm *comm, const char *operation, ra_scan scan,
         }
     }
     return RA_OK;
+}
+
+ra_status ra_comm_exscan_f32(ra_comm *comm, const char *operation, ra_scan scan, const float *own,
+                             float *before_out, int64_t count)
+{
+    RA_ASSERT(operation != NULL && count >= 0);
+    RA_ASSERT((own != NULL && before_out != NULL) || count == 0);
+    if (comm->broken)
+        return RA_ERR_PEER;
+    ra_comm *const host = ra_comm_of_host(comm); /* sums are taken in host memory */
+    ra_comm_stats const begin = host->stats;
+    host->timeout_ms = comm->timeout_ms;
+    ra_status status = comm->ops->drain != NULL ? comm->ops->drain(comm) : RA_OK;
+    if (status == RA_OK)
+        status = scan_over(host, operation, scan, own, before_out, count);
+    if (host == comm)
+        return status;
+    comm->stats.sent_bytes += host->stats.sent_bytes - begin.sent_bytes;
+    comm->stats.sent_messages += host->stats.sent_messages - begin.sent_messages;
+    comm->stats.received_bytes += host->stats.received_bytes - begin.received_bytes;
+    comm->stats.wait_ms += host->stats.wait_ms - begin.wait_ms;
+    if (status != RA_OK)
+        ra_comm_break(comm);
+    return status;
 }

@@ -149,6 +149,8 @@ ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
     int file = -1;
     ra_status mine = RA_OK;
     RA_ASSERT(bytes >= 1);
+    if (comm->of_host != NULL)
+        return comm->broken ? RA_ERR_PEER : RA_ERR_UNSUPPORTED;
     bool const first = is_first_of_host(comm);
     if (first) {
         mine = take(mapped_bytes(&window), &file, &invite);

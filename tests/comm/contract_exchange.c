@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static uint64_t draw(uint64_t *state)
 {
@@ -121,7 +122,7 @@ static int sends_and_receives_apart(ra_comm *comm)
     ra_exchange const sending = {"send apart", 0, 1, 0, &send, NULL};
     ra_exchange const receiving = {"receive apart", 0, 0, 1, NULL, &recv};
     int failures = 0;
-    for (int send_first = 0; send_first < 2; send_first++) {
+    for (int send_first = 0; send_first < 2 && !comm->in_order; send_first++) {
         ra_transfer *first = NULL, *second = NULL;
         contract_fill(out, BYTES, rank, to, send_first);
         memset(in, 0xEE, BYTES);
@@ -133,6 +134,36 @@ static int sends_and_receives_apart(ra_comm *comm)
     }
     free(out);
     free(in);
+    return failures;
+}
+
+/* Whoever asks is told who is missing, until a wait would return at once. */
+static int tells_who_is_missing(ra_comm *comm)
+{
+    int const rank = ra_comm_rank(comm), last = ra_comm_size(comm) - 1;
+    unsigned char byte = (unsigned char)rank;
+    ra_message const send = {0, &byte, 1}, recv = {last, &byte, 1};
+    ra_exchange const exchange = {"missing", 0, rank == last, rank == 0, &send, &recv};
+    ra_transfer *transfer = NULL;
+    int failures = 0;
+    if (last == 0)
+        return 0;
+    EXPECT(ra_comm_missing_peer(comm, NULL) == -1);
+    if (rank == 0) {
+        EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
+        EXPECT(ra_comm_missing_peer(comm, transfer) == last);
+    }
+    EXPECT(ra_comm_barrier(comm, "missing") == RA_OK);
+    if (rank == last)
+        EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
+    for (int64_t looks = 0; ra_comm_missing_peer(comm, transfer) >= 0; looks++) {
+        if (looks > 1000000) /* slower than the deadline that a wait would have */
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+    EXPECT(ra_comm_missing_peer(comm, transfer) == -1);
+    EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
+    EXPECT(rank != 0 || byte == (unsigned char)last);
     return failures;
 }
 
@@ -296,6 +327,7 @@ int contract_run_exchanges(ra_comm *comm, uint64_t seed)
         two_in_flight_in_order,
         two_in_flight_out_of_order,
         sends_and_receives_apart,
+        tells_who_is_missing,
         collective_amid_transfers,
         counts_what_it_moves,
     };

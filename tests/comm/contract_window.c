@@ -41,8 +41,21 @@ static int refuses_what_there_is_no_room_for(ra_comm *comm)
     return failures;
 }
 
+/* Memory of GPUs is not the host's: there is none, and the communicator goes on. */
+static int has_none_between_gpus(ra_comm *comm)
+{
+    int failures = 0;
+    ra_window window = {0};
+    EXPECT(ra_window_create(comm, 1, &window) == RA_ERR_UNSUPPORTED);
+    EXPECT(window.data == NULL);
+    EXPECT(ra_comm_barrier(comm, "window: after none") == RA_OK);
+    return failures;
+}
+
 int contract_run_windows(ra_comm *comm)
 {
+    if (ra_comm_of_host(comm) != comm)
+        return has_none_between_gpus(comm);
     int const failures = sees_what_others_wrote(comm);
     return failures > 0 ? failures : refuses_what_there_is_no_room_for(comm);
 }

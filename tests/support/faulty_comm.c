@@ -1,5 +1,7 @@
 #include "support/faulty_comm.h"
 
+#include "comm/comm_internal.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +40,24 @@ static ra_status faulty_wait(ra_comm *comm, ra_transfer *transfer)
     bool const fails = fails_now(faulty);
     ra_status const status = ra_comm_wait(faulty->inner, transfer);
     return fails ? FAULTY_COMM_STATUS : status;
+}
+
+static int faulty_missing_peer(ra_comm *comm, ra_transfer *transfer)
+{
+    return ra_comm_missing_peer(((faulty_comm *)comm)->inner, transfer);
+}
+
+static ra_status faulty_look(ra_comm *comm)
+{
+    ra_comm *const inner = ((faulty_comm *)comm)->inner;
+    ra_status const status = ra_comm_look(inner);
+    comm->heard_ns = inner->heard_ns;
+    return status;
+}
+
+static void faulty_fail(ra_comm *comm)
+{
+    ra_comm_break(((faulty_comm *)comm)->inner);
 }
 
 static ra_status faulty_barrier(ra_comm *comm, const char *operation)
@@ -94,6 +114,9 @@ static const ra_comm_ops faulty_ops = {
     .start = faulty_start,
     .poll = faulty_poll,
     .wait = faulty_wait,
+    .missing_peer = faulty_missing_peer,
+    .look = faulty_look,
+    .fail = faulty_fail,
     .barrier = faulty_barrier,
     .meet = faulty_meet,
     .broadcast = faulty_broadcast,

@@ -62,8 +62,10 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaGetLastError(void)
 {
+    pthread_mutex_lock(&lock);
     cudaError_t const error = standin.last_error;
     standin.last_error = cudaSuccess;
+    pthread_mutex_unlock(&lock);
     return error;
 }
 

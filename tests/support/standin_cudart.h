@@ -50,11 +50,15 @@ cudaError_t standin_leave(cudaError_t error);
  */
 cudaError_t standin_enqueue(cudaStream_t stream, void (*run)(void *context), const void *context,
                             size_t bytes);
+/** The same for work that may take its time: asked now and then, in its turn, until it is over. */
+cudaError_t standin_enqueue_wait(cudaStream_t stream, int (*is_over)(void *context),
+                                 const void *context, size_t bytes);
 
 /** A block, of a device or pinned, and its end, which returns its bytes; between enter and leave.
  */
 cudaError_t standin_take(void **data, size_t bytes, int is_device);
 size_t standin_give(void *data);
+
 /** Whether all these bytes lie in one block of device memory; between enter and leave. */
 int standin_is_device(const void *data, size_t bytes);
 /** Do all that is enqueued anywhere; between enter and leave. */

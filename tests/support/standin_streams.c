@@ -8,6 +8,7 @@
 typedef struct work {
     struct work *next;
     void (*run)(void *context);
+    int (*is_over)(void *context); /* instead of run */
     _Alignas(max_align_t) char context[];
 } work;
 
@@ -15,6 +16,7 @@ typedef struct CUstream_st {
     struct CUstream_st *next;
     int64_t id;
     int64_t begun, done; /* pieces of work, ever */
+    int at_work;
     work *first, *last;
 } stream;
 
@@ -34,22 +36,32 @@ static stream *stream_of(int64_t id)
     return s;
 }
 
-static void run_until(stream *s, int64_t begun)
+/* Whether the stream has done so much: work that waits for a peer ends in its own time. */
+static int run_until(stream *s, int64_t begun)
 {
-    for (work *w = s->first; s->done < begun && w != NULL; w = s->first) {
+    for (work *w = s->first; s->done < begun && w != NULL && !s->at_work; w = s->first) {
+        int over = 1;
+        s->at_work = 1; /* what it waits for may ask for this stream */
+        if (w->is_over != NULL)
+            over = w->is_over(w->context);
+        else
+            w->run(w->context);
+        s->at_work = 0;
+        if (!over)
+            return 0;
         s->first = w->next;
         if (s->first == NULL)
             s->last = NULL;
-        s->done++; /* before it runs: waiting for oneself ends */
-        w->run(w->context);
+        s->done++;
         free(w);
     }
+    return s->done >= begun;
 }
 
 void standin_run_all(void)
 {
     for (stream *s = streams; s != NULL; s = s->next)
-        run_until(s, s->begun);
+        (void)run_until(s, s->begun);
 }
 
 static void free_stream(stream *s)
@@ -70,26 +82,52 @@ void standin_reset_streams(void)
     streams = NULL;
 }
 
-cudaError_t standin_enqueue(cudaStream_t s, void (*run)(void *context), const void *context,
-                            size_t bytes)
+static work *make_work(const void *context, size_t bytes)
 {
     work *const w = malloc(sizeof(*w) + bytes);
     if (w == NULL)
-        return cudaErrorMemoryAllocation;
-    w->next = NULL;
-    w->run = run;
+        return NULL;
+    memset(w, 0, sizeof(*w));
     memcpy(w->context, context, bytes);
-    if (s == NULL) {
-        run(w->context);
-        free(w);
-        return cudaSuccess;
-    }
+    return w;
+}
+
+static void append_work(stream *s, work *w)
+{
     if (s->last != NULL)
         s->last->next = w;
     else
         s->first = w;
     s->last = w;
     s->begun++;
+}
+
+cudaError_t standin_enqueue(cudaStream_t s, void (*run)(void *context), const void *context,
+                            size_t bytes)
+{
+    work *const w = make_work(context, bytes);
+    if (w == NULL)
+        return cudaErrorMemoryAllocation;
+    w->run = run;
+    if (s != NULL) {
+        append_work(s, w);
+        return cudaSuccess;
+    }
+    run(w->context);
+    free(w);
+    return cudaSuccess;
+}
+
+cudaError_t standin_enqueue_wait(cudaStream_t s, int (*is_over)(void *context), const void *context,
+                                 size_t bytes)
+{
+    if (s == NULL)
+        return cudaErrorInvalidValue;
+    work *const w = make_work(context, bytes);
+    if (w == NULL)
+        return cudaErrorMemoryAllocation;
+    w->is_over = is_over;
+    append_work(s, w);
     return cudaSuccess;
 }
 
@@ -113,13 +151,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream_out, unsigned flags)
     return standin_leave(error);
 }
 
-/* What is enqueued is still done, as by the runtime. */
+/* What is enqueued is still done, as by the runtime, if it does not wait for a peer. */
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
     cudaError_t const error = standin_enter();
     if (error == cudaSuccess) {
         stream **at = &streams;
-        run_until(s, s->begun);
+        (void)run_until(s, s->begun);
         while (*at != s)
             at = &(*at)->next;
         *at = s->next;
@@ -134,16 +172,16 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
     cudaError_t error = standin_enter();
     if (error == cudaSuccess && !standin.stream_is_over)
         error = cudaErrorNotReady;
-    if (error == cudaSuccess && s != NULL)
-        run_until(s, s->begun);
+    if (error == cudaSuccess && s != NULL && !run_until(s, s->begun))
+        error = cudaErrorNotReady;
     return standin_leave(error);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
-    cudaError_t const error = standin_enter();
-    if (error == cudaSuccess && s != NULL)
-        run_until(s, s->begun);
+    cudaError_t error = standin_enter();
+    if (error == cudaSuccess && s != NULL && !run_until(s, s->begun))
+        error = cudaErrorLaunchTimeout; /* a GPU would hang here, with the lock that we hold */
     return standin_leave(error);
 }
 
@@ -172,16 +210,11 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     return standin_leave(error);
 }
 
-static void run_event(const event *e)
+static int event_is_over(void *context)
 {
+    const event *const e = context;
     stream *const s = stream_of(e->stream_id);
-    if (s != NULL)
-        run_until(s, e->begun);
-}
-
-static void wait_for_event(void *context)
-{
-    run_event(context);
+    return s == NULL || run_until(s, e->begun);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
@@ -190,7 +223,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
     if (error == cudaSuccess && flags != 0)
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
-        error = standin_enqueue(s, wait_for_event, e, sizeof(*e));
+        error = standin_enqueue_wait(s, event_is_over, e, sizeof(*e));
     return standin_leave(error);
 }
 
@@ -199,8 +232,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     cudaError_t error = standin_enter();
     if (error == cudaSuccess && !standin.stream_is_over)
         error = cudaErrorNotReady;
-    if (error == cudaSuccess)
-        run_event(e);
+    if (error == cudaSuccess && !event_is_over(e))
+        error = cudaErrorNotReady;
     return standin_leave(error);
 }
 
@@ -235,15 +268,16 @@ static void run_fill(void *context)
     memset(c->to, c->value, c->bytes);
 }
 
-/* Either side is where the kind says it is, or the call is refused. */
+/* Either side is where the kind says it is, or the call is refused; default says nothing. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t s)
 {
     cudaError_t error = standin_enter();
     int const to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     int const from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (error == cudaSuccess && (standin_is_device(to, bytes) != to_device ||
-                                 standin_is_device(from, bytes) != from_device))
+    if (error == cudaSuccess && kind != cudaMemcpyDefault &&
+        (standin_is_device(to, bytes) != to_device ||
+         standin_is_device(from, bytes) != from_device))
         error = cudaErrorInvalidValue;
     copy const c = {to, from, bytes, 0};
     if (error == cudaSuccess)

@@ -1,0 +1,76 @@
+/*
+ * Exchanges of GPU memory: communicators whose messages lie on a device, made over one of host
+ * memory (comm.h) that serves collectives, scans and agreement. No CUDA or NCCL type is in here; a
+ * build without CUDA has the same functions and says so. Not yet run on a device.
+ *
+ * They keep what comm.h promises, with these differences: messages lie in device memory; windows do
+ * not exist; ra_comm_set_stream says what an exchange is ordered after. While a rank's own stream
+ * is busy with what an exchange is ordered after, waiting for it is work, of which the others are
+ * told. Where an exchange fails, what is in flight is aborted before the call returns; the line of
+ * a timeout says what that was, since when, and how far it came. SPDX-License-Identifier:
+ * BSD-3-Clause
+ */
+#ifndef RINGATTN_COMM_DEVICE_H
+#define RINGATTN_COMM_DEVICE_H
+
+#include "ringattn/comm.h"
+#include "ringattn/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a rank brings along. */
+typedef struct ra_comm_device {
+    ra_memory memory;       /* of the GPU of ra_device_used, where messages lie; copied */
+    ra_ledger *ledger;      /* of device memory, borrowed until destroy; NULL: none is charged */
+    ra_ledger *host_ledger; /* of host memory, likewise */
+} ra_comm_device;
+
+/**
+ * Collective over all ranks of `host`, which is borrowed until destroy: all fail, or none does.
+ *
+ * Messages go through NCCL on a stream of their own. Exchanges are carried out one after the other
+ * (ra_comm.in_order), each as one group of sends and receives; none needs memory or waits on the
+ * host. Lengths travel over `host` beside them, so that a mismatch is found where NCCL would only
+ * hang. Before this returns each pair of at most 16 ranks, else each rank with its neighbours, has
+ * exchanged a message under the deadline; others connect when they first meet. What NCCL took of
+ * the device meanwhile is measured as the difference of free memory, and charged as context.
+ *
+ * @return RA_ERR_UNSUPPORTED  there is no NCCL (ra_nccl_describe) or no CUDA; ranks share a GPU,
+ *                             which NCCL takes only where NCCL_HOSTID tells them apart
+ *         RA_ERR_NCCL, RA_ERR_CUDA, RA_ERR_NO_MEMORY, RA_ERR_TIMEOUT, or what `host` failed with;
+ *         a line was logged by the rank that failed
+ */
+RA_CHECKED ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device,
+                                         ra_comm **comm_out);
+
+/**
+ * The same without NCCL: messages go through pinned host memory and `host`, in pieces of at most
+ * 4 MiB. While one piece travels, the next is copied from the device, and the one before to it.
+ * Each message in flight has two pinned pieces, taken when they are first needed and kept until
+ * destroy, charged to the host's ledger as comm_buffer.
+ */
+RA_CHECKED ra_status ra_comm_create_staged(ra_comm *host, const ra_comm_device *device,
+                                           ra_comm **comm_out);
+
+/**
+ * The same through NCCL where every rank has it and a GPU of its own, else staged; why that is
+ * rank 0 says in a line of information.
+ */
+RA_CHECKED ra_status ra_comm_create_device(ra_comm *host, const ra_comm_device *device,
+                                           ra_comm **comm_out);
+
+/** Bytes of the device that NCCL was seen to take; 0 of other communicators. */
+int64_t ra_comm_nccl_bytes(const ra_comm *comm);
+
+/**
+ * One sentence: the version of the NCCL that this machine has, or why there is none. It is loaded,
+ * not started. @return whether there is one
+ */
+bool ra_nccl_describe(char *text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

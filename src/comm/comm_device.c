@@ -1,0 +1,321 @@
+/* What communicators of GPUs share: collectives on the host, transfers in flight, waiting. */
+#include "comm_device.h"
+
+#include "pool/cuda_error.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- the host's side ------------------------------------------------------------------------- */
+
+/* The communicator of host memory, with our deadline, which callers may change at any time. */
+static ra_comm *host_of(ra_comm *comm)
+{
+    ra_comm *const host = ((ra_device_comm *)comm)->host;
+    host->timeout_ms = comm->timeout_ms;
+    return host;
+}
+
+void ra_device_beat(ra_comm *comm)
+{
+    ra_comm_beat(host_of(comm));
+}
+
+ra_status ra_device_look(ra_comm *comm)
+{
+    ra_comm *const host = host_of(comm);
+    ra_status const status = ra_comm_look(host);
+    comm->heard_ns = host->heard_ns;
+    return status;
+}
+
+ra_status ra_device_barrier(ra_comm *comm, const char *operation)
+{
+    return ra_comm_barrier(host_of(comm), operation);
+}
+
+ra_status ra_device_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
+{
+    return ra_window_barrier(host_of(comm), window, operation, step);
+}
+
+ra_status ra_device_broadcast(ra_comm *comm, const char *operation, int root, void *data,
+                              size_t bytes)
+{
+    return ra_comm_broadcast(host_of(comm), operation, root, data, bytes);
+}
+
+ra_status ra_device_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                               int64_t *values, int count)
+{
+    return ra_comm_reduce_i64(host_of(comm), operation, reduce, values, count);
+}
+
+ra_status ra_device_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                               double *values, int count)
+{
+    return ra_comm_reduce_f64(host_of(comm), operation, reduce, values, count);
+}
+
+void ra_device_abort_host(ra_device_comm *comm, int exit_code)
+{
+    ra_comm_abort(comm->host, exit_code);
+}
+
+ra_status ra_device_agree(ra_comm *host, ra_status status)
+{
+    int64_t worst = (int64_t)status;
+    ra_status const shared =
+        ra_comm_reduce_i64(host, "preparing exchanges between GPUs", RA_MAX, &worst, 1);
+    if (shared != RA_OK)
+        return status != RA_OK ? status : shared;
+    return status != RA_OK ? status : (ra_status)worst;
+}
+
+/* ---- beginning and end ----------------------------------------------------------------------- */
+
+void ra_device_init(ra_device_comm *comm, const ra_comm_ops *ops, ra_comm *host,
+                    const ra_comm_device *device)
+{
+    ra_comm_init(&comm->base, ops, host->rank, host->size, host->timeout_ms);
+    memcpy(comm->base.host, host->host, sizeof(host->host));
+    comm->base.local_size = host->local_size;
+    comm->base.hosts = host->hosts;
+    comm->base.of_host = host;
+    comm->host = host;
+    comm->device = *device;
+}
+
+ra_status ra_device_events_create(ra_device_comm *comm)
+{
+    cudaError_t error = cudaSetDevice(ra_device_used());
+    for (int i = 0; i < RA_TRANSFER_MAX && error == cudaSuccess; i++)
+        error = cudaEventCreateWithFlags(&comm->transfers[i]->ready, cudaEventDisableTiming);
+    return ra_device_status(comm, NULL, "making events", error);
+}
+
+void ra_device_events_destroy(ra_device_comm *comm)
+{
+    for (int i = 0; i < RA_TRANSFER_MAX; i++) {
+        if (comm->transfers[i]->ready != NULL)
+            (void)cudaEventDestroy(comm->transfers[i]->ready);
+    }
+}
+
+/* ---- what is logged -------------------------------------------------------------------------- */
+
+ra_status ra_device_status(const ra_device_comm *comm, const ra_device_transfer *transfer,
+                           const char *operation, cudaError_t error)
+{
+    char what[320], where[128];
+    if (error == cudaSuccess)
+        return RA_OK;
+    if (transfer != NULL)
+        operation = transfer->base.operation;
+    snprintf(what, sizeof(what), "%s failed on the GPU (%s)", operation,
+             ra_comm_where(&comm->base, transfer != NULL ? transfer->base.step : -1, where,
+                           sizeof(where)));
+    ra_status const status = ra_cuda_status(error, what);
+    if (status == RA_ERR_NO_MEMORY)
+        ra_log(RA_LOG_ERROR, "%s: out of memory", what);
+    return status;
+}
+
+static int append(char *text, size_t bytes, int length, const char *format, const char *before,
+                  long long first, long long second)
+{
+    if (length < 0 || (size_t)length >= bytes)
+        return length;
+    return length + snprintf(text + length, bytes - (size_t)length, format, before, first, second);
+}
+
+const char *ra_device_record(const ra_device_comm *comm, char *text, size_t bytes)
+{
+    int64_t const now_ns = ra_clock_ns();
+    int length = 0;
+    text[0] = '\0';
+    for (int which = 0; which < RA_TRANSFER_MAX; which++) {
+        const ra_device_transfer *const t = ra_device_in_flight(comm, which);
+        if (t == NULL)
+            continue;
+        length = append(text, bytes, length, "; in flight: %s, step %lld, for %lld ms",
+                        t->base.operation, t->base.step, (now_ns - t->begun_ns) / 1000000);
+        for (int i = 0; i < t->count; i++)
+            length = append(text, bytes, length, ", %s rank %lld %lld bytes",
+                            i < t->recv_count ? "from" : "to", t->messages[i].peer,
+                            (long long)t->messages[i].bytes);
+        length = append(text, bytes, length, " (%s)", t->phase, 0, 0);
+    }
+    return text;
+}
+
+/* ---- transfers ------------------------------------------------------------------------------- */
+
+static void copy_messages(ra_device_transfer *t, const ra_message *messages, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (messages[i].bytes > 0)
+            t->messages[t->count++] = messages[i];
+    }
+}
+
+ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exchange)
+{
+    int at = 0;
+    while (comm->transfers[at]->base.in_use) {
+        at++;
+        RA_ASSERT(at < RA_TRANSFER_MAX);
+    }
+    ra_device_transfer *const t = comm->transfers[at];
+    t->base = (ra_transfer){.operation = exchange->operation, .step = exchange->step};
+    t->status = RA_OK;
+    t->count = 0;
+    copy_messages(t, exchange->recvs, exchange->recv_count);
+    t->recv_count = t->count;
+    copy_messages(t, exchange->sends, exchange->send_count);
+    t->over = t->is_ready = t->count == 0;
+    t->number = comm->transfer_count++;
+    t->begun_ns = ra_clock_ns();
+    t->phase = "waiting for this rank's own GPU";
+    if (!t->over) {
+        cudaError_t error = cudaSetDevice(ra_device_used());
+        if (error == cudaSuccess)
+            error = cudaEventRecord(t->ready, (cudaStream_t)comm->base.stream);
+        if (ra_device_status(comm, t, NULL, error) != RA_OK)
+            return NULL;
+    }
+    t->base.in_use = true;
+    return t;
+}
+
+ra_device_transfer *ra_device_in_flight(const ra_device_comm *comm, int which)
+{
+    ra_device_transfer *a = comm->transfers[0], *b = comm->transfers[1];
+    if (b->base.in_use && (!a->base.in_use || b->number < a->number)) {
+        ra_device_transfer *const swapped = a;
+        a = b;
+        b = swapped;
+    }
+    ra_device_transfer *const t = which == 0 ? a : b;
+    return t->base.in_use ? t : NULL;
+}
+
+ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfer)
+{
+    if (transfer->is_ready)
+        return RA_OK;
+    cudaError_t const error = cudaEventQuery(transfer->ready);
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        ra_device_beat(&comm->base);
+        return RA_OK;
+    }
+    transfer->is_ready = error == cudaSuccess;
+    return ra_device_status(comm, transfer, NULL, error);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+void ra_device_pause(int64_t begin_ns, int64_t now_ns)
+{
+    int64_t const waited_ns = now_ns - begin_ns;
+    if (waited_ns < 50000)
+        return; /* asking takes a microsecond or two */
+    int64_t const nap_ns = ra_min_i64(ra_max_i64(waited_ns / 64, 10000), 100000);
+    struct timespec const nap = {.tv_nsec = (long)nap_ns};
+    nanosleep(&nap, NULL);
+}
+
+void ra_device_poll(ra_comm *base)
+{
+    ra_device_comm *const comm = (ra_device_comm *)base;
+    ra_comm_poll(host_of(base));
+    comm->progress(comm);
+}
+
+static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
+{
+    char record[600];
+    int64_t begin_ns = ra_clock_ns();
+    for (;;) {
+        /* The clock first: a rank that was itself suspended looks once more before it complains. */
+        int64_t const now_ns = ra_clock_ns();
+        ra_status status = ra_device_look(&comm->base);
+        if (status == RA_OK) {
+            comm->progress(comm);
+            status = t->status;
+        }
+        if (status != RA_OK || t->over)
+            return status;
+        if (!t->is_ready)
+            begin_ns = now_ns; /* nobody is late but our own GPU, which is at work */
+        if (ra_waited_ms(&comm->base, begin_ns, now_ns) >= comm->base.timeout_ms) {
+            int const peer = comm->base.ops->missing_peer(&comm->base, &t->base);
+            if (peer < 0)
+                continue; /* the last look has found it done, or failed */
+            ra_comm_log_timeout_with(&comm->base, t->base.operation, t->base.step, peer,
+                                     ra_device_record(comm, record, sizeof(record)));
+            return RA_ERR_TIMEOUT;
+        }
+        ra_device_pause(begin_ns, now_ns);
+    }
+}
+
+ra_status ra_device_drain(ra_comm *base)
+{
+    ra_device_comm *const comm = (ra_device_comm *)base;
+    ra_status status = RA_OK;
+    for (int which = 0; which < RA_TRANSFER_MAX && status == RA_OK; which++) {
+        ra_device_transfer *const t = ra_device_in_flight(comm, which);
+        if (t != NULL)
+            status = wait_until_over(comm, t);
+    }
+    return status;
+}
+
+ra_status ra_device_wait(ra_comm *base, ra_transfer *transfer)
+{
+    ra_device_comm *const comm = (ra_device_comm *)base;
+    ra_device_transfer *const t = (ra_device_transfer *)transfer;
+    ra_status const status = wait_until_over(comm, t);
+    if (status != RA_OK)
+        ra_comm_break(base);
+    t->base.in_use = false;
+    return status;
+}
+
+/* ---- lengths --------------------------------------------------------------------------------- */
+
+ra_status ra_lengths_start(ra_device_comm *comm, const ra_device_transfer *t, ra_lengths *lengths)
+{
+    ra_message messages[2 * RA_EXCHANGE_MAX];
+    for (int i = 0; i < t->count; i++) {
+        lengths->values[i] = (int64_t)t->messages[i].bytes;
+        messages[i] =
+            (ra_message){t->messages[i].peer, &lengths->values[i], sizeof(lengths->values[i])};
+    }
+    ra_exchange const exchange = {.operation = t->base.operation,
+                                  .step = t->base.step,
+                                  .send_count = t->count - t->recv_count,
+                                  .recv_count = t->recv_count,
+                                  .sends = messages + t->recv_count,
+                                  .recvs = messages};
+    return ra_comm_start(host_of(&comm->base), &exchange, &lengths->transfer);
+}
+
+ra_status ra_lengths_look(ra_device_comm *comm, const ra_device_transfer *t, ra_lengths *lengths)
+{
+    if (lengths->transfer == NULL || ra_comm_missing_peer(comm->host, lengths->transfer) >= 0)
+        return RA_OK;
+    ra_status const status = ra_comm_wait(comm->host, lengths->transfer);
+    lengths->transfer = NULL;
+    for (int i = 0; i < t->recv_count && status == RA_OK; i++) {
+        if (lengths->values[i] == (int64_t)t->messages[i].bytes)
+            continue;
+        ra_comm_log_mismatch(&comm->base, t->base.operation, t->base.step, t->messages[i].peer,
+                             lengths->values[i], (int64_t)t->messages[i].bytes);
+        return RA_ERR_PEER;
+    }
+    return status;
+}

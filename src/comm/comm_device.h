@@ -1,0 +1,98 @@
+/* What communicators of GPUs share: the host's side, transfers, events, waiting, what is logged. */
+#ifndef RINGATTN_SRC_COMM_DEVICE_H
+#define RINGATTN_SRC_COMM_DEVICE_H
+
+#include "comm_internal.h"
+#include "ringattn/comm_device.h"
+
+#include <cuda_runtime_api.h>
+
+/* The head of a transfer: messages with bytes, receives first. */
+typedef struct ra_device_transfer {
+    ra_transfer base;
+    ra_status status;  /* of what polling found; it has been logged */
+    const char *phase; /* for the flight record */
+    bool over;
+    bool is_ready;     /* our stream has come to where the exchange was started */
+    cudaEvent_t ready; /* recorded there */
+    int64_t number, begun_ns;
+    int recv_count, count;
+    ra_message messages[2 * RA_EXCHANGE_MAX];
+} ra_device_transfer;
+
+typedef struct ra_device_comm ra_device_comm;
+
+struct ra_device_comm {
+    ra_comm base;
+    ra_comm *host;
+    ra_comm_device device;
+    ra_device_transfer *transfers[RA_TRANSFER_MAX]; /* the maker's */
+    int64_t transfer_count;
+    /* Let every transfer progress without waiting; what fails is kept in the transfer. */
+    void (*progress)(ra_device_comm *comm);
+};
+
+/** Fill the head; its events are made by ra_device_events_create. */
+void ra_device_init(ra_device_comm *comm, const ra_comm_ops *ops, ra_comm *host,
+                    const ra_comm_device *device);
+/** Make the events of `transfers`, which are set and zero. What fails is logged. */
+RA_CHECKED ra_status ra_device_events_create(ra_device_comm *comm);
+void ra_device_events_destroy(ra_device_comm *comm);
+/** Collective: the worst status of all ranks. */
+RA_CHECKED ra_status ra_device_agree(ra_comm *host, ra_status status);
+
+/** Collective: whether two ranks use one GPU. */
+RA_CHECKED ra_status ra_device_find_shared(ra_comm *host, bool *shared_out);
+
+/** Copy an exchange into a free transfer and record its event. NULL: failed, and logged. */
+ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exchange);
+/** The transfer in flight that began first (0) or second (1); NULL: there is none. */
+ra_device_transfer *ra_device_in_flight(const ra_device_comm *comm, int which);
+/** Whether our stream has come to the transfer; tells the others that we are at work until then. */
+RA_CHECKED ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfer);
+
+/**
+ * The status of a CUDA error, logged with what the transfer is; NULL: `operation` of the
+ * communicator.
+ */
+RA_CHECKED ra_status ra_device_status(const ra_device_comm *comm,
+                                      const ra_device_transfer *transfer, const char *operation,
+                                      cudaError_t error);
+/** "; in flight: ..." of all transfers, cut to `bytes`. Returns `text`. */
+const char *ra_device_record(const ra_device_comm *comm, char *text, size_t bytes);
+/** Look again at once at first, then sleep for a 64th of the wait, at most 0.1 ms. */
+void ra_device_pause(int64_t begin_ns, int64_t now_ns);
+
+/* As ra_comm_ops has them, through the host's communicator. */
+ra_status ra_device_wait(ra_comm *comm, ra_transfer *transfer);
+ra_status ra_device_drain(ra_comm *comm);
+void ra_device_poll(ra_comm *comm);
+void ra_device_beat(ra_comm *comm);
+ra_status ra_device_look(ra_comm *comm);
+ra_status ra_device_barrier(ra_comm *comm, const char *operation);
+ra_status ra_device_meet(ra_comm *comm, const ra_window *window, const char *operation, int step);
+ra_status ra_device_broadcast(ra_comm *comm, const char *operation, int root, void *data,
+                              size_t bytes);
+ra_status ra_device_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                               int64_t *values, int count);
+ra_status ra_device_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                               double *values, int count);
+/** After a maker's own part: the other ranks learn of it as the host's communicator has it. */
+void ra_device_abort_host(ra_device_comm *comm, int exit_code);
+
+/* ---- lengths: they travel over the host's communicator beside each message --------------------
+ */
+
+typedef struct ra_lengths {
+    ra_transfer *transfer; /* NULL: over */
+    int64_t values[2 * RA_EXCHANGE_MAX];
+} ra_lengths;
+
+/** Post the lengths of a transfer's messages. */
+RA_CHECKED ra_status ra_lengths_start(ra_device_comm *comm, const ra_device_transfer *transfer,
+                                      ra_lengths *lengths);
+/** Whether all have come; then they are compared: a mismatch is logged, RA_ERR_PEER. */
+RA_CHECKED ra_status ra_lengths_look(ra_device_comm *comm, const ra_device_transfer *transfer,
+                                     ra_lengths *lengths);
+
+#endif

@@ -1,0 +1,291 @@
+/*
+ * Ranks that have a GPU each, over NCCL: beginning and end. Nothing here waits in NCCL or CUDA:
+ * both are looked at until the deadline, while the host's communicator is listened to, so that
+ * another rank's failure ends this one's wait too.
+ */
+#include "comm_nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM_RANKS_MAX = 16 }; /* so many connect in pairs at once */
+
+static const char joining[] = "joining NCCL", leaving[] = "leaving NCCL",
+                  warming[] = "a first message over NCCL";
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
+/* Kernels of NCCL that wait for a peer end, and touch no buffer any more. */
+static void nccl_fail(ra_comm *comm)
+{
+    ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
+    if (nccl->handle != NULL) {
+        ncclResult_t const error = nccl->api->abort(nccl->handle);
+        if (error != ncclSuccess && error != ncclInProgress)
+            ra_log(RA_LOG_WARNING, "NCCL's communicator could not be aborted: %s",
+                   nccl->api->error_string(error));
+        nccl->handle = NULL;
+    }
+    ra_comm_break(nccl->base.host);
+}
+
+static void nccl_abort(ra_comm *comm, int exit_code)
+{
+    ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
+    if (nccl->handle != NULL)
+        (void)nccl->api->abort(nccl->handle);
+    nccl->handle = NULL;
+    ra_device_abort_host(&nccl->base, exit_code);
+}
+
+/* Until NCCL is not busy any more, under the deadline. */
+static ra_status settle(ra_nccl_comm *nccl, const char *operation)
+{
+    ra_comm *const comm = &nccl->base.base;
+    int64_t const begin_ns = ra_clock_ns();
+    for (;;) {
+        int64_t const now_ns = ra_clock_ns();
+        bool busy = false;
+        ra_status status = ra_nccl_look(nccl, operation, -1, &busy);
+        if (status != RA_OK || !busy)
+            return status;
+        status = ra_device_look(comm);
+        if (status != RA_OK)
+            return status;
+        if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms) {
+            ra_log(RA_LOG_ERROR,
+                   "%s timed out after %g s (rank %d on host %s, waiting for some of ranks 0 to "
+                   "%d): a rank is stopped or lost, or NCCL finds no way to it; look at the hosts, "
+                   "set NCCL_DEBUG=INFO to see more, or raise comm.timeout",
+                   operation, (double)comm->timeout_ms / 1000.0, comm->rank, comm->host,
+                   comm->size - 1);
+            return RA_ERR_TIMEOUT;
+        }
+        ra_device_pause(begin_ns, now_ns);
+    }
+}
+
+/* In order where nothing has failed; else by force. */
+static void leave(ra_nccl_comm *nccl)
+{
+    if (nccl->handle == NULL)
+        return;
+    bool in_order = !nccl->base.base.broken;
+    ncclResult_t error = in_order ? nccl->api->finalize(nccl->handle) : ncclSuccess;
+    if (error != ncclSuccess && error != ncclInProgress)
+        in_order = ra_nccl_fail(nccl, leaving, -1, error) == RA_OK;
+    in_order = in_order && settle(nccl, leaving) == RA_OK;
+    error = in_order ? nccl->api->destroy(nccl->handle) : nccl->api->abort(nccl->handle);
+    if (error != ncclSuccess && error != ncclInProgress)
+        ra_log(RA_LOG_WARNING, "NCCL's communicator could not be ended: %s",
+               nccl->api->error_string(error));
+    nccl->handle = NULL;
+}
+
+static void nccl_destroy(ra_comm *comm)
+{
+    ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
+    leave(nccl);
+    for (int i = 0; i < RA_TRANSFER_MAX; i++) {
+        if (nccl->transfers[i].done != NULL)
+            (void)cudaEventDestroy(nccl->transfers[i].done);
+    }
+    ra_device_events_destroy(&nccl->base);
+    if (nccl->stream != NULL)
+        (void)cudaStreamDestroy(nccl->stream);
+    if (nccl->charged_bytes > 0)
+        ra_ledger_release(nccl->base.device.ledger, RA_MEM_CONTEXT, nccl->charged_bytes);
+    free(nccl);
+}
+
+static const ra_comm_ops nccl_ops = {
+    .name = "nccl",
+    .start = ra_nccl_start,
+    .poll = ra_device_poll,
+    .beat = ra_device_beat,
+    .wait = ra_device_wait,
+    .missing_peer = ra_nccl_missing_peer,
+    .look = ra_device_look,
+    .fail = nccl_fail,
+    .barrier = ra_device_barrier,
+    .meet = ra_device_meet,
+    .broadcast = ra_device_broadcast,
+    .reduce_i64 = ra_device_reduce_i64,
+    .reduce_f64 = ra_device_reduce_f64,
+    .abort = nccl_abort,
+    .destroy = nccl_destroy,
+};
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+/* What one rank needs, before any other is met. */
+static ra_status prepare(ra_nccl_comm *nccl)
+{
+    char why_not[240];
+    nccl->api = ra_nccl_open(why_not, sizeof(why_not));
+    if (nccl->api == NULL) {
+        ra_log(RA_LOG_ERROR, "%s: %s", joining, why_not);
+        return RA_ERR_UNSUPPORTED;
+    }
+    ra_status status = ra_device_events_create(&nccl->base);
+    if (status != RA_OK)
+        return status;
+    cudaError_t error = cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking);
+    for (int i = 0; i < RA_TRANSFER_MAX && error == cudaSuccess; i++)
+        error = cudaEventCreateWithFlags(&nccl->transfers[i].done, cudaEventDisableTiming);
+    return ra_device_status(&nccl->base, NULL, joining, error);
+}
+
+typedef struct invitation {
+    int64_t status;
+    ncclUniqueId id;
+} invitation;
+
+/* Rank 0 opens the meeting, all come to it. */
+static ra_status join(ra_nccl_comm *nccl)
+{
+    ra_comm *const comm = &nccl->base.base;
+    invitation invite = {0};
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    if (comm->rank == 0) {
+        ncclResult_t const error = nccl->api->get_unique_id(&invite.id);
+        if (error != ncclSuccess)
+            invite.status = ra_nccl_fail(nccl, joining, -1, error);
+    }
+    ra_status const told = ra_device_broadcast(comm, joining, 0, &invite, sizeof(invite));
+    if (told != RA_OK || invite.status != RA_OK)
+        return told != RA_OK ? told : (ra_status)invite.status;
+    config.blocking = 0;
+    ncclComm_t handle = NULL;
+    ncclResult_t const error =
+        nccl->api->init_rank(&handle, comm->size, invite.id, comm->rank, &config);
+    nccl->handle = handle;
+    if (error != ncclSuccess && error != ncclInProgress)
+        return ra_nccl_fail(nccl, joining, -1, error);
+    return settle(nccl, joining);
+}
+
+/* A byte to the rank at `distance`, and one from the rank as far on the other side. */
+static ra_status warm_distance(ra_comm *comm, const ra_memory *memory, char *bytes, int distance)
+{
+    int const to = (comm->rank + distance) % comm->size;
+    int const from = (comm->rank + comm->size - distance) % comm->size;
+    unsigned char mine = (unsigned char)comm->rank, theirs = 0;
+    ra_message const send = {to, bytes, 1}, recv = {from, bytes + 1, 1};
+    ra_exchange const exchange = {warming, -1, 1, 1, &send, &recv};
+    ra_transfer *transfer = NULL;
+    ra_status status = ra_memory_write(memory, NULL, bytes, &mine, 1);
+    if (status == RA_OK)
+        status = ra_comm_start(comm, &exchange, &transfer);
+    if (status == RA_OK)
+        status = ra_comm_wait(comm, transfer);
+    if (status == RA_OK)
+        status = ra_memory_read(memory, NULL, &theirs, bytes + 1, 1);
+    if (status == RA_OK && theirs != (unsigned char)from) {
+        ra_log(RA_LOG_ERROR,
+               "%s brought %d instead of %d (rank %d on host %s, from rank %d): NCCL does not work "
+               "between these GPUs; use comm.backend mpi",
+               warming, theirs, from % 256, comm->rank, comm->host, from);
+        status = RA_ERR_NCCL;
+    }
+    return status;
+}
+
+/* Connections are made when two ranks first meet: now, while nobody computes. */
+static ra_status warm_up(ra_nccl_comm *nccl)
+{
+    ra_comm *const comm = &nccl->base.base;
+    const ra_memory *const memory = &nccl->base.device.memory;
+    size_t const bytes = memory->ops->round(memory, 2);
+    void *data = NULL;
+    ra_status status = memory->ops->alloc(memory, bytes, &data);
+    if (status != RA_OK) {
+        ra_log(RA_LOG_ERROR, "no device memory for %s (rank %d on host %s)", warming, comm->rank,
+               comm->host);
+        return status;
+    }
+    for (int distance = 0; distance < comm->size && status == RA_OK; distance++) {
+        if (comm->size <= WARM_RANKS_MAX || distance <= 1 || distance == comm->size - 1)
+            status = warm_distance(comm, memory, data, distance);
+    }
+    memory->ops->free(memory, data, bytes);
+    ra_comm_reset_stats(comm);
+    return status;
+}
+
+static ra_status charge(ra_nccl_comm *nccl, int64_t free_before, int64_t free_after)
+{
+    ra_ledger *const ledger = nccl->base.device.ledger;
+    nccl->taken_bytes = ra_max_i64(free_before - free_after, 0);
+    if (ledger == NULL || nccl->taken_bytes == 0)
+        return RA_OK;
+    ra_status const status = ra_ledger_charge(ledger, RA_MEM_CONTEXT, nccl->taken_bytes);
+    if (status == RA_OK)
+        nccl->charged_bytes = nccl->taken_bytes;
+    return status;
+}
+
+/* NCCL takes one rank per GPU; a name of its own for each rank's host makes it believe so. */
+static ra_status allow_sharing(const ra_comm *comm, bool shared)
+{
+    if (!shared || getenv("NCCL_HOSTID") != NULL)
+        return RA_OK;
+    if (comm->rank == 0)
+        ra_log(RA_LOG_ERROR,
+               "%s: ranks share a GPU, and NCCL takes one rank per GPU: start as many ranks on a "
+               "host as it has GPUs, or use comm.backend mpi",
+               joining);
+    return RA_ERR_UNSUPPORTED;
+}
+
+static ra_status begin(ra_nccl_comm *nccl)
+{
+    const ra_memory *const memory = &nccl->base.device.memory;
+    int64_t free_before = 0, free_after = 0;
+    bool shared = false;
+    ra_status status = ra_device_agree(nccl->base.host, prepare(nccl));
+    if (status == RA_OK)
+        status = ra_device_find_shared(nccl->base.host, &shared);
+    if (status == RA_OK)
+        status = ra_device_agree(nccl->base.host, allow_sharing(&nccl->base.base, shared));
+    if (status != RA_OK)
+        return status;
+    status = ra_device_agree(nccl->base.host, memory->ops->available(memory, &free_before));
+    if (status == RA_OK)
+        status = join(nccl);
+    if (status == RA_OK)
+        status = warm_up(nccl);
+    if (status == RA_OK)
+        status = memory->ops->available(memory, &free_after);
+    if (status == RA_OK)
+        status = charge(nccl, free_before, free_after);
+    return ra_device_agree(nccl->base.host, status);
+}
+
+ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out)
+{
+    ra_nccl_comm *const nccl = calloc(1, sizeof(*nccl));
+    if (nccl == NULL) {
+        ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu bytes", sizeof(*nccl));
+        return ra_device_agree(host, RA_ERR_NO_MEMORY);
+    }
+    ra_device_init(&nccl->base, &nccl_ops, host, device);
+    nccl->base.base.in_order = true;
+    nccl->base.progress = ra_nccl_progress;
+    for (int i = 0; i < RA_TRANSFER_MAX; i++)
+        nccl->base.transfers[i] = &nccl->transfers[i].base;
+    ra_status const status = begin(nccl);
+    if (status != RA_OK) {
+        nccl->base.base.broken = true; /* leave by force */
+        nccl_destroy(&nccl->base.base);
+        return status;
+    }
+    *comm_out = &nccl->base.base;
+    return RA_OK;
+}
+
+int64_t ra_comm_nccl_bytes(const ra_comm *comm)
+{
+    return comm->ops == &nccl_ops ? ((const ra_nccl_comm *)comm)->taken_bytes : 0;
+}

@@ -1,0 +1,48 @@
+/* What comm_nccl.c and exchange_nccl.c share. */
+#ifndef RINGATTN_COMM_NCCL_H
+#define RINGATTN_COMM_NCCL_H
+
+#include "comm_device.h"
+#include "nccl_library.h"
+
+typedef enum ra_nccl_phase {
+    RA_NCCL_POSTED,    /* waits for those before it to be launched */
+    RA_NCCL_LAUNCHING, /* NCCL has it, and has not put all of it on the stream */
+    RA_NCCL_RUNNING,   /* on the stream, with our event behind it */
+    RA_NCCL_DONE
+} ra_nccl_phase;
+
+typedef struct ra_nccl_transfer {
+    ra_device_transfer base;
+    ra_nccl_phase phase;
+    cudaEvent_t done;
+    ra_lengths lengths;
+} ra_nccl_transfer;
+
+typedef struct ra_nccl_comm {
+    ra_device_comm base;
+    const ra_nccl *api;
+    ncclComm_t handle; /* NULL: there is none yet, or it was aborted */
+    cudaStream_t stream;
+    ra_nccl_transfer transfers[RA_TRANSFER_MAX];
+    int64_t taken_bytes;   /* of the device, as measured */
+    int64_t charged_bytes; /* of these, on the ledger */
+} ra_nccl_comm;
+
+/**
+ * What NCCL's communicator says of itself.
+ *
+ * @return RA_OK and whether it is still at work on what it was asked for last
+ *         RA_ERR_NCCL  logged
+ */
+RA_CHECKED ra_status ra_nccl_look(ra_nccl_comm *nccl, const char *operation, int step,
+                                  bool *busy_out);
+/** Log an NCCL error with NCCL's own words. @return RA_ERR_NCCL */
+RA_CHECKED ra_status ra_nccl_fail(const ra_nccl_comm *nccl, const char *operation, int step,
+                                  ncclResult_t error);
+
+ra_status ra_nccl_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out);
+int ra_nccl_missing_peer(ra_comm *comm, ra_transfer *transfer);
+void ra_nccl_progress(ra_device_comm *comm);
+
+#endif

@@ -1,0 +1,164 @@
+/* Ranks that have a GPU each and no way between these but the host: beginning, end, and memory. */
+#include "comm_staged.h"
+
+#include <stdlib.h>
+
+enum { PIECE_BYTES = 4 << 20 };
+
+/* ---- pinned memory --------------------------------------------------------------------------- */
+
+static void give_slot(ra_staged_comm *staged, ra_staged_slot *slot)
+{
+    if (slot->copied != NULL)
+        (void)cudaEventDestroy(slot->copied);
+    if (slot->data != NULL)
+        staged->pinned.ops->free(&staged->pinned, slot->data, slot->bytes);
+    if (slot->charged_bytes > 0)
+        ra_ledger_release(staged->base.device.host_ledger, RA_MEM_COMM_BUFFER,
+                          (int64_t)slot->charged_bytes);
+    *slot = (ra_staged_slot){0};
+}
+
+static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t bytes)
+{
+    const ra_memory *const pinned = &staged->pinned;
+    ra_ledger *const ledger = staged->base.device.host_ledger;
+    size_t const taken = pinned->ops->round(pinned, bytes);
+    void *data = NULL;
+    ra_status status = RA_OK;
+    if (slot->bytes >= bytes)
+        return RA_OK;
+    give_slot(staged, slot);
+    if (ledger != NULL)
+        status = ra_ledger_charge(ledger, RA_MEM_COMM_BUFFER, (int64_t)taken);
+    if (status != RA_OK)
+        return status; /* the ledger has said why */
+    slot->charged_bytes = ledger != NULL ? taken : 0;
+    status = pinned->ops->alloc(pinned, taken, &data);
+    if (status == RA_ERR_NO_MEMORY)
+        ra_log(RA_LOG_ERROR, "no %zu bytes of pinned memory (rank %d on host %s)", taken,
+               staged->base.base.rank, staged->base.base.host);
+    if (status == RA_OK) {
+        slot->data = data;
+        slot->bytes = taken;
+        status = ra_device_status(&staged->base, NULL, "making events",
+                                  cudaEventCreateWithFlags(&slot->copied, cudaEventDisableTiming));
+    }
+    if (status != RA_OK)
+        give_slot(staged, slot);
+    return status;
+}
+
+ra_status ra_staged_take_slots(ra_staged_comm *staged, ra_staged_message *message, size_t bytes)
+{
+    size_t const piece = bytes < staged->piece_bytes ? bytes : staged->piece_bytes;
+    ra_status const status = take_slot(staged, &message->slots[0], piece);
+    return status != RA_OK || bytes == piece ? status
+                                             : take_slot(staged, &message->slots[1], piece);
+}
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
+/* Streams that hold nothing but copies of pieces come to their end by themselves. */
+static void end_copies(ra_staged_comm *staged)
+{
+    if (staged->out != NULL)
+        (void)cudaStreamSynchronize(staged->out);
+    if (staged->in != NULL)
+        (void)cudaStreamSynchronize(staged->in);
+    (void)cudaGetLastError();
+}
+
+static void staged_fail(ra_comm *comm)
+{
+    ra_staged_comm *const staged = (ra_staged_comm *)comm;
+    ra_comm_break(staged->base.host);
+    end_copies(staged);
+}
+
+static void staged_abort(ra_comm *comm, int exit_code)
+{
+    ra_staged_comm *const staged = (ra_staged_comm *)comm;
+    end_copies(staged);
+    ra_device_abort_host(&staged->base, exit_code);
+}
+
+static void staged_destroy(ra_comm *comm)
+{
+    ra_staged_comm *const staged = (ra_staged_comm *)comm;
+    end_copies(staged);
+    for (int t = 0; t < RA_TRANSFER_MAX; t++) {
+        for (int i = 0; i < 2 * RA_EXCHANGE_MAX; i++) {
+            give_slot(staged, &staged->transfers[t].messages[i].slots[0]);
+            give_slot(staged, &staged->transfers[t].messages[i].slots[1]);
+        }
+    }
+    ra_device_events_destroy(&staged->base);
+    if (staged->out != NULL)
+        (void)cudaStreamDestroy(staged->out);
+    if (staged->in != NULL)
+        (void)cudaStreamDestroy(staged->in);
+    free(staged);
+}
+
+static const ra_comm_ops staged_ops = {
+    .name = "staged",
+    .start = ra_staged_start,
+    .poll = ra_device_poll,
+    .beat = ra_device_beat,
+    .wait = ra_device_wait,
+    .missing_peer = ra_staged_missing_peer,
+    .look = ra_device_look,
+    .fail = staged_fail,
+    .drain = ra_device_drain,
+    .barrier = ra_device_barrier,
+    .meet = ra_device_meet,
+    .broadcast = ra_device_broadcast,
+    .reduce_i64 = ra_device_reduce_i64,
+    .reduce_f64 = ra_device_reduce_f64,
+    .abort = staged_abort,
+    .destroy = staged_destroy,
+};
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+void ra_comm_staged_set_piece(ra_comm *comm, size_t piece_bytes)
+{
+    RA_ASSERT(comm->ops == &staged_ops && comm->in_flight == 0 && piece_bytes >= 1);
+    ((ra_staged_comm *)comm)->piece_bytes = piece_bytes;
+}
+
+static ra_status prepare(ra_staged_comm *staged)
+{
+    ra_status status = ra_memory_pinned(&staged->pinned);
+    if (status == RA_OK)
+        status = ra_device_events_create(&staged->base);
+    if (status != RA_OK)
+        return status;
+    cudaError_t error = cudaStreamCreateWithFlags(&staged->out, cudaStreamNonBlocking);
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithFlags(&staged->in, cudaStreamNonBlocking);
+    return ra_device_status(&staged->base, NULL, "making streams", error);
+}
+
+ra_status ra_comm_create_staged(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out)
+{
+    ra_staged_comm *const staged = calloc(1, sizeof(*staged));
+    if (staged == NULL) {
+        ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu bytes", sizeof(*staged));
+        return ra_device_agree(host, RA_ERR_NO_MEMORY);
+    }
+    ra_device_init(&staged->base, &staged_ops, host, device);
+    staged->base.base.in_order = true;
+    staged->base.progress = ra_staged_progress;
+    staged->piece_bytes = PIECE_BYTES;
+    for (int i = 0; i < RA_TRANSFER_MAX; i++)
+        staged->base.transfers[i] = &staged->transfers[i].base;
+    ra_status const status = ra_device_agree(host, prepare(staged));
+    if (status != RA_OK) {
+        staged_destroy(&staged->base.base);
+        return status;
+    }
+    *comm_out = &staged->base.base;
+    return RA_OK;
+}

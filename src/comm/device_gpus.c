@@ -1,0 +1,76 @@
+/* Which GPU each rank has, and which way messages between them go. */
+#include "comm_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The GPU's address on its bus, and the host, in one number; 0: not known. */
+static int64_t gpu_id(const ra_comm *host)
+{
+    ra_devices devices;
+    uint64_t hash = (uint64_t)ra_comm_host_id(host);
+    ra_devices_read(&devices);
+    int const index = ra_device_used();
+    if (index >= devices.count)
+        return 0;
+    for (const char *c = devices.list[index].bus_id; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return (int64_t)(hash | 1);
+}
+
+ra_status ra_device_find_shared(ra_comm *host, bool *shared_out)
+{
+    int64_t *const ids = calloc((size_t)host->size, sizeof(*ids));
+    bool shared = false;
+    if (ids == NULL) {
+        ra_log(RA_LOG_ERROR, "no memory for the GPUs of %d ranks", host->size);
+        return ra_device_agree(host, RA_ERR_NO_MEMORY);
+    }
+    ra_status status = ra_device_agree(host, RA_OK);
+    ids[host->rank] = gpu_id(host);
+    if (status == RA_OK)
+        status = ra_comm_reduce_i64(host, "comparing GPUs", RA_SUM, ids, host->size);
+    for (int a = 0; a < host->size && status == RA_OK; a++) {
+        for (int b = 0; b < a; b++)
+            shared = shared || ids[a] == ids[b];
+    }
+    free(ids);
+    if (status == RA_OK)
+        *shared_out = shared;
+    return status;
+}
+
+/* Whether NCCL can serve; where not, rank 0 says why. */
+static ra_status judge_nccl(ra_comm *host, bool *serves_out)
+{
+    char text[240];
+    bool shared = false;
+    int64_t missing = !ra_nccl_describe(text, sizeof(text));
+    bool const mine = missing != 0;
+    ra_status status = ra_comm_reduce_i64(host, "looking for NCCL", RA_MAX, &missing, 1);
+    if (status == RA_OK)
+        status = ra_device_find_shared(host, &shared);
+    if (status != RA_OK)
+        return status;
+    bool const told_apart = getenv("NCCL_HOSTID") != NULL;
+    *serves_out = missing == 0 && (!shared || told_apart);
+    if (!*serves_out && host->rank == 0)
+        ra_log(RA_LOG_INFO, "messages between GPUs go through host memory: %s",
+               mine           ? text
+               : missing != 0 ? "a rank has no NCCL"
+                              : "ranks share a GPU");
+    return RA_OK;
+}
+
+ra_status ra_comm_create_device(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out)
+{
+    bool serves = false;
+    ra_status status = judge_nccl(host, &serves);
+    /* NCCL_HOSTID differs between ranks by its purpose, but rank 0's word goes. */
+    if (status == RA_OK)
+        status = ra_comm_broadcast(host, "the way between GPUs", 0, &serves, sizeof(serves));
+    if (status != RA_OK)
+        return status;
+    return serves ? ra_comm_create_nccl(host, device, comm_out)
+                  : ra_comm_create_staged(host, device, comm_out);
+}

@@ -1,0 +1,83 @@
+#include "nccl_library.h"
+
+#include "internal.h"
+#include "ringattn/comm_device.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The first that has point-to-point calls on communicators which do not block. */
+enum { VERSION_MIN = NCCL_VERSION(2, 18, 0) };
+
+static ra_nccl library;
+static char why[240];
+static int version;
+static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
+
+/* dlsym gives data pointers; that they hold functions is POSIX. */
+static bool find(void *handle, const char *name, void *function_out)
+{
+    void *const found = dlsym(handle, name);
+    memcpy(function_out, &found, sizeof(found));
+    if (found == NULL)
+        snprintf(why, sizeof(why), "this machine's libnccl.so.2 has no %s", name);
+    return found != NULL;
+}
+
+static bool find_all(void *handle)
+{
+    return find(handle, "ncclGetVersion", &library.get_version) &&
+           find(handle, "ncclGetUniqueId", &library.get_unique_id) &&
+           find(handle, "ncclCommInitRankConfig", &library.init_rank) &&
+           find(handle, "ncclCommGetAsyncError", &library.get_async_error) &&
+           find(handle, "ncclCommFinalize", &library.finalize) &&
+           find(handle, "ncclCommDestroy", &library.destroy) &&
+           find(handle, "ncclCommAbort", &library.abort) &&
+           find(handle, "ncclGroupStart", &library.group_start) &&
+           find(handle, "ncclGroupEnd", &library.group_end) &&
+           find(handle, "ncclSend", &library.send) && find(handle, "ncclRecv", &library.recv) &&
+           find(handle, "ncclGetErrorString", &library.error_string) &&
+           find(handle, "ncclGetLastError", &library.last_error);
+}
+
+/* Where the loader looks, then where the build has found it. Never closed: it has threads. */
+static void look(void)
+{
+    static const char *const names[] = {"libnccl.so.2", RA_NCCL_LIBRARY};
+    void *handle = NULL;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && handle == NULL; i++) {
+        if (names[i][0] != '\0')
+            handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    }
+    if (handle == NULL) {
+        snprintf(why, sizeof(why),
+                 "there is no libnccl.so.2 on this machine: install NCCL, or put "
+                 "its folder into LD_LIBRARY_PATH");
+        return;
+    }
+    if (!find_all(handle))
+        return;
+    if (library.get_version(&version) != ncclSuccess || version < VERSION_MIN)
+        snprintf(why, sizeof(why),
+                 "this machine's libnccl.so.2 has version code %d, and 2.18 "
+                 "is the oldest that serves",
+                 version);
+}
+
+const ra_nccl *ra_nccl_open(char *why_not, size_t bytes)
+{
+    pthread_once(&looked_for, look);
+    snprintf(why_not, bytes, "%s", why);
+    return why[0] == '\0' ? &library : NULL;
+}
+
+bool ra_nccl_describe(char *text, size_t bytes)
+{
+    if (ra_nccl_open(text, bytes) == NULL)
+        return false;
+    snprintf(text, bytes, "NCCL %d.%d.%d (built with %d.%d.%d)", version / 10000,
+             version / 100 % 100, version % 100, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+    return true;
+}

@@ -1,0 +1,35 @@
+#include "comm/device_ranks.h"
+
+#include "comm/comm_internal.h"
+#include "comm/local_ranks.h"
+
+#include <stdio.h>
+
+static int run_rank(ra_comm *host, void *context)
+{
+    const device_ranks *const plan = context;
+    ra_comm_device device = {.ledger = plan->ledger, .host_ledger = plan->host_ledger};
+    ra_comm *comm = NULL;
+    ra_status status = ra_memory_device(0, &device.memory);
+    if (status != RA_OK)
+        ra_comm_abort(host, 5); /* the others are not left to their deadline */
+    else
+        status = plan->make(host, &device, &comm);
+    if (status != RA_OK) {
+        if (plan->refused != NULL)
+            return plan->refused(status, plan->context);
+        fprintf(stderr, "rank %d has no communicator: %s\n", ra_comm_rank(host),
+                ra_status_name(status));
+        return 1;
+    }
+    if (plan->piece_bytes > 0)
+        ra_comm_staged_set_piece(comm, plan->piece_bytes);
+    int const failures = plan->body(comm, plan->context);
+    ra_comm_destroy(comm);
+    return failures;
+}
+
+int device_ranks_run(int ranks, device_ranks *plan)
+{
+    return local_ranks_run(ranks, plan->timeout_ms, run_rank, plan);
+}

@@ -1,0 +1,22 @@
+/* Ranks that are threads, with communicators of stand-in GPUs over their local ones. */
+#ifndef RINGATTN_TEST_DEVICE_RANKS_H
+#define RINGATTN_TEST_DEVICE_RANKS_H
+
+#include "ringattn/comm_device.h"
+
+typedef ra_status device_maker(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out);
+
+typedef struct device_ranks {
+    device_maker *make;
+    int64_t timeout_ms;
+    size_t piece_bytes; /* of staged; 0: its own */
+    ra_ledger *ledger, *host_ledger;
+    int (*body)(ra_comm *comm, void *context);
+    void *context;
+    int (*refused)(ra_status status, void *context); /* NULL: having none is a failure */
+} device_ranks;
+
+/** Sum of what `body` or `refused` returned on the ranks. */
+int device_ranks_run(int ranks, device_ranks *plan);
+
+#endif

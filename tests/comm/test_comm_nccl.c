@@ -1,0 +1,255 @@
+/* The contract over the stand-in for NCCL, and what becomes of every failure. */
+#include "comm/comm_internal.h"
+#include "comm/contract.h"
+#include "comm/device_failures.h"
+#include "support/standin_cudart.h"
+#include "support/standin_nccl.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void begin(void)
+{
+    standin_reset();
+    standin_nccl_reset();
+    setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
+    contract_capture_log();
+}
+
+static void end(void)
+{
+    standin_nccl_reset();
+    standin_reset_streams();
+    cr_expect_eq(standin_nccl.communicators, 0);
+    cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0,
+                 "something is left: %lld blocks, %lld events, %lld streams",
+                 (long long)standin.blocks, (long long)standin.events, (long long)standin.streams);
+}
+
+TestSuite(nccl, .init = begin, .fini = end);
+
+static int run_healthy(ra_comm *comm, void *context)
+{
+    return contract_run_healthy(comm, *(const uint64_t *)context);
+}
+
+Test(nccl, keeps_the_contract_on_1_to_4_ranks)
+{
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        uint64_t seed = 3000 + (uint64_t)ranks;
+        device_ranks plan = {.make = ra_comm_create_nccl,
+                             .timeout_ms = 60000,
+                             .body = run_healthy,
+                             .context = &seed};
+        cr_expect_eq(device_ranks_run(ranks, &plan), 0, "%d ranks", ranks);
+    }
+    cr_expect_eq(standin_nccl.aborted, 0);
+    cr_expect_eq(standin_nccl.destroyed, 1 + 2 + 3 + 4);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    contract_print_log();
+}
+
+static int run_case(ra_comm *comm, void *context)
+{
+    return ((const contract_case *)context)->body(comm);
+}
+
+Test(nccl, fails_as_the_contract_says)
+{
+    static const int sizes[] = {1, 2, 3};
+    for (int i = 0; i < contract_breaking_count; i++) {
+        contract_case broken = contract_breaking[i];
+        for (int s = 0; s < 3; s++) {
+            if (sizes[s] < broken.ranks_min)
+                continue;
+            device_ranks plan = {.make = ra_comm_create_nccl,
+                                 .timeout_ms = 60000,
+                                 .body = run_case,
+                                 .context = &broken};
+            contract_clear_log();
+            int const failures = device_ranks_run(sizes[s], &plan);
+            cr_expect_eq(failures, 0, "%s on %d ranks", broken.name, sizes[s]);
+            if (failures > 0)
+                contract_print_log();
+        }
+    }
+}
+
+/* ---- what a rank is told --------------------------------------------------------------------- */
+
+static int expect_unsupported(ra_status status, void *context)
+{
+    (void)context;
+    return status != RA_ERR_UNSUPPORTED;
+}
+
+static int fail_on_success(ra_comm *comm, void *context)
+{
+    (void)comm;
+    (void)context;
+    return 1;
+}
+
+static int run_unsupported(int ranks)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl,
+                         .timeout_ms = 60000,
+                         .body = fail_on_success,
+                         .refused = expect_unsupported};
+    return device_ranks_run(ranks, &plan);
+}
+
+Test(nccl, that_is_absent_is_said)
+{
+    standin_nccl.absent = 1;
+    cr_expect_eq(run_unsupported(2), 0);
+    cr_expect_eq(contract_count_lines("joining NCCL: ", "told to be absent"), 2);
+}
+
+Test(nccl, refuses_ranks_that_share_a_gpu)
+{
+    unsetenv("NCCL_HOSTID");
+    cr_expect_eq(run_unsupported(3), 0);
+    cr_expect_eq(contract_count_lines("ranks share a GPU", "comm.backend mpi"), 1);
+    cr_expect_eq(contract_count_lines("", ""), 1);
+}
+
+static int expect_name(ra_comm *comm, void *context)
+{
+    return strcmp(ra_comm_name(comm), context) != 0;
+}
+
+static int run_by_itself(int ranks, char *name)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_device, .timeout_ms = 60000, .body = expect_name, .context = name};
+    return device_ranks_run(ranks, &plan);
+}
+
+Test(nccl, is_chosen_where_it_serves)
+{
+    char nccl[] = "nccl", staged[] = "staged";
+    cr_expect_eq(run_by_itself(3, nccl), 0);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    unsetenv("NCCL_HOSTID");
+    cr_expect_eq(run_by_itself(1, nccl), 0);
+    cr_expect_eq(run_by_itself(2, staged), 0);
+    cr_expect_eq(contract_count_lines("through host memory: ranks share a GPU", ""), 1);
+    standin_nccl.absent = 1;
+    cr_expect_eq(run_by_itself(2, staged), 0);
+    cr_expect_eq(contract_count_lines("through host memory: a stand-in for NCCL", ""), 1);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int expect_bytes(ra_comm *comm, void *context)
+{
+    const int64_t *const bytes = context;
+    return ra_comm_nccl_bytes(comm) != *bytes;
+}
+
+static int expect_no_memory(ra_status status, void *context)
+{
+    (void)context;
+    return status != RA_ERR_NO_MEMORY;
+}
+
+Test(nccl, charges_what_it_was_seen_to_take)
+{
+    ra_ledger *ledger = NULL;
+    ra_ledger_snapshot seen;
+    int64_t bytes = standin_nccl.taken_bytes;
+    cr_assert_eq(ra_ledger_create(bytes, &ledger), RA_OK);
+    device_ranks plan = {.make = ra_comm_create_nccl,
+                         .timeout_ms = 60000,
+                         .ledger = ledger,
+                         .body = expect_bytes,
+                         .context = &bytes};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    ra_ledger_read(ledger, &seen);
+    cr_expect_eq(seen.peak_bytes[RA_MEM_CONTEXT], bytes);
+    cr_expect_eq(seen.reserved_bytes, 0);
+    standin_nccl.taken_bytes++;
+    plan.body = fail_on_success;
+    plan.refused = expect_no_memory;
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    ra_ledger_read(ledger, &seen);
+    cr_expect_eq(seen.reserved_bytes, 0);
+    ra_ledger_destroy(ledger);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+Test(nccl, a_connection_that_spoils_bytes_is_found_at_the_start)
+{
+    standin_nccl.corrupts = 1;
+    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 60000);
+    cr_expect_eq(outcome.failed, 2);
+    cr_expect_geq(contract_count_lines("a first message over NCCL brought", "between these GPUs"),
+                  1);
+}
+
+Test(nccl, a_connection_that_stalls_ends_at_the_deadline)
+{
+    standin_nccl.stalls = 1;
+    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 200);
+    cr_expect_eq(outcome.failed, 2);
+    cr_expect_geq(contract_count_lines("a first message over NCCL timed out after 0.2 s (rank ",
+                                       " 1 bytes (under way)"),
+                  1);
+}
+
+Test(nccl, an_asynchronous_error_ends_all_ranks)
+{
+    device_outcome outcome = device_job_run(ra_comm_create_nccl, 0, 60000);
+    int64_t const calls = standin_nccl.calls;
+    cr_expect_eq(outcome.ok, 2);
+    for (int64_t at = 1; at < calls - 8; at += 3) { /* the last calls are those of the end */
+        standin_nccl_reset();
+        contract_clear_log();
+        standin_nccl.async_error_at = at;
+        outcome = device_job_run(ra_comm_create_nccl, 0, 250);
+        cr_expect_eq(outcome.failed, 2, "from call %lld on", (long long)at);
+        cr_expect_eq(outcome.wrong, 0);
+        cr_expect_geq(contract_count_lines("failed in NCCL (rank ", "an injected remote error"), 1);
+        cr_expect_eq(standin_nccl.communicators, 0);
+    }
+}
+
+Test(nccl, survives_the_failure_of_any_call_to_it)
+{
+    for (int64_t at = 1;; at++) {
+        standin_nccl_reset();
+        contract_clear_log();
+        standin_nccl.fail_call = at;
+        device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 250);
+        bool const failed = standin_nccl.calls >= at;
+        cr_expect_eq(outcome.wrong, 0);
+        cr_expect_eq(outcome.ok + outcome.failed, 2);
+        cr_expect_eq(standin_nccl.communicators, 0, "call %lld", (long long)at);
+        if (!failed)
+            break;
+        cr_expect_geq(contract_count_lines("", ""), 1, "call %lld failed in silence",
+                      (long long)at);
+    }
+}
+
+Test(nccl, survives_the_failure_of_any_call_to_the_runtime)
+{
+    for (int64_t at = 1; at < 300; at += at < 60 ? 1 : 7) {
+        standin_nccl_reset();
+        contract_clear_log();
+        standin_reset();
+        standin.fail_call = at;
+        standin.fail_error = cudaErrorIllegalAddress;
+        device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 250);
+        cr_expect_eq(outcome.wrong, 0);
+        cr_expect_eq(outcome.ok + outcome.failed, 2);
+        cr_expect_eq(standin_nccl.communicators, 0, "call %lld", (long long)at);
+        if (outcome.failed > 0)
+            cr_expect_geq(contract_count_lines("", ""), 1, "call %lld failed in silence",
+                          (long long)at);
+    }
+    standin_reset();
+}

@@ -1,0 +1,160 @@
+/* The contract through pinned memory, over the stand-in runtime, and what becomes of failures. */
+#include "comm/comm_internal.h"
+#include "comm/contract.h"
+#include "comm/device_failures.h"
+#include "support/standin_cudart.h"
+
+#include <criterion/criterion.h>
+
+static void begin(void)
+{
+    standin_reset();
+    contract_capture_log();
+}
+
+static void end(void)
+{
+    cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0,
+                 "something is left: %lld blocks, %lld pinned, %lld events, %lld streams",
+                 (long long)standin.blocks, (long long)standin.pinned_blocks,
+                 (long long)standin.events, (long long)standin.streams);
+}
+
+TestSuite(staged, .init = begin, .fini = end);
+
+static int run_healthy(ra_comm *comm, void *context)
+{
+    return contract_run_healthy(comm, *(const uint64_t *)context);
+}
+
+static void keep_the_contract(int ranks, size_t piece_bytes)
+{
+    uint64_t seed = 4000 + (uint64_t)ranks;
+    device_ranks plan = {.make = ra_comm_create_staged,
+                         .timeout_ms = 60000,
+                         .piece_bytes = piece_bytes,
+                         .body = run_healthy,
+                         .context = &seed};
+    cr_expect_eq(device_ranks_run(ranks, &plan), 0, "%d ranks", ranks);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    contract_print_log();
+}
+
+Test(staged, keeps_the_contract)
+{
+    keep_the_contract(1, 0);
+    keep_the_contract(2, 0);
+    keep_the_contract(4, 0);
+}
+
+Test(staged, keeps_the_contract_in_pieces)
+{
+    keep_the_contract(1, 5000);
+    keep_the_contract(3, 20011);
+}
+
+static int run_case(ra_comm *comm, void *context)
+{
+    return ((const contract_case *)context)->body(comm);
+}
+
+Test(staged, fails_as_the_contract_says)
+{
+    static const int sizes[] = {1, 2, 3};
+    for (int i = 0; i < contract_breaking_count; i++) {
+        contract_case broken = contract_breaking[i];
+        for (int s = 0; s < 3; s++) {
+            if (sizes[s] < broken.ranks_min)
+                continue;
+            device_ranks plan = {.make = ra_comm_create_staged,
+                                 .timeout_ms = 60000,
+                                 .piece_bytes = 1 << 16,
+                                 .body = run_case,
+                                 .context = &broken};
+            contract_clear_log();
+            int const failures = device_ranks_run(sizes[s], &plan);
+            cr_expect_eq(failures, 0, "%s on %d ranks", broken.name, sizes[s]);
+            if (failures > 0)
+                contract_print_log();
+        }
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* One rank sends to itself: as many bytes as the pieces of a send and of a receive. */
+static int send_to_oneself(ra_comm *comm, void *context)
+{
+    enum { BYTES = 20000 };
+    ra_status *const expected = context;
+    char out[BYTES] = "", in[BYTES] = "";
+    ra_message const send = {0, out, BYTES}, recv = {0, in, BYTES};
+    ra_exchange const exchange = {"to oneself", 0, 1, 1, &send, &recv};
+    ra_transfer *transfer = NULL;
+    ra_status status = ra_comm_start(comm, &exchange, &transfer);
+    if (status == RA_OK)
+        status = ra_comm_wait(comm, transfer);
+    return status != *expected;
+}
+
+Test(staged, charges_two_pieces_per_message)
+{
+    ra_ledger *ledger = NULL;
+    ra_ledger_snapshot seen;
+    ra_status expected = RA_OK;
+    cr_assert_eq(ra_ledger_create(4 * 8192, &ledger), RA_OK);
+    device_ranks plan = {.make = ra_comm_create_staged,
+                         .timeout_ms = 60000,
+                         .piece_bytes = 8192,
+                         .host_ledger = ledger,
+                         .body = send_to_oneself,
+                         .context = &expected};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    ra_ledger_read(ledger, &seen);
+    cr_expect_eq(seen.peak_bytes[RA_MEM_COMM_BUFFER], 4 * 8192);
+    cr_expect_eq(seen.reserved_bytes, 0);
+    ra_ledger_destroy(ledger);
+    cr_assert_eq(ra_ledger_create(4 * 8192 - 1, &ledger), RA_OK);
+    plan.host_ledger = ledger;
+    expected = RA_ERR_NO_MEMORY;
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    ra_ledger_read(ledger, &seen);
+    cr_expect_eq(seen.reserved_bytes, 0);
+    ra_ledger_destroy(ledger);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+Test(staged, moves_device_memory_in_pieces)
+{
+    device_outcome const outcome = device_job_run(ra_comm_create_staged, 300, 60000);
+    cr_expect_eq(outcome.ok, 2);
+    cr_expect_eq(outcome.wrong, 0);
+}
+
+static void fail_each_call(cudaError_t error, int lines)
+{
+    for (int64_t at = 1; at < 400; at += at < 60 ? 1 : 7) {
+        contract_clear_log();
+        standin_reset();
+        standin.fail_call = at;
+        standin.fail_error = error;
+        device_outcome const outcome = device_job_run(ra_comm_create_staged, 300, 250);
+        cr_expect_eq(outcome.wrong, 0);
+        cr_expect_eq(outcome.ok + outcome.failed, 2);
+        if (outcome.failed > 0)
+            cr_expect_geq(contract_count_lines("", ""), lines, "call %lld failed in silence",
+                          (long long)at);
+    }
+    standin_reset();
+}
+
+Test(staged, survives_the_failure_of_any_call_to_the_runtime)
+{
+    fail_each_call(cudaErrorIllegalAddress, 1);
+}
+
+Test(staged, survives_that_any_call_to_the_runtime_finds_no_memory)
+{
+    fail_each_call(cudaErrorMemoryAllocation, 0); /* what the job itself takes, it does not log */
+}

@@ -1,0 +1,395 @@
+#include "support/standin_nccl.h"
+
+#include "comm/nccl_library.h"
+#include "ringattn/comm_device.h"
+#include "support/standin_cudart.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_MAX = 8, OPS_MAX = 16, QUEUE_MAX = 64 };
+
+standin_nccl_state standin_nccl;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A send or a receive, from the start of its group's turn on the stream until it is done. */
+typedef struct op {
+    void *data;
+    size_t bytes;
+    int peer, is_send, done;
+} op;
+
+typedef struct group {
+    struct ncclComm *comm;
+    int count, begun;
+    op ops[OPS_MAX];
+    cudaStream_t stream;
+    struct group *next; /* of the same communicator */
+} group;
+
+typedef struct queue {
+    op *ops[QUEUE_MAX];
+    int begin, end;
+} queue;
+
+/* Those who came with one id. */
+typedef struct world {
+    char id[NCCL_UNIQUE_ID_BYTES];
+    int size, here_count, left_count;
+    queue sends[RANKS_MAX][RANKS_MAX], recvs[RANKS_MAX][RANKS_MAX]; /* [from][to] */
+    struct world *next;
+} world;
+
+struct ncclComm {
+    world *world;
+    int rank, aborted, finalized;
+    int polls;      /* for which it is still busy */
+    group *waiting; /* ended, not on the stream yet */
+    group *groups;  /* on the stream */
+};
+
+static world *worlds;
+static int64_t next_id;
+static _Thread_local group *open_group;
+
+void standin_nccl_reset(void)
+{
+    standin_nccl = (standin_nccl_state){.busy_polls = 2, .taken_bytes = 1 << 20};
+    for (world *w = worlds, *next; w != NULL; w = next) {
+        next = w->next;
+        free(w);
+    }
+    worlds = NULL;
+}
+
+/* A call: it takes the lock, and may be the one to fail. */
+static ncclResult_t enter(void)
+{
+    pthread_mutex_lock(&lock);
+    return ++standin_nccl.calls == standin_nccl.fail_call ? ncclSystemError : ncclSuccess;
+}
+
+static ncclResult_t leave(ncclResult_t result)
+{
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* Both ends are there; ends of different lengths never meet, so that whoever relies on it hangs. */
+static void meet(world *w, int from, int to)
+{
+    queue *const s = &w->sends[from][to], *const r = &w->recvs[from][to];
+    while (!standin_nccl.stalls && s->begin < s->end && r->begin < r->end) {
+        op *const send = s->ops[s->begin % QUEUE_MAX], *const recv = r->ops[r->begin % QUEUE_MAX];
+        if (send->bytes != recv->bytes)
+            return;
+        memmove(recv->data, send->data, send->bytes);
+        if (standin_nccl.corrupts)
+            ((char *)recv->data)[0] ^= 0x55;
+        send->done = recv->done = 1;
+        s->begin++;
+        r->begin++;
+    }
+}
+
+static void post(group *g, op *o)
+{
+    world *const w = g->comm->world;
+    int const from = o->is_send ? g->comm->rank : o->peer;
+    int const to = o->is_send ? o->peer : g->comm->rank;
+    queue *const q = o->is_send ? &w->sends[from][to] : &w->recvs[from][to];
+    if (q->end - q->begin == QUEUE_MAX)
+        abort();
+    q->ops[q->end++ % QUEUE_MAX] = o;
+}
+
+static int group_is_done(const group *g)
+{
+    int done = 1;
+    for (int i = 0; i < g->count; i++)
+        done = done && g->ops[i].done;
+    return done;
+}
+
+static void unlink_group(group *g)
+{
+    group **at = &g->comm->groups;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+}
+
+/* The turn of a group on its stream. */
+static int group_is_over(void *context)
+{
+    group *const g = *(group **)context;
+    pthread_mutex_lock(&lock);
+    int over = g->comm == NULL; /* aborted */
+    if (!over) {
+        for (int i = 0; i < g->count && !g->begun; i++)
+            post(g, &g->ops[i]);
+        g->begun = 1;
+        for (int i = 0; i < g->count; i++) {
+            int const rank = g->comm->rank, peer = g->ops[i].peer;
+            meet(g->comm->world, g->ops[i].is_send ? rank : peer, g->ops[i].is_send ? peer : rank);
+        }
+        over = group_is_done(g);
+        if (over)
+            unlink_group(g);
+    }
+    pthread_mutex_unlock(&lock);
+    if (over)
+        free(g);
+    return over;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+static ncclResult_t fake_group_start(void)
+{
+    ncclResult_t const error = enter();
+    if (error == ncclSuccess)
+        open_group = calloc(1, sizeof(*open_group));
+    return leave(error);
+}
+
+static ncclResult_t add(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                        cudaStream_t stream, int is_send)
+{
+    ncclResult_t error = enter();
+    group *const g = open_group;
+    if (error == ncclSuccess &&
+        (g == NULL || type != ncclUint8 || peer < 0 || peer >= comm->world->size ||
+         g->count == OPS_MAX || stream == NULL || (g->count > 0 && g->stream != stream)))
+        error = ncclInvalidUsage;
+    if (error == ncclSuccess) {
+        g->comm = comm;
+        g->stream = stream;
+        g->ops[g->count++] = (op){.data = data, .bytes = count, .peer = peer, .is_send = is_send};
+    }
+    return leave(error);
+}
+
+static ncclResult_t fake_send(const void *data, size_t count, ncclDataType_t type, int peer,
+                              ncclComm_t comm, cudaStream_t stream)
+{
+    union {
+        const void *from;
+        void *to;
+    } const both = {data};
+    return add(both.to, count, type, peer, comm, stream, 1);
+}
+
+static ncclResult_t fake_recv(void *data, size_t count, ncclDataType_t type, int peer,
+                              ncclComm_t comm, cudaStream_t stream)
+{
+    return add(data, count, type, peer, comm, stream, 0);
+}
+
+/* The group is on its way; it is on the stream after some questions. */
+static ncclResult_t fake_group_end(void)
+{
+    ncclResult_t error = enter();
+    group *const g = open_group;
+    open_group = NULL;
+    if (g != NULL && error == ncclSuccess && g->count > 0 && g->comm->waiting == NULL &&
+        g->comm->polls == 0) {
+        g->comm->waiting = g;
+        g->comm->polls = standin_nccl.busy_polls;
+        error = ncclInProgress;
+    } else {
+        if (error == ncclSuccess)
+            error = ncclInvalidUsage; /* a call on a communicator that is still busy */
+        free(g);
+    }
+    return leave(error);
+}
+
+/* ---- communicators --------------------------------------------------------------------------- */
+
+static ncclResult_t fake_unique_id(ncclUniqueId *id)
+{
+    ncclResult_t const error = enter();
+    if (error == ncclSuccess)
+        snprintf(id->internal, sizeof(id->internal), "stand-in %lld", (long long)++next_id);
+    return leave(error);
+}
+
+static world *find_world(const ncclUniqueId *id, int size)
+{
+    world *w = worlds;
+    while (w != NULL && memcmp(w->id, id->internal, sizeof(w->id)) != 0)
+        w = w->next;
+    if (w != NULL)
+        return w;
+    w = calloc(1, sizeof(*w));
+    if (w != NULL) {
+        memcpy(w->id, id->internal, sizeof(w->id));
+        w->size = size;
+        w->next = worlds;
+        worlds = w;
+    }
+    return w;
+}
+
+static ncclResult_t fake_init_rank(ncclComm_t *comm_out, int size, ncclUniqueId id, int rank,
+                                   ncclConfig_t *config)
+{
+    ncclResult_t error = enter();
+    if (error == ncclSuccess && (config->blocking != 0 || size > RANKS_MAX || rank >= size))
+        error = ncclInvalidArgument;
+    struct ncclComm *const comm = error == ncclSuccess ? calloc(1, sizeof(*comm)) : NULL;
+    if (comm != NULL) {
+        comm->world = find_world(&id, size);
+        comm->rank = rank;
+        comm->polls = standin_nccl.busy_polls;
+        comm->world->here_count++;
+        standin_nccl.communicators++;
+        *comm_out = comm;
+        error = ncclInProgress;
+    }
+    leave(error);
+    if (comm != NULL) {
+        (void)standin_enter();
+        standin.used_bytes += standin_nccl.taken_bytes;
+        (void)standin_leave(cudaSuccess);
+    }
+    return error;
+}
+
+/* What is put on the stream: without our lock, which the stream takes for it. */
+static ncclResult_t launch(struct ncclComm *comm, group *g)
+{
+    cudaError_t error = standin_enter();
+    if (error == cudaSuccess)
+        error = standin_enqueue_wait(g->stream, group_is_over, &g, sizeof(void *));
+    if (standin_leave(error) == cudaSuccess)
+        return ncclSuccess;
+    pthread_mutex_lock(&lock);
+    comm->groups = g->next;
+    pthread_mutex_unlock(&lock);
+    free(g);
+    return ncclUnhandledCudaError;
+}
+
+static ncclResult_t fake_async_error(ncclComm_t comm, ncclResult_t *state)
+{
+    ncclResult_t error = ncclSuccess;
+    group *ready = NULL;
+    *state = ncclSuccess;
+    pthread_mutex_lock(&lock); /* as often as anybody likes to ask: not a call that is counted */
+    if (standin_nccl.async_error_at > 0 && standin_nccl.calls >= standin_nccl.async_error_at) {
+        *state = ncclRemoteError;
+    } else if (comm->polls > 0 || comm->world->here_count < comm->world->size) {
+        comm->polls -= comm->polls > 0;
+        *state = ncclInProgress;
+    } else if (comm->waiting != NULL) {
+        ready = comm->waiting;
+        comm->waiting = NULL;
+        ready->next = comm->groups;
+        comm->groups = ready;
+    }
+    leave(error);
+    return ready != NULL ? launch(comm, ready) : error;
+}
+
+static ncclResult_t fake_finalize(ncclComm_t comm)
+{
+    ncclResult_t error = enter();
+    if (error == ncclSuccess && (comm->finalized || comm->groups != NULL || comm->waiting != NULL))
+        error = ncclInvalidUsage;
+    if (error == ncclSuccess) {
+        comm->finalized = 1;
+        comm->polls = standin_nccl.busy_polls;
+        error = ncclInProgress;
+    }
+    return leave(error);
+}
+
+/* Its groups are over where they are; what they had posted is forgotten, its peers' ends stay. */
+static void free_comm(struct ncclComm *comm)
+{
+    for (group *g = comm->groups; g != NULL; g = g->next)
+        g->comm = NULL;
+    for (int peer = 0; peer < comm->world->size; peer++) {
+        queue *const s = &comm->world->sends[comm->rank][peer];
+        queue *const r = &comm->world->recvs[peer][comm->rank];
+        s->begin = s->end;
+        r->begin = r->end;
+    }
+    free(comm->waiting);
+    standin_nccl.communicators--;
+    free(comm);
+}
+
+static void give_bytes(void)
+{
+    (void)standin_enter();
+    standin.used_bytes -= standin_nccl.taken_bytes;
+    (void)standin_leave(cudaSuccess);
+}
+
+/* Even a call that fails ends the communicator: there is nobody to try again. */
+static ncclResult_t fake_destroy(ncclComm_t comm)
+{
+    ncclResult_t error = enter();
+    if (error == ncclSuccess && (!comm->finalized || comm->polls > 0))
+        error = ncclInvalidUsage;
+    standin_nccl.destroyed++;
+    free_comm(comm);
+    leave(error);
+    give_bytes();
+    return error;
+}
+
+static ncclResult_t fake_abort(ncclComm_t comm)
+{
+    ncclResult_t const error = enter();
+    standin_nccl.aborted++;
+    free_comm(comm);
+    leave(error);
+    give_bytes();
+    return error;
+}
+
+static const char *fake_error_string(ncclResult_t error)
+{
+    return error == ncclRemoteError ? "an injected remote error" : "an injected error";
+}
+
+static const char *fake_last_error(ncclComm_t comm)
+{
+    (void)comm;
+    return "";
+}
+
+/* ---- the library ----------------------------------------------------------------------------- */
+
+const ra_nccl *ra_nccl_open(char *why_not, size_t bytes)
+{
+    static const ra_nccl library = {.get_unique_id = fake_unique_id,
+                                    .init_rank = fake_init_rank,
+                                    .get_async_error = fake_async_error,
+                                    .finalize = fake_finalize,
+                                    .destroy = fake_destroy,
+                                    .abort = fake_abort,
+                                    .group_start = fake_group_start,
+                                    .group_end = fake_group_end,
+                                    .send = fake_send,
+                                    .recv = fake_recv,
+                                    .error_string = fake_error_string,
+                                    .last_error = fake_last_error};
+    snprintf(why_not, bytes, "%s", standin_nccl.absent ? "the stand-in is told to be absent" : "");
+    return standin_nccl.absent ? NULL : &library;
+}
+
+bool ra_nccl_describe(char *text, size_t bytes)
+{
+    snprintf(text, bytes, "a stand-in for NCCL");
+    return !standin_nccl.absent;
+}
