@@ -180,6 +180,9 @@ typedef enum ra_isa {
 /** The CPU table for an instruction set; NULL where the build or the machine lacks it. */
 const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 
+/** The table for the GPU of ra_device_used; NULL where the build has none. */
+const ra_kernel_ops *ra_kernel_cuda(void);
+
 /**
  * @param threads  at least 1; a GPU's table puts its multiprocessors in place of it
  * @param pool     of ops->memory(); workspace (category workspace) for `dim` is taken here

@@ -5,16 +5,38 @@
 
 #include <stdio.h>
 
-static const char no_path[] = "this version finds GPUs and does not compute on them yet";
+/* Why no GPU can do the job; NULL: one can. `devices` holds the text of some answers. */
+static const char *why_not(const ra_config *config, int ranks, ra_devices *devices)
+{
+    ra_devices_read(devices);
+    if (devices->usable_count == 0)
+        return devices->why_not;
+    if (ra_kernel_cuda() == NULL)
+        return "this build has no kernels for GPUs";
+    if (ranks > 1)
+        return "this version computes on the GPU of one rank";
+    if (config->attention_kind == RA_ATTENTION_STANDARD)
+        return "attention.kind: standard is computed by OpenBLAS on the CPU";
+    if (ra_config_linear(config) != RA_LINEAR_NONE)
+        return "linear attention is computed on the CPU";
+    return NULL;
+}
 
-ra_status ra_backend_choose(const ra_config *config, char note_out[RA_BACKEND_NOTE_MAX])
+ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *backend_out,
+                            char note_out[RA_BACKEND_NOTE_MAX])
 {
     ra_devices devices;
     note_out[0] = '\0';
-    if (config->backend == RA_BACKEND_CPU)
+    *backend_out = RA_BACKEND_CPU;
+    /* An instruction set is the CPU's. */
+    if (config->backend == RA_BACKEND_CPU ||
+        (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO))
         return RA_OK;
-    ra_devices_read(&devices);
-    const char *why = devices.usable_count > 0 ? no_path : devices.why_not;
+    const char *why = why_not(config, ranks, &devices);
+    if (why == NULL) {
+        *backend_out = RA_BACKEND_CUDA;
+        return RA_OK;
+    }
     if (config->backend == RA_BACKEND_CUDA) {
         int const index = ra_config_key_find("compute.backend");
         const char *place = config->places[index];
@@ -73,11 +95,11 @@ const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)
     else
         snprintf(text, bytes,
                  "%d GPU%s, the first %s (%d.%d, %s, %d multiprocessors); CUDA of the driver "
-                 "%d.%d, of this build %d.%d; %s",
+                 "%d.%d, of this build %d.%d; kernels have not yet been run on a device",
                  devices->usable_count, devices->usable_count == 1 ? "" : "s", first->name,
                  first->major, first->minor, ra_bytes_text(first->memory_bytes, memory),
                  first->multiprocessors, devices->driver_version / 1000,
                  devices->driver_version % 1000 / 10, devices->runtime_version / 1000,
-                 devices->runtime_version % 1000 / 10, no_path);
+                 devices->runtime_version % 1000 / 10);
     return text;
 }

@@ -11,11 +11,15 @@ typedef enum ra_backend { RA_BACKEND_AUTO, RA_BACKEND_CPU, RA_BACKEND_CUDA } ra_
 enum { RA_BACKEND_NOTE_MAX = 320 };
 
 /**
- * Choose, and say in `note_out` why auto takes the CPU; "" where nothing is to be said, as in a
- * build without CUDA or where the CPU was asked for.
+ * Choose for this rank, and say in `note_out` why auto takes the CPU; "" where nothing is to be
+ * said, as in a build without CUDA or where the CPU was asked for.
+ *
+ * @param ranks        of the job
+ * @param backend_out  RA_BACKEND_CPU or RA_BACKEND_CUDA
  * @return RA_ERR_CONFIG  cuda was asked for and cannot be had; one line was logged
  */
-RA_CHECKED ra_status ra_backend_choose(const ra_config *config, char note_out[RA_BACKEND_NOTE_MAX]);
+RA_CHECKED ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *backend_out,
+                                       char note_out[RA_BACKEND_NOTE_MAX]);
 
 /** "cuda" of ra_machine_json: versions, devices, and why not; NULL: no memory. */
 json_t *ra_machine_cuda_json(void);

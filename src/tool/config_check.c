@@ -202,6 +202,8 @@ static ra_status kind_check(const ra_config *config)
     if (config->attention_kind == RA_ATTENTION_STANDARD && config->isa != RA_ISA_AUTO)
         return refuse(config, "compute.isa",
                       "has no effect with attention.kind: standard, which computes with OpenBLAS");
+    if (config->backend == RA_BACKEND_CUDA && config->isa != RA_ISA_AUTO)
+        return refuse(config, "compute.isa", "is the CPU's, and contradicts compute.backend: cuda");
     return RA_OK;
 }
 

@@ -45,14 +45,15 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
 {
     const json_t *times = json_object_get(json, backward ? "backward_ms" : "forward_ms");
     double const ms = json_number_value(json_object_get(times, "median"));
+    double const peak_tflops = json_number_value(json_object_get(json, "limit_tflops"));
     const ra_prediction *p = &point->prediction;
-    if (!(ms > 0))
+    if (!(ms > 0) || !(peak_tflops > 0)) /* of a GPU no limit is measured */
         return;
     sample *s = &to->items[to->count++];
     *s = (sample){.dtype = point->config.dtype,
                   .backward = backward,
                   .ns = ms * 1e6,
-                  .peak_tflops = json_number_value(json_object_get(json, "limit_tflops"))};
+                  .peak_tflops = peak_tflops};
     s->terms[0] = p->head_groups;
     for (int i = 0; i < p->step_count; i++) {
         s->terms[1] += p->steps[i].rows * point->config.head_dim;

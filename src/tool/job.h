@@ -31,9 +31,12 @@ typedef struct ra_job {
     const ra_options *options;
     ra_comm *comm;
     ra_config config;
-    ra_ledger *ledger;
-    ra_pool *pool;
-    bool writes_pool_log;   /* memory.pool.log is honoured; else it is refused */
+    ra_backend backend; /* what computes: CPU or CUDA */
+    int device_index;   /* of the GPU, where one computes */
+    ra_device device;
+    ra_ledger *ledger, *host_ledger; /* of the kernel's memory and of the host's; the same, and */
+    ra_pool *pool, *host_pool;       /* one pool, where the CPU computes */
+    bool writes_pool_log;            /* memory.pool.log is honoured; else it is refused */
     int pool_log_number;    /* of this job's file, where there are several; 0: it is the only one */
     ra_pool_log *pool_log;  /* NULL: none is wanted */
     ra_shard_memory shards; /* where the tensors lie, and what stages them */
@@ -92,8 +95,12 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores);
 RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_placement *placement);
 /** Whether outputs of the configuration and the command line can be written; rank 0 looks. */
 RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
-/** The kernels that a configuration asks for; RA_ERR_UNSUPPORTED: not here, one logged line. */
-RA_CHECKED ra_status ra_job_kernel_ops(const ra_config *config, const ra_kernel_ops **ops_out);
+/**
+ * The kernels that a configuration asks for of a backend, unchecked; RA_ERR_UNSUPPORTED: not here,
+ * one logged line.
+ */
+RA_CHECKED ra_status ra_job_kernel_ops(const ra_config *config, ra_backend backend,
+                                       const ra_kernel_ops **ops_out);
 /** What a ring is asked for, but its cache; room is left for the times of so many repetitions. */
 ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions);
 /** Whether lse is kept: somebody reads it. */

@@ -11,8 +11,8 @@ static ra_status tensor_take(ra_job *job, int index, ra_category category, int64
                              int64_t row_bytes, void **data_out)
 {
     ra_status const status =
-        ra_pool_alloc(job->pool, category, (size_t)(job->config.batch * rows * row_bytes), NULL,
-                      &job->blocks[index]);
+        ra_pool_alloc(job->pool, category, (size_t)(job->config.batch * rows * row_bytes),
+                      job->kernel.stream, &job->blocks[index]);
     if (status == RA_OK)
         *data_out = job->blocks[index].data;
     return status;
@@ -139,6 +139,27 @@ static ra_status pool_gather(ra_job *job, bool mine)
     return status;
 }
 
+/* What one rank has of host memory beside its GPU's. */
+static ra_status host_memory_gather(ra_job *job, bool mine)
+{
+    enum { CATEGORIES = RA_MEM_CATEGORY_COUNT, NUMBERS = CATEGORIES + 1 };
+    ra_report *report = &job->report;
+    ra_ledger_snapshot snapshot;
+    int64_t numbers[NUMBERS] = {0};
+    if (report->device == NULL)
+        return RA_OK;
+    ra_ledger_read(job->host_ledger, &snapshot);
+    if (mine) {
+        memcpy(numbers, snapshot.at_peak_bytes, sizeof(snapshot.at_peak_bytes));
+        numbers[CATEGORIES] = snapshot.reserved_peak_bytes;
+    }
+    ra_status const status =
+        ra_comm_reduce_i64(job->comm, "gathering host memory", RA_SUM, numbers, NUMBERS);
+    memcpy(report->host_memory_bytes, numbers, sizeof(report->host_memory_bytes));
+    report->host_peak_bytes = numbers[CATEGORIES];
+    return status;
+}
+
 /* Memory of the rank whose peak is highest, the first of them; and the sum of all peaks. */
 static ra_status memory_gather(ra_job *job)
 {
@@ -176,6 +197,8 @@ static ra_status memory_gather(ra_job *job)
         report->category_peak_bytes[i] = numbers[CATEGORIES + i];
     }
     status = pool_gather(job, first == rank);
+    if (status == RA_OK)
+        status = host_memory_gather(job, first == rank);
     if (status != RA_OK)
         return status;
     report->limit_bytes_sum = numbers[NUMBERS - 5];
@@ -217,7 +240,9 @@ ra_status ra_job_passes(ra_job *job)
                           .ranks = ra_comm_size(job->comm),
                           .comm_name = ra_comm_name(job->comm),
                           .kernel_name = job->kernel.ops->name,
-                          .backend_note = job->backend_note[0] != '\0' ? job->backend_note : NULL};
+                          .backend_note = job->backend_note[0] != '\0' ? job->backend_note : NULL,
+                          .device = job->backend == RA_BACKEND_CUDA ? &job->device : NULL,
+                          .device_index = job->device_index};
     ra_progress_set(job->progress, "bringing tensors in", 0, 0);
     job->entered = false;
     ra_console_hold();

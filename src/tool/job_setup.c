@@ -2,6 +2,7 @@
 #include "console.h"
 #include "internal.h"
 #include "job.h"
+#include "job_memory.h"
 #include "job_source.h"
 
 #include "ringattn/topology.h"
@@ -43,38 +44,6 @@ ra_status ra_job_connect(const ra_config *config, ra_comm **comm)
     ra_comm_set_timeout(*comm, config->timeout_ms);
     ra_console_open(*comm);
     return RA_OK;
-}
-
-/* What this rank may take: its share of what the machine has, or memory.limit. */
-static ra_status pool_make(ra_job *job)
-{
-    ra_memory const memory = ra_memory_host();
-    int64_t limit_bytes = job->config.limit_bytes;
-    if (limit_bytes == 0) {
-        ra_status const status = memory.ops->available(&memory, &limit_bytes);
-        if (status != RA_OK)
-            return status;
-        limit_bytes = (limit_bytes - limit_bytes / 50) / ra_comm_local_size(job->comm);
-        limit_bytes = ra_max_i64(limit_bytes, 1);
-    }
-    ra_status status = job->writes_pool_log ? RA_OK : ra_job_refuse_pool_log(&job->config);
-    if (status == RA_OK)
-        status = ra_ledger_create(limit_bytes, &job->ledger);
-    if (status == RA_OK && job->config.pool_log != NULL)
-        status = ra_pool_log_create(&job->pool_log);
-    if (status != RA_OK)
-        return status;
-    /* An input may have to be opened, with this pool, before all keys can be checked. */
-    bool const base = job->config.variant == RA_VARIANT_BASE;
-    ra_pool_config const config = {.mode = base ? RA_POOL_OFF : job->config.pool_mode,
-                                   .memory = memory,
-                                   .ledger = job->ledger,
-                                   .trim_bytes = job->config.pool_trim_bytes,
-                                   .measures_time = job->options->json,
-                                   .log = job->pool_log};
-    ra_status const made = ra_pool_create(&config, &job->pool);
-    job->shards = (ra_shard_memory){.memory = memory, .staging = job->pool};
-    return made;
 }
 
 /*
@@ -161,10 +130,11 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores)
     job->cache_bytes = cores->cache_bytes;
 }
 
-ra_status ra_job_kernel_ops(const ra_config *config, const ra_kernel_ops **ops_out)
+ra_status ra_job_kernel_ops(const ra_config *config, ra_backend backend,
+                            const ra_kernel_ops **ops_out)
 {
     ra_kernel_list list;
-    ra_status const status = ra_kernel_list_make(config, &list);
+    ra_status const status = ra_kernel_list_make(config, backend, &list);
     if (status == RA_OK)
         *ops_out = list.tables[0];
     return status;
@@ -172,7 +142,8 @@ ra_status ra_job_kernel_ops(const ra_config *config, const ra_kernel_ops **ops_o
 
 /*
  * Before anything of the job is taken or measured: the check gives its memory back. On one thread:
- * what compilers and processors may get wrong is in every thread's work.
+ * what compilers and processors may get wrong is in every thread's work. Beside a GPU the plain
+ * kernel has larger tiles to compute, and takes all of them.
  */
 static ra_status kernel_choose(ra_job *job)
 {
@@ -180,11 +151,11 @@ static ra_status kernel_choose(ra_job *job)
     ra_kernel_use const use = {.dtype = config->dtype,
                                .dim = config->head_dim,
                                .backward = config->backward,
-                               .threads = 1};
+                               .threads = job->backend == RA_BACKEND_CUDA ? job->threads : 1};
     ra_kernel_list list;
     if (ra_config_linear(config) != RA_LINEAR_NONE)
-        return ra_job_kernel_ops(config, &job->ops);
-    ra_status const status = ra_kernel_list_make(config, &list);
+        return ra_job_kernel_ops(config, job->backend, &job->ops);
+    ra_status const status = ra_kernel_list_make(config, job->backend, &list);
     return status == RA_OK ? ra_kernel_list_check(&list, &use, &job->ops, job->kernel_note)
                            : status;
 }
@@ -193,22 +164,22 @@ static ra_status kernel_make(ra_job *job)
 {
     ra_status const status =
         ra_kernel_init(job->ops, job->threads, job->config.head_dim, job->pool, &job->kernel);
-    if (status == RA_OK)
-        job->kernel.cache_bytes = job->cache_bytes;
-    return status;
+    if (status != RA_OK)
+        return status;
+    job->kernel.cache_bytes = job->cache_bytes;
+    job->shards.stream = job->kernel.stream;
+    return RA_OK;
 }
 
 /* What every rank does by itself, with the same outcome unless its machine differs. */
 static ra_status alone_prepare(ra_job *job)
 {
     ra_config *config = &job->config;
-    ra_status status = ra_backend_choose(config, job->backend_note);
+    ra_status status = ra_job_check_outputs(job);
     if (status == RA_OK)
-        status = ra_job_check_outputs(job);
+        status = ra_job_make_pools(job);
     if (status == RA_OK)
-        status = pool_make(job);
-    if (status == RA_OK)
-        status = ra_tensor_source_open(config, job->checks != NULL ? job->checks : job->pool,
+        status = ra_tensor_source_open(config, job->checks != NULL ? job->checks : job->host_pool,
                                        &job->source);
     if (status == RA_OK)
         status = ra_config_check(config, ra_comm_size(job->comm));
@@ -220,13 +191,13 @@ static ra_status alone_prepare(ra_job *job)
     job->rss_before_bytes = ra_rss_bytes();
     if (job->cache == NULL)
         job->cache = &job->own_cache;
-    status = ra_job_cache_attach(job->cache, config, job->pool);
+    status = ra_job_cache_attach(job->cache, config, job->host_pool);
     if (status != RA_OK)
         return status;
     ra_pattern_config pattern = config->pattern;
     /* Linear attention computes without it; verification asks it who sees whom. */
     pattern.causal = pattern.causal || ra_config_linear(config) == RA_LINEAR_CAUSAL;
-    status = ra_pattern_create(&pattern, config->seq, config->heads, job->pool, &job->pattern);
+    status = ra_pattern_create(&pattern, config->seq, config->heads, job->host_pool, &job->pattern);
     if (status == RA_OK)
         status = kernel_make(job);
     return status;
@@ -257,9 +228,11 @@ ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
 static ra_status ring_make(ra_job *job)
 {
     ra_ring_config ring = ra_job_ring_config(&job->config, job->repeat.most);
+    if (job->host_pool != job->pool)
+        ring.follow_bytes = 0; /* times are in host memory */
     ring.cache = job->cache->cache;
     job->entered = true;
-    return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, job->pool,
+    return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, job->host_pool,
                           &job->ring);
 }
 
@@ -273,6 +246,9 @@ ra_status ra_job_build(ra_job *job)
         status = ra_job_share_cores(job->comm, &cores);
         ra_job_take_cores(job, &cores);
     }
+    if (status != RA_OK)
+        return status;
+    status = ra_job_choose_backend(job);
     if (status != RA_OK)
         return status;
     job->entered = false;
@@ -294,7 +270,8 @@ ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
     ra_ring_read_info(job->ring, &ring);
     placement->own.threads = job->kernel.threads;
     placement->own.threads_are_auto = job->config.threads == 0;
-    return ra_placement_check(placement, job->comm, job->pool, ring.schedule != RA_SCHEDULE_SHARED);
+    return ra_placement_check(placement, job->comm, job->host_pool,
+                              ring.schedule != RA_SCHEDULE_SHARED);
 }
 
 ra_status ra_job_prepare(ra_job *job)
@@ -315,21 +292,10 @@ ra_status ra_job_prepare(ra_job *job)
     return status;
 }
 
-/* Whatever became of a job, every byte has been given back. */
-static void ledger_close(ra_ledger *ledger)
-{
-    ra_ledger_snapshot last;
-    if (ledger == NULL)
-        return;
-    ra_ledger_read(ledger, &last);
-    RA_ASSERT(last.reserved_bytes == 0);
-    ra_ledger_destroy(ledger);
-}
-
 void ra_job_clear(ra_job *job)
 {
     for (int i = 0; i < RA_JOB_BLOCKS && job->pool != NULL; i++)
-        ra_pool_free(job->pool, NULL, &job->blocks[i]);
+        ra_pool_free(job->pool, job->kernel.stream, &job->blocks[i]);
     ra_ring_destroy(job->ring);
     ra_kernel_fini(&job->kernel);
     ra_pattern_destroy(job->pattern);
@@ -337,9 +303,7 @@ void ra_job_clear(ra_job *job)
     if (job->cache != NULL)
         ra_job_cache_detach(job->cache);
     ra_job_cache_destroy(&job->own_cache);
-    ra_pool_destroy(job->pool);
-    ra_pool_log_destroy(job->pool_log);
-    ledger_close(job->ledger);
+    ra_job_end_pools(job);
     free(job->phases);
     ra_config_fini(&job->config);
     *job = (ra_job){.options = job->options, .comm = job->comm, .progress = job->progress};

@@ -130,7 +130,7 @@ ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_ou
     bool const backward = job->config.backward;
     ra_block block = {0};
     size_t const bytes = (size_t)ra_job_times_bytes(repeat->most, backward);
-    ra_status status = ra_pool_alloc(job->pool, RA_MEM_IO, bytes, NULL, &block);
+    ra_status status = ra_pool_alloc(job->host_pool, RA_MEM_IO, bytes, NULL, &block);
     if (status != RA_OK)
         return status;
     double *ms = block.data, elapsed_ms = 0;
@@ -149,6 +149,6 @@ ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_ou
         if (backward)
             *backward_out = summary(t.backward_ms, t.count, repeat->steady_count);
     }
-    ra_pool_free(job->pool, NULL, &block);
+    ra_pool_free(job->host_pool, NULL, &block);
     return status;
 }

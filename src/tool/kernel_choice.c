@@ -23,11 +23,13 @@ static void list_add_all(ra_kernel_list *list)
         list_add(list, ra_kernel_cpu(isas[i]));
 }
 
-ra_status ra_kernel_list_make(const ra_config *config, ra_kernel_list *list_out)
+ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_kernel_list *list_out)
 {
     bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
     *list_out = (ra_kernel_list){0};
-    if (standard)
+    if (backend == RA_BACKEND_CUDA)
+        list_add(list_out, ra_kernel_cuda());
+    else if (standard)
         list_add(list_out, ra_kernel_standard());
     else if (config->isa == RA_ISA_AUTO)
         list_add_all(list_out);
@@ -35,7 +37,9 @@ ra_status ra_kernel_list_make(const ra_config *config, ra_kernel_list *list_out)
         list_add(list_out, ra_kernel_cpu(config->isa));
     if (list_out->count > 0)
         return RA_OK;
-    if (standard)
+    if (backend == RA_BACKEND_CUDA)
+        ra_log(RA_LOG_ERROR, "compute.backend: cuda: this build has no kernels for GPUs");
+    else if (standard)
         ra_log(RA_LOG_ERROR, "attention.kind: standard computes with OpenBLAS, which is not "
                              "installed here: install libopenblas0, or take flash");
     else

@@ -2,7 +2,7 @@
 #ifndef RINGATTN_TOOL_KERNEL_CHOICE_H
 #define RINGATTN_TOOL_KERNEL_CHOICE_H
 
-#include "config.h"
+#include "backend.h"
 
 #include "ringattn/kernel_check.h"
 
@@ -17,11 +17,14 @@ typedef struct ra_kernel_list {
 } ra_kernel_list;
 
 /**
- * What a configuration asks for: with compute.isa auto, all instruction sets that this machine
- * runs, the fastest first.
+ * What a configuration asks for: on the CPU with compute.isa auto, all instruction sets that this
+ * machine runs, the fastest first.
+ *
+ * @param backend  RA_BACKEND_CPU or RA_BACKEND_CUDA
  * @return RA_ERR_UNSUPPORTED  there is none here, one logged line
  */
-RA_CHECKED ra_status ra_kernel_list_make(const ra_config *config, ra_kernel_list *list_out);
+RA_CHECKED ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend,
+                                         ra_kernel_list *list_out);
 
 /**
  * The first of `list` that agrees with the plain kernel (kernel_check.h). What is wrong with those

@@ -236,6 +236,8 @@ static void job_print(const ra_report *report)
         report->threads, report->threads == 1 ? "" : "s", report->kernel_name);
     if (report->backend_note != NULL)
         row("backend", "the CPU: %s", report->backend_note);
+    if (report->device != NULL)
+        row("backend", "GPU %d: %s", report->device_index, report->device->name);
     if (report->ranks > 1) {
         row("plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s",
             ra_layout_name(report->ring.layout), chunk, ra_schedule_name(report->ring.schedule),
@@ -269,16 +271,26 @@ static void speed_print(const ra_report *report)
         share, ra_bytes_text(report->ring.full_ring_bytes, full));
 }
 
+static void categories_print(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
+{
+    char text[32];
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
+        if (bytes[i] > 0)
+            row("", "%12s  %s", ra_bytes_text(bytes[i], text), ra_category_name((ra_category)i));
+    }
+}
+
 static void memory_print(const ra_report *report)
 {
     char text[32];
+    const ra_device *device = report->device;
     printf("\n");
-    row("memory", "%12s  at the peak%s", ra_bytes_text(report->peak_bytes, text),
-        report->ranks > 1 ? " of the fullest rank" : "");
-    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
-        if (report->memory_bytes[i] > 0)
-            row("", "%12s  %s", ra_bytes_text(report->memory_bytes[i], text),
-                ra_category_name((ra_category)i));
+    row("memory", "%12s  at the peak%s%s", ra_bytes_text(report->peak_bytes, text),
+        report->ranks > 1 ? " of the fullest rank" : "", device != NULL ? ", of the GPU" : "");
+    categories_print(report->memory_bytes);
+    if (device != NULL) {
+        row("host memory", "%12s  at the peak", ra_bytes_text(report->host_peak_bytes, text));
+        categories_print(report->host_memory_bytes);
     }
     const ra_pool_stats *pool = &report->pool;
     if (report->config->pool_mode != RA_POOL_OFF)

@@ -5,6 +5,8 @@
 #include "config.h"
 #include "verify.h"
 
+#include "ringattn/device.h"
+
 /* Of the slowest rank in each repetition. */
 typedef struct ra_times {
     double min_ms, median_ms, max_ms;
@@ -32,6 +34,11 @@ typedef struct ra_report {
     int64_t category_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* each category's own, same rank */
     int64_t alloc_count;     /* of that rank, up to the end of its first repetition, or warm-up */
     int64_t limit_bytes_sum; /* over ranks */
+    /* Where a GPU computes, all bytes above are of its memory, and these of the host's beside it:
+       of the same rank, at the host's own peak. */
+    const ra_device *device; /* rank 0's, borrowed; NULL: the CPU computes */
+    int device_index;
+    int64_t host_peak_bytes, host_memory_bytes[RA_MEM_CATEGORY_COUNT];
     ra_pool_stats pool;      /* of that rank, up to here */
     /* With --phases; of the rank with the highest peak. */
     const ra_ledger_mark *phases; /* [phase_count]; the job's */

@@ -70,6 +70,18 @@ static json_t *work_to_json(const ra_report *report)
         (json_int_t)report->nonfinite.inf_count);
 }
 
+/* The GPU and the host's memory beside it; null where the CPU computes. */
+static json_t *device_to_json(const ra_report *report)
+{
+    const ra_device *device = report->device;
+    if (device == NULL)
+        return json_null();
+    return json_pack("{s:i, s:s, s:I, s:I, s:o}", "index", report->device_index, "name",
+                     device->name, "memory_bytes", (json_int_t)device->memory_bytes,
+                     "host_peak_bytes", (json_int_t)report->host_peak_bytes, "host_memory_bytes",
+                     memory_to_json(report->host_memory_bytes));
+}
+
 static json_t *cache_to_json(const ra_report *report)
 {
     const ra_cache_counts *maps = &report->pattern_cache;
@@ -152,7 +164,8 @@ json_t *ra_report_to_json(const ra_report *report)
                                                 ra_json_number(ra_report_tflops_backward(report))));
     point = ra_json_extend(point, plan_to_json(report));
     point = ra_json_extend(point, work_to_json(report));
-    point = ra_json_extend(point, json_pack("{s:o}", "pattern_cache", cache_to_json(report)));
+    point = ra_json_extend(point, json_pack("{s:o, s:o}", "device", device_to_json(report),
+                                            "pattern_cache", cache_to_json(report)));
     point =
         ra_json_extend(point, json_pack("{s:o, s:I, s:I}", "category_peak_bytes",
                                         memory_to_json(report->category_peak_bytes), "alloc_count",

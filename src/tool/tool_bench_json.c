@@ -2,6 +2,7 @@
 #include "json_build.h"
 #include "tool_bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +23,9 @@ static json_t *identity_to_json(const ra_bench_point *point, const ra_config *co
 static json_t *speed_to_json(const ra_bench_point *point, bool backward)
 {
     const ra_report *report = &point->report;
-    double const limit = point->limit_tflops;
+    double const limit = point->limit_tflops > 0 ? point->limit_tflops : (double)NAN; /* null */
     json_t *object =
-        json_pack("{s:i, s:o, s:s, s:o, s:o}", "repetitions", report->forward.count,
+        json_pack("{s:i, s:o, s:s?, s:o, s:o}", "repetitions", report->forward.count,
                   "forward_spread", ra_json_number(report->forward.spread), "limit",
                   point->limit_name, "limit_tflops", ra_json_number(limit), "share_forward",
                   ra_json_number(ra_report_tflops_forward(report) / limit));

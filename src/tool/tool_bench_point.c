@@ -51,6 +51,8 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
         return status;
     job->entered = false;
     point->report = job->report;
+    if (job->backend == RA_BACKEND_CUDA)
+        return RA_OK;
     ra_dtype const dtype = job->config.dtype;
     double const after_tflops = ra_limits_of_dtype(&bench->limits, dtype, &point->limit_name);
     point->limit_tflops =
@@ -97,6 +99,8 @@ static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
         plan.config.repeat = ra_job_repeat_of(&plan.config).most;
         status = ra_plan_point_init(&plan, ra_comm_size(bench->comm), NULL);
     }
+    if (status == RA_OK && (point->report.device != NULL || plan.config.backend == RA_BACKEND_CUDA))
+        status = RA_ERR_UNSUPPORTED; /* a plan's sizes are rounded as the host rounds them */
     if (status == RA_OK) {
         plan.request.ranks_per_node = ra_comm_local_size(bench->comm);
         status = ra_plan_point_predict(&plan);

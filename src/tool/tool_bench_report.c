@@ -132,10 +132,12 @@ static void pass_print(const ra_bench *bench, const ra_bench_point *point, bool 
     const ra_times *times = backward ? &report->backward : &report->forward;
     double const rate =
         backward ? ra_report_tflops_backward(report) : ra_report_tflops_forward(report);
-    char bytes[32];
-    printf("%-9s %9.2f %9.2f %9.2f %4d %6.1f%% %8.3g %7.1f%%", backward ? "backward" : "forward",
+    char bytes[32], share[16] = "-"; /* of a GPU no limit is measured */
+    if (point->limit_tflops > 0)
+        snprintf(share, sizeof(share), "%.1f%%", 100 * rate / point->limit_tflops);
+    printf("%-9s %9.2f %9.2f %9.2f %4d %6.1f%% %8.3g %8s", backward ? "backward" : "forward",
            times->min_ms, times->median_ms, times->max_ms, times->count, 100 * times->spread, rate,
-           100 * rate / point->limit_tflops);
+           share);
     if (bench->variant_count > 1 && point->has_reference)
         printf(" %7.3f %7.3f", point->time_ratio[backward], point->rate_ratio[backward]);
     else if (bench->variant_count > 1)

@@ -172,11 +172,13 @@ static ra_status config_look(const ra_options *options, ra_comm *comm)
     if (status != RA_OK)
         return status;
     ra_console_hold();
+    int const ranks = comm != NULL ? ra_comm_size(comm) : 1;
+    ra_backend backend;
     char note[RA_BACKEND_NOTE_MAX];
     if (config.input == NULL)
-        status = ra_config_check(&config, comm != NULL ? ra_comm_size(comm) : 1);
+        status = ra_config_check(&config, ranks);
     if (status == RA_OK)
-        status = ra_backend_choose(&config, note);
+        status = ra_backend_choose(&config, ranks, &backend, note);
     status = ra_console_agree(comm, "agreeing on the configuration", status);
     ra_config_fini(&config);
     return status;

@@ -52,7 +52,8 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     if (status == RA_OK)
         status = ra_config_check_plan(config, ranks);
     if (status == RA_OK)
-        status = ra_job_kernel_ops(config, &ops);
+        status = ra_job_kernel_ops(
+            config, config->backend == RA_BACKEND_CUDA ? RA_BACKEND_CUDA : RA_BACKEND_CPU, &ops);
     if (status != RA_OK)
         return status;
     int const per_node = hardware != NULL ? hardware->ranks_per_node : ranks;

@@ -72,7 +72,7 @@ static ra_status trace_begin(ra_job *job, ra_trace **trace)
     ra_console_hold();
     ra_status status =
         ra_console_agree(job->comm, "agreeing on the trace",
-                         ra_trace_create(job->pool, events, -job->repeat.warmup, trace));
+                         ra_trace_create(job->host_pool, events, -job->repeat.warmup, trace));
     if (status != RA_OK)
         return status;
     job->entered = true;
@@ -86,7 +86,8 @@ static ra_status trace_end(ra_job *job, const ra_trace *trace)
         return RA_OK;
     ra_progress_set(job->progress, "writing the trace", 0, 0);
     job->entered = true;
-    ra_status const status = ra_trace_write(trace, job->comm, job->pool, job->options->trace_path);
+    ra_status const status =
+        ra_trace_write(trace, job->comm, job->host_pool, job->options->trace_path);
     /* What is wrong with the file or memory, every rank has been told. */
     job->entered = ra_exit_code(status) == ra_exit_code(RA_ERR_PEER);
     return status;

@@ -1,6 +1,7 @@
 /* The check at start: agrees with every kernel of this machine, and catches broken ones. */
 #include "ringattn/kernel_check.h"
 #include "support/refusing_memory.h"
+#include "support/sealed_memory.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -200,6 +201,108 @@ Test(kernel_check, survives_any_request_being_refused)
             return;
         }
         cr_expect_eq(status, RA_ERR_NO_MEMORY, "request %ld", n);
+        cr_expect_null(verdict.tensor);
+    }
+}
+
+/* ---- memory that the host does not reach ----------------------------------------------------- */
+
+static sealed_memory sealed;
+static int finishes, maps_taken;
+
+static ra_memory memory_sealed(void)
+{
+    return ra_memory_sealed(&sealed);
+}
+
+static ra_status sealed_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    sealed_memory_open(&sealed);
+    ra_status const status = good->forward(kernel, step);
+    sealed_memory_seal(&sealed);
+    return status;
+}
+
+static ra_status sealed_backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    sealed_memory_open(&sealed);
+    ra_status const status = good->backward(kernel, step);
+    sealed_memory_seal(&sealed);
+    return status;
+}
+
+static ra_status sealed_zero(ra_kernel *kernel, void *data, size_t bytes)
+{
+    sealed_memory_open(&sealed);
+    ra_status const status = good->zero(kernel, data, bytes);
+    sealed_memory_seal(&sealed);
+    return status;
+}
+
+static ra_status sealed_finish(ra_kernel *kernel)
+{
+    (void)kernel;
+    finishes++;
+    return RA_OK;
+}
+
+static ra_status sealed_take_map(ra_kernel *kernel, const ra_tilemap *map)
+{
+    (void)kernel, (void)map;
+    maps_taken++;
+    return RA_OK;
+}
+
+static void sealed_drop_map(ra_kernel *kernel, const ra_tilemap *map)
+{
+    (void)kernel;
+    maps_taken -= map->tiles != NULL;
+}
+
+/* Maps, row sets and what is compared lie in host memory; all else comes and goes by copies. */
+static ra_kernel_ops sealed_table(void)
+{
+    good = ra_kernel_cpu(RA_ISA_AUTO);
+    ra_kernel_ops ops = *good;
+    ops.memory = memory_sealed;
+    ops.forward = sealed_forward;
+    ops.backward = sealed_backward;
+    ops.zero = sealed_zero;
+    ops.finish = sealed_finish;
+    ops.take_map = sealed_take_map;
+    ops.drop_map = sealed_drop_map;
+    return ops;
+}
+
+Test(kernel_check, reaches_memory_of_a_device_by_copies_alone)
+{
+    ra_kernel_ops const ops = sealed_table();
+    for (int dtype = RA_F32; dtype <= RA_BF16; ++dtype) {
+        ra_kernel_verdict const v = check(&ops, (ra_dtype)dtype, 40, true);
+        cr_expect(v.agrees, "%s: %s is off by %g of %g", ra_dtype_name((ra_dtype)dtype), v.tensor,
+                  v.error, v.allowed);
+    }
+    cr_expect_eq(finishes, 3 * 4); /* two problems, each in one step and in two */
+    cr_expect_eq(maps_taken, 0);
+    cr_expect_eq(sealed.used_bytes, 0);
+}
+
+Test(kernel_check, passes_on_copies_that_fail)
+{
+    ra_kernel_ops const ops = sealed_table();
+    ra_kernel_use const use = {.dtype = RA_F32, .dim = 16, .backward = true, .threads = 1};
+    for (long n = 1;; ++n) {
+        ra_kernel_verdict verdict = {0};
+        sealed.copies = 0;
+        sealed.fail_copy = n;
+        ra_status const status =
+            ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict);
+        if (sealed.copies < n) {
+            cr_expect_eq(status, RA_OK);
+            cr_expect_eq(n, 2 * 4 + 1); /* to and fro */
+            return;
+        }
+        cr_expect_eq(status, RA_ERR_CUDA, "copy %ld", n);
         cr_expect_null(verdict.tensor);
     }
 }

@@ -1,5 +1,6 @@
 #include "support/sealed_memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,24 +18,37 @@ static size_t sealed_round(const ra_memory *memory, size_t bytes)
 
 static ra_status sealed_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
 {
-    (void)memory;
+    sealed_memory *self = memory->self;
+    int i = 0;
+    while (i < SEALED_BLOCKS_MAX && self->blocks[i].data != NULL)
+        i++;
+    int64_t const used_bytes = self->used_bytes + (int64_t)bytes;
+    if (i == SEALED_BLOCKS_MAX || (self->limit_bytes > 0 && used_bytes > self->limit_bytes))
+        return RA_ERR_NO_MEMORY;
     void *const block = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED)
         return RA_ERR_NO_MEMORY;
-    *ptr_out = block;
+    self->blocks[i].data = *ptr_out = block;
+    self->blocks[i].bytes = bytes;
+    self->used_bytes = used_bytes;
     return RA_OK;
 }
 
 static void sealed_free(const ra_memory *memory, void *ptr, size_t bytes)
 {
-    (void)memory;
+    sealed_memory *self = memory->self;
+    for (int i = 0; i < SEALED_BLOCKS_MAX; i++)
+        if (self->blocks[i].data == ptr)
+            self->blocks[i].data = NULL;
+    self->used_bytes -= (int64_t)bytes;
     munmap(ptr, bytes);
 }
 
 static ra_status sealed_available(const ra_memory *memory, int64_t *bytes_out)
 {
-    (void)memory;
-    *bytes_out = (int64_t)1 << 40;
+    const sealed_memory *self = memory->self;
+    int64_t const limit_bytes = self->limit_bytes > 0 ? self->limit_bytes : (int64_t)1 << 40;
+    *bytes_out = limit_bytes - self->used_bytes;
     return RA_OK;
 }
 
@@ -88,4 +102,22 @@ ra_memory ra_memory_sealed(sealed_memory *self)
                                       .write = sealed_write,
                                       .read = sealed_read};
     return (ra_memory){&ops, self};
+}
+
+static void all_protect(const sealed_memory *self, int protection)
+{
+    for (int i = 0; i < SEALED_BLOCKS_MAX; i++)
+        if (self->blocks[i].data != NULL &&
+            mprotect(self->blocks[i].data, self->blocks[i].bytes, protection) != 0)
+            abort();
+}
+
+void sealed_memory_open(sealed_memory *self)
+{
+    all_protect(self, PROT_READ | PROT_WRITE);
+}
+
+void sealed_memory_seal(sealed_memory *self)
+{
+    all_protect(self, PROT_NONE);
 }

@@ -40,7 +40,7 @@ Test(kernel_choice, takes_the_fastest_that_is_right_and_says_nothing)
     ra_kernel_list list;
     const ra_kernel_ops *ops;
     char note[RA_KERNEL_NOTE_MAX];
-    cr_assert_eq(ra_kernel_list_make(&config, &list), RA_OK);
+    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, &list), RA_OK);
     cr_assert_eq(list.tables[0], ra_kernel_cpu(RA_ISA_AUTO));
     cr_assert_eq(list.tables[list.count - 1], ra_kernel_cpu(RA_ISA_PORTABLE));
     cr_assert_eq(ra_kernel_list_check(&list, &use, &ops, note), RA_OK);
@@ -53,7 +53,7 @@ Test(kernel_choice, lists_one_instruction_set_where_it_was_asked_for)
 {
     ra_config const config = {.isa = RA_ISA_PORTABLE};
     ra_kernel_list list;
-    cr_assert_eq(ra_kernel_list_make(&config, &list), RA_OK);
+    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, &list), RA_OK);
     cr_expect_eq(list.count, 1);
     cr_expect_eq(list.tables[0], ra_kernel_cpu(RA_ISA_PORTABLE));
 }

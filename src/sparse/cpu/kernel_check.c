@@ -26,19 +26,22 @@ typedef struct problem {
 typedef struct side {
     const problem *p;
     ra_dtype dtype; /* of inputs and o */
-    ra_pool *pool;
+    struct place *where;
     ra_kernel *kernel;
     ra_rowset queries, keys[STEPS_MAX];
     ra_tilemap maps[STEPS_MAX];
     int steps;
-    ra_block block;
-    void *data[TENSORS];
+    ra_block block, mirror; /* mirror: of host memory, where the host does not reach the block */
+    size_t input_bytes;     /* of the block: those are in front */
+    char *data[TENSORS];    /* where the kernel has them, */
+    char *seen[TENSORS];    /* and where the host has them */
 } side;
 
-/* Where a kernel finds its memory, and what counts it. */
+/* Where a kernel finds its memory, and what counts it. Maps are the host's, as anywhere. */
 typedef struct place {
+    ra_memory memory;
     ra_ledger *ledger;
-    ra_pool *pool;
+    ra_pool *pool, *host_pool; /* the same where the host reaches the kernel's memory */
     ra_kernel kernel;
 } place;
 
@@ -65,7 +68,7 @@ static size_t bytes_of(const side *s, tensor t)
     return is_wanted(s, t) ? (size_t)elements(s->p, t) * element : 0;
 }
 
-/* One block for all of them. */
+/* One block for all of them, and its mirror. */
 static ra_status tensors_take(side *s)
 {
     size_t at[TENSORS], total = 0;
@@ -73,12 +76,36 @@ static ra_status tensors_take(side *s)
         at[t] = total;
         total += (bytes_of(s, (tensor)t) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     }
-    ra_status const status =
-        ra_pool_alloc(s->pool, RA_MEM_WORKSPACE, total, s->kernel->stream, &s->block);
-    char *const data = s->block.data;
-    for (int t = 0; t < TENSORS && status == RA_OK; ++t)
+    const place *where = s->where;
+    bool const on_host = ra_memory_is_host(&where->memory);
+    ra_status status =
+        ra_pool_alloc(where->pool, RA_MEM_WORKSPACE, total, s->kernel->stream, &s->block);
+    if (status == RA_OK && !on_host)
+        status = ra_pool_alloc(where->host_pool, RA_MEM_WORKSPACE, total, NULL, &s->mirror);
+    char *const data = s->block.data, *const seen = on_host ? data : s->mirror.data;
+    for (int t = 0; t < TENSORS && status == RA_OK; ++t) {
         s->data[t] = is_wanted(s, (tensor)t) ? data + at[t] : NULL;
+        s->seen[t] = is_wanted(s, (tensor)t) ? seen + at[t] : NULL;
+    }
+    s->input_bytes = at[OUT];
     return status;
+}
+
+/* Inputs to the kernel, and all that it has made back from there. */
+static ra_status inputs_bring(const side *s)
+{
+    return s->mirror.data == NULL ? RA_OK
+                                  : ra_memory_write(&s->where->memory, s->kernel->stream,
+                                                    s->block.data, s->mirror.data, s->input_bytes);
+}
+
+static ra_status results_bring(const side *s)
+{
+    ra_status const status = ra_kernel_finish(s->kernel);
+    return status != RA_OK || s->mirror.data == NULL
+               ? status
+               : ra_memory_read(&s->where->memory, s->kernel->stream, s->mirror.data, s->block.data,
+                                s->block.bytes);
 }
 
 /* One step of Steele, Lea and Flood's SplitMix64 (doi:10.1145/2660193.2660195). */
@@ -104,8 +131,8 @@ static void tensors_draw(const side *s)
 {
     for (int t = Q; t <= DOUT; ++t) {
         uint64_t state = (uint64_t)t;
-        for (int64_t i = 0; s->data[t] != NULL && i < elements(s->p, (tensor)t); ++i)
-            ra_dtype_store(s->dtype, s->data[t], i, draw(&state, s->p->dtype));
+        for (int64_t i = 0; s->seen[t] != NULL && i < elements(s->p, (tensor)t); ++i)
+            ra_dtype_store(s->dtype, s->seen[t], i, draw(&state, s->p->dtype));
     }
 }
 
@@ -133,14 +160,15 @@ static ra_status rows_make(side *s)
     ra_range const all = {0, 1, p->rows};
     ra_heads const heads = {0, 1, p->heads};
     int32_t const tile_rows = s->kernel->ops->tile_rows(s->dtype, p->dim);
-    ra_status status = ra_rowset_init(s->pool, &all, 1, &s->queries);
+    ra_pool *const pool = s->where->host_pool;
+    ra_status status = ra_rowset_init(pool, &all, 1, &s->queries);
     for (int i = 0; i < s->steps && status == RA_OK; ++i) {
         int64_t const begin = first_key(s, i);
         ra_range const part = {begin, 1, first_key(s, i + 1) - begin};
-        status = ra_rowset_init(s->pool, &part, 1, &s->keys[i]);
+        status = ra_rowset_init(pool, &part, 1, &s->keys[i]);
         if (status == RA_OK)
-            status = ra_tilemap_init(p->pattern, heads, &s->queries, &s->keys[i], tile_rows,
-                                     s->pool, &s->maps[i]);
+            status = ra_tilemap_init(p->pattern, heads, &s->queries, &s->keys[i], tile_rows, pool,
+                                     &s->maps[i]);
     }
     return status;
 }
@@ -161,20 +189,21 @@ static ra_status forward(side *s)
     ra_kernel_pass const pass = {.keeps = p->backward, .groups = 1, .steps = s->steps, .parts = 1};
     ra_status status = ra_kernel_begin(s->kernel, &pass);
     for (int i = 0; i < s->steps && status == RA_OK; ++i) {
-        ra_forward_step const step = {.map = &s->maps[i],
-                                      .shape = shape_of(s),
-                                      .pair = {.step = i},
-                                      .q = view(s, Q, 0),
-                                      .k = view(s, K, first_key(s, i)),
-                                      .v = view(s, V, first_key(s, i)),
-                                      .out = view(s, OUT, 0),
-                                      .lse = s->data[LSE],
-                                      .lse_batch_stride = p->heads * p->rows,
-                                      .dout = view(s, DOUT, 0),
-                                      .delta = s->data[DELTA],
-                                      .state = {s->data[ACC], s->data[TOP], s->data[SUM]},
-                                      .first = i == 0,
-                                      .last = i == s->steps - 1};
+        ra_forward_step const step = {
+            .map = &s->maps[i],
+            .shape = shape_of(s),
+            .pair = {.step = i},
+            .q = view(s, Q, 0),
+            .k = view(s, K, first_key(s, i)),
+            .v = view(s, V, first_key(s, i)),
+            .out = view(s, OUT, 0),
+            .lse = (float *)s->data[LSE],
+            .lse_batch_stride = p->heads * p->rows,
+            .dout = view(s, DOUT, 0),
+            .delta = (float *)s->data[DELTA],
+            .state = {(float *)s->data[ACC], (float *)s->data[TOP], (float *)s->data[SUM]},
+            .first = i == 0,
+            .last = i == s->steps - 1};
         status = s->kernel->ops->forward(s->kernel, &step);
     }
     ra_kernel_end(s->kernel, &pass, status != RA_OK);
@@ -198,9 +227,9 @@ static ra_status backward(side *s)
                                        .k = view(s, K, row),
                                        .v = view(s, V, row),
                                        .dout = view(s, DOUT, 0),
-                                       .lse = s->data[LSE],
+                                       .lse = (const float *)s->data[LSE],
                                        .lse_batch_stride = p->heads * p->rows,
-                                       .delta = s->data[DELTA],
+                                       .delta = (const float *)s->data[DELTA],
                                        .dq = view(s, DQ, 0),
                                        .dk = view(s, DK, row),
                                        .dv = view(s, DV, row)};
@@ -212,27 +241,35 @@ static ra_status backward(side *s)
 
 static void side_free(side *s)
 {
+    ra_pool *const pool = s->where->host_pool;
     for (int i = 0; i < STEPS_MAX; ++i) {
-        ra_tilemap_fini(s->pool, &s->maps[i]);
-        ra_rowset_fini(s->pool, &s->keys[i]);
+        ra_kernel_drop_map(s->kernel, &s->maps[i]);
+        ra_tilemap_fini(pool, &s->maps[i]);
+        ra_rowset_fini(pool, &s->keys[i]);
     }
-    ra_rowset_fini(s->pool, &s->queries);
-    ra_pool_free(s->pool, s->kernel->stream, &s->block);
+    ra_rowset_fini(pool, &s->queries);
+    ra_pool_free(pool, NULL, &s->mirror);
+    ra_pool_free(s->where->pool, s->kernel->stream, &s->block);
 }
 
 /* Inputs drawn and passes computed; the caller frees it, whatever is returned. */
 static ra_status side_run(const problem *p, place *where, ra_dtype dtype, int steps, side *s)
 {
-    *s = (side){
-        .p = p, .dtype = dtype, .pool = where->pool, .kernel = &where->kernel, .steps = steps};
+    *s = (side){.p = p, .dtype = dtype, .where = where, .kernel = &where->kernel, .steps = steps};
     ra_status status = rows_make(s);
     if (status == RA_OK)
         status = tensors_take(s);
     if (status != RA_OK)
         return status;
     tensors_draw(s);
-    status = forward(s);
-    return status == RA_OK && p->backward ? backward(s) : status;
+    status = inputs_bring(s);
+    for (int i = 0; i < steps && status == RA_OK; ++i)
+        status = ra_kernel_take_map(s->kernel, &s->maps[i]);
+    if (status == RA_OK)
+        status = forward(s);
+    if (status == RA_OK && p->backward)
+        status = backward(s);
+    return status == RA_OK ? results_bring(s) : status;
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */
@@ -253,9 +290,9 @@ static void compare_tensor(const char *name, const side *tried, const side *plai
     int64_t const count = elements(plain->p, t);
     double off = 0, base = 0, furthest = 0;
     for (int64_t i = 0; i < count; ++i) {
-        double const want = (double)ra_dtype_load(RA_F32, plain->data[t], i);
+        double const want = (double)ra_dtype_load(RA_F32, plain->seen[t], i);
         double const got =
-            (double)ra_dtype_load(t <= OUT ? tried->dtype : RA_F32, tried->data[t], i);
+            (double)ra_dtype_load(t <= OUT ? tried->dtype : RA_F32, tried->seen[t], i);
         double const far = fabs(got - want);
         off += far * far;
         base += want * want;
@@ -268,7 +305,7 @@ static void compare_tensor(const char *name, const side *tried, const side *plai
 static void compare_lse(const side *tried, const side *plain, double bound,
                         ra_kernel_verdict *worst)
 {
-    const float *got = tried->data[LSE], *want = plain->data[LSE];
+    const float *got = (const float *)tried->seen[LSE], *want = (const float *)plain->seen[LSE];
     double furthest = 0;
     for (int64_t i = 0; i < elements(plain->p, LSE); ++i) {
         double const far = fabs((double)got[i] - (double)want[i]);
@@ -294,12 +331,18 @@ static void compare(const side *tried, const side *plain, ra_kernel_verdict *wor
 
 static ra_status place_make(const ra_kernel_ops *ops, const ra_kernel_use *use, place *where)
 {
+    where->memory = ops->memory();
+    if (where->memory.ops == NULL)
+        return RA_ERR_CUDA; /* it was said why */
     ra_status status = ra_ledger_create(INT64_MAX, &where->ledger);
     if (status != RA_OK)
         return status;
-    ra_pool_config const config = {
-        .mode = RA_POOL_OFF, .memory = ops->memory(), .ledger = where->ledger};
+    ra_pool_config config = {.mode = RA_POOL_OFF, .memory = where->memory, .ledger = where->ledger};
     status = ra_pool_create(&config, &where->pool);
+    where->host_pool = where->pool;
+    config.memory = ra_memory_host();
+    if (status == RA_OK && !ra_memory_is_host(&where->memory))
+        status = ra_pool_create(&config, &where->host_pool);
     if (status == RA_OK)
         status = ra_kernel_init(ops, use->threads, use->dim, where->pool, &where->kernel);
     return status;
@@ -308,6 +351,8 @@ static ra_status place_make(const ra_kernel_ops *ops, const ra_kernel_use *use, 
 static void place_free(place *where)
 {
     ra_kernel_fini(&where->kernel);
+    if (where->host_pool != where->pool)
+        ra_pool_destroy(where->host_pool);
     ra_pool_destroy(where->pool);
     ra_ledger_destroy(where->ledger);
 }

@@ -1,0 +1,157 @@
+#include "job_memory.h"
+
+#include "internal.h"
+
+#include <stdio.h>
+
+/* ---- the backend ----------------------------------------------------------------------------- */
+
+ra_status ra_job_choose_backend(ra_job *job)
+{
+    static const char operation[] = "agreeing on the backend";
+    job->entered = false;
+    ra_console_hold();
+    ra_status status = ra_console_agree(
+        job->comm, operation,
+        ra_backend_choose(&job->config, ra_comm_size(job->comm), &job->backend, job->backend_note));
+    if (status != RA_OK || ra_comm_size(job->comm) == 1)
+        return status;
+    int64_t least = job->backend;
+    job->entered = true;
+    status = ra_comm_reduce_i64(job->comm, operation, RA_MIN, &least, 1);
+    job->entered = status != RA_OK;
+    if (status == RA_OK && least != (int64_t)job->backend) {
+        job->backend = (ra_backend)least;
+        snprintf(job->backend_note, sizeof(job->backend_note),
+                 "not every rank has a GPU that can do this");
+    }
+    return status;
+}
+
+/* ---- pools ----------------------------------------------------------------------------------- */
+
+/* How many ranks of this host come before this one. */
+static int local_rank(const ra_comm *comm)
+{
+    const int *const hosts = ra_comm_hosts(comm);
+    int const rank = ra_comm_rank(comm);
+    int before = 0;
+    for (int r = 0; r < rank; r++)
+        before += hosts[r] == hosts[rank];
+    return before;
+}
+
+/* This rank's GPU, and how many ranks of the host share it. */
+static ra_status device_take(ra_job *job, int *sharers_out)
+{
+    ra_devices devices;
+    int usable[RA_DEVICES_MAX], count = 0;
+    ra_devices_read(&devices);
+    for (int i = 0; i < devices.count; i++)
+        if (devices.list[i].usable)
+            usable[count++] = i;
+    if (count == 0) { /* there was one when the backend was chosen */
+        ra_log(RA_LOG_ERROR, "no GPU: %s", devices.why_not);
+        return RA_ERR_UNSUPPORTED;
+    }
+    int const at = local_rank(job->comm) % count, ranks = ra_comm_local_size(job->comm);
+    *sharers_out = ranks / count + (at < ranks % count);
+    job->device_index = usable[at];
+    job->device = devices.list[usable[at]];
+    return ra_device_use(job->device_index);
+}
+
+/* What `sharers` ranks may each take of what there is. */
+static ra_status share_of(const ra_memory *memory, int sharers, int64_t *bytes_out)
+{
+    int64_t bytes = 0;
+    ra_status const status = memory->ops->available(memory, &bytes);
+    *bytes_out = ra_max_i64((bytes - bytes / 50) / sharers, 1);
+    return status;
+}
+
+static ra_status host_pool_make(ra_job *job)
+{
+    ra_memory const memory = ra_memory_host();
+    int64_t bytes = 0;
+    ra_status status = share_of(&memory, ra_comm_local_size(job->comm), &bytes);
+    if (status == RA_OK)
+        status = ra_ledger_create(bytes, &job->host_ledger);
+    if (status != RA_OK)
+        return status;
+    ra_pool_config const config = {
+        .mode = RA_POOL_OFF, .memory = memory, .ledger = job->host_ledger};
+    return ra_pool_create(&config, &job->host_pool);
+}
+
+/* The pool that the configuration is about. */
+static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
+{
+    int64_t limit_bytes = job->config.limit_bytes;
+    ra_status status = job->writes_pool_log ? RA_OK : ra_job_refuse_pool_log(&job->config);
+    if (status == RA_OK && limit_bytes == 0)
+        status = share_of(&memory, sharers, &limit_bytes);
+    if (status == RA_OK)
+        status = ra_ledger_create(limit_bytes, &job->ledger);
+    if (status == RA_OK && job->config.pool_log != NULL)
+        status = ra_pool_log_create(&job->pool_log);
+    if (status != RA_OK)
+        return status;
+    /* An input may have to be opened, with this pool, before all keys can be checked. */
+    bool const base = job->config.variant == RA_VARIANT_BASE;
+    ra_pool_config const config = {.mode = base ? RA_POOL_OFF : job->config.pool_mode,
+                                   .memory = memory,
+                                   .ledger = job->ledger,
+                                   .trim_bytes = job->config.pool_trim_bytes,
+                                   .measures_time = job->options->json,
+                                   .log = job->pool_log};
+    return ra_pool_create(&config, &job->pool);
+}
+
+ra_status ra_job_make_pools(ra_job *job)
+{
+    ra_memory memory = ra_memory_host();
+    int sharers = ra_comm_local_size(job->comm);
+    bool const on_device = job->backend == RA_BACKEND_CUDA;
+    ra_status status = RA_OK;
+    if (on_device)
+        status = device_take(job, &sharers);
+    if (status == RA_OK && on_device) {
+        memory = ra_kernel_cuda()->memory();
+        status = memory.ops != NULL ? RA_OK : RA_ERR_CUDA; /* it was said why */
+    }
+    if (status == RA_OK)
+        status = kernel_pool_make(job, memory, sharers);
+    if (status == RA_OK && on_device)
+        status = host_pool_make(job);
+    if (status != RA_OK)
+        return status;
+    if (!on_device) {
+        job->host_pool = job->pool;
+        job->host_ledger = job->ledger;
+    }
+    job->shards = (ra_shard_memory){.memory = memory, .staging = job->host_pool};
+    return RA_OK;
+}
+
+/* Whatever became of a job, every byte has been given back. */
+static void ledger_close(ra_ledger *ledger)
+{
+    ra_ledger_snapshot last;
+    if (ledger == NULL)
+        return;
+    ra_ledger_read(ledger, &last);
+    RA_ASSERT(last.reserved_bytes == 0);
+    ra_ledger_destroy(ledger);
+}
+
+void ra_job_end_pools(ra_job *job)
+{
+    if (job->host_pool != job->pool)
+        ra_pool_destroy(job->host_pool);
+    ra_pool_destroy(job->pool);
+    ra_pool_log_destroy(job->pool_log);
+    if (job->host_ledger != job->ledger)
+        ledger_close(job->host_ledger);
+    ledger_close(job->ledger);
+}

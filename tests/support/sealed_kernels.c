@@ -1,0 +1,104 @@
+/*
+ * In place of the kernels for GPUs, for tests of what goes on around them: the CPU's kernels, to
+ * which alone memory is open. Whatever else touches a tensor where it lies is ended by the system.
+ *
+ *     RA_SEALED_BYTES    how much memory this device has; without it 64 MiB
+ *     RA_SEALED_BROKEN   1: its forward pass is wrong
+ */
+#include "ringattn/kernel.h"
+#include "support/sealed_memory.h"
+#include "support/standin_cudart.h"
+
+#include <stdlib.h>
+
+static sealed_memory sealed;
+static const ra_kernel_ops *inner;
+
+static ra_memory memory(void)
+{
+    return ra_memory_sealed(&sealed);
+}
+
+static ra_status seal(ra_status status)
+{
+    sealed_memory_seal(&sealed);
+    return status;
+}
+
+static ra_status forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    const char *broken = getenv("RA_SEALED_BROKEN");
+    sealed_memory_open(&sealed);
+    ra_status const status = inner->forward(kernel, step);
+    if (broken != NULL && broken[0] == '1' && step->last && step->lse != NULL)
+        step->lse[0] += 1;
+    return seal(status);
+}
+
+static ra_status delta(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t q_rows,
+                       const ra_view *out, const ra_view *dout, float *delta_out)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->delta(kernel, shape, q_rows, out, dout, delta_out));
+}
+
+static ra_status backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->backward(kernel, step));
+}
+
+static ra_status gather(ra_kernel *kernel, const ra_kernel_shape *shape, const ra_rowset *rows,
+                        const ra_view *from, const ra_view *to)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->gather(kernel, shape, rows, from, to));
+}
+
+static ra_status add(ra_kernel *kernel, const ra_kernel_shape *shape, const ra_rowset *rows,
+                     const ra_view *from, const ra_view *to)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->add(kernel, shape, rows, from, to));
+}
+
+static ra_status store(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t count,
+                       const ra_view *from, const ra_view *to)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->store(kernel, shape, count, from, to));
+}
+
+static ra_status zero(ra_kernel *kernel, void *data, size_t bytes)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->zero(kernel, data, bytes));
+}
+
+const ra_kernel_ops *__wrap_ra_kernel_cuda(void);
+
+const ra_kernel_ops *__wrap_ra_kernel_cuda(void)
+{
+    static ra_kernel_ops ops;
+    const char *bytes = getenv("RA_SEALED_BYTES");
+    inner = ra_kernel_cpu(RA_ISA_AUTO);
+    ops = *inner;
+    ops.name = "sealed";
+    ops.memory = memory;
+    ops.forward = forward;
+    ops.delta = delta;
+    ops.backward = backward;
+    ops.gather = gather;
+    ops.add = add;
+    ops.store = store;
+    ops.zero = zero;
+    ops.linear = NULL;
+    sealed.limit_bytes = bytes != NULL ? strtoll(bytes, NULL, 10) : (int64_t)64 << 20;
+    return &ops;
+}
+
+/* The runtime of a process that starts as any other. */
+__attribute__((constructor)) static void standin_begin(void)
+{
+    standin_reset();
+}

@@ -1,0 +1,231 @@
+/*
+ * The whole command with compute.backend: cuda, on memory that only its kernels and copies reach.
+ * The kernels are the CPU's: what is tested is all that goes on around those of a GPU.
+ */
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(device, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+
+static command_result result;
+
+/* `ringattn ARGUMENTS` on the device; `environment` in front of it may be "". */
+static void run_in(const char *environment, const char *arguments)
+{
+    char text[1024];
+    snprintf(text, sizeof(text), "%s '%s' %s", environment, RA_TEST_SEALED, arguments);
+    command_shell(&result, text);
+}
+
+static void run(const char *arguments)
+{
+    run_in("", arguments);
+}
+
+static json_t *read_json(void)
+{
+    json_error_t error;
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s\n%s%s", error.text, result.out, result.err);
+    return root;
+}
+
+static const json_t *point_of(const json_t *root)
+{
+    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
+    cr_assert_not_null(point);
+    return point;
+}
+
+static int64_t number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    cr_assert(json_is_integer(value), "%s", key);
+    return json_integer_value(value);
+}
+
+#define JOB                                                                                        \
+    "--set compute.backend=cuda --set shape.seq=700 --set shape.heads=4 --set shape.kv_heads=2 "   \
+    "--set shape.head_dim=40 --set pattern.causal=true "
+
+Test(device, a_run_is_right_in_every_dtype)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    for (int i = 0; i < 3; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments),
+                 "run " JOB "--set shape.dtype=%s --backward --verify --json", dtypes[i]);
+        run(arguments);
+        cr_assert_eq(result.code, 0, "%s", result.err);
+        json_t *root = read_json();
+        const json_t *point = point_of(root);
+        cr_expect_str_eq(json_string_value(json_object_get(point, "kernel")), "sealed");
+        cr_expect_str_eq(json_string_value(json_object_get(point, "status")), "ok");
+        cr_expect(json_is_null(json_object_get(point, "backend_note")));
+        cr_expect_eq(json_object_size(json_object_get(point, "error")), 5);
+        json_decref(root);
+    }
+}
+
+Test(device, its_bytes_and_those_of_the_host_are_told_apart)
+{
+    run("run " JOB "--set shape.dtype=f32 --backward --verify --json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = read_json();
+    const json_t *point = point_of(root), *device = json_object_get(point, "device");
+    const json_t *there = json_object_get(point, "memory_bytes");
+    json_t *here = json_object_get(device, "host_memory_bytes");
+    int64_t const q = 700 * 4 * 40 * 4, k = 700 * 2 * 40 * 4;
+    cr_expect_str_eq(json_string_value(json_object_get(device, "name")), "stand-in 0");
+    cr_expect_eq(number(device, "index"), 0);
+    cr_expect_geq(number(there, "qkv"), 2 * q + 2 * k);
+    cr_expect_geq(number(there, "grads"), q + 2 * k);
+    cr_expect_geq(number(there, "output"), q);
+    cr_expect_eq(number(there, "io"), 0);
+    cr_expect_eq(number(here, "qkv"), 0);
+    cr_expect_eq(number(here, "output"), 0);
+    cr_expect_eq(number(here, "grads"), 0);
+    cr_expect_gt(number(here, "tilemap"), 0);
+    cr_expect_gt(number(here, "io"), 0);
+    int64_t sum = 0;
+    const char *category;
+    json_t *bytes;
+    json_object_foreach(here, category, bytes)
+    {
+        sum += json_integer_value(bytes);
+    }
+    cr_expect_eq(sum, number(device, "host_peak_bytes"));
+    json_decref(root);
+    run("run " JOB "--quiet");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, "backend     GPU 0: stand-in 0"), 1, "%s",
+                 result.out);
+    cr_expect_eq(command_count_lines(result.out, "host memory "), 1, "%s", result.out);
+}
+
+/* The same kernels on the host give the same file. */
+Test(device, files_come_and_go_as_on_the_host)
+{
+    run("run " JOB "--set shape.dtype=f16 --backward --output there.safetensors");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    run("run " JOB "--set compute.backend=cpu --set shape.dtype=f16 --backward --output "
+        "here.safetensors");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    command_shell(&result, "cmp there.safetensors here.safetensors");
+    cr_expect_eq(result.code, 0, "%s%s", result.out, result.err);
+}
+
+Test(device, its_memory_limit_ends_the_job_with_what_it_holds)
+{
+    run("run " JOB "--set memory.limit=1900KiB");
+    cr_expect_eq(result.code, 4, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "memory limit"), "%s", result.err);
+    run_in("RA_SEALED_BYTES=2000000", "run " JOB);
+    cr_expect_eq(result.code, 4, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "qkv="), "%s", result.err);
+}
+
+Test(device, a_wrong_kernel_is_caught_before_the_job)
+{
+    run_in("RA_SEALED_BROKEN=1", "run " JOB "--output o.safetensors");
+    cr_expect_eq(result.code, 1, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "kernel sealed computes wrong results here"), "%s",
+                       result.err);
+    cr_expect_eq(command_folder_entries(), 0);
+}
+
+Test(device, auto_takes_it_where_it_can_do_the_job)
+{
+    static const struct {
+        const char *arguments, *says;
+    } cases[] = {{"run --set shape.seq=64 --set shape.heads=1", "GPU 0: stand-in 0"},
+                 {"run --set shape.seq=64 --set shape.heads=1 --set attention.kind=linear",
+                  "the CPU: linear attention is computed on the CPU"},
+                 {"run --set shape.seq=64 --set shape.heads=1 --set compute.isa=portable",
+                  "kernel cpu-portable"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run(cases[i].arguments);
+        cr_assert_eq(result.code, 0, "%s", result.err);
+        cr_expect_not_null(strstr(result.out, cases[i].says), "%s\n%s", cases[i].arguments,
+                           result.out);
+    }
+}
+
+Test(device, refuses_what_it_cannot_do_in_one_line)
+{
+    static const struct {
+        const char *arguments, *says;
+    } cases[] = {{"run " JOB "--set attention.kind=linear_causal", "on the CPU"},
+                 {"run --set compute.backend=cuda --set attention.kind=standard", "on the CPU"},
+                 {"run " JOB "--set compute.isa=avx2", "compute.isa"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run(cases[i].arguments);
+        cr_expect_eq(result.code, 2, "%s: %s", cases[i].arguments, result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+        cr_expect_not_null(strstr(result.err, cases[i].says), "%s", result.err);
+    }
+}
+
+Test(device, probe_finds_what_fits_into_its_memory)
+{
+    run_in("RA_SEALED_BYTES=4194304", "probe --json --variant lean --set compute.backend=cuda "
+                                      "--config lean.yaml");
+    cr_expect_eq(result.code, 3);
+    static const char text[] = "shape: {heads: 2, head_dim: 32, dtype: bf16}\n"
+                               "compute: {backend: cuda}\n"
+                               "variants: {lean: {ring.variant: base}}\n";
+    command_file_write("lean.yaml", text, strlen(text));
+    run_in("RA_SEALED_BYTES=8388608", "probe --json --config lean.yaml");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = read_json();
+    const json_t *point = point_of(root);
+    int64_t const tokens = number(point, "tokens"), token_bytes = 4 * 2 * 32 * 2;
+    cr_expect_leq(tokens * token_bytes, 8388608);
+    cr_expect_geq(tokens * token_bytes, 8388608 / 2);
+    json_decref(root);
+}
+
+Test(device, ablate_bench_and_plan_take_it)
+{
+    static const char text[] = "shape: {seq: 256, heads: 2, head_dim: 32, dtype: bf16}\n"
+                               "compute: {backend: cuda}\n"
+                               "job: {repeat: 1, warmup: 0}\n"
+                               "sweep: {shape.seq: [128, 300]}\n";
+    command_file_write("job.yaml", text, strlen(text));
+    run("bench --json --config job.yaml");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = read_json();
+    const json_t *points = json_object_get(root, "points");
+    cr_assert_eq(json_array_size(points), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *point = json_array_get(points, i);
+        cr_expect_str_eq(json_string_value(json_object_get(point, "status")), "ok");
+        cr_expect(json_is_null(json_object_get(point, "limit_tflops")));
+        cr_expect(json_is_object(json_object_get(point, "device")));
+    }
+    json_decref(root);
+    run("bench --config job.yaml --quiet");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    run("ablate --json --config job.yaml");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    run("plan --json --config job.yaml");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+}
+
+Test(device, a_trace_and_phases_are_those_of_its_passes)
+{
+    run("run " JOB "--trace trace.json --phases --json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect(command_file_exists("trace.json"));
+    json_t *root = read_json();
+    cr_expect_gt(json_array_size(json_object_get(point_of(root), "phases")), 0);
+    json_decref(root);
+}
