@@ -1,0 +1,193 @@
+#!/usr/bin/env bash
+# Everything there is to find out where there is a GPU, in one report. See usage below.
+set -uo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source=launch/gpu-report.sh
+. "$(dirname "${BASH_SOURCE[0]}")/gpu-report.sh"
+
+usage() {
+    cat <<'END'
+gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python PYTHON]
+
+Builds, and checks on the first GPU: the kernels' contract against float64, memory, whole jobs with
+--verify, 2, 3 and 4 ranks over NCCL and through host memory, compute-sanitizer on small cases, then
+rates and what PyTorch reaches. Nothing is installed and no network is used. What this build or this
+machine does not have is a row of the report all the same.
+
+  --build DIR       where to build (build/gpu); what is built there already is used again
+  --no-build        check what DIR holds as it is
+  --out DIR         where report.json, report.md and the log of each check go (DIR/report)
+  --limit SECONDS   the end, whatever happens (600); each check has its share of that
+  --python PYTHON   the one that has PyTorch (python3)
+  -h, --help        this text
+
+Exit codes: 0 all passed; 1 something did not, or is absent; 2 usage; 77 there is no GPU.
+END
+}
+
+build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes
+arguments=("$@")
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    --no-build) builds=no ;;
+    --build | --out | --limit | --python)
+        if [ $# -lt 2 ]; then
+            say "ringattn: error: $1 wants a value"
+            exit 2
+        fi
+        case $1 in
+        --build) build_dir=$2 ;;
+        --out) out_dir=$2 ;;
+        --limit) limit=$2 ;;
+        --python) python=$2 ;;
+        esac
+        shift
+        ;;
+    *)
+        say "ringattn: error: $1: see gpu-check.sh --help"
+        exit 2
+        ;;
+    esac
+    shift
+done
+case $limit in
+'' | *[!0-9]* | 0*)
+    say "ringattn: error: --limit $limit: a whole number of seconds from 1 on is wanted"
+    exit 2
+    ;;
+esac
+out_dir=${out_dir:-$build_dir/report}
+
+skip() {
+    say "skipped: $*"
+    exit 77
+}
+
+# One line of name, driver and memory, or the reason why there is none. A driver that hangs is none.
+# The end comes even where a check cannot be stopped: from outside, and the report is written then.
+gpu=${RA_GPU_CHECK_INSIDE:-}
+if [ -z "$gpu" ]; then
+    command -v nvidia-smi >/dev/null || skip "there is no GPU: nvidia-smi is not there"
+    gpu=$(timeout -k 2 20 nvidia-smi --query-gpu=name,driver_version,memory.total \
+        --format=csv,noheader 2>&1) || skip "there is no GPU: nvidia-smi failed, or did not end: $gpu"
+    gpu=${gpu%%$'\n'*}
+    [ -n "$gpu" ] || skip "there is no GPU: nvidia-smi lists none"
+    RA_GPU_CHECK_INSIDE=$gpu exec timeout -k 10 "$limit" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
+fi
+mkdir -p "$build_dir" "$out_dir" || exit 1
+build_dir=$(cd "$build_dir" && pwd) out_dir=$(cd "$out_dir" && pwd)
+reserve=$((limit / 30 + 2)) # for ending a check that hangs, and for writing
+deadline=$((SECONDS + limit - reserve))
+child=
+
+facts() {
+    local commit
+    commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null)
+    report_facts=(date "$(date -u +%Y-%m-%dT%H:%M:%SZ)" host "$(hostname 2>/dev/null)"
+        device "$gpu" commit "${commit:-unknown}" seconds "$SECONDS")
+}
+
+finish() {
+    trap '' TERM INT # it is over anyway
+    facts
+    write_json "$out_dir/report.json" "${report_facts[@]}" &&
+        write_markdown "$out_dir/report.md" "${report_facts[@]}" || exit 1
+    say "$(summary_text); $out_dir/report.md"
+    everything_passed
+    exit
+}
+
+# shellcheck disable=SC2317 # the trap calls it
+stop() {
+    [ -z "$child" ] || kill "$child" 2>/dev/null
+    add_row "$current" 'TIMED OUT' '' '' '' '' 'the time for all checks was over'
+    finish
+}
+current='the first check'
+trap stop TERM INT
+
+# limited SECONDS LOG COMMAND...: its exit code; 124 after its share of the time, 125: none is left.
+limited() {
+    local share=$(($1 * limit / 600 + 1)) log=$2 left=$((deadline - SECONDS)) code
+    shift 2
+    [ "$left" -ge 1 ] || return 125
+    [ "$share" -le "$left" ] || share=$left
+    timeout -k "$reserve" "$share" "$@" >"$log" 2>&1 &
+    child=$!
+    wait "$child" 2>/dev/null # it would say how the child was ended
+    code=$?
+    child=
+    return "$code"
+}
+
+# The line that says why: our error line where there is one, else the last that says anything.
+reason() {
+    grep -a -m 1 -E 'ringattn: error: |^skipped: ' "$1" || grep -a -v '^[[:space:]]*$' "$1" |
+        tail -n 1
+}
+
+# verdict_of CODE LOG: a refusal of ours (2) says that this build cannot do it.
+verdict_of() {
+    case $1 in
+    0) printf passed ;;
+    124 | 137) printf 'TIMED OUT' ;;
+    125) printf 'not run' ;;
+    77 | 126 | 127) printf absent ;;
+    2) if grep -a -q 'ringattn: error: ' "$2"; then printf absent; else printf FAILED; fi ;;
+    *) printf FAILED ;;
+    esac
+}
+
+# check NAME SECONDS COMMAND...: a row by the exit code. Its log is $log, the code $code.
+check() {
+    local begin=$SECONDS seconds=$2 note=
+    current=$1
+    log=$out_dir/$(printf '%s' "$1" | tr -c 'A-Za-z0-9' '-').log
+    shift 2
+    : >"$log"
+    limited "$seconds" "$log" "$@"
+    code=$?
+    case $code in
+    0) ;;
+    125) note='no time was left' ;;
+    *)
+        note=$(reason "$log" | cut -c 1-300)
+        note="exit code $code${note:+: $note}"
+        ;;
+    esac
+    add_row "$current" "$(verdict_of "$code" "$log")" '' '' $((SECONDS - begin)) "$(command_text "$@")" \
+        "$note"
+    [ "$code" -eq 0 ]
+}
+
+# figure NAME VALUE REQUIRED WHERE: a row by a number that another row's command printed.
+figure() {
+    local verdict=FAILED note=
+    if [ -z "$2" ]; then
+        verdict=absent note="its command did not say"
+    elif awk -v v="$2" -v r="$3" 'BEGIN { exit !(v + 0 >= r + 0 && v == v + 0) }'; then
+        verdict=passed
+    fi
+    add_row "$1" "$verdict" "$2" "$3" '' "$4" "$note"
+}
+
+# shellcheck source=launch/gpu-checks.sh
+. "$(dirname "${BASH_SOURCE[0]}")/gpu-checks.sh"
+if [ "$builds" = yes ] && ! check_build; then
+    # What an earlier build left is not what would be checked.
+    tool=$build_dir/not-built/ringattn bench=$build_dir/not-built/cuda_bench
+    tests_dir=$build_dir/not-built
+fi
+check_kernels
+check_jobs
+check_ranks
+check_sanitizer
+check_rates
+check_peers
+check_length
+finish

@@ -1,0 +1,151 @@
+# shellcheck shell=bash
+# The checks of gpu-check.sh. Sourced: `check` and `figure` are there, and where things are.
+# shellcheck disable=SC2154
+
+tool=$build_dir/src/tool/ringattn
+tests_dir=$build_dir/tests
+bench=$tests_dir/sparse/cuda_bench
+
+check_build() {
+    check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+        -DRA_CUDA=ON || return
+    check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_cuda_device \
+        test_devices cuda_bench
+}
+
+# The contract of all kernel tables, against float64, and the device's memory.
+check_kernels() {
+    check 'contract on the device' 120 "$tests_dir/sparse/test_cuda_device" -j1
+    check 'memory of the device' 30 "$tests_dir/pool/test_devices" -j1
+    check 'kernels against the plain one' 60 "$tool" info --check
+}
+
+on_gpu=(--quiet --verify --backward --set compute.backend=cuda)
+
+# Whole jobs, every pattern, forward and backward; sampled rows are recomputed in float64.
+check_jobs() {
+    local name
+    for name in dense causal sliding-window documents dilated blocks; do
+        check "job $name" 40 "$tool" run --config "$root/configs/$name.yaml" "${on_gpu[@]}"
+    done
+    for name in off size_class driver; do
+        check "job with pool $name" 30 "$tool" run --config "$root/configs/causal.yaml" \
+            "${on_gpu[@]}" --set "memory.pool.mode=$name"
+    done
+}
+
+# Ranks of one GPU: NCCL takes them for several hosts if each has a host identifier of its own.
+check_ranks() {
+    local ranks
+    set_mpi_environment 4
+    for ranks in 2 3 4; do
+        # shellcheck disable=SC2016
+        check "$ranks ranks over NCCL" 40 mpirun -n "$ranks" bash -c \
+            'NCCL_HOSTID=ringattn-$OMPI_COMM_WORLD_RANK exec "$@"' rank \
+            "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
+            --set comm.backend=nccl
+        check "$ranks ranks through host memory" 40 mpirun -n "$ranks" \
+            "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" --set comm.backend=mpi
+    done
+}
+
+# Small, with edges: 1,000 tokens and 40 channels fill no tile.
+check_sanitizer() {
+    local kind
+    for kind in memcheck racecheck; do
+        check "compute-sanitizer $kind" 60 compute-sanitizer --tool "$kind" --error-exitcode 9 \
+            "$bench" 1000 2 40
+    done
+}
+
+# rate FILE PATTERN KEY: a figure of cuda_bench --json, which has one line per pattern.
+rate() {
+    sed -n "s/.*\"pattern\": \"$2\".*\"$3\": \\([0-9.eE+-]*\\).*/\\1/p" "$1" | head -n 1
+}
+
+ratio() {
+    awk -v a="$1" -v b="$2" 'BEGIN { if (a + 0 > 0 && b + 0 > 0) printf "%.4f", a / b }'
+}
+
+check_rates() {
+    local dense pattern least command
+    command=$(command_text "$bench" --json 16384 16 128 dense causal)
+    check 'rates at 16,384 tokens' 60 "$bench" --json 16384 16 128 dense causal
+    dense=$(rate "$log" dense tflops_forward)
+    figure 'TFLOP/s forward, dense' "$dense" 330 "$command"
+    figure 'TFLOP/s forward, causal' "$(rate "$log" causal tflops_forward)" 300 "$command"
+    figure 'TFLOP/s backward, dense' "$(rate "$log" dense tflops_backward)" 280 "$command"
+
+    command=$(command_text "$bench" --json 131072 16 128 window blocks dilated)
+    check 'rates at 131,072 tokens' 60 "$bench" --json 131072 16 128 window blocks dilated
+    for pattern in window blocks dilated; do
+        least=0.85
+        [ "$pattern" != dilated ] || least=0.9
+        figure "live rate of $pattern over dense" \
+            "$(ratio "$(rate "$log" "$pattern" tflops_forward)" "$dense")" "$least" "$command"
+    done
+
+    # A column of the table by its name, in the row of the variant.
+    set -- "$tool" bench --config "$root/configs/bench/ring-vs-base.yaml" --csv --quiet \
+        --set compute.backend=cuda --set shape.dtype=bf16
+    check 'ring and base' 60 "$@"
+    figure 'speed of one rank in the ring over base' "$(awk -F, '
+        NR == 1 { for (i = 1; i <= NF; i++) if ($i == "time_ratio_forward") column = i }
+        $1 == "ring" && column && $column > 0 { printf "%.4f", 1 / $column }' "$log")" 0.99 \
+        "$(command_text "$@")"
+}
+
+# peer_figures FILE: "pattern ratio" per point, of ours over FlexAttention.
+peer_figures() {
+    "$python" - "$1" <<'END'
+import json
+import sys
+
+for point in json.load(open(sys.argv[1]))["points"]:
+    flex = point["peers"].get("flex", {}).get("ours_times_as_fast")
+    if flex is not None:
+        print(point["pattern"], "%.4f" % flex["median"])
+END
+}
+
+peers_at() {
+    local name=$1 least=$2 file=$out_dir/peers-$3.json pattern
+    shift 2
+    local command=("$python" "$root/tests/gpu/peers.py" --device cuda --bench "$bench" --tokens "$1"
+        --heads 16 --dims 128 --patterns "$2" --peers "$3" --rounds 3 --repeats 10 --budget 60
+        --json "$file")
+    rm -f "$file" "$file.figures"
+    check "$name" 90 "${command[@]}"
+    [ -f "$file" ] && peer_figures "$file" >"$file.figures" 2>/dev/null
+    for pattern in ${2//,/ }; do
+        figure "speed over FlexAttention, $pattern" \
+            "$(sed -n "s/^$pattern //p" "$file.figures" 2>/dev/null)" "$least" \
+            "$(command_text "${command[@]}")"
+    done
+}
+
+check_peers() {
+    peers_at 'beside PyTorch, dense' 0.85 16384 dense,causal flash,cudnn,flex
+    peers_at 'beside PyTorch, sparse' 1.2 131072 window,blocks flex
+}
+
+# numbers FILE KEY: of a JSON report, in their order.
+numbers() {
+    grep -a -o "\"$2\": [0-9]*" "$1" | sed 's/.*: //'
+}
+
+# With a window, so that a long sequence takes no hours. Four tensors of 16-bit elements are the
+# least that a forward pass can do with.
+check_length() {
+    local seqs limits floor=$((4 * 8 * 128 * 2)) command
+    command=("$tool" probe --json --quiet --set compute.backend=cuda --set shape.dtype=bf16
+        --set shape.heads=8 --set shape.head_dim=128 --set pattern.causal=true
+        --set pattern.window.left=1023)
+    check 'longest sequence' 120 "${command[@]}"
+    mapfile -t seqs < <(numbers "$log" seq)
+    mapfile -t limits < <(numbers "$log" limit_bytes_sum)
+    figure 'base length over what memory could hold' \
+        "$(ratio "$((${seqs[0]:-0} * floor))" "${limits[0]:-0}")" 0.99 "$(command_text "${command[@]}")"
+    figure 'ring length over base' "$(ratio "${seqs[1]:-0}" "${seqs[0]:-0}")" 0.99 \
+        "$(command_text "${command[@]}")"
+}

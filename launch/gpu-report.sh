@@ -1,0 +1,132 @@
+# shellcheck shell=bash
+# What gpu-check.sh found: rows, each with its command, limit and verdict, and the two reports that
+# are made of them. Sourced.
+#
+# Verdicts: passed, FAILED, TIMED OUT, absent (this build or machine does not have it), not run.
+
+row_names=() row_verdicts=() row_values=() row_required=() row_seconds=() row_commands=()
+row_notes=()
+
+# add_row NAME VERDICT VALUE REQUIRED SECONDS COMMAND NOTE; what is not known is empty.
+add_row() {
+    row_names+=("$1")
+    row_verdicts+=("$2")
+    row_values+=("$3")
+    row_required+=("$4")
+    row_seconds+=("$5")
+    row_commands+=("$6")
+    row_notes+=("$7")
+    printf '%-10s %-44s %s\n' "$2" "$1" "${3:+$3 }${4:+(at least $4) }${7}" >&2
+}
+
+# A command as a person would type it.
+command_text() {
+    local word text=
+    for word in "$@"; do
+        case $word in
+        *[!A-Za-z0-9_./=:,+-]* | '') text+=" '${word//\'/\'\\\'\'}'" ;;
+        *) text+=" $word" ;;
+        esac
+    done
+    printf '%s' "${text# }"
+}
+
+# No subshells here and below: a report must not take long where time is over.
+json_string() {
+    local text=${1//\\/\\\\}
+    text=${text//\"/\\\"}
+    text=${text//[$'\001'-$'\037']/ }
+    printf '"%s"' "$text"
+}
+
+json_number() {
+    case $1 in
+    '' | *[!0-9.eE+-]*) printf null ;;
+    *) printf '%s' "$1" ;;
+    esac
+}
+
+# In a table a bar would end the cell.
+markdown_cell() {
+    local text=${1//|/\\|}
+    printf ' %s |' "${text//$'\n'/ }"
+}
+
+count_verdicts() {
+    local verdict count=0
+    for verdict in "${row_verdicts[@]}"; do
+        [ "$verdict" != "$1" ] || count=$((count + 1))
+    done
+    printf '%s' "$count"
+}
+
+# All rows passed, and there are some.
+everything_passed() {
+    [ ${#row_names[@]} -gt 0 ] && [ "$(count_verdicts passed)" -eq ${#row_names[@]} ]
+}
+
+# "12 of 30 passed, 3 failed, 1 timed out, 14 absent, 0 not run"
+summary_text() {
+    printf '%s of %s passed, %s failed, %s timed out, %s absent, %s not run' \
+        "$(count_verdicts passed)" ${#row_names[@]} "$(count_verdicts FAILED)" \
+        "$(count_verdicts 'TIMED OUT')" "$(count_verdicts absent)" "$(count_verdicts 'not run')"
+}
+
+# Facts are pairs of name and text: write_json FILE FACT...
+write_json() {
+    local file=$1 i separator=
+    shift
+    {
+        printf '{\n'
+        while [ $# -gt 1 ]; do
+            printf '  "%s": %s,\n' "$1" "$(json_string "$2")"
+            shift 2
+        done
+        printf '  "summary": %s,\n  "rows": [' "$(json_string "$(summary_text)")"
+        for i in "${!row_names[@]}"; do
+            printf '%s\n    {"name": ' "$separator"
+            json_string "${row_names[i]}"
+            printf ', "verdict": '
+            json_string "${row_verdicts[i]}"
+            printf ', "value": '
+            json_number "${row_values[i]}"
+            printf ', "at_least": '
+            json_number "${row_required[i]}"
+            printf ', "seconds": '
+            json_number "${row_seconds[i]}"
+            printf ',\n     "command": '
+            json_string "${row_commands[i]}"
+            printf ',\n     "note": '
+            json_string "${row_notes[i]}"
+            printf '}'
+            separator=,
+        done
+        printf '\n  ]\n}\n'
+    } >"$file.part" && mv "$file.part" "$file"
+}
+
+write_markdown() {
+    local file=$1 i
+    shift
+    {
+        printf '# ringattn on a GPU\n\n'
+        while [ $# -gt 1 ]; do
+            printf -- '- %s: %s\n' "$1" "$2"
+            shift 2
+        done
+        printf '\n%s.\n\n' "$(summary_text)"
+        printf '| check | verdict | value | at least | s | note | command |\n'
+        printf '|---|---|---|---|---|---|---|\n'
+        for i in "${!row_names[@]}"; do
+            printf '|'
+            markdown_cell "${row_names[i]}"
+            markdown_cell "${row_verdicts[i]}"
+            markdown_cell "${row_values[i]}"
+            markdown_cell "${row_required[i]}"
+            markdown_cell "${row_seconds[i]}"
+            markdown_cell "${row_notes[i]}"
+            markdown_cell "\`${row_commands[i]}\`"
+            printf '\n'
+        done
+    } >"$file.part" && mv "$file.part" "$file"
+}

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# test_gpu_check.sh SOURCE: gpu-check.sh where there is no GPU, and where one is played by programs
+# that pass, refuse, fail and hang: the report says which did what, and comes in time.
+set -u
+source_dir=$1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+fail() {
+    echo "test_gpu_check: $*" >&2
+    cat "$work/output" "$work/build/report/report.md" >&2
+    exit 1
+}
+
+fake() {
+    mkdir -p "$(dirname "$work/$1")"
+    printf '#!/bin/sh\n%s\n' "$2" >"$work/$1"
+    chmod +x "$work/$1"
+}
+
+# run CODE ARG...
+run() {
+    local want=$1 code
+    shift
+    "$source_dir/launch/gpu-check.sh" "$@" >"$work/output" 2>&1
+    code=$?
+    [ "$code" -eq "$want" ] || fail "$*: exit code $code, not $want"
+}
+
+# verdict NAME WANT: of a row of the Markdown report.
+verdict() {
+    grep -qF "| $1 | $2 |" "$work/build/report/report.md" || fail "'$1' is not '$2'"
+}
+
+lines() {
+    [ "$(wc -l <"$work/output")" -eq "$1" ] || fail "not $1 lines"
+}
+
+run 0 --help
+run 2 --limit 0
+run 2 --limit
+run 2 --nothing
+
+# Nothing that a GPU needs but what the system has.
+fake none/unused :
+clean=$work/none:/usr/bin:/bin
+if ! PATH=$clean command -v nvidia-smi >/dev/null; then
+    PATH=$clean run 77 --build "$work/build"
+    grep -q '^skipped: there is no GPU: nvidia-smi is not there$' "$work/output" || fail "no reason"
+    lines 1
+fi
+export PATH="$work/bin:$PATH"
+fake bin/nvidia-smi 'echo "Failed to communicate with the NVIDIA driver."; exit 9'
+run 77 --build "$work/build"
+grep -q '^skipped: .*Failed to communicate' "$work/output" || fail "no reason"
+lines 1
+fake bin/nvidia-smi :
+run 77 --build "$work/build"
+grep -q 'lists none' "$work/output" || fail "no reason"
+[ ! -e "$work/build" ] || fail "something was written without a GPU"
+
+# A build that fails: all else is absent, even what an earlier build left.
+fake bin/nvidia-smi 'echo "Played GPU, 1.2.3, 1 MiB"'
+fake bin/cmake 'echo "compiler \"broken\" | 100 %"; exit 1'
+fake bin/mpirun 'shift 2; exec "$@"'
+fake bin/compute-sanitizer 'exit 9'
+fake bin/python3 'exit 77'
+fake build/src/tool/ringattn 'exit 0'
+run 1 --build "$work/build" --limit 60
+verdict configure FAILED
+verdict 'job causal' absent
+verdict 'compute-sanitizer memcheck' FAILED
+grep -qF '"device": "Played GPU, 1.2.3, 1 MiB"' "$work/build/report/report.json" || fail "device"
+grep -qF 'compiler \"broken\" | 100 %' "$work/build/report/report.json" || fail "quotes in JSON"
+if [ -x /usr/bin/python3 ]; then
+    /usr/bin/python3 -c 'import json, sys; json.load(open(sys.argv[1]))' \
+        "$work/build/report/report.json" || fail "the JSON report is none"
+fi
+grep -qF 'compiler "broken" \| 100 %' "$work/build/report/report.md" || fail "bars in Markdown"
+
+# Everything passes, and figures are read from where they stand.
+point() {
+    echo "echo '  {\"pattern\": \"$1\", \"live_pairs\": 1, \"tflops_forward\": $2, \"x\": 1," \
+        "\"tflops_backward\": $3}';"
+}
+fake bin/cmake 'exit 0'
+fake bin/compute-sanitizer 'exit 0'
+# shellcheck disable=SC2016 # what these programs do, not we
+fake bin/python3 'case $1 in
+-) echo "dense 1.5"; echo "causal 0.8"; echo "window 1.3"; echo "blocks 1.2" ;;
+*) while [ "$1" != --json ]; do shift; done; echo "{}" > "$2" ;;
+esac'
+# shellcheck disable=SC2016
+fake build/src/tool/ringattn 'case $1 in
+bench) echo "variant,status,time_ratio_forward"; echo "base,ok,"; echo "ring,ok,1.005" ;;
+probe) echo "{\"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
+esac'
+fake build/tests/sparse/test_cuda_device 'exit 0'
+fake build/tests/pool/test_devices 'exit 77'
+fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 1) \
+    $(point window 390 1) $(point blocks 100 1) $(point dilated 360 1)"
+run 1 --build "$work/build" --limit 60
+verdict build passed
+verdict 'contract on the device' passed
+verdict 'memory of the device' absent
+verdict '4 ranks over NCCL' passed
+verdict 'TFLOP/s forward, dense' 'passed | 400 | 330'
+verdict 'TFLOP/s forward, causal' 'FAILED | 299.5 | 300'
+verdict 'TFLOP/s backward, dense' 'passed | 290 | 280'
+verdict 'live rate of window over dense' 'passed | 0.9750 | 0.85'
+verdict 'live rate of blocks over dense' 'FAILED | 0.2500 | 0.85'
+verdict 'speed of one rank in the ring over base' 'passed | 0.9950 | 0.99'
+verdict 'speed over FlexAttention, causal' 'FAILED | 0.8 | 0.85'
+verdict 'speed over FlexAttention, blocks' 'passed | 1.2 | 1.2'
+verdict 'base length over what memory could hold' 'passed | 0.9990 | 0.99'
+verdict 'ring length over base' 'FAILED | 0.9800 | 0.99'
+grep -q '"verdict": "passed", "value": 400, "at_least": 330' "$work/build/report/report.json" ||
+    fail "the JSON report has no figures"
+
+# What this build refuses is absent, with its line; what hangs is stopped, and told from failures.
+fake build/src/tool/ringattn 'case "$*" in
+*comm.backend*) echo "ringattn: error: comm.backend: nccl: not in this build" >&2; exit 2 ;;
+*causal.yaml*) exit 6 ;;
+info*) trap "" TERM; sleep 1000 ;;
+*dense.yaml*) echo "Segmentation fault"; exit 139 ;;
+esac'
+fake build/tests/sparse/cuda_bench 'exit 1'
+begin=$SECONDS
+run 1 --build "$work/build" --no-build --limit 24
+[ $((SECONDS - begin)) -le 60 ] || fail "it took $((SECONDS - begin)) s"
+verdict 'kernels against the plain one' 'TIMED OUT'
+verdict 'job causal' FAILED
+verdict 'job dense' FAILED
+grep -q 'exit code 139: Segmentation fault' "$work/build/report/report.md" || fail "no last line"
+verdict '2 ranks over NCCL' absent
+grep -q 'comm.backend: nccl: not in this build' "$work/build/report/report.md" || fail "no reason"
+verdict 'TFLOP/s forward, dense' absent
+grep -q '^| configure' "$work/build/report/report.md" && fail "--no-build built"
+
+# Everything hangs: the report comes all the same, and says what never ran.
+fake build/tests/sparse/test_cuda_device 'trap "" TERM; sleep 1000'
+fake build/src/tool/ringattn 'trap "" TERM; sleep 1000'
+begin=$SECONDS
+run 1 --build "$work/build" --no-build --limit 6
+[ $((SECONDS - begin)) -le 60 ] || fail "it took $((SECONDS - begin)) s"
+verdict 'contract on the device' 'TIMED OUT'
+verdict 'longest sequence' 'not run'
+
+# So does one that is ended from outside.
+fake build/tests/sparse/test_cuda_device 'sleep 1000'
+rm -r "$work/build/report"
+"$source_dir/launch/gpu-check.sh" --build "$work/build" --no-build >"$work/output" 2>&1 &
+pid=$!
+for _ in $(seq 100); do
+    [ ! -e "$work/build/report/contract-on-the-device.log" ] || break
+    sleep 0.1
+done
+kill "$pid"
+wait "$pid"
+verdict 'contract on the device' 'TIMED OUT'
+exit 0
