@@ -181,14 +181,26 @@ static ra_status settle_without_sharing(ra_ring *ring)
     return settle_layout(ring, NULL);
 }
 
+static ra_status refuse_sharing(const ra_ring *ring)
+{
+    if (ra_comm_rank(ring->comm) == 0)
+        ra_log(RA_LOG_ERROR, "schedule shared: the memory of GPUs is not shared by ranks: take "
+                             "direct, ring or auto");
+    return RA_ERR_UNSUPPORTED;
+}
+
 /* Layout and schedule: shared where it can be; where it was asked for and cannot be, direct, said
    aloud. */
 static ra_status settle_schedule(ra_ring *ring)
 {
     ra_schedule const asked = ring->config.schedule;
     bool const alone = ra_comm_size(ring->comm) == 1; /* has nothing to send or to share */
-    bool const may_share = !alone && (asked == RA_SCHEDULE_SHARED || asked == RA_SCHEDULE_AUTO);
+    bool const reaches = ra_comm_of_host(ring->comm) == ring->comm; /* each other's memory */
+    bool const may_share =
+        !alone && reaches && (asked == RA_SCHEDULE_SHARED || asked == RA_SCHEDULE_AUTO);
     bool shared = false;
+    if (asked == RA_SCHEDULE_SHARED && !alone && !reaches)
+        return refuse_sharing(ring);
     ra_status status = settle_layout(ring, may_share ? ra_comm_hosts(ring->comm) : NULL);
     if (status == RA_OK && may_share)
         status = try_sharing(ring, &shared);

@@ -41,6 +41,7 @@ static void poll_comm(void *context)
 
 void ra_ring_begin_pass(ra_ring *ring)
 {
+    ra_comm_set_stream(ring->comm, ring->kernel->stream);
     if (ra_comm_size(ring->comm) == 1)
         return;
     ring->kernel->poll = poll_comm;

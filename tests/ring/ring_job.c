@@ -267,7 +267,10 @@ static void *run_rank(void *argument)
     ra_ledger_snapshot const end = end_pool(state->pool, ledger);
     state->leaked_bytes += end.reserved_bytes;
     state->peak_bytes = end.reserved_peak_bytes;
-    ra_comm_destroy(state->comm);
+    ra_comm *const host = ra_comm_of_host(state->comm);
+    if (host != state->comm)
+        ra_comm_destroy(state->comm);
+    ra_comm_destroy(host);
     return NULL;
 }
 

@@ -1,0 +1,167 @@
+/*
+ * Rings whose messages go the way of those between GPUs, over stand-ins for the CUDA runtime and
+ * for NCCL. Exchanges are carried out in order there and nothing is buffered: a schedule that
+ * relied on either would stand still. The kernels are the CPU's, so that results are the same bit
+ * for bit.
+ */
+#include "ring/ring_job.h"
+#include "ringattn/comm_device.h"
+#include "support/standin_cudart.h"
+#include "support/standin_nccl.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQ = 90, DIM = 4 };
+
+typedef ra_status device_maker(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out);
+
+static int lines;
+static char last_line[1024];
+
+static void keep_line(void *context, ra_log_level level, const char *line)
+{
+    (void)context;
+    lines += level == RA_LOG_ERROR;
+    snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+static void begin(void)
+{
+    standin_reset();
+    standin_nccl_reset();
+    setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
+    lines = 0;
+    ra_log_set_handler(keep_line, NULL);
+}
+
+TestSuite(ring_device, .init = begin);
+
+/* A rank's communicator of GPUs; its own where there is none, which ends. */
+static ra_comm *wrap(void *context, int rank, ra_comm *host)
+{
+    device_maker *const *make = context;
+    ra_comm_device device = {0};
+    ra_comm *comm = host;
+    (void)rank;
+    if (ra_memory_device(0, &device.memory) != RA_OK || (*make)(host, &device, &comm) != RA_OK)
+        ra_comm_abort(host, 5);
+    return comm;
+}
+
+static ring_job make_job(int ranks, int buffers, ra_schedule schedule)
+{
+    ring_job job = ring_job_plain(ranks, SEQ, DIM);
+    float *const values = (float *)(uintptr_t)job.q;
+    for (int i = 0; i < SEQ * DIM; ++i)
+        values[i] = sinf((float)i);
+    job.config.layout = RA_LAYOUT_ZIGZAG;
+    job.config.comm_buffers = buffers;
+    job.config.schedule = schedule;
+    job.pattern.causal = true;
+    job.timeout_ms = 60000;
+    if (schedule == RA_SCHEDULE_SCAN) { /* which linear attention chooses */
+        job.config.linear = RA_LINEAR_CAUSAL;
+        job.config.layout = RA_LAYOUT_AUTO;
+        job.config.schedule = RA_SCHEDULE_AUTO;
+    }
+    return job;
+}
+
+static void expect_same(const ring_job *a, const ring_job *b, const char *name)
+{
+    size_t const bytes = sizeof(float) * SEQ * DIM;
+    cr_expect_eq(memcmp(a->out, b->out, bytes), 0, "%s: out", name);
+    cr_expect_eq(memcmp(a->dq, b->dq, bytes), 0, "%s: dq", name);
+    cr_expect_eq(memcmp(a->dk, b->dk, bytes), 0, "%s: dk", name);
+    cr_expect_eq(memcmp(a->dv, b->dv, bytes), 0, "%s: dv", name);
+    cr_expect_eq(a->sent_bytes, b->sent_bytes, "%s: %lld and %lld bytes", name,
+                 (long long)a->sent_bytes, (long long)b->sent_bytes);
+}
+
+static void compare(device_maker *make, int ranks, int buffers, ra_schedule schedule, int window)
+{
+    char name[80];
+    ring_job device = make_job(ranks, buffers, schedule), host = make_job(ranks, buffers, schedule);
+    device.wrap_comm = wrap;
+    device.wrap_context = &make;
+    if (window > 0)
+        device.pattern.window_left = host.pattern.window_left = window;
+    snprintf(name, sizeof(name), "%d ranks, %d buffers, schedule %d, window %d", ranks, buffers,
+             (int)schedule, window);
+    ring_job_run(&device);
+    ring_job_run(&host);
+    cr_assert_eq(device.status, RA_OK, "%s: %s", name, ra_status_name(device.status));
+    cr_assert_eq(host.status, RA_OK);
+    cr_expect_eq(device.leaked_bytes, 0);
+    expect_same(&device, &host, name);
+    ring_job_free(&device);
+    ring_job_free(&host);
+}
+
+static void compare_all(device_maker *make)
+{
+    for (int ranks = 2; ranks <= 4; ++ranks)
+        for (int buffers = 0; buffers <= 2; ++buffers) {
+            compare(make, ranks, buffers, RA_SCHEDULE_RING, 0);
+            compare(make, ranks, buffers, RA_SCHEDULE_DIRECT, 0);
+            compare(make, ranks, buffers, RA_SCHEDULE_DIRECT, 11);
+        }
+    compare(make, 3, 0, RA_SCHEDULE_SCAN, 0);
+    cr_expect_eq(lines, 0);
+}
+
+Test(ring_device, gives_the_same_over_nccl)
+{
+    compare_all(ra_comm_create_nccl);
+}
+
+Test(ring_device, gives_the_same_through_pinned_memory)
+{
+    compare_all(ra_comm_create_staged);
+}
+
+/* Of auto nothing is asked that GPUs do not have; shared is refused in one line. */
+Test(ring_device, shares_no_memory)
+{
+    device_maker *make = ra_comm_create_nccl;
+    ring_job job = make_job(3, 2, RA_SCHEDULE_AUTO);
+    job.wrap_comm = wrap;
+    job.wrap_context = &make;
+    ring_job_run(&job);
+    cr_expect_eq(job.status, RA_OK);
+    cr_expect_neq(job.info.schedule, RA_SCHEDULE_SHARED);
+    cr_expect_eq(lines, 0);
+    job.config.schedule = RA_SCHEDULE_SHARED;
+    ring_job_run(&job);
+    cr_expect_eq(job.status, RA_ERR_UNSUPPORTED);
+    cr_expect_eq(lines, 1);
+    cr_expect_not_null(strstr(last_line, "schedule shared: "), "%s", last_line);
+    ring_job_free(&job);
+}
+
+/* Wherever NCCL fails, in a pass too, every rank ends and nothing leaks. */
+Test(ring_device, survives_the_failure_of_any_call_to_nccl)
+{
+    device_maker *make = ra_comm_create_nccl;
+    ra_status status = RA_ERR_NCCL;
+    for (int64_t at = 1; status != RA_OK; at += 3) {
+        begin();
+        standin_nccl.fail_call = at;
+        ring_job job = make_job(3, 2, RA_SCHEDULE_DIRECT);
+        job.wrap_comm = wrap;
+        job.wrap_context = &make;
+        job.timeout_ms = 250;
+        ring_job_run(&job);
+        status = standin_nccl.calls >= at ? RA_ERR_NCCL : RA_OK;
+        cr_assert(job.status == RA_OK || lines > 0, "call %lld: %s", (long long)at,
+                  ra_status_name(job.status));
+        cr_assert(status != RA_OK || job.status == RA_OK);
+        cr_assert_eq(job.leaked_bytes, 0, "call %lld leaks", (long long)at);
+        cr_assert_eq(standin_nccl.communicators, 0);
+        ring_job_free(&job);
+    }
+}
