@@ -31,8 +31,9 @@ typedef struct ra_job {
     const ra_options *options;
     ra_comm *comm;
     ra_config config;
-    ra_backend backend; /* what computes: CPU or CUDA */
-    int device_index;   /* of the GPU, where one computes */
+    ra_backend backend;    /* what computes: CPU or CUDA */
+    int device_index;      /* of the GPU, where one computes */
+    int64_t context_bytes; /* of it, counted in the pool */
     ra_device device;
     ra_ledger *ledger, *host_ledger; /* of the kernel's memory and of the host's; the same, and */
     ra_pool *pool, *host_pool;       /* one pool, where the CPU computes */

@@ -84,13 +84,26 @@ static ra_status host_pool_make(ra_job *job)
     return ra_pool_create(&config, &job->host_pool);
 }
 
-/* The pool that the configuration is about. */
+/*
+ * What the context of a GPU has taken before anything else is. Of a GPU that ranks share nobody can
+ * tell whose it is: it counts for none of them.
+ */
+static ra_status context_read(ra_job *job, int sharers)
+{
+    if (job->backend != RA_BACKEND_CUDA || sharers > 1)
+        return RA_OK;
+    return ra_device_taken(&job->context_bytes);
+}
+
+/* The pool that the configuration is about. A limit that was given is of the context too. */
 static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
 {
-    int64_t limit_bytes = job->config.limit_bytes;
+    int64_t limit_bytes = job->config.limit_bytes, context_bytes = job->context_bytes;
     ra_status status = job->writes_pool_log ? RA_OK : ra_job_refuse_pool_log(&job->config);
-    if (status == RA_OK && limit_bytes == 0)
+    if (status == RA_OK && limit_bytes == 0) {
         status = share_of(&memory, sharers, &limit_bytes);
+        limit_bytes += context_bytes; /* which is not among what is available */
+    }
     if (status == RA_OK)
         status = ra_ledger_create(limit_bytes, &job->ledger);
     if (status == RA_OK && job->config.pool_log != NULL)
@@ -105,7 +118,13 @@ static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
                                    .trim_bytes = job->config.pool_trim_bytes,
                                    .measures_time = job->options->json,
                                    .log = job->pool_log};
-    return ra_pool_create(&config, &job->pool);
+    job->context_bytes = 0; /* until they are counted */
+    status = ra_pool_create(&config, &job->pool);
+    if (status == RA_OK && context_bytes > 0)
+        status = ra_pool_charge(job->pool, RA_MEM_CONTEXT, context_bytes);
+    if (status == RA_OK)
+        job->context_bytes = context_bytes;
+    return status;
 }
 
 ra_status ra_job_make_pools(ra_job *job)
@@ -120,6 +139,8 @@ ra_status ra_job_make_pools(ra_job *job)
         memory = ra_kernel_cuda()->memory();
         status = memory.ops != NULL ? RA_OK : RA_ERR_CUDA; /* it was said why */
     }
+    if (status == RA_OK)
+        status = context_read(job, sharers);
     if (status == RA_OK)
         status = kernel_pool_make(job, memory, sharers);
     if (status == RA_OK && on_device)
@@ -149,6 +170,8 @@ void ra_job_end_pools(ra_job *job)
 {
     if (job->host_pool != job->pool)
         ra_pool_destroy(job->host_pool);
+    if (job->pool != NULL)
+        ra_pool_release(job->pool, RA_MEM_CONTEXT, job->context_bytes);
     ra_pool_destroy(job->pool);
     ra_pool_log_destroy(job->pool_log);
     if (job->host_ledger != job->ledger)

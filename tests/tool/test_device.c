@@ -229,3 +229,23 @@ Test(device, a_trace_and_phases_are_those_of_its_passes)
     cr_expect_gt(json_array_size(json_object_get(point_of(root), "phases")), 0);
     json_decref(root);
 }
+
+/* What the context takes is in the composition, and in a limit that was given; beside what is
+   available, as without a limit, it has room. */
+Test(device, the_bytes_of_its_context_are_counted)
+{
+    run_in("RA_SEALED_CONTEXT=12345678", "run " JOB "--json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = read_json();
+    const json_t *bytes = json_object_get(point_of(root), "memory_bytes");
+    cr_expect_eq(number(bytes, "context"), 12345678);
+    json_decref(root);
+    run("run " JOB "--set memory.limit=8M");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    run_in("RA_SEALED_CONTEXT=7345678", "run " JOB "--set memory.limit=8M");
+    cr_assert_eq(result.code, 4, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "context=7.01"), "%s", result.err);
+    run_in("RA_SEALED_CONTEXT=12345678", "run " JOB "--set memory.limit=8M");
+    cr_assert_eq(result.code, 4, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "for context"), "%s", result.err);
+}
