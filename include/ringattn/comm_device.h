@@ -20,6 +20,14 @@
 extern "C" {
 #endif
 
+/**
+ * Collective. The GPU for this rank, for ra_device_use: the usable ones of a host are dealt to its
+ * ranks in turn. A rank that is bound to other NUMA nodes than its GPU hangs on is warned.
+ *
+ * @return RA_ERR_UNSUPPORTED  a rank finds no usable GPU; it has logged why
+ */
+RA_CHECKED ra_status ra_comm_pick_device(ra_comm *host, int *index_out);
+
 /* What a rank brings along. */
 typedef struct ra_comm_device {
     ra_memory memory;       /* of the GPU of ra_device_used, where messages lie; copied */

@@ -2,12 +2,16 @@
 #include "comm/comm_internal.h"
 #include "comm/contract.h"
 #include "comm/device_failures.h"
+#include "comm/local_ranks.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void begin(void)
 {
@@ -252,4 +256,83 @@ Test(nccl, survives_the_failure_of_any_call_to_the_runtime)
                           (long long)at);
     }
     standin_reset();
+}
+
+/* ---- which GPU ------------------------------------------------------------------------------- */
+
+static int expect_turns(ra_comm *comm, void *context)
+{
+    const int *const expected = context;
+    int index = -1;
+    return ra_comm_pick_device(comm, &index) != RA_OK || index != expected[ra_comm_rank(comm)];
+}
+
+Test(nccl, ranks_of_a_host_get_its_usable_gpus_in_turn)
+{
+    static const int hosts[] = {0, 1, 0, 0, 1};
+    int turns[] = {0, 0, 1, 0, 1}, second_only[] = {1, 1, 1, 1, 1};
+    ra_comm *comms[5];
+    cr_assert_eq(ra_comm_create_local_hosts(5, hosts, 60000, comms), RA_OK);
+    cr_expect_eq(local_ranks_run_on(5, comms, expect_turns, turns), 0);
+    standin.major[0] = 7;
+    cr_assert_eq(ra_comm_create_local_hosts(5, hosts, 60000, comms), RA_OK);
+    cr_expect_eq(local_ranks_run_on(5, comms, expect_turns, second_only), 0);
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+static atomic_int own_work_is_over;
+
+static int ask_own_work(void *context)
+{
+    (void)context;
+    return own_work_is_over;
+}
+
+static void *end_own_work(void *context)
+{
+    (void)context;
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    own_work_is_over = 1;
+    return NULL;
+}
+
+/* Our stream is busy for longer than the deadline: nothing is sent before, and nobody is late. */
+static int wait_for_own_stream(ra_comm *comm, void *context)
+{
+    char out[4] = "abc", in[4] = "";
+    ra_message const send = {0, out, 4}, recv = {0, in, 4};
+    ra_exchange const exchange = {"after our own work", 0, 1, 1, &send, &recv};
+    ra_transfer *transfer = NULL;
+    cudaStream_t stream = NULL;
+    pthread_t thread;
+    int failures = 0;
+    own_work_is_over = 0;
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        return 1;
+    (void)standin_enter();
+    cudaError_t const error = standin_enqueue_wait(stream, ask_own_work, context, 0);
+    failures += standin_leave(error) != cudaSuccess;
+    ra_comm_set_stream(comm, (ra_stream *)stream);
+    ra_comm_set_timeout(comm, 100);
+    failures += ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    for (int i = 0; i < 50; i++)
+        failures += ra_comm_missing_peer(comm, transfer) != 0 || in[0] != '\0';
+    failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
+    failures += ra_comm_wait(comm, transfer) != RA_OK || strcmp(in, "abc") != 0;
+    failures += !own_work_is_over;
+    pthread_join(thread, NULL);
+    failures += cudaStreamDestroy(stream) != cudaSuccess;
+    return failures;
+}
+
+Test(nccl, begins_after_our_own_stream_and_does_not_time_it)
+{
+    static device_maker *const makers[] = {ra_comm_create_nccl, ra_comm_create_staged};
+    for (int i = 0; i < 2; i++) {
+        device_ranks plan = {
+            .make = makers[i], .timeout_ms = 60000, .body = wait_for_own_stream, .context = &plan};
+        cr_expect_eq(device_ranks_run(1, &plan), 0);
+    }
+    cr_expect_eq(contract_count_lines("", ""), 0);
 }

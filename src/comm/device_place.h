@@ -1,0 +1,21 @@
+/* Whether a rank runs near a GPU: apart, so that tests can ask it of recorded machines. */
+#ifndef RINGATTN_DEVICE_PLACE_H
+#define RINGATTN_DEVICE_PLACE_H
+
+#include "comm_internal.h"
+#include "ringattn/comm_device.h"
+
+typedef enum ra_nearness {
+    RA_NEARNESS_UNKNOWN, /* hwloc does not see the GPU, or all cores are as near */
+    RA_NEARNESS_NEAR,    /* the process may run on a core of the part that the GPU hangs on */
+    RA_NEARNESS_FAR
+} ra_nearness;
+
+/**
+ * @param recorded  an hwloc XML file; NULL: this machine
+ * @param cpus      that the process is bound to, as in "0-3,8"; NULL: what it is bound to here
+ * @param bus_id    "0000:3b:00.0"
+ */
+ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const char *bus_id);
+
+#endif
