@@ -73,7 +73,7 @@ RA_CHECKED ra_status ra_comm_create_device(ra_comm *host, const ra_comm_device *
 int64_t ra_comm_nccl_bytes(const ra_comm *comm);
 
 /**
- * One sentence: the version of the NCCL that this machine has, or why there is none. It is loaded,
+ * In words: the version of the NCCL that this machine has, or why there is none. It is loaded,
  * not started. @return whether there is one
  */
 bool ra_nccl_describe(char *text, size_t bytes);

@@ -77,7 +77,7 @@ bool ra_nccl_describe(char *text, size_t bytes)
 {
     if (ra_nccl_open(text, bytes) == NULL)
         return false;
-    snprintf(text, bytes, "NCCL %d.%d.%d (built with %d.%d.%d)", version / 10000,
+    snprintf(text, bytes, "version %d.%d.%d (built with %d.%d.%d)", version / 10000,
              version / 100 % 100, version % 100, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
     return true;
 }

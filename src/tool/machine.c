@@ -3,6 +3,7 @@
 
 #include "backend.h"
 #include "placement.h"
+#include "ringattn/comm_device.h"
 #include "ringattn/topology.h"
 
 #include <hwloc.h>
@@ -151,6 +152,14 @@ static json_t *openmp_json(void)
 #endif
 }
 
+static json_t *nccl_json(void)
+{
+    char text[240];
+    bool const there = ra_nccl_describe(text, sizeof(text));
+    return json_pack("{s:b, s:s?, s:s?}", "available", there, "library", there ? text : NULL,
+                     "why_not", there ? NULL : text);
+}
+
 static json_t *build_json(void)
 {
     char compiler[128], hwloc[32];
@@ -175,9 +184,9 @@ json_t *ra_machine_json(void)
     struct utsname name;
     if (uname(&name) != 0)
         memset(&name, 0, sizeof(name));
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host", name.nodename,
-                     "kernel", name.release, "processor", processor_json(&topology), "advice",
-                     is_known ? advice_json(&topology) : json_null(), "isa", isa_json(), "memory",
-                     memory_json(), "mpi", ra_machine_mpi_json(), "openmp", openmp_json(), "cuda",
-                     ra_machine_cuda_json(), "build", build_json());
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host",
+                     name.nodename, "kernel", name.release, "processor", processor_json(&topology),
+                     "advice", is_known ? advice_json(&topology) : json_null(), "isa", isa_json(),
+                     "memory", memory_json(), "mpi", ra_machine_mpi_json(), "openmp", openmp_json(),
+                     "cuda", ra_machine_cuda_json(), "nccl", nccl_json(), "build", build_json());
 }

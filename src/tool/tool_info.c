@@ -111,6 +111,7 @@ static void print_machine(const json_t *tree, bool bound_by_launcher)
     print_backend(tree, "OpenMP", "openmp", "yes");
     ra_devices_read(&devices);
     print_line("CUDA", ra_devices_text(&devices, text, sizeof(text)));
+    print_backend(tree, "NCCL", "nccl", text_at(tree, "nccl", "library"));
     snprintf(line, sizeof(line), "libfyaml %s, jansson %s, hwloc %s",
              text_at(tree, "build", "libfyaml"), text_at(tree, "build", "jansson"),
              text_at(tree, "build", "hwloc"));
