@@ -54,3 +54,41 @@ Test(devices, memory_of_a_gpu_is_what_the_driver_says_is_taken)
     cr_assert_geq(before - after, 64 << 20);
     memory.ops->free(&memory, data, 64 << 20);
 }
+
+/* That it grows by units, holds what it says, and gives it back is the driver's word elsewhere. */
+Test(devices, the_pool_of_a_gpus_driver_is_what_the_device_lacks)
+{
+    ra_devices devices;
+    ra_memory memory;
+    ra_ledger *ledger;
+    ra_ledger_snapshot now;
+    ra_pool *pool;
+    ra_block block;
+    int64_t before, held, after;
+    ra_devices_read(&devices);
+    if (devices.usable_count == 0)
+        cr_skip_test("%s", devices.why_not);
+    cr_assert_eq(ra_memory_device(0, &memory), RA_OK);
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(
+        ra_pool_create(
+            &(ra_pool_config){.mode = RA_POOL_DRIVER, .memory = memory, .ledger = ledger}, &pool),
+        RA_OK);
+    cr_assert_eq(memory.ops->available(&memory, &before), RA_OK);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 100 << 20, NULL, &block), RA_OK);
+    cr_assert_eq(memory.ops->available(&memory, &held), RA_OK);
+    ra_ledger_read(ledger, &now);
+    cr_expect_geq(now.reserved_bytes, 100 << 20);
+    cr_expect_geq(before - held, now.reserved_bytes);
+    ra_pool_free(pool, NULL, &block);
+    /* Nothing waits but this copy, which comes after all that was enqueued. */
+    char byte = 0;
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 1, NULL, &block), RA_OK);
+    cr_assert_eq(ra_memory_write(&memory, NULL, block.data, &byte, 1), RA_OK);
+    ra_pool_free(pool, NULL, &block);
+    cr_expect_gt(ra_pool_trim(pool, 0), 0);
+    cr_assert_eq(memory.ops->available(&memory, &after), RA_OK);
+    cr_expect_gt(after, held);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
