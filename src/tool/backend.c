@@ -13,8 +13,8 @@ static const char *why_not(const ra_config *config, int ranks, ra_devices *devic
         return devices->why_not;
     if (ra_kernel_cuda() == NULL)
         return "this build has no kernels for GPUs";
-    if (ranks > 1)
-        return "this version computes on the GPU of one rank";
+    if (ranks > 1 && config->schedule == RA_SCHEDULE_SHARED)
+        return "ring.schedule: shared is for ranks that share host memory";
     if (config->attention_kind == RA_ATTENTION_STANDARD)
         return "attention.kind: standard is computed by OpenBLAS on the CPU";
     if (ra_config_linear(config) != RA_LINEAR_NONE)
@@ -42,6 +42,11 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
         const char *place = config->places[index];
         ra_log(RA_LOG_ERROR, "%s%scompute.backend: cuda: %s: use auto or cpu",
                place != NULL ? place : "", place != NULL ? ": " : "", why);
+        return RA_ERR_CONFIG;
+    }
+    if (config->comm == RA_COMM_NCCL) {
+        ra_log(RA_LOG_ERROR,
+               "comm.backend: nccl is for GPUs, and none computes: %s: use auto or mpi", why);
         return RA_ERR_CONFIG;
     }
     if (devices.runtime_version > 0)

@@ -17,7 +17,7 @@ typedef enum ra_attention_kind {
     RA_ATTENTION_LINEAR_CAUSAL
 } ra_attention_kind;
 typedef enum ra_mask_form { RA_MASK_ANALYTIC, RA_MASK_DENSE_BLOCKS } ra_mask_form;
-typedef enum ra_comm_kind { RA_COMM_AUTO, RA_COMM_SELF, RA_COMM_MPI } ra_comm_kind;
+typedef enum ra_comm_kind { RA_COMM_AUTO, RA_COMM_SELF, RA_COMM_MPI, RA_COMM_NCCL } ra_comm_kind;
 
 enum { RA_CONFIG_KEY_MAX = 64 };
 

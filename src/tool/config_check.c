@@ -187,6 +187,17 @@ static ra_status base_check(const ra_config *config, int ranks)
     return RA_OK;
 }
 
+/* NCCL is known to move what lies on GPUs only. */
+static ra_status comm_check(const ra_config *config)
+{
+    bool const on_cpu = config->backend == RA_BACKEND_CPU ||
+                        (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO);
+    if (config->comm == RA_COMM_NCCL && on_cpu)
+        return refuse(config, "comm.backend",
+                      "nccl is for GPUs, and the CPU was asked for: use auto or mpi");
+    return RA_OK;
+}
+
 static ra_status pool_check(const ra_config *config)
 {
     if (config->pool_mode == RA_POOL_DRIVER && config->backend != RA_BACKEND_CUDA)
@@ -214,6 +225,8 @@ ra_status ra_config_check_keys(const ra_config *config)
         status = dilated_check(config);
     if (status == RA_OK)
         status = pool_check(config);
+    if (status == RA_OK)
+        status = comm_check(config);
     return status == RA_OK ? kind_check(config) : status;
 }
 

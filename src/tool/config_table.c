@@ -60,7 +60,7 @@ static const ra_choice isas[] = {{"auto", RA_ISA_AUTO, false},
 static const ra_choice comms[] = {{"auto", RA_COMM_AUTO, false},
                                   {"self", RA_COMM_SELF, false},
                                   {"mpi", RA_COMM_MPI, false},
-                                  {"nccl", RA_COMM_MPI + 1, true},
+                                  {"nccl", RA_COMM_NCCL, false},
                                   {NULL, 0, false}};
 
 #define AT(member)       .offset = offsetof(ra_config, member)
@@ -182,7 +182,8 @@ const ra_config_key ra_config_keys[] = {
      AT(deterministic)},
 
     {"comm.backend", RA_KEY_CHOICE, "auto",
-     "what carries bytes between ranks; auto: mpi under mpirun, else self (one rank)", AT(comm),
+     "what carries bytes between ranks; auto: mpi under mpirun, else self (one rank); between "
+     "GPUs auto is nccl where there is one, else mpi, through host memory", AT(comm),
      .choices = comms},
     {"comm.timeout", RA_KEY_TIME, "60s", "longest wait for another rank", AT(timeout_ms),
      RANGE(1, 86400000)},

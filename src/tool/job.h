@@ -55,6 +55,7 @@ typedef struct ra_job {
     const ra_kernel_ops *ops;             /* what computes: checked, but for linear attention */
     char kernel_note[RA_KERNEL_NOTE_MAX]; /* which kernels it took the place of, and why; or "" */
     ra_kernel kernel;
+    ra_comm *ring_comm; /* between GPUs, owned; or `comm` */
     ra_ring *ring;
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */
     ra_ring_tensors tensors;

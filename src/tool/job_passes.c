@@ -117,7 +117,7 @@ static ra_status passes_time(ra_job *job)
     ra_status const status = ra_job_time(job, &job->repeat, &report->forward, &report->backward);
     if (status != RA_OK)
         return status;
-    ra_comm_read_stats(job->comm, &stats);
+    ra_comm_read_stats(job->ring_comm, &stats);
     report->sent_bytes = stats.sent_bytes / report->forward.count;
     report->exposed_comm_ms = stats.wait_ms / report->forward.count;
     return RA_OK;
@@ -238,7 +238,7 @@ ra_status ra_job_passes(ra_job *job)
     ra_report *report = &job->report;
     *report = (ra_report){.config = &job->config,
                           .ranks = ra_comm_size(job->comm),
-                          .comm_name = ra_comm_name(job->comm),
+                          .comm_name = ra_comm_name(job->ring_comm),
                           .kernel_name = job->kernel.ops->name,
                           .backend_note = job->backend_note[0] != '\0' ? job->backend_note : NULL,
                           .device = job->backend == RA_BACKEND_CUDA ? &job->device : NULL,

@@ -5,6 +5,7 @@
 #include "job_memory.h"
 #include "job_source.h"
 
+#include "ringattn/comm_device.h"
 #include "ringattn/topology.h"
 
 #include <errno.h>
@@ -225,6 +226,24 @@ ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
                             .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
 }
 
+/* Collective. What the ring's messages go through: where they lie on GPUs, one of its own. */
+static ra_status ring_comm_make(ra_job *job)
+{
+    ra_comm_device const device = {
+        .memory = job->shards.memory, .ledger = job->ledger, .host_ledger = job->host_ledger};
+    job->ring_comm = job->comm;
+    if (job->backend != RA_BACKEND_CUDA || ra_comm_size(job->comm) == 1)
+        return RA_OK;
+    ra_comm *made = NULL;
+    ra_status const status =
+        job->config.comm == RA_COMM_NCCL  ? ra_comm_create_nccl(job->comm, &device, &made)
+        : job->config.comm == RA_COMM_MPI ? ra_comm_create_staged(job->comm, &device, &made)
+                                          : ra_comm_create_device(job->comm, &device, &made);
+    if (status == RA_OK)
+        job->ring_comm = made;
+    return status;
+}
+
 static ra_status ring_make(ra_job *job)
 {
     ra_ring_config ring = ra_job_ring_config(&job->config, job->repeat.most);
@@ -232,8 +251,11 @@ static ra_status ring_make(ra_job *job)
         ring.follow_bytes = 0; /* times are in host memory */
     ring.cache = job->cache->cache;
     job->entered = true;
-    return ra_ring_create(&ring, job->pattern, job->comm, &job->kernel, job->pool, job->host_pool,
-                          &job->ring);
+    ra_status const status = ring_comm_make(job);
+    if (status != RA_OK)
+        return status;
+    return ra_ring_create(&ring, job->pattern, job->ring_comm, &job->kernel, job->pool,
+                          job->host_pool, &job->ring);
 }
 
 ra_status ra_job_build(ra_job *job)
@@ -297,6 +319,8 @@ void ra_job_clear(ra_job *job)
     for (int i = 0; i < RA_JOB_BLOCKS && job->pool != NULL; i++)
         ra_pool_free(job->pool, job->kernel.stream, &job->blocks[i]);
     ra_ring_destroy(job->ring);
+    if (job->ring_comm != job->comm)
+        ra_comm_destroy(job->ring_comm);
     ra_kernel_fini(&job->kernel);
     ra_pattern_destroy(job->pattern);
     ra_tensor_source_close(job->source);

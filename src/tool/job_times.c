@@ -140,7 +140,7 @@ ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_ou
                 .begin_ms = now_ms()};
     for (int i = -repeat->warmup; i < 0 && status == RA_OK; i++)
         status = repetition(job, &t, i, &elapsed_ms);
-    ra_comm_reset_stats(job->comm);
+    ra_comm_reset_stats(job->ring_comm);
     while (status == RA_OK && t.count < repeat->most && !is_steady(&t) &&
            elapsed_ms <= repeat->most_ms)
         status = repetition(job, &t, t.count, &elapsed_ms);

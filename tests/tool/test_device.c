@@ -163,7 +163,9 @@ Test(device, refuses_what_it_cannot_do_in_one_line)
 {
     static const struct {
         const char *arguments, *says;
-    } cases[] = {{"run " JOB "--set attention.kind=linear_causal", "on the CPU"},
+    } cases[] = {{"run --set compute.backend=cpu --set comm.backend=nccl", "comm.backend"},
+                 {"run --set comm.backend=nccl --set attention.kind=linear", "nccl is for GPUs"},
+                 {"run " JOB "--set attention.kind=linear_causal", "on the CPU"},
                  {"run --set compute.backend=cuda --set attention.kind=standard", "on the CPU"},
                  {"run " JOB "--set compute.isa=avx2", "compute.isa"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -248,4 +250,50 @@ Test(device, the_bytes_of_its_context_are_counted)
     run_in("RA_SEALED_CONTEXT=12345678", "run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 4, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "for context"), "%s", result.err);
+}
+
+/* ---- several ranks --------------------------------------------------------------------------- */
+
+/* Each has a GPU of its own, and messages go through pinned memory. */
+static void run_ranks(int ranks, const char *arguments)
+{
+    char text[1024];
+    snprintf(text, sizeof(text), "\"$MPIEXEC\" -n %d env RA_SEALED_PLAIN=1 '%s' %s", ranks,
+             RA_TEST_SEALED, arguments);
+    command_shell(&result, text);
+}
+
+Test(device, ranks_pass_keys_from_one_to_the_other)
+{
+    static const char *const schedules[] = {"auto", "ring", "direct"};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int i = 0; i < 3; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments),
+                 "run " JOB "--set shape.dtype=bf16 --set comm.backend=mpi --set ring.schedule=%s "
+                 "--backward --verify --json",
+                 schedules[i]);
+        run_ranks(2 + i % 2, arguments);
+        cr_assert_eq(result.code, 0, "%s", result.err);
+        json_t *root = read_json();
+        const json_t *point = point_of(root);
+        cr_expect_str_eq(json_string_value(json_object_get(point, "comm")), "staged");
+        cr_expect_gt(number(point, "sent_bytes"), 0);
+        cr_expect_gt(number(json_object_get(point, "memory_bytes"), "comm_buffer"), 0);
+        cr_expect_gt(number(json_object_get(json_object_get(point, "device"), "host_memory_bytes"),
+                            "comm_buffer"),
+                     0);
+        json_decref(root);
+    }
+}
+
+Test(device, ranks_share_no_memory)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks(2, "run " JOB "--set ring.schedule=shared --set comm.backend=mpi");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "ring.schedule: shared"), "%s", result.err);
 }
