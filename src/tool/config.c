@@ -266,7 +266,7 @@ static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const ch
 }
 
 /* "a.b=c": the value is YAML, as it would stand in the file. */
-static ra_status set_apply(ra_config *config, const char *set)
+ra_status ra_config_set_apply(ra_config *config, const char *set)
 {
     char name[SET_SHOWN_MAX], path[PATH_BYTES_MAX];
     const char *equals = strchr(set, '=');
@@ -312,6 +312,7 @@ static ra_status options_apply(ra_config *config, const ra_config_source *source
 static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *source,
                               ra_config *config)
 {
+    json_t *held = NULL;
     ra_status status = defaults_set(config);
     if (status == RA_OK)
         status = mapping_apply(yaml, config, yaml->root, "configuration");
@@ -319,8 +320,13 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
         status = variants_apply(yaml, config, source->variant);
     if (status == RA_OK)
         status = ra_config_sweep_apply(yaml, source, config);
+    if (status == RA_OK && source->features != NULL)
+        status = ra_config_features_apply(source->features, config, &held);
     for (int i = 0; i < source->set_count && status == RA_OK; i++)
-        status = set_apply(config, source->sets[i]);
+        status = ra_config_set_apply(config, source->sets[i]);
+    if (status == RA_OK && source->features != NULL)
+        status = ra_config_features_hold(source->features, held, config);
+    json_decref(held);
     if (status == RA_OK)
         status = options_apply(config, source);
     if (status == RA_OK && config->kv_heads == 0 && config->input == NULL)

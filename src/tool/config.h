@@ -5,6 +5,8 @@
 #ifndef RINGATTN_TOOL_CONFIG_H
 #define RINGATTN_TOOL_CONFIG_H
 
+#include "feature_sets.h"
+
 #include "ringattn/ring.h"
 
 #include <jansson.h>
@@ -74,6 +76,9 @@ typedef struct ra_config_source {
     /* Combination of the sweep, from 1; the last key varies fastest. 0: the sweep is checked and
        not used. With a combination, what must hold between keys is left to ra_config_check. */
     int64_t sweep_point;
+    /* Applied after the file, before `sets`; NULL: none. RA_ERR_CONFIG where `sets` changes what it
+       is about. */
+    const ra_feature_set *features;
 } ra_config_source;
 
 /**
@@ -114,6 +119,8 @@ ra_linear_kind ra_config_linear(const ra_config *config);
 bool ra_config_was_given(const ra_config *config, const char *key);
 /** The full effective configuration as a JSON object, nested as the YAML is; NULL: no memory. */
 json_t *ra_config_to_json(const ra_config *config);
+/** The value of one key, an index into ra_config_keys; NULL: no memory. */
+json_t *ra_config_key_to_json(const ra_config *config, int index);
 /** Path of a swept key, ra_config.sweep_keys[index], and its value; NULL: no memory. */
 const char *ra_config_swept_path(const ra_config *config, int index);
 json_t *ra_config_swept_to_json(const ra_config *config, int index);

@@ -207,6 +207,16 @@ static ra_status pool_check(const ra_config *config)
     return RA_OK;
 }
 
+static ra_status trim_check(const ra_config *config)
+{
+    bool const is_base = config->variant == RA_VARIANT_BASE;
+    if (config->pool_trim_bytes != 0 && (is_base || config->pool_mode == RA_POOL_OFF))
+        return refuse(config, "memory.pool.trim",
+                      "has no effect with %s, which keeps nothing: leave it at auto",
+                      is_base ? "ring.variant: base" : "memory.pool.mode: off");
+    return RA_OK;
+}
+
 /* Each kind computes in a way of its own. */
 static ra_status kind_check(const ra_config *config)
 {
@@ -247,6 +257,8 @@ static ra_status check(ra_config *config, int ranks, bool counts_pairs)
         status = mask_check(config);
     if (status == RA_OK)
         status = base_check(config, ranks);
+    if (status == RA_OK)
+        status = trim_check(config);
     bool const sends_keys = ra_config_linear(config) == RA_LINEAR_NONE;
     if (status == RA_OK && (config->variant == RA_VARIANT_BASE || !sends_keys)) {
         config->comm_buffers = 0;

@@ -3,6 +3,7 @@
 #define RINGATTN_TOOL_CONFIG_LAYER_H
 
 #include "config_table.h"
+#include "feature_sets.h"
 
 /* One text whose keys are being applied; within it, no key may be given twice. */
 typedef struct ra_config_layer {
@@ -27,5 +28,14 @@ const ra_yaml_node *ra_config_member_find(const ra_yaml_node *mapping, const cha
 /** Check the whole sweep, and apply its combination number source->sweep_point. */
 RA_CHECKED ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *source,
                                            ra_config *config);
+
+/** Apply "a.b=c" as --set does. */
+RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *set);
+/** Before --set: what the set says. *held_out: values that --set is compared with; the caller's. */
+RA_CHECKED ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config,
+                                              json_t **held_out);
+/** After --set: RA_ERR_CONFIG, with a line, where it has changed what the set is about. */
+RA_CHECKED ra_status ra_config_features_hold(const ra_feature_set *set, const json_t *held,
+                                             ra_config *config);
 
 #endif

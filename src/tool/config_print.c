@@ -97,10 +97,15 @@ const char *ra_config_swept_path(const ra_config *config, int index)
     return ra_config_keys[config->sweep_keys[index]].path;
 }
 
+json_t *ra_config_key_to_json(const ra_config *config, int index)
+{
+    return value_to_json(&ra_config_keys[index], config);
+}
+
 json_t *ra_config_swept_to_json(const ra_config *config, int index)
 {
     RA_ASSERT(index >= 0 && index < config->sweep_key_count);
-    return value_to_json(&ra_config_keys[config->sweep_keys[index]], config);
+    return ra_config_key_to_json(config, config->sweep_keys[index]);
 }
 
 static const char *default_shown(const ra_config_key *key)
@@ -146,8 +151,9 @@ static const char markdown_head[] =
     "\n"
     "- `--set KEY=VALUE` overrides a key; VALUE is read as it would be in the file\n"
     "  (`--set pattern.documents=[1000,3096]`). `null` gives a key, or a whole section, its\n"
-    "  defaults: `--set pattern=null` is dense attention. `--set` wins over the file and "
-    "variants.\n"
+    "  defaults: `--set pattern=null` is dense attention. `--set` wins over the file, its variants "
+    "and\n"
+    "  sweep, and the sets of `probe` and `ablate`.\n"
     "- Integers and sizes take `K`, `M`, `G` or `KiB`, `MiB`, `GiB`, all powers of 1024; times "
     "take\n"
     "  `ms`, `s` or `m`.\n"

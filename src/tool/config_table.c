@@ -157,7 +157,8 @@ const ra_config_key ra_config_keys[] = {
      "has none",
      AT(pool_mode), .choices = pool_modes},
     {"memory.pool.trim", RA_KEY_BYTES, "auto",
-     "idle bytes that the pool may hold; auto: what fits below the peak of bytes in use",
+     "idle bytes that the pool may hold; auto: what fits below the peak of bytes in use; "
+     "not with mode off",
      AT(pool_trim_bytes), RANGE(1, BYTES_MAX), .zero_name = "auto"},
     {"memory.pool.log", RA_KEY_TEXT, NULL,
      "file for every block that is taken and given back, to be replayed; FILE.RANK where ranks are "

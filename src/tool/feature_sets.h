@@ -1,16 +1,21 @@
 /*
  * Named settings of what costs memory without being needed: pool, pattern cache, communication
- * buffers, head groups. They come after the configuration and --set; a key that is set to null has
- * its default again, so a switch in the file does not contradict the set that turns it.
+ * buffers, head groups. They come after the file and before --set, which wins: where it changes
+ * what a set is about, there is no such set (config_features.c).
  */
 #ifndef RINGATTN_TOOL_FEATURE_SETS_H
 #define RINGATTN_TOOL_FEATURE_SETS_H
 
 enum { RA_FEATURE_SET_KEYS = 8 };
 
+/* Lists are ended by NULL. */
 typedef struct ra_feature_set {
     const char *name;
-    const char *sets[RA_FEATURE_SET_KEYS]; /* "a.b=c", ended by NULL */
+    /* "a.b=c": what the set is; "a.b=null": a switch of the file, which gives way to the set. */
+    const char *sets[RA_FEATURE_SET_KEYS];
+    /* "a.b=null": means nothing here, because the set switches off what it belongs to; after --set.
+     */
+    const char *drops[RA_FEATURE_SET_KEYS];
 } ra_feature_set;
 
 /** base: one rank, everything off. ring: every switch at its default, which is on. */

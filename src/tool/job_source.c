@@ -81,16 +81,12 @@ static const char *string_get(const char **at)
     return string[0] != '\0' ? string : NULL;
 }
 
-/* `more`, ended by NULL, comes after the command line's own --set; NULL: nothing more. */
 static ra_status parcel_parse(const ra_job_text *parcel, const char *variant, int64_t point,
-                              const char *const *more, ra_config *config_out)
+                              const ra_feature_set *features, ra_config *config_out)
 {
-    int more_count = 0;
-    while (more != NULL && more[more_count] != NULL)
-        more_count++;
     const char *at = parcel->data;
     RA_ASSERT(at != NULL);
-    const char **sets = calloc((size_t)(parcel->set_count + more_count) + 1, sizeof(*sets));
+    const char **sets = calloc((size_t)parcel->set_count + 1, sizeof(*sets));
     if (sets == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory");
         return RA_ERR_NO_MEMORY;
@@ -99,7 +95,8 @@ static ra_status parcel_parse(const ra_job_text *parcel, const char *variant, in
                                .sets = sets,
                                .backward = parcel->backward != 0,
                                .verify = parcel->verify != 0,
-                               .sweep_point = point};
+                               .sweep_point = point,
+                               .features = features};
     source.file = string_get(&at);
     source.variant = string_get(&at);
     source.input = string_get(&at);
@@ -108,8 +105,6 @@ static ra_status parcel_parse(const ra_job_text *parcel, const char *variant, in
         source.variant = variant;
     for (int i = 0; i < source.set_count; i++)
         sets[i] = string_get(&at);
-    for (int i = 0; i < more_count; i++)
-        sets[source.set_count++] = more[i];
     ra_status const status = ra_config_parse(source.file != NULL ? source.file : "defaults", at,
                                              (size_t)parcel->text_bytes, &source, config_out);
     free(sets);
@@ -179,12 +174,14 @@ ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *
 }
 
 ra_status ra_job_text_parse_with(const ra_job_text *text, ra_comm *comm, const char *variant,
-                                 int64_t point, const char *const *sets, ra_config *config_out)
+                                 int64_t point, const ra_feature_set *features,
+                                 ra_config *config_out)
 {
     ra_config config = {0};
     ra_console_hold();
-    ra_status const status = ra_console_agree(comm, "agreeing on the configuration",
-                                              parcel_parse(text, variant, point, sets, &config));
+    ra_status const status =
+        ra_console_agree(comm, "agreeing on the configuration",
+                         parcel_parse(text, variant, point, features, &config));
     if (status == RA_OK)
         *config_out = config;
     else

@@ -19,12 +19,12 @@ RA_CHECKED ra_status ra_job_text_share(const ra_options *options, ra_comm *comm,
 RA_CHECKED ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *variant,
                                        int64_t point, ra_config *config_out);
 /**
- * The same with further overrides, "a.b=c" each and NULL at the end, after those of the command
- * line; the same ones on every rank.
+ * The same with a set of features, before the overrides of the command line; the same on every
+ * rank. NULL: none.
  */
 RA_CHECKED ra_status ra_job_text_parse_with(const ra_job_text *text, ra_comm *comm,
                                             const char *variant, int64_t point,
-                                            const char *const *sets, ra_config *config_out);
+                                            const ra_feature_set *features, ra_config *config_out);
 void ra_job_text_destroy(ra_job_text *text); /* NULL is fine */
 
 /**

@@ -25,7 +25,7 @@ static ra_status comm_check(const ra_ablate *ablate, const ra_config *config)
 static ra_status point_measure(ra_ablate *ablate, ra_job *job, ra_ablate_point *point)
 {
     ra_status status =
-        ra_job_text_parse_with(ablate->text, ablate->comm, NULL, 0, point->set->sets, &job->config);
+        ra_job_text_parse_with(ablate->text, ablate->comm, NULL, 0, point->set, &job->config);
     if (status != RA_OK)
         return status;
     ra_console_hold();

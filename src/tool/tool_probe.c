@@ -139,7 +139,7 @@ static ra_status points_make(ra_probe *probe)
         point->variant = named                     ? (name != NULL ? name : "")
                          : base->variant_count > 0 ? base->variants[i]
                                                    : set->name;
-        point->sets = !named && base->variant_count == 0 ? set->sets : NULL;
+        point->features = !named && base->variant_count == 0 ? set : NULL;
         point->column = ra_memory_column_of(point->variant, NULL);
     }
     return RA_OK;

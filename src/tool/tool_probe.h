@@ -11,8 +11,8 @@ enum { RA_PROBE_BEGIN_TOKENS = 1024, RA_PROBE_MOST_TOKENS = INT32_MAX };
 /* What was found for one variant. */
 typedef struct ra_probe_point {
     const char *variant;
-    const char *const *sets; /* of a variant that the file does not name; NULL: it does */
-    ra_status status;        /* RA_OK, or why there is no length */
+    const ra_feature_set *features; /* of a variant that the file does not name; NULL: it does */
+    ra_status status;               /* RA_OK, or why there is no length */
     char message[RA_CONSOLE_LINE_MAX];
     int64_t tokens;         /* the longest that runs; 0: none */
     int64_t refused_tokens; /* the shortest that was refused; 0: none was */

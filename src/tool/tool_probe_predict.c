@@ -16,7 +16,7 @@ static int64_t own_tokens(const ra_config *config, int64_t tokens)
 /* As tries are: one repetition, nothing verified in the job's own memory. */
 static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, ra_plan_point *plan)
 {
-    bool const named = point->sets == NULL && !probe->named;
+    bool const named = point->features == NULL && !probe->named;
     int const ranks = ra_comm_size(probe->comm);
     /* All ranks have said that they can share; whether hosts can is found where it is tried. */
     ra_hardware const here = {.ranks = ranks,
@@ -24,7 +24,7 @@ static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, 
                               .shares_memory = true,
                               .workspace_bytes = -1};
     ra_status status = ra_job_text_parse_with(probe->text, NULL, named ? point->variant : NULL, 0,
-                                              point->sets, &plan->config);
+                                              point->features, &plan->config);
     if (status != RA_OK)
         return status;
     if (plan->config.threads == 0)

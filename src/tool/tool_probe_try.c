@@ -63,9 +63,9 @@ static ra_status job_configure(ra_probe *probe, const ra_probe_point *point, int
                                ra_job *job)
 {
     /* One that the command line names is in the text already. */
-    bool const named = point->sets == NULL && !probe->named;
+    bool const named = point->features == NULL && !probe->named;
     ra_status status = ra_job_text_parse_with(
-        probe->text, probe->comm, named ? point->variant : NULL, 0, point->sets, &job->config);
+        probe->text, probe->comm, named ? point->variant : NULL, 0, point->features, &job->config);
     if (status != RA_OK)
         return status;
     ra_console_hold();

@@ -149,6 +149,25 @@ Test(ablate, several_ranks_compare_with_the_ring)
     json_decref(root);
 }
 
+/* Sets that have buffers have one; that without them is contradicted, and says so. */
+Test(ablate, set_wins_over_sets)
+{
+    json_t *root = ablate(0, "--set ring.comm_buffers=1");
+    for (size_t i = 0; i < SETS; i++) {
+        const json_t *point = point_of(root, names[i]);
+        bool const without =
+            strcmp(names[i], "no_buffers") == 0 || strcmp(names[i], "all_off") == 0;
+        bool const base = strncmp(names[i], "base", 4) == 0;
+        cr_expect_str_eq(text(point, "status"), without ? "config" : "ok", "%s", names[i]);
+        if (without)
+            cr_expect_not_null(strstr(text(point, "message"), "--set ring.comm_buffers=1"), "%s",
+                               text(point, "message"));
+        else
+            cr_expect_eq(integer(member(member(point, "config"), "ring"), "comm_buffers"), !base);
+    }
+    json_decref(root);
+}
+
 /* Repetitions end when times are steady: a count of all of them would compare times. */
 Test(ablate, counts_allocations_of_one_repetition)
 {

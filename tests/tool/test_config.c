@@ -349,6 +349,85 @@ Test(config, base_has_one_rank_and_nothing_switched_on)
     ra_config_fini(&config);
 }
 
+Test(config, a_pool_that_is_off_has_nothing_to_trim)
+{
+    REFUSES("memory: {pool: {mode: off,\n trim: 1M}}\n", "job.yaml:2:2:", "memory.pool.trim",
+            "memory.pool.mode: off");
+    REFUSES("ring: {variant: base}\nmemory: {pool: {trim: 1M}}\n", "memory.pool.trim",
+            "ring.variant: base");
+    ra_config config = parse("memory: {pool: {mode: off, trim: auto}}\n");
+    cr_assert_eq(ra_config_check(&config, 1), RA_OK);
+    ra_config_fini(&config);
+}
+
+static const ra_feature_set *feature_set(const char *name)
+{
+    for (int i = 0; i < ra_feature_set_count; i++) {
+        if (strcmp(ra_feature_sets[i].name, name) == 0)
+            return &ra_feature_sets[i];
+    }
+    cr_assert_fail("no set %s", name);
+    return NULL;
+}
+
+static ra_status parse_features(const char *set, const char *name, ra_config *config)
+{
+    static const char text[] = "ring: {schedule: direct, comm_buffers: 1}\n"
+                               "memory: {pool: {trim: 1M}, pattern_cache: {mode: eager}}\n";
+    ra_config_source const source = {
+        .sets = &set, .set_count = set != NULL, .features = feature_set(name)};
+    said.line[0] = '\0';
+    return parse_with(text, &source, config);
+}
+
+/* A set takes the place of the file's switches, and of those that it has no use for. */
+Test(config, sets_of_features_come_between_the_file_and_set)
+{
+    ra_config config = {0};
+    cr_assert_eq(parse_features(NULL, "ring", &config), RA_OK);
+    cr_expect_eq(config.comm_buffers, 2);
+    cr_expect_eq(config.cache_mode, RA_CACHE_LAZY);
+    ra_config_fini(&config);
+    cr_assert_eq(parse_features("ring.comm_buffers=1", "ring", &config), RA_OK);
+    cr_expect_eq(config.comm_buffers, 1);
+    ra_config_fini(&config);
+    for (int i = 0; i < ra_feature_set_count; i++) {
+        cr_assert_eq(parse_features("memory.pool.trim=2M", ra_feature_sets[i].name, &config), RA_OK,
+                     "%s", said.line);
+        cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s", said.line);
+        ra_config_fini(&config);
+    }
+}
+
+Test(config, set_wins_over_sets_of_features_and_may_leave_nothing_of_them)
+{
+    static const char *const bad[][2] = {{"ring.variant=ring", "base"},
+                                         {"ring.variant=null", "base"},
+                                         {"ring.variant=base", "ring"},
+                                         {"memory.pool={mode: size_class}", "no_pool"},
+                                         {"memory.pattern_cache.mode=lazy", "no_cache"},
+                                         {"ring.comm_buffers=2", "no_buffers"},
+                                         {"ring.head_groups=2", "no_groups"},
+                                         {"attention.mask=analytic", "ring_dense"}};
+    static const char *const good[][2] = {
+        {"ring.variant=base", "base"},         {"ring.schedule=direct", "base"},
+        {"memory.pool.mode=off", "no_pool"},   {"memory.pool={mode: off, trim: auto}", "ring"},
+        {"ring.comm_buffers=0", "no_buffers"}, {"memory.pattern_cache.mode=eager", "ring_dense"}};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        ra_config config = {0};
+        cr_expect_eq(parse_features(bad[i][0], bad[i][1], &config), RA_ERR_CONFIG, "%s", bad[i][0]);
+        cr_expect_not_null(strstr(said.line, "contradicts"), "%s: %s", bad[i][0], said.line);
+        cr_expect_not_null(strstr(said.line, bad[i][1]), "%s: %s", bad[i][0], said.line);
+    }
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        ra_config config = {0};
+        cr_assert_eq(parse_features(good[i][0], good[i][1], &config), RA_OK, "%s: %s", good[i][0],
+                     said.line);
+        cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s: %s", good[i][0], said.line);
+        ra_config_fini(&config);
+    }
+}
+
 Test(config, host_memory_has_no_driver_to_keep_a_pool)
 {
     REFUSES("memory: {pool: {mode: driver}}\n", "memory.pool.mode", "CUDA device",

@@ -1,0 +1,74 @@
+/* A named set of features between the file and --set, which wins and may leave nothing of it. */
+#include "config_layer.h"
+#include "feature_sets.h"
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The key of "a.b=c". */
+static int key_of(const char *set)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%.*s", (int)strcspn(set, "="), set);
+    int const index = ra_config_key_find(path);
+    RA_ASSERT(index >= 0); /* sets are of this build */
+    return index;
+}
+
+/* Whether a set is about this value, rather than letting go of one that the file has. */
+static bool is_about(const char *set)
+{
+    return strcmp(set + strcspn(set, "="), "=null") != 0;
+}
+
+static ra_status list_apply(ra_config *config, const char *const *sets)
+{
+    ra_status status = RA_OK;
+    for (int i = 0; sets[i] != NULL && status == RA_OK; i++)
+        status = ra_config_set_apply(config, sets[i]);
+    return status;
+}
+
+static ra_status refuse_memory(void)
+{
+    ra_log(RA_LOG_ERROR, "out of memory (sets of features)");
+    return RA_ERR_NO_MEMORY;
+}
+
+ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config, json_t **held_out)
+{
+    ra_status const status = list_apply(config, set->sets);
+    json_t *held = json_array();
+    bool whole = held != NULL;
+    for (int i = 0; set->sets[i] != NULL && whole && status == RA_OK; i++)
+        whole =
+            json_array_append_new(held, ra_config_key_to_json(config, key_of(set->sets[i]))) == 0;
+    if (status == RA_OK && whole) {
+        *held_out = held;
+        return RA_OK;
+    }
+    json_decref(held);
+    return status != RA_OK ? status : refuse_memory();
+}
+
+ra_status ra_config_features_hold(const ra_feature_set *set, const json_t *held, ra_config *config)
+{
+    for (int i = 0; set->sets[i] != NULL; i++) {
+        int const key = key_of(set->sets[i]);
+        if (!is_about(set->sets[i]))
+            continue;
+        json_t *now = ra_config_key_to_json(config, key);
+        if (now == NULL)
+            return refuse_memory();
+        bool const changed = json_equal(now, json_array_get(held, (size_t)i)) == 0;
+        json_decref(now);
+        if (!changed)
+            continue;
+        const char *place = config->places[key];
+        ra_log(RA_LOG_ERROR, "%s: contradicts '%s', which is %s: --set wins, and nothing is left",
+               place != NULL ? place : ra_config_keys[key].path, set->name, set->sets[i]);
+        return RA_ERR_CONFIG;
+    }
+    return list_apply(config, set->drops);
+}
