@@ -57,3 +57,35 @@ const char *ra_job_status_text(ra_status status, bool passes)
         return ra_status_name(status);
     }
 }
+
+void ra_job_outcomes_add(ra_job_outcomes *outcomes, ra_status status, bool passes)
+{
+    if (status == RA_OK) {
+        outcomes->ran++;
+        outcomes->wrong += !passes;
+    } else if (status == RA_ERR_NO_MEMORY) {
+        outcomes->oom++;
+    } else if (status == RA_ERR_IO) {
+        outcomes->files++;
+    } else {
+        outcomes->refused++;
+    }
+}
+
+int ra_job_outcomes_code(const ra_job_outcomes *outcomes, bool speaks)
+{
+    const ra_job_outcomes *o = outcomes;
+    int const all = o->ran + o->oom + o->files + o->refused;
+    if (o->wrong > 0 && speaks)
+        ra_log(RA_LOG_ERROR, "verification failed: %d of %d", o->wrong, all);
+    if (o->wrong > 0)
+        return RA_EXIT_VERIFY;
+    if (o->ran > 0 || all == 0)
+        return 0;
+    if (speaks)
+        ra_log(RA_LOG_ERROR,
+               "nothing ran: %d of %d out of memory, %d refused, %d with a bad file: see what is "
+               "said of each",
+               o->oom, all, o->refused, o->files);
+    return ra_exit_code(o->oom > 0 ? RA_ERR_NO_MEMORY : o->files > 0 ? RA_ERR_IO : RA_ERR_CONFIG);
+}

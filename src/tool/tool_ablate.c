@@ -119,12 +119,13 @@ static void fini(ra_ablate *ablate)
     ra_comm_destroy(ablate->comm);
 }
 
-static bool any_fails(const ra_ablate *ablate)
+/* Of all sets together: every rank comes to the same. */
+static int points_code(const ra_ablate *ablate)
 {
-    bool fails = false;
+    ra_job_outcomes outcomes = {0};
     for (int i = 0; i < ra_feature_set_count; i++)
-        fails = fails || (ablate->points[i].status == RA_OK && !ablate->points[i].passes);
-    return fails;
+        ra_job_outcomes_add(&outcomes, ablate->points[i].status, ablate->points[i].passes);
+    return ra_job_outcomes_code(&outcomes, is_first(ablate));
 }
 
 int ra_command_ablate(const ra_options *options, ra_comm *comm)
@@ -144,12 +145,7 @@ int ra_command_ablate(const ra_options *options, ra_comm *comm)
         ra_status const written = is_first(&ablate) ? ra_ablate_report(&ablate) : RA_OK;
         status = ra_console_agree(ablate.comm, "agreeing on the report", written);
     }
-    int code = ra_exit_code(status);
-    if (status == RA_OK && any_fails(&ablate)) {
-        code = RA_EXIT_VERIFY;
-        if (is_first(&ablate))
-            ra_log(RA_LOG_ERROR, "verification failed");
-    }
+    int const code = status == RA_OK ? points_code(&ablate) : ra_exit_code(status);
     fini(&ablate);
     return code;
 }

@@ -157,13 +157,8 @@ int ra_command_bench(const ra_options *options, ra_comm *comm)
         ra_status const written = is_first(&bench) ? ra_bench_report_end(&bench) : RA_OK;
         status = ra_console_agree(bench.comm, "agreeing on the report", written);
     }
-    int code = ra_exit_code(status);
-    if (status == RA_OK && bench.failed_count > 0) {
-        code = RA_EXIT_VERIFY;
-        if (is_first(&bench))
-            ra_log(RA_LOG_ERROR, "verification failed: %d point%s", bench.failed_count,
-                   bench.failed_count == 1 ? "" : "s");
-    }
+    int const code = status == RA_OK ? ra_job_outcomes_code(&bench.outcomes, is_first(&bench))
+                                     : ra_exit_code(status);
     fini(&bench);
     return code;
 }

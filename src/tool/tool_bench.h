@@ -62,7 +62,7 @@ typedef struct ra_bench {
     double reference_tflops[2];
     bool has_reference;
     int point_count;              /* begun so far */
-    int failed_count;             /* points whose verification failed */
+    ra_job_outcomes outcomes;     /* of points; the same on every rank */
     ra_status reported;           /* the first failure of what rank 0 reports among points */
     int reported_cause;           /* an errno */
     json_t *points, *limits_list; /* rank 0's */

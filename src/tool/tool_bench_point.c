@@ -121,10 +121,10 @@ static ra_status point_settle(ra_bench *bench, ra_job *job, ra_bench_point *poin
     ra_status const status = ra_job_share_message(bench->comm, kept, point->message);
     if (status != RA_OK)
         return status;
-    if (point->status == RA_OK) {
-        bench->failed_count += !ra_report_passes(&point->report);
+    ra_job_outcomes_add(&bench->outcomes, point->status,
+                        point->status == RA_OK && ra_report_passes(&point->report));
+    if (point->status == RA_OK)
         reference_apply(bench, point);
-    }
     if (ra_comm_rank(bench->comm) != 0)
         return RA_OK;
     point->theory_bytes = theory_bytes(bench, point);

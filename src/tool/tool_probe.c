@@ -198,13 +198,13 @@ static void fini(ra_probe *probe)
     ra_comm_destroy(probe->comm);
 }
 
-/* Whether any whole run was wrong: every rank knows. */
-static bool any_fails(const ra_probe *probe)
+/* Of all variants together: every rank comes to the same. */
+static int points_code(const ra_probe *probe)
 {
-    bool fails = false;
+    ra_job_outcomes outcomes = {0};
     for (int i = 0; i < probe->point_count; i++)
-        fails = fails || (probe->points[i].status == RA_OK && !probe->points[i].passes);
-    return fails;
+        ra_job_outcomes_add(&outcomes, probe->points[i].status, probe->points[i].passes);
+    return ra_job_outcomes_code(&outcomes, is_first(probe));
 }
 
 int ra_command_probe(const ra_options *options, ra_comm *comm)
@@ -224,12 +224,7 @@ int ra_command_probe(const ra_options *options, ra_comm *comm)
         ra_status const written = is_first(&probe) ? ra_probe_report_end(&probe) : RA_OK;
         status = ra_console_agree(probe.comm, "agreeing on the report", written);
     }
-    int code = ra_exit_code(status);
-    if (status == RA_OK && any_fails(&probe)) {
-        code = RA_EXIT_VERIFY;
-        if (is_first(&probe))
-            ra_log(RA_LOG_ERROR, "verification failed");
-    }
+    int const code = status == RA_OK ? points_code(&probe) : ra_exit_code(status);
     fini(&probe);
     return code;
 }

@@ -16,7 +16,7 @@ static const char *const names[] = {"base",      "ring",    "no_pool",    "no_ca
                                     "no_groups", "all_off", "base_dense", "ring_dense"};
 enum { SETS = sizeof(names) / sizeof(names[0]) };
 
-static json_t *ablate(int ranks, const char *arguments)
+static json_t *ablate_ending(int ranks, const char *arguments, int code)
 {
     static const char yaml[] = "shape: {seq: 700, heads: 2, head_dim: 16, dtype: f32}\n"
                                "pattern: {causal: true}\n"
@@ -27,8 +27,8 @@ static json_t *ablate(int ranks, const char *arguments)
     command_file_write("job.yaml", yaml, strlen(yaml));
     snprintf(line, sizeof(line), "ablate --quiet --json --config job.yaml %s", arguments);
     command_run(&result, ranks, line);
-    cr_assert_eq(result.code, 0, "%s: exit code %d\n%s", arguments, result.code, result.err);
-    cr_expect_str_eq(result.err, "", "%s", result.err);
+    cr_assert_eq(result.code, code, "%s: exit code %d\n%s", arguments, result.code, result.err);
+    cr_expect_eq(command_count_lines(result.err, ""), code != 0 ? 1 : 0, "%s", result.err);
     json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
     cr_assert_not_null(root, "%s: %s\n%s", arguments, error.text, result.out);
     cr_expect_str_eq(text(root, "command"), "ablate");
@@ -37,6 +37,11 @@ static json_t *ablate(int ranks, const char *arguments)
     for (size_t i = 0; i < SETS; i++)
         cr_expect_str_eq(text(json_array_get(points, i), "variant"), names[i]);
     return root;
+}
+
+static json_t *ablate(int ranks, const char *arguments)
+{
+    return ablate_ending(ranks, arguments, 0);
 }
 
 static json_t *point_of(const json_t *root, const char *variant)
@@ -180,13 +185,24 @@ Test(ablate, counts_allocations_of_one_repetition)
     json_decref(often);
 }
 
-Test(ablate, out_of_memory_is_a_row)
+Test(ablate, out_of_memory_is_a_row_and_the_exit_code_where_nothing_else_is)
 {
-    json_t *root = ablate(0, "--set memory.limit=1K");
+    json_t *root = ablate_ending(0, "--set memory.limit=1K", 4);
+    cr_expect_not_null(strstr(result.err, "nothing ran: 9 of 9 out of memory"), "%s", result.err);
     for (size_t i = 0; i < SETS; i++) {
         cr_expect_str_eq(text(point_of(root, names[i]), "status"), "oom");
         cr_expect_not_null(strstr(text(point_of(root, names[i]), "message"), "refused"));
     }
+    json_decref(root);
+}
+
+Test(ablate, what_all_sets_refuse_is_the_exit_code)
+{
+    json_t *root = ablate_ending(0, "--set shape.kv_heads=3", 2);
+    for (size_t i = 0; i < SETS; i++)
+        cr_expect_str_eq(text(point_of(root, names[i]), "status"), "config");
+    cr_expect_not_null(strstr(result.err, "nothing ran: 0 of 9 out of memory, 9 refused"), "%s",
+                       result.err);
     json_decref(root);
 }
 

@@ -264,6 +264,29 @@ Test(bench, table_json_and_csv_can_be_had_at_once)
         cr_expect_eq(field_count(line), fields, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
+/* The exit code is that of the rows where none ran: 4 where memory was short for any of them. */
+Test(bench, says_with_its_exit_code_that_nothing_ran)
+{
+    static const struct {
+        const char *sets, *said;
+        int code;
+    } jobs[] = {
+        {"memory.limit=1K", "2 of 2 out of memory, 0 refused", 4},
+        {"shape.kv_heads=3", "0 of 2 out of memory, 2 refused", 2},
+        {"memory.limit=1K --set shape.kv_heads=null", "1 of 2 out of memory, 1 refused", 4}};
+    write_config("shape: {heads: 2, kv_heads: 2}\nsweep: {ring.head_groups: [1, 2]}\n");
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        char line[256];
+        if (i == 2)
+            write_config("shape: {heads: 2}\nsweep: {ring.head_groups: [1, 3]}\n");
+        snprintf(line, sizeof(line), "bench --quiet --config job.yaml --set %s", jobs[i].sets);
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, jobs[i].code, "%s: %d", line, result.code);
+        cr_expect_not_null(strstr(result.err, jobs[i].said), "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 1, "%s", result.err);
+    }
+}
+
 /* Without a file's name values take the table's place. */
 Test(bench, csv_goes_to_standard_output_alone)
 {
