@@ -105,6 +105,11 @@ static void release(bool speak, bool with_rank)
     pthread_mutex_unlock(&the_console.mutex);
 }
 
+void ra_console_release(void)
+{
+    release(true, true);
+}
+
 ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status)
 {
     if (comm == NULL || ra_comm_size(comm) == 1) {

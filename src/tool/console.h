@@ -23,6 +23,9 @@ void ra_console_hold(void);
  */
 RA_CHECKED ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status);
 
+/** Ends ra_console_hold where other ranks cannot be asked: this one says what it held back. */
+void ra_console_release(void);
+
 /* Where a failure may be part of the work: its line is kept instead of said. */
 enum { RA_CONSOLE_LINE_MAX = 1024 };
 /** From now on, keep the first line that would have been said as an error. */

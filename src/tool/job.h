@@ -111,7 +111,8 @@ bool ra_job_wants_lse(const ra_config *config);
 RA_CHECKED ra_status ra_job_passes(ra_job *job);
 /**
  * Collective. Time passes over the tensors that ra_job_passes has brought in, in the ring's mode,
- * job->report and the communicator's counters left as they are after the last one.
+ * job->report and the communicator's counters left as they are after the last one. What every rank
+ * fails with is said by one; job->entered says whether this one failed by itself.
  */
 RA_CHECKED ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_out,
                                  ra_times *backward_out);

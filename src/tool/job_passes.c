@@ -254,10 +254,8 @@ ra_status ra_job_passes(ra_job *job)
         return status;
     job->entered = true;
     status = nonfinite_say(job);
-    if (status == RA_OK) {
+    if (status == RA_OK)
         status = passes_time(job);
-        job->entered = !ra_ring_failed_together(job->ring);
-    }
     if (status == RA_OK)
         status = memory_gather(job);
     if (status == RA_OK)

@@ -1,4 +1,5 @@
 /* Passes, as often as it takes. */
+#include "console.h"
 #include "internal.h"
 #include "job.h"
 #include "job_phases.h"
@@ -123,6 +124,37 @@ int64_t ra_job_times_bytes(int repetitions, bool backward)
     return repetitions * (backward ? 2 : 1) * (int64_t)sizeof(double);
 }
 
+/* All repetitions; nothing of the report yet. */
+static ra_status repetitions(ra_job *job, timing *t)
+{
+    double elapsed_ms = 0;
+    ra_status status = RA_OK;
+    for (int i = -t->repeat->warmup; i < 0 && status == RA_OK; i++)
+        status = repetition(job, t, i, &elapsed_ms);
+    ra_comm_reset_stats(job->ring_comm);
+    while (status == RA_OK && t->count < t->repeat->most && !is_steady(t) &&
+           elapsed_ms <= t->repeat->most_ms)
+        status = repetition(job, t, t->count, &elapsed_ms);
+    return status;
+}
+
+/*
+ * What is refused in the middle of a pass is refused for all ranks, and said by one of them. A rank
+ * that fails by itself says so at once: the others may be gone.
+ */
+static ra_status repetitions_agreed(ra_job *job, timing *t)
+{
+    ra_console_hold();
+    ra_status const status = repetitions(job, t);
+    bool const together = ra_ring_failed_together(job->ring);
+    if (status != RA_OK && !together && ra_comm_size(job->comm) > 1) {
+        ra_console_release();
+        return status;
+    }
+    job->entered = !together;
+    return ra_console_agree(job->comm, "agreeing on the passes", status);
+}
+
 ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_out,
                       ra_times *backward_out)
 {
@@ -130,25 +162,27 @@ ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_ou
     bool const backward = job->config.backward;
     ra_block block = {0};
     size_t const bytes = (size_t)ra_job_times_bytes(repeat->most, backward);
-    ra_status status = ra_pool_alloc(job->host_pool, RA_MEM_IO, bytes, NULL, &block);
+    job->entered = false;
+    ra_console_hold();
+    ra_status status =
+        ra_console_agree(job->comm, "agreeing on the times",
+                         ra_pool_alloc(job->host_pool, RA_MEM_IO, bytes, NULL, &block));
     if (status != RA_OK)
-        return status;
-    double *ms = block.data, elapsed_ms = 0;
+        goto out;
+    double *ms = block.data;
+    RA_ASSERT(ms != NULL); /* nobody agrees to less than it has met */
     timing t = {.repeat = repeat,
                 .forward_ms = ms,
                 .backward_ms = backward ? ms + repeat->most : NULL,
                 .begin_ms = now_ms()};
-    for (int i = -repeat->warmup; i < 0 && status == RA_OK; i++)
-        status = repetition(job, &t, i, &elapsed_ms);
-    ra_comm_reset_stats(job->ring_comm);
-    while (status == RA_OK && t.count < repeat->most && !is_steady(&t) &&
-           elapsed_ms <= repeat->most_ms)
-        status = repetition(job, &t, t.count, &elapsed_ms);
+    job->entered = true;
+    status = repetitions_agreed(job, &t);
     if (status == RA_OK) {
         *forward_out = summary(t.forward_ms, t.count, repeat->steady_count);
         if (backward)
             *backward_out = summary(t.backward_ms, t.count, repeat->steady_count);
     }
+out:
     ra_pool_free(job->host_pool, NULL, &block);
     return status;
 }

@@ -368,6 +368,34 @@ Test(command_run, phases_of_a_ring_show_what_a_step_holds)
     json_decref(root);
 }
 
+/* What a step takes is refused on every rank, and said by one of them. */
+Test(command_run, memory_refused_within_a_pass_is_one_line_for_all_ranks)
+{
+    static const struct {
+        const char *sets, *category;
+    } jobs[] = {{"--set ring.comm_buffers=0 --set ring.schedule=direct", "comm_buffer"},
+                {"--set attention.kind=standard --backward", "scores"}};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        json_t *root = NULL;
+        char line[512];
+        snprintf(line, sizeof(line),
+                 "--set shape.seq=384 --set shape.heads=2 --set memory.pool.mode=off "
+                 "--set memory.pattern_cache.mode=off --set ring.head_groups=1 %s",
+                 jobs[i].sets);
+        long long const peak = integer(measure(3, line, &root), "peak_bytes");
+        json_decref(root);
+        char run[640], wanted[64];
+        snprintf(run, sizeof(run), "run --quiet %s --set memory.limit=%lld", line, peak - 1);
+        snprintf(wanted, sizeof(wanted), " for %s (", jobs[i].category);
+        command_run(&result, 3, run);
+        cr_expect_eq(result.code, 4, "%s: %d", run, result.code);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, wanted), 1, "%s", result.err);
+    }
+}
+
 #define WINDOW                                                                                     \
     "--set shape.heads=1 --set shape.head_dim=8 --set pattern.causal=true "                        \
     "--set pattern.window.left=63 "
