@@ -31,8 +31,8 @@ typedef struct ra_bench_point {
     int64_t index;       /* combination of the sweep, from 1 */
     ra_status status;    /* RA_OK, or why there is nothing more than this */
     char message[RA_CONSOLE_LINE_MAX];
-    ra_report report;     /* report.config: of the job at hand */
-    int64_t theory_bytes; /* predicted peak_bytes, also of what is out of memory; 0: none */
+    ra_report report;       /* report.config: of the job at hand */
+    int64_t theory_bytes;   /* predicted peak_bytes, also of what is out of memory; 0: none */
     const char *limit_name; /* NULL, and limit_tflops 0: a GPU's, which is not measured */
     double limit_tflops;
     bool has_overlap;
