@@ -79,6 +79,7 @@ if [ -z "$gpu" ]; then
     [ -n "$gpu" ] || skip "there is no GPU: nvidia-smi lists none"
     RA_GPU_CHECK_INSIDE=$gpu exec timeout -k 10 "$limit" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
 fi
+PATH=$PATH:/usr/local/cuda/bin # where nvcc and compute-sanitizer are, if nowhere else
 mkdir -p "$build_dir" "$out_dir" || exit 1
 build_dir=$(cd "$build_dir" && pwd) out_dir=$(cd "$out_dir" && pwd)
 reserve=$((limit / 30 + 2)) # for ending a check that hangs, and for writing
@@ -127,7 +128,7 @@ limited() {
 
 # The line that says why: our error line where there is one, else the last that says anything.
 reason() {
-    grep -a -m 1 -E 'ringattn: error: |^skipped: ' "$1" || grep -a -v '^[[:space:]]*$' "$1" |
+    grep -a -m 1 -E 'ringattn: error: |^skipped: ' "$1" || skips "$1" || grep -a -v '^[[:space:]]*$' "$1" |
         tail -n 1
 }
 
@@ -143,25 +144,43 @@ verdict_of() {
     esac
 }
 
+# A program may end well without having done what it was for: with tests skipped, or on the CPU.
+# What must be in its output for it to count is $wanted, an expression; "" after each check.
+wanted=''
+did_it() {
+    ! skips "$1" >/dev/null && { [ -z "$wanted" ] || grep -a -q -E "$wanted" "$1"; }
+}
+
+# What Criterion says of tests that were skipped, but for those that nobody asked for.
+skips() {
+    grep -a '^\[SKIP\]' "$1" | grep -v ': Test is disabled$'
+}
+
 # check NAME SECONDS COMMAND...: a row by the exit code. Its log is $log, the code $code.
 check() {
-    local begin=$SECONDS seconds=$2 note=
+    local begin=$SECONDS seconds=$2 note='' verdict
     current=$1
     log=$out_dir/$(printf '%s' "$1" | tr -c 'A-Za-z0-9' '-').log
     shift 2
     : >"$log"
     limited "$seconds" "$log" "$@"
     code=$?
+    verdict=$(verdict_of "$code" "$log")
     case $code in
-    0) ;;
+    0)
+        if ! did_it "$log"; then
+            code=77 verdict=absent
+            note="it ended well, but did not do it: $(reason "$log" | head -n 1 | cut -c 1-300)"
+        fi
+        ;;
     125) note='no time was left' ;;
     *)
-        note=$(reason "$log" | cut -c 1-300)
+        note=$(reason "$log" | head -n 1 | cut -c 1-300)
         note="exit code $code${note:+: $note}"
         ;;
     esac
-    add_row "$current" "$(verdict_of "$code" "$log")" '' '' $((SECONDS - begin)) "$(command_text "$@")" \
-        "$note"
+    wanted=''
+    add_row "$current" "$verdict" '' '' $((SECONDS - begin)) "$(command_text "$@")" "$note"
     [ "$code" -eq 0 ]
 }
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # The checks of gpu-check.sh. Sourced: `check` and `figure` are there, and where things are.
-# shellcheck disable=SC2154
+# shellcheck disable=SC2154,SC2034
 
 tool=$build_dir/src/tool/ringattn
 tests_dir=$build_dir/tests
@@ -16,7 +16,9 @@ check_build() {
 # The contract of all kernel tables, against float64, and the device's memory.
 check_kernels() {
     check 'contract on the device' 120 "$tests_dir/sparse/test_cuda_device" -j1
-    check 'memory of the device' 30 "$tests_dir/pool/test_devices" -j1
+    check 'memory of the device' 30 "$tests_dir/pool/test_devices" -j1 --verbose \
+        --filter 'devices/*_of_a_gpu*'
+    wanted='^cuda.* ok$'
     check 'kernels against the plain one' 60 "$tool" info --check
 }
 
@@ -88,6 +90,7 @@ check_rates() {
     # A column of the table by its name, in the row of the variant.
     set -- "$tool" bench --config "$root/configs/bench/ring-vs-base.yaml" --csv --quiet \
         --set compute.backend=cuda --set shape.dtype=bf16
+    wanted='^ring,ok,'
     check 'ring and base' 60 "$@"
     figure 'speed of one rank in the ring over base' "$(awk -F, '
         NR == 1 { for (i = 1; i <= NF; i++) if ($i == "time_ratio_forward") column = i }
@@ -141,6 +144,7 @@ check_length() {
     command=("$tool" probe --json --quiet --set compute.backend=cuda --set shape.dtype=bf16
         --set shape.heads=8 --set shape.head_dim=128 --set pattern.causal=true
         --set pattern.window.left=1023)
+    wanted='"kernel": "cuda'
     check 'longest sequence' 120 "${command[@]}"
     mapfile -t seqs < <(numbers "$log" seq)
     mapfile -t limits < <(numbers "$log" limit_bytes_sum)

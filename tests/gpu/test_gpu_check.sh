@@ -91,8 +91,9 @@ fake bin/python3 'case $1 in
 esac'
 # shellcheck disable=SC2016
 fake build/src/tool/ringattn 'case $1 in
+info) echo "cuda f32 64 dq 1.00e-07 4.00e-06  ok" ;;
 bench) echo "variant,status,time_ratio_forward"; echo "base,ok,"; echo "ring,ok,1.005" ;;
-probe) echo "{\"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
+probe) echo "{\"kernel\": \"cuda\", \"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
 esac'
 fake build/tests/sparse/test_cuda_device 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
@@ -100,6 +101,7 @@ fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 
     $(point window 390 1) $(point blocks 100 1) $(point dilated 360 1)"
 run 1 --build "$work/build" --limit 60
 verdict build passed
+verdict 'kernels against the plain one' passed
 verdict 'contract on the device' passed
 verdict 'memory of the device' absent
 verdict '4 ranks over NCCL' passed
@@ -115,6 +117,16 @@ verdict 'base length over what memory could hold' 'passed | 0.9990 | 0.99'
 verdict 'ring length over base' 'FAILED | 0.9800 | 0.99'
 grep -q '"verdict": "passed", "value": 400, "at_least": 330' "$work/build/report/report.json" ||
     fail "the JSON report has no figures"
+
+# Programs that end well without having used the GPU.
+fake build/src/tool/ringattn 'exit 0'
+fake build/tests/pool/test_devices 'echo "[SKIP] devices::memory: there is no NVIDIA driver"'
+run 1 --build "$work/build" --limit 60
+verdict 'memory of the device' absent
+grep -q 'SKIP.*there is no NVIDIA driver' "$work/build/report/report.md" || fail "no reason"
+verdict 'kernels against the plain one' absent
+verdict 'ring and base' absent
+verdict 'longest sequence' absent
 
 # What this build refuses is absent, with its line; what hangs is stopped, and told from failures.
 fake build/src/tool/ringattn 'case "$*" in
