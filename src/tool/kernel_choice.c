@@ -137,6 +137,13 @@ static ra_status finding_make(const ra_kernel_ops *ops, ra_dtype dtype,
     return RA_OK;
 }
 
+static bool has_gpu(void)
+{
+    ra_devices devices;
+    ra_devices_read(&devices);
+    return devices.usable_count > 0;
+}
+
 ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                   int *count_out)
 {
@@ -144,6 +151,8 @@ ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_
     int count = 0;
     list_add_all(&list);
     list_add(&list, ra_kernel_standard());
+    if (has_gpu())
+        list_add(&list, ra_kernel_cuda());
     for (int i = 0; i < list.count; i++)
         for (int dtype = RA_F32; dtype <= RA_BF16; dtype++) {
             ra_status const status =

@@ -50,8 +50,8 @@ typedef struct ra_kernel_finding {
 enum { RA_KERNEL_FINDINGS_MAX = 3 * RA_KERNEL_LIST_MAX };
 
 /**
- * Every table that this machine runs, each dtype, forward and backward, at six head_dims: about a
- * fifth of a second per table. How many were found in *count_out.
+ * Every table that this machine runs, the first GPU's too, each dtype, forward and backward, at six
+ * head_dims: about a fifth of a second per table of the CPU. How many were found in *count_out.
  */
 RA_CHECKED ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                              int *count_out);

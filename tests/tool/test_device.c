@@ -142,6 +142,17 @@ Test(device, a_wrong_kernel_is_caught_before_the_job)
     cr_expect_eq(command_folder_entries(), 0);
 }
 
+Test(device, info_checks_its_kernels_too)
+{
+    run("info --check");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, "sealed           "), 3, "%s", result.out);
+    run_in("RA_SEALED_BROKEN=1", "info --check");
+    cr_expect_eq(result.code, 6, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, "WRONG"), 3, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+}
+
 Test(device, auto_takes_it_where_it_can_do_the_job)
 {
     static const struct {
