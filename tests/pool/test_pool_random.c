@@ -4,6 +4,7 @@
  * RA_TEST_OPS says how many operations in all, RA_TEST_SEED draws others.
  */
 #include "pool/pool_internal.h"
+#include "support/driver_memory.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -231,7 +232,10 @@ static int64_t given(const char *name, int64_t usual)
 static void run_all(ra_pool_mode mode, int64_t trim_bytes, int64_t share)
 {
     int64_t const operations = given("RA_TEST_OPS", OPERATIONS);
-    ra_pool_config config = {.mode = mode, .memory = ra_memory_host(), .trim_bytes = trim_bytes};
+    driver_memory driver;
+    ra_memory const memory =
+        mode == RA_POOL_DRIVER ? driver_memory_make(&driver) : ra_memory_host();
+    ra_pool_config config = {.mode = mode, .memory = memory, .trim_bytes = trim_bytes};
     ra_log_set_handler(count_line, NULL);
     atomic_store(&lines, 0);
     cr_assert_eq(ra_ledger_create(LIMIT_BYTES, &ledger), RA_OK);
@@ -273,4 +277,14 @@ Test(pool_random, size_class_agrees_with_a_model)
 Test(pool_random, size_class_that_keeps_more_agrees_with_a_model)
 {
     run_all(RA_POOL_SIZE_CLASS, 3 << 20, 30);
+}
+
+Test(pool_random, driver_agrees_with_a_model)
+{
+    run_all(RA_POOL_DRIVER, 0, 10);
+}
+
+Test(pool_random, driver_that_keeps_more_agrees_with_a_model)
+{
+    run_all(RA_POOL_DRIVER, 3 << 20, 10);
 }

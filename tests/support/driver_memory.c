@@ -45,7 +45,7 @@ static ra_status alloc(const ra_memory *memory, void *driver, size_t bytes, ra_s
     (void)stream;
     if (status != RA_OK)
         return status;
-    int64_t *const block = malloc(bytes + 64);
+    int64_t *const block = aligned_alloc(64, (bytes + 127) / 64 * 64);
     if (block == NULL)
         return RA_ERR_NO_MEMORY;
     *block = (int64_t)bytes;
