@@ -31,13 +31,33 @@ typedef struct ra_link {
     double latency_us;
 } ra_link;
 
+/* What computes; each has speeds of its own. */
+typedef enum ra_work {
+    RA_WORK_FLASH,
+    RA_WORK_STANDARD,
+    RA_WORK_LINEAR, /* bidirectional */
+    RA_WORK_CHUNKED,
+    RA_WORK_RECURRENT,
+    RA_WORK_CUMSUM, /* the three methods of the causal kind */
+    RA_WORK_COUNT
+} ra_work;
+
+/* What a pass does on one rank; how the terms are counted, src/ring/predict_work.c says. */
+typedef struct ra_pass_terms {
+    double starts; /* head groups, over steps that compute */
+    double pairs;  /* of queries and keys; of cumsum, floats of states beyond the cache */
+    double rows;   /* elements of queries */
+    double keys;   /* elements of keys, as often as they are met */
+    double flops;
+} ra_pass_terms;
+
 /*
- * Time of one pass over one tile map, on one rank:
- *     start_us + pair_ns * pairs + D * (row_element_ns * rows + key_element_ns * keys)
- *              + flops / (peak * efficiency)
- * with flops = 4 D per live pair forward and 10 D backward. Rows (of queries) and keys (rows of
- * keys, once for each tile of queries that meets them) count batch and heads. No pass is faster
- * than memory brings queries, keys and values in and outputs out, once; backward twice.
+ * Time of one pass:
+ *     start_us * starts + pair_ns * pairs + row_element_ns * rows + key_element_ns * keys
+ *         + flops / (peak * efficiency)
+ * The peak is that of the elements' type; of all but flash, which multiply in float32, that of f32.
+ * No flash pass is faster than memory brings queries, keys and values in and outputs out, once;
+ * backward twice.
  */
 typedef struct ra_pass_speed {
     double efficiency; /* of the peak; 0: unknown, and so is the time */
@@ -51,10 +71,11 @@ typedef struct ra_hardware {
     bool shares_memory;        /* ranks of a node read each other's rows in place */
     int64_t memory_bytes;
     double memory_gb_per_s;
-    double peak_tflops[3];                 /* by ra_dtype */
-    ra_pass_speed forward[3], backward[3]; /* by ra_dtype */
-    ra_link node, network;                 /* within a node, and between nodes */
-    int64_t workspace_bytes;               /* scratch of kernels; -1: that of this build's */
+    int64_t cache_bytes;                       /* that its states may stay in */
+    double peak_tflops[3];                     /* by ra_dtype */
+    ra_pass_speed speeds[RA_WORK_COUNT][2][3]; /* by ra_work, 1: backward, and ra_dtype */
+    ra_link node, network;                     /* within a node, and between nodes */
+    int64_t workspace_bytes;                   /* scratch of kernels; -1: that of this build's */
 } ra_hardware;
 
 typedef struct ra_predict_request {
@@ -94,6 +115,7 @@ typedef struct ra_predicted_pass {
     double total_ms, compute_ms, comm_ms, exposed_ms;
     double overlap; /* (compute + comm - total) / the lesser; NAN where one of them is nothing */
     double flops;   /* of all ranks */
+    ra_pass_terms terms; /* of the slowest rank, with or without times */
 } ra_predicted_pass;
 
 typedef struct ra_prediction {
@@ -118,9 +140,10 @@ typedef struct ra_prediction {
     /* Of all ranks, one forward pass and, where configured, one backward pass. */
     double sent_bytes, sent_network_bytes, full_ring_bytes;
 
+    ra_work work;
     bool has_times;
     int slowest_rank;
-    int step_count;
+    int step_count;           /* 0: linear attention, whose states take turns over the ranks */
     ra_predicted_step *steps; /* of that rank; owned */
     ra_predicted_pass forward, backward;
     double balance_rows; /* rows per shard from which communication hides behind computing; NAN */

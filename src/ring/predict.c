@@ -284,6 +284,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_pattern_destroy(job.diagonal);
     ra_pool_destroy(job.pool);
     ra_ledger_destroy(job.ledger);
+    out.work = ra_predict_work(request);
     if (status == RA_OK)
         *prediction_out = out;
     return status;

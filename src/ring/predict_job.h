@@ -216,9 +216,26 @@ int64_t ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *byte
 /* Linear attention, of rows that are laid out already. */
 void ra_predict_linear(ra_predict_job *job, ra_prediction *out);
 
+/* What computes, how fast (operations, in 1e12 per second; 0: unknown), and how long. */
+ra_work ra_predict_work(const ra_predict_request *request);
+double ra_predict_rate(const ra_predict_request *request, bool backward);
+bool ra_predict_knows_times(const ra_predict_request *request);
+double ra_predict_terms_ms(const ra_predict_request *request, bool backward,
+                           const ra_pass_terms *terms);
+/* Of one step, over so many query heads in so many groups, on a rank with `rows` queries. */
+ra_pass_terms ra_predict_step_terms(const ra_predict_job *job, bool backward,
+                                    const ra_map_size *map, int64_t rows, int32_t q_heads,
+                                    int32_t groups);
+/* sums_first: a causal pass has states before those of its rows. */
+ra_pass_terms ra_predict_linear_terms(const ra_predict_job *job, bool backward, int64_t rows,
+                                      bool sums_first);
+void ra_predict_add_terms(const ra_pass_terms *from, ra_pass_terms *to);
+double ra_predict_link_ms(const ra_link *link, double bytes);
+
 /* Steps of followed ranks as they are reported: [followed_count][ranks]. */
 typedef struct ra_predict_times {
     ra_predicted_step *steps;
+    ra_pass_terms *terms; /* [followed_count][2]: forward, backward */
 } ra_predict_times;
 
 RA_CHECKED ra_status ra_predict_begin_times(ra_predict_job *job, ra_predict_times *times);

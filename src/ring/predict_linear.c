@@ -9,6 +9,8 @@
 #include "internal.h"
 #include "ring/predict_job.h"
 
+#include <math.h>
+
 /* Of the largest group, each rounded by itself. */
 typedef struct linear_bytes {
     int64_t states, grads, prefixes, lines, sums;
@@ -113,6 +115,49 @@ static void settle_memory(ra_predict_job *job, ra_prediction *out)
     }
 }
 
+/* One state of every (batch, kv head) from rank to rank; those of a head group travel together. */
+static double scan_ms(const ra_predict_job *job)
+{
+    const ra_ring_config *c = &job->request->ring;
+    const ra_hardware *h = job->request->hardware;
+    int const nodes = (int)ra_div_ceil(job->ranks, job->request->ranks_per_node);
+    double const bytes = (double)(c->batch * c->kv_heads * state_bytes(c)) / job->groups;
+    return job->groups * ((nodes - 1) * ra_predict_link_ms(&h->network, bytes) +
+                          (job->ranks - nodes) * ra_predict_link_ms(&h->node, bytes));
+}
+
+/* States travel while nobody computes: what comes next needs them. */
+static void settle_pass(const ra_predict_job *job, bool backward, int64_t rows,
+                        ra_predicted_pass *pass)
+{
+    const ra_ring_config *c = &job->request->ring;
+    ra_head_group const group = ra_ring_group_of(c, job->groups, 0);
+    bool const one_state =
+        job->ranks == 1 && segments_of(c->batch * group.kv_count, rows, job->request->threads) == 1;
+    int const ways = c->linear == RA_LINEAR_CAUSAL ? 1 : 2;
+    int const scans = ways * (backward && job->groups > 1 ? 2 : 1);
+    pass->terms = ra_predict_linear_terms(job, backward, rows, !one_state);
+    if (!ra_predict_knows_times(job->request))
+        return;
+    pass->compute_ms = ra_predict_terms_ms(job->request, backward, &pass->terms);
+    pass->comm_ms = pass->exposed_ms = scans * scan_ms(job);
+    pass->total_ms = pass->compute_ms + pass->comm_ms;
+    pass->overlap = pass->comm_ms > 0 ? 0 : (double)NAN;
+}
+
+static void settle_times(const ra_predict_job *job, ra_prediction *out)
+{
+    for (int r = 1; r < job->ranks; ++r)
+        if (job->rows[r].row_count > job->rows[out->slowest_rank].row_count)
+            out->slowest_rank = r;
+    int64_t const rows = job->rows[out->slowest_rank].row_count;
+    out->has_times = ra_predict_knows_times(job->request);
+    out->balance_rows = (double)NAN; /* nothing to hide behind */
+    settle_pass(job, false, rows, &out->forward);
+    if (job->request->ring.backward)
+        settle_pass(job, true, rows, &out->backward);
+}
+
 void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
 {
     const ra_ring_config *c = &job->request->ring;
@@ -132,6 +177,7 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     out->imbalance = (double)most * job->ranks / (double)c->seq;
     out->sent_bytes = sent_bytes(job);
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);
+    settle_times(job, out);
     out->forward.flops = forward;
     out->backward.flops = c->backward ? 2 * forward : 0;
 }

@@ -10,15 +10,19 @@ enum { FORWARD_FLOPS = 4, BACKWARD_FLOPS = 10 }; /* per live pair and element of
 
 ra_status ra_predict_begin_times(ra_predict_job *job, ra_predict_times *times)
 {
-    return ra_predict_take(&times->steps, (int64_t)job->followed_count * job->step_count,
-                           sizeof(*times->steps));
+    ra_status const status = ra_predict_take(
+        &times->steps, (int64_t)job->followed_count * job->step_count, sizeof(*times->steps));
+    return status == RA_OK ? ra_predict_take(&times->terms, 2 * (int64_t)job->followed_count,
+                                             sizeof(*times->terms))
+                           : status;
 }
 
 void ra_predict_free_times(const ra_predict_job *job, ra_predict_times *times)
 {
     (void)job;
     free(times->steps);
-    times->steps = NULL;
+    free(times->terms);
+    *times = (ra_predict_times){0};
 }
 
 /* Queries in, outputs out, and keys and values once: what a step moves at least. */
@@ -30,29 +34,20 @@ static double least_bytes(const ra_predict_job *job, const ra_map_size *map, dou
     return 2 * (lines + k_lines) * c->dim * (double)ra_dtype_bytes(c->dtype);
 }
 
-/* Backward has twice as many operations and half more, and moves twice as much. */
 static double compute_ms(const ra_predict_job *job, bool backward, const ra_map_size *map,
-                         double lines, int32_t kv_heads, int32_t groups)
+                         const ra_pass_terms *terms, double lines, int32_t kv_heads)
 {
-    const ra_ring_config *c = &job->request->ring;
     const ra_hardware *h = job->request->hardware;
-    const ra_pass_speed *speed = backward ? &h->backward[c->dtype] : &h->forward[c->dtype];
-    double const flops = (backward ? BACKWARD_FLOPS : FORWARD_FLOPS) * map->pairs * c->dim;
-    double const batch = (double)c->batch;
-    double const rate = h->peak_tflops[c->dtype] * speed->efficiency;
-    if (map->runs <= 0 || rate <= 0)
+    if (map->runs <= 0 || ra_predict_rate(job->request, backward) <= 0)
         return 0;
-    double const ms =
-        1e-3 * speed->start_us * groups +
-        1e-6 *
-            (speed->pair_ns * map->pairs * batch +
-             c->dim * (speed->key_element_ns * map->keys * batch + speed->row_element_ns * lines)) +
-        flops * batch / (rate * 1e9);
+    double const ms = ra_predict_terms_ms(job->request, backward, terms);
     double const bytes = (backward ? 2 : 1) * least_bytes(job, map, lines, kv_heads);
-    return h->memory_gb_per_s > 0 ? fmax(ms, bytes / (h->memory_gb_per_s * 1e6)) : ms;
+    return h->memory_gb_per_s > 0 && !job->request->standard
+               ? fmax(ms, bytes / (h->memory_gb_per_s * 1e6))
+               : ms;
 }
 
-static double link_ms(const ra_link *link, double bytes)
+double ra_predict_link_ms(const ra_link *link, double bytes)
 {
     return bytes > 0
                ? 1e-3 * link->latency_us + (link->gb_per_s > 0 ? bytes / (link->gb_per_s * 1e6) : 0)
@@ -99,11 +94,14 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
         to->sent_bytes += row * element * from->sent_rows;
         to->grad_in_bytes += c->backward ? row * 4 * from->grad_in_rows : 0;
         to->grad_out_bytes += c->backward ? row * 4 * from->grad_out_rows : 0;
-        if (h == NULL)
-            continue;
-        to->forward_ms[0] += compute_ms(job, false, &from->map, lines, kv, groups);
-        if (c->backward)
-            to->backward_ms[0] += compute_ms(job, true, &from->map, lines, kv, groups);
+        for (int pass = 0; pass < (c->backward ? 2 : 1); ++pass) {
+            ra_pass_terms const terms = ra_predict_step_terms(job, pass != 0, &from->map,
+                                                              job->rows[rank].row_count, q, groups);
+            double *ms = pass != 0 ? to->backward_ms : to->forward_ms;
+            ra_predict_add_terms(&terms, &times->terms[2 * index + pass]);
+            if (h != NULL)
+                ms[0] += compute_ms(job, pass != 0, &from->map, &terms, lines, kv);
+        }
     }
 }
 
@@ -113,9 +111,9 @@ static void add_comm(const ra_predict_job *job, ra_predicted_step *step)
     const ra_link *link = step->crosses_nodes ? &h->network : &h->node;
     double const keys = (double)ra_max_i64(step->held_bytes, step->sent_bytes);
     double const grads = (double)ra_max_i64(step->grad_in_bytes, step->grad_out_bytes);
-    step->forward_ms[1] = link_ms(link, keys);
+    step->forward_ms[1] = ra_predict_link_ms(link, keys);
     if (job->request->ring.backward)
-        step->backward_ms[1] = link_ms(link, keys) + link_ms(link, grads);
+        step->backward_ms[1] = ra_predict_link_ms(link, keys) + ra_predict_link_ms(link, grads);
 }
 
 /* Where chunks stand for others, steps share what the rank's rows have in all. */
@@ -128,6 +126,8 @@ static void scale_steps(const ra_predict_job *job, int index, ra_predicted_step 
     for (int s = 0; s < job->step_count && job->sampled; ++s) {
         steps[s].pairs *= factor;
         steps[s].keys *= factor;
+        if (job->request->standard)
+            continue; /* its work is by all pairs, which nobody has sampled */
         steps[s].forward_ms[0] *= factor;
         steps[s].backward_ms[0] *= factor;
     }
@@ -164,9 +164,9 @@ static double balance_rows(const ra_predict_job *job, const ra_prediction *out)
     const ra_hardware *h = job->request->hardware;
     const ra_link *link = job->ranks > job->request->ranks_per_node ? &h->network : &h->node;
     double const all = (double)c->batch * c->heads * (double)c->seq * (double)c->seq;
-    double const density = out->live_pairs / all;
+    double const density = job->request->standard ? 1 : out->live_pairs / all;
     RA_ASSERT(h != NULL); /* or there are no times */
-    double const flops = 1e12 * h->peak_tflops[c->dtype] * h->forward[c->dtype].efficiency;
+    double const flops = 1e12 * ra_predict_rate(job->request, false);
     if (job->ranks == 1 || density <= 0 || link->gb_per_s <= 0)
         return (double)NAN;
     return flops / (1e9 * link->gb_per_s) * (double)ra_dtype_bytes(c->dtype) / 2 *
@@ -190,12 +190,9 @@ ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *time
                                ra_prediction *out)
 {
     const ra_ring_config *c = &job->request->ring;
-    const ra_hardware *h = job->request->hardware;
     double slowest = -1;
     int chosen = 0;
-    out->has_times = h != NULL && !job->request->standard &&
-                     h->peak_tflops[c->dtype] * h->forward[c->dtype].efficiency > 0 &&
-                     (!c->backward || h->backward[c->dtype].efficiency > 0);
+    out->has_times = ra_predict_knows_times(job->request);
     for (int i = 0; i < job->followed_count; ++i) {
         ra_predicted_step *steps = &times->steps[(int64_t)i * job->step_count];
         double work = 0;
@@ -227,6 +224,8 @@ ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *time
             out->backward = pass_of(job, out->steps, true);
         out->balance_rows = balance_rows(job, out);
     }
+    out->forward.terms = times->terms[2 * (int64_t)chosen];
+    out->backward.terms = times->terms[2 * (int64_t)chosen + 1];
     out->forward.flops = FORWARD_FLOPS * out->live_pairs * c->dim;
     out->backward.flops = c->backward ? BACKWARD_FLOPS * out->live_pairs * c->dim : 0;
     return RA_OK;

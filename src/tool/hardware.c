@@ -11,19 +11,26 @@
 #define AT(member)       .offset = offsetof(ra_hardware, member)
 #define RANGE(low, high) .min = (low), .max = (high)
 #define REALS(low, high) .real_min = (low), .real_max = (high)
-#define SPEED(pass, dtype, index)                                                                  \
-    {#pass "." #dtype ".efficiency", RA_KEY_REAL, NULL, NULL,                                      \
-     AT(pass[index].efficiency),     REALS(0, 1)},                                                 \
-        {#pass "." #dtype ".start_us", RA_KEY_REAL,  NULL, NULL,                                   \
-         AT(pass[index].start_us),     REALS(0, 1e9)},                                             \
-        {#pass "." #dtype ".pair_ns", RA_KEY_REAL,  NULL, NULL,                                    \
-         AT(pass[index].pair_ns),     REALS(0, 1e9)},                                              \
-        {#pass "." #dtype ".row_element_ns", RA_KEY_REAL,  NULL, NULL,                             \
-         AT(pass[index].row_element_ns),     REALS(0, 1e9)},                                       \
+#define SPEED_OF(path, work, backward, index)                                                      \
+    {path ".efficiency", RA_KEY_REAL, NULL, NULL, AT(speeds[work][backward][index].efficiency),    \
+     REALS(0, 1)},                                                                                 \
+        {path ".start_us", RA_KEY_REAL, NULL, NULL, AT(speeds[work][backward][index].start_us),    \
+         REALS(0, 1e9)},                                                                           \
+        {path ".pair_ns", RA_KEY_REAL, NULL, NULL, AT(speeds[work][backward][index].pair_ns),      \
+         REALS(0, 1e9)},                                                                           \
+        {path ".row_element_ns",                                                                   \
+         RA_KEY_REAL,                                                                              \
+         NULL,                                                                                     \
+         NULL,                                                                                     \
+         AT(speeds[work][backward][index].row_element_ns),                                         \
+         REALS(0, 1e9)},                                                                           \
     {                                                                                              \
-#pass "." #dtype ".key_element_ns", RA_KEY_REAL, NULL, NULL,                               \
-            AT(pass[index].key_element_ns), REALS(0, 1e9)                                          \
+        path ".key_element_ns", RA_KEY_REAL, NULL, NULL,                                           \
+            AT(speeds[work][backward][index].key_element_ns), REALS(0, 1e9)                        \
     }
+#define SPEEDS(path, work, backward)                                                               \
+    SPEED_OF(path ".f32", work, backward, RA_F32), SPEED_OF(path ".f16", work, backward, RA_F16),  \
+        SPEED_OF(path ".bf16", work, backward, RA_BF16)
 
 /* clang-format off */
 static const ra_config_key keys[] = {
@@ -34,12 +41,18 @@ static const ra_config_key keys[] = {
     {"shares_memory", RA_KEY_BOOL, NULL, NULL, AT(shares_memory)},
     {"memory", RA_KEY_BYTES, NULL, NULL, AT(memory_bytes), RANGE(1, INT64_MAX / 4)},
     {"memory_gb_per_s", RA_KEY_REAL, NULL, NULL, AT(memory_gb_per_s), REALS(0, 1e9)},
+    {"cache", RA_KEY_BYTES, NULL, NULL, AT(cache_bytes), RANGE(1, INT64_MAX / 4)},
     {"workspace", RA_KEY_BYTES, NULL, NULL, AT(workspace_bytes), RANGE(0, INT64_MAX / 4)},
     {"peak_tflops.f32", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_F32]), REALS(0, 1e9)},
     {"peak_tflops.f16", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_F16]), REALS(0, 1e9)},
     {"peak_tflops.bf16", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_BF16]), REALS(0, 1e9)},
-    SPEED(forward, f32, RA_F32), SPEED(forward, f16, RA_F16), SPEED(forward, bf16, RA_BF16),
-    SPEED(backward, f32, RA_F32), SPEED(backward, f16, RA_F16), SPEED(backward, bf16, RA_BF16),
+    SPEEDS("forward", RA_WORK_FLASH, 0), SPEEDS("backward", RA_WORK_FLASH, 1),
+    SPEEDS("standard.forward", RA_WORK_STANDARD, 0),
+    SPEEDS("standard.backward", RA_WORK_STANDARD, 1),
+    SPEEDS("linear.forward", RA_WORK_LINEAR, 0), SPEEDS("linear.backward", RA_WORK_LINEAR, 1),
+    SPEEDS("chunked.forward", RA_WORK_CHUNKED, 0), SPEEDS("chunked.backward", RA_WORK_CHUNKED, 1),
+    SPEEDS("recurrent.forward", RA_WORK_RECURRENT, 0),
+    SPEEDS("cumsum.forward", RA_WORK_CUMSUM, 0),
     {"node.gb_per_s", RA_KEY_REAL, NULL, NULL, AT(node.gb_per_s), REALS(0, 1e9)},
     {"node.latency_us", RA_KEY_REAL, NULL, NULL, AT(node.latency_us), REALS(0, 1e9)},
     {"network.gb_per_s", RA_KEY_REAL, NULL, NULL, AT(network.gb_per_s), REALS(0, 1e9)},

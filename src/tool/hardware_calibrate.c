@@ -12,9 +12,10 @@ enum { TERMS = 5, SWEEPS_MAX = 20000 };
 
 /* One measured pass: what it did, and how long that took. */
 typedef struct sample {
+    ra_work work;
     ra_dtype dtype;
     bool backward;
-    double terms[TERMS]; /* passes, elements of rows, pairs, elements of keys, flops */
+    double terms[TERMS]; /* starts, rows, pairs, keys, flops: see ra_pass_terms */
     double ns, peak_tflops;
 } sample;
 
@@ -29,11 +30,20 @@ static ra_status refuse(const char *path, const char *what)
     return RA_ERR_IO;
 }
 
-/* The configuration of a point, which JSON writes as YAML could. */
-static ra_status point_parse(const char *path, const json_t *config, ra_config *config_out)
+/*
+ * The configuration of a point, which JSON writes as YAML could. It lists every key, and with
+ * linear attention those of the pattern must not be given.
+ */
+static ra_status point_parse(const char *path, json_t *config, ra_config *config_out)
 {
     ra_config_source const source = {0};
-    char *text = json_dumps(config, JSON_INDENT(1));
+    const json_t *kind = json_object_get(json_object_get(config, "attention"), "kind");
+    const char *name = json_string_value(kind);
+    json_t *copy = json_copy(config);
+    if (name != NULL && strncmp(name, "linear", strlen("linear")) == 0)
+        (void)json_object_del(copy, "pattern"); /* fails where there is none */
+    char *text = json_dumps(copy, JSON_INDENT(1));
+    json_decref(copy);
     if (text == NULL)
         return refuse(path, "a point has no configuration");
     ra_status const status = ra_config_parse(path, text, strlen(text), &source, config_out);
@@ -50,21 +60,20 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
     if (!(ms > 0) || !(peak_tflops > 0)) /* of a GPU no limit is measured */
         return;
     sample *s = &to->items[to->count++];
-    *s = (sample){.dtype = point->config.dtype,
+    const ra_pass_terms *terms = backward ? &p->backward.terms : &p->forward.terms;
+    *s = (sample){.work = p->work,
+                  .dtype = point->config.dtype,
                   .backward = backward,
+                  .terms = {terms->starts, terms->rows, terms->pairs, terms->keys, terms->flops},
                   .ns = ms * 1e6,
                   .peak_tflops = peak_tflops};
-    s->terms[0] = p->head_groups;
-    for (int i = 0; i < p->step_count; i++) {
-        s->terms[1] += p->steps[i].rows * point->config.head_dim;
-        s->terms[2] += p->steps[i].pairs;
-        s->terms[3] += p->steps[i].keys * point->config.head_dim;
-    }
-    s->terms[4] = backward ? p->backward.flops : p->forward.flops;
 }
 
-static ra_status point_learn(const char *path, const json_t *json, samples *to)
+/* Of a point, what the machine has in its terms: its cache. */
+static ra_status point_learn(const char *path, json_t *json, int64_t cache_bytes, samples *to)
 {
+    ra_hardware const known = {
+        .ranks = 1, .ranks_per_node = 1, .workspace_bytes = -1, .cache_bytes = cache_bytes};
     ra_plan_point point = {0};
     bool const measured = json_integer_value(json_object_get(json, "ranks")) == 1 &&
                           json_is_object(json_object_get(json, "forward_ms"));
@@ -72,7 +81,7 @@ static ra_status point_learn(const char *path, const json_t *json, samples *to)
         return RA_OK;
     ra_status status = point_parse(path, json_object_get(json, "config"), &point.config);
     if (status == RA_OK)
-        status = ra_plan_point_init(&point, 1, NULL);
+        status = ra_plan_point_init(&point, 1, &known);
     if (status == RA_OK)
         status = ra_plan_point_predict(&point);
     if (status == RA_OK)
@@ -87,13 +96,15 @@ static ra_status point_learn(const char *path, const json_t *json, samples *to)
  * Terms x >= least that minimise the sum of (terms . x / ns - 1)^2: coordinate by coordinate, which
  * for a convex function on a box ends at the minimum.
  */
-static void fit(const samples *from, ra_dtype dtype, bool backward, const double least[TERMS],
-                double x[TERMS])
+static void fit(const samples *from, ra_work work, ra_dtype dtype, bool backward,
+                const double least[TERMS], double x[TERMS])
 {
     double gram[TERMS][TERMS] = {{0}}, right[TERMS] = {0};
     for (size_t i = 0; i < from->count; i++) {
         const sample *s = &from->items[i];
-        for (int a = 0; a < TERMS && s->dtype == dtype && s->backward == backward; a++) {
+        if (s->work != work || s->dtype != dtype || s->backward != backward)
+            continue;
+        for (int a = 0; a < TERMS; a++) {
             right[a] += s->terms[a] / s->ns;
             for (int b = 0; b < TERMS; b++)
                 gram[a][b] += s->terms[a] / s->ns * (s->terms[b] / s->ns);
@@ -109,10 +120,16 @@ static void fit(const samples *from, ra_dtype dtype, bool backward, const double
         }
 }
 
-static bool has_dtype(const samples *from, ra_dtype dtype)
+/* The type that a pass multiplies in. */
+static ra_dtype product_dtype(ra_work work, ra_dtype dtype)
+{
+    return work == RA_WORK_FLASH ? dtype : RA_F32;
+}
+
+static bool has_products(const samples *from, ra_dtype dtype)
 {
     for (size_t i = 0; i < from->count; i++)
-        if (from->items[i].dtype == dtype)
+        if (product_dtype(from->items[i].work, from->items[i].dtype) == dtype)
             return true;
     return false;
 }
@@ -123,10 +140,10 @@ static double peak_of(const samples *from, ra_dtype dtype)
     double most = 0, fastest = 0;
     for (size_t i = 0; i < from->count; i++) {
         const sample *s = &from->items[i];
-        if (s->dtype != dtype)
-            continue;
-        most = fmax(most, s->peak_tflops);
-        fastest = fmax(fastest, s->terms[TERMS - 1] / s->ns * 1e-3);
+        if (s->dtype == dtype)
+            most = fmax(most, s->peak_tflops);
+        if (product_dtype(s->work, s->dtype) == dtype)
+            fastest = fmax(fastest, s->terms[TERMS - 1] / s->ns * 1e-3);
     }
     return most > 0 ? most : fastest;
 }
@@ -141,32 +158,48 @@ static double limit_of(const json_t *root, const char *name)
     return most;
 }
 
-/* No operation is faster than the peak. */
+static ra_pass_speed speed_of(const samples *from, ra_work work, ra_dtype dtype, bool backward,
+                              double peak)
+{
+    /* No operation is faster than the peak. */
+    double x[TERMS], least[TERMS] = {[TERMS - 1] = peak > 0 ? 1e-3 / peak : 0};
+    fit(from, work, dtype, backward, least, x);
+    if (!(x[TERMS - 1] > 0)) /* nothing was measured of it */
+        return (ra_pass_speed){0};
+    return (ra_pass_speed){.efficiency = least[TERMS - 1] / x[TERMS - 1],
+                           .start_us = 1e-3 * x[0],
+                           .row_element_ns = x[1],
+                           .pair_ns = x[2],
+                           .key_element_ns = x[3]};
+}
+
 static void speeds_set(const samples *from, const json_t *root, ra_hardware *hardware)
 {
     double const read_gb_per_s = limit_of(root, "read_gb_per_s");
     if (read_gb_per_s > 0)
         hardware->memory_gb_per_s = read_gb_per_s;
-    for (int dtype = 0; dtype < 3; dtype++) {
-        double const peak =
+    for (int dtype = 0; dtype < 3; dtype++)
+        hardware->peak_tflops[dtype] =
             fmax(peak_of(from, (ra_dtype)dtype),
-                 has_dtype(from, (ra_dtype)dtype) ? limit_of(root, "fma_tflops") : 0);
-        hardware->peak_tflops[dtype] = peak;
-        for (int backward = 0; backward < 2; backward++) {
-            double x[TERMS], least[TERMS] = {0};
-            least[TERMS - 1] = peak > 0 ? 1e-3 / peak : 0;
-            fit(from, (ra_dtype)dtype, backward != 0, least, x);
-            ra_pass_speed *speed =
-                backward ? &hardware->backward[dtype] : &hardware->forward[dtype];
-            *speed = (ra_pass_speed){0};
-            if (x[TERMS - 1] > 0) /* or nothing was measured of it */
-                *speed = (ra_pass_speed){.efficiency = least[TERMS - 1] / x[TERMS - 1],
-                                         .start_us = 1e-3 * x[0],
-                                         .row_element_ns = x[1],
-                                         .pair_ns = x[2],
-                                         .key_element_ns = x[3]};
-        }
-    }
+                 has_products(from, (ra_dtype)dtype) ? limit_of(root, "fma_tflops") : 0);
+    for (int work = 0; work < RA_WORK_COUNT; work++)
+        for (int dtype = 0; dtype < 3; dtype++)
+            for (int backward = 0; backward < 2; backward++)
+                hardware->speeds[work][backward][dtype] =
+                    speed_of(from, (ra_work)work, (ra_dtype)dtype, backward != 0,
+                             hardware->peak_tflops[product_dtype((ra_work)work, (ra_dtype)dtype)]);
+}
+
+/* The largest cache of the machine that a bench ran on; 0: it has not said. */
+static int64_t cache_of(const json_t *root)
+{
+    static const char *const names[] = {"l1_bytes", "l2_bytes", "l3_bytes"};
+    const json_t *processor = json_object_get(json_object_get(root, "machine"), "processor");
+    const json_t *caches = json_object_get(processor, "caches");
+    int64_t most = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        most = ra_max_i64(most, json_integer_value(json_object_get(caches, names[i])));
+    return most;
 }
 
 ra_status ra_hardware_calibrate(const char *path, ra_hardware *hardware)
@@ -178,17 +211,20 @@ ra_status ra_hardware_calibrate(const char *path, ra_hardware *hardware)
         return RA_ERR_IO;
     }
     const json_t *points = json_object_get(root, "points");
+    int64_t const cache = cache_of(root);
     samples all = {calloc(2 * json_array_size(points) + 1, sizeof(*all.items)), 0};
     ra_status status = all.items != NULL ? RA_OK : RA_ERR_NO_MEMORY;
     if (status != RA_OK)
         ra_log(RA_LOG_ERROR, "out of memory while calibrating");
     for (size_t i = 0; i < json_array_size(points) && status == RA_OK; i++)
-        status = point_learn(path, json_array_get(points, i), &all);
+        status = point_learn(path, json_array_get(points, i), cache, &all);
     if (status == RA_OK && all.count == 0)
         status = refuse(path, "no point that was measured on one rank; write it with "
                               "'ringattn bench --json=FILE'");
-    if (status == RA_OK)
+    if (status == RA_OK) {
         speeds_set(&all, root, hardware);
+        hardware->cache_bytes = cache > 0 ? cache : hardware->cache_bytes;
+    }
     free(all.items);
     json_decref(root);
     return status;

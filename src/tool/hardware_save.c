@@ -19,15 +19,43 @@ static void write_name(FILE *file, const char *name)
     fprintf(file, "\"\n");
 }
 
-static void write_speeds(FILE *file, const char *pass, const ra_pass_speed *speeds)
+static const struct {
+    const char *section; /* "": at the top */
+    ra_work work;
+} works[] = {
+    {"", RA_WORK_FLASH},          {"standard", RA_WORK_STANDARD},   {"linear", RA_WORK_LINEAR},
+    {"chunked", RA_WORK_CHUNKED}, {"recurrent", RA_WORK_RECURRENT}, {"cumsum", RA_WORK_CUMSUM}};
+
+static bool has_speed(const ra_pass_speed *speeds)
 {
-    fprintf(file, "%s:\n", pass);
+    return speeds[0].efficiency > 0 || speeds[1].efficiency > 0 || speeds[2].efficiency > 0;
+}
+
+static void write_speeds(FILE *file, int indent, const char *pass, const ra_pass_speed *speeds)
+{
+    if (!has_speed(speeds))
+        return;
+    fprintf(file, "%*s%s:\n", indent, "", pass);
     for (int i = 0; i < 3; i++)
-        fprintf(file,
-                "  %s: {efficiency: %.4g, start_us: %.4g, pair_ns: %.4g, row_element_ns: %.4g, "
-                "key_element_ns: %.4g}\n",
-                dtypes[i], speeds[i].efficiency, speeds[i].start_us, speeds[i].pair_ns,
-                speeds[i].row_element_ns, speeds[i].key_element_ns);
+        if (speeds[i].efficiency > 0)
+            fprintf(file,
+                    "%*s%s: {efficiency: %.4g, start_us: %.4g, pair_ns: %.4g, row_element_ns: "
+                    "%.4g, key_element_ns: %.4g}\n",
+                    indent + 2, "", dtypes[i], speeds[i].efficiency, speeds[i].start_us,
+                    speeds[i].pair_ns, speeds[i].row_element_ns, speeds[i].key_element_ns);
+}
+
+/* What is not known is not written. */
+static void write_works(FILE *file, const ra_hardware *h)
+{
+    for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
+        const ra_pass_speed(*speeds)[3] = h->speeds[works[i].work];
+        int const indent = works[i].section[0] != '\0' ? 2 : 0;
+        if (indent > 0 && (has_speed(speeds[0]) || has_speed(speeds[1])))
+            fprintf(file, "%s:\n", works[i].section);
+        write_speeds(file, indent, "forward", speeds[0]);
+        write_speeds(file, indent, "backward", speeds[1]);
+    }
 }
 
 static void write_link(FILE *file, const char *name, const ra_link *link)
@@ -47,12 +75,13 @@ static void write_all(FILE *file, const char *comment, const ra_hardware *h)
         fprintf(file, "memory: %lld\n", (long long)h->memory_bytes);
     if (h->memory_gb_per_s > 0)
         fprintf(file, "memory_gb_per_s: %.4g\n", h->memory_gb_per_s);
+    if (h->cache_bytes > 0)
+        fprintf(file, "cache: %lld\n", (long long)h->cache_bytes);
     if (h->workspace_bytes >= 0)
         fprintf(file, "workspace: %lld\n", (long long)h->workspace_bytes);
     fprintf(file, "peak_tflops: {f32: %.4g, f16: %.4g, bf16: %.4g}\n", h->peak_tflops[0],
             h->peak_tflops[1], h->peak_tflops[2]);
-    write_speeds(file, "forward", h->forward);
-    write_speeds(file, "backward", h->backward);
+    write_works(file, h);
     write_link(file, "node", &h->node);
     write_link(file, "network", &h->network);
 }

@@ -139,7 +139,7 @@ static void times_print(const ra_plan_point *point)
     if (!p->has_times) {
         row("time", "unknown: %s",
             point->request.hardware == NULL ? "give --hardware or --calibrate"
-                                            : "the hardware has no speed for this dtype");
+                                            : "the hardware has no speed for this kind and dtype");
         return;
     }
     printf("\n");
