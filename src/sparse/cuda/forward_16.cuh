@@ -10,15 +10,15 @@
 #define RINGATTN_CUDA_FORWARD_16_CUH
 
 #include "sparse/cuda/forward_chunk.cuh"
-#include "sparse/cuda/fragments.h"
+#include "sparse/cuda/products_16.cuh"
 
 template <class Element, int DIM> struct forward_16 {
     typedef Element element;
     static constexpr ra_cuda_tile TILE = ra_cuda_tile_of(RA_BF16, DIM);
     static constexpr int WARPS = TILE.warps, ROW_TILES = TILE.row_tiles, KEYS = TILE.k_rows;
     static constexpr int THREADS = 32 * WARPS, Q_ROWS = TILE.q_rows;
-    static constexpr int PIECES = DIM / RA_PIECE, K_TILES = KEYS / 8, O_TILES = DIM / 8;
-    static_assert(THREADS % PIECES == 0, "a thread copies the same piece of every row");
+    static constexpr int K_TILES = KEYS / 8, O_TILES = DIM / 8;
+    typedef products_16<Element, DIM, THREADS> products;
 
     /* What a lane holds: rows lane / 4 and lane / 4 + 8 of each of its row tiles. */
     struct sums {
@@ -41,81 +41,30 @@ template <class Element, int DIM> struct forward_16 {
         return shared + (Q_ROWS + KEYS) * DIM * 2;
     }
 
-    /* ---- into shared memory ---- */
-
-    /* Elements of a row of `dim` that lie in a piece. */
-    static LANE_CODE int piece_elements(int piece, int dim)
-    {
-        return ra_hd_max(0, ra_hd_min(RA_PIECE, dim - piece * RA_PIECE));
-    }
-
-    /* Where rows do not begin at multiples of 16 bytes: `count` elements, and zeros. */
-    static LANE_CODE void copy_elements(char *to, const char *from, int count)
-    {
-        uint16_t values[RA_PIECE];
-#pragma unroll
-        for (int i = 0; i < RA_PIECE; ++i)
-            values[i] = i < count ? ((const uint16_t *)from)[i] : (uint16_t)0;
-        store_piece(to, values);
-    }
-
-    /*
-     * Rows r of `rows` of a tile that begins at `to`: row q of the tensor is begin + stride * r for
-     * r < count, and there are zeros for the others and beyond dim. Where nothing is read, the
-     * address is that of row 0, which exists.
-     */
-    template <int ROWS>
-    static LANE_CODE void copy_rows(const ra_cuda_forward &f, const char *data, int64_t row_stride,
-                                    int64_t begin, int64_t stride, int count, char *to)
-    {
-        int const thread = thread_index(), piece = thread % PIECES, first = thread / PIECES;
-        int const elements = piece_elements(piece, f.dim);
-        const char *from = data + (begin * row_stride + (elements > 0 ? piece * RA_PIECE : 0)) * 2;
-        int64_t const row_bytes = stride * row_stride * 2;
-        if (f.aligned) {
-#pragma unroll
-            for (int i = 0; i < ROWS * PIECES / THREADS; ++i) {
-                int const r = first + i * (THREADS / PIECES);
-                bool const there = r < count;
-                copy_async(to + ra_piece_offset(DIM, r, piece), from + (there ? r : 0) * row_bytes,
-                           there ? 2 * elements : 0);
-            }
-            return;
-        }
-#pragma unroll 1
-        for (int r = first; r < ROWS; r += THREADS / PIECES)
-            copy_elements(to + ra_piece_offset(DIM, r, piece),
-                          from + (r < count ? r : 0) * row_bytes, r < count ? elements : 0);
-    }
-
     static LANE_CODE void copy_keys(const ra_cuda_forward &f, const char *data, int64_t row_stride,
                                     const ra_key_cursor &c, char *to)
     {
-        copy_rows<KEYS>(f, data, row_stride, ra_key_cursor_row(&c, c.b), c.k_stride, c.end - c.b,
-                        to);
+        products::template copy_rows<KEYS>(f.aligned, f.dim, data, row_stride,
+                                           ra_key_cursor_row(&c, c.b), c.k_stride, c.end - c.b, to);
     }
 
     /* ---- the softmax state ---- */
 
-    /* The first query of the tile that a lane holds; others are 8 and multiples of 16 further. */
     static LANE_CODE int first_row()
     {
-        int const thread = thread_index();
-        return 16 * ROW_TILES * (thread / 32) + ra_fragment_row(thread % 32);
+        return products::template first_row<ROW_TILES>();
     }
 
     static LANE_CODE int first_column()
     {
-        return ra_fragment_column(lane_index());
+        return products::first_column();
     }
 
     static LANE_CODE void begin_sums(sums &s)
     {
+        products::clear(s.acc);
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
-#pragma unroll
-            for (int n = 0; n < O_TILES; ++n)
-                s.acc[m][n][0] = s.acc[m][n][1] = s.acc[m][n][2] = s.acc[m][n][3] = 0;
             s.top[m][0] = s.top[m][1] = -INFINITY;
             s.sum[m][0] = s.sum[m][1] = 0;
         }
@@ -147,18 +96,6 @@ template <class Element, int DIM> struct forward_16 {
                 }
             }
         }
-    }
-
-    static LANE_CODE float quad_sum(float x)
-    {
-        x += shuffle_xor(x, 1);
-        return x + shuffle_xor(x, 2);
-    }
-
-    static LANE_CODE float quad_max(float x)
-    {
-        x = fmaxf(x, shuffle_xor(x, 1));
-        return fmaxf(x, shuffle_xor(x, 2));
     }
 
     static LANE_CODE void store_state_row(const ra_cuda_forward &f, const forward_head &h,
@@ -238,36 +175,6 @@ template <class Element, int DIM> struct forward_16 {
 
     typedef float scores[ROW_TILES][K_TILES][4];
 
-    static LANE_CODE void score(const char *query, const char *key, scores &s)
-    {
-        int const thread = thread_index(), lane = thread % 32, row = thread / 32 * 16 * ROW_TILES;
-#pragma unroll
-        for (int m = 0; m < ROW_TILES; ++m)
-#pragma unroll
-            for (int n = 0; n < K_TILES; ++n)
-                s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
-#pragma unroll
-        for (int step = 0; step < DIM / 16; ++step) {
-            uint32_t a[ROW_TILES][4];
-#pragma unroll
-            for (int m = 0; m < ROW_TILES; ++m) {
-                ra_piece_at const at = ra_ldmatrix_query(lane, row + 16 * m, step);
-                load_matrices(query + ra_piece_offset(DIM, at.row, at.piece), a[m]);
-            }
-#pragma unroll
-            for (int n = 0; n < K_TILES; n += 2) {
-                uint32_t b[4];
-                ra_piece_at const at = ra_ldmatrix_key(lane, 8 * n, step);
-                load_matrices(key + ra_piece_offset(DIM, at.row, at.piece), b);
-#pragma unroll
-                for (int m = 0; m < ROW_TILES; ++m) {
-                    Element::multiply(s[m][n], a[m], b[0], b[1]);
-                    Element::multiply(s[m][n + 1], a[m], b[2], b[3]);
-                }
-            }
-        }
-    }
-
     static LANE_CODE void mask(const ra_key_cursor &c, scores &s)
     {
         int const row = first_row(), key = c.b + first_column();
@@ -318,32 +225,6 @@ template <class Element, int DIM> struct forward_16 {
         }
     }
 
-    static LANE_CODE void weigh(const char *value, const scores &w, sums &s)
-    {
-        int const lane = lane_index();
-#pragma unroll
-        for (int step = 0; step < KEYS / 16; ++step) {
-            uint32_t a[ROW_TILES][4];
-#pragma unroll
-            for (int m = 0; m < ROW_TILES; ++m)
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    a[m][i] = Element::pack(w[m][2 * step + (i >> 1)][2 * (i & 1)],
-                                            w[m][2 * step + (i >> 1)][2 * (i & 1) + 1]);
-#pragma unroll
-            for (int n = 0; n < O_TILES; n += 2) {
-                uint32_t b[4];
-                ra_piece_at const at = ra_ldmatrix_value(lane, step, n / 2);
-                load_matrices_transposed(value + ra_piece_offset(DIM, at.row, at.piece), b);
-#pragma unroll
-                for (int m = 0; m < ROW_TILES; ++m) {
-                    Element::multiply(s.acc[m][n], a[m], b[0], b[1]);
-                    Element::multiply(s.acc[m][n + 1], a[m], b[2], b[3]);
-                }
-            }
-        }
-    }
-
     static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, const ra_tile &tile,
                                uint32_t run_end, char *shared)
     {
@@ -351,8 +232,8 @@ template <class Element, int DIM> struct forward_16 {
         sums s;
         if (thread_index() == 0)
             ra_key_cursor_begin(&tile, run_end, f.map.runs, &block.cursor[0]);
-        copy_rows<Q_ROWS>(f, h.q, f.q.row_stride, tile.q_begin, tile.q_stride, tile.q_count,
-                          query_tile(shared));
+        products::template copy_rows<Q_ROWS>(f.aligned, f.dim, h.q, f.q.row_stride, tile.q_begin,
+                                             tile.q_stride, tile.q_count, query_tile(shared));
         block_barrier(); /* the cursor is set */
         copy_keys(f, h.k, f.k.row_stride, block.cursor[0], key_tile(shared));
         copies_commit();
@@ -372,7 +253,7 @@ template <class Element, int DIM> struct forward_16 {
             }
             copy_keys(f, h.v, f.v.row_stride, c, value_tile(shared));
             copies_commit();
-            score(query_tile(shared), key_tile(shared), w);
+            products::score(query_tile(shared), key_tile(shared), w);
             if (ra_key_cursor_masked(&c, KEYS))
                 mask(c, w);
             copies_wait();
@@ -381,7 +262,7 @@ template <class Element, int DIM> struct forward_16 {
                 copy_keys(f, h.k, f.k.row_stride, next, key_tile(shared));
             copies_commit();
             soften(f.factor, w, s);
-            weigh(value_tile(shared), w, s);
+            products::add_weighted(w, value_tile(shared), s.acc);
         }
         store_sums(f, h, tile, s);
     }

@@ -40,18 +40,6 @@ template <int DIM> struct forward_32 {
         }
     }
 
-    static LANE_CODE float quad_sum(float x)
-    {
-        x += shuffle_xor(x, 1);
-        return x + shuffle_xor(x, 2);
-    }
-
-    static LANE_CODE float quad_max(float x)
-    {
-        x = fmaxf(x, shuffle_xor(x, 1));
-        return fmaxf(x, shuffle_xor(x, 2));
-    }
-
     static LANE_CODE void load_sums(const ra_cuda_forward &f, const forward_head &h,
                                     const ra_tile &tile, sums &s)
     {

@@ -9,6 +9,7 @@
 #define RINGATTN_CUDA_FORWARD_CHUNK_CUH
 
 #include "sparse/cuda/forward_args.h"
+#include "sparse/cuda/heads.cuh"
 #include "sparse/cuda/key_cursor.h"
 
 #include <math.h>
@@ -24,12 +25,6 @@ struct forward_head {
     int64_t state_row;
     bool tiles_begin, tiles_end; /* a tile begins the state, ends in output: no row is shared */
 };
-
-LANE_CODE char *head_data(const ra_view &view, int element_bytes, int64_t batch, int64_t head)
-{
-    return (char *)view.data +
-           (batch * view.batch_stride + head * view.head_stride) * element_bytes;
-}
 
 /* What a thread block knows of its work. Key cursors take turns: one is read while the other is
    moved on. */
@@ -129,12 +124,6 @@ LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
-
-LANE_CODE bool layer_has(const ra_tile_layer &layer, int32_t head)
-{
-    int32_t const at = head - layer.heads.begin;
-    return at >= 0 && at % layer.heads.stride == 0 && at / layer.heads.stride < layer.heads.count;
-}
 
 /* Rows of the chunk that tiles of this head reach, each counted as often as it is reached. */
 LANE_CODE int64_t chunk_tile_rows(const ra_cuda_map &map, int32_t head, int32_t chunk)

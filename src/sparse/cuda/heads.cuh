@@ -1,0 +1,36 @@
+/*
+ * What passes and dtypes have in common: where a head lies, which layers it is in, and sums over
+ * the four lanes that share a row.
+ *
+ * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
+ */
+#ifndef RINGATTN_CUDA_HEADS_CUH
+#define RINGATTN_CUDA_HEADS_CUH
+
+#include "ringattn/kernel.h"
+
+LANE_CODE char *head_data(const ra_view &view, int element_bytes, int64_t batch, int64_t head)
+{
+    return (char *)view.data +
+           (batch * view.batch_stride + head * view.head_stride) * element_bytes;
+}
+
+LANE_CODE bool layer_has(const ra_tile_layer &layer, int32_t head)
+{
+    int32_t const at = head - layer.heads.begin;
+    return at >= 0 && at % layer.heads.stride == 0 && at / layer.heads.stride < layer.heads.count;
+}
+
+LANE_CODE float quad_sum(float x)
+{
+    x += shuffle_xor(x, 1);
+    return x + shuffle_xor(x, 2);
+}
+
+LANE_CODE float quad_max(float x)
+{
+    x = fmaxf(x, shuffle_xor(x, 1));
+    return fmaxf(x, shuffle_xor(x, 2));
+}
+
+#endif
