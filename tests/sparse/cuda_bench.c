@@ -1,6 +1,6 @@
 /*
- * Time of the forward kernels on the first GPU by CUDA events, TFLOP/s of live pairs (4 dim each),
- * bf16. Not a test.
+ * Time of the forward and backward kernels on the first GPU by CUDA events, TFLOP/s of live pairs
+ * (4 dim each forward, 10 dim backward), bf16. Not a test.
  *
  *     cuda_bench [--json] [TOKENS [HEADS [DIM [PATTERN...]]]]
  *
@@ -9,6 +9,7 @@
  */
 #include "pool/cuda_error.h"
 #include "ringattn/device.h"
+#include "sparse/cuda/backward_launch.h"
 #include "sparse/cuda/forward_launch.h"
 #include "sparse/cuda/launch_args.h"
 
@@ -64,24 +65,40 @@ typedef struct bench {
     ra_pool *host, *gpu;
     int64_t tokens;
     int32_t heads, dim;
-    int blocks;
+    int multiprocessors, blocks;
     bool json;
     int points; /* so far */
-    ra_view q, k, v, out;
+    ra_view q, k, v, out, dout, dq, dk, dv;
+    float *lse, *delta;
     void *workspace;
 } bench;
 
+/* One launch; the other is NULL. */
+typedef struct pass {
+    const ra_cuda_forward *forward;
+    const ra_cuda_backward *backward;
+} pass;
+
+static void launch(const bench *b, const pass *p)
+{
+    if (p->forward != NULL)
+        check_cuda(ra_cuda_forward_bf16(p->forward, b->blocks, NULL), "launching");
+    else
+        check_cuda(ra_cuda_backward_bf16(p->backward, b->multiprocessors, NULL), "launching");
+}
+
 /* Milliseconds of launches, in order of size. */
-static void time_launches(const ra_cuda_forward *f, int blocks, float times[REPEATS])
+static void time_launches(const bench *b, const pass *p, float times[REPEATS])
 {
     cudaEvent_t begin, end;
+    uint32_t *const tickets = p->forward != NULL ? p->forward->ticket : p->backward->tickets;
     check_cuda(cudaEventCreate(&begin), "making an event");
     check_cuda(cudaEventCreate(&end), "making an event");
     for (int i = -WARMUP; i < REPEATS; i++) {
         float ms = 0;
-        check_cuda(cudaMemsetAsync(f->ticket, 0, sizeof(*f->ticket), NULL), "resetting the ticket");
+        check_cuda(cudaMemsetAsync(tickets, 0, RA_CUDA_TICKETS_BYTES, NULL), "resetting tickets");
         check_cuda(cudaEventRecord(begin, NULL), "recording an event");
-        check_cuda(ra_cuda_forward_bf16(f, blocks, NULL), "launching");
+        launch(b, p);
         check_cuda(cudaEventRecord(end, NULL), "recording an event");
         check_cuda(cudaEventSynchronize(end), "computing");
         check_cuda(cudaEventElapsedTime(&ms, begin, end), "reading an event");
@@ -93,18 +110,65 @@ static void time_launches(const ra_cuda_forward *f, int blocks, float times[REPE
     qsort(times, REPEATS, sizeof(times[0]), compare);
 }
 
-static void print_point(bench *b, const char *name, const float times[REPEATS], int64_t live_pairs)
+/* Of `flops` per live pair and dim. */
+static void print_pass(const bench *b, const char *name, const char *direction, double flops,
+                       const float times[REPEATS], int64_t live_pairs)
 {
     double const ms = (double)times[REPEATS / 2];
-    double const tflops = 4.0 * b->dim * (double)live_pairs / (ms * 1e9);
+    double const tflops = flops * b->dim * (double)live_pairs / (ms * 1e9);
     if (b->json)
-        printf("%s\n  {\"pattern\": \"%s\", \"live_pairs\": %lld, \"tflops_forward\": %.6g, "
-               "\"forward_ms\": {\"min\": %.6g, \"median\": %.6g, \"max\": %.6g}}",
-               b->points > 0 ? "," : "", name, (long long)live_pairs, tflops, (double)times[0], ms,
-               (double)times[REPEATS - 1]);
+        printf(", \"tflops_%s\": %.6g, \"%s_ms\": {\"min\": %.6g, \"median\": %.6g, "
+               "\"max\": %.6g}",
+               direction, tflops, direction, (double)times[0], ms, (double)times[REPEATS - 1]);
     else
-        printf("%-14s %10.3f ms %8.1f TFLOP/s  (%lld live pairs)\n", name, ms, tflops,
-               (long long)live_pairs);
+        printf("%-10s %-8s %10.3f ms %8.1f TFLOP/s  (%lld live pairs)\n", name, direction, ms,
+               tflops, (long long)live_pairs);
+}
+
+static void run_passes(bench *b, const char *name, const ra_tilemap *map, const void *copy)
+{
+    ra_kernel_shape const shape = {.batch = 1,
+                                   .q_heads = b->heads,
+                                   .kv_heads = b->heads,
+                                   .dim = b->dim,
+                                   .scale = 1 / sqrtf((float)b->dim)};
+    ra_forward_step const forward = {.map = map,
+                                     .shape = shape,
+                                     .q = b->q,
+                                     .k = b->k,
+                                     .v = b->v,
+                                     .out = b->out,
+                                     .lse = b->lse,
+                                     .lse_batch_stride = b->heads * b->tokens,
+                                     .dout = b->dout,
+                                     .delta = b->delta,
+                                     .first = true,
+                                     .last = true};
+    ra_backward_step const backward = {.map = map,
+                                       .shape = shape,
+                                       .q = b->q,
+                                       .k = b->k,
+                                       .v = b->v,
+                                       .dout = b->dout,
+                                       .lse = b->lse,
+                                       .lse_batch_stride = b->heads * b->tokens,
+                                       .delta = b->delta,
+                                       .dq = b->dq,
+                                       .dk = b->dk,
+                                       .dv = b->dv};
+    float times[REPEATS];
+    check(ra_cuda_forward_check(&forward));
+    check(ra_cuda_backward_check(&backward));
+    ra_cuda_forward const f = ra_cuda_forward_args(&forward, copy, b->workspace, b->blocks);
+    ra_cuda_backward const g = ra_cuda_backward_args(&backward, copy, f.ticket);
+    if (b->json)
+        printf("%s\n  {\"pattern\": \"%s\", \"live_pairs\": %lld", b->points > 0 ? "," : "", name,
+               (long long)map->live_pairs);
+    time_launches(b, &(pass){.forward = &f}, times);
+    print_pass(b, name, "forward", 4, times, map->live_pairs);
+    time_launches(b, &(pass){.backward = &g}, times);
+    print_pass(b, name, "backward", 10, times, map->live_pairs);
+    printf(b->json ? "}" : "");
     b->points++;
 }
 
@@ -122,23 +186,7 @@ static void run(bench *b, const char *name, const ra_pattern_config *config)
     take(b->gpu, RA_MEM_TILEMAP, (size_t)map.bytes, &copy);
     check_cuda(cudaMemcpy(copy.data, map.layers, (size_t)map.bytes, cudaMemcpyHostToDevice),
                "copying the tile map");
-    ra_forward_step const step = {.map = &map,
-                                  .shape = {.batch = 1,
-                                            .q_heads = b->heads,
-                                            .kv_heads = b->heads,
-                                            .dim = b->dim,
-                                            .scale = 1 / sqrtf((float)b->dim)},
-                                  .q = b->q,
-                                  .k = b->k,
-                                  .v = b->v,
-                                  .out = b->out,
-                                  .first = true,
-                                  .last = true};
-    check(ra_cuda_forward_check(&step));
-    ra_cuda_forward const f = ra_cuda_forward_args(&step, copy.data, b->workspace, b->blocks);
-    float times[REPEATS];
-    time_launches(&f, b->blocks, times);
-    print_point(b, name, times, map.live_pairs);
+    run_passes(b, name, &map, copy.data);
     ra_pool_free(b->gpu, NULL, &copy);
     ra_tilemap_fini(b->host, &map);
     ra_rowset_fini(b->host, &rows);
@@ -196,6 +244,30 @@ static int64_t number(const char *text)
     return value;
 }
 
+enum { TENSORS_16 = 5, TENSORS_32 = 3, BLOCKS = TENSORS_16 + TENSORS_32 + 3 };
+
+/* q, k, v, out and dout; gradients; lse, delta and workspace. */
+static void take_all(bench *b, ra_block blocks[BLOCKS])
+{
+    int64_t const count = b->tokens * b->heads * b->dim, rows = b->tokens * b->heads;
+    ra_view *const views[] = {&b->q, &b->k, &b->v, &b->out, &b->dout, &b->dq, &b->dk, &b->dv};
+    ra_block *block = blocks;
+    for (int i = 0; i < TENSORS_16 + TENSORS_32; i++, block++) {
+        ra_dtype const dtype = i < TENSORS_16 ? RA_BF16 : RA_F32;
+        size_t const bytes = (size_t)count * ra_dtype_bytes(dtype);
+        void *const data = take(b->gpu, dtype == RA_F32 ? RA_MEM_GRADS : RA_MEM_QKV, bytes, block);
+        if (dtype == RA_F32)
+            check_cuda(cudaMemset(data, 0, bytes), "zeroing gradients");
+        else
+            fill(data, count);
+        *views[i] = ra_view_dense(data, dtype, b->tokens, b->heads, b->dim, 0);
+    }
+    b->lse = take(b->gpu, RA_MEM_LSE, (size_t)rows * sizeof(float), block++);
+    b->delta = take(b->gpu, RA_MEM_ACCUMULATOR, (size_t)rows * sizeof(float), block++);
+    b->workspace =
+        take(b->gpu, RA_MEM_WORKSPACE, ra_cuda_workspace_bytes(b->blocks, b->dim), block++);
+}
+
 int main(int argc, char **argv)
 {
     int const at = argc > 1 && strcmp(argv[1], "--json") == 0 ? 2 : 1;
@@ -206,22 +278,15 @@ int main(int argc, char **argv)
     ra_devices devices;
     ra_memory memory;
     ra_ledger *ledger;
-    ra_block blocks[5];
+    ra_block blocks[BLOCKS];
     check(ra_memory_device(0, &memory));
     ra_devices_read(&devices);
     check(ra_ledger_create(INT64_MAX, &ledger));
     check(ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = ledger}, &b.gpu));
     check(ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = ledger}, &b.host));
-    b.blocks = devices.list[0].multiprocessors * ra_cuda_tile_of(RA_BF16, b.dim).blocks_per_sm;
-    int64_t const count = b.tokens * b.heads * b.dim;
-    ra_view *const views[] = {&b.q, &b.k, &b.v, &b.out};
-    for (int i = 0; i < 4; i++) {
-        void *const data = take(b.gpu, RA_MEM_QKV, (size_t)count * 2, &blocks[i]);
-        fill(data, count);
-        *views[i] = ra_view_dense(data, RA_BF16, b.tokens, b.heads, b.dim, 0);
-    }
-    b.workspace =
-        take(b.gpu, RA_MEM_WORKSPACE, ra_cuda_workspace_bytes(b.blocks, b.dim), &blocks[4]);
+    b.multiprocessors = devices.list[0].multiprocessors;
+    b.blocks = b.multiprocessors * ra_cuda_tile_of(RA_BF16, b.dim).blocks_per_sm;
+    take_all(&b, blocks);
     printf(b.json ? "{\"device\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, \"heads\": %d, "
                     "\"head_dim\": %d, \"repeats\": %d, \"points\": ["
                   : "%s, bf16, %lld tokens, %d heads of %d; median of %d\n",
@@ -231,7 +296,7 @@ int main(int argc, char **argv)
     for (int i = at + 3; i < argc; i++)
         run_named(&b, argv[i]);
     printf(b.json ? "]}\n" : "");
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < BLOCKS; i++)
         ra_pool_free(b.gpu, NULL, &blocks[i]);
     ra_pool_destroy(b.host);
     ra_pool_destroy(b.gpu);

@@ -1,5 +1,8 @@
 #include "sparse/cuda_lanes_emulated.h"
 
+#include "sparse/cuda/backward_32.cuh"
+#include "sparse/cuda/backward_keys_16.cuh"
+#include "sparse/cuda/backward_queries_16.cuh"
 #include "sparse/cuda/forward_16.cuh"
 #include "sparse/cuda/forward_32.cuh"
 
@@ -25,7 +28,7 @@ void leave(place &from, place &to)
 
 static void enter()
 {
-    now->run(*now->f, now->shared);
+    now->run(now->f, now->shared);
     fiber &self = now->fibers[(size_t)now->current];
     expect(self.begun.empty(), "copies were begun and never committed");
     self.done = true;
@@ -98,54 +101,109 @@ static void init_block(block &b, int threads)
     }
 }
 
-template <class Block>
-static void launch(const ra_cuda_forward &f, int blocks, uint64_t seed, cuda_emulation *stats)
+/* A launch of a kernel, as its launcher would make it. */
+struct kernel {
+    void (*run)(const void *f, char *shared);
+    const void *f;
+    ra_cuda_tile tile;
+    int64_t tasks;
+};
+
+static void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats)
 {
-    ra_cuda_tile const tile = ra_cuda_tile_of(f.q.dtype, f.dim);
     for (int i = 0; i < blocks; ++i) {
         block b = {};
-        b.shared_bytes = tile.shared_bytes;
-        b.shared = (char *)aligned_alloc(128, ((size_t)tile.shared_bytes + 127) / 128 * 128);
-        memset(b.shared, 0xff, (size_t)tile.shared_bytes);
+        b.shared_bytes = k.tile.shared_bytes;
+        b.shared = (char *)aligned_alloc(128, ((size_t)b.shared_bytes + 127) / 128 * 128);
+        memset(b.shared, 0xff, (size_t)b.shared_bytes);
         b.index = i;
         b.count = blocks;
         b.seed = seed + (uint64_t)i;
-        b.run = forward_all<Block>;
-        b.f = &f;
+        b.run = k.run;
+        b.f = k.f;
+        b.tasks = k.tasks;
         b.stats = stats;
-        init_block(b, 32 * tile.warps);
+        init_block(b, 32 * k.tile.warps);
         run_block(b);
         free(b.shared);
     }
 }
 
-template <template <int> class Block>
-static void launch_dim(const ra_cuda_forward &f, int blocks, uint64_t seed, cuda_emulation *stats)
+template <class Block> static void run_forward(const void *f, char *shared)
 {
-    switch (ra_cuda_tile_of(f.q.dtype, f.dim).dim) {
-    case 64:
-        return launch<Block<64>>(f, blocks, seed, stats);
-    case 128:
-        return launch<Block<128>>(f, blocks, seed, stats);
-    default:
-        return launch<Block<256>>(f, blocks, seed, stats);
-    }
+    forward_all<Block>(*(const ra_cuda_forward *)f, shared);
+}
+
+template <class Block> static void run_queries(const void *f, char *shared)
+{
+    backward_queries_all<Block>(*(const ra_cuda_backward *)f, shared);
+}
+
+template <class Block> static void run_keys(const void *f, char *shared)
+{
+    backward_keys_all<Block>(*(const ra_cuda_backward *)f, shared);
+}
+
+/* The instance for a head_dim. */
+template <template <int> class Block> static kernel forward_kernel(const ra_cuda_forward *f)
+{
+    ra_cuda_tile const tile = ra_cuda_tile_of(f->q.dtype, f->dim);
+    kernel const k = {tile.dim == 64    ? run_forward<Block<64>>
+                      : tile.dim == 128 ? run_forward<Block<128>>
+                                        : run_forward<Block<256>>,
+                      f, tile, f->tasks};
+    return k;
+}
+
+template <template <int> class Block> static kernel queries_kernel(const ra_cuda_backward *f)
+{
+    ra_cuda_tile const tile = ra_cuda_queries_of(f->q.dtype, f->dim);
+    kernel const k = {tile.dim == 64    ? run_queries<Block<64>>
+                      : tile.dim == 128 ? run_queries<Block<128>>
+                                        : run_queries<Block<256>>,
+                      f, tile, f->q_tasks};
+    return k;
+}
+
+template <template <int> class Block> static kernel keys_kernel(const ra_cuda_backward *f)
+{
+    ra_cuda_tile const tile = ra_cuda_keys_of(f->q.dtype, f->dim);
+    kernel const k = {tile.dim == 64    ? run_keys<Block<64>>
+                      : tile.dim == 128 ? run_keys<Block<128>>
+                                        : run_keys<Block<256>>,
+                      f, tile, f->k_tasks};
+    return k;
 }
 
 template <int DIM> using forward_bf16 = forward_16<element_bf16, DIM>;
 template <int DIM> using forward_f16 = forward_16<element_f16, DIM>;
+template <int DIM> using queries_bf16 = backward_queries_16<element_bf16, DIM>;
+template <int DIM> using queries_f16 = backward_queries_16<element_f16, DIM>;
+template <int DIM> using keys_bf16 = backward_keys_16<element_bf16, DIM>;
+template <int DIM> using keys_f16 = backward_keys_16<element_f16, DIM>;
 
 } // namespace emulated
+
+using namespace emulated;
 
 void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
                           cuda_emulation *stats)
 {
-    switch (f->q.dtype) {
-    case RA_F32:
-        return emulated::launch_dim<forward_32>(*f, blocks, seed, stats);
-    case RA_F16:
-        return emulated::launch_dim<emulated::forward_f16>(*f, blocks, seed, stats);
-    default:
-        return emulated::launch_dim<emulated::forward_bf16>(*f, blocks, seed, stats);
-    }
+    launch(f->q.dtype == RA_F32   ? forward_kernel<forward_32>(f)
+           : f->q.dtype == RA_F16 ? forward_kernel<forward_f16>(f)
+                                  : forward_kernel<forward_bf16>(f),
+           blocks, seed, stats);
+}
+
+void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
+                           cuda_emulation *stats)
+{
+    launch(f->q.dtype == RA_F32   ? keys_kernel<backward_keys_32>(f)
+           : f->q.dtype == RA_F16 ? keys_kernel<keys_f16>(f)
+                                  : keys_kernel<keys_bf16>(f),
+           blocks, seed, stats);
+    launch(f->q.dtype == RA_F32   ? queries_kernel<backward_queries_32>(f)
+           : f->q.dtype == RA_F16 ? queries_kernel<queries_f16>(f)
+                                  : queries_kernel<queries_bf16>(f),
+           blocks, seed, stats);
 }

@@ -13,7 +13,7 @@
 #ifndef RINGATTN_TESTS_CUDA_EMULATOR_H
 #define RINGATTN_TESTS_CUDA_EMULATOR_H
 
-#include "sparse/cuda/forward_args.h"
+#include "sparse/cuda/backward_args.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +28,9 @@ typedef struct cuda_emulation {
 /** One launch of `blocks` thread blocks. */
 void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
                           cuda_emulation *stats);
+/** The two launches of a backward step. */
+void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
+                           cuda_emulation *stats);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,15 @@ namespace emulated
 {
 
 enum { WARP = 32, STACK_BYTES = 64 << 10, PIECE_BYTES = 16 };
-enum operation { OP_NONE, OP_SHUFFLE, OP_LOAD, OP_LOAD_TRANSPOSED, OP_MULTIPLY, OP_BARRIER };
+enum operation {
+    OP_NONE,
+    OP_SHUFFLE,
+    OP_VOTE,
+    OP_LOAD,
+    OP_LOAD_TRANSPOSED,
+    OP_MULTIPLY,
+    OP_BARRIER
+};
 
 /* What a lane brings to something that lanes do together. */
 struct offer {
@@ -39,7 +47,7 @@ struct group {
 struct copy {
     char *to;
     const char *from;
-    int bytes;
+    int bytes, room; /* zeros follow */
 };
 
 /* Contexts begin fibers; from then on jumps, which save no signals, go between them much faster. */
@@ -74,11 +82,11 @@ struct block {
     std::vector<access> pieces;
     place scheduler;
     int current;
-    int64_t index, next_task;
+    int64_t index, next_task, tasks;
     int count;
     uint64_t seed;
-    void (*run)(const ra_cuda_forward &f, char *shared);
-    const ra_cuda_forward *f;
+    void (*run)(const void *f, char *shared);
+    const void *f;
     cuda_emulation *stats;
 };
 
@@ -234,6 +242,22 @@ inline float shuffle_xor(float x, int mask)
     return other.x;
 }
 
+inline uint32_t warp_vote(bool holds)
+{
+    emulated::offer mine = {};
+    mine.mask = holds;
+    auto const &offers = emulated::warp_together(emulated::OP_VOTE, mine);
+    uint32_t votes = 0;
+    for (int lane = 0; lane < emulated::WARP; ++lane)
+        votes |= (uint32_t)offers[(size_t)lane].mask << lane;
+    return votes;
+}
+
+inline int count_bits(uint32_t x)
+{
+    return __builtin_popcount(x);
+}
+
 inline float exp2_fast(float x)
 {
     return x < -126 ? 0 : exp2f(x);
@@ -245,7 +269,7 @@ inline int64_t take_ticket(uint32_t *ticket, char *shared)
 {
     using emulated::now;
     if (now->current == 0) {
-        while (now->next_task < now->f->tasks && now->next_task % now->count != now->index)
+        while (now->next_task < now->tasks && now->next_task % now->count != now->index)
             ++now->next_task;
         uint32_t const mine = (uint32_t)now->next_task++;
         memcpy(shared, &mine, sizeof(mine));
@@ -265,7 +289,22 @@ inline void copy_async(char *to, const char *from, int bytes)
     note_write(to);
     piece_at(to).arriving = true;
     memset(to, 0xff, PIECE_BYTES);
-    now->fibers[(size_t)now->current].begun.push_back({to, from, bytes});
+    now->fibers[(size_t)now->current].begun.push_back({to, from, bytes, PIECE_BYTES});
+}
+
+/* A NaN until it has arrived. Pieces of 16 bytes may be several threads': they are not noted. */
+inline void copy_float_async(float *to, const float *from, bool there)
+{
+    using namespace emulated;
+    expect((char *)to >= now->shared && (char *)(to + 1) <= now->shared + now->shared_bytes,
+           "beyond shared memory");
+    expect((uintptr_t)to % sizeof(float) == 0 && (uintptr_t)from % sizeof(float) == 0,
+           "a copy is not aligned to 4 bytes");
+    float const value = *from; /* which must be there either way */
+    (void)value;
+    memset(to, 0xff, sizeof(float));
+    now->fibers[(size_t)now->current].begun.push_back(
+        {(char *)to, (const char *)from, there ? (int)sizeof(float) : 0, (int)sizeof(float)});
 }
 
 inline void copies_commit()
@@ -280,8 +319,10 @@ inline void copies_wait()
     using namespace emulated;
     fiber &self = now->fibers[(size_t)now->current];
     for (copy const &c : self.committed) {
-        memset(c.to, 0, PIECE_BYTES);
+        memset(c.to, 0, (size_t)c.room);
         memcpy(c.to, c.from, (size_t)c.bytes);
+        if (c.room < PIECE_BYTES)
+            continue;
         access &a = piece_at(c.to);
         a.arriving = false;
         a.writer = now->current;

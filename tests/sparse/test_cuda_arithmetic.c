@@ -1,5 +1,5 @@
 /* The arithmetic of the CUDA kernels, held to definitions: no GPU is needed for it. */
-#include "sparse/cuda/forward_args.h"
+#include "sparse/cuda/backward_args.h"
 #include "sparse/cuda/fragments.h"
 #include "sparse/cuda/key_cursor.h"
 
@@ -9,6 +9,36 @@
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 enum { REGISTERS_PER_SM = 65536, SHARED_PER_SM_A100 = 164 << 10, SHARED_SYSTEM = 1 << 10 };
+
+static void check_backward_tile(ra_cuda_tile tile, int32_t dim, int32_t step)
+{
+    int32_t const threads = 32 * tile.warps;
+    cr_assert_leq(threads * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
+    cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM), SHARED_PER_SM_A100,
+                  "dim %d", dim);
+    cr_assert_eq(tile.shared_bytes % 4, 0);
+    cr_assert_eq(step % 16, 0, "they come in pairs of n-tiles");
+}
+
+/* And the forward kernels' tiles of queries are those of dq: both go by the same maps. */
+Test(cuda_tile_table, backward_tiles_fit_them_too)
+{
+    for (int32_t dim = 1; dim <= 256; ++dim) {
+        for (int t = 0; t < 3; ++t) {
+            ra_cuda_tile const queries = ra_cuda_queries_of((ra_dtype)t, dim);
+            ra_cuda_tile const keys = ra_cuda_keys_of((ra_dtype)t, dim);
+            check_backward_tile(queries, dim, queries.k_rows);
+            check_backward_tile(keys, dim, keys.q_rows);
+            cr_assert_eq(queries.q_rows, ra_cuda_tile_of((ra_dtype)t, dim).q_rows);
+            cr_assert_leq(keys.warps, 8, "a vote per warp has a place");
+            if (t == RA_F32)
+                continue;
+            cr_assert_eq(queries.q_rows, 16 * queries.row_tiles * queries.warps);
+            cr_assert_eq(keys.k_rows, 16 * keys.row_tiles * keys.warps);
+            cr_assert_leq(keys.q_rows, 32 * keys.warps, "a thread copies the LSE of a query");
+        }
+    }
+}
 
 Test(cuda_tile_table, tiles_fit_registers_and_shared_memory_of_every_gpu_from_the_a100_on)
 {
@@ -156,6 +186,108 @@ Test(cuda_key_cursor, visits_every_live_pair_once_and_masks_only_where_it_must, 
     }
 }
 
+/* ---- queries of a block of keys -------------------------------------------------------------- */
+
+/* Every key row is in one block of the tasks' rows, whatever the stride. */
+Test(cuda_query_cursor, blocks_of_keys_deal_out_every_row_once)
+{
+    static char seen[5000];
+    random_state = 11;
+    for (int i = 0; i < 300; ++i) {
+        int32_t const rows = draw(1, 5000), keys = 16 * draw(1, 8);
+        int32_t const stride = draw(1, RA_CUDA_KEY_STRIDE_MAX), task = keys * draw(1, 70);
+        memset(seen, 0, sizeof(seen));
+        for (int32_t begin = 0; begin < rows; begin += task) {
+            int32_t const end = ra_hd_min(begin + task, rows);
+            for (int32_t b = 0; b < ra_key_block_count(begin, end, stride, keys); ++b) {
+                ra_key_block const block = ra_key_block_of(begin, end, stride, keys, b);
+                cr_assert_leq(block.count, keys);
+                for (int32_t slot = 0; slot < block.count; ++slot)
+                    ++seen[block.row + stride * slot];
+            }
+        }
+        for (int32_t row = 0; row < rows; ++row)
+            cr_assert_eq(seen[row], 1, "row %d, stride %d", row, stride);
+    }
+}
+
+/* A run against a block, both at strides of their own, by the definition of a live pair. */
+static void check_visit(const ra_key_block *block, const ra_tile *tile, const ra_run *run,
+                        int32_t q_rows)
+{
+    static char seen[QUERIES_MAX][128];
+    ra_query_cursor c;
+    bool const enters =
+        ra_key_block_meets(block, run) && ra_query_cursor_enter(block, tile, run, &c);
+    memset(seen, 0, sizeof(seen));
+    for (; enters && c.a < c.a_end; c.a += q_rows) {
+        bool dead = false;
+        for (int32_t slot = 0; slot < block->count; ++slot) {
+            int32_t const key = ra_query_cursor_key(&c, block, slot);
+            for (int32_t a = c.a; a < ra_hd_min(c.a + q_rows, tile->q_count); ++a) {
+                bool const live = ra_query_cursor_live(&c, a, key);
+                dead = dead || !live;
+                seen[a][slot] = (char)(seen[a][slot] + live);
+            }
+        }
+        cr_assert(!dead || ra_query_cursor_masked(&c, block, q_rows), "it must be masked");
+        cr_assert(dead || c.shift == RA_SHIFT_NONE || !ra_query_cursor_masked(&c, block, q_rows),
+                  "it need not be masked");
+        cr_assert_eq(ra_query_cursor_key(&c, block, block->count), RA_KEY_NONE);
+    }
+    for (int32_t slot = 0; slot < block->count; ++slot) {
+        int32_t const from = block->row + block->stride * slot - run->k_begin;
+        int32_t const b = from / run->k_stride;
+        bool const is_key = from >= 0 && from % run->k_stride == 0 && b < run->k_count;
+        for (int32_t a = 0; a < tile->q_count; ++a)
+            cr_assert_eq(seen[a][slot], is_key && b - a >= run->lo && b - a <= run->hi,
+                         "query %d slot %d", a, slot);
+    }
+}
+
+Test(cuda_query_cursor, visits_every_live_pair_once_and_masks_only_where_it_must, .timeout = 60)
+{
+    random_state = 13;
+    for (int i = 0; i < 3000; ++i) {
+        ra_tile const tile = {.q_count = draw(1, QUERIES_MAX), .q_stride = 1};
+        ra_run run = draw_run(tile.q_count);
+        ra_key_block const block = {draw(0, 120), draw(0, 2) > 0 ? run.k_stride : draw(1, 6),
+                                    draw(1, 128)};
+        if (run.k_count == 1)
+            run.k_stride = 1; /* as maps have it */
+        check_visit(&block, &tile, &run, 16 * draw(1, 4));
+    }
+}
+
+/* The last rows there can be. */
+Test(cuda_query_cursor, rows_at_the_end_of_int32_do_not_overflow)
+{
+    ra_key_block const block = ra_key_block_of(RA_CUDA_KEY_ROWS_MAX - 8, RA_CUDA_KEY_ROWS_MAX,
+                                               RA_CUDA_KEY_STRIDE_MAX, 128, 7);
+    ra_run const run = {0, 1, RA_CUDA_KEY_ROWS_MAX, RA_RUN_NONE_LO, RA_RUN_NONE_HI};
+    ra_tile const tile = {.q_count = 128, .q_stride = 1};
+    ra_query_cursor c;
+    cr_assert_eq(block.row, RA_CUDA_KEY_ROWS_MAX - 1);
+    cr_assert_eq(block.count, 1);
+    cr_assert(ra_key_block_meets(&block, &run));
+    cr_assert(ra_query_cursor_enter(&block, &tile, &run, &c));
+    cr_assert_eq(c.a_end, 128);
+    cr_assert_eq(ra_query_cursor_key(&c, &block, 0), RA_CUDA_KEY_ROWS_MAX - 1);
+    cr_assert_eq(ra_query_cursor_key(&c, &block, 127), RA_KEY_NONE);
+    cr_assert(ra_query_cursor_live(&c, 127, RA_CUDA_KEY_ROWS_MAX - 1));
+}
+
+Test(cuda_query_cursor, a_layer_has_the_stride_of_its_first_run_with_two_keys)
+{
+    ra_run runs[40] = {{0, 1, 1, 0, 0}};
+    for (int i = 1; i < 40; ++i)
+        runs[i] = (ra_run){0, i == 3 ? 5 : i == 20 ? 1000 : 1, i == 3 || i == 20 ? 2 : 1, 0, 0};
+    cr_assert_eq(ra_cuda_key_stride(runs, 0, 40), 5);
+    cr_assert_eq(ra_cuda_key_stride(runs, 4, 40), RA_CUDA_KEY_STRIDE_MAX);
+    cr_assert_eq(ra_cuda_key_stride(runs, 0, 3), 1);
+    cr_assert_eq(ra_cuda_key_stride(runs, 7, 7), 1);
+}
+
 /* Bounds at the edge of int32, which maps use for none, overflow nowhere. */
 Test(cuda_key_cursor, bounds_that_never_bind_do_not_overflow)
 {
@@ -190,4 +322,22 @@ Test(cuda_tasks, every_chunk_of_every_head_is_one_task_and_the_last_ones_come_fi
     cr_assert_eq(ra_cuda_task_of(&f, 0).chunk, 6);
     cr_assert_eq(ra_cuda_task_of(&f, 1).chunk, 0);
     cr_assert_eq(ra_cuda_task_of(&f, 2).head, 1);
+}
+
+Test(cuda_tasks, key_tasks_cover_the_rows_of_every_kv_head_in_every_part)
+{
+    ra_cuda_backward f = {.q = {.dtype = RA_BF16}, .dim = 256, .k_rows = 1000, .kv_heads = 3};
+    int32_t const rows = ra_cuda_keys_of(RA_BF16, 256).k_rows * 2;
+    f.key_stride = 2;
+    f.key_blocks = (1000 + rows - 1) / rows;
+    cr_assert_eq(ra_cuda_key_parts(RA_BF16, 256), 2);
+    for (int64_t i = 0; i < 2 * 3 * f.key_blocks * 2; ++i) {
+        ra_cuda_key_task const task = ra_cuda_key_task_of(&f, i);
+        int64_t const block = i / 2 % f.key_blocks, lane = i / 2 / f.key_blocks;
+        cr_assert_eq(task.part, i % 2);
+        cr_assert_eq(task.batch, lane / 3);
+        cr_assert_eq(task.kv_head, lane % 3);
+        cr_assert_eq(task.row_begin, block * rows);
+        cr_assert_eq(task.row_end, ra_hd_min((int32_t)(block + 1) * rows, 1000));
+    }
 }

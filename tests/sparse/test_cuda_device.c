@@ -2,6 +2,7 @@
    GPU: what the emulator cannot say is said only here. */
 #include "pool/cuda_error.h"
 #include "ringattn/device.h"
+#include "sparse/cuda/backward_launch.h"
 #include "sparse/cuda/forward_launch.h"
 #include "sparse/cuda/launch_args.h"
 #include "sparse/kernel_case.h"
@@ -136,20 +137,79 @@ static ra_status device_forward(ra_kernel *kernel, const ra_forward_step *host_s
     return RA_OK;
 }
 
+static cudaError_t launch_backward(const ra_cuda_backward *f)
+{
+    int const multiprocessors = devices.list[0].multiprocessors;
+    switch (f->q.dtype) {
+    case RA_F32:
+        return ra_cuda_backward_f32(f, multiprocessors, NULL);
+    case RA_F16:
+        return ra_cuda_backward_f16(f, multiprocessors, NULL);
+    case RA_BF16:
+        return ra_cuda_backward_bf16(f, multiprocessors, NULL);
+    }
+    return cudaErrorInvalidValue;
+}
+
+static ra_status device_backward(ra_kernel *kernel, const ra_backward_step *host_step)
+{
+    static const uint32_t zeros[2];
+    ra_backward_step step = *host_step;
+    int64_t const batch = step.shape.batch;
+    int64_t const lines = batch * step.lse_batch_stride * (int64_t)sizeof(float);
+    ra_status const status = ra_cuda_backward_check(&step);
+    (void)kernel;
+    if (status != RA_OK)
+        return status;
+    ra_view *const inputs[] = {&step.q, &step.k, &step.v, &step.dout};
+    ra_view *const gradients[] = {&step.dq, &step.dk, &step.dv};
+    for (int i = 0; i < 4; i++)
+        view_to_device(inputs[i], batch, false);
+    for (int i = 0; i < 3; i++)
+        view_to_device(gradients[i], batch, true);
+    step.lse = to_device(step.lse, lines, false);
+    step.delta = to_device(step.delta, lines, false);
+    ra_cuda_backward const f =
+        ra_cuda_backward_args(&step, to_device(step.map->layers, step.map->bytes, false),
+                              to_device(zeros, sizeof(zeros), false));
+    check(launch_backward(&f), "launching");
+    check(cudaDeviceSynchronize(), "computing");
+    all_back();
+    return RA_OK;
+}
+
 static int32_t device_tile_rows(ra_dtype dtype, int32_t dim)
 {
     return ra_cuda_tile_of(dtype, dim).q_rows;
 }
 
+/* Again, in whatever order thread blocks happen to run. */
+static void check_repeats(const ra_kernel_ops *ops, const kernel_problem *p,
+                          const kernel_result *first, const char *what)
+{
+    const oracle_shape *s = &p->c.shape;
+    size_t const row = (size_t)(s->batch * s->n * s->dim) * ra_dtype_bytes(p->c.dtype);
+    kernel_result next = kernel_run(ops, p);
+    cr_assert_eq(memcmp(first->o, next.o, row * (size_t)s->heads), 0, "%s", what);
+    if (p->c.dout_factor != 0) {
+        cr_assert_eq(memcmp(first->dq, next.dq, row * (size_t)s->heads), 0, "%s", what);
+        cr_assert_eq(memcmp(first->dk, next.dk, row * (size_t)s->kv_heads), 0, "%s", what);
+        cr_assert_eq(memcmp(first->dv, next.dv, row * (size_t)s->kv_heads), 0, "%s", what);
+    }
+    kernel_result_free(&next);
+}
+
 static void check_case(const kernel_case *c, const char *what)
 {
-    ra_kernel_ops ops = *ra_kernel_cpu(RA_ISA_PORTABLE); /* which moves rows, and goes backward */
+    ra_kernel_ops ops = *ra_kernel_cpu(RA_ISA_PORTABLE); /* which moves rows */
     ops.name = "cuda";
     ops.forward = device_forward;
+    ops.backward = device_backward;
     ops.tile_rows = device_tile_rows;
     kernel_problem problem = kernel_problem_make(c);
     kernel_result result = kernel_run(&ops, &problem);
     kernel_check(&ops, &problem, &result, what);
+    check_repeats(&ops, &problem, &result, what);
     kernel_result_free(&result);
     kernel_problem_free(&problem);
 }

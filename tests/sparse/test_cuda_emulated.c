@@ -1,6 +1,6 @@
 /* The CUDA kernels' own source, run on the CPU and held to the contract of all kernel tables. */
 #include "sparse/cuda/launch_args.h"
-#include "sparse/cuda_emulator.h"
+#include "sparse/cuda_emulated_ops.h"
 #include "sparse/kernel_case.h"
 #include "support/random_pattern.h"
 
@@ -8,57 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { BLOCKS = 3 };
-
-static cuda_emulation stats;
-static uint64_t order_seed = 1;
-
-/* A copy of the map where nothing else is: what the kernel reads besides it is found out. */
-static void *copy_map(const ra_tilemap *map)
-{
-    void *const copy = malloc((size_t)map->bytes);
-    cr_assert_not_null(copy);
-    memcpy(copy, map->layers, (size_t)map->bytes);
-    ra_tile_layer *const layers = copy;
-    for (int32_t i = 0; i < map->layer_count; ++i)
-        layers[i].chunk_tile = NULL; /* the host's addresses mean nothing there */
-    return copy;
-}
-
-static ra_status emulated_forward(ra_kernel *kernel, const ra_forward_step *step)
-{
-    size_t const bytes = ra_cuda_workspace_bytes(BLOCKS, step->shape.dim);
-    ra_status const status = ra_cuda_forward_check(step);
-    (void)kernel;
-    if (status != RA_OK)
-        return status;
-    void *const workspace = malloc(bytes), *const map = copy_map(step->map);
-    cr_assert_not_null(workspace);
-    memset(workspace, 0xff, bytes);
-    ra_cuda_forward const f = ra_cuda_forward_args(step, map, workspace, BLOCKS);
-    *f.ticket = 0;
-    cuda_emulate_forward(&f, BLOCKS, order_seed++, &stats);
-    cr_assert_eq(*f.ticket, f.tasks + BLOCKS, "every task was taken once");
-    free(workspace);
-    free(map);
-    return RA_OK;
-}
-
-static int32_t emulated_tile_rows(ra_dtype dtype, int32_t dim)
-{
-    return ra_cuda_tile_of(dtype, dim).q_rows;
-}
-
-/* Rows are moved by the CPU; forward is the GPU's. */
-static ra_kernel_ops emulated_ops(void)
-{
-    ra_kernel_ops ops = *ra_kernel_cpu(RA_ISA_PORTABLE);
-    ops.name = "cuda-emulated";
-    ops.forward = emulated_forward;
-    ops.tile_rows = emulated_tile_rows;
-    return ops;
-}
 
 static kernel_case base_case(void)
 {
@@ -72,7 +21,7 @@ static kernel_case base_case(void)
 
 static void check_case(const kernel_case *c, const char *what)
 {
-    ra_kernel_ops const ops = emulated_ops();
+    ra_kernel_ops const ops = cuda_emulated_ops();
     kernel_problem problem = kernel_problem_make(c);
     kernel_result result = kernel_run(&ops, &problem);
     kernel_check(&ops, &problem, &result, what);
@@ -96,8 +45,8 @@ Test(cuda_emulated, agrees_with_the_oracle_for_every_dim_and_dtype, .timeout = 3
             check_case(&c, c.pattern.causal ? "causal" : "dense");
         }
     }
-    cr_assert_eq(stats.bank_conflicts, 0);
-    cr_assert_gt(stats.products, 0);
+    cr_assert_eq(cuda_emulated_stats.bank_conflicts, 0);
+    cr_assert_gt(cuda_emulated_stats.products, 0);
 }
 
 /* Lengths around tiles of 128 queries and blocks of 32 and 64 keys, whole and cut by a band. */
@@ -248,7 +197,7 @@ Test(cuda_emulated, large_scores_do_not_overflow, .timeout = 300)
     kernel_case c = base_case();
     c.shape.scale = 20;
     c.steps = 2;
-    ra_kernel_ops const ops = emulated_ops();
+    ra_kernel_ops const ops = cuda_emulated_ops();
     kernel_problem p = kernel_problem_make(&c);
     kernel_result r = kernel_run(&ops, &p);
     int64_t const rows = 2 * c.shape.n;
@@ -264,7 +213,7 @@ Test(cuda_emulated, results_do_not_depend_on_the_order_of_threads, .timeout = 30
     kernel_case c = base_case();
     c.pattern.causal = true;
     c.shape.n = 200;
-    ra_kernel_ops const ops = emulated_ops();
+    ra_kernel_ops const ops = cuda_emulated_ops();
     kernel_problem p = kernel_problem_make(&c);
     kernel_result first = kernel_run(&ops, &p);
     size_t const rows = (size_t)(c.shape.n * c.shape.heads);
@@ -286,7 +235,7 @@ Test(cuda_emulated, ends_only_computes_the_first_and_last_chunk, .timeout = 300)
     c.shape.n = 500;
     c.shape.dim = 8;
     c.shape.heads = c.shape.kv_heads = 1;
-    ra_kernel_ops const ops = emulated_ops();
+    ra_kernel_ops const ops = cuda_emulated_ops();
     kernel_problem p = kernel_problem_make(&c);
     kernel_result whole = kernel_run(&ops, &p);
     p.c.ends_only = true;

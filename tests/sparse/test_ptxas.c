@@ -1,16 +1,17 @@
 /* What ptxas said of the kernels when they were compiled: registers as the tile table assumes, and
    nothing in local memory. */
-#include "sparse/cuda/tile_table.h"
+#include "sparse/cuda/backward_table.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DTYPES = 3, DIMS = 3, ARCHITECTURES = 2 };
+enum { KINDS = 3, DTYPES = 3, DIMS = 3, ARCHITECTURES = 2 };
+typedef enum kernel_kind { KERNEL_FORWARD, KERNEL_QUERIES, KERNEL_KEYS } kernel_kind;
 
 typedef struct kernel_name {
-    bool is_forward;
+    kernel_kind kind;
     ra_dtype dtype;
     int32_t dim;
 } kernel_name;
@@ -18,7 +19,10 @@ typedef struct kernel_name {
 /* "forward_kernelI10forward_16I12element_bf16Li128EEE..." */
 static kernel_name parse_name(const char *line)
 {
-    kernel_name name = {.is_forward = strstr(line, "forward_kernel") != NULL};
+    kernel_name name = {.kind = strstr(line, "backward_queries_kernel") != NULL ? KERNEL_QUERIES
+                                : strstr(line, "backward_keys_kernel") != NULL  ? KERNEL_KEYS
+                                                                                : KERNEL_FORWARD};
+    cr_assert(name.kind != KERNEL_FORWARD || strstr(line, "forward_kernel") != NULL, "%s", line);
     const char *const dim = strstr(line, "Li");
     cr_assert_not_null(dim, "%s", line);
     name.dim = atoi(dim + 2);
@@ -26,6 +30,18 @@ static kernel_name parse_name(const char *line)
                  : strstr(line, "element_f16") != NULL ? RA_F16
                                                        : RA_F32;
     return name;
+}
+
+static int32_t registers_of(kernel_name name)
+{
+    switch (name.kind) {
+    case KERNEL_QUERIES:
+        return ra_cuda_queries_of(name.dtype, name.dim).registers;
+    case KERNEL_KEYS:
+        return ra_cuda_keys_of(name.dtype, name.dim).registers;
+    default:
+        return ra_cuda_tile_of(name.dtype, name.dim).registers;
+    }
 }
 
 static void check_log(const char *path, int *kernels)
@@ -44,10 +60,11 @@ static void check_log(const char *path, int *kernels)
         if (strstr(line, "bytes stack frame") != NULL)
             cr_expect_not_null(strstr(line, " 0 bytes stack frame, 0 bytes spill stores, "
                                             "0 bytes spill loads"),
-                               "dtype %d dim %d: %s", name.dtype, name.dim, line);
-        if (used != NULL && name.is_forward)
-            cr_expect_leq(atoi(used + 5), ra_cuda_tile_of(name.dtype, name.dim).registers,
-                          "dtype %d dim %d: %s", name.dtype, name.dim, line);
+                               "kernel %d dtype %d dim %d: %s", name.kind, name.dtype, name.dim,
+                               line);
+        if (used != NULL)
+            cr_expect_leq(atoi(used + 5), registers_of(name), "kernel %d dtype %d dim %d: %s",
+                          name.kind, name.dtype, name.dim, line);
         cr_expect_null(strstr(line, "serialized"), "%s", line);
     }
     fclose(file);
@@ -59,5 +76,5 @@ Test(ptxas, kernels_keep_to_their_registers_and_out_of_local_memory)
     int kernels = 0;
     for (size_t i = 0; i < sizeof(logs) / sizeof(logs[0]); ++i)
         check_log(logs[i], &kernels);
-    cr_assert_eq(kernels, DTYPES * DIMS * ARCHITECTURES);
+    cr_assert_eq(kernels, KINDS * DTYPES * DIMS * ARCHITECTURES);
 }

@@ -46,16 +46,22 @@ typedef struct ra_cuda_task {
     int32_t chunk;
 } ra_cuda_task;
 
+RA_HD ra_cuda_task ra_cuda_task_at(int32_t q_heads, int32_t chunk_count, int32_t chunks_computed,
+                                   bool ends_only, int64_t index)
+{
+    int64_t const lane = index / chunks_computed;
+    int32_t const turn = (int32_t)(index - lane * chunks_computed);
+    bool const at_begin = ends_only && turn == chunks_computed - 1;
+    ra_cuda_task task = {0, 0, 0};
+    task.batch = (int32_t)(lane / q_heads);
+    task.head = (int32_t)(lane - (int64_t)task.batch * q_heads);
+    task.chunk = at_begin ? 0 : chunk_count - 1 - turn;
+    return task;
+}
+
 RA_HD ra_cuda_task ra_cuda_task_of(const ra_cuda_forward *f, int64_t index)
 {
-    int64_t const lane = index / f->chunks_computed;
-    int32_t const turn = (int32_t)(index - lane * f->chunks_computed);
-    bool const at_begin = f->ends_only && turn == f->chunks_computed - 1;
-    ra_cuda_task task = {0, 0, 0};
-    task.batch = (int32_t)(lane / f->q_heads);
-    task.head = (int32_t)(lane - (int64_t)task.batch * f->q_heads);
-    task.chunk = at_begin ? 0 : f->map.chunk_count - 1 - turn;
-    return task;
+    return ra_cuda_task_at(f->q_heads, f->map.chunk_count, f->chunks_computed, f->ends_only, index);
 }
 
 #endif

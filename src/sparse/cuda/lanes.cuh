@@ -52,6 +52,17 @@ LANE_CODE float shuffle_xor(float x, int mask)
     return __shfl_xor_sync(0xffffffffu, x, mask);
 }
 
+/* A bit per lane of the warp: whether it holds there. All 32 lanes take part. */
+LANE_CODE uint32_t warp_vote(bool holds)
+{
+    return __ballot_sync(0xffffffffu, holds);
+}
+
+LANE_CODE int count_bits(uint32_t x)
+{
+    return __popc(x);
+}
+
 /* 2^x, off by 2 units in the last place; numbers too small to be normal become 0. */
 LANE_CODE float exp2_fast(float x)
 {
@@ -83,6 +94,14 @@ LANE_CODE void copy_async(char *to, const char *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
                  "l"(from), "r"(bytes)
+                 : "memory");
+}
+
+/* Copy a float, or write 0 where it is not there; `from` is a valid address either way. */
+LANE_CODE void copy_float_async(float *to, const float *from, bool there)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(there ? 4 : 0)
                  : "memory");
 }
 

@@ -39,9 +39,8 @@ static ra_status refuse(ra_status status, const char *what)
     return status;
 }
 
-ra_status ra_cuda_forward_check(const ra_forward_step *step)
+static ra_status check_step(const ra_kernel_shape *shape, const ra_tilemap *map, ra_dtype dtype)
 {
-    const ra_kernel_shape *shape = &step->shape;
     float const factor = (float)((double)shape->scale * 1.44269504088896340736);
     if (shape->dim < 1 || shape->dim > 256)
         return refuse(RA_ERR_INVALID, "head_dim must be 1 to 256");
@@ -49,15 +48,25 @@ ra_status ra_cuda_forward_check(const ra_forward_step *step)
         shape->q_heads % shape->kv_heads != 0)
         return refuse(RA_ERR_INVALID,
                       "query heads must be a multiple of kv heads, at least 1 each");
-    if (step->map->tile_rows > ra_cuda_tile_of(step->q.dtype, shape->dim).q_rows)
+    if (map->tile_rows > ra_cuda_tile_of(dtype, shape->dim).q_rows)
         return refuse(RA_ERR_INVALID, "the tile map's tiles have more queries than a thread block");
-    if (step->map->shared_rows && step->map->chunk_rows > RA_SHARED_CHUNK_ROWS_MAX)
+    if (map->shared_rows && map->chunk_rows > RA_SHARED_CHUNK_ROWS_MAX)
         return refuse(RA_ERR_INVALID, "chunks of shared rows have more than 1024 queries");
-    if (step->map->k_rows > RA_CUDA_KEY_ROWS_MAX)
+    if (map->k_rows > RA_CUDA_KEY_ROWS_MAX)
         return refuse(RA_ERR_UNSUPPORTED, "more than 2^31 - 257 key rows: use more ranks");
     if (!(factor >= FLT_MIN && factor <= FLT_MAX))
         return refuse(RA_ERR_UNSUPPORTED, "the scale must be a positive number");
     return RA_OK;
+}
+
+ra_status ra_cuda_forward_check(const ra_forward_step *step)
+{
+    return check_step(&step->shape, step->map, step->q.dtype);
+}
+
+ra_status ra_cuda_backward_check(const ra_backward_step *step)
+{
+    return check_step(&step->shape, step->map, step->q.dtype);
 }
 
 /* Whether every row of every head of a 16-bit tensor begins at a multiple of 16 bytes. */
@@ -101,4 +110,57 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .ends_only = step->ends_only,
                              .aligned = is_aligned(&step->q) && is_aligned(&step->k) &&
                                         is_aligned(&step->v)};
+}
+
+/* The widest distance of keys that suits a layer. */
+static int32_t key_stride_of(const ra_tilemap *map)
+{
+    int32_t widest = 1;
+    for (int32_t i = 0; i < map->layer_count; ++i) {
+        const uint32_t *const tiles = map->layers[i].chunk_tile;
+        int32_t const stride = ra_cuda_key_stride(map->runs, map->tiles[tiles[0]].run_begin,
+                                                  map->tiles[tiles[map->chunk_count]].run_begin);
+        widest = ra_hd_max(widest, stride);
+    }
+    return widest;
+}
+
+ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void *map_base,
+                                       uint32_t *tickets)
+{
+    const ra_kernel_shape *shape = &step->shape;
+    ra_dtype const dtype = step->q.dtype;
+    int64_t const chunks = step->map->chunk_count;
+    bool const ends_only = step->ends_only && chunks > 2;
+    int32_t const key_stride = key_stride_of(step->map);
+    int64_t const task_rows = (int64_t)ra_cuda_keys_of(dtype, shape->dim).k_rows * key_stride;
+    int64_t const key_blocks = (step->map->k_rows + task_rows - 1) / task_rows;
+    int32_t const parts = ra_cuda_key_parts(dtype, shape->dim);
+    return (ra_cuda_backward){.map = ra_cuda_map_at(step->map, map_base),
+                              .q = step->q,
+                              .k = step->k,
+                              .v = step->v,
+                              .dout = step->dout,
+                              .dq = step->dq,
+                              .dk = step->dk,
+                              .dv = step->dv,
+                              .lse = step->lse,
+                              .delta = step->delta,
+                              .lse_batch_stride = step->lse_batch_stride,
+                              .tickets = tickets,
+                              .q_tasks = shape->batch * shape->q_heads * (ends_only ? 2 : chunks),
+                              .k_tasks = shape->batch * shape->kv_heads * key_blocks * parts,
+                              .k_rows = (int32_t)step->map->k_rows,
+                              .key_blocks = (int32_t)key_blocks,
+                              .key_stride = key_stride,
+                              .chunks_computed = (int32_t)(ends_only ? 2 : chunks),
+                              .q_heads = shape->q_heads,
+                              .kv_heads = shape->kv_heads,
+                              .q_head_begin = shape->q_head_begin,
+                              .dim = shape->dim,
+                              .scale = shape->scale,
+                              .factor = (float)((double)shape->scale * 1.44269504088896340736),
+                              .ends_only = ends_only,
+                              .aligned = is_aligned(&step->q) && is_aligned(&step->k) &&
+                                         is_aligned(&step->v) && is_aligned(&step->dout)};
 }

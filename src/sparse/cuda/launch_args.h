@@ -2,7 +2,7 @@
 #ifndef RINGATTN_CUDA_LAUNCH_ARGS_H
 #define RINGATTN_CUDA_LAUNCH_ARGS_H
 
-#include "sparse/cuda/forward_args.h"
+#include "sparse/cuda/backward_args.h"
 
 /**
  * The arrays of a map whose map->bytes from map->layers on lie, as they are, at `base` on the
@@ -10,7 +10,11 @@
  */
 ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base);
 
-/** Workspace for `blocks` thread blocks that may meet shared rows: scratch, then the ticket. */
+/* Workspace of a backward step: its tickets. */
+enum { RA_CUDA_TICKETS_BYTES = 2 * sizeof(uint32_t) };
+
+/** Workspace of a forward step for `blocks` thread blocks that may meet shared rows: scratch, then
+    the ticket. */
 size_t ra_cuda_workspace_bytes(int32_t blocks, int32_t dim);
 
 /**
@@ -26,5 +30,16 @@ RA_CHECKED ra_status ra_cuda_forward_check(const ra_forward_step *step);
  */
 ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *map_base,
                                      void *workspace, int32_t blocks);
+
+/** Refuse, as ra_cuda_forward_check does. */
+RA_CHECKED ra_status ra_cuda_backward_check(const ra_backward_step *step);
+
+/**
+ * Looks at the first runs of each layer of step->map.
+ * @param map_base  as for ra_cuda_map_at
+ * @param tickets   [2] on the device, which must be 0 when the launch begins
+ */
+ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void *map_base,
+                                       uint32_t *tickets);
 
 #endif

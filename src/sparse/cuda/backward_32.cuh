@@ -1,0 +1,230 @@
+/*
+ * Backward in float32, exact: no tensor cores, which would round to tf32. It is there to check the
+ * fast kernels with, and written to be read.
+ *
+ * 32 queries meet 32 keys at a time: weights and gradients of scores, four threads to a query, go
+ * to shared memory. There four threads share the row whose gradient is summed, each with dims q,
+ * q + 4, ...: a query for dq, a key for dk and dv. Sums run within these 32 first, then across.
+ */
+#ifndef RINGATTN_CUDA_BACKWARD_32_CUH
+#define RINGATTN_CUDA_BACKWARD_32_CUH
+
+#include "sparse/cuda/backward_keys.cuh"
+
+template <int DIM> struct backward_32 {
+    typedef element_f32 element;
+    static constexpr ra_cuda_tile TILE = ra_cuda_keys_of(RA_F32, DIM);
+    static constexpr int THREADS = 32 * TILE.warps, QUERIES = TILE.q_rows, KEYS = TILE.k_rows;
+    static constexpr int PITCH = DIM + 1; /* rows begin in different banks */
+    static constexpr int OWN_KEYS = KEYS / 4, OWN_DIMS = DIM / 4;
+    static_assert(THREADS == 4 * QUERIES && THREADS == 4 * KEYS, "four threads share a row");
+
+    struct tiles {
+        float query[QUERIES][PITCH], dout[QUERIES][PITCH], key[KEYS][PITCH], value[KEYS][PITCH];
+        float weight[QUERIES][KEYS + 1], dscore[QUERIES][KEYS + 1]; /* 0 where a pair is not live */
+        float base[QUERIES], delta[QUERIES];
+    };
+    static_assert(sizeof(tiles) + RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(THREADS) ==
+                      TILE.shared_bytes,
+                  "as the table has it");
+
+    static LANE_CODE void copy_rows(const char *data, int64_t row_stride, int64_t begin,
+                                    int64_t stride, int count, int dim, float (*to)[PITCH])
+    {
+        for (int i = thread_index(); i < KEYS * DIM; i += THREADS) {
+            int const r = i / DIM, d = i % DIM;
+            to[r][d] = r < count && d < dim
+                           ? element_f32::load(data, (begin + stride * r) * row_stride + d)
+                           : 0;
+        }
+    }
+
+    static LANE_CODE void copy_row_numbers(const float *lse, const float *delta, int64_t begin,
+                                           int64_t stride, int count, tiles &t)
+    {
+        int const r = thread_index();
+        if (r >= QUERIES)
+            return;
+        t.base[r] = r < count ? weight_base(lse[begin + stride * r]) : INFINITY;
+        t.delta[r] = r < count ? delta[begin + stride * r] : 0;
+    }
+
+    /* Weight and gradient of the score of query a and key k, where the pair is live. */
+    static LANE_CODE void weigh(float factor, int dim, int a, int k, bool live, tiles &t)
+    {
+        float score = 0, dp = 0;
+        for (int d = 0; d < dim; ++d) {
+            score = fmaf(t.query[a][d], t.key[k][d], score);
+            dp = fmaf(t.dout[a][d], t.value[k][d], dp);
+        }
+        float const p = live ? exp2f(fmaf(score, factor, -t.base[a])) : 0;
+        t.weight[a][k] = p;
+        t.dscore[a][k] = live ? p * (dp - t.delta[a]) : 0;
+    }
+
+    /* What has no weight is left out, because zero times its Inf or NaN is NaN. */
+    static LANE_CODE float add_product(float sum, float weight, float value)
+    {
+        return weight != 0 ? fmaf(weight, value, sum) : sum;
+    }
+
+    static LANE_CODE void add_row(const ra_cuda_backward &f, char *data, int64_t row_stride,
+                                  int64_t row, float factor, const float (&acc)[OWN_DIMS])
+    {
+        int const q = thread_index() % 4;
+        float *const to = (float *)data + row * row_stride + q;
+#pragma unroll
+        for (int j = 0; j < OWN_DIMS; ++j)
+            if (4 * j < f.dim - q)
+                to[4 * j] += acc[j] * factor;
+    }
+};
+
+/* dq of one tile. */
+template <int DIM> struct backward_queries_32 : backward_32<DIM> {
+    typedef backward_32<DIM> base;
+    typedef typename base::tiles tiles;
+    static constexpr ra_cuda_tile TILE = ra_cuda_queries_of(RA_F32, DIM);
+
+    static LANE_CODE void tile(const ra_cuda_backward &f, backward_queries_block &block,
+                               const ra_tile &tile, uint32_t run_end, char *shared)
+    {
+        ra_key_cursor &c = block.cursor[0];
+        tiles &t = *(tiles *)shared;
+        int const row = thread_index() / 4, q = thread_index() % 4;
+        float acc[base::OWN_DIMS];
+#pragma unroll
+        for (int j = 0; j < base::OWN_DIMS; ++j)
+            acc[j] = 0;
+        if (thread_index() == 0)
+            ra_key_cursor_begin(&tile, run_end, f.map.runs, &c);
+        base::copy_rows(block.q, f.q.row_stride, tile.q_begin, tile.q_stride, tile.q_count, f.dim,
+                        t.query);
+        base::copy_rows(block.dout, f.dout.row_stride, tile.q_begin, tile.q_stride, tile.q_count,
+                        f.dim, t.dout);
+        base::copy_row_numbers(block.lse, block.delta, tile.q_begin, tile.q_stride, tile.q_count,
+                               t);
+        block_barrier(); /* the cursor is set */
+        while (!ra_key_cursor_is_over(&c)) {
+            int64_t const begin = ra_key_cursor_row(&c, c.b);
+            base::copy_rows(block.k, f.k.row_stride, begin, c.k_stride, c.end - c.b, f.dim, t.key);
+            base::copy_rows(block.v, f.v.row_stride, begin, c.k_stride, c.end - c.b, f.dim,
+                            t.value);
+            block_barrier(); /* queries, keys and values are there */
+#pragma unroll 1
+            for (int k = q; k < base::KEYS; k += 4)
+                base::weigh(f.factor, f.dim, row, k, ra_key_cursor_live(&c, row, c.b + k), t);
+            block_barrier(); /* gradients of scores are there */
+#pragma unroll
+            for (int j = 0; j < base::OWN_DIMS; ++j) {
+                float sum = 0;
+#pragma unroll 1
+                for (int k = 0; k < base::KEYS; ++k)
+                    sum = base::add_product(sum, t.dscore[row][k], t.key[k][q + 4 * j]);
+                acc[j] += sum;
+            }
+            block_barrier(); /* all of it and the cursor have been read */
+            if (thread_index() == 0)
+                ra_key_cursor_next(&c, base::KEYS);
+            block_barrier(); /* the cursor has moved on */
+        }
+        if (row < tile.q_count)
+            base::add_row(f, block.dq, f.dq.row_stride, tile.q_begin + (int64_t)tile.q_stride * row,
+                          f.scale, acc);
+    }
+};
+
+/* dk and dv of one block of keys. */
+template <int DIM> struct backward_keys_32 : backward_32<DIM> {
+    typedef backward_32<DIM> base;
+    typedef typename base::tiles tiles;
+
+    struct sums {
+        float dk[base::OWN_DIMS], dv[base::OWN_DIMS];
+    };
+
+    static LANE_CODE void begin(const ra_cuda_backward &f, const backward_keys_block &block,
+                                char *shared, sums &s)
+    {
+        ra_cuda_key_task const &task = block.task;
+        ra_key_block const &keys = block.keys;
+        tiles &t = *(tiles *)shared;
+        const char *const k = head_data(f.k, element_f32::bytes, task.batch, task.kv_head);
+        const char *const v = head_data(f.v, element_f32::bytes, task.batch, task.kv_head);
+        base::copy_rows(k, f.k.row_stride, keys.row, keys.stride, keys.count, f.dim, t.key);
+        base::copy_rows(v, f.v.row_stride, keys.row, keys.stride, keys.count, f.dim, t.value);
+#pragma unroll
+        for (int j = 0; j < base::OWN_DIMS; ++j)
+            s.dk[j] = s.dv[j] = 0;
+    }
+
+    static LANE_CODE void copy_step(const ra_cuda_backward &f, const ra_cuda_key_task &task,
+                                    const ra_query_cursor &c, tiles &t)
+    {
+        const char *const q = head_data(f.q, element_f32::bytes, task.batch, c.head);
+        const char *const dout = head_data(f.dout, element_f32::bytes, task.batch, c.head);
+        int64_t const row = ra_query_cursor_row(&c, c.a);
+        int64_t const at = task.batch * f.lse_batch_stride + (int64_t)c.head * f.map.q_rows;
+        int const count = c.q_count - c.a;
+        base::copy_rows(q, f.q.row_stride, row, c.q_stride, count, f.dim, t.query);
+        base::copy_rows(dout, f.dout.row_stride, row, c.q_stride, count, f.dim, t.dout);
+        base::copy_row_numbers(f.lse + at, f.delta + at, row, c.q_stride, count, t);
+    }
+
+    static LANE_CODE void add_step(const tiles &t, sums &s)
+    {
+        int const key = thread_index() / 4, q = thread_index() % 4;
+#pragma unroll
+        for (int j = 0; j < base::OWN_DIMS; ++j) {
+            float dk = 0, dv = 0;
+#pragma unroll 1
+            for (int a = 0; a < base::QUERIES; ++a) {
+                dk = base::add_product(dk, t.dscore[a][key], t.query[a][q + 4 * j]);
+                dv = base::add_product(dv, t.weight[a][key], t.dout[a][q + 4 * j]);
+            }
+            s.dk[j] += dk;
+            s.dv[j] += dv;
+        }
+    }
+
+    static LANE_CODE void visit(const ra_cuda_backward &f, backward_keys_block &block, char *shared,
+                                sums &s)
+    {
+        tiles &t = *(tiles *)shared;
+        ra_query_cursor &c = block.cursor[0];
+        int const row = thread_index() / 4, q = thread_index() % 4;
+        while (!visit_is_over(block, c)) {
+            copy_step(f, block.task, c, t);
+            block_barrier(); /* keys, values and this step's rows are there */
+#pragma unroll 1
+            for (int k = q; k < base::KEYS; k += 4) {
+                int32_t const key = ra_query_cursor_key(&c, &block.keys, k);
+                base::weigh(f.factor, f.dim, row, k,
+                            c.a + row < c.q_count && ra_query_cursor_live(&c, c.a + row, key), t);
+            }
+            block_barrier(); /* weights are there */
+            add_step(t, s);
+            block_barrier(); /* all of it and the cursor have been read */
+            if (thread_index() == 0)
+                visit_next<base::THREADS>(f, block, base::QUERIES, c);
+            block_barrier(); /* the cursor has moved on */
+        }
+    }
+
+    static LANE_CODE void end(const ra_cuda_backward &f, const backward_keys_block &block, bool any,
+                              const sums &s)
+    {
+        ra_cuda_key_task const &task = block.task;
+        ra_key_block const &keys = block.keys;
+        int const slot = thread_index() / 4;
+        int64_t const row = keys.row + (int64_t)keys.stride * slot;
+        if (!any || slot >= keys.count)
+            return;
+        base::add_row(f, head_data(f.dk, (int)sizeof(float), task.batch, task.kv_head),
+                      f.dk.row_stride, row, f.scale, s.dk);
+        base::add_row(f, head_data(f.dv, (int)sizeof(float), task.batch, task.kv_head),
+                      f.dv.row_stride, row, 1, s.dv);
+    }
+};
+
+#endif

@@ -1,0 +1,50 @@
+/* What a backward launch is given. Pointers are the device's; the struct travels by value. */
+#ifndef RINGATTN_CUDA_BACKWARD_ARGS_H
+#define RINGATTN_CUDA_BACKWARD_ARGS_H
+
+#include "sparse/cuda/backward_table.h"
+#include "sparse/cuda/forward_args.h"
+#include "sparse/cuda/query_cursor.h"
+
+typedef struct ra_cuda_backward {
+    ra_cuda_map map;
+    ra_view q, k, v, dout;
+    ra_view dq, dk, dv; /* float32; added to */
+    const float *lse, *delta;
+    int64_t lse_batch_stride;
+    uint32_t *tickets; /* [2]: the next task of each kernel; 0 before the launch */
+    int64_t q_tasks;   /* batch * q_heads * chunks_computed */
+    int64_t k_tasks;   /* batch * kv_heads * key_blocks * parts */
+    int32_t k_rows;
+    int32_t key_blocks, key_stride; /* a task has keys_of.k_rows * key_stride consecutive rows */
+    int32_t chunks_computed;
+    int32_t q_heads, kv_heads, q_head_begin, dim;
+    float scale, factor; /* factor: scale * log2(e), positive */
+    bool ends_only;      /* and there are chunks between the ends */
+    bool aligned;        /* rows of q, k, v and dout begin at multiples of 16 bytes */
+} ra_cuda_backward;
+
+RA_STATIC_ASSERT(sizeof(ra_cuda_backward) <= 4096, "kernel parameters are at most 4 KiB");
+
+/* A task of `keys`: some consecutive key rows of one kv head, first rows first, because under a
+   causal mask more queries see them. */
+typedef struct ra_cuda_key_task {
+    int32_t batch, kv_head, part; /* part 1: dk, where dv has a task of its own */
+    int64_t row_begin, row_end;
+} ra_cuda_key_task;
+
+RA_HD ra_cuda_key_task ra_cuda_key_task_of(const ra_cuda_backward *f, int64_t index)
+{
+    int32_t const parts = ra_cuda_key_parts(f->q.dtype, f->dim);
+    int64_t const rows = (int64_t)ra_cuda_keys_of(f->q.dtype, f->dim).k_rows * f->key_stride;
+    int64_t const at = index / parts, lane = at / f->key_blocks;
+    ra_cuda_key_task task = {0, 0, 0, 0, 0};
+    task.part = (int32_t)(index % parts);
+    task.batch = (int32_t)(lane / f->kv_heads);
+    task.kv_head = (int32_t)(lane % f->kv_heads);
+    task.row_begin = (at - lane * f->key_blocks) * rows;
+    task.row_end = task.row_begin + rows < f->k_rows ? task.row_begin + rows : f->k_rows;
+    return task;
+}
+
+#endif

@@ -1,0 +1,261 @@
+/*
+ * A task of the pass for dk and dv: some consecutive key rows of one kv head of one batch, in one
+ * thread block. Their gradients are summed a block of keys at a time, over the queries of all heads
+ * that read them. No two tasks share a row of dk or dv, and the order of a task is fixed.
+ *
+ * Which tiles see a block of keys is found in the map itself: every run of a layer is looked at
+ * once per block of keys of a kv head, 20 bytes each, and those that meet it are listed. This costs
+ * no memory, and little time while a run is seen far more often than it is looked at in vain.
+ *
+ * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
+ */
+#ifndef RINGATTN_CUDA_BACKWARD_KEYS_CUH
+#define RINGATTN_CUDA_BACKWARD_KEYS_CUH
+
+#include "sparse/cuda/backward_queries.cuh"
+
+/* What is to be visited. */
+struct key_visit {
+    const ra_tile_layer *layer;
+    const uint32_t *chunk_tile;   /* of the layer */
+    uint32_t tile, tile_end;      /* tiles that are looked at */
+    uint32_t run, run_end;        /* their runs that have not been looked at yet */
+    int32_t head_begin, head_end; /* the group's heads, in this launch */
+    int32_t listed;               /* runs in the list */
+};
+
+/*
+ * What a thread block knows of its work, in shared memory, because registers are what there is
+ * least of while steps go by. Query cursors take turns: one is worked on, rows of the next are on
+ * their way, and the one after that is being found.
+ */
+struct backward_keys_block {
+    ra_query_cursor cursor[3];
+    ra_key_block keys;
+    ra_cuda_key_task task;
+    key_visit visit;
+    uint32_t votes[8]; /* of warps */
+};
+static_assert(sizeof(backward_keys_block) <= RA_CUDA_KEYS_HEAD_BYTES, "it has its place");
+
+/* Runs that meet the block of keys, and the tiles that they are of: they follow in shared memory.
+ */
+LANE_CODE uint32_t *listed_runs(backward_keys_block &block)
+{
+    return (uint32_t *)((char *)&block + RA_CUDA_KEYS_HEAD_BYTES);
+}
+
+template <int THREADS> LANE_CODE uint32_t *listed_tiles(backward_keys_block &block)
+{
+    return listed_runs(block) + ra_cuda_list_entries(THREADS);
+}
+
+/* ---- finding runs ---------------------------------------------------------------------------- */
+
+LANE_CODE void visit_tiles(const ra_cuda_map &map, int32_t chunk_begin, int32_t chunk_end,
+                           key_visit &v)
+{
+    v.tile = v.chunk_tile[chunk_begin];
+    v.tile_end = v.chunk_tile[chunk_end];
+    v.run = map.tiles[v.tile].run_begin;
+    v.run_end = map.tiles[v.tile_end].run_begin;
+}
+
+/* The tile of a run: the last one that begins no later. */
+LANE_CODE uint32_t tile_of_run(const ra_tile *tiles, uint32_t begin, uint32_t end, uint32_t run)
+{
+    while (end - begin > 1) {
+        uint32_t const middle = begin + (end - begin) / 2;
+        if (tiles[middle].run_begin <= run)
+            begin = middle;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+/* List runs, in their order, until the list might not hold those of another look. */
+template <int THREADS> LANE_CODE void list_runs(const ra_cuda_map &map, backward_keys_block &block)
+{
+    static_assert(THREADS / 32 <= sizeof(block.votes) / sizeof(block.votes[0]), "a vote per warp");
+    int const warp = warp_index(), lane = lane_index();
+    uint32_t *const runs = listed_runs(block), *const tiles = listed_tiles<THREADS>(block);
+    uint32_t const run_end = block.visit.run_end;
+    uint32_t run = block.visit.run;
+    int listed = 0;
+    while (run < run_end && listed + THREADS <= ra_cuda_list_entries(THREADS)) {
+        uint32_t const mine = run + (uint32_t)thread_index();
+        bool const meets = mine < run_end && ra_key_block_meets(&block.keys, &map.runs[mine]);
+        uint32_t const vote = warp_vote(meets);
+        if (lane == 0)
+            block.votes[warp] = vote;
+        block_barrier(); /* votes are there */
+        int at = listed + count_bits(vote & ((1u << lane) - 1u));
+        for (int w = 0; w < THREADS / 32; ++w) {
+            int const count = count_bits(block.votes[w]);
+            at += w < warp ? count : 0;
+            listed += count;
+        }
+        if (meets)
+            runs[at] = mine;
+        run = run_end - run < THREADS ? run_end : run + THREADS;
+        block_barrier(); /* votes have been read; runs are listed */
+    }
+    for (int i = thread_index(); i < listed; i += THREADS)
+        tiles[i] = tile_of_run(map.tiles, block.visit.tile, block.visit.tile_end, runs[i]);
+    if (thread_index() == 0) {
+        block.visit.run = run;
+        block.visit.listed = listed;
+    }
+    block_barrier(); /* tiles are listed, and how many */
+}
+
+/* ---- the way through the list ---------------------------------------------------------------- */
+
+LANE_CODE bool visit_is_over(const backward_keys_block &block, const ra_query_cursor &c)
+{
+    return c.entry == block.visit.listed;
+}
+
+/* The next head of the group, after c.head, that the layer has. */
+LANE_CODE bool visit_head(const ra_cuda_backward &f, const key_visit &v, ra_query_cursor &c)
+{
+    while (++c.head < v.head_end)
+        if (layer_has(*v.layer, f.q_head_begin + c.head))
+            return true;
+    return false;
+}
+
+template <int THREADS>
+LANE_CODE void visit_enter(const ra_cuda_backward &f, backward_keys_block &block,
+                           ra_query_cursor &c)
+{
+    for (; c.entry < block.visit.listed; ++c.entry) {
+        c.head = block.visit.head_begin - 1;
+        if (ra_query_cursor_enter(&block.keys, &f.map.tiles[listed_tiles<THREADS>(block)[c.entry]],
+                                  &f.map.runs[listed_runs(block)[c.entry]], &c) &&
+            visit_head(f, block.visit, c))
+            return;
+    }
+}
+
+template <int THREADS>
+LANE_CODE void visit_next(const ra_cuda_backward &f, backward_keys_block &block, int32_t q_rows,
+                          ra_query_cursor &c)
+{
+    if (visit_is_over(block, c))
+        return;
+    c.a += q_rows;
+    if (c.a < c.a_end)
+        return;
+    c.a = c.a_begin;
+    if (visit_head(f, block.visit, c))
+        return;
+    ++c.entry;
+    visit_enter<THREADS>(f, block, c);
+}
+
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+/* Go through some of the layer's tiles: those of chunks [chunk_begin, chunk_end). */
+template <class Block>
+LANE_CODE bool backward_keys_visit(const ra_cuda_backward &f, int32_t chunk_begin,
+                                   int32_t chunk_end, backward_keys_block &block, char *tiles,
+                                   typename Block::sums &sums)
+{
+    bool any = false;
+    if (thread_index() == 0)
+        visit_tiles(f.map, chunk_begin, chunk_end, block.visit);
+    block_barrier(); /* tiles to be looked at are known */
+    while (block.visit.run < block.visit.run_end) {
+        list_runs<Block::THREADS>(f.map, block);
+        if (thread_index() == 0) {
+            ra_query_cursor &first = block.cursor[0], &second = block.cursor[1];
+            first.entry = 0;
+            visit_enter<Block::THREADS>(f, block, first);
+            second = first;
+            visit_next<Block::THREADS>(f, block, Block::QUERIES, second);
+        }
+        block_barrier(); /* cursors are set */
+        any = any || !visit_is_over(block, block.cursor[0]);
+        Block::visit(f, block, tiles, sums);
+        block_barrier(); /* cursors and the list have been read */
+    }
+    return any;
+}
+
+/* All that a layer's queries add to a block of keys. */
+template <class Block> LANE_CODE void backward_keys_sum(const ra_cuda_backward &f, char *shared)
+{
+    int32_t const chunks = f.map.chunk_count;
+    backward_keys_block &block = *(backward_keys_block *)shared;
+    char *const tiles = shared + RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(Block::THREADS);
+    typename Block::sums sums;
+    bool any;
+    Block::begin(f, block, tiles, sums);
+    if (f.ends_only) {
+        any = backward_keys_visit<Block>(f, 0, 1, block, tiles, sums);
+        block_barrier(); /* everyone has seen that there are no more runs */
+        any = backward_keys_visit<Block>(f, chunks - 1, chunks, block, tiles, sums) || any;
+    } else {
+        any = backward_keys_visit<Block>(f, 0, chunks, block, tiles, sums);
+    }
+    Block::end(f, block, any, sums);
+    block_barrier(); /* keys have been read, and rows of gradients are written */
+}
+
+/* What of a layer a task visits; false: none of the group's heads is in it. */
+LANE_CODE bool visit_layer(const ra_cuda_backward &f, int32_t layer, int32_t kv_head, key_visit &v)
+{
+    int32_t const group = f.q_heads / f.kv_heads;
+    v.layer = &f.map.layers[layer];
+    v.chunk_tile = f.map.chunk_tile + (int64_t)layer * (f.map.chunk_count + 1);
+    v.head_begin = kv_head * group;
+    v.head_end = v.head_begin + group;
+    visit_tiles(f.map, 0, f.map.chunk_count, v);
+    for (int32_t head = v.head_begin; head < v.head_end; ++head)
+        if (layer_has(*v.layer, f.q_head_begin + head))
+            return true;
+    return false;
+}
+
+template <class Block>
+LANE_CODE void backward_keys_task(const ra_cuda_backward &f, const ra_cuda_key_task &task,
+                                  char *shared)
+{
+    backward_keys_block &block = *(backward_keys_block *)shared;
+    for (int32_t i = 0; i < f.map.layer_count; ++i) {
+        key_visit v;
+        if (!visit_layer(f, i, task.kv_head, v))
+            continue;
+        int32_t const stride = ra_cuda_key_stride(f.map.runs, v.run, v.run_end);
+        int32_t const blocks =
+            ra_key_block_count(task.row_begin, task.row_end, stride, Block::KEYS);
+        for (int32_t b = 0; b < blocks; ++b) {
+            ra_key_block const keys =
+                ra_key_block_of(task.row_begin, task.row_end, stride, Block::KEYS, b);
+            if (keys.count == 0)
+                continue;
+            if (thread_index() == 0) {
+                block.task = task;
+                block.visit = v;
+                block.keys = keys;
+            }
+            block_barrier(); /* what to do is known */
+            backward_keys_sum<Block>(f, shared);
+        }
+    }
+}
+
+/* The whole kernel: thread blocks take tasks until there are none. */
+template <class Block> LANE_CODE void backward_keys_all(const ra_cuda_backward &f, char *shared)
+{
+    for (;;) {
+        int64_t const index = take_ticket(&f.tickets[1], shared);
+        if (index >= f.k_tasks)
+            return;
+        backward_keys_task<Block>(f, ra_cuda_key_task_of(&f, index), shared);
+    }
+}
+
+#endif

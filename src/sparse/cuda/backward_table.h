@@ -1,0 +1,89 @@
+/*
+ * Tile sizes of the two backward kernels by dtype and head_dim, as tile_table.h has those of the
+ * forward one: `queries` sums dq of a tile of queries over blocks of keys; `keys` sums dk and dv of
+ * a block of keys over steps of queries.
+ */
+#ifndef RINGATTN_CUDA_BACKWARD_TABLE_H
+#define RINGATTN_CUDA_BACKWARD_TABLE_H
+
+#include "sparse/cuda/tile_table.h"
+
+/* At the begin of shared memory: what a thread block of `keys` knows of its work; then runs. */
+enum { RA_CUDA_KEYS_HEAD_BYTES = 384 };
+
+/* Runs that a thread block of `keys` lists at a time: as many as one look finds, and some. */
+RA_HD int32_t ra_cuda_list_entries(int32_t threads)
+{
+    return threads + 32;
+}
+
+RA_HD int32_t ra_cuda_list_bytes(int32_t threads)
+{
+    return ra_cuda_list_entries(threads) * 2 * (int32_t)sizeof(uint32_t);
+}
+
+/* Queries and dout of the tile, a block of keys and one of values. */
+RA_HD ra_cuda_tile ra_cuda_queries_16(int32_t dim, int32_t warps, int32_t row_tiles, int32_t keys,
+                                      int32_t blocks_per_sm)
+{
+    ra_cuda_tile tile = ra_cuda_tile_16(dim, warps, row_tiles, keys, blocks_per_sm);
+    tile.shared_bytes += 2 * dim * tile.q_rows;
+    return tile;
+}
+
+/* Keys and values of the block; queries, dout, lse and delta of a step, twice: those of the next
+   arrive while these are worked on. A warp has row_tiles times 16 keys. */
+RA_HD ra_cuda_tile ra_cuda_keys_16(int32_t dim, int32_t warps, int32_t row_tiles, int32_t queries,
+                                   int32_t blocks_per_sm)
+{
+    ra_cuda_tile tile = ra_cuda_tile_16(dim, warps, row_tiles, 0, blocks_per_sm);
+    tile.k_rows = tile.q_rows;
+    tile.q_rows = queries;
+    tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(32 * warps) + 16 * queries +
+                        2 * dim * (2 * tile.k_rows + 4 * tile.q_rows);
+    return tile;
+}
+
+/* 32 queries, their dout, 32 keys and values in float32, rows a float apart from a multiple of the
+   banks; weights, gradients of scores, lse and delta. Both kernels. */
+RA_HD ra_cuda_tile ra_cuda_backward_32(int32_t dim)
+{
+    ra_cuda_tile tile = ra_cuda_tile_32(dim);
+    tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(32 * tile.warps) +
+                        4 * (4 * 32 * (dim + 1) + 2 * 32 * 33 + 2 * 32);
+    return tile;
+}
+
+/* Pure, as ra_cuda_tile_of, whose q_rows the tiles of `queries` have. */
+RA_HD ra_cuda_tile ra_cuda_queries_of(ra_dtype dtype, int32_t head_dim)
+{
+    int32_t const dim = ra_cuda_tile_of(dtype, head_dim).dim;
+    if (dtype == RA_F32)
+        return ra_cuda_backward_32(dim);
+    if (dim == 64)
+        return ra_cuda_queries_16(64, 4, 2, 32, 2);
+    if (dim == 128)
+        return ra_cuda_queries_16(128, 4, 2, 32, 2);
+    return ra_cuda_queries_16(256, 8, 1, 32, 1);
+}
+
+RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
+{
+    int32_t const dim = ra_cuda_tile_of(dtype, head_dim).dim;
+    if (dtype == RA_F32)
+        return ra_cuda_backward_32(dim);
+    if (dim == 64)
+        return ra_cuda_keys_16(64, 4, 1, 64, 2);
+    if (dim == 128)
+        return ra_cuda_keys_16(128, 8, 1, 32, 1);
+    return ra_cuda_keys_16(256, 8, 1, 16, 1);
+}
+
+/* Passes of `keys` over the same block: at 256 dims the sums of dk and of dv do not fit registers
+   together, and each has a task of its own. */
+RA_HD int32_t ra_cuda_key_parts(ra_dtype dtype, int32_t head_dim)
+{
+    return dtype != RA_F32 && ra_cuda_tile_of(dtype, head_dim).dim == 256 ? 2 : 1;
+}
+
+#endif

@@ -1,0 +1,160 @@
+/*
+ * The way of a block of keys through the queries that see some of them.
+ *
+ * A map lists runs of keys by tiles of queries. The pass for dk and dv goes the other way: a thread
+ * block owns key rows, finds the runs that meet them, and visits, of each such run's tile, the
+ * queries that see a key of the block. Keys of a block are numbered by slots:
+ *
+ *     slot i   row + stride * i, 0 <= i < count,   which is key b = i + shift of a run that has the
+ *                                                  block's stride and phase
+ *
+ * Runs of another stride are visited too, a division per key and step; what they share with the
+ * block is found by the mask. So a block's stride is a choice of speed only.
+ */
+#ifndef RINGATTN_CUDA_QUERY_CURSOR_H
+#define RINGATTN_CUDA_QUERY_CURSOR_H
+
+#include "ringattn/tilemap.h"
+#include "sparse/cuda/host_device.h"
+
+enum {
+    RA_CUDA_KEY_STRIDE_MAX = 64, /* keys of runs further apart are fewer than a block has slots */
+    RA_KEY_NONE = INT32_MIN / 2, /* the key of a slot that no query of a run sees */
+    RA_SHIFT_NONE = INT32_MIN    /* the run has another stride or phase than the block */
+};
+
+typedef struct ra_key_block {
+    int32_t row, stride, count;
+} ra_key_block;
+
+/* ---- which keys are dealt to a block --------------------------------------------------------- */
+
+/* The distance of keys that suits the runs [begin, end): that of the first few with two keys. */
+RA_HD int32_t ra_cuda_key_stride(const ra_run *runs, uint32_t begin, uint32_t end)
+{
+    enum { LOOK = 32 };
+    uint32_t const last = end - begin < LOOK ? end : begin + LOOK;
+    for (uint32_t r = begin; r < last; ++r)
+        if (runs[r].k_count > 1)
+            return ra_hd_min(runs[r].k_stride, RA_CUDA_KEY_STRIDE_MAX);
+    return 1;
+}
+
+/* Blocks of at most `keys` keys that rows [begin, end) make at a stride; some may be empty. */
+RA_HD int32_t ra_key_block_count(int64_t begin, int64_t end, int32_t stride, int32_t keys)
+{
+    int64_t const rows = (int64_t)keys * stride;
+    return (int32_t)((end - begin + rows - 1) / rows) * stride;
+}
+
+RA_HD ra_key_block ra_key_block_of(int64_t begin, int64_t end, int32_t stride, int32_t keys,
+                                   int32_t index)
+{
+    int64_t const rows = (int64_t)keys * stride, section = begin + index / stride * rows;
+    int64_t const row = section + index % stride;
+    int64_t const last = section + rows < end ? section + rows : end;
+    ra_key_block block = {0, 0, 0};
+    block.row = (int32_t)(row < last ? row : begin);
+    block.stride = stride;
+    block.count = row < last ? (int32_t)((last - row + stride - 1) / stride) : 0;
+    return block;
+}
+
+/* Whether a run may have a key in common with a block that is not empty; exact where the run has
+   its stride, or one key. */
+RA_HD bool ra_key_block_meets(const ra_key_block *block, const ra_run *run)
+{
+    int64_t const last = block->row + (int64_t)block->stride * (block->count - 1);
+    int64_t const run_last = run->k_begin + (int64_t)run->k_stride * (run->k_count - 1);
+    if (run->k_begin > last || run_last < block->row)
+        return false;
+    if (run->k_stride != block->stride && run->k_count > 1)
+        return true;
+    return (run->k_begin - block->row) % block->stride == 0;
+}
+
+/* ---- which queries see them ------------------------------------------------------------------ */
+
+typedef struct ra_query_cursor {
+    int32_t q_begin, q_stride, q_count; /* of the tile */
+    int32_t k_begin, k_stride;          /* of the run */
+    int32_t lo, hi;                     /* its band, clipped to where it binds */
+    int32_t b_first, b_last;            /* its keys that may be in the block */
+    int32_t shift;                      /* or RA_SHIFT_NONE */
+    int32_t a_begin, a_end;             /* queries that see some of them */
+    int32_t a;                          /* the step begins at this query */
+    int32_t head, entry;                /* of those that the visitor goes through */
+} ra_query_cursor;
+
+RA_HD int32_t ra_floor_div(int32_t x, int32_t y)
+{
+    return x / y - (x % y < 0 ? 1 : 0);
+}
+
+/* Enter a tile's run; false: none of its queries sees a key of the block. */
+RA_HD bool ra_query_cursor_enter(const ra_key_block *block, const ra_tile *tile, const ra_run *run,
+                                 ra_query_cursor *c)
+{
+    /* A single key has any stride. */
+    int32_t const k_stride = run->k_count == 1 ? block->stride : run->k_stride;
+    int32_t const first = block->row - run->k_begin;
+    int32_t const last = first + block->stride * (block->count - 1);
+    int32_t const b_first = -ra_floor_div(-first, k_stride), b_last = ra_floor_div(last, k_stride);
+    if (b_last < 0 || b_first >= run->k_count)
+        return false;
+    c->q_begin = tile->q_begin;
+    c->q_stride = tile->q_stride;
+    c->q_count = tile->q_count;
+    c->k_begin = run->k_begin;
+    c->k_stride = k_stride;
+    c->lo = ra_hd_max(run->lo, 1 - tile->q_count);
+    c->hi = ra_hd_min(run->hi, run->k_count - 1);
+    c->b_first = ra_hd_max(b_first, 0);
+    c->b_last = ra_hd_min(b_last, run->k_count - 1);
+    c->shift =
+        k_stride == block->stride && first % k_stride == 0 ? first / k_stride : RA_SHIFT_NONE;
+    c->a_begin = ra_hd_max(0, c->b_first - c->hi);
+    c->a_end = ra_hd_min(tile->q_count, c->b_last - c->lo + 1);
+    c->a = c->a_begin;
+    return c->b_first <= c->b_last && c->a_begin < c->a_end;
+}
+
+/* Row of query a in the tensors. */
+RA_HD int64_t ra_query_cursor_row(const ra_query_cursor *c, int32_t a)
+{
+    return c->q_begin + (int64_t)c->q_stride * a;
+}
+
+/* The run's key that is in a slot, or RA_KEY_NONE. */
+RA_HD int32_t ra_query_cursor_key(const ra_query_cursor *c, const ra_key_block *block, int32_t slot)
+{
+    int32_t b = slot + c->shift;
+    if (slot >= block->count)
+        return RA_KEY_NONE;
+    if (c->shift == RA_SHIFT_NONE) {
+        int32_t const rows = block->row - c->k_begin + block->stride * slot;
+        b = rows % c->k_stride == 0 ? rows / c->k_stride : (int32_t)RA_KEY_NONE;
+    }
+    return b < c->b_first || b > c->b_last ? (int32_t)RA_KEY_NONE : b;
+}
+
+/* Whether query a of the tile sees key b of the run, which may be none. */
+RA_HD bool ra_query_cursor_live(const ra_query_cursor *c, int32_t a, int32_t b)
+{
+    return b - a >= c->lo && b - a <= c->hi;
+}
+
+/* Whether some pair of the block's keys and the step's queries, `q_rows` of them but for those
+   beyond the tile, is not live. What becomes of slots beyond the block's is never stored. */
+RA_HD bool ra_query_cursor_masked(const ra_query_cursor *c, const ra_key_block *block,
+                                  int32_t q_rows)
+{
+    int32_t const a_last = ra_hd_min(c->a + q_rows, c->q_count) - 1;
+    if (c->shift == RA_SHIFT_NONE)
+        return true;
+    if (c->shift != c->b_first || c->shift + block->count - 1 != c->b_last)
+        return true;
+    return c->b_first - a_last < c->lo || c->b_last - c->a > c->hi;
+}
+
+#endif

@@ -1,0 +1,74 @@
+#include "sparse/cuda_emulated_ops.h"
+#include "sparse/cuda/launch_args.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCKS = 3 };
+
+cuda_emulation cuda_emulated_stats;
+static uint64_t order_seed = 1;
+
+/* A copy of the map where nothing else is: what the kernel reads besides it is found out. */
+static void *copy_map(const ra_tilemap *map)
+{
+    void *const copy = malloc((size_t)map->bytes);
+    cr_assert_not_null(copy);
+    memcpy(copy, map->layers, (size_t)map->bytes);
+    ra_tile_layer *const layers = copy;
+    for (int32_t i = 0; i < map->layer_count; ++i)
+        layers[i].chunk_tile = NULL; /* the host's addresses mean nothing there */
+    return copy;
+}
+
+static ra_status emulated_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    size_t const bytes = ra_cuda_workspace_bytes(BLOCKS, step->shape.dim);
+    ra_status const status = ra_cuda_forward_check(step);
+    (void)kernel;
+    if (status != RA_OK)
+        return status;
+    void *const workspace = malloc(bytes), *const map = copy_map(step->map);
+    cr_assert_not_null(workspace);
+    memset(workspace, 0xff, bytes);
+    ra_cuda_forward const f = ra_cuda_forward_args(step, map, workspace, BLOCKS);
+    *f.ticket = 0;
+    cuda_emulate_forward(&f, BLOCKS, order_seed++, &cuda_emulated_stats);
+    cr_assert_eq(*f.ticket, f.tasks + BLOCKS, "every task was taken once");
+    free(workspace);
+    free(map);
+    return RA_OK;
+}
+
+static ra_status emulated_backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    uint32_t tickets[2] = {0, 0};
+    ra_status const status = ra_cuda_backward_check(step);
+    (void)kernel;
+    if (status != RA_OK)
+        return status;
+    void *const map = copy_map(step->map);
+    ra_cuda_backward const f = ra_cuda_backward_args(step, map, tickets);
+    cuda_emulate_backward(&f, BLOCKS, order_seed++, &cuda_emulated_stats);
+    cr_assert_eq(tickets[0], f.q_tasks + BLOCKS, "every task was taken once");
+    cr_assert_eq(tickets[1], f.k_tasks + BLOCKS, "every task was taken once");
+    free(map);
+    return RA_OK;
+}
+
+static int32_t emulated_tile_rows(ra_dtype dtype, int32_t dim)
+{
+    return ra_cuda_tile_of(dtype, dim).q_rows;
+}
+
+/* Rows are moved by the CPU; attention is the GPU's. */
+ra_kernel_ops cuda_emulated_ops(void)
+{
+    ra_kernel_ops ops = *ra_kernel_cpu(RA_ISA_PORTABLE);
+    ops.name = "cuda-emulated";
+    ops.forward = emulated_forward;
+    ops.backward = emulated_backward;
+    ops.tile_rows = emulated_tile_rows;
+    return ops;
+}

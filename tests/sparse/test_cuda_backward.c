@@ -1,0 +1,399 @@
+/* The CUDA kernels' own source going backward, run on the CPU: gradients by the contract of all
+   kernel tables. */
+#include "sparse/cuda/launch_args.h"
+#include "sparse/cuda_emulated_ops.h"
+#include "sparse/kernel_case.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+static kernel_case base_case(void)
+{
+    return (kernel_case){.shape = {.batch = 1, .n = 140, .heads = 1, .kv_heads = 1, .dim = 16},
+                         .pattern = ra_pattern_config_dense(),
+                         .dtype = RA_BF16,
+                         .seed = 1,
+                         .dout_factor = 1,
+                         .threads = 1,
+                         .steps = 1};
+}
+
+static void check_case(const kernel_case *c, const char *what)
+{
+    ra_kernel_ops const ops = cuda_emulated_ops();
+    kernel_problem problem = kernel_problem_make(c);
+    kernel_result result = kernel_run(&ops, &problem);
+    kernel_check(&ops, &problem, &result, what);
+    kernel_result_free(&result);
+    kernel_problem_free(&problem);
+}
+
+static const ra_dtype dtypes[] = {RA_BF16, RA_F16, RA_F32};
+
+TestSuite(cuda_backward, .timeout = 300);
+
+Test(cuda_backward, agrees_with_the_oracle_for_every_dim_and_dtype)
+{
+    static const int32_t dims[] = {1, 17, 64, 72, 128, 136, 256};
+    for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); ++d) {
+        for (int t = (int)d % 2; t < 3; t += 2 - (int)d % 2) {
+            kernel_case c = base_case();
+            c.shape.dim = dims[d];
+            c.dtype = dtypes[t];
+            c.pattern.causal = (d + (size_t)t) % 3 != 0;
+            c.seed = 100 + d;
+            check_case(&c, c.pattern.causal ? "causal" : "dense");
+        }
+    }
+    cr_assert_eq(cuda_emulated_stats.bank_conflicts, 0);
+    cr_assert_gt(cuda_emulated_stats.products, 0);
+}
+
+/* Lengths around tiles of queries, blocks of keys and steps, whole and cut by a band. */
+Test(cuda_backward, every_length_around_tiles_and_blocks_is_exact)
+{
+    static const int64_t lengths[] = {1, 15, 31, 33, 64, 65, 127, 128, 129, 193};
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i) {
+        kernel_case c = base_case();
+        c.shape.n = lengths[i];
+        c.shape.dim = i % 2 == 0 ? 40 : 100;
+        c.dtype = dtypes[i % 3];
+        c.pattern.causal = i % 3 == 0;
+        c.pattern.window_left = i % 4 == 1 ? 20 : -1;
+        c.seed = i;
+        check_case(&c, "length");
+    }
+}
+
+/* Several heads add to the same dk and dv; views have gaps, so that nothing is aligned. */
+Test(cuda_backward, groups_of_query_heads_are_summed)
+{
+    static const int32_t kv_heads[] = {1, 2, 6};
+    for (int i = 0; i < 3; ++i) {
+        kernel_case c = base_case();
+        c.shape.batch = 2;
+        c.shape.heads = 6;
+        c.shape.kv_heads = kv_heads[i];
+        c.shape.n = 70;
+        c.dtype = dtypes[i];
+        c.padded = i % 2 == 0;
+        c.pattern.window_left = 40;
+        check_case(&c, "groups");
+    }
+}
+
+/* Steps add up. Striped ones see keys and queries at strides of their own. */
+Test(cuda_backward, keys_in_steps_add_up)
+{
+    for (int steps = 2; steps <= 3; ++steps) {
+        for (int t = 0; t < 3; ++t) {
+            kernel_case c = base_case();
+            c.steps = steps;
+            c.striped = (t + steps) % 2 == 1;
+            c.dtype = dtypes[t];
+            c.pattern.causal = true;
+            c.pattern.window_left = t == 0 ? -1 : 37;
+            c.pattern.sinks = 3;
+            check_case(&c, "steps");
+        }
+    }
+}
+
+/* Branches of rates 1, 2 and 3 meet on rows of dq, dk and dv; each has blocks at its own stride. */
+Test(cuda_backward, branches_that_share_rows_add_up)
+{
+    static const int64_t segments[] = {50, 100, 210}, rates[] = {1, 2, 3};
+    for (int t = 0; t < 3; ++t) {
+        kernel_case c = base_case();
+        c.shape.n = 260;
+        c.shape.heads = 3;
+        c.steps = t == 2 ? 2 : 1;
+        c.dtype = dtypes[t];
+        c.pattern.segments = segments;
+        c.pattern.rates = rates;
+        c.pattern.branch_count = 3;
+        c.pattern.causal = t == 1;
+        c.pattern.dilated_heads = t == 1 ? RA_HEADS_GROUPED : RA_HEADS_ALL;
+        check_case(&c, "dilated");
+    }
+}
+
+/* More than RA_CUDA_KEY_STRIDE_MAX: blocks have another stride than runs. */
+Test(cuda_backward, keys_far_apart_are_found_by_the_mask)
+{
+    static const int64_t segment = 560, rate = 70;
+    for (int t = 0; t < 3; ++t) {
+        kernel_case c = base_case();
+        c.shape.n = 600;
+        c.shape.dim = 8;
+        c.dtype = dtypes[t];
+        c.pattern.segments = &segment;
+        c.pattern.rates = &rate;
+        c.pattern.branch_count = 1;
+        check_case(&c, "far apart");
+    }
+}
+
+/* Blocks of two rows: a block of keys meets more runs than its list holds. */
+Test(cuda_backward, long_lists_of_runs_are_gone_through_in_parts)
+{
+    kernel_case c = base_case();
+    c.shape.n = 200;
+    c.shape.dim = 4;
+    c.dtype = RA_F32;
+    c.pattern.blocks_kind = RA_BLOCKS_RANDOM;
+    c.pattern.block_size = 2;
+    c.pattern.block_density = 0.5;
+    check_case(&c, "long lists");
+    c.dtype = RA_F16;
+    c.shape.n = 64;
+    check_case(&c, "long lists");
+}
+
+/* Only rate 3: most rows of a head have no key. Then a list that leaves whole blocks out. */
+Test(cuda_backward, rows_without_a_key_get_no_gradient)
+{
+    static const int64_t segment = 120, rate = 3;
+    static const int32_t pairs[][2] = {{0, 0}, {2, 1}};
+    for (int t = 0; t < 3; ++t) {
+        kernel_case c = base_case();
+        c.dtype = dtypes[t];
+        c.steps = 1 + t % 2;
+        if (t == 0) {
+            c.pattern.segments = &segment, c.pattern.rates = &rate;
+            c.pattern.branch_count = 1;
+        } else {
+            c.pattern.blocks_kind = RA_BLOCKS_LIST;
+            c.pattern.block_size = 50;
+            c.pattern.block_pairs = pairs;
+            c.pattern.block_pair_count = 2;
+        }
+        check_case(&c, "empty rows"); /* want is 0 there, and NaN never passes */
+    }
+}
+
+Test(cuda_backward, random_patterns_agree_with_the_oracle)
+{
+    uint64_t const seed = 20251103;
+    static const int32_t dims[] = {5, 16, 40, 72};
+    for (uint64_t i = 0; i < 8; ++i) {
+        test_rng rng = {seed + i};
+        kernel_case c = base_case();
+        c.seed = seed + i;
+        c.shape.n = test_rng_between(&rng, 1, 170);
+        c.shape.kv_heads = (int32_t)test_rng_between(&rng, 1, 2);
+        c.shape.heads = c.shape.kv_heads * (int32_t)test_rng_between(&rng, 1, 2);
+        c.shape.dim = dims[test_rng_between(&rng, 0, 3)];
+        c.dtype = dtypes[test_rng_between(&rng, 0, 2)];
+        c.steps = (int)test_rng_between(&rng, 1, 3);
+        c.striped = test_rng_chance(&rng, 0.4);
+        c.padded = test_rng_chance(&rng, 0.5);
+        test_pattern pattern;
+        test_pattern_draw(&rng, c.shape.n, &pattern);
+        c.pattern = pattern.config;
+        char text[512];
+        test_pattern_print(&pattern.config, text, sizeof(text));
+        check_case(&c, text);
+    }
+}
+
+/* ---- float16 --------------------------------------------------------------------------------- */
+
+/* LSE of causal rows. */
+static void causal_lse(ra_dtype dtype, const void *q, const void *k, int n, int dim, double scale,
+                       float *lse)
+{
+    for (int a = 0; a < n; ++a) {
+        double sum = 0;
+        for (int b = 0; b <= a; ++b) {
+            double score = 0;
+            for (int d = 0; d < dim; ++d)
+                score += (double)ra_dtype_load(dtype, q, a * dim + d) *
+                         (double)ra_dtype_load(dtype, k, b * dim + d);
+            sum += exp(score * scale);
+        }
+        lse[a] = (float)log(sum);
+    }
+}
+
+/* Of one step, float32 as the kernels leave it, with dout times `factor`: what results are of
+   `factor` 1, times it. */
+static void check_factor(ra_dtype dtype, float factor)
+{
+    enum { N = 96, DIM = 64, COUNT = N * DIM };
+    static uint16_t q[COUNT], k[COUNT], v[COUNT], dout[2][COUNT];
+    static float lse[N], delta[2][N], gradients[2][3][COUNT];
+    int32_t const rows = ra_cuda_keys_of(dtype, DIM).k_rows, blocks = (N + rows - 1) / rows;
+    uint32_t tickets[2];
+    ra_run run = {0, 1, N, RA_RUN_NONE_LO, 0};
+    ra_tile tiles[2] = {{0, 1, N, 0}, {0, 1, 0, 1}};
+    uint32_t chunk_tile[] = {0, 1};
+    ra_tile_layer layer = {{0, 1, 1}, chunk_tile};
+    uint64_t random = 5;
+    oracle_fill(&random, dtype, 1, COUNT, q, NULL);
+    oracle_fill(&random, dtype, 1, COUNT, k, NULL);
+    oracle_fill(&random, dtype, 1, COUNT, v, NULL);
+    oracle_fill(&random, dtype, 1, COUNT, dout[0], NULL);
+    causal_lse(dtype, q, k, N, DIM, 0.125, lse);
+    memset(gradients, 0, sizeof(gradients));
+    for (int i = 0; i < 2; ++i) {
+        for (int at = 0; at < COUNT; ++at)
+            ra_dtype_store(dtype, dout[1], at, ra_dtype_load(dtype, dout[0], at) * factor);
+        for (int a = 0; a < N; ++a)
+            delta[i][a] = (float)(a % 7) * 0.1F * (i == 1 ? factor : 1);
+        ra_view const grad = ra_view_dense(NULL, RA_F32, N, 1, DIM, 0);
+        ra_view views[3] = {grad, grad, grad};
+        for (int g = 0; g < 3; ++g)
+            views[g].data = gradients[i][g];
+        ra_cuda_backward const f = {.map = {&layer, chunk_tile, tiles, &run, N, N, 1, 1, false},
+                                    .q = ra_view_dense(q, dtype, N, 1, DIM, 0),
+                                    .k = ra_view_dense(k, dtype, N, 1, DIM, 0),
+                                    .v = ra_view_dense(v, dtype, N, 1, DIM, 0),
+                                    .dout = ra_view_dense(dout[i], dtype, N, 1, DIM, 0),
+                                    .dq = views[0],
+                                    .dk = views[1],
+                                    .dv = views[2],
+                                    .lse = lse,
+                                    .delta = delta[i],
+                                    .lse_batch_stride = N,
+                                    .tickets = tickets,
+                                    .q_tasks = 1,
+                                    .k_tasks = blocks,
+                                    .k_rows = N,
+                                    .key_blocks = blocks,
+                                    .key_stride = 1,
+                                    .chunks_computed = 1,
+                                    .q_heads = 1,
+                                    .kv_heads = 1,
+                                    .dim = DIM,
+                                    .scale = 0.125F,
+                                    .factor = 0.125F * 1.442695F};
+        memset(tickets, 0, sizeof(tickets));
+        cuda_emulate_backward(&f, 1, 9, &cuda_emulated_stats);
+    }
+    for (int g = 0; g < 3; ++g) {
+        double off = 0, norm = 0;
+        for (int at = 0; at < COUNT; ++at) {
+            double const want = gradients[0][g][at], got = (double)gradients[1][g][at] / factor;
+            off += (got - want) * (got - want);
+            norm += want * want;
+        }
+        cr_assert(sqrt(off / norm) <= 1e-3, "factor %g: gradient %d is off by %g", (double)factor,
+                  g, sqrt(off / norm));
+    }
+}
+
+/* Powers of two, so that dout loses next to nothing: what becomes of small and large ds is seen. */
+Test(cuda_backward, float16_neither_loses_small_gradients_nor_overflows)
+{
+    check_factor(RA_F16, 0x1p-12F);
+    check_factor(RA_F16, 0x1p13F);
+}
+
+Test(cuda_backward, small_output_gradients_keep_their_accuracy)
+{
+    for (int t = 0; t < 3; ++t) {
+        kernel_case c = base_case();
+        c.dtype = dtypes[t];
+        c.dout_factor = 1e-4;
+        c.pattern.causal = t == 1;
+        c.shape.n = 300;
+        check_case(&c, "small dout");
+    }
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* Threads run in another order every time, and shared rows are met by several of them. */
+Test(cuda_backward, results_repeat_bit_for_bit)
+{
+    static const int64_t segments[] = {64, 192}, rates[] = {1, 3};
+    ra_kernel_ops const ops = cuda_emulated_ops();
+    for (int t = 0; t < 3; ++t) {
+        kernel_case c = base_case();
+        c.dtype = dtypes[t];
+        c.shape.n = 200;
+        c.shape.heads = 2;
+        c.pattern.segments = segments;
+        c.pattern.rates = rates;
+        c.pattern.branch_count = 2;
+        kernel_problem p = kernel_problem_make(&c);
+        kernel_result first = kernel_run(&ops, &p), next = kernel_run(&ops, &p);
+        size_t const rows = (size_t)c.shape.n * (size_t)c.shape.dim * ra_dtype_bytes(c.dtype);
+        cr_assert_eq(memcmp(first.dq, next.dq, 2 * rows), 0);
+        cr_assert_eq(memcmp(first.dk, next.dk, rows), 0);
+        cr_assert_eq(memcmp(first.dv, next.dv, rows), 0);
+        kernel_result_free(&first);
+        kernel_result_free(&next);
+        kernel_problem_free(&p);
+    }
+}
+
+static int32_t tile_rows_of_cuda(ra_dtype dtype, int32_t dim)
+{
+    return ra_cuda_tile_of(dtype, dim).q_rows;
+}
+
+/* Of each head the queries of the first and last chunk, as the CPU has them of the same tiles. */
+Test(cuda_backward, ends_only_visits_the_first_and_last_chunk)
+{
+    ra_kernel_ops const ops = cuda_emulated_ops();
+    ra_kernel_ops cpu = *ra_kernel_cpu(RA_ISA_PORTABLE);
+    cpu.tile_rows = tile_rows_of_cuda;
+    for (int t = 0; t < 3; ++t) {
+        kernel_case c = base_case();
+        c.dtype = dtypes[t];
+        c.pattern.causal = true;
+        c.shape.n = 400;
+        c.shape.dim = 8;
+        c.ends_only = true;
+        kernel_problem p = kernel_problem_make(&c);
+        kernel_result got = kernel_run(&ops, &p), want = kernel_run(&cpu, &p);
+        double const bound = 2 * oracle_gradient_bound(c.dtype, c.shape.dim);
+        const void *const pairs[3][2] = {{got.dq, want.dq}, {got.dk, want.dk}, {got.dv, want.dv}};
+        for (int g = 0; g < 3; ++g) {
+            double exact[400 * 8];
+            oracle_load(c.dtype, pairs[g][1], 400 * 8, exact);
+            double const error = oracle_relative_error(c.dtype, pairs[g][0], exact, 400 * 8);
+            cr_assert(error <= bound, "dtype %d gradient %d is off by %g", c.dtype, g, error);
+        }
+        kernel_result_free(&got);
+        kernel_result_free(&want);
+        kernel_problem_free(&p);
+    }
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static int lines;
+
+static void count_lines(void *context, ra_log_level level, const char *line)
+{
+    (void)context, (void)level, (void)line;
+    lines++;
+}
+
+Test(cuda_backward, refuses_steps_that_it_cannot_compute)
+{
+    ra_tilemap const map = {.tile_rows = 32}, large = {.tile_rows = 33},
+                     endless = {.tile_rows = 32, .k_rows = INT32_MAX};
+    ra_backward_step const good = {
+        .map = &map,
+        .shape = {.batch = 1, .q_heads = 2, .kv_heads = 1, .dim = 64, .scale = 1},
+        .q = {.dtype = RA_F32}};
+    ra_backward_step bad[5] = {good, good, good, good, good};
+    bad[0].shape.dim = 0;
+    bad[1].shape.kv_heads = 3;
+    bad[2].shape.scale = NAN;
+    bad[3].map = &large;
+    bad[4].map = &endless;
+    ra_log_set_handler(count_lines, NULL);
+    cr_assert_eq(ra_cuda_backward_check(&good), RA_OK);
+    for (int i = 0; i < 5; ++i) {
+        lines = 0;
+        cr_assert_neq(ra_cuda_backward_check(&bad[i]), RA_OK, "%d", i);
+        cr_assert_eq(lines, 1);
+    }
+}
