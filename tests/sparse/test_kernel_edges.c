@@ -60,17 +60,20 @@ static void check_poisoned(const kernel_problem *p, int poisoned)
 }
 
 /* A NaN in row 100 of q, k, v or dout reaches whom that row meets, and nobody else: of the whole
-   sequence, and of the second of three documents, beyond which blocks stay as they were. */
+   sequence, of the second of three documents, beyond which blocks stay as they were, and of a
+   window, whose keys are also seen by queries that do not see that row. */
 Test(kernel_edges, what_is_not_finite_reaches_only_rows_that_see_it)
 {
     static const int64_t documents[] = {90, 60, 50};
     for (int poisoned = 0; poisoned < 4; ++poisoned) {
-        for (int variant = 0; variant < 8; ++variant) {
+        for (int variant = 0; variant < 12; ++variant) {
+            bool const has_documents = variant / 4 == 1;
             kernel_case c = edge_case();
             c.steps = 1 + variant % 2;
             c.dtype = variant / 2 % 2 == 0 ? RA_F32 : RA_BF16;
-            c.pattern.documents = variant < 4 ? NULL : documents;
-            c.pattern.document_count = variant < 4 ? 0 : 3;
+            c.pattern.documents = has_documents ? documents : NULL;
+            c.pattern.document_count = has_documents ? 3 : 0;
+            c.pattern.window_left = variant / 4 == 2 ? 9 : -1;
             kernel_problem p = kernel_problem_make(&c);
             void *const tensors[] = {p.q, p.k, p.v, p.dout};
             ra_dtype_store(c.dtype, tensors[poisoned], 100 * c.shape.dim + 7, NAN);

@@ -131,13 +131,13 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
     vec const one[PRODUCT_VECS] = {vec_splat(1.0f), vec_splat(1.0f)};
     score_panel(vecs, n, f->dim, block->key + skip, s->query + at, weight);
     score_panel(vecs, n, f->dim, block->value + skip, s->dout + at, dscore);
-    if (panel->masked)
-        mask_panel(vecs, panel, block->band, -INFINITY, weight);
     gradient_of_scores(vecs, n, s->lse + panel->a0, s->delta + panel->a0, weight, dscore);
     if (!block->finite)
         silence_rows(n, s->lse + panel->a0, weight, dscore);
-    if (panel->masked) /* p is 0 there, but 0 * dp need not be */
+    if (panel->masked) { /* afterwards: an lse of NaN leaves no score of -Inf a weight of 0 */
+        mask_panel(vecs, panel, block->band, 0, weight);
         mask_panel(vecs, panel, block->band, 0, dscore);
+    }
     if (panel->masked && !block->finite)
         weigh_panel_live(panel, block->band, f->dim, key_columns, dscore, one, s->dq + at);
     else
