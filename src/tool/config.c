@@ -24,11 +24,20 @@ ra_status ra_config_refuse_at(const ra_config_layer *layer, int line, int column
     return RA_ERR_CONFIG;
 }
 
+/* What holds other keys: --set, variants and sweeps cannot name it. */
+static bool is_of_file(const char *name)
+{
+    return strcmp(name, "variants") == 0 || strcmp(name, "sweep") == 0;
+}
+
 static ra_status refuse_unknown(const ra_config_layer *layer, const ra_yaml_node *node,
                                 const char *path)
 {
     char shown[48];
     const char *near = ra_config_key_nearest(path);
+    if (is_of_file(path))
+        return ra_config_refuse_at(layer, node->key_line, node->key_column,
+                                   "%s: belongs at the top of a configuration file only", path);
     if (near != NULL)
         return ra_config_refuse_at(layer, node->key_line, node->key_column,
                                    "%s: unknown key; did you mean '%s'?",
@@ -169,8 +178,7 @@ ra_status ra_config_members_apply(ra_config_layer *layer, const ra_yaml_node *ma
          node = node->next) {
         char path[PATH_BYTES_MAX];
         bool const top = prefix[0] == '\0';
-        if (top && !layer->sweeps &&
-            (strcmp(node->key, "variants") == 0 || strcmp(node->key, "sweep") == 0))
+        if (top && mapping == layer->yaml->root && is_of_file(node->key))
             continue; /* read on their own */
         int const length =
             snprintf(path, sizeof(path), "%s%s%s", prefix, top ? "" : ".", node->key);

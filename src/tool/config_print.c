@@ -166,7 +166,7 @@ static const char markdown_head[] =
     "- YAML anchors, aliases and tags are not used: aliases and tags are refused.\n"
     "- With an input file, shape and dtype come from the file; keys that are given must match it.\n"
     "\n"
-    "Two sections hold other keys:\n"
+    "Two sections hold other keys, at the top of a file only:\n"
     "\n"
     "- `variants` has named sets of keys; `--variant NAME` applies one of them over the file:\n"
     "  `variants: {lean: {ring.variant: base}, wide: {pattern.window.left: 8191}}`.\n"

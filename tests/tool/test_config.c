@@ -472,6 +472,10 @@ Test(config, variants_and_sweeps_are_checked_even_where_they_are_not_used)
     REFUSES("sweep: {shape.seq: []}\n", "sweep", "list");
     REFUSES("sweep: {shape.seq: [5, x]}\n", "shape.seq", "'x'");
     REFUSES("sweep: {shape.sek: [5]}\n", "'shape.seq'");
+    REFUSES("variants: {a: {sweep: {shape.seq: [5]}}}\n", "job.yaml:1:16: sweep", "at the top");
+    REFUSES("variants: {a: {variants: {b: {shape.seq: 5}}}}\n", "variants", "at the top");
+    REFUSES("sweep: {variants: {a: {}}}\n", "variants", "at the top");
+    REFUSES("shape: {sweep: {shape.seq: [5]}}\n", "shape.sweep", "unknown key");
     ra_config config = parse("sweep: {shape.seq: [5, 6], pattern.documents: [[1, 2], null]}\n");
     cr_assert(config.has_sweep);
     cr_assert_eq(config.seq, 4096);
@@ -502,6 +506,8 @@ Test(config, sets_that_are_no_sets_are_refused)
     REFUSES_SET("shape.seq=", "no value");
     REFUSES_SET("shape.seq=[", "YAML");
     REFUSES_SET("variants.a=5", "unknown key");
+    REFUSES_SET("sweep={shape.seq: [5]}", "--set sweep", "at the top");
+    REFUSES_SET("shape={sweep: {shape.seq: [5]}}", "shape.sweep", "unknown key");
     REFUSES_SET("shape.seq=5\nshape: 3", "--set");
 }
 
