@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { FOLDER_BYTES_MAX = 4096 };
+
 static ra_status comm_refuse(const ra_comm *comm)
 {
     if (ra_comm_rank(comm) == 0)
@@ -47,20 +49,26 @@ ra_status ra_job_connect(const ra_config *config, ra_comm **comm)
     return RA_OK;
 }
 
+/* The folder that a path is in; false where that is too long. */
+static bool folder_read(const char *path, char folder[FOLDER_BYTES_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    int const length = slash == NULL ? snprintf(folder, FOLDER_BYTES_MAX, ".")
+                       : slash == path
+                           ? snprintf(folder, FOLDER_BYTES_MAX, "/")
+                           : snprintf(folder, FOLDER_BYTES_MAX, "%.*s", (int)(slash - path), path);
+    return length < FOLDER_BYTES_MAX;
+}
+
 /*
  * An output that cannot be written is better known before the work than after it. `renamed`: the
  * file is replaced when it is complete, which must not happen to a device.
  */
 static ra_status output_check(const char *key, const char *path, bool renamed)
 {
-    char folder[4096];
+    char folder[FOLDER_BYTES_MAX];
     struct stat info;
-    const char *slash = strrchr(path, '/');
-    int const length = slash == NULL ? snprintf(folder, sizeof(folder), ".")
-                       : slash == path
-                           ? snprintf(folder, sizeof(folder), "/")
-                           : snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-    if (length >= (int)sizeof(folder)) {
+    if (!folder_read(path, folder)) {
         ra_log(RA_LOG_ERROR, "%s: %.100s...: the path is too long", key, path);
         return RA_ERR_IO;
     }
@@ -90,6 +98,19 @@ static ra_status input_check(const char *key, const char *path, const char *inpu
     return RA_ERR_CONFIG;
 }
 
+/* Whether two outputs get the same name in the same folder; a device or pipe may take both. */
+static bool is_one_file(const char *a, const char *b)
+{
+    char folder_a[FOLDER_BYTES_MAX], folder_b[FOLDER_BYTES_MAX];
+    struct stat info, in_a, in_b;
+    const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
+    if (strcmp(slash_a != NULL ? slash_a + 1 : a, slash_b != NULL ? slash_b + 1 : b) != 0 ||
+        (stat(a, &info) == 0 && !S_ISREG(info.st_mode)))
+        return false;
+    return folder_read(a, folder_a) && folder_read(b, folder_b) && stat(folder_a, &in_a) == 0 &&
+           stat(folder_b, &in_b) == 0 && in_a.st_dev == in_b.st_dev && in_a.st_ino == in_b.st_ino;
+}
+
 ra_status ra_job_check_outputs(const ra_job *job)
 {
     const struct {
@@ -109,6 +130,13 @@ ra_status ra_job_check_outputs(const ra_job *job)
         status = output_check(outputs[i].key, outputs[i].path, outputs[i].renamed);
         if (status == RA_OK)
             status = input_check(outputs[i].key, outputs[i].path, job->config.input);
+        for (size_t j = 0; j < i && status == RA_OK; j++) {
+            if (outputs[j].path == NULL || !is_one_file(outputs[i].path, outputs[j].path))
+                continue;
+            ra_log(RA_LOG_ERROR, "%s: %s: is the file of %s, too: give another path",
+                   outputs[i].key, outputs[i].path, outputs[j].key);
+            status = RA_ERR_CONFIG;
+        }
     }
     return status;
 }

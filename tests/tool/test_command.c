@@ -119,6 +119,27 @@ Test(command, an_output_that_is_the_input_is_refused_before_anything_is_written,
     }
 }
 
+/* The one written last would be all there is. A device takes what comes. */
+Test(command, outputs_that_are_one_file_are_refused_before_anything_is_written, .timeout = 100)
+{
+    static const char *const places[] = {"run --output o --json=o", "run --output o --trace ./o",
+                                         "run --json=o --trace \"$PWD/o\"",
+                                         "bench --csv=o --json=../${PWD##*/}/o"};
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        char line[128];
+        snprintf(line, sizeof(line), "\"$RINGATTN\" %s", places[i]);
+        command_shell(&result, line);
+        cr_expect_eq(result.code, 2, "%s: exit code %d", line, result.code);
+        cr_expect_eq(command_count_lines(result.err, ", too: give another path"), 1, "%s: %s", line,
+                     result.err);
+        cr_expect_not(command_file_exists("o"), "%s: something was written", line);
+    }
+    command_run(&result, 0,
+                "run --quiet --set shape.seq=8 --json=/dev/null --trace /dev/null --output o");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect(command_file_exists("o"));
+}
+
 Test(command, files_are_refused_with_3, .timeout = 300)
 {
     static const bad_case cases[] = {
