@@ -92,6 +92,8 @@ typedef struct ra_predict_request {
     ra_pool_mode pool;   /* whose classes blocks are rounded to; idle bytes are not predicted */
     ra_cache_mode cache; /* eager: maps count where they are kept */
     int64_t cache_entries, cache_bytes;
+    int64_t pair_bytes;          /* pairs of blocks, held from the beginning */
+    int64_t verify_bytes;        /* what verification works in, held from the inputs on */
     int64_t io_bytes;            /* held during the passes */
     int64_t staging_bytes;       /* held while inputs are read, and given back before the passes */
     int64_t drawn_rows_max;      /* of random blocks; 0: RA_PREDICT_DRAWN_ROWS */

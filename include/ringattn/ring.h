@@ -79,9 +79,9 @@ typedef struct ra_ring_config {
     bool dense_mask;
     /* The caller takes the tensors of ra_ring_tensors from the kernel's pool, after the ring is
        made: head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs
-       it; follow_bytes: and one more block of so many bytes. */
+       it; follow_bytes: and blocks of so many bytes. */
     bool tensors_follow, lse_follows;
-    int64_t follow_bytes;
+    int64_t follow_bytes[2];
 } ra_ring_config;
 
 typedef struct ra_ring ra_ring;

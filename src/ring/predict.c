@@ -102,7 +102,7 @@ static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan,
     ra_predict_add_plan(job, plan, rank, true, &held);
     left -= ra_predict_ground_bytes(job) + held.plans + held.maps + held.cached +
             ra_predict_round(job, job->request->workspace_bytes) +
-            ra_predict_tensors_room(job, rank);
+            ra_predict_round(job, job->request->pair_bytes) + ra_predict_tensors_room(job, rank);
     int32_t groups = 1;
     for (; groups < c->kv_heads; ++groups) {
         ra_predict_bytes b = {0};

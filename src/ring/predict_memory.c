@@ -298,7 +298,8 @@ int64_t ra_predict_tensors_room(const ra_predict_job *job, int rank)
                       : 0;
     (void)add_tensors(job, rank, memory);
     return memory[RA_MEM_QKV] + memory[RA_MEM_OUTPUT] + memory[RA_MEM_LSE] + memory[RA_MEM_GRADS] +
-           ra_predict_round(job, job->request->ring.follow_bytes);
+           ra_predict_round(job, job->request->ring.follow_bytes[0]) +
+           ra_predict_round(job, job->request->ring.follow_bytes[1]);
 }
 
 int64_t ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *b, int rank,
@@ -318,8 +319,10 @@ int64_t ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *b, i
     memory[RA_MEM_COMM_BUFFER] = buffer_bytes(job, rank, b);
     /* Inputs are read before passes begin: one of the two moments is the fuller. */
     int64_t const most = b->passing;
-    int64_t const io = ra_predict_round(job, r->io_bytes);
-    int64_t const staging = ra_predict_round(job, r->staging_bytes);
+    int64_t const held =
+        ra_predict_round(job, r->pair_bytes) + ra_predict_round(job, r->verify_bytes);
+    int64_t const io = held + ra_predict_round(job, r->io_bytes);
+    int64_t const staging = held + ra_predict_round(job, r->staging_bytes);
     memory[RA_MEM_IO] = ra_max_i64(staging, io);
     if (staging <= io + most + b->scores) {
         memory[RA_MEM_IO] = io;

@@ -90,7 +90,8 @@ int64_t ra_ring_room_bytes(const ra_ring *ring)
     return q_count * (int64_t)ra_pool_round(ring->pool, q) +
            k_count * (int64_t)ra_pool_round(ring->pool, k) +
            (has_lse ? (int64_t)ra_pool_round(ring->pool, lse) : 0) +
-           (int64_t)ra_pool_round(ring->pool, (size_t)c->follow_bytes);
+           (int64_t)ra_pool_round(ring->pool, (size_t)c->follow_bytes[0]) +
+           (int64_t)ra_pool_round(ring->pool, (size_t)c->follow_bytes[1]);
 }
 
 /* Packed keys differ by what the group's heads need; shared ones are never packed. */

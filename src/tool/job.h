@@ -48,7 +48,8 @@ typedef struct ra_job {
     int64_t cache_bytes; /* second cache of a core; decided with threads; 0: not known */
     ra_repeat repeat;
     bool fills;      /* tensors are filled with a finite value instead of being drawn or read */
-    ra_pool *checks; /* what verification works in, borrowed; NULL: the job's own pool */
+    ra_pool *checks; /* what verification works in, borrowed; NULL: the job's own pool, from which
+                        it is taken before passes begin */
     ra_job_cache own_cache;
     ra_job_cache *cache; /* one that outlives the job, borrowed; NULL: own_cache */
     char backend_note[RA_BACKEND_NOTE_MAX];
@@ -58,6 +59,7 @@ typedef struct ra_job {
     ra_comm *ring_comm; /* between GPUs, owned; or `comm` */
     ra_ring *ring;
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */
+    ra_block verify_block;          /* where verification is asked for */
     ra_ring_tensors tensors;
     int64_t rss_before_bytes; /* -1: unknown */
     int64_t alloc_count;      /* up to the end of the first repetition; 0: it is not over */

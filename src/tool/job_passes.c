@@ -62,6 +62,10 @@ static ra_status tensors_take(ra_job *job)
                 tensor_take(job, i, wanted[i].category, rows, wanted[i].row_bytes, wanted[i].data);
     }
     t->lse = lse;
+    /* A job whose passes fit can be verified. */
+    if (status == RA_OK && config->verify)
+        status = ra_pool_alloc(job->host_pool, RA_MEM_IO, (size_t)ra_verify_bytes(config), NULL,
+                               &job->verify_block);
     return status;
 }
 

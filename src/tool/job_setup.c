@@ -208,8 +208,7 @@ static ra_status alone_prepare(ra_job *job)
     if (status == RA_OK)
         status = ra_job_make_pools(job);
     if (status == RA_OK)
-        status = ra_tensor_source_open(config, job->checks != NULL ? job->checks : job->host_pool,
-                                       &job->source);
+        status = ra_tensor_source_open(config, job->host_pool, &job->source);
     if (status == RA_OK)
         status = ra_config_check(config, ra_comm_size(job->comm));
     if (status == RA_OK)
@@ -248,7 +247,8 @@ ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
                             .backward = config->backward,
                             .tensors_follow = true,
                             .lse_follows = ra_job_wants_lse(config),
-                            .follow_bytes = ra_job_times_bytes(repetitions, config->backward),
+                            .follow_bytes = {ra_job_times_bytes(repetitions, config->backward),
+                                             config->verify ? ra_verify_bytes(config) : 0},
                             .linear = ra_config_linear(config),
                             .linear_method = (ra_linear_method)config->linear_method,
                             .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
@@ -276,7 +276,7 @@ static ra_status ring_make(ra_job *job)
 {
     ra_ring_config ring = ra_job_ring_config(&job->config, job->repeat.most);
     if (job->host_pool != job->pool)
-        ring.follow_bytes = 0; /* times are in host memory */
+        ring.follow_bytes[0] = ring.follow_bytes[1] = 0; /* these are in host memory */
     ring.cache = job->cache->cache;
     job->entered = true;
     ra_status const status = ring_comm_make(job);
@@ -344,6 +344,8 @@ ra_status ra_job_prepare(ra_job *job)
 
 void ra_job_clear(ra_job *job)
 {
+    if (job->host_pool != NULL)
+        ra_pool_free(job->host_pool, NULL, &job->verify_block);
     for (int i = 0; i < RA_JOB_BLOCKS && job->pool != NULL; i++)
         ra_pool_free(job->pool, job->kernel.stream, &job->blocks[i]);
     ra_ring_destroy(job->ring);

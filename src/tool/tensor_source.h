@@ -13,9 +13,6 @@ struct ra_tensor_source {
     ra_block pairs;                               /* of `kind: list` */
 };
 
-/** The pool that a source's staging comes from; for checks that read through the source. */
-ra_pool *ra_tensor_source_pool(const ra_tensor_source *source);
-
 /** Query heads for q and do, kv heads for k and v. */
 static inline int32_t ra_tensor_heads(const ra_config *config, ra_tensor_name name)
 {

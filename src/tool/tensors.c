@@ -31,11 +31,6 @@ bool ra_tensor_dtype_find(const char *text, ra_dtype *dtype_out)
     return false;
 }
 
-ra_pool *ra_tensor_source_pool(const ra_tensor_source *source)
-{
-    return source->pool;
-}
-
 /* Log one line about a tensor of the input file. */
 #define REFUSE(source, tensor, todo, ...)                                                          \
     do {                                                                                           \

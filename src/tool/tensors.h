@@ -52,10 +52,17 @@ RA_CHECKED ra_status ra_tensor_source_read_part(const ra_tensor_source *source,
 /** A tensor whose contents do not matter: some finite value, as fast as memory goes. */
 RA_CHECKED ra_status ra_tensor_fill(const ra_config *config, ra_tensor_name name, int64_t rows,
                                     int64_t batch_rows, const ra_shard_memory *in, void *data);
+/* Memory to read several rows of a file into at once, all heads together; borrowed. */
+typedef struct ra_tensor_staging {
+    void *data;
+    int64_t bytes; /* less than two rows: they are read one by one */
+} ra_tensor_staging;
+
 /** Rows [row_begin, row_begin + row_count) of one batch and head, as float64 [row_count, dim]. */
 RA_CHECKED ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config *config,
                                            ra_tensor_name name, int64_t batch, int32_t head,
-                                           int64_t row_begin, int64_t row_count, double *values);
+                                           int64_t row_begin, int64_t row_count,
+                                           ra_tensor_staging staging, double *values);
 /** "q", "k", "v", "do". */
 const char *ra_tensor_name_text(ra_tensor_name name);
 

@@ -208,41 +208,40 @@ static ra_status row_from_file(const ra_tensor_source *source, const ra_config *
     return status;
 }
 
-/* All heads of the rows are read, and one is picked out. */
+/* All heads of the rows are read where there is memory for it, and one is picked out. */
 static ra_status rows_from_file(const ra_tensor_source *source, const ra_config *config,
                                 ra_tensor_name name, int64_t batch, int32_t head, int64_t row_begin,
-                                int64_t row_count, double *values)
+                                int64_t row_count, ra_tensor_staging staging, double *values)
 {
     int64_t const dim = config->head_dim, row_elements = dim * ra_tensor_heads(config, name);
     int64_t const row_bytes = row_elements * (int64_t)ra_dtype_bytes(config->dtype);
-    int64_t const fit = ra_max_i64(1, ra_min_i64(STAGING_MAX_BYTES / row_bytes, row_count));
+    int64_t const fit = staging.bytes / row_bytes;
     reader const from = {.source = source,
                          .info = source->infos[name],
                          .seq = config->seq,
                          .row_bytes = (size_t)row_bytes};
-    ra_block block;
-    ra_status status =
-        ra_pool_alloc(source->pool, RA_MEM_IO, (size_t)(fit * row_bytes), NULL, &block);
-    for (int64_t done = 0; done < row_count && status == RA_OK;) {
-        int64_t const count = ra_min_i64(fit, row_count - done);
-        status = read_rows(&from, batch, row_begin + done, count, block.data);
+    ra_status status = RA_OK;
+    for (int64_t done = 0, count; done < row_count && status == RA_OK; done += count) {
+        double *const to = values + done * dim;
+        count = ra_min_i64(ra_max_i64(fit, 1), row_count - done);
+        if (count == 1) {
+            status = row_from_file(source, config, name, batch, head, row_begin + done, to);
+            continue;
+        }
+        status = read_rows(&from, batch, row_begin + done, count, staging.data);
         for (int64_t i = 0; i < count && status == RA_OK; ++i)
-            widen(config->dtype, block.data, i * row_elements + head * dim, dim,
-                  values + (done + i) * dim);
-        done += count;
+            widen(config->dtype, staging.data, i * row_elements + head * dim, dim, to + i * dim);
     }
-    ra_pool_free(source->pool, NULL, &block);
     return status;
 }
 
 ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config *config,
                                 ra_tensor_name name, int64_t batch, int32_t head, int64_t row_begin,
-                                int64_t row_count, double *values)
+                                int64_t row_count, ra_tensor_staging staging, double *values)
 {
-    if (source->file != NULL && row_count == 1)
-        return row_from_file(source, config, name, batch, head, row_begin, values);
     if (source->file != NULL)
-        return rows_from_file(source, config, name, batch, head, row_begin, row_count, values);
+        return rows_from_file(source, config, name, batch, head, row_begin, row_count, staging,
+                              values);
     uint64_t const stream = ra_random_stream(config->seed, name, batch);
     float row[RA_RANDOM_MAX_DIM]; /* room for a row of any dtype */
     for (int64_t i = 0; i < row_count; ++i) {

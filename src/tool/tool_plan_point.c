@@ -35,13 +35,12 @@ static ra_status count_threads(ra_plan_point *point, int ranks_per_node)
     return status;
 }
 
-/* Times of repetitions, and pairs of blocks that an input file has brought. */
-static int64_t io_bytes(const ra_plan_point *point)
+/* Of pairs of blocks that an input file has brought. */
+static int64_t pair_bytes(const ra_plan_point *point)
 {
-    const ra_config *config = &point->config;
     ra_ledger_snapshot taken;
     ra_ledger_read(point->ledger, &taken);
-    return ra_job_times_bytes(config->repeat, config->backward) + taken.reserved_bytes;
+    return taken.reserved_bytes;
 }
 
 ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
@@ -79,7 +78,9 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .cache = (ra_cache_mode)config->cache_mode,
         .cache_entries = config->cache_entries,
         .cache_bytes = config->cache_bytes,
-        .io_bytes = io_bytes(point),
+        .pair_bytes = pair_bytes(point),
+        .verify_bytes = config->verify ? ra_verify_bytes(config) : 0,
+        .io_bytes = ra_job_times_bytes(config->repeat, config->backward),
         .memory_bytes = config->limit_bytes > 0 ? config->limit_bytes : memory,
         .hardware = hardware};
     point->request.ring = ra_job_ring_config(config, config->repeat);

@@ -8,13 +8,36 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Where it must not come from the job's own memory: agreed on. */
+static ra_status verify_memory(ra_job *job, ra_block *block)
+{
+    if (job->checks == NULL)
+        return RA_OK;
+    job->entered = false;
+    ra_console_hold();
+    size_t const bytes = (size_t)ra_verify_bytes(&job->config);
+    ra_status const status =
+        ra_console_agree(job->comm, "agreeing on verification",
+                         ra_pool_alloc(job->checks, RA_MEM_IO, bytes, NULL, block));
+    if (status != RA_OK)
+        ra_pool_free(job->checks, NULL, block);
+    return status;
+}
+
 static ra_status verify(ra_job *job, const ra_result_tensors *results)
 {
     ra_report *report = &job->report;
+    ra_block own = {0};
+    ra_status status = verify_memory(job, &own);
+    if (status != RA_OK)
+        return status;
     ra_progress_set(job->progress, "verifying", 0, 0);
     job->entered = true;
-    ra_status const status = ra_verify(&job->config, job->pattern, job->comm, job->source,
-                                       ra_ring_rows(job->ring), results, &report->errors);
+    void *work = own.data != NULL ? own.data : job->verify_block.data;
+    status = ra_verify(&job->config, job->pattern, job->comm, job->source, ra_ring_rows(job->ring),
+                       results, work, &report->errors);
+    if (job->checks != NULL)
+        ra_pool_free(job->checks, NULL, &own);
     if (status != RA_OK)
         return status;
     report->verified = true;

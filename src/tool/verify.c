@@ -267,32 +267,52 @@ static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *p
     return RA_OK;
 }
 
+/* Rows of all heads, of which one is picked out; of a file only. */
+static int64_t staging_bytes(const ra_config *config)
+{
+    enum { MOST_BYTES = 1 << 20 };
+    int64_t const row =
+        config->heads * (int64_t)config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
+    int64_t const rows = ra_min_i64(RA_REFERENCE_KEYS, config->seq);
+    return config->input != NULL ? ra_min_i64(MOST_BYTES, rows * row) : 0;
+}
+
+int64_t ra_verify_bytes(const ra_config *config)
+{
+    return ra_reference_bytes(config) + (config->backward ? ra_verify_keys_bytes(config) : 0) +
+           staging_bytes(config);
+}
+
 ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm *comm,
                     const ra_tensor_source *source, const ra_rowset *rows,
-                    const ra_result_tensors *results, ra_errors *errors_out)
+                    const ra_result_tensors *results, void *work, ra_errors *errors_out)
 {
     ra_verify_tensors tensors = tensors_open(config, rows->row_count, results);
     ra_verify_job job = {config, pattern, comm, source, rows, &tensors, false, false};
     ra_result_presence presence;
     ra_status status = ra_result_agree_presence(comm, results, &presence);
     if (status != RA_OK)
-        return status;
+        goto out;
     job.has_lse = presence.lse;
     bool const linear = ra_config_linear(config) != RA_LINEAR_NONE; /* has no lse */
     job.has_gradients = presence.dq && presence.dk && presence.dv && (presence.lse || linear);
     ra_verify_plan const plan = make_plan(&job);
     ra_verify_sums sums = {0};
     double lse_max = 0;
-    ra_reference reference = {0};
-    status = ra_reference_init(config, pattern, source, &reference);
+    ra_reference reference;
+    char *const of_keys = (char *)work + ra_reference_bytes(config);
+    RA_ASSERT(config->backward || plan.key_groups == 0);
+    ra_reference_init(config, pattern, source, work, &reference);
+    reference.staging = (ra_tensor_staging){
+        of_keys + (config->backward ? ra_verify_keys_bytes(config) : 0), staging_bytes(config)};
     for (int64_t group = 0; group < plan.query_groups && status == RA_OK; ++group)
         status = verify_query_group(&job, &plan, group, &reference, &sums, &lse_max);
     status = ra_verify_agree(comm, status);
     if (status == RA_OK && plan.key_groups > 0)
-        status = ra_verify_keys(&job, &plan, &reference, &sums);
+        status = ra_verify_keys(&job, &plan, &reference, of_keys, &sums);
     if (status == RA_OK)
         status = reduce_errors(&job, &plan, &sums, lse_max, errors_out);
-    ra_reference_fini(&reference);
+out:
     tensors_close(&tensors);
     return status;
 }

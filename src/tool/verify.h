@@ -25,6 +25,11 @@ typedef struct ra_errors {
 ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim);
 
 /**
+ * What ra_verify works in: 0.4 MiB and 8 KiB per element of head_dim, with backward up to 0.4 MiB
+ * more, with an input file up to 1 MiB more. Needs a checked configuration.
+ */
+int64_t ra_verify_bytes(const ra_config *config);
+/**
  * Collective; every rank returns the same errors. Rows are sampled from job.seed over the whole
  * sequence, first and last rows included, their number bounded by the work they cause: about 1e9
  * multiply-adds per rank.
@@ -33,11 +38,11 @@ ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim);
  * query that sees it: those too come from inputs where that work is affordable, else from the
  * run's own lse and o (errors_out->lse_from_run).
  *
- * Memory (category io): about 4 MiB, given back. Returns RA_ERR_IO where a rank cannot read its
+ * `work`: ra_verify_bytes, aligned to 64, borrowed. Returns RA_ERR_IO where a rank cannot read its
  * inputs again; that rank has logged it.
  */
 RA_CHECKED ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm *comm,
                                const ra_tensor_source *source, const ra_rowset *rows,
-                               const ra_result_tensors *results, ra_errors *errors_out);
+                               const ra_result_tensors *results, void *work, ra_errors *errors_out);
 
 #endif

@@ -56,14 +56,15 @@ static key_group group_begin(const ra_verify_job *job, const ra_verify_plan *pla
 
 static ra_status load_group_keys(const ra_verify_job *job, key_group *group)
 {
+    ra_tensor_staging const alone = {0};
     ra_status status = RA_OK;
     for (int64_t i = 0; i < group->key_count && status == RA_OK; ++i) {
         sampled_key *key = &group->keys[i];
         status = ra_tensor_source_rows(job->source, job->config, RA_TENSOR_K, group->batch,
-                                       group->kv_head, key->row, 1, key->k);
+                                       group->kv_head, key->row, 1, alone, key->k);
         if (status == RA_OK)
             status = ra_tensor_source_rows(job->source, job->config, RA_TENSOR_V, group->batch,
-                                           group->kv_head, key->row, 1, key->v);
+                                           group->kv_head, key->row, 1, alone, key->v);
         if (!ra_reference_finite(key->k, job->config->head_dim) ||
             !ra_reference_finite(key->v, job->config->head_dim))
             group->sums[i].nonfinite += 1;
@@ -222,9 +223,9 @@ static ra_status own_inputs_nonfinite(const ra_verify_job *job, ra_reference *re
         for (int64_t batch = 0; batch < config->batch; ++batch)
             for (int32_t head = 0; head < ra_tensor_heads(config, (ra_tensor_name)name); ++head)
                 for (int64_t local = 0; local < job->rows->row_count; ++local) {
-                    ra_status const status =
-                        ra_tensor_source_rows(job->source, config, (ra_tensor_name)name, batch,
-                                              head, ra_rowset_global(job->rows, local), 1, values);
+                    ra_status const status = ra_tensor_source_rows(
+                        job->source, config, (ra_tensor_name)name, batch, head,
+                        ra_rowset_global(job->rows, local), 1, reference->staging, values);
                     if (status != RA_OK)
                         return status;
                     if (!ra_reference_finite(values, config->head_dim)) {
@@ -298,23 +299,23 @@ static ra_status add_all(const ra_verify_job *job, const ra_verify_plan *plan,
     return status;
 }
 
+int64_t ra_verify_keys_bytes(const ra_config *config)
+{
+    int64_t const groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->kv_heads);
+    int64_t const rows = ra_min_i64(RA_VERIFY_MAX_KEYS, config->seq);
+    int64_t const bytes = RA_VERIFY_MAX_KEYS * (int64_t)sizeof(sampled_key) +
+                          groups * rows * (int64_t)sizeof(key_sums);
+    return (bytes + 63) / 64 * 64;
+}
+
 ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
-                         ra_reference *reference, ra_verify_sums *sums)
+                         ra_reference *reference, void *work, ra_verify_sums *sums)
 {
     int64_t const count = plan->key_groups * plan->key_rows;
-    size_t const keys_bytes = RA_VERIFY_MAX_KEYS * sizeof(sampled_key);
-    ra_pool *pool = ra_tensor_source_pool(job->source);
-    ra_block block;
-    ra_status status =
-        ra_pool_alloc(pool, RA_MEM_IO, keys_bytes + (size_t)count * sizeof(key_sums), NULL, &block);
-    sampled_key *keys = status == RA_OK ? block.data : NULL;
-    key_sums *added = keys != NULL ? (key_sums *)(keys + RA_VERIFY_MAX_KEYS) : NULL;
-    if (added != NULL) {
-        memset(added, 0, (size_t)count * sizeof(*added));
-        status = add_all(job, plan, reference, keys, added);
-    }
-    status = ra_verify_agree(job->comm, status);
-    RA_ASSERT(status != RA_OK || added != NULL); /* nobody agrees to less than it has met */
+    sampled_key *keys = work;
+    key_sums *added = (key_sums *)(keys + RA_VERIFY_MAX_KEYS);
+    memset(added, 0, (size_t)count * sizeof(*added));
+    ra_status status = ra_verify_agree(job->comm, add_all(job, plan, reference, keys, added));
     if (status == RA_OK)
         status = ra_comm_reduce_f64(job->comm, "gradients of sampled keys", RA_SUM, added->dk,
                                     (int)(count * (int64_t)(sizeof(key_sums) / sizeof(double))));
@@ -328,6 +329,5 @@ ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
     }
     if (comparing)
         status = ra_verify_agree(job->comm, status);
-    ra_pool_free(pool, NULL, &block);
     return status;
 }

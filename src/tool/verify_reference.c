@@ -48,35 +48,28 @@ static void scale_values(double a, double *x, int32_t dim)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-ra_status ra_reference_init(const ra_config *config, const ra_pattern *pattern,
-                            const ra_tensor_source *source, ra_reference *reference_out)
+int64_t ra_reference_bytes(const ra_config *config)
+{
+    size_t const keys_bytes = RA_REFERENCE_KEYS * (size_t)config->head_dim * sizeof(double);
+    size_t const bytes = RA_REFERENCE_ROWS * sizeof(ra_reference_row) + 2 * keys_bytes +
+                         RA_REFERENCE_KEYS * (sizeof(double) + sizeof(int32_t) + sizeof(bool));
+    return (int64_t)(bytes + 63) / 64 * 64;
+}
+
+void ra_reference_init(const ra_config *config, const ra_pattern *pattern,
+                       const ra_tensor_source *source, void *work, ra_reference *reference_out)
 {
     int32_t const dim = config->head_dim;
     ra_reference reference = {
         .config = config, .pattern = pattern, .source = source, .dim = dim, .line_head = -1};
     reference.scale = config->scale != 0 ? config->scale : 1 / sqrt((double)dim);
-    size_t const keys_bytes = RA_REFERENCE_KEYS * (size_t)dim * sizeof(double);
-    size_t const bytes = RA_REFERENCE_ROWS * sizeof(ra_reference_row) + 2 * keys_bytes +
-                         RA_REFERENCE_KEYS * (sizeof(double) + sizeof(int32_t) + sizeof(bool));
-    ra_status const status =
-        ra_pool_alloc(ra_tensor_source_pool(source), RA_MEM_IO, bytes, NULL, &reference.block);
-    if (status != RA_OK)
-        return status;
-    reference.rows = reference.block.data;
+    reference.rows = work;
     reference.k = (double *)(reference.rows + RA_REFERENCE_ROWS);
     reference.v = reference.k + RA_REFERENCE_KEYS * dim;
     reference.k_norm = reference.v + RA_REFERENCE_KEYS * dim;
     reference.multiplicity = (int32_t *)(reference.k_norm + RA_REFERENCE_KEYS);
     reference.key_nonfinite = (bool *)(reference.multiplicity + RA_REFERENCE_KEYS);
     *reference_out = reference;
-    return RA_OK;
-}
-
-void ra_reference_fini(ra_reference *reference)
-{
-    if (reference->source != NULL)
-        ra_pool_free(ra_tensor_source_pool(reference->source), NULL, &reference->block);
-    *reference = (ra_reference){0};
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -94,7 +87,7 @@ ra_status ra_reference_load(const ra_reference *reference, int64_t batch, int32_
         for (int pass = 0; pass < (with_dout ? 2 : 1); ++pass) {
             ra_status const status = ra_tensor_source_rows(
                 reference->source, config, pass == 0 ? RA_TENSOR_Q : RA_TENSOR_DO, batch, head,
-                rows[begin].row, end - begin, values);
+                rows[begin].row, end - begin, reference->staging, values);
             if (status != RA_OK)
                 return status;
             for (int i = begin; i < end; ++i)
@@ -184,11 +177,12 @@ ra_status ra_reference_load_keys(ra_reference *reference, int64_t batch, int32_t
                                  int64_t begin, int64_t count)
 {
     int32_t const dim = reference->dim;
-    ra_status status = ra_tensor_source_rows(reference->source, reference->config, RA_TENSOR_K,
-                                             batch, kv_head, begin, count, reference->k);
+    ra_status status =
+        ra_tensor_source_rows(reference->source, reference->config, RA_TENSOR_K, batch, kv_head,
+                              begin, count, reference->staging, reference->k);
     if (status == RA_OK)
         status = ra_tensor_source_rows(reference->source, reference->config, RA_TENSOR_V, batch,
-                                       kv_head, begin, count, reference->v);
+                                       kv_head, begin, count, reference->staging, reference->v);
     for (int64_t i = 0; i < count && status == RA_OK; ++i) {
         const double *k = reference->k + i * dim;
         reference->k_norm[i] = sqrt(ra_reference_dot(k, k, dim));

@@ -31,7 +31,7 @@ typedef struct ra_reference {
     const ra_tensor_source *source;
     double scale;
     int32_t dim;
-    ra_block block;
+    ra_tensor_staging staging;
     ra_reference_row *rows; /* [RA_REFERENCE_ROWS], for the caller */
     /* The keys at hand: RA_REFERENCE_KEYS rows of one batch and kv head. */
     double *k, *v, *k_norm;
@@ -43,9 +43,11 @@ typedef struct ra_reference {
     int32_t line_head; /* query head; -1: none */
 } ra_reference;
 
-RA_CHECKED ra_status ra_reference_init(const ra_config *config, const ra_pattern *pattern,
-                                       const ra_tensor_source *source, ra_reference *reference_out);
-void ra_reference_fini(ra_reference *reference); /* a zeroed one is fine */
+/** Bytes that a reference works in, whole lines of 64. */
+int64_t ra_reference_bytes(const ra_config *config);
+/** `work`: that many bytes, borrowed. */
+void ra_reference_init(const ra_config *config, const ra_pattern *pattern,
+                       const ra_tensor_source *source, void *work, ra_reference *reference_out);
 
 /** Fill in q, and dout where asked, of rows[].row: one read per run of consecutive rows. */
 RA_CHECKED ra_status ra_reference_load(const ra_reference *reference, int64_t batch, int32_t head,
@@ -130,9 +132,14 @@ RA_CHECKED ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first,
 /** Collective: the worst status of all ranks, for all. Who failed has logged it. */
 RA_CHECKED ra_status ra_verify_agree(ra_comm *comm, ra_status own);
 
-/** Collective: recompute and compare sampled rows of dk and dv. Adds to *sums of this rank. */
+/** Bytes that ra_verify_keys works in at most, whole lines of 64. */
+int64_t ra_verify_keys_bytes(const ra_config *config);
+/**
+ * Collective: recompute and compare sampled rows of dk and dv. Adds to *sums of this rank. `work`:
+ * that many bytes, borrowed.
+ */
 RA_CHECKED ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
-                                    ra_reference *reference, ra_verify_sums *sums);
+                                    ra_reference *reference, void *work, ra_verify_sums *sums);
 
 double ra_reference_dot(const double *x, const double *y, int32_t dim);
 /** y += a x. */

@@ -296,6 +296,8 @@ static ra_status read_inputs(void)
     ra_rowset rows;
     float data[SEQ * HEADS * DIM];
     double values[SEQ * DIM];
+    char room[4 * HEADS * DIM * sizeof(float)];
+    ra_tensor_staging const staging = {room, sizeof(room)};
     ra_tensor_source *source = NULL;
     cr_assert_eq(ra_rowset_init(pool, &range, 1, &rows), RA_OK);
     atomic_store(&fault.seen, 0);
@@ -304,9 +306,9 @@ static ra_status read_inputs(void)
         status = ra_tensor_source_read(source, &config, (ra_tensor_name)name, &rows, rows.row_count,
                                        NULL, data, NULL);
     if (status == RA_OK)
-        status = ra_tensor_source_rows(source, &config, RA_TENSOR_V, 0, 1, 0, SEQ, values);
+        status = ra_tensor_source_rows(source, &config, RA_TENSOR_V, 0, 1, 0, SEQ, staging, values);
     if (status == RA_OK)
-        status = ra_tensor_source_rows(source, &config, RA_TENSOR_V, 0, 1, 3, 1, values);
+        status = ra_tensor_source_rows(source, &config, RA_TENSOR_V, 0, 1, 3, 1, staging, values);
     for (int row = 0; row < SEQ && status == RA_OK; ++row)
         cr_assert_eq(data[row / 2 * HEADS * DIM], (float)(row / 2 * 2 + 1));
     ra_tensor_source_close(source);

@@ -24,6 +24,8 @@ static const char *const jobs[] = {
     "--set shape.seq=2000 --set 'pattern.documents=[700,1300]' --set ring.layout=striped "
     "--set ring.schedule=direct --set ring.comm_buffers=0 --set shape.dtype=f16 --backward",
     "--set shape.seq=33 --set ring.schedule=direct",
+    "--set shape.seq=300 --set job.repeat=2 --backward --verify",
+    "--set shape.seq=900 --set attention.kind=linear --verify",
     "--set shape.seq=5000 --set attention.mask=dense_blocks --set pattern.causal=true --backward",
     "--set shape.seq=3000 --set attention.mask=dense_blocks --set pattern.window.left=400 "
     "--set 'pattern.dilated.segments=[512,2048]' --set 'pattern.dilated.rates=[1,4]'",
@@ -106,10 +108,42 @@ Test(plan, gives_a_limit_that_a_run_keeps_and_one_percent_less_refuses)
     limit_is_exact(0, causal);
     limit_is_exact(0, "--set shape.seq=4000 --set pattern.blocks.kind=dilated_sparse "
                       "--set pattern.blocks.size=100 --set ring.head_groups=2");
+    limit_is_exact(0, "--set shape.seq=500 --set ring.head_groups=1 --backward --verify");
     if (command_has_mpi()) {
+        limit_is_exact(4, "--set shape.seq=1500 --set ring.head_groups=1 --verify");
+        limit_is_exact(4, "--set shape.seq=700 --set ring.head_groups=2 --backward --verify "
+                          "--set ring.schedule=direct");
         limit_is_exact(2, causal);
         limit_is_exact(3, "--set shape.seq=3000 --set pattern.window.left=500 --backward "
                           "--set ring.schedule=direct --set ring.head_groups=2");
+    }
+}
+
+/* Groups that are chosen leave room for what verification works in: it fits to the byte. */
+Test(plan, gives_a_limit_that_chosen_head_groups_keep_with_verification)
+{
+    static const char job[] = "--set shape.seq=3000 --backward --verify --set ring.schedule=direct";
+    for (int ranks = 1; ranks <= 4; ranks += 3) {
+        char line[1500];
+        if (ranks > 1 && !command_has_mpi())
+            return;
+        snprintf(line, sizeof(line), "plan --ranks %d " SHAPE "%s --set ring.head_groups=2", ranks,
+                 job);
+        json_t *plan = plan_point_of(0, line);
+        long long const peak = integer(plan, "peak_bytes");
+        json_decref(plan);
+        snprintf(line, sizeof(line), "run " SHAPE "%s --set memory.limit=%lld", job, peak);
+        json_t *run = plan_point_of(ranks > 1 ? ranks : 0, line);
+        cr_expect_eq(integer(run, "peak_bytes"), peak);
+        cr_expect_eq(integer(run, "head_groups"), 2);
+        cr_expect(json_is_object(member(run, "error")), "not verified");
+        json_decref(run);
+        /* A byte less is refused before anything is computed, in one line. */
+        snprintf(line, sizeof(line), "run --quiet " SHAPE "%s --set memory.limit=%lld", job,
+                 peak - 1);
+        command_run(&result, ranks > 1 ? ranks : 0, line);
+        cr_expect_eq(result.code, 4, "%s: %d\n%s", line, result.code, result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 1, "%s", result.err);
     }
 }
 

@@ -141,8 +141,11 @@ static int verify_rank(ra_comm *comm, void *context)
         results.dk = part[3];
         results.dv = part[4];
     }
+    void *work = aligned_alloc(64, ((size_t)ra_verify_bytes(c) + 63) / 64 * 64);
+    cr_assert_not_null(work);
     job->status[rank] =
-        ra_verify(c, job->pattern, comm, job->source, rows, &results, &job->errors[rank]);
+        ra_verify(c, job->pattern, comm, job->source, rows, &results, work, &job->errors[rank]);
+    free(work);
     for (int i = 0; i < 5; ++i)
         free(part[i]);
     return 0;
