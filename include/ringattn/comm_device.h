@@ -21,12 +21,13 @@ extern "C" {
 #endif
 
 /**
- * Collective. The GPU for this rank, for ra_device_use: the usable ones of a host are dealt to its
- * ranks in turn. A rank that is bound to other NUMA nodes than its GPU hangs on is warned.
+ * The GPU for this rank, for ra_device_use: the usable ones of a host are dealt to its ranks in
+ * turn. `sharers_out`: ranks that get this one. Not collective. Where hwloc knows on which cores
+ * the GPU hangs, a process that is bound to others is warned, once.
  *
- * @return RA_ERR_UNSUPPORTED  a rank finds no usable GPU; it has logged why
+ * @return RA_ERR_UNSUPPORTED  no GPU is usable; why was logged
  */
-RA_CHECKED ra_status ra_comm_pick_device(ra_comm *host, int *index_out);
+RA_CHECKED ra_status ra_comm_pick_device(const ra_comm *host, int *index_out, int *sharers_out);
 
 /* What a rank brings along. */
 typedef struct ra_comm_device {

@@ -2,7 +2,7 @@
 #include "device_place.h"
 
 #include <hwloc.h>
-#include <stdio.h>
+#include <stdatomic.h>
 
 /* ---- near or far ----------------------------------------------------------------------------- */
 
@@ -72,34 +72,31 @@ static int count_before(const ra_comm *host)
     return count;
 }
 
-static ra_status pick(const ra_comm *host, int *index_out)
+/* Said once by a process: it takes a look at the machine. */
+static void judge_place(const ra_comm *host, const char *bus_id)
+{
+    static atomic_flag judged = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&judged) &&
+        ra_device_nearness(NULL, NULL, bus_id) == RA_NEARNESS_FAR)
+        ra_log(RA_LOG_WARNING,
+               "rank %d on host %s runs on another NUMA node than its GPU (%s): bind it there, or "
+               "let CUDA_VISIBLE_DEVICES order the GPUs as the ranks are bound",
+               host->rank, host->host, bus_id);
+}
+
+ra_status ra_comm_pick_device(const ra_comm *host, int *index_out, int *sharers_out)
 {
     ra_devices devices;
     ra_devices_read(&devices);
-    if (devices.usable_count == 0) {
+    int const count = devices.usable_count;
+    if (count == 0) {
         ra_log(RA_LOG_ERROR, "no GPU for rank %d on host %s: %s", host->rank, host->host,
                devices.why_not);
         return RA_ERR_UNSUPPORTED;
     }
-    int const index = usable_at(&devices, count_before(host) % devices.usable_count);
-    const char *const bus_id = devices.list[index].bus_id;
-    if (ra_device_nearness(NULL, NULL, bus_id) == RA_NEARNESS_FAR)
-        ra_log(RA_LOG_WARNING,
-               "rank %d on host %s runs on another NUMA node than its GPU %d (%s): bind it there, "
-               "or let CUDA_VISIBLE_DEVICES order the GPUs as the ranks are bound",
-               host->rank, host->host, index, bus_id);
-    *index_out = index;
-    return RA_OK;
-}
-
-ra_status ra_comm_pick_device(ra_comm *host, int *index_out)
-{
-    int index = 0;
-    int64_t worst = (int64_t)pick(host, &index);
-    ra_status const mine = (ra_status)worst;
-    ra_status const shared = ra_comm_reduce_i64(host, "dealing out GPUs", RA_MAX, &worst, 1);
-    if (mine != RA_OK || shared != RA_OK || worst != RA_OK)
-        return mine != RA_OK ? mine : shared != RA_OK ? shared : (ra_status)worst;
-    *index_out = index;
+    int const at = count_before(host) % count;
+    *index_out = usable_at(&devices, at);
+    *sharers_out = host->local_size / count + (at < host->local_size % count);
+    judge_place(host, devices.list[*index_out].bus_id);
     return RA_OK;
 }

@@ -1,6 +1,7 @@
 #include "job_memory.h"
 
 #include "internal.h"
+#include "ringattn/comm_device.h"
 
 #include <stdio.h>
 
@@ -30,34 +31,15 @@ ra_status ra_job_choose_backend(ra_job *job)
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-/* How many ranks of this host come before this one. */
-static int local_rank(const ra_comm *comm)
-{
-    const int *const hosts = ra_comm_hosts(comm);
-    int const rank = ra_comm_rank(comm);
-    int before = 0;
-    for (int r = 0; r < rank; r++)
-        before += hosts[r] == hosts[rank];
-    return before;
-}
-
 /* This rank's GPU, and how many ranks of the host share it. */
 static ra_status device_take(ra_job *job, int *sharers_out)
 {
     ra_devices devices;
-    int usable[RA_DEVICES_MAX], count = 0;
+    ra_status const status = ra_comm_pick_device(job->comm, &job->device_index, sharers_out);
+    if (status != RA_OK)
+        return status;
     ra_devices_read(&devices);
-    for (int i = 0; i < devices.count; i++)
-        if (devices.list[i].usable)
-            usable[count++] = i;
-    if (count == 0) { /* there was one when the backend was chosen */
-        ra_log(RA_LOG_ERROR, "no GPU: %s", devices.why_not);
-        return RA_ERR_UNSUPPORTED;
-    }
-    int const at = local_rank(job->comm) % count, ranks = ra_comm_local_size(job->comm);
-    *sharers_out = ranks / count + (at < ranks % count);
-    job->device_index = usable[at];
-    job->device = devices.list[usable[at]];
+    job->device = devices.list[job->device_index];
     return ra_device_use(job->device_index);
 }
 

@@ -262,15 +262,18 @@ Test(nccl, survives_the_failure_of_any_call_to_the_runtime)
 
 static int expect_turns(ra_comm *comm, void *context)
 {
-    const int *const expected = context;
-    int index = -1;
-    return ra_comm_pick_device(comm, &index) != RA_OK || index != expected[ra_comm_rank(comm)];
+    const int(*const expected)[5] = context; /* of each rank: its GPU; how many have that */
+    int const rank = ra_comm_rank(comm);
+    int index = -1, sharers = -1;
+    return ra_comm_pick_device(comm, &index, &sharers) != RA_OK || index != expected[0][rank] ||
+           sharers != expected[1][rank];
 }
 
 Test(nccl, ranks_of_a_host_get_its_usable_gpus_in_turn)
 {
     static const int hosts[] = {0, 1, 0, 0, 1};
-    int turns[] = {0, 0, 1, 0, 1}, second_only[] = {1, 1, 1, 1, 1};
+    int turns[2][5] = {{0, 0, 1, 0, 1}, {2, 1, 1, 2, 1}};
+    int second_only[2][5] = {{1, 1, 1, 1, 1}, {3, 2, 3, 3, 2}};
     ra_comm *comms[5];
     cr_assert_eq(ra_comm_create_local_hosts(5, hosts, 60000, comms), RA_OK);
     cr_expect_eq(local_ranks_run_on(5, comms, expect_turns, turns), 0);

@@ -39,16 +39,16 @@ static void count_lines(void *context, ra_log_level level, const char *line)
 static int pick(ra_comm *comm, void *context)
 {
     ra_devices devices;
-    int index = -1;
+    int index = -1, sharers = -1;
     (void)context;
     ra_devices_read(&devices);
-    ra_status const status = ra_comm_pick_device(comm, &index);
+    ra_status const status = ra_comm_pick_device(comm, &index, &sharers);
     if (devices.usable_count == 0)
-        return status != RA_ERR_UNSUPPORTED || index != -1;
-    return status != RA_OK || index < 0 || !devices.list[index].usable;
+        return status != RA_ERR_UNSUPPORTED || index != -1 || sharers != -1;
+    return status != RA_OK || index < 0 || !devices.list[index].usable || sharers < 1;
 }
 
-Test(device_place, all_ranks_learn_whether_there_is_a_gpu)
+Test(device_place, every_rank_learns_whether_there_is_a_gpu)
 {
     ra_devices devices;
     ra_devices_read(&devices);
