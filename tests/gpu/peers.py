@@ -4,10 +4,11 @@
     peers.py --device cpu --ringattn build/release/src/tool/ringattn --dtypes bf16,f32 --dims 64,128
     peers.py --device cuda --bench build/release/tests/sparse/cuda_bench --tokens 16384 --heads 16
 
-Forward passes only. A round times ours and then each peer, in this order, every round anew, so that
-what else the machine does meets all alike; ratios are taken within a round, and their median over
-the rounds counts. On a GPU both sides are timed by CUDA events (ours is cuda_bench), on a CPU both
-by a monotonic clock (ours is the forward_ms of `ringattn run`). Before that, a small problem in
+Forward passes, or with --backward what comes after them. A round times ours and then each peer, in
+this order, every round anew, so that what else the machine does meets all alike; ratios are taken
+within a round, and their median over the rounds counts. On a GPU both sides are timed by CUDA
+events (ours is cuda_bench), on a CPU both by a monotonic clock (ours is what `ringattn run`
+measures). Before that, a small problem in
 float32 shows that both sides mean the same by each pattern (on a CPU).
 
 Peers: SDPA's backends flash, cudnn, efficient and math where the pattern is dense or causal, and
@@ -112,10 +113,12 @@ def ours_cpu(args, point):
         path = os.path.join(folder, "job.yaml")
         with open(path, "w", encoding="utf-8") as file:
             file.write(job_text(point, pattern_keys(point["pattern"]), args.repeats, args.threads))
-        out = start([args.ringattn, "run", "--config", path, "--json", "--quiet"], args.limit)
+        more = ["--backward"] if args.backward else []
+        out = start([args.ringattn, "run", "--config", path, "--json", "--quiet"] + more,
+                    args.limit)
     report = json.loads(out)
-    result = report["points"][0] if "points" in report else report
-    return result["forward_ms"], result["live_pairs"]
+    result = report["points"][0]
+    return result[args.key], result["live_pairs"]
 
 
 def ours_cuda(args, point):
@@ -124,7 +127,7 @@ def ours_cuda(args, point):
     out = start([args.bench, "--json", str(point["tokens"]), str(point["heads"]),
                  str(point["head_dim"]), point["pattern"]], args.limit)
     result = json.loads(out)["points"][0]
-    return result["forward_ms"], result["live_pairs"]
+    return result[args.key], result["live_pairs"]
 
 
 # ---- peers ----------------------------------------------------------------------------------
@@ -159,14 +162,16 @@ def time_cuda(torch, call, repeats):
 class Peer:
     """One way of PyTorch's to compute a point; made once, timed in every round."""
 
-    def __init__(self, torch, name, point, device):
-        self.name, self.torch = name, torch
+    def __init__(self, torch, name, point, args):
+        self.name, self.torch, device = name, torch, args.device
         dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
         shape = (1, point["heads"], point["tokens"], point["head_dim"])
         generator = torch.Generator(device=device).manual_seed(0)
         self.qkv = [torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
                     .to(dtype[point["dtype"]]) for _ in range(3)]
         self.call = self.flex(point, device) if name == "flex" else self.sdpa(point)
+        if args.backward:
+            self.call = self.backward(self.call)
 
     def sdpa(self, point):
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -194,8 +199,16 @@ class Peer:
         compiled = self.torch.compile(flex_attention)
         return lambda: compiled(*self.qkv, block_mask=block_mask)
 
+    def backward(self, forward):
+        """Gradients of one forward pass, over and over."""
+        for tensor in self.qkv:
+            tensor.requires_grad_(True)
+        out = forward()
+        dout = self.torch.randn_like(out)
+        return lambda: self.torch.autograd.grad(out, self.qkv, dout, retain_graph=True)
+
     def measure(self, args):
-        with self.torch.no_grad():
+        with self.torch.set_grad_enabled(args.backward):
             if args.device == "cuda":
                 return time_cuda(self.torch, self.call, args.repeats)
             return time_cpu(self.call, args.repeats)
@@ -208,7 +221,8 @@ def save(path, tensors):
     header, at = {}, 0
     for name, tensor in tensors.items():
         size = tensor.numel() * 4
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [at, at + size]}
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape),
+                        "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
@@ -256,8 +270,8 @@ def make_peers(torch, args, point, row):
     peers = []
     for name in args.peers:
         try:
-            peer = Peer(torch, name, point, args.device)
-            with torch.no_grad():
+            peer = Peer(torch, name, point, args)
+            with torch.set_grad_enabled(args.backward):
                 peer.call()  # compiles, and shows whether it can
             peers.append(peer)
             row["peers"][name] = {"status": "ok", "rounds": []}
@@ -271,11 +285,11 @@ def conclude(row):
     """Medians over rounds; how many times as fast as each peer ours is, round by round."""
     if not row["ours"]["rounds"]:
         return
-    flops = 4.0 * row["head_dim"] * row["live_pairs"]
+    flops = (10.0 if row["pass"] == "backward" else 4.0) * row["head_dim"] * row["live_pairs"]
     entries = [row["ours"]] + [p for p in row["peers"].values() if p.get("rounds")]
     for entry in entries:
-        entry["forward_ms"] = statistics.median(r["median"] for r in entry["rounds"])
-        entry["tflops"] = flops / (entry["forward_ms"] * 1e9)
+        entry["ms"] = statistics.median(r["median"] for r in entry["rounds"])
+        entry["tflops"] = flops / (entry["ms"] * 1e9)
     for peer in entries[1:]:
         ratios = [theirs["median"] / ours["median"]
                   for theirs, ours in zip(peer["rounds"], row["ours"]["rounds"])]
@@ -303,7 +317,7 @@ def points_of(args):
     for pattern in args.patterns:
         for dtype in args.dtypes:
             for dim in args.dims:
-                yield {"pattern": pattern, "dtype": dtype, "head_dim": dim,
+                yield {"pattern": pattern, "pass": args.key[:-3], "dtype": dtype, "head_dim": dim,
                        "tokens": args.tokens, "heads": args.heads}
 
 
@@ -332,6 +346,7 @@ def parse_arguments():
     parser.add_argument("--dtypes", type=chosen(("bf16", "f16", "f32")), default=["bf16"])
     parser.add_argument("--dims", type=lambda t: [positive(d) for d in t.split(",")], default=[128])
     parser.add_argument("--peers", type=chosen(SDPA + ("flex",)), default=None)
+    parser.add_argument("--backward", action="store_true", help="time backward passes")
     parser.add_argument("--tokens", type=positive, default=8192)
     parser.add_argument("--heads", type=positive, default=8)
     parser.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)))
@@ -341,6 +356,7 @@ def parse_arguments():
     parser.add_argument("--budget", type=positive, default=100000, help="seconds for all of it")
     parser.add_argument("--json", help="file for the result, written after each round")
     args = parser.parse_args()
+    args.key = "backward_ms" if args.backward else "forward_ms"
     if args.peers is None:
         args.peers = ["flash", "flex"] if args.device == "cpu" else list(SDPA) + ["flex"]
     return args

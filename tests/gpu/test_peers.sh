@@ -67,15 +67,18 @@ assert peers.block_rates(16384, 128) == [1]
 assert keys("dilated", 129, head=1) == list(range(129, 256, 4))
 assert keys("dilated", 128, head=1) == []
 
-row = {"head_dim": 64, "live_pairs": 10**9,
+row = {"pass": "forward", "head_dim": 64, "live_pairs": 10**9,
        "ours": {"rounds": [{"median": 2.0}, {"median": 4.0}, {"median": 3.0}]},
        "peers": {"a": {"rounds": [{"median": 4.0}, {"median": 4.0}, {"median": 9.0}]},
                  "b": {"status": "absent"}}}
 peers.conclude(row)
-assert row["ours"]["forward_ms"] == 3.0
+assert row["ours"]["ms"] == 3.0
 assert abs(row["ours"]["tflops"] - 4 * 64 * 1e9 / 3e-3 / 1e12) < 1e-9
 assert row["peers"]["a"]["ours_times_as_fast"] == {"min": 1.0, "median": 2.0, "max": 3.0}
 assert "tflops" not in row["peers"]["b"]
+row["pass"] = "backward"
+peers.conclude(row)
+assert abs(row["ours"]["tflops"] - 10 * 64 * 1e9 / 3e-3 / 1e12) < 1e-9
 try:
     peers.start([sys.argv[2], "--nothing"], 30)
     raise SystemExit("a failure of ours passed")
