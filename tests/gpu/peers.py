@@ -8,8 +8,8 @@ Forward passes, or with --backward what comes after them. A round times ours and
 this order, every round anew, so that what else the machine does meets all alike; ratios are taken
 within a round, and their median over the rounds counts. On a GPU both sides are timed by CUDA
 events (ours is cuda_bench), on a CPU both by a monotonic clock (ours is what `ringattn run`
-measures). Before that, a small problem in
-float32 shows that both sides mean the same by each pattern (on a CPU).
+measures). Before that, a small problem in float32 shows that both sides mean the same by each
+pattern (on a CPU).
 
 Peers: SDPA's backends flash, cudnn, efficient and math where the pattern is dense or causal, and
 FlexAttention (compiled, with a block mask made from the same definition) everywhere. What cannot

@@ -130,6 +130,7 @@ verdict 'longest sequence' absent
 
 # What this build refuses is absent, with its line; what hangs is stopped, and told from failures.
 fake build/src/tool/ringattn 'case "$*" in
+*documents.yaml*--backward*) echo "ringattn: error: no backward pass here" >&2; exit 2 ;;
 *comm.backend*) echo "ringattn: error: comm.backend: nccl: not in this build" >&2; exit 2 ;;
 *causal.yaml*) exit 6 ;;
 info*) trap "" TERM; sleep 1000 ;;
@@ -143,6 +144,8 @@ verdict 'kernels against the plain one' 'TIMED OUT'
 verdict 'job causal' FAILED
 verdict 'job dense' FAILED
 grep -q 'exit code 139: Segmentation fault' "$work/build/report/report.md" || fail "no last line"
+verdict 'job documents' absent
+verdict 'job documents, forward only' passed
 verdict '2 ranks over NCCL' absent
 grep -q 'comm.backend: nccl: not in this build' "$work/build/report/report.md" || fail "no reason"
 verdict 'TFLOP/s forward, dense' absent
