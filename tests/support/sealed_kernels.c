@@ -4,14 +4,12 @@
  *
  *     RA_SEALED_BYTES    how much memory this device has; without it 64 MiB
  *     RA_SEALED_BROKEN   1: its forward pass is wrong
- *     RA_SEALED_CONTEXT  what its context takes; without it nothing
  *     RA_SEALED_PLAIN    1: memory is that of the stand-in runtime, which alone can send it, and
  *                        is open to all
  */
 #include "ringattn/device.h"
 #include "ringattn/kernel.h"
 #include "support/sealed_memory.h"
-#include "support/standin_cudart.h"
 
 #include <stdlib.h>
 
@@ -107,12 +105,4 @@ const ra_kernel_ops *__wrap_ra_kernel_cuda(void)
     ops.linear = NULL;
     sealed.limit_bytes = bytes != NULL ? strtoll(bytes, NULL, 10) : (int64_t)64 << 20;
     return &ops;
-}
-
-/* The runtime of a process that starts as any other. */
-__attribute__((constructor)) static void standin_begin(void)
-{
-    const char *bytes = getenv("RA_SEALED_CONTEXT");
-    standin_reset();
-    standin.used_bytes = bytes != NULL ? strtoll(bytes, NULL, 10) : 0;
 }

@@ -1,0 +1,68 @@
+/*
+ * The whole command with the kernels for GPUs, on the stand-in runtime and with emulated launches:
+ * from the configuration to verified results, as on a GPU, and slower by far.
+ */
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(device_emulated, .init = command_folder_make, .fini = command_folder_remove,
+          .timeout = 300);
+
+static command_result result;
+
+static void run(const char *start, const char *arguments)
+{
+    char text[1024];
+    snprintf(text, sizeof(text), "%s '%s' %s", start, RA_TEST_EMULATED, arguments);
+    command_shell(&result, text);
+}
+
+#define JOB                                                                                        \
+    "--set compute.backend=cuda --set shape.seq=150 --set shape.heads=2 --set shape.kv_heads=1 "   \
+    "--set shape.head_dim=24 --set pattern.causal=true "
+
+static void expect_verified(const char *kernel)
+{
+    json_error_t error;
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s\n%s%s", error.text, result.out, result.err);
+    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
+    cr_expect_str_eq(json_string_value(json_object_get(point, "status")), "ok");
+    cr_expect_str_eq(json_string_value(json_object_get(point, "kernel")), kernel);
+    cr_expect_geq(json_object_size(json_object_get(point, "error")), 2);
+    json_decref(root);
+}
+
+Test(device_emulated, a_run_is_right_in_every_dtype)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    for (int i = 0; i < 3; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments), "run " JOB "--set shape.dtype=%s --verify --json",
+                 dtypes[i]);
+        run("", arguments);
+        expect_verified("cuda");
+    }
+}
+
+Test(device_emulated, ranks_pass_keys_through_host_memory)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    run("\"$MPIEXEC\" -n 2",
+        "run " JOB "--set shape.dtype=bf16 --set comm.backend=mpi --verify --json");
+    expect_verified("cuda");
+}
+
+Test(device_emulated, a_limit_ends_the_job_with_what_it_holds)
+{
+    run("", "run " JOB "--set memory.limit=64KiB");
+    cr_expect_eq(result.code, 4, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "memory limit"), "%s", result.err);
+}
