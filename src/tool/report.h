@@ -39,7 +39,7 @@ typedef struct ra_report {
     const ra_device *device; /* rank 0's, borrowed; NULL: the CPU computes */
     int device_index;
     int64_t host_peak_bytes, host_memory_bytes[RA_MEM_CATEGORY_COUNT];
-    ra_pool_stats pool;      /* of that rank, up to here */
+    ra_pool_stats pool; /* of that rank, up to here */
     /* With --phases; of the rank with the highest peak. */
     const ra_ledger_mark *phases; /* [phase_count]; the job's */
     int phase_count;
