@@ -4,6 +4,7 @@
  * relied on either would stand still. The kernels are the CPU's, so that results are the same bit
  * for bit.
  */
+#include "ring/late_kernels.h"
 #include "ring/ring_job.h"
 #include "ringattn/comm_device.h"
 #include "support/standin_cudart.h"
@@ -122,6 +123,40 @@ Test(ring_device, gives_the_same_over_nccl)
 Test(ring_device, gives_the_same_through_pinned_memory)
 {
     compare_all(ra_comm_create_staged);
+}
+
+/* Nothing is sent before it has been packed, and nothing used before it has come. */
+static void compare_late(device_maker *make, int buffers, ra_schedule schedule)
+{
+    ra_kernel_ops const ops = late_kernels();
+    char name[80];
+    ring_job device = make_job(3, buffers, schedule), host = make_job(3, buffers, schedule);
+    device.wrap_comm = wrap;
+    device.wrap_context = &make;
+    device.kernel = &ops;
+    device.two_pools = true;
+    cr_assert_eq(ra_memory_device(0, &device.kernel_memory), RA_OK);
+    snprintf(name, sizeof(name), "late, %d buffers, schedule %d", buffers, (int)schedule);
+    ring_job_run(&device);
+    ring_job_run(&host);
+    cr_assert_eq(device.status, RA_OK, "%s: %s", name, ra_status_name(device.status));
+    cr_assert_eq(host.status, RA_OK);
+    cr_expect_eq(device.leaked_bytes, 0);
+    expect_same(&device, &host, name);
+    ring_job_free(&device);
+    ring_job_free(&host);
+}
+
+Test(ring_device, orders_messages_and_kernels)
+{
+    for (int buffers = 0; buffers <= 2; ++buffers) {
+        compare_late(ra_comm_create_nccl, buffers, RA_SCHEDULE_RING);
+        compare_late(ra_comm_create_nccl, buffers, RA_SCHEDULE_DIRECT);
+        compare_late(ra_comm_create_staged, buffers, RA_SCHEDULE_RING);
+        compare_late(ra_comm_create_staged, buffers, RA_SCHEDULE_DIRECT);
+    }
+    cr_expect_eq(lines, 0);
+    cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0);
 }
 
 /* Of auto nothing is asked that GPUs do not have; shared is refused in one line. */
