@@ -12,7 +12,8 @@
 /* Medians of one pass by halves, and how much of the shorter half is hidden. */
 typedef struct ra_overlap {
     double wall_ms, compute_ms, comm_ms;
-    double spread_ms; /* max - min over rounds, of wall or computing, whichever is more */
+    double spread_ms; /* max - min over rounds, of wall or computing, whichever is more; of one
+                         round infinite, as nothing is known of it */
 } ra_overlap;
 
 /**

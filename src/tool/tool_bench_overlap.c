@@ -31,6 +31,8 @@ void ra_overlap_text(const ra_overlap *overlap, char *text, size_t bytes)
                  100 * share);
     else if (fmin(overlap->compute_ms, overlap->comm_ms) < 0.01 * overlap->wall_ms)
         snprintf(text, bytes, "nothing to overlap");
+    else if (isinf(overlap->spread_ms))
+        snprintf(text, bytes, "overlap needs job.repeat of 2 or more");
     else
         snprintf(text, bytes, "overlap is lost in the spread of times, %.2f ms",
                  overlap->spread_ms);
@@ -52,7 +54,8 @@ static ra_overlap overlap_of(rounds *pass, int count)
     return (ra_overlap){.wall_ms = median_ms[WHOLE],
                         .compute_ms = median_ms[COMPUTE],
                         .comm_ms = median_ms[COMM],
-                        .spread_ms = fmax(spread_ms[WHOLE], spread_ms[COMPUTE])};
+                        .spread_ms = count > 1 ? fmax(spread_ms[WHOLE], spread_ms[COMPUTE])
+                                               : (double)INFINITY};
 }
 
 /* One pass in each mode; ranks know the same times, so they agree on when to end. */

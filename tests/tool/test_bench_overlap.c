@@ -40,3 +40,11 @@ Test(overlap, is_not_told_where_times_spread_further)
     cr_expect_float_eq(ra_overlap_exposed_ms(&noisy), 0, 0);
     expect_text(&noisy, "overlap is lost in the spread of times, 300.00 ms");
 }
+
+Test(overlap, is_not_told_by_one_round)
+{
+    ra_overlap const once = {
+        .wall_ms = 105, .compute_ms = 100, .comm_ms = 20, .spread_ms = (double)INFINITY};
+    cr_expect(isnan(ra_overlap_share(&once)));
+    expect_text(&once, "overlap needs job.repeat of 2 or more");
+}
