@@ -83,13 +83,6 @@ static const char *draw_kind(test_rng *rng, bool has_blas)
     return strcmp(kind, "standard") == 0 && !has_blas ? "flash" : kind;
 }
 
-static bool has_openblas(void)
-{
-    static command_result result;
-    command_run(&result, 0, "info");
-    return strstr(result.out, "OpenBLAS 0.") != NULL;
-}
-
 /* The pool is off, so that all that there is has a formula; the cache may be on. */
 static void draw_job(test_rng *rng, int ranks, bool has_blas, job_text *job)
 {
@@ -160,7 +153,7 @@ Test(plan_random, jobs_take_what_plan_says)
 {
     const char *seed = getenv("RA_TEST_SEED");
     test_rng rng = {seed != NULL ? strtoull(seed, NULL, 10) : 11};
-    bool const has_blas = has_openblas();
+    bool const has_blas = plan_has_openblas();
     for (int i = 0; i < JOBS; i++) {
         job_text job;
         int const ranks = i < JOBS_OF_SEVERAL && command_has_mpi() ? 2 + i % 4 : 0;

@@ -1,0 +1,135 @@
+/* Times that `plan` says of other kinds than flash, against times worked out by hand. */
+#include "tool/command_runner.h"
+#include "tool/json_reader.h"
+#include "tool/plan_points.h"
+
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(plan_times, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+
+static double forward_ms(const json_t *plan)
+{
+    return real(member(plan, "forward_ms"), "median");
+}
+
+/* Numbers with which times are easily worked out by hand. */
+static void write_kinds(void)
+{
+    static const char kinds[] =
+        "name: round numbers\nranks: 4\ncache: 2M\npeak_tflops: {f32: 1, bf16: 100}\n"
+        "standard:\n  forward: {bf16: {efficiency: 0.5, pair_ns: 1}}\n"
+        "  backward: {bf16: {efficiency: 0.5}}\n"
+        "linear: {forward: {f32: {efficiency: 1}}}\n"
+        "chunked: {forward: {f32: {efficiency: 1}}, backward: {f32: {efficiency: 1}}}\n"
+        "recurrent: {forward: {f32: {efficiency: 1, key_element_ns: 1}}}\n"
+        "cumsum: {forward: {f32: {efficiency: 1, pair_ns: 1}}}\n"
+        "node: {gb_per_s: 1, latency_us: 10}\n";
+    command_file_write("kinds.yaml", kinds, strlen(kinds));
+}
+
+#define KIND_JOB                                                                                   \
+    "plan --hardware kinds.yaml --set compute.threads=1 --set shape.seq=1000 --set shape.heads=2 " \
+    "--set shape.head_dim=64 "
+
+static void takes(const char *arguments, double forward, double backward)
+{
+    char line[512];
+    snprintf(line, sizeof(line), KIND_JOB "%s", arguments);
+    json_t *plan = plan_point_of(0, line);
+    cr_expect_float_eq(forward_ms(plan), forward, 1e-6 * forward, "%s: %.9g ms", arguments,
+                       forward_ms(plan));
+    if (backward > 0)
+        cr_expect_float_eq(real(member(plan, "backward_ms"), "median"), backward, 1e-6 * backward,
+                           "%s: %.9g ms", arguments, real(member(plan, "backward_ms"), "median"));
+    json_decref(plan);
+}
+
+/* Every pair is there, whatever the mask; products are those of float32. */
+Test(plan_times, times_materialised_attention_by_all_its_pairs)
+{
+    if (!plan_has_openblas())
+        cr_skip_test("there is no OpenBLAS");
+    write_kinds();
+    double const pairs = 2e6;
+    takes("--ranks 1 --set attention.kind=standard --set shape.dtype=bf16 --backward "
+          "--set pattern.causal=true",
+          1e-6 * pairs + 4 * 64 * pairs / 0.5e9, 8 * 64 * pairs / 0.5e9);
+    takes("--ranks 2 --set attention.kind=standard --set shape.dtype=bf16 "
+          "--set ring.schedule=shared",
+          (1e-6 * pairs + 4 * 64 * pairs / 0.5e9) / 2, 0);
+}
+
+Test(plan_times, times_linear_attention_by_its_states_and_their_way_over_ranks)
+{
+    write_kinds();
+    double const rows = 2000, d = 64, state = d * d;
+    double const hop = 0.010 + 2 * 4 * d * (d + 1) / 1e6;
+    takes("--ranks 1 --set attention.kind=linear --set shape.dtype=f32", 4 * state * rows / 1e9, 0);
+    takes("--ranks 4 --set attention.kind=linear --set shape.dtype=f32",
+          state * rows / 1e9 + 2 * 3 * hop, 0);
+    takes("--ranks 1 --set attention.kind=linear_causal --set shape.dtype=f32 --backward",
+          (4 * state + 256 * d) * rows / 1e9, (12 * state + 768 * d) * rows / 1e9);
+    takes("--ranks 1 --set attention.kind=linear_causal --set shape.dtype=f32 "
+          "--set attention.linear_method=recurrent",
+          5 * state * rows / 1e9 + 1e-6 * d * rows, 0);
+    takes("--ranks 2 --set attention.kind=linear_causal --set shape.dtype=f32 "
+          "--set attention.linear_method=recurrent",
+          (7 * state * rows / 1e9 + 2e-6 * d * rows) / 2 + hop, 0);
+}
+
+/* States of 1.9 MB stay in a cache of 2 MiB; those of 2.2 MB do not. */
+Test(plan_times, times_stored_states_by_whether_they_stay_in_the_cache)
+{
+    write_kinds();
+    double const state = 16 * 16, floats = 16 * 17;
+    takes("--ranks 1 --set attention.kind=linear_causal --set attention.linear_method=cumsum "
+          "--set shape.dtype=f32 --set shape.head_dim=16 --set shape.seq=1750",
+          4 * state * 3500 / 1e9, 0);
+    takes("--ranks 1 --set attention.kind=linear_causal --set attention.linear_method=cumsum "
+          "--set shape.dtype=f32 --set shape.head_dim=16 --set shape.seq=2000",
+          4 * state * 4000 / 1e9 + 1e-6 * floats * 8000, 0);
+}
+
+#define MEASURED(shape, kind, ms)                                                                  \
+    "{\"ranks\": 1, \"limit_tflops\": 1, \"config\": {\"shape\": {\"heads\": 1, " shape            \
+    "}, \"attention\": {\"kind\": \"" kind "\"}, \"pattern\": {\"causal\": false}}, "              \
+    "\"forward_ms\": {\"median\": " ms "}}"
+#define STANDARD_POINT(seq, ms) MEASURED("\"dtype\": \"bf16\", \"seq\": " seq, "standard", ms)
+#define LINEAR_POINT(seq, ms)   MEASURED("\"dtype\": \"f32\", \"seq\": " seq, "linear", ms)
+
+/* What a bench of these kinds has measured, and no more. */
+Test(plan_times, learns_the_speed_of_each_kind_for_itself)
+{
+    static const char bench[] =
+        "{\"machine\": {\"processor\": {\"caches\": {\"l2_bytes\": 1048576, \"l3_bytes\": null}}}, "
+        "\"limits\": [{\"fma_tflops\": 1}], \"points\": [" STANDARD_POINT(
+            "1000",
+            "3.256") ", " STANDARD_POINT("3000",
+                                         "29.304") ", " LINEAR_POINT("2000",
+                                                                     "1") ", " LINEAR_POINT("6000",
+                                                                                            "3") "]"
+                                                                                                 "}"
+                                                                                                 "\n";
+    if (!plan_has_openblas())
+        cr_skip_test("there is no OpenBLAS");
+    command_file_write("kinds.json", bench, strlen(bench));
+#define LEARNT "plan --calibrate kinds.json --save learnt.yaml --set shape.heads=1 --set shape.seq="
+    json_t *plan = plan_point_of(0, LEARNT "2000 --set attention.kind=standard "
+                                           "--set shape.dtype=bf16");
+    cr_expect_float_eq(forward_ms(plan), 13.024, 0.13, "%g ms", forward_ms(plan));
+    json_decref(plan);
+    plan = plan_point_of(0, LEARNT "4000 --set attention.kind=linear --set shape.dtype=f32");
+    cr_expect_float_eq(forward_ms(plan), 2, 0.02, "%g ms", forward_ms(plan));
+    json_decref(plan);
+    plan = plan_point_of(0, "plan --hardware learnt.yaml --set attention.kind=linear "
+                            "--set shape.dtype=f32 --set shape.heads=1 --set shape.seq=4000");
+    cr_expect_float_eq(forward_ms(plan), 2, 0.02, "%g ms", forward_ms(plan));
+    json_decref(plan);
+    plan = plan_point_of(0, LEARNT "2000 --set shape.dtype=bf16");
+    cr_expect_null(json_object_get(plan, "forward_ms"), "nothing was measured of flash");
+    json_decref(plan);
+    plan = plan_point_of(0, LEARNT "2000 --set attention.kind=linear_causal --set shape.dtype=f32");
+    cr_expect_null(json_object_get(plan, "forward_ms"), "nor of the causal kind");
+    json_decref(plan);
+}
