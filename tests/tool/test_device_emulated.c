@@ -50,6 +50,27 @@ Test(device_emulated, a_run_is_right_in_every_dtype)
     }
 }
 
+/* What the driver holds is in its units: what is in use, and the rest idle. */
+Test(device_emulated, the_drivers_pool_serves_a_job)
+{
+    json_error_t error;
+    run("", "run " JOB "--set shape.dtype=f32 --set memory.pool.mode=driver --verify --json");
+    expect_verified("cuda");
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root);
+    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
+    json_t *value, *bytes = json_object_get(point, "memory_bytes");
+    const json_t *pool = json_object_get(point, "pool");
+    const char *name;
+    json_int_t sum = 0;
+    cr_expect_str_eq(json_string_value(json_object_get(pool, "mode")), "driver");
+    json_object_foreach(bytes, name, value) sum += json_integer_value(value);
+    cr_expect_eq(sum % (32 << 20), 0, "%lld", (long long)sum);
+    cr_expect_gt(json_integer_value(json_object_get(bytes, "pool_idle")), 0);
+    cr_expect_gt(json_integer_value(json_object_get(pool, "hits")), 0);
+    json_decref(root);
+}
+
 Test(device_emulated, ranks_pass_keys_through_host_memory)
 {
     if (!command_has_mpi())
