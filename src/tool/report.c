@@ -232,8 +232,9 @@ static void job_print(const ra_report *report)
         softmax_print(report);
     if (report->ring.chunk > 0)
         snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)report->ring.chunk);
-    row("ranks", "%d (%s), %d thread%s each, kernel %s", report->ranks, report->comm_name,
-        report->threads, report->threads == 1 ? "" : "s", report->kernel_name);
+    const char *unit = report->device != NULL ? "multiprocessor" : "thread";
+    row("ranks", "%d (%s), %d %s%s each, kernel %s", report->ranks, report->comm_name,
+        report->threads, unit, report->threads == 1 ? "" : "s", report->kernel_name);
     if (report->backend_note != NULL)
         row("backend", "the CPU: %s", report->backend_note);
     if (report->device != NULL)

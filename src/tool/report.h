@@ -15,8 +15,8 @@ typedef struct ra_times {
 } ra_times;
 
 typedef struct ra_report {
-    const ra_config *config; /* borrowed */
-    int ranks, threads;
+    const ra_config *config;             /* borrowed */
+    int ranks, threads;                  /* threads: multiprocessors, where a GPU computes */
     const char *comm_name, *kernel_name; /* static */
     const char *backend_note;            /* why no GPU computes, or NULL; borrowed */
     ra_ring_info ring;                   /* what was chosen, and full_ring_bytes */
