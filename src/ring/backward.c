@@ -19,17 +19,6 @@ typedef struct backward_pass {
     const ra_ring_tensors *tensors;
 } backward_pass;
 
-static ra_view dense(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,
-                     int32_t head)
-{
-    union {
-        const void *from;
-        void *to;
-    } const pointer = {data}; /* a view serves reading and writing; which one its user knows */
-    return ra_view_dense(pointer.to, dtype, ra_ring_local_rows(ring), heads, ring->config.dim,
-                         head);
-}
-
 static ra_status zero(ra_ring *ring, int step, void *data, size_t bytes, int64_t rows)
 {
     int64_t const mark = ra_ring_mark(ring, RA_TRACE_ZERO, step, -1, (int64_t)bytes, rows);
@@ -45,17 +34,17 @@ static void begin_grads(backward_pass *pass)
     const ra_ring_config *c = &ring->config;
     const ra_head_group *g = &pass->group;
     if (c->dtype == RA_F32)
-        pass->step.dq = dense(ring, pass->tensors->dq, RA_F32, c->heads, g->q_begin);
+        pass->step.dq = ra_ring_view(ring, pass->tensors->dq, RA_F32, c->heads, g->q_begin);
     else
-        pass->step.dq = dense(ring, ring->grads.data, RA_F32, g->q_count, 0);
+        pass->step.dq = ra_ring_view(ring, ring->grads.data, RA_F32, g->q_count, 0);
     if (ring->schedule == RA_SCHEDULE_SHARED) {
         pass->own_grads = ra_shared_grads(ring, g, pass->plan->place);
         return;
     }
     if (c->dtype == RA_F32) {
         pass->own_grads =
-            (ra_pair_view){dense(ring, pass->tensors->dk, RA_F32, c->kv_heads, g->kv_begin),
-                           dense(ring, pass->tensors->dv, RA_F32, c->kv_heads, g->kv_begin)};
+            (ra_pair_view){ra_ring_view(ring, pass->tensors->dk, RA_F32, c->kv_heads, g->kv_begin),
+                           ra_ring_view(ring, pass->tensors->dv, RA_F32, c->kv_heads, g->kv_begin)};
         return;
     }
     float *dk =
@@ -73,13 +62,13 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     pass->plan = ra_ring_plan(ring, index);
     pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
     int32_t const head = pass->group.q_begin;
-    pass->step =
-        (ra_backward_step){.shape = ra_ring_shape(ring, &pass->group),
-                           .q = dense(ring, pass->tensors->q, c->dtype, c->heads, head),
-                           .dout = dense(ring, pass->tensors->dout, c->dtype, c->heads, head),
-                           .lse = pass->tensors->lse + head * rows,
-                           .lse_batch_stride = c->heads * rows,
-                           .delta = (const float *)ring->delta.data + head * rows};
+    pass->step = (ra_backward_step){
+        .shape = ra_ring_shape(ring, &pass->group),
+        .q = ra_ring_view(ring, pass->tensors->q, c->dtype, c->heads, head),
+        .dout = ra_ring_view(ring, pass->tensors->dout, c->dtype, c->heads, head),
+        .lse = pass->tensors->lse + head * rows,
+        .lse_batch_stride = c->heads * rows,
+        .delta = (const float *)ring->delta.data + head * rows};
     begin_grads(pass);
     return c->dtype != RA_F32 ? zero(ring, -1, ring->grads.data, ring->grads.bytes, rows) : RA_OK;
 }
@@ -93,8 +82,8 @@ static ra_status make_delta(ra_ring *ring, const ra_ring_tensors *tensors)
     ra_kernel_shape const shape = ra_ring_shape(ring, &all);
     if (ring->has_delta || ring->mode == RA_RING_COMM_ONLY)
         return RA_OK;
-    ra_view const out = dense(ring, tensors->out, c->dtype, c->heads, 0);
-    ra_view const dout = dense(ring, tensors->dout, c->dtype, c->heads, 0);
+    ra_view const out = ra_ring_view(ring, tensors->out, c->dtype, c->heads, 0);
+    ra_view const dout = ra_ring_view(ring, tensors->dout, c->dtype, c->heads, 0);
     int64_t const mark = ra_ring_mark(ring, RA_TRACE_DELTA, -1, -1, -1, rows);
     ra_status const status =
         ring->kernel->ops->delta(ring->kernel, &shape, rows, &out, &dout, ring->delta.data);
@@ -297,9 +286,9 @@ static ra_status store_group(backward_pass *pass)
         return RA_OK;
     int64_t const rows = ra_ring_local_rows(ring);
     ra_kernel_shape shape = pass->step.shape;
-    ra_view const dk = dense(ring, pass->tensors->dk, c->dtype, c->kv_heads, g->kv_begin);
-    ra_view const dv = dense(ring, pass->tensors->dv, c->dtype, c->kv_heads, g->kv_begin);
-    ra_view const dq = dense(ring, pass->tensors->dq, c->dtype, c->heads, g->q_begin);
+    ra_view const dk = ra_ring_view(ring, pass->tensors->dk, c->dtype, c->kv_heads, g->kv_begin);
+    ra_view const dv = ra_ring_view(ring, pass->tensors->dv, c->dtype, c->kv_heads, g->kv_begin);
+    ra_view const dq = ra_ring_view(ring, pass->tensors->dq, c->dtype, c->heads, g->q_begin);
     const ra_kernel_ops *ops = ring->kernel->ops;
     int64_t const mark = ra_ring_mark(ring, RA_TRACE_STORE, -1, -1, -1, rows);
     ra_status status = ops->store(ring->kernel, &shape, rows, &pass->own_grads.first, &dk);

@@ -17,12 +17,7 @@ typedef struct forward_pass {
 
 static ra_view group_view(const ra_ring *ring, const void *data, const ra_head_group *group)
 {
-    union {
-        const void *from;
-        void *to;
-    } const pointer = {data}; /* a view serves reading and writing; which one its user knows */
-    return ra_view_dense(pointer.to, ring->config.dtype, ra_ring_local_rows(ring),
-                         ring->config.heads, ring->config.dim, group->q_begin);
+    return ra_ring_view(ring, data, ring->config.dtype, ring->config.heads, group->q_begin);
 }
 
 static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int32_t index)

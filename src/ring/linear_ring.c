@@ -229,13 +229,7 @@ static ra_status combine(ra_ring *ring, const ra_head_group *g, ra_scan directio
 
 static ra_view view_of(const ra_ring *ring, const void *data, int32_t heads, int32_t head_begin)
 {
-    /* Views serve reading and writing; inputs are only read. */
-    union {
-        const void *from;
-        void *to;
-    } const memory = {data};
-    return ra_view_dense(memory.to, ring->config.dtype, ra_ring_local_rows(ring), heads,
-                         ring->config.dim, head_begin);
+    return ra_ring_view(ring, data, ring->config.dtype, heads, head_begin);
 }
 
 static ra_linear_pass pass_of(const ra_ring *ring, const ra_ring_tensors *t, const ra_head_group *g)

@@ -320,6 +320,9 @@ static inline void ra_ring_mark_end(const ra_ring *ring, int64_t mark)
 void ra_ring_begin_pass(ra_ring *ring);
 void ra_ring_end_pass(ra_ring *ring);
 
+/* This rank's rows of a tensor that has so many heads, from one of them on. */
+ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,
+                     int32_t head_begin);
 ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,
                               const ra_head_group *group);
 

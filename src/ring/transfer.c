@@ -44,21 +44,25 @@ ra_pair_view ra_pair_skip(const ra_pair_view *pair, int64_t rows)
     return rest;
 }
 
+ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,
+                     int32_t head_begin)
+{
+    union {
+        const void *from;
+        void *to;
+    } const pointer = {data}; /* a view serves reading and writing; which one its user knows */
+    return ra_view_dense(pointer.to, dtype, ra_ring_local_rows(ring), heads, ring->config.dim,
+                         head_begin);
+}
+
 ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,
                               const ra_head_group *group)
 {
     const ra_ring_config *c = &ring->config;
-    int64_t const rows = ra_ring_local_rows(ring);
     if (ring->schedule == RA_SCHEDULE_SHARED) /* batches lie further apart */
         return ra_shared_keys(ring, group->kv_begin, ring->teams.place[ra_comm_rank(ring->comm)]);
-    /* Views serve reading and writing; these two are only read. */
-    union {
-        const void *from;
-        void *to;
-    } const k = {tensors->k}, v = {tensors->v};
-    return (ra_pair_view){
-        ra_view_dense(k.to, c->dtype, rows, c->kv_heads, c->dim, group->kv_begin),
-        ra_view_dense(v.to, c->dtype, rows, c->kv_heads, c->dim, group->kv_begin)};
+    return (ra_pair_view){ra_ring_view(ring, tensors->k, c->dtype, c->kv_heads, group->kv_begin),
+                          ra_ring_view(ring, tensors->v, c->dtype, c->kv_heads, group->kv_begin)};
 }
 
 ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes)
