@@ -43,8 +43,8 @@ Test(device_emulated, a_run_is_right_in_every_dtype)
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     for (int i = 0; i < 3; i++) {
         char arguments[512];
-        snprintf(arguments, sizeof(arguments), "run " JOB "--set shape.dtype=%s --verify --json",
-                 dtypes[i]);
+        snprintf(arguments, sizeof(arguments),
+                 "run " JOB "--set shape.dtype=%s --backward --verify --json", dtypes[i]);
         run("", arguments);
         expect_verified("cuda");
     }
@@ -76,7 +76,7 @@ Test(device_emulated, ranks_pass_keys_through_host_memory)
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     run("\"$MPIEXEC\" -n 2",
-        "run " JOB "--set shape.dtype=bf16 --set comm.backend=mpi --verify --json");
+        "run " JOB "--set shape.dtype=bf16 --set comm.backend=mpi --backward --verify --json");
     expect_verified("cuda");
 }
 
