@@ -5,6 +5,7 @@
 #include "sparse/cuda/backward_queries_16.cuh"
 #include "sparse/cuda/forward_16.cuh"
 #include "sparse/cuda/forward_32.cuh"
+#include "sparse/cuda/rows.cuh"
 
 namespace emulated
 {
@@ -182,6 +183,30 @@ template <int DIM> using queries_f16 = backward_queries_16<element_f16, DIM>;
 template <int DIM> using keys_bf16 = backward_keys_16<element_bf16, DIM>;
 template <int DIM> using keys_f16 = backward_keys_16<element_f16, DIM>;
 
+/* ---- rows ---- */
+
+template <class Move> static void run_rows(const void *f, char *shared)
+{
+    (void)shared;
+    rows_all<Move>(*(const ra_cuda_rows *)f);
+}
+
+template <class Element> static void run_delta(const void *f, char *shared)
+{
+    (void)shared;
+    delta_all<Element>(*(const ra_cuda_delta *)f);
+}
+
+/* Two warps, where a GPU has more: the number is no part of what is computed. */
+static kernel rows_kernel(void (*run)(const void *f, char *shared), const void *f)
+{
+    ra_cuda_tile tile = {};
+    tile.warps = 2;
+    tile.shared_bytes = PIECE_BYTES;
+    kernel const k = {run, f, tile, 0};
+    return k;
+}
+
 } // namespace emulated
 
 using namespace emulated;
@@ -206,4 +231,28 @@ void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
            : f->q.dtype == RA_F16 ? queries_kernel<queries_f16>(f)
                                   : queries_kernel<queries_bf16>(f),
            blocks, seed, stats);
+}
+
+void cuda_emulate_rows(const ra_cuda_rows *r, int blocks, uint64_t seed)
+{
+    ra_dtype const to = r->to.dtype;
+    cuda_emulation ignored = {};
+    launch(rows_kernel(r->move == RA_CUDA_ADD ? run_rows<rows_add>
+                       : r->move == RA_CUDA_COPY
+                           ? (to == RA_F32 ? run_rows<rows_copy<4>> : run_rows<rows_copy<2>>)
+                       : to == RA_F32 ? run_rows<rows_store<element_f32>>
+                       : to == RA_F16 ? run_rows<rows_store<element_f16>>
+                                      : run_rows<rows_store<element_bf16>>,
+                       r),
+           blocks, seed, &ignored);
+}
+
+void cuda_emulate_delta(const ra_cuda_delta *d, int blocks, uint64_t seed)
+{
+    cuda_emulation ignored = {};
+    launch(rows_kernel(d->out.dtype == RA_F32   ? run_delta<element_f32>
+                       : d->out.dtype == RA_F16 ? run_delta<element_f16>
+                                                : run_delta<element_bf16>,
+                       d),
+           blocks, seed, &ignored);
 }

@@ -14,6 +14,7 @@
 #define RINGATTN_TESTS_CUDA_EMULATOR_H
 
 #include "sparse/cuda/backward_args.h"
+#include "sparse/cuda/rows_args.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,6 +32,10 @@ void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
 /** The two launches of a backward step. */
 void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
                            cuda_emulation *stats);
+
+/** Likewise, of row work. */
+void cuda_emulate_rows(const ra_cuda_rows *r, int blocks, uint64_t seed);
+void cuda_emulate_delta(const ra_cuda_delta *d, int blocks, uint64_t seed);
 
 #ifdef __cplusplus
 }

@@ -226,6 +226,11 @@ inline int64_t block_index()
     return emulated::now->index;
 }
 
+inline int64_t block_count()
+{
+    return emulated::now->count;
+}
+
 inline void block_barrier()
 {
     emulated::together(emulated::now->all, emulated::now->current, emulated::OP_BARRIER, {});
@@ -279,6 +284,32 @@ inline int64_t take_ticket(uint32_t *ticket, char *shared)
     uint32_t const mine = emulated::word_at(shared);
     block_barrier();
     return mine;
+}
+
+/* 16 bytes of device memory at once, or 8 to write. */
+inline void copy_piece(char *to, const char *from)
+{
+    emulated::expect(((uintptr_t)to | (uintptr_t)from) % 16 == 0, "16 bytes are not aligned");
+    memcpy(to, from, 16);
+}
+
+inline void load_floats(const char *from, float values[4])
+{
+    emulated::expect((uintptr_t)from % 16 == 0, "four floats are not aligned");
+    memcpy(values, from, 16);
+}
+
+inline void store_floats(char *to, const float values[4])
+{
+    emulated::expect((uintptr_t)to % 16 == 0, "four floats are not aligned");
+    memcpy(to, values, 16);
+}
+
+inline void store_pairs(char *to, uint32_t first, uint32_t second)
+{
+    emulated::expect((uintptr_t)to % 8 == 0, "two pairs are not aligned");
+    memcpy(to, &first, 4);
+    memcpy(to + 4, &second, 4);
 }
 
 inline void copy_async(char *to, const char *from, int bytes)
@@ -379,6 +410,14 @@ template <ra_dtype DTYPE> struct emulated_element {
     static void store(char *data, int64_t i, float value)
     {
         ra_dtype_store(DTYPE, data, i, value);
+    }
+
+    static void store_four(char *to, const float values[4])
+    {
+        if (DTYPE == RA_F32)
+            store_floats(to, values);
+        else
+            store_pairs(to, pack(values[0], values[1]), pack(values[2], values[3]));
     }
 
     static uint32_t pack(float low, float high)

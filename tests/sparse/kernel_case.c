@@ -14,11 +14,53 @@ static void *take(int64_t bytes)
     return memory;
 }
 
+#ifdef RA_KERNEL_CASES_CUDA
+/* A program of its own runs the suite over the table for GPUs. */
+const ra_kernel_ops *kernel_table(int i)
+{
+    return i == 0 ? ra_kernel_cuda() : NULL;
+}
+#else
 const ra_kernel_ops *kernel_table(int i)
 {
     static const ra_isa isas[KERNEL_ISA_COUNT] = {RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512,
                                                   RA_ISA_AVX512BF16, RA_ISA_NEON};
     return i < KERNEL_ISA_COUNT ? ra_kernel_cpu(isas[i]) : ra_kernel_standard();
+}
+#endif
+
+/* ---- memory of a table ------------------------------------------------------------------------
+ */
+
+void *kernel_take(kernel_memory *memory, const void *from, int64_t bytes)
+{
+    size_t const taken = memory->memory.ops->round(&memory->memory, (size_t)bytes + 1);
+    void *const zeros = from == NULL ? take(bytes) : NULL;
+    void *data = NULL;
+    cr_assert_lt(memory->count, KERNEL_BLOCKS_MAX);
+    cr_assert_eq(memory->memory.ops->alloc(&memory->memory, taken, &data), RA_OK);
+    memory->blocks[memory->count++] = (kernel_block){data, taken};
+    cr_assert_eq(
+        ra_memory_write(&memory->memory, NULL, data, from != NULL ? from : zeros, (size_t)bytes),
+        RA_OK);
+    free(zeros);
+    return data;
+}
+
+void *kernel_read(const ra_kernel *kernel, const kernel_memory *memory, const void *from,
+                  int64_t bytes)
+{
+    void *const to = take(bytes);
+    cr_assert_eq(ra_memory_read(&memory->memory, kernel->stream, to, from, (size_t)bytes), RA_OK);
+    return to;
+}
+
+void kernel_give_all(kernel_memory *memory)
+{
+    while (memory->count > 0) {
+        kernel_block const b = memory->blocks[--memory->count];
+        memory->memory.ops->free(&memory->memory, b.data, b.bytes);
+    }
 }
 
 /* ---- problems ---------------------------------------------------------------------------------
@@ -86,13 +128,15 @@ void kernel_problem_free(kernel_problem *p)
 /* A tensor of a run: rows in the run's own numbering, with gaps where the case wants them. */
 typedef struct run_tensor {
     void *memory;
+    int64_t bytes;
     ra_view view;
 } run_tensor;
 
 typedef struct run {
     const kernel_problem *problem;
+    kernel_memory memory; /* what the kernel reads and writes */
     ra_ledger *ledger;
-    ra_pool *pool;
+    ra_pool *pool, *kernel_pool; /* one where both are the host's */
     ra_pattern *pattern;
     ra_kernel kernel;
     ra_kernel_shape shape;
@@ -104,13 +148,14 @@ typedef struct run {
     ra_softmax_state state;
 } run;
 
-static run_tensor make_tensor(const run *r, ra_dtype dtype, int64_t rows, int64_t heads)
+static run_tensor make_tensor(run *r, ra_dtype dtype, int64_t rows, int64_t heads)
 {
     const kernel_case *c = &r->problem->c;
     int64_t const head_gap = c->padded ? 3 : 0, row_gap = c->padded ? 5 : 0;
     int64_t const head = c->shape.dim + head_gap, row = heads * head + row_gap;
     run_tensor t;
-    t.memory = take(c->shape.batch * rows * row * (int64_t)ra_dtype_bytes(dtype));
+    t.bytes = c->shape.batch * rows * row * (int64_t)ra_dtype_bytes(dtype);
+    t.memory = kernel_take(&r->memory, NULL, t.bytes);
     t.view = (ra_view){.data = t.memory,
                        .dtype = dtype,
                        .batch_stride = rows * row,
@@ -133,10 +178,14 @@ static ra_kernel_shape with_heads(const run *r, int32_t heads)
     return shape;
 }
 
-static void gather(run *r, const ra_rowset *rows, int32_t heads, void *from, const run_tensor *to)
+static void gather(run *r, const ra_rowset *rows, int32_t heads, const void *from,
+                   const run_tensor *to)
 {
+    const oracle_shape *s = &r->problem->c.shape;
+    int64_t const bytes =
+        s->batch * s->n * heads * s->dim * (int64_t)ra_dtype_bytes(to->view.dtype);
     ra_kernel_shape const shape = with_heads(r, heads);
-    ra_view const view = dense(r, from, to->view.dtype, heads);
+    ra_view const view = dense(r, kernel_take(&r->memory, from, bytes), to->view.dtype, heads);
     cr_assert_eq(r->kernel.ops->gather(&r->kernel, &shape, rows, &view, &to->view), RA_OK);
 }
 
@@ -194,15 +243,16 @@ static void make_tensors(run *r)
         gather(r, &r->keys[i], s->kv_heads, p->k, &r->k[i]);
         gather(r, &r->keys[i], s->kv_heads, p->v, &r->v[i]);
     }
-    r->lse = take(rows * (int64_t)sizeof(float));
-    r->delta = take(rows * (int64_t)sizeof(float));
+    r->lse = kernel_take(&r->memory, NULL, rows * (int64_t)sizeof(float));
+    r->delta = kernel_take(&r->memory, NULL, rows * (int64_t)sizeof(float));
     if (c->steps > 1) {
-        r->state.acc = take(rows * s->dim * (int64_t)sizeof(float));
-        r->state.top = take(rows * (int64_t)sizeof(float));
-        r->state.sum = take(rows * (int64_t)sizeof(float));
         /* The first step must not read it. */
-        memset(r->state.acc, 0xff, (size_t)(rows * s->dim) * sizeof(float));
-        memset(r->state.sum, 0xff, (size_t)rows * sizeof(float));
+        void *const nan = take(rows * s->dim * (int64_t)sizeof(float));
+        memset(nan, 0xff, (size_t)(rows * s->dim) * sizeof(float));
+        r->state.acc = kernel_take(&r->memory, nan, rows * s->dim * (int64_t)sizeof(float));
+        r->state.top = kernel_take(&r->memory, nan, rows * (int64_t)sizeof(float));
+        r->state.sum = kernel_take(&r->memory, nan, rows * (int64_t)sizeof(float));
+        free(nan);
     }
 }
 
@@ -228,8 +278,11 @@ static void run_forward(run *r)
                                       .first = i == 0,
                                       .last = i == c->steps - 1,
                                       .ends_only = c->ends_only};
+        if (i % 2 == 0) /* those that are not taken are brought for the step */
+            cr_assert_eq(ra_kernel_take_map(&r->kernel, &r->maps[i]), RA_OK);
         cr_assert_eq(r->kernel.ops->forward(&r->kernel, &step), RA_OK);
     }
+    cr_assert_eq(ra_kernel_finish(&r->kernel), RA_OK);
     ra_kernel_end(&r->kernel, &pass, false);
 }
 
@@ -260,6 +313,7 @@ static void run_backward(run *r)
         cr_assert_eq(ops->add(&r->kernel, &r->shape, &r->keys[i], &r->dv[i].view, &r->dv_all.view),
                      RA_OK);
     }
+    cr_assert_eq(ra_kernel_finish(&r->kernel), RA_OK);
     ra_kernel_end(&r->kernel, &pass, false);
 }
 
@@ -269,6 +323,7 @@ static void *in_sequence(const run *r, const run_tensor *from, int64_t heads)
     const oracle_shape *s = &r->problem->c.shape;
     size_t const element = ra_dtype_bytes(from->view.dtype), bytes = element * (size_t)s->dim;
     char *to = take(s->batch * s->n * heads * s->dim * (int64_t)element);
+    char *const data = kernel_read(&r->kernel, &r->memory, from->memory, from->bytes);
     for (int64_t b = 0; b < s->batch; ++b) {
         for (int64_t x = 0; x < s->n; ++x) {
             int64_t const row = ra_rowset_global(&r->queries, x);
@@ -276,79 +331,101 @@ static void *in_sequence(const run *r, const run_tensor *from, int64_t heads)
                 int64_t const at = b * from->view.batch_stride + x * from->view.row_stride +
                                    h * from->view.head_stride;
                 memcpy(to + (size_t)((b * s->n + row) * heads + h) * bytes,
-                       (const char *)from->view.data + (size_t)at * element, bytes);
+                       data + (size_t)at * element, bytes);
             }
         }
     }
+    free(data);
     return to;
 }
 
-static void *rounded(run *r, const run_tensor *from, int32_t heads)
+static run_tensor rounded(run *r, const run_tensor *from, int32_t heads)
 {
     const kernel_case *c = &r->problem->c;
     int64_t const count = c->shape.batch * c->shape.n * heads * c->shape.dim;
-    void *to = take(count * (int64_t)ra_dtype_bytes(c->dtype));
-    ra_view const view = dense(r, to, c->dtype, heads);
+    run_tensor to = {.bytes = count * (int64_t)ra_dtype_bytes(c->dtype)};
+    to.memory = kernel_take(&r->memory, NULL, to.bytes);
+    to.view = dense(r, to.memory, c->dtype, heads);
     ra_kernel_shape const shape = with_heads(r, heads);
-    cr_assert_eq(r->kernel.ops->store(&r->kernel, &shape, c->shape.n, &from->view, &view), RA_OK);
+    cr_assert_eq(r->kernel.ops->store(&r->kernel, &shape, c->shape.n, &from->view, &to.view),
+                 RA_OK);
     return to;
+}
+
+static void *rounded_back(run *r, const run_tensor *from, int32_t heads)
+{
+    run_tensor const tensor = rounded(r, from, heads);
+    return kernel_read(&r->kernel, &r->memory, tensor.memory, tensor.bytes);
 }
 
 static kernel_result collect(run *r)
 {
     const kernel_case *c = &r->problem->c;
     const oracle_shape *s = &c->shape;
-    kernel_result result = {.o = in_sequence(r, &r->out, s->heads)};
-    result.lse = take(s->batch * s->heads * s->n * (int64_t)sizeof(float));
+    kernel_result result = {.o = in_sequence(r, &r->out, s->heads),
+                            .chunk_rows = r->maps[0].chunk_rows};
+    int64_t const lse_bytes = s->batch * s->heads * s->n * (int64_t)sizeof(float);
+    float *const lse = kernel_read(&r->kernel, &r->memory, r->lse, lse_bytes);
+    result.lse = take(lse_bytes);
     for (int64_t lane = 0; lane < s->batch * s->heads; ++lane) {
         for (int64_t x = 0; x < s->n; ++x)
-            result.lse[lane * s->n + ra_rowset_global(&r->queries, x)] = r->lse[lane * s->n + x];
+            result.lse[lane * s->n + ra_rowset_global(&r->queries, x)] = lse[lane * s->n + x];
     }
+    free(lse);
     if (c->dout_factor == 0)
         return result;
-    run_tensor dq = {.memory = rounded(r, &r->dq, s->heads)};
-    dq.view = dense(r, dq.memory, c->dtype, s->heads);
+    run_tensor const dq = rounded(r, &r->dq, s->heads);
     result.dq = in_sequence(r, &dq, s->heads);
-    free(dq.memory);
-    result.dk = rounded(r, &r->dk_all, s->kv_heads);
-    result.dv = rounded(r, &r->dv_all, s->kv_heads);
+    result.dk = rounded_back(r, &r->dk_all, s->kv_heads);
+    result.dv = rounded_back(r, &r->dv_all, s->kv_heads);
     return result;
 }
 
 static void run_free(run *r)
 {
     for (int i = 0; i < r->problem->c.steps; ++i) {
+        ra_kernel_drop_map(&r->kernel, &r->maps[i]);
         ra_tilemap_fini(r->pool, &r->maps[i]);
         ra_rowset_fini(r->pool, &r->keys[i]);
-        free(r->k[i].memory);
-        free(r->v[i].memory);
-        free(r->dk[i].memory);
-        free(r->dv[i].memory);
     }
-    void *const memory[] = {r->k,
-                            r->v,
-                            r->dk,
-                            r->dv,
-                            r->keys,
-                            r->maps,
-                            r->q.memory,
-                            r->dout.memory,
-                            r->out.memory,
-                            r->dq.memory,
-                            r->dk_all.memory,
-                            r->dv_all.memory,
-                            r->lse,
-                            r->delta,
-                            r->state.acc,
-                            r->state.top,
-                            r->state.sum};
+    void *const memory[] = {r->k, r->v, r->dk, r->dv, r->keys, r->maps};
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); ++i)
         free(memory[i]);
     ra_rowset_fini(r->pool, &r->queries);
     ra_kernel_fini(&r->kernel);
+    kernel_give_all(&r->memory);
     ra_pattern_destroy(r->pattern);
+    if (r->kernel_pool != r->pool)
+        ra_pool_destroy(r->kernel_pool);
     ra_pool_destroy(r->pool);
     ra_ledger_destroy(r->ledger);
+}
+
+/* Pools on memory full of NaN, and on the table's own where the host does not reach it. */
+static void make_pools(run *r, const ra_kernel_ops *ops)
+{
+    r->memory.memory = ops->memory();
+    cr_assert_not_null(r->memory.memory.ops);
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &r->ledger), RA_OK);
+    ra_pool_config const config = {.memory = ra_memory_poison(), .ledger = r->ledger};
+    cr_assert_eq(ra_pool_create(&config, &r->pool), RA_OK);
+    r->kernel_pool = r->pool;
+    if (ra_memory_is_host(&r->memory.memory))
+        return;
+    ra_pool_config const there = {.memory = r->memory.memory, .ledger = r->ledger};
+    cr_assert_eq(ra_pool_create(&there, &r->kernel_pool), RA_OK);
+}
+
+/* Scratch may hold anything. */
+static void spoil_workspace(run *r)
+{
+    const ra_block *const block = &r->kernel.workspace;
+    void *const nan = take((int64_t)block->bytes);
+    memset(nan, 0xff, block->bytes);
+    cr_assert_eq(
+        ra_memory_write(&r->memory.memory, r->kernel.stream, block->data, nan, block->bytes),
+        RA_OK);
+    free(nan);
 }
 
 kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem)
@@ -362,14 +439,11 @@ kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem
                                 .kv_heads = s->kv_heads,
                                 .dim = s->dim,
                                 .scale = (float)scale};
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &r.ledger), RA_OK);
-    ra_pool_config const config = {.memory = ra_memory_poison(), .ledger = r.ledger};
-    cr_assert_eq(ra_pool_create(&config, &r.pool), RA_OK);
+    make_pools(&r, ops);
     cr_assert_eq(ra_pattern_create(&c->pattern, s->n, s->heads, r.pool, &r.pattern), RA_OK);
-    cr_assert_eq(ra_kernel_init(ops, c->threads, s->dim, r.pool, &r.kernel), RA_OK);
+    cr_assert_eq(ra_kernel_init(ops, c->threads, s->dim, r.kernel_pool, &r.kernel), RA_OK);
     r.kernel.cache_bytes = c->cache_bytes;
-    /* Scratch may hold anything. */
-    memset(r.kernel.workspace.data, 0xff, r.kernel.workspace.bytes);
+    spoil_workspace(&r);
     make_rows(&r);
     make_tensors(&r);
     run_forward(&r);

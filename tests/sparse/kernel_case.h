@@ -31,11 +31,33 @@ typedef struct kernel_problem {
 typedef struct kernel_result {
     void *o, *dq, *dk, *dv;
     float *lse;
+    int32_t chunk_rows; /* of the first step's map */
     ra_status status;
 } kernel_result;
 
 /* Tables for an instruction set each, and after them the one that materialises. */
 enum { KERNEL_ISA_COUNT = 5, KERNEL_TABLE_COUNT };
+/* Blocks of a table's memory, of which the host may reach none. */
+enum { KERNEL_BLOCKS_MAX = 200 };
+
+typedef struct kernel_block {
+    void *data;
+    size_t bytes;
+} kernel_block;
+
+typedef struct kernel_memory {
+    ra_memory memory;
+    kernel_block blocks[KERNEL_BLOCKS_MAX];
+    int count;
+} kernel_memory;
+
+/** A block with what is at `from`, or zeros. */
+void *kernel_take(kernel_memory *memory, const void *from, int64_t bytes);
+/** What is at `from` when all is done that the kernel was asked for; the caller frees it. */
+void *kernel_read(const ra_kernel *kernel, const kernel_memory *memory, const void *from,
+                  int64_t bytes);
+void kernel_give_all(kernel_memory *memory);
+
 /** The i-th table, or NULL where this machine lacks it (portable, 0, is always there). */
 const ra_kernel_ops *kernel_table(int i);
 

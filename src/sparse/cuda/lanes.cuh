@@ -41,6 +41,11 @@ LANE_CODE int64_t block_index()
     return blockIdx.x;
 }
 
+LANE_CODE int64_t block_count()
+{
+    return gridDim.x;
+}
+
 LANE_CODE void block_barrier()
 {
     __syncthreads();
@@ -80,6 +85,29 @@ LANE_CODE int64_t take_ticket(uint32_t *ticket, char *shared)
     uint32_t const mine = *(const uint32_t *)shared;
     __syncthreads(); /* everyone has read it: shared memory is free again */
     return mine;
+}
+
+/* ---- 16 bytes of device memory at once, aligned to them ---------------------------------------- */
+
+LANE_CODE void copy_piece(char *to, const char *from)
+{
+    *(uint4 *)to = *(const uint4 *)from;
+}
+
+LANE_CODE void load_floats(const char *from, float values[4])
+{
+    float4 const x = *(const float4 *)from;
+    values[0] = x.x, values[1] = x.y, values[2] = x.z, values[3] = x.w;
+}
+
+LANE_CODE void store_floats(char *to, const float values[4])
+{
+    *(float4 *)to = make_float4(values[0], values[1], values[2], values[3]);
+}
+
+LANE_CODE void store_pairs(char *to, uint32_t first, uint32_t second)
+{
+    *(uint2 *)to = make_uint2(first, second);
 }
 
 /* ---- shared memory --------------------------------------------------------------------------- */
@@ -156,6 +184,11 @@ struct element_f32 {
     {
         ((float *)data)[i] = value;
     }
+
+    static LANE_CODE void store_four(char *to, const float values[4])
+    {
+        store_floats(to, values);
+    }
 };
 
 struct element_bf16 {
@@ -175,6 +208,11 @@ struct element_bf16 {
     {
         __nv_bfloat162 const pair = __floats2bfloat162_rn(low, high);
         return *(const uint32_t *)&pair;
+    }
+
+    static LANE_CODE void store_four(char *to, const float values[4])
+    {
+        store_pairs(to, pack(values[0], values[1]), pack(values[2], values[3]));
     }
 
     static LANE_CODE void multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
@@ -203,6 +241,11 @@ struct element_f16 {
     {
         __half2 const pair = __floats2half2_rn(low, high);
         return *(const uint32_t *)&pair;
+    }
+
+    static LANE_CODE void store_four(char *to, const float values[4])
+    {
+        store_pairs(to, pack(values[0], values[1]), pack(values[2], values[3]));
     }
 
     static LANE_CODE void multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)

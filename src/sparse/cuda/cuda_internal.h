@@ -1,0 +1,54 @@
+/* Private to src/sparse/cuda: what the table keeps of a kernel, and its parts. */
+#ifndef RINGATTN_CUDA_INTERNAL_H
+#define RINGATTN_CUDA_INTERNAL_H
+
+#include "ringattn/kernel.h"
+
+#include <cuda_runtime_api.h>
+
+/* A tile map's arrays on the device. */
+typedef struct ra_cuda_taken {
+    const ra_tilemap *map;
+    ra_block block;
+} ra_cuda_taken;
+
+/* ra_kernel.self */
+typedef struct ra_cuda_kernel {
+    int index; /* of the GPU */
+    ra_memory memory;
+    int64_t shared_bytes; /* most shared memory of a thread block */
+    cudaStream_t stream;  /* the kernel's, as ra_kernel.stream */
+    ra_cuda_taken *taken;
+    int32_t taken_count, taken_room;
+} ra_cuda_kernel;
+
+static inline ra_cuda_kernel *ra_cuda_self(ra_kernel *kernel)
+{
+    return (ra_cuda_kernel *)kernel->self;
+}
+
+/** Make the GPU the calling thread's, for what follows. */
+RA_CHECKED ra_status ra_cuda_enter(ra_kernel *kernel);
+
+/**
+ * A map's arrays on the device: those that were taken, or a copy in *own_out, which the caller
+ * gives back to the pool when the step is enqueued; else *own_out is empty.
+ */
+RA_CHECKED ra_status ra_cuda_map_data(ra_kernel *kernel, const ra_tilemap *map, ra_block *own_out,
+                                      const void **data_out);
+RA_CHECKED ra_status ra_cuda_take_map(ra_kernel *kernel, const ra_tilemap *map);
+void ra_cuda_drop_map(ra_kernel *kernel, const ra_tilemap *map);
+
+/* Operations of the table; see ra_kernel_ops. */
+RA_CHECKED ra_status ra_cuda_delta_rows(ra_kernel *kernel, const ra_kernel_shape *shape,
+                                        int64_t q_rows, const ra_view *out, const ra_view *dout,
+                                        float *delta_out);
+RA_CHECKED ra_status ra_cuda_gather(ra_kernel *kernel, const ra_kernel_shape *shape,
+                                    const ra_rowset *rows, const ra_view *from, const ra_view *to);
+RA_CHECKED ra_status ra_cuda_add(ra_kernel *kernel, const ra_kernel_shape *shape,
+                                 const ra_rowset *rows, const ra_view *from, const ra_view *to);
+RA_CHECKED ra_status ra_cuda_store(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t count,
+                                   const ra_view *from, const ra_view *to);
+RA_CHECKED ra_status ra_cuda_zero(ra_kernel *kernel, void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,246 @@
+/*
+ * The table for GPUs: each call enqueues work on the kernel's stream and returns. One process works
+ * on one GPU (ra_device_use); a kernel has a stream of its own.
+ */
+#include "internal.h"
+#include "pool/cuda_error.h"
+#include "ringattn/device.h"
+#include "sparse/cuda/backward_launch.h"
+#include "sparse/cuda/cuda_internal.h"
+#include "sparse/cuda/forward_launch.h"
+#include "sparse/cuda/launch_args.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* Most thread blocks of any kernel that a multiprocessor is to hold; see tile_table.h. */
+enum { BLOCKS_PER_MULTIPROCESSOR = 2 };
+
+static ra_memory cuda_memory(void)
+{
+    ra_memory memory = {0};
+    ra_status const ignored = ra_memory_device(ra_device_used(), &memory);
+    (void)ignored; /* it was said why, and what has no operations is no memory */
+    return memory;
+}
+
+static int32_t cuda_tile_rows(ra_dtype dtype, int32_t dim)
+{
+    return ra_cuda_tile_of(dtype, dim).q_rows;
+}
+
+static int32_t step_blocks(const ra_kernel *kernel)
+{
+    return kernel->threads * BLOCKS_PER_MULTIPROCESSOR;
+}
+
+static size_t cuda_workspace_bytes(int multiprocessors, int32_t dim)
+{
+    return ra_cuda_workspace_bytes(multiprocessors * BLOCKS_PER_MULTIPROCESSOR, dim);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+ra_status ra_cuda_enter(ra_kernel *kernel)
+{
+    return ra_cuda_status(cudaSetDevice(ra_cuda_self(kernel)->index), "kernel cuda: its GPU");
+}
+
+static ra_status read_device(ra_cuda_kernel *self, int *multiprocessors_out)
+{
+    ra_devices devices;
+    ra_devices_read(&devices);
+    if (self->index >= devices.count || !devices.list[self->index].usable) {
+        ra_log(RA_LOG_ERROR, "kernel cuda: GPU %d: %s", self->index,
+               devices.usable_count == 0 ? devices.why_not : "it is not there, or too old");
+        return RA_ERR_UNSUPPORTED;
+    }
+    *multiprocessors_out = devices.list[self->index].multiprocessors;
+    self->shared_bytes = devices.list[self->index].shared_bytes;
+    return ra_memory_device(self->index, &self->memory);
+}
+
+static ra_status make_stream(ra_cuda_kernel *self)
+{
+    return ra_cuda_status(cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
+                          "kernel cuda: its stream");
+}
+
+static ra_status cuda_init(ra_kernel *kernel)
+{
+    ra_cuda_kernel *const self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        ra_log(RA_LOG_ERROR, "kernel cuda: out of memory");
+        return RA_ERR_NO_MEMORY;
+    }
+    self->index = ra_device_used();
+    int multiprocessors = 0;
+    ra_status status = read_device(self, &multiprocessors);
+    if (status == RA_OK)
+        status = make_stream(self);
+    if (status != RA_OK) {
+        free(self);
+        return status;
+    }
+    kernel->self = self;
+    kernel->stream = (ra_stream *)self->stream;
+    kernel->threads = multiprocessors;
+    return RA_OK;
+}
+
+static void cuda_fini(ra_kernel *kernel)
+{
+    ra_cuda_kernel *const self = ra_cuda_self(kernel);
+    RA_ASSERT(self->taken_count == 0);
+    cudaError_t const error = cudaStreamDestroy(self->stream);
+    if (error != cudaSuccess)
+        ra_log(RA_LOG_WARNING, "kernel cuda: its stream could not be returned: %s",
+               cudaGetErrorString(error));
+    free(self->taken);
+    free(self);
+}
+
+/* Asks rather than waits, so that other ranks learn meanwhile that this one is at work. */
+static ra_status cuda_finish(ra_kernel *kernel)
+{
+    static const struct timespec pause = {.tv_nsec = 20 * 1000};
+    cudaError_t error = cudaSuccess;
+    ra_status const status = ra_cuda_enter(kernel);
+    if (status != RA_OK)
+        return status;
+    while ((error = cudaStreamQuery(ra_cuda_self(kernel)->stream)) == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* which would be handed to whoever asks next */
+        if (kernel->poll != NULL)
+            kernel->poll(kernel->poll_context);
+        nanosleep(&pause, NULL);
+    }
+    return ra_cuda_status(error, "kernel cuda: computing");
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static cudaError_t launch_forward(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
+{
+    switch (f->q.dtype) {
+    case RA_F32:
+        return ra_cuda_forward_f32(f, blocks, stream);
+    case RA_F16:
+        return ra_cuda_forward_f16(f, blocks, stream);
+    case RA_BF16:
+        return ra_cuda_forward_bf16(f, blocks, stream);
+    }
+    return cudaErrorInvalidValue;
+}
+
+static ra_status check_shared(ra_kernel *kernel, const ra_cuda_tile *tile)
+{
+    int64_t const there = ra_cuda_self(kernel)->shared_bytes;
+    if (tile->shared_bytes <= there)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR,
+           "kernel cuda: head_dim up to %d takes %d bytes of shared memory, this GPU has %lld",
+           (int)tile->dim, (int)tile->shared_bytes, (long long)there);
+    return RA_ERR_UNSUPPORTED;
+}
+
+static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step, const void *map)
+{
+    cudaStream_t const stream = ra_cuda_self(kernel)->stream;
+    int32_t const blocks = step_blocks(kernel);
+    ra_cuda_forward const f = ra_cuda_forward_args(step, map, kernel->workspace.data, blocks);
+    if (f.tasks == 0)
+        return RA_OK;
+    cudaError_t error = cudaMemsetAsync(f.ticket, 0, sizeof(*f.ticket), stream);
+    if (error == cudaSuccess)
+        error = launch_forward(&f, (int)ra_min_i64(blocks, f.tasks), stream);
+    return ra_cuda_status(error, "kernel cuda: forward");
+}
+
+static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_cuda_tile const tile = ra_cuda_tile_of(step->q.dtype, step->shape.dim);
+    const void *map = NULL;
+    ra_block own = {0};
+    ra_status status = ra_cuda_forward_check(step);
+    if (status == RA_OK)
+        status = check_shared(kernel, &tile);
+    if (status == RA_OK)
+        status = ra_cuda_enter(kernel);
+    if (status == RA_OK)
+        status = ra_cuda_map_data(kernel, step->map, &own, &map);
+    if (status == RA_OK)
+        status = enqueue_forward(kernel, step, map);
+    ra_pool_free(kernel->pool, kernel->stream, &own);
+    return status;
+}
+
+static cudaError_t launch_backward(const ra_cuda_backward *f, int multiprocessors,
+                                   cudaStream_t stream)
+{
+    switch (f->q.dtype) {
+    case RA_F32:
+        return ra_cuda_backward_f32(f, multiprocessors, stream);
+    case RA_F16:
+        return ra_cuda_backward_f16(f, multiprocessors, stream);
+    case RA_BF16:
+        return ra_cuda_backward_bf16(f, multiprocessors, stream);
+    }
+    return cudaErrorInvalidValue;
+}
+
+static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *step, const void *map)
+{
+    cudaStream_t const stream = ra_cuda_self(kernel)->stream;
+    ra_cuda_backward const f = ra_cuda_backward_args(step, map, kernel->workspace.data);
+    if (f.q_tasks == 0 || f.k_tasks == 0)
+        return RA_OK;
+    cudaError_t error = cudaMemsetAsync(f.tickets, 0, RA_CUDA_TICKETS_BYTES, stream);
+    if (error == cudaSuccess)
+        error = launch_backward(&f, kernel->threads, stream);
+    return ra_cuda_status(error, "kernel cuda: backward");
+}
+
+static ra_status cuda_backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    ra_cuda_tile const keys = ra_cuda_keys_of(step->q.dtype, step->shape.dim);
+    ra_cuda_tile const queries = ra_cuda_queries_of(step->q.dtype, step->shape.dim);
+    const void *map = NULL;
+    ra_block own = {0};
+    ra_status status = ra_cuda_backward_check(step);
+    if (status == RA_OK)
+        status = check_shared(kernel, &keys);
+    if (status == RA_OK)
+        status = check_shared(kernel, &queries);
+    if (status == RA_OK)
+        status = ra_cuda_enter(kernel);
+    if (status == RA_OK)
+        status = ra_cuda_map_data(kernel, step->map, &own, &map);
+    if (status == RA_OK)
+        status = enqueue_backward(kernel, step, map);
+    ra_pool_free(kernel->pool, kernel->stream, &own);
+    return status;
+}
+
+static const ra_kernel_ops cuda_ops = {
+    .name = "cuda",
+    .memory = cuda_memory,
+    .tile_rows = cuda_tile_rows,
+    .workspace_bytes = cuda_workspace_bytes,
+    .forward = cuda_forward,
+    .delta = ra_cuda_delta_rows,
+    .backward = cuda_backward,
+    .gather = ra_cuda_gather,
+    .add = ra_cuda_add,
+    .store = ra_cuda_store,
+    .zero = ra_cuda_zero,
+    .init = cuda_init,
+    .fini = cuda_fini,
+    .take_map = ra_cuda_take_map,
+    .drop_map = ra_cuda_drop_map,
+    .finish = cuda_finish,
+};
+
+const ra_kernel_ops *ra_kernel_cuda(void)
+{
+    return &cuda_ops;
+}

@@ -1,0 +1,132 @@
+/*
+ * Launches of the CUDA kernels on the stand-in runtime: work on its streams, done by the emulator.
+ * Pointers that are not the stand-in's device memory are refused, as a device would fault on them.
+ */
+#include "sparse/cuda/backward_launch.h"
+#include "sparse/cuda/forward_launch.h"
+#include "sparse/cuda/rows_launch.h"
+#include "sparse/cuda_emulator.h"
+#include "support/standin_cudart.h"
+
+typedef struct launch {
+    union {
+        ra_cuda_forward forward;
+        ra_cuda_backward backward;
+        ra_cuda_rows rows;
+        ra_cuda_delta delta;
+    } args;
+    int blocks;
+} launch;
+
+static cuda_emulation stats;
+static uint64_t order_seed = 1;
+
+static cudaError_t enqueue(cudaError_t error, cudaStream_t stream, void (*run)(void *context),
+                           const launch *l)
+{
+    if (error == cudaSuccess)
+        error = standin_enqueue(stream, run, l, sizeof(*l));
+    return standin_leave(error);
+}
+
+static cudaError_t check(cudaError_t error, const void *const *pointers, int count)
+{
+    for (int i = 0; i < count && error == cudaSuccess; ++i)
+        if (pointers[i] != NULL && !standin_is_device(pointers[i], 1))
+            error = cudaErrorIllegalAddress;
+    return error;
+}
+
+static void run_forward(void *context)
+{
+    const launch *const l = context;
+    cuda_emulate_forward(&l->args.forward, l->blocks, order_seed++, &stats);
+}
+
+static cudaError_t launch_forward(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
+{
+    const void *const pointers[] = {f->q.data,    f->k.data,        f->v.data,     f->lse,
+                                    f->delta,     f->acc,           f->top,        f->sum,
+                                    f->scratch,   f->ticket,        f->map.layers, f->map.runs,
+                                    f->map.tiles, f->map.chunk_tile};
+    launch const l = {.args.forward = *f, .blocks = blocks};
+    return enqueue(check(standin_enter(), pointers, sizeof(pointers) / sizeof(pointers[0])), stream,
+                   run_forward, &l);
+}
+
+cudaError_t ra_cuda_forward_bf16(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
+{
+    return launch_forward(f, blocks, stream);
+}
+
+cudaError_t ra_cuda_forward_f16(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
+{
+    return launch_forward(f, blocks, stream);
+}
+
+cudaError_t ra_cuda_forward_f32(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
+{
+    return launch_forward(f, blocks, stream);
+}
+
+static void run_backward(void *context)
+{
+    const launch *const l = context;
+    cuda_emulate_backward(&l->args.backward, l->blocks, order_seed++, &stats);
+}
+
+static cudaError_t launch_backward(const ra_cuda_backward *f, int multiprocessors,
+                                   cudaStream_t stream)
+{
+    const void *const pointers[] = {f->q.data,     f->k.data,        f->v.data,   f->dout.data,
+                                    f->dq.data,    f->dk.data,       f->dv.data,  f->lse,
+                                    f->delta,      f->tickets,       f->map.runs, f->map.tiles,
+                                    f->map.layers, f->map.chunk_tile};
+    launch const l = {.args.backward = *f, .blocks = multiprocessors};
+    return enqueue(check(standin_enter(), pointers, sizeof(pointers) / sizeof(pointers[0])), stream,
+                   run_backward, &l);
+}
+
+cudaError_t ra_cuda_backward_bf16(const ra_cuda_backward *f, int multiprocessors,
+                                  cudaStream_t stream)
+{
+    return launch_backward(f, multiprocessors, stream);
+}
+
+cudaError_t ra_cuda_backward_f16(const ra_cuda_backward *f, int multiprocessors,
+                                 cudaStream_t stream)
+{
+    return launch_backward(f, multiprocessors, stream);
+}
+
+cudaError_t ra_cuda_backward_f32(const ra_cuda_backward *f, int multiprocessors,
+                                 cudaStream_t stream)
+{
+    return launch_backward(f, multiprocessors, stream);
+}
+
+static void run_rows(void *context)
+{
+    const launch *const l = context;
+    cuda_emulate_rows(&l->args.rows, l->blocks, order_seed++);
+}
+
+cudaError_t ra_cuda_rows_launch(const ra_cuda_rows *r, int blocks, cudaStream_t stream)
+{
+    const void *const pointers[] = {r->from.data, r->to.data};
+    launch const l = {.args.rows = *r, .blocks = blocks};
+    return enqueue(check(standin_enter(), pointers, 2), stream, run_rows, &l);
+}
+
+static void run_delta(void *context)
+{
+    const launch *const l = context;
+    cuda_emulate_delta(&l->args.delta, l->blocks, order_seed++);
+}
+
+cudaError_t ra_cuda_delta_launch(const ra_cuda_delta *d, int blocks, cudaStream_t stream)
+{
+    const void *const pointers[] = {d->out.data, d->dout.data, d->delta};
+    launch const l = {.args.delta = *d, .blocks = blocks};
+    return enqueue(check(standin_enter(), pointers, 3), stream, run_delta, &l);
+}
