@@ -143,8 +143,15 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
         float dk[base::OWN_DIMS], dv[base::OWN_DIMS];
     };
 
-    static LANE_CODE void begin(const ra_cuda_backward &f, const backward_keys_block &block,
-                                char *shared, sums &s)
+    static LANE_CODE void begin(sums &s)
+    {
+#pragma unroll
+        for (int j = 0; j < base::OWN_DIMS; ++j)
+            s.dk[j] = s.dv[j] = 0;
+    }
+
+    static LANE_CODE void load(const ra_cuda_backward &f, const backward_keys_block &block,
+                               char *shared)
     {
         ra_cuda_key_task const &task = block.task;
         ra_key_block const &keys = block.keys;
@@ -153,9 +160,6 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
         const char *const v = head_data(f.v, element_f32::bytes, task.batch, task.kv_head);
         base::copy_rows(k, f.k.row_stride, keys.row, keys.stride, keys.count, f.dim, t.key);
         base::copy_rows(v, f.v.row_stride, keys.row, keys.stride, keys.count, f.dim, t.value);
-#pragma unroll
-        for (int j = 0; j < base::OWN_DIMS; ++j)
-            s.dk[j] = s.dv[j] = 0;
     }
 
     static LANE_CODE void copy_step(const ra_cuda_backward &f, const ra_cuda_key_task &task,

@@ -157,13 +157,13 @@ LANE_CODE void visit_next(const ra_cuda_backward &f, backward_keys_block &block,
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-/* Go through some of the layer's tiles: those of chunks [chunk_begin, chunk_end). */
+/* Go through some of the layer's tiles: those of chunks [chunk_begin, chunk_end). Keys and values
+   are loaded when the first query is found that sees some, and `any` says that one has been. */
 template <class Block>
 LANE_CODE bool backward_keys_visit(const ra_cuda_backward &f, int32_t chunk_begin,
-                                   int32_t chunk_end, backward_keys_block &block, char *tiles,
-                                   typename Block::sums &sums)
+                                   int32_t chunk_end, bool any, backward_keys_block &block,
+                                   char *tiles, typename Block::sums &sums)
 {
-    bool any = false;
     if (thread_index() == 0)
         visit_tiles(f.map, chunk_begin, chunk_end, block.visit);
     block_barrier(); /* tiles to be looked at are known */
@@ -177,7 +177,10 @@ LANE_CODE bool backward_keys_visit(const ra_cuda_backward &f, int32_t chunk_begi
             visit_next<Block::THREADS>(f, block, Block::QUERIES, second);
         }
         block_barrier(); /* cursors are set */
-        any = any || !visit_is_over(block, block.cursor[0]);
+        if (!any && !visit_is_over(block, block.cursor[0])) {
+            Block::load(f, block, tiles);
+            any = true;
+        }
         Block::visit(f, block, tiles, sums);
         block_barrier(); /* cursors and the list have been read */
     }
@@ -191,14 +194,14 @@ template <class Block> LANE_CODE void backward_keys_sum(const ra_cuda_backward &
     backward_keys_block &block = *(backward_keys_block *)shared;
     char *const tiles = shared + RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(Block::THREADS);
     typename Block::sums sums;
-    bool any;
-    Block::begin(f, block, tiles, sums);
+    bool any = false;
+    Block::begin(sums);
     if (f.ends_only) {
-        any = backward_keys_visit<Block>(f, 0, 1, block, tiles, sums);
+        any = backward_keys_visit<Block>(f, 0, 1, any, block, tiles, sums);
         block_barrier(); /* everyone has seen that there are no more runs */
-        any = backward_keys_visit<Block>(f, chunks - 1, chunks, block, tiles, sums) || any;
+        any = backward_keys_visit<Block>(f, chunks - 1, chunks, any, block, tiles, sums);
     } else {
-        any = backward_keys_visit<Block>(f, 0, chunks, block, tiles, sums);
+        any = backward_keys_visit<Block>(f, 0, chunks, any, block, tiles, sums);
     }
     Block::end(f, block, any, sums);
     block_barrier(); /* keys have been read, and rows of gradients are written */

@@ -73,8 +73,16 @@ template <class Element, int DIM> struct backward_keys_16 {
         return PARTS == 1 || task.part == 0;
     }
 
-    static LANE_CODE void begin(const ra_cuda_backward &f, const backward_keys_block &block,
-                                char *shared, sums &s)
+    static LANE_CODE void begin(sums &s)
+    {
+        s.scale.begin();
+#pragma unroll
+        for (int i = 0; i < 3 - PARTS; ++i)
+            products::clear(s.acc[i]);
+    }
+
+    static LANE_CODE void load(const ra_cuda_backward &f, const backward_keys_block &block,
+                               char *shared)
     {
         ra_cuda_key_task const &task = block.task;
         ra_key_block const &keys = block.keys;
@@ -86,10 +94,6 @@ template <class Element, int DIM> struct backward_keys_16 {
             products::template copy_rows<KEYS>(f.aligned, f.dim, v, f.v.row_stride, keys.row,
                                                keys.stride, keys.count, value_tile(shared));
         copies_commit();
-        s.scale.begin();
-#pragma unroll
-        for (int i = 0; i < 3 - PARTS; ++i)
-            products::clear(s.acc[i]);
     }
 
     static LANE_CODE void copy_step(const ra_cuda_backward &f, const ra_cuda_key_task &task,
@@ -245,7 +249,6 @@ template <class Element, int DIM> struct backward_keys_16 {
     {
         float const down = 1.0f / (float)(1 << weight_bits<Element>::value);
         float dk_factor[ROW_TILES][2], dv_factor[ROW_TILES][2];
-        copies_wait(); /* of keys that no query sees */
         if (!any)
             return;
 #pragma unroll
