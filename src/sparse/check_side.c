@@ -1,0 +1,269 @@
+#include "sparse/check_side.h"
+
+#include "internal.h"
+
+#include <math.h>
+
+enum { ALIGN_BYTES = 256 };
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+int64_t ra_check_elements(const ra_check_problem *p, ra_check_tensor t)
+{
+    int64_t const lines = p->rows * p->heads;
+    if (t == CHECK_K || t == CHECK_V || t == CHECK_DK || t == CHECK_DV)
+        return p->rows * p->kv_heads * p->dim;
+    return t == CHECK_LSE || t == CHECK_DELTA || t == CHECK_TOP || t == CHECK_SUM ? lines
+                                                                                  : lines * p->dim;
+}
+
+static bool is_wanted(const ra_check_side *s, ra_check_tensor t)
+{
+    bool const of_backward = t == CHECK_DOUT || t == CHECK_DELTA || t >= CHECK_DQ;
+    bool const of_state = t == CHECK_ACC || t == CHECK_TOP || t == CHECK_SUM;
+    return of_backward ? s->p->backward : !of_state || s->steps > 1;
+}
+
+static size_t bytes_of(const ra_check_side *s, ra_check_tensor t)
+{
+    size_t const element = ra_dtype_bytes(t <= CHECK_OUT ? s->dtype : RA_F32);
+    return is_wanted(s, t) ? (size_t)ra_check_elements(s->p, t) * element : 0;
+}
+
+/* One block for all of them, and its mirror. */
+static ra_status tensors_take(ra_check_side *s)
+{
+    size_t at[CHECK_TENSORS], total = 0;
+    for (int t = 0; t < CHECK_TENSORS; ++t) {
+        at[t] = total;
+        total += (bytes_of(s, (ra_check_tensor)t) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    }
+    const ra_check_place *where = s->where;
+    bool const on_host = ra_memory_is_host(&where->memory);
+    ra_status status =
+        ra_pool_alloc(where->pool, RA_MEM_WORKSPACE, total, s->kernel->stream, &s->block);
+    if (status == RA_OK && !on_host)
+        status = ra_pool_alloc(where->host_pool, RA_MEM_WORKSPACE, total, NULL, &s->mirror);
+    char *const data = s->block.data, *const seen = on_host ? data : s->mirror.data;
+    for (int t = 0; t < CHECK_TENSORS && status == RA_OK; ++t) {
+        s->data[t] = is_wanted(s, (ra_check_tensor)t) ? data + at[t] : NULL;
+        s->seen[t] = is_wanted(s, (ra_check_tensor)t) ? seen + at[t] : NULL;
+    }
+    s->input_bytes = at[CHECK_OUT];
+    return status;
+}
+
+/* Inputs to the kernel, and all that it has made back from there. */
+static ra_status inputs_bring(const ra_check_side *s)
+{
+    return s->mirror.data == NULL ? RA_OK
+                                  : ra_memory_write(&s->where->memory, s->kernel->stream,
+                                                    s->block.data, s->mirror.data, s->input_bytes);
+}
+
+static ra_status results_bring(const ra_check_side *s)
+{
+    ra_status const status = ra_kernel_finish(s->kernel);
+    return status != RA_OK || s->mirror.data == NULL
+               ? status
+               : ra_memory_read(&s->where->memory, s->kernel->stream, s->mirror.data, s->block.data,
+                                s->block.bytes);
+}
+
+/* One step of Steele, Lea and Flood's SplitMix64 (doi:10.1145/2660193.2660195). */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* Uniform in (-1.75, 1.75), about as wide as a standard normal; rounded as the job's inputs are. */
+static float draw(uint64_t *state, ra_dtype dtype)
+{
+    uint64_t const bits = next_random(state) >> 40; /* 24 of them: exact in float32 */
+    float value = 3.5f * ((float)bits / (float)(1 << 24) - 0.5f);
+    uint32_t stored[1];
+    ra_dtype_store(dtype, stored, 0, value);
+    return ra_dtype_load(dtype, stored, 0);
+}
+
+static void tensors_draw(const ra_check_side *s)
+{
+    for (int t = CHECK_Q; t <= CHECK_DOUT; ++t) {
+        uint64_t state = (uint64_t)t;
+        for (int64_t i = 0; s->seen[t] != NULL && i < ra_check_elements(s->p, (ra_check_tensor)t);
+             ++i)
+            ra_dtype_store(s->dtype, s->seen[t], i, draw(&state, s->p->dtype));
+    }
+}
+
+static ra_view view(const ra_check_side *s, ra_check_tensor t, int64_t row)
+{
+    const ra_check_problem *p = s->p;
+    bool const of_keys = t == CHECK_K || t == CHECK_V || t == CHECK_DK || t == CHECK_DV;
+    int32_t const heads = of_keys ? p->kv_heads : p->heads;
+    ra_dtype const dtype = t <= CHECK_OUT ? s->dtype : RA_F32;
+    char *const data = s->data[t];
+    size_t const skip = (size_t)(row * heads * p->dim) * ra_dtype_bytes(dtype);
+    return ra_view_dense(data != NULL ? data + skip : NULL, dtype, p->rows, heads, p->dim, 0);
+}
+
+/* ---- passes ---------------------------------------------------------------------------------- */
+
+static int64_t first_key(const ra_check_side *s, int step)
+{
+    return s->p->rows * step / s->steps;
+}
+
+static ra_status rows_make(ra_check_side *s)
+{
+    const ra_check_problem *p = s->p;
+    ra_range const all = {0, 1, p->rows};
+    ra_heads const heads = {0, 1, p->heads};
+    int32_t const tile_rows = s->kernel->ops->tile_rows(s->dtype, p->dim);
+    ra_pool *const pool = s->where->host_pool;
+    ra_status status = ra_rowset_init(pool, &all, 1, &s->queries);
+    for (int i = 0; i < s->steps && status == RA_OK; ++i) {
+        int64_t const begin = first_key(s, i);
+        ra_range const part = {begin, 1, first_key(s, i + 1) - begin};
+        status = ra_rowset_init(pool, &part, 1, &s->keys[i]);
+        if (status == RA_OK)
+            status = ra_tilemap_init(p->pattern, heads, &s->queries, &s->keys[i], tile_rows, pool,
+                                     &s->maps[i]);
+    }
+    return status;
+}
+
+static ra_kernel_shape shape_of(const ra_check_side *s)
+{
+    const ra_check_problem *p = s->p;
+    return (ra_kernel_shape){.batch = 1,
+                             .q_heads = p->heads,
+                             .kv_heads = p->kv_heads,
+                             .dim = p->dim,
+                             .scale = (float)(1 / sqrt((double)p->dim))};
+}
+
+static ra_status forward(ra_check_side *s)
+{
+    const ra_check_problem *p = s->p;
+    ra_kernel_pass const pass = {.keeps = p->backward, .groups = 1, .steps = s->steps, .parts = 1};
+    ra_status status = ra_kernel_begin(s->kernel, &pass);
+    for (int i = 0; i < s->steps && status == RA_OK; ++i) {
+        ra_forward_step const step = {.map = &s->maps[i],
+                                      .shape = shape_of(s),
+                                      .pair = {.step = i},
+                                      .q = view(s, CHECK_Q, 0),
+                                      .k = view(s, CHECK_K, first_key(s, i)),
+                                      .v = view(s, CHECK_V, first_key(s, i)),
+                                      .out = view(s, CHECK_OUT, 0),
+                                      .lse = (float *)s->data[CHECK_LSE],
+                                      .lse_batch_stride = p->heads * p->rows,
+                                      .dout = view(s, CHECK_DOUT, 0),
+                                      .delta = (float *)s->data[CHECK_DELTA],
+                                      .state = {(float *)s->data[CHECK_ACC],
+                                                (float *)s->data[CHECK_TOP],
+                                                (float *)s->data[CHECK_SUM]},
+                                      .first = i == 0,
+                                      .last = i == s->steps - 1};
+        status = s->kernel->ops->forward(s->kernel, &step);
+    }
+    ra_kernel_end(s->kernel, &pass, status != RA_OK);
+    return status;
+}
+
+static ra_status backward(ra_check_side *s)
+{
+    const ra_check_problem *p = s->p;
+    const ra_kernel_ops *ops = s->kernel->ops;
+    ra_kernel_pass const pass = {.backward = true, .groups = 1, .steps = s->steps, .parts = 1};
+    ra_status status = ra_kernel_begin(s->kernel, &pass);
+    for (int t = CHECK_DQ; t <= CHECK_DV && status == RA_OK; ++t)
+        status = ops->zero(s->kernel, s->data[t], bytes_of(s, (ra_check_tensor)t));
+    for (int i = 0; i < s->steps && status == RA_OK; ++i) {
+        int64_t const row = first_key(s, i);
+        ra_backward_step const step = {.map = &s->maps[i],
+                                       .shape = shape_of(s),
+                                       .pair = {.step = i},
+                                       .q = view(s, CHECK_Q, 0),
+                                       .k = view(s, CHECK_K, row),
+                                       .v = view(s, CHECK_V, row),
+                                       .dout = view(s, CHECK_DOUT, 0),
+                                       .lse = (const float *)s->data[CHECK_LSE],
+                                       .lse_batch_stride = p->heads * p->rows,
+                                       .delta = (const float *)s->data[CHECK_DELTA],
+                                       .dq = view(s, CHECK_DQ, 0),
+                                       .dk = view(s, CHECK_DK, row),
+                                       .dv = view(s, CHECK_DV, row)};
+        status = ops->backward(s->kernel, &step);
+    }
+    ra_kernel_end(s->kernel, &pass, status != RA_OK);
+    return status;
+}
+
+void ra_check_side_free(ra_check_side *s)
+{
+    ra_pool *const pool = s->where->host_pool;
+    for (int i = 0; i < CHECK_STEPS_MAX; ++i) {
+        ra_kernel_drop_map(s->kernel, &s->maps[i]);
+        ra_tilemap_fini(pool, &s->maps[i]);
+        ra_rowset_fini(pool, &s->keys[i]);
+    }
+    ra_rowset_fini(pool, &s->queries);
+    ra_pool_free(pool, NULL, &s->mirror);
+    ra_pool_free(s->where->pool, s->kernel->stream, &s->block);
+}
+
+ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where, ra_dtype dtype,
+                            int steps, ra_check_side *s)
+{
+    *s = (ra_check_side){
+        .p = p, .dtype = dtype, .where = where, .kernel = &where->kernel, .steps = steps};
+    ra_status status = rows_make(s);
+    if (status == RA_OK)
+        status = tensors_take(s);
+    if (status != RA_OK)
+        return status;
+    tensors_draw(s);
+    status = inputs_bring(s);
+    for (int i = 0; i < steps && status == RA_OK; ++i)
+        status = ra_kernel_take_map(s->kernel, &s->maps[i]);
+    if (status == RA_OK)
+        status = forward(s);
+    if (status == RA_OK && p->backward)
+        status = backward(s);
+    return status == RA_OK ? results_bring(s) : status;
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+ra_status ra_check_place_make(const ra_kernel_ops *ops, const ra_kernel_use *use,
+                              ra_check_place *where)
+{
+    where->memory = ops->memory();
+    if (where->memory.ops == NULL)
+        return RA_ERR_CUDA; /* it was said why */
+    ra_status status = ra_ledger_create(INT64_MAX, &where->ledger);
+    if (status != RA_OK)
+        return status;
+    ra_pool_config config = {.mode = RA_POOL_OFF, .memory = where->memory, .ledger = where->ledger};
+    status = ra_pool_create(&config, &where->pool);
+    where->host_pool = where->pool;
+    config.memory = ra_memory_host();
+    if (status == RA_OK && !ra_memory_is_host(&where->memory))
+        status = ra_pool_create(&config, &where->host_pool);
+    if (status == RA_OK)
+        status = ra_kernel_init(ops, use->threads, use->dim, where->pool, &where->kernel);
+    return status;
+}
+
+void ra_check_place_free(ra_check_place *where)
+{
+    ra_kernel_fini(&where->kernel);
+    if (where->host_pool != where->pool)
+        ra_pool_destroy(where->host_pool);
+    ra_pool_destroy(where->pool);
+    ra_ledger_destroy(where->ledger);
+}

@@ -1,0 +1,73 @@
+/*
+ * Private to kernel_check.c: a small problem, and a kernel that computes it. The kernel finds its
+ * tensors in its own memory, wherever that is; the host sees a mirror of them.
+ */
+#ifndef RINGATTN_CHECK_SIDE_H
+#define RINGATTN_CHECK_SIDE_H
+
+#include "ringattn/kernel_check.h"
+
+enum { CHECK_STEPS_MAX = 2 };
+
+/* In the order in which they lie: inputs first; those up to o are of the job's dtype. */
+typedef enum ra_check_tensor {
+    CHECK_Q,
+    CHECK_K,
+    CHECK_V,
+    CHECK_DOUT,
+    CHECK_OUT,
+    CHECK_LSE,
+    CHECK_DELTA,
+    CHECK_ACC,
+    CHECK_TOP,
+    CHECK_SUM,
+    CHECK_DQ,
+    CHECK_DK,
+    CHECK_DV,
+    CHECK_TENSORS
+} ra_check_tensor;
+
+typedef struct ra_check_problem {
+    int64_t rows;
+    int32_t heads, kv_heads, dim;
+    ra_dtype dtype; /* whose values the inputs have */
+    bool backward;
+    const ra_pattern *pattern;
+} ra_check_problem;
+
+/* Where a kernel finds its memory, and what counts it. Maps are the host's, as anywhere. */
+typedef struct ra_check_place {
+    ra_memory memory;
+    ra_ledger *ledger;
+    ra_pool *pool, *host_pool; /* the same where the host reaches the kernel's memory */
+    ra_kernel kernel;
+} ra_check_place;
+
+/* One kernel at work on a problem. */
+typedef struct ra_check_side {
+    const ra_check_problem *p;
+    ra_dtype dtype; /* of inputs and o */
+    ra_check_place *where;
+    ra_kernel *kernel;
+    ra_rowset queries, keys[CHECK_STEPS_MAX];
+    ra_tilemap maps[CHECK_STEPS_MAX];
+    int steps;
+    ra_block block, mirror;    /* mirror: of host memory, where the host does not reach the block */
+    size_t input_bytes;        /* of the block: those are in front */
+    char *data[CHECK_TENSORS]; /* where the kernel has them, */
+    char *seen[CHECK_TENSORS]; /* and where the host has them */
+} ra_check_side;
+
+/** The caller frees it, whatever is returned. */
+RA_CHECKED ra_status ra_check_place_make(const ra_kernel_ops *ops, const ra_kernel_use *use,
+                                         ra_check_place *where);
+void ra_check_place_free(ra_check_place *where);
+
+/** Inputs drawn and passes computed; the caller frees it, whatever is returned. */
+RA_CHECKED ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where,
+                                       ra_dtype dtype, int steps, ra_check_side *s);
+void ra_check_side_free(ra_check_side *s);
+
+int64_t ra_check_elements(const ra_check_problem *p, ra_check_tensor t);
+
+#endif

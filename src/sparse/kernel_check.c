@@ -1,0 +1,134 @@
+/* A kernel against the plain one: the same small problem given to both. */
+#include "ringattn/kernel_check.h"
+
+#include "internal.h"
+#include "sparse/check_side.h"
+
+#include <math.h>
+
+/* Queries beyond the first tile, so that a short one follows; no tile asks for more than this. */
+enum { MORE_ROWS = 9, TILE_ROWS_MAX = 128 };
+
+/* Of what the documentation allows against float64: both sides have errors. */
+static const double slack = 2, element_slack = 32;
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+static void judge(const char *name, double error, double allowed, ra_kernel_verdict *worst)
+{
+    double const found = isnan(error) ? INFINITY : error;
+    if (worst->tensor != NULL && found / allowed <= worst->error / worst->allowed)
+        return;
+    *worst = (ra_kernel_verdict){
+        .agrees = found <= allowed, .tensor = name, .error = found, .allowed = allowed};
+}
+
+/* Relative to the mean of the plain one's squares: all elements together, and the furthest. */
+static void compare_tensor(const char *name, const ra_check_side *tried, const ra_check_side *plain,
+                           ra_check_tensor t, double bound, ra_kernel_verdict *worst)
+{
+    int64_t const count = ra_check_elements(plain->p, t);
+    double off = 0, base = 0, furthest = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        double const want = (double)ra_dtype_load(RA_F32, plain->seen[t], i);
+        double const got =
+            (double)ra_dtype_load(t <= CHECK_OUT ? tried->dtype : RA_F32, tried->seen[t], i);
+        double const far = fabs(got - want);
+        off += far * far;
+        base += want * want;
+        furthest = far > furthest ? far : furthest; /* NaN is found by the sum */
+    }
+    judge(name, sqrt(off / base), slack * bound, worst);
+    judge(name, furthest / sqrt(base / (double)count), element_slack * slack * bound, worst);
+}
+
+static void compare_lse(const ra_check_side *tried, const ra_check_side *plain, double bound,
+                        ra_kernel_verdict *worst)
+{
+    const float *got = (const float *)tried->seen[CHECK_LSE],
+                *want = (const float *)plain->seen[CHECK_LSE];
+    double furthest = 0;
+    for (int64_t i = 0; i < ra_check_elements(plain->p, CHECK_LSE); ++i) {
+        double const far = fabs((double)got[i] - (double)want[i]);
+        furthest = isnan(far) || far > furthest ? far : furthest;
+    }
+    judge("lse", furthest, slack * bound, worst);
+}
+
+static void compare(const ra_check_side *tried, const ra_check_side *plain,
+                    ra_kernel_verdict *worst)
+{
+    static const double bounds[] = {[RA_F32] = 2e-6, [RA_F16] = 1e-3, [RA_BF16] = 8e-3};
+    static const char *const names[] = {[CHECK_DQ] = "dq", [CHECK_DK] = "dk", [CHECK_DV] = "dv"};
+    const ra_check_problem *p = plain->p;
+    double const bound = bounds[p->dtype];
+    bool const narrow = p->dim < 16; /* few terms: gradients may be twice as far */
+    compare_tensor("o", tried, plain, CHECK_OUT, bound, worst);
+    compare_lse(tried, plain, p->dtype == RA_F32 ? 1e-5 : 1e-3, worst);
+    for (int t = CHECK_DQ; t <= CHECK_DV && p->backward; ++t)
+        compare_tensor(names[t], tried, plain, (ra_check_tensor)t, narrow ? 2 * bound : bound,
+                       worst);
+}
+
+/* ---- all together ---------------------------------------------------------------------------- */
+
+/* One problem: the plain kernel in one step, the other in one and in two. */
+static ra_status problem_compare(const ra_check_problem *p, ra_check_place *tried,
+                                 ra_check_place *plain, ra_kernel_verdict *worst)
+{
+    ra_check_side want, got;
+    ra_status status = ra_check_side_run(p, plain, RA_F32, 1, &want);
+    for (int steps = 1; steps <= CHECK_STEPS_MAX && status == RA_OK; ++steps) {
+        status = ra_check_side_run(p, tried, p->dtype, steps, &got);
+        if (status == RA_OK)
+            compare(&got, &want, worst);
+        ra_check_side_free(&got);
+    }
+    ra_check_side_free(&want);
+    return status;
+}
+
+/* All keys seen, which is runs without a mask; and bands with sinks, by heads that share keys. */
+static ra_status problems_compare(const ra_kernel_use *use, ra_check_place *tried,
+                                  ra_check_place *plain, ra_kernel_verdict *worst)
+{
+    ra_pattern_config configs[] = {ra_pattern_config_dense(), ra_pattern_config_dense()};
+    int32_t const tile_rows = tried->kernel.ops->tile_rows(use->dtype, use->dim);
+    ra_check_problem p = {.rows = ra_min_i64(tile_rows, TILE_ROWS_MAX) + MORE_ROWS,
+                          .kv_heads = 1,
+                          .dim = use->dim,
+                          .dtype = use->dtype,
+                          .backward = use->backward};
+    configs[1].causal = true;
+    configs[1].window_left = p.rows / 2;
+    configs[1].sinks = 3;
+    ra_status status = RA_OK;
+    for (int i = 0; i < 2 && status == RA_OK; ++i) {
+        ra_pattern *pattern = NULL;
+        p.heads = 1 + i;
+        status = ra_pattern_create(&configs[i], p.rows, p.heads, plain->pool, &pattern);
+        p.pattern = pattern;
+        if (status == RA_OK)
+            status = problem_compare(&p, tried, plain, worst);
+        ra_pattern_destroy(pattern);
+    }
+    return status;
+}
+
+ra_status ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
+                          const ra_kernel_use *use, ra_kernel_verdict *verdict_out)
+{
+    RA_ASSERT(use->dim >= 1 && use->dim <= 256 && use->threads >= 1);
+    ra_check_place mine = {0}, theirs = {0};
+    ra_kernel_verdict worst = {0};
+    ra_status status = ra_check_place_make(plain, use, &theirs);
+    if (status == RA_OK)
+        status = ra_check_place_make(ops, use, &mine);
+    if (status == RA_OK)
+        status = problems_compare(use, &mine, &theirs, &worst);
+    ra_check_place_free(&mine);
+    ra_check_place_free(&theirs);
+    if (status == RA_OK)
+        *verdict_out = worst;
+    return status;
+}
