@@ -22,10 +22,12 @@ typedef struct CUstream_st {
 
 /* Over when the stream of this number has done so much. */
 typedef struct CUevent_st {
+    struct CUevent_st *next;
     int64_t stream_id, begun;
 } event;
 
 static stream *streams;
+static event *events; /* all, so that what could not be returned is no leak of the test's */
 static int64_t next_id = 1;
 
 static stream *stream_of(int64_t id)
@@ -80,6 +82,11 @@ void standin_reset_streams(void)
         free_stream(s);
     }
     streams = NULL;
+    for (event *e = events, *next; e != NULL; e = next) {
+        next = e->next;
+        free(e);
+    }
+    events = NULL;
 }
 
 static work *make_work(const void *context, size_t bytes)
@@ -194,6 +201,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event_out, unsigned flags)
         error = cudaErrorInvalidValue;
     event *const e = error == cudaSuccess ? calloc(1, sizeof(*e)) : NULL;
     if (e != NULL) {
+        e->next = events;
+        events = e;
         standin.events++;
         *event_out = e;
     } else if (error == cudaSuccess) {
@@ -205,8 +214,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event_out, unsigned flags)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     cudaError_t const error = standin_enter();
-    if (error == cudaSuccess)
-        *e = s != NULL ? (event){s->id, s->begun} : (event){0, 0};
+    if (error == cudaSuccess) {
+        e->stream_id = s != NULL ? s->id : 0;
+        e->begun = s != NULL ? s->begun : 0;
+    }
     return standin_leave(error);
 }
 
@@ -241,6 +252,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     cudaError_t const error = standin_enter();
     if (error == cudaSuccess) {
+        event **at = &events;
+        while (*at != e)
+            at = &(*at)->next;
+        *at = e->next;
         free(e);
         standin.events--;
     }

@@ -1,0 +1,212 @@
+/* The table for GPUs over the stand-in runtime: every call of the runtime fails, one after the
+   other, and each time there is one error, nothing is left, and nothing is claimed to be done. */
+#include "ringattn/device.h"
+#include "ringattn/kernel.h"
+#include "support/standin_cudart.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+enum { ROWS = 40, DIM = 16, COUNT = ROWS * DIM, CALLS_MAX = 400 };
+
+static int errors, warnings;
+
+static void note_line(void *context, ra_log_level level, const char *line)
+{
+    (void)context, (void)line;
+    errors += level == RA_LOG_ERROR;
+    warnings += level == RA_LOG_WARNING;
+}
+
+static void begin(void)
+{
+    standin_reset();
+    standin.multiprocessors = 1;
+    errors = warnings = 0;
+    ra_log_set_handler(note_line, NULL);
+}
+
+TestSuite(kernel_cuda_failures, .init = begin, .timeout = 120);
+
+/* One head of ROWS rows, all in one block: q, k, v, out, dout, dq, dk, dv, then lse, delta. */
+typedef struct job {
+    ra_ledger *ledger;
+    ra_pool *host_pool, *pool;
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    ra_memory memory;
+    ra_kernel kernel;
+    ra_block tensors;
+    float host[COUNT];
+} job;
+
+static ra_view tensor(const job *j, int i)
+{
+    return ra_view_dense((float *)j->tensors.data + (size_t)i * COUNT, RA_F32, ROWS, 1, DIM, 0);
+}
+
+static ra_kernel_shape const shape = {
+    .batch = 1, .q_heads = 1, .kv_heads = 1, .dim = DIM, .scale = 0.25f};
+
+static void prepare(job *j)
+{
+    ra_range const all = {0, 1, ROWS};
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    pattern.causal = true;
+    memset(j, 0, sizeof(*j));
+    for (int i = 0; i < COUNT; ++i)
+        j->host[i] = sinf((float)i);
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &j->ledger), RA_OK);
+    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = j->ledger};
+    cr_assert_eq(ra_pool_create(&config, &j->host_pool), RA_OK);
+    cr_assert_eq(ra_pattern_create(&pattern, ROWS, 1, j->host_pool, &j->pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(j->host_pool, &all, 1, &j->rows), RA_OK);
+    cr_assert_eq(ra_tilemap_init(j->pattern, (ra_heads){0, 1, 1}, &j->rows, &j->rows,
+                                 ra_kernel_cuda()->tile_rows(RA_F32, DIM), j->host_pool, &j->map),
+                 RA_OK);
+}
+
+/* With pools that keep nothing and that order what they keep. */
+static ra_status take(job *j, ra_pool_mode mode)
+{
+    ra_status status = ra_memory_device(0, &j->memory);
+    if (status != RA_OK)
+        return status;
+    ra_pool_config const config = {.mode = mode, .memory = j->memory, .ledger = j->ledger};
+    cr_assert_eq(ra_pool_create(&config, &j->pool), RA_OK);
+    status = ra_kernel_init(ra_kernel_cuda(), 1, DIM, j->pool, &j->kernel);
+    if (status == RA_OK)
+        status = ra_pool_alloc(j->pool, RA_MEM_QKV, (size_t)10 * COUNT * sizeof(float),
+                               j->kernel.stream, &j->tensors);
+    for (int i = 0; i < 5 && status == RA_OK; ++i)
+        status = ra_memory_write(&j->memory, j->kernel.stream, tensor(j, i).data, j->host,
+                                 sizeof(j->host));
+    return status;
+}
+
+static ra_status forward(job *j)
+{
+    float *const lines = (float *)tensor(j, 8).data;
+    ra_forward_step const step = {.map = &j->map,
+                                  .shape = shape,
+                                  .q = tensor(j, 0),
+                                  .k = tensor(j, 1),
+                                  .v = tensor(j, 2),
+                                  .out = tensor(j, 3),
+                                  .lse = lines,
+                                  .lse_batch_stride = ROWS,
+                                  .first = true,
+                                  .last = true};
+    return j->kernel.ops->forward(&j->kernel, &step);
+}
+
+static ra_status backward(job *j)
+{
+    float *const lines = (float *)tensor(j, 8).data;
+    ra_view const out = tensor(j, 3), dout = tensor(j, 4);
+    const ra_kernel_ops *const ops = j->kernel.ops;
+    ra_status status = ops->zero(&j->kernel, tensor(j, 5).data, (size_t)3 * COUNT * sizeof(float));
+    if (status == RA_OK)
+        status = ops->delta(&j->kernel, &shape, ROWS, &out, &dout, lines + ROWS);
+    ra_backward_step const step = {.map = &j->map,
+                                   .shape = shape,
+                                   .q = tensor(j, 0),
+                                   .k = tensor(j, 1),
+                                   .v = tensor(j, 2),
+                                   .dout = dout,
+                                   .lse = lines,
+                                   .lse_batch_stride = ROWS,
+                                   .delta = lines + ROWS,
+                                   .dq = tensor(j, 5),
+                                   .dk = tensor(j, 6),
+                                   .dv = tensor(j, 7)};
+    return status != RA_OK ? status : ops->backward(&j->kernel, &step);
+}
+
+/* Steps with a map that was taken and one that was not, and every way of moving rows. */
+static ra_status compute(job *j)
+{
+    const ra_kernel_ops *const ops = j->kernel.ops;
+    ra_view const from = tensor(j, 5), to = tensor(j, 6), last = tensor(j, 7);
+    ra_status status = forward(j);
+    if (status == RA_OK)
+        status = ra_kernel_take_map(&j->kernel, &j->map);
+    if (status == RA_OK)
+        status = forward(j);
+    if (status == RA_OK)
+        status = backward(j);
+    if (status == RA_OK)
+        status = ops->add(&j->kernel, &shape, &j->rows, &from, &to);
+    if (status == RA_OK)
+        status = ops->store(&j->kernel, &shape, ROWS, &to, &last);
+    if (status == RA_OK)
+        status = ops->gather(&j->kernel, &shape, &j->rows, &last, &from);
+    if (status == RA_OK)
+        status = ra_kernel_finish(&j->kernel);
+    return status != RA_OK ? status
+                           : ra_memory_read(&j->memory, j->kernel.stream, j->host,
+                                            tensor(j, 3).data, sizeof(j->host));
+}
+
+static void give(job *j)
+{
+    if (j->kernel.ops != NULL)
+        ra_kernel_drop_map(&j->kernel, &j->map);
+    if (j->pool != NULL)
+        ra_pool_free(j->pool, j->kernel.stream, &j->tensors);
+    ra_kernel_fini(&j->kernel);
+    ra_pool_destroy(j->pool);
+    ra_tilemap_fini(j->host_pool, &j->map);
+    ra_rowset_fini(j->host_pool, &j->rows);
+    ra_pattern_destroy(j->pattern);
+    ra_pool_destroy(j->host_pool);
+    ra_ledger_destroy(j->ledger);
+}
+
+/* What the runtime refuses to take back is left, which one warning says; nothing else is. Giving a
+   block back cannot fail: that its stream cannot be asked is an error's line all the same. */
+static void check_end(int64_t call, ra_status status)
+{
+    int64_t const left = standin.blocks + standin.pinned_blocks + standin.events + standin.streams;
+    cr_expect_eq(left, status == RA_OK ? warnings : 0, "call %lld: %lld are left", (long long)call,
+                 (long long)left);
+    cr_expect_leq(errors + warnings, 1, "call %lld: %d lines", (long long)call, errors + warnings);
+    cr_expect(status == RA_OK || errors == 1, "call %lld: no line", (long long)call);
+}
+
+static void sweep(ra_pool_mode mode)
+{
+    float want[COUNT] = {0};
+    int64_t call = 0;
+    for (bool done = false; !done; ++call) {
+        static job j;
+        cr_assert_lt(call, CALLS_MAX);
+        begin();
+        prepare(&j);
+        standin.fail_call = call; /* 0: none */
+        standin.fail_error = call % 2 == 0 ? cudaErrorLaunchFailure : cudaErrorUnknown;
+        ra_status status = take(&j, mode);
+        if (status == RA_OK)
+            status = compute(&j);
+        if (call == 0)
+            memcpy(want, j.host, sizeof(want));
+        if (status == RA_OK)
+            cr_expect_eq(memcmp(want, j.host, sizeof(want)), 0, "call %lld", (long long)call);
+        give(&j);
+        done = call > standin.calls;
+        check_end(call, status);
+    }
+    cr_assert_gt(call, 60);
+}
+
+Test(kernel_cuda_failures, any_call_that_fails_is_one_error_and_leaks_nothing)
+{
+    sweep(RA_POOL_OFF);
+}
+
+Test(kernel_cuda_failures, so_it_is_over_a_pool_that_keeps_what_is_freed)
+{
+    sweep(RA_POOL_SIZE_CLASS);
+}
