@@ -1,0 +1,129 @@
+/*
+ * Rings with the table for GPUs, its kernels emulated, on a stand-in for the runtime, and messages
+ * through pinned memory: what a rank does on a GPU, but for the GPU. Held to the CPU's ring.
+ */
+#include "ring/ring_job.h"
+#include "ringattn/comm_device.h"
+#include "support/standin_cudart.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { SEQ = 90, DIM = 16 };
+
+static int lines;
+
+static void count_lines(void *context, ra_log_level level, const char *line)
+{
+    (void)context, (void)line;
+    lines += level == RA_LOG_ERROR;
+}
+
+static void begin(void)
+{
+    standin_reset();
+    standin.multiprocessors = 1;
+    lines = 0;
+    ra_log_set_handler(count_lines, NULL);
+}
+
+TestSuite(ring_cuda, .init = begin, .timeout = 240);
+
+static ra_comm *wrap(void *context, int rank, ra_comm *host)
+{
+    ra_comm_device device = {0};
+    ra_comm *comm = host;
+    (void)context, (void)rank;
+    if (ra_memory_device(0, &device.memory) != RA_OK ||
+        ra_comm_create_staged(host, &device, &comm) != RA_OK)
+        ra_comm_abort(host, 5);
+    return comm;
+}
+
+static ring_job make_job(int ranks, int buffers, ra_schedule schedule)
+{
+    ring_job job = ring_job_plain(ranks, SEQ, DIM);
+    float *const values = (float *)(uintptr_t)job.q;
+    for (int i = 0; i < SEQ * DIM; ++i)
+        values[i] = sinf((float)i);
+    job.config.layout = RA_LAYOUT_ZIGZAG;
+    job.config.comm_buffers = buffers;
+    job.config.schedule = schedule;
+    job.pattern.causal = true;
+    job.timeout_ms = 60000;
+    return job;
+}
+
+static void on_device(ring_job *job)
+{
+    job->kernel = ra_kernel_cuda();
+    job->two_pools = true;
+    cr_assert_eq(ra_memory_device(0, &job->kernel_memory), RA_OK);
+    job->wrap_comm = job->ranks > 1 ? wrap : NULL;
+}
+
+/* Of the norm; NaN passes no comparison. */
+static void expect_near(const void *got, const void *want, const char *what)
+{
+    const float *const a = got, *const b = want;
+    double difference = 0, norm = 0;
+    for (int i = 0; i < SEQ * DIM; ++i) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    cr_expect(sqrt(difference) <= 2e-6 * sqrt(norm), "%s is off by %g", what,
+              sqrt(difference / norm));
+}
+
+static void compare(int ranks, int buffers, ra_schedule schedule, int window)
+{
+    ring_job device = make_job(ranks, buffers, schedule), host = make_job(ranks, buffers, schedule);
+    on_device(&device);
+    if (window > 0)
+        device.pattern.window_left = host.pattern.window_left = window;
+    ring_job_run(&device);
+    ring_job_run(&host);
+    cr_assert_eq(device.status, RA_OK, "%d ranks: %s", ranks, ra_status_name(device.status));
+    cr_assert_eq(host.status, RA_OK);
+    cr_expect_eq(device.leaked_bytes, 0);
+    expect_near(device.out, host.out, "out");
+    expect_near(device.dq, host.dq, "dq");
+    expect_near(device.dk, host.dk, "dk");
+    expect_near(device.dv, host.dv, "dv");
+    cr_expect_eq(lines, 0);
+    cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0);
+    ring_job_free(&device);
+    ring_job_free(&host);
+}
+
+Test(ring_cuda, computes_what_the_ring_on_cpus_does)
+{
+    for (int ranks = 1; ranks <= 3; ++ranks) {
+        compare(ranks, 2, RA_SCHEDULE_RING, 0);
+        compare(ranks, 0, RA_SCHEDULE_DIRECT, 0);
+        compare(ranks, 1, RA_SCHEDULE_DIRECT, 11);
+    }
+}
+
+/* One rank's passes: any call fails, and all that was taken goes back, or a warning says so. */
+Test(ring_cuda, survives_the_failure_of_any_call)
+{
+    bool done = false;
+    for (int64_t call = 1; !done; call += 3) {
+        begin();
+        ring_job job = make_job(1, 2, RA_SCHEDULE_DIRECT);
+        on_device(&job);
+        standin.calls = 0;
+        standin.fail_call = call;
+        standin.fail_error = cudaErrorLaunchFailure;
+        ring_job_run(&job);
+        done = call > standin.calls;
+        cr_expect(job.status == RA_OK || lines == 1, "call %lld: %d lines", (long long)call, lines);
+        cr_expect_eq(job.leaked_bytes, 0, "call %lld", (long long)call);
+        cr_expect(job.status == RA_OK || standin.blocks + standin.streams == 0, "call %lld",
+                  (long long)call);
+        ring_job_free(&job);
+    }
+    cr_assert_eq(lines, 0, "the last one failed nowhere");
+}
