@@ -195,13 +195,22 @@ static void row(const char *name, const char *format, ...)
     putchar('\n');
 }
 
-/* What takes the place of pattern, work and plan. */
+void ra_attention_describe(const ra_config *config, char *text, size_t bytes)
+{
+    ra_linear_kind const linear = ra_config_linear(config);
+    if (linear == RA_LINEAR_NONE)
+        ra_pattern_describe(&config->pattern, text, bytes);
+    else if (linear == RA_LINEAR_CAUSAL)
+        snprintf(text, bytes, "linear attention, causal, %s",
+                 ra_linear_method_name((ra_linear_method)config->linear_method));
+    else
+        snprintf(text, bytes, "linear attention, every token sees every token");
+}
+
+/* What takes the place of work and plan. */
 static void linear_print(const ra_report *report)
 {
     const ra_config *config = report->config;
-    bool const causal = ra_config_linear(config) == RA_LINEAR_CAUSAL;
-    row("pattern", "linear attention, %s%s", causal ? "causal, " : "every token sees every token",
-        causal ? ra_linear_method_name((ra_linear_method)config->linear_method) : "");
     row("work", "a state of %d x %d for each batch and key/value head", config->head_dim,
         config->head_dim);
 }
@@ -209,9 +218,7 @@ static void linear_print(const ra_report *report)
 static void softmax_print(const ra_report *report)
 {
     const ra_config *config = report->config;
-    char text[512], pairs[32];
-    ra_pattern_describe(&config->pattern, text, sizeof(text));
-    row("pattern", "%s", text);
+    char pairs[32];
     double const all =
         (double)config->seq * (double)config->seq * (double)config->batch * config->heads;
     row("work", "%s query-key pairs, %.3g %% of all", ra_count_text(report->live_pairs, pairs),
@@ -222,10 +229,12 @@ static void job_print(const ra_report *report)
 {
     const ra_config *config = report->config;
     bool const linear = ra_config_linear(config) != RA_LINEAR_NONE;
-    char seq[32], chunk[48] = "";
+    char text[512], seq[32], chunk[48] = "";
     row("tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
         ra_count_text(config->seq, seq), (long long)config->batch, config->heads, config->kv_heads,
         config->head_dim, ra_dtype_name(config->dtype));
+    ra_attention_describe(config, text, sizeof(text));
+    row("pattern", "%s", text);
     if (linear)
         linear_print(report);
     else

@@ -70,6 +70,8 @@ json_t *ra_report_to_json(const ra_report *report);
 
 /** A pattern in words: "causal, window of 1,024, 4 sinks"; "every token sees every token". */
 void ra_pattern_describe(const ra_pattern_config *pattern, char *text, size_t bytes);
+/** The same of any kind of attention: linear kinds have no pattern. */
+void ra_attention_describe(const ra_config *config, char *text, size_t bytes);
 /** "12.5 MiB", "980 B". */
 const char *ra_bytes_text(int64_t amount, char text[32]);
 /** "1,048,576". */

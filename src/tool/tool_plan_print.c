@@ -34,11 +34,15 @@ static void job_print(const ra_plan_point *point)
     row("tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
         ra_count_text(c->seq, seq), (long long)c->batch, c->heads, c->kv_heads, c->head_dim,
         ra_dtype_name(c->dtype));
-    ra_pattern_describe(&c->pattern, text, sizeof(text));
+    ra_attention_describe(c, text, sizeof(text));
     row("pattern", "%s", text);
     double const all = (double)c->seq * (double)c->seq * (double)c->batch * c->heads;
-    row("work", "%.4g query-key pairs, %.3g %% of all; %.4g FLOP forward", p->live_pairs,
-        100 * p->live_pairs / all, p->forward.flops);
+    if (ra_config_linear(c) != RA_LINEAR_NONE)
+        row("work", "a state of %d x %d for each batch and key/value head; %.4g FLOP forward",
+            c->head_dim, c->head_dim, p->forward.flops);
+    else
+        row("work", "%.4g query-key pairs, %.3g %% of all; %.4g FLOP forward", p->live_pairs,
+            100 * p->live_pairs / all, p->forward.flops);
     if (c->backward)
         row("", "%.4g FLOP backward", p->backward.flops);
     if (p->chunk > 0)

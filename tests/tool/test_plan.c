@@ -259,6 +259,17 @@ static double forward_ms(const json_t *plan)
     return real(member(plan, "forward_ms"), "median");
 }
 
+Test(plan, says_of_linear_attention_what_a_run_says)
+{
+    command_run(&result, 0,
+                "plan --ranks 1 --set attention.kind=linear_causal "
+                "--set shape.seq=1024 --set shape.head_dim=32");
+    cr_expect_eq(result.code, 0);
+    cr_expect_not_null(strstr(result.out, "linear attention, causal, chunked"), "%s", result.out);
+    cr_expect_not_null(strstr(result.out, "a state of 32 x 32 for each batch"), "%s", result.out);
+    cr_expect_null(strstr(result.out, "query-key pairs"), "%s", result.out);
+}
+
 Test(plan, learns_the_speed_of_a_machine_from_a_bench)
 {
     write_bench();
