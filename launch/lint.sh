@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$root"
 
 check_format() {
-    find include src tests -name '*.[ch]' -print0 |
+    find include src tests -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0 |
         xargs -0 clang-format-14 --dry-run -Werror
 }
 

@@ -87,7 +87,7 @@ LANE_CODE int64_t take_ticket(uint32_t *ticket, char *shared)
     return mine;
 }
 
-/* ---- 16 bytes of device memory at once, aligned to them ---------------------------------------- */
+/* ---- 16 bytes of device memory at once, aligned ---------------------------------------------- */
 
 LANE_CODE void copy_piece(char *to, const char *from)
 {
