@@ -187,9 +187,6 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
  */
 const ra_kernel_ops *ra_kernel_cuda(void);
 
-/** The table for the GPU of ra_device_used; NULL where the build has none. */
-const ra_kernel_ops *ra_kernel_cuda(void);
-
 /**
  * @param threads  at least 1; a GPU's table puts its multiprocessors in place of it
  * @param pool     of ops->memory(); workspace (category workspace) for `dim` is taken here
