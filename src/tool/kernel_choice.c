@@ -1,5 +1,6 @@
 #include "kernel_choice.h"
 
+#include "config_table.h"
 #include "internal.h"
 
 #include <pthread.h>
@@ -23,6 +24,23 @@ static void list_add_all(ra_kernel_list *list)
         list_add(list, ra_kernel_cpu(isas[i]));
 }
 
+/* By the names that the configuration knows: "portable, avx2". */
+static void isa_refuse(ra_isa isa)
+{
+    const ra_config_key *key = &ra_config_keys[ra_config_key_find("compute.isa")];
+    char there[128] = "";
+    size_t used = 0;
+    for (const ra_choice *c = key->choices; c->name != NULL && used < sizeof(there); c++) {
+        if (c->value != RA_ISA_AUTO && ra_kernel_cpu((ra_isa)c->value) != NULL)
+            used += (size_t)snprintf(there + used, sizeof(there) - used, "%s%s",
+                                     used > 0 ? ", " : "", c->name);
+    }
+    ra_log(RA_LOG_ERROR,
+           "compute.isa: %s: this machine, or this build, lacks it: there is %s; auto takes the "
+           "best of these",
+           ra_config_choice_name(key, isa), there);
+}
+
 ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_kernel_list *list_out)
 {
     bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
@@ -43,8 +61,7 @@ ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_ke
         ra_log(RA_LOG_ERROR, "attention.kind: standard computes with OpenBLAS, which is not "
                              "installed here: install libopenblas0, or take flash");
     else
-        ra_log(RA_LOG_ERROR, "compute.isa: this machine, or this build, lacks it; auto takes the "
-                             "best there is");
+        isa_refuse(config->isa);
     return RA_ERR_UNSUPPORTED;
 }
 

@@ -58,6 +58,23 @@ Test(kernel_choice, lists_one_instruction_set_where_it_was_asked_for)
     cr_expect_eq(list.tables[0], ra_kernel_cpu(RA_ISA_PORTABLE));
 }
 
+/* Of the sets of two architectures no machine has both. */
+Test(kernel_choice, says_which_instruction_set_is_missing_and_which_there_are)
+{
+    bool const is_arm = ra_kernel_cpu(RA_ISA_NEON) != NULL;
+    ra_config const config = {.isa = is_arm ? RA_ISA_AVX2 : RA_ISA_NEON};
+    ra_kernel_list list;
+    char begin[64];
+    snprintf(begin, sizeof(begin), "compute.isa: %s: ", is_arm ? "avx2" : "neon");
+    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, &list), RA_ERR_UNSUPPORTED);
+    cr_expect_eq(list.count, 0);
+    cr_assert_eq(said.count, 1);
+    cr_expect_eq(strncmp(said.line, begin, strlen(begin)), 0, "%s", said.line);
+    cr_expect_not_null(strstr(said.line, "there is portable"), "%s", said.line);
+    bool const has_avx2 = ra_kernel_cpu(RA_ISA_AVX2) != NULL;
+    cr_expect_eq(strstr(said.line, ", avx2") != NULL, has_avx2, "%s", said.line);
+}
+
 Test(kernel_choice, the_next_one_stands_in_for_a_wrong_one_and_it_is_said)
 {
     ra_kernel_ops const broken = broken_table();
