@@ -13,15 +13,16 @@ typedef struct ra_thin_range {
     double miss; /* log of the chance that none of the queries that see a block keep it */
 } ra_thin_range;
 
-/* Strided ranges of one owner's local rows, merged as they come; then as the ring lists them. */
+/* Strided ranges of one owner's local rows, as they come; then as the ring lists them. */
 typedef struct ra_need {
     ra_range *items;
-    int64_t count, room, last; /* last: the item that grew last */
-    int64_t common;            /* lcm of the strides seen; 0: above what the ring looks for */
-    int64_t row_count;         /* once listed; of random blocks, what is to be expected */
-    int64_t piece_count;       /* likewise; then items are all that may be among them */
-    bool full;                 /* every row is needed: what else touches them does not matter */
-    ra_thin_range *thin;       /* random blocks, until they are listed */
+    int64_t count, room;
+    int64_t ordered;     /* items that are in order and apart; those behind them are new */
+    int64_t common;      /* lcm of the strides seen; 0: above what the ring looks for */
+    int64_t row_count;   /* once listed; of random blocks, what is to be expected */
+    int64_t piece_count; /* likewise; then items are all that may be among them */
+    bool full;           /* every row is needed: what else touches them does not matter */
+    ra_thin_range *thin; /* random blocks, until they are listed */
     int64_t thin_count, thin_room;
 } ra_need;
 
@@ -30,6 +31,13 @@ typedef struct ra_predict_keys {
     ra_rowset set;
     int64_t row_count, piece_count;
 } ra_predict_keys;
+
+/* Where a piece of some rank's rows lies in the sequence. */
+typedef struct ra_placed_piece {
+    int64_t begin, last; /* global rows */
+    int owner;
+    const ra_row_piece *piece;
+} ra_placed_piece;
 
 /* A tile map that nobody has made; counts of sampled chunks are scaled. */
 typedef struct ra_map_size {
@@ -81,6 +89,8 @@ typedef struct ra_predict_job {
     ra_rowset *rows;      /* [ranks] */
     ra_row_piece *pieces; /* of all of them, in one block */
     int64_t piece_count;
+    ra_placed_piece *placed; /* [piece_count], by their first rows */
+    bool apart;              /* each ends before the next begins */
     bool left_out[RA_LAYOUT_AUTO];
     ra_schedule schedule;
     ra_teams teams;
@@ -119,6 +129,8 @@ RA_CHECKED ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, in
                                          ra_need **needs_out);
 
 RA_CHECKED ra_status ra_predict_push_range(ra_need *need, ra_range range);
+/* Push what is not there yet. Time: the logarithm of how many ranges are apart. */
+RA_CHECKED ra_status ra_predict_add_range(ra_need *need, ra_range range);
 /* Sorted, merged, and cut where the owner's pieces end. */
 RA_CHECKED ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner);
 RA_CHECKED ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need *need);

@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
-enum { BITMAP_ROWS_MAX = 1 << 22 };
+enum { BITMAP_ROWS_MAX = 1 << 22, NEW_RANGES_LEAST = 64 };
 
 ra_status ra_predict_push_range(ra_need *need, ra_range range)
 {
-    if (need->count == need->room) {
+    if (need->items == NULL || need->count == need->room) {
         int64_t const room = need->room > 0 ? 2 * need->room : 16;
         ra_range *larger = realloc(need->items, (size_t)room * sizeof(*larger));
         if (larger == NULL) {
@@ -18,10 +18,82 @@ ra_status ra_predict_push_range(ra_need *need, ra_range range)
         need->items = larger;
         need->room = room;
     }
-    need->last = need->count;
     need->items[need->count++] = range;
     return RA_OK;
 }
+
+/* ---- ranges as they come ----------------------------------------------------------------------
+ */
+
+static int64_t end_of(ra_range r)
+{
+    return r.begin + r.stride * r.count;
+}
+
+/* By stride, then by residue, so that ranges of which one may go on where another ends are
+   neighbours. */
+static int compare_classes(const void *a, const void *b)
+{
+    const ra_range *x = a, *y = b;
+    int64_t const difference = x->stride != y->stride ? x->stride - y->stride
+                               : x->begin % x->stride != y->begin % y->stride
+                                   ? x->begin % x->stride - y->begin % y->stride
+                                   : x->begin - y->begin;
+    return (difference > 0) - (difference < 0);
+}
+
+/* Of two in that order: they meet, and together are one. */
+static bool meet(ra_range before, ra_range after)
+{
+    return before.stride == after.stride &&
+           before.begin % before.stride == after.begin % after.stride &&
+           after.begin <= end_of(before);
+}
+
+static void put_in_order(ra_need *need)
+{
+    int64_t kept = 0;
+    if (need->ordered == need->count)
+        return;
+    qsort(need->items, (size_t)need->count, sizeof(*need->items), compare_classes);
+    for (int64_t i = 1; i < need->count; ++i) {
+        ra_range *last = &need->items[kept], next = need->items[i];
+        if (meet(*last, next))
+            last->count = ra_max_i64(last->count, (end_of(next) - last->begin) / last->stride);
+        else
+            need->items[++kept] = next;
+    }
+    need->count = need->ordered = kept + 1;
+}
+
+ra_status ra_predict_add_range(ra_need *need, ra_range range)
+{
+    int64_t low = 0, high = need->ordered; /* the last ordered item that is not behind */
+    while (high - low > 1) {
+        int64_t const middle = low + (high - low) / 2;
+        if (compare_classes(&need->items[middle], &range) <= 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    ra_range *at = need->ordered > 0 ? &need->items[low] : NULL;
+    if (at != NULL && compare_classes(at, &range) <= 0 && meet(*at, range)) {
+        int64_t const count = (end_of(range) - at->begin) / at->stride;
+        ra_range const grown = {at->begin, at->stride, ra_max_i64(at->count, count)};
+        if (grown.count == at->count)
+            return RA_OK;
+        if (low + 1 == need->ordered || !meet(grown, at[1])) {
+            *at = grown;
+            return RA_OK;
+        }
+    }
+    if (need->count - need->ordered >= ra_max_i64(NEW_RANGES_LEAST, need->ordered))
+        put_in_order(need);
+    return ra_predict_push_range(need, range);
+}
+
+/* ---- in the ring's order ----------------------------------------------------------------------
+ */
 
 static bool is_set(const uint8_t *bits, int64_t at)
 {
@@ -147,6 +219,7 @@ static ra_status list(ra_predict_job *job, int owner, ra_need *need)
     const ra_rowset *rows = &job->rows[owner];
     bool unit = true;
     int64_t sum = 0;
+    put_in_order(need);
     for (int64_t i = 0; i < need->count; ++i) {
         unit = unit && need->items[i].stride == 1;
         sum += need->items[i].count;

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 enum {
-    TRIES_MAX = 64,           /* ranges tried for one to grow before a new one is begun */
     LOOK_ROWS = 256,          /* queries of a chunk that stands for others */
     VISITS_MAX = 1 << 20,     /* slices of one reader that are visited one by one */
     THIN_VISITS_MAX = 1 << 18 /* owners that rows of random blocks are looked for with */
@@ -26,27 +25,6 @@ typedef struct touching {
     double rows_of_blocks;    /* that the queries at hand stand for */
     int64_t visited;          /* counting only: needs == NULL */
 } touching;
-
-/* Slices of neighbouring queries touch nearly the same keys, in the same order. */
-static ra_status add_range(ra_need *need, ra_range range)
-{
-    int64_t const end = range.begin + range.stride * range.count;
-    int64_t const tries = ra_min_i64(need->count, TRIES_MAX);
-    for (int64_t i = 0; i < tries; ++i) {
-        int64_t const at = (need->last + i) % need->count;
-        ra_range *old = &need->items[at];
-        int64_t const old_end = old->begin + old->stride * old->count;
-        if (old->stride != range.stride || (old->begin - range.begin) % range.stride != 0 ||
-            range.begin > old_end || end < old->begin)
-            continue;
-        int64_t const begin = ra_min_i64(old->begin, range.begin);
-        old->count = (ra_max_i64(old_end, end) - begin) / range.stride;
-        old->begin = begin;
-        need->last = (at + 1) % need->count;
-        return RA_OK;
-    }
-    return ra_predict_push_range(need, range);
-}
 
 /* Rows that a slice touches in one piece of an owner; with several phases, phase by phase. */
 static ra_status touch_piece(touching *t, const ra_slice *slice, const ra_row_piece *keys,
@@ -74,58 +52,32 @@ static ra_status touch_piece(touching *t, const ra_slice *slice, const ra_row_pi
         range.count = ra_min_i64((left - 1) / range.stride + 1,
                                  range.count + t->stretch / (keys->rows.stride * range.stride));
         ra_status const status = t->job->diagonal != NULL ? ra_predict_add_thin(need, range, 1, 1)
-                                                          : add_range(need, range);
+                                                          : ra_predict_add_range(need, range);
         if (status != RA_OK)
             return status;
     }
     return RA_OK;
 }
 
-/* Pieces in the order of rows, where a layout has them in closed form: one or two per rank. */
-static int ordered_pieces(const ra_predict_job *job)
+/* The first of the pieces that may reach a row. */
+static int64_t first_piece(const ra_predict_job *job, int64_t row)
 {
-    return job->layout == RA_LAYOUT_CONTIGUOUS ? job->ranks
-           : job->layout == RA_LAYOUT_ZIGZAG   ? 2 * job->ranks
-                                               : 0;
-}
-
-static ra_status touch_owner(touching *t, const ra_slice *slice, int owner, int64_t piece)
-{
-    const ra_rowset *keys = &t->job->rows[owner];
-    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    bool const skipped = (owner >= t->skip_begin && owner < t->skip_end) || t->needs[owner].full;
-    if (skipped || piece < 0 || piece >= keys->piece_count)
-        return RA_OK;
-    const ra_range *rows = &keys->pieces[piece].rows;
-    if (rows->begin > last || rows->begin + rows->stride * rows->count <= slice->k_begin)
-        return RA_OK;
-    return touch_piece(t, slice, &keys->pieces[piece], &t->needs[owner]);
-}
-
-static ra_status touch_ordered(touching *t, const ra_slice *slice, int pieces)
-{
-    const ra_predict_job *job = t->job;
-    int64_t const n = job->request->ring.seq;
-    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    int const first = (int)((double)slice->k_begin / (double)n * pieces) - 1;
-    ra_status status = RA_OK;
-    for (int p = first > 0 ? first : 0; p < pieces && status == RA_OK; ++p) {
-        int const owner = p < job->ranks ? p : 2 * job->ranks - 1 - p;
-        if (n * p / pieces > last)
-            break;
-        if (p == job->ranks && p > first && job->rows[owner].piece_count == 1)
-            continue; /* the last rank's halves are one piece, which was asked already */
-        status =
-            touch_owner(t, slice, owner, p < job->ranks ? 0 : job->rows[owner].piece_count - 1);
+    int64_t low = 0, high = job->apart ? job->piece_count : 0;
+    while (low < high) {
+        int64_t const middle = low + (high - low) / 2;
+        if (job->placed[middle].last < row)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return status;
+    return low;
 }
 
 static ra_status touch(void *context, const ra_slice *slice)
 {
     touching *t = context;
     const ra_predict_job *job = t->job;
-    int const pieces = ordered_pieces(job);
+    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
     ra_range seen;
     ra_status status = RA_OK;
     ++t->visited;
@@ -133,11 +85,15 @@ static ra_status touch(void *context, const ra_slice *slice)
         !ra_range_intersect((ra_range){slice->q_begin, slice->stride, slice->q_count}, t->q_rows,
                             &seen))
         return RA_OK;
-    if (pieces > 0)
-        return touch_ordered(t, slice, pieces);
-    for (int owner = 0; owner < job->ranks; ++owner)
-        for (int64_t i = 0; i < job->rows[owner].piece_count && status == RA_OK; ++i)
-            status = touch_owner(t, slice, owner, i);
+    for (int64_t i = first_piece(job, slice->k_begin); i < job->piece_count && status == RA_OK;
+         ++i) {
+        const ra_placed_piece *at = &job->placed[i];
+        bool const skipped = at->owner >= t->skip_begin && at->owner < t->skip_end;
+        if (at->begin > last)
+            break;
+        if (!skipped && !t->needs[at->owner].full && at->last >= slice->k_begin)
+            status = touch_piece(t, slice, at->piece, &t->needs[at->owner]);
+    }
     return status;
 }
 
@@ -154,7 +110,7 @@ static double touched_owners(const ra_predict_job *job)
     const ra_pattern_config *c = job->request->pattern;
     bool const near = c->window_left >= 0 && (c->causal || c->window_right >= 0);
     double const documents = c->documents != NULL ? (double)c->document_count : 1;
-    if (ordered_pieces(job) == 0)
+    if (!job->apart)
         return (double)job->piece_count;
     return near ? 1 : 1 + job->ranks / documents;
 }
@@ -205,7 +161,7 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
                                         rows.stride, ra_min_i64(look, rows.count)});
     t->needs = needs;
     t->stretch = 0;
-    int64_t const owners = ordered_pieces(t->job) > 0 ? 1 : t->job->ranks;
+    int64_t const owners = t->job->apart ? 1 : t->job->ranks;
     int64_t const looks = VISITS_MAX / (ra_max_i64(t->visited, 1) * owners);
     if (status != RA_OK || chunks <= looks || t->visited <= 1)
         return status != RA_OK ? status : visit(t, layer, rows);

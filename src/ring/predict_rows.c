@@ -36,8 +36,10 @@ void ra_predict_free_rows(ra_predict_job *job)
 {
     free(job->rows);
     free(job->pieces);
+    free(job->placed);
     job->rows = NULL;
     job->pieces = NULL;
+    job->placed = NULL;
     job->piece_count = 0;
 }
 
@@ -95,6 +97,31 @@ static ra_status set_balanced(ra_predict_job *job)
     job->chunk = layout.chunk;
     ra_layout_fini(job->pool, &layout);
     return status;
+}
+
+static int compare_placed(const void *a, const void *b)
+{
+    const ra_placed_piece *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static ra_status place_pieces(ra_predict_job *job)
+{
+    int64_t at = 0;
+    ra_status const status = ra_predict_take(&job->placed, job->piece_count, sizeof(*job->placed));
+    for (int r = 0; r < job->ranks && status == RA_OK; ++r)
+        for (int64_t i = 0; i < job->rows[r].piece_count; ++i) {
+            const ra_row_piece *piece = &job->rows[r].pieces[i];
+            int64_t const last = piece->rows.begin + piece->rows.stride * (piece->rows.count - 1);
+            job->placed[at++] = (ra_placed_piece){piece->rows.begin, last, r, piece};
+        }
+    if (status != RA_OK)
+        return status;
+    qsort(job->placed, (size_t)at, sizeof(*job->placed), compare_placed);
+    job->apart = true;
+    for (int64_t i = 1; i < at; ++i)
+        job->apart = job->apart && job->placed[i - 1].last < job->placed[i].begin;
+    return RA_OK;
 }
 
 /* Nor are blocks that are not drawn dealt: the deal goes by how much chance gave to each chunk. */
@@ -156,6 +183,8 @@ static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
         status = set_balanced(job);
     else if (status == RA_OK)
         set_closed(job, kind);
+    if (status == RA_OK)
+        status = place_pieces(job);
     if (status == RA_OK)
         measure(job);
     return status;
