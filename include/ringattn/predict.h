@@ -9,10 +9,10 @@
  *
  * A job of up to RA_PREDICT_RANKS_ALL ranks is followed rank by rank. Of more, the first, the last
  * and a few between are followed, and of long shards evenly spread chunks of queries; then
- * ra_prediction.exact is false. It also is where random blocks have so many rows that drawing every
- * pair of them, and storing those that are kept, would be a job of its own: beyond
- * RA_PREDICT_DRAWN_ROWS, counts are what is to be expected of them. SPDX-License-Identifier:
- * BSD-3-Clause
+ * ra_prediction.exact is false. It also is where drawing random blocks, and visiting those that are
+ * kept, would be a job of its own: where that is more than RA_PREDICT_VISITS visits, counts are
+ * what is to be expected of them. Where nothing can be said of that (ra_predict), they are drawn up
+ * to RA_PREDICT_DRAWN_ROWS rows of blocks. SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_PREDICT_H
 #define RINGATTN_PREDICT_H
@@ -23,7 +23,12 @@
 extern "C" {
 #endif
 
-enum { RA_PREDICT_RANKS_MAX = 4096, RA_PREDICT_RANKS_ALL = 64, RA_PREDICT_DRAWN_ROWS = 32768 };
+enum {
+    RA_PREDICT_RANKS_MAX = 4096,
+    RA_PREDICT_RANKS_ALL = 64,
+    RA_PREDICT_DRAWN_ROWS = 32768,
+    RA_PREDICT_VISITS = 1 << 22
+};
 
 /* Time of one message: latency + bytes / rate. */
 typedef struct ra_link {
@@ -97,6 +102,7 @@ typedef struct ra_predict_request {
     int64_t io_bytes;            /* held during the passes */
     int64_t staging_bytes;       /* held while inputs are read, and given back before the passes */
     int64_t drawn_rows_max;      /* of random blocks; 0: RA_PREDICT_DRAWN_ROWS */
+    int64_t visits_max;          /* of random blocks that are drawn; 0: RA_PREDICT_VISITS */
     int64_t memory_bytes;        /* what head_groups 0 must fit into; INT64_MAX: anything does */
     const ra_hardware *hardware; /* borrowed; NULL: no times */
 } ra_predict_request;
@@ -156,8 +162,9 @@ typedef struct ra_prediction {
  *
  * @return RA_ERR_CONFIG       what ra_pattern_create refuses, already logged
  *         RA_ERR_UNSUPPORTED  too large to be followed: layout balanced over too many chunks,
- *                             schedule ring over too many ranks; dilated branches, or a dense
- *                             mask, with more rows of random blocks than are drawn; one logged line
+ *                             schedule ring over too many ranks; dilated branches, a dense mask or
+ *                             layout balanced with more rows of random blocks than are drawn; one
+ *                             logged line
  *         RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_predict(const ra_predict_request *request, ra_prediction *prediction_out);

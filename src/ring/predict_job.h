@@ -135,8 +135,8 @@ RA_CHECKED ra_status ra_predict_add_range(ra_need *need, ra_range range);
 RA_CHECKED ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner);
 RA_CHECKED ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need *need);
 
-/* Random blocks of very many rows (predict_random.c): whether they are, the pattern without them,
-   and what they would have taken. */
+/* Random blocks that are too many to be counted (predict_random.c): whether they are, the pattern
+   without them, and what they would have taken. */
 bool ra_predict_is_thin(const ra_predict_request *request);
 RA_CHECKED ra_status ra_predict_make_thin(ra_predict_job *job);
 /*

@@ -1,5 +1,5 @@
 /*
- * Random blocks of so many rows that nobody draws them to plan: what is to be expected of them.
+ * Random blocks that are too many to be drawn and counted: what is to be expected of them.
  *
  * The pattern is made with every block kept, row of blocks by row of blocks. A slice of it falls
  * into blocks that all its queries see, each kept with the chance d; those that a band cuts, of
@@ -18,12 +18,38 @@ enum {
     GOES_ON_MAX = 64   /* blocks that a run is followed for; longer ones are as good as two */
 };
 
+/* Whether what is to be expected can be said at all. */
+static bool can_expect(const ra_predict_request *r)
+{
+    return r->pattern->segments == NULL && !r->ring.dense_mask &&
+           r->ring.layout != RA_LAYOUT_BALANCED;
+}
+
+/* Slices that counting drawn blocks would visit: each that is kept once for every layout that is
+   tried, and of stripes once for every rank that has queries of its row. */
+static double visits_of(const ra_predict_request *r)
+{
+    enum { DRAWS_PER_VISIT = 256 }; /* which take as long */
+    const ra_pattern_config *c = r->pattern;
+    double const rows = (double)ra_div_ceil(r->ring.seq, c->block_size);
+    double const kept = rows * (1 + (rows - 1) * c->block_density);
+    double const stripes = (double)ra_min_i64(r->ranks, c->block_size);
+    bool const is_auto = r->ring.layout == RA_LAYOUT_AUTO && r->ranks > 1;
+    double const times = is_auto                               ? RA_LAYOUT_AUTO - 1 + stripes
+                         : r->ring.layout == RA_LAYOUT_STRIPED ? stripes
+                                                               : 1;
+    return rows * rows / DRAWS_PER_VISIT + kept * times;
+}
+
 bool ra_predict_is_thin(const ra_predict_request *r)
 {
     const ra_pattern_config *c = r->pattern;
-    int64_t const most = r->drawn_rows_max > 0 ? r->drawn_rows_max : RA_PREDICT_DRAWN_ROWS;
-    return c->blocks_kind == RA_BLOCKS_RANDOM && c->block_size >= 1 &&
-           ra_div_ceil(r->ring.seq, c->block_size) > most;
+    int64_t const rows_max = r->drawn_rows_max > 0 ? r->drawn_rows_max : RA_PREDICT_DRAWN_ROWS;
+    int64_t const most = r->visits_max > 0 ? r->visits_max : RA_PREDICT_VISITS;
+    if (c->blocks_kind != RA_BLOCKS_RANDOM || c->block_size < 1)
+        return false;
+    return ra_div_ceil(r->ring.seq, c->block_size) > rows_max ||
+           (can_expect(r) && visits_of(r) > (double)most);
 }
 
 /* What the drawn map is stored in: an offset per row of blocks, and two numbers per run. Runs of a

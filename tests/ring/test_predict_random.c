@@ -208,3 +208,50 @@ Test(predict_random, refuses_dilated_branches_and_deals)
     cr_expect(!p.blocks_expected);
     ra_prediction_fini(&p);
 }
+
+/* What takes long to count is expected, where that can be said; else it is drawn all the same. */
+Test(predict_random, draws_what_is_counted_in_time)
+{
+    static const int64_t segments[] = {512}, rates[] = {2};
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    pattern.blocks_kind = RA_BLOCKS_RANDOM;
+    pattern.block_size = 4;
+    pattern.block_density = 0.1;
+    /* 500 rows: 977 visits to draw them, and 25,450 blocks that are kept. */
+    ra_predict_request const plain = {.ring = {.batch = 1,
+                                               .seq = 2000,
+                                               .heads = 2,
+                                               .kv_heads = 2,
+                                               .dim = 8,
+                                               .head_groups = 1,
+                                               .layout = RA_LAYOUT_ZIGZAG},
+                                      .pattern = &pattern,
+                                      .ranks = 3,
+                                      .ranks_per_node = 1,
+                                      .tile_rows = 16,
+                                      .visits_max = 26427,
+                                      .memory_bytes = INT64_MAX};
+    enum { ZIGZAG, FEWER, STRIPED, AUTO, BALANCED, MASKED, DILATED, CASES };
+    for (int i = 0; i < CASES; ++i) {
+        ra_predict_request request = plain;
+        ra_prediction p;
+        request.visits_max -= i == FEWER;
+        request.visits_max = i == STRIPED ? 977 + 3 * 25450 - 1 : request.visits_max;
+        request.visits_max = i == AUTO ? 977 + 6 * 25450 - 1 : request.visits_max;
+        request.visits_max = i >= BALANCED ? 1 : request.visits_max;
+        request.ring.layout = i == STRIPED    ? RA_LAYOUT_STRIPED
+                              : i == AUTO     ? RA_LAYOUT_AUTO
+                              : i == BALANCED ? RA_LAYOUT_BALANCED
+                                              : RA_LAYOUT_ZIGZAG;
+        request.ring.dense_mask = i == MASKED;
+        pattern.segments = segments;
+        pattern.rates = rates;
+        pattern.branch_count = i == DILATED;
+        if (i != DILATED)
+            pattern.segments = pattern.rates = NULL;
+        cr_assert_eq(ra_predict(&request, &p), RA_OK, "case %d", i);
+        cr_expect_eq(p.blocks_expected, i == FEWER || i == STRIPED || i == AUTO, "case %d", i);
+        cr_expect_eq(p.exact, !p.blocks_expected, "case %d", i);
+        ra_prediction_fini(&p);
+    }
+}
