@@ -97,8 +97,10 @@ RA_CHECKED ra_status ra_config_parse(const char *name, const char *text, size_t 
 /**
  * Read a whole file, at most RA_CONFIG_BYTES_MAX. *text_out is ended by a NUL that *bytes_out does
  * not count; the caller frees it.
+ * @param what  that errors say it should be: "configuration"
  */
-RA_CHECKED ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_out);
+RA_CHECKED ra_status ra_config_read_file(const char *what, const char *path, char **text_out,
+                                         size_t *bytes_out);
 /**
  * Complete what depends on the shape (kv_heads) and on the base variant (comm_buffers, the pool's
  * and the pattern cache's mode), and check what holds between keys, for a job of `ranks` ranks. One

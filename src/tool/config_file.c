@@ -10,31 +10,32 @@
 #include <unistd.h>
 
 /* A pipe may never say anything, and a device may never end: neither is waited for. */
-static ra_status open_regular(const char *path, FILE **file_out)
+static ra_status open_regular(const char *what, const char *path, FILE **file_out)
 {
     int const fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     ra_status status = RA_ERR_IO;
     if (fd < 0 || fstat(fd, &info) != 0) {
-        ra_log(RA_LOG_ERROR, "%s: cannot open the configuration: %s", path, strerror(errno));
+        ra_log(RA_LOG_ERROR, "%s: cannot open the %s: %s", path, what, strerror(errno));
     } else if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-        ra_log(RA_LOG_ERROR, "%s: is a device or pipe: give a file with the configuration", path);
+        ra_log(RA_LOG_ERROR, "%s: is a device or pipe: give a file with the %s", path, what);
         status = RA_ERR_CONFIG;
     } else {
         *file_out = fdopen(fd, "rb");
         if (*file_out != NULL)
             return RA_OK;
-        ra_log(RA_LOG_ERROR, "%s: cannot open the configuration: %s", path, strerror(errno));
+        ra_log(RA_LOG_ERROR, "%s: cannot open the %s: %s", path, what, strerror(errno));
     }
     if (fd >= 0)
         close(fd);
     return status;
 }
 
-ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_out)
+ra_status ra_config_read_file(const char *what, const char *path, char **text_out,
+                              size_t *bytes_out)
 {
     FILE *file = NULL;
-    ra_status status = open_regular(path, &file);
+    ra_status status = open_regular(what, path, &file);
     if (status != RA_OK)
         return status;
     status = RA_ERR_IO;
@@ -43,7 +44,7 @@ ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_o
     while (text != NULL && (got = fread(text + used, 1, size - used, file)) > 0) {
         used += got;
         if (used > RA_CONFIG_BYTES_MAX) {
-            ra_log(RA_LOG_ERROR, "%s: larger than 16 MiB: is it a configuration?", path);
+            ra_log(RA_LOG_ERROR, "%s: larger than 16 MiB: is it a %s?", path, what);
             status = RA_ERR_CONFIG;
             goto err_free_text;
         }
@@ -58,7 +59,7 @@ ra_status ra_config_read_file(const char *path, char **text_out, size_t *bytes_o
     if (text == NULL)
         goto err_no_memory;
     if (ferror(file)) {
-        ra_log(RA_LOG_ERROR, "%s: cannot read the configuration: %s", path, strerror(errno));
+        ra_log(RA_LOG_ERROR, "%s: cannot read the %s: %s", path, what, strerror(errno));
         goto err_free_text;
     }
     text[used] = '\0';
@@ -82,7 +83,7 @@ ra_status ra_config_load(const ra_config_source *source, ra_config *config_out)
     size_t bytes = 0;
     if (source->file == NULL)
         return ra_config_parse("defaults", "", 0, source, config_out);
-    ra_status status = ra_config_read_file(source->file, &text, &bytes);
+    ra_status status = ra_config_read_file("configuration", source->file, &text, &bytes);
     if (status != RA_OK)
         return status;
     status = ra_config_parse(source->file, text, bytes, source, config_out);

@@ -169,7 +169,7 @@ ra_status ra_hardware_load(const char *path, ra_hardware *hardware_out)
 {
     char *text;
     size_t bytes;
-    ra_status status = ra_config_read_file(path, &text, &bytes);
+    ra_status status = ra_config_read_file("hardware file", path, &text, &bytes);
     if (status != RA_OK)
         return status;
     status = ra_hardware_parse(path, text, bytes, hardware_out);

@@ -122,7 +122,7 @@ ra_status ra_job_check_outputs(const ra_job *job)
                    {"--csv", job->options->csv_path, false},
                    {"--trace", job->options->trace_path, false}};
     ra_status status = RA_OK;
-    if (ra_comm_rank(job->comm) != 0)
+    if (job->comm != NULL && ra_comm_rank(job->comm) != 0)
         return RA_OK;
     for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]) && status == RA_OK; i++) {
         if (outputs[i].path == NULL)

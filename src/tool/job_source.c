@@ -41,7 +41,7 @@ static ra_status parcel_pack(const ra_config_source *source, ra_job_text *out)
     size_t text_bytes = 0;
     ra_status status = RA_OK;
     if (source->file != NULL)
-        status = ra_config_read_file(source->file, &text, &text_bytes);
+        status = ra_config_read_file("configuration", source->file, &text, &text_bytes);
     if (status != RA_OK)
         return status;
     parcel_strings(source, strings);

@@ -3,7 +3,9 @@
 
 #include "console.h"
 #include "internal.h"
+#include "job.h"
 #include "job_source.h"
+#include "json_build.h"
 #include "tool_info.h"
 
 #include <errno.h>
@@ -17,8 +19,35 @@ typedef struct planner {
     ra_hardware hardware;
     bool has_hardware;
     int ranks;
+    int point_count, none_fits; /* points, and those of --longest in which no length fits */
     json_t *points;
+    json_t *longest; /* what --longest has found, by all that is swept but for the length */
 } planner;
+
+/* Points that differ in their length alone have one longest sequence. */
+static ra_status longest_take(planner *p, ra_plan_point *point)
+{
+    size_t i;
+    json_t *earlier, *swept = ra_json_swept(&point->config), *found;
+    json_object_del(swept, "shape.seq");
+    json_t *job = json_pack("{s:s?, s:o}", "variant", point->variant, "sweep", swept);
+    json_array_foreach(p->longest, i, earlier)
+    {
+        point->longest_shown = json_equal(json_object_get(earlier, "job"), job) == 1;
+        if (!point->longest_shown)
+            continue;
+        point->has_longest = true;
+        point->longest_seq = json_integer_value(json_object_get(earlier, "tokens"));
+        json_decref(job);
+        return RA_OK;
+    }
+    ra_status const status = ra_plan_point_longest(point);
+    found = json_pack("{s:o, s:I}", "job", job, "tokens", (json_int_t)point->longest_seq);
+    if (found != NULL && json_array_append_new(p->longest, found) == 0)
+        return status;
+    ra_log(RA_LOG_ERROR, "out of memory for the report");
+    return RA_ERR_NO_MEMORY;
+}
 
 static ra_status point_plan(planner *p, const char *variant, bool named, int64_t index)
 {
@@ -31,7 +60,9 @@ static ra_status point_plan(planner *p, const char *variant, bool named, int64_t
     if (status == RA_OK)
         status = ra_plan_point_predict(&point);
     if (status == RA_OK && p->options->longest)
-        status = ra_plan_point_longest(&point);
+        status = longest_take(p, &point);
+    p->none_fits += point.has_longest && point.longest_seq == 0;
+    ++p->point_count;
     if (status == RA_OK && p->options->json) {
         json_t *entry = ra_plan_point_to_json(&point);
         if (entry == NULL || json_array_append_new(p->points, entry) != 0) {
@@ -89,7 +120,25 @@ static ra_status save(const planner *p)
     return ra_hardware_save(o->save_path, comment, &p->hardware);
 }
 
-static ra_status prepare(planner *p, const ra_comm *comm)
+/* As a probe in which nothing ran. */
+static ra_status judge(const planner *p)
+{
+    if (p->none_fits < p->point_count)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "--longest: not a single token fits the memory there is: "
+                         "raise memory.limit");
+    return RA_ERR_NO_MEMORY;
+}
+
+/* The report is all that is written but for --save: tensors and records are a run's. */
+static ra_status check_outputs(const planner *p, ra_comm *comm)
+{
+    ra_job job = {.options = p->options, .comm = comm, .config = p->base};
+    job.config.output = job.config.pool_log = NULL;
+    return ra_job_check_outputs(&job);
+}
+
+static ra_status prepare(planner *p, ra_comm *comm)
 {
     const ra_options *o = p->options;
     ra_status status = RA_OK;
@@ -111,13 +160,15 @@ static ra_status prepare(planner *p, const ra_comm *comm)
         status = ra_job_text_share(o, NULL, &p->text);
     if (status == RA_OK)
         status = ra_job_text_parse(p->text, NULL, NULL, 1, &p->base);
+    if (status == RA_OK)
+        status = check_outputs(p, comm);
     return status;
 }
 
-static ra_status plan(const ra_options *options, const ra_comm *comm)
+static ra_status plan(const ra_options *options, ra_comm *comm)
 {
-    planner p = {.options = options, .points = json_array()};
-    ra_status status = p.points != NULL ? prepare(&p, comm) : RA_ERR_NO_MEMORY;
+    planner p = {.options = options, .points = json_array(), .longest = json_array()};
+    ra_status status = p.points != NULL && p.longest != NULL ? prepare(&p, comm) : RA_ERR_NO_MEMORY;
     if (status == RA_OK)
         status = points_plan(&p);
     if (status == RA_OK && options->json)
@@ -128,7 +179,10 @@ static ra_status plan(const ra_options *options, const ra_comm *comm)
         ra_log(RA_LOG_ERROR, "cannot write the report to standard output: %s", strerror(errno));
         status = RA_ERR_IO;
     }
+    if (status == RA_OK)
+        status = judge(&p);
     json_decref(p.points);
+    json_decref(p.longest);
     ra_config_fini(&p.base);
     ra_job_text_destroy(p.text);
     return status;

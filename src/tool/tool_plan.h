@@ -19,7 +19,8 @@ typedef struct ra_plan_point {
     ra_predict_request request;
     ra_prediction prediction;
     bool has_longest;
-    int64_t longest_seq; /* rows that fit request.memory_bytes */
+    bool longest_shown;  /* with an earlier point, which differs in its length alone */
+    int64_t longest_seq; /* rows that fit request.memory_bytes; 0: not even one does */
 } ra_plan_point;
 
 /**

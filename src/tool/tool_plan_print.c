@@ -80,7 +80,7 @@ static void memory_print(const ra_plan_point *point)
     if (point->request.memory_bytes < INT64_MAX)
         row("limit", "%12s  %s", ra_bytes_text(point->request.memory_bytes, text),
             p->peak_bytes <= point->request.memory_bytes ? "fits" : "does not fit");
-    if (point->has_longest)
+    if (point->has_longest && !point->longest_shown)
         row("longest", "%12s tokens fit, other keys as they are",
             ra_count_text(point->longest_seq, rows));
 }

@@ -195,6 +195,40 @@ Test(plan, finds_the_longest_sequence_for_a_memory)
     }
 }
 
+/* Points that differ in their length alone have one, which is said once. */
+Test(plan, says_the_longest_sequence_of_a_sweep_over_lengths_once)
+{
+    static const char sweep[] = "sweep: {shape.seq: [300, 600], shape.head_dim: [16, 64]}\n";
+    static const char line[] = "plan --longest --config sweep.yaml --set memory.limit=64M "
+                               "--set compute.threads=1";
+    char with_json[256];
+    json_error_t error;
+    command_file_write("sweep.yaml", sweep, strlen(sweep));
+    command_run(&result, 0, line);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, "tokens fit"), 2, "%s", result.out);
+    snprintf(with_json, sizeof(with_json), "%s --json", line);
+    command_run(&result, 0, with_json);
+    json_t *root = json_loads(result.out, 0, &error);
+    cr_assert_not_null(root, "%s", error.text);
+    const json_t *points = member(root, "points");
+    cr_assert_eq(json_array_size(points), 4);
+    for (size_t i = 0; i < 2; i++) /* lengths are the outer loop */
+        cr_expect_eq(integer(json_array_get(points, i), "longest_seq"),
+                     integer(json_array_get(points, i + 2), "longest_seq"));
+    cr_expect_gt(integer(json_array_get(points, 0), "longest_seq"),
+                 integer(json_array_get(points, 1), "longest_seq"));
+    json_decref(root);
+}
+
+Test(plan, has_no_longest_sequence_where_not_one_token_fits)
+{
+    command_run(&result, 0, "plan --longest --set memory.limit=1KiB");
+    cr_expect_eq(result.code, 4);
+    cr_expect_not_null(strstr(result.err, "--longest: not a single token fits"), "%s", result.err);
+    cr_expect_not_null(strstr(result.out, " 0 tokens fit"), "%s", result.out);
+}
+
 static void refused(const char *arguments, int code, const char *wanted)
 {
     command_run(&result, 0, arguments);
@@ -219,7 +253,8 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     refused("plan --hardware range.yaml", 2, "range.yaml:2:");
     refused("plan --hardware range.yaml", 2, "forward.bf16.efficiency");
     refused("plan --hardware list.yaml", 2, "a mapping");
-    refused("plan --hardware missing.yaml", 3, "missing.yaml");
+    refused("plan --hardware missing.yaml", 3, "missing.yaml: cannot open the hardware file");
+    refused("plan --json=nowhere/plan.json", 3, "--json: nowhere/plan.json: cannot write there");
     refused("plan --ranks 0", 2, "--ranks: '0' is not an integer from 1 to 4096");
     refused("plan --ranks 4x", 2, "'4x'");
     refused("plan --longest", 2, "memory.limit");
