@@ -26,11 +26,11 @@ typedef enum ra_category {
     RA_MEM_LSE,           /* log-sum-exp per row and head */
     RA_MEM_GRADS,         /* dq, dk, dv */
     RA_MEM_ACCUMULATOR,   /* float32 state carried over ring steps; gradient accumulators; delta */
-    RA_MEM_WORKSPACE,     /* scratch of kernels; does not grow with the sequence */
+    RA_MEM_WORKSPACE,     /* scratch of kernels, and what a step takes and gives back */
     RA_MEM_TILEMAP,       /* slices, row sets, tile maps */
     RA_MEM_PATTERN_CACHE, /* tile maps kept for later use */
     RA_MEM_POOL_IDLE,     /* held by the pool, used by nobody */
-    RA_MEM_COMM_BUFFER,   /* packed keys, values and partial gradients on their way */
+    RA_MEM_COMM_BUFFER,   /* standing: packed keys, values and partial gradients on their way */
     RA_MEM_SCORES,        /* materialised scores (kind: standard) */
     RA_MEM_STATE,         /* linear attention */
     RA_MEM_IO,            /* staging for files */

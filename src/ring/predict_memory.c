@@ -326,7 +326,7 @@ int64_t ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *b, i
     memory[RA_MEM_IO] = ra_max_i64(staging, io);
     if (staging <= io + most + b->scores) {
         memory[RA_MEM_IO] = io;
-        memory[RA_MEM_COMM_BUFFER] += most - b->passing_scores;
+        memory[RA_MEM_WORKSPACE] += most - b->passing_scores;
         memory[RA_MEM_SCORES] += b->passing_scores;
     } else {
         memory[RA_MEM_SCORES] = 0;

@@ -244,7 +244,8 @@ RA_CHECKED ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *te
 
 /*
  * Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back.
- * Taking one of the team is collective over all ranks then.
+ * Taking one of the team is collective over all ranks then. Buffers are those that stand; what a
+ * step takes is its workspace, and from the pool, where it finds what the step before gave back.
  */
 RA_CHECKED ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes);
 RA_CHECKED ra_status ra_region_take_shared(ra_ring *ring, ra_region *region, size_t bytes);

@@ -72,8 +72,7 @@ ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes)
         return RA_OK;
     }
     ra_pool_free(ring->pool, ring->kernel->stream, &region->block);
-    return ra_pool_alloc(ring->pool, RA_MEM_COMM_BUFFER, bytes, ring->kernel->stream,
-                         &region->block);
+    return ra_pool_alloc(ring->pool, RA_MEM_WORKSPACE, bytes, ring->kernel->stream, &region->block);
 }
 
 ra_status ra_region_take_shared(ra_ring *ring, ra_region *region, size_t bytes)
@@ -84,8 +83,8 @@ ra_status ra_region_take_shared(ra_ring *ring, ra_region *region, size_t bytes)
         RA_ASSERT(bytes <= region->window.bytes);
         return RA_OK;
     }
-    ra_shared_give(ring, RA_MEM_COMM_BUFFER, &region->window);
-    return ra_shared_take(ring, RA_MEM_COMM_BUFFER, bytes, &region->window);
+    ra_shared_give(ring, RA_MEM_WORKSPACE, &region->window);
+    return ra_shared_take(ring, RA_MEM_WORKSPACE, bytes, &region->window);
 }
 
 void ra_region_give(ra_ring *ring, ra_region *region)
@@ -93,7 +92,7 @@ void ra_region_give(ra_ring *ring, ra_region *region)
     if (ring->config.comm_buffers > 0)
         return;
     ra_pool_free(ring->pool, ring->kernel->stream, &region->block);
-    ra_shared_give(ring, RA_MEM_COMM_BUFFER, &region->window);
+    ra_shared_give(ring, RA_MEM_WORKSPACE, &region->window);
 }
 
 void *ra_region_data(const ra_region *region)

@@ -219,13 +219,14 @@ static ra_status run_with_cache(rank_state *state)
     return status;
 }
 
-static ra_status make_pool(ra_memory memory, int64_t limit_bytes, ra_ledger **ledger,
-                           ra_pool **pool)
+static ra_status make_pool(ra_memory memory, ra_pool_mode mode, int64_t limit_bytes,
+                           ra_ledger **ledger, ra_pool **pool)
 {
     ra_status const status = ra_ledger_create(limit_bytes > 0 ? limit_bytes : INT64_MAX, ledger);
     return status != RA_OK
                ? status
-               : ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = *ledger}, pool);
+               : ra_pool_create(
+                     &(ra_pool_config){.mode = mode, .memory = memory, .ledger = *ledger}, pool);
 }
 
 /* What is left in a ledger, which ends. */
@@ -239,6 +240,12 @@ static ra_ledger_snapshot end_pool(ra_pool *pool, ra_ledger *ledger)
     return snapshot;
 }
 
+/* What a pool keeps for later is nobody's. */
+static int64_t leaked_bytes(const ra_ledger_snapshot *end)
+{
+    return end->reserved_bytes - end->current_bytes[RA_MEM_POOL_IDLE];
+}
+
 static void *run_rank(void *argument)
 {
     rank_state *state = argument;
@@ -250,9 +257,11 @@ static void *run_rank(void *argument)
         state->memory = job->wrap_memory(job->wrap_context, state->rank, state->memory);
     if (job->wrap_comm != NULL)
         state->comm = job->wrap_comm(job->wrap_context, state->rank, state->comm);
-    state->status = make_pool(state->memory, job->limit_bytes, &ledger, &state->pool);
+    state->status =
+        make_pool(state->memory, job->pool_mode, job->limit_bytes, &ledger, &state->pool);
     if (state->status == RA_OK && job->two_pools)
-        state->status = make_pool(ra_memory_poison(), 0, &host_ledger, &state->host_pool);
+        state->status =
+            make_pool(ra_memory_poison(), job->pool_mode, 0, &host_ledger, &state->host_pool);
     else
         state->host_pool = state->pool;
     if (state->status == RA_OK)
@@ -262,10 +271,12 @@ static void *run_rank(void *argument)
     ra_comm_stats stats;
     ra_comm_read_stats(state->comm, &stats);
     state->sent_bytes = stats.sent_bytes;
-    if (job->two_pools)
-        state->leaked_bytes = end_pool(state->host_pool, host_ledger).reserved_bytes;
+    if (job->two_pools) {
+        ra_ledger_snapshot const host_end = end_pool(state->host_pool, host_ledger);
+        state->leaked_bytes = leaked_bytes(&host_end);
+    }
     ra_ledger_snapshot const end = end_pool(state->pool, ledger);
-    state->leaked_bytes += end.reserved_bytes;
+    state->leaked_bytes += leaked_bytes(&end);
     state->peak_bytes = end.reserved_peak_bytes;
     ra_comm *const host = ra_comm_of_host(state->comm);
     if (host != state->comm)

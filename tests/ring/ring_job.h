@@ -16,6 +16,7 @@ typedef struct ring_job {
     ra_memory kernel_memory;     /* with two pools, where the kernel computes; zeros: on the host */
     int hosts[RING_JOB_RANKS_MAX]; /* of each rank, as ra_comm_hosts gives them; zeros: one host */
     int64_t limit_bytes;           /* per rank; 0: none */
+    ra_pool_mode pool_mode;
     const void *q, *k, *v, *dout;
     void *out, *dq, *dk, *dv; /* written; gradients where config.backward */
     float *lse;               /* [batch, heads, seq] */

@@ -219,7 +219,7 @@ Test(ablate, buffers_refused_within_a_pass_are_a_row)
     root = ablate(3, line);
     const json_t *point = point_of(root, "all_off");
     cr_expect_str_eq(text(point, "status"), "oom");
-    cr_expect_not_null(strstr(text(point, "message"), "comm_buffer"), "%s", text(point, "message"));
+    cr_expect_not_null(strstr(text(point, "message"), "workspace"), "%s", text(point, "message"));
     json_decref(root);
 }
 
