@@ -47,15 +47,14 @@ static ra_status refuse_unknown(const ra_config_layer *layer, const ra_yaml_node
                                ra_text_shown(path, shown));
 }
 
-/* Give a key its default, as if nobody had named it. */
-static ra_status key_reset(ra_config *config, int index)
+ra_status ra_config_default_apply(ra_config *config, int index, const char *text)
 {
     const ra_config_key *key = &ra_config_keys[index];
     ra_config_value value = {0};
     char problem[RA_VALUE_PROBLEM_MAX];
     const ra_yaml_node *at = NULL;
-    if (key->default_text != NULL) {
-        ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = key->default_text};
+    if (text != NULL) {
+        ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = text};
         ra_status const status = ra_config_value_read(key, &node, &value, &at, problem);
         if (status != RA_OK) {
             ra_log(RA_LOG_ERROR, "default of %s: %s", key->path, problem);
@@ -66,6 +65,12 @@ static ra_status key_reset(ra_config *config, int index)
     free(config->places[index]);
     config->places[index] = NULL;
     return RA_OK;
+}
+
+/* Give a key its default, as if nobody had named it. */
+static ra_status key_reset(ra_config *config, int index)
+{
+    return ra_config_default_apply(config, index, ra_config_keys[index].default_text);
 }
 
 static ra_status place_set(ra_config *config, int index, const char *place)

@@ -1,16 +1,13 @@
 /* What must hold between keys, once the shape is known. */
 #include "backend.h"
-#include "config_table.h"
+#include "config_layer.h"
 #include "internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static ra_status refuse(const ra_config *config, const char *path, const char *format, ...)
-    RA_PRINTF(3, 4);
-
-static ra_status refuse(const ra_config *config, const char *path, const char *format, ...)
+ra_status ra_config_refuse(const ra_config *config, const char *path, const char *format, ...)
 {
     char what[400];
     va_list args;
@@ -28,15 +25,15 @@ static ra_status refuse(const ra_config *config, const char *path, const char *f
 static ra_status heads_check(const ra_config *config)
 {
     if (config->heads % config->kv_heads != 0)
-        return refuse(config,
-                      ra_config_was_given(config, "shape.kv_heads") ? "shape.kv_heads"
-                                                                    : "shape.heads",
-                      "shape.heads (%d) must be a multiple of shape.kv_heads (%d)", config->heads,
-                      config->kv_heads);
+        return ra_config_refuse(config,
+                                ra_config_was_given(config, "shape.kv_heads") ? "shape.kv_heads"
+                                                                              : "shape.heads",
+                                "shape.heads (%d) must be a multiple of shape.kv_heads (%d)",
+                                config->heads, config->kv_heads);
     if (config->head_groups > config->kv_heads)
-        return refuse(config, "ring.head_groups",
-                      "%d groups of %d key/value heads: must be 1 to %d", config->head_groups,
-                      config->kv_heads, config->kv_heads);
+        return ra_config_refuse(config, "ring.head_groups",
+                                "%d groups of %d key/value heads: must be 1 to %d",
+                                config->head_groups, config->kv_heads, config->kv_heads);
     return RA_OK;
 }
 
@@ -53,8 +50,9 @@ static ra_status size_check(const ra_config *config, bool counts_pairs)
            __builtin_mul_overflow(bytes, config->heads, &bytes) ||
            __builtin_mul_overflow(bytes, config->head_dim, &bytes) || bytes > INT64_MAX / 64;
     if (over || (counts_pairs && pairs > INT64_MAX / 4))
-        return refuse(config, "shape.seq", "batch %lld, seq %lld, heads %d: too large to count",
-                      (long long)config->batch, (long long)config->seq, config->heads);
+        return ra_config_refuse(config, "shape.seq",
+                                "batch %lld, seq %lld, heads %d: too large to count",
+                                (long long)config->batch, (long long)config->seq, config->heads);
     return RA_OK;
 }
 
@@ -65,27 +63,19 @@ static ra_status documents_check(const ra_config *config)
     for (int64_t i = 0; i < pattern->document_count; i++)
         sum += pattern->documents[i];
     if (pattern->documents != NULL && sum != config->seq)
-        return refuse(config, "pattern.documents", "lengths sum to %lld, but shape.seq is %lld",
-                      (long long)sum, (long long)config->seq);
+        return ra_config_refuse(config, "pattern.documents",
+                                "lengths sum to %lld, but shape.seq is %lld", (long long)sum,
+                                (long long)config->seq);
     return RA_OK;
 }
 
 static ra_status blocks_check(const ra_config *config)
 {
-    static const char *const below[] = {"pattern.blocks.size",    "pattern.blocks.width",
-                                        "pattern.blocks.rates",   "pattern.blocks.density",
-                                        "pattern.blocks.globals", "pattern.blocks.seed"};
     const ra_pattern_config *pattern = &config->pattern;
     if (pattern->blocks_kind == RA_BLOCKS_LIST && config->input == NULL)
-        return refuse(config, "pattern.blocks.kind",
-                      "list takes its pairs from tensor 'blocks' of an input file: give --input");
-    if (pattern->blocks_kind != RA_BLOCKS_NONE ||
-        ra_config_was_given(config, "pattern.blocks.kind"))
-        return RA_OK;
-    for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
-        if (ra_config_was_given(config, below[i]))
-            return refuse(config, below[i], "has no effect without pattern.blocks.kind");
-    }
+        return ra_config_refuse(
+            config, "pattern.blocks.kind",
+            "list takes its pairs from tensor 'blocks' of an input file: give --input");
     return RA_OK;
 }
 
@@ -94,15 +84,13 @@ static ra_status dilated_check(const ra_config *config)
     const ra_pattern_config *pattern = &config->pattern;
     bool const has_segments = pattern->segments != NULL;
     if (has_segments != (pattern->rates != NULL))
-        return refuse(config, has_segments ? "pattern.dilated.segments" : "pattern.dilated.rates",
-                      "segments and rates go together: one rate per segment length");
+        return ra_config_refuse(config,
+                                has_segments ? "pattern.dilated.segments" : "pattern.dilated.rates",
+                                "segments and rates go together: one rate per segment length");
     if (has_segments && pattern->branch_count != config->rate_count)
-        return refuse(config, "pattern.dilated.rates",
-                      "%lld rates for %lld segment lengths: there must be one for each",
-                      (long long)config->rate_count, (long long)pattern->branch_count);
-    if (!has_segments && pattern->dilated_heads != RA_HEADS_ALL)
-        return refuse(config, "pattern.dilated.heads",
-                      "has no effect without pattern.dilated.segments and rates");
+        return ra_config_refuse(config, "pattern.dilated.rates",
+                                "%lld rates for %lld segment lengths: there must be one for each",
+                                (long long)config->rate_count, (long long)pattern->branch_count);
     return RA_OK;
 }
 
@@ -117,40 +105,39 @@ ra_linear_kind ra_config_linear(const ra_config *config)
 static ra_status linear_check(const ra_config *config)
 {
     ra_linear_kind const kind = ra_config_linear(config);
-    if (kind != RA_LINEAR_CAUSAL && config->linear_method != RA_LINEAR_CHUNKED)
-        return refuse(config, "attention.linear_method",
-                      "has no effect without attention.kind: linear_causal");
     if (kind == RA_LINEAR_NONE)
         return RA_OK;
     for (int i = 0; i < ra_config_key_count; i++) {
         const char *path = ra_config_keys[i].path;
         if (strncmp(path, "pattern.", strlen("pattern.")) == 0 && ra_config_was_given(config, path))
-            return refuse(config, path,
-                          "does not go with linear attention, which takes no pattern "
-                          "but that of its kind: linear or linear_causal");
+            return ra_config_refuse(config, path,
+                                    "does not go with linear attention, which takes no pattern "
+                                    "but that of its kind: linear or linear_causal");
     }
     if (config->scale != 0)
-        return refuse(config, "shape.scale", "does not go with linear attention, which has none");
+        return ra_config_refuse(config, "shape.scale",
+                                "does not go with linear attention, which has none");
     if (config->mask != RA_MASK_ANALYTIC)
-        return refuse(config, "attention.mask",
-                      "does not go with linear attention, which has none");
+        return ra_config_refuse(config, "attention.mask",
+                                "does not go with linear attention, which has none");
     if (config->layout != RA_LAYOUT_CONTIGUOUS && config->layout != RA_LAYOUT_AUTO)
-        return refuse(
+        return ra_config_refuse(
             config, "ring.layout",
             "linear attention takes contiguous or auto: its rows must follow one another");
     if (config->schedule != RA_SCHEDULE_AUTO)
-        return refuse(config, "ring.schedule",
-                      "linear attention takes auto: states travel by a scan, and no keys do");
+        return ra_config_refuse(
+            config, "ring.schedule",
+            "linear attention takes auto: states travel by a scan, and no keys do");
     if (config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers"))
-        return refuse(config, "ring.comm_buffers",
-                      "does not go with linear attention, which sends no keys");
+        return ra_config_refuse(config, "ring.comm_buffers",
+                                "does not go with linear attention, which sends no keys");
     if (config->cache_mode != RA_CACHE_OFF &&
         ra_config_was_given(config, "memory.pattern_cache.mode"))
-        return refuse(config, "memory.pattern_cache.mode",
-                      "does not go with linear attention, which has no tile maps");
+        return ra_config_refuse(config, "memory.pattern_cache.mode",
+                                "does not go with linear attention, which has no tile maps");
     if (config->backward && kind == RA_LINEAR_CAUSAL && config->linear_method != RA_LINEAR_CHUNKED)
-        return refuse(config, "attention.linear_method",
-                      "backward takes chunked: recurrent and cumsum are forward only");
+        return ra_config_refuse(config, "attention.linear_method",
+                                "backward takes chunked: recurrent and cumsum are forward only");
     return RA_OK;
 }
 
@@ -158,8 +145,9 @@ static ra_status mask_check(const ra_config *config)
 {
     if (config->mask == RA_MASK_DENSE_BLOCKS && config->cache_mode != RA_CACHE_OFF &&
         ra_config_was_given(config, "memory.pattern_cache.mode"))
-        return refuse(config, "memory.pattern_cache.mode",
-                      "does not go with attention.mask: dense_blocks, which is never kept there");
+        return ra_config_refuse(
+            config, "memory.pattern_cache.mode",
+            "does not go with attention.mask: dense_blocks, which is never kept there");
     return RA_OK;
 }
 
@@ -168,22 +156,24 @@ static ra_status base_check(const ra_config *config, int ranks)
     if (config->variant != RA_VARIANT_BASE)
         return RA_OK;
     if (ranks > 1)
-        return refuse(config, "ring.variant", "base runs on one rank, but %d were started", ranks);
+        return ra_config_refuse(config, "ring.variant",
+                                "base runs on one rank, but %d were started", ranks);
     if (config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers"))
-        return refuse(config, "ring.comm_buffers",
-                      "contradicts ring.variant: base, which has none");
+        return ra_config_refuse(config, "ring.comm_buffers",
+                                "contradicts ring.variant: base, which has none");
     if (config->schedule != RA_SCHEDULE_AUTO)
-        return refuse(config, "ring.schedule",
-                      "contradicts ring.variant: base, which has no steps");
+        return ra_config_refuse(config, "ring.schedule",
+                                "contradicts ring.variant: base, which has no steps");
     if (config->head_groups > 1)
-        return refuse(config, "ring.head_groups",
-                      "contradicts ring.variant: base, which takes all heads at once");
+        return ra_config_refuse(config, "ring.head_groups",
+                                "contradicts ring.variant: base, which takes all heads at once");
     if (config->pool_mode != RA_POOL_OFF && ra_config_was_given(config, "memory.pool.mode"))
-        return refuse(config, "memory.pool.mode", "contradicts ring.variant: base, which has none");
+        return ra_config_refuse(config, "memory.pool.mode",
+                                "contradicts ring.variant: base, which has none");
     if (config->cache_mode != RA_CACHE_OFF &&
         ra_config_was_given(config, "memory.pattern_cache.mode"))
-        return refuse(config, "memory.pattern_cache.mode",
-                      "contradicts ring.variant: base, which has none");
+        return ra_config_refuse(config, "memory.pattern_cache.mode",
+                                "contradicts ring.variant: base, which has none");
     return RA_OK;
 }
 
@@ -193,38 +183,26 @@ static ra_status comm_check(const ra_config *config)
     bool const on_cpu = config->backend == RA_BACKEND_CPU ||
                         (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO);
     if (config->comm == RA_COMM_NCCL && on_cpu)
-        return refuse(config, "comm.backend",
-                      "nccl is for GPUs, and the CPU was asked for: use auto or mpi");
+        return ra_config_refuse(config, "comm.backend",
+                                "nccl is for GPUs, and the CPU was asked for: use auto or mpi");
     return RA_OK;
 }
 
 static ra_status pool_check(const ra_config *config)
 {
     if (config->pool_mode == RA_POOL_DRIVER && config->backend != RA_BACKEND_CUDA)
-        return refuse(config, "memory.pool.mode",
-                      "driver is the pool of a CUDA device: set compute.backend: cuda, or use "
-                      "size_class or off");
+        return ra_config_refuse(
+            config, "memory.pool.mode",
+            "driver is the pool of a CUDA device: set compute.backend: cuda, or use "
+            "size_class or off");
     return RA_OK;
 }
 
-static ra_status trim_check(const ra_config *config)
+static ra_status isa_check(const ra_config *config)
 {
-    bool const is_base = config->variant == RA_VARIANT_BASE;
-    if (config->pool_trim_bytes != 0 && (is_base || config->pool_mode == RA_POOL_OFF))
-        return refuse(config, "memory.pool.trim",
-                      "has no effect with %s, which keeps nothing: leave it at auto",
-                      is_base ? "ring.variant: base" : "memory.pool.mode: off");
-    return RA_OK;
-}
-
-/* Each kind computes in a way of its own. */
-static ra_status kind_check(const ra_config *config)
-{
-    if (config->attention_kind == RA_ATTENTION_STANDARD && config->isa != RA_ISA_AUTO)
-        return refuse(config, "compute.isa",
-                      "has no effect with attention.kind: standard, which computes with OpenBLAS");
     if (config->backend == RA_BACKEND_CUDA && config->isa != RA_ISA_AUTO)
-        return refuse(config, "compute.isa", "is the CPU's, and contradicts compute.backend: cuda");
+        return ra_config_refuse(config, "compute.isa",
+                                "is the CPU's, and contradicts compute.backend: cuda");
     return RA_OK;
 }
 
@@ -237,7 +215,9 @@ ra_status ra_config_check_keys(const ra_config *config)
         status = pool_check(config);
     if (status == RA_OK)
         status = comm_check(config);
-    return status == RA_OK ? kind_check(config) : status;
+    if (status == RA_OK)
+        status = isa_check(config);
+    return status == RA_OK ? ra_config_check_effects(config) : status;
 }
 
 static ra_status check(ra_config *config, int ranks, bool counts_pairs)
@@ -257,8 +237,6 @@ static ra_status check(ra_config *config, int ranks, bool counts_pairs)
         status = mask_check(config);
     if (status == RA_OK)
         status = base_check(config, ranks);
-    if (status == RA_OK)
-        status = trim_check(config);
     bool const sends_keys = ra_config_linear(config) == RA_LINEAR_NONE;
     if (status == RA_OK && (config->variant == RA_VARIANT_BASE || !sends_keys)) {
         config->comm_buffers = 0;

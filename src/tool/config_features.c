@@ -16,17 +16,16 @@ static int key_of(const char *set)
     return index;
 }
 
-/* Whether a set is about this value, rather than letting go of one that the file has. */
-static bool is_about(const char *set)
-{
-    return strcmp(set + strcspn(set, "="), "=null") != 0;
-}
-
-static ra_status list_apply(ra_config *config, const char *const *sets)
+/* "a.b": the default of the key; "a.b=c": this one. */
+static ra_status defaults_apply(ra_config *config, const char *const *defaults)
 {
     ra_status status = RA_OK;
-    for (int i = 0; sets[i] != NULL && status == RA_OK; i++)
-        status = ra_config_set_apply(config, sets[i]);
+    for (int i = 0; i < RA_FEATURE_SET_KEYS && defaults[i] != NULL && status == RA_OK; i++) {
+        const char *equals = strchr(defaults[i], '=');
+        int const key = key_of(defaults[i]);
+        status = ra_config_default_apply(
+            config, key, equals != NULL ? equals + 1 : ra_config_keys[key].default_text);
+    }
     return status;
 }
 
@@ -38,7 +37,9 @@ static ra_status refuse_memory(void)
 
 ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config, json_t **held_out)
 {
-    ra_status const status = list_apply(config, set->sets);
+    ra_status status = defaults_apply(config, set->defaults);
+    for (int i = 0; set->sets[i] != NULL && status == RA_OK; i++)
+        status = ra_config_set_apply(config, set->sets[i]);
     json_t *held = json_array();
     bool whole = held != NULL;
     for (int i = 0; set->sets[i] != NULL && whole && status == RA_OK; i++)
@@ -56,8 +57,6 @@ ra_status ra_config_features_hold(const ra_feature_set *set, const json_t *held,
 {
     for (int i = 0; set->sets[i] != NULL; i++) {
         int const key = key_of(set->sets[i]);
-        if (!is_about(set->sets[i]))
-            continue;
         json_t *now = ra_config_key_to_json(config, key);
         if (now == NULL)
             return refuse_memory();
@@ -70,5 +69,5 @@ ra_status ra_config_features_hold(const ra_feature_set *set, const json_t *held,
                place != NULL ? place : ra_config_keys[key].path, set->name, set->sets[i]);
         return RA_ERR_CONFIG;
     }
-    return list_apply(config, set->drops);
+    return defaults_apply(config, set->drops);
 }

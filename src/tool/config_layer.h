@@ -23,11 +23,19 @@ RA_CHECKED ra_status ra_config_value_apply(const ra_config_layer *layer, int ind
 /** Apply all keys below `prefix`, "" for the top. */
 RA_CHECKED ra_status ra_config_members_apply(ra_config_layer *layer, const ra_yaml_node *mapping,
                                              const char *prefix);
+/** Give a key a value as if nobody had named it: "eager"; NULL: none. */
+RA_CHECKED ra_status ra_config_default_apply(ra_config *config, int index, const char *text);
 /** NULL where there is none. */
 const ra_yaml_node *ra_config_member_find(const ra_yaml_node *mapping, const char *key);
 /** Check the whole sweep, and apply its combination number source->sweep_point. */
 RA_CHECKED ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *source,
                                            ra_config *config);
+
+/** Log what is wrong with a key, and where it was given; always RA_ERR_CONFIG. */
+ra_status ra_config_refuse(const ra_config *config, const char *path, const char *format, ...)
+    RA_PRINTF(3, 4);
+/** Refuse options of what is off: they would be ignored. */
+RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
 
 /** Apply "a.b=c" as --set does. */
 RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *set);

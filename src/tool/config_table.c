@@ -168,9 +168,9 @@ const ra_config_key ra_config_keys[] = {
     {"memory.pattern_cache.mode", RA_KEY_CHOICE, "lazy",
      "which tile maps are kept for later jobs of the same process; lazy: those that are asked for "
      "twice; eager: all; the base variant: off", AT(cache_mode), .choices = cache_modes},
-    {"memory.pattern_cache.entries", RA_KEY_INT64, "100", "most tile maps kept",
+    {"memory.pattern_cache.entries", RA_KEY_INT64, "100", "most tile maps kept; not with mode off",
      AT(cache_entries), RANGE(1, 1 << 20)},
-    {"memory.pattern_cache.bytes", RA_KEY_BYTES, "64MiB", "most bytes of tile maps kept, per rank",
+    {"memory.pattern_cache.bytes", RA_KEY_BYTES, "64MiB", "most bytes of tile maps kept, per rank; not with mode off",
      AT(cache_bytes), RANGE(1, BYTES_MAX)},
 
     {"compute.backend", RA_KEY_CHOICE, "auto", "what computes; auto: the CPU where no GPU can, and says why", AT(backend),

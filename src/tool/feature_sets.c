@@ -2,33 +2,40 @@
 
 #include <stddef.h>
 
-#define BASE "ring.variant=base"
+#define BASE          "ring.variant=base"
+#define RING          "ring.variant=ring"
+#define POOL_OPTIONS  "memory.pool.trim"
+#define CACHE_OPTIONS "memory.pattern_cache.entries", "memory.pattern_cache.bytes"
 /* base has none of what these are about. */
 #define BASE_DROPS                                                                                 \
-    "ring.schedule=null", "ring.comm_buffers=null", "ring.head_groups=null",                       \
-        "memory.pool.mode=null", "memory.pool.trim=null", "memory.pattern_cache.mode=null"
-#define RING                                                                                       \
-    "ring.variant=ring", "ring.comm_buffers=null", "ring.head_groups=null",                        \
-        "memory.pool.mode=null", "memory.pattern_cache.mode=null"
-#define POOL_DROPS "memory.pool.trim=null"
+    "ring.schedule", "ring.comm_buffers", "ring.head_groups", "memory.pool.mode", POOL_OPTIONS,    \
+        "memory.pattern_cache.mode", CACHE_OPTIONS
+#define SWITCHES "ring.comm_buffers", "ring.head_groups", "memory.pool.mode"
+/* A job asks for a map once, so a lazy cache would keep nothing of it, and cost nothing. */
+#define ALL_ON SWITCHES, "memory.pattern_cache.mode=eager"
 
-const ra_feature_set ra_feature_base = {"base", {BASE}, {BASE_DROPS}};
-const ra_feature_set ra_feature_ring = {"ring", {RING}, {NULL}};
+const ra_feature_set ra_feature_base = {"base", {BASE}, {NULL}, {BASE_DROPS}};
+const ra_feature_set ra_feature_ring = {
+    "ring", {RING}, {SWITCHES, "memory.pattern_cache.mode"}, {NULL}};
 
 const ra_feature_set ra_feature_sets[] = {
-    {"base", {BASE}, {BASE_DROPS}},
-    {"ring", {RING}, {NULL}},
-    {"no_pool", {RING, "memory.pool.mode=off"}, {POOL_DROPS}},
-    {"no_cache", {RING, "memory.pattern_cache.mode=off"}, {NULL}},
-    {"no_buffers", {RING, "ring.comm_buffers=0"}, {NULL}},
-    {"no_groups", {RING, "ring.head_groups=1"}, {NULL}},
+    {"base", {BASE}, {NULL}, {BASE_DROPS}},
+    {"ring", {RING}, {ALL_ON}, {NULL}},
+    {"no_pool", {RING, "memory.pool.mode=off"}, {ALL_ON}, {POOL_OPTIONS}},
+    {"no_cache", {RING, "memory.pattern_cache.mode=off"}, {ALL_ON}, {CACHE_OPTIONS}},
+    {"no_buffers", {RING, "ring.comm_buffers=0"}, {ALL_ON}, {NULL}},
+    {"no_groups", {RING, "ring.head_groups=1"}, {ALL_ON}, {NULL}},
     {"all_off",
-     {"ring.variant=ring", "ring.comm_buffers=0", "ring.head_groups=1", "memory.pool.mode=off",
+     {RING, "ring.comm_buffers=0", "ring.head_groups=1", "memory.pool.mode=off",
       "memory.pattern_cache.mode=off"},
-     {POOL_DROPS}},
-    {"base_dense", {BASE, "attention.mask=dense_blocks"}, {BASE_DROPS}},
+     {NULL},
+     {POOL_OPTIONS, CACHE_OPTIONS}},
+    {"base_dense", {BASE, "attention.mask=dense_blocks"}, {NULL}, {BASE_DROPS}},
     /* A block mask is never kept in the cache. */
-    {"ring_dense", {RING, "attention.mask=dense_blocks"}, {"memory.pattern_cache.mode=null"}},
+    {"ring_dense",
+     {RING, "attention.mask=dense_blocks"},
+     {ALL_ON},
+     {"memory.pattern_cache.mode", CACHE_OPTIONS}},
 };
 
 const int ra_feature_set_count = (int)(sizeof(ra_feature_sets) / sizeof(ra_feature_sets[0]));

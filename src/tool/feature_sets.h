@@ -6,15 +6,16 @@
 #ifndef RINGATTN_TOOL_FEATURE_SETS_H
 #define RINGATTN_TOOL_FEATURE_SETS_H
 
-enum { RA_FEATURE_SET_KEYS = 8 };
+enum { RA_FEATURE_SET_KEYS = 10 };
 
 /* Lists are ended by NULL. */
 typedef struct ra_feature_set {
     const char *name;
-    /* "a.b=c": what the set is; "a.b=null": a switch of the file, which gives way to the set. */
-    const char *sets[RA_FEATURE_SET_KEYS];
-    /* "a.b=null": means nothing here, because the set switches off what it belongs to; after --set.
-     */
+    const char *sets[RA_FEATURE_SET_KEYS]; /* "a.b=c": what the set is about */
+    /* "a.b", "a.b=c": keys that have their default again, or that one, whatever the file says. As
+       with any default, --set takes its place, and it does not count as asked for. */
+    const char *defaults[RA_FEATURE_SET_KEYS];
+    /* "a.b": means nothing here, as the set switches off what it belongs to: after --set. */
     const char *drops[RA_FEATURE_SET_KEYS];
 } ra_feature_set;
 

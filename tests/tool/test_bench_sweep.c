@@ -137,12 +137,13 @@ Test(bench_sweep, too_many_combinations_are_refused)
     ra_config_fini(&config);
 }
 
-/* blocks.size without blocks.kind: known only when everything is in place. */
+/* Options of what is off in some combinations are for the others. */
 Test(bench_sweep, combinations_that_contradict_are_found_by_the_check)
 {
-    static const char yaml[] = "pattern.blocks.size: 64\n"
-                               "sweep: {pattern.blocks.kind: [none, local_window]}\n";
-    for (int64_t point = 1; point <= 2; point++) {
+    static const char yaml[] = "pattern.blocks.size: 64\nmemory.pattern_cache.bytes: 1M\n"
+                               "sweep: {pattern.blocks.kind: [none, local_window],\n"
+                               "        memory.pattern_cache.mode: [lazy, off]}\n";
+    for (int64_t point = 1; point <= 4; point++) {
         ra_config config = {0};
         ra_config_source const source = {.sweep_point = point};
         cr_assert_eq(parse(yaml, &source, &config), RA_OK, "%s", said.line);

@@ -349,15 +349,42 @@ Test(config, base_has_one_rank_and_nothing_switched_on)
     ra_config_fini(&config);
 }
 
-Test(config, a_pool_that_is_off_has_nothing_to_trim)
+Test(config, options_of_what_is_off_are_refused)
 {
     REFUSES("memory: {pool: {mode: off,\n trim: 1M}}\n", "job.yaml:2:2:", "memory.pool.trim",
             "memory.pool.mode: off");
     REFUSES("ring: {variant: base}\nmemory: {pool: {trim: 1M}}\n", "memory.pool.trim",
             "ring.variant: base");
-    ra_config config = parse("memory: {pool: {mode: off, trim: auto}}\n");
-    cr_assert_eq(ra_config_check(&config, 1), RA_OK);
-    ra_config_fini(&config);
+    REFUSES("memory: {pattern_cache: {mode: off, entries: 5}}\n", "memory.pattern_cache.entries",
+            "memory.pattern_cache.mode: off");
+    REFUSES("memory: {pattern_cache: {bytes: 1M, mode: off}}\n", "memory.pattern_cache.bytes",
+            "memory.pattern_cache.mode: off");
+    REFUSES("ring: {variant: base}\nmemory: {pattern_cache: {bytes: 1M}}\n", "pattern_cache.bytes",
+            "ring.variant: base");
+    REFUSES("attention: {mask: dense_blocks}\nmemory: {pattern_cache: {entries: 1}}\n",
+            "pattern_cache.entries", "attention.mask: dense_blocks");
+    REFUSES("attention: {kind: linear}\nmemory: {pattern_cache: {entries: 1}}\n",
+            "pattern_cache.entries", "linear attention");
+    REFUSES("attention: {kind: standard}\ncompute: {isa: portable}\n", "compute.isa", "OpenBLAS");
+    REFUSES("pattern: {blocks: {seed: 1}}\n", "pattern.blocks.seed", "without pattern.blocks.kind");
+    REFUSES("pattern: {blocks: {rates: []}}\n", "pattern.blocks.rates",
+            "without pattern.blocks.kind");
+    REFUSES("pattern: {blocks: {density: 0.5}}\n", "pattern.blocks.density",
+            "without pattern.blocks.kind");
+}
+
+Test(config, options_at_their_defaults_ask_for_nothing)
+{
+    static const char *const texts[] = {
+        "memory: {pool: {mode: off, trim: auto}}\n",
+        "memory: {pattern_cache: {mode: off, bytes: 64MiB, entries: 100}}\n",
+        "ring: {variant: base}\nmemory: {pattern_cache: {bytes: 64MiB}}\n",
+        "pattern: {blocks: {seed: 0, density: 0.02}}\nattention: {linear_method: chunked}\n"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        ra_config config = parse(texts[i]);
+        cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s%s", texts[i], said.line);
+        ra_config_fini(&config);
+    }
 }
 
 static const ra_feature_set *feature_set(const char *name)
@@ -372,8 +399,9 @@ static const ra_feature_set *feature_set(const char *name)
 
 static ra_status parse_features(const char *set, const char *name, ra_config *config)
 {
-    static const char text[] = "ring: {schedule: direct, comm_buffers: 1}\n"
-                               "memory: {pool: {trim: 1M}, pattern_cache: {mode: eager}}\n";
+    static const char text[] =
+        "ring: {schedule: direct, comm_buffers: 1}\n"
+        "memory: {pool: {trim: 1M}, pattern_cache: {mode: lazy, bytes: 7}}\n";
     ra_config_source const source = {
         .sets = &set, .set_count = set != NULL, .features = feature_set(name)};
     said.line[0] = '\0';
@@ -386,6 +414,9 @@ Test(config, sets_of_features_come_between_the_file_and_set)
     ra_config config = {0};
     cr_assert_eq(parse_features(NULL, "ring", &config), RA_OK);
     cr_expect_eq(config.comm_buffers, 2);
+    cr_expect_eq(config.cache_mode, RA_CACHE_EAGER);
+    ra_config_fini(&config);
+    cr_assert_eq(parse_features("memory.pattern_cache.mode=lazy", "ring", &config), RA_OK);
     cr_expect_eq(config.cache_mode, RA_CACHE_LAZY);
     ra_config_fini(&config);
     cr_assert_eq(parse_features("ring.comm_buffers=1", "ring", &config), RA_OK);

@@ -1,0 +1,126 @@
+/*
+ * Options of what is off. Who gives one expects something of it, so it is refused, not ignored. One
+ * at its default asks for nothing (a report's configuration names all keys), and where a feature is
+ * off in this combination of a sweep only, its options are for the others.
+ */
+#include "config_layer.h"
+#include "internal.h"
+
+#include <string.h>
+
+/* By which key a feature is off, and how a message says so; key NULL: it is on. */
+typedef struct cause {
+    const char *key, *text;
+} cause;
+
+static const cause on = {NULL, NULL};
+
+static cause pool_off(const ra_config *config)
+{
+    if (config->variant == RA_VARIANT_BASE)
+        return (cause){"ring.variant", "with ring.variant: base, which keeps no freed memory"};
+    if (config->pool_mode == RA_POOL_OFF)
+        return (cause){"memory.pool.mode", "with memory.pool.mode: off, which keeps nothing"};
+    return on;
+}
+
+static cause cache_off(const ra_config *config)
+{
+    if (config->variant == RA_VARIANT_BASE)
+        return (cause){"ring.variant", "with ring.variant: base, which has no pattern cache"};
+    if (ra_config_linear(config) != RA_LINEAR_NONE)
+        return (cause){"attention.kind", "with linear attention, which has no tile maps"};
+    if (config->mask == RA_MASK_DENSE_BLOCKS)
+        return (cause){"attention.mask", "with attention.mask: dense_blocks, which is never kept"};
+    if (config->cache_mode == RA_CACHE_OFF)
+        return (cause){"memory.pattern_cache.mode", "with memory.pattern_cache.mode: off"};
+    return on;
+}
+
+static cause blocks_off(const ra_config *config)
+{
+    /* Kind none, where it was asked for, takes the place of another one. */
+    return config->pattern.blocks_kind == RA_BLOCKS_NONE &&
+                   !ra_config_was_given(config, "pattern.blocks.kind")
+               ? (cause){"pattern.blocks.kind", "without pattern.blocks.kind"}
+               : on;
+}
+
+static cause dilated_off(const ra_config *config)
+{
+    return config->pattern.segments == NULL
+               ? (cause){"pattern.dilated.segments", "without pattern.dilated.segments and rates"}
+               : on;
+}
+
+static cause method_off(const ra_config *config)
+{
+    return ra_config_linear(config) != RA_LINEAR_CAUSAL
+               ? (cause){"attention.kind", "without attention.kind: linear_causal"}
+               : on;
+}
+
+static cause isa_off(const ra_config *config)
+{
+    return config->attention_kind == RA_ATTENTION_STANDARD
+               ? (cause){"attention.kind",
+                         "with attention.kind: standard, which computes with OpenBLAS"}
+               : on;
+}
+
+static const struct {
+    const char *path;
+    cause (*off)(const ra_config *config);
+} options[] = {{"memory.pool.trim", pool_off},
+               {"memory.pattern_cache.entries", cache_off},
+               {"memory.pattern_cache.bytes", cache_off},
+               {"pattern.blocks.size", blocks_off},
+               {"pattern.blocks.width", blocks_off},
+               {"pattern.blocks.rates", blocks_off},
+               {"pattern.blocks.density", blocks_off},
+               {"pattern.blocks.globals", blocks_off},
+               {"pattern.blocks.seed", blocks_off},
+               {"pattern.dilated.heads", dilated_off},
+               {"attention.linear_method", method_off},
+               {"compute.isa", isa_off}};
+
+static bool is_default(const ra_config *config, const ra_config_key *key)
+{
+    ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = key->default_text};
+    char problem[RA_VALUE_PROBLEM_MAX];
+    const ra_yaml_node *at;
+    ra_config_value value = {0};
+    int64_t count;
+    if (key->type == RA_KEY_LIST)
+        return ra_config_list_get(key, config, &count) == NULL;
+    if (key->type == RA_KEY_CHOICE)
+        return strcmp(ra_config_choice_name(key, ra_config_choice_get(key, config)),
+                      key->default_text) == 0;
+    if (ra_config_value_read(key, &node, &value, &at, problem) != RA_OK)
+        return false;
+    if (key->type == RA_KEY_REAL)
+        return ra_config_real_get(key, config) == value.real;
+    return ra_config_integer_get(key, config) ==
+           (key->type == RA_KEY_UINT64 ? (int64_t)value.bits : value.integer);
+}
+
+static bool is_swept(const ra_config *config, const char *path)
+{
+    int const index = ra_config_key_find(path);
+    bool found = false;
+    for (int i = 0; i < config->sweep_key_count; i++)
+        found = found || config->sweep_keys[i] == index;
+    return found;
+}
+
+ra_status ra_config_check_effects(const ra_config *config)
+{
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        const ra_config_key *key = &ra_config_keys[ra_config_key_find(options[i].path)];
+        cause const why = options[i].off(config);
+        if (why.key == NULL || is_default(config, key) || is_swept(config, why.key))
+            continue;
+        return ra_config_refuse(config, options[i].path, "has no effect %s", why.text);
+    }
+    return RA_OK;
+}
