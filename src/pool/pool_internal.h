@@ -131,6 +131,7 @@ typedef struct ra_heap {
     int64_t whole_bytes, whole_count;     /* of segments that nobody uses any part of */
     int64_t pending_bytes, pending_count; /* of idle chunks with a use */
     int64_t small_bytes;                  /* of segments of small blocks */
+    int64_t cut_bytes;                    /* of segments of several chunks */
     int64_t use_order;
 } ra_heap;
 
@@ -197,6 +198,9 @@ void ra_idle_remove(ra_heap *heap, ra_chunk *chunk);
  */
 RA_CHECKED ra_status ra_segment_take(ra_pool *pool, size_t bytes, bool small,
                                      ra_segment **segment_out, ra_refusal *refusal);
+
+/** Return a chunk that somebody has used, which is all of its segment and was never idle. */
+void ra_segment_give(ra_pool *pool, ra_chunk *chunk, ra_category category);
 
 /** As ra_pool_alloc and ra_pool_free; nothing is logged. */
 RA_CHECKED ra_status ra_heap_alloc(ra_pool *pool, ra_category category, size_t bytes,

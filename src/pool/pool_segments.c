@@ -212,13 +212,13 @@ static void segment_unlink(ra_heap *heap, ra_segment *segment)
 }
 
 /* Back to the memory and out of the ledger. */
-static void segment_free(ra_pool *pool, ra_segment *segment)
+static void segment_free(ra_pool *pool, ra_segment *segment, ra_category category)
 {
     ra_memory const *const memory = &pool->config.memory;
     int64_t const bytes = (int64_t)segment->bytes;
     ra_heap_fence(pool, segment->data, segment->bytes, false);
     memory->ops->free(memory, segment->data, segment->bytes);
-    ra_ledger_release(pool->config.ledger, RA_MEM_POOL_IDLE, bytes);
+    ra_ledger_release(pool->config.ledger, category, bytes);
     ra_pool_count(&pool->stats, RA_POOL_RESERVED, -bytes, -1);
     free(segment);
 }
@@ -234,7 +234,18 @@ static void segment_return(ra_pool *pool, ra_segment *segment)
     heap->idle_count--;
     segment_unlink(heap, segment);
     ra_chunk_drop(heap, segment->first);
-    segment_free(pool, segment);
+    segment_free(pool, segment, RA_MEM_POOL_IDLE);
+}
+
+void ra_segment_give(ra_pool *pool, ra_chunk *chunk, ra_category category)
+{
+    ra_heap *const heap = &pool->heap;
+    ra_segment *const segment = chunk->segment;
+    RA_ASSERT(!chunk->idle && chunk->use == NULL && chunk->bytes == segment->bytes);
+    segment_unlink(heap, segment);
+    ra_chunk_drop(heap, chunk);
+    segment_free(pool, segment, category);
+    pool->stats.trimmed_segments++;
 }
 
 /* The oldest that is out of use on its stream too; 0: there is none. */
@@ -317,7 +328,7 @@ void ra_heap_fini(ra_pool *pool)
             ra_chunk_set_use(pool, chunk, NULL);
         }
         heap->segments = segment->next;
-        segment_free(pool, segment);
+        segment_free(pool, segment, RA_MEM_POOL_IDLE);
     }
     while (heap->slabs != NULL) {
         void *const next = *(void **)heap->slabs;

@@ -30,6 +30,22 @@ static bool may_join(ra_pool *pool, ra_chunk *a, ra_chunk *b)
     return a_over || b_over || a->use->stream == b->use->stream;
 }
 
+/* Whether a chunk is all of its segment. */
+static bool is_alone(const ra_chunk *chunk)
+{
+    return chunk->before == NULL && chunk->after == NULL;
+}
+
+/*
+ * With a bound on idle bytes, segments of several chunks are together no larger than it: only they
+ * can have idle bytes that no trim returns, because somebody uses the rest of them.
+ */
+static bool may_cut(const ra_pool *pool, const ra_chunk *chunk)
+{
+    int64_t const bound = pool->config.trim_bytes;
+    return bound == 0 || !is_alone(chunk) || pool->heap.cut_bytes + (int64_t)chunk->bytes <= bound;
+}
+
 /* `b` follows `a`, and neither is in a bin. Of two uses the later one stands for both. */
 static void join(ra_pool *pool, ra_chunk *a, ra_chunk *b)
 {
@@ -47,6 +63,8 @@ static void join(ra_pool *pool, ra_chunk *a, ra_chunk *b)
         a->after->before = a;
     pool->heap.idle_count--;
     ra_chunk_drop(&pool->heap, b);
+    if (is_alone(a))
+        pool->heap.cut_bytes -= (int64_t)a->bytes;
 }
 
 /* Join an idle chunk that is in no bin with idle neighbours, which are. */
@@ -83,14 +101,17 @@ static void join_what_is_over(ra_pool *pool)
     }
 }
 
-/* Cut what is too much off a chunk that is in no bin; without memory for that it stays. */
+/* Cut what is too much off a chunk that is in no bin; where that may not be, or without memory
+   for it, it stays. */
 static void cut(ra_pool *pool, ra_chunk *chunk, size_t size)
 {
     ra_heap *const heap = &pool->heap;
     ra_use *const use = chunk->use;
-    ra_chunk *const rest = chunk->bytes > size ? ra_chunk_make(heap) : NULL;
+    ra_chunk *const rest = chunk->bytes > size && may_cut(pool, chunk) ? ra_chunk_make(heap) : NULL;
     if (rest == NULL)
         return;
+    if (is_alone(chunk))
+        heap->cut_bytes += (int64_t)chunk->bytes;
     *rest = (ra_chunk){.data = chunk->data + size,
                        .bytes = chunk->bytes - size,
                        .segment = chunk->segment,
@@ -127,7 +148,10 @@ static void hand_out(const request *r, ra_chunk *chunk)
 static bool fits(void *context, ra_chunk *chunk)
 {
     const request *r = context;
+    ra_memory const *const memory = &r->pool->config.memory;
     bool const same_stream = chunk->use != NULL && chunk->use->stream == r->stream;
+    if (!may_cut(r->pool, chunk) && chunk->bytes != memory->ops->round(memory, r->size))
+        return false;
     /* Cut in two, a segment can only be returned when both parts are free: peaks would grow. */
     if (!r->small && r->pool->config.trim_bytes == 0 && ra_chunk_is_whole(chunk) &&
         chunk->bytes - r->size > r->size / WASTE_SHARE)
@@ -141,8 +165,10 @@ static size_t segment_bytes(const request *r)
     ra_memory const *const memory = &r->pool->config.memory;
     int64_t const growth =
         ra_min_i64(r->pool->heap.small_bytes / SMALL_GROWTH, SMALL_SEGMENT_MAX_BYTES);
+    int64_t const bound = r->pool->config.trim_bytes;
     int64_t bytes = (int64_t)r->size;
-    if (r->small && growth >= SMALL_BLOCKS_MIN * bytes)
+    if (r->small && growth >= SMALL_BLOCKS_MIN * bytes &&
+        (bound == 0 || r->pool->heap.cut_bytes + growth <= bound))
         bytes = growth / RA_POOL_UNIT_BYTES * RA_POOL_UNIT_BYTES;
     return memory->ops->round(memory, (size_t)bytes);
 }
@@ -168,6 +194,13 @@ static ra_status grow(const request *r, ra_segment **segment_out, ra_refusal *re
     return ra_segment_take(pool, least, r->small, segment_out, refusal);
 }
 
+/* Before the ledger hears of idle bytes that the heap has counted already. */
+static void keep_bound(ra_pool *pool)
+{
+    if (pool->config.trim_bytes > 0)
+        ra_heap_trim(pool, pool->config.trim_bytes);
+}
+
 ra_status ra_heap_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
                         ra_block *block_out, ra_refusal *refusal)
 {
@@ -187,6 +220,7 @@ ra_status ra_heap_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_st
             return status;
         chunk = segment->first;
         hand_out(&r, chunk);
+        keep_bound(pool);
         ra_ledger_settle(ledger, category, (int64_t)segment->bytes,
                          (int64_t)(segment->bytes - chunk->bytes));
         pool->stats.misses++;
@@ -200,6 +234,16 @@ ra_status ra_heap_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_st
     return RA_OK;
 }
 
+/* Beside what no trim can return there is no room for it below the bound. */
+static bool is_too_much(ra_pool *pool, ra_chunk *chunk)
+{
+    const ra_heap *heap = &pool->heap;
+    int64_t const bound = pool->config.trim_bytes;
+    return bound > 0 && is_alone(chunk) &&
+           heap->idle_bytes - heap->whole_bytes + (int64_t)chunk->bytes > bound &&
+           ra_chunk_is_over(pool, chunk);
+}
+
 void ra_heap_free(ra_pool *pool, ra_stream *stream, const ra_block *block)
 {
     ra_heap *const heap = &pool->heap;
@@ -207,17 +251,19 @@ void ra_heap_free(ra_pool *pool, ra_stream *stream, const ra_block *block)
     ra_chunk *chunk = block->chunk;
     RA_ASSERT(!chunk->idle && chunk->data == block->data);
     ra_heap_fence(pool, chunk->data, chunk->bytes, true);
-    chunk->idle = true;
-    heap->idle_bytes += (int64_t)chunk->bytes;
-    heap->idle_count++;
-    ra_ledger_move(pool->config.ledger, block->category, RA_MEM_POOL_IDLE, (int64_t)chunk->bytes);
     if (stream != NULL && memory->ops->event_record != NULL) {
         ra_chunk_set_use(pool, chunk, ra_use_record(pool, stream));
         chunk->lost = chunk->use == NULL;
     }
-    if (chunk->lost)
+    if (is_too_much(pool, chunk)) {
+        ra_segment_give(pool, chunk, block->category);
         return;
-    ra_idle_add(heap, join_neighbours(pool, chunk));
-    if (pool->config.trim_bytes > 0)
-        ra_heap_trim(pool, pool->config.trim_bytes);
+    }
+    chunk->idle = true;
+    heap->idle_bytes += (int64_t)chunk->bytes;
+    heap->idle_count++;
+    keep_bound(pool);
+    ra_ledger_move(pool->config.ledger, block->category, RA_MEM_POOL_IDLE, (int64_t)chunk->bytes);
+    if (!chunk->lost)
+        ra_idle_add(heap, join_neighbours(pool, chunk));
 }

@@ -255,8 +255,11 @@ static void run_all(ra_pool_mode mode, int64_t trim_bytes, int64_t share)
         refused += workers[t].refused;
     }
     cr_assert_gt(refused, 0, "the limit was never met: it should be");
-    (void)ra_pool_trim(pool, 0);
     ra_ledger_snapshot last;
+    ra_ledger_read(ledger, &last);
+    if (mode == RA_POOL_SIZE_CLASS && trim_bytes > 0)
+        cr_assert_leq(last.peak_bytes[RA_MEM_POOL_IDLE], trim_bytes, "the bound was passed");
+    (void)ra_pool_trim(pool, 0);
     ra_ledger_read(ledger, &last);
     cr_assert_eq(last.reserved_bytes, 0);
     ra_pool_destroy(pool);
@@ -277,6 +280,11 @@ Test(pool_random, size_class_agrees_with_a_model)
 Test(pool_random, size_class_that_keeps_more_agrees_with_a_model)
 {
     run_all(RA_POOL_SIZE_CLASS, 3 << 20, 30);
+}
+
+Test(pool_random, size_class_that_keeps_little_agrees_with_a_model)
+{
+    run_all(RA_POOL_SIZE_CLASS, 100000, 10);
 }
 
 Test(pool_random, driver_agrees_with_a_model)

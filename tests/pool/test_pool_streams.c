@@ -1,0 +1,103 @@
+/* Blocks that work on a stream still uses when they are given back. */
+#include "pool/counted_pool.h"
+
+#include <criterion/criterion.h>
+
+Test(streams, keep_a_block_from_each_other_until_its_use_is_over)
+{
+    ra_stream a = {0}, b = {0};
+    open_pool(INT64_MAX, 1 << 30, true);
+    ra_block block = take_on(&a, 1 << 20);
+    void *const data = block.data;
+    ra_pool_free(pool, &a, &block);
+    cr_assert_eq(stats().bytes[RA_POOL_ACTIVE].current, 1 << 20);
+    cr_assert_eq(stats().bytes[RA_POOL_ALLOCATED].current, 0);
+
+    ra_block other = take_on(&b, 1 << 20);
+    cr_assert_neq(other.data, data);
+    cr_assert_eq(counted.requests, 2);
+    block = take_on(&a, 1 << 20); /* its own stream need not wait */
+    cr_assert_eq(block.data, data);
+    ra_pool_free(pool, &a, &block);
+
+    a.done = a.recorded;
+    block = take_on(&b, 1 << 20);
+    cr_assert_eq(block.data, data);
+    cr_assert_eq(counted.requests, 2);
+    ra_pool_free(pool, &b, &block);
+    ra_pool_free(pool, &b, &other);
+    b.done = b.recorded;
+    close_pool();
+}
+
+Test(streams, are_never_waited_for_by_a_trim)
+{
+    ra_stream a = {0};
+    ra_block refused;
+    open_pool(2 << 20, 1 << 30, true);
+    ra_block block = take_on(&a, 1 << 20);
+    ra_pool_free(pool, &a, &block);
+    cr_assert_eq(ra_pool_trim(pool, 0), 0);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 2 << 20, NULL, &refused), RA_ERR_NO_MEMORY);
+    a.done = a.recorded;
+    block = take_on(NULL, 2 << 20);
+    ra_pool_free(pool, NULL, &block);
+    close_pool();
+}
+
+/* Halves of one segment freed on two streams are joined once both are done. */
+Test(streams, leave_joining_for_later)
+{
+    ra_stream a = {0}, b = {0};
+    open_pool(INT64_MAX, 1 << 30, true);
+    ra_block whole = take_on(NULL, 2 << 20);
+    ra_pool_free(pool, NULL, &whole);
+    ra_block first = take_on(&a, 1 << 20), second = take_on(&b, 1 << 20);
+    cr_assert_eq(counted.requests, 1);
+    ra_pool_free(pool, &a, &first);
+    ra_pool_free(pool, &b, &second);
+    cr_assert_eq(stats().bytes[RA_POOL_INACTIVE_SPLIT].current, 2 << 20);
+    a.done = b.done = 1;
+    whole = take_on(NULL, 4 << 20); /* a miss looks at what is over */
+    cr_assert_eq(stats().bytes[RA_POOL_INACTIVE_SPLIT].current, 0);
+    ra_pool_free(pool, NULL, &whole);
+    cr_assert_eq(ra_pool_trim(pool, 0), 6 << 20);
+    close_pool();
+}
+
+/* A chunk that is cut while its stream still works leaves the rest to that stream alone. */
+Test(streams, hold_both_parts_of_what_is_cut)
+{
+    ra_stream a = {0}, b = {0};
+    open_pool(INT64_MAX, 1 << 30, true);
+    ra_block block = take_on(&a, 2 << 20), rest, other;
+    ra_pool_free(pool, &a, &block);
+    block = take_on(&a, 1 << 20);
+    other = take_on(&b, 1 << 20);
+    cr_assert_eq(counted.requests, 2);
+    rest = take_on(&a, 1 << 20);
+    cr_assert_eq(counted.requests, 2);
+    ra_pool_free(pool, &a, &block);
+    ra_pool_free(pool, &a, &rest);
+    ra_pool_free(pool, &b, &other);
+    a.done = a.recorded;
+    b.done = b.recorded;
+    close_pool();
+}
+
+Test(streams, never_get_again_what_could_not_be_recorded)
+{
+    ra_stream a = {0};
+    open_pool(INT64_MAX, 1 << 30, true);
+    ra_block block = take_on(&a, 1 << 20);
+    void *const data = block.data;
+    counted.refuses_events = true;
+    ra_pool_free(pool, &a, &block);
+    block = take_on(&a, 1 << 20);
+    cr_assert_neq(block.data, data);
+    counted.refuses_events = false;
+    ra_pool_free(pool, &a, &block);
+    a.done = a.recorded;
+    cr_assert_eq(ra_pool_trim(pool, 0), 1 << 20);
+    close_pool();
+}

@@ -1,0 +1,135 @@
+/* When size_class gives memory back: its bound, the limit, and a machine that refuses. */
+#include "pool/counted_pool.h"
+
+#include <criterion/criterion.h>
+
+/* At no moment, that of giving back included. */
+static void expect_bound(int64_t bound)
+{
+    ra_ledger_snapshot now;
+    ra_ledger_read(ledger, &now);
+    cr_assert_leq(now.peak_bytes[RA_MEM_POOL_IDLE], bound);
+}
+
+Test(trim, keeps_no_more_idle_bytes_than_it_may)
+{
+    ra_block blocks[8];
+    open_pool(INT64_MAX, 2 << 20, false);
+    for (int i = 0; i < 8; i++)
+        blocks[i] = take(1 << 20);
+    for (int i = 0; i < 8; i++) {
+        give(&blocks[i]);
+        cr_assert_leq(counted.out_bytes, (int64_t)(7 - i + 2) << 20);
+    }
+    cr_assert_eq(counted.out_bytes, 2 << 20);
+    expect_bound(2 << 20);
+    cr_assert_eq(ra_pool_trim(pool, 1 << 20), 1 << 20);
+    cr_assert_eq(ra_pool_trim(pool, 0), 1 << 20);
+    cr_assert_eq(ra_pool_trim(pool, 0), 0);
+    close_pool();
+}
+
+/* What is as large as the bound leaves, and what has been kept stays. */
+Test(trim, a_block_above_the_bound_is_never_idle)
+{
+    open_pool(INT64_MAX, 2 << 20, false);
+    ra_block small = take(1 << 20), large = take(3 << 20);
+    void *const kept = small.data;
+    give(&small);
+    give(&large);
+    cr_assert_eq(counted.out_bytes, 1 << 20);
+    small = take(1 << 20);
+    cr_assert_eq(small.data, kept);
+    give(&small);
+    expect_bound(2 << 20);
+    close_pool();
+}
+
+/* Blocks share a segment only where all of it but one may be idle. */
+Test(trim, parts_of_segments_in_use_count_too)
+{
+    static const int64_t bounds[] = {1, 64, 4096, 100000, 1 << 20, 3 << 20, 5 << 20};
+    for (size_t b = 0; b < sizeof(bounds) / sizeof(bounds[0]); b++) {
+        ra_block blocks[40] = {{0}};
+        uint64_t state = 1 + b;
+        open_pool(INT64_MAX, bounds[b], false);
+        for (int i = 0; i < 1000; i++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            ra_block *block = &blocks[(state >> 33) % 40];
+            give(block);
+            *block = take((size_t)1 << (state >> 50) % 22);
+            expect_bound(bounds[b]);
+        }
+        cr_assert(bounds[b] == 1 || stats().hits > 0, "bound %lld: nothing was used again",
+                  (long long)bounds[b]);
+        for (int i = 0; i < 40; i++)
+            give(&blocks[i]);
+        expect_bound(bounds[b]);
+        close_pool();
+    }
+}
+
+/* Until work on its stream is over a block can neither be returned nor be given to others. */
+Test(trim, what_a_stream_uses_passes_the_bound_until_it_is_over)
+{
+    ra_stream stream = {0};
+    open_pool(INT64_MAX, 1 << 20, true);
+    ra_block first = take_on(&stream, 2 << 20), second = take_on(&stream, 64 << 10);
+    ra_pool_free(pool, &stream, &first);
+    cr_assert_eq(counted.out_bytes, (2 << 20) + (64 << 10));
+    stream.done = stream.recorded;
+    ra_pool_free(pool, &stream, &second);
+    stream.done = stream.recorded;
+    cr_assert_eq(counted.out_bytes, 64 << 10);
+    close_pool();
+}
+
+/* The limit has room for one of them: without a trim the second would fail, and say so. */
+Test(trim, trims_and_tries_again_in_silence)
+{
+    open_pool(10 << 20, 1 << 30, false);
+    ra_block block = take(4 << 20), other = take(4 << 20), large;
+    give(&block);
+    give(&other);
+    large = take(9 << 20);
+    cr_assert_eq(lines, 0);
+    cr_assert_eq(stats().retries, 1);
+    cr_assert_eq(stats().ooms, 0);
+    cr_assert_eq(stats().trimmed_segments, 2);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 2 << 20, NULL, &block), RA_ERR_NO_MEMORY);
+    cr_assert_eq(lines, 1);
+    cr_assert_eq(stats().ooms, 1);
+    give(&large);
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_QKV, 8 << 20), RA_OK);
+    cr_assert_eq(lines, 1);
+    ra_pool_release(pool, RA_MEM_QKV, 8 << 20);
+    close_pool();
+}
+
+Test(trim, trims_for_a_machine_that_refuses)
+{
+    open_pool(INT64_MAX, 1 << 30, false);
+    counted.refuse_above_bytes = 10 << 20;
+    ra_block block = take(6 << 20), large;
+    give(&block);
+    large = take(9 << 20);
+    cr_assert_eq(lines, 0);
+    cr_assert_eq(stats().retries, 1);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 2 << 20, NULL, &block), RA_ERR_NO_MEMORY);
+    cr_assert_eq(lines, 1);
+    give(&large);
+    close_pool();
+}
+
+Test(trim, counts_idle_segments_as_available)
+{
+    int64_t bytes;
+    open_pool(8 << 20, 1 << 30, false);
+    ra_block block = take(6 << 20);
+    cr_assert_eq(ra_pool_available(pool, &bytes), RA_OK);
+    cr_assert_eq(bytes, 2 << 20);
+    give(&block);
+    cr_assert_eq(ra_pool_available(pool, &bytes), RA_OK);
+    cr_assert_eq(bytes, 8 << 20);
+    close_pool();
+}
