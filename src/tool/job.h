@@ -97,8 +97,10 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores);
  * Collective, after ra_job_build. Compare the ranks' places with what the job needs, and warn.
  */
 RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_placement *placement);
-/** Whether outputs of the configuration and the command line can be written; rank 0 looks, or who
-    has no communicator. */
+/**
+ * Whether outputs of the configuration and the command line can be written, and are neither each
+ * other nor a file that is read, by name or by inode; rank 0 looks, or who has no communicator.
+ */
 RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
 /**
  * The kernels that a configuration asks for of a backend, unchecked; RA_ERR_UNSUPPORTED: not here,

@@ -8,15 +8,8 @@
 #include "ringattn/comm_device.h"
 #include "ringattn/topology.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-enum { FOLDER_BYTES_MAX = 4096 };
 
 static ra_status comm_refuse(const ra_comm *comm)
 {
@@ -47,98 +40,6 @@ ra_status ra_job_connect(const ra_config *config, ra_comm **comm)
     ra_comm_set_timeout(*comm, config->timeout_ms);
     ra_console_open(*comm);
     return RA_OK;
-}
-
-/* The folder that a path is in; false where that is too long. */
-static bool folder_read(const char *path, char folder[FOLDER_BYTES_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    int const length = slash == NULL ? snprintf(folder, FOLDER_BYTES_MAX, ".")
-                       : slash == path
-                           ? snprintf(folder, FOLDER_BYTES_MAX, "/")
-                           : snprintf(folder, FOLDER_BYTES_MAX, "%.*s", (int)(slash - path), path);
-    return length < FOLDER_BYTES_MAX;
-}
-
-/*
- * An output that cannot be written is better known before the work than after it. `renamed`: the
- * file is replaced when it is complete, which must not happen to a device.
- */
-static ra_status output_check(const char *key, const char *path, bool renamed)
-{
-    char folder[FOLDER_BYTES_MAX];
-    struct stat info;
-    if (!folder_read(path, folder)) {
-        ra_log(RA_LOG_ERROR, "%s: %.100s...: the path is too long", key, path);
-        return RA_ERR_IO;
-    }
-    bool const exists = stat(path, &info) == 0;
-    if (exists && (S_ISDIR(info.st_mode) || (renamed && !S_ISREG(info.st_mode)))) {
-        ra_log(RA_LOG_ERROR, "%s: %s: is %s, not a file", key, path,
-               S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
-        return RA_ERR_IO;
-    }
-    if (exists && !S_ISREG(info.st_mode))
-        return RA_OK; /* written as it is */
-    if (access(folder, W_OK | X_OK) != 0) {
-        ra_log(RA_LOG_ERROR, "%s: %s: cannot write there: %s", key, path, strerror(errno));
-        return RA_ERR_IO;
-    }
-    return RA_OK;
-}
-
-/* What is written must not take the place of what is read, by whatever name or link. */
-static ra_status input_check(const char *key, const char *path, const char *input)
-{
-    struct stat from, to;
-    if (input == NULL || stat(path, &to) != 0 || stat(input, &from) != 0 ||
-        from.st_dev != to.st_dev || from.st_ino != to.st_ino || !S_ISREG(to.st_mode))
-        return RA_OK; /* an input that is missing is told where it is opened */
-    ra_log(RA_LOG_ERROR, "%s: %s: is the input file %s: give another path", key, path, input);
-    return RA_ERR_CONFIG;
-}
-
-/* Whether two outputs get the same name in the same folder; a device or pipe may take both. */
-static bool is_one_file(const char *a, const char *b)
-{
-    char folder_a[FOLDER_BYTES_MAX], folder_b[FOLDER_BYTES_MAX];
-    struct stat info, in_a, in_b;
-    const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
-    if (strcmp(slash_a != NULL ? slash_a + 1 : a, slash_b != NULL ? slash_b + 1 : b) != 0 ||
-        (stat(a, &info) == 0 && !S_ISREG(info.st_mode)))
-        return false;
-    return folder_read(a, folder_a) && folder_read(b, folder_b) && stat(folder_a, &in_a) == 0 &&
-           stat(folder_b, &in_b) == 0 && in_a.st_dev == in_b.st_dev && in_a.st_ino == in_b.st_ino;
-}
-
-ra_status ra_job_check_outputs(const ra_job *job)
-{
-    const struct {
-        const char *key, *path;
-        bool renamed;
-    } outputs[] = {{"job.output", job->config.output, true},
-                   {"memory.pool.log", job->config.pool_log, true},
-                   {"--json", job->options->json_path, false},
-                   {"--csv", job->options->csv_path, false},
-                   {"--trace", job->options->trace_path, false}};
-    ra_status status = RA_OK;
-    if (job->comm != NULL && ra_comm_rank(job->comm) != 0)
-        return RA_OK;
-    for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]) && status == RA_OK; i++) {
-        if (outputs[i].path == NULL)
-            continue;
-        status = output_check(outputs[i].key, outputs[i].path, outputs[i].renamed);
-        if (status == RA_OK)
-            status = input_check(outputs[i].key, outputs[i].path, job->config.input);
-        for (size_t j = 0; j < i && status == RA_OK; j++) {
-            if (outputs[j].path == NULL || !is_one_file(outputs[i].path, outputs[j].path))
-                continue;
-            ra_log(RA_LOG_ERROR, "%s: %s: is the file of %s, too: give another path",
-                   outputs[i].key, outputs[i].path, outputs[j].key);
-            status = RA_ERR_CONFIG;
-        }
-    }
-    return status;
 }
 
 ra_status ra_job_share_cores(ra_comm *comm, ra_job_cores *cores_out)

@@ -3,6 +3,7 @@
 
 #include "backend.h"
 #include "console.h"
+#include "job.h"
 #include "job_source.h"
 #include "json_build.h"
 #include "kernel_choice.h"
@@ -180,6 +181,10 @@ static ra_status config_look(const ra_options *options, ra_comm *comm)
         status = ra_config_check(&config, ranks);
     if (status == RA_OK)
         status = ra_backend_choose(&config, ranks, &backend, note);
+    ra_job job = {.options = options, .comm = comm, .config = config};
+    job.config.output = job.config.pool_log = NULL; /* its report is all that it writes */
+    if (status == RA_OK)
+        status = ra_job_check_outputs(&job);
     status = ra_console_agree(comm, "agreeing on the configuration", status);
     ra_config_fini(&config);
     return status;

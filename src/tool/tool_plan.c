@@ -152,8 +152,6 @@ static ra_status prepare(planner *p, ra_comm *comm)
         status = ra_hardware_load(o->hardware_path, &p->hardware);
     if (status == RA_OK && o->calibrate_path != NULL)
         status = ra_hardware_calibrate(o->calibrate_path, &p->hardware);
-    if (status == RA_OK && o->save_path != NULL)
-        status = save(p);
     if (status == RA_OK)
         status = ranks_take(p, comm);
     if (status == RA_OK)
@@ -162,6 +160,8 @@ static ra_status prepare(planner *p, ra_comm *comm)
         status = ra_job_text_parse(p->text, NULL, NULL, 1, &p->base);
     if (status == RA_OK)
         status = check_outputs(p, comm);
+    if (status == RA_OK && o->save_path != NULL)
+        status = save(p);
     return status;
 }
 

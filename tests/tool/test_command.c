@@ -112,11 +112,57 @@ Test(command, an_output_that_is_the_input_is_refused_before_anything_is_written,
         snprintf(line, sizeof(line), "run --input good.st %s", places[i]);
         command_run(&result, 0, line);
         cr_expect_eq(result.code, 2, "%s: exit code %d", line, result.code);
-        cr_expect_eq(command_count_lines(result.err, "is the input file good.st"), 1, "%s: %s",
-                     line, result.err);
+        cr_expect_eq(command_count_lines(result.err, "is the input file good.st (job.input)"), 1,
+                     "%s: %s", line, result.err);
         command_shell(&result, "cmp good.st before.st && [ \"$(ls | grep -c st$)\" = 4 ]");
         cr_expect_eq(result.code, 0, "%s: something was written", line);
     }
+}
+
+/* Whatever a command reads, whatever it writes. */
+Test(command, an_output_that_is_any_file_it_reads_is_refused, .timeout = 100)
+{
+    static const char *const lines[] = {"run --config job.yaml --json=job.yaml",
+                                        "run --config job.yaml --output ./job.yaml",
+                                        "run --config job.yaml --trace hard.yaml",
+                                        "run --config job.yaml --set memory.pool.log=soft.yaml",
+                                        "info --config job.yaml --json=hard.yaml",
+                                        "probe --config job.yaml --json=soft.yaml",
+                                        "ablate --config soft.yaml --json=job.yaml",
+                                        "bench --config job.yaml --csv=hard.yaml",
+                                        "plan --config job.yaml --json=job.yaml",
+                                        "plan --hardware job.yaml --json=soft.yaml",
+                                        "plan --hardware job.yaml --save hard.yaml",
+                                        "plan --calibrate job.yaml --save job.yaml"};
+    static const char yaml[] = "shape: {seq: 64, heads: 1}\n";
+    static const char machine[] = "name: a\npeak_tflops: {f32: 1, f16: 1, bf16: 1}\n";
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        bool const is_machine = strstr(lines[i], "--hardware") != NULL;
+        const char *text = is_machine ? machine : yaml;
+        command_file_write("job.yaml", text, strlen(text));
+        if (strstr(lines[i], "--calibrate") != NULL)
+            command_shell(&result, "\"$RINGATTN\" bench --quiet --set shape.seq=64 "
+                                   "--set job.repeat=1 --json=job.yaml");
+        command_shell(&result, "ln -f job.yaml hard.yaml && ln -sf job.yaml soft.yaml && "
+                               "cp job.yaml before");
+        cr_assert_eq(result.code, 0);
+        command_run(&result, 0, lines[i]);
+        cr_expect_eq(result.code, 2, "%s: exit code %d\n%s", lines[i], result.code, result.err);
+        cr_expect_eq(command_count_lines(result.err, ": is the input file "), 1, "%s: %s", lines[i],
+                     result.err);
+        command_shell(&result, "cmp job.yaml before && [ $(ls *.yaml* | wc -l) = 3 ]");
+        cr_expect_eq(result.code, 0, "%s: something was written", lines[i]);
+    }
+}
+
+Test(command, outputs_that_are_links_of_one_file_are_refused)
+{
+    command_shell(&result, "echo 1 >a && ln a b && \"$RINGATTN\" run --json=a --trace b");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "is the file of --json, too"), 1, "%s",
+                 result.err);
+    command_shell(&result, "[ \"$(cat a)\" = 1 ]");
+    cr_expect_eq(result.code, 0, "something was written");
 }
 
 /* The one written last would be all there is. A device takes what comes. */

@@ -1,0 +1,129 @@
+/* All files that a command reads and writes: none of them may take the place of another. */
+#include "internal.h"
+#include "job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FOLDER_BYTES_MAX = 4096 };
+
+/* The folder that a path is in; false where that is too long. */
+static bool folder_read(const char *path, char folder[FOLDER_BYTES_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    int const length = slash == NULL ? snprintf(folder, FOLDER_BYTES_MAX, ".")
+                       : slash == path
+                           ? snprintf(folder, FOLDER_BYTES_MAX, "/")
+                           : snprintf(folder, FOLDER_BYTES_MAX, "%.*s", (int)(slash - path), path);
+    return length < FOLDER_BYTES_MAX;
+}
+
+/*
+ * An output that cannot be written is better known before the work than after it. `renamed`: the
+ * file is replaced when it is complete, which must not happen to a device.
+ */
+static ra_status output_check(const char *key, const char *path, bool renamed)
+{
+    char folder[FOLDER_BYTES_MAX];
+    struct stat info;
+    if (!folder_read(path, folder)) {
+        ra_log(RA_LOG_ERROR, "%s: %.100s...: the path is too long", key, path);
+        return RA_ERR_IO;
+    }
+    bool const exists = stat(path, &info) == 0;
+    if (exists && (S_ISDIR(info.st_mode) || (renamed && !S_ISREG(info.st_mode)))) {
+        ra_log(RA_LOG_ERROR, "%s: %s: is %s, not a file", key, path,
+               S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
+        return RA_ERR_IO;
+    }
+    if (exists && !S_ISREG(info.st_mode))
+        return RA_OK; /* written as it is */
+    if (access(folder, W_OK | X_OK) != 0) {
+        ra_log(RA_LOG_ERROR, "%s: %s: cannot write there: %s", key, path, strerror(errno));
+        return RA_ERR_IO;
+    }
+    return RA_OK;
+}
+
+typedef struct named_file {
+    const char *key, *path; /* path NULL: none */
+    bool renamed;
+} named_file;
+
+/* One file by whatever name or link; a device or pipe may be read and written by all. */
+static bool is_one_inode(const char *a, const char *b)
+{
+    struct stat at_a, at_b;
+    return stat(a, &at_a) == 0 && stat(b, &at_b) == 0 && S_ISREG(at_a.st_mode) &&
+           at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino;
+}
+
+/* The same name in the same folder, where there need not be a file yet. */
+static bool is_one_name(const char *a, const char *b)
+{
+    char folder_a[FOLDER_BYTES_MAX], folder_b[FOLDER_BYTES_MAX];
+    struct stat info, in_a, in_b;
+    const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
+    if (strcmp(slash_a != NULL ? slash_a + 1 : a, slash_b != NULL ? slash_b + 1 : b) != 0 ||
+        (stat(a, &info) == 0 && !S_ISREG(info.st_mode)))
+        return false;
+    return folder_read(a, folder_a) && folder_read(b, folder_b) && stat(folder_a, &in_a) == 0 &&
+           stat(folder_b, &in_b) == 0 && in_a.st_dev == in_b.st_dev && in_a.st_ino == in_b.st_ino;
+}
+
+/* What is missing among inputs is told where they are opened. */
+static ra_status inputs_check(const named_file *output, const named_file *inputs, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (inputs[i].path == NULL || !is_one_inode(output->path, inputs[i].path))
+            continue;
+        ra_log(RA_LOG_ERROR, "%s: %s: is the input file %s (%s): give another path", output->key,
+               output->path, inputs[i].path, inputs[i].key);
+        return RA_ERR_CONFIG;
+    }
+    return RA_OK;
+}
+
+static ra_status others_check(const named_file *output, const named_file *before, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (before[i].path == NULL || !(is_one_name(output->path, before[i].path) ||
+                                        is_one_inode(output->path, before[i].path)))
+            continue;
+        ra_log(RA_LOG_ERROR, "%s: %s: is the file of %s, too: give another path", output->key,
+               output->path, before[i].key);
+        return RA_ERR_CONFIG;
+    }
+    return RA_OK;
+}
+
+ra_status ra_job_check_outputs(const ra_job *job)
+{
+    const ra_options *o = job->options;
+    named_file const inputs[] = {{"job.input", job->config.input, false},
+                                 {"--config", o->source.file, false},
+                                 {"--hardware", o->hardware_path, false},
+                                 {"--calibrate", o->calibrate_path, false}};
+    named_file const outputs[] = {
+        {"job.output", job->config.output, true}, {"memory.pool.log", job->config.pool_log, true},
+        {"--json", o->json_path, false},          {"--csv", o->csv_path, false},
+        {"--trace", o->trace_path, false},        {"--save", o->save_path, false}};
+    int const input_count = sizeof(inputs) / sizeof(inputs[0]);
+    int const output_count = sizeof(outputs) / sizeof(outputs[0]);
+    ra_status status = RA_OK;
+    if (job->comm != NULL && ra_comm_rank(job->comm) != 0)
+        return RA_OK;
+    for (int i = 0; i < output_count && status == RA_OK; i++) {
+        if (outputs[i].path == NULL)
+            continue;
+        status = output_check(outputs[i].key, outputs[i].path, outputs[i].renamed);
+        if (status == RA_OK)
+            status = inputs_check(&outputs[i], inputs, input_count);
+        if (status == RA_OK)
+            status = others_check(&outputs[i], outputs, i);
+    }
+    return status;
+}
