@@ -133,6 +133,8 @@ set_mpi_environment() {
     if [ "$ranks" -gt "$(nproc)" ]; then
         export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
     fi
+    # mpirun hangs where ulimit -f stops what it shares with its ranks: messages need no file.
+    export PMIX_MCA_gds="${PMIX_MCA_gds:-hash}"
     # Without ssh Open MPI must not go looking for it; on one machine nothing is started with it.
     if ! command -v ssh >/dev/null && ! command -v rsh >/dev/null; then
         export OMPI_MCA_plm_rsh_agent="${OMPI_MCA_plm_rsh_agent:-true}"

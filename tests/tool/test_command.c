@@ -350,6 +350,25 @@ Test(command, a_full_disk_leaves_no_output, .timeout = 120)
     cr_assert_eq(result.code, 3);
 }
 
+/* mpirun has files of its own in shared memory, and hangs where these cannot grow. */
+Test(command, a_full_disk_ends_a_job_of_several_ranks, .timeout = 120)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    static const char *const schedules[] = {"ring", "shared"};
+    for (size_t i = 0; i < sizeof(schedules) / sizeof(schedules[0]); i++) {
+        char line[256];
+        snprintf(line, sizeof(line),
+                 "ulimit -f 200; PMIX_MCA_gds=hash exec timeout 60 \"$MPIEXEC\" -n 2 \"$RINGATTN\" "
+                 "run --quiet --output o.st --set ring.schedule=%s",
+                 schedules[i]);
+        command_shell(&result, line);
+        cr_expect_eq(result.code, 3, "%s: %d\n%s", schedules[i], result.code, result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+        cr_expect_not(command_file_exists("o.st"));
+    }
+}
+
 Test(command, a_killed_rank_ends_the_job, .timeout = 120)
 {
     if (!command_has_mpi())
