@@ -188,6 +188,13 @@ static ra_status comm_check(const ra_config *config)
     return RA_OK;
 }
 
+static ra_status self_check(const ra_config *config, int ranks)
+{
+    if (config->comm == RA_COMM_SELF && ranks > 1)
+        return ra_config_refuse(config, "comm.backend", "self is for one rank, not for %d", ranks);
+    return RA_OK;
+}
+
 static ra_status pool_check(const ra_config *config)
 {
     if (config->pool_mode == RA_POOL_DRIVER && config->backend != RA_BACKEND_CUDA)
@@ -237,6 +244,8 @@ static ra_status check(ra_config *config, int ranks, bool counts_pairs)
         status = mask_check(config);
     if (status == RA_OK)
         status = base_check(config, ranks);
+    if (status == RA_OK)
+        status = self_check(config, ranks);
     bool const sends_keys = ra_config_linear(config) == RA_LINEAR_NONE;
     if (status == RA_OK && (config->variant == RA_VARIANT_BASE || !sends_keys)) {
         config->comm_buffers = 0;

@@ -97,6 +97,8 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores);
  * Collective, after ra_job_build. Compare the ranks' places with what the job needs, and warn.
  */
 RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_placement *placement);
+/** Remark on a sweep, for commands that have one job. */
+void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm);
 /**
  * Whether outputs of the configuration and the command line can be written, and are neither each
  * other nor a file that is read, by name or by inode; rank 0 looks, or who has no communicator.

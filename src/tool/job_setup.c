@@ -225,6 +225,13 @@ ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
                               ring.schedule != RA_SCHEDULE_SHARED);
 }
 
+void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm)
+{
+    if (config->has_sweep && ra_comm_rank(comm) == 0)
+        ra_log(RA_LOG_INFO,
+               "the section 'sweep' is for 'bench' and 'plan': it is checked and not used");
+}
+
 ra_status ra_job_prepare(ra_job *job)
 {
     ra_status status = ra_job_load_config(job->options, job->comm, &job->config);
@@ -238,8 +245,8 @@ ra_status ra_job_prepare(ra_job *job)
     status = ra_progress_create(first && !job->options->quiet, &job->progress);
     if (status == RA_OK)
         status = ra_job_build(job);
-    if (status == RA_OK && job->config.has_sweep && first)
-        ra_log(RA_LOG_INFO, "the section 'sweep' is for 'bench': it is checked and not used");
+    if (status == RA_OK)
+        ra_job_mention_sweep(&job->config, job->comm);
     return status;
 }
 

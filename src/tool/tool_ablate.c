@@ -104,6 +104,8 @@ static ra_status prepare(ra_ablate *ablate)
     ra_console_hold();
     status = ra_console_agree(ablate->comm, "agreeing on the sets", alone_prepare(ablate));
     if (status == RA_OK)
+        ra_job_mention_sweep(&ablate->base, ablate->comm);
+    if (status == RA_OK)
         status = ra_progress_create(is_first(ablate) && !ablate->options->quiet, &ablate->progress);
     return status;
 }

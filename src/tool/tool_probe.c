@@ -181,6 +181,8 @@ static ra_status prepare(ra_probe *probe)
     ra_console_hold();
     status = ra_console_agree(probe->comm, "agreeing on the variants", alone_prepare(probe));
     if (status == RA_OK)
+        ra_job_mention_sweep(&probe->base, probe->comm);
+    if (status == RA_OK)
         status = ra_progress_create(is_first(probe) && !options->quiet, &probe->progress);
     return status;
 }

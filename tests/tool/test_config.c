@@ -165,7 +165,7 @@ static const char all_keys[] =
 Test(config, every_key_reaches_its_member)
 {
     ra_config c = parse(all_keys);
-    cr_assert_eq(ra_config_check(&c, 4), RA_OK, "%s", said.line);
+    cr_assert_eq(ra_config_check(&c, 1), RA_OK, "%s", said.line);
     cr_assert_eq(c.batch, 2);
     cr_assert_eq(c.seq, 6144);
     cr_assert_eq(c.heads, 6);
@@ -457,6 +457,15 @@ Test(config, set_wins_over_sets_of_features_and_may_leave_nothing_of_them)
         cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s: %s", good[i][0], said.line);
         ra_config_fini(&config);
     }
+}
+
+Test(config, self_is_for_one_rank)
+{
+    ra_config config = parse("comm: {backend: self}\n");
+    cr_expect_eq(ra_config_check(&config, 1), RA_OK);
+    cr_expect_eq(ra_config_check(&config, 2), RA_ERR_CONFIG);
+    cr_expect_not_null(strstr(said.line, "comm.backend: self is for one rank"), "%s", said.line);
+    ra_config_fini(&config);
 }
 
 Test(config, host_memory_has_no_driver_to_keep_a_pool)
