@@ -87,6 +87,12 @@ RA_CHECKED ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads,
 /** A zeroed one is fine; one that comes from a pattern cache goes back there instead. */
 void ra_tilemap_fini(ra_pool *pool, ra_tilemap *map);
 
+/** Bytes of the arrays alone, which follow each other from `layers` on. */
+static inline int64_t ra_tilemap_array_bytes(const ra_tilemap *map)
+{
+    return map->bytes - (int64_t)map->mask.bytes;
+}
+
 /** Whether a layer holds a (global) query head. */
 static inline bool ra_heads_contain(ra_heads heads, int32_t head)
 {

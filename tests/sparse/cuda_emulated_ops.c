@@ -13,9 +13,10 @@ static uint64_t order_seed = 1;
 /* A copy of the map where nothing else is: what the kernel reads besides it is found out. */
 static void *copy_map(const ra_tilemap *map)
 {
-    void *const copy = malloc((size_t)map->bytes);
+    size_t const bytes = (size_t)ra_tilemap_array_bytes(map);
+    void *const copy = malloc(bytes);
     cr_assert_not_null(copy);
-    memcpy(copy, map->layers, (size_t)map->bytes);
+    memcpy(copy, map->layers, bytes);
     ra_tile_layer *const layers = copy;
     for (int32_t i = 0; i < map->layer_count; ++i)
         layers[i].chunk_tile = NULL; /* the host's addresses mean nothing there */

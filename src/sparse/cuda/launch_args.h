@@ -4,10 +4,8 @@
 
 #include "sparse/cuda/backward_args.h"
 
-/**
- * The arrays of a map whose map->bytes from map->layers on lie, as they are, at `base` on the
- * device.
- */
+/** The arrays of a map that lie, as they follow each other from map->layers on, at `base` on the
+    device. */
 ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base);
 
 /* Workspace of a backward step: its tickets. */

@@ -1,4 +1,8 @@
-/* Tile maps on the device: host objects, whose arrays are copied as they are. */
+/*
+ * Tile maps on the device: host objects, whose arrays are copied as they are. Kernels go by the
+ * arrays. A block mask lies behind them, as with kernels that go by one, because what it takes of
+ * the device is what it is there to show.
+ */
 #include "internal.h"
 #include "sparse/cuda/cuda_internal.h"
 
@@ -14,8 +18,11 @@ static ra_status copy_map(ra_kernel *kernel, const ra_tilemap *map, ra_block *bl
             ra_pool_alloc(kernel->pool, RA_MEM_TILEMAP, (size_t)map->bytes, kernel->stream, &block);
     if (status != RA_OK)
         return status;
-    status =
-        ra_memory_write(&self->memory, kernel->stream, block.data, map->layers, (size_t)map->bytes);
+    size_t const array_bytes = (size_t)ra_tilemap_array_bytes(map);
+    status = ra_memory_write(&self->memory, kernel->stream, block.data, map->layers, array_bytes);
+    if (status == RA_OK && map->mask.bytes > 0)
+        status = ra_memory_write(&self->memory, kernel->stream, (char *)block.data + array_bytes,
+                                 map->mask.data, map->mask.bytes);
     if (status != RA_OK) {
         ra_pool_free(kernel->pool, kernel->stream, &block);
         return status;
