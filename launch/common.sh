@@ -123,6 +123,19 @@ build() {
         quietly "$folder/build.log" cmake --build "$folder" "${targets[@]}"
 }
 
+# use_deps DIR: packages unpacked there come before the system's.
+use_deps() {
+    local usr=$1/usr machine
+    machine=$(uname -m)-linux-gnu
+    export PATH=$usr/bin:$PATH
+    export LD_LIBRARY_PATH=$usr/lib/$machine:$usr/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LIBRARY_PATH=$usr/lib/$machine:$usr/lib${LIBRARY_PATH:+:$LIBRARY_PATH}
+    export CPATH=$usr/include:$usr/include/$machine${CPATH:+:$CPATH}
+    export PKG_CONFIG_LIBDIR=$usr/lib/$machine/pkgconfig:$usr/lib/pkgconfig:$usr/share/pkgconfig
+    export PKG_CONFIG_SYSROOT_DIR=$1 CMAKE_PREFIX_PATH=$usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
+    [ ! -d "$usr/lib/$machine/openmpi" ] || export OPAL_PREFIX=$usr
+}
+
 # What Open MPI must be told for RANKS ranks on this machine; what is set already stays.
 set_mpi_environment() {
     local ranks=$1

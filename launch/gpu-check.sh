@@ -9,6 +9,7 @@ set -uo pipefail
 usage() {
     cat <<'END'
 gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python PYTHON]
+             [--only LIST] [--keep] [--deps DIR]
 
 Builds, and checks on the first GPU: the kernels' contract against float64, memory, whole jobs with
 --verify, 2, 3 and 4 ranks over NCCL and through host memory, compute-sanitizer on small cases, then
@@ -19,14 +20,21 @@ machine does not have is a row of the report all the same.
   --no-build        check what DIR holds as it is
   --out DIR         where report.json, report.md and the log of each check go (DIR/report)
   --limit SECONDS   the end, whatever happens (600); each check has its share of that
-  --python PYTHON   the one that has PyTorch (python3)
+  --python PYTHON   the one that has PyTorch (python3), and with it NCCL
+  --only LIST       of build,kernels,jobs,ranks,sanitizer,rates,peers,length; all of them otherwise,
+                    in this order. Where time is short, several calls do a part each
+  --keep            rows that --out has of an earlier call stay, but for those found anew
+  --deps DIR        libraries and headers that the system lacks, as unpacked packages: DIR/usr/...
+                    (.deps, where it is there)
   -h, --help        this text
 
 Exit codes: 0 all passed; 1 something did not, or is absent; 2 usage; 77 there is no GPU.
 END
 }
 
-build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes
+stages=(build kernels jobs ranks sanitizer rates peers length)
+build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes only='' keeps=no deps=''
+[ ! -d "$root/.deps/usr" ] || deps=$root/.deps
 arguments=("$@")
 while [ $# -gt 0 ]; do
     case $1 in
@@ -35,7 +43,8 @@ while [ $# -gt 0 ]; do
         exit 0
         ;;
     --no-build) builds=no ;;
-    --build | --out | --limit | --python)
+    --keep) keeps=yes ;;
+    --build | --out | --limit | --python | --only | --deps)
         if [ $# -lt 2 ]; then
             say "ringattn: error: $1 wants a value"
             exit 2
@@ -45,6 +54,8 @@ while [ $# -gt 0 ]; do
         --out) out_dir=$2 ;;
         --limit) limit=$2 ;;
         --python) python=$2 ;;
+        --only) only=$2 ;;
+        --deps) deps=$2 ;;
         esac
         shift
         ;;
@@ -62,6 +73,27 @@ case $limit in
     ;;
 esac
 out_dir=${out_dir:-$build_dir/report}
+for stage in ${only//,/ }; do
+    case " ${stages[*]} " in
+    *" $stage "*) ;;
+    *)
+        say "ringattn: error: --only $stage: there are ${stages[*]}"
+        exit 2
+        ;;
+    esac
+done
+if [ -n "$deps" ] && [ ! -d "$deps/usr" ]; then
+    say "ringattn: error: --deps $deps: there is no folder usr in it"
+    exit 2
+fi
+
+# Whether a stage is among those asked for.
+wants() {
+    case ",$only," in
+    ,, | *",$1,"*) return 0 ;;
+    esac
+    return 1
+}
 
 skip() {
     say "skipped: $*"
@@ -77,11 +109,12 @@ if [ -z "$gpu" ]; then
         --format=csv,noheader 2>&1) || skip "there is no GPU: nvidia-smi failed, or did not end: $gpu"
     gpu=${gpu%%$'\n'*}
     [ -n "$gpu" ] || skip "there is no GPU: nvidia-smi lists none"
-    RA_GPU_CHECK_INSIDE=$gpu exec timeout -k 10 "$limit" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
+    RA_GPU_CHECK_INSIDE=$gpu exec timeout --preserve-status -k 10 "$limit" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
 fi
 PATH=$PATH:/usr/local/cuda/bin # where nvcc and compute-sanitizer are, if nowhere else
 mkdir -p "$build_dir" "$out_dir" || exit 1
 build_dir=$(cd "$build_dir" && pwd) out_dir=$(cd "$out_dir" && pwd)
+[ -z "$deps" ] || use_deps "$(cd "$deps" && pwd)"
 reserve=$((limit / 30 + 2)) # for ending a check that hangs, and for writing
 deadline=$((SECONDS + limit - reserve))
 child=
@@ -90,14 +123,20 @@ facts() {
     local commit
     commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null)
     report_facts=(date "$(date -u +%Y-%m-%dT%H:%M:%SZ)" host "$(hostname 2>/dev/null)"
-        device "$gpu" commit "${commit:-unknown}" seconds "$SECONDS")
+        device "$gpu" commit "${commit:-unknown}")
+}
+
+# What is known so far: whatever comes next, it is not lost. Rows are kept for later calls, too.
+publish() {
+    local known=("${report_facts[@]}" seconds "$SECONDS")
+    [ -z "$clocks" ] || known+=(clocks "$clocks")
+    write_rows "$out_dir/rows" && write_json "$out_dir/report.json" "${known[@]}" &&
+        write_markdown "$out_dir/report.md" "${known[@]}"
 }
 
 finish() {
     trap '' TERM INT # it is over anyway
-    facts
-    write_json "$out_dir/report.json" "${report_facts[@]}" &&
-        write_markdown "$out_dir/report.md" "${report_facts[@]}" || exit 1
+    publish || exit 1
     say "$(summary_text); $out_dir/report.md"
     everything_passed
     exit
@@ -109,8 +148,12 @@ stop() {
     add_row "$current" 'TIMED OUT' '' '' '' '' 'the time for all checks was over'
     finish
 }
-current='the first check'
+current='the first check' clocks=''
+facts
 trap stop TERM INT
+if [ "$keeps" = yes ] && [ -f "$out_dir/rows" ]; then
+    read_rows "$out_dir/rows"
+fi
 
 # limited SECONDS LOG COMMAND...: its exit code; 124 after its share of the time, 125: none is left.
 limited() {
@@ -120,6 +163,7 @@ limited() {
     [ "$share" -le "$left" ] || share=$left
     timeout -k "$reserve" "$share" "$@" >"$log" 2>&1 &
     child=$!
+    publish # while it runs
     wait "$child" 2>/dev/null # it would say how the child was ended
     code=$?
     child=
@@ -184,6 +228,7 @@ check() {
     [ "$code" -eq 0 ]
 }
 
+# shellcheck disable=SC2317 # the checks call it
 # figure NAME VALUE REQUIRED WHERE: a row by a number that another row's command printed.
 figure() {
     local verdict=FAILED note=
@@ -197,16 +242,12 @@ figure() {
 
 # shellcheck source=launch/gpu-checks.sh
 . "$(dirname "${BASH_SOURCE[0]}")/gpu-checks.sh"
-if [ "$builds" = yes ] && ! check_build; then
+if [ "$builds" = yes ] && wants build && ! check_build; then
     # What an earlier build left is not what would be checked.
     tool=$build_dir/not-built/ringattn bench=$build_dir/not-built/cuda_bench
     tests_dir=$build_dir/not-built
 fi
-check_kernels
-check_jobs
-check_ranks
-check_sanitizer
-check_rates
-check_peers
-check_length
+for stage in "${stages[@]:1}"; do
+    ! wants "$stage" || "check_$stage"
+done
 finish

@@ -6,9 +6,17 @@ tool=$build_dir/src/tool/ringattn
 tests_dir=$build_dir/tests
 bench=$tests_dir/sparse/cuda_bench
 
+# Code for this GPU alone is compiled in a third of the time; PyTorch brings NCCL, where it is.
 check_build() {
-    check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-        -DRA_CUDA=ON || return
+    local capability nccl options=(-DCMAKE_BUILD_TYPE=Release -DRA_CUDA=ON)
+    capability=$(timeout 20 nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+        sed -n '1s/^\([0-9]*\)\.\([0-9]\)$/\1\2/p')
+    [ -z "$capability" ] || options+=("-DCMAKE_CUDA_ARCHITECTURES=$capability-real")
+    nccl=$(timeout 60 "$python" -c 'import importlib.util as u
+print(list(u.find_spec("nvidia.nccl").submodule_search_locations)[0])' 2>/dev/null)
+    [ ! -f "$nccl/include/nccl.h" ] || options+=("-DRA_NCCL_INCLUDE_DIR=$nccl/include"
+        "-DRA_NCCL_LIBRARY=$nccl/lib/libnccl.so.2")
+    check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja "${options[@]}" || return
     check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_cuda_device \
         test_devices cuda_bench
 }
@@ -29,7 +37,7 @@ both() {
     local name=$1 seconds=$2
     shift 2
     check "$name" "$seconds" "$@" --backward
-    [ "${row_verdicts[-1]}" != absent ] || check "$name, forward only" "$seconds" "$@"
+    [ "$last_verdict" != absent ] || check "$name, forward only" "$seconds" "$@"
 }
 
 # Whole jobs, every pattern; sampled rows are recomputed in float64.
@@ -77,10 +85,28 @@ ratio() {
     awk -v a="$1" -v b="$2" 'BEGIN { if (a + 0 > 0 && b + 0 > 0) printf "%.4f", a / b }'
 }
 
+# The clocks that a command runs under, looked at twice a second: what it reached goes by them.
+watch_clocks() {
+    local file=$out_dir/clocks.csv watcher
+    timeout 300 nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw --format=csv,noheader,nounits \
+        -lms 500 >"$file" 2>/dev/null &
+    watcher=$!
+    "$@"
+    kill "$watcher" 2>/dev/null
+    wait "$watcher" 2>/dev/null
+    clocks=$(awk -F, '$1 + 0 > 0 { if (!n || $1 < low) low = $1 + 0; if ($1 > high) high = $1 + 0
+        if ($3 > watts) watts = $3 + 0; memory = $2 + 0; n++ }
+        END { if (n) printf "SM %d to %d MHz, memory %d MHz, up to %d W (%d samples)",
+              low, high, memory, watts, n }' "$file")
+}
+
+# Rates are medians of 20 launches after 3, by CUDA events. Operations: 4 D forward and 10 D
+# backward per live pair and head, of which a causal mask has half. Tensors are several times the
+# second cache, of which nothing is flushed: passes of a model follow each other like that.
 check_rates() {
     local dense pattern least command
     command=$(command_text "$bench" --json 16384 16 128 dense causal)
-    check 'rates at 16,384 tokens' 60 "$bench" --json 16384 16 128 dense causal
+    watch_clocks check 'rates at 16,384 tokens' 60 "$bench" --json 16384 16 128 dense causal
     dense=$(rate "$log" dense tflops_forward)
     figure 'TFLOP/s forward, dense' "$dense" 330 "$command"
     figure 'TFLOP/s forward, causal' "$(rate "$log" causal tflops_forward)" 300 "$command"
@@ -145,19 +171,37 @@ numbers() {
     grep -a -o "\"$2\": [0-9]*" "$1" | sed 's/.*: //'
 }
 
-# With a window, so that a long sequence takes no hours. Four tensors of 16-bit elements are the
-# least that a forward pass can do with.
-check_length() {
-    local seqs limits floor=$((4 * 8 * 128 * 2)) command
+# longest NAME SECONDS OPTION...: `probe`'s log is left in $log. With a window, so that a long
+# sequence takes no hours.
+longest() {
+    local name=$1 seconds=$2
+    shift 2
     command=("$tool" probe --json --quiet --set compute.backend=cuda --set shape.dtype=bf16
         --set shape.heads=8 --set shape.head_dim=128 --set pattern.causal=true
-        --set pattern.window.left=1023)
+        --set pattern.window.left=1023 "$@")
     wanted='"kernel": "cuda'
-    check 'longest sequence' 120 "${command[@]}"
+    check "$name" "$seconds" "${command[@]}"
+}
+
+# base_share NAME: of the memory there was for tensors, what the longest sequence of base takes of it
+# by four tensors of 16-bit elements, the least that a forward pass can do with.
+base_share() {
+    local seqs limits contexts floor=$((4 * 8 * 128 * 2))
     mapfile -t seqs < <(numbers "$log" seq)
     mapfile -t limits < <(numbers "$log" limit_bytes_sum)
-    figure 'base length over what memory could hold' \
-        "$(ratio "$((${seqs[0]:-0} * floor))" "${limits[0]:-0}")" 0.99 "$(command_text "${command[@]}")"
+    mapfile -t contexts < <(numbers "$log" context)
+    figure "$1" "$(ratio "$((${seqs[0]:-0} * floor))" "$((${limits[0]:-0} - ${contexts[0]:-0}))")" \
+        0.99 "$(command_text "${command[@]}")"
+}
+
+# First of a part of the memory: drawing the inputs of a whole run that fills a GPU takes minutes.
+check_length() {
+    local seqs command
+    longest 'longest sequence in 24 GiB' 150 --set memory.limit=24G
+    mapfile -t seqs < <(numbers "$log" seq)
     figure 'ring length over base' "$(ratio "${seqs[1]:-0}" "${seqs[0]:-0}")" 0.99 \
         "$(command_text "${command[@]}")"
+    printf 'variants: {base: {ring.variant: base}}\n' >"$out_dir/base.yaml"
+    longest 'longest sequence of base in all memory' 480 --config "$out_dir/base.yaml"
+    base_share 'base length over what memory could hold'
 }

@@ -7,15 +7,47 @@
 row_names=() row_verdicts=() row_values=() row_required=() row_seconds=() row_commands=()
 row_notes=()
 
-# add_row NAME VERDICT VALUE REQUIRED SECONDS COMMAND NOTE; what is not known is empty.
+# Rows as they are, for a later call: a line each, fields between bytes that no text has.
+write_rows() {
+    local file=$1 i field
+    {
+        for i in "${!row_names[@]}"; do
+            for field in "${row_names[i]}" "${row_verdicts[i]}" "${row_values[i]}" \
+                "${row_required[i]}" "${row_seconds[i]}" "${row_commands[i]}" "${row_notes[i]}"; do
+                printf '%s\037' "${field//[$'\001'-$'\037']/ }"
+            done
+            printf '\n'
+        done
+    } >"$file.part" && mv "$file.part" "$file"
+}
+
+read_rows() {
+    local name verdict value required seconds command note
+    while IFS=$'\037' read -r name verdict value required seconds command note _; do
+        put_row "$name" "$verdict" "$value" "$required" "$seconds" "$command" "$note"
+    done <"$1"
+}
+
+# put_row NAME VERDICT VALUE REQUIRED SECONDS COMMAND NOTE; in place of one of that name.
+put_row() {
+    local at=${#row_names[@]} i
+    for i in "${!row_names[@]}"; do
+        [ "${row_names[i]}" != "$1" ] || at=$i
+    done
+    row_names[at]=$1
+    row_verdicts[at]=$2
+    row_values[at]=$3
+    row_required[at]=$4
+    row_seconds[at]=$5
+    row_commands[at]=$6
+    row_notes[at]=$7
+}
+
+# add_row as put_row; what is not known is empty. It is said, too.
 add_row() {
-    row_names+=("$1")
-    row_verdicts+=("$2")
-    row_values+=("$3")
-    row_required+=("$4")
-    row_seconds+=("$5")
-    row_commands+=("$6")
-    row_notes+=("$7")
+    # shellcheck disable=SC2034 # for who asked for the check
+    last_verdict=$2
+    put_row "$@"
     printf '%-10s %-44s %s\n' "$2" "$1" "${3:+$3 }${4:+(at least $4) }${7}" >&2
 }
 

@@ -39,6 +39,9 @@ run 0 --help
 run 2 --limit 0
 run 2 --limit
 run 2 --nothing
+run 2 --only build,nothing
+grep -q 'there are build kernels jobs' "$work/output" || fail "the names are missing"
+run 2 --deps "$work"
 
 # Nothing that a GPU needs but what the system has.
 fake none/unused :
@@ -59,7 +62,12 @@ grep -q 'lists none' "$work/output" || fail "no reason"
 [ ! -e "$work/build" ] || fail "something was written without a GPU"
 
 # A build that fails: all else is absent, even what an earlier build left.
-fake bin/nvidia-smi 'echo "Played GPU, 1.2.3, 1 MiB"'
+# shellcheck disable=SC2016
+fake bin/nvidia-smi 'case "$*" in
+*compute_cap*) echo 9.0 ;;
+*clocks*) echo "345, 3201, 90.5"; echo "1980, 3201, 650.1"; sleep 20 ;;
+*) echo "Played GPU, 1.2.3, 1 MiB" ;;
+esac'
 fake bin/cmake 'echo "compiler \"broken\" | 100 %"; exit 1'
 fake bin/mpirun 'shift 2; exec "$@"'
 fake bin/compute-sanitizer 'exit 9'
@@ -82,7 +90,9 @@ point() {
     echo "echo '  {\"pattern\": \"$1\", \"live_pairs\": 1, \"tflops_forward\": $2, \"x\": 1," \
         "\"tflops_backward\": $3}';"
 }
-fake bin/cmake 'exit 0'
+mkdir -p "$work/deps/usr"
+# shellcheck disable=SC2016
+fake bin/cmake 'echo "$PKG_CONFIG_SYSROOT_DIR $*"'
 fake bin/compute-sanitizer 'exit 0'
 # shellcheck disable=SC2016 # what these programs do, not we
 fake bin/python3 'case $1 in
@@ -99,8 +109,12 @@ fake build/tests/sparse/test_cuda_device 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
 fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 1) \
     $(point window 390 1) $(point blocks 100 1) $(point dilated 360 1)"
-run 1 --build "$work/build" --limit 60
+run 1 --build "$work/build" --limit 60 --deps "$work/deps"
 verdict build passed
+grep -q "^$work/deps .*-DCMAKE_CUDA_ARCHITECTURES=90-real" "$work/build/report/configure.log" ||
+    fail "neither the GPU's code nor what was unpacked"
+grep -q '^- clocks: SM 345 to 1980 MHz, memory 3201 MHz, up to 650 W' \
+    "$work/build/report/report.md" || fail "no clocks"
 verdict 'kernels against the plain one' passed
 verdict 'contract on the device' passed
 verdict 'memory of the device' absent
@@ -118,6 +132,20 @@ verdict 'ring length over base' 'FAILED | 0.9800 | 0.99'
 grep -q '"verdict": "passed", "value": 400, "at_least": 330' "$work/build/report/report.json" ||
     fail "the JSON report has no figures"
 
+# A part at a time: rows of others stay where that was asked for, and are found anew only once.
+count_rows() {
+    [ "$(grep -c '"verdict"' "$work/build/report/report.json")" -eq "$1" ] || fail "not $1 rows"
+}
+run 1 --build "$work/build" --no-build --limit 60 --only rates
+verdict 'TFLOP/s forward, dense' 'passed | 400 | 330'
+count_rows 10
+fake build/tests/sparse/cuda_bench "$(point dense 310 290) $(point causal 301 1)"
+run 1 --build "$work/build" --limit 60 --keep --only rates,kernels
+verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
+verdict 'contract on the device' passed
+count_rows 13
+grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
+
 # Programs that end well without having used the GPU.
 fake build/src/tool/ringattn 'exit 0'
 fake build/tests/pool/test_devices 'echo "[SKIP] devices::memory: there is no NVIDIA driver"'
@@ -126,7 +154,7 @@ verdict 'memory of the device' absent
 grep -q 'SKIP.*there is no NVIDIA driver' "$work/build/report/report.md" || fail "no reason"
 verdict 'kernels against the plain one' absent
 verdict 'ring and base' absent
-verdict 'longest sequence' absent
+verdict 'longest sequence in 24 GiB' absent
 
 # What this build refuses is absent, with its line; what hangs is stopped, and told from failures.
 fake build/src/tool/ringattn 'case "$*" in
@@ -158,18 +186,23 @@ begin=$SECONDS
 run 1 --build "$work/build" --no-build --limit 6
 [ $((SECONDS - begin)) -le 60 ] || fail "it took $((SECONDS - begin)) s"
 verdict 'contract on the device' 'TIMED OUT'
-verdict 'longest sequence' 'not run'
+verdict 'longest sequence in 24 GiB' 'not run'
 
-# So does one that is ended from outside.
-fake build/tests/sparse/test_cuda_device 'sleep 1000'
+# So does one that is ended from outside; and what is known is there at any time before.
+fake build/tests/sparse/test_cuda_device 'exit 0'
+fake build/tests/pool/test_devices 'sleep 1000'
 rm -r "$work/build/report"
 "$source_dir/launch/gpu-check.sh" --build "$work/build" --no-build >"$work/output" 2>&1 &
 pid=$!
 for _ in $(seq 100); do
-    [ ! -e "$work/build/report/contract-on-the-device.log" ] || break
+    ! grep -qs '"name": "contract on the device", "verdict": "passed"' \
+        "$work/build/report/report.json" || break
     sleep 0.1
 done
+verdict 'contract on the device' passed
+grep -q '"name": "contract on the device", "verdict": "passed"' \
+    "$work/build/report/report.json" || fail "what was found is not in the JSON report"
 kill "$pid"
 wait "$pid"
-verdict 'contract on the device' 'TIMED OUT'
+verdict 'memory of the device' 'TIMED OUT'
 exit 0
