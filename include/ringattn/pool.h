@@ -57,7 +57,8 @@ typedef struct ra_ledger_snapshot {
  * A caller that has no limit of its own should still give one on a CPU: under overcommit the
  * system grants more than it has and later kills whoever touches it. The command gives what
  * ra_pool_available (ra_memory_ops.available) finds at the start, less 2 % for what the ledger
- * does not see, divided by the ranks of the node (ra_comm_local_size).
+ * does not see, divided by the ranks of the node (ra_comm_local_size); of a GPU, which refuses
+ * what it has not, all of it.
  *
  * @param limit_bytes  at least 1; INT64_MAX for no limit
  * @return RA_ERR_NO_MEMORY, or RA_OK and a ledger that the caller destroys after every pool on it

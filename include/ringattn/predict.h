@@ -81,6 +81,8 @@ typedef struct ra_hardware {
     ra_pass_speed speeds[RA_WORK_COUNT][2][3]; /* by ra_work, 1: backward, and ra_dtype */
     ra_link node, network;                     /* within a node, and between nodes */
     int64_t workspace_bytes;                   /* scratch of kernels; -1: that of this build's */
+    int32_t multiprocessors;                   /* of a GPU: what this build's scratch goes by */
+    int64_t context_bytes;                     /* of a GPU, which its context takes */
 } ra_hardware;
 
 typedef struct ra_predict_request {
@@ -104,6 +106,10 @@ typedef struct ra_predict_request {
     int64_t drawn_rows_max;      /* of random blocks; 0: RA_PREDICT_DRAWN_ROWS */
     int64_t visits_max;          /* of random blocks that are drawn; 0: RA_PREDICT_VISITS */
     int64_t memory_bytes;        /* what head_groups 0 must fit into; INT64_MAX: anything does */
+    bool on_device;              /* a GPU computes: tensors, state, buffers and copies of tile maps
+                                    are in its memory, all else in the host's, without a pool */
+    int64_t context_bytes;       /* of a GPU, held from the beginning */
+    int64_t window_bytes;        /* of host memory, through which rows go to a GPU, at most */
     const ra_hardware *hardware; /* borrowed; NULL: no times */
 } ra_predict_request;
 
@@ -140,8 +146,9 @@ typedef struct ra_prediction {
 
     /* Of the rank that holds most. */
     int fullest_rank;
-    int64_t rows; /* its queries */
-    int64_t memory_bytes[RA_MEM_CATEGORY_COUNT], peak_bytes;
+    int64_t rows;                                            /* its queries */
+    int64_t memory_bytes[RA_MEM_CATEGORY_COUNT], peak_bytes; /* of its GPU's, where one computes */
+    int64_t host_memory_bytes[RA_MEM_CATEGORY_COUNT], host_peak_bytes; /* beside a GPU's; else 0 */
     int64_t floor_bytes;   /* q, k, v and o in their dtype; lse, do and gradients where backward */
     int64_t tilemap_bytes; /* of the largest rank's maps, as ra_ring_info has them */
 

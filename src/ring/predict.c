@@ -87,7 +87,7 @@ static int64_t plan_array_bytes(const ra_predict_job *job, int32_t groups)
 {
     bool const split = ra_pattern_differs_by_head(job->pattern) &&
                        (job->schedule != RA_SCHEDULE_SHARED || job->teams.count > 1);
-    return ra_predict_round(job, (split ? groups : 1) * (int64_t)sizeof(ra_plan));
+    return ra_predict_round_host(job, (split ? groups : 1) * (int64_t)sizeof(ra_plan));
 }
 
 /* What is left when the ring chooses its groups: it has rows, one plan and keys, not yet tensors.
@@ -100,15 +100,19 @@ static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan,
         return c->head_groups != 0 ? c->head_groups : 1;
     ra_predict_bytes held = {0};
     ra_predict_add_plan(job, plan, rank, true, &held);
-    left -= ra_predict_ground_bytes(job) + held.plans + held.maps + held.cached +
-            ra_predict_round(job, job->request->workspace_bytes) +
-            ra_predict_round(job, job->request->pair_bytes) + ra_predict_tensors_room(job, rank);
+    bool const on_device = job->request->on_device;
+    left -=
+        ra_predict_round(job, job->request->workspace_bytes) + ra_predict_tensors_room(job, rank);
+    left -= on_device ? job->request->context_bytes + held.map_copies
+                      : ra_predict_ground_bytes(job) + held.plans + held.maps + held.cached +
+                            ra_predict_round(job, job->request->pair_bytes);
     int32_t groups = 1;
     for (; groups < c->kv_heads; ++groups) {
         ra_predict_bytes b = {0};
         for (int32_t g = 0; g < groups; ++g)
             ra_predict_add_group(job, plan, rank, ra_ring_group_of(c, groups, g), &b);
-        if (ra_predict_group_bytes(job, rank, &b) + plan_array_bytes(job, groups) <= left)
+        int64_t const plans = on_device ? 0 : plan_array_bytes(job, groups);
+        if (ra_predict_group_bytes(job, rank, &b) + plans <= left)
             break;
     }
     return groups;
@@ -188,23 +192,15 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
     out->imbalance = job->imbalance;
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);
     for (int i = 0; i < job->followed_count; ++i) {
-        int64_t memory[RA_MEM_CATEGORY_COUNT], floor_bytes;
         int const rank = job->followed[i];
-        int64_t const total = ra_predict_total(job, &totals[i], rank, memory, &floor_bytes);
+        ra_predict_memory const memory = ra_predict_total(job, &totals[i], rank);
         /* Areas are counted piece by piece, so they are nearer where chunks stand for others. */
         out->live_pairs +=
             job->weights[i] * (job->sampled ? job->areas[i] : totals[i].pairs) * (double)c->batch;
         out->sent_bytes += job->weights[i] * totals[i].sent_bytes;
         if (totals[i].map_arrays > out->tilemap_bytes)
             out->tilemap_bytes = totals[i].map_arrays;
-        if (total <= out->peak_bytes)
-            continue;
-        out->peak_bytes = total;
-        out->floor_bytes = floor_bytes;
-        out->fullest_rank = rank;
-        out->rows = job->rows[rank].row_count;
-        for (int m = 0; m < RA_MEM_CATEGORY_COUNT; ++m)
-            out->memory_bytes[m] = memory[m];
+        ra_predict_keep_fullest(job, &memory, rank, out);
     }
 }
 
@@ -215,8 +211,10 @@ static ra_status make_pattern(ra_predict_job *job)
     ra_status status = ra_ledger_create(INT64_MAX, &job->ledger);
     if (status != RA_OK)
         return status;
-    ra_pool_config const config = {
-        .mode = r->pool, .memory = ra_memory_host(), .ledger = job->ledger};
+    ra_pool_config const config = {.mode = r->on_device ? RA_POOL_OFF
+                                                        : r->pool, /* the pattern is the host's */
+                                   .memory = ra_memory_host(),
+                                   .ledger = job->ledger};
     status = ra_pool_create(&config, &job->pool);
     if (status == RA_OK && ra_predict_is_thin(r))
         return ra_predict_make_thin(job);

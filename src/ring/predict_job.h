@@ -53,6 +53,7 @@ typedef struct ra_map_size {
 /* Maps of one plan, by where they may lie. */
 typedef struct ra_map_sum {
     int64_t bytes, kept_bytes, count; /* of those with keys: as the pool and the cache round them */
+    int64_t copy_bytes;               /* on a GPU, of all */
     int64_t empty_bytes, empty_kept_bytes, empty_count; /* bytes: of one */
 } ra_map_sum;
 
@@ -107,8 +108,9 @@ typedef struct ra_predict_job {
 RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes);
 int64_t ra_predict_lcm(int64_t a, int64_t b);
 bool ra_predict_heads_meet(ra_heads a, ra_heads b);
-/* Bytes as the job's pool rounds them. */
+/* Bytes as the job's pool rounds them, where kernels work, and where plans and tile maps lie. */
 int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes);
+int64_t ra_predict_round_host(const ra_predict_job *job, int64_t bytes);
 
 /* Rows of all ranks, and how even their work is; settles a layout that is auto. */
 RA_CHECKED ra_status ra_predict_layout(ra_predict_job *job);
@@ -195,6 +197,7 @@ typedef struct ra_predict_bytes {
     int64_t scores;                            /* kept from the forward pass on */
     int64_t grad_scores;                       /* of the groups so far */
     int64_t plans, maps, cached, cached_count; /* category tilemap, and pattern_cache */
+    int64_t map_copies;                        /* on a GPU */
     int64_t map_arrays;
     double sent_bytes, pairs;
 } ra_predict_bytes;
@@ -221,9 +224,18 @@ double ra_predict_full_ring_bytes(const ra_predict_job *job);
 int64_t ra_predict_ground_bytes(const ra_predict_job *job);
 /* What a rank's tensors will take, or where the caller takes them from elsewhere, keys alone. */
 int64_t ra_predict_tensors_room(const ra_predict_job *job, int rank);
-/* All categories at the moment of the peak; their sum is returned. */
-int64_t ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *bytes, int rank,
-                         int64_t memory[RA_MEM_CATEGORY_COUNT], int64_t *floor_out);
+/* Categories of a rank at the moment of the peak, and what tensors alone take. */
+typedef struct ra_predict_memory {
+    int64_t bytes[RA_MEM_CATEGORY_COUNT], total_bytes;
+    int64_t host_bytes[RA_MEM_CATEGORY_COUNT], host_total_bytes; /* beside a GPU's; else 0 */
+    int64_t floor_bytes;
+} ra_predict_memory;
+
+ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *bytes,
+                                   int rank);
+/* What the prediction says of memory, if this rank holds most so far. */
+void ra_predict_keep_fullest(const ra_predict_job *job, const ra_predict_memory *memory, int rank,
+                             ra_prediction *out);
 
 /* Linear attention, of rows that are laid out already. */
 void ra_predict_linear(ra_predict_job *job, ra_prediction *out);

@@ -97,21 +97,13 @@ static void settle_memory(ra_predict_job *job, ra_prediction *out)
     }
     for (int i = 0; i < job->followed_count; ++i) {
         int const rank = job->followed[i];
-        int64_t memory[RA_MEM_CATEGORY_COUNT], floor_bytes;
         linear_bytes const b = bytes_of(job, rank, job->groups);
         ra_predict_bytes const none = {0};
-        int64_t total = ra_predict_total(job, &none, rank, memory, &floor_bytes);
-        memory[RA_MEM_STATE] = states_of(job, &b);
-        memory[RA_MEM_ACCUMULATOR] = ra_predict_round(job, b.lines);
-        total += memory[RA_MEM_STATE] + memory[RA_MEM_ACCUMULATOR];
-        if (total <= out->peak_bytes)
-            continue;
-        out->peak_bytes = total;
-        out->floor_bytes = floor_bytes;
-        out->fullest_rank = rank;
-        out->rows = job->rows[rank].row_count;
-        for (int m = 0; m < RA_MEM_CATEGORY_COUNT; ++m)
-            out->memory_bytes[m] = memory[m];
+        ra_predict_memory memory = ra_predict_total(job, &none, rank);
+        memory.bytes[RA_MEM_STATE] = states_of(job, &b);
+        memory.bytes[RA_MEM_ACCUMULATOR] = ra_predict_round(job, b.lines);
+        memory.total_bytes += memory.bytes[RA_MEM_STATE] + memory.bytes[RA_MEM_ACCUMULATOR];
+        ra_predict_keep_fullest(job, &memory, rank, out);
     }
 }
 

@@ -2,6 +2,8 @@
 #include "internal.h"
 #include "ring/predict_job.h"
 
+#include <string.h>
+
 int64_t ra_predict_keys_bytes(const ra_predict_job *job, int32_t kv_heads, int64_t rows)
 {
     const ra_ring_config *c = &job->request->ring;
@@ -107,7 +109,8 @@ int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum)
 {
     int64_t const bytes =
-        ra_predict_round(job, map->bytes) + ra_predict_round(job, map->mask_bytes);
+        ra_predict_round_host(job, map->bytes) + ra_predict_round_host(job, map->mask_bytes);
+    sum->copy_bytes += ra_predict_round(job, map->bytes + map->mask_bytes);
     if (map->is_empty) {
         sum->empty_bytes = bytes;
         sum->empty_kept_bytes = map->kept_bytes;
@@ -123,6 +126,7 @@ static void add_sum(const ra_map_sum *from, ra_map_sum *to)
 {
     to->bytes += from->bytes;
     to->kept_bytes += from->kept_bytes;
+    to->copy_bytes += from->copy_bytes;
     to->count += from->count;
     to->empty_count += from->empty_count;
     if (from->empty_count > 0) {
@@ -143,6 +147,8 @@ static void place_maps(const ra_predict_job *job, const ra_map_sum *sum, bool st
                                        : ra_min_i64(sum->empty_count, 1);
     if (stays)
         b->maps += (eager ? 0 : sum->bytes) + empty_made * sum->empty_bytes;
+    if (stays && job->request->on_device)
+        b->map_copies += sum->copy_bytes;
     b->cached += (eager ? sum->kept_bytes : 0) + (empty_kept ? sum->empty_kept_bytes : 0);
     b->cached_count += (eager ? sum->count : 0) + empty_kept;
 }
@@ -153,7 +159,7 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
     int64_t const team = ra_teams_size(&job->teams, job->teams.team[rank]);
     ra_map_sum sum = {0};
     if (stays)
-        b->plans += ra_predict_round(
+        b->plans += ra_predict_round_host(
             job, job->step_count * ((int64_t)sizeof(ra_step) + team * (int64_t)sizeof(ra_part)));
     for (int s = 0; s < job->step_count; ++s) {
         const ra_predict_step *step = &plan->steps[s];
@@ -161,7 +167,7 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
         add_sum(&step->part_maps, &sum);
         if (!stays)
             continue;
-        b->plans += ra_predict_round(job, step->sent_pieces * (int64_t)sizeof(ra_row_piece));
+        b->plans += ra_predict_round_host(job, step->sent_pieces * (int64_t)sizeof(ra_row_piece));
         b->map_arrays += step->map.bytes + step->map.mask_bytes;
         b->pairs += step->map.pairs;
     }
@@ -246,11 +252,11 @@ static int64_t buffer_bytes(const ra_predict_job *job, int rank, const ra_predic
 int64_t ra_predict_ground_bytes(const ra_predict_job *job)
 {
     int64_t const n = job->ranks;
-    int64_t sum = job->pattern_bytes + ra_predict_round(job, n * (int64_t)sizeof(ra_rowset));
+    int64_t sum = job->pattern_bytes + ra_predict_round_host(job, n * (int64_t)sizeof(ra_rowset));
     if (job->request->ring.linear == RA_LINEAR_NONE) /* else there are no teams */
-        sum += ra_predict_round(job, (4 * n + 1) * (int64_t)sizeof(int));
+        sum += ra_predict_round_host(job, (4 * n + 1) * (int64_t)sizeof(int));
     for (int r = 0; r < job->ranks; ++r)
-        sum += ra_predict_round(job, job->rows[r].piece_count * (int64_t)sizeof(ra_row_piece));
+        sum += ra_predict_round_host(job, job->rows[r].piece_count * (int64_t)sizeof(ra_row_piece));
     return sum;
 }
 
@@ -302,37 +308,83 @@ int64_t ra_predict_tensors_room(const ra_predict_job *job, int rank)
            ra_predict_round(job, job->request->ring.follow_bytes[1]);
 }
 
-int64_t ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *b, int rank,
-                         int64_t memory[RA_MEM_CATEGORY_COUNT], int64_t *floor_out)
+/* Of rows on their way to a GPU: as many as fit a window at a time, of the larger tensors. */
+static int64_t window_bytes(const ra_predict_job *job, int rank)
+{
+    const ra_ring_config *c = &job->request->ring;
+    int64_t const row = c->heads * (int64_t)c->dim * (int64_t)ra_dtype_bytes(c->dtype);
+    int64_t const fit = ra_max_i64(1, job->request->window_bytes / row);
+    return job->request->on_device ? row * ra_min_i64(job->rows[rank].row_count, fit) : 0;
+}
+
+/*
+ * Of what the host reads and writes: a part of the one memory there is, or beside a GPU's. Inputs
+ * are read before passes begin, and one of the two moments is the fuller. *at_passes_out: it is
+ * that of the passes, which take `passing` bytes of the same memory besides.
+ */
+static void add_host(const ra_predict_job *job, const ra_predict_bytes *b, int rank,
+                     int64_t passing, int64_t *memory, bool *at_passes_out)
 {
     const ra_predict_request *r = job->request;
     int64_t const cached = cached_bytes(job, b);
-    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; ++i)
-        memory[i] = 0;
-    *floor_out = add_tensors(job, rank, memory);
-    memory[RA_MEM_ACCUMULATOR] = accumulator_bytes(job, b);
-    memory[RA_MEM_WORKSPACE] =
-        ra_predict_round(job, r->workspace_bytes) + kept_pairs_bytes(job, rank);
-    memory[RA_MEM_SCORES] = b->scores;
-    memory[RA_MEM_TILEMAP] = ra_predict_ground_bytes(job) + b->plans + b->maps + b->cached - cached;
-    memory[RA_MEM_PATTERN_CACHE] = cached;
-    memory[RA_MEM_COMM_BUFFER] = buffer_bytes(job, rank, b);
-    /* Inputs are read before passes begin: one of the two moments is the fuller. */
-    int64_t const most = b->passing;
+    memory[RA_MEM_TILEMAP] +=
+        ra_predict_ground_bytes(job) + b->plans + b->maps + b->cached - cached;
+    memory[RA_MEM_PATTERN_CACHE] += cached;
     int64_t const held =
-        ra_predict_round(job, r->pair_bytes) + ra_predict_round(job, r->verify_bytes);
-    int64_t const io = held + ra_predict_round(job, r->io_bytes);
-    int64_t const staging = held + ra_predict_round(job, r->staging_bytes);
-    memory[RA_MEM_IO] = ra_max_i64(staging, io);
-    if (staging <= io + most + b->scores) {
-        memory[RA_MEM_IO] = io;
-        memory[RA_MEM_WORKSPACE] += most - b->passing_scores;
-        memory[RA_MEM_SCORES] += b->passing_scores;
-    } else {
-        memory[RA_MEM_SCORES] = 0;
-    }
+        ra_predict_round_host(job, r->pair_bytes) + ra_predict_round_host(job, r->verify_bytes);
+    int64_t const io = held + ra_predict_round_host(job, r->io_bytes);
+    int64_t const reading = held + ra_predict_round_host(job, r->staging_bytes) +
+                            ra_predict_round_host(job, window_bytes(job, rank));
+    *at_passes_out = reading <= io + passing;
+    memory[RA_MEM_IO] += *at_passes_out ? io : ra_max_i64(reading, io);
+}
+
+static int64_t sum_of(const int64_t memory[RA_MEM_CATEGORY_COUNT])
+{
     int64_t sum = 0;
     for (int i = 0; i < RA_MEM_CATEGORY_COUNT; ++i)
         sum += memory[i];
     return sum;
+}
+
+ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *b, int rank)
+{
+    const ra_predict_request *r = job->request;
+    ra_predict_memory all = {.floor_bytes = 0};
+    int64_t *const memory = all.bytes;
+    bool at_passes = true;
+    all.floor_bytes = add_tensors(job, rank, memory);
+    memory[RA_MEM_ACCUMULATOR] = accumulator_bytes(job, b);
+    memory[RA_MEM_WORKSPACE] =
+        ra_predict_round(job, r->workspace_bytes) + kept_pairs_bytes(job, rank);
+    memory[RA_MEM_COMM_BUFFER] = buffer_bytes(job, rank, b);
+    if (r->on_device) {
+        memory[RA_MEM_CONTEXT] = r->context_bytes;
+        memory[RA_MEM_TILEMAP] = b->map_copies;
+        add_host(job, b, rank, 0, all.host_bytes, &at_passes);
+        all.host_total_bytes = sum_of(all.host_bytes);
+        at_passes = true; /* what the host reads takes nothing of a GPU's memory */
+    } else {
+        add_host(job, b, rank, b->passing + b->scores, memory, &at_passes);
+    }
+    if (at_passes) {
+        memory[RA_MEM_WORKSPACE] += b->passing - b->passing_scores;
+        memory[RA_MEM_SCORES] = b->scores + b->passing_scores;
+    }
+    all.total_bytes = sum_of(memory);
+    return all;
+}
+
+void ra_predict_keep_fullest(const ra_predict_job *job, const ra_predict_memory *memory, int rank,
+                             ra_prediction *out)
+{
+    if (memory->total_bytes <= out->peak_bytes)
+        return;
+    out->peak_bytes = memory->total_bytes;
+    out->host_peak_bytes = memory->host_total_bytes;
+    out->floor_bytes = memory->floor_bytes;
+    out->fullest_rank = rank;
+    out->rows = job->rows[rank].row_count;
+    memcpy(out->memory_bytes, memory->bytes, sizeof(out->memory_bytes));
+    memcpy(out->host_memory_bytes, memory->host_bytes, sizeof(out->host_memory_bytes));
 }

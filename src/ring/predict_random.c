@@ -64,8 +64,8 @@ static int64_t drawn_bytes(const ra_predict_job *job)
     double const n = (double)rows, d = c->block_density;
     double const kept = n * (1 + (n - 1) * d);
     double const joined = 2 * (n - 1) * d + (n - 1) * (n - 2) * d * d;
-    return ra_predict_round(job, (rows + 1) * (int64_t)sizeof(int64_t)) +
-           ra_predict_round(job, (int64_t)fmin(most, RUN_BYTES * (kept - joined)));
+    return ra_predict_round_host(job, (rows + 1) * (int64_t)sizeof(int64_t)) +
+           ra_predict_round_host(job, (int64_t)fmin(most, RUN_BYTES * (kept - joined)));
 }
 
 ra_status ra_predict_make_thin(ra_predict_job *job)

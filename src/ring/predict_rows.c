@@ -17,19 +17,45 @@ ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes)
     return RA_ERR_NO_MEMORY;
 }
 
-/* Host memory: lines of 64 below 64 KiB, pages above. The pool's classes: 64 to each power of two
-   from 4 KiB to 1 MiB, whole pages from 64 KiB on. */
+static int64_t round_up(int64_t bytes, int64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, GPU_LINE = 512, GPU_GRANULE = 2 << 20 };
+
+/* Lines of 64 below 64 KiB, pages above. */
+static int64_t round_plain(int64_t bytes)
+{
+    return round_up(bytes, bytes < SMALL ? LINE : PAGE);
+}
+
+/* The pool's classes: 64 to each power of two from 4 KiB to 1 MiB, whole pages from 64 KiB on. */
+static int64_t round_class(int64_t bytes)
+{
+    enum { FINE = 1 << 20, CLASSES = 64 };
+    int64_t power = PAGE;
+    if (bytes <= PAGE || bytes >= FINE)
+        return round_plain(bytes);
+    while (2 * power <= bytes)
+        power *= 2;
+    return round_up(bytes, bytes < SMALL ? power / CLASSES : ra_max_i64(PAGE, power / CLASSES));
+}
+
 int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes)
 {
-    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, FINE = 1 << 20, CLASSES = 64 };
-    int64_t unit = bytes < SMALL ? LINE : PAGE;
-    if (job->request->pool == RA_POOL_SIZE_CLASS && bytes > PAGE && bytes < FINE) {
-        int64_t power = PAGE;
-        while (2 * power <= bytes)
-            power *= 2;
-        unit = bytes < SMALL ? power / CLASSES : ra_max_i64(PAGE, power / CLASSES);
-    }
-    return (bytes + unit - 1) / unit * unit;
+    const ra_predict_request *r = job->request;
+    if (r->pool == RA_POOL_SIZE_CLASS)
+        return round_class(bytes);
+    if (r->on_device)
+        return round_up(bytes,
+                        bytes < GPU_GRANULE || r->pool == RA_POOL_DRIVER ? GPU_LINE : GPU_GRANULE);
+    return round_plain(bytes);
+}
+
+int64_t ra_predict_round_host(const ra_predict_job *job, int64_t bytes)
+{
+    return job->request->on_device ? round_plain(bytes) : ra_predict_round(job, bytes);
 }
 
 void ra_predict_free_rows(ra_predict_job *job)

@@ -5,12 +5,9 @@
 
 #include <stdio.h>
 
-/* Why no GPU can do the job; NULL: one can. `devices` holds the text of some answers. */
-static const char *why_not(const ra_config *config, int ranks, ra_devices *devices)
+/* Why kernels for GPUs cannot do the job; NULL: they can. */
+static const char *why_not_kernels(const ra_config *config, int ranks)
 {
-    ra_devices_read(devices);
-    if (devices->usable_count == 0)
-        return devices->why_not;
     if (ra_kernel_cuda() == NULL)
         return "this build has no kernels for GPUs";
     if (ranks > 1 && config->schedule == RA_SCHEDULE_SHARED)
@@ -20,6 +17,27 @@ static const char *why_not(const ra_config *config, int ranks, ra_devices *devic
     if (ra_config_linear(config) != RA_LINEAR_NONE)
         return "linear attention is computed on the CPU";
     return NULL;
+}
+
+/* Why no GPU of this machine can; `devices` holds the text of some answers. */
+static const char *why_not(const ra_config *config, int ranks, ra_devices *devices)
+{
+    ra_devices_read(devices);
+    return devices->usable_count == 0 ? devices->why_not : why_not_kernels(config, ranks);
+}
+
+static ra_status refuse(const ra_config *config, const char *why)
+{
+    const char *place = config->places[ra_config_key_find("compute.backend")];
+    ra_log(RA_LOG_ERROR, "%s%scompute.backend: cuda: %s: use auto or cpu",
+           place != NULL ? place : "", place != NULL ? ": " : "", why);
+    return RA_ERR_CONFIG;
+}
+
+ra_status ra_backend_check(const ra_config *config, int ranks)
+{
+    const char *why = config->backend == RA_BACKEND_CUDA ? why_not_kernels(config, ranks) : NULL;
+    return why == NULL ? RA_OK : refuse(config, why);
 }
 
 ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *backend_out,
@@ -37,13 +55,8 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
         *backend_out = RA_BACKEND_CUDA;
         return RA_OK;
     }
-    if (config->backend == RA_BACKEND_CUDA) {
-        int const index = ra_config_key_find("compute.backend");
-        const char *place = config->places[index];
-        ra_log(RA_LOG_ERROR, "%s%scompute.backend: cuda: %s: use auto or cpu",
-               place != NULL ? place : "", place != NULL ? ": " : "", why);
-        return RA_ERR_CONFIG;
-    }
+    if (config->backend == RA_BACKEND_CUDA)
+        return refuse(config, why);
     if (config->comm == RA_COMM_NCCL) {
         ra_log(RA_LOG_ERROR,
                "comm.backend: nccl is for GPUs, and none computes: %s: use auto or mpi", why);

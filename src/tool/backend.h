@@ -21,6 +21,10 @@ enum { RA_BACKEND_NOTE_MAX = 320 };
 RA_CHECKED ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *backend_out,
                                        char note_out[RA_BACKEND_NOTE_MAX]);
 
+/** Whether a GPU could do the job, of which none has to be there: what ra_backend_choose refuses
+    besides, in its words. Nothing is refused unless cuda was asked for. */
+RA_CHECKED ra_status ra_backend_check(const ra_config *config, int ranks);
+
 /** "cuda" of ra_machine_json: versions, devices, and why not; NULL: no memory. */
 json_t *ra_machine_cuda_json(void);
 /** The same in one line for people. */

@@ -43,6 +43,8 @@ static const ra_config_key keys[] = {
     {"memory_gb_per_s", RA_KEY_REAL, NULL, NULL, AT(memory_gb_per_s), REALS(0, 1e9)},
     {"cache", RA_KEY_BYTES, NULL, NULL, AT(cache_bytes), RANGE(1, INT64_MAX / 4)},
     {"workspace", RA_KEY_BYTES, NULL, NULL, AT(workspace_bytes), RANGE(0, INT64_MAX / 4)},
+    {"multiprocessors", RA_KEY_INT32, NULL, NULL, AT(multiprocessors), RANGE(1, 1 << 16)},
+    {"context", RA_KEY_BYTES, NULL, NULL, AT(context_bytes), RANGE(0, INT64_MAX / 4)},
     {"peak_tflops.f32", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_F32]), REALS(0, 1e9)},
     {"peak_tflops.f16", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_F16]), REALS(0, 1e9)},
     {"peak_tflops.bf16", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_BF16]), REALS(0, 1e9)},

@@ -79,6 +79,10 @@ static void write_all(FILE *file, const char *comment, const ra_hardware *h)
         fprintf(file, "cache: %lld\n", (long long)h->cache_bytes);
     if (h->workspace_bytes >= 0)
         fprintf(file, "workspace: %lld\n", (long long)h->workspace_bytes);
+    if (h->multiprocessors > 0)
+        fprintf(file, "multiprocessors: %d\n", h->multiprocessors);
+    if (h->context_bytes > 0)
+        fprintf(file, "context: %lld\n", (long long)h->context_bytes);
     fprintf(file, "peak_tflops: {f32: %.4g, f16: %.4g, bf16: %.4g}\n", h->peak_tflops[0],
             h->peak_tflops[1], h->peak_tflops[2]);
     write_works(file, h);

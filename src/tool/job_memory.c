@@ -43,12 +43,14 @@ static ra_status device_take(ra_job *job, int *sharers_out)
     return ra_device_use(job->device_index);
 }
 
-/* What `sharers` ranks may each take of what there is. */
+/* What `sharers` ranks may each take of what there is. Some of the host's is left, because malloc
+   refuses nothing; a GPU refuses what it has not. */
 static ra_status share_of(const ra_memory *memory, int sharers, int64_t *bytes_out)
 {
     int64_t bytes = 0;
     ra_status const status = memory->ops->available(memory, &bytes);
-    *bytes_out = ra_max_i64((bytes - bytes / 50) / sharers, 1);
+    int64_t const left = ra_memory_is_host(memory) ? bytes / 50 : 0;
+    *bytes_out = ra_max_i64((bytes - left) / sharers, 1);
     return status;
 }
 

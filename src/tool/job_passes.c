@@ -3,6 +3,7 @@
 #include "internal.h"
 #include "job.h"
 #include "job_phases.h"
+#include "tensor_source.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -75,6 +76,13 @@ static ra_status tensor_bring(ra_job *job, ra_tensor_name name, const void *data
 {
     const ra_rowset *rows = ra_ring_rows(job->ring);
     void *to = (void *)(uintptr_t)data; /* passes only read it; here it is filled */
+    if (job->fills && !ra_shard_is_host(&job->shards)) {
+        /* Zeros are as good as any value, and a GPU makes them without the way from the host. */
+        int64_t const row = ra_tensor_heads(&job->config, name) * job->config.head_dim *
+                            (int64_t)ra_dtype_bytes(job->config.dtype);
+        return job->kernel.ops->zero(&job->kernel, to,
+                                     (size_t)(job->config.batch * batch_rows * row));
+    }
     if (job->fills)
         return ra_tensor_fill(&job->config, name, rows->row_count, batch_rows, &job->shards, to);
     return ra_tensor_source_read(job->source, &job->config, name, rows, batch_rows, &job->shards,

@@ -97,11 +97,13 @@ static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
         if (plan.config.threads == 0)
             plan.config.threads = bench->cores.threads;
         plan.config.repeat = ra_job_repeat_of(&plan.config).most;
-        status = ra_plan_point_init(&plan, ra_comm_size(bench->comm), NULL);
+        status = ra_plan_point_settle_backend(&plan, ra_comm_size(bench->comm));
     }
-    if (status == RA_OK && (point->report.device != NULL || plan.config.backend == RA_BACKEND_CUDA))
-        status = RA_ERR_UNSUPPORTED; /* a plan's sizes are rounded as the host rounds them */
+    if (status == RA_OK)
+        status = ra_plan_point_init(&plan, ra_comm_size(bench->comm), NULL);
     if (status == RA_OK) {
+        if (point->status == RA_OK) /* measured, not predicted */
+            plan.request.context_bytes = point->report.memory_bytes[RA_MEM_CONTEXT];
         plan.request.ranks_per_node = ra_comm_local_size(bench->comm);
         status = ra_plan_point_predict(&plan);
     }

@@ -29,6 +29,9 @@ typedef struct ra_plan_point {
  */
 RA_CHECKED ra_status ra_plan_point_init(ra_plan_point *point, int ranks,
                                         const ra_hardware *hardware);
+/** Let the configuration say what a job computes on here, before ra_plan_point_init: with backend
+    auto, a plan by itself is of the CPU. */
+RA_CHECKED ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks);
 /** Fill the prediction; of a file's tensors, only what their headers say plays a part. */
 RA_CHECKED ra_status ra_plan_point_predict(ra_plan_point *point);
 /** Predicted bytes of the fullest rank at another length; its documents are repeated. */

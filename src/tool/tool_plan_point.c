@@ -4,6 +4,7 @@
 #include "job.h"
 #include "tool_plan.h"
 
+#include "ringattn/device.h"
 #include "ringattn/topology.h"
 
 #include <stdlib.h>
@@ -23,9 +24,35 @@ static ra_status open_source(ra_plan_point *point)
                            : status;
 }
 
-static ra_status count_threads(ra_plan_point *point, int ranks_per_node)
+static bool on_device(const ra_plan_point *point)
+{
+    return point->config.backend == RA_BACKEND_CUDA;
+}
+
+/* Those of the machine that is described, else of the GPU that is here. */
+static ra_status count_multiprocessors(ra_plan_point *point, const ra_hardware *hardware)
+{
+    ra_devices devices;
+    point->threads = hardware != NULL ? hardware->multiprocessors : 0;
+    if (point->threads > 0)
+        return RA_OK;
+    ra_devices_read(&devices);
+    for (int i = 0; i < devices.count && point->threads == 0; i++)
+        point->threads = devices.list[i].usable ? devices.list[i].multiprocessors : 0;
+    if (point->threads > 0)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR,
+           "compute.backend: cuda: there is no GPU here, and scratch of kernels goes by a GPU's "
+           "multiprocessors: give --hardware with a file that says multiprocessors");
+    return RA_ERR_CONFIG;
+}
+
+static ra_status count_threads(ra_plan_point *point, const ra_hardware *hardware,
+                               int ranks_per_node)
 {
     ra_topology topology;
+    if (on_device(point))
+        return count_multiprocessors(point, hardware);
     point->threads = point->config.threads;
     if (point->threads > 0)
         return RA_OK;
@@ -43,6 +70,27 @@ static int64_t pair_bytes(const ra_plan_point *point)
     return taken.reserved_bytes;
 }
 
+ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks)
+{
+    char note[RA_BACKEND_NOTE_MAX];
+    ra_backend backend = RA_BACKEND_CPU;
+    ra_status const status = ra_backend_choose(&point->config, ranks, &backend, note);
+    if (status == RA_OK)
+        point->config.backend = (unsigned)backend;
+    return status;
+}
+
+/* Beside a GPU's memory there is the host's; see job_memory.c. */
+static void move_to_device(ra_plan_point *point, const ra_hardware *hardware)
+{
+    ra_predict_request *request = &point->request;
+    request->on_device = true;
+    request->may_share = false;
+    request->context_bytes = hardware != NULL ? hardware->context_bytes : 0;
+    request->window_bytes = RA_SHARD_WINDOW_BYTES;
+    request->ring.follow_bytes[0] = request->ring.follow_bytes[1] = 0;
+}
+
 ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
 {
     ra_config *config = &point->config;
@@ -51,17 +99,20 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     if (status == RA_OK)
         status = ra_config_check_plan(config, ranks);
     if (status == RA_OK)
-        status = ra_job_kernel_ops(
-            config, config->backend == RA_BACKEND_CUDA ? RA_BACKEND_CUDA : RA_BACKEND_CPU, &ops);
+        status = ra_backend_check(config, ranks);
+    if (status == RA_OK)
+        status =
+            ra_job_kernel_ops(config, on_device(point) ? RA_BACKEND_CUDA : RA_BACKEND_CPU, &ops);
     if (status != RA_OK)
         return status;
     int const per_node = hardware != NULL ? hardware->ranks_per_node : ranks;
-    status = count_threads(point, per_node < ranks ? per_node : ranks);
+    status = count_threads(point, hardware, per_node < ranks ? per_node : ranks);
     if (status != RA_OK)
         return status;
     int64_t memory =
         hardware != NULL && hardware->memory_bytes > 0 ? hardware->memory_bytes : INT64_MAX;
-    bool const has_scratch = hardware != NULL && hardware->workspace_bytes >= 0;
+    bool const has_scratch =
+        !on_device(point) && hardware != NULL && hardware->workspace_bytes >= 0;
     point->request = (ra_predict_request){
         .standard = config->attention_kind == RA_ATTENTION_STANDARD,
         .pattern = &config->pattern,
@@ -84,6 +135,8 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .memory_bytes = config->limit_bytes > 0 ? config->limit_bytes : memory,
         .hardware = hardware};
     point->request.ring = ra_job_ring_config(config, config->repeat);
+    if (on_device(point))
+        move_to_device(point, hardware);
     return RA_OK;
 }
 

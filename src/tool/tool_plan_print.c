@@ -47,7 +47,8 @@ static void job_print(const ra_plan_point *point)
         row("", "%.4g FLOP backward", p->backward.flops);
     if (p->chunk > 0)
         snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)p->chunk);
-    row("ranks", "%d, %d thread%s each", p->ranks, point->threads, point->threads == 1 ? "" : "s");
+    row("ranks", "%d, %d %s%s each", p->ranks, point->threads,
+        point->request.on_device ? "multiprocessor" : "thread", point->threads == 1 ? "" : "s");
     row("plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s",
         ra_layout_name(p->layout), chunk, ra_schedule_name(p->schedule), c->comm_buffers,
         c->comm_buffers == 1 ? "" : "s", p->head_groups, p->head_groups == 1 ? "" : "s");
@@ -63,17 +64,26 @@ static void job_print(const ra_plan_point *point)
                 ra_layout_name((ra_layout_kind)kind));
 }
 
+static void categories_print(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
+{
+    char text[32];
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
+        if (bytes[i] > 0)
+            row("", "%12s  %s", ra_bytes_text(bytes[i], text), ra_category_name((ra_category)i));
+}
+
 static void memory_print(const ra_plan_point *point)
 {
     const ra_prediction *p = &point->prediction;
     char text[32], rows[32];
     printf("\n");
-    row("memory", "%12s  on the fullest rank, %d, with %s queries",
-        ra_bytes_text(p->peak_bytes, text), p->fullest_rank, ra_count_text(p->rows, rows));
-    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
-        if (p->memory_bytes[i] > 0)
-            row("", "%12s  %s", ra_bytes_text(p->memory_bytes[i], text),
-                ra_category_name((ra_category)i));
+    row("memory", "%12s  on the fullest rank%s, %d, with %s queries",
+        ra_bytes_text(p->peak_bytes, text), point->request.on_device ? "'s GPU" : "",
+        p->fullest_rank, ra_count_text(p->rows, rows));
+    categories_print(p->memory_bytes);
+    if (point->request.on_device) {
+        row("host", "%12s  beside it", ra_bytes_text(p->host_peak_bytes, text));
+        categories_print(p->host_memory_bytes);
     }
     row("floor", "%12s  tensors alone; the peak is %.4f times that",
         ra_bytes_text(p->floor_bytes, text), (double)p->peak_bytes / (double)p->floor_bytes);

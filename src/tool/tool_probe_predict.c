@@ -32,8 +32,11 @@ static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, 
     plan->config.repeat = 1;
     plan->config.verify = false;
     plan->config.seq = own_tokens(&plan->config, point->tokens);
-    status = ra_plan_point_init(plan, ranks, &here);
+    status = ra_plan_point_settle_backend(plan, ranks);
+    if (status == RA_OK)
+        status = ra_plan_point_init(plan, ranks, &here);
     plan->request.hardware = NULL; /* which goes out of scope, and has no speeds */
+    plan->request.context_bytes = point->column.memory_bytes[RA_MEM_CONTEXT]; /* measured */
     plan->request.memory_bytes = point->limit_bytes_sum / ranks;
     return status;
 }

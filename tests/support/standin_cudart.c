@@ -1,6 +1,7 @@
 #include "support/standin_cudart.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,7 +150,9 @@ int standin_is_device(const void *data, size_t bytes)
 cudaError_t cudaMalloc(void **data, size_t bytes)
 {
     cudaError_t error = standin_enter();
-    if (error == cudaSuccess && standin.used_bytes + (int64_t)bytes > standin.memory_bytes)
+    bool const full = ++standin.requests == standin.full_at ||
+                      standin.used_bytes + (int64_t)bytes > standin.memory_bytes;
+    if (error == cudaSuccess && full)
         error = cudaErrorMemoryAllocation;
     if (error == cudaSuccess)
         error = standin_take(data, bytes, 1);

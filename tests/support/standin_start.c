@@ -1,15 +1,28 @@
 /*
  * The stand-in runtime of a process that starts as any other.
  *
- *     RA_SEALED_CONTEXT  bytes that its context takes; without it none
+ *     RA_STANDIN_CONTEXT          bytes that its context takes; without it none
+ *     RA_STANDIN_DEVICES          how many there are; without it two
+ *     RA_STANDIN_BYTES            memory of each device; without it 1 GiB
+ *     RA_STANDIN_MULTIPROCESSORS  of each device; without it 132
+ *     RA_STANDIN_FULL_AT          the request for device memory of this number, from 1, is refused
  */
 #include "support/standin_cudart.h"
 
 #include <stdlib.h>
 
+static int64_t number(const char *name, int64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL ? strtoll(text, NULL, 10) : otherwise;
+}
+
 __attribute__((constructor)) static void standin_begin(void)
 {
-    const char *bytes = getenv("RA_SEALED_CONTEXT");
     standin_reset();
-    standin.used_bytes = bytes != NULL ? strtoll(bytes, NULL, 10) : 0;
+    standin.device_count = (int)number("RA_STANDIN_DEVICES", standin.device_count);
+    standin.used_bytes = number("RA_STANDIN_CONTEXT", 0);
+    standin.memory_bytes = number("RA_STANDIN_BYTES", standin.memory_bytes);
+    standin.multiprocessors = (int)number("RA_STANDIN_MULTIPROCESSORS", standin.multiprocessors);
+    standin.full_at = number("RA_STANDIN_FULL_AT", 0);
 }

@@ -247,7 +247,7 @@ Test(device, a_trace_and_phases_are_those_of_its_passes)
    available, as without a limit, it has room. */
 Test(device, the_bytes_of_its_context_are_counted)
 {
-    run_in("RA_SEALED_CONTEXT=12345678", "run " JOB "--json");
+    run_in("RA_STANDIN_CONTEXT=12345678", "run " JOB "--json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     json_t *root = read_json();
     const json_t *bytes = json_object_get(point_of(root), "memory_bytes");
@@ -255,10 +255,10 @@ Test(device, the_bytes_of_its_context_are_counted)
     json_decref(root);
     run("run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    run_in("RA_SEALED_CONTEXT=7345678", "run " JOB "--set memory.limit=8M");
+    run_in("RA_STANDIN_CONTEXT=7345678", "run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 4, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "context=7.01"), "%s", result.err);
-    run_in("RA_SEALED_CONTEXT=12345678", "run " JOB "--set memory.limit=8M");
+    run_in("RA_STANDIN_CONTEXT=12345678", "run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 4, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "for context"), "%s", result.err);
 }

@@ -1,79 +1,16 @@
 /* Fifty random jobs: what `plan` says they take, and what `run` says they took. */
-#include "support/random_pattern.h"
 #include "tool/command_runner.h"
 #include "tool/json_reader.h"
+#include "tool/plan_jobs.h"
 #include "tool/plan_points.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 TestSuite(plan_random, .init = command_folder_make, .fini = command_folder_remove, .timeout = 390);
 
-enum { JOBS = 50, JOBS_OF_SEVERAL = 10, TEXT_BYTES = 1600 };
-
-typedef struct job_text {
-    char text[TEXT_BYTES];
-    size_t used;
-} job_text;
-
-static void add(job_text *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void add(job_text *job, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    job->used += (size_t)vsnprintf(job->text + job->used, TEXT_BYTES - job->used, format, args);
-    va_end(args);
-    cr_assert_lt(job->used, TEXT_BYTES);
-}
-
-static const char *one_of(test_rng *rng, const char *const *names)
-{
-    int count = 0;
-    while (names[count] != NULL)
-        count++;
-    return names[test_rng_between(rng, 0, count - 1)];
-}
-
-#define ONE_OF(rng, ...) one_of(rng, (const char *const[]){__VA_ARGS__, NULL})
-
-static int between(test_rng *rng, int low, int high)
-{
-    return (int)test_rng_between(rng, low, high);
-}
-
-static void draw_pattern(test_rng *rng, int seq, job_text *job)
-{
-    const char *kind =
-        ONE_OF(rng, "", "", "local_window", "dilated_sparse", "global_local", "random");
-    if (test_rng_chance(rng, 0.5))
-        add(job, " --set pattern.causal=true");
-    if (test_rng_chance(rng, 0.4))
-        add(job, " --set pattern.window.left=%d", between(rng, 0, seq));
-    if (test_rng_chance(rng, 0.3))
-        add(job, " --set pattern.sinks=%d", between(rng, 1, 9));
-    if (kind[0] != '\0')
-        add(job, " --set pattern.blocks.kind=%s --set pattern.blocks.size=%s", kind,
-            ONE_OF(rng, "16", "64", "100", "128"));
-    if (strcmp(kind, "random") == 0)
-        add(job, " --set pattern.blocks.density=%s", ONE_OF(rng, "0.02", "0.1", "0.5"));
-    if (test_rng_chance(rng, 0.25))
-        add(job, " --set 'pattern.dilated.segments=[%d,%d]' --set 'pattern.dilated.rates=[1,%d]'",
-            between(rng, 16, 500), between(rng, 500, 4000), between(rng, 2, 8));
-    if (test_rng_chance(rng, 0.2)) {
-        int const first = between(rng, 1, seq - 1);
-        add(job, " --set 'pattern.documents=[%d,%d]'", first, seq - first);
-    }
-}
-
-static void draw_ring(test_rng *rng, job_text *job)
-{
-    add(job, " --set ring.layout=%s --set ring.schedule=%s --set ring.comm_buffers=%d",
-        ONE_OF(rng, "auto", "contiguous", "zigzag", "striped", "balanced"),
-        ONE_OF(rng, "auto", "ring", "direct", "shared"), between(rng, 0, 2));
-}
+enum { JOBS = 50, JOBS_OF_SEVERAL = 10 };
 
 /* Kinds that this machine computes: `standard` needs OpenBLAS. */
 static const char *draw_kind(test_rng *rng, bool has_blas)
@@ -86,34 +23,35 @@ static const char *draw_kind(test_rng *rng, bool has_blas)
 /* The pool is off, so that all that there is has a formula; the cache may be on. */
 static void draw_job(test_rng *rng, int ranks, bool has_blas, job_text *job)
 {
-    int const kv_heads = between(rng, 1, 4);
+    int const kv_heads = job_between(rng, 1, 4);
     const char *attention = draw_kind(rng, has_blas);
     bool backward = test_rng_chance(rng, 0.5);
     bool const is_short = strcmp(attention, "standard") == 0 || test_rng_chance(rng, 0.5);
-    int const seq = is_short ? between(rng, 256, 600) : between(rng, 600, 3000);
+    int const seq = is_short ? job_between(rng, 256, 600) : job_between(rng, 600, 3000);
     *job = (job_text){.used = 0};
-    add(job, " --set memory.pool.mode=off --set compute.threads=%d --set job.repeat=%d",
-        between(rng, 1, 2), between(rng, 1, 3));
-    add(job, " --set shape.seq=%d --set shape.kv_heads=%d --set shape.heads=%d", seq, kv_heads,
-        kv_heads * between(rng, 1, 2));
-    add(job, " --set shape.batch=%d --set shape.head_dim=%d --set shape.dtype=%s",
-        between(rng, 1, 2), between(rng, 4, 80), ONE_OF(rng, "f32", "f16", "bf16"));
-    add(job, " --set ring.head_groups=%d --set attention.kind=%s", between(rng, 1, kv_heads),
-        attention);
+    job_add(job, " --set memory.pool.mode=off --set compute.threads=%d --set job.repeat=%d",
+            job_between(rng, 1, 2), job_between(rng, 1, 3));
+    job_add(job, " --set shape.seq=%d --set shape.kv_heads=%d --set shape.heads=%d", seq, kv_heads,
+            kv_heads * job_between(rng, 1, 2));
+    job_add(job, " --set shape.batch=%d --set shape.head_dim=%d --set shape.dtype=%s",
+            job_between(rng, 1, 2), job_between(rng, 4, 80), ONE_OF(rng, "f32", "f16", "bf16"));
+    job_add(job, " --set ring.head_groups=%d --set attention.kind=%s",
+            job_between(rng, 1, kv_heads), attention);
     if (strcmp(attention, "flash") == 0 || strcmp(attention, "standard") == 0) {
-        draw_pattern(rng, seq, job);
+        job_draw_pattern(rng, seq, job);
         if (test_rng_chance(rng, 0.25))
-            add(job, " --set attention.mask=dense_blocks");
+            job_add(job, " --set attention.mask=dense_blocks");
         else
-            add(job, " --set memory.pattern_cache.mode=%s", ONE_OF(rng, "off", "lazy", "eager"));
+            job_add(job, " --set memory.pattern_cache.mode=%s",
+                    ONE_OF(rng, "off", "lazy", "eager"));
         if (ranks > 0)
-            draw_ring(rng, job);
+            job_draw_ring(rng, true, job);
     } else if (strcmp(attention, "linear_causal") == 0) {
         const char *method = ONE_OF(rng, "chunked", "recurrent", "cumsum");
-        add(job, " --set attention.linear_method=%s", method);
+        job_add(job, " --set attention.linear_method=%s", method);
         backward = backward && strcmp(method, "chunked") == 0;
     }
-    add(job, backward ? " --backward" : "");
+    job_add(job, backward ? " --backward" : "");
 }
 
 /* Within 1 %; what is smaller than 4 KiB, within that, as pages are. */
@@ -126,7 +64,7 @@ static void agree(const char *what, const char *job, int ranks, long long planne
 
 static void compare(const char *job, int ranks)
 {
-    char line[TEXT_BYTES + 64];
+    char line[JOB_TEXT_BYTES + 64];
     const char *category;
     json_t *bytes;
     snprintf(line, sizeof(line), "run%s", job);

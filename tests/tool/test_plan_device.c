@@ -1,0 +1,215 @@
+/*
+ * Plans of jobs on a GPU, held to the ledgers of the same jobs on the stand-in runtime: the GPU's
+ * and the host's. And what becomes of jobs for which it has no room.
+ */
+#include "tool/command_runner.h"
+#include "tool/json_reader.h"
+#include "tool/plan_jobs.h"
+#include "tool/plan_points.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MULTIPROCESSORS = 1 };
+
+/* Few, because each has thread blocks that the emulator makes. */
+static void begin(void)
+{
+    command_folder_make();
+    cr_assert_eq(setenv("RA_STANDIN_MULTIPROCESSORS", "1", 1), 0);
+}
+
+TestSuite(plan_device, .init = begin, .fini = command_folder_remove, .timeout = 390);
+
+static bool tests_all(void)
+{
+    return getenv("RA_TEST_ALL") != NULL;
+}
+
+/* ---- random jobs ----------------------------------------------------------------------------- */
+
+/* Small ones: kernels are emulated. Idle bytes of a pool have no formula, so it is off. */
+static void draw_job(test_rng *rng, int ranks, job_text *job)
+{
+    int const kv_heads = job_between(rng, 1, 3), seq = job_between(rng, 100, 700);
+    *job = (job_text){.used = 0};
+    job_add(job, " --set compute.backend=cuda --set memory.pool.mode=%s --set job.repeat=%d",
+            ranks == 0 ? ONE_OF(rng, "off", "off", "driver") : "off", job_between(rng, 1, 2));
+    job_add(job, " --set shape.seq=%d --set shape.kv_heads=%d --set shape.heads=%d", seq, kv_heads,
+            kv_heads * job_between(rng, 1, 2));
+    job_add(job, " --set shape.batch=%d --set shape.head_dim=%d --set shape.dtype=%s",
+            job_between(rng, 1, 2), job_between(rng, 4, 40), ONE_OF(rng, "f32", "f16", "bf16"));
+    job_add(job, " --set ring.head_groups=%d", job_between(rng, 1, kv_heads));
+    job_draw_pattern(rng, seq, job);
+    if (test_rng_chance(rng, 0.25))
+        job_add(job, " --set attention.mask=dense_blocks");
+    else
+        job_add(job, " --set memory.pattern_cache.mode=%s", ONE_OF(rng, "off", "lazy", "eager"));
+    if (ranks > 0)
+        job_draw_ring(rng, false, job);
+    job_add(job, "%s%s%s", ranks > 0 ? " --set comm.backend=mpi" : "",
+            test_rng_chance(rng, 0.5) ? " --backward" : "",
+            test_rng_chance(rng, 0.2) ? " --verify" : "");
+}
+
+/* But for idle bytes; beside several ranks' GPUs, but for what messages go through, which is taken
+   as they come, and for what the host holds at another moment therefore. */
+static void compare_categories(const json_t *run, const json_t *plan, bool all, const char *what)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)run, name, value)
+    {
+        bool const passing = strcmp(name, "comm_buffer") == 0 || strcmp(name, "io") == 0;
+        if (strcmp(name, "pool_idle") == 0 || (passing && !all))
+            continue;
+        cr_expect_eq(integer(plan, name), json_integer_value(value),
+                     "%s: planned %lld, taken %lld:%s", name, integer(plan, name),
+                     (long long)json_integer_value(value), what);
+    }
+}
+
+static void compare(int ranks, const job_text *job)
+{
+    static const char *const alike[] = {"head_groups", "live_pairs", "sent_bytes"};
+    char line[JOB_TEXT_BYTES + 64];
+    snprintf(line, sizeof(line), "run%s", job->text);
+    json_t *run = plan_point_of(ranks, line);
+    snprintf(line, sizeof(line), "plan --ranks %d%s", ranks > 0 ? ranks : 1, job->text);
+    json_t *plan = plan_point_of(0, line);
+    const json_t *there = member(run, "device"), *planned = member(plan, "device");
+    compare_categories(member(run, "memory_bytes"), member(plan, "memory_bytes"), true, job->text);
+    compare_categories(member(there, "host_memory_bytes"), member(planned, "host_memory_bytes"),
+                       ranks == 0, job->text);
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(real(plan, alike[i]), real(run, alike[i]), "%s:%s", alike[i], job->text);
+    cr_expect_str_eq(text(plan, "schedule"), text(run, "schedule"), "%s", job->text);
+    json_decref(run);
+    json_decref(plan);
+}
+
+Test(plan_device, jobs_take_what_plan_says_of_both_memories)
+{
+    const char *seed = getenv("RA_TEST_SEED");
+    test_rng rng = {seed != NULL ? strtoull(seed, NULL, 10) : 5};
+    int const jobs = tests_all() ? 50 : 4, several = tests_all() ? 10 : 1;
+    for (int i = 0; i < jobs; i++) {
+        job_text job;
+        int const ranks = i < several && command_has_mpi() ? 2 + i % 3 : 0;
+        draw_job(&rng, ranks, &job);
+        compare(ranks, &job);
+    }
+}
+
+#define JOB                                                                                        \
+    " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=60 "                   \
+    "--set shape.heads=4 --set shape.head_dim=8 --set shape.dtype=f32 "                            \
+    "--set pattern.causal=true --set comm.backend=mpi --set ring.schedule=ring "
+
+/* ---- what there is room for ------------------------------------------------------------------ */
+
+/* As many groups as fit what is left, which is not all of a number's bytes. */
+Test(plan_device, head_groups_are_those_that_fit_the_limit)
+{
+    int const ranks = command_has_mpi() ? 2 : 0;
+    json_t *one = plan_point_of(0, ranks > 0 ? "plan --ranks 2" JOB : "plan --ranks 1" JOB);
+    long long const peak = integer(one, "peak_bytes");
+    char line[JOB_TEXT_BYTES + 64];
+    job_text job = {.used = 0};
+    job_add(&job, JOB "--set memory.limit=%lld", peak - 1);
+    if (ranks > 0) {
+        compare(ranks, &job);
+        snprintf(line, sizeof(line), "plan --ranks 2%s", job.text);
+        json_t *plan = plan_point_of(0, line);
+        cr_expect_gt(integer(plan, "head_groups"), 1);
+        json_decref(plan);
+    }
+    json_decref(one);
+}
+
+static command_result result;
+
+/* What the plan says is enough, and a byte less is not. */
+Test(plan_device, a_limit_holds_to_the_byte)
+{
+    json_t *plan = plan_point_of(0, "plan --ranks 1 --backward --set ring.head_groups=1" JOB);
+    for (int less = 0; less < 2; less++) {
+        char line[1024];
+        snprintf(line, sizeof(line),
+                 "run --quiet --backward --set ring.head_groups=1" JOB "--set memory.limit=%lld",
+                 integer(plan, "peak_bytes") - less);
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, less == 0 ? 0 : 4, "%s", result.err);
+    }
+    json_decref(plan);
+}
+
+/* The GPU itself refuses, each request in turn, in a job of every kind of block. */
+Test(plan_device, a_gpu_that_is_full_ends_a_job_with_its_composition)
+{
+    char line[1024];
+    int at = 1;
+    for (result.code = 4; result.code == 4 && at < 100; at++) {
+        snprintf(line, sizeof(line),
+                 "RA_STANDIN_FULL_AT=%d \"$RINGATTN\" run --quiet --backward" JOB, at);
+        command_shell(&result, line);
+        cr_assert(result.code == 4 || result.code == 0, "request %d: exit code %d\n%s", at,
+                  result.code, result.err);
+        if (result.code == 0)
+            break;
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "request %d: %s", at,
+                     result.err);
+        cr_expect_not_null(strstr(result.err, "out of memory"), "request %d: %s", at, result.err);
+        cr_expect_not_null(strstr(result.err, "held "), "request %d: %s", at, result.err);
+    }
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_gt(at, 12, "only %d requests", at);
+}
+
+/* ---- other commands -------------------------------------------------------------------------- */
+
+Test(plan_device, bench_says_what_its_points_take_in_theory)
+{
+    static const char text[] = "shape: {seq: 256, heads: 2, head_dim: 32, dtype: bf16}\n"
+                               "compute: {backend: auto}\nmemory: {pool: {mode: off}}\n"
+                               "job: {repeat: 1, warmup: 0}\nsweep: {shape.seq: [128, 300]}\n";
+    json_error_t error;
+    command_file_write("job.yaml", text, strlen(text));
+    command_shell(&result, "RA_STANDIN_CONTEXT=1234567 \"$RINGATTN\" bench --config job.yaml "
+                           "--quiet --json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s", error.text);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *point = json_array_get(member(root, "points"), i);
+        cr_expect_eq(integer(point, "theory_bytes"), integer(point, "peak_bytes"));
+    }
+    json_decref(root);
+}
+
+/* The machine that is described decides, and without one the GPU that is here. */
+Test(plan_device, multiprocessors_are_the_hardwares_or_those_of_the_gpu_here)
+{
+    static const char text[] = "name: none here\nmultiprocessors: 7\ncontext: 1M\n";
+    command_file_write("gpu.yaml", text, strlen(text));
+    json_t *here = plan_point_of(0, "plan" JOB);
+    json_t *first = plan_point_of(0, "plan --hardware gpu.yaml --save saved.yaml" JOB);
+    json_t *there = plan_point_of(0, "plan --hardware saved.yaml" JOB);
+    cr_expect_eq(integer(first, "peak_bytes"), integer(there, "peak_bytes"));
+    cr_expect_eq(integer(member(here, "device"), "multiprocessors"), MULTIPROCESSORS);
+    cr_expect_eq(integer(member(there, "device"), "multiprocessors"), 7);
+    cr_expect_eq(integer(member(there, "memory_bytes"), "context"), 1 << 20);
+    json_decref(here);
+    json_decref(first);
+    json_decref(there);
+    command_shell(&result, "RA_STANDIN_DEVICES=0 \"$RINGATTN\" plan --quiet" JOB);
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "multiprocessors"), "%s", result.err);
+    command_shell(&result,
+                  "RA_STANDIN_DEVICES=0 \"$RINGATTN\" plan --quiet --hardware gpu.yaml" JOB);
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    command_shell(&result, "\"$RINGATTN\" plan --quiet --set ring.schedule=shared --ranks 2 "
+                           "--set compute.backend=cuda");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+}
