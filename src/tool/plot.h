@@ -10,8 +10,9 @@ enum { RA_PLOT_LABEL_MAX = 120 };
 
 /* One entry of "points". What a report does not have is NAN. */
 typedef struct ra_plot_point {
-    char series[RA_PLOT_LABEL_MAX]; /* variant and swept keys, but for the length */
-    double tokens;                  /* of a sequence */
+    char series[RA_PLOT_LABEL_MAX];  /* variant, swept keys but for the length */
+    char setting[RA_PLOT_LABEL_MAX]; /* series of one setting are compared with its first */
+    double tokens;                   /* of a sequence */
     double peak_bytes, theory_bytes, floor_bytes, limit_bytes;
     double forward_ms, backward_ms;
     double memory_bytes[RA_MEM_CATEGORY_COUNT]; /* at the peak */
@@ -24,6 +25,7 @@ typedef struct ra_plot_data {
     int count;
     char (*series)[RA_PLOT_LABEL_MAX]; /* distinct labels, in order of appearance */
     int series_count;
+    int *by_length; /* indices of points, the shortest sequence first */
 } ra_plot_data;
 
 /**

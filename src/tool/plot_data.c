@@ -32,15 +32,13 @@ static void label_add(char *label, const char *text, const char *value)
     snprintf(label + used, RA_PLOT_LABEL_MAX - used, "%s%s%s", used > 0 ? ", " : "", text, value);
 }
 
-/* "variant, shape.head_dim=64": the length of a sequence is an axis, not a name. */
-static void series_of(const json_t *point, char *label)
+/* "head_dim=64, ring.layout=zigzag": the length of a sequence is an axis, not a name. */
+static void setting_of(const json_t *point, char *label)
 {
-    const char *variant = json_string_value(json_object_get(point, "variant"));
+    static const char shape[] = "shape.";
     const char *key;
     json_t *value;
     label[0] = '\0';
-    if (variant != NULL)
-        label_add(label, "", variant);
     json_object_foreach(json_object_get(point, "sweep"), key, value)
     {
         char name[64];
@@ -48,14 +46,31 @@ static void series_of(const json_t *point, char *label)
         size_t const length = text != NULL ? strlen(text) : 0;
         if (text != NULL && strcmp(key, "shape.seq") != 0) {
             bool const quoted = length >= 2 && text[0] == '"';
+            bool const is_shape = strncmp(key, shape, sizeof(shape) - 1) == 0;
             text[quoted ? length - 1 : length] = '\0';
-            snprintf(name, sizeof(name), "%s=", key);
+            snprintf(name, sizeof(name), "%s=", is_shape ? key + sizeof(shape) - 1 : key);
             label_add(label, name, text + quoted);
         }
         free(text);
     }
-    if (label[0] == '\0')
-        label_add(label, "", "job");
+}
+
+/* "variant, head_dim=64". Where there are no variants, settings are compared with each other. */
+static void names_read(const json_t *from, const char *command, ra_plot_point *point)
+{
+    const char *variant = json_string_value(json_object_get(from, "variant"));
+    setting_of(from, point->setting);
+    point->series[0] = '\0';
+    if (variant != NULL)
+        label_add(point->series, "", variant);
+    if (point->setting[0] != '\0')
+        label_add(point->series, "", point->setting);
+    if (point->series[0] == '\0')
+        label_add(point->series, "", "job");
+    if (strcmp(command, "plan") == 0) /* what was measured is another series */
+        label_add(point->series, "", "planned");
+    if (variant == NULL)
+        point->setting[0] = '\0';
 }
 
 /* Q, K, V and O, and for the backward pass their gradients and the LSE: what no program avoids. */
@@ -72,12 +87,13 @@ static double floor_of(const json_t *config)
     return backward ? 2 * forward + 4 * rows * heads : forward;
 }
 
-static void point_read(const json_t *from, bool probe, ra_plot_point *point)
+static void point_read(const json_t *from, const char *command, ra_plot_point *point)
 {
+    bool const probe = strcmp(command, "probe") == 0;
     const json_t *config = json_object_get(from, "config");
     const json_t *memory = json_object_get(from, "memory_bytes");
     const char *status = json_string_value(json_object_get(from, "status"));
-    series_of(from, point->series);
+    names_read(from, command, point);
     point->probed = probe;
     point->tokens =
         member(probe ? from : json_object_get(config, "shape"), probe ? "tokens" : "seq");
@@ -122,7 +138,7 @@ static ra_status points_add(const char *file, const json_t *root, ra_plot_data *
         return no_memory();
     data->points = more;
     for (size_t i = 0; i < count; i++)
-        point_read(json_array_get(points, i), command != NULL && strcmp(command, "probe") == 0,
+        point_read(json_array_get(points, i), command != NULL ? command : "",
                    &data->points[data->count++]);
     return RA_OK;
 }
@@ -158,6 +174,42 @@ static ra_status series_gather(ra_plot_data *data)
     return RA_OK;
 }
 
+typedef struct by_length {
+    double tokens;
+    int index;
+} by_length;
+
+/* Those without a length last; equal ones in their order. */
+static int compare_lengths(const void *a, const void *b)
+{
+    const by_length *x = a, *y = b;
+    if (isnan(x->tokens) || isnan(y->tokens)) {
+        int const later = isnan(x->tokens) - isnan(y->tokens);
+        return later != 0 ? later : x->index - y->index;
+    }
+    if (x->tokens != y->tokens)
+        return x->tokens < y->tokens ? -1 : 1;
+    return x->index - y->index;
+}
+
+/* A line goes from short to long, whatever the order of files and sweeps. */
+static ra_status lengths_sort(ra_plot_data *data)
+{
+    by_length *const all = calloc((size_t)data->count, sizeof(*all));
+    data->by_length = calloc((size_t)data->count, sizeof(*data->by_length));
+    if (all == NULL || data->by_length == NULL) {
+        free(all);
+        return no_memory();
+    }
+    for (int i = 0; i < data->count; i++)
+        all[i] = (by_length){data->points[i].tokens, i};
+    qsort(all, (size_t)data->count, sizeof(*all), compare_lengths);
+    for (int i = 0; i < data->count; i++)
+        data->by_length[i] = all[i].index;
+    free(all);
+    return RA_OK;
+}
+
 ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *data_out)
 {
     ra_plot_data data = {0};
@@ -168,6 +220,8 @@ ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *d
         status = refuse(files[0], "has no points to draw");
     if (status == RA_OK)
         status = series_gather(&data);
+    if (status == RA_OK)
+        status = lengths_sort(&data);
     if (status != RA_OK) {
         ra_plot_fini(&data);
         return status;
@@ -180,5 +234,6 @@ void ra_plot_fini(ra_plot_data *data)
 {
     free(data->points);
     free(data->series);
+    free(data->by_length);
     *data = (ra_plot_data){0};
 }

@@ -21,20 +21,39 @@ static void file_text(const char *name, const char *text)
     " \"variant\": \"" variant "\", \"sweep\": {\"shape.seq\": " #seq "}, \"status\": \"" status   \
     "\", \"peak_bytes\": " #peak ", \"memory_bytes\": {\"qkv\": " #peak ", \"tilemap\": 64},"      \
     " \"forward_ms\": {\"median\": 1.5}}"
-#define REPORT(points)                                                                             \
-    "{\"ringattn\": \"0\", \"command\": \"bench\", \"machine\": {}, \"points\": [" points "]}"
+#define REPORT_OF(command, points)                                                                 \
+    "{\"ringattn\": \"0\", \"command\": \"" command "\", \"points\": [" points "]}"
+#define REPORT(points) REPORT_OF("bench", points)
 
-static bool picture_has(const char *name, const char *text)
+/* The first line from `from` on, counted from 1, that has `text`; 0: there is none. */
+static int picture_line(const char *name, const char *text, int from)
 {
     char path[200], line[4096];
-    bool found = false;
+    int number = 0, found = 0;
     snprintf(path, sizeof(path), "%s/%s", command_folder, name);
     FILE *file = fopen(path, "r");
     cr_assert_not_null(file, "%s was not drawn", name);
-    while (!found && fgets(line, sizeof(line), file) != NULL)
-        found = strstr(line, text) != NULL;
+    while (found == 0 && fgets(line, sizeof(line), file) != NULL)
+        found = ++number >= from && strstr(line, text) != NULL ? number : 0;
     fclose(file);
     return found;
+}
+
+static bool picture_has(const char *name, const char *text)
+{
+    return picture_line(name, text, 1) > 0;
+}
+
+/* Has the scripts themselves take the place of what they draw. */
+static void plot_scripts(const char *arguments)
+{
+    char line[400];
+    snprintf(line, sizeof(line),
+             "printf '#!/bin/sh\\ncat\\necho \"</svg>\"\\n' >gnuplot; chmod +x gnuplot; "
+             "PATH=.:$PATH $RINGATTN plot --quiet %s",
+             arguments);
+    command_shell(&result, line);
+    cr_assert_eq(result.code, 0, "%s", result.err);
 }
 
 Test(plot, draws_each_series_of_a_sweep_under_its_name)
@@ -71,6 +90,73 @@ Test(plot, draws_probes_as_bars)
     command_run(&result, 0, "plot p.json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_assert(picture_has("p-probe.svg", "4097"));
+}
+
+Test(plot, lines_go_from_short_to_long_whatever_the_order_of_files)
+{
+    file_text("late.json",
+              REPORT(POINT("lean", 256, 4194304, "ok") "," POINT("lean", 128, 2097152, "ok")));
+    file_text("early.json", REPORT(POINT("lean", 64, 1048576, "ok")));
+    plot_scripts("late.json early.json --prefix r");
+    int const block = picture_line("r-memory-length.svg", "$peak0 << EOD", 1);
+    cr_assert_gt(block, 0);
+    cr_assert_eq(picture_line("r-memory-length.svg", "64 1", block), block + 1);
+    cr_assert_eq(picture_line("r-memory-length.svg", "128 2", block), block + 2);
+    cr_assert_eq(picture_line("r-memory-length.svg", "256 4", block), block + 3);
+}
+
+Test(plot, what_is_planned_and_what_was_measured_are_two_series)
+{
+    file_text("r.json", REPORT(POINT("lean", 64, 2048, "ok") "," POINT("lean", 128, 4096, "ok")));
+    file_text("p.json",
+              REPORT_OF("plan", POINT("lean", 64, 2040, "ok") "," POINT("lean", 128, 4090, "ok")));
+    command_run(&result, 0, "plot r.json p.json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_assert(picture_has("r-memory-length.svg", "lean, planned"));
+    cr_assert(picture_has("r-memory.svg", "lean, planned, 128 tokens"));
+    cr_assert(picture_has("r-memory.svg", "lean, 128 tokens"));
+}
+
+#define SWEPT(variant, dim, seq, peak)                                                             \
+    "{\"config\": {\"shape\": {\"seq\": " #seq "}}, \"variant\": \"" variant "\", \"sweep\": "     \
+    "{\"shape.head_dim\": " #dim ", \"shape.seq\": " #seq "}, \"peak_bytes\": " #peak "}"
+
+/* A head_dim of 32 is compared with the same, not with the first of all. */
+Test(plot, savings_are_over_the_first_variant_of_the_same_setting)
+{
+    file_text("r.json",
+              REPORT(SWEPT("wide", 16, 64, 8000) "," SWEPT("lean", 16, 64, 4000) "," SWEPT(
+                  "wide", 32, 64, 9000) "," SWEPT("lean", 32, 64,
+                                                  3000) "," SWEPT("lean", 32, 128,
+                                                                  3000) "," SWEPT("wide", 32, 128,
+                                                                                  15000)));
+    plot_scripts("r.json");
+    int const first = picture_line("r-savings.svg", "$savings1 << EOD", 1);
+    int const block = picture_line("r-savings.svg", "$savings3 << EOD", 1);
+    cr_assert_eq(picture_line("r-savings.svg", "64 2", first), first + 1);
+    cr_assert_eq(picture_line("r-savings.svg", "64 3", block), block + 1);
+    cr_assert_eq(picture_line("r-savings.svg", "128 5", block), block + 2);
+    cr_assert_not(picture_has("r-savings.svg", "title \"wide"));
+    cr_assert(picture_has("r-savings.svg", "title \"lean, head_dim=32\""));
+}
+
+/* The axes keep their height: what a long key takes comes on top. */
+Test(plot, a_picture_grows_with_its_key)
+{
+#define LENGTHS(name) POINT(name, 64, 2048, "ok") "," POINT(name, 128, 4096, "ok")
+    file_text("few.json", REPORT(LENGTHS("lean")));
+    file_text(
+        "many.json",
+        REPORT(LENGTHS("a rather long name of one of many variants") "," LENGTHS(
+            "a rather long "
+            "name of another "
+            "of them") "," LENGTHS("c") "," LENGTHS("d") "," LENGTHS("e") "," LENGTHS("f") "," LENGTHS("g") "," LENGTHS("h")));
+    plot_scripts("few.json");
+    plot_scripts("many.json");
+    cr_assert(picture_has("few-memory-length.svg", "size 960,560 "));
+    /* Nine lines, one below the other, where there is room for four. */
+    cr_assert(picture_has("many-memory-length.svg", "size 960,680 "));
+    cr_assert(picture_has("many-memory-length.svg", "set key maxcols 1"));
 }
 
 Test(plot, takes_names_as_text)

@@ -1,0 +1,31 @@
+/* What all pictures share: how a gnuplot script begins, its strings and its colours. */
+#ifndef RINGATTN_TOOL_PLOT_SCRIPT_H
+#define RINGATTN_TOOL_PLOT_SCRIPT_H
+
+#include "plot.h"
+
+/* A picture has room for so many rows of its key, and grows by more. */
+enum { RA_PLOT_COLOURS = 8, RA_PLOT_KEY_ROWS = 4 };
+
+/* About what lies between the axes, and what a character takes. */
+enum { RA_PLOT_WIDTH_PX = 840, RA_PLOT_CHARACTER_PX = 8 };
+
+extern const char *const ra_plot_palette[RA_PLOT_COLOURS];
+
+static double const ra_plot_mib = 1024.0 * 1024.0;
+
+/* As a string of gnuplot's. */
+void ra_plot_quote(FILE *script, const char *text);
+
+/* `title`, `x` and `y` have no character that gnuplot's strings give a meaning. */
+void ra_plot_begin(FILE *script, const char *title, const char *x, const char *y, int key_rows);
+
+bool ra_plot_in_series(const ra_plot_data *data, const ra_plot_point *point, int series);
+
+/* plot_bars.c: each draws one picture, if there is anything in it. */
+bool ra_plot_memory_applies(const ra_plot_data *data);
+void ra_plot_memory_write(FILE *script, const ra_plot_data *data);
+bool ra_plot_probe_applies(const ra_plot_data *data);
+void ra_plot_probe_write(FILE *script, const ra_plot_data *data);
+
+#endif
