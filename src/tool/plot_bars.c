@@ -46,7 +46,8 @@ static bool category_is_used(const ra_plot_data *data, int category)
 /* Labels go down to the right of `count` bars: those of the last ones need room beside them. */
 static void bars_begin(FILE *script, int count, int longest)
 {
-    int const beside = 4 * longest / 5 - RA_PLOT_WIDTH_PX / RA_PLOT_CHARACTER_PX / (count + 1);
+    int const within = RA_PLOT_WIDTH_PX / RA_PLOT_CHARACTER_PX / (count + 1);
+    int const beside = 4 * longest / 5 + MARGIN_CHARACTERS / 2 - within;
     fprintf(script,
             "set style data histograms\nset style histogram rowstacked\nset boxwidth 0.6\n"
             "set xtics rotate by -20 scale 0\nset yrange [0:*]\nset rmargin %d\n",
