@@ -161,4 +161,8 @@ void ra_job_end_pools(ra_job *job)
     if (job->host_ledger != job->ledger)
         ledger_close(job->host_ledger);
     ledger_close(job->ledger);
+    job->pool = job->host_pool = NULL;
+    job->ledger = job->host_ledger = NULL;
+    job->pool_log = NULL;
+    job->context_bytes = 0;
 }

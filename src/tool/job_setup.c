@@ -9,6 +9,7 @@
 #include "ringattn/topology.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static ra_status comm_refuse(const ra_comm *comm)
@@ -101,7 +102,10 @@ static ra_status kernel_make(ra_job *job)
     return RA_OK;
 }
 
-/* What every rank does by itself, with the same outcome unless its machine differs. */
+/*
+ * What every rank does by itself, with the same outcome unless its machine differs. Where the GPU's
+ * kernels are wrong and others may be taken, nothing more than finding out (job->ops is NULL).
+ */
 static ra_status alone_prepare(ra_job *job)
 {
     ra_config *config = &job->config;
@@ -114,7 +118,7 @@ static ra_status alone_prepare(ra_job *job)
         status = ra_config_check(config, ra_comm_size(job->comm));
     if (status == RA_OK)
         status = kernel_choose(job);
-    if (status != RA_OK)
+    if (status != RA_OK || job->ops == NULL)
         return status;
     ra_rss_mark();
     job->rss_before_bytes = ra_rss_bytes();
@@ -130,6 +134,52 @@ static ra_status alone_prepare(ra_job *job)
     if (status == RA_OK)
         status = kernel_make(job);
     return status;
+}
+
+/* All that alone_prepare has taken; more may have been taken with it. */
+static void alone_undo(ra_job *job)
+{
+    ra_kernel_fini(&job->kernel);
+    ra_pattern_destroy(job->pattern);
+    ra_tensor_source_close(job->source);
+    if (job->cache != NULL)
+        ra_job_cache_detach(job->cache);
+    ra_job_end_pools(job);
+    job->kernel = (ra_kernel){0};
+    job->pattern = NULL;
+    job->source = NULL;
+}
+
+static ra_status prepare_agreed(ra_job *job)
+{
+    ra_console_hold();
+    ra_status const status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
+    if (job->kernel_note[0] != '\0') /* of this rank's machine: not for rank 0 alone to say */
+        ra_log(RA_LOG_WARNING, "%s", job->kernel_note);
+    return status;
+}
+
+/* Where any rank's GPU computes wrong results, and the configuration left it open, none computes.
+ */
+static ra_status prepare(ra_job *job)
+{
+    ra_status status = prepare_agreed(job);
+    bool const may_end = job->backend == RA_BACKEND_CUDA && job->config.backend == RA_BACKEND_AUTO;
+    int64_t refused = job->ops == NULL;
+    if (status == RA_OK && may_end) {
+        job->entered = true;
+        status = ra_comm_reduce_i64(job->comm, "agreeing on the kernels", RA_MAX, &refused, 1);
+        job->entered = status != RA_OK;
+    }
+    if (status != RA_OK || !may_end || refused == 0)
+        return status;
+    alone_undo(job);
+    job->backend = RA_BACKEND_CPU;
+    job->kernel_note[0] = '\0'; /* it has been said */
+    snprintf(job->backend_note, sizeof(job->backend_note),
+             "the GPU's kernels compute wrong results%s; see ringattn info --check",
+             job->ops == NULL ? "" : " on another rank");
+    return prepare_agreed(job);
 }
 
 ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
@@ -203,10 +253,7 @@ ra_status ra_job_build(ra_job *job)
     if (status != RA_OK)
         return status;
     job->entered = false;
-    ra_console_hold();
-    status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
-    if (job->kernel_note[0] != '\0') /* of this rank's machine: not for rank 0 alone to say */
-        ra_log(RA_LOG_WARNING, "%s", job->kernel_note);
+    status = prepare(job);
     if (status != RA_OK)
         return status;
     ra_console_hold();
@@ -259,13 +306,8 @@ void ra_job_clear(ra_job *job)
     ra_ring_destroy(job->ring);
     if (job->ring_comm != job->comm)
         ra_comm_destroy(job->ring_comm);
-    ra_kernel_fini(&job->kernel);
-    ra_pattern_destroy(job->pattern);
-    ra_tensor_source_close(job->source);
-    if (job->cache != NULL)
-        ra_job_cache_detach(job->cache);
+    alone_undo(job);
     ra_job_cache_destroy(&job->own_cache);
-    ra_job_end_pools(job);
     free(job->phases);
     ra_config_fini(&job->config);
     *job = (ra_job){.options = job->options, .comm = job->comm, .progress = job->progress};

@@ -44,7 +44,8 @@ static void isa_refuse(ra_isa isa)
 ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_kernel_list *list_out)
 {
     bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
-    *list_out = (ra_kernel_list){0};
+    *list_out = (ra_kernel_list){.may_end = backend == RA_BACKEND_CUDA &&
+                                            config->backend == RA_BACKEND_AUTO};
     if (backend == RA_BACKEND_CUDA)
         list_add(list_out, ra_kernel_cuda());
     else if (standard)
@@ -124,6 +125,12 @@ ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *
                                  ops->name, ra_dtype_name(use->dtype), use->dim, verdict.tensor,
                                  verdict.error, verdict.allowed);
         used = used < RA_KERNEL_NOTE_MAX ? used : RA_KERNEL_NOTE_MAX - 1;
+    }
+    if (list->may_end) {
+        snprintf(note_out + used, RA_KERNEL_NOTE_MAX - used,
+                 "the CPU computes instead; see ringattn info --check");
+        *ops_out = NULL;
+        return RA_OK;
     }
     ra_log(RA_LOG_ERROR, "%sno other one is left; see ringattn info --check", note_out);
     note_out[0] = '\0'; /* it has been said */

@@ -13,12 +13,14 @@ enum { RA_KERNEL_LIST_MAX = 8, RA_KERNEL_NOTE_MAX = 512 };
 /* Tables in the order in which they are taken; those after the first stand in for it. */
 typedef struct ra_kernel_list {
     int count;
+    bool may_end; /* with none of them: tables of another backend are taken then */
     const ra_kernel_ops *tables[RA_KERNEL_LIST_MAX];
 } ra_kernel_list;
 
 /**
  * What a configuration asks for: on the CPU with compute.isa auto, all instruction sets that this
- * machine runs, the fastest first.
+ * machine runs, the fastest first; on a GPU its only one, after which a list that compute.backend
+ * auto has made may end.
  *
  * @param backend  RA_BACKEND_CPU or RA_BACKEND_CUDA
  * @return RA_ERR_UNSUPPORTED  there is none here, one logged line
@@ -27,9 +29,9 @@ RA_CHECKED ra_status ra_kernel_list_make(const ra_config *config, ra_backend bac
                                          ra_kernel_list *list_out);
 
 /**
- * The first of `list` that agrees with the plain kernel (kernel_check.h). What is wrong with those
- * before it is said in note_out, for a warning; "" where nothing is. A table and a use are compared
- * once per process.
+ * The first of `list` that agrees with the plain kernel (kernel_check.h); NULL where none does and
+ * the list may end. What is wrong with those before it is said in note_out, for a warning; "" where
+ * nothing is. A table and a use are compared once per process.
  *
  * @return RA_ERR_INTERNAL   none of them agrees, one logged line
  *         RA_ERR_NO_MEMORY  or what a kernel returned, likewise

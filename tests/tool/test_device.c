@@ -142,6 +142,26 @@ Test(device, a_wrong_kernel_is_caught_before_the_job)
     cr_expect_eq(command_folder_entries(), 0);
 }
 
+#define SMALL "run --set shape.seq=64 --set shape.heads=1 --verify --json"
+
+Test(device, auto_goes_to_the_cpu_where_its_kernels_are_wrong)
+{
+    run_in("RA_SEALED_BROKEN=1", SMALL);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: warning: kernel sealed computes wrong "
+                                                 "results here"),
+                 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "the CPU computes instead"), "%s", result.err);
+    json_t *root = read_json();
+    const char *kernel = json_string_value(json_object_get(point_of(root), "kernel"));
+    const char *note = json_string_value(json_object_get(point_of(root), "backend_note"));
+    cr_assert(kernel != NULL && note != NULL);
+    cr_expect_eq(strncmp(kernel, "cpu-", 4), 0, "%s", kernel);
+    cr_expect_not_null(strstr(note, "wrong results"), "%s", note);
+    cr_expect(json_is_null(json_object_get(point_of(root), "device")));
+    json_decref(root);
+}
+
 Test(device, info_checks_its_kernels_too)
 {
     run("info --check");
@@ -307,4 +327,23 @@ Test(device, ranks_share_no_memory)
     cr_expect_eq(result.code, 2, "%s", result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "ring.schedule: shared"), "%s", result.err);
+}
+
+/* Then it computes nowhere: the ranks of a job have one backend. */
+Test(device, one_rank_with_wrong_kernels_takes_all_to_the_cpu)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    command_shell(&result, "\"$MPIEXEC\" -n 1 '" RA_TEST_SEALED "' " SMALL
+                           " : -n 1 env RA_SEALED_BROKEN=1 '" RA_TEST_SEALED "' " SMALL);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: warning: kernel sealed computes wrong "
+                                                 "results here"),
+                 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "rank 1"), "%s", result.err);
+    json_t *root = read_json();
+    const char *note = json_string_value(json_object_get(point_of(root), "backend_note"));
+    cr_assert_not_null(note);
+    cr_expect_not_null(strstr(note, "on another rank"), "%s", note);
+    json_decref(root);
 }
