@@ -119,6 +119,19 @@ static const ra_comm_ops nccl_ops = {
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
+/*
+ * Attention fills the GPU with thread blocks that stay until its tasks are done. A message that
+ * becomes ready together with it would wait for all of them, if its own blocks did not come first.
+ */
+static cudaError_t make_stream(cudaStream_t *stream_out)
+{
+    int least = 0, greatest = 0;
+    cudaError_t const error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    return error == cudaSuccess
+               ? cudaStreamCreateWithPriority(stream_out, cudaStreamNonBlocking, greatest)
+               : error;
+}
+
 /* What one rank needs, before any other is met. */
 static ra_status prepare(ra_nccl_comm *nccl)
 {
@@ -131,7 +144,7 @@ static ra_status prepare(ra_nccl_comm *nccl)
     ra_status status = ra_device_events_create(&nccl->base);
     if (status != RA_OK)
         return status;
-    cudaError_t error = cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking);
+    cudaError_t error = make_stream(&nccl->stream);
     for (int i = 0; i < RA_TRANSFER_MAX && error == cudaSuccess; i++)
         error = cudaEventCreateWithFlags(&nccl->transfers[i].done, cudaEventDisableTiming);
     return ra_device_status(&nccl->base, NULL, joining, error);

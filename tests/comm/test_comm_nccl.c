@@ -54,6 +54,21 @@ Test(nccl, keeps_the_contract_on_1_to_4_ranks)
     contract_print_log();
 }
 
+static int run_nothing(ra_comm *comm, void *context)
+{
+    (void)comm;
+    (void)context;
+    return 0;
+}
+
+/* Beside kernels that fill the GPU. */
+Test(nccl, messages_come_before_what_computes)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = run_nothing};
+    cr_expect_eq(device_ranks_run(3, &plan), 0);
+    cr_expect_eq(standin.urgent_streams, 3);
+}
+
 static int run_case(ra_comm *comm, void *context)
 {
     return ((const contract_case *)context)->body(comm);

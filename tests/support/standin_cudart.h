@@ -23,11 +23,12 @@ typedef struct standin_cudart {
     int multiprocessors;
     int64_t memory_bytes, used_bytes; /* of all devices together */
     int64_t blocks, pinned_blocks, events, streams, pools;
-    int has_no_pools;  /* as drivers of some systems say */
-    int64_t calls;     /* so far */
-    int64_t requests;  /* for device memory, so far */
-    int64_t full_at;   /* the request of this number, from 1, finds no room; 0: none */
-    int64_t fail_call; /* the call of this number, from 1, fails; 0: none */
+    int64_t urgent_streams; /* made with the greatest priority, ever */
+    int has_no_pools;       /* as drivers of some systems say */
+    int64_t calls;          /* so far */
+    int64_t requests;       /* for device memory, so far */
+    int64_t full_at;        /* the request of this number, from 1, finds no room; 0: none */
+    int64_t fail_call;      /* the call of this number, from 1, fails; 0: none */
     cudaError_t fail_error;
     cudaError_t last_error;
     int current;

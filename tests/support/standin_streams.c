@@ -140,10 +140,28 @@ cudaError_t standin_enqueue_wait(cudaStream_t s, int (*is_over)(void *context), 
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
+enum { LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5 }; /* lower numbers come first */
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    cudaError_t const error = standin_enter();
+    if (error == cudaSuccess) {
+        *least = LEAST_PRIORITY;
+        *greatest = GREATEST_PRIORITY;
+    }
+    return standin_leave(error);
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream_out, unsigned flags)
 {
+    return cudaStreamCreateWithPriority(stream_out, flags, LEAST_PRIORITY);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream_out, unsigned flags, int priority)
+{
     cudaError_t error = standin_enter();
-    if (error == cudaSuccess && flags != cudaStreamNonBlocking)
+    if (error == cudaSuccess && (flags != cudaStreamNonBlocking || priority > LEAST_PRIORITY ||
+                                 priority < GREATEST_PRIORITY))
         error = cudaErrorInvalidValue;
     stream *const s = error == cudaSuccess ? calloc(1, sizeof(*s)) : NULL;
     if (s != NULL) {
@@ -151,6 +169,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream_out, unsigned flags)
         s->next = streams;
         streams = s;
         standin.streams++;
+        standin.urgent_streams += priority == GREATEST_PRIORITY;
         *stream_out = s;
     } else if (error == cudaSuccess) {
         error = cudaErrorMemoryAllocation;
