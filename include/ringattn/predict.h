@@ -9,8 +9,8 @@
  *
  * A job of up to RA_PREDICT_RANKS_ALL ranks is followed rank by rank. Of more, the first, the last
  * and a few between are followed, and of long shards evenly spread chunks of queries; then
- * ra_prediction.exact is false. It also is where drawing random blocks, and visiting those that are
- * kept, would be a job of its own: where that is more than RA_PREDICT_VISITS visits, counts are
+ * ra_prediction.counted is false. It also is where drawing random blocks, and visiting those that
+ * are kept, would be a job of its own: where that is more than RA_PREDICT_VISITS visits, counts are
  * what is to be expected of them. Where nothing can be said of that (ra_predict), they are drawn up
  * to RA_PREDICT_DRAWN_ROWS rows of blocks. SPDX-License-Identifier: BSD-3-Clause
  */
@@ -133,7 +133,9 @@ typedef struct ra_predicted_pass {
 } ra_predicted_pass;
 
 typedef struct ra_prediction {
-    bool exact;           /* every rank and every chunk was followed, and every block */
+    bool exact;         /* counted, and nothing is kept idle: bytes are those of a ledger */
+    bool counted;       /* every rank and every chunk was followed, and every block */
+    bool may_keep_idle; /* a pool is on, and what it keeps idle comes on top, category pool_idle */
     bool blocks_expected; /* random blocks were not drawn: counts are what is to be expected */
     int ranks, ranks_followed;
     ra_layout_kind layout;

@@ -180,7 +180,7 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
 {
     const ra_ring_config *c = &job->request->ring;
     RA_ASSERT(totals != NULL);
-    out->exact = !job->sampled && job->diagonal == NULL;
+    out->counted = !job->sampled && job->diagonal == NULL;
     out->blocks_expected = job->diagonal != NULL;
     out->ranks = job->ranks;
     out->ranks_followed = job->followed_count;
@@ -283,6 +283,8 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_pool_destroy(job.pool);
     ra_ledger_destroy(job.ledger);
     out.work = ra_predict_work(request);
+    out.may_keep_idle = request->pool != RA_POOL_OFF;
+    out.exact = out.counted && !out.may_keep_idle;
     if (status == RA_OK)
         *prediction_out = out;
     return status;

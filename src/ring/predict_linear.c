@@ -160,7 +160,7 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
         most = ra_max_i64(most, job->rows[r].row_count);
     settle_memory(job, out);
     out->blocks_expected = job->diagonal != NULL;
-    out->exact = job->followed_count == job->ranks && job->diagonal == NULL;
+    out->counted = job->followed_count == job->ranks && job->diagonal == NULL;
     out->ranks = job->ranks;
     out->ranks_followed = job->followed_count;
     out->layout = job->layout;

@@ -55,7 +55,7 @@ static void job_print(const ra_plan_point *point)
     row("balance", "the busiest rank has %.3f times the mean work", p->imbalance);
     if (p->blocks_expected)
         row("", "random blocks are too many to be drawn: what is to be expected of them");
-    if (!p->exact && (!p->blocks_expected || p->ranks_followed < p->ranks))
+    if (!p->counted && (!p->blocks_expected || p->ranks_followed < p->ranks))
         row("", "estimated from %d of %d ranks and from evenly spread chunks of queries",
             p->ranks_followed, p->ranks);
     for (int kind = 0; kind < RA_LAYOUT_AUTO; kind++)
@@ -85,6 +85,8 @@ static void memory_print(const ra_plan_point *point)
         row("host", "%12s  beside it", ra_bytes_text(p->host_peak_bytes, text));
         categories_print(p->host_memory_bytes);
     }
+    if (p->may_keep_idle)
+        row("", "%12s  pool_idle comes on top: what the pool keeps for other blocks", "unknown");
     row("floor", "%12s  tensors alone; the peak is %.4f times that",
         ra_bytes_text(p->floor_bytes, text), (double)p->peak_bytes / (double)p->floor_bytes);
     if (point->request.memory_bytes < INT64_MAX)

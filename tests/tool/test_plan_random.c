@@ -20,8 +20,8 @@ static const char *draw_kind(test_rng *rng, bool has_blas)
     return strcmp(kind, "standard") == 0 && !has_blas ? "flash" : kind;
 }
 
-/* The pool is off, so that all that there is has a formula; the cache may be on. */
-static void draw_job(test_rng *rng, int ranks, bool has_blas, job_text *job)
+/* With the pool off all that there is has a formula; the cache may be on. */
+static void draw_job(test_rng *rng, int ranks, bool has_blas, const char *pool, job_text *job)
 {
     int const kv_heads = job_between(rng, 1, 4);
     const char *attention = draw_kind(rng, has_blas);
@@ -29,7 +29,7 @@ static void draw_job(test_rng *rng, int ranks, bool has_blas, job_text *job)
     bool const is_short = strcmp(attention, "standard") == 0 || test_rng_chance(rng, 0.5);
     int const seq = is_short ? job_between(rng, 256, 600) : job_between(rng, 600, 3000);
     *job = (job_text){.used = 0};
-    job_add(job, " --set memory.pool.mode=off --set compute.threads=%d --set job.repeat=%d",
+    job_add(job, " --set memory.pool.mode=%s --set compute.threads=%d --set job.repeat=%d", pool,
             job_between(rng, 1, 2), job_between(rng, 1, 3));
     job_add(job, " --set shape.seq=%d --set shape.kv_heads=%d --set shape.heads=%d", seq, kv_heads,
             kv_heads * job_between(rng, 1, 2));
@@ -62,7 +62,8 @@ static void agree(const char *what, const char *job, int ranks, long long planne
               "%s: planned %lld, taken %lld (%d ranks%s)", what, planned, taken, ranks, job);
 }
 
-static void compare(const char *job, int ranks)
+/* `idle_most`: bytes that a pool may keep idle, which no plan has. */
+static void compare(const char *job, int ranks, long long idle_most)
 {
     char line[JOB_TEXT_BYTES + 64];
     const char *category;
@@ -72,12 +73,20 @@ static void compare(const char *job, int ranks)
     snprintf(line, sizeof(line), "plan --ranks %d%s", ranks > 0 ? ranks : 1, job);
     json_t *plan = plan_point_of(0, line);
     long long const peak = integer(run, "peak_bytes");
-    cr_expect(llabs(integer(plan, "peak_bytes") - peak) * 100 <= peak,
+    long long const idle = integer(member(run, "memory_bytes"), "pool_idle");
+    cr_expect_leq(idle, idle_most, "%lld idle bytes (%d ranks%s)", idle, ranks, job);
+    cr_expect(llabs(integer(plan, "peak_bytes") - peak) * 100 <= peak ||
+                  llabs(integer(plan, "peak_bytes") + idle - peak) * 100 <= peak,
               "planned %lld, taken %lld (%d ranks%s)", integer(plan, "peak_bytes"), peak, ranks,
               job);
+    cr_expect_eq(json_is_true(member(plan, "may_keep_idle")), idle_most > 0);
+    cr_expect_eq(json_is_true(member(plan, "exact")), idle_most == 0);
     json_object_foreach(member(run, "memory_bytes"), category, bytes)
-        agree(category, job, ranks, integer(member(plan, "memory_bytes"), category),
-              json_integer_value(bytes));
+    {
+        if (strcmp(category, "pool_idle") != 0)
+            agree(category, job, ranks, integer(member(plan, "memory_bytes"), category),
+                  json_integer_value(bytes));
+    }
     agree("head groups", job, ranks, integer(plan, "head_groups"), integer(run, "head_groups"));
     cr_expect_eq(json_number_value(member(plan, "live_pairs")),
                  json_number_value(member(run, "live_pairs")), "%d ranks%s", ranks, job);
@@ -87,17 +96,31 @@ static void compare(const char *job, int ranks)
     json_decref(plan);
 }
 
+static void compare_jobs(uint64_t seed, const char *pool, int count, int of_several,
+                         long long idle_most)
+{
+    const char *given = getenv("RA_TEST_SEED");
+    test_rng rng = {given != NULL ? strtoull(given, NULL, 10) : seed};
+    bool const has_blas = plan_has_openblas();
+    for (int i = 0; i < count; i++) {
+        job_text job;
+        int const ranks = i < of_several && command_has_mpi() ? 2 + i % 4 : 0;
+        draw_job(&rng, ranks, has_blas, pool, &job);
+        compare(job.text, ranks, idle_most);
+    }
+}
+
 Test(plan_random, jobs_take_what_plan_says)
 {
-    const char *seed = getenv("RA_TEST_SEED");
-    test_rng rng = {seed != NULL ? strtoull(seed, NULL, 10) : 11};
-    bool const has_blas = plan_has_openblas();
-    for (int i = 0; i < JOBS; i++) {
-        job_text job;
-        int const ranks = i < JOBS_OF_SEVERAL && command_has_mpi() ? 2 + i % 4 : 0;
-        draw_job(&rng, ranks, has_blas, &job);
-        compare(job.text, ranks);
-    }
+    compare_jobs(11, "off", JOBS, JOBS_OF_SEVERAL, 0);
+}
+
+/* A pool keeps idle what small blocks have left in segments that are still in use: in jobs of this
+   size less than the largest of them, 64 KiB. launch/plan-jobs.py compares more jobs. */
+Test(plan_random, pooled_jobs_take_what_plan_says_and_a_little_that_is_idle)
+{
+    enum { POOLED = 24, POOLED_OF_SEVERAL = 4, IDLE_MOST_BYTES = 64 << 10 };
+    compare_jobs(12, "size_class", POOLED, POOLED_OF_SEVERAL, IDLE_MOST_BYTES);
 }
 
 /* As most people run it: pool, cache and buffers at their defaults. */

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Run random jobs, plan them, and say how far the two are apart.
+
+    launch/plan-jobs.py memory build/release/src/tool/ringattn
+    launch/plan-jobs.py memory build/release/src/tool/ringattn --pool off --ranks 1,2,4
+    launch/plan-jobs.py times build/release/src/tool/ringattn --prefix "chrt -f 10 taskset -c 1" \\
+        --hardware configs/hardware/cpu-2-cores.yaml
+
+memory  bytes by category at the moment of the peak, and their sum, agree within 1 %; what a pool
+        keeps idle is not planned, and agrees where it is at most --idle bytes. Jobs that do not
+        agree are printed with what differs.
+times   medians of forward and backward passes on one rank, by kind: how far plans are off, in the
+        median and at most. What else the machine does is in the times, so let it do nothing.
+
+The same seed draws the same jobs. Exit codes: 0 all agree (times: always), 1 some do not, 2 usage,
+3 a job did not run.
+"""
+import argparse
+import json
+import os
+import random
+import shlex
+import statistics
+import subprocess
+import sys
+
+KINDS = ["flash", "standard", "linear", "chunked", "recurrent", "cumsum"]
+LINEAR = KINDS[2:]
+MPI_SETTINGS = {  # as launch/run.sh: more ranks than cores, none of them bound
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+
+
+def draw_shape(rng, kind, tokens_most):
+    most = min(tokens_most, 3000) if kind == "standard" else tokens_most
+    kv_heads = rng.randint(1, 4)
+    return {
+        "shape.seq": rng.choice([rng.randint(300, 1000), rng.randint(1000, most)]),
+        "shape.batch": rng.randint(1, 2),
+        "shape.kv_heads": kv_heads,
+        "shape.heads": kv_heads * rng.randint(1, 2),
+        "shape.head_dim": rng.choice([16, 32, 48, 64, 80, 96, 128]),
+        "shape.dtype": rng.choice(["f32", "f16", "bf16"]),
+        "ring.head_groups": rng.randint(1, kv_heads),
+    }
+
+
+def draw_pattern(rng, seq):
+    keys = {}
+    if rng.random() < 0.5:
+        keys["pattern.causal"] = "true"
+    if rng.random() < 0.4:
+        keys["pattern.window.left"] = rng.randint(50, seq)
+    if rng.random() < 0.2:
+        keys["pattern.sinks"] = rng.randint(1, 9)
+    blocks = rng.choice(["none", "none", "none", "local_window", "dilated_sparse", "random"])
+    if blocks != "none":
+        keys["pattern.blocks.kind"] = blocks
+        keys["pattern.blocks.size"] = rng.choice([64, 128, 256])
+    if blocks == "random":
+        keys["pattern.blocks.density"] = rng.choice([0.1, 0.5])
+    elif rng.random() < 0.25:
+        short, long = rng.randint(100, 1000), rng.randint(1000, 4000)
+        keys["pattern.dilated.segments"] = f"[{short},{long}]"
+        keys["pattern.dilated.rates"] = f"[1,{rng.randint(2, 4)}]"
+    return keys
+
+
+def draw_ring(rng):
+    return {
+        "ring.layout": rng.choice(["auto", "contiguous", "zigzag", "striped", "balanced"]),
+        "ring.schedule": rng.choice(["auto", "ring", "direct", "shared"]),
+        "ring.comm_buffers": rng.randint(0, 2),
+    }
+
+
+def draw(rng, kind, ranks, tokens_most):
+    """A job as keys and their values, and whether a backward pass follows."""
+    keys = draw_shape(rng, kind, tokens_most)
+    backward = kind not in ("recurrent", "cumsum") and rng.random() < 0.5
+    if kind in LINEAR:
+        keys["attention.kind"] = "linear" if kind == "linear" else "linear_causal"
+        if kind != "linear":
+            keys["attention.linear_method"] = kind
+        return keys, backward
+    keys["attention.kind"] = kind
+    keys.update(draw_pattern(rng, keys["shape.seq"]))
+    if ranks > 1:
+        keys.update(draw_ring(rng))
+    return keys, backward
+
+
+def point_of(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False,
+                          env={**MPI_SETTINGS, **os.environ})
+    if done.returncode != 0:
+        sys.stderr.write(f"plan-jobs: {shlex.join(command)}: exit {done.returncode}\n{done.stderr}")
+        sys.exit(3)
+    return json.loads(done.stdout)["points"][0]
+
+
+def words_of(keys, backward):
+    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    return words + (["--backward"] if backward else [])
+
+
+def run_and_plan(args, keys, backward, ranks):
+    words = words_of(keys, backward)
+    launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+    run = point_of(launcher + shlex.split(args.prefix) + [args.ringattn, "run", "--quiet", "--json"]
+                   + words)
+    plan = [args.ringattn, "plan", "--quiet", "--json", "--ranks", str(ranks)] + words
+    return run, point_of(plan + (["--hardware", args.hardware] if args.hardware else []))
+
+
+def differences(run, plan, idle_most):
+    """Categories, and the sum, in which a plan is off by more than 1 %, each with both figures."""
+    taken = dict(run["memory_bytes"])
+    idle = taken.pop("pool_idle")
+    pairs = {name: (plan["memory_bytes"][name], amount) for name, amount in taken.items()}
+    pairs["peak but for pool_idle"] = (plan["peak_bytes"], run["peak_bytes"] - idle)
+    found = {name: pair for name, pair in pairs.items() if abs(pair[0] - pair[1]) > pair[1] // 100}
+    if idle > idle_most:
+        found["pool_idle"] = (0, idle)
+    return found
+
+
+def compare_memory(args, rng):
+    apart, off, most_idle = 0, [], 0
+    for index in range(args.jobs):
+        ranks = rng.choice(args.ranks)
+        kind = rng.choice(args.kinds)
+        keys, backward = draw(rng, kind, ranks, args.tokens)
+        keys["memory.pool.mode"] = args.pool
+        keys["compute.threads"] = 1
+        run, plan = run_and_plan(args, keys, backward, ranks)
+        found = differences(run, plan, args.idle)
+        off.append(plan["peak_bytes"] / run["peak_bytes"] - 1)
+        idle = run["memory_bytes"].get("pool_idle", 0)
+        most_idle = max(most_idle, idle)
+        apart += bool(found)
+        if args.verbose or found:
+            said = " ".join(f"{name}: planned {a}, taken {b};" for name, (a, b) in found.items())
+            print(f"{index}: peak {run['peak_bytes']}, {100 * off[-1]:+.3f} %, pool_idle {idle}; "
+                  f"{said} {ranks} ranks {shlex.join(words_of(keys, backward))}", flush=True)
+    sizes = sorted(abs(x) for x in off)
+    print(f"{args.jobs} jobs: {apart} do not agree; peaks are off {100 * statistics.median(sizes):.3f} "
+          f"% in the median, {100 * sizes[-1]:.3f} % at most, {sum(x > 0.01 for x in sizes)} by more "
+          f"than 1 %; pool_idle is {most_idle} bytes at most")
+    return 1 if apart else 0
+
+
+def compare_times(args, rng):
+    errors = {}
+    for index in range(args.jobs):
+        kind = args.kinds[index % len(args.kinds)]
+        keys, backward = draw(rng, kind, 1, args.tokens)
+        keys.update({"compute.threads": 1, "job.repeat": 5, "job.warmup": 1, "comm.backend": "self"})
+        backward = kind not in ("recurrent", "cumsum")
+        run, plan = run_and_plan(args, keys, backward, 1)
+        for name in ("forward_ms", "backward_ms"):
+            if name in run and name in plan:
+                ratio = plan[name]["median"] / run[name]["median"]
+                errors.setdefault((kind, name), []).append(ratio - 1)
+                if args.verbose:
+                    print(f"{index}: {kind} {name} {run[name]['median']:.3f} planned "
+                          f"{ratio:.3f} times that: {shlex.join(words_of(keys, backward))}",
+                          flush=True)
+    for (kind, name), off in errors.items():
+        sizes = sorted(abs(x) for x in off)
+        print(f"{kind:10} {name:12} {len(off):4} jobs, off {100 * statistics.median(sizes):.0f} % in "
+              f"the median, {100 * sizes[-1]:.0f} % at most, bias {100 * statistics.median(off):+.0f} %")
+    return 0
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["memory", "times"])
+    parser.add_argument("ringattn")
+    parser.add_argument("--jobs", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--ranks", default="1", help="that memory is compared on, one of them each")
+    parser.add_argument("--tokens", type=int, default=6000, help="at most")
+    parser.add_argument("--pool", choices=["size_class", "off"], default="size_class")
+    parser.add_argument("--idle", type=int, default=65536, help="bytes of pool_idle that agree")
+    parser.add_argument("--hardware", help="for times; memory is planned without")
+    parser.add_argument("--prefix", default="", help="before the command that runs")
+    parser.add_argument("--verbose", action="store_true")
+    args = parser.parse_args()
+    args.kinds = args.kinds.split(",")
+    args.ranks = [int(ranks) for ranks in args.ranks.split(",")]
+    if set(args.kinds) - set(KINDS):
+        parser.error(f"--kinds: of {','.join(KINDS)}")
+    if args.jobs < 1 or min(args.ranks) < 1 or args.tokens < 1000:
+        parser.error("--jobs and --ranks are at least 1, --tokens at least 1000")
+    if args.what == "times" and not args.hardware:
+        parser.error("times: --hardware FILE says how fast the machine is")
+    return args
+
+
+def main():
+    args = parse()
+    rng = random.Random(args.seed)
+    return compare_memory(args, rng) if args.what == "memory" else compare_times(args, rng)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
