@@ -174,7 +174,8 @@ int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_
 RA_CHECKED ra_status ra_predict_slices(const ra_predict_job *job, double *slices_out);
 /* Chunks looked at, times slices, that would take too long. */
 extern const double ra_predict_looks_most;
-enum { RA_PREDICT_CHUNKS_LEAST = 4 };
+/* RA_PREDICT_SPARED: where not all can be looked at, an estimate takes this much less. */
+enum { RA_PREDICT_CHUNKS_LEAST = 4, RA_PREDICT_SPARED = 8 };
 
 /* Steps of followed ranks for some heads: [followed_count] plans. */
 RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans);

@@ -1,6 +1,7 @@
 /*
  * How large a tile map would be, chunk by chunk, without making it. Of long shards every n-th chunk
- * is looked at, the first and the last among them, and stands for those up to the next.
+ * is looked at, the first and the last among them, and stands for those up to the next. Once some
+ * stand for others, fewer do.
  */
 #include "internal.h"
 #include "ring/predict_strips.h"
@@ -53,7 +54,9 @@ static void choose_rows(ra_strip_mapper *m, ra_heads heads)
 static ra_status count_layer(ra_strip_mapper *m, int32_t layer, int64_t chunks, int64_t chunks_max,
                              double heads, ra_map_size *size)
 {
-    int64_t const inner = chunks - 1, looks = ra_min_i64(inner, chunks_max);
+    int64_t const inner = chunks - 1;
+    int64_t const some = ra_max_i64(RA_PREDICT_CHUNKS_LEAST, chunks_max / RA_PREDICT_SPARED);
+    int64_t const looks = inner <= chunks_max ? inner : some;
     bool const is_empty = chunks == 0 || m->keys->row_count == 0;
     for (int64_t i = 0; i <= looks && !is_empty; ++i) {
         int64_t const at = i == looks ? inner : inner * i / looks;

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 
 enum {
-    LOOK_ROWS = 256,          /* queries of a chunk that stands for others */
-    VISITS_MAX = 1 << 20,     /* slices of one reader that are visited one by one */
+    LOOK_ROWS = 256,      /* queries of a chunk that stands for others */
+    VISITS_MAX = 1 << 25, /* slices that are visited one by one, of all readers */
+    READER_VISITS_MAX = 1 << 20,
     THIN_VISITS_MAX = 1 << 18 /* owners that rows of random blocks are looked for with */
 };
 
@@ -23,7 +24,8 @@ typedef struct touching {
     int64_t stretch;          /* rows by which what is touched moves until the next chunk */
     double chance;            /* that a block of the slice is kept */
     double rows_of_blocks;    /* that the queries at hand stand for */
-    int64_t visited;          /* counting only: needs == NULL */
+    int64_t visited;          /* counting only: needs == NULL, */
+    int64_t visits_most;      /* and then no further */
 } touching;
 
 /* Rows that a slice touches in one piece of an owner; with several phases, phase by phase. */
@@ -80,9 +82,9 @@ static ra_status touch(void *context, const ra_slice *slice)
     int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
     ra_range seen;
     ra_status status = RA_OK;
-    ++t->visited;
-    if (t->needs == NULL ||
-        !ra_range_intersect((ra_range){slice->q_begin, slice->stride, slice->q_count}, t->q_rows,
+    if (t->needs == NULL)
+        return ++t->visited > t->visits_most ? RA_ERR_UNSUPPORTED : RA_OK; /* enough is known */
+    if (!ra_range_intersect((ra_range){slice->q_begin, slice->stride, slice->q_count}, t->q_rows,
                             &seen))
         return RA_OK;
     for (int64_t i = first_piece(job, slice->k_begin); i < job->piece_count && status == RA_OK;
@@ -146,27 +148,38 @@ static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
     return status;
 }
 
-/* Queries that stand for `rows.count / looks` rows each; all rows at once where they are few. */
+/* How many slices rows have, as far as that is at most `most`. */
+static ra_status count_slices(const touching *t, int32_t layer, ra_range rows, int64_t most,
+                              int64_t *count_out)
+{
+    touching counting = {.job = t->job, .visits_most = most};
+    ra_status const status = visit(&counting, layer, rows);
+    *count_out = counting.visited;
+    return counting.visited > most ? RA_OK : status;
+}
+
+/* All rows at once where their slices are few; else queries that stand for others. */
 static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
 {
     if (t->job->diagonal != NULL)
         return visit_rows_of_blocks(t, layer, rows);
+    int64_t const visits = ra_min_i64(READER_VISITS_MAX, VISITS_MAX / t->job->followed_count) /
+                           (t->job->apart ? 1 : t->job->ranks);
     int64_t const span = ra_max_i64(1, LOOK_ROWS / rows.stride); /* a look spans few rows */
-    int64_t const look = ra_min_i64(span, rows.count), chunks = rows.count / look;
-    ra_need *const needs = t->needs;
-    t->needs = NULL;
-    t->visited = 0;
-    ra_status status = visit(t, layer,
-                             (ra_range){rows.begin + rows.stride * (rows.count / 2 / look * look),
-                                        rows.stride, ra_min_i64(look, rows.count)});
-    t->needs = needs;
-    t->stretch = 0;
-    int64_t const owners = t->job->apart ? 1 : t->job->ranks;
-    int64_t const looks = VISITS_MAX / (ra_max_i64(t->visited, 1) * owners);
-    if (status != RA_OK || chunks <= looks || t->visited <= 1)
-        return status != RA_OK ? status : visit(t, layer, rows);
+    int64_t const look = ra_min_i64(span, rows.count);
+    ra_range const middle = {rows.begin + rows.stride * (rows.count / 2 / look * look), rows.stride,
+                             ra_min_i64(look, rows.count)};
+    int64_t count, each;
+    ra_status status = count_slices(t, layer, rows, visits, &count);
+    if (status == RA_OK && count <= visits)
+        return visit(t, layer, rows);
+    if (status == RA_OK)
+        status = count_slices(t, layer, middle, visits, &each);
+    if (status != RA_OK)
+        return status;
     t->job->sampled = true;
-    int64_t const parts = ra_max_i64(looks, 1);
+    int64_t const parts =
+        ra_min_i64(rows.count, ra_max_i64(visits / RA_PREDICT_SPARED / ra_max_i64(each, 1), 1));
     for (int64_t i = 0; i < parts && status == RA_OK; ++i) {
         int64_t const begin = rows.count * i / parts, end = rows.count * (i + 1) / parts;
         t->stretch = rows.stride * ra_max_i64(0, end - begin - look);

@@ -39,7 +39,7 @@ RA_CHECKED ra_status ra_plan_point_peak(const ra_plan_point *point, int64_t seq,
                                         int64_t *peak_bytes_out);
 /**
  * The longest sequence whose fullest rank stays within request.memory_bytes, other keys as they
- * are: doubling, then bisection to 1/1024; documents are repeated. RA_ERR_CONFIG where an input
+ * are, to 1/1024; documents are repeated. RA_ERR_CONFIG where an input
  * gives the length, or no memory is given.
  */
 RA_CHECKED ra_status ra_plan_point_longest(ra_plan_point *point);

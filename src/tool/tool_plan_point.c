@@ -7,6 +7,7 @@
 #include "ringattn/device.h"
 #include "ringattn/topology.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Scratch for reading rows with gaps from a file, as tensors_read.c takes it. */
@@ -194,20 +195,42 @@ ra_status ra_plan_point_peak(const ra_plan_point *point, int64_t seq, int64_t *p
     return status;
 }
 
-static ra_status fits(const ra_plan_point *point, int64_t seq, bool *fits_out)
+/* A length that fits and one that does not, with their peaks. */
+typedef struct bracket {
+    int64_t low, low_bytes, high, high_bytes; /* high: 0 until one is found */
+    bool low_moved;                           /* last */
+} bracket;
+
+static ra_status look(const ra_plan_point *point, int64_t seq, bracket *b)
 {
     int64_t peak_bytes = 0;
     ra_status const status = ra_plan_point_peak(point, seq, &peak_bytes);
-    *fits_out = status == RA_OK && peak_bytes <= point->request.memory_bytes;
-    return status;
+    if (status != RA_OK)
+        return status;
+    b->low_moved = peak_bytes <= point->request.memory_bytes;
+    *(b->low_moved ? &b->low : &b->high) = seq;
+    *(b->low_moved ? &b->low_bytes : &b->high_bytes) = peak_bytes;
+    return RA_OK;
+}
+
+/* Peaks grow almost in proportion to lengths, so the next length lies on the line through the two
+   that are known; a little off it, so that the other one moves next. */
+static int64_t next_length(const bracket *b, int64_t limit_bytes, int64_t step)
+{
+    double const slope = (double)(b->high_bytes - b->low_bytes) / (double)(b->high - b->low);
+    double const guess = (double)b->low + (double)(limit_bytes - b->low_bytes) / fmax(slope, 1e-9) +
+                         (b->low_moved ? 0.4 : -0.4) * (double)step;
+    int64_t const margin = (b->high - b->low) / 64;
+    return (int64_t)fmax((double)(b->low + ra_max_i64(1, margin)),
+                         fmin(guess, (double)(b->high - ra_max_i64(1, margin))));
 }
 
 ra_status ra_plan_point_longest(ra_plan_point *point)
 {
-    int64_t low = 0, high = point->config.seq;
-    bool fit = true;
-    ra_status status = RA_OK;
-    if (point->request.memory_bytes == INT64_MAX) {
+    enum { GUESSES_MAX = 8 }; /* then the gap is halved */
+    bracket b = {0};
+    int64_t const limit_bytes = point->request.memory_bytes;
+    if (limit_bytes == INT64_MAX) {
         ra_log(RA_LOG_ERROR, "--longest: there is no memory to fit into; give memory.limit, or "
                              "--hardware with its memory");
         return RA_ERR_CONFIG;
@@ -216,22 +239,18 @@ ra_status ra_plan_point_longest(ra_plan_point *point)
         ra_log(RA_LOG_ERROR, "--longest: job.input gives the length");
         return RA_ERR_CONFIG;
     }
-    while (fit && status == RA_OK && high <= INT32_MAX) {
-        status = fits(point, high, &fit);
-        low = fit ? high : low;
-        high = fit ? 2 * high : high;
-    }
-    high = ra_min_i64(high, INT32_MAX);
-    while (status == RA_OK && high - low > ra_max_i64(1, low / 1024)) {
-        int64_t const middle = low + (high - low) / 2;
-        status = fits(point, middle, &fit);
-        if (fit)
-            low = middle;
-        else
-            high = middle;
+    ra_status status = look(point, ra_min_i64(point->config.seq, INT32_MAX), &b);
+    while (status == RA_OK && b.high == 0 && b.low < INT32_MAX)
+        status = look(point, ra_min_i64(2 * b.low, INT32_MAX), &b);
+    for (int i = 0; status == RA_OK && b.high > 0; i++) {
+        int64_t const step = ra_max_i64(1, b.low / 1024), gap = b.high - b.low;
+        if (gap <= step)
+            break;
+        status =
+            look(point, i < GUESSES_MAX ? next_length(&b, limit_bytes, step) : b.low + gap / 2, &b);
     }
     point->has_longest = status == RA_OK;
-    point->longest_seq = low;
+    point->longest_seq = b.low;
     return status;
 }
 
