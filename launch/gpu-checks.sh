@@ -17,13 +17,15 @@ print(list(u.find_spec("nvidia.nccl").submodule_search_locations)[0])' 2>/dev/nu
     [ ! -f "$nccl/include/nccl.h" ] || options+=("-DRA_NCCL_INCLUDE_DIR=$nccl/include"
         "-DRA_NCCL_LIBRARY=$nccl/lib/libnccl.so.2")
     check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja "${options[@]}" || return
-    check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_cuda_device \
-        test_devices cuda_bench
+    check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_kernel_contract_device \
+        test_kernel_order_device test_kernel_rows_device test_devices cuda_bench
 }
 
 # The contract of all kernel tables, against float64, and the device's memory.
 check_kernels() {
-    check 'contract on the device' 120 "$tests_dir/sparse/test_cuda_device" -j1
+    check 'contract on the device' 120 "$tests_dir/sparse/test_kernel_contract_device" -j1
+    check 'order on the device' 60 "$tests_dir/sparse/test_kernel_order_device" -j1
+    check 'rows on the device' 30 "$tests_dir/sparse/test_kernel_rows_device" -j1
     check 'memory of the device' 30 "$tests_dir/pool/test_devices" -j1 --verbose \
         --filter 'devices/*_of_a_gpu*'
     wanted='^cuda.* ok$'

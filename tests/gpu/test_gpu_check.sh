@@ -105,7 +105,9 @@ info) echo "cuda f32 64 dq 1.00e-07 4.00e-06  ok" ;;
 bench) echo "variant,status,time_ratio_forward"; echo "base,ok,"; echo "ring,ok,1.005" ;;
 probe) echo "{\"kernel\": \"cuda\", \"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
 esac'
-fake build/tests/sparse/test_cuda_device 'exit 0'
+fake build/tests/sparse/test_kernel_contract_device 'exit 0'
+fake build/tests/sparse/test_kernel_order_device 'exit 0'
+fake build/tests/sparse/test_kernel_rows_device 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
 fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 1) \
     $(point window 390 1) $(point blocks 100 1) $(point dilated 360 1)"
@@ -143,7 +145,7 @@ fake build/tests/sparse/cuda_bench "$(point dense 310 290) $(point causal 301 1)
 run 1 --build "$work/build" --limit 60 --keep --only rates,kernels
 verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
 verdict 'contract on the device' passed
-count_rows 13
+count_rows 15
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
 
 # Programs that end well without having used the GPU.
@@ -180,7 +182,7 @@ verdict 'TFLOP/s forward, dense' absent
 grep -q '^| configure' "$work/build/report/report.md" && fail "--no-build built"
 
 # Everything hangs: the report comes all the same, and says what never ran.
-fake build/tests/sparse/test_cuda_device 'trap "" TERM; sleep 1000'
+fake build/tests/sparse/test_kernel_contract_device 'trap "" TERM; sleep 1000'
 fake build/src/tool/ringattn 'trap "" TERM; sleep 1000'
 begin=$SECONDS
 run 1 --build "$work/build" --no-build --limit 6
@@ -189,13 +191,13 @@ verdict 'contract on the device' 'TIMED OUT'
 verdict 'longest sequence in 24 GiB' 'not run'
 
 # So does one that is ended from outside; and what is known is there at any time before.
-fake build/tests/sparse/test_cuda_device 'exit 0'
+fake build/tests/sparse/test_kernel_contract_device 'exit 0'
 fake build/tests/pool/test_devices 'sleep 1000'
 rm -r "$work/build/report"
 "$source_dir/launch/gpu-check.sh" --build "$work/build" --no-build >"$work/output" 2>&1 &
 pid=$!
 for _ in $(seq 100); do
-    ! grep -qs '"name": "contract on the device", "verdict": "passed"' \
+    ! grep -qs '"name": "rows on the device", "verdict": "passed"' \
         "$work/build/report/report.json" || break
     sleep 0.1
 done

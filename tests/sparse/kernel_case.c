@@ -7,27 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *take(int64_t bytes)
+void *kernel_zeros(int64_t bytes)
 {
     void *memory = calloc((size_t)bytes + 1, 1);
     cr_assert_not_null(memory);
     return memory;
 }
-
-#ifdef RA_KERNEL_CASES_CUDA
-/* A program of its own runs the suite over the table for GPUs. */
-const ra_kernel_ops *kernel_table(int i)
-{
-    return i == 0 ? ra_kernel_cuda() : NULL;
-}
-#else
-const ra_kernel_ops *kernel_table(int i)
-{
-    static const ra_isa isas[KERNEL_ISA_COUNT] = {RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512,
-                                                  RA_ISA_AVX512BF16, RA_ISA_NEON};
-    return i < KERNEL_ISA_COUNT ? ra_kernel_cpu(isas[i]) : ra_kernel_standard();
-}
-#endif
 
 /* ---- memory of a table ------------------------------------------------------------------------
  */
@@ -35,7 +20,7 @@ const ra_kernel_ops *kernel_table(int i)
 void *kernel_take(kernel_memory *memory, const void *from, int64_t bytes)
 {
     size_t const taken = memory->memory.ops->round(&memory->memory, (size_t)bytes + 1);
-    void *const zeros = from == NULL ? take(bytes) : NULL;
+    void *const zeros = from == NULL ? kernel_zeros(bytes) : NULL;
     void *data = NULL;
     cr_assert_lt(memory->count, KERNEL_BLOCKS_MAX);
     cr_assert_eq(memory->memory.ops->alloc(&memory->memory, taken, &data), RA_OK);
@@ -50,7 +35,7 @@ void *kernel_take(kernel_memory *memory, const void *from, int64_t bytes)
 void *kernel_read(const ra_kernel *kernel, const kernel_memory *memory, const void *from,
                   int64_t bytes)
 {
-    void *const to = take(bytes);
+    void *const to = kernel_zeros(bytes);
     cr_assert_eq(ra_memory_read(&memory->memory, kernel->stream, to, from, (size_t)bytes), RA_OK);
     return to;
 }
@@ -61,65 +46,6 @@ void kernel_give_all(kernel_memory *memory)
         kernel_block const b = memory->blocks[--memory->count];
         memory->memory.ops->free(&memory->memory, b.data, b.bytes);
     }
-}
-
-/* ---- problems ---------------------------------------------------------------------------------
- */
-
-void kernel_problem_solve(kernel_problem *p)
-{
-    const oracle_shape *s = &p->c.shape;
-    int64_t const q_count = s->batch * s->n * s->heads * s->dim;
-    int64_t const k_count = s->batch * s->n * s->kv_heads * s->dim;
-    oracle_load(p->c.dtype, p->q, q_count, p->memory[0]);
-    oracle_load(p->c.dtype, p->k, k_count, p->memory[1]);
-    oracle_load(p->c.dtype, p->v, k_count, p->memory[2]);
-    oracle_load(p->c.dtype, p->dout, q_count, p->memory[3]);
-    oracle_inputs const in = {.q = p->memory[0],
-                              .k = p->memory[1],
-                              .v = p->memory[2],
-                              .dout = p->c.dout_factor != 0 ? p->memory[3] : NULL};
-    oracle_attend(s, &p->c.pattern, &in, &p->want);
-}
-
-kernel_problem kernel_problem_make(const kernel_case *c)
-{
-    kernel_problem p = {.c = *c};
-    const oracle_shape *s = &c->shape;
-    int64_t const q_count = s->batch * s->n * s->heads * s->dim;
-    int64_t const k_count = s->batch * s->n * s->kv_heads * s->dim;
-    int64_t const counts[9] = {q_count, k_count, k_count,
-                               q_count, q_count, s->batch * s->n * s->heads,
-                               q_count, k_count, k_count};
-    for (int i = 0; i < 9; ++i)
-        p.memory[i] = take(counts[i] * (int64_t)sizeof(double));
-    int64_t const bytes = (int64_t)ra_dtype_bytes(c->dtype);
-    p.q = take(q_count * bytes);
-    p.k = take(k_count * bytes);
-    p.v = take(k_count * bytes);
-    p.dout = take(q_count * bytes);
-    uint64_t random = c->seed;
-    oracle_fill(&random, c->dtype, 1, q_count, p.q, NULL);
-    oracle_fill(&random, c->dtype, 1, k_count, p.k, NULL);
-    oracle_fill(&random, c->dtype, 1, k_count, p.v, NULL);
-    oracle_fill(&random, c->dtype, c->dout_factor, q_count, p.dout, NULL);
-    p.want = (oracle_outputs){.o = p.memory[4],
-                              .lse = p.memory[5],
-                              .dq = p.memory[6],
-                              .dk = p.memory[7],
-                              .dv = p.memory[8]};
-    kernel_problem_solve(&p);
-    return p;
-}
-
-void kernel_problem_free(kernel_problem *p)
-{
-    for (int i = 0; i < 9; ++i)
-        free(p->memory[i]);
-    free(p->q);
-    free(p->k);
-    free(p->v);
-    free(p->dout);
 }
 
 /* ---- running ----------------------------------------------------------------------------------
@@ -197,8 +123,8 @@ static void make_rows(run *r)
     cr_assert_eq(
         ra_rowset_init(r->pool, c->striped ? halves : &all, c->striped ? 2 : 1, &r->queries),
         RA_OK);
-    r->keys = take(c->steps * (int64_t)sizeof(ra_rowset));
-    r->maps = take(c->steps * (int64_t)sizeof(ra_tilemap));
+    r->keys = kernel_zeros(c->steps * (int64_t)sizeof(ra_rowset));
+    r->maps = kernel_zeros(c->steps * (int64_t)sizeof(ra_tilemap));
     for (int i = 0; i < c->steps; ++i) {
         int64_t const begin = n * i / c->steps, end = n * (i + 1) / c->steps;
         ra_range const part = c->striped
@@ -233,7 +159,8 @@ static void make_tensors(run *r)
     r->dv_all = make_tensor(r, RA_F32, s->n, s->kv_heads);
     gather(r, &r->queries, s->heads, p->q, &r->q);
     gather(r, &r->queries, s->heads, p->dout, &r->dout);
-    r->k = take(tensors), r->v = take(tensors), r->dk = take(tensors), r->dv = take(tensors);
+    r->k = kernel_zeros(tensors), r->v = kernel_zeros(tensors), r->dk = kernel_zeros(tensors),
+    r->dv = kernel_zeros(tensors);
     for (int i = 0; i < c->steps; ++i) {
         int64_t const count = r->keys[i].row_count;
         r->k[i] = make_tensor(r, c->dtype, count, s->kv_heads);
@@ -247,7 +174,7 @@ static void make_tensors(run *r)
     r->delta = kernel_take(&r->memory, NULL, rows * (int64_t)sizeof(float));
     if (c->steps > 1) {
         /* The first step must not read it. */
-        void *const nan = take(rows * s->dim * (int64_t)sizeof(float));
+        void *const nan = kernel_zeros(rows * s->dim * (int64_t)sizeof(float));
         memset(nan, 0xff, (size_t)(rows * s->dim) * sizeof(float));
         r->state.acc = kernel_take(&r->memory, nan, rows * s->dim * (int64_t)sizeof(float));
         r->state.top = kernel_take(&r->memory, nan, rows * (int64_t)sizeof(float));
@@ -322,7 +249,7 @@ static void *in_sequence(const run *r, const run_tensor *from, int64_t heads)
 {
     const oracle_shape *s = &r->problem->c.shape;
     size_t const element = ra_dtype_bytes(from->view.dtype), bytes = element * (size_t)s->dim;
-    char *to = take(s->batch * s->n * heads * s->dim * (int64_t)element);
+    char *to = kernel_zeros(s->batch * s->n * heads * s->dim * (int64_t)element);
     char *const data = kernel_read(&r->kernel, &r->memory, from->memory, from->bytes);
     for (int64_t b = 0; b < s->batch; ++b) {
         for (int64_t x = 0; x < s->n; ++x) {
@@ -366,7 +293,7 @@ static kernel_result collect(run *r)
                             .chunk_rows = r->maps[0].chunk_rows};
     int64_t const lse_bytes = s->batch * s->heads * s->n * (int64_t)sizeof(float);
     float *const lse = kernel_read(&r->kernel, &r->memory, r->lse, lse_bytes);
-    result.lse = take(lse_bytes);
+    result.lse = kernel_zeros(lse_bytes);
     for (int64_t lane = 0; lane < s->batch * s->heads; ++lane) {
         for (int64_t x = 0; x < s->n; ++x)
             result.lse[lane * s->n + ra_rowset_global(&r->queries, x)] = lse[lane * s->n + x];
@@ -420,7 +347,7 @@ static void make_pools(run *r, const ra_kernel_ops *ops)
 static void spoil_workspace(run *r)
 {
     const ra_block *const block = &r->kernel.workspace;
-    void *const nan = take((int64_t)block->bytes);
+    void *const nan = kernel_zeros((int64_t)block->bytes);
     memset(nan, 0xff, block->bytes);
     cr_assert_eq(
         ra_memory_write(&r->memory.memory, r->kernel.stream, block->data, nan, block->bytes),
@@ -461,55 +388,4 @@ void kernel_result_free(kernel_result *result)
     free(result->dq);
     free(result->dk);
     free(result->dv);
-}
-
-/* ---- checking ---------------------------------------------------------------------------------
- */
-
-static void check_tensor(const ra_kernel_ops *ops, const kernel_problem *p, const char *name,
-                         const void *got, const double *want, int64_t count, double bound,
-                         const char *what)
-{
-    const oracle_shape *s = &p->c.shape;
-    const double *dout = want == p->want.o ? NULL : p->memory[3];
-    double const error = oracle_stored_error(p->c.dtype, got, want, count, dout,
-                                             s->batch * s->n * s->heads * s->dim);
-    cr_assert(error <= bound,
-              "%s %s: %s is off by %g, bound %g (batch %lld n %lld heads %d kv %d dim %d %s "
-              "threads %d steps %d striped %d padded %d seed %llu)",
-              ops->name, what, name, error, bound, (long long)s->batch, (long long)s->n, s->heads,
-              s->kv_heads, s->dim, ra_dtype_name(p->c.dtype), p->c.threads, p->c.steps,
-              p->c.striped, p->c.padded, (unsigned long long)p->c.seed);
-}
-
-void kernel_check(const ra_kernel_ops *ops, const kernel_problem *p, const kernel_result *r,
-                  const char *what)
-{
-    const oracle_shape *s = &p->c.shape;
-    int64_t const rows = s->batch * s->heads * s->n;
-    int64_t const q_count = rows * s->dim, k_count = s->batch * s->n * s->kv_heads * s->dim;
-    check_tensor(ops, p, "o", r->o, p->want.o, q_count, oracle_output_bound(p->c.dtype), what);
-    double const lse = oracle_max_error(RA_F32, r->lse, p->want.lse, rows);
-    cr_assert(lse <= oracle_lse_bound(p->c.dtype), "%s %s: lse is off by %g (seed %llu)", ops->name,
-              what, lse, (unsigned long long)p->c.seed);
-    if (p->c.dout_factor == 0)
-        return;
-    double const bound = oracle_gradient_bound(p->c.dtype, s->dim);
-    check_tensor(ops, p, "dq", r->dq, p->want.dq, q_count, bound, what);
-    check_tensor(ops, p, "dk", r->dk, p->want.dk, k_count, bound, what);
-    check_tensor(ops, p, "dv", r->dv, p->want.dv, k_count, bound, what);
-}
-
-void kernel_check_case(const kernel_case *c, const char *what)
-{
-    kernel_problem problem = kernel_problem_make(c);
-    for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
-        const ra_kernel_ops *ops = kernel_table(i);
-        if (ops == NULL)
-            continue;
-        kernel_result result = kernel_run(ops, &problem);
-        kernel_check(ops, &problem, &result, what);
-        kernel_result_free(&result);
-    }
-    kernel_problem_free(&problem);
 }

@@ -51,6 +51,8 @@ typedef struct kernel_memory {
     int count;
 } kernel_memory;
 
+/** Zeros in host memory; the caller frees them. */
+void *kernel_zeros(int64_t bytes);
 /** A block with what is at `from`, or zeros. */
 void *kernel_take(kernel_memory *memory, const void *from, int64_t bytes);
 /** What is at `from` when all is done that the kernel was asked for; the caller frees it. */
@@ -58,9 +60,12 @@ void *kernel_read(const ra_kernel *kernel, const kernel_memory *memory, const vo
                   int64_t bytes);
 void kernel_give_all(kernel_memory *memory);
 
-/** The i-th table, or NULL where this machine lacks it (portable, 0, is always there). */
+/** The i-th table, or NULL where this machine lacks it (of the CPU's, portable, 0, is always
+   there). Which there are, a program says: kernel_tables_*.c. */
 const ra_kernel_ops *kernel_table(int i);
 
+/** 140 rows of 2 heads of 32, float32, dense, forward and backward; to be changed. */
+kernel_case kernel_base_case(void);
 kernel_problem kernel_problem_make(const kernel_case *c);
 /** Ask the oracle again, after inputs were changed. */
 void kernel_problem_solve(kernel_problem *problem);

@@ -51,39 +51,6 @@ Test(cuda_backward, agrees_with_the_oracle_for_every_dim_and_dtype)
     cr_assert_gt(cuda_emulated_stats.products, 0);
 }
 
-/* Lengths around tiles of queries, blocks of keys and steps, whole and cut by a band. */
-Test(cuda_backward, every_length_around_tiles_and_blocks_is_exact)
-{
-    static const int64_t lengths[] = {1, 15, 31, 33, 64, 65, 127, 128, 129, 193};
-    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i) {
-        kernel_case c = base_case();
-        c.shape.n = lengths[i];
-        c.shape.dim = i % 2 == 0 ? 40 : 100;
-        c.dtype = dtypes[i % 3];
-        c.pattern.causal = i % 3 == 0;
-        c.pattern.window_left = i % 4 == 1 ? 20 : -1;
-        c.seed = i;
-        check_case(&c, "length");
-    }
-}
-
-/* Several heads add to the same dk and dv; views have gaps, so that nothing is aligned. */
-Test(cuda_backward, groups_of_query_heads_are_summed)
-{
-    static const int32_t kv_heads[] = {1, 2, 6};
-    for (int i = 0; i < 3; ++i) {
-        kernel_case c = base_case();
-        c.shape.batch = 2;
-        c.shape.heads = 6;
-        c.shape.kv_heads = kv_heads[i];
-        c.shape.n = 70;
-        c.dtype = dtypes[i];
-        c.padded = i % 2 == 0;
-        c.pattern.window_left = 40;
-        check_case(&c, "groups");
-    }
-}
-
 /* Steps add up. Striped ones see keys and queries at strides of their own. */
 Test(cuda_backward, keys_in_steps_add_up)
 {
@@ -150,28 +117,6 @@ Test(cuda_backward, long_lists_of_runs_are_gone_through_in_parts)
     c.dtype = RA_F16;
     c.shape.n = 64;
     check_case(&c, "long lists");
-}
-
-/* Only rate 3: most rows of a head have no key. Then a list that leaves whole blocks out. */
-Test(cuda_backward, rows_without_a_key_get_no_gradient)
-{
-    static const int64_t segment = 120, rate = 3;
-    static const int32_t pairs[][2] = {{0, 0}, {2, 1}};
-    for (int t = 0; t < 3; ++t) {
-        kernel_case c = base_case();
-        c.dtype = dtypes[t];
-        c.steps = 1 + t % 2;
-        if (t == 0) {
-            c.pattern.segments = &segment, c.pattern.rates = &rate;
-            c.pattern.branch_count = 1;
-        } else {
-            c.pattern.blocks_kind = RA_BLOCKS_LIST;
-            c.pattern.block_size = 50;
-            c.pattern.block_pairs = pairs;
-            c.pattern.block_pair_count = 2;
-        }
-        check_case(&c, "empty rows"); /* want is 0 there, and NaN never passes */
-    }
 }
 
 Test(cuda_backward, random_patterns_agree_with_the_oracle)

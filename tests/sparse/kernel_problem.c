@@ -1,0 +1,127 @@
+/* Problems, what the oracle makes of them, and whether a table came to the same. */
+#include "sparse/kernel_case.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+/* Small, dense, with a backward pass. */
+kernel_case kernel_base_case(void)
+{
+    return (kernel_case){.shape = {.batch = 1, .n = 140, .heads = 2, .kv_heads = 2, .dim = 32},
+                         .pattern = ra_pattern_config_dense(),
+                         .dtype = RA_F32,
+                         .seed = 1,
+                         .dout_factor = 1,
+                         .threads = 2,
+                         .steps = 1};
+}
+
+/* ---- problems ---------------------------------------------------------------------------------
+ */
+
+void kernel_problem_solve(kernel_problem *p)
+{
+    const oracle_shape *s = &p->c.shape;
+    int64_t const q_count = s->batch * s->n * s->heads * s->dim;
+    int64_t const k_count = s->batch * s->n * s->kv_heads * s->dim;
+    oracle_load(p->c.dtype, p->q, q_count, p->memory[0]);
+    oracle_load(p->c.dtype, p->k, k_count, p->memory[1]);
+    oracle_load(p->c.dtype, p->v, k_count, p->memory[2]);
+    oracle_load(p->c.dtype, p->dout, q_count, p->memory[3]);
+    oracle_inputs const in = {.q = p->memory[0],
+                              .k = p->memory[1],
+                              .v = p->memory[2],
+                              .dout = p->c.dout_factor != 0 ? p->memory[3] : NULL};
+    oracle_attend(s, &p->c.pattern, &in, &p->want);
+}
+
+kernel_problem kernel_problem_make(const kernel_case *c)
+{
+    kernel_problem p = {.c = *c};
+    const oracle_shape *s = &c->shape;
+    int64_t const q_count = s->batch * s->n * s->heads * s->dim;
+    int64_t const k_count = s->batch * s->n * s->kv_heads * s->dim;
+    int64_t const counts[9] = {q_count, k_count, k_count,
+                               q_count, q_count, s->batch * s->n * s->heads,
+                               q_count, k_count, k_count};
+    for (int i = 0; i < 9; ++i)
+        p.memory[i] = kernel_zeros(counts[i] * (int64_t)sizeof(double));
+    int64_t const bytes = (int64_t)ra_dtype_bytes(c->dtype);
+    p.q = kernel_zeros(q_count * bytes);
+    p.k = kernel_zeros(k_count * bytes);
+    p.v = kernel_zeros(k_count * bytes);
+    p.dout = kernel_zeros(q_count * bytes);
+    uint64_t random = c->seed;
+    oracle_fill(&random, c->dtype, 1, q_count, p.q, NULL);
+    oracle_fill(&random, c->dtype, 1, k_count, p.k, NULL);
+    oracle_fill(&random, c->dtype, 1, k_count, p.v, NULL);
+    oracle_fill(&random, c->dtype, c->dout_factor, q_count, p.dout, NULL);
+    p.want = (oracle_outputs){.o = p.memory[4],
+                              .lse = p.memory[5],
+                              .dq = p.memory[6],
+                              .dk = p.memory[7],
+                              .dv = p.memory[8]};
+    kernel_problem_solve(&p);
+    return p;
+}
+
+void kernel_problem_free(kernel_problem *p)
+{
+    for (int i = 0; i < 9; ++i)
+        free(p->memory[i]);
+    free(p->q);
+    free(p->k);
+    free(p->v);
+    free(p->dout);
+}
+
+/* ---- checking ---------------------------------------------------------------------------------
+ */
+
+static void check_tensor(const ra_kernel_ops *ops, const kernel_problem *p, const char *name,
+                         const void *got, const double *want, int64_t count, double bound,
+                         const char *what)
+{
+    const oracle_shape *s = &p->c.shape;
+    const double *dout = want == p->want.o ? NULL : p->memory[3];
+    double const error = oracle_stored_error(p->c.dtype, got, want, count, dout,
+                                             s->batch * s->n * s->heads * s->dim);
+    cr_assert(error <= bound,
+              "%s %s: %s is off by %g, bound %g (batch %lld n %lld heads %d kv %d dim %d %s "
+              "threads %d steps %d striped %d padded %d seed %llu)",
+              ops->name, what, name, error, bound, (long long)s->batch, (long long)s->n, s->heads,
+              s->kv_heads, s->dim, ra_dtype_name(p->c.dtype), p->c.threads, p->c.steps,
+              p->c.striped, p->c.padded, (unsigned long long)p->c.seed);
+}
+
+void kernel_check(const ra_kernel_ops *ops, const kernel_problem *p, const kernel_result *r,
+                  const char *what)
+{
+    const oracle_shape *s = &p->c.shape;
+    int64_t const rows = s->batch * s->heads * s->n;
+    int64_t const q_count = rows * s->dim, k_count = s->batch * s->n * s->kv_heads * s->dim;
+    check_tensor(ops, p, "o", r->o, p->want.o, q_count, oracle_output_bound(p->c.dtype), what);
+    double const lse = oracle_max_error(RA_F32, r->lse, p->want.lse, rows);
+    cr_assert(lse <= oracle_lse_bound(p->c.dtype), "%s %s: lse is off by %g (seed %llu)", ops->name,
+              what, lse, (unsigned long long)p->c.seed);
+    if (p->c.dout_factor == 0)
+        return;
+    double const bound = oracle_gradient_bound(p->c.dtype, s->dim);
+    check_tensor(ops, p, "dq", r->dq, p->want.dq, q_count, bound, what);
+    check_tensor(ops, p, "dk", r->dk, p->want.dk, k_count, bound, what);
+    check_tensor(ops, p, "dv", r->dv, p->want.dv, k_count, bound, what);
+}
+
+void kernel_check_case(const kernel_case *c, const char *what)
+{
+    kernel_problem problem = kernel_problem_make(c);
+    for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
+        const ra_kernel_ops *ops = kernel_table(i);
+        if (ops == NULL)
+            continue;
+        kernel_result result = kernel_run(ops, &problem);
+        kernel_check(ops, &problem, &result, what);
+        kernel_result_free(&result);
+    }
+    kernel_problem_free(&problem);
+}
