@@ -1,0 +1,170 @@
+/* Keys of the pattern cache: what changes a map is in them, and nothing else. */
+#include "sparse/cache_fixture.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Change one field of what is asked for; some changes change nothing. */
+static void change(test_rng *rng, test_pattern *p, asked *a)
+{
+    ra_pattern_config *c = &p->config;
+    switch (test_rng_between(rng, 0, 14)) {
+    case 0:
+        c->causal = !c->causal;
+        break;
+    case 1:
+        c->window_left = test_rng_between(rng, -1, 40);
+        break;
+    case 2:
+        c->window_right = test_rng_between(rng, -1, 40);
+        break;
+    case 3:
+        c->sinks = test_rng_between(rng, 0, 3);
+        break;
+    case 4:
+        c->block_size += c->blocks_kind != RA_BLOCKS_LIST;
+        break;
+    case 5:
+        c->block_width = test_rng_between(rng, 0, 3);
+        break;
+    case 6:
+        c->block_density = (double)test_rng_between(rng, 0, 4) / 4;
+        break;
+    case 7:
+        c->block_globals = test_rng_between(rng, 0, 3);
+        break;
+    case 8:
+        c->block_seed += 1;
+        break;
+    case 9:
+        if (c->block_pair_count > 0)
+            c->block_pair_count -= 1;
+        break;
+    case 10:
+        if (c->branch_count > 0)
+            p->segments[0] += 1;
+        break;
+    case 11:
+        if (c->branch_count > 0)
+            p->rates[0] += 1;
+        break;
+    case 12:
+        c->dilated_heads = c->dilated_heads == RA_HEADS_ALL ? RA_HEADS_GROUPED : RA_HEADS_ALL;
+        break;
+    case 13:
+        a->request.tile_rows = (int32_t)test_rng_between(rng, 1, 9);
+        break;
+    default:
+        a->request.heads.count = (int32_t)test_rng_between(rng, 1, HEADS);
+        break;
+    }
+}
+
+/* One cache for all cases: whatever is found must be what the fields at hand would build. */
+Test(pattern_cache, every_field_that_changes_a_map_is_in_its_key)
+{
+    enum { CASES = 400, CHANGES = 8 };
+    fixture f = open_both(RA_CACHE_EAGER, 64, 1 << 22);
+    test_rng rng = {seed()};
+    for (int n = 0; n < CASES; ++n) {
+        test_pattern p;
+        char text[512];
+        int64_t const seq = test_rng_between(&rng, 1, 90);
+        test_pattern_draw(&rng, seq, &p);
+        for (int i = 0; i < CHANGES; ++i) {
+            ra_range const queries = {test_rng_between(&rng, 0, 1), test_rng_between(&rng, 1, 2),
+                                      seq / 2};
+            asked a;
+            ask_rows(&f, &p.config, seq, queries, (ra_range){0, 1, seq}, &a);
+            if (i > 0)
+                change(&rng, &p, &a);
+            int32_t const tile_rows = a.request.tile_rows;
+            ra_heads const heads = a.request.heads;
+            forget(&f, &a);
+            ask_rows(&f, &p.config, seq, queries, (ra_range){0, 1, seq}, &a);
+            a.request.tile_rows = tile_rows;
+            a.request.heads = heads;
+            use(&f, &a);
+            test_pattern_print(&p.config, text, sizeof(text));
+            cr_assert(use(&f, &a), "not found again: %s (RA_TEST_SEED %llu)", text,
+                      (unsigned long long)seed());
+            forget(&f, &a);
+        }
+    }
+    cr_assert_gt(counts(&f).evictions, 0);
+    close_both(&f);
+}
+
+Test(pattern_cache, row_sets_and_sequences_of_other_lengths_are_told_apart)
+{
+    fixture f = open_both(RA_CACHE_EAGER, 64, 1 << 22);
+    static const ra_range ranges[] = {
+        {0, 1, 100}, {0, 1, 101}, {1, 1, 100}, {0, 2, 100}, {0, 1, 99}};
+    ra_pattern_config const config = window(30);
+    for (int side = 0; side < 2; ++side)
+        for (int i = 0; i < 5; ++i) {
+            asked a;
+            ra_range const all = {0, 1, 400};
+            ask_rows(&f, &config, 400, side == 0 ? ranges[i] : all, side == 0 ? all : ranges[i],
+                     &a);
+            cr_assert_not(use(&f, &a));
+            cr_assert(use(&f, &a));
+            forget(&f, &a);
+        }
+    ra_pattern_config const dense = ra_pattern_config_dense();
+    for (int64_t seq = 400; seq < 404; ++seq) {
+        asked a;
+        ask_rows(&f, &dense, seq, ranges[0], ranges[0], &a);
+        cr_assert_not(use(&f, &a), "seq %lld", (long long)seq);
+        forget(&f, &a);
+    }
+    close_both(&f);
+}
+
+/* Expects `other` to find the entry that `config` has made. */
+static void expect_shared(ra_pattern_config config, ra_pattern_config other, const char *what)
+{
+    fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 20);
+    use_config(&f, &config);
+    cr_assert(use_config(&f, &other), "%s", what);
+    close_both(&f);
+}
+
+Test(pattern_cache, fields_that_change_nothing_share_an_entry)
+{
+    ra_pattern_config causal = ra_pattern_config_dense(), other;
+    causal.causal = true;
+    expect_shared(causal, window(SEQ), "below the window it is plain causal");
+    other = causal;
+    other.window_right = 0;
+    expect_shared(causal, other, "causality hides what a window would allow to the right");
+    other = ra_pattern_config_dense();
+    other.window_right = 0;
+    expect_shared(causal, other, "a window that ends at the query is causality");
+    other = causal;
+    other.sinks = 4;
+    expect_shared(causal, other, "sinks without a window");
+    other = causal;
+    other.block_size = 64;
+    other.block_seed = 3;
+    expect_shared(causal, other, "sizes of blocks that are not there");
+    ra_pattern_config blocks = causal;
+    blocks.blocks_kind = RA_BLOCKS_LOCAL_WINDOW;
+    blocks.block_size = 100;
+    blocks.block_width = 30;
+    other = blocks;
+    other.block_width = 31;
+    other.block_density = 0.5;
+    expect_shared(blocks, other, "neighbours beyond the sequence, and a density not asked for");
+    static const int32_t pairs[3][2] = {{1, 1}, {1, 2}, {0, 0}};
+    static const int32_t sorted[4][2] = {{0, 0}, {1, 1}, {1, 2}, {1, 2}};
+    blocks.blocks_kind = RA_BLOCKS_LIST;
+    blocks.block_pairs = pairs;
+    blocks.block_pair_count = 3;
+    other = blocks;
+    other.block_pairs = sorted;
+    other.block_pair_count = 4;
+    expect_shared(blocks, other, "listed blocks in another order, some twice");
+}

@@ -1,0 +1,203 @@
+/* What must hold between keys, and sets of features between the file and --set. */
+#include "tool/parsed_config.h"
+
+TestSuite(config_check, .init = begin);
+
+Test(config_check, contradictions_between_keys_are_refused_at_one_of_them)
+{
+    REFUSES("shape: {heads: 8,\n kv_heads: 3}\n", "job.yaml:2:2:", "multiple");
+    REFUSES("shape: {heads: 7}\nshape.kv_heads: 14\n", "multiple");
+    REFUSES("shape: {seq: 10}\npattern:\n  documents: [3, 4]\n", "job.yaml:3:3:", "sum to 7", "10");
+    REFUSES("pattern: {dilated: {segments: [8, 16], rates: [1]}}\n", "one for each");
+    REFUSES("pattern: {dilated: {segments: [8, 16]}}\n", "go together");
+    REFUSES("pattern: {dilated: {rates: [8, 16]}}\n", "go together");
+    REFUSES("pattern: {dilated: {heads: grouped}}\n", "no effect");
+    REFUSES("pattern: {blocks: {size: 16}}\n", "pattern.blocks.kind");
+    REFUSES("pattern: {blocks: {kind: list}}\n", "--input");
+    REFUSES("ring: {head_groups: 9}\n", "ring.head_groups", "1 to 8");
+    REFUSES("shape: {seq: 2000000000, batch: 1000000}\n", "too large");
+}
+
+Test(config_check, linear_attention_refuses_what_does_not_go_with_it)
+{
+    static const char *const kinds[] = {"linear", "linear_causal"};
+    static const char *const bad[][2] = {
+        {"pattern: {causal: true}", "pattern.causal"},
+        {"pattern: {window: {left: 4}}", "pattern.window.left"},
+        {"pattern: {documents: [4096]}", "pattern.documents"},
+        {"pattern: {blocks: {kind: random}}", "pattern.blocks"},
+        {"shape: {scale: 0.5}", "shape.scale"},
+        {"ring: {layout: zigzag}", "ring.layout"},
+        {"ring: {schedule: ring}", "ring.schedule"},
+        {"ring: {comm_buffers: 1}", "ring.comm_buffers"},
+        {"memory: {pattern_cache: {mode: lazy}}", "memory.pattern_cache.mode"}};
+    for (int kind = 0; kind < 2; kind++) {
+        char text[200];
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+            snprintf(text, sizeof(text), "attention: {kind: %s}\n%s\n", kinds[kind], bad[i][0]);
+            REFUSES(text, bad[i][1], "linear attention");
+        }
+        snprintf(text, sizeof(text), "attention: {kind: %s}\nring: {layout: contiguous}\n",
+                 kinds[kind]);
+        ra_config config = parse(text);
+        cr_expect_eq(ra_config_check(&config, 3), RA_OK);
+        cr_expect_eq(config.comm_buffers, 0);
+        ra_config_fini(&config);
+    }
+    REFUSES("attention: {linear_method: recurrent}\n", "attention.linear_method", "no effect");
+    REFUSES("attention: {kind: linear, linear_method: recurrent}\n", "attention.linear_method");
+    REFUSES("attention: {kind: linear_causal, linear_method: cumsum}\njob: {backward: true}\n",
+            "attention.linear_method", "chunked");
+}
+
+Test(config_check, base_has_one_rank_and_nothing_switched_on)
+{
+    ra_config config = parse("ring: {variant: base}\n");
+    cr_assert_eq(ra_config_check(&config, 1), RA_OK);
+    cr_assert_eq(config.comm_buffers, 0);
+    cr_assert_eq(config.cache_mode, RA_CACHE_OFF);
+    cr_assert_eq(config.pool_mode, RA_POOL_OFF);
+    cr_assert_eq(ra_config_check(&config, 2), RA_ERR_CONFIG);
+    cr_assert_not_null(strstr(said.line, "one rank"), "%s", said.line);
+    ra_config_fini(&config);
+    REFUSES("ring: {variant: base, comm_buffers: 1}\n", "ring.comm_buffers", "contradicts");
+    REFUSES("ring: {variant: base, schedule: ring}\n", "ring.schedule", "contradicts");
+    REFUSES("ring: {variant: base, head_groups: 2}\n", "ring.head_groups", "contradicts");
+    REFUSES("ring: {variant: base}\nmemory: {pool: {mode: size_class}}\n", "memory.pool.mode",
+            "contradicts");
+    REFUSES("ring: {variant: base}\nmemory: {pattern_cache: {mode: lazy}}\n",
+            "memory.pattern_cache.mode", "contradicts");
+    config = parse("ring: {variant: base}\nmemory: {pattern_cache: {mode: off}}\n");
+    cr_assert_eq(ra_config_check(&config, 1), RA_OK);
+    ra_config_fini(&config);
+}
+
+Test(config_check, options_of_what_is_off_are_refused)
+{
+    REFUSES("memory: {pool: {mode: off,\n trim: 1M}}\n", "job.yaml:2:2:", "memory.pool.trim",
+            "memory.pool.mode: off");
+    REFUSES("ring: {variant: base}\nmemory: {pool: {trim: 1M}}\n", "memory.pool.trim",
+            "ring.variant: base");
+    REFUSES("memory: {pattern_cache: {mode: off, entries: 5}}\n", "memory.pattern_cache.entries",
+            "memory.pattern_cache.mode: off");
+    REFUSES("memory: {pattern_cache: {bytes: 1M, mode: off}}\n", "memory.pattern_cache.bytes",
+            "memory.pattern_cache.mode: off");
+    REFUSES("ring: {variant: base}\nmemory: {pattern_cache: {bytes: 1M}}\n", "pattern_cache.bytes",
+            "ring.variant: base");
+    REFUSES("attention: {mask: dense_blocks}\nmemory: {pattern_cache: {entries: 1}}\n",
+            "pattern_cache.entries", "attention.mask: dense_blocks");
+    REFUSES("attention: {kind: linear}\nmemory: {pattern_cache: {entries: 1}}\n",
+            "pattern_cache.entries", "linear attention");
+    REFUSES("attention: {kind: standard}\ncompute: {isa: portable}\n", "compute.isa", "OpenBLAS");
+    REFUSES("pattern: {blocks: {seed: 1}}\n", "pattern.blocks.seed", "without pattern.blocks.kind");
+    REFUSES("pattern: {blocks: {rates: []}}\n", "pattern.blocks.rates",
+            "without pattern.blocks.kind");
+    REFUSES("pattern: {blocks: {density: 0.5}}\n", "pattern.blocks.density",
+            "without pattern.blocks.kind");
+}
+
+Test(config_check, options_at_their_defaults_ask_for_nothing)
+{
+    static const char *const texts[] = {
+        "memory: {pool: {mode: off, trim: auto}}\n",
+        "memory: {pattern_cache: {mode: off, bytes: 64MiB, entries: 100}}\n",
+        "ring: {variant: base}\nmemory: {pattern_cache: {bytes: 64MiB}}\n",
+        "pattern: {blocks: {seed: 0, density: 0.02}}\nattention: {linear_method: chunked}\n"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        ra_config config = parse(texts[i]);
+        cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s%s", texts[i], said.line);
+        ra_config_fini(&config);
+    }
+}
+
+static const ra_feature_set *feature_set(const char *name)
+{
+    for (int i = 0; i < ra_feature_set_count; i++) {
+        if (strcmp(ra_feature_sets[i].name, name) == 0)
+            return &ra_feature_sets[i];
+    }
+    cr_assert_fail("no set %s", name);
+    return NULL;
+}
+
+static ra_status parse_features(const char *set, const char *name, ra_config *config)
+{
+    static const char text[] =
+        "ring: {schedule: direct, comm_buffers: 1}\n"
+        "memory: {pool: {trim: 1M}, pattern_cache: {mode: lazy, bytes: 7}}\n";
+    ra_config_source const source = {
+        .sets = &set, .set_count = set != NULL, .features = feature_set(name)};
+    said.line[0] = '\0';
+    return parse_with(text, &source, config);
+}
+
+/* A set takes the place of the file's switches, and of those that it has no use for. */
+Test(config_check, sets_of_features_come_between_the_file_and_set)
+{
+    ra_config config = {0};
+    cr_assert_eq(parse_features(NULL, "ring", &config), RA_OK);
+    cr_expect_eq(config.comm_buffers, 2);
+    cr_expect_eq(config.cache_mode, RA_CACHE_EAGER);
+    ra_config_fini(&config);
+    cr_assert_eq(parse_features("memory.pattern_cache.mode=lazy", "ring", &config), RA_OK);
+    cr_expect_eq(config.cache_mode, RA_CACHE_LAZY);
+    ra_config_fini(&config);
+    cr_assert_eq(parse_features("ring.comm_buffers=1", "ring", &config), RA_OK);
+    cr_expect_eq(config.comm_buffers, 1);
+    ra_config_fini(&config);
+    for (int i = 0; i < ra_feature_set_count; i++) {
+        cr_assert_eq(parse_features("memory.pool.trim=2M", ra_feature_sets[i].name, &config), RA_OK,
+                     "%s", said.line);
+        cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s", said.line);
+        ra_config_fini(&config);
+    }
+}
+
+Test(config_check, set_wins_over_sets_of_features_and_may_leave_nothing_of_them)
+{
+    static const char *const bad[][2] = {{"ring.variant=ring", "base"},
+                                         {"ring.variant=null", "base"},
+                                         {"ring.variant=base", "ring"},
+                                         {"memory.pool={mode: size_class}", "no_pool"},
+                                         {"memory.pattern_cache.mode=lazy", "no_cache"},
+                                         {"ring.comm_buffers=2", "no_buffers"},
+                                         {"ring.head_groups=2", "no_groups"},
+                                         {"attention.mask=analytic", "ring_dense"}};
+    static const char *const good[][2] = {
+        {"ring.variant=base", "base"},         {"ring.schedule=direct", "base"},
+        {"memory.pool.mode=off", "no_pool"},   {"memory.pool={mode: off, trim: auto}", "ring"},
+        {"ring.comm_buffers=0", "no_buffers"}, {"memory.pattern_cache.mode=eager", "ring_dense"}};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        ra_config config = {0};
+        cr_expect_eq(parse_features(bad[i][0], bad[i][1], &config), RA_ERR_CONFIG, "%s", bad[i][0]);
+        cr_expect_not_null(strstr(said.line, "contradicts"), "%s: %s", bad[i][0], said.line);
+        cr_expect_not_null(strstr(said.line, bad[i][1]), "%s: %s", bad[i][0], said.line);
+    }
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        ra_config config = {0};
+        cr_assert_eq(parse_features(good[i][0], good[i][1], &config), RA_OK, "%s: %s", good[i][0],
+                     said.line);
+        cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s: %s", good[i][0], said.line);
+        ra_config_fini(&config);
+    }
+}
+
+Test(config_check, self_is_for_one_rank)
+{
+    ra_config config = parse("comm: {backend: self}\n");
+    cr_expect_eq(ra_config_check(&config, 1), RA_OK);
+    cr_expect_eq(ra_config_check(&config, 2), RA_ERR_CONFIG);
+    cr_expect_not_null(strstr(said.line, "comm.backend: self is for one rank"), "%s", said.line);
+    ra_config_fini(&config);
+}
+
+Test(config_check, host_memory_has_no_driver_to_keep_a_pool)
+{
+    REFUSES("memory: {pool: {mode: driver}}\n", "memory.pool.mode", "CUDA device",
+            "size_class or off");
+    REFUSES("memory: {pool: {mode: driver}}\ncompute: {backend: cpu}\n", "memory.pool.mode",
+            "CUDA device", "compute.backend: cuda");
+    ra_config config = parse("memory: {pool: {mode: driver}}\ncompute: {backend: cuda}\n");
+    cr_expect_eq(ra_config_check(&config, 1), RA_OK);
+    ra_config_fini(&config);
+}
