@@ -217,9 +217,9 @@ typedef struct ra_pool_config {
     ra_ledger *ledger; /* borrowed until destroy */
     /*
      * Idle bytes that SIZE_CLASS may hold, at any moment, in segments that nobody uses and in parts
-     * of others: where the bound is too tight for that, segments are not shared by blocks. What work
-     * on a stream still uses cannot be returned, and may pass it. 0: automatic, as many as fit below
-     * the highest number of bytes in use so far, so that keeping never raises a peak.
+     * of others: where the bound is too tight for that, segments are not shared by blocks. What
+     * work on a stream still uses cannot be returned, and may pass it. 0: automatic, as many as fit
+     * below the highest number of bytes in use so far, so that keeping never raises a peak.
      */
     int64_t trim_bytes;
     bool measures_time; /* of each allocation, for ra_pool_stats: two clock readings */
