@@ -3,73 +3,53 @@
 #include "comm/nccl_library.h"
 #include "ringattn/comm_device.h"
 #include "support/standin_cudart.h"
+#include "support/standin_wire.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { RANKS_MAX = 8, OPS_MAX = 16, QUEUE_MAX = 64 };
+enum { OPS_MAX = 16 };
 
 standin_nccl_state standin_nccl;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A send or a receive, from the start of its group's turn on the stream until it is done. */
-typedef struct op {
-    void *data;
-    size_t bytes;
-    int peer, is_send, done;
-} op;
-
 typedef struct group {
     struct ncclComm *comm;
-    int count, begun;
-    op ops[OPS_MAX];
+    int count;
+    wire_op ops[OPS_MAX];
     cudaStream_t stream;
     struct group *next; /* of the same communicator */
 } group;
 
-typedef struct queue {
-    op *ops[QUEUE_MAX];
-    int begin, end;
-} queue;
-
-/* Those who came with one id. */
-typedef struct world {
-    char id[NCCL_UNIQUE_ID_BYTES];
-    int size, here_count, left_count;
-    queue sends[RANKS_MAX][RANKS_MAX], recvs[RANKS_MAX][RANKS_MAX]; /* [from][to] */
-    struct world *next;
-} world;
-
 struct ncclComm {
-    world *world;
-    int rank, aborted, finalized;
+    wire *wire;
+    int rank, size, finalized;
     int polls;      /* for which it is still busy */
     group *waiting; /* ended, not on the stream yet */
     group *groups;  /* on the stream */
 };
 
-static world *worlds;
-static int64_t next_id;
 static _Thread_local group *open_group;
 
 void standin_nccl_reset(void)
 {
     standin_nccl = (standin_nccl_state){.busy_polls = 2, .taken_bytes = 1 << 20};
-    for (world *w = worlds, *next; w != NULL; w = next) {
-        next = w->next;
-        free(w);
-    }
-    worlds = NULL;
+    wire_forget_all();
 }
 
-/* A call: it takes the lock, and may be the one to fail. */
+/* A call: it takes the lock, and may be the one to fail, or the process's last. */
 static ncclResult_t enter(void)
 {
     pthread_mutex_lock(&lock);
-    return ++standin_nccl.calls == standin_nccl.fail_call ? ncclSystemError : ncclSuccess;
+    int64_t const call = ++standin_nccl.calls;
+    if (call == standin_nccl.signal_call)
+        raise(standin_nccl.signal);
+    return call == standin_nccl.fail_call ? ncclSystemError : ncclSuccess;
 }
 
 static ncclResult_t leave(ncclResult_t result)
@@ -80,39 +60,13 @@ static ncclResult_t leave(ncclResult_t result)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Both ends are there; ends of different lengths never meet, so that whoever relies on it hangs. */
-static void meet(world *w, int from, int to)
+static int move(group *g)
 {
-    queue *const s = &w->sends[from][to], *const r = &w->recvs[from][to];
-    while (!standin_nccl.stalls && s->begin < s->end && r->begin < r->end) {
-        op *const send = s->ops[s->begin % QUEUE_MAX], *const recv = r->ops[r->begin % QUEUE_MAX];
-        if (send->bytes != recv->bytes)
-            return;
-        memmove(recv->data, send->data, send->bytes);
-        if (standin_nccl.corrupts)
-            ((char *)recv->data)[0] ^= 0x55;
-        send->done = recv->done = 1;
-        s->begin++;
-        r->begin++;
-    }
-}
-
-static void post(group *g, op *o)
-{
-    world *const w = g->comm->world;
-    int const from = o->is_send ? g->comm->rank : o->peer;
-    int const to = o->is_send ? o->peer : g->comm->rank;
-    queue *const q = o->is_send ? &w->sends[from][to] : &w->recvs[from][to];
-    if (q->end - q->begin == QUEUE_MAX)
-        abort();
-    q->ops[q->end++ % QUEUE_MAX] = o;
-}
-
-static int group_is_done(const group *g)
-{
-    int done = 1;
-    for (int i = 0; i < g->count; i++)
+    int done = !standin_nccl.stalls;
+    for (int i = 0; i < g->count && !standin_nccl.stalls; i++) {
+        wire_move(g->comm->wire, g->comm->rank, &g->ops[i], standin_nccl.corrupts);
         done = done && g->ops[i].done;
+    }
     return done;
 }
 
@@ -129,19 +83,9 @@ static int group_is_over(void *context)
 {
     group *const g = *(group **)context;
     pthread_mutex_lock(&lock);
-    int over = g->comm == NULL; /* aborted */
-    if (!over) {
-        for (int i = 0; i < g->count && !g->begun; i++)
-            post(g, &g->ops[i]);
-        g->begun = 1;
-        for (int i = 0; i < g->count; i++) {
-            int const rank = g->comm->rank, peer = g->ops[i].peer;
-            meet(g->comm->world, g->ops[i].is_send ? rank : peer, g->ops[i].is_send ? peer : rank);
-        }
-        over = group_is_done(g);
-        if (over)
-            unlink_group(g);
-    }
+    int const aborted = g->comm == NULL, over = aborted || move(g);
+    if (over && !aborted)
+        unlink_group(g);
     pthread_mutex_unlock(&lock);
     if (over)
         free(g);
@@ -164,13 +108,14 @@ static ncclResult_t add(void *data, size_t count, ncclDataType_t type, int peer,
     ncclResult_t error = enter();
     group *const g = open_group;
     if (error == ncclSuccess &&
-        (g == NULL || type != ncclUint8 || peer < 0 || peer >= comm->world->size ||
-         g->count == OPS_MAX || stream == NULL || (g->count > 0 && g->stream != stream)))
+        (g == NULL || type != ncclUint8 || peer < 0 || peer >= comm->size || g->count == OPS_MAX ||
+         stream == NULL || (g->count > 0 && g->stream != stream)))
         error = ncclInvalidUsage;
     if (error == ncclSuccess) {
         g->comm = comm;
         g->stream = stream;
-        g->ops[g->count++] = (op){.data = data, .bytes = count, .peer = peer, .is_send = is_send};
+        g->ops[g->count++] =
+            (wire_op){.data = data, .bytes = count, .peer = peer, .is_send = is_send};
     }
     return leave(error);
 }
@@ -214,44 +159,39 @@ static ncclResult_t fake_group_end(void)
 
 static ncclResult_t fake_unique_id(ncclUniqueId *id)
 {
-    ncclResult_t const error = enter();
-    if (error == ncclSuccess)
-        snprintf(id->internal, sizeof(id->internal), "stand-in %lld", (long long)++next_id);
+    ncclResult_t error = enter();
+    if (error == ncclSuccess && wire_make(id->internal, sizeof(id->internal)) != 0)
+        error = ncclSystemError;
     return leave(error);
 }
 
-static world *find_world(const ncclUniqueId *id, int size)
+static struct ncclComm *make_comm(const ncclUniqueId *id, int size, int rank)
 {
-    world *w = worlds;
-    while (w != NULL && memcmp(w->id, id->internal, sizeof(w->id)) != 0)
-        w = w->next;
-    if (w != NULL)
-        return w;
-    w = calloc(1, sizeof(*w));
-    if (w != NULL) {
-        memcpy(w->id, id->internal, sizeof(w->id));
-        w->size = size;
-        w->next = worlds;
-        worlds = w;
+    struct ncclComm *const comm = calloc(1, sizeof(*comm));
+    wire *const w = comm != NULL ? wire_open(id->internal) : NULL;
+    if (w == NULL) {
+        free(comm);
+        return NULL;
     }
-    return w;
+    atomic_fetch_add(&w->here_count, 1);
+    *comm =
+        (struct ncclComm){.wire = w, .rank = rank, .size = size, .polls = standin_nccl.busy_polls};
+    standin_nccl.communicators++;
+    return comm;
 }
 
 static ncclResult_t fake_init_rank(ncclComm_t *comm_out, int size, ncclUniqueId id, int rank,
                                    ncclConfig_t *config)
 {
     ncclResult_t error = enter();
-    if (error == ncclSuccess && (config->blocking != 0 || size > RANKS_MAX || rank >= size))
+    if (error == ncclSuccess && (config->blocking != 0 || size > WIRE_RANKS_MAX || rank >= size))
         error = ncclInvalidArgument;
-    struct ncclComm *const comm = error == ncclSuccess ? calloc(1, sizeof(*comm)) : NULL;
+    struct ncclComm *const comm = error == ncclSuccess ? make_comm(&id, size, rank) : NULL;
     if (comm != NULL) {
-        comm->world = find_world(&id, size);
-        comm->rank = rank;
-        comm->polls = standin_nccl.busy_polls;
-        comm->world->here_count++;
-        standin_nccl.communicators++;
         *comm_out = comm;
         error = ncclInProgress;
+    } else if (error == ncclSuccess) {
+        error = ncclSystemError;
     }
     leave(error);
     if (comm != NULL) {
@@ -285,7 +225,7 @@ static ncclResult_t fake_async_error(ncclComm_t comm, ncclResult_t *state)
     pthread_mutex_lock(&lock); /* as often as anybody likes to ask: not a call that is counted */
     if (standin_nccl.async_error_at > 0 && standin_nccl.calls >= standin_nccl.async_error_at) {
         *state = ncclRemoteError;
-    } else if (comm->polls > 0 || comm->world->here_count < comm->world->size) {
+    } else if (comm->polls > 0 || atomic_load(&comm->wire->here_count) < comm->size) {
         comm->polls -= comm->polls > 0;
         *state = ncclInProgress;
     } else if (comm->waiting != NULL) {
@@ -311,17 +251,12 @@ static ncclResult_t fake_finalize(ncclComm_t comm)
     return leave(error);
 }
 
-/* Its groups are over where they are; what they had posted is forgotten, its peers' ends stay. */
+/* Its groups are over where they are; its peers' ends of them are not. */
 static void free_comm(struct ncclComm *comm)
 {
     for (group *g = comm->groups; g != NULL; g = g->next)
         g->comm = NULL;
-    for (int peer = 0; peer < comm->world->size; peer++) {
-        queue *const s = &comm->world->sends[comm->rank][peer];
-        queue *const r = &comm->world->recvs[peer][comm->rank];
-        s->begin = s->end;
-        r->begin = r->end;
-    }
+    munmap(comm->wire, sizeof(*comm->wire));
     free(comm->waiting);
     standin_nccl.communicators--;
     free(comm);

@@ -1,8 +1,9 @@
 /*
  * A stand-in for NCCL, linked in place of the library that is loaded on a machine with GPUs: ranks
- * are threads, groups are work on the streams of the stand-in runtime, and a group is over when
- * each of its messages has met its counterpart, as strictly as NCCL may take it: nothing is
- * buffered. Any call can be made to fail. For tests only; it proves nothing about NCCL.
+ * are threads or processes of one machine, which share the memory that messages go through; groups
+ * are work on the streams of the stand-in runtime, and a group is over when each of its messages
+ * has met its counterpart, as strictly as NCCL may take it: nothing is sent before it is received.
+ * Any call can be made to fail. For tests only; it proves nothing about NCCL.
  */
 #ifndef RINGATTN_TESTS_STANDIN_NCCL_H
 #define RINGATTN_TESTS_STANDIN_NCCL_H
@@ -14,6 +15,8 @@ typedef struct standin_nccl_state {
     int absent;             /* there is no library */
     int64_t calls;          /* of all ranks so far */
     int64_t fail_call;      /* the call of this number, from 1, fails; 0: none */
+    int64_t signal_call;    /* the call of this number sends this process a signal; 0: none */
+    int signal;             /* SIGKILL, SIGSTOP */
     int64_t async_error_at; /* from this call on, asked for an asynchronous error, one is told */
     int busy_polls;         /* so often a rank is told that it is in progress */
     int stalls;             /* no message ever meets its counterpart */
@@ -25,7 +28,7 @@ typedef struct standin_nccl_state {
 
 extern standin_nccl_state standin_nccl;
 
-/** No failures, two polls, 1 MiB. No communicator may be left. */
+/** No failures, two polls, 1 MiB. No communicator may be left in this process. */
 void standin_nccl_reset(void);
 
 #endif

@@ -1,0 +1,131 @@
+/*
+ * The whole command on several ranks with GPUs over NCCL: ranks are processes, started by mpirun,
+ * and what is not there, GPUs and NCCL, is stood in for. Whatever happens to a rank, the job ends.
+ */
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(nccl_emulated, .init = command_folder_make, .fini = command_folder_remove,
+          .timeout = 300);
+
+static command_result result;
+
+#define JOB                                                                                        \
+    "run --set compute.backend=cuda --set shape.seq=60 --set shape.heads=2 --set "                 \
+    "shape.kv_heads=1 --set shape.head_dim=16 --set shape.dtype=f32 --backward "
+
+static bool lacks_mpi(void)
+{
+    return !command_has_mpi();
+}
+
+/* Three ranks, of which the second has `environment` beside what all have. */
+static void run_ranks(const char *all, const char *environment, const char *arguments)
+{
+    char text[8192], rank[400];
+    snprintf(rank, sizeof(rank), "-n 1 env %s", all);
+    snprintf(text, sizeof(text), "\"$MPIEXEC\" %s '%s' %s : %s %s '%s' %s : %s '%s' %s", rank,
+             RA_TEST_EMULATED, arguments, rank, environment, RA_TEST_EMULATED, arguments, rank,
+             RA_TEST_EMULATED, arguments);
+    command_shell(&result, text);
+}
+
+static void expect_verified(const char *comm)
+{
+    json_error_t error;
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s\n%s%s", error.text, result.out, result.err);
+    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
+    cr_expect_str_eq(json_string_value(json_object_get(point, "status")), "ok");
+    cr_expect_str_eq(json_string_value(json_object_get(point, "kernel")), "cuda");
+    cr_expect_str_eq(json_string_value(json_object_get(point, "comm")), comm);
+    cr_expect_geq(json_object_size(json_object_get(point, "error")), 5);
+    cr_expect_gt(json_integer_value(json_object_get(point, "sent_bytes")), 0);
+    json_decref(root);
+}
+
+#define GPUS "RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=3"
+
+Test(nccl_emulated, ranks_pass_keys_and_gradients)
+{
+    if (lacks_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks(GPUS, "", JOB "--verify --json --set comm.backend=nccl --set ring.schedule=ring");
+    expect_verified("nccl");
+    run_ranks(GPUS, "", JOB "--verify --json --set ring.schedule=direct --set pattern.causal=true");
+    expect_verified("nccl");
+}
+
+/* NCCL takes one rank per GPU, unless each has a host by its own word. */
+Test(nccl_emulated, ranks_that_share_a_gpu_are_told_of_it)
+{
+    if (lacks_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=2", "",
+              JOB "--set comm.backend=nccl");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "ranks share a GPU"), "%s", result.err);
+    run_ranks("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=1 NCCL_HOSTID=own", "",
+              JOB "--verify --json");
+    expect_verified("nccl");
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+#define FRAGILE JOB "--set comm.backend=nccl --set comm.timeout="
+
+/* Each rank that is left has a line at most. */
+static void expect_ended(const char *how, int code)
+{
+    int const lines = command_count_lines(result.err, "ringattn: error:");
+    cr_expect_eq(result.code, code, "%s: code %d: %s", how, result.code, result.err);
+    cr_expect_leq(lines, 3, "%s: %s", how, result.err);
+}
+
+/* While ranks meet, and in a pass. */
+enum { CALL_JOINING = 4, CALL_PASS = 18 };
+
+static void fail_at(const char *name, int call, const char *timeout)
+{
+    char how[64], arguments[512];
+    snprintf(how, sizeof(how), "RA_STANDIN_NCCL_%s=%d", name, call);
+    snprintf(arguments, sizeof(arguments), FRAGILE "%s", timeout);
+    run_ranks(GPUS, how, arguments);
+}
+
+Test(nccl_emulated, a_rank_that_is_killed_ends_the_job)
+{
+    if (lacks_mpi())
+        cr_skip_test("this build has no MPI");
+    fail_at("KILL", CALL_PASS, "60s");
+    expect_ended("killed", 137);
+}
+
+/* Nobody but the deadline notices it. */
+Test(nccl_emulated, a_rank_that_is_stopped_ends_the_job)
+{
+    if (lacks_mpi())
+        cr_skip_test("this build has no MPI");
+    fail_at("STOP", CALL_PASS, "3s");
+    expect_ended("stopped", 5);
+    cr_expect_geq(command_count_lines(result.err, "timed out after 3 s"), 1, "%s", result.err);
+}
+
+Test(nccl_emulated, an_error_of_nccl_ends_the_job)
+{
+    static const int calls[] = {CALL_JOINING, CALL_PASS};
+    if (lacks_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int i = 0; i < 2; i++) {
+        fail_at("FAIL", calls[i], "60s");
+        expect_ended("an error", 5);
+        cr_expect_geq(command_count_lines(result.err, "failed in NCCL (rank 1"), 1, "call %d: %s",
+                      calls[i], result.err);
+    }
+}
