@@ -2,6 +2,8 @@
  * The stand-in runtime of a process that starts as any other.
  *
  *     RA_STANDIN_CONTEXT          bytes that its context takes; without it none
+ *     RA_STANDIN_ABSENT           the error of every call; without it there is a GPU
+ *     RA_STANDIN_DRIVER           the newest CUDA of its driver, 0 for none; without it 13000
  *     RA_STANDIN_DEVICES          how many there are; without it two
  *     RA_STANDIN_BYTES            memory of each device; without it 1 GiB
  *     RA_STANDIN_MULTIPROCESSORS  of each device; without it 132
@@ -20,6 +22,8 @@ static int64_t number(const char *name, int64_t otherwise)
 __attribute__((constructor)) static void standin_begin(void)
 {
     standin_reset();
+    standin.absent = (cudaError_t)number("RA_STANDIN_ABSENT", cudaSuccess);
+    standin.driver_version = (int)number("RA_STANDIN_DRIVER", standin.driver_version);
     standin.device_count = (int)number("RA_STANDIN_DEVICES", standin.device_count);
     standin.used_bytes = number("RA_STANDIN_CONTEXT", 0);
     standin.memory_bytes = number("RA_STANDIN_BYTES", standin.memory_bytes);

@@ -283,6 +283,44 @@ Test(device, the_bytes_of_its_context_are_counted)
     cr_expect_not_null(strstr(result.err, "for context"), "%s", result.err);
 }
 
+/* No GPU, whatever the runtime calls it, is one sentence with both versions, in every command. */
+Test(device, that_is_absent_is_said_everywhere)
+{
+    static const struct {
+        const char *environment, *says;
+    } cases[] = {
+        {"RA_STANDIN_ABSENT=35 RA_STANDIN_DRIVER=0",
+         "there is no NVIDIA driver (CUDA of the driver: none, of this build: "},
+        {"RA_STANDIN_ABSENT=35 RA_STANDIN_DRIVER=11040",
+         "the NVIDIA driver is too old (CUDA of the driver: 11.4, of this build: "},
+        {"RA_STANDIN_ABSENT=100",
+         "there is no GPU, or CUDA_VISIBLE_DEVICES hides it (CUDA of the driver: 13.0, of "},
+        {"RA_STANDIN_ABSENT=34", "is a stub for linking (CUDA of the driver: 13.0, of "}};
+    static const char *const refused[] = {"run " JOB, "bench --config job.yaml",
+                                          "probe --config job.yaml", "ablate --config job.yaml"};
+    static const char text[] = "shape: {seq: 64, heads: 1, head_dim: 16}\n"
+                               "compute: {backend: cuda}\n"
+                               "sweep: {shape.seq: [64]}\n";
+    command_file_write("job.yaml", text, strlen(text));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run_in(cases[i].environment, "info");
+        cr_expect_eq(result.code, 0, "%s", result.err);
+        cr_expect_not_null(strstr(result.out, cases[i].says), "%s", result.out);
+        run_in(cases[i].environment, "run --set shape.seq=64 --set shape.heads=1");
+        cr_expect_eq(result.code, 0, "%s", result.err);
+        cr_expect_not_null(strstr(result.out, cases[i].says), "%s", result.out);
+        for (size_t j = 0; j < (i == 0 ? sizeof(refused) / sizeof(refused[0]) : 1); j++) {
+            run_in(cases[i].environment, refused[j]);
+            cr_expect_eq(result.code, 2, "%s: %s", refused[j], result.err);
+            cr_expect(strstr(result.err, cases[i].says) != NULL ||
+                          strstr(result.out, cases[i].says) != NULL,
+                      "%s: %s%s", refused[j], result.out, result.err);
+            cr_expect_leq(command_count_lines(result.err, "ringattn: error:"), 1, "%s: %s",
+                          refused[j], result.err);
+        }
+    }
+}
+
 /* ---- several ranks --------------------------------------------------------------------------- */
 
 /* Each has a GPU of its own, and messages go through pinned memory. */
