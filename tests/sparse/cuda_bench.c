@@ -9,8 +9,7 @@
  */
 #include "pool/cuda_error.h"
 #include "ringattn/device.h"
-#include "sparse/cuda/backward_launch.h"
-#include "sparse/cuda/forward_launch.h"
+#include "sparse/cuda/attention_launch.h"
 #include "sparse/cuda/launch_args.h"
 
 #include <math.h>
@@ -92,10 +91,11 @@ typedef struct pass {
 
 static void launch(const bench *b, const pass *p)
 {
+    ra_cuda_grid grid = {.multiprocessors = b->multiprocessors};
     if (p->forward != NULL)
-        check_cuda(ra_cuda_forward_bf16(p->forward, b->blocks, NULL), "launching");
+        check_cuda(ra_cuda_launch_forward(p->forward, &grid), "launching");
     else
-        check_cuda(ra_cuda_backward_bf16(p->backward, b->multiprocessors, NULL), "launching");
+        check_cuda(ra_cuda_launch_backward(p->backward, &grid), "launching");
 }
 
 /* Milliseconds of launches, in order of size. */
@@ -297,7 +297,7 @@ int main(int argc, char **argv)
     check(ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = ledger}, &b.gpu));
     check(ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = ledger}, &b.host));
     b.multiprocessors = devices.list[0].multiprocessors;
-    b.blocks = b.multiprocessors * ra_cuda_tile_of(RA_BF16, b.dim).blocks_per_sm;
+    b.blocks = b.multiprocessors * ra_cuda_blocks_most(b.dim);
     take_all(&b, blocks);
     printf(b.json ? "{\"device\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, \"heads\": %d, "
                     "\"head_dim\": %d, \"repeats\": %d, \"points\": ["

@@ -148,31 +148,28 @@ template <class Block> static void run_keys(const void *f, char *shared)
 /* The instance for a head_dim. */
 template <template <int> class Block> static kernel forward_kernel(const ra_cuda_forward *f)
 {
-    ra_cuda_tile const tile = ra_cuda_tile_of(f->q.dtype, f->dim);
-    kernel const k = {tile.dim == 64    ? run_forward<Block<64>>
-                      : tile.dim == 128 ? run_forward<Block<128>>
-                                        : run_forward<Block<256>>,
-                      f, tile, f->tasks};
+    kernel k = {NULL, f, ra_cuda_tile_of(f->q.dtype, f->dim), f->tasks};
+#define RA_INSTANCE(DIM) k.run = k.tile.dim == DIM ? run_forward<Block<DIM>> : k.run;
+    RA_CUDA_DIMS(RA_INSTANCE)
+#undef RA_INSTANCE
     return k;
 }
 
 template <template <int> class Block> static kernel queries_kernel(const ra_cuda_backward *f)
 {
-    ra_cuda_tile const tile = ra_cuda_queries_of(f->q.dtype, f->dim);
-    kernel const k = {tile.dim == 64    ? run_queries<Block<64>>
-                      : tile.dim == 128 ? run_queries<Block<128>>
-                                        : run_queries<Block<256>>,
-                      f, tile, f->q_tasks};
+    kernel k = {NULL, f, ra_cuda_queries_of(f->q.dtype, f->dim), f->q_tasks};
+#define RA_INSTANCE(DIM) k.run = k.tile.dim == DIM ? run_queries<Block<DIM>> : k.run;
+    RA_CUDA_DIMS(RA_INSTANCE)
+#undef RA_INSTANCE
     return k;
 }
 
 template <template <int> class Block> static kernel keys_kernel(const ra_cuda_backward *f)
 {
-    ra_cuda_tile const tile = ra_cuda_keys_of(f->q.dtype, f->dim);
-    kernel const k = {tile.dim == 64    ? run_keys<Block<64>>
-                      : tile.dim == 128 ? run_keys<Block<128>>
-                                        : run_keys<Block<256>>,
-                      f, tile, f->k_tasks};
+    kernel k = {NULL, f, ra_cuda_keys_of(f->q.dtype, f->dim), f->k_tasks};
+#define RA_INSTANCE(DIM) k.run = k.tile.dim == DIM ? run_keys<Block<DIM>> : k.run;
+    RA_CUDA_DIMS(RA_INSTANCE)
+#undef RA_INSTANCE
     return k;
 }
 

@@ -312,15 +312,15 @@ inline void store_pairs(char *to, uint32_t first, uint32_t second)
     memcpy(to + 4, &second, 4);
 }
 
-inline void copy_async(char *to, const char *from, int bytes)
+inline void copy_async(char *to, const char *from, bool there)
 {
     using namespace emulated;
-    expect(bytes >= 0 && bytes <= 16, "a copy has 0 to 16 bytes");
     expect((uintptr_t)from % 16 == 0, "a copy's source is not aligned to 16 bytes");
     note_write(to);
     piece_at(to).arriving = true;
     memset(to, 0xff, PIECE_BYTES);
-    now->fibers[(size_t)now->current].begun.push_back({to, from, bytes, PIECE_BYTES});
+    now->fibers[(size_t)now->current].begun.push_back(
+        {to, from, there ? PIECE_BYTES : 0, PIECE_BYTES});
 }
 
 /* A NaN until it has arrived. Pieces of 16 bytes may be several threads': they are not noted. */

@@ -2,8 +2,7 @@
  * Launches of the CUDA kernels on the stand-in runtime: work on its streams, done by the emulator.
  * Pointers that are not the stand-in's device memory are refused, as a device would fault on them.
  */
-#include "sparse/cuda/backward_launch.h"
-#include "sparse/cuda/forward_launch.h"
+#include "sparse/cuda/attention_launch.h"
 #include "sparse/cuda/rows_launch.h"
 #include "sparse/cuda_emulator.h"
 #include "support/standin_cudart.h"
@@ -43,30 +42,28 @@ static void run_forward(void *context)
     cuda_emulate_forward(&l->args.forward, l->blocks, order_seed++, &stats);
 }
 
-static cudaError_t launch_forward(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
+/* Thread blocks of a step, as many as a launch on that many multiprocessors has. */
+static int blocks_of(ra_cuda_grid *grid, int64_t tasks, int32_t assumed)
+{
+    int const held = standin.blocks_held > 0 ? standin.blocks_held : assumed;
+    int64_t const most = (int64_t)grid->multiprocessors * ra_hd_min(held, assumed);
+    if (held < assumed) {
+        grid->held = held;
+        grid->assumed = assumed;
+    }
+    return (int)(tasks < most ? tasks : most);
+}
+
+cudaError_t ra_cuda_launch_forward(const ra_cuda_forward *f, ra_cuda_grid *grid)
 {
     const void *const pointers[] = {f->q.data,    f->k.data,        f->v.data,     f->lse,
                                     f->delta,     f->acc,           f->top,        f->sum,
                                     f->scratch,   f->ticket,        f->map.layers, f->map.runs,
                                     f->map.tiles, f->map.chunk_tile};
-    launch const l = {.args.forward = *f, .blocks = blocks};
-    return enqueue(check(standin_enter(), pointers, sizeof(pointers) / sizeof(pointers[0])), stream,
-                   run_forward, &l);
-}
-
-cudaError_t ra_cuda_forward_bf16(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
-{
-    return launch_forward(f, blocks, stream);
-}
-
-cudaError_t ra_cuda_forward_f16(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
-{
-    return launch_forward(f, blocks, stream);
-}
-
-cudaError_t ra_cuda_forward_f32(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
-{
-    return launch_forward(f, blocks, stream);
+    int32_t const assumed = ra_cuda_tile_of(f->q.dtype, f->dim).blocks_per_sm;
+    launch const l = {.args.forward = *f, .blocks = blocks_of(grid, f->tasks, assumed)};
+    return enqueue(check(standin_enter(), pointers, sizeof(pointers) / sizeof(pointers[0])),
+                   grid->stream, run_forward, &l);
 }
 
 static void run_backward(void *context)
@@ -75,34 +72,15 @@ static void run_backward(void *context)
     cuda_emulate_backward(&l->args.backward, l->blocks, order_seed++, &stats);
 }
 
-static cudaError_t launch_backward(const ra_cuda_backward *f, int multiprocessors,
-                                   cudaStream_t stream)
+cudaError_t ra_cuda_launch_backward(const ra_cuda_backward *f, ra_cuda_grid *grid)
 {
     const void *const pointers[] = {f->q.data,     f->k.data,        f->v.data,   f->dout.data,
                                     f->dq.data,    f->dk.data,       f->dv.data,  f->lse,
                                     f->delta,      f->tickets,       f->map.runs, f->map.tiles,
                                     f->map.layers, f->map.chunk_tile};
-    launch const l = {.args.backward = *f, .blocks = multiprocessors};
-    return enqueue(check(standin_enter(), pointers, sizeof(pointers) / sizeof(pointers[0])), stream,
-                   run_backward, &l);
-}
-
-cudaError_t ra_cuda_backward_bf16(const ra_cuda_backward *f, int multiprocessors,
-                                  cudaStream_t stream)
-{
-    return launch_backward(f, multiprocessors, stream);
-}
-
-cudaError_t ra_cuda_backward_f16(const ra_cuda_backward *f, int multiprocessors,
-                                 cudaStream_t stream)
-{
-    return launch_backward(f, multiprocessors, stream);
-}
-
-cudaError_t ra_cuda_backward_f32(const ra_cuda_backward *f, int multiprocessors,
-                                 cudaStream_t stream)
-{
-    return launch_backward(f, multiprocessors, stream);
+    launch const l = {.args.backward = *f, .blocks = grid->multiprocessors};
+    return enqueue(check(standin_enter(), pointers, sizeof(pointers) / sizeof(pointers[0])),
+                   grid->stream, run_backward, &l);
 }
 
 static void run_rows(void *context)

@@ -1,121 +1,9 @@
-/* The arithmetic of the CUDA kernels, held to definitions: no GPU is needed for it. */
+/* The way of the CUDA kernels through tile maps, held to definitions: no GPU is needed for it. */
 #include "sparse/cuda/backward_args.h"
-#include "sparse/cuda/fragments.h"
 #include "sparse/cuda/key_cursor.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
-
-/* ---- tiles ----------------------------------------------------------------------------------- */
-
-enum { REGISTERS_PER_SM = 65536, SHARED_PER_SM_A100 = 164 << 10, SHARED_SYSTEM = 1 << 10 };
-
-static void check_backward_tile(ra_cuda_tile tile, int32_t dim, int32_t step)
-{
-    int32_t const threads = 32 * tile.warps;
-    cr_assert_leq(threads * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
-    cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM), SHARED_PER_SM_A100,
-                  "dim %d", dim);
-    cr_assert_eq(tile.shared_bytes % 4, 0);
-    cr_assert_eq(step % 16, 0, "they come in pairs of n-tiles");
-}
-
-/* And the forward kernels' tiles of queries are those of dq: both go by the same maps. */
-Test(cuda_tile_table, backward_tiles_fit_them_too)
-{
-    for (int32_t dim = 1; dim <= 256; ++dim) {
-        for (int t = 0; t < 3; ++t) {
-            ra_cuda_tile const queries = ra_cuda_queries_of((ra_dtype)t, dim);
-            ra_cuda_tile const keys = ra_cuda_keys_of((ra_dtype)t, dim);
-            check_backward_tile(queries, dim, queries.k_rows);
-            check_backward_tile(keys, dim, keys.q_rows);
-            cr_assert_eq(queries.q_rows, ra_cuda_tile_of((ra_dtype)t, dim).q_rows);
-            cr_assert_leq(keys.warps, 8, "a vote per warp has a place");
-            if (t == RA_F32)
-                continue;
-            cr_assert_eq(queries.q_rows, 16 * queries.row_tiles * queries.warps);
-            cr_assert_eq(keys.k_rows, 16 * keys.row_tiles * keys.warps);
-            cr_assert_leq(keys.q_rows, 32 * keys.warps, "a thread copies the LSE of a query");
-        }
-    }
-}
-
-Test(cuda_tile_table, tiles_fit_registers_and_shared_memory_of_every_gpu_from_the_a100_on)
-{
-    for (int32_t dim = 1; dim <= 256; ++dim) {
-        for (int t = 0; t < 3; ++t) {
-            ra_cuda_tile const tile = ra_cuda_tile_of((ra_dtype)t, dim);
-            int32_t const threads = 32 * tile.warps;
-            cr_assert_geq(tile.dim, dim);
-            cr_assert_leq(threads * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
-            cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM),
-                          SHARED_PER_SM_A100, "dim %d", dim);
-            cr_assert_leq(tile.registers, 255);
-            cr_assert_eq(tile.shared_bytes % 4, 0);
-            if (t == RA_F32)
-                continue;
-            cr_assert_eq(tile.k_rows % 16, 0, "keys come in pairs of n-tiles");
-            cr_assert_eq(tile.q_rows, 16 * tile.row_tiles * tile.warps);
-            cr_assert_eq(threads % (tile.dim / RA_PIECE), 0);
-            /* Sums and scores of a lane leave a quarter of its registers for all else. */
-            int32_t const held = tile.row_tiles * 16 * (tile.dim + tile.k_rows) / 32;
-            cr_assert_leq(held * 4, tile.registers * 3, "dim %d holds %d", dim, held);
-        }
-    }
-}
-
-/* ---- fragments: against the tables of the PTX ISA -------------------------------------------- */
-
-Test(cuda_fragments, pieces_of_a_tile_have_places_of_their_own)
-{
-    static const int dims[] = {64, 128, 256};
-    for (int i = 0; i < 3; ++i) {
-        static char taken[128 * 256 / RA_PIECE];
-        int const pieces = dims[i] / RA_PIECE;
-        memset(taken, 0, sizeof(taken));
-        for (int r = 0; r < 128; ++r)
-            for (int p = 0; p < pieces; ++p) {
-                int const at = ra_piece_offset(dims[i], r, p);
-                cr_assert_eq(at % RA_PIECE_BYTES, 0);
-                cr_assert(at >= 0 && at < 128 * dims[i] * 2);
-                cr_assert_eq(taken[at / RA_PIECE_BYTES]++, 0);
-            }
-    }
-}
-
-/* What ldmatrix reads in one go: a piece of 8 rows, one from each of the 8 groups of banks. */
-Test(cuda_fragments, eight_rows_that_are_read_together_lie_in_different_banks)
-{
-    for (int dim = 64; dim <= 256; dim *= 2)
-        for (int row = 0; row < 64; row += 8)
-            for (int p = 0; p < dim / RA_PIECE; ++p) {
-                unsigned banks = 0;
-                for (int r = 0; r < 8; ++r)
-                    banks |= 1u << ra_piece_offset(dim, row + r, p) / RA_PIECE_BYTES % 8;
-                cr_assert_eq(banks, 0xff);
-            }
-}
-
-/* Matrix m of four, row r: lane 8 m + r gives its address. */
-Test(cuda_fragments, lanes_give_the_rows_that_each_register_wants)
-{
-    for (int m = 0; m < 4; ++m)
-        for (int r = 0; r < 8; ++r) {
-            int const lane = 8 * m + r;
-            /* a0: rows 0-7, elements 0-7; a1: rows 8-15; a2, a3: elements 8-15. */
-            ra_piece_at const q = ra_ldmatrix_query(lane, 32, 3);
-            cr_assert_eq(q.row, 32 + r + m % 2 * 8);
-            cr_assert_eq(q.piece, 6 + m / 2);
-            /* b0: keys 0-7, elements 0-7; b1: elements 8-15; then keys 8-15. */
-            ra_piece_at const k = ra_ldmatrix_key(lane, 16, 3);
-            cr_assert_eq(k.row, 16 + r + m / 2 * 8);
-            cr_assert_eq(k.piece, 6 + m % 2);
-            /* Transposed: b0: keys 0-7 of 8 dims, b1: keys 8-15; then the next 8 dims. */
-            ra_piece_at const v = ra_ldmatrix_value(lane, 2, 5);
-            cr_assert_eq(v.row, 32 + r + m % 2 * 8);
-            cr_assert_eq(v.piece, 10 + m / 2);
-        }
-}
 
 /* ---- blocks of keys -------------------------------------------------------------------------- */
 
@@ -167,6 +55,8 @@ Test(cuda_key_cursor, visits_every_live_pair_once_and_masks_only_where_it_must, 
             for (int32_t a = 0; a < tile.q_count; ++a)
                 for (int32_t b = c.b; b < c.b + k_rows; ++b) {
                     bool const is_live = ra_key_cursor_live(&c, a, b);
+                    ra_live_span const span = ra_key_cursor_span(&c, a, b - 5);
+                    cr_assert_eq(ra_live_span_has(span, 5), is_live);
                     dead = dead || !is_live;
                     live += is_live;
                     if (is_live)
@@ -226,6 +116,8 @@ static void check_visit(const ra_key_block *block, const ra_tile *tile, const ra
             int32_t const key = ra_query_cursor_key(&c, block, slot);
             for (int32_t a = c.a; a < ra_hd_min(c.a + q_rows, tile->q_count); ++a) {
                 bool const live = ra_query_cursor_live(&c, a, key);
+                ra_live_span const span = ra_query_cursor_span(&c, a - 5, key);
+                cr_assert_eq(ra_live_span_has(span, 5), live);
                 dead = dead || !live;
                 seen[a][slot] = (char)(seen[a][slot] + live);
             }
@@ -275,6 +167,8 @@ Test(cuda_query_cursor, rows_at_the_end_of_int32_do_not_overflow)
     cr_assert_eq(ra_query_cursor_key(&c, &block, 0), RA_CUDA_KEY_ROWS_MAX - 1);
     cr_assert_eq(ra_query_cursor_key(&c, &block, 127), RA_KEY_NONE);
     cr_assert(ra_query_cursor_live(&c, 127, RA_CUDA_KEY_ROWS_MAX - 1));
+    cr_assert(ra_live_span_has(ra_query_cursor_span(&c, 0, RA_CUDA_KEY_ROWS_MAX - 1), 127));
+    cr_assert_not(ra_live_span_has(ra_query_cursor_span(&c, 0, RA_KEY_NONE), 127));
 }
 
 Test(cuda_query_cursor, a_layer_has_the_stride_of_its_first_run_with_two_keys)
@@ -301,6 +195,8 @@ Test(cuda_key_cursor, bounds_that_never_bind_do_not_overflow)
     cr_assert(ra_key_cursor_live(&c, 127, 0));
     c.b = RA_CUDA_KEY_ROWS_MAX - 10;
     cr_assert(ra_key_cursor_masked(&c, 64));
+    cr_assert(ra_live_span_has(ra_key_cursor_span(&c, 127, c.b), 9));
+    cr_assert_not(ra_live_span_has(ra_key_cursor_span(&c, 127, c.b), 10));
     ra_key_cursor_next(&c, 64);
     cr_assert(ra_key_cursor_is_over(&c));
 }

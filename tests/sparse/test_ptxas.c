@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KINDS = 3, DTYPES = 3, DIMS = 3, ARCHITECTURES = 2 };
+enum { KINDS = 3, DTYPES = 3, DIMS = 6, ARCHITECTURES = 2 };
 /* Kernels for rows: two that copy, one that adds, and those that round and sum, by dtype. */
 enum { ROW_KERNELS = 3 + 2 * DTYPES };
 typedef enum kernel_kind { KERNEL_FORWARD, KERNEL_QUERIES, KERNEL_KEYS, KERNEL_ROWS } kernel_kind;

@@ -17,7 +17,9 @@ template <int DIM> struct backward_32 {
     static constexpr int THREADS = 32 * TILE.warps, QUERIES = TILE.q_rows, KEYS = TILE.k_rows;
     static constexpr int PITCH = DIM + 1; /* rows begin in different banks */
     static constexpr int OWN_KEYS = KEYS / 4, OWN_DIMS = DIM / 4;
+    static constexpr int SIDE_BY_SIDE = 8; /* dims that are summed in one loop over rows */
     static_assert(THREADS == 4 * QUERIES && THREADS == 4 * KEYS, "four threads share a row");
+    static_assert(OWN_DIMS % SIDE_BY_SIDE == 0, "whole loops");
 
     struct tiles {
         float query[QUERIES][PITCH], dout[QUERIES][PITCH], key[KEYS][PITCH], value[KEYS][PITCH];
@@ -116,12 +118,17 @@ template <int DIM> struct backward_queries_32 : backward_32<DIM> {
                 base::weigh(f.factor, f.dim, row, k, ra_key_cursor_live(&c, row, c.b + k), t);
             block_barrier(); /* gradients of scores are there */
 #pragma unroll
-            for (int j = 0; j < base::OWN_DIMS; ++j) {
-                float sum = 0;
+            for (int j = 0; j < base::OWN_DIMS; j += base::SIDE_BY_SIDE) {
+                float sum[base::SIDE_BY_SIDE] = {};
 #pragma unroll 1
                 for (int k = 0; k < base::KEYS; ++k)
-                    sum = base::add_product(sum, t.dscore[row][k], t.key[k][q + 4 * j]);
-                acc[j] += sum;
+#pragma unroll
+                    for (int i = 0; i < base::SIDE_BY_SIDE; ++i)
+                        sum[i] =
+                            base::add_product(sum[i], t.dscore[row][k], t.key[k][q + 4 * (j + i)]);
+#pragma unroll
+                for (int i = 0; i < base::SIDE_BY_SIDE; ++i)
+                    acc[j + i] += sum[i];
             }
             block_barrier(); /* all of it and the cursor have been read */
             if (thread_index() == 0)
@@ -179,15 +186,22 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
     {
         int const key = thread_index() / 4, q = thread_index() % 4;
 #pragma unroll
-        for (int j = 0; j < base::OWN_DIMS; ++j) {
-            float dk = 0, dv = 0;
+        for (int j = 0; j < base::OWN_DIMS; j += base::SIDE_BY_SIDE) {
+            float dk[base::SIDE_BY_SIDE] = {}, dv[base::SIDE_BY_SIDE] = {};
 #pragma unroll 1
             for (int a = 0; a < base::QUERIES; ++a) {
-                dk = base::add_product(dk, t.dscore[a][key], t.query[a][q + 4 * j]);
-                dv = base::add_product(dv, t.weight[a][key], t.dout[a][q + 4 * j]);
+#pragma unroll
+                for (int i = 0; i < base::SIDE_BY_SIDE; ++i) {
+                    int const d = q + 4 * (j + i);
+                    dk[i] = base::add_product(dk[i], t.dscore[a][key], t.query[a][d]);
+                    dv[i] = base::add_product(dv[i], t.weight[a][key], t.dout[a][d]);
+                }
             }
-            s.dk[j] += dk;
-            s.dv[j] += dv;
+#pragma unroll
+            for (int i = 0; i < base::SIDE_BY_SIDE; ++i) {
+                s.dk[j + i] += dk[i];
+                s.dv[j + i] += dv[i];
+            }
         }
     }
 

@@ -21,7 +21,7 @@ typedef struct ra_cuda_backward {
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float scale, factor; /* factor: scale * log2(e), positive */
     bool ends_only;      /* and there are chunks between the ends */
-    bool aligned;        /* rows of q, k, v and dout begin at multiples of 16 bytes */
+    bool aligned;        /* rows of q, k, v and dout are whole pieces of 16 bytes, aligned */
 } ra_cuda_backward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_backward) <= 4096, "kernel parameters are at most 4 KiB");

@@ -25,14 +25,17 @@ struct key_visit {
 };
 
 /*
- * What a thread block knows of its work, in shared memory, because registers are what there is
- * least of while steps go by. Query cursors take turns: one is worked on, rows of the next are on
- * their way, and the one after that is being found.
+ * What a thread block knows of its work: all of it in shared memory, because registers are what
+ * there is least of while steps go by. Query cursors take turns: one is worked on, rows of the next
+ * are on their way, and the one after that is being found.
  */
 struct backward_keys_block {
     ra_query_cursor cursor[3];
-    ra_key_block keys;
     ra_cuda_key_task task;
+    int32_t layer;                  /* map.layer_count: there are no more blocks of keys */
+    int32_t block_next, block_last; /* of the task's rows, in this layer, at this stride: */
+    int32_t stride;
+    ra_key_block keys; /* the one at hand */
     key_visit visit;
     uint32_t votes[8]; /* of warps */
 };
@@ -196,12 +199,12 @@ template <class Block> LANE_CODE void backward_keys_sum(const ra_cuda_backward &
     typename Block::sums sums;
     bool any = false;
     Block::begin(sums);
-    if (f.ends_only) {
-        any = backward_keys_visit<Block>(f, 0, 1, any, block, tiles, sums);
+#pragma unroll 1 /* the loop over steps is large, and is to be there once */
+    for (int32_t turn = 0; turn < (f.ends_only ? 2 : 1); ++turn) {
+        int32_t const begin = turn == 0 ? 0 : chunks - 1;
+        int32_t const end = f.ends_only ? begin + 1 : chunks;
+        any = backward_keys_visit<Block>(f, begin, end, any, block, tiles, sums);
         block_barrier(); /* everyone has seen that there are no more runs */
-        any = backward_keys_visit<Block>(f, chunks - 1, chunks, any, block, tiles, sums);
-    } else {
-        any = backward_keys_visit<Block>(f, 0, chunks, any, block, tiles, sums);
     }
     Block::end(f, block, any, sums);
     block_barrier(); /* keys have been read, and rows of gradients are written */
@@ -222,31 +225,41 @@ LANE_CODE bool visit_layer(const ra_cuda_backward &f, int32_t layer, int32_t kv_
     return false;
 }
 
+/* The next block of keys that has some, of all layers that a head of the group is in. */
+LANE_CODE void backward_keys_next(const ra_cuda_backward &f, int32_t keys, backward_keys_block &b)
+{
+    int64_t const begin = b.task.row_begin, end = b.task.row_end;
+    do {
+        while (b.block_next == b.block_last) {
+            if (++b.layer == f.map.layer_count)
+                return;
+            if (!visit_layer(f, b.layer, b.task.kv_head, b.visit))
+                continue;
+            b.stride = ra_cuda_key_stride(f.map.runs, b.visit.run, b.visit.run_end);
+            b.block_next = 0;
+            b.block_last = ra_key_block_count(begin, end, b.stride, keys);
+        }
+        b.keys = ra_key_block_of(begin, end, b.stride, keys, b.block_next++);
+    } while (b.keys.count == 0);
+}
+
 template <class Block>
 LANE_CODE void backward_keys_task(const ra_cuda_backward &f, const ra_cuda_key_task &task,
                                   char *shared)
 {
     backward_keys_block &block = *(backward_keys_block *)shared;
-    for (int32_t i = 0; i < f.map.layer_count; ++i) {
-        key_visit v;
-        if (!visit_layer(f, i, task.kv_head, v))
-            continue;
-        int32_t const stride = ra_cuda_key_stride(f.map.runs, v.run, v.run_end);
-        int32_t const blocks =
-            ra_key_block_count(task.row_begin, task.row_end, stride, Block::KEYS);
-        for (int32_t b = 0; b < blocks; ++b) {
-            ra_key_block const keys =
-                ra_key_block_of(task.row_begin, task.row_end, stride, Block::KEYS, b);
-            if (keys.count == 0)
-                continue;
-            if (thread_index() == 0) {
-                block.task = task;
-                block.visit = v;
-                block.keys = keys;
-            }
-            block_barrier(); /* what to do is known */
-            backward_keys_sum<Block>(f, shared);
-        }
+    if (thread_index() == 0) {
+        block.task = task;
+        block.layer = -1;
+        block.block_next = block.block_last = 0;
+    }
+    for (;;) {
+        if (thread_index() == 0)
+            backward_keys_next(f, Block::KEYS, block);
+        block_barrier(); /* the block of keys is known */
+        if (block.layer == f.map.layer_count)
+            return;
+        backward_keys_sum<Block>(f, shared);
     }
 }
 

@@ -110,16 +110,21 @@ template <class Element, int DIM> struct backward_queries_16 {
 
     static LANE_CODE void mask(const ra_key_cursor &c, scores &s)
     {
-        int const row = products::template first_row<ROW_TILES>();
-        int const key = c.b + products::first_column();
+        int const row = products::template first_row<ROW_TILES>(),
+                  key = c.b + products::first_column();
 #pragma unroll
-        for (int m = 0; m < ROW_TILES; ++m)
+        for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
-            for (int n = 0; n < K_TILES; ++n)
+            for (int half = 0; half < 2; ++half) {
+                ra_live_span const span = ra_key_cursor_span(&c, row + 16 * m + 8 * half, key);
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if (!ra_key_cursor_live(&c, row + 16 * m + (i >> 1) * 8, key + 8 * n + (i & 1)))
-                        s[m][n][i] = -INFINITY;
+                for (int n = 0; n < K_TILES; ++n)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (!ra_live_span_has(span, 8 * n + e))
+                            s[m][n][2 * half + e] = -INFINITY;
+            }
+        }
     }
 
     /* dp becomes ds. */

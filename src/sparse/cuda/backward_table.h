@@ -27,7 +27,7 @@ RA_HD ra_cuda_tile ra_cuda_queries_16(int32_t dim, int32_t warps, int32_t row_ti
                                       int32_t blocks_per_sm)
 {
     ra_cuda_tile tile = ra_cuda_tile_16(dim, warps, row_tiles, keys, blocks_per_sm);
-    tile.shared_bytes += 2 * dim * tile.q_rows;
+    tile.shared_bytes = RA_CUDA_HEAD_BYTES + 2 * dim * (2 * tile.q_rows + 2 * tile.k_rows);
     return tile;
 }
 
@@ -60,11 +60,11 @@ RA_HD ra_cuda_tile ra_cuda_queries_of(ra_dtype dtype, int32_t head_dim)
     int32_t const dim = ra_cuda_tile_of(dtype, head_dim).dim;
     if (dtype == RA_F32)
         return ra_cuda_backward_32(dim);
-    if (dim == 64)
-        return ra_cuda_queries_16(64, 4, 2, 32, 2);
-    if (dim == 128)
-        return ra_cuda_queries_16(128, 4, 2, 32, 2);
-    return ra_cuda_queries_16(256, 8, 1, 32, 1);
+    if (dim <= 64)
+        return ra_cuda_queries_16(dim, 4, 2, 64, 2);
+    if (dim <= 128)
+        return ra_cuda_queries_16(dim, 4, 2, 32, 2);
+    return ra_cuda_queries_16(dim, 8, 1, dim == 192 ? 64 : 32, 1);
 }
 
 RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
@@ -72,18 +72,20 @@ RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
     int32_t const dim = ra_cuda_tile_of(dtype, head_dim).dim;
     if (dtype == RA_F32)
         return ra_cuda_backward_32(dim);
+    if (dim == 32)
+        return ra_cuda_keys_16(dim, 4, 2, 64, 2);
     if (dim == 64)
-        return ra_cuda_keys_16(64, 4, 1, 64, 2);
-    if (dim == 128)
-        return ra_cuda_keys_16(128, 8, 1, 32, 1);
-    return ra_cuda_keys_16(256, 8, 1, 16, 1);
+        return ra_cuda_keys_16(dim, 4, 2, 32, 2);
+    if (dim <= 128)
+        return ra_cuda_keys_16(dim, 8, 1, 64, 1);
+    return ra_cuda_keys_16(dim, 8, 1, dim == 192 ? 32 : 16, 1);
 }
 
-/* Passes of `keys` over the same block: at 256 dims the sums of dk and of dv do not fit registers
-   together, and each has a task of its own. */
+/* Passes of `keys` over the same block: above 128 dims the sums of dk and of dv do not fit
+   registers together, and each has a task of its own. */
 RA_HD int32_t ra_cuda_key_parts(ra_dtype dtype, int32_t head_dim)
 {
-    return dtype != RA_F32 && ra_cuda_tile_of(dtype, head_dim).dim == 256 ? 2 : 1;
+    return dtype != RA_F32 && ra_cuda_dim_of(head_dim) > 128 ? 2 : 1;
 }
 
 #endif

@@ -20,6 +20,7 @@ typedef struct ra_cuda_kernel {
     cudaStream_t stream;  /* the kernel's, as ra_kernel.stream */
     ra_cuda_taken *taken;
     int32_t taken_count, taken_room;
+    bool said_occupancy; /* that this GPU holds fewer thread blocks than kernels are made for */
 } ra_cuda_kernel;
 
 static inline ra_cuda_kernel *ra_cuda_self(ra_kernel *kernel)

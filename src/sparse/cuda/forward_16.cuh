@@ -23,8 +23,15 @@ template <class Element, int DIM> struct forward_16 {
     /* What a lane holds: rows lane / 4 and lane / 4 + 8 of each of its row tiles. */
     struct sums {
         float acc[ROW_TILES][O_TILES][4];
-        float top[ROW_TILES][2], sum[ROW_TILES][2]; /* sum: of this lane's columns */
+        float sum[ROW_TILES][2]; /* of this lane's columns */
     };
+
+    /* Tops of these rows lie in shared memory, a place per thread: they are needed once per block
+       of keys, and registers all the time. */
+    struct tops {
+        float of[ROW_TILES][2];
+    };
+    static_assert(sizeof(tops) == RA_CUDA_ROW_TILE_TOP_BYTES * ROW_TILES, "as the table has it");
 
     static LANE_CODE char *query_tile(char *shared)
     {
@@ -39,6 +46,11 @@ template <class Element, int DIM> struct forward_16 {
     static LANE_CODE char *value_tile(char *shared)
     {
         return shared + (Q_ROWS + KEYS) * DIM * 2;
+    }
+
+    static LANE_CODE tops &own_tops(char *shared)
+    {
+        return ((tops *)(shared + (Q_ROWS + 2 * KEYS) * DIM * 2))[thread_index()];
     }
 
     static LANE_CODE void copy_keys(const ra_cuda_forward &f, const char *data, int64_t row_stride,
@@ -60,21 +72,21 @@ template <class Element, int DIM> struct forward_16 {
         return products::first_column();
     }
 
-    static LANE_CODE void begin_sums(sums &s)
+    static LANE_CODE void begin_sums(tops &top, sums &s)
     {
         products::clear(s.acc);
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
-            s.top[m][0] = s.top[m][1] = -INFINITY;
+            top.of[m][0] = top.of[m][1] = -INFINITY;
             s.sum[m][0] = s.sum[m][1] = 0;
         }
     }
 
     static LANE_CODE void load_sums(const ra_cuda_forward &f, const forward_head &h,
-                                    const ra_tile &tile, sums &s)
+                                    const ra_tile &tile, tops &top, sums &s)
     {
         int const row = first_row(), column = first_column();
-        begin_sums(s);
+        begin_sums(top, s);
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -83,7 +95,7 @@ template <class Element, int DIM> struct forward_16 {
                 if (a >= tile.q_count)
                     continue;
                 int64_t const at = tile.q_begin + (int64_t)tile.q_stride * a - h.state_row;
-                s.top[m][half] = h.top[at];
+                top.of[m][half] = h.top[at];
                 /* One lane of the four that share a row brings its sum. */
                 s.sum[m][half] = column == 0 ? h.sum[at] : 0;
                 const float *const acc = h.acc + at * f.dim + column;
@@ -99,11 +111,12 @@ template <class Element, int DIM> struct forward_16 {
     }
 
     static LANE_CODE void store_state_row(const ra_cuda_forward &f, const forward_head &h,
-                                          int64_t at, const sums &s, int m, int half, float sum)
+                                          int64_t at, const tops &top, const sums &s, int m,
+                                          int half, float sum)
     {
         int const column = first_column();
         if (column == 0) {
-            h.top[at] = s.top[m][half];
+            h.top[at] = top.of[m][half];
             h.sum[at] = sum;
         }
         float *const acc = h.acc + at * f.dim + column;
@@ -117,8 +130,8 @@ template <class Element, int DIM> struct forward_16 {
     }
 
     static LANE_CODE void store_output_row(const ra_cuda_forward &f, const forward_head &h,
-                                           int64_t row, bool there, const sums &s, int m, int half,
-                                           float sum)
+                                           int64_t row, bool there, const tops &top, const sums &s,
+                                           int m, int half, float sum)
     {
         float const factor = row_factor(sum);
         int const column = first_column();
@@ -145,14 +158,14 @@ template <class Element, int DIM> struct forward_16 {
         }
         if (there && column == 0) {
             if (h.lse != NULL)
-                h.lse[row] = row_lse(s.top[m][half], sum);
+                h.lse[row] = row_lse(top.of[m][half], sum);
             if (h.delta != NULL)
                 h.delta[row] = delta;
         }
     }
 
     static LANE_CODE void store_sums(const ra_cuda_forward &f, const forward_head &h,
-                                     const ra_tile &tile, const sums &s)
+                                     const ra_tile &tile, const tops &top, const sums &s)
     {
         int const first = first_row();
 #pragma unroll
@@ -164,9 +177,9 @@ template <class Element, int DIM> struct forward_16 {
                 float const sum = quad_sum(s.sum[m][half]);
                 int64_t const row = tile.q_begin + (int64_t)tile.q_stride * a;
                 if (h.tiles_end)
-                    store_output_row(f, h, row, there, s, m, half, sum);
+                    store_output_row(f, h, row, there, top, s, m, half, sum);
                 else if (there)
-                    store_state_row(f, h, row - h.state_row, s, m, half, sum);
+                    store_state_row(f, h, row - h.state_row, top, s, m, half, sum);
             }
         }
     }
@@ -179,68 +192,118 @@ template <class Element, int DIM> struct forward_16 {
     {
         int const row = first_row(), key = c.b + first_column();
 #pragma unroll
-        for (int m = 0; m < ROW_TILES; ++m)
-#pragma unroll
-            for (int n = 0; n < K_TILES; ++n)
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if (!ra_key_cursor_live(&c, row + 16 * m + (i >> 1) * 8, key + 8 * n + (i & 1)))
-                        s[m][n][i] = -INFINITY;
-    }
-
-    /* Scores become weights 2^(score * factor - top); what was summed so far is scaled to the new
-       top. */
-    static LANE_CODE void soften(float factor, scores &w, sums &s)
-    {
-#pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                float most = -INFINITY;
+                ra_live_span const span = ra_key_cursor_span(&c, row + 16 * m + 8 * half, key);
 #pragma unroll
                 for (int n = 0; n < K_TILES; ++n)
-                    most = fmaxf(most, fmaxf(w[m][n][2 * half], w[m][n][2 * half + 1]));
-                float const top = fmaxf(s.top[m][half], quad_max(most) * factor);
-                /* A row that has seen nothing: -Inf - -Inf must not become NaN. */
-                float const base = top == -INFINITY ? 0 : top;
-                float const alpha = exp2_fast(s.top[m][half] - base);
-                float sum = 0;
 #pragma unroll
-                for (int n = 0; n < K_TILES; ++n) {
-#pragma unroll
-                    for (int e = 0; e < 2; ++e) {
-                        float const p = exp2_fast(fmaf(w[m][n][2 * half + e], factor, -base));
-                        w[m][n][2 * half + e] = p;
-                        sum += p;
-                    }
-                }
-                s.top[m][half] = top;
-                s.sum[m][half] = s.sum[m][half] * alpha + sum;
-#pragma unroll
-                for (int n = 0; n < O_TILES; ++n) {
-                    s.acc[m][n][2 * half] *= alpha;
-                    s.acc[m][n][2 * half + 1] *= alpha;
-                }
+                    for (int e = 0; e < 2; ++e)
+                        if (!ra_live_span_has(span, 8 * n + e))
+                            s[m][n][2 * half + e] = -INFINITY;
             }
         }
     }
 
-    static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, const ra_tile &tile,
-                               uint32_t run_end, char *shared)
+    /*
+     * The top of a row is what its weights are relative to: not its largest score, but one that no
+     * score is more than 2^TOP_SLACK above. So it rarely moves after the first blocks of keys, and
+     * what was summed is rarely scaled; sums are as exact, and float16 has weights up to 65,504.
+     */
+    static constexpr float TOP_SLACK = 8;
+
+    /* New tops, and what is left of what was summed relative to those before; whether that is not
+       all of it in some row of the warp. */
+    static LANE_CODE bool raise(float factor, const scores &w, tops &top,
+                                float (&left)[ROW_TILES][2])
+    {
+        bool raised = false;
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float most = fmaxf(w[m][0][2 * half], w[m][0][2 * half + 1]);
+#pragma unroll
+                for (int n = 1; n < K_TILES; ++n)
+                    most = fmaxf(most, fmaxf(w[m][n][2 * half], w[m][n][2 * half + 1]));
+                most = quad_max(most) * factor;
+                bool const higher = most > top.of[m][half] + TOP_SLACK;
+                left[m][half] = higher ? exp2_fast(top.of[m][half] - most) : 1.0f;
+                top.of[m][half] = higher ? most : top.of[m][half];
+                raised = raised || higher;
+            }
+        }
+        return warp_vote(raised) != 0;
+    }
+
+    static LANE_CODE void scale_sums(const float (&left)[ROW_TILES][2], sums &s)
+    {
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; ++m) {
+            s.sum[m][0] *= left[m][0];
+            s.sum[m][1] *= left[m][1];
+#pragma unroll
+            for (int n = 0; n < O_TILES; ++n)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    s.acc[m][n][i] *= left[m][i >> 1];
+        }
+    }
+
+    /* Scores become weights 2^(score * factor - top), in the order in which products want them. */
+    static LANE_CODE void soften(float factor, tops &own, scores &w, sums &s)
+    {
+        float left[ROW_TILES][2], sum[ROW_TILES][2], base[ROW_TILES][2];
+        tops top = own;
+        if (raise(factor, w, top, left)) {
+            scale_sums(left, s);
+            own = top;
+        }
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                /* A row that has seen nothing: -Inf - -Inf must not become NaN. */
+                base[m][half] = top.of[m][half] == -INFINITY ? 0 : top.of[m][half];
+                sum[m][half] = 0;
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < K_TILES; ++n) {
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    float const p = exp2_fast(fmaf(w[m][n][i], factor, -base[m][i >> 1]));
+                    w[m][n][i] = p;
+                    sum[m][i >> 1] += p;
+                }
+            }
+        }
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; ++m) {
+            s.sum[m][0] += sum[m][0];
+            s.sum[m][1] += sum[m][1];
+        }
+    }
+
+    static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, char *shared)
     {
         forward_head const &h = block.head;
+        ra_tile const &tile = block.tile;
         sums s;
         if (thread_index() == 0)
-            ra_key_cursor_begin(&tile, run_end, f.map.runs, &block.cursor[0]);
+            ra_key_cursor_begin(&tile, block.run_end, f.map.runs, &block.cursor[0]);
         products::template copy_rows<Q_ROWS>(f.aligned, f.dim, h.q, f.q.row_stride, tile.q_begin,
                                              tile.q_stride, tile.q_count, query_tile(shared));
         block_barrier(); /* the cursor is set */
         copy_keys(f, h.k, f.k.row_stride, block.cursor[0], key_tile(shared));
         copies_commit();
         if (h.tiles_begin)
-            begin_sums(s);
+            begin_sums(own_tops(shared), s);
         else
-            load_sums(f, h, tile, s);
+            load_sums(f, h, tile, own_tops(shared), s);
         for (int turn = 0; !ra_key_cursor_is_over(&block.cursor[turn]); turn ^= 1) {
             scores w;
             ra_key_cursor const &c = block.cursor[turn];
@@ -261,10 +324,10 @@ template <class Element, int DIM> struct forward_16 {
             if (!ra_key_cursor_is_over(&next))
                 copy_keys(f, h.k, f.k.row_stride, next, key_tile(shared));
             copies_commit();
-            soften(f.factor, w, s);
+            soften(f.factor, own_tops(shared), w, s);
             products::add_weighted(w, value_tile(shared), s.acc);
         }
-        store_sums(f, h, tile, s);
+        store_sums(f, h, tile, own_tops(shared), s);
     }
 };
 

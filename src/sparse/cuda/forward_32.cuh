@@ -16,7 +16,9 @@ template <int DIM> struct forward_32 {
     static constexpr int THREADS = 32 * TILE.warps, ROWS = TILE.q_rows, KEYS = TILE.k_rows;
     static constexpr int PITCH = DIM + 1; /* rows begin in different banks */
     static constexpr int OWN_KEYS = KEYS / 4, OWN_DIMS = DIM / 4;
+    static constexpr int SIDE_BY_SIDE = 8; /* dims that are summed in one loop over keys */
     static_assert(THREADS == 4 * ROWS, "four threads share a query row");
+    static_assert(OWN_DIMS % SIDE_BY_SIDE == 0, "whole loops");
 
     struct tiles {
         float query[ROWS][PITCH], key[KEYS][PITCH], value[KEYS][PITCH];
@@ -125,23 +127,30 @@ template <int DIM> struct forward_32 {
         int const begin = ra_hd_max(c.b, a + c.lo) - c.b;
         int const end = ra_hd_min(ra_hd_min(c.b + KEYS, c.end), a + c.hi + 1) - c.b;
 #pragma unroll
-        for (int j = 0; j < OWN_DIMS; ++j) {
-            float sum = 0;
-            for (int k = begin; k < end; ++k)
-                sum = fmaf(t.weight[a][k], t.value[k][q + 4 * j], sum);
-            s.acc[j] += sum;
+        for (int j = 0; j < OWN_DIMS; j += SIDE_BY_SIDE) {
+            float sum[SIDE_BY_SIDE] = {};
+#pragma unroll 1
+            for (int k = begin; k < end; ++k) {
+                float const weight = t.weight[a][k];
+#pragma unroll
+                for (int i = 0; i < SIDE_BY_SIDE; ++i)
+                    sum[i] = fmaf(weight, t.value[k][q + 4 * (j + i)], sum[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < SIDE_BY_SIDE; ++i)
+                s.acc[j + i] += sum[i];
         }
     }
 
-    static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, const ra_tile &tile,
-                               uint32_t run_end, char *shared)
+    static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, char *shared)
     {
         forward_head const &h = block.head;
+        ra_tile const &tile = block.tile;
         ra_key_cursor &c = block.cursor[0];
         tiles &t = *(tiles *)shared;
         sums s;
         if (thread_index() == 0)
-            ra_key_cursor_begin(&tile, run_end, f.map.runs, &c);
+            ra_key_cursor_begin(&tile, block.run_end, f.map.runs, &c);
         copy_rows(h.q, f.q.row_stride, tile.q_begin, tile.q_stride, tile.q_count, ROWS, f.dim,
                   t.query);
         load_sums(f, h, tile, s);

@@ -26,11 +26,18 @@ struct forward_head {
     bool tiles_begin, tiles_end; /* a tile begins the state, ends in output: no row is shared */
 };
 
-/* What a thread block knows of its work. Key cursors take turns: one is read while the other is
-   moved on. */
+/*
+ * What a thread block knows of its work: all of it, so that no thread has registers for it while
+ * blocks of keys go by. Key cursors take turns: one is read while the other is moved on.
+ */
 struct forward_block {
     forward_head head;
     ra_key_cursor cursor[2];
+    ra_cuda_task task;
+    int32_t layer;                /* map.layer_count: there are no more tiles */
+    uint32_t tile_next, tile_end; /* of the layer, in this chunk */
+    ra_tile tile;                 /* the one at hand, */
+    uint32_t run_end;             /* and the end of its runs */
 };
 static_assert(sizeof(forward_block) <= RA_CUDA_HEAD_BYTES, "it has its place in shared memory");
 
@@ -82,25 +89,27 @@ LANE_CODE float row_lse(float top, float sum)
     return sum == 0 ? -INFINITY : (top + log2f(sum)) * 0.693147180559945f;
 }
 
+template <int THREADS>
 LANE_CODE void begin_state_rows(const forward_head &h, int dim, int64_t begin, int64_t end)
 {
     for (int64_t i = (begin - h.state_row) * dim + thread_index(); i < (end - h.state_row) * dim;
-         i += thread_count())
+         i += THREADS)
         h.acc[i] = 0;
     for (int64_t row = begin - h.state_row + thread_index(); row < end - h.state_row;
-         row += thread_count()) {
+         row += THREADS) {
         h.top[row] = -INFINITY;
         h.sum[row] = 0;
     }
 }
 
 /* Output of rows from their state, or of rows without a key where there is none: a warp per row. */
-template <class Element>
+template <class Block>
 LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h, int64_t begin,
                                  int64_t end)
 {
+    typedef typename Block::element element;
     int const dim = f.dim;
-    for (int64_t row = begin + warp_index(); row < end; row += thread_count() / 32) {
+    for (int64_t row = begin + warp_index(); row < end; row += Block::THREADS / 32) {
         int64_t const at = row - h.state_row;
         float const top = h.acc != NULL ? h.top[at] : -INFINITY;
         float const sum = h.acc != NULL ? h.sum[at] : 0;
@@ -108,9 +117,9 @@ LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h
         float delta = 0;
         for (int d = lane_index(); d < dim; d += 32) {
             float const value = h.acc != NULL ? h.acc[at * dim + d] * factor : 0;
-            Element::store(h.out, row * f.out.row_stride + d, value);
+            element::store(h.out, row * f.out.row_stride + d, value);
             if (h.delta != NULL)
-                delta += value * Element::load(h.dout, row * f.dout.row_stride + d);
+                delta += value * element::load(h.dout, row * f.dout.row_stride + d);
         }
         for (int mask = 16; mask > 0; mask /= 2)
             delta += shuffle_xor(delta, mask);
@@ -139,38 +148,72 @@ LANE_CODE int64_t chunk_tile_rows(const ra_cuda_map &map, int32_t head, int32_t 
     return rows;
 }
 
+LANE_CODE void forward_next_tile(const ra_cuda_forward &f, forward_block &b)
+{
+    const ra_cuda_map &map = f.map;
+    while (b.tile_next == b.tile_end) {
+        if (++b.layer == map.layer_count)
+            return;
+        if (!layer_has(map.layers[b.layer], f.q_head_begin + b.task.head))
+            continue;
+        const uint32_t *const tiles =
+            map.chunk_tile + (int64_t)b.layer * (map.chunk_count + 1) + b.task.chunk;
+        b.tile_next = tiles[0];
+        b.tile_end = tiles[1];
+    }
+    b.tile = map.tiles[b.tile_next++];
+    b.run_end = map.tiles[b.tile_next].run_begin;
+}
+
+LANE_CODE void forward_chunk_begin(const ra_cuda_forward &f, const ra_cuda_task &task,
+                                   int element_bytes, forward_block &b)
+{
+    forward_head_begin(f, task, element_bytes, b.head);
+    b.task = task;
+    b.layer = -1;
+    b.tile_next = b.tile_end = 0;
+}
+
+/* Rows of the chunk that no tile of the head may reach. */
+template <class Block>
+LANE_CODE void forward_missed_rows(const ra_cuda_forward &f, const forward_block &b)
+{
+    const ra_cuda_map &map = f.map;
+    int64_t const begin = (int64_t)b.task.chunk * map.chunk_rows;
+    int64_t const end = begin + map.chunk_rows < map.q_rows ? begin + map.chunk_rows : map.q_rows;
+    if (!map.shared_rows &&
+        chunk_tile_rows(map, f.q_head_begin + b.task.head, b.task.chunk) == end - begin)
+        return;
+    if (f.first && b.head.acc != NULL)
+        begin_state_rows<Block::THREADS>(b.head, f.dim, begin, end);
+    if (f.last && !map.shared_rows)
+        store_rows_output<Block>(f, b.head, begin, end);
+}
+
 template <class Block>
 LANE_CODE void forward_chunk(const ra_cuda_forward &f, const ra_cuda_task &task, char *shared)
 {
-    const ra_cuda_map &map = f.map;
     forward_block &block = *(forward_block *)shared;
-    forward_head &h = block.head;
     if (thread_index() == 0)
-        forward_head_begin(f, task, Block::element::bytes, h);
-    block_barrier(); /* the head is written */
-    int32_t const head = f.q_head_begin + task.head;
-    int64_t const begin = (int64_t)task.chunk * map.chunk_rows;
-    int64_t const end = begin + map.chunk_rows < map.q_rows ? begin + map.chunk_rows : map.q_rows;
-    bool const missed = map.shared_rows || chunk_tile_rows(map, head, task.chunk) < end - begin;
-    if (missed && f.first && h.acc != NULL)
-        begin_state_rows(h, f.dim, begin, end);
-    if (missed && f.last && !map.shared_rows)
-        store_rows_output<typename Block::element>(f, h, begin, end);
-    for (int32_t i = 0; i < map.layer_count; ++i) {
-        if (!layer_has(map.layers[i], head))
-            continue;
-        const uint32_t *tiles = map.chunk_tile + (int64_t)i * (map.chunk_count + 1) + task.chunk;
-        for (uint32_t t = tiles[0]; t < tiles[1]; ++t) {
-            block_barrier(); /* rows of state and output that another thread wrote, and shared */
-            Block::tile(f, block, map.tiles[t], map.tiles[t + 1].run_begin,
-                        shared + RA_CUDA_HEAD_BYTES);
-        }
+        forward_chunk_begin(f, task, Block::element::bytes, block);
+    block_barrier(); /* what to do is known */
+    forward_missed_rows<Block>(f, block);
+    for (;;) {
+        if (thread_index() == 0)
+            forward_next_tile(f, block);
+        block_barrier(); /* the tile is known; rows of state and output that others wrote */
+        if (block.layer == f.map.layer_count)
+            break;
+        Block::tile(f, block, shared + RA_CUDA_HEAD_BYTES);
+        block_barrier(); /* shared memory has been read, and rows of state are written */
     }
-    block_barrier(); /* the last tile's rows of state; and shared, before the next task */
-    if (f.last && map.shared_rows) {
-        store_rows_output<typename Block::element>(f, h, begin, end);
-        block_barrier(); /* the head has been read */
+    if (f.last && f.map.shared_rows) {
+        int64_t const begin = (int64_t)block.task.chunk * f.map.chunk_rows;
+        int64_t const end =
+            begin + f.map.chunk_rows < f.map.q_rows ? begin + f.map.chunk_rows : f.map.q_rows;
+        store_rows_output<Block>(f, block.head, begin, end);
     }
+    block_barrier(); /* the block's work has been read, before the next task */
 }
 
 /* The whole kernel: thread blocks take tasks until there are none. */

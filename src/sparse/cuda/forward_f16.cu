@@ -4,8 +4,7 @@
 
 template <int DIM> using forward_f16 = forward_16<element_f16, DIM>;
 
-extern "C" cudaError_t ra_cuda_forward_f16(const ra_cuda_forward *f, int blocks,
-                                           cudaStream_t stream)
+cudaError_t ra_cuda_forward_f16(const ra_cuda_forward *f, ra_cuda_grid *grid)
 {
-    return launch_dim<forward_f16>(*f, blocks, stream);
+    return launch_forward<forward_f16>(*f, grid);
 }

@@ -2,8 +2,7 @@
 
 #include "sparse/cuda/forward_32.cuh"
 
-extern "C" cudaError_t ra_cuda_forward_f32(const ra_cuda_forward *f, int blocks,
-                                           cudaStream_t stream)
+cudaError_t ra_cuda_forward_f32(const ra_cuda_forward *f, ra_cuda_grid *grid)
 {
-    return launch_dim<forward_32>(*f, blocks, stream);
+    return launch_forward<forward_32>(*f, grid);
 }

@@ -2,8 +2,11 @@
  * Where things lie: 16-bit tiles in shared memory, and the fragments of mma.m16n8k16 (PTX ISA,
  * "Matrix Fragments for mma.m16n8k16") over the lanes of a warp.
  *
- * A tile is [rows][dim] in pieces of 16 bytes (8 elements). Piece p of row r lies in place
- * p ^ (r & 7) of its row, so that the 8 rows that ldmatrix reads at once lie in different banks.
+ * A tile is [rows][dim] in pieces of 16 bytes (8 elements). Shared memory reads 8 of them at once
+ * if they lie in different eighths of 128 bytes, so pieces of a row change places within groups, by
+ * a number that the row has. Rows of a multiple of 128 bytes begin in the same eighth: groups have
+ * 8 pieces, and 8 rows 8 numbers. Others, an odd multiple of 64 bytes long, begin in two by turns:
+ * groups have 4 pieces, and two rows a number.
  */
 #ifndef RINGATTN_CUDA_FRAGMENTS_H
 #define RINGATTN_CUDA_FRAGMENTS_H
@@ -12,43 +15,74 @@
 
 enum { RA_PIECE = 8 /* elements */, RA_PIECE_BYTES = 16 };
 
-/*
- * Bytes from the tile's begin to piece p of row r; dim is a multiple of 64. Written so that of p
- * only its place among 8 meets the row: a lane then has 4 different sums, not one per step, and
- * the compiler keeps them in registers.
- */
+/* Pieces of a row that change places with each other; dim is a multiple of 32. */
+RA_HD int ra_piece_group(int dim)
+{
+    return dim % 64 == 0 ? 8 : 4;
+}
+
+/* Bytes from the tile's begin to piece p of row r. */
 RA_HD int ra_piece_offset(int dim, int r, int p)
 {
-    return r * dim * 2 + (p >> 3) * 8 * RA_PIECE_BYTES + ((p & 7) ^ (r & 7)) * RA_PIECE_BYTES;
+    int const group = ra_piece_group(dim), place = (p & (group - 1)) ^ (r & 7) / (8 / group);
+    return r * dim * 2 + (p & -group) * RA_PIECE_BYTES + place * RA_PIECE_BYTES;
+}
+
+/*
+ * From the offset of piece 0 or 1 of a row to that of the piece 2 * step further. What is known
+ * when kernels are compiled becomes part of an instruction: a lane has one register for all rows
+ * and steps of a tile, and a few for the places in a group.
+ */
+RA_HD int ra_piece_step(int dim, int offset, int step)
+{
+    int const half = ra_piece_group(dim) / 2;
+    return (offset ^ (step & (half - 1)) * 2 * RA_PIECE_BYTES) +
+           step / half * half * 2 * RA_PIECE_BYTES;
 }
 
 typedef struct ra_piece_at {
     int row, piece;
 } ra_piece_at;
 
+/* Threads side by side in a row when rows are copied: the power of two in its pieces. */
+RA_HD int ra_copy_columns(int dim)
+{
+    int const pieces = dim / RA_PIECE;
+    return pieces & -pieces;
+}
+
+/* The first piece that a thread copies. Others are rounds of as many columns beside it and
+   turns of threads / columns rows below. */
+RA_HD ra_piece_at ra_copy_at(int dim, int thread)
+{
+    unsigned const columns = (unsigned)ra_copy_columns(dim), number = (unsigned)thread;
+    ra_piece_at at = {(int)(number / columns), (int)(number % columns)};
+    return at;
+}
+
 /*
  * Which row of 16 bytes a lane gives to ldmatrix.x4, whose four 8 x 8 matrices become the four
- * registers of every lane. `step` counts 16 elements along the dim (scores) or 16 keys (values).
+ * registers of every lane: of the first 16 rows and 16 elements. For others along the dim there is
+ * ra_piece_step; multiples of 16 rows are as many rows away.
  */
-/* A, queries: 16 rows from `row` on; registers a0 to a3. */
-RA_HD ra_piece_at ra_ldmatrix_query(int lane, int row, int step)
+/* A, queries: 16 rows; registers a0 to a3. */
+RA_HD ra_piece_at ra_ldmatrix_query(int lane)
 {
-    ra_piece_at at = {row + (lane & 15), 2 * step + (lane >> 4)};
+    ra_piece_at at = {lane & 15, lane >> 4};
     return at;
 }
 
-/* B, keys: 16 keys from `key` on, which are two n-tiles; b0, b1 of the first, b0, b1 of the other.
- */
-RA_HD ra_piece_at ra_ldmatrix_key(int lane, int key, int step)
+/* B, keys: 16 keys, which are two n-tiles; b0, b1 of the first, b0, b1 of the other. */
+RA_HD ra_piece_at ra_ldmatrix_key(int lane)
 {
-    ra_piece_at at = {key + (lane >> 4) * 8 + (lane & 7), 2 * step + (lane >> 3 & 1)};
+    ra_piece_at at = {(lane >> 4) * 8 + (lane & 7), lane >> 3 & 1};
     return at;
 }
 
-/* B, values, transposed: 16 keys, and 16 dims from 16 * pair on, which are two n-tiles. */
-RA_HD ra_piece_at ra_ldmatrix_value(int lane, int step, int pair)
+/* B, values, transposed: 16 keys, and 16 dims, which are two n-tiles. */
+RA_HD ra_piece_at ra_ldmatrix_value(int lane)
 {
-    ra_piece_at at = {16 * step + (lane >> 3 & 1) * 8 + (lane & 7), 2 * pair + (lane >> 4)};
+    ra_piece_at at = {lane & 15, lane >> 4};
     return at;
 }
 
@@ -56,12 +90,12 @@ RA_HD ra_piece_at ra_ldmatrix_value(int lane, int step, int pair)
    further; the third and fourth are 8 rows below these two. */
 RA_HD int ra_fragment_row(int lane)
 {
-    return lane / 4;
+    return lane >> 2;
 }
 
 RA_HD int ra_fragment_column(int lane)
 {
-    return lane % 4 * 2;
+    return (lane & 3) * 2;
 }
 
 #endif

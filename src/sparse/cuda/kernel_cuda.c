@@ -5,16 +5,12 @@
 #include "internal.h"
 #include "pool/cuda_error.h"
 #include "ringattn/device.h"
-#include "sparse/cuda/backward_launch.h"
+#include "sparse/cuda/attention_launch.h"
 #include "sparse/cuda/cuda_internal.h"
-#include "sparse/cuda/forward_launch.h"
 #include "sparse/cuda/launch_args.h"
 
 #include <stdlib.h>
 #include <time.h>
-
-/* Most thread blocks of any kernel that a multiprocessor is to hold; see tile_table.h. */
-enum { BLOCKS_PER_MULTIPROCESSOR = 2 };
 
 static ra_memory cuda_memory(void)
 {
@@ -29,14 +25,9 @@ static int32_t cuda_tile_rows(ra_dtype dtype, int32_t dim)
     return ra_cuda_tile_of(dtype, dim).q_rows;
 }
 
-static int32_t step_blocks(const ra_kernel *kernel)
-{
-    return kernel->threads * BLOCKS_PER_MULTIPROCESSOR;
-}
-
 static size_t cuda_workspace_bytes(int multiprocessors, int32_t dim)
 {
-    return ra_cuda_workspace_bytes(multiprocessors * BLOCKS_PER_MULTIPROCESSOR, dim);
+    return ra_cuda_workspace_bytes(multiprocessors * ra_cuda_blocks_most(dim), dim);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -119,17 +110,23 @@ static ra_status cuda_finish(ra_kernel *kernel)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static cudaError_t launch_forward(const ra_cuda_forward *f, int blocks, cudaStream_t stream)
+static ra_cuda_grid grid_of(const ra_kernel *kernel)
 {
-    switch (f->q.dtype) {
-    case RA_F32:
-        return ra_cuda_forward_f32(f, blocks, stream);
-    case RA_F16:
-        return ra_cuda_forward_f16(f, blocks, stream);
-    case RA_BF16:
-        return ra_cuda_forward_bf16(f, blocks, stream);
-    }
-    return cudaErrorInvalidValue;
+    const ra_cuda_kernel *const self = kernel->self;
+    return (ra_cuda_grid){.multiprocessors = kernel->threads, .stream = self->stream};
+}
+
+/* Said once per kernel: results do not depend on it. */
+static void say_occupancy(ra_kernel *kernel, const ra_cuda_grid *grid)
+{
+    ra_cuda_kernel *const self = ra_cuda_self(kernel);
+    if (grid->assumed == 0 || self->said_occupancy)
+        return;
+    self->said_occupancy = true;
+    ra_log(RA_LOG_WARNING,
+           "kernel cuda: a multiprocessor of this GPU holds %d thread blocks of a kernel that is "
+           "made for %d: it will be slower",
+           grid->held, grid->assumed);
 }
 
 static ra_status check_shared(ra_kernel *kernel, const ra_cuda_tile *tile)
@@ -145,14 +142,15 @@ static ra_status check_shared(ra_kernel *kernel, const ra_cuda_tile *tile)
 
 static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step, const void *map)
 {
-    cudaStream_t const stream = ra_cuda_self(kernel)->stream;
-    int32_t const blocks = step_blocks(kernel);
+    int32_t const blocks = kernel->threads * ra_cuda_blocks_most(step->shape.dim);
     ra_cuda_forward const f = ra_cuda_forward_args(step, map, kernel->workspace.data, blocks);
+    ra_cuda_grid grid = grid_of(kernel);
     if (f.tasks == 0)
         return RA_OK;
-    cudaError_t error = cudaMemsetAsync(f.ticket, 0, sizeof(*f.ticket), stream);
+    cudaError_t error = cudaMemsetAsync(f.ticket, 0, sizeof(*f.ticket), grid.stream);
     if (error == cudaSuccess)
-        error = launch_forward(&f, (int)ra_min_i64(blocks, f.tasks), stream);
+        error = ra_cuda_launch_forward(&f, &grid);
+    say_occupancy(kernel, &grid);
     return ra_cuda_status(error, "kernel cuda: forward");
 }
 
@@ -174,29 +172,16 @@ static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
     return status;
 }
 
-static cudaError_t launch_backward(const ra_cuda_backward *f, int multiprocessors,
-                                   cudaStream_t stream)
-{
-    switch (f->q.dtype) {
-    case RA_F32:
-        return ra_cuda_backward_f32(f, multiprocessors, stream);
-    case RA_F16:
-        return ra_cuda_backward_f16(f, multiprocessors, stream);
-    case RA_BF16:
-        return ra_cuda_backward_bf16(f, multiprocessors, stream);
-    }
-    return cudaErrorInvalidValue;
-}
-
 static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *step, const void *map)
 {
-    cudaStream_t const stream = ra_cuda_self(kernel)->stream;
     ra_cuda_backward const f = ra_cuda_backward_args(step, map, kernel->workspace.data);
+    ra_cuda_grid grid = grid_of(kernel);
     if (f.q_tasks == 0 || f.k_tasks == 0)
         return RA_OK;
-    cudaError_t error = cudaMemsetAsync(f.tickets, 0, RA_CUDA_TICKETS_BYTES, stream);
+    cudaError_t error = cudaMemsetAsync(f.tickets, 0, RA_CUDA_TICKETS_BYTES, grid.stream);
     if (error == cudaSuccess)
-        error = launch_backward(&f, kernel->threads, stream);
+        error = ra_cuda_launch_backward(&f, &grid);
+    say_occupancy(kernel, &grid);
     return ra_cuda_status(error, "kernel cuda: backward");
 }
 

@@ -74,6 +74,29 @@ RA_HD bool ra_key_cursor_masked(const ra_key_cursor *c, int32_t k_rows)
     return c->b + k_rows > c->end || c->b - (c->q_count - 1) < c->lo || c->b + k_rows - 1 > c->hi;
 }
 
+/*
+ * The keys that a query sees, as offsets from some key: those from `first` on, `count` of them. A
+ * kernel asks about many keys of a row, and this takes two instructions for each, without a branch.
+ */
+typedef struct ra_live_span {
+    int32_t first, count;
+} ra_live_span;
+
+RA_HD bool ra_live_span_has(ra_live_span span, int32_t offset)
+{
+    return (uint32_t)(offset - span.first) < (uint32_t)span.count;
+}
+
+/* Of query a, from key b of the block on. */
+RA_HD ra_live_span ra_key_cursor_span(const ra_key_cursor *c, int32_t a, int32_t b)
+{
+    int32_t const first = a + c->lo, last = ra_hd_min(c->end - 1, a + c->hi);
+    ra_live_span span = {0, 0};
+    span.first = first - b;
+    span.count = ra_hd_max(0, last - first + 1);
+    return span;
+}
+
 /* Whether query a sees key b of the block. */
 RA_HD bool ra_key_cursor_live(const ra_key_cursor *c, int32_t a, int32_t b)
 {

@@ -117,11 +117,12 @@ LANE_CODE uint32_t shared_address(const void *at)
     return (uint32_t)__cvta_generic_to_shared(at);
 }
 
-/* Copy `bytes` (0 to 16) and fill up to 16 with zeros; both addresses are multiples of 16. */
-LANE_CODE void copy_async(char *to, const char *from, int bytes)
+/* Copy 16 bytes, or write zeros where they are not there: then `from` is not read. Both addresses
+   are multiples of 16. */
+LANE_CODE void copy_async(char *to, const char *from, bool there)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
-                 "l"(from), "r"(bytes)
+                 "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 }
 

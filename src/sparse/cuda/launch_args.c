@@ -69,10 +69,10 @@ ra_status ra_cuda_backward_check(const ra_backward_step *step)
     return check_step(&step->shape, step->map, step->q.dtype);
 }
 
-/* Whether every row of every head of a 16-bit tensor begins at a multiple of 16 bytes. */
-static bool is_aligned(const ra_view *view)
+/* Whether rows of all heads of a 16-bit tensor are whole pieces of 16 bytes, at multiples of it. */
+static bool is_aligned(const ra_view *view, int32_t dim)
 {
-    return (uintptr_t)view->data % 16 == 0 && view->batch_stride % 8 == 0 &&
+    return dim % 8 == 0 && (uintptr_t)view->data % 16 == 0 && view->batch_stride % 8 == 0 &&
            view->row_stride % 8 == 0 && view->head_stride % 8 == 0;
 }
 
@@ -83,6 +83,8 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
     int64_t const chunks = step->map->chunk_count;
     int64_t const computed = step->ends_only && chunks > 2 ? 2 : chunks;
     char *const ticket = (char *)workspace + scratch_bytes(blocks, shape->dim);
+    bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
+                         is_aligned(&step->v, shape->dim);
     return (ra_cuda_forward){.map = ra_cuda_map_at(step->map, map_base),
                              .q = step->q,
                              .k = step->k,
@@ -108,8 +110,7 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .first = step->first,
                              .last = step->last,
                              .ends_only = step->ends_only,
-                             .aligned = is_aligned(&step->q) && is_aligned(&step->k) &&
-                                        is_aligned(&step->v)};
+                             .aligned = aligned};
 }
 
 /* The widest distance of keys that suits a layer. */
@@ -136,6 +137,8 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
     int64_t const task_rows = (int64_t)ra_cuda_keys_of(dtype, shape->dim).k_rows * key_stride;
     int64_t const key_blocks = (step->map->k_rows + task_rows - 1) / task_rows;
     int32_t const parts = ra_cuda_key_parts(dtype, shape->dim);
+    bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
+                         is_aligned(&step->v, shape->dim) && is_aligned(&step->dout, shape->dim);
     return (ra_cuda_backward){.map = ra_cuda_map_at(step->map, map_base),
                               .q = step->q,
                               .k = step->k,
@@ -161,6 +164,5 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .scale = shape->scale,
                               .factor = (float)((double)shape->scale * 1.44269504088896340736),
                               .ends_only = ends_only,
-                              .aligned = is_aligned(&step->q) && is_aligned(&step->k) &&
-                                         is_aligned(&step->v) && is_aligned(&step->dout)};
+                              .aligned = aligned};
 }

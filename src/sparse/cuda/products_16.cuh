@@ -12,16 +12,14 @@
 #include "sparse/cuda/heads.cuh"
 
 template <class Element, int DIM, int THREADS> struct products_16 {
-    static constexpr int PIECES = DIM / RA_PIECE;
-    static_assert(THREADS % PIECES == 0, "a thread copies the same piece of every row");
+    /* Threads copy rows side by side, and several pieces of each where these are no power of two.
+     */
+    static constexpr int COLUMNS = ra_copy_columns(DIM), ROUNDS = DIM / RA_PIECE / COLUMNS;
+    static constexpr int ROWS_AT_ONCE = THREADS / COLUMNS;
+
+    static constexpr int ROW_BYTES = DIM * 2;
 
     /* ---- into shared memory ---- */
-
-    /* Elements of a row of `dim` that lie in a piece. */
-    static LANE_CODE int piece_elements(int piece, int dim)
-    {
-        return ra_hd_max(0, ra_hd_min(RA_PIECE, dim - piece * RA_PIECE));
-    }
 
     /* Where rows do not begin at multiples of 16 bytes: `count` elements, and zeros. */
     static LANE_CODE void copy_elements(char *to, const char *from, int count)
@@ -35,32 +33,45 @@ template <class Element, int DIM, int THREADS> struct products_16 {
 
     /*
      * Rows r of `ROWS` of a tile that begins at `to`: row r of the tensor is begin + stride * r for
-     * r < count, and there are zeros for the others and beyond dim. Where nothing is read, the
-     * address is that of row 0, which exists.
+     * r < count, and there are zeros for the others and beyond dim. This is in the loops over keys,
+     * beside the products: with aligned rows, two additions, a comparison and a copy per piece.
      */
     template <int ROWS>
     static LANE_CODE void copy_rows(bool aligned, int dim, const char *data, int64_t row_stride,
                                     int64_t begin, int64_t stride, int count, char *to)
     {
-        static_assert(ROWS * PIECES % THREADS == 0, "threads copy as much as each other");
-        int const thread = thread_index(), piece = thread % PIECES, first = thread / PIECES;
-        int const elements = piece_elements(piece, dim);
-        const char *from = data + (begin * row_stride + (elements > 0 ? piece * RA_PIECE : 0)) * 2;
+        static_assert(ROWS % ROWS_AT_ONCE == 0, "threads copy as much as each other");
+        static_assert(ROWS_AT_ONCE % 8 == 0, "pieces of a thread have one place in their groups");
+        int const thread = thread_index();
+        ra_piece_at const at = ra_copy_at(DIM, thread);
         int64_t const row_bytes = stride * row_stride * 2;
+        const char *const from =
+            data + begin * row_stride * 2 + at.row * row_bytes + at.piece * RA_PIECE_BYTES;
+#pragma unroll
+        for (int round = 0; round < ROUNDS; ++round) {
+            int const piece = at.piece + round * COLUMNS;
+            int const elements = ra_hd_min(RA_PIECE, dim - piece * RA_PIECE);
+            copy_column<ROWS>(aligned, from + round * COLUMNS * RA_PIECE_BYTES,
+                              ROWS_AT_ONCE * row_bytes, elements, elements > 0 ? count - at.row : 0,
+                              to + ra_piece_offset(DIM, at.row, piece));
+        }
+    }
+
+    /* A piece of every ROWS_AT_ONCE-th row; those below `count` are there. Of others only the
+       address is computed. */
+    template <int ROWS>
+    static LANE_CODE void copy_column(bool aligned, const char *from, int64_t step, int elements,
+                                      int count, char *to)
+    {
         if (aligned) {
 #pragma unroll
-            for (int i = 0; i < ROWS * PIECES / THREADS; ++i) {
-                int const r = first + i * (THREADS / PIECES);
-                bool const there = r < count;
-                copy_async(to + ra_piece_offset(DIM, r, piece), from + (there ? r : 0) * row_bytes,
-                           there ? 2 * elements : 0);
-            }
+            for (int r = 0; r < ROWS; r += ROWS_AT_ONCE, from += step)
+                copy_async(to + r * ROW_BYTES, from, r < count);
             return;
         }
 #pragma unroll 1
-        for (int r = first; r < ROWS; r += THREADS / PIECES)
-            copy_elements(to + ra_piece_offset(DIM, r, piece),
-                          from + (r < count ? r : 0) * row_bytes, r < count ? elements : 0);
+        for (int r = 0; r < ROWS; r += ROWS_AT_ONCE, from += step)
+            copy_elements(to + r * ROW_BYTES, from, r < count ? elements : 0);
     }
 
     /* ---- where a lane's elements lie ---- */
@@ -69,7 +80,7 @@ template <class Element, int DIM, int THREADS> struct products_16 {
     template <int ROW_TILES> static LANE_CODE int first_row()
     {
         int const thread = thread_index();
-        return 16 * ROW_TILES * (thread / 32) + ra_fragment_row(thread % 32);
+        return 16 * ROW_TILES * (thread >> 5) + ra_fragment_row(thread & 31);
     }
 
     static LANE_CODE int first_column()
@@ -95,21 +106,23 @@ template <class Element, int DIM, int THREADS> struct products_16 {
     static LANE_CODE void score(const char *left, const char *right,
                                 float (&s)[ROW_TILES][TILES][4])
     {
-        int const thread = thread_index(), lane = thread % 32, row = thread / 32 * 16 * ROW_TILES;
+        int const thread = thread_index(), lane = thread & 31, row = (thread >> 5) * 16 * ROW_TILES;
+        ra_piece_at const left_at = ra_ldmatrix_query(lane), right_at = ra_ldmatrix_key(lane);
+        int const left_offset = ra_piece_offset(DIM, row + left_at.row, left_at.piece);
+        int const right_offset = ra_piece_offset(DIM, right_at.row, right_at.piece);
         clear(s);
 #pragma unroll
         for (int step = 0; step < DIM / 16; ++step) {
             uint32_t a[ROW_TILES][4];
+            const char *const from = left + ra_piece_step(DIM, left_offset, step);
 #pragma unroll
-            for (int m = 0; m < ROW_TILES; ++m) {
-                ra_piece_at const at = ra_ldmatrix_query(lane, row + 16 * m, step);
-                load_matrices(left + ra_piece_offset(DIM, at.row, at.piece), a[m]);
-            }
+            for (int m = 0; m < ROW_TILES; ++m)
+                load_matrices(from + 16 * m * ROW_BYTES, a[m]);
 #pragma unroll
             for (int n = 0; n < TILES; n += 2) {
                 uint32_t b[4];
-                ra_piece_at const at = ra_ldmatrix_key(lane, 8 * n, step);
-                load_matrices(right + ra_piece_offset(DIM, at.row, at.piece), b);
+                load_matrices(right + ra_piece_step(DIM, right_offset, step) + 8 * n * ROW_BYTES,
+                              b);
 #pragma unroll
                 for (int m = 0; m < ROW_TILES; ++m) {
                     Element::multiply(s[m][n], a[m], b[0], b[1]);
@@ -125,7 +138,8 @@ template <class Element, int DIM, int THREADS> struct products_16 {
     static LANE_CODE void add_weighted(const float (&w)[ROW_TILES][TILES][4], const char *right,
                                        float (&acc)[ROW_TILES][DIM / 8][4])
     {
-        int const lane = lane_index();
+        ra_piece_at const at = ra_ldmatrix_value(lane_index());
+        int const offset = ra_piece_offset(DIM, at.row, at.piece);
 #pragma unroll
         for (int step = 0; step < TILES / 2; ++step) {
             uint32_t a[ROW_TILES][4];
@@ -138,8 +152,8 @@ template <class Element, int DIM, int THREADS> struct products_16 {
 #pragma unroll
             for (int n = 0; n < DIM / 8; n += 2) {
                 uint32_t b[4];
-                ra_piece_at const at = ra_ldmatrix_value(lane, step, n / 2);
-                load_matrices_transposed(right + ra_piece_offset(DIM, at.row, at.piece), b);
+                load_matrices_transposed(
+                    right + ra_piece_step(DIM, offset, n / 2) + 16 * step * ROW_BYTES, b);
 #pragma unroll
                 for (int m = 0; m < ROW_TILES; ++m) {
                     Element::multiply(acc[m][n], a[m], b[0], b[1]);

@@ -15,7 +15,7 @@
 #define RINGATTN_CUDA_QUERY_CURSOR_H
 
 #include "ringattn/tilemap.h"
-#include "sparse/cuda/host_device.h"
+#include "sparse/cuda/key_cursor.h"
 
 enum {
     RA_CUDA_KEY_STRIDE_MAX = 64, /* keys of runs further apart are fewer than a block has slots */
@@ -142,6 +142,17 @@ RA_HD int32_t ra_query_cursor_key(const ra_query_cursor *c, const ra_key_block *
 RA_HD bool ra_query_cursor_live(const ra_query_cursor *c, int32_t a, int32_t b)
 {
     return b - a >= c->lo && b - a <= c->hi;
+}
+
+/* The queries that see key b, which may be none, as offsets from query a. */
+RA_HD ra_live_span ra_query_cursor_span(const ra_query_cursor *c, int32_t a, int32_t b)
+{
+    ra_live_span span = {0, 0};
+    if (b == RA_KEY_NONE)
+        return span;
+    span.first = b - c->hi - a;
+    span.count = ra_hd_max(0, c->hi - c->lo + 1);
+    return span;
 }
 
 /* Whether some pair of the block's keys and the step's queries, `q_rows` of them but for those

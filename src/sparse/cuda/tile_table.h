@@ -8,13 +8,25 @@
 #include "ringattn/kernel.h"
 #include "sparse/cuda/host_device.h"
 
+/* What kernels are compiled for. */
+#define RA_CUDA_DIMS(X) X(32) X(64) X(96) X(128) X(192) X(256)
+
+/* The least of them that holds head_dim, 1 to 256. */
+RA_HD int32_t ra_cuda_dim_of(int32_t head_dim)
+{
+    int32_t const step = head_dim <= 128 ? 32 : 64;
+    return (head_dim + step - 1) / step * step;
+}
+
 enum { RA_CUDA_KEYS_F32 = 32 };
 /* At the begin of shared memory: the head at hand, and tickets. */
 enum { RA_CUDA_HEAD_BYTES = 256 };
+/* Per thread of the 16-bit forward kernels and row tile: the tops of two rows. */
+enum { RA_CUDA_ROW_TILE_TOP_BYTES = 8 };
 
 /* A warp of the 16-bit kernels has row_tiles times 16 query rows: m of mma.m16n8k16. */
 typedef struct ra_cuda_tile {
-    int32_t dim;            /* of the instance: the least compiled one that holds head_dim */
+    int32_t dim;            /* of the instance: ra_cuda_dim_of */
     int32_t q_rows, k_rows; /* per thread block, per step of its loop */
     int32_t warps, row_tiles;
     int32_t blocks_per_sm; /* that the kernel is compiled to allow, by registers */
@@ -30,7 +42,7 @@ RA_HD int32_t ra_cuda_registers(int32_t threads, int32_t blocks_per_sm)
 }
 
 /* One block of queries, one of keys, one of values, in 16 bits: the next keys arrive while weights
-   are computed and values are multiplied, the next values while scores are. */
+   are computed and values are multiplied, the next values while scores are. Then tops of rows. */
 RA_HD ra_cuda_tile ra_cuda_tile_16(int32_t dim, int32_t warps, int32_t row_tiles, int32_t keys,
                                    int32_t blocks_per_sm)
 {
@@ -42,7 +54,8 @@ RA_HD ra_cuda_tile ra_cuda_tile_16(int32_t dim, int32_t warps, int32_t row_tiles
     tile.row_tiles = row_tiles;
     tile.blocks_per_sm = blocks_per_sm;
     tile.registers = ra_cuda_registers(32 * warps, blocks_per_sm);
-    tile.shared_bytes = RA_CUDA_HEAD_BYTES + 2 * dim * (tile.q_rows + 2 * tile.k_rows);
+    tile.shared_bytes = RA_CUDA_HEAD_BYTES + 2 * dim * (tile.q_rows + 2 * tile.k_rows) +
+                        32 * warps * RA_CUDA_ROW_TILE_TOP_BYTES * row_tiles;
     return tile;
 }
 
@@ -65,14 +78,21 @@ RA_HD ra_cuda_tile ra_cuda_tile_32(int32_t dim)
 /* Pure. `head_dim` is 1 to 256. */
 RA_HD ra_cuda_tile ra_cuda_tile_of(ra_dtype dtype, int32_t head_dim)
 {
-    int32_t const dim = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+    int32_t const dim = ra_cuda_dim_of(head_dim);
     if (dtype == RA_F32)
         return ra_cuda_tile_32(dim);
-    if (dim == 64)
-        return ra_cuda_tile_16(64, 4, 2, 64, 2);
-    if (dim == 128)
-        return ra_cuda_tile_16(128, 4, 2, 32, 2);
-    return ra_cuda_tile_16(256, 8, 1, 64, 1);
+    if (dim == 32)
+        return ra_cuda_tile_16(dim, 4, 2, 64, 3);
+    if (dim <= 128)
+        return ra_cuda_tile_16(dim, 4, 2, 64, 2);
+    return ra_cuda_tile_16(dim, 8, 1, 64, 1);
+}
+
+/* Most thread blocks of a forward kernel that a multiprocessor is to hold. */
+RA_HD int32_t ra_cuda_blocks_most(int32_t head_dim)
+{
+    return ra_hd_max(ra_cuda_tile_of(RA_F32, head_dim).blocks_per_sm,
+                     ra_cuda_tile_of(RA_BF16, head_dim).blocks_per_sm);
 }
 
 #endif

@@ -1,0 +1,211 @@
+/* Tile sizes of the CUDA kernels, and where elements lie in shared memory and across lanes: no GPU
+   is needed for it. */
+#include "sparse/cuda/backward_table.h"
+#include "sparse/cuda/fragments.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#define LISTED(DIM) DIM,
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+enum { REGISTERS_PER_SM = 65536, SHARED_PER_SM_A100 = 164 << 10, SHARED_SYSTEM = 1 << 10 };
+
+static void check_backward_tile(ra_cuda_tile tile, int32_t dim, int32_t step)
+{
+    int32_t const threads = 32 * tile.warps;
+    cr_assert_leq(threads * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
+    cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM), SHARED_PER_SM_A100,
+                  "dim %d", dim);
+    cr_assert_eq(tile.shared_bytes % 4, 0);
+    cr_assert_eq(step % 16, 0, "they come in pairs of n-tiles");
+}
+
+Test(cuda_tile_table, a_head_dim_has_the_least_compiled_one_that_holds_it)
+{
+    static const int32_t dims[] = {RA_CUDA_DIMS(LISTED)};
+    for (int32_t dim = 1, at = 0; dim <= 256; ++dim) {
+        at += dim > dims[at];
+        cr_assert_eq(ra_cuda_dim_of(dim), dims[at]);
+    }
+}
+
+/* And the forward kernels' tiles of queries are those of dq: both go by the same maps. */
+Test(cuda_tile_table, backward_tiles_fit_them_too)
+{
+    for (int32_t dim = 1; dim <= 256; ++dim) {
+        for (int t = 0; t < 3; ++t) {
+            ra_cuda_tile const queries = ra_cuda_queries_of((ra_dtype)t, dim);
+            ra_cuda_tile const keys = ra_cuda_keys_of((ra_dtype)t, dim);
+            check_backward_tile(queries, dim, queries.k_rows);
+            check_backward_tile(keys, dim, keys.q_rows);
+            cr_assert_eq(queries.q_rows, ra_cuda_tile_of((ra_dtype)t, dim).q_rows);
+            cr_assert_leq(keys.warps, 8, "a vote per warp has a place");
+            if (t == RA_F32)
+                continue;
+            cr_assert_eq(queries.q_rows, 16 * queries.row_tiles * queries.warps);
+            cr_assert_eq(keys.k_rows, 16 * keys.row_tiles * keys.warps);
+            cr_assert_leq(keys.q_rows, 32 * keys.warps, "a thread copies the LSE of a query");
+        }
+    }
+}
+
+Test(cuda_tile_table, tiles_fit_registers_and_shared_memory_of_every_gpu_from_the_a100_on)
+{
+    for (int32_t dim = 1; dim <= 256; ++dim) {
+        for (int t = 0; t < 3; ++t) {
+            ra_cuda_tile const tile = ra_cuda_tile_of((ra_dtype)t, dim);
+            int32_t const threads = 32 * tile.warps;
+            cr_assert_geq(tile.dim, dim);
+            cr_assert_leq(threads * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
+            cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM),
+                          SHARED_PER_SM_A100, "dim %d", dim);
+            cr_assert_leq(tile.registers, 255);
+            cr_assert_eq(tile.shared_bytes % 4, 0);
+            if (t == RA_F32)
+                continue;
+            cr_assert_eq(tile.k_rows % 16, 0, "keys come in pairs of n-tiles");
+            cr_assert_eq(tile.q_rows, 16 * tile.row_tiles * tile.warps);
+            /* Sums and scores of a lane leave some registers for all else; test_ptxas tells whether
+               they suffice. */
+            int32_t const held = tile.row_tiles * 16 * (tile.dim + tile.k_rows) / 32;
+            cr_assert_lt(held, tile.registers - 32, "dim %d holds %d", dim, held);
+        }
+    }
+}
+
+/* ---- shared memory: tiles of 16-bit elements, in 32 banks of 4 bytes --------------------------
+ */
+
+/*
+ * An access of 16 bytes per lane goes to shared memory 8 lanes at a time, and takes longer where
+ * two of these need the same bank: the same eighth of 128 bytes at different addresses.
+ */
+enum { EIGHTHS = 8 };
+
+static void check_eight(const int offsets[EIGHTHS], const char *what, int dim)
+{
+    unsigned eighths = 0;
+    for (int i = 0; i < EIGHTHS; ++i)
+        eighths |= 1u << offsets[i] / RA_PIECE_BYTES % EIGHTHS;
+    cr_assert_eq(eighths, 0xff, "dim %d: %s meet in a bank", dim, what);
+}
+
+static const int32_t dims[] = {RA_CUDA_DIMS(LISTED)};
+enum { DIMS = sizeof(dims) / sizeof(dims[0]), TILE_ROWS = 128 };
+
+Test(cuda_fragments, pieces_of_a_tile_have_places_of_their_own)
+{
+    for (int d = 0; d < DIMS; ++d) {
+        static char taken[TILE_ROWS * 256 / RA_PIECE];
+        memset(taken, 0, sizeof(taken));
+        for (int r = 0; r < TILE_ROWS; ++r)
+            for (int p = 0; p < dims[d] / RA_PIECE; ++p) {
+                int const at = ra_piece_offset(dims[d], r, p);
+                cr_assert_eq(at % RA_PIECE_BYTES, 0);
+                cr_assert(at >= 0 && at < TILE_ROWS * dims[d] * 2);
+                cr_assert_eq(taken[at / RA_PIECE_BYTES]++, 0);
+            }
+    }
+}
+
+/* What kernels add to a lane's first offset, instead of computing another. */
+Test(cuda_fragments, steps_along_the_dim_and_16_rows_are_where_the_pieces_lie)
+{
+    for (int d = 0; d < DIMS; ++d)
+        for (int r = 0; r < 16; ++r)
+            for (int p = 0; p < 2; ++p)
+                for (int step = 0; step < dims[d] / 16; ++step) {
+                    int const at = ra_piece_step(dims[d], ra_piece_offset(dims[d], r, p), step);
+                    cr_assert_eq(at, ra_piece_offset(dims[d], r, p + 2 * step));
+                    cr_assert_eq(at + 16 * dims[d] * 2,
+                                 ra_piece_offset(dims[d], r + 16, p + 2 * step));
+                }
+}
+
+static void check_ldmatrix(ra_piece_at (*at)(int lane), const char *what, int dim)
+{
+    for (int step = 0; step < dim / 16; ++step)
+        for (int matrix = 0; matrix < 4; ++matrix) {
+            int offsets[EIGHTHS];
+            for (int row = 0; row < EIGHTHS; ++row) {
+                ra_piece_at const first = at(8 * matrix + row);
+                offsets[row] =
+                    ra_piece_step(dim, ra_piece_offset(dim, first.row, first.piece), step);
+            }
+            check_eight(offsets, what, dim);
+        }
+}
+
+/* Further 16 rows, and warps' own, are multiples of 128 bytes away: 16 rows have at least 1 KiB. */
+Test(cuda_fragments, rows_that_ldmatrix_reads_together_lie_in_different_banks)
+{
+    for (int d = 0; d < DIMS; ++d) {
+        check_ldmatrix(ra_ldmatrix_query, "queries", dims[d]);
+        check_ldmatrix(ra_ldmatrix_key, "keys", dims[d]);
+        check_ldmatrix(ra_ldmatrix_value, "values", dims[d]);
+    }
+}
+
+static void check_copies(int32_t dim, int threads, int rows)
+{
+    static char copied[TILE_ROWS][256 / RA_PIECE];
+    int const columns = ra_copy_columns(dim), at_once = threads / columns;
+    memset(copied, 0, sizeof(copied));
+    cr_assert_eq(rows % at_once, 0, "dim %d: threads copy as much as each other", dim);
+    cr_assert_eq(at_once % 8, 0, "dim %d: a thread's pieces have one place in their groups", dim);
+    for (int round = 0; round < dim / RA_PIECE / columns; ++round)
+        for (int turn = 0; turn < rows / at_once; ++turn)
+            for (int thread = 0; thread < threads; thread += EIGHTHS) {
+                int offsets[EIGHTHS];
+                for (int i = 0; i < EIGHTHS; ++i) {
+                    ra_piece_at const at = ra_copy_at(dim, thread + i);
+                    int const row = at.row + turn * at_once, piece = at.piece + round * columns;
+                    offsets[i] = ra_piece_offset(dim, at.row, piece) + turn * at_once * dim * 2;
+                    cr_assert_eq(offsets[i], ra_piece_offset(dim, row, piece));
+                    cr_assert_eq(copied[row][piece]++, 0);
+                }
+                check_eight(offsets, "copies", dim);
+            }
+    for (int row = 0; row < rows; ++row)
+        for (int piece = 0; piece < dim / RA_PIECE; ++piece)
+            cr_assert_eq(copied[row][piece], 1);
+}
+
+/* Of every tile that some kernel copies. */
+Test(cuda_fragments, threads_copy_every_piece_once_into_different_banks)
+{
+    for (int d = 0; d < DIMS; ++d) {
+        ra_cuda_tile const tiles[] = {ra_cuda_tile_of(RA_BF16, dims[d]),
+                                      ra_cuda_queries_of(RA_BF16, dims[d]),
+                                      ra_cuda_keys_of(RA_BF16, dims[d])};
+        for (int i = 0; i < 3; ++i) {
+            check_copies(dims[d], 32 * tiles[i].warps, tiles[i].q_rows);
+            check_copies(dims[d], 32 * tiles[i].warps, tiles[i].k_rows);
+        }
+    }
+}
+
+/* ---- fragments: against the tables of the PTX ISA -------------------------------------------- */
+
+/* Matrix m of four, row r: lane 8 m + r gives its address. */
+Test(cuda_fragments, lanes_give_the_rows_that_each_register_wants)
+{
+    for (int m = 0; m < 4; ++m)
+        for (int r = 0; r < 8; ++r) {
+            int const lane = 8 * m + r;
+            /* a0: rows 0-7, elements 0-7; a1: rows 8-15; a2, a3: elements 8-15. */
+            ra_piece_at const q = ra_ldmatrix_query(lane);
+            cr_assert_eq(q.row, r + m % 2 * 8);
+            cr_assert_eq(q.piece, m / 2);
+            /* b0: keys 0-7, elements 0-7; b1: elements 8-15; then keys 8-15. */
+            ra_piece_at const k = ra_ldmatrix_key(lane);
+            cr_assert_eq(k.row, r + m / 2 * 8);
+            cr_assert_eq(k.piece, m % 2);
+            /* Transposed: b0: keys 0-7 of 8 dims, b1: keys 8-15; then the next 8 dims. */
+            ra_piece_at const v = ra_ldmatrix_value(lane);
+            cr_assert_eq(v.row, r + m % 2 * 8);
+            cr_assert_eq(v.piece, m / 2);
+        }
+}
