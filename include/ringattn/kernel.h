@@ -183,7 +183,7 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 /**
  * The table for GPUs, on that of ra_device_use; NULL where the build has no CUDA. Calls enqueue
  * work on the kernel's stream and return: what fails on the device is told by ra_kernel_finish.
- * There is no linear attention. `memory` gives {0} where there is no GPU, and says why.
+ * `memory` gives {0} where there is no GPU, and says why.
  */
 const ra_kernel_ops *ra_kernel_cuda(void);
 

@@ -24,7 +24,8 @@
  * Closed forms, in bytes per rank, with n rows, Hk kv heads and Hq query heads of one head group,
  * s = ra_linear_segments() and E = 4 * dim * (dim + 1), what one state takes:
  *     states, category state           batch * Hk * s * E, twice that with backward
- *     on several ranks                 three more E per batch and kv head
+ *     on several ranks                 three more E per batch and kv head, and as much of host
+ *                                      memory where the kernel computes elsewhere
  *     prefixes, method cumsum          batch * Hk * n * E
  *     lines, with backward             batch * Hq * n * 8, category accumulator
  * and operations per pass, over all ranks, with N tokens and the heads of the job:
@@ -81,12 +82,17 @@ typedef struct ra_linear_pass {
     float *lines;    /* backward: [batch][q_heads][rows][2]: 1 / d and c */
 } ra_linear_pass;
 
+/* What of all rows a segment's state is about: those before it, after it, or all there are. */
+typedef enum ra_linear_reach { RA_LINEAR_BEFORE, RA_LINEAR_AFTER, RA_LINEAR_ALL } ra_linear_reach;
+
 /**
  * What a kernel table offers for it. Rows are read and written where they lie, each by one thread;
  * results depend on `segments`, never on timing. Where inputs hold NaN or Inf, rows that do not see
  * them are not touched by them. Calls need kernel->workspace and poll as attention does.
  */
 struct ra_linear_ops {
+    /* What segments are cut for; 0: the kernel's threads. See ra_linear_workers. */
+    int workers;
     /** states[segment] = S, z over the segment's keys; reads k, v. */
     ra_status (*sum)(ra_kernel *kernel, const ra_linear_pass *pass);
     /** Reads q, k, v (bidirectional: q alone) and states; writes out, and prefixes for cumsum. */
@@ -95,10 +101,27 @@ struct ra_linear_ops {
     ra_status (*backward_queries)(ra_kernel *kernel, const ra_linear_pass *pass);
     /** Reads q, k, v, dout, lines and grads; writes dk, dv. */
     ra_status (*backward_keys)(ra_kernel *kernel, const ra_linear_pass *pass);
+    /** totals_out[batch][kv_heads][state] = sum over the segments of `states`, a pass's or grads.
+     */
+    ra_status (*total)(ra_kernel *kernel, const ra_linear_pass *pass, const float *states,
+                       float *totals_out);
+    /**
+     * From each segment's own sums, in `states`, to those of what it reaches. `before` and `after`
+     * are sums of other ranks, laid out as totals, or NULL; `all` adds both, the others what comes
+     * first on their way, which is `before`. Additions in the order of segments.
+     */
+    ra_status (*spread)(ra_kernel *kernel, const ra_linear_pass *pass, ra_linear_reach reach,
+                        const float *before, const float *after, float *states);
 };
 
 /** dim * (dim + 1) */
 int64_t ra_linear_state_floats(int32_t dim);
+
+/** Of ra_linear_segments, for a kernel: its table's workers, or where that has none, threads. */
+static inline int ra_linear_workers(const ra_linear_ops *ops, int threads)
+{
+    return ops->workers > 0 ? ops->workers : threads;
+}
 
 /**
  * Segments that give `threads` even work: 1 where heads alone do; each has at least 4 chunks.

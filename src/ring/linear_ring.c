@@ -6,8 +6,6 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-#include <string.h>
-
 /* Floats of one head group on this rank. */
 typedef struct linear_floats {
     size_t states, grads, prefixes, lines, sums;
@@ -16,7 +14,7 @@ typedef struct linear_floats {
 static int32_t segments_of(const ra_ring *ring, const ra_head_group *g)
 {
     return ra_linear_segments(ring->config.batch, g->kv_count, ra_ring_local_rows(ring),
-                              ring->kernel->threads);
+                              ra_linear_workers(ring->kernel->ops->linear, ring->kernel->threads));
 }
 
 /* [batch][kv heads] of a group, each with one state. */
@@ -98,10 +96,14 @@ static ra_status take_memory(ra_ring *ring)
         {RA_MEM_STATE, f.grads, &l->grads},       {RA_MEM_ACCUMULATOR, f.lines, &l->lines},
         {RA_MEM_STATE, f.prefixes, &l->prefixes},
     };
-    ra_status status = RA_OK;
+    l->memory = ring->kernel->ops->memory();
+    ra_status status = l->memory.ops != NULL ? RA_OK : RA_ERR_CUDA; /* it was said why */
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && status == RA_OK; ++i)
         status = ra_pool_alloc(ring->pool, wanted[i].category, wanted[i].floats * sizeof(float),
                                ring->kernel->stream, wanted[i].block);
+    if (status == RA_OK && f.sums > 0 && !ra_memory_is_host(&l->memory))
+        status = ra_pool_alloc(ring->host_pool, RA_MEM_STATE, f.sums * sizeof(float), NULL,
+                               &l->host_sums);
     return status;
 }
 
@@ -129,6 +131,7 @@ void ra_linear_give(ra_ring *ring)
                                 &ring->linear.lines, &ring->linear.prefixes};
     for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); ++i)
         ra_pool_free(ring->pool, ring->kernel->stream, blocks[i]);
+    ra_pool_free(ring->host_pool, NULL, &ring->linear.host_sums);
 }
 
 /* ---- states of other ranks and segments ------------------------------------------------------ */
@@ -148,80 +151,52 @@ static ra_status scan(ra_ring *ring, ra_scan direction, const float *own, float 
     return status;
 }
 
-static void add(const float *restrict from, size_t count, float *restrict to)
+/*
+ * Sums of the ranks before us, and where all rows see all, of those after us, from our own. MPI
+ * knows nothing of a device: there, own sums are read, which waits for the kernels that make them,
+ * and what comes of the scan is written back.
+ */
+static ra_status scan_ranks(ra_ring *ring, ra_linear_reach reach, size_t count)
 {
-    for (size_t i = 0; i < count; ++i)
-        to[i] += from[i];
-}
-
-/* Segments of a lane, in the order of a scan: its number x from where the scan begins. */
-static float *segment_at(float *lane, size_t floats, int32_t segments, ra_scan direction, int32_t x)
-{
-    return lane + floats * (size_t)(direction == RA_SCAN_UP ? x : segments - 1 - x);
-}
-
-/* Each segment's own state becomes the sum of what comes before it, of this rank and of others. */
-static void replace_by_prefix(float *lane, size_t floats, int32_t segments, ra_scan direction,
-                              const float *before)
-{
-    for (size_t i = 0; i < floats; ++i) {
-        float sum = before != NULL ? before[i] : 0;
-        for (int32_t x = 0; x < segments; ++x) {
-            float *const at = segment_at(lane, floats, segments, direction, x) + i;
-            float const own = *at;
-            *at = sum;
-            sum += own;
-        }
-    }
-}
-
-/* Each segment's own state becomes that of all segments and ranks. */
-static void replace_by_total(float *lane, size_t floats, int32_t segments, const float *before,
-                             const float *after)
-{
-    for (size_t i = 0; i < floats; ++i) {
-        float sum = before != NULL ? before[i] : 0;
-        for (int32_t x = 0; x < segments; ++x)
-            sum += lane[floats * (size_t)x + i];
-        sum += after != NULL ? after[i] : 0;
-        for (int32_t x = 0; x < segments; ++x)
-            lane[floats * (size_t)x + i] = sum;
-    }
+    ra_ring_linear *const l = &ring->linear;
+    bool const on_host = l->host_sums.data == NULL, all = reach == RA_LINEAR_ALL;
+    float *const own = on_host ? l->sums.data : l->host_sums.data;
+    size_t const bytes = count * sizeof(float);
+    ra_status status = on_host ? RA_OK : ra_kernel_finish(ring->kernel);
+    if (status == RA_OK && !on_host)
+        status = ra_memory_read(&l->memory, ring->kernel->stream, own, l->sums.data, bytes);
+    if (status == RA_OK)
+        status = scan(ring, reach == RA_LINEAR_AFTER ? RA_SCAN_DOWN : RA_SCAN_UP, own, own + count,
+                      count);
+    if (status == RA_OK && all)
+        status = scan(ring, RA_SCAN_DOWN, own, own + 2 * count, count);
+    if (status == RA_OK && !on_host)
+        status = ra_memory_write(&l->memory, ring->kernel->stream, (float *)l->sums.data + count,
+                                 own + count, all ? 2 * bytes : bytes);
+    return status;
 }
 
 /*
- * From each segment's own sums to what its rows see: of all rows before it (up) or after it
- * (down), or where the job is not causal, of all rows there are.
+ * From each segment's own sums to what its rows see: of all rows before it or after it, or where
+ * the job is not causal, of all rows there are.
  */
-static ra_status combine(ra_ring *ring, const ra_head_group *g, ra_scan direction, float *states)
+static ra_status combine(ra_ring *ring, const ra_head_group *g, const ra_linear_pass *pass,
+                         ra_linear_reach reach, float *states)
 {
+    const ra_linear_ops *const ops = ring->kernel->ops->linear;
     size_t const lanes = lane_floats(ring, g);
-    size_t const floats = (size_t)ra_linear_state_floats(ring->config.dim);
-    bool const all = ring->config.linear == RA_LINEAR_BIDIRECTIONAL;
-    int32_t const segments = segments_of(ring, g);
     float *const own = ring->linear.sums.data; /* NULL on one rank */
-    float *const before = own != NULL ? own + lanes : NULL;
-    float *const after = own != NULL && all ? own + 2 * lanes : NULL;
-    ra_status status = RA_OK;
-    if (own != NULL) {
-        memset(own, 0, lanes * sizeof(float));
-        for (size_t lane = 0; lane * floats < lanes; ++lane)
-            for (int32_t x = 0; x < segments; ++x)
-                add(states + (lane * (size_t)segments + (size_t)x) * floats, floats,
-                    own + lane * floats);
-        status = scan(ring, all ? RA_SCAN_UP : direction, own, before, lanes);
-        if (status == RA_OK && all)
-            status = scan(ring, RA_SCAN_DOWN, own, after, lanes);
-    }
-    for (size_t lane = 0; lane * floats < lanes && status == RA_OK; ++lane) {
-        float *const at = states + lane * (size_t)segments * floats;
-        const float *const from = before != NULL ? before + lane * floats : NULL;
-        if (all)
-            replace_by_total(at, floats, segments, from,
-                             after != NULL ? after + lane * floats : NULL);
-        else
-            replace_by_prefix(at, floats, segments, direction, from);
-    }
+    bool const all = ring->config.linear == RA_LINEAR_BIDIRECTIONAL;
+    if (all)
+        reach = RA_LINEAR_ALL;
+    if (own == NULL)
+        return ops->spread(ring->kernel, pass, reach, NULL, NULL, states);
+    ra_status status = ops->total(ring->kernel, pass, states, own);
+    if (status == RA_OK)
+        status = scan_ranks(ring, reach, lanes);
+    if (status == RA_OK)
+        status = ops->spread(ring->kernel, pass, reach, own + lanes, all ? own + 2 * lanes : NULL,
+                             states);
     return status;
 }
 
@@ -266,6 +241,13 @@ static ra_status run(ra_ring *ring, ra_trace_kind kind, const ra_linear_pass *pa
     return status;
 }
 
+static ra_status clear_states(ra_ring *ring, const ra_head_group *g, const ra_linear_pass *pass,
+                              float *states)
+{
+    return ring->kernel->ops->zero(ring->kernel, states,
+                                   lane_floats(ring, g) * (size_t)pass->segments * sizeof(*states));
+}
+
 /* Bring the states of a group about, unless the forward pass has left them. */
 static ra_status make_states(ra_ring *ring, int32_t group, const ra_linear_pass *pass)
 {
@@ -276,12 +258,11 @@ static ra_status make_states(ra_ring *ring, int32_t group, const ra_linear_pass 
         return RA_OK;
     ring->linear.states_group = -1;
     if (alone || pass->rows == 0) /* nothing comes before, or nothing from here */
-        memset(pass->states, 0,
-               lane_floats(ring, &g) * (size_t)pass->segments * sizeof(*pass->states));
+        status = clear_states(ring, &g, pass, pass->states);
     else
         status = run(ring, RA_TRACE_FORWARD_KERNEL, pass, ring->kernel->ops->linear->sum);
     if (status == RA_OK && !alone)
-        status = combine(ring, &g, RA_SCAN_UP, pass->states);
+        status = combine(ring, &g, pass, RA_LINEAR_BEFORE, pass->states);
     if (status == RA_OK)
         ring->linear.states_group = group;
     return status;
@@ -303,12 +284,12 @@ static ra_status backward_group(ra_ring *ring, const ra_ring_tensors *tensors, i
     ra_head_group const g = ra_ring_group(ring, group);
     ra_linear_pass const pass = pass_of(ring, tensors, &g);
     ra_status status = make_states(ring, group, &pass);
-    if (pass.rows == 0)
-        memset(pass.grads, 0, lane_floats(ring, &g) * (size_t)pass.segments * sizeof(float));
+    if (status == RA_OK && pass.rows == 0)
+        status = clear_states(ring, &g, &pass, pass.grads);
     if (status == RA_OK)
         status = run(ring, RA_TRACE_BACKWARD_KERNEL, &pass, ops->backward_queries);
     if (status == RA_OK)
-        status = combine(ring, &g, RA_SCAN_DOWN, pass.grads);
+        status = combine(ring, &g, &pass, RA_LINEAR_AFTER, pass.grads);
     if (status == RA_OK)
         status = run(ring, RA_TRACE_BACKWARD_KERNEL, &pass, ops->backward_keys);
     return status;

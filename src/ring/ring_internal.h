@@ -166,7 +166,9 @@ typedef struct ra_flight {
 /* Linear attention: states of one head group; see linear.h for what they hold. */
 typedef struct ra_ring_linear {
     ra_block states, grads;
-    ra_block sums; /* several ranks: our own states, of those before, of those after */
+    ra_block sums;      /* several ranks: our own states, of those before, of those after; */
+    ra_block host_sums; /* and where the host has them, if it does not reach these */
+    ra_memory memory;   /* where all but host_sums lies */
     ra_block prefixes, lines;
     int32_t states_group; /* whose states are ready; -1: none */
 } ra_ring_linear;

@@ -102,15 +102,7 @@ static void init_block(block &b, int threads)
     }
 }
 
-/* A launch of a kernel, as its launcher would make it. */
-struct kernel {
-    void (*run)(const void *f, char *shared);
-    const void *f;
-    ra_cuda_tile tile;
-    int64_t tasks;
-};
-
-static void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats)
+void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats)
 {
     for (int i = 0; i < blocks; ++i) {
         block b = {};

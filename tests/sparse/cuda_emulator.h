@@ -14,6 +14,7 @@
 #define RINGATTN_TESTS_CUDA_EMULATOR_H
 
 #include "sparse/cuda/backward_args.h"
+#include "sparse/cuda/linear_args.h"
 #include "sparse/cuda/rows_args.h"
 
 #ifdef __cplusplus
@@ -36,6 +37,11 @@ void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
 /** Likewise, of row work. */
 void cuda_emulate_rows(const ra_cuda_rows *r, int blocks, uint64_t seed);
 void cuda_emulate_delta(const ra_cuda_delta *d, int blocks, uint64_t seed);
+
+/** Likewise, of linear attention: cuda_emulator_linear.cpp. */
+void cuda_emulate_linear(ra_cuda_linear_work work, const ra_cuda_linear *f, int blocks,
+                         uint64_t seed);
+void cuda_emulate_segments(const ra_cuda_segments *f, int blocks, uint64_t seed);
 
 #ifdef __cplusplus
 }

@@ -108,6 +108,16 @@ inline void expect(bool holds, const char *what)
         fail(what);
 }
 
+/* A launch of a kernel, as its launcher would make it. */
+struct kernel {
+    void (*run)(const void *f, char *shared);
+    const void *f;
+    ra_cuda_tile tile;
+    int64_t tasks; /* of its tickets, if it takes any */
+};
+
+void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats);
+
 /* Wait until all members of the group have brought theirs; the offers of all. */
 inline const std::vector<offer> &together(group &g, int member, operation op, const offer &mine)
 {

@@ -3,6 +3,7 @@
  * Pointers that are not the stand-in's device memory are refused, as a device would fault on them.
  */
 #include "sparse/cuda/attention_launch.h"
+#include "sparse/cuda/linear_launch.h"
 #include "sparse/cuda/rows_launch.h"
 #include "sparse/cuda_emulator.h"
 #include "support/standin_cudart.h"
@@ -13,7 +14,10 @@ typedef struct launch {
         ra_cuda_backward backward;
         ra_cuda_rows rows;
         ra_cuda_delta delta;
+        ra_cuda_linear linear;
+        ra_cuda_segments segments;
     } args;
+    ra_cuda_linear_work work; /* of linear attention */
     int blocks;
 } launch;
 
@@ -107,4 +111,34 @@ cudaError_t ra_cuda_delta_launch(const ra_cuda_delta *d, int blocks, cudaStream_
     const void *const pointers[] = {d->out.data, d->dout.data, d->delta};
     launch const l = {.args.delta = *d, .blocks = blocks};
     return enqueue(check(standin_enter(), pointers, 3), stream, run_delta, &l);
+}
+
+static void run_linear(void *context)
+{
+    const launch *const l = context;
+    cuda_emulate_linear(l->work, &l->args.linear, l->blocks, order_seed++);
+}
+
+cudaError_t ra_cuda_linear_launch(ra_cuda_linear_work work, const ra_cuda_linear *f, int blocks,
+                                  cudaStream_t stream)
+{
+    const void *const pointers[] = {f->q.data,   f->k.data,  f->v.data,    f->out.data, f->dq.data,
+                                    f->dk.data,  f->dv.data, f->dout.data, f->states,   f->grads,
+                                    f->prefixes, f->lines,   f->scratch};
+    launch const l = {.args.linear = *f, .blocks = blocks, .work = work};
+    return enqueue(check(standin_enter(), pointers, sizeof(pointers) / sizeof(pointers[0])), stream,
+                   run_linear, &l);
+}
+
+static void run_segments(void *context)
+{
+    const launch *const l = context;
+    cuda_emulate_segments(&l->args.segments, l->blocks, order_seed++);
+}
+
+cudaError_t ra_cuda_segments_launch(const ra_cuda_segments *f, int blocks, cudaStream_t stream)
+{
+    const void *const pointers[] = {f->before, f->after, f->states, f->totals};
+    launch const l = {.args.segments = *f, .blocks = blocks};
+    return enqueue(check(standin_enter(), pointers, 4), stream, run_segments, &l);
 }

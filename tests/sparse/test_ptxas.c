@@ -1,16 +1,27 @@
 /* What ptxas said of the kernels when they were compiled: registers as the tile table assumes, and
    nothing in local memory. */
 #include "sparse/cuda/backward_table.h"
+#include "sparse/cuda/linear_args.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KINDS = 3, DTYPES = 3, DIMS = 6, ARCHITECTURES = 2 };
+enum { ATTENTION_KINDS = 3, DTYPES = 3, DIMS = 6, LINEAR_DIMS = 3, ARCHITECTURES = 2 };
 /* Kernels for rows: two that copy, one that adds, and those that round and sum, by dtype. */
 enum { ROW_KERNELS = 3 + 2 * DTYPES };
-typedef enum kernel_kind { KERNEL_FORWARD, KERNEL_QUERIES, KERNEL_KEYS, KERNEL_ROWS } kernel_kind;
+/* Of linear attention: sums, forward, queries, keys; and one each by rows and of segments. */
+enum { LINEAR_KERNELS = 4 * LINEAR_DIMS + 2 };
+typedef enum kernel_kind {
+    KERNEL_FORWARD,
+    KERNEL_QUERIES,
+    KERNEL_KEYS,
+    KERNEL_LINEAR,
+    KERNEL_LINEAR_KEYS,
+    KERNEL_LINEAR_ROWWISE,
+    KERNEL_ROWS
+} kernel_kind;
 
 typedef struct kernel_name {
     kernel_kind kind;
@@ -21,17 +32,19 @@ typedef struct kernel_name {
 /* "forward_kernelI10forward_16I12element_bf16Li128EEE..." */
 static kernel_name parse_name(const char *line)
 {
-    static const char *const texts[] = {"forward_kernel", "backward_queries_kernel",
-                                        "backward_keys_kernel"};
+    static const char *const texts[] = {"forward_kernel",       "backward_queries_kernel",
+                                        "backward_keys_kernel", "linear_kernel",
+                                        "linear_keys_kernel",   "linear_rowwise_kernel"};
     kernel_name name = {.kind = KERNEL_ROWS};
-    for (int i = 0; i < KINDS; ++i)
+    for (int i = 0; i < KERNEL_ROWS; ++i)
         if (strstr(line, texts[i]) != NULL)
             name.kind = (kernel_kind)i;
     const char *const dim = strstr(line, "Li");
     if (name.kind == KERNEL_ROWS) {
-        cr_assert(strstr(line, "rows_kernel") != NULL || strstr(line, "delta_kernel") != NULL, "%s",
-                  line);
-    } else {
+        cr_assert(strstr(line, "rows_kernel") != NULL || strstr(line, "delta_kernel") != NULL ||
+                      strstr(line, "segments_kernel") != NULL,
+                  "%s", line);
+    } else if (name.kind != KERNEL_LINEAR_ROWWISE) {
         cr_assert_not_null(dim, "%s", line);
         name.dim = atoi(dim + 2);
     }
@@ -50,6 +63,11 @@ static int32_t registers_of(kernel_name name)
         return ra_cuda_queries_of(name.dtype, name.dim).registers;
     case KERNEL_KEYS:
         return ra_cuda_keys_of(name.dtype, name.dim).registers;
+    case KERNEL_LINEAR:
+    case KERNEL_LINEAR_KEYS:
+        return ra_cuda_linear_tile(name.dim).registers;
+    case KERNEL_LINEAR_ROWWISE:
+        return ra_cuda_linear_rowwise_tile().registers;
     default:
         return ra_cuda_tile_of(name.dtype, name.dim).registers;
     }
@@ -87,5 +105,6 @@ Test(ptxas, kernels_keep_to_their_registers_and_out_of_local_memory)
     int kernels = 0;
     for (size_t i = 0; i < sizeof(logs) / sizeof(logs[0]); ++i)
         check_log(logs[i], &kernels);
-    cr_assert_eq(kernels, (KINDS * DTYPES * DIMS + ROW_KERNELS) * ARCHITECTURES);
+    cr_assert_eq(kernels,
+                 (ATTENTION_KINDS * DTYPES * DIMS + ROW_KERNELS + LINEAR_KERNELS) * ARCHITECTURES);
 }

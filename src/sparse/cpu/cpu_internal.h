@@ -2,7 +2,7 @@
 #ifndef RINGATTN_CPU_INTERNAL_H
 #define RINGATTN_CPU_INTERNAL_H
 
-#include "ringattn/kernel.h"
+#include "ringattn/linear.h"
 
 /* Most rows of a chunk whose rows are shared by tiles: their partials are kept per thread. */
 enum { RA_CHUNK_ROWS_MAX = 1024 };
@@ -32,6 +32,13 @@ static inline int thread_count(void)
     return 1;
 }
 #endif
+
+/* Operations of every table; see ra_linear_ops. */
+RA_CHECKED ra_status ra_linear_total_cpu(ra_kernel *kernel, const ra_linear_pass *pass,
+                                         const float *states, float *totals_out);
+RA_CHECKED ra_status ra_linear_spread_cpu(ra_kernel *kernel, const ra_linear_pass *pass,
+                                          ra_linear_reach reach, const float *before,
+                                          const float *after, float *states);
 
 /* One table per instruction set that the compiler can make; select.c asks the machine. */
 extern const ra_kernel_ops ra_kernels_portable;

@@ -191,6 +191,8 @@ static const ra_linear_ops linear_ops = {
     .forward = linear_forward,
     .backward_queries = linear_backward_queries,
     .backward_keys = linear_backward_keys,
+    .total = ra_linear_total_cpu,
+    .spread = ra_linear_spread_cpu,
 };
 
 const ra_kernel_ops RA_CPU_TABLE = {

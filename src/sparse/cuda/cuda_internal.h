@@ -2,7 +2,8 @@
 #ifndef RINGATTN_CUDA_INTERNAL_H
 #define RINGATTN_CUDA_INTERNAL_H
 
-#include "ringattn/kernel.h"
+#include "ringattn/linear.h"
+#include "sparse/cuda/tile_table.h"
 
 #include <cuda_runtime_api.h>
 
@@ -31,6 +32,9 @@ static inline ra_cuda_kernel *ra_cuda_self(ra_kernel *kernel)
 /** Make the GPU the calling thread's, for what follows. */
 RA_CHECKED ra_status ra_cuda_enter(ra_kernel *kernel);
 
+/** Refuse, with one line, a kernel that takes more shared memory than the GPU has. */
+RA_CHECKED ra_status ra_cuda_check_shared(ra_kernel *kernel, const ra_cuda_tile *tile);
+
 /**
  * A map's arrays on the device: those that were taken, or a copy in *own_out, which the caller
  * gives back to the pool when the step is enqueued; else *own_out is empty.
@@ -51,5 +55,6 @@ RA_CHECKED ra_status ra_cuda_add(ra_kernel *kernel, const ra_kernel_shape *shape
 RA_CHECKED ra_status ra_cuda_store(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t count,
                                    const ra_view *from, const ra_view *to);
 RA_CHECKED ra_status ra_cuda_zero(ra_kernel *kernel, void *data, size_t bytes);
+extern const ra_linear_ops ra_cuda_linear_ops;
 
 #endif

@@ -129,7 +129,7 @@ static void say_occupancy(ra_kernel *kernel, const ra_cuda_grid *grid)
            grid->held, grid->assumed);
 }
 
-static ra_status check_shared(ra_kernel *kernel, const ra_cuda_tile *tile)
+ra_status ra_cuda_check_shared(ra_kernel *kernel, const ra_cuda_tile *tile)
 {
     int64_t const there = ra_cuda_self(kernel)->shared_bytes;
     if (tile->shared_bytes <= there)
@@ -161,7 +161,7 @@ static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
     ra_block own = {0};
     ra_status status = ra_cuda_forward_check(step);
     if (status == RA_OK)
-        status = check_shared(kernel, &tile);
+        status = ra_cuda_check_shared(kernel, &tile);
     if (status == RA_OK)
         status = ra_cuda_enter(kernel);
     if (status == RA_OK)
@@ -193,9 +193,9 @@ static ra_status cuda_backward(ra_kernel *kernel, const ra_backward_step *step)
     ra_block own = {0};
     ra_status status = ra_cuda_backward_check(step);
     if (status == RA_OK)
-        status = check_shared(kernel, &keys);
+        status = ra_cuda_check_shared(kernel, &keys);
     if (status == RA_OK)
-        status = check_shared(kernel, &queries);
+        status = ra_cuda_check_shared(kernel, &queries);
     if (status == RA_OK)
         status = ra_cuda_enter(kernel);
     if (status == RA_OK)
@@ -218,6 +218,7 @@ static const ra_kernel_ops cuda_ops = {
     .add = ra_cuda_add,
     .store = ra_cuda_store,
     .zero = ra_cuda_zero,
+    .linear = &ra_cuda_linear_ops,
     .init = cuda_init,
     .fini = cuda_fini,
     .take_map = ra_cuda_take_map,

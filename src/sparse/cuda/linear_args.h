@@ -1,0 +1,94 @@
+/* What launches of linear attention are given, and their tiles. Pointers are the device's. */
+#ifndef RINGATTN_CUDA_LINEAR_ARGS_H
+#define RINGATTN_CUDA_LINEAR_ARGS_H
+
+#include "ringattn/linear.h"
+#include "sparse/cuda/tile_table.h"
+
+/* Rows of a chunk, whose terms are summed before they are added to a longer sum; and rows of a
+   warp's products. */
+enum { RA_CUDA_LINEAR_ROWS = 32, RA_CUDA_LINEAR_OWN = 8 };
+
+/* Threads of the kernel for segments, and thread blocks that keep a multiprocessor's memory busy.
+ */
+enum { RA_CUDA_LINEAR_FLAT_THREADS = 256, RA_CUDA_LINEAR_FLAT_BLOCKS = 8 };
+
+/* Segments are cut for so many, whatever the GPU has: results are the same on every one, and a
+   plan needs to know none. */
+enum { RA_CUDA_LINEAR_WORKERS = 128 };
+
+typedef enum ra_cuda_linear_work {
+    RA_CUDA_LINEAR_SUM,
+    RA_CUDA_LINEAR_FORWARD,
+    RA_CUDA_LINEAR_ROWWISE, /* forward, recurrent or cumsum */
+    RA_CUDA_LINEAR_QUERIES,
+    RA_CUDA_LINEAR_KEYS,
+    RA_CUDA_LINEAR_WORKS
+} ra_cuda_linear_work;
+
+typedef struct ra_cuda_linear {
+    ra_view q, k, v, out, dout, dq, dk, dv;
+    float *states, *grads, *prefixes, *lines; /* as ra_linear_pass has them */
+    float *scratch;                           /* one piece per thread block */
+    int64_t scratch_floats;                   /* from one to the next */
+    int64_t rows, tasks;
+    int32_t segments, q_heads, kv_heads, dim;
+    bool causal, stores; /* stores: method cumsum */
+} ra_cuda_linear;
+
+RA_STATIC_ASSERT(sizeof(ra_cuda_linear) <= 4096, "kernel parameters are at most 4 KiB");
+
+/* States of segments: added up, or made from own sums to what the segments see. */
+typedef struct ra_cuda_segments {
+    const float *before, *after; /* [lanes][floats]; or NULL */
+    float *states;               /* [lanes][segments][floats] */
+    float *totals;               /* [lanes][floats], written; else NULL */
+    int64_t lanes, floats;
+    int32_t segments;
+    ra_linear_reach reach;
+} ra_cuda_segments;
+
+/*
+ * A chunk's queries, keys, values and dout in float32, rows a float apart from a multiple of the
+ * banks; weights of pairs; sums of rows with what they cannot hold; two floats per row.
+ */
+RA_HD ra_cuda_tile ra_cuda_linear_tile(int32_t head_dim)
+{
+    int32_t const dim = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+    int32_t const rows = RA_CUDA_LINEAR_ROWS;
+    ra_cuda_tile tile = {0, 0, 0, 0, 0, 0, 0, 0};
+    tile.dim = dim;
+    tile.q_rows = tile.k_rows = rows;
+    tile.warps = rows / RA_CUDA_LINEAR_OWN;
+    tile.blocks_per_sm = dim <= 128 ? 2 : 1;
+    tile.registers = ra_cuda_registers(32 * tile.warps, tile.blocks_per_sm);
+    tile.shared_bytes = 4 * (4 * rows * (dim + 1) + rows * (rows + 1) + 4 * dim + 2 * rows);
+    return tile;
+}
+
+/* Row by row: a query, a key and a value, and sums of keys: of the state, with what they cannot
+   hold, and of the chunk. */
+RA_HD ra_cuda_tile ra_cuda_linear_rowwise_tile(void)
+{
+    ra_cuda_tile tile = {0, 0, 0, 0, 0, 0, 0, 0};
+    tile.dim = 256;
+    tile.warps = 8;
+    tile.blocks_per_sm = 2;
+    tile.registers = ra_cuda_registers(32 * tile.warps, tile.blocks_per_sm);
+    tile.shared_bytes = 4 * 6 * 256;
+    return tile;
+}
+
+RA_HD ra_cuda_tile ra_cuda_linear_tile_of(ra_cuda_linear_work work, int32_t head_dim)
+{
+    return work == RA_CUDA_LINEAR_ROWWISE ? ra_cuda_linear_rowwise_tile()
+                                          : ra_cuda_linear_tile(head_dim);
+}
+
+/* Matrices of scratch that a thread block needs: at most three are carried at a time. */
+RA_HD int64_t ra_cuda_linear_scratch_floats(int32_t dim)
+{
+    return (int64_t)3 * dim * dim;
+}
+
+#endif

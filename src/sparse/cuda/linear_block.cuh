@@ -1,0 +1,325 @@
+/*
+ * What a thread block of linear attention works with: chunks of rows in float32 in shared memory,
+ * products of small matrices, and sums that are carried from chunk to chunk.
+ *
+ * A warp has RA_CUDA_LINEAR_OWN rows of a product, a lane of it every 32nd column. Products are
+ * float32 FMAs, exact in every dtype: the kernels are bound by these, and by reading and writing
+ * the carried matrices, [dim][dim] in device memory, which the second cache holds at the usual
+ * sizes. Tensor cores are not used.
+ *
+ * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
+ */
+#ifndef RINGATTN_CUDA_LINEAR_BLOCK_CUH
+#define RINGATTN_CUDA_LINEAR_BLOCK_CUH
+
+#include "sparse/cuda/heads.cuh"
+#include "sparse/cuda/linear_args.h"
+
+#include <math.h>
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* elu(x) + 1; NaN stays. */
+LANE_CODE float linear_feature(float x)
+{
+    return x > 0 ? x + 1 : expf(x);
+}
+
+/* The derivative of a feature, which is the feature itself up to 1. */
+LANE_CODE float linear_slope(float feature)
+{
+    return feature < 1 ? feature : 1;
+}
+
+/* sum + rest += more, where rest is what sum cannot hold (TwoSum, Knuth). */
+LANE_CODE void linear_carry(float &sum, float &rest, float more)
+{
+    float const old = sum, with_rest = more + rest;
+    sum = old + with_rest;
+    float const added = sum - old;
+    rest = (old - (sum - added)) + (with_rest - added);
+}
+
+/* Of all lanes of the warp. */
+LANE_CODE float linear_warp_sum(float x)
+{
+    for (int mask = 16; mask > 0; mask /= 2)
+        x += shuffle_xor(x, mask);
+    return x;
+}
+
+LANE_CODE char *linear_head(const ra_view &view, int64_t batch, int64_t head)
+{
+    return head_data(view, view.dtype == RA_F32 ? 4 : 2, batch, head);
+}
+
+LANE_CODE float linear_load(ra_dtype dtype, const char *data, int64_t i)
+{
+    return dtype == RA_F32   ? element_f32::load(data, i)
+           : dtype == RA_F16 ? element_f16::load(data, i)
+                             : element_bf16::load(data, i);
+}
+
+LANE_CODE void linear_store(ra_dtype dtype, char *data, int64_t i, float value)
+{
+    if (dtype == RA_F32)
+        element_f32::store(data, i, value);
+    else if (dtype == RA_F16)
+        element_f16::store(data, i, value);
+    else
+        element_bf16::store(data, i, value);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* A segment of one (batch, kv head). */
+struct linear_task {
+    int64_t lane, begin, end; /* lane: batch * kv_heads + kv_head */
+    int32_t batch, kv_head, ratio;
+    float *state, *grad; /* of the segment, in the pass */
+};
+
+LANE_CODE linear_task linear_task_of(const ra_cuda_linear &f, int64_t index)
+{
+    linear_task t;
+    int64_t const floats = (int64_t)f.dim * (f.dim + 1);
+    int64_t const chunks = (f.rows + RA_LINEAR_CHUNK - 1) / RA_LINEAR_CHUNK;
+    t.lane = index / f.segments;
+    int32_t const segment = (int32_t)(index - t.lane * f.segments);
+    int64_t const begin = chunks * segment / f.segments * RA_LINEAR_CHUNK;
+    int64_t const end = chunks * (segment + 1) / f.segments * RA_LINEAR_CHUNK;
+    t.begin = begin < f.rows ? begin : f.rows;
+    t.end = end < f.rows ? end : f.rows;
+    t.batch = (int32_t)(t.lane / f.kv_heads);
+    t.kv_head = (int32_t)(t.lane - (int64_t)t.batch * f.kv_heads);
+    t.ratio = f.q_heads / f.kv_heads;
+    t.state = f.states + index * floats;
+    t.grad = f.grads == NULL ? NULL : f.grads + index * floats;
+    return t;
+}
+
+/* Scratch of the thread block: matrices one after the other. */
+LANE_CODE float *linear_scratch(const ra_cuda_linear &f, int matrix)
+{
+    return f.scratch + block_index() * f.scratch_floats + (int64_t)matrix * f.dim * f.dim;
+}
+
+/* 1 / d and c of a query row, in pairs. */
+LANE_CODE float *linear_lines(const ra_cuda_linear &f, const linear_task &t, int member,
+                              int64_t row)
+{
+    int64_t const head = (int64_t)t.batch * f.q_heads + t.kv_head * t.ratio + member;
+    return f.lines + 2 * (head * f.rows + row);
+}
+
+LANE_CODE void linear_clear(float *values, int64_t count)
+{
+    for (int64_t i = thread_index(); i < count; i += thread_count())
+        values[i] = 0;
+}
+
+LANE_CODE void linear_copy(float *to, const float *from, int64_t count)
+{
+    for (int64_t i = thread_index(); i < count; i += thread_count())
+        to[i] = from[i];
+}
+
+LANE_CODE void linear_copy_transposed(float *to, const float *from, int dim)
+{
+    for (int i = thread_index(); i < dim * dim; i += thread_count())
+        to[i % dim * dim + i / dim] = from[i];
+}
+
+/* ---- a thread block -------------------------------------------------------------------------- */
+
+template <int DIM> struct linear_block {
+    static constexpr ra_cuda_tile TILE = ra_cuda_linear_tile(DIM);
+    static constexpr int THREADS = 32 * TILE.warps, ROWS = TILE.q_rows, OWN = RA_CUDA_LINEAR_OWN;
+    static constexpr int PITCH = DIM + 1, COLUMNS = DIM / 32;
+    static_assert(OWN * TILE.warps == ROWS && ROWS == 32, "a lane has one column of the weights");
+
+    typedef float tile[ROWS][PITCH];
+    struct tiles {
+        tile query, key, value, dout;              /* query and key as features */
+        float weight[ROWS][ROWS + 1];              /* of pairs */
+        float line[DIM], line_rest[DIM];           /* z, or w; what it cannot hold */
+        float grad_line[DIM], grad_line_rest[DIM]; /* w */
+        float inverse[ROWS], c[ROWS];              /* of the query rows at hand */
+    };
+    static_assert(sizeof(tiles) == TILE.shared_bytes, "as the table has it");
+
+    /* A thread's part of a product: rows own_row() + r, columns lane + 32 * n. */
+    template <int N> struct sums {
+        float at[OWN][N];
+    };
+    typedef sums<COLUMNS> wide;
+
+    static LANE_CODE int own_row()
+    {
+        return warp_index() * OWN;
+    }
+
+    template <int N> static LANE_CODE void clear(sums<N> &s)
+    {
+#pragma unroll
+        for (int r = 0; r < OWN; ++r)
+#pragma unroll
+            for (int n = 0; n < N; ++n)
+                s.at[r][n] = 0;
+    }
+
+    /* Rows [row, row + count) of a head and zeros, as they are or as features. */
+    static LANE_CODE void load(const ra_view &view, int64_t batch, int64_t head, int64_t row,
+                               int count, int dim, bool as_features, tile &to)
+    {
+        const char *const from = linear_head(view, batch, head);
+#pragma unroll 4
+        for (int i = thread_index(); i < ROWS * DIM; i += THREADS) {
+            int const r = i / DIM, d = i % DIM;
+            float x = 0;
+            if (r < count && d < dim) {
+                x = linear_load(view.dtype, from, (row + r) * view.row_stride + d);
+                x = as_features ? linear_feature(x) : x;
+            }
+            to[r][d] = x;
+        }
+    }
+
+    /*
+     * s += sum over x in [begin, end) of a[own row * a_row + x * a_step] times
+     * b[x * b_step + column * b_column], for columns below `columns`, which the others' memory need
+     * not have.
+     */
+    template <int N>
+    static LANE_CODE void product(const float *a, int a_row, int a_step, const float *b, int b_step,
+                                  int b_column, int columns, int begin, int end, sums<N> &s)
+    {
+        int const lane = lane_index();
+        a += own_row() * a_row;
+        b += lane * b_column;
+#pragma unroll 2
+        for (int x = begin; x < end; ++x) {
+            float right[N];
+#pragma unroll
+            for (int n = 0; n < N; ++n)
+                right[n] = lane + 32 * n < columns ? b[x * b_step + 32 * n * b_column] : 0;
+#pragma unroll
+            for (int r = 0; r < OWN; ++r) {
+                float const left = a[r * a_row + x * a_step];
+#pragma unroll
+                for (int n = 0; n < N; ++n)
+                    s.at[r][n] = fmaf(left, right[n], s.at[r][n]);
+            }
+        }
+    }
+
+    /* With a carried matrix [dim][dim] on the right. */
+    static LANE_CODE void multiply(const tile &a, const float *matrix, int dim, wide &s)
+    {
+        product<COLUMNS>(&a[0][0], PITCH, 1, matrix, dim, 1, dim, 0, dim, s);
+    }
+
+    /* Weights of pairs: a lane has one column. */
+    static LANE_CODE void multiply_transposed(const tile &a, const tile &b, int dim, sums<1> &s)
+    {
+        product<1>(&a[0][0], PITCH, 1, &b[0][0], 1, PITCH, ROWS, 0, dim, s);
+    }
+
+    /*
+     * s += weights times rows of b, over those pairs that are causal: rows of s are queries, x keys
+     * up to them; or where FROM, rows of s are keys, and x queries from them on. Others are not
+     * touched, because zero times their Inf or NaN is NaN.
+     */
+    template <bool FROM>
+    static LANE_CODE void multiply_causal(const tiles &t, const tile &b, wide &s)
+    {
+        int const lane = lane_index(), own = own_row();
+        product<COLUMNS>(&t.weight[0][0], ROWS + 1, 1, &b[0][0], PITCH, 1, DIM,
+                         FROM ? own + OWN : 0, FROM ? ROWS : own, s);
+#pragma unroll
+        for (int x = 0; x < OWN; ++x) {
+            float right[COLUMNS];
+#pragma unroll
+            for (int n = 0; n < COLUMNS; ++n)
+                right[n] = b[own + x][lane + 32 * n];
+#pragma unroll
+            for (int r = 0; r < OWN; ++r)
+                if (FROM ? r <= x : r >= x)
+#pragma unroll
+                    for (int n = 0; n < COLUMNS; ++n)
+                        s.at[r][n] = fmaf(t.weight[own + r][own + x], right[n], s.at[r][n]);
+        }
+    }
+
+    static LANE_CODE void keep_weights(const sums<1> &s, tiles &t)
+    {
+#pragma unroll
+        for (int r = 0; r < OWN; ++r)
+            t.weight[own_row() + r][lane_index()] = s.at[r][0];
+    }
+
+    /* matrix += a^T b over the chunk's rows. An element is always the same thread's. */
+    static LANE_CODE void carry_product(const tile &a, const tile &b, int dim, float *matrix,
+                                        float *rest)
+    {
+        int const lane = lane_index();
+#pragma unroll 1
+        for (int row = 0; row < dim; row += ROWS) {
+            wide s;
+            clear(s);
+            product<COLUMNS>(&a[0][row], 1, PITCH, &b[0][0], PITCH, 1, DIM, 0, ROWS, s);
+#pragma unroll
+            for (int r = 0; r < OWN; ++r) {
+                int const at = (row + own_row() + r) * dim + lane;
+#pragma unroll
+                for (int n = 0; n < COLUMNS; ++n)
+                    if (row + own_row() + r < dim && lane + 32 * n < dim)
+                        linear_carry(matrix[at + 32 * n], rest[at + 32 * n], s.at[r][n]);
+            }
+        }
+    }
+
+    /*
+     * z as rows see it, in the columns of a lane: what the chunk's keys before the own rows add,
+     * then with line_at, row by row, those of the own ones. line_of gives the whole.
+     */
+    static LANE_CODE void line_before(const ra_cuda_linear &f, const tiles &t,
+                                      float (&own)[COLUMNS])
+    {
+        int const lane = lane_index(), end = f.causal ? own_row() : 0;
+#pragma unroll
+        for (int n = 0; n < COLUMNS; ++n) {
+            own[n] = 0;
+            for (int i = 0; i < end; ++i)
+                own[n] += t.key[i][lane + 32 * n];
+        }
+    }
+
+    static LANE_CODE void line_at(const ra_cuda_linear &f, const tiles &t, int row,
+                                  float (&own)[COLUMNS])
+    {
+        if (f.causal)
+#pragma unroll
+            for (int n = 0; n < COLUMNS; ++n)
+                own[n] += t.key[row][lane_index() + 32 * n];
+    }
+
+    static LANE_CODE float line_of(const tiles &t, const float (&own)[COLUMNS], int n)
+    {
+        return t.line[lane_index() + 32 * n] + own[n];
+    }
+
+    /* line += sum over the chunk's rows of factor times the row; without factors, of the row. */
+    static LANE_CODE void carry_rows(const tile &rows, const float *factors, int dim, float *line,
+                                     float *rest)
+    {
+        for (int d = thread_index(); d < dim; d += THREADS) {
+            float sum = 0;
+            for (int i = 0; i < ROWS; ++i)
+                sum = fmaf(rows[i][d], factors != NULL ? factors[i] : 1, sum);
+            linear_carry(line[d], rest[d], sum);
+        }
+    }
+};
+
+#endif

@@ -1,0 +1,152 @@
+/*
+ * Linear attention row by row: `recurrent` with one state at hand, `cumsum` with the state of every
+ * row in memory before any is read, as a plain cumulative sum has it. They are there to compare
+ * with, and bound by memory: each row goes through all of the state. A thread has columns of the
+ * matrices, which no other touches.
+ */
+#ifndef RINGATTN_CUDA_LINEAR_ROWWISE_CUH
+#define RINGATTN_CUDA_LINEAR_ROWWISE_CUH
+
+#include "sparse/cuda/linear_block.cuh"
+
+struct linear_rowwise {
+    static constexpr ra_cuda_tile TILE = ra_cuda_linear_rowwise_tile();
+    static constexpr int THREADS = 32 * TILE.warps, DIM = TILE.dim;
+    static_assert(THREADS >= DIM, "a thread has at most one column");
+
+    struct tiles {
+        float query[DIM], key[DIM], value[DIM];    /* one row of each */
+        float line[DIM], line_rest[DIM], own[DIM]; /* z, what it cannot hold, and the chunk's */
+    };
+    static_assert(sizeof(tiles) == TILE.shared_bytes, "as the table has it");
+
+    static LANE_CODE float load(const ra_view &view, int64_t batch, int64_t head, int64_t row,
+                                int d)
+    {
+        const char *const from = linear_head(view, batch, head);
+        return linear_load(view.dtype, from, row * view.row_stride + d);
+    }
+
+    /* A key more, in the sums of the chunk. */
+    static LANE_CODE void add_key(const ra_cuda_linear &f, const linear_task &task, int64_t row,
+                                  float *own, tiles &t)
+    {
+        int const e = thread_index();
+        block_barrier(); /* the row before has been used */
+        if (e < f.dim) {
+            t.key[e] = linear_feature(load(f.k, task.batch, task.kv_head, row, e));
+            t.value[e] = load(f.v, task.batch, task.kv_head, row, e);
+            t.own[e] += t.key[e];
+        }
+        block_barrier(); /* the row is there */
+        if (e < f.dim)
+            for (int d = 0; d < f.dim; ++d)
+                own[d * f.dim + e] = fmaf(t.key[d], t.value[e], own[d * f.dim + e]);
+    }
+
+    /* The chunk's sums to the longer ones, and begin anew. */
+    static LANE_CODE void fold(const ra_cuda_linear &f, float *before, float *rest, float *own,
+                               tiles &t)
+    {
+        int const e = thread_index();
+        block_barrier(); /* z has been used */
+        if (e >= f.dim)
+            return;
+        for (int at = e; at < f.dim * f.dim; at += f.dim) {
+            linear_carry(before[at], rest[at], own[at]);
+            own[at] = 0;
+        }
+        linear_carry(t.line[e], t.line_rest[e], t.own[e]);
+        t.own[e] = 0;
+    }
+
+    /* out = query (before + more) / (query . line + eps), the line in two parts likewise. */
+    static LANE_CODE void use(const ra_cuda_linear &f, const linear_task &task, int member,
+                              int64_t row, const float *before, const float *more,
+                              const float *line, const float *more_line, tiles &t)
+    {
+        int const e = thread_index();
+        int32_t const head = task.kv_head * task.ratio + member;
+        block_barrier(); /* the query before has been used */
+        if (e < f.dim)
+            t.query[e] = linear_feature(load(f.q, task.batch, head, row, e));
+        block_barrier(); /* the query is there, and z */
+        float sum = 0, divisor = 0;
+        for (int d = lane_index(); d < f.dim; d += 32)
+            divisor = fmaf(t.query[d], line[d] + (more_line != NULL ? more_line[d] : 0), divisor);
+        divisor = linear_warp_sum(divisor) + RA_LINEAR_EPSILON;
+        if (e >= f.dim)
+            return;
+        for (int d = 0; d < f.dim; ++d) {
+            int const at = d * f.dim + e;
+            sum = fmaf(t.query[d], before[at] + (more != NULL ? more[at] : 0), sum);
+        }
+        linear_store(f.out.dtype, linear_head(f.out, task.batch, head), row * f.out.row_stride + e,
+                     sum / divisor);
+    }
+
+    /* The state that a row sees, as the pass holds states. */
+    static LANE_CODE float *prefix(const ra_cuda_linear &f, const linear_task &task, int64_t row)
+    {
+        return f.prefixes + (task.lane * f.rows + row) * ((int64_t)f.dim * (f.dim + 1));
+    }
+
+    static LANE_CODE void store_prefix(const ra_cuda_linear &f, const linear_task &task,
+                                       int64_t row, const float *before, const float *own,
+                                       const tiles &t)
+    {
+        int const e = thread_index();
+        float *const to = prefix(f, task, row);
+        if (e >= f.dim)
+            return;
+        for (int at = e; at < f.dim * f.dim; at += f.dim)
+            to[at] = before[at] + own[at];
+        to[f.dim * f.dim + e] = t.line[e] + t.own[e];
+    }
+
+    static LANE_CODE void begin(const ra_cuda_linear &f, const linear_task &task, float *before,
+                                float *rest, float *own, tiles &t)
+    {
+        int const e = thread_index();
+        if (e >= f.dim)
+            return;
+        for (int at = e; at < f.dim * f.dim; at += f.dim) {
+            before[at] = task.state[at];
+            rest[at] = own[at] = 0;
+        }
+        t.line[e] = task.state[f.dim * f.dim + e];
+        t.line_rest[e] = t.own[e] = 0;
+    }
+
+    static LANE_CODE void task(const ra_cuda_linear &f, const linear_task &task, tiles &t)
+    {
+        float *const before = linear_scratch(f, 0), *const rest = linear_scratch(f, 1);
+        float *const own = linear_scratch(f, 2);
+        begin(f, task, before, rest, own, t);
+        for (int64_t row = task.begin; row < task.end; ++row) {
+            add_key(f, task, row, own, t);
+            if (f.stores)
+                store_prefix(f, task, row, before, own, t);
+            for (int i = 0; i < task.ratio && !f.stores; ++i)
+                use(f, task, i, row, before, own, t.line, t.own, t);
+            if ((row + 1) % RA_LINEAR_CHUNK == 0)
+                fold(f, before, rest, own, t);
+        }
+        for (int64_t row = task.begin; row < task.end && f.stores; ++row) {
+            const float *const state = prefix(f, task, row);
+            for (int i = 0; i < task.ratio; ++i)
+                use(f, task, i, row, state, NULL, state + f.dim * f.dim, NULL, t);
+        }
+    }
+
+    static LANE_CODE void all(const ra_cuda_linear &f, char *shared)
+    {
+        tiles &t = *(tiles *)shared;
+        for (int64_t i = block_index(); i < f.tasks; i += block_count()) {
+            task(f, linear_task_of(f, i), t);
+            block_barrier(); /* shared memory is free again */
+        }
+    }
+};
+
+#endif
