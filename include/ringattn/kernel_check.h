@@ -6,7 +6,7 @@
 #ifndef RINGATTN_KERNEL_CHECK_H
 #define RINGATTN_KERNEL_CHECK_H
 
-#include "ringattn/kernel.h"
+#include "ringattn/linear.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,7 +17,9 @@ typedef struct ra_kernel_use {
     ra_dtype dtype;
     int32_t dim; /* 1 to 256 */
     bool backward;
-    int threads; /* at least 1 */
+    int threads;             /* at least 1 */
+    ra_linear_kind linear;   /* RA_LINEAR_NONE: softmax attention */
+    ra_linear_method method; /* of the causal kind */
 } ra_kernel_use;
 
 /* How far off a kernel was, where it was furthest off by what is allowed there. */
@@ -33,12 +35,17 @@ typedef struct ra_kernel_verdict {
  * bit more than a tile of queries, with full and masked runs and shared key heads, its keys in one
  * step and in two that carry the state.
  *
+ * Linear attention, where use->linear says so: a bit more than a chunk, in one segment and in two.
+ * Its dq and dk, whose terms may cancel, are measured against at least a hundredth of the inputs,
+ * in float32 a twentieth.
+ *
  * o, dq, dk and dv: relative Frobenius error, at most twice the documented bounds (gradients of dim
  * below 16 twice that), and no element off by more than 32 times that; lse: largest absolute error.
  * Everything is in memory of its own, at most 4 MiB beside the tile maps and the kernels'
- * workspaces, given back.
+ * workspaces (cumsum: 19 MiB more at head_dim 256), given back.
  *
  * @param plain  a table of the host, usually ra_kernel_cpu(RA_ISA_PORTABLE)
+ * @param ops    has linear attention, where that is asked for
  * @return RA_OK              compared; *verdict_out says whether they agree
  *         RA_ERR_NO_MEMORY   or what a kernel returned, one line was logged
  */

@@ -21,6 +21,8 @@ static bool is_wanted(const ra_check_side *s, ra_check_tensor t)
 {
     bool const of_backward = t == CHECK_DOUT || t == CHECK_DELTA || t >= CHECK_DQ;
     bool const of_state = t == CHECK_ACC || t == CHECK_TOP || t == CHECK_SUM;
+    if (s->p->linear != RA_LINEAR_NONE && t > CHECK_OUT && t < CHECK_DQ)
+        return false;
     return of_backward ? s->p->backward : !of_state || s->steps > 1;
 }
 
@@ -99,7 +101,7 @@ static void tensors_draw(const ra_check_side *s)
     }
 }
 
-static ra_view view(const ra_check_side *s, ra_check_tensor t, int64_t row)
+ra_view ra_check_view(const ra_check_side *s, ra_check_tensor t, int64_t row)
 {
     const ra_check_problem *p = s->p;
     bool const of_keys = t == CHECK_K || t == CHECK_V || t == CHECK_DK || t == CHECK_DV;
@@ -155,13 +157,13 @@ static ra_status forward(ra_check_side *s)
         ra_forward_step const step = {.map = &s->maps[i],
                                       .shape = shape_of(s),
                                       .pair = {.step = i},
-                                      .q = view(s, CHECK_Q, 0),
-                                      .k = view(s, CHECK_K, first_key(s, i)),
-                                      .v = view(s, CHECK_V, first_key(s, i)),
-                                      .out = view(s, CHECK_OUT, 0),
+                                      .q = ra_check_view(s, CHECK_Q, 0),
+                                      .k = ra_check_view(s, CHECK_K, first_key(s, i)),
+                                      .v = ra_check_view(s, CHECK_V, first_key(s, i)),
+                                      .out = ra_check_view(s, CHECK_OUT, 0),
                                       .lse = (float *)s->data[CHECK_LSE],
                                       .lse_batch_stride = p->heads * p->rows,
-                                      .dout = view(s, CHECK_DOUT, 0),
+                                      .dout = ra_check_view(s, CHECK_DOUT, 0),
                                       .delta = (float *)s->data[CHECK_DELTA],
                                       .state = {(float *)s->data[CHECK_ACC],
                                                 (float *)s->data[CHECK_TOP],
@@ -187,16 +189,16 @@ static ra_status backward(ra_check_side *s)
         ra_backward_step const step = {.map = &s->maps[i],
                                        .shape = shape_of(s),
                                        .pair = {.step = i},
-                                       .q = view(s, CHECK_Q, 0),
-                                       .k = view(s, CHECK_K, row),
-                                       .v = view(s, CHECK_V, row),
-                                       .dout = view(s, CHECK_DOUT, 0),
+                                       .q = ra_check_view(s, CHECK_Q, 0),
+                                       .k = ra_check_view(s, CHECK_K, row),
+                                       .v = ra_check_view(s, CHECK_V, row),
+                                       .dout = ra_check_view(s, CHECK_DOUT, 0),
                                        .lse = (const float *)s->data[CHECK_LSE],
                                        .lse_batch_stride = p->heads * p->rows,
                                        .delta = (const float *)s->data[CHECK_DELTA],
-                                       .dq = view(s, CHECK_DQ, 0),
-                                       .dk = view(s, CHECK_DK, row),
-                                       .dv = view(s, CHECK_DV, row)};
+                                       .dq = ra_check_view(s, CHECK_DQ, 0),
+                                       .dk = ra_check_view(s, CHECK_DK, row),
+                                       .dv = ra_check_view(s, CHECK_DV, row)};
         status = ops->backward(s->kernel, &step);
     }
     ra_kernel_end(s->kernel, &pass, status != RA_OK);
@@ -221,18 +223,19 @@ ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where, ra
 {
     *s = (ra_check_side){
         .p = p, .dtype = dtype, .where = where, .kernel = &where->kernel, .steps = steps};
-    ra_status status = rows_make(s);
+    bool const linear = p->linear != RA_LINEAR_NONE;
+    ra_status status = linear ? RA_OK : rows_make(s);
     if (status == RA_OK)
         status = tensors_take(s);
     if (status != RA_OK)
         return status;
     tensors_draw(s);
     status = inputs_bring(s);
-    for (int i = 0; i < steps && status == RA_OK; ++i)
+    for (int i = 0; i < steps && !linear && status == RA_OK; ++i)
         status = ra_kernel_take_map(s->kernel, &s->maps[i]);
     if (status == RA_OK)
-        status = forward(s);
-    if (status == RA_OK && p->backward)
+        status = linear ? ra_check_linear_run(s) : forward(s);
+    if (status == RA_OK && p->backward && !linear)
         status = backward(s);
     return status == RA_OK ? results_bring(s) : status;
 }

@@ -32,7 +32,9 @@ typedef struct ra_check_problem {
     int32_t heads, kv_heads, dim;
     ra_dtype dtype; /* whose values the inputs have */
     bool backward;
-    const ra_pattern *pattern;
+    const ra_pattern *pattern; /* softmax attention's, else NULL */
+    ra_linear_kind linear;
+    ra_linear_method method;
 } ra_check_problem;
 
 /* Where a kernel finds its memory, and what counts it. Maps are the host's, as anywhere. */
@@ -63,11 +65,17 @@ RA_CHECKED ra_status ra_check_place_make(const ra_kernel_ops *ops, const ra_kern
                                          ra_check_place *where);
 void ra_check_place_free(ra_check_place *where);
 
-/** Inputs drawn and passes computed; the caller frees it, whatever is returned. */
+/** Inputs drawn and passes computed; the caller frees it, whatever is returned. Of linear attention
+    steps are segments. */
 RA_CHECKED ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where,
                                        ra_dtype dtype, int steps, ra_check_side *s);
 void ra_check_side_free(ra_check_side *s);
 
 int64_t ra_check_elements(const ra_check_problem *p, ra_check_tensor t);
+/** Rows of a tensor from `row` on, where the kernel has them. */
+ra_view ra_check_view(const ra_check_side *s, ra_check_tensor t, int64_t row);
+
+/** The passes of linear attention: check_linear.c. Tensors are there. */
+RA_CHECKED ra_status ra_check_linear_run(ra_check_side *s);
 
 #endif

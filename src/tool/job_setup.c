@@ -82,10 +82,10 @@ static ra_status kernel_choose(ra_job *job)
     ra_kernel_use const use = {.dtype = config->dtype,
                                .dim = config->head_dim,
                                .backward = config->backward,
-                               .threads = job->backend == RA_BACKEND_CUDA ? job->threads : 1};
+                               .threads = job->backend == RA_BACKEND_CUDA ? job->threads : 1,
+                               .linear = ra_config_linear(config),
+                               .method = (ra_linear_method)config->linear_method};
     ra_kernel_list list;
-    if (ra_config_linear(config) != RA_LINEAR_NONE)
-        return ra_job_kernel_ops(config, job->backend, &job->ops);
     ra_status const status = ra_kernel_list_make(config, job->backend, &list);
     return status == RA_OK ? ra_kernel_list_check(&list, &use, &job->ops, job->kernel_note)
                            : status;

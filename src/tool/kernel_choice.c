@@ -78,7 +78,8 @@ static bool is_same(const ra_kernel_finding *finding, const ra_kernel_ops *ops,
                     const ra_kernel_use *use)
 {
     return finding->ops == ops && finding->use.dtype == use->dtype &&
-           finding->use.dim == use->dim && finding->use.backward == use->backward;
+           finding->use.dim == use->dim && finding->use.backward == use->backward &&
+           finding->use.linear == use->linear && finding->use.method == use->method;
 }
 
 static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use,
@@ -144,21 +145,53 @@ static double share(const ra_kernel_verdict *verdict)
     return verdict->error / verdict->allowed;
 }
 
-static ra_status finding_make(const ra_kernel_ops *ops, ra_dtype dtype,
-                              ra_kernel_finding *finding_out)
+/* A kind of attention, and of linear attention a way to compute it. */
+typedef struct kind {
+    ra_linear_kind linear;
+    ra_linear_method method;
+    bool backward;
+} kind;
+
+/* The worst of some head_dims joins what is known; one without a tensor is the first. */
+static ra_status finding_widen(const kind *k, ra_kernel_finding *finding)
 {
     static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
-        ra_kernel_finding finding = {
-            .ops = ops, .use = {.dtype = dtype, .dim = dims[i], .backward = true, .threads = 1}};
+        ra_kernel_finding one = *finding;
+        one.use.dim = dims[i];
+        one.use.backward = k->backward;
+        one.use.linear = k->linear;
+        one.use.method = k->method;
         ra_status const status =
-            ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &finding.use, &finding.verdict);
+            ra_kernel_check(one.ops, ra_kernel_cpu(RA_ISA_PORTABLE), &one.use, &one.verdict);
         if (status != RA_OK)
             return status;
-        if (i == 0 || share(&finding.verdict) > share(&finding_out->verdict))
-            *finding_out = finding;
+        if (finding->verdict.tensor == NULL || share(&one.verdict) > share(&finding->verdict))
+            *finding = one;
     }
     return RA_OK;
+}
+
+/* One for softmax attention, and one for linear attention of every kind, if the table has it. */
+static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_kernel_finding *findings,
+                              int *count)
+{
+    static const kind softmax = {RA_LINEAR_NONE, RA_LINEAR_CHUNKED, true};
+    static const kind linear[] = {{RA_LINEAR_BIDIRECTIONAL, RA_LINEAR_CHUNKED, true},
+                                  {RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, true},
+                                  {RA_LINEAR_CAUSAL, RA_LINEAR_RECURRENT, false},
+                                  {RA_LINEAR_CAUSAL, RA_LINEAR_CUMSUM, false}};
+    ra_kernel_finding const none = {.ops = ops, .use = {.dtype = dtype, .threads = 1}};
+    ra_kernel_finding *finding = &findings[(*count)++];
+    *finding = none;
+    ra_status status = finding_widen(&softmax, finding);
+    if (ops->linear == NULL)
+        return status;
+    finding = &findings[(*count)++];
+    *finding = none;
+    for (size_t i = 0; i < sizeof(linear) / sizeof(linear[0]) && status == RA_OK; i++)
+        status = finding_widen(&linear[i], finding);
+    return status;
 }
 
 static bool has_gpu(void)
@@ -180,7 +213,7 @@ ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_
     for (int i = 0; i < list.count; i++)
         for (int dtype = RA_F32; dtype <= RA_BF16; dtype++) {
             ra_status const status =
-                finding_make(list.tables[i], (ra_dtype)dtype, &findings[count++]);
+                findings_add(list.tables[i], (ra_dtype)dtype, findings, &count);
             if (status != RA_OK)
                 return status;
         }

@@ -42,22 +42,24 @@ RA_CHECKED ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_k
 
 /* ---- `info --check` -------------------------------------------------------------------------- */
 
-/* One table and dtype: the head_dim at which it was furthest off by what is allowed. */
+/* One table and dtype, softmax or linear attention: the head_dim, and the kind of linear attention,
+   at which it was furthest off by what is allowed. */
 typedef struct ra_kernel_finding {
     const ra_kernel_ops *ops;
     ra_kernel_use use;
     ra_kernel_verdict verdict;
 } ra_kernel_finding;
 
-enum { RA_KERNEL_FINDINGS_MAX = 3 * RA_KERNEL_LIST_MAX };
+enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };
 
 /**
  * Every table that this machine runs, the first GPU's too, each dtype, forward and backward, at six
- * head_dims: about a fifth of a second per table of the CPU. How many were found in *count_out.
+ * head_dims, and linear attention likewise: some tenths of a second per table of the CPU. How many
+ * were found in *count_out.
  */
 RA_CHECKED ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                              int *count_out);
-/** [{"kernel": …, "dtype": …, "agrees": …}]; NULL: no memory. */
+/** [{"kernel": …, "attention": …, "dtype": …, "agrees": …}]; NULL: no memory. */
 json_t *ra_kernel_findings_json(const ra_kernel_finding *findings, int count);
 void ra_kernel_findings_print(const ra_kernel_finding *findings, int count);
 /** Whether all of them agree. */
