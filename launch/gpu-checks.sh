@@ -32,6 +32,8 @@ check_kernels() {
     check 'kernels against the plain one' 60 "$tool" info --check
 }
 
+# A job of linear attention, which takes no pattern; with edges.
+linear=(--set shape.seq=5000 --set shape.heads=4 --set shape.kv_heads=2 --set shape.head_dim=96)
 on_gpu=(--quiet --verify --set compute.backend=cuda)
 
 # both NAME SECONDS COMMAND...: forward and backward; where that is refused, forward alone.
@@ -47,6 +49,13 @@ check_jobs() {
     local name
     for name in dense causal sliding-window documents dilated blocks; do
         both "job $name" 40 "$tool" run --config "$root/configs/$name.yaml" "${on_gpu[@]}"
+    done
+    for name in linear linear_causal; do
+        both "job $name" 40 "$tool" run "${linear[@]}" "${on_gpu[@]}" --set "attention.kind=$name"
+    done
+    for name in recurrent cumsum; do # which have no backward pass
+        check "job linear_causal, $name" 40 "$tool" run "${linear[@]}" "${on_gpu[@]}" \
+            --set attention.kind=linear_causal --set "attention.linear_method=$name"
     done
     for name in off size_class driver; do
         both "job with pool $name" 30 "$tool" run --config "$root/configs/causal.yaml" \
@@ -67,6 +76,8 @@ check_ranks() {
         both "$ranks ranks through host memory" 40 mpirun -n "$ranks" \
             "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" --set comm.backend=mpi
     done
+    both '3 ranks, linear_causal' 40 mpirun -n 3 "$tool" run "${linear[@]}" "${on_gpu[@]}" \
+        --set comm.backend=mpi --set attention.kind=linear_causal
 }
 
 # Small, with edges: 1,000 tokens and 40 channels fill no tile.
@@ -75,6 +86,10 @@ check_sanitizer() {
     for kind in memcheck racecheck; do
         check "compute-sanitizer $kind" 60 compute-sanitizer --tool "$kind" --error-exitcode 9 \
             "$bench" 1000 2 40
+        check "compute-sanitizer $kind, linear_causal" 60 compute-sanitizer --tool "$kind" \
+            --error-exitcode 9 "$tool" run --quiet --backward --set compute.backend=cuda \
+            --set attention.kind=linear_causal --set shape.seq=1000 --set shape.heads=2 \
+            --set shape.head_dim=40
     done
 }
 

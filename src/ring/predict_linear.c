@@ -2,7 +2,8 @@
  * Linear attention: states of a fixed size take the place of pairs and steps. Closed forms, with n
  * rows of a rank, and Hk and Hq heads of a head group:
  *     state        batch Hk s E, twice that with backward; s segments give threads even work
- *                  3 batch Hk E more on several ranks; method cumsum: batch Hk n E more
+ *                  3 batch Hk E more on several ranks, on GPUs in host memory, too;
+ *                  method cumsum: batch Hk n E more
  *     accumulator  batch Hq n 8, with backward
  * where E = 4 dim (dim + 1). Work is 2 dim^2 batch N (H + Hk) forward, twice that backward.
  */
@@ -67,7 +68,8 @@ static int32_t groups_of(const ra_predict_job *job, int rank)
     int32_t groups = 1;
     if (c->head_groups != 0 || left == INT64_MAX)
         return c->head_groups != 0 ? c->head_groups : 1;
-    left -= ra_predict_ground_bytes(job) + ra_predict_round(job, job->request->workspace_bytes) +
+    left -= (job->request->on_device ? job->request->context_bytes : ra_predict_ground_bytes(job)) +
+            ra_predict_round(job, job->request->workspace_bytes) +
             ra_predict_tensors_room(job, rank);
     for (; groups < c->kv_heads; ++groups) {
         linear_bytes const b = bytes_of(job, rank, groups);
@@ -103,6 +105,10 @@ static void settle_memory(ra_predict_job *job, ra_prediction *out)
         memory.bytes[RA_MEM_STATE] = states_of(job, &b);
         memory.bytes[RA_MEM_ACCUMULATOR] = ra_predict_round(job, b.lines);
         memory.total_bytes += memory.bytes[RA_MEM_STATE] + memory.bytes[RA_MEM_ACCUMULATOR];
+        if (job->request->on_device) { /* MPI scans what was read to the host */
+            memory.host_bytes[RA_MEM_STATE] = ra_predict_round_host(job, b.sums);
+            memory.host_total_bytes += memory.host_bytes[RA_MEM_STATE];
+        }
         ra_predict_keep_fullest(job, &memory, rank, out);
     }
 }

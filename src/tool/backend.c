@@ -14,8 +14,6 @@ static const char *why_not_kernels(const ra_config *config, int ranks)
         return "ring.schedule: shared is for ranks that share host memory";
     if (config->attention_kind == RA_ATTENTION_STANDARD)
         return "attention.kind: standard is computed by OpenBLAS on the CPU";
-    if (ra_config_linear(config) != RA_LINEAR_NONE)
-        return "linear attention is computed on the CPU";
     return NULL;
 }
 

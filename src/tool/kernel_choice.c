@@ -172,7 +172,8 @@ static ra_status finding_widen(const kind *k, ra_kernel_finding *finding)
     return RA_OK;
 }
 
-/* One for softmax attention, and one for linear attention of every kind, if the table has it. */
+/* One for softmax attention, and one for linear attention of every kind, if the table has it and is
+   ever taken for it, which `standard` is not. */
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_kernel_finding *findings,
                               int *count)
 {
@@ -185,7 +186,7 @@ static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_kerne
     ra_kernel_finding *finding = &findings[(*count)++];
     *finding = none;
     ra_status status = finding_widen(&softmax, finding);
-    if (ops->linear == NULL)
+    if (ops->linear == NULL || ops == ra_kernel_standard())
         return status;
     finding = &findings[(*count)++];
     *finding = none;

@@ -125,7 +125,8 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .workspace_bytes = has_scratch
                                ? hardware->workspace_bytes
                                : (int64_t)ops->workspace_bytes(point->threads, config->head_dim),
-        .threads = point->threads,
+        .threads =
+            ops->linear != NULL ? ra_linear_workers(ops->linear, point->threads) : point->threads,
         .pool = (ra_pool_mode)config->pool_mode,
         .cache = (ra_cache_mode)config->cache_mode,
         .cache_entries = config->cache_entries,

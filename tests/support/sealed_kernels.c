@@ -8,7 +8,7 @@
  *                        is open to all
  */
 #include "ringattn/device.h"
-#include "ringattn/kernel.h"
+#include "ringattn/linear.h"
 #include "support/sealed_memory.h"
 
 #include <stdlib.h>
@@ -85,6 +85,55 @@ static ra_status zero(ra_kernel *kernel, void *data, size_t bytes)
     return seal(inner->zero(kernel, data, bytes));
 }
 
+/* ---- linear attention ------------------------------------------------------------------------ */
+
+static ra_status linear_sum(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->linear->sum(kernel, pass));
+}
+
+static ra_status linear_forward(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->linear->forward(kernel, pass));
+}
+
+static ra_status linear_backward_queries(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->linear->backward_queries(kernel, pass));
+}
+
+static ra_status linear_backward_keys(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->linear->backward_keys(kernel, pass));
+}
+
+static ra_status linear_total(ra_kernel *kernel, const ra_linear_pass *pass, const float *states,
+                              float *totals_out)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->linear->total(kernel, pass, states, totals_out));
+}
+
+static ra_status linear_spread(ra_kernel *kernel, const ra_linear_pass *pass, ra_linear_reach reach,
+                               const float *before, const float *after, float *states)
+{
+    sealed_memory_open(&sealed);
+    return seal(inner->linear->spread(kernel, pass, reach, before, after, states));
+}
+
+static const ra_linear_ops sealed_linear = {
+    .sum = linear_sum,
+    .forward = linear_forward,
+    .backward_queries = linear_backward_queries,
+    .backward_keys = linear_backward_keys,
+    .total = linear_total,
+    .spread = linear_spread,
+};
+
 const ra_kernel_ops *__wrap_ra_kernel_cuda(void);
 
 const ra_kernel_ops *__wrap_ra_kernel_cuda(void)
@@ -102,7 +151,7 @@ const ra_kernel_ops *__wrap_ra_kernel_cuda(void)
     ops.add = add;
     ops.store = store;
     ops.zero = zero;
-    ops.linear = NULL;
+    ops.linear = &sealed_linear;
     sealed.limit_bytes = bytes != NULL ? strtoll(bytes, NULL, 10) : (int64_t)64 << 20;
     return &ops;
 }

@@ -166,7 +166,8 @@ Test(device, info_checks_its_kernels_too)
 {
     run("info --check");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.out, "sealed           "), 3, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "sealed           softmax"), 3, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "sealed           linear"), 3, "%s", result.out);
     run_in("RA_SEALED_BROKEN=1", "info --check");
     cr_expect_eq(result.code, 6, "%s", result.err);
     cr_expect_eq(command_count_lines(result.out, "WRONG"), 3, "%s", result.out);
@@ -178,8 +179,9 @@ Test(device, auto_takes_it_where_it_can_do_the_job)
     static const struct {
         const char *arguments, *says;
     } cases[] = {{"run --set shape.seq=64 --set shape.heads=1", "GPU 0: stand-in 0"},
-                 {"run --set shape.seq=64 --set shape.heads=1 --set attention.kind=linear",
-                  "the CPU: linear attention is computed on the CPU"},
+                 {"run --set shape.seq=64 --set shape.heads=1 --set attention.kind=linear "
+                  "--backward --verify",
+                  "GPU 0: stand-in 0"},
                  {"run --set shape.seq=64 --set shape.heads=1 --set compute.isa=portable",
                   "kernel cpu-portable"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -195,8 +197,7 @@ Test(device, refuses_what_it_cannot_do_in_one_line)
     static const struct {
         const char *arguments, *says;
     } cases[] = {{"run --set compute.backend=cpu --set comm.backend=nccl", "comm.backend"},
-                 {"run --set comm.backend=nccl --set attention.kind=linear", "nccl is for GPUs"},
-                 {"run " JOB "--set attention.kind=linear_causal", "on the CPU"},
+                 {"run --set comm.backend=nccl --set attention.kind=standard", "nccl is for GPUs"},
                  {"run --set compute.backend=cuda --set attention.kind=standard", "on the CPU"},
                  {"run " JOB "--set compute.isa=avx2", "compute.isa"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -102,6 +102,28 @@ Test(plan_device, jobs_take_what_plan_says_of_both_memories)
     }
 }
 
+/* Segments are as many as on any GPU: four of 300 rows here, not those of one multiprocessor. */
+Test(plan_device, states_of_linear_attention_lie_in_both_memories)
+{
+    static const char *const kinds[] = {"linear --backward", "linear_causal --backward",
+                                        "linear_causal --set attention.linear_method=cumsum"};
+    for (int ranks = 0; ranks <= (command_has_mpi() ? 2 : 0); ranks += 2)
+        for (int i = 0; i < 3; i++) {
+            job_text job = {.used = 0};
+            job_add(&job,
+                    " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=1200 "
+                    "--set shape.heads=2 --set shape.kv_heads=1 --set shape.head_dim=20 "
+                    "--set ring.head_groups=1 --set shape.dtype=bf16 --set attention.kind=%s%s",
+                    kinds[i], ranks > 0 ? " --set comm.backend=mpi" : "");
+            compare(ranks, &job);
+        }
+    json_t *plan = plan_point_of(0, "plan --ranks 1 --set compute.backend=cuda "
+                                    "--set shape.seq=1200 --set shape.heads=1 "
+                                    "--set shape.head_dim=20 --set attention.kind=linear");
+    cr_expect_eq(integer(member(plan, "memory_bytes"), "state") / (4 * 20 * 21), 4);
+    json_decref(plan);
+}
+
 #define JOB                                                                                        \
     " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=60 "                   \
     "--set shape.heads=4 --set shape.head_dim=8 --set shape.dtype=f32 "                            \
