@@ -11,49 +11,17 @@
 #include "sparse/cpu/standard_step.h"
 
 #include <pthread.h>
-#include <string.h>
-
-typedef struct kept_pass {
-    int32_t groups, steps, parts;
-    ra_standard_kept pairs[]; /* [groups][steps][parts] */
-} kept_pass;
 
 ra_standard_kept *ra_standard_pair(const ra_kernel *kernel, ra_kernel_pair pair, int32_t part)
 {
-    kept_pass *pass = kernel->kept.data;
-    if (pass == NULL)
-        return NULL;
-    RA_ASSERT(pair.group >= 0 && pair.group < pass->groups && pair.step >= 0 &&
-              pair.step < pass->steps && part >= 0 && part < pass->parts);
-    return &pass->pairs[((int64_t)pair.group * pass->steps + pair.step) * pass->parts + part];
-}
-
-ra_status ra_standard_take(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t queries,
-                           int64_t keys, ra_block *block)
-{
-    int64_t bytes = sizeof(float);
-    if (__builtin_mul_overflow(bytes, shape->batch * shape->q_heads, &bytes) ||
-        __builtin_mul_overflow(bytes, queries, &bytes) ||
-        __builtin_mul_overflow(bytes, keys, &bytes))
-        bytes = INT64_MAX; /* the pool refuses that, and says so */
-    return ra_pool_alloc(kernel->pool, RA_MEM_SCORES, (size_t)bytes, kernel->stream, block);
-}
-
-void ra_standard_free_pair(ra_kernel *kernel, ra_standard_kept *pair)
-{
-    ra_pool_free(kernel->pool, kernel->stream, &pair->scores);
-    ra_pool_free(kernel->pool, kernel->stream, &pair->weights);
-    ra_pool_free(kernel->pool, kernel->stream, &pair->dscores);
-    ra_pool_free(kernel->pool, kernel->stream, &pair->dweights);
+    return ra_standard_pass_pair(kernel->kept.data, pair, part);
 }
 
 static void forget_pass(ra_kernel *kernel)
 {
-    kept_pass *pass = kernel->kept.data;
-    if (pass == NULL)
+    if (kernel->kept.data == NULL)
         return;
-    for (int64_t i = 0; i < (int64_t)pass->groups * pass->steps * pass->parts; ++i)
-        ra_standard_free_pair(kernel, &pass->pairs[i]);
+    ra_standard_pass_free_pairs(kernel, kernel->kept.data);
     ra_pool_free(kernel->pool, kernel->stream, &kernel->kept);
 }
 
@@ -64,15 +32,12 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
     forget_pass(kernel); /* of a forward pass that no backward pass followed */
     if (!pass->keeps)
         return RA_OK;
-    size_t const bytes = sizeof(kept_pass) + sizeof(ra_standard_kept) * (size_t)pass->groups *
-                                                 (size_t)pass->steps * (size_t)pass->parts;
     ra_status const status =
-        ra_pool_alloc(kernel->pool, RA_MEM_WORKSPACE, bytes, kernel->stream, &kernel->kept);
-    if (status != RA_OK)
-        return status;
-    memset(kernel->kept.data, 0, bytes);
-    *(kept_pass *)kernel->kept.data = (kept_pass){pass->groups, pass->steps, pass->parts};
-    return RA_OK;
+        ra_pool_alloc(kernel->pool, RA_MEM_WORKSPACE, ra_standard_pass_bytes(pass), kernel->stream,
+                      &kernel->kept);
+    if (status == RA_OK)
+        ra_standard_pass_init(kernel->kept.data, pass);
+    return status;
 }
 
 static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed)

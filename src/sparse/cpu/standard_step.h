@@ -5,14 +5,7 @@
 #include "internal.h"
 #include "sparse/cpu/cpu_internal.h"
 #include "sparse/cpu/standard_rows.h"
-
-/* What is kept of a pair of shards. S and P are with its first part; their gradients, which may be
-   made part by part, each with its own. */
-typedef struct ra_standard_kept {
-    ra_block scores, weights, dscores, dweights;
-    int64_t keys;
-    bool is_normal; /* weights are those of the whole softmax */
-} ra_standard_kept;
+#include "sparse/standard_kept.h"
 
 /* A step on its way: either forward or backward. */
 typedef struct ra_standard_step {
@@ -41,10 +34,6 @@ typedef void ra_standard_work(const ra_standard_step *step, const ra_standard_bl
 
 /* Of a part of a pair of shards; NULL where the pass keeps nothing. */
 ra_standard_kept *ra_standard_pair(const ra_kernel *kernel, ra_kernel_pair pair, int32_t part);
-/* One float per query and key, in every lane. */
-RA_CHECKED ra_status ra_standard_take(ra_kernel *kernel, const ra_kernel_shape *shape,
-                                      int64_t queries, int64_t keys, ra_block *block);
-void ra_standard_free_pair(ra_kernel *kernel, ra_standard_kept *pair);
 
 /* Say what is wrong with a step: one line, RA_ERR_INVALID. */
 RA_CHECKED ra_status ra_standard_refuse(const char *what);
