@@ -18,12 +18,14 @@ print(list(u.find_spec("nvidia.nccl").submodule_search_locations)[0])' 2>/dev/nu
         "-DRA_NCCL_LIBRARY=$nccl/lib/libnccl.so.2")
     check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja "${options[@]}" || return
     check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_kernel_contract_device \
-        test_kernel_order_device test_kernel_rows_device test_devices cuda_bench
+        test_kernel_contract_device_standard test_kernel_order_device test_kernel_rows_device test_devices cuda_bench
 }
 
 # The contract of all kernel tables, against float64, and the device's memory.
 check_kernels() {
     check 'contract on the device' 120 "$tests_dir/sparse/test_kernel_contract_device" -j1
+    check 'contract of standard on the device' 60 \
+        "$tests_dir/sparse/test_kernel_contract_device_standard" -j1
     check 'order on the device' 60 "$tests_dir/sparse/test_kernel_order_device" -j1
     check 'rows on the device' 30 "$tests_dir/sparse/test_kernel_rows_device" -j1
     check 'memory of the device' 30 "$tests_dir/pool/test_devices" -j1 --verbose \
@@ -57,6 +59,8 @@ check_jobs() {
         check "job linear_causal, $name" 40 "$tool" run "${linear[@]}" "${on_gpu[@]}" \
             --set attention.kind=linear_causal --set "attention.linear_method=$name"
     done
+    both 'job of materialised scores' 40 "$tool" run --config "$root/configs/causal.yaml" \
+        "${on_gpu[@]}" --set attention.kind=standard --set shape.seq=8192
     for name in off size_class driver; do
         both "job with pool $name" 30 "$tool" run --config "$root/configs/causal.yaml" \
             "${on_gpu[@]}" --set "memory.pool.mode=$name"

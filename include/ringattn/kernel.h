@@ -210,6 +210,19 @@ void ra_kernel_fini(ra_kernel *kernel); /* a zeroed one is fine */
 const ra_kernel_ops *ra_kernel_standard(void);
 
 /**
+ * The same on a GPU: products by cuBLAS, which is loaded when it is first asked for, and kernels as
+ * ra_kernel_cuda has them for masks and softmax. Matrices are as large and stay as long; the list
+ * of those that stay is the host's, in no ledger. Products of two tensors are exact but for float32
+ * sums; those of a matrix with a tensor in jobs of 16 bits read 10 bits of the matrix's fraction
+ * (TF32). cuBLAS works in 32 MiB of the workspace; what it takes of the device when it begins is
+ * measured and charged as `context`. A NaN or Inf in k or v reaches every query, and one in q or
+ * dout every key, of its head and step, whatever the mask. Not yet run on a device.
+ *
+ * @return NULL and one sentence in `why_not` where this build or this machine has not what it takes
+ */
+const ra_kernel_ops *ra_kernel_cuda_standard(char *why_not, size_t bytes);
+
+/**
  * To be called before the first step of a pass and after the last, also where one has failed (where
  * begin has failed, too). Steps without them are a forward pass that keeps nothing.
  * @return RA_ERR_NO_MEMORY

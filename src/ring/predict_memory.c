@@ -283,12 +283,13 @@ static int64_t add_tensors(const ra_predict_job *job, int rank, int64_t *memory)
     return c->backward ? 4 * q + 4 * k + (has_lse ? lse : 0) : 2 * q + 2 * k;
 }
 
-/* With scores that are kept comes a list of them: a record per pair of shards and part. */
+/* With scores that are kept comes a list of them, a record per pair of shards and part; beside a
+   GPU it is in no pool. */
 static int64_t kept_pairs_bytes(const ra_predict_job *job, int rank)
 {
     enum { HEAD_BYTES = 16 };
     int64_t const record = 4 * (int64_t)sizeof(ra_block) + 16;
-    if (!job->request->standard || !job->request->ring.backward)
+    if (!job->request->standard || job->request->on_device || !job->request->ring.backward)
         return 0;
     int64_t const parts = ra_teams_size(&job->teams, job->teams.team[rank]);
     return ra_predict_round(job, HEAD_BYTES + record * job->groups * job->step_count * parts);

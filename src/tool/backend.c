@@ -5,23 +5,26 @@
 
 #include <stdio.h>
 
-/* Why kernels for GPUs cannot do the job; NULL: they can. */
-static const char *why_not_kernels(const ra_config *config, int ranks)
+/* Why kernels for GPUs cannot do the job; NULL: they can. `text` holds some answers. */
+static const char *why_not_kernels(const ra_config *config, int ranks,
+                                   char text[RA_BACKEND_NOTE_MAX])
 {
     if (ra_kernel_cuda() == NULL)
         return "this build has no kernels for GPUs";
     if (ranks > 1 && config->schedule == RA_SCHEDULE_SHARED)
         return "ring.schedule: shared is for ranks that share host memory";
-    if (config->attention_kind == RA_ATTENTION_STANDARD)
-        return "attention.kind: standard is computed by OpenBLAS on the CPU";
+    if (config->attention_kind == RA_ATTENTION_STANDARD &&
+        ra_kernel_cuda_standard(text, RA_BACKEND_NOTE_MAX) == NULL)
+        return text;
     return NULL;
 }
 
-/* Why no GPU of this machine can; `devices` holds the text of some answers. */
-static const char *why_not(const ra_config *config, int ranks, ra_devices *devices)
+/* Why no GPU of this machine can; `devices` and `text` hold some answers. */
+static const char *why_not(const ra_config *config, int ranks, ra_devices *devices,
+                           char text[RA_BACKEND_NOTE_MAX])
 {
     ra_devices_read(devices);
-    return devices->usable_count == 0 ? devices->why_not : why_not_kernels(config, ranks);
+    return devices->usable_count == 0 ? devices->why_not : why_not_kernels(config, ranks, text);
 }
 
 static ra_status refuse(const ra_config *config, const char *why)
@@ -34,7 +37,9 @@ static ra_status refuse(const ra_config *config, const char *why)
 
 ra_status ra_backend_check(const ra_config *config, int ranks)
 {
-    const char *why = config->backend == RA_BACKEND_CUDA ? why_not_kernels(config, ranks) : NULL;
+    char text[RA_BACKEND_NOTE_MAX];
+    const char *why =
+        config->backend == RA_BACKEND_CUDA ? why_not_kernels(config, ranks, text) : NULL;
     return why == NULL ? RA_OK : refuse(config, why);
 }
 
@@ -42,13 +47,14 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
                             char note_out[RA_BACKEND_NOTE_MAX])
 {
     ra_devices devices;
+    char text[RA_BACKEND_NOTE_MAX];
     note_out[0] = '\0';
     *backend_out = RA_BACKEND_CPU;
     /* An instruction set is the CPU's. */
     if (config->backend == RA_BACKEND_CPU ||
         (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO))
         return RA_OK;
-    const char *why = why_not(config, ranks, &devices);
+    const char *why = why_not(config, ranks, &devices, text);
     if (why == NULL) {
         *backend_out = RA_BACKEND_CUDA;
         return RA_OK;

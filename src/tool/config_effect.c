@@ -64,7 +64,7 @@ static cause isa_off(const ra_config *config)
 {
     return config->attention_kind == RA_ATTENTION_STANDARD
                ? (cause){"attention.kind",
-                         "with attention.kind: standard, which computes with OpenBLAS"}
+                         "with attention.kind: standard, which computes with OpenBLAS or cuBLAS"}
                : on;
 }
 

@@ -106,6 +106,7 @@ bench) echo "variant,status,time_ratio_forward"; echo "base,ok,"; echo "ring,ok,
 probe) echo "{\"kernel\": \"cuda\", \"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
 esac'
 fake build/tests/sparse/test_kernel_contract_device 'exit 0'
+fake build/tests/sparse/test_kernel_contract_device_standard 'exit 0'
 fake build/tests/sparse/test_kernel_order_device 'exit 0'
 fake build/tests/sparse/test_kernel_rows_device 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
@@ -145,7 +146,7 @@ fake build/tests/sparse/cuda_bench "$(point dense 310 290) $(point causal 301 1)
 run 1 --build "$work/build" --limit 60 --keep --only rates,kernels
 verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
 verdict 'contract on the device' passed
-count_rows 15
+count_rows 16
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
 
 # Programs that end well without having used the GPU.

@@ -6,6 +6,9 @@
 #include "sparse/cuda/forward_16.cuh"
 #include "sparse/cuda/forward_32.cuh"
 #include "sparse/cuda/rows.cuh"
+#include "sparse/cuda/softmax.cuh"
+
+#include <sanitizer/asan_interface.h>
 
 namespace emulated
 {
@@ -80,6 +83,17 @@ static void init_group(group &g, int members)
     g.offers[1].resize((size_t)members);
 }
 
+/* Stacks are made once: blocks run one after the other, and to clear theirs takes longer than most
+   of what they do. */
+static char *stack_of(size_t thread)
+{
+    static std::vector<std::vector<char>> stacks;
+    while (stacks.size() <= thread)
+        stacks.emplace_back((size_t)STACK_BYTES);
+    ASAN_UNPOISON_MEMORY_REGION(stacks[thread].data(), STACK_BYTES); /* frames that were left */
+    return stacks[thread].data();
+}
+
 static void init_block(block &b, int threads)
 {
     init_group(b.all, threads);
@@ -89,14 +103,14 @@ static void init_block(block &b, int threads)
         init_group(warp, WARP);
     b.pieces.assign((size_t)(b.shared_bytes / PIECE_BYTES), access{-1, -1, 0, 0, false});
     b.fibers.resize((size_t)threads);
-    for (fiber &f : b.fibers) {
-        f.stack.resize(STACK_BYTES);
+    for (size_t i = 0; i < b.fibers.size(); ++i) {
+        fiber &f = b.fibers[i];
         f.done = false;
         f.here.begun = false;
         f.waits_for = NULL;
         getcontext(&f.here.context);
-        f.here.context.uc_stack.ss_sp = f.stack.data();
-        f.here.context.uc_stack.ss_size = f.stack.size();
+        f.here.context.uc_stack.ss_sp = stack_of(i);
+        f.here.context.uc_stack.ss_size = STACK_BYTES;
         f.here.context.uc_link = NULL;
         makecontext(&f.here.context, enter, 0);
     }
@@ -186,6 +200,30 @@ template <class Element> static void run_delta(const void *f, char *shared)
     delta_all<Element>(*(const ra_cuda_delta *)f);
 }
 
+static void run_softmax(const void *f, char *shared)
+{
+    (void)shared;
+    softmax_all(*(const ra_cuda_softmax *)f);
+}
+
+static void run_softgrad(const void *f, char *shared)
+{
+    (void)shared;
+    softgrad_all(*(const ra_cuda_softgrad *)f);
+}
+
+template <class Element> static void run_outputs(const void *f, char *shared)
+{
+    (void)shared;
+    outputs_all<Element>(*(const ra_cuda_outputs *)f);
+}
+
+template <class Element> static void run_widen(const void *f, char *shared)
+{
+    (void)shared;
+    widen_all<Element>(*(const ra_cuda_widen *)f);
+}
+
 /* Two warps, where a GPU has more: the number is no part of what is computed. */
 static kernel rows_kernel(void (*run)(const void *f, char *shared), const void *f)
 {
@@ -244,4 +282,34 @@ void cuda_emulate_delta(const ra_cuda_delta *d, int blocks, uint64_t seed)
                                                 : run_delta<element_bf16>,
                        d),
            blocks, seed, &ignored);
+}
+
+void cuda_emulate_softmax(const ra_cuda_softmax *f, int blocks, uint64_t seed)
+{
+    cuda_emulation ignored = {};
+    launch(rows_kernel(run_softmax, f), blocks, seed, &ignored);
+}
+
+void cuda_emulate_softgrad(const ra_cuda_softgrad *f, int blocks, uint64_t seed)
+{
+    cuda_emulation ignored = {};
+    launch(rows_kernel(run_softgrad, f), blocks, seed, &ignored);
+}
+
+void cuda_emulate_outputs(const ra_cuda_outputs *f, int blocks, uint64_t seed)
+{
+    cuda_emulation ignored = {};
+    launch(rows_kernel(f->out.dtype == RA_F32   ? run_outputs<element_f32>
+                       : f->out.dtype == RA_F16 ? run_outputs<element_f16>
+                                                : run_outputs<element_bf16>,
+                       f),
+           blocks, seed, &ignored);
+}
+
+void cuda_emulate_widen(const ra_cuda_widen *f, int blocks, uint64_t seed)
+{
+    cuda_emulation ignored = {};
+    launch(
+        rows_kernel(f->from.dtype == RA_F16 ? run_widen<element_f16> : run_widen<element_bf16>, f),
+        blocks, seed, &ignored);
 }

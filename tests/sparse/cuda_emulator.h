@@ -16,6 +16,7 @@
 #include "sparse/cuda/backward_args.h"
 #include "sparse/cuda/linear_args.h"
 #include "sparse/cuda/rows_args.h"
+#include "sparse/cuda/softmax_args.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,6 +43,12 @@ void cuda_emulate_delta(const ra_cuda_delta *d, int blocks, uint64_t seed);
 void cuda_emulate_linear(ra_cuda_linear_work work, const ra_cuda_linear *f, int blocks,
                          uint64_t seed);
 void cuda_emulate_segments(const ra_cuda_segments *f, int blocks, uint64_t seed);
+
+/** Likewise, of what materialises its scores. */
+void cuda_emulate_softmax(const ra_cuda_softmax *f, int blocks, uint64_t seed);
+void cuda_emulate_softgrad(const ra_cuda_softgrad *f, int blocks, uint64_t seed);
+void cuda_emulate_outputs(const ra_cuda_outputs *f, int blocks, uint64_t seed);
+void cuda_emulate_widen(const ra_cuda_widen *f, int blocks, uint64_t seed);
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,7 @@ enum operation {
     OP_NONE,
     OP_SHUFFLE,
     OP_VOTE,
+    OP_WARP_BARRIER,
     OP_LOAD,
     OP_LOAD_TRANSPOSED,
     OP_MULTIPLY,
@@ -59,7 +60,6 @@ struct place {
 
 struct fiber {
     place here;
-    std::vector<char> stack;
     bool done;
     group *waits_for; /* NULL: ready */
     int64_t waits_round;
@@ -255,6 +255,11 @@ inline float shuffle_xor(float x, int mask)
     auto const &other = offers[(size_t)(lane_index() ^ mask)];
     emulated::expect(other.mask == mask, "lanes shuffle with different masks");
     return other.x;
+}
+
+inline void warp_barrier()
+{
+    emulated::warp_together(emulated::OP_WARP_BARRIER, {});
 }
 
 inline uint32_t warp_vote(bool holds)

@@ -2,6 +2,7 @@
    nothing in local memory. */
 #include "sparse/cuda/backward_table.h"
 #include "sparse/cuda/linear_args.h"
+#include "sparse/cuda/softmax_args.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@ enum { ATTENTION_KINDS = 3, DTYPES = 3, DIMS = 6, LINEAR_DIMS = 3, ARCHITECTURES
 enum { ROW_KERNELS = 3 + 2 * DTYPES };
 /* Of linear attention: sums, forward, queries, keys; and one each by rows and of segments. */
 enum { LINEAR_KERNELS = 4 * LINEAR_DIMS + 2 };
+/* Of the table that materialises: softmax, its gradient, outputs by dtype, 16 bits widened. */
+enum { SOFTMAX_KERNELS = 2 + DTYPES + 2 };
 typedef enum kernel_kind {
     KERNEL_FORWARD,
     KERNEL_QUERIES,
@@ -20,6 +23,7 @@ typedef enum kernel_kind {
     KERNEL_LINEAR,
     KERNEL_LINEAR_KEYS,
     KERNEL_LINEAR_ROWWISE,
+    KERNEL_SOFTMAX,
     KERNEL_ROWS
 } kernel_kind;
 
@@ -32,19 +36,29 @@ typedef struct kernel_name {
 /* "forward_kernelI10forward_16I12element_bf16Li128EEE..." */
 static kernel_name parse_name(const char *line)
 {
-    static const char *const texts[] = {"forward_kernel",       "backward_queries_kernel",
-                                        "backward_keys_kernel", "linear_kernel",
-                                        "linear_keys_kernel",   "linear_rowwise_kernel"};
+    static const struct {
+        const char *text;
+        kernel_kind kind;
+    } names[] = {{"forward_kernel", KERNEL_FORWARD},
+                 {"backward_queries_kernel", KERNEL_QUERIES},
+                 {"backward_keys_kernel", KERNEL_KEYS},
+                 {"linear_kernel", KERNEL_LINEAR},
+                 {"linear_keys_kernel", KERNEL_LINEAR_KEYS},
+                 {"linear_rowwise_kernel", KERNEL_LINEAR_ROWWISE},
+                 {"softmax_kernel", KERNEL_SOFTMAX},
+                 {"softgrad_kernel", KERNEL_SOFTMAX},
+                 {"outputs_kernel", KERNEL_SOFTMAX},
+                 {"widen_kernel", KERNEL_SOFTMAX}};
     kernel_name name = {.kind = KERNEL_ROWS};
-    for (int i = 0; i < KERNEL_ROWS; ++i)
-        if (strstr(line, texts[i]) != NULL)
-            name.kind = (kernel_kind)i;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i)
+        if (strstr(line, names[i].text) != NULL)
+            name.kind = names[i].kind;
     const char *const dim = strstr(line, "Li");
     if (name.kind == KERNEL_ROWS) {
         cr_assert(strstr(line, "rows_kernel") != NULL || strstr(line, "delta_kernel") != NULL ||
                       strstr(line, "segments_kernel") != NULL,
                   "%s", line);
-    } else if (name.kind != KERNEL_LINEAR_ROWWISE) {
+    } else if (name.kind != KERNEL_LINEAR_ROWWISE && name.kind != KERNEL_SOFTMAX) {
         cr_assert_not_null(dim, "%s", line);
         name.dim = atoi(dim + 2);
     }
@@ -59,6 +73,8 @@ static int32_t registers_of(kernel_name name)
     switch (name.kind) {
     case KERNEL_ROWS:
         return 32; /* eight blocks of 256 threads */
+    case KERNEL_SOFTMAX:
+        return ra_cuda_registers(RA_CUDA_SOFTMAX_THREADS, RA_CUDA_SOFTMAX_BLOCKS);
     case KERNEL_QUERIES:
         return ra_cuda_queries_of(name.dtype, name.dim).registers;
     case KERNEL_KEYS:
@@ -105,6 +121,7 @@ Test(ptxas, kernels_keep_to_their_registers_and_out_of_local_memory)
     int kernels = 0;
     for (size_t i = 0; i < sizeof(logs) / sizeof(logs[0]); ++i)
         check_log(logs[i], &kernels);
-    cr_assert_eq(kernels,
-                 (ATTENTION_KINDS * DTYPES * DIMS + ROW_KERNELS + LINEAR_KERNELS) * ARCHITECTURES);
+    cr_assert_eq(kernels, (ATTENTION_KINDS * DTYPES * DIMS + ROW_KERNELS + LINEAR_KERNELS +
+                           SOFTMAX_KERNELS) *
+                              ARCHITECTURES);
 }

@@ -11,6 +11,7 @@
 #include "ringattn/linear.h"
 #include "support/sealed_memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static sealed_memory sealed;
@@ -154,4 +155,12 @@ const ra_kernel_ops *__wrap_ra_kernel_cuda(void)
     ops.linear = &sealed_linear;
     sealed.limit_bytes = bytes != NULL ? strtoll(bytes, NULL, 10) : (int64_t)64 << 20;
     return &ops;
+}
+
+const ra_kernel_ops *__wrap_ra_kernel_cuda_standard(char *why_not, size_t bytes);
+
+const ra_kernel_ops *__wrap_ra_kernel_cuda_standard(char *why_not, size_t bytes)
+{
+    snprintf(why_not, bytes, "there is no libcublas.so on this machine");
+    return NULL;
 }

@@ -198,7 +198,7 @@ Test(device, refuses_what_it_cannot_do_in_one_line)
         const char *arguments, *says;
     } cases[] = {{"run --set compute.backend=cpu --set comm.backend=nccl", "comm.backend"},
                  {"run --set comm.backend=nccl --set attention.kind=standard", "nccl is for GPUs"},
-                 {"run --set compute.backend=cuda --set attention.kind=standard", "on the CPU"},
+                 {"run --set compute.backend=cuda --set attention.kind=standard", "libcublas"},
                  {"run " JOB "--set compute.isa=avx2", "compute.isa"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         run(cases[i].arguments);

@@ -112,3 +112,46 @@ Test(device_emulated, a_limit_ends_the_job_with_what_it_holds)
     cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "memory limit"), "%s", result.err);
 }
+
+#define STANDARD JOB "--set attention.kind=standard "
+
+static json_int_t memory_of(const char *category)
+{
+    json_error_t error;
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
+    const json_t *bytes = json_object_get(json_object_get(point, "memory_bytes"), category);
+    json_int_t const value = json_is_integer(bytes) ? json_integer_value(bytes) : -1;
+    json_decref(root);
+    return value;
+}
+
+/* What cuBLAS multiplies is a stand-in's; all else is the table's own. */
+Test(device_emulated, materialised_scores_are_right_in_every_dtype)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    enum { MATRIX_BYTES = (4 * 2 * 150 * 150 + 511) / 512 * 512 };
+    for (int i = 0; i < 3; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments),
+                 "run " STANDARD "--set shape.dtype=%s --backward --verify --json", dtypes[i]);
+        run("", arguments);
+        if (strstr(result.err, "this build has no cuBLAS") != NULL)
+            cr_skip_test("this build has no cuBLAS");
+        expect_verified("cuda-standard");
+        cr_expect_eq(memory_of("scores"), 4 * MATRIX_BYTES, "%lld", (long long)memory_of("scores"));
+        cr_expect_geq(memory_of("workspace"), 32 << 20);
+    }
+}
+
+Test(device_emulated, ranks_materialise_their_share_of_scores)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    run("\"$MPIEXEC\" -n 2", "run " STANDARD "--set shape.dtype=bf16 --set comm.backend=mpi "
+                             "--set ring.layout=zigzag --set ring.head_groups=1 --backward "
+                             "--verify --json");
+    if (strstr(result.err, "this build has no cuBLAS") != NULL)
+        cr_skip_test("this build has no cuBLAS");
+    expect_verified("cuda-standard");
+}

@@ -13,6 +13,8 @@ typedef struct ra_cuda_taken {
     ra_block block;
 } ra_cuda_taken;
 
+typedef struct ra_cuda_standard ra_cuda_standard; /* see standard_cuda.h */
+
 /* ra_kernel.self */
 typedef struct ra_cuda_kernel {
     int index; /* of the GPU */
@@ -22,7 +24,11 @@ typedef struct ra_cuda_kernel {
     ra_cuda_taken *taken;
     int32_t taken_count, taken_room;
     bool said_occupancy; /* that this GPU holds fewer thread blocks than kernels are made for */
+    ra_cuda_standard *standard; /* of the table `standard`; NULL in others */
 } ra_cuda_kernel;
+
+/* ra_kernel_cuda; tables that compute in another way take the rest from it. */
+extern const ra_kernel_ops ra_cuda_ops;
 
 static inline ra_cuda_kernel *ra_cuda_self(ra_kernel *kernel)
 {

@@ -206,7 +206,7 @@ static ra_status cuda_backward(ra_kernel *kernel, const ra_backward_step *step)
     return status;
 }
 
-static const ra_kernel_ops cuda_ops = {
+const ra_kernel_ops ra_cuda_ops = {
     .name = "cuda",
     .memory = cuda_memory,
     .tile_rows = cuda_tile_rows,
@@ -228,5 +228,5 @@ static const ra_kernel_ops cuda_ops = {
 
 const ra_kernel_ops *ra_kernel_cuda(void)
 {
-    return &cuda_ops;
+    return &ra_cuda_ops;
 }

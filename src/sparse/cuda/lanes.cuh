@@ -57,6 +57,12 @@ LANE_CODE float shuffle_xor(float x, int mask)
     return __shfl_xor_sync(0xffffffffu, x, mask);
 }
 
+/* What lanes of the warp have written, all of them read from here on. All 32 lanes take part. */
+LANE_CODE void warp_barrier()
+{
+    __syncwarp();
+}
+
 /* A bit per lane of the warp: whether it holds there. All 32 lanes take part. */
 LANE_CODE uint32_t warp_vote(bool holds)
 {

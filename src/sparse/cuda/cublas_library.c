@@ -1,0 +1,74 @@
+#include "cublas_library.h"
+
+#include "internal.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The first that has the types of computation that we ask for. */
+enum { MAJOR_MIN = 11 };
+
+static ra_cublas library;
+static char why[240];
+static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
+
+/* dlsym gives data pointers; that they hold functions is POSIX. */
+static bool find(void *handle, const char *name, void *function_out)
+{
+    void *const found = dlsym(handle, name);
+    memcpy(function_out, &found, sizeof(found));
+    if (found == NULL)
+        snprintf(why, sizeof(why), "this machine's libcublas.so has no %s", name);
+    return found != NULL;
+}
+
+static bool find_all(void *handle)
+{
+    return find(handle, "cublasGetProperty", &library.get_property) &&
+           find(handle, "cublasCreate_v2", &library.create) &&
+           find(handle, "cublasDestroy_v2", &library.destroy) &&
+           find(handle, "cublasSetStream_v2", &library.set_stream) &&
+           find(handle, "cublasSetWorkspace_v2", &library.set_workspace) &&
+           find(handle, "cublasGemmStridedBatchedEx", &library.multiply) &&
+           find(handle, "cublasGetStatusString", &library.error_string);
+}
+
+/*
+ * Where the loader looks: that of the build's version first, then others, whose calls and constants
+ * are the same; then where the build has found it. Never closed: it has threads.
+ */
+static void look(void)
+{
+    char of_build[32];
+    snprintf(of_build, sizeof(of_build), "libcublas.so.%d", CUBLAS_VER_MAJOR);
+    const char *const names[] = {of_build, "libcublas.so.13", "libcublas.so.12", "libcublas.so.11",
+                                 RA_CUBLAS_LIBRARY};
+    void *handle = NULL;
+    int major = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && handle == NULL; i++) {
+        if (names[i][0] != '\0')
+            handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    }
+    if (handle == NULL) {
+        snprintf(why, sizeof(why),
+                 "there is no libcublas.so on this machine: install cuBLAS, or put its folder "
+                 "into LD_LIBRARY_PATH");
+        return;
+    }
+    if (!find_all(handle))
+        return;
+    if (library.get_property(MAJOR_VERSION, &major) != CUBLAS_STATUS_SUCCESS || major < MAJOR_MIN)
+        snprintf(why, sizeof(why),
+                 "this machine's libcublas.so has major version %d, and %d is the oldest that "
+                 "serves",
+                 major, MAJOR_MIN);
+}
+
+const ra_cublas *ra_cublas_open(char *why_not, size_t bytes)
+{
+    RA_ASSERT(pthread_once(&looked_for, look) == 0);
+    snprintf(why_not, bytes, "%s", why);
+    return why[0] == '\0' ? &library : NULL;
+}

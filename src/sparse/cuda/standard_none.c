@@ -1,0 +1,11 @@
+/* A build with kernels for GPUs and without cuBLAS's header: asked for it, it says so. */
+#include "ringattn/kernel.h"
+
+#include <stdio.h>
+
+const ra_kernel_ops *ra_kernel_cuda_standard(char *why_not, size_t bytes)
+{
+    snprintf(why_not, bytes,
+             "this build has no cuBLAS: build where cublas_v2.h is with the CUDA toolkit");
+    return NULL;
+}
