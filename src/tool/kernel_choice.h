@@ -19,8 +19,8 @@ typedef struct ra_kernel_list {
 
 /**
  * What a configuration asks for: on the CPU with compute.isa auto, all instruction sets that this
- * machine runs, the fastest first; on a GPU its only one, after which a list that compute.backend
- * auto has made may end.
+ * machine runs, the fastest first; on a GPU the one of this attention.kind, after which a list
+ * that compute.backend auto has made may end.
  *
  * @param backend  RA_BACKEND_CPU or RA_BACKEND_CUDA
  * @return RA_ERR_UNSUPPORTED  there is none here, one logged line

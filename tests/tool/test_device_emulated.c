@@ -75,6 +75,22 @@ Test(device_emulated, linear_attention_is_right_in_every_dtype)
     }
 }
 
+/* Scratch holds fewer blocks of these than the GPU would: two carry three matrices each. */
+Test(device_emulated, linear_attention_by_rows_keeps_to_its_scratch)
+{
+    static const char *const methods[] = {"recurrent", "cumsum"};
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments),
+                 "run --set compute.backend=cuda --set shape.seq=3 --set shape.heads=4 "
+                 "--set shape.head_dim=256 --set attention.kind=linear_causal "
+                 "--set attention.linear_method=%s --verify --json",
+                 methods[i]);
+        run("RA_STANDIN_MULTIPROCESSORS=1", arguments);
+        expect_verified("cuda");
+    }
+}
+
 /* What the driver holds is in its units: what is in use, and the rest idle. */
 Test(device_emulated, the_drivers_pool_serves_a_job)
 {

@@ -1,7 +1,8 @@
 /*
  * Linear attention on GPUs: each call enqueues one kernel. Scratch is the workspace that forward
- * steps take for shared rows: 1024 (dim + 2) floats per thread block, which are never fewer than
- * the matrices that are carried.
+ * steps take for shared rows: 1024 (dim + 2) floats per thread block of theirs, which are never
+ * fewer than the matrices that are carried. There are no more blocks than it holds these of,
+ * however many the GPU would; results do not depend on how many there are.
  */
 #include "internal.h"
 #include "pool/cuda_error.h"
@@ -54,9 +55,11 @@ static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_cu
         return status;
     ra_cuda_tile const tile = ra_cuda_linear_tile_of(work, pass->shape.dim);
     ra_cuda_linear const f = args_of(kernel, pass);
-    int64_t const blocks = ra_min_i64((int64_t)kernel->threads * tile.blocks_per_sm,
-                                      work == RA_CUDA_LINEAR_KEYS ? 2 * f.tasks : f.tasks);
-    RA_ASSERT((size_t)(blocks * f.scratch_floats) * sizeof(float) <= kernel->workspace.bytes);
+    int64_t const room =
+        (int64_t)(kernel->workspace.bytes / ((size_t)f.scratch_floats * sizeof(float)));
+    int64_t const held = ra_min_i64((int64_t)kernel->threads * tile.blocks_per_sm, room);
+    int64_t const blocks = ra_min_i64(held, work == RA_CUDA_LINEAR_KEYS ? 2 * f.tasks : f.tasks);
+    RA_ASSERT(held >= 1);
     status = ra_cuda_check_shared(kernel, &tile);
     if (status == RA_OK)
         status = ra_cuda_enter(kernel);

@@ -251,6 +251,8 @@ static ra_status grad_heads(const ra_cuda_standard_step *step, const ra_cuda_som
     for (int i = 0; i < 2 && status == RA_OK; ++i) {
         int64_t begin, end;
         ra_cuda_standard_range(step, i, &begin, &end);
+        if (begin == end)
+            continue;
         ra_cuda_fold folds[] = {grad_fold(heads, &g->dq, false, begin),
                                 grad_fold(heads, &g->dk, true, 0),
                                 grad_fold(heads, &g->dv, true, 0)};
