@@ -84,7 +84,7 @@ static const struct {
                {"attention.linear_method", method_off},
                {"compute.isa", isa_off}};
 
-static bool is_default(const ra_config *config, const ra_config_key *key)
+bool ra_config_is_default(const ra_config *config, const ra_config_key *key)
 {
     ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = key->default_text};
     char problem[RA_VALUE_PROBLEM_MAX];
@@ -118,7 +118,7 @@ ra_status ra_config_check_effects(const ra_config *config)
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
         const ra_config_key *key = &ra_config_keys[ra_config_key_find(options[i].path)];
         cause const why = options[i].off(config);
-        if (why.key == NULL || is_default(config, key) || is_swept(config, why.key))
+        if (why.key == NULL || ra_config_is_default(config, key) || is_swept(config, why.key))
             continue;
         return ra_config_refuse(config, options[i].path, "has no effect %s", why.text);
     }

@@ -34,6 +34,8 @@ RA_CHECKED ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_
 /** Log what is wrong with a key, and where it was given; always RA_ERR_CONFIG. */
 ra_status ra_config_refuse(const ra_config *config, const char *path, const char *format, ...)
     RA_PRINTF(3, 4);
+/** Whether a key has its default, given or not. */
+bool ra_config_is_default(const ra_config *config, const ra_config_key *key);
 /** Refuse options of what is off: they would be ignored. */
 RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
 

@@ -18,7 +18,11 @@ ra_status ra_documents_repeat(const ra_pattern_config *pattern, int64_t tokens,
         sum += pattern->documents[i];
         most += pattern->documents[i] > 0;
     }
-    if (sum < 1 || (tokens / sum + 1) * most > DOCUMENTS_MAX) {
+    if (sum < 1) {
+        ra_log(RA_LOG_ERROR, "pattern.documents: lengths sum to 0: repeated, they have no token");
+        return RA_ERR_CONFIG;
+    }
+    if ((tokens / sum + 1) * most > DOCUMENTS_MAX) {
         ra_log(RA_LOG_ERROR, "pattern.documents: more than %d documents in %lld tokens",
                DOCUMENTS_MAX, (long long)tokens);
         return RA_ERR_CONFIG;

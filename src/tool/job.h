@@ -104,6 +104,9 @@ void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm);
  * other nor a file that is read, by name or by inode; rank 0 looks, or who has no communicator.
  */
 RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
+
+/** Whether two paths, through whatever names and links, lead to one regular file that exists. */
+bool ra_is_one_file(const char *a, const char *b);
 /**
  * The kernels that a configuration asks for of a backend, unchecked; RA_ERR_UNSUPPORTED: not here,
  * one logged line.

@@ -54,7 +54,7 @@ typedef struct named_file {
 } named_file;
 
 /* One file by whatever name or link; a device or pipe may be read and written by all. */
-static bool is_one_inode(const char *a, const char *b)
+bool ra_is_one_file(const char *a, const char *b)
 {
     struct stat at_a, at_b;
     return stat(a, &at_a) == 0 && stat(b, &at_b) == 0 && S_ISREG(at_a.st_mode) &&
@@ -78,7 +78,7 @@ static bool is_one_name(const char *a, const char *b)
 static ra_status inputs_check(const named_file *output, const named_file *inputs, int count)
 {
     for (int i = 0; i < count; i++) {
-        if (inputs[i].path == NULL || !is_one_inode(output->path, inputs[i].path))
+        if (inputs[i].path == NULL || !ra_is_one_file(output->path, inputs[i].path))
             continue;
         ra_log(RA_LOG_ERROR, "%s: %s: is the input file %s (%s): give another path", output->key,
                output->path, inputs[i].path, inputs[i].key);
@@ -91,7 +91,7 @@ static ra_status others_check(const named_file *output, const named_file *before
 {
     for (int i = 0; i < count; i++) {
         if (before[i].path == NULL || !(is_one_name(output->path, before[i].path) ||
-                                        is_one_inode(output->path, before[i].path)))
+                                        ra_is_one_file(output->path, before[i].path)))
             continue;
         ra_log(RA_LOG_ERROR, "%s: %s: is the file of %s, too: give another path", output->key,
                output->path, before[i].key);

@@ -2,6 +2,7 @@
 #include "console.h"
 #include "gnuplot.h"
 #include "internal.h"
+#include "job.h"
 #include "options.h"
 #include "plot.h"
 
@@ -44,6 +45,19 @@ static ra_status picture_draw(const ra_plot_kind *kind, const ra_plot_data *data
     return status;
 }
 
+/* No picture takes the place of a report. */
+static ra_status picture_check(const ra_options *options, const char *path)
+{
+    for (int i = 0; i < options->file_count; i++) {
+        if (!ra_is_one_file(path, options->files[i]))
+            continue;
+        ra_log(RA_LOG_ERROR, "--prefix: %s: is the input file %s: give another prefix", path,
+               options->files[i]);
+        return RA_ERR_CONFIG;
+    }
+    return RA_OK;
+}
+
 static ra_status pictures_draw(const ra_options *options, const ra_plot_data *data)
 {
     char path[4096];
@@ -54,7 +68,9 @@ static ra_status pictures_draw(const ra_options *options, const ra_plot_data *da
         if (!kind->applies(data))
             continue;
         snprintf(path, sizeof(path), "%s-%s.svg", prefix, kind->name);
-        status = picture_draw(kind, data, path);
+        status = picture_check(options, path);
+        if (status == RA_OK)
+            status = picture_draw(kind, data, path);
         if (status == RA_OK && !options->quiet)
             printf("%s\n", path);
         drawn++;

@@ -197,6 +197,29 @@ Test(config, json_reads_back_as_the_same_configuration)
     round_trips("ring: {variant: base}\nshape: {scale: 1e-7}\n");
 }
 
+Test(config, what_a_report_says_of_a_job_is_a_job)
+{
+    static const char *const texts[] = {
+        "",
+        "ring: {variant: base}\n",
+        "memory: {pool: {mode: off}, pattern_cache: {mode: off}}\n",
+        "attention: {kind: linear}\n",
+        "attention: {kind: standard}\n",
+        "attention: {kind: linear_causal, linear_method: recurrent}\n"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        ra_config first = parse(texts[i]);
+        cr_assert_eq(ra_config_check(&first, 1), RA_OK);
+        json_t *json = ra_config_to_json(&first);
+        char *dumped = json_dumps(json, JSON_INDENT(2));
+        ra_config second = parse(dumped);
+        cr_expect_eq(ra_config_check(&second, 1), RA_OK, "%s", texts[i]);
+        free(dumped);
+        json_decref(json);
+        ra_config_fini(&first);
+        ra_config_fini(&second);
+    }
+}
+
 Test(config, sizes_are_powers_of_1024_and_never_overflow)
 {
     ra_config config = parse("memory: {limit: 2M}\nshape: {seq: 64KiB}\njob: {seed: 1G}\n");

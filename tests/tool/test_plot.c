@@ -184,6 +184,8 @@ Test(plot, says_what_is_wrong_in_one_line_and_leaves_nothing)
         {"f.json", REPORT(POINT("x", 64, 1, "ok")), "plot f.json --prefix nowhere/f",
          "cannot write", 3},
         {"g.json", REPORT(POINT("x", 64, 1, "ok")), "plot absent.json", "absent.json", 3},
+        {"k-memory.svg", REPORT(POINT("x", 64, 1, "ok")), "plot k-memory.svg --prefix k",
+         "is the input file k-memory.svg", 2},
         {"h.json", "{}", "plot", "no file", 2},
         {"i.json", "{}", "plot --config i.json", "is an option of", 2},
     };
