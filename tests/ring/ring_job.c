@@ -1,6 +1,7 @@
 #include "ring/ring_job.h"
 #include "support/poison_memory.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,6 +332,25 @@ ring_job ring_job_plain(int ranks, int64_t seq, int32_t dim)
     for (int i = 0; i < 4; ++i)
         *outputs[i] = calloc(count, sizeof(float));
     job.lse = calloc((size_t)seq, sizeof(float));
+    return job;
+}
+
+ring_job ring_job_waves(int ranks, int64_t seq, int32_t dim, int buffers, ra_schedule schedule)
+{
+    ring_job job = ring_job_plain(ranks, seq, dim);
+    float *const values = (float *)(uintptr_t)job.q;
+    for (int64_t i = 0; i < seq * dim; ++i)
+        values[i] = sinf((float)i);
+    job.config.layout = RA_LAYOUT_ZIGZAG;
+    job.config.comm_buffers = buffers;
+    job.config.schedule = schedule;
+    job.pattern.causal = true;
+    job.timeout_ms = 60000;
+    if (schedule == RA_SCHEDULE_SCAN) { /* which linear attention chooses */
+        job.config.linear = RA_LINEAR_CAUSAL;
+        job.config.layout = RA_LAYOUT_AUTO;
+        job.config.schedule = RA_SCHEDULE_AUTO;
+    }
     return job;
 }
 

@@ -50,6 +50,9 @@ void ring_job_run(ring_job *job);
 /* A dense f32 job of one head with zeros for inputs and memory of its own, to be changed at will.
  */
 ring_job ring_job_plain(int ranks, int64_t seq, int32_t dim);
-void ring_job_free(ring_job *job); /* only of a plain job */
+/* The same with sines for all four inputs, causal, zigzag and with a deadline; linear attention
+   where the schedule is that of scans, which only this takes. */
+ring_job ring_job_waves(int ranks, int64_t seq, int32_t dim, int buffers, ra_schedule schedule);
+void ring_job_free(ring_job *job); /* only of one made above */
 
 #endif

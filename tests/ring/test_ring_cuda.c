@@ -30,21 +30,7 @@ TestSuite(ring_cuda, .init = begin, .timeout = 240);
 
 static ring_job make_job(int ranks, int buffers, ra_schedule schedule)
 {
-    ring_job job = ring_job_plain(ranks, SEQ, DIM);
-    float *const values = (float *)(uintptr_t)job.q;
-    for (int i = 0; i < SEQ * DIM; ++i)
-        values[i] = sinf((float)i);
-    job.config.layout = RA_LAYOUT_ZIGZAG;
-    job.config.comm_buffers = buffers;
-    job.config.schedule = schedule;
-    job.pattern.causal = true;
-    job.timeout_ms = 60000;
-    if (schedule == RA_SCHEDULE_SCAN) { /* which linear attention chooses */
-        job.config.linear = RA_LINEAR_CAUSAL;
-        job.config.layout = RA_LAYOUT_AUTO;
-        job.config.schedule = RA_SCHEDULE_AUTO;
-    }
-    return job;
+    return ring_job_waves(ranks, SEQ, DIM, buffers, schedule);
 }
 
 /* Of the norm; NaN passes no comparison. */

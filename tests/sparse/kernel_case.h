@@ -63,6 +63,8 @@ void kernel_give_all(kernel_memory *memory);
 /** The i-th table, or NULL where this machine lacks it (of the CPU's, portable, 0, is always
    there). Which there are, a program says: kernel_tables_*.c. */
 const ra_kernel_ops *kernel_table(int i);
+/* Of suites on a GPU: what their table takes that this machine or build has not; NULL: nothing. */
+const char *kernel_table_lacks(void);
 
 /** 140 rows of 2 heads of 32, float32, dense, forward and backward; to be changed. */
 kernel_case kernel_base_case(void);

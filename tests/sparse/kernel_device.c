@@ -1,6 +1,7 @@
 /* In place of Criterion's beginning, for a suite that runs over the table for GPUs, on a GPU. Where
    there is none nothing passes: CTest is told that all was skipped, and a person why. */
 #include "ringattn/device.h"
+#include "sparse/kernel_case.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -11,8 +12,9 @@ int main(int argc, char **argv)
 {
     ra_devices devices;
     ra_devices_read(&devices);
-    if (devices.usable_count == 0) {
-        printf("skipped: %s\n", devices.why_not);
+    const char *lacks = devices.usable_count == 0 ? devices.why_not : kernel_table_lacks();
+    if (lacks != NULL) {
+        printf("skipped: %s\n", lacks);
         return SKIPPED;
     }
     struct criterion_test_set *const tests = criterion_initialize();

@@ -10,3 +10,9 @@ const ra_kernel_ops *kernel_table(int i)
     cr_assert_not_null(ops, "%s", why_not);
     return i == 0 ? ops : NULL;
 }
+
+const char *kernel_table_lacks(void)
+{
+    static char why_not[240];
+    return ra_kernel_cuda_standard(why_not, sizeof(why_not)) == NULL ? why_not : NULL;
+}

@@ -121,8 +121,7 @@ LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h
             if (h.delta != NULL)
                 delta += value * element::load(h.dout, row * f.dout.row_stride + d);
         }
-        for (int mask = 16; mask > 0; mask /= 2)
-            delta += shuffle_xor(delta, mask);
+        delta = warp_sum(delta);
         if (lane_index() == 0) {
             if (h.lse != NULL)
                 h.lse[row] = row_lse(top, sum);

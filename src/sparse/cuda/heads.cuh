@@ -1,6 +1,6 @@
 /*
  * What passes and dtypes have in common: where a head lies, which layers it is in, and sums over
- * the four lanes that share a row.
+ * the lanes that share a row, four or all of a warp.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -31,6 +31,20 @@ LANE_CODE float quad_max(float x)
 {
     x = fmaxf(x, shuffle_xor(x, 1));
     return fmaxf(x, shuffle_xor(x, 2));
+}
+
+LANE_CODE float warp_sum(float x)
+{
+    for (int mask = 16; mask > 0; mask /= 2)
+        x += shuffle_xor(x, mask);
+    return x;
+}
+
+LANE_CODE float warp_max(float x)
+{
+    for (int mask = 16; mask > 0; mask /= 2)
+        x = fmaxf(x, shuffle_xor(x, mask));
+    return x;
 }
 
 #endif

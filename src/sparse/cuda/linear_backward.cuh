@@ -40,8 +40,8 @@ template <int DIM> struct linear_queries : linear_block<DIM> {
                 d = fmaf(query, base::line_of(t, line, n), d);
                 top = fmaf(query, s.at[r][n], top);
             }
-            float const inverse = 1 / (linear_warp_sum(d) + RA_LINEAR_EPSILON);
-            float const c = row < count ? -linear_warp_sum(top) * inverse * inverse : 0;
+            float const inverse = 1 / (warp_sum(d) + RA_LINEAR_EPSILON);
+            float const c = row < count ? -warp_sum(top) * inverse * inverse : 0;
 #pragma unroll
             for (int n = 0; n < base::COLUMNS; ++n)
                 t.dout[row][lane + 32 * n] *= inverse;

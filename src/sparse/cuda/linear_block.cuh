@@ -40,14 +40,6 @@ LANE_CODE void linear_carry(float &sum, float &rest, float more)
     rest = (old - (sum - added)) + (with_rest - added);
 }
 
-/* Of all lanes of the warp. */
-LANE_CODE float linear_warp_sum(float x)
-{
-    for (int mask = 16; mask > 0; mask /= 2)
-        x += shuffle_xor(x, mask);
-    return x;
-}
-
 LANE_CODE char *linear_head(const ra_view &view, int64_t batch, int64_t head)
 {
     return head_data(view, view.dtype == RA_F32 ? 4 : 2, batch, head);

@@ -58,7 +58,7 @@ template <int DIM> struct linear_forward : linear_block<DIM> {
 #pragma unroll
             for (int c = 0; c < base::COLUMNS; ++c)
                 d = fmaf(t.query[own + r][lane + 32 * c], base::line_of(t, line, c), d);
-            float const inverse = 1 / (linear_warp_sum(d) + RA_LINEAR_EPSILON);
+            float const inverse = 1 / (warp_sum(d) + RA_LINEAR_EPSILON);
 #pragma unroll
             for (int c = 0; c < base::COLUMNS; ++c)
                 if (own + r < n && lane + 32 * c < f.dim)

@@ -74,7 +74,7 @@ struct linear_rowwise {
         float sum = 0, divisor = 0;
         for (int d = lane_index(); d < f.dim; d += 32)
             divisor = fmaf(t.query[d], line[d] + (more_line != NULL ? more_line[d] : 0), divisor);
-        divisor = linear_warp_sum(divisor) + RA_LINEAR_EPSILON;
+        divisor = warp_sum(divisor) + RA_LINEAR_EPSILON;
         if (e >= f.dim)
             return;
         for (int d = 0; d < f.dim; ++d) {

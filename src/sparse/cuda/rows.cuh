@@ -5,6 +5,7 @@
 #ifndef RINGATTN_CUDA_ROWS_CUH
 #define RINGATTN_CUDA_ROWS_CUH
 
+#include "sparse/cuda/heads.cuh"
 #include "sparse/cuda/rows_args.h"
 
 template <int BYTES> struct rows_copy {
@@ -85,8 +86,7 @@ template <class Element> LANE_CODE void delta_all(const ra_cuda_delta &d)
         for (int i = lane_index(); i < d.dim; i += 32)
             sum = fmaf(Element::load((const char *)d.out.data, out + i),
                        Element::load((const char *)d.dout.data, dout + i), sum);
-        for (int mask = 16; mask > 0; mask /= 2)
-            sum += shuffle_xor(sum, mask);
+        sum = warp_sum(sum);
         if (lane_index() == 0)
             d.delta[line] = sum;
     }

@@ -10,20 +10,6 @@
 
 #include <math.h>
 
-LANE_CODE float warp_sum(float x)
-{
-    for (int mask = 16; mask > 0; mask /= 2)
-        x += shuffle_xor(x, mask);
-    return x;
-}
-
-LANE_CODE float warp_max(float x)
-{
-    for (int mask = 16; mask > 0; mask /= 2)
-        x = fmaxf(x, shuffle_xor(x, mask));
-    return x;
-}
-
 /* exp(score - base); nothing where the pair is not live, whatever base is. */
 LANE_CODE float weight_of(float score, float base)
 {
