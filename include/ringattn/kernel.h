@@ -218,9 +218,17 @@ const ra_kernel_ops *ra_kernel_standard(void);
  * measured and charged as `context`. A NaN or Inf in k or v reaches every query, and one in q or
  * dout every key, of its head and step, whatever the mask. Not yet run on a device.
  *
- * @return NULL and one sentence in `why_not` where this build or this machine has not what it takes
+ * What the table takes and how it cuts queries is known without cuBLAS; ra_kernel_init returns
+ * RA_ERR_UNSUPPORTED where ra_cublas_describe says that there is none. NULL where the build has no
+ * kernels for GPUs, or was made without cuBLAS's header.
  */
-const ra_kernel_ops *ra_kernel_cuda_standard(char *why_not, size_t bytes);
+const ra_kernel_ops *ra_kernel_cuda_standard(void);
+
+/**
+ * In words: the version of the cuBLAS that this machine has, or why ra_kernel_cuda_standard cannot
+ * compute here. It is loaded, not started. @return whether there is one
+ */
+bool ra_cublas_describe(char *text, size_t bytes);
 
 /**
  * To be called before the first step of a pass and after the last, also where one has failed (where

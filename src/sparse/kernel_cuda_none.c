@@ -8,8 +8,13 @@ const ra_kernel_ops *ra_kernel_cuda(void)
     return NULL;
 }
 
-const ra_kernel_ops *ra_kernel_cuda_standard(char *why_not, size_t bytes)
+const ra_kernel_ops *ra_kernel_cuda_standard(void)
 {
-    snprintf(why_not, bytes, "this build has no kernels for GPUs");
     return NULL;
+}
+
+bool ra_cublas_describe(char *text, size_t bytes)
+{
+    snprintf(text, bytes, "this build has no kernels for GPUs");
+    return false;
 }

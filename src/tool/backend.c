@@ -5,7 +5,9 @@
 
 #include <stdio.h>
 
-/* Why kernels for GPUs cannot do the job; NULL: they can. `text` holds some answers. */
+/* Why kernels of this build cannot do the job, on no GPU; NULL: they can. `text` holds some
+ * answers.
+ */
 static const char *why_not_kernels(const ra_config *config, int ranks,
                                    char text[RA_BACKEND_NOTE_MAX])
 {
@@ -13,9 +15,10 @@ static const char *why_not_kernels(const ra_config *config, int ranks,
         return "this build has no kernels for GPUs";
     if (ranks > 1 && config->schedule == RA_SCHEDULE_SHARED)
         return "ring.schedule: shared is for ranks that share host memory";
-    if (config->attention_kind == RA_ATTENTION_STANDARD &&
-        ra_kernel_cuda_standard(text, RA_BACKEND_NOTE_MAX) == NULL)
+    if (config->attention_kind == RA_ATTENTION_STANDARD && ra_kernel_cuda_standard() == NULL) {
+        ra_cublas_describe(text, RA_BACKEND_NOTE_MAX);
         return text;
+    }
     return NULL;
 }
 
@@ -24,7 +27,12 @@ static const char *why_not(const ra_config *config, int ranks, ra_devices *devic
                            char text[RA_BACKEND_NOTE_MAX])
 {
     ra_devices_read(devices);
-    return devices->usable_count == 0 ? devices->why_not : why_not_kernels(config, ranks, text);
+    if (devices->usable_count == 0)
+        return devices->why_not;
+    if (config->attention_kind == RA_ATTENTION_STANDARD &&
+        !ra_cublas_describe(text, RA_BACKEND_NOTE_MAX))
+        return text;
+    return why_not_kernels(config, ranks, text);
 }
 
 static ra_status refuse(const ra_config *config, const char *why)

@@ -44,12 +44,10 @@ static void isa_refuse(ra_isa isa)
 ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_kernel_list *list_out)
 {
     bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
-    char why_not[240] = "this build has no kernels for GPUs";
     *list_out = (ra_kernel_list){.may_end = backend == RA_BACKEND_CUDA &&
                                             config->backend == RA_BACKEND_AUTO};
     if (backend == RA_BACKEND_CUDA)
-        list_add(list_out,
-                 standard ? ra_kernel_cuda_standard(why_not, sizeof(why_not)) : ra_kernel_cuda());
+        list_add(list_out, standard ? ra_kernel_cuda_standard() : ra_kernel_cuda());
     else if (standard)
         list_add(list_out, ra_kernel_standard());
     else if (config->isa == RA_ISA_AUTO)
@@ -59,7 +57,7 @@ ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_ke
     if (list_out->count > 0)
         return RA_OK;
     if (backend == RA_BACKEND_CUDA)
-        ra_log(RA_LOG_ERROR, "compute.backend: cuda: %s", why_not);
+        ra_log(RA_LOG_ERROR, "compute.backend: cuda: this build lacks what computes there");
     else if (standard)
         ra_log(RA_LOG_ERROR, "attention.kind: standard computes with OpenBLAS, which is not "
                              "installed here: install libopenblas0, or take flash");
@@ -212,9 +210,9 @@ ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_
     list_add_all(&list);
     list_add(&list, ra_kernel_standard());
     if (has_gpu()) {
-        char why_not[240];
+        char text[240];
         list_add(&list, ra_kernel_cuda());
-        list_add(&list, ra_kernel_cuda_standard(why_not, sizeof(why_not)));
+        list_add(&list, ra_cublas_describe(text, sizeof(text)) ? ra_kernel_cuda_standard() : NULL);
     }
     for (int i = 0; i < list.count; i++)
         for (int dtype = RA_F32; dtype <= RA_BF16; dtype++) {

@@ -152,10 +152,11 @@ static json_t *openmp_json(void)
 #endif
 }
 
-static json_t *nccl_json(void)
+/* A library that is looked for when it is wanted. */
+static json_t *library_json(bool (*describe)(char *text, size_t bytes))
 {
     char text[240];
-    bool const there = ra_nccl_describe(text, sizeof(text));
+    bool const there = describe(text, sizeof(text));
     return json_pack("{s:b, s:s?, s:s?}", "available", there, "library", there ? text : NULL,
                      "why_not", there ? NULL : text);
 }
@@ -184,9 +185,10 @@ json_t *ra_machine_json(void)
     struct utsname name;
     if (uname(&name) != 0)
         memset(&name, 0, sizeof(name));
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host",
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host",
                      name.nodename, "kernel", name.release, "processor", processor_json(&topology),
                      "advice", is_known ? advice_json(&topology) : json_null(), "isa", isa_json(),
                      "memory", memory_json(), "mpi", ra_machine_mpi_json(), "openmp", openmp_json(),
-                     "cuda", ra_machine_cuda_json(), "nccl", nccl_json(), "build", build_json());
+                     "cuda", ra_machine_cuda_json(), "nccl", library_json(ra_nccl_describe),
+                     "cublas", library_json(ra_cublas_describe), "build", build_json());
 }

@@ -61,9 +61,8 @@ typedef struct job {
 
 static const ra_kernel_ops *table(void)
 {
-    char why_not[240];
-    const ra_kernel_ops *ops = ra_kernel_cuda_standard(why_not, sizeof(why_not));
-    cr_assert_not_null(ops, "%s", why_not);
+    const ra_kernel_ops *ops = ra_kernel_cuda_standard();
+    cr_assert_not_null(ops);
     return ops;
 }
 
@@ -307,13 +306,25 @@ Test(standard_cuda, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_not
     }
 }
 
-Test(standard_cuda, without_a_library_there_is_no_table_and_it_is_said_why)
+Test(standard_cuda, without_a_library_the_table_tells_its_bytes_and_does_not_begin)
 {
-    char why_not[240] = "";
+    static job j;
+    char text[240] = "", version[32];
+    snprintf(version, sizeof(version), "version %d.", CUBLAS_VER_MAJOR);
+    size_t const bytes = table()->workspace_bytes(1, DIM);
+    cr_expect(ra_cublas_describe(text, sizeof(text)));
+    cr_expect_eq(strncmp(text, version, strlen(version)), 0, "%s", text);
     standin_cublas.absent = 1;
-    cr_expect_null(ra_kernel_cuda_standard(why_not, sizeof(why_not)));
-    cr_expect_not_null(strstr(why_not, "libcublas"), "%s", why_not);
+    cr_expect_eq(table()->workspace_bytes(1, DIM), bytes);
+    cr_expect_not(ra_cublas_describe(text, sizeof(text)));
+    cr_expect_not_null(strstr(text, "libcublas"), "%s", text);
     cr_expect_eq(errors + warnings, 0);
+    prepare(&j, RA_F32);
+    cr_expect_eq(take(&j, INT64_MAX), RA_ERR_UNSUPPORTED);
+    cr_expect_eq(errors, 1);
+    cr_expect_not_null(strstr(line, "libcublas"), "%s", line);
+    give(&j);
+    cr_expect_eq(warnings, 0);
 }
 
 /* ---- parts of a job -------------------------------------------------------------------------- */

@@ -157,10 +157,17 @@ const ra_kernel_ops *__wrap_ra_kernel_cuda(void)
     return &ops;
 }
 
-const ra_kernel_ops *__wrap_ra_kernel_cuda_standard(char *why_not, size_t bytes);
+const ra_kernel_ops *__wrap_ra_kernel_cuda_standard(void);
 
-const ra_kernel_ops *__wrap_ra_kernel_cuda_standard(char *why_not, size_t bytes)
+const ra_kernel_ops *__wrap_ra_kernel_cuda_standard(void)
 {
-    snprintf(why_not, bytes, "there is no libcublas.so on this machine");
     return NULL;
+}
+
+bool __wrap_ra_cublas_describe(char *text, size_t bytes);
+
+bool __wrap_ra_cublas_describe(char *text, size_t bytes)
+{
+    snprintf(text, bytes, "there is no libcublas.so on this machine");
+    return false;
 }

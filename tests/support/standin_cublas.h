@@ -5,6 +5,8 @@
  * workspace must have been set since the stream was. Sums are single chains of float32 additions,
  * and TF32 cuts 13 bits off, which is as far off as tensor cores may be. Any call can be made to
  * fail. For tests only; it proves nothing about cuBLAS.
+ *
+ *     RA_STANDIN_NO_CUBLAS  1: a process that starts finds no library
  */
 #ifndef RINGATTN_TESTS_STANDIN_CUBLAS_H
 #define RINGATTN_TESTS_STANDIN_CUBLAS_H

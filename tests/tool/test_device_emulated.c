@@ -160,6 +160,30 @@ Test(device_emulated, materialised_scores_are_right_in_every_dtype)
     }
 }
 
+/* Nothing of a plan is asked of a GPU or of cuBLAS. */
+Test(device_emulated, materialised_scores_are_planned_where_neither_gpu_nor_cublas_is)
+{
+    static const char gpu[] = "name: some GPU\nmultiprocessors: 132\n";
+    command_file_write("gpu.yaml", gpu, strlen(gpu));
+    run("", "plan --json --hardware gpu.yaml " STANDARD);
+    if (strstr(result.err, "this build has no cuBLAS") != NULL)
+        cr_skip_test("this build has no cuBLAS");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_int_t const bytes = memory_of("scores");
+    cr_expect_gt(bytes, 0);
+    run("RA_STANDIN_ABSENT=100 RA_STANDIN_NO_CUBLAS=1",
+        "plan --json --hardware gpu.yaml " STANDARD);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(memory_of("scores"), bytes);
+    run("RA_STANDIN_NO_CUBLAS=1", "run " STANDARD);
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "libcublas"), "%s", result.err);
+    run("RA_STANDIN_NO_CUBLAS=1", "run " STANDARD "--set compute.backend=auto");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.out, "the CPU: there is no libcublas"), "%s", result.out);
+}
+
 Test(device_emulated, ranks_materialise_their_share_of_scores)
 {
     if (!command_has_mpi())

@@ -105,6 +105,9 @@ Test(info, tells_machine_and_build_as_json)
     bool const has_nccl = json_is_true(at(machine, "nccl", "available"));
     cr_assert_eq(has_nccl, json_is_null(at(machine, "nccl", "why_not")));
     cr_assert_eq(has_nccl, json_is_string(at(machine, "nccl", "library")));
+    bool const has_cublas = json_is_true(at(machine, "cublas", "available"));
+    cr_assert_eq(has_cublas, json_is_null(at(machine, "cublas", "why_not")));
+    cr_assert_eq(has_cublas, json_is_string(at(machine, "cublas", "library")));
     static const char *const libraries[] = {"compiler", "libfyaml", "jansson", "hwloc"};
     for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); ++i)
         cr_assert_gt(json_string_length(at(machine, "build", libraries[i])), 0);
@@ -132,9 +135,9 @@ Test(info, is_a_table_without_json)
 {
     command_run(result, 0, "info");
     cr_assert_eq(result->code, 0, "%s", result->err);
-    static const char *const lines[] = {"ringattn ",     "kernels ",   "memory ",  "available ",
-                                        "cgroup limit ", "MPI ",       "OpenMP ",  "CUDA ",
-                                        "NCCL ",         "libraries ", "compiler "};
+    static const char *const lines[] = {"ringattn ",     "kernels ", "memory ",    "available ",
+                                        "cgroup limit ", "MPI ",     "OpenMP ",    "CUDA ",
+                                        "NCCL ",         "cuBLAS ",  "libraries ", "compiler "};
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); ++i)
         cr_assert_geq(command_count_lines(result->out, lines[i]), 1, "no '%s' in\n%s", lines[i],
                       result->out);

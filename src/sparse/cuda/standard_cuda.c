@@ -13,6 +13,7 @@
 #include "pool/cuda_error.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Thread blocks that keep a multiprocessor's memory busy. */
@@ -256,7 +257,10 @@ static ra_status take_products(ra_kernel *kernel)
 {
     char why_not[240];
     const ra_cublas *const library = ra_cublas_open(why_not, sizeof(why_not));
-    RA_ASSERT(library != NULL); /* else there is no table */
+    if (library == NULL) {
+        ra_log(RA_LOG_ERROR, "kernel cuda-standard: %s", why_not);
+        return RA_ERR_UNSUPPORTED;
+    }
     ra_cuda_standard *const self = calloc(1, sizeof(*self));
     if (self == NULL) {
         ra_log(RA_LOG_ERROR, "kernel cuda-standard: out of memory");
@@ -308,10 +312,24 @@ static void make_table(void)
     the_table.linear = NULL;
 }
 
-const ra_kernel_ops *ra_kernel_cuda_standard(char *why_not, size_t bytes)
+const ra_kernel_ops *ra_kernel_cuda_standard(void)
 {
-    if (ra_cublas_open(why_not, bytes) == NULL)
-        return NULL;
     RA_ASSERT(pthread_once(&table_made, make_table) == 0);
     return &the_table;
+}
+
+bool ra_cublas_describe(char *text, size_t bytes)
+{
+    int version[3] = {0};
+    const ra_cublas *const library = ra_cublas_open(text, bytes);
+    if (library == NULL)
+        return false;
+    for (int i = 0; i < 3; ++i) /* MAJOR_VERSION is 0, then come MINOR_VERSION and PATCH_LEVEL */
+        if (library->get_property((libraryPropertyType)i, &version[i]) != CUBLAS_STATUS_SUCCESS) {
+            snprintf(text, bytes, "of an unknown version");
+            return true;
+        }
+    snprintf(text, bytes, "version %d.%d.%d (built with %d.%d.%d)", version[0], version[1],
+             version[2], CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH);
+    return true;
 }

@@ -3,9 +3,14 @@
 
 #include <stdio.h>
 
-const ra_kernel_ops *ra_kernel_cuda_standard(char *why_not, size_t bytes)
+const ra_kernel_ops *ra_kernel_cuda_standard(void)
 {
-    snprintf(why_not, bytes,
-             "this build has no cuBLAS: build where cublas_v2.h is with the CUDA toolkit");
     return NULL;
+}
+
+bool ra_cublas_describe(char *text, size_t bytes)
+{
+    snprintf(text, bytes,
+             "this build has no cuBLAS: build where cublas_v2.h is with the CUDA toolkit");
+    return false;
 }
