@@ -106,6 +106,13 @@ ra_comm *ra_comm_of_host(ra_comm *comm);
  */
 void ra_comm_set_stream(ra_comm *comm, ra_stream *stream);
 
+/**
+ * Asked now and then while an exchange waits for this rank's own stream, which has no deadline as
+ * long as the answer is RA_OK; any other one ends the wait, and has been logged. NULL: none.
+ */
+typedef ra_status ra_comm_watch(void *context);
+void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);
+
 /* Collectives, each under the deadline. `operation` is static text for errors. */
 RA_CHECKED ra_status ra_comm_barrier(ra_comm *comm, const char *operation);
 RA_CHECKED ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,
@@ -253,6 +260,8 @@ struct ra_comm {
     int in_flight;    /* kept by the ra_comm_* functions, as are the stats */
     ra_comm *of_host; /* NULL: messages lie in host memory */
     ra_stream *stream;
+    ra_comm_watch *watch; /* NULL: none */
+    void *watch_context;
     /* Exchanges are carried out one after the other: none may need a later one of its own rank to
        end, and what two ranks send each other in one exchange is one exchange on either side. */
     bool in_order;

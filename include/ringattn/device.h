@@ -52,6 +52,14 @@ RA_CHECKED ra_status ra_device_use(int index);
 int ra_device_used(void);
 
 /**
+ * The process's GPU does not answer any more. From now on nothing waits for it: memory, streams and
+ * communicators of it are left to the end of the process, which must be _exit, as the driver would
+ * wait in exit. Thread-safe; there is no way back.
+ */
+void ra_device_lose(void);
+bool ra_device_is_lost(void);
+
+/**
  * Bytes that are taken of the GPU in use, by anyone: its total less what is free. Just after
  * ra_device_use that is what the process's context costs, together with what other processes hold
  * there, which the runtime does not tell apart. Category `context` is charged with it.

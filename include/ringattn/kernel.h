@@ -145,9 +145,12 @@ typedef struct ra_kernel_ops {
     void (*fini)(ra_kernel *kernel);
     ra_status (*take_map)(ra_kernel *kernel, const ra_tilemap *map); /* See ra_kernel_take_map, */
     void (*drop_map)(ra_kernel *kernel, const ra_tilemap *map);
-    ra_status (*finish)(ra_kernel *kernel); /* and ra_kernel_finish. */
+    ra_status (*finish)(ra_kernel *kernel); /* and ra_kernel_finish, */
+    ra_status (*watch)(ra_kernel *kernel);  /* and ra_kernel_watch. */
 } ra_kernel_ops;
 /* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. */
+
+enum { RA_KERNEL_TIMEOUT_MS = 60000 };
 
 /** Called by one thread every few tiles, so that transfers progress while kernels run. */
 typedef void ra_kernel_poll(void *context);
@@ -163,6 +166,8 @@ struct ra_kernel {
     void *self;           /* a table's own, from init to fini; most have none */
     int64_t cache_bytes;  /* a thread's second cache, to which work is cut; 0: not known. The owner
                              sets it; results do not depend on it */
+    int64_t timeout_ms;   /* a device that comes no further for so long hangs; at least 1. The owner
+                             sets it; RA_KERNEL_TIMEOUT_MS at first */
     ra_kernel_poll *poll; /* NULL: none */
     void *poll_context;
 };
@@ -264,14 +269,25 @@ static inline void ra_kernel_drop_map(ra_kernel *kernel, const ra_tilemap *map)
 }
 
 /**
- * Wait until all that the kernel was asked for is done. What fails on a device after a call has
- * returned comes out here. kernel->poll is called meanwhile; there is no deadline, because nothing
- * on the kernel's stream waits for anybody else.
- * @return RA_ERR_CUDA  one line was logged; results are undefined
+ * Wait until all that the kernel was asked for is done, however long it takes while the device
+ * comes further. What fails on a device after a call has returned comes out here. kernel->poll is
+ * called meanwhile.
+ * @return RA_ERR_CUDA     one line was logged; results are undefined
+ *         RA_ERR_TIMEOUT  likewise; the device hangs, and is lost (ra_device_is_lost)
  */
 RA_CHECKED static inline ra_status ra_kernel_finish(ra_kernel *kernel)
 {
     return kernel->ops->finish != NULL ? kernel->ops->finish(kernel) : RA_OK;
+}
+
+/**
+ * To be asked by whoever waits for something behind the kernel's work, now and then, until that is
+ * over: RA_OK as long as the device comes further with its tasks, which it is looked at for a few
+ * times per timeout_ms. Errors as of ra_kernel_finish.
+ */
+RA_CHECKED static inline ra_status ra_kernel_watch(ra_kernel *kernel)
+{
+    return kernel->ops->watch != NULL ? kernel->ops->watch(kernel) : RA_OK;
 }
 
 #ifdef __cplusplus

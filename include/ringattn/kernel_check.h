@@ -20,6 +20,7 @@ typedef struct ra_kernel_use {
     int threads;             /* at least 1 */
     ra_linear_kind linear;   /* RA_LINEAR_NONE: softmax attention */
     ra_linear_method method; /* of the causal kind */
+    int64_t timeout_ms;      /* as ra_kernel.timeout_ms; 0: as it is at first */
 } ra_kernel_use;
 
 /* How far off a kernel was, where it was furthest off by what is allowed there. */

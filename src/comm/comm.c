@@ -293,6 +293,12 @@ void ra_comm_set_stream(ra_comm *comm, ra_stream *stream)
     comm->stream = stream;
 }
 
+void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context)
+{
+    comm->watch = watch;
+    comm->watch_context = context;
+}
+
 ra_status ra_comm_look(ra_comm *comm)
 {
     if (comm->broken)

@@ -248,8 +248,12 @@ static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
         }
         if (status != RA_OK || t->over)
             return status;
-        if (!t->is_ready)
-            begin_ns = now_ns; /* nobody is late but our own GPU, which is at work */
+        if (!t->is_ready) { /* nobody is late but our own GPU, which is at work */
+            begin_ns = now_ns;
+            status = comm->base.watch != NULL ? comm->base.watch(comm->base.watch_context) : RA_OK;
+            if (status != RA_OK)
+                return status;
+        }
         if (ra_waited_ms(&comm->base, begin_ns, now_ns) >= comm->base.timeout_ms) {
             int const peer = comm->base.ops->missing_peer(&comm->base, &t->base);
             if (peer < 0)

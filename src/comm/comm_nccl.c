@@ -16,26 +16,31 @@ static const char joining[] = "joining NCCL", leaving[] = "leaving NCCL",
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-/* Kernels of NCCL that wait for a peer end, and touch no buffer any more. */
+/*
+ * Kernels of NCCL that wait for a peer end, and touch no buffer any more. On a GPU that is lost
+ * NCCL would wait for it, and nothing is touched either.
+ */
+static ncclResult_t end_by_force(ra_nccl_comm *nccl)
+{
+    ncclComm_t const handle = nccl->handle;
+    nccl->handle = NULL;
+    return handle != NULL && !ra_device_is_lost() ? nccl->api->abort(handle) : ncclSuccess;
+}
+
 static void nccl_fail(ra_comm *comm)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
-    if (nccl->handle != NULL) {
-        ncclResult_t const error = nccl->api->abort(nccl->handle);
-        if (error != ncclSuccess && error != ncclInProgress)
-            ra_log(RA_LOG_WARNING, "NCCL's communicator could not be aborted: %s",
-                   nccl->api->error_string(error));
-        nccl->handle = NULL;
-    }
+    ncclResult_t const error = end_by_force(nccl);
+    if (error != ncclSuccess && error != ncclInProgress)
+        ra_log(RA_LOG_WARNING, "NCCL's communicator could not be aborted: %s",
+               nccl->api->error_string(error));
     ra_comm_break(nccl->base.host);
 }
 
 static void nccl_abort(ra_comm *comm, int exit_code)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
-    if (nccl->handle != NULL)
-        (void)nccl->api->abort(nccl->handle);
-    nccl->handle = NULL;
+    (void)end_by_force(nccl);
     ra_device_abort_host(&nccl->base, exit_code);
 }
 
@@ -76,7 +81,7 @@ static void leave(ra_nccl_comm *nccl)
     if (error != ncclSuccess && error != ncclInProgress)
         in_order = ra_nccl_fail(nccl, leaving, -1, error) == RA_OK;
     in_order = in_order && settle(nccl, leaving) == RA_OK;
-    error = in_order ? nccl->api->destroy(nccl->handle) : nccl->api->abort(nccl->handle);
+    error = in_order ? nccl->api->destroy(nccl->handle) : end_by_force(nccl);
     if (error != ncclSuccess && error != ncclInProgress)
         ra_log(RA_LOG_WARNING, "NCCL's communicator could not be ended: %s",
                nccl->api->error_string(error));

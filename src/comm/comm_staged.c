@@ -19,6 +19,20 @@ static void give_slot(ra_staged_comm *staged, ra_staged_slot *slot)
     *slot = (ra_staged_slot){0};
 }
 
+/* A stream comes to its end by itself, which calls of the runtime wait for, unless the GPU hangs.
+ */
+static void end_stream(ra_comm *comm, cudaStream_t stream)
+{
+    int64_t const begin_ns = ra_clock_ns();
+    while (stream != NULL && !ra_device_is_lost() && cudaStreamQuery(stream) == cudaErrorNotReady) {
+        if (comm->watch != NULL && comm->watch(comm->watch_context) != RA_OK)
+            break;
+        ra_comm_beat(comm);
+        ra_device_pause(begin_ns, ra_clock_ns());
+    }
+    (void)cudaGetLastError();
+}
+
 static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t bytes)
 {
     const ra_memory *const pinned = &staged->pinned;
@@ -28,6 +42,10 @@ static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t 
     ra_status status = RA_OK;
     if (slot->bytes >= bytes)
         return RA_OK;
+    if (slot->data != NULL)
+        end_stream(&staged->base.base, (cudaStream_t)staged->base.base.stream);
+    if (ra_device_is_lost())
+        return RA_ERR_TIMEOUT; /* which was said */
     give_slot(staged, slot);
     if (ledger != NULL)
         status = ra_ledger_charge(ledger, RA_MEM_COMM_BUFFER, (int64_t)taken);
@@ -59,14 +77,10 @@ ra_status ra_staged_take_slots(ra_staged_comm *staged, ra_staged_message *messag
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-/* Streams that hold nothing but copies of pieces come to their end by themselves. */
 static void end_copies(ra_staged_comm *staged)
 {
-    if (staged->out != NULL)
-        (void)cudaStreamSynchronize(staged->out);
-    if (staged->in != NULL)
-        (void)cudaStreamSynchronize(staged->in);
-    (void)cudaGetLastError();
+    end_stream(&staged->base.base, staged->out);
+    end_stream(&staged->base.base, staged->in);
 }
 
 static void staged_fail(ra_comm *comm)

@@ -3,6 +3,7 @@
 #include "internal.h"
 #include "ringattn/device.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 static cudaError_t device_read(int index, ra_device *device)
@@ -65,6 +66,7 @@ void ra_devices_read(ra_devices *devices_out)
 }
 
 static int used_index;
+static atomic_bool lost;
 
 static ra_status refuse_old(int index, const ra_device *device)
 {
@@ -98,6 +100,16 @@ ra_status ra_device_use(int index)
 int ra_device_used(void)
 {
     return used_index;
+}
+
+void ra_device_lose(void)
+{
+    atomic_store(&lost, true);
+}
+
+bool ra_device_is_lost(void)
+{
+    return atomic_load(&lost);
 }
 
 /* Choosing the device makes the context where there is none yet. */

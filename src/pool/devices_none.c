@@ -41,6 +41,14 @@ int ra_device_used(void)
     return 0;
 }
 
+/* There is none to lose. */
+void ra_device_lose(void) {}
+
+bool ra_device_is_lost(void)
+{
+    return false;
+}
+
 ra_status ra_device_taken(int64_t *bytes_out)
 {
     (void)bytes_out;

@@ -3,6 +3,7 @@
 
 #include "cuda_error.h"
 #include "internal.h"
+#include "ringattn/device.h"
 
 #include <string.h>
 
@@ -68,7 +69,8 @@ static ra_status driver_create(const ra_memory *memory, void **driver_out)
 static void driver_destroy(const ra_memory *memory, void *driver)
 {
     (void)memory;
-    warn(cudaMemPoolDestroy(driver), "the driver's pool could not be returned");
+    if (!ra_device_is_lost()) /* which it would wait for */
+        warn(cudaMemPoolDestroy(driver), "the driver's pool could not be returned");
 }
 
 static size_t driver_round(const ra_memory *memory, size_t bytes)
@@ -115,7 +117,9 @@ static ra_status driver_held(const ra_memory *memory, void *driver, int64_t *byt
 static void driver_trim(const ra_memory *memory, void *driver, int64_t keep_bytes)
 {
     (void)memory;
-    warn(cudaMemPoolTrimTo(driver, (size_t)keep_bytes), "the driver's pool could not be trimmed");
+    if (!ra_device_is_lost())
+        warn(cudaMemPoolTrimTo(driver, (size_t)keep_bytes),
+             "the driver's pool could not be trimmed");
 }
 
 const ra_driver_ops ra_driver_cuda = {

@@ -44,6 +44,8 @@ static ra_status device_alloc(const ra_memory *memory, size_t bytes, void **ptr_
 
 static void device_free(const ra_memory *memory, void *ptr, size_t bytes)
 {
+    if (ra_device_is_lost())
+        return; /* the runtime would wait for it */
     cudaError_t error = make_current(memory);
     if (error == cudaSuccess)
         error = cudaFree(ptr);
@@ -105,7 +107,9 @@ static void event_free(const ra_memory *memory, void *event)
 
 /*
  * Waiting is for this stream alone, on which nothing waits for other processes: exchanges have
- * streams of their own, and whoever needs what they bring waits on the host, under a deadline.
+ * streams of their own, and whoever needs what they bring waits on the host, under a deadline. Nor
+ * do kernels run on it by then: tensors come before passes, and results after ra_kernel_finish,
+ * which has found out whether one hangs.
  */
 static ra_status copy(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
                       size_t bytes, enum cudaMemcpyKind kind, const char *what)
@@ -167,6 +171,8 @@ static ra_status pinned_alloc(const ra_memory *memory, size_t bytes, void **ptr_
 
 static void pinned_free(const ra_memory *memory, void *ptr, size_t bytes)
 {
+    if (ra_device_is_lost())
+        return;
     cudaError_t error = make_current(memory);
     if (error == cudaSuccess)
         error = cudaFreeHost(ptr);

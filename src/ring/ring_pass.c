@@ -39,9 +39,15 @@ static void poll_comm(void *context)
     ra_comm_beat(context); /* others may wait for us: we are at work */
 }
 
+static ra_status watch_kernel(void *context)
+{
+    return ra_kernel_watch(context);
+}
+
 void ra_ring_begin_pass(ra_ring *ring)
 {
     ra_comm_set_stream(ring->comm, ring->kernel->stream);
+    ra_comm_set_watch(ring->comm, watch_kernel, ring->kernel);
     if (ra_comm_size(ring->comm) == 1)
         return;
     ring->kernel->poll = poll_comm;
@@ -59,6 +65,7 @@ void ra_ring_end_pass(ra_ring *ring)
         ra_status const ignored = ra_flight_wait(ring, flights[i]);
         (void)ignored;
     }
+    ra_comm_set_watch(ring->comm, NULL, NULL);
     for (int i = 0; i < 4; ++i)
         ra_region_give(ring, regions[i]);
 }

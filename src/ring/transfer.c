@@ -91,6 +91,12 @@ void ra_region_give(ra_ring *ring, ra_region *region)
 {
     if (ring->config.comm_buffers > 0)
         return;
+    if (region->block.data != NULL) {
+        /* What a pool returns to a device waits there, without a deadline. A failure is that of the
+           pass's end, too. */
+        ra_status const ignored = ra_kernel_finish(ring->kernel);
+        (void)ignored;
+    }
     ra_pool_free(ring->pool, ring->kernel->stream, &region->block);
     ra_shared_give(ring, RA_MEM_WORKSPACE, &region->window);
 }

@@ -86,6 +86,8 @@ ra_status ra_check_linear_run(ra_check_side *s)
     if (status == RA_OK) {
         ra_linear_pass const pass = pass_of(s, &k);
         status = compute(s, &pass);
+        if (status == RA_OK) /* before blocks are returned, which waits without a deadline */
+            status = ra_kernel_finish(s->kernel);
     }
     kept_give(s, &k);
     return status;

@@ -259,6 +259,8 @@ ra_status ra_check_place_make(const ra_kernel_ops *ops, const ra_kernel_use *use
         status = ra_pool_create(&config, &where->host_pool);
     if (status == RA_OK)
         status = ra_kernel_init(ops, use->threads, use->dim, where->pool, &where->kernel);
+    if (status == RA_OK && use->timeout_ms > 0)
+        where->kernel.timeout_ms = use->timeout_ms;
     return status;
 }
 

@@ -187,7 +187,8 @@ const ra_config_key ra_config_keys[] = {
      "what carries bytes between ranks; auto: mpi under mpirun, else self (one rank); between "
      "GPUs auto is nccl where there is one, else mpi, through host memory", AT(comm),
      .choices = comms},
-    {"comm.timeout", RA_KEY_TIME, "60s", "longest wait for another rank", AT(timeout_ms),
+    {"comm.timeout", RA_KEY_TIME, "60s",
+     "longest wait for another rank, and for a GPU that comes no further", AT(timeout_ms),
      RANGE(1, 86400000)},
 
     {"job.input", RA_KEY_TEXT, NULL, "safetensors file with q, k, v; none: random tensors",

@@ -84,7 +84,9 @@ static ra_status kernel_choose(ra_job *job)
                                .backward = config->backward,
                                .threads = job->backend == RA_BACKEND_CUDA ? job->threads : 1,
                                .linear = ra_config_linear(config),
-                               .method = (ra_linear_method)config->linear_method};
+                               .method = (ra_linear_method)config->linear_method,
+
+                               .timeout_ms = config->timeout_ms};
     ra_kernel_list list;
     ra_status const status = ra_kernel_list_make(config, job->backend, &list);
     return status == RA_OK ? ra_kernel_list_check(&list, &use, &job->ops, job->kernel_note)
@@ -98,6 +100,7 @@ static ra_status kernel_make(ra_job *job)
     if (status != RA_OK)
         return status;
     job->kernel.cache_bytes = job->cache_bytes;
+    job->kernel.timeout_ms = job->config.timeout_ms;
     job->shards.stream = job->kernel.stream;
     return RA_OK;
 }

@@ -2,9 +2,12 @@
 #include "console.h"
 #include "options.h"
 
+#include "ringattn/device.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { STARTUP_TIMEOUT_MS = 60000 };
 
@@ -102,5 +105,9 @@ int main(int argc, char **argv)
         break;
     }
     ra_options_fini(&options);
+    if (ra_device_is_lost()) { /* exit would wait for it */
+        fflush(NULL);
+        _exit(code);
+    }
     return code;
 }

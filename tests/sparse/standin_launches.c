@@ -28,7 +28,7 @@ static cudaError_t enqueue(cudaError_t error, cudaStream_t stream, void (*run)(v
                            const launch *l)
 {
     if (error == cudaSuccess)
-        error = standin_enqueue(stream, run, l, sizeof(*l));
+        error = standin_enqueue_launch(stream, run, l, sizeof(*l));
     return standin_leave(error);
 }
 

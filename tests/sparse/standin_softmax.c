@@ -25,7 +25,7 @@ static cudaError_t enqueue(const launch *l, const void *const *pointers, int cou
     if (error == cudaSuccess && l->blocks < 1)
         error = cudaErrorInvalidConfiguration;
     if (error == cudaSuccess)
-        error = standin_enqueue(stream, run, l, sizeof(*l));
+        error = standin_enqueue_launch(stream, run, l, sizeof(*l));
     return standin_leave(error);
 }
 

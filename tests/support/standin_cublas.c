@@ -238,7 +238,7 @@ static cublasStatus_t enqueue(cublasHandle_t handle, const product *p)
     if (error == cudaSuccess && !there)
         error = cudaErrorIllegalAddress;
     if (error == cudaSuccess)
-        error = standin_enqueue(handle->stream, run_product, p, sizeof(*p));
+        error = standin_enqueue_launch(handle->stream, run_product, p, sizeof(*p));
     standin_cublas.products += error == cudaSuccess ? p->count : 0;
     return standin_leave(error) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -33,7 +33,10 @@ typedef struct standin_cudart {
     cudaError_t fail_error;
     cudaError_t last_error;
     int current;
-    int stream_is_over; /* 0: what is enqueued never ends, as far as questions tell */
+    int stream_is_over;  /* 0: what is enqueued never ends, as far as questions tell */
+    int64_t launches;    /* so far */
+    int64_t hang_launch; /* that of this number, from 1, never ends; 0: none */
+    int hangs;           /* it was enqueued: what would wait for the device ends the process */
 } standin_cudart;
 
 extern standin_cudart standin;
@@ -54,6 +57,11 @@ cudaError_t standin_leave(cudaError_t error);
  */
 cudaError_t standin_enqueue(cudaStream_t stream, void (*run)(void *context), const void *context,
                             size_t bytes);
+/** The same for a kernel, which may be the one that hangs. */
+cudaError_t standin_enqueue_launch(cudaStream_t stream, void (*run)(void *context),
+                                   const void *context, size_t bytes);
+/** Work that never ends; between enter and leave. */
+cudaError_t standin_enqueue_hang(cudaStream_t stream);
 /** The same for work that may take its time: asked now and then, in its turn, until it is over. */
 cudaError_t standin_enqueue_wait(cudaStream_t stream, int (*is_over)(void *context),
                                  const void *context, size_t bytes);
@@ -65,7 +73,8 @@ size_t standin_give(void *data);
 
 /** Whether all these bytes lie in one block of device memory; between enter and leave. */
 int standin_is_device(const void *data, size_t bytes);
-/** Do all that is enqueued anywhere; between enter and leave. */
+/** Do all that is enqueued anywhere, as calls do that wait for the device; between enter and leave.
+ */
 void standin_run_all(void);
 /** Return all pools and what was taken from them. */
 void standin_reset_pools(void);

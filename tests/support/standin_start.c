@@ -8,6 +8,7 @@
  *     RA_STANDIN_BYTES            memory of each device; without it 1 GiB
  *     RA_STANDIN_MULTIPROCESSORS  of each device; without it 132
  *     RA_STANDIN_FULL_AT          the request for device memory of this number, from 1, is refused
+ *     RA_STANDIN_HANG             the launch of this number, from 1, never ends
  */
 #include "support/standin_cudart.h"
 
@@ -29,4 +30,12 @@ __attribute__((constructor)) static void standin_begin(void)
     standin.memory_bytes = number("RA_STANDIN_BYTES", standin.memory_bytes);
     standin.multiprocessors = (int)number("RA_STANDIN_MULTIPROCESSORS", standin.multiprocessors);
     standin.full_at = number("RA_STANDIN_FULL_AT", 0);
+    standin.hang_launch = number("RA_STANDIN_HANG", 0);
+}
+
+/* A driver waits for its device when a process ends by exit. */
+__attribute__((destructor)) static void standin_end(void)
+{
+    if (standin.hangs)
+        abort();
 }

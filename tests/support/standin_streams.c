@@ -2,6 +2,7 @@
  */
 #include "support/standin_cudart.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,8 +61,19 @@ static int run_until(stream *s, int64_t begun)
     return s->done >= begun;
 }
 
+/* Where a call of the runtime would never return. */
+static void refuse_to_hang(void)
+{
+    static const char text[] = "the stand-in runtime: this call would wait for a GPU that hangs\n";
+    if (!standin.hangs)
+        return;
+    fputs(text, stderr);
+    abort();
+}
+
 void standin_run_all(void)
 {
+    refuse_to_hang();
     for (stream *s = streams; s != NULL; s = s->next)
         (void)run_until(s, s->begun);
 }
@@ -95,7 +107,8 @@ static work *make_work(const void *context, size_t bytes)
     if (w == NULL)
         return NULL;
     memset(w, 0, sizeof(*w));
-    memcpy(w->context, context, bytes);
+    if (bytes > 0)
+        memcpy(w->context, context, bytes);
     return w;
 }
 
@@ -107,6 +120,12 @@ static void append_work(stream *s, work *w)
         s->first = w;
     s->last = w;
     s->begun++;
+}
+
+static int never(void *context)
+{
+    (void)context;
+    return 0;
 }
 
 cudaError_t standin_enqueue(cudaStream_t s, void (*run)(void *context), const void *context,
@@ -123,6 +142,20 @@ cudaError_t standin_enqueue(cudaStream_t s, void (*run)(void *context), const vo
     run(w->context);
     free(w);
     return cudaSuccess;
+}
+
+cudaError_t standin_enqueue_launch(cudaStream_t s, void (*run)(void *context), const void *context,
+                                   size_t bytes)
+{
+    if (++standin.launches != standin.hang_launch)
+        return standin_enqueue(s, run, context, bytes);
+    return standin_enqueue_hang(s);
+}
+
+cudaError_t standin_enqueue_hang(cudaStream_t s)
+{
+    standin.hangs = 1;
+    return standin_enqueue_wait(s, never, NULL, 0);
 }
 
 cudaError_t standin_enqueue_wait(cudaStream_t s, int (*is_over)(void *context), const void *context,
@@ -206,8 +239,10 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     cudaError_t error = standin_enter();
-    if (error == cudaSuccess && s != NULL && !run_until(s, s->begun))
+    if (error == cudaSuccess && s != NULL && !run_until(s, s->begun)) {
+        refuse_to_hang();
         error = cudaErrorLaunchTimeout; /* a GPU would hang here, with the lock that we hold */
+    }
     return standin_leave(error);
 }
 

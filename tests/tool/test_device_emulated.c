@@ -195,3 +195,48 @@ Test(device_emulated, ranks_materialise_their_share_of_scores)
         cr_skip_test("this build has no cuBLAS");
     expect_verified("cuda-standard");
 }
+
+#define LINEAR_CAUSAL LINEAR_JOB "--set attention.kind=linear_causal "
+
+/* In the check at the start, and in a pass; nothing waits for it at the end either, where the
+   stand-in would say so. */
+static void expect_hang(int launch, const char *job, const char *named)
+{
+    char start[64], arguments[512];
+    snprintf(start, sizeof(start), "RA_STANDIN_HANG=%d", launch);
+    snprintf(arguments, sizeof(arguments),
+             "run %s--set shape.dtype=f32 --backward --set comm.timeout=500ms", job);
+    run(start, arguments);
+    if (strstr(result.err, "this build has no cuBLAS") != NULL)
+        return;
+    cr_expect_eq(result.code, 5, "%s, %s: %s", start, job, result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error: GPU 0 hangs"), 1, "%s",
+                 result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, named), "%s, %s: %s", start, job, result.err);
+}
+
+Test(device_emulated, a_gpu_that_hangs_ends_the_job)
+{
+    expect_hang(1, JOB, "kernel of step ");
+    expect_hang(13, JOB, "kernel of step ");
+    expect_hang(1, LINEAR_CAUSAL, "linear attention");
+    expect_hang(17, LINEAR_CAUSAL, "linear attention");
+    expect_hang(1, STANDARD, "products of step ");
+    expect_hang(60, STANDARD, "products of step ");
+}
+
+#define HANGS "run " JOB "--set shape.dtype=f32 --backward --set comm.timeout=2s "
+
+Test(device_emulated, a_rank_whose_gpu_hangs_ends_all)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    command_shell(&result, "\"$MPIEXEC\" -n 1 '" RA_TEST_EMULATED "' " HANGS
+                           "--set comm.backend=mpi : -n 1 env RA_STANDIN_HANG=20 '" RA_TEST_EMULATED
+                           "' " HANGS "--set comm.backend=mpi");
+    cr_expect_eq(result.code, 5, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error: GPU 1 hangs"), 1, "%s",
+                 result.err);
+    cr_expect_leq(command_count_lines(result.err, "ringattn: error:"), 2, "%s", result.err);
+}

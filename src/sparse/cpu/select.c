@@ -103,7 +103,8 @@ ra_status ra_kernel_init(const ra_kernel_ops *ops, int threads, int32_t dim, ra_
 #ifndef _OPENMP
     threads = 1;
 #endif
-    ra_kernel kernel = {.ops = ops, .threads = threads, .pool = pool};
+    ra_kernel kernel = {
+        .ops = ops, .threads = threads, .pool = pool, .timeout_ms = RA_KERNEL_TIMEOUT_MS};
     ra_status status = ops->init != NULL ? ops->init(&kernel) : RA_OK;
     if (status != RA_OK)
         return status;

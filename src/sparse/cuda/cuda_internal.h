@@ -4,6 +4,7 @@
 
 #include "ringattn/linear.h"
 #include "sparse/cuda/tile_table.h"
+#include "sparse/cuda/watch_cuda.h"
 
 #include <cuda_runtime_api.h>
 
@@ -25,6 +26,7 @@ typedef struct ra_cuda_kernel {
     int32_t taken_count, taken_room;
     bool said_occupancy; /* that this GPU holds fewer thread blocks than kernels are made for */
     ra_cuda_standard *standard; /* of the table `standard`; NULL in others */
+    ra_cuda_watch watch;
 } ra_cuda_kernel;
 
 /* ra_kernel_cuda; tables that compute in another way take the rest from it. */
@@ -35,18 +37,27 @@ static inline ra_cuda_kernel *ra_cuda_self(ra_kernel *kernel)
     return (ra_cuda_kernel *)kernel->self;
 }
 
-/** Make the GPU the calling thread's, for what follows. */
+/**
+ * Make the GPU the calling thread's, for what follows. What was enqueued before is a call whose end
+ * is watched (watch_cuda.h).
+ */
 RA_CHECKED ra_status ra_cuda_enter(ra_kernel *kernel);
 
 /** Refuse, with one line, a kernel that takes more shared memory than the GPU has. */
 RA_CHECKED ra_status ra_cuda_check_shared(ra_kernel *kernel, const ra_cuda_tile *tile);
 
+/** See ra_kernel_finish. */
+RA_CHECKED ra_status ra_cuda_finish(ra_kernel *kernel);
+
 /**
  * A map's arrays on the device: those that were taken, or a copy in *own_out, which the caller
- * gives back to the pool when the step is enqueued; else *own_out is empty.
+ * gives back by ra_cuda_give_map; else *own_out is empty.
  */
 RA_CHECKED ra_status ra_cuda_map_data(ra_kernel *kernel, const ra_tilemap *map, ra_block *own_out,
                                       const void **data_out);
+/** Give back what ra_cuda_map_data has brought, behind the step, which is waited for: blocks that
+   are returned wait without a deadline. The step's status, or else that of the wait. */
+RA_CHECKED ra_status ra_cuda_give_map(ra_kernel *kernel, ra_status status, ra_block *own);
 RA_CHECKED ra_status ra_cuda_take_map(ra_kernel *kernel, const ra_tilemap *map);
 void ra_cuda_drop_map(ra_kernel *kernel, const ra_tilemap *map);
 

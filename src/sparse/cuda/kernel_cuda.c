@@ -34,7 +34,9 @@ static size_t cuda_workspace_bytes(int multiprocessors, int32_t dim)
 
 ra_status ra_cuda_enter(ra_kernel *kernel)
 {
-    return ra_cuda_status(cudaSetDevice(ra_cuda_self(kernel)->index), "kernel cuda: its GPU");
+    ra_status const status =
+        ra_cuda_status(cudaSetDevice(ra_cuda_self(kernel)->index), "kernel cuda: its GPU");
+    return status == RA_OK ? ra_cuda_watch_note(kernel) : status;
 }
 
 static ra_status read_device(ra_cuda_kernel *self, int *multiprocessors_out)
@@ -76,13 +78,19 @@ static ra_status cuda_init(ra_kernel *kernel)
     kernel->self = self;
     kernel->stream = (ra_stream *)self->stream;
     kernel->threads = multiprocessors;
-    return RA_OK;
+    status = ra_cuda_watch_init(kernel);
+    if (status != RA_OK) {
+        (void)cudaStreamDestroy(self->stream);
+        free(self);
+    }
+    return status;
 }
 
 static void cuda_fini(ra_kernel *kernel)
 {
     ra_cuda_kernel *const self = ra_cuda_self(kernel);
     RA_ASSERT(self->taken_count == 0);
+    ra_cuda_watch_fini(kernel);
     cudaError_t const error = cudaStreamDestroy(self->stream);
     if (error != cudaSuccess)
         ra_log(RA_LOG_WARNING, "kernel cuda: its stream could not be returned: %s",
@@ -92,15 +100,18 @@ static void cuda_fini(ra_kernel *kernel)
 }
 
 /* Asks rather than waits, so that other ranks learn meanwhile that this one is at work. */
-static ra_status cuda_finish(ra_kernel *kernel)
+ra_status ra_cuda_finish(ra_kernel *kernel)
 {
     static const struct timespec pause = {.tv_nsec = 20 * 1000};
     cudaError_t error = cudaSuccess;
-    ra_status const status = ra_cuda_enter(kernel);
+    ra_status status = ra_cuda_enter(kernel);
     if (status != RA_OK)
         return status;
     while ((error = cudaStreamQuery(ra_cuda_self(kernel)->stream)) == cudaErrorNotReady) {
         (void)cudaGetLastError(); /* which would be handed to whoever asks next */
+        status = ra_cuda_watch_look(kernel);
+        if (status != RA_OK)
+            return status;
         if (kernel->poll != NULL)
             kernel->poll(kernel->poll_context);
         nanosleep(&pause, NULL);
@@ -147,6 +158,7 @@ static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step,
     ra_cuda_grid grid = grid_of(kernel);
     if (f.tasks == 0)
         return RA_OK;
+    ra_cuda_watch_launch(kernel, "forward kernel", &step->pair, f.ticket);
     cudaError_t error = cudaMemsetAsync(f.ticket, 0, sizeof(*f.ticket), grid.stream);
     if (error == cudaSuccess)
         error = ra_cuda_launch_forward(&f, &grid);
@@ -168,8 +180,7 @@ static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
         status = ra_cuda_map_data(kernel, step->map, &own, &map);
     if (status == RA_OK)
         status = enqueue_forward(kernel, step, map);
-    ra_pool_free(kernel->pool, kernel->stream, &own);
-    return status;
+    return ra_cuda_give_map(kernel, status, &own);
 }
 
 static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *step, const void *map)
@@ -178,6 +189,7 @@ static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *ste
     ra_cuda_grid grid = grid_of(kernel);
     if (f.q_tasks == 0 || f.k_tasks == 0)
         return RA_OK;
+    ra_cuda_watch_launch(kernel, "backward kernel", &step->pair, f.tickets);
     cudaError_t error = cudaMemsetAsync(f.tickets, 0, RA_CUDA_TICKETS_BYTES, grid.stream);
     if (error == cudaSuccess)
         error = ra_cuda_launch_backward(&f, &grid);
@@ -202,8 +214,7 @@ static ra_status cuda_backward(ra_kernel *kernel, const ra_backward_step *step)
         status = ra_cuda_map_data(kernel, step->map, &own, &map);
     if (status == RA_OK)
         status = enqueue_backward(kernel, step, map);
-    ra_pool_free(kernel->pool, kernel->stream, &own);
-    return status;
+    return ra_cuda_give_map(kernel, status, &own);
 }
 
 const ra_kernel_ops ra_cuda_ops = {
@@ -223,7 +234,8 @@ const ra_kernel_ops ra_cuda_ops = {
     .fini = cuda_fini,
     .take_map = ra_cuda_take_map,
     .drop_map = ra_cuda_drop_map,
-    .finish = cuda_finish,
+    .finish = ra_cuda_finish,
+    .watch = ra_cuda_watch_look,
 };
 
 const ra_kernel_ops *ra_kernel_cuda(void)

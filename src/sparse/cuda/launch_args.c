@@ -30,7 +30,7 @@ static int64_t scratch_bytes(int32_t blocks, int32_t dim)
 
 size_t ra_cuda_workspace_bytes(int32_t blocks, int32_t dim)
 {
-    return (size_t)scratch_bytes(blocks, dim) + 64;
+    return (size_t)scratch_bytes(blocks, dim) + RA_CUDA_TAIL_BYTES;
 }
 
 static ra_status refuse(ra_status status, const char *what)

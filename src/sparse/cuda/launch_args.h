@@ -11,8 +11,12 @@ ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base);
 /* Workspace of a backward step: its tickets. */
 enum { RA_CUDA_TICKETS_BYTES = 2 * sizeof(uint32_t) };
 
-/** Workspace of a forward step for `blocks` thread blocks that may meet shared rows: scratch, then
-    the ticket. */
+/* Behind scratch: the ticket of a forward step, and at the very end what tells how far the GPU has
+   come (watch_cuda.h). */
+enum { RA_CUDA_TAIL_BYTES = 64 };
+
+/** Workspace of a forward step for `blocks` thread blocks that may meet shared rows: scratch, and
+    its tail. */
 size_t ra_cuda_workspace_bytes(int32_t blocks, int32_t dim);
 
 /**

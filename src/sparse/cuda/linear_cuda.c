@@ -55,8 +55,8 @@ static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_cu
         return status;
     ra_cuda_tile const tile = ra_cuda_linear_tile_of(work, pass->shape.dim);
     ra_cuda_linear const f = args_of(kernel, pass);
-    int64_t const room =
-        (int64_t)(kernel->workspace.bytes / ((size_t)f.scratch_floats * sizeof(float)));
+    int64_t const room = (int64_t)((kernel->workspace.bytes - RA_CUDA_TAIL_BYTES) /
+                                   ((size_t)f.scratch_floats * sizeof(float)));
     int64_t const held = ra_min_i64((int64_t)kernel->threads * tile.blocks_per_sm, room);
     int64_t const blocks = ra_min_i64(held, work == RA_CUDA_LINEAR_KEYS ? 2 * f.tasks : f.tasks);
     RA_ASSERT(held >= 1);
@@ -65,6 +65,7 @@ static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_cu
         status = ra_cuda_enter(kernel);
     if (status != RA_OK || blocks == 0)
         return status;
+    ra_cuda_watch_launch(kernel, "linear attention", NULL, NULL);
     return ra_cuda_status(
         ra_cuda_linear_launch(work, &f, (int)blocks, ra_cuda_self(kernel)->stream),
         "kernel cuda: linear attention");
@@ -108,6 +109,7 @@ static ra_status segments_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_
         status = ra_cuda_enter(kernel);
     if (status != RA_OK || wanted == 0)
         return status;
+    ra_cuda_watch_launch(kernel, "states of segments", NULL, NULL);
     return ra_cuda_status(
         ra_cuda_segments_launch(f, (int)ra_min_i64(wanted, most), ra_cuda_self(kernel)->stream),
         "kernel cuda: states of segments");

@@ -12,7 +12,8 @@ static ra_status copy_map(ra_kernel *kernel, const ra_tilemap *map, ra_block *bl
 {
     ra_cuda_kernel *const self = ra_cuda_self(kernel);
     ra_block block;
-    ra_status status = ra_cuda_enter(kernel);
+    /* A copy waits for its stream, and must not for a kernel that hangs. */
+    ra_status status = ra_cuda_finish(kernel);
     if (status == RA_OK)
         status =
             ra_pool_alloc(kernel->pool, RA_MEM_TILEMAP, (size_t)map->bytes, kernel->stream, &block);
@@ -85,4 +86,13 @@ ra_status ra_cuda_map_data(ra_kernel *kernel, const ra_tilemap *map, ra_block *o
     ra_status const status = taken != NULL ? RA_OK : copy_map(kernel, map, own_out);
     *data_out = taken != NULL ? taken->block.data : own_out->data;
     return status;
+}
+
+ra_status ra_cuda_give_map(ra_kernel *kernel, ra_status status, ra_block *own)
+{
+    ra_status over = RA_OK;
+    if (own->data != NULL && status == RA_OK)
+        over = ra_cuda_finish(kernel);
+    ra_pool_free(kernel->pool, kernel->stream, own);
+    return status != RA_OK ? status : over;
 }

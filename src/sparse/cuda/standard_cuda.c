@@ -31,7 +31,7 @@ int ra_cuda_standard_blocks(const ra_kernel *kernel, int64_t threads)
     return (int)ra_min_i64(wanted, (int64_t)kernel->threads * BLOCKS_PER_MULTIPROCESSOR);
 }
 
-/* ---- workspace: what cuBLAS works in, widened rows, sums ------------------------------------- */
+/* ---- workspace: what cuBLAS works in, widened rows, sums, the watch's mark ------------------- */
 
 static size_t rows_bytes(int64_t rows, int32_t dim)
 {
@@ -43,7 +43,7 @@ static size_t standard_workspace_bytes(int multiprocessors, int32_t dim)
     (void)multiprocessors;
     return RA_CUDA_CUBLAS_BYTES + RA_CUDA_CUBLAS_ALIGN +
            rows_bytes(RA_CUDA_STANDARD_DEPTH * RA_CUDA_STANDARD_HEADS, dim) +
-           rows_bytes(RA_CUDA_STANDARD_SUMS, dim);
+           rows_bytes(RA_CUDA_STANDARD_SUMS, dim) + RA_CUDA_MARK_BYTES;
 }
 
 static char *products_memory(const ra_kernel *kernel)
@@ -91,7 +91,9 @@ ra_status ra_cuda_standard_each(const ra_cuda_standard_step *step, ra_cuda_stand
                               ? shape->kv_heads - heads.kv_begin
                               : RA_CUDA_STANDARD_HEADS;
             for (heads.turn = 0; heads.turn < heads.ratio; ++heads.turn) {
-                status = work(step, &heads, context);
+                status = ra_cuda_watch_note(step->kernel);
+                if (status == RA_OK)
+                    status = work(step, &heads, context);
                 if (status != RA_OK)
                     return status;
             }
@@ -247,10 +249,14 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
     return RA_OK;
 }
 
+/* Giving matrices back waits for what computes with them, without a deadline. */
 static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed)
 {
-    if (pass->backward || failed)
-        forget_pass(kernel);
+    if (ra_cuda_standard_of(kernel)->kept == NULL || !(pass->backward || failed))
+        return;
+    ra_status const ignored = failed ? RA_OK : ra_cuda_finish(kernel);
+    (void)ignored; /* it is found again by whoever finishes what follows */
+    forget_pass(kernel);
 }
 
 static ra_status take_products(ra_kernel *kernel)

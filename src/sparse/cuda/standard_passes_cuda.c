@@ -162,7 +162,7 @@ static ra_cuda_standard_step step_of(ra_kernel *kernel, const ra_kernel_shape *s
         .span = ra_cuda_span_of(map->q_rows, map->chunk_rows, map->chunk_count, ends_only)};
 }
 
-/* A pass that keeps nothing gives a step's matrices back when it is enqueued. */
+/* A pass that keeps nothing gives a step's matrices back when it is over. */
 static ra_status forward_on_map(ra_kernel *kernel, const ra_forward_step *f, const void *map)
 {
     ra_standard_kept own = {0};
@@ -175,9 +175,12 @@ static ra_status forward_on_map(ra_kernel *kernel, const ra_forward_step *f, con
     step.pair = f->pair;
     step.stride = step.keys = pair->keys = f->map->run_count > 0 ? f->map->k_rows : 0;
     pair->is_normal = f->first && f->last;
-    ra_status const status = compute_forward(&step, f, map, pair);
-    if (kept == NULL || status != RA_OK)
-        ra_standard_free_pair(kernel, pair);
+    ra_status status = compute_forward(&step, f, map, pair);
+    if (kept != NULL && status == RA_OK)
+        return RA_OK;
+    if (status == RA_OK)
+        status = ra_cuda_finish(kernel); /* returned blocks wait without a deadline */
+    ra_standard_free_pair(kernel, pair);
     return status;
 }
 
@@ -193,9 +196,9 @@ ra_status ra_cuda_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
     if (status != RA_OK)
         return status;
     RA_ASSERT((f->first && f->last) || f->state.acc != NULL || f->map->q_rows == 0);
+    ra_cuda_watch_launch(kernel, "forward products", &f->pair, NULL);
     status = forward_on_map(kernel, f, map);
-    ra_pool_free(kernel->pool, kernel->stream, &own_map);
-    return status;
+    return ra_cuda_give_map(kernel, status, &own_map);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -313,6 +316,7 @@ ra_status ra_cuda_standard_backward(ra_kernel *kernel, const ra_backward_step *g
     step.scores = (float *)pair->scores.data + g->pair.first_key;
     step.weights = (float *)pair->weights.data + g->pair.first_key;
     step.stride = pair->keys;
+    ra_cuda_watch_launch(kernel, "backward products", &g->pair, NULL);
     return compute_backward(&step, g, !pair->is_normal,
                             ra_standard_pass_pair(kept, g->pair, g->pair.part));
 }

@@ -1,0 +1,154 @@
+/*
+ * Whether a GPU comes further. A kernel that hangs leaves its stream busy for ever, and so does one
+ * that takes very long: tell them apart by the tickets that thread blocks draw, and by a byte that
+ * changes after each call. Both are copied on a stream of their own, which works beside kernels.
+ */
+#include "sparse/cuda/watch_cuda.h"
+
+#include "internal.h"
+#include "pool/cuda_error.h"
+#include "ringattn/device.h"
+#include "sparse/cuda/cuda_internal.h"
+#include "sparse/cuda/launch_args.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* So many looks in a row, spread over the deadline, must find nothing new: a process that was
+   itself suspended for that long has looked once. */
+enum { LOOKS = 8 };
+
+_Static_assert(sizeof(ra_cuda_mark) == 16, "a look is two copies into one mark");
+_Static_assert(RA_CUDA_MARK_BYTES + RA_CUDA_TICKETS_BYTES <= RA_CUDA_TAIL_BYTES,
+               "tickets and a mark lie behind scratch");
+
+static int64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+ra_status ra_cuda_watch_init(ra_kernel *kernel)
+{
+    ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
+    void *here = NULL;
+    cudaError_t error = cudaStreamCreateWithFlags(&w->stream, cudaStreamNonBlocking);
+    if (error == cudaSuccess)
+        error = cudaHostAlloc(&here, sizeof(*w->here), cudaHostAllocPortable);
+    if (here != NULL)
+        memset(here, 0, sizeof(*w->here));
+    w->here = here;
+    ra_status const status = ra_cuda_status_said(error, "kernel cuda: looking at its GPU");
+    if (status != RA_OK)
+        ra_cuda_watch_fini(kernel);
+    return status;
+}
+
+static void warn(cudaError_t error)
+{
+    if (error != cudaSuccess)
+        ra_log(RA_LOG_WARNING, "kernel cuda: what looks at its GPU could not be returned: %s",
+               cudaGetErrorString(error));
+}
+
+void ra_cuda_watch_fini(ra_kernel *kernel)
+{
+    ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
+    if (w->stream != NULL)
+        warn(cudaStreamDestroy(w->stream));
+    if (w->here != NULL && !ra_device_is_lost())
+        warn(cudaFreeHost(w->here));
+    *w = (ra_cuda_watch){0};
+}
+
+/* ---- what is looked at ----------------------------------------------------------------------- */
+
+static void *line_of(const ra_kernel *kernel)
+{
+    return (char *)kernel->workspace.data + kernel->workspace.bytes - sizeof(ra_cuda_mark);
+}
+
+ra_status ra_cuda_watch_note(ra_kernel *kernel)
+{
+    ra_cuda_self(kernel)->watch.looked_ns = clock_ns();
+    ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
+    w->quiet_looks = 0;
+    if (kernel->workspace.data == NULL)
+        return RA_OK; /* it is being made: nothing was enqueued */
+    return ra_cuda_status(
+        cudaMemsetAsync(line_of(kernel), (int)(++w->given & 0xff), 1, ra_cuda_self(kernel)->stream),
+        "kernel cuda: counting calls");
+}
+
+void ra_cuda_watch_launch(ra_kernel *kernel, const char *what, const ra_kernel_pair *pair,
+                          const uint32_t *tickets)
+{
+    ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
+    if (pair != NULL)
+        snprintf(w->what, sizeof(w->what), "%s of step %d, head group %d", what, (int)pair->step,
+                 (int)pair->group);
+    else
+        snprintf(w->what, sizeof(w->what), "%s", what);
+    w->tickets = tickets;
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static cudaError_t ask(ra_cuda_watch *w, const void *line)
+{
+    cudaError_t error = cudaMemcpyAsync(&w->here->passed, line, sizeof(w->here->passed),
+                                        cudaMemcpyDeviceToHost, w->stream);
+    if (error == cudaSuccess && w->tickets != NULL)
+        error = cudaMemcpyAsync(w->here->tickets, w->tickets, sizeof(w->here->tickets),
+                                cudaMemcpyDeviceToHost, w->stream);
+    w->asked = error == cudaSuccess;
+    return error;
+}
+
+/* Whether the last look has arrived and was another than the one before; asks for the next. */
+static cudaError_t look(ra_cuda_watch *w, const void *line, bool *moved_out)
+{
+    cudaError_t const error = w->asked ? cudaStreamQuery(w->stream) : cudaSuccess;
+    *moved_out = false;
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return cudaSuccess;
+    }
+    if (error != cudaSuccess)
+        return error;
+    *moved_out = w->asked && memcmp(&w->seen, w->here, sizeof(w->seen)) != 0;
+    w->seen = *w->here;
+    return ask(w, line);
+}
+
+static ra_status lose(ra_kernel *kernel)
+{
+    const ra_cuda_kernel *const self = ra_cuda_self(kernel);
+    ra_device_lose();
+    ra_log(RA_LOG_ERROR,
+           "GPU %d hangs: it has come no further for %g s with what it was given (the last: %s): "
+           "look at the kernel's log of that machine, or raise comm.timeout",
+           self->index, (double)kernel->timeout_ms / 1000.0,
+           self->watch.what[0] != '\0' ? self->watch.what : "no step yet");
+    return RA_ERR_TIMEOUT;
+}
+
+ra_status ra_cuda_watch_look(ra_kernel *kernel)
+{
+    ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
+    int64_t const now_ns = clock_ns();
+    bool moved = false;
+    if (ra_device_is_lost())
+        return RA_ERR_TIMEOUT; /* that was said */
+    if (now_ns - w->looked_ns < kernel->timeout_ms * 1000000 / LOOKS)
+        return RA_OK;
+    ra_status const status =
+        ra_cuda_status(look(w, line_of(kernel), &moved), "kernel cuda: looking at its GPU");
+    w->looked_ns = now_ns;
+    w->quiet_looks = moved ? 0 : w->quiet_looks + 1;
+    return status == RA_OK && w->quiet_looks > LOOKS ? lose(kernel) : status;
+}

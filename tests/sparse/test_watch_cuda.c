@@ -1,0 +1,161 @@
+/* A GPU that hangs is told from one that takes long, on the stand-in runtime. */
+#include "ringattn/device.h"
+#include "ringattn/kernel.h"
+#include "sparse/cuda/cuda_internal.h"
+#include "support/standin_cudart.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TIMEOUT_MS = 64 };
+
+static char last_line[1024];
+static int errors;
+
+static void note_line(void *context, ra_log_level level, const char *line)
+{
+    (void)context;
+    errors += level == RA_LOG_ERROR;
+    snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+typedef struct job {
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_kernel kernel;
+    ra_block data;
+} job;
+
+static void begin(job *j, ra_pool_mode mode)
+{
+    ra_memory memory = {0};
+    standin_reset();
+    ra_log_set_handler(note_line, NULL);
+    cr_assert_eq(ra_memory_device(0, &memory), RA_OK);
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &j->ledger), RA_OK);
+    ra_pool_config const config = {.mode = mode, .memory = memory, .ledger = j->ledger};
+    cr_assert_eq(ra_pool_create(&config, &j->pool), RA_OK);
+    cr_assert_eq(ra_kernel_init(ra_kernel_cuda(), 1, 16, j->pool, &j->kernel), RA_OK);
+    cr_assert_eq(ra_pool_alloc(j->pool, RA_MEM_QKV, 4096, j->kernel.stream, &j->data), RA_OK);
+    j->kernel.timeout_ms = TIMEOUT_MS;
+}
+
+static void end(job *j)
+{
+    ra_pool_free(j->pool, j->kernel.stream, &j->data);
+    ra_kernel_fini(&j->kernel);
+    ra_pool_destroy(j->pool);
+    ra_ledger_destroy(j->ledger);
+}
+
+static void hang(job *j)
+{
+    cr_assert_eq(standin_enter(), cudaSuccess);
+    cr_assert_eq(standin_leave(standin_enqueue_hang((cudaStream_t)j->kernel.stream)), cudaSuccess);
+}
+
+/* The stand-in ends the process where giving back would wait. */
+static void expect_lost(ra_pool_mode mode)
+{
+    job j = {0};
+    begin(&j, mode);
+    cr_assert_eq(j.kernel.ops->zero(&j.kernel, j.data.data, 64), RA_OK);
+    hang(&j);
+    cr_assert_eq(j.kernel.ops->zero(&j.kernel, j.data.data, 64), RA_OK);
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_ERR_TIMEOUT);
+    cr_expect_eq(errors, 1);
+    cr_expect_not_null(strstr(last_line, "GPU 0 hangs"), "%s", last_line);
+    cr_expect_not_null(strstr(last_line, "0.064 s"), "%s", last_line);
+    cr_expect(ra_device_is_lost());
+    end(&j);
+    cr_expect_eq(errors, 1, "%s", last_line);
+}
+
+Test(watch_cuda, loses_a_gpu_that_hangs)
+{
+    expect_lost(RA_POOL_OFF);
+}
+
+Test(watch_cuda, loses_one_whose_memory_is_kept)
+{
+    expect_lost(RA_POOL_SIZE_CLASS);
+}
+
+Test(watch_cuda, loses_one_whose_driver_has_a_pool)
+{
+    expect_lost(RA_POOL_DRIVER);
+}
+
+/* Work that is over after many questions, far more than the deadline has room for. */
+typedef struct slow {
+    uint32_t *ticket; /* NULL: it draws none */
+    int *asked;
+    int most;
+} slow;
+
+static int slow_is_over(void *context)
+{
+    const slow *const s = context;
+    if (s->ticket != NULL)
+        ++*s->ticket;
+    return ++*s->asked >= s->most;
+}
+
+static void enqueue(job *j, const slow *work)
+{
+    cr_assert_eq(standin_enter(), cudaSuccess);
+    cr_assert_eq(
+        standin_enqueue_wait((cudaStream_t)j->kernel.stream, slow_is_over, work, sizeof(*work)),
+        cudaSuccess);
+    cr_assert_eq(standin_leave(cudaSuccess), cudaSuccess);
+}
+
+/* Every question takes 20 us at least: so many last several deadlines. */
+enum { QUESTIONS = 5 * TIMEOUT_MS * 1000 / 20 };
+
+Test(watch_cuda, waits_for_a_kernel_whose_tasks_move)
+{
+    job j = {0};
+    int asked = 0;
+    begin(&j, RA_POOL_OFF);
+    slow const work = {.ticket = j.data.data, .asked = &asked, .most = QUESTIONS};
+    ra_cuda_watch_launch(&j.kernel, "test", &(ra_kernel_pair){0}, j.data.data);
+    enqueue(&j, &work);
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_OK, "%s", last_line);
+    cr_expect_eq(asked, QUESTIONS);
+    cr_expect_not(ra_device_is_lost());
+    end(&j);
+    cr_expect_eq(errors, 0);
+}
+
+/* Short ones that draw no tickets: each is over before it was looked at often enough. */
+Test(watch_cuda, waits_for_many_calls)
+{
+    enum { CALLS = QUESTIONS / 4 };
+    static int asked[CALLS];
+    job j = {0};
+    begin(&j, RA_POOL_OFF);
+    for (int i = 0; i < CALLS; i++) {
+        slow const work = {.asked = &asked[i], .most = 4};
+        enqueue(&j, &work);
+        cr_assert_eq(ra_cuda_enter(&j.kernel), RA_OK);
+    }
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_OK, "%s", last_line);
+    cr_expect_not(ra_device_is_lost());
+    end(&j);
+    cr_expect_eq(errors, 0);
+}
+
+Test(watch_cuda, names_the_step_that_was_given_last)
+{
+    job j = {0};
+    begin(&j, RA_POOL_OFF);
+    ra_cuda_watch_launch(&j.kernel, "backward kernel", &(ra_kernel_pair){.group = 2, .step = 7},
+                         j.data.data);
+    hang(&j);
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_ERR_TIMEOUT);
+    cr_expect_not_null(strstr(last_line, "backward kernel of step 7, head group 2"), "%s",
+                       last_line);
+    end(&j);
+}
