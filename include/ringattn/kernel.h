@@ -109,10 +109,14 @@ typedef struct ra_backward_step {
 
 typedef struct ra_kernel ra_kernel;
 typedef struct ra_linear_ops ra_linear_ops; /* see linear.h */
+typedef struct ra_kernel_use ra_kernel_use; /* see kernel_check.h */
 
 typedef struct ra_kernel_ops {
     const char *name;          /* "cpu-avx2" */
     ra_memory (*memory)(void); /* where views must lie */
+    /** Whether the device in use has what a job takes of it; where not, one sentence in why_not.
+        NULL: it always has. */
+    bool (*serves)(const ra_kernel_use *use, char *why_not, size_t bytes);
     /** Queries per tile that suit this kernel; pure. */
     int32_t (*tile_rows)(ra_dtype dtype, int32_t dim);
     /** Scratch for both passes, all threads together; does not depend on rows; pure. */

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* What a job will use of a kernel. */
-typedef struct ra_kernel_use {
+struct ra_kernel_use {
     ra_dtype dtype;
     int32_t dim; /* 1 to 256 */
     bool backward;
@@ -21,7 +21,7 @@ typedef struct ra_kernel_use {
     ra_linear_kind linear;   /* RA_LINEAR_NONE: softmax attention */
     ra_linear_method method; /* of the causal kind */
     int64_t timeout_ms;      /* as ra_kernel.timeout_ms; 0: as it is at first */
-} ra_kernel_use;
+};
 
 /* How far off a kernel was, where it was furthest off by what is allowed there. */
 typedef struct ra_kernel_verdict {
@@ -46,7 +46,7 @@ typedef struct ra_kernel_verdict {
  * workspaces (cumsum: 19 MiB more at head_dim 256), given back.
  *
  * @param plain  a table of the host, usually ra_kernel_cpu(RA_ISA_PORTABLE)
- * @param ops    has linear attention, where that is asked for
+ * @param ops    has linear attention, where that is asked for, and serves this use
  * @return RA_OK              compared; *verdict_out says whether they agree
  *         RA_ERR_NO_MEMORY   or what a kernel returned, one line was logged
  */

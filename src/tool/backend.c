@@ -1,6 +1,7 @@
 #include "backend.h"
 
 #include "config_table.h"
+#include "internal.h"
 #include "report.h"
 
 #include <stdio.h>
@@ -35,8 +36,18 @@ static const char *why_not(const ra_config *config, int ranks, ra_devices *devic
     return why_not_kernels(config, ranks, text);
 }
 
-static ra_status refuse(const ra_config *config, const char *why)
+bool ra_backend_may_be_cpu(const ra_config *config)
 {
+    return config->backend != RA_BACKEND_CUDA && config->comm != RA_COMM_NCCL;
+}
+
+ra_status ra_backend_refuse(const ra_config *config, const char *why)
+{
+    if (config->backend != RA_BACKEND_CUDA) {
+        ra_log(RA_LOG_ERROR,
+               "comm.backend: nccl is for GPUs, and none computes: %s: use auto or mpi", why);
+        return RA_ERR_CONFIG;
+    }
     const char *place = config->places[ra_config_key_find("compute.backend")];
     ra_log(RA_LOG_ERROR, "%s%scompute.backend: cuda: %s: use auto or cpu",
            place != NULL ? place : "", place != NULL ? ": " : "", why);
@@ -48,7 +59,28 @@ ra_status ra_backend_check(const ra_config *config, int ranks)
     char text[RA_BACKEND_NOTE_MAX];
     const char *why =
         config->backend == RA_BACKEND_CUDA ? why_not_kernels(config, ranks, text) : NULL;
-    return why == NULL ? RA_OK : refuse(config, why);
+    return why == NULL ? RA_OK : ra_backend_refuse(config, why);
+}
+
+ra_kernel_use ra_backend_use(const ra_config *config, int threads)
+{
+    return (ra_kernel_use){.dtype = config->dtype,
+                           .dim = config->head_dim,
+                           .backward = config->backward,
+                           .threads = threads,
+                           .linear = ra_config_linear(config),
+                           .method = (ra_linear_method)config->linear_method,
+                           .timeout_ms = config->timeout_ms};
+}
+
+bool ra_backend_gpu_serves(const ra_config *config, char why_not[RA_BACKEND_NOTE_MAX])
+{
+    const ra_kernel_ops *const ops = config->attention_kind == RA_ATTENTION_STANDARD
+                                         ? ra_kernel_cuda_standard()
+                                         : ra_kernel_cuda();
+    ra_kernel_use const use = ra_backend_use(config, 1);
+    RA_ASSERT(ops != NULL);
+    return ops->serves == NULL || ops->serves(&use, why_not, RA_BACKEND_NOTE_MAX);
 }
 
 ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *backend_out,
@@ -67,13 +99,8 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
         *backend_out = RA_BACKEND_CUDA;
         return RA_OK;
     }
-    if (config->backend == RA_BACKEND_CUDA)
-        return refuse(config, why);
-    if (config->comm == RA_COMM_NCCL) {
-        ra_log(RA_LOG_ERROR,
-               "comm.backend: nccl is for GPUs, and none computes: %s: use auto or mpi", why);
-        return RA_ERR_CONFIG;
-    }
+    if (!ra_backend_may_be_cpu(config))
+        return ra_backend_refuse(config, why);
     if (devices.runtime_version > 0)
         snprintf(note_out, RA_BACKEND_NOTE_MAX, "%s", why);
     return RA_OK;

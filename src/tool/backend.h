@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "ringattn/device.h"
+#include "ringattn/kernel_check.h"
 
 typedef enum ra_backend { RA_BACKEND_AUTO, RA_BACKEND_CPU, RA_BACKEND_CUDA } ra_backend;
 
@@ -24,6 +25,19 @@ RA_CHECKED ra_status ra_backend_choose(const ra_config *config, int ranks, ra_ba
 /** Whether a GPU could do the job, of which none has to be there: what ra_backend_choose refuses
     besides, in its words. Nothing is refused unless cuda was asked for. */
 RA_CHECKED ra_status ra_backend_check(const ra_config *config, int ranks);
+
+/** What a job takes of a kernel, whose check may take so many threads; all its keys are known. */
+ra_kernel_use ra_backend_use(const ra_config *config, int threads);
+
+/**
+ * Whether the GPU in use (ra_device_use) has what the kernels of a job take, all keys of which are
+ * known; where not, one sentence in why_not.
+ */
+bool ra_backend_gpu_serves(const ra_config *config, char why_not[RA_BACKEND_NOTE_MAX]);
+/** Whether the CPU may compute where a GPU cannot: neither cuda nor nccl was asked for. */
+bool ra_backend_may_be_cpu(const ra_config *config);
+/** RA_ERR_CONFIG: else, say in one line which key cannot be as it is, and why no GPU computes. */
+RA_CHECKED ra_status ra_backend_refuse(const ra_config *config, const char *why);
 
 /** "cuda" of ra_machine_json: versions, devices, and why not; NULL: no memory. */
 json_t *ra_machine_cuda_json(void);

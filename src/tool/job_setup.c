@@ -79,15 +79,11 @@ ra_status ra_job_kernel_ops(const ra_config *config, ra_backend backend,
 static ra_status kernel_choose(ra_job *job)
 {
     const ra_config *config = &job->config;
-    ra_kernel_use const use = {.dtype = config->dtype,
-                               .dim = config->head_dim,
-                               .backward = config->backward,
-                               .threads = job->backend == RA_BACKEND_CUDA ? job->threads : 1,
-                               .linear = ra_config_linear(config),
-                               .method = (ra_linear_method)config->linear_method,
-
-                               .timeout_ms = config->timeout_ms};
+    bool const on_gpu = job->backend == RA_BACKEND_CUDA;
+    ra_kernel_use const use = ra_backend_use(config, on_gpu ? job->threads : 1);
     ra_kernel_list list;
+    if (on_gpu && !ra_backend_gpu_serves(config, job->backend_note))
+        return ra_backend_may_be_cpu(config) ? RA_OK : ra_backend_refuse(config, job->backend_note);
     ra_status const status = ra_kernel_list_make(config, job->backend, &list);
     return status == RA_OK ? ra_kernel_list_check(&list, &use, &job->ops, job->kernel_note)
                            : status;
@@ -106,8 +102,9 @@ static ra_status kernel_make(ra_job *job)
 }
 
 /*
- * What every rank does by itself, with the same outcome unless its machine differs. Where the GPU's
- * kernels are wrong and others may be taken, nothing more than finding out (job->ops is NULL).
+ * What every rank does by itself, with the same outcome unless its machine differs. Where the GPU
+ * lacks what kernels take, or they are wrong, and others may be taken, nothing more than finding
+ * out: job->ops is NULL, and what is lacking is in job->backend_note.
  */
 static ra_status alone_prepare(ra_job *job)
 {
@@ -162,26 +159,49 @@ static ra_status prepare_agreed(ra_job *job)
     return status;
 }
 
-/* Where any rank's GPU computes wrong results, and the configuration left it open, none computes.
+/* Of a rank, the worst of all ranks'. */
+enum { GPU_SERVES, GPU_IS_WRONG, GPU_LACKS };
+
+static int64_t gpu_verdict(const ra_job *job)
+{
+    if (job->ops != NULL)
+        return GPU_SERVES;
+    return job->backend_note[0] != '\0' ? GPU_LACKS : GPU_IS_WRONG;
+}
+
+/* What is wrong with results was said where it was found; what is lacking says one for all. */
+static void note_refusal(ra_job *job, int64_t verdict)
+{
+    bool const own = gpu_verdict(job) == verdict;
+    if (verdict == GPU_IS_WRONG)
+        snprintf(job->backend_note, sizeof(job->backend_note),
+                 "the GPU's kernels compute wrong results%s; see ringattn info --check",
+                 own ? "" : " on another rank");
+    else if (!own)
+        snprintf(job->backend_note, sizeof(job->backend_note),
+                 "the GPU of another rank has not what kernels take");
+    if (verdict == GPU_LACKS && ra_comm_rank(job->comm) == 0)
+        ra_log(RA_LOG_WARNING, "%s: the CPU computes instead", job->backend_note);
+}
+
+/* Where any rank's GPU cannot compute the job, and the configuration left it open, none computes.
  */
 static ra_status prepare(ra_job *job)
 {
     ra_status status = prepare_agreed(job);
     bool const may_end = job->backend == RA_BACKEND_CUDA && job->config.backend == RA_BACKEND_AUTO;
-    int64_t refused = job->ops == NULL;
+    int64_t refused = gpu_verdict(job);
     if (status == RA_OK && may_end) {
         job->entered = true;
         status = ra_comm_reduce_i64(job->comm, "agreeing on the kernels", RA_MAX, &refused, 1);
         job->entered = status != RA_OK;
     }
-    if (status != RA_OK || !may_end || refused == 0)
+    if (status != RA_OK || !may_end || refused == GPU_SERVES)
         return status;
+    note_refusal(job, refused);
     alone_undo(job);
     job->backend = RA_BACKEND_CPU;
     job->kernel_note[0] = '\0'; /* it has been said */
-    snprintf(job->backend_note, sizeof(job->backend_note),
-             "the GPU's kernels compute wrong results%s; see ringattn info --check",
-             job->ops == NULL ? "" : " on another rank");
     return prepare_agreed(job);
 }
 
@@ -269,8 +289,10 @@ ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
 {
     ra_ring_info ring;
     ra_ring_read_info(job->ring, &ring);
-    placement->own.threads = job->kernel.threads;
-    placement->own.threads_are_auto = job->config.threads == 0;
+    /* Beside a GPU the host's part is one thread, whatever the configuration says. */
+    bool const on_gpu = job->backend == RA_BACKEND_CUDA;
+    placement->own.threads = on_gpu ? 1 : job->kernel.threads;
+    placement->own.threads_are_auto = !on_gpu && job->config.threads == 0;
     return ra_placement_check(placement, job->comm, job->host_pool,
                               ring.schedule != RA_SCHEDULE_SHARED);
 }

@@ -152,7 +152,8 @@ typedef struct kind {
     bool backward;
 } kind;
 
-/* The worst of some head_dims joins what is known; one without a tensor is the first. */
+/* The worst of those head_dims that the device serves joins what is known; one without a tensor is
+   the first. */
 static ra_status finding_widen(const kind *k, ra_kernel_finding *finding)
 {
     static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
@@ -162,6 +163,9 @@ static ra_status finding_widen(const kind *k, ra_kernel_finding *finding)
         one.use.backward = k->backward;
         one.use.linear = k->linear;
         one.use.method = k->method;
+        char why_not[240];
+        if (one.ops->serves != NULL && !one.ops->serves(&one.use, why_not, sizeof(why_not)))
+            continue;
         ra_status const status =
             ra_kernel_check(one.ops, ra_kernel_cpu(RA_ISA_PORTABLE), &one.use, &one.verdict);
         if (status != RA_OK)
@@ -170,6 +174,12 @@ static ra_status finding_widen(const kind *k, ra_kernel_finding *finding)
             *finding = one;
     }
     return RA_OK;
+}
+
+/* A finding that nothing was compared for is none. */
+static void findings_trim(const ra_kernel_finding *last, int *count)
+{
+    *count -= last->verdict.tensor == NULL;
 }
 
 /* One for softmax attention, and one for linear attention of every kind, if the table has it and is
@@ -186,12 +196,14 @@ static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_kerne
     ra_kernel_finding *finding = &findings[(*count)++];
     *finding = none;
     ra_status status = finding_widen(&softmax, finding);
-    if (ops->linear == NULL || ops == ra_kernel_standard())
+    findings_trim(finding, count);
+    if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard())
         return status;
     finding = &findings[(*count)++];
     *finding = none;
     for (size_t i = 0; i < sizeof(linear) / sizeof(linear[0]) && status == RA_OK; i++)
         status = finding_widen(&linear[i], finding);
+    findings_trim(finding, count);
     return status;
 }
 

@@ -18,6 +18,7 @@ typedef struct ra_plan_point {
     int threads;
     ra_predict_request request;
     ra_prediction prediction;
+    bool of_gpu_here; /* the backend was chosen among what is here */
     bool has_longest;
     bool longest_shown;  /* with an earlier point, which differs in its length alone */
     int64_t longest_seq; /* rows that fit request.memory_bytes; 0: not even one does */

@@ -76,9 +76,19 @@ ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks)
     char note[RA_BACKEND_NOTE_MAX];
     ra_backend backend = RA_BACKEND_CPU;
     ra_status const status = ra_backend_choose(&point->config, ranks, &backend, note);
-    if (status == RA_OK)
-        point->config.backend = (unsigned)backend;
-    return status;
+    if (status != RA_OK)
+        return status;
+    point->config.backend = (unsigned)backend;
+    point->of_gpu_here = backend == RA_BACKEND_CUDA;
+    return RA_OK;
+}
+
+/* As a job does, once an input has said what it holds. */
+static void settle_kernels(ra_plan_point *point)
+{
+    char why_not[RA_BACKEND_NOTE_MAX];
+    if (point->of_gpu_here && !ra_backend_gpu_serves(&point->config, why_not))
+        point->config.backend = RA_BACKEND_CPU;
 }
 
 /* Beside a GPU's memory there is the host's; see job_memory.c. */
@@ -101,6 +111,8 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         status = ra_config_check_plan(config, ranks);
     if (status == RA_OK)
         status = ra_backend_check(config, ranks);
+    if (status == RA_OK)
+        settle_kernels(point);
     if (status == RA_OK)
         status =
             ra_job_kernel_ops(config, on_device(point) ? RA_BACKEND_CUDA : RA_BACKEND_CPU, &ops);

@@ -2,6 +2,7 @@
    other, and each time there is one error, nothing is left, and nothing is claimed to be done. */
 #include "ringattn/device.h"
 #include "ringattn/kernel.h"
+#include "ringattn/kernel_check.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
@@ -230,4 +231,45 @@ Test(kernel_cuda_failures, a_gpu_that_holds_fewer_thread_blocks_is_slower_and_sa
         give(&j);
         check_end(0, RA_OK);
     }
+}
+
+/* What a GPU of 99 KiB has not is known beforehand, and is what a step of it would refuse. */
+Test(kernel_cuda_failures, a_gpu_with_less_shared_memory_is_known_before_a_step)
+{
+    static const struct {
+        ra_kernel_use use;
+        bool serves;
+    } cases[] = {{{.dtype = RA_BF16, .dim = 64, .backward = true}, true},
+                 {{.dtype = RA_BF16, .dim = 65, .backward = true}, false},
+                 {{.dtype = RA_F16, .dim = 128, .backward = true}, false},
+                 {{.dtype = RA_F16, .dim = 192}, true},
+                 {{.dtype = RA_F16, .dim = 193}, false},
+                 {{.dtype = RA_F32, .dim = 128, .backward = true}, true},
+                 {{.dtype = RA_F32, .dim = 129, .backward = true}, false},
+                 {{.dtype = RA_F32, .dim = 192}, true},
+                 {{.dtype = RA_F32, .dim = 193}, false},
+                 {{.dim = 128, .backward = true, .linear = RA_LINEAR_CAUSAL}, true},
+                 {{.dim = 129, .linear = RA_LINEAR_BIDIRECTIONAL}, false}};
+    const ra_kernel_ops *const ops = ra_kernel_cuda();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        char why[240] = "";
+        ra_kernel_verdict verdict;
+        ra_kernel_use use = cases[i].use;
+        use.threads = 1;
+        cr_expect(ops->serves(&use, why, sizeof(why)), "case %zu: %s", i, why);
+        standin.shared_bytes = 99 << 10;
+        cr_expect_eq(ops->serves(&use, why, sizeof(why)), cases[i].serves, "case %zu: %s", i, why);
+        cr_expect_eq(strstr(why, "shared memory") == NULL, cases[i].serves, "case %zu", i);
+        errors = 0;
+        if (!cases[i].serves) {
+            cr_expect_eq(ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict),
+                         RA_ERR_UNSUPPORTED);
+            cr_expect_eq(errors, 1);
+        }
+        standin.shared_bytes = 232448;
+    }
+    standin.device_count = 0;
+    char why[240] = "";
+    cr_expect_not(ops->serves(&cases[0].use, why, sizeof(why)));
+    cr_expect_not_null(strstr(why, "GPU 0: "), "%s", why);
 }

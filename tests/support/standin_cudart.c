@@ -28,6 +28,7 @@ void standin_reset(void)
     standin = (standin_cudart){.device_count = 2,
                                .driver_version = 13000,
                                .multiprocessors = 132,
+                               .shared_bytes = 232448,
                                .memory_bytes = (int64_t)1 << 30,
                                .stream_is_over = 1};
     for (int i = 0; i < STANDIN_DEVICES_MAX; i++)
@@ -92,7 +93,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
         properties->major = standin.major[device];
         properties->multiProcessorCount = standin.multiprocessors;
         properties->totalGlobalMem = (size_t)standin.memory_bytes;
-        properties->sharedMemPerBlockOptin = 232448;
+        properties->sharedMemPerBlockOptin = (size_t)standin.shared_bytes;
         properties->pciBusID = 0x3b + device;
     }
     return standin_leave(error);

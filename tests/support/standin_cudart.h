@@ -21,7 +21,8 @@ typedef struct standin_cudart {
     cudaError_t absent; /* what every call but those for versions returns; cudaSuccess: none */
     int major[STANDIN_DEVICES_MAX];
     int multiprocessors;
-    int blocks_held; /* thread blocks per multiprocessor; 0: as many as kernels are made for */
+    int64_t shared_bytes; /* that a thread block may ask for */
+    int blocks_held;      /* thread blocks per multiprocessor; 0: as many as kernels are made for */
     int64_t memory_bytes, used_bytes; /* of all devices together */
     int64_t blocks, pinned_blocks, events, streams, pools;
     int64_t urgent_streams; /* made with the greatest priority, ever */

@@ -7,6 +7,7 @@
  *     RA_STANDIN_DEVICES          how many there are; without it two
  *     RA_STANDIN_BYTES            memory of each device; without it 1 GiB
  *     RA_STANDIN_MULTIPROCESSORS  of each device; without it 132
+ *     RA_STANDIN_SHARED_BYTES     shared memory of a thread block; without it 232448
  *     RA_STANDIN_FULL_AT          the request for device memory of this number, from 1, is refused
  *     RA_STANDIN_HANG             the launch of this number, from 1, never ends
  */
@@ -29,6 +30,7 @@ __attribute__((constructor)) static void standin_begin(void)
     standin.used_bytes = number("RA_STANDIN_CONTEXT", 0);
     standin.memory_bytes = number("RA_STANDIN_BYTES", standin.memory_bytes);
     standin.multiprocessors = (int)number("RA_STANDIN_MULTIPROCESSORS", standin.multiprocessors);
+    standin.shared_bytes = number("RA_STANDIN_SHARED_BYTES", standin.shared_bytes);
     standin.full_at = number("RA_STANDIN_FULL_AT", 0);
     standin.hang_launch = number("RA_STANDIN_HANG", 0);
 }

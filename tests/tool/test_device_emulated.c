@@ -50,6 +50,89 @@ Test(device_emulated, a_run_is_right_in_every_dtype)
     }
 }
 
+/* ---- a GPU of 99 KiB ------------------------------------------------------------------------- */
+
+/* As thread blocks have on GPUs of compute capability 8.6 and 8.9. */
+#define SMALL_GPU "RA_STANDIN_SHARED_BYTES=101376"
+#define WIDE_JOB                                                                                   \
+    "--set shape.seq=40 --set shape.heads=1 --set shape.head_dim=128 --set shape.dtype=bf16 "      \
+    "--backward "
+
+static void expect_on_cpu(const char *why)
+{
+    json_error_t error;
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s\n%s%s", error.text, result.out, result.err);
+    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
+    const char *kernel = json_string_value(json_object_get(point, "kernel"));
+    const char *note = json_string_value(json_object_get(point, "backend_note"));
+    cr_assert(kernel != NULL && note != NULL, "%s", result.out);
+    cr_expect_eq(strncmp(kernel, "cpu-", 4), 0, "%s", kernel);
+    cr_expect_not_null(strstr(note, why), "%s", note);
+    json_decref(root);
+}
+
+Test(device_emulated, a_gpu_with_less_shared_memory_is_refused_before_the_job)
+{
+    static const char *const jobs[] = {
+        "run " WIDE_JOB "--output o.safetensors --set compute.backend=cuda",
+        "run " WIDE_JOB "--output o.safetensors --set comm.backend=nccl",
+        "info " WIDE_JOB "--set compute.backend=cuda",
+        "run --set shape.seq=40 --set shape.heads=1 --set shape.head_dim=129 "
+        "--set attention.kind=linear --set compute.backend=cuda",
+        "run --set shape.seq=40 --set shape.heads=1 --set shape.head_dim=193 "
+        "--set shape.dtype=f32 --set compute.backend=cuda"};
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        run(SMALL_GPU, jobs[i]);
+        cr_expect_eq(result.code, 2, "%s: %s", jobs[i], result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+        cr_expect_not_null(strstr(result.err, "and GPU 0 (stand-in 0) has 101376"), "%s",
+                           result.err);
+        cr_expect_eq(command_folder_entries(), 0);
+    }
+}
+
+Test(device_emulated, auto_leaves_a_gpu_with_less_shared_memory_and_says_so_once)
+{
+    run(SMALL_GPU, "run " JOB "--set compute.backend=auto --set shape.dtype=bf16 --backward "
+                   "--verify --json");
+    expect_verified("cuda"); /* what it has suffices there */
+    cr_expect_eq(command_count_lines(result.err, "ringattn: warning:"), 0, "%s", result.err);
+    run(SMALL_GPU, "run " WIDE_JOB "--verify --json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: warning:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "has 101376: the CPU computes instead"), "%s",
+                       result.err);
+    expect_on_cpu("of shared memory per thread block");
+    static const char sweep[] = "sweep: {shape.seq: [40]}\n";
+    command_file_write("sweep.yaml", sweep, strlen(sweep));
+    run(SMALL_GPU, "bench --json --config sweep.yaml " WIDE_JOB
+                   "--set job.repeat=1 --set memory.pool.mode=off");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    expect_on_cpu("of shared memory per thread block");
+    json_t *root = json_loads(result.out, 0, NULL);
+    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
+    cr_expect_eq(json_integer_value(json_object_get(point, "theory_bytes")),
+                 json_integer_value(json_object_get(point, "peak_bytes")));
+    cr_expect_gt(json_integer_value(json_object_get(point, "theory_bytes")), 0);
+    json_decref(root);
+}
+
+Test(device_emulated, one_rank_whose_gpu_has_less_shared_memory_takes_all_to_the_cpu)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    command_shell(&result,
+                  "\"$MPIEXEC\" -n 1 '" RA_TEST_EMULATED "' run " WIDE_JOB
+                  "--json : -n 1 env " SMALL_GPU " '" RA_TEST_EMULATED "' run " WIDE_JOB "--json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: warning: the GPU of another rank"), 1,
+                 "%s", result.err);
+    expect_on_cpu("of another rank");
+}
+
+/* ---- linear attention ------------------------------------------------------------------------ */
+
 #define LINEAR_JOB                                                                                 \
     "--set compute.backend=cuda --set shape.seq=1100 --set shape.heads=2 --set shape.kv_heads=1 "  \
     "--set shape.head_dim=24 "

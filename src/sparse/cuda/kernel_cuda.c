@@ -9,6 +9,7 @@
 #include "sparse/cuda/cuda_internal.h"
 #include "sparse/cuda/launch_args.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -18,6 +19,27 @@ static ra_memory cuda_memory(void)
     ra_status const ignored = ra_memory_device(ra_device_used(), &memory);
     (void)ignored; /* it was said why, and what has no operations is no memory */
     return memory;
+}
+
+static bool cuda_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
+{
+    ra_devices devices;
+    int const index = ra_device_used();
+    int32_t const needed = ra_cuda_shared_bytes(use);
+    ra_devices_read(&devices);
+    const ra_device *const device = &devices.list[index];
+    if (index < devices.count && needed <= device->shared_bytes)
+        return true;
+    if (index >= devices.count)
+        snprintf(why_not, bytes, "GPU %d: %s", index, devices.why_not);
+    else
+        snprintf(why_not, bytes,
+                 "%s of head_dim %d in %s%s takes %d bytes of shared memory per thread block, and "
+                 "GPU %d (%s) has %lld",
+                 use->linear == RA_LINEAR_NONE ? "attention" : "linear attention", (int)use->dim,
+                 ra_dtype_name(use->dtype), use->backward ? " with a backward pass" : "",
+                 (int)needed, index, device->name, (long long)device->shared_bytes);
+    return false;
 }
 
 static int32_t cuda_tile_rows(ra_dtype dtype, int32_t dim)
@@ -220,6 +242,7 @@ static ra_status cuda_backward(ra_kernel *kernel, const ra_backward_step *step)
 const ra_kernel_ops ra_cuda_ops = {
     .name = "cuda",
     .memory = cuda_memory,
+    .serves = cuda_serves,
     .tile_rows = cuda_tile_rows,
     .workspace_bytes = cuda_workspace_bytes,
     .forward = cuda_forward,

@@ -2,6 +2,7 @@
 
 #include "internal.h"
 #include "sparse/cuda/key_cursor.h"
+#include "sparse/cuda/linear_args.h"
 
 #include <float.h>
 
@@ -31,6 +32,17 @@ static int64_t scratch_bytes(int32_t blocks, int32_t dim)
 size_t ra_cuda_workspace_bytes(int32_t blocks, int32_t dim)
 {
     return (size_t)scratch_bytes(blocks, dim) + RA_CUDA_TAIL_BYTES;
+}
+
+/* Sums of segments have the tile of chunks, whatever the method is. */
+int32_t ra_cuda_shared_bytes(const ra_kernel_use *use)
+{
+    int32_t const forward = ra_cuda_tile_of(use->dtype, use->dim).shared_bytes;
+    int32_t const keys = ra_cuda_keys_of(use->dtype, use->dim).shared_bytes;
+    int32_t const queries = ra_cuda_queries_of(use->dtype, use->dim).shared_bytes;
+    if (use->linear != RA_LINEAR_NONE)
+        return ra_cuda_linear_tile(use->dim).shared_bytes;
+    return use->backward ? ra_hd_max(forward, ra_hd_max(keys, queries)) : forward;
 }
 
 static ra_status refuse(ra_status status, const char *what)

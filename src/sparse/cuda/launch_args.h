@@ -2,6 +2,7 @@
 #ifndef RINGATTN_CUDA_LAUNCH_ARGS_H
 #define RINGATTN_CUDA_LAUNCH_ARGS_H
 
+#include "ringattn/kernel_check.h"
 #include "sparse/cuda/backward_args.h"
 
 /** The arrays of a map that lie, as they follow each other from map->layers on, at `base` on the
@@ -18,6 +19,9 @@ enum { RA_CUDA_TAIL_BYTES = 64 };
 /** Workspace of a forward step for `blocks` thread blocks that may meet shared rows: scratch, and
     its tail. */
 size_t ra_cuda_workspace_bytes(int32_t blocks, int32_t dim);
+
+/** Shared memory of a thread block, of whichever launch of a job takes most. */
+int32_t ra_cuda_shared_bytes(const ra_kernel_use *use);
 
 /**
  * Refuse what the kernels cannot compute: head_dim, head counts, tiles that are too large, and a
