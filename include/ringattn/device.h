@@ -18,6 +18,7 @@ typedef struct ra_device {
     char bus_id[16];      /* "0000:3b:00.0" */
     int32_t major, minor; /* compute capability */
     int32_t multiprocessors;
+    int32_t clock_khz; /* the highest that the driver names; 0: it names none */
     int64_t memory_bytes;
     int64_t shared_bytes; /* most shared memory that a block may ask for */
     bool usable;          /* the compute capability is high enough */

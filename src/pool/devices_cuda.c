@@ -6,6 +6,16 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+/* Nothing is computed with it: a driver that does not tell is as good. */
+static int32_t clock_of(int index)
+{
+    int khz = 0;
+    if (cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, index) == cudaSuccess)
+        return khz;
+    (void)cudaGetLastError();
+    return 0;
+}
+
 static cudaError_t device_read(int index, ra_device *device)
 {
     struct cudaDeviceProp properties;
@@ -15,6 +25,7 @@ static cudaError_t device_read(int index, ra_device *device)
     *device = (ra_device){.major = properties.major,
                           .minor = properties.minor,
                           .multiprocessors = properties.multiProcessorCount,
+                          .clock_khz = clock_of(index),
                           .memory_bytes = (int64_t)properties.totalGlobalMem,
                           .shared_bytes = (int64_t)properties.sharedMemPerBlockOptin,
                           .usable = properties.major >= RA_DEVICE_MAJOR_MIN};

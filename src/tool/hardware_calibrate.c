@@ -57,7 +57,7 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
     double const ms = json_number_value(json_object_get(times, "median"));
     double const peak_tflops = json_number_value(json_object_get(json, "limit_tflops"));
     const ra_prediction *p = &point->prediction;
-    if (!(ms > 0) || !(peak_tflops > 0)) /* of a GPU no limit is measured */
+    if (!(ms > 0) || !(peak_tflops > 0))
         return;
     sample *s = &to->items[to->count++];
     const ra_pass_terms *terms = backward ? &p->backward.terms : &p->forward.terms;
@@ -69,14 +69,16 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
                   .peak_tflops = peak_tflops};
 }
 
-/* Of a point, what the machine has in its terms: its cache. */
+/* Of a point, what the machine has in its terms: its cache. Those of a GPU are not of a CPU's
+   terms. */
 static ra_status point_learn(const char *path, json_t *json, int64_t cache_bytes, samples *to)
 {
     ra_hardware const known = {
         .ranks = 1, .ranks_per_node = 1, .workspace_bytes = -1, .cache_bytes = cache_bytes};
     ra_plan_point point = {0};
     bool const measured = json_integer_value(json_object_get(json, "ranks")) == 1 &&
-                          json_is_object(json_object_get(json, "forward_ms"));
+                          json_is_object(json_object_get(json, "forward_ms")) &&
+                          !json_is_object(json_object_get(json, "device"));
     if (!measured)
         return RA_OK;
     ra_status status = point_parse(path, json_object_get(json, "config"), &point.config);

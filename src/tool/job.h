@@ -33,6 +33,7 @@ typedef struct ra_job {
     ra_config config;
     ra_backend backend;    /* what computes: CPU or CUDA */
     int device_index;      /* of the GPU, where one computes */
+    int device_sharers;    /* ranks that compute on it; 1: this one alone */
     int64_t context_bytes; /* of it, counted in the pool */
     ra_device device;
     ra_ledger *ledger, *host_ledger; /* of the kernel's memory and of the host's; the same, and */

@@ -40,6 +40,7 @@ static ra_status device_take(ra_job *job, int *sharers_out)
         return status;
     ra_devices_read(&devices);
     job->device = devices.list[job->device_index];
+    job->device_sharers = *sharers_out;
     return ra_device_use(job->device_index);
 }
 

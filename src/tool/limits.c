@@ -292,6 +292,21 @@ double ra_limits_of_dtype(const ra_limits *limits, ra_dtype dtype, const char **
     return limits->fma_tflops;
 }
 
+double ra_limits_of_gpu(const ra_device *device, ra_dtype dtype, const char **name_out)
+{
+    static const struct {
+        int32_t major, minor;
+        double tensor, fma; /* operations of a multiprocessor per clock; 0: not known */
+    } rates[] = {{8, 0, 2048, 128}, {8, 6, 0, 256}, {8, 9, 0, 256}, {9, 0, 4096, 256}};
+    double each = 0;
+    *name_out = dtype == RA_F32 ? "fma" : "tensor";
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
+        if (rates[i].major == device->major && rates[i].minor == device->minor)
+            each = dtype == RA_F32 ? rates[i].fma : rates[i].tensor;
+    double const clock_thz = 1e-9 * (double)device->clock_khz;
+    return each > 0 && clock_thz > 0 ? each * device->multiprocessors * clock_thz : (double)NAN;
+}
+
 /* null: not measured. */
 static json_t *known(double value)
 {

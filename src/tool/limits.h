@@ -6,6 +6,7 @@
 #define RINGATTN_TOOL_LIMITS_H
 
 #include "ringattn/comm.h"
+#include "ringattn/device.h"
 #include "ringattn/kernel.h"
 
 #include <jansson.h>
@@ -35,6 +36,16 @@ RA_CHECKED ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool
  * it was not measured), for bf16 the faster of the two loops, for f16 the FMA loop.
  */
 double ra_limits_of_dtype(const ra_limits *limits, ra_dtype dtype, const char **name_out);
+/**
+ * The same of a GPU, which is not measured: clock rate x multiprocessors x operations per clock. Of
+ * 16-bit products with float32 sums on tensor cores ("tensor"), without sparsity, a multiprocessor
+ * does 2048 per clock at compute capability 8.0 (NVIDIA A100 white paper: 1024 FMA) and 4096 at 9.0
+ * (H100 white paper: twice as many); others differ by product. Of float32 ("fma") two per result of
+ * the CUDA C++ Programming Guide's table of arithmetic throughput. At the highest clock, which data
+ * sheets do not assume: a share is of somewhat more than theirs. NAN where clock or capability is
+ * not known.
+ */
+double ra_limits_of_gpu(const ra_device *device, ra_dtype dtype, const char **name_out);
 /** NULL: no memory. */
 json_t *ra_limits_to_json(const ra_limits *limits);
 

@@ -34,7 +34,7 @@ typedef struct ra_bench_point {
     char message[RA_CONSOLE_LINE_MAX];
     ra_report report;       /* report.config: of the job at hand */
     int64_t theory_bytes;   /* predicted peak_bytes, also of what is out of memory; 0: none */
-    const char *limit_name; /* NULL, and limit_tflops 0: a GPU's, which is not measured */
+    const char *limit_name; /* NULL, and limit_tflops 0: a GPU's that is not known */
     double limit_tflops;
     bool has_overlap;
     ra_overlap forward, backward;

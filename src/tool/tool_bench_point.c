@@ -16,6 +16,21 @@ static ra_status comm_check(const ra_bench *bench, const ra_config *config)
     return RA_ERR_CONFIG;
 }
 
+/* Collective. Of the GPUs of all ranks, each counted once; not known where one of them is not. */
+static ra_status gpu_limit(ra_job *job, ra_bench_point *point)
+{
+    const char *name;
+    double sum = ra_limits_of_gpu(&job->device, job->config.dtype, &name) / job->device_sharers;
+    job->entered = true;
+    ra_status const status = ra_comm_reduce_f64(job->comm, "limits of GPUs", RA_SUM, &sum, 1);
+    job->entered = status != RA_OK;
+    if (status == RA_OK && sum > 0) { /* NAN is not */
+        point->limit_name = name;
+        point->limit_tflops = sum;
+    }
+    return status;
+}
+
 static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *point)
 {
     /* One that the command line names is in the text already, as rank 0's command line has it. */
@@ -52,7 +67,7 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
     job->entered = false;
     point->report = job->report;
     if (job->backend == RA_BACKEND_CUDA)
-        return RA_OK;
+        return gpu_limit(job, point);
     ra_dtype const dtype = job->config.dtype;
     double const after_tflops = ra_limits_of_dtype(&bench->limits, dtype, &point->limit_name);
     point->limit_tflops =

@@ -132,7 +132,7 @@ static void pass_print(const ra_bench *bench, const ra_bench_point *point, bool 
     const ra_times *times = backward ? &report->backward : &report->forward;
     double const rate =
         backward ? ra_report_tflops_backward(report) : ra_report_tflops_forward(report);
-    char bytes[32], share[16] = "-"; /* of a GPU no limit is measured */
+    char bytes[32], share[16] = "-"; /* of a GPU it may not be known */
     if (point->limit_tflops > 0)
         snprintf(share, sizeof(share), "%.1f%%", 100 * rate / point->limit_tflops);
     printf("%-9s %9.2f %9.2f %9.2f %4d %6.1f%% %8.3g %8s", backward ? "backward" : "forward",

@@ -188,9 +188,10 @@ Test(memory_cuda, a_process_uses_one_gpu_which_must_be_there_and_new_enough)
     cr_expect_not_null(strstr(last_line, "compute capability 7.0"), "%s", last_line);
     cr_expect_eq(ra_device_used(), 0);
     standin.major[1] = 8;
-    for (int64_t call = 1; call <= 3; call++) {
+    static const int64_t calls[] = {1, 2, 4}; /* the third asks for the clock, and may fail */
+    for (int i = 0; i < 3; i++) {
         standin.calls = error_lines = 0;
-        standin.fail_call = call;
+        standin.fail_call = calls[i];
         standin.fail_error = cudaErrorUnknown;
         cr_expect_eq(ra_device_use(1), RA_ERR_CUDA);
         cr_expect_eq(error_lines, 1);
@@ -311,6 +312,15 @@ Test(memory_cuda, devices_are_listed_with_what_jobs_ask_for)
     cr_assert_str_eq(devices.list[1].bus_id, "0000:3c:00.0");
     cr_assert_eq(devices.list[1].memory_bytes, standin.memory_bytes);
     cr_assert_eq(devices.list[1].multiprocessors, 132);
+    cr_assert_eq(devices.list[1].clock_khz, STANDIN_CLOCK_KHZ);
+    standin.calls = 0;
+    standin.fail_call = 3; /* the first device's clock */
+    standin.fail_error = cudaErrorInvalidValue;
+    ra_devices_read(&devices);
+    cr_assert_eq(devices.usable_count, 2);
+    cr_assert_eq(devices.list[0].clock_khz, 0);
+    cr_assert_eq(cudaGetLastError(), cudaSuccess, "what failed is not handed on");
+    standin.fail_call = 0;
     standin.device_count = STANDIN_DEVICES_MAX;
     ra_devices_read(&devices);
     cr_assert_eq(devices.count, RA_DEVICES_MAX);

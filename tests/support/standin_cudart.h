@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { STANDIN_DEVICES_MAX = 70, STANDIN_POOL_UNIT_BYTES = 32 << 20 };
+enum { STANDIN_DEVICES_MAX = 70, STANDIN_POOL_UNIT_BYTES = 32 << 20, STANDIN_CLOCK_KHZ = 1000000 };
 
 typedef struct standin_cudart {
     int device_count, driver_version;

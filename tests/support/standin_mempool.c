@@ -55,11 +55,12 @@ void standin_reset_pools(void)
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
     cudaError_t error = standin_enter();
+    int const of_pools = attribute == cudaDevAttrMemoryPoolsSupported;
     if (error == cudaSuccess &&
-        (attribute != cudaDevAttrMemoryPoolsSupported || device >= standin.device_count))
+        ((!of_pools && attribute != cudaDevAttrClockRate) || device >= standin.device_count))
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
-        *value = !standin.has_no_pools;
+        *value = of_pools ? !standin.has_no_pools : STANDIN_CLOCK_KHZ;
     return standin_leave(error);
 }
 

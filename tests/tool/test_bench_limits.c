@@ -115,3 +115,37 @@ Test(bench_limits, json_says_null_where_nothing_was_measured)
     cr_expect(json_is_null(json_object_get(json, "sgemm_tflops")));
     json_decref(json);
 }
+
+/* What data sheets say, at the clocks that they say it of. */
+Test(bench_limits, gpus_have_the_rates_of_their_data_sheets)
+{
+    static const struct {
+        ra_device device;
+        ra_dtype dtype;
+        double tflops; /* NAN: not known */
+        const char *name;
+    } cases[] = {
+        {{.major = 8, .multiprocessors = 108, .clock_khz = 1410000}, RA_BF16, 312, "tensor"},
+        {{.major = 8, .multiprocessors = 108, .clock_khz = 1410000}, RA_F32, 19.5, "fma"},
+        {{.major = 9, .multiprocessors = 132, .clock_khz = 1830000}, RA_F16, 989.4, "tensor"},
+        {{.major = 9, .multiprocessors = 132, .clock_khz = 1980000}, RA_F32, 66.9, "fma"},
+        {{.major = 8, .minor = 9, .multiprocessors = 128, .clock_khz = 2520000},
+         RA_F32,
+         82.6,
+         "fma"},
+        {{.major = 8, .minor = 9, .multiprocessors = 128, .clock_khz = 2520000},
+         RA_BF16,
+         NAN,
+         "tensor"},
+        {{.major = 11, .multiprocessors = 100, .clock_khz = 2000000}, RA_F32, NAN, "fma"},
+        {{.major = 9, .multiprocessors = 132}, RA_BF16, NAN, "tensor"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *name = "";
+        double const tflops = ra_limits_of_gpu(&cases[i].device, cases[i].dtype, &name);
+        cr_expect_str_eq(name, cases[i].name, "case %zu", i);
+        cr_expect_eq(isnan(tflops) != 0, isnan(cases[i].tflops) != 0, "case %zu: %g", i, tflops);
+        if (!isnan(cases[i].tflops))
+            cr_expect_float_eq(tflops, cases[i].tflops, 2e-3 * cases[i].tflops, "case %zu: %g", i,
+                               tflops);
+    }
+}

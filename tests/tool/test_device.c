@@ -242,7 +242,11 @@ Test(device, ablate_bench_and_plan_take_it)
     for (size_t i = 0; i < 2; i++) {
         const json_t *point = json_array_get(points, i);
         cr_expect_str_eq(json_string_value(json_object_get(point, "status")), "ok");
-        cr_expect(json_is_null(json_object_get(point, "limit_tflops")));
+        /* 132 multiprocessors, 4096 per clock, 1 GHz. */
+        cr_expect_float_eq(json_number_value(json_object_get(point, "limit_tflops")), 540.672,
+                           1e-6);
+        cr_expect_str_eq(json_string_value(json_object_get(point, "limit")), "tensor");
+        cr_expect_gt(json_number_value(json_object_get(point, "share_forward")), 0);
         cr_expect(json_is_object(json_object_get(point, "device")));
     }
     json_decref(root);
