@@ -13,7 +13,7 @@
 #ifndef RINGATTN_COMM_H
 #define RINGATTN_COMM_H
 
-#include "ringattn/status.h"
+#include "ringattn/timeline.h"
 
 #include <stddef.h>
 
@@ -24,7 +24,6 @@ extern "C" {
 typedef struct ra_comm ra_comm;
 typedef struct ra_transfer ra_transfer;
 typedef struct ra_comm_ops ra_comm_ops;
-typedef struct ra_stream ra_stream; /* pool.h */
 
 /* One contiguous piece of memory to or from one peer. Zero bytes: the message does not exist. */
 typedef struct ra_message {
@@ -105,6 +104,12 @@ ra_comm *ra_comm_of_host(ra_comm *comm);
  * on communicators of host memory.
  */
 void ra_comm_set_stream(ra_comm *comm, ra_stream *stream);
+/**
+ * What exchanges that are started from now on are on a timeline: from when they could begin until
+ * all of them was done, on the device. {0} (at first): they are not timed. Without effect on
+ * communicators of host memory.
+ */
+void ra_comm_time(ra_comm *comm, ra_timed timed);
 
 /**
  * Asked now and then while an exchange waits for this rank's own stream, which has no deadline as
@@ -262,6 +267,7 @@ struct ra_comm {
     ra_stream *stream;
     ra_comm_watch *watch; /* NULL: none */
     void *watch_context;
+    ra_timed timed;
     /* Exchanges are carried out one after the other: none may need a later one of its own rank to
        end, and what two ranks send each other in one exchange is one exchange on either side. */
     bool in_order;

@@ -16,6 +16,7 @@
 #define RINGATTN_KERNEL_H
 
 #include "ringattn/tilemap.h"
+#include "ringattn/timeline.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -151,6 +152,10 @@ typedef struct ra_kernel_ops {
     void (*drop_map)(ra_kernel *kernel, const ra_tilemap *map);
     ra_status (*finish)(ra_kernel *kernel); /* and ra_kernel_finish, */
     ra_status (*watch)(ra_kernel *kernel);  /* and ra_kernel_watch. */
+    /* A timeline for `capacity` spans of work on the kernel's stream, and others of its device;
+       NULL where there can be none, which one warning says. No operation: calls return when they
+       are done, and the host's clock tells all. */
+    ra_timeline *(*timeline)(ra_kernel *kernel, int32_t capacity);
 } ra_kernel_ops;
 /* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. */
 

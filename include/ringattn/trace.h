@@ -5,11 +5,16 @@
  * nothing is allocated after create. A ring without a trace pays one branch per event and never
  * reads a clock; results do not depend on it.
  *
- * Events lie on tracks. On one track any two events are apart or one contains the other, and the
- * array is in the order of their beginnings, the containing one first. A transfer lasts from its
- * posting until its arrival is known, which is when the wait for it returns: one that arrived
- * while kernels ran shows as a wait of no length. Kernel calls of the CPU are over when they
- * return.
+ * Events lie on tracks. On one track any two events are apart or one contains the other, and their
+ * order in the array is that of their beginnings, the containing one first. Kernel calls of the CPU
+ * are over when they return; a transfer of host memory lasts from its posting until its arrival is
+ * known, which is when the wait for it returns: one that arrived while kernels ran shows as a wait
+ * of no length.
+ *
+ * On a GPU computing and transfers have the device's times (timeline.h): from when the stream came
+ * to them until it was through. They are read after each pass and hold to the host's clock within
+ * some microseconds; waits are the host's. Where the device gave no time, an event has that of the
+ * host, which is when it was handed on: `device` is 0, and ra_trace_untimed counts it.
  *
  * Times count nanoseconds of CLOCK_MONOTONIC from an origin that ra_trace_align makes common.
  * SPDX-License-Identifier: BSD-3-Clause
@@ -48,8 +53,9 @@ typedef enum ra_trace_kind {
 
 typedef enum ra_trace_track {
     RA_TRACK_COMPUTE,
-    RA_TRACK_KEYS,  /* keys and values on their way, waits for them, and barriers */
-    RA_TRACK_GRADS, /* gradients on their way, and waits for them; they overlap with keys */
+    RA_TRACK_KEYS,  /* keys and values on their way */
+    RA_TRACK_GRADS, /* gradients on their way; they overlap with keys */
+    RA_TRACK_WAITS, /* the host, waiting for either, in barriers and scans */
     RA_TRACK_COUNT
 } ra_trace_track;
 
@@ -62,7 +68,8 @@ typedef struct ra_trace_event {
     int32_t peer;  /* a wait for both directions names the rank that it receives from */
     int32_t repetition;
     int32_t kind;     /* ra_trace_kind */
-    int32_t backward; /* 1: of a backward pass */
+    int16_t backward; /* 1: of a backward pass */
+    int16_t device;   /* 1: its times are a GPU's */
 } ra_trace_event;
 
 RA_STATIC_ASSERT(sizeof(ra_trace_event) == 56, "events cross between processes");
@@ -96,8 +103,14 @@ RA_CHECKED ra_status ra_trace_align(ra_trace *trace, ra_comm *comm);
 const ra_trace_event *ra_trace_events(const ra_trace *trace, int64_t *count_out);
 /** Events that came when the array was full. */
 int64_t ra_trace_lost(const ra_trace *trace);
+/** Events of a GPU's work that have the host's times. */
+int64_t ra_trace_untimed(const ra_trace *trace);
 
-/** Later passes are recorded; NULL: no more. `trace` is borrowed. */
+/**
+ * Later passes are recorded; NULL: no more. `trace` is borrowed. Where kernels have a device the
+ * first call makes events there, twice ra_ring_trace_bound and at most 2^15; where that cannot be,
+ * a warning says so, and times are the host's.
+ */
 void ra_ring_set_trace(ra_ring *ring, ra_trace *trace);
 /** Most events that one forward pass, and one backward pass where it is configured, make here. */
 int64_t ra_ring_trace_bound(const ra_ring *ring);

@@ -299,6 +299,11 @@ void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context)
     comm->watch_context = context;
 }
 
+void ra_comm_time(ra_comm *comm, ra_timed timed)
+{
+    comm->timed = timed;
+}
+
 ra_status ra_comm_look(ra_comm *comm)
 {
     if (comm->broken)

@@ -177,6 +177,8 @@ ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exch
     t->over = t->is_ready = t->count == 0;
     t->number = comm->transfer_count++;
     t->begun_ns = ra_clock_ns();
+    t->timed = comm->base.timed;
+    t->span = -1;
     t->phase = "waiting for this rank's own GPU";
     if (!t->over) {
         cudaError_t error = cudaSetDevice(ra_device_used());
@@ -187,6 +189,19 @@ ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exch
     }
     t->base.in_use = true;
     return t;
+}
+
+void ra_device_time_begin(ra_device_transfer *transfer, cudaStream_t stream)
+{
+    const ra_timed *const timed = &transfer->timed;
+    transfer->span =
+        ra_timeline_begin(timed->line, (ra_stream *)stream, timed->first, timed->count);
+}
+
+void ra_device_time_end(ra_device_transfer *transfer, cudaStream_t stream)
+{
+    ra_timeline_end(transfer->timed.line, (ra_stream *)stream, transfer->span);
+    transfer->span = -1;
 }
 
 ra_device_transfer *ra_device_in_flight(const ra_device_comm *comm, int which)

@@ -16,6 +16,8 @@ typedef struct ra_device_transfer {
     bool is_ready;     /* our stream has come to where the exchange was started */
     cudaEvent_t ready; /* recorded there */
     int64_t number, begun_ns;
+    ra_timed timed; /* as it was when the exchange was started */
+    int32_t span;
     int recv_count, count;
     ra_message messages[2 * RA_EXCHANGE_MAX];
 } ra_device_transfer;
@@ -48,6 +50,9 @@ RA_CHECKED ra_status ra_device_find_shared(ra_comm *host, bool *shared_out);
 ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exchange);
 /** The transfer in flight that began first (0) or second (1); NULL: there is none. */
 ra_device_transfer *ra_device_in_flight(const ra_device_comm *comm, int which);
+/** The transfer's span, where it is timed: it begins, and ends, behind what is on a stream. */
+void ra_device_time_begin(ra_device_transfer *transfer, cudaStream_t stream);
+void ra_device_time_end(ra_device_transfer *transfer, cudaStream_t stream);
 /** Whether our stream has come to the transfer; tells the others that we are at work until then. */
 RA_CHECKED ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfer);
 

@@ -24,8 +24,8 @@ typedef struct ra_staged_message {
 typedef struct ra_staged_transfer {
     ra_device_transfer base;
     ra_lengths lengths;
-    bool lengths_posted;
-    ra_transfer *round; /* pieces that travel: the next of each message; NULL: none do */
+    bool lengths_posted, begun; /* begun: the first piece may go */
+    ra_transfer *round;         /* pieces that travel: the next of each message; NULL: none do */
     ra_staged_message messages[2 * RA_EXCHANGE_MAX];
 } ra_staged_transfer;
 

@@ -66,6 +66,7 @@ static ra_status launch(ra_nccl_comm *nccl, ra_nccl_transfer *t)
         error = cudaStreamWaitEvent(nccl->stream, t->base.ready, 0);
     if (error != cudaSuccess)
         return ra_device_status(&nccl->base, &t->base, NULL, error);
+    ra_device_time_begin(&t->base, nccl->stream);
     ncclResult_t const posted = post_messages(nccl, t);
     if (posted != ncclSuccess)
         return ra_nccl_fail(nccl, head->operation, head->step, posted);
@@ -82,6 +83,7 @@ static ra_status look_launched(ra_nccl_comm *nccl, ra_nccl_transfer *t)
         return status;
     t->phase = RA_NCCL_RUNNING;
     t->base.phase = t->base.is_ready ? "under way" : "waiting for this rank's own GPU";
+    ra_device_time_end(&t->base, nccl->stream);
     return ra_device_status(&nccl->base, &t->base, NULL, cudaEventRecord(t->done, nccl->stream));
 }
 

@@ -134,6 +134,15 @@ static ra_status post_round(ra_staged_comm *staged, ra_staged_transfer *t)
     return ra_comm_start(staged->base.host, &exchange, &t->round);
 }
 
+static bool all_passed(const ra_staged_transfer *t)
+{
+    for (int i = 0; i < t->base.count; i++) {
+        if (t->messages[i].passed < t->messages[i].pieces)
+            return false;
+    }
+    return true;
+}
+
 /* A round that has come to its end: what it brought goes to the device. */
 static ra_status end_round(ra_staged_comm *staged, ra_staged_transfer *t)
 {
@@ -150,6 +159,8 @@ static ra_status end_round(ra_staged_comm *staged, ra_staged_transfer *t)
         m->passed++;
         m->in_round = false;
     }
+    if (status == RA_OK && all_passed(t))
+        ra_device_time_end(&t->base, staged->in);
     return status;
 }
 
@@ -196,6 +207,9 @@ static ra_status advance(ra_staged_comm *staged, ra_staged_transfer *t, bool *al
         status = ra_device_look_ready(&staged->base, &t->base);
     if (status != RA_OK || !t->base.is_ready || t->lengths.transfer != NULL)
         return status;
+    if (!t->begun)
+        ra_device_time_begin(&t->base, staged->out);
+    t->begun = true;
     status = end_round(staged, t);
     if (status == RA_OK)
         status = begin_round(staged, t, all_posted_out);
@@ -244,7 +258,7 @@ ra_status ra_staged_start(ra_comm *comm, const ra_exchange *exchange, ra_transfe
     if (t != NULL && !t->base.over) {
         t->round = NULL;
         t->lengths = (ra_lengths){0};
-        t->lengths_posted = false;
+        t->lengths_posted = t->begun = false;
         status = take_messages(staged, t);
     }
     if (status != RA_OK) {

@@ -381,8 +381,8 @@ static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)
     if (status == RA_OK)
         status = ra_kernel_finish(ring->kernel);
     ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
-    ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);
+    ra_ring_mark_pass_end(ring, mark, status);
     return status;
 }
 

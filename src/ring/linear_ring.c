@@ -309,7 +309,7 @@ ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool
     }
     if (status == RA_OK)
         status = ra_kernel_finish(ring->kernel);
-    ra_ring_mark_end(ring, mark);
     ra_ring_end_pass(ring);
+    ra_ring_mark_pass_end(ring, mark, status);
     return status;
 }

@@ -304,6 +304,10 @@ int64_t ra_trace_begin(ra_trace *trace, ra_trace_kind kind, int step, int peer, 
                        int64_t rows);
 void ra_trace_end(ra_trace *trace, int64_t mark);
 int64_t ra_ring_mark_pass(const ra_ring *ring, ra_trace_kind kind);
+/* After all that it waits for; where it has succeeded, the device's times take the host's place. */
+void ra_ring_mark_pass_end(const ra_ring *ring, int64_t mark, ra_status status);
+/* What an exchange that is about to be started, of the events from `first` on, is timed as. */
+ra_timed ra_ring_timed(const ra_ring *ring, int64_t first, int32_t count);
 int64_t ra_ring_mark_group(const ra_ring *ring, int32_t group);
 int64_t ra_ring_mark_step(const ra_ring *ring, const ra_plan *plan, int step);
 

@@ -8,7 +8,13 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { ALIGN_ROUNDS = 9 };
+enum { ALIGN_ROUNDS = 9, SPANS_MAX = 1 << 14, OPEN_MAX = 8 };
+
+/* An event of computing that has begun. */
+typedef struct open_event {
+    int64_t mark;
+    int32_t span; /* -1: it is not timed on a device */
+} open_event;
 
 struct ra_trace {
     ra_pool *pool;
@@ -17,7 +23,15 @@ struct ra_trace {
     int64_t capacity, count, lost;
     int64_t origin_ns;
     /* Where the passes are. */
-    int32_t next_repetition, repetition, group, backward;
+    int32_t next_repetition, repetition, group;
+    int16_t backward;
+    /* On a device: its stream, and what has begun of computing there, from the outside in. */
+    ra_stream *stream;
+    ra_timeline *line; /* NULL: the device gives no times, or there is none */
+    bool on_device;
+    int64_t pass_first, untimed;
+    open_event open[OPEN_MAX];
+    int open_count;
 };
 
 static int64_t clock_ns(void)
@@ -42,14 +56,14 @@ static const struct {
     [RA_TRACE_PACK] = {"pack", RA_TRACK_COMPUTE},
     [RA_TRACE_ADD] = {"add", RA_TRACK_COMPUTE},
     [RA_TRACE_STORE] = {"store", RA_TRACK_COMPUTE},
-    [RA_TRACE_BARRIER] = {"barrier", RA_TRACK_KEYS},
+    [RA_TRACE_BARRIER] = {"barrier", RA_TRACK_WAITS},
     [RA_TRACE_SEND_KEYS] = {"send keys", RA_TRACK_KEYS},
     [RA_TRACE_RECEIVE_KEYS] = {"receive keys", RA_TRACK_KEYS},
-    [RA_TRACE_WAIT_KEYS] = {"wait for keys", RA_TRACK_KEYS},
+    [RA_TRACE_WAIT_KEYS] = {"wait for keys", RA_TRACK_WAITS},
     [RA_TRACE_SEND_GRADS] = {"send gradients", RA_TRACK_GRADS},
     [RA_TRACE_RECEIVE_GRADS] = {"receive gradients", RA_TRACK_GRADS},
-    [RA_TRACE_WAIT_GRADS] = {"wait for gradients", RA_TRACK_GRADS},
-    [RA_TRACE_SCAN] = {"scan states", RA_TRACK_KEYS},
+    [RA_TRACE_WAIT_GRADS] = {"wait for gradients", RA_TRACK_WAITS},
+    [RA_TRACE_SCAN] = {"scan states", RA_TRACK_WAITS},
 };
 
 const char *ra_trace_kind_name(ra_trace_kind kind)
@@ -68,6 +82,7 @@ const char *ra_trace_track_name(ra_trace_track track)
         [RA_TRACK_COMPUTE] = "compute",
         [RA_TRACK_KEYS] = "communication: keys and values",
         [RA_TRACK_GRADS] = "communication: gradients",
+        [RA_TRACK_WAITS] = "waits",
     };
     return names[track];
 }
@@ -104,6 +119,7 @@ void ra_trace_destroy(ra_trace *trace)
 {
     if (trace == NULL)
         return;
+    ra_timeline_destroy(trace->line);
     ra_pool_free(trace->pool, NULL, &trace->block);
     free(trace);
 }
@@ -149,6 +165,11 @@ int64_t ra_trace_lost(const ra_trace *trace)
     return trace->lost;
 }
 
+int64_t ra_trace_untimed(const ra_trace *trace)
+{
+    return trace->untimed;
+}
+
 /* ---- events ---------------------------------------------------------------------------------- */
 
 int64_t ra_trace_begin(ra_trace *trace, ra_trace_kind kind, int step, int peer, int64_t bytes,
@@ -169,17 +190,66 @@ int64_t ra_trace_begin(ra_trace *trace, ra_trace_kind kind, int step, int peer, 
                                                    .repetition = trace->repetition,
                                                    .kind = kind,
                                                    .backward = trace->backward};
+    if (trace->line != NULL && kinds[kind].track == RA_TRACK_COMPUTE) {
+        RA_ASSERT(trace->open_count < OPEN_MAX);
+        trace->open[trace->open_count++] =
+            (open_event){.mark = trace->count,
+                         .span = ra_timeline_begin(trace->line, trace->stream, trace->count, 1)};
+    }
     return trace->count++;
 }
 
 void ra_trace_end(ra_trace *trace, int64_t mark)
 {
     trace->events[mark].end_ns = clock_ns() - trace->origin_ns;
+    if (trace->open_count == 0 || trace->open[trace->open_count - 1].mark != mark)
+        return; /* no work of a device, or one that times nothing */
+    ra_timeline_end(trace->line, trace->stream, trace->open[--trace->open_count].span);
 }
 
 void ra_ring_set_trace(ra_ring *ring, ra_trace *trace)
 {
+    ra_kernel *const kernel = ring->kernel;
     ring->trace = trace;
+    if (trace == NULL || trace->on_device || kernel->ops->timeline == NULL)
+        return;
+    int64_t const spans = ra_min_i64(ra_ring_trace_bound(ring), SPANS_MAX);
+    trace->on_device = true;
+    trace->stream = kernel->stream;
+    trace->line = kernel->ops->timeline(kernel, (int32_t)ra_min_i64(spans, trace->capacity));
+}
+
+/* ---- times of a device ----------------------------------------------------------------------- */
+
+/* What is about a GPU's work and has no time of it keeps the host's, and is counted. */
+static void count_untimed(ra_trace *trace)
+{
+    for (int64_t i = trace->pass_first; i < trace->count; ++i) {
+        const ra_trace_event *const e = &trace->events[i];
+        trace->untimed += !e->device && kinds[e->kind].track != RA_TRACK_WAITS;
+    }
+}
+
+static void take_times(ra_trace *trace)
+{
+    int32_t const spans = trace->line != NULL ? trace->line->count : 0;
+    ra_span span;
+    for (int32_t i = 0; i < spans; ++i) {
+        if (!ra_timeline_read(trace->line, i, &span))
+            continue;
+        for (int32_t n = 0; n < span.count; ++n) {
+            ra_trace_event *const e = &trace->events[span.first + n];
+            e->begin_ns = span.begin_ns - trace->origin_ns;
+            e->end_ns = span.end_ns - trace->origin_ns;
+            e->device = 1;
+        }
+    }
+}
+
+ra_timed ra_ring_timed(const ra_ring *ring, int64_t first, int32_t count)
+{
+    return ring->trace == NULL || count == 0 ? (ra_timed){0}
+                                             : (ra_timed){ring->trace->line, first, count};
 }
 
 int64_t ra_ring_mark_pass(const ra_ring *ring, ra_trace_kind kind)
@@ -191,7 +261,20 @@ int64_t ra_ring_mark_pass(const ra_ring *ring, ra_trace_kind kind)
     trace->group = -1;
     if (!trace->backward)
         trace->repetition = trace->next_repetition++;
+    trace->pass_first = trace->count;
+    trace->open_count = 0;
+    ra_timeline_anchor(trace->line, trace->stream);
     return ra_trace_begin(trace, kind, -1, -1, -1, ra_ring_local_rows(ring));
+}
+
+void ra_ring_mark_pass_end(const ra_ring *ring, int64_t mark, ra_status status)
+{
+    ra_trace *trace = ring->trace;
+    ra_ring_mark_end(ring, mark);
+    if (trace == NULL || !trace->on_device || status != RA_OK)
+        return;
+    take_times(trace);
+    count_untimed(trace);
 }
 
 int64_t ra_ring_mark_group(const ra_ring *ring, int32_t group)

@@ -126,6 +126,9 @@ ra_status ra_flight_start(ra_ring *ring, ra_flight *flight, const ra_exchange *e
         flight->send_mark = ra_ring_mark(ring, kind, step, send->peer, sent_bytes, sent_rows);
     if (receives)
         flight->recv_mark = ra_ring_mark(ring, kind + 1, step, recv->peer, recv_bytes, recv_rows);
+    int64_t const first = flight->send_mark >= 0 ? flight->send_mark : flight->recv_mark;
+    int32_t const marks = (flight->send_mark >= 0) + (flight->recv_mark >= 0);
+    ra_comm_time(ring->comm, ra_ring_timed(ring, first, marks));
     return ra_comm_start(ring->comm, exchange, &flight->transfer);
 }
 

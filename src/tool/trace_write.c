@@ -21,21 +21,22 @@ enum { PIECE_EVENTS = 4096, PATH_BYTES = 4096 };
 
 /* What a rank sends before its events. */
 typedef struct rank_head {
-    int64_t count, lost;
+    int64_t count, lost, untimed;
     char host[64];
 } rank_head;
 
-RA_STATIC_ASSERT(sizeof(rank_head) == 80, "heads cross between processes");
+RA_STATIC_ASSERT(sizeof(rank_head) == 88, "heads cross between processes");
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
 typedef struct trace_file {
     const char *path;
     char temporary[PATH_BYTES];
-    bool in_place; /* a device or pipe */
-    FILE *stream;  /* NULL: not open */
-    int cause;     /* errno of the first failure; nothing is written after it */
-    bool begun;    /* an event has been written: a comma comes before the next */
+    bool in_place;         /* a device or pipe */
+    FILE *stream;          /* NULL: not open */
+    int cause;             /* errno of the first failure; nothing is written after it */
+    bool begun;            /* an event has been written: a comma comes before the next */
+    int64_t lost, untimed; /* events of all ranks so far */
 } trace_file;
 
 static ra_status file_refuse(const trace_file *file, int cause)
@@ -170,7 +171,7 @@ static void put_event(trace_file *file, int rank, const ra_trace_event *event)
     put_member(file, "peer", event->peer);
     put_member(file, "bytes", event->bytes);
     put_member(file, "rows", event->rows);
-    put(file, "}}");
+    put(file, "%s}}", event->device ? ",\"clock\":\"device\"" : "");
 }
 
 /* A host's name as JSON can hold it. */
@@ -238,9 +239,17 @@ static ra_status transfer(ra_comm *comm, int peer, void *data, size_t bytes, boo
     return status == RA_OK ? ra_comm_wait(comm, posted) : status;
 }
 
+static void put_head(trace_file *file, int rank, rank_head *head)
+{
+    host_clean(head->host, sizeof(head->host));
+    put_rank(file, rank, head->host);
+    file->lost += head->lost;
+    file->untimed += head->untimed;
+}
+
 static rank_head head_of(const ra_trace *trace, const ra_comm *comm)
 {
-    rank_head head = {.lost = ra_trace_lost(trace)};
+    rank_head head = {.lost = ra_trace_lost(trace), .untimed = ra_trace_untimed(trace)};
     ra_trace_events(trace, &head.count);
     snprintf(head.host, sizeof(head.host), "%s", ra_comm_host(comm));
     return head;
@@ -262,17 +271,14 @@ static ra_status send_rank(const ra_trace *trace, ra_comm *comm)
     return status;
 }
 
-static ra_status receive_rank(trace_file *file, ra_comm *comm, int rank, ra_trace_event *piece,
-                              int64_t *lost)
+static ra_status receive_rank(trace_file *file, ra_comm *comm, int rank, ra_trace_event *piece)
 {
     rank_head head;
     RA_ASSERT(piece != NULL); /* there are other ranks: ra_trace_write has taken it */
     ra_status status = transfer(comm, rank, &head, sizeof(head), false);
     if (status != RA_OK)
         return status;
-    host_clean(head.host, sizeof(head.host));
-    put_rank(file, rank, head.host);
-    *lost += head.lost;
+    put_head(file, rank, &head);
     for (int64_t at = 0; at < head.count && status == RA_OK; at += PIECE_EVENTS) {
         int64_t const count = ra_min_i64(PIECE_EVENTS, head.count - at);
         status = transfer(comm, rank, piece, (size_t)count * sizeof(*piece), false);
@@ -284,13 +290,13 @@ static ra_status receive_rank(trace_file *file, ra_comm *comm, int rank, ra_trac
 
 /* Ranks take turns, and those that wait do so for one turn at a time: no longer than a deadline. */
 static ra_status gather(const ra_trace *trace, ra_comm *comm, trace_file *file,
-                        ra_trace_event *piece, int64_t *lost)
+                        ra_trace_event *piece)
 {
     int const rank = ra_comm_rank(comm);
     ra_status status = RA_OK;
     for (int turn = 1; turn < ra_comm_size(comm) && status == RA_OK; turn++) {
         if (rank == 0)
-            status = receive_rank(file, comm, turn, piece, lost);
+            status = receive_rank(file, comm, turn, piece);
         else if (rank == turn)
             status = send_rank(trace, comm);
         if (status == RA_OK)
@@ -307,30 +313,33 @@ static ra_status tell(ra_comm *comm, ra_status status)
     return sent != RA_OK ? sent : (ra_status)told;
 }
 
-static void write_own(trace_file *file, const ra_trace *trace, const ra_comm *comm, int64_t *lost)
+static void write_own(trace_file *file, const ra_trace *trace, const ra_comm *comm)
 {
     rank_head head = head_of(trace, comm);
     int64_t count;
     const ra_trace_event *events = ra_trace_events(trace, &count);
-    host_clean(head.host, sizeof(head.host));
     put(file, "{\"traceEvents\":[");
-    put_rank(file, 0, head.host);
+    put_head(file, 0, &head);
     for (int64_t i = 0; i < count; i++)
         put_event(file, 0, &events[i]);
-    *lost = head.lost;
 }
 
-static ra_status finish(trace_file *file, const ra_comm *comm, int64_t lost)
+static ra_status finish(trace_file *file, const ra_comm *comm)
 {
     put(file,
         "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{\"ringattn\":\"%s\",\"ranks\":%d,"
-        "\"lost_events\":%" PRId64 "}}\n",
-        ra_version(), ra_comm_size(comm), lost);
+        "\"lost_events\":%" PRId64 ",\"untimed_events\":%" PRId64 "}}\n",
+        ra_version(), ra_comm_size(comm), file->lost, file->untimed);
     ra_status const status = file_close(file, true);
-    if (status == RA_OK && lost > 0)
+    if (status == RA_OK && file->lost > 0)
         ra_log(RA_LOG_WARNING,
                "--trace: %s: %" PRId64 " events did not fit and are missing: lower job.repeat",
-               file->path, lost);
+               file->path, file->lost);
+    if (status == RA_OK && file->untimed > 0)
+        ra_log(RA_LOG_WARNING,
+               "--trace: %s: %" PRId64
+               " events show when work was handed to a GPU, not when it ran",
+               file->path, file->untimed);
     return status;
 }
 
@@ -339,7 +348,6 @@ ra_status ra_trace_write(const ra_trace *trace, ra_comm *comm, ra_pool *pool, co
     bool const first = ra_comm_rank(comm) == 0;
     trace_file file = {.path = path};
     ra_block block = {0};
-    int64_t lost = 0;
     ra_status status = RA_OK;
     if (first && ra_comm_size(comm) > 1)
         status =
@@ -350,11 +358,11 @@ ra_status ra_trace_write(const ra_trace *trace, ra_comm *comm, ra_pool *pool, co
     if (status != RA_OK)
         goto free_block;
     if (first)
-        write_own(&file, trace, comm, &lost);
-    status = gather(trace, comm, &file, block.data, &lost);
+        write_own(&file, trace, comm);
+    status = gather(trace, comm, &file, block.data);
     if (status != RA_OK)
         goto close_file; /* the communicator has failed: there is nobody to tell */
-    status = tell(comm, first ? finish(&file, comm, lost) : RA_OK);
+    status = tell(comm, first ? finish(&file, comm) : RA_OK);
 
 close_file:
     if (first) {

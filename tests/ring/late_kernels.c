@@ -1,5 +1,6 @@
 #include "ring/late_kernels.h"
 
+#include "pool/timeline_cuda.h"
 #include "ringattn/device.h"
 #include "support/standin_cudart.h"
 
@@ -149,9 +150,10 @@ static ra_status late_finish(ra_kernel *kernel)
 static ra_status late_init(ra_kernel *kernel)
 {
     cudaStream_t stream = NULL;
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        return RA_ERR_CUDA;
     kernel->self = calloc(1, sizeof(atomic_int));
-    if (kernel->self == NULL ||
-        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+    if (kernel->self == NULL)
         abort();
     kernel->stream = (ra_stream *)stream;
     return RA_OK;
@@ -161,6 +163,12 @@ static void late_fini(ra_kernel *kernel)
 {
     (void)cudaStreamDestroy((cudaStream_t)kernel->stream);
     free(kernel->self);
+}
+
+static ra_timeline *late_timeline(ra_kernel *kernel, int32_t capacity)
+{
+    (void)kernel;
+    return ra_timeline_create_cuda(capacity);
 }
 
 /* The map may be gone after it, and what uses it has not run. */
@@ -187,5 +195,6 @@ ra_kernel_ops late_kernels(void)
     ops.fini = late_fini;
     ops.drop_map = late_drop_map;
     ops.finish = late_finish;
+    ops.timeline = late_timeline;
     return ops;
 }

@@ -1,6 +1,7 @@
 /* What a trace says about passes, held against what they did; and that it costs nothing when off.
  */
 #include "ring/ring_job.h"
+#include "ring/trace_record.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -11,30 +12,11 @@ enum { WIDE = SEQ * HEADS * DIM, NARROW = SEQ * KV_HEADS * DIM };
 
 static float in[WIDE], lse[SEQ * HEADS], dq[WIDE], dk[NARROW], dv[NARROW], out[WIDE];
 
-/* What every rank recorded. */
-typedef struct record {
-    ra_trace_event *events;
-    int64_t count, lost, bound;
-} record;
-
-static record records[RANKS_MAX];
-
-static void take_trace(void *context, const ra_ring *ring, int rank, const ra_trace *trace)
-{
-    record *mine = (record *)context + rank;
-    const ra_trace_event *events = ra_trace_events(trace, &mine->count);
-    mine->lost = ra_trace_lost(trace);
-    mine->bound = ra_ring_trace_bound(ring);
-    mine->events = malloc((size_t)mine->count * sizeof(*events) + 1);
-    if (mine->events != NULL)
-        memcpy(mine->events, events, (size_t)mine->count * sizeof(*events));
-}
+static trace_record records[RANKS_MAX];
 
 static void forget_traces(void)
 {
-    for (int r = 0; r < RANKS_MAX; ++r)
-        free(records[r].events);
-    memset(records, 0, sizeof(records));
+    trace_records_forget(records, RANKS_MAX);
 }
 
 TestSuite(trace, .fini = forget_traces);
@@ -64,7 +46,7 @@ static ring_job make_job(int ranks, ra_schedule schedule, int buffers, int group
                     .dv = dv,
                     .lse = lse,
                     .trace_capacity = CAPACITY,
-                    .take_trace = take_trace,
+                    .take_trace = trace_record_take,
                     .trace_context = records};
     job.pattern.causal = true;
     for (int i = 0; i < WIDE; ++i)
@@ -105,40 +87,7 @@ static bool next_job(int index, ring_job *job)
     return true;
 }
 
-static int64_t count_kind(const record *rank, ra_trace_kind kind)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < rank->count; ++i)
-        count += rank->events[i].kind == (int32_t)kind;
-    return count;
-}
-
 /* ---- time ------------------------------------------------------------------------------------ */
-
-/* Open events of a track are a stack; what begins lies in what is open, or after it. */
-static void check_nesting(const record *rank, ra_trace_track track)
-{
-    const ra_trace_event *open[16];
-    int depth = 0;
-    int64_t last_ns = 0;
-    for (int64_t i = 0; i < rank->count; ++i) {
-        const ra_trace_event *e = &rank->events[i];
-        if (ra_trace_kind_track((ra_trace_kind)e->kind) != track)
-            continue;
-        const char *name = ra_trace_kind_name((ra_trace_kind)e->kind);
-        cr_assert_geq(e->begin_ns, last_ns, "%s is out of order", name);
-        cr_assert_geq(e->end_ns, e->begin_ns, "%s ends before it begins", name);
-        last_ns = e->begin_ns;
-        while (depth > 0 && open[depth - 1]->end_ns <= e->begin_ns &&
-               open[depth - 1]->end_ns < e->end_ns)
-            --depth;
-        if (depth > 0)
-            cr_assert_leq(e->end_ns, open[depth - 1]->end_ns, "%s ends after the %s it began in",
-                          name, ra_trace_kind_name((ra_trace_kind)open[depth - 1]->kind));
-        cr_assert_lt(depth, 16);
-        open[depth++] = e;
-    }
-}
 
 Test(trace, events_of_a_track_are_ordered_and_nest_or_are_apart)
 {
@@ -146,8 +95,7 @@ Test(trace, events_of_a_track_are_ordered_and_nest_or_are_apart)
     for (int i = 0; next_job(i, &job); ++i) {
         run(&job);
         for (int r = 0; r < job.ranks; ++r)
-            for (int track = 0; track < RA_TRACK_COUNT; ++track)
-                check_nesting(&records[r], (ra_trace_track)track);
+            trace_record_check(&records[r], 0, records[r].count);
     }
 }
 
@@ -164,7 +112,7 @@ Test(trace, nothing_arrives_before_it_was_posted)
             for (int kind = 0; kind < 2; ++kind) {
                 if (recv->kind != sends[kind] + 1)
                     continue;
-                const record *peer = &records[recv->peer];
+                const trace_record *peer = &records[recv->peer];
                 for (int64_t j = 0; j < peer->count; ++j) {
                     const ra_trace_event *send = &peer->events[j];
                     if (send->kind != sends[kind] || send->peer != r || send->step != recv->step ||
@@ -177,27 +125,12 @@ Test(trace, nothing_arrives_before_it_was_posted)
                 }
             }
         }
-    cr_expect_eq(met, count_kind(&records[0], RA_TRACE_RECEIVE_KEYS) * 4 +
-                          count_kind(&records[0], RA_TRACE_RECEIVE_GRADS) * 4);
+    cr_expect_eq(met, trace_record_count(&records[0], RA_TRACE_RECEIVE_KEYS) * 4 +
+                          trace_record_count(&records[0], RA_TRACE_RECEIVE_GRADS) * 4);
     cr_expect_gt(met, 0);
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
-
-static const ra_trace_event *find(const record *rank, ra_trace_kind kind, int backward, int group,
-                                  int step)
-{
-    const ra_trace_event *found = NULL;
-    for (int64_t i = 0; i < rank->count; ++i) {
-        const ra_trace_event *e = &rank->events[i];
-        if (e->kind != (int32_t)kind || e->backward != backward || e->group != group ||
-            e->step != step)
-            continue;
-        cr_assert_null(found, "%s of step %d twice", ra_trace_kind_name(kind), step);
-        found = e;
-    }
-    return found;
-}
 
 /* Causal and contiguous: rank r sees the keys of the ranks before it, and no other's. */
 Test(trace, every_live_step_of_every_rank_has_its_kernel_call_and_no_other_has)
@@ -214,20 +147,22 @@ Test(trace, every_live_step_of_every_rank_has_its_kernel_call_and_no_other_has)
                     int const backward = at % 2, group = at / 2 % 2, s = at / 4;
                     ra_trace_kind const kind =
                         backward ? RA_TRACE_BACKWARD_KERNEL : RA_TRACE_FORWARD_KERNEL;
-                    const ra_trace_event *e = find(&records[r], kind, backward, group, s);
+                    const ra_trace_event *e =
+                        trace_record_find(&records[r], kind, backward, group, s);
                     cr_assert_eq(e != NULL, s <= r, "rank %d step %d", r, s);
                     if (e == NULL)
                         continue;
                     cr_expect_eq(e->peer, r - s);
                     cr_expect_eq(e->rows, SEQ / RANKS);
                     cr_expect_eq(e->bytes, SEQ / RANKS * 2 * DIM * sizeof(float));
-                    cr_expect_not_null(find(&records[r], RA_TRACE_STEP, backward, group, s));
+                    cr_expect_not_null(
+                        trace_record_find(&records[r], RA_TRACE_STEP, backward, group, s));
                 }
         }
 }
 
 /* In turn j of a backward step a rank adds to the rows of the one j places ahead. */
-static void check_turns(const record *rank, int r, int group, int step, int turns)
+static void check_turns(const trace_record *rank, int r, int group, int step, int turns)
 {
     int turn = 0, barriers = 0;
     for (int64_t i = 0; i < rank->count; ++i) {
@@ -252,26 +187,18 @@ Test(trace, shared_keys_are_one_forward_step_and_barriers_part_turns_of_a_backwa
     run(&job);
     for (int r = 0; r < RANKS; ++r)
         for (int group = 0; group < 2; ++group) {
-            const ra_trace_event *e = find(&records[r], RA_TRACE_FORWARD_KERNEL, 0, group, 0);
+            const ra_trace_event *e =
+                trace_record_find(&records[r], RA_TRACE_FORWARD_KERNEL, 0, group, 0);
             cr_assert_not_null(e);
             cr_expect_eq(e->rows, SEQ);
             cr_expect_eq(e->peer, -1);
             check_turns(&records[r], r, group, 0, RANKS);
         }
-    cr_expect_eq(count_kind(&records[0], RA_TRACE_BARRIER), 2 + 2 * (RANKS + 2));
-    cr_expect_eq(count_kind(&records[0], RA_TRACE_SEND_KEYS), 0);
+    cr_expect_eq(trace_record_count(&records[0], RA_TRACE_BARRIER), 2 + 2 * (RANKS + 2));
+    cr_expect_eq(trace_record_count(&records[0], RA_TRACE_SEND_KEYS), 0);
 }
 
 /* ---- transfers ------------------------------------------------------------------------------- */
-
-static int64_t sum_bytes(const record *rank, ra_trace_kind kind)
-{
-    int64_t sum = 0;
-    for (int64_t i = 0; i < rank->count; ++i)
-        if (rank->events[i].kind == (int32_t)kind)
-            sum += rank->events[i].bytes;
-    return sum;
-}
 
 Test(trace, bytes_of_transfers_are_the_bytes_that_were_sent)
 {
@@ -281,11 +208,11 @@ Test(trace, bytes_of_transfers_are_the_bytes_that_were_sent)
         int64_t sent = 0, received = 0, packed = 0, keys = 0;
         run(&job);
         for (int r = 0; r < job.ranks; ++r) {
-            keys += sum_bytes(&records[r], RA_TRACE_SEND_KEYS);
-            packed += sum_bytes(&records[r], RA_TRACE_PACK);
-            sent += sum_bytes(&records[r], RA_TRACE_SEND_GRADS);
-            received += sum_bytes(&records[r], RA_TRACE_RECEIVE_KEYS) +
-                        sum_bytes(&records[r], RA_TRACE_RECEIVE_GRADS);
+            keys += trace_record_bytes(&records[r], RA_TRACE_SEND_KEYS);
+            packed += trace_record_bytes(&records[r], RA_TRACE_PACK);
+            sent += trace_record_bytes(&records[r], RA_TRACE_SEND_GRADS);
+            received += trace_record_bytes(&records[r], RA_TRACE_RECEIVE_KEYS) +
+                        trace_record_bytes(&records[r], RA_TRACE_RECEIVE_GRADS);
             cr_expect_eq(records[r].lost, 0);
         }
         cr_expect_eq(sent + keys, job.sent_bytes, "job %d", i);
@@ -339,8 +266,7 @@ Test(trace, a_full_trace_counts_what_it_loses_and_stays_nested)
         run(&job);
         cr_assert_eq(records[1].count, capacity < all ? capacity : all);
         cr_assert_eq(records[1].lost, all - records[1].count);
-        for (int track = 0; track < RA_TRACK_COUNT; ++track)
-            check_nesting(&records[1], (ra_trace_track)track);
+        trace_record_check(&records[1], 0, records[1].count);
     }
 }
 

@@ -34,10 +34,15 @@ typedef struct standin_cudart {
     cudaError_t fail_error;
     cudaError_t last_error;
     int current;
-    int stream_is_over;  /* 0: what is enqueued never ends, as far as questions tell */
-    int64_t launches;    /* so far */
-    int64_t hang_launch; /* that of this number, from 1, never ends; 0: none */
-    int hangs;           /* it was enqueued: what would wait for the device ends the process */
+    int stream_is_over;   /* 0: what is enqueued never ends, as far as questions tell */
+    int64_t launches;     /* so far */
+    int64_t hang_launch;  /* that of this number, from 1, never ends; 0: none */
+    int hangs;            /* it was enqueued: what would wait for the device ends the process */
+    int64_t timed_events; /* that can tell a time, ever made */
+    int64_t work_ns;      /* what each piece of work takes of the stand-in's time, */
+    int64_t peer_ns;      /* and one that waits for a peer */
+    int64_t nap_ns;       /* what a piece of work really takes */
+    int is_untimed;       /* no event can tell a time */
 } standin_cudart;
 
 extern standin_cudart standin;

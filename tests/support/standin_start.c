@@ -10,6 +10,9 @@
  *     RA_STANDIN_SHARED_BYTES     shared memory of a thread block; without it 232448
  *     RA_STANDIN_FULL_AT          the request for device memory of this number, from 1, is refused
  *     RA_STANDIN_HANG             the launch of this number, from 1, never ends
+ *     RA_STANDIN_WORK_S           seconds that each piece of work takes of the stand-in's time
+ *     RA_STANDIN_NAP_MS           milliseconds that it takes of everybody's
+ *     RA_STANDIN_UNTIMED          1: there are no events that tell a time
  */
 #include "support/standin_cudart.h"
 
@@ -33,6 +36,9 @@ __attribute__((constructor)) static void standin_begin(void)
     standin.shared_bytes = number("RA_STANDIN_SHARED_BYTES", standin.shared_bytes);
     standin.full_at = number("RA_STANDIN_FULL_AT", 0);
     standin.hang_launch = number("RA_STANDIN_HANG", 0);
+    standin.work_ns = standin.peer_ns = 1000000000 * number("RA_STANDIN_WORK_S", 0);
+    standin.nap_ns = 1000000 * number("RA_STANDIN_NAP_MS", 0);
+    standin.is_untimed = (int)number("RA_STANDIN_UNTIMED", 0);
 }
 
 /* A driver waits for its device when a process ends by exit. */

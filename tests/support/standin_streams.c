@@ -1,6 +1,13 @@
-/* Streams and events of the stand-in runtime: work waits until something asks whether it is done.
+/*
+ * Streams and events of the stand-in runtime: work waits until something asks whether it is done.
+ *
+ * Each stream has a time of its own: a piece of work begins when it was enqueued, or when the work
+ * before it was done, whichever is later, and takes standin.work_ns, or peer_ns. So streams overlap
+ * in time though one thread does all of it, whenever it comes to it. What a thread enqueues when it
+ * has seen something to be over comes after that.
  */
 #include "support/standin_cudart.h"
+#include "support/standin_time.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +17,7 @@ typedef struct work {
     struct work *next;
     void (*run)(void *context);
     int (*is_over)(void *context); /* instead of run */
+    int64_t enqueued_ns;
     _Alignas(max_align_t) char context[];
 } work;
 
@@ -18,6 +26,7 @@ typedef struct CUstream_st {
     int64_t id;
     int64_t begun, done; /* pieces of work, ever */
     int at_work;
+    int64_t time_ns; /* when what is done was done */
     work *first, *last;
 } stream;
 
@@ -25,11 +34,15 @@ typedef struct CUstream_st {
 typedef struct CUevent_st {
     struct CUevent_st *next;
     int64_t stream_id, begun;
+    int64_t time_ns; /* not before it was recorded */
+    int64_t record;  /* of all that were made, which one this is; 0: none */
+    int is_timed;
 } event;
 
 static stream *streams;
 static event *events; /* all, so that what could not be returned is no leak of the test's */
-static int64_t next_id = 1;
+static int64_t next_id = 1, records;
+static _Thread_local int64_t seen_ns; /* the latest time of what this thread knows to be over */
 
 static stream *stream_of(int64_t id)
 {
@@ -37,6 +50,39 @@ static stream *stream_of(int64_t id)
     while (s != NULL && s->id != id)
         s = s->next;
     return s;
+}
+
+/* Of what the calling thread does now. */
+static int64_t now_ns(void)
+{
+    return later(clock_ns(), seen_ns);
+}
+
+static int event_is_over(void *context);
+
+/* A piece of work is done: the stream's time, and that of the events behind it. */
+static void pass_time(stream *s, const work *w)
+{
+    s->time_ns = later(s->time_ns, w->enqueued_ns);
+    if (w->is_over == event_is_over)
+        s->time_ns = later(s->time_ns, ((const event *)(const void *)w->context)->time_ns);
+    else if (w->is_over != NULL) /* a peer was waited for */
+        s->time_ns = later(s->time_ns + standin.peer_ns, clock_ns());
+    else
+        s->time_ns += standin.work_ns;
+    for (event *e = events; e != NULL; e = e->next) {
+        if (e->stream_id == s->id && e->begun == s->done)
+            e->time_ns = later(e->time_ns, s->time_ns);
+    }
+}
+
+static void do_work(work *w)
+{
+    struct timespec const nap = {.tv_sec = standin.nap_ns / 1000000000,
+                                 .tv_nsec = (long)(standin.nap_ns % 1000000000)};
+    if (standin.nap_ns > 0)
+        nanosleep(&nap, NULL);
+    w->run(w->context);
 }
 
 /* Whether the stream has done so much: work that waits for a peer ends in its own time. */
@@ -48,7 +94,7 @@ static int run_until(stream *s, int64_t begun)
         if (w->is_over != NULL)
             over = w->is_over(w->context);
         else
-            w->run(w->context);
+            do_work(w);
         s->at_work = 0;
         if (!over)
             return 0;
@@ -56,6 +102,7 @@ static int run_until(stream *s, int64_t begun)
         if (s->first == NULL)
             s->last = NULL;
         s->done++;
+        pass_time(s, w);
         free(w);
     }
     return s->done >= begun;
@@ -99,6 +146,7 @@ void standin_reset_streams(void)
         free(e);
     }
     events = NULL;
+    seen_ns = 0;
 }
 
 static work *make_work(const void *context, size_t bytes)
@@ -109,6 +157,7 @@ static work *make_work(const void *context, size_t bytes)
     memset(w, 0, sizeof(*w));
     if (bytes > 0)
         memcpy(w->context, context, bytes);
+    w->enqueued_ns = now_ns();
     return w;
 }
 
@@ -233,6 +282,8 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
         error = cudaErrorNotReady;
     if (error == cudaSuccess && s != NULL && !run_until(s, s->begun))
         error = cudaErrorNotReady;
+    if (error == cudaSuccess && s != NULL)
+        seen_ns = later(seen_ns, s->time_ns);
     return standin_leave(error);
 }
 
@@ -243,6 +294,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
         refuse_to_hang();
         error = cudaErrorLaunchTimeout; /* a GPU would hang here, with the lock that we hold */
     }
+    if (error == cudaSuccess && s != NULL)
+        seen_ns = later(seen_ns, s->time_ns);
     return standin_leave(error);
 }
 
@@ -251,13 +304,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event_out, unsigned flags)
 {
     cudaError_t error = standin_enter();
-    if (error == cudaSuccess && flags != cudaEventDisableTiming)
+    if (error == cudaSuccess && flags != cudaEventDisableTiming &&
+        (flags != cudaEventDefault || standin.is_untimed))
         error = cudaErrorInvalidValue;
     event *const e = error == cudaSuccess ? calloc(1, sizeof(*e)) : NULL;
     if (e != NULL) {
         e->next = events;
         events = e;
+        e->is_timed = flags == cudaEventDefault;
         standin.events++;
+        standin.timed_events += e->is_timed;
         *event_out = e;
     } else if (error == cudaSuccess) {
         error = cudaErrorMemoryAllocation;
@@ -271,15 +327,25 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     if (error == cudaSuccess) {
         e->stream_id = s != NULL ? s->id : 0;
         e->begun = s != NULL ? s->begun : 0;
+        e->record = ++records;
+        e->time_ns = now_ns();
+        if (s != NULL && s->done == s->begun)
+            e->time_ns = later(e->time_ns, s->time_ns);
     }
     return standin_leave(error);
 }
 
+/* Of the event, or of a copy from when it was waited for, which learns when it was over. */
 static int event_is_over(void *context)
 {
-    const event *const e = context;
+    event *const e = context;
     stream *const s = stream_of(e->stream_id);
-    return s == NULL || run_until(s, e->begun);
+    int const over = s == NULL || run_until(s, e->begun);
+    for (const event *of = events; over && of != NULL; of = of->next) {
+        if (of->record == e->record)
+            e->time_ns = of->time_ns;
+    }
+    return over;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
@@ -299,6 +365,22 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
         error = cudaErrorNotReady;
     if (error == cudaSuccess && !event_is_over(e))
         error = cudaErrorNotReady;
+    if (error == cudaSuccess)
+        seen_ns = later(seen_ns, e->time_ns);
+    return standin_leave(error);
+}
+
+/* In floating point as the runtime's; not of events that tell no time, or are not over. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    cudaError_t error = standin_enter();
+    if (error == cudaSuccess &&
+        (!from->is_timed || !to->is_timed || from->record == 0 || to->record == 0))
+        error = cudaErrorInvalidResourceHandle;
+    if (error == cudaSuccess && (!event_is_over(from) || !event_is_over(to)))
+        error = cudaErrorNotReady;
+    if (error == cudaSuccess)
+        *ms = (float)((double)(to->time_ns - from->time_ns) / 1e6);
     return standin_leave(error);
 }
 
@@ -313,54 +395,5 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
         free(e);
         standin.events--;
     }
-    return standin_leave(error);
-}
-
-/* ---- copies ---------------------------------------------------------------------------------- */
-
-typedef struct copy {
-    void *to;
-    const void *from;
-    size_t bytes;
-    int value;
-} copy;
-
-static void run_copy(void *context)
-{
-    const copy *const c = context;
-    memcpy(c->to, c->from, c->bytes);
-}
-
-static void run_fill(void *context)
-{
-    const copy *const c = context;
-    memset(c->to, c->value, c->bytes);
-}
-
-/* Either side is where the kind says it is, or the call is refused; default says nothing. */
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t s)
-{
-    cudaError_t error = standin_enter();
-    int const to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-    int const from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (error == cudaSuccess && kind != cudaMemcpyDefault &&
-        (standin_is_device(to, bytes) != to_device ||
-         standin_is_device(from, bytes) != from_device))
-        error = cudaErrorInvalidValue;
-    copy const c = {to, from, bytes, 0};
-    if (error == cudaSuccess)
-        error = standin_enqueue(s, run_copy, &c, sizeof(c));
-    return standin_leave(error);
-}
-
-cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
-{
-    cudaError_t error = standin_enter();
-    if (error == cudaSuccess && !standin_is_device(to, bytes))
-        error = cudaErrorInvalidValue;
-    copy const c = {to, NULL, bytes, value};
-    if (error == cudaSuccess)
-        error = standin_enqueue(s, run_fill, &c, sizeof(c));
     return standin_leave(error);
 }

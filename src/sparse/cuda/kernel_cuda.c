@@ -4,6 +4,7 @@
  */
 #include "internal.h"
 #include "pool/cuda_error.h"
+#include "pool/timeline_cuda.h"
 #include "ringattn/device.h"
 #include "sparse/cuda/attention_launch.h"
 #include "sparse/cuda/cuda_internal.h"
@@ -141,6 +142,12 @@ ra_status ra_cuda_finish(ra_kernel *kernel)
     return ra_cuda_status(error, "kernel cuda: computing");
 }
 
+static ra_timeline *cuda_timeline(ra_kernel *kernel, int32_t capacity)
+{
+    (void)kernel; /* any stream of the GPU will do */
+    return ra_timeline_create_cuda(capacity);
+}
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static ra_cuda_grid grid_of(const ra_kernel *kernel)
@@ -259,6 +266,7 @@ const ra_kernel_ops ra_cuda_ops = {
     .drop_map = ra_cuda_drop_map,
     .finish = ra_cuda_finish,
     .watch = ra_cuda_watch_look,
+    .timeline = cuda_timeline,
 };
 
 const ra_kernel_ops *ra_kernel_cuda(void)
