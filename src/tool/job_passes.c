@@ -103,7 +103,8 @@ static ra_status tensors_read(ra_job *job)
         status = tensor_bring(job, RA_TENSOR_V, t->v, key_rows);
     if (status == RA_OK && job->config.backward)
         status = tensor_bring(job, RA_TENSOR_DO, t->dout, rows);
-    return status;
+    /* What a GPU has still to do of it would count as the first pass's time. */
+    return status != RA_OK ? status : ra_kernel_finish(&job->kernel);
 }
 
 /* NaN and Inf are computed on, and said once for all ranks. */
