@@ -125,7 +125,7 @@ build() {
 
 # use_deps DIR: packages unpacked there come before the system's.
 use_deps() {
-    local usr=$1/usr machine
+    local usr=$1/usr machine name
     machine=$(uname -m)-linux-gnu
     export PATH=$usr/bin:$PATH
     export LD_LIBRARY_PATH=$usr/lib/$machine:$usr/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -134,6 +134,11 @@ use_deps() {
     export PKG_CONFIG_LIBDIR=$usr/lib/$machine/pkgconfig:$usr/lib/pkgconfig:$usr/share/pkgconfig
     export PKG_CONFIG_SYSROOT_DIR=$1 CMAKE_PREFIX_PATH=$usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
     [ ! -d "$usr/lib/$machine/openmpi" ] || export OPAL_PREFIX=$usr
+    # Names that Debian gives when packages are installed, which unpacking does not.
+    for name in mpirun mpicc; do
+        [ -e "$usr/bin/$name" ] || [ ! -e "$usr/bin/$name.openmpi" ] ||
+            ln -sf "$name.openmpi" "$usr/bin/$name"
+    done
 }
 
 # What Open MPI must be told for RANKS ranks on this machine; what is set already stays.

@@ -18,12 +18,14 @@ machine does not have is a row of the report all the same.
 
   --build DIR       where to build (build/gpu); what is built there already is used again
   --no-build        check what DIR holds as it is
-  --out DIR         where report.json, report.md and the log of each check go (DIR/report)
+  --out DIR         where report.json, report.md, what PyTorch reached and log.txt, the output of all
+                    checks, go: a handful of files (DIR/report). Logs one by one are in DIR/logs
   --limit SECONDS   the end, whatever happens (600); each check has its share of that
   --python PYTHON   the one that has PyTorch (python3), and with it NCCL
   --only LIST       of build,kernels,jobs,ranks,sanitizer,rates,peers,length; all of them otherwise,
                     in this order. Where time is short, several calls do a part each
-  --keep            rows that --out has of an earlier call stay, but for those found anew
+  --keep            rows of an earlier call with the same --build stay, but for those found anew, and
+                    so does its log.txt where --out is the same
   --deps DIR        libraries and headers that the system lacks, as unpacked packages: DIR/usr/...
                     (.deps, where it is there)
   -h, --help        this text
@@ -112,8 +114,9 @@ if [ -z "$gpu" ]; then
     RA_GPU_CHECK_INSIDE=$gpu exec timeout --preserve-status -k 10 "$limit" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
 fi
 PATH=$PATH:/usr/local/cuda/bin # where nvcc and compute-sanitizer are, if nowhere else
-mkdir -p "$build_dir" "$out_dir" || exit 1
-build_dir=$(cd "$build_dir" && pwd) out_dir=$(cd "$out_dir" && pwd)
+logs=$build_dir/logs
+mkdir -p "$build_dir" "$out_dir" "$logs" || exit 1
+build_dir=$(cd "$build_dir" && pwd) out_dir=$(cd "$out_dir" && pwd) logs=$(cd "$logs" && pwd)
 [ -z "$deps" ] || use_deps "$(cd "$deps" && pwd)"
 reserve=$((limit / 30 + 2)) # for ending a check that hangs, and for writing
 deadline=$((SECONDS + limit - reserve))
@@ -130,7 +133,7 @@ facts() {
 publish() {
     local known=("${report_facts[@]}" seconds "$SECONDS")
     [ -z "$clocks" ] || known+=(clocks "$clocks")
-    write_rows "$out_dir/rows" && write_json "$out_dir/report.json" "${known[@]}" &&
+    write_rows "$logs/rows" && write_json "$out_dir/report.json" "${known[@]}" &&
         write_markdown "$out_dir/report.md" "${known[@]}"
 }
 
@@ -151,8 +154,10 @@ stop() {
 current='the first check' clocks=''
 facts
 trap stop TERM INT
-if [ "$keeps" = yes ] && [ -f "$out_dir/rows" ]; then
-    read_rows "$out_dir/rows"
+if [ "$keeps" = yes ]; then
+    [ ! -f "$logs/rows" ] || read_rows "$logs/rows"
+else
+    : >"$out_dir/log.txt"
 fi
 
 # limited SECONDS LOG COMMAND...: its exit code; 124 after its share of the time, 125: none is left.
@@ -200,6 +205,22 @@ skips() {
     grep -a '^\[SKIP\]' "$1" | grep -v ': Test is disabled$'
 }
 
+# In one file with the others, so that few have to be brought home; of what is long both ends.
+keep_log() {
+    local most=100000
+    {
+        printf '==== %s\n' "$1"
+        if [ "$(wc -c <"$2")" -le $((2 * most)) ]; then
+            cat "$2"
+        else
+            head -c "$most" "$2"
+            printf '\n[...]\n'
+            tail -c "$most" "$2"
+        fi
+        printf '\n'
+    } >>"$out_dir/log.txt"
+}
+
 # check NAME SECONDS COMMAND...: a row by the exit code. Its log is $log, the code $code.
 check() {
     local begin=$SECONDS seconds=$2 note='' verdict
@@ -209,7 +230,7 @@ check() {
         add_row "$1" 'not run' '' '' 0 "${*:3}" 'no time was left'
         return 1
     fi
-    log=$out_dir/$(printf '%s' "$1" | tr -c 'A-Za-z0-9' '-').log
+    log=$logs/$(printf '%s' "$1" | tr -c 'A-Za-z0-9' '-').log
     shift 2
     : >"$log"
     limited "$seconds" "$log" "$@"
@@ -230,6 +251,7 @@ check() {
     esac
     wanted=''
     add_row "$current" "$verdict" '' '' $((SECONDS - begin)) "$(command_text "$@")" "$note"
+    keep_log "$current: $verdict" "$log"
     [ "$code" -eq 0 ]
 }
 

@@ -108,7 +108,7 @@ ratio() {
 
 # The clocks that a command runs under, looked at twice a second: what it reached goes by them.
 watch_clocks() {
-    local file=$out_dir/clocks.csv watcher
+    local file=$logs/clocks.csv watcher
     timeout 300 nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw --format=csv,noheader,nounits \
         -lms 500 >"$file" 2>/dev/null &
     watcher=$!
@@ -167,17 +167,17 @@ END
 }
 
 peers_at() {
-    local name=$1 least=$2 file=$out_dir/peers-$3.json pattern
+    local name=$1 least=$2 file=$out_dir/peers-${1##* }.json pattern figures=$logs/${1##* }.figures
     shift 2
     local command=("$python" "$root/tests/gpu/peers.py" --device cuda --bench "$bench" --tokens "$1"
         --heads 16 --dims 128 --patterns "$2" --peers "$3" --rounds 3 --repeats 10 --budget 60
         --json "$file")
-    rm -f "$file" "$file.figures"
+    rm -f "$file" "$figures"
     check "$name" 90 "${command[@]}"
-    [ -f "$file" ] && peer_figures "$file" >"$file.figures" 2>/dev/null
+    [ -f "$file" ] && peer_figures "$file" >"$figures" 2>/dev/null
     for pattern in ${2//,/ }; do
         figure "speed over FlexAttention, $pattern" \
-            "$(sed -n "s/^$pattern //p" "$file.figures" 2>/dev/null)" "$least" \
+            "$(sed -n "s/^$pattern //p" "$figures" 2>/dev/null)" "$least" \
             "$(command_text "${command[@]}")"
     done
 }
@@ -222,7 +222,7 @@ check_length() {
     mapfile -t seqs < <(numbers "$log" seq)
     figure 'ring length over base' "$(ratio "${seqs[1]:-0}" "${seqs[0]:-0}")" 0.99 \
         "$(command_text "${command[@]}")"
-    printf 'variants: {base: {ring.variant: base}}\n' >"$out_dir/base.yaml"
-    longest 'longest sequence of base in all memory' 480 --config "$out_dir/base.yaml"
+    printf 'variants: {base: {ring.variant: base}}\n' >"$logs/base.yaml"
+    longest 'longest sequence of base in all memory' 480 --config "$logs/base.yaml"
     base_share 'base length over what memory could hold'
 }

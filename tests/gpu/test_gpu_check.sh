@@ -91,6 +91,7 @@ point() {
         "\"tflops_backward\": $3}';"
 }
 mkdir -p "$work/deps/usr"
+fake deps/usr/bin/mpirun.openmpi 'shift 2; exec "$@"'
 # shellcheck disable=SC2016
 fake bin/cmake 'echo "$PKG_CONFIG_SYSROOT_DIR $*"'
 fake bin/compute-sanitizer 'exit 0'
@@ -114,7 +115,7 @@ fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 
     $(point window 390 1) $(point blocks 100 1) $(point dilated 360 1)"
 run 1 --build "$work/build" --limit 60 --deps "$work/deps"
 verdict build passed
-grep -q "^$work/deps .*-DCMAKE_CUDA_ARCHITECTURES=90-real" "$work/build/report/configure.log" ||
+grep -q "^$work/deps .*-DCMAKE_CUDA_ARCHITECTURES=90-real" "$work/build/report/log.txt" ||
     fail "neither the GPU's code nor what was unpacked"
 grep -q '^- clocks: SM 345 to 1980 MHz, memory 3201 MHz, up to 650 W' \
     "$work/build/report/report.md" || fail "no clocks"
@@ -122,6 +123,7 @@ verdict 'kernels against the plain one' passed
 verdict 'contract on the device' passed
 verdict 'memory of the device' absent
 verdict '4 ranks over NCCL' passed
+[ "$work/deps/usr/bin/mpirun" -ef "$work/deps/usr/bin/mpirun.openmpi" ] || fail "no name for mpirun"
 verdict 'TFLOP/s forward, dense' 'passed | 400 | 330'
 verdict 'TFLOP/s forward, causal' 'FAILED | 299.5 | 300'
 verdict 'TFLOP/s backward, dense' 'passed | 290 | 280'
@@ -145,8 +147,13 @@ count_rows 10
 fake build/tests/sparse/cuda_bench "$(point dense 310 290) $(point causal 301 1)"
 run 1 --build "$work/build" --limit 60 --keep --only rates,kernels
 verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
+grep -q '^==== rates at 16,384 tokens: passed$' "$work/build/report/log.txt" || fail "no log"
 verdict 'contract on the device' passed
 count_rows 16
+[ "$(find "$work/build/report" -type f | wc -l)" -le 6 ] || fail "more than a handful of files"
+# Rows are those of the build folder: a report goes where it is asked for, with all of them.
+run 1 --build "$work/build" --limit 60 --keep --only kernels --out "$work/elsewhere"
+[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 16 ] || fail "rows were lost"
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
 
 # Programs that end well without having used the GPU.
