@@ -177,6 +177,9 @@ struct ra_kernel {
                              sets it; results do not depend on it */
     int64_t timeout_ms;   /* a device that comes no further for so long hangs; at least 1. The owner
                              sets it; RA_KERNEL_TIMEOUT_MS at first */
+    bool deterministic;   /* backward passes of a GPU repeat bit for bit, which in bfloat16 takes 7
+                             products of each pair of tiles instead of 5; a CPU's always do, for a
+                             number of threads. The owner sets it */
     ra_kernel_poll *poll; /* NULL: none */
     void *poll_context;
 };

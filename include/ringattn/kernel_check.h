@@ -17,6 +17,7 @@ struct ra_kernel_use {
     ra_dtype dtype;
     int32_t dim; /* 1 to 256 */
     bool backward;
+    bool deterministic;      /* as in ra_kernel */
     int threads;             /* at least 1 */
     ra_linear_kind linear;   /* RA_LINEAR_NONE: softmax attention */
     ra_linear_method method; /* of the causal kind */

@@ -261,6 +261,7 @@ ra_status ra_check_place_make(const ra_kernel_ops *ops, const ra_kernel_use *use
         status = ra_kernel_init(ops, use->threads, use->dim, where->pool, &where->kernel);
     if (status == RA_OK && use->timeout_ms > 0)
         where->kernel.timeout_ms = use->timeout_ms;
+    where->kernel.deterministic = use->deterministic;
     return status;
 }
 

@@ -67,6 +67,7 @@ ra_kernel_use ra_backend_use(const ra_config *config, int threads)
     return (ra_kernel_use){.dtype = config->dtype,
                            .dim = config->head_dim,
                            .backward = config->backward,
+                           .deterministic = config->deterministic,
                            .threads = threads,
                            .linear = ra_config_linear(config),
                            .method = (ra_linear_method)config->linear_method,

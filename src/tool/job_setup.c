@@ -97,6 +97,7 @@ static ra_status kernel_make(ra_job *job)
         return status;
     job->kernel.cache_bytes = job->cache_bytes;
     job->kernel.timeout_ms = job->config.timeout_ms;
+    job->kernel.deterministic = job->config.deterministic;
     job->shards.stream = job->kernel.stream;
     return RA_OK;
 }

@@ -79,7 +79,8 @@ static bool is_same(const ra_kernel_finding *finding, const ra_kernel_ops *ops,
 {
     return finding->ops == ops && finding->use.dtype == use->dtype &&
            finding->use.dim == use->dim && finding->use.backward == use->backward &&
-           finding->use.linear == use->linear && finding->use.method == use->method;
+           finding->use.deterministic == use->deterministic && finding->use.linear == use->linear &&
+           finding->use.method == use->method;
 }
 
 static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use,
@@ -149,7 +150,7 @@ static double share(const ra_kernel_verdict *verdict)
 typedef struct kind {
     ra_linear_kind linear;
     ra_linear_method method;
-    bool backward;
+    bool backward, deterministic;
 } kind;
 
 /* The worst of those head_dims that the device serves joins what is known; one without a tensor is
@@ -161,6 +162,7 @@ static ra_status finding_widen(const kind *k, ra_kernel_finding *finding)
         ra_kernel_finding one = *finding;
         one.use.dim = dims[i];
         one.use.backward = k->backward;
+        one.use.deterministic = k->deterministic;
         one.use.linear = k->linear;
         one.use.method = k->method;
         char why_not[240];
@@ -182,20 +184,23 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
     *count -= last->verdict.tensor == NULL;
 }
 
-/* One for softmax attention, and one for linear attention of every kind, if the table has it and is
-   ever taken for it, which `standard` is not. */
+/* One for softmax attention, of a GPU by both ways backward, and one for linear attention of every
+   kind, if the table has it and is ever taken for it, which `standard` is not. */
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_kernel_finding *findings,
                               int *count)
 {
-    static const kind softmax = {RA_LINEAR_NONE, RA_LINEAR_CHUNKED, true};
-    static const kind linear[] = {{RA_LINEAR_BIDIRECTIONAL, RA_LINEAR_CHUNKED, true},
-                                  {RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, true},
-                                  {RA_LINEAR_CAUSAL, RA_LINEAR_RECURRENT, false},
-                                  {RA_LINEAR_CAUSAL, RA_LINEAR_CUMSUM, false}};
+    static const kind softmax = {RA_LINEAR_NONE, RA_LINEAR_CHUNKED, true, false};
+    static const kind repeatable = {RA_LINEAR_NONE, RA_LINEAR_CHUNKED, true, true};
+    static const kind linear[] = {{RA_LINEAR_BIDIRECTIONAL, RA_LINEAR_CHUNKED, true, false},
+                                  {RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, true, false},
+                                  {RA_LINEAR_CAUSAL, RA_LINEAR_RECURRENT, false, false},
+                                  {RA_LINEAR_CAUSAL, RA_LINEAR_CUMSUM, false, false}};
     ra_kernel_finding const none = {.ops = ops, .use = {.dtype = dtype, .threads = 1}};
     ra_kernel_finding *finding = &findings[(*count)++];
     *finding = none;
     ra_status status = finding_widen(&softmax, finding);
+    if (status == RA_OK && ops == ra_kernel_cuda())
+        status = finding_widen(&repeatable, finding);
     findings_trim(finding, count);
     if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard())
         return status;

@@ -3,6 +3,7 @@
 #include "sparse/cuda/backward_32.cuh"
 #include "sparse/cuda/backward_keys_16.cuh"
 #include "sparse/cuda/backward_queries_16.cuh"
+#include "sparse/cuda/backward_single_16.cuh"
 #include "sparse/cuda/forward_16.cuh"
 #include "sparse/cuda/forward_32.cuh"
 #include "sparse/cuda/rows.cuh"
@@ -179,6 +180,16 @@ template <template <int> class Block> static kernel keys_kernel(const ra_cuda_ba
     return k;
 }
 
+static kernel single_kernel(const ra_cuda_backward *f)
+{
+    kernel k = {NULL, f, ra_cuda_single_of(f->dim), f->k_tasks};
+#define RA_INSTANCE(DIM)                                                                           \
+    k.run = k.tile.dim == DIM ? run_keys<backward_single_16<element_bf16, DIM>> : k.run;
+    RA_CUDA_SINGLE_DIMS(RA_INSTANCE)
+#undef RA_INSTANCE
+    return k;
+}
+
 template <int DIM> using forward_bf16 = forward_16<element_bf16, DIM>;
 template <int DIM> using forward_f16 = forward_16<element_f16, DIM>;
 template <int DIM> using queries_bf16 = backward_queries_16<element_bf16, DIM>;
@@ -250,6 +261,10 @@ void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
 void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
                            cuda_emulation *stats)
 {
+    if (f->single) {
+        launch(single_kernel(f), blocks, seed, stats);
+        return;
+    }
     launch(f->q.dtype == RA_F32   ? keys_kernel<backward_keys_32>(f)
            : f->q.dtype == RA_F16 ? keys_kernel<keys_f16>(f)
                                   : keys_kernel<keys_bf16>(f),

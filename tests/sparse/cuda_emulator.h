@@ -31,7 +31,7 @@ typedef struct cuda_emulation {
 /** One launch of `blocks` thread blocks. */
 void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
                           cuda_emulation *stats);
-/** The two launches of a backward step. */
+/** The two launches of a backward step, or its single one. */
 void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
                            cuda_emulation *stats);
 

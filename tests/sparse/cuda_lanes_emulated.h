@@ -163,6 +163,17 @@ inline void note_write(char *at)
     a.written = now->all.round;
 }
 
+/* Lanes of a warp share a piece; they write other elements of it. */
+inline void note_warp_write(char *at)
+{
+    access &a = piece_at(at - (at - now->shared) % PIECE_BYTES);
+    expect(a.read < now->all.round, "written while another thread may read it");
+    expect(a.written < now->all.round || a.writer / WARP == now->current / WARP,
+           "two warps write one place");
+    a.writer = now->current;
+    a.written = now->all.round;
+}
+
 inline void note_read(const char *at)
 {
     access &a = piece_at(at);
@@ -327,6 +338,19 @@ inline void store_pairs(char *to, uint32_t first, uint32_t second)
     memcpy(to + 4, &second, 4);
 }
 
+/* Thread blocks run one after the other here, and threads of one in turns. */
+inline void add_atomic(float *to, float x)
+{
+    *to += x;
+}
+
+inline void add_pair_atomic(float *to, float x, float y)
+{
+    emulated::expect((uintptr_t)to % 8 == 0, "two floats are not aligned");
+    to[0] += x;
+    to[1] += y;
+}
+
 inline void copy_async(char *to, const char *from, bool there)
 {
     using namespace emulated;
@@ -381,6 +405,14 @@ inline void store_piece(char *to, const uint16_t values[8])
 {
     emulated::note_write(to);
     memcpy(to, values, 16);
+}
+
+/* Which lanes meet in a bank is not looked at: ra_cuda_tile tests do. */
+inline void store_pair_shared(char *to, uint32_t pair)
+{
+    emulated::expect((uintptr_t)to % 4 == 0, "a pair is not aligned");
+    emulated::note_warp_write(to);
+    memcpy(to, &pair, sizeof(pair));
 }
 
 /* Matrix m's row r is at the address that lane 8 m + r gave. */

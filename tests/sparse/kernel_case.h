@@ -16,6 +16,7 @@ typedef struct kernel_case {
     bool striped;        /* sets are j mod steps, and queries are numbered even ones first */
     bool padded;         /* views have gaps between rows and between heads */
     bool dense_mask;     /* maps come from block masks */
+    bool deterministic;  /* as in ra_kernel */
     bool ends_only;      /* of each head only the first and last chunk; other results stay 0 */
 } kernel_case;
 
@@ -80,6 +81,8 @@ void kernel_result_free(kernel_result *result);
 /** Within the bounds of the documentation; `what` is for the message. */
 void kernel_check(const ra_kernel_ops *ops, const kernel_problem *problem,
                   const kernel_result *result, const char *what);
+/** kernel_run and kernel_check, and of a GPU's table again by its other way backward. */
+void kernel_check_table(const ra_kernel_ops *ops, kernel_problem *problem, const char *what);
 /** Every table of this machine on one case. */
 void kernel_check_case(const kernel_case *c, const char *what);
 

@@ -82,6 +82,7 @@ cudaError_t ra_cuda_launch_backward(const ra_cuda_backward *f, ra_cuda_grid *gri
                                     f->dq.data,    f->dk.data,       f->dv.data,  f->lse,
                                     f->delta,      f->tickets,       f->map.runs, f->map.tiles,
                                     f->map.layers, f->map.chunk_tile};
+    standin.single_passes += f->single;
     launch const l = {.args.backward = *f, .blocks = grid->multiprocessors};
     return enqueue(check(standin_enter(), pointers, sizeof(pointers) / sizeof(pointers[0])),
                    grid->stream, run_backward, &l);

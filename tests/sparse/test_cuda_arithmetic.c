@@ -224,9 +224,10 @@ Test(cuda_tasks, key_tasks_cover_the_rows_of_every_kv_head_in_every_part)
 {
     ra_cuda_backward f = {.q = {.dtype = RA_BF16}, .dim = 256, .k_rows = 1000, .kv_heads = 3};
     int32_t const rows = ra_cuda_keys_of(RA_BF16, 256).k_rows * 2;
-    f.key_stride = 2;
+    f.task_rows = rows;
+    f.parts = ra_cuda_key_parts(RA_BF16, 256);
     f.key_blocks = (1000 + rows - 1) / rows;
-    cr_assert_eq(ra_cuda_key_parts(RA_BF16, 256), 2);
+    cr_assert_eq(f.parts, 2);
     for (int64_t i = 0; i < 2 * 3 * f.key_blocks * 2; ++i) {
         ra_cuda_key_task const task = ra_cuda_key_task_of(&f, i);
         int64_t const block = i / 2 % f.key_blocks, lane = i / 2 / f.key_blocks;

@@ -10,7 +10,8 @@
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-enum { REGISTERS_PER_SM = 65536, SHARED_PER_SM_A100 = 164 << 10, SHARED_SYSTEM = 1 << 10 };
+enum { REGISTERS_PER_SM = 65536, SHARED_SYSTEM = 1 << 10 };
+enum { SHARED_PER_SM_A100 = 164 << 10, SHARED_PER_SM_H100 = 228 << 10 };
 
 static void check_backward_tile(ra_cuda_tile tile, int32_t dim, int32_t step)
 {
@@ -48,6 +49,33 @@ Test(cuda_tile_table, backward_tiles_fit_them_too)
             cr_assert_eq(keys.k_rows, 16 * keys.row_tiles * keys.warps);
             cr_assert_leq(keys.q_rows, 32 * keys.warps, "a thread copies the LSE of a query");
         }
+    }
+}
+
+/* The H100, at least; of the A100 those of up to 96 dims. Others go backward in two passes there.
+ */
+Test(cuda_tile_table, tiles_of_the_single_pass_fit_the_h100)
+{
+    static const int32_t compiled[] = {RA_CUDA_SINGLE_DIMS(LISTED)};
+    for (int32_t dim = 1, at = 0; dim <= 256; ++dim) {
+        bool const has = ra_cuda_has_single(RA_BF16, dim, INT64_MAX);
+        cr_assert_eq(has, dim <= 128);
+        cr_assert(!ra_cuda_has_single(RA_F16, dim, INT64_MAX));
+        cr_assert(!ra_cuda_has_single(RA_F32, dim, INT64_MAX));
+        if (!has)
+            continue;
+        ra_cuda_tile const tile = ra_cuda_single_of(dim);
+        at += dim > compiled[at];
+        cr_assert_eq(tile.dim, compiled[at]);
+        cr_assert(ra_cuda_has_single(RA_BF16, dim, tile.shared_bytes));
+        cr_assert(!ra_cuda_has_single(RA_BF16, dim, tile.shared_bytes - 1));
+        cr_assert_leq(32 * tile.warps * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
+        cr_assert_leq(tile.shared_bytes + SHARED_SYSTEM,
+                      dim <= 96 ? SHARED_PER_SM_A100 : SHARED_PER_SM_H100, "dim %d", dim);
+        cr_assert_eq(tile.shared_bytes % 16, 0);
+        cr_assert_leq(tile.warps, 8, "a vote per warp has a place");
+        cr_assert_eq(tile.k_rows * RA_CUDA_SINGLE_ACROSS, 16 * tile.row_tiles * tile.warps);
+        cr_assert_eq(tile.q_rows % (16 * RA_CUDA_SINGLE_ACROSS), 0);
     }
 }
 
@@ -124,6 +152,38 @@ Test(cuda_fragments, steps_along_the_dim_and_16_rows_are_where_the_pieces_lie)
                 }
 }
 
+/* Warps that take turns of 16 columns: the same from a first piece of their own. */
+Test(cuda_fragments, steps_of_warps_that_take_turns_are_where_their_pieces_lie)
+{
+    static const int32_t single_dims[] = {RA_CUDA_SINGLE_DIMS(LISTED)};
+    for (size_t d = 0; d < sizeof(single_dims) / sizeof(single_dims[0]); ++d) {
+        int const dim = single_dims[d];
+        for (int across = 1; across <= (dim % 64 == 0 ? 4 : 2); across *= 2)
+            for (int warp = 0; warp < across; ++warp)
+                for (int i = 0; i < dim / 16 / across; ++i)
+                    for (int r = 0; r < 16; ++r) {
+                        int const from = ra_piece_offset(dim, r, 2 * warp);
+                        int const column = 16 * warp + ra_sum_column(across, 2 * i);
+                        cr_assert_eq(ra_piece_step(dim, from, across * i),
+                                     ra_piece_offset(dim, r, column / RA_PIECE));
+                        cr_assert_eq(ra_sum_column(across, 2 * i + 1),
+                                     ra_sum_column(across, 2 * i) + RA_PIECE);
+                    }
+    }
+}
+
+/* Lanes 4 r to 4 r + 3 write the pairs of a piece of row r. */
+Test(cuda_fragments, scores_are_stored_into_different_banks)
+{
+    int const width = ra_cuda_single_of(128).q_rows;
+    for (int piece = 0; piece < width / RA_PIECE; ++piece) {
+        int offsets[EIGHTHS];
+        for (int row = 0; row < EIGHTHS; ++row)
+            offsets[row] = ra_piece_offset(width, row, piece);
+        check_eight(offsets, "scores", width);
+    }
+}
+
 static void check_ldmatrix(ra_piece_at (*at)(int lane), const char *what, int dim)
 {
     for (int step = 0; step < dim / 16; ++step)
@@ -177,10 +237,10 @@ static void check_copies(int32_t dim, int threads, int rows)
 Test(cuda_fragments, threads_copy_every_piece_once_into_different_banks)
 {
     for (int d = 0; d < DIMS; ++d) {
-        ra_cuda_tile const tiles[] = {ra_cuda_tile_of(RA_BF16, dims[d]),
-                                      ra_cuda_queries_of(RA_BF16, dims[d]),
-                                      ra_cuda_keys_of(RA_BF16, dims[d])};
-        for (int i = 0; i < 3; ++i) {
+        ra_cuda_tile const tiles[] = {
+            ra_cuda_tile_of(RA_BF16, dims[d]), ra_cuda_queries_of(RA_BF16, dims[d]),
+            ra_cuda_keys_of(RA_BF16, dims[d]), ra_cuda_single_of(ra_hd_min(dims[d], 128))};
+        for (int i = 0; i < (ra_cuda_has_single(RA_BF16, dims[d], INT64_MAX) ? 4 : 3); ++i) {
             check_copies(dims[d], 32 * tiles[i].warps, tiles[i].q_rows);
             check_copies(dims[d], 32 * tiles[i].warps, tiles[i].k_rows);
         }

@@ -273,3 +273,30 @@ Test(kernel_cuda_failures, a_gpu_with_less_shared_memory_is_known_before_a_step)
     cr_expect_not(ops->serves(&cases[0].use, why, sizeof(why)));
     cr_expect_not_null(strstr(why, "GPU 0: "), "%s", why);
 }
+
+/* In one pass, unless results are to repeat or the GPU (here an A100) lacks the shared memory. */
+Test(kernel_cuda_failures, backward_is_one_pass_where_that_may_be)
+{
+    static const struct {
+        ra_kernel_use use;
+        int64_t shared_bytes;
+        bool single;
+    } cases[] = {{{.dtype = RA_BF16, .dim = 128}, 232448, true},
+                 {{.dtype = RA_BF16, .dim = 128, .deterministic = true}, 232448, false},
+                 {{.dtype = RA_BF16, .dim = 128}, 166912, false},
+                 {{.dtype = RA_BF16, .dim = 96}, 166912, true},
+                 {{.dtype = RA_F16, .dim = 8}, 232448, false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        ra_kernel_use use = cases[i].use;
+        ra_kernel_verdict verdict;
+        use.backward = true;
+        use.threads = 1;
+        begin();
+        standin.shared_bytes = cases[i].shared_bytes;
+        cr_assert_eq(
+            ra_kernel_check(ra_kernel_cuda(), ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict),
+            RA_OK);
+        cr_expect(verdict.agrees, "case %zu: %s is off by %g", i, verdict.tensor, verdict.error);
+        cr_expect_eq(standin.single_passes > 0, cases[i].single, "case %zu", i);
+    }
+}

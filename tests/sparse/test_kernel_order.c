@@ -60,6 +60,7 @@ Test(kernel, ends_only_computes_the_first_and_last_chunk_and_nothing_between)
         c.shape.dim = 8;
         c.dtype = dtypes[i % 3];
         c.threads = 1 + i % 4;
+        c.deterministic = true;
         c.pattern.causal = true;
         c.pattern.segments = shared ? segments : NULL;
         c.pattern.rates = shared ? rates : NULL;
@@ -140,6 +141,7 @@ Test(kernel, repeated_runs_agree_bit_for_bit, .timeout = 300)
         c.shape.kv_heads = 1 + threads % 2;
         c.shape.dim = 16;
         c.pattern.causal = true;
+        c.deterministic = true;
         c.threads = threads;
         kernel_problem p = kernel_problem_make(&c);
         for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {

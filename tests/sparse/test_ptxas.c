@@ -10,6 +10,9 @@
 #include <string.h>
 
 enum { ATTENTION_KINDS = 3, DTYPES = 3, DIMS = 6, LINEAR_DIMS = 3, ARCHITECTURES = 2 };
+#define LISTED(DIM) DIM,
+static const int32_t single_dims[] = {RA_CUDA_SINGLE_DIMS(LISTED)};
+enum { SINGLE_KERNELS = sizeof(single_dims) / sizeof(single_dims[0]) };
 /* Kernels for rows: two that copy, one that adds, and those that round and sum, by dtype. */
 enum { ROW_KERNELS = 3 + 2 * DTYPES };
 /* Of linear attention: sums, forward, queries, keys; and one each by rows and of segments. */
@@ -20,6 +23,7 @@ typedef enum kernel_kind {
     KERNEL_FORWARD,
     KERNEL_QUERIES,
     KERNEL_KEYS,
+    KERNEL_SINGLE,
     KERNEL_LINEAR,
     KERNEL_LINEAR_KEYS,
     KERNEL_LINEAR_ROWWISE,
@@ -42,6 +46,7 @@ static kernel_name parse_name(const char *line)
     } names[] = {{"forward_kernel", KERNEL_FORWARD},
                  {"backward_queries_kernel", KERNEL_QUERIES},
                  {"backward_keys_kernel", KERNEL_KEYS},
+                 {"backward_single_kernel", KERNEL_SINGLE},
                  {"linear_kernel", KERNEL_LINEAR},
                  {"linear_keys_kernel", KERNEL_LINEAR_KEYS},
                  {"linear_rowwise_kernel", KERNEL_LINEAR_ROWWISE},
@@ -79,6 +84,8 @@ static int32_t registers_of(kernel_name name)
         return ra_cuda_queries_of(name.dtype, name.dim).registers;
     case KERNEL_KEYS:
         return ra_cuda_keys_of(name.dtype, name.dim).registers;
+    case KERNEL_SINGLE:
+        return ra_cuda_single_of(name.dim).registers;
     case KERNEL_LINEAR:
     case KERNEL_LINEAR_KEYS:
         return ra_cuda_linear_tile(name.dim).registers;
@@ -121,7 +128,7 @@ Test(ptxas, kernels_keep_to_their_registers_and_out_of_local_memory)
     int kernels = 0;
     for (size_t i = 0; i < sizeof(logs) / sizeof(logs[0]); ++i)
         check_log(logs[i], &kernels);
-    cr_assert_eq(kernels, (ATTENTION_KINDS * DTYPES * DIMS + ROW_KERNELS + LINEAR_KERNELS +
-                           SOFTMAX_KERNELS) *
+    cr_assert_eq(kernels, (ATTENTION_KINDS * DTYPES * DIMS + SINGLE_KERNELS + ROW_KERNELS +
+                           LINEAR_KERNELS + SOFTMAX_KERNELS) *
                               ARCHITECTURES);
 }

@@ -25,6 +25,7 @@ typedef struct standin_cudart {
     int blocks_held;      /* thread blocks per multiprocessor; 0: as many as kernels are made for */
     int64_t memory_bytes, used_bytes; /* of all devices together */
     int64_t blocks, pinned_blocks, events, streams, pools;
+    int64_t single_passes;  /* launches of a backward step that computed dq, dk and dv, ever */
     int64_t urgent_streams; /* made with the greatest priority, ever */
     int has_no_pools;       /* as drivers of some systems say */
     int64_t calls;          /* so far */

@@ -23,6 +23,8 @@ static cudaError_t launch_both(const ra_cuda_backward *f, ra_cuda_grid *grid,
 
 cudaError_t ra_cuda_launch_backward(const ra_cuda_backward *f, ra_cuda_grid *grid)
 {
+    if (f->single)
+        return ra_cuda_single_bf16(f, grid);
     switch (f->q.dtype) {
     case RA_F32:
         return launch_both(f, grid, ra_cuda_keys_f32, ra_cuda_queries_f32);

@@ -29,9 +29,10 @@ typedef struct ra_cuda_grid {
 cudaError_t ra_cuda_launch_forward(const ra_cuda_forward *f, ra_cuda_grid *grid);
 
 /**
- * Enqueue one backward step: a kernel for dk and dv, then one for dq. Both f->tickets must be 0
- * when it begins. Rows of gradients are added to by one thread block each, in an order that the map
- * fixes: results repeat bit for bit.
+ * Enqueue one backward step: a kernel for dk and dv, then one for dq, unless f->single. Both
+ * f->tickets must be 0 when it begins. Rows of gradients are added to by one thread block each, in
+ * an order that the map fixes, so that results repeat bit for bit; but for dq of f->single, which
+ * many add to as they come.
  */
 cudaError_t ra_cuda_launch_backward(const ra_cuda_backward *f, ra_cuda_grid *grid);
 
@@ -41,6 +42,7 @@ typedef cudaError_t ra_cuda_backward_launch(const ra_cuda_backward *f, ra_cuda_g
 ra_cuda_forward_launch ra_cuda_forward_f32, ra_cuda_forward_f16, ra_cuda_forward_bf16;
 ra_cuda_backward_launch ra_cuda_queries_f32, ra_cuda_queries_f16, ra_cuda_queries_bf16;
 ra_cuda_backward_launch ra_cuda_keys_f32, ra_cuda_keys_f16, ra_cuda_keys_bf16;
+ra_cuda_backward_launch ra_cuda_single_bf16;
 
 #ifdef __cplusplus
 }

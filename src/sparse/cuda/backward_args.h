@@ -12,22 +12,25 @@ typedef struct ra_cuda_backward {
     ra_view dq, dk, dv; /* float32; added to */
     const float *lse, *delta;
     int64_t lse_batch_stride;
-    uint32_t *tickets; /* [2]: the next task of each kernel; 0 before the launch */
+    uint32_t *tickets; /* [2]: the next task of each kernel; 0 before the launch. `single` has the
+                          tasks and the ticket of `keys` */
     int64_t q_tasks;   /* batch * q_heads * chunks_computed */
     int64_t k_tasks;   /* batch * kv_heads * key_blocks * parts */
     int32_t k_rows;
-    int32_t key_blocks, key_stride; /* a task has keys_of.k_rows * key_stride consecutive rows */
+    int32_t key_blocks, task_rows, parts; /* consecutive key rows of a task; tasks for each */
     int32_t chunks_computed;
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float scale, factor; /* factor: scale * log2(e), positive */
     bool ends_only;      /* and there are chunks between the ends */
     bool aligned;        /* rows of q, k, v and dout are whole pieces of 16 bytes, aligned */
+    bool single;         /* one kernel: `single` */
+    bool dq_whole;       /* rows of dq have all dims of the instance, aligned to 8 bytes */
 } ra_cuda_backward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_backward) <= 4096, "kernel parameters are at most 4 KiB");
 
-/* A task of `keys`: some consecutive key rows of one kv head, first rows first, because under a
-   causal mask more queries see them. */
+/* A task of `keys` or `single`: some consecutive key rows of one kv head, first rows first, because
+   under a causal mask more queries see them. */
 typedef struct ra_cuda_key_task {
     int32_t batch, kv_head, part; /* part 1: dk, where dv has a task of its own */
     int64_t row_begin, row_end;
@@ -35,8 +38,8 @@ typedef struct ra_cuda_key_task {
 
 RA_HD ra_cuda_key_task ra_cuda_key_task_of(const ra_cuda_backward *f, int64_t index)
 {
-    int32_t const parts = ra_cuda_key_parts(f->q.dtype, f->dim);
-    int64_t const rows = (int64_t)ra_cuda_keys_of(f->q.dtype, f->dim).k_rows * f->key_stride;
+    int32_t const parts = f->parts;
+    int64_t const rows = f->task_rows;
     int64_t const at = index / parts, lane = at / f->key_blocks;
     ra_cuda_key_task task = {0, 0, 0, 0, 0};
     task.part = (int32_t)(index % parts);

@@ -1,7 +1,7 @@
 /*
- * Tile sizes of the two backward kernels by dtype and head_dim, as tile_table.h has those of the
+ * Tile sizes of the backward kernels by dtype and head_dim, as tile_table.h has those of the
  * forward one: `queries` sums dq of a tile of queries over blocks of keys; `keys` sums dk and dv of
- * a block of keys over steps of queries.
+ * a block of keys over steps of queries; `single` does that, and adds to dq meanwhile.
  */
 #ifndef RINGATTN_CUDA_BACKWARD_TABLE_H
 #define RINGATTN_CUDA_BACKWARD_TABLE_H
@@ -79,6 +79,30 @@ RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
     if (dim <= 128)
         return ra_cuda_keys_16(dim, 8, 1, 64, 1);
     return ra_cuda_keys_16(dim, 8, 1, dim == 192 ? 32 : 16, 1);
+}
+
+/* What `single` is compiled for: bfloat16, and dims whose sums of dk and dv fit registers together.
+ */
+#define RA_CUDA_SINGLE_DIMS(X) X(32) X(64) X(96) X(128)
+/* Warps of it that share keys. */
+enum { RA_CUDA_SINGLE_ACROSS = 2 };
+
+/* As `keys`, and weights and gradients of scores of a step. */
+RA_HD ra_cuda_tile ra_cuda_single_of(int32_t head_dim)
+{
+    ra_cuda_tile tile = ra_cuda_keys_16(ra_cuda_dim_of(head_dim), 8, 2, 64, 1);
+    tile.k_rows /= RA_CUDA_SINGLE_ACROSS;
+    tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(32 * tile.warps) +
+                        16 * tile.q_rows + 2 * tile.dim * (2 * tile.k_rows + 4 * tile.q_rows) +
+                        4 * tile.k_rows * tile.q_rows;
+    return tile;
+}
+
+/* Whether it is there for a GPU with that much shared memory per thread block. */
+RA_HD bool ra_cuda_has_single(ra_dtype dtype, int32_t head_dim, int64_t shared_bytes)
+{
+    return dtype == RA_BF16 && head_dim <= 128 &&
+           ra_cuda_single_of(head_dim).shared_bytes <= shared_bytes;
 }
 
 /* Passes of `keys` over the same block: above 128 dims the sums of dk and of dv do not fit

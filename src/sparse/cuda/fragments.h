@@ -98,4 +98,11 @@ RA_HD int ra_fragment_column(int lane)
     return (lane & 3) * 2;
 }
 
+/* How far a lane's tile n of sums lies from its first where `across` warps take 16 columns by
+   turns: a tile has 8. */
+RA_HD int ra_sum_column(int across, int n)
+{
+    return 16 * across * (n / 2) + 8 * (n & 1);
+}
+
 #endif

@@ -214,7 +214,10 @@ static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
 
 static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *step, const void *map)
 {
-    ra_cuda_backward const f = ra_cuda_backward_args(step, map, kernel->workspace.data);
+    bool const single =
+        !kernel->deterministic &&
+        ra_cuda_has_single(step->q.dtype, step->shape.dim, ra_cuda_self(kernel)->shared_bytes);
+    ra_cuda_backward const f = ra_cuda_backward_args(step, map, single, kernel->workspace.data);
     ra_cuda_grid grid = grid_of(kernel);
     if (f.q_tasks == 0 || f.k_tasks == 0)
         return RA_OK;

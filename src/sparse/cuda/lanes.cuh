@@ -116,6 +116,24 @@ LANE_CODE void store_pairs(char *to, uint32_t first, uint32_t second)
     *(uint2 *)to = make_uint2(first, second);
 }
 
+/* ---- sums in device memory that thread blocks add to at any time ----------------------------- */
+
+LANE_CODE void add_atomic(float *to, float x)
+{
+    atomicAdd(to, x);
+}
+
+/* Two of them, 8 bytes aligned: one instruction from sm_90 on. */
+LANE_CODE void add_pair_atomic(float *to, float x, float y)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
+#else
+    atomicAdd(to, x);
+    atomicAdd(to + 1, y);
+#endif
+}
+
 /* ---- shared memory --------------------------------------------------------------------------- */
 
 LANE_CODE uint32_t shared_address(const void *at)
@@ -159,6 +177,12 @@ LANE_CODE void store_piece(char *to, const uint16_t values[8])
     piece.z = values[4] | (uint32_t)values[5] << 16;
     piece.w = values[6] | (uint32_t)values[7] << 16;
     *(uint4 *)to = piece;
+}
+
+/* Two elements; eight lanes' rows are pieces in different banks. */
+LANE_CODE void store_pair_shared(char *to, uint32_t pair)
+{
+    *(uint32_t *)to = pair;
 }
 
 LANE_CODE void load_matrices(const char *row, uint32_t r[4])

@@ -138,17 +138,27 @@ static int32_t key_stride_of(const ra_tilemap *map)
     return widest;
 }
 
+/* Whether rows of all heads of a float32 tensor have all dims of the instance, from multiples of 8
+   bytes on. */
+static bool is_whole(const ra_view *view, int32_t dim)
+{
+    return dim == ra_cuda_dim_of(dim) && (uintptr_t)view->data % 8 == 0 &&
+           view->batch_stride % 2 == 0 && view->row_stride % 2 == 0 && view->head_stride % 2 == 0;
+}
+
 ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void *map_base,
-                                       uint32_t *tickets)
+                                       bool single, uint32_t *tickets)
 {
     const ra_kernel_shape *shape = &step->shape;
     ra_dtype const dtype = step->q.dtype;
     int64_t const chunks = step->map->chunk_count;
     bool const ends_only = step->ends_only && chunks > 2;
-    int32_t const key_stride = key_stride_of(step->map);
-    int64_t const task_rows = (int64_t)ra_cuda_keys_of(dtype, shape->dim).k_rows * key_stride;
+    int32_t const keys =
+        single ? ra_cuda_single_of(shape->dim).k_rows : ra_cuda_keys_of(dtype, shape->dim).k_rows;
+    int32_t const task_rows = keys * key_stride_of(step->map);
     int64_t const key_blocks = (step->map->k_rows + task_rows - 1) / task_rows;
-    int32_t const parts = ra_cuda_key_parts(dtype, shape->dim);
+    int32_t const parts = single ? 1 : ra_cuda_key_parts(dtype, shape->dim);
+    RA_ASSERT(!single || ra_cuda_has_single(dtype, shape->dim, INT64_MAX));
     bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
                          is_aligned(&step->v, shape->dim) && is_aligned(&step->dout, shape->dim);
     return (ra_cuda_backward){.map = ra_cuda_map_at(step->map, map_base),
@@ -167,7 +177,8 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .k_tasks = shape->batch * shape->kv_heads * key_blocks * parts,
                               .k_rows = (int32_t)step->map->k_rows,
                               .key_blocks = (int32_t)key_blocks,
-                              .key_stride = key_stride,
+                              .task_rows = task_rows,
+                              .parts = parts,
                               .chunks_computed = (int32_t)(ends_only ? 2 : chunks),
                               .q_heads = shape->q_heads,
                               .kv_heads = shape->kv_heads,
@@ -176,5 +187,7 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .scale = shape->scale,
                               .factor = (float)((double)shape->scale * 1.44269504088896340736),
                               .ends_only = ends_only,
-                              .aligned = aligned};
+                              .aligned = aligned,
+                              .single = single,
+                              .dq_whole = is_whole(&step->dq, shape->dim)};
 }

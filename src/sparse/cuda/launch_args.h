@@ -43,9 +43,10 @@ RA_CHECKED ra_status ra_cuda_backward_check(const ra_backward_step *step);
 /**
  * Looks at the first runs of each layer of step->map.
  * @param map_base  as for ra_cuda_map_at
+ * @param single    of those that have it (ra_cuda_has_single): dq in the same pass as dk and dv
  * @param tickets   [2] on the device, which must be 0 when the launch begins
  */
 ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void *map_base,
-                                       uint32_t *tickets);
+                                       bool single, uint32_t *tickets);
 
 #endif

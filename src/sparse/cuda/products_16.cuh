@@ -1,7 +1,8 @@
 /*
  * What the 16-bit kernels have in common: rows into shared memory, and products of tiles on tensor
  * cores (mma.m16n8k16, sm_80 and newer). A warp has 16 rows per row tile of a product's left
- * operand and of its sums; all warps read the whole right operand.
+ * operand and of its sums. Where ACROSS is 1, warps lie one below the other, and all of them read
+ * the whole right operand; else ACROSS of them share rows, and divide the columns.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -77,15 +78,30 @@ template <class Element, int DIM, int THREADS> struct products_16 {
     /* ---- where a lane's elements lie ---- */
 
     /* The first row of the sums that a lane holds; others are 8 and multiples of 16 further. */
-    template <int ROW_TILES> static LANE_CODE int first_row()
+    template <int ROW_TILES, int ACROSS = 1> static LANE_CODE int first_row()
     {
         int const thread = thread_index();
-        return 16 * ROW_TILES * (thread >> 5) + ra_fragment_row(thread & 31);
+        return 16 * ROW_TILES * ((thread >> 5) / ACROSS) + ra_fragment_row(thread & 31);
     }
 
     static LANE_CODE int first_column()
     {
         return ra_fragment_column(lane_index());
+    }
+
+    /* Of scores: a warp's columns follow each other. */
+    template <int ACROSS, int TILES> static LANE_CODE int first_score_column()
+    {
+        int const thread = thread_index();
+        return 8 * TILES * ((thread >> 5) % ACROSS) + ra_fragment_column(thread & 31);
+    }
+
+    /* Of sums of weighted rows, which warps take by turns, 16 at a time: tile n of a lane's is
+       ra_sum_column(ACROSS, n) columns further. */
+    template <int ACROSS> static LANE_CODE int first_sum_column()
+    {
+        int const thread = thread_index();
+        return 16 * ((thread >> 5) % ACROSS) + ra_fragment_column(thread & 31);
     }
 
     /* ---- products ---- */
@@ -101,15 +117,16 @@ template <class Element, int DIM, int THREADS> struct products_16 {
     }
 
     /* s[left row][right row] = sum over dims of left * right: this warp's rows of the left tile
-       with all of the right one. */
-    template <int ROW_TILES, int TILES>
+       with its share of the right one. */
+    template <int ACROSS = 1, int ROW_TILES, int TILES>
     static LANE_CODE void score(const char *left, const char *right,
                                 float (&s)[ROW_TILES][TILES][4])
     {
-        int const thread = thread_index(), lane = thread & 31, row = (thread >> 5) * 16 * ROW_TILES;
+        int const thread = thread_index(), lane = thread & 31, warp = thread >> 5;
+        int const row = warp / ACROSS * 16 * ROW_TILES, column = warp % ACROSS * 8 * TILES;
         ra_piece_at const left_at = ra_ldmatrix_query(lane), right_at = ra_ldmatrix_key(lane);
         int const left_offset = ra_piece_offset(DIM, row + left_at.row, left_at.piece);
-        int const right_offset = ra_piece_offset(DIM, right_at.row, right_at.piece);
+        int const right_offset = ra_piece_offset(DIM, column + right_at.row, right_at.piece);
         clear(s);
 #pragma unroll
         for (int step = 0; step < DIM / 16; ++step) {
@@ -160,6 +177,78 @@ template <class Element, int DIM, int THREADS> struct products_16 {
                     Element::multiply(acc[m][n + 1], a[m], b[2], b[3]);
                 }
             }
+        }
+    }
+
+    /*
+     * acc[left row][dim] += sum over right rows of left[left row][right row] * right[right
+     * row][dim] with the left operand in shared memory, too: a tile of rows of WIDTH elements, or,
+     * TURNED, that of its columns, whose rows are then right rows.
+     */
+    template <int WIDTH, bool TURNED, int STEPS, int ACROSS, int ROW_TILES, int TILES>
+    static LANE_CODE void add_product(const char *left, const char *right,
+                                      float (&acc)[ROW_TILES][TILES][4])
+    {
+        int const thread = thread_index(), lane = thread & 31, warp = thread >> 5;
+        int const left_offset = left_product_offset<WIDTH, TURNED>(warp / ACROSS * ROW_TILES, lane);
+        ra_piece_at const at = ra_ldmatrix_value(lane);
+        int const right_offset = ra_piece_offset(DIM, at.row, at.piece + warp % ACROSS * 2);
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+            uint32_t a[ROW_TILES][4];
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; ++m)
+                if (TURNED)
+                    load_matrices_transposed(
+                        left + ra_piece_step(WIDTH, left_offset, m) + 16 * step * WIDTH * 2, a[m]);
+                else
+                    load_matrices(
+                        left + ra_piece_step(WIDTH, left_offset, step) + 16 * m * WIDTH * 2, a[m]);
+#pragma unroll
+            for (int n = 0; n < TILES; n += 2) {
+                uint32_t b[4];
+                load_matrices_transposed(right +
+                                             ra_piece_step(DIM, right_offset, ACROSS * (n / 2)) +
+                                             16 * step * ROW_BYTES,
+                                         b);
+#pragma unroll
+                for (int m = 0; m < ROW_TILES; ++m) {
+                    Element::multiply(acc[m][n], a[m], b[0], b[1]);
+                    Element::multiply(acc[m][n + 1], a[m], b[2], b[3]);
+                }
+            }
+        }
+    }
+
+    /* Of a lane's first piece of add_product's left operand; row_tile: its warp's first. */
+    template <int WIDTH, bool TURNED>
+    static LANE_CODE int left_product_offset(int row_tile, int lane)
+    {
+        if (TURNED) {
+            ra_piece_at const at = ra_ldmatrix_key(lane);
+            return ra_piece_offset(WIDTH, at.row, at.piece + 2 * row_tile);
+        }
+        ra_piece_at const at = ra_ldmatrix_query(lane);
+        return ra_piece_offset(WIDTH, 16 * row_tile + at.row, at.piece);
+    }
+
+    /* A lane's scores, rounded to 16 bits, as a tile of rows of WIDTH elements. */
+    template <int WIDTH, int ACROSS, int ROW_TILES, int TILES>
+    static LANE_CODE void store_scores(const float (&s)[ROW_TILES][TILES][4], char *to)
+    {
+        static_assert(8 * TILES * ACROSS == WIDTH, "warps divide the columns");
+        int const row = first_row<ROW_TILES, ACROSS>();
+        int const column = first_score_column<ACROSS, TILES>();
+        char *const first = to + column % RA_PIECE * 2;
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) {
+            int const offset = ra_piece_offset(WIDTH, row, column / RA_PIECE + n);
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    store_pair_shared(first + offset + (16 * m + 8 * half) * WIDTH * 2,
+                                      Element::pack(s[m][n][2 * half], s[m][n][2 * half + 1]));
         }
     }
 };

@@ -1,0 +1,160 @@
+/*
+ * dq, dk and dv in one pass, in 16-bit elements on tensor cores (mma.m16n8k16, sm_80 and newer):
+ * five products of each pair of tiles, where a pass for dq and one for dk and dv have seven. What a
+ * block of keys adds to rows of dq goes there atomically, so that its order, and with it the last
+ * bits of dq, differ from run to run.
+ *
+ * Per step of queries: s = k . q, p = 2^(s - lse), dp = v . dout, ds = p (dp - delta), where two
+ * warps share keys and divide queries. p and ds go to shared memory in 16 bits, and from there into
+ * dv += p dout, dk += ds q, dq += ds^T k, whose columns warps divide: each reads less of both
+ * operands than if it had whole rows.
+ *
+ * Of bfloat16 only: in float16, ds would need a power of two that is the same in rows and columns.
+ */
+#ifndef RINGATTN_CUDA_BACKWARD_SINGLE_16_CUH
+#define RINGATTN_CUDA_BACKWARD_SINGLE_16_CUH
+
+#include "sparse/cuda/key_steps_16.cuh"
+
+template <class Element, int DIM> struct backward_single_16 {
+    typedef Element element;
+    static constexpr ra_cuda_tile TILE = ra_cuda_single_of(DIM);
+    static constexpr int ROW_TILES = TILE.row_tiles, KEYS = TILE.k_rows, QUERIES = TILE.q_rows;
+    static constexpr int THREADS = 32 * TILE.warps, ACROSS = RA_CUDA_SINGLE_ACROSS;
+    typedef products_16<Element, DIM, THREADS> products;
+    typedef key_steps_16<Element, DIM, KEYS, QUERIES, THREADS> steps;
+    static_assert(weight_bits<Element>::value == 0, "ds is not scaled");
+    static_assert(16 * ROW_TILES * TILE.warps == KEYS * ACROSS, "warps divide the keys");
+
+    /* Of dq: warps side by side, row tiles of each, and tiles of 8 columns. */
+    static constexpr int DQ_ACROSS = DIM % 64 == 0 ? 4 : 2;
+    static constexpr int DQ_ROW_TILES = QUERIES * DQ_ACROSS / (16 * TILE.warps);
+    static constexpr int DQ_TILES = DIM / 8 / DQ_ACROSS;
+    static_assert(16 * DQ_ROW_TILES * TILE.warps == QUERIES * DQ_ACROSS, "warps divide dq");
+
+    typedef float scores[ROW_TILES][QUERIES / 8 / ACROSS][4];
+
+    struct sums {
+        float dk[ROW_TILES][DIM / 8 / ACROSS][4], dv[ROW_TILES][DIM / 8 / ACROSS][4];
+    };
+
+    static LANE_CODE char *weight_tile(char *shared)
+    {
+        return steps::rest(shared);
+    }
+
+    static LANE_CODE char *dscore_tile(char *shared)
+    {
+        return weight_tile(shared) + KEYS * QUERIES * 2;
+    }
+
+    static LANE_CODE void begin(sums &s)
+    {
+        products::clear(s.dk);
+        products::clear(s.dv);
+    }
+
+    static LANE_CODE void load(const ra_cuda_backward &f, const backward_keys_block &block,
+                               char *shared)
+    {
+        steps::load(f, block, true, shared);
+    }
+
+    /* Slots beyond the block's have keys of zeros, and must have weights of zero, too: what is
+       stored of dq is summed over all of them. */
+    static LANE_CODE void weigh(const ra_cuda_backward &f, const backward_keys_block &block,
+                                const ra_query_cursor &c, char *shared,
+                                const typename steps::stage &from)
+    {
+        scores p, dp;
+        products::template score<ACROSS>(steps::key_tile(shared), from.query, p);
+        if (block.keys.count < KEYS || ra_query_cursor_masked(&c, &block.keys, QUERIES))
+            steps::mask(c, block.keys, products::template first_row<ROW_TILES, ACROSS>(),
+                        products::template first_score_column<ACROSS, QUERIES / 8 / ACROSS>(), p);
+        steps::weigh(
+            f.factor,
+            from.lse + products::template first_score_column<ACROSS, QUERIES / 8 / ACROSS>(), p);
+        products::template store_scores<QUERIES, ACROSS>(p, weight_tile(shared));
+        products::template score<ACROSS>(steps::value_tile(shared), from.dout, dp);
+        steps::differentiate(
+            from.delta + products::template first_score_column<ACROSS, QUERIES / 8 / ACROSS>(), p,
+            dp);
+        products::template store_scores<QUERIES, ACROSS>(dp, dscore_tile(shared));
+    }
+
+    /* What the block's keys add to the step's rows of dq. */
+    static LANE_CODE void add_queries(const ra_cuda_backward &f, const backward_keys_block &block,
+                                      const ra_query_cursor &c, char *shared)
+    {
+        float acc[DQ_ROW_TILES][DQ_TILES][4];
+        products::clear(acc);
+        products::template add_product<QUERIES, true, KEYS / 16, DQ_ACROSS>(
+            dscore_tile(shared), steps::key_tile(shared), acc);
+        int const first = products::template first_row<DQ_ROW_TILES, DQ_ACROSS>();
+        int const column = products::template first_sum_column<DQ_ACROSS>();
+        char *const data = head_data(f.dq, (int)sizeof(float), block.task.batch, c.head);
+        int const count = c.a_end - c.a, dims = f.dim - column;
+#pragma unroll
+        for (int m = 0; m < DQ_ROW_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                int const a = first + 16 * m + 8 * half;
+                if (a >= count)
+                    continue;
+                float *const to =
+                    (float *)data + ra_query_cursor_row(&c, c.a + a) * f.dq.row_stride + column;
+                if (f.dq_whole) {
+#pragma unroll
+                    for (int n = 0; n < DQ_TILES; ++n)
+                        add_pair_atomic(to + ra_sum_column(DQ_ACROSS, n),
+                                        acc[m][n][2 * half] * f.scale,
+                                        acc[m][n][2 * half + 1] * f.scale);
+                    continue;
+                }
+#pragma unroll
+                for (int n = 0; n < DQ_TILES; ++n)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (ra_sum_column(DQ_ACROSS, n) + e < dims)
+                            add_atomic(to + ra_sum_column(DQ_ACROSS, n) + e,
+                                       acc[m][n][2 * half + e] * f.scale);
+            }
+        }
+    }
+
+    static LANE_CODE void step(const ra_cuda_backward &f, const backward_keys_block &block,
+                               const ra_query_cursor &c, char *shared,
+                               const typename steps::stage &from, sums &sums)
+    {
+        weigh(f, block, c, shared, from);
+        block_barrier(); /* weights and their gradients are there */
+        products::template add_product<QUERIES, false, QUERIES / 16, ACROSS>(weight_tile(shared),
+                                                                             from.dout, sums.dv);
+        products::template add_product<QUERIES, false, QUERIES / 16, ACROSS>(dscore_tile(shared),
+                                                                             from.query, sums.dk);
+        add_queries(f, block, c, shared);
+    }
+
+    static LANE_CODE void visit(const ra_cuda_backward &f, backward_keys_block &block, char *shared,
+                                sums &sums)
+    {
+        steps::template visit<backward_single_16>(f, block, shared, sums);
+    }
+
+    static LANE_CODE void end(const ra_cuda_backward &f, const backward_keys_block &block, bool any,
+                              const sums &s)
+    {
+        float dk_factor[ROW_TILES][2], dv_factor[ROW_TILES][2];
+        if (!any)
+            return;
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; ++m) {
+            dk_factor[m][0] = dk_factor[m][1] = f.scale;
+            dv_factor[m][0] = dv_factor[m][1] = 1;
+        }
+        steps::template add_rows<ACROSS>(f, f.dk, block, s.dk, dk_factor);
+        steps::template add_rows<ACROSS>(f, f.dv, block, s.dv, dv_factor);
+    }
+};
+
+#endif
