@@ -65,6 +65,12 @@ check_jobs() {
         both "job with pool $name" 30 "$tool" run --config "$root/configs/causal.yaml" \
             "${on_gpu[@]}" --set "memory.pool.mode=$name"
     done
+    wanted='"untimed_events":0'
+    # shellcheck disable=SC2016
+    check 'times of the GPU in a trace' 30 bash -c \
+        '"$@" --trace "$0" && grep -q "\"clock\":\"device\"" "$0" && tail -n 1 "$0"' \
+        "$logs/trace.json" "$tool" run --config "$root/configs/causal.yaml" --quiet --backward \
+        --set compute.backend=cuda
 }
 
 # Ranks of one GPU: NCCL takes them for several hosts if each has a host identifier of its own.

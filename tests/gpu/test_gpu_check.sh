@@ -102,6 +102,10 @@ fake bin/python3 'case $1 in
 esac'
 # shellcheck disable=SC2016
 fake build/src/tool/ringattn 'case $1 in
+run) while [ $# -gt 0 ]; do
+    [ "$1" != --trace ] || printf "%s\n" "\"clock\":\"device\"" "\"untimed_events\":0}}" >"$2"
+    shift
+done ;;
 info) echo "cuda f32 64 dq 1.00e-07 4.00e-06  ok" ;;
 bench) echo "variant,status,time_ratio_forward"; echo "base,ok,"; echo "ring,ok,1.005" ;;
 probe) echo "{\"kernel\": \"cuda\", \"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
@@ -123,6 +127,7 @@ verdict 'kernels against the plain one' passed
 verdict 'contract on the device' passed
 verdict 'memory of the device' absent
 verdict '4 ranks over NCCL' passed
+verdict 'times of the GPU in a trace' passed
 [ "$work/deps/usr/bin/mpirun" -ef "$work/deps/usr/bin/mpirun.openmpi" ] || fail "no name for mpirun"
 verdict 'TFLOP/s forward, dense' 'passed | 400 | 330'
 verdict 'TFLOP/s forward, causal' 'FAILED | 299.5 | 300'
