@@ -24,6 +24,7 @@ extern "C" {
 typedef struct ra_comm ra_comm;
 typedef struct ra_transfer ra_transfer;
 typedef struct ra_comm_ops ra_comm_ops;
+typedef struct ra_memory ra_memory; /* pool.h */
 
 /* One contiguous piece of memory to or from one peer. Zero bytes: the message does not exist. */
 typedef struct ra_message {
@@ -110,6 +111,13 @@ void ra_comm_set_stream(ra_comm *comm, ra_stream *stream);
  * communicators of host memory.
  */
 void ra_comm_time(ra_comm *comm, ra_timed timed);
+
+/**
+ * The memory that standing buffers of exchanges should come from, on all ranks alike; false: any
+ * that messages may lie in serves as well. Valid until destroy, also of a communicator that is
+ * broken; it has no order on streams, so that blocks go back when nothing uses them any more.
+ */
+bool ra_comm_memory(ra_comm *comm, ra_memory *memory_out);
 
 /**
  * Asked now and then while an exchange waits for this rank's own stream, which has no deadline as
@@ -231,6 +239,7 @@ struct ra_comm_ops {
     void (*beat)(ra_comm *comm); /* NULL: there is nobody to tell */
     ra_status (*wait)(ra_comm *comm, ra_transfer *transfer);
     int (*missing_peer)(ra_comm *comm, ra_transfer *transfer);
+    bool (*memory)(ra_comm *comm, ra_memory *memory_out); /* ra_comm_memory; NULL: false */
     /* Note signs of work in heard_ns; RA_ERR_PEER where another rank has failed. NULL: no others.
      */
     ra_status (*look)(ra_comm *comm);

@@ -299,7 +299,7 @@ size_t ra_pool_round(const ra_pool *pool, size_t bytes);
 /** Bytes that may still be asked for, with idle segments and what a keeper would give up: by the
     ledger's limit or the memory's own, the smaller. */
 RA_CHECKED ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out);
-const ra_ledger *ra_pool_ledger(const ra_pool *pool);
+ra_ledger *ra_pool_ledger(const ra_pool *pool);
 /** ra_ledger_mark_now of the pool's ledger. */
 void ra_pool_mark(ra_pool *pool, const char *name, int32_t group, int32_t step);
 

@@ -109,6 +109,8 @@ typedef struct ra_predict_request {
     bool on_device;              /* a GPU computes: tensors, state, buffers and copies of tile maps
                                     are in its memory, all else in the host's, without a pool */
     int64_t context_bytes;       /* of a GPU, held from the beginning */
+    int64_t buffer_unit_bytes;   /* standing buffers are whole units of so many bytes, apart from
+                                    the pool; 0: as all that the pool gives */
     int64_t window_bytes;        /* of host memory, through which rows go to a GPU, at most */
     const ra_hardware *hardware; /* borrowed; NULL: no times */
 } ra_predict_request;

@@ -293,6 +293,11 @@ void ra_comm_set_stream(ra_comm *comm, ra_stream *stream)
     comm->stream = stream;
 }
 
+bool ra_comm_memory(ra_comm *comm, ra_memory *memory_out)
+{
+    return comm->ops->memory != NULL && comm->ops->memory(comm, memory_out);
+}
+
 void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context)
 {
     comm->watch = watch;

@@ -44,8 +44,7 @@ static void nccl_abort(ra_comm *comm, int exit_code)
     ra_device_abort_host(&nccl->base, exit_code);
 }
 
-/* Until NCCL is not busy any more, under the deadline. */
-static ra_status settle(ra_nccl_comm *nccl, const char *operation)
+ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation)
 {
     ra_comm *const comm = &nccl->base.base;
     int64_t const begin_ns = ra_clock_ns();
@@ -80,7 +79,7 @@ static void leave(ra_nccl_comm *nccl)
     ncclResult_t error = in_order ? nccl->api->finalize(nccl->handle) : ncclSuccess;
     if (error != ncclSuccess && error != ncclInProgress)
         in_order = ra_nccl_fail(nccl, leaving, -1, error) == RA_OK;
-    in_order = in_order && settle(nccl, leaving) == RA_OK;
+    in_order = in_order && ra_nccl_settle(nccl, leaving) == RA_OK;
     error = in_order ? nccl->api->destroy(nccl->handle) : end_by_force(nccl);
     if (error != ncclSuccess && error != ncclInProgress)
         ra_log(RA_LOG_WARNING, "NCCL's communicator could not be ended: %s",
@@ -111,6 +110,7 @@ static const ra_comm_ops nccl_ops = {
     .beat = ra_device_beat,
     .wait = ra_device_wait,
     .missing_peer = ra_nccl_missing_peer,
+    .memory = ra_nccl_memory,
     .look = ra_device_look,
     .fail = nccl_fail,
     .barrier = ra_device_barrier,
@@ -181,7 +181,7 @@ static ra_status join(ra_nccl_comm *nccl)
     nccl->handle = handle;
     if (error != ncclSuccess && error != ncclInProgress)
         return ra_nccl_fail(nccl, joining, -1, error);
-    return settle(nccl, joining);
+    return ra_nccl_settle(nccl, joining);
 }
 
 /* A byte to the rank at `distance`, and one from the rank as far on the other side. */

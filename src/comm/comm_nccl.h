@@ -19,12 +19,21 @@ typedef struct ra_nccl_transfer {
     ra_lengths lengths;
 } ra_nccl_transfer;
 
+/* Most blocks of ra_comm_memory at a time. */
+enum { RA_NCCL_BLOCKS_MAX = 16 };
+
+typedef struct ra_nccl_block {
+    void *data;   /* NULL: none */
+    void *handle; /* of its registration */
+} ra_nccl_block;
+
 typedef struct ra_nccl_comm {
     ra_device_comm base;
     const ra_nccl *api;
     ncclComm_t handle; /* NULL: there is none yet, or it was aborted */
     cudaStream_t stream;
     ra_nccl_transfer transfers[RA_TRANSFER_MAX];
+    ra_nccl_block blocks[RA_NCCL_BLOCKS_MAX];
     int64_t taken_bytes;   /* of the device, as measured */
     int64_t charged_bytes; /* of these, on the ledger */
 } ra_nccl_comm;
@@ -40,6 +49,12 @@ RA_CHECKED ra_status ra_nccl_look(ra_nccl_comm *nccl, const char *operation, int
 /** Log an NCCL error with NCCL's own words. @return RA_ERR_NCCL */
 RA_CHECKED ra_status ra_nccl_fail(const ra_nccl_comm *nccl, const char *operation, int step,
                                   ncclResult_t error);
+
+/** Wait, under the deadline, until NCCL is not busy any more. */
+RA_CHECKED ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation);
+
+/** See ra_comm_memory. */
+bool ra_nccl_memory(ra_comm *comm, ra_memory *memory_out);
 
 ra_status ra_nccl_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out);
 int ra_nccl_missing_peer(ra_comm *comm, ra_transfer *transfer);

@@ -42,6 +42,21 @@ static bool find_all(void *handle)
            find(handle, "ncclGetLastError", &library.last_error);
 }
 
+/* What can be done without. */
+static void find_memory(void *handle)
+{
+    if (find(handle, "ncclMemAlloc", &library.mem_alloc) &&
+        find(handle, "ncclMemFree", &library.mem_free) &&
+        find(handle, "ncclCommRegister", &library.comm_register) &&
+        find(handle, "ncclCommDeregister", &library.comm_deregister))
+        return;
+    library.mem_alloc = NULL;
+    library.mem_free = NULL;
+    library.comm_register = NULL;
+    library.comm_deregister = NULL;
+    why[0] = '\0';
+}
+
 /* Where the loader looks, then where the build has found it. Never closed: it has threads. */
 static void look(void)
 {
@@ -59,6 +74,7 @@ static void look(void)
     }
     if (!find_all(handle))
         return;
+    find_memory(handle);
     if (library.get_version(&version) != ncclSuccess || version < VERSION_MIN)
         snprintf(why, sizeof(why),
                  "this machine's libnccl.so.2 has version code %d, and 2.18 "

@@ -22,6 +22,11 @@ typedef struct ra_nccl {
                          ncclComm_t comm, cudaStream_t stream);
     ncclResult_t (*recv)(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                          cudaStream_t stream);
+    /* All NULL where one is missing, as before 2.19. */
+    ncclResult_t (*mem_alloc)(void **data, size_t bytes);
+    ncclResult_t (*mem_free)(void *data);
+    ncclResult_t (*comm_register)(ncclComm_t comm, void *data, size_t bytes, void **handle);
+    ncclResult_t (*comm_deregister)(ncclComm_t comm, void *handle);
     const char *(*error_string)(ncclResult_t error);
     const char *(*last_error)(ncclComm_t comm);
 } ra_nccl;

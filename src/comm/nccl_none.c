@@ -22,6 +22,11 @@ int64_t ra_comm_nccl_bytes(const ra_comm *comm)
     return 0;
 }
 
+bool ra_nccl_has_memory(void)
+{
+    return false;
+}
+
 bool ra_nccl_describe(char *text, size_t bytes)
 {
     snprintf(text, bytes, "%s", why_not);

@@ -315,7 +315,7 @@ void ra_pool_mark(ra_pool *pool, const char *name, int32_t group, int32_t step)
     ra_ledger_mark_now(pool->config.ledger, name, group, step);
 }
 
-const ra_ledger *ra_pool_ledger(const ra_pool *pool)
+ra_ledger *ra_pool_ledger(const ra_pool *pool)
 {
     return pool->config.ledger;
 }

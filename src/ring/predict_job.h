@@ -111,6 +111,7 @@ bool ra_predict_heads_meet(ra_heads a, ra_heads b);
 /* Bytes as the job's pool rounds them, where kernels work, and where plans and tile maps lie. */
 int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes);
 int64_t ra_predict_round_host(const ra_predict_job *job, int64_t bytes);
+int64_t ra_predict_round_buffer(const ra_predict_job *job, int64_t bytes); /* of messages */
 
 /* Rows of all ranks, and how even their work is; settles a layout that is auto. */
 RA_CHECKED ra_status ra_predict_layout(ra_predict_job *job);

@@ -40,7 +40,7 @@ static int64_t share_of(const ra_predict_job *job, int rank, int64_t bytes)
 int64_t ra_predict_counted(const ra_predict_job *job, int rank, int64_t bytes)
 {
     return job->schedule == RA_SCHEDULE_SHARED ? share_of(job, rank, bytes)
-                                               : ra_predict_round(job, bytes);
+                                               : ra_predict_round_buffer(job, bytes);
 }
 
 static void raise_to(int64_t *bytes, int64_t least)
@@ -230,8 +230,8 @@ static int64_t accumulator_bytes(const ra_predict_job *job, const ra_predict_byt
 int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b)
 {
     int64_t const turns = job->request->ring.comm_buffers == 2 ? 2 : 1;
-    return accumulator_bytes(job, b) + ra_predict_round(job, b->arriving) +
-           turns * (ra_predict_round(job, b->sent) + ra_predict_counted(job, rank, b->held) +
+    return accumulator_bytes(job, b) + ra_predict_round_buffer(job, b->arriving) +
+           turns * (ra_predict_round_buffer(job, b->sent) + ra_predict_counted(job, rank, b->held) +
                     ra_predict_counted(job, rank, b->partial));
 }
 
@@ -239,14 +239,14 @@ static int64_t buffer_bytes(const ra_predict_job *job, int rank, const ra_predic
 {
     int const count = job->request->ring.comm_buffers;
     bool const windows = job->schedule == RA_SCHEDULE_SHARED;
-    int64_t each = ra_predict_round(job, b->sent);
+    int64_t each = ra_predict_round_buffer(job, b->sent);
     if (count == 0)
         return 0;
     if (!windows || job->teams.count > 1)
         each += ra_predict_counted(job, rank, b->held);
     if (!windows || (job->teams.count > 1 && job->request->ring.backward))
         each += ra_predict_counted(job, rank, b->partial);
-    return count * each + ra_predict_round(job, b->arriving);
+    return count * each + ra_predict_round_buffer(job, b->arriving);
 }
 
 int64_t ra_predict_ground_bytes(const ra_predict_job *job)

@@ -53,6 +53,13 @@ int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes)
     return round_plain(bytes);
 }
 
+int64_t ra_predict_round_buffer(const ra_predict_job *job, int64_t bytes)
+{
+    const ra_predict_request *r = job->request;
+    bool const apart = r->buffer_unit_bytes > 0 && r->ring.comm_buffers > 0 && job->ranks > 1;
+    return apart ? round_up(bytes, r->buffer_unit_bytes) : ra_predict_round(job, bytes);
+}
+
 int64_t ra_predict_round_host(const ra_predict_job *job, int64_t bytes)
 {
     return job->request->on_device ? round_plain(bytes) : ra_predict_round(job, bytes);

@@ -246,6 +246,8 @@ static ra_status make_states(ra_ring *ring)
 static ra_status make_steps(ra_ring *ring)
 {
     ra_status status = settle_schedule(ring);
+    if (status == RA_OK)
+        status = ra_ring_make_buffers(ring);
     if (status == RA_OK) {
         status = ra_ring_make_plans(ring);
         if (status == RA_OK)
@@ -295,7 +297,7 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ring->pattern = pattern;
     ring->comm = comm;
     ring->kernel = kernel;
-    ring->pool = pool;
+    ring->pool = ring->buffers = pool;
     ring->host_pool = host_pool;
     status = linear ? make_states(ring) : make_steps(ring);
     if (status != RA_OK) {
@@ -314,11 +316,13 @@ void ra_ring_destroy(ra_ring *ring)
     for (int i = 0; i < RA_BUFFERS_MAX; ++i) {
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->held[i].window);
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->partial[i].window);
-        ra_pool_free(ring->pool, stream, &ring->sent[i].block);
-        ra_pool_free(ring->pool, stream, &ring->held[i].block);
-        ra_pool_free(ring->pool, stream, &ring->partial[i].block);
+        ra_pool_free(ring->buffers, stream, &ring->sent[i].block);
+        ra_pool_free(ring->buffers, stream, &ring->held[i].block);
+        ra_pool_free(ring->buffers, stream, &ring->partial[i].block);
     }
-    ra_pool_free(ring->pool, stream, &ring->arriving.block);
+    ra_pool_free(ring->buffers, stream, &ring->arriving.block);
+    if (ring->buffers != ring->pool)
+        ra_pool_destroy(ring->buffers);
     ra_pool_free(ring->pool, stream, &ring->state);
     ra_pool_free(ring->pool, stream, &ring->grads);
     ra_pool_free(ring->pool, stream, &ring->delta);

@@ -179,6 +179,7 @@ struct ra_ring {
     ra_comm *comm;
     ra_kernel *kernel;
     ra_pool *pool, *host_pool; /* the same one where kernels compute in host memory */
+    ra_pool *buffers;          /* standing ones of messages; pool, or one of ra_comm_memory */
     ra_layout layout;
     ra_teams teams;
     ra_schedule schedule;
@@ -210,6 +211,7 @@ int64_t ra_ring_local_rows(const ra_ring *ring);
  * Parts of ra_ring_create, in this order: plans, for which groups are chosen by the memory there
  * is; memory for passes; and windows (collective, so what comes before is agreed on).
  */
+RA_CHECKED ra_status ra_ring_make_buffers(ra_ring *ring); /* where from; before plans */
 RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);

@@ -59,17 +59,18 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
 static size_t count_shared(const ra_ring *ring, size_t bytes)
 {
     return ring->schedule == RA_SCHEDULE_SHARED ? (size_t)ra_shared_share(ring, bytes)
-                                                : ra_pool_round(ring->pool, bytes);
+                                                : ra_pool_round(ring->buffers, bytes);
 }
 
 /* As the ledger will count them. */
 static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
 {
     size_t const turns = ring->config.comm_buffers == 2 ? 2 : 1;
-    size_t const once[] = {b->state, b->grads, b->delta, b->arriving};
-    size_t total = turns * (ra_pool_round(ring->pool, b->sent) + count_shared(ring, b->held) +
-                            count_shared(ring, b->partial));
-    for (int i = 0; i < 4; ++i)
+    size_t const once[] = {b->state, b->grads, b->delta};
+    size_t total = turns * (ra_pool_round(ring->buffers, b->sent) + count_shared(ring, b->held) +
+                            count_shared(ring, b->partial)) +
+                   ra_pool_round(ring->buffers, b->arriving);
+    for (int i = 0; i < 3; ++i)
         total += ra_pool_round(ring->pool, once[i]);
     return (int64_t)total + ra_shared_share(ring, b->team_grads);
 }
@@ -211,19 +212,39 @@ static ring_bytes needed_bytes(const ra_ring *ring)
     return bytes;
 }
 
+/* Messages may have memory of their own; what steps take for themselves is the kernel's. */
+ra_status ra_ring_make_buffers(ra_ring *ring)
+{
+    ra_memory memory;
+    if (ring->config.comm_buffers == 0 || !ra_comm_memory(ring->comm, &memory))
+        return RA_OK;
+    ra_pool_config const config = {
+        .mode = RA_POOL_OFF, .memory = memory, .ledger = ra_pool_ledger(ring->pool)};
+    ra_pool *buffers = NULL;
+    ra_status const status = ra_pool_create(&config, &buffers);
+    if (status == RA_OK)
+        ring->buffers = buffers;
+    return ra_ring_agree(ring, status);
+}
+
+static ra_status take_buffer(ra_ring *ring, size_t bytes, ra_block *block)
+{
+    return ra_pool_alloc(ring->buffers, RA_MEM_COMM_BUFFER, bytes, ring->kernel->stream, block);
+}
+
 static ra_status take_buffers(ra_ring *ring, const ring_bytes *bytes)
 {
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED; /* then these are windows */
     ra_status status = RA_OK;
     for (int i = 0; i < ring->config.comm_buffers && status == RA_OK; ++i) {
-        status = take(ring, RA_MEM_COMM_BUFFER, bytes->sent, &ring->sent[i].block);
+        status = take_buffer(ring, bytes->sent, &ring->sent[i].block);
         if (status == RA_OK && !shared)
-            status = take(ring, RA_MEM_COMM_BUFFER, bytes->held, &ring->held[i].block);
+            status = take_buffer(ring, bytes->held, &ring->held[i].block);
         if (status == RA_OK && !shared)
-            status = take(ring, RA_MEM_COMM_BUFFER, bytes->partial, &ring->partial[i].block);
+            status = take_buffer(ring, bytes->partial, &ring->partial[i].block);
     }
     if (status == RA_OK && ring->config.comm_buffers > 0)
-        status = take(ring, RA_MEM_COMM_BUFFER, bytes->arriving, &ring->arriving.block);
+        status = take_buffer(ring, bytes->arriving, &ring->arriving.block);
     return status;
 }
 

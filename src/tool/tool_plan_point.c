@@ -4,6 +4,7 @@
 #include "job.h"
 #include "tool_plan.h"
 
+#include "ringattn/comm_device.h"
 #include "ringattn/device.h"
 #include "ringattn/topology.h"
 
@@ -91,10 +92,20 @@ static void settle_kernels(ra_plan_point *point)
         point->config.backend = RA_BACKEND_CPU;
 }
 
+/* Left open, NCCL is taken for granted where GPUs are described, and else looked for here. */
+static bool buffers_are_nccls(const ra_plan_point *point, const ra_hardware *hardware)
+{
+    bool const described = hardware != NULL && hardware->multiprocessors > 0;
+    if (point->config.comm == RA_COMM_AUTO && !described)
+        return ra_nccl_has_memory();
+    return point->config.comm == RA_COMM_AUTO || point->config.comm == RA_COMM_NCCL;
+}
+
 /* Beside a GPU's memory there is the host's; see job_memory.c. */
 static void move_to_device(ra_plan_point *point, const ra_hardware *hardware)
 {
     ra_predict_request *request = &point->request;
+    request->buffer_unit_bytes = buffers_are_nccls(point, hardware) ? RA_NCCL_UNIT_BYTES : 0;
     request->on_device = true;
     request->may_share = false;
     request->context_bytes = hardware != NULL ? hardware->context_bytes : 0;

@@ -160,44 +160,6 @@ Test(nccl, is_chosen_where_it_serves)
     cr_expect_eq(contract_count_lines("through host memory: a stand-in for NCCL", ""), 1);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-static int expect_bytes(ra_comm *comm, void *context)
-{
-    const int64_t *const bytes = context;
-    return ra_comm_nccl_bytes(comm) != *bytes;
-}
-
-static int expect_no_memory(ra_status status, void *context)
-{
-    (void)context;
-    return status != RA_ERR_NO_MEMORY;
-}
-
-Test(nccl, charges_what_it_was_seen_to_take)
-{
-    ra_ledger *ledger = NULL;
-    ra_ledger_snapshot seen;
-    int64_t bytes = standin_nccl.taken_bytes;
-    cr_assert_eq(ra_ledger_create(bytes, &ledger), RA_OK);
-    device_ranks plan = {.make = ra_comm_create_nccl,
-                         .timeout_ms = 60000,
-                         .ledger = ledger,
-                         .body = expect_bytes,
-                         .context = &bytes};
-    cr_expect_eq(device_ranks_run(1, &plan), 0);
-    ra_ledger_read(ledger, &seen);
-    cr_expect_eq(seen.peak_bytes[RA_MEM_CONTEXT], bytes);
-    cr_expect_eq(seen.reserved_bytes, 0);
-    standin_nccl.taken_bytes++;
-    plan.body = fail_on_success;
-    plan.refused = expect_no_memory;
-    cr_expect_eq(device_ranks_run(1, &plan), 0);
-    ra_ledger_read(ledger, &seen);
-    cr_expect_eq(seen.reserved_bytes, 0);
-    ra_ledger_destroy(ledger);
-}
-
 /* ---- failures -------------------------------------------------------------------------------- */
 
 Test(nccl, a_connection_that_spoils_bytes_is_found_at_the_start)

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { OPS_MAX = 16 };
+enum { REGISTERED_MAX = 16, OPS_MAX = 16 };
 
 standin_nccl_state standin_nccl;
 
@@ -29,6 +29,7 @@ typedef struct group {
 struct ncclComm {
     wire *wire;
     int rank, size, finalized;
+    int registered; /* blocks */
     int polls;      /* for which it is still busy */
     group *waiting; /* ended, not on the stream yet */
     group *groups;  /* on the stream */
@@ -292,6 +293,47 @@ static ncclResult_t fake_abort(ncclComm_t comm)
     return error;
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static ncclResult_t fake_mem_alloc(void **data, size_t bytes)
+{
+    ncclResult_t error = leave(enter());
+    if (error == ncclSuccess && cudaMalloc(data, bytes) != cudaSuccess)
+        error = ncclUnhandledCudaError;
+    if (error == ncclSuccess)
+        standin_nccl.blocks++;
+    return error;
+}
+
+static ncclResult_t fake_mem_free(void *data)
+{
+    ncclResult_t const error = leave(enter());
+    standin_nccl.blocks--;
+    return cudaFree(data) == cudaSuccess ? error : ncclUnhandledCudaError;
+}
+
+static ncclResult_t fake_register(ncclComm_t comm, void *data, size_t bytes, void **handle)
+{
+    ncclResult_t error = enter();
+    (void)bytes;
+    if (error == ncclSuccess && comm->registered == REGISTERED_MAX)
+        error = ncclInvalidUsage;
+    if (error == ncclSuccess) {
+        comm->registered++;
+        *handle = data;
+    }
+    return leave(error);
+}
+
+static ncclResult_t fake_deregister(ncclComm_t comm, void *handle)
+{
+    ncclResult_t error = enter();
+    if (error == ncclSuccess && (handle == NULL || comm->registered == 0))
+        error = ncclInvalidUsage;
+    comm->registered -= error == ncclSuccess;
+    return leave(error);
+}
+
 static const char *fake_error_string(ncclResult_t error)
 {
     return error == ncclRemoteError ? "an injected remote error" : "an injected error";
@@ -307,18 +349,26 @@ static const char *fake_last_error(ncclComm_t comm)
 
 const ra_nccl *ra_nccl_open(char *why_not, size_t bytes)
 {
-    static const ra_nccl library = {.get_unique_id = fake_unique_id,
-                                    .init_rank = fake_init_rank,
-                                    .get_async_error = fake_async_error,
-                                    .finalize = fake_finalize,
-                                    .destroy = fake_destroy,
-                                    .abort = fake_abort,
-                                    .group_start = fake_group_start,
-                                    .group_end = fake_group_end,
-                                    .send = fake_send,
-                                    .recv = fake_recv,
-                                    .error_string = fake_error_string,
-                                    .last_error = fake_last_error};
+    static const ra_nccl old = {.get_unique_id = fake_unique_id,
+                                .init_rank = fake_init_rank,
+                                .get_async_error = fake_async_error,
+                                .finalize = fake_finalize,
+                                .destroy = fake_destroy,
+                                .abort = fake_abort,
+                                .group_start = fake_group_start,
+                                .group_end = fake_group_end,
+                                .send = fake_send,
+                                .recv = fake_recv,
+                                .error_string = fake_error_string,
+                                .last_error = fake_last_error};
+    static ra_nccl library;
+    library = old;
+    if (!standin_nccl.is_old) {
+        library.mem_alloc = fake_mem_alloc;
+        library.mem_free = fake_mem_free;
+        library.comm_register = fake_register;
+        library.comm_deregister = fake_deregister;
+    }
     snprintf(why_not, bytes, "%s", standin_nccl.absent ? "the stand-in is told to be absent" : "");
     return standin_nccl.absent ? NULL : &library;
 }

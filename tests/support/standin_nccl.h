@@ -13,6 +13,7 @@
 
 typedef struct standin_nccl_state {
     int absent;             /* there is no library */
+    int is_old;             /* it has no memory of its own */
     int64_t calls;          /* of all ranks so far */
     int64_t fail_call;      /* the call of this number, from 1, fails; 0: none */
     int64_t signal_call;    /* the call of this number sends this process a signal; 0: none */
@@ -22,6 +23,7 @@ typedef struct standin_nccl_state {
     int stalls;             /* no message ever meets its counterpart */
     int corrupts;           /* messages arrive with another content */
     int64_t taken_bytes;    /* of the device, by each communicator */
+    int64_t blocks;         /* of its memory that there are */
     int64_t communicators;  /* that there are */
     int64_t aborted, destroyed; /* ever */
 } standin_nccl_state;

@@ -70,23 +70,28 @@ static void compare_categories(const json_t *run, const json_t *plan, bool all, 
     }
 }
 
-static void compare(int ranks, const job_text *job)
+/* Gives both back. */
+static void compare_points(json_t *run, json_t *plan, bool all, const char *what)
 {
     static const char *const alike[] = {"head_groups", "live_pairs", "sent_bytes"};
+    const json_t *there = member(run, "device"), *planned = member(plan, "device");
+    compare_categories(member(run, "memory_bytes"), member(plan, "memory_bytes"), true, what);
+    compare_categories(member(there, "host_memory_bytes"), member(planned, "host_memory_bytes"),
+                       all, what);
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(real(plan, alike[i]), real(run, alike[i]), "%s:%s", alike[i], what);
+    cr_expect_str_eq(text(plan, "schedule"), text(run, "schedule"), "%s", what);
+    json_decref(run);
+    json_decref(plan);
+}
+
+static void compare(int ranks, const job_text *job)
+{
     char line[JOB_TEXT_BYTES + 64];
     snprintf(line, sizeof(line), "run%s", job->text);
     json_t *run = plan_point_of(ranks, line);
     snprintf(line, sizeof(line), "plan --ranks %d%s", ranks > 0 ? ranks : 1, job->text);
-    json_t *plan = plan_point_of(0, line);
-    const json_t *there = member(run, "device"), *planned = member(plan, "device");
-    compare_categories(member(run, "memory_bytes"), member(plan, "memory_bytes"), true, job->text);
-    compare_categories(member(there, "host_memory_bytes"), member(planned, "host_memory_bytes"),
-                       ranks == 0, job->text);
-    for (int i = 0; i < 3; i++)
-        cr_expect_eq(real(plan, alike[i]), real(run, alike[i]), "%s:%s", alike[i], job->text);
-    cr_expect_str_eq(text(plan, "schedule"), text(run, "schedule"), "%s", job->text);
-    json_decref(run);
-    json_decref(plan);
+    compare_points(run, plan_point_of(0, line), ranks == 0, job->text);
 }
 
 Test(plan_device, jobs_take_what_plan_says_of_both_memories)
@@ -124,6 +129,40 @@ Test(plan_device, states_of_linear_attention_lie_in_both_memories)
     json_decref(plan);
 }
 
+static command_result result;
+
+/*
+ * Standing buffers are NCCL's own, each in whole units; what steps take for themselves is not. What
+ * NCCL itself has taken is measured, and so told to the plan.
+ */
+static void compare_over_nccl(const char *ring)
+{
+    char line[JOB_TEXT_BYTES + 64];
+    job_text job = {.used = 0}, gpu = {.used = 0};
+    job_add(&job,
+            " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=601 "
+            "--set shape.heads=2 --set shape.kv_heads=2 --set shape.head_dim=40 --backward "
+            "--set comm.backend=nccl --set ring.head_groups=2 %s",
+            ring);
+    snprintf(line, sizeof(line), "run%s", job.text);
+    json_t *run = plan_point_of(2, line);
+    job_add(&gpu, "name: a stand-in\nmultiprocessors: %d\ncontext: %lld\n", MULTIPROCESSORS,
+            integer(member(run, "memory_bytes"), "context"));
+    command_file_write("gpu.yaml", gpu.text, gpu.used);
+    snprintf(line, sizeof(line), "plan --ranks 2 --hardware gpu.yaml%s", job.text);
+    compare_points(run, plan_point_of(0, line), true, job.text);
+}
+
+Test(plan_device, buffers_of_nccl_are_whole_units)
+{
+    command_run(&result, 0, "info");
+    if (strstr(result.out, "a stand-in for NCCL") == NULL || !command_has_mpi())
+        cr_skip_test("this build has no NCCL, or no MPI");
+    compare_over_nccl("--set ring.schedule=ring --set ring.comm_buffers=2");
+    compare_over_nccl("--set ring.schedule=direct --set ring.comm_buffers=1");
+    compare_over_nccl("--set ring.schedule=direct --set ring.comm_buffers=0");
+}
+
 #define JOB                                                                                        \
     " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=60 "                   \
     "--set shape.heads=4 --set shape.head_dim=8 --set shape.dtype=f32 "                            \
@@ -149,8 +188,6 @@ Test(plan_device, head_groups_are_those_that_fit_the_limit)
     }
     json_decref(one);
 }
-
-static command_result result;
 
 /* What the plan says is enough, and a byte less is not. */
 Test(plan_device, a_limit_holds_to_the_byte)

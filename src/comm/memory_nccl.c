@@ -1,0 +1,118 @@
+/*
+ * Memory for buffers that NCCL sends from and receives into: its own, which it can map into other
+ * GPUs, registered with the communicator, so that nothing is copied on the way. NCCL asks that all
+ * ranks of an exchange register their buffers, or none: what is sent comes from here on every rank.
+ */
+#include "comm_nccl.h"
+
+#include <string.h>
+
+static ra_nccl_comm *comm_of(const ra_memory *memory)
+{
+    return memory->self;
+}
+
+static size_t nccl_round(const ra_memory *memory, size_t bytes)
+{
+    (void)memory;
+    return (bytes + RA_NCCL_UNIT_BYTES - 1) / RA_NCCL_UNIT_BYTES * RA_NCCL_UNIT_BYTES;
+}
+
+static ra_status nccl_available(const ra_memory *memory, int64_t *bytes_out)
+{
+    const ra_memory *const device = &comm_of(memory)->base.device.memory;
+    return device->ops->available(device, bytes_out);
+}
+
+/* NCCL does not tell memory that is not there from other failures of the driver. */
+static ra_status explain(ra_nccl_comm *nccl, const ra_memory *memory, size_t bytes,
+                         ncclResult_t error)
+{
+    int64_t free_bytes = 0;
+    (void)cudaGetLastError();
+    ra_status const status = nccl_available(memory, &free_bytes);
+    if (status != RA_OK)
+        return status;
+    return free_bytes < (int64_t)bytes
+               ? RA_ERR_NO_MEMORY
+               : ra_nccl_fail(nccl, "taking memory for messages", -1, error);
+}
+
+static ra_nccl_block *find(ra_nccl_comm *nccl, const void *data)
+{
+    ra_nccl_block *block = nccl->blocks;
+    while (block < nccl->blocks + RA_NCCL_BLOCKS_MAX && block->data != data)
+        block++;
+    RA_ASSERT(block < nccl->blocks + RA_NCCL_BLOCKS_MAX);
+    return block;
+}
+
+static ra_status nccl_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+{
+    static const char registering[] = "registering memory for messages";
+    ra_nccl_comm *const nccl = comm_of(memory);
+    void *data = NULL, *handle = NULL;
+    if (nccl->handle == NULL)
+        return RA_ERR_PEER; /* it was aborted, which was said */
+    cudaError_t const chosen = cudaSetDevice(ra_device_used());
+    if (chosen != cudaSuccess)
+        return ra_device_status(&nccl->base, NULL, "taking memory for messages", chosen);
+    ncclResult_t error = nccl->api->mem_alloc(&data, bytes);
+    if (error != ncclSuccess)
+        return explain(nccl, memory, bytes, error);
+    error = nccl->api->comm_register(nccl->handle, data, bytes, &handle);
+    ra_status const status = error == ncclSuccess || error == ncclInProgress
+                                 ? ra_nccl_settle(nccl, registering)
+                                 : ra_nccl_fail(nccl, registering, -1, error);
+    if (status != RA_OK) {
+        (void)nccl->api->mem_free(data);
+        return status;
+    }
+    *find(nccl, NULL) = (ra_nccl_block){data, handle};
+    *ptr_out = data;
+    return RA_OK;
+}
+
+/* A communicator that was aborted has forgotten what was registered with it. */
+static void nccl_free(const ra_memory *memory, void *ptr, size_t bytes)
+{
+    ra_nccl_comm *const nccl = comm_of(memory);
+    ra_nccl_block *const block = find(nccl, ptr);
+    void *const handle = block->handle;
+    *block = (ra_nccl_block){0};
+    if (ra_device_is_lost())
+        return; /* NCCL would wait for it */
+    ncclResult_t error = ncclSuccess;
+    if (nccl->handle != NULL)
+        error = nccl->api->comm_deregister(nccl->handle, handle);
+    ncclResult_t const freed = nccl->api->mem_free(ptr);
+    if (error == ncclSuccess || error == ncclInProgress)
+        error = freed;
+    if (error != ncclSuccess)
+        ra_log(RA_LOG_WARNING, "%zu bytes of memory for messages could not be returned: %s", bytes,
+               nccl->api->error_string(error));
+}
+
+static const ra_memory_ops nccl_memory_ops = {
+    .name = "nccl",
+    .round = nccl_round,
+    .alloc = nccl_alloc,
+    .free = nccl_free,
+    .available = nccl_available,
+};
+
+bool ra_nccl_has_memory(void)
+{
+    char why_not[240];
+    const ra_nccl *const api = ra_nccl_open(why_not, sizeof(why_not));
+    return api != NULL && api->mem_alloc != NULL;
+}
+
+bool ra_nccl_memory(ra_comm *comm, ra_memory *memory_out)
+{
+    ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
+    if (nccl->api->mem_alloc == NULL)
+        return false;
+    *memory_out = (ra_memory){.ops = &nccl_memory_ops, .self = nccl};
+    return true;
+}

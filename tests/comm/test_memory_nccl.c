@@ -1,0 +1,122 @@
+/* What NCCL takes of a GPU, and the memory that it has for messages, over the stand-ins. */
+#include "comm/contract.h"
+#include "comm/device_ranks.h"
+#include "support/standin_cudart.h"
+#include "support/standin_nccl.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+static void begin(void)
+{
+    standin_reset();
+    standin_nccl_reset();
+    setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
+    contract_capture_log();
+}
+
+static void end(void)
+{
+    standin_nccl_reset();
+    standin_reset_streams();
+    cr_expect_eq(standin_nccl.communicators + standin_nccl.blocks, 0);
+    cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0);
+}
+
+TestSuite(memory_nccl, .init = begin, .fini = end);
+
+static int fail_on_success(ra_comm *comm, void *context)
+{
+    (void)comm;
+    (void)context;
+    return 1;
+}
+
+static int expect_bytes(ra_comm *comm, void *context)
+{
+    const int64_t *const bytes = context;
+    return ra_comm_nccl_bytes(comm) != *bytes;
+}
+
+static int expect_no_memory(ra_status status, void *context)
+{
+    (void)context;
+    return status != RA_ERR_NO_MEMORY;
+}
+
+Test(memory_nccl, charges_what_it_was_seen_to_take)
+{
+    ra_ledger *ledger = NULL;
+    ra_ledger_snapshot seen;
+    int64_t bytes = standin_nccl.taken_bytes;
+    cr_assert_eq(ra_ledger_create(bytes, &ledger), RA_OK);
+    device_ranks plan = {.make = ra_comm_create_nccl,
+                         .timeout_ms = 60000,
+                         .ledger = ledger,
+                         .body = expect_bytes,
+                         .context = &bytes};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    ra_ledger_read(ledger, &seen);
+    cr_expect_eq(seen.peak_bytes[RA_MEM_CONTEXT], bytes);
+    cr_expect_eq(seen.reserved_bytes, 0);
+    standin_nccl.taken_bytes++;
+    plan.body = fail_on_success;
+    plan.refused = expect_no_memory;
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    ra_ledger_read(ledger, &seen);
+    cr_expect_eq(seen.reserved_bytes, 0);
+    ra_ledger_destroy(ledger);
+}
+
+/* A block of the memory that messages should come from, there and back. */
+static int use_memory(ra_comm *comm, void *context)
+{
+    ra_memory memory;
+    void *data = NULL;
+    int const expected = *(const int *)context;
+    int64_t available = -1;
+    if (!ra_comm_memory(comm, &memory) || memory.ops->round(&memory, 1) != 2 << 20 ||
+        memory.ops->available(&memory, &available) != RA_OK || available < 1)
+        return 1;
+    if (memory.ops->alloc(&memory, 4 << 20, &data) != (ra_status)expected)
+        return 1;
+    if (data != NULL)
+        memory.ops->free(&memory, data, 4 << 20);
+    return 0;
+}
+
+static int run_memory(ra_status expected)
+{
+    int status = (int)expected;
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = use_memory, .context = &status};
+    return device_ranks_run(2, &plan);
+}
+
+Test(memory_nccl, has_memory_for_messages)
+{
+    cr_expect_eq(run_memory(RA_OK), 0);
+    cr_expect_eq(standin_nccl.blocks, 0);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    standin.memory_bytes = 4 << 20; /* NCCL takes some of it */
+    cr_expect_eq(run_memory(RA_ERR_NO_MEMORY), 0);
+    cr_expect_eq(contract_count_lines("", ""), 0); /* said by whoever asks */
+    cr_expect_eq(standin_nccl.blocks, 0);
+}
+
+static int expect_none(ra_comm *comm, void *context)
+{
+    ra_memory memory;
+    (void)context;
+    return ra_comm_memory(comm, &memory);
+}
+
+Test(memory_nccl, has_none_before_2_19)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = expect_none};
+    standin_nccl.is_old = 1;
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    standin_nccl.is_old = 0;
+    plan.make = ra_comm_create_staged;
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+}
