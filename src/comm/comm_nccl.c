@@ -87,10 +87,19 @@ static void leave(ra_nccl_comm *nccl)
     nccl->handle = NULL;
 }
 
+static void give_first_bytes(ra_nccl_comm *nccl)
+{
+    const ra_memory *const memory = &nccl->base.device.memory;
+    if (nccl->first_bytes != NULL)
+        memory->ops->free(memory, nccl->first_bytes, memory->ops->round(memory, 2));
+    nccl->first_bytes = NULL;
+}
+
 static void nccl_destroy(ra_comm *comm)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
     leave(nccl);
+    give_first_bytes(nccl);
     for (int i = 0; i < RA_TRANSFER_MAX; i++) {
         if (nccl->transfers[i].done != NULL)
             (void)cudaEventDestroy(nccl->transfers[i].done);
@@ -137,7 +146,22 @@ static cudaError_t make_stream(cudaStream_t *stream_out)
                : error;
 }
 
-/* What one rank needs, before any other is met. */
+/* Two bytes, which are not on the ledger: nothing else is taken of the device meanwhile. */
+static ra_status take_first_bytes(ra_nccl_comm *nccl)
+{
+    const ra_ledger *const ledger = nccl->base.device.ledger;
+    const ra_memory *const memory = &nccl->base.device.memory;
+    size_t const bytes = memory->ops->round(memory, 2);
+    ra_status const status = memory->ops->alloc(memory, bytes, &nccl->first_bytes);
+    if (status == RA_ERR_NO_MEMORY && ledger != NULL)
+        ra_ledger_log_refusal(ledger, "the machine", RA_MEM_COMM_BUFFER, (int64_t)bytes);
+    else if (status == RA_ERR_NO_MEMORY)
+        ra_log(RA_LOG_ERROR, "no device memory for %s (rank %d on host %s)", warming,
+               nccl->base.base.rank, nccl->base.base.host);
+    return status;
+}
+
+/* What one rank needs, before any other is met: who has it not must not leave them waiting. */
 static ra_status prepare(ra_nccl_comm *nccl)
 {
     char why_not[240];
@@ -152,7 +176,8 @@ static ra_status prepare(ra_nccl_comm *nccl)
     cudaError_t error = make_stream(&nccl->stream);
     for (int i = 0; i < RA_TRANSFER_MAX && error == cudaSuccess; i++)
         error = cudaEventCreateWithFlags(&nccl->transfers[i].done, cudaEventDisableTiming);
-    return ra_device_status(&nccl->base, NULL, joining, error);
+    status = ra_device_status(&nccl->base, NULL, joining, error);
+    return status == RA_OK ? take_first_bytes(nccl) : status;
 }
 
 typedef struct invitation {
@@ -160,24 +185,28 @@ typedef struct invitation {
     ncclUniqueId id;
 } invitation;
 
-/* Rank 0 opens the meeting, all come to it. */
-static ra_status join(ra_nccl_comm *nccl)
+/* Rank 0 opens the meeting, or all learn that it cannot. */
+static ra_status invite(ra_nccl_comm *nccl, ncclUniqueId *id_out)
 {
     ra_comm *const comm = &nccl->base.base;
     invitation invite = {0};
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     if (comm->rank == 0) {
         ncclResult_t const error = nccl->api->get_unique_id(&invite.id);
         if (error != ncclSuccess)
             invite.status = ra_nccl_fail(nccl, joining, -1, error);
     }
     ra_status const told = ra_device_broadcast(comm, joining, 0, &invite, sizeof(invite));
-    if (told != RA_OK || invite.status != RA_OK)
-        return told != RA_OK ? told : (ra_status)invite.status;
+    *id_out = invite.id;
+    return told != RA_OK ? told : (ra_status)invite.status;
+}
+
+static ra_status join(ra_nccl_comm *nccl, ncclUniqueId id)
+{
+    const ra_comm *const comm = &nccl->base.base;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t handle = NULL;
-    ncclResult_t const error =
-        nccl->api->init_rank(&handle, comm->size, invite.id, comm->rank, &config);
+    ncclResult_t const error = nccl->api->init_rank(&handle, comm->size, id, comm->rank, &config);
     nccl->handle = handle;
     if (error != ncclSuccess && error != ncclInProgress)
         return ra_nccl_fail(nccl, joining, -1, error);
@@ -215,19 +244,11 @@ static ra_status warm_up(ra_nccl_comm *nccl)
 {
     ra_comm *const comm = &nccl->base.base;
     const ra_memory *const memory = &nccl->base.device.memory;
-    size_t const bytes = memory->ops->round(memory, 2);
-    void *data = NULL;
-    ra_status status = memory->ops->alloc(memory, bytes, &data);
-    if (status != RA_OK) {
-        ra_log(RA_LOG_ERROR, "no device memory for %s (rank %d on host %s)", warming, comm->rank,
-               comm->host);
-        return status;
-    }
+    ra_status status = RA_OK;
     for (int distance = 0; distance < comm->size && status == RA_OK; distance++) {
         if (comm->size <= WARM_RANKS_MAX || distance <= 1 || distance == comm->size - 1)
-            status = warm_distance(comm, memory, data, distance);
+            status = warm_distance(comm, memory, nccl->first_bytes, distance);
     }
-    memory->ops->free(memory, data, bytes);
     ra_comm_reset_stats(comm);
     return status;
 }
@@ -257,27 +278,50 @@ static ra_status allow_sharing(const ra_comm *comm, bool shared)
     return RA_ERR_UNSUPPORTED;
 }
 
-static ra_status begin(ra_nccl_comm *nccl)
+/* Ranks wait for each other in NCCL here, where no rank hears of another's failure: one that fails
+   gives up the host's communicator too, and so ends the job. */
+static ra_status meet(ra_nccl_comm *nccl)
 {
-    const ra_memory *const memory = &nccl->base.device.memory;
-    int64_t free_before = 0, free_after = 0;
+    ncclUniqueId id;
+    ra_status status = invite(nccl, &id);
+    if (status != RA_OK)
+        return status;
+    status = join(nccl, id);
+    if (status == RA_OK)
+        status = warm_up(nccl);
+    if (status != RA_OK)
+        ra_comm_break(&nccl->base.base);
+    return status;
+}
+
+/* What all ranks agree on before they meet. */
+static ra_status prepare_all(ra_nccl_comm *nccl)
+{
     bool shared = false;
     ra_status status = ra_device_agree(nccl->base.host, prepare(nccl));
     if (status == RA_OK)
         status = ra_device_find_shared(nccl->base.host, &shared);
-    if (status == RA_OK)
-        status = ra_device_agree(nccl->base.host, allow_sharing(&nccl->base.base, shared));
+    return status == RA_OK
+               ? ra_device_agree(nccl->base.host, allow_sharing(&nccl->base.base, shared))
+               : status;
+}
+
+static ra_status begin(ra_nccl_comm *nccl)
+{
+    const ra_memory *const memory = &nccl->base.device.memory;
+    int64_t free_before = 0, free_after = 0;
+    ra_status status = prepare_all(nccl);
     if (status != RA_OK)
         return status;
     status = ra_device_agree(nccl->base.host, memory->ops->available(memory, &free_before));
     if (status == RA_OK)
-        status = join(nccl);
-    if (status == RA_OK)
-        status = warm_up(nccl);
+        status = meet(nccl);
     if (status == RA_OK)
         status = memory->ops->available(memory, &free_after);
     if (status == RA_OK)
         status = charge(nccl, free_before, free_after);
+    if (status == RA_OK)
+        give_first_bytes(nccl);
     return ra_device_agree(nccl->base.host, status);
 }
 

@@ -25,10 +25,6 @@ void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t
 /** What the limit leaves; INT64_MAX without a limit. */
 int64_t ra_ledger_headroom(const ra_ledger *ledger);
 
-/** Log that `who` refused `bytes` for `category`: one line, with what is held. */
-void ra_ledger_log_refusal(const ra_ledger *ledger, const char *who, ra_category category,
-                           int64_t bytes);
-
 /**
  * What this process may still take according to the kernel's files under `root` ("" for the
  * machine itself, a folder of recorded files in tests) and to its own resource limits.

@@ -88,8 +88,8 @@ static void expect_ended(const char *how, int code)
     cr_expect_leq(lines, 3, "%s: %s", how, result.err);
 }
 
-/* While ranks meet, and in a pass. */
-enum { CALL_JOINING = 4, CALL_PASS = 47 };
+/* While ranks meet, at the first message, and in a pass. */
+enum { CALL_MEETING = 1, CALL_JOINING = 4, CALL_PASS = 47 };
 
 static void fail_at(const char *name, int call, const char *timeout)
 {
@@ -119,13 +119,27 @@ Test(nccl_emulated, a_rank_that_is_stopped_ends_the_job)
 
 Test(nccl_emulated, an_error_of_nccl_ends_the_job)
 {
-    static const int calls[] = {CALL_JOINING, CALL_PASS};
+    static const int calls[] = {CALL_MEETING, CALL_JOINING, CALL_PASS};
     if (lacks_mpi())
         cr_skip_test("this build has no MPI");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         fail_at("FAIL", calls[i], "60s");
         expect_ended("an error", 5);
         cr_expect_geq(command_count_lines(result.err, "failed in NCCL (rank 1"), 1, "call %d: %s",
                       calls[i], result.err);
     }
+}
+
+/* Long before the deadline, which is beyond that of this test's commands. */
+Test(nccl_emulated, a_rank_without_memory_for_first_messages_ends_all)
+{
+    if (lacks_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks(GPUS, "RA_STANDIN_FULL_AT=13", FRAGILE "10m");
+    cr_expect_eq(result.code, 4, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "for comm_buffer"), "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "held "), "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "workspace="), "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "(rank 1 on host"), "%s", result.err);
 }
