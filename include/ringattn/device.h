@@ -60,10 +60,15 @@ int ra_device_used(void);
 void ra_device_lose(void);
 bool ra_device_is_lost(void);
 
+/** Say that other ranks of the job use the GPU in use, too, or that none does, as at first. */
+void ra_device_share(bool shared);
+
 /**
  * Bytes that are taken of the GPU in use, by anyone: its total less what is free. Just after
  * ra_device_use that is what the process's context costs, together with what other processes hold
- * there, which the runtime does not tell apart. Category `context` is charged with it.
+ * there, which the runtime does not tell apart. Category `context` is charged with it, and with
+ * what libraries have added when they began. Of a GPU that ranks share (ra_device_share) nobody can
+ * tell whose it is: it counts for none of them, and this is 0.
  *
  * @return RA_ERR_UNSUPPORTED, RA_ERR_NO_MEMORY or RA_ERR_CUDA; one line was logged
  */

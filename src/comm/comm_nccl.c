@@ -253,10 +253,10 @@ static ra_status warm_up(ra_nccl_comm *nccl)
     return status;
 }
 
-static ra_status charge(ra_nccl_comm *nccl, int64_t free_before, int64_t free_after)
+static ra_status charge(ra_nccl_comm *nccl, int64_t before_bytes, int64_t after_bytes)
 {
     ra_ledger *const ledger = nccl->base.device.ledger;
-    nccl->taken_bytes = ra_max_i64(free_before - free_after, 0);
+    nccl->taken_bytes = ra_max_i64(after_bytes - before_bytes, 0);
     if (ledger == NULL || nccl->taken_bytes == 0)
         return RA_OK;
     ra_status const status = ra_ledger_charge(ledger, RA_MEM_CONTEXT, nccl->taken_bytes);
@@ -308,18 +308,17 @@ static ra_status prepare_all(ra_nccl_comm *nccl)
 
 static ra_status begin(ra_nccl_comm *nccl)
 {
-    const ra_memory *const memory = &nccl->base.device.memory;
-    int64_t free_before = 0, free_after = 0;
+    int64_t before_bytes = 0, after_bytes = 0;
     ra_status status = prepare_all(nccl);
     if (status != RA_OK)
         return status;
-    status = ra_device_agree(nccl->base.host, memory->ops->available(memory, &free_before));
+    status = ra_device_agree(nccl->base.host, ra_device_taken(&before_bytes));
     if (status == RA_OK)
         status = meet(nccl);
     if (status == RA_OK)
-        status = memory->ops->available(memory, &free_after);
+        status = ra_device_taken(&after_bytes);
     if (status == RA_OK)
-        status = charge(nccl, free_before, free_after);
+        status = charge(nccl, before_bytes, after_bytes);
     if (status == RA_OK)
         give_first_bytes(nccl);
     return ra_device_agree(nccl->base.host, status);

@@ -77,7 +77,7 @@ void ra_devices_read(ra_devices *devices_out)
 }
 
 static int used_index;
-static atomic_bool lost;
+static atomic_bool lost, is_shared;
 
 static ra_status refuse_old(int index, const ra_device *device)
 {
@@ -123,6 +123,11 @@ bool ra_device_is_lost(void)
     return atomic_load(&lost);
 }
 
+void ra_device_share(bool shared)
+{
+    atomic_store(&is_shared, shared);
+}
+
 /* Choosing the device makes the context where there is none yet. */
 ra_status ra_device_taken(int64_t *bytes_out)
 {
@@ -132,6 +137,6 @@ ra_status ra_device_taken(int64_t *bytes_out)
         error = cudaMemGetInfo(&free_bytes, &total_bytes);
     ra_status const status = ra_cuda_status_said(error, "asking what a context costs");
     if (status == RA_OK)
-        *bytes_out = (int64_t)(total_bytes - free_bytes);
+        *bytes_out = atomic_load(&is_shared) ? 0 : (int64_t)(total_bytes - free_bytes);
     return status;
 }

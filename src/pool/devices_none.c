@@ -49,6 +49,11 @@ bool ra_device_is_lost(void)
     return false;
 }
 
+void ra_device_share(bool shared)
+{
+    (void)shared;
+}
+
 ra_status ra_device_taken(int64_t *bytes_out)
 {
     (void)bytes_out;

@@ -41,6 +41,7 @@ static ra_status device_take(ra_job *job, int *sharers_out)
     ra_devices_read(&devices);
     job->device = devices.list[job->device_index];
     job->device_sharers = *sharers_out;
+    ra_device_share(*sharers_out > 1);
     return ra_device_use(job->device_index);
 }
 
@@ -69,15 +70,10 @@ static ra_status host_pool_make(ra_job *job)
     return ra_pool_create(&config, &job->host_pool);
 }
 
-/*
- * What the context of a GPU has taken before anything else is. Of a GPU that ranks share nobody can
- * tell whose it is: it counts for none of them.
- */
-static ra_status context_read(ra_job *job, int sharers)
+/* What the context of a GPU has taken before anything else is. */
+static ra_status context_read(ra_job *job)
 {
-    if (job->backend != RA_BACKEND_CUDA || sharers > 1)
-        return RA_OK;
-    return ra_device_taken(&job->context_bytes);
+    return job->backend == RA_BACKEND_CUDA ? ra_device_taken(&job->context_bytes) : RA_OK;
 }
 
 /* The pool that the configuration is about. A limit that was given is of the context too. */
@@ -125,7 +121,7 @@ ra_status ra_job_make_pools(ra_job *job)
         status = memory.ops != NULL ? RA_OK : RA_ERR_CUDA; /* it was said why */
     }
     if (status == RA_OK)
-        status = context_read(job, sharers);
+        status = context_read(job);
     if (status == RA_OK)
         status = kernel_pool_make(job, memory, sharers);
     if (status == RA_OK && on_device)

@@ -267,16 +267,22 @@ Test(device_emulated, materialised_scores_are_planned_where_neither_gpu_nor_cubl
     cr_expect_not_null(strstr(result.out, "the CPU: there is no libcublas"), "%s", result.out);
 }
 
+/* What cuBLAS has taken is seen by who has a GPU alone. */
 Test(device_emulated, ranks_materialise_their_share_of_scores)
 {
+    static const char *const gpus[] = {"RA_STANDIN_DEVICES=1 \"$MPIEXEC\" -n 2",
+                                       "RA_STANDIN_DEVICES=2 \"$MPIEXEC\" -n 2"};
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    run("\"$MPIEXEC\" -n 2", "run " STANDARD "--set shape.dtype=bf16 --set comm.backend=mpi "
-                             "--set ring.layout=zigzag --set ring.head_groups=1 --backward "
-                             "--verify --json");
-    if (strstr(result.err, "this build has no cuBLAS") != NULL)
-        cr_skip_test("this build has no cuBLAS");
-    expect_verified("cuda-standard");
+    for (int i = 0; i < 2; i++) {
+        run(gpus[i], "run " STANDARD "--set shape.dtype=bf16 --set comm.backend=mpi "
+                     "--set ring.layout=zigzag --set ring.head_groups=1 --backward "
+                     "--verify --json");
+        if (strstr(result.err, "this build has no cuBLAS") != NULL)
+            cr_skip_test("this build has no cuBLAS");
+        expect_verified("cuda-standard");
+        cr_expect_eq(memory_of("context") > 0, i == 1, "%lld", (long long)memory_of("context"));
+    }
 }
 
 #define LINEAR_CAUSAL LINEAR_JOB "--set attention.kind=linear_causal "
