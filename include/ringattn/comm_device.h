@@ -39,14 +39,14 @@ typedef struct ra_comm_device {
 /**
  * Collective over all ranks of `host`, which is borrowed until destroy: all fail, or none does.
  *
- * ra_comm_memory gives NCCL's own memory where it has some (2.19 and newer): at most 16 blocks at a
- * time, in units of 2 MiB. Messages go through NCCL on a stream of their own. Exchanges are carried
- * out one after the other (ra_comm.in_order), each as one group of sends and receives; none needs
- * memory or waits on the host. Lengths travel over `host` beside them, so that a mismatch is found
- * where NCCL would only hang. Before this returns each pair of at most 16 ranks, else each rank
- * with its neighbours, has exchanged a message under the deadline; others connect when they first
- * meet. What NCCL took of the device meanwhile is measured as the difference of free memory, and
- * charged as context; none of it where ranks share the GPU (ra_device_share).
+ * ra_comm_memory gives NCCL's own memory where it has some (2.26.5 and newer): at most 16 blocks at
+ * a time, in units of 2 MiB. Messages go through NCCL on a stream of their own. Exchanges are
+ * carried out one after the other (ra_comm.in_order), each as one group of sends and receives; none
+ * needs memory or waits on the host. Lengths travel over `host` beside them, so that a mismatch is
+ * found where NCCL would only hang. Before this returns each pair of at most 16 ranks, else each
+ * rank with its neighbours, has exchanged a message under the deadline; others connect when they
+ * first meet. What NCCL took of the device meanwhile is measured as the difference of free memory,
+ * and charged as context; none of it where ranks share the GPU (ra_device_share).
  *
  * @return RA_ERR_UNSUPPORTED  there is no NCCL (ra_nccl_describe) or no CUDA; ranks share a GPU,
  *                             which NCCL takes only where NCCL_HOSTID tells them apart
@@ -75,7 +75,7 @@ RA_CHECKED ra_status ra_comm_create_device(ra_comm *host, const ra_comm_device *
 /* Blocks of ra_comm_memory over NCCL are whole units of this: granules of the driver. */
 enum { RA_NCCL_UNIT_BYTES = 2 << 20 };
 
-/** Whether communicators over the NCCL of this machine have such memory: 2.19 and newer. */
+/** Whether communicators over the NCCL of this machine have such memory: 2.26.5 and newer. */
 bool ra_nccl_has_memory(void);
 
 /** Bytes of the device that NCCL was seen to take; 0 of other communicators. */

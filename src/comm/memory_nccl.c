@@ -83,7 +83,7 @@ static void nccl_free(const ra_memory *memory, void *ptr, size_t bytes)
     if (ra_device_is_lost())
         return; /* NCCL would wait for it */
     ncclResult_t error = ncclSuccess;
-    if (nccl->handle != NULL)
+    if (nccl->handle != NULL && handle != NULL) /* NULL: registering is off */
         error = nccl->api->comm_deregister(nccl->handle, handle);
     ncclResult_t const freed = nccl->api->mem_free(ptr);
     if (error == ncclSuccess || error == ncclInProgress)

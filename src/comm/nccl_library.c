@@ -10,6 +10,9 @@
 
 /* The first that has point-to-point calls on communicators which do not block. */
 enum { VERSION_MIN = NCCL_VERSION(2, 18, 0) };
+/* Memory of NCCL's own is there since 2.19; on GPUs with multicast, blocks were rounded to that
+   mechanism's recommended granularity, up to 2.25 at least, and no longer in 2.26.5. */
+enum { VERSION_OF_MEMORY = NCCL_VERSION(2, 26, 5) };
 
 static ra_nccl library;
 static char why[240];
@@ -45,7 +48,7 @@ static bool find_all(void *handle)
 /* What can be done without. */
 static void find_memory(void *handle)
 {
-    if (find(handle, "ncclMemAlloc", &library.mem_alloc) &&
+    if (version >= VERSION_OF_MEMORY && find(handle, "ncclMemAlloc", &library.mem_alloc) &&
         find(handle, "ncclMemFree", &library.mem_free) &&
         find(handle, "ncclCommRegister", &library.comm_register) &&
         find(handle, "ncclCommDeregister", &library.comm_deregister))
@@ -74,8 +77,9 @@ static void look(void)
     }
     if (!find_all(handle))
         return;
-    find_memory(handle);
-    if (library.get_version(&version) != ncclSuccess || version < VERSION_MIN)
+    if (library.get_version(&version) == ncclSuccess && version >= VERSION_MIN)
+        find_memory(handle);
+    else
         snprintf(why, sizeof(why),
                  "this machine's libnccl.so.2 has version code %d, and 2.18 "
                  "is the oldest that serves",

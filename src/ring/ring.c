@@ -308,11 +308,22 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     return RA_OK;
 }
 
+/* Memory of the communicator's own is unmapped at once; after a pass that has failed, kernels may
+   still be at work on it. */
+static void leave_buffers(ra_ring *ring)
+{
+    if (ring->buffers == ring->pool)
+        return;
+    ra_status const ignored = ra_kernel_finish(ring->kernel);
+    (void)ignored; /* it was said what went wrong, and then nothing works on them either */
+}
+
 void ra_ring_destroy(ra_ring *ring)
 {
     if (ring == NULL)
         return;
     ra_stream *stream = ring->kernel->stream;
+    leave_buffers(ring);
     for (int i = 0; i < RA_BUFFERS_MAX; ++i) {
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->held[i].window);
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->partial[i].window);

@@ -227,8 +227,16 @@ ra_status ra_ring_make_buffers(ra_ring *ring)
     return ra_ring_agree(ring, status);
 }
 
+/* What the kernels' pool holds idle is in the way of another pool's blocks. */
 static ra_status take_buffer(ra_ring *ring, size_t bytes, ra_block *block)
 {
+    int64_t available = INT64_MAX;
+    ra_status const status =
+        ring->buffers != ring->pool ? ra_pool_available(ring->buffers, &available) : RA_OK;
+    if (status != RA_OK)
+        return status;
+    if (available < (int64_t)bytes)
+        (void)ra_pool_trim(ring->pool, 0);
     return ra_pool_alloc(ring->buffers, RA_MEM_COMM_BUFFER, bytes, ring->kernel->stream, block);
 }
 

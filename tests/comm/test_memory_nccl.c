@@ -111,7 +111,7 @@ static int expect_none(ra_comm *comm, void *context)
     return ra_comm_memory(comm, &memory);
 }
 
-Test(memory_nccl, has_none_before_2_19)
+Test(memory_nccl, has_none_before_2_26_5)
 {
     device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = expect_none};
     standin_nccl.is_old = 1;
