@@ -175,6 +175,7 @@ ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exch
     t->recv_count = t->count;
     copy_messages(t, exchange->sends, exchange->send_count);
     t->over = t->is_ready = t->count == 0;
+    t->is_behind = false;
     t->number = comm->transfer_count++;
     t->begun_ns = ra_clock_ns();
     t->timed = comm->base.timed;
@@ -221,6 +222,7 @@ ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfe
     if (transfer->is_ready)
         return RA_OK;
     cudaError_t const error = cudaEventQuery(transfer->ready);
+    transfer->is_behind = error == cudaErrorNotReady;
     if (error == cudaErrorNotReady) {
         (void)cudaGetLastError();
         ra_device_beat(&comm->base);
@@ -249,6 +251,17 @@ void ra_device_poll(ra_comm *base)
     comm->progress(comm);
 }
 
+/* Exchanges may have to wait for those before them, of which some wait for our own stream. */
+static bool own_gpu_is_behind(const ra_device_comm *comm)
+{
+    for (int which = 0; which < RA_TRANSFER_MAX; which++) {
+        const ra_device_transfer *const t = ra_device_in_flight(comm, which);
+        if (t != NULL && t->is_behind)
+            return true;
+    }
+    return false;
+}
+
 static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
 {
     char record[600];
@@ -263,7 +276,7 @@ static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
         }
         if (status != RA_OK || t->over)
             return status;
-        if (!t->is_ready) { /* nobody is late but our own GPU, which is at work */
+        if (own_gpu_is_behind(comm)) { /* nobody else is late */
             begin_ns = now_ns;
             status = comm->base.watch != NULL ? comm->base.watch(comm->base.watch_context) : RA_OK;
             if (status != RA_OK)

@@ -14,6 +14,7 @@ typedef struct ra_device_transfer {
     const char *phase; /* for the flight record */
     bool over;
     bool is_ready;     /* our stream has come to where the exchange was started */
+    bool is_behind;    /* when it was last looked at, it had not: our own GPU is at work */
     cudaEvent_t ready; /* recorded there */
     int64_t number, begun_ns;
     ra_timed timed; /* as it was when the exchange was started */

@@ -75,7 +75,7 @@ static void leave(ra_nccl_comm *nccl)
 {
     if (nccl->handle == NULL)
         return;
-    bool in_order = !nccl->base.base.broken;
+    bool in_order = !nccl->base.base.broken && !ra_device_is_lost();
     ncclResult_t error = in_order ? nccl->api->finalize(nccl->handle) : ncclSuccess;
     if (error != ncclSuccess && error != ncclInProgress)
         in_order = ra_nccl_fail(nccl, leaving, -1, error) == RA_OK;
