@@ -48,7 +48,7 @@ endfunction()
 # nvcc and the runtime's headers and static library, all of one version.
 set(RA_HAVE_CUDA OFF)
 if(NOT RA_CUDA STREQUAL "OFF")
-    find_package(CUDAToolkit 12.0 QUIET)
+    find_package(CUDAToolkit 12.1 QUIET)
     if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static)
         set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")
         set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual CACHE STRING
@@ -59,7 +59,7 @@ if(NOT RA_CUDA STREQUAL "OFF")
         enable_language(CUDA)
         set(RA_HAVE_CUDA ON)
     elseif(RA_CUDA STREQUAL "ON")
-        message(FATAL_ERROR "RA_CUDA=ON, but there is no CUDA toolkit of version 12.0 or newer "
+        message(FATAL_ERROR "RA_CUDA=ON, but there is no CUDA toolkit of version 12.1 or newer "
                             "with an nvcc that works: put one on PATH, set CUDAToolkit_ROOT, or use AUTO or OFF")
     endif()
 endif()

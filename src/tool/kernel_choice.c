@@ -184,8 +184,9 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
     *count -= last->verdict.tensor == NULL;
 }
 
-/* One for softmax attention, of a GPU by both ways backward, and one for linear attention of every
-   kind, if the table has it and is ever taken for it, which `standard` is not. */
+/* One for softmax attention, of a GPU in bfloat16 by both ways backward, and one for linear
+   attention of every kind, if the table has it and is ever taken for it, which `standard` is not.
+ */
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_kernel_finding *findings,
                               int *count)
 {
@@ -199,7 +200,7 @@ static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_kerne
     ra_kernel_finding *finding = &findings[(*count)++];
     *finding = none;
     ra_status status = finding_widen(&softmax, finding);
-    if (status == RA_OK && ops == ra_kernel_cuda())
+    if (status == RA_OK && ops == ra_kernel_cuda() && dtype == RA_BF16)
         status = finding_widen(&repeatable, finding);
     findings_trim(finding, count);
     if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard())

@@ -66,19 +66,16 @@ template <class Element, int DIM> struct backward_single_16 {
                                 const ra_query_cursor &c, char *shared,
                                 const typename steps::stage &from)
     {
+        int const column = products::template first_score_column<ACROSS, QUERIES / 8 / ACROSS>();
         scores p, dp;
         products::template score<ACROSS>(steps::key_tile(shared), from.query, p);
         if (block.keys.count < KEYS || ra_query_cursor_masked(&c, &block.keys, QUERIES))
-            steps::mask(c, block.keys, products::template first_row<ROW_TILES, ACROSS>(),
-                        products::template first_score_column<ACROSS, QUERIES / 8 / ACROSS>(), p);
-        steps::weigh(
-            f.factor,
-            from.lse + products::template first_score_column<ACROSS, QUERIES / 8 / ACROSS>(), p);
+            steps::mask(c, block.keys, products::template first_row<ROW_TILES, ACROSS>(), column,
+                        p);
+        steps::weigh(f.factor, from.lse + column, p);
         products::template store_scores<QUERIES, ACROSS>(p, weight_tile(shared));
         products::template score<ACROSS>(steps::value_tile(shared), from.dout, dp);
-        steps::differentiate(
-            from.delta + products::template first_score_column<ACROSS, QUERIES / 8 / ACROSS>(), p,
-            dp);
+        steps::differentiate(from.delta + column, p, dp);
         products::template store_scores<QUERIES, ACROSS>(dp, dscore_tile(shared));
     }
 

@@ -156,7 +156,7 @@ RA_HD ra_live_span ra_query_cursor_span(const ra_query_cursor *c, int32_t a, int
 }
 
 /* Whether some pair of the block's keys and the step's queries, `q_rows` of them but for those
-   beyond the tile, is not live. What becomes of slots beyond the block's is never stored. */
+   beyond the tile, is not live. Slots beyond the block's are not looked at. */
 RA_HD bool ra_query_cursor_masked(const ra_query_cursor *c, const ra_key_block *block,
                                   int32_t q_rows)
 {
