@@ -105,27 +105,27 @@ static long every_of(long usual)
 
 Test(memory, one_rank_survives_the_nth_refusal_with_the_pool_on)
 {
-    sweep(0, 0, every_of(13), "--set memory.pattern_cache.mode=eager");
+    sweep(0, 0, every_of(23), "--set memory.pattern_cache.mode=eager");
 }
 
 Test(memory, one_rank_survives_the_nth_refusal_with_the_pool_off)
 {
-    sweep(0, 0, every_of(17), "--set memory.pool.mode=off --set memory.pattern_cache.mode=off");
+    sweep(0, 0, every_of(29), "--set memory.pool.mode=off --set memory.pattern_cache.mode=off");
 }
 
 Test(memory, several_ranks_survive_the_nth_refusal_of_one)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    sweep(2, 1, every_of(53), "--set ring.schedule=direct");
-    sweep(2, 0, every_of(59), "--set ring.comm_buffers=0 --set memory.pool.mode=off");
+    sweep(2, 1, every_of(83), "--set ring.schedule=direct");
+    sweep(2, 0, every_of(89), "--set ring.comm_buffers=0 --set memory.pool.mode=off");
 }
 
 Test(memory, a_block_mask_and_phases_survive_the_nth_refusal)
 {
-    sweep(0, 0, every_of(31), "--phases --set attention.mask=dense_blocks");
+    sweep(0, 0, every_of(47), "--phases --set attention.mask=dense_blocks");
     if (command_has_mpi())
-        sweep(2, 1, every_of(101),
+        sweep(2, 1, every_of(151),
               "--phases --set attention.mask=dense_blocks --set ring.schedule=shared");
 }
 
@@ -135,7 +135,7 @@ Test(memory, materialised_scores_survive_the_nth_refusal)
     command_run(&result, 0, "info");
     if (strstr(result.out, "OpenBLAS 0.") == NULL)
         cr_skip_test("OpenBLAS is not installed");
-    sweep(0, 0, every_of(29), "--phases --set attention.kind=standard");
+    sweep(0, 0, every_of(43), "--phases --set attention.kind=standard");
     if (command_has_mpi())
-        sweep(2, 1, every_of(103), "--set attention.kind=standard --set ring.schedule=direct");
+        sweep(2, 1, every_of(149), "--set attention.kind=standard --set ring.schedule=direct");
 }

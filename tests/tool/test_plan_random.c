@@ -10,7 +10,7 @@
 
 TestSuite(plan_random, .init = command_folder_make, .fini = command_folder_remove, .timeout = 390);
 
-enum { JOBS = 50, JOBS_OF_SEVERAL = 10 };
+enum { JOBS = 32, JOBS_OF_SEVERAL = 6 };
 
 /* Kinds that this machine computes: `standard` needs OpenBLAS. */
 static const char *draw_kind(test_rng *rng, bool has_blas)
@@ -119,7 +119,7 @@ Test(plan_random, jobs_take_what_plan_says)
    size less than the largest of them, 64 KiB. launch/plan-jobs.py compares more jobs. */
 Test(plan_random, pooled_jobs_take_what_plan_says_and_a_little_that_is_idle)
 {
-    enum { POOLED = 24, POOLED_OF_SEVERAL = 4, IDLE_MOST_BYTES = 64 << 10 };
+    enum { POOLED = 16, POOLED_OF_SEVERAL = 2, IDLE_MOST_BYTES = 64 << 10 };
     compare_jobs(12, "size_class", POOLED, POOLED_OF_SEVERAL, IDLE_MOST_BYTES);
 }
 
