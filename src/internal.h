@@ -4,6 +4,8 @@
 
 #include "ringattn/status.h"
 
+#include <time.h>
+
 /* A broken precondition is a bug in the caller: stop with the expression. Always on. */
 #define RA_ASSERT(condition)                                                                       \
     ((condition) ? (void)0 : ra_assert_failed(#condition, __FILE__, __LINE__))
@@ -24,6 +26,14 @@ static inline int64_t ra_min_i64(int64_t a, int64_t b)
 static inline int64_t ra_max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+/* CLOCK_MONOTONIC. */
+static inline int64_t ra_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* Quotients rounded down and up; the divisor is positive. */

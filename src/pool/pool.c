@@ -180,7 +180,7 @@ ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_st
     if (bytes == 0)
         return RA_OK;
     bool const measures = pool->config.measures_time;
-    int64_t const begin_ns = measures ? ra_pool_clock_ns() : 0;
+    int64_t const begin_ns = measures ? ra_clock_ns() : 0;
     ra_pool_lock(pool);
     if (bytes <= REQUEST_MAX_BYTES) {
         do {
@@ -189,7 +189,7 @@ ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_st
     }
     pool->stats.ooms += status != RA_OK;
     if (measures && status == RA_OK)
-        ra_pool_times_add(&pool->times, ra_pool_clock_ns() - begin_ns);
+        ra_pool_times_add(&pool->times, ra_clock_ns() - begin_ns);
     ra_pool_unlock(pool);
     if (status == RA_ERR_NO_MEMORY)
         ra_ledger_log_refusal(pool->config.ledger, refusal.who, category, refusal.bytes);

@@ -49,7 +49,6 @@ typedef struct ra_pool_times {
     int64_t total;
 } ra_pool_times;
 
-int64_t ra_pool_clock_ns(void);
 void ra_pool_times_add(ra_pool_times *times, int64_t ns);
 /** Upper edge of the bin in which that share of allocations ends; -1: there were none. */
 int64_t ra_pool_times_quantile(const ra_pool_times *times, double share);

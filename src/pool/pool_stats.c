@@ -1,7 +1,5 @@
 #include "pool_internal.h"
 
-#include <time.h>
-
 const char *ra_pool_figure_name(ra_pool_figure figure)
 {
     static const char *const names[RA_POOL_FIGURE_COUNT] = {
@@ -34,13 +32,6 @@ void ra_pool_count(ra_pool_stats *stats, ra_pool_figure figure, int64_t bytes, i
 }
 
 /* ---- times ----------------------------------------------------------------------------------- */
-
-int64_t ra_pool_clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 /* Bin 8 e + s holds [2^e (1 + s/8), 2^e (1 + (s+1)/8)); times below 8 ns are of bins 0 to 7. */
 static int bin_of(int64_t ns)

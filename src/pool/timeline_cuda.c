@@ -9,7 +9,6 @@
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { ANCHORS = 4 }; /* the one that the host has seen soonest counts */
 
@@ -32,13 +31,6 @@ typedef struct cuda_timeline {
     cuda_span spans[];
 } cuda_timeline;
 
-static int64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* The first failure is said, and is the last that is asked for. */
 static bool is_good(cuda_timeline *t, cudaError_t error, const char *what)
 {
@@ -58,13 +50,13 @@ static bool is_good(cuda_timeline *t, cudaError_t error, const char *what)
 /* Until an event is over; patience is for what nothing but the runtime itself holds up. */
 static cudaError_t wait_for(cudaEvent_t event)
 {
-    int64_t const begin_ns = clock_ns();
+    int64_t const begin_ns = ra_clock_ns();
     cudaError_t error = cudaSuccess;
     do {
         error = cudaEventQuery(event);
         if (error == cudaErrorNotReady)
             (void)cudaGetLastError();
-    } while (error == cudaErrorNotReady && clock_ns() - begin_ns < patience_ns);
+    } while (error == cudaErrorNotReady && ra_clock_ns() - begin_ns < patience_ns);
     return error;
 }
 
@@ -77,11 +69,11 @@ static void cuda_anchor(ra_timeline *line, ra_stream *stream)
         return;
     cudaError_t error = cudaSetDevice(t->device);
     for (int i = 0; i < ANCHORS && error == cudaSuccess; i++) {
-        int64_t const before_ns = clock_ns();
+        int64_t const before_ns = ra_clock_ns();
         error = cudaEventRecord(t->anchors[i], (cudaStream_t)stream);
         if (error == cudaSuccess)
             error = wait_for(t->anchors[i]);
-        int64_t const took_ns = clock_ns() - before_ns;
+        int64_t const took_ns = ra_clock_ns() - before_ns;
         if (took_ns >= best_ns)
             continue;
         best_ns = took_ns;

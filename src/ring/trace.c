@@ -6,7 +6,6 @@
 #include "ring/ring_internal.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum { ALIGN_ROUNDS = 9, SPANS_MAX = 1 << 14, OPEN_MAX = 8 };
 
@@ -33,13 +32,6 @@ struct ra_trace {
     open_event open[OPEN_MAX];
     int open_count;
 };
-
-static int64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static const struct {
     const char *name;
@@ -106,7 +98,7 @@ ra_status ra_trace_create(ra_pool *pool, int64_t capacity, int32_t first_repetit
     trace->events = trace->block.data;
     trace->capacity = capacity;
     trace->next_repetition = first_repetition;
-    trace->origin_ns = clock_ns();
+    trace->origin_ns = ra_clock_ns();
     *trace_out = trace;
     return RA_OK;
 
@@ -137,7 +129,7 @@ ra_status ra_trace_align(ra_trace *trace, ra_comm *comm)
     ra_status status = RA_OK;
     for (int i = 0; i < ALIGN_ROUNDS && status == RA_OK; ++i) {
         status = ra_comm_barrier(comm, operation);
-        first[i] = mine[i] = clock_ns();
+        first[i] = mine[i] = ra_clock_ns();
     }
     if (status == RA_OK)
         status = ra_comm_broadcast(comm, operation, 0, first, sizeof(first));
@@ -179,7 +171,7 @@ int64_t ra_trace_begin(ra_trace *trace, ra_trace_kind kind, int step, int peer, 
         ++trace->lost;
         return -1;
     }
-    int64_t const now_ns = clock_ns() - trace->origin_ns;
+    int64_t const now_ns = ra_clock_ns() - trace->origin_ns;
     trace->events[trace->count] = (ra_trace_event){.begin_ns = now_ns,
                                                    .end_ns = now_ns,
                                                    .bytes = bytes,
@@ -201,7 +193,7 @@ int64_t ra_trace_begin(ra_trace *trace, ra_trace_kind kind, int step, int peer, 
 
 void ra_trace_end(ra_trace *trace, int64_t mark)
 {
-    trace->events[mark].end_ns = clock_ns() - trace->origin_ns;
+    trace->events[mark].end_ns = ra_clock_ns() - trace->origin_ns;
     if (trace->open_count == 0 || trace->open[trace->open_count - 1].mark != mark)
         return; /* no work of a device, or one that times nothing */
     ra_timeline_end(trace->line, trace->stream, trace->open[--trace->open_count].span);

@@ -65,13 +65,24 @@ ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensor
                           ra_ring_view(ring, tensors->v, c->dtype, c->kv_heads, group->kv_begin)};
 }
 
+/* What a pool returns to a device waits there, without a deadline; a failure is that of the pass's
+   end, too. */
+static void give_block(ra_ring *ring, ra_block *block)
+{
+    if (block->data != NULL) {
+        ra_status const ignored = ra_kernel_finish(ring->kernel);
+        (void)ignored;
+    }
+    ra_pool_free(ring->pool, ring->kernel->stream, block);
+}
+
 ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes)
 {
     if (ring->config.comm_buffers > 0) {
         RA_ASSERT(bytes <= region->block.bytes);
         return RA_OK;
     }
-    ra_pool_free(ring->pool, ring->kernel->stream, &region->block);
+    give_block(ring, &region->block);
     return ra_pool_alloc(ring->pool, RA_MEM_WORKSPACE, bytes, ring->kernel->stream, &region->block);
 }
 
@@ -91,13 +102,7 @@ void ra_region_give(ra_ring *ring, ra_region *region)
 {
     if (ring->config.comm_buffers > 0)
         return;
-    if (region->block.data != NULL) {
-        /* What a pool returns to a device waits there, without a deadline. A failure is that of the
-           pass's end, too. */
-        ra_status const ignored = ra_kernel_finish(ring->kernel);
-        (void)ignored;
-    }
-    ra_pool_free(ring->pool, ring->kernel->stream, &region->block);
+    give_block(ring, &region->block);
     ra_shared_give(ring, RA_MEM_WORKSPACE, &region->window);
 }
 

@@ -5,8 +5,8 @@
  * for bit.
  */
 #include "ring/late_kernels.h"
+#include "ring/on_gpus.h"
 #include "ring/ring_job.h"
-#include "ringattn/comm_device.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
 
@@ -16,8 +16,6 @@
 #include <string.h>
 
 enum { SEQ = 90, DIM = 4 };
-
-typedef ra_status device_maker(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out);
 
 static int lines;
 static char last_line[1024];
@@ -40,18 +38,6 @@ static void begin(void)
 
 TestSuite(ring_device, .init = begin);
 
-/* A rank's communicator of GPUs; its own where there is none, which ends. */
-static ra_comm *wrap(void *context, int rank, ra_comm *host)
-{
-    device_maker *const *make = context;
-    ra_comm_device device = {0};
-    ra_comm *comm = host;
-    (void)rank;
-    if (ra_memory_device(0, &device.memory) != RA_OK || (*make)(host, &device, &comm) != RA_OK)
-        ra_comm_abort(host, 5);
-    return comm;
-}
-
 static ring_job make_job(int ranks, int buffers, ra_schedule schedule)
 {
     return ring_job_waves(ranks, SEQ, DIM, buffers, schedule);
@@ -72,7 +58,7 @@ static void compare(device_maker *make, int ranks, int buffers, ra_schedule sche
 {
     char name[80];
     ring_job device = make_job(ranks, buffers, schedule), host = make_job(ranks, buffers, schedule);
-    device.wrap_comm = wrap;
+    device.wrap_comm = wrap_on_gpu;
     device.wrap_context = &make;
     if (window > 0)
         device.pattern.window_left = host.pattern.window_left = window;
@@ -116,7 +102,7 @@ static void compare_late(device_maker *make, int buffers, ra_schedule schedule)
     ra_kernel_ops const ops = late_kernels();
     char name[80];
     ring_job device = make_job(3, buffers, schedule), host = make_job(3, buffers, schedule);
-    device.wrap_comm = wrap;
+    device.wrap_comm = wrap_on_gpu;
     device.wrap_context = &make;
     device.kernel = &ops;
     device.two_pools = true;
@@ -149,7 +135,7 @@ Test(ring_device, shares_no_memory)
 {
     device_maker *make = ra_comm_create_nccl;
     ring_job job = make_job(3, 2, RA_SCHEDULE_AUTO);
-    job.wrap_comm = wrap;
+    job.wrap_comm = wrap_on_gpu;
     job.wrap_context = &make;
     ring_job_run(&job);
     cr_expect_eq(job.status, RA_OK);
@@ -172,7 +158,7 @@ Test(ring_device, survives_the_failure_of_any_call_to_nccl)
         begin();
         standin_nccl.fail_call = at;
         ring_job job = make_job(3, 2, RA_SCHEDULE_DIRECT);
-        job.wrap_comm = wrap;
+        job.wrap_comm = wrap_on_gpu;
         job.wrap_context = &make;
         job.timeout_ms = 250;
         ring_job_run(&job);

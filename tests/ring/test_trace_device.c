@@ -3,9 +3,9 @@
  * for NCCL: every event of work there has the stand-in's time, not that of its being enqueued.
  */
 #include "ring/late_kernels.h"
+#include "ring/on_gpus.h"
 #include "ring/ring_job.h"
 #include "ring/trace_record.h"
-#include "ringattn/comm_device.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
 
@@ -17,8 +17,6 @@ enum { SEQ = 90, DIM = 4, RANKS_MAX = 4, CAPACITY = 4096 };
 
 /* So long that no machine is slow enough for the host's time to be taken for it. */
 static int64_t const LONG_NS = (int64_t)1000 * 1000000000;
-
-typedef ra_status device_maker(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out);
 
 static trace_record records[RANKS_MAX];
 static int errors, warnings;
@@ -46,17 +44,6 @@ static void end(void)
 
 TestSuite(trace_device, .init = begin, .fini = end);
 
-static ra_comm *wrap(void *context, int rank, ra_comm *host)
-{
-    device_maker *const *make = context;
-    ra_comm_device device = {0};
-    ra_comm *comm = host;
-    (void)rank;
-    if (ra_memory_device(0, &device.memory) != RA_OK || (*make)(host, &device, &comm) != RA_OK)
-        ra_comm_abort(host, 5);
-    return comm;
-}
-
 static ra_kernel_ops ops;
 
 static ring_job make_job(int ranks, int buffers, ra_schedule schedule)
@@ -75,7 +62,7 @@ static ring_job make_job(int ranks, int buffers, ra_schedule schedule)
 static void run(device_maker *make, ring_job *job)
 {
     trace_records_forget(records, RANKS_MAX);
-    job->wrap_comm = wrap;
+    job->wrap_comm = wrap_on_gpu;
     job->wrap_context = &make;
     ring_job_run(job);
     cr_assert_eq(job->status, RA_OK, "%s", ra_status_name(job->status));

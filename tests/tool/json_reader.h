@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <jansson.h>
+#include <stdio.h>
 
 static inline json_t *member(const json_t *object, const char *name)
 {
@@ -31,6 +32,17 @@ static inline const char *text(const json_t *object, const char *name)
     const char *found = json_string_value(member(object, name));
     cr_assert_not_null(found, "%s is no text", name);
     return found;
+}
+
+/* A file of the command's folder. */
+static inline json_t *load_json(const char *folder, const char *name)
+{
+    char path[256];
+    json_error_t error;
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s:%d: %s", path, error.line, error.text);
+    return root;
 }
 
 #endif

@@ -25,16 +25,6 @@ static void run(const char *start, const char *arguments)
     cr_assert_eq(result.code, 0, "%s", result.err);
 }
 
-static json_t *load(const char *name)
-{
-    char path[128];
-    json_error_t error;
-    snprintf(path, sizeof(path), "%s/%s", command_folder, name);
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s:%d: %s", path, error.line, error.text);
-    return root;
-}
-
 /* The stand-in does work when it is asked whether it is done: a pass that does not ask takes none
    of the naps that are in it. Each has a launch at least, and resets its tickets. */
 static void expect_naps(const char *more)
@@ -42,7 +32,7 @@ static void expect_naps(const char *more)
     char line[512];
     snprintf(line, sizeof(line), JOB "--json=r.json --set job.repeat=2 %s", more);
     run("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_NAP_MS=10", line);
-    json_t *root = load("r.json");
+    json_t *root = load_json(command_folder, "r.json");
     const json_t *point = json_array_get(member(root, "points"), 0);
     cr_expect_geq(real(member(point, "forward_ms"), "min"), 10, "%s", more);
     cr_expect_geq(real(member(point, "backward_ms"), "min"), 20, "%s", more);
@@ -94,7 +84,7 @@ static summary check_events(json_t *root)
 Test(times_emulated, a_trace_shows_when_kernels_ran)
 {
     run("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_WORK_S=100", JOB "--trace t.json");
-    json_t *root = load("t.json");
+    json_t *root = load_json(command_folder, "t.json");
     summary const s = check_events(root);
     cr_expect_eq(s.kernels, 2);
     cr_expect_eq(s.untimed, 0);
@@ -109,7 +99,7 @@ Test(times_emulated, a_trace_shows_when_messages_of_gpus_travelled)
         run("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_WORK_S=100 \"$MPIEXEC\" -n 2",
             i == 0 ? JOB "--trace t.json --set comm.backend=nccl"
                    : JOB "--trace t.json --set comm.backend=mpi");
-        json_t *root = load("t.json");
+        json_t *root = load_json(command_folder, "t.json");
         summary const s = check_events(root);
         cr_expect_geq(s.kernels, 4);
         cr_expect_geq(s.transfers, 4);
@@ -122,7 +112,7 @@ Test(times_emulated, a_trace_shows_when_messages_of_gpus_travelled)
 Test(times_emulated, a_gpu_without_times_is_said_and_its_work_is_shown_as_handed_on)
 {
     run("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_UNTIMED=1", JOB "--trace t.json");
-    json_t *root = load("t.json");
+    json_t *root = load_json(command_folder, "t.json");
     cr_expect_gt(integer(member(root, "otherData"), "untimed_events"), 0);
     cr_expect_eq(command_count_lines(result.err, "times of the GPU's work are not to be had"), 1,
                  "%s", result.err);

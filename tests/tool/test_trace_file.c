@@ -18,16 +18,6 @@ TestSuite(trace_file, .init = command_folder_make, .fini = command_folder_remove
 
 static command_result result;
 
-static json_t *load(const char *name)
-{
-    char path[128];
-    json_error_t error;
-    snprintf(path, sizeof(path), "%s/%s", command_folder, name);
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s:%d: %s", path, error.line, error.text);
-    return root;
-}
-
 /* ---- what is in it --------------------------------------------------------------------------- */
 
 enum { RANKS_MAX = 4, TRACKS = 4 };
@@ -111,7 +101,8 @@ static void check_job(int ranks, const char *schedule)
              schedule);
     command_run(&result, ranks, line);
     cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = load("t.json"), *report = load("r.json");
+    json_t *root = load_json(command_folder, "t.json"),
+           *report = load_json(command_folder, "r.json");
     summary const s = summarize(root, members);
     json_t *point = json_array_get(member(report, "points"), 0);
     cr_expect_eq(s.sent_bytes, 2 * integer(point, "sent_bytes"), "%s", schedule);

@@ -94,18 +94,19 @@ static ra_status cuda_init(ra_kernel *kernel)
     ra_status status = read_device(self, &multiprocessors);
     if (status == RA_OK)
         status = make_stream(self);
-    if (status != RA_OK) {
-        free(self);
-        return status;
-    }
+    if (status != RA_OK)
+        goto err;
     kernel->self = self;
     kernel->stream = (ra_stream *)self->stream;
     kernel->threads = multiprocessors;
     status = ra_cuda_watch_init(kernel);
-    if (status != RA_OK) {
-        (void)cudaStreamDestroy(self->stream);
-        free(self);
-    }
+    if (status != RA_OK)
+        goto err_stream;
+    return RA_OK;
+err_stream:
+    (void)cudaStreamDestroy(self->stream);
+err:
+    free(self);
     return status;
 }
 

@@ -13,7 +13,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* So many looks in a row, spread over the deadline, must find nothing new: a process that was
    itself suspended for that long has looked once. */
@@ -22,13 +21,6 @@ enum { LOOKS = 8 };
 _Static_assert(sizeof(ra_cuda_mark) == 16, "a look is two copies into one mark");
 _Static_assert(RA_CUDA_MARK_BYTES + RA_CUDA_TICKETS_BYTES <= RA_CUDA_TAIL_BYTES,
                "tickets and a mark lie behind scratch");
-
-static int64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -74,7 +66,7 @@ static void *line_of(const ra_kernel *kernel)
 
 ra_status ra_cuda_watch_note(ra_kernel *kernel)
 {
-    ra_cuda_self(kernel)->watch.looked_ns = clock_ns();
+    ra_cuda_self(kernel)->watch.looked_ns = ra_clock_ns();
     ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
     w->quiet_looks = 0;
     if (kernel->workspace.data == NULL)
@@ -140,7 +132,7 @@ static ra_status lose(ra_kernel *kernel)
 ra_status ra_cuda_watch_look(ra_kernel *kernel)
 {
     ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
-    int64_t const now_ns = clock_ns();
+    int64_t const now_ns = ra_clock_ns();
     bool moved = false;
     if (ra_device_is_lost())
         return RA_ERR_TIMEOUT; /* that was said */
