@@ -66,10 +66,9 @@ void ra_block_mask_fini(ra_pool *pool, ra_block_mask *mask); /* a zeroed one is 
  * whatever the pattern has there. Tiles end with blocks of queries. The lists of the other
  * direction are what a kernel that goes through key blocks would read; ours go through queries.
  */
-RA_CHECKED ra_status ra_tilemap_init_masked(const ra_pattern *pattern, ra_heads heads,
-                                            const ra_rowset *queries, const ra_rowset *keys,
-                                            int32_t tile_rows, const ra_block_mask *mask,
-                                            ra_pool *pool, ra_tilemap *map_out);
+RA_CHECKED ra_status ra_tilemap_init_masked(const ra_map_request *request,
+                                            const ra_block_mask *mask, ra_pool *pool,
+                                            ra_tilemap *map_out);
 
 /**
  * Both: a map whose mask lives as long as it does, and is in its `bytes`. Give it back with

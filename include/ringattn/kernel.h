@@ -120,6 +120,8 @@ typedef struct ra_kernel_ops {
     bool (*serves)(const ra_kernel_use *use, char *why_not, size_t bytes);
     /** Queries per tile that suit this kernel; pure. */
     int32_t (*tile_rows)(ra_dtype dtype, int32_t dim);
+    /** Backward steps go by keys: their maps must have an index (ra_map_request.by_keys). */
+    bool maps_by_keys;
     /** Scratch for both passes, all threads together; does not depend on rows; pure. */
     size_t (*workspace_bytes)(int threads, int32_t dim);
     ra_status (*forward)(ra_kernel *kernel, const ra_forward_step *step);

@@ -12,6 +12,10 @@
  * Every run of a tile has a live pair, though not necessarily with every query. Tiles of a chunk
  * may share query rows (branches of different rates, several phases): then their partial results
  * are one softmax. A map is immutable, and plain arrays: it can be copied to a device as it is.
+ *
+ * Kernels that go by keys rather than by queries find the runs that meet theirs through an index,
+ * which is made where it is asked for: runs in the order of their keys, and which keys some
+ * consecutive ones have.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_TILEMAP_H
@@ -29,6 +33,9 @@ extern "C" {
 /* Most queries of a chunk whose tiles share rows: what kernels keep scratch for. */
 enum { RA_SHARED_CHUNK_ROWS_MAX = 1024 };
 
+/* Runs of an index whose keys lie in one span. */
+enum { RA_SPAN_RUNS = 256 };
+
 typedef struct ra_run {
     int32_t k_begin, k_stride, k_count;
     int32_t lo, hi; /* RA_RUN_NONE_LO, RA_RUN_NONE_HI: never binds; both: a full run, no mask */
@@ -44,6 +51,11 @@ typedef struct ra_tile_layer {
     uint32_t *chunk_tile; /* [chunk_count + 1]: tiles of a chunk, as indices into `tiles` */
 } ra_tile_layer;
 
+/* No run of some lists a key before the first or after the last. */
+typedef struct ra_key_span {
+    int32_t first, last;
+} ra_key_span;
+
 typedef struct ra_tilemap {
     int64_t q_rows, k_rows; /* rows of the two sets */
     int32_t tile_rows;      /* most queries in a tile */
@@ -53,6 +65,9 @@ typedef struct ra_tilemap {
     ra_tile_layer *layers;
     ra_tile *tiles; /* [tile_count + 1]; the last one only ends the runs */
     ra_run *runs;
+    uint32_t *by_keys;  /* [run_count]: each layer's runs, by their first keys, else as they are;
+                           NULL where no index was asked for, */
+    ra_key_span *spans; /* [ra_tilemap_span_count]: of RA_SPAN_RUNS of by_keys each, and NULL */
     uint32_t tile_count, run_count;
     bool shared_rows;             /* a query row of some head may lie in more than one tile; then
                                      chunk_rows is at most RA_SHARED_CHUNK_ROWS_MAX */
@@ -65,6 +80,7 @@ typedef struct ra_tilemap {
 
 RA_STATIC_ASSERT(sizeof(ra_run) == 20, "runs cross to devices");
 RA_STATIC_ASSERT(sizeof(ra_tile) == 16, "tiles cross to devices");
+RA_STATIC_ASSERT(sizeof(ra_key_span) == 8, "spans cross to devices");
 
 /* What a map is made from; all borrowed for the call. */
 typedef struct ra_map_request {
@@ -72,20 +88,34 @@ typedef struct ra_map_request {
     ra_heads heads;
     const ra_rowset *queries, *keys;
     int32_t tile_rows;
+    bool by_keys; /* with an index of runs by keys: 4.03 bytes per run */
 } ra_map_request;
 
 /**
  * Cut a pattern for `queries` against `keys`, tiles of at most `tile_rows` (>= 1) queries.
  *
- * Heads: layers keep global head numbers; layers without a head in `heads` are left out.
+ * Heads: layers keep global head numbers; layers without a head in `heads` are left out. Cost: in
+ * proportion to the runs; where an index is asked for and runs are not in its order, sorting them.
  * @return RA_ERR_UNSUPPORTED  more than 2^31 - 1 rows on a side, or 2^32 - 1 runs
  *         RA_ERR_NO_MEMORY
  */
-RA_CHECKED ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads,
-                                     const ra_rowset *queries, const ra_rowset *keys,
-                                     int32_t tile_rows, ra_pool *pool, ra_tilemap *map_out);
+RA_CHECKED ra_status ra_tilemap_init(const ra_map_request *request, ra_pool *pool,
+                                     ra_tilemap *map_out);
 /** A zeroed one is fine; one that comes from a pattern cache goes back there instead. */
 void ra_tilemap_fini(ra_pool *pool, ra_tilemap *map);
+
+/** Spans of an index of so many runs. */
+static inline int64_t ra_tilemap_span_count(int64_t runs)
+{
+    return (runs + RA_SPAN_RUNS - 1) / RA_SPAN_RUNS;
+}
+
+/** Bytes of an index of so many runs. */
+static inline int64_t ra_tilemap_index_bytes(int64_t runs)
+{
+    return runs * (int64_t)sizeof(uint32_t) +
+           ra_tilemap_span_count(runs) * (int64_t)sizeof(ra_key_span);
+}
 
 /** Bytes of the arrays alone, which follow each other from `layers` on. */
 static inline int64_t ra_tilemap_array_bytes(const ra_tilemap *map)

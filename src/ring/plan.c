@@ -13,7 +13,8 @@ ra_status ra_plan_init_map(const ra_plan_request *request, const ra_rowset *keys
                                    .heads = request->heads,
                                    .queries = &request->layout->rows[request->rank],
                                    .keys = keys,
-                                   .tile_rows = request->tile_rows};
+                                   .tile_rows = request->tile_rows,
+                                   .by_keys = request->by_keys};
     return request->dense_mask ? ra_tilemap_init_dense(&wanted, pool, map)
                                : ra_pattern_cache_get(request->cache, &wanted, pool, map);
 }

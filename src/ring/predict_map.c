@@ -119,6 +119,8 @@ ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *q
     int64_t const chunks = ra_div_ceil(queries->row_count, m.chunk_rows);
     size.bytes = layers * ((int64_t)sizeof(ra_tile_layer) + 4 * (chunks + 1)) +
                  (int64_t)((size.tiles + 1) * sizeof(ra_tile) + size.runs * sizeof(ra_run));
+    if (job->request->maps_by_keys && job->request->ring.backward)
+        size.bytes += ra_tilemap_index_bytes((int64_t)size.runs);
     if (job->request->ring.dense_mask)
         size.mask_bytes = ra_predict_mask_bytes(layers, queries->row_count, keys->row_count);
     size.k_rows = keys->row_count;

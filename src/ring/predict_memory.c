@@ -94,7 +94,7 @@ static int64_t block_key_words(const ra_predict_job *job)
 int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_t pieces,
                                int64_t map_bytes)
 {
-    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, RECORD_WORDS = 9, KEY_WORDS = 9 + 4 + 2 };
+    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, RECORD_WORDS = 9, KEY_WORDS = 10 + 4 + 2 };
     const ra_pattern_config *c = job->request->pattern;
     int64_t const documents = c->documents != NULL ? c->document_count : 1;
     int64_t const words =

@@ -111,6 +111,7 @@ typedef struct ra_plan_request {
     ra_pattern_cache *cache; /* or NULL */
     bool dense_mask;
     int32_t tile_rows;
+    bool by_keys; /* maps have an index of runs by keys */
     bool backward;
 } ra_plan_request;
 

@@ -15,6 +15,7 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
                              .heads = heads,
                              .cache = c->cache,
                              .dense_mask = c->dense_mask,
+                             .by_keys = c->backward && ring->kernel->ops->maps_by_keys,
                              .backward = c->backward,
                              .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
 }

@@ -132,8 +132,9 @@ static ra_status rows_make(ra_check_side *s)
         ra_range const part = {begin, 1, first_key(s, i + 1) - begin};
         status = ra_rowset_init(pool, &part, 1, &s->keys[i]);
         if (status == RA_OK)
-            status = ra_tilemap_init(p->pattern, heads, &s->queries, &s->keys[i], tile_rows, pool,
-                                     &s->maps[i]);
+            status = ra_tilemap_init(&(ra_map_request){p->pattern, heads, &s->queries, &s->keys[i],
+                                                       tile_rows, s->kernel->ops->maps_by_keys},
+                                     pool, &s->maps[i]);
     }
     return status;
 }

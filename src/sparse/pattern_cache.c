@@ -101,8 +101,7 @@ ra_status ra_pattern_cache_get(ra_pattern_cache *cache, const ra_map_request *re
     }
     if (admitted)
         return build_kept(cache, request, hash, key_bytes, pool, map_out);
-    return ra_tilemap_init(request->pattern, request->heads, request->queries, request->keys,
-                           request->tile_rows, pool, map_out);
+    return ra_tilemap_init(request, pool, map_out);
 }
 
 void ra_pattern_cache_put(ra_pool *pool, ra_tilemap *map)

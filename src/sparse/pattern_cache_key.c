@@ -103,6 +103,7 @@ static bool walk(key_sink *sink, const ra_map_request *request)
         layer_count += ra_heads_meet(p->layers[i].heads, request->heads);
     int64_t const lengths[] = {p->seq,
                                request->tile_rows,
+                               request->by_keys,
                                request->heads.begin,
                                request->heads.stride,
                                request->heads.count,

@@ -94,6 +94,9 @@ RA_CHECKED ra_status ra_tilemap_build(const ra_map_request *request, const ra_bl
                                       ra_pool *pool, ra_map_take *take, void *context,
                                       ra_tilemap *map_out);
 
+/* Fill a map's index; the map is whole but for that. */
+void ra_tilemap_index(ra_tilemap *map);
+
 /* ---- keys of the pattern cache: the canonical form of a request ---------------------------------
  */
 

@@ -67,15 +67,16 @@ static ra_status count_all(ra_map_builder *b, int32_t *layer_count)
 }
 
 /* One block for all arrays, widest alignment first. */
-static ra_status take_arrays(ra_map_builder *b, int32_t layer_count, ra_map_take *take,
-                             void *context, ra_tilemap *map)
+static ra_status take_arrays(ra_map_builder *b, int32_t layer_count, bool by_keys,
+                             ra_map_take *take, void *context, ra_tilemap *map)
 {
     size_t const chunks = (size_t)chunk_count_of(b);
     size_t const layers_bytes = (size_t)layer_count * sizeof(ra_tile_layer);
     size_t const tiles_bytes = ((size_t)b->tile_count + 1) * sizeof(ra_tile);
     size_t const runs_bytes = (size_t)b->run_count * sizeof(ra_run);
     size_t const chunks_bytes = (size_t)layer_count * (chunks + 1) * sizeof(uint32_t);
-    size_t const bytes = layers_bytes + tiles_bytes + runs_bytes + chunks_bytes;
+    size_t const index_bytes = by_keys ? (size_t)ra_tilemap_index_bytes(b->run_count) : 0;
+    size_t const bytes = layers_bytes + tiles_bytes + runs_bytes + chunks_bytes + index_bytes;
     void *data;
     ra_status const status = take(context, bytes, &data);
     if (status != RA_OK)
@@ -87,6 +88,10 @@ static ra_status take_arrays(ra_map_builder *b, int32_t layer_count, ra_map_take
     uint32_t *chunk_tile = (void *)(at + runs_bytes);
     for (int32_t i = 0; i < layer_count; ++i)
         map->layers[i].chunk_tile = chunk_tile + (size_t)i * (chunks + 1);
+    if (by_keys) {
+        map->by_keys = chunk_tile + (size_t)layer_count * (chunks + 1);
+        map->spans = (void *)(map->by_keys + b->run_count);
+    }
     map->layer_count = layer_count;
     map->bytes = (int64_t)bytes;
     b->tiles = map->tiles;
@@ -136,7 +141,7 @@ ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, r
     int32_t layer_count;
     ra_status status = count_all(&b, &layer_count);
     if (status == RA_OK)
-        status = take_arrays(&b, layer_count, take, context, &map);
+        status = take_arrays(&b, layer_count, r->by_keys, take, context, &map);
     if (status == RA_OK)
         status = fill_all(&b, &map);
     ra_pool_free(pool, NULL, &b.pieces.block);
@@ -152,6 +157,8 @@ ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, r
     map.tile_count = (uint32_t)b.tile_count;
     map.run_count = (uint32_t)b.run_count;
     map.shared_rows = b.shared;
+    if (r->by_keys)
+        ra_tilemap_index(&map);
     *map_out = map;
     return RA_OK;
 }
@@ -181,21 +188,17 @@ static ra_status build_in_pool(const ra_map_request *request, const ra_block_mas
     return status;
 }
 
-ra_status ra_tilemap_init(const ra_pattern *pattern, ra_heads heads, const ra_rowset *queries,
-                          const ra_rowset *keys, int32_t tile_rows, ra_pool *pool,
-                          ra_tilemap *map_out)
+ra_status ra_tilemap_init(const ra_map_request *request, ra_pool *pool, ra_tilemap *map_out)
 {
-    ra_map_request const request = {pattern, heads, queries, keys, tile_rows};
-    return build_in_pool(&request, NULL, pool, map_out);
+    return build_in_pool(request, NULL, pool, map_out);
 }
 
-ra_status ra_tilemap_init_masked(const ra_pattern *pattern, ra_heads heads,
-                                 const ra_rowset *queries, const ra_rowset *keys, int32_t tile_rows,
-                                 const ra_block_mask *mask, ra_pool *pool, ra_tilemap *map_out)
+ra_status ra_tilemap_init_masked(const ra_map_request *request, const ra_block_mask *mask,
+                                 ra_pool *pool, ra_tilemap *map_out)
 {
-    ra_map_request const request = {pattern, heads, queries, keys, tile_rows};
-    RA_ASSERT(mask->q_rows == queries->row_count && mask->k_rows == keys->row_count);
-    return build_in_pool(&request, mask, pool, map_out);
+    RA_ASSERT(mask->q_rows == request->queries->row_count &&
+              mask->k_rows == request->keys->row_count);
+    return build_in_pool(request, mask, pool, map_out);
 }
 
 void ra_tilemap_fini(ra_pool *pool, ra_tilemap *map)

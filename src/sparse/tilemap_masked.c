@@ -160,8 +160,7 @@ ra_status ra_tilemap_init_dense(const ra_map_request *r, ra_pool *pool, ra_tilem
     ra_status status = ra_block_mask_init(r->pattern, r->heads, r->queries, r->keys, pool, &mask);
     if (status != RA_OK)
         return status;
-    status = ra_tilemap_init_masked(r->pattern, r->heads, r->queries, r->keys, r->tile_rows, &mask,
-                                    pool, map_out);
+    status = ra_tilemap_init_masked(r, &mask, pool, map_out);
     if (status != RA_OK) {
         ra_block_mask_fini(pool, &mask);
         return status;

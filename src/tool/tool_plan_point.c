@@ -145,6 +145,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .may_share = hardware == NULL || hardware->shares_memory,
         .keeps_lse = ra_job_wants_lse(config),
         .tile_rows = ops->tile_rows(config->dtype, config->head_dim),
+        .maps_by_keys = ops->maps_by_keys,
         .workspace_bytes = has_scratch
                                ? hardware->workspace_bytes
                                : (int64_t)ops->workspace_bytes(point->threads, config->head_dim),

@@ -208,8 +208,9 @@ static void check_tilemap(trial *t, int32_t tile_rows)
 {
     ra_tilemap map = {0};
     ra_heads const heads = {0, 1, t->heads};
-    check(ra_tilemap_init(t->pattern, heads, &t->queries, &t->keys, tile_rows, t->pool, &map) ==
-              RA_OK,
+    check(ra_tilemap_init(
+              &(ra_map_request){t->pattern, heads, &t->queries, &t->keys, tile_rows, false},
+              t->pool, &map) == RA_OK,
           "a tile map");
     memset(t->counts, 0, sizeof(t->counts));
     for (int32_t layer = 0; layer < map.layer_count; layer++) {

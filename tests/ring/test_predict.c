@@ -182,7 +182,7 @@ static test_map make_map(const ring_job *job, int32_t tile_rows)
     cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
     cr_assert_eq(ra_pattern_create(&job->pattern, c->seq, c->heads, pool, &pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(pool, &all, 1, &rows), RA_OK);
-    ra_map_request const request = {pattern, {0, 1, c->heads}, &rows, &rows, tile_rows};
+    ra_map_request const request = {pattern, {0, 1, c->heads}, &rows, &rows, tile_rows, false};
     cr_assert_eq(ra_tilemap_init_dense(&request, pool, &map), RA_OK);
     test_map const made = {map.bytes, map.live_pairs};
     ra_tilemap_fini(pool, &map);

@@ -132,14 +132,15 @@ static void measure(bench *b, const bench_case *c)
     check(ra_pattern_create(&c->config, b->tokens, HEADS, b->pool, &pattern));
     check(ra_rowset_init(b->pool, &all, 1, &rows));
     double const made_ms = now_ms();
-    check(
-        ra_tilemap_init(pattern, (ra_heads){0, 1, HEADS}, &rows, &rows, TILE_ROWS, b->pool, &map));
+    check(ra_tilemap_init(
+        &(ra_map_request){pattern, (ra_heads){0, 1, HEADS}, &rows, &rows, TILE_ROWS, false},
+        b->pool, &map));
     double const built_ms = now_ms();
     int64_t const area = ra_pattern_area(pattern, all);
     double const area_ms = now_ms();
     if (area != map.live_pairs)
         exit(1);
-    ra_map_request const request = {pattern, {0, 1, HEADS}, &rows, &rows, TILE_ROWS};
+    ra_map_request const request = {pattern, {0, 1, HEADS}, &rows, &rows, TILE_ROWS, false};
     double const build_ms = built_ms - made_ms, hit = hit_ms(b, &request);
     printf("%-22s %10.2f %10.2f %10.2f %10.5f %10.0f %12lld %10u\n", c->name, made_ms - begin_ms,
            build_ms, area_ms - built_ms, hit, build_ms / hit, (long long)map.bytes, map.run_count);

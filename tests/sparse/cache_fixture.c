@@ -117,7 +117,8 @@ void ask_rows(fixture *f, const ra_pattern_config *config, int64_t seq, ra_range
     cr_assert_eq(ra_pattern_create(config, seq, HEADS, f->pool, &a->pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(f->pool, &queries, 1, &a->queries), RA_OK);
     cr_assert_eq(ra_rowset_init(f->pool, &keys, 1, &a->keys), RA_OK);
-    a->request = (ra_map_request){a->pattern, {0, 1, HEADS}, &a->queries, &a->keys, TILE_ROWS};
+    a->request =
+        (ra_map_request){a->pattern, {0, 1, HEADS}, &a->queries, &a->keys, TILE_ROWS, false};
 }
 
 void ask(fixture *f, const ra_pattern_config *config, int64_t seq, asked *a)

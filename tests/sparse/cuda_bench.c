@@ -198,8 +198,9 @@ static void run(bench *b, const char *name, const ra_pattern_config *config)
     ra_range const all = {0, 1, b->tokens};
     check(ra_pattern_create(config, b->tokens, b->heads, b->host, &pattern));
     check(ra_rowset_init(b->host, &all, 1, &rows));
-    check(ra_tilemap_init(pattern, (ra_heads){0, 1, b->heads}, &rows, &rows,
-                          ra_cuda_tile_of(RA_BF16, b->dim).q_rows, b->host, &map));
+    check(ra_tilemap_init(&(ra_map_request){pattern, (ra_heads){0, 1, b->heads}, &rows, &rows,
+                                            ra_cuda_tile_of(RA_BF16, b->dim).q_rows, true},
+                          b->host, &map));
     take(b->gpu, RA_MEM_TILEMAP, (size_t)ra_tilemap_array_bytes(&map), &copy);
     check_cuda(cudaMemcpy(copy.data, map.layers, (size_t)ra_tilemap_array_bytes(&map),
                           cudaMemcpyHostToDevice),

@@ -72,5 +72,6 @@ ra_kernel_ops cuda_emulated_ops(void)
     ops.forward = emulated_forward;
     ops.backward = emulated_backward;
     ops.tile_rows = emulated_tile_rows;
+    ops.maps_by_keys = true;
     return ops;
 }

@@ -195,8 +195,10 @@ static void make_case(bench *b)
     require(ra_pool_create(&pool, &b->pool));
     require(ra_pattern_create(&config, b->n, b->heads, b->pool, &b->pattern));
     require(ra_rowset_init(b->pool, &all, 1, &b->rows));
-    require(ra_tilemap_init(b->pattern, (ra_heads){0, 1, b->heads}, &b->rows, &b->rows,
-                            b->tables[0]->tile_rows(b->dtype, b->dim), b->pool, &b->map));
+    require(ra_tilemap_init(&(ra_map_request){b->pattern, (ra_heads){0, 1, b->heads}, &b->rows,
+                                              &b->rows, b->tables[0]->tile_rows(b->dtype, b->dim),
+                                              b->tables[0]->maps_by_keys},
+                            b->pool, &b->map));
     b->q = random_view(b, b->dtype, b->heads, 1);
     b->k = random_view(b, b->dtype, b->kv_heads, 2);
     b->v = random_view(b, b->dtype, b->kv_heads, 3);

@@ -135,11 +135,10 @@ static void make_rows(run *r)
                                         {0, 1, c->shape.heads},
                                         &r->queries,
                                         &r->keys[i],
-                                        r->kernel.ops->tile_rows(c->dtype, c->shape.dim)};
-        cr_assert_eq(c->dense_mask
-                         ? ra_tilemap_init_dense(&request, r->pool, &r->maps[i])
-                         : ra_tilemap_init(r->pattern, request.heads, &r->queries, &r->keys[i],
-                                           request.tile_rows, r->pool, &r->maps[i]),
+                                        r->kernel.ops->tile_rows(c->dtype, c->shape.dim),
+                                        r->kernel.ops->maps_by_keys};
+        cr_assert_eq(c->dense_mask ? ra_tilemap_init_dense(&request, r->pool, &r->maps[i])
+                                   : ra_tilemap_init(&request, r->pool, &r->maps[i]),
                      RA_OK);
     }
 }

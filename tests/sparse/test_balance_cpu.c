@@ -24,7 +24,8 @@ static fixture fixture_make(const ra_pattern_config *config, int64_t n)
     cr_assert_eq(ra_pool_create(&pool, &f.pool), RA_OK);
     cr_assert_eq(ra_pattern_create(config, n, HEADS, f.pool, &f.pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(f.pool, &(ra_range){0, 1, n}, 1, &f.rows), RA_OK);
-    cr_assert_eq(ra_tilemap_init(f.pattern, (ra_heads){0, 1, HEADS}, &f.rows, &f.rows, TILE_ROWS,
+    cr_assert_eq(ra_tilemap_init(&(ra_map_request){f.pattern, (ra_heads){0, 1, HEADS}, &f.rows,
+                                                   &f.rows, TILE_ROWS, false},
                                  f.pool, &f.map),
                  RA_OK);
     return f;

@@ -167,12 +167,12 @@ Test(block_mask, sets_without_a_row_have_no_block)
 {
     ra_pattern_config config = ra_pattern_config_dense();
     problem p = problem_make(&config, SEQ, (ra_range){0, 1, SEQ}, (ra_range){0, 1, 0});
-    ra_map_request const request = {p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS};
+    ra_map_request const request = {p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS, false};
     ra_tilemap map;
     cr_assert_eq(ra_tilemap_init_dense(&request, pool, &map), RA_OK);
     cr_assert_eq(map.run_count, 0);
     ra_tilemap_fini(pool, &map);
-    ra_map_request const swapped = {p.pattern, p.heads, &p.keys, &p.queries, TILE_ROWS};
+    ra_map_request const swapped = {p.pattern, p.heads, &p.keys, &p.queries, TILE_ROWS, false};
     cr_assert_eq(ra_tilemap_init_dense(&swapped, pool, &map), RA_OK);
     cr_assert_eq(map.chunk_count, 0);
     ra_tilemap_fini(pool, &map);
@@ -187,7 +187,7 @@ Test(block_mask, costs_16_bytes_per_block_whatever_the_pattern)
     config.causal = true;
     config.window_left = 63;
     problem p = problem_make(&config, N, (ra_range){0, 1, N}, (ra_range){0, 1, N});
-    ra_map_request const request = {p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS};
+    ra_map_request const request = {p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS, false};
     int64_t const before = held_bytes();
     ra_tilemap map;
     cr_assert_eq(ra_tilemap_init_dense(&request, pool, &map), RA_OK);
@@ -207,7 +207,8 @@ Test(block_mask, costs_16_bytes_per_block_whatever_the_pattern)
 static int64_t pairs_of(const problem *p, const ra_block_mask *mask)
 {
     ra_tilemap map;
-    cr_assert_eq(ra_tilemap_init_masked(p->pattern, p->heads, &p->queries, &p->keys, TILE_ROWS,
+    cr_assert_eq(ra_tilemap_init_masked(&(ra_map_request){p->pattern, p->heads, &p->queries,
+                                                          &p->keys, TILE_ROWS, false},
                                         mask, pool, &map),
                  RA_OK);
     int64_t const pairs = map.live_pairs / HEADS;
@@ -235,8 +236,9 @@ Test(block_mask, a_list_that_is_wrong_makes_a_wrong_map)
     l->full_kv.indices[3 * l->full_kv.stride + 2] = 5;
     cr_expect_eq(pairs_of(&p, &mask), right, "a full block has moved behind the diagonal");
     ra_tilemap map;
-    cr_assert_eq(ra_tilemap_init_masked(p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS, &mask,
-                                        pool, &map),
+    cr_assert_eq(ra_tilemap_init_masked(
+                     &(ra_map_request){p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS, false},
+                     &mask, pool, &map),
                  RA_OK);
     bool sees_the_future = false;
     for (uint32_t t = 0; t < map.tile_count; ++t)
@@ -282,7 +284,7 @@ Test(block_mask, whose_memory_is_refused_leaves_nothing)
                        &mine),
         RA_OK);
     problem p = problem_make(&config, SEQ, (ra_range){0, 1, SEQ}, (ra_range){0, 1, SEQ});
-    ra_map_request const request = {p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS};
+    ra_map_request const request = {p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS, false};
     int64_t const before = held_bytes();
     ra_log_set_handler(no_lines, &lines);
     ra_status status = RA_ERR_NO_MEMORY;

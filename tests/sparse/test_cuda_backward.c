@@ -172,6 +172,8 @@ static void check_factor(ra_dtype dtype, float factor)
     int32_t const rows = ra_cuda_keys_of(dtype, DIM).k_rows, blocks = (N + rows - 1) / rows;
     uint32_t tickets[2];
     ra_run run = {0, 1, N, RA_RUN_NONE_LO, 0};
+    uint32_t by_keys = 0;
+    ra_key_span span = {0, N - 1};
     ra_tile tiles[2] = {{0, 1, N, 0}, {0, 1, 0, 1}};
     uint32_t chunk_tile[] = {0, 1};
     ra_tile_layer layer = {{0, 1, 1}, chunk_tile};
@@ -191,30 +193,31 @@ static void check_factor(ra_dtype dtype, float factor)
         ra_view views[3] = {grad, grad, grad};
         for (int g = 0; g < 3; ++g)
             views[g].data = gradients[i][g];
-        ra_cuda_backward const f = {.map = {&layer, chunk_tile, tiles, &run, N, N, 1, 1, false},
-                                    .q = ra_view_dense(q, dtype, N, 1, DIM, 0),
-                                    .k = ra_view_dense(k, dtype, N, 1, DIM, 0),
-                                    .v = ra_view_dense(v, dtype, N, 1, DIM, 0),
-                                    .dout = ra_view_dense(dout[i], dtype, N, 1, DIM, 0),
-                                    .dq = views[0],
-                                    .dk = views[1],
-                                    .dv = views[2],
-                                    .lse = lse,
-                                    .delta = delta[i],
-                                    .lse_batch_stride = N,
-                                    .tickets = tickets,
-                                    .q_tasks = 1,
-                                    .k_tasks = blocks,
-                                    .k_rows = N,
-                                    .key_blocks = blocks,
-                                    .task_rows = rows,
-                                    .parts = 1,
-                                    .chunks_computed = 1,
-                                    .q_heads = 1,
-                                    .kv_heads = 1,
-                                    .dim = DIM,
-                                    .scale = 0.125F,
-                                    .factor = 0.125F * 1.442695F};
+        ra_cuda_backward const f = {
+            .map = {&layer, chunk_tile, tiles, &run, &by_keys, &span, N, N, 1, 1, false},
+            .q = ra_view_dense(q, dtype, N, 1, DIM, 0),
+            .k = ra_view_dense(k, dtype, N, 1, DIM, 0),
+            .v = ra_view_dense(v, dtype, N, 1, DIM, 0),
+            .dout = ra_view_dense(dout[i], dtype, N, 1, DIM, 0),
+            .dq = views[0],
+            .dk = views[1],
+            .dv = views[2],
+            .lse = lse,
+            .delta = delta[i],
+            .lse_batch_stride = N,
+            .tickets = tickets,
+            .q_tasks = 1,
+            .k_tasks = blocks,
+            .k_rows = N,
+            .key_blocks = blocks,
+            .task_rows = rows,
+            .parts = 1,
+            .chunks_computed = 1,
+            .q_heads = 1,
+            .kv_heads = 1,
+            .dim = DIM,
+            .scale = 0.125F,
+            .factor = 0.125F * 1.442695F};
         memset(tickets, 0, sizeof(tickets));
         cuda_emulate_backward(&f, 1, 9, &cuda_emulated_stats);
     }
@@ -323,21 +326,25 @@ static void count_lines(void *context, ra_log_level level, const char *line)
 
 Test(cuda_backward, refuses_steps_that_it_cannot_compute)
 {
-    ra_tilemap const map = {.tile_rows = 32}, large = {.tile_rows = 33},
-                     endless = {.tile_rows = 32, .k_rows = INT32_MAX};
+    uint32_t none = 0;
+    ra_tilemap const map = {.tile_rows = 32, .by_keys = &none},
+                     large = {.tile_rows = 33, .by_keys = &none},
+                     endless = {.tile_rows = 32, .k_rows = INT32_MAX, .by_keys = &none},
+                     unlisted = {.tile_rows = 32};
     ra_backward_step const good = {
         .map = &map,
         .shape = {.batch = 1, .q_heads = 2, .kv_heads = 1, .dim = 64, .scale = 1},
         .q = {.dtype = RA_F32}};
-    ra_backward_step bad[5] = {good, good, good, good, good};
+    ra_backward_step bad[6] = {good, good, good, good, good, good};
     bad[0].shape.dim = 0;
     bad[1].shape.kv_heads = 3;
     bad[2].shape.scale = NAN;
     bad[3].map = &large;
     bad[4].map = &endless;
+    bad[5].map = &unlisted;
     ra_log_set_handler(count_lines, NULL);
     cr_assert_eq(ra_cuda_backward_check(&good), RA_OK);
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < 6; ++i) {
         lines = 0;
         cr_assert_neq(ra_cuda_backward_check(&bad[i]), RA_OK, "%d", i);
         cr_assert_eq(lines, 1);

@@ -64,9 +64,11 @@ static void prepare(job *j)
     cr_assert_eq(ra_pool_create(&config, &j->host_pool), RA_OK);
     cr_assert_eq(ra_pattern_create(&pattern, ROWS, 1, j->host_pool, &j->pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(j->host_pool, &all, 1, &j->rows), RA_OK);
-    cr_assert_eq(ra_tilemap_init(j->pattern, (ra_heads){0, 1, 1}, &j->rows, &j->rows,
-                                 ra_kernel_cuda()->tile_rows(RA_F32, DIM), j->host_pool, &j->map),
-                 RA_OK);
+    cr_assert_eq(
+        ra_tilemap_init(&(ra_map_request){j->pattern, (ra_heads){0, 1, 1}, &j->rows, &j->rows,
+                                          ra_kernel_cuda()->tile_rows(RA_F32, DIM), true},
+                        j->host_pool, &j->map),
+        RA_OK);
 }
 
 /* With pools that keep nothing and that order what they keep. */

@@ -238,9 +238,11 @@ static small_step small_step_make(const ra_kernel_ops *ops, int threads)
     ra_range const all = {0, 1, SMALL_ROWS};
     cr_assert_eq(ra_pattern_create(&config, SMALL_ROWS, 1, s.f.pool, &s.pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(s.f.pool, &all, 1, &s.rows), RA_OK);
-    cr_assert_eq(ra_tilemap_init(s.pattern, (ra_heads){0, 1, 1}, &s.rows, &s.rows,
-                                 ops->tile_rows(RA_F32, SMALL_DIM), s.f.pool, &s.map),
-                 RA_OK);
+    cr_assert_eq(
+        ra_tilemap_init(&(ra_map_request){s.pattern, (ra_heads){0, 1, 1}, &s.rows, &s.rows,
+                                          ops->tile_rows(RA_F32, SMALL_DIM), ops->maps_by_keys},
+                        s.f.pool, &s.map),
+        RA_OK);
     cr_assert_eq(ra_kernel_init(ops, threads, SMALL_DIM, s.f.pool, &s.kernel), RA_OK);
     s.data = calloc(2 * SMALL_ROWS * SMALL_DIM, sizeof(float));
     ra_view const in = ra_view_dense(s.data, RA_F32, SMALL_ROWS, 1, SMALL_DIM, 0);

@@ -29,9 +29,11 @@ static sampled sampled_make(const ra_kernel_ops *ops, const ra_pattern_config *c
     cr_assert_eq(ra_pattern_create(config, N, HEADS, s.pool, &s.pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(s.pool, queries, 3, &s.queries), RA_OK);
     cr_assert_eq(ra_rowset_init(s.pool, &keys, 1, &s.keys), RA_OK);
-    cr_assert_eq(ra_tilemap_init(s.pattern, (ra_heads){0, 1, HEADS}, &s.queries, &s.keys,
-                                 ops->tile_rows(RA_F32, DIM), s.pool, &s.map),
-                 RA_OK);
+    cr_assert_eq(
+        ra_tilemap_init(&(ra_map_request){s.pattern, (ra_heads){0, 1, HEADS}, &s.queries, &s.keys,
+                                          ops->tile_rows(RA_F32, DIM), ops->maps_by_keys},
+                        s.pool, &s.map),
+        RA_OK);
     cr_assert_eq(ra_kernel_init(ops, 2, DIM, s.pool, &s.kernel), RA_OK);
     return s;
 }
@@ -220,9 +222,11 @@ static void sink_run(const ra_kernel_ops *ops, sink_job *j, float scale)
     cr_assert_eq(ra_pattern_create(&config, N, 1, s.pool, &s.pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(s.pool, &all, 1, &s.queries), RA_OK);
     cr_assert_eq(ra_rowset_init(s.pool, &all, 1, &s.keys), RA_OK);
-    cr_assert_eq(ra_tilemap_init(s.pattern, (ra_heads){0, 1, 1}, &s.queries, &s.keys,
-                                 ops->tile_rows(RA_F32, SHORT_DIM), s.pool, &s.map),
-                 RA_OK);
+    cr_assert_eq(
+        ra_tilemap_init(&(ra_map_request){s.pattern, (ra_heads){0, 1, 1}, &s.queries, &s.keys,
+                                          ops->tile_rows(RA_F32, SHORT_DIM), ops->maps_by_keys},
+                        s.pool, &s.map),
+        RA_OK);
     cr_assert_eq(ra_kernel_init(ops, 2, SHORT_DIM, s.pool, &s.kernel), RA_OK);
     ra_kernel_shape const shape = {
         .batch = 1, .q_heads = 1, .kv_heads = 1, .dim = SHORT_DIM, .scale = scale};

@@ -138,10 +138,9 @@ static void check_pair(const trial *t, const ra_rowset *queries, const ra_rowset
                  RA_OK);
     check_needed(t, queries, keys, &needed, &local);
     const ra_rowset *columns = packed ? &needed : keys;
-    ra_map_request const request = {t->pattern, heads, queries, columns, tile_rows};
-    cr_assert_eq(t->dense
-                     ? ra_tilemap_init_dense(&request, pool, &map)
-                     : ra_tilemap_init(t->pattern, heads, queries, columns, tile_rows, pool, &map),
+    ra_map_request const request = {t->pattern, heads, queries, columns, tile_rows, false};
+    cr_assert_eq(t->dense ? ra_tilemap_init_dense(&request, pool, &map)
+                          : ra_tilemap_init(&request, pool, &map),
                  RA_OK);
     count_map(t, &map, queries, columns);
     ra_tilemap_fini(pool, &map);

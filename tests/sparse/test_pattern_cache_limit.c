@@ -63,7 +63,7 @@ static const ra_memory_ops once_ops = {.name = "once",
 
 static ra_map_request request_at(int i)
 {
-    return (ra_map_request){patterns[i], {0, 1, HEADS}, &rows, &rows, TILE_ROWS};
+    return (ra_map_request){patterns[i], {0, 1, HEADS}, &rows, &rows, TILE_ROWS, false};
 }
 
 static void use_map(int i)

@@ -40,9 +40,11 @@ static fixture fixture_make(int64_t limit_bytes)
     cr_assert_eq(ra_pool_create(&config, &f.pool), RA_OK);
     cr_assert_eq(ra_pattern_create(&pattern, ROWS, HEADS, f.pool, &f.pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(f.pool, &all, 1, &f.rows), RA_OK);
-    cr_assert_eq(ra_tilemap_init(f.pattern, (ra_heads){0, 1, HEADS}, &f.rows, &f.rows,
-                                 ra_kernel_standard()->tile_rows(RA_F32, DIM), f.pool, &f.map),
-                 RA_OK);
+    cr_assert_eq(
+        ra_tilemap_init(&(ra_map_request){f.pattern, (ra_heads){0, 1, HEADS}, &f.rows, &f.rows,
+                                          ra_kernel_standard()->tile_rows(RA_F32, DIM), false},
+                        f.pool, &f.map),
+        RA_OK);
     cr_assert_eq(ra_kernel_init(ra_kernel_standard(), 2, DIM, f.pool, &f.kernel), RA_OK);
     int64_t const count = ROWS * HEADS * DIM;
     f.data = calloc((size_t)(8 * count + 2 * ROWS * HEADS), sizeof(float));

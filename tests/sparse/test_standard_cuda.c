@@ -94,9 +94,11 @@ static void prepare(job *j, ra_dtype dtype)
     cr_assert_eq(ra_pool_create(&config, &j->host_pool), RA_OK);
     cr_assert_eq(ra_pattern_create(&pattern, ROWS, HEADS, j->host_pool, &j->pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(j->host_pool, &all, 1, &j->rows), RA_OK);
-    cr_assert_eq(ra_tilemap_init(j->pattern, (ra_heads){0, 1, HEADS}, &j->rows, &j->rows,
-                                 table()->tile_rows(dtype, DIM), j->host_pool, &j->map),
-                 RA_OK);
+    cr_assert_eq(
+        ra_tilemap_init(&(ra_map_request){j->pattern, (ra_heads){0, 1, HEADS}, &j->rows, &j->rows,
+                                          table()->tile_rows(dtype, DIM), table()->maps_by_keys},
+                        j->host_pool, &j->map),
+        RA_OK);
 }
 
 static ra_status fill(job *j)

@@ -21,9 +21,10 @@ static int64_t map_bytes(ra_pattern_config config, int32_t heads)
         RA_OK);
     cr_assert_eq(ra_pattern_create(&config, million, heads, pool, &pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(pool, &all, 1, &rows), RA_OK);
-    cr_assert_eq(
-        ra_tilemap_init(pattern, (ra_heads){0, 1, heads}, &rows, &rows, TILE_ROWS, pool, &map),
-        RA_OK);
+    cr_assert_eq(ra_tilemap_init(&(ra_map_request){pattern, (ra_heads){0, 1, heads}, &rows, &rows,
+                                                   TILE_ROWS, false},
+                                 pool, &map),
+                 RA_OK);
     int64_t const bytes = map.bytes;
     cr_assert_leq(map.bytes, (int64_t)map.block.reserved_bytes);
     cr_assert_eq(map.live_pairs, ra_pattern_area(pattern, all));

@@ -3,9 +3,8 @@
  * thread block. Their gradients are summed a block of keys at a time, over the queries of all heads
  * that read them. No two tasks share a row of dk or dv, and the order of a task is fixed.
  *
- * Which tiles see a block of keys is found in the map itself: every run of a layer is looked at
- * once per block of keys of a kv head, 20 bytes each, and those that meet it are listed. This costs
- * no memory, and little time while a run is seen far more often than it is looked at in vain.
+ * Which tiles see a block of keys is found through the map's index: runs of the spans that reach
+ * the block are looked at, and those that meet it are listed.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -18,8 +17,9 @@
 struct key_visit {
     const ra_tile_layer *layer;
     const uint32_t *chunk_tile;   /* of the layer */
-    uint32_t tile, tile_end;      /* tiles that are looked at */
-    uint32_t run, run_end;        /* their runs that have not been looked at yet */
+    uint32_t tile, tile_end;      /* tiles that are looked for */
+    uint32_t run, run_end;        /* their runs */
+    uint32_t place, place_end;    /* in the index: of the layer, not looked at yet */
     int32_t head_begin, head_end; /* the group's heads, in this launch */
     int32_t listed;               /* runs in the list */
 };
@@ -62,6 +62,8 @@ LANE_CODE void visit_tiles(const ra_cuda_map &map, int32_t chunk_begin, int32_t 
     v.tile_end = v.chunk_tile[chunk_end];
     v.run = map.tiles[v.tile].run_begin;
     v.run_end = map.tiles[v.tile_end].run_begin;
+    v.place = map.tiles[v.chunk_tile[0]].run_begin;
+    v.place_end = map.tiles[v.chunk_tile[map.chunk_count]].run_begin;
 }
 
 /* The tile of a run: the last one that begins no later. */
@@ -77,37 +79,73 @@ LANE_CODE uint32_t tile_of_run(const ra_tile *tiles, uint32_t begin, uint32_t en
     return begin;
 }
 
-/* List runs, in their order, until the list might not hold those of another look. */
+/* The bits of all warps' votes, in shared memory until the next barrier. */
+LANE_CODE void publish_vote(bool holds, backward_keys_block &block)
+{
+    uint32_t const vote = warp_vote(holds);
+    if (lane_index() == 0)
+        block.votes[warp_index()] = vote;
+    block_barrier(); /* votes are there */
+}
+
+/* The first place of the index, from `place` on, in a span that reaches the block of keys; `end`
+   where there is none. */
+template <int THREADS>
+LANE_CODE uint32_t next_place(const ra_cuda_map &map, backward_keys_block &block, uint32_t place,
+                              uint32_t end)
+{
+    if (place == end)
+        return end;
+    uint32_t const span_end = (end - 1) / RA_SPAN_RUNS + 1;
+    for (uint32_t span = place / RA_SPAN_RUNS; span < span_end; span += THREADS) {
+        uint32_t const mine = span + (uint32_t)thread_index();
+        publish_vote(mine < span_end && ra_key_block_reaches(&block.keys, &map.spans[mine]), block);
+        uint32_t first = span_end;
+        for (int w = THREADS / 32 - 1; w >= 0; --w) {
+            uint32_t const vote = block.votes[w];
+            if (vote != 0)
+                first = span + 32 * (uint32_t)w + (uint32_t)count_bits((vote & -vote) - 1);
+        }
+        block_barrier(); /* votes have been read */
+        if (first < span_end)
+            return first == place / RA_SPAN_RUNS ? place : first * RA_SPAN_RUNS;
+    }
+    return end;
+}
+
+/* List runs, in the order of the index, until the list might not hold those of another look. */
 template <int THREADS> LANE_CODE void list_runs(const ra_cuda_map &map, backward_keys_block &block)
 {
     static_assert(THREADS / 32 <= sizeof(block.votes) / sizeof(block.votes[0]), "a vote per warp");
     int const warp = warp_index(), lane = lane_index();
     uint32_t *const runs = listed_runs(block), *const tiles = listed_tiles<THREADS>(block);
-    uint32_t const run_end = block.visit.run_end;
-    uint32_t run = block.visit.run;
+    uint32_t const run_begin = block.visit.run, run_end = block.visit.run_end;
+    uint32_t const end = block.visit.place_end;
+    uint32_t place = next_place<THREADS>(map, block, block.visit.place, end);
     int listed = 0;
-    while (run < run_end && listed + THREADS <= ra_cuda_list_entries(THREADS)) {
-        uint32_t const mine = run + (uint32_t)thread_index();
-        bool const meets = mine < run_end && ra_key_block_meets(&block.keys, &map.runs[mine]);
-        uint32_t const vote = warp_vote(meets);
-        if (lane == 0)
-            block.votes[warp] = vote;
-        block_barrier(); /* votes are there */
-        int at = listed + count_bits(vote & ((1u << lane) - 1u));
+    while (place < end && listed + THREADS <= ra_cuda_list_entries(THREADS)) {
+        uint32_t const span_left = RA_SPAN_RUNS - place % RA_SPAN_RUNS;
+        uint32_t const left = end - place < span_left ? end - place : span_left;
+        uint32_t const own = (uint32_t)thread_index();
+        uint32_t const run = own < left ? map.by_keys[place + own] : run_end;
+        bool const meets =
+            run >= run_begin && run < run_end && ra_key_block_meets(&block.keys, &map.runs[run]);
+        publish_vote(meets, block);
+        int at = listed + count_bits(block.votes[warp] & ((1u << lane) - 1u));
         for (int w = 0; w < THREADS / 32; ++w) {
             int const count = count_bits(block.votes[w]);
             at += w < warp ? count : 0;
             listed += count;
         }
         if (meets)
-            runs[at] = mine;
-        run = run_end - run < THREADS ? run_end : run + THREADS;
+            runs[at] = run;
         block_barrier(); /* votes have been read; runs are listed */
+        place = next_place<THREADS>(map, block, place + (left < THREADS ? left : THREADS), end);
     }
     for (int i = thread_index(); i < listed; i += THREADS)
         tiles[i] = tile_of_run(map.tiles, block.visit.tile, block.visit.tile_end, runs[i]);
     if (thread_index() == 0) {
-        block.visit.run = run;
+        block.visit.place = place;
         block.visit.listed = listed;
     }
     block_barrier(); /* tiles are listed, and how many */
@@ -170,7 +208,7 @@ LANE_CODE bool backward_keys_visit(const ra_cuda_backward &f, int32_t chunk_begi
     if (thread_index() == 0)
         visit_tiles(f.map, chunk_begin, chunk_end, block.visit);
     block_barrier(); /* tiles to be looked at are known */
-    while (block.visit.run < block.visit.run_end) {
+    while (block.visit.place < block.visit.place_end) {
         list_runs<Block::THREADS>(f.map, block);
         if (thread_index() == 0) {
             ra_query_cursor &first = block.cursor[0], &second = block.cursor[1];

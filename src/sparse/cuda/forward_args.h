@@ -10,6 +10,8 @@ typedef struct ra_cuda_map {
     const uint32_t *chunk_tile;  /* [layer_count][chunk_count + 1] */
     const ra_tile *tiles;
     const ra_run *runs;
+    const uint32_t *by_keys; /* or NULL, as the map has them */
+    const ra_key_span *spans;
     int32_t q_rows, chunk_rows, chunk_count, layer_count;
     bool shared_rows;
 } ra_cuda_map;

@@ -255,6 +255,7 @@ const ra_kernel_ops ra_cuda_ops = {
     .memory = cuda_memory,
     .serves = cuda_serves,
     .tile_rows = cuda_tile_rows,
+    .maps_by_keys = true,
     .workspace_bytes = cuda_workspace_bytes,
     .forward = cuda_forward,
     .delta = ra_cuda_delta_rows,

@@ -6,17 +6,22 @@
 
 #include <float.h>
 
+/* Where an array of a map lies on the device; NULL where the map has none. */
+static const void *moved(const ra_tilemap *map, const void *array, const void *base)
+{
+    return array == NULL ? NULL
+                         : (const char *)base + ((const char *)array - (const char *)map->layers);
+}
+
 ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base)
 {
-    const char *const from = (const char *)map->layers;
-    const char *const to = base;
     return (ra_cuda_map){
         .layers = base,
-        .chunk_tile = map->layer_count > 0
-                          ? (const void *)(to + ((const char *)map->layers[0].chunk_tile - from))
-                          : NULL,
-        .tiles = (const void *)(to + ((const char *)map->tiles - from)),
-        .runs = (const void *)(to + ((const char *)map->runs - from)),
+        .chunk_tile = map->layer_count > 0 ? moved(map, map->layers[0].chunk_tile, base) : NULL,
+        .tiles = moved(map, map->tiles, base),
+        .runs = moved(map, map->runs, base),
+        .by_keys = moved(map, map->by_keys, base),
+        .spans = moved(map, map->spans, base),
         .q_rows = (int32_t)map->q_rows,
         .chunk_rows = map->chunk_rows,
         .chunk_count = map->chunk_count,
@@ -78,6 +83,9 @@ ra_status ra_cuda_forward_check(const ra_forward_step *step)
 
 ra_status ra_cuda_backward_check(const ra_backward_step *step)
 {
+    if (step->map->by_keys == NULL)
+        return refuse(RA_ERR_INVALID,
+                      "the tile map of a backward step has no index of runs by keys");
     return check_step(&step->shape, step->map, step->q.dtype);
 }
 

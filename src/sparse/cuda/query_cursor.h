@@ -73,6 +73,13 @@ RA_HD bool ra_key_block_meets(const ra_key_block *block, const ra_run *run)
     return (run->k_begin - block->row) % block->stride == 0;
 }
 
+/* Whether a run of a span may meet a block that is not empty. */
+RA_HD bool ra_key_block_reaches(const ra_key_block *block, const ra_key_span *span)
+{
+    return span->last >= block->row &&
+           span->first <= block->row + (int64_t)block->stride * (block->count - 1);
+}
+
 /* ---- which queries see them ------------------------------------------------------------------ */
 
 typedef struct ra_query_cursor {

@@ -1,0 +1,146 @@
+/* A tile map's index: what it lists, and how little of it a block of keys must look at. */
+#include "ringattn/tilemap.h"
+#include "sparse/cuda/query_cursor.h"
+#include "support/poison_memory.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+static ra_ledger *ledger;
+static ra_pool *pool;
+
+static void set_up(void)
+{
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(
+        ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = ledger}, &pool),
+        RA_OK);
+}
+
+static void tear_down(void)
+{
+    ra_ledger_snapshot snapshot;
+    ra_ledger_read(ledger, &snapshot);
+    cr_expect_eq(snapshot.reserved_bytes, 0, "bytes are left over");
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
+TestSuite(tilemap_keys, .init = set_up, .fini = tear_down);
+
+static ra_tilemap make_map(const ra_pattern_config *config, int64_t n, int32_t heads,
+                           int32_t tile_rows, bool by_keys)
+{
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    cr_assert_eq(ra_pattern_create(config, n, heads, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &(ra_range){0, 1, n}, 1, &rows), RA_OK);
+    ra_map_request const request = {pattern, {0, 1, heads}, &rows, &rows, tile_rows, by_keys};
+    cr_assert_eq(ra_tilemap_init(&request, pool, &map), RA_OK);
+    ra_rowset_fini(pool, &rows);
+    ra_pattern_destroy(pattern);
+    return map;
+}
+
+static int32_t last_key(const ra_run *run)
+{
+    return run->k_begin + run->k_stride * (run->k_count - 1);
+}
+
+static void check_index(const ra_tilemap *map, const char *name)
+{
+    uint8_t *const listed = calloc(map->run_count + 1, 1);
+    for (int32_t l = 0; l < map->layer_count; ++l) {
+        const uint32_t *const chunk_tile = map->layers[l].chunk_tile;
+        uint32_t const begin = map->tiles[chunk_tile[0]].run_begin;
+        uint32_t const end = map->tiles[chunk_tile[map->chunk_count]].run_begin;
+        for (uint32_t i = begin; i < end; ++i) {
+            uint32_t const run = map->by_keys[i], before = map->by_keys[i > begin ? i - 1 : i];
+            cr_assert(run >= begin && run < end, "%s: a run of another layer", name);
+            cr_assert_eq(listed[run]++, 0, "%s: run %u twice", name, run);
+            cr_assert(map->runs[before].k_begin < map->runs[run].k_begin ||
+                          (map->runs[before].k_begin == map->runs[run].k_begin && before <= run),
+                      "%s: runs %u and %u are not in order", name, before, run);
+        }
+    }
+    free(listed);
+    for (uint32_t i = 0; i < map->run_count; ++i) {
+        const ra_run *const run = &map->runs[map->by_keys[i]];
+        const ra_key_span *const span = &map->spans[i / RA_SPAN_RUNS];
+        cr_assert(span->first <= run->k_begin && last_key(run) <= span->last,
+                  "%s: place %u lies outside of its span", name, i);
+    }
+}
+
+Test(tilemap_keys, lists_every_run_of_a_layer_once_by_its_first_key)
+{
+    uint64_t const seed = 20261122;
+    for (uint64_t i = 0; i < 300; ++i) {
+        test_rng rng = {seed + i};
+        test_pattern drawn;
+        char text[256];
+        int64_t const n = test_rng_between(&rng, 1, 256);
+        test_pattern_draw(&rng, n, &drawn);
+        test_pattern_print(&drawn.config, text, sizeof(text));
+        ra_tilemap map = make_map(&drawn.config, n, (int32_t)test_rng_between(&rng, 1, 3),
+                                  (int32_t)test_rng_between(&rng, 1, 40), true);
+        check_index(&map, text);
+        ra_tilemap_fini(pool, &map);
+    }
+}
+
+Test(tilemap_keys, costs_4_bytes_per_run_and_8_per_span_only_where_asked_for)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.causal = true;
+    config.window_left = 99;
+    config.sinks = 4;
+    ra_tilemap without = make_map(&config, 100000, 1, 32, false);
+    ra_tilemap with = make_map(&config, 100000, 1, 32, true);
+    int64_t const runs = with.run_count;
+    cr_assert_gt(runs, RA_SPAN_RUNS);
+    cr_assert_null(without.by_keys);
+    cr_assert_eq(with.bytes - without.bytes, 4 * runs + 8 * ((runs + 255) / 256));
+    check_index(&with, "a window with sinks");
+    ra_tilemap_fini(pool, &without);
+    ra_tilemap_fini(pool, &with);
+}
+
+/* Runs in spans that reach a block of 128 keys, and those that meet it: most over blocks. */
+static void expect_looks(const ra_pattern_config *config, int64_t n, int64_t looks_most)
+{
+    ra_tilemap map = make_map(config, n, 1, 128, true);
+    for (int64_t row = 0; row < n; row += n / 64) {
+        ra_key_block const block = {(int32_t)row, 1, 128};
+        int64_t looked = 0, met = 0;
+        for (int64_t s = 0; s < ra_tilemap_span_count(map.run_count); ++s) {
+            if (!ra_key_block_reaches(&block, &map.spans[s]))
+                continue;
+            for (int64_t i = s * RA_SPAN_RUNS; i < (s + 1) * RA_SPAN_RUNS && i < map.run_count;
+                 ++i, ++looked)
+                met += ra_key_block_meets(&block, &map.runs[map.by_keys[i]]);
+        }
+        cr_assert_leq(looked - met, looks_most, "keys from %lld on: %lld runs for %lld",
+                      (long long)row, (long long)looked, (long long)met);
+    }
+    ra_tilemap_fini(pool, &map);
+}
+
+/* Of a million tokens: 8,192 runs of a window, 16,384 with sinks, 665,581 of random blocks. */
+Test(tilemap_keys, a_block_of_keys_looks_at_few_runs_that_do_not_meet_it)
+{
+    ra_pattern_config window = ra_pattern_config_dense();
+    window.causal = true;
+    window.window_left = 1023;
+    expect_looks(&window, 1 << 20, 2 * RA_SPAN_RUNS);
+    window.sinks = 4;
+    expect_looks(&window, 1 << 20, 2 * RA_SPAN_RUNS);
+    ra_pattern_config random = ra_pattern_config_dense();
+    random.causal = true;
+    random.blocks_kind = RA_BLOCKS_RANDOM;
+    random.block_size = 128;
+    random.block_density = 0.02;
+    expect_looks(&random, 1 << 20, 3 * RA_SPAN_RUNS);
+}
