@@ -61,6 +61,7 @@ test_needs=(
     'python3|command -v python3'
     'python3-numpy|/usr/bin/python3 -c "import numpy"'
     'python3-yaml|/usr/bin/python3 -c "import yaml"'
+    'iproute2|command -v ip'
 )
 
 # missing_packages NEED...: sets `missing` to the packages of the needs that are not met.
@@ -75,6 +76,11 @@ missing_packages() {
     done
 }
 
+# What apt said was wrong, without the dozens of times that it says so.
+say_apt_errors() {
+    grep -m 4 -E '^(E|W): ' "$1" >&2 || tail -n 20 "$1" >&2
+}
+
 # ensure NEED...: install what is missing through apt; where nothing is, apt is not touched.
 ensure() {
     local as_root=() log
@@ -84,7 +90,7 @@ ensure() {
         die "missing, and there is no apt-get to install it: ${missing[*]}"
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo >/dev/null ||
-            die "neither root nor sudo; have installed as root: apt-get install ${missing[*]}"
+            die "neither root nor sudo; have run as root: apt-get update && apt-get install ${missing[*]}"
         as_root=(sudo)
     fi
     say "installing through apt: ${missing[*]}"
@@ -92,9 +98,9 @@ ensure() {
     if ! { "${as_root[@]}" apt-get update -q &&
         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
             apt-get install -q -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-        tail -n 40 "$log" >&2
-        rm -f "$log"
-        die "apt-get could not install: ${missing[*]} (its last lines are above)"
+        say_apt_errors "$log"
+        die "apt-get could not install: ${missing[*]} (why is above, and all it said in $log):" \
+            "without a network have these packages brought and installed by hand"
     fi
     rm -f "$log"
     missing_packages "$@"
@@ -105,7 +111,10 @@ ensure() {
 quietly() {
     local log=$1
     shift
-    mkdir -p "$(dirname "$log")"
+    if ! { mkdir -p "$(dirname "$log")" && : >"$log"; } 2>/dev/null; then
+        say "ringattn: error: $log cannot be written: build in a copy of the tree that is yours"
+        return 1
+    fi
     if ! "$@" >"$log" 2>&1; then
         tail -n 30 "$log" >&2
         say "ringattn: error: failed: $* (the whole log: $log)"

@@ -15,8 +15,10 @@ cp -r "$source_dir/launch" "$work/a b/launch"
 cat >"$work/bin/apt-get" <<END
 #!/bin/sh
 echo "apt-get \$*" >>"$work/asked"
-[ "\$1" != install ] || [ -e "$work/broken" ] || touch "$work/installed"
-[ ! -e "$work/broken" ]
+[ -e "$work/broken" ] || { [ "\$1" != install ] || touch "$work/installed"; exit 0; }
+echo 'Reading package lists...'
+for package in 1 2 3 4 5 6 7 8 9; do echo "E: Failed to fetch package \$package"; done
+[ "\$1" != install ]
 END
 printf '#!/bin/sh\necho sudo >>"%s/asked"\nexec "$@"\n' "$work" >"$work/bin/sudo"
 chmod +x "$work/bin/apt-get" "$work/bin/sudo"
@@ -47,9 +49,19 @@ fi
 touch "$work/broken"
 ensure 'three|false' && fail "an installation that fails passed"
 grep -q 'error: apt-get could not install: three' "$work/output" || fail "$(cat "$work/output")"
-rm "$work/broken"
+grep -q '^E: Failed to fetch' "$work/output" || fail "why was not said: $(cat "$work/output")"
+[ "$(wc -l <"$work/output")" -le 6 ] || fail "said again and again: $(cat "$work/output")"
+log=$(sed -n 's/.*all it said in \([^ ]*\)).*/\1/p' "$work/output")
+grep -q 'package 9' "$log" || fail "'$log' is not all that apt-get said"
+rm "$log" "$work/broken"
 ensure 'four|false' && fail "an installation that does not help passed"
 grep -q 'error: installed, and still not found: four' "$work/output" || fail "$(cat "$work/output")"
+
+# Where a build cannot write, that is said, and not what an older build had to say.
+touch "$work/a b/build"
+(. "$work/a b/launch/common.sh" && build release) >"$work/output" 2>&1 && fail "built in a file"
+grep -q 'configure.log cannot be written' "$work/output" || fail "$(cat "$work/output")"
+rm "$work/a b/build"
 
 # Usage errors: one line, before anything is built.
 "$work/a b/launch/run.sh" --help | grep -q -- --ranks || fail "run.sh --help"
