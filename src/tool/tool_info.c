@@ -114,7 +114,7 @@ static void print_machine(const json_t *tree, bool bound_by_launcher)
     print_line("CUDA", ra_devices_text(&devices, text, sizeof(text)));
     print_backend(tree, "NCCL", "nccl", text_at(tree, "nccl", "library"));
     print_backend(tree, "cuBLAS", "cublas", text_at(tree, "cublas", "library"));
-    snprintf(line, sizeof(line), "libfyaml %s, jansson %s, hwloc %s",
+    snprintf(line, sizeof(line), "libfyaml %s, jansson %s, hwloc API %s",
              text_at(tree, "build", "libfyaml"), text_at(tree, "build", "jansson"),
              text_at(tree, "build", "hwloc"));
     print_line("libraries", line);
