@@ -108,9 +108,35 @@ typedef struct ra_backward_step {
     bool ends_only;     /* as in ra_forward_step: queries of the first and last chunk only */
 } ra_backward_step;
 
+typedef enum ra_linear_kind {
+    RA_LINEAR_NONE, /* softmax attention */
+    RA_LINEAR_BIDIRECTIONAL,
+    RA_LINEAR_CAUSAL
+} ra_linear_kind;
+
+/* How the causal kind is computed; the same results within rounding. */
+typedef enum ra_linear_method {
+    RA_LINEAR_CHUNKED,   /* a state per chunk, products of matrices within it */
+    RA_LINEAR_RECURRENT, /* row by row, one state at hand; forward only */
+    RA_LINEAR_CUMSUM     /* the state of every row is stored, then read: what a plain cumsum over
+                            outer products does; forward only */
+} ra_linear_method;
+
+/* What a job will use of a kernel. */
+typedef struct ra_kernel_use {
+    ra_dtype dtype;
+    int32_t dim; /* 1 to 256 */
+    bool backward;
+    bool deterministic;      /* as in ra_kernel */
+    bool shares_rows;        /* maps may have shared_rows: see ra_pattern_shares_rows */
+    int threads;             /* at least 1; as in ra_kernel */
+    ra_linear_kind linear;   /* see linear.h; RA_LINEAR_NONE: softmax attention */
+    ra_linear_method method; /* of the causal kind */
+    int64_t timeout_ms;      /* as in ra_kernel; 0: RA_KERNEL_TIMEOUT_MS */
+} ra_kernel_use;
+
 typedef struct ra_kernel ra_kernel;
 typedef struct ra_linear_ops ra_linear_ops; /* see linear.h */
-typedef struct ra_kernel_use ra_kernel_use; /* see kernel_check.h */
 
 typedef struct ra_kernel_ops {
     const char *name;          /* "cpu-avx2" */
@@ -123,7 +149,7 @@ typedef struct ra_kernel_ops {
     /** Backward steps go by keys: their maps must have an index (ra_map_request.by_keys). */
     bool maps_by_keys;
     /** Scratch for both passes, all threads together; does not depend on rows; pure. */
-    size_t (*workspace_bytes)(int threads, int32_t dim);
+    size_t (*workspace_bytes)(const ra_kernel_use *use);
     ra_status (*forward)(ra_kernel *kernel, const ra_forward_step *step);
     /** delta[b][h][i] = sum over dim of out * dout, both [.][q_rows], from a rounded out. */
     ra_status (*delta)(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t q_rows,
@@ -207,11 +233,12 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 const ra_kernel_ops *ra_kernel_cuda(void);
 
 /**
- * @param threads  at least 1; a GPU's table puts its multiprocessors in place of it
- * @param pool     of ops->memory(); workspace (category workspace) for `dim` is taken here
+ * @param use   a GPU's table puts its multiprocessors in place of the threads; the dtype plays no
+ *              part. Calls that need more workspace than this use does return RA_ERR_INVALID
+ * @param pool  of ops->memory(); workspace (category workspace) is taken here
  * @return RA_ERR_NO_MEMORY, RA_ERR_CUDA, RA_ERR_UNSUPPORTED; one line was logged
  */
-RA_CHECKED ra_status ra_kernel_init(const ra_kernel_ops *ops, int threads, int32_t dim,
+RA_CHECKED ra_status ra_kernel_init(const ra_kernel_ops *ops, const ra_kernel_use *use,
                                     ra_pool *pool, ra_kernel *kernel_out);
 void ra_kernel_fini(ra_kernel *kernel); /* a zeroed one is fine */
 

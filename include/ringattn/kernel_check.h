@@ -12,18 +12,6 @@
 extern "C" {
 #endif
 
-/* What a job will use of a kernel. */
-struct ra_kernel_use {
-    ra_dtype dtype;
-    int32_t dim; /* 1 to 256 */
-    bool backward;
-    bool deterministic;      /* as in ra_kernel */
-    int threads;             /* at least 1 */
-    ra_linear_kind linear;   /* RA_LINEAR_NONE: softmax attention */
-    ra_linear_method method; /* of the causal kind */
-    int64_t timeout_ms;      /* as ra_kernel.timeout_ms; 0: as it is at first */
-};
-
 /* How far off a kernel was, where it was furthest off by what is allowed there. */
 typedef struct ra_kernel_verdict {
     bool agrees;

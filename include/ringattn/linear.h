@@ -47,20 +47,6 @@ extern "C" {
 /* Rows whose terms are summed before they are added to a longer sum. */
 enum { RA_LINEAR_CHUNK = 64 };
 
-typedef enum ra_linear_kind {
-    RA_LINEAR_NONE, /* softmax attention */
-    RA_LINEAR_BIDIRECTIONAL,
-    RA_LINEAR_CAUSAL
-} ra_linear_kind;
-
-/* How the causal kind is computed; the same results within rounding. */
-typedef enum ra_linear_method {
-    RA_LINEAR_CHUNKED,   /* a state per chunk, products of matrices within it */
-    RA_LINEAR_RECURRENT, /* row by row, one state at hand; forward only */
-    RA_LINEAR_CUMSUM     /* the state of every row is stored, then read: what a plain cumsum over
-                            outer products does; forward only */
-} ra_linear_method;
-
 /* "chunked", "recurrent", "cumsum" */
 const char *ra_linear_method_name(ra_linear_method method);
 

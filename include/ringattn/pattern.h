@@ -91,6 +91,19 @@ bool ra_block_is_drawn(const ra_pattern_config *config, int64_t bi, int64_t bj);
 /** Whether different heads see different pairs. */
 bool ra_pattern_differs_by_head(const ra_pattern *pattern);
 
+/**
+ * Whether tiles of a map may share query rows (shared_rows of ra_tilemap), for any length and heads
+ * and the rows of any layout, against those of ranks or what is needed of them. Where this says no,
+ * kernels need no scratch for it. Rows are shared where a head takes part in several branches; on
+ * several ranks also where branches have different strides, because keys are sent at the strides
+ * of all heads; and in maps from block masks of dilated patterns, of which a block of a single pair
+ * is full. Pure.
+ *
+ * @param config  as ra_pattern_create takes it
+ * @param masked  maps are made from block masks (block_mask.h)
+ */
+bool ra_pattern_shares_rows(const ra_pattern_config *config, int ranks, bool masked);
+
 /** Stops the visit when it returns anything but RA_OK. `slice` is trimmed and borrowed. */
 typedef ra_status ra_slice_visitor(void *context, const ra_slice *slice);
 

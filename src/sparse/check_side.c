@@ -259,10 +259,7 @@ ra_status ra_check_place_make(const ra_kernel_ops *ops, const ra_kernel_use *use
     if (status == RA_OK && !ra_memory_is_host(&where->memory))
         status = ra_pool_create(&config, &where->host_pool);
     if (status == RA_OK)
-        status = ra_kernel_init(ops, use->threads, use->dim, where->pool, &where->kernel);
-    if (status == RA_OK && use->timeout_ms > 0)
-        where->kernel.timeout_ms = use->timeout_ms;
-    where->kernel.deterministic = use->deterministic;
+        status = ra_kernel_init(ops, use, where->pool, &where->kernel);
     return status;
 }
 

@@ -45,6 +45,23 @@ bool ra_pattern_differs_by_head(const ra_pattern *pattern)
     return pattern->differs_by_head;
 }
 
+/*
+ * Rows of a layer lie in one progression per residue as long as there is one stride: that of the
+ * layer. Keys that come at another one put it in place of the layer's, and blocks have stride 1.
+ */
+bool ra_pattern_shares_rows(const ra_pattern_config *c, int ranks, bool masked)
+{
+    bool strides_differ = false, has_wide = false;
+    int64_t const count = c->segments != NULL ? c->branch_count : 0;
+    for (int64_t i = 0; i < count; ++i) {
+        int64_t const stride = ra_min_i64(c->rates[i], c->segments[i]);
+        has_wide = has_wide || stride > 1;
+        strides_differ = strides_differ || stride != ra_min_i64(c->rates[0], c->segments[0]);
+    }
+    return (count > 1 && c->dilated_heads == RA_HEADS_ALL) || (strides_differ && ranks > 1) ||
+           (has_wide && masked);
+}
+
 bool ra_heads_meet(ra_heads a, ra_heads b)
 {
     for (int32_t i = 0; i < a.count; ++i)

@@ -74,6 +74,14 @@ ra_kernel_use ra_backend_use(const ra_config *config, int threads)
                            .timeout_ms = config->timeout_ms};
 }
 
+ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads)
+{
+    bool const masked = config->mask == RA_MASK_DENSE_BLOCKS;
+    ra_kernel_use use = ra_backend_use(config, threads);
+    use.shares_rows = ra_pattern_shares_rows(&config->pattern, ranks, masked);
+    return use;
+}
+
 bool ra_backend_gpu_serves(const ra_config *config, char why_not[RA_BACKEND_NOTE_MAX])
 {
     const ra_kernel_ops *const ops = config->attention_kind == RA_ATTENTION_STANDARD

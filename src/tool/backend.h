@@ -29,6 +29,9 @@ RA_CHECKED ra_status ra_backend_check(const ra_config *config, int ranks);
 /** What a job takes of a kernel, whose check may take so many threads; all its keys are known. */
 ra_kernel_use ra_backend_use(const ra_config *config, int threads);
 
+/** The same of a job on so many ranks, with what its maps take of kernels. */
+ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads);
+
 /**
  * Whether the GPU in use (ra_device_use) has what the kernels of a job take, all keys of which are
  * known; where not, one sentence in why_not.

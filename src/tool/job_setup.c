@@ -91,13 +91,12 @@ static ra_status kernel_choose(ra_job *job)
 
 static ra_status kernel_make(ra_job *job)
 {
-    ra_status const status =
-        ra_kernel_init(job->ops, job->threads, job->config.head_dim, job->pool, &job->kernel);
+    ra_kernel_use const use =
+        ra_job_kernel_use(&job->config, ra_comm_size(job->comm), job->threads);
+    ra_status const status = ra_kernel_init(job->ops, &use, job->pool, &job->kernel);
     if (status != RA_OK)
         return status;
     job->kernel.cache_bytes = job->cache_bytes;
-    job->kernel.timeout_ms = job->config.timeout_ms;
-    job->kernel.deterministic = job->config.deterministic;
     job->shards.stream = job->kernel.stream;
     return RA_OK;
 }

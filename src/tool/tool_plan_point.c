@@ -133,6 +133,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     status = count_threads(point, hardware, per_node < ranks ? per_node : ranks);
     if (status != RA_OK)
         return status;
+    ra_kernel_use const use = ra_job_kernel_use(config, ranks, point->threads);
     int64_t memory =
         hardware != NULL && hardware->memory_bytes > 0 ? hardware->memory_bytes : INT64_MAX;
     bool const has_scratch =
@@ -146,9 +147,8 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .keeps_lse = ra_job_wants_lse(config),
         .tile_rows = ops->tile_rows(config->dtype, config->head_dim),
         .maps_by_keys = ops->maps_by_keys,
-        .workspace_bytes = has_scratch
-                               ? hardware->workspace_bytes
-                               : (int64_t)ops->workspace_bytes(point->threads, config->head_dim),
+        .workspace_bytes =
+            has_scratch ? hardware->workspace_bytes : (int64_t)ops->workspace_bytes(&use),
         .threads =
             ops->linear != NULL ? ra_linear_workers(ops->linear, point->threads) : point->threads,
         .pool = (ra_pool_mode)config->pool_mode,

@@ -187,9 +187,13 @@ static ra_status run_with_pools(rank_state *state)
                                          state->host_pool, &pattern);
     if (status != RA_OK)
         return status;
-    status =
-        ra_kernel_init(job->kernel != NULL ? job->kernel : ra_kernel_cpu(RA_ISA_AUTO),
-                       job->threads > 0 ? job->threads : 1, job->config.dim, state->pool, kernel);
+    ra_kernel_use const use = {
+        .dim = job->config.dim,
+        .shares_rows = ra_pattern_shares_rows(&job->pattern, job->ranks, job->config.dense_mask),
+        .threads = job->threads > 0 ? job->threads : 1,
+        .linear = job->config.linear};
+    status = ra_kernel_init(job->kernel != NULL ? job->kernel : ra_kernel_cpu(RA_ISA_AUTO), &use,
+                            state->pool, kernel);
     if (status == RA_OK) {
         ra_ring_config config = job->config;
         config.cache = job->caches[state->rank];

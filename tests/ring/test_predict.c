@@ -14,14 +14,14 @@ enum { RANKS_MOST = 8 };
 static ra_predict_request request_for(const ring_job *job, int ranks_per_node)
 {
     const ra_kernel_ops *ops = ra_kernel_cpu(RA_ISA_AUTO);
+    ra_kernel_use const use = {.dim = job->config.dim, .threads = 1};
     return (ra_predict_request){.ring = job->config,
                                 .pattern = &job->pattern,
                                 .ranks = job->ranks,
                                 .ranks_per_node = ranks_per_node,
                                 .may_share = true,
                                 .tile_rows = ops->tile_rows(job->config.dtype, job->config.dim),
-                                .workspace_bytes =
-                                    (int64_t)ops->workspace_bytes(1, job->config.dim),
+                                .workspace_bytes = (int64_t)ops->workspace_bytes(&use),
                                 .memory_bytes = INT64_MAX};
 }
 

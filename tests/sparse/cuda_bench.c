@@ -77,12 +77,12 @@ typedef struct bench {
     int64_t tokens;
     int32_t heads, dim;
     int64_t shared_bytes; /* most of a thread block */
-    int multiprocessors, blocks;
+    int multiprocessors;
     bool json;
     int points; /* so far */
     ra_view q, k, v, out, dout, dq, dk, dv;
     float *lse, *delta;
-    void *workspace;
+    uint32_t *tickets; /* no pattern shares rows, which would take scratch */
 } bench;
 
 /* One launch; the other is NULL. */
@@ -172,7 +172,7 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
     float times[REPEATS];
     check(ra_cuda_forward_check(&forward));
     check(ra_cuda_backward_check(&backward));
-    ra_cuda_forward const f = ra_cuda_forward_args(&forward, copy, b->workspace, b->blocks);
+    ra_cuda_forward const f = ra_cuda_forward_args(&forward, copy, NULL, b->tickets);
     bool const single = ra_cuda_has_single(RA_BF16, b->dim, b->shared_bytes);
     if (b->json)
         printf("%s\n  {\"pattern\": \"%s\", \"live_pairs\": %lld", b->points > 0 ? "," : "", name,
@@ -265,7 +265,7 @@ static int64_t number(const char *text)
 
 enum { TENSORS_16 = 5, TENSORS_32 = 3, BLOCKS = TENSORS_16 + TENSORS_32 + 3 };
 
-/* q, k, v, out and dout; gradients; lse, delta and workspace. */
+/* q, k, v, out and dout; gradients; lse, delta and tickets. */
 static void take_all(bench *b, ra_block blocks[BLOCKS])
 {
     int64_t const count = b->tokens * b->heads * b->dim, rows = b->tokens * b->heads;
@@ -283,8 +283,7 @@ static void take_all(bench *b, ra_block blocks[BLOCKS])
     }
     b->lse = take(b->gpu, RA_MEM_LSE, (size_t)rows * sizeof(float), block++);
     b->delta = take(b->gpu, RA_MEM_ACCUMULATOR, (size_t)rows * sizeof(float), block++);
-    b->workspace =
-        take(b->gpu, RA_MEM_WORKSPACE, ra_cuda_workspace_bytes(b->blocks, b->dim), block++);
+    b->tickets = take(b->gpu, RA_MEM_WORKSPACE, RA_CUDA_TICKETS_BYTES, block++);
 }
 
 int main(int argc, char **argv)
@@ -305,7 +304,6 @@ int main(int argc, char **argv)
     check(ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = ledger}, &b.host));
     b.shared_bytes = devices.list[0].shared_bytes;
     b.multiprocessors = devices.list[0].multiprocessors;
-    b.blocks = b.multiprocessors * ra_cuda_blocks_most(b.dim);
     take_all(&b, blocks);
     printf(b.json ? "{\"device\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, \"heads\": %d, "
                     "\"head_dim\": %d, \"repeats\": %d, \"points\": ["

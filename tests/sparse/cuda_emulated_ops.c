@@ -25,19 +25,19 @@ static void *copy_map(const ra_tilemap *map)
 
 static ra_status emulated_forward(ra_kernel *kernel, const ra_forward_step *step)
 {
-    size_t const bytes = ra_cuda_workspace_bytes(BLOCKS, step->shape.dim);
+    size_t const bytes = ra_cuda_shared_scratch_bytes(BLOCKS, step->shape.dim);
+    uint32_t ticket = 0;
     ra_status const status = ra_cuda_forward_check(step);
     (void)kernel;
     if (status != RA_OK)
         return status;
-    void *const workspace = malloc(bytes), *const map = copy_map(step->map);
-    cr_assert_not_null(workspace);
-    memset(workspace, 0xff, bytes);
-    ra_cuda_forward const f = ra_cuda_forward_args(step, map, workspace, BLOCKS);
-    *f.ticket = 0;
+    void *const scratch = malloc(bytes), *const map = copy_map(step->map);
+    cr_assert_not_null(scratch);
+    memset(scratch, 0xff, bytes);
+    ra_cuda_forward const f = ra_cuda_forward_args(step, map, scratch, &ticket);
     cuda_emulate_forward(&f, BLOCKS, order_seed++, &cuda_emulated_stats);
-    cr_assert_eq(*f.ticket, f.tasks + BLOCKS, "every task was taken once");
-    free(workspace);
+    cr_assert_eq(ticket, f.tasks + BLOCKS, "every task was taken once");
+    free(scratch);
     free(map);
     return RA_OK;
 }

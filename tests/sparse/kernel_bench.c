@@ -261,7 +261,7 @@ static double backward_seconds(const bench *b, ra_kernel *kernel)
 static double rate_of(const bench *b, const ra_kernel_ops *ops)
 {
     ra_kernel kernel;
-    require(ra_kernel_init(ops, 1, b->dim, b->pool, &kernel));
+    require(ra_kernel_init(ops, &(ra_kernel_use){.dim = b->dim, .threads = 1}, b->pool, &kernel));
     double const seconds = b->backward ? backward_seconds(b, &kernel) : forward_seconds(b, &kernel);
     ra_kernel_fini(&kernel);
     double const flops = (b->backward ? 10.0 : 4.0) * b->dim * (double)b->map.live_pairs;
@@ -299,7 +299,8 @@ static void run_rounds(bench *b)
     static double of_dot[TABLES_MAX][ROUNDS_MAX], fma[ROUNDS_MAX], dot[ROUNDS_MAX];
     if (b->backward) { /* it needs the lse; delta may be anything, here 0 */
         ra_kernel kernel;
-        require(ra_kernel_init(b->tables[0], 1, b->dim, b->pool, &kernel));
+        require(ra_kernel_init(b->tables[0], &(ra_kernel_use){.dim = b->dim, .threads = 1}, b->pool,
+                               &kernel));
         (void)forward_seconds(b, &kernel);
         ra_kernel_fini(&kernel);
     }

@@ -368,9 +368,13 @@ kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem
                                 .scale = (float)scale};
     make_pools(&r, ops);
     cr_assert_eq(ra_pattern_create(&c->pattern, s->n, s->heads, r.pool, &r.pattern), RA_OK);
-    cr_assert_eq(ra_kernel_init(ops, c->threads, s->dim, r.kernel_pool, &r.kernel), RA_OK);
+    ra_kernel_use const use = {.dim = s->dim,
+                               .deterministic = c->deterministic,
+                               .shares_rows = c->striped ||
+                                              ra_pattern_shares_rows(&c->pattern, 1, c->dense_mask),
+                               .threads = c->threads};
+    cr_assert_eq(ra_kernel_init(ops, &use, r.kernel_pool, &r.kernel), RA_OK);
     r.kernel.cache_bytes = c->cache_bytes;
-    r.kernel.deterministic = c->deterministic;
     spoil_workspace(&r);
     make_rows(&r);
     make_tensors(&r);

@@ -38,6 +38,7 @@ typedef struct job {
     ra_rowset rows;
     ra_tilemap map;
     ra_memory memory;
+    ra_kernel_use use;
     ra_kernel kernel;
     ra_block tensors;
     float host[COUNT];
@@ -57,6 +58,7 @@ static void prepare(job *j)
     ra_pattern_config pattern = ra_pattern_config_dense();
     pattern.causal = true;
     memset(j, 0, sizeof(*j));
+    j->use = (ra_kernel_use){.dim = DIM, .threads = 1};
     for (int i = 0; i < COUNT; ++i)
         j->host[i] = sinf((float)i);
     cr_assert_eq(ra_ledger_create(INT64_MAX, &j->ledger), RA_OK);
@@ -79,7 +81,7 @@ static ra_status take(job *j, ra_pool_mode mode)
         return status;
     ra_pool_config const config = {.mode = mode, .memory = j->memory, .ledger = j->ledger};
     cr_assert_eq(ra_pool_create(&config, &j->pool), RA_OK);
-    status = ra_kernel_init(ra_kernel_cuda(), 1, DIM, j->pool, &j->kernel);
+    status = ra_kernel_init(ra_kernel_cuda(), &j->use, j->pool, &j->kernel);
     if (status == RA_OK)
         status = ra_pool_alloc(j->pool, RA_MEM_QKV, (size_t)10 * COUNT * sizeof(float),
                                j->kernel.stream, &j->tensors);
@@ -213,6 +215,34 @@ Test(kernel_cuda_failures, any_call_that_fails_is_one_error_and_leaks_nothing)
 Test(kernel_cuda_failures, so_it_is_over_a_pool_that_keeps_what_is_freed)
 {
     sweep(RA_POOL_SIZE_CLASS);
+}
+
+/* What else would be done in the workspace of a kernel that was not made for it, in none. */
+Test(kernel_cuda_failures, a_step_that_was_not_foreseen_is_refused_for_want_of_scratch)
+{
+    static job j;
+    float want[COUNT] = {0};
+    for (int may = 0; may < 2; ++may) {
+        begin();
+        prepare(&j);
+        j.use.shares_rows = may == 1;
+        cr_assert_eq(take(&j, RA_POOL_OFF), RA_OK);
+        cr_assert_eq(compute(&j), RA_OK);
+        memcpy(want, j.host, sizeof(want));
+        ra_kernel_drop_map(&j.kernel, &j.map);
+        j.map.shared_rows = true; /* none is, so that results are the same */
+        cr_expect_eq(compute(&j), may == 1 ? RA_OK : RA_ERR_INVALID);
+        cr_expect_eq(errors, 1 - may);
+        cr_expect_eq(memcmp(want, j.host, sizeof(want)), 0);
+        give(&j);
+    }
+    begin();
+    prepare(&j);
+    cr_assert_eq(take(&j, RA_POOL_OFF), RA_OK);
+    ra_linear_pass const pass = {.shape = shape, .rows = ROWS, .segments = 1};
+    cr_expect_eq(j.kernel.ops->linear->sum(&j.kernel, &pass), RA_ERR_INVALID);
+    cr_expect_eq(errors, 1);
+    give(&j);
 }
 
 /* One line, however many steps there are, and the same results. */

@@ -199,11 +199,12 @@ Test(kernel_edges, workspace_is_counted_and_refused_by_the_limit)
             continue;
         fixture f = fixture_make(INT64_MAX);
         ra_kernel kernel;
-        cr_assert_eq(ra_kernel_init(ops, 1, 64, f.pool, &kernel), RA_OK);
+        ra_kernel_use const use = {.dim = 64, .threads = 1};
+        cr_assert_eq(ra_kernel_init(ops, &use, f.pool, &kernel), RA_OK);
         ra_ledger_snapshot snapshot;
         ra_ledger_read(f.ledger, &snapshot);
         cr_assert_geq(snapshot.current_bytes[RA_MEM_WORKSPACE],
-                      (int64_t)ops->workspace_bytes(1, 64));
+                      (int64_t)ops->workspace_bytes(&use));
         cr_assert_eq(snapshot.current_bytes[RA_MEM_WORKSPACE], snapshot.reserved_bytes);
         ra_kernel_fini(&kernel);
         ra_kernel_fini(&kernel);
@@ -211,7 +212,7 @@ Test(kernel_edges, workspace_is_counted_and_refused_by_the_limit)
         cr_assert_eq(snapshot.reserved_bytes, 0);
         fixture_free(&f);
         f = fixture_make(1000);
-        cr_assert_eq(ra_kernel_init(ops, 1, 64, f.pool, &kernel), RA_ERR_NO_MEMORY);
+        cr_assert_eq(ra_kernel_init(ops, &use, f.pool, &kernel), RA_ERR_NO_MEMORY);
         fixture_free(&f);
     }
     ra_log_set_handler(NULL, NULL);
@@ -243,7 +244,9 @@ static small_step small_step_make(const ra_kernel_ops *ops, int threads)
                                           ops->tile_rows(RA_F32, SMALL_DIM), ops->maps_by_keys},
                         s.f.pool, &s.map),
         RA_OK);
-    cr_assert_eq(ra_kernel_init(ops, threads, SMALL_DIM, s.f.pool, &s.kernel), RA_OK);
+    cr_assert_eq(ra_kernel_init(ops, &(ra_kernel_use){.dim = SMALL_DIM, .threads = threads},
+                                s.f.pool, &s.kernel),
+                 RA_OK);
     s.data = calloc(2 * SMALL_ROWS * SMALL_DIM, sizeof(float));
     ra_view const in = ra_view_dense(s.data, RA_F32, SMALL_ROWS, 1, SMALL_DIM, 0);
     ra_view const out =

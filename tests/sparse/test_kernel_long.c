@@ -34,7 +34,8 @@ static sampled sampled_make(const ra_kernel_ops *ops, const ra_pattern_config *c
                                           ops->tile_rows(RA_F32, DIM), ops->maps_by_keys},
                         s.pool, &s.map),
         RA_OK);
-    cr_assert_eq(ra_kernel_init(ops, 2, DIM, s.pool, &s.kernel), RA_OK);
+    cr_assert_eq(ra_kernel_init(ops, &(ra_kernel_use){.dim = DIM, .threads = 2}, s.pool, &s.kernel),
+                 RA_OK);
     return s;
 }
 
@@ -227,7 +228,9 @@ static void sink_run(const ra_kernel_ops *ops, sink_job *j, float scale)
                                           ops->tile_rows(RA_F32, SHORT_DIM), ops->maps_by_keys},
                         s.pool, &s.map),
         RA_OK);
-    cr_assert_eq(ra_kernel_init(ops, 2, SHORT_DIM, s.pool, &s.kernel), RA_OK);
+    cr_assert_eq(
+        ra_kernel_init(ops, &(ra_kernel_use){.dim = SHORT_DIM, .threads = 2}, s.pool, &s.kernel),
+        RA_OK);
     ra_kernel_shape const shape = {
         .batch = 1, .q_heads = 1, .kv_heads = 1, .dim = SHORT_DIM, .scale = scale};
     size_t const bytes = sizeof(float) * N * SHORT_DIM;

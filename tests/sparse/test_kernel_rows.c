@@ -22,7 +22,9 @@ static fixture fixture_make(const ra_kernel_ops *ops, int threads, int32_t dim)
     cr_assert_eq(ra_pool_create(&config, &f.pool), RA_OK);
     ra_pool_config const there = {.memory = f.memory.memory, .ledger = f.ledger};
     cr_assert_eq(ra_pool_create(&there, &f.kernel_pool), RA_OK);
-    cr_assert_eq(ra_kernel_init(ops, threads, dim, f.kernel_pool, &f.kernel), RA_OK);
+    cr_assert_eq(ra_kernel_init(ops, &(ra_kernel_use){.dim = dim, .threads = threads},
+                                f.kernel_pool, &f.kernel),
+                 RA_OK);
     return f;
 }
 

@@ -43,7 +43,8 @@ typedef struct trial {
     int32_t heads;
     uint8_t *counts; /* [heads][seq][seq]: how often the maps hold a pair */
     const char *name;
-    bool dense; /* maps come from block masks */
+    bool dense;     /* maps come from block masks */
+    bool may_share; /* what ra_pattern_shares_rows says */
 } trial;
 
 static void count_run(const trial *t, int32_t head, const ra_rowset *queries, const ra_rowset *keys,
@@ -101,6 +102,7 @@ static void count_map(const trial *t, const ra_tilemap *map, const ra_rowset *qu
     for (int64_t i = 0; i < area; ++i)
         pairs_after += t->counts[i];
     cr_assert_eq(pairs_after - pairs_before, map->live_pairs, "%s: live pairs", t->name);
+    cr_assert(!map->shared_rows || t->may_share, "%s: rows are shared unforeseen", t->name);
     cr_assert(!map->shared_rows || map->chunk_rows <= RA_SHARED_CHUNK_ROWS_MAX, "%s", t->name);
 }
 
@@ -215,8 +217,9 @@ static void run_trials(uint64_t seed, int count, bool dense)
         ra_pattern *pattern;
         cr_assert_eq(ra_pattern_create(&drawn.config, seq, heads, pool, &pattern), RA_OK, "%s",
                      name);
-        check_trial(&(trial){pattern, seq, heads, counts, name, dense}, &rng, ranks, kind,
-                    tile_rows);
+        bool const may_share = ra_pattern_shares_rows(&drawn.config, ranks, dense);
+        check_trial(&(trial){pattern, seq, heads, counts, name, dense, may_share}, &rng, ranks,
+                    kind, tile_rows);
         ra_pattern_destroy(pattern);
     }
     free(counts);
@@ -230,6 +233,81 @@ Test(pattern, slices_equal_the_definition_for_2000_random_cases)
 Test(pattern, block_masks_hold_the_same_pairs_for_600_random_cases)
 {
     run_trials(20261122, 600, true);
+}
+
+enum { LONG_ROWS = 129, BRANCHES = 2 };
+
+typedef struct sharing {
+    const char *what;
+    int64_t segments[BRANCHES], rates[BRANCHES], branches;
+    ra_dilated_heads heads;
+    int ranks;
+    bool masked;
+    ra_range keys[2];
+    bool shares;
+} sharing;
+
+/* Of queries of all rows against some keys. */
+static bool map_shares_rows(const sharing *c, const ra_pattern_config *config)
+{
+    ra_pattern *pattern;
+    ra_rowset queries, keys;
+    ra_tilemap map;
+    ra_range const all = {0, 1, LONG_ROWS};
+    cr_assert_eq(ra_pattern_create(config, LONG_ROWS, 2, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &all, 1, &queries), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, c->keys, 2, &keys), RA_OK);
+    ra_map_request const request = {pattern, {0, 1, 2}, &queries, &keys, 32, false};
+    cr_assert_eq(c->masked ? ra_tilemap_init_dense(&request, pool, &map)
+                           : ra_tilemap_init(&request, pool, &map),
+                 RA_OK);
+    bool const shares = map.shared_rows;
+    ra_tilemap_fini(pool, &map);
+    ra_rowset_fini(pool, &keys);
+    ra_rowset_fini(pool, &queries);
+    ra_pattern_destroy(pattern);
+    return shares;
+}
+
+/* Each cause there is, on a map that it is true of; and what is next to it. */
+Test(pattern, says_beforehand_which_maps_share_rows)
+{
+    static const sharing cases[] = {
+        {"dense", {0}, {0}, 0, RA_HEADS_ALL, 8, true, {{0, 1, LONG_ROWS}}, false},
+        {"a branch", {64}, {2}, 1, RA_HEADS_ALL, 8, false, {{0, 1, LONG_ROWS}}, false},
+        {"two", {64, LONG_ROWS}, {2, 2}, 2, RA_HEADS_ALL, 1, false, {{0, 1, LONG_ROWS}}, true},
+        {"grouped", {64, LONG_ROWS}, {2, 4}, 2, RA_HEADS_GROUPED, 1, false, {{0, 1, 129}}, false},
+        {"of ranks",
+         {64, 129},
+         {2, 4},
+         2,
+         RA_HEADS_GROUPED,
+         2,
+         false,
+         {{0, 4, 4}, {16, 2, 4}},
+         true},
+        {"one rate",
+         {64, 129},
+         {2, 2},
+         2,
+         RA_HEADS_GROUPED,
+         2,
+         false,
+         {{0, 1, 8}, {16, 2, 4}},
+         false},
+        {"masked", {LONG_ROWS}, {2}, 1, RA_HEADS_ALL, 1, true, {{0, 1, LONG_ROWS}}, true}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        const sharing *const c = &cases[i];
+        ra_pattern_config config = ra_pattern_config_dense();
+        config.causal = true;
+        config.segments = c->branches > 0 ? c->segments : NULL;
+        config.rates = c->rates;
+        config.branch_count = c->branches;
+        config.dilated_heads = c->heads;
+        cr_expect_eq(ra_pattern_shares_rows(&config, c->ranks, c->masked), c->shares, "%s",
+                     c->what);
+        cr_expect_eq(map_shares_rows(c, &config), c->shares, "%s: its map", c->what);
+    }
 }
 
 /* Blocks of one row each, so that a pair of rows is a pair of blocks. */

@@ -45,7 +45,9 @@ static fixture fixture_make(int64_t limit_bytes)
                                           ra_kernel_standard()->tile_rows(RA_F32, DIM), false},
                         f.pool, &f.map),
         RA_OK);
-    cr_assert_eq(ra_kernel_init(ra_kernel_standard(), 2, DIM, f.pool, &f.kernel), RA_OK);
+    cr_assert_eq(ra_kernel_init(ra_kernel_standard(), &(ra_kernel_use){.dim = DIM, .threads = 2},
+                                f.pool, &f.kernel),
+                 RA_OK);
     int64_t const count = ROWS * HEADS * DIM;
     f.data = calloc((size_t)(8 * count + 2 * ROWS * HEADS), sizeof(float));
     cr_assert_not_null(f.data);

@@ -118,6 +118,8 @@ static ra_status fill(job *j)
     return status;
 }
 
+static ra_kernel_use const use = {.dim = DIM, .threads = 1};
+
 static ra_status take(job *j, int64_t limit_bytes)
 {
     ra_status status = ra_memory_device(0, &j->memory);
@@ -126,7 +128,7 @@ static ra_status take(job *j, int64_t limit_bytes)
     cr_assert_eq(ra_ledger_create(limit_bytes, &j->ledger), RA_OK);
     ra_pool_config const config = {.memory = j->memory, .ledger = j->ledger};
     cr_assert_eq(ra_pool_create(&config, &j->pool), RA_OK);
-    status = ra_kernel_init(table(), 1, DIM, j->pool, &j->kernel);
+    status = ra_kernel_init(table(), &use, j->pool, &j->kernel);
     if (status == RA_OK)
         status = ra_pool_alloc(j->pool, RA_MEM_QKV,
                                (size_t)(TENSORS * COUNT + 2 * LINES) * sizeof(float),
@@ -314,11 +316,11 @@ Test(standard_cuda, without_a_library_the_table_tells_its_bytes_and_does_not_beg
     static job j;
     char text[240] = "", version[32];
     snprintf(version, sizeof(version), "version %d.", CUBLAS_VER_MAJOR);
-    size_t const bytes = table()->workspace_bytes(1, DIM);
+    size_t const bytes = table()->workspace_bytes(&use);
     cr_expect(ra_cublas_describe(text, sizeof(text)));
     cr_expect_eq(strncmp(text, version, strlen(version)), 0, "%s", text);
     standin_cublas.absent = 1;
-    cr_expect_eq(table()->workspace_bytes(1, DIM), bytes);
+    cr_expect_eq(table()->workspace_bytes(&use), bytes);
     cr_expect_not(ra_cublas_describe(text, sizeof(text)));
     cr_expect_not_null(strstr(text, "libcublas"), "%s", text);
     cr_expect_eq(errors + warnings, 0);

@@ -36,7 +36,9 @@ static void begin(job *j, ra_pool_mode mode)
     cr_assert_eq(ra_ledger_create(INT64_MAX, &j->ledger), RA_OK);
     ra_pool_config const config = {.mode = mode, .memory = memory, .ledger = j->ledger};
     cr_assert_eq(ra_pool_create(&config, &j->pool), RA_OK);
-    cr_assert_eq(ra_kernel_init(ra_kernel_cuda(), 1, 16, j->pool, &j->kernel), RA_OK);
+    cr_assert_eq(ra_kernel_init(ra_kernel_cuda(), &(ra_kernel_use){.dim = 16, .threads = 1},
+                                j->pool, &j->kernel),
+                 RA_OK);
     cr_assert_eq(ra_pool_alloc(j->pool, RA_MEM_QKV, 4096, j->kernel.stream, &j->data), RA_OK);
     j->kernel.timeout_ms = TIMEOUT_MS;
 }

@@ -206,7 +206,7 @@ Test(device_emulated, ranks_pass_keys_through_host_memory)
 
 Test(device_emulated, a_limit_ends_the_job_with_what_it_holds)
 {
-    run("", "run " JOB "--set memory.limit=64KiB");
+    run("", "run " JOB "--set memory.limit=16KiB");
     cr_expect_eq(result.code, 4, "%s", result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "memory limit"), "%s", result.err);

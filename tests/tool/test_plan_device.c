@@ -129,6 +129,39 @@ Test(plan_device, states_of_linear_attention_lie_in_both_memories)
     json_decref(plan);
 }
 
+/* The smallest there is, of a job whose maps share no rows, and scratch of its thread blocks. */
+Test(plan_device, only_maps_that_share_rows_have_scratch_for_it)
+{
+    static const struct {
+        const char *pattern;
+        int ranks;
+        bool scratch;
+    } cases[] = {
+        {"pattern.causal=true", 0, false},
+        {"pattern.dilated='{segments: [50], rates: [2]}'", 0, false},
+        {"pattern.dilated='{segments: [50, 100], rates: [1, 2], heads: grouped}'", 0, false},
+        {"pattern.dilated='{segments: [50, 100], rates: [1, 2], heads: grouped}'", 2, true},
+        {"pattern.dilated='{segments: [50, 100], rates: [1, 2]}'", 0, true}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char line[JOB_TEXT_BYTES + 64];
+        job_text job = {.used = 0};
+        if (cases[i].ranks > 0 && !command_has_mpi())
+            continue;
+        job_add(&job,
+                " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=100 "
+                "--set shape.heads=2 --set shape.kv_heads=2 --set shape.head_dim=16 --set %s%s",
+                cases[i].pattern, cases[i].ranks > 0 ? " --set comm.backend=mpi" : "");
+        compare(cases[i].ranks, &job);
+        snprintf(line, sizeof(line), "plan --ranks %d%s", cases[i].ranks > 0 ? cases[i].ranks : 1,
+                 job.text);
+        json_t *plan = plan_point_of(0, line);
+        int64_t const bytes = integer(member(plan, "memory_bytes"), "workspace");
+        cr_expect(cases[i].scratch ? bytes > 1024 * 18 * 4 : bytes <= 512, "%s: %lld bytes",
+                  job.text, (long long)bytes);
+        json_decref(plan);
+    }
+}
+
 static command_result result;
 
 /*

@@ -30,9 +30,15 @@ static float *thread_workspace(const ra_kernel *kernel, int32_t dim)
     return (float *)kernel->workspace.data + thread_floats(dim) * (size_t)thread_index();
 }
 
-static size_t cpu_workspace_bytes(int threads, int32_t dim)
+static size_t workspace_needed(int threads, int32_t dim)
 {
     return sizeof(float) * thread_floats(dim) * (size_t)threads;
+}
+
+/* Whatever it is used for: shared rows lie where further tiles would, and backward takes most. */
+static size_t cpu_workspace_bytes(const ra_kernel_use *use)
+{
+    return workspace_needed(use->threads, use->dim);
 }
 
 static int32_t cpu_tile_rows(ra_dtype dtype, int32_t dim)
@@ -55,7 +61,7 @@ static ra_status check_shape(const ra_kernel *kernel, const ra_kernel_shape *sha
     if (shape->batch < 0 || shape->kv_heads < 1 || shape->q_heads < 1 ||
         shape->q_heads % shape->kv_heads != 0)
         return refuse("query heads must be a multiple of kv heads, at least 1 each");
-    if (kernel->workspace.bytes < cpu_workspace_bytes(kernel->threads, shape->dim))
+    if (kernel->workspace.bytes < workspace_needed(kernel->threads, shape->dim))
         return refuse("its workspace was made for a smaller head_dim");
     return RA_OK;
 }

@@ -96,20 +96,25 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa)
     return NULL;
 }
 
-ra_status ra_kernel_init(const ra_kernel_ops *ops, int threads, int32_t dim, ra_pool *pool,
+ra_status ra_kernel_init(const ra_kernel_ops *ops, const ra_kernel_use *use, ra_pool *pool,
                          ra_kernel *kernel_out)
 {
-    RA_ASSERT(ops != NULL && threads >= 1 && dim >= 1 && dim <= 256);
+    RA_ASSERT(ops != NULL && use->threads >= 1 && use->dim >= 1 && use->dim <= 256);
+    ra_kernel_use here = *use;
+    ra_kernel kernel = {.ops = ops,
+                        .threads = use->threads,
+                        .pool = pool,
+                        .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : RA_KERNEL_TIMEOUT_MS,
+                        .deterministic = use->deterministic};
 #ifndef _OPENMP
-    threads = 1;
+    kernel.threads = 1;
 #endif
-    ra_kernel kernel = {
-        .ops = ops, .threads = threads, .pool = pool, .timeout_ms = RA_KERNEL_TIMEOUT_MS};
     ra_status status = ops->init != NULL ? ops->init(&kernel) : RA_OK;
     if (status != RA_OK)
         return status;
-    status = ra_pool_alloc(pool, RA_MEM_WORKSPACE, ops->workspace_bytes(kernel.threads, dim),
-                           kernel.stream, &kernel.workspace);
+    here.threads = kernel.threads;
+    status = ra_pool_alloc(pool, RA_MEM_WORKSPACE, ops->workspace_bytes(&here), kernel.stream,
+                           &kernel.workspace);
     if (status != RA_OK) {
         ra_kernel_fini(&kernel);
         return status;

@@ -100,7 +100,8 @@ ra_status ra_standard_check(const ra_kernel *kernel, const ra_kernel_shape *shap
     if (shape->batch < 0 || shape->kv_heads < 1 || shape->q_heads < 1 ||
         shape->q_heads % shape->kv_heads != 0)
         return ra_standard_refuse("query heads must be a multiple of kv heads, at least 1 each");
-    if (kernel->workspace.bytes < kernel->ops->workspace_bytes(kernel->threads, shape->dim))
+    ra_kernel_use const use = {.threads = kernel->threads, .dim = shape->dim};
+    if (kernel->workspace.bytes < kernel->ops->workspace_bytes(&use))
         return ra_standard_refuse("its workspace was made for a smaller head_dim");
     return RA_OK;
 }
@@ -113,10 +114,10 @@ static int32_t standard_tile_rows(ra_dtype dtype, int32_t dim)
 }
 
 /* Moving rows, and delta where it is asked for by itself, are the CPU's. */
-static size_t standard_workspace_bytes(int threads, int32_t dim)
+static size_t standard_workspace_bytes(const ra_kernel_use *use)
 {
-    size_t const own = sizeof(float) * thread_floats(dim) * (size_t)threads;
-    size_t const rows = ra_kernel_cpu(RA_ISA_AUTO)->workspace_bytes(threads, dim);
+    size_t const own = sizeof(float) * thread_floats(use->dim) * (size_t)use->threads;
+    size_t const rows = ra_kernel_cpu(RA_ISA_AUTO)->workspace_bytes(use);
     return own > rows ? own : rows;
 }
 

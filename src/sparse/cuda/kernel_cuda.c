@@ -48,11 +48,6 @@ static int32_t cuda_tile_rows(ra_dtype dtype, int32_t dim)
     return ra_cuda_tile_of(dtype, dim).q_rows;
 }
 
-static size_t cuda_workspace_bytes(int multiprocessors, int32_t dim)
-{
-    return ra_cuda_workspace_bytes(multiprocessors * ra_cuda_blocks_most(dim), dim);
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 ra_status ra_cuda_enter(ra_kernel *kernel)
@@ -181,10 +176,29 @@ ra_status ra_cuda_check_shared(ra_kernel *kernel, const ra_cuda_tile *tile)
     return RA_ERR_UNSUPPORTED;
 }
 
-static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step, const void *map)
+static uint32_t *tickets_of(const ra_kernel *kernel)
+{
+    char *const end = (char *)kernel->workspace.data + kernel->workspace.bytes;
+    return (uint32_t *)(void *)(end - RA_CUDA_TAIL_BYTES);
+}
+
+/* Shared rows need scratch where no state is carried: a kernel that was made without has none. */
+static ra_status check_scratch(const ra_kernel *kernel, const ra_forward_step *step)
 {
     int32_t const blocks = kernel->threads * ra_cuda_blocks_most(step->shape.dim);
-    ra_cuda_forward const f = ra_cuda_forward_args(step, map, kernel->workspace.data, blocks);
+    size_t const needed = ra_cuda_shared_scratch_bytes(blocks, step->shape.dim);
+    if (!step->map->shared_rows || !step->first || !step->last ||
+        kernel->workspace.bytes - RA_CUDA_TAIL_BYTES >= needed)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "kernel cuda: its workspace was made for maps without shared rows, or for "
+                         "a smaller head_dim");
+    return RA_ERR_INVALID;
+}
+
+static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step, const void *map)
+{
+    ra_cuda_forward const f =
+        ra_cuda_forward_args(step, map, kernel->workspace.data, tickets_of(kernel));
     ra_cuda_grid grid = grid_of(kernel);
     if (f.tasks == 0)
         return RA_OK;
@@ -203,6 +217,8 @@ static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
     ra_block own = {0};
     ra_status status = ra_cuda_forward_check(step);
     if (status == RA_OK)
+        status = check_scratch(kernel, step);
+    if (status == RA_OK)
         status = ra_cuda_check_shared(kernel, &tile);
     if (status == RA_OK)
         status = ra_cuda_enter(kernel);
@@ -218,7 +234,7 @@ static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *ste
     bool const single =
         !kernel->deterministic &&
         ra_cuda_has_single(step->q.dtype, step->shape.dim, ra_cuda_self(kernel)->shared_bytes);
-    ra_cuda_backward const f = ra_cuda_backward_args(step, map, single, kernel->workspace.data);
+    ra_cuda_backward const f = ra_cuda_backward_args(step, map, single, tickets_of(kernel));
     ra_cuda_grid grid = grid_of(kernel);
     if (f.q_tasks == 0 || f.k_tasks == 0)
         return RA_OK;
@@ -256,7 +272,7 @@ const ra_kernel_ops ra_cuda_ops = {
     .serves = cuda_serves,
     .tile_rows = cuda_tile_rows,
     .maps_by_keys = true,
-    .workspace_bytes = cuda_workspace_bytes,
+    .workspace_bytes = ra_cuda_workspace_bytes,
     .forward = cuda_forward,
     .delta = ra_cuda_delta_rows,
     .backward = cuda_backward,

@@ -29,14 +29,23 @@ ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base)
         .shared_rows = map->shared_rows};
 }
 
-static int64_t scratch_bytes(int32_t blocks, int32_t dim)
+size_t ra_cuda_shared_scratch_bytes(int32_t blocks, int32_t dim)
 {
-    return blocks * ra_cuda_scratch_floats(dim) * (int64_t)sizeof(float);
+    return (size_t)(blocks * ra_cuda_scratch_floats(dim)) * sizeof(float);
 }
 
-size_t ra_cuda_workspace_bytes(int32_t blocks, int32_t dim)
+/* Linear attention by rows has as much, though a GPU may hold more of its thread blocks. */
+size_t ra_cuda_workspace_bytes(const ra_kernel_use *use)
 {
-    return (size_t)scratch_bytes(blocks, dim) + RA_CUDA_TAIL_BYTES;
+    size_t scratch = 0;
+    if (use->linear != RA_LINEAR_NONE)
+        scratch = (size_t)(use->threads * ra_cuda_linear_tile(use->dim).blocks_per_sm *
+                           ra_cuda_linear_scratch_floats(use->dim)) *
+                  sizeof(float);
+    else if (use->shares_rows)
+        scratch =
+            ra_cuda_shared_scratch_bytes(use->threads * ra_cuda_blocks_most(use->dim), use->dim);
+    return scratch + RA_CUDA_TAIL_BYTES;
 }
 
 /* Sums of segments have the tile of chunks, whatever the method is. */
@@ -97,12 +106,11 @@ static bool is_aligned(const ra_view *view, int32_t dim)
 }
 
 ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *map_base,
-                                     void *workspace, int32_t blocks)
+                                     float *scratch, uint32_t *ticket)
 {
     const ra_kernel_shape *shape = &step->shape;
     int64_t const chunks = step->map->chunk_count;
     int64_t const computed = step->ends_only && chunks > 2 ? 2 : chunks;
-    char *const ticket = (char *)workspace + scratch_bytes(blocks, shape->dim);
     bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
                          is_aligned(&step->v, shape->dim);
     return (ra_cuda_forward){.map = ra_cuda_map_at(step->map, map_base),
@@ -117,9 +125,9 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .acc = step->first && step->last ? NULL : step->state.acc,
                              .top = step->first && step->last ? NULL : step->state.top,
                              .sum = step->first && step->last ? NULL : step->state.sum,
-                             .scratch = workspace,
+                             .scratch = scratch,
                              .scratch_floats = ra_cuda_scratch_floats(shape->dim),
-                             .ticket = (uint32_t *)(void *)ticket,
+                             .ticket = ticket,
                              .tasks = shape->batch * shape->q_heads * computed,
                              .chunks_computed = (int32_t)computed,
                              .q_heads = shape->q_heads,

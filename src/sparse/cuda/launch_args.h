@@ -2,23 +2,25 @@
 #ifndef RINGATTN_CUDA_LAUNCH_ARGS_H
 #define RINGATTN_CUDA_LAUNCH_ARGS_H
 
-#include "ringattn/kernel_check.h"
+#include "ringattn/kernel.h"
 #include "sparse/cuda/backward_args.h"
 
 /** The arrays of a map that lie, as they follow each other from map->layers on, at `base` on the
     device. */
 ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base);
 
-/* Workspace of a backward step: its tickets. */
+/* Tasks that were taken, of each kernel of a step; a forward step has one. */
 enum { RA_CUDA_TICKETS_BYTES = 2 * sizeof(uint32_t) };
 
-/* Behind scratch: the ticket of a forward step, and at the very end what tells how far the GPU has
+/* At the end of the workspace, behind scratch: tickets, and last what tells how far the GPU has
    come (watch_cuda.h). */
 enum { RA_CUDA_TAIL_BYTES = 64 };
 
-/** Workspace of a forward step for `blocks` thread blocks that may meet shared rows: scratch, and
-    its tail. */
-size_t ra_cuda_workspace_bytes(int32_t blocks, int32_t dim);
+/** Scratch of a forward step whose map has shared rows and whose state is not carried. */
+size_t ra_cuda_shared_scratch_bytes(int32_t blocks, int32_t dim);
+
+/** Of the table: scratch for shared rows, or for linear attention, where they are used; a tail. */
+size_t ra_cuda_workspace_bytes(const ra_kernel_use *use);
 
 /** Shared memory of a thread block, of whichever launch of a job takes most. */
 int32_t ra_cuda_shared_bytes(const ra_kernel_use *use);
@@ -31,11 +33,12 @@ int32_t ra_cuda_shared_bytes(const ra_kernel_use *use);
 RA_CHECKED ra_status ra_cuda_forward_check(const ra_forward_step *step);
 
 /**
- * @param map_base   as for ra_cuda_map_at
- * @param workspace  of ra_cuda_workspace_bytes, zeroed where the ticket is
+ * @param map_base  as for ra_cuda_map_at
+ * @param scratch   of ra_cuda_shared_scratch_bytes; NULL where the step takes none
+ * @param ticket    on the device, which must be 0 when the launch begins
  */
 ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *map_base,
-                                     void *workspace, int32_t blocks);
+                                     float *scratch, uint32_t *ticket);
 
 /** Refuse, as ra_cuda_forward_check does. */
 RA_CHECKED ra_status ra_cuda_backward_check(const ra_backward_step *step);

@@ -1,8 +1,7 @@
 /*
- * Linear attention on GPUs: each call enqueues one kernel. Scratch is the workspace that forward
- * steps take for shared rows: 1024 (dim + 2) floats per thread block of theirs, which are never
- * fewer than the matrices that are carried. There are no more blocks than it holds these of,
- * however many the GPU would; results do not depend on how many there are.
+ * Linear attention on GPUs: each call enqueues one kernel. Scratch is the matrices that a thread
+ * block carries. There are no more blocks than the workspace holds these of, however many the GPU
+ * would; results do not depend on how many there are.
  */
 #include "internal.h"
 #include "pool/cuda_error.h"
@@ -59,7 +58,11 @@ static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_cu
                                    ((size_t)f.scratch_floats * sizeof(float)));
     int64_t const held = ra_min_i64((int64_t)kernel->threads * tile.blocks_per_sm, room);
     int64_t const blocks = ra_min_i64(held, work == RA_CUDA_LINEAR_KEYS ? 2 * f.tasks : f.tasks);
-    RA_ASSERT(held >= 1);
+    if (held < 1) {
+        ra_log(RA_LOG_ERROR, "kernel cuda: its workspace was made for softmax attention, or for a "
+                             "smaller head_dim");
+        return RA_ERR_INVALID;
+    }
     status = ra_cuda_check_shared(kernel, &tile);
     if (status == RA_OK)
         status = ra_cuda_enter(kernel);

@@ -38,12 +38,16 @@ static size_t rows_bytes(int64_t rows, int32_t dim)
     return (size_t)(rows * dim) * sizeof(float);
 }
 
-static size_t standard_workspace_bytes(int multiprocessors, int32_t dim)
+static size_t workspace_needed(int32_t dim)
 {
-    (void)multiprocessors;
     return RA_CUDA_CUBLAS_BYTES + RA_CUDA_CUBLAS_ALIGN +
            rows_bytes(RA_CUDA_STANDARD_DEPTH * RA_CUDA_STANDARD_HEADS, dim) +
            rows_bytes(RA_CUDA_STANDARD_SUMS, dim) + RA_CUDA_MARK_BYTES;
+}
+
+static size_t standard_workspace_bytes(const ra_kernel_use *use)
+{
+    return workspace_needed(use->dim);
 }
 
 static char *products_memory(const ra_kernel *kernel)
@@ -66,7 +70,7 @@ float *ra_cuda_standard_sums(const ra_kernel *kernel, int32_t dim)
 ra_status ra_cuda_standard_enter(ra_kernel *kernel, const ra_kernel_shape *shape)
 {
     ra_cuda_standard *const self = ra_cuda_standard_of(kernel);
-    if (kernel->workspace.bytes < standard_workspace_bytes(kernel->threads, shape->dim))
+    if (kernel->workspace.bytes < workspace_needed(shape->dim))
         return ra_cuda_standard_refuse("its workspace was made for a smaller head_dim");
     ra_status status = ra_cuda_enter(kernel);
     if (status != RA_OK || self->lent == kernel->workspace.data)

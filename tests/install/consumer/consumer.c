@@ -29,7 +29,8 @@ int main(void)
             RA_OK ||
         ra_comm_create_self(1000, &comm) != RA_OK ||
         ra_pattern_create(&pattern_config, 2, 1, pool, &pattern) != RA_OK ||
-        ra_kernel_init(ra_kernel_cpu(RA_ISA_AUTO), 1, 1, pool, &kernel) != RA_OK ||
+        ra_kernel_init(ra_kernel_cpu(RA_ISA_AUTO), &(ra_kernel_use){.dim = 1, .threads = 1}, pool,
+                       &kernel) != RA_OK ||
         ra_ring_create(&config, pattern, comm, &kernel, pool, pool, &ring) != RA_OK ||
         ra_ring_forward(ring, &(ra_ring_tensors){.q = query, .k = key, .v = value, .out = out}) !=
             RA_OK)
