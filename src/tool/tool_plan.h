@@ -2,6 +2,7 @@
 #ifndef RINGATTN_TOOL_TOOL_PLAN_H
 #define RINGATTN_TOOL_TOOL_PLAN_H
 
+#include "backend.h"
 #include "hardware.h"
 #include "options.h"
 #include "tensors.h"
@@ -18,7 +19,8 @@ typedef struct ra_plan_point {
     int threads;
     ra_predict_request request;
     ra_prediction prediction;
-    bool of_gpu_here; /* the backend was chosen among what is here */
+    bool of_gpu_here;         /* the backend was chosen among what is here, */
+    ra_backend asked_backend; /* and this is what the configuration said */
     bool has_longest;
     bool longest_shown;  /* with an earlier point, which differs in its length alone */
     int64_t longest_seq; /* rows that fit request.memory_bytes; 0: not even one does */

@@ -79,17 +79,23 @@ ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks)
     ra_status const status = ra_backend_choose(&point->config, ranks, &backend, note);
     if (status != RA_OK)
         return status;
+    point->asked_backend = (ra_backend)point->config.backend;
     point->config.backend = (unsigned)backend;
     point->of_gpu_here = backend == RA_BACKEND_CUDA;
     return RA_OK;
 }
 
-/* As a job does, once an input has said what it holds. */
-static void settle_kernels(ra_plan_point *point)
+/* As a job does, once an input has said what it holds: with its line where that is refused. */
+static ra_status settle_kernels(ra_plan_point *point)
 {
     char why_not[RA_BACKEND_NOTE_MAX];
-    if (point->of_gpu_here && !ra_backend_gpu_serves(&point->config, why_not))
-        point->config.backend = RA_BACKEND_CPU;
+    if (!point->of_gpu_here || ra_backend_gpu_serves(&point->config, why_not))
+        return RA_OK;
+    point->config.backend = (unsigned)point->asked_backend;
+    if (!ra_backend_may_be_cpu(&point->config))
+        return ra_backend_refuse(&point->config, why_not);
+    point->config.backend = RA_BACKEND_CPU;
+    return RA_OK;
 }
 
 /* Left open, NCCL is taken for granted where GPUs are described, and else looked for here. */
@@ -123,7 +129,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     if (status == RA_OK)
         status = ra_backend_check(config, ranks);
     if (status == RA_OK)
-        settle_kernels(point);
+        status = settle_kernels(point);
     if (status == RA_OK)
         status =
             ra_job_kernel_ops(config, on_device(point) ? RA_BACKEND_CUDA : RA_BACKEND_CPU, &ops);

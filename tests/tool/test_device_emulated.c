@@ -118,6 +118,28 @@ Test(device_emulated, auto_leaves_a_gpu_with_less_shared_memory_and_says_so_once
     json_decref(root);
 }
 
+/* The CPU, which would have a prediction, was not asked for. */
+Test(device_emulated, nothing_is_predicted_of_a_job_that_was_refused)
+{
+    static const char *const keys[] = {"comm.backend: nccl", "compute.backend: cuda"};
+    static const char sweep[] = "sweep: {compute.backend: [auto, cuda]}\n";
+    command_file_write("sweep.yaml", sweep, strlen(sweep));
+    run(SMALL_GPU, "bench --json --config sweep.yaml " WIDE_JOB "--set comm.backend=nccl");
+    cr_expect_eq(result.code, 2, "%s", result.err);
+    json_t *root = json_loads(result.out, 0, NULL);
+    const json_t *points = json_object_get(root, "points");
+    cr_assert_eq(json_array_size(points), 2, "%s", result.out);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *point = json_array_get(points, i);
+        const char *message = json_string_value(json_object_get(point, "message"));
+        cr_assert_not_null(message, "%s", result.out);
+        cr_expect_not_null(strstr(message, keys[i]), "%s", message);
+        cr_expect_not_null(strstr(message, "and GPU 0 (stand-in 0) has 101376"), "%s", message);
+        cr_expect_null(json_object_get(point, "theory_bytes"), "%s", result.out);
+    }
+    json_decref(root);
+}
+
 Test(device_emulated, one_rank_whose_gpu_has_less_shared_memory_takes_all_to_the_cpu)
 {
     if (!command_has_mpi())
