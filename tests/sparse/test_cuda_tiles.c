@@ -2,6 +2,7 @@
    is needed for it. */
 #include "sparse/cuda/backward_table.h"
 #include "sparse/cuda/fragments.h"
+#include "sparse/cuda/linear_args.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -12,15 +13,20 @@
 
 enum { REGISTERS_PER_SM = 65536, SHARED_SYSTEM = 1 << 10 };
 enum { SHARED_PER_SM_A100 = 164 << 10, SHARED_PER_SM_H100 = 228 << 10 };
+/* Of a thread block, on the GPUs from 8.0 on that have least: 8.6, 8.9 and 12.x. */
+enum { SHARED_LEAST = 99 << 10 };
 
-static void check_backward_tile(ra_cuda_tile tile, int32_t dim, int32_t step)
+/* One thread block fits every GPU, and the H100, at least, holds as many as the table says. */
+static void check_tile(ra_cuda_tile tile, int32_t dim, bool fits_a100)
 {
     int32_t const threads = 32 * tile.warps;
+    int32_t const there = fits_a100 ? SHARED_PER_SM_A100 : SHARED_PER_SM_H100;
+    cr_assert_geq(tile.dim, dim);
+    cr_assert_leq(tile.registers, 255);
     cr_assert_leq(threads * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
-    cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM), SHARED_PER_SM_A100,
-                  "dim %d", dim);
+    cr_assert_leq(tile.shared_bytes, SHARED_LEAST, "dim %d", dim);
+    cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM), there, "dim %d", dim);
     cr_assert_eq(tile.shared_bytes % 4, 0);
-    cr_assert_eq(step % 16, 0, "they come in pairs of n-tiles");
 }
 
 Test(cuda_tile_table, a_head_dim_has_the_least_compiled_one_that_holds_it)
@@ -39,8 +45,10 @@ Test(cuda_tile_table, backward_tiles_fit_them_too)
         for (int t = 0; t < 3; ++t) {
             ra_cuda_tile const queries = ra_cuda_queries_of((ra_dtype)t, dim);
             ra_cuda_tile const keys = ra_cuda_keys_of((ra_dtype)t, dim);
-            check_backward_tile(queries, dim, queries.k_rows);
-            check_backward_tile(keys, dim, keys.q_rows);
+            check_tile(queries, dim, dim <= (t == RA_F32 ? 256 : 128));
+            check_tile(keys, dim, dim <= (t == RA_F32 ? 256 : 96));
+            cr_assert_eq(queries.k_rows % 16, 0, "they come in pairs of n-tiles");
+            cr_assert_eq(keys.q_rows % 16, 0);
             cr_assert_eq(queries.q_rows, ra_cuda_tile_of((ra_dtype)t, dim).q_rows);
             cr_assert_leq(keys.warps, 8, "a vote per warp has a place");
             if (t == RA_F32)
@@ -79,18 +87,13 @@ Test(cuda_tile_table, tiles_of_the_single_pass_fit_the_h100)
     }
 }
 
-Test(cuda_tile_table, tiles_fit_registers_and_shared_memory_of_every_gpu_from_the_a100_on)
+Test(cuda_tile_table, tiles_fit_registers_and_shared_memory_of_every_gpu)
 {
     for (int32_t dim = 1; dim <= 256; ++dim) {
         for (int t = 0; t < 3; ++t) {
             ra_cuda_tile const tile = ra_cuda_tile_of((ra_dtype)t, dim);
-            int32_t const threads = 32 * tile.warps;
-            cr_assert_geq(tile.dim, dim);
-            cr_assert_leq(threads * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
-            cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM),
-                          SHARED_PER_SM_A100, "dim %d", dim);
-            cr_assert_leq(tile.registers, 255);
-            cr_assert_eq(tile.shared_bytes % 4, 0);
+            check_tile(tile, dim, dim <= 192);
+            cr_assert_leq(tile.blocks_per_sm, ra_cuda_blocks_most(dim), "each has scratch");
             if (t == RA_F32)
                 continue;
             cr_assert_eq(tile.k_rows % 16, 0, "keys come in pairs of n-tiles");
@@ -101,6 +104,13 @@ Test(cuda_tile_table, tiles_fit_registers_and_shared_memory_of_every_gpu_from_th
             cr_assert_lt(held, tile.registers - 32, "dim %d holds %d", dim, held);
         }
     }
+}
+
+/* Above 128 dims chunks of linear attention take more shared memory than some GPUs have. */
+Test(cuda_tile_table, linear_attention_fits_every_gpu_up_to_128_dims)
+{
+    for (int32_t dim = 1; dim <= 256; ++dim)
+        cr_assert_eq(ra_cuda_linear_tile(dim).shared_bytes <= SHARED_LEAST, dim <= 128);
 }
 
 /* ---- shared memory: tiles of 16-bit elements, in 32 banks of 4 bytes --------------------------

@@ -2,9 +2,10 @@
  * Backward in float32, exact: no tensor cores, which would round to tf32. It is there to check the
  * fast kernels with, and written to be read.
  *
- * 32 queries meet 32 keys at a time: weights and gradients of scores, four threads to a query, go
- * to shared memory. There four threads share the row whose gradient is summed, each with dims q,
- * q + 4, ...: a query for dq, a key for dk and dv. Sums run within these 32 first, then across.
+ * As many queries as keys meet at a time. Weights and gradients of scores go to shared memory,
+ * SHARE threads to a query. There SHARE threads have the row whose gradient is summed, each with
+ * dims q, q + SHARE, ...: a query for dq, a key for dk and dv. Sums run within a tile first;
+ * because tiles are small, those across tiles come with what they cannot hold.
  */
 #ifndef RINGATTN_CUDA_BACKWARD_32_CUH
 #define RINGATTN_CUDA_BACKWARD_32_CUH
@@ -15,10 +16,11 @@ template <int DIM> struct backward_32 {
     typedef element_f32 element;
     static constexpr ra_cuda_tile TILE = ra_cuda_keys_of(RA_F32, DIM);
     static constexpr int THREADS = 32 * TILE.warps, QUERIES = TILE.q_rows, KEYS = TILE.k_rows;
-    static constexpr int PITCH = DIM + 1; /* rows begin in different banks */
-    static constexpr int OWN_KEYS = KEYS / 4, OWN_DIMS = DIM / 4;
+    static constexpr int PITCH = DIM + 1;           /* rows begin in different banks */
+    static constexpr int SHARE = THREADS / QUERIES; /* threads of a row, which divide its dims */
+    static constexpr int OWN_DIMS = DIM / SHARE;
     static constexpr int SIDE_BY_SIDE = 8; /* dims that are summed in one loop over rows */
-    static_assert(THREADS == 4 * QUERIES && THREADS == 4 * KEYS, "four threads share a row");
+    static_assert(THREADS == SHARE * QUERIES && QUERIES == KEYS, "a row's threads are its own");
     static_assert(OWN_DIMS % SIDE_BY_SIDE == 0, "whole loops");
 
     struct tiles {
@@ -73,12 +75,12 @@ template <int DIM> struct backward_32 {
     static LANE_CODE void add_row(const ra_cuda_backward &f, char *data, int64_t row_stride,
                                   int64_t row, float factor, const float (&acc)[OWN_DIMS])
     {
-        int const q = thread_index() % 4;
+        int const q = thread_index() % SHARE;
         float *const to = (float *)data + row * row_stride + q;
 #pragma unroll
         for (int j = 0; j < OWN_DIMS; ++j)
-            if (4 * j < f.dim - q)
-                to[4 * j] += acc[j] * factor;
+            if (SHARE * j < f.dim - q)
+                to[SHARE * j] += acc[j] * factor;
     }
 };
 
@@ -93,11 +95,11 @@ template <int DIM> struct backward_queries_32 : backward_32<DIM> {
     {
         ra_key_cursor &c = block.cursor[0];
         tiles &t = *(tiles *)shared;
-        int const row = thread_index() / 4, q = thread_index() % 4;
-        float acc[base::OWN_DIMS];
+        int const row = thread_index() / base::SHARE, q = thread_index() % base::SHARE;
+        float acc[base::OWN_DIMS], rest[base::OWN_DIMS];
 #pragma unroll
         for (int j = 0; j < base::OWN_DIMS; ++j)
-            acc[j] = 0;
+            acc[j] = rest[j] = 0;
         if (thread_index() == 0)
             ra_key_cursor_begin(&tile, run_end, f.map.runs, &c);
         base::copy_rows(block.q, f.q.row_stride, tile.q_begin, tile.q_stride, tile.q_count, f.dim,
@@ -114,7 +116,7 @@ template <int DIM> struct backward_queries_32 : backward_32<DIM> {
                             t.value);
             block_barrier(); /* queries, keys and values are there */
 #pragma unroll 1
-            for (int k = q; k < base::KEYS; k += 4)
+            for (int k = q; k < base::KEYS; k += base::SHARE)
                 base::weigh(f.factor, f.dim, row, k, ra_key_cursor_live(&c, row, c.b + k), t);
             block_barrier(); /* gradients of scores are there */
 #pragma unroll
@@ -124,11 +126,11 @@ template <int DIM> struct backward_queries_32 : backward_32<DIM> {
                 for (int k = 0; k < base::KEYS; ++k)
 #pragma unroll
                     for (int i = 0; i < base::SIDE_BY_SIDE; ++i)
-                        sum[i] =
-                            base::add_product(sum[i], t.dscore[row][k], t.key[k][q + 4 * (j + i)]);
+                        sum[i] = base::add_product(sum[i], t.dscore[row][k],
+                                                   t.key[k][q + base::SHARE * (j + i)]);
 #pragma unroll
                 for (int i = 0; i < base::SIDE_BY_SIDE; ++i)
-                    acc[j + i] += sum[i];
+                    carry_sum(acc[j + i], rest[j + i], sum[i]);
             }
             block_barrier(); /* all of it and the cursor have been read */
             if (thread_index() == 0)
@@ -147,14 +149,15 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
     typedef typename base::tiles tiles;
 
     struct sums {
-        float dk[base::OWN_DIMS], dv[base::OWN_DIMS];
+        float dk[base::OWN_DIMS], dk_rest[base::OWN_DIMS];
+        float dv[base::OWN_DIMS], dv_rest[base::OWN_DIMS];
     };
 
     static LANE_CODE void begin(sums &s)
     {
 #pragma unroll
         for (int j = 0; j < base::OWN_DIMS; ++j)
-            s.dk[j] = s.dv[j] = 0;
+            s.dk[j] = s.dk_rest[j] = s.dv[j] = s.dv_rest[j] = 0;
     }
 
     static LANE_CODE void load(const ra_cuda_backward &f, const backward_keys_block &block,
@@ -184,7 +187,7 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
 
     static LANE_CODE void add_step(const tiles &t, sums &s)
     {
-        int const key = thread_index() / 4, q = thread_index() % 4;
+        int const key = thread_index() / base::SHARE, q = thread_index() % base::SHARE;
 #pragma unroll
         for (int j = 0; j < base::OWN_DIMS; j += base::SIDE_BY_SIDE) {
             float dk[base::SIDE_BY_SIDE] = {}, dv[base::SIDE_BY_SIDE] = {};
@@ -192,15 +195,15 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
             for (int a = 0; a < base::QUERIES; ++a) {
 #pragma unroll
                 for (int i = 0; i < base::SIDE_BY_SIDE; ++i) {
-                    int const d = q + 4 * (j + i);
+                    int const d = q + base::SHARE * (j + i);
                     dk[i] = base::add_product(dk[i], t.dscore[a][key], t.query[a][d]);
                     dv[i] = base::add_product(dv[i], t.weight[a][key], t.dout[a][d]);
                 }
             }
 #pragma unroll
             for (int i = 0; i < base::SIDE_BY_SIDE; ++i) {
-                s.dk[j + i] += dk[i];
-                s.dv[j + i] += dv[i];
+                carry_sum(s.dk[j + i], s.dk_rest[j + i], dk[i]);
+                carry_sum(s.dv[j + i], s.dv_rest[j + i], dv[i]);
             }
         }
     }
@@ -210,12 +213,12 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
     {
         tiles &t = *(tiles *)shared;
         ra_query_cursor &c = block.cursor[0];
-        int const row = thread_index() / 4, q = thread_index() % 4;
+        int const row = thread_index() / base::SHARE, q = thread_index() % base::SHARE;
         while (!visit_is_over(block, c)) {
             copy_step(f, block.task, c, t);
             block_barrier(); /* keys, values and this step's rows are there */
 #pragma unroll 1
-            for (int k = q; k < base::KEYS; k += 4) {
+            for (int k = q; k < base::KEYS; k += base::SHARE) {
                 int32_t const key = ra_query_cursor_key(&c, &block.keys, k);
                 base::weigh(f.factor, f.dim, row, k,
                             c.a + row < c.q_count && ra_query_cursor_live(&c, c.a + row, key), t);
@@ -234,7 +237,7 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
     {
         ra_cuda_key_task const &task = block.task;
         ra_key_block const &keys = block.keys;
-        int const slot = thread_index() / 4;
+        int const slot = thread_index() / base::SHARE;
         int64_t const row = keys.row + (int64_t)keys.stride * slot;
         if (!any || slot >= keys.count)
             return;

@@ -44,13 +44,17 @@ RA_HD ra_cuda_tile ra_cuda_keys_16(int32_t dim, int32_t warps, int32_t row_tiles
     return tile;
 }
 
-/* 32 queries, their dout, 32 keys and values in float32, rows a float apart from a multiple of the
-   banks; weights, gradients of scores, lse and delta. Both kernels. */
+/* Queries, their dout, as many keys and values in float32, rows a float apart from a multiple of
+   the banks; weights, gradients of scores, lse and delta. Both kernels. */
 RA_HD ra_cuda_tile ra_cuda_backward_32(int32_t dim)
 {
     ra_cuda_tile tile = ra_cuda_tile_32(dim);
+    int32_t const rows = tile.q_rows;
+    tile.k_rows = rows;
+    tile.warps = 4;
+    tile.registers = ra_cuda_registers(32 * tile.warps, tile.blocks_per_sm);
     tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(32 * tile.warps) +
-                        4 * (4 * 32 * (dim + 1) + 2 * 32 * 33 + 2 * 32);
+                        4 * rows * (4 * (dim + 1) + 2 * (rows + 1) + 2);
     return tile;
 }
 
@@ -64,7 +68,7 @@ RA_HD ra_cuda_tile ra_cuda_queries_of(ra_dtype dtype, int32_t head_dim)
         return ra_cuda_queries_16(dim, 4, 2, 64, 2);
     if (dim <= 128)
         return ra_cuda_queries_16(dim, 4, 2, 32, 2);
-    return ra_cuda_queries_16(dim, 8, 1, dim == 192 ? 64 : 32, 1);
+    return ra_cuda_queries_16(dim, 4, 1, dim == 192 ? 64 : 32, 2);
 }
 
 RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
@@ -77,8 +81,8 @@ RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
     if (dim == 64)
         return ra_cuda_keys_16(dim, 4, 2, 32, 2);
     if (dim <= 128)
-        return ra_cuda_keys_16(dim, 8, 1, 64, 1);
-    return ra_cuda_keys_16(dim, 8, 1, dim == 192 ? 32 : 16, 1);
+        return ra_cuda_keys_16(dim, 4, 1, 64, 2);
+    return ra_cuda_keys_16(dim, 4, 1, dim == 192 ? 32 : 16, 2);
 }
 
 /* What `single` is compiled for: bfloat16, and dims whose sums of dk and dv fit registers together.

@@ -44,11 +44,12 @@ typedef struct ra_piece_at {
     int row, piece;
 } ra_piece_at;
 
-/* Threads side by side in a row when rows are copied: the power of two in its pieces. */
+/* Threads side by side in a row when rows are copied: the power of two in its pieces, and at most
+   16, so that four warps copy rows by eights. */
 RA_HD int ra_copy_columns(int dim)
 {
     int const pieces = dim / RA_PIECE;
-    return pieces & -pieces;
+    return ra_hd_min(pieces & -pieces, 16);
 }
 
 /* The first piece that a thread copies. Others are rounds of as many columns beside it and

@@ -1,6 +1,6 @@
 /*
- * What passes and dtypes have in common: where a head lies, which layers it is in, and sums over
- * the lanes that share a row, four or all of a warp.
+ * What passes and dtypes have in common: where a head lies, which layers it is in, sums over the
+ * lanes that share a row, four or all of a warp, and long sums.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -38,6 +38,15 @@ LANE_CODE float warp_sum(float x)
     for (int mask = 16; mask > 0; mask /= 2)
         x += shuffle_xor(x, mask);
     return x;
+}
+
+/* sum + rest += more, where rest is what sum cannot hold (TwoSum, Knuth). */
+LANE_CODE void carry_sum(float &sum, float &rest, float more)
+{
+    float const old = sum, with_rest = more + rest;
+    sum = old + with_rest;
+    float const added = sum - old;
+    rest = (old - (sum - added)) + (with_rest - added);
 }
 
 LANE_CODE float warp_max(float x)

@@ -31,15 +31,6 @@ LANE_CODE float linear_slope(float feature)
     return feature < 1 ? feature : 1;
 }
 
-/* sum + rest += more, where rest is what sum cannot hold (TwoSum, Knuth). */
-LANE_CODE void linear_carry(float &sum, float &rest, float more)
-{
-    float const old = sum, with_rest = more + rest;
-    sum = old + with_rest;
-    float const added = sum - old;
-    rest = (old - (sum - added)) + (with_rest - added);
-}
-
 LANE_CODE char *linear_head(const ra_view &view, int64_t batch, int64_t head)
 {
     return head_data(view, view.dtype == RA_F32 ? 4 : 2, batch, head);
@@ -266,7 +257,7 @@ template <int DIM> struct linear_block {
 #pragma unroll
                 for (int n = 0; n < COLUMNS; ++n)
                     if (row + own_row() + r < dim && lane + 32 * n < dim)
-                        linear_carry(matrix[at + 32 * n], rest[at + 32 * n], s.at[r][n]);
+                        carry_sum(matrix[at + 32 * n], rest[at + 32 * n], s.at[r][n]);
             }
         }
     }
@@ -309,7 +300,7 @@ template <int DIM> struct linear_block {
             float sum = 0;
             for (int i = 0; i < ROWS; ++i)
                 sum = fmaf(rows[i][d], factors != NULL ? factors[i] : 1, sum);
-            linear_carry(line[d], rest[d], sum);
+            carry_sum(line[d], rest[d], sum);
         }
     }
 };

@@ -53,10 +53,10 @@ struct linear_rowwise {
         if (e >= f.dim)
             return;
         for (int at = e; at < f.dim * f.dim; at += f.dim) {
-            linear_carry(before[at], rest[at], own[at]);
+            carry_sum(before[at], rest[at], own[at]);
             own[at] = 0;
         }
-        linear_carry(t.line[e], t.line_rest[e], t.own[e]);
+        carry_sum(t.line[e], t.line_rest[e], t.own[e]);
         t.own[e] = 0;
     }
 

@@ -1,6 +1,8 @@
 /*
  * Tile sizes of the CUDA kernels by dtype and head_dim: what a thread block works on, the threads
- * it has, and the shared memory and registers that this comes to.
+ * it has, and the shared memory and registers that this comes to. No tile of softmax attention but
+ * that of `single` takes more than the 99 KiB which a thread block may have on any GPU from sm_80
+ * on; where a multiprocessor has more, it holds several.
  */
 #ifndef RINGATTN_CUDA_TILE_TABLE_H
 #define RINGATTN_CUDA_TILE_TABLE_H
@@ -18,6 +20,7 @@ RA_HD int32_t ra_cuda_dim_of(int32_t head_dim)
     return (head_dim + step - 1) / step * step;
 }
 
+/* Keys of a forward step in float32. */
 enum { RA_CUDA_KEYS_F32 = 32 };
 /* At the begin of shared memory: the head at hand, and tickets. */
 enum { RA_CUDA_HEAD_BYTES = 256 };
@@ -59,19 +62,20 @@ RA_HD ra_cuda_tile ra_cuda_tile_16(int32_t dim, int32_t warps, int32_t row_tiles
     return tile;
 }
 
-/* Queries, keys and values in float32, rows a float apart from a multiple of the banks; weights. */
+/* Queries, keys and values in float32, rows a float apart from a multiple of the banks; weights.
+   Four threads share a query. */
 RA_HD ra_cuda_tile ra_cuda_tile_32(int32_t dim)
 {
     ra_cuda_tile tile = {0, 0, 0, 0, 0, 0, 0, 0};
     tile.dim = dim;
-    tile.q_rows = 32;
+    tile.q_rows = dim <= 128 ? 32 : 16;
     tile.k_rows = RA_CUDA_KEYS_F32;
-    tile.warps = 4;
+    tile.warps = tile.q_rows / 8;
     tile.row_tiles = 0;
-    tile.blocks_per_sm = dim <= 128 ? 2 : 1;
-    tile.registers = ra_cuda_registers(128, tile.blocks_per_sm);
-    tile.shared_bytes = RA_CUDA_HEAD_BYTES +
-                        4 * ((dim + 1) * (32 + 2 * RA_CUDA_KEYS_F32) + 32 * (RA_CUDA_KEYS_F32 + 1));
+    tile.blocks_per_sm = 2;
+    tile.registers = ra_cuda_registers(32 * tile.warps, tile.blocks_per_sm);
+    tile.shared_bytes = RA_CUDA_HEAD_BYTES + 4 * ((dim + 1) * (tile.q_rows + 2 * tile.k_rows) +
+                                                  tile.q_rows * (tile.k_rows + 1));
     return tile;
 }
 
@@ -85,7 +89,7 @@ RA_HD ra_cuda_tile ra_cuda_tile_of(ra_dtype dtype, int32_t head_dim)
         return ra_cuda_tile_16(dim, 4, 2, 64, 3);
     if (dim <= 128)
         return ra_cuda_tile_16(dim, 4, 2, 64, 2);
-    return ra_cuda_tile_16(dim, 8, 1, 64, 1);
+    return ra_cuda_tile_16(dim, 4, 1, 64, 2);
 }
 
 /* Most thread blocks of a forward kernel that a multiprocessor is to hold. */
