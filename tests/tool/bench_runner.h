@@ -14,12 +14,10 @@ static command_result result;
 static inline json_t *bench(int ranks, const char *arguments, int code)
 {
     char line[1024];
-    json_error_t error;
     snprintf(line, sizeof(line), "bench --json %s", arguments);
     command_run(&result, ranks, line);
     cr_assert_eq(result.code, code, "%s: exit code %d\n%s", arguments, result.code, result.err);
-    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s: %s\n%s", arguments, error.text, result.out);
+    json_t *root = parse_json(result.out);
     cr_expect_str_eq(text(root, "command"), "bench");
     return root;
 }

@@ -34,6 +34,15 @@ static inline const char *text(const json_t *object, const char *name)
     return found;
 }
 
+/* All of what a command has written. */
+static inline json_t *parse_json(const char *written)
+{
+    json_error_t error;
+    json_t *root = json_loads(written, JSON_REJECT_DUPLICATES, &error);
+    cr_assert_not_null(root, "%s\n%s", error.text, written);
+    return root;
+}
+
 /* A file of the command's folder. */
 static inline json_t *load_json(const char *folder, const char *name)
 {

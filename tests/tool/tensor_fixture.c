@@ -55,6 +55,13 @@ int entries_in_folder(void)
     return count;
 }
 
+ra_rowset rowset(const ra_range *ranges, int count)
+{
+    ra_rowset rows;
+    cr_assert_eq(ra_rowset_init(pool, ranges, count, &rows), RA_OK);
+    return rows;
+}
+
 ra_config parse_config(const char *format, ...)
 {
     char text[1024];

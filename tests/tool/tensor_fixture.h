@@ -22,6 +22,9 @@ int entries_in_folder(void);
 /* A configuration from YAML in printf form; fails the test where it is refused. */
 ra_config parse_config(const char *format, ...) RA_PRINTF(1, 2);
 
+/* Rows of these ranges, of the fixture's pool. */
+ra_rowset rowset(const ra_range *ranges, int count);
+
 ra_tensor_info describe(const char *name, const char *dtype, int dims, const int64_t *shape);
 /* Write a file; byte x of every tensor is fixture_byte(its number, x), or comes from data[i]. */
 void write_tensors(const char *path, ra_tensor_info *infos, const void *const *data, int count);

@@ -23,14 +23,12 @@ static json_t *ablate_ending(int ranks, const char *arguments, int code)
                                "ring: {comm_buffers: 1, schedule: direct}\n"
                                "job: {repeat: 2, warmup: 0, backward: true, verify: true}\n";
     char line[1024];
-    json_error_t error;
     command_file_write("job.yaml", yaml, strlen(yaml));
     snprintf(line, sizeof(line), "ablate --quiet --json --config job.yaml %s", arguments);
     command_run(&result, ranks, line);
     cr_assert_eq(result.code, code, "%s: exit code %d\n%s", arguments, result.code, result.err);
     cr_expect_eq(command_count_lines(result.err, ""), code != 0 ? 1 : 0, "%s", result.err);
-    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s: %s\n%s", arguments, error.text, result.out);
+    json_t *root = parse_json(result.out);
     cr_expect_str_eq(text(root, "command"), "ablate");
     json_t *points = member(root, "points");
     cr_assert_eq(json_array_size(points), SETS);

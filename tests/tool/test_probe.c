@@ -19,11 +19,9 @@ static void write_config(const char *yaml)
 static json_t *probe(int ranks, const char *arguments)
 {
     char line[1024];
-    json_error_t error;
     snprintf(line, sizeof(line), "probe --quiet --json --config job.yaml %s", arguments);
     command_run(&result, ranks, line);
-    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error), *point;
-    cr_assert_not_null(root, "%s: %s\n%s", arguments, error.text, result.err);
+    json_t *root = parse_json(result.out), *point;
     cr_expect_str_eq(text(root, "command"), "probe");
     size_t i;
     bool any = false;

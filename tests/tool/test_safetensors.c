@@ -1,6 +1,6 @@
 #include "tool/safetensors.h"
 
-#include "tool/captured_log.h"
+#include "tool/tensor_fixture.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -8,33 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static captured_log said;
-static char folder[64];
-
-static void begin(void)
-{
-    captured_log_begin(&said);
-    strcpy(folder, "/tmp/ra-safetensors-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-}
-
-static void end(void)
-{
-    char command[128];
-    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-    cr_assert_eq(system(command), 0);
-}
-
-TestSuite(safetensors, .init = begin, .fini = end);
-
-static const char *in_folder(const char *name)
-{
-    static char path[2][128];
-    static int turn;
-    turn = !turn;
-    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
-    return path[turn];
-}
+TestSuite(safetensors, .init = fixture_begin, .fini = fixture_end);
 
 /* A file's beginning in memory: length prefix and header. */
 static size_t build_header(const char *header, unsigned char *data)
@@ -239,23 +213,9 @@ Test(safetensors, refuses_huge_garbage_in_bounded_time, .timeout = 60)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static ra_tensor_info describe(const char *name, const char *dtype, int64_t rows, int64_t columns)
+static ra_tensor_info matrix(const char *name, const char *dtype, int64_t rows, int64_t columns)
 {
-    ra_tensor_info info = {.dims = 2, .shape = {rows, columns}};
-    snprintf(info.name, sizeof(info.name), "%s", name);
-    snprintf(info.dtype, sizeof(info.dtype), "%s", dtype);
-    return info;
-}
-
-static int entries_in_folder(void)
-{
-    char command[160];
-    snprintf(command, sizeof(command), "ls -A '%s' | wc -l", folder);
-    FILE *pipe = popen(command, "r");
-    int count = -1;
-    cr_assert_eq(fscanf(pipe, "%d", &count), 1);
-    pclose(pipe);
-    return count;
+    return describe(name, dtype, 2, (int64_t[]){rows, columns});
 }
 
 static void write_text(const char *path, const char *text)
@@ -269,7 +229,7 @@ static void write_text(const char *path, const char *text)
 Test(safetensors, gives_back_what_two_writers_wrote)
 {
     const char *path = in_folder("out");
-    ra_tensor_info mine[2] = {describe("a", "F32", 2, 3), describe("b", "BF16", 1, 5)};
+    ra_tensor_info mine[2] = {matrix("a", "F32", 2, 3), matrix("b", "BF16", 1, 5)};
     ra_tensor_info theirs[2] = {mine[0], mine[1]};
     ra_tensor_writer *first, *second;
     cr_assert_eq(ra_tensor_writer_create(path, "7", mine, 2, &first), RA_OK, "%s", said.line);
@@ -304,7 +264,7 @@ Test(safetensors, gives_back_what_two_writers_wrote)
 
 Test(safetensors, leaves_nothing_when_not_published)
 {
-    ra_tensor_info info = describe("a", "F32", 2, 3);
+    ra_tensor_info info = matrix("a", "F32", 2, 3);
     ra_tensor_writer *writer;
     cr_assert_eq(ra_tensor_writer_create(in_folder("out"), "7", &info, 1, &writer), RA_OK);
     cr_assert_eq(entries_in_folder(), 1);
@@ -317,7 +277,7 @@ Test(safetensors, replaces_a_file_and_keeps_its_permissions)
     const char *path = in_folder("out");
     write_text(path, "old");
     cr_assert_eq(chmod(path, 0640), 0);
-    ra_tensor_info info = describe("a", "F32", 1, 1);
+    ra_tensor_info info = matrix("a", "F32", 1, 1);
     ra_tensor_writer *writer;
     cr_assert_eq(ra_tensor_writer_create(path, "7", &info, 1, &writer), RA_OK);
     cr_assert_eq(ra_tensor_writer_publish(writer), RA_OK);
@@ -337,7 +297,7 @@ Test(safetensors, writes_through_a_symbolic_link)
     write_text(target, "old");
     const char *link = in_folder("link");
     cr_assert_eq(symlink("target", link), 0);
-    ra_tensor_info info = describe("a", "F32", 1, 1);
+    ra_tensor_info info = matrix("a", "F32", 1, 1);
     ra_tensor_writer *writer;
     cr_assert_eq(ra_tensor_writer_create(link, "7", &info, 1, &writer), RA_OK, "%s", said.line);
     cr_assert_eq(ra_tensor_writer_publish(writer), RA_OK);
@@ -352,7 +312,7 @@ Test(safetensors, writes_through_a_symbolic_link)
 
 static void cannot_create(const char *path, const char *because)
 {
-    ra_tensor_info info = describe("a", "F32", 1, 1);
+    ra_tensor_info info = matrix("a", "F32", 1, 1);
     ra_tensor_writer *writer;
     int const before = entries_in_folder();
     said.count = 0;
@@ -373,7 +333,7 @@ Test(safetensors, refuses_outputs_that_cannot_be)
 
 Test(safetensors, joins_only_what_was_created_alike)
 {
-    ra_tensor_info info = describe("a", "F32", 1, 1), longer = describe("a", "F32", 2, 1);
+    ra_tensor_info info = matrix("a", "F32", 1, 1), longer = matrix("a", "F32", 2, 1);
     ra_tensor_writer *writer, *other;
     const char *path = in_folder("out");
     cr_assert_eq(ra_tensor_writer_join(path, "7", &info, 1, &other), RA_ERR_IO);
@@ -402,7 +362,7 @@ Test(safetensors, refuses_inputs_that_are_no_files)
 Test(safetensors, says_when_a_file_shrinks_after_it_was_opened)
 {
     const char *path = in_folder("out");
-    ra_tensor_info info = describe("a", "F32", 4, 4);
+    ra_tensor_info info = matrix("a", "F32", 4, 4);
     ra_tensor_writer *writer;
     cr_assert_eq(ra_tensor_writer_create(path, "7", &info, 1, &writer), RA_OK);
     cr_assert_eq(ra_tensor_writer_publish(writer), RA_OK);
