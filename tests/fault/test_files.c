@@ -4,154 +4,17 @@
  * left in the folder, and nothing leaks.
  */
 #include "comm/local_ranks.h"
+#include "fault/faulty_files.h"
 #include "tool/tensor_fixture.h"
 #include "tool/tensors.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 TestSuite(files, .init = fixture_begin, .fini = fixture_end);
-
-/* ---- the calls that fail --------------------------------------------------------------------- */
-
-typedef enum call { NONE, OPEN, FALLOCATE, FTRUNCATE, PWRITE, PREAD, FSYNC, RENAME, MEMORY } call;
-enum { SHORT = -1, ZERO = -2 }; /* instead of an errno: half of the bytes, no byte */
-
-/* What fails: calls number [first, first + count) of `kind`, with `cause`. */
-static struct {
-    call kind;
-    int first, count, cause;
-    atomic_int seen;
-} fault;
-
-static void fault_set(call kind, int first, int count, int cause)
-{
-    fault.kind = kind;
-    fault.first = first;
-    fault.count = count;
-    fault.cause = cause;
-    atomic_store(&fault.seen, 0);
-}
-
-static bool fault_hits(call kind)
-{
-    if (kind != fault.kind)
-        return false;
-    int const at = atomic_fetch_add(&fault.seen, 1);
-    if (at < fault.first || at >= fault.first + fault.count)
-        return false;
-    errno = fault.cause > 0 ? fault.cause : 0;
-    return true;
-}
-
-static bool fault_was_hit(void)
-{
-    return atomic_load(&fault.seen) > fault.first;
-}
-
-int __real_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...);
-int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
-int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
-int __real_ftruncate(int fd, off_t bytes);
-int __wrap_ftruncate(int fd, off_t bytes);
-ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t offset);
-ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset);
-ssize_t __real_pread(int fd, void *data, size_t bytes, off_t offset);
-ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t offset);
-int __real_fsync(int fd);
-int __wrap_fsync(int fd);
-int __real_rename(const char *from, const char *to);
-int __wrap_rename(const char *from, const char *to);
-void *__real_malloc(size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *data, size_t bytes);
-void *__wrap_realloc(void *data, size_t bytes);
-char *__real_strdup(const char *text);
-char *__wrap_strdup(const char *text);
-char *__real_strndup(const char *text, size_t bytes);
-char *__wrap_strndup(const char *text, size_t bytes);
-
-int __wrap_open(const char *path, int flags, ...)
-{
-    va_list args;
-    va_start(args, flags);
-    mode_t const mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
-    va_end(args);
-    return fault_hits(OPEN) ? -1 : __real_open(path, flags, mode);
-}
-
-int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
-{
-    return fault_hits(FALLOCATE) ? -1 : __real_fallocate(fd, mode, offset, bytes);
-}
-
-int __wrap_ftruncate(int fd, off_t bytes)
-{
-    return fault_hits(FTRUNCATE) ? -1 : __real_ftruncate(fd, bytes);
-}
-
-ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset)
-{
-    if (!fault_hits(PWRITE))
-        return __real_pwrite(fd, data, bytes, offset);
-    if (fault.cause == SHORT)
-        return __real_pwrite(fd, data, (bytes + 1) / 2, offset);
-    return fault.cause == ZERO ? 0 : -1;
-}
-
-ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t offset)
-{
-    if (!fault_hits(PREAD))
-        return __real_pread(fd, data, bytes, offset);
-    if (fault.cause == SHORT)
-        return __real_pread(fd, data, (bytes + 1) / 2, offset);
-    return fault.cause == ZERO ? 0 : -1;
-}
-
-int __wrap_fsync(int fd)
-{
-    return fault_hits(FSYNC) ? -1 : __real_fsync(fd);
-}
-
-int __wrap_rename(const char *from, const char *to)
-{
-    return fault_hits(RENAME) ? -1 : __real_rename(from, to);
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-    return fault_hits(MEMORY) ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return fault_hits(MEMORY) ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *data, size_t bytes)
-{
-    return fault_hits(MEMORY) ? NULL : __real_realloc(data, bytes);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return fault_hits(MEMORY) ? NULL : __real_strdup(text);
-}
-
-char *__wrap_strndup(const char *text, size_t bytes)
-{
-    return fault_hits(MEMORY) ? NULL : __real_strndup(text, bytes);
-}
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -194,7 +57,7 @@ static void expect_whole_file(void)
 }
 
 /* Write the job under the fault; whether it was hit. */
-static bool write_under_fault(call kind, int first, int count, int cause, bool succeeds)
+static bool write_under_fault(file_call kind, int first, int count, int cause, bool succeeds)
 {
     write_job job = {.config = parse_config("shape: {seq: %d, heads: %d, kv_heads: %d,"
                                             " head_dim: %d, dtype: f32}\njob: {output: %s}",
@@ -230,7 +93,7 @@ static bool write_under_fault(call kind, int first, int count, int cause, bool s
     return hit;
 }
 
-static void sweep(call kind, int cause, int least)
+static void sweep(file_call kind, int cause, int least)
 {
     int n = 0;
     while (write_under_fault(kind, n, 1, cause, false))
@@ -300,7 +163,7 @@ static ra_status read_inputs(void)
     ra_tensor_staging const staging = {room, sizeof(room)};
     ra_tensor_source *source = NULL;
     cr_assert_eq(ra_rowset_init(pool, &range, 1, &rows), RA_OK);
-    atomic_store(&fault.seen, 0);
+    fault_count_anew();
     ra_status status = ra_tensor_source_open(&config, pool, &source);
     for (int name = RA_TENSOR_Q; name <= RA_TENSOR_DO && status == RA_OK; ++name)
         status = ra_tensor_source_read(source, &config, (ra_tensor_name)name, &rows, rows.row_count,
@@ -333,7 +196,7 @@ static void write_inputs(void)
     write_tensors(in_folder("in"), infos, same, 4);
 }
 
-static int sweep_reading(call kind, int cause, ra_status expected)
+static int sweep_reading(file_call kind, int cause, ra_status expected)
 {
     write_inputs();
     for (int n = 0;; ++n) {
@@ -415,7 +278,6 @@ Test(files, a_failing_allocation_is_said_once_and_leaves_nothing)
 {
     int const own = sweep_memory(false);
     cr_assert_geq(own, 8);
-    json_set_alloc_funcs(__wrap_malloc, free);
+    json_set_alloc_funcs(malloc, free); /* as this file is linked, the malloc that fails */
     cr_assert_gt(sweep_memory(true), own);
-    json_set_alloc_funcs(malloc, free);
 }
