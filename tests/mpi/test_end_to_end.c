@@ -202,25 +202,6 @@ static void *read_output(const ra_tensor_file *file, const char *name, const cha
     return data;
 }
 
-/*
- * Relative Frobenius error; gradients that cancel (a query that sees one key has none) are held to
- * an rms of `floor`. A float16 may be off by half its smallest step. NaN gives NaN.
- */
-static double relative_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
-                             double floor)
-{
-    double const quantum = dtype == RA_F16 ? 0x1p-25 : 0;
-    double error = 0, norm = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        double const off = fabs((double)ra_dtype_load(dtype, got, i) - want[i]);
-        double const counted = off <= quantum ? 0 : off - quantum;
-        error += counted * counted;
-        norm += want[i] * want[i];
-    }
-    norm = fmax(norm, floor * floor * (double)count);
-    return norm > 0 ? sqrt(error / norm) : sqrt(error);
-}
-
 static void check_one(const job *j, const ra_tensor_file *file, const char *name, int64_t count,
                       const double *want, bool gradient, const char *about)
 {
@@ -228,7 +209,7 @@ static void check_one(const job *j, const ra_tensor_file *file, const char *name
     /* Terms of dq and dk grow with scale * sqrt(dim), which is 1 by default. */
     double const scale = j->shape.scale == 0 ? 1 : j->shape.scale * sqrt((double)j->shape.dim);
     double const floor = (j->dtype == RA_F32 ? 0.25 : 0.05) * j->dout_factor * fmax(1, scale);
-    double const error = relative_error(j->dtype, got, want, count, gradient ? floor : 0);
+    double const error = oracle_floored_error(j->dtype, got, want, count, gradient ? floor : 0);
     double const bound =
         gradient ? oracle_gradient_bound(j->dtype, j->shape.dim) : oracle_output_bound(j->dtype);
     cr_assert(error <= bound, "%s: %s is off by %g, allowed are %g\n%s", about, name, error, bound,

@@ -8,7 +8,6 @@
 #include "tool/safetensors.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -90,21 +89,6 @@ static void write_inputs(const job *j)
     ra_tensor_writer_destroy(writer);
 }
 
-/* Relative Frobenius error; gradients that cancel are held to an rms of `floor`; NaN stays. */
-static double relative_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
-                             double floor)
-{
-    double const quantum = dtype == RA_F16 ? 0x1p-25 : 0;
-    double error = 0, norm = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        double const off = fabs((double)ra_dtype_load(dtype, got, i) - want[i]);
-        double const counted = off <= quantum ? 0 : off - quantum;
-        error += counted * counted;
-        norm += want[i] * want[i];
-    }
-    return sqrt(error / fmax(norm, floor * floor * (double)count));
-}
-
 static void check_outputs(const job *j, bool backward, const char *about)
 {
     static const char *const names[] = {"o", "dq", "dk", "dv"};
@@ -121,7 +105,7 @@ static void check_outputs(const job *j, bool backward, const char *about)
         cr_assert_eq(info->bytes, count * (int64_t)ra_dtype_bytes(j->dtype));
         cr_assert_eq(ra_tensor_read(file, info, 0, got, (size_t)info->bytes), RA_OK);
         double const error =
-            relative_error(j->dtype, got, j->want[i], count, i == 1 || i == 2 ? 0.05 : 1e-9);
+            oracle_floored_error(j->dtype, got, j->want[i], count, i == 1 || i == 2 ? 0.05 : 1e-9);
         double const bound =
             i == 0 ? oracle_output_bound(j->dtype) : oracle_gradient_bound(j->dtype, j->shape.dim);
         cr_assert(error <= bound, "%s: %s is off by %g", about, names[i], error);

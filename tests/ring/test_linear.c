@@ -96,30 +96,14 @@ static ra_ring_config linear_config(ra_linear_kind kind, ra_linear_method method
                             .linear_method = method};
 }
 
-/* Frobenius error, relative to the wanted norm or to an rms of `floor`; NaN gives NaN. */
-static double relative_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
-                             double floor)
-{
-    double const quantum = dtype == RA_F16 ? 0x1p-25 : 0;
-    double error = 0, norm = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        double const off = fabs((double)ra_dtype_load(dtype, got, i) - want[i]);
-        double const above = off > quantum ? off - quantum : off * 0;
-        error += above * above;
-        norm += want[i] * want[i];
-    }
-    norm = fmax(norm, floor * floor * (double)count);
-    return norm > 0 ? sqrt(error / norm) : sqrt(error);
-}
-
 static void check_results(const tensors *t, const ra_ring_config *c, const char *about)
 {
     static const char *const names[] = {"o", "dq", "dk", "dv"};
     for (int i = 0; i < (c->backward ? 4 : 1); ++i) {
         /* The terms of dq and dk cancel, in short sequences down to nothing. */
         double const floor = i == 1 || i == 2 ? (c->dtype == RA_F32 ? 0.05 : 0.01) : 0;
-        double const error = relative_error(c->dtype, t->data[4 + i], t->want[i],
-                                            i < 2 ? t->wide : t->narrow, floor);
+        double const error = oracle_floored_error(c->dtype, t->data[4 + i], t->want[i],
+                                                  i < 2 ? t->wide : t->narrow, floor);
         double const bound =
             i == 0 ? oracle_output_bound(c->dtype) : oracle_gradient_bound(c->dtype, c->dim);
         cr_assert(error <= bound, "%s: %s is off by %g, allowed are %g", about, names[i], error,

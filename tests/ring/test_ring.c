@@ -7,7 +7,6 @@
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,27 +78,6 @@ static ring_job job_for(tensors *t, const ra_ring_config *c, const ra_pattern_co
                       .lse = t->lse};
 }
 
-/*
- * Frobenius error relative to the wanted norm, or to an rms of `floor` where that is larger: rows
- * with a single key have no gradient, and what float32 arithmetic leaves of it is relative to the
- * terms that cancel, not to nothing. f16 results may be off by half its smallest step. NaN gives
- * NaN.
- */
-static double relative_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
-                             double floor)
-{
-    double const quantum = dtype == RA_F16 ? 0x1p-25 : 0;
-    double error = 0, norm = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        double const off = fabs((double)ra_dtype_load(dtype, got, i) - want[i]);
-        double const above = off > quantum ? off - quantum : off * 0;
-        error += above * above;
-        norm += want[i] * want[i];
-    }
-    norm = fmax(norm, floor * floor * (double)count);
-    return norm > 0 ? sqrt(error / norm) : sqrt(error);
-}
-
 /* Errors within the documented bounds. */
 static void check_results(const tensors *t, const ra_ring_config *c, double dout_factor,
                           const char *name)
@@ -107,15 +85,15 @@ static void check_results(const tensors *t, const ra_ring_config *c, double dout
     ra_dtype const d = c->dtype;
     double const bound = oracle_gradient_bound(d, c->dim),
                  floor = (d == RA_F32 ? 0.25 : 0.01) * dout_factor;
-    double const o = relative_error(d, t->out, t->want[0], t->wide, 0);
+    double const o = oracle_floored_error(d, t->out, t->want[0], t->wide, 0);
     double const lse = oracle_max_error(RA_F32, t->lse, t->want[1], t->lines);
     cr_assert(o <= oracle_output_bound(d), "%s: o %g", name, o);
     cr_assert(lse <= oracle_lse_bound(d), "%s: lse %g", name, lse);
     if (!c->backward)
         return;
-    double const dq = relative_error(d, t->dq, t->want[2], t->wide, floor);
-    double const dk = relative_error(d, t->dk, t->want[3], t->narrow, floor);
-    double const dv = relative_error(d, t->dv, t->want[4], t->narrow, floor);
+    double const dq = oracle_floored_error(d, t->dq, t->want[2], t->wide, floor);
+    double const dk = oracle_floored_error(d, t->dk, t->want[3], t->narrow, floor);
+    double const dv = oracle_floored_error(d, t->dv, t->want[4], t->narrow, floor);
     cr_assert(dq <= bound, "%s: dq %g", name, dq);
     cr_assert(dk <= bound, "%s: dk %g", name, dk);
     cr_assert(dv <= bound, "%s: dv %g", name, dv);
@@ -264,11 +242,11 @@ static void stored_errors(int ranks, const ra_ring_config *c, tensors *t,
     ring_job job = job_for(t, c, pattern, ranks);
     ring_job_run(&job);
     cr_assert_eq(job.status, RA_OK);
-    errors[0] = relative_error(c->dtype, t->out, t->want[0], t->wide, 0);
+    errors[0] = oracle_floored_error(c->dtype, t->out, t->want[0], t->wide, 0);
     errors[1] = oracle_max_error(RA_F32, t->lse, t->want[1], t->lines);
-    errors[2] = relative_error(c->dtype, t->dq, t->want[2], t->wide, 0);
-    errors[3] = relative_error(c->dtype, t->dk, t->want[3], t->narrow, 0);
-    errors[4] = relative_error(c->dtype, t->dv, t->want[4], t->narrow, 0);
+    errors[2] = oracle_floored_error(c->dtype, t->dq, t->want[2], t->wide, 0);
+    errors[3] = oracle_floored_error(c->dtype, t->dk, t->want[3], t->narrow, 0);
+    errors[4] = oracle_floored_error(c->dtype, t->dv, t->want[4], t->narrow, 0);
 }
 
 static void check_growth(ra_dtype dtype, bool causal)
@@ -383,8 +361,8 @@ Test(ring, gradients_do_not_suffer_from_the_rounding_of_outputs)
             ring_job_run(&job);
             cr_assert_eq(job.status, RA_OK);
             double const bound = oracle_gradient_bound(c.dtype, c.dim);
-            double const dq = relative_error(c.dtype, t.dq, t.want[2], t.wide, 0);
-            double const dk = relative_error(c.dtype, t.dk, t.want[3], t.narrow, 0);
+            double const dq = oracle_floored_error(c.dtype, t.dq, t.want[2], t.wide, 0);
+            double const dk = oracle_floored_error(c.dtype, t.dk, t.want[3], t.narrow, 0);
             cr_assert(dq <= bound && dk <= bound, "%s, keys follow %d: dq %g, dk %g",
                       ra_dtype_name(c.dtype), keys_follow, dq, dk);
             tensors_fini(&t);

@@ -342,6 +342,13 @@ double oracle_stored_error(ra_dtype dtype, const void *got, const double *want, 
     return ratio(error, norm);
 }
 
+double oracle_floored_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
+                            double floor)
+{
+    double const error = distance_above(dtype, got, want, count, dtype == RA_F16 ? 0x1p-25 : 0);
+    return ratio(error, fmax(norm_of(want, count), floor * sqrt((double)count)));
+}
+
 double oracle_max_error(ra_dtype dtype, const void *got, const double *want, int64_t count)
 {
     double worst = 0;

@@ -71,6 +71,13 @@ double oracle_relative_error(ra_dtype dtype, const void *got, const double *want
  */
 double oracle_stored_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
                            const double *dout, int64_t dout_count);
+/**
+ * The same with that allowance for float16, relative to the wanted norm or to an rms of `floor`
+ * where that is larger: what float32 arithmetic leaves of a gradient that cancels is relative to
+ * its terms, whose size the caller knows.
+ */
+double oracle_floored_error(ra_dtype dtype, const void *got, const double *want, int64_t count,
+                            double floor);
 /** max |got - want|; infinities must be equal. */
 double oracle_max_error(ra_dtype dtype, const void *got, const double *want, int64_t count);
 
