@@ -28,8 +28,7 @@ template <int DIM> struct backward_32 {
         float weight[QUERIES][KEYS + 1], dscore[QUERIES][KEYS + 1]; /* 0 where a pair is not live */
         float base[QUERIES], delta[QUERIES];
     };
-    static_assert(sizeof(tiles) + RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(THREADS) ==
-                      TILE.shared_bytes,
+    static_assert(sizeof(tiles) + RA_CUDA_KEYS_HEAD_BYTES + RA_CUDA_LIST_BYTES == TILE.shared_bytes,
                   "as the table has it");
 
     static LANE_CODE void copy_rows(const char *data, int64_t row_stride, int64_t begin,
@@ -227,7 +226,7 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
             add_step(t, s);
             block_barrier(); /* all of it and the cursor have been read */
             if (thread_index() == 0)
-                visit_next<base::THREADS>(f, block, base::QUERIES, c);
+                visit_next(f, block, base::QUERIES, c);
             block_barrier(); /* the cursor has moved on */
         }
     }

@@ -48,9 +48,9 @@ LANE_CODE uint32_t *listed_runs(backward_keys_block &block)
     return (uint32_t *)((char *)&block + RA_CUDA_KEYS_HEAD_BYTES);
 }
 
-template <int THREADS> LANE_CODE uint32_t *listed_tiles(backward_keys_block &block)
+LANE_CODE uint32_t *listed_tiles(backward_keys_block &block)
 {
-    return listed_runs(block) + ra_cuda_list_entries(THREADS);
+    return listed_runs(block) + RA_CUDA_LIST_ENTRIES;
 }
 
 /* ---- finding runs ---------------------------------------------------------------------------- */
@@ -116,18 +116,20 @@ LANE_CODE uint32_t next_place(const ra_cuda_map &map, backward_keys_block &block
 /* List runs, in the order of the index, until the list might not hold those of another look. */
 template <int THREADS> LANE_CODE void list_runs(const ra_cuda_map &map, backward_keys_block &block)
 {
+    static_assert(THREADS >= RA_CUDA_LOOK_RUNS, "a thread looks at a run");
     static_assert(THREADS / 32 <= sizeof(block.votes) / sizeof(block.votes[0]), "a vote per warp");
     int const warp = warp_index(), lane = lane_index();
-    uint32_t *const runs = listed_runs(block), *const tiles = listed_tiles<THREADS>(block);
+    uint32_t *const runs = listed_runs(block), *const tiles = listed_tiles(block);
     uint32_t const run_begin = block.visit.run, run_end = block.visit.run_end;
     uint32_t const end = block.visit.place_end;
     uint32_t place = next_place<THREADS>(map, block, block.visit.place, end);
     int listed = 0;
-    while (place < end && listed + THREADS <= ra_cuda_list_entries(THREADS)) {
+    while (place < end && listed + RA_CUDA_LOOK_RUNS <= RA_CUDA_LIST_ENTRIES) {
         uint32_t const span_left = RA_SPAN_RUNS - place % RA_SPAN_RUNS;
         uint32_t const left = end - place < span_left ? end - place : span_left;
+        uint32_t const count = (uint32_t)ra_hd_min((int)left, RA_CUDA_LOOK_RUNS);
         uint32_t const own = (uint32_t)thread_index();
-        uint32_t const run = own < left ? map.by_keys[place + own] : run_end;
+        uint32_t const run = own < count ? map.by_keys[place + own] : run_end;
         bool const meets =
             run >= run_begin && run < run_end && ra_key_block_meets(&block.keys, &map.runs[run]);
         publish_vote(meets, block);
@@ -140,7 +142,7 @@ template <int THREADS> LANE_CODE void list_runs(const ra_cuda_map &map, backward
         if (meets)
             runs[at] = run;
         block_barrier(); /* votes have been read; runs are listed */
-        place = next_place<THREADS>(map, block, place + (left < THREADS ? left : THREADS), end);
+        place = next_place<THREADS>(map, block, place + count, end);
     }
     for (int i = thread_index(); i < listed; i += THREADS)
         tiles[i] = tile_of_run(map.tiles, block.visit.tile, block.visit.tile_end, runs[i]);
@@ -167,20 +169,18 @@ LANE_CODE bool visit_head(const ra_cuda_backward &f, const key_visit &v, ra_quer
     return false;
 }
 
-template <int THREADS>
 LANE_CODE void visit_enter(const ra_cuda_backward &f, backward_keys_block &block,
                            ra_query_cursor &c)
 {
     for (; c.entry < block.visit.listed; ++c.entry) {
         c.head = block.visit.head_begin - 1;
-        if (ra_query_cursor_enter(&block.keys, &f.map.tiles[listed_tiles<THREADS>(block)[c.entry]],
+        if (ra_query_cursor_enter(&block.keys, &f.map.tiles[listed_tiles(block)[c.entry]],
                                   &f.map.runs[listed_runs(block)[c.entry]], &c) &&
             visit_head(f, block.visit, c))
             return;
     }
 }
 
-template <int THREADS>
 LANE_CODE void visit_next(const ra_cuda_backward &f, backward_keys_block &block, int32_t q_rows,
                           ra_query_cursor &c)
 {
@@ -193,7 +193,7 @@ LANE_CODE void visit_next(const ra_cuda_backward &f, backward_keys_block &block,
     if (visit_head(f, block.visit, c))
         return;
     ++c.entry;
-    visit_enter<THREADS>(f, block, c);
+    visit_enter(f, block, c);
 }
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
@@ -213,9 +213,9 @@ LANE_CODE bool backward_keys_visit(const ra_cuda_backward &f, int32_t chunk_begi
         if (thread_index() == 0) {
             ra_query_cursor &first = block.cursor[0], &second = block.cursor[1];
             first.entry = 0;
-            visit_enter<Block::THREADS>(f, block, first);
+            visit_enter(f, block, first);
             second = first;
-            visit_next<Block::THREADS>(f, block, Block::QUERIES, second);
+            visit_next(f, block, Block::QUERIES, second);
         }
         block_barrier(); /* cursors are set */
         if (!any && !visit_is_over(block, block.cursor[0])) {
@@ -233,7 +233,7 @@ template <class Block> LANE_CODE void backward_keys_sum(const ra_cuda_backward &
 {
     int32_t const chunks = f.map.chunk_count;
     backward_keys_block &block = *(backward_keys_block *)shared;
-    char *const tiles = shared + RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(Block::THREADS);
+    char *const tiles = shared + RA_CUDA_KEYS_HEAD_BYTES + RA_CUDA_LIST_BYTES;
     typename Block::sums sums;
     bool any = false;
     Block::begin(sums);

@@ -11,16 +11,13 @@
 /* At the begin of shared memory: what a thread block of `keys` knows of its work; then runs. */
 enum { RA_CUDA_KEYS_HEAD_BYTES = 384 };
 
-/* Runs that a thread block of `keys` lists at a time: as many as one look finds, and some. */
-RA_HD int32_t ra_cuda_list_entries(int32_t threads)
-{
-    return threads + 32;
-}
-
-RA_HD int32_t ra_cuda_list_bytes(int32_t threads)
-{
-    return ra_cuda_list_entries(threads) * 2 * (int32_t)sizeof(uint32_t);
-}
+/* A thread block of `keys` looks at so many runs at once, and lists as many, and some, at a time: a
+   thread has one, and the fewest are four warps. */
+enum {
+    RA_CUDA_LOOK_RUNS = 128,
+    RA_CUDA_LIST_ENTRIES = RA_CUDA_LOOK_RUNS + 32,
+    RA_CUDA_LIST_BYTES = RA_CUDA_LIST_ENTRIES * 2 * (int32_t)sizeof(uint32_t)
+};
 
 /* Queries and dout of the tile, a block of keys and one of values. */
 RA_HD ra_cuda_tile ra_cuda_queries_16(int32_t dim, int32_t warps, int32_t row_tiles, int32_t keys,
@@ -39,7 +36,7 @@ RA_HD ra_cuda_tile ra_cuda_keys_16(int32_t dim, int32_t warps, int32_t row_tiles
     ra_cuda_tile tile = ra_cuda_tile_16(dim, warps, row_tiles, 0, blocks_per_sm);
     tile.k_rows = tile.q_rows;
     tile.q_rows = queries;
-    tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(32 * warps) + 16 * queries +
+    tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + RA_CUDA_LIST_BYTES + 16 * queries +
                         2 * dim * (2 * tile.k_rows + 4 * tile.q_rows);
     return tile;
 }
@@ -53,7 +50,7 @@ RA_HD ra_cuda_tile ra_cuda_backward_32(int32_t dim)
     tile.k_rows = rows;
     tile.warps = 4;
     tile.registers = ra_cuda_registers(32 * tile.warps, tile.blocks_per_sm);
-    tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(32 * tile.warps) +
+    tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + RA_CUDA_LIST_BYTES +
                         4 * rows * (4 * (dim + 1) + 2 * (rows + 1) + 2);
     return tile;
 }
@@ -96,8 +93,8 @@ RA_HD ra_cuda_tile ra_cuda_single_of(int32_t head_dim)
 {
     ra_cuda_tile tile = ra_cuda_keys_16(ra_cuda_dim_of(head_dim), 8, 2, 64, 1);
     tile.k_rows /= RA_CUDA_SINGLE_ACROSS;
-    tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + ra_cuda_list_bytes(32 * tile.warps) +
-                        16 * tile.q_rows + 2 * tile.dim * (2 * tile.k_rows + 4 * tile.q_rows) +
+    tile.shared_bytes = RA_CUDA_KEYS_HEAD_BYTES + RA_CUDA_LIST_BYTES + 16 * tile.q_rows +
+                        2 * tile.dim * (2 * tile.k_rows + 4 * tile.q_rows) +
                         4 * tile.k_rows * tile.q_rows;
     return tile;
 }

@@ -111,7 +111,7 @@ template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key
                 copy_step(f, block.task, block.cursor[next], stage_of(shared, at ^ 1));
             if (thread_index() == 0) {
                 block.cursor[after] = block.cursor[next];
-                visit_next<THREADS>(f, block, QUERIES, block.cursor[after]);
+                visit_next(f, block, QUERIES, block.cursor[after]);
             }
             Block::step(f, block, block.cursor[turn], shared, stage_of(shared, at), sums);
             turn = next;
