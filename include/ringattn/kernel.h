@@ -203,11 +203,11 @@ struct ra_kernel {
     void *self;          /* a table's own, from init to fini; most have none */
     int64_t cache_bytes; /* a thread's second cache, to which work is cut; 0: not known. The owner
                             sets it; results do not depend on it */
-    int64_t timeout_ms;  /* a device that comes no further for so long hangs; at least 1. The owner
-                            sets it; RA_KERNEL_TIMEOUT_MS at first */
+    int64_t timeout_ms;  /* a device that comes no further for so long hangs; at least 1; of
+                            the use */
     bool deterministic;  /* backward passes of a GPU repeat bit for bit, which in bfloat16 up to dim
                             128 takes 7 products of each pair of tiles instead of 5, and else
-                            nothing; a CPU's always do, for a number of threads. The owner sets it */
+                            nothing; a CPU's always do, for a number of threads; of the use */
     ra_kernel_poll *poll; /* NULL: none */
     void *poll_context;
 };

@@ -33,8 +33,8 @@ extern "C" {
 /* Most queries of a chunk whose tiles share rows: what kernels keep scratch for. */
 enum { RA_SHARED_CHUNK_ROWS_MAX = 1024 };
 
-/* Runs of an index whose keys lie in one span. */
-enum { RA_SPAN_RUNS = 256 };
+/* Runs of an index whose keys lie in one span; keys of a section, by which runs are in order. */
+enum { RA_SPAN_RUNS = 256, RA_SECTION_KEYS = 128 };
 
 typedef struct ra_run {
     int32_t k_begin, k_stride, k_count;
@@ -65,8 +65,8 @@ typedef struct ra_tilemap {
     ra_tile_layer *layers;
     ra_tile *tiles; /* [tile_count + 1]; the last one only ends the runs */
     ra_run *runs;
-    uint32_t *by_keys;  /* [run_count]: each layer's runs, by their first keys, else as they are;
-                           NULL where no index was asked for, */
+    uint32_t *by_keys;  /* [run_count]: each layer's runs, by the sections of RA_SECTION_KEYS that
+                           they begin in, else as they are; NULL where no index was asked for, */
     ra_key_span *spans; /* [ra_tilemap_span_count]: of RA_SPAN_RUNS of by_keys each, and NULL */
     uint32_t tile_count, run_count;
     bool shared_rows;             /* a query row of some head may lie in more than one tile; then
@@ -95,7 +95,7 @@ typedef struct ra_map_request {
  * Cut a pattern for `queries` against `keys`, tiles of at most `tile_rows` (>= 1) queries.
  *
  * Heads: layers keep global head numbers; layers without a head in `heads` are left out. Cost: in
- * proportion to the runs; where an index is asked for and runs are not in its order, sorting them.
+ * proportion to the runs; for an index whose order they are not in 4 bytes per section meanwhile.
  * @return RA_ERR_UNSUPPORTED  more than 2^31 - 1 rows on a side, or 2^32 - 1 runs
  *         RA_ERR_NO_MEMORY
  */

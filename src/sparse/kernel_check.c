@@ -6,8 +6,9 @@
 
 #include <math.h>
 
-/* Queries beyond the first tile, so that a short one follows; no tile asks for more than this. */
-enum { MORE_ROWS = 9, TILE_ROWS_MAX = 128 };
+/* Rows beyond the first tile, so that a short one follows; no tile asks for more than the most, and
+   with the least of them no kernel has all keys in one block. */
+enum { MORE_ROWS = 9, TILE_ROWS_LEAST = 64, TILE_ROWS_MAX = 128 };
 
 /* Of linear attention gradients, in the scale of inputs: what they are measured against at least.
  */
@@ -102,7 +103,8 @@ static ra_status problems_compare(const ra_kernel_use *use, ra_check_place *trie
 {
     ra_pattern_config configs[] = {ra_pattern_config_dense(), ra_pattern_config_dense()};
     int32_t const tile_rows = tried->kernel.ops->tile_rows(use->dtype, use->dim);
-    ra_check_problem p = {.rows = ra_min_i64(tile_rows, TILE_ROWS_MAX) + MORE_ROWS,
+    int64_t const rows = ra_max_i64(TILE_ROWS_LEAST, ra_min_i64(tile_rows, TILE_ROWS_MAX));
+    ra_check_problem p = {.rows = rows + MORE_ROWS,
                           .kv_heads = 1,
                           .dim = use->dim,
                           .dtype = use->dtype,

@@ -94,8 +94,8 @@ RA_CHECKED ra_status ra_tilemap_build(const ra_map_request *request, const ra_bl
                                       ra_pool *pool, ra_map_take *take, void *context,
                                       ra_tilemap *map_out);
 
-/* Fill a map's index; the map is whole but for that. */
-void ra_tilemap_index(ra_tilemap *map);
+/* Fill a map's index; the map is whole but for that. The pool is for scratch. */
+RA_CHECKED ra_status ra_tilemap_index(ra_tilemap *map, ra_pool *pool);
 
 /* ---- keys of the pattern cache: the canonical form of a request ---------------------------------
  */

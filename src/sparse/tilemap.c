@@ -158,9 +158,10 @@ ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, r
     map.run_count = (uint32_t)b.run_count;
     map.shared_rows = b.shared;
     if (r->by_keys)
-        ra_tilemap_index(&map);
-    *map_out = map;
-    return RA_OK;
+        status = ra_tilemap_index(&map, pool);
+    if (status == RA_OK)
+        *map_out = map;
+    return status;
 }
 
 typedef struct pool_place {

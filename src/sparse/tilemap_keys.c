@@ -1,44 +1,70 @@
 /*
  * A tile map's index: each layer's runs in the order of their keys.
  *
- * A kernel that owns keys looks at spans, then at the runs of those that meet its keys. Of masks
- * whose runs are short, whatever their pattern, these are few: sorted by their first keys, runs
- * that meet a key lie side by side. Long runs are in the way of others in their span, but each of
- * them is met by many keys.
+ * A kernel that owns keys looks at spans, then at the runs of those that reach its keys. Of masks
+ * whose runs are short, whatever their pattern, these are few: runs that meet a key lie side by
+ * side. Long runs are in the way of others in their span, but each of them is met by many keys.
+ *
+ * Runs are dealt to sections of RA_SECTION_KEYS keys in one pass, and not sorted within them: this
+ * takes time in proportion to runs, and a number per section meanwhile.
  */
 #include "internal.h"
 #include "sparse/sparse_internal.h"
 
-#include <stdlib.h>
-
-/* Runs with the same first key stay in their order, in which queries ascend. */
-static int compare_runs(const void *x, const void *y, void *context)
+static uint32_t section_of(const ra_run *run)
 {
-    const ra_run *const runs = context;
-    uint32_t const a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    if (runs[a].k_begin != runs[b].k_begin)
-        return runs[a].k_begin < runs[b].k_begin ? -1 : 1;
-    return (a > b) - (a < b);
+    return (uint32_t)run->k_begin / RA_SECTION_KEYS;
+}
+
+/* The place of a section's first run, then of its next one. */
+static void deal_layer(const ra_tilemap *map, uint32_t begin, uint32_t end, uint32_t *places,
+                       uint32_t sections)
+{
+    for (uint32_t s = 0; s < sections; ++s)
+        places[s] = 0;
+    for (uint32_t i = begin; i < end; ++i)
+        ++places[section_of(&map->runs[i])];
+    for (uint32_t s = 0, next = begin; s < sections; ++s) {
+        uint32_t const count = places[s];
+        places[s] = next;
+        next += count;
+    }
+    for (uint32_t i = begin; i < end; ++i)
+        map->by_keys[places[section_of(&map->runs[i])]++] = i;
 }
 
 /* Those of windows and documents are in order already. */
-static void sort_layer(const ra_tilemap *map, const ra_tile_layer *layer)
+static ra_status order_layer(const ra_tilemap *map, const ra_tile_layer *layer, ra_pool *pool,
+                             ra_block *places)
 {
     uint32_t const begin = map->tiles[layer->chunk_tile[0]].run_begin;
     uint32_t const end = map->tiles[layer->chunk_tile[map->chunk_count]].run_begin;
-    bool sorted = true;
+    uint32_t const sections = (uint32_t)map->k_rows / RA_SECTION_KEYS + 1;
+    bool in_order = true;
     for (uint32_t i = begin; i < end; ++i) {
         map->by_keys[i] = i;
-        sorted = sorted && (i == begin || map->runs[i - 1].k_begin <= map->runs[i].k_begin);
+        in_order =
+            in_order && (i == begin || section_of(&map->runs[i - 1]) <= section_of(&map->runs[i]));
     }
-    if (!sorted)
-        qsort_r(map->by_keys + begin, end - begin, sizeof(uint32_t), compare_runs, map->runs);
+    if (in_order)
+        return RA_OK;
+    ra_status status = RA_OK;
+    if (places->data == NULL)
+        status = ra_pool_alloc(pool, RA_MEM_TILEMAP, sections * sizeof(uint32_t), NULL, places);
+    if (status == RA_OK)
+        deal_layer(map, begin, end, places->data, sections);
+    return status;
 }
 
-void ra_tilemap_index(ra_tilemap *map)
+ra_status ra_tilemap_index(ra_tilemap *map, ra_pool *pool)
 {
-    for (int32_t i = 0; i < map->layer_count; ++i)
-        sort_layer(map, &map->layers[i]);
+    ra_block places = {0};
+    ra_status status = RA_OK;
+    for (int32_t i = 0; i < map->layer_count && status == RA_OK; ++i)
+        status = order_layer(map, &map->layers[i], pool, &places);
+    ra_pool_free(pool, NULL, &places);
+    if (status != RA_OK)
+        return status;
     for (uint32_t i = 0; i < map->run_count; ++i) {
         const ra_run *const run = &map->runs[map->by_keys[i]];
         int32_t const last = run->k_begin + run->k_stride * (run->k_count - 1);
@@ -48,4 +74,5 @@ void ra_tilemap_index(ra_tilemap *map)
         span->first = run->k_begin < span->first ? run->k_begin : span->first;
         span->last = last > span->last ? last : span->last;
     }
+    return RA_OK;
 }

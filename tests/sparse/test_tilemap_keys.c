@@ -60,8 +60,9 @@ static void check_index(const ra_tilemap *map, const char *name)
             uint32_t const run = map->by_keys[i], before = map->by_keys[i > begin ? i - 1 : i];
             cr_assert(run >= begin && run < end, "%s: a run of another layer", name);
             cr_assert_eq(listed[run]++, 0, "%s: run %u twice", name, run);
-            cr_assert(map->runs[before].k_begin < map->runs[run].k_begin ||
-                          (map->runs[before].k_begin == map->runs[run].k_begin && before <= run),
+            int32_t const section = map->runs[run].k_begin / RA_SECTION_KEYS;
+            int32_t const section_before = map->runs[before].k_begin / RA_SECTION_KEYS;
+            cr_assert(section_before < section || (section_before == section && before <= run),
                       "%s: runs %u and %u are not in order", name, before, run);
         }
     }
@@ -74,7 +75,7 @@ static void check_index(const ra_tilemap *map, const char *name)
     }
 }
 
-Test(tilemap_keys, lists_every_run_of_a_layer_once_by_its_first_key)
+Test(tilemap_keys, lists_every_run_of_a_layer_once_by_the_section_it_begins_in)
 {
     uint64_t const seed = 20261122;
     for (uint64_t i = 0; i < 300; ++i) {
@@ -108,6 +109,49 @@ Test(tilemap_keys, costs_4_bytes_per_run_and_8_per_span_only_where_asked_for)
     ra_tilemap_fini(pool, &with);
 }
 
+Test(tilemap_keys, memory_that_lacks_while_runs_are_dealt_is_told_and_nothing_is_left)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.causal = true;
+    config.window_left = 99;
+    config.sinks = 4;
+    ra_tilemap map = make_map(&config, 100000, 1, 32, true);
+    int64_t const map_bytes = (int64_t)map.block.reserved_bytes;
+    ra_tilemap_fini(pool, &map);
+    ra_pattern *pattern;
+    ra_rowset rows;
+    cr_assert_eq(ra_pattern_create(&config, 100000, 1, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &(ra_range){0, 1, 100000}, 1, &rows), RA_OK);
+    ra_map_request const request = {pattern, {0, 1, 1}, &rows, &rows, 32, true};
+    ra_ledger_snapshot after;
+    /* From room for the arrays alone on, until there is some for all else, and for sections. */
+    ra_status status = RA_ERR_NO_MEMORY;
+    int refusals_with_arrays = 0;
+    for (int64_t more = 0; status == RA_ERR_NO_MEMORY; more += 512) {
+        ra_pool *small_pool;
+        ra_ledger *small;
+        cr_assert_eq(ra_ledger_create(map_bytes + more, &small), RA_OK);
+        cr_assert_eq(
+            ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = small},
+                           &small_pool),
+            RA_OK);
+        status = ra_tilemap_init(&request, small_pool, &map);
+        ra_ledger_read(small, &after);
+        if (status == RA_OK)
+            ra_tilemap_fini(small_pool, &map);
+        else
+            refusals_with_arrays += after.peak_bytes[RA_MEM_TILEMAP] >= map_bytes;
+        ra_ledger_read(small, &after);
+        cr_assert_eq(after.reserved_bytes, 0, "bytes are left over");
+        ra_pool_destroy(small_pool);
+        ra_ledger_destroy(small);
+    }
+    cr_assert_eq(status, RA_OK);
+    cr_assert_gt(refusals_with_arrays, 0, "sections were refused once");
+    ra_rowset_fini(pool, &rows);
+    ra_pattern_destroy(pattern);
+}
+
 /* Runs in spans that reach a block of 128 keys, and those that meet it: most over blocks. */
 static void expect_looks(const ra_pattern_config *config, int64_t n, int64_t looks_most)
 {
@@ -115,8 +159,13 @@ static void expect_looks(const ra_pattern_config *config, int64_t n, int64_t loo
     for (int64_t row = 0; row < n; row += n / 64) {
         ra_key_block const block = {(int32_t)row, 1, 128};
         int64_t looked = 0, met = 0;
+        bool over = false;
         for (int64_t s = 0; s < ra_tilemap_span_count(map.run_count); ++s) {
-            if (!ra_key_block_reaches(&block, &map.spans[s]))
+            bool const reaches = ra_key_block_reaches(&block, &map.spans[s]);
+            over = over || ra_key_block_precedes(&block, &map.spans[s]);
+            cr_assert(!over || !reaches, "keys from %lld on reach span %lld behind them",
+                      (long long)row, (long long)s);
+            if (!reaches)
                 continue;
             for (int64_t i = s * RA_SPAN_RUNS; i < (s + 1) * RA_SPAN_RUNS && i < map.run_count;
                  ++i, ++looked)

@@ -89,7 +89,7 @@ LANE_CODE void publish_vote(bool holds, backward_keys_block &block)
 }
 
 /* The first place of the index, from `place` on, in a span that reaches the block of keys; `end`
-   where there is none. */
+   where there is none. Runs after a span begin no earlier than the section of its first key. */
 template <int THREADS>
 LANE_CODE uint32_t next_place(const ra_cuda_map &map, backward_keys_block &block, uint32_t place,
                               uint32_t end)
@@ -97,7 +97,9 @@ LANE_CODE uint32_t next_place(const ra_cuda_map &map, backward_keys_block &block
     if (place == end)
         return end;
     uint32_t const span_end = (end - 1) / RA_SPAN_RUNS + 1;
-    for (uint32_t span = place / RA_SPAN_RUNS; span < span_end; span += THREADS) {
+    uint32_t span = place / RA_SPAN_RUNS;
+    for (; span < span_end && !ra_key_block_precedes(&block.keys, &map.spans[span]);
+         span += THREADS) {
         uint32_t const mine = span + (uint32_t)thread_index();
         publish_vote(mine < span_end && ra_key_block_reaches(&block.keys, &map.spans[mine]), block);
         uint32_t first = span_end;

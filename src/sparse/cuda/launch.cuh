@@ -14,6 +14,11 @@ static cudaError_t launch(void (*kernel)(Args), const ra_cuda_tile &tile, const 
     /* More than 48 KiB of shared memory must be asked for. */
     cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              tile.shared_bytes);
+    /* Thread blocks stay until all is done: those that a multiprocessor has no memory for when the
+       launch begins come too late. */
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     cudaSharedmemCarveoutMaxShared);
     if (error == cudaSuccess)
         error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&held, kernel, threads,
                                                               (size_t)tile.shared_bytes);

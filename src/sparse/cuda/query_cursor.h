@@ -80,6 +80,13 @@ RA_HD bool ra_key_block_reaches(const ra_key_block *block, const ra_key_span *sp
            span->first <= block->row + (int64_t)block->stride * (block->count - 1);
 }
 
+/* Whether no run after a span's in the index meets a block that is not empty. */
+RA_HD bool ra_key_block_precedes(const ra_key_block *block, const ra_key_span *span)
+{
+    return span->first / RA_SECTION_KEYS * (int64_t)RA_SECTION_KEYS >
+           block->row + (int64_t)block->stride * (block->count - 1);
+}
+
 /* ---- which queries see them ------------------------------------------------------------------ */
 
 typedef struct ra_query_cursor {
