@@ -1,6 +1,6 @@
 /* What layouts balance, and what travels: only what somebody needs. */
 #include "ring/ring_job.h"
-#include "support/poison_memory.h"
+#include "support/poison_pool.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -11,16 +11,12 @@ static ra_pool *pool;
 
 static void set_up(void)
 {
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(
-        ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = ledger}, &pool),
-        RA_OK);
+    poison_pool_begin(&ledger, &pool);
 }
 
 static void tear_down(void)
 {
-    ra_pool_destroy(pool);
-    ra_ledger_destroy(ledger);
+    poison_pool_end(ledger, pool);
 }
 
 TestSuite(layout, .init = set_up, .fini = tear_down);

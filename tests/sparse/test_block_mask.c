@@ -4,7 +4,7 @@
  * checks.
  */
 #include "ringattn/block_mask.h"
-#include "support/poison_memory.h"
+#include "support/poison_pool.h"
 #include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
@@ -18,10 +18,7 @@ static ra_pool *pool;
 
 static void set_up(void)
 {
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(
-        ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = ledger}, &pool),
-        RA_OK);
+    poison_pool_begin(&ledger, &pool);
 }
 
 static int64_t held_bytes(void)
@@ -33,9 +30,7 @@ static int64_t held_bytes(void)
 
 static void tear_down(void)
 {
-    cr_expect_eq(held_bytes(), 0, "bytes are left over");
-    ra_pool_destroy(pool);
-    ra_ledger_destroy(ledger);
+    poison_pool_end(ledger, pool);
 }
 
 TestSuite(block_mask, .init = set_up, .fini = tear_down);

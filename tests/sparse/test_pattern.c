@@ -5,7 +5,7 @@
  */
 #include "ringattn/block_mask.h"
 #include "ringattn/ring.h"
-#include "support/poison_memory.h"
+#include "support/poison_pool.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -20,19 +20,12 @@ static ra_pool *pool;
 
 static void set_up(void)
 {
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(
-        ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = ledger}, &pool),
-        RA_OK);
+    poison_pool_begin(&ledger, &pool);
 }
 
 static void tear_down(void)
 {
-    ra_ledger_snapshot snapshot;
-    ra_ledger_read(ledger, &snapshot);
-    cr_expect_eq(snapshot.reserved_bytes, 0, "bytes are left over");
-    ra_pool_destroy(pool);
-    ra_ledger_destroy(ledger);
+    poison_pool_end(ledger, pool);
 }
 
 TestSuite(pattern, .init = set_up, .fini = tear_down);

@@ -1,7 +1,7 @@
 /* A tile map's index: what it lists, and how little of it a block of keys must look at. */
 #include "ringattn/tilemap.h"
 #include "sparse/cuda/query_cursor.h"
-#include "support/poison_memory.h"
+#include "support/poison_pool.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -12,36 +12,46 @@ static ra_pool *pool;
 
 static void set_up(void)
 {
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(
-        ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = ledger}, &pool),
-        RA_OK);
+    poison_pool_begin(&ledger, &pool);
 }
 
 static void tear_down(void)
 {
-    ra_ledger_snapshot snapshot;
-    ra_ledger_read(ledger, &snapshot);
-    cr_expect_eq(snapshot.reserved_bytes, 0, "bytes are left over");
-    ra_pool_destroy(pool);
-    ra_ledger_destroy(ledger);
+    poison_pool_end(ledger, pool);
 }
 
 TestSuite(tilemap_keys, .init = set_up, .fini = tear_down);
 
-static ra_tilemap make_map(const ra_pattern_config *config, int64_t n, int32_t heads,
-                           int32_t tile_rows, bool by_keys)
+/* A map in a pool; what it is made from lies in the suite's. */
+static ra_status make_map_in(ra_pool *place, const ra_pattern_config *config, int64_t n,
+                             int32_t heads, int32_t tile_rows, bool by_keys, ra_tilemap *map_out)
 {
     ra_pattern *pattern;
     ra_rowset rows;
-    ra_tilemap map;
     cr_assert_eq(ra_pattern_create(config, n, heads, pool, &pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(pool, &(ra_range){0, 1, n}, 1, &rows), RA_OK);
     ra_map_request const request = {pattern, {0, 1, heads}, &rows, &rows, tile_rows, by_keys};
-    cr_assert_eq(ra_tilemap_init(&request, pool, &map), RA_OK);
+    ra_status const status = ra_tilemap_init(&request, place, map_out);
     ra_rowset_fini(pool, &rows);
     ra_pattern_destroy(pattern);
+    return status;
+}
+
+static ra_tilemap make_map(const ra_pattern_config *config, int64_t n, int32_t heads,
+                           int32_t tile_rows, bool by_keys)
+{
+    ra_tilemap map;
+    cr_assert_eq(make_map_in(pool, config, n, heads, tile_rows, by_keys, &map), RA_OK);
     return map;
+}
+
+static ra_pattern_config window_with_sinks(int64_t left)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.causal = true;
+    config.window_left = left;
+    config.sinks = 4;
+    return config;
 }
 
 static int32_t last_key(const ra_run *run)
@@ -94,10 +104,7 @@ Test(tilemap_keys, lists_every_run_of_a_layer_once_by_the_section_it_begins_in)
 
 Test(tilemap_keys, costs_4_bytes_per_run_and_8_per_span_only_where_asked_for)
 {
-    ra_pattern_config config = ra_pattern_config_dense();
-    config.causal = true;
-    config.window_left = 99;
-    config.sinks = 4;
+    ra_pattern_config const config = window_with_sinks(99);
     ra_tilemap without = make_map(&config, 100000, 1, 32, false);
     ra_tilemap with = make_map(&config, 100000, 1, 32, true);
     int64_t const runs = with.run_count;
@@ -111,18 +118,10 @@ Test(tilemap_keys, costs_4_bytes_per_run_and_8_per_span_only_where_asked_for)
 
 Test(tilemap_keys, memory_that_lacks_while_runs_are_dealt_is_told_and_nothing_is_left)
 {
-    ra_pattern_config config = ra_pattern_config_dense();
-    config.causal = true;
-    config.window_left = 99;
-    config.sinks = 4;
+    ra_pattern_config const config = window_with_sinks(99);
     ra_tilemap map = make_map(&config, 100000, 1, 32, true);
     int64_t const map_bytes = (int64_t)map.block.reserved_bytes;
     ra_tilemap_fini(pool, &map);
-    ra_pattern *pattern;
-    ra_rowset rows;
-    cr_assert_eq(ra_pattern_create(&config, 100000, 1, pool, &pattern), RA_OK);
-    cr_assert_eq(ra_rowset_init(pool, &(ra_range){0, 1, 100000}, 1, &rows), RA_OK);
-    ra_map_request const request = {pattern, {0, 1, 1}, &rows, &rows, 32, true};
     ra_ledger_snapshot after;
     /* From room for the arrays alone on, until there is some for all else, and for sections. */
     ra_status status = RA_ERR_NO_MEMORY;
@@ -135,7 +134,7 @@ Test(tilemap_keys, memory_that_lacks_while_runs_are_dealt_is_told_and_nothing_is
             ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = small},
                            &small_pool),
             RA_OK);
-        status = ra_tilemap_init(&request, small_pool, &map);
+        status = make_map_in(small_pool, &config, 100000, 1, 32, true, &map);
         ra_ledger_read(small, &after);
         if (status == RA_OK)
             ra_tilemap_fini(small_pool, &map);
@@ -148,8 +147,6 @@ Test(tilemap_keys, memory_that_lacks_while_runs_are_dealt_is_told_and_nothing_is
     }
     cr_assert_eq(status, RA_OK);
     cr_assert_gt(refusals_with_arrays, 0, "sections were refused once");
-    ra_rowset_fini(pool, &rows);
-    ra_pattern_destroy(pattern);
 }
 
 /* Runs in spans that reach a block of 128 keys, and those that meet it: most over blocks. */
@@ -180,11 +177,9 @@ static void expect_looks(const ra_pattern_config *config, int64_t n, int64_t loo
 /* Of a million tokens: 8,192 runs of a window, 16,384 with sinks, 665,581 of random blocks. */
 Test(tilemap_keys, a_block_of_keys_looks_at_few_runs_that_do_not_meet_it)
 {
-    ra_pattern_config window = ra_pattern_config_dense();
-    window.causal = true;
-    window.window_left = 1023;
+    ra_pattern_config window = window_with_sinks(1023);
     expect_looks(&window, 1 << 20, 2 * RA_SPAN_RUNS);
-    window.sinks = 4;
+    window.sinks = 0;
     expect_looks(&window, 1 << 20, 2 * RA_SPAN_RUNS);
     ra_pattern_config random = ra_pattern_config_dense();
     random.causal = true;

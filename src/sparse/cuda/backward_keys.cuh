@@ -137,9 +137,9 @@ template <int THREADS> LANE_CODE void list_runs(const ra_cuda_map &map, backward
         publish_vote(meets, block);
         int at = listed + count_bits(block.votes[warp] & ((1u << lane) - 1u));
         for (int w = 0; w < THREADS / 32; ++w) {
-            int const count = count_bits(block.votes[w]);
-            at += w < warp ? count : 0;
-            listed += count;
+            int const found = count_bits(block.votes[w]);
+            at += w < warp ? found : 0;
+            listed += found;
         }
         if (meets)
             runs[at] = run;
