@@ -60,13 +60,18 @@ RA_HD ra_key_block ra_key_block_of(int64_t begin, int64_t end, int32_t stride, i
     return block;
 }
 
+/* The last key row of a block that is not empty. */
+RA_HD int64_t ra_key_block_last(const ra_key_block *block)
+{
+    return block->row + (int64_t)block->stride * (block->count - 1);
+}
+
 /* Whether a run may have a key in common with a block that is not empty; exact where the run has
    its stride, or one key. */
 RA_HD bool ra_key_block_meets(const ra_key_block *block, const ra_run *run)
 {
-    int64_t const last = block->row + (int64_t)block->stride * (block->count - 1);
     int64_t const run_last = run->k_begin + (int64_t)run->k_stride * (run->k_count - 1);
-    if (run->k_begin > last || run_last < block->row)
+    if (run->k_begin > ra_key_block_last(block) || run_last < block->row)
         return false;
     if (run->k_stride != block->stride && run->k_count > 1)
         return true;
@@ -76,15 +81,13 @@ RA_HD bool ra_key_block_meets(const ra_key_block *block, const ra_run *run)
 /* Whether a run of a span may meet a block that is not empty. */
 RA_HD bool ra_key_block_reaches(const ra_key_block *block, const ra_key_span *span)
 {
-    return span->last >= block->row &&
-           span->first <= block->row + (int64_t)block->stride * (block->count - 1);
+    return span->last >= block->row && span->first <= ra_key_block_last(block);
 }
 
 /* Whether no run after a span's in the index meets a block that is not empty. */
 RA_HD bool ra_key_block_precedes(const ra_key_block *block, const ra_key_span *span)
 {
-    return span->first / RA_SECTION_KEYS * (int64_t)RA_SECTION_KEYS >
-           block->row + (int64_t)block->stride * (block->count - 1);
+    return span->first / RA_SECTION_KEYS * (int64_t)RA_SECTION_KEYS > ra_key_block_last(block);
 }
 
 /* ---- which queries see them ------------------------------------------------------------------ */
