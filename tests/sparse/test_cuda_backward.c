@@ -118,6 +118,23 @@ Test(cuda_backward, long_lists_of_runs_are_gone_through_in_parts)
     check_case(&c, "long lists");
 }
 
+/* No query sees the first half of the keys: looking for runs is over for them before it has begun.
+ */
+Test(cuda_backward, keys_in_front_of_all_runs_have_no_gradient)
+{
+    static const int32_t pairs[][2] = {{0, 1}, {1, 1}};
+    for (int t = 0; t < 3; ++t) {
+        kernel_case c = base_case();
+        c.shape.n = 256;
+        c.dtype = dtypes[t];
+        c.pattern.blocks_kind = RA_BLOCKS_LIST;
+        c.pattern.block_size = 128;
+        c.pattern.block_pairs = pairs;
+        c.pattern.block_pair_count = 2;
+        check_case(&c, "keys in front");
+    }
+}
+
 Test(cuda_backward, random_patterns_agree_with_the_oracle)
 {
     uint64_t const seed = 20251103;

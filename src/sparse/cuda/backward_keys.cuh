@@ -148,6 +148,7 @@ template <int THREADS> LANE_CODE void list_runs(const ra_cuda_map &map, backward
     }
     for (int i = thread_index(); i < listed; i += THREADS)
         tiles[i] = tile_of_run(map.tiles, block.visit.tile, block.visit.tile_end, runs[i]);
+    block_barrier(); /* everyone has read visit.place: next_place may have met no barrier */
     if (thread_index() == 0) {
         block.visit.place = place;
         block.visit.listed = listed;
