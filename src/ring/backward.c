@@ -232,7 +232,7 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
     size_t const skip = ra_ring_grads_bytes(ring, heads, step->fetched_first);
     ra_status status = RA_OK;
     if (bytes > 0 || ring->schedule == RA_SCHEDULE_SHARED)
-        status = ra_region_take_shared(ring, partial, bytes);
+        status = ra_region_take_shared(ring, RA_OK, partial, bytes);
     status = ra_ring_settle_taken(ring, status);
     if (status != RA_OK || bytes == 0)
         return status; /* nobody up to here has a live pair with this block */

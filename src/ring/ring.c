@@ -146,7 +146,7 @@ static ra_status try_sharing(ra_ring *ring, bool *shared_out)
     status = RA_ERR_UNSUPPORTED; /* no host has two ranks */
     if (ring->teams.largest > 1) {
         ring->schedule = RA_SCHEDULE_SHARED;
-        status = ra_shared_take(ring, RA_MEM_QKV,
+        status = ra_shared_take(ring, RA_OK, RA_MEM_QKV,
                                 ra_ring_keys_bytes(ring, c->kv_heads, ra_shared_team_rows(ring)),
                                 &ring->key_window);
     }

@@ -227,9 +227,10 @@ RA_CHECKED ra_status ra_ring_agree(const ra_ring *ring, ra_status mine);
 /*
  * Schedule shared: windows, collective over all ranks (`bytes` may be 0 where another team has
  * more), and views of a member's rows in them. A rank is charged for the share of its own rows.
+ * `mine`: what has become of this rank so far; where one has failed, none is made and all fail.
  */
-RA_CHECKED ra_status ra_shared_take(ra_ring *ring, ra_category category, size_t bytes,
-                                    ra_window *window);
+RA_CHECKED ra_status ra_shared_take(ra_ring *ring, ra_status mine, ra_category category,
+                                    size_t bytes, ra_window *window);
 void ra_shared_give(ra_ring *ring, ra_category category, ra_window *window);
 int64_t ra_shared_share(const ra_ring *ring, size_t bytes);
 int64_t ra_shared_team_rows(const ra_ring *ring);
@@ -249,11 +250,13 @@ RA_CHECKED ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *te
 
 /*
  * Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back.
- * Taking one of the team is collective over all ranks then. Buffers are those that stand; what a
- * step takes is its workspace, and from the pool, where it finds what the step before gave back.
+ * Taking one of the team is collective over all ranks then: a rank that has failed takes part with
+ * its status, `mine`, which else is returned at once. Buffers are those that stand; what a step
+ * takes is its workspace, and from the pool, where it finds what the step before gave back.
  */
 RA_CHECKED ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes);
-RA_CHECKED ra_status ra_region_take_shared(ra_ring *ring, ra_region *region, size_t bytes);
+RA_CHECKED ra_status ra_region_take_shared(ra_ring *ring, ra_status mine, ra_region *region,
+                                           size_t bytes);
 void ra_region_give(ra_ring *ring, ra_region *region);
 void *ra_region_data(const ra_region *region);
 

@@ -278,12 +278,13 @@ ra_status ra_ring_make_windows(ra_ring *ring)
     if (ring->schedule != RA_SCHEDULE_SHARED)
         return RA_OK;
     if (backward)
-        status = ra_shared_take(ring, RA_MEM_ACCUMULATOR, bytes.team_grads, &ring->grad_window);
+        status =
+            ra_shared_take(ring, RA_OK, RA_MEM_ACCUMULATOR, bytes.team_grads, &ring->grad_window);
     for (int i = 0; i < buffers && status == RA_OK; ++i) {
-        status = ra_shared_take(ring, RA_MEM_COMM_BUFFER, bytes.held, &ring->held[i].window);
+        status = ra_shared_take(ring, RA_OK, RA_MEM_COMM_BUFFER, bytes.held, &ring->held[i].window);
         if (status == RA_OK && backward)
-            status =
-                ra_shared_take(ring, RA_MEM_COMM_BUFFER, bytes.partial, &ring->partial[i].window);
+            status = ra_shared_take(ring, RA_OK, RA_MEM_COMM_BUFFER, bytes.partial,
+                                    &ring->partial[i].window);
     }
     return status;
 }

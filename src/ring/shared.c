@@ -72,11 +72,12 @@ int64_t ra_shared_share(const ra_ring *ring, size_t bytes)
     return each * own + ra_min_i64(rest, first + own) - ra_min_i64(rest, first);
 }
 
-ra_status ra_shared_take(ra_ring *ring, ra_category category, size_t bytes, ra_window *window)
+ra_status ra_shared_take(ra_ring *ring, ra_status mine, ra_category category, size_t bytes,
+                         ra_window *window)
 {
     size_t const taken = bytes > 0 ? bytes : 1; /* others may need more, and all take part */
     int64_t const share = ra_shared_share(ring, taken);
-    ra_status const charged = ra_pool_charge(ring->pool, category, share);
+    ra_status const charged = mine != RA_OK ? mine : ra_pool_charge(ring->pool, category, share);
     ra_status status = ra_ring_agree(ring, charged);
     if (status == RA_OK)
         status = ra_window_create(ring->comm, taken, window);

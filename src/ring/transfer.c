@@ -86,16 +86,16 @@ ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes)
     return ra_pool_alloc(ring->pool, RA_MEM_WORKSPACE, bytes, ring->kernel->stream, &region->block);
 }
 
-ra_status ra_region_take_shared(ra_ring *ring, ra_region *region, size_t bytes)
+ra_status ra_region_take_shared(ra_ring *ring, ra_status mine, ra_region *region, size_t bytes)
 {
     if (ring->schedule != RA_SCHEDULE_SHARED)
-        return ra_region_take(ring, region, bytes);
+        return mine != RA_OK ? mine : ra_region_take(ring, region, bytes);
     if (ring->config.comm_buffers > 0) {
         RA_ASSERT(bytes <= region->window.bytes);
-        return RA_OK;
+        return mine;
     }
     ra_shared_give(ring, RA_MEM_WORKSPACE, &region->window);
-    return ra_shared_take(ring, RA_MEM_WORKSPACE, bytes, &region->window);
+    return ra_shared_take(ring, mine, RA_MEM_WORKSPACE, bytes, &region->window);
 }
 
 void ra_region_give(ra_ring *ring, ra_region *region)
@@ -195,14 +195,18 @@ static ra_status pack_step(ra_ring *ring, const ra_step *at, const ra_head_group
     return status;
 }
 
-/* Room for the rows that a step holds, which nobody of the team reads any more. */
-static ra_status clear_held(ra_ring *ring, const ra_step *at, const ra_head_group *group, int step,
-                            const char *operation)
+/*
+ * Room for the rows that a step holds, which nobody of the team reads any more. A rank that could
+ * not pack takes part where that is collective.
+ */
+static ra_status clear_held(ra_ring *ring, ra_status packed, const ra_step *at,
+                            const ra_head_group *group, int step, const char *operation)
 {
     ra_region *held = &ring->held[slot_of(ring, step)];
     size_t const bytes = ra_ring_keys_bytes(ring, group->kv_count, at->held_rows);
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
-    ra_status const status = bytes > 0 || shared ? ra_region_take_shared(ring, held, bytes) : RA_OK;
+    ra_status const status =
+        bytes > 0 || shared ? ra_region_take_shared(ring, packed, held, bytes) : packed;
     /* With two buffers, what step s - 2 held has been read: all have come to step s - 1. */
     bool const is_free =
         ring->config.comm_buffers == 0 || (ring->config.comm_buffers == 2 && step > 1);
@@ -218,10 +222,9 @@ ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *
     size_t const sent_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->sent_rows);
     size_t const recv_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->fetched_rows);
     size_t const skip_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->fetched_first);
-    ra_status status = pack_step(ring, at, group, step, own);
-    if (status == RA_OK)
-        status = clear_held(ring, at, group, step, operation);
-    status = ra_ring_settle_taken(ring, status);
+    ra_status const packed = pack_step(ring, at, group, step, own);
+    ra_status const status =
+        ra_ring_settle_taken(ring, clear_held(ring, packed, at, group, step, operation));
     if (status != RA_OK || sent_bytes + recv_bytes == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
     ra_message const send = {at->sent_to, sent->block.data, sent_bytes};

@@ -16,6 +16,7 @@ typedef struct rank_state {
     ra_status status;
     ra_ring_info info;
     int64_t sent_bytes, peak_bytes, leaked_bytes;
+    bool in_pass, failed_together;
     pthread_t thread;
 } rank_state;
 
@@ -130,6 +131,15 @@ static void place_keys(const ring_job *job, const ra_ring *ring, const shard *s,
     tensors->v = keys.v;
 }
 
+/* Where a pass has failed on all ranks, they can go on: their next collective is the same. */
+static ra_status end_pass(rank_state *state, const ra_ring *ring, ra_status status)
+{
+    state->in_pass = status != RA_OK;
+    if (state->in_pass && ra_ring_failed_together(ring))
+        state->failed_together = ra_comm_barrier(state->comm, "after a pass") == RA_OK;
+    return status;
+}
+
 static ra_status run_passes(rank_state *state, ra_ring *ring)
 {
     const ring_job *job = state->job;
@@ -148,9 +158,9 @@ static ra_status run_passes(rank_state *state, ra_ring *ring)
     if (status == RA_OK)
         place_keys(job, ring, &s, &tensors);
     if (status == RA_OK)
-        status = ra_ring_forward(ring, &tensors);
+        status = end_pass(state, ring, ra_ring_forward(ring, &tensors));
     if (status == RA_OK && job->config.backward)
-        status = ra_ring_backward(ring, &tensors);
+        status = end_pass(state, ring, ra_ring_backward(ring, &tensors));
     if (status == RA_OK)
         status = shard_collect(state, rows, &s);
     shard_fini(state, &s);
@@ -295,6 +305,8 @@ void ring_job_run(ring_job *job)
     ra_comm *comms[RING_JOB_RANKS_MAX];
     rank_state states[RING_JOB_RANKS_MAX] = {0};
     job->sent_bytes = job->live_pairs = job->peak_bytes = job->leaked_bytes = 0;
+    job->in_pass = false;
+    job->failed_together = true;
     job->status = ra_comm_create_local_hosts(job->ranks, job->hosts,
                                              job->timeout_ms > 0 ? job->timeout_ms : 30000, comms);
     if (job->status != RA_OK)
@@ -308,6 +320,8 @@ void ring_job_run(ring_job *job)
     for (int r = 0; r < job->ranks; ++r) {
         if (job->status == RA_OK || (job->status == RA_ERR_PEER && states[r].status != RA_OK))
             job->status = states[r].status; /* a peer's failure is told by the peer */
+        job->in_pass |= states[r].in_pass;
+        job->failed_together &= states[r].failed_together && states[r].status == states[0].status;
         job->sent_bytes += states[r].sent_bytes;
         job->live_pairs += states[r].info.live_pairs;
         job->leaked_bytes += states[r].leaked_bytes;

@@ -42,6 +42,9 @@ typedef struct ring_job {
     ra_status status;  /* the first that is not RA_OK, lowest rank first */
     ra_ring_info info; /* rank 0's */
     int64_t sent_bytes, live_pairs, peak_bytes, leaked_bytes;
+    bool in_pass; /* it ended in a pass, on a rank at least */
+    /* All ranks returned the same from a pass, knew it (ra_ring_failed_together), and met then. */
+    bool failed_together;
 } ring_job;
 
 /* Runs the job; every rank takes part to its end or its error. */

@@ -58,6 +58,10 @@ static void sweep_allocations(const ra_kernel_ops *kernel, bool dense_mask, int 
                               ra_schedule schedule, int hosts)
 {
     refusing_memory memory = {.refused = true};
+    bool const sends =
+        schedule < RA_SCHEDULE_SHARED || (schedule == RA_SCHEDULE_SHARED && hosts > 1);
+    bool const steps_take = kernel != NULL || (sends && buffers == 0);
+    int in_passes = 0;
     long n = 0;
     for (; memory.refused; ++n) {
         atomic_store(&memory.countdown, n);
@@ -72,10 +76,13 @@ static void sweep_allocations(const ra_kernel_ops *kernel, bool dense_mask, int 
         cr_assert_eq(job.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
                      ra_status_name(job.status));
         cr_assert_eq(lines_logged, memory.refused, "allocation %ld: %d lines", n, lines_logged);
+        cr_assert(!job.in_pass || job.failed_together, "allocation %ld: not on all ranks", n);
+        in_passes += job.in_pass;
         cr_assert_eq(job.leaked_bytes, 0, "allocation %ld leaks", n);
         ring_job_free(&job);
     }
     cr_assert_gt(n, 10);
+    cr_assert_eq(in_passes > 0, steps_take, "%d allocations in passes", in_passes);
 }
 
 Test(fault, every_failing_allocation_ends_the_job_with_one_line)
