@@ -52,35 +52,15 @@ static linear_floats largest_floats(const ra_ring *ring, int32_t groups)
     return most;
 }
 
-static int64_t total_bytes(const ra_ring *ring, const linear_floats *f)
+static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *context)
 {
-    size_t const all[] = {f->states, f->grads, f->prefixes, f->lines, f->sums};
+    linear_floats const f = largest_floats(ring, groups);
+    size_t const all[] = {f.states, f.grads, f.prefixes, f.lines, f.sums};
     int64_t bytes = 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); ++i)
         bytes += (int64_t)ra_pool_round(ring->pool, all[i] * sizeof(float));
+    (void)context;
     return bytes;
-}
-
-/* The fewest groups that fit; ranks may have different room: the most careful one decides. */
-static ra_status settle_groups(ra_ring *ring)
-{
-    int64_t groups = ring->config.head_groups, available = 0;
-    if (groups == 0) {
-        ra_status mine = ra_pool_available(ring->pool, &available);
-        available -= ra_ring_room_bytes(ring);
-        for (groups = 1; groups < ring->config.kv_heads && mine == RA_OK; ++groups) {
-            linear_floats const f = largest_floats(ring, (int32_t)groups);
-            if (total_bytes(ring, &f) <= available)
-                break;
-        }
-        mine = ra_ring_agree(ring, mine);
-        if (mine == RA_OK)
-            mine = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
-        if (mine != RA_OK)
-            return mine;
-    }
-    ring->group_count = (int32_t)groups;
-    return RA_OK;
 }
 
 static ra_status take_memory(ra_ring *ring)
@@ -121,7 +101,7 @@ ra_status ra_linear_make(ra_ring *ring)
     ring->schedule = RA_SCHEDULE_SCAN;
     ring->linear.states_group = -1;
     ring->layout.imbalance = row_imbalance(&ring->layout, ring->config.seq);
-    ra_status const status = settle_groups(ring);
+    ra_status const status = ra_ring_settle_groups(ring, bytes_of_groups, NULL);
     return status != RA_OK ? status : ra_ring_agree(ring, take_memory(ring));
 }
 

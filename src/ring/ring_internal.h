@@ -218,8 +218,14 @@ RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
 void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed one is fine */
 
-/* Bytes, as the ledger counts them, that are to be left to the caller's tensors. */
-int64_t ra_ring_room_bytes(const ra_ring *ring);
+/*
+ * Collective: the number of head groups, as configured, or the fewest that fit beside the caller's
+ * tensors, of which `bytes_of` says what so many need, as the ledger will count it. Ranks may have
+ * different room: the most careful one decides. Every rank returns the same.
+ */
+typedef int64_t ra_group_bytes(const ra_ring *ring, int32_t groups, const void *context);
+RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
+                                           const void *context);
 
 /* The worst status of all ranks, on all of them. */
 RA_CHECKED ra_status ra_ring_agree(const ra_ring *ring, ra_status mine);

@@ -76,7 +76,8 @@ static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
     return (int64_t)total + ra_shared_share(ring, b->team_grads);
 }
 
-int64_t ra_ring_room_bytes(const ra_ring *ring)
+/* Bytes, as the ledger counts them, that are to be left to the caller's tensors. */
+static int64_t room_bytes(const ra_ring *ring)
 {
     const ra_ring_config *c = &ring->config;
     int64_t const rows = c->batch * ra_ring_local_rows(ring);
@@ -103,35 +104,37 @@ static int32_t plans_for(const ra_ring *ring, int64_t groups)
     return packs && ra_pattern_differs_by_head(ring->pattern) ? (int32_t)groups : 1;
 }
 
-/*
- * The fewest groups whose memory fits what there is; with one plan for all heads this is exact,
- * else an upper bound. Ranks may have different room: the most careful one decides.
- */
-static ra_status choose_groups(ra_ring *ring, const ra_plan *plan)
+/* With one plan for all heads this is exact, else an upper bound. */
+static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *context)
+{
+    const ra_plan *plan = context;
+    ring_bytes bytes = {0};
+    for (int32_t g = 0; g < groups; ++g)
+        add_group_bytes(ring, plan, ra_ring_group_of(&ring->config, groups, g), &bytes);
+    size_t plans = (size_t)plans_for(ring, groups) * sizeof(ra_plan);
+    if (ring->host_pool != ring->pool)
+        plans = 0;
+    return total_bytes(ring, &bytes) + (int64_t)ra_pool_round(ring->pool, plans);
+}
+
+ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const void *context)
 {
     const ra_ring_config *c = &ring->config;
-    int64_t groups = c->head_groups, available;
-    if (groups != 0) {
-        ring->group_count = c->head_groups;
-        return RA_OK;
+    int64_t groups = c->head_groups, available = 0;
+    if (groups == 0) {
+        ra_status status = ra_ring_agree(ring, ra_pool_available(ring->pool, &available));
+        if (status != RA_OK)
+            return status;
+        available -= room_bytes(ring);
+        groups = 1;
+        while (groups < c->kv_heads && bytes_of(ring, (int32_t)groups, context) > available)
+            ++groups;
+        status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
+        if (status != RA_OK)
+            return status;
     }
-    ra_status status = ra_pool_available(ring->pool, &available);
-    if (status != RA_OK)
-        return status;
-    available -= ra_ring_room_bytes(ring);
-    for (groups = 1; groups < c->kv_heads; ++groups) {
-        ring_bytes bytes = {0};
-        for (int32_t g = 0; g < groups; ++g)
-            add_group_bytes(ring, plan, ra_ring_group_of(c, (int32_t)groups, g), &bytes);
-        size_t plans = (size_t)plans_for(ring, groups) * sizeof(ra_plan);
-        if (ring->host_pool != ring->pool)
-            plans = 0;
-        if (total_bytes(ring, &bytes) + (int64_t)ra_pool_round(ring->pool, plans) <= available)
-            break;
-    }
-    status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
     ring->group_count = (int32_t)groups;
-    return status;
+    return RA_OK;
 }
 
 /* All maps that steps of a plan compute with, one after the other; NULL after the last. */
@@ -178,7 +181,7 @@ ra_status ra_ring_make_plans(ra_ring *ring)
             ra_ring_give_plan(ring, &whole);
         return status;
     }
-    status = choose_groups(ring, &whole);
+    status = ra_ring_settle_groups(ring, bytes_of_groups, &whole);
     int32_t const count = plans_for(ring, ring->group_count);
     bool const split = count > 1;
     if (status == RA_OK)

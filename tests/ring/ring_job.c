@@ -306,7 +306,7 @@ void ring_job_run(ring_job *job)
     rank_state states[RING_JOB_RANKS_MAX] = {0};
     job->sent_bytes = job->live_pairs = job->peak_bytes = job->leaked_bytes = 0;
     job->in_pass = false;
-    job->failed_together = true;
+    job->failed_together = job->same_status = true;
     job->status = ra_comm_create_local_hosts(job->ranks, job->hosts,
                                              job->timeout_ms > 0 ? job->timeout_ms : 30000, comms);
     if (job->status != RA_OK)
@@ -321,7 +321,8 @@ void ring_job_run(ring_job *job)
         if (job->status == RA_OK || (job->status == RA_ERR_PEER && states[r].status != RA_OK))
             job->status = states[r].status; /* a peer's failure is told by the peer */
         job->in_pass |= states[r].in_pass;
-        job->failed_together &= states[r].failed_together && states[r].status == states[0].status;
+        job->failed_together &= states[r].failed_together;
+        job->same_status &= states[r].status == states[0].status;
         job->sent_bytes += states[r].sent_bytes;
         job->live_pairs += states[r].info.live_pairs;
         job->leaked_bytes += states[r].leaked_bytes;

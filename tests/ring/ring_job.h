@@ -40,10 +40,11 @@ typedef struct ring_job {
 
     /* Results, sums or maxima over ranks. */
     ra_status status;  /* the first that is not RA_OK, lowest rank first */
+    bool same_status;  /* on all ranks */
     ra_ring_info info; /* rank 0's */
     int64_t sent_bytes, live_pairs, peak_bytes, leaked_bytes;
     bool in_pass; /* it ended in a pass, on a rank at least */
-    /* All ranks returned the same from a pass, knew it (ra_ring_failed_together), and met then. */
+    /* All ranks knew that a pass had failed (ra_ring_failed_together), and met then. */
     bool failed_together;
 } ring_job;
 

@@ -76,7 +76,8 @@ static void sweep_allocations(const ra_kernel_ops *kernel, bool dense_mask, int 
         cr_assert_eq(job.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
                      ra_status_name(job.status));
         cr_assert_eq(lines_logged, memory.refused, "allocation %ld: %d lines", n, lines_logged);
-        cr_assert(!job.in_pass || job.failed_together, "allocation %ld: not on all ranks", n);
+        cr_assert(!job.in_pass || (job.failed_together && job.same_status),
+                  "allocation %ld: not on all ranks", n);
         in_passes += job.in_pass;
         cr_assert_eq(job.leaked_bytes, 0, "allocation %ld leaks", n);
         ring_job_free(&job);
@@ -111,6 +112,28 @@ Test(fault, materialised_scores_that_do_not_fit_end_the_job_with_one_line)
     for (int schedule = RA_SCHEDULE_RING; schedule <= RA_SCHEDULE_SHARED; ++schedule)
         for (int hosts = 1; hosts <= 2; ++hosts)
             sweep_allocations(ra_kernel_standard(), false, 2, (ra_schedule)schedule, hosts);
+}
+
+/* The other ranks' number of head groups is no status. */
+Test(fault, memory_whose_room_is_unknown_ends_the_job_alike_on_all_ranks)
+{
+    static const ra_schedule schedules[] = {RA_SCHEDULE_DIRECT, RA_SCHEDULE_SHARED,
+                                            RA_SCHEDULE_SCAN};
+    for (int i = 0; i < 3; ++i) {
+        refusing_memory memory = {.countdown = -1, .unknown = RA_ERR_IO};
+        ring_job job = small_job(0, schedules[i], 1);
+        job.config.dim = 1; /* the same tensors, of heads enough for any number of groups */
+        job.config.heads = job.config.kv_heads = DIM;
+        job.wrap_memory = wrap_memory;
+        job.wrap_context = &memory;
+        lines_logged = 0;
+        ring_job_run(&job);
+        cr_expect_eq(job.status, RA_ERR_IO, "%s", ra_status_name(job.status));
+        cr_expect(job.same_status && !job.in_pass, "schedule %d", (int)schedules[i]);
+        cr_expect_eq(lines_logged, 0, "memory says why");
+        cr_expect_eq(job.leaked_bytes, 0);
+        ring_job_free(&job);
+    }
 }
 
 typedef struct failing_comm {

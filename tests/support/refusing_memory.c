@@ -25,7 +25,8 @@ static void refusing_free(const ra_memory *memory, void *ptr, size_t bytes)
 static ra_status refusing_available(const ra_memory *memory, int64_t *bytes_out)
 {
     refusing_memory *self = memory->self;
-    return self->inner.ops->available(&self->inner, bytes_out);
+    return self->unknown != RA_OK ? self->unknown
+                                  : self->inner.ops->available(&self->inner, bytes_out);
 }
 
 ra_memory ra_memory_refusing(refusing_memory *self)

@@ -1,4 +1,4 @@
-/* Memory of which one request is refused: for sweeps over all of them. */
+/* Memory of which one request is refused, for sweeps over all of them, or whose room is unknown. */
 #ifndef RINGATTN_TESTS_REFUSING_MEMORY_H
 #define RINGATTN_TESTS_REFUSING_MEMORY_H
 
@@ -10,6 +10,7 @@ typedef struct refusing_memory {
     ra_memory inner;
     atomic_long countdown; /* requests until the one that is refused; negative: none */
     atomic_bool refused;   /* it has been */
+    ra_status unknown;     /* what asking for its room returns; RA_OK: it is known */
 } refusing_memory;
 
 /** Borrows `self`, whose inner memory must be set by then. */
