@@ -99,34 +99,65 @@ static double imbalance_of(const load *loads, int ranks)
     return sum > 0 ? (double)most * ranks / (double)sum : 1.0;
 }
 
-/* Exchange chunks between the most loaded rank and others while that lowers the largest load. */
+/* The first of chunks that are sorted by area whose area is less. */
+static int64_t first_below(const chunk *chunks, int64_t count, int64_t area)
+{
+    int64_t low = 0, high = count;
+    while (low < high) {
+        int64_t const middle = low + (high - low) / 2;
+        if (chunks[middle].area < area)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/*
+ * The exchange of two chunks between the most loaded rank and another that leaves the least peak;
+ * false: none lowers it. Chunks are sorted by area: those that are small enough to relieve the one
+ * rank, and large enough not to overload the other, lie side by side, and get fewer as better ones
+ * are met.
+ */
+static bool exchange_best(chunk *chunks, int64_t count, load *loads, int ranks)
+{
+    int worst = 0, least = 0;
+    for (int r = 1; r < ranks; ++r) {
+        worst = loads[r].area > loads[worst].area ? r : worst;
+        least = loads[r].area < loads[least].area ? r : least;
+    }
+    int64_t const most = loads[worst].area;
+    int64_t best_peak = most, best_i = -1, best_j = -1, last_area = -1;
+    for (int64_t i = 0; i < count; ++i) {
+        int64_t const area = chunks[i].area;
+        if (chunks[i].rank != worst || area == last_area)
+            continue;
+        last_area = area;
+        int64_t j = first_below(chunks, count, area - (most - best_peak));
+        for (; j < count && area - chunks[j].area < best_peak - loads[least].area; ++j) {
+            int64_t const shift = area - chunks[j].area;
+            int64_t const peak = ra_max_i64(most - shift, loads[chunks[j].rank].area + shift);
+            if (chunks[j].rank != worst && peak < best_peak)
+                best_peak = peak, best_i = i, best_j = j;
+        }
+    }
+    if (best_i < 0)
+        return false;
+    int const other = chunks[best_j].rank;
+    int64_t const shift = chunks[best_i].area - chunks[best_j].area;
+    loads[worst].area -= shift;
+    loads[other].area += shift;
+    chunks[best_i].rank = other;
+    chunks[best_j].rank = worst;
+    return true;
+}
+
+/* Exchange chunks, sorted by area, while that lowers the largest load. */
 static void refine(chunk *chunks, int64_t count, load *loads, int ranks)
 {
-    for (int round = 0; round < 64 && imbalance_of(loads, ranks) > RA_LAYOUT_IMBALANCE; ++round) {
-        int worst = 0;
-        for (int r = 1; r < ranks; ++r)
-            worst = loads[r].area > loads[worst].area ? r : worst;
-        int64_t best_peak = loads[worst].area, best_i = -1, best_j = -1;
-        for (int64_t i = 0; i < count; ++i) {
-            if (chunks[i].rank != worst)
-                continue;
-            for (int64_t j = 0; j < count; ++j) {
-                int64_t const shift = chunks[i].area - chunks[j].area;
-                int64_t const peak =
-                    ra_max_i64(loads[worst].area - shift, loads[chunks[j].rank].area + shift);
-                if (chunks[j].rank != worst && shift > 0 && peak < best_peak)
-                    best_peak = peak, best_i = i, best_j = j;
-            }
-        }
-        if (best_i < 0)
+    for (int round = 0; round < 64 && imbalance_of(loads, ranks) > RA_LAYOUT_IMBALANCE; ++round)
+        if (!exchange_best(chunks, count, loads, ranks))
             return;
-        int const other = chunks[best_j].rank;
-        int64_t const shift = chunks[best_i].area - chunks[best_j].area;
-        loads[worst].area -= shift;
-        loads[other].area += shift;
-        chunks[best_i].rank = other;
-        chunks[best_j].rank = worst;
-    }
 }
 
 /* Chunks of equal load are interchangeable: each rank gets its number of them side by side, so that

@@ -2,55 +2,69 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-/* What each other team needs of an owner's rows is sent once, whoever of it reads them. */
-static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *layout,
-                                 const ra_teams *teams, int owner, ra_pool *pool, int64_t *rows)
+static ra_status count_needed(const ra_pattern *pattern, const ra_rowset *queries,
+                              const ra_rowset *keys, ra_pool *pool, int64_t *rows_out)
 {
     ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
+    ra_rowset needed;
+    ra_status const status =
+        ra_pattern_needed_rows(pattern, all, queries, keys, pool, &needed, NULL);
+    if (status != RA_OK)
+        return status;
+    *rows_out = needed.row_count;
+    ra_rowset_fini(pool, &needed);
+    return RA_OK;
+}
+
+ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
+                                  ra_pool *pool, int64_t *rows_out)
+{
+    ra_range const whole = {0, 1, ra_pattern_seq(pattern)};
+    ra_rowset all;
+    int64_t touched = 0, own = 0;
+    ra_status status = ra_rowset_init(pool, &whole, 1, &all);
+    if (status != RA_OK)
+        return status;
+    status = count_needed(pattern, queries, &all, pool, &touched);
+    ra_rowset_fini(pool, &all);
+    if (status == RA_OK)
+        status = count_needed(pattern, queries, queries, pool, &own);
+    *rows_out = touched - own;
+    return status;
+}
+
+/* What each team needs of others is sent once, whoever of it reads it. */
+static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *layout,
+                                 const ra_teams *teams, ra_pool *pool, int64_t *rows)
+{
     ra_status status = RA_OK;
     for (int team = 0; team < teams->count && status == RA_OK; ++team) {
-        ra_rowset queries, needed;
-        if (team == teams->team[owner])
-            continue;
+        ra_rowset queries;
+        int64_t fetched = 0;
         status = ra_teams_rows(teams, team, layout, pool, &queries);
         if (status != RA_OK)
             break;
-        status = ra_pattern_needed_rows(pattern, all, &queries, &layout->rows[owner], pool, &needed,
-                                        NULL);
+        status = ra_rowset_count_fetched(pattern, &queries, pool, &fetched);
         ra_rowset_fini(pool, &queries);
-        if (status != RA_OK)
-            break;
-        *rows += needed.row_count;
-        ra_rowset_fini(pool, &needed);
+        *rows += fetched;
     }
     return status;
 }
 
 /* What anyone needs of an owner's rows hops on until the last rank that does. */
-static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, int owner,
-                            ra_pool *pool, int64_t *rows)
+static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, ra_pool *pool,
+                            int64_t *rows)
 {
     ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
-    ra_demand demand;
-    ra_status const status = ra_demand_init(pattern, layout, all, owner, pool, &demand);
-    if (status != RA_OK)
-        return status;
-    *rows += demand.rows.row_count * demand.last;
-    ra_demand_fini(pool, &demand);
+    for (int owner = 0; owner < layout->ranks; ++owner) {
+        ra_demand demand;
+        ra_status const status = ra_demand_init(pattern, layout, all, owner, pool, &demand);
+        if (status != RA_OK)
+            return status;
+        *rows += demand.rows.row_count * demand.last;
+        ra_demand_fini(pool, &demand);
+    }
     return RA_OK;
-}
-
-/* Rows that are sent in one forward pass. */
-static ra_status count_sent_rows(const ra_pattern *pattern, const ra_layout *layout,
-                                 const ra_teams *teams, bool hops, ra_pool *pool, int64_t *rows_out)
-{
-    int64_t rows = 0;
-    ra_status status = RA_OK;
-    for (int owner = 0; owner < layout->ranks && status == RA_OK; ++owner)
-        status = hops ? count_hops(pattern, layout, owner, pool, &rows)
-                      : count_for_teams(pattern, layout, teams, owner, pool, &rows);
-    *rows_out = rows;
-    return status;
 }
 
 static bool is_even(const ra_layout *layout)
@@ -69,7 +83,8 @@ ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, boo
         ra_status status =
             ra_layout_init((ra_layout_kind)kind, pattern, teams->ranks, pool, &layout);
         if (status == RA_OK && is_even(&layout)) {
-            status = count_sent_rows(pattern, &layout, teams, hops, pool, &rows);
+            status = hops ? count_hops(pattern, &layout, pool, &rows)
+                          : count_for_teams(pattern, &layout, teams, pool, &rows);
             if (status != RA_OK)
                 ra_layout_fini(pool, &layout);
         }

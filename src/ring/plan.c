@@ -215,20 +215,15 @@ void ra_plan_fini(ra_pool *pool, ra_plan *plan)
 ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout, ra_pool *pool,
                           bool *full_out)
 {
-    ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
     *full_out = true;
-    for (int owner = 0; owner < layout->ranks && *full_out; ++owner)
-        for (int reader = 0; reader < layout->ranks && *full_out; ++reader) {
-            ra_rowset needed;
-            if (owner == reader)
-                continue;
-            ra_status const status = ra_pattern_needed_rows(
-                pattern, all, &layout->rows[reader], &layout->rows[owner], pool, &needed, NULL);
-            if (status != RA_OK)
-                return status;
-            *full_out = needed.row_count == layout->rows[owner].row_count;
-            ra_rowset_fini(pool, &needed);
-        }
+    for (int rank = 0; rank < layout->ranks && *full_out; ++rank) {
+        const ra_rowset *rows = &layout->rows[rank];
+        int64_t fetched;
+        ra_status const status = ra_rowset_count_fetched(pattern, rows, pool, &fetched);
+        if (status != RA_OK)
+            return status;
+        *full_out = fetched == ra_pattern_seq(pattern) - rows->row_count;
+    }
     return RA_OK;
 }
 

@@ -15,8 +15,8 @@ typedef struct marking {
     const ra_row_piece *q_piece;
     uint64_t *bits;
     int64_t full_begin, full_end; /* a range of which all is marked: the longest met so far */
-    bool unit_strides; /* all pieces of keys and the query piece have stride 1, keys sorted */
-    int64_t stride;    /* lcm of the local strides seen; 0: above STRIDES_MAX */
+    bool unit_keys;               /* all pieces of keys have stride 1, and are sorted */
+    int64_t stride;               /* lcm of the local strides seen; 0: above STRIDES_MAX */
 } marking;
 
 static bool bit_at(const uint64_t *bits, int64_t i)
@@ -81,12 +81,33 @@ static int64_t lower_bound(const ra_rowset *keys, int64_t row)
     return piece->first + ra_max_i64(0, row - piece->rows.begin);
 }
 
+/*
+ * What queries of a piece reach through a band of stride 1, if that is one range of keys: each
+ * query of a stride reaches as far as the next one's first key. Else false.
+ */
+static bool reach(ra_range queries, const ra_slice *slice, int64_t *begin_out, int64_t *end_out)
+{
+    int64_t const before = ra_max_i64(slice->q_begin - queries.begin, 0);
+    int64_t const until = slice->q_begin + slice->q_count - 1 - queries.begin;
+    int64_t const first = ra_div_ceil(before, queries.stride);
+    int64_t const last = ra_min_i64(ra_div_floor(until, queries.stride), queries.count - 1);
+    int64_t const offset = queries.begin - slice->q_begin;
+    int64_t const begin = offset + queries.stride * first + slice->lo;
+    int64_t const end = offset + queries.stride * last + slice->hi + 1;
+    if (slice->stride != 1 || (first < last && slice->hi - slice->lo + 1 < queries.stride))
+        return false;
+    *begin_out = slice->k_begin + ra_max_i64(begin, 0);
+    *end_out = first > last ? *begin_out : slice->k_begin + ra_min_i64(end, slice->k_count);
+    return true;
+}
+
 static ra_status mark_slice(void *context, const ra_slice *slice)
 {
     marking *m = context;
-    if (m->unit_strides && slice->stride == 1) {
-        mark_range(m, lower_bound(m->keys, slice->k_begin),
-                   lower_bound(m->keys, slice->k_begin + slice->k_count));
+    int64_t begin, end;
+    if (m->unit_keys && reach(m->q_piece->rows, slice, &begin, &end)) {
+        if (begin < end)
+            mark_range(m, lower_bound(m->keys, begin), lower_bound(m->keys, end));
         return RA_OK;
     }
     for (int64_t i = 0; i < m->keys->piece_count; ++i) {
@@ -136,14 +157,13 @@ static bool all_marked(const marking *m)
 /* Late queries first: under causality they see most, and what is full needs no more marks. */
 static ra_status mark(const ra_pattern *pattern, ra_heads heads, marking *m)
 {
-    bool const unit_keys = has_unit_strides(m->keys);
+    m->unit_keys = has_unit_strides(m->keys);
     for (int32_t layer = 0; layer < pattern->layer_count; ++layer) {
         if (!ra_heads_meet(pattern->layers[layer].heads, heads))
             continue;
         for (int64_t i = m->queries->piece_count - 1; i >= 0; --i) {
             ra_range const rows = m->queries->pieces[i].rows;
             m->q_piece = &m->queries->pieces[i];
-            m->unit_strides = unit_keys && rows.stride == 1;
             ra_status const status = ra_pattern_visit(
                 pattern, layer, rows.begin, rows.stride * (rows.count - 1) + 1, mark_slice, m);
             if (status != RA_OK)

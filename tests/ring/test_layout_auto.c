@@ -12,6 +12,31 @@
 
 TestSuite(layout_auto);
 
+static atomic_llong slices_visited;
+
+typedef struct counting {
+    ra_slice_visitor *visit;
+    void *context;
+} counting;
+
+static ra_status count_slice(void *context, const ra_slice *slice)
+{
+    const counting *c = context;
+    atomic_fetch_add(&slices_visited, 1);
+    return c->visit(c->context, slice);
+}
+
+ra_status __real_ra_pattern_visit(const ra_pattern *pattern, int32_t layer, int64_t q_begin,
+                                  int64_t q_count, ra_slice_visitor *visit, void *context);
+ra_status __wrap_ra_pattern_visit(const ra_pattern *pattern, int32_t layer, int64_t q_begin,
+                                  int64_t q_count, ra_slice_visitor *visit, void *context);
+ra_status __wrap_ra_pattern_visit(const ra_pattern *pattern, int32_t layer, int64_t q_begin,
+                                  int64_t q_count, ra_slice_visitor *visit, void *context)
+{
+    counting c = {visit, context};
+    return __real_ra_pattern_visit(pattern, layer, q_begin, q_count, count_slice, &c);
+}
+
 /* Whether ranks of a host see each other's memory: where not, nothing is shared. */
 static atomic_bool windows_fail;
 
@@ -163,6 +188,66 @@ Test(layout_auto, sends_least_for_random_patterns, .timeout = 300)
         }
         ring_job_free(&job);
     }
+}
+
+typedef struct memory_for_layouts {
+    ra_ledger *ledger;
+    ra_pool *pool;
+} memory_for_layouts;
+
+static memory_for_layouts take_memory(void)
+{
+    memory_for_layouts m;
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &m.ledger), RA_OK);
+    ra_pool_config const off = {
+        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = m.ledger};
+    cr_assert_eq(ra_pool_create(&off, &m.pool), RA_OK);
+    return m;
+}
+
+/* A layout is made, and then given back; its imbalance. */
+static double make_layout(ra_layout_kind kind, const ra_pattern_config *config, int64_t seq,
+                          int ranks)
+{
+    memory_for_layouts m = take_memory();
+    ra_pattern *pattern;
+    ra_layout layout;
+    cr_assert_eq(ra_pattern_create(config, seq, 1, m.pool, &pattern), RA_OK);
+    cr_assert_eq(ra_layout_init(kind, pattern, ranks, m.pool, &layout), RA_OK);
+    double const imbalance = layout.imbalance;
+    ra_layout_fini(m.pool, &layout);
+    ra_pattern_destroy(pattern);
+    ra_pool_destroy(m.pool);
+    ra_ledger_destroy(m.ledger);
+    return imbalance;
+}
+
+/* Rank 0 chooses while all others wait: it goes through the mask by its queries, not by pairs of
+   ranks. All layouts are even here; striped ranks each have queries in every block. */
+Test(layout_auto, is_chosen_in_few_passes_over_the_mask)
+{
+    enum { MANY = 16, BLOCK = 32 };
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.blocks_kind = RA_BLOCKS_LOCAL_WINDOW;
+    config.block_size = BLOCK;
+    config.block_width = 1;
+    atomic_store(&slices_visited, 0);
+    cr_assert_leq(make_layout(RA_LAYOUT_AUTO, &config, SEQ, MANY), 1.05);
+    long long const pass = 3 * SEQ / BLOCK, visited = atomic_load(&slices_visited);
+    cr_assert_gt(visited, pass);
+    cr_assert_leq(visited, 2 * pass * (MANY + 4), "%lld, a pass is %lld", visited, pass);
+}
+
+/* One chunk is a rank's whole share, and all others are alike: no exchange relieves that rank. That
+   every pair of chunks is tried to find it out would take minutes. */
+Test(layout_auto, chunks_are_not_compared_pair_by_pair, .timeout = 60)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.blocks_kind = RA_BLOCKS_GLOBAL_LOCAL;
+    config.block_size = 128;
+    config.block_width = 1;
+    config.block_globals = 1;
+    cr_assert_gt(make_layout(RA_LAYOUT_BALANCED, &config, (int64_t)1 << 26, 4), 1.5);
 }
 
 static ra_layout_kind predicted(const ring_job *job)

@@ -123,6 +123,21 @@ static void check_needed(const trial *t, const ra_rowset *queries, const ra_rows
     }
 }
 
+/* Against all rows there are, whatever the strides of the queries. */
+static void check_needed_of_all(const trial *t, const ra_rowset *queries)
+{
+    ra_heads const heads = {0, 1, t->heads};
+    ra_range const whole = {0, 1, t->seq};
+    ra_rowset all, needed, local;
+    cr_assert_eq(ra_rowset_init(pool, &whole, 1, &all), RA_OK);
+    cr_assert_eq(ra_pattern_needed_rows(t->pattern, heads, queries, &all, pool, &needed, &local),
+                 RA_OK);
+    check_needed(t, queries, &all, &needed, &local);
+    ra_rowset_fini(pool, &needed);
+    ra_rowset_fini(pool, &local);
+    ra_rowset_fini(pool, &all);
+}
+
 static void check_pair(const trial *t, const ra_rowset *queries, const ra_rowset *keys,
                        int32_t tile_rows, bool packed)
 {
@@ -173,6 +188,7 @@ static void check_trial(const trial *t, test_rng *rng, int ranks, ra_layout_kind
     int64_t rows = 0;
     for (int r = 0; r < ranks; ++r) {
         rows += layout.rows[r].row_count;
+        check_needed_of_all(t, &layout.rows[r]);
         for (int o = 0; o < ranks; ++o)
             check_pair(t, &layout.rows[r], &layout.rows[o], tile_rows, r != o);
     }
