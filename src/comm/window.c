@@ -55,18 +55,36 @@ static ra_status map(int file, ra_window *window)
 }
 
 /*
+ * Every page of a file, or an error number. The others wait meanwhile, and pages come at some 2 GB
+ * per second: after each piece they are told of work. A signal undoes a piece, which is tried
+ * again; pieces are small enough that one is whole between any two signals of a timer.
+ */
+static int reserve(ra_comm *comm, int file, int64_t bytes)
+{
+    int64_t const piece = (int64_t)64 << 20;
+    int error = 0;
+    for (int64_t at = 0; at < bytes && error == 0; at += piece) {
+        do {
+            error = posix_fallocate(file, at, ra_min_i64(piece, bytes - at));
+        } while (error == EINTR);
+        ra_comm_beat(comm);
+    }
+    return error;
+}
+
+/*
  * The first rank: take the memory, every page of it: otherwise the first touch of one too many
  * kills. What there is room for the caller's ledger knows; more than the machine has is not even
  * tried. A system that forbids such files, or files so large, has no windows.
  */
-static ra_status take(size_t bytes, int *file_out, invitation *invite)
+static ra_status take(ra_comm *comm, size_t bytes, int *file_out, invitation *invite)
 {
     int64_t const machine_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     int const file = memfd_create("ringattn", MFD_CLOEXEC);
     struct stat about;
     int error = file < 0 ? errno : 0;
     if (error == 0)
-        error = (int64_t)bytes > machine_bytes ? ENOMEM : posix_fallocate(file, 0, (off_t)bytes);
+        error = (int64_t)bytes > machine_bytes ? ENOMEM : reserve(comm, file, (int64_t)bytes);
     if (error == 0 && fstat(file, &about) != 0)
         error = errno;
     if (error == 0) {
@@ -153,7 +171,7 @@ ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
         return comm->broken ? RA_ERR_PEER : RA_ERR_UNSUPPORTED;
     bool const first = is_first_of_host(comm);
     if (first) {
-        mine = take(mapped_bytes(&window), &file, &invite);
+        mine = take(comm, mapped_bytes(&window), &file, &invite);
         invite.status = mine;
     }
     ra_status status = exchange_invitations(comm, &invite);

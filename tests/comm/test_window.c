@@ -1,0 +1,117 @@
+/* Windows that take their time, or are interrupted: the first rank of a host makes one alone. */
+#include "comm/comm_internal.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+TestSuite(window);
+
+enum { PIECES_MAX = 16, PIECE = 64 << 20 };
+
+/* Linked with --wrap=posix_fallocate: files get their length, but no memory. */
+static struct {
+    int calls, interrupted; /* every call whose number this divides; 0: none */
+    int refused;            /* the call that finds no memory; -1: none */
+    int64_t reserved_bytes, largest_bytes;
+    int beats_before[PIECES_MAX];
+} files;
+
+static int beats;
+
+int __wrap_posix_fallocate(int file, off_t at, off_t bytes);
+int __wrap_posix_fallocate(int file, off_t at, off_t bytes)
+{
+    int const call = files.calls++;
+    cr_assert_lt(call, PIECES_MAX);
+    files.beats_before[call] = beats;
+    if (call == files.refused)
+        return ENOSPC;
+    if (files.interrupted > 0 && call % files.interrupted == 0)
+        return EINTR;
+    cr_assert_eq(at, files.reserved_bytes, "pieces follow one another");
+    files.reserved_bytes += bytes;
+    files.largest_bytes = ra_max_i64(files.largest_bytes, bytes);
+    return ftruncate(file, at + bytes) == 0 ? 0 : errno;
+}
+
+static void count_beat(ra_comm *comm)
+{
+    (void)comm;
+    beats++;
+}
+
+static ra_status broadcast_nothing(ra_comm *comm, const char *operation, int root, void *data,
+                                   size_t bytes)
+{
+    (void)comm;
+    (void)operation;
+    (void)root;
+    (void)data;
+    (void)bytes;
+    return RA_OK;
+}
+
+static ra_status reduce_nothing(ra_comm *comm, const char *operation, ra_reduce reduce,
+                                int64_t *values, int count)
+{
+    (void)comm;
+    (void)operation;
+    (void)reduce;
+    (void)values;
+    (void)count;
+    return RA_OK;
+}
+
+/* A window of one rank, whose signs of work are counted. */
+static ra_status create(size_t bytes, ra_window *window)
+{
+    static const ra_comm_ops ops = {.name = "counting",
+                                    .beat = count_beat,
+                                    .broadcast = broadcast_nothing,
+                                    .reduce_i64 = reduce_nothing};
+    static const int hosts[] = {0};
+    ra_comm comm;
+    ra_comm_init(&comm, &ops, 0, 1, 1000);
+    comm.hosts = hosts;
+    return ra_window_create(&comm, bytes, window);
+}
+
+Test(window, is_reserved_in_pieces_and_the_others_are_told_of_each)
+{
+    int64_t const bytes = 3 * PIECE + 7;
+    ra_window window;
+    files.refused = -1;
+    cr_assert_eq(create((size_t)bytes, &window), RA_OK);
+    cr_expect_eq(files.calls, 4);
+    cr_expect_geq(files.reserved_bytes, bytes, "every page");
+    cr_expect_leq(files.largest_bytes, PIECE);
+    for (int i = 0; i < files.calls; i++)
+        cr_expect_eq(files.beats_before[i], i);
+    ra_window_destroy(&window);
+}
+
+Test(window, that_a_signal_interrupts_is_reserved_all_the_same)
+{
+    ra_window window;
+    files.refused = -1;
+    files.interrupted = 2;
+    cr_assert_eq(create(3 * PIECE / 2, &window), RA_OK);
+    cr_expect_eq(files.calls, 4);
+    cr_expect_geq(files.reserved_bytes, 3 * PIECE / 2);
+    ra_window_destroy(&window);
+}
+
+Test(window, that_a_host_has_no_room_for_is_refused_at_any_piece)
+{
+    for (int piece = 0; piece < 3; piece++) {
+        ra_window window = {0};
+        files.calls = 0;
+        files.reserved_bytes = 0;
+        files.refused = piece;
+        cr_expect_eq(create(5 * PIECE / 2, &window), RA_ERR_NO_MEMORY);
+        cr_expect_eq(files.calls, piece + 1);
+        cr_expect_null(window.data);
+    }
+}
