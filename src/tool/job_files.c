@@ -4,11 +4,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FOLDER_BYTES_MAX = 4096 };
+enum { FOLDER_BYTES_MAX = 4096 }; /* PATH_MAX */
 
 /* The folder that a path is in; false where that is too long. */
 static bool folder_read(const char *path, char folder[FOLDER_BYTES_MAX])
@@ -23,13 +24,14 @@ static bool folder_read(const char *path, char folder[FOLDER_BYTES_MAX])
 
 /*
  * An output that cannot be written is better known before the work than after it. `renamed`: the
- * file is replaced when it is complete, which must not happen to a device.
+ * file is replaced when it is complete, which must not happen to a device. Of a symbolic link that
+ * is what it leads to.
  */
 static ra_status output_check(const char *key, const char *path, bool renamed)
 {
-    char folder[FOLDER_BYTES_MAX];
+    char target[FOLDER_BYTES_MAX], folder[FOLDER_BYTES_MAX];
     struct stat info;
-    if (!folder_read(path, folder)) {
+    if (!folder_read(realpath(path, target) != NULL ? target : path, folder)) {
         ra_log(RA_LOG_ERROR, "%s: %.100s...: the path is too long", key, path);
         return RA_ERR_IO;
     }
@@ -41,7 +43,7 @@ static ra_status output_check(const char *key, const char *path, bool renamed)
     }
     if (exists && !S_ISREG(info.st_mode))
         return RA_OK; /* written as it is */
-    if (access(folder, W_OK | X_OK) != 0) {
+    if (access(folder, W_OK | X_OK) != 0 || (exists && access(path, W_OK) != 0)) {
         ra_log(RA_LOG_ERROR, "%s: %s: cannot write there: %s", key, path, strerror(errno));
         return RA_ERR_IO;
     }

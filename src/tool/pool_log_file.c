@@ -1,35 +1,15 @@
 /* The files of memory.pool.log: every rank writes its own, for every point of a bench. */
 #include "console.h"
 #include "job.h"
-#include "tool_info.h"
+#include "output_file.h"
 
+#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-static ra_status no_memory(void)
-{
-    ra_log(RA_LOG_ERROR, "memory.pool.log: out of memory while writing it");
-    return RA_ERR_NO_MEMORY;
-}
-
-/* The whole log as text, so that it appears under its name only when it is complete. */
-static ra_status text_make(const ra_pool_log *log, char **text_out)
-{
-    size_t bytes = 0;
-    FILE *const file = open_memstream(text_out, &bytes);
-    if (file == NULL)
-        return no_memory();
-    ra_status const status = ra_pool_log_write(log, file);
-    if (fclose(file) == 0 && status == RA_OK)
-        return RA_OK;
-    free(*text_out);
-    return no_memory();
-}
 
 static ra_status own_write(const ra_job *job)
 {
     char path[4096];
-    char *text = NULL;
+    ra_output output;
     const char *given = job->config.pool_log;
     int64_t const lost = ra_pool_log_lost(job->pool_log);
     char number[16] = "", rank[16] = "";
@@ -42,15 +22,15 @@ static ra_status own_write(const ra_job *job)
         ra_log(RA_LOG_ERROR, "memory.pool.log: %.100s...: the path is too long", given);
         return RA_ERR_IO;
     }
-    ra_status status = text_make(job->pool_log, &text);
+    ra_status const status = ra_output_open(&output, path, "", "cannot write the report");
     if (status != RA_OK)
         return status;
     if (lost > 0)
         ra_log(RA_LOG_WARNING, "memory.pool.log: %s: %lld events did not fit in memory", path,
                (long long)lost);
-    status = ra_text_write(text, path);
-    free(text);
-    return status;
+    if (ra_pool_log_write(job->pool_log, output.stream) != RA_OK)
+        output.cause = errno;
+    return ra_output_close(&output, true);
 }
 
 ra_status ra_job_refuse_pool_log(const ra_config *config)

@@ -1,0 +1,158 @@
+#include "output_file.h"
+
+#include "doomed_file.h"
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/*
+ * A link that leads nowhere has no target to keep it for: the file takes its place. The temporary
+ * name is one that no process which was killed has left behind: process numbers come again.
+ */
+static int names_find(ra_output *output)
+{
+    struct stat info;
+    bool const link = lstat(output->path, &info) == 0 && S_ISLNK(info.st_mode);
+    int bytes = RA_OUTPUT_PATH_BYTES - 1;
+    if (!link || realpath(output->path, output->target) == NULL)
+        bytes = snprintf(output->target, RA_OUTPUT_PATH_BYTES, "%s", output->path);
+    if (bytes < RA_OUTPUT_PATH_BYTES)
+        bytes = snprintf(output->temporary, RA_OUTPUT_PATH_BYTES, "%s.tmp-%ld-%" PRId64,
+                         output->target, (long)getpid(), ra_clock_ns());
+    return bytes < RA_OUTPUT_PATH_BYTES ? 0 : ENAMETOOLONG;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static ra_status refuse(const ra_output *output)
+{
+    ra_log(RA_LOG_ERROR, "%s%s: %s: %s", output->option, output->path, output->complaint,
+           strerror(output->cause));
+    return RA_ERR_IO;
+}
+
+/* The stream, or NULL and errno; a temporary file is left for the caller to remove. */
+static FILE *stream_open(const ra_output *output, mode_t mode)
+{
+    int const fd =
+        output->in_place
+            ? open(output->target, O_WRONLY | O_CLOEXEC)
+            : open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return NULL;
+    FILE *stream = output->replaces && fchmod(fd, mode) != 0 ? NULL : fdopen(fd, "w");
+    if (stream == NULL) {
+        int const cause = errno;
+        close(fd);
+        errno = cause;
+    }
+    return stream;
+}
+
+ra_status ra_output_open(ra_output *output, const char *path, const char *option,
+                         const char *complaint)
+{
+    struct stat info = {0};
+    *output = (ra_output){.path = path, .option = option, .complaint = complaint};
+    output->cause = names_find(output);
+    if (output->cause != 0)
+        return refuse(output);
+    bool const exists = stat(output->target, &info) == 0;
+    output->in_place = exists && !S_ISREG(info.st_mode);
+    output->replaces = exists && S_ISREG(info.st_mode);
+    if (!output->in_place)
+        ra_doomed_file_set(output->temporary);
+    output->stream = stream_open(output, info.st_mode & 07777);
+    if (output->stream != NULL)
+        return RA_OK;
+    output->cause = errno;
+    if (!output->in_place)
+        unlink(output->temporary);
+    ra_doomed_file_clear();
+    return refuse(output);
+}
+
+void ra_output_put(ra_output *output, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (output->cause == 0 && vfprintf(output->stream, format, args) < 0)
+        output->cause = errno;
+    va_end(args);
+}
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+/* -1: it cannot be opened. */
+static int folder_open(const char *path)
+{
+    char folder[RA_OUTPUT_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof(folder), "%.*s", slash == NULL ? 1 : (int)(slash - path + 1),
+             slash == NULL ? "." : path);
+    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/*
+ * 0, or errno. A name that a crash could take back is not an output, so that it is removed where
+ * its folder cannot be flushed, unless the file that it has replaced would be missing then. Some
+ * file systems cannot flush a folder and say EINVAL, and a folder that may be written need not be
+ * one that may be read: nothing can be done there.
+ */
+static int publish(const ra_output *output)
+{
+    int const folder = folder_open(output->target);
+    if (folder < 0 && errno != EACCES)
+        return errno;
+    int cause = rename(output->temporary, output->target) == 0 ? 0 : errno;
+    if (cause == 0 && folder >= 0 && fsync(folder) != 0 && errno != EINVAL) {
+        cause = errno;
+        if (!output->replaces)
+            unlink(output->target);
+    }
+    if (folder >= 0)
+        close(folder);
+    return cause;
+}
+
+ra_status ra_output_close(ra_output *output, bool keep)
+{
+    if (output->stream == NULL)
+        return RA_OK;
+    if (output->cause == 0 && fflush(output->stream) != 0)
+        output->cause = errno;
+    if (output->cause == 0 && ferror(output->stream))
+        output->cause = EIO; /* who wrote to the stream has not said why */
+    if (output->cause == 0 && keep && !output->in_place && fsync(fileno(output->stream)) != 0)
+        output->cause = errno;
+    if (fclose(output->stream) != 0 && output->cause == 0)
+        output->cause = errno;
+    output->stream = NULL;
+    if (output->cause == 0 && keep && !output->in_place)
+        output->cause = publish(output);
+    if (!output->in_place && (!keep || output->cause != 0))
+        unlink(output->temporary);
+    ra_doomed_file_clear();
+    return output->cause != 0 && keep ? refuse(output) : RA_OK;
+}
+
+ra_status ra_output_write(const char *path, const char *option, const char *complaint,
+                          const char *text)
+{
+    ra_output output;
+    ra_status const status = ra_output_open(&output, path, option, complaint);
+    if (status != RA_OK)
+        return status;
+    if (fputs(text, output.stream) < 0) /* may be longer than what a format may give */
+        output.cause = errno;
+    return ra_output_close(&output, true);
+}

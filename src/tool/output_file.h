@@ -1,0 +1,52 @@
+/*
+ * An output that one process writes: trace, report, table, picture, machine, log of a pool. It
+ * appears under its name when it is complete and on the disk, and until then what was there before
+ * stays. Devices and pipes are written as they are.
+ */
+#ifndef RINGATTN_TOOL_OUTPUT_FILE_H
+#define RINGATTN_TOOL_OUTPUT_FILE_H
+
+#include "ringattn/status.h"
+
+#include <stdio.h>
+
+enum { RA_OUTPUT_PATH_BYTES = 4096 }; /* PATH_MAX: no more is taken by a system call */
+
+/* All zero: not open. */
+typedef struct ra_output {
+    const char *path;                     /* as it was given; borrowed, as the next two */
+    const char *option;                   /* begins the line of a failure: "--trace: ", or "" */
+    const char *complaint;                /* "cannot write the trace" */
+    char target[RA_OUTPUT_PATH_BYTES];    /* where a symbolic link leads */
+    char temporary[RA_OUTPUT_PATH_BYTES]; /* in the same folder */
+    bool in_place;                        /* a device or pipe */
+    bool replaces;                        /* there is a file of that name */
+    FILE *stream;                         /* NULL: not open */
+    int cause; /* errno of the first failure; nothing is written after it */
+} ra_output;
+
+/**
+ * A file that is there keeps its permissions, a symbolic link stays one. One output at a time:
+ * a signal that ends the process removes the temporary file (doomed_file.h).
+ * @return RA_ERR_IO; one line was logged and nothing is left to close
+ */
+RA_CHECKED ra_status ra_output_open(ra_output *output, const char *path, const char *option,
+                                    const char *complaint);
+
+/** Formatted text; a failure is told by ra_output_close. */
+void ra_output_put(ra_output *output, const char *format, ...) RA_PRINTF(2, 3);
+
+/**
+ * Where `keep` is set and nothing has failed, flush the file and give it its name, else remove it.
+ * Nothing happens where it is not open.
+ * @return RA_ERR_IO  it was to be kept and is not there; one line was logged. A file that was there
+ *                    before is as it was, unless only the folder could not be flushed: then it is
+ *                    the old one or the new one, whole in both cases
+ */
+RA_CHECKED ra_status ra_output_close(ra_output *output, bool keep);
+
+/** Text as a whole: opened, written, closed. */
+RA_CHECKED ra_status ra_output_write(const char *path, const char *option, const char *complaint,
+                                     const char *text);
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * What one process writes takes the place of the file that was there when it is complete: where a
+ * call fails, the n-th for n = 0, 1, … until there are no more, the old file is as it was.
+ */
+#include "fault/faulty_files.h"
+#include "tool/hardware.h"
+#include "tool/output_file.h"
+#include "tool/tensor_fixture.h"
+#include "tool/tool_info.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+TestSuite(output_file, .init = fixture_begin, .fini = fixture_end);
+
+enum { LONG_BYTES = 1 << 17 }; /* more than a stream holds back */
+
+static ra_status write_machine(const char *path)
+{
+    ra_hardware const hardware = {.name = "new", .ranks = 1, .ranks_per_node = 1};
+    return ra_hardware_save(path, "a machine", &hardware);
+}
+
+static ra_status write_report(const char *path)
+{
+    return ra_text_write("new\n", path);
+}
+
+static ra_status write_long_report(const char *path)
+{
+    char *text = malloc(LONG_BYTES);
+    cr_assert_not_null(text);
+    memset(text, 'x', LONG_BYTES - 1);
+    text[LONG_BYTES - 1] = '\0';
+    ra_status const status = ra_text_write(text, path);
+    free(text);
+    return status;
+}
+
+static ra_status (*const writers[])(const char *) = {write_machine, write_report,
+                                                     write_long_report};
+enum { WRITER_COUNT = sizeof(writers) / sizeof(writers[0]) };
+
+static void old_write(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    cr_assert_geq(fputs("old", file), 0);
+    cr_assert_eq(fclose(file), 0);
+}
+
+static bool is_old(const char *path)
+{
+    char text[8] = "";
+    FILE *file = fopen(path, "r");
+    cr_assert_not_null(file);
+    size_t const bytes = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    return bytes == 3 && strcmp(text, "old") == 0;
+}
+
+/* Over an old file, or where there is none; whether the call was made. */
+static bool write_under_fault(int writer, bool replaces, file_call kind, int n, int cause)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s", in_folder("out"));
+    if (replaces)
+        old_write(path);
+    said.count = 0;
+    fault_set(kind, n, 1, cause);
+    ra_status const status = writers[writer](path);
+    bool const hit = fault_was_hit();
+    fault_set(NONE, 0, 0, 0);
+    cr_assert_eq(status, hit ? RA_ERR_IO : RA_OK, "writer %d, call %d number %d", writer, kind, n);
+    cr_assert_eq(said.count, hit);
+    cr_assert(!hit || (strstr(said.line, strerror(cause)) != NULL && strstr(said.line, path)), "%s",
+              said.line);
+    cr_assert_eq(entries_in_folder(), replaces || !hit, "writer %d, call %d number %d", writer,
+                 kind, n);
+    if (replaces) /* when the folder is flushed, the new file has the name */
+        cr_assert_eq(is_old(path), hit && (kind != FSYNC || n == 0));
+    unlink(path);
+    return hit;
+}
+
+static void sweep(file_call kind, int cause, int calls)
+{
+    for (int writer = 0; writer < WRITER_COUNT; writer++) {
+        for (int replaces = 0; replaces < 2; replaces++) {
+            int n = 0;
+            while (write_under_fault(writer, replaces, kind, n, cause))
+                ++n;
+            cr_assert_eq(n, calls, "writer %d made %d calls of kind %d", writer, n, kind);
+        }
+    }
+}
+
+Test(output_file, is_as_it_was_where_a_call_fails)
+{
+    sweep(OPEN, EMFILE, 2); /* the file and its folder, as with those that follow */
+    sweep(FSYNC, EIO, 2);
+    sweep(RENAME, EIO, 1);
+}
+
+Test(output_file, is_as_it_was_where_the_disk_is_full)
+{
+    struct rlimit limit;
+    char path[128];
+    snprintf(path, sizeof(path), "%s", in_folder("out"));
+    old_write(path);
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (int writer = 0; writer < WRITER_COUNT; writer++) {
+        rlim_t const before = limit.rlim_cur;
+        said.count = 0;
+        limit.rlim_cur = 3;
+        cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        ra_status const status = writers[writer](path);
+        limit.rlim_cur = before;
+        cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        cr_expect_eq(status, RA_ERR_IO);
+        cr_expect_eq(said.count, 1);
+        cr_expect_not_null(strstr(said.line, strerror(EFBIG)), "%s", said.line);
+        cr_expect_eq(entries_in_folder(), 1);
+        cr_expect(is_old(path), "writer %d", writer);
+    }
+}
+
+/* What another function wrote to the stream, which does not say what was wrong. */
+Test(output_file, is_as_it_was_where_a_stream_has_failed)
+{
+    ra_output output;
+    struct rlimit limit;
+    char path[128];
+    snprintf(path, sizeof(path), "%s", in_folder("out"));
+    old_write(path);
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(ra_output_open(&output, path, "", "cannot write"), RA_OK);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    rlim_t const before = limit.rlim_cur;
+    limit.rlim_cur = 3;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    cr_assert_eq(setvbuf(output.stream, NULL, _IONBF, 0), 0);
+    fputs("too long", output.stream);
+    limit.rlim_cur = before;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    cr_expect_eq(ra_output_close(&output, true), RA_ERR_IO);
+    cr_expect_eq(said.count, 1);
+    cr_expect_eq(entries_in_folder(), 1);
+    cr_expect(is_old(path));
+}
+
+Test(output_file, keeps_permissions_and_links)
+{
+    struct stat info;
+    char target[128], path[128];
+    snprintf(target, sizeof(target), "%s", in_folder("target"));
+    snprintf(path, sizeof(path), "%s", in_folder("out"));
+    old_write(target);
+    cr_assert_eq(chmod(target, 0640), 0);
+    cr_assert_eq(symlink("target", path), 0);
+    cr_expect_eq(write_report(path), RA_OK);
+    cr_expect_not(is_old(target));
+    cr_assert_eq(lstat(path, &info), 0);
+    cr_expect(S_ISLNK(info.st_mode));
+    cr_assert_eq(stat(target, &info), 0);
+    cr_expect_eq(info.st_mode & 07777, 0640);
+    cr_assert_eq(unlink(target), 0); /* now the link leads nowhere */
+    cr_expect_eq(write_report(path), RA_OK);
+    cr_expect_eq(entries_in_folder(), 1);
+    cr_assert_eq(lstat(path, &info), 0);
+    cr_expect(S_ISREG(info.st_mode));
+}
+
+/* A process that was killed may have had the same number. */
+Test(output_file, is_written_beside_what_a_killed_process_left_behind)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "out.tmp-%ld", (long)getpid());
+    old_write(in_folder(name));
+    cr_expect_eq(write_report(in_folder("out")), RA_OK);
+    cr_expect(is_old(in_folder(name)));
+    cr_expect_eq(entries_in_folder(), 2);
+}
