@@ -1,4 +1,6 @@
-#include "pool_internal.h"
+#include "host_available.h"
+
+#include "internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -57,21 +59,32 @@ static const group_files group_v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_b
 static const group_files group_v2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
                                      "inactive_file "};
 
-/* Limit less usage of one group; file pages that nobody uses are given up before anyone starves. */
+/*
+ * What is asked of every group: a group is held by its own limit and by that of every group above
+ * it, so the least counts. INT64_MAX: none.
+ */
+typedef int64_t group_asked(const char *root, const group_files *files, const char *folder);
+
+static int64_t group_limit(const char *root, const group_files *files, const char *folder)
+{
+    int64_t limit;
+    return read_value(root, folder, files->limit, "", 1, &limit) ? limit : INT64_MAX;
+}
+
+/* Limit less usage; file pages that nobody uses are given up before anyone starves. */
 static int64_t group_headroom(const char *root, const group_files *files, const char *folder)
 {
-    int64_t limit, usage, cache = 0;
-    if (!read_value(root, folder, files->limit, "", 1, &limit) || limit == INT64_MAX)
-        return INT64_MAX;
-    if (!read_value(root, folder, files->usage, "", 1, &usage))
+    int64_t const limit = group_limit(root, files, folder);
+    int64_t usage, cache = 0;
+    if (limit == INT64_MAX || !read_value(root, folder, files->usage, "", 1, &usage))
         return INT64_MAX;
     if (read_value(root, folder, "memory.stat", files->cache_key, 1, &cache))
         usage -= ra_min_i64(cache, usage);
     return ra_max_i64(limit - usage, 0);
 }
 
-/* A group is held by its own limit and by that of every group above it. */
-static int64_t group_chain_headroom(const char *root, const group_files *files, const char *group)
+static int64_t group_chain(const char *root, const group_files *files, const char *group,
+                           group_asked *asked)
 {
     char folder[PATH_MAX];
     int64_t least = INT64_MAX;
@@ -80,7 +93,7 @@ static int64_t group_chain_headroom(const char *root, const group_files *files, 
         return least;
     size_t const mount_length = strlen(files->mount);
     for (;;) {
-        least = ra_min_i64(least, group_headroom(root, files, folder));
+        least = ra_min_i64(least, asked(root, files, folder));
         char *const slash = strrchr(folder + mount_length, '/');
         if (slash == NULL)
             return least;
@@ -102,7 +115,7 @@ static bool names_memory(const char *controllers)
 }
 
 /* Lines are "number:controllers:/group"; version 2 is number 0 and has no controllers. */
-static int64_t cgroup_headroom(const char *root)
+static int64_t cgroups_least(const char *root, group_asked *asked)
 {
     char line[LINE_MAX_BYTES];
     int64_t least = INT64_MAX;
@@ -122,7 +135,7 @@ static int64_t cgroup_headroom(const char *root)
         else if (names_memory(controllers + 1))
             files = &group_v1;
         if (files != NULL)
-            least = ra_min_i64(least, group_chain_headroom(root, files, group + 1));
+            least = ra_min_i64(least, group_chain(root, files, group + 1, asked));
     }
     fclose(file);
     return least;
@@ -140,6 +153,13 @@ static int64_t rlimit_headroom(const char *root, int resource, const char *used_
     return ra_max_i64((int64_t)limit.rlim_cur - used, 0);
 }
 
+/* Version 1 says "no limit" by the largest whole number of pages. */
+int64_t ra_host_limit(const char *root)
+{
+    int64_t const limit = cgroups_least(root, group_limit);
+    return limit < INT64_MAX / 2 ? limit : -1;
+}
+
 ra_status ra_host_available(const char *root, int64_t *bytes_out)
 {
     int64_t least;
@@ -147,7 +167,7 @@ ra_status ra_host_available(const char *root, int64_t *bytes_out)
         ra_log(RA_LOG_ERROR, "cannot read MemAvailable (%s/proc/meminfo): set memory.limit", root);
         return RA_ERR_IO;
     }
-    least = ra_min_i64(least, cgroup_headroom(root));
+    least = ra_min_i64(least, cgroups_least(root, group_headroom));
     least = ra_min_i64(least, rlimit_headroom(root, RLIMIT_AS, "VmSize:"));
     least = ra_min_i64(least, rlimit_headroom(root, RLIMIT_DATA, "VmData:"));
     *bytes_out = least;

@@ -1,6 +1,7 @@
 /* Device memory and pinned memory. */
 #include "cuda_error.h"
 #include "driver_cuda.h"
+#include "host_available.h"
 #include "internal.h"
 #include "pool_internal.h"
 #include "ringattn/device.h"

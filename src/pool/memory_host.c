@@ -1,3 +1,4 @@
+#include "host_available.h"
 #include "pool_internal.h"
 
 #include <errno.h>

@@ -25,12 +25,6 @@ void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t
 /** What the limit leaves; INT64_MAX without a limit. */
 int64_t ra_ledger_headroom(const ra_ledger *ledger);
 
-/**
- * What this process may still take according to the kernel's files under `root` ("" for the
- * machine itself, a folder of recorded files in tests) and to its own resource limits.
- */
-RA_CHECKED ra_status ra_host_available(const char *root, int64_t *bytes_out);
-
 /* ---- event log ------------------------------------------------------------------------------- */
 
 /** Record a block; its id, or -1 where there was no memory for that, which the log counts. */

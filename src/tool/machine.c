@@ -3,6 +3,7 @@
 
 #include "backend.h"
 #include "placement.h"
+#include "pool/host_available.h"
 #include "ringattn/comm_device.h"
 #include "ringattn/topology.h"
 
@@ -70,56 +71,6 @@ static json_t *isa_json(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* The number in a file; -1 where there is none ("max", too). */
-static int64_t read_number(const char *path)
-{
-    long long value = -1;
-    FILE *file = fopen(path, "r");
-    if (file == NULL)
-        return -1;
-    if (fscanf(file, "%lld", &value) != 1)
-        value = -1;
-    fclose(file);
-    return value;
-}
-
-/* The smallest limit on the way from this process's group to the root, of cgroups version 2. */
-static int64_t cgroup2_limit(char *group)
-{
-    int64_t limit = -1;
-    for (;;) {
-        char path[640];
-        snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
-        int64_t const here = read_number(path);
-        if (here >= 0 && (limit < 0 || here < limit))
-            limit = here;
-        char *slash = strrchr(group, '/');
-        if (slash == NULL)
-            return limit;
-        *slash = '\0';
-    }
-}
-
-static int64_t cgroup_limit(void)
-{
-    char line[512];
-    int64_t limit = -1;
-    FILE *file = fopen("/proc/self/cgroup", "r");
-    if (file == NULL)
-        return -1;
-    while (fgets(line, sizeof(line), file) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "0::", 3) == 0)
-            limit = cgroup2_limit(line + 3);
-    }
-    fclose(file);
-    if (limit >= 0)
-        return limit;
-    /* Version 1 says a number near 2^63 where it means no limit. */
-    limit = read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    return limit >= 0 && limit < INT64_MAX / 2 ? limit : -1;
-}
-
 static int64_t shm_free(void)
 {
     struct statvfs info;
@@ -136,7 +87,7 @@ static json_t *memory_json(void)
         available = -1;
     int64_t const total = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     return json_pack("{s:o, s:o, s:o, s:o}", "total_bytes", known(total), "available_bytes",
-                     known(available), "cgroup_limit_bytes", known(cgroup_limit()),
+                     known(available), "cgroup_limit_bytes", known(ra_host_limit("")),
                      "shared_memory_free_bytes", known(shm_free()));
 }
 

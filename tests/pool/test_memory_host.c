@@ -1,4 +1,5 @@
-#include "pool/pool_internal.h"
+#include "pool/host_available.h"
+#include "ringattn/pool.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -122,11 +123,13 @@ TestSuite(available, .init = record_machine, .fini = remove_root);
 Test(available, is_the_machine_s_where_no_group_limits)
 {
     cr_assert_eq(available(), machine_bytes);
+    cr_assert_eq(ra_host_limit(root), -1);
     record("/proc/self/cgroup", "0::/\n");
     cr_assert_eq(available(), machine_bytes);
     record("/sys/fs/cgroup/memory.max", "max\n");
     record("/sys/fs/cgroup/memory.current", "12345\n");
     cr_assert_eq(available(), machine_bytes);
+    cr_assert_eq(ra_host_limit(root), -1);
 }
 
 Test(available, is_what_a_version_2_group_leaves)
@@ -135,12 +138,14 @@ Test(available, is_what_a_version_2_group_leaves)
     record("/sys/fs/cgroup/user.slice/job 1.scope/memory.max", "1000000\n");
     record("/sys/fs/cgroup/user.slice/job 1.scope/memory.current", "400000\n");
     cr_assert_eq(available(), 600000);
+    cr_assert_eq(ra_host_limit(root), 1000000);
     record("/sys/fs/cgroup/user.slice/job 1.scope/memory.stat",
            "anon 100000\nactive_file 7\ninactive_file 50000\n");
     cr_assert_eq(available(), 650000, "idle file pages are given up");
     record("/sys/fs/cgroup/user.slice/memory.max", "500000\n");
     record("/sys/fs/cgroup/user.slice/memory.current", "450000\n");
     cr_assert_eq(available(), 50000, "the group above is tighter");
+    cr_assert_eq(ra_host_limit(root), 500000);
     record("/sys/fs/cgroup/user.slice/memory.current", "600000\n");
     cr_assert_eq(available(), 0, "never negative");
 }
@@ -152,6 +157,7 @@ Test(available, is_found_at_the_top_where_the_path_is_the_host_s)
     record("/sys/fs/cgroup/memory.max", "2000000\n");
     record("/sys/fs/cgroup/memory.current", "500000\n");
     cr_assert_eq(available(), 1500000);
+    cr_assert_eq(ra_host_limit(root), 2000000);
 }
 
 Test(available, is_what_a_version_1_group_leaves)
@@ -162,9 +168,12 @@ Test(available, is_what_a_version_1_group_leaves)
     record("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     record("/sys/fs/cgroup/memory/memory.usage_in_bytes", "5000000\n");
     cr_assert_eq(available(), 2000000);
+    cr_assert_eq(ra_host_limit(root), 3000000, "the root of version 1 says that it has none");
     record("/sys/fs/cgroup/memory/slurm/job/memory.stat",
            "inactive_file 1\ntotal_inactive_file 300000\n");
     cr_assert_eq(available(), 2300000);
+    record("/sys/fs/cgroup/memory/slurm/job/memory.limit_in_bytes", "9223372036854771712\n");
+    cr_assert_eq(ra_host_limit(root), -1);
 }
 
 Test(available, is_what_a_resource_limit_leaves)

@@ -1,0 +1,20 @@
+/* The memory of this machine by the kernel's own files. */
+#ifndef RINGATTN_POOL_HOST_AVAILABLE_H
+#define RINGATTN_POOL_HOST_AVAILABLE_H
+
+#include "ringattn/status.h"
+
+/**
+ * What this process may still take according to the kernel's files under `root` ("" for the
+ * machine itself, a folder of recorded files in tests) and to its own resource limits.
+ * @return RA_ERR_IO  the machine does not say; one line was logged
+ */
+RA_CHECKED ra_status ra_host_available(const char *root, int64_t *bytes_out);
+
+/**
+ * The least limit that this process's control group and those above it set to its memory, of either
+ * version of them; -1: none does.
+ */
+int64_t ra_host_limit(const char *root);
+
+#endif
