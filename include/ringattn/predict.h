@@ -114,6 +114,10 @@ typedef struct ra_predict_request {
                                     the pool; 0: as all that the pool gives */
     int64_t window_bytes;        /* of host memory, through which rows go to a GPU, at most */
     const ra_hardware *hardware; /* borrowed; NULL: no times */
+    /* Called often, as a kernel's is, where others may wait for the prediction; NULL: nobody does.
+     */
+    void (*poll)(void *context);
+    void *poll_context;
 } ra_predict_request;
 
 /* One step of the rank that the times are of, all head groups together. */

@@ -298,7 +298,7 @@ ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ran
     ra_status status = ra_teams_init(ranks, NULL, pool, &teams);
     if (status != RA_OK)
         return status;
-    status = ra_layout_choose(pattern, &teams, false, pool, layout_out);
+    status = ra_layout_choose(pattern, &teams, false, NULL, pool, layout_out);
     ra_teams_fini(pool, &teams);
     return status;
 }

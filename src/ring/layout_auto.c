@@ -35,12 +35,13 @@ ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *qu
 
 /* What each team needs of others is sent once, whoever of it reads it. */
 static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *layout,
-                                 const ra_teams *teams, ra_pool *pool, int64_t *rows)
+                                 const ra_teams *teams, ra_comm *comm, ra_pool *pool, int64_t *rows)
 {
     ra_status status = RA_OK;
     for (int team = 0; team < teams->count && status == RA_OK; ++team) {
         ra_rowset queries;
         int64_t fetched = 0;
+        ra_ring_tell(comm);
         status = ra_teams_rows(teams, team, layout, pool, &queries);
         if (status != RA_OK)
             break;
@@ -52,12 +53,13 @@ static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *lay
 }
 
 /* What anyone needs of an owner's rows hops on until the last rank that does. */
-static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, ra_pool *pool,
-                            int64_t *rows)
+static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, ra_comm *comm,
+                            ra_pool *pool, int64_t *rows)
 {
     ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
     for (int owner = 0; owner < layout->ranks; ++owner) {
         ra_demand demand;
+        ra_ring_tell(comm);
         ra_status const status = ra_demand_init(pattern, layout, all, owner, pool, &demand);
         if (status != RA_OK)
             return status;
@@ -73,18 +75,19 @@ static bool is_even(const ra_layout *layout)
 }
 
 ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, bool hops,
-                           ra_pool *pool, ra_layout *layout_out)
+                           ra_comm *comm, ra_pool *pool, ra_layout *layout_out)
 {
     ra_layout best = {0};
     int64_t best_rows = INT64_MAX;
     for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
         ra_layout layout;
         int64_t rows = 0;
+        ra_ring_tell(comm);
         ra_status status =
             ra_layout_init((ra_layout_kind)kind, pattern, teams->ranks, pool, &layout);
         if (status == RA_OK && is_even(&layout)) {
-            status = hops ? count_hops(pattern, &layout, pool, &rows)
-                          : count_for_teams(pattern, &layout, teams, pool, &rows);
+            status = hops ? count_hops(pattern, &layout, comm, pool, &rows)
+                          : count_for_teams(pattern, &layout, teams, comm, pool, &rows);
             if (status != RA_OK)
                 ra_layout_fini(pool, &layout);
         }

@@ -212,13 +212,14 @@ void ra_plan_fini(ra_pool *pool, ra_plan *plan)
     *plan = (ra_plan){0};
 }
 
-ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout, ra_pool *pool,
-                          bool *full_out)
+ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout, ra_comm *comm,
+                          ra_pool *pool, bool *full_out)
 {
     *full_out = true;
     for (int rank = 0; rank < layout->ranks && *full_out; ++rank) {
         const ra_rowset *rows = &layout->rows[rank];
         int64_t fetched;
+        ra_ring_tell(comm);
         ra_status const status = ra_rowset_count_fetched(pattern, rows, pool, &fetched);
         if (status != RA_OK)
             return status;

@@ -105,6 +105,13 @@ typedef struct ra_predict_job {
     bool sampled;
 } ra_predict_job;
 
+/* To be called wherever the pattern, or what was gathered of it, is gone through. */
+static inline void ra_predict_poll(const ra_predict_job *job)
+{
+    if (job->request->poll != NULL)
+        job->request->poll(job->request->poll_context);
+}
+
 RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes);
 int64_t ra_predict_lcm(int64_t a, int64_t b);
 bool ra_predict_heads_meet(ra_heads a, ra_heads b);

@@ -96,7 +96,7 @@ static ra_status init_layout(ra_ring *ring, const int *hosts)
     if (status != RA_OK)
         return status;
     status = ra_layout_choose(ring->pattern, &teams, ring->config.schedule == RA_SCHEDULE_RING,
-                              ring->host_pool, &ring->layout);
+                              ring->comm, ring->host_pool, &ring->layout);
     ra_teams_fini(ring->host_pool, &teams);
     return status;
 }
@@ -122,7 +122,7 @@ static ra_status settle_sending(ra_ring *ring)
     bool full = false;
     ra_status status = RA_OK;
     if (ra_comm_rank(ring->comm) == 0)
-        status = ra_plan_is_full(ring->pattern, &ring->layout, ring->host_pool, &full);
+        status = ra_plan_is_full(ring->pattern, &ring->layout, ring->comm, ring->host_pool, &full);
     int schedule = full ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
     status = share_decision(ring, "schedule", status, &schedule);
     ring->schedule = (ra_schedule)schedule;

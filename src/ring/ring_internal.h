@@ -46,6 +46,13 @@ RA_CHECKED ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *
                                     ra_demand *demand_out);
 void ra_demand_fini(ra_pool *pool, ra_demand *demand);
 
+/* A sign of work of the one rank that works while the others of `comm` wait; NULL: none do. */
+static inline void ra_ring_tell(ra_comm *comm)
+{
+    if (comm != NULL)
+        ra_comm_beat(comm);
+}
+
 /** How many rows, not their own, queries of these rows touch with any head: needed_rows twice. */
 RA_CHECKED ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
                                              ra_pool *pool, int64_t *rows_out);
@@ -56,10 +63,11 @@ RA_CHECKED ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra
 /**
  * Layout auto: the fewest rows sent in a forward pass among the balanced ones, else the best
  * balanced; the first of equals. A team is sent what it needs of an owner once; where `hops`,
- * blocks go from rank to rank instead, as with schedule ring.
+ * blocks go from rank to rank instead, as with schedule ring. `comm`: whose other ranks wait; or
+ * NULL.
  */
 RA_CHECKED ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, bool hops,
-                                      ra_pool *pool, ra_layout *layout_out);
+                                      ra_comm *comm, ra_pool *pool, ra_layout *layout_out);
 
 /* Held rows of one owner. */
 typedef struct ra_part {
@@ -127,9 +135,9 @@ RA_CHECKED ra_status ra_plan_init_map(const ra_plan_request *request, const ra_r
                                       ra_pool *pool, ra_tilemap *map);
 void ra_plan_fini(ra_pool *pool, ra_plan *plan);
 
-/** Whether every rank needs every row of every other, for these heads. */
+/** Whether every rank needs every row of every other; comm as ra_layout_choose takes it. */
 RA_CHECKED ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout,
-                                     ra_pool *pool, bool *full_out);
+                                     ra_comm *comm, ra_pool *pool, bool *full_out);
 
 /* Largest rows of any step: what buffers are sized for. */
 typedef struct ra_plan_rows {

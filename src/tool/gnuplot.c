@@ -1,5 +1,6 @@
 #include "gnuplot.h"
 
+#include "console.h"
 #include "tool_info.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 60000, PICTURE_BYTES_MAX = 256 << 20 };
+enum { DEADLINE_MS = 60000, LOOK_MS = 100, PICTURE_BYTES_MAX = 256 << 20 };
 
 extern char **environ;
 
@@ -61,7 +62,7 @@ static ra_status picture_grow(picture *p)
 }
 
 /* Until the other end is closed, or the deadline. */
-static ra_status picture_read(int from, picture *p)
+static ra_status picture_read(int from, ra_comm *comm, picture *p)
 {
     int64_t const deadline = now_ms() + DEADLINE_MS;
     for (;;) {
@@ -72,9 +73,12 @@ static ra_status picture_read(int from, picture *p)
         }
         struct pollfd ready = {.fd = from, .events = POLLIN};
         int64_t const left = deadline - now_ms();
-        int const polled = left > 0 ? poll(&ready, 1, (int)left) : 0;
-        if (polled == 0)
+        int const polled = left > 0 ? poll(&ready, 1, LOOK_MS) : 0;
+        if (left <= 0)
             return refuse("took more than 60 s");
+        ra_console_beat(comm);
+        if (polled == 0)
+            continue;
         ssize_t const got = polled < 0 ? -1 : read(from, p->text + p->used, p->size - p->used - 1);
         if (got < 0 && errno != EINTR)
             return refuse(strerror(errno));
@@ -121,7 +125,7 @@ static ra_status judge(int state, FILE *complaints)
     return refuse(line[0] != '\0' ? line : "ended without drawing anything");
 }
 
-static ra_status run(FILE *script, FILE *complaints, picture *drawn)
+static ra_status run(FILE *script, FILE *complaints, ra_comm *comm, picture *drawn)
 {
     int ends[2];
     pid_t child;
@@ -134,7 +138,7 @@ static ra_status run(FILE *script, FILE *complaints, picture *drawn)
         ra_log(RA_LOG_ERROR, "gnuplot cannot be started: %s; install gnuplot-nox", strerror(cause));
         return RA_ERR_UNSUPPORTED;
     }
-    ra_status const status = picture_read(ends[0], drawn);
+    ra_status const status = picture_read(ends[0], comm, drawn);
     close(ends[0]);
     int state = 0;
     if (status != RA_OK)
@@ -144,7 +148,7 @@ static ra_status run(FILE *script, FILE *complaints, picture *drawn)
     return status != RA_OK ? status : judge(state, complaints);
 }
 
-ra_status ra_gnuplot_draw(const char *script, const char *path)
+ra_status ra_gnuplot_draw(const char *script, const char *path, ra_comm *comm)
 {
     picture drawn = {0};
     ra_status status = RA_ERR_IO;
@@ -152,7 +156,7 @@ ra_status ra_gnuplot_draw(const char *script, const char *path)
     if (input == NULL || complaints == NULL)
         ra_log(RA_LOG_ERROR, "gnuplot: no temporary file: %s", strerror(errno));
     else
-        status = run(input, complaints, &drawn);
+        status = run(input, complaints, comm, &drawn);
     if (status == RA_OK && strstr(drawn.text, "</svg>") == NULL)
         status = refuse("ended without drawing anything");
     if (status == RA_OK)

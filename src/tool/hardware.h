@@ -23,8 +23,9 @@ RA_CHECKED ra_status ra_hardware_save(const char *path, const char *comment,
  * kind, dtype and pass, the terms of ra_pass_speed that fit the measured medians best, none of them
  * negative, in squares of relative errors; what was not measured becomes unknown. Overwrites peaks,
  * speeds, the bandwidth of memory and the cache in *hardware, no more.
+ * @param comm  of a rank that does it while the others wait; NULL: none do
  * @return RA_ERR_IO (unreadable, not such a file, no point to learn from), RA_ERR_NO_MEMORY
  */
-RA_CHECKED ra_status ra_hardware_calibrate(const char *path, ra_hardware *hardware);
+RA_CHECKED ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *hardware);
 
 #endif

@@ -71,11 +71,12 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
 
 /* Of a point, what the machine has in its terms: its cache. Those of a GPU are not of a CPU's
    terms. */
-static ra_status point_learn(const char *path, json_t *json, int64_t cache_bytes, samples *to)
+static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int64_t cache_bytes,
+                             samples *to)
 {
     ra_hardware const known = {
         .ranks = 1, .ranks_per_node = 1, .workspace_bytes = -1, .cache_bytes = cache_bytes};
-    ra_plan_point point = {0};
+    ra_plan_point point = {.comm = comm};
     bool const measured = json_integer_value(json_object_get(json, "ranks")) == 1 &&
                           json_is_object(json_object_get(json, "forward_ms")) &&
                           !json_is_object(json_object_get(json, "device"));
@@ -204,7 +205,7 @@ static int64_t cache_of(const json_t *root)
     return most;
 }
 
-ra_status ra_hardware_calibrate(const char *path, ra_hardware *hardware)
+ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *hardware)
 {
     json_error_t error;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
@@ -219,7 +220,7 @@ ra_status ra_hardware_calibrate(const char *path, ra_hardware *hardware)
     if (status != RA_OK)
         ra_log(RA_LOG_ERROR, "out of memory while calibrating");
     for (size_t i = 0; i < json_array_size(points) && status == RA_OK; i++)
-        status = point_learn(path, json_array_get(points, i), cache, &all);
+        status = point_learn(path, json_array_get(points, i), comm, cache, &all);
     if (status == RA_OK && all.count == 0)
         status = refuse(path, "no point that was measured on one rank; write it with "
                               "'ringattn bench --json=FILE'");

@@ -1,6 +1,7 @@
 #include "kernel_choice.h"
 
 #include "config_table.h"
+#include "console.h"
 #include "internal.h"
 
 #include <pthread.h>
@@ -155,7 +156,7 @@ typedef struct kind {
 
 /* The worst of those head_dims that the device serves joins what is known; one without a tensor is
    the first. */
-static ra_status finding_widen(const kind *k, ra_kernel_finding *finding)
+static ra_status finding_widen(const kind *k, ra_comm *comm, ra_kernel_finding *finding)
 {
     static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
@@ -168,6 +169,7 @@ static ra_status finding_widen(const kind *k, ra_kernel_finding *finding)
         char why_not[240];
         if (one.ops->serves != NULL && !one.ops->serves(&one.use, why_not, sizeof(why_not)))
             continue;
+        ra_console_beat(comm);
         ra_status const status =
             ra_kernel_check(one.ops, ra_kernel_cpu(RA_ISA_PORTABLE), &one.use, &one.verdict);
         if (status != RA_OK)
@@ -187,8 +189,8 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
 /* One for softmax attention, of a GPU in bfloat16 by both ways backward, and one for linear
    attention of every kind, if the table has it and is ever taken for it, which `standard` is not.
  */
-static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_kernel_finding *findings,
-                              int *count)
+static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_comm *comm,
+                              ra_kernel_finding *findings, int *count)
 {
     static const kind softmax = {RA_LINEAR_NONE, RA_LINEAR_CHUNKED, true, false};
     static const kind repeatable = {RA_LINEAR_NONE, RA_LINEAR_CHUNKED, true, true};
@@ -199,16 +201,16 @@ static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_kerne
     ra_kernel_finding const none = {.ops = ops, .use = {.dtype = dtype, .threads = 1}};
     ra_kernel_finding *finding = &findings[(*count)++];
     *finding = none;
-    ra_status status = finding_widen(&softmax, finding);
+    ra_status status = finding_widen(&softmax, comm, finding);
     if (status == RA_OK && ops == ra_kernel_cuda() && dtype == RA_BF16)
-        status = finding_widen(&repeatable, finding);
+        status = finding_widen(&repeatable, comm, finding);
     findings_trim(finding, count);
     if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard())
         return status;
     finding = &findings[(*count)++];
     *finding = none;
     for (size_t i = 0; i < sizeof(linear) / sizeof(linear[0]) && status == RA_OK; i++)
-        status = finding_widen(&linear[i], finding);
+        status = finding_widen(&linear[i], comm, finding);
     findings_trim(finding, count);
     return status;
 }
@@ -220,7 +222,7 @@ static bool has_gpu(void)
     return devices.usable_count > 0;
 }
 
-ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
+ra_status ra_kernel_findings_make(ra_comm *comm, ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                   int *count_out)
 {
     ra_kernel_list list = {0};
@@ -235,7 +237,7 @@ ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_
     for (int i = 0; i < list.count; i++)
         for (int dtype = RA_F32; dtype <= RA_BF16; dtype++) {
             ra_status const status =
-                findings_add(list.tables[i], (ra_dtype)dtype, findings, &count);
+                findings_add(list.tables[i], (ra_dtype)dtype, comm, findings, &count);
             if (status != RA_OK)
                 return status;
         }

@@ -56,8 +56,11 @@ enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };
  * Every table that this machine runs, the first GPU's too, each dtype, forward and backward, at six
  * head_dims, and linear attention likewise: some tenths of a second per table of the CPU. How many
  * were found in *count_out.
+ *
+ * @param comm  of a rank that checks while the others wait; NULL: none do
  */
-RA_CHECKED ra_status ra_kernel_findings_make(ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
+RA_CHECKED ra_status ra_kernel_findings_make(ra_comm *comm,
+                                             ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                              int *count_out);
 /** [{"kernel": …, "attention": …, "dtype": …, "agrees": …}]; NULL: no memory. */
 json_t *ra_kernel_findings_json(const ra_kernel_finding *findings, int count);

@@ -102,7 +102,7 @@ static void reference_apply(ra_bench *bench, ra_bench_point *point)
 static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
 {
     char unsaid[RA_CONSOLE_LINE_MAX];
-    ra_plan_point plan = {0};
+    ra_plan_point plan = {.comm = bench->comm};
     const ra_ring_info *ring = &point->report.ring;
     const ra_prediction *told = &plan.prediction;
     const char *variant = bench->variant_count > 0 ? point->variant : NULL;

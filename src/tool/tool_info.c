@@ -200,7 +200,7 @@ int ra_command_info(const ra_options *options, ra_comm *comm)
     bool const first = comm == NULL || ra_comm_rank(comm) == 0;
     ra_status status = config_look(options, comm);
     if (status == RA_OK && first && options->check)
-        status = ra_kernel_findings_make(found.list, &found.count);
+        status = ra_kernel_findings_make(comm, found.list, &found.count);
     if (status == RA_OK && first)
         status = report(options, comm, &found);
     ra_comm_destroy(comm);

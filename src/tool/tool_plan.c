@@ -14,6 +14,7 @@
 
 typedef struct planner {
     const ra_options *options;
+    ra_comm *comm; /* NULL: this process is alone */
     ra_job_text *text;
     ra_config base;
     ra_hardware hardware;
@@ -51,7 +52,7 @@ static ra_status longest_take(planner *p, ra_plan_point *point)
 
 static ra_status point_plan(planner *p, const char *variant, bool named, int64_t index)
 {
-    ra_plan_point point = {.variant = variant};
+    ra_plan_point point = {.variant = variant, .comm = p->comm};
     /* A variant that the command line names is in the text already. */
     ra_status status =
         ra_job_text_parse(p->text, NULL, named ? NULL : variant, index, &point.config);
@@ -91,11 +92,11 @@ static ra_status points_plan(planner *p)
 }
 
 /* --ranks, else the hardware's, else as many as were started. */
-static ra_status ranks_take(planner *p, const ra_comm *comm)
+static ra_status ranks_take(planner *p)
 {
     const ra_options *o = p->options;
     char rest;
-    p->ranks = p->has_hardware ? p->hardware.ranks : comm != NULL ? ra_comm_size(comm) : 1;
+    p->ranks = p->has_hardware ? p->hardware.ranks : p->comm != NULL ? ra_comm_size(p->comm) : 1;
     if (o->ranks == NULL)
         return RA_OK;
     if (sscanf(o->ranks, "%d%c", &p->ranks, &rest) == 1 && p->ranks >= 1 &&
@@ -131,14 +132,14 @@ static ra_status judge(const planner *p)
 }
 
 /* The report is all that is written but for --save: tensors and records are a run's. */
-static ra_status check_outputs(const planner *p, ra_comm *comm)
+static ra_status check_outputs(const planner *p)
 {
-    ra_job job = {.options = p->options, .comm = comm, .config = p->base};
+    ra_job job = {.options = p->options, .comm = p->comm, .config = p->base};
     job.config.output = job.config.pool_log = NULL;
     return ra_job_check_outputs(&job);
 }
 
-static ra_status prepare(planner *p, ra_comm *comm)
+static ra_status prepare(planner *p)
 {
     const ra_options *o = p->options;
     ra_status status = RA_OK;
@@ -151,15 +152,15 @@ static ra_status prepare(planner *p, ra_comm *comm)
     if (o->hardware_path != NULL)
         status = ra_hardware_load(o->hardware_path, &p->hardware);
     if (status == RA_OK && o->calibrate_path != NULL)
-        status = ra_hardware_calibrate(o->calibrate_path, &p->hardware);
+        status = ra_hardware_calibrate(o->calibrate_path, p->comm, &p->hardware);
     if (status == RA_OK)
-        status = ranks_take(p, comm);
+        status = ranks_take(p);
     if (status == RA_OK)
         status = ra_job_text_share(o, NULL, &p->text);
     if (status == RA_OK)
         status = ra_job_text_parse(p->text, NULL, NULL, 1, &p->base);
     if (status == RA_OK)
-        status = check_outputs(p, comm);
+        status = check_outputs(p);
     if (status == RA_OK && o->save_path != NULL)
         status = save(p);
     return status;
@@ -167,8 +168,8 @@ static ra_status prepare(planner *p, ra_comm *comm)
 
 static ra_status plan(const ra_options *options, ra_comm *comm)
 {
-    planner p = {.options = options, .points = json_array(), .longest = json_array()};
-    ra_status status = p.points != NULL && p.longest != NULL ? prepare(&p, comm) : RA_ERR_NO_MEMORY;
+    planner p = {.options = options, .comm = comm, .points = json_array(), .longest = json_array()};
+    ra_status status = p.points != NULL && p.longest != NULL ? prepare(&p) : RA_ERR_NO_MEMORY;
     if (status == RA_OK)
         status = points_plan(&p);
     if (status == RA_OK && options->json)

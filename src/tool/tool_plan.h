@@ -13,6 +13,7 @@
 typedef struct ra_plan_point {
     ra_config config;
     const char *variant; /* NULL: the file has none */
+    ra_comm *comm;       /* of a rank that plans while the others wait; NULL: none do */
     ra_ledger *ledger;   /* of pairs that an input file brings */
     ra_pool *pool;
     ra_tensor_source *source;

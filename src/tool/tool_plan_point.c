@@ -1,4 +1,5 @@
 /* One configuration of `ringattn plan`: what is asked of the predictor. */
+#include "console.h"
 #include "documents.h"
 #include "internal.h"
 #include "job.h"
@@ -165,7 +166,9 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .verify_bytes = config->verify ? ra_verify_bytes(config) : 0,
         .io_bytes = ra_job_times_bytes(config->repeat, config->backward),
         .memory_bytes = config->limit_bytes > 0 ? config->limit_bytes : memory,
-        .hardware = hardware};
+        .hardware = hardware,
+        .poll = ra_console_beat,
+        .poll_context = point->comm};
     point->request.ring = ra_job_ring_config(config, config->repeat);
     if (on_device(point))
         move_to_device(point, hardware);

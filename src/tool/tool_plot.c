@@ -27,7 +27,8 @@ static ra_status prefix_choose(const ra_options *options, char *prefix, size_t b
     return RA_ERR_IO;
 }
 
-static ra_status picture_draw(const ra_plot_kind *kind, const ra_plot_data *data, const char *path)
+static ra_status picture_draw(const ra_plot_kind *kind, const ra_plot_data *data, ra_comm *comm,
+                              const char *path)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -40,7 +41,7 @@ static ra_status picture_draw(const ra_plot_kind *kind, const ra_plot_data *data
         ra_log(RA_LOG_ERROR, "out of memory for a picture");
         return RA_ERR_NO_MEMORY;
     }
-    ra_status const status = ra_gnuplot_draw(text, path);
+    ra_status const status = ra_gnuplot_draw(text, path, comm);
     free(text);
     return status;
 }
@@ -58,7 +59,7 @@ static ra_status picture_check(const ra_options *options, const char *path)
     return RA_OK;
 }
 
-static ra_status pictures_draw(const ra_options *options, const ra_plot_data *data)
+static ra_status pictures_draw(const ra_options *options, const ra_plot_data *data, ra_comm *comm)
 {
     char path[4096];
     char prefix[sizeof(path) - 32];
@@ -70,7 +71,7 @@ static ra_status pictures_draw(const ra_options *options, const ra_plot_data *da
         snprintf(path, sizeof(path), "%s-%s.svg", prefix, kind->name);
         status = picture_check(options, path);
         if (status == RA_OK)
-            status = picture_draw(kind, data, path);
+            status = picture_draw(kind, data, comm, path);
         if (status == RA_OK && !options->quiet)
             printf("%s\n", path);
         drawn++;
@@ -86,13 +87,13 @@ static ra_status pictures_draw(const ra_options *options, const ra_plot_data *da
     return status;
 }
 
-static ra_status plot(const ra_options *options)
+static ra_status plot(const ra_options *options, ra_comm *comm)
 {
     ra_plot_data data;
     ra_status status = ra_plot_read(options->files, options->file_count, &data);
     if (status != RA_OK)
         return status;
-    status = pictures_draw(options, &data);
+    status = pictures_draw(options, &data, comm);
     ra_plot_fini(&data);
     return status;
 }
@@ -103,7 +104,7 @@ int ra_command_plot(const ra_options *options, ra_comm *comm)
     bool const first = comm == NULL || ra_comm_rank(comm) == 0;
     ra_console_hold();
     ra_status const status =
-        ra_console_agree(comm, "drawing pictures", first ? plot(options) : RA_OK);
+        ra_console_agree(comm, "drawing pictures", first ? plot(options, comm) : RA_OK);
     ra_comm_destroy(comm);
     return ra_exit_code(status);
 }

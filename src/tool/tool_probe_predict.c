@@ -43,7 +43,7 @@ static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, 
 
 void ra_probe_predict(ra_probe *probe, ra_probe_point *point)
 {
-    ra_plan_point plan = {0};
+    ra_plan_point plan = {.comm = probe->comm};
     ra_console_defer();
     ra_status status = point_take(probe, point, &plan);
     if (status == RA_OK)

@@ -1,4 +1,6 @@
 /* Layout auto: the fewest bytes really sent, whoever shares memory, among the balanced layouts. */
+#include "comm/comm_internal.h"
+#include "ring/ring_internal.h"
 #include "ring/ring_job.h"
 #include "ringattn/predict.h"
 #include "support/random_pattern.h"
@@ -238,6 +240,43 @@ Test(layout_auto, is_chosen_in_few_passes_over_the_mask)
     cr_assert_leq(visited, 2 * pass * (MANY + 4), "%lld, a pass is %lld", visited, pass);
 }
 
+static int beats;
+
+static void count_beat(ra_comm *comm)
+{
+    (void)comm;
+    beats++;
+}
+
+/* The others wait for the choice, and hear of it layout by layout and rank by rank. */
+Test(layout_auto, others_are_told_that_it_is_being_chosen)
+{
+    static const ra_comm_ops ops = {.name = "counting", .beat = count_beat};
+    memory_for_layouts m = take_memory();
+    ra_pattern_config const config = ra_pattern_config_dense();
+    ra_pattern *pattern;
+    ra_teams teams;
+    ra_comm comm;
+    bool full = false;
+    ra_comm_init(&comm, &ops, 0, RANKS, 1000);
+    cr_assert_eq(ra_pattern_create(&config, SEQ, 1, m.pool, &pattern), RA_OK);
+    cr_assert_eq(ra_teams_init(RANKS, NULL, m.pool, &teams), RA_OK);
+    for (int hops = 0; hops < 2; ++hops) {
+        ra_layout layout;
+        beats = 0;
+        cr_assert_eq(ra_layout_choose(pattern, &teams, hops == 1, &comm, m.pool, &layout), RA_OK);
+        cr_expect_eq(beats, RA_LAYOUT_AUTO * (1 + RANKS), "%d", beats);
+        beats = 0;
+        cr_assert_eq(ra_plan_is_full(pattern, &layout, &comm, m.pool, &full), RA_OK);
+        cr_expect(full && beats == RANKS);
+        ra_layout_fini(m.pool, &layout);
+    }
+    ra_teams_fini(m.pool, &teams);
+    ra_pattern_destroy(pattern);
+    ra_pool_destroy(m.pool);
+    ra_ledger_destroy(m.ledger);
+}
+
 /* One chunk is a rank's whole share, and all others are alike: no exchange relieves that rank. That
    every pair of chunks is tried to find it out would take minutes. */
 Test(layout_auto, chunks_are_not_compared_pair_by_pair, .timeout = 60)
@@ -250,8 +289,15 @@ Test(layout_auto, chunks_are_not_compared_pair_by_pair, .timeout = 60)
     cr_assert_gt(make_layout(RA_LAYOUT_BALANCED, &config, (int64_t)1 << 26, 4), 1.5);
 }
 
+static void count_poll(void *context)
+{
+    ++*(int *)context;
+}
+
+/* Others may wait for it too: they hear of every rank that is looked at, in every layout. */
 static ra_layout_kind predicted(const ring_job *job)
 {
+    int polls = 0;
     const ra_kernel_ops *ops = ra_kernel_cpu(RA_ISA_AUTO);
     ra_predict_request const request = {.ring = job->config,
                                         .pattern = &job->pattern,
@@ -259,9 +305,12 @@ static ra_layout_kind predicted(const ring_job *job)
                                         .ranks_per_node = 1,
                                         .tile_rows =
                                             ops->tile_rows(job->config.dtype, job->config.dim),
-                                        .memory_bytes = INT64_MAX};
+                                        .memory_bytes = INT64_MAX,
+                                        .poll = count_poll,
+                                        .poll_context = &polls};
     ra_prediction prediction;
     cr_assert_eq(ra_predict(&request, &prediction), RA_OK);
+    cr_assert_gt(polls, RA_LAYOUT_AUTO * job->ranks, "%d", polls);
     ra_layout_kind const kind = prediction.layout;
     ra_prediction_fini(&prediction);
     return kind;
