@@ -1,6 +1,7 @@
 #include "gnuplot.h"
 
 #include "console.h"
+#include "internal.h"
 #include "tool_info.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { DEADLINE_MS = 60000, LOOK_MS = 100, PICTURE_BYTES_MAX = 256 << 20 };
@@ -22,13 +22,6 @@ typedef struct picture {
     char *text;
     size_t used, size;
 } picture;
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* A file without a name that holds `text`, at its beginning. */
 static FILE *file_of(const char *text)
@@ -64,7 +57,7 @@ static ra_status picture_grow(picture *p)
 /* Until the other end is closed, or the deadline. */
 static ra_status picture_read(int from, ra_comm *comm, picture *p)
 {
-    int64_t const deadline = now_ms() + DEADLINE_MS;
+    int64_t const deadline_ns = ra_clock_ns() + (int64_t)DEADLINE_MS * 1000000;
     for (;;) {
         if (p->used + 1 >= p->size) {
             ra_status const status = picture_grow(p);
@@ -72,10 +65,9 @@ static ra_status picture_read(int from, ra_comm *comm, picture *p)
                 return status;
         }
         struct pollfd ready = {.fd = from, .events = POLLIN};
-        int64_t const left = deadline - now_ms();
-        int const polled = left > 0 ? poll(&ready, 1, LOOK_MS) : 0;
-        if (left <= 0)
+        if (ra_clock_ns() >= deadline_ns)
             return refuse("took more than 60 s");
+        int const polled = poll(&ready, 1, LOOK_MS);
         ra_console_beat(comm);
         if (polled == 0)
             continue;

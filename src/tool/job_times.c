@@ -5,16 +5,8 @@
 #include "job_phases.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum { STEADY_MAX = 16 };
-
-static double now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
-}
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -47,10 +39,10 @@ static ra_status pass_time(ra_job *job, bool backward, double *ms_out)
     ra_status status = ra_comm_barrier(job->comm, "beginning a pass together");
     if (status != RA_OK)
         return status;
-    double const begin_ms = now_ms();
+    int64_t const begin_ns = ra_clock_ns();
     status = backward ? ra_ring_backward(job->ring, &job->tensors)
                       : ra_ring_forward(job->ring, &job->tensors);
-    *ms_out = now_ms() - begin_ms;
+    *ms_out = 1e-6 * (double)(ra_clock_ns() - begin_ns);
     return status;
 }
 
@@ -69,7 +61,7 @@ static void allocations_note(ra_job *job)
 typedef struct timing {
     const ra_repeat *repeat;
     double *forward_ms, *backward_ms; /* backward_ms: NULL without it */
-    double begin_ms;
+    int64_t begin_ns;
     int count;
 } timing;
 
@@ -88,7 +80,7 @@ static ra_status repetition(ra_job *job, timing *t, int i, double *elapsed_ms)
         status = pass_time(job, true, &ms[1]);
     }
     allocations_note(job);
-    ms[2] = now_ms() - t->begin_ms;
+    ms[2] = 1e-6 * (double)(ra_clock_ns() - t->begin_ns);
     if (status == RA_OK)
         status = ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, ms, 3);
     if (status != RA_OK || warms)
@@ -174,7 +166,7 @@ ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_ou
     timing t = {.repeat = repeat,
                 .forward_ms = ms,
                 .backward_ms = backward ? ms + repeat->most : NULL,
-                .begin_ms = now_ms()};
+                .begin_ns = ra_clock_ns()};
     job->entered = true;
     status = repetitions_agreed(job, &t);
     if (status == RA_OK) {

@@ -24,3 +24,12 @@ json_t *ra_json_swept(const ra_config *config)
                                                   ra_config_swept_to_json(config, i)));
     return object;
 }
+
+json_t *ra_json_memory(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
+{
+    json_t *object = json_object();
+    for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++)
+        object = ra_json_extend(
+            object, json_pack("{s:I}", ra_category_name((ra_category)i), (json_int_t)bytes[i]));
+    return object;
+}

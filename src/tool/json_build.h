@@ -15,4 +15,7 @@ json_t *ra_json_extend(json_t *object, json_t *more);
 /** The swept keys of a point and their values. NULL: no memory. */
 json_t *ra_json_swept(const ra_config *config);
 
+/** Bytes by the names of their categories. NULL: no memory. */
+json_t *ra_json_memory(const int64_t bytes[RA_MEM_CATEGORY_COUNT]);
+
 #endif

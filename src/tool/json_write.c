@@ -2,7 +2,6 @@
 
 #include "output_file.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +10,8 @@ ra_status ra_text_write(const char *text, const char *path)
 {
     if (path != NULL)
         return ra_output_write(path, "", "cannot write the report", text);
-    if (fputs(text, stdout) >= 0 && fflush(stdout) == 0)
-        return RA_OK;
-    ra_log(RA_LOG_ERROR, "cannot write the report to standard output: %s", strerror(errno));
-    return RA_ERR_IO;
+    fputs(text, stdout); /* a failure stays with the stream */
+    return ra_stdout_check(" the report");
 }
 
 ra_status ra_json_write(json_t *root, const char *path)

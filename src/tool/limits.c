@@ -25,21 +25,14 @@ enum {
 /* Some work of one thread; returns how much it was, in operations or bytes. */
 typedef double limit_work(void *context, int thread);
 
-static double now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
-}
-
 /* Work per millisecond of one thread over one slice. */
 static double thread_rate(limit_work *work, void *context, int thread)
 {
-    double const begin_ms = now_ms();
+    int64_t const begin_ns = ra_clock_ns();
     double done = 0, elapsed_ms;
     do {
         done += work(context, thread);
-        elapsed_ms = now_ms() - begin_ms;
+        elapsed_ms = 1e-6 * (double)(ra_clock_ns() - begin_ns);
     } while (elapsed_ms < SLICE_MS);
     return done / elapsed_ms;
 }

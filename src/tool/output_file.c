@@ -156,3 +156,11 @@ ra_status ra_output_write(const char *path, const char *option, const char *comp
         output.cause = errno;
     return ra_output_close(&output, true);
 }
+
+ra_status ra_stdout_check(const char *what)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "cannot write%s to standard output: %s", what, strerror(errno));
+    return RA_ERR_IO;
+}

@@ -49,4 +49,11 @@ RA_CHECKED ra_status ra_output_close(ra_output *output, bool keep);
 RA_CHECKED ra_status ra_output_write(const char *path, const char *option, const char *complaint,
                                      const char *text);
 
+/**
+ * Flush standard output; what failed before has stayed with the stream. `what` is part of the line:
+ * " the report", or "".
+ * @return RA_ERR_IO; one line was logged
+ */
+RA_CHECKED ra_status ra_stdout_check(const char *what);
+
 #endif

@@ -1,11 +1,11 @@
 #include "progress.h"
 
 #include "console.h"
+#include "internal.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum { TERMINAL_MS = 200, LOG_MS = 5000 };
@@ -18,21 +18,14 @@ struct ra_progress {
     char about[80];
     const char *what; /* NULL: nothing has begun */
     int index, count;
-    struct timespec begun;
+    int64_t begin_ns;
 };
-
-static double seconds_since(const struct timespec *begun)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - begun->tv_sec) + 1e-9 * (double)(now.tv_nsec - begun->tv_nsec);
-}
 
 static void show(const ra_progress *progress)
 {
     char line[240];
     const char *about = progress->about, *colon = about[0] != '\0' ? ": " : "";
-    double const seconds = seconds_since(&progress->begun);
+    double const seconds = 1e-9 * (double)(ra_clock_ns() - progress->begin_ns);
     if (progress->what == NULL)
         return;
     if (progress->count > 0)
@@ -46,17 +39,11 @@ static void show(const ra_progress *progress)
 static void *watch(void *context)
 {
     ra_progress *progress = context;
-    long const period_ms = ra_console_is_terminal() ? TERMINAL_MS : LOG_MS;
+    int64_t const period_ms = ra_console_is_terminal() ? TERMINAL_MS : LOG_MS;
     pthread_mutex_lock(&progress->mutex);
     while (!progress->ending) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += period_ms / 1000;
-        until.tv_nsec += period_ms % 1000 * 1000000;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
+        int64_t const until_ns = ra_clock_ns() + period_ms * 1000000;
+        struct timespec const until = {until_ns / 1000000000, until_ns % 1000000000};
         while (!progress->ending &&
                pthread_cond_timedwait(&progress->woken, &progress->mutex, &until) == 0)
             continue;
@@ -82,7 +69,7 @@ ra_status ra_progress_create(bool shown, ra_progress **progress_out)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&progress->woken, &attributes);
     pthread_condattr_destroy(&attributes);
-    clock_gettime(CLOCK_MONOTONIC, &progress->begun);
+    progress->begin_ns = ra_clock_ns();
     if (pthread_create(&progress->thread, NULL, watch, progress) != 0)
         goto err_free;
     *progress_out = progress;

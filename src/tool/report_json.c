@@ -9,19 +9,6 @@ static json_t *times_to_json(const ra_times *times)
                      ra_json_number(times->median_ms), "max", ra_json_number(times->max_ms));
 }
 
-static json_t *memory_to_json(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
-{
-    json_t *object = json_object();
-    for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++) {
-        if (json_object_set_new(object, ra_category_name((ra_category)i), json_integer(bytes[i])) !=
-            0) {
-            json_decref(object);
-            return NULL;
-        }
-    }
-    return object;
-}
-
 /* Only what was checked. */
 static json_t *errors_to_json(const ra_errors *errors, const ra_errors *checked)
 {
@@ -64,7 +51,7 @@ static json_t *work_to_json(const ra_report *report)
         (json_int_t)report->ring.full_ring_bytes, "exposed_comm_ms",
         ra_json_number(report->exposed_comm_ms), "peak_bytes", (json_int_t)report->peak_bytes,
         "peak_bytes_sum", (json_int_t)report->peak_bytes_sum, "memory_bytes",
-        memory_to_json(report->memory_bytes), "rss_peak_bytes", (json_int_t)report->rss_peak_bytes,
+        ra_json_memory(report->memory_bytes), "rss_peak_bytes", (json_int_t)report->rss_peak_bytes,
         "tilemap_bytes", (json_int_t)report->tilemap_bytes, "input_nan_count",
         (json_int_t)report->nonfinite.nan_count, "input_inf_count",
         (json_int_t)report->nonfinite.inf_count);
@@ -79,7 +66,7 @@ static json_t *device_to_json(const ra_report *report)
     return json_pack("{s:i, s:s, s:I, s:I, s:o}", "index", report->device_index, "name",
                      device->name, "memory_bytes", (json_int_t)device->memory_bytes,
                      "host_peak_bytes", (json_int_t)report->host_peak_bytes, "host_memory_bytes",
-                     memory_to_json(report->host_memory_bytes));
+                     ra_json_memory(report->host_memory_bytes));
 }
 
 static json_t *cache_to_json(const ra_report *report)
@@ -139,7 +126,7 @@ static json_t *phases_to_json(const ra_report *report)
             total += phase->current_bytes[c];
         json_t *item =
             json_pack("{s:s, s:I, s:o}", "name", phase->name, "total_bytes", (json_int_t)total,
-                      "memory_bytes", memory_to_json(phase->current_bytes));
+                      "memory_bytes", ra_json_memory(phase->current_bytes));
         if (phase->step >= 0)
             item = ra_json_extend(
                 item, json_pack("{s:i, s:i}", "group", phase->group, "step", phase->step));
@@ -168,7 +155,7 @@ json_t *ra_report_to_json(const ra_report *report)
                                             "pattern_cache", cache_to_json(report)));
     point =
         ra_json_extend(point, json_pack("{s:o, s:I, s:I}", "category_peak_bytes",
-                                        memory_to_json(report->category_peak_bytes), "alloc_count",
+                                        ra_json_memory(report->category_peak_bytes), "alloc_count",
                                         (json_int_t)report->alloc_count, "limit_bytes_sum",
                                         (json_int_t)report->limit_bytes_sum));
     point = ra_json_extend(point, json_pack("{s:o}", "pool", pool_to_json(report)));

@@ -1,13 +1,12 @@
 /* An ablation as a table, a column per set of features, and as JSON. */
 #include "internal.h"
 #include "json_build.h"
+#include "output_file.h"
 #include "tool_ablate.h"
 #include "tool_info.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* What others are compared with: base, or on several ranks, which base cannot be, the ring. */
 static const ra_ablate_point *reference_of(const ra_ablate *ablate)
@@ -184,10 +183,7 @@ ra_status ra_ablate_report(const ra_ablate *ablate)
     ra_status status = RA_OK;
     if (!(options->json && options->json_path == NULL)) {
         table_print(ablate);
-        if (fflush(stdout) != 0 || ferror(stdout)) {
-            ra_log(RA_LOG_ERROR, "cannot write the table to standard output: %s", strerror(errno));
-            status = RA_ERR_IO;
-        }
+        status = ra_stdout_check(" the table");
     }
     return status == RA_OK && options->json ? json_write(ablate) : status;
 }

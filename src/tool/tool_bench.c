@@ -6,14 +6,6 @@
 #include "internal.h"
 
 #include <stdio.h>
-#include <time.h>
-
-double ra_bench_now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
-}
 
 static bool is_first(const ra_bench *bench)
 {
@@ -78,7 +70,7 @@ static ra_status prepare(ra_bench *bench)
         return status;
     bench->overlap = given[0] != 0;
     bench->variant_count = given[1] != 0 ? 0 : bench->base.variant_count;
-    bench->begin_ms = ra_bench_now_ms();
+    bench->begin_ns = ra_clock_ns();
     status = ra_job_share_cores(bench->comm, &bench->cores);
     if (status != RA_OK)
         return status;
@@ -91,21 +83,21 @@ static ra_status prepare(ra_bench *bench)
 
 ra_status ra_bench_limits_refresh(ra_bench *bench, int threads, bool always)
 {
-    enum { FRESH_MS = 2000 };
+    int64_t const fresh_ns = 2000000000;
     int64_t stale = always || threads != bench->limits_threads ||
-                    ra_bench_now_ms() - bench->limits_end_ms > FRESH_MS;
+                    ra_clock_ns() - bench->limits_end_ns > fresh_ns;
     ra_status status = ra_comm_reduce_i64(bench->comm, "limits", RA_MAX, &stale, 1);
     if (status != RA_OK || stale == 0)
         return status;
     bool const shown = always || threads != bench->limits_threads;
     ra_progress_set(bench->progress, "measuring the machine's limits", 0, 0);
-    double const begin_ms = ra_bench_now_ms() - bench->begin_ms;
+    int64_t const begin_ns = ra_clock_ns();
     status = ra_limits_measure(bench->comm, threads, bench->pool, &bench->limits);
     if (status != RA_OK)
         return status;
-    bench->limits.begin_ms = begin_ms;
+    bench->limits.begin_ms = 1e-6 * (double)(begin_ns - bench->begin_ns);
     bench->limits_threads = threads;
-    bench->limits_end_ms = ra_bench_now_ms();
+    bench->limits_end_ns = ra_clock_ns();
     if (is_first(bench))
         ra_bench_report_limits(bench, shown);
     return RA_OK;

@@ -51,14 +51,14 @@ typedef struct ra_bench {
     int variant_count;  /* to be run; 0: none, once */
     ra_job_cores cores; /* threads: where compute.threads is auto */
     ra_placement placement;
-    double begin_ms;
+    int64_t begin_ns;
     ra_progress *progress;
     ra_ledger *ledger; /* of what limits are measured with: apart from the points' */
     ra_pool *pool;
     ra_job_cache cache; /* of all points */
     ra_limits limits;   /* the latest */
     int limits_threads; /* of this rank; 0: not measured yet */
-    double limits_end_ms;
+    int64_t limits_end_ns;
     ra_times reference[2];
     double reference_tflops[2];
     bool has_reference;
@@ -71,9 +71,6 @@ typedef struct ra_bench {
     size_t csv_bytes;
     FILE *csv_file; /* writes csv */
 } ra_bench;
-
-/** Milliseconds of a clock that never goes back. */
-double ra_bench_now_ms(void);
 
 /**
  * Collective. Measure one point. RA_OK also where the point has failed in a way that leaves the

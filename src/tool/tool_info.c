@@ -9,14 +9,13 @@
 #include "kernel_choice.h"
 #include "limits.h"
 #include "options.h"
+#include "output_file.h"
 #include "placement.h"
 #include "report.h"
 #include "ringattn/blas.h"
 #include "ringattn/topology.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 static void print_line(const char *label, const char *text)
 {
@@ -160,11 +159,7 @@ static ra_status report(const ra_options *options, const ra_comm *comm, const fi
     json_decref(machine);
     if (options->check)
         ra_kernel_findings_print(found->list, found->count);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        ra_log(RA_LOG_ERROR, "cannot write to standard output: %s", strerror(errno));
-        return RA_ERR_IO;
-    }
-    return RA_OK;
+    return ra_stdout_check("");
 }
 
 /* Collective. Refuse what `run` would refuse; with an input, its file decides on the shape. */

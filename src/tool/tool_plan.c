@@ -6,11 +6,10 @@
 #include "job.h"
 #include "job_source.h"
 #include "json_build.h"
+#include "output_file.h"
 #include "tool_info.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 typedef struct planner {
     const ra_options *options;
@@ -176,10 +175,8 @@ static ra_status plan(const ra_options *options, ra_comm *comm)
         status = ra_json_write(json_pack("{s:s, s:s, s:O}", "ringattn", ra_version(), "command",
                                          "plan", "points", p.points),
                                options->json_path);
-    if (status == RA_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        ra_log(RA_LOG_ERROR, "cannot write the report to standard output: %s", strerror(errno));
-        status = RA_ERR_IO;
-    }
+    if (status == RA_OK)
+        status = ra_stdout_check(" the report");
     if (status == RA_OK)
         status = judge(&p);
     json_decref(p.points);

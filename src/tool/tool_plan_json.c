@@ -3,15 +3,6 @@
 #include "json_build.h"
 #include "tool_plan.h"
 
-static json_t *memory_to_json(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
-{
-    json_t *object = json_object();
-    for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++)
-        object = ra_json_extend(
-            object, json_pack("{s:I}", ra_category_name((ra_category)i), (json_int_t)bytes[i]));
-    return object;
-}
-
 /* The host's memory beside a GPU's; null where the CPU computes. */
 static json_t *device_to_json(const ra_plan_point *point)
 {
@@ -20,7 +11,7 @@ static json_t *device_to_json(const ra_plan_point *point)
         return json_null();
     return json_pack("{s:i, s:I, s:o}", "multiprocessors", point->threads, "host_peak_bytes",
                      (json_int_t)p->host_peak_bytes, "host_memory_bytes",
-                     memory_to_json(p->host_memory_bytes));
+                     ra_json_memory(p->host_memory_bytes));
 }
 
 static json_t *step_to_json(const ra_predicted_step *s, bool has_times, bool backward)
@@ -112,7 +103,7 @@ json_t *ra_plan_point_to_json(const ra_plan_point *point)
     object = ra_json_extend(object, json_pack("{s:i, s:I, s:I, s:o, s:I, s:I}", "fullest_rank",
                                               p->fullest_rank, "rows", (json_int_t)p->rows,
                                               "peak_bytes", (json_int_t)p->peak_bytes,
-                                              "memory_bytes", memory_to_json(p->memory_bytes),
+                                              "memory_bytes", ra_json_memory(p->memory_bytes),
                                               "floor_bytes", (json_int_t)p->floor_bytes,
                                               "tilemap_bytes", (json_int_t)p->tilemap_bytes));
     object = ra_json_extend(object, json_pack("{s:o}", "device", device_to_json(point)));

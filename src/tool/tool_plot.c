@@ -4,9 +4,9 @@
 #include "internal.h"
 #include "job.h"
 #include "options.h"
+#include "output_file.h"
 #include "plot.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,11 +80,7 @@ static ra_status pictures_draw(const ra_options *options, const ra_plot_data *da
         ra_log(RA_LOG_ERROR, "%s: nothing in it can be drawn", options->files[0]);
         return RA_ERR_IO;
     }
-    if (status == RA_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        ra_log(RA_LOG_ERROR, "cannot write to standard output: %s", strerror(errno));
-        return RA_ERR_IO;
-    }
-    return status;
+    return status == RA_OK ? ra_stdout_check("") : status;
 }
 
 static ra_status plot(const ra_options *options, ra_comm *comm)

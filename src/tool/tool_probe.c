@@ -11,16 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { GAP_SHARE = 256, WHOLE_TRIES_MAX = 8 };
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static bool is_first(const ra_probe *probe)
 {
@@ -97,14 +89,14 @@ static ra_status whole_run(ra_probe *probe, ra_probe_point *point)
 
 static ra_status point_run(ra_probe *probe, ra_probe_point *point)
 {
-    double const begin_s = now_s();
+    int64_t const begin_ns = ra_clock_ns();
     int64_t const rss = ra_rss_bytes();
     ra_status status = tokens_search(probe, point);
     if (status == RA_OK && point->status == RA_OK)
         status = whole_run(probe, point);
     if (status != RA_OK)
         return status;
-    point->seconds = now_s() - begin_s;
+    point->seconds = 1e-9 * (double)(ra_clock_ns() - begin_ns);
     point->rss_growth_bytes = rss < 0 ? -1 : ra_rss_bytes() - rss;
     if (point->status != RA_OK)
         memcpy(point->message, point->held_back, sizeof(point->message));

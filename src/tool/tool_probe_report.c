@@ -1,12 +1,11 @@
 /* The table of a probe, row by row as variants end; memory side by side and JSON at the end. */
 #include "json_build.h"
+#include "output_file.h"
 #include "tool_info.h"
 #include "tool_probe.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static bool has_table(const ra_probe *probe)
 {
@@ -153,10 +152,8 @@ ra_status ra_probe_report_end(const ra_probe *probe)
     ra_status status = RA_OK;
     if (has_table(probe)) {
         status = memory_print(probe);
-        if (status == RA_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-            ra_log(RA_LOG_ERROR, "cannot write the table to standard output: %s", strerror(errno));
-            status = RA_ERR_IO;
-        }
+        if (status == RA_OK)
+            status = ra_stdout_check(" the table");
     }
     if (status == RA_OK && probe->options->json)
         status = json_write(probe);

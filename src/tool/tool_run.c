@@ -2,66 +2,8 @@
 
 #include "console.h"
 #include "internal.h"
+#include "output_file.h"
 #include "trace_write.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
-/* Where it must not come from the job's own memory: agreed on. */
-static ra_status verify_memory(ra_job *job, ra_block *block)
-{
-    if (job->checks == NULL)
-        return RA_OK;
-    job->entered = false;
-    ra_console_hold();
-    size_t const bytes = (size_t)ra_verify_bytes(&job->config);
-    ra_status const status =
-        ra_console_agree(job->comm, "agreeing on verification",
-                         ra_pool_alloc(job->checks, RA_MEM_IO, bytes, NULL, block));
-    if (status != RA_OK)
-        ra_pool_free(job->checks, NULL, block);
-    return status;
-}
-
-static ra_status verify(ra_job *job, const ra_result_tensors *results)
-{
-    ra_report *report = &job->report;
-    ra_block own = {0};
-    ra_status status = verify_memory(job, &own);
-    if (status != RA_OK)
-        return status;
-    ra_progress_set(job->progress, "verifying", 0, 0);
-    job->entered = true;
-    void *work = own.data != NULL ? own.data : job->verify_block.data;
-    status = ra_verify(&job->config, job->pattern, job->comm, job->source, ra_ring_rows(job->ring),
-                       results, work, &report->errors);
-    if (job->checks != NULL)
-        ra_pool_free(job->checks, NULL, &own);
-    if (status != RA_OK)
-        return status;
-    report->verified = true;
-    report->bounds = ra_error_bounds(job->config.dtype, job->config.head_dim);
-    if (!ra_report_passes(report) && ra_comm_rank(job->comm) == 0)
-        ra_log(RA_LOG_ERROR, "verification failed: an error is larger than allowed%s",
-               job->config.output != NULL ? "; no output was written" : "");
-    return RA_OK;
-}
-
-ra_status ra_job_results(ra_job *job)
-{
-    const ra_ring_tensors *t = &job->tensors;
-    ra_result_tensors const results = {
-        .o = t->out, .lse = t->lse, .dq = t->dq, .dk = t->dk, .dv = t->dv, .memory = &job->shards};
-    ra_status status = RA_OK;
-    if (job->config.verify)
-        status = verify(job, &results);
-    if (status != RA_OK || !ra_report_passes(&job->report) || job->config.output == NULL)
-        return status;
-    ra_progress_set(job->progress, "writing results", 0, 0);
-    job->entered = false; /* every rank returns the same status from here */
-    return ra_result_write(&job->config, job->comm, ra_ring_rows(job->ring), &results);
-}
 
 static ra_status report_write(ra_job *job)
 {
@@ -74,11 +16,7 @@ static ra_status report_write(ra_job *job)
     if (status != RA_OK || (options->json && options->json_path == NULL))
         return status;
     ra_report_print(&job->report);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        ra_log(RA_LOG_ERROR, "cannot write the report to standard output: %s", strerror(errno));
-        return RA_ERR_IO;
-    }
-    return RA_OK;
+    return ra_stdout_check(" the report");
 }
 
 /* Most events that a rank keeps: 14 MiB of them. */
