@@ -136,89 +136,61 @@ static ra_status passes_time(ra_job *job)
     return RA_OK;
 }
 
-/* The pool's figures of one rank. */
-static ra_status pool_gather(ra_job *job, bool mine)
+/* What the fullest rank tells the others. */
+typedef struct rank_memory {
+    ra_ledger_snapshot memory, host; /* host: beside a GPU's; else the same */
+    ra_pool_stats pool;
+    int64_t alloc_count, rss_bytes;
+} rank_memory;
+
+RA_STATIC_ASSERT(sizeof(rank_memory) % sizeof(int64_t) == 0, "it crosses between processes");
+
+static rank_memory memory_read(const ra_job *job)
 {
-    enum { NUMBERS = sizeof(ra_pool_stats) / sizeof(int64_t) };
-    int64_t numbers[NUMBERS] = {0};
-    ra_pool_stats stats;
-    ra_pool_read_stats(job->pool, &stats);
-    if (mine)
-        memcpy(numbers, &stats, sizeof(stats));
-    ra_status const status =
-        ra_comm_reduce_i64(job->comm, "gathering the pool", RA_SUM, numbers, NUMBERS);
-    if (status == RA_OK)
-        memcpy(&job->report.pool, numbers, sizeof(stats));
-    return status;
+    rank_memory m = {.alloc_count = job->alloc_count, .rss_bytes = ra_rss_peak_bytes()};
+    ra_ledger_read(job->ledger, &m.memory);
+    ra_ledger_read(job->host_ledger, &m.host);
+    ra_pool_read_stats(job->pool, &m.pool);
+    bool const is_known = m.rss_bytes >= 0 && job->rss_before_bytes >= 0;
+    m.rss_bytes = is_known ? m.rss_bytes - job->rss_before_bytes : -1;
+    return m;
 }
 
-/* What one rank has of host memory beside its GPU's. */
-static ra_status host_memory_gather(ra_job *job, bool mine)
+static void memory_report(const rank_memory *m, ra_report *report)
 {
-    enum { CATEGORIES = RA_MEM_CATEGORY_COUNT, NUMBERS = CATEGORIES + 1 };
-    ra_report *report = &job->report;
-    ra_ledger_snapshot snapshot;
-    int64_t numbers[NUMBERS] = {0};
+    memcpy(report->memory_bytes, m->memory.at_peak_bytes, sizeof(report->memory_bytes));
+    memcpy(report->category_peak_bytes, m->memory.peak_bytes, sizeof(report->category_peak_bytes));
+    report->peak_bytes = m->memory.reserved_peak_bytes;
+    report->alloc_count = m->alloc_count;
+    report->rss_peak_bytes = m->rss_bytes;
+    report->pool = m->pool;
     if (report->device == NULL)
-        return RA_OK;
-    ra_ledger_read(job->host_ledger, &snapshot);
-    if (mine) {
-        memcpy(numbers, snapshot.at_peak_bytes, sizeof(snapshot.at_peak_bytes));
-        numbers[CATEGORIES] = snapshot.reserved_peak_bytes;
-    }
-    ra_status const status =
-        ra_comm_reduce_i64(job->comm, "gathering host memory", RA_SUM, numbers, NUMBERS);
-    memcpy(report->host_memory_bytes, numbers, sizeof(report->host_memory_bytes));
-    report->host_peak_bytes = numbers[CATEGORIES];
-    return status;
+        return;
+    memcpy(report->host_memory_bytes, m->host.at_peak_bytes, sizeof(report->host_memory_bytes));
+    report->host_peak_bytes = m->host.reserved_peak_bytes;
 }
 
-/* Memory of the rank whose peak is highest, the first of them; and the sum of all peaks. */
+/* Memory of the rank whose peak is highest, the first of them; and sums over all. */
 static ra_status memory_gather(ra_job *job)
 {
-    enum { CATEGORIES = RA_MEM_CATEGORY_COUNT, NUMBERS = 2 * CATEGORIES + 5 };
-    ra_report *report = &job->report;
-    ra_ledger_snapshot snapshot;
-    ra_ledger_read(job->ledger, &snapshot);
-    int64_t const rss = ra_rss_peak_bytes();
-    int64_t best[1] = {snapshot.reserved_peak_bytes}, numbers[NUMBERS] = {0};
-    ra_status status = ra_comm_reduce_i64(job->comm, "gathering memory", RA_MAX, best, 1);
+    static const char operation[] = "gathering memory";
+    rank_memory m = memory_read(job);
+    int64_t const own_bytes = m.memory.reserved_peak_bytes;
+    int64_t best = own_bytes, sums[2] = {own_bytes, m.memory.limit_bytes};
+    ra_status status = ra_comm_reduce_i64(job->comm, operation, RA_MAX, &best, 1);
     if (status != RA_OK)
         return status;
-    int const rank = ra_comm_rank(job->comm), size = ra_comm_size(job->comm);
-    int64_t first = snapshot.reserved_peak_bytes == best[0] ? rank : size;
-    status = ra_comm_reduce_i64(job->comm, "gathering memory", RA_MIN, &first, 1);
-    if (status != RA_OK)
-        return status;
-    if (first == rank) {
-        numbers[NUMBERS - 4] = job->alloc_count;
-        for (int i = 0; i < CATEGORIES; i++) {
-            numbers[i] = snapshot.at_peak_bytes[i];
-            numbers[CATEGORIES + i] = snapshot.peak_bytes[i];
-        }
-        numbers[NUMBERS - 2] = snapshot.reserved_peak_bytes;
-        numbers[NUMBERS - 1] =
-            rss >= 0 && job->rss_before_bytes >= 0 ? rss - job->rss_before_bytes : -1;
-    }
-    numbers[NUMBERS - 3] = snapshot.reserved_peak_bytes; /* of every rank */
-    numbers[NUMBERS - 5] = snapshot.limit_bytes;
-    status = ra_comm_reduce_i64(job->comm, "gathering memory", RA_SUM, numbers, NUMBERS);
-    if (status != RA_OK)
-        return status;
-    for (int i = 0; i < CATEGORIES; i++) {
-        report->memory_bytes[i] = numbers[i];
-        report->category_peak_bytes[i] = numbers[CATEGORIES + i];
-    }
-    status = pool_gather(job, first == rank);
+    int64_t first = own_bytes == best ? ra_comm_rank(job->comm) : ra_comm_size(job->comm);
+    status = ra_comm_reduce_i64(job->comm, operation, RA_MIN, &first, 1);
     if (status == RA_OK)
-        status = host_memory_gather(job, first == rank);
+        status = ra_comm_reduce_i64(job->comm, operation, RA_SUM, sums, 2);
+    if (status == RA_OK)
+        status = ra_comm_broadcast(job->comm, operation, (int)first, &m, sizeof(m));
     if (status != RA_OK)
         return status;
-    report->limit_bytes_sum = numbers[NUMBERS - 5];
-    report->alloc_count = numbers[NUMBERS - 4];
-    report->peak_bytes_sum = numbers[NUMBERS - 3];
-    report->peak_bytes = numbers[NUMBERS - 2];
-    report->rss_peak_bytes = numbers[NUMBERS - 1];
+    memory_report(&m, &job->report);
+    job->report.peak_bytes_sum = sums[0];
+    job->report.limit_bytes_sum = sums[1];
     return ra_job_phases_gather(job, (int)first);
 }
 
