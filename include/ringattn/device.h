@@ -53,11 +53,17 @@ RA_CHECKED ra_status ra_device_use(int index);
 int ra_device_used(void);
 
 /**
- * The process's GPU does not answer any more. From now on nothing waits for it: memory, streams and
- * communicators of it are left to the end of the process, which must be _exit, as the driver would
- * wait in exit. Thread-safe; there is no way back.
+ * The process's GPU is lost: it does not answer any more, or has had an error that every later call
+ * would return. The library loses it where it finds that out, with one logged line, and is silent
+ * about it from then on: what is asked of the GPU fails, and its memory, streams and communicators
+ * are left to the end of the process, because giving them back would wait. A caller whose call has
+ * failed and who finds the GPU lost destroys what it has made, in the usual order, which returns at
+ * once, and leaves by _exit, as the driver would wait in exit too. Thread-safe; there is no way
+ * back.
+ *
+ * @return whether it was not lost before: who is told so says why
  */
-void ra_device_lose(void);
+bool ra_device_lose(void);
 bool ra_device_is_lost(void);
 
 /** Say that other ranks of the job use the GPU in use, too, or that none does, as at first. */

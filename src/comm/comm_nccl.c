@@ -30,10 +30,7 @@ static ncclResult_t end_by_force(ra_nccl_comm *nccl)
 static void nccl_fail(ra_comm *comm)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
-    ncclResult_t const error = end_by_force(nccl);
-    if (error != ncclSuccess && error != ncclInProgress)
-        ra_log(RA_LOG_WARNING, "NCCL's communicator could not be aborted: %s",
-               nccl->api->error_string(error));
+    ra_nccl_warn(nccl, end_by_force(nccl), "NCCL's communicator could not be aborted");
     ra_comm_break(nccl->base.host);
 }
 
@@ -81,9 +78,7 @@ static void leave(ra_nccl_comm *nccl)
         in_order = ra_nccl_fail(nccl, leaving, -1, error) == RA_OK;
     in_order = in_order && ra_nccl_settle(nccl, leaving) == RA_OK;
     error = in_order ? nccl->api->destroy(nccl->handle) : end_by_force(nccl);
-    if (error != ncclSuccess && error != ncclInProgress)
-        ra_log(RA_LOG_WARNING, "NCCL's communicator could not be ended: %s",
-               nccl->api->error_string(error));
+    ra_nccl_warn(nccl, error, "NCCL's communicator could not be ended");
     nccl->handle = NULL;
 }
 

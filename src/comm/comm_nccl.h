@@ -47,9 +47,16 @@ typedef struct ra_nccl_comm {
  */
 RA_CHECKED ra_status ra_nccl_look(ra_nccl_comm *nccl, const char *operation, int step,
                                   bool *busy_out);
-/** Log an NCCL error with NCCL's own words. @return RA_ERR_NCCL */
+/**
+ * Log an NCCL error with NCCL's own words, or, where it comes of a lost GPU, what that one says, if
+ * it was not said yet.
+ * @return RA_ERR_NCCL
+ */
 RA_CHECKED ra_status ra_nccl_fail(const ra_nccl_comm *nccl, const char *operation, int step,
                                   ncclResult_t error);
+
+/** One warning where what failed is no failure of a job, and not that of a lost GPU. */
+void ra_nccl_warn(const ra_nccl_comm *nccl, ncclResult_t error, const char *what);
 
 /** Wait, under the deadline, until NCCL is not busy any more. */
 RA_CHECKED ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation);

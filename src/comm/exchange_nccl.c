@@ -8,6 +8,8 @@
  */
 #include "comm_nccl.h"
 
+#include "pool/cuda_error.h"
+
 #include <stdio.h>
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -15,13 +17,22 @@
 ra_status ra_nccl_fail(const ra_nccl_comm *nccl, const char *operation, int step,
                        ncclResult_t error)
 {
-    char where[128], record[400];
+    char where[128], what[320], record[400];
+    snprintf(what, sizeof(what), "%s failed in NCCL (%s)", operation,
+             ra_comm_where(&nccl->base.base, step, where, sizeof(where)));
+    if (ra_cuda_has_lost(nccl->stream, what))
+        return RA_ERR_NCCL;
     const char *const more = nccl->api->last_error(nccl->handle);
-    ra_log(RA_LOG_ERROR, "%s failed in NCCL (%s): %s%s%.160s%s", operation,
-           ra_comm_where(&nccl->base.base, step, where, sizeof(where)),
-           nccl->api->error_string(error), more != NULL && more[0] != '\0' ? ", " : "",
-           more != NULL ? more : "", ra_device_record(&nccl->base, record, sizeof(record)));
+    ra_log(RA_LOG_ERROR, "%s: %s%s%.160s%s", what, nccl->api->error_string(error),
+           more != NULL && more[0] != '\0' ? ", " : "", more != NULL ? more : "",
+           ra_device_record(&nccl->base, record, sizeof(record)));
     return RA_ERR_NCCL;
+}
+
+void ra_nccl_warn(const ra_nccl_comm *nccl, ncclResult_t error, const char *what)
+{
+    if (error != ncclSuccess && error != ncclInProgress && !ra_cuda_has_lost(nccl->stream, NULL))
+        ra_log(RA_LOG_WARNING, "%s: %s", what, nccl->api->error_string(error));
 }
 
 ra_status ra_nccl_look(ra_nccl_comm *nccl, const char *operation, int step, bool *busy_out)

@@ -5,6 +5,7 @@
  */
 #include "comm_nccl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static ra_nccl_comm *comm_of(const ra_memory *memory)
@@ -88,9 +89,9 @@ static void nccl_free(const ra_memory *memory, void *ptr, size_t bytes)
     ncclResult_t const freed = nccl->api->mem_free(ptr);
     if (error == ncclSuccess || error == ncclInProgress)
         error = freed;
-    if (error != ncclSuccess)
-        ra_log(RA_LOG_WARNING, "%zu bytes of memory for messages could not be returned: %s", bytes,
-               nccl->api->error_string(error));
+    char what[80];
+    snprintf(what, sizeof(what), "%zu bytes of memory for messages could not be returned", bytes);
+    ra_nccl_warn(nccl, error, what);
 }
 
 static const ra_memory_ops nccl_memory_ops = {

@@ -1,5 +1,9 @@
 #include "cuda_error.h"
 
+#include "internal.h"
+#include "ringattn/device.h"
+
+#include <stdarg.h>
 #include <stdio.h>
 
 bool ra_cuda_is_absent(cudaError_t error)
@@ -33,12 +37,47 @@ void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes)
              version_text(runtime_error, runtime, runtime_text), (int)error);
 }
 
+bool ra_cuda_is_sticky(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* What was said before about a GPU that is lost is the cause of all that fails on it later. */
+static bool is_of_lost(cudaError_t error, const char *what)
+{
+    if (ra_cuda_is_sticky(error) && ra_device_lose())
+        ra_log(RA_LOG_ERROR,
+               "%s: %s (CUDA error %d): GPU %d is lost to this process: look at the kernel's log "
+               "of that machine",
+               what, cudaGetErrorString(error), (int)error, ra_device_used());
+    return ra_device_is_lost();
+}
+
 ra_status ra_cuda_status(cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return RA_OK;
     /* The runtime keeps the last error and would hand it to whoever asks next. */
     (void)cudaGetLastError();
+    if (is_of_lost(error, what))
+        return RA_ERR_CUDA;
     if (error == cudaErrorMemoryAllocation)
         return RA_ERR_NO_MEMORY;
     if (ra_cuda_is_absent(error)) {
@@ -57,4 +96,27 @@ ra_status ra_cuda_status_said(cudaError_t error, const char *what)
     if (status == RA_ERR_NO_MEMORY)
         ra_log(RA_LOG_ERROR, "out of memory (%s)", what);
     return status;
+}
+
+void ra_cuda_warn(cudaError_t error, const char *format, ...)
+{
+    char what[160];
+    va_list args;
+    if (error == cudaSuccess)
+        return;
+    (void)cudaGetLastError();
+    if (ra_cuda_is_sticky(error) || ra_device_is_lost())
+        return;
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    ra_log(RA_LOG_WARNING, "%s: %s (CUDA error %d)", what, cudaGetErrorString(error), (int)error);
+}
+
+bool ra_cuda_has_lost(cudaStream_t stream, const char *what)
+{
+    cudaError_t const error = ra_device_is_lost() ? cudaSuccess : cudaStreamQuery(stream);
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return what != NULL ? is_of_lost(error, what) : ra_device_is_lost() || ra_cuda_is_sticky(error);
 }

@@ -14,12 +14,33 @@ bool ra_cuda_is_absent(cudaError_t error);
 void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes);
 
 /**
+ * Whether an error is that of every later call, too, as CUDA's documentation says of those that
+ * leave a process in an inconsistent state: an illegal address, a failed launch and the like.
+ */
+bool ra_cuda_is_sticky(cudaError_t error);
+
+/**
  * The status for an error, in the one place that decides it: device memory that is not there is
  * RA_ERR_NO_MEMORY, of which nothing is logged because callers know what it was for; no GPU is
- * RA_ERR_UNSUPPORTED and all else RA_ERR_CUDA, with one line that names `what` failed.
+ * RA_ERR_UNSUPPORTED and all else RA_ERR_CUDA, with one line that names `what` failed. A sticky
+ * error loses the GPU (ra_device_lose); whatever fails on one that is lost is RA_ERR_CUDA, of which
+ * nothing is logged.
  */
 RA_CHECKED ra_status ra_cuda_status(cudaError_t error, const char *what);
 /** The same for calls that are for nothing that has a size: no memory is said too. */
 RA_CHECKED ra_status ra_cuda_status_said(cudaError_t error, const char *what);
+
+/**
+ * One warning where what failed is no failure of the job, as where something could not be given
+ * back. Of a sticky error nothing: it is left to the next call that can fail, which meets it too.
+ */
+void ra_cuda_warn(cudaError_t error, const char *format, ...) RA_PRINTF(2, 3);
+
+/**
+ * Whether a library that works on a stream has failed because the GPU is lost, which has then been
+ * said. A library meets a sticky error as well as we do, and has another name for it. `what` NULL:
+ * for a warning, as ra_cuda_warn has it; nothing is said.
+ */
+bool ra_cuda_has_lost(cudaStream_t stream, const char *what);
 
 #endif

@@ -113,9 +113,9 @@ int ra_device_used(void)
     return used_index;
 }
 
-void ra_device_lose(void)
+bool ra_device_lose(void)
 {
-    atomic_store(&lost, true);
+    return !atomic_exchange(&lost, true);
 }
 
 bool ra_device_is_lost(void)

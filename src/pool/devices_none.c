@@ -42,7 +42,10 @@ int ra_device_used(void)
 }
 
 /* There is none to lose. */
-void ra_device_lose(void) {}
+bool ra_device_lose(void)
+{
+    return false;
+}
 
 bool ra_device_is_lost(void)
 {

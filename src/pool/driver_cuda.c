@@ -15,14 +15,6 @@ static int device_of(const ra_memory *memory)
     return (int)(intptr_t)memory->self;
 }
 
-static void warn(cudaError_t error, const char *what)
-{
-    if (error == cudaSuccess)
-        return;
-    ra_log(RA_LOG_WARNING, "%s: %s", what, cudaGetErrorString(error));
-    (void)cudaGetLastError();
-}
-
 /*
  * Left to itself the driver returns idle memory whenever somebody waits for a stream, and the
  * ledger would not hear of it: it is told to keep all, and trimmed when the pool says so.
@@ -70,7 +62,7 @@ static void driver_destroy(const ra_memory *memory, void *driver)
 {
     (void)memory;
     if (!ra_device_is_lost()) /* which it would wait for */
-        warn(cudaMemPoolDestroy(driver), "the driver's pool could not be returned");
+        ra_cuda_warn(cudaMemPoolDestroy(driver), "the driver's pool could not be returned");
 }
 
 static size_t driver_round(const ra_memory *memory, size_t bytes)
@@ -98,7 +90,7 @@ static void driver_free(const ra_memory *memory, void *driver, void *ptr, ra_str
     (void)driver; /* memory knows its pool */
     if (error == cudaSuccess)
         error = cudaFreeAsync(ptr, (cudaStream_t)stream);
-    warn(error, "memory could not be given back to the driver's pool");
+    ra_cuda_warn(error, "memory could not be given back to the driver's pool");
 }
 
 /* A question takes no memory: whatever the answer is, it is not that of a request. */
@@ -118,8 +110,8 @@ static void driver_trim(const ra_memory *memory, void *driver, int64_t keep_byte
 {
     (void)memory;
     if (!ra_device_is_lost())
-        warn(cudaMemPoolTrimTo(driver, (size_t)keep_bytes),
-             "the driver's pool could not be trimmed");
+        ra_cuda_warn(cudaMemPoolTrimTo(driver, (size_t)keep_bytes),
+                     "the driver's pool could not be trimmed");
 }
 
 const ra_driver_ops ra_driver_cuda = {

@@ -22,6 +22,16 @@ static cudaError_t make_current(const ra_memory *memory)
     return cudaSetDevice((int)(intptr_t)memory->self);
 }
 
+static void give(const ra_memory *memory, cudaError_t (*free_of)(void *), void *ptr, size_t bytes)
+{
+    if (ra_device_is_lost())
+        return; /* the runtime would wait for it */
+    cudaError_t error = make_current(memory);
+    if (error == cudaSuccess)
+        error = free_of(ptr);
+    ra_cuda_warn(error, "%zu bytes of %s memory could not be returned", bytes, memory->ops->name);
+}
+
 /* ---- device ---------------------------------------------------------------------------------- */
 
 static size_t device_round(const ra_memory *memory, size_t bytes)
@@ -45,14 +55,7 @@ static ra_status device_alloc(const ra_memory *memory, size_t bytes, void **ptr_
 
 static void device_free(const ra_memory *memory, void *ptr, size_t bytes)
 {
-    if (ra_device_is_lost())
-        return; /* the runtime would wait for it */
-    cudaError_t error = make_current(memory);
-    if (error == cudaSuccess)
-        error = cudaFree(ptr);
-    if (error != cudaSuccess)
-        ra_log(RA_LOG_WARNING, "%zu bytes of device memory could not be returned: %s", bytes,
-               cudaGetErrorString(error));
+    give(memory, cudaFree, ptr, bytes);
 }
 
 static ra_status device_available(const ra_memory *memory, int64_t *bytes_out)
@@ -80,6 +83,8 @@ static ra_status event_record(const ra_memory *memory, ra_stream *stream, void *
         if (error != cudaSuccess)
             (void)cudaEventDestroy(event);
     }
+    if (ra_cuda_is_sticky(error))
+        return RA_ERR_CUDA; /* as ra_cuda_warn: memory is being given back */
     ra_status const status = ra_cuda_status(error, "recording an event");
     if (status == RA_OK)
         *event_out = event;
@@ -99,9 +104,7 @@ static bool event_is_over(const ra_memory *memory, void *event)
 static void event_free(const ra_memory *memory, void *event)
 {
     (void)memory;
-    cudaError_t const error = cudaEventDestroy(event);
-    if (error != cudaSuccess)
-        ra_log(RA_LOG_WARNING, "an event could not be returned: %s", cudaGetErrorString(error));
+    ra_cuda_warn(cudaEventDestroy(event), "an event could not be returned");
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -172,14 +175,7 @@ static ra_status pinned_alloc(const ra_memory *memory, size_t bytes, void **ptr_
 
 static void pinned_free(const ra_memory *memory, void *ptr, size_t bytes)
 {
-    if (ra_device_is_lost())
-        return;
-    cudaError_t error = make_current(memory);
-    if (error == cudaSuccess)
-        error = cudaFreeHost(ptr);
-    if (error != cudaSuccess)
-        ra_log(RA_LOG_WARNING, "%zu bytes of pinned memory could not be returned: %s", bytes,
-               cudaGetErrorString(error));
+    give(memory, cudaFreeHost, ptr, bytes);
 }
 
 static ra_status pinned_available(const ra_memory *memory, int64_t *bytes_out)

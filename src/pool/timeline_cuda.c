@@ -3,6 +3,7 @@
  * of them, whose time the host knows, is enough for all.
  */
 #include "timeline_cuda.h"
+#include "cuda_error.h"
 #include "internal.h"
 #include "ringattn/device.h"
 
@@ -36,11 +37,8 @@ static bool is_good(cuda_timeline *t, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return true;
-    (void)cudaGetLastError(); /* which would be handed to whoever asks next */
     if (!t->failed)
-        ra_log(RA_LOG_WARNING,
-               "times of the GPU's work are not to be had: %s failed: %s (CUDA error %d)", what,
-               cudaGetErrorString(error), (int)error);
+        ra_cuda_warn(error, "times of the GPU's work are not to be had: %s failed", what);
     t->failed = true;
     return false;
 }

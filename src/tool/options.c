@@ -281,13 +281,13 @@ int ra_exit_code(ra_status status)
         return 3;
     case RA_ERR_NO_MEMORY:
         return 4;
+    case RA_ERR_CUDA:
     case RA_ERR_NCCL:
     case RA_ERR_MPI:
     case RA_ERR_PEER:
     case RA_ERR_TIMEOUT:
         return 5;
     case RA_ERR_INVALID:
-    case RA_ERR_CUDA:
     case RA_ERR_INTERNAL:
         return 1;
     }

@@ -163,5 +163,5 @@ void ra_options_print_help(const ra_options *options)
                some ? ra_option_users(entry, users) : "", some ? ")" : "");
     }
     printf("\nexit codes: 0 done, 1 a defect in ringattn, 2 usage or configuration, 3 a file,\n"
-           "  4 out of memory, 5 a peer or the network, 6 verification failed\n");
+           "  4 out of memory, 5 a peer, the network or a GPU, 6 verification failed\n");
 }

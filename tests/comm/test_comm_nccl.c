@@ -7,6 +7,7 @@
 #include "support/standin_nccl.h"
 
 #include <criterion/criterion.h>
+#include <criterion/parameterized.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -223,7 +224,7 @@ Test(nccl, survives_the_failure_of_any_call_to_the_runtime)
         contract_clear_log();
         standin_reset();
         standin.fail_call = at;
-        standin.fail_error = cudaErrorIllegalAddress;
+        standin.fail_error = cudaErrorUnknown;
         device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 250);
         cr_expect_eq(outcome.wrong, 0);
         cr_expect_eq(outcome.ok + outcome.failed, 2);
@@ -233,6 +234,29 @@ Test(nccl, survives_the_failure_of_any_call_to_the_runtime)
                           (long long)at);
     }
     standin_reset();
+}
+
+/* A process each: a GPU that is lost is lost for good. */
+TestSuite(nccl_lost, .init = begin);
+
+ParameterizedTestParameters(nccl_lost, one_line_whichever_call_meets_it_first)
+{
+    static int64_t calls[] = {3, 17, 25, 33, 41, 49, 57, 65, 81, 97};
+    return cr_make_param_array(int64_t, calls, sizeof(calls) / sizeof(calls[0]));
+}
+
+ParameterizedTest(int64_t *call, nccl_lost, one_line_whichever_call_meets_it_first)
+{
+    standin.fail_call = *call;
+    standin.fail_error = cudaErrorIllegalAddress;
+    standin.fails_for_good = 1;
+    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 250);
+    cr_expect_eq(outcome.wrong, 0);
+    cr_expect_gt(outcome.failed, 0);
+    cr_expect_eq(contract_count_lines("", ""), 1, "call %lld", (long long)*call);
+    cr_expect_eq(contract_count_lines("GPU 0 is lost to this process", ""), 1, "call %lld",
+                 (long long)*call);
+    contract_print_log();
 }
 
 /* ---- which GPU ------------------------------------------------------------------------------- */

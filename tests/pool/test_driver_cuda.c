@@ -145,7 +145,7 @@ static bool do_everything(void)
 
 Test(driver_cuda, a_failure_of_any_call_is_one_line_and_leaves_the_ledger_empty)
 {
-    static const cudaError_t causes[] = {cudaErrorLaunchFailure, cudaErrorMemoryAllocation};
+    static const cudaError_t causes[] = {cudaErrorLaunchOutOfResources, cudaErrorMemoryAllocation};
     for (int c = 0; c < 2; c++) {
         bool done = false;
         for (int64_t call = 1; !done; call++) {

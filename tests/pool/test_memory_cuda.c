@@ -245,7 +245,7 @@ Test(memory_cuda, a_failure_of_any_call_is_one_line_and_leaks_nothing)
         cr_assert_lt(call, 100);
         begin();
         standin.fail_call = call;
-        standin.fail_error = cudaErrorLaunchFailure;
+        standin.fail_error = cudaErrorLaunchOutOfResources;
         bool const fine = do_everything();
         done = standin.calls < call;
         if (done)
@@ -352,4 +352,49 @@ Test(memory_cuda, a_list_that_breaks_off_says_why)
     standin.device_count = 0;
     ra_devices_read(&devices);
     cr_assert_not_null(strstr(devices.why_not, "there is no GPU"), "%s", devices.why_not);
+}
+
+/* ---- an error that stays --------------------------------------------------------------------- */
+
+/* One line, whichever call meets it first, and none about what cannot be given back then. */
+Test(memory_cuda, an_error_that_stays_is_said_once_and_loses_the_gpu)
+{
+    ra_memory const memory = device(0), host = pinned();
+    void *data = NULL, *page = NULL, *event = NULL;
+    int64_t bytes = 0;
+    cr_assert_eq(memory.ops->alloc(&memory, 4096, &data), RA_OK);
+    cr_assert_eq(host.ops->alloc(&host, 4096, &page), RA_OK);
+    cr_assert_eq(memory.ops->event_record(&memory, NULL, &event), RA_OK);
+    standin.fails_for_good = 1;
+    standin.fail_call = standin.calls + 2; /* of a copy, behind the choice of the device */
+    standin.fail_error = cudaErrorMisalignedAddress;
+    cr_expect_eq(ra_memory_write(&memory, NULL, data, &bytes, sizeof(bytes)), RA_ERR_CUDA);
+    cr_expect_eq(error_lines, 1);
+    cr_expect_not_null(strstr(last_line, "copying to the GPU: "), "%s", last_line);
+    cr_expect_not_null(strstr(last_line, "(CUDA error 716): GPU 0 is lost"), "%s", last_line);
+    cr_expect(ra_device_is_lost());
+    cr_expect_eq(memory.ops->available(&memory, &bytes), RA_ERR_CUDA);
+    cr_expect_eq(ra_device_taken(&bytes), RA_ERR_CUDA);
+    cr_expect_not(memory.ops->event_is_over(&memory, event));
+    memory.ops->event_free(&memory, event);
+    memory.ops->free(&memory, data, 4096);
+    host.ops->free(&host, page, 4096);
+    cr_expect_eq(error_lines + warning_lines, 1, "%s", last_line);
+    cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events, 3, "they are left");
+    standin_reset_streams();
+}
+
+Test(memory_cuda, where_giving_back_meets_it_first_the_next_call_says_it)
+{
+    ra_memory const memory = device(0);
+    void *data = NULL;
+    int64_t bytes = 0;
+    cr_assert_eq(memory.ops->alloc(&memory, 4096, &data), RA_OK);
+    standin.absent = cudaErrorLaunchFailure;
+    memory.ops->free(&memory, data, 4096);
+    cr_expect_eq(error_lines + warning_lines, 0);
+    cr_expect_not(ra_device_is_lost());
+    cr_expect_eq(ra_device_taken(&bytes), RA_ERR_CUDA);
+    cr_expect_eq(error_lines, 1);
+    cr_expect(ra_device_is_lost());
 }

@@ -88,7 +88,7 @@ static void fail_calls(int ranks, ra_schedule schedule, int64_t step)
         ring_job_on_cuda(&job);
         standin.calls = 0;
         standin.fail_call = call;
-        standin.fail_error = cudaErrorLaunchFailure;
+        standin.fail_error = cudaErrorLaunchOutOfResources;
         ring_job_run(&job);
         done = call > standin.calls;
         cr_expect(job.status == RA_OK || lines == 1, "call %lld: %d lines", (long long)call, lines);

@@ -192,7 +192,7 @@ static void sweep(ra_pool_mode mode)
         begin();
         prepare(&j);
         standin.fail_call = call; /* 0: none */
-        standin.fail_error = call % 2 == 0 ? cudaErrorLaunchFailure : cudaErrorUnknown;
+        standin.fail_error = call % 2 == 0 ? cudaErrorLaunchOutOfResources : cudaErrorUnknown;
         ra_status status = take(&j, mode);
         if (status == RA_OK)
             status = compute(&j);

@@ -382,7 +382,7 @@ static void sweep(ra_dtype dtype, bool of_cublas)
         cr_assert_lt(call, CALLS_MAX);
         begin();
         standin.fail_call = of_cublas ? 0 : call;
-        standin.fail_error = cudaErrorLaunchFailure;
+        standin.fail_error = cudaErrorLaunchOutOfResources;
         standin_cublas.fail_call = of_cublas ? call : 0;
         standin_cublas.fail_status =
             call % 2 == 0 ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_INTERNAL_ERROR;

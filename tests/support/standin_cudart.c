@@ -39,7 +39,11 @@ void standin_reset(void)
 cudaError_t standin_enter(void)
 {
     pthread_mutex_lock(&lock);
-    return ++standin.calls == standin.fail_call ? standin.fail_error : standin.absent;
+    if (++standin.calls != standin.fail_call)
+        return standin.absent;
+    if (standin.fails_for_good)
+        standin.absent = standin.fail_error;
+    return standin.fail_error;
 }
 
 cudaError_t standin_leave(cudaError_t error)
@@ -48,6 +52,18 @@ cudaError_t standin_leave(cudaError_t error)
         standin.last_error = error;
     pthread_mutex_unlock(&lock);
     return error;
+}
+
+cudaError_t standin_enqueue_launch(cudaStream_t s, void (*run)(void *context), const void *context,
+                                   size_t bytes)
+{
+    if (++standin.launches == standin.hang_launch)
+        return standin_enqueue_hang(s);
+    if (standin.launches == standin.fault_launch) {
+        standin.fails_for_good = 1;
+        standin.absent = cudaErrorIllegalAddress;
+    }
+    return standin_enqueue(s, run, context, bytes);
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
@@ -66,7 +82,7 @@ cudaError_t cudaGetLastError(void)
 {
     pthread_mutex_lock(&lock);
     cudaError_t const error = standin.last_error;
-    standin.last_error = cudaSuccess;
+    standin.last_error = standin.fails_for_good ? standin.absent : cudaSuccess;
     pthread_mutex_unlock(&lock);
     return error;
 }

@@ -33,11 +33,13 @@ typedef struct standin_cudart {
     int64_t full_at;        /* the request of this number, from 1, finds no room; 0: none */
     int64_t fail_call;      /* the call of this number, from 1, fails; 0: none */
     cudaError_t fail_error;
+    int fails_for_good; /* and all later ones, as after an error of a kernel */
     cudaError_t last_error;
     int current;
     int stream_is_over;   /* 0: what is enqueued never ends, as far as questions tell */
     int64_t launches;     /* so far */
     int64_t hang_launch;  /* that of this number, from 1, never ends; 0: none */
+    int64_t fault_launch; /* behind that of this number each call meets an illegal address */
     int hangs;            /* it was enqueued: what would wait for the device ends the process */
     int64_t timed_events; /* that can tell a time, ever made */
     int64_t work_ns;      /* what each piece of work takes of the stand-in's time, */

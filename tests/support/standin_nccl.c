@@ -27,6 +27,7 @@ typedef struct group {
 } group;
 
 struct ncclComm {
+    struct ncclComm *next;
     wire *wire;
     int rank, size, finalized;
     int registered; /* blocks */
@@ -35,6 +36,7 @@ struct ncclComm {
     group *groups;  /* on the stream */
 };
 
+static struct ncclComm *comms; /* all, so that one of a lost GPU is no leak of the test's */
 static _Thread_local group *open_group;
 
 void standin_nccl_reset(void)
@@ -175,8 +177,9 @@ static struct ncclComm *make_comm(const ncclUniqueId *id, int size, int rank)
         return NULL;
     }
     atomic_fetch_add(&w->here_count, 1);
-    *comm =
-        (struct ncclComm){.wire = w, .rank = rank, .size = size, .polls = standin_nccl.busy_polls};
+    *comm = (struct ncclComm){
+        .next = comms, .wire = w, .rank = rank, .size = size, .polls = standin_nccl.busy_polls};
+    comms = comm;
     standin_nccl.communicators++;
     return comm;
 }
@@ -255,6 +258,10 @@ static ncclResult_t fake_finalize(ncclComm_t comm)
 /* Its groups are over where they are; its peers' ends of them are not. */
 static void free_comm(struct ncclComm *comm)
 {
+    struct ncclComm **at = &comms;
+    while (*at != comm)
+        at = &(*at)->next;
+    *at = comm->next;
     for (group *g = comm->groups; g != NULL; g = g->next)
         g->comm = NULL;
     munmap(comm->wire, sizeof(*comm->wire));

@@ -10,6 +10,8 @@
  *     RA_STANDIN_SHARED_BYTES     shared memory of a thread block; without it 232448
  *     RA_STANDIN_FULL_AT          the request for device memory of this number, from 1, is refused
  *     RA_STANDIN_HANG             the launch of this number, from 1, never ends
+ *     RA_STANDIN_FAULT            behind the launch of this number all calls meet an illegal
+ * address RA_STANDIN_STICKY           from the call of this number, from 1, they do
  *     RA_STANDIN_WORK_S           seconds that each piece of work takes of the stand-in's time
  *     RA_STANDIN_NAP_MS           milliseconds that it takes of everybody's
  *     RA_STANDIN_UNTIMED          1: there are no events that tell a time
@@ -36,6 +38,10 @@ __attribute__((constructor)) static void standin_begin(void)
     standin.shared_bytes = number("RA_STANDIN_SHARED_BYTES", standin.shared_bytes);
     standin.full_at = number("RA_STANDIN_FULL_AT", 0);
     standin.hang_launch = number("RA_STANDIN_HANG", 0);
+    standin.fault_launch = number("RA_STANDIN_FAULT", 0);
+    standin.fail_call = number("RA_STANDIN_STICKY", 0);
+    standin.fail_error = cudaErrorIllegalAddress;
+    standin.fails_for_good = standin.fail_call > 0;
     standin.work_ns = standin.peer_ns = 1000000000 * number("RA_STANDIN_WORK_S", 0);
     standin.nap_ns = 1000000 * number("RA_STANDIN_NAP_MS", 0);
     standin.is_untimed = (int)number("RA_STANDIN_UNTIMED", 0);

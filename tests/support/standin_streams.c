@@ -193,14 +193,6 @@ cudaError_t standin_enqueue(cudaStream_t s, void (*run)(void *context), const vo
     return cudaSuccess;
 }
 
-cudaError_t standin_enqueue_launch(cudaStream_t s, void (*run)(void *context), const void *context,
-                                   size_t bytes)
-{
-    if (++standin.launches != standin.hang_launch)
-        return standin_enqueue(s, run, context, bytes);
-    return standin_enqueue_hang(s);
-}
-
 cudaError_t standin_enqueue_hang(cudaStream_t s)
 {
     standin.hangs = 1;

@@ -143,3 +143,22 @@ Test(nccl_emulated, a_rank_without_memory_for_first_messages_ends_all)
     cr_expect_not_null(strstr(result.err, "workspace="), "%s", result.err);
     cr_expect_not_null(strstr(result.err, "(rank 1 on host"), "%s", result.err);
 }
+
+/* In the check at the start, and in a pass, where NCCL may be the first to meet it. */
+Test(nccl_emulated, a_gpu_with_an_error_that_stays_ends_all_with_one_line)
+{
+    static const int launches[] = {1, 14, 16, 18};
+    if (lacks_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int i = 0; i < 4; i++) {
+        char how[64];
+        snprintf(how, sizeof(how), "RA_STANDIN_FAULT=%d", launches[i]);
+        run_ranks(GPUS, how, FRAGILE "60s");
+        cr_expect_eq(result.code, 5, "%s: %d: %s", how, result.code, result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s: %s", how,
+                     result.err);
+        cr_expect_eq(command_count_lines(result.err, "could not be"), 0, "%s: %s", how, result.err);
+        cr_expect_eq(command_count_lines(result.err, "GPU 1 is lost to this process"), 1, "%s: %s",
+                     how, result.err);
+    }
+}

@@ -141,7 +141,7 @@ Test(options, every_status_has_its_exit_code)
     static const int wanted[] = {
         [RA_OK] = 0,       [RA_ERR_INVALID] = 1,   [RA_ERR_CONFIG] = 2,
         [RA_ERR_IO] = 3,   [RA_ERR_NO_MEMORY] = 4, [RA_ERR_UNSUPPORTED] = 2,
-        [RA_ERR_CUDA] = 1, [RA_ERR_NCCL] = 5,      [RA_ERR_MPI] = 5,
+        [RA_ERR_CUDA] = 5, [RA_ERR_NCCL] = 5,      [RA_ERR_MPI] = 5,
         [RA_ERR_PEER] = 5, [RA_ERR_TIMEOUT] = 5,   [RA_ERR_INTERNAL] = 1,
     };
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)

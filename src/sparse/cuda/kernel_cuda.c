@@ -62,6 +62,8 @@ static ra_status read_device(ra_cuda_kernel *self, int *multiprocessors_out)
     ra_devices devices;
     ra_devices_read(&devices);
     if (self->index >= devices.count || !devices.list[self->index].usable) {
+        if (ra_cuda_has_lost(NULL, "kernel cuda: asking what its GPU is"))
+            return RA_ERR_CUDA;
         ra_log(RA_LOG_ERROR, "kernel cuda: GPU %d: %s", self->index,
                devices.usable_count == 0 ? devices.why_not : "it is not there, or too old");
         return RA_ERR_UNSUPPORTED;
@@ -110,10 +112,7 @@ static void cuda_fini(ra_kernel *kernel)
     ra_cuda_kernel *const self = ra_cuda_self(kernel);
     RA_ASSERT(self->taken_count == 0);
     ra_cuda_watch_fini(kernel);
-    cudaError_t const error = cudaStreamDestroy(self->stream);
-    if (error != cudaSuccess)
-        ra_log(RA_LOG_WARNING, "kernel cuda: its stream could not be returned: %s",
-               cudaGetErrorString(error));
+    ra_cuda_warn(cudaStreamDestroy(self->stream), "kernel cuda: its stream could not be returned");
     free(self->taken);
     free(self);
 }

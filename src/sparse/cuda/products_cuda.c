@@ -1,6 +1,7 @@
 #include "sparse/cuda/products_cuda.h"
 
 #include "internal.h"
+#include "pool/cuda_error.h"
 #include "ringattn/device.h"
 
 static ra_status status_of(const ra_cuda_products *products, cublasStatus_t result,
@@ -8,6 +9,8 @@ static ra_status status_of(const ra_cuda_products *products, cublasStatus_t resu
 {
     if (result == CUBLAS_STATUS_SUCCESS)
         return RA_OK;
+    if (ra_cuda_has_lost(products->stream, what))
+        return RA_ERR_CUDA; /* which was said */
     ra_log(RA_LOG_ERROR, "kernel cuda-standard: %s: cuBLAS says %s", what,
            products->library->error_string(result));
     return result == CUBLAS_STATUS_ALLOC_FAILED ? RA_ERR_NO_MEMORY : RA_ERR_CUDA;
@@ -28,7 +31,7 @@ static ra_status charge(ra_kernel *kernel, int64_t bytes, ra_cuda_products *prod
 ra_status ra_cuda_products_init(ra_kernel *kernel, const ra_cublas *library,
                                 ra_cuda_products *products_out)
 {
-    ra_cuda_products products = {.library = library};
+    ra_cuda_products products = {.library = library, .stream = ra_cuda_self(kernel)->stream};
     int64_t before = 0, after = 0;
     ra_status status = ra_device_taken(&before);
     if (status != RA_OK)
@@ -37,8 +40,7 @@ ra_status ra_cuda_products_init(ra_kernel *kernel, const ra_cublas *library,
     if (status != RA_OK)
         return status;
     status =
-        status_of(&products, library->set_stream(products.handle, ra_cuda_self(kernel)->stream),
-                  "its stream");
+        status_of(&products, library->set_stream(products.handle, products.stream), "its stream");
     if (status == RA_OK)
         status = ra_device_taken(&after);
     if (status == RA_OK)
@@ -55,7 +57,7 @@ void ra_cuda_products_fini(ra_kernel *kernel, ra_cuda_products *products)
     /* It waits for the device. */
     cublasStatus_t const result =
         ra_device_is_lost() ? CUBLAS_STATUS_SUCCESS : products->library->destroy(products->handle);
-    if (result != CUBLAS_STATUS_SUCCESS)
+    if (result != CUBLAS_STATUS_SUCCESS && !ra_cuda_has_lost(products->stream, NULL))
         ra_log(RA_LOG_WARNING, "kernel cuda-standard: cuBLAS could not be ended: it says %s",
                products->library->error_string(result));
     ra_pool_release(kernel->pool, RA_MEM_CONTEXT, products->context_bytes);

@@ -14,6 +14,7 @@ enum { RA_CUDA_CUBLAS_BYTES = 32 << 20, RA_CUDA_CUBLAS_ALIGN = 256 };
 typedef struct ra_cuda_products {
     const ra_cublas *library;
     cublasHandle_t handle;
+    cudaStream_t stream;   /* the kernel's */
     int64_t context_bytes; /* that it took of the device when it began; category context */
 } ra_cuda_products;
 

@@ -40,20 +40,14 @@ ra_status ra_cuda_watch_init(ra_kernel *kernel)
     return status;
 }
 
-static void warn(cudaError_t error)
-{
-    if (error != cudaSuccess)
-        ra_log(RA_LOG_WARNING, "kernel cuda: what looks at its GPU could not be returned: %s",
-               cudaGetErrorString(error));
-}
-
 void ra_cuda_watch_fini(ra_kernel *kernel)
 {
+    static const char what[] = "kernel cuda: what looks at its GPU could not be returned";
     ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
     if (w->stream != NULL)
-        warn(cudaStreamDestroy(w->stream));
+        ra_cuda_warn(cudaStreamDestroy(w->stream), what);
     if (w->here != NULL && !ra_device_is_lost())
-        warn(cudaFreeHost(w->here));
+        ra_cuda_warn(cudaFreeHost(w->here), what);
     *w = (ra_cuda_watch){0};
 }
 
@@ -120,12 +114,12 @@ static cudaError_t look(ra_cuda_watch *w, const void *line, bool *moved_out)
 static ra_status lose(ra_kernel *kernel)
 {
     const ra_cuda_kernel *const self = ra_cuda_self(kernel);
-    ra_device_lose();
-    ra_log(RA_LOG_ERROR,
-           "GPU %d hangs: it has come no further for %g s with what it was given (the last: %s): "
-           "look at the kernel's log of that machine, or raise comm.timeout",
-           self->index, (double)kernel->timeout_ms / 1000.0,
-           self->watch.what[0] != '\0' ? self->watch.what : "no step yet");
+    if (ra_device_lose())
+        ra_log(RA_LOG_ERROR,
+               "GPU %d hangs: it has come no further for %g s with what it was given (the last: "
+               "%s): look at the kernel's log of that machine, or raise comm.timeout",
+               self->index, (double)kernel->timeout_ms / 1000.0,
+               self->watch.what[0] != '\0' ? self->watch.what : "no step yet");
     return RA_ERR_TIMEOUT;
 }
 

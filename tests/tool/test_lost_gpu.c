@@ -1,0 +1,151 @@
+/*
+ * What becomes of the command when its GPU is lost, on the stand-in runtime and with emulated
+ * launches: a kernel hangs, or leaves an error that all later calls return. Whenever it happens,
+ * one line says so, the job ends with exit code 5, and no file is left.
+ */
+#include "tool/command_runner.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(lost_gpu, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+
+static command_result result;
+
+#define JOB                                                                                        \
+    "run --quiet --set compute.backend=cuda --set shape.heads=2 --set shape.kv_heads=1 "           \
+    "--set shape.head_dim=24 --set shape.dtype=f32 --backward --output o.safetensors "
+#define CAUSAL        JOB "--set shape.seq=150 --set pattern.causal=true "
+#define LINEAR_CAUSAL JOB "--set shape.seq=1100 --set attention.kind=linear_causal "
+#define STANDARD      CAUSAL "--set attention.kind=standard "
+
+static void run(const char *variable, long number, const char *job)
+{
+    char text[1024];
+    snprintf(text, sizeof(text), "RA_STANDIN_MULTIPROCESSORS=2 %s=%ld '%s' %s", variable, number,
+             RA_TEST_EMULATED, job);
+    command_shell(&result, text);
+}
+
+static bool lacks_cublas(void)
+{
+    return strstr(result.err, "this build has no cuBLAS") != NULL;
+}
+
+static void expect_lost(long number, const char *job, const char *line)
+{
+    if (lacks_cublas())
+        return;
+    cr_expect_eq(result.code, 5, "%ld, %s: %d: %s", number, job, result.code, result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%ld, %s: %s", number, job,
+                 result.err);
+    cr_expect_eq(command_count_lines(result.err, "could not be"), 0, "%ld, %s: %s", number, job,
+                 result.err);
+    cr_expect_eq(command_count_lines(result.err, line), 1, "%ld, %s: %s", number, job, result.err);
+    cr_expect_eq(command_folder_entries(), 0, "%ld, %s", number, job);
+}
+
+/* ---- a kernel that hangs --------------------------------------------------------------------- */
+
+/* In the check at the start, and in a pass; nothing waits for it at the end either, where the
+   stand-in would say so. */
+static void expect_hang(int launch, const char *job, const char *named)
+{
+    char arguments[512];
+    snprintf(arguments, sizeof(arguments), "%s--set comm.timeout=500ms", job);
+    run("RA_STANDIN_HANG", launch, arguments);
+    expect_lost(launch, job, "ringattn: error: GPU 0 hangs");
+    cr_expect(lacks_cublas() || strstr(result.err, named) != NULL, "%d, %s: %s", launch, job,
+              result.err);
+}
+
+Test(lost_gpu, a_kernel_that_hangs_ends_the_job)
+{
+    expect_hang(1, CAUSAL, "kernel of step ");
+    expect_hang(13, CAUSAL, "kernel of step ");
+    expect_hang(1, LINEAR_CAUSAL, "linear attention");
+    expect_hang(17, LINEAR_CAUSAL, "linear attention");
+    expect_hang(1, STANDARD, "products of step ");
+    expect_hang(60, STANDARD, "products of step ");
+}
+
+/* Two ranks, each with a GPU, the second of which has `environment` beside what both have. */
+static void run_ranks(const char *environment, const char *job)
+{
+    char text[4096];
+    snprintf(text, sizeof(text),
+             "\"$MPIEXEC\" -n 1 env RA_STANDIN_MULTIPROCESSORS=2 '%s' %s : "
+             "-n 1 env RA_STANDIN_MULTIPROCESSORS=2 %s '%s' %s",
+             RA_TEST_EMULATED, job, environment, RA_TEST_EMULATED, job);
+    command_shell(&result, text);
+}
+
+#define STAGED CAUSAL "--set comm.backend=mpi "
+
+Test(lost_gpu, a_rank_whose_kernel_hangs_ends_all)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks("RA_STANDIN_HANG=20", STAGED "--set comm.timeout=2s");
+    cr_expect_eq(result.code, 5, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error: GPU 1 hangs"), 1, "%s",
+                 result.err);
+    cr_expect_leq(command_count_lines(result.err, "ringattn: error:"), 2, "%s", result.err);
+}
+
+/* ---- an error that stays --------------------------------------------------------------------- */
+
+#define STAYS "(CUDA error 700): GPU 0 is lost to this process"
+
+Test(lost_gpu, a_kernel_that_leaves_an_error_ends_the_job)
+{
+    static const struct {
+        const char *job;
+        int launch;
+    } cases[] = {{CAUSAL, 1},         {CAUSAL, 13},  {LINEAR_CAUSAL, 1},
+                 {LINEAR_CAUSAL, 17}, {STANDARD, 1}, {STANDARD, 60}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run("RA_STANDIN_FAULT", cases[i].launch, cases[i].job);
+        expect_lost(cases[i].launch, cases[i].job, STAYS);
+    }
+}
+
+/* Whichever call of the runtime is the first to meet it, as long as there was a GPU at first.
+   Behind the last results nobody minds; outputs that were complete by then stay. */
+Test(lost_gpu, whatever_call_meets_it_first)
+{
+    enum { FIRST = 41, STEP = 97, CALLS_MAX = 4000 };
+    static const char *const jobs[] = {
+        "--trace t.json --set memory.pool.mode=off", "--set memory.pool.mode=driver",
+        "--set attention.kind=standard", "--set attention.kind=linear"};
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        char job[512];
+        long call = FIRST;
+        snprintf(job, sizeof(job),
+                 "%s--set shape.seq=60 %s; code=$?; rm -f o.safetensors t.json; exit $code", JOB,
+                 jobs[i]);
+        for (; call < CALLS_MAX; call += STEP) {
+            run("RA_STANDIN_STICKY", call, job);
+            if (result.code == 0 || lacks_cublas())
+                break; /* nothing is left but giving back */
+            expect_lost(call, job, STAYS);
+        }
+        cr_expect(lacks_cublas() || call > FIRST + 2 * STEP, "%s: %ld calls", job, call);
+        cr_expect(lacks_cublas() || command_count_lines(result.err, "ringattn:") == 0, "%s",
+                  result.err);
+    }
+}
+
+Test(lost_gpu, a_rank_whose_kernel_leaves_an_error_ends_all)
+{
+    static const int launches[] = {1, 13, 17};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (size_t l = 0; l < sizeof(launches) / sizeof(launches[0]); l++) {
+        char fault[64];
+        snprintf(fault, sizeof(fault), "RA_STANDIN_FAULT=%d", launches[l]);
+        run_ranks(fault, STAGED);
+        expect_lost(launches[l], STAGED, "GPU 1 is lost to this process");
+    }
+}
