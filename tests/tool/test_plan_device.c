@@ -70,14 +70,25 @@ static void compare_categories(const json_t *run, const json_t *plan, bool all, 
     }
 }
 
+/* Whether the host had its peak while a tile map was cut, before tensors came through it: so small
+   a peak is not planned, and then it is the larger one. */
+static bool peak_is_of_planning(const json_t *there, const json_t *planned)
+{
+    enum { MOST_BYTES = 64 << 10 };
+    int64_t const peak = integer(there, "host_peak_bytes");
+    return integer(member(there, "host_memory_bytes"), "io") == 0 && peak < MOST_BYTES &&
+           peak > integer(planned, "host_peak_bytes");
+}
+
 /* Gives both back. */
 static void compare_points(json_t *run, json_t *plan, bool all, const char *what)
 {
     static const char *const alike[] = {"head_groups", "live_pairs", "sent_bytes"};
     const json_t *there = member(run, "device"), *planned = member(plan, "device");
     compare_categories(member(run, "memory_bytes"), member(plan, "memory_bytes"), true, what);
-    compare_categories(member(there, "host_memory_bytes"), member(planned, "host_memory_bytes"),
-                       all, what);
+    if (!peak_is_of_planning(there, planned))
+        compare_categories(member(there, "host_memory_bytes"), member(planned, "host_memory_bytes"),
+                           all, what);
     for (int i = 0; i < 3; i++)
         cr_expect_eq(real(plan, alike[i]), real(run, alike[i]), "%s:%s", alike[i], what);
     cr_expect_str_eq(text(plan, "schedule"), text(run, "schedule"), "%s", what);
@@ -105,6 +116,24 @@ Test(plan_device, jobs_take_what_plan_says_of_both_memories)
         draw_job(&rng, ranks, &job);
         compare(ranks, &job);
     }
+}
+
+/* More than 64 slices meet the one chunk of the wide branch: cutting them is the host's peak. */
+Test(plan_device, planning_may_be_the_peak_of_a_host_that_has_little_else)
+{
+    static const char job[] =
+        " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=671 "
+        "--set shape.heads=1 --set shape.head_dim=4 --set shape.dtype=f16 "
+        "--set pattern.causal=true --set pattern.blocks.kind=global_local "
+        "--set pattern.blocks.size=16 --set 'pattern.dilated.segments=[20,3857]' "
+        "--set 'pattern.dilated.rates=[1,7]'";
+    char line[JOB_TEXT_BYTES];
+    snprintf(line, sizeof(line), "run%s", job);
+    json_t *run = plan_point_of(0, line);
+    snprintf(line, sizeof(line), "plan --ranks 1%s", job);
+    json_t *plan = plan_point_of(0, line);
+    cr_expect(peak_is_of_planning(member(run, "device"), member(plan, "device")));
+    compare_points(run, plan, true, job);
 }
 
 /* Segments are as many as on any GPU: four of 300 rows here, not those of one multiprocessor. */
