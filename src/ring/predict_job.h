@@ -113,6 +113,9 @@ static inline void ra_predict_poll(const ra_predict_job *job)
 }
 
 RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes);
+/* Room for more items, doubled; `array` points to their pointer, which is NULL while there is none.
+ */
+RA_CHECKED ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes);
 int64_t ra_predict_lcm(int64_t a, int64_t b);
 bool ra_predict_heads_meet(ra_heads a, ra_heads b);
 /* Bytes as the job's pool rounds them, where kernels work, and where plans and tile maps lie. */
@@ -178,6 +181,8 @@ double ra_predict_mask_looks(const ra_predict_job *job);
 int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_t pieces,
                                int64_t map_bytes);
 
+/* The line, and the status, of a layout that makes too many pieces of a pattern. */
+RA_CHECKED ra_status ra_predict_refuse_pieces(const ra_predict_job *job);
 /* Slices that one chunk of queries of the middle rank meets. */
 RA_CHECKED ra_status ra_predict_slices(const ra_predict_job *job, double *slices_out);
 /* Chunks looked at, times slices, that would take too long. */

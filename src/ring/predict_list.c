@@ -9,14 +9,9 @@ enum { BITMAP_ROWS_MAX = 1 << 22, NEW_RANGES_LEAST = 64 };
 ra_status ra_predict_push_range(ra_need *need, ra_range range)
 {
     if (need->items == NULL || need->count == need->room) {
-        int64_t const room = need->room > 0 ? 2 * need->room : 16;
-        ra_range *larger = realloc(need->items, (size_t)room * sizeof(*larger));
-        if (larger == NULL) {
-            ra_log(RA_LOG_ERROR, "out of memory while predicting");
-            return RA_ERR_NO_MEMORY;
-        }
-        need->items = larger;
-        need->room = room;
+        ra_status const status = ra_predict_grow(&need->items, &need->room, sizeof(range));
+        if (status != RA_OK)
+            return status;
     }
     need->items[need->count++] = range;
     return RA_OK;

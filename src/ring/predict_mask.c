@@ -65,7 +65,7 @@ static bool cut_keys(const ra_strip *s, int64_t begin, int64_t end, ra_strip *ou
 static ra_status add_events(ra_strip_mapper *m, int64_t begin, int64_t end, int64_t area)
 {
     while (m->event_count + 2 > m->event_room) {
-        ra_status const status = ra_strips_grow(&m->events, &m->event_room, sizeof(*m->events));
+        ra_status const status = ra_predict_grow(&m->events, &m->event_room, sizeof(*m->events));
         if (status != RA_OK)
             return status;
     }
@@ -157,7 +157,7 @@ static ra_status add_span(ra_strip_mapper *m, int64_t begin, int64_t end, bool f
         return RA_OK;
     }
     if (m->span_count == m->span_room) {
-        ra_status const status = ra_strips_grow(&m->spans, &m->span_room, sizeof(*m->spans));
+        ra_status const status = ra_predict_grow(&m->spans, &m->span_room, sizeof(*m->spans));
         if (status != RA_OK)
             return status;
     }

@@ -232,14 +232,9 @@ ra_status ra_predict_add_thin(ra_need *need, ra_range range, double chance, doub
         return RA_OK;
     }
     if (need->thin == NULL || need->thin_count == need->thin_room) {
-        int64_t const room = need->thin_room > 0 ? 2 * need->thin_room : 16;
-        ra_thin_range *larger = realloc(need->thin, (size_t)room * sizeof(*larger));
-        if (larger == NULL) {
-            ra_log(RA_LOG_ERROR, "out of memory while predicting");
-            return RA_ERR_NO_MEMORY;
-        }
-        need->thin = larger;
-        need->thin_room = room;
+        ra_status const status = ra_predict_grow(&need->thin, &need->thin_room, sizeof(*last));
+        if (status != RA_OK)
+            return status;
     }
     need->thin[need->thin_count++] = (ra_thin_range){range, miss};
     return RA_OK;

@@ -17,6 +17,20 @@ ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes)
     return RA_ERR_NO_MEMORY;
 }
 
+ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes)
+{
+    void **pointer = array;
+    int64_t const wanted = *room > 0 ? 2 * *room : 16;
+    void *larger = realloc(*pointer, (size_t)wanted * item_bytes);
+    if (larger == NULL) {
+        ra_log(RA_LOG_ERROR, "out of memory while predicting");
+        return RA_ERR_NO_MEMORY;
+    }
+    *pointer = larger;
+    *room = wanted;
+    return RA_OK;
+}
+
 static int64_t round_up(int64_t bytes, int64_t unit)
 {
     return (bytes + unit - 1) / unit * unit;
@@ -240,7 +254,7 @@ static ra_status can_count(const ra_predict_job *job, bool *can_out)
     return status;
 }
 
-static ra_status refuse_pieces(const ra_predict_job *job)
+ra_status ra_predict_refuse_pieces(const ra_predict_job *job)
 {
     ra_log(RA_LOG_ERROR,
            "ring.layout: %s over %d ranks cuts this pattern into more pieces than are planned: "
@@ -301,5 +315,5 @@ ra_status ra_predict_layout(ra_predict_job *job)
     ra_status status = set_rows(job, kind);
     if (status == RA_OK)
         status = can_count(job, &can);
-    return status == RA_OK && !can ? refuse_pieces(job) : status;
+    return status == RA_OK && !can ? ra_predict_refuse_pieces(job) : status;
 }

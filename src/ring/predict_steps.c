@@ -342,13 +342,8 @@ static ra_status choose_chunks(planning *p)
         for (int owner = 0; owner < job->ranks; ++owner)
             maps += needs == NULL || needs[owner].row_count > 0;
     }
-    if (RA_PREDICT_CHUNKS_LEAST * maps * slices > ra_predict_looks_most) {
-        ra_log(RA_LOG_ERROR,
-               "ring.layout: %s over %d ranks cuts this pattern into more pieces than are planned: "
-               "take contiguous or zigzag",
-               ra_layout_name(job->layout), job->ranks);
-        return RA_ERR_UNSUPPORTED;
-    }
+    if (RA_PREDICT_CHUNKS_LEAST * maps * slices > ra_predict_looks_most)
+        return ra_predict_refuse_pieces(job);
     p->chunks = (int64_t)fmax(RA_PREDICT_CHUNKS_LEAST, looks_wanted / fmax(slices, 1) / maps);
     return RA_OK;
 }

@@ -65,24 +65,10 @@ static bool make(const ra_strip_mapper *m, const ra_slice *s, const ra_row_piece
     return true;
 }
 
-ra_status ra_strips_grow(void *array, int64_t *room, size_t item_bytes)
-{
-    void **pointer = array;
-    int64_t const wanted = *room > 0 ? 2 * *room : 256;
-    void *larger = realloc(*pointer, (size_t)wanted * item_bytes);
-    if (larger == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory while predicting");
-        return RA_ERR_NO_MEMORY;
-    }
-    *pointer = larger;
-    *room = wanted;
-    return RA_OK;
-}
-
 ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip)
 {
     if (list->count == list->room) {
-        ra_status const status = ra_strips_grow(&list->items, &list->room, sizeof(*strip));
+        ra_status const status = ra_predict_grow(&list->items, &list->room, sizeof(*strip));
         if (status != RA_OK)
             return status;
     }

@@ -53,8 +53,6 @@ typedef struct ra_strip_mapper {
     int64_t event_count, event_room, span_count, span_room;
 } ra_strip_mapper;
 
-/* Room for more items, doubled; an array that is NULL has none yet. */
-RA_CHECKED ra_status ra_strips_grow(void *array, int64_t *room, size_t item_bytes);
 RA_CHECKED ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip);
 /* Add the strips of a layer's local queries [begin, end) to a list. */
 RA_CHECKED ra_status ra_strips_gather(ra_strip_mapper *mapper, int32_t layer, int64_t begin,

@@ -79,7 +79,7 @@ static void count_tile(ra_strip_mapper *m, const ra_strip *group, int64_t group_
 static ra_status count_group(ra_strip_mapper *m, const ra_strip *group, int64_t group_count)
 {
     while (m->edge_room < 2 * group_count) {
-        ra_status const status = ra_strips_grow(&m->edges, &m->edge_room, sizeof(int64_t));
+        ra_status const status = ra_predict_grow(&m->edges, &m->edge_room, sizeof(int64_t));
         if (status != RA_OK)
             return status;
     }
