@@ -18,8 +18,7 @@ template <int DIM> struct linear_queries : linear_block<DIM> {
 
     /*
      * s holds S do of each row. dphi(q) = S do / d + c z, with c = -(phi(q) . S do) / d^2, which is
-     * -(g . o): the output is not needed. do becomes g; only this warp has read these rows, and
-     * the sum over its lanes comes after that.
+     * -(g . o): the output is not needed. do becomes g; only this warp has read these rows.
      */
     static LANE_CODE void finish(const ra_cuda_linear &f, const linear_task &task, int member,
                                  int64_t first, int count, tiles &t, const wide &s)
@@ -28,6 +27,7 @@ template <int DIM> struct linear_queries : linear_block<DIM> {
         char *const dq = linear_head(f.dq, task.batch, task.kv_head * task.ratio + member);
         float *const lines = linear_lines(f, task, member, first);
         float line[base::COLUMNS];
+        warp_barrier(); /* all lanes have read the warp's rows of do, which become g */
         base::line_before(f, t, line);
 #pragma unroll
         for (int r = 0; r < base::OWN; ++r) {
