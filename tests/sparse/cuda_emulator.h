@@ -3,9 +3,9 @@
  * cuda_lanes_emulated.h. The threads of a block are fibers of one thread, run in an order drawn
  * from a seed; what lanes do together (mma, ldmatrix, shuffles, barriers) waits for all of them and
  * is computed from the definitions of the PTX ISA. What goes wrong stops the process with a
- * message: lanes that do different things, a barrier that some never reach, memory read before a
- * copy has arrived or without a barrier in between, addresses that are out of bounds or not
- * aligned.
+ * message: lanes that do different things, a barrier that some never reach, shared memory read
+ * before a copy has arrived, or touched by two threads, one of which writes, without a barrier in
+ * between; addresses that are out of bounds or not aligned.
  *
  * It says that indices, masks and order are right. It says nothing about what compilers make of
  * the source, about rounding inside tensor cores, or about time.

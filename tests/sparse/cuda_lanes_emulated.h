@@ -3,185 +3,20 @@
 #define RINGATTN_TESTS_CUDA_LANES_EMULATED_H
 
 #include "ringattn/kernel.h"
-#include "sparse/cuda_emulator.h"
+#include "sparse/cuda_block_emulated.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <ucontext.h>
-#include <vector>
 
 #define LANE_CODE inline
 
 namespace emulated
 {
 
-enum { WARP = 32, STACK_BYTES = 64 << 10, PIECE_BYTES = 16 };
-enum operation {
-    OP_NONE,
-    OP_SHUFFLE,
-    OP_VOTE,
-    OP_WARP_BARRIER,
-    OP_LOAD,
-    OP_LOAD_TRANSPOSED,
-    OP_MULTIPLY,
-    OP_BARRIER
-};
-
-/* What a lane brings to something that lanes do together. */
-struct offer {
-    float x;
-    int mask;
-    const char *row;
-    float a[4][2], b[2][2]; /* registers, two elements each */
-};
-
-/* Lanes that do things together. Offers of one thing stay until the next but one. */
-struct group {
-    std::vector<offer> offers[2];
-    operation op;
-    int members, arrived;
-    int64_t round;
-};
-
-struct copy {
-    char *to;
-    const char *from;
-    int bytes, room; /* zeros follow */
-};
-
-/* Contexts begin fibers; from then on jumps, which save no signals, go between them much faster. */
-struct place {
-    ucontext_t context;
-    void *at[5]; /* of __builtin_setjmp */
-    bool begun;
-};
-
-struct fiber {
-    place here;
-    bool done;
-    group *waits_for; /* NULL: ready */
-    int64_t waits_round;
-    std::vector<copy> begun, committed;
-};
-
-/* Who last wrote and read 16 bytes of shared memory, and between which barriers. */
-struct access {
-    int writer, reader;
-    int64_t written, read;
-    bool arriving; /* a copy is on its way */
-};
-
-struct block {
-    std::vector<fiber> fibers;
-    std::vector<group> warps;
-    group all;
-    char *shared;
-    int64_t shared_bytes;
-    std::vector<access> pieces;
-    place scheduler;
-    int current;
-    int64_t index, next_task, tasks;
-    int count;
-    uint64_t seed;
-    void (*run)(const void *f, char *shared);
-    const void *f;
-    cuda_emulation *stats;
-};
-
-extern block *now;
-
-/* Of the compiler, not of the C library, whose AddressSanitizer knows nothing of fibers. */
-__attribute__((noinline, no_sanitize("address"))) void leave(place &from, place &to);
-
-[[noreturn]] inline void fail(const char *what)
+/* 16 bytes of shared memory, which are asked for at once. */
+inline void expect_piece(const char *at)
 {
-    fprintf(stderr, "emulated thread block %lld, thread %d: %s\n", (long long)now->index,
-            now->current, what);
-    abort();
-}
-
-inline void expect(bool holds, const char *what)
-{
-    if (!holds)
-        fail(what);
-}
-
-/* A launch of a kernel, as its launcher would make it. */
-struct kernel {
-    void (*run)(const void *f, char *shared);
-    const void *f;
-    ra_cuda_tile tile;
-    int64_t tasks; /* of its tickets, if it takes any */
-};
-
-void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats);
-
-/* Wait until all members of the group have brought theirs; the offers of all. */
-inline const std::vector<offer> &together(group &g, int member, operation op, const offer &mine)
-{
-    int64_t const round = g.round;
-    std::vector<offer> &offers = g.offers[round & 1];
-    expect(g.arrived == 0 || g.op == op, "lanes do different things");
-    g.op = op;
-    offers[(size_t)member] = mine;
-    if (++g.arrived == g.members) {
-        g.arrived = 0;
-        ++g.round;
-        return offers;
-    }
-    fiber &self = now->fibers[(size_t)now->current];
-    self.waits_for = &g;
-    self.waits_round = round;
-    leave(self.here, now->scheduler);
-    return offers;
-}
-
-inline const std::vector<offer> &warp_together(operation op, const offer &mine)
-{
-    return together(now->warps[(size_t)(now->current / WARP)], now->current % WARP, op, mine);
-}
-
-/* ---- shared memory ---- */
-
-inline access &piece_at(const char *at)
-{
-    int64_t const offset = at - now->shared;
-    expect(offset >= 0 && offset + PIECE_BYTES <= now->shared_bytes, "beyond shared memory");
-    expect(offset % PIECE_BYTES == 0, "shared memory is not aligned to 16 bytes");
-    return now->pieces[(size_t)(offset / PIECE_BYTES)];
-}
-
-inline void note_write(char *at)
-{
-    access &a = piece_at(at);
-    expect(a.read < now->all.round || a.reader == now->current,
-           "written while another thread may read it: a barrier is missing");
-    expect(a.written < now->all.round || a.writer == now->current, "two threads write one place");
-    a.writer = now->current;
-    a.written = now->all.round;
-}
-
-/* Lanes of a warp share a piece; they write other elements of it. */
-inline void note_warp_write(char *at)
-{
-    access &a = piece_at(at - (at - now->shared) % PIECE_BYTES);
-    expect(a.read < now->all.round, "written while another thread may read it");
-    expect(a.written < now->all.round || a.writer / WARP == now->current / WARP,
-           "two warps write one place");
-    a.writer = now->current;
-    a.written = now->all.round;
-}
-
-inline void note_read(const char *at)
-{
-    access &a = piece_at(at);
-    expect(!a.arriving, "read before its copy has arrived");
-    expect(a.written < now->all.round || a.writer == now->current,
-           "read what another thread wrote without a barrier");
-    a.reader = a.read == now->all.round && a.reader != now->current ? -1 : now->current;
-    a.read = now->all.round;
+    expect(is_shared(at) && is_shared(at + PIECE_BYTES - 1), "beyond shared memory");
+    expect((at - now->shared) % PIECE_BYTES == 0, "shared memory is not aligned to 16 bytes");
 }
 
 inline uint32_t word_at(const char *at)
@@ -355,24 +190,24 @@ inline void copy_async(char *to, const char *from, bool there)
 {
     using namespace emulated;
     expect((uintptr_t)from % 16 == 0, "a copy's source is not aligned to 16 bytes");
-    note_write(to);
-    piece_at(to).arriving = true;
+    expect_piece(to);
     memset(to, 0xff, PIECE_BYTES);
+    note_copy(to, PIECE_BYTES);
     now->fibers[(size_t)now->current].begun.push_back(
         {to, from, there ? PIECE_BYTES : 0, PIECE_BYTES});
 }
 
-/* A NaN until it has arrived. Pieces of 16 bytes may be several threads': they are not noted. */
+/* A NaN until it has arrived. */
 inline void copy_float_async(float *to, const float *from, bool there)
 {
     using namespace emulated;
-    expect((char *)to >= now->shared && (char *)(to + 1) <= now->shared + now->shared_bytes,
-           "beyond shared memory");
+    expect(is_shared(to), "beyond shared memory");
     expect((uintptr_t)to % sizeof(float) == 0 && (uintptr_t)from % sizeof(float) == 0,
            "a copy is not aligned to 4 bytes");
     float const value = *from; /* which must be there either way */
     (void)value;
     memset(to, 0xff, sizeof(float));
+    note_copy(to, (int)sizeof(float));
     now->fibers[(size_t)now->current].begun.push_back(
         {(char *)to, (const char *)from, there ? (int)sizeof(float) : 0, (int)sizeof(float)});
 }
@@ -391,19 +226,15 @@ inline void copies_wait()
     for (copy const &c : self.committed) {
         memset(c.to, 0, (size_t)c.room);
         memcpy(c.to, c.from, (size_t)c.bytes);
-        if (c.room < PIECE_BYTES)
-            continue;
-        access &a = piece_at(c.to);
-        a.arriving = false;
-        a.writer = now->current;
-        a.written = now->all.round;
+        note_arrival(c.to, c.room);
     }
     self.committed.clear();
 }
 
 inline void store_piece(char *to, const uint16_t values[8])
 {
-    emulated::note_write(to);
+    emulated::expect_piece(to);
+    emulated::note_write(to, emulated::PIECE_BYTES);
     memcpy(to, values, 16);
 }
 
@@ -411,7 +242,8 @@ inline void store_piece(char *to, const uint16_t values[8])
 inline void store_pair_shared(char *to, uint32_t pair)
 {
     emulated::expect((uintptr_t)to % 4 == 0, "a pair is not aligned");
-    emulated::note_warp_write(to);
+    emulated::expect(emulated::is_shared(to), "beyond shared memory");
+    emulated::note_write(to, (int)sizeof(pair));
     memcpy(to, &pair, sizeof(pair));
 }
 
@@ -421,7 +253,8 @@ inline void load_matrices(const char *row, uint32_t r[4])
     using namespace emulated;
     offer mine = {};
     mine.row = row;
-    note_read(row);
+    expect_piece(row);
+    note_read(row, PIECE_BYTES);
     auto const &offers = warp_together(OP_LOAD, mine);
     int const lane = lane_index();
     note_rows(offers, lane);
@@ -434,7 +267,8 @@ inline void load_matrices_transposed(const char *row, uint32_t r[4])
     using namespace emulated;
     offer mine = {};
     mine.row = row;
-    note_read(row);
+    expect_piece(row);
+    note_read(row, PIECE_BYTES);
     auto const &offers = warp_together(OP_LOAD_TRANSPOSED, mine);
     int const lane = lane_index();
     note_rows(offers, lane);
@@ -487,16 +321,7 @@ template <ra_dtype DTYPE> struct emulated_element {
         auto const &offers = warp_together(OP_MULTIPLY, mine);
         int const lane = lane_index();
         now->stats->products += lane == 0;
-        for (int i = 0; i < 4; ++i) {
-            int const row = lane / 4 + (i >= 2 ? 8 : 0), column = lane % 4 * 2 + i % 2;
-            double sum = 0;
-            for (int k = 0; k < 16; ++k) {
-                offer const &x = offers[(size_t)(row % 8 * 4 + k % 8 / 2)];
-                offer const &y = offers[(size_t)(column * 4 + k % 8 / 2)];
-                sum += (double)x.a[(row >= 8) + 2 * (k >= 8)][k % 2] * (double)y.b[k >= 8][k % 2];
-            }
-            c[i] = (float)((double)c[i] + sum);
-        }
+        add_products(offers, lane, c);
     }
 };
 
