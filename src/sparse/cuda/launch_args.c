@@ -65,7 +65,7 @@ static ra_status refuse(ra_status status, const char *what)
     return status;
 }
 
-static ra_status check_step(const ra_kernel_shape *shape, const ra_tilemap *map, ra_dtype dtype)
+ra_status ra_cuda_step_check(const ra_kernel_shape *shape, const ra_tilemap *map, ra_dtype dtype)
 {
     float const factor = (float)((double)shape->scale * 1.44269504088896340736);
     if (shape->dim < 1 || shape->dim > 256)
@@ -87,7 +87,7 @@ static ra_status check_step(const ra_kernel_shape *shape, const ra_tilemap *map,
 
 ra_status ra_cuda_forward_check(const ra_forward_step *step)
 {
-    return check_step(&step->shape, step->map, step->q.dtype);
+    return ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
 }
 
 ra_status ra_cuda_backward_check(const ra_backward_step *step)
@@ -95,7 +95,7 @@ ra_status ra_cuda_backward_check(const ra_backward_step *step)
     if (step->map->by_keys == NULL)
         return refuse(RA_ERR_INVALID,
                       "the tile map of a backward step has no index of runs by keys");
-    return check_step(&step->shape, step->map, step->q.dtype);
+    return ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
 }
 
 /* Whether rows of all heads of a 16-bit tensor are whole pieces of 16 bytes, at multiples of it. */

@@ -30,6 +30,8 @@ int32_t ra_cuda_shared_bytes(const ra_kernel_use *use);
  * scale that is not a positive normal number.
  * @return RA_ERR_INVALID, RA_ERR_UNSUPPORTED; one line was logged
  */
+RA_CHECKED ra_status ra_cuda_step_check(const ra_kernel_shape *shape, const ra_tilemap *map,
+                                        ra_dtype dtype);
 RA_CHECKED ra_status ra_cuda_forward_check(const ra_forward_step *step);
 
 /**
@@ -40,7 +42,7 @@ RA_CHECKED ra_status ra_cuda_forward_check(const ra_forward_step *step);
 ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *map_base,
                                      float *scratch, uint32_t *ticket);
 
-/** Refuse, as ra_cuda_forward_check does. */
+/** Refuse, as ra_cuda_step_check does, and a map without an index of runs by keys. */
 RA_CHECKED ra_status ra_cuda_backward_check(const ra_backward_step *step);
 
 /**

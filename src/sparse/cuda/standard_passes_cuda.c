@@ -296,7 +296,7 @@ static ra_status compute_backward(ra_cuda_standard_step *step, const ra_backward
 
 ra_status ra_cuda_standard_backward(ra_kernel *kernel, const ra_backward_step *g)
 {
-    ra_status status = ra_cuda_backward_check(g);
+    ra_status status = ra_cuda_step_check(&g->shape, g->map, g->q.dtype);
     if (status == RA_OK)
         status = ra_cuda_standard_enter(kernel, &g->shape);
     if (status != RA_OK)
