@@ -284,6 +284,10 @@ ra_status ra_pattern_create(const ra_pattern_config *config, int64_t seq, int32_
         ra_pattern_destroy(p);
         return status;
     }
+    /* Borrowed for the time of this call: what they say is in arrays of our own. */
+    p->config.documents = NULL;
+    p->config.block_rates = NULL;
+    p->config.block_pairs = NULL;
     *pattern_out = p;
     return RA_OK;
 }
