@@ -49,15 +49,16 @@ void ra_standard_multiply(const ra_score_block *block, float factor, const ra_op
                                         .c_stride = (int32_t)block->stride});
 }
 
-/* Whether all are: of x, 0 times x is 0 then, and NaN otherwise. */
+/* Whether all are: of x, 0 times x is 0 then, and NaN otherwise. Bits are gathered rather than a
+   sum, whose order compilers must keep. */
 static bool is_finite(const ra_operand *rows)
 {
     for (int32_t i = 0; i < rows->count; ++i) {
         const float *row = rows->rows + (int64_t)i * rows->stride;
-        float sum = 0;
+        uint32_t bits = 0;
         for (int32_t d = 0; d < rows->dim; ++d)
-            sum += 0.0f * row[d];
-        if (sum != 0 || isnan(sum))
+            bits |= bits_of_f32(0.0f * row[d]);
+        if ((bits & 0x7fffffff) != 0) /* all but signs of zeros */
             return false;
     }
     return true;
