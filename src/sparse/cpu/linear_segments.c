@@ -1,59 +1,105 @@
-/* Linear attention: from segments' own sums to what each of them sees, bound by memory. */
+/*
+ * Linear attention: from segments' own sums to what each of them sees, bound by memory. Threads
+ * have some floats of a state each, and go through the segments with them: every float is summed in
+ * the order of the segments, whatever the number of threads.
+ */
 #include "sparse/cpu/cpu_internal.h"
+
+/* A thread goes through a lane's segments with so many floats of their states: whole lines of the
+   cache, and sums that stay in it. */
+enum { PART_FLOATS = 64 };
 
 typedef struct lanes {
     size_t count, floats; /* (batch, kv head) pairs, each with a state */
+    size_t parts;         /* of a state */
     int32_t segments;
 } lanes;
 
+/* Some floats of one lane's states. */
+typedef struct part {
+    size_t lane, begin, count;
+} part;
+
 static lanes lanes_of(const ra_linear_pass *pass)
 {
+    size_t const floats = (size_t)ra_linear_state_floats(pass->shape.dim);
     return (lanes){.count = (size_t)(pass->shape.batch * pass->shape.kv_heads),
-                   .floats = (size_t)ra_linear_state_floats(pass->shape.dim),
+                   .floats = floats,
+                   .parts = (floats + PART_FLOATS - 1) / PART_FLOATS,
                    .segments = pass->segments};
 }
 
+static part part_of(const lanes *l, size_t index)
+{
+    size_t const begin = index % l->parts * PART_FLOATS, left = l->floats - begin;
+    return (part){index / l->parts, begin, left < PART_FLOATS ? left : PART_FLOATS};
+}
+
+static float *segment_at(float *states, const lanes *l, const part *p, int32_t segment)
+{
+    return states + (p->lane * (size_t)l->segments + (size_t)segment) * l->floats + p->begin;
+}
+
+static void begin_sums(const lanes *l, const part *p, const float *from, float *sums)
+{
+    for (size_t i = 0; i < p->count; ++i)
+        sums[i] = from != NULL ? from[p->lane * l->floats + p->begin + i] : 0;
+}
+
+static void add_floats(const float *from, size_t count, float *sums)
+{
+    for (size_t i = 0; i < count; ++i)
+        sums[i] += from[i];
+}
+
+/* States are read from end to end, which is faster than by parts; a total stays in the cache. */
 ra_status ra_linear_total_cpu(ra_kernel *kernel, const ra_linear_pass *pass, const float *states,
                               float *totals_out)
 {
     lanes const l = lanes_of(pass);
     (void)kernel;
+    RA_OMP(omp parallel for schedule(static) num_threads(kernel->threads))
     for (size_t lane = 0; lane < l.count; ++lane) {
         const float *const from = states + lane * (size_t)l.segments * l.floats;
         float *const to = totals_out + lane * l.floats;
         for (size_t i = 0; i < l.floats; ++i)
             to[i] = 0;
         for (int32_t x = 0; x < l.segments; ++x)
-            for (size_t i = 0; i < l.floats; ++i)
-                to[i] += from[l.floats * (size_t)x + i];
+            add_floats(from + l.floats * (size_t)x, l.floats, to);
     }
     return RA_OK;
 }
 
 /* Each segment's own state becomes the sum of what comes before it on the way, up or down. */
-static void replace_by_prefix(float *lane, const lanes *l, bool up, const float *before)
+static void replace_by_prefix(float *states, const lanes *l, const part *p, bool up,
+                              const float *before)
 {
-    for (size_t i = 0; i < l->floats; ++i) {
-        float sum = before != NULL ? before[i] : 0;
-        for (int32_t x = 0; x < l->segments; ++x) {
-            float *const at = lane + l->floats * (size_t)(up ? x : l->segments - 1 - x) + i;
-            float const own = *at;
-            *at = sum;
-            sum += own;
+    float sums[PART_FLOATS];
+    begin_sums(l, p, before, sums);
+    for (int32_t x = 0; x < l->segments; ++x) {
+        float *const at = segment_at(states, l, p, up ? x : l->segments - 1 - x);
+        for (size_t i = 0; i < p->count; ++i) {
+            float const own = at[i];
+            at[i] = sums[i];
+            sums[i] += own;
         }
     }
 }
 
 /* Each segment's own state becomes that of all segments and ranks. */
-static void replace_by_total(float *lane, const lanes *l, const float *before, const float *after)
+static void replace_by_total(float *states, const lanes *l, const part *p, const float *before,
+                             const float *after)
 {
-    for (size_t i = 0; i < l->floats; ++i) {
-        float sum = before != NULL ? before[i] : 0;
-        for (int32_t x = 0; x < l->segments; ++x)
-            sum += lane[l->floats * (size_t)x + i];
-        sum += after != NULL ? after[i] : 0;
-        for (int32_t x = 0; x < l->segments; ++x)
-            lane[l->floats * (size_t)x + i] = sum;
+    float sums[PART_FLOATS], rest[PART_FLOATS];
+    begin_sums(l, p, before, sums);
+    begin_sums(l, p, after, rest);
+    for (int32_t x = 0; x < l->segments; ++x)
+        add_floats(segment_at(states, l, p, x), p->count, sums);
+    add_floats(rest, p->count, sums);
+    for (int32_t x = 0; x < l->segments; ++x) {
+        float *const at = segment_at(states, l, p, x);
+        for (size_t i = 0; i < p->count; ++i)
+            at[i] = sums[i];
     }
 }
 
@@ -62,13 +108,13 @@ ra_status ra_linear_spread_cpu(ra_kernel *kernel, const ra_linear_pass *pass, ra
 {
     lanes const l = lanes_of(pass);
     (void)kernel;
-    for (size_t lane = 0; lane < l.count; ++lane) {
-        float *const at = states + lane * (size_t)l.segments * l.floats;
-        const float *const from = before != NULL ? before + lane * l.floats : NULL;
+    RA_OMP(omp parallel for schedule(static) num_threads(kernel->threads))
+    for (size_t index = 0; index < l.count * l.parts; ++index) {
+        part const p = part_of(&l, index);
         if (reach == RA_LINEAR_ALL)
-            replace_by_total(at, &l, from, after != NULL ? after + lane * l.floats : NULL);
+            replace_by_total(states, &l, &p, before, after);
         else
-            replace_by_prefix(at, &l, reach == RA_LINEAR_BEFORE, from);
+            replace_by_prefix(states, &l, &p, reach == RA_LINEAR_BEFORE, before);
     }
     return RA_OK;
 }
