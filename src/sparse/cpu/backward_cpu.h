@@ -58,8 +58,9 @@ static void load_backward_tile(backward_head *f, const ra_tile *tile)
 {
     const backward_scratch *s = &f->scratch;
     double const scale = (double)f->step->shape.scale;
-    memset(s->dq, 0, sizeof(float) * (size_t)(RA_TILE_ROWS_MAX * f->dim_pad));
-    for (int32_t a = 0; a < RA_TILE_ROWS_MAX; ++a) {
+    int32_t const rows = panel_rows(tile->q_count);
+    memset(s->dq, 0, sizeof(float) * (size_t)(rows * f->dim_pad));
+    for (int32_t a = 0; a < rows; ++a) {
         int64_t const row = a < tile->q_count ? tile_row(tile, a) : -1;
         bool const dead = row < 0 || f->lse[row] == -INFINITY; /* weight 0, whatever it holds */
         s->lse[a] = dead ? INFINITY : (float)((double)f->lse[row] * LOG2_E);

@@ -20,8 +20,9 @@
 static void begin_tile_state(const forward_head *f)
 {
     const forward_scratch *s = &f->scratch;
-    memset(s->acc, 0, sizeof(float) * (size_t)(RA_TILE_ROWS_MAX * f->dim_pad));
-    for (int32_t a = 0; a < RA_TILE_ROWS_MAX; ++a) {
+    int32_t const rows = panel_rows(f->tile->q_count);
+    memset(s->acc, 0, sizeof(float) * (size_t)(rows * f->dim_pad));
+    for (int32_t a = 0; a < rows; ++a) {
         s->top[a] = -INFINITY;
         s->sum[a] = 0;
     }

@@ -167,4 +167,10 @@ static inline int64_t panel_offset(int32_t a, int32_t dim_pad)
     return (int64_t)(a / PANEL) * PANEL * dim_pad + a % PANEL;
 }
 
+/* Rows of the panels that a tile of so many queries takes: nothing reads those behind. */
+static inline int32_t panel_rows(int32_t q_count)
+{
+    return (q_count + PANEL - 1) / PANEL * PANEL;
+}
+
 #endif
