@@ -4,8 +4,7 @@
 
 #include "ring/ring_internal.h"
 #include "ringattn/predict.h"
-
-enum { RA_PREDICT_STRIDES_MAX = 64 }; /* as the ring: strides above come out as single rows */
+#include "sparse/needed_rows.h"
 
 /* Rows of which blocks are kept by chance. */
 typedef struct ra_thin_range {
@@ -18,7 +17,7 @@ typedef struct ra_need {
     ra_range *items;
     int64_t count, room;
     int64_t ordered;     /* items that are in order and apart; those behind them are new */
-    int64_t common;      /* lcm of the strides seen; 0: above what the ring looks for */
+    int64_t common;      /* lcm of the strides seen; 0: above RA_NEEDED_STRIDES_MAX */
     int64_t row_count;   /* once listed; of random blocks, what is to be expected */
     int64_t piece_count; /* likewise; then items are all that may be among them */
     bool full;           /* every row is needed: what else touches them does not matter */

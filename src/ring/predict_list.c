@@ -120,7 +120,7 @@ ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need
     const ra_rowset *rows = &job->rows[owner];
     uint8_t *bits;
     if (need->full || need->count == 0 || rows->piece_count == 0 ||
-        rows->row_count / rows->piece_count >= 8 * RA_PREDICT_STRIDES_MAX)
+        rows->row_count / rows->piece_count >= 8 * RA_NEEDED_STRIDES_MAX)
         return RA_OK;
     ra_status const status = ra_predict_take(&bits, rows->row_count / 8 + 1, 1);
     if (status != RA_OK)
@@ -197,10 +197,12 @@ static ra_status list_strided(ra_need *need, const ra_rowset *owner)
     for (int64_t i = 0; i < owner->piece_count && status == RA_OK; ++i) {
         int64_t const begin = owner->pieces[i].first;
         int64_t const end = begin + owner->pieces[i].rows.count;
-        for (int64_t stride = 1; stride <= common; ++stride)
-            for (int64_t r = 0; r < stride && common % stride == 0 && status == RA_OK; ++r)
+        for (int64_t stride = 1; stride <= common; ++stride) {
+            int64_t const residues = common % stride == 0 ? ra_min_i64(stride, end - begin) : 0;
+            for (int64_t r = 0; r < residues && status == RA_OK; ++r)
                 status = lift(need, bits, begin + r, end, stride,
                               stride == common ? 1 : 4 * common / stride);
+        }
     }
     if (status == RA_OK && need->count > 0)
         qsort(need->items, (size_t)need->count, sizeof(*need->items), compare_ranges);

@@ -2,13 +2,12 @@
  * The rows of one set that queries of another touch: marked in a bitmap over the keys' local
  * numbers, then read off as a short list of strided ranges.
  */
+#include "sparse/needed_rows.h"
 #include "internal.h"
 #include "sparse/sparse_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { STRIDES_MAX = 64 }; /* strides up to this are looked for; others come out as rows of 1 */
 
 typedef struct marking {
     const ra_rowset *queries, *keys;
@@ -16,7 +15,7 @@ typedef struct marking {
     uint64_t *bits;
     int64_t full_begin, full_end; /* a range of which all is marked: the longest met so far */
     bool unit_keys;               /* all pieces of keys have stride 1, and are sorted */
-    int64_t stride;               /* lcm of the local strides seen; 0: above STRIDES_MAX */
+    int64_t stride; /* lcm of the local strides seen; 0: above RA_NEEDED_STRIDES_MAX */
 } marking;
 
 static bool bit_at(const uint64_t *bits, int64_t i)
@@ -119,7 +118,7 @@ static ra_status mark_slice(void *context, const ra_slice *slice)
                 continue;
             if (local.k_count > 1 && m->stride != 0)
                 m->stride = ra_lcm_i64(m->stride, local.k_stride);
-            if (m->stride > STRIDES_MAX)
+            if (m->stride > RA_NEEDED_STRIDES_MAX)
                 m->stride = 0;
             int64_t at = piece->first + local.k_begin;
             if (local.k_stride == 1)
@@ -217,10 +216,11 @@ static ra_status take_ranges(reading *r, int64_t from, int64_t end, int64_t stri
 /* Long ranges at small strides first, then whatever is left at the common stride. */
 static ra_status read_piece(reading *r, const ra_row_piece *piece, int64_t common)
 {
-    int64_t const end = piece->first + piece->rows.count;
+    int64_t const count = piece->rows.count, end = piece->first + count;
     for (int64_t stride = 1; stride <= common; ++stride) {
         int64_t const least = stride == common ? 1 : 4 * common / stride;
-        for (int64_t residue = 0; common % stride == 0 && residue < stride; ++residue) {
+        int64_t const residues = common % stride == 0 ? ra_min_i64(stride, count) : 0;
+        for (int64_t residue = 0; residue < residues; ++residue) {
             ra_status const status = take_ranges(r, piece->first + residue, end, stride, least);
             if (status != RA_OK)
                 return status;

@@ -244,6 +244,49 @@ Test(pattern, block_masks_hold_the_same_pairs_for_600_random_cases)
     run_trials(20261122, 600, true);
 }
 
+/* The first half's queries, the second half's keys, in segments of the whole: at most as many
+   pieces as the heads' offsets make, whatever the lcm of rates; rows of two rates are listed once.
+ */
+static void expect_pieces(const int64_t *segments, const int64_t *rates, int64_t branches,
+                          int32_t heads, int64_t pieces)
+{
+    enum { ROWS = 1 << 14 };
+    ra_range const halves[2] = {{0, 1, ROWS / 2}, {ROWS / 2, 1, ROWS / 2}};
+    ra_pattern_config config = ra_pattern_config_dense();
+    ra_pattern *pattern;
+    ra_rowset queries, keys, needed;
+    config.segments = segments;
+    config.rates = rates;
+    config.branch_count = branches;
+    cr_assert_eq(ra_pattern_create(&config, ROWS, heads, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &halves[0], 1, &queries), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &halves[1], 1, &keys), RA_OK);
+    cr_assert_eq(ra_pattern_needed_rows(pattern, (ra_heads){0, 1, heads}, &queries, &keys, pool,
+                                        &needed, NULL),
+                 RA_OK);
+    cr_expect_leq(needed.piece_count, pieces, "rate %lld: %lld pieces", (long long)rates[0],
+                  (long long)needed.piece_count);
+    for (int64_t j = ROWS / 2; j < ROWS; ++j) {
+        bool touched = false;
+        for (int64_t b = 0; b < branches; ++b)
+            touched = touched || j % rates[b] < heads;
+        cr_assert_eq(ra_rowset_local(&needed, j) >= 0, touched, "row %lld", (long long)j);
+    }
+    ra_rowset_fini(pool, &needed);
+    ra_rowset_fini(pool, &keys);
+    ra_rowset_fini(pool, &queries);
+    ra_pattern_destroy(pattern);
+}
+
+Test(pattern, needed_rows_that_are_far_apart_keep_their_stride)
+{
+    static const int64_t whole[] = {1 << 14, 1 << 14, 1 << 14};
+    expect_pieces(whole, (const int64_t[]){128}, 1, 8, 8);
+    expect_pieces(whole, (const int64_t[]){5, 16}, 2, 1, 80 / 5 + 80 / 16);
+    expect_pieces(whole, (const int64_t[]){12, 16, 20}, 3, 1, 240 / 12 + 240 / 16 + 240 / 20);
+    expect_pieces(whole, (const int64_t[]){256}, 1, 2, 2);
+}
+
 enum { LONG_ROWS = 129, BRANCHES = 2 };
 
 typedef struct sharing {

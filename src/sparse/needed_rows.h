@@ -1,0 +1,10 @@
+/* What predictions know of ra_pattern_needed_rows besides its contract. */
+#ifndef RINGATTN_SPARSE_NEEDED_ROWS_H
+#define RINGATTN_SPARSE_NEEDED_ROWS_H
+
+/* Needed rows come as ranges at their strides where the lcm of all local strides is up to this:
+   looking for those of each divisor takes a pass over the rows. Above it they come as stretches of
+   consecutive rows, which is as exact, and far apart means a stretch each. */
+enum { RA_NEEDED_STRIDES_MAX = 256 };
+
+#endif
