@@ -8,11 +8,12 @@
  * decisions only: the deal of layout `balanced`, and what a pattern's own description takes.
  *
  * A job of up to RA_PREDICT_RANKS_ALL ranks is followed rank by rank. Of more, the first, the last
- * and a few between are followed, and of long shards evenly spread chunks of queries; then
- * ra_prediction.counted is false. It also is where drawing random blocks, and visiting those that
- * are kept, would be a job of its own: where that is more than RA_PREDICT_VISITS visits, counts are
- * what is to be expected of them. Where nothing can be said of that (ra_predict), they are drawn up
- * to RA_PREDICT_DRAWN_ROWS rows of blocks. SPDX-License-Identifier: BSD-3-Clause
+ * and a few between are followed, and of long shards evenly spread chunks of queries; live pairs
+ * are those of all ranks, and so is the imbalance but of stripes. Then ra_prediction.counted is
+ * false. It also is where drawing random blocks, and visiting those that are kept, would be a job
+ * of its own: where that is more than RA_PREDICT_VISITS visits, counts are what is to be expected
+ * of them. Where nothing can be said of that (ra_predict), they are drawn up to
+ * RA_PREDICT_DRAWN_ROWS rows of blocks. SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_PREDICT_H
 #define RINGATTN_PREDICT_H

@@ -191,12 +191,13 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
     out->head_groups = job->groups;
     out->imbalance = job->imbalance;
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);
+    /* Areas are counted piece by piece, so they are nearer where chunks stand for others. */
+    out->live_pairs = job->sampled ? job->area * (double)c->batch : 0;
     for (int i = 0; i < job->followed_count; ++i) {
         int const rank = job->followed[i];
         ra_predict_memory const memory = ra_predict_total(job, &totals[i], rank);
-        /* Areas are counted piece by piece, so they are nearer where chunks stand for others. */
-        out->live_pairs +=
-            job->weights[i] * (job->sampled ? job->areas[i] : totals[i].pairs) * (double)c->batch;
+        if (!job->sampled)
+            out->live_pairs += totals[i].pairs * (double)c->batch;
         out->sent_bytes += job->weights[i] * totals[i].sent_bytes;
         if (totals[i].map_arrays > out->tilemap_bytes)
             out->tilemap_bytes = totals[i].map_arrays;
@@ -277,6 +278,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_predict_free_plans(&job, plans);
     free(totals);
     ra_predict_free_rows(&job);
+    free(job.halves);
     if (job.pool != NULL)
         ra_teams_fini(job.pool, &job.teams);
     ra_pattern_destroy(job.pattern);

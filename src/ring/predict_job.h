@@ -101,6 +101,8 @@ typedef struct ra_predict_job {
     int followed_count;
     double weights[RA_PREDICT_RANKS_ALL]; /* ranks that each of them stands for, linearly between */
     double areas[RA_PREDICT_RANKS_ALL];   /* of followed ranks: live pairs, one batch */
+    double area;                          /* of all ranks: live pairs, one batch */
+    double *halves; /* [2 * ranks] of halves of contiguous shards; owned; NULL: not looked at */
     bool sampled;
 } ra_predict_job;
 

@@ -4,8 +4,9 @@
 
 #include <stdlib.h>
 
-/* The deal of layout balanced looks at every pair of chunk and rank, and swaps pairs of chunks. */
-enum { DEAL_CHUNKS_MAX = 16384, AREA_CHUNK = 256, AREA_LOOKS = 256 };
+/* The deal of layout balanced looks at every pair of chunk and rank, and swaps pairs of chunks.
+   Areas are counted of so many chunks of a piece at most, and of all ranks' pieces together. */
+enum { DEAL_CHUNKS_MAX = 16384, AREA_CHUNK = 256, AREA_LOOKS = 256, ALL_LOOKS = 1 << 17 };
 
 ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes)
 {
@@ -178,19 +179,23 @@ static bool can_deal(const ra_predict_job *job)
            job->ranks <= RA_PREDICT_RANKS_ALL;
 }
 
-static double area_of(ra_predict_job *job, ra_range rows)
+static int64_t look_rows(ra_range rows)
 {
-    int64_t const look_rows = ra_max_i64(1, AREA_CHUNK / rows.stride); /* a look spans few rows */
-    int64_t const chunks = rows.count / look_rows;
+    return ra_max_i64(1, AREA_CHUNK / rows.stride); /* a look spans few rows */
+}
+
+static double area_of(ra_predict_job *job, ra_range rows, int64_t looks)
+{
+    int64_t const look = look_rows(rows);
     /* Exact as long as the sum over heads fits an integer; else in slices that do. */
-    if (chunks <= AREA_LOOKS)
+    if (rows.count / look <= looks)
         return ra_predict_area(job, rows);
     double sum = 0;
-    for (int64_t i = 0; i < AREA_LOOKS; ++i) {
-        int64_t const begin = rows.count * i / AREA_LOOKS, end = rows.count * (i + 1) / AREA_LOOKS;
-        int64_t const middle = begin + (end - begin - look_rows) / 2;
-        ra_range const look = {rows.begin + rows.stride * middle, rows.stride, look_rows};
-        sum += ra_predict_area(job, look) * (double)(end - begin) / (double)look_rows;
+    for (int64_t i = 0; i < looks; ++i) {
+        int64_t const begin = rows.count * i / looks, end = rows.count * (i + 1) / looks;
+        int64_t const middle = begin + (end - begin - look) / 2;
+        ra_range const part = {rows.begin + rows.stride * middle, rows.stride, look};
+        sum += ra_predict_area(job, part) * (double)(end - begin) / (double)look;
     }
     job->sampled = true;
     return sum;
@@ -201,21 +206,68 @@ static double rank_area(ra_predict_job *job, int rank)
 {
     double sum = 0;
     for (int64_t i = 0; i < job->rows[rank].piece_count; ++i)
-        sum += area_of(job, job->rows[rank].pieces[i].rows);
+        sum += area_of(job, job->rows[rank].pieces[i].rows, AREA_LOOKS);
     return sum;
 }
 
-/* The largest share among the ranks that are followed, over the mean one. */
-static void measure(ra_predict_job *job)
+/* Live pairs of every half of a contiguous shard, which are the pieces of zigzag, too: one pass
+   over the mask for both, and for the sum. */
+static ra_status count_halves(ra_predict_job *job)
+{
+    int64_t const n = job->request->ring.seq, halves = 2 * (int64_t)job->ranks;
+    int64_t const looks = ra_min_i64(AREA_LOOKS, ALL_LOOKS / halves);
+    if (job->halves != NULL)
+        return RA_OK;
+    ra_status const status = ra_predict_take(&job->halves, halves, sizeof(*job->halves));
+    for (int64_t i = 0; i < halves && status == RA_OK; ++i) {
+        int64_t const begin = n * i / halves, end = n * (i + 1) / halves;
+        job->halves[i] = area_of(job, (ra_range){begin, 1, end - begin}, looks);
+        job->area += job->halves[i];
+    }
+    return status;
+}
+
+/* The largest share among all ranks, of whom only some are followed. */
+static double most_of_halves(const ra_predict_job *job)
+{
+    bool const zigzag = job->layout == RA_LAYOUT_ZIGZAG;
+    double most = 0;
+    for (int r = 0; r < job->ranks; ++r) {
+        int const first = zigzag ? r : 2 * r;
+        int const second = zigzag ? 2 * job->ranks - 1 - r : 2 * r + 1;
+        double const area = job->halves[first] + job->halves[second];
+        most = area > most ? area : most;
+    }
+    return most;
+}
+
+/*
+ * The largest share over the mean one, as the ring. Of more ranks than are followed, stripes of
+ * those stand for all: the mean is that of all live pairs, or, of stripes that are looked at here
+ * and there, that of the same looks, which err alike.
+ */
+static ra_status measure(ra_predict_job *job)
 {
     double most = 0, sum = 0;
     for (int i = 0; i < job->followed_count; ++i) {
-        double const area = rank_area(job, job->followed[i]);
-        job->areas[i] = area;
-        most = area > most ? area : most;
-        sum += job->weights[i] * area;
+        job->areas[i] = rank_area(job, job->followed[i]);
+        most = job->areas[i] > most ? job->areas[i] : most;
+        sum += job->weights[i] * job->areas[i];
+    }
+    if (job->followed_count == job->ranks) {
+        job->area = sum;
+    } else {
+        ra_range const stripe = {0, job->ranks, job->request->ring.seq / job->ranks};
+        ra_status const status = count_halves(job);
+        if (status != RA_OK)
+            return status;
+        if (job->layout != RA_LAYOUT_STRIPED)
+            most = most_of_halves(job);
+        if (job->layout != RA_LAYOUT_STRIPED || stripe.count / look_rows(stripe) < AREA_LOOKS)
+            sum = job->area;
     }
     job->imbalance = sum > 0 ? most * job->ranks / sum : 1;
+    return RA_OK;
 }
 
 static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
@@ -232,9 +284,7 @@ static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
         set_closed(job, kind);
     if (status == RA_OK)
         status = place_pieces(job);
-    if (status == RA_OK)
-        measure(job);
-    return status;
+    return status == RA_OK ? measure(job) : status;
 }
 
 /* Whether what the layout at hand needs can be counted: among very many ranks, stripes of strided

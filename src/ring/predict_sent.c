@@ -64,6 +64,22 @@ static double team_weight(const ra_predict_job *job, int index)
     return ranks / ra_teams_size(&job->teams, team);
 }
 
+/* What a followed rank's team needs of others. Where it stands for other teams, it is the share of
+   all others' rows that does: a row more or less of its own must not tell two layouts apart. */
+static double rows_for(const ra_predict_job *job, int index, const ra_need *needs)
+{
+    int const team = job->teams.team[job->followed[index]];
+    double const all = (double)job->request->ring.seq;
+    double rows = 0, own = 0;
+    for (int owner = 0; owner < job->ranks; ++owner) {
+        rows += (double)needs[owner].row_count;
+        own += job->teams.team[owner] == team ? (double)job->rows[owner].row_count : 0;
+    }
+    if (job->followed_count == job->ranks || rows <= 0)
+        return team_weight(job, index) * rows;
+    return team_weight(job, index) * (rows / (all - own)) * (all - all / job->teams.count);
+}
+
 /* What the teams of followed ranks need of others; a team is sent each row once. */
 static ra_status count_for_teams(ra_predict_job *job, double *rows_out)
 {
@@ -78,8 +94,8 @@ static ra_status count_for_teams(ra_predict_job *job, double *rows_out)
             continue;
         ra_status const status = ra_predict_needs_of(job, all, ra_teams_member(teams, team, 0),
                                                      ra_teams_size(teams, team), &needs);
-        for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner)
-            rows += team_weight(job, i) * (double)needs[owner].row_count;
+        if (status == RA_OK)
+            rows += rows_for(job, i, needs);
         ra_predict_free_needs(needs, job->ranks);
         if (status != RA_OK)
             return status;
