@@ -4,6 +4,7 @@
 #include "job.h"
 #include "job_memory.h"
 #include "job_source.h"
+#include "ranks.h"
 
 #include "ringattn/comm_device.h"
 #include "ringattn/topology.h"
@@ -343,6 +344,6 @@ void ra_job_fini(ra_job *job)
     ra_progress_destroy(job->progress);
     job->progress = NULL;
     ra_job_clear(job);
-    ra_comm_destroy(job->comm);
+    ra_ranks_leave(job->comm);
     job->comm = NULL;
 }

@@ -1,6 +1,7 @@
 /* ringattn: which command, for how many ranks. */
 #include "console.h"
 #include "options.h"
+#include "ranks.h"
 
 #include "ringattn/device.h"
 
@@ -8,37 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-enum { STARTUP_TIMEOUT_MS = 60000 };
-
-/* Whether mpirun, or something like it, started this process as a rank. */
-static bool launcher_started_us(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (getenv(names[i]) != NULL)
-            return true;
-    }
-    return false;
-}
-
-static ra_status ranks_join(int *argc, char ***argv, ra_comm **comm_out)
-{
-    *comm_out = NULL;
-    if (!launcher_started_us())
-        return RA_OK;
-    if (!ra_comm_has_mpi()) {
-        const char *size = getenv("OMPI_COMM_WORLD_SIZE");
-        if (size == NULL || atoi(size) <= 1)
-            return RA_OK;
-        ra_log(RA_LOG_ERROR,
-               "started as one of %s ranks, but this build has no MPI: configure it "
-               "with -DRA_MPI=ON, or start it alone",
-               size);
-        return RA_ERR_UNSUPPORTED;
-    }
-    return ra_comm_create_mpi(argc, argv, STARTUP_TIMEOUT_MS, comm_out);
-}
 
 /* What help asks for; printed by rank 0. */
 static int help_print(const ra_options *options, const ra_comm *comm)
@@ -62,7 +32,7 @@ int main(int argc, char **argv)
     ra_options options = {0};
     /* A file that grows past its limit is then an error of write, with a line and a clean end. */
     signal(SIGXFSZ, SIG_IGN);
-    ra_status status = ranks_join(&argc, &argv, &comm);
+    ra_status status = ra_ranks_join(&argc, &argv, RA_RANKS_JOIN_MS, &comm);
     if (status != RA_OK)
         return ra_exit_code(status);
     ra_console_open(comm);
@@ -71,7 +41,7 @@ int main(int argc, char **argv)
     status = ra_console_agree(comm, "agreeing on the command", status);
     if (status != RA_OK) {
         ra_options_fini(&options);
-        ra_comm_destroy(comm);
+        ra_ranks_leave(comm);
         return ra_exit_code(status);
     }
     ra_console_set_quiet(options.quiet);
@@ -101,7 +71,7 @@ int main(int argc, char **argv)
     case RA_COMMAND_HELP:
     case RA_COMMAND_HELP_CONFIG:
         code = help_print(&options, comm);
-        ra_comm_destroy(comm);
+        ra_ranks_leave(comm);
         break;
     }
     ra_options_fini(&options);

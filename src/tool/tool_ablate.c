@@ -6,6 +6,7 @@
 #include "tool_ablate.h"
 
 #include "internal.h"
+#include "ranks.h"
 
 #include <stdlib.h>
 
@@ -118,7 +119,7 @@ static void fini(ra_ablate *ablate)
     free(ablate->points);
     ra_config_fini(&ablate->base);
     ra_job_text_destroy(ablate->text);
-    ra_comm_destroy(ablate->comm);
+    ra_ranks_leave(ablate->comm);
 }
 
 /* Of all sets together: every rank comes to the same. */

@@ -4,6 +4,7 @@
 
 #include "console.h"
 #include "internal.h"
+#include "ranks.h"
 
 #include <stdio.h>
 
@@ -128,7 +129,7 @@ static void fini(ra_bench *bench)
     ra_ledger_destroy(bench->ledger);
     ra_config_fini(&bench->base);
     ra_job_text_destroy(bench->text);
-    ra_comm_destroy(bench->comm);
+    ra_ranks_leave(bench->comm);
 }
 
 int ra_command_bench(const ra_options *options, ra_comm *comm)

@@ -11,6 +11,7 @@
 #include "options.h"
 #include "output_file.h"
 #include "placement.h"
+#include "ranks.h"
 #include "report.h"
 #include "ringattn/blas.h"
 #include "ringattn/topology.h"
@@ -198,7 +199,7 @@ int ra_command_info(const ra_options *options, ra_comm *comm)
         status = ra_kernel_findings_make(comm, found.list, &found.count);
     if (status == RA_OK && first)
         status = report(options, comm, &found);
-    ra_comm_destroy(comm);
+    ra_ranks_leave(comm);
     if (status != RA_OK || ra_kernel_findings_agree(found.list, found.count))
         return ra_exit_code(status);
     ra_log(RA_LOG_ERROR, "kernels compute wrong results on this machine: see the lines above, or "

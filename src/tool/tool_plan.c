@@ -7,6 +7,7 @@
 #include "job_source.h"
 #include "json_build.h"
 #include "output_file.h"
+#include "ranks.h"
 #include "tool_info.h"
 
 #include <stdio.h>
@@ -192,6 +193,6 @@ int ra_command_plan(const ra_options *options, ra_comm *comm)
     bool const first = comm == NULL || ra_comm_rank(comm) == 0;
     ra_status const status =
         ra_console_agree(comm, "planning", first ? plan(options, comm) : RA_OK);
-    ra_comm_destroy(comm);
+    ra_ranks_leave(comm);
     return ra_exit_code(status);
 }

@@ -6,6 +6,7 @@
 #include "options.h"
 #include "output_file.h"
 #include "plot.h"
+#include "ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,6 @@ int ra_command_plot(const ra_options *options, ra_comm *comm)
     ra_console_hold();
     ra_status const status =
         ra_console_agree(comm, "drawing pictures", first ? plot(options, comm) : RA_OK);
-    ra_comm_destroy(comm);
+    ra_ranks_leave(comm);
     return ra_exit_code(status);
 }

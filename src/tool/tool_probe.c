@@ -7,6 +7,7 @@
 
 #include "feature_sets.h"
 #include "internal.h"
+#include "ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,7 +190,7 @@ static void fini(ra_probe *probe)
     ra_ledger_destroy(probe->ledger);
     ra_config_fini(&probe->base);
     ra_job_text_destroy(probe->text);
-    ra_comm_destroy(probe->comm);
+    ra_ranks_leave(probe->comm);
 }
 
 /* Of all variants together: every rank comes to the same. */

@@ -37,6 +37,13 @@ static ra_status reduce_with_nothing(ra_comm *comm, const char *operation, ra_re
     return RA_OK;
 }
 
+static ra_status meet_nobody(ra_comm *comm, const char *operation)
+{
+    (void)comm;
+    (void)operation;
+    return RA_OK;
+}
+
 static void destroy_nothing(ra_comm *comm)
 {
     (void)comm;
@@ -44,6 +51,7 @@ static void destroy_nothing(ra_comm *comm)
 
 static const ra_comm_ops counting = {.name = "counting",
                                      .beat = count_beat,
+                                     .barrier = meet_nobody,
                                      .reduce_i64 = reduce_with_nothing,
                                      .destroy = destroy_nothing};
 static ra_comm first;

@@ -1,0 +1,131 @@
+#include "ranks.h"
+
+#include "console.h"
+#include "internal.h"
+#include "options.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Of waits for all ranks to begin, once MPI has. */
+enum { STARTUP_TIMEOUT_MS = 60000 };
+
+/* ---- a deadline for a call that has none ----------------------------------------------------- */
+
+typedef struct guard {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t woken;
+    const char *call;
+    int64_t limit_ms;
+    bool over, watches;
+} guard;
+
+static void *watch(void *context)
+{
+    guard *g = context;
+    int64_t const until_ns = ra_clock_ns() + g->limit_ms * 1000000;
+    struct timespec const until = {until_ns / 1000000000, until_ns % 1000000000};
+    int error = 0;
+    pthread_mutex_lock(&g->mutex);
+    while (!g->over && error == 0)
+        error = pthread_cond_timedwait(&g->woken, &g->mutex, &until);
+    if (!g->over) {
+        ra_console_release();
+        ra_log(RA_LOG_ERROR,
+               "%s has not returned after %g s: a rank is stopped, lost or never began; look at "
+               "the hosts",
+               g->call, (double)g->limit_ms / 1000.0);
+        fflush(NULL);
+        _exit(ra_exit_code(RA_ERR_TIMEOUT));
+    }
+    pthread_mutex_unlock(&g->mutex);
+    return NULL;
+}
+
+/* Signals are the other threads' affair. Without a thread the call is made all the same. */
+static void guard_begin(guard *g, const char *call, int64_t limit_ms)
+{
+    pthread_condattr_t clock;
+    sigset_t all, before;
+    *g = (guard){.call = call, .limit_ms = limit_ms};
+    pthread_mutex_init(&g->mutex, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->woken, &clock);
+    pthread_condattr_destroy(&clock);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int const error = pthread_create(&g->thread, NULL, watch, g);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    g->watches = error == 0;
+    if (!g->watches)
+        ra_log(RA_LOG_WARNING, "%s has no deadline: no thread to look at it (%s)", call,
+               strerror(error));
+}
+
+static void guard_end(guard *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    g->over = true;
+    pthread_cond_signal(&g->woken);
+    pthread_mutex_unlock(&g->mutex);
+    if (g->watches)
+        pthread_join(g->thread, NULL);
+    pthread_cond_destroy(&g->woken);
+    pthread_mutex_destroy(&g->mutex);
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+/* Whether mpirun, or something like it, started this process as a rank. */
+static bool launcher_started_us(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (getenv(names[i]) != NULL)
+            return true;
+    }
+    return false;
+}
+
+ra_status ra_ranks_join(int *argc, char ***argv, int64_t join_ms, ra_comm **comm_out)
+{
+    *comm_out = NULL;
+    if (!launcher_started_us())
+        return RA_OK;
+    if (!ra_comm_has_mpi()) {
+        const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+        if (size == NULL || atoi(size) <= 1)
+            return RA_OK;
+        ra_log(RA_LOG_ERROR,
+               "started as one of %s ranks, but this build has no MPI: configure it "
+               "with -DRA_MPI=ON, or start it alone",
+               size);
+        return RA_ERR_UNSUPPORTED;
+    }
+    guard g;
+    guard_begin(&g, "MPI_Init_thread", join_ms);
+    ra_status const status = ra_comm_create_mpi(argc, argv, STARTUP_TIMEOUT_MS, comm_out);
+    guard_end(&g);
+    return status;
+}
+
+void ra_ranks_leave(ra_comm *comm)
+{
+    guard g;
+    /* A rank may come late to the end, with signs of work: the deadline begins when all are there.
+       A broken communicator is left without MPI_Finalize. */
+    bool const guarded =
+        comm != NULL && !comm->broken && ra_comm_barrier(comm, "end of the job") == RA_OK;
+    if (guarded)
+        guard_begin(&g, "MPI_Finalize", comm->timeout_ms);
+    ra_comm_destroy(comm);
+    if (guarded)
+        guard_end(&g);
+}

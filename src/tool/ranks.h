@@ -1,0 +1,26 @@
+/*
+ * Becoming one of several ranks, and ceasing to be one. MPI_Init_thread and MPI_Finalize wait for
+ * every rank and have no deadline of their own: here they get one, and where it passes the process
+ * says so and ends with code 5, because nothing that it could call would return.
+ */
+#ifndef RINGATTN_TOOL_RANKS_H
+#define RINGATTN_TOOL_RANKS_H
+
+#include "ringattn/comm.h"
+
+/* A large job takes a while until its last process has begun. */
+enum { RA_RANKS_JOIN_MS = 300000 };
+
+/**
+ * Collective, where a launcher started this process as a rank. *comm_out: NULL where none did.
+ *
+ * @param join_ms  how long MPI_Init_thread may take
+ * @return RA_ERR_UNSUPPORTED  a launcher started several, and this build has no MPI
+ */
+RA_CHECKED ra_status ra_ranks_join(int *argc, char ***argv, int64_t join_ms, ra_comm **comm_out);
+
+/** Collective. Ends and frees `comm`, which may be NULL; MPI_Finalize gets the deadline of `comm`.
+ */
+void ra_ranks_leave(ra_comm *comm);
+
+#endif

@@ -1,0 +1,44 @@
+/* Beginning and end of a job: calls of MPI that wait for every rank end at a deadline of ours. */
+#include "launch.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(ranks, .timeout = 120);
+
+static launch_result run_worker(const char *call)
+{
+    const char *const argv[] = {MPIEXEC, "-n", "3", RANKS_WORKER, call, NULL};
+    launch_result const result = launch_run(argv, 60);
+    cr_assert_not(result.timed_out, "%s did not end:\n%s", call, result.output);
+    return result;
+}
+
+static void check_stopped(const char *call)
+{
+    char line[96];
+    launch_result result = run_worker(call);
+    cr_expect_eq(result.exit_code, 5, "%s: exit %d\n%s", call, result.exit_code, result.output);
+    snprintf(line, sizeof(line), "%s has not returned after 2 s", call);
+    cr_expect_not_null(strstr(result.output, line), "%s", result.output);
+    launch_fini(&result);
+}
+
+Test(ranks, one_that_is_stopped_before_mpi_begins_ends_the_job)
+{
+    check_stopped("MPI_Init_thread");
+}
+
+Test(ranks, one_that_is_stopped_before_mpi_ends_ends_the_job)
+{
+    check_stopped("MPI_Finalize");
+}
+
+Test(ranks, join_and_leave)
+{
+    launch_result result = run_worker("none");
+    cr_expect_eq(result.exit_code, 0, "exit %d\n%s", result.exit_code, result.output);
+    cr_expect_str_empty(result.output);
+    launch_fini(&result);
+}
