@@ -37,22 +37,36 @@ static ra_status heads_check(const ra_config *config)
     return RA_OK;
 }
 
-/* Byte counts and live pairs are int64: a job that overflows them is refused here, once. */
+/*
+ * Byte counts and pairs are int64: a job that overflows them is refused here, once. Pairs are those
+ * of all queries with all keys: what a pattern leaves out is counted in places, too, as by standard
+ * attention, and taken away in others.
+ */
 static ra_status size_check(const ra_config *config, bool counts_pairs)
 {
-    const ra_pattern_config *pattern = &config->pattern;
+    const int64_t branches = ra_max_i64(config->pattern.branch_count, 1);
     int64_t pairs = config->batch, bytes = config->batch;
-    bool over = __builtin_mul_overflow(pairs, config->seq, &pairs) ||
-                __builtin_mul_overflow(pairs, config->seq, &pairs) ||
-                __builtin_mul_overflow(pairs, config->heads, &pairs) ||
-                __builtin_mul_overflow(pairs, ra_max_i64(pattern->branch_count, 1), &pairs);
-    over = (over && counts_pairs) || __builtin_mul_overflow(bytes, config->seq, &bytes) ||
-           __builtin_mul_overflow(bytes, config->heads, &bytes) ||
-           __builtin_mul_overflow(bytes, config->head_dim, &bytes) || bytes > INT64_MAX / 64;
-    if (over || (counts_pairs && pairs > INT64_MAX / 4))
+    bool const over_pairs = __builtin_mul_overflow(pairs, config->seq, &pairs) ||
+                            __builtin_mul_overflow(pairs, config->seq, &pairs) ||
+                            __builtin_mul_overflow(pairs, config->heads, &pairs) ||
+                            __builtin_mul_overflow(pairs, branches, &pairs) ||
+                            pairs > INT64_MAX / 4;
+    bool const over_bytes = __builtin_mul_overflow(bytes, config->seq, &bytes) ||
+                            __builtin_mul_overflow(bytes, config->heads, &bytes) ||
+                            __builtin_mul_overflow(bytes, config->head_dim, &bytes) ||
+                            bytes > INT64_MAX / 64;
+    if (over_bytes)
         return ra_config_refuse(config, "shape.seq",
-                                "batch %lld, seq %lld, heads %d: too large to count",
-                                (long long)config->batch, (long long)config->seq, config->heads);
+                                "too large to count: batch %lld * seq %lld * heads %d * head_dim "
+                                "%d must be below 2^57",
+                                (long long)config->batch, (long long)config->seq, config->heads,
+                                config->head_dim);
+    if (over_pairs && counts_pairs)
+        return ra_config_refuse(config, "shape.seq",
+                                "too large to count: batch %lld * seq %lld^2 * heads %d * branches "
+                                "%lld must be below 2^61, however few pairs the pattern keeps",
+                                (long long)config->batch, (long long)config->seq, config->heads,
+                                (long long)branches);
     return RA_OK;
 }
 

@@ -73,7 +73,10 @@ static const ra_choice comms[] = {{"auto", RA_COMM_AUTO, false},
 /* clang-format off */
 const ra_config_key ra_config_keys[] = {
     {"shape.batch", RA_KEY_INT64, "1", "independent sequences", AT(batch), RANGE(1, 1 << 20)},
-    {"shape.seq", RA_KEY_INT64, "4096", "tokens per sequence", AT(seq), RANGE(1, TOKENS_MAX)},
+    {"shape.seq", RA_KEY_INT64, "4096",
+     "tokens per sequence; but for plans, batch * seq^2 * heads * dilated branches must be below "
+     "2^61, whatever the pattern keeps",
+     AT(seq), RANGE(1, TOKENS_MAX)},
     {"shape.heads", RA_KEY_INT32, "8", "query heads", AT(heads), RANGE(1, 65536)},
     {"shape.kv_heads", RA_KEY_INT32, "auto",
      "key and value heads, a divisor of `shape.heads`; auto: as many as query heads",

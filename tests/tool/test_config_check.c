@@ -15,7 +15,10 @@ Test(config_check, contradictions_between_keys_are_refused_at_one_of_them)
     REFUSES("pattern: {blocks: {size: 16}}\n", "pattern.blocks.kind");
     REFUSES("pattern: {blocks: {kind: list}}\n", "--input");
     REFUSES("ring: {head_groups: 9}\n", "ring.head_groups", "1 to 8");
-    REFUSES("shape: {seq: 2000000000, batch: 1000000}\n", "too large");
+    REFUSES("shape: {seq: 2000000000, batch: 1000000}\n", "too large", "below 2^57");
+    REFUSES("shape: {seq: 1000000000, heads: 16, head_dim: 16}\n"
+            "pattern: {causal: true, window: {left: 1023}}\n",
+            "seq 1000000000^2 * heads 16", "below 2^61");
 }
 
 Test(config_check, linear_attention_refuses_what_does_not_go_with_it)
