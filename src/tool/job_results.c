@@ -35,7 +35,7 @@ static ra_status verify(ra_job *job, const ra_result_tensors *results)
     if (status != RA_OK)
         return status;
     report->verified = true;
-    report->bounds = ra_error_bounds(job->config.dtype, job->config.head_dim);
+    report->bounds = ra_error_bounds(job->config.dtype, job->config.head_dim, report->errors.score);
     if (!ra_report_passes(report) && ra_comm_rank(job->comm) == 0)
         ra_log(RA_LOG_ERROR, "verification failed: an error is larger than allowed%s",
                job->config.output != NULL ? "; no output was written" : "");

@@ -11,13 +11,18 @@
 #define WORK_PER_PART 2e8 /* for each of: queries, keys */
 #define WORK_PER_PAIR 12  /* what asking for a pair's multiplicity costs, in multiply-adds */
 
-ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim)
+ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score)
 {
     static const double bounds[] = {[RA_F32] = 2e-6, [RA_F16] = 1e-3, [RA_BF16] = 8e-3};
     static const double lse[] = {[RA_F32] = 1e-5, [RA_F16] = 1e-3, [RA_BF16] = 1e-3};
-    double const out = bounds[dtype];
-    double const grad = dtype != RA_F32 && head_dim < 16 ? 2 * out : out;
-    return (ra_errors){.o = out, .lse = lse[dtype], .dq = grad, .dk = grad, .dv = grad};
+    double const float_errors = fmax(1, score / 8); /* of float32, whatever the dtype */
+    double const out = fmax(bounds[dtype], float_errors * bounds[RA_F32]);
+    double const grad = fmax(dtype != RA_F32 && head_dim < 16 ? 2 * bounds[dtype] : 0, out);
+    return (ra_errors){.o = out,
+                       .lse = fmax(lse[dtype], float_errors * lse[RA_F32]),
+                       .dq = grad,
+                       .dk = grad,
+                       .dv = grad};
 }
 
 /* ---- what is sampled ------------------------------------------------------------------------- */
@@ -147,7 +152,8 @@ static double lse_error(double found, double reference)
 }
 
 static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t head, int64_t local,
-                               const ra_reference_row *row, ra_verify_sums *sums, double *lse_max)
+                               const ra_reference_row *row, ra_verify_sums *sums,
+                               ra_verify_worst *worst)
 {
     const ra_config *config = job->config;
     int64_t const own = job->rows->row_count;
@@ -163,7 +169,8 @@ static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t 
         double found = 0;
         status = ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + local, 1,
                                 &found);
-        *lse_max = fmax(*lse_max, lse_error(found, row->lse));
+        worst->lse = fmax(worst->lse, lse_error(found, row->lse));
+        worst->score = fmax(worst->score, isfinite(row->top) ? fabs(row->top) : 0);
     }
     if (status == RA_OK && job->has_gradients) {
         status = ra_verify_compare(&job->results->dq, first, row->dq, config->head_dim,
@@ -176,7 +183,7 @@ static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t 
 /* This rank's samples of one (batch, head), as many at a time as the reference holds. */
 static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_plan *plan,
                                     int64_t group, ra_reference *reference, ra_verify_sums *sums,
-                                    double *lse_max)
+                                    ra_verify_worst *worst)
 {
     const ra_config *config = job->config;
     int64_t const at =
@@ -201,7 +208,7 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
                                          backward ? RA_REFERENCE_GRADIENT : RA_REFERENCE_OUT,
                                          reference->rows, count);
         for (int i = 0; i < count && status == RA_OK; ++i)
-            status = compare_query(job, batch, head, locals[i], &reference->rows[i], sums, lse_max);
+            status = compare_query(job, batch, head, locals[i], &reference->rows[i], sums, worst);
         if (status != RA_OK)
             return status;
     }
@@ -241,19 +248,20 @@ static double least_base(ra_dtype dtype, bool rounded, double terms)
 }
 
 static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *plan,
-                               ra_verify_sums *sums, double lse_max, ra_errors *errors_out)
+                               ra_verify_sums *sums, ra_verify_worst *worst, ra_errors *errors_out)
 {
     ra_status status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_SUM, &sums->o_diff,
                                           (int)(sizeof(*sums) / sizeof(double)));
     if (status == RA_OK)
-        status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_MAX, &lse_max, 1);
+        status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_MAX, &worst->lse,
+                                    (int)(sizeof(*worst) / sizeof(double)));
     if (status != RA_OK)
         return status;
     bool const backward = job->has_gradients;
     ra_dtype const dtype = job->config->dtype;
     *errors_out =
         (ra_errors){.o = relative_error(sums->queries, sums->o_diff, sums->o_ref, 0),
-                    .lse = job->has_lse && sums->queries > 0 ? lse_max : -1,
+                    .lse = job->has_lse && sums->queries > 0 ? worst->lse : -1,
                     .dq = backward ? relative_error(sums->queries, sums->dq_diff, sums->dq_ref,
                                                     least_base(dtype, false, sums->dq_terms))
                                    : -1,
@@ -263,6 +271,7 @@ static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *p
                     .query_count = (int64_t)sums->queries,
                     .key_count = (int64_t)sums->keys,
                     .skipped_count = (int64_t)sums->skipped,
+                    .score = worst->score,
                     .lse_from_run = backward && plan->lse_from_run};
     return RA_OK;
 }
@@ -298,7 +307,7 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
     job.has_gradients = presence.dq && presence.dk && presence.dv && (presence.lse || linear);
     ra_verify_plan const plan = make_plan(&job);
     ra_verify_sums sums = {0};
-    double lse_max = 0;
+    ra_verify_worst worst = {0};
     ra_reference reference;
     char *const of_keys = (char *)work + ra_reference_bytes(config);
     RA_ASSERT(config->backward || plan.key_groups == 0);
@@ -306,12 +315,12 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
     reference.staging = (ra_tensor_staging){
         of_keys + (config->backward ? ra_verify_keys_bytes(config) : 0), staging_bytes(config)};
     for (int64_t group = 0; group < plan.query_groups && status == RA_OK; ++group)
-        status = verify_query_group(&job, &plan, group, &reference, &sums, &lse_max);
+        status = verify_query_group(&job, &plan, group, &reference, &sums, &worst);
     status = ra_verify_agree(comm, status);
     if (status == RA_OK && plan.key_groups > 0)
         status = ra_verify_keys(&job, &plan, &reference, of_keys, &sums);
     if (status == RA_OK)
-        status = reduce_errors(&job, &plan, &sums, lse_max, errors_out);
+        status = reduce_errors(&job, &plan, &sums, &worst, errors_out);
 out:
     tensors_close(&tensors);
     return status;

@@ -18,11 +18,16 @@ typedef struct ra_errors {
     double o, lse, dq, dk, dv;
     int64_t query_count, key_count; /* sampled rows that were compared, over all ranks */
     int64_t skipped_count;          /* sampled rows not compared: NaN or Inf in what they see */
+    double score;                   /* softmax: the largest |score| among the rows' highest ones */
     bool lse_from_run; /* dk and dv were recomputed with the run's own lse and o, see ra_verify */
 } ra_errors;
 
-/** The bounds of the documentation for a dtype and head_dim. */
-ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim);
+/**
+ * The bounds of the documentation for a dtype and head_dim. `score`: of the errors; float32 rounds
+ * a score to a part of itself, and weights, exponentials of scores, are off by as much: from 8 on
+ * the bounds of float32 grow with it, and the others are at least these.
+ */
+ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score);
 
 /**
  * What ra_verify works in: 0.4 MiB and 8 KiB per element of head_dim, with backward up to 0.4 MiB

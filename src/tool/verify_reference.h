@@ -112,6 +112,12 @@ typedef struct ra_verify_sums {
     double queries, keys, skipped;
 } ra_verify_sums;
 
+/* The largest over all rows: doubles only, reduced as an array. */
+typedef struct ra_verify_worst {
+    double lse;   /* error */
+    double score; /* of a row's highest score, |score| */
+} ra_verify_worst;
+
 /**
  * Number `index` of `count` samples of [0, total), one from each of `count` equal parts; where
  * count >= 2, the first is 0 and the last is total - 1. 1 <= count <= total.

@@ -39,7 +39,7 @@ Test(verify, exact_results_of_any_pattern_pass, .timeout = 120)
         job.config.pattern = pattern.config;
         verify_job_open(&job);
         ra_errors const errors = verify_job_run(&job, job.ranks);
-        ra_errors const bounds = ra_error_bounds(job.config.dtype, job.config.head_dim);
+        ra_errors const bounds = ra_error_bounds(job.config.dtype, job.config.head_dim, 0);
         char text[512];
         test_pattern_print(&pattern.config, text, sizeof(text));
         cr_assert(within(&errors, &bounds), "seed %llu case %d, %s: o %g lse %g dq %g dk %g dv %g",
@@ -84,7 +84,7 @@ static verify_job small_job(const char *more)
 Test(verify, one_wrong_element_anywhere_is_found)
 {
     verify_job job = small_job("");
-    ra_errors const bounds = ra_error_bounds(RA_F32, 8);
+    ra_errors const bounds = ra_error_bounds(RA_F32, 8, 0);
     float *const tensors[] = {job.o, job.lse, job.dq, job.dk, job.dv};
     int const counts[] = {16 * 4 * 8, 16 * 4, 16 * 4 * 8, 16 * 2 * 8, 16 * 2 * 8};
     for (int t = 0; t < 5; ++t)
@@ -133,7 +133,7 @@ Test(verify, exact_results_of_linear_attention_pass, .timeout = 60)
                                     (int)test_rng_between(&rng, 1, 40),
                                     ra_dtype_name((ra_dtype)test_rng_between(&rng, 0, 2)));
         ra_errors const errors = verify_job_run(&job, ranks);
-        ra_errors const bounds = ra_error_bounds(job.config.dtype, job.config.head_dim);
+        ra_errors const bounds = ra_error_bounds(job.config.dtype, job.config.head_dim, 0);
         cr_assert(within(&errors, &bounds), "case %d: o %g dq %g dk %g dv %g", i, errors.o,
                   errors.dq, errors.dk, errors.dv);
         cr_assert(errors.lse == -1 && errors.query_count > 0 && errors.key_count > 0);
@@ -147,7 +147,7 @@ Test(verify, one_wrong_element_of_linear_attention_is_found, .timeout = 60)
 {
     for (int kind = 0; kind < 2; ++kind) {
         verify_job job = linear_job(linear_kinds[kind], 2, 8, 2, 1, 8, "f32");
-        ra_errors const bounds = ra_error_bounds(RA_F32, 8);
+        ra_errors const bounds = ra_error_bounds(RA_F32, 8, 0);
         float *const tensors[] = {job.o, job.dq, job.dk, job.dv};
         for (int t = 0; t < 4; ++t)
             for (int i = 0; i < 2 * 8 * 8 * (t < 2 ? 2 : 1); i += 5) {
@@ -171,7 +171,7 @@ Test(verify, long_linear_jobs_lean_on_the_runs_own_o, .timeout = 60)
 {
     for (int kind = 0; kind < 2; ++kind) {
         verify_job job = linear_job(linear_kinds[kind], 1, 5600, 2, 1, 2, "f32");
-        ra_errors const bounds = ra_error_bounds(RA_F32, 8);
+        ra_errors const bounds = ra_error_bounds(RA_F32, 8, 0);
         ra_errors const fine = verify_job_run(&job, 1);
         cr_assert(fine.lse_from_run);
         cr_assert(within(&fine, &bounds), "o %g dq %g dk %g dv %g", fine.o, fine.dq, fine.dk,
@@ -222,7 +222,7 @@ Test(verify, rows_that_see_nan_in_the_inputs_are_skipped_and_counted)
         write_with_nan(in_folder("in"), cases[c].tensor, cases[c].element);
         snprintf(more, sizeof(more), ", input: %s", in_folder("in"));
         verify_job job = small_job(more);
-        ra_errors const bounds = ra_error_bounds(RA_F32, 8);
+        ra_errors const bounds = ra_error_bounds(RA_F32, 8, 0);
         for (int ranks = 1; ranks <= 3; ++ranks) {
             ra_errors const errors = verify_job_run(&job, ranks);
             cr_assert(within(&errors, &bounds), "case %d: o %g lse %g dq %g dk %g dv %g", c,
@@ -300,7 +300,7 @@ Test(verify, gradients_that_cancel_to_zero_are_measured_by_their_terms)
     verify_job_open(&job);
     float *dq = job.dq;
     dq[5] = 1e-7f;
-    ra_errors const fine = verify_job_run(&job, 2), bounds = ra_error_bounds(RA_F32, 8);
+    ra_errors const fine = verify_job_run(&job, 2), bounds = ra_error_bounds(RA_F32, 8, 0);
     cr_assert(within(&fine, &bounds), "dq %g dk %g", fine.dq, fine.dk);
     dq[5] = 1e-2f;
     ra_errors const bad = verify_job_run(&job, 2);
@@ -311,12 +311,40 @@ Test(verify, gradients_that_cancel_to_zero_are_measured_by_their_terms)
 
 Test(verify, bounds_are_those_of_the_documentation)
 {
-    cr_assert_eq(ra_error_bounds(RA_F32, 8).o, 2e-6);
-    cr_assert_eq(ra_error_bounds(RA_F32, 8).dk, 2e-6);
-    cr_assert_eq(ra_error_bounds(RA_F32, 8).lse, 1e-5);
-    cr_assert_eq(ra_error_bounds(RA_F16, 15).o, 1e-3);
-    cr_assert_eq(ra_error_bounds(RA_F16, 15).dq, 2e-3);
-    cr_assert_eq(ra_error_bounds(RA_BF16, 15).dv, 16e-3);
-    cr_assert_eq(ra_error_bounds(RA_BF16, 16).dv, 8e-3);
-    cr_assert_eq(ra_error_bounds(RA_BF16, 16).lse, 1e-3);
+    cr_assert_eq(ra_error_bounds(RA_F32, 8, 0).o, 2e-6);
+    cr_assert_eq(ra_error_bounds(RA_F32, 8, 0).dk, 2e-6);
+    cr_assert_eq(ra_error_bounds(RA_F32, 8, 0).lse, 1e-5);
+    cr_assert_eq(ra_error_bounds(RA_F16, 15, 0).o, 1e-3);
+    cr_assert_eq(ra_error_bounds(RA_F16, 15, 0).dq, 2e-3);
+    cr_assert_eq(ra_error_bounds(RA_BF16, 15, 0).dv, 16e-3);
+    cr_assert_eq(ra_error_bounds(RA_BF16, 16, 0).dv, 8e-3);
+    cr_assert_eq(ra_error_bounds(RA_BF16, 16, 0).lse, 1e-3);
+}
+
+/* float32 leaves an error in proportion to the score; that of 16 bits is larger for long. */
+Test(verify, bounds_of_float32_grow_with_the_scores)
+{
+    cr_assert_eq(ra_error_bounds(RA_F32, 8, 8).o, 2e-6);
+    cr_assert_float_eq(ra_error_bounds(RA_F32, 8, 80).o, 2e-5, 1e-12);
+    cr_assert_float_eq(ra_error_bounds(RA_F32, 8, 80).dv, 2e-5, 1e-12);
+    cr_assert_float_eq(ra_error_bounds(RA_F32, 8, 80).lse, 1e-4, 1e-12);
+    cr_assert_eq(ra_error_bounds(RA_BF16, 16, 80).o, 8e-3);
+    cr_assert_eq(ra_error_bounds(RA_F16, 16, 80).lse, 1e-3);
+    cr_assert_float_eq(ra_error_bounds(RA_F16, 16, 8000).dq, 2e-3, 1e-12);
+}
+
+Test(verify, tells_how_large_scores_are)
+{
+    verify_job job = {.config = parse_config("shape: {seq: 40, heads: 2, head_dim: 8, dtype: f32, "
+                                             "scale: 5}")};
+    verify_job_open(&job);
+    double largest = 0;
+    for (int i = 0; i < 80;
+         ++i) /* of 40 keys, the logarithm of a sum is at most 3.7 above its top */
+        largest = fmax(largest, job.lse[i]);
+    ra_errors const errors = verify_job_run(&job, 2);
+    cr_assert(errors.score > largest - 3.7 && errors.score <= largest + 1e-3, "%g, lse %g",
+              errors.score, largest);
+    verify_job_close(&job);
+    ra_config_fini(&job.config);
 }
