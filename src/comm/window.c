@@ -56,20 +56,22 @@ static ra_status map(int file, ra_window *window)
 
 /*
  * Every page of a file, or an error number. The others wait meanwhile, and pages come at some 2 GB
- * per second: after each piece they are told of work. A signal undoes a piece, which is tried
- * again; pieces are small enough that one is whole between any two signals of a timer.
+ * per second: after each piece they are told of work. A signal may undo a piece: half of it is
+ * tried then, and so on, until one is whole between two signals of a timer.
  */
 static int reserve(ra_comm *comm, int file, int64_t bytes)
 {
-    int64_t const piece = (int64_t)64 << 20;
-    int error = 0;
-    for (int64_t at = 0; at < bytes && error == 0; at += piece) {
-        do {
-            error = posix_fallocate(file, at, ra_min_i64(piece, bytes - at));
-        } while (error == EINTR);
-        ra_comm_beat(comm);
+    int64_t const most = (int64_t)64 << 20, least = 4096;
+    int64_t piece = most;
+    for (int64_t at = 0; at < bytes; ra_comm_beat(comm)) {
+        int64_t const count = ra_min_i64(piece, bytes - at);
+        int const error = posix_fallocate(file, at, count);
+        if (error != 0 && error != EINTR)
+            return error;
+        at += error == 0 ? count : 0;
+        piece = error == 0 ? ra_min_i64(2 * piece, most) : ra_max_i64(piece / 2, least);
     }
-    return error;
+    return 0;
 }
 
 /*

@@ -40,7 +40,10 @@ void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes)
 bool ra_cuda_is_sticky(cudaError_t error)
 {
     switch (error) {
+#if CUDART_VERSION >= 12080
     case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+#endif
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
@@ -50,7 +53,6 @@ bool ra_cuda_is_sticky(cudaError_t error)
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
-    case cudaErrorTensorMemoryLeak:
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
         return true;

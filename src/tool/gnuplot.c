@@ -67,8 +67,8 @@ static ra_status picture_read(int from, ra_comm *comm, picture *p)
         struct pollfd ready = {.fd = from, .events = POLLIN};
         if (ra_clock_ns() >= deadline_ns)
             return refuse("took more than 60 s");
-        int const polled = poll(&ready, 1, LOOK_MS);
         ra_console_beat(comm);
+        int const polled = poll(&ready, 1, LOOK_MS);
         if (polled == 0)
             continue;
         ssize_t const got = polled < 0 ? -1 : read(from, p->text + p->used, p->size - p->used - 1);

@@ -34,7 +34,7 @@ ra_status ra_job_connect(const ra_config *config, ra_comm **comm)
     }
     ra_status status = RA_OK;
     if (*comm == NULL && config->comm == RA_COMM_MPI)
-        status = ra_comm_create_mpi(NULL, NULL, config->timeout_ms, comm);
+        status = ra_ranks_begin(NULL, NULL, RA_RANKS_JOIN_MS, config->timeout_ms, comm);
     else if (*comm == NULL)
         status = ra_comm_create_self(config->timeout_ms, comm);
     if (status != RA_OK)
@@ -282,7 +282,7 @@ ra_status ra_job_build(ra_job *job)
         return status;
     ra_console_hold();
     status = ra_console_agree(job->comm, "agreeing on the ring", ring_make(job));
-    job->entered = ra_exit_code(status) == ra_exit_code(RA_ERR_PEER);
+    job->entered = ra_status_is_of_ranks(status);
     return status;
 }
 

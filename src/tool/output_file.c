@@ -23,7 +23,10 @@ static int names_find(ra_output *output)
     struct stat info;
     bool const link = lstat(output->path, &info) == 0 && S_ISLNK(info.st_mode);
     int bytes = RA_OUTPUT_PATH_BYTES - 1;
-    if (!link || realpath(output->path, output->target) == NULL)
+    bool const leads = link && realpath(output->path, output->target) != NULL;
+    if (link && !leads && errno != ENOENT)
+        return errno;
+    if (!leads)
         bytes = snprintf(output->target, RA_OUTPUT_PATH_BYTES, "%s", output->path);
     if (bytes < RA_OUTPUT_PATH_BYTES)
         bytes = snprintf(output->temporary, RA_OUTPUT_PATH_BYTES, "%s.tmp-%ld-%" PRId64,
@@ -40,13 +43,16 @@ static ra_status refuse(const ra_output *output)
     return RA_ERR_IO;
 }
 
-/* The stream, or NULL and errno; a temporary file is left for the caller to remove. */
+/*
+ * The stream, or NULL and errno; a temporary file is left for the caller to remove. What takes the
+ * place of another file is nobody else's to open until it has that one's mode.
+ */
 static FILE *stream_open(const ra_output *output, mode_t mode)
 {
-    int const fd =
-        output->in_place
-            ? open(output->target, O_WRONLY | O_CLOEXEC)
-            : open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int const flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int const fd = output->in_place
+                       ? open(output->target, O_WRONLY | O_CLOEXEC)
+                       : open(output->temporary, flags, output->replaces ? 0600 : 0666);
     if (fd < 0)
         return NULL;
     FILE *stream = output->replaces && fchmod(fd, mode) != 0 ? NULL : fdopen(fd, "w");

@@ -12,8 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of waits for all ranks to begin, once MPI has. */
-enum { STARTUP_TIMEOUT_MS = 60000 };
+/* Of waits for all ranks to begin, once MPI has; and what MPI may take to end, whatever ranks that
+   are in step may wait for each other. */
+enum { STARTUP_TIMEOUT_MS = 60000, LEAVE_LEAST_MS = 10000 };
 
 /* ---- a deadline for a call that has none ----------------------------------------------------- */
 
@@ -94,6 +95,16 @@ static bool launcher_started_us(void)
     return false;
 }
 
+ra_status ra_ranks_begin(int *argc, char ***argv, int64_t join_ms, int64_t timeout_ms,
+                         ra_comm **comm_out)
+{
+    guard g;
+    guard_begin(&g, "MPI_Init_thread", join_ms);
+    ra_status const status = ra_comm_create_mpi(argc, argv, timeout_ms, comm_out);
+    guard_end(&g);
+    return status;
+}
+
 ra_status ra_ranks_join(int *argc, char ***argv, int64_t join_ms, ra_comm **comm_out)
 {
     *comm_out = NULL;
@@ -109,22 +120,19 @@ ra_status ra_ranks_join(int *argc, char ***argv, int64_t join_ms, ra_comm **comm
                size);
         return RA_ERR_UNSUPPORTED;
     }
-    guard g;
-    guard_begin(&g, "MPI_Init_thread", join_ms);
-    ra_status const status = ra_comm_create_mpi(argc, argv, STARTUP_TIMEOUT_MS, comm_out);
-    guard_end(&g);
-    return status;
+    return ra_ranks_begin(argc, argv, join_ms, STARTUP_TIMEOUT_MS, comm_out);
 }
 
 void ra_ranks_leave(ra_comm *comm)
 {
     guard g;
+    bool const waits =
+        comm != NULL && ra_comm_size(comm) > 1 && strcmp(ra_comm_name(comm), "mpi") == 0;
     /* A rank may come late to the end, with signs of work: the deadline begins when all are there.
        A broken communicator is left without MPI_Finalize. */
-    bool const guarded =
-        comm != NULL && !comm->broken && ra_comm_barrier(comm, "end of the job") == RA_OK;
+    bool const guarded = waits && !comm->broken && ra_comm_barrier(comm, "end of the job") == RA_OK;
     if (guarded)
-        guard_begin(&g, "MPI_Finalize", comm->timeout_ms);
+        guard_begin(&g, "MPI_Finalize", ra_max_i64(comm->timeout_ms, LEAVE_LEAST_MS));
     ra_comm_destroy(comm);
     if (guarded)
         guard_end(&g);

@@ -19,7 +19,13 @@ enum { RA_RANKS_JOIN_MS = 300000 };
  */
 RA_CHECKED ra_status ra_ranks_join(int *argc, char ***argv, int64_t join_ms, ra_comm **comm_out);
 
-/** Collective. Ends and frees `comm`, which may be NULL; MPI_Finalize gets the deadline of `comm`.
+/** The same where it is wanted in any case. @param timeout_ms  of the communicator */
+RA_CHECKED ra_status ra_ranks_begin(int *argc, char ***argv, int64_t join_ms, int64_t timeout_ms,
+                                    ra_comm **comm_out);
+
+/**
+ * Collective. Ends and frees `comm`, which may be NULL. MPI_Finalize gets the deadline of `comm`,
+ * 10 s at least.
  */
 void ra_ranks_leave(ra_comm *comm);
 

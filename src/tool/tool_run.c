@@ -50,7 +50,7 @@ static ra_status trace_end(ra_job *job, const ra_trace *trace)
     ra_status const status =
         ra_trace_write(trace, job->comm, job->host_pool, job->options->trace_path);
     /* What is wrong with the file or memory, every rank has been told. */
-    job->entered = ra_exit_code(status) == ra_exit_code(RA_ERR_PEER);
+    job->entered = ra_status_is_of_ranks(status);
     return status;
 }
 

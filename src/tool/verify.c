@@ -15,7 +15,8 @@ ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score)
 {
     static const double bounds[] = {[RA_F32] = 2e-6, [RA_F16] = 1e-3, [RA_BF16] = 8e-3};
     static const double lse[] = {[RA_F32] = 1e-5, [RA_F16] = 1e-3, [RA_BF16] = 1e-3};
-    double const float_errors = fmax(1, score / 8); /* of float32, whatever the dtype */
+    double const float_errors =
+        fmax(1, score / RA_VERIFY_SCORE); /* of float32, whatever the dtype */
     double const out = fmax(bounds[dtype], float_errors * bounds[RA_F32]);
     double const grad = fmax(dtype != RA_F32 && head_dim < 16 ? 2 * bounds[dtype] : 0, out);
     return (ra_errors){.o = out,

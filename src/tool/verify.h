@@ -22,10 +22,12 @@ typedef struct ra_errors {
     bool lse_from_run; /* dk and dv were recomputed with the run's own lse and o, see ra_verify */
 } ra_errors;
 
+/* The score from which on bounds of float32 grow. */
+enum { RA_VERIFY_SCORE = 8 };
 /**
  * The bounds of the documentation for a dtype and head_dim. `score`: of the errors; float32 rounds
- * a score to a part of itself, and weights, exponentials of scores, are off by as much: from 8 on
- * the bounds of float32 grow with it, and the others are at least these.
+ * a score to a part of itself, and weights, exponentials of scores, are off by as much: above
+ * RA_VERIFY_SCORE bounds of float32 grow in proportion, and the others are at least these.
  */
 ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score);
 

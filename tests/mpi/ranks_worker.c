@@ -43,7 +43,7 @@ int main(int argc, char **argv)
     if (ra_ranks_join(&argc, &argv, join_ms, &comm) != RA_OK || comm == NULL)
         return 90;
     if (strcmp(stops_in, "MPI_Finalize") == 0)
-        ra_comm_set_timeout(comm, LIMIT_MS);
+        ra_comm_set_timeout(comm, 12000);
     ra_ranks_leave(comm);
     int finalised = 0;
     MPI_Finalized(&finalised);

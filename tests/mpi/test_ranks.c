@@ -15,30 +15,29 @@ static launch_result run_worker(const char *call)
     return result;
 }
 
-static void check_stopped(const char *call)
+static void check_stopped(const char *call, int after_s)
 {
     char line[96];
     launch_result result = run_worker(call);
     cr_expect_eq(result.exit_code, 5, "%s: exit %d\n%s", call, result.exit_code, result.output);
-    snprintf(line, sizeof(line), "%s has not returned after 2 s", call);
+    snprintf(line, sizeof(line), "%s has not returned after %d s", call, after_s);
     cr_expect_not_null(strstr(result.output, line), "%s", result.output);
     launch_fini(&result);
 }
 
 Test(ranks, one_that_is_stopped_before_mpi_begins_ends_the_job)
 {
-    check_stopped("MPI_Init_thread");
+    check_stopped("MPI_Init_thread", 2);
 }
 
 Test(ranks, one_that_is_stopped_before_mpi_ends_ends_the_job)
 {
-    check_stopped("MPI_Finalize");
+    check_stopped("MPI_Finalize", 12);
 }
 
 Test(ranks, join_and_leave)
 {
     launch_result result = run_worker("none");
     cr_expect_eq(result.exit_code, 0, "exit %d\n%s", result.exit_code, result.output);
-    cr_expect_str_empty(result.output);
     launch_fini(&result);
 }

