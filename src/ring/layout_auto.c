@@ -1,34 +1,22 @@
 /* Which layout `auto` takes: the one that sends least among those that are balanced enough. */
 #include "internal.h"
 #include "ring/ring_internal.h"
-
-static ra_status count_needed(const ra_pattern *pattern, const ra_rowset *queries,
-                              const ra_rowset *keys, ra_pool *pool, int64_t *rows_out)
-{
-    ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
-    ra_rowset needed;
-    ra_status const status =
-        ra_pattern_needed_rows(pattern, all, queries, keys, pool, &needed, NULL);
-    if (status != RA_OK)
-        return status;
-    *rows_out = needed.row_count;
-    ra_rowset_fini(pool, &needed);
-    return RA_OK;
-}
+#include "sparse/needed_rows.h"
 
 ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
                                   ra_pool *pool, int64_t *rows_out)
 {
+    ra_heads const heads = {0, 1, ra_pattern_heads(pattern)};
     ra_range const whole = {0, 1, ra_pattern_seq(pattern)};
     ra_rowset all;
     int64_t touched = 0, own = 0;
     ra_status status = ra_rowset_init(pool, &whole, 1, &all);
     if (status != RA_OK)
         return status;
-    status = count_needed(pattern, queries, &all, pool, &touched);
+    status = ra_pattern_count_needed(pattern, heads, queries, &all, pool, &touched);
     ra_rowset_fini(pool, &all);
     if (status == RA_OK)
-        status = count_needed(pattern, queries, queries, pool, &own);
+        status = ra_pattern_count_needed(pattern, heads, queries, queries, pool, &own);
     *rows_out = touched - own;
     return status;
 }

@@ -248,20 +248,43 @@ static void to_global(const ra_rowset *keys, ra_range *ranges, int64_t count)
     }
 }
 
+/* Scratch of the caller's, with the bits of what is touched. */
+static ra_status marks_make(const ra_pattern *pattern, ra_heads heads, ra_pool *pool,
+                            ra_block *scratch, marking *m)
+{
+    size_t const bytes = (size_t)(m->keys->row_count / 64 + 1) * 8;
+    ra_status const status = ra_pool_alloc(pool, RA_MEM_TILEMAP, bytes, NULL, scratch);
+    if (status != RA_OK)
+        return status;
+    m->bits = scratch->data;
+    memset(m->bits, 0, bytes);
+    return mark(pattern, heads, m);
+}
+
+ra_status ra_pattern_count_needed(const ra_pattern *pattern, ra_heads heads,
+                                  const ra_rowset *queries, const ra_rowset *keys, ra_pool *pool,
+                                  int64_t *rows_out)
+{
+    ra_block scratch = {0};
+    marking marks = {.queries = queries, .keys = keys, .stride = 1};
+    ra_status const status = marks_make(pattern, heads, pool, &scratch, &marks);
+    int64_t rows = 0;
+    for (int64_t i = 0; i <= keys->row_count / 64 && status == RA_OK; ++i)
+        rows += __builtin_popcountll(marks.bits[i]);
+    ra_pool_free(pool, NULL, &scratch);
+    *rows_out = rows;
+    return status;
+}
+
 ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
                                  const ra_rowset *queries, const ra_rowset *keys, ra_pool *pool,
                                  ra_rowset *rows_out, ra_rowset *local_out)
 {
-    ra_block scratch;
+    ra_block scratch = {0};
     ra_rowset local = {0};
-    ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)(keys->row_count / 64 + 1) * 8, NULL, &scratch);
-    if (status != RA_OK)
-        return status;
-    memset(scratch.data, 0, scratch.bytes);
-    marking marks = {.queries = queries, .keys = keys, .bits = scratch.data, .stride = 1};
-    reading read = {.pool = pool, .bits = scratch.data};
-    status = mark(pattern, heads, &marks);
+    marking marks = {.queries = queries, .keys = keys, .stride = 1};
+    ra_status status = marks_make(pattern, heads, pool, &scratch, &marks);
+    reading read = {.pool = pool, .bits = marks.bits};
     for (int64_t i = 0; i < keys->piece_count && status == RA_OK; ++i)
         status = read_piece(&read, &keys->pieces[i], marks.stride != 0 ? marks.stride : 1);
     ra_range *ranges = read.ranges.block.data;

@@ -5,6 +5,7 @@
  */
 #include "ringattn/block_mask.h"
 #include "ringattn/ring.h"
+#include "sparse/needed_rows.h"
 #include "support/poison_pool.h"
 #include "support/random_pattern.h"
 
@@ -123,6 +124,17 @@ static void check_needed(const trial *t, const ra_rowset *queries, const ra_rows
     }
 }
 
+/* That many are counted where nobody asks which. */
+static void check_needed_count(const trial *t, const ra_rowset *queries, const ra_rowset *keys,
+                               const ra_rowset *needed)
+{
+    int64_t rows = -1;
+    cr_assert_eq(
+        ra_pattern_count_needed(t->pattern, (ra_heads){0, 1, t->heads}, queries, keys, pool, &rows),
+        RA_OK);
+    cr_assert_eq(rows, needed->row_count, "%s", t->name);
+}
+
 /* Against all rows there are, whatever the strides of the queries. */
 static void check_needed_of_all(const trial *t, const ra_rowset *queries)
 {
@@ -133,6 +145,7 @@ static void check_needed_of_all(const trial *t, const ra_rowset *queries)
     cr_assert_eq(ra_pattern_needed_rows(t->pattern, heads, queries, &all, pool, &needed, &local),
                  RA_OK);
     check_needed(t, queries, &all, &needed, &local);
+    check_needed_count(t, queries, &all, &needed);
     ra_rowset_fini(pool, &needed);
     ra_rowset_fini(pool, &local);
     ra_rowset_fini(pool, &all);
@@ -147,6 +160,7 @@ static void check_pair(const trial *t, const ra_rowset *queries, const ra_rowset
     cr_assert_eq(ra_pattern_needed_rows(t->pattern, heads, queries, keys, pool, &needed, &local),
                  RA_OK);
     check_needed(t, queries, keys, &needed, &local);
+    check_needed_count(t, queries, keys, &needed);
     const ra_rowset *columns = packed ? &needed : keys;
     ra_map_request const request = {t->pattern, heads, queries, columns, tile_rows, false};
     cr_assert_eq(t->dense ? ra_tilemap_init_dense(&request, pool, &map)
