@@ -14,19 +14,16 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/*
- * A link that leads nowhere has no target to keep it for: the file takes its place. The temporary
- * name is one that no process which was killed has left behind: process numbers come again.
- */
+/* The temporary name is one that no process which was killed has left behind: process numbers come
+   again. A link that leads nowhere is refused: what stands there may be wanted. */
 static int names_find(ra_output *output)
 {
     struct stat info;
     bool const link = lstat(output->path, &info) == 0 && S_ISLNK(info.st_mode);
     int bytes = RA_OUTPUT_PATH_BYTES - 1;
-    bool const leads = link && realpath(output->path, output->target) != NULL;
-    if (link && !leads && errno != ENOENT)
+    if (link && realpath(output->path, output->target) == NULL)
         return errno;
-    if (!leads)
+    if (!link)
         bytes = snprintf(output->target, RA_OUTPUT_PATH_BYTES, "%s", output->path);
     if (bytes < RA_OUTPUT_PATH_BYTES)
         bytes = snprintf(output->temporary, RA_OUTPUT_PATH_BYTES, "%s.tmp-%ld-%" PRId64,
@@ -44,13 +41,31 @@ static ra_status refuse(const ra_output *output)
 }
 
 /*
+ * The descriptor of this process that a path leads to, as /dev/stdout does whatever that is, or -1.
+ * A file under another name would take from it what was written there before.
+ */
+static int own_stream(const char *path)
+{
+    struct stat info, own;
+    if (stat(path, &info) != 0)
+        return -1;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fstat(fd, &own) == 0 && own.st_dev == info.st_dev && own.st_ino == info.st_ino)
+            return fd;
+    }
+    return -1;
+}
+
+/*
  * The stream, or NULL and errno; a temporary file is left for the caller to remove. What takes the
  * place of another file is nobody else's to open until it has that one's mode.
  */
 static FILE *stream_open(const ra_output *output, mode_t mode)
 {
     int const flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    int const fd = output->in_place
+    int const own = own_stream(output->path);
+    int const fd = own >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)
+                   : output->in_place
                        ? open(output->target, O_WRONLY | O_CLOEXEC)
                        : open(output->temporary, flags, output->replaces ? 0600 : 0666);
     if (fd < 0)
@@ -69,11 +84,12 @@ ra_status ra_output_open(ra_output *output, const char *path, const char *option
 {
     struct stat info = {0};
     *output = (ra_output){.path = path, .option = option, .complaint = complaint};
-    output->cause = names_find(output);
+    bool const own = own_stream(path) >= 0;
+    output->cause = own ? (fflush(NULL) == 0 ? 0 : errno) : names_find(output);
     if (output->cause != 0)
         return refuse(output);
-    bool const exists = stat(output->target, &info) == 0;
-    output->in_place = exists && !S_ISREG(info.st_mode);
+    bool const exists = !own && stat(output->target, &info) == 0;
+    output->in_place = own || (exists && !S_ISREG(info.st_mode));
     output->replaces = exists && S_ISREG(info.st_mode);
     if (!output->in_place)
         ra_doomed_file_set(output->temporary);

@@ -1,7 +1,7 @@
 /*
  * An output that one process writes: trace, report, table, picture, machine, log of a pool. It
  * appears under its name when it is complete and on the disk, and until then what was there before
- * stays. Devices and pipes are written as they are.
+ * stays. Devices and pipes are written as they are, and so is what standard output or error is.
  */
 #ifndef RINGATTN_TOOL_OUTPUT_FILE_H
 #define RINGATTN_TOOL_OUTPUT_FILE_H
@@ -19,15 +19,15 @@ typedef struct ra_output {
     const char *complaint;                /* "cannot write the trace" */
     char target[RA_OUTPUT_PATH_BYTES];    /* where a symbolic link leads */
     char temporary[RA_OUTPUT_PATH_BYTES]; /* in the same folder */
-    bool in_place;                        /* a device or pipe */
+    bool in_place;                        /* a device, a pipe, or a stream of this process */
     bool replaces;                        /* there is a file of that name */
     FILE *stream;                         /* NULL: not open */
     int cause; /* errno of the first failure; nothing is written after it */
 } ra_output;
 
 /**
- * A file that is there keeps its permissions, a symbolic link stays one. One output at a time:
- * a signal that ends the process removes the temporary file (doomed_file.h).
+ * A file that is there keeps its permissions, a symbolic link stays one, and leads to a file. One
+ * output at a time: a signal that ends the process removes the temporary file (doomed_file.h).
  * @return RA_ERR_IO; one line was logged and nothing is left to close
  */
 RA_CHECKED ra_status ra_output_open(ra_output *output, const char *path, const char *option,

@@ -129,10 +129,15 @@ void ra_ranks_leave(ra_comm *comm)
     bool const waits =
         comm != NULL && ra_comm_size(comm) > 1 && strcmp(ra_comm_name(comm), "mpi") == 0;
     /* A rank may come late to the end, with signs of work: the deadline begins when all are there.
-       A broken communicator is left without MPI_Finalize. */
-    bool const guarded = waits && !comm->broken && ra_comm_barrier(comm, "end of the job") == RA_OK;
-    if (guarded)
+       Where one never comes the job has failed. A communicator that was broken before is left
+       without MPI_Finalize. */
+    bool const guarded = waits && !comm->broken;
+    if (guarded) {
+        ra_status const status = ra_comm_barrier(comm, "end of the job");
+        if (status != RA_OK)
+            ra_comm_abort(comm, ra_exit_code(status));
         guard_begin(&g, "MPI_Finalize", ra_max_i64(comm->timeout_ms, LEAVE_LEAST_MS));
+    }
     ra_comm_destroy(comm);
     if (guarded)
         guard_end(&g);

@@ -372,7 +372,8 @@ static void errors_print(const ra_report *report)
     if (e->skipped_count > 0)
         row("", "%lld sampled rows see NaN or Inf and were not compared",
             (long long)e->skipped_count);
-    if (e->score > RA_VERIFY_SCORE)
+    ra_errors const usual = ra_error_bounds(report->config->dtype, report->config->head_dim, 0);
+    if (report->bounds.lse > usual.lse) /* the first to grow, whatever the dtype */
         row("", "scores reach %.3g: float32 is allowed an error in proportion to them", e->score);
     if (e->lse_from_run)
         row("", "dk, dv against the run's own %so: from inputs alone was too much work",

@@ -10,6 +10,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -171,10 +172,43 @@ Test(output_file, keeps_permissions_and_links)
     cr_assert_eq(stat(target, &info), 0);
     cr_expect_eq(info.st_mode & 07777, 0640);
     cr_assert_eq(unlink(target), 0); /* now the link leads nowhere */
-    cr_expect_eq(write_report(path), RA_OK);
+    cr_expect_eq(write_report(path), RA_ERR_IO);
+    cr_expect_eq(said.count, 1);
     cr_expect_eq(entries_in_folder(), 1);
     cr_assert_eq(lstat(path, &info), 0);
-    cr_expect(S_ISREG(info.st_mode));
+    cr_expect(S_ISLNK(info.st_mode));
+}
+
+/* As /dev/stdout is: what was written there before stays, and so does the link. */
+Test(output_file, is_written_to_the_stream_that_a_path_leads_to)
+{
+    static const char before[] = "before\n";
+    char log[128], path[128], text[256] = "";
+    struct stat info;
+    snprintf(log, sizeof(log), "%s", in_folder("log"));
+    snprintf(path, sizeof(path), "%s", in_folder("out"));
+    cr_assert_eq(symlink("/proc/self/fd/1", path), 0);
+    int const kept = dup(STDOUT_FILENO), fd = open(log, O_RDWR | O_CREAT, 0600);
+    cr_assert(kept >= 0 && fd >= 0);
+    fflush(stdout);
+    cr_assert_eq(dup2(fd, STDOUT_FILENO), STDOUT_FILENO);
+    bool const begun = write(STDOUT_FILENO, before, strlen(before)) == (ssize_t)strlen(before);
+    ra_status const first = write_report(path), second = write_report(path);
+    cr_assert_eq(dup2(kept, STDOUT_FILENO), STDOUT_FILENO);
+    cr_assert(begun);
+    cr_expect_eq(first, RA_OK);
+    cr_expect_eq(second, RA_OK);
+    ssize_t const bytes = pread(fd, text, sizeof(text) - 1, 0);
+    cr_assert_gt(bytes, 0);
+    size_t const each = ((size_t)bytes - strlen(before)) / 2;
+    cr_expect_eq(strncmp(text, before, strlen(before)), 0, "%s", text);
+    cr_expect(each > 0 && memcmp(text + strlen(before), text + strlen(before) + each, each) == 0,
+              "%s", text);
+    cr_assert_eq(lstat(path, &info), 0);
+    cr_expect(S_ISLNK(info.st_mode));
+    cr_expect_eq(entries_in_folder(), 2);
+    close(kept);
+    close(fd);
 }
 
 /* A process that was killed may have had the same number. */
