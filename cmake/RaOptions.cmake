@@ -13,9 +13,10 @@ add_library(ra_strict INTERFACE)
 target_link_libraries(ra_strict INTERFACE ra_options)
 target_compile_options(ra_strict INTERFACE -Wconversion -Wno-sign-conversion -Wpointer-arith)
 
+# Lines are what reports name; more than them costs a quarter of the time to compile.
 if(RA_SANITIZE)
     target_compile_options(ra_options INTERFACE
-        -fsanitize=${RA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+        -fsanitize=${RA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
     target_link_options(ra_options INTERFACE -fsanitize=${RA_SANITIZE})
 endif()
 

@@ -12,7 +12,7 @@ static void begin(void)
     captured_log_begin(&said);
 }
 
-TestSuite(kernel_choice, .init = begin, .timeout = 60);
+TestSuite(kernel_choice, .init = begin, .timeout = 300);
 
 static const ra_kernel_use use = {.dtype = RA_BF16, .dim = 64, .backward = true, .threads = 1};
 static int broken_calls;
