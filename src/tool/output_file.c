@@ -60,14 +60,16 @@ static int own_stream(const char *path)
  * The stream, or NULL and errno; a temporary file is left for the caller to remove. What takes the
  * place of another file is nobody else's to open until it has that one's mode.
  */
-static FILE *stream_open(const ra_output *output, mode_t mode)
+static FILE *stream_open(const ra_output *output, int own, mode_t mode)
 {
     int const flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    int const own = own_stream(output->path);
-    int const fd = own >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)
-                   : output->in_place
-                       ? open(output->target, O_WRONLY | O_CLOEXEC)
-                       : open(output->temporary, flags, output->replaces ? 0600 : 0666);
+    int fd;
+    if (own >= 0)
+        fd = fcntl(own, F_DUPFD_CLOEXEC, 0);
+    else if (output->in_place)
+        fd = open(output->target, O_WRONLY | O_CLOEXEC);
+    else
+        fd = open(output->temporary, flags, output->replaces ? 0600 : 0666);
     if (fd < 0)
         return NULL;
     FILE *stream = output->replaces && fchmod(fd, mode) != 0 ? NULL : fdopen(fd, "w");
@@ -84,16 +86,19 @@ ra_status ra_output_open(ra_output *output, const char *path, const char *option
 {
     struct stat info = {0};
     *output = (ra_output){.path = path, .option = option, .complaint = complaint};
-    bool const own = own_stream(path) >= 0;
-    output->cause = own ? (fflush(NULL) == 0 ? 0 : errno) : names_find(output);
+    int const own = own_stream(path);
+    if (own < 0)
+        output->cause = names_find(output);
+    else if (fflush(NULL) != 0) /* what was printed comes first */
+        output->cause = errno;
     if (output->cause != 0)
         return refuse(output);
-    bool const exists = !own && stat(output->target, &info) == 0;
-    output->in_place = own || (exists && !S_ISREG(info.st_mode));
+    bool const exists = own < 0 && stat(output->target, &info) == 0;
+    output->in_place = own >= 0 || (exists && !S_ISREG(info.st_mode));
     output->replaces = exists && S_ISREG(info.st_mode);
     if (!output->in_place)
         ra_doomed_file_set(output->temporary);
-    output->stream = stream_open(output, info.st_mode & 07777);
+    output->stream = stream_open(output, own, info.st_mode & 07777);
     if (output->stream != NULL)
         return RA_OK;
     output->cause = errno;
