@@ -15,7 +15,7 @@ Stages, in this order; each fails by itself and the rest still runs:
   lean      built without MPI and CUDA; the suite that such a build has
   asan      the whole suite under AddressSanitizer, LeakSanitizer and UBSan
   tsan      pool, communicator and ring tests under ThreadSanitizer, ranks as threads
-  fuzz      every fuzz target for RA_FUZZ_SECONDS (60)
+  fuzz      every fuzz target for a minute (-DRA_FUZZ_SECONDS of the preset fuzz)
   tidy      clang-tidy
 
   --quick       format and release only
