@@ -2,7 +2,7 @@
  * One rank of the tests in test_ranks.c: ranks_worker CALL. Rank 1 stops in MPI's function of that
  * name, as a process does that somebody stopped; "none": nobody does.
  */
-#include "ranks.h"
+#include "tool/ranks.h"
 
 #include <mpi.h>
 #include <signal.h>
