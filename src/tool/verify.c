@@ -239,13 +239,16 @@ static double relative_error(double rows, double diff, double ref, double least)
 
 /*
  * Gradients are sums of terms that may cancel, down to nothing for a query that sees one key. What
- * float32 arithmetic leaves is then relative to the terms, not to their sum: a quarter of their
- * root sum of squares is the least base for float32 results, a thousandth for 16-bit ones, whose
- * bounds are so much wider. Where delta had to be taken from rounded outputs, a quarter again.
+ * float32 arithmetic leaves is then relative to the terms, not to their sum: float32's bound holds
+ * for a quarter of their root sum of squares. The wider bounds of 16 bits are for as much less of
+ * it, but for a thousandth at least. Where delta had to be taken from rounded outputs, a quarter.
  */
-static double least_base(ra_dtype dtype, bool rounded, double terms)
+static double least_base(const ra_config *config, bool rounded, double score, double terms)
 {
-    return dtype == RA_F32 || rounded ? terms / 16 : terms * 1e-6;
+    double const of_float32 = ra_error_bounds(RA_F32, config->head_dim, score).dk;
+    double const bound = ra_error_bounds(config->dtype, config->head_dim, score).dk;
+    double const part = rounded ? 0.25 : fmax(0.25 * of_float32 / bound, 1e-3);
+    return part * part * terms;
 }
 
 static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *plan,
@@ -259,21 +262,21 @@ static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *p
     if (status != RA_OK)
         return status;
     bool const backward = job->has_gradients;
-    ra_dtype const dtype = job->config->dtype;
-    *errors_out =
-        (ra_errors){.o = relative_error(sums->queries, sums->o_diff, sums->o_ref, 0),
-                    .lse = job->has_lse && sums->queries > 0 ? worst->lse : -1,
-                    .dq = backward ? relative_error(sums->queries, sums->dq_diff, sums->dq_ref,
-                                                    least_base(dtype, false, sums->dq_terms))
-                                   : -1,
-                    .dk = relative_error(sums->keys, sums->dk_diff, sums->dk_ref,
-                                         least_base(dtype, plan->lse_from_run, sums->dk_terms)),
-                    .dv = relative_error(sums->keys, sums->dv_diff, sums->dv_ref, 0),
-                    .query_count = (int64_t)sums->queries,
-                    .key_count = (int64_t)sums->keys,
-                    .skipped_count = (int64_t)sums->skipped,
-                    .score = worst->score,
-                    .lse_from_run = backward && plan->lse_from_run};
+    const ra_config *config = job->config;
+    *errors_out = (ra_errors){
+        .o = relative_error(sums->queries, sums->o_diff, sums->o_ref, 0),
+        .lse = job->has_lse && sums->queries > 0 ? worst->lse : -1,
+        .dq = backward ? relative_error(sums->queries, sums->dq_diff, sums->dq_ref,
+                                        least_base(config, false, worst->score, sums->dq_terms))
+                       : -1,
+        .dk = relative_error(sums->keys, sums->dk_diff, sums->dk_ref,
+                             least_base(config, plan->lse_from_run, worst->score, sums->dk_terms)),
+        .dv = relative_error(sums->keys, sums->dv_diff, sums->dv_ref, 0),
+        .query_count = (int64_t)sums->queries,
+        .key_count = (int64_t)sums->keys,
+        .skipped_count = (int64_t)sums->skipped,
+        .score = worst->score,
+        .lse_from_run = backward && plan->lse_from_run};
     return RA_OK;
 }
 

@@ -309,6 +309,26 @@ Test(verify, gradients_that_cancel_to_zero_are_measured_by_their_terms)
     ra_config_fini(&job.config);
 }
 
+/* As above, where scores are large: what float32 leaves grows with them, also below 16 bits. */
+Test(verify, gradients_of_16_bits_may_be_off_as_float32_is)
+{
+    verify_job job = {.config = parse_config("shape: {seq: 16, heads: 2, head_dim: 16, "
+                                             "dtype: bf16, scale: 300}\n"
+                                             "pattern: {window: {left: 0, right: 0}}\n"
+                                             "job: {backward: true}")};
+    verify_job_open(&job);
+    uint16_t *dq = job.dq;
+    dq[5] = 0x4000; /* 2, of terms of some 10^4: float32 scores of 10^3 are as much off */
+    ra_errors const fine = verify_job_run(&job, 2);
+    ra_errors const bounds = ra_error_bounds(RA_BF16, 16, fine.score);
+    cr_assert(within(&fine, &bounds), "dq %g, score %g", fine.dq, fine.score);
+    dq[5] = 0x4300; /* 128 */
+    ra_errors const bad = verify_job_run(&job, 2);
+    cr_assert(!(bad.dq <= bounds.dq), "dq %g, score %g", bad.dq, bad.score);
+    verify_job_close(&job);
+    ra_config_fini(&job.config);
+}
+
 Test(verify, bounds_are_those_of_the_documentation)
 {
     cr_assert_eq(ra_error_bounds(RA_F32, 8, 0).o, 2e-6);
