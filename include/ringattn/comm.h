@@ -33,16 +33,12 @@ typedef struct ra_message {
     size_t bytes;
 } ra_message;
 
-/* Sends and receives that are posted together and waited for together. */
+/* A send and a receive that are posted together and waited for together; {0}: there is none. */
 typedef struct ra_exchange {
-    const char *operation;      /* static text for errors: "forward keys and values" */
-    int step;                   /* for errors; -1: not in a step */
-    int send_count, recv_count; /* at most RA_EXCHANGE_MAX each */
-    const ra_message *sends;    /* copied */
-    const ra_message *recvs;    /* copied */
+    const char *operation; /* static text for errors: "forward keys and values" */
+    int step;              /* for errors; -1: not in a step */
+    ra_message send, recv;
 } ra_exchange;
-
-enum { RA_EXCHANGE_MAX = 8 };
 
 typedef enum ra_reduce { RA_SUM, RA_MIN, RA_MAX } ra_reduce;
 
@@ -69,9 +65,9 @@ void ra_comm_read_stats(const ra_comm *comm, ra_comm_stats *stats_out);
 void ra_comm_reset_stats(ra_comm *comm);
 
 /**
- * Post an exchange; returns at once. At most two may be in flight. Sizes must agree on both sides:
- * a mismatch is found and reported as RA_ERR_PEER by the receiver. Messages of any length (beyond
- * 2 GiB too). A peer may be the rank itself.
+ * Post an exchange, which is copied; returns at once. At most two may be in flight. Sizes must
+ * agree on both sides: a mismatch is found and reported as RA_ERR_PEER by the receiver. Messages of
+ * any length (beyond 2 GiB too). A peer may be the rank itself.
  *
  * @return RA_OK and a transfer that must be waited for, or nothing was posted
  */
@@ -88,8 +84,7 @@ void ra_comm_beat(ra_comm *comm);
 RA_CHECKED ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer);
 /**
  * Let a transfer progress, and see whether ra_comm_wait would return at once: -1. Else the peer
- * whose message is missing; of several one, and one that has not sent rather than one that has not
- * received.
+ * that has not sent, or that has not received where only that is missing.
  */
 int ra_comm_missing_peer(ra_comm *comm, ra_transfer *transfer);
 

@@ -189,20 +189,17 @@ static ra_status settle(ra_comm *comm, ra_status status)
     return status;
 }
 
-static void check_messages(const ra_comm *comm, const ra_message *messages, int count)
+static void check_message(const ra_comm *comm, const ra_message *message)
 {
-    RA_ASSERT(count >= 0 && count <= RA_EXCHANGE_MAX);
-    for (int i = 0; i < count; i++) {
-        RA_ASSERT(messages[i].peer >= 0 && messages[i].peer < comm->size);
-        RA_ASSERT(messages[i].data != NULL || messages[i].bytes == 0);
-    }
+    RA_ASSERT(message->peer >= 0 && message->peer < comm->size);
+    RA_ASSERT(message->data != NULL || message->bytes == 0);
 }
 
 ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
 {
     RA_ASSERT(exchange->operation != NULL);
-    check_messages(comm, exchange->sends, exchange->send_count);
-    check_messages(comm, exchange->recvs, exchange->recv_count);
+    check_message(comm, &exchange->send);
+    check_message(comm, &exchange->recv);
     if (comm->broken)
         return RA_ERR_PEER;
     RA_ASSERT(comm->in_flight < RA_TRANSFER_MAX);
@@ -212,13 +209,9 @@ ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer 
     if (status != RA_OK)
         return status;
 
-    for (int i = 0; i < exchange->send_count; i++) {
-        comm->stats.sent_bytes += (int64_t)exchange->sends[i].bytes;
-        comm->stats.sent_messages += exchange->sends[i].bytes > 0;
-    }
-    transfer->recv_bytes = 0;
-    for (int i = 0; i < exchange->recv_count; i++)
-        transfer->recv_bytes += (int64_t)exchange->recvs[i].bytes;
+    comm->stats.sent_bytes += (int64_t)exchange->send.bytes;
+    comm->stats.sent_messages += exchange->send.bytes > 0;
+    transfer->recv_bytes = (int64_t)exchange->recv.bytes;
     comm->in_flight++;
     *transfer_out = transfer;
     return RA_OK;

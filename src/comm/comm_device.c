@@ -130,6 +130,14 @@ static int append(char *text, size_t bytes, int length, const char *format, cons
     return length + snprintf(text + length, bytes - (size_t)length, format, before, first, second);
 }
 
+static int append_message(char *text, size_t bytes, int length, const char *way,
+                          const ra_message *message)
+{
+    return message->bytes == 0 ? length
+                               : append(text, bytes, length, ", %s rank %lld %lld bytes", way,
+                                        message->peer, (long long)message->bytes);
+}
+
 const char *ra_device_record(const ra_device_comm *comm, char *text, size_t bytes)
 {
     int64_t const now_ns = ra_clock_ns();
@@ -141,24 +149,14 @@ const char *ra_device_record(const ra_device_comm *comm, char *text, size_t byte
             continue;
         length = append(text, bytes, length, "; in flight: %s, step %lld, for %lld ms",
                         t->base.operation, t->base.step, (now_ns - t->begun_ns) / 1000000);
-        for (int i = 0; i < t->count; i++)
-            length = append(text, bytes, length, ", %s rank %lld %lld bytes",
-                            i < t->recv_count ? "from" : "to", t->messages[i].peer,
-                            (long long)t->messages[i].bytes);
+        length = append_message(text, bytes, length, "from", &t->recv);
+        length = append_message(text, bytes, length, "to", &t->send);
         length = append(text, bytes, length, " (%s)", t->phase, 0, 0);
     }
     return text;
 }
 
 /* ---- transfers ------------------------------------------------------------------------------- */
-
-static void copy_messages(ra_device_transfer *t, const ra_message *messages, int count)
-{
-    for (int i = 0; i < count; i++) {
-        if (messages[i].bytes > 0)
-            t->messages[t->count++] = messages[i];
-    }
-}
 
 ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exchange)
 {
@@ -170,11 +168,9 @@ ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exch
     ra_device_transfer *const t = comm->transfers[at];
     t->base = (ra_transfer){.operation = exchange->operation, .step = exchange->step};
     t->status = RA_OK;
-    t->count = 0;
-    copy_messages(t, exchange->recvs, exchange->recv_count);
-    t->recv_count = t->count;
-    copy_messages(t, exchange->sends, exchange->send_count);
-    t->over = t->is_ready = t->count == 0;
+    t->send = exchange->send;
+    t->recv = exchange->recv;
+    t->over = t->is_ready = t->send.bytes == 0 && t->recv.bytes == 0;
     t->is_behind = false;
     t->number = comm->transfer_count++;
     t->begun_ns = ra_clock_ns();
@@ -190,6 +186,11 @@ ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exch
     }
     t->base.in_use = true;
     return t;
+}
+
+int ra_device_peer(const ra_device_transfer *transfer)
+{
+    return transfer->recv.bytes > 0 ? transfer->recv.peer : transfer->send.peer;
 }
 
 void ra_device_time_begin(ra_device_transfer *transfer, cudaStream_t stream)
@@ -321,18 +322,13 @@ ra_status ra_device_wait(ra_comm *base, ra_transfer *transfer)
 
 ra_status ra_lengths_start(ra_device_comm *comm, const ra_device_transfer *t, ra_lengths *lengths)
 {
-    ra_message messages[2 * RA_EXCHANGE_MAX];
-    for (int i = 0; i < t->count; i++) {
-        lengths->values[i] = (int64_t)t->messages[i].bytes;
-        messages[i] =
-            (ra_message){t->messages[i].peer, &lengths->values[i], sizeof(lengths->values[i])};
-    }
-    ra_exchange const exchange = {.operation = t->base.operation,
-                                  .step = t->base.step,
-                                  .send_count = t->count - t->recv_count,
-                                  .recv_count = t->recv_count,
-                                  .sends = messages + t->recv_count,
-                                  .recvs = messages};
+    ra_exchange exchange = {.operation = t->base.operation, .step = t->base.step};
+    lengths->sent_bytes = (int64_t)t->send.bytes;
+    lengths->received_bytes = (int64_t)t->recv.bytes;
+    if (t->send.bytes > 0)
+        exchange.send = (ra_message){t->send.peer, &lengths->sent_bytes, sizeof(int64_t)};
+    if (t->recv.bytes > 0)
+        exchange.recv = (ra_message){t->recv.peer, &lengths->received_bytes, sizeof(int64_t)};
     return ra_comm_start(host_of(&comm->base), &exchange, &lengths->transfer);
 }
 
@@ -342,12 +338,9 @@ ra_status ra_lengths_look(ra_device_comm *comm, const ra_device_transfer *t, ra_
         return RA_OK;
     ra_status const status = ra_comm_wait(comm->host, lengths->transfer);
     lengths->transfer = NULL;
-    for (int i = 0; i < t->recv_count && status == RA_OK; i++) {
-        if (lengths->values[i] == (int64_t)t->messages[i].bytes)
-            continue;
-        ra_comm_log_mismatch(&comm->base, t->base.operation, t->base.step, t->messages[i].peer,
-                             lengths->values[i], (int64_t)t->messages[i].bytes);
-        return RA_ERR_PEER;
-    }
-    return status;
+    if (status != RA_OK || lengths->received_bytes == (int64_t)t->recv.bytes)
+        return status;
+    ra_comm_log_mismatch(&comm->base, t->base.operation, t->base.step, t->recv.peer,
+                         lengths->received_bytes, (int64_t)t->recv.bytes);
+    return RA_ERR_PEER;
 }

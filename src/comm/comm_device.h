@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-/* The head of a transfer: messages with bytes, receives first. */
+/* The head of a transfer. */
 typedef struct ra_device_transfer {
     ra_transfer base;
     ra_status status;  /* of what polling found; it has been logged */
@@ -19,8 +19,7 @@ typedef struct ra_device_transfer {
     int64_t number, begun_ns;
     ra_timed timed; /* as it was when the exchange was started */
     int32_t span;
-    int recv_count, count;
-    ra_message messages[2 * RA_EXCHANGE_MAX];
+    ra_message send, recv;
 } ra_device_transfer;
 
 typedef struct ra_device_comm ra_device_comm;
@@ -49,6 +48,8 @@ RA_CHECKED ra_status ra_device_find_shared(ra_comm *host, bool *shared_out);
 
 /** Copy an exchange into a free transfer and record its event. NULL: failed, and logged. */
 ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exchange);
+/** The peer of a transfer's receive, or else of its send. */
+int ra_device_peer(const ra_device_transfer *transfer);
 /** The transfer in flight that began first (0) or second (1); NULL: there is none. */
 ra_device_transfer *ra_device_in_flight(const ra_device_comm *comm, int which);
 /** The transfer's span, where it is timed: it begins, and ends, behind what is on a stream. */
@@ -91,13 +92,13 @@ void ra_device_abort_host(ra_device_comm *comm, int exit_code);
 
 typedef struct ra_lengths {
     ra_transfer *transfer; /* NULL: over */
-    int64_t values[2 * RA_EXCHANGE_MAX];
+    int64_t sent_bytes, received_bytes;
 } ra_lengths;
 
 /** Post the lengths of a transfer's messages. */
 RA_CHECKED ra_status ra_lengths_start(ra_device_comm *comm, const ra_device_transfer *transfer,
                                       ra_lengths *lengths);
-/** Whether all have come; then they are compared: a mismatch is logged, RA_ERR_PEER. */
+/** Look whether they have come; then they are compared: a mismatch is logged, RA_ERR_PEER. */
 RA_CHECKED ra_status ra_lengths_look(ra_device_comm *comm, const ra_device_transfer *transfer,
                                      ra_lengths *lengths);
 

@@ -57,36 +57,24 @@ void ra_reduce_fold_f64(ra_reduce reduce, double *values, const double *more, in
 
 /* ---- mail: messages between ranks of one process (self, local) ------------------------------ */
 
-enum { RA_MAIL_MAX = RA_TRANSFER_MAX * RA_EXCHANGE_MAX };
-
-typedef struct ra_mail ra_mail;
-
 /* One message of an exchange, from post to done. */
 typedef struct ra_parcel {
-    ra_mail *owner;
-    int peer;
-    void *data;
-    size_t bytes;
-    size_t sent_bytes; /* of a receive that was refused */
+    ra_message message;
+    size_t sent_bytes; /* once done; of a receive that is refused, not what it asked for */
     bool done;
 } ra_parcel;
 
-/* An exchange in flight: sends first, then receives. */
-struct ra_mail {
+/* An exchange in flight. */
+typedef struct ra_mail {
     ra_transfer base;
-    ra_parcel parcels[2 * RA_EXCHANGE_MAX];
-    int send_count, parcel_count, open_count;
-    const ra_parcel *refused; /* a receive whose size was not the sender's */
-};
+    ra_parcel send, recv;
+} ra_mail;
 
-typedef struct ra_parcel_queue {
-    ra_parcel *parcels[RA_MAIL_MAX];
-    int begin, count;
-} ra_parcel_queue;
-
-/* What one rank has sent to another, and what the other has asked for, in order. */
+/* What one rank has sent to another that has not asked for it, or the other way, in order. */
 typedef struct ra_channel {
-    ra_parcel_queue sends, recvs;
+    ra_parcel *waiting[RA_TRANSFER_MAX];
+    int count;
+    bool holds_sends;
 } ra_channel;
 
 /** A free one of the communicator's two; there is one, because ra_comm_start has counted. */
@@ -97,14 +85,18 @@ ra_mail *ra_mail_take(ra_mail mails[RA_TRANSFER_MAX]);
  */
 void ra_mail_post(ra_mail *mail, const ra_exchange *exchange, ra_channel *channels, int rank,
                   int size);
-/** The peer of the first parcel that is not done, receives first. */
+/** The peer that has not sent, or else that has not received; -1: none, or the mail is refused. */
 int ra_mail_open_peer(const ra_mail *mail);
+/** Whether what came has not the length that was asked for. */
+bool ra_mail_is_refused(const ra_mail *mail);
+/** Log that. @return RA_ERR_PEER */
+RA_CHECKED ra_status ra_mail_refuse(const ra_comm *comm, const ra_mail *mail);
 
 /* ---- for tests ------------------------------------------------------------------------------- */
 
 /**
  * Cut messages of an MPI communicator into pieces of `piece_bytes` (1 to INT_MAX) and use
- * `tag_count` tags for them, so that both limits are met with little data. At least 32 tags: two
+ * `tag_count` tags for them, so that both limits are met with little data. At least 2 tags: two
  * messages of one tag must not be in flight together. The same on every rank, with nothing in
  * flight.
  */

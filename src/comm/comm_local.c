@@ -86,29 +86,24 @@ static ra_status local_wait(ra_comm *comm, ra_transfer *transfer)
     ra_local_group *const group = ((ra_local_comm *)comm)->group;
     int64_t const begin_ns = ra_clock_ns();
     ra_status status = RA_OK;
-    int open_peer = -1;
 
     pthread_mutex_lock(&group->mutex);
-    while (mail->open_count > 0 && mail->refused == NULL && !group->failed) {
+    while (ra_mail_open_peer(mail) >= 0 && !group->failed) {
         if (!ra_local_wait_for_change(group, comm, begin_ns))
             break;
     }
-    const ra_parcel *const refused = mail->refused;
-    if (refused != NULL) {
-        status = RA_ERR_PEER;
-    } else if (mail->open_count > 0) {
-        status = group->failed ? RA_ERR_PEER : RA_ERR_TIMEOUT;
-        open_peer = ra_mail_open_peer(mail);
-    }
+    int const open_peer = ra_mail_open_peer(mail);
+    bool const refused = ra_mail_is_refused(mail);
+    if (refused || open_peer >= 0)
+        status = refused || group->failed ? RA_ERR_PEER : RA_ERR_TIMEOUT;
     if (status != RA_OK)
         ra_local_fail(group);
     mail->base.in_use = false;
     pthread_mutex_unlock(&group->mutex);
 
-    if (refused != NULL)
-        ra_comm_log_mismatch(comm, transfer->operation, transfer->step, refused->peer,
-                             (int64_t)refused->sent_bytes, (int64_t)refused->bytes);
-    else if (status == RA_ERR_TIMEOUT)
+    if (refused)
+        return ra_mail_refuse(comm, mail);
+    if (status == RA_ERR_TIMEOUT)
         ra_comm_log_timeout(comm, transfer->operation, transfer->step, open_peer);
     return status;
 }
@@ -118,7 +113,7 @@ static int local_missing_peer(ra_comm *comm, ra_transfer *transfer)
     const ra_mail *const mail = (const ra_mail *)transfer;
     ra_local_group *const group = ((ra_local_comm *)comm)->group;
     pthread_mutex_lock(&group->mutex);
-    int const peer = mail->refused != NULL || group->failed ? -1 : ra_mail_open_peer(mail);
+    int const peer = group->failed ? -1 : ra_mail_open_peer(mail);
     pthread_mutex_unlock(&group->mutex);
     return peer;
 }

@@ -75,7 +75,7 @@ void ra_comm_mpi_set_limits(ra_comm *comm, size_t piece_bytes, int tag_count)
 {
     ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
     RA_ASSERT(comm->ops == &mpi_ops && comm->in_flight == 0);
-    RA_ASSERT(piece_bytes >= 1 && piece_bytes <= INT_MAX && tag_count >= 2 * RA_MAIL_MAX);
+    RA_ASSERT(piece_bytes >= 1 && piece_bytes <= INT_MAX && tag_count >= RA_TRANSFER_MAX);
     mpi->piece_bytes = piece_bytes;
     mpi->tag_count = tag_count;
 }

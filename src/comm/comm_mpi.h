@@ -25,16 +25,14 @@ typedef struct ra_mpi_message {
     size_t bytes, done_bytes;
     int piece_bytes; /* in flight */
     int peer, tag;
-    bool done;
+    bool is_send, done;
+    MPI_Request request; /* MPI_REQUEST_NULL: no piece is in flight */
 } ra_mpi_message;
 
 typedef struct ra_mpi_transfer {
     ra_transfer base;
-    int recv_count, count; /* receives first, then sends */
-    int open_count;
     ra_status status; /* of what polling found */
-    ra_mpi_message messages[2 * RA_EXCHANGE_MAX];
-    MPI_Request requests[2 * RA_EXCHANGE_MAX]; /* MPI_REQUEST_NULL: no piece is in flight */
+    ra_mpi_message send, recv;
 } ra_mpi_transfer;
 
 enum { RA_NOTE_VALUES = 64 };

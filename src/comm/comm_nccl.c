@@ -214,8 +214,7 @@ static ra_status warm_distance(ra_comm *comm, const ra_memory *memory, char *byt
     int const to = (comm->rank + distance) % comm->size;
     int const from = (comm->rank + comm->size - distance) % comm->size;
     unsigned char mine = (unsigned char)comm->rank, theirs = 0;
-    ra_message const send = {to, bytes, 1}, recv = {from, bytes + 1, 1};
-    ra_exchange const exchange = {warming, -1, 1, 1, &send, &recv};
+    ra_exchange const exchange = {warming, -1, {to, bytes, 1}, {from, bytes + 1, 1}};
     ra_transfer *transfer = NULL;
     ra_status status = ra_memory_write(memory, NULL, bytes, &mine, 1);
     if (status == RA_OK)

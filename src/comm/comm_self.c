@@ -27,24 +27,19 @@ static ra_status self_wait(ra_comm *comm, ra_transfer *transfer)
 {
     ra_mail *const mail = (ra_mail *)transfer;
     mail->base.in_use = false;
-    if (mail->refused != NULL) {
-        ra_comm_log_mismatch(comm, transfer->operation, transfer->step, 0,
-                             (int64_t)mail->refused->sent_bytes, (int64_t)mail->refused->bytes);
-        return RA_ERR_PEER;
-    }
-    if (mail->open_count > 0) {
-        /* Nobody else can post the other half: there is no point in sitting out the deadline. */
-        ra_comm_log_timeout(comm, transfer->operation, transfer->step, 0);
-        return RA_ERR_TIMEOUT;
-    }
-    return RA_OK;
+    if (ra_mail_is_refused(mail))
+        return ra_mail_refuse(comm, mail);
+    if (ra_mail_open_peer(mail) < 0)
+        return RA_OK;
+    /* Nobody else can post the other half: there is no point in sitting out the deadline. */
+    ra_comm_log_timeout(comm, transfer->operation, transfer->step, 0);
+    return RA_ERR_TIMEOUT;
 }
 
 static int self_missing_peer(ra_comm *comm, ra_transfer *transfer)
 {
-    const ra_mail *const mail = (const ra_mail *)transfer;
     (void)comm;
-    return mail->refused != NULL ? -1 : ra_mail_open_peer(mail);
+    return ra_mail_open_peer((const ra_mail *)transfer);
 }
 
 static ra_status self_barrier(ra_comm *comm, const char *operation)

@@ -102,9 +102,9 @@ static void staged_destroy(ra_comm *comm)
     ra_staged_comm *const staged = (ra_staged_comm *)comm;
     end_copies(staged);
     for (int t = 0; t < RA_TRANSFER_MAX; t++) {
-        for (int i = 0; i < 2 * RA_EXCHANGE_MAX; i++) {
-            give_slot(staged, &staged->transfers[t].messages[i].slots[0]);
-            give_slot(staged, &staged->transfers[t].messages[i].slots[1]);
+        for (int s = 0; s < 2; s++) {
+            give_slot(staged, &staged->transfers[t].send.slots[s]);
+            give_slot(staged, &staged->transfers[t].recv.slots[s]);
         }
     }
     ra_device_events_destroy(&staged->base);

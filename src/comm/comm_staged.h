@@ -17,7 +17,6 @@ typedef struct ra_staged_message {
     int64_t read;   /* of a send: copies from the device begun */
     int64_t posted; /* handed to the host's communicator */
     int64_t passed; /* through it; of a receive, copies to the device begun */
-    bool in_round;
     ra_staged_slot slots[2];
 } ra_staged_message;
 
@@ -26,7 +25,7 @@ typedef struct ra_staged_transfer {
     ra_lengths lengths;
     bool lengths_posted, begun; /* begun: the first piece may go */
     ra_transfer *round;         /* pieces that travel: the next of each message; NULL: none do */
-    ra_staged_message messages[2 * RA_EXCHANGE_MAX];
+    ra_staged_message send, recv;
 } ra_staged_transfer;
 
 typedef struct ra_staged_comm {

@@ -22,13 +22,9 @@ ra_status ra_mpi_fail(const ra_mpi_comm *mpi, const char *operation, int step, i
 
 static int64_t transfer_patience(const ra_mpi_transfer *transfer)
 {
-    int64_t patience_ns = RA_PATIENCE_NONE;
-    for (int i = 0; i < transfer->count; i++) {
-        if (transfer->requests[i] != MPI_REQUEST_NULL)
-            patience_ns = ra_max_i64(patience_ns, i < transfer->recv_count ? RA_PATIENCE_FLOW
-                                                                           : RA_PATIENCE_SEND);
-    }
-    return patience_ns;
+    if (transfer->recv.request != MPI_REQUEST_NULL)
+        return RA_PATIENCE_FLOW;
+    return transfer->send.request != MPI_REQUEST_NULL ? RA_PATIENCE_SEND : RA_PATIENCE_NONE;
 }
 
 void ra_mpi_pause(const ra_mpi_comm *mpi, int64_t patience_ns, int64_t begin_ns, int64_t now_ns)
@@ -71,17 +67,15 @@ static int next_piece_bytes(const ra_mpi_comm *mpi, const ra_mpi_message *messag
     return (int)(left_bytes < mpi->piece_bytes ? left_bytes : mpi->piece_bytes);
 }
 
-/* Begin the next piece of message `index`; of a receive, only if it is there. */
-static ra_status begin_piece(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, int index)
+/* Begin the next piece of a message; of a receive, only if it is there. */
+static ra_status begin_piece(ra_mpi_comm *mpi, const ra_transfer *base, ra_mpi_message *message)
 {
-    ra_mpi_message *const message = &transfer->messages[index];
-    const ra_transfer *const base = &transfer->base;
-    MPI_Request *const request = &transfer->requests[index];
+    MPI_Request *const request = &message->request;
     char *const data = message->data + message->done_bytes;
     int const bytes = next_piece_bytes(mpi, message);
     int error, found_bytes = -1;
     message->piece_bytes = bytes;
-    if (index >= transfer->recv_count)
+    if (message->is_send)
         error = MPI_Isend(data, bytes, MPI_BYTE, message->peer, message->tag, mpi->handle, request);
     else
         error =
@@ -97,47 +91,25 @@ static ra_status begin_piece(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, int in
     return RA_ERR_PEER;
 }
 
-/* A piece has gone or come: was it the last, or what follows? */
-static ra_status finish_piece(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, int index)
+/* Has the piece gone or come; was it the last, or what follows? */
+static ra_status advance(ra_mpi_comm *mpi, const ra_transfer *base, ra_mpi_message *message)
 {
-    ra_mpi_message *const message = &transfer->messages[index];
-    message->done_bytes += (size_t)message->piece_bytes;
-    if ((size_t)message->piece_bytes == mpi->piece_bytes)
-        return begin_piece(mpi, transfer, index);
-    message->done = true;
-    transfer->open_count--;
-    return RA_OK;
-}
-
-static ra_status begin_receives(ra_mpi_comm *mpi, ra_mpi_transfer *transfer)
-{
-    ra_status status = RA_OK;
-    for (int i = 0; i < transfer->recv_count && status == RA_OK; i++) {
-        if (!transfer->messages[i].done && transfer->requests[i] == MPI_REQUEST_NULL)
-            status = begin_piece(mpi, transfer, i);
+    int arrived = 0;
+    if (message->done)
+        return RA_OK;
+    if (message->request == MPI_REQUEST_NULL) { /* a receive, whose piece had not come */
+        ra_status const status = begin_piece(mpi, base, message);
+        if (status != RA_OK || message->request == MPI_REQUEST_NULL)
+            return status;
     }
-    return status;
-}
-
-static ra_status advance(ra_mpi_comm *mpi, ra_mpi_transfer *transfer)
-{
-    MPI_Status statuses[2 * RA_EXCHANGE_MAX];
-    int indices[2 * RA_EXCHANGE_MAX], count = 0;
-    ra_status status = begin_receives(mpi, transfer);
-    if (status != RA_OK)
-        return status;
-    int error = MPI_Testsome(transfer->count, transfer->requests, &count, indices, statuses);
-    if (count == MPI_UNDEFINED) /* nothing is in flight */
-        count = 0;
-    for (int i = 0; error == MPI_ERR_IN_STATUS && i < count; i++) {
-        if (statuses[i].MPI_ERROR != MPI_SUCCESS)
-            error = statuses[i].MPI_ERROR;
-    }
+    int const error = MPI_Test(&message->request, &arrived, MPI_STATUS_IGNORE);
     if (error != MPI_SUCCESS)
-        return ra_mpi_fail(mpi, transfer->base.operation, transfer->base.step, error);
-    for (int i = 0; i < count && status == RA_OK; i++)
-        status = finish_piece(mpi, transfer, indices[i]);
-    return status;
+        return ra_mpi_fail(mpi, base->operation, base->step, error);
+    if (!arrived)
+        return RA_OK;
+    message->done_bytes += (size_t)message->piece_bytes;
+    message->done = (size_t)message->piece_bytes < mpi->piece_bytes;
+    return message->done ? RA_OK : begin_piece(mpi, base, message);
 }
 
 /* An empty message to every rank. Nothing is lost if one is not sent: the next follows soon. */
@@ -179,8 +151,11 @@ void ra_mpi_progress(ra_mpi_comm *mpi)
     listen(mpi);
     for (int i = 0; i < RA_TRANSFER_MAX; i++) {
         ra_mpi_transfer *const transfer = &mpi->transfers[i];
-        if (transfer->base.in_use && transfer->status == RA_OK && transfer->open_count > 0)
-            transfer->status = advance(mpi, transfer);
+        if (!transfer->base.in_use || transfer->status != RA_OK)
+            continue;
+        transfer->status = advance(mpi, &transfer->base, &transfer->recv);
+        if (transfer->status == RA_OK)
+            transfer->status = advance(mpi, &transfer->base, &transfer->send);
     }
 }
 
@@ -209,24 +184,24 @@ ra_status ra_mpi_meet(ra_comm *comm, const ra_window *window, const char *operat
  */
 static void drop_requests(ra_mpi_transfer *transfer)
 {
-    for (int i = 0; i < transfer->count; i++) {
-        if (transfer->requests[i] != MPI_REQUEST_NULL)
-            MPI_Request_free(&transfer->requests[i]);
-    }
+    if (transfer->send.request != MPI_REQUEST_NULL)
+        MPI_Request_free(&transfer->send.request);
+    if (transfer->recv.request != MPI_REQUEST_NULL)
+        MPI_Request_free(&transfer->recv.request);
 }
 
-static void add_message(ra_mpi_comm *mpi, ra_mpi_transfer *transfer, const ra_message *message,
-                        int64_t *sequence)
+static ra_mpi_message make_message(const ra_mpi_comm *mpi, const ra_message *message, bool is_send)
 {
-    if (message->bytes == 0)
-        return;
-    int const index = transfer->count++;
-    int const tag = (int)(sequence[message->peer]++ % mpi->tag_count);
-    transfer->messages[index] = (ra_mpi_message){.data = message->data,
-                                                 .bytes = message->bytes,
-                                                 .peer = message->peer,
-                                                 .tag = RA_TAG_MESSAGES + tag};
-    transfer->requests[index] = MPI_REQUEST_NULL;
+    int64_t *const sequence = is_send ? mpi->send_sequence : mpi->recv_sequence;
+    ra_mpi_message made = {.data = message->data,
+                           .bytes = message->bytes,
+                           .peer = message->peer,
+                           .is_send = is_send,
+                           .done = message->bytes == 0,
+                           .request = MPI_REQUEST_NULL};
+    if (!made.done)
+        made.tag = RA_TAG_MESSAGES + (int)(sequence[made.peer]++ % mpi->tag_count);
+    return made;
 }
 
 ra_status ra_mpi_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
@@ -239,32 +214,27 @@ ra_status ra_mpi_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer *
     }
     transfer->base = (ra_transfer){.operation = exchange->operation, .step = exchange->step};
     transfer->status = RA_OK;
-    transfer->count = 0;
-    for (int i = 0; i < exchange->recv_count; i++)
-        add_message(mpi, transfer, &exchange->recvs[i], mpi->recv_sequence);
-    transfer->recv_count = transfer->count;
-    for (int i = 0; i < exchange->send_count; i++)
-        add_message(mpi, transfer, &exchange->sends[i], mpi->send_sequence);
-    transfer->open_count = transfer->count;
-
-    for (int i = transfer->recv_count; i < transfer->count; i++) {
-        ra_status const status = begin_piece(mpi, transfer, i);
-        if (status != RA_OK) {
-            drop_requests(transfer);
+    transfer->recv = make_message(mpi, &exchange->recv, false);
+    transfer->send = make_message(mpi, &exchange->send, true);
+    if (!transfer->send.done) {
+        ra_status const status = begin_piece(mpi, &transfer->base, &transfer->send);
+        if (status != RA_OK)
             return status;
-        }
     }
     transfer->base.in_use = true;
     *transfer_out = &transfer->base;
     return RA_OK;
 }
 
+static bool is_done(const ra_mpi_transfer *transfer)
+{
+    return transfer->recv.done && transfer->send.done;
+}
+
+/* Of a transfer that is not done. */
 static int find_open_peer(const ra_mpi_transfer *transfer)
 {
-    int index = 0;
-    while (transfer->messages[index].done)
-        index++;
-    return transfer->messages[index].peer;
+    return transfer->recv.done ? transfer->send.peer : transfer->recv.peer;
 }
 
 ra_status ra_mpi_wait(ra_comm *comm, ra_transfer *base)
@@ -276,7 +246,7 @@ ra_status ra_mpi_wait(ra_comm *comm, ra_transfer *base)
         /* The clock first: a rank that was itself suspended looks once more before it complains. */
         int64_t const now_ns = ra_clock_ns();
         ra_mpi_progress(mpi);
-        if (transfer->status != RA_OK || transfer->open_count == 0)
+        if (transfer->status != RA_OK || is_done(transfer))
             break;
         if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms) {
             ra_comm_log_timeout(comm, base->operation, base->step, find_open_peer(transfer));
@@ -295,7 +265,7 @@ int ra_mpi_missing_peer(ra_comm *comm, ra_transfer *base)
 {
     const ra_mpi_transfer *const transfer = (const ra_mpi_transfer *)base;
     ra_mpi_progress((ra_mpi_comm *)comm);
-    return transfer->status != RA_OK || transfer->open_count == 0 ? -1 : find_open_peer(transfer);
+    return transfer->status != RA_OK || is_done(transfer) ? -1 : find_open_peer(transfer);
 }
 
 void ra_mpi_drop(ra_comm *comm)

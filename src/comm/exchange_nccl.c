@@ -52,16 +52,16 @@ ra_status ra_nccl_look(ra_nccl_comm *nccl, const char *operation, int step, bool
 static ncclResult_t post_messages(ra_nccl_comm *nccl, const ra_nccl_transfer *t)
 {
     const ra_nccl *const api = nccl->api;
+    const ra_message *const send = &t->base.send, *const recv = &t->base.recv;
     ncclResult_t error = api->group_start();
     if (error != ncclSuccess)
         return error;
-    for (int i = 0; i < t->base.count && (error == ncclSuccess || error == ncclInProgress); i++) {
-        const ra_message *const m = &t->base.messages[i];
-        if (i < t->base.recv_count)
-            error = api->recv(m->data, m->bytes, ncclUint8, m->peer, nccl->handle, nccl->stream);
-        else
-            error = api->send(m->data, m->bytes, ncclUint8, m->peer, nccl->handle, nccl->stream);
-    }
+    if (recv->bytes > 0)
+        error =
+            api->recv(recv->data, recv->bytes, ncclUint8, recv->peer, nccl->handle, nccl->stream);
+    if (send->bytes > 0 && (error == ncclSuccess || error == ncclInProgress))
+        error =
+            api->send(send->data, send->bytes, ncclUint8, send->peer, nccl->handle, nccl->stream);
     /* A group that was begun must be ended, whatever happened in it. */
     ncclResult_t const ended = api->group_end();
     if (error == ncclSuccess || error == ncclInProgress)
@@ -178,5 +178,5 @@ int ra_nccl_missing_peer(ra_comm *comm, ra_transfer *transfer)
     int const peer = t->lengths.transfer != NULL
                          ? ra_comm_missing_peer(nccl->base.host, t->lengths.transfer)
                          : -1;
-    return peer >= 0 ? peer : t->base.messages[0].peer;
+    return peer >= 0 ? peer : ra_device_peer(&t->base);
 }

@@ -3,26 +3,19 @@
  * the host's communicator. While it travels, the pieces after it are copied from the device, and
  * those before it to the device.
  *
- * Exchanges follow one another, and in one its messages of one direction and peer: first their
- * lengths, then their pieces. So what travels between two ranks has one order on either side.
+ * Exchanges follow one another, and in each its lengths come before its pieces. So what travels
+ * between two ranks has one order on either side.
  */
 #include "comm_staged.h"
 
 #include <string.h>
 
-static bool is_send(const ra_staged_transfer *t, int index)
+/* Piece `index` of a message, on the device. */
+static ra_message piece_of(const ra_staged_comm *staged, const ra_message *message, int64_t index)
 {
-    return index >= t->base.recv_count;
-}
-
-static char *piece_at(const ra_staged_comm *staged, const ra_staged_transfer *t, int index,
-                      int64_t piece, size_t *bytes_out)
-{
-    const ra_message *const m = &t->base.messages[index];
-    size_t const begin = (size_t)piece * staged->piece_bytes;
-    size_t const left = m->bytes - begin;
-    *bytes_out = left < staged->piece_bytes ? left : staged->piece_bytes;
-    return (char *)m->data + begin;
+    size_t const begin = (size_t)index * staged->piece_bytes, left = message->bytes - begin;
+    return (ra_message){message->peer, (char *)message->data + begin,
+                        left < staged->piece_bytes ? left : staged->piece_bytes};
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -37,29 +30,26 @@ static ra_status copy(ra_staged_comm *staged, const ra_staged_transfer *t, ra_st
     return ra_device_status(&staged->base, &t->base, NULL, error);
 }
 
-/* From the device, as far ahead of what has passed as there are slots. */
-static ra_status read_ahead(ra_staged_comm *staged, ra_staged_transfer *t, int index)
+/* What is sent, from the device, as far ahead of what has passed as there are slots. */
+static ra_status read_ahead(ra_staged_comm *staged, ra_staged_transfer *t)
 {
-    ra_staged_message *const m = &t->messages[index];
+    ra_staged_message *const send = &t->send;
     ra_status status = RA_OK;
-    while (status == RA_OK && m->read < m->pieces && m->read < m->passed + 2) {
-        ra_staged_slot *const slot = &m->slots[m->read % 2];
-        size_t bytes;
-        const char *const from = piece_at(staged, t, index, m->read, &bytes);
-        status = copy(staged, t, slot, slot->data, from, bytes, staged->out);
-        m->read++;
+    while (status == RA_OK && send->read < send->pieces && send->read < send->passed + 2) {
+        ra_staged_slot *const slot = &send->slots[send->read % 2];
+        ra_message const piece = piece_of(staged, &t->base.send, send->read);
+        status = copy(staged, t, slot, slot->data, piece.data, piece.bytes, staged->out);
+        send->read++;
     }
     return status;
 }
 
 /* Of a piece that has come, to the device. */
-static ra_status write_back(ra_staged_comm *staged, ra_staged_transfer *t, int index)
+static ra_status write_back(ra_staged_comm *staged, ra_staged_transfer *t)
 {
-    ra_staged_message *const m = &t->messages[index];
-    ra_staged_slot *const slot = &m->slots[m->passed % 2];
-    size_t bytes;
-    char *const to = piece_at(staged, t, index, m->passed, &bytes);
-    return copy(staged, t, slot, to, slot->data, bytes, staged->in);
+    ra_staged_slot *const slot = &t->recv.slots[t->recv.passed % 2];
+    ra_message const piece = piece_of(staged, &t->base.recv, t->recv.passed);
+    return copy(staged, t, slot, piece.data, slot->data, piece.bytes, staged->in);
 }
 
 /* Whether the last copy of a slot is done. */
@@ -77,70 +67,46 @@ static ra_status look_copied(ra_staged_comm *staged, ra_staged_transfer *t,
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* Whether a message of the same direction and peer that comes before it has pieces left to post. */
-static bool is_behind(const ra_staged_transfer *t, int index)
+static bool has_next(const ra_staged_message *m)
 {
-    for (int i = 0; i < index; i++) {
-        if (is_send(t, i) == is_send(t, index) &&
-            t->base.messages[i].peer == t->base.messages[index].peer &&
-            t->messages[i].posted < t->messages[i].pieces)
-            return true;
-    }
-    return false;
+    return m->posted < m->pieces;
 }
 
-/* Which messages the next round has a piece of; *ready_out: whether their slots are. */
-static ra_status choose_round(ra_staged_comm *staged, ra_staged_transfer *t, int *count_out,
-                              bool *ready_out)
+/* Whether the slots of the next round's pieces are ready: what is sent has been read, and where a
+   piece is received another has been emptied. */
+static ra_status look_slots(ra_staged_comm *staged, ra_staged_transfer *t, bool *ready_out)
 {
+    const ra_staged_message *const send = &t->send, *const recv = &t->recv;
+    bool is_read = true, is_empty = true;
     ra_status status = RA_OK;
-    *count_out = 0;
-    *ready_out = true;
-    for (int i = 0; i < t->base.count && status == RA_OK; i++) {
-        ra_staged_message *const m = &t->messages[i];
-        bool done = true;
-        m->in_round = m->posted < m->pieces && !is_behind(t, i);
-        if (!m->in_round)
-            continue;
-        (*count_out)++;
-        /* A send's piece must have been read; a receive's slot must have been emptied. */
-        if (is_send(t, i) || m->posted >= 2)
-            status = look_copied(staged, t, &m->slots[m->posted % 2], &done);
-        *ready_out = *ready_out && done;
-    }
+    if (has_next(send))
+        status = look_copied(staged, t, &send->slots[send->posted % 2], &is_read);
+    if (status == RA_OK && has_next(recv) && recv->posted >= 2)
+        status = look_copied(staged, t, &recv->slots[recv->posted % 2], &is_empty);
+    *ready_out = is_read && is_empty;
     return status;
+}
+
+/* A message's next piece, in its slot; {0}: there is none. */
+static ra_message next_piece(const ra_staged_comm *staged, ra_staged_message *m,
+                             const ra_message *message)
+{
+    if (!has_next(m))
+        return (ra_message){0};
+    ra_message piece = piece_of(staged, message, m->posted);
+    piece.data = m->slots[m->posted % 2].data;
+    m->posted++;
+    return piece;
 }
 
 static ra_status post_round(ra_staged_comm *staged, ra_staged_transfer *t)
 {
-    ra_message recvs[2 * RA_EXCHANGE_MAX], sends[2 * RA_EXCHANGE_MAX];
-    ra_exchange exchange = {.operation = t->base.base.operation,
-                            .step = t->base.base.step,
-                            .sends = sends,
-                            .recvs = recvs};
-    for (int i = 0; i < t->base.count; i++) {
-        ra_staged_message *const m = &t->messages[i];
-        ra_message piece = {t->base.messages[i].peer, m->slots[m->posted % 2].data, 0};
-        if (!m->in_round)
-            continue;
-        (void)piece_at(staged, t, i, m->posted, &piece.bytes);
-        m->posted++;
-        if (is_send(t, i))
-            sends[exchange.send_count++] = piece;
-        else
-            recvs[exchange.recv_count++] = piece;
-    }
+    ra_exchange const exchange = {.operation = t->base.base.operation,
+                                  .step = t->base.base.step,
+                                  .send = next_piece(staged, &t->send, &t->base.send),
+                                  .recv = next_piece(staged, &t->recv, &t->base.recv)};
     t->base.phase = "under way";
     return ra_comm_start(staged->base.host, &exchange, &t->round);
-}
-
-static bool all_passed(const ra_staged_transfer *t)
-{
-    for (int i = 0; i < t->base.count; i++) {
-        if (t->messages[i].passed < t->messages[i].pieces)
-            return false;
-    }
-    return true;
 }
 
 /* A round that has come to its end: what it brought goes to the device. */
@@ -150,33 +116,28 @@ static ra_status end_round(ra_staged_comm *staged, ra_staged_transfer *t)
         return RA_OK;
     ra_status status = ra_comm_wait(staged->base.host, t->round);
     t->round = NULL;
-    for (int i = 0; i < t->base.count && status == RA_OK; i++) {
-        ra_staged_message *const m = &t->messages[i];
-        if (!m->in_round)
-            continue;
-        if (!is_send(t, i))
-            status = write_back(staged, t, i);
-        m->passed++;
-        m->in_round = false;
-    }
-    if (status == RA_OK && all_passed(t))
+    if (status == RA_OK && t->recv.passed < t->recv.posted)
+        status = write_back(staged, t);
+    if (status != RA_OK)
+        return status;
+    t->recv.passed = t->recv.posted;
+    t->send.passed = t->send.posted;
+    if (!has_next(&t->send) && !has_next(&t->recv))
         ra_device_time_end(&t->base, staged->in);
-    return status;
+    return RA_OK;
 }
 
 static ra_status begin_round(ra_staged_comm *staged, ra_staged_transfer *t, bool *all_posted_out)
 {
-    ra_status status = RA_OK;
-    int count = 0;
     bool ready = false;
-    *all_posted_out = false;
-    for (int i = t->base.recv_count; i < t->base.count && status == RA_OK; i++)
-        status = read_ahead(staged, t, i);
+    ra_status status = read_ahead(staged, t);
     if (status != RA_OK || t->round != NULL)
         return status;
-    status = choose_round(staged, t, &count, &ready);
-    *all_posted_out = status == RA_OK && count == 0;
-    return status == RA_OK && count > 0 && ready ? post_round(staged, t) : status;
+    *all_posted_out = !has_next(&t->send) && !has_next(&t->recv);
+    if (*all_posted_out)
+        return RA_OK;
+    status = look_slots(staged, t, &ready);
+    return status == RA_OK && ready ? post_round(staged, t) : status;
 }
 
 /* Whether everything that was received lies on the device. */
@@ -184,12 +145,8 @@ static ra_status look_over(ra_staged_comm *staged, ra_staged_transfer *t)
 {
     bool over = true;
     ra_status status = RA_OK;
-    for (int i = 0; i < t->base.recv_count && status == RA_OK && over; i++) {
-        for (int s = 0; s < 2 && status == RA_OK && over; s++) {
-            if (t->messages[i].pieces > s)
-                status = look_copied(staged, t, &t->messages[i].slots[s], &over);
-        }
-    }
+    for (int s = 0; s < 2 && s < t->recv.pieces && status == RA_OK && over; s++)
+        status = look_copied(staged, t, &t->recv.slots[s], &over);
     t->base.over = over && status == RA_OK;
     return status;
 }
@@ -236,18 +193,11 @@ void ra_staged_progress(ra_device_comm *base)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-static ra_status take_messages(ra_staged_comm *staged, ra_staged_transfer *t)
+static ra_status take_message(ra_staged_comm *staged, ra_staged_message *m, size_t bytes)
 {
-    ra_status status = RA_OK;
-    for (int i = 0; i < t->base.count && status == RA_OK; i++) {
-        ra_staged_message *const m = &t->messages[i];
-        size_t const bytes = t->base.messages[i].bytes;
-        m->pieces = (int64_t)((bytes - 1) / staged->piece_bytes + 1);
-        m->read = m->posted = m->passed = 0;
-        m->in_round = false;
-        status = ra_staged_take_slots(staged, m, bytes);
-    }
-    return status;
+    m->pieces = bytes > 0 ? (int64_t)((bytes - 1) / staged->piece_bytes + 1) : 0;
+    m->read = m->posted = m->passed = 0;
+    return bytes > 0 ? ra_staged_take_slots(staged, m, bytes) : RA_OK;
 }
 
 ra_status ra_staged_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
@@ -259,7 +209,9 @@ ra_status ra_staged_start(ra_comm *comm, const ra_exchange *exchange, ra_transfe
         t->round = NULL;
         t->lengths = (ra_lengths){0};
         t->lengths_posted = t->begun = false;
-        status = take_messages(staged, t);
+        status = take_message(staged, &t->recv, t->base.recv.bytes);
+        if (status == RA_OK)
+            status = take_message(staged, &t->send, t->base.send.bytes);
     }
     if (status != RA_OK) {
         ra_comm_break(comm);
@@ -281,5 +233,5 @@ int ra_staged_missing_peer(ra_comm *comm, ra_transfer *transfer)
         return -1;
     ra_transfer *const travelling = t->lengths.transfer != NULL ? t->lengths.transfer : t->round;
     int const peer = travelling != NULL ? ra_comm_missing_peer(staged->base.host, travelling) : -1;
-    return peer >= 0 ? peer : t->base.messages[0].peer;
+    return peer >= 0 ? peer : ra_device_peer(&t->base);
 }

@@ -28,21 +28,15 @@ static ra_status exchange_pieces(chain *c, int64_t begin)
 {
     bool const sends = c->to >= 0 && begin > 0, receives = c->from >= 0 && begin < c->count;
     ra_transfer *transfer = NULL;
-    ra_message send = {0}, recv = {0};
+    ra_exchange exchange = {.operation = c->operation, .step = -1};
     if (!sends && !receives)
         return RA_OK;
     if (sends) /* every piece but the last is whole */
-        send = (ra_message){c->to, c->onward,
-                            (size_t)piece_floats(c, begin - PIECE_FLOATS) * sizeof(float)};
+        exchange.send = (ra_message){c->to, c->onward,
+                                     (size_t)piece_floats(c, begin - PIECE_FLOATS) * sizeof(float)};
     if (receives)
-        recv = (ra_message){c->from, c->before + begin,
-                            (size_t)piece_floats(c, begin) * sizeof(float)};
-    ra_exchange const exchange = {.operation = c->operation,
-                                  .step = -1,
-                                  .send_count = sends,
-                                  .recv_count = receives,
-                                  .sends = &send,
-                                  .recvs = &recv};
+        exchange.recv = (ra_message){c->from, c->before + begin,
+                                     (size_t)piece_floats(c, begin) * sizeof(float)};
     ra_status const status = ra_comm_start(c->comm, &exchange, &transfer);
     return status == RA_OK ? ra_comm_wait(c->comm, transfer) : status;
 }

@@ -17,80 +17,64 @@ ra_mail *ra_mail_take(ra_mail mails[RA_TRANSFER_MAX])
     return &mails[at];
 }
 
-static void push(ra_parcel_queue *queue, ra_parcel *parcel)
+static ra_parcel *pop(ra_channel *channel)
 {
-    RA_ASSERT(queue->count < RA_MAIL_MAX);
-    queue->parcels[(queue->begin + queue->count) % RA_MAIL_MAX] = parcel;
-    queue->count++;
+    ra_parcel *const first = channel->waiting[0];
+    channel->count--;
+    memmove(channel->waiting, channel->waiting + 1, (size_t)channel->count * sizeof(first));
+    return first;
 }
 
-static ra_parcel *pop(ra_parcel_queue *queue)
+static void deliver(ra_parcel *send, ra_parcel *recv)
 {
-    ra_parcel *const parcel = queue->parcels[queue->begin];
-    queue->begin = (queue->begin + 1) % RA_MAIL_MAX;
-    queue->count--;
-    return parcel;
+    if (send->message.bytes == recv->message.bytes)
+        memmove(recv->message.data, send->message.data, send->message.bytes);
+    recv->sent_bytes = send->message.bytes;
+    send->done = recv->done = true;
 }
 
-static void deliver(ra_channel *channel)
+/* What waits in a channel is all of one kind: the other kind meets it at once. */
+static void post(ra_channel *channel, ra_parcel *parcel, bool is_send)
 {
-    while (channel->sends.count > 0 && channel->recvs.count > 0) {
-        ra_parcel *const send = pop(&channel->sends);
-        ra_parcel *const recv = pop(&channel->recvs);
-        if (send->bytes == recv->bytes) {
-            memmove(recv->data, send->data, send->bytes);
-        } else {
-            recv->sent_bytes = send->bytes;
-            if (recv->owner->refused == NULL)
-                recv->owner->refused = recv;
-        }
-        send->done = true;
-        send->owner->open_count--;
-        recv->done = true;
-        recv->owner->open_count--;
+    if (parcel->message.bytes == 0) {
+        parcel->done = true;
+    } else if (channel->count == 0 || channel->holds_sends == is_send) {
+        RA_ASSERT(channel->count < RA_TRANSFER_MAX);
+        channel->holds_sends = is_send;
+        channel->waiting[channel->count++] = parcel;
+    } else {
+        ra_parcel *const other = pop(channel);
+        deliver(is_send ? parcel : other, is_send ? other : parcel);
     }
-}
-
-static ra_parcel *add_parcel(ra_mail *mail, const ra_message *message)
-{
-    ra_parcel *const parcel = &mail->parcels[mail->parcel_count++];
-    *parcel = (ra_parcel){
-        .owner = mail, .peer = message->peer, .data = message->data, .bytes = message->bytes};
-    mail->open_count++;
-    return parcel;
 }
 
 void ra_mail_post(ra_mail *mail, const ra_exchange *exchange, ra_channel *channels, int rank,
                   int size)
 {
     *mail = (ra_mail){
-        .base = {.operation = exchange->operation, .step = exchange->step, .in_use = true}};
-    for (int i = 0; i < exchange->send_count; i++) {
-        const ra_message *const send = &exchange->sends[i];
-        if (send->bytes > 0)
-            push(&channels[rank * size + send->peer].sends, add_parcel(mail, send));
-    }
-    mail->send_count = mail->parcel_count;
-    for (int i = 0; i < exchange->recv_count; i++) {
-        const ra_message *const recv = &exchange->recvs[i];
-        if (recv->bytes > 0)
-            push(&channels[recv->peer * size + rank].recvs, add_parcel(mail, recv));
-    }
-    for (int i = 0; i < mail->parcel_count; i++) {
-        int const peer = mail->parcels[i].peer;
-        deliver(&channels[i < mail->send_count ? rank * size + peer : peer * size + rank]);
-    }
+        .base = {.operation = exchange->operation, .step = exchange->step, .in_use = true},
+        .send = {.message = exchange->send},
+        .recv = {.message = exchange->recv}};
+    post(&channels[rank * size + exchange->send.peer], &mail->send, true);
+    post(&channels[exchange->recv.peer * size + rank], &mail->recv, false);
+}
+
+bool ra_mail_is_refused(const ra_mail *mail)
+{
+    return mail->recv.done && mail->recv.sent_bytes != mail->recv.message.bytes;
 }
 
 int ra_mail_open_peer(const ra_mail *mail)
 {
-    for (int i = mail->send_count; i < mail->parcel_count; i++) {
-        if (!mail->parcels[i].done)
-            return mail->parcels[i].peer;
-    }
-    for (int i = 0; i < mail->send_count; i++) {
-        if (!mail->parcels[i].done)
-            return mail->parcels[i].peer;
-    }
-    return -1;
+    if (!mail->recv.done)
+        return mail->recv.message.peer;
+    return mail->send.done || ra_mail_is_refused(mail) ? -1 : mail->send.message.peer;
+}
+
+ra_status ra_mail_refuse(const ra_comm *comm, const ra_mail *mail)
+{
+    const ra_parcel *const recv = &mail->recv;
+    ra_comm_log_mismatch(comm, mail->base.operation, mail->base.step, recv->message.peer,
+                         (int64_t)recv->sent_bytes, (int64_t)recv->message.bytes);
+    return RA_ERR_PEER;
 }

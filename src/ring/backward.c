@@ -206,17 +206,13 @@ static ra_status grads_post(backward_pass *pass, int s)
         ra_ring_settle_taken(ring, in > 0 ? ra_region_take(ring, &ring->arriving, in) : RA_OK);
     if (status != RA_OK || in + out == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
-    char *partial = ra_region_data(partial_of(ring, s));
     size_t const skip = ra_ring_grads_bytes(ring, pass->group.kv_count, step->fetched_first);
-    ra_message const send = {step->grad_to, out > 0 ? partial + skip : NULL, out};
-    ra_message const recv = {step->grad_from, ring->arriving.block.data, in};
+    char *const from = out > 0 ? (char *)ra_region_data(partial_of(ring, s)) + skip : NULL;
     return ra_flight_start(ring, &ring->grads_flight,
                            &(ra_exchange){.operation = "backward gradients of keys and values",
                                           .step = s,
-                                          .send_count = out > 0,
-                                          .recv_count = in > 0,
-                                          .sends = &send,
-                                          .recvs = &recv},
+                                          .send = {step->grad_to, from, out},
+                                          .recv = {step->grad_from, ring->arriving.block.data, in}},
                            RA_TRACE_SEND_GRADS, step->grad_out_rows, step->grad_in_rows);
 }
 

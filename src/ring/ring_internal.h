@@ -301,8 +301,8 @@ RA_CHECKED ra_status ra_keys_arrive(ra_ring *ring, const ra_head_group *group, i
                                     ra_pair_view *held_out);
 
 /*
- * Start an exchange, of one message each way at most, and wait for it; NULL transfer: RA_OK at
- * once. `kind` is that of the send: receiving and waiting come next to it.
+ * Start an exchange, and wait for it; NULL transfer: RA_OK at once. `kind` is that of the send:
+ * receiving and waiting come next to it.
  */
 RA_CHECKED ra_status ra_flight_start(ra_ring *ring, ra_flight *flight, const ra_exchange *exchange,
                                      ra_trace_kind kind, int64_t sent_rows, int64_t recv_rows);

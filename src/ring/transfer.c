@@ -116,10 +116,10 @@ void *ra_region_data(const ra_region *region)
 ra_status ra_flight_start(ra_ring *ring, ra_flight *flight, const ra_exchange *exchange,
                           ra_trace_kind kind, int64_t sent_rows, int64_t recv_rows)
 {
-    const ra_message *send = exchange->sends, *recv = exchange->recvs;
+    const ra_message *send = &exchange->send, *recv = &exchange->recv;
     int64_t const sent_bytes = (int64_t)send->bytes, recv_bytes = (int64_t)recv->bytes;
     int const step = exchange->step;
-    bool const receives = exchange->recv_count > 0;
+    bool const receives = recv_bytes > 0;
     *flight = (ra_flight){.wait_kind = kind + 2,
                           .step = step,
                           .peer = receives ? recv->peer : send->peer,
@@ -127,7 +127,7 @@ ra_status ra_flight_start(ra_ring *ring, ra_flight *flight, const ra_exchange *e
                           .rows = receives ? recv_rows : sent_rows,
                           .send_mark = -1,
                           .recv_mark = -1};
-    if (exchange->send_count > 0)
+    if (sent_bytes > 0)
         flight->send_mark = ra_ring_mark(ring, kind, step, send->peer, sent_bytes, sent_rows);
     if (receives)
         flight->recv_mark = ra_ring_mark(ring, kind + 1, step, recv->peer, recv_bytes, recv_rows);
@@ -227,17 +227,12 @@ ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *
         ra_ring_settle_taken(ring, clear_held(ring, packed, at, group, step, operation));
     if (status != RA_OK || sent_bytes + recv_bytes == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
-    ra_message const send = {at->sent_to, sent->block.data, sent_bytes};
-    ra_message const recv = {at->held_from,
-                             recv_bytes > 0 ? (char *)ra_region_data(held) + skip_bytes : NULL,
-                             recv_bytes};
+    char *const into = recv_bytes > 0 ? (char *)ra_region_data(held) + skip_bytes : NULL;
     return ra_flight_start(ring, &ring->keys_flight,
                            &(ra_exchange){.operation = operation,
                                           .step = step,
-                                          .send_count = sent_bytes > 0,
-                                          .recv_count = recv_bytes > 0,
-                                          .sends = &send,
-                                          .recvs = &recv},
+                                          .send = {at->sent_to, sent->block.data, sent_bytes},
+                                          .recv = {at->held_from, into, recv_bytes}},
                            RA_TRACE_SEND_KEYS, at->sent_rows, at->fetched_rows);
 }
 

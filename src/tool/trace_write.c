@@ -114,16 +114,10 @@ static ra_status put_events(ra_output *output, int rank, const ra_trace_event *e
 
 static ra_status transfer(ra_comm *comm, int peer, void *data, size_t bytes, bool sends)
 {
-    ra_message const message = {peer, data, bytes};
+    ra_exchange exchange = {.operation = "gathering the trace", .step = -1};
+    *(sends ? &exchange.send : &exchange.recv) = (ra_message){peer, data, bytes};
     ra_transfer *posted = NULL;
-    ra_status const status = ra_comm_start(comm,
-                                           &(ra_exchange){.operation = "gathering the trace",
-                                                          .step = -1,
-                                                          .send_count = sends,
-                                                          .recv_count = !sends,
-                                                          .sends = &message,
-                                                          .recvs = &message},
-                                           &posted);
+    ra_status const status = ra_comm_start(comm, &exchange, &posted);
     return status == RA_OK ? ra_comm_wait(comm, posted) : status;
 }
 

@@ -29,16 +29,10 @@ int contract_run_beats(ra_comm *comm)
     if (rank == worker)
         work(comm);
     if (rank == worker || rank == 0) {
-        ra_message const message = {rank == worker ? 0 : worker, &byte, 1};
+        ra_exchange const exchange = {"beat: message", -1, .send = {0, &byte, rank == worker},
+                                      .recv = {worker, &byte, rank == 0}};
         ra_transfer *transfer = NULL;
-        EXPECT(ra_comm_start(comm,
-                             &(ra_exchange){.operation = "beat: message",
-                                            .step = -1,
-                                            .send_count = rank == worker,
-                                            .recv_count = rank == 0,
-                                            .sends = &message,
-                                            .recvs = &message},
-                             &transfer) == RA_OK);
+        EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
         EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
         EXPECT(byte == (unsigned char)worker);
     }

@@ -13,8 +13,7 @@ static int stays_broken(ra_comm *comm)
     int64_t integer = 1;
     double number = 1;
     float value = 1, before = 1;
-    ra_message const message = {0, &byte, 1};
-    ra_exchange const exchange = {"after the end", 0, 1, 0, &message, NULL};
+    ra_exchange const exchange = {"after the end", 0, .send = {0, &byte, 1}};
     ra_transfer *transfer = NULL;
     int failures = 0;
     snprintf(mine, sizeof(mine), "(rank %d on host ", ra_comm_rank(comm));
@@ -40,9 +39,8 @@ static int names_who_does_not_send(ra_comm *comm)
 {
     int const rank = ra_comm_rank(comm), last = ra_comm_size(comm) - 1;
     unsigned char data[2][10] = {{0}};
-    ra_message const recvs[2] = {{0, data[0], 10}, {0, data[1], 10}};
-    ra_exchange const first = {"forward keys and values", 7, 0, 1, NULL, &recvs[0]};
-    ra_exchange const second = {"the next step", 8, 0, 1, NULL, &recvs[1]};
+    ra_exchange const first = {"forward keys and values", 7, .recv = {0, data[0], 10}};
+    ra_exchange const second = {"the next step", 8, .recv = {0, data[1], 10}};
     ra_transfer *transfers[2] = {NULL, NULL};
     char where[192];
     int failures = 0;
@@ -66,8 +64,7 @@ static int names_who_does_not_receive(ra_comm *comm)
     size_t const bytes = 8 << 20; /* more than MPI takes without a receiver */
     int const rank = ra_comm_rank(comm), last = ra_comm_size(comm) - 1;
     unsigned char *const data = calloc(1, bytes);
-    ra_message const send = {0, data, bytes};
-    ra_exchange const exchange = {"partial gradients", -1, 1, 0, &send, NULL};
+    ra_exchange const exchange = {"partial gradients", -1, .send = {0, data, bytes}};
     ra_transfer *transfer = NULL;
     char where[192];
     int failures = 0;
@@ -188,9 +185,10 @@ static int refuses_length(ra_comm *comm, size_t sent, size_t expected)
 {
     int const rank = ra_comm_rank(comm), last = ra_comm_size(comm) - 1;
     unsigned char *const out = calloc(1, sent), *const in = calloc(1, expected + 1);
-    ra_message const send = {last, out, sent}, recv = {0, in, expected};
-    ra_exchange const exchange = {"uneven halves",      3,     rank == 0 ? 1 : 0,
-                                  rank == last ? 1 : 0, &send, &recv};
+    ra_exchange const exchange = {"uneven halves",
+                                  3,
+                                  {last, out, rank == 0 ? sent : 0},
+                                  {0, in, rank == last ? expected : 0}};
     ra_transfer *transfer = NULL;
     char text[64];
     int failures = 0;
@@ -282,8 +280,7 @@ static int giving_up_frees_the_others(ra_comm *comm)
 {
     int const rank = ra_comm_rank(comm);
     unsigned char byte = 0;
-    ra_message const recv = {0, &byte, 1};
-    ra_exchange const exchange = {"never sent", 0, 0, 1, NULL, &recv};
+    ra_exchange const exchange = {"never sent", 0, .recv = {0, &byte, 1}};
     ra_transfer *transfer = NULL;
     int failures = 0;
     ra_comm_set_timeout(comm, 600000);

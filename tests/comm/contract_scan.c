@@ -70,8 +70,7 @@ static int scans_amid_a_transfer(ra_comm *comm)
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
     int const to = (rank + 1) % size, from = (rank + size - 1) % size;
     unsigned char *const out = malloc(BYTES), *const in = malloc(BYTES);
-    ra_message const send = {to, out, BYTES}, recv = {from, in, BYTES};
-    ra_exchange const exchange = {"amid", 0, 1, 1, &send, &recv};
+    ra_exchange const exchange = {"amid", 0, {to, out, BYTES}, {from, in, BYTES}};
     ra_transfer *transfer = NULL;
     float const own = uneven(rank, 0);
     float before = NAN;

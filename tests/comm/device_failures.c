@@ -47,8 +47,8 @@ static ra_status exchange_both(ra_comm *comm, const buffers *b, int round)
     ra_transfer *transfers[2] = {NULL, NULL};
     ra_status status = RA_OK;
     for (int i = 0; i < 2 && status == RA_OK; i++) {
-        ra_message const send = {peer, b->out[i], BYTES}, recv = {peer, b->in[i], BYTES};
-        ra_exchange const exchange = {"a round", round, 1, 1, &send, &recv};
+        ra_exchange const exchange = {
+            "a round", round, {peer, b->out[i], BYTES}, {peer, b->in[i], BYTES}};
         status = ra_comm_start(comm, &exchange, &transfers[i]);
     }
     for (int i = 0; i < 2; i++) {

@@ -30,8 +30,7 @@ static ra_comm *create_self(void)
 
 static ra_status start(ra_comm *comm, int peer, void *data, ra_transfer **transfer)
 {
-    ra_message const message = {peer, data, 4};
-    ra_exchange const exchange = {"test", 0, 1, 1, &message, &message};
+    ra_exchange const exchange = {"test", 0, {peer, data, 4}, {peer, data, 4}};
     return ra_comm_start(comm, &exchange, transfer);
 }
 

@@ -138,16 +138,14 @@ Test(local, is_destroyed_in_any_order)
 Test(local, is_destroyed_with_transfers_in_flight_once_broken)
 {
     unsigned char in[8], out[8] = {0};
-    ra_message const recv = {1, in, 8}, send = {1, out, 8};
-    ra_exchange const exchange = {"left behind", 0, 1, 1, &send, &recv};
+    ra_exchange const exchange = {"left behind", 0, {1, out, 8}, {1, in, 8}};
     ra_transfer *transfer = NULL;
     ra_comm *comms[2];
     cr_assert_eq(ra_comm_create_local(2, 1000, comms), RA_OK);
     cr_assert_eq(ra_comm_start(comms[0], &exchange, &transfer), RA_OK);
     ra_comm_abort(comms[0], 5);
     ra_comm_destroy(comms[0]);
-    ra_message const back = {0, out, 8};
-    ra_exchange const answer = {"to the dead", 0, 1, 0, &back, NULL};
+    ra_exchange const answer = {"to the dead", 0, .send = {0, out, 8}};
     cr_expect_eq(ra_comm_start(comms[1], &answer, &transfer), RA_ERR_PEER);
     ra_comm_destroy(comms[1]);
 }

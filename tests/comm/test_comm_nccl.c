@@ -305,8 +305,7 @@ static void *end_own_work(void *context)
 static int wait_for_own_stream(ra_comm *comm, void *context)
 {
     char out[4] = "abc", in[4] = "";
-    ra_message const send = {0, out, 4}, recv = {0, in, 4};
-    ra_exchange const exchange = {"after our own work", 0, 1, 1, &send, &recv};
+    ra_exchange const exchange = {"after our own work", 0, {0, out, 4}, {0, in, 4}};
     ra_transfer *transfer = NULL;
     cudaStream_t stream = NULL;
     pthread_t thread;

@@ -88,8 +88,7 @@ static int send_to_oneself(ra_comm *comm, void *context)
     enum { BYTES = 20000 };
     ra_status *const expected = context;
     char out[BYTES] = "", in[BYTES] = "";
-    ra_message const send = {0, out, BYTES}, recv = {0, in, BYTES};
-    ra_exchange const exchange = {"to oneself", 0, 1, 1, &send, &recv};
+    ra_exchange const exchange = {"to oneself", 0, {0, out, BYTES}, {0, in, BYTES}};
     ra_transfer *transfer = NULL;
     ra_status status = ra_comm_start(comm, &exchange, &transfer);
     if (status == RA_OK)

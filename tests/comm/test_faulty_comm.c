@@ -23,9 +23,8 @@ static ra_status work(ra_comm *comm)
     float before;
     ra_status status = ra_comm_barrier(comm, "begin");
     for (int i = 0; i < 2 && status == RA_OK; i++) {
-        ra_message const send = {(rank + 1) % size, out[i], 64};
-        ra_message const recv = {(rank + size - 1) % size, in[i], 64};
-        ra_exchange const exchange = {"work", i, 1, 1, &send, &recv};
+        ra_exchange const exchange = {
+            "work", i, {(rank + 1) % size, out[i], 64}, {(rank + size - 1) % size, in[i], 64}};
         status = ra_comm_start(comm, &exchange, &transfers[i]);
     }
     for (int i = 0; i < 2; i++) { /* also after a failure: every transfer is waited for */

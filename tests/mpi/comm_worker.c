@@ -100,7 +100,7 @@ static void break_once(const contract_case *broken, int piece_bytes, const char 
     ra_comm *const comm = create(NULL, NULL);
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
     if (piece_bytes > 0)
-        ra_comm_mpi_set_limits(comm, (size_t)piece_bytes, 32);
+        ra_comm_mpi_set_limits(comm, (size_t)piece_bytes, 2);
     contract_clear_log();
     snprintf(found_path, sizeof(found_path), "%s/%s_found.0", folder, broken->name);
     int const failures = broken->body(comm);
@@ -137,8 +137,7 @@ static int run_breaking(int *argc, char ***argv, char **arguments)
 static int wait_in_vain(ra_comm *comm, int peer)
 {
     unsigned char byte = 0;
-    ra_message const recv = {peer, &byte, 1};
-    ra_exchange const exchange = {"forward keys and values", 3, 0, 1, NULL, &recv};
+    ra_exchange const exchange = {"forward keys and values", 3, .recv = {peer, &byte, 1}};
     ra_transfer *transfer = NULL;
     ra_status status = ra_comm_start(comm, &exchange, &transfer);
     if (status == RA_OK)

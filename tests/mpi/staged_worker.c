@@ -27,8 +27,8 @@ static int run_healthy(ra_comm *comm, char **arguments)
 static int lose_a_rank(ra_comm *comm, char **arguments)
 {
     static char out[1 << 20], in[1 << 20];
-    ra_message const send = {1, out, sizeof(out)}, recv = {1, in, sizeof(in)};
-    ra_exchange const exchange = {"forward keys and values", 3, 1, 1, &send, &recv};
+    ra_exchange const exchange = {
+        "forward keys and values", 3, {1, out, sizeof(out)}, {1, in, sizeof(in)}};
     ra_transfer *transfer = NULL;
     ra_comm_set_timeout(comm, atoll(arguments[0]));
     if (ra_comm_barrier(comm, "begin") != RA_OK)
