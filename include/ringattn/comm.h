@@ -77,7 +77,8 @@ RA_CHECKED ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange,
 void ra_comm_poll(ra_comm *comm);
 /**
  * Tell the others that this rank is at work: to be called often (between tiles) by ranks that
- * compute while others may wait. Sends next to nothing, a few times per deadline.
+ * compute while others may wait. Sends next to nothing, a few times per deadline. NULL: there are
+ * no others.
  */
 void ra_comm_beat(ra_comm *comm);
 /** Wait until done or until the deadline; the transfer is gone in either case. NULL: RA_OK. */

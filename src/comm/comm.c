@@ -233,7 +233,7 @@ bool ra_beat_is_due(ra_comm *comm, int64_t now_ns)
 
 void ra_comm_beat(ra_comm *comm)
 {
-    if (!comm->broken && comm->ops->beat != NULL)
+    if (comm != NULL && !comm->broken && comm->ops->beat != NULL)
         comm->ops->beat(comm);
 }
 

@@ -29,7 +29,7 @@ static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *lay
     for (int team = 0; team < teams->count && status == RA_OK; ++team) {
         ra_rowset queries;
         int64_t fetched = 0;
-        ra_ring_tell(comm);
+        ra_comm_beat(comm);
         status = ra_teams_rows(teams, team, layout, pool, &queries);
         if (status != RA_OK)
             break;
@@ -47,7 +47,7 @@ static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, 
     ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
     for (int owner = 0; owner < layout->ranks; ++owner) {
         ra_demand demand;
-        ra_ring_tell(comm);
+        ra_comm_beat(comm);
         ra_status const status = ra_demand_init(pattern, layout, all, owner, pool, &demand);
         if (status != RA_OK)
             return status;
@@ -70,7 +70,7 @@ ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, boo
     for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
         ra_layout layout;
         int64_t rows = 0;
-        ra_ring_tell(comm);
+        ra_comm_beat(comm);
         ra_status status =
             ra_layout_init((ra_layout_kind)kind, pattern, teams->ranks, pool, &layout);
         if (status == RA_OK && is_even(&layout)) {

@@ -219,7 +219,7 @@ ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout, ra
     for (int rank = 0; rank < layout->ranks && *full_out; ++rank) {
         const ra_rowset *rows = &layout->rows[rank];
         int64_t fetched;
-        ra_ring_tell(comm);
+        ra_comm_beat(comm);
         ra_status const status = ra_rowset_count_fetched(pattern, rows, pool, &fetched);
         if (status != RA_OK)
             return status;

@@ -46,13 +46,6 @@ RA_CHECKED ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *
                                     ra_demand *demand_out);
 void ra_demand_fini(ra_pool *pool, ra_demand *demand);
 
-/* A sign of work of the one rank that works while the others of `comm` wait; NULL: none do. */
-static inline void ra_ring_tell(ra_comm *comm)
-{
-    if (comm != NULL)
-        ra_comm_beat(comm);
-}
-
 /** How many rows, not their own, queries of these rows touch with any head: needed_rows twice. */
 RA_CHECKED ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
                                              ra_pool *pool, int64_t *rows_out);

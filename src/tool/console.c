@@ -137,12 +137,6 @@ ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status statu
     return reduced == RA_OK ? (ra_status)cause : reduced;
 }
 
-void ra_console_beat(void *comm)
-{
-    if (comm != NULL)
-        ra_comm_beat(comm);
-}
-
 void ra_console_defer(void)
 {
     pthread_mutex_lock(&the_console.mutex);

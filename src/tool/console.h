@@ -23,12 +23,6 @@ void ra_console_hold(void);
  */
 RA_CHECKED ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status);
 
-/**
- * A sign of work of a rank that works alone while the others wait in ra_console_agree, or for the
- * end: to be called often. @param comm  a ra_comm, NULL: there are no others; void, as a callback
- */
-void ra_console_beat(void *comm);
-
 /** Ends ra_console_hold where other ranks cannot be asked: this one says what it held back. */
 void ra_console_release(void);
 

@@ -1,6 +1,5 @@
 #include "gnuplot.h"
 
-#include "console.h"
 #include "internal.h"
 #include "tool_info.h"
 
@@ -67,7 +66,7 @@ static ra_status picture_read(int from, ra_comm *comm, picture *p)
         struct pollfd ready = {.fd = from, .events = POLLIN};
         if (ra_clock_ns() >= deadline_ns)
             return refuse("took more than 60 s");
-        ra_console_beat(comm);
+        ra_comm_beat(comm);
         int const polled = poll(&ready, 1, LOOK_MS);
         if (polled == 0)
             continue;

@@ -1,7 +1,6 @@
 #include "kernel_choice.h"
 
 #include "config_table.h"
-#include "console.h"
 #include "internal.h"
 
 #include <pthread.h>
@@ -169,7 +168,7 @@ static ra_status finding_widen(const kind *k, ra_comm *comm, ra_kernel_finding *
         char why_not[240];
         if (one.ops->serves != NULL && !one.ops->serves(&one.use, why_not, sizeof(why_not)))
             continue;
-        ra_console_beat(comm);
+        ra_comm_beat(comm);
         ra_status const status =
             ra_kernel_check(one.ops, ra_kernel_cpu(RA_ISA_PORTABLE), &one.use, &one.verdict);
         if (status != RA_OK)

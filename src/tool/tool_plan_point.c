@@ -1,5 +1,4 @@
 /* One configuration of `ringattn plan`: what is asked of the predictor. */
-#include "console.h"
 #include "documents.h"
 #include "internal.h"
 #include "job.h"
@@ -120,6 +119,12 @@ static void move_to_device(ra_plan_point *point, const ra_hardware *hardware)
     request->ring.follow_bytes[0] = request->ring.follow_bytes[1] = 0;
 }
 
+/* The other ranks wait meanwhile. */
+static void beat(void *comm)
+{
+    ra_comm_beat(comm);
+}
+
 ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
 {
     ra_config *config = &point->config;
@@ -167,7 +172,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .io_bytes = ra_job_times_bytes(config->repeat, config->backward),
         .memory_bytes = config->limit_bytes > 0 ? config->limit_bytes : memory,
         .hardware = hardware,
-        .poll = ra_console_beat,
+        .poll = beat,
         .poll_context = point->comm};
     point->request.ring = ra_job_ring_config(config, config->repeat);
     if (on_device(point))

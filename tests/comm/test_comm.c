@@ -77,8 +77,9 @@ Test(comm, stops_a_root_out_of_range, .signal = SIGABRT)
     (void)!ra_comm_broadcast(create_self(), "test", 1, data, 4);
 }
 
-Test(comm, destroys_nothing)
+Test(comm, destroys_and_tells_of_nothing)
 {
+    ra_comm_beat(NULL);
     ra_comm_destroy(NULL);
 }
 
