@@ -228,6 +228,11 @@ RA_CHECKED ra_status ra_window_barrier(ra_comm *comm, const ra_window *window,
 
 /* ---- for makers, and for wrappers that inject faults ---------------------------------------- */
 
+/* What is reduced: int64_t or double. */
+typedef enum ra_number { RA_NUMBER_I64, RA_NUMBER_F64 } ra_number;
+
+enum { RA_NUMBER_BYTES = 8 }; /* of either */
+
 struct ra_comm_ops {
     const char *name;
     ra_status (*start)(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out);
@@ -249,10 +254,8 @@ struct ra_comm_ops {
     ra_status (*meet)(ra_comm *comm, const ra_window *window, const char *operation, int step);
     ra_status (*broadcast)(ra_comm *comm, const char *operation, int root, void *data,
                            size_t bytes);
-    ra_status (*reduce_i64)(ra_comm *comm, const char *operation, ra_reduce reduce, int64_t *values,
-                            int count);
-    ra_status (*reduce_f64)(ra_comm *comm, const char *operation, ra_reduce reduce, double *values,
-                            int count);
+    ra_status (*reduce)(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
+                        void *values, int count);
     void (*abort)(ra_comm *comm, int exit_code);
     void (*destroy)(ra_comm *comm);
 };

@@ -7,14 +7,9 @@ static void carry_out(ra_local_group *group)
 {
     ra_local_part *const all = group->collectives;
     ra_local_part *const source = all[0].kind == RA_LOCAL_BROADCAST ? &all[all[0].detail] : &all[0];
-    for (int rank = 1; rank < group->size; rank++) {
-        if (source->kind == RA_LOCAL_REDUCE_I64)
-            ra_reduce_fold_i64((ra_reduce)source->detail, source->data, all[rank].data,
-                               (int)(source->bytes / sizeof(int64_t)));
-        else if (source->kind == RA_LOCAL_REDUCE_F64)
-            ra_reduce_fold_f64((ra_reduce)source->detail, source->data, all[rank].data,
-                               (int)(source->bytes / sizeof(double)));
-    }
+    for (int rank = 1; rank < group->size && source->kind == RA_LOCAL_REDUCE; rank++)
+        ra_reduce_fold(source->number, (ra_reduce)source->detail, source->data, all[rank].data,
+                       (int)(source->bytes / RA_NUMBER_BYTES));
     for (int rank = 0; rank < group->size; rank++) {
         if (&all[rank] != source && source->bytes > 0)
             memcpy(all[rank].data, source->data, source->bytes);
@@ -32,7 +27,7 @@ static int find_disagreement(const ra_local_group *group)
     for (int rank = 1; rank < group->size; rank++) {
         const ra_local_part *const other = &group->collectives[rank];
         if (other->kind != first->kind || other->detail != first->detail ||
-            other->bytes != first->bytes)
+            other->number != first->number || other->bytes != first->bytes)
             return rank;
     }
     return -1;
@@ -110,22 +105,13 @@ ra_status ra_local_broadcast(ra_comm *comm, const char *operation, int root, voi
         (ra_local_part){.kind = RA_LOCAL_BROADCAST, .detail = root, .data = data, .bytes = bytes});
 }
 
-ra_status ra_local_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                              int64_t *values, int count)
+ra_status ra_local_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
+                          void *values, int count)
 {
     return run_collective(comm, operation,
-                          (ra_local_part){.kind = RA_LOCAL_REDUCE_I64,
+                          (ra_local_part){.kind = RA_LOCAL_REDUCE,
                                           .detail = (int)reduce,
+                                          .number = number,
                                           .data = values,
-                                          .bytes = (size_t)count * sizeof(*values)});
-}
-
-ra_status ra_local_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                              double *values, int count)
-{
-    return run_collective(comm, operation,
-                          (ra_local_part){.kind = RA_LOCAL_REDUCE_F64,
-                                          .detail = (int)reduce,
-                                          .data = values,
-                                          .bytes = (size_t)count * sizeof(*values)});
+                                          .bytes = (size_t)count * RA_NUMBER_BYTES});
 }

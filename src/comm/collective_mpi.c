@@ -9,11 +9,11 @@
 
 #include <string.h>
 
-typedef enum collective_kind { BARRIER, REDUCE_I64, REDUCE_F64 } collective_kind;
+enum { BARRIER = -1 }; /* the kind of a note; a reduction's is its ra_number */
 
 static int note_bytes(int count)
 {
-    return (int)offsetof(ra_mpi_note, values) + 8 * count;
+    return (int)offsetof(ra_mpi_note, values) + RA_NUMBER_BYTES * count;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -163,14 +163,9 @@ static ra_status preside(ra_mpi_comm *mpi, const char *operation)
                             answer_grace_ms(mpi) / 2);
         return status;
     }
-    for (int rank = 1; rank < mpi->base.size; rank++) {
-        if (own->kind == REDUCE_I64)
-            ra_reduce_fold_i64((ra_reduce)own->detail, own->values.i64, mpi->notes[rank].values.i64,
-                               own->count);
-        else if (own->kind == REDUCE_F64)
-            ra_reduce_fold_f64((ra_reduce)own->detail, own->values.f64, mpi->notes[rank].values.f64,
-                               own->count);
-    }
+    for (int rank = 1; rank < mpi->base.size && own->kind != BARRIER; rank++)
+        ra_reduce_fold((ra_number)own->kind, (ra_reduce)own->detail, &own->values,
+                       &mpi->notes[rank].values, own->count);
     return send_answers(mpi, operation, -1, mpi->base.timeout_ms);
 }
 
@@ -209,12 +204,11 @@ static ra_status attend(ra_mpi_comm *mpi, const char *operation)
 }
 
 /* One round; mpi->notes[0].values go in and come out. */
-static ra_status meet(ra_mpi_comm *mpi, const char *operation, collective_kind kind, int detail,
-                      int count)
+static ra_status meet(ra_mpi_comm *mpi, const char *operation, int kind, int detail, int count)
 {
     ra_mpi_note *const note = &mpi->notes[0];
     note->sequence = mpi->collective_sequence++;
-    note->kind = (int32_t)kind;
+    note->kind = kind;
     note->detail = detail;
     note->count = count;
     note->verdict = RA_VERDICT_OK;
@@ -229,32 +223,21 @@ ra_status ra_mpi_barrier(ra_comm *comm, const char *operation)
     return meet((ra_mpi_comm *)comm, operation, BARRIER, 0, 0);
 }
 
-static ra_status reduce_in_rounds(ra_comm *comm, const char *operation, collective_kind kind,
-                                  ra_reduce reduce, char *values, int count)
+ra_status ra_mpi_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
+                        void *values, int count)
 {
     ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
+    char *const at = values;
     for (int begin = 0; begin < count; begin += RA_NOTE_VALUES) {
         int const now = count - begin < RA_NOTE_VALUES ? count - begin : RA_NOTE_VALUES;
-        size_t const bytes = (size_t)now * 8;
-        memcpy(&mpi->notes[0].values, values + (size_t)begin * 8, bytes);
-        ra_status const status = meet(mpi, operation, kind, (int)reduce, now);
+        size_t const bytes = (size_t)now * RA_NUMBER_BYTES;
+        memcpy(&mpi->notes[0].values, at + (size_t)begin * RA_NUMBER_BYTES, bytes);
+        ra_status const status = meet(mpi, operation, (int)number, (int)reduce, now);
         if (status != RA_OK)
             return status;
-        memcpy(values + (size_t)begin * 8, &mpi->notes[0].values, bytes);
+        memcpy(at + (size_t)begin * RA_NUMBER_BYTES, &mpi->notes[0].values, bytes);
     }
     return RA_OK;
-}
-
-ra_status ra_mpi_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce, int64_t *values,
-                            int count)
-{
-    return reduce_in_rounds(comm, operation, REDUCE_I64, reduce, (char *)values, count);
-}
-
-ra_status ra_mpi_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce, double *values,
-                            int count)
-{
-    return reduce_in_rounds(comm, operation, REDUCE_F64, reduce, (char *)values, count);
 }
 
 /* ---- broadcast: from the root to each -------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* Dispatch: what holds for every communicator is checked, counted and remembered here. */
 #include "comm_internal.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -84,43 +83,6 @@ void ra_comm_log_disagreement(const ra_comm *comm, const char *operation, int pe
            "%s met another collective (%s, from rank %d): the ranks do not run the same job; start "
            "them with one program and one configuration",
            operation, ra_comm_where(comm, -1, where, sizeof(where)), peer);
-}
-
-/* ---- reductions ------------------------------------------------------------------------------ */
-
-void ra_reduce_fold_i64(ra_reduce reduce, int64_t *values, const int64_t *more, int count)
-{
-    for (int i = 0; i < count; i++) {
-        switch (reduce) {
-        case RA_SUM: /* wraps, as MPI's would */
-            values[i] = (int64_t)((uint64_t)values[i] + (uint64_t)more[i]);
-            break;
-        case RA_MIN:
-            values[i] = ra_min_i64(values[i], more[i]);
-            break;
-        case RA_MAX:
-            values[i] = ra_max_i64(values[i], more[i]);
-            break;
-        }
-    }
-}
-
-void ra_reduce_fold_f64(ra_reduce reduce, double *values, const double *more, int count)
-{
-    for (int i = 0; i < count; i++) {
-        double const a = values[i], b = more[i];
-        switch (reduce) {
-        case RA_SUM:
-            values[i] = a + b;
-            break;
-        case RA_MIN: /* a NaN on either side must not vanish in a comparison */
-            values[i] = isnan(a) || !(a > b || isnan(b)) ? a : b;
-            break;
-        case RA_MAX:
-            values[i] = isnan(a) || !(a < b || isnan(b)) ? a : b;
-            break;
-        }
-    }
 }
 
 /* ---- facts and statistics -------------------------------------------------------------------- */
@@ -344,8 +306,8 @@ ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void
     return settle(comm, comm->ops->broadcast(comm, operation, root, data, bytes));
 }
 
-ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                             int64_t *values, int count)
+ra_status ra_comm_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
+                         void *values, int count)
 {
     RA_ASSERT(operation != NULL);
     RA_ASSERT(count >= 0 && (values != NULL || count == 0));
@@ -353,19 +315,19 @@ ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce red
         return RA_ERR_PEER;
     if (count == 0)
         return RA_OK;
-    return settle(comm, comm->ops->reduce_i64(comm, operation, reduce, values, count));
+    return settle(comm, comm->ops->reduce(comm, operation, number, reduce, values, count));
+}
+
+ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                             int64_t *values, int count)
+{
+    return ra_comm_reduce(comm, operation, RA_NUMBER_I64, reduce, values, count);
 }
 
 ra_status ra_comm_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce, double *values,
                              int count)
 {
-    RA_ASSERT(operation != NULL);
-    RA_ASSERT(count >= 0 && (values != NULL || count == 0));
-    if (comm->broken)
-        return RA_ERR_PEER;
-    if (count == 0)
-        return RA_OK;
-    return settle(comm, comm->ops->reduce_f64(comm, operation, reduce, values, count));
+    return ra_comm_reduce(comm, operation, RA_NUMBER_F64, reduce, values, count);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

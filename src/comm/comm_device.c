@@ -46,16 +46,10 @@ ra_status ra_device_broadcast(ra_comm *comm, const char *operation, int root, vo
     return ra_comm_broadcast(host_of(comm), operation, root, data, bytes);
 }
 
-ra_status ra_device_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                               int64_t *values, int count)
+ra_status ra_device_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
+                           void *values, int count)
 {
-    return ra_comm_reduce_i64(host_of(comm), operation, reduce, values, count);
-}
-
-ra_status ra_device_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                               double *values, int count)
-{
-    return ra_comm_reduce_f64(host_of(comm), operation, reduce, values, count);
+    return ra_comm_reduce(host_of(comm), operation, number, reduce, values, count);
 }
 
 void ra_device_abort_host(ra_device_comm *comm, int exit_code)

@@ -80,10 +80,8 @@ ra_status ra_device_barrier(ra_comm *comm, const char *operation);
 ra_status ra_device_meet(ra_comm *comm, const ra_window *window, const char *operation, int step);
 ra_status ra_device_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                               size_t bytes);
-ra_status ra_device_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                               int64_t *values, int count);
-ra_status ra_device_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                               double *values, int count);
+ra_status ra_device_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
+                           void *values, int count);
 /** After a maker's own part: the other ranks learn of it as the host's communicator has it. */
 void ra_device_abort_host(ra_device_comm *comm, int exit_code);
 

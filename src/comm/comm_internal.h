@@ -51,9 +51,11 @@ int ra_hosts_count_local(const int *hosts, int size, int rank);
 RA_CHECKED ra_status ra_window_meet(ra_comm *comm, const ra_window *window, const char *operation,
                                     int step, ra_status (*look)(ra_comm *comm));
 
+/** ra_comm_reduce_i64 or ra_comm_reduce_f64. */
+RA_CHECKED ra_status ra_comm_reduce(ra_comm *comm, const char *operation, ra_number number,
+                                    ra_reduce reduce, void *values, int count);
 /* values[i] = values[i] (reduce) more[i]; called in the order of ranks. NaN stays NaN. */
-void ra_reduce_fold_i64(ra_reduce reduce, int64_t *values, const int64_t *more, int count);
-void ra_reduce_fold_f64(ra_reduce reduce, double *values, const double *more, int count);
+void ra_reduce_fold(ra_number number, ra_reduce reduce, void *values, const void *more, int count);
 
 /* ---- mail: messages between ranks of one process (self, local) ------------------------------ */
 

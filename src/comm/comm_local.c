@@ -181,8 +181,7 @@ static const ra_comm_ops local_ops = {
     .barrier = ra_local_barrier,
     .meet = local_meet,
     .broadcast = ra_local_broadcast,
-    .reduce_i64 = ra_local_reduce_i64,
-    .reduce_f64 = ra_local_reduce_f64,
+    .reduce = ra_local_reduce,
     .abort = local_abort,
     .destroy = local_destroy,
 };

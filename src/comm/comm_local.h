@@ -6,17 +6,13 @@
 
 #include <pthread.h>
 
-typedef enum ra_local_kind {
-    RA_LOCAL_BARRIER,
-    RA_LOCAL_BROADCAST,
-    RA_LOCAL_REDUCE_I64,
-    RA_LOCAL_REDUCE_F64
-} ra_local_kind;
+typedef enum ra_local_kind { RA_LOCAL_BARRIER, RA_LOCAL_BROADCAST, RA_LOCAL_REDUCE } ra_local_kind;
 
 /* What one rank brings to a collective. */
 typedef struct ra_local_part {
     ra_local_kind kind;
     int detail; /* root, or ra_reduce */
+    ra_number number;
     void *data;
     size_t bytes;
     bool present;
@@ -51,9 +47,7 @@ void ra_local_fail(ra_local_group *group);
 ra_status ra_local_barrier(ra_comm *comm, const char *operation);
 ra_status ra_local_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                              size_t bytes);
-ra_status ra_local_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                              int64_t *values, int count);
-ra_status ra_local_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                              double *values, int count);
+ra_status ra_local_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
+                          void *values, int count);
 
 #endif

@@ -63,8 +63,7 @@ static const ra_comm_ops mpi_ops = {
     .barrier = ra_mpi_barrier,
     .meet = ra_mpi_meet,
     .broadcast = ra_mpi_broadcast,
-    .reduce_i64 = ra_mpi_reduce_i64,
-    .reduce_f64 = ra_mpi_reduce_f64,
+    .reduce = ra_mpi_reduce,
     .abort = mpi_abort,
     .destroy = mpi_destroy,
 };
@@ -159,7 +158,7 @@ static ra_status find_hosts(ra_mpi_comm *mpi)
     }
     ids[comm->rank] = ra_comm_host_id(comm);
     ra_status const status =
-        ra_mpi_reduce_i64(comm, "counting ranks per host", RA_SUM, ids, comm->size);
+        ra_mpi_reduce(comm, "counting ranks per host", RA_NUMBER_I64, RA_SUM, ids, comm->size);
     if (status == RA_OK) {
         number_hosts(ids, comm->size, mpi->hosts);
         comm->hosts = mpi->hosts;

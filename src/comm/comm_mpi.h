@@ -110,9 +110,7 @@ ra_status ra_mpi_barrier(ra_comm *comm, const char *operation);
 ra_status ra_mpi_meet(ra_comm *comm, const ra_window *window, const char *operation, int step);
 ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                            size_t bytes);
-ra_status ra_mpi_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce, int64_t *values,
-                            int count);
-ra_status ra_mpi_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce, double *values,
-                            int count);
+ra_status ra_mpi_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
+                        void *values, int count);
 
 #endif

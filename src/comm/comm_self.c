@@ -67,22 +67,12 @@ static ra_status self_broadcast(ra_comm *comm, const char *operation, int root, 
     return RA_OK;
 }
 
-static ra_status self_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                                 int64_t *values, int count)
+static ra_status self_reduce(ra_comm *comm, const char *operation, ra_number number,
+                             ra_reduce reduce, void *values, int count)
 {
     (void)comm;
     (void)operation;
-    (void)reduce;
-    (void)values;
-    (void)count;
-    return RA_OK;
-}
-
-static ra_status self_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                                 double *values, int count)
-{
-    (void)comm;
-    (void)operation;
+    (void)number;
     (void)reduce;
     (void)values;
     (void)count;
@@ -109,8 +99,7 @@ static const ra_comm_ops self_ops = {
     .barrier = self_barrier,
     .meet = self_meet,
     .broadcast = self_broadcast,
-    .reduce_i64 = self_reduce_i64,
-    .reduce_f64 = self_reduce_f64,
+    .reduce = self_reduce,
     .abort = self_abort,
     .destroy = self_destroy,
 };

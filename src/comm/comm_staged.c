@@ -128,8 +128,7 @@ static const ra_comm_ops staged_ops = {
     .barrier = ra_device_barrier,
     .meet = ra_device_meet,
     .broadcast = ra_device_broadcast,
-    .reduce_i64 = ra_device_reduce_i64,
-    .reduce_f64 = ra_device_reduce_f64,
+    .reduce = ra_device_reduce,
     .abort = staged_abort,
     .destroy = staged_destroy,
 };

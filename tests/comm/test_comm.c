@@ -114,8 +114,8 @@ Test(comm, folds_doubles_without_losing_a_nan)
     double const more[] = {1, NAN, NAN, 2, -1};
     double maxima[5];
     memcpy(maxima, values, sizeof(values));
-    ra_reduce_fold_f64(RA_MIN, values, more, 5);
-    ra_reduce_fold_f64(RA_MAX, maxima, more, 5);
+    ra_reduce_fold(RA_NUMBER_F64, RA_MIN, values, more, 5);
+    ra_reduce_fold(RA_NUMBER_F64, RA_MAX, maxima, more, 5);
     for (int i = 0; i < 3; i++)
         cr_expect(isnan(values[i]) && isnan(maxima[i]));
     cr_expect(values[3] == -1 && values[4] == -1);

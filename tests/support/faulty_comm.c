@@ -82,20 +82,13 @@ static ra_status faulty_broadcast(ra_comm *comm, const char *operation, int root
                              : ra_comm_broadcast(faulty->inner, operation, root, data, bytes);
 }
 
-static ra_status faulty_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                                   int64_t *values, int count)
+static ra_status faulty_reduce(ra_comm *comm, const char *operation, ra_number number,
+                               ra_reduce reduce, void *values, int count)
 {
     faulty_comm *const faulty = (faulty_comm *)comm;
-    return fails_now(faulty) ? FAULTY_COMM_STATUS
-                             : ra_comm_reduce_i64(faulty->inner, operation, reduce, values, count);
-}
-
-static ra_status faulty_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
-                                   double *values, int count)
-{
-    faulty_comm *const faulty = (faulty_comm *)comm;
-    return fails_now(faulty) ? FAULTY_COMM_STATUS
-                             : ra_comm_reduce_f64(faulty->inner, operation, reduce, values, count);
+    return fails_now(faulty)
+               ? FAULTY_COMM_STATUS
+               : ra_comm_reduce(faulty->inner, operation, number, reduce, values, count);
 }
 
 static void faulty_abort(ra_comm *comm, int exit_code)
@@ -120,8 +113,7 @@ static const ra_comm_ops faulty_ops = {
     .barrier = faulty_barrier,
     .meet = faulty_meet,
     .broadcast = faulty_broadcast,
-    .reduce_i64 = faulty_reduce_i64,
-    .reduce_f64 = faulty_reduce_f64,
+    .reduce = faulty_reduce,
     .abort = faulty_abort,
     .destroy = faulty_destroy,
 };
