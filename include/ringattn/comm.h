@@ -233,16 +233,19 @@ typedef enum ra_number { RA_NUMBER_I64, RA_NUMBER_F64 } ra_number;
 
 enum { RA_NUMBER_BYTES = 8 }; /* of either */
 
+/*
+ * What a table lacks (NULL) the communicator of the host does where there is one below (of_host):
+ * signs of work, looks, and all collectives. Where there is none, nothing is to be done.
+ */
 struct ra_comm_ops {
     const char *name;
     ra_status (*start)(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out);
-    void (*poll)(ra_comm *comm);
-    void (*beat)(ra_comm *comm); /* NULL: there is nobody to tell */
+    void (*poll)(ra_comm *comm); /* NULL: transfers progress by themselves */
+    void (*beat)(ra_comm *comm);
     ra_status (*wait)(ra_comm *comm, ra_transfer *transfer);
     int (*missing_peer)(ra_comm *comm, ra_transfer *transfer);
     bool (*memory)(ra_comm *comm, ra_memory *memory_out); /* ra_comm_memory; NULL: false */
-    /* Note signs of work in heard_ns; RA_ERR_PEER where another rank has failed. NULL: no others.
-     */
+    /* Note signs of work in heard_ns; RA_ERR_PEER where another rank has failed. */
     ra_status (*look)(ra_comm *comm);
     /* Drop what is in flight; no buffer is touched after it. Ranks that share this one's memory
        learn of it. The communicator is marked as broken already. */
@@ -256,7 +259,7 @@ struct ra_comm_ops {
                            size_t bytes);
     ra_status (*reduce)(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
                         void *values, int count);
-    void (*abort)(ra_comm *comm, int exit_code);
+    void (*abort)(ra_comm *comm, int exit_code); /* NULL: there is nobody to release */
     void (*destroy)(ra_comm *comm);
 };
 

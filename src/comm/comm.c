@@ -151,6 +151,14 @@ static ra_status settle(ra_comm *comm, ra_status status)
     return status;
 }
 
+/* The communicator that does what this one's table lacks, under this one's deadline; or NULL. */
+static ra_comm *below(const ra_comm *comm)
+{
+    if (comm->of_host != NULL)
+        comm->of_host->timeout_ms = comm->timeout_ms;
+    return comm->of_host;
+}
+
 static void check_message(const ra_comm *comm, const ra_message *message)
 {
     RA_ASSERT(message->peer >= 0 && message->peer < comm->size);
@@ -195,13 +203,17 @@ bool ra_beat_is_due(ra_comm *comm, int64_t now_ns)
 
 void ra_comm_beat(ra_comm *comm)
 {
-    if (comm != NULL && !comm->broken && comm->ops->beat != NULL)
+    if (comm == NULL || comm->broken)
+        return;
+    if (comm->ops->beat != NULL)
         comm->ops->beat(comm);
+    else
+        ra_comm_beat(below(comm));
 }
 
 void ra_comm_poll(ra_comm *comm)
 {
-    if (!comm->broken && comm->in_flight > 0)
+    if (!comm->broken && comm->in_flight > 0 && comm->ops->poll != NULL)
         comm->ops->poll(comm);
 }
 
@@ -260,7 +272,14 @@ ra_status ra_comm_look(ra_comm *comm)
 {
     if (comm->broken)
         return RA_ERR_PEER;
-    return comm->ops->look != NULL ? comm->ops->look(comm) : RA_OK;
+    if (comm->ops->look != NULL)
+        return comm->ops->look(comm);
+    ra_comm *const host = below(comm);
+    if (host == NULL)
+        return RA_OK;
+    ra_status const status = ra_comm_look(host);
+    comm->heard_ns = host->heard_ns;
+    return status;
 }
 
 void ra_comm_break(ra_comm *comm)
@@ -279,7 +298,13 @@ ra_status ra_comm_barrier(ra_comm *comm, const char *operation)
     RA_ASSERT(operation != NULL);
     if (comm->broken)
         return RA_ERR_PEER;
-    return settle(comm, comm->ops->barrier(comm, operation));
+    ra_comm *const host = below(comm);
+    ra_status status = RA_OK;
+    if (comm->ops->barrier != NULL)
+        status = comm->ops->barrier(comm, operation);
+    else if (host != NULL)
+        status = ra_comm_barrier(host, operation);
+    return settle(comm, status);
 }
 
 ra_status ra_window_barrier(ra_comm *comm, const ra_window *window, const char *operation, int step)
@@ -288,9 +313,14 @@ ra_status ra_window_barrier(ra_comm *comm, const ra_window *window, const char *
     if (comm->broken)
         return RA_ERR_PEER;
     int64_t const begin_ns = ra_clock_ns();
-    ra_status const status = settle(comm, comm->ops->meet(comm, window, operation, step));
+    ra_comm *const host = below(comm);
+    ra_status status = RA_OK;
+    if (comm->ops->meet != NULL)
+        status = comm->ops->meet(comm, window, operation, step);
+    else if (host != NULL)
+        status = ra_window_barrier(host, window, operation, step);
     comm->stats.wait_ms += (double)(ra_clock_ns() - begin_ns) / 1e6;
-    return status;
+    return settle(comm, status);
 }
 
 ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,
@@ -303,7 +333,13 @@ ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void
         return RA_ERR_PEER;
     if (bytes == 0)
         return RA_OK;
-    return settle(comm, comm->ops->broadcast(comm, operation, root, data, bytes));
+    ra_comm *const host = below(comm);
+    ra_status status = RA_OK;
+    if (comm->ops->broadcast != NULL)
+        status = comm->ops->broadcast(comm, operation, root, data, bytes);
+    else if (host != NULL)
+        status = ra_comm_broadcast(host, operation, root, data, bytes);
+    return settle(comm, status);
 }
 
 ra_status ra_comm_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
@@ -315,7 +351,13 @@ ra_status ra_comm_reduce(ra_comm *comm, const char *operation, ra_number number,
         return RA_ERR_PEER;
     if (count == 0)
         return RA_OK;
-    return settle(comm, comm->ops->reduce(comm, operation, number, reduce, values, count));
+    ra_comm *const host = below(comm);
+    ra_status status = RA_OK;
+    if (comm->ops->reduce != NULL)
+        status = comm->ops->reduce(comm, operation, number, reduce, values, count);
+    else if (host != NULL)
+        status = ra_comm_reduce(host, operation, number, reduce, values, count);
+    return settle(comm, status);
 }
 
 ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
@@ -335,7 +377,8 @@ ra_status ra_comm_reduce_f64(ra_comm *comm, const char *operation, ra_reduce red
 void ra_comm_abort(ra_comm *comm, int exit_code)
 {
     comm->broken = true;
-    comm->ops->abort(comm, exit_code);
+    if (comm->ops->abort != NULL)
+        comm->ops->abort(comm, exit_code);
 }
 
 void ra_comm_destroy(ra_comm *comm)

@@ -1,4 +1,4 @@
-/* What communicators of GPUs share: collectives on the host, transfers in flight, waiting. */
+/* What communicators of GPUs share: transfers in flight, waiting, lengths. */
 #include "comm_device.h"
 
 #include "pool/cuda_error.h"
@@ -8,54 +8,6 @@
 #include <time.h>
 
 /* ---- the host's side ------------------------------------------------------------------------- */
-
-/* The communicator of host memory, with our deadline, which callers may change at any time. */
-static ra_comm *host_of(ra_comm *comm)
-{
-    ra_comm *const host = ((ra_device_comm *)comm)->host;
-    host->timeout_ms = comm->timeout_ms;
-    return host;
-}
-
-void ra_device_beat(ra_comm *comm)
-{
-    ra_comm_beat(host_of(comm));
-}
-
-ra_status ra_device_look(ra_comm *comm)
-{
-    ra_comm *const host = host_of(comm);
-    ra_status const status = ra_comm_look(host);
-    comm->heard_ns = host->heard_ns;
-    return status;
-}
-
-ra_status ra_device_barrier(ra_comm *comm, const char *operation)
-{
-    return ra_comm_barrier(host_of(comm), operation);
-}
-
-ra_status ra_device_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
-{
-    return ra_window_barrier(host_of(comm), window, operation, step);
-}
-
-ra_status ra_device_broadcast(ra_comm *comm, const char *operation, int root, void *data,
-                              size_t bytes)
-{
-    return ra_comm_broadcast(host_of(comm), operation, root, data, bytes);
-}
-
-ra_status ra_device_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
-                           void *values, int count)
-{
-    return ra_comm_reduce(host_of(comm), operation, number, reduce, values, count);
-}
-
-void ra_device_abort_host(ra_device_comm *comm, int exit_code)
-{
-    ra_comm_abort(comm->host, exit_code);
-}
 
 ra_status ra_device_agree(ra_comm *host, ra_status status)
 {
@@ -220,7 +172,7 @@ ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfe
     transfer->is_behind = error == cudaErrorNotReady;
     if (error == cudaErrorNotReady) {
         (void)cudaGetLastError();
-        ra_device_beat(&comm->base);
+        ra_comm_beat(&comm->base);
         return RA_OK;
     }
     transfer->is_ready = error == cudaSuccess;
@@ -242,7 +194,7 @@ void ra_device_pause(int64_t begin_ns, int64_t now_ns)
 void ra_device_poll(ra_comm *base)
 {
     ra_device_comm *const comm = (ra_device_comm *)base;
-    ra_comm_poll(host_of(base));
+    ra_comm_poll(comm->host);
     comm->progress(comm);
 }
 
@@ -264,7 +216,7 @@ static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
     for (;;) {
         /* The clock first: a rank that was itself suspended looks once more before it complains. */
         int64_t const now_ns = ra_clock_ns();
-        ra_status status = ra_device_look(&comm->base);
+        ra_status status = ra_comm_look(&comm->base);
         if (status == RA_OK) {
             comm->progress(comm);
             status = t->status;
@@ -323,7 +275,7 @@ ra_status ra_lengths_start(ra_device_comm *comm, const ra_device_transfer *t, ra
         exchange.send = (ra_message){t->send.peer, &lengths->sent_bytes, sizeof(int64_t)};
     if (t->recv.bytes > 0)
         exchange.recv = (ra_message){t->recv.peer, &lengths->received_bytes, sizeof(int64_t)};
-    return ra_comm_start(host_of(&comm->base), &exchange, &lengths->transfer);
+    return ra_comm_start(comm->host, &exchange, &lengths->transfer);
 }
 
 ra_status ra_lengths_look(ra_device_comm *comm, const ra_device_transfer *t, ra_lengths *lengths)

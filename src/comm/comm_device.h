@@ -70,20 +70,10 @@ const char *ra_device_record(const ra_device_comm *comm, char *text, size_t byte
 /** Look again at once at first, then sleep for a 64th of the wait, at most 0.1 ms. */
 void ra_device_pause(int64_t begin_ns, int64_t now_ns);
 
-/* As ra_comm_ops has them, through the host's communicator. */
+/* As ra_comm_ops has them. */
 ra_status ra_device_wait(ra_comm *comm, ra_transfer *transfer);
 ra_status ra_device_drain(ra_comm *comm);
 void ra_device_poll(ra_comm *comm);
-void ra_device_beat(ra_comm *comm);
-ra_status ra_device_look(ra_comm *comm);
-ra_status ra_device_barrier(ra_comm *comm, const char *operation);
-ra_status ra_device_meet(ra_comm *comm, const ra_window *window, const char *operation, int step);
-ra_status ra_device_broadcast(ra_comm *comm, const char *operation, int root, void *data,
-                              size_t bytes);
-ra_status ra_device_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
-                           void *values, int count);
-/** After a maker's own part: the other ranks learn of it as the host's communicator has it. */
-void ra_device_abort_host(ra_device_comm *comm, int exit_code);
 
 /* ---- lengths: they travel over the host's communicator beside each message --------------------
  */

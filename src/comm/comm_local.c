@@ -64,11 +64,6 @@ static ra_status local_start(ra_comm *comm, const ra_exchange *exchange, ra_tran
     return status;
 }
 
-static void local_poll(ra_comm *comm)
-{
-    (void)comm; /* the rank that posts second has moved the bytes */
-}
-
 static void local_beat(ra_comm *comm)
 {
     ra_local_group *const group = ((ra_local_comm *)comm)->group;
@@ -172,7 +167,6 @@ static void local_destroy(ra_comm *comm)
 static const ra_comm_ops local_ops = {
     .name = "local",
     .start = local_start,
-    .poll = local_poll,
     .beat = local_beat,
     .wait = local_wait,
     .missing_peer = local_missing_peer,

@@ -38,7 +38,7 @@ static void nccl_abort(ra_comm *comm, int exit_code)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
     (void)end_by_force(nccl);
-    ra_device_abort_host(&nccl->base, exit_code);
+    ra_comm_abort(nccl->base.host, exit_code);
 }
 
 ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation)
@@ -51,7 +51,7 @@ ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation)
         ra_status status = ra_nccl_look(nccl, operation, -1, &busy);
         if (status != RA_OK || !busy)
             return status;
-        status = ra_device_look(comm);
+        status = ra_comm_look(comm);
         if (status != RA_OK)
             return status;
         if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms) {
@@ -111,16 +111,10 @@ static const ra_comm_ops nccl_ops = {
     .name = "nccl",
     .start = ra_nccl_start,
     .poll = ra_device_poll,
-    .beat = ra_device_beat,
     .wait = ra_device_wait,
     .missing_peer = ra_nccl_missing_peer,
     .memory = ra_nccl_memory,
-    .look = ra_device_look,
     .fail = nccl_fail,
-    .barrier = ra_device_barrier,
-    .meet = ra_device_meet,
-    .broadcast = ra_device_broadcast,
-    .reduce = ra_device_reduce,
     .abort = nccl_abort,
     .destroy = nccl_destroy,
 };
@@ -189,7 +183,7 @@ static ra_status invite(ra_nccl_comm *nccl, ncclUniqueId *id_out)
         if (error != ncclSuccess)
             invite.status = ra_nccl_fail(nccl, joining, -1, error);
     }
-    ra_status const told = ra_device_broadcast(comm, joining, 0, &invite, sizeof(invite));
+    ra_status const told = ra_comm_broadcast(comm, joining, 0, &invite, sizeof(invite));
     *id_out = invite.id;
     return told != RA_OK ? told : (ra_status)invite.status;
 }

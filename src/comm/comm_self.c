@@ -1,4 +1,4 @@
-/* One rank: messages to itself are copies, collectives are done before they begin. */
+/* One rank: messages to itself are copies, and there is nobody for anything else. */
 #include "comm_internal.h"
 
 #include <stdlib.h>
@@ -16,11 +16,6 @@ static ra_status self_start(ra_comm *comm, const ra_exchange *exchange, ra_trans
     ra_mail_post(mail, exchange, &self->channel, 0, 1);
     *transfer_out = &mail->base;
     return RA_OK;
-}
-
-static void self_poll(ra_comm *comm)
-{
-    (void)comm;
 }
 
 static ra_status self_wait(ra_comm *comm, ra_transfer *transfer)
@@ -42,49 +37,6 @@ static int self_missing_peer(ra_comm *comm, ra_transfer *transfer)
     return ra_mail_open_peer((const ra_mail *)transfer);
 }
 
-static ra_status self_barrier(ra_comm *comm, const char *operation)
-{
-    (void)comm;
-    (void)operation;
-    return RA_OK;
-}
-
-static ra_status self_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
-{
-    (void)window;
-    (void)step;
-    return self_barrier(comm, operation);
-}
-
-static ra_status self_broadcast(ra_comm *comm, const char *operation, int root, void *data,
-                                size_t bytes)
-{
-    (void)comm;
-    (void)operation;
-    (void)root;
-    (void)data;
-    (void)bytes;
-    return RA_OK;
-}
-
-static ra_status self_reduce(ra_comm *comm, const char *operation, ra_number number,
-                             ra_reduce reduce, void *values, int count)
-{
-    (void)comm;
-    (void)operation;
-    (void)number;
-    (void)reduce;
-    (void)values;
-    (void)count;
-    return RA_OK;
-}
-
-static void self_abort(ra_comm *comm, int exit_code)
-{
-    (void)comm;
-    (void)exit_code;
-}
-
 static void self_destroy(ra_comm *comm)
 {
     free(comm);
@@ -93,14 +45,8 @@ static void self_destroy(ra_comm *comm)
 static const ra_comm_ops self_ops = {
     .name = "self",
     .start = self_start,
-    .poll = self_poll,
     .wait = self_wait,
     .missing_peer = self_missing_peer,
-    .barrier = self_barrier,
-    .meet = self_meet,
-    .broadcast = self_broadcast,
-    .reduce = self_reduce,
-    .abort = self_abort,
     .destroy = self_destroy,
 };
 

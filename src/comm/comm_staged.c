@@ -94,7 +94,7 @@ static void staged_abort(ra_comm *comm, int exit_code)
 {
     ra_staged_comm *const staged = (ra_staged_comm *)comm;
     end_copies(staged);
-    ra_device_abort_host(&staged->base, exit_code);
+    ra_comm_abort(staged->base.host, exit_code);
 }
 
 static void staged_destroy(ra_comm *comm)
@@ -119,16 +119,10 @@ static const ra_comm_ops staged_ops = {
     .name = "staged",
     .start = ra_staged_start,
     .poll = ra_device_poll,
-    .beat = ra_device_beat,
     .wait = ra_device_wait,
     .missing_peer = ra_staged_missing_peer,
-    .look = ra_device_look,
     .fail = staged_fail,
     .drain = ra_device_drain,
-    .barrier = ra_device_barrier,
-    .meet = ra_device_meet,
-    .broadcast = ra_device_broadcast,
-    .reduce = ra_device_reduce,
     .abort = staged_abort,
     .destroy = staged_destroy,
 };
