@@ -2,6 +2,7 @@
 
 #include "config_table.h"
 #include "internal.h"
+#include "json_build.h"
 #include "report.h"
 
 #include <stdio.h>
@@ -144,7 +145,7 @@ json_t *ra_machine_cuda_json(void)
     ra_devices_read(&devices);
     json_t *list = json_array();
     for (int i = 0; list != NULL && i < devices.count; ++i)
-        json_array_append_new(list, device_json(&devices.list[i]));
+        list = ra_json_append(list, device_json(&devices.list[i]));
     bool const available = devices.usable_count > 0;
     return json_pack("{s:b, s:s?, s:o, s:o, s:o}", "available", available, "why_not",
                      available ? NULL : devices.why_not, "driver_cuda",

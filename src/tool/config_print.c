@@ -1,6 +1,7 @@
 /* The table of keys as people and programs read it: help, documentation, JSON. */
 #include "config_table.h"
 #include "internal.h"
+#include "json_build.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,12 +9,8 @@
 static json_t *list_to_json(const int64_t *list, int64_t count)
 {
     json_t *array = list != NULL ? json_array() : json_null();
-    for (int64_t i = 0; list != NULL && array != NULL && i < count; i++) {
-        if (json_array_append_new(array, json_integer(list[i])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
-    }
+    for (int64_t i = 0; list != NULL && array != NULL && i < count; i++)
+        array = ra_json_append(array, json_integer(list[i]));
     return array;
 }
 

@@ -16,20 +16,19 @@ json_t *ra_json_extend(json_t *object, json_t *more)
     return done ? object : NULL;
 }
 
+json_t *ra_json_append(json_t *list, json_t *item)
+{
+    if (json_array_append_new(list, item) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 json_t *ra_json_swept(const ra_config *config)
 {
     json_t *object = json_object();
     for (int i = 0; object != NULL && i < config->sweep_key_count; i++)
         object = ra_json_extend(object, json_pack("{s:o}", ra_config_swept_path(config, i),
                                                   ra_config_swept_to_json(config, i)));
-    return object;
-}
-
-json_t *ra_json_memory(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
-{
-    json_t *object = json_object();
-    for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++)
-        object = ra_json_extend(
-            object, json_pack("{s:I}", ra_category_name((ra_category)i), (json_int_t)bytes[i]));
     return object;
 }

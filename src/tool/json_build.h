@@ -12,10 +12,10 @@ json_t *ra_json_number(double value);
 /** Add the members of `more` and take it over; a failure, or a NULL in between, leaves NULL. */
 json_t *ra_json_extend(json_t *object, json_t *more);
 
+/** Add an item to a list and take it over; a failure, or a NULL in between, leaves NULL. */
+json_t *ra_json_append(json_t *list, json_t *item);
+
 /** The swept keys of a point and their values. NULL: no memory. */
 json_t *ra_json_swept(const ra_config *config);
-
-/** Bytes by the names of their categories. NULL: no memory. */
-json_t *ra_json_memory(const int64_t bytes[RA_MEM_CATEGORY_COUNT]);
 
 #endif

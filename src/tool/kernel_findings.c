@@ -14,15 +14,12 @@ json_t *ra_kernel_findings_json(const ra_kernel_finding *findings, int count)
     json_t *list = json_array();
     for (int i = 0; list != NULL && i < count; i++) {
         const ra_kernel_finding *f = &findings[i];
-        json_t *item = json_pack("{s:s, s:s, s:s, s:i, s:b, s:s, s:o, s:f}", "kernel", f->ops->name,
-                                 "attention", attention_of(f), "dtype", ra_dtype_name(f->use.dtype),
-                                 "head_dim", f->use.dim, "agrees", f->verdict.agrees, "tensor",
-                                 f->verdict.tensor, "error", ra_json_number(f->verdict.error),
-                                 "allowed", f->verdict.allowed);
-        if (item == NULL || json_array_append_new(list, item) != 0) {
-            json_decref(list);
-            list = NULL;
-        }
+        list = ra_json_append(
+            list, json_pack("{s:s, s:s, s:s, s:i, s:b, s:s, s:o, s:f}", "kernel", f->ops->name,
+                            "attention", attention_of(f), "dtype", ra_dtype_name(f->use.dtype),
+                            "head_dim", f->use.dim, "agrees", f->verdict.agrees, "tensor",
+                            f->verdict.tensor, "error", ra_json_number(f->verdict.error), "allowed",
+                            f->verdict.allowed));
     }
     return list;
 }

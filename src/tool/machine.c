@@ -2,6 +2,7 @@
 #include "tool_info.h"
 
 #include "backend.h"
+#include "json_build.h"
 #include "placement.h"
 #include "pool/host_available.h"
 #include "ringattn/comm_device.h"
@@ -60,10 +61,8 @@ static json_t *isa_json(void)
     json_t *available = json_array();
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); ++i) {
         const ra_kernel_ops *ops = ra_kernel_cpu(isas[i]);
-        if (ops != NULL && json_array_append_new(available, json_string(ops->name)) != 0) {
-            json_decref(available);
-            return NULL;
-        }
+        if (ops != NULL)
+            available = ra_json_append(available, json_string(ops->name));
     }
     return json_pack("{s:s, s:o}", "chosen", ra_kernel_cpu(RA_ISA_AUTO)->name, "available",
                      available);

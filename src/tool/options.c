@@ -269,6 +269,12 @@ void ra_options_fini(ra_options *options)
     *options = (ra_options){0};
 }
 
+bool ra_options_shows_text(const ra_options *options)
+{
+    return !(options->json && options->json_path == NULL) &&
+           !(options->csv && options->csv_path == NULL);
+}
+
 bool ra_status_is_of_ranks(ra_status status)
 {
     return status == RA_ERR_NCCL || status == RA_ERR_MPI || status == RA_ERR_PEER ||

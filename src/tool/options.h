@@ -53,6 +53,9 @@ void ra_options_fini(ra_options *options); /* a zeroed one is fine */
 /** Print the help that options->help_for asks for to standard output. */
 void ra_options_print_help(const ra_options *options);
 
+/** Whether standard output is for text: it is not asked for JSON or comma-separated values. */
+bool ra_options_shows_text(const ra_options *options);
+
 /** Whether ranks failed each other, so that nothing can be agreed on any more: the job is given up.
  */
 bool ra_status_is_of_ranks(ra_status status);

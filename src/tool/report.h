@@ -67,6 +67,8 @@ void ra_report_print(const ra_report *report);
 RA_CHECKED ra_status ra_report_write_json(const ra_report *report, const char *path);
 /** The "points" entry of a run; NULL: no memory. */
 json_t *ra_report_to_json(const ra_report *report);
+/** Bytes by the names of their categories. NULL: no memory. */
+json_t *ra_json_memory(const int64_t bytes[RA_MEM_CATEGORY_COUNT]);
 
 /** A pattern in words: "causal, window of 1,024, 4 sinks"; "every token sees every token". */
 void ra_pattern_describe(const ra_pattern_config *pattern, char *text, size_t bytes);

@@ -3,6 +3,15 @@
 
 #include "tool_info.h"
 
+json_t *ra_json_memory(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
+{
+    json_t *object = json_object();
+    for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++)
+        object = ra_json_extend(
+            object, json_pack("{s:I}", ra_category_name((ra_category)i), (json_int_t)bytes[i]));
+    return object;
+}
+
 static json_t *times_to_json(const ra_times *times)
 {
     return json_pack("{s:o, s:o, s:o}", "min", ra_json_number(times->min_ms), "median",
@@ -22,12 +31,9 @@ static json_t *errors_to_json(const ra_errors *errors, const ra_errors *checked)
                          {"dv", errors->dv, checked->dv}};
     json_t *object = json_object();
     for (size_t i = 0; object != NULL && i < sizeof(members) / sizeof(members[0]); i++) {
-        if (members[i].checked == -1)
-            continue;
-        if (json_object_set_new(object, members[i].name, ra_json_number(members[i].value)) != 0) {
-            json_decref(object);
-            return NULL;
-        }
+        if (members[i].checked != -1)
+            object = ra_json_extend(
+                object, json_pack("{s:o}", members[i].name, ra_json_number(members[i].value)));
     }
     return object;
 }
@@ -130,10 +136,7 @@ static json_t *phases_to_json(const ra_report *report)
         if (phase->step >= 0)
             item = ra_json_extend(
                 item, json_pack("{s:i, s:i}", "group", phase->group, "step", phase->step));
-        if (item == NULL || json_array_append_new(phases, item) != 0) {
-            json_decref(phases);
-            phases = NULL;
-        }
+        phases = ra_json_append(phases, item);
     }
     return phases;
 }

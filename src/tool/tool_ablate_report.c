@@ -131,16 +131,10 @@ static void table_print(const ra_ablate *ablate)
 
 static json_t *differences_to_json(const ra_ablate_point *point, const ra_ablate_point *reference)
 {
-    json_t *object = json_object();
-    for (int i = 0; object != NULL && i < RA_MEM_CATEGORY_COUNT; i++) {
-        json_t *bytes =
-            json_integer(point->report.memory_bytes[i] - reference->report.memory_bytes[i]);
-        if (json_object_set_new(object, ra_category_name((ra_category)i), bytes) != 0) {
-            json_decref(object);
-            return NULL;
-        }
-    }
-    return object;
+    int64_t bytes[RA_MEM_CATEGORY_COUNT];
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
+        bytes[i] = point->report.memory_bytes[i] - reference->report.memory_bytes[i];
+    return ra_json_memory(bytes);
 }
 
 static json_t *point_to_json(const ra_ablate *ablate, const ra_ablate_point *point)
@@ -166,12 +160,8 @@ static json_t *point_to_json(const ra_ablate *ablate, const ra_ablate_point *poi
 static ra_status json_write(const ra_ablate *ablate)
 {
     json_t *points = json_array();
-    for (int i = 0; points != NULL && i < ra_feature_set_count; i++) {
-        if (json_array_append_new(points, point_to_json(ablate, &ablate->points[i])) != 0) {
-            json_decref(points);
-            points = NULL;
-        }
-    }
+    for (int i = 0; points != NULL && i < ra_feature_set_count; i++)
+        points = ra_json_append(points, point_to_json(ablate, &ablate->points[i]));
     return ra_json_write(json_pack("{s:s, s:s, s:o, s:o}", "ringattn", ra_version(), "command",
                                    "ablate", "machine", ra_machine_json(), "points", points),
                          ablate->options->json_path);
@@ -181,7 +171,7 @@ ra_status ra_ablate_report(const ra_ablate *ablate)
 {
     const ra_options *options = ablate->options;
     ra_status status = RA_OK;
-    if (!(options->json && options->json_path == NULL)) {
+    if (ra_options_shows_text(options)) {
         table_print(ablate);
         status = ra_stdout_check(" the table");
     }

@@ -10,13 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The table goes to standard output unless something else does. */
-static bool has_table(const ra_bench *bench)
-{
-    const ra_options *o = bench->options;
-    return !(o->json && o->json_path == NULL) && !(o->csv && o->csv_path == NULL);
-}
-
 /* What goes wrong among points is said at the end, where it cannot pass for a point's own. */
 static void no_memory(ra_bench *bench)
 {
@@ -98,7 +91,7 @@ void ra_bench_report_limits(ra_bench *bench, bool shown)
 {
     if (json_array_append_new(bench->limits_list, ra_limits_to_json(&bench->limits)) != 0)
         no_memory(bench);
-    if (!shown || !has_table(bench))
+    if (!shown || !ra_options_shows_text(bench->options))
         return;
     ra_console_show("");
     limits_print(bench);
@@ -180,9 +173,9 @@ void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const r
         ra_bench_csv_line(bench->csv_file, config, json);
     if (!bench->options->json)
         json_decref(json);
-    else if (json != NULL && json_array_append_new(bench->points, json) != 0)
+    else if (json_array_append_new(bench->points, json) != 0)
         no_memory(bench);
-    if (!has_table(bench))
+    if (!ra_options_shows_text(bench->options))
         return;
     ra_console_show("");
     point_print(bench, point, config);

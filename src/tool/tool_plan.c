@@ -44,7 +44,7 @@ static ra_status longest_take(planner *p, ra_plan_point *point)
     }
     ra_status const status = ra_plan_point_longest(point);
     found = json_pack("{s:o, s:I}", "job", job, "tokens", (json_int_t)point->longest_seq);
-    if (found != NULL && json_array_append_new(p->longest, found) == 0)
+    if (json_array_append_new(p->longest, found) == 0)
         return status;
     ra_log(RA_LOG_ERROR, "out of memory for the report");
     return RA_ERR_NO_MEMORY;
@@ -64,14 +64,12 @@ static ra_status point_plan(planner *p, const char *variant, bool named, int64_t
         status = longest_take(p, &point);
     p->none_fits += point.has_longest && point.longest_seq == 0;
     ++p->point_count;
-    if (status == RA_OK && p->options->json) {
-        json_t *entry = ra_plan_point_to_json(&point);
-        if (entry == NULL || json_array_append_new(p->points, entry) != 0) {
-            ra_log(RA_LOG_ERROR, "out of memory for the report");
-            status = RA_ERR_NO_MEMORY;
-        }
+    if (status == RA_OK && p->options->json &&
+        json_array_append_new(p->points, ra_plan_point_to_json(&point)) != 0) {
+        ra_log(RA_LOG_ERROR, "out of memory for the report");
+        status = RA_ERR_NO_MEMORY;
     }
-    if (status == RA_OK && !(p->options->json && p->options->json_path == NULL))
+    if (status == RA_OK && ra_options_shows_text(p->options))
         ra_plan_point_print(&point);
     ra_plan_point_fini(&point);
     return status;

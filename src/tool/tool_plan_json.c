@@ -1,6 +1,7 @@
 /* A prediction as JSON, in the form of what runs report. */
 #include "internal.h"
 #include "json_build.h"
+#include "report.h"
 #include "tool_plan.h"
 
 /* The host's memory beside a GPU's; null where the CPU computes. */
@@ -39,12 +40,8 @@ static json_t *step_to_json(const ra_predicted_step *s, bool has_times, bool bac
 static json_t *steps_to_json(const ra_prediction *p, bool backward)
 {
     json_t *list = json_array();
-    for (int s = 0; list != NULL && s < p->step_count; s++) {
-        if (json_array_append_new(list, step_to_json(&p->steps[s], p->has_times, backward)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    }
+    for (int s = 0; list != NULL && s < p->step_count; s++)
+        list = ra_json_append(list, step_to_json(&p->steps[s], p->has_times, backward));
     return list;
 }
 

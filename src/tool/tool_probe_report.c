@@ -7,11 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool has_table(const ra_probe *probe)
-{
-    return !(probe->options->json && probe->options->json_path == NULL);
-}
-
 static double bytes_per_token(const ra_probe_point *point)
 {
     return (double)point->peak_bytes_sum / (double)point->tokens;
@@ -50,7 +45,7 @@ static void prediction_print(const ra_probe_point *point)
 void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
 {
     char tokens[32], share[16] = "-";
-    if (!has_table(probe))
+    if (!ra_options_shows_text(probe->options))
         return;
     ra_console_show("");
     if (point == &probe->points[0])
@@ -114,12 +109,8 @@ static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
 static ra_status json_write(const ra_probe *probe)
 {
     json_t *points = json_array();
-    for (int i = 0; points != NULL && i < probe->point_count; i++) {
-        if (json_array_append_new(points, point_to_json(probe, &probe->points[i])) != 0) {
-            json_decref(points);
-            points = NULL;
-        }
-    }
+    for (int i = 0; points != NULL && i < probe->point_count; i++)
+        points = ra_json_append(points, point_to_json(probe, &probe->points[i]));
     /* pack takes the points over; a NULL among them is "no memory", which the writer says. */
     return ra_json_write(json_pack("{s:s, s:s, s:o, s:o}", "ringattn", ra_version(), "command",
                                    "probe", "machine", ra_machine_json(), "points", points),
@@ -150,7 +141,7 @@ static ra_status memory_print(const ra_probe *probe)
 ra_status ra_probe_report_end(const ra_probe *probe)
 {
     ra_status status = RA_OK;
-    if (has_table(probe)) {
+    if (ra_options_shows_text(probe->options)) {
         status = memory_print(probe);
         if (status == RA_OK)
             status = ra_stdout_check(" the table");

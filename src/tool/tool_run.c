@@ -13,7 +13,7 @@ static ra_status report_write(ra_job *job)
         return RA_OK;
     if (options->json)
         status = ra_report_write_json(&job->report, options->json_path);
-    if (status != RA_OK || (options->json && options->json_path == NULL))
+    if (status != RA_OK || !ra_options_shows_text(options))
         return status;
     ra_report_print(&job->report);
     return ra_stdout_check(" the report");
