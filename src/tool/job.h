@@ -142,31 +142,6 @@ void ra_job_clear(ra_job *job);
 /** Give everything back, progress and the communicator too. */
 void ra_job_fini(ra_job *job);
 
-/*
- * Where a job is one of several, and its failure may be a result (job_point.c).
- */
-/** Repetitions of a point: job.repeat at most, else as often as it takes to be steady. */
-ra_repeat ra_job_repeat_of(const ra_config *config);
-/** Whether a failure is this job's own, and seen by all ranks: then the next one has a chance. */
-bool ra_job_failure_is_result(const ra_job *job, ra_status status);
-/** Collective. The line of the first rank that has one, to all; `kept`: whether this rank does. */
-RA_CHECKED ra_status ra_job_share_message(ra_comm *comm, bool kept, char line[RA_CONSOLE_LINE_MAX]);
-/* What has become of jobs that are several: how many of each. */
-typedef struct ra_job_outcomes {
-    int ran, wrong;          /* wrong: of those that ran, verification failed */
-    int oom, files, refused; /* refused: by configuration, or by this build */
-} ra_job_outcomes;
-
-void ra_job_outcomes_add(ra_job_outcomes *outcomes, ra_status status, bool passes);
-/**
- * The exit code of all together: 6 where one was wrong, 0 where one ran; where none did, 4 if
- * memory was short for any, else 3 if a file was at fault for any, else 2. `speaks`: say why it is
- * not 0.
- */
-int ra_job_outcomes_code(const ra_job_outcomes *outcomes, bool speaks);
-/** "ok", "oom", "config", ... */
-const char *ra_job_status_text(ra_status status, bool passes);
-
 /** Resident set of this process, and its high-water mark since ra_rss_mark; -1: unknown. */
 int64_t ra_rss_bytes(void);
 int64_t ra_rss_peak_bytes(void);

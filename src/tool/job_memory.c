@@ -56,18 +56,22 @@ static ra_status share_of(const ra_memory *memory, int sharers, int64_t *bytes_o
     return status;
 }
 
+ra_status ra_host_pool_make(int64_t limit_bytes, ra_ledger **ledger_out, ra_pool **pool_out)
+{
+    ra_status const status = ra_ledger_create(limit_bytes, ledger_out);
+    if (status != RA_OK)
+        return status;
+    ra_pool_config const config = {
+        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = *ledger_out};
+    return ra_pool_create(&config, pool_out);
+}
+
 static ra_status host_pool_make(ra_job *job)
 {
     ra_memory const memory = ra_memory_host();
     int64_t bytes = 0;
-    ra_status status = share_of(&memory, ra_comm_local_size(job->comm), &bytes);
-    if (status == RA_OK)
-        status = ra_ledger_create(bytes, &job->host_ledger);
-    if (status != RA_OK)
-        return status;
-    ra_pool_config const config = {
-        .mode = RA_POOL_OFF, .memory = memory, .ledger = job->host_ledger};
-    return ra_pool_create(&config, &job->host_pool);
+    ra_status const status = share_of(&memory, ra_comm_local_size(job->comm), &bytes);
+    return status == RA_OK ? ra_host_pool_make(bytes, &job->host_ledger, &job->host_pool) : status;
 }
 
 /* What the context of a GPU has taken before anything else is. */

@@ -17,6 +17,9 @@ RA_CHECKED ra_status ra_job_choose_backend(ra_job *job);
  * beside a GPU. Ranks of a host take its GPUs in turn.
  */
 RA_CHECKED ra_status ra_job_make_pools(ra_job *job);
+/** A pool of host memory that keeps nothing back, with a ledger of its own. */
+RA_CHECKED ra_status ra_host_pool_make(int64_t limit_bytes, ra_ledger **ledger_out,
+                                       ra_pool **pool_out);
 /** Everything must have been given back. */
 void ra_job_end_pools(ra_job *job);
 

@@ -12,7 +12,7 @@
 static const ra_ablate_point *reference_of(const ra_ablate *ablate)
 {
     for (int i = 0; i < ra_feature_set_count; i++) {
-        if (ablate->points[i].status == RA_OK)
+        if (ablate->points[i].outcome.status == RA_OK)
             return &ablate->points[i];
     }
     return NULL;
@@ -26,8 +26,8 @@ static void memory_print(const ra_ablate *ablate)
     RA_ASSERT(ra_feature_set_count <= 16);
     for (int i = 0; i < ra_feature_set_count; i++) {
         const ra_ablate_point *point = &ablate->points[i];
-        columns[i] =
-            ra_memory_column_of(point->set->name, point->status == RA_OK ? &point->report : NULL);
+        columns[i] = ra_memory_column_of(point->set->name,
+                                         point->outcome.status == RA_OK ? &point->report : NULL);
     }
     ra_memory_table_print(columns, ra_feature_set_count);
 }
@@ -97,7 +97,7 @@ static void row_print(const ra_ablate *ablate, const char *name, const ra_ablate
     ra_memory_table_begin(name);
     for (int i = 0; i < ra_feature_set_count; i++) {
         const ra_ablate_point *point = &ablate->points[i];
-        ra_memory_table_cell(point->status == RA_OK ? format(point, reference, text) : "-");
+        ra_memory_table_cell(point->outcome.status == RA_OK ? format(point, reference, text) : "-");
     }
     ra_memory_table_end();
 }
@@ -119,9 +119,10 @@ static void table_print(const ra_ablate *ablate)
     }
     for (int i = 0; i < ra_feature_set_count; i++) {
         const ra_ablate_point *point = &ablate->points[i];
-        if (point->status != RA_OK)
-            printf("%s: %s: %s\n", point->set->name, ra_job_status_text(point->status, true),
-                   point->message);
+        const ra_job_outcome *outcome = &point->outcome;
+        if (outcome->status != RA_OK)
+            printf("%s: %s: %s\n", point->set->name,
+                   ra_job_status_text(outcome->status, point->passes), outcome->message);
         else if (!point->passes)
             printf("%s: VERIFICATION FAILED\n", point->set->name);
     }
@@ -140,13 +141,13 @@ static json_t *differences_to_json(const ra_ablate_point *point, const ra_ablate
 static json_t *point_to_json(const ra_ablate *ablate, const ra_ablate_point *point)
 {
     const ra_ablate_point *reference = reference_of(ablate);
-    bool const done = point->status == RA_OK;
+    bool const done = point->outcome.status == RA_OK;
     json_t *object = done ? json_copy(point->report_json) : json_object();
     object = ra_json_extend(
         object, json_pack("{s:s, s:s, s:s?, s:i}", "variant", point->set->name, "status",
-                          ra_job_status_text(point->status, !done || point->passes), "message",
-                          point->message[0] != '\0' ? point->message : NULL, "ranks",
-                          ra_comm_size(ablate->comm)));
+                          ra_job_status_text(point->outcome.status, point->passes), "message",
+                          point->outcome.message[0] != '\0' ? point->outcome.message : NULL,
+                          "ranks", ra_comm_size(ablate->series.comm)));
     if (done && reference != NULL)
         object = ra_json_extend(
             object,
@@ -164,12 +165,13 @@ static ra_status json_write(const ra_ablate *ablate)
         points = ra_json_append(points, point_to_json(ablate, &ablate->points[i]));
     return ra_json_write(json_pack("{s:s, s:s, s:o, s:o}", "ringattn", ra_version(), "command",
                                    "ablate", "machine", ra_machine_json(), "points", points),
-                         ablate->options->json_path);
+                         ablate->series.options->json_path);
 }
 
-ra_status ra_ablate_report(const ra_ablate *ablate)
+ra_status ra_ablate_report(void *command)
 {
-    const ra_options *options = ablate->options;
+    const ra_ablate *ablate = command;
+    const ra_options *options = ablate->series.options;
     ra_status status = RA_OK;
     if (ra_options_shows_text(options)) {
         table_print(ablate);

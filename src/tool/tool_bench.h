@@ -2,9 +2,7 @@
 #ifndef RINGATTN_TOOL_TOOL_BENCH_H
 #define RINGATTN_TOOL_TOOL_BENCH_H
 
-#include "console.h"
-#include "job.h"
-#include "job_source.h"
+#include "job_series.h"
 #include "limits.h"
 
 #include <stdio.h>
@@ -28,10 +26,9 @@ void ra_overlap_text(const ra_overlap *overlap, char *text, size_t bytes);
 
 /* One point while it is at hand. */
 typedef struct ra_bench_point {
-    const char *variant; /* NULL: the file has none */
-    int64_t index;       /* combination of the sweep, from 1 */
-    ra_status status;    /* RA_OK, or why there is nothing more than this */
-    char message[RA_CONSOLE_LINE_MAX];
+    const char *variant;    /* NULL: the file has none */
+    int64_t index;          /* combination of the sweep, from 1 */
+    ra_job_outcome outcome; /* of a failure there is nothing more */
     ra_report report;       /* report.config: of the job at hand */
     int64_t theory_bytes;   /* predicted peak_bytes, also of what is out of memory; 0: none */
     const char *limit_name; /* NULL, and limit_tflops 0: a GPU's that is not known */
@@ -43,16 +40,9 @@ typedef struct ra_bench_point {
 } ra_bench_point;
 
 typedef struct ra_bench {
-    const ra_options *options;
-    ra_comm *comm;
-    ra_job_text *text;
-    ra_config base; /* variants, sweep, and what holds for all points */
-    bool overlap;
-    int variant_count;  /* to be run; 0: none, once */
-    ra_job_cores cores; /* threads: where compute.threads is auto */
-    ra_placement placement;
+    ra_series series;
+    int variant_count; /* to be run; 0: none, once */
     int64_t begin_ns;
-    ra_progress *progress;
     ra_ledger *ledger; /* of what limits are measured with: apart from the points' */
     ra_pool *pool;
     ra_job_cache cache; /* of all points */
@@ -63,7 +53,6 @@ typedef struct ra_bench {
     double reference_tflops[2];
     bool has_reference;
     int point_count;              /* begun so far */
-    ra_job_outcomes outcomes;     /* of points; the same on every rank */
     ra_status reported;           /* the first failure of what rank 0 reports among points */
     int reported_cause;           /* an errno */
     json_t *points, *limits_list; /* rank 0's */
@@ -73,9 +62,8 @@ typedef struct ra_bench {
 } ra_bench;
 
 /**
- * Collective. Measure one point. RA_OK also where the point has failed in a way that leaves the
- * next one a chance: point_out->status and its message then say how. What is said about it goes to
- * ra_bench_report_point before the configuration is given back.
+ * Collective. Measure one point and report it. RA_OK also where the point has failed in a way that
+ * leaves the next one a chance.
  */
 RA_CHECKED ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index);
 /** Collective. Computing alone and communication alone, after the results have been looked at. */
@@ -88,8 +76,8 @@ RA_CHECKED ra_status ra_bench_limits_refresh(ra_bench *bench, int threads, bool 
 RA_CHECKED ra_status ra_bench_report_begin(ra_bench *bench);
 void ra_bench_report_limits(ra_bench *bench, bool shown);
 void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config);
-/** Write what goes to files or to standard output as a whole. */
-RA_CHECKED ra_status ra_bench_report_end(ra_bench *bench);
+/** Of a ra_bench: write what goes to files or to standard output as a whole. */
+RA_CHECKED ra_status ra_bench_report_end(void *command);
 void ra_bench_report_fini(ra_bench *bench);
 
 /** The "points" entry; NULL: no memory. */

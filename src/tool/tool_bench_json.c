@@ -9,14 +9,14 @@
 
 const char *ra_bench_point_status(const ra_bench_point *point)
 {
-    return ra_job_status_text(point->status, ra_report_passes(&point->report));
+    return ra_job_status_text(point->outcome.status, ra_report_passes(&point->report));
 }
 
 static json_t *identity_to_json(const ra_bench_point *point, const ra_config *config)
 {
     return json_pack("{s:s?, s:o, s:s, s:s?}", "variant", point->variant, "sweep",
                      ra_json_swept(config), "status", ra_bench_point_status(point), "message",
-                     point->message[0] != '\0' ? point->message : NULL);
+                     point->outcome.message[0] != '\0' ? point->outcome.message : NULL);
 }
 
 /* Times are the slowest rank's, so shares are of what all ranks could do together. */
@@ -61,14 +61,15 @@ static json_t *overlap_to_json(const ra_overlap *overlap)
 
 json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *config, int ranks)
 {
-    json_t *object = point->status == RA_OK ? ra_report_to_json(&point->report)
-                                            : json_pack("{s:o, s:i}", "config",
-                                                        ra_config_to_json(config), "ranks", ranks);
+    json_t *object =
+        point->outcome.status == RA_OK
+            ? ra_report_to_json(&point->report)
+            : json_pack("{s:o, s:i}", "config", ra_config_to_json(config), "ranks", ranks);
     object = ra_json_extend(object, identity_to_json(point, config));
     if (point->theory_bytes > 0)
         object = ra_json_extend(
             object, json_pack("{s:I}", "theory_bytes", (json_int_t)point->theory_bytes));
-    if (point->status != RA_OK)
+    if (point->outcome.status != RA_OK)
         return object;
     object = ra_json_extend(object, speed_to_json(point, config->backward));
     if (point->has_reference)

@@ -30,15 +30,15 @@ ra_status ra_bench_report_begin(ra_bench *bench)
 {
     bench->points = json_array();
     bench->limits_list = json_array();
-    if (bench->options->csv)
+    if (bench->series.options->csv)
         bench->csv_file = open_memstream(&bench->csv, &bench->csv_bytes);
     if (bench->points == NULL || bench->limits_list == NULL ||
-        (bench->options->csv && bench->csv_file == NULL)) {
+        (bench->series.options->csv && bench->csv_file == NULL)) {
         ra_log(RA_LOG_ERROR, "out of memory for the report");
         return RA_ERR_NO_MEMORY;
     }
     if (bench->csv_file != NULL)
-        ra_bench_csv_line(bench->csv_file, &bench->base, NULL);
+        ra_bench_csv_line(bench->csv_file, &bench->series.base, NULL);
     return RA_OK;
 }
 
@@ -91,7 +91,7 @@ void ra_bench_report_limits(ra_bench *bench, bool shown)
 {
     if (json_array_append_new(bench->limits_list, ra_limits_to_json(&bench->limits)) != 0)
         no_memory(bench);
-    if (!shown || !ra_options_shows_text(bench->options))
+    if (!shown || !ra_options_shows_text(bench->series.options))
         return;
     ra_console_show("");
     limits_print(bench);
@@ -151,7 +151,7 @@ static void point_print(const ra_bench *bench, const ra_bench_point *point, cons
 {
     char label[512];
     ra_bench_point_label(point, config, label, sizeof(label));
-    if (point->status != RA_OK) {
+    if (point->outcome.status != RA_OK) {
         printf("%-9s %s\n", ra_bench_point_status(point), label);
         return;
     }
@@ -166,16 +166,16 @@ static void point_print(const ra_bench *bench, const ra_bench_point *point, cons
 
 void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config)
 {
-    json_t *json = ra_bench_point_to_json(point, config, ra_comm_size(bench->comm));
+    json_t *json = ra_bench_point_to_json(point, config, ra_comm_size(bench->series.comm));
     if (json == NULL)
         no_memory(bench);
     else if (bench->csv_file != NULL)
         ra_bench_csv_line(bench->csv_file, config, json);
-    if (!bench->options->json)
+    if (!bench->series.options->json)
         json_decref(json);
     else if (json_array_append_new(bench->points, json) != 0)
         no_memory(bench);
-    if (!ra_options_shows_text(bench->options))
+    if (!ra_options_shows_text(bench->series.options))
         return;
     ra_console_show("");
     point_print(bench, point, config);
@@ -193,12 +193,13 @@ static ra_status csv_write(ra_bench *bench)
         ra_log(RA_LOG_ERROR, "out of memory for the report");
         return RA_ERR_NO_MEMORY;
     }
-    return ra_text_write(bench->csv, bench->options->csv_path);
+    return ra_text_write(bench->csv, bench->series.options->csv_path);
 }
 
-ra_status ra_bench_report_end(ra_bench *bench)
+ra_status ra_bench_report_end(void *command)
 {
-    const ra_options *options = bench->options;
+    ra_bench *bench = command;
+    const ra_options *options = bench->series.options;
     const char *blas = ra_blas_name();
     ra_status status = bench->reported;
     if (status == RA_ERR_IO)

@@ -1,7 +1,7 @@
 /* One configuration of `ringattn plan`: what is asked of the predictor. */
 #include "documents.h"
 #include "internal.h"
-#include "job.h"
+#include "job_memory.h"
 #include "tool_plan.h"
 
 #include "ringattn/comm_device.h"
@@ -16,12 +16,7 @@ enum { STAGING_BYTES = 8 << 20, LONE_ROW_BYTES = 64 << 10 };
 
 static ra_status open_source(ra_plan_point *point)
 {
-    ra_status status = ra_ledger_create(INT64_MAX, &point->ledger);
-    if (status != RA_OK)
-        return status;
-    ra_pool_config const config = {
-        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = point->ledger};
-    status = ra_pool_create(&config, &point->pool);
+    ra_status const status = ra_host_pool_make(INT64_MAX, &point->ledger, &point->pool);
     return status == RA_OK ? ra_tensor_source_open(&point->config, point->pool, &point->source)
                            : status;
 }

@@ -7,18 +7,13 @@
 
 #include "feature_sets.h"
 #include "internal.h"
-#include "ranks.h"
+#include "job_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { GAP_SHARE = 256, WHOLE_TRIES_MAX = 8 };
-
-static bool is_first(const ra_probe *probe)
-{
-    return ra_comm_rank(probe->comm) == 0;
-}
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
@@ -27,7 +22,7 @@ static int64_t gap_of(int64_t tokens)
     return ra_max_i64(tokens / GAP_SHARE, 1);
 }
 
-static void refuse_at(ra_probe_point *point, int64_t tokens, const ra_probe_outcome *outcome)
+static void refuse_at(ra_probe_point *point, int64_t tokens, const ra_job_outcome *outcome)
 {
     point->refused_tokens = tokens;
     snprintf(point->held_back, sizeof(point->held_back), "%s", outcome->message);
@@ -35,7 +30,7 @@ static void refuse_at(ra_probe_point *point, int64_t tokens, const ra_probe_outc
 
 /* A length that fits becomes point->tokens, one that does not point->refused_tokens. */
 static ra_status tokens_try(ra_probe *probe, ra_probe_point *point, int64_t tokens,
-                            ra_probe_outcome *outcome)
+                            ra_job_outcome *outcome)
 {
     ra_status const status = ra_probe_try(probe, point, tokens, false, outcome);
     if (status != RA_OK)
@@ -49,7 +44,7 @@ static ra_status tokens_try(ra_probe *probe, ra_probe_point *point, int64_t toke
 
 static ra_status tokens_search(ra_probe *probe, ra_probe_point *point)
 {
-    ra_probe_outcome outcome;
+    ra_job_outcome outcome;
     int64_t next = RA_PROBE_BEGIN_TOKENS;
     ra_status status = tokens_try(probe, point, next, &outcome);
     /* What another length would not mend. */
@@ -72,7 +67,7 @@ static ra_status tokens_search(ra_probe *probe, ra_probe_point *point)
 /* All of it. Another process may have taken memory meanwhile: then a little less. */
 static ra_status whole_run(ra_probe *probe, ra_probe_point *point)
 {
-    ra_probe_outcome outcome = {0};
+    ra_job_outcome outcome = {0};
     for (int i = 0; i < WHOLE_TRIES_MAX && point->tokens > 0; i++) {
         ra_status const status = ra_probe_try(probe, point, point->tokens, true, &outcome);
         if (status != RA_OK || outcome.status == RA_OK)
@@ -104,10 +99,12 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
     else if (point->refused_tokens == 0)
         snprintf(point->held_back, sizeof(point->held_back),
                  "shape.seq ends at %d tokens: memory would allow more", RA_PROBE_MOST_TOKENS);
-    if (is_first(probe) && probe->options->predict && point->status == RA_OK)
+    if (ra_series_is_first(&probe->series) && probe->series.options->predict &&
+        point->status == RA_OK)
         ra_probe_predict(probe, point);
-    if (is_first(probe))
+    if (ra_series_is_first(&probe->series))
         ra_probe_report_point(probe, point);
+    ra_series_count(&probe->series, point->status, point->passes);
     return RA_OK;
 }
 
@@ -116,9 +113,9 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
 /* Those of the file, the one that --variant names, or base and ring. */
 static ra_status points_make(ra_probe *probe)
 {
-    const ra_config *base = &probe->base;
-    bool const named = probe->named;
-    const char *name = probe->options->source.variant; /* another rank's may be missing */
+    const ra_config *base = &probe->series.base;
+    bool const named = probe->series.named;
+    const char *name = probe->series.options->source.variant; /* another rank's may be missing */
     int const count = named ? 1 : base->variant_count > 0 ? base->variant_count : 2;
     probe->points = calloc((size_t)count, sizeof(*probe->points));
     if (probe->points == NULL) {
@@ -138,88 +135,42 @@ static ra_status points_make(ra_probe *probe)
     return RA_OK;
 }
 
-static ra_status alone_prepare(ra_probe *probe)
+static ra_status prepare(void *command)
 {
-    ra_job const job = {.options = probe->options, .comm = probe->comm, .config = probe->base};
-    ra_status status = ra_probe_check_files(&probe->base);
+    ra_probe *probe = command;
+    ra_status status = ra_probe_check_files(&probe->series.base);
     if (status == RA_OK)
-        status = ra_job_check_outputs(&job);
-    if (status == RA_OK)
-        status = ra_ledger_create(INT64_MAX, &probe->ledger);
-    if (status != RA_OK)
-        return status;
-    ra_pool_config const config = {
-        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = probe->ledger};
-    status = ra_pool_create(&config, &probe->checks);
+        status = ra_host_pool_make(INT64_MAX, &probe->ledger, &probe->checks);
     return status == RA_OK ? points_make(probe) : status;
 }
 
-static ra_status prepare(ra_probe *probe)
+static ra_status run(void *command)
 {
-    const ra_options *options = probe->options;
-    ra_status status = ra_job_text_share(options, probe->comm, &probe->text);
-    if (status == RA_OK)
-        status = ra_job_text_parse(probe->text, probe->comm, NULL, 0, &probe->base);
-    if (status == RA_OK)
-        status = ra_job_connect(&probe->base, &probe->comm);
-    /* As with the configuration, rank 0's command line holds for all. */
-    int64_t named = options->source.variant != NULL;
-    if (status == RA_OK)
-        status = ra_comm_broadcast(probe->comm, "sharing options", 0, &named, sizeof(named));
-    if (status == RA_OK)
-        status = ra_job_share_cores(probe->comm, &probe->cores);
-    if (status != RA_OK)
-        return status;
-    probe->named = named != 0;
-    ra_console_hold();
-    status = ra_console_agree(probe->comm, "agreeing on the variants", alone_prepare(probe));
-    if (status == RA_OK)
-        ra_job_mention_sweep(&probe->base, probe->comm);
-    if (status == RA_OK)
-        status = ra_progress_create(is_first(probe) && !options->quiet, &probe->progress);
+    ra_probe *probe = command;
+    ra_status status = RA_OK;
+    for (int i = 0; i < probe->point_count && status == RA_OK; i++)
+        status = point_run(probe, &probe->points[i]);
     return status;
 }
 
-static void fini(ra_probe *probe)
+static void fini(void *command)
 {
-    ra_progress_destroy(probe->progress);
+    ra_probe *probe = command;
     for (int i = 0; i < probe->point_count; i++)
         json_decref(probe->points[i].report);
     free(probe->points);
     ra_pool_destroy(probe->checks);
     ra_ledger_destroy(probe->ledger);
-    ra_config_fini(&probe->base);
-    ra_job_text_destroy(probe->text);
-    ra_ranks_leave(probe->comm);
-}
-
-/* Of all variants together: every rank comes to the same. */
-static int points_code(const ra_probe *probe)
-{
-    ra_job_outcomes outcomes = {0};
-    for (int i = 0; i < probe->point_count; i++)
-        ra_job_outcomes_add(&outcomes, probe->points[i].status, probe->points[i].passes);
-    return ra_job_outcomes_code(&outcomes, is_first(probe));
 }
 
 int ra_command_probe(const ra_options *options, ra_comm *comm)
 {
-    ra_probe probe = {.options = options, .comm = comm};
-    ra_status status = prepare(&probe);
-    bool const entered = status == RA_OK;
-    for (int i = 0; i < probe.point_count && status == RA_OK; i++)
-        status = point_run(&probe, &probe.points[i]);
-    /* Whoever fails between two tries fails alone: the others would wait for it. */
-    if (entered && status != RA_OK && ra_comm_size(probe.comm) > 1)
-        ra_comm_abort(probe.comm, ra_exit_code(status));
-    if (status == RA_OK) {
-        ra_progress_destroy(probe.progress);
-        probe.progress = NULL;
-        ra_console_hold();
-        ra_status const written = is_first(&probe) ? ra_probe_report_end(&probe) : RA_OK;
-        status = ra_console_agree(probe.comm, "agreeing on the report", written);
-    }
-    int const code = status == RA_OK ? points_code(&probe) : ra_exit_code(status);
-    fini(&probe);
-    return code;
+    static const ra_series_ops ops = {.agreeing = "agreeing on the variants",
+                                      .jobs = "variants of a probe",
+                                      .prepare = prepare,
+                                      .run = run,
+                                      .report = ra_probe_report_end,
+                                      .fini = fini};
+    ra_probe probe = {.series = {.options = options, .comm = comm}};
+    return ra_series_command(&probe.series, &ops, &probe);
 }

@@ -2,8 +2,7 @@
 #ifndef RINGATTN_TOOL_TOOL_PROBE_H
 #define RINGATTN_TOOL_TOOL_PROBE_H
 
-#include "job.h"
-#include "job_source.h"
+#include "job_series.h"
 #include "memory_table.h"
 
 enum { RA_PROBE_BEGIN_TOKENS = 1024, RA_PROBE_MOST_TOKENS = INT32_MAX };
@@ -32,24 +31,12 @@ typedef struct ra_probe_point {
 } ra_probe_point;
 
 typedef struct ra_probe {
-    const ra_options *options;
-    ra_comm *comm;
-    ra_job_text *text;
-    ra_config base;     /* variants, and what holds for all */
-    bool named;         /* rank 0's command line names the variant */
-    ra_job_cores cores; /* threads: where compute.threads is auto */
-    ra_progress *progress;
+    ra_series series;
     ra_ledger *ledger; /* of what verification works in: it is no part of the job */
     ra_pool *checks;
     ra_probe_point *points;
     int point_count;
 } ra_probe;
-
-/* How one try at a length came out. */
-typedef struct ra_probe_outcome {
-    ra_status status; /* RA_OK: it fits and ran; else a failure that is a result */
-    char message[RA_CONSOLE_LINE_MAX];
-} ra_probe_outcome;
 
 /**
  * Collective. Build the job of a variant at `tokens`, with all its memory, and run its passes:
@@ -57,7 +44,7 @@ typedef struct ra_probe_outcome {
  * ones, verified, with its report in *point. RA_OK also where the length does not fit.
  */
 RA_CHECKED ra_status ra_probe_try(ra_probe *probe, ra_probe_point *point, int64_t tokens,
-                                  bool whole, ra_probe_outcome *outcome_out);
+                                  bool whole, ra_job_outcome *outcome_out);
 
 /**
  * Rank 0 alone: what plan says of a variant under the memory that the probe had. What cannot be
@@ -73,7 +60,7 @@ int64_t ra_probe_floor_bytes(const ra_config *config);
 
 /* Rank 0 only. */
 void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point);
-/** The end of the table, and JSON. */
-RA_CHECKED ra_status ra_probe_report_end(const ra_probe *probe);
+/** Of a ra_probe: the end of the table, and JSON. */
+RA_CHECKED ra_status ra_probe_report_end(void *command);
 
 #endif

@@ -16,19 +16,17 @@ static int64_t own_tokens(const ra_config *config, int64_t tokens)
 /* As tries are: one repetition, nothing verified in the job's own memory. */
 static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, ra_plan_point *plan)
 {
-    bool const named = point->features == NULL && !probe->named;
-    int const ranks = ra_comm_size(probe->comm);
+    const ra_series *series = &probe->series;
+    int const ranks = ra_comm_size(series->comm);
     /* All ranks have said that they can share; whether hosts can is found where it is tried. */
     ra_hardware const here = {.ranks = ranks,
-                              .ranks_per_node = ra_comm_local_size(probe->comm),
+                              .ranks_per_node = ra_comm_local_size(series->comm),
                               .shares_memory = true,
                               .workspace_bytes = -1};
-    ra_status status = ra_job_text_parse_with(probe->text, NULL, named ? point->variant : NULL, 0,
-                                              point->features, &plan->config);
+    ra_status status =
+        ra_series_configure_alone(series, point->variant, 0, point->features, &plan->config);
     if (status != RA_OK)
         return status;
-    if (plan->config.threads == 0)
-        plan->config.threads = probe->cores.threads;
     plan->config.repeat = 1;
     plan->config.verify = false;
     plan->config.seq = own_tokens(&plan->config, point->tokens);
@@ -43,7 +41,7 @@ static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, 
 
 void ra_probe_predict(ra_probe *probe, ra_probe_point *point)
 {
-    ra_plan_point plan = {.comm = probe->comm};
+    ra_plan_point plan = {.comm = probe->series.comm};
     ra_console_defer();
     ra_status status = point_take(probe, point, &plan);
     if (status == RA_OK)

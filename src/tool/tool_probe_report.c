@@ -45,15 +45,15 @@ static void prediction_print(const ra_probe_point *point)
 void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
 {
     char tokens[32], share[16] = "-";
-    if (!ra_options_shows_text(probe->options))
+    if (!ra_options_shows_text(probe->series.options))
         return;
     ra_console_show("");
     if (point == &probe->points[0])
         printf("%-16s %15s %11s %11s %9s %9s %9s\n", "variant", "tokens", "bytes/token", "floor",
                "of floor", "of first", "seconds");
     if (point->status != RA_OK) {
-        printf("%-16.40s %15s  %s\n", point->variant, ra_job_status_text(point->status, true),
-               point->message);
+        printf("%-16.40s %15s  %s\n", point->variant,
+               ra_job_status_text(point->status, point->passes), point->message);
     } else {
         if (reference_share(probe, point) > 0)
             snprintf(share, sizeof(share), "%.4f", reference_share(probe, point));
@@ -66,7 +66,7 @@ void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
                    point->held_back);
         else
             printf("  held back: %s\n", point->held_back);
-        if (probe->options->predict)
+        if (probe->series.options->predict)
             prediction_print(point);
     }
     fflush(stdout); /* a failure stays in ferror, and is said at the end */
@@ -89,19 +89,20 @@ static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
     object = ra_json_extend(
         object,
         json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:I}", "variant", point->variant,
-                  "status", ra_job_status_text(point->status, !found || point->passes), "message",
+                  "status", ra_job_status_text(point->status, point->passes), "message",
                   point->message[0] != '\0' ? point->message : NULL, "ranks",
-                  ra_comm_size(probe->comm), "tokens", (json_int_t)point->tokens, "held_back",
-                  point->held_back[0] != '\0' ? point->held_back : NULL, "refused_tokens",
-                  (json_int_t)point->refused_tokens, "tries", point->try_count, "seconds",
-                  point->seconds, "rss_growth_bytes", (json_int_t)point->rss_growth_bytes));
+                  ra_comm_size(probe->series.comm), "tokens", (json_int_t)point->tokens,
+                  "held_back", point->held_back[0] != '\0' ? point->held_back : NULL,
+                  "refused_tokens", (json_int_t)point->refused_tokens, "tries", point->try_count,
+                  "seconds", point->seconds, "rss_growth_bytes",
+                  (json_int_t)point->rss_growth_bytes));
     if (found)
         object = ra_json_extend(object, json_pack("{s:f, s:I, s:f, s:f}", "bytes_per_token",
                                                   bytes_per_token(point), "floor_bytes_per_token",
                                                   (json_int_t)point->floor_bytes, "floor_ratio",
                                                   floor_share(point), "first_ratio",
                                                   reference_share(probe, point)));
-    if (found && probe->options->predict)
+    if (found && probe->series.options->predict)
         object = ra_json_extend(object, prediction_to_json(point));
     return object;
 }
@@ -114,7 +115,7 @@ static ra_status json_write(const ra_probe *probe)
     /* pack takes the points over; a NULL among them is "no memory", which the writer says. */
     return ra_json_write(json_pack("{s:s, s:s, s:o, s:o}", "ringattn", ra_version(), "command",
                                    "probe", "machine", ra_machine_json(), "points", points),
-                         probe->options->json_path);
+                         probe->series.options->json_path);
 }
 
 static ra_status memory_print(const ra_probe *probe)
@@ -130,23 +131,25 @@ static ra_status memory_print(const ra_probe *probe)
             columns[count++] = probe->points[i].column;
     }
     if (count > 0) {
-        printf("\nat the peak%s\n",
-               ra_comm_size(probe->comm) > 1 ? " of the fullest rank, whole run" : ", whole run");
+        printf("\nat the peak%s\n", ra_comm_size(probe->series.comm) > 1
+                                        ? " of the fullest rank, whole run"
+                                        : ", whole run");
         ra_memory_table_print(columns, count);
     }
     free(columns);
     return RA_OK;
 }
 
-ra_status ra_probe_report_end(const ra_probe *probe)
+ra_status ra_probe_report_end(void *command)
 {
+    const ra_probe *probe = command;
     ra_status status = RA_OK;
-    if (ra_options_shows_text(probe->options)) {
+    if (ra_options_shows_text(probe->series.options)) {
         status = memory_print(probe);
         if (status == RA_OK)
             status = ra_stdout_check(" the table");
     }
-    if (status == RA_OK && probe->options->json)
+    if (status == RA_OK && probe->series.options->json)
         status = json_write(probe);
     return status;
 }

@@ -34,12 +34,8 @@ ra_status ra_probe_check_files(const ra_config *config)
     return ra_job_refuse_pool_log(config);
 }
 
-static ra_status config_fit(const ra_probe *probe, ra_config *config, int64_t tokens)
+static ra_status config_fit(ra_config *config, int64_t tokens)
 {
-    if (config->comm != probe->base.comm) {
-        ra_log(RA_LOG_ERROR, "comm.backend: is the same for all variants of a probe");
-        return RA_ERR_CONFIG;
-    }
     ra_status const status = ra_probe_check_files(config);
     if (status != RA_OK)
         return status;
@@ -59,20 +55,6 @@ int64_t ra_probe_floor_bytes(const ra_config *config)
     return config->batch * (2 * q + 2 * k + gradients);
 }
 
-static ra_status job_configure(ra_probe *probe, const ra_probe_point *point, int64_t tokens,
-                               ra_job *job)
-{
-    /* One that the command line names is in the text already. */
-    bool const named = point->features == NULL && !probe->named;
-    ra_status status = ra_job_text_parse_with(
-        probe->text, probe->comm, named ? point->variant : NULL, 0, point->features, &job->config);
-    if (status != RA_OK)
-        return status;
-    ra_console_hold();
-    return ra_console_agree(probe->comm, "agreeing on the length",
-                            config_fit(probe, &job->config, tokens));
-}
-
 /* The job's report and verification, while the job is there. */
 static ra_status whole_report(const ra_probe *probe, ra_job *job, ra_probe_point *point)
 {
@@ -87,7 +69,7 @@ static ra_status whole_report(const ra_probe *probe, ra_job *job, ra_probe_point
     point->peak_bytes_sum = report->peak_bytes_sum;
     point->limit_bytes_sum = report->limit_bytes_sum;
     point->column = ra_memory_column_of(point->variant, report);
-    if (ra_comm_rank(probe->comm) == 0) {
+    if (ra_series_is_first(&probe->series)) {
         json_decref(point->report);
         point->report = ra_report_to_json(report); /* NULL is found where it is printed */
     }
@@ -97,11 +79,14 @@ static ra_status whole_report(const ra_probe *probe, ra_job *job, ra_probe_point
 static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, int64_t tokens,
                          bool whole)
 {
-    ra_status status = job_configure(probe, point, tokens, job);
+    ra_status status = ra_series_configure(&probe->series, point->variant, 0, point->features, job);
     if (status != RA_OK)
         return status;
-    ra_comm_set_timeout(probe->comm, job->config.timeout_ms);
-    ra_job_take_cores(job, &probe->cores);
+    ra_console_hold();
+    status =
+        ra_console_agree(job->comm, "agreeing on the length", config_fit(&job->config, tokens));
+    if (status != RA_OK)
+        return status;
     job->repeat = (ra_repeat){.most = 1, .most_ms = (double)INFINITY};
     job->fills = !whole;
     job->checks = probe->checks;
@@ -119,24 +104,18 @@ static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, in
 }
 
 ra_status ra_probe_try(ra_probe *probe, ra_probe_point *point, int64_t tokens, bool whole,
-                       ra_probe_outcome *outcome_out)
+                       ra_job_outcome *outcome_out)
 {
-    ra_job job = {.options = probe->options, .comm = probe->comm, .progress = probe->progress};
+    const ra_series *series = &probe->series;
+    ra_job job = {.options = series->options, .comm = series->comm, .progress = series->progress};
     char about[80], count[32];
     snprintf(about, sizeof(about), "%.30s, %s tokens%s", point->variant,
              ra_count_text(tokens, count), whole ? ", whole" : "");
-    ra_progress_about(probe->progress, about);
+    ra_progress_about(series->progress, about);
     point->try_count++;
-    *outcome_out = (ra_probe_outcome){.status = RA_OK};
     ra_console_defer();
     ra_status status = job_try(probe, &job, point, tokens, whole);
-    bool const kept = ra_console_take(outcome_out->message);
-    if (status != RA_OK && ra_job_failure_is_result(&job, status)) {
-        outcome_out->status = status;
-        status = ra_job_share_message(probe->comm, kept, outcome_out->message);
-    } else if (kept) {
-        ra_log(RA_LOG_ERROR, "%s", outcome_out->message);
-    }
+    status = ra_series_settle(&job, status, true, outcome_out);
     ra_job_clear(&job);
     return status;
 }

@@ -1,0 +1,213 @@
+#include "job_series.h"
+
+#include "internal.h"
+#include "ranks.h"
+
+#include <math.h>
+
+/* ---- one job --------------------------------------------------------------------------------- */
+
+enum {
+    REPEAT_MAX = 50, /* where job.repeat does not say */
+    REPEAT_MS = 10000,
+    STEADY_COUNT = 5
+};
+
+static const double steady_spread = 0.05;
+
+/* At most job.repeat times; where the file does not say, as often as it takes, within bounds. */
+ra_repeat ra_job_repeat_of(const ra_config *config)
+{
+    bool const given = ra_config_was_given(config, "job.repeat");
+    return (ra_repeat){.warmup = ra_config_was_given(config, "job.warmup") ? config->warmup : 1,
+                       .most = given ? config->repeat : REPEAT_MAX,
+                       .steady_count = STEADY_COUNT,
+                       .steady_spread = steady_spread,
+                       .most_ms = given ? (double)INFINITY : REPEAT_MS};
+}
+
+/* One that the command line names is in the text already. */
+static const char *variant_of(const ra_series *series, const char *variant,
+                              const ra_feature_set *features)
+{
+    return series->named || features != NULL ? NULL : variant;
+}
+
+/* All ranks have the same text, so they need not agree. */
+ra_status ra_series_configure(const ra_series *series, const char *variant, int64_t point,
+                              const ra_feature_set *features, ra_job *job)
+{
+    ra_status const status =
+        ra_job_text_parse_with(series->text, series->comm, variant_of(series, variant, features),
+                               point, features, &job->config);
+    if (status != RA_OK)
+        return status;
+    if (job->config.comm != series->base.comm) {
+        ra_log(RA_LOG_ERROR, "comm.backend: is the same for all %s", series->ops->jobs);
+        return RA_ERR_CONFIG;
+    }
+    ra_comm_set_timeout(series->comm, job->config.timeout_ms);
+    ra_job_take_cores(job, &series->cores);
+    return RA_OK;
+}
+
+ra_status ra_series_configure_alone(const ra_series *series, const char *variant, int64_t point,
+                                    const ra_feature_set *features, ra_config *config_out)
+{
+    ra_status const status = ra_job_text_parse_with(
+        series->text, NULL, variant_of(series, variant, features), point, features, config_out);
+    if (status == RA_OK && config_out->threads == 0)
+        config_out->threads = series->cores.threads;
+    return status;
+}
+
+/* The line of the first rank that has one, to all. */
+static ra_status message_share(ra_comm *comm, bool kept, char line[RA_CONSOLE_LINE_MAX])
+{
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int64_t first = kept ? rank : size;
+    ra_status const status = ra_comm_reduce_i64(comm, "sharing a message", RA_MIN, &first, 1);
+    if (status != RA_OK || first == size)
+        return status;
+    return ra_comm_broadcast(comm, "sharing a message", (int)first, line, RA_CONSOLE_LINE_MAX);
+}
+
+/* A result is seen by all ranks: then the next job has a chance. */
+static bool is_result(const ra_job *job, ra_status status)
+{
+    bool const alone = job->entered && ra_comm_size(job->comm) > 1;
+    return status == RA_OK || (!alone && (status == RA_ERR_CONFIG || status == RA_ERR_UNSUPPORTED ||
+                                          status == RA_ERR_NO_MEMORY || status == RA_ERR_IO));
+}
+
+ra_status ra_series_settle(const ra_job *job, ra_status status, bool says,
+                           ra_job_outcome *outcome_out)
+{
+    bool const kept = ra_console_take(outcome_out->message);
+    outcome_out->status = status;
+    if (kept && (status == RA_OK ? says : !is_result(job, status)))
+        ra_log(RA_LOG_ERROR, "%s", outcome_out->message);
+    return is_result(job, status) ? message_share(job->comm, kept, outcome_out->message) : status;
+}
+
+const char *ra_job_status_text(ra_status status, bool passes)
+{
+    switch (status) {
+    case RA_OK:
+        return passes ? "ok" : "verification failed";
+    case RA_ERR_NO_MEMORY:
+        return "oom";
+    case RA_ERR_CONFIG:
+        return "config";
+    case RA_ERR_UNSUPPORTED:
+        return "unsupported";
+    case RA_ERR_IO:
+        return "io";
+    default:
+        return ra_status_name(status);
+    }
+}
+
+void ra_series_count(ra_series *series, ra_status status, bool passes)
+{
+    if (status == RA_OK) {
+        series->ran++;
+        series->wrong += !passes;
+    } else if (status == RA_ERR_NO_MEMORY) {
+        series->oom++;
+    } else if (status == RA_ERR_IO) {
+        series->files++;
+    } else {
+        series->refused++;
+    }
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+bool ra_series_is_first(const ra_series *series)
+{
+    return ra_comm_rank(series->comm) == 0;
+}
+
+static ra_status prepare(ra_series *series, void *command)
+{
+    const ra_options *options = series->options;
+    const ra_series_ops *ops = series->ops;
+    ra_status status = ra_job_text_share(options, series->comm, &series->text);
+    if (status == RA_OK)
+        status =
+            ra_job_text_parse(series->text, series->comm, NULL, ops->base_point, &series->base);
+    if (status == RA_OK)
+        status = ra_job_connect(&series->base, &series->comm);
+    /* As with the configuration, rank 0's command line holds for all. */
+    int64_t given[2] = {options->source.variant != NULL, options->overlap};
+    if (status == RA_OK)
+        status = ra_comm_broadcast(series->comm, "sharing options", 0, given, sizeof(given));
+    series->named = given[0] != 0;
+    series->overlap = given[1] != 0;
+    if (status == RA_OK)
+        status = ra_job_share_cores(series->comm, &series->cores);
+    if (status != RA_OK)
+        return status;
+    ra_console_hold();
+    ra_job const job = {.options = options, .comm = series->comm, .config = series->base};
+    status = ops->prepare(command);
+    if (status == RA_OK)
+        status = ra_job_check_outputs(&job);
+    status = ra_console_agree(series->comm, ops->agreeing, status);
+    if (status == RA_OK && ops->base_point == 0)
+        ra_job_mention_sweep(&series->base, series->comm);
+    if (status == RA_OK)
+        status =
+            ra_progress_create(ra_series_is_first(series) && !options->quiet, &series->progress);
+    return status;
+}
+
+static ra_status finish(ra_series *series, void *command)
+{
+    ra_progress_destroy(series->progress);
+    series->progress = NULL;
+    ra_console_hold();
+    ra_status const written = ra_series_is_first(series) ? series->ops->report(command) : RA_OK;
+    return ra_console_agree(series->comm, "agreeing on the report", written);
+}
+
+static int code_of(const ra_series *series)
+{
+    const ra_series *s = series;
+    int const all = s->ran + s->oom + s->files + s->refused;
+    bool const speaks = ra_series_is_first(series);
+    if (s->wrong > 0 && speaks)
+        ra_log(RA_LOG_ERROR, "verification failed: %d of %d", s->wrong, all);
+    if (s->wrong > 0)
+        return RA_EXIT_VERIFY;
+    if (s->ran > 0)
+        return 0;
+    if (speaks)
+        ra_log(RA_LOG_ERROR,
+               "nothing ran: %d of %d out of memory, %d refused, %d with a bad file: see what is "
+               "said of each",
+               s->oom, all, s->refused, s->files);
+    return ra_exit_code(s->oom > 0 ? RA_ERR_NO_MEMORY : s->files > 0 ? RA_ERR_IO : RA_ERR_CONFIG);
+}
+
+int ra_series_command(ra_series *series, const ra_series_ops *ops, void *command)
+{
+    series->ops = ops;
+    ra_status status = prepare(series, command);
+    bool const entered = status == RA_OK;
+    if (entered)
+        status = ops->run(command);
+    /* Whoever fails between two jobs fails alone: the others would wait for it. */
+    if (entered && status != RA_OK && ra_comm_size(series->comm) > 1)
+        ra_comm_abort(series->comm, ra_exit_code(status));
+    if (status == RA_OK)
+        status = finish(series, command);
+    int const code = status == RA_OK ? code_of(series) : ra_exit_code(status);
+    ra_progress_destroy(series->progress);
+    ops->fini(command);
+    ra_config_fini(&series->base);
+    ra_job_text_destroy(series->text);
+    ra_ranks_leave(series->comm);
+    return code;
+}
