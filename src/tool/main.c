@@ -1,6 +1,7 @@
 /* ringattn: which command, for how many ranks. */
 #include "console.h"
 #include "options.h"
+#include "output_file.h"
 #include "ranks.h"
 
 #include "ringattn/device.h"
@@ -19,11 +20,7 @@ static int help_print(const ra_options *options, const ra_comm *comm)
         ra_config_print_help(options->markdown);
     else
         ra_options_print_help(options);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        ra_log(RA_LOG_ERROR, "cannot write to standard output");
-        return ra_exit_code(RA_ERR_IO);
-    }
-    return 0;
+    return ra_exit_code(ra_stdout_check(""));
 }
 
 int main(int argc, char **argv)

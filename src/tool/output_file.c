@@ -184,10 +184,22 @@ ra_status ra_output_write(const char *path, const char *option, const char *comp
     return ra_output_close(&output, true);
 }
 
+/* ---- standard output ------------------------------------------------------------------------- */
+
+/* errno of its first failure: later calls do not know it any more. */
+static int stdout_cause;
+
+void ra_stdout_flush(void)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && stdout_cause == 0)
+        stdout_cause = errno != 0 ? errno : EIO;
+}
+
 ra_status ra_stdout_check(const char *what)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    ra_stdout_flush();
+    if (stdout_cause == 0)
         return RA_OK;
-    ra_log(RA_LOG_ERROR, "cannot write%s to standard output: %s", what, strerror(errno));
+    ra_log(RA_LOG_ERROR, "cannot write%s to standard output: %s", what, strerror(stdout_cause));
     return RA_ERR_IO;
 }

@@ -49,8 +49,11 @@ RA_CHECKED ra_status ra_output_close(ra_output *output, bool keep);
 RA_CHECKED ra_status ra_output_write(const char *path, const char *option, const char *complaint,
                                      const char *text);
 
+/** Flush standard output, so that what was printed is seen; ra_stdout_check tells a failure. */
+void ra_stdout_flush(void);
+
 /**
- * Flush standard output; what failed before has stayed with the stream. `what` is part of the line:
+ * Flush standard output and tell what has failed, then or before. `what` is part of the line:
  * " the report", or "".
  * @return RA_ERR_IO; one line was logged
  */

@@ -53,8 +53,7 @@ typedef struct ra_bench {
     double reference_tflops[2];
     bool has_reference;
     int point_count;              /* begun so far */
-    ra_status reported;           /* the first failure of what rank 0 reports among points */
-    int reported_cause;           /* an errno */
+    bool lacked_memory;           /* for what rank 0 reports among points */
     json_t *points, *limits_list; /* rank 0's */
     char *csv;
     size_t csv_bytes;
@@ -71,8 +70,7 @@ RA_CHECKED ra_status ra_bench_overlap_measure(ra_job *job, ra_bench_point *point
 /** Collective. Measure the limits for this rank's threads anew, unless that was a moment ago. */
 RA_CHECKED ra_status ra_bench_limits_refresh(ra_bench *bench, int threads, bool always);
 
-/* Rank 0 only. A failure in the middle goes to bench->reported: measuring goes on with all ranks.
- */
+/* Rank 0 only. A failure in the middle is said at the end: measuring goes on with all ranks. */
 RA_CHECKED ra_status ra_bench_report_begin(ra_bench *bench);
 void ra_bench_report_limits(ra_bench *bench, bool shown);
 void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config);

@@ -1,29 +1,18 @@
 /* The table of a bench, line by line as points end; JSON and CSV at the end. */
 #include "config_yaml.h"
 #include "console.h"
+#include "output_file.h"
 #include "ringattn/blas.h"
 #include "tool_bench.h"
 #include "tool_info.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* What goes wrong among points is said at the end, where it cannot pass for a point's own. */
-static void no_memory(ra_bench *bench)
+static ra_status refuse_memory(void)
 {
-    if (bench->reported == RA_OK)
-        bench->reported = RA_ERR_NO_MEMORY;
-}
-
-/* What has been printed is to be seen while the next point runs. */
-static void table_flush(ra_bench *bench)
-{
-    if ((fflush(stdout) != 0 || ferror(stdout)) && bench->reported == RA_OK) {
-        bench->reported = RA_ERR_IO;
-        bench->reported_cause = errno;
-    }
+    ra_log(RA_LOG_ERROR, "out of memory for the report");
+    return RA_ERR_NO_MEMORY;
 }
 
 ra_status ra_bench_report_begin(ra_bench *bench)
@@ -33,10 +22,8 @@ ra_status ra_bench_report_begin(ra_bench *bench)
     if (bench->series.options->csv)
         bench->csv_file = open_memstream(&bench->csv, &bench->csv_bytes);
     if (bench->points == NULL || bench->limits_list == NULL ||
-        (bench->series.options->csv && bench->csv_file == NULL)) {
-        ra_log(RA_LOG_ERROR, "out of memory for the report");
-        return RA_ERR_NO_MEMORY;
-    }
+        (bench->series.options->csv && bench->csv_file == NULL))
+        return refuse_memory();
     if (bench->csv_file != NULL)
         ra_bench_csv_line(bench->csv_file, &bench->series.base, NULL);
     return RA_OK;
@@ -90,12 +77,12 @@ static void limits_print(const ra_bench *bench)
 void ra_bench_report_limits(ra_bench *bench, bool shown)
 {
     if (json_array_append_new(bench->limits_list, ra_limits_to_json(&bench->limits)) != 0)
-        no_memory(bench);
+        bench->lacked_memory = true;
     if (!shown || !ra_options_shows_text(bench->series.options))
         return;
     ra_console_show("");
     limits_print(bench);
-    table_flush(bench);
+    ra_stdout_flush();
 }
 
 /* ---- points ---------------------------------------------------------------------------------- */
@@ -168,18 +155,18 @@ void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const r
 {
     json_t *json = ra_bench_point_to_json(point, config, ra_comm_size(bench->series.comm));
     if (json == NULL)
-        no_memory(bench);
+        bench->lacked_memory = true;
     else if (bench->csv_file != NULL)
         ra_bench_csv_line(bench->csv_file, config, json);
     if (!bench->series.options->json)
         json_decref(json);
     else if (json_array_append_new(bench->points, json) != 0)
-        no_memory(bench);
+        bench->lacked_memory = true;
     if (!ra_options_shows_text(bench->series.options))
         return;
     ra_console_show("");
     point_print(bench, point, config);
-    table_flush(bench);
+    ra_stdout_flush();
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -189,10 +176,8 @@ static ra_status csv_write(ra_bench *bench)
     bool const failed = ferror(bench->csv_file) != 0;
     bool const closed = fclose(bench->csv_file) == 0;
     bench->csv_file = NULL;
-    if (failed || !closed) {
-        ra_log(RA_LOG_ERROR, "out of memory for the report");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (failed || !closed)
+        return refuse_memory();
     return ra_text_write(bench->csv, bench->series.options->csv_path);
 }
 
@@ -201,12 +186,11 @@ ra_status ra_bench_report_end(void *command)
     ra_bench *bench = command;
     const ra_options *options = bench->series.options;
     const char *blas = ra_blas_name();
-    ra_status status = bench->reported;
-    if (status == RA_ERR_IO)
-        ra_log(RA_LOG_ERROR, "cannot write the table to standard output: %s",
-               strerror(bench->reported_cause));
-    else if (status != RA_OK)
-        ra_log(RA_LOG_ERROR, "out of memory for the report");
+    ra_status status = RA_OK;
+    if (bench->lacked_memory)
+        status = refuse_memory();
+    else if (ra_options_shows_text(options))
+        status = ra_stdout_check(" the table");
     if (status == RA_OK && options->csv)
         status = csv_write(bench);
     if (status == RA_OK && options->json)

@@ -69,7 +69,7 @@ void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
         if (probe->series.options->predict)
             prediction_print(point);
     }
-    fflush(stdout); /* a failure stays in ferror, and is said at the end */
+    ra_stdout_flush();
 }
 
 /* Beside tokens and peak_bytes; null where nothing could be predicted. */

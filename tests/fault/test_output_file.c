@@ -211,6 +211,34 @@ Test(output_file, is_written_to_the_stream_that_a_path_leads_to)
     close(fd);
 }
 
+/* A table is printed row by row, and what has failed is told at its end. */
+Test(output_file, on_standard_output_tells_its_first_failure)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    int const kept = dup(STDOUT_FILENO), fd = open(in_folder("log"), O_RDWR | O_CREAT, 0600);
+    cr_assert(kept >= 0 && fd >= 0);
+    fflush(stdout);
+    cr_assert_eq(dup2(fd, STDOUT_FILENO), STDOUT_FILENO);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    rlim_t const before = limit.rlim_cur;
+    limit.rlim_cur = 3;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    printf("too long\n");
+    ra_stdout_flush();
+    limit.rlim_cur = before;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    printf("and this is not\n");
+    errno = 0;
+    ra_status const status = ra_stdout_check(" the table");
+    cr_assert_eq(dup2(kept, STDOUT_FILENO), STDOUT_FILENO);
+    cr_expect_eq(status, RA_ERR_IO);
+    cr_expect_eq(said.count, 1);
+    cr_expect_not_null(strstr(said.line, strerror(EFBIG)), "%s", said.line);
+    close(kept);
+    close(fd);
+}
+
 /* A process that was killed may have had the same number. */
 Test(output_file, is_written_beside_what_a_killed_process_left_behind)
 {

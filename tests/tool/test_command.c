@@ -317,6 +317,7 @@ Test(command, help_and_version_are_printed_once, .timeout = 60)
     cr_assert_eq(result.code, 2);
     command_shell(&result, "exec \"$RINGATTN\" --help >/dev/full");
     cr_assert_eq(result.code, 3);
+    cr_expect_not_null(strstr(result.err, "standard output: No space left"), "%s", result.err);
 }
 
 Test(command, the_page_of_all_keys_is_current, .timeout = 60)
