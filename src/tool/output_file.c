@@ -130,12 +130,10 @@ static int folder_open(const char *path)
 }
 
 /*
- * 0, or errno. A name that a crash could take back is not an output, so that it is removed where
- * its folder cannot be flushed, unless the file that it has replaced would be missing then. Some
- * file systems cannot flush a folder and say EINVAL, and a folder that may be written need not be
- * one that may be read: nothing can be done there.
+ * 0, or errno. Some file systems cannot flush a folder and say EINVAL, and a folder that may be
+ * written need not be one that may be read: nothing can be done there.
  */
-static int publish(const ra_output *output)
+static int publish(ra_output *output)
 {
     int const folder = folder_open(output->target);
     if (folder < 0 && errno != EACCES)
@@ -143,8 +141,7 @@ static int publish(const ra_output *output)
     int cause = rename(output->temporary, output->target) == 0 ? 0 : errno;
     if (cause == 0 && folder >= 0 && fsync(folder) != 0 && errno != EINVAL) {
         cause = errno;
-        if (!output->replaces)
-            unlink(output->target);
+        output->complaint = "is whole, but a crash may undo its name: cannot flush the folder";
     }
     if (folder >= 0)
         close(folder);

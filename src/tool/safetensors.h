@@ -61,7 +61,10 @@ RA_CHECKED ra_status ra_tensor_write(ra_tensor_writer *writer, const ra_tensor_i
                                      int64_t offset, const void *data, size_t bytes);
 /** fsync what this process wrote. Every process calls it before anyone publishes. */
 RA_CHECKED ra_status ra_tensor_writer_sync(ra_tensor_writer *writer);
-/** Give the file its name (rename) and fsync the folder: one process, after all have synced. */
+/**
+ * Give the file its name (rename) and fsync the folder: one process, after all have synced. Where
+ * only the folder cannot be flushed, which is RA_ERR_IO, the file has its name and stays.
+ */
 RA_CHECKED ra_status ra_tensor_writer_publish(ra_tensor_writer *writer);
 /** Close; the temporary file is removed if this process created it and it was not published. */
 void ra_tensor_writer_destroy(ra_tensor_writer *writer); /* NULL is fine */

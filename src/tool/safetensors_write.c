@@ -136,6 +136,16 @@ static ra_status write_all(const ra_tensor_writer *writer, const void *data, siz
     return RA_OK;
 }
 
+/* 0, or -1 and errno. */
+static int flush(int fd)
+{
+    int result;
+    do
+        result = fsync(fd);
+    while (result != 0 && errno == EINTR);
+    return result;
+}
+
 /* Give the file its length, its blocks with it where the file system can. */
 static ra_status reserve(const ra_tensor_writer *writer, ra_file_error *error)
 {
@@ -275,11 +285,7 @@ ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_tensor_info *t
 
 ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_file_error *error)
 {
-    int result;
-    do
-        result = fsync(writer->fd);
-    while (result != 0 && errno == EINTR);
-    if (result != 0)
+    if (flush(writer->fd) != 0)
         return fail(error, writer->path, "cannot flush to the disk", errno, TODO_SPACE);
     return RA_OK;
 }
@@ -292,11 +298,9 @@ ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error
     writer->published = true;
     ra_doomed_file_clear();
     /* Some file systems cannot flush a folder, and say EINVAL: they have nothing to flush. */
-    if (fsync(writer->folder_fd) != 0 && errno != EINVAL) {
-        int const reason = errno;
-        unlink(writer->path); /* a name that a crash could take back is not an output */
-        return fail(error, writer->path, "cannot flush the folder", reason, "check the disk");
-    }
+    if (flush(writer->folder_fd) != 0 && errno != EINVAL)
+        return fail(error, writer->path, "cannot flush the folder", errno,
+                    "the file is whole, but a crash may undo its name: check the disk");
     return RA_OK;
 }
 

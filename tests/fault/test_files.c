@@ -1,7 +1,7 @@
 /*
  * Every call that the file code makes to the system fails once: the n-th for n = 0, 1, … until a
- * job makes fewer calls than that. After each failure all ranks know, one has said why, nothing is
- * left in the folder, and nothing leaks.
+ * job makes fewer calls than that. After each failure all ranks know, one has said why, the folder
+ * is as it was, and nothing leaks.
  */
 #include "comm/local_ranks.h"
 #include "fault/faulty_files.h"
@@ -56,8 +56,40 @@ static void expect_whole_file(void)
     ra_tensor_file_close(file);
 }
 
-/* Write the job under the fault; whether it was hit. */
-static bool write_under_fault(file_call kind, int first, int count, int cause, bool succeeds)
+static void write_old(void)
+{
+    FILE *file = fopen(in_folder("out"), "w");
+    cr_assert_not_null(file);
+    cr_assert_geq(fputs("old", file), 0);
+    cr_assert_eq(fclose(file), 0);
+}
+
+static void expect_old(void)
+{
+    char text[8] = "";
+    FILE *file = fopen(in_folder("out"), "r");
+    cr_assert_not_null(file);
+    cr_expect_eq(fread(text, 1, sizeof(text) - 1, file), 3);
+    cr_expect_str_eq(text, "old");
+    fclose(file);
+}
+
+/* After a failure: what was there before. When the folder is flushed, last, the file is whole and
+   has its name, and stays. */
+static void expect_kept(file_call kind, int first, bool replaces)
+{
+    bool const whole = kind == FSYNC && first == RANKS;
+    cr_assert_eq(entries_in_folder(), whole || replaces, "call %d number %d", kind, first);
+    if (whole)
+        expect_whole_file();
+    else if (replaces)
+        expect_old();
+    unlink(in_folder("out"));
+}
+
+/* Write the job under the fault, where there is a file or none; whether it was hit. */
+static bool write_under_fault(file_call kind, int first, int count, int cause, bool succeeds,
+                              bool replaces)
 {
     write_job job = {.config = parse_config("shape: {seq: %d, heads: %d, kv_heads: %d,"
                                             " head_dim: %d, dtype: f32}\njob: {output: %s}",
@@ -66,6 +98,8 @@ static bool write_under_fault(file_call kind, int first, int count, int cause, b
         ra_range const rows = {r, RANKS, SEQ / RANKS};
         cr_assert_eq(ra_rowset_init(pool, &rows, 1, &job.rows[r]), RA_OK);
     }
+    if (replaces)
+        write_old();
     said.count = 0;
     fault_set(kind, first, count, cause);
     int const failures = local_ranks_run(RANKS, 30000, write_rank, &job);
@@ -79,7 +113,7 @@ static bool write_under_fault(file_call kind, int first, int count, int cause, b
         cr_assert_not_null(strstr(said.line, strerror(cause == ZERO ? ENOSPC : cause)), "%s",
                            said.line);
         cr_assert_not_null(strstr(said.line, in_folder("out")), "%s", said.line);
-        cr_assert_eq(entries_in_folder(), 0, "call %d number %d left a file", kind, first);
+        expect_kept(kind, first, replaces);
     } else {
         cr_assert_eq(failures, 0, "%s", said.line);
         cr_assert_eq(said.count, 0, "%s", said.line);
@@ -95,10 +129,12 @@ static bool write_under_fault(file_call kind, int first, int count, int cause, b
 
 static void sweep(file_call kind, int cause, int least)
 {
-    int n = 0;
-    while (write_under_fault(kind, n, 1, cause, false))
-        ++n;
-    cr_assert_geq(n, least, "only %d calls of kind %d were ever made", n, kind);
+    for (int replaces = 0; replaces < 2; replaces++) {
+        int n = 0;
+        while (write_under_fault(kind, n, 1, cause, false, replaces))
+            ++n;
+        cr_assert_geq(n, least, "only %d calls of kind %d were ever made", n, kind);
+    }
 }
 
 Test(files, a_failing_open_leaves_nothing)
@@ -117,7 +153,7 @@ Test(files, a_failing_write_leaves_nothing)
     sweep(PWRITE, ZERO, 1);
 }
 
-Test(files, a_failing_fsync_leaves_nothing)
+Test(files, a_failing_fsync_leaves_nothing_and_one_of_the_folder_a_whole_file)
 {
     sweep(FSYNC, EIO, RANKS + 1);
 }
@@ -130,23 +166,25 @@ Test(files, a_failing_rename_leaves_nothing)
 /* All ranks fail alike, as on a disk that fills up: still one line. */
 Test(files, failures_on_all_ranks_are_one_line)
 {
-    cr_assert(write_under_fault(PWRITE, 1, 1000000, ENOSPC, false));
-    cr_assert(write_under_fault(FSYNC, 0, 1000000, EIO, false));
+    cr_assert(write_under_fault(PWRITE, 1, 1000000, ENOSPC, false, false));
+    cr_assert(write_under_fault(FSYNC, 0, 1000000, EIO, false, false));
 }
 
-Test(files, short_and_interrupted_writes_are_continued)
+Test(files, short_and_interrupted_calls_are_continued)
 {
-    for (int n = 0; write_under_fault(PWRITE, n, 1, SHORT, true); ++n)
+    for (int n = 0; write_under_fault(PWRITE, n, 1, SHORT, true, false); ++n)
         ;
-    for (int n = 0; write_under_fault(PWRITE, n, 2, EINTR, true); n += 5)
+    for (int n = 0; write_under_fault(PWRITE, n, 2, EINTR, true, false); n += 5)
         ;
-    cr_assert(write_under_fault(FALLOCATE, 0, 3, EINTR, true));
+    cr_assert(write_under_fault(FALLOCATE, 0, 3, EINTR, true, false));
+    for (int n = 0; n <= RANKS; ++n) /* the last is the folder's */
+        cr_assert(write_under_fault(FSYNC, n, 2, EINTR, true, false));
 }
 
 Test(files, a_file_system_without_fallocate_will_do)
 {
-    cr_assert(write_under_fault(FALLOCATE, 0, 1, EOPNOTSUPP, true));
-    cr_assert(write_under_fault(FALLOCATE, 0, 1, ENOSYS, true));
+    cr_assert(write_under_fault(FALLOCATE, 0, 1, EOPNOTSUPP, true, false));
+    cr_assert(write_under_fault(FALLOCATE, 0, 1, ENOSYS, true, false));
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

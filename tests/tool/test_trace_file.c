@@ -272,9 +272,10 @@ static int write_empty(ra_comm *comm, void *context)
     return status != RA_OK;
 }
 
+/* But where the folder cannot be flushed, last of all: the file is whole, and has its name. */
 Test(trace_file, every_call_that_fails_is_told_to_all_ranks_and_leaves_nothing)
 {
-    enum { RANKS = 3 };
+    enum { RANKS = 3, CALLS = 5 }; /* fdopen, fflush, fsync, rename and fsync of the folder */
     char path[128];
     int failures = 0;
     snprintf(path, sizeof(path), "%s/t.json", command_folder);
@@ -294,10 +295,11 @@ Test(trace_file, every_call_that_fails_is_told_to_all_ranks_and_leaves_nothing)
         ++failures;
         cr_expect_eq(told, RANKS, "call %d: %d ranks were told", at, told);
         cr_expect_eq(atomic_load(&lines), 1, "call %d", at);
-        cr_expect_eq(command_folder_entries(), 0, "call %d left a file behind", at);
+        cr_expect_eq(command_folder_entries(), at == CALLS - 1, "call %d", at);
+        unlink(path);
     }
     ra_log_set_handler(NULL, NULL);
-    cr_expect_eq(failures, 5, "fdopen, fflush, fsync, rename and fsync of the folder");
+    cr_expect_eq(failures, CALLS);
     cr_expect_eq(command_folder_entries(), 1);
 }
 
