@@ -19,12 +19,14 @@ static void remove_and_end(int number)
 
 void ra_doomed_file_set(const char *path)
 {
-    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+    /* What terminals, shells and batch systems end a process with; SIGXFSZ is an error of write. */
+    static const int numbers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE, SIGALRM,
+                                  SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
     is_set = 0;
     if (snprintf(doomed, sizeof(doomed), "%s", path) >= (int)sizeof(doomed))
         return; /* too long for any system call, too */
     is_set = 1;
-    for (int i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); ++i) {
         struct sigaction action;
         /* A signal that is ignored, or that somebody handles, is theirs. */
         if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler == SIG_DFL)

@@ -6,7 +6,10 @@
 #ifndef RINGATTN_TOOL_DOOMED_FILE_H
 #define RINGATTN_TOOL_DOOMED_FILE_H
 
-/** Remove `path` (copied) if SIGHUP, SIGINT or SIGTERM ends the process. One at a time. */
+/**
+ * Remove `path` (copied) if a signal ends the process: SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM,
+ * SIGTERM, SIGUSR1, SIGUSR2 or SIGXCPU, unless it is ignored or handled. One path at a time.
+ */
 void ra_doomed_file_set(const char *path);
 /** It has its name now, or is gone. */
 void ra_doomed_file_clear(void);

@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,18 +142,28 @@ static off_t bytes_in_folder(const char *name)
     return bytes;
 }
 
-/* A child writes and is ended at `point`; whether it came so far. */
-static bool end_at(int (*write_output)(void), int number, int point, off_t whole)
+/* The state in which a child ends that writes, and to which a signal comes at `point`. */
+static int write_in_child(int (*write_output)(void), int number, sighandler_t action, int point)
 {
     int state;
     pid_t const child = fork();
     cr_assert_geq(child, 0);
     if (child == 0) {
+        struct rlimit const no_core = {0};
+        setrlimit(RLIMIT_CORE, &no_core);
+        signal(number, action);
         doom.point = point;
         doom.number = number;
         _exit(write_output());
     }
     cr_assert_eq(waitpid(child, &state, 0), child);
+    return state;
+}
+
+/* A child writes and is ended at `point`; whether it came so far. */
+static bool end_at(int (*write_output)(void), int number, int point, off_t whole)
+{
+    int const state = write_in_child(write_output, number, SIG_DFL, point);
     bool const reached = !WIFEXITED(state) || WEXITSTATUS(state) != 0;
     cr_assert(!reached || (WIFSIGNALED(state) && WTERMSIG(state) == number), "point %d: state %d",
               point, state);
@@ -190,9 +201,26 @@ Test(signals, leave_whole_tensors_or_none_of_several_ranks)
     sweep(write_together, SIGTERM, 2 * (7 + SEQ));
 }
 
+static const int numbers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE, SIGALRM,
+                              SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
+enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
+
 Test(signals, leave_a_whole_report_or_none)
 {
-    sweep(write_report, SIGTERM, 6);
+    for (int i = 0; i < NUMBERS; i++)
+        sweep(write_report, numbers[i], 6);
+}
+
+/* As nohup does it, and shells for what they start in the background. */
+Test(signals, that_are_ignored_stay_so)
+{
+    for (int i = 0; i < NUMBERS; i++) {
+        int const state = write_in_child(write_report, numbers[i], SIG_IGN, 4);
+        cr_expect(WIFEXITED(state) && WEXITSTATUS(state) == 0, "signal %d: state %d", numbers[i],
+                  state);
+        cr_expect_eq(bytes_in_folder("out"), 3);
+        unlink(in_folder("out"));
+    }
 }
 
 Test(signals, leave_a_whole_trace_or_none)
