@@ -86,7 +86,7 @@ typedef struct ra_config_source {
  * where there is one, key path, what is allowed, and the nearest valid name. Checks that need the
  * shape are left to ra_config_check: an input file may bring it.
  *
- * @return RA_ERR_CONFIG     the contents, or a key that is understood but not in this version
+ * @return RA_ERR_CONFIG     the contents
  *         RA_ERR_IO         the file cannot be read
  *         RA_ERR_NO_MEMORY
  */

@@ -112,30 +112,14 @@ static const char *default_shown(const ra_config_key *key)
     return key->type == RA_KEY_TEXT ? "none" : "absent";
 }
 
-/* The choices that are understood but not in this version, as " (not in this version: a, b)". */
-static void not_here_list(const ra_config_key *key, char *text, size_t bytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (const ra_choice *choice = key->choices;
-         choice != NULL && choice->name != NULL && used < bytes; choice++) {
-        if (choice->not_here)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s",
-                                     used == 0 ? " (not in this version: " : ", ", choice->name);
-    }
-    if (used > 0 && used < bytes)
-        snprintf(text + used, bytes - used, ")");
-}
-
 static void text_print(void)
 {
     for (int i = 0; i < ra_config_key_count; i++) {
         const ra_config_key *key = &ra_config_keys[i];
-        char expects[200], missing[120];
+        char expects[200];
         ra_config_key_expects(key, expects, sizeof(expects));
-        not_here_list(key, missing, sizeof(missing));
-        printf("%s (default %s)\n    %s\n    %s%s\n", key->path, default_shown(key), key->help,
-               expects, missing);
+        printf("%s (default %s)\n    %s\n    %s\n", key->path, default_shown(key), key->help,
+               expects);
     }
 }
 
@@ -186,15 +170,14 @@ static void markdown_print(void)
     fputs(markdown_head, stdout);
     for (int i = 0; i < ra_config_key_count; i++) {
         const ra_config_key *key = &ra_config_keys[i];
-        char expects[200], missing[120];
+        char expects[200];
         size_t const length = strcspn(key->path, ".");
         if (strlen(section) != length || strncmp(section, key->path, length) != 0) {
             snprintf(section, sizeof(section), "%.*s", (int)length, key->path);
             printf("\n## %s\n\n| key | value | default | meaning |\n|---|---|---|---|\n", section);
         }
         ra_config_key_expects(key, expects, sizeof(expects));
-        not_here_list(key, missing, sizeof(missing));
-        printf("| `%s` | %s%s | `%s` | ", key->path, expects, missing, default_shown(key));
+        printf("| `%s` | %s | `%s` | ", key->path, expects, default_shown(key));
         cell_print(key->help);
         printf(" |\n");
     }

@@ -4,64 +4,59 @@
 
 #include <string.h>
 
-static const ra_choice dtypes[] = {
-    {"f32", RA_F32, false}, {"f16", RA_F16, false}, {"bf16", RA_BF16, false}, {NULL, 0, false}};
-static const ra_choice block_kinds[] = {{"none", RA_BLOCKS_NONE, false},
-                                        {"local_window", RA_BLOCKS_LOCAL_WINDOW, false},
-                                        {"dilated_sparse", RA_BLOCKS_DILATED_SPARSE, false},
-                                        {"global_local", RA_BLOCKS_GLOBAL_LOCAL, false},
-                                        {"random", RA_BLOCKS_RANDOM, false},
-                                        {"list", RA_BLOCKS_LIST, false},
-                                        {NULL, 0, false}};
+static const ra_choice dtypes[] = {{"f32", RA_F32}, {"f16", RA_F16}, {"bf16", RA_BF16}, {NULL, 0}};
+static const ra_choice block_kinds[] = {{"none", RA_BLOCKS_NONE},
+                                        {"local_window", RA_BLOCKS_LOCAL_WINDOW},
+                                        {"dilated_sparse", RA_BLOCKS_DILATED_SPARSE},
+                                        {"global_local", RA_BLOCKS_GLOBAL_LOCAL},
+                                        {"random", RA_BLOCKS_RANDOM},
+                                        {"list", RA_BLOCKS_LIST},
+                                        {NULL, 0}};
 static const ra_choice dilated_heads[] = {
-    {"all", RA_HEADS_ALL, false}, {"grouped", RA_HEADS_GROUPED, false}, {NULL, 0, false}};
-static const ra_choice attention_kinds[] = {{"flash", RA_ATTENTION_FLASH, false},
-                                            {"standard", RA_ATTENTION_STANDARD, false},
-                                            {"linear", RA_ATTENTION_LINEAR, false},
-                                            {"linear_causal", RA_ATTENTION_LINEAR_CAUSAL, false},
-                                            {NULL, 0, false}};
-static const ra_choice linear_methods[] = {{"chunked", RA_LINEAR_CHUNKED, false},
-                                           {"recurrent", RA_LINEAR_RECURRENT, false},
-                                           {"cumsum", RA_LINEAR_CUMSUM, false},
-                                           {NULL, 0, false}};
-static const ra_choice masks[] = {{"analytic", RA_MASK_ANALYTIC, false},
-                                  {"dense_blocks", RA_MASK_DENSE_BLOCKS, false},
-                                  {NULL, 0, false}};
+    {"all", RA_HEADS_ALL}, {"grouped", RA_HEADS_GROUPED}, {NULL, 0}};
+static const ra_choice attention_kinds[] = {{"flash", RA_ATTENTION_FLASH},
+                                            {"standard", RA_ATTENTION_STANDARD},
+                                            {"linear", RA_ATTENTION_LINEAR},
+                                            {"linear_causal", RA_ATTENTION_LINEAR_CAUSAL},
+                                            {NULL, 0}};
+static const ra_choice linear_methods[] = {{"chunked", RA_LINEAR_CHUNKED},
+                                           {"recurrent", RA_LINEAR_RECURRENT},
+                                           {"cumsum", RA_LINEAR_CUMSUM},
+                                           {NULL, 0}};
+static const ra_choice masks[] = {
+    {"analytic", RA_MASK_ANALYTIC}, {"dense_blocks", RA_MASK_DENSE_BLOCKS}, {NULL, 0}};
 static const ra_choice ring_variants[] = {
-    {"ring", RA_VARIANT_RING, false}, {"base", RA_VARIANT_BASE, false}, {NULL, 0, false}};
-static const ra_choice layouts[] = {{"contiguous", RA_LAYOUT_CONTIGUOUS, false},
-                                    {"zigzag", RA_LAYOUT_ZIGZAG, false},
-                                    {"striped", RA_LAYOUT_STRIPED, false},
-                                    {"balanced", RA_LAYOUT_BALANCED, false},
-                                    {"auto", RA_LAYOUT_AUTO, false},
-                                    {NULL, 0, false}};
-static const ra_choice schedules[] = {{"ring", RA_SCHEDULE_RING, false},
-                                      {"direct", RA_SCHEDULE_DIRECT, false},
-                                      {"shared", RA_SCHEDULE_SHARED, false},
-                                      {"auto", RA_SCHEDULE_AUTO, false},
-                                      {NULL, 0, false}};
-static const ra_choice pool_modes[] = {{"off", RA_POOL_OFF, false},
-                                       {"size_class", RA_POOL_SIZE_CLASS, false},
-                                       {"driver", RA_POOL_DRIVER, false},
-                                       {NULL, 0, false}};
-static const ra_choice cache_modes[] = {{"off", RA_CACHE_OFF, false},
-                                        {"lazy", RA_CACHE_LAZY, false},
-                                        {"eager", RA_CACHE_EAGER, false},
-                                        {NULL, 0, false}};
-static const ra_choice backends[] = {
-    {"auto", 0, false}, {"cpu", 1, false}, {"cuda", 2, false}, {NULL, 0, false}};
-static const ra_choice isas[] = {{"auto", RA_ISA_AUTO, false},
-                                 {"portable", RA_ISA_PORTABLE, false},
-                                 {"avx2", RA_ISA_AVX2, false},
-                                 {"avx512", RA_ISA_AVX512, false},
-                                 {"avx512bf16", RA_ISA_AVX512BF16, false},
-                                 {"neon", RA_ISA_NEON, false},
-                                 {NULL, 0, false}};
-static const ra_choice comms[] = {{"auto", RA_COMM_AUTO, false},
-                                  {"self", RA_COMM_SELF, false},
-                                  {"mpi", RA_COMM_MPI, false},
-                                  {"nccl", RA_COMM_NCCL, false},
-                                  {NULL, 0, false}};
+    {"ring", RA_VARIANT_RING}, {"base", RA_VARIANT_BASE}, {NULL, 0}};
+static const ra_choice layouts[] = {{"contiguous", RA_LAYOUT_CONTIGUOUS},
+                                    {"zigzag", RA_LAYOUT_ZIGZAG},
+                                    {"striped", RA_LAYOUT_STRIPED},
+                                    {"balanced", RA_LAYOUT_BALANCED},
+                                    {"auto", RA_LAYOUT_AUTO},
+                                    {NULL, 0}};
+static const ra_choice schedules[] = {{"ring", RA_SCHEDULE_RING},
+                                      {"direct", RA_SCHEDULE_DIRECT},
+                                      {"shared", RA_SCHEDULE_SHARED},
+                                      {"auto", RA_SCHEDULE_AUTO},
+                                      {NULL, 0}};
+static const ra_choice pool_modes[] = {{"off", RA_POOL_OFF},
+                                       {"size_class", RA_POOL_SIZE_CLASS},
+                                       {"driver", RA_POOL_DRIVER},
+                                       {NULL, 0}};
+static const ra_choice cache_modes[] = {
+    {"off", RA_CACHE_OFF}, {"lazy", RA_CACHE_LAZY}, {"eager", RA_CACHE_EAGER}, {NULL, 0}};
+static const ra_choice backends[] = {{"auto", 0}, {"cpu", 1}, {"cuda", 2}, {NULL, 0}};
+static const ra_choice isas[] = {{"auto", RA_ISA_AUTO},
+                                 {"portable", RA_ISA_PORTABLE},
+                                 {"avx2", RA_ISA_AVX2},
+                                 {"avx512", RA_ISA_AVX512},
+                                 {"avx512bf16", RA_ISA_AVX512BF16},
+                                 {"neon", RA_ISA_NEON},
+                                 {NULL, 0}};
+static const ra_choice comms[] = {{"auto", RA_COMM_AUTO},
+                                  {"self", RA_COMM_SELF},
+                                  {"mpi", RA_COMM_MPI},
+                                  {"nccl", RA_COMM_NCCL},
+                                  {NULL, 0}};
 
 #define AT(member)       .offset = offsetof(ra_config, member)
 #define COUNT_AT(member) .count_offset = offsetof(ra_config, member)

@@ -24,7 +24,6 @@ typedef enum ra_key_type {
 typedef struct ra_choice {
     const char *name;
     unsigned value;
-    bool not_here; /* understood, but this version cannot do it */
 } ra_choice;
 
 enum { RA_CHOICE_MAX = 8 };

@@ -143,19 +143,6 @@ static ra_status choice_read(const ra_config_key *key, const char *text, int64_t
         ra_nearest_offer(&nearest, choice->name);
         if (strcmp(choice->name, text) != 0)
             continue;
-        if (choice->not_here) {
-            size_t used = (size_t)snprintf(problem, RA_VALUE_PROBLEM_MAX,
-                                           "%s is not in this version; it has", text);
-            const char *comma = "";
-            for (const ra_choice *c = key->choices; c->name != NULL; c++) {
-                if (c->not_here)
-                    continue;
-                used += (size_t)snprintf(problem + used, RA_VALUE_PROBLEM_MAX - used, "%s %s",
-                                         comma, c->name);
-                comma = ",";
-            }
-            return RA_ERR_CONFIG;
-        }
         *value_out = choice->value;
         return RA_OK;
     }

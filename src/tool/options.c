@@ -22,12 +22,6 @@ static ra_status command_find(const char *name, ra_command *command_out)
 {
     ra_nearest nearest = ra_nearest_begin(name);
     for (const ra_command_entry *entry = ra_command_entries; entry->name != NULL; entry++) {
-        if (strcmp(entry->name, name) == 0 && entry->not_here) {
-            char here[RA_OPTION_LIST_MAX];
-            ra_log(RA_LOG_ERROR, "'%s' is not in this version; it has %s", name,
-                   ra_command_list(here));
-            return RA_ERR_UNSUPPORTED;
-        }
         if (strcmp(entry->name, name) == 0) {
             *command_out = entry->command;
             return RA_OK;
@@ -188,6 +182,26 @@ static ra_status stray_refuse(char **argv, int at)
     return RA_ERR_CONFIG;
 }
 
+/* What options say together, where it was not help that was asked for. */
+static ra_status options_check(const ra_options *options)
+{
+    char here[RA_OPTION_LIST_MAX];
+    if (ra_command_is_help(options->command))
+        ra_log(RA_LOG_ERROR, "no command: expected one of %s; see 'ringattn --help'",
+               ra_command_list(here));
+    else if (files_taken(options->command) && options->file_count == 0)
+        ra_log(RA_LOG_ERROR, "no file: expected what another command has written with --json=FILE");
+    else if (options->json && options->json_path == NULL && options->csv &&
+             options->csv_path == NULL)
+        ra_log(RA_LOG_ERROR, "--json and --csv: only one of them can go to standard output; give "
+                             "the other a file, as in --csv=FILE");
+    else if (options->command == RA_COMMAND_BENCH && options->phases && !options->json)
+        ra_log(RA_LOG_ERROR, "--phases: a bench tells them in its JSON only: give --json too");
+    else
+        return RA_OK;
+    return RA_ERR_CONFIG;
+}
+
 static ra_status arguments_take(int argc, char **argv, ra_options *options, const char **sets)
 {
     bool const has_command = argc > 1 && argv[1][0] != '-';
@@ -220,28 +234,7 @@ static ra_status arguments_take(int argc, char **argv, ra_options *options, cons
         helped = entry->id == RA_OPTION_HELP || entry->id == RA_OPTION_VERSION ||
                  entry->id == RA_OPTION_HELP_CONFIG;
     }
-    if (status == RA_OK && !helped && ra_command_is_help(command)) {
-        char here[RA_OPTION_LIST_MAX];
-        ra_log(RA_LOG_ERROR, "no command: expected one of %s; see 'ringattn --help'",
-               ra_command_list(here));
-        status = RA_ERR_CONFIG;
-    }
-    if (status == RA_OK && !helped && files_taken(command) && options->file_count == 0) {
-        ra_log(RA_LOG_ERROR, "no file: expected what another command has written with --json=FILE");
-        status = RA_ERR_CONFIG;
-    }
-    if (status == RA_OK && !helped && options->json && options->json_path == NULL && options->csv &&
-        options->csv_path == NULL) {
-        ra_log(RA_LOG_ERROR, "--json and --csv: only one of them can go to standard output; give "
-                             "the other a file, as in --csv=FILE");
-        status = RA_ERR_CONFIG;
-    }
-    if (status == RA_OK && !helped && command == RA_COMMAND_BENCH && options->phases &&
-        !options->json) {
-        ra_log(RA_LOG_ERROR, "--phases: a bench tells them in its JSON only: give --json too");
-        status = RA_ERR_CONFIG;
-    }
-    return status;
+    return status != RA_OK || helped ? status : options_check(options);
 }
 
 ra_status ra_options_parse(int argc, char **argv, ra_options *options_out)

@@ -46,7 +46,7 @@ typedef struct ra_options {
 
 /**
  * Parse a command line. What was wrong is one logged line with the nearest valid name.
- * @return RA_ERR_CONFIG, RA_ERR_UNSUPPORTED (not in this version), RA_ERR_NO_MEMORY
+ * @return RA_ERR_CONFIG, RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_options_parse(int argc, char **argv, ra_options *options_out);
 void ra_options_fini(ra_options *options); /* a zeroed one is fine */

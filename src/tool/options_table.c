@@ -3,20 +3,17 @@
 #include <stdio.h>
 
 const ra_command_entry ra_command_entries[] = {
-    {"run", "compute attention, on one rank or on those that mpirun started", RA_COMMAND_RUN, false,
+    {"run", "compute attention, on one rank or on those that mpirun started", RA_COMMAND_RUN,
      false},
     {"info", "show topology, instruction sets, limits, and what this build can do", RA_COMMAND_INFO,
-     false, false},
-    {"bench", "time the points of a sweep, and the machine's own limits", RA_COMMAND_BENCH, false,
      false},
-    {"plot", "draw what the others have written with --json", RA_COMMAND_PLOT, false, true},
-    {"probe", "find the longest sequence that fits and runs, per variant", RA_COMMAND_PROBE, false,
-     false},
-    {"ablate", "run the job with each feature off in turn, and compare", RA_COMMAND_ABLATE, false,
-     false},
+    {"bench", "time the points of a sweep, and the machine's own limits", RA_COMMAND_BENCH, false},
+    {"plot", "draw what the others have written with --json", RA_COMMAND_PLOT, true},
+    {"probe", "find the longest sequence that fits and runs, per variant", RA_COMMAND_PROBE, false},
+    {"ablate", "run the job with each feature off in turn, and compare", RA_COMMAND_ABLATE, false},
     {"plan", "predict memory, traffic and times of a job without running it", RA_COMMAND_PLAN,
-     false, false},
-    {NULL, NULL, RA_COMMAND_HELP, false, false},
+     false},
+    {NULL, NULL, RA_COMMAND_HELP, false},
 };
 
 enum {
@@ -93,20 +90,20 @@ bool ra_option_is_for(const ra_option_entry *entry, ra_command command)
 const ra_command_entry *ra_command_entry_of(ra_command command)
 {
     for (const ra_command_entry *entry = ra_command_entries; entry->name != NULL; entry++) {
-        if (!entry->not_here && entry->command == command)
+        if (entry->command == command)
             return entry;
     }
     return NULL;
 }
 
-/* Commands that this version has, and that take `entry` unless it is NULL. */
+/* Commands that take `entry`; all where it is NULL. */
 static const char *list(const ra_option_entry *entry, const char *quote,
                         char text[RA_OPTION_LIST_MAX])
 {
     size_t used = 0;
     text[0] = '\0';
     for (const ra_command_entry *c = ra_command_entries; c->name != NULL; c++) {
-        if (c->not_here || (entry != NULL && !ra_option_is_for(entry, c->command)))
+        if (entry != NULL && !ra_option_is_for(entry, c->command))
             continue;
         int const length = snprintf(text + used, RA_OPTION_LIST_MAX - used, "%s%s%s%s",
                                     used > 0 ? ", " : "", quote, c->name, quote);
@@ -140,8 +137,7 @@ static void usage_print(ra_command command)
            "usage: [mpirun -n RANKS] ringattn COMMAND [options]\n\ncommands:\n",
            ra_version());
     for (const ra_command_entry *entry = ra_command_entries; entry->name != NULL; entry++)
-        printf("  %-8s %s%s\n", entry->name, entry->help,
-               entry->not_here ? " (not in this version)" : "");
+        printf("  %-8s %s\n", entry->name, entry->help);
 }
 
 void ra_options_print_help(const ra_options *options)

@@ -8,7 +8,6 @@ typedef struct ra_command_entry {
     const char *name;
     const char *help;
     ra_command command;
-    bool not_here;
     bool takes_files; /* arguments without a dash */
 } ra_command_entry;
 
@@ -58,14 +57,14 @@ extern const ra_option_entry ra_option_entries[]; /* ended by a NULL name */
 bool ra_option_is_for(const ra_option_entry *entry, ra_command command);
 /** Whether parsing ends with this: help of either kind. */
 bool ra_command_is_help(ra_command command);
-/** The entry of a command that this version has; NULL for help. */
+/** NULL for help. */
 const ra_command_entry *ra_command_entry_of(ra_command command);
 
 enum { RA_OPTION_LIST_MAX = 96 };
 
 /** "'run', 'bench'": commands that take an option. */
 const char *ra_option_users(const ra_option_entry *entry, char text[RA_OPTION_LIST_MAX]);
-/** "run, bench, info": commands that this version has. */
+/** "run, bench, info": all commands. */
 const char *ra_command_list(char text[RA_OPTION_LIST_MAX]);
 
 #endif

@@ -85,24 +85,6 @@ Test(config, what_lies_outside_a_range_is_refused_for_every_key)
     }
 }
 
-/* Choices whose machinery is missing are told apart from mistyped ones. */
-Test(config, choices_that_are_not_in_this_version_are_refused_by_name)
-{
-    int refused = 0;
-    for (int i = 0; i < ra_config_key_count; i++) {
-        const ra_config_key *key = &ra_config_keys[i];
-        for (const ra_choice *c = key->choices; c != NULL && c->name != NULL; c++) {
-            char set[160];
-            snprintf(set, sizeof(set), "%s=%s", key->path, c->name);
-            if (c->not_here) {
-                REFUSES_SET(set, key->path, c->name, "not in this version");
-                refused++;
-            }
-        }
-    }
-    cr_assert_eq(refused, 0); /* it has all of them */
-}
-
 static const char all_keys[] =
     "shape: {batch: 2, seq: 6K, heads: 6, kv_heads: 3, head_dim: 96, dtype: f16, scale: 0.125}\n"
     "pattern:\n"
