@@ -145,8 +145,7 @@ static ra_status read_mapping(const ra_yaml *yaml, const ra_yaml_node *mapping, 
     return status;
 }
 
-ra_status ra_hardware_parse(const char *name, const char *text, size_t bytes,
-                            ra_hardware *hardware_out)
+static ra_status parse(const char *name, const char *text, size_t bytes, ra_hardware *hardware_out)
 {
     ra_yaml yaml;
     ra_hardware hardware = {.ranks = 1, .workspace_bytes = -1};
@@ -174,7 +173,7 @@ ra_status ra_hardware_load(const char *path, ra_hardware *hardware_out)
     ra_status status = ra_config_read_file("hardware file", path, &text, &bytes);
     if (status != RA_OK)
         return status;
-    status = ra_hardware_parse(path, text, bytes, hardware_out);
+    status = parse(path, text, bytes, hardware_out);
     free(text);
     return status;
 }

@@ -10,9 +10,6 @@
  * @return RA_ERR_CONFIG, RA_ERR_IO, RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_hardware_load(const char *path, ra_hardware *hardware_out);
-/** The same from memory; `text[bytes]` is a NUL. */
-RA_CHECKED ra_status ra_hardware_parse(const char *name, const char *text, size_t bytes,
-                                       ra_hardware *hardware_out);
 
 /** Write one that ra_hardware_load reads back; `comment` is its first line. RA_ERR_IO, logged. */
 RA_CHECKED ra_status ra_hardware_save(const char *path, const char *comment,

@@ -28,8 +28,7 @@ typedef struct ra_result_presence {
 RA_CHECKED ra_status ra_result_agree_presence(ra_comm *comm, const ra_result_tensors *results,
                                               ra_result_presence *presence_out);
 
-/* The whole of "F32", "F16", "BF16"; false for another dtype. */
-bool ra_tensor_dtype_find(const char *text, ra_dtype *dtype_out);
+/* "F32", "F16", "BF16" */
 const char *ra_tensor_dtype_text(ra_dtype dtype);
 
 #endif

@@ -11,17 +11,13 @@
 static const char *const names[RA_TENSOR_NAMES] = {"q", "k", "v", "do"};
 static const char *const dtype_texts[] = {[RA_F32] = "F32", [RA_F16] = "F16", [RA_BF16] = "BF16"};
 
-const char *ra_tensor_name_text(ra_tensor_name name)
-{
-    return names[name];
-}
-
 const char *ra_tensor_dtype_text(ra_dtype dtype)
 {
     return dtype_texts[dtype];
 }
 
-bool ra_tensor_dtype_find(const char *text, ra_dtype *dtype_out)
+/* False for another dtype. */
+static bool dtype_find(const char *text, ra_dtype *dtype_out)
 {
     for (int i = 0; i <= RA_BF16; ++i)
         if (strcmp(text, dtype_texts[i]) == 0) {
@@ -49,7 +45,7 @@ static ra_status find_tensor(ra_tensor_source *source, ra_tensor_name name, ra_d
         REFUSE(source, names[name],
                name == RA_TENSOR_DO ? "add it, or leave out backward" : "add it to the file",
                "the tensor is missing");
-    if (!ra_tensor_dtype_find(info->dtype, dtype_out))
+    if (!dtype_find(info->dtype, dtype_out))
         REFUSE(source, names[name], "store it as F32, F16 or BF16", "its dtype is %s", info->dtype);
     if (info->dims != 4)
         REFUSE(source, names[name], "store it as [batch, seq, heads, head_dim]",

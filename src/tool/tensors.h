@@ -63,8 +63,6 @@ RA_CHECKED ra_status ra_tensor_source_rows(const ra_tensor_source *source, const
                                            ra_tensor_name name, int64_t batch, int32_t head,
                                            int64_t row_begin, int64_t row_count,
                                            ra_tensor_staging staging, double *values);
-/** "q", "k", "v", "do". */
-const char *ra_tensor_name_text(ra_tensor_name name);
 
 /* Shard tensors of a finished job. NULL ones do not go into the file. */
 typedef struct ra_result_tensors {

@@ -55,9 +55,6 @@ void ra_probe_predict(ra_probe *probe, ra_probe_point *point);
 /** Whether a configuration names tensors to read or write, which a probe does not. */
 RA_CHECKED ra_status ra_probe_check_files(const ra_config *config);
 
-/** Bytes per token of Q, K, V, O, with backward those of LSE, dO, dQ, dK and dV too. */
-int64_t ra_probe_floor_bytes(const ra_config *config);
-
 /* Rank 0 only. */
 void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point);
 /** Of a ra_probe: the end of the table, and JSON. */

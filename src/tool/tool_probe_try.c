@@ -44,7 +44,8 @@ static ra_status config_fit(ra_config *config, int64_t tokens)
     return documents_fit(config, tokens);
 }
 
-int64_t ra_probe_floor_bytes(const ra_config *config)
+/* Per token, of Q, K, V, O, with backward those of LSE, dO, dQ, dK and dV too. */
+static int64_t floor_bytes(const ra_config *config)
 {
     int64_t const element = (int64_t)ra_dtype_bytes(config->dtype);
     int64_t const kv_heads = config->kv_heads > 0 ? config->kv_heads : config->heads;
@@ -90,7 +91,7 @@ static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, in
     job->repeat = (ra_repeat){.most = 1, .most_ms = (double)INFINITY};
     job->fills = !whole;
     job->checks = probe->checks;
-    point->floor_bytes = ra_probe_floor_bytes(&job->config);
+    point->floor_bytes = floor_bytes(&job->config);
     status = ra_job_build(job);
     if (status != RA_OK)
         return status;
