@@ -1,7 +1,7 @@
 /*
  * The safetensors format: u64 LE header length, JSON header, tensor data. Headers are hostile
- * input: every length and offset is checked before it is used. Errors are one logged line that
- * names the file and the tensor, and RA_ERR_IO.
+ * input: every length and offset is checked before it is used. Errors are one line that names the
+ * file and the tensor, which reading logs and writing gives back, and RA_ERR_IO.
  */
 #ifndef RINGATTN_TOOL_SAFETENSORS_H
 #define RINGATTN_TOOL_SAFETENSORS_H
@@ -44,29 +44,33 @@ void ra_tensor_file_close(ra_tensor_file *file); /* NULL is fine */
 
 typedef struct ra_tensor_writer ra_tensor_writer;
 
+/* One finished line that says what was wrong with a file: of several ranks that fail alike, one is
+   to say it. */
+typedef struct ra_file_error {
+    char line[768];
+} ra_file_error;
+
 /**
  * Begin a file that will be called `path`. One process creates it: header and full length under a
  * temporary name in the same folder (`path` + ".tmp-" + `job_id`), space reserved, so that a full
- * disk is found here. tensors[].offset and .bytes are filled in.
+ * disk is found here. Others join in with the same arguments. tensors[].offset and .bytes are
+ * filled in.
  */
-RA_CHECKED ra_status ra_tensor_writer_create(const char *path, const char *job_id,
-                                             ra_tensor_info *tensors, int count,
-                                             ra_tensor_writer **writer_out);
-/** Join in writing a file that another process has created with the same arguments. */
-RA_CHECKED ra_status ra_tensor_writer_join(const char *path, const char *job_id,
+RA_CHECKED ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool create,
                                            ra_tensor_info *tensors, int count,
-                                           ra_tensor_writer **writer_out);
+                                           ra_tensor_writer **writer_out, ra_file_error *error);
 /** Write `bytes` at `offset` from the tensor's first byte. */
-RA_CHECKED ra_status ra_tensor_write(ra_tensor_writer *writer, const ra_tensor_info *tensor,
-                                     int64_t offset, const void *data, size_t bytes);
-/** fsync what this process wrote. Every process calls it before anyone publishes. */
-RA_CHECKED ra_status ra_tensor_writer_sync(ra_tensor_writer *writer);
+RA_CHECKED ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_tensor_info *tensor,
+                                          int64_t offset, const void *data, size_t bytes,
+                                          ra_file_error *error);
+/** fsync what this process wrote. Every process calls it before anyone renames. */
+RA_CHECKED ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_file_error *error);
 /**
- * Give the file its name (rename) and fsync the folder: one process, after all have synced. Where
- * only the folder cannot be flushed, which is RA_ERR_IO, the file has its name and stays.
+ * Give the file its name and fsync the folder: one process, after all have flushed. Where only the
+ * folder cannot be flushed, which is RA_ERR_IO, the file has its name and stays.
  */
-RA_CHECKED ra_status ra_tensor_writer_publish(ra_tensor_writer *writer);
-/** Close; the temporary file is removed if this process created it and it was not published. */
+RA_CHECKED ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error);
+/** Close; the temporary file is removed if this process created it and it was not renamed. */
 void ra_tensor_writer_destroy(ra_tensor_writer *writer); /* NULL is fine */
 
 #endif

@@ -13,11 +13,6 @@
 #define RA_TENSOR_MEMBER_MAX_BYTES   4096
 #define RA_TENSOR_METADATA_MAX_BYTES (4 << 20)
 
-/* One finished line that says what was wrong with a file. */
-typedef struct ra_file_error {
-    char line[768];
-} ra_file_error;
-
 struct ra_tensor_file {
     int fd; /* -1: parsed from memory */
     char *path;
@@ -36,15 +31,5 @@ bool ra_tensor_bytes(const ra_tensor_info *info, int64_t *bytes_out);
  */
 void ra_file_error_set(ra_file_error *error, const char *path, const char *tensor, const char *todo,
                        const char *format, ...) RA_PRINTF(5, 6);
-
-/* The writer without logging: the caller decides which rank's line is printed. */
-RA_CHECKED ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool create,
-                                           ra_tensor_info *tensors, int count,
-                                           ra_tensor_writer **writer_out, ra_file_error *error);
-RA_CHECKED ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_tensor_info *tensor,
-                                          int64_t offset, const void *data, size_t bytes,
-                                          ra_file_error *error);
-RA_CHECKED ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_file_error *error);
-RA_CHECKED ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error);
 
 #endif

@@ -6,7 +6,6 @@
 #include "tensor_source.h"
 
 #include "internal.h"
-#include "safetensors_header.h"
 
 #include <inttypes.h>
 #include <limits.h>

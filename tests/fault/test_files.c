@@ -273,11 +273,14 @@ static ra_status write_and_read(void)
     ra_tensor_file *file = NULL;
     char path[128];
     snprintf(path, sizeof(path), "%s", in_folder("out"));
-    ra_status status = ra_tensor_writer_create(path, "1", infos, 2, &writer);
+    ra_file_error error;
+    ra_status status = ra_tensor_writer_open(path, "1", true, infos, 2, &writer, &error);
     if (status == RA_OK)
-        status = ra_tensor_write(writer, &infos[0], 0, values, sizeof(values));
+        status = ra_tensor_writer_put(writer, &infos[0], 0, values, sizeof(values), &error);
     if (status == RA_OK)
-        status = ra_tensor_writer_publish(writer);
+        status = ra_tensor_writer_rename(writer, &error);
+    if (status != RA_OK)
+        ra_log(RA_LOG_ERROR, "%s", error.line);
     ra_tensor_writer_destroy(writer);
     if (status == RA_OK)
         status = ra_tensor_file_open(path, &file);

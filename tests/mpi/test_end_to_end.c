@@ -142,13 +142,14 @@ static void write_inputs(const job *j)
         describe("blocks", "I32", 2, j->pattern.config.block_pair_count, 2, 0, 0)};
     int const count = j->pattern.config.blocks_kind == RA_BLOCKS_LIST ? 5 : 4;
     ra_tensor_writer *writer;
-    cr_assert_eq(ra_tensor_writer_create(path, "test", infos, count, &writer), RA_OK);
+    ra_file_error error;
+    cr_assert_eq(ra_tensor_writer_open(path, "test", true, infos, count, &writer, &error), RA_OK);
     for (int i = 0; i < count; ++i)
-        cr_assert_eq(ra_tensor_write(writer, &infos[i], 0,
-                                     i < 4 ? j->stored[i] : (const void *)j->pattern.pairs,
-                                     (size_t)infos[i].bytes),
+        cr_assert_eq(ra_tensor_writer_put(writer, &infos[i], 0,
+                                          i < 4 ? j->stored[i] : (const void *)j->pattern.pairs,
+                                          (size_t)infos[i].bytes, &error),
                      RA_OK);
-    cr_assert_eq(ra_tensor_writer_publish(writer), RA_OK);
+    cr_assert_eq(ra_tensor_writer_rename(writer, &error), RA_OK);
     ra_tensor_writer_destroy(writer);
 }
 

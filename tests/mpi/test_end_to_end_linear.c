@@ -73,19 +73,21 @@ static void write_inputs(const job *j)
     const oracle_shape *s = &j->shape;
     ra_tensor_info infos[TENSORS];
     ra_tensor_writer *writer;
+    ra_file_error error;
     for (int i = 0; i < TENSORS; ++i) {
         infos[i] = (ra_tensor_info){
             .dims = 4, .shape = {s->batch, s->n, is_narrow(i) ? s->kv_heads : s->heads, s->dim}};
         snprintf(infos[i].name, sizeof(infos[i].name), "%s", names[i]);
         snprintf(infos[i].dtype, sizeof(infos[i].dtype), "%s", dtype_texts[j->dtype]);
     }
-    cr_assert_eq(
-        ra_tensor_writer_create(path_in_folder("in.safetensors"), "test", infos, TENSORS, &writer),
-        RA_OK);
+    cr_assert_eq(ra_tensor_writer_open(path_in_folder("in.safetensors"), "test", true, infos,
+                                       TENSORS, &writer, &error),
+                 RA_OK);
     for (int i = 0; i < TENSORS; ++i)
-        cr_assert_eq(ra_tensor_write(writer, &infos[i], 0, j->stored[i], (size_t)infos[i].bytes),
+        cr_assert_eq(ra_tensor_writer_put(writer, &infos[i], 0, j->stored[i],
+                                          (size_t)infos[i].bytes, &error),
                      RA_OK);
-    cr_assert_eq(ra_tensor_writer_publish(writer), RA_OK);
+    cr_assert_eq(ra_tensor_writer_rename(writer, &error), RA_OK);
     ra_tensor_writer_destroy(writer);
 }
 

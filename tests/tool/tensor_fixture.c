@@ -94,8 +94,9 @@ unsigned char fixture_byte(int tensor, int64_t at)
 void write_tensors(const char *path, ra_tensor_info *infos, const void *const *data, int count)
 {
     ra_tensor_writer *writer;
-    cr_assert_eq(ra_tensor_writer_create(path, "fixture", infos, count, &writer), RA_OK, "%s",
-                 said.line);
+    ra_file_error error;
+    cr_assert_eq(ra_tensor_writer_open(path, "fixture", true, infos, count, &writer, &error), RA_OK,
+                 "%s", error.line);
     for (int i = 0; i < count; ++i) {
         unsigned char *bytes = NULL;
         if (data == NULL || data[i] == NULL) {
@@ -103,11 +104,11 @@ void write_tensors(const char *path, ra_tensor_info *infos, const void *const *d
             for (int64_t x = 0; x < infos[i].bytes; ++x)
                 bytes[x] = fixture_byte(i, x);
         }
-        cr_assert_eq(ra_tensor_write(writer, &infos[i], 0, bytes != NULL ? bytes : data[i],
-                                     (size_t)infos[i].bytes),
-                     RA_OK);
+        cr_assert_eq(ra_tensor_writer_put(writer, &infos[i], 0, bytes != NULL ? bytes : data[i],
+                                          (size_t)infos[i].bytes, &error),
+                     RA_OK, "%s", error.line);
         free(bytes);
     }
-    cr_assert_eq(ra_tensor_writer_publish(writer), RA_OK);
+    cr_assert_eq(ra_tensor_writer_rename(writer, &error), RA_OK, "%s", error.line);
     ra_tensor_writer_destroy(writer);
 }
