@@ -71,7 +71,7 @@ ra_kernel_use ra_backend_use(const ra_config *config, int threads)
                            .deterministic = config->deterministic,
                            .threads = threads,
                            .linear = ra_config_linear(config),
-                           .method = (ra_linear_method)config->linear_method,
+                           .method = config->linear_method,
                            .timeout_ms = config->timeout_ms};
 }
 

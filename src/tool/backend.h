@@ -7,8 +7,6 @@
 #include "ringattn/device.h"
 #include "ringattn/kernel_check.h"
 
-typedef enum ra_backend { RA_BACKEND_AUTO, RA_BACKEND_CPU, RA_BACKEND_CUDA } ra_backend;
-
 enum { RA_BACKEND_NOTE_MAX = 320 };
 
 /**

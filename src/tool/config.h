@@ -19,6 +19,7 @@ typedef enum ra_attention_kind {
     RA_ATTENTION_LINEAR_CAUSAL
 } ra_attention_kind;
 typedef enum ra_mask_form { RA_MASK_ANALYTIC, RA_MASK_DENSE_BLOCKS } ra_mask_form;
+typedef enum ra_backend { RA_BACKEND_AUTO, RA_BACKEND_CPU, RA_BACKEND_CUDA } ra_backend;
 typedef enum ra_comm_kind { RA_COMM_AUTO, RA_COMM_SELF, RA_COMM_MPI, RA_COMM_NCCL } ra_comm_kind;
 
 enum { RA_CONFIG_KEY_MAX = 64 };
@@ -48,8 +49,11 @@ typedef struct ra_config {
     bool backward, verify;
     int repeat, warmup;
     uint64_t seed;
-    /* Declared, checked and reported; this version has one value of each (config_table.c). */
-    unsigned attention_kind, linear_method, mask, cache_mode, backend;
+    ra_attention_kind attention_kind;
+    ra_linear_method linear_method;
+    ra_mask_form mask;
+    ra_backend backend;
+    ra_cache_mode cache_mode;
     int64_t cache_entries, cache_bytes;
     ra_pool_mode pool_mode;
     int64_t pool_trim_bytes; /* 0: auto */

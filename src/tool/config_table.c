@@ -44,7 +44,8 @@ static const ra_choice pool_modes[] = {{"off", RA_POOL_OFF},
                                        {NULL, 0}};
 static const ra_choice cache_modes[] = {
     {"off", RA_CACHE_OFF}, {"lazy", RA_CACHE_LAZY}, {"eager", RA_CACHE_EAGER}, {NULL, 0}};
-static const ra_choice backends[] = {{"auto", 0}, {"cpu", 1}, {"cuda", 2}, {NULL, 0}};
+static const ra_choice backends[] = {
+    {"auto", RA_BACKEND_AUTO}, {"cpu", RA_BACKEND_CPU}, {"cuda", RA_BACKEND_CUDA}, {NULL, 0}};
 static const ra_choice isas[] = {{"auto", RA_ISA_AUTO},
                                  {"portable", RA_ISA_PORTABLE},
                                  {"avx2", RA_ISA_AVX2},

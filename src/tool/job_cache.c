@@ -11,8 +11,8 @@ void ra_job_cache_destroy(ra_job_cache *holder)
 
 static bool is_wanted(const ra_job_cache *holder, const ra_config *config)
 {
-    return holder->mode == (ra_cache_mode)config->cache_mode &&
-           holder->entries == config->cache_entries && holder->bytes == config->cache_bytes;
+    return holder->mode == config->cache_mode && holder->entries == config->cache_entries &&
+           holder->bytes == config->cache_bytes;
 }
 
 ra_status ra_job_cache_attach(ra_job_cache *holder, const ra_config *config, ra_pool *pool)
@@ -22,7 +22,7 @@ ra_status ra_job_cache_attach(ra_job_cache *holder, const ra_config *config, ra_
     if (config->cache_mode == RA_CACHE_OFF)
         return RA_OK;
     if (holder->cache == NULL) {
-        ra_pattern_cache_config const wanted = {.mode = (ra_cache_mode)config->cache_mode,
+        ra_pattern_cache_config const wanted = {.mode = config->cache_mode,
                                                 .entries = config->cache_entries,
                                                 .bytes = config->cache_bytes,
                                                 .memory = ra_memory_host()};

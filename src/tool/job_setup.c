@@ -225,7 +225,7 @@ ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
                             .follow_bytes = {ra_job_times_bytes(repetitions, config->backward),
                                              config->verify ? ra_verify_bytes(config) : 0},
                             .linear = ra_config_linear(config),
-                            .linear_method = (ra_linear_method)config->linear_method,
+                            .linear_method = config->linear_method,
                             .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
 }
 

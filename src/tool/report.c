@@ -202,7 +202,7 @@ void ra_attention_describe(const ra_config *config, char *text, size_t bytes)
         ra_pattern_describe(&config->pattern, text, bytes);
     else if (linear == RA_LINEAR_CAUSAL)
         snprintf(text, bytes, "linear attention, causal, %s",
-                 ra_linear_method_name((ra_linear_method)config->linear_method));
+                 ra_linear_method_name(config->linear_method));
     else
         snprintf(text, bytes, "linear attention, every token sees every token");
 }

@@ -79,10 +79,9 @@ static json_t *cache_to_json(const ra_report *report)
 {
     const ra_cache_counts *maps = &report->pattern_cache;
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "mode",
-                     ra_cache_mode_name((ra_cache_mode)report->config->cache_mode), "hits",
-                     (json_int_t)maps->hits, "misses", (json_int_t)maps->misses, "evictions",
-                     (json_int_t)maps->evictions, "bytes", (json_int_t)maps->bytes, "entries",
-                     (json_int_t)maps->entries);
+                     ra_cache_mode_name(report->config->cache_mode), "hits", (json_int_t)maps->hits,
+                     "misses", (json_int_t)maps->misses, "evictions", (json_int_t)maps->evictions,
+                     "bytes", (json_int_t)maps->bytes, "entries", (json_int_t)maps->entries);
 }
 
 static json_t *counters_to_json(const ra_pool_counter *bytes, const ra_pool_counter *count)

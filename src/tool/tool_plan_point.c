@@ -74,8 +74,8 @@ ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks)
     ra_status const status = ra_backend_choose(&point->config, ranks, &backend, note);
     if (status != RA_OK)
         return status;
-    point->asked_backend = (ra_backend)point->config.backend;
-    point->config.backend = (unsigned)backend;
+    point->asked_backend = point->config.backend;
+    point->config.backend = backend;
     point->of_gpu_here = backend == RA_BACKEND_CUDA;
     return RA_OK;
 }
@@ -158,8 +158,8 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
             has_scratch ? hardware->workspace_bytes : (int64_t)ops->workspace_bytes(&use),
         .threads =
             ops->linear != NULL ? ra_linear_workers(ops->linear, point->threads) : point->threads,
-        .pool = (ra_pool_mode)config->pool_mode,
-        .cache = (ra_cache_mode)config->cache_mode,
+        .pool = config->pool_mode,
+        .cache = config->cache_mode,
         .cache_entries = config->cache_entries,
         .cache_bytes = config->cache_bytes,
         .pair_bytes = pair_bytes(point),
