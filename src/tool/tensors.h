@@ -19,7 +19,7 @@ typedef struct ra_tensor_source ra_tensor_source;
  * shape and dtype of *config from the file; keys that were given must match (RA_ERR_IO otherwise).
  * For `kind: list`, `blocks` (I32 [n, 2]) is read and becomes config->pattern.block_pairs, owned
  * by the source. Without input: random, standard normal, from job.seed. `pool` is borrowed until
- * close; staging for reads that are not contiguous comes from it (io, at most 8 MiB at a time).
+ * close; staging for reads that are not contiguous comes from it (io, RA_TENSOR_STAGING_BYTES).
  *
  * Logs its line on whichever rank calls it: let rank 0 open first, and the others if it could.
  */
@@ -49,6 +49,12 @@ RA_CHECKED ra_status ra_tensor_source_read_part(const ra_tensor_source *source,
                                                 const ra_config *config, ra_tensor_name name,
                                                 const ra_rowset *rows, int64_t batch, int64_t first,
                                                 int64_t count, void *data);
+enum { RA_TENSOR_STAGING_BYTES = 8 << 20 };
+/**
+ * How many rows of a file at a stride are read at a time, with the gaps between, through a block of
+ * RA_TENSOR_STAGING_BYTES. 1: each by itself, without such a block.
+ */
+int64_t ra_tensor_rows_at_once(int64_t row_bytes, int64_t stride);
 /** A tensor whose contents do not matter: some finite value, as fast as memory goes. */
 RA_CHECKED ra_status ra_tensor_fill(const ra_config *config, ra_tensor_name name, int64_t rows,
                                     int64_t batch_rows, const ra_shard_memory *in, void *data);
@@ -75,7 +81,8 @@ typedef struct ra_result_tensors {
 /**
  * Collective. Write config->output from all ranks' shards: rank 0 creates a temporary file, all
  * write their own rows and fsync, rank 0 renames. Every rank returns the same status; where it is
- * not RA_OK there is no output file and one rank has logged one line.
+ * not RA_OK one rank has logged one line, and there is no output file, or a whole one of which only
+ * the folder could not be flushed.
  */
 RA_CHECKED ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowset *rows,
                                      const ra_result_tensors *results);

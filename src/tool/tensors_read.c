@@ -6,11 +6,8 @@
 
 #include <string.h>
 
-enum {
-    STAGING_MAX_BYTES = 8 << 20,
-    /* Rows of this length are worth a read each; shorter ones are read with the gaps between. */
-    LONE_ROW_MIN_BYTES = 16 << 10
-};
+/* Rows of this length are worth a read each; shorter ones are read with the gaps between. */
+enum { LONE_ROW_MIN_BYTES = 16 << 10 };
 
 /* One tensor of the source, rows of all heads together. */
 typedef struct reader {
@@ -30,15 +27,20 @@ static ra_status read_rows(const reader *from, int64_t batch, int64_t row, int64
                           (size_t)(count * bytes));
 }
 
+int64_t ra_tensor_rows_at_once(int64_t row_bytes, int64_t stride)
+{
+    return row_bytes < LONE_ROW_MIN_BYTES ? (RA_TENSOR_STAGING_BYTES / row_bytes - 1) / stride + 1
+                                          : 1;
+}
+
 /* Rows with gaps: as many as fit into the staging block at a time, then picked out of it. */
 static ra_status read_strided(reader *from, int64_t batch, ra_range rows, char *to)
 {
-    int64_t const span_rows = (int64_t)(STAGING_MAX_BYTES / from->row_bytes);
-    int64_t const fit = span_rows > 0 ? (span_rows - 1) / rows.stride + 1 : 1;
-    bool const lone = fit < 2 || from->row_bytes >= LONE_ROW_MIN_BYTES;
+    int64_t const fit = ra_tensor_rows_at_once((int64_t)from->row_bytes, rows.stride);
+    bool const lone = fit < 2;
     if (!lone && from->staging.data == NULL) {
-        ra_status const status =
-            ra_pool_alloc(from->source->pool, RA_MEM_IO, STAGING_MAX_BYTES, NULL, &from->staging);
+        ra_status const status = ra_pool_alloc(from->source->pool, RA_MEM_IO,
+                                               RA_TENSOR_STAGING_BYTES, NULL, &from->staging);
         if (status != RA_OK)
             return status;
     }

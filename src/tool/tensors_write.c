@@ -1,6 +1,6 @@
 /*
  * Writing results from all ranks: every step is agreed on before the next one, so that all ranks
- * return the same, one of them says why, and a failure leaves no file.
+ * return the same, one of them says why, and a failure leaves no temporary file.
  */
 #include "doomed_file.h"
 #include "tensor_source.h"

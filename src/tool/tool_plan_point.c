@@ -11,9 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Scratch for reading rows with gaps from a file, as tensors_read.c takes it. */
-enum { STAGING_BYTES = 8 << 20, LONE_ROW_BYTES = 64 << 10 };
-
 static ra_status open_source(ra_plan_point *point)
 {
     ra_status const status = ra_host_pool_make(INT64_MAX, &point->ledger, &point->pool);
@@ -86,7 +83,7 @@ static ra_status settle_kernels(ra_plan_point *point)
     char why_not[RA_BACKEND_NOTE_MAX];
     if (!point->of_gpu_here || ra_backend_gpu_serves(&point->config, why_not))
         return RA_OK;
-    point->config.backend = (unsigned)point->asked_backend;
+    point->config.backend = point->asked_backend;
     if (!ra_backend_may_be_cpu(&point->config))
         return ra_backend_refuse(&point->config, why_not);
     point->config.backend = RA_BACKEND_CPU;
@@ -181,9 +178,9 @@ static bool reads_with_gaps(const ra_plan_point *point)
     const ra_config *config = &point->config;
     int64_t const row =
         config->kv_heads * (int64_t)config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
-    int64_t const span = STAGING_BYTES / row, stride = point->request.ranks;
+    int64_t const stride = point->request.ranks;
     return config->input != NULL && point->prediction.layout == RA_LAYOUT_STRIPED && stride > 1 &&
-           span > 0 && (span - 1) / stride + 1 >= 2 && row < LONE_ROW_BYTES;
+           ra_tensor_rows_at_once(row, stride) > 1;
 }
 
 ra_status ra_plan_point_predict(ra_plan_point *point)
@@ -192,7 +189,7 @@ ra_status ra_plan_point_predict(ra_plan_point *point)
     if (status != RA_OK || !reads_with_gaps(point))
         return status;
     ra_prediction_fini(&point->prediction);
-    point->request.staging_bytes = STAGING_BYTES;
+    point->request.staging_bytes = RA_TENSOR_STAGING_BYTES;
     return ra_predict(&point->request, &point->prediction);
 }
 

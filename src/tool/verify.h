@@ -13,7 +13,8 @@
  *
  * Where the terms of dq or dk cancel (a query that sees one key has dq = 0), the error is relative
  * to a part of the terms' root sum of squares instead, if that is larger than the result: a quarter
- * for f32, and for 16 bits what lets them be off by as much as f32, but a thousandth at least.
+ * for f32, and for 16 bits what lets them be off by as much as f32, but a thousandth at least; a
+ * quarter with lse_from_run.
  */
 typedef struct ra_errors {
     double o, lse, dq, dk, dv;

@@ -2,6 +2,7 @@
 #include "tool/command_runner.h"
 #include "tool/json_reader.h"
 #include "tool/plan_points.h"
+#include "tool/safetensors.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -81,6 +82,43 @@ Test(plan, says_to_the_byte_what_the_fullest_of_several_ranks_takes)
         cr_skip_test("this build has no MPI");
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++)
         compare(2 + (int)i % 3, jobs[i]);
+}
+
+enum { INPUT_SEQ = 16, INPUT_DIM = 256 };
+
+static void write_input(int heads)
+{
+    static const char *const names[] = {"q", "k", "v"};
+    char path[128];
+    ra_tensor_info infos[3];
+    ra_tensor_writer *writer;
+    ra_file_error error;
+    snprintf(path, sizeof(path), "%s/in.st", command_folder);
+    for (int i = 0; i < 3; i++) {
+        infos[i] =
+            (ra_tensor_info){.dtype = "F32", .dims = 4, .shape = {1, INPUT_SEQ, heads, INPUT_DIM}};
+        strcpy(infos[i].name, names[i]);
+    }
+    cr_assert_eq(ra_tensor_writer_open(path, "test", true, infos, 3, &writer, &error), RA_OK, "%s",
+                 error.line);
+    cr_assert_eq(ra_tensor_writer_rename(writer, &error), RA_OK, "%s", error.line);
+    ra_tensor_writer_destroy(writer);
+}
+
+/* Striped rows have gaps between: those of 8 KiB are read through a block, those of 32 KiB not. */
+Test(plan, knows_what_reading_an_input_takes)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int heads = 8; heads <= 32; heads *= 4) {
+        char job[256];
+        write_input(heads);
+        snprintf(job, sizeof(job),
+                 "--input in.st --set ring.layout=striped --set shape.seq=%d --set shape.heads=%d "
+                 "--set shape.kv_heads=%d --set shape.head_dim=%d",
+                 INPUT_SEQ, heads, heads, INPUT_DIM);
+        compare(2, job);
+    }
 }
 
 /* Head groups are fixed and the pool is off: then the limit is exact. */
