@@ -11,8 +11,8 @@
  * evicted while in use as tilemap, until it is put back. A cache that gets no memory fails nobody:
  * the map is made in the caller's pool and not kept.
  *
- * All functions are safe from several threads, except that attach, detach and destroy must not meet
- * others; maps are made outside the lock. SPDX-License-Identifier: BSD-3-Clause
+ * A cache belongs to one rank and is used by one thread at a time, as is a pool that it is attached
+ * to. SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_PATTERN_CACHE_H
 #define RINGATTN_PATTERN_CACHE_H
@@ -71,24 +71,13 @@ RA_CHECKED ra_status ra_pattern_cache_get(ra_pattern_cache *cache, const ra_map_
 /** Give back a map from ra_pattern_cache_get, with the pool given there; a zeroed one is fine. */
 void ra_pattern_cache_put(ra_pool *pool, ra_tilemap *map);
 
-/** Forget everything; maps in use live on until they are put back. */
-void ra_pattern_cache_clear(ra_pattern_cache *cache);
-/** Other bounds, at least 1 each; what passes them leaves, least recently used first. */
-void ra_pattern_cache_resize(ra_pattern_cache *cache, int64_t entries, int64_t bytes);
-
-/* Evictions are for want of room; clear counts none. */
 typedef struct ra_cache_counts {
-    int64_t hits, misses, evictions;
-    int64_t bytes, entries; /* kept now */
+    int64_t hits, misses, evictions; /* since it was made; evictions: for want of room */
+    int64_t bytes, entries;          /* kept now */
 } ra_cache_counts;
 
-typedef struct ra_pattern_cache_stats {
-    ra_cache_counts host;
-    ra_cache_counts device; /* copies of maps in a device's memory: none are made on the CPU */
-} ra_pattern_cache_stats;
-
-/** A consistent copy. NULL: all zero. */
-void ra_pattern_cache_read(const ra_pattern_cache *cache, ra_pattern_cache_stats *stats_out);
+/** NULL: all zero. */
+void ra_pattern_cache_read(const ra_pattern_cache *cache, ra_cache_counts *counts_out);
 
 #ifdef __cplusplus
 }

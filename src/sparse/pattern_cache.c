@@ -53,9 +53,7 @@ static ra_status build_kept(ra_pattern_cache *cache, const ra_map_request *reque
         entry->hash = hash;
         map.entry = entry;
         entry->map = map;
-        ra_cache_lock(cache);
-        ra_cache_entry_insert(cache, entry, request);
-        ra_cache_unlock(cache);
+        ra_cache_entry_insert(entry);
     } else if (entry != NULL) {
         ra_cache_entry_abandon(entry);
     } else if (status == RA_OK) {
@@ -85,19 +83,15 @@ ra_status ra_pattern_cache_get(ra_pattern_cache *cache, const ra_map_request *re
     size_t key_bytes = 0;
     if (cache != NULL && cache->config.mode != RA_CACHE_OFF) {
         hash = ra_map_key_hash(request, &key_bytes);
-        ra_cache_lock(cache);
         ra_cache_entry *entry = ra_cache_find(cache, hash, request);
         if (entry != NULL) {
-            ++cache->stats.host.hits;
+            ++cache->counts.hits;
             ra_cache_entry_use(entry);
             *map_out = entry->map;
-        } else {
-            ++cache->stats.host.misses;
-            admitted = admits(cache, hash);
-        }
-        ra_cache_unlock(cache);
-        if (entry != NULL)
             return RA_OK;
+        }
+        ++cache->counts.misses;
+        admitted = admits(cache, hash);
     }
     if (admitted)
         return build_kept(cache, request, hash, key_bytes, pool, map_out);
@@ -111,10 +105,7 @@ void ra_pattern_cache_put(ra_pool *pool, ra_tilemap *map)
         ra_tilemap_fini(pool, map);
         return;
     }
-    ra_pattern_cache *cache = entry->cache;
-    ra_cache_lock(cache);
     ra_cache_entry_put(entry);
-    ra_cache_unlock(cache);
     *map = (ra_tilemap){0};
 }
 
@@ -141,8 +132,7 @@ ra_status ra_pattern_cache_create(const ra_pattern_cache_config *config,
     cache->uses.newer = cache->uses.older = &cache->uses;
     cache->seen = calloc(SEEN_COUNT, sizeof(*cache->seen));
     cache->buckets = calloc((size_t)cache->bucket_count, sizeof(ra_cache_entry *));
-    if (cache->seen == NULL || cache->buckets == NULL ||
-        pthread_mutex_init(&cache->mutex, NULL) != 0)
+    if (cache->seen == NULL || cache->buckets == NULL)
         goto err_free;
     *cache_out = cache;
     return RA_OK;
@@ -161,8 +151,8 @@ void ra_pattern_cache_destroy(ra_pattern_cache *cache)
     if (cache == NULL)
         return;
     RA_ASSERT(cache->pool == NULL && cache->holders == 0);
-    ra_pattern_cache_clear(cache);
-    pthread_mutex_destroy(&cache->mutex);
+    while (ra_cache_evict_idle(cache) > 0)
+        continue;
     free(cache->buckets);
     free(cache->seen);
     free(cache);
@@ -172,70 +162,34 @@ void ra_pattern_cache_destroy(ra_pattern_cache *cache)
 static int64_t keeper_spare_bytes(void *context)
 {
     const ra_pattern_cache *cache = context;
-    ra_cache_lock(cache);
-    int64_t const bytes = cache->idle_bytes;
-    ra_cache_unlock(cache);
-    return bytes;
+    return cache->idle_bytes;
 }
 
 static int64_t keeper_give_up(void *context)
 {
-    ra_pattern_cache *cache = context;
-    ra_cache_lock(cache);
-    int64_t const bytes = ra_cache_evict_idle(cache);
-    ra_cache_unlock(cache);
-    return bytes;
+    return ra_cache_evict_idle(context);
 }
 
 void ra_pattern_cache_attach(ra_pattern_cache *cache, ra_pool *pool)
 {
     ra_pool_keeper const keeper = {cache, keeper_spare_bytes, keeper_give_up};
-    ra_cache_lock(cache);
     RA_ASSERT(cache->pool == NULL && cache->holders == 0);
-    while (cache->stats.host.bytes > 0 &&
-           !ra_pool_try_charge(pool, RA_MEM_PATTERN_CACHE, cache->stats.host.bytes))
+    while (cache->counts.bytes > 0 &&
+           !ra_pool_try_charge(pool, RA_MEM_PATTERN_CACHE, cache->counts.bytes))
         (void)ra_cache_evict_idle(cache);
     cache->pool = pool;
-    ra_cache_unlock(cache);
     ra_pool_set_keeper(pool, &keeper);
 }
 
 void ra_pattern_cache_detach(ra_pattern_cache *cache)
 {
-    ra_pool_set_keeper(cache->pool, NULL);
-    ra_cache_lock(cache);
     RA_ASSERT(cache->pool != NULL && cache->holders == 0);
-    ra_pool_release(cache->pool, RA_MEM_PATTERN_CACHE, cache->stats.host.bytes);
+    ra_pool_set_keeper(cache->pool, NULL);
+    ra_pool_release(cache->pool, RA_MEM_PATTERN_CACHE, cache->counts.bytes);
     cache->pool = NULL;
-    ra_cache_unlock(cache);
 }
 
-void ra_pattern_cache_clear(ra_pattern_cache *cache)
+void ra_pattern_cache_read(const ra_pattern_cache *cache, ra_cache_counts *counts_out)
 {
-    ra_cache_lock(cache);
-    ra_cache_drop_all(cache);
-    for (int i = 0; i < SEEN_COUNT; ++i)
-        cache->seen[i] = 0;
-    ra_cache_unlock(cache);
-}
-
-void ra_pattern_cache_resize(ra_pattern_cache *cache, int64_t entries, int64_t bytes)
-{
-    RA_ASSERT(entries >= 1 && bytes >= 1);
-    ra_cache_lock(cache);
-    cache->config.entries = entries;
-    cache->config.bytes = bytes;
-    ra_cache_make_room(cache, 0, 0);
-    ra_cache_unlock(cache);
-}
-
-void ra_pattern_cache_read(const ra_pattern_cache *cache, ra_pattern_cache_stats *stats_out)
-{
-    if (cache == NULL) {
-        *stats_out = (ra_pattern_cache_stats){0};
-        return;
-    }
-    ra_cache_lock(cache);
-    *stats_out = cache->stats;
-    ra_cache_unlock(cache);
+    *counts_out = cache != NULL ? cache->counts : (ra_cache_counts){0};
 }

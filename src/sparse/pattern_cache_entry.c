@@ -1,22 +1,8 @@
-/*
- * Entries of the pattern cache: their memory, their order of use, and the bounds. All but take and
- * abandon are called with the cache locked.
- */
+/* Entries of the pattern cache: their memory, their order of use, and the bounds. */
 #include "sparse/pattern_cache_entry.h"
 #include "internal.h"
 
 enum { ALIGN_BYTES = 64 };
-
-void ra_cache_lock(const ra_pattern_cache *cache)
-{
-    /* The mutex is the one part of a cache that readers change. */
-    RA_ASSERT(pthread_mutex_lock((pthread_mutex_t *)&cache->mutex) == 0);
-}
-
-void ra_cache_unlock(const ra_pattern_cache *cache)
-{
-    RA_ASSERT(pthread_mutex_unlock((pthread_mutex_t *)&cache->mutex) == 0);
-}
 
 static size_t round_up(size_t bytes)
 {
@@ -33,9 +19,17 @@ char *ra_cache_entry_arrays(ra_cache_entry *entry)
     return ra_cache_entry_key(entry) + round_up(entry->key_bytes);
 }
 
-static void entry_free(ra_cache_entry *entry)
+static void release(const ra_pattern_cache *cache, ra_category category, int64_t bytes)
+{
+    if (cache->pool != NULL)
+        ra_pool_release(cache->pool, category, bytes);
+}
+
+/* One that is counted as `category`. */
+static void entry_free(ra_cache_entry *entry, ra_category category)
 {
     const ra_memory memory = entry->cache->config.memory;
+    release(entry->cache, category, entry->bytes);
     memory.ops->free(&memory, entry, (size_t)entry->bytes);
 }
 
@@ -68,19 +62,7 @@ ra_cache_entry *ra_cache_find(const ra_pattern_cache *cache, uint64_t hash,
     return entry;
 }
 
-/* An entry that has left the cache: gone, or its holders' own until they put it back. */
-static void let_go(const ra_pattern_cache *cache, ra_cache_entry *entry)
-{
-    if (entry->holders > 0) {
-        if (cache->pool != NULL)
-            ra_pool_move(cache->pool, RA_MEM_PATTERN_CACHE, RA_MEM_TILEMAP, entry->bytes);
-        return;
-    }
-    if (cache->pool != NULL)
-        ra_pool_release(cache->pool, RA_MEM_PATTERN_CACHE, entry->bytes);
-    entry_free(entry);
-}
-
+/* It is gone, or its holders' own until they put it back. */
 static void remove_entry(ra_pattern_cache *cache, ra_cache_entry *entry)
 {
     ra_cache_entry **at = bucket_of(cache, entry->hash);
@@ -89,22 +71,23 @@ static void remove_entry(ra_pattern_cache *cache, ra_cache_entry *entry)
     *at = entry->next;
     use_unlink(entry);
     entry->kept = false;
-    if (entry->holders == 0)
+    cache->counts.bytes -= entry->bytes;
+    --cache->counts.entries;
+    if (entry->holders == 0) {
         cache->idle_bytes -= entry->bytes;
-    cache->stats.host.bytes -= entry->bytes;
-    --cache->stats.host.entries;
-    let_go(cache, entry);
+        entry_free(entry, RA_MEM_PATTERN_CACHE);
+    } else if (cache->pool != NULL) {
+        ra_pool_move(cache->pool, RA_MEM_PATTERN_CACHE, RA_MEM_TILEMAP, entry->bytes);
+    }
 }
 
-/* Until `bytes` and `entries` more are within the bounds; as many as there are, if need be. */
-void ra_cache_make_room(ra_pattern_cache *cache, int64_t bytes, int64_t entries)
+/* Evict until an entry of so many bytes is within the bounds, which it is alone. */
+static void make_room(ra_pattern_cache *cache, int64_t bytes)
 {
-    const ra_cache_counts *now = &cache->stats.host;
-    while (now->entries > 0 &&
-           (now->bytes + cache->promised_bytes + bytes > cache->config.bytes ||
-            now->entries + cache->promised_entries + entries > cache->config.entries)) {
+    while (cache->counts.entries > 0 && (cache->counts.bytes + bytes > cache->config.bytes ||
+                                         cache->counts.entries >= cache->config.entries)) {
         remove_entry(cache, cache->uses.newer);
-        ++cache->stats.host.evictions;
+        ++cache->counts.evictions;
     }
 }
 
@@ -118,7 +101,7 @@ int64_t ra_cache_evict_idle(ra_pattern_cache *cache)
         return 0;
     int64_t const bytes = entry->bytes;
     remove_entry(cache, entry);
-    ++cache->stats.host.evictions;
+    ++cache->counts.evictions;
     return bytes;
 }
 
@@ -133,78 +116,43 @@ static bool charge(ra_pattern_cache *cache, int64_t bytes)
     return true;
 }
 
-static bool fits(const ra_pattern_cache *cache, int64_t bytes)
-{
-    return bytes <= cache->config.bytes - cache->promised_bytes &&
-           cache->promised_entries < cache->config.entries;
-}
-
-static void promise(ra_pattern_cache *cache, int64_t bytes, int64_t entries)
-{
-    cache->promised_bytes += bytes;
-    cache->promised_entries += entries;
-}
-
-/* Memory for an entry, counted and within the bounds; NULL: the map is not kept. */
 ra_cache_entry *ra_cache_entry_take(ra_pattern_cache *cache, size_t key_bytes, size_t map_bytes)
 {
     const ra_memory memory = cache->config.memory;
     size_t const wanted = round_up(sizeof(ra_cache_entry)) + round_up(key_bytes) + map_bytes;
     int64_t const bytes = (int64_t)memory.ops->round(&memory, wanted);
     void *data;
-    ra_cache_lock(cache);
-    bool taken = fits(cache, bytes);
-    if (taken) {
-        ra_cache_make_room(cache, bytes, 1);
-        taken = charge(cache, bytes);
-    }
-    if (taken)
-        promise(cache, bytes, 1);
-    ra_cache_unlock(cache);
-    if (!taken)
+    if (bytes > cache->config.bytes)
         return NULL;
-    if (memory.ops->alloc(&memory, (size_t)bytes, &data) == RA_OK) {
-        ra_cache_entry *entry = data;
-        *entry = (ra_cache_entry){.cache = cache, .key_bytes = key_bytes, .bytes = bytes};
-        return entry;
+    make_room(cache, bytes);
+    if (!charge(cache, bytes))
+        return NULL;
+    if (memory.ops->alloc(&memory, (size_t)bytes, &data) != RA_OK) {
+        release(cache, RA_MEM_PATTERN_CACHE, bytes);
+        return NULL;
     }
-    ra_cache_lock(cache);
-    promise(cache, -bytes, -1);
-    if (cache->pool != NULL)
-        ra_pool_release(cache->pool, RA_MEM_PATTERN_CACHE, bytes);
-    ra_cache_unlock(cache);
-    return NULL;
+    ra_cache_entry *entry = data;
+    *entry = (ra_cache_entry){.cache = cache, .key_bytes = key_bytes, .bytes = bytes};
+    return entry;
 }
 
-/* A finished entry joins the cache, unless the bounds have shrunk meanwhile or another thread was
-   faster: then it leaves at once, and lives as long as its holder wants. */
-void ra_cache_entry_insert(ra_pattern_cache *cache, ra_cache_entry *entry,
-                           const ra_map_request *request)
+void ra_cache_entry_insert(ra_cache_entry *entry)
 {
-    promise(cache, -entry->bytes, -1);
+    ra_pattern_cache *cache = entry->cache;
+    ra_cache_entry **bucket = bucket_of(cache, entry->hash);
     entry->holders = 1;
     ++cache->holders;
-    if (!fits(cache, entry->bytes) || ra_cache_find(cache, entry->hash, request) != NULL) {
-        let_go(cache, entry);
-        return;
-    }
-    ra_cache_make_room(cache, entry->bytes, 1);
-    ra_cache_entry **bucket = bucket_of(cache, entry->hash);
     entry->next = *bucket;
     *bucket = entry;
     use_link(cache, entry);
     entry->kept = true;
-    cache->stats.host.bytes += entry->bytes;
-    ++cache->stats.host.entries;
+    cache->counts.bytes += entry->bytes;
+    ++cache->counts.entries;
 }
 
 void ra_cache_entry_abandon(ra_cache_entry *entry)
 {
-    ra_pattern_cache *cache = entry->cache;
-    ra_cache_lock(cache);
-    promise(cache, -entry->bytes, -1);
-    let_go(cache, entry);
-    ra_cache_unlock(cache);
+    entry_free(entry, RA_MEM_PATTERN_CACHE);
 }
 
 void ra_cache_entry_use(ra_cache_entry *entry)
@@ -222,17 +170,10 @@ void ra_cache_entry_put(ra_cache_entry *entry)
     RA_ASSERT(entry->holders > 0);
     --entry->holders;
     --cache->holders;
-    if (entry->holders == 0 && entry->kept)
-        cache->idle_bytes += entry->bytes;
-    if (entry->holders > 0 || entry->kept)
+    if (entry->holders > 0)
         return;
-    if (cache->pool != NULL)
-        ra_pool_release(cache->pool, RA_MEM_TILEMAP, entry->bytes);
-    entry_free(entry);
-}
-
-void ra_cache_drop_all(ra_pattern_cache *cache)
-{
-    while (cache->stats.host.entries > 0)
-        remove_entry(cache, cache->uses.newer);
+    if (entry->kept)
+        cache->idle_bytes += entry->bytes;
+    else
+        entry_free(entry, RA_MEM_TILEMAP);
 }

@@ -4,8 +4,6 @@
 
 #include "sparse/sparse_internal.h"
 
-#include <pthread.h>
-
 /*
  * One block of memory: this, the key, and the map's arrays, in that order. Kept, or evicted while
  * in use; then it lives until it is put back.
@@ -23,22 +21,16 @@ typedef struct ra_cache_entry {
 } ra_cache_entry;
 
 struct ra_pattern_cache {
-    pthread_mutex_t mutex;
     ra_pattern_cache_config config;
     ra_pool *pool; /* attached, or NULL */
     ra_cache_entry **buckets;
-    int64_t bucket_count;   /* a power of two */
-    uint64_t *seen;         /* [SEEN_COUNT] hashes of first uses, each at its own place */
-    ra_cache_entry uses;    /* uses.older: the last used; uses.newer: the one that leaves first */
-    int64_t holders;        /* maps that are out, of all entries */
-    int64_t idle_bytes;     /* kept, used by nobody */
-    int64_t promised_bytes; /* of entries that are being built: they count towards the bounds */
-    int64_t promised_entries;
-    ra_pattern_cache_stats stats;
+    int64_t bucket_count; /* a power of two */
+    uint64_t *seen;       /* [SEEN_COUNT] hashes of first uses, each at its own place */
+    ra_cache_entry uses;  /* uses.older: the last used; uses.newer: the one that leaves first */
+    int64_t holders;      /* maps that are out, of all entries */
+    int64_t idle_bytes;   /* kept, used by nobody */
+    ra_cache_counts counts;
 };
-
-void ra_cache_lock(const ra_pattern_cache *cache);
-void ra_cache_unlock(const ra_pattern_cache *cache);
 
 /* Memory for an entry that is to be built, counted and within the bounds; NULL: none. */
 ra_cache_entry *ra_cache_entry_take(ra_pattern_cache *cache, size_t key_bytes, size_t map_bytes);
@@ -48,19 +40,14 @@ void ra_cache_entry_abandon(ra_cache_entry *entry);
 char *ra_cache_entry_key(ra_cache_entry *entry);
 char *ra_cache_entry_arrays(ra_cache_entry *entry);
 
-/* The rest wants the cache locked. */
-/* Once it is built: it joins the cache, with one holder, or where it no longer can, lives as long
-   as that one wants. */
-void ra_cache_entry_insert(ra_pattern_cache *cache, ra_cache_entry *entry,
-                           const ra_map_request *request);
+/* Once it is built: it joins the cache, with one holder. */
+void ra_cache_entry_insert(ra_cache_entry *entry);
 ra_cache_entry *ra_cache_find(const ra_pattern_cache *cache, uint64_t hash,
                               const ra_map_request *request);
 /* One holder more, and one less. */
 void ra_cache_entry_use(ra_cache_entry *entry);
 void ra_cache_entry_put(ra_cache_entry *entry);
-/* Evict until so much more is within the bounds; the least recently used of those nobody uses. */
-void ra_cache_make_room(ra_pattern_cache *cache, int64_t bytes, int64_t entries);
+/* The least recently used of those that nobody uses leaves; its bytes, or 0. */
 int64_t ra_cache_evict_idle(ra_pattern_cache *cache);
-void ra_cache_drop_all(ra_pattern_cache *cache);
 
 #endif

@@ -33,10 +33,8 @@ ra_status ra_job_cache_attach(ra_job_cache *holder, const ra_config *config, ra_
         holder->entries = wanted.entries;
         holder->bytes = wanted.bytes;
     }
-    ra_pattern_cache_stats stats;
     ra_pattern_cache_attach(holder->cache, pool);
-    ra_pattern_cache_read(holder->cache, &stats);
-    holder->before = stats.host;
+    ra_pattern_cache_read(holder->cache, &holder->before);
     holder->attached = true;
     return RA_OK;
 }
@@ -50,10 +48,10 @@ void ra_job_cache_detach(ra_job_cache *holder)
 
 ra_cache_counts ra_job_cache_read(const ra_job_cache *holder)
 {
-    ra_pattern_cache_stats stats;
-    ra_pattern_cache_read(holder->cache, &stats);
-    stats.host.hits -= holder->before.hits;
-    stats.host.misses -= holder->before.misses;
-    stats.host.evictions -= holder->before.evictions;
-    return stats.host;
+    ra_cache_counts counts;
+    ra_pattern_cache_read(holder->cache, &counts);
+    counts.hits -= holder->before.hits;
+    counts.misses -= holder->before.misses;
+    counts.evictions -= holder->before.evictions;
+    return counts;
 }

@@ -88,9 +88,9 @@ static void close_caches(small_job *s)
 
 static ra_cache_counts counts_of(const small_job *s, int rank)
 {
-    ra_pattern_cache_stats stats;
-    ra_pattern_cache_read(s->job.caches[rank], &stats);
-    return stats.host;
+    ra_cache_counts now;
+    ra_pattern_cache_read(s->job.caches[rank], &now);
+    return now;
 }
 
 static void run(small_job *s)

@@ -113,9 +113,9 @@ static double hit_ms(bench *b, const ra_map_request *request)
         if (at >= 0)
             times[at] = ms;
     }
-    ra_pattern_cache_stats stats;
-    ra_pattern_cache_read(cache, &stats);
-    if (stats.host.hits != HITS)
+    ra_cache_counts counts;
+    ra_pattern_cache_read(cache, &counts);
+    if (counts.hits != HITS)
         exit(1);
     ra_pattern_cache_detach(cache);
     ra_pattern_cache_destroy(cache);

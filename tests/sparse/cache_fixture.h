@@ -4,13 +4,11 @@
 
 #include "ringattn/pattern_cache.h"
 
-#include <stdatomic.h>
-
 enum { SEQ = 3000, HEADS = 4, TILE_ROWS = 64 };
 
 typedef struct counted_requests {
     int64_t refuse_at; /* negative: never */
-    atomic_llong requests;
+    int64_t requests;
 } counted_requests;
 
 extern counted_requests cache_memory, pool_memory;

@@ -3,9 +3,6 @@
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- modes -------------------------------------------------------------------------------------
  */
@@ -141,119 +138,16 @@ Test(pattern_cache, a_map_that_leaves_while_in_use_lives_until_it_is_put_back)
     cr_assert_eq(ra_pattern_cache_get(f.cache, &a.request, f.pool, &map), RA_OK);
     int64_t const bytes = counts(&f).bytes;
     int64_t const before = held_bytes(f.ledger, RA_MEM_TILEMAP);
-    ra_pattern_cache_clear(f.cache);
-    cr_assert_eq(counts(&f).entries, 0);
-    cr_assert_eq(held_bytes(f.ledger, RA_MEM_PATTERN_CACHE), 0);
-    cr_assert_eq(held_bytes(f.ledger, RA_MEM_TILEMAP), before + bytes);
-    expect_as_built(&f, &a, &map);
-    for (int64_t left = 2; left < 5; ++left) { /* others come and go meanwhile */
+    for (int64_t left = 2; left < 5; ++left) { /* the first takes its place, others come and go */
         ra_pattern_config const other = window(left);
         use_config(&f, &other);
+        cr_assert_eq(counts(&f).evictions, left - 1);
+        cr_assert_eq(held_bytes(f.ledger, RA_MEM_PATTERN_CACHE), counts(&f).bytes);
+        cr_assert_eq(held_bytes(f.ledger, RA_MEM_TILEMAP), before + bytes);
     }
     expect_as_built(&f, &a, &map);
     ra_pattern_cache_put(f.pool, &map);
     cr_assert_eq(held_bytes(f.ledger, RA_MEM_TILEMAP), before);
     forget(&f, &a);
-    close_both(&f);
-}
-
-Test(pattern_cache, clear_forgets_first_uses_too)
-{
-    fixture f = open_both(RA_CACHE_LAZY, 8, 1 << 20);
-    ra_pattern_config const config = window(1);
-    use_config(&f, &config);
-    ra_pattern_cache_clear(f.cache);
-    use_config(&f, &config);
-    cr_assert_eq(counts(&f).entries, 0);
-    use_config(&f, &config);
-    cr_assert_eq(counts(&f).entries, 1);
-    ra_pattern_cache_clear(f.cache);
-    cr_assert_eq(held_bytes(f.ledger, RA_MEM_PATTERN_CACHE), 0);
-    close_both(&f);
-}
-
-Test(pattern_cache, smaller_bounds_take_hold_at_once)
-{
-    fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 20);
-    for (int64_t left = 1; left <= 8; ++left) {
-        ra_pattern_config const config = window(left);
-        use_config(&f, &config);
-    }
-    int64_t const bytes = counts(&f).bytes;
-    ra_pattern_cache_resize(f.cache, 3, 1 << 20);
-    cr_assert_eq(counts(&f).entries, 3);
-    ra_pattern_config const last = window(8);
-    cr_assert(use_config(&f, &last));
-    ra_pattern_cache_resize(f.cache, 8, bytes / 8);
-    cr_assert_eq(counts(&f).entries, 1);
-    cr_assert_eq(counts(&f).evictions, 7);
-    ra_pattern_cache_resize(f.cache, 8, 1);
-    cr_assert_eq(held_bytes(f.ledger, RA_MEM_PATTERN_CACHE), 0);
-    close_both(&f);
-}
-
-/* ---- threads -----------------------------------------------------------------------------------
- */
-
-enum { THREADS = 4, ROUNDS = 150, PATTERNS = 12, HELD = 3 };
-
-typedef struct worker {
-    fixture *f;
-    asked *asked;
-    const ra_tilemap *built;
-    int number;
-    pthread_t thread;
-} worker;
-
-static void *work(void *argument)
-{
-    worker *w = argument;
-    test_rng rng = {seed() + (uint64_t)w->number};
-    ra_tilemap held[HELD] = {{0}};
-    int which[HELD] = {0};
-    for (int n = 0; n < ROUNDS; ++n) {
-        int const i = n % HELD;
-        if (held[i].runs != NULL)
-            expect_same_map(&held[i], &w->built[which[i]]);
-        ra_pattern_cache_put(w->f->pool, &held[i]);
-        which[i] = (int)test_rng_between(&rng, 0, PATTERNS - 1);
-        cr_assert_eq(
-            ra_pattern_cache_get(w->f->cache, &w->asked[which[i]].request, w->f->pool, &held[i]),
-            RA_OK);
-        if (n == ROUNDS / 2 && w->number == 0)
-            ra_pattern_cache_clear(w->f->cache);
-        if (n % 40 == 20 && w->number == 1)
-            ra_pattern_cache_resize(w->f->cache, n % 80 == 20 ? 2 : 6, 30000);
-    }
-    for (int i = 0; i < HELD; ++i)
-        ra_pattern_cache_put(w->f->pool, &held[i]);
-    return NULL;
-}
-
-Test(pattern_cache, is_safe_from_several_threads)
-{
-    fixture f = open_both(RA_CACHE_LAZY, 6, 30000);
-    asked asked_for[PATTERNS];
-    ra_tilemap built[PATTERNS];
-    worker workers[THREADS];
-    for (int i = 0; i < PATTERNS; ++i) {
-        ra_pattern_config const config = window(10 + 40 * i);
-        ask(&f, &config, SEQ, &asked_for[i]);
-        cr_assert_eq(ra_pattern_cache_get(NULL, &asked_for[i].request, f.pool, &built[i]), RA_OK);
-    }
-    for (int t = 0; t < THREADS; ++t) {
-        workers[t] = (worker){&f, asked_for, built, t, 0};
-        cr_assert_eq(pthread_create(&workers[t].thread, NULL, work, &workers[t]), 0);
-    }
-    for (int t = 0; t < THREADS; ++t)
-        pthread_join(workers[t].thread, NULL);
-    ra_cache_counts const now = counts(&f);
-    cr_assert_eq(now.hits + now.misses, THREADS * ROUNDS);
-    cr_assert_gt(now.hits, 0);
-    expect_bounds(&f, 6, 30000);
-    for (int i = 0; i < PATTERNS; ++i) {
-        ra_pattern_cache_put(f.pool, &built[i]);
-        forget(&f, &asked_for[i]);
-    }
     close_both(&f);
 }
