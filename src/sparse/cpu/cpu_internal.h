@@ -4,8 +4,6 @@
 
 #include "ringattn/linear.h"
 
-/* Most rows of a chunk whose rows are shared by tiles: their partials are kept per thread. */
-enum { RA_CHUNK_ROWS_MAX = 1024 };
 /* Most queries of a tile, and keys that are packed at a time. */
 enum { RA_TILE_ROWS_MAX = 256, RA_KEY_BLOCK = 128 };
 

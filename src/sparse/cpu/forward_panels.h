@@ -77,9 +77,9 @@ static size_t forward_scratch_carve(float *base, int32_t dim,
     first.rows = scratch_take(&cursor, LANES * dim_pad);
     scratch_take_tile(&cursor, dim_pad, &first);
     scratch_cursor chunk = cursor;
-    first.chunk_acc = scratch_take(&chunk, (int64_t)RA_CHUNK_ROWS_MAX * dim);
-    first.chunk_top = scratch_take(&chunk, RA_CHUNK_ROWS_MAX);
-    first.chunk_sum = scratch_take(&chunk, RA_CHUNK_ROWS_MAX);
+    first.chunk_acc = scratch_take(&chunk, (int64_t)RA_SHARED_CHUNK_ROWS_MAX * dim);
+    first.chunk_top = scratch_take(&chunk, RA_SHARED_CHUNK_ROWS_MAX);
+    first.chunk_sum = scratch_take(&chunk, RA_SHARED_CHUNK_ROWS_MAX);
     scratch[0] = first;
     for (int32_t i = 1; i < RA_TILES_AT_ONCE_MAX; ++i) {
         scratch[i] = first;

@@ -9,6 +9,7 @@
 #include "sparse/cpu/forward_tasks.h"
 #include "sparse/cpu/linear_backward.h"
 #include "sparse/cpu/rows_cpu.h"
+#include "sparse/kernel_request.h"
 
 #include "internal.h"
 
@@ -30,15 +31,10 @@ static float *thread_workspace(const ra_kernel *kernel, int32_t dim)
     return (float *)kernel->workspace.data + thread_floats(dim) * (size_t)thread_index();
 }
 
-static size_t workspace_needed(int threads, int32_t dim)
-{
-    return sizeof(float) * thread_floats(dim) * (size_t)threads;
-}
-
 /* Whatever it is used for: shared rows lie where further tiles would, and backward takes most. */
 static size_t cpu_workspace_bytes(const ra_kernel_use *use)
 {
-    return workspace_needed(use->threads, use->dim);
+    return sizeof(float) * thread_floats(use->dim) * (size_t)use->threads;
 }
 
 static int32_t cpu_tile_rows(ra_dtype dtype, int32_t dim)
@@ -48,38 +44,17 @@ static int32_t cpu_tile_rows(ra_dtype dtype, int32_t dim)
     return RA_TILE_ROWS_MAX;
 }
 
-static ra_status refuse(const char *what)
+static ra_status check_step(const ra_kernel *kernel, const ra_kernel_shape *shape,
+                            const ra_tilemap *map)
 {
-    ra_log(RA_LOG_ERROR, "kernel " RA_CPU_NAME ": %s", what);
-    return RA_ERR_INVALID;
-}
-
-static ra_status check_shape(const ra_kernel *kernel, const ra_kernel_shape *shape)
-{
-    if (shape->dim < 1 || shape->dim > 256)
-        return refuse("head_dim must be 1 to 256");
-    if (shape->batch < 0 || shape->kv_heads < 1 || shape->q_heads < 1 ||
-        shape->q_heads % shape->kv_heads != 0)
-        return refuse("query heads must be a multiple of kv heads, at least 1 each");
-    if (kernel->workspace.bytes < workspace_needed(kernel->threads, shape->dim))
-        return refuse("its workspace was made for a smaller head_dim");
-    return RA_OK;
-}
-
-static ra_status check_map(const ra_tilemap *map)
-{
-    if (map->tile_rows > RA_TILE_ROWS_MAX)
-        return refuse("the tile map's tiles have more than 256 queries");
-    if (map->shared_rows && map->chunk_rows > RA_CHUNK_ROWS_MAX)
-        return refuse("chunks of shared rows have more than 1024 queries");
-    return RA_OK;
+    ra_status const status = ra_kernel_validate_shape(kernel, shape);
+    return status == RA_OK ? ra_kernel_validate_map(kernel->ops->name, map, RA_TILE_ROWS_MAX)
+                           : status;
 }
 
 static ra_status cpu_forward(ra_kernel *kernel, const ra_forward_step *step)
 {
-    ra_status status = check_shape(kernel, &step->shape);
-    if (status == RA_OK)
-        status = check_map(step->map);
+    ra_status const status = check_step(kernel, &step->shape, step->map);
     if (status != RA_OK)
         return status;
     RA_ASSERT((step->first && step->last) || step->state.acc != NULL || step->map->q_rows == 0);
@@ -90,9 +65,7 @@ static ra_status cpu_forward(ra_kernel *kernel, const ra_forward_step *step)
 
 static ra_status cpu_backward(ra_kernel *kernel, const ra_backward_step *step)
 {
-    ra_status status = check_shape(kernel, &step->shape);
-    if (status == RA_OK)
-        status = check_map(step->map);
+    ra_status const status = check_step(kernel, &step->shape, step->map);
     if (status != RA_OK)
         return status;
     RA_ASSERT(step->dq.dtype == RA_F32 && step->dk.dtype == RA_F32 && step->dv.dtype == RA_F32);
@@ -104,7 +77,7 @@ static ra_status cpu_backward(ra_kernel *kernel, const ra_backward_step *step)
 static ra_status cpu_delta(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t q_rows,
                            const ra_view *out, const ra_view *dout, float *delta_out)
 {
-    ra_status const status = check_shape(kernel, shape);
+    ra_status const status = ra_kernel_validate_shape(kernel, shape);
     if (status != RA_OK)
         return status;
     RA_OMP(omp parallel num_threads(kernel->threads))
@@ -156,7 +129,7 @@ static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass,
                             void (*work)(linear_task *task))
 {
     const ra_kernel_shape *shape = &pass->shape;
-    ra_status const status = check_shape(kernel, shape);
+    ra_status const status = ra_kernel_validate_shape(kernel, shape);
     if (status != RA_OK)
         return status;
     int64_t const tasks = shape->batch * shape->kv_heads * pass->segments;

@@ -1,4 +1,4 @@
-#include "internal.h"
+/* Which instruction set the CPU's kernels use. */
 #include "sparse/cpu/cpu_internal.h"
 
 #ifdef RA_CPU_X86
@@ -94,42 +94,4 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa)
         return if_neon();
     }
     return NULL;
-}
-
-ra_status ra_kernel_init(const ra_kernel_ops *ops, const ra_kernel_use *use, ra_pool *pool,
-                         ra_kernel *kernel_out)
-{
-    RA_ASSERT(ops != NULL && use->threads >= 1 && use->dim >= 1 && use->dim <= 256);
-    ra_kernel_use here = *use;
-    ra_kernel kernel = {.ops = ops,
-                        .threads = use->threads,
-                        .pool = pool,
-                        .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : RA_KERNEL_TIMEOUT_MS,
-                        .deterministic = use->deterministic};
-#ifndef _OPENMP
-    kernel.threads = 1;
-#endif
-    ra_status status = ops->init != NULL ? ops->init(&kernel) : RA_OK;
-    if (status != RA_OK)
-        return status;
-    here.threads = kernel.threads;
-    status = ra_pool_alloc(pool, RA_MEM_WORKSPACE, ops->workspace_bytes(&here), kernel.stream,
-                           &kernel.workspace);
-    if (status != RA_OK) {
-        ra_kernel_fini(&kernel);
-        return status;
-    }
-    *kernel_out = kernel;
-    return RA_OK;
-}
-
-void ra_kernel_fini(ra_kernel *kernel)
-{
-    if (kernel->ops != NULL)
-        ra_kernel_end(kernel, &(ra_kernel_pass){.backward = true}, true); /* nothing stays */
-    if (kernel->pool != NULL)
-        ra_pool_free(kernel->pool, kernel->stream, &kernel->workspace);
-    if (kernel->ops != NULL && kernel->ops->fini != NULL)
-        kernel->ops->fini(kernel);
-    *kernel = (ra_kernel){0};
 }

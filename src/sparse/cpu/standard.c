@@ -87,25 +87,6 @@ void ra_standard_poll(const ra_kernel *kernel)
         kernel->poll(kernel->poll_context);
 }
 
-ra_status ra_standard_refuse(const char *what)
-{
-    ra_log(RA_LOG_ERROR, "kernel standard: %s", what);
-    return RA_ERR_INVALID;
-}
-
-ra_status ra_standard_check(const ra_kernel *kernel, const ra_kernel_shape *shape)
-{
-    if (shape->dim < 1 || shape->dim > 256)
-        return ra_standard_refuse("head_dim must be 1 to 256");
-    if (shape->batch < 0 || shape->kv_heads < 1 || shape->q_heads < 1 ||
-        shape->q_heads % shape->kv_heads != 0)
-        return ra_standard_refuse("query heads must be a multiple of kv heads, at least 1 each");
-    ra_kernel_use const use = {.threads = kernel->threads, .dim = shape->dim};
-    if (kernel->workspace.bytes < kernel->ops->workspace_bytes(&use))
-        return ra_standard_refuse("its workspace was made for a smaller head_dim");
-    return RA_OK;
-}
-
 static int32_t standard_tile_rows(ra_dtype dtype, int32_t dim)
 {
     (void)dtype;

@@ -127,7 +127,7 @@ static ra_status compute_backward(ra_standard_step *step, ra_standard_kept *grad
 
 ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g)
 {
-    ra_status const status = ra_standard_check(kernel, &g->shape);
+    ra_status const status = ra_kernel_validate_shape(kernel, &g->shape);
     if (status != RA_OK)
         return status;
     RA_ASSERT(g->dq.dtype == RA_F32 && g->dk.dtype == RA_F32 && g->dv.dtype == RA_F32);
@@ -135,7 +135,8 @@ ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g)
         return RA_OK;
     const ra_standard_kept *pair = ra_standard_pair(kernel, g->pair, 0);
     if (pair == NULL || pair->weights.data == NULL)
-        return ra_standard_refuse("a backward step without the forward step it belongs to");
+        return ra_kernel_refuse(kernel->ops->name, RA_ERR_INVALID,
+                                "a backward step without the forward step it belongs to");
     RA_ASSERT(g->pair.first_key + g->map->k_rows <= pair->keys);
     ra_standard_step step = {.kernel = kernel,
                              .backward = g,

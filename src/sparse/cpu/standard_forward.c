@@ -167,7 +167,7 @@ static ra_status compute_forward(ra_standard_step *step, ra_standard_kept *pair)
 
 ra_status ra_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
 {
-    ra_status status = ra_standard_check(kernel, &f->shape);
+    ra_status status = ra_kernel_validate_shape(kernel, &f->shape);
     if (status != RA_OK)
         return status;
     RA_ASSERT((f->first && f->last) || f->state.acc != NULL || f->map->q_rows == 0);

@@ -5,6 +5,7 @@
 #include "internal.h"
 #include "sparse/cpu/cpu_internal.h"
 #include "sparse/cpu/standard_rows.h"
+#include "sparse/kernel_request.h"
 #include "sparse/standard_kept.h"
 
 /* A step on its way: either forward or backward. */
@@ -35,9 +36,6 @@ typedef void ra_standard_work(const ra_standard_step *step, const ra_standard_bl
 /* Of a part of a pair of shards; NULL where the pass keeps nothing. */
 ra_standard_kept *ra_standard_pair(const ra_kernel *kernel, ra_kernel_pair pair, int32_t part);
 
-/* Say what is wrong with a step: one line, RA_ERR_INVALID. */
-RA_CHECKED ra_status ra_standard_refuse(const char *what);
-RA_CHECKED ra_status ra_standard_check(const ra_kernel *kernel, const ra_kernel_shape *shape);
 /* What memory holds in the middle of a step. */
 void ra_standard_mark(const ra_standard_step *step, const char *name);
 /* All rows of all heads, in blocks of at most `most`, dealt to the threads. */

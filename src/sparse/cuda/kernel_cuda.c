@@ -9,6 +9,7 @@
 #include "sparse/cuda/attention_launch.h"
 #include "sparse/cuda/cuda_internal.h"
 #include "sparse/cuda/launch_args.h"
+#include "sparse/kernel_request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,9 +190,9 @@ static ra_status check_scratch(const ra_kernel *kernel, const ra_forward_step *s
     if (!step->map->shared_rows || !step->first || !step->last ||
         kernel->workspace.bytes - RA_CUDA_TAIL_BYTES >= needed)
         return RA_OK;
-    ra_log(RA_LOG_ERROR, "kernel cuda: its workspace was made for maps without shared rows, or for "
-                         "a smaller head_dim");
-    return RA_ERR_INVALID;
+    return ra_kernel_refuse(
+        "cuda", RA_ERR_INVALID,
+        "its workspace was made for maps without shared rows, or for a smaller head_dim");
 }
 
 static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step, const void *map)

@@ -3,6 +3,7 @@
 #include "internal.h"
 #include "sparse/cuda/key_cursor.h"
 #include "sparse/cuda/linear_args.h"
+#include "sparse/kernel_request.h"
 
 #include <float.h>
 
@@ -59,29 +60,19 @@ int32_t ra_cuda_shared_bytes(const ra_kernel_use *use)
     return use->backward ? ra_hd_max(forward, ra_hd_max(keys, queries)) : forward;
 }
 
-static ra_status refuse(ra_status status, const char *what)
-{
-    ra_log(RA_LOG_ERROR, "kernel cuda: %s", what);
-    return status;
-}
-
 ra_status ra_cuda_step_check(const ra_kernel_shape *shape, const ra_tilemap *map, ra_dtype dtype)
 {
     float const factor = (float)((double)shape->scale * 1.44269504088896340736);
-    if (shape->dim < 1 || shape->dim > 256)
-        return refuse(RA_ERR_INVALID, "head_dim must be 1 to 256");
-    if (shape->batch < 0 || shape->kv_heads < 1 || shape->q_heads < 1 ||
-        shape->q_heads % shape->kv_heads != 0)
-        return refuse(RA_ERR_INVALID,
-                      "query heads must be a multiple of kv heads, at least 1 each");
-    if (map->tile_rows > ra_cuda_tile_of(dtype, shape->dim).q_rows)
-        return refuse(RA_ERR_INVALID, "the tile map's tiles have more queries than a thread block");
-    if (map->shared_rows && map->chunk_rows > RA_SHARED_CHUNK_ROWS_MAX)
-        return refuse(RA_ERR_INVALID, "chunks of shared rows have more than 1024 queries");
+    ra_status status = ra_kernel_validate_heads("cuda", shape);
+    if (status == RA_OK)
+        status = ra_kernel_validate_map("cuda", map, ra_cuda_tile_of(dtype, shape->dim).q_rows);
+    if (status != RA_OK)
+        return status;
     if (map->k_rows > RA_CUDA_KEY_ROWS_MAX)
-        return refuse(RA_ERR_UNSUPPORTED, "more than 2^31 - 257 key rows: use more ranks");
+        return ra_kernel_refuse("cuda", RA_ERR_UNSUPPORTED,
+                                "more than 2^31 - 257 key rows: use more ranks");
     if (!(factor >= FLT_MIN && factor <= FLT_MAX))
-        return refuse(RA_ERR_UNSUPPORTED, "the scale must be a positive number");
+        return ra_kernel_refuse("cuda", RA_ERR_UNSUPPORTED, "the scale must be a positive number");
     return RA_OK;
 }
 
@@ -93,8 +84,8 @@ ra_status ra_cuda_forward_check(const ra_forward_step *step)
 ra_status ra_cuda_backward_check(const ra_backward_step *step)
 {
     if (step->map->by_keys == NULL)
-        return refuse(RA_ERR_INVALID,
-                      "the tile map of a backward step has no index of runs by keys");
+        return ra_kernel_refuse("cuda", RA_ERR_INVALID,
+                                "the tile map of a backward step has no index of runs by keys");
     return ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
 }
 

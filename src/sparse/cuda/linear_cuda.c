@@ -8,16 +8,13 @@
 #include "sparse/cuda/cuda_internal.h"
 #include "sparse/cuda/launch_args.h"
 #include "sparse/cuda/linear_launch.h"
+#include "sparse/kernel_request.h"
 
-static ra_status check_pass(const ra_linear_pass *pass)
+static ra_status check_pass(const ra_kernel *kernel, const ra_linear_pass *pass)
 {
-    const ra_kernel_shape *shape = &pass->shape;
-    if (shape->dim >= 1 && shape->dim <= 256 && shape->kv_heads >= 1 && shape->q_heads >= 1 &&
-        shape->q_heads % shape->kv_heads == 0 && pass->segments >= 1)
-        return RA_OK;
-    ra_log(RA_LOG_ERROR, "kernel cuda: head_dim must be 1 to 256, and query heads a multiple of kv "
-                         "heads, at least 1 each");
-    return RA_ERR_INVALID;
+    if (pass->segments < 1)
+        return ra_kernel_refuse("cuda", RA_ERR_INVALID, "a pass must have a segment");
+    return ra_kernel_validate_shape(kernel, &pass->shape);
 }
 
 static ra_cuda_linear args_of(ra_kernel *kernel, const ra_linear_pass *pass)
@@ -49,7 +46,7 @@ static ra_cuda_linear args_of(ra_kernel *kernel, const ra_linear_pass *pass)
 
 static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_cuda_linear_work work)
 {
-    ra_status status = check_pass(pass);
+    ra_status status = check_pass(kernel, pass);
     if (status != RA_OK)
         return status;
     ra_cuda_tile const tile = ra_cuda_linear_tile_of(work, pass->shape.dim);
@@ -58,11 +55,10 @@ static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_cu
                                    ((size_t)f.scratch_floats * sizeof(float)));
     int64_t const held = ra_min_i64((int64_t)kernel->threads * tile.blocks_per_sm, room);
     int64_t const blocks = ra_min_i64(held, work == RA_CUDA_LINEAR_KEYS ? 2 * f.tasks : f.tasks);
-    if (held < 1) {
-        ra_log(RA_LOG_ERROR, "kernel cuda: its workspace was made for softmax attention, or for a "
-                             "smaller head_dim");
-        return RA_ERR_INVALID;
-    }
+    if (held < 1)
+        return ra_kernel_refuse(
+            "cuda", RA_ERR_INVALID,
+            "its workspace was made for softmax attention, or for a smaller head_dim");
     status = ra_cuda_check_shared(kernel, &tile);
     if (status == RA_OK)
         status = ra_cuda_enter(kernel);
@@ -102,7 +98,7 @@ static ra_status cuda_backward_keys(ra_kernel *kernel, const ra_linear_pass *pas
 
 static ra_status segments_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_cuda_segments *f)
 {
-    ra_status status = check_pass(pass);
+    ra_status status = check_pass(kernel, pass);
     f->lanes = pass->shape.batch * pass->shape.kv_heads;
     f->floats = ra_linear_state_floats(pass->shape.dim);
     f->segments = pass->segments;

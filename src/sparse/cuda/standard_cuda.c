@@ -11,6 +11,7 @@
 
 #include "internal.h"
 #include "pool/cuda_error.h"
+#include "sparse/kernel_request.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -18,12 +19,6 @@
 
 /* Thread blocks that keep a multiprocessor's memory busy. */
 enum { BLOCKS_PER_MULTIPROCESSOR = 8 };
-
-ra_status ra_cuda_standard_refuse(const char *what)
-{
-    ra_log(RA_LOG_ERROR, "kernel cuda-standard: %s", what);
-    return RA_ERR_INVALID;
-}
 
 int ra_cuda_standard_blocks(const ra_kernel *kernel, int64_t threads)
 {
@@ -38,16 +33,11 @@ static size_t rows_bytes(int64_t rows, int32_t dim)
     return (size_t)(rows * dim) * sizeof(float);
 }
 
-static size_t workspace_needed(int32_t dim)
-{
-    return RA_CUDA_CUBLAS_BYTES + RA_CUDA_CUBLAS_ALIGN +
-           rows_bytes(RA_CUDA_STANDARD_DEPTH * RA_CUDA_STANDARD_HEADS, dim) +
-           rows_bytes(RA_CUDA_STANDARD_SUMS, dim) + RA_CUDA_MARK_BYTES;
-}
-
 static size_t standard_workspace_bytes(const ra_kernel_use *use)
 {
-    return workspace_needed(use->dim);
+    return RA_CUDA_CUBLAS_BYTES + RA_CUDA_CUBLAS_ALIGN +
+           rows_bytes(RA_CUDA_STANDARD_DEPTH * RA_CUDA_STANDARD_HEADS, use->dim) +
+           rows_bytes(RA_CUDA_STANDARD_SUMS, use->dim) + RA_CUDA_MARK_BYTES;
 }
 
 static char *products_memory(const ra_kernel *kernel)
@@ -70,9 +60,9 @@ float *ra_cuda_standard_sums(const ra_kernel *kernel, int32_t dim)
 ra_status ra_cuda_standard_enter(ra_kernel *kernel, const ra_kernel_shape *shape)
 {
     ra_cuda_standard *const self = ra_cuda_standard_of(kernel);
-    if (kernel->workspace.bytes < workspace_needed(shape->dim))
-        return ra_cuda_standard_refuse("its workspace was made for a smaller head_dim");
-    ra_status status = ra_cuda_enter(kernel);
+    ra_status status = ra_kernel_validate_shape(kernel, shape);
+    if (status == RA_OK)
+        status = ra_cuda_enter(kernel);
     if (status != RA_OK || self->lent == kernel->workspace.data)
         return status;
     status = ra_cuda_products_lend(&self->products, products_memory(kernel));

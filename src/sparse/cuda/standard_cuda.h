@@ -65,8 +65,6 @@ static inline ra_cuda_standard *ra_cuda_standard_of(ra_kernel *kernel)
 RA_CHECKED ra_status ra_cuda_standard_forward(ra_kernel *kernel, const ra_forward_step *f);
 RA_CHECKED ra_status ra_cuda_standard_backward(ra_kernel *kernel, const ra_backward_step *g);
 
-/** Say what is wrong with a step: one line, RA_ERR_INVALID. */
-RA_CHECKED ra_status ra_cuda_standard_refuse(const char *what);
 /** What follows is for this kernel's GPU, and cuBLAS has its workspace. */
 RA_CHECKED ra_status ra_cuda_standard_enter(ra_kernel *kernel, const ra_kernel_shape *shape);
 /** Where sums of unfinished rows lie: RA_CUDA_STANDARD_SUMS rows. */

@@ -3,6 +3,7 @@
 #include "pool/cuda_error.h"
 #include "sparse/cuda/launch_args.h"
 #include "sparse/cuda/standard_cuda.h"
+#include "sparse/kernel_request.h"
 
 /* What memory holds in the middle of a step. */
 static void mark(const ra_cuda_standard_step *step, const char *name)
@@ -307,7 +308,8 @@ ra_status ra_cuda_standard_backward(ra_kernel *kernel, const ra_backward_step *g
     ra_standard_pass *const kept = ra_cuda_standard_of(kernel)->kept;
     const ra_standard_kept *const pair = ra_standard_pass_pair(kept, g->pair, 0);
     if (pair == NULL || pair->weights.data == NULL)
-        return ra_cuda_standard_refuse("a backward step without the forward step it belongs to");
+        return ra_kernel_refuse(kernel->ops->name, RA_ERR_INVALID,
+                                "a backward step without the forward step it belongs to");
     RA_ASSERT(g->pair.first_key + g->map->k_rows <= pair->keys);
     ra_cuda_standard_step step = step_of(kernel, &g->shape, g->map, g->ends_only);
     step.dtype = g->q.dtype;
