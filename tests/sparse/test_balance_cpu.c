@@ -1,6 +1,7 @@
 #include "sparse/cpu/balance_cpu.h"
 
-#include "sparse/cpu/geometry.h"
+#include "sparse/cpu/cpu_internal.h"
+#include "sparse/run_band.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -146,9 +147,10 @@ Test(balance_cpu, no_thread_is_left_alone_with_a_long_task)
 
 static int64_t queries_of_key(const ra_tile *tile, const ra_run *run, int32_t b)
 {
-    key_band const band = run_band(run, tile->q_count);
-    int32_t const first = max_i32(0, b - band.hi), end = min_i32(tile->q_count, b - band.lo + 1);
-    return max_i32(0, end - first);
+    ra_run_band const band = ra_run_band_of(run, tile->q_count);
+    int32_t const first = ra_hd_max(0, b - band.hi),
+                  end = ra_hd_min(tile->q_count, b - band.lo + 1);
+    return ra_hd_max(0, end - first);
 }
 
 /* Pairs of head 0, by the share of their query and of their key. */

@@ -79,7 +79,7 @@ static void add_tile_dq(const backward_head *f, const ra_tile *tile)
 {
     const backward_scratch *s = &f->scratch;
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
-        int32_t const rows = min_i32(LANES, tile->q_count - a);
+        int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         panel_to_rows(s->dq + panel_offset(a, f->dim_pad), f->dim_pad, vec_splat(1.0f), s->rows);
         for (int32_t i = 0; i < rows; ++i) {
             if (s->lse[a + i] != INFINITY) /* no weight: no gradient */
@@ -150,15 +150,15 @@ static void backward_tile(backward_head *f, const ra_tilemap *map, uint32_t inde
     bool loaded = false; /* packed for the first keys of the share, if there are any */
     for (uint32_t r = tile->run_begin; r < map->tiles[index + 1].run_begin; ++r) {
         const ra_run *run = &map->runs[r];
-        key_band const band = run_band(run, tile->q_count);
-        key_span const seen = band_seen(band, 0, tile->q_count, 0, run->k_count);
+        ra_run_band const band = ra_run_band_of(run, tile->q_count);
+        ra_run_keys const seen = ra_run_band_seen(band, 0, tile->q_count, 0, run->k_count);
         for (int32_t b = seen.begin, end; b < seen.end; b = end) {
             end = seen.end;
             if (f->shares.members > 1)
-                end = min_i32(end, group_end(f, run, b));
+                end = ra_hd_min(end, group_end(f, run, b));
             if (f->shares.members > 1 && !in_share(f, run, b))
                 continue;
-            end = min_i32(end, b + RA_KEY_BLOCK);
+            end = b + ra_hd_min(end - b, RA_KEY_BLOCK);
             if (!loaded)
                 load_backward_tile(f, tile);
             loaded = true;

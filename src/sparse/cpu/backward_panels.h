@@ -157,8 +157,7 @@ static void fold_panel_live(int vecs, const panel_block *panel, const key_block 
     for (int r = 0; r < PRODUCT_ROWS; ++r) {
         int32_t const b = block->begin + k + r;
         for (int32_t i = 0; i < panel->rows; ++i) {
-            int32_t const distance = b - (panel->a0 + i);
-            if (distance < block->band.lo || distance > block->band.hi)
+            if (!ra_run_band_has(block->band, panel->a0 + i, b))
                 continue;
             for (int v = 0; v < vecs; ++v)
                 sums[r][v] += weight[r * PANEL + i] * vec_load(rows + i * PANEL + v * LANES);
@@ -203,14 +202,14 @@ RA_INLINE void fold_keys(int vecs, const backward_head *f, const key_block *bloc
     vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of(block, a0, q_count);
-        int32_t const group = block->begin + k;
-        if (panel.seen.begin >= min_i32(panel.seen.end, group + PRODUCT_ROWS) ||
-            panel.seen.end <= group)
+        int32_t const first = panel.seen.begin - block->begin - k;
+        int32_t const end = panel.seen.end - block->begin - k;
+        if (first >= end || first >= PRODUCT_ROWS || end <= 0)
             continue;
         fold_panel(vecs, f, &panel, block, k, d, weight, rows, sums);
     }
-    int32_t const dims = min_i32(vecs * LANES, f->dim - d);
-    int32_t const keys = min_i32(PRODUCT_ROWS, block->end - block->begin - k);
+    int32_t const dims = ra_hd_min(vecs * LANES, f->dim - d);
+    int32_t const keys = ra_hd_min(PRODUCT_ROWS, block->end - block->begin - k);
     for (int32_t r = 0; r < keys; ++r) {
         int64_t const b = block->begin + k + r;
         float values[PANEL];

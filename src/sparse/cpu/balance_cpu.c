@@ -1,6 +1,7 @@
 #include "sparse/cpu/balance_cpu.h"
 
-#include "sparse/cpu/geometry.h"
+#include "sparse/cpu/cpu_internal.h"
+#include "sparse/run_band.h"
 
 static int64_t tile_work(const ra_tilemap *map, uint32_t index)
 {
@@ -8,9 +9,9 @@ static int64_t tile_work(const ra_tilemap *map, uint32_t index)
     int64_t keys = 0;
     for (uint32_t r = tile->run_begin; r < map->tiles[index + 1].run_begin; ++r) {
         const ra_run *run = &map->runs[r];
-        key_band const band = run_band(run, tile->q_count);
-        key_span const seen = band_seen(band, 0, tile->q_count, 0, run->k_count);
-        keys += max_i32(0, seen.end - seen.begin);
+        ra_run_band const band = ra_run_band_of(run, tile->q_count);
+        ra_run_keys const seen = ra_run_band_seen(band, 0, tile->q_count, 0, run->k_count);
+        keys += ra_hd_max(0, seen.end - seen.begin);
     }
     return keys * tile->q_count;
 }

@@ -33,7 +33,7 @@ static void load_tile_state(const forward_head *f, const ra_tile *tile)
     const forward_scratch *s = &f->scratch;
     begin_tile_state(f);
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
-        int32_t const rows = min_i32(LANES, tile->q_count - a);
+        int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         memset(s->rows, 0, sizeof(float) * (size_t)(LANES * f->dim_pad));
         for (int32_t i = 0; i < rows; ++i) {
             int64_t const row = tile_row(tile, a + i) - f->state_row;
@@ -49,7 +49,7 @@ static void store_tile_state(const forward_head *f, const ra_tile *tile)
 {
     const forward_scratch *s = &f->scratch;
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
-        int32_t const rows = min_i32(LANES, tile->q_count - a);
+        int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         panel_to_rows(s->acc + panel_offset(a, f->dim_pad), f->dim_pad, vec_splat(1.0f), s->rows);
         for (int32_t i = 0; i < rows; ++i) {
             int64_t const row = tile_row(tile, a + i) - f->state_row;
@@ -88,7 +88,7 @@ static void store_tile_output(const forward_head *f, const ra_tile *tile)
 {
     const forward_scratch *s = &f->scratch;
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
-        int32_t const rows = min_i32(LANES, tile->q_count - a);
+        int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         vec factors = {0};
         for (int32_t i = 0; i < LANES; ++i)
             factors[i] = row_factor(s->sum[a + i]);

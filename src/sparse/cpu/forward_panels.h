@@ -50,8 +50,8 @@ typedef struct forward_head {
     float *acc, *top, *sum; /* state of rows state_row and on; NULL where none is carried */
     int64_t state_row;
     const ra_run *run, *run_end; /* the run at hand, and the end of the tile's */
-    key_band band;               /* of that run */
-    key_span left;               /* keys of it that are still to come; empty: no key is left */
+    ra_run_band band;            /* of that run */
+    ra_run_keys left;            /* keys of it that are still to come; empty: no key is left */
 } forward_head;
 
 static void scratch_take_tile(scratch_cursor *cursor, int64_t dim_pad, forward_scratch *scratch)
@@ -99,7 +99,7 @@ static void load_query_floats(forward_head *f)
     const forward_scratch *s = &f->scratch;
     const ra_tile *tile = f->tile;
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
-        int32_t const rows = min_i32(LANES, tile->q_count - a);
+        int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         memset(s->rows, 0, sizeof(float) * (size_t)(LANES * f->dim_pad));
         for (int32_t i = 0; i < rows; ++i)
             load_row(f->q.dtype, head_row(f->q, tile_row(tile, a + i)), f->dim,
@@ -188,7 +188,7 @@ static bool load_query_pairs(forward_head *f)
     pair_mem *rows = (pair_mem *)s->rows;
     pair_check check = pair_check_begin();
     for (int32_t a = 0; a < f->tile->q_count; a += LANES) {
-        int32_t const count = min_i32(LANES, f->tile->q_count - a);
+        int32_t const count = ra_hd_min(LANES, f->tile->q_count - a);
         for (int32_t i = 0; i < count; ++i)
             load_pair_row(head_row(f->q, tile_row(f->tile, a + i)), f->dim,
                           rows + (int64_t)i * pitch, &check);
@@ -289,12 +289,12 @@ static void forward_seek(forward_head *f)
 {
     int32_t const q_count = f->tile->q_count;
     for (; f->run < f->run_end; ++f->run) {
-        f->band = run_band(f->run, q_count);
-        f->left = band_seen(f->band, 0, q_count, 0, f->run->k_count);
+        f->band = ra_run_band_of(f->run, q_count);
+        f->left = ra_run_band_seen(f->band, 0, q_count, 0, f->run->k_count);
         if (f->left.begin < f->left.end)
             return;
     }
-    f->left = (key_span){0, 0};
+    f->left = (ra_run_keys){0, 0};
 }
 
 static bool forward_has_keys(const forward_head *f)
@@ -306,11 +306,12 @@ static bool forward_has_keys(const forward_head *f)
 static packed_keys forward_next(const forward_head *f)
 {
     const ra_run *run = f->run;
-    int32_t begin = f->left.begin, end = min_i32(begin + RA_KEY_BLOCK, f->left.end);
-    int64_t const row = run->k_begin + (int64_t)run->k_stride * begin;
+    int64_t const row = run->k_begin + (int64_t)run->k_stride * f->left.begin;
+    int32_t count = RA_KEY_BLOCK;
     if (run->k_count > 2 * RA_KEY_BLOCK)
-        end = min_i32(end, begin + RA_KEY_BLOCK - (int32_t)(row / run->k_stride % RA_KEY_BLOCK));
-    return (packed_keys){.row = row, .stride = run->k_stride, .count = end - begin};
+        count -= (int32_t)(row / run->k_stride % RA_KEY_BLOCK);
+    count = ra_hd_min(count, f->left.end - f->left.begin);
+    return (packed_keys){.row = row, .stride = run->k_stride, .count = count};
 }
 
 static bool same_keys(const packed_keys *a, const packed_keys *b)

@@ -170,10 +170,10 @@ static forward_part part_at(const forward_work *work, int64_t index)
     int32_t const chunk = (int32_t)(index % tasks->chunk_parts) * tasks->chunks;
     return (forward_part){.batch = lane / kv_heads,
                           .head = kv_begin + first,
-                          .head_end = kv_begin + min_i32(work->group, first + tasks->heads),
+                          .head_end = kv_begin + ra_hd_min(work->group, first + tasks->heads),
                           .chunk = chunk,
                           .chunk_end =
-                              min_i32(work->step->map->chunk_count, chunk + tasks->chunks)};
+                              ra_hd_min(work->step->map->chunk_count, chunk + tasks->chunks)};
 }
 
 static int64_t part_work(const forward_work *work, int64_t index)

@@ -105,7 +105,7 @@ RA_INLINE void load_pair_row(const void *row, int32_t dim, pair_mem *restrict to
 {
     const uint16_t *from = row;
     for (int32_t d = 0; d < dim; d += PAIR_ROW) {
-        int32_t const count = min_i32(PAIR_ROW, dim - d);
+        int32_t const count = ra_hd_min(PAIR_ROW, dim - d);
         __m512i const pairs = _mm512_maskz_loadu_epi16(0xffffffffu >> (PAIR_ROW - count), from + d);
         pair_check_add(check, pairs);
         _mm512_storeu_si512((void *)(to + d / 2), pairs);
@@ -125,7 +125,7 @@ RA_INLINE void load_row_pair(const void *even, const void *odd, int32_t dim, pai
                              pair_check *check)
 {
     for (int32_t d = 0, pad = pad_dim(dim); d < pad; d += LANES) {
-        int32_t const count = min_i32(LANES, dim - d);
+        int32_t const count = ra_hd_min(LANES, dim - d);
         __m512i const high = _mm512_slli_epi32(load_wide(odd, d, count), 16);
         __m512i const pairs = _mm512_or_si512(load_wide(even, d, count), high);
         pair_check_add(check, pairs);

@@ -5,8 +5,9 @@
 #ifndef RINGATTN_CPU_PANEL_H
 #define RINGATTN_CPU_PANEL_H
 
-#include "sparse/cpu/geometry.h"
+#include "sparse/cpu/cpu_internal.h"
 #include "sparse/cpu/pack.h"
+#include "sparse/run_band.h"
 
 /* Rows of scratch for a key block: register tiles may read, and never use, a few rows more. */
 enum { KEY_BLOCK_ROWS = RA_KEY_BLOCK + PRODUCT_ROWS };
@@ -14,7 +15,7 @@ enum { KEY_BLOCK_ROWS = RA_KEY_BLOCK + PRODUCT_ROWS };
 /* Keys [begin, end) of a run, packed. */
 typedef struct key_block {
     int32_t begin, end;
-    key_band band;
+    ra_run_band band;
     bool finite;              /* no Inf or NaN in what weights multiply */
     bool pairs;               /* packed as pairs, as are the weights: see pairs.h */
     const float *key;         /* [end - begin][dim_pad] */
@@ -25,18 +26,18 @@ typedef struct key_block {
 /* A panel of a tile against a key block. */
 typedef struct panel_block {
     int32_t a0, rows; /* queries [a0, a0 + rows) of the tile, rows <= PANEL */
-    key_span seen;    /* keys that some query sees */
-    key_span full;    /* keys that all queries see */
+    ra_run_keys seen; /* keys that some query sees */
+    ra_run_keys full; /* those that all queries see */
     bool masked;      /* some pair of panel and `seen` is not live */
 } panel_block;
 
 static inline panel_block panel_of(const key_block *block, int32_t a0, int32_t q_count)
 {
-    int32_t const rows = min_i32(PANEL, q_count - a0);
+    int32_t const rows = ra_hd_min(PANEL, q_count - a0);
     panel_block panel = {.a0 = a0, .rows = rows};
-    panel.seen = band_seen(block->band, a0, a0 + rows, block->begin, block->end);
-    panel.full = band_full(block->band, a0, a0 + rows);
-    panel.masked = !span_covers(panel.full, panel.seen);
+    panel.seen = ra_run_band_seen(block->band, a0, a0 + rows, block->begin, block->end);
+    panel.full = ra_run_band_full(block->band, a0, a0 + rows, panel.seen.begin, panel.seen.end);
+    panel.masked = panel.full.begin > panel.seen.begin || panel.full.end < panel.seen.end;
     return panel;
 }
 
@@ -99,14 +100,14 @@ RA_INLINE void score_panel(int vecs, int32_t n, int32_t dim, const float *restri
 }
 
 /* Lanes of vector v that see key b. */
-RA_INLINE veci live_lanes(key_band band, int32_t a0, int v, int32_t b)
+RA_INLINE veci live_lanes(ra_run_band band, int32_t a0, int v, int32_t b)
 {
     veci const a = vec_iota(a0 + v * LANES);
     return (a >= b - band.hi) & (a <= b - band.lo);
 }
 
 /* Put `dead` where a pair of the panel is not live; rows of `scores` begin at seen.begin. */
-RA_INLINE void mask_panel(int vecs, const panel_block *panel, key_band band, float dead,
+RA_INLINE void mask_panel(int vecs, const panel_block *panel, ra_run_band band, float dead,
                           float *restrict scores)
 {
     for (int32_t b = panel->seen.begin; b < panel->seen.end; ++b, scores += PANEL) {
@@ -143,7 +144,7 @@ RA_INLINE void weigh_panel(int vecs, int32_t n, int32_t dim, const float *restri
  * The same for masked panels where a key has an Inf or NaN: its weight of zero in the rows that
  * do not see it would make NaN of them, so that pairs that are not live are left out one by one.
  */
-static void weigh_panel_live(const panel_block *panel, key_band band, int32_t dim,
+static void weigh_panel_live(const panel_block *panel, ra_run_band band, int32_t dim,
                              const float *restrict columns, const float *restrict weight,
                              const vec *alpha, float *restrict acc)
 {

@@ -8,6 +8,7 @@
 #include "internal.h"
 #include "ringattn/blas.h"
 #include "sparse/cpu/exp2.h"
+#include "sparse/run_band.h"
 
 #include <math.h>
 
@@ -103,18 +104,17 @@ void ra_standard_fold(const ra_score_block *block, bool transposed, float factor
 /* ---- masks ------------------------------------------------------------------------------------
  */
 
-static void count_run(const ra_run *run, int64_t a, float *row)
+static void count_run(const ra_run *run, int32_t q_count, int32_t a, float *row)
 {
-    int64_t const lo = run->lo == RA_RUN_NONE_LO ? 0 : ra_max_i64(0, a + run->lo);
-    int64_t const hi =
-        run->hi == RA_RUN_NONE_HI ? run->k_count - 1 : ra_min_i64(run->k_count - 1, a + run->hi);
-    float *at = row + run->k_begin + lo * run->k_stride;
+    ra_run_band const band = ra_run_band_of(run, q_count);
+    ra_run_keys const seen = ra_run_band_seen(band, a, a + 1, 0, run->k_count);
+    float *at = row + run->k_begin + (int64_t)seen.begin * run->k_stride;
     if (run->k_stride == 1) {
-        for (int64_t i = 0; i <= hi - lo; ++i)
+        for (int32_t i = 0; i < seen.end - seen.begin; ++i)
             at[i] += 1;
         return;
     }
-    for (int64_t b = lo; b <= hi; ++b, at += run->k_stride)
+    for (int32_t b = seen.begin; b < seen.end; ++b, at += run->k_stride)
         *at += 1;
 }
 
@@ -129,7 +129,7 @@ static void count_tile(const ra_tilemap *map, uint32_t index, int64_t row,
     for (int64_t a = first; a <= last; ++a) {
         float *weights = block->data + (tile->q_begin + a * tile->q_stride - row) * block->stride;
         for (uint32_t r = tile->run_begin; r < map->tiles[index + 1].run_begin; ++r)
-            count_run(&map->runs[r], a, weights);
+            count_run(&map->runs[r], tile->q_count, (int32_t)a, weights);
     }
 }
 

@@ -124,13 +124,13 @@ template <int DIM> struct forward_32 {
     static LANE_CODE void weigh(const ra_key_cursor &c, const tiles &t, sums &s)
     {
         int const a = thread_index() / 4, q = thread_index() % 4;
-        int const begin = ra_hd_max(c.b, a + c.lo) - c.b;
-        int const end = ra_hd_min(ra_hd_min(c.b + KEYS, c.end), a + c.hi + 1) - c.b;
+        ra_run_keys const seen =
+            ra_run_band_seen(c.band, a, a + 1, c.b, ra_hd_min(c.b + KEYS, c.end));
 #pragma unroll
         for (int j = 0; j < OWN_DIMS; j += SIDE_BY_SIDE) {
             float sum[SIDE_BY_SIDE] = {};
 #pragma unroll 1
-            for (int k = begin; k < end; ++k) {
+            for (int k = seen.begin - c.b; k < seen.end - c.b; ++k) {
                 float const weight = t.weight[a][k];
 #pragma unroll
                 for (int i = 0; i < SIDE_BY_SIDE; ++i)

@@ -11,7 +11,7 @@
 #ifndef RINGATTN_CUDA_FRAGMENTS_H
 #define RINGATTN_CUDA_FRAGMENTS_H
 
-#include "sparse/cuda/host_device.h"
+#include "sparse/host_device.h"
 
 enum { RA_PIECE = 8 /* elements */, RA_PIECE_BYTES = 16 };
 

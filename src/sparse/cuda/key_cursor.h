@@ -8,8 +8,7 @@
 #ifndef RINGATTN_CUDA_KEY_CURSOR_H
 #define RINGATTN_CUDA_KEY_CURSOR_H
 
-#include "ringattn/tilemap.h"
-#include "sparse/cuda/host_device.h"
+#include "sparse/run_band.h"
 
 /* Most key rows, so that a block's keys and queries can be added to them. */
 enum { RA_CUDA_KEY_ROWS_MAX = INT32_MAX - 256 };
@@ -19,7 +18,7 @@ typedef struct ra_key_cursor {
     uint32_t run, run_end; /* run == run_end: there are no more blocks */
     int32_t q_count;
     int32_t k_begin, k_stride; /* of the run */
-    int32_t lo, hi;            /* its band, clipped to where it binds: nothing overflows */
+    ra_run_band band;          /* its own */
     int32_t b, end;            /* the block begins at key b; keys from `end` on are not its own */
 } ra_key_cursor;
 
@@ -30,10 +29,10 @@ RA_HD void ra_key_cursor_enter(ra_key_cursor *c)
     const ra_run *run = &c->runs[c->run];
     c->k_begin = run->k_begin;
     c->k_stride = run->k_stride;
-    c->lo = ra_hd_max(run->lo, 1 - c->q_count);
-    c->hi = ra_hd_min(run->hi, run->k_count - 1);
-    c->b = ra_hd_max(0, c->lo);
-    c->end = ra_hd_min(run->k_count, c->q_count + c->hi);
+    c->band = ra_run_band_of(run, c->q_count);
+    ra_run_keys const seen = ra_run_band_seen(c->band, 0, c->q_count, 0, run->k_count);
+    c->b = seen.begin;
+    c->end = seen.end;
 }
 
 /* Every run of a tile has a live pair, so no run is without a block. */
@@ -71,7 +70,8 @@ RA_HD int64_t ra_key_cursor_row(const ra_key_cursor *c, int32_t b)
    beyond q_count are not looked at: what they become is never stored. */
 RA_HD bool ra_key_cursor_masked(const ra_key_cursor *c, int32_t k_rows)
 {
-    return c->b + k_rows > c->end || c->b - (c->q_count - 1) < c->lo || c->b + k_rows - 1 > c->hi;
+    return c->b + k_rows > c->end || c->b - (c->q_count - 1) < c->band.lo ||
+           c->b + k_rows - 1 > c->band.hi;
 }
 
 /*
@@ -90,7 +90,7 @@ RA_HD bool ra_live_span_has(ra_live_span span, int32_t offset)
 /* Of query a, from key b of the block on. */
 RA_HD ra_live_span ra_key_cursor_span(const ra_key_cursor *c, int32_t a, int32_t b)
 {
-    int32_t const first = a + c->lo, last = ra_hd_min(c->end - 1, a + c->hi);
+    int32_t const first = a + c->band.lo, last = ra_hd_min(c->end - 1, a + c->band.hi);
     ra_live_span span = {0, 0};
     span.first = first - b;
     span.count = ra_hd_max(0, last - first + 1);
@@ -100,7 +100,7 @@ RA_HD ra_live_span ra_key_cursor_span(const ra_key_cursor *c, int32_t a, int32_t
 /* Whether query a sees key b of the block. */
 RA_HD bool ra_key_cursor_live(const ra_key_cursor *c, int32_t a, int32_t b)
 {
-    return b < c->end && b - a >= c->lo && b - a <= c->hi;
+    return b < c->end && ra_run_band_has(c->band, a, b);
 }
 
 #endif

@@ -14,7 +14,6 @@
 #ifndef RINGATTN_CUDA_QUERY_CURSOR_H
 #define RINGATTN_CUDA_QUERY_CURSOR_H
 
-#include "ringattn/tilemap.h"
 #include "sparse/cuda/key_cursor.h"
 
 enum {
@@ -95,7 +94,7 @@ RA_HD bool ra_key_block_precedes(const ra_key_block *block, const ra_key_span *s
 typedef struct ra_query_cursor {
     int32_t q_begin, q_stride, q_count; /* of the tile */
     int32_t k_begin, k_stride;          /* of the run */
-    int32_t lo, hi;                     /* its band, clipped to where it binds */
+    ra_run_band band;                   /* its own */
     int32_t b_first, b_last;            /* its keys that may be in the block */
     int32_t shift;                      /* or RA_SHIFT_NONE */
     int32_t a_begin, a_end;             /* queries that see some of them */
@@ -124,14 +123,13 @@ RA_HD bool ra_query_cursor_enter(const ra_key_block *block, const ra_tile *tile,
     c->q_count = tile->q_count;
     c->k_begin = run->k_begin;
     c->k_stride = k_stride;
-    c->lo = ra_hd_max(run->lo, 1 - tile->q_count);
-    c->hi = ra_hd_min(run->hi, run->k_count - 1);
+    c->band = ra_run_band_of(run, tile->q_count);
     c->b_first = ra_hd_max(b_first, 0);
     c->b_last = ra_hd_min(b_last, run->k_count - 1);
     c->shift =
         k_stride == block->stride && first % k_stride == 0 ? first / k_stride : RA_SHIFT_NONE;
-    c->a_begin = ra_hd_max(0, c->b_first - c->hi);
-    c->a_end = ra_hd_min(tile->q_count, c->b_last - c->lo + 1);
+    c->a_begin = ra_hd_max(0, c->b_first - c->band.hi);
+    c->a_end = ra_hd_min(tile->q_count, c->b_last - c->band.lo + 1);
     c->a = c->a_begin;
     return c->b_first <= c->b_last && c->a_begin < c->a_end;
 }
@@ -158,7 +156,7 @@ RA_HD int32_t ra_query_cursor_key(const ra_query_cursor *c, const ra_key_block *
 /* Whether query a of the tile sees key b of the run, which may be none. */
 RA_HD bool ra_query_cursor_live(const ra_query_cursor *c, int32_t a, int32_t b)
 {
-    return b - a >= c->lo && b - a <= c->hi;
+    return ra_run_band_has(c->band, a, b);
 }
 
 /* The queries that see key b, which may be none, as offsets from query a. */
@@ -167,8 +165,8 @@ RA_HD ra_live_span ra_query_cursor_span(const ra_query_cursor *c, int32_t a, int
     ra_live_span span = {0, 0};
     if (b == RA_KEY_NONE)
         return span;
-    span.first = b - c->hi - a;
-    span.count = ra_hd_max(0, c->hi - c->lo + 1);
+    span.first = b - c->band.hi - a;
+    span.count = ra_hd_max(0, c->band.hi - c->band.lo + 1);
     return span;
 }
 
@@ -182,7 +180,7 @@ RA_HD bool ra_query_cursor_masked(const ra_query_cursor *c, const ra_key_block *
         return true;
     if (c->shift != c->b_first || c->shift + block->count - 1 != c->b_last)
         return true;
-    return c->b_first - a_last < c->lo || c->b_last - c->a > c->hi;
+    return c->b_first - a_last < c->band.lo || c->b_last - c->a > c->band.hi;
 }
 
 #endif

@@ -9,7 +9,7 @@
 #define RINGATTN_CUDA_ROWS_ARGS_H
 
 #include "ringattn/kernel.h"
-#include "sparse/cuda/host_device.h"
+#include "sparse/host_device.h"
 
 enum { RA_CUDA_ROW_PIECES = 96, RA_CUDA_ROW_THREADS = 256 };
 

@@ -7,6 +7,7 @@
 
 #include "sparse/cuda/heads.cuh"
 #include "sparse/cuda/softmax_args.h"
+#include "sparse/run_band.h"
 
 #include <math.h>
 
@@ -35,14 +36,12 @@ LANE_CODE int64_t warps_count()
 /* ---- multiplicities -------------------------------------------------------------------------- */
 
 /* Keys of one run are different ones; those of the next may be the same. */
-LANE_CODE void count_run(const ra_run &run, int64_t a, float *counts)
+LANE_CODE void count_run(const ra_run &run, int32_t q_count, int32_t a, float *counts)
 {
-    int64_t begin = run.lo == RA_RUN_NONE_LO ? 0 : a + run.lo;
-    int64_t end = run.hi == RA_RUN_NONE_HI ? run.k_count : a + run.hi + 1;
-    begin = begin > 0 ? begin : 0;
-    end = end < run.k_count ? end : run.k_count;
+    ra_run_band const band = ra_run_band_of(&run, q_count);
+    ra_run_keys const seen = ra_run_band_seen(band, a, a + 1, 0, run.k_count);
     float *const at = counts + run.k_begin;
-    for (int64_t b = begin + lane_index(); b < end; b += 32)
+    for (int64_t b = seen.begin + lane_index(); b < seen.end; b += 32)
         at[b * run.k_stride] += 1;
     warp_barrier(); /* the next run may add to what other lanes have written */
 }
@@ -62,7 +61,7 @@ LANE_CODE void count_pairs(const ra_cuda_map &map, int32_t head, int64_t row, fl
                 continue;
             uint32_t const end = map.tiles[t + 1].run_begin;
             for (uint32_t r = tile.run_begin; r < end; ++r)
-                count_run(map.runs[r], a, counts);
+                count_run(map.runs[r], tile.q_count, a, counts);
         }
     }
 }

@@ -8,7 +8,7 @@
 #define RINGATTN_CUDA_TILE_TABLE_H
 
 #include "ringattn/kernel.h"
-#include "sparse/cuda/host_device.h"
+#include "sparse/host_device.h"
 
 /* What kernels are compiled for. */
 #define RA_CUDA_DIMS(X) X(32) X(64) X(96) X(128) X(192) X(256)
