@@ -134,19 +134,12 @@ bool ra_band_trim(int64_t *q_cut, int64_t *q_count, int64_t *k_cut, int64_t *k_c
         return false;
     int64_t const k_first = lo_binds(*lo) ? ra_max_i64(0, q_first + *lo) : 0;
     int64_t const k_last = hi_binds(*hi) ? ra_min_i64(*k_count - 1, q_last + *hi) : *k_count - 1;
-    int64_t const shift = q_first - k_first; /* b - a grows by this in the new coordinates */
     *q_cut = q_first;
     *k_cut = k_first;
     *q_count = q_last - q_first + 1;
     *k_count = k_last - k_first + 1;
-    if (lo_binds(*lo))
-        *lo += shift;
-    if (hi_binds(*hi))
-        *hi += shift;
-    if (*lo <= -(*q_count - 1))
-        *lo = RA_BAND_NONE_LO;
-    if (*hi >= *k_count - 1)
-        *hi = RA_BAND_NONE_HI;
+    ra_band_shift(q_first - k_first, lo, hi);
+    ra_band_loosen(*q_count, *k_count, lo, hi);
     return true;
 }
 

@@ -14,6 +14,24 @@ int64_t ra_lcm_i64(int64_t a, int64_t b);
 bool ra_band_trim(int64_t *q_cut, int64_t *q_count, int64_t *k_cut, int64_t *k_count, int64_t *lo,
                   int64_t *hi);
 
+/* Bounds on b - a where that is `by` more than it was. */
+static inline void ra_band_shift(int64_t by, int64_t *lo, int64_t *hi)
+{
+    if (*lo > RA_BAND_NONE_LO)
+        *lo += by;
+    if (*hi < RA_BAND_NONE_HI)
+        *hi += by;
+}
+
+/* Bounds that no pair reaches become RA_BAND_NONE_*. */
+static inline void ra_band_loosen(int64_t q_count, int64_t k_count, int64_t *lo, int64_t *hi)
+{
+    if (*lo <= -(q_count - 1))
+        *lo = RA_BAND_NONE_LO;
+    if (*hi >= k_count - 1)
+        *hi = RA_BAND_NONE_HI;
+}
+
 /* As ra_slice_restrict, but queries and keys outside the band are kept. */
 bool ra_slice_restrict_loose(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
                              ra_local_slice *out);

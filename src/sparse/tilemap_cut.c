@@ -129,22 +129,16 @@ static void add_run(ra_map_builder *b, ra_run run)
 /* The keys of a piece that `count` of its queries, from its index `at` on, touch. */
 static bool cut_run(const ra_local_slice *s, int64_t at, int64_t count, ra_run *run, int64_t *area)
 {
-    int64_t lo = s->lo <= RA_BAND_NONE_LO ? s->lo : s->lo + at;
-    int64_t hi = s->hi >= RA_BAND_NONE_HI ? s->hi : s->hi + at;
+    int64_t lo = s->lo, hi = s->hi;
+    ra_band_shift(at, &lo, &hi);
     int64_t const first = ra_max_i64(0, lo);
     int64_t const last =
         hi >= RA_BAND_NONE_HI ? s->k_count - 1 : ra_min_i64(s->k_count - 1, count - 1 + hi);
     if (first > last)
         return false;
     int64_t const k_count = last - first + 1;
-    if (lo > RA_BAND_NONE_LO)
-        lo -= first;
-    if (hi < RA_BAND_NONE_HI)
-        hi -= first;
-    if (lo <= -(count - 1))
-        lo = RA_BAND_NONE_LO;
-    if (hi >= k_count - 1)
-        hi = RA_BAND_NONE_HI;
+    ra_band_shift(-first, &lo, &hi);
+    ra_band_loosen(count, k_count, &lo, &hi);
     *area = ra_slice_area(
         &(ra_slice){.q_count = count, .k_count = k_count, .stride = 1, .lo = lo, .hi = hi});
     *run = (ra_run){(int32_t)(s->k_begin + first * s->k_stride),

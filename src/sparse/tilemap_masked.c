@@ -17,10 +17,7 @@ bool ra_local_slice_cut_keys(const ra_local_slice *s, int64_t begin, int64_t end
     *out = *s;
     out->k_begin = s->k_begin + first * s->k_stride;
     out->k_count = last - first + 1;
-    if (s->lo > RA_BAND_NONE_LO)
-        out->lo = s->lo - first;
-    if (s->hi < RA_BAND_NONE_HI)
-        out->hi = s->hi - first;
+    ra_band_shift(-first, &out->lo, &out->hi);
     return true;
 }
 
