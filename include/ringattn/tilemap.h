@@ -95,7 +95,9 @@ typedef struct ra_map_request {
  * Cut a pattern for `queries` against `keys`, tiles of at most `tile_rows` (>= 1) queries.
  *
  * Heads: layers keep global head numbers; layers without a head in `heads` are left out. Cost: in
- * proportion to the runs; for an index whose order they are not in 4 bytes per section meanwhile.
+ * proportion to the runs, whatever their length; those of a chunk are sorted where the pattern does
+ * not give them in order. Scratch: likewise, of one chunk; for an index whose order they are not in
+ * 4 bytes per section.
  * @return RA_ERR_UNSUPPORTED  more than 2^31 - 1 rows on a side, or 2^32 - 1 runs
  *         RA_ERR_NO_MEMORY
  */

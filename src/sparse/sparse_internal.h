@@ -52,10 +52,12 @@ RA_CHECKED ra_status ra_vector_push(ra_pool *pool, ra_vector *vector, size_t ite
  * ----------------------------------------------------------------
  */
 
-/* A slice in local numbers, ready to be cut. */
+/* A slice in local numbers, ready to be cut. Its queries are residue + s.q_stride * x. */
 typedef struct ra_map_piece {
     ra_local_slice s;
-    int64_t residue; /* s.q_begin mod s.q_stride: with q_stride, the query progression */
+    int64_t residue;   /* with s.q_stride: the query progression */
+    int64_t begin;     /* x of its first query, */
+    int64_t see, seen; /* and of those that see a key: [see, seen) */
 } ra_map_piece;
 
 typedef struct ra_map_builder {
@@ -71,6 +73,7 @@ typedef struct ra_map_builder {
     ra_vector pieces;            /* of ra_map_piece, one chunk of one layer */
     ra_vector bands;             /* likewise: the pattern's own, where there is a mask */
     ra_vector cuts;              /* of int64_t, one group of pieces */
+    ra_vector parts, listed;     /* of the group, too: see tilemap_cut.c */
     ra_tile *tiles;              /* NULL while counting */
     ra_run *runs;
     int64_t tile_count, run_count;
@@ -96,6 +99,9 @@ RA_CHECKED ra_status ra_map_builder_collect(ra_map_builder *builder, int32_t lay
 /* The same, of what builder->mask says. */
 RA_CHECKED ra_status ra_map_builder_collect_masked(ra_map_builder *builder, int32_t layer,
                                                    int64_t begin, int64_t end, int64_t *at);
+
+/* Add a piece to builder->pieces, if it has a live pair. */
+RA_CHECKED ra_status ra_map_builder_push(ra_map_builder *builder, const ra_local_slice *slice);
 
 /* Keys [begin, end) of a local slice, which may have no live pair. False: no key of it is there. */
 bool ra_local_slice_cut_keys(const ra_local_slice *slice, int64_t begin, int64_t end,

@@ -146,6 +146,8 @@ ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, r
         status = fill_all(&b, &map);
     ra_pool_free(pool, NULL, &b.pieces.block);
     ra_pool_free(pool, NULL, &b.cuts.block);
+    ra_pool_free(pool, NULL, &b.parts.block);
+    ra_pool_free(pool, NULL, &b.listed.block);
     ra_pool_free(pool, NULL, &b.bands.block);
     if (status != RA_OK)
         return status;

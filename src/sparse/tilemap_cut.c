@@ -2,8 +2,9 @@
  * Cutting the slices of one layer into tiles and runs.
  *
  * Per chunk, the slices that meet the chunk's queries are restricted to the local numbers of both
- * row sets ("pieces"), grouped by the progression of queries they use, and cut at the pieces' ends
- * and at tile_rows. Each tile then lists its runs of keys.
+ * row sets ("pieces"), and grouped by the progression of queries they use. The queries of a group
+ * are cut at the pieces' ends and at tile_rows into parts, and each piece is listed with the parts
+ * of which some query sees a key: a part that has one is a tile, and the piece is one of its runs.
  */
 #include "internal.h"
 #include "sparse/sparse_internal.h"
@@ -12,6 +13,34 @@
 
 typedef ra_map_piece piece;
 
+enum { LAST = -1 };
+
+/* Queries of a group, up to where the next part begins, and the first of their pieces. */
+typedef struct part {
+    int64_t begin;
+    int64_t first; /* in the list, or LAST */
+} part;
+
+/* A piece of a part, as an index into the group, and the part's next one in the list. */
+typedef struct listed {
+    int64_t piece, next;
+} listed;
+
+ra_status ra_map_builder_push(ra_map_builder *b, const ra_local_slice *s)
+{
+    ra_local_slice tight = *s;
+    int64_t q_cut, k_cut;
+    if (!ra_band_trim(&q_cut, &tight.q_count, &k_cut, &tight.k_count, &tight.lo, &tight.hi))
+        return RA_OK;
+    int64_t const begin = s->q_begin / s->q_stride, see = begin + q_cut;
+    void *item;
+    ra_status const status = ra_vector_push(b->pool, &b->pieces, sizeof(piece), &item);
+    if (status == RA_OK)
+        *(piece *)item =
+            (piece){*s, s->q_begin - begin * s->q_stride, begin, see, see + tight.q_count};
+    return status;
+}
+
 static ra_status add_pieces(ra_map_builder *b, const ra_slice *slice, const ra_row_piece *keys)
 {
     int64_t const phases = ra_slice_phases(slice, b->q_rows, keys->rows);
@@ -19,17 +48,11 @@ static ra_status add_pieces(ra_map_builder *b, const ra_slice *slice, const ra_r
         ra_local_slice s;
         if (!ra_slice_restrict_loose(slice, b->q_rows, keys->rows, phase, &s))
             continue;
-        ra_local_slice tight = s;
-        int64_t q_cut, k_cut;
-        if (!ra_band_trim(&q_cut, &tight.q_count, &k_cut, &tight.k_count, &tight.lo, &tight.hi))
-            continue;
         s.q_begin += b->q_first;
         s.k_begin += keys->first;
-        void *item;
-        ra_status const status = ra_vector_push(b->pool, &b->pieces, sizeof(piece), &item);
+        ra_status const status = ra_map_builder_push(b, &s);
         if (status != RA_OK)
             return status;
-        *(piece *)item = (piece){s, s.q_begin % s.q_stride};
     }
     return RA_OK;
 }
@@ -126,48 +149,42 @@ static void add_run(ra_map_builder *b, ra_run run)
     b->has_open = true;
 }
 
-/* The keys of a piece that `count` of its queries, from its index `at` on, touch. */
-static bool cut_run(const ra_local_slice *s, int64_t at, int64_t count, ra_run *run, int64_t *area)
+/* The keys of a piece that `count` of its queries, from its index `at` on, touch; some do. */
+static ra_run cut_run(const ra_local_slice *s, int64_t at, int64_t count, int64_t *area)
 {
     int64_t lo = s->lo, hi = s->hi;
     ra_band_shift(at, &lo, &hi);
     int64_t const first = ra_max_i64(0, lo);
     int64_t const last =
         hi >= RA_BAND_NONE_HI ? s->k_count - 1 : ra_min_i64(s->k_count - 1, count - 1 + hi);
-    if (first > last)
-        return false;
     int64_t const k_count = last - first + 1;
+    RA_DASSERT(k_count > 0);
     ra_band_shift(-first, &lo, &hi);
     ra_band_loosen(count, k_count, &lo, &hi);
-    *area = ra_slice_area(
+    *area += ra_slice_area(
         &(ra_slice){.q_count = count, .k_count = k_count, .stride = 1, .lo = lo, .hi = hi});
-    *run = (ra_run){(int32_t)(s->k_begin + first * s->k_stride),
+    return (ra_run){(int32_t)(s->k_begin + first * s->k_stride),
                     (int32_t)(k_count > 1 ? s->k_stride : 1), (int32_t)k_count, narrow(lo),
                     narrow(hi)};
-    return true;
 }
 
-/* One tile: queries index, …, index + count - 1 of a group's progression. */
-static void add_tile(ra_map_builder *b, const piece *group, int64_t group_count, int64_t index,
-                     int64_t count)
+/* A tile of `count` queries, where some piece is listed. */
+static void add_tile(ra_map_builder *b, const piece *group, const part *queries, int64_t count)
 {
-    int64_t const stride = group[0].s.q_stride, residue = group[0].residue;
+    const listed *list = b->listed.block.data;
     int64_t const run_begin = b->run_count;
-    for (int64_t i = 0; i < group_count; ++i) {
-        int64_t const at = index - (group[i].s.q_begin - residue) / stride;
-        ra_run run;
-        int64_t area;
-        if (at < 0 || at >= group[i].s.q_count || !cut_run(&group[i].s, at, count, &run, &area))
-            continue;
-        b->area += area;
-        add_run(b, run);
+    if (queries->first == LAST)
+        return;
+    for (int64_t i = queries->first; i != LAST; i = list[i].next) {
+        const piece *p = &group[list[i].piece];
+        add_run(b, cut_run(&p->s, queries->begin - p->begin, count, &b->area));
     }
     close_run(b);
-    if (b->run_count == run_begin)
-        return;
-    if (b->tiles != NULL)
-        b->tiles[b->tile_count] = (ra_tile){(int32_t)(residue + index * stride), (int32_t)stride,
-                                            (int32_t)count, (uint32_t)run_begin};
+    if (b->tiles != NULL) {
+        int64_t const stride = group->s.q_stride;
+        b->tiles[b->tile_count] = (ra_tile){(int32_t)(group->residue + queries->begin * stride),
+                                            (int32_t)stride, (int32_t)count, (uint32_t)run_begin};
+    }
     ++b->tile_count;
 }
 
@@ -195,17 +212,11 @@ static ra_status push_cut(ra_map_builder *b, int64_t at)
 /* Where pieces of a group begin and end, ascending; some more than once. */
 static ra_status list_cuts(ra_map_builder *b, const piece *group, int64_t group_count)
 {
-    int64_t const stride = group[0].s.q_stride, residue = group[0].residue;
-    int64_t last_q_begin = -1, begin = 0;
     b->cuts.count = 0;
     for (int64_t i = 0; i < group_count; ++i) {
-        const ra_local_slice *s = &group[i].s;
-        if (s->q_begin != last_q_begin)
-            begin = (s->q_begin - residue) / stride;
-        last_q_begin = s->q_begin;
-        ra_status status = push_cut(b, begin);
+        ra_status status = push_cut(b, group[i].begin);
         if (status == RA_OK)
-            status = push_cut(b, begin + s->q_count);
+            status = push_cut(b, group[i].begin + group[i].s.q_count);
         if (status != RA_OK)
             return status;
     }
@@ -214,17 +225,68 @@ static ra_status list_cuts(ra_map_builder *b, const piece *group, int64_t group_
     return RA_OK;
 }
 
-/* Tiles of pieces that share a query progression: cut where one begins or ends, and at tile_rows.
- */
+/* Parts from cut to cut, of at most tile_rows; behind the last one is one without queries. */
+static ra_status list_parts(ra_map_builder *b)
+{
+    const int64_t *cuts = b->cuts.block.data;
+    b->parts.count = 0;
+    for (int64_t i = 0; i < b->cuts.count; ++i) {
+        int64_t const end = i + 1 < b->cuts.count ? cuts[i + 1] : cuts[i] + 1;
+        for (int64_t at = cuts[i]; at < end; at += b->tile_rows) {
+            void *item;
+            ra_status const status = ra_vector_push(b->pool, &b->parts, sizeof(part), &item);
+            if (status != RA_OK)
+                return status;
+            *(part *)item = (part){at, LAST};
+        }
+    }
+    return RA_OK;
+}
+
+/* The part that holds a query. */
+static part *find_part(const ra_map_builder *b, int64_t query)
+{
+    part *low = b->parts.block.data, *high = low + b->parts.count - 1;
+    while (high - low > 1) {
+        part *const middle = low + (high - low) / 2;
+        if (middle->begin <= query)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* From the last piece to the first, so that each part has its own in the order of the group. */
+static ra_status list_pieces(ra_map_builder *b, const piece *group, int64_t group_count)
+{
+    b->listed.count = 0;
+    for (int64_t i = group_count - 1; i >= 0; --i) {
+        for (part *at = find_part(b, group[i].see); at->begin < group[i].seen; ++at) {
+            void *item;
+            ra_status const status = ra_vector_push(b->pool, &b->listed, sizeof(listed), &item);
+            if (status != RA_OK)
+                return status;
+            *(listed *)item = (listed){i, at->first};
+            at->first = b->listed.count - 1;
+        }
+    }
+    return RA_OK;
+}
+
+/* Tiles of pieces that share a query progression. */
 static ra_status cut_group(ra_map_builder *b, const piece *group, int64_t group_count)
 {
-    ra_status const status = list_cuts(b, group, group_count);
+    ra_status status = list_cuts(b, group, group_count);
+    if (status == RA_OK)
+        status = list_parts(b);
+    if (status == RA_OK)
+        status = list_pieces(b, group, group_count);
     if (status != RA_OK)
         return status;
-    const int64_t *cuts = b->cuts.block.data;
-    for (int64_t i = 0; i + 1 < b->cuts.count; ++i)
-        for (int64_t at = cuts[i]; at < cuts[i + 1]; at += b->tile_rows)
-            add_tile(b, group, group_count, at, ra_min_i64(b->tile_rows, cuts[i + 1] - at));
+    const part *parts = b->parts.block.data;
+    for (int64_t i = 0; i + 1 < b->parts.count; ++i)
+        add_tile(b, group, &parts[i], parts[i + 1].begin - parts[i].begin);
     return RA_OK;
 }
 

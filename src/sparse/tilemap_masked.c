@@ -21,15 +21,6 @@ bool ra_local_slice_cut_keys(const ra_local_slice *s, int64_t begin, int64_t end
     return true;
 }
 
-static ra_status push_piece(ra_map_builder *b, const ra_local_slice *s)
-{
-    void *item;
-    ra_status const status = ra_vector_push(b->pool, &b->pieces, sizeof(ra_map_piece), &item);
-    if (status == RA_OK)
-        *(ra_map_piece *)item = (ra_map_piece){*s, s->q_begin % s->q_stride};
-    return status;
-}
-
 /* Some local queries of one block. */
 typedef struct query_rows {
     int64_t begin, count;
@@ -58,14 +49,14 @@ static ra_status push_full(ra_map_builder *b, const ra_block_list *list, const q
     for (int32_t at = 0; (count = next_blocks(list, rows, &at, &first)) > 0;) {
         int64_t const begin = first * RA_MASK_BLOCK;
         int64_t const end = ra_min_i64(begin + count * RA_MASK_BLOCK, b->mask->k_rows);
-        ra_status const status = push_piece(b, &(ra_local_slice){.q_begin = rows->begin,
-                                                                 .q_stride = 1,
-                                                                 .q_count = rows->count,
-                                                                 .k_begin = begin,
-                                                                 .k_stride = 1,
-                                                                 .k_count = end - begin,
-                                                                 .lo = RA_BAND_NONE_LO,
-                                                                 .hi = RA_BAND_NONE_HI});
+        ra_status const status = ra_map_builder_push(b, &(ra_local_slice){.q_begin = rows->begin,
+                                                                          .q_stride = 1,
+                                                                          .q_count = rows->count,
+                                                                          .k_begin = begin,
+                                                                          .k_stride = 1,
+                                                                          .k_count = end - begin,
+                                                                          .lo = RA_BAND_NONE_LO,
+                                                                          .hi = RA_BAND_NONE_HI});
         if (status != RA_OK)
             return status;
     }
@@ -100,11 +91,7 @@ static ra_status push_band(ra_map_builder *b, const ra_block_list *list, const q
         if (!ra_local_slice_cut_keys(band, first * RA_MASK_BLOCK, (first + count) * RA_MASK_BLOCK,
                                      &part))
             continue;
-        ra_local_slice tight = part;
-        int64_t q_cut, k_cut;
-        if (!ra_band_trim(&q_cut, &tight.q_count, &k_cut, &tight.k_count, &tight.lo, &tight.hi))
-            continue;
-        ra_status const status = push_piece(b, &part);
+        ra_status const status = ra_map_builder_push(b, &part);
         if (status != RA_OK)
             return status;
     }

@@ -10,9 +10,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { HEADS = 8, TILE_ROWS = 256, NAME_BYTES = 24, CASES_MAX = 9, HITS = 20 };
+enum { HEADS = 8, TILE_ROWS = 256, NAME_BYTES = 24, CASES_MAX = 10, HITS = 20 };
 
 static const int64_t segments[] = {2048, 4096, 8192}, rates[] = {1, 2, 4};
+
+static const int64_t small_rates[] = {1, 2, 4, 8};
 
 typedef struct bench_case {
     char name[NAME_BYTES];
@@ -78,6 +80,10 @@ static int list_cases(int64_t tokens, bench_case cases[CASES_MAX])
     dilated.segments = segments;
     dilated.rates = rates;
     dilated.branch_count = 3;
+    ra_pattern_config small = blocks(RA_BLOCKS_DILATED_SPARSE);
+    small.block_size = 1;
+    small.block_rates = small_rates;
+    small.block_rate_count = 4;
     bench_case const all[] = {
         {"dense", dense},
         {"causal", causal},
@@ -87,6 +93,7 @@ static int list_cases(int64_t tokens, bench_case cases[CASES_MAX])
         {"blocks dilated_sparse", blocks(RA_BLOCKS_DILATED_SPARSE)},
         {"blocks global_local", blocks(RA_BLOCKS_GLOBAL_LOCAL)},
         {"blocks random", blocks(RA_BLOCKS_RANDOM)},
+        {"tokens dilated_sparse", small},
         {"blocks list", listed(tokens)},
     };
     memcpy(cases, all, sizeof(all));
