@@ -49,7 +49,7 @@ typedef struct ra_block_mask {
 /**
  * Make the lists for `queries` against `keys`.
  *
- * Cost: O(blocks that slices meet) time, 4 bytes of scratch per key block.
+ * Cost: O(all blocks, and those that slices meet) time, 4 bytes of scratch per key block.
  * @return RA_ERR_UNSUPPORTED  more than 2^31 - 1 rows on a side
  *         RA_ERR_NO_MEMORY
  */

@@ -128,11 +128,12 @@ int64_t ra_pattern_area(const ra_pattern *pattern, ra_range queries);
 int32_t ra_pattern_multiplicity(const ra_pattern *pattern, int32_t head, int64_t i, int64_t j);
 
 /**
- * The rows of `keys` that queries in `queries` touch, for heads [head_begin, head_begin + count).
+ * The rows of `keys` that queries in `queries` touch, for some heads.
  *
  * *rows_out is a subset of `keys` in a short list of pieces; *local_out, where not NULL, lists the
  * same rows in the same order as local numbers of `keys` (its `rows` are those). Cost: O(slices +
- * key rows / 64) time and key rows / 8 bytes of scratch, given back.
+ * key rows / 64) time where all is at stride 1, else O(slices * pieces of keys) and a pass over the
+ * rows per divisor of their strides; key rows / 8 bytes of scratch, given back.
  */
 RA_CHECKED ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
                                             const ra_rowset *queries, const ra_rowset *keys,

@@ -1,6 +1,7 @@
-/* Arithmetic that the GPU does is compiled for the CPU too, where tests hold it to definitions. */
-#ifndef RINGATTN_CUDA_HOST_DEVICE_H
-#define RINGATTN_CUDA_HOST_DEVICE_H
+/* Arithmetic of CPUs and GPUs alike. What only the GPU does is compiled for the CPU too, where
+   tests hold it to definitions. */
+#ifndef RINGATTN_HOST_DEVICE_H
+#define RINGATTN_HOST_DEVICE_H
 
 #if defined(__CUDACC__)
 #define RA_HD static constexpr __host__ __device__ __forceinline__
@@ -18,6 +19,12 @@ RA_HD int ra_hd_min(int a, int b)
 RA_HD int ra_hd_max(int a, int b)
 {
     return a > b ? a : b;
+}
+
+/* The quotient rounded down; b is positive. */
+RA_HD int ra_hd_div_floor(int a, int b)
+{
+    return a / b - (a % b < 0 ? 1 : 0);
 }
 
 #endif

@@ -11,7 +11,7 @@
 
 typedef struct marking {
     const ra_rowset *queries, *keys;
-    const ra_row_piece *q_piece;
+    ra_range q_rows; /* of the piece of queries at hand */
     uint64_t *bits;
     int64_t full_begin, full_end; /* a range of which all is marked: the longest met so far */
     bool unit_keys;               /* all pieces of keys have stride 1, and are sorted */
@@ -104,7 +104,7 @@ static ra_status mark_slice(void *context, const ra_slice *slice)
 {
     marking *m = context;
     int64_t begin, end;
-    if (m->unit_keys && reach(m->q_piece->rows, slice, &begin, &end)) {
+    if (m->unit_keys && reach(m->q_rows, slice, &begin, &end)) {
         if (begin < end)
             mark_range(m, lower_bound(m->keys, begin), lower_bound(m->keys, end));
         return RA_OK;
@@ -112,9 +112,9 @@ static ra_status mark_slice(void *context, const ra_slice *slice)
     for (int64_t i = 0; i < m->keys->piece_count; ++i) {
         const ra_row_piece *piece = &m->keys->pieces[i];
         ra_local_slice local;
-        int64_t const phases = ra_slice_phases(slice, m->q_piece->rows, piece->rows);
+        int64_t const phases = ra_slice_phases(slice, m->q_rows, piece->rows);
         for (int64_t phase = 0; phase < phases; ++phase) {
-            if (!ra_slice_restrict(slice, m->q_piece->rows, piece->rows, phase, &local))
+            if (!ra_slice_restrict(slice, m->q_rows, piece->rows, phase, &local))
                 continue;
             if (local.k_count > 1 && m->stride != 0)
                 m->stride = ra_lcm_i64(m->stride, local.k_stride);
@@ -162,7 +162,7 @@ static ra_status mark(const ra_pattern *pattern, ra_heads heads, marking *m)
             continue;
         for (int64_t i = m->queries->piece_count - 1; i >= 0; --i) {
             ra_range const rows = m->queries->pieces[i].rows;
-            m->q_piece = &m->queries->pieces[i];
+            m->q_rows = rows;
             ra_status const status = ra_pattern_visit(
                 pattern, layer, rows.begin, rows.stride * (rows.count - 1) + 1, mark_slice, m);
             if (status != RA_OK)

@@ -67,14 +67,13 @@ typedef struct ra_map_builder {
     const ra_block_mask *mask; /* NULL: none */
     ra_pool *pool;
     int64_t tile_rows, chunk_rows;
-    const ra_row_piece *q_piece; /* while visiting: */
-    ra_range q_rows;             /* the part of q_piece in the chunk */
-    int64_t q_first;             /* local number of its first row */
-    ra_vector pieces;            /* of ra_map_piece, one chunk of one layer */
-    ra_vector bands;             /* likewise: the pattern's own, where there is a mask */
-    ra_vector cuts;              /* of int64_t, one group of pieces */
-    ra_vector parts, listed;     /* of the group, too: see tilemap_cut.c */
-    ra_tile *tiles;              /* NULL while counting */
+    ra_range q_rows;         /* while visiting: the part of a piece of queries in the chunk */
+    int64_t q_first;         /* local number of its first row */
+    ra_vector pieces;        /* of ra_map_piece, one chunk of one layer */
+    ra_vector bands;         /* likewise: the pattern's own, where there is a mask */
+    ra_vector cuts;          /* of int64_t, one group of pieces */
+    ra_vector parts, listed; /* of the group, too: see tilemap_cut.c */
+    ra_tile *tiles;          /* NULL while counting */
     ra_run *runs;
     int64_t tile_count, run_count;
     ra_run open; /* the run that may still grow */

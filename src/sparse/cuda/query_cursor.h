@@ -102,11 +102,6 @@ typedef struct ra_query_cursor {
     int32_t head, entry;                /* of those that the visitor goes through */
 } ra_query_cursor;
 
-RA_HD int32_t ra_floor_div(int32_t x, int32_t y)
-{
-    return x / y - (x % y < 0 ? 1 : 0);
-}
-
 /* Enter a tile's run; false: none of its queries sees a key of the block. */
 RA_HD bool ra_query_cursor_enter(const ra_key_block *block, const ra_tile *tile, const ra_run *run,
                                  ra_query_cursor *c)
@@ -115,7 +110,8 @@ RA_HD bool ra_query_cursor_enter(const ra_key_block *block, const ra_tile *tile,
     int32_t const k_stride = run->k_count == 1 ? block->stride : run->k_stride;
     int32_t const first = block->row - run->k_begin;
     int32_t const last = first + block->stride * (block->count - 1);
-    int32_t const b_first = -ra_floor_div(-first, k_stride), b_last = ra_floor_div(last, k_stride);
+    int32_t const b_first = -ra_hd_div_floor(-first, k_stride),
+                  b_last = ra_hd_div_floor(last, k_stride);
     if (b_last < 0 || b_first >= run->k_count)
         return false;
     c->q_begin = tile->q_begin;
