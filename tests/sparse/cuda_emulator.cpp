@@ -12,65 +12,40 @@
 namespace emulated
 {
 
-template <class Block> static void run_forward(const void *f, char *shared)
+template <class Pass, class Args> static void run_pass(const void *f, char *shared)
 {
-    forward_all<Block>(*(const ra_cuda_forward *)f, shared);
+    Pass::all(*(const Args *)f, shared);
 }
 
-template <class Block> static void run_queries(const void *f, char *shared)
+/* The instance for a head_dim, of those up to DIM_MOST. */
+template <template <int> class Pass, int DIM_MOST = 256, class Args>
+static kernel kernel_of(const Args *f, int64_t tasks)
 {
-    backward_queries_all<Block>(*(const ra_cuda_backward *)f, shared);
-}
-
-template <class Block> static void run_keys(const void *f, char *shared)
-{
-    backward_keys_all<Block>(*(const ra_cuda_backward *)f, shared);
-}
-
-/* The instance for a head_dim. */
-template <template <int> class Block> static kernel forward_kernel(const ra_cuda_forward *f)
-{
-    kernel k = {NULL, f, ra_cuda_tile_of(f->q.dtype, f->dim), f->tasks};
-#define RA_INSTANCE(DIM) k.run = k.tile.dim == DIM ? run_forward<Block<DIM>> : k.run;
-    RA_CUDA_DIMS(RA_INSTANCE)
-#undef RA_INSTANCE
-    return k;
-}
-
-template <template <int> class Block> static kernel queries_kernel(const ra_cuda_backward *f)
-{
-    kernel k = {NULL, f, ra_cuda_queries_of(f->q.dtype, f->dim), f->q_tasks};
-#define RA_INSTANCE(DIM) k.run = k.tile.dim == DIM ? run_queries<Block<DIM>> : k.run;
-    RA_CUDA_DIMS(RA_INSTANCE)
-#undef RA_INSTANCE
-    return k;
-}
-
-template <template <int> class Block> static kernel keys_kernel(const ra_cuda_backward *f)
-{
-    kernel k = {NULL, f, ra_cuda_keys_of(f->q.dtype, f->dim), f->k_tasks};
-#define RA_INSTANCE(DIM) k.run = k.tile.dim == DIM ? run_keys<Block<DIM>> : k.run;
-    RA_CUDA_DIMS(RA_INSTANCE)
-#undef RA_INSTANCE
-    return k;
-}
-
-static kernel single_kernel(const ra_cuda_backward *f)
-{
-    kernel k = {NULL, f, ra_cuda_single_of(f->dim), f->k_tasks};
+    kernel k = {NULL, f, {}, tasks};
+    switch (ra_cuda_dim_of(f->dim)) {
 #define RA_INSTANCE(DIM)                                                                           \
-    k.run = k.tile.dim == DIM ? run_keys<backward_single_16<element_bf16, DIM>> : k.run;
-    RA_CUDA_SINGLE_DIMS(RA_INSTANCE)
+    case DIM:                                                                                      \
+        if constexpr (DIM <= DIM_MOST) {                                                           \
+            k.run = run_pass<Pass<DIM>, Args>;                                                     \
+            k.tile = Pass<DIM>::TILE;                                                              \
+        }                                                                                          \
+        break;
+        RA_CUDA_DIMS(RA_INSTANCE)
 #undef RA_INSTANCE
+    }
     return k;
 }
 
-template <int DIM> using forward_bf16 = forward_16<element_bf16, DIM>;
-template <int DIM> using forward_f16 = forward_16<element_f16, DIM>;
-template <int DIM> using queries_bf16 = backward_queries_16<element_bf16, DIM>;
-template <int DIM> using queries_f16 = backward_queries_16<element_f16, DIM>;
-template <int DIM> using keys_bf16 = backward_keys_16<element_bf16, DIM>;
-template <int DIM> using keys_f16 = backward_keys_16<element_f16, DIM>;
+template <int DIM> using forward_f32 = forward_pass<forward_32<DIM>>;
+template <int DIM> using forward_f16 = forward_pass<forward_16<element_f16, DIM>>;
+template <int DIM> using forward_bf16 = forward_pass<forward_16<element_bf16, DIM>>;
+template <int DIM> using queries_f32 = queries_pass<backward_queries_32<DIM>>;
+template <int DIM> using queries_f16 = queries_pass<backward_queries_16<element_f16, DIM>>;
+template <int DIM> using queries_bf16 = queries_pass<backward_queries_16<element_bf16, DIM>>;
+template <int DIM> using keys_f32 = keys_pass<backward_keys_32<DIM>>;
+template <int DIM> using keys_f16 = keys_pass<backward_keys_16<element_f16, DIM>>;
+template <int DIM> using keys_bf16 = keys_pass<backward_keys_16<element_bf16, DIM>>;
+template <int DIM> using single_bf16 = keys_pass<backward_single_16<element_bf16, DIM>>;
 
 /* ---- rows ---- */
 
@@ -127,9 +102,9 @@ using namespace emulated;
 void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
                           cuda_emulation *stats)
 {
-    launch(f->q.dtype == RA_F32   ? forward_kernel<forward_32>(f)
-           : f->q.dtype == RA_F16 ? forward_kernel<forward_f16>(f)
-                                  : forward_kernel<forward_bf16>(f),
+    launch(f->q.dtype == RA_F32   ? kernel_of<forward_f32>(f, f->tasks)
+           : f->q.dtype == RA_F16 ? kernel_of<forward_f16>(f, f->tasks)
+                                  : kernel_of<forward_bf16>(f, f->tasks),
            blocks, seed, stats);
 }
 
@@ -137,16 +112,16 @@ void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
                            cuda_emulation *stats)
 {
     if (f->single) {
-        launch(single_kernel(f), blocks, seed, stats);
+        launch(kernel_of<single_bf16, RA_CUDA_SINGLE_DIM_MOST>(f, f->k_tasks), blocks, seed, stats);
         return;
     }
-    launch(f->q.dtype == RA_F32   ? keys_kernel<backward_keys_32>(f)
-           : f->q.dtype == RA_F16 ? keys_kernel<keys_f16>(f)
-                                  : keys_kernel<keys_bf16>(f),
+    launch(f->q.dtype == RA_F32   ? kernel_of<keys_f32>(f, f->k_tasks)
+           : f->q.dtype == RA_F16 ? kernel_of<keys_f16>(f, f->k_tasks)
+                                  : kernel_of<keys_bf16>(f, f->k_tasks),
            blocks, seed, stats);
-    launch(f->q.dtype == RA_F32   ? queries_kernel<backward_queries_32>(f)
-           : f->q.dtype == RA_F16 ? queries_kernel<queries_f16>(f)
-                                  : queries_kernel<queries_bf16>(f),
+    launch(f->q.dtype == RA_F32   ? kernel_of<queries_f32>(f, f->q_tasks)
+           : f->q.dtype == RA_F16 ? kernel_of<queries_f16>(f, f->q_tasks)
+                                  : kernel_of<queries_bf16>(f, f->q_tasks),
            blocks, seed, stats);
 }
 

@@ -64,17 +64,15 @@ Test(cuda_tile_table, backward_tiles_fit_them_too)
  */
 Test(cuda_tile_table, tiles_of_the_single_pass_fit_the_a100)
 {
-    static const int32_t compiled[] = {RA_CUDA_SINGLE_DIMS(LISTED)};
-    for (int32_t dim = 1, at = 0; dim <= 256; ++dim) {
+    for (int32_t dim = 1; dim <= 256; ++dim) {
         bool const has = ra_cuda_has_single(RA_BF16, dim, INT64_MAX);
-        cr_assert_eq(has, dim <= 128);
+        cr_assert_eq(has, dim <= RA_CUDA_SINGLE_DIM_MOST);
         cr_assert(!ra_cuda_has_single(RA_F16, dim, INT64_MAX));
         cr_assert(!ra_cuda_has_single(RA_F32, dim, INT64_MAX));
         if (!has)
             continue;
         ra_cuda_tile const tile = ra_cuda_single_of(dim);
-        at += dim > compiled[at];
-        cr_assert_eq(tile.dim, compiled[at]);
+        cr_assert_eq(tile.dim, ra_cuda_dim_of(dim));
         cr_assert(ra_cuda_has_single(RA_BF16, dim, tile.shared_bytes));
         cr_assert(!ra_cuda_has_single(RA_BF16, dim, tile.shared_bytes - 1));
         cr_assert_leq(32 * tile.warps * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
@@ -165,9 +163,8 @@ Test(cuda_fragments, steps_along_the_dim_and_16_rows_are_where_the_pieces_lie)
 /* Warps that take turns of 16 columns: the same from a first piece of their own. */
 Test(cuda_fragments, steps_of_warps_that_take_turns_are_where_their_pieces_lie)
 {
-    static const int32_t single_dims[] = {RA_CUDA_SINGLE_DIMS(LISTED)};
-    for (size_t d = 0; d < sizeof(single_dims) / sizeof(single_dims[0]); ++d) {
-        int const dim = single_dims[d];
+    for (int d = 0; d < DIMS && dims[d] <= RA_CUDA_SINGLE_DIM_MOST; ++d) {
+        int const dim = dims[d];
         for (int across = 1; across <= (dim % 64 == 0 ? 4 : 2); across *= 2)
             for (int warp = 0; warp < across; ++warp)
                 for (int i = 0; i < dim / 16 / across; ++i)

@@ -10,9 +10,8 @@
 #include <string.h>
 
 enum { ATTENTION_KINDS = 3, DTYPES = 3, DIMS = 6, LINEAR_DIMS = 3, ARCHITECTURES = 2 };
-#define LISTED(DIM) DIM,
-static const int32_t single_dims[] = {RA_CUDA_SINGLE_DIMS(LISTED)};
-enum { SINGLE_KERNELS = sizeof(single_dims) / sizeof(single_dims[0]) };
+#define COUNTED(DIM) +(DIM <= RA_CUDA_SINGLE_DIM_MOST)
+enum { SINGLE_KERNELS = 0 RA_CUDA_DIMS(COUNTED) };
 /* Kernels for rows: two that copy, one that adds, and those that round and sum, by dtype. */
 enum { ROW_KERNELS = 3 + 2 * DTYPES };
 /* Of linear attention: sums, forward, queries, keys; and one each by rows and of segments. */
@@ -37,16 +36,16 @@ typedef struct kernel_name {
     int32_t dim;
 } kernel_name;
 
-/* "forward_kernelI10forward_16I12element_bf16Li128EEE..." */
+/* "attention_kernelI12forward_passI10forward_16I12element_bf16Li128EEE..." */
 static kernel_name parse_name(const char *line)
 {
     static const struct {
         const char *text;
         kernel_kind kind;
-    } names[] = {{"forward_kernel", KERNEL_FORWARD},
-                 {"backward_queries_kernel", KERNEL_QUERIES},
-                 {"backward_keys_kernel", KERNEL_KEYS},
-                 {"backward_single_kernel", KERNEL_SINGLE},
+    } names[] = {{"forward_pass", KERNEL_FORWARD},
+                 {"queries_pass", KERNEL_QUERIES},
+                 {"keys_pass", KERNEL_KEYS},
+                 {"backward_single", KERNEL_SINGLE}, /* a pass for keys, too */
                  {"linear_kernel", KERNEL_LINEAR},
                  {"linear_keys_kernel", KERNEL_LINEAR_KEYS},
                  {"linear_rowwise_kernel", KERNEL_LINEAR_ROWWISE},

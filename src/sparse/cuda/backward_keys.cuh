@@ -305,14 +305,16 @@ LANE_CODE void backward_keys_task(const ra_cuda_backward &f, const ra_cuda_key_t
 }
 
 /* The whole kernel: thread blocks take tasks until there are none. */
-template <class Block> LANE_CODE void backward_keys_all(const ra_cuda_backward &f, char *shared)
-{
-    for (;;) {
-        int64_t const index = take_ticket(&f.tickets[1], shared);
-        if (index >= f.k_tasks)
-            return;
-        backward_keys_task<Block>(f, ra_cuda_key_task_of(&f, index), shared);
+template <class Block> struct keys_pass : Block {
+    static LANE_CODE void all(const ra_cuda_backward &f, char *shared)
+    {
+        for (;;) {
+            int64_t const index = take_ticket(&f.tickets[1], shared);
+            if (index >= f.k_tasks)
+                return;
+            backward_keys_task<Block>(f, ra_cuda_key_task_of(&f, index), shared);
+        }
     }
-}
+};
 
 #endif

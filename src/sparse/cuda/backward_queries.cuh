@@ -65,16 +65,18 @@ LANE_CODE void backward_queries_chunk(const ra_cuda_backward &f, const ra_cuda_t
 }
 
 /* The whole kernel: thread blocks take tasks until there are none. */
-template <class Block> LANE_CODE void backward_queries_all(const ra_cuda_backward &f, char *shared)
-{
-    for (;;) {
-        int64_t const index = take_ticket(&f.tickets[0], shared);
-        if (index >= f.q_tasks)
-            return;
-        backward_queries_chunk<Block>(
-            f, ra_cuda_task_at(f.q_heads, f.map.chunk_count, f.chunks_computed, f.ends_only, index),
-            shared);
+template <class Block> struct queries_pass : Block {
+    static LANE_CODE void all(const ra_cuda_backward &f, char *shared)
+    {
+        for (;;) {
+            int64_t const index = take_ticket(&f.tickets[0], shared);
+            if (index >= f.q_tasks)
+                return;
+            ra_cuda_task const task = ra_cuda_task_at(f.q_heads, f.map.chunk_count,
+                                                      f.chunks_computed, f.ends_only, index);
+            backward_queries_chunk<Block>(f, task, shared);
+        }
     }
-}
+};
 
 #endif

@@ -84,7 +84,7 @@ RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
 
 /* What `single` is compiled for: bfloat16, and dims whose sums of dk and dv fit registers together.
  */
-#define RA_CUDA_SINGLE_DIMS(X) X(32) X(64) X(96) X(128)
+enum { RA_CUDA_SINGLE_DIM_MOST = 128 };
 /* Warps of it that share keys. */
 enum { RA_CUDA_SINGLE_ACROSS = 2 };
 
@@ -102,7 +102,7 @@ RA_HD ra_cuda_tile ra_cuda_single_of(int32_t head_dim)
 /* Whether it is there for a GPU with that much shared memory per thread block. */
 RA_HD bool ra_cuda_has_single(ra_dtype dtype, int32_t head_dim, int64_t shared_bytes)
 {
-    return dtype == RA_BF16 && head_dim <= 128 &&
+    return dtype == RA_BF16 && head_dim <= RA_CUDA_SINGLE_DIM_MOST &&
            ra_cuda_single_of(head_dim).shared_bytes <= shared_bytes;
 }
 

@@ -216,14 +216,16 @@ LANE_CODE void forward_chunk(const ra_cuda_forward &f, const ra_cuda_task &task,
 }
 
 /* The whole kernel: thread blocks take tasks until there are none. */
-template <class Block> LANE_CODE void forward_all(const ra_cuda_forward &f, char *shared)
-{
-    for (;;) {
-        int64_t const index = take_ticket(f.ticket, shared);
-        if (index >= f.tasks)
-            return;
-        forward_chunk<Block>(f, ra_cuda_task_of(&f, index), shared);
+template <class Block> struct forward_pass : Block {
+    static LANE_CODE void all(const ra_cuda_forward &f, char *shared)
+    {
+        for (;;) {
+            int64_t const index = take_ticket(f.ticket, shared);
+            if (index >= f.tasks)
+                return;
+            forward_chunk<Block>(f, ra_cuda_task_of(&f, index), shared);
+        }
     }
-}
+};
 
 #endif

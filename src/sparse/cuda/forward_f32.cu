@@ -1,8 +1,10 @@
-#include "sparse/cuda/forward_dim.cuh"
+#include "sparse/cuda/launch.cuh"
 
 #include "sparse/cuda/forward_32.cuh"
 
+template <int DIM> using forward_f32 = forward_pass<forward_32<DIM>>;
+
 cudaError_t ra_cuda_forward_f32(const ra_cuda_forward *f, ra_cuda_grid *grid)
 {
-    return launch_forward<forward_32>(*f, grid);
+    return launch<forward_f32>(*f, f->tasks, grid);
 }

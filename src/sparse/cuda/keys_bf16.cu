@@ -1,10 +1,10 @@
-#include "sparse/cuda/keys_dim.cuh"
+#include "sparse/cuda/launch.cuh"
 
 #include "sparse/cuda/backward_keys_16.cuh"
 
-template <int DIM> using keys_bf16 = backward_keys_16<element_bf16, DIM>;
+template <int DIM> using keys_bf16 = keys_pass<backward_keys_16<element_bf16, DIM>>;
 
 cudaError_t ra_cuda_keys_bf16(const ra_cuda_backward *f, ra_cuda_grid *grid)
 {
-    return launch_keys<keys_bf16>(*f, grid);
+    return launch<keys_bf16>(*f, f->k_tasks, grid);
 }

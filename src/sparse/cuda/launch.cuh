@@ -1,13 +1,21 @@
-/* A kernel's launch, for each dtype's file. */
+/* The attention kernels as a GPU runs them, and their launch: included once per pass and dtype. */
 #ifndef RINGATTN_CUDA_LAUNCH_CUH
 #define RINGATTN_CUDA_LAUNCH_CUH
 
 #include "sparse/cuda/attention_launch.h"
 #include "sparse/cuda/lanes.cuh"
 
+template <class Pass, class Args>
+__global__ void __launch_bounds__(Pass::THREADS, Pass::TILE.blocks_per_sm)
+    attention_kernel(const __grid_constant__ Args f)
+{
+    extern __shared__ __align__(128) char shared[];
+    Pass::all(f, shared);
+}
+
 template <class Args>
-static cudaError_t launch(void (*kernel)(Args), const ra_cuda_tile &tile, const Args &args,
-                          int64_t tasks, ra_cuda_grid *grid)
+static cudaError_t launch_kernel(void (*kernel)(Args), const ra_cuda_tile &tile, const Args &args,
+                                 int64_t tasks, ra_cuda_grid *grid)
 {
     int const threads = 32 * tile.warps;
     int held = 0;
@@ -34,6 +42,23 @@ static cudaError_t launch(void (*kernel)(Args), const ra_cuda_tile &tile, const 
     kernel<<<(unsigned)(tasks < most ? tasks : most), threads, tile.shared_bytes, grid->stream>>>(
         args);
     return cudaGetLastError();
+}
+
+/* The instance for the head_dim, of those up to DIM_MOST. */
+template <template <int> class Pass, int DIM_MOST = 256, class Args>
+static cudaError_t launch(const Args &args, int64_t tasks, ra_cuda_grid *grid)
+{
+    switch (ra_cuda_dim_of(args.dim)) {
+#define RA_LAUNCH(DIM)                                                                             \
+    case DIM:                                                                                      \
+        if constexpr (DIM <= DIM_MOST)                                                             \
+            return launch_kernel(attention_kernel<Pass<DIM>, Args>, Pass<DIM>::TILE, args, tasks,  \
+                                 grid);                                                            \
+        break;
+        RA_CUDA_DIMS(RA_LAUNCH)
+#undef RA_LAUNCH
+    }
+    return cudaErrorInvalidValue;
 }
 
 #endif
