@@ -108,7 +108,7 @@ static void check_visit(const ra_key_block *block, const ra_tile *tile, const ra
     static char seen[QUERIES_MAX][128];
     ra_query_cursor c;
     bool const enters =
-        ra_key_block_meets(block, run) && ra_query_cursor_enter(block, tile, run, &c);
+        ra_key_block_meets(block, run) && ra_query_cursor_enter(block, *tile, *run, &c);
     memset(seen, 0, sizeof(seen));
     for (; enters && c.a < c.a_end; c.a += q_rows) {
         bool dead = false;
@@ -162,7 +162,7 @@ Test(cuda_query_cursor, rows_at_the_end_of_int32_do_not_overflow)
     cr_assert_eq(block.row, RA_CUDA_KEY_ROWS_MAX - 1);
     cr_assert_eq(block.count, 1);
     cr_assert(ra_key_block_meets(&block, &run));
-    cr_assert(ra_query_cursor_enter(&block, &tile, &run, &c));
+    cr_assert(ra_query_cursor_enter(&block, tile, run, &c));
     cr_assert_eq(c.a_end, 128);
     cr_assert_eq(ra_query_cursor_key(&c, &block, 0), RA_CUDA_KEY_ROWS_MAX - 1);
     cr_assert_eq(ra_query_cursor_key(&c, &block, 127), RA_KEY_NONE);

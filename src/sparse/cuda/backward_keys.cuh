@@ -177,8 +177,8 @@ LANE_CODE void visit_enter(const ra_cuda_backward &f, backward_keys_block &block
 {
     for (; c.entry < block.visit.listed; ++c.entry) {
         c.head = block.visit.head_begin - 1;
-        if (ra_query_cursor_enter(&block.keys, &f.map.tiles[listed_tiles(block)[c.entry]],
-                                  &f.map.runs[listed_runs(block)[c.entry]], &c) &&
+        if (ra_query_cursor_enter(&block.keys, f.map.tiles[listed_tiles(block)[c.entry]],
+                                  f.map.runs[listed_runs(block)[c.entry]], &c) &&
             visit_head(f, block.visit, c))
             return;
     }

@@ -26,11 +26,12 @@ RA_HD void ra_key_cursor_enter(ra_key_cursor *c)
 {
     if (c->run == c->run_end)
         return;
-    const ra_run *run = &c->runs[c->run];
-    c->k_begin = run->k_begin;
-    c->k_stride = run->k_stride;
-    c->band = ra_run_band_of(run, c->q_count);
-    ra_run_keys const seen = ra_run_band_seen(c->band, 0, c->q_count, 0, run->k_count);
+    /* Read at once: for all a compiler knows, what is written to the cursor may be part of it. */
+    ra_run const run = c->runs[c->run];
+    c->k_begin = run.k_begin;
+    c->k_stride = run.k_stride;
+    c->band = ra_run_band_of(&run, c->q_count);
+    ra_run_keys const seen = ra_run_band_seen(c->band, 0, c->q_count, 0, run.k_count);
     c->b = seen.begin;
     c->end = seen.end;
 }

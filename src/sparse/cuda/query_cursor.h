@@ -102,30 +102,31 @@ typedef struct ra_query_cursor {
     int32_t head, entry;                /* of those that the visitor goes through */
 } ra_query_cursor;
 
-/* Enter a tile's run; false: none of its queries sees a key of the block. */
-RA_HD bool ra_query_cursor_enter(const ra_key_block *block, const ra_tile *tile, const ra_run *run,
+/* Enter a tile's run; false: none of its queries sees a key of the block. Tile and run are read at
+   once: for all a compiler knows, what is written to the cursor may be part of them. */
+RA_HD bool ra_query_cursor_enter(const ra_key_block *block, ra_tile tile, ra_run run,
                                  ra_query_cursor *c)
 {
     /* A single key has any stride. */
-    int32_t const k_stride = run->k_count == 1 ? block->stride : run->k_stride;
-    int32_t const first = block->row - run->k_begin;
+    int32_t const k_stride = run.k_count == 1 ? block->stride : run.k_stride;
+    int32_t const first = block->row - run.k_begin;
     int32_t const last = first + block->stride * (block->count - 1);
     int32_t const b_first = -ra_hd_div_floor(-first, k_stride),
                   b_last = ra_hd_div_floor(last, k_stride);
-    if (b_last < 0 || b_first >= run->k_count)
+    if (b_last < 0 || b_first >= run.k_count)
         return false;
-    c->q_begin = tile->q_begin;
-    c->q_stride = tile->q_stride;
-    c->q_count = tile->q_count;
-    c->k_begin = run->k_begin;
+    c->q_begin = tile.q_begin;
+    c->q_stride = tile.q_stride;
+    c->q_count = tile.q_count;
+    c->k_begin = run.k_begin;
     c->k_stride = k_stride;
-    c->band = ra_run_band_of(run, tile->q_count);
+    c->band = ra_run_band_of(&run, tile.q_count);
     c->b_first = ra_hd_max(b_first, 0);
-    c->b_last = ra_hd_min(b_last, run->k_count - 1);
+    c->b_last = ra_hd_min(b_last, run.k_count - 1);
     c->shift =
         k_stride == block->stride && first % k_stride == 0 ? first / k_stride : RA_SHIFT_NONE;
     c->a_begin = ra_hd_max(0, c->b_first - c->band.hi);
-    c->a_end = ra_hd_min(tile->q_count, c->b_last - c->band.lo + 1);
+    c->a_end = ra_hd_min(tile.q_count, c->b_last - c->band.lo + 1);
     c->a = c->a_begin;
     return c->b_first <= c->b_last && c->a_begin < c->a_end;
 }
