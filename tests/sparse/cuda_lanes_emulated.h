@@ -147,7 +147,7 @@ inline int64_t take_ticket(uint32_t *ticket, char *shared)
     return mine;
 }
 
-/* 16 bytes of device memory at once, or 8 to write. */
+/* 16 or 8 bytes of device memory at once. */
 inline void copy_piece(char *to, const char *from)
 {
     emulated::expect(((uintptr_t)to | (uintptr_t)from) % 16 == 0, "16 bytes are not aligned");
@@ -164,6 +164,18 @@ inline void store_floats(char *to, const float values[4])
 {
     emulated::expect((uintptr_t)to % 16 == 0, "four floats are not aligned");
     memcpy(to, values, 16);
+}
+
+inline void load_pair(const float *from, float values[2])
+{
+    emulated::expect((uintptr_t)from % 8 == 0, "two floats are not aligned");
+    memcpy(values, from, 8);
+}
+
+inline void store_pair(float *to, const float values[2])
+{
+    emulated::expect((uintptr_t)to % 8 == 0, "two floats are not aligned");
+    memcpy(to, values, 8);
 }
 
 inline void store_pairs(char *to, uint32_t first, uint32_t second)

@@ -24,7 +24,7 @@ typedef struct ra_cuda_backward {
     bool ends_only;      /* and there are chunks between the ends */
     bool aligned;        /* rows of q, k, v and dout are whole pieces of 16 bytes, aligned */
     bool single;         /* one kernel: `single` */
-    bool dq_whole;       /* rows of dq have all dims of the instance, aligned to 8 bytes */
+    bool whole;          /* rows of gradients have all dims of the instance, aligned to 8 bytes */
 } ra_cuda_backward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_backward) <= 4096, "kernel parameters are at most 4 KiB");

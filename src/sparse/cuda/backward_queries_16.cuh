@@ -93,15 +93,9 @@ template <class Element, int DIM> struct backward_queries_16 {
                 if (a >= tile.q_count)
                     continue;
                 int64_t const row = tile.q_begin + (int64_t)tile.q_stride * a;
-                float const factor = f.scale * s.scale.inverse(m, half);
                 float *const dq = (float *)block.dq + row * f.dq.row_stride + column;
-#pragma unroll
-                for (int n = 0; n < DIM / 8; ++n) {
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (8 * n + e < f.dim - column)
-                            dq[8 * n + e] += s.acc[m][n][2 * half + e] * factor;
-                }
+                products::template add_row<1>(s.acc[m], half, f.scale * s.scale.inverse(m, half),
+                                              f.whole, f.dim - column, dq);
             }
         }
     }

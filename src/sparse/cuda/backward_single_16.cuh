@@ -100,7 +100,7 @@ template <class Element, int DIM> struct backward_single_16 {
                     continue;
                 float *const to =
                     (float *)data + ra_query_cursor_row(&c, c.a + a) * f.dq.row_stride + column;
-                if (f.dq_whole) {
+                if (f.whole) {
 #pragma unroll
                     for (int n = 0; n < DQ_TILES; ++n)
                         add_pair_atomic(to + ra_sum_column(DQ_ACROSS, n),

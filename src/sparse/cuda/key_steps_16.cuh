@@ -200,15 +200,9 @@ template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key
                 if (slot >= keys.count)
                     continue;
                 int64_t const row = keys.row + (int64_t)keys.stride * slot;
-                float *const to = (float *)data + row * view.row_stride + column;
-#pragma unroll
-                for (int n = 0; n < TILES; ++n) {
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (ra_sum_column(ACROSS, n) + e < f.dim - column)
-                            to[ra_sum_column(ACROSS, n) + e] +=
-                                acc[m][n][2 * half + e] * factor[m][half];
-                }
+                products::template add_row<ACROSS>(acc[m], half, factor[m][half], f.whole,
+                                                   f.dim - column,
+                                                   (float *)data + row * view.row_stride + column);
             }
         }
     }

@@ -93,7 +93,7 @@ LANE_CODE int64_t take_ticket(uint32_t *ticket, char *shared)
     return mine;
 }
 
-/* ---- 16 bytes of device memory at once, aligned ---------------------------------------------- */
+/* ---- 16 or 8 bytes of device memory at once, aligned ----------------------------------------- */
 
 LANE_CODE void copy_piece(char *to, const char *from)
 {
@@ -109,6 +109,17 @@ LANE_CODE void load_floats(const char *from, float values[4])
 LANE_CODE void store_floats(char *to, const float values[4])
 {
     *(float4 *)to = make_float4(values[0], values[1], values[2], values[3]);
+}
+
+LANE_CODE void load_pair(const float *from, float values[2])
+{
+    float2 const x = *(const float2 *)from;
+    values[0] = x.x, values[1] = x.y;
+}
+
+LANE_CODE void store_pair(float *to, const float values[2])
+{
+    *(float2 *)to = make_float2(values[0], values[1]);
 }
 
 LANE_CODE void store_pairs(char *to, uint32_t first, uint32_t second)

@@ -196,5 +196,7 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .ends_only = ends_only,
                               .aligned = aligned,
                               .single = single,
-                              .dq_whole = is_whole(&step->dq, shape->dim)};
+                              .whole = is_whole(&step->dq, shape->dim) &&
+                                       is_whole(&step->dk, shape->dim) &&
+                                       is_whole(&step->dv, shape->dim)};
 }

@@ -232,6 +232,34 @@ template <class Element, int DIM, int THREADS> struct products_16 {
         return ra_piece_offset(WIDTH, 16 * row_tile + at.row, at.piece);
     }
 
+    /* Add the row `half` of a lane's sums, times factor, to float32 that no other thread adds to.
+       Where rows are whole, all is read before any is written: else each read would wait for the
+       write before it. Of others `dims` from `to` on are there. */
+    template <int ACROSS, int TILES>
+    static LANE_CODE void add_row(const float (&acc)[TILES][4], int half, float factor, bool whole,
+                                  int dims, float *to)
+    {
+        if (!whole) {
+#pragma unroll
+            for (int n = 0; n < TILES; ++n)
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (ra_sum_column(ACROSS, n) + e < dims)
+                        to[ra_sum_column(ACROSS, n) + e] += acc[n][2 * half + e] * factor;
+            return;
+        }
+        float sum[TILES][2];
+#pragma unroll
+        for (int n = 0; n < TILES; ++n)
+            load_pair(to + ra_sum_column(ACROSS, n), sum[n]);
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) {
+            sum[n][0] += acc[n][2 * half] * factor;
+            sum[n][1] += acc[n][2 * half + 1] * factor;
+            store_pair(to + ra_sum_column(ACROSS, n), sum[n]);
+        }
+    }
+
     /* A lane's scores, rounded to 16 bits, as a tile of rows of WIDTH elements. */
     template <int WIDTH, int ACROSS, int ROW_TILES, int TILES>
     static LANE_CODE void store_scores(const float (&s)[ROW_TILES][TILES][4], char *to)
