@@ -95,6 +95,20 @@ static kernel rows_kernel(void (*run)(const void *f, char *shared), const void *
     return k;
 }
 
+/* ---- one warp ---- */
+
+static void run_warp(const void *f, char *shared)
+{
+    cuda_warp &warp = **(cuda_warp *const *)f;
+    int const lane = lane_index();
+    char *const row = shared + lane * PIECE_BYTES;
+    store_piece(row, warp.rows[lane]);
+    warp_barrier();
+    load_matrices(row, warp.loaded[lane]);
+    load_matrices_transposed(row, warp.transposed[lane]);
+    element_bf16::multiply(warp.c[lane], warp.a[lane], warp.b[lane][0], warp.b[lane][1]);
+}
+
 } // namespace emulated
 
 using namespace emulated;
@@ -177,4 +191,14 @@ void cuda_emulate_widen(const ra_cuda_widen *f, int blocks, uint64_t seed)
     launch(
         rows_kernel(f->from.dtype == RA_F16 ? run_widen<element_f16> : run_widen<element_bf16>, f),
         blocks, seed, &ignored);
+}
+
+void cuda_emulate_warp(cuda_warp *warp, uint64_t seed)
+{
+    cuda_emulation ignored = {};
+    ra_cuda_tile tile = {};
+    tile.warps = 1;
+    tile.shared_bytes = WARP * PIECE_BYTES;
+    kernel const k = {run_warp, &warp, tile, 0};
+    launch(k, 1, seed, &ignored);
 }

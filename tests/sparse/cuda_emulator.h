@@ -50,6 +50,16 @@ void cuda_emulate_softgrad(const ra_cuda_softgrad *f, int blocks, uint64_t seed)
 void cuda_emulate_outputs(const ra_cuda_outputs *f, int blocks, uint64_t seed);
 void cuda_emulate_widen(const ra_cuda_widen *f, int blocks, uint64_t seed);
 
+/* What the lanes of one warp give to ldmatrix.x4 and mma.m16n8k16, and what they get. */
+typedef struct cuda_warp {
+    uint16_t rows[32][8];                      /* each lane's, in shared memory */
+    uint32_t loaded[32][4], transposed[32][4]; /* out */
+    uint32_t a[32][4], b[32][2];               /* pairs of bfloat16 */
+    float c[32][4];                            /* in and out */
+} cuda_warp;
+
+void cuda_emulate_warp(cuda_warp *warp, uint64_t seed);
+
 #ifdef __cplusplus
 }
 #endif

@@ -29,6 +29,78 @@ static void check_case(const kernel_case *c, const char *what)
     kernel_problem_free(&problem);
 }
 
+/* ---- the emulator itself: fragments as the PTX ISA has them, element by element ---------------
+ */
+
+static uint32_t bf16_pair(float low, float high)
+{
+    uint16_t halves[2];
+    ra_dtype_store(RA_BF16, halves, 0, low);
+    ra_dtype_store(RA_BF16, halves, 1, high);
+    return halves[0] | (uint32_t)halves[1] << 16;
+}
+
+/* "Matrix Fragments for mma.m16n8k16 with floating point type": of lane 4 group + thread, elements
+   a0 to a7, b0 to b3 and c0 to c3, two to a register of a and b. Sums of small integers are exact.
+ */
+Test(cuda_emulated, products_have_the_fragments_of_mma)
+{
+    static cuda_warp warp;
+    float a[16][16], b[16][8], c[16][8];
+    for (int i = 0; i < 16; ++i)
+        for (int j = 0; j < 16; ++j) {
+            a[i][j] = (float)((5 * i + 3 * j * j + i * j) % 17 - 8);
+            b[i][j % 8] = (float)((7 * i + 2 * (j % 8) + i * i * (j % 8)) % 13 - 6);
+            c[i][j % 8] = (float)(i * 8 + j % 8);
+        }
+    for (int lane = 0; lane < 32; ++lane) {
+        int const group = lane >> 2, thread = lane & 3;
+        for (int i = 0; i < 8; i += 2) {
+            int const row = i < 2 || (4 <= i && i < 6) ? group : group + 8;
+            int const column = thread * 2 + (i < 4 ? 0 : 8);
+            warp.a[lane][i / 2] = bf16_pair(a[row][column], a[row][column + 1]);
+        }
+        for (int i = 0; i < 4; i += 2) {
+            int const row = thread * 2 + (i < 2 ? 0 : 8);
+            warp.b[lane][i / 2] = bf16_pair(b[row][group], b[row + 1][group]);
+        }
+        for (int i = 0; i < 4; ++i)
+            warp.c[lane][i] = c[i < 2 ? group : group + 8][thread * 2 + (i & 1)];
+    }
+    cuda_emulate_warp(&warp, 1);
+    for (int lane = 0; lane < 32; ++lane)
+        for (int i = 0; i < 4; ++i) {
+            int const row = (lane >> 2) + (i < 2 ? 0 : 8), column = (lane & 3) * 2 + (i & 1);
+            float sum = c[row][column];
+            for (int k = 0; k < 16; ++k)
+                sum += a[row][k] * b[k][column];
+            cr_assert_eq(warp.c[lane][i], sum, "lane %d element %d", lane, i);
+        }
+}
+
+/* ldmatrix.x4: lanes 8 m to 8 m + 7 give the rows of matrix m; of each, lane 4 r + t gets elements
+   2 t and 2 t + 1 of row r, or, transposed, of column r. */
+Test(cuda_emulated, matrices_are_read_as_by_ldmatrix)
+{
+    static cuda_warp warp;
+    for (int row = 0; row < 32; ++row)
+        for (int e = 0; e < 8; ++e)
+            warp.rows[row][e] = (uint16_t)(8 * row + e);
+    cuda_emulate_warp(&warp, 2);
+    for (int lane = 0; lane < 32; ++lane)
+        for (int m = 0; m < 4; ++m) {
+            uint16_t(*const matrix)[8] = warp.rows + 8 * m;
+            int const r = lane >> 2, t = lane & 3;
+            cr_assert_eq(warp.loaded[lane][m],
+                         matrix[r][2 * t] | (uint32_t)matrix[r][2 * t + 1] << 16);
+            cr_assert_eq(warp.transposed[lane][m],
+                         matrix[2 * t][r] | (uint32_t)matrix[2 * t + 1][r] << 16);
+        }
+}
+
+/* ---- the kernels ------------------------------------------------------------------------------
+ */
+
 static const ra_dtype dtypes[] = {RA_BF16, RA_F16, RA_F32};
 
 Test(cuda_emulated, agrees_with_the_oracle_for_every_dim_and_dtype, .timeout = 300)
