@@ -151,6 +151,8 @@ inline int64_t take_ticket(uint32_t *ticket, char *shared)
 inline void copy_piece(char *to, const char *from)
 {
     emulated::expect(((uintptr_t)to | (uintptr_t)from) % 16 == 0, "16 bytes are not aligned");
+    if (emulated::is_shared(from))
+        emulated::note_read(from, 16);
     memcpy(to, from, 16);
 }
 

@@ -179,16 +179,22 @@ Test(cuda_fragments, steps_of_warps_that_take_turns_are_where_their_pieces_lie)
     }
 }
 
-/* Lanes 4 r to 4 r + 3 write the pairs of a piece of row r. */
-Test(cuda_fragments, scores_are_stored_into_different_banks)
+/* Lanes 4 r to 4 r + 3 write the pairs of a piece of row r: of scores, or of rows of output. */
+static void check_stores(int width, const char *what)
 {
-    int const width = ra_cuda_single_of(128).q_rows;
     for (int piece = 0; piece < width / RA_PIECE; ++piece) {
         int offsets[EIGHTHS];
         for (int row = 0; row < EIGHTHS; ++row)
             offsets[row] = ra_piece_offset(width, row, piece);
-        check_eight(offsets, "scores", width);
+        check_eight(offsets, what, width);
     }
+}
+
+Test(cuda_fragments, scores_and_outputs_are_stored_into_different_banks)
+{
+    check_stores(ra_cuda_single_of(128).q_rows, "scores");
+    for (int d = 0; d < DIMS; ++d)
+        check_stores(dims[d], "outputs");
 }
 
 static void check_ldmatrix(ra_piece_at (*at)(int lane), const char *what, int dim)

@@ -129,11 +129,11 @@ template <class Element, int DIM> struct forward_16 {
         }
     }
 
+    /* Of a row whose sums have been divided; elements only where store_tile does not write them. */
     static LANE_CODE void store_output_row(const ra_cuda_forward &f, const forward_head &h,
                                            int64_t row, bool there, const tops &top, const sums &s,
                                            int m, int half, float sum)
     {
-        float const factor = row_factor(sum);
         int const column = first_column();
         int const dims = there ? f.dim - column : 0;
         float delta = 0;
@@ -146,15 +146,17 @@ template <class Element, int DIM> struct forward_16 {
                     if (8 * n + e < dims)
                         delta += s.acc[m][n][2 * half + e] * Element::load(dout, 8 * n + e);
             }
-            delta = quad_sum(delta * factor);
+            delta = quad_sum(delta);
         }
-        char *const out = h.out + (row * f.out.row_stride + column) * 2;
+        if (!f.out_aligned) {
+            char *const out = h.out + (row * f.out.row_stride + column) * 2;
 #pragma unroll
-        for (int n = 0; n < O_TILES; ++n) {
+            for (int n = 0; n < O_TILES; ++n) {
 #pragma unroll
-            for (int e = 0; e < 2; ++e)
-                if (8 * n + e < dims)
-                    Element::store(out, 8 * n + e, s.acc[m][n][2 * half + e] * factor);
+                for (int e = 0; e < 2; ++e)
+                    if (8 * n + e < dims)
+                        Element::store(out, 8 * n + e, s.acc[m][n][2 * half + e]);
+            }
         }
         if (there && column == 0) {
             if (h.lse != NULL)
@@ -164,24 +166,58 @@ template <class Element, int DIM> struct forward_16 {
         }
     }
 
+    /* Output by pieces of 16 bytes, through the warp's own rows of the query tile, which are not
+       needed any more. */
+    static LANE_CODE void store_tile(const ra_cuda_forward &f, const forward_head &h,
+                                     const ra_tile &tile, const sums &s, char *shared)
+    {
+        constexpr int COLUMNS = products::COLUMNS, ROWS_AT_ONCE = 32 / COLUMNS;
+        ra_piece_at const at = ra_copy_at(DIM, lane_index());
+        int const first = 16 * ROW_TILES * warp_index() + at.row;
+        int64_t const row = tile.q_begin + (int64_t)tile.q_stride * first;
+        int64_t const step = (int64_t)tile.q_stride * f.out.row_stride * ROWS_AT_ONCE * 2;
+        char *to = h.out + (row * f.out.row_stride + at.piece * RA_PIECE) * 2;
+        products::template store_scores<DIM, 1>(s.acc, query_tile(shared));
+        warp_barrier(); /* the warp's rows are there */
+#pragma unroll
+        for (int a = first; a < first + 16 * ROW_TILES; a += ROWS_AT_ONCE, to += step) {
+#pragma unroll
+            for (int piece = at.piece; piece < at.piece + DIM / RA_PIECE; piece += COLUMNS)
+                if (a < tile.q_count && piece * RA_PIECE < f.dim)
+                    copy_piece(to + (piece - at.piece) * RA_PIECE_BYTES,
+                               query_tile(shared) + ra_piece_offset(DIM, a, piece));
+        }
+    }
+
     static LANE_CODE void store_sums(const ra_cuda_forward &f, const forward_head &h,
-                                     const ra_tile &tile, const tops &top, const sums &s)
+                                     const ra_tile &tile, const tops &top, sums &s, char *shared)
     {
         int const first = first_row();
+        float sum[ROW_TILES][2], factor[ROW_TILES][2];
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                sum[m][half] = quad_sum(s.sum[m][half]);
+                factor[m][half] = h.tiles_end ? row_factor(sum[m][half]) : 1;
+            }
+        }
+        scale_sums(factor, s);
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 int const a = first + 16 * m + 8 * half;
                 bool const there = a < tile.q_count;
-                float const sum = quad_sum(s.sum[m][half]);
                 int64_t const row = tile.q_begin + (int64_t)tile.q_stride * a;
                 if (h.tiles_end)
-                    store_output_row(f, h, row, there, top, s, m, half, sum);
+                    store_output_row(f, h, row, there, top, s, m, half, sum[m][half]);
                 else if (there)
-                    store_state_row(f, h, row - h.state_row, top, s, m, half, sum);
+                    store_state_row(f, h, row - h.state_row, top, s, m, half, sum[m][half]);
             }
         }
+        if (h.tiles_end && f.out_aligned)
+            store_tile(f, h, tile, s, shared);
     }
 
     /* ---- one block of keys ---- */
@@ -327,7 +363,7 @@ template <class Element, int DIM> struct forward_16 {
             soften(f.factor, own_tops(shared), w, s);
             products::add_weighted(w, value_tile(shared), s.acc);
         }
-        store_sums(f, h, tile, own_tops(shared), s);
+        store_sums(f, h, tile, own_tops(shared), s, shared);
     }
 };
 

@@ -31,7 +31,8 @@ typedef struct ra_cuda_forward {
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float factor; /* of scores: scale * log2(e), positive */
     bool first, last, ends_only;
-    bool aligned; /* rows of q, k and v are whole pieces of 16 bytes, aligned */
+    bool aligned;     /* rows of q, k and v are whole pieces of 16 bytes, aligned */
+    bool out_aligned; /* rows of out */
 } ra_cuda_forward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_forward) <= 4096, "kernel parameters are at most 4 KiB");

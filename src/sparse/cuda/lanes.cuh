@@ -95,6 +95,7 @@ LANE_CODE int64_t take_ticket(uint32_t *ticket, char *shared)
 
 /* ---- 16 or 8 bytes of device memory at once, aligned ----------------------------------------- */
 
+/* `from` may be shared memory. */
 LANE_CODE void copy_piece(char *to, const char *from)
 {
     *(uint4 *)to = *(const uint4 *)from;

@@ -129,7 +129,8 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .first = step->first,
                              .last = step->last,
                              .ends_only = step->ends_only,
-                             .aligned = aligned};
+                             .aligned = aligned,
+                             .out_aligned = is_aligned(&step->out, shape->dim)};
 }
 
 /* The widest distance of keys that suits a layer. */
