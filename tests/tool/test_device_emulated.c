@@ -50,6 +50,16 @@ Test(device_emulated, a_run_is_right_in_every_dtype)
     }
 }
 
+/* Scores of up to 1,400: most rows see one key in truth, and what is left of their gradients is
+   what rounding left. Weights that are rounded, but not 1, would leave ten times as much. */
+Test(device_emulated, gradients_of_rows_that_see_one_key_vanish)
+{
+    run("", "run --set compute.backend=cuda --set shape.seq=200 --set shape.heads=1 "
+            "--set shape.head_dim=128 --set shape.dtype=bf16 --set shape.scale=30 "
+            "--set job.seed=4 --backward --verify --json");
+    expect_verified("cuda");
+}
+
 /* ---- less shared memory ---------------------------------------------------------------------- */
 
 /* As thread blocks have on GPUs of compute capability 8.6, 8.9 and 12.x: the least from 8.0 on. */

@@ -244,14 +244,15 @@ template <class Element, int DIM> struct forward_16 {
 
     /*
      * The top of a row is what its weights are relative to: not its largest score, but one that no
-     * score is more than 2^TOP_SLACK above. So it rarely moves after the first blocks of keys, and
-     * what was summed is rarely scaled; sums are as exact, and float16 has weights up to 65,504.
+     * score is more than 2^slack above. So it rarely moves after the first blocks of keys, and what
+     * was summed is rarely scaled; float16 has weights up to 65,504. Weights are rounded to 16 bits
+     * before they meet values and not before they are summed, so o is off by as much as the largest
+     * of them, which only without slack is 1. Where delta is wanted there is none: a row that sees
+     * one key in truth has dp = delta, and its gradients would be what is left of that rounding.
      */
-    static constexpr float TOP_SLACK = 8;
-
     /* New tops, and what is left of what was summed relative to those before; whether that is not
        all of it in some row of the warp. */
-    static LANE_CODE bool raise(float factor, const scores &w, tops &top,
+    static LANE_CODE bool raise(const ra_cuda_forward &f, const scores &w, tops &top,
                                 float (&left)[ROW_TILES][2])
     {
         bool raised = false;
@@ -263,8 +264,8 @@ template <class Element, int DIM> struct forward_16 {
 #pragma unroll
                 for (int n = 1; n < K_TILES; ++n)
                     most = fmaxf(most, fmaxf(w[m][n][2 * half], w[m][n][2 * half + 1]));
-                most = quad_max(most) * factor;
-                bool const higher = most > top.of[m][half] + TOP_SLACK;
+                most = quad_max(most) * f.factor;
+                bool const higher = most > top.of[m][half] + f.slack;
                 left[m][half] = higher ? exp2_fast(top.of[m][half] - most) : 1.0f;
                 top.of[m][half] = higher ? most : top.of[m][half];
                 raised = raised || higher;
@@ -288,11 +289,11 @@ template <class Element, int DIM> struct forward_16 {
     }
 
     /* Scores become weights 2^(score * factor - top), in the order in which products want them. */
-    static LANE_CODE void soften(float factor, tops &own, scores &w, sums &s)
+    static LANE_CODE void soften(const ra_cuda_forward &f, tops &own, scores &w, sums &s)
     {
         float left[ROW_TILES][2], sum[ROW_TILES][2], base[ROW_TILES][2];
         tops top = own;
-        if (raise(factor, w, top, left)) {
+        if (raise(f, w, top, left)) {
             scale_sums(left, s);
             own = top;
         }
@@ -311,7 +312,7 @@ template <class Element, int DIM> struct forward_16 {
             for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    float const p = exp2_fast(fmaf(w[m][n][i], factor, -base[m][i >> 1]));
+                    float const p = exp2_fast(fmaf(w[m][n][i], f.factor, -base[m][i >> 1]));
                     w[m][n][i] = p;
                     sum[m][i >> 1] += p;
                 }
@@ -360,7 +361,7 @@ template <class Element, int DIM> struct forward_16 {
             if (!ra_key_cursor_is_over(&next))
                 copy_keys(f, h.k, f.k.row_stride, next, key_tile(shared));
             copies_commit();
-            soften(f.factor, own_tops(shared), w, s);
+            soften(f, own_tops(shared), w, s);
             products::add_weighted(w, value_tile(shared), s.acc);
         }
         store_sums(f, h, tile, own_tops(shared), s, shared);

@@ -30,6 +30,7 @@ typedef struct ra_cuda_forward {
     int32_t chunks_computed;
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float factor; /* of scores: scale * log2(e), positive */
+    float slack;  /* how far a score may be above its row's top before the top rises; 16 bits */
     bool first, last, ends_only;
     bool aligned;     /* rows of q, k and v are whole pieces of 16 bytes, aligned */
     bool out_aligned; /* rows of out */

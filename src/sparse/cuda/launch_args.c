@@ -96,6 +96,9 @@ static bool is_aligned(const ra_view *view, int32_t dim)
            view->row_stride % 8 == 0 && view->head_stride % 8 == 0;
 }
 
+/* A weight of 2^8 is far from what float16 holds, and few scores exceed the first ones by more. */
+#define TOP_SLACK 8.0f
+
 ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *map_base,
                                      float *scratch, uint32_t *ticket)
 {
@@ -126,6 +129,7 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .q_head_begin = shape->q_head_begin,
                              .dim = shape->dim,
                              .factor = (float)((double)shape->scale * 1.44269504088896340736),
+                             .slack = step->delta != NULL ? 0 : TOP_SLACK,
                              .first = step->first,
                              .last = step->last,
                              .ends_only = step->ends_only,
