@@ -156,8 +156,9 @@ typedef struct ra_prediction {
 
     /* Of the rank that holds most. */
     int fullest_rank;
-    int64_t rows;                                            /* its queries */
-    int64_t memory_bytes[RA_MEM_CATEGORY_COUNT], peak_bytes; /* of its GPU's, where one computes */
+    int64_t rows; /* its queries */
+    /* Of its GPU's, where one computes. Scores and states of cumsum count for 2^60 at most. */
+    int64_t memory_bytes[RA_MEM_CATEGORY_COUNT], peak_bytes;
     int64_t host_memory_bytes[RA_MEM_CATEGORY_COUNT], host_peak_bytes; /* beside a GPU's; else 0 */
     int64_t floor_bytes;   /* q, k, v and o in their dtype; lse, do and gradients where backward */
     int64_t tilemap_bytes; /* of the largest rank's maps, as ra_ring_info has them */

@@ -50,7 +50,7 @@ static linear_bytes bytes_of(const ra_predict_job *job, int rank, int32_t groups
         raise_to(&b.lines, c->backward ? 8 * c->batch * group.q_count * rows : 0);
         raise_to(&b.sums, job->ranks > 1 ? 3 * lanes : 0);
         if (c->linear == RA_LINEAR_CAUSAL && c->linear_method == RA_LINEAR_CUMSUM)
-            raise_to(&b.prefixes, lanes * rows);
+            raise_to(&b.prefixes, ra_predict_bounded((double)lanes * (double)rows));
     }
     return b;
 }

@@ -31,9 +31,14 @@ static void note(passing *p, int64_t besides)
 static int64_t scores_of(const passing *p, int64_t keys)
 {
     const ra_ring_config *c = &p->job->request->ring;
-    int64_t const queries = p->job->rows[p->rank].row_count;
-    return 2 * ra_predict_round(p->job, c->batch * p->group.q_count * queries * keys *
-                                            (int64_t)sizeof(float));
+    double const queries =
+        (double)c->batch * p->group.q_count * (double)p->job->rows[p->rank].row_count;
+    return 2 * ra_predict_round(p->job, ra_predict_bounded(queries * (double)keys * sizeof(float)));
+}
+
+static void add_scores(int64_t *sum, int64_t scores)
+{
+    *sum = ra_min_i64(*sum + scores, RA_PREDICT_BYTES_MOST);
 }
 
 static void compute_forward(passing *p, const ra_predict_step *step)
@@ -42,10 +47,10 @@ static void compute_forward(passing *p, const ra_predict_step *step)
     if (!p->job->request->standard || step->map.runs <= 0)
         return;
     int64_t const scores = scores_of(p, step->map.k_rows);
-    p->bytes->scores += keeps ? scores : 0;
-    p->scores += keeps ? 0 : scores;
+    int64_t const before = p->scores;
+    add_scores(keeps ? &p->bytes->scores : &p->scores, scores);
     note(p, 0);
-    p->scores -= keeps ? 0 : scores;
+    p->scores = before;
 }
 
 static void compute_backward(passing *p, const ra_predict_step *step)
@@ -53,9 +58,9 @@ static void compute_backward(passing *p, const ra_predict_step *step)
     if (!p->job->request->standard || step->map.runs <= 0)
         return;
     for (int k = 0; k < step->part_count && step->part_keys != NULL; ++k)
-        p->scores += scores_of(p, step->part_keys[k]);
+        add_scores(&p->scores, scores_of(p, step->part_keys[k]));
     if (step->part_keys == NULL)
-        p->scores += scores_of(p, step->map.k_rows);
+        add_scores(&p->scores, scores_of(p, step->map.k_rows));
     note(p, 0);
 }
 

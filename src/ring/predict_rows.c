@@ -57,6 +57,11 @@ static int64_t round_class(int64_t bytes)
     return round_up(bytes, bytes < SMALL ? power / CLASSES : ra_max_i64(PAGE, power / CLASSES));
 }
 
+int64_t ra_predict_bounded(double bytes)
+{
+    return bytes < (double)RA_PREDICT_BYTES_MOST ? (int64_t)bytes : RA_PREDICT_BYTES_MOST;
+}
+
 int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes)
 {
     const ra_predict_request *r = job->request;

@@ -5,6 +5,7 @@
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -160,6 +161,55 @@ Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeou
         ring_job_free(&job);
     }
     cr_assert_leq(sampled, SAMPLED_MOST, "%d of %d jobs were not looked at whole", sampled, CASES);
+}
+
+/* Scores of standard attention, and states of cumsum, pass 2^63 bytes: on one rank, and of many. */
+static void check_growth(bool standard, bool backward, int ranks)
+{
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    pattern.causal = true;
+    pattern.window_left = 1024;
+    ra_predict_request request = {.ring = {.batch = 1,
+                                           .heads = 32,
+                                           .kv_heads = 32,
+                                           .dim = 128,
+                                           .layout = RA_LAYOUT_CONTIGUOUS,
+                                           .schedule = RA_SCHEDULE_AUTO,
+                                           .head_groups = 1,
+                                           .backward = backward,
+                                           .linear = standard ? RA_LINEAR_NONE : RA_LINEAR_CAUSAL,
+                                           .linear_method = RA_LINEAR_CUMSUM},
+                                  .standard = standard,
+                                  .pattern = &pattern,
+                                  .ranks = ranks,
+                                  .ranks_per_node = 1,
+                                  .tile_rows = 256,
+                                  .threads = 1,
+                                  .memory_bytes = INT64_MAX};
+    int64_t before = 0;
+    for (int bits = 10; bits <= 31; ++bits) {
+        int64_t const seq = ((int64_t)1 << bits) - 1;
+        ra_prediction p;
+        request.ring.seq = seq;
+        cr_assert_eq(ra_predict(&request, &p), RA_OK);
+        double const floats = standard ? 2.0 * (double)seq * (double)seq / ranks / ranks
+                                       : (double)seq * 128.0 * 129.0 / ranks;
+        cr_expect_geq((double)p.peak_bytes, fmin(0x1p60, 0.9 * 4 * 32 * floats),
+                      "%d ranks, seq %lld: %lld bytes", ranks, (long long)seq,
+                      (long long)p.peak_bytes);
+        cr_expect_geq(p.peak_bytes, before, "%d ranks, seq %lld", ranks, (long long)seq);
+        before = p.peak_bytes;
+        ra_prediction_fini(&p);
+    }
+}
+
+Test(predict, needs_no_less_of_a_longer_sequence, .timeout = 60)
+{
+    for (int ranks = 1; ranks <= 4; ranks += 3) {
+        check_growth(true, false, ranks);
+        check_growth(true, true, ranks);
+        check_growth(false, false, ranks);
+    }
 }
 
 typedef struct test_map {
