@@ -36,12 +36,14 @@ static linear_floats floats_of(const ra_ring *ring, const ra_head_group *g)
     return f;
 }
 
-/* The largest of each over the groups. */
+/* The largest of each over the groups, which are of two sizes; fewer heads may have more segments.
+ */
 static linear_floats largest_floats(const ra_ring *ring, int32_t groups)
 {
+    int32_t const of_sizes[] = {0, groups - 1};
     linear_floats most = {0};
-    for (int32_t i = 0; i < groups; ++i) {
-        ra_head_group const g = ra_ring_group_of(&ring->config, groups, i);
+    for (int i = 0; i < 2; ++i) {
+        ra_head_group const g = ra_ring_group_of(&ring->config, groups, of_sizes[i]);
         linear_floats const f = floats_of(ring, &g);
         most.states = f.states > most.states ? f.states : most.states;
         most.grads = f.grads > most.grads ? f.grads : most.grads;

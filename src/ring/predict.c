@@ -107,10 +107,9 @@ static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan,
                       : ra_predict_ground_bytes(job) + held.plans + held.maps + held.cached +
                             ra_predict_round(job, job->request->pair_bytes);
     int32_t groups = 1;
-    for (; groups < c->kv_heads; ++groups) {
+    for (; groups < c->kv_heads; groups = ra_ring_more_groups(c, groups)) {
         ra_predict_bytes b = {0};
-        for (int32_t g = 0; g < groups; ++g)
-            ra_predict_add_group(job, plan, rank, ra_ring_group_of(c, groups, g), &b);
+        ra_predict_add_group(job, plan, rank, ra_ring_group_of(c, groups, groups - 1), &b);
         int64_t const plans = on_device ? 0 : plan_array_bytes(job, groups);
         if (ra_predict_group_bytes(job, rank, &b) + plans <= left)
             break;

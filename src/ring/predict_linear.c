@@ -40,9 +40,10 @@ static linear_bytes bytes_of(const ra_predict_job *job, int rank, int32_t groups
 {
     const ra_ring_config *c = &job->request->ring;
     int64_t const rows = job->rows[rank].row_count;
+    int32_t const of_sizes[] = {0, groups - 1}; /* the smallest group and the largest */
     linear_bytes b = {0};
-    for (int32_t g = 0; g < groups; ++g) {
-        ra_head_group const group = ra_ring_group_of(c, groups, g);
+    for (int i = 0; i < 2; ++i) {
+        ra_head_group const group = ra_ring_group_of(c, groups, of_sizes[i]);
         int64_t const heads = c->batch * group.kv_count, lanes = heads * state_bytes(c);
         int64_t const states = lanes * segments_of(heads, rows, job->request->threads);
         raise_to(&b.states, states);
@@ -71,7 +72,7 @@ static int32_t groups_of(const ra_predict_job *job, int rank)
     left -= (job->request->on_device ? job->request->context_bytes : ra_predict_ground_bytes(job)) +
             ra_predict_round(job, job->request->workspace_bytes) +
             ra_predict_tensors_room(job, rank);
-    for (; groups < c->kv_heads; ++groups) {
+    for (; groups < c->kv_heads; groups = ra_ring_more_groups(c, groups)) {
         linear_bytes const b = bytes_of(job, rank, groups);
         if (states_of(job, &b) + ra_predict_round(job, b.lines) <= left)
             break;

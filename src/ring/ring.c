@@ -29,6 +29,12 @@ ra_head_group ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t g
     return (ra_head_group){begin * ratio, (end - begin) * ratio, begin, end - begin};
 }
 
+int32_t ra_ring_more_groups(const ra_ring_config *c, int32_t count)
+{
+    int32_t const largest = ra_ring_group_of(c, count, count - 1).kv_count;
+    return (int32_t)ra_div_ceil(c->kv_heads, largest - 1);
+}
+
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group)
 {
     return ra_ring_group_of(&ring->config, ring->group_count, group);

@@ -109,8 +109,7 @@ static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *
 {
     const ra_plan *plan = context;
     ring_bytes bytes = {0};
-    for (int32_t g = 0; g < groups; ++g)
-        add_group_bytes(ring, plan, ra_ring_group_of(&ring->config, groups, g), &bytes);
+    add_group_bytes(ring, plan, ra_ring_group_of(&ring->config, groups, groups - 1), &bytes);
     size_t plans = (size_t)plans_for(ring, groups) * sizeof(ra_plan);
     if (ring->host_pool != ring->pool)
         plans = 0;
@@ -128,7 +127,7 @@ ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const v
         available -= room_bytes(ring);
         groups = 1;
         while (groups < c->kv_heads && bytes_of(ring, (int32_t)groups, context) > available)
-            ++groups;
+            groups = ra_ring_more_groups(c, (int32_t)groups);
         status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
         if (status != RA_OK)
             return status;

@@ -1,0 +1,95 @@
+/* Head groups auto: the fewest that fit, found in few looks, however many heads there are. */
+#include "ring/ring_internal.h"
+#include "ring/ring_job.h"
+#include "ringattn/predict.h"
+
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+
+TestSuite(head_groups);
+
+enum { HEADS = 1024, SEQ = 64, RANKS = 2, LOOKS_MOST = 32 * HEADS };
+
+static atomic_llong looks;
+
+ra_head_group __real_ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t group);
+ra_head_group __wrap_ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t group);
+ra_head_group __wrap_ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t group)
+{
+    atomic_fetch_add(&looks, 1);
+    return __real_ra_ring_group_of(c, count, group);
+}
+
+static ring_job job_for(ra_schedule schedule)
+{
+    ring_job job = ring_job_waves(RANKS, SEQ * HEADS, 1, 1, schedule);
+    job.config.seq = SEQ;
+    job.config.heads = job.config.kv_heads = HEADS;
+    return job;
+}
+
+/* Peak of a ring, or of a prediction, with so many groups; 0: auto, and *groups_out are taken. */
+static int64_t ring_peak(ring_job *job, int32_t groups, int64_t limit, int32_t *groups_out)
+{
+    job->config.head_groups = groups;
+    job->limit_bytes = limit;
+    ring_job_run(job);
+    cr_assert_eq(job->status, RA_OK, "%d groups", groups);
+    *groups_out = job->info.head_groups;
+    return job->peak_bytes;
+}
+
+static int64_t predicted_peak(ring_job *job, int32_t groups, int64_t limit, int32_t *groups_out)
+{
+    ra_predict_request request = {.ring = job->config,
+                                  .pattern = &job->pattern,
+                                  .ranks = RANKS,
+                                  .ranks_per_node = 1,
+                                  .tile_rows = 64,
+                                  .threads = 1,
+                                  .memory_bytes = limit > 0 ? limit : INT64_MAX};
+    ra_prediction prediction;
+    request.ring.head_groups = groups;
+    request.ring.tensors_follow = true;
+    cr_assert_eq(ra_predict(&request, &prediction), RA_OK);
+    int64_t const peak = prediction.peak_bytes;
+    *groups_out = prediction.head_groups;
+    ra_prediction_fini(&prediction);
+    return peak;
+}
+
+typedef int64_t peak_function(ring_job *job, int32_t groups, int64_t limit, int32_t *groups_out);
+
+/* These have the least number of groups of those whose largest is as large. */
+static void check(ra_schedule schedule, peak_function *peak_of)
+{
+    static const int32_t fewest[] = {1, 3, 31, HEADS / 2, HEADS};
+    for (int i = 0; i < 5; ++i) {
+        ring_job job = job_for(schedule);
+        int32_t groups;
+        int64_t const peak = peak_of(&job, fewest[i], 0, &groups);
+        atomic_store(&looks, 0);
+        (void)peak_of(&job, 0, peak, &groups);
+        cr_expect_eq(groups, fewest[i], "schedule %d: %d groups, not %d", schedule, groups,
+                     fewest[i]);
+        cr_expect_leq(atomic_load(&looks), LOOKS_MOST, "schedule %d, %d groups: %lld looks",
+                      schedule, groups, (long long)atomic_load(&looks));
+        if (i + 1 < 5) {
+            (void)peak_of(&job, 0, peak - 1, &groups);
+            cr_expect_gt(groups, fewest[i], "schedule %d: one byte less", schedule);
+        }
+        ring_job_free(&job);
+    }
+}
+
+Test(head_groups, of_a_ring_are_the_fewest_that_fit_in_few_looks, .timeout = 120)
+{
+    check(RA_SCHEDULE_DIRECT, ring_peak);
+    check(RA_SCHEDULE_SCAN, ring_peak);
+}
+
+Test(head_groups, of_a_prediction_are_the_fewest_that_fit_in_few_looks, .timeout = 120)
+{
+    check(RA_SCHEDULE_DIRECT, predicted_peak);
+    check(RA_SCHEDULE_SCAN, predicted_peak);
+}
