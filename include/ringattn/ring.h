@@ -35,12 +35,14 @@ typedef struct ra_layout {
 } ra_layout;
 
 /**
- * Deterministic: every rank that asks gets the same. Pieces of a rank's rows ascend. AUTO counts as
- * if each rank was sent what it needs of each other; a ring counts what its schedule sends: to
- * ranks that share memory once, and with schedule ring from rank to rank.
+ * Deterministic: every rank that asks gets the same. Pieces of a rank's rows ascend. Goes through
+ * all live pairs, which may take long: `comm`, whose other ranks wait, or NULL, hears of it.
+ *
+ * @param kind  not AUTO, which a ring settles by what its schedule sends: to ranks that share
+ *              memory once, and with schedule ring from rank to rank
  */
 RA_CHECKED ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks,
-                                    ra_pool *pool, ra_layout *layout_out);
+                                    ra_comm *comm, ra_pool *pool, ra_layout *layout_out);
 void ra_layout_fini(ra_pool *pool, ra_layout *layout);
 const char *ra_layout_name(ra_layout_kind kind);
 

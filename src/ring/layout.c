@@ -7,10 +7,29 @@
 
 enum { CHUNK_MAX = 1024, CHUNK_MIN = 128 };
 
+/* Queries are counted in so many parts of the sequence at most, which have at least so many rows.
+ */
+enum { PARTS_MAX = 1024, PART_ROWS_MIN = 8192 };
+
 const char *ra_layout_name(ra_layout_kind kind)
 {
     static const char *const names[] = {"contiguous", "zigzag", "striped", "balanced", "auto"};
     return names[kind];
+}
+
+/* Live pairs of some queries. Counting them may take long: the others are told part by part. */
+static int64_t count_pairs(const ra_pattern *pattern, ra_range queries, ra_comm *comm)
+{
+    int64_t const span = ra_max_i64(PART_ROWS_MIN, ra_pattern_seq(pattern) / PARTS_MAX);
+    int64_t const rows = ra_max_i64(1, span / queries.stride);
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < queries.count; i += rows) {
+        ra_comm_beat(comm);
+        pairs +=
+            ra_pattern_area(pattern, (ra_range){queries.begin + i * queries.stride, queries.stride,
+                                                ra_min_i64(rows, queries.count - i)});
+    }
+    return pairs;
 }
 
 static ra_status set_contiguous(const ra_layout *layout, int64_t seq, ra_pool *pool, int rank)
@@ -198,7 +217,8 @@ static ra_status set_chunks(const ra_layout *layout, int64_t seq, ra_pool *pool,
     return RA_OK;
 }
 
-static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_pool *pool)
+static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_comm *comm,
+                              ra_pool *pool)
 {
     int64_t const seq = ra_pattern_seq(pattern);
     int64_t const most = ra_div_ceil(seq, CHUNK_MIN);
@@ -218,7 +238,7 @@ static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_p
         count = ra_div_ceil(seq, size);
         for (int64_t i = 0; i < count; ++i) {
             ra_range const rows = {i * size, 1, ra_min_i64(size, seq - i * size)};
-            chunks[i] = (chunk){i, ra_pattern_area(pattern, rows), 0};
+            chunks[i] = (chunk){i, count_pairs(pattern, rows, comm), 0};
         }
         deal(chunks, count, loads, layout->ranks);
         refine(chunks, count, loads, layout->ranks);
@@ -235,7 +255,7 @@ static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_p
 /* ---- all kinds --------------------------------------------------------------------------------
  */
 
-static void measure(ra_layout *layout, const ra_pattern *pattern)
+static void measure(ra_layout *layout, const ra_pattern *pattern, ra_comm *comm)
 {
     int64_t most = 0, sum = 0;
     layout->imbalance = 1.0;
@@ -244,19 +264,20 @@ static void measure(ra_layout *layout, const ra_pattern *pattern)
     for (int r = 0; r < layout->ranks; ++r) {
         int64_t area = 0;
         for (int64_t i = 0; i < layout->rows[r].piece_count; ++i)
-            area += ra_pattern_area(pattern, layout->rows[r].pieces[i].rows);
+            area += count_pairs(pattern, layout->rows[r].pieces[i].rows, comm);
         most = ra_max_i64(most, area);
         sum += area;
     }
     layout->imbalance = sum > 0 ? (double)most * layout->ranks / (double)sum : 1.0;
 }
 
-static ra_status set_rows(ra_layout *layout, const ra_pattern *pattern, ra_pool *pool)
+static ra_status set_rows(ra_layout *layout, const ra_pattern *pattern, ra_comm *comm,
+                          ra_pool *pool)
 {
     int64_t const seq = ra_pattern_seq(pattern);
     ra_status status = RA_OK;
     if (layout->kind == RA_LAYOUT_BALANCED)
-        return set_balanced(layout, pattern, pool);
+        return set_balanced(layout, pattern, comm, pool);
     for (int r = 0; r < layout->ranks && status == RA_OK; ++r) {
         if (layout->kind == RA_LAYOUT_CONTIGUOUS)
             status = set_contiguous(layout, seq, pool, r);
@@ -268,39 +289,24 @@ static ra_status set_rows(ra_layout *layout, const ra_pattern *pattern, ra_pool 
     return status;
 }
 
-static ra_status init_kind(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
-                           ra_layout *layout_out)
+ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_comm *comm,
+                         ra_pool *pool, ra_layout *layout_out)
 {
+    RA_ASSERT(ranks >= 1 && kind < RA_LAYOUT_AUTO);
     ra_layout layout = {.kind = kind, .ranks = ranks};
     ra_status status = ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)ranks * sizeof(*layout.rows),
                                      NULL, &layout.block);
     if (status != RA_OK)
         return status;
     layout.rows = memset(layout.block.data, 0, layout.block.bytes);
-    status = set_rows(&layout, pattern, pool);
+    status = set_rows(&layout, pattern, comm, pool);
     if (status != RA_OK) {
         ra_layout_fini(pool, &layout);
         return status;
     }
-    measure(&layout, pattern);
+    measure(&layout, pattern, comm);
     *layout_out = layout;
     return RA_OK;
-}
-
-ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
-                         ra_layout *layout_out)
-{
-    RA_ASSERT(ranks >= 1);
-    if (kind != RA_LAYOUT_AUTO || ranks == 1)
-        return init_kind(kind == RA_LAYOUT_AUTO ? RA_LAYOUT_CONTIGUOUS : kind, pattern, ranks, pool,
-                         layout_out);
-    ra_teams teams;
-    ra_status status = ra_teams_init(ranks, NULL, pool, &teams);
-    if (status != RA_OK)
-        return status;
-    status = ra_layout_choose(pattern, &teams, false, NULL, pool, layout_out);
-    ra_teams_fini(pool, &teams);
-    return status;
 }
 
 void ra_layout_fini(ra_pool *pool, ra_layout *layout)

@@ -47,8 +47,7 @@ static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, 
     ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
     for (int owner = 0; owner < layout->ranks; ++owner) {
         ra_demand demand;
-        ra_comm_beat(comm);
-        ra_status const status = ra_demand_init(pattern, layout, all, owner, pool, &demand);
+        ra_status const status = ra_demand_init(pattern, layout, all, owner, comm, pool, &demand);
         if (status != RA_OK)
             return status;
         *rows += demand.rows.row_count * demand.last;
@@ -70,9 +69,8 @@ ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, boo
     for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
         ra_layout layout;
         int64_t rows = 0;
-        ra_comm_beat(comm);
         ra_status status =
-            ra_layout_init((ra_layout_kind)kind, pattern, teams->ranks, pool, &layout);
+            ra_layout_init((ra_layout_kind)kind, pattern, teams->ranks, comm, pool, &layout);
         if (status == RA_OK && is_even(&layout)) {
             status = hops ? count_hops(pattern, &layout, comm, pool, &rows)
                           : count_for_teams(pattern, &layout, teams, comm, pool, &rows);

@@ -15,6 +15,7 @@ ra_status ra_plan_init_map(const ra_plan_request *request, const ra_rowset *keys
                                    .keys = keys,
                                    .tile_rows = request->tile_rows,
                                    .by_keys = request->by_keys};
+    ra_comm_beat(request->comm); /* a map may take long, and so may needed rows below */
     return request->dense_mask ? ra_tilemap_init_dense(&wanted, pool, map)
                                : ra_pattern_cache_get(request->cache, &wanted, pool, map);
 }
@@ -78,6 +79,7 @@ static ra_status init_fetch(const team_plan *t, int distance, int turn, ra_step 
         int const owner = ra_teams_member(request->teams, owners, turn * t->size + k);
         if (owner < 0)
             break;
+        ra_comm_beat(request->comm);
         status = ra_pattern_needed_rows(request->pattern, request->heads, &t->queries,
                                         &request->layout->rows[owner], t->pool, &needed[k], NULL);
         if (status != RA_OK)
@@ -113,6 +115,7 @@ static ra_status init_offer(const team_plan *t, int distance, int turn, ra_step 
     ra_status status = ra_teams_rows(teams, readers, request->layout, t->pool, &queries);
     if (status != RA_OK)
         return status;
+    ra_comm_beat(request->comm);
     status = ra_pattern_needed_rows(request->pattern, request->heads, &queries,
                                     &request->layout->rows[request->rank], t->pool, &sent,
                                     &step->sent_local);

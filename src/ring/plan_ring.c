@@ -31,18 +31,20 @@ static ra_status join_others(const ra_layout *layout, int owner, ra_pool *pool,
 }
 
 ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_heads heads,
-                         int owner, ra_pool *pool, ra_demand *demand_out)
+                         int owner, ra_comm *comm, ra_pool *pool, ra_demand *demand_out)
 {
     ra_demand d = {0};
     ra_rowset others;
     ra_status status = join_others(layout, owner, pool, &others);
     if (status != RA_OK)
         return status;
+    ra_comm_beat(comm);
     status = ra_pattern_needed_rows(pattern, heads, &others, &layout->rows[owner], pool, &d.rows,
                                     &d.local);
     ra_rowset_fini(pool, &others);
     for (int distance = 1; distance < layout->ranks && status == RA_OK; ++distance) {
         ra_rowset needed;
+        ra_comm_beat(comm);
         status = ra_pattern_needed_rows(pattern, heads,
                                         &layout->rows[ahead(owner, distance, layout->ranks)],
                                         &layout->rows[owner], pool, &needed, NULL);
@@ -121,8 +123,8 @@ ra_status ra_plan_init_ring(const ra_plan_request *request, ra_pool *pool, ra_pl
     int made = 0;
     status = init_ring_own(request, pool, &plan->steps[0]);
     while (made < ranks && status == RA_OK) {
-        status = ra_demand_init(request->pattern, request->layout, request->heads, made, pool,
-                                &demands[made]);
+        status = ra_demand_init(request->pattern, request->layout, request->heads, made,
+                                request->comm, pool, &demands[made]);
         made += status == RA_OK;
     }
     for (int s = 1; s < ranks && status == RA_OK; ++s)

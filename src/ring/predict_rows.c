@@ -133,7 +133,7 @@ static ra_status set_balanced(ra_predict_job *job)
 {
     ra_layout layout;
     ra_status status =
-        ra_layout_init(RA_LAYOUT_BALANCED, job->pattern, job->ranks, job->pool, &layout);
+        ra_layout_init(RA_LAYOUT_BALANCED, job->pattern, job->ranks, NULL, job->pool, &layout);
     if (status != RA_OK)
         return status;
     int64_t count = 0;

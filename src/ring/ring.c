@@ -87,18 +87,11 @@ static ra_status share_decision(ra_ring *ring, const char *operation, ra_status 
     return sent != RA_OK ? sent : (ra_status)d.status;
 }
 
-/*
- * Rank 0's layout. One that is auto goes by what will be sent: `hosts` are what will be teams, or
- * NULL.
- */
-static ra_status init_layout(ra_ring *ring, const int *hosts)
+/* Auto goes by what will be sent: `hosts` are what will be teams, or NULL. */
+static ra_status choose_layout(ra_ring *ring, const int *hosts)
 {
-    int const ranks = ra_comm_size(ring->comm);
     ra_teams teams;
-    if (ring->config.layout != RA_LAYOUT_AUTO || ranks == 1)
-        return ra_layout_init(ring->config.layout, ring->pattern, ranks, ring->host_pool,
-                              &ring->layout);
-    ra_status status = ra_teams_init(ranks, hosts, ring->host_pool, &teams);
+    ra_status status = ra_teams_init(ra_comm_size(ring->comm), hosts, ring->host_pool, &teams);
     if (status != RA_OK)
         return status;
     status = ra_layout_choose(ring->pattern, &teams, ring->config.schedule == RA_SCHEDULE_RING,
@@ -107,17 +100,23 @@ static ra_status init_layout(ra_ring *ring, const int *hosts)
     return status;
 }
 
+/* Auto is rank 0's choice for all; any other layout all ranks make at once. */
 static ra_status settle_layout(ra_ring *ring, const int *hosts)
 {
+    int const ranks = ra_comm_size(ring->comm);
     int kind = ring->config.layout;
     ra_status status = RA_OK;
-    if (ra_comm_rank(ring->comm) == 0) {
-        status = init_layout(ring, hosts);
-        kind = ring->layout.kind;
+    if (kind == RA_LAYOUT_AUTO && ranks == 1)
+        kind = RA_LAYOUT_CONTIGUOUS;
+    if (kind == RA_LAYOUT_AUTO) {
+        if (ra_comm_rank(ring->comm) == 0) {
+            status = choose_layout(ring, hosts);
+            kind = ring->layout.kind;
+        }
+        status = share_decision(ring, "layout", status, &kind);
     }
-    status = share_decision(ring, "layout", status, &kind);
-    if (status == RA_OK && ra_comm_rank(ring->comm) != 0)
-        status = ra_layout_init((ra_layout_kind)kind, ring->pattern, ra_comm_size(ring->comm),
+    if (status == RA_OK && ring->layout.rows == NULL)
+        status = ra_layout_init((ra_layout_kind)kind, ring->pattern, ranks, ring->comm,
                                 ring->host_pool, &ring->layout);
     return ra_ring_agree(ring, status);
 }

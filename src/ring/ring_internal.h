@@ -42,7 +42,7 @@ typedef struct ra_demand {
 } ra_demand;
 
 RA_CHECKED ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout,
-                                    ra_heads heads, int owner, ra_pool *pool,
+                                    ra_heads heads, int owner, ra_comm *comm, ra_pool *pool,
                                     ra_demand *demand_out);
 void ra_demand_fini(ra_pool *pool, ra_demand *demand);
 
@@ -57,7 +57,7 @@ RA_CHECKED ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra
  * Layout auto: the fewest rows sent in a forward pass among the balanced ones, else the best
  * balanced; the first of equals. A team is sent what it needs of an owner once; where `hops`,
  * blocks go from rank to rank instead, as with schedule ring. `comm`: whose other ranks wait; or
- * NULL.
+ * NULL. It hears of every rank, or team, and of every part of the live pairs that is gone through.
  */
 RA_CHECKED ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, bool hops,
                                       ra_comm *comm, ra_pool *pool, ra_layout *layout_out);
@@ -111,6 +111,7 @@ typedef struct ra_plan_request {
     const ra_layout *layout;
     const ra_teams *teams;
     ra_schedule schedule; /* not AUTO; only SHARED has teams of several ranks */
+    ra_comm *comm;        /* whose other ranks wait for this one; or NULL */
     int rank;
     ra_heads heads;
     ra_pattern_cache *cache; /* or NULL */

@@ -11,6 +11,7 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
                              .layout = &ring->layout,
                              .teams = &ring->teams,
                              .schedule = ring->schedule,
+                             .comm = ring->comm,
                              .rank = ra_comm_rank(ring->comm),
                              .heads = heads,
                              .cache = c->cache,

@@ -1,4 +1,5 @@
 #include "ring/ring_job.h"
+#include "ring/ring_internal.h"
 #include "support/poison_memory.h"
 
 #include <math.h>
@@ -371,6 +372,20 @@ ring_job ring_job_waves(int ranks, int64_t seq, int32_t dim, int buffers, ra_sch
         job.config.schedule = RA_SCHEDULE_AUTO;
     }
     return job;
+}
+
+ra_status ring_job_layout(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
+                          ra_layout *layout_out)
+{
+    ra_teams teams;
+    if (kind != RA_LAYOUT_AUTO)
+        return ra_layout_init(kind, pattern, ranks, NULL, pool, layout_out);
+    ra_status status = ra_teams_init(ranks, NULL, pool, &teams);
+    if (status != RA_OK)
+        return status;
+    status = ra_layout_choose(pattern, &teams, false, NULL, pool, layout_out);
+    ra_teams_fini(pool, &teams);
+    return status;
 }
 
 void ring_job_free(ring_job *job)

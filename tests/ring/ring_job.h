@@ -57,6 +57,9 @@ ring_job ring_job_plain(int ranks, int64_t seq, int32_t dim);
 /* The same with sines for all four inputs, causal, zigzag and with a deadline; linear attention
    where the schedule is that of scans, which only this takes. */
 ring_job ring_job_waves(int ranks, int64_t seq, int32_t dim, int buffers, ra_schedule schedule);
+/* A layout without a ring; auto is chosen for ranks that share nothing. */
+ra_status ring_job_layout(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
+                          ra_layout *layout_out);
 void ring_job_free(ring_job *job); /* only of one made above */
 
 #endif

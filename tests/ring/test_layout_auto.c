@@ -1,5 +1,4 @@
 /* Layout auto: the fewest bytes really sent, whoever shares memory, among the balanced layouts. */
-#include "comm/comm_internal.h"
 #include "ring/ring_internal.h"
 #include "ring/ring_job.h"
 #include "ringattn/predict.h"
@@ -215,7 +214,7 @@ static double make_layout(ra_layout_kind kind, const ra_pattern_config *config, 
     ra_pattern *pattern;
     ra_layout layout;
     cr_assert_eq(ra_pattern_create(config, seq, 1, m.pool, &pattern), RA_OK);
-    cr_assert_eq(ra_layout_init(kind, pattern, ranks, m.pool, &layout), RA_OK);
+    cr_assert_eq(ring_job_layout(kind, pattern, ranks, m.pool, &layout), RA_OK);
     double const imbalance = layout.imbalance;
     ra_layout_fini(m.pool, &layout);
     ra_pattern_destroy(pattern);
@@ -238,43 +237,6 @@ Test(layout_auto, is_chosen_in_few_passes_over_the_mask)
     long long const pass = 3 * SEQ / BLOCK, visited = atomic_load(&slices_visited);
     cr_assert_gt(visited, pass);
     cr_assert_leq(visited, 2 * pass * (MANY + 4), "%lld, a pass is %lld", visited, pass);
-}
-
-static int beats;
-
-static void count_beat(ra_comm *comm)
-{
-    (void)comm;
-    beats++;
-}
-
-/* The others wait for the choice, and hear of it layout by layout and rank by rank. */
-Test(layout_auto, others_are_told_that_it_is_being_chosen)
-{
-    static const ra_comm_ops ops = {.name = "counting", .beat = count_beat};
-    memory_for_layouts m = take_memory();
-    ra_pattern_config const config = ra_pattern_config_dense();
-    ra_pattern *pattern;
-    ra_teams teams;
-    ra_comm comm;
-    bool full = false;
-    ra_comm_init(&comm, &ops, 0, RANKS, 1000);
-    cr_assert_eq(ra_pattern_create(&config, SEQ, 1, m.pool, &pattern), RA_OK);
-    cr_assert_eq(ra_teams_init(RANKS, NULL, m.pool, &teams), RA_OK);
-    for (int hops = 0; hops < 2; ++hops) {
-        ra_layout layout;
-        beats = 0;
-        cr_assert_eq(ra_layout_choose(pattern, &teams, hops == 1, &comm, m.pool, &layout), RA_OK);
-        cr_expect_eq(beats, RA_LAYOUT_AUTO * (1 + RANKS), "%d", beats);
-        beats = 0;
-        cr_assert_eq(ra_plan_is_full(pattern, &layout, &comm, m.pool, &full), RA_OK);
-        cr_expect(full && beats == RANKS);
-        ra_layout_fini(m.pool, &layout);
-    }
-    ra_teams_fini(m.pool, &teams);
-    ra_pattern_destroy(pattern);
-    ra_pool_destroy(m.pool);
-    ra_ledger_destroy(m.ledger);
 }
 
 /* One chunk is a rank's whole share, and all others are alike: no exchange relieves that rank. That

@@ -27,7 +27,7 @@ static double imbalance(const ra_pattern_config *config, int64_t seq, int ranks,
     ra_pattern *pattern;
     ra_layout layout;
     cr_assert_eq(ra_pattern_create(config, seq, 4, pool, &pattern), RA_OK);
-    cr_assert_eq(ra_layout_init(kind, pattern, ranks, pool, &layout), RA_OK);
+    cr_assert_eq(ring_job_layout(kind, pattern, ranks, pool, &layout), RA_OK);
     double const result = layout.imbalance;
     int64_t most = 0, least = INT64_MAX;
     for (int r = 0; r < ranks && layout.kind == RA_LAYOUT_BALANCED; ++r) {

@@ -195,7 +195,7 @@ static void check_trial(const trial *t, test_rng *rng, int ranks, ra_layout_kind
                         int32_t tile_rows)
 {
     ra_layout layout;
-    cr_assert_eq(ra_layout_init(kind, t->pattern, ranks, pool, &layout), RA_OK);
+    cr_assert_eq(ra_layout_init(kind, t->pattern, ranks, NULL, pool, &layout), RA_OK);
     if (test_rng_chance(rng, 0.2))
         deal_at_random(rng, t, &layout);
     memset(t->counts, 0, (size_t)t->heads * (size_t)t->seq * (size_t)t->seq);
@@ -228,7 +228,7 @@ static void run_trials(uint64_t seed, int count, bool dense)
         /* A mask has blocks of 128 rows. */
         int const ranks = (int)test_rng_between(&rng, 1, dense ? 3 : 7);
         int32_t const tile_rows = (int32_t)test_rng_between(&rng, 1, dense ? 300 : 40);
-        ra_layout_kind const kind = (ra_layout_kind)test_rng_between(&rng, 0, RA_LAYOUT_AUTO);
+        ra_layout_kind const kind = (ra_layout_kind)test_rng_between(&rng, 0, RA_LAYOUT_AUTO - 1);
         int32_t const heads = (int32_t)test_rng_between(&rng, 1, HEADS);
         test_pattern drawn;
         test_pattern_draw(&rng, seq, &drawn);
