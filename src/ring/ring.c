@@ -61,14 +61,16 @@ void ra_ring_set_mode(ra_ring *ring, ra_ring_mode mode)
     ring->mode = mode;
 }
 
-ra_status ra_ring_agree(const ra_ring *ring, ra_status mine)
+ra_status ra_ring_agree(ra_ring *ring, ra_status mine)
 {
     int64_t worst = mine;
-    if (ra_comm_size(ring->comm) == 1)
-        return mine;
-    ra_status const status =
-        ra_comm_reduce_i64(ring->comm, "agreeing on the ring", RA_MAX, &worst, 1);
-    return status != RA_OK ? (mine != RA_OK ? mine : status) : (ra_status)worst;
+    ra_status told = RA_OK;
+    if (ra_comm_size(ring->comm) > 1)
+        told = ra_comm_reduce_i64(ring->comm, "agreeing on the ring", RA_MAX, &worst, 1);
+    ring->failed_together = told == RA_OK && worst == RA_ERR_NO_MEMORY;
+    if (told != RA_OK)
+        return mine != RA_OK ? mine : told;
+    return (ra_status)worst;
 }
 
 /* ---- decisions --------------------------------------------------------------------------------

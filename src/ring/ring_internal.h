@@ -237,7 +237,7 @@ RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_
                                            const void *context);
 
 /* The worst status of all ranks, on all of them. */
-RA_CHECKED ra_status ra_ring_agree(const ra_ring *ring, ra_status mine);
+RA_CHECKED ra_status ra_ring_agree(ra_ring *ring, ra_status mine);
 
 /*
  * Schedule shared: windows, collective over all ranks (`bytes` may be 0 where another team has

@@ -2,21 +2,14 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-static ra_status settle(ra_ring *ring, ra_status mine)
-{
-    ra_status const status = ra_ring_agree(ring, mine);
-    ring->failed_together = status == RA_ERR_NO_MEMORY;
-    return status;
-}
-
 ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
 {
-    return ring->kernel->ops->begin == NULL ? mine : settle(ring, mine);
+    return ring->kernel->ops->begin == NULL ? mine : ra_ring_agree(ring, mine);
 }
 
 ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine)
 {
-    return ring->config.comm_buffers > 0 ? mine : settle(ring, mine);
+    return ring->config.comm_buffers > 0 ? mine : ra_ring_agree(ring, mine);
 }
 
 bool ra_ring_failed_together(const ra_ring *ring)
@@ -46,6 +39,7 @@ static ra_status watch_kernel(void *context)
 
 void ra_ring_begin_pass(ra_ring *ring)
 {
+    ring->failed_together = false;
     ra_comm_set_stream(ring->comm, ring->kernel->stream);
     ra_comm_set_watch(ring->comm, watch_kernel, ring->kernel);
     if (ra_comm_size(ring->comm) == 1)

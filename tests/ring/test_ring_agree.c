@@ -1,0 +1,86 @@
+/* Ranks of a ring tell each other what became of them: when that holds, and what it is called. */
+#include "comm/comm_internal.h"
+#include "ring/ring_internal.h"
+#include "ring/ring_job.h"
+#include "support/refusing_memory.h"
+
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+
+TestSuite(ring_agree);
+
+enum { RANKS = 3, SEQ = 90, VICTIM = 1 };
+
+/* Steps take memory, so ranks agree in each of them. */
+static ring_job job_of_steps(void)
+{
+    ring_job job = ring_job_waves(RANKS, SEQ, 4, 0, RA_SCHEDULE_DIRECT);
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.timeout_ms = 20000;
+    return job;
+}
+
+/* Whether telling the others of memory that ran out in a pass breaks the communicator. */
+static atomic_bool telling_fails;
+static atomic_int together_count;
+
+ra_status __real_ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                                    int64_t *values, int count);
+ra_status __wrap_ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                                    int64_t *values, int count);
+ra_status __wrap_ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
+                                    int64_t *values, int count)
+{
+    if (atomic_load(&telling_fails) && *values == RA_ERR_NO_MEMORY) {
+        ra_comm_break(comm);
+        return RA_ERR_PEER;
+    }
+    return __real_ra_comm_reduce_i64(comm, operation, reduce, values, count);
+}
+
+bool __real_ra_ring_failed_together(const ra_ring *ring);
+bool __wrap_ra_ring_failed_together(const ra_ring *ring);
+bool __wrap_ra_ring_failed_together(const ra_ring *ring)
+{
+    bool const together = __real_ra_ring_failed_together(ring);
+    atomic_fetch_add(&together_count, together);
+    return together;
+}
+
+static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
+{
+    refusing_memory *self = context;
+    if (rank != VICTIM)
+        return memory;
+    self->inner = memory;
+    return ra_memory_refusing(self);
+}
+
+/* Jobs whose n-th allocation is refused; how many of them ended in a pass. */
+static int refuse_each_allocation(void)
+{
+    refusing_memory memory = {.refused = true};
+    int in_passes = 0;
+    for (long n = 0; memory.refused; ++n) {
+        atomic_store(&memory.countdown, n);
+        atomic_store(&memory.refused, false);
+        ring_job job = job_of_steps();
+        job.wrap_memory = wrap_memory;
+        job.wrap_context = &memory;
+        ring_job_run(&job);
+        cr_assert_eq(job.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld", n);
+        in_passes += job.in_pass;
+        ring_job_free(&job);
+    }
+    return in_passes;
+}
+
+Test(ring_agree, ranks_fail_together_only_where_they_have_told_each_other, .timeout = 120)
+{
+    int const told = refuse_each_allocation();
+    cr_assert_gt(told, 0);
+    cr_expect_eq(atomic_exchange(&together_count, 0), told * RANKS);
+    atomic_store(&telling_fails, true);
+    cr_expect_eq(refuse_each_allocation(), told);
+    cr_expect_eq(atomic_load(&together_count), 0, "a broken communicator has told nobody");
+}
