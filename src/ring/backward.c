@@ -251,6 +251,7 @@ static ra_status backward_step(backward_pass *pass, int s)
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
     ra_pair_view held;
     ra_status status = RA_OK;
+    ring->step = s;
     if (!overlap)
         status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, operation);
     if (status == RA_OK)
@@ -325,6 +326,7 @@ static ra_status backward_group(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     int const steps = pass->plan->step_count;
+    ring->step = 0;
     ra_status status = begin_team_grads(pass);
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, 0);
     if (status == RA_OK && ring->config.comm_buffers == 2 && steps > 1)
@@ -359,7 +361,7 @@ static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)
 static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     backward_pass pass = {.ring = ring, .tensors = tensors};
-    ra_ring_begin_pass(ring);
+    ra_ring_begin_pass(ring, "backward");
     int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_BACKWARD);
     ra_kernel_pass const kernel_pass = ra_ring_pass(ring, true);
     ra_status status = ra_ring_settle(ring, ra_kernel_begin(ring->kernel, &kernel_pass));

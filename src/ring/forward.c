@@ -85,6 +85,7 @@ static ra_status forward_step(forward_pass *pass, int s)
     int const steps = pass->plan->step_count;
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
     ra_pair_view own = pass->own, held = own;
+    ring->step = s;
     if (ring->schedule == RA_SCHEDULE_SHARED) /* those of the whole team */
         held = ra_shared_keys(ring, pass->group.kv_begin, 0);
     ra_status status = RA_OK;
@@ -107,7 +108,7 @@ static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     forward_pass pass = {.ring = ring};
     ring->has_delta = ring->config.backward && tensors->dout != NULL;
-    ra_ring_begin_pass(ring);
+    ra_ring_begin_pass(ring, "forward");
     int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_FORWARD);
     ra_kernel_pass const kernel_pass = ra_ring_pass(ring, false);
     ra_status status = ra_ring_settle(ring, ra_kernel_begin(ring->kernel, &kernel_pass));

@@ -282,7 +282,7 @@ ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool
     ra_status status = RA_OK;
     if (!backward)
         ring->linear.states_group = -1; /* the inputs may be others */
-    ra_ring_begin_pass(ring);
+    ra_ring_begin_pass(ring, backward ? "backward" : "forward");
     int64_t const mark = ra_ring_mark_pass(ring, backward ? RA_TRACE_BACKWARD : RA_TRACE_FORWARD);
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
         int64_t const group_mark = ra_ring_mark_group(ring, g);

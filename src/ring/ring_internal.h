@@ -202,6 +202,8 @@ struct ra_ring {
     bool has_delta; /* the last forward pass was given dout */
     ra_flight keys_flight, grads_flight;
     bool failed_together;              /* the last pass, on all ranks at the same step */
+    const char *pass;                  /* "forward", "backward", for errors; NULL: between passes */
+    int step;                          /* of the pass that is under way */
     ra_trace *trace;                   /* NULL: nothing is recorded */
     ra_window key_window, grad_window; /* schedule shared */
     ra_ring_linear linear;             /* schedule scan */
@@ -344,8 +346,9 @@ static inline void ra_ring_mark_end(const ra_ring *ring, int64_t mark)
         ra_trace_end(ring->trace, mark);
 }
 
-/* Polling on and off; end also waits for what a failed pass has left in flight. */
-void ra_ring_begin_pass(ra_ring *ring);
+/* Polling on and off, and what errors call the pass (static text); end also waits for what a failed
+ * pass has left in flight. */
+void ra_ring_begin_pass(ra_ring *ring, const char *name);
 void ra_ring_end_pass(ra_ring *ring);
 
 /* This rank's rows of a tensor that has so many heads, from one of them on. */

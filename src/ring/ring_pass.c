@@ -37,9 +37,11 @@ static ra_status watch_kernel(void *context)
     return ra_kernel_watch(context);
 }
 
-void ra_ring_begin_pass(ra_ring *ring)
+void ra_ring_begin_pass(ra_ring *ring, const char *name)
 {
     ring->failed_together = false;
+    ring->pass = name;
+    ring->step = 0;
     ra_comm_set_stream(ring->comm, ring->kernel->stream);
     ra_comm_set_watch(ring->comm, watch_kernel, ring->kernel);
     if (ra_comm_size(ring->comm) == 1)
@@ -53,6 +55,7 @@ void ra_ring_end_pass(ra_ring *ring)
     ra_flight *const flights[] = {&ring->keys_flight, &ring->grads_flight};
     ra_region *const regions[] = {&ring->sent[0], &ring->held[0], &ring->partial[0],
                                   &ring->arriving};
+    ring->pass = NULL;
     ring->kernel->poll = NULL;
     for (int i = 0; i < 2; ++i) {
         /* Left over only where the pass has failed, and that failure is the one to report. */

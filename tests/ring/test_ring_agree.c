@@ -6,6 +6,8 @@
 
 #include <criterion/criterion.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 
 TestSuite(ring_agree);
 
@@ -24,6 +26,18 @@ static ring_job job_of_steps(void)
 static atomic_bool telling_fails;
 static atomic_int together_count;
 
+/* What was agreed on, by pass and step. */
+static atomic_int agreed[2][RANKS], agreed_before;
+
+static void note_operation(const char *operation)
+{
+    char pass[16];
+    int step;
+    atomic_fetch_add(&agreed_before, strcmp(operation, "agreeing on the ring") == 0);
+    if (sscanf(operation, "agreeing on step %d of the %15s pass", &step, pass) == 2)
+        atomic_fetch_add(&agreed[strcmp(pass, "backward") == 0][step], 1);
+}
+
 ra_status __real_ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
                                     int64_t *values, int count);
 ra_status __wrap_ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
@@ -35,6 +49,7 @@ ra_status __wrap_ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_red
         ra_comm_break(comm);
         return RA_ERR_PEER;
     }
+    note_operation(operation);
     return __real_ra_comm_reduce_i64(comm, operation, reduce, values, count);
 }
 
@@ -83,4 +98,18 @@ Test(ring_agree, ranks_fail_together_only_where_they_have_told_each_other, .time
     atomic_store(&telling_fails, true);
     cr_expect_eq(refuse_each_allocation(), told);
     cr_expect_eq(atomic_load(&together_count), 0, "a broken communicator has told nobody");
+}
+
+/* So the line of a timeout says in which step ranks waited. */
+Test(ring_agree, what_is_agreed_on_in_a_pass_names_pass_and_step)
+{
+    ring_job job = job_of_steps();
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    for (int step = 1; step < RANKS; ++step) {
+        cr_expect_geq(atomic_load(&agreed[0][step]), RANKS, "forward, step %d", step);
+        cr_expect_geq(atomic_load(&agreed[1][step]), RANKS, "backward, step %d", step);
+    }
+    cr_expect_gt(atomic_load(&agreed_before), 0);
+    ring_job_free(&job);
 }
