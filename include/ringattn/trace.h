@@ -94,8 +94,9 @@ void ra_trace_destroy(ra_trace *trace);
 
 /**
  * Collective, before the first pass: one origin for the times of all ranks. Ranks of one host share
- * its clock, and agree exactly. Across hosts each rank notes when it leaves a few barriers, and the
- * median difference to rank 0 is its clock's: right to about the time that a barrier takes.
+ * its clock, and agree exactly. Across hosts ranks note when they leave a few barriers, and what
+ * the first rank of a host differs from rank 0 by in the median is its host's clock: right to about
+ * the time that a barrier takes.
  */
 RA_CHECKED ra_status ra_trace_align(ra_trace *trace, ra_comm *comm);
 

@@ -1,0 +1,82 @@
+/* One origin for the times of all ranks: exactly so on a host, by barriers across hosts. */
+#include "ring/ring_internal.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+static ra_pool *make_pool(int64_t limit_bytes, ra_ledger **ledger)
+{
+    ra_pool *pool = NULL;
+    cr_assert_eq(ra_ledger_create(limit_bytes, ledger), RA_OK);
+    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = *ledger};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
+    return pool;
+}
+
+/* A clock that ranks read at different times, or that stands still. */
+static _Thread_local int64_t late_ns;
+static atomic_bool stands_still;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    int const result = __real_clock_gettime(clock, time);
+    if (atomic_load(&stands_still))
+        *time = (struct timespec){.tv_sec = 1};
+    else
+        time->tv_nsec += late_ns; /* whoever reads the clock adds seconds and these up */
+    return result;
+}
+
+typedef struct aligning {
+    ra_comm *comm;
+    ra_trace *trace;
+    pthread_t thread;
+} aligning;
+
+static void *align(void *context)
+{
+    aligning *a = context;
+    late_ns = 1000 * ra_comm_rank(a->comm); /* each leaves a barrier later than the one before */
+    cr_expect_eq(ra_trace_align(a->trace, a->comm), RA_OK);
+    return NULL;
+}
+
+/* Its clock is one, whenever its ranks leave barriers: the first one's difference holds for all. */
+Test(trace_align, ranks_of_a_host_agree_exactly_where_there_are_others)
+{
+    enum { RANKS = 6 };
+    static const int hosts[RANKS] = {0, 0, 1, 1, 0, 1};
+    ra_ledger *ledger = NULL;
+    ra_pool *pool = make_pool(1 << 20, &ledger);
+    ra_comm *comms[RANKS];
+    aligning ranks[RANKS];
+    int64_t begin_ns[RANKS], count;
+    cr_assert_eq(ra_comm_create_local_hosts(RANKS, hosts, 60000, comms), RA_OK);
+    for (int r = 0; r < RANKS; ++r) {
+        ranks[r].comm = comms[r];
+        cr_assert_eq(ra_trace_create(pool, 8, 0, &ranks[r].trace), RA_OK);
+        cr_assert_eq(pthread_create(&ranks[r].thread, NULL, align, &ranks[r]), 0);
+    }
+    for (int r = 0; r < RANKS; ++r)
+        pthread_join(ranks[r].thread, NULL);
+    atomic_store(&stands_still, true);
+    for (int r = 0; r < RANKS; ++r) {
+        cr_assert_eq(ra_trace_begin(ranks[r].trace, RA_TRACE_STEP, 0, -1, -1, -1), 0);
+        begin_ns[r] = ra_trace_events(ranks[r].trace, &count)[0].begin_ns;
+    }
+    atomic_store(&stands_still, false);
+    for (int r = 0; r < RANKS; ++r) {
+        int const first = hosts[r] == 0 ? 0 : 2;
+        cr_expect_eq(begin_ns[r], begin_ns[first], "rank %d is %lld ns off", r,
+                     (long long)(begin_ns[r] - begin_ns[first]));
+        ra_trace_destroy(ranks[r].trace);
+        ra_comm_destroy(comms[r]);
+    }
+    cr_expect_neq(begin_ns[0], begin_ns[2], "the other host's clock is late");
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
