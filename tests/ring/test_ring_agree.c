@@ -62,6 +62,18 @@ bool __wrap_ra_ring_failed_together(const ra_ring *ring)
     return together;
 }
 
+/* Rings that are still given before one is refused; negative: all are given. */
+static atomic_int rings_left = -1;
+
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    bool const refused =
+        count == 1 && bytes == sizeof(ra_ring) && atomic_fetch_sub(&rings_left, 1) == 0;
+    return refused ? NULL : __real_calloc(count, bytes);
+}
+
 static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
 {
     refusing_memory *self = context;
@@ -112,4 +124,17 @@ Test(ring_agree, what_is_agreed_on_in_a_pass_names_pass_and_step)
     }
     cr_expect_gt(atomic_load(&agreed_before), 0);
     ring_job_free(&job);
+}
+
+Test(ring_agree, a_rank_without_memory_for_its_ring_ends_all_with_one_status)
+{
+    for (int given = 0; given < RANKS; ++given) {
+        ring_job job = job_of_steps();
+        atomic_store(&rings_left, given);
+        ring_job_run(&job);
+        cr_expect_eq(job.status, RA_ERR_NO_MEMORY, "%s", ra_status_name(job.status));
+        cr_expect(job.same_status && !job.in_pass);
+        cr_expect_eq(job.leaked_bytes, 0);
+        ring_job_free(&job);
+    }
 }
