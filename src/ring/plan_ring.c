@@ -2,16 +2,6 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-static int behind(int rank, int distance, int ranks)
-{
-    return (rank - distance % ranks + ranks) % ranks;
-}
-
-static int ahead(int rank, int distance, int ranks)
-{
-    return (rank + distance) % ranks;
-}
-
 static ra_status join_others(const ra_layout *layout, int owner, ra_pool *pool,
                              ra_rowset *joined_out)
 {
@@ -43,11 +33,11 @@ ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_
                                     &d.local);
     ra_rowset_fini(pool, &others);
     for (int distance = 1; distance < layout->ranks && status == RA_OK; ++distance) {
+        const ra_rowset *readers = &layout->rows[(owner + distance) % layout->ranks];
         ra_rowset needed;
         ra_comm_beat(comm);
-        status = ra_pattern_needed_rows(pattern, heads,
-                                        &layout->rows[ahead(owner, distance, layout->ranks)],
-                                        &layout->rows[owner], pool, &needed, NULL);
+        status = ra_pattern_needed_rows(pattern, heads, readers, &layout->rows[owner], pool,
+                                        &needed, NULL);
         if (status != RA_OK)
             break;
         if (needed.row_count > 0) {
@@ -77,27 +67,28 @@ void ra_demand_fini(ra_pool *pool, ra_demand *demand)
 static ra_status init_ring_step(const ra_plan_request *request, const ra_demand *demands, int s,
                                 ra_pool *pool, ra_plan *plan)
 {
-    int const ranks = request->layout->ranks;
-    const ra_demand *held = &demands[behind(request->rank, s, ranks)];
-    const ra_demand *sent = &demands[behind(request->rank, s - 1, ranks)];
-    const ra_demand *next = &demands[behind(request->rank, s + 1, ranks)];
+    const ra_teams *teams = request->teams; /* each a rank */
+    int const owner = ra_teams_behind(teams, request->rank, s);
+    const ra_demand *held = &demands[owner];
+    const ra_demand *sent = &demands[ra_teams_behind(teams, request->rank, s - 1)];
+    const ra_demand *next = &demands[ra_teams_behind(teams, request->rank, s + 1)];
     ra_step *step = &plan->steps[s];
     ra_status const status = ra_plan_init_map(request, &held->rows, pool, &step->map);
     if (status != RA_OK)
         return status;
-    step->held_from = step->grad_from = behind(request->rank, 1, ranks);
-    step->sent_to = step->grad_to = ahead(request->rank, 1, ranks);
+    step->held_from = step->grad_from = ra_teams_behind(teams, request->rank, 1);
+    step->sent_to = step->grad_to = ra_teams_ahead(teams, request->rank, 1);
     step->held_rows = step->fetched_rows = s <= held->last ? held->rows.row_count : 0;
     step->sent_rows = s <= sent->last ? sent->rows.row_count : 0;
     step->forwards = s > 1;
     step->part_count = 1;
-    step->parts[0].owner = behind(request->rank, s, ranks);
+    step->parts[0].owner = owner;
     step->parts[0].rows = step->held_rows;
     if (held->first > 0 && s >= held->first)
         step->grad_rows = step->grad_out_rows = held->rows.row_count;
     if (next->first > 0 && s >= next->first)
         step->grad_in_rows = next->rows.row_count;
-    if (s == ranks - 1)
+    if (s == teams->count - 1)
         step->grad_home = &plan->steps[1].sent_local;
     return RA_OK;
 }

@@ -10,11 +10,6 @@
 static const double looks_wanted = 2e6;
 const double ra_predict_looks_most = 2e9;
 
-static int behind(int rank, int distance, int ranks)
-{
-    return ((rank - distance) % ranks + ranks) % ranks;
-}
-
 static ra_status count_slice(void *context, const ra_slice *slice)
 {
     (void)slice;
@@ -226,7 +221,7 @@ static ra_status make_demands(const planning *p, demand *demands)
     ra_status status = ra_predict_take(&sums, job->ranks, sizeof(*sums));
     for (int reader = 0; reader < job->ranks && status == RA_OK; ++reader)
         for (int owner = 0; owner < job->ranks; ++owner) {
-            int const distance = behind(reader, owner, job->ranks);
+            int const distance = ra_teams_behind(&job->teams, reader, owner);
             demand *d = &demands[owner];
             if (owner == reader || p->needs[reader][owner].row_count == 0)
                 continue;
@@ -249,9 +244,11 @@ static ra_status ring_step(const planning *p, const demand *demands, int rank, i
                            ra_predict_step *step)
 {
     ra_predict_job *job = p->job;
-    int const ranks = job->ranks, owner = behind(rank, s, ranks);
-    const demand *held = &demands[owner], *sent = &demands[behind(rank, s - 1, ranks)];
-    const demand *next = &demands[behind(rank, s + 1, ranks)];
+    const ra_teams *teams = &job->teams; /* each a rank */
+    int const owner = ra_teams_behind(teams, rank, s);
+    const demand *held = &demands[owner];
+    const demand *sent = &demands[ra_teams_behind(teams, rank, s - 1)];
+    const demand *next = &demands[ra_teams_behind(teams, rank, s + 1)];
     ra_predict_keys keys;
     ra_status status = keys_of(job, owner, &held->rows, &keys);
     if (status == RA_OK)
