@@ -1,6 +1,7 @@
 /* The plan of schedule ring: blocks hop from rank to rank. */
 #include "internal.h"
 #include "ring/ring_internal.h"
+#include "sparse/needed_rows.h"
 
 static ra_status join_others(const ra_layout *layout, int owner, ra_pool *pool,
                              ra_rowset *joined_out)
@@ -34,17 +35,14 @@ ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_
     ra_rowset_fini(pool, &others);
     for (int distance = 1; distance < layout->ranks && status == RA_OK; ++distance) {
         const ra_rowset *readers = &layout->rows[(owner + distance) % layout->ranks];
-        ra_rowset needed;
+        int64_t needed = 0;
         ra_comm_beat(comm);
-        status = ra_pattern_needed_rows(pattern, heads, readers, &layout->rows[owner], pool,
-                                        &needed, NULL);
-        if (status != RA_OK)
-            break;
-        if (needed.row_count > 0) {
+        status =
+            ra_pattern_count_needed(pattern, heads, readers, &layout->rows[owner], pool, &needed);
+        if (status == RA_OK && needed > 0) {
             d.first = d.first > 0 ? d.first : distance;
             d.last = distance;
         }
-        ra_rowset_fini(pool, &needed);
     }
     if (status != RA_OK)
         ra_demand_fini(pool, &d);
