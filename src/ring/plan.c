@@ -46,8 +46,7 @@ static ra_status init_held(const team_plan *t, ra_step *step, const ra_rowset *c
     for (int k = 0; k < step->part_count; ++k) {
         ra_part *part = &step->parts[k];
         part->first = step->held_rows;
-        part->rows = rows[k]->row_count;
-        step->held_rows += part->rows;
+        step->held_rows += rows[k]->row_count;
         if (step->part_count > 1 && t->request->backward && status == RA_OK)
             status = ra_plan_init_map(t->request, rows[k], t->pool, &part->map);
     }
@@ -90,6 +89,7 @@ static ra_status init_fetch(const team_plan *t, int distance, int turn, ra_step 
     }
     if (status == RA_OK)
         status = init_held(t, step, rows);
+    int64_t const fetched = t->place < step->part_count ? needed[t->place].row_count : 0;
     for (int k = 0; k < step->part_count; ++k)
         ra_rowset_fini(t->pool, &needed[k]);
     step->grad_rows = step->held_rows;
@@ -97,7 +97,7 @@ static ra_status init_fetch(const team_plan *t, int distance, int turn, ra_step 
         const ra_part *mine = &step->parts[t->place];
         step->held_from = step->grad_to = mine->owner;
         step->fetched_first = mine->first;
-        step->fetched_rows = step->grad_out_rows = mine->rows;
+        step->fetched_rows = step->grad_out_rows = fetched;
     }
     return status;
 }

@@ -81,7 +81,6 @@ static ra_status init_ring_step(const ra_plan_request *request, const ra_demand 
     step->forwards = s > 1;
     step->part_count = 1;
     step->parts[0].owner = owner;
-    step->parts[0].rows = step->held_rows;
     if (held->first > 0 && s >= held->first)
         step->grad_rows = step->grad_out_rows = held->rows.row_count;
     if (next->first > 0 && s >= next->first)
@@ -96,7 +95,7 @@ static ra_status init_ring_own(const ra_plan_request *request, ra_pool *pool, ra
     const ra_rowset *own = &request->layout->rows[request->rank];
     step->part_count = 1;
     step->parts[0].owner = request->rank;
-    step->parts[0].rows = step->held_rows = own->row_count;
+    step->held_rows = own->row_count;
     return ra_plan_init_map(request, own, pool, &step->map);
 }
 

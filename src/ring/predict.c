@@ -273,7 +273,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
         settle(&job, totals, &out);
         status = ra_predict_end_times(&job, &times, &out);
     }
-    ra_predict_free_times(&job, &times);
+    ra_predict_free_times(&times);
     ra_predict_free_plans(&job, plans);
     free(totals);
     ra_predict_free_rows(&job);

@@ -286,6 +286,6 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
 /* Fills what of the prediction has to do with steps and time. */
 RA_CHECKED ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *times,
                                           ra_prediction *out);
-void ra_predict_free_times(const ra_predict_job *job, ra_predict_times *times);
+void ra_predict_free_times(ra_predict_times *times);
 
 #endif

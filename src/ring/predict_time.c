@@ -17,9 +17,8 @@ ra_status ra_predict_begin_times(ra_predict_job *job, ra_predict_times *times)
                            : status;
 }
 
-void ra_predict_free_times(const ra_predict_job *job, ra_predict_times *times)
+void ra_predict_free_times(ra_predict_times *times)
 {
-    (void)job;
     free(times->steps);
     free(times->terms);
     *times = (ra_predict_times){0};

@@ -65,8 +65,8 @@ RA_CHECKED ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams 
 /* Held rows of one owner. */
 typedef struct ra_part {
     int owner;
-    int64_t first, rows; /* within the held rows */
-    ra_tilemap map;      /* backward: our queries against these; none where the step has one part */
+    int64_t first;  /* within the held rows */
+    ra_tilemap map; /* backward: our queries against these; none where the step has one part */
 } ra_part;
 
 /*
