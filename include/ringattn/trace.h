@@ -37,7 +37,7 @@ typedef enum ra_trace_kind {
     RA_TRACE_BACKWARD_KERNEL,
     RA_TRACE_DELTA, /* sum of out * dout per row */
     RA_TRACE_ZERO,  /* accumulators begin at 0 */
-    RA_TRACE_PACK,  /* gather the rows that `peer` needs */
+    RA_TRACE_PACK,  /* gather those of our rows that `peer` needs */
     RA_TRACE_ADD,   /* add the gradients that came from `peer` */
     RA_TRACE_STORE, /* round gradients into the outputs */
     RA_TRACE_BARRIER,

@@ -146,9 +146,15 @@ static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *k
     return computed != RA_OK ? computed : status;
 }
 
+/* While one is worked on, the one before travels. */
+int ra_grads_slot(const ra_ring *ring, int step)
+{
+    return ring->config.comm_buffers == 2 ? step % 2 : 0;
+}
+
 static ra_region *partial_of(ra_ring *ring, int step)
 {
-    return &ring->partial[ring->config.comm_buffers == 2 ? step % 2 : 0];
+    return &ring->partial[ra_grads_slot(ring, step)];
 }
 
 static ra_pair_view grads_view(const backward_pass *pass, void *data)
@@ -261,8 +267,7 @@ static ra_status backward_step(backward_pass *pass, int s)
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute_partial(pass, s, &held));
     ra_pool_mark(ring->pool, "backward step", pass->group_index, s);
-    if (s + 1 == steps || !pass->plan->steps[s + 1].forwards)
-        ra_region_give(ring, &ring->held[0]);
+    ra_keys_leave(ring, pass->plan, s);
     if (status == RA_OK && s > 1)
         status = grads_arrive(pass, s - 1);
     if (status == RA_OK)

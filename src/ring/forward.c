@@ -98,8 +98,7 @@ static ra_status forward_step(forward_pass *pass, int s)
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute(pass, s, &held));
     ra_pool_mark(ring->pool, "forward step", pass->group_index, s);
-    if (s > 0 && (s + 1 == steps || !pass->plan->steps[s + 1].forwards))
-        ra_region_give(ring, &ring->held[0]);
+    ra_keys_leave(ring, pass->plan, s);
     ra_ring_mark_end(ring, mark);
     return status;
 }

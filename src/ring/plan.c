@@ -231,18 +231,10 @@ ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout, ra
     return RA_OK;
 }
 
-ra_plan_rows ra_plan_measure(const ra_plan *plan)
+int ra_plan_live_steps(const ra_plan *plan)
 {
-    ra_plan_rows rows = {0};
-    for (int s = 0; s < plan->step_count; ++s) {
-        const ra_step *step = &plan->steps[s];
-        rows.live_steps += step->map.run_count > 0;
-        if (s == 0)
-            continue;
-        rows.held = ra_max_i64(rows.held, step->held_rows);
-        rows.sent = ra_max_i64(rows.sent, step->sent_rows);
-        rows.grad = ra_max_i64(rows.grad, step->grad_rows);
-        rows.grad_in = ra_max_i64(rows.grad_in, step->grad_in_rows);
-    }
-    return rows;
+    int live = 0;
+    for (int s = 0; s < plan->step_count; ++s)
+        live += plan->steps[s].map.run_count > 0;
+    return live;
 }

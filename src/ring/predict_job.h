@@ -209,7 +209,8 @@ RA_CHECKED ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out);
 /* What a rank takes beside its tensors, over its plans and head groups. */
 typedef struct ra_predict_bytes {
     int64_t state, grads, delta, shared;       /* accumulators; the largest group's */
-    int64_t sent, held, partial, arriving;     /* one buffer each */
+    int64_t held[2], partial[2];               /* buffers, each as its largest step needs */
+    int64_t sent, arriving;                    /* one each, for all steps */
     int64_t passing;                           /* what comes and goes within steps, at most: */
     int64_t passing_scores;                    /* scores, and buffers where none stand */
     int64_t scores;                            /* kept from the forward pass on */

@@ -48,8 +48,7 @@ static void raise_to(int64_t *bytes, int64_t least)
     *bytes = *bytes > least ? *bytes : least;
 }
 
-/* ---- maps ------------------------------------------------------------------------------------
- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 /* Distances of dilated_sparse: given, or powers of two until a row of blocks is dense enough. */
 static int64_t block_offset_count(const ra_pattern_config *c, int64_t rows)
@@ -184,8 +183,13 @@ static int64_t cached_bytes(const ra_predict_job *job, const ra_predict_bytes *b
     return ra_min_i64(bytes, r->cache_bytes);
 }
 
-/* ---- accumulators and buffers -----------------------------------------------------------------
- */
+/* ---- accumulators and buffers ---------------------------------------------------------------- */
+
+/* Regions that rows are held in by turns. */
+static int held_regions(const ra_predict_job *job)
+{
+    return job->request->ring.comm_buffers == 2 || job->schedule == RA_SCHEDULE_RING ? 2 : 1;
+}
 
 void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                           ra_head_group g, ra_predict_bytes *b)
@@ -195,17 +199,20 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
     int64_t const lines = c->batch * job->rows[rank].row_count * g.q_count;
     int64_t const kv_lines = c->batch * job->rows[rank].row_count * g.kv_count;
     int64_t const row = c->dim * (int64_t)sizeof(float);
+    int const turns = held_regions(job);
     int live = plan->steps[0].map.runs > 0;
     for (int s = 1; s < job->step_count; ++s) {
         const ra_predict_step *step = &plan->steps[s];
         live += step->map.runs > 0;
-        raise_to(&b->sent, ra_predict_keys_bytes(job, g.kv_count, step->sent_rows));
-        raise_to(&b->held, ra_predict_keys_bytes(job, g.kv_count, step->held_rows));
+        raise_to(job->schedule == RA_SCHEDULE_RING ? &b->held[(s - 1) % turns] : &b->sent,
+                 ra_predict_keys_bytes(job, g.kv_count, step->sent_rows));
+        raise_to(&b->held[s % turns], ra_predict_keys_bytes(job, g.kv_count, step->held_rows));
         b->sent_bytes +=
             (c->backward ? 2 : 1) * (double)ra_predict_keys_bytes(job, g.kv_count, step->sent_rows);
         if (!c->backward)
             continue;
-        raise_to(&b->partial, ra_predict_grads_bytes(job, g.kv_count, step->grad_rows));
+        raise_to(&b->partial[c->comm_buffers == 2 ? s % 2 : 0],
+                 ra_predict_grads_bytes(job, g.kv_count, step->grad_rows));
         raise_to(&b->arriving, ra_predict_grads_bytes(job, g.kv_count, step->grad_in_rows));
         b->sent_bytes += (double)ra_predict_grads_bytes(job, g.kv_count, step->grad_out_rows);
     }
@@ -227,26 +234,28 @@ static int64_t accumulator_bytes(const ra_predict_job *job, const ra_predict_byt
            ra_predict_round(job, b->delta) + b->shared;
 }
 
+/* Of all messages; of held rows and of their gradients where there are any. */
+static int64_t regions_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b,
+                             bool held, bool partial)
+{
+    int64_t sum = ra_predict_round_buffer(job, b->sent) + ra_predict_round_buffer(job, b->arriving);
+    for (int i = 0; i < held_regions(job); ++i)
+        sum += (held ? ra_predict_counted(job, rank, b->held[i]) : 0) +
+               (partial ? ra_predict_counted(job, rank, b->partial[i]) : 0);
+    return sum;
+}
+
 int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b)
 {
-    int64_t const turns = job->request->ring.comm_buffers == 2 ? 2 : 1;
-    return accumulator_bytes(job, b) + ra_predict_round_buffer(job, b->arriving) +
-           turns * (ra_predict_round_buffer(job, b->sent) + ra_predict_counted(job, rank, b->held) +
-                    ra_predict_counted(job, rank, b->partial));
+    return accumulator_bytes(job, b) + regions_bytes(job, rank, b, true, true);
 }
 
 static int64_t buffer_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b)
 {
-    int const count = job->request->ring.comm_buffers;
+    const ra_ring_config *c = &job->request->ring;
     bool const windows = job->schedule == RA_SCHEDULE_SHARED;
-    int64_t each = ra_predict_round_buffer(job, b->sent);
-    if (count == 0)
-        return 0;
-    if (!windows || job->teams.count > 1)
-        each += ra_predict_counted(job, rank, b->held);
-    if (!windows || (job->teams.count > 1 && job->request->ring.backward))
-        each += ra_predict_counted(job, rank, b->partial);
-    return count * each + ra_predict_round_buffer(job, b->arriving);
+    bool const held = !windows || job->teams.count > 1, partial = !windows || c->backward;
+    return c->comm_buffers > 0 ? regions_bytes(job, rank, b, held, held && partial) : 0;
 }
 
 int64_t ra_predict_ground_bytes(const ra_predict_job *job)
@@ -260,8 +269,7 @@ int64_t ra_predict_ground_bytes(const ra_predict_job *job)
     return sum;
 }
 
-/* ---- a rank's total ---------------------------------------------------------------------------
- */
+/* ---- a rank's total -------------------------------------------------------------------------- */
 
 static int64_t add_tensors(const ra_predict_job *job, int rank, int64_t *memory)
 {

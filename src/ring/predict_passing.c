@@ -74,20 +74,18 @@ static int64_t of_grads(const passing *p, int64_t rows)
     return p->stands ? 0 : ra_predict_grads_bytes(p->job, p->group.kv_count, rows);
 }
 
-/* What is sent is packed, what is held arrives, the sent is given back; then partial gradients,
-   work, and gradients that come. */
+/* What is sent is packed, or was held before; what is held arrives, the sent is given back; then
+   partial gradients, work, and gradients that come. */
 static void pass_step(passing *p, int s, bool backward)
 {
     const ra_predict_step *step = &p->plan->steps[s];
+    const ra_predict_step *next = s + 1 < p->job->step_count ? step + 1 : NULL;
     bool const shared = /* windows are taken in every step */
         p->job->schedule == RA_SCHEDULE_SHARED && !p->stands;
     int64_t const sent = ra_predict_round(p->job, of_keys(p, step->sent_rows));
     int64_t const held = of_keys(p, step->held_rows), grads = of_grads(p, step->grad_rows);
+    p->held = held > 0 || shared ? ra_predict_counted(p->job, p->rank, held) : 0;
     note(p, sent);
-    if (held > 0 || shared) {
-        p->held = ra_predict_counted(p->job, p->rank, held);
-        note(p, sent);
-    }
     if (backward && (grads > 0 || shared)) {
         p->partial = ra_predict_counted(p->job, p->rank, grads);
         note(p, 0);
@@ -96,7 +94,7 @@ static void pass_step(passing *p, int s, bool backward)
         compute_backward(p, step);
     else
         compute_forward(p, step);
-    if (s + 1 == p->job->step_count || !p->plan->steps[s + 1].forwards)
+    if (next == NULL || !next->forwards || next->sent_rows == 0)
         p->held = 0;
     if (!backward)
         return;

@@ -343,10 +343,10 @@ void ra_ring_destroy(ra_ring *ring)
     for (int i = 0; i < RA_BUFFERS_MAX; ++i) {
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->held[i].window);
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->partial[i].window);
-        ra_pool_free(ring->buffers, stream, &ring->sent[i].block);
         ra_pool_free(ring->buffers, stream, &ring->held[i].block);
         ra_pool_free(ring->buffers, stream, &ring->partial[i].block);
     }
+    ra_pool_free(ring->buffers, stream, &ring->sent.block);
     ra_pool_free(ring->buffers, stream, &ring->arriving.block);
     if (ring->buffers != ring->pool)
         ra_pool_destroy(ring->buffers);
@@ -383,8 +383,8 @@ void ra_ring_read_info(const ra_ring *ring, ra_ring_info *info_out)
                          .full_ring_bytes = full_ring_bytes(ring)};
     for (int32_t i = 0; i < ring->plan_count; ++i) {
         const ra_plan *plan = &ring->plans[i];
-        ra_plan_rows const rows = ra_plan_measure(plan);
-        info.step_count = rows.live_steps > info.step_count ? rows.live_steps : info.step_count;
+        int const live = ra_plan_live_steps(plan);
+        info.step_count = live > info.step_count ? live : info.step_count;
         for (int s = 0; s < plan->step_count; ++s) {
             info.tilemap_bytes += plan->steps[s].map.bytes;
             info.live_pairs += plan->steps[s].map.live_pairs * ring->config.batch;

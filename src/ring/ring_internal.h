@@ -133,13 +133,8 @@ void ra_plan_fini(ra_pool *pool, ra_plan *plan);
 RA_CHECKED ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout,
                                      ra_comm *comm, ra_pool *pool, bool *full_out);
 
-/* Largest rows of any step: what buffers are sized for. */
-typedef struct ra_plan_rows {
-    int64_t held, sent, grad, grad_in;
-    int live_steps;
-} ra_plan_rows;
-
-ra_plan_rows ra_plan_measure(const ra_plan *plan);
+/** Steps that compute. */
+int ra_plan_live_steps(const ra_plan *plan);
 
 /*
  * Communication memory of a step: this rank's, or, with schedule shared and for what the team
@@ -195,7 +190,8 @@ struct ra_ring {
     ra_plan *plans; /* one per head group where heads differ, else one for all */
     int32_t plan_count;
     ra_block plans_block;
-    ra_region sent[RA_BUFFERS_MAX], held[RA_BUFFERS_MAX], partial[RA_BUFFERS_MAX], arriving;
+    ra_region held[RA_BUFFERS_MAX], partial[RA_BUFFERS_MAX], arriving;
+    ra_region sent; /* packed rows; schedule ring has these in held, too */
     ra_block state; /* forward: acc, top, sum of one head group */
     ra_block grads; /* backward: dq, dk, dv in float32 of one head group, where not the outputs */
     ra_block delta; /* [batch][heads][rows], from the forward pass, or from rounded outputs */
@@ -290,14 +286,19 @@ ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, void *data, ra_
 ra_pair_view ra_pair_skip(const ra_pair_view *pair, int64_t rows);
 
 /*
- * Keys and values on their way, one step after the other: post packs and starts the exchange of
- * step s, arrive waits for it; *held_out is then step s's block (empty data in step 0 or where
- * nothing came). `own` are the group's own keys and values.
+ * Keys and values on their way, one step after the other: post packs what is ours and starts the
+ * exchange of step s, arrive waits for it; *held_out is then step s's block (empty data in step 0
+ * or where nothing came). `own` are the group's own keys and values.
  */
 RA_CHECKED ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
                                   int step, const ra_pair_view *own, const char *operation);
 RA_CHECKED ra_status ra_keys_arrive(ra_ring *ring, const ra_head_group *group, int step,
                                     ra_pair_view *held_out);
+/* Step s has computed: its block is given back, unless step s + 1 sends it on. */
+void ra_keys_leave(ra_ring *ring, const ra_plan *plan, int step);
+/* Which of the regions is a step's: of held rows, and of their gradients. */
+int ra_keys_slot(const ra_ring *ring, int step);
+int ra_grads_slot(const ra_ring *ring, int step);
 
 /*
  * Start an exchange, and wait for it; NULL transfer: RA_OK at once. `kind` is that of the send:

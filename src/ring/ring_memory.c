@@ -22,9 +22,10 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
 }
 
 typedef struct ring_bytes {
-    size_t state, grads, delta;           /* accumulators */
-    size_t sent, held, partial, arriving; /* one buffer each */
-    size_t team_grads;                    /* of all members, in a window */
+    size_t state, grads, delta;                           /* accumulators */
+    size_t held[RA_BUFFERS_MAX], partial[RA_BUFFERS_MAX]; /* each as its largest step needs */
+    size_t sent, arriving;
+    size_t team_grads; /* of all members, in a window */
 } ring_bytes;
 
 static void grow(size_t *bytes, size_t least)
@@ -32,19 +33,32 @@ static void grow(size_t *bytes, size_t least)
     *bytes = *bytes > least ? *bytes : least;
 }
 
+static void add_step_bytes(const ra_ring *ring, const ra_step *step, int s, int32_t kv_heads,
+                           ring_bytes *bytes)
+{
+    size_t *const before = &bytes->held[ra_keys_slot(ring, s - 1)];
+    grow(&bytes->held[ra_keys_slot(ring, s)], ra_ring_keys_bytes(ring, kv_heads, step->held_rows));
+    grow(ring->schedule == RA_SCHEDULE_RING ? before : &bytes->sent,
+         ra_ring_keys_bytes(ring, kv_heads, step->sent_rows));
+    if (!ring->config.backward)
+        return;
+    grow(&bytes->partial[ra_grads_slot(ring, s)],
+         ra_ring_grads_bytes(ring, kv_heads, step->grad_rows));
+    grow(&bytes->arriving, ra_ring_grads_bytes(ring, kv_heads, step->grad_in_rows));
+}
+
 /* What one head group needs, on top of what *bytes has already. */
 static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_group g,
                             ring_bytes *bytes)
 {
     const ra_ring_config *c = &ring->config;
-    ra_plan_rows const rows = ra_plan_measure(plan);
     size_t const lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.q_count);
     size_t const kv_lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.kv_count);
     size_t const row = (size_t)c->dim * sizeof(float);
-    if (rows.live_steps > 1)
+    if (ra_plan_live_steps(plan) > 1)
         grow(&bytes->state, lines * (row + 2 * sizeof(float)));
-    grow(&bytes->sent, ra_ring_keys_bytes(ring, g.kv_count, rows.sent));
-    grow(&bytes->held, ra_ring_keys_bytes(ring, g.kv_count, rows.held));
+    for (int s = 1; s < plan->step_count; ++s)
+        add_step_bytes(ring, &plan->steps[s], s, g.kv_count, bytes);
     if (!c->backward)
         return;
     bytes->delta = (size_t)(c->batch * ra_ring_local_rows(ring) * c->heads) * sizeof(float);
@@ -53,8 +67,6 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
         grow(&bytes->team_grads, ra_ring_grads_bytes(ring, g.kv_count, ra_shared_team_rows(ring)));
     if (c->dtype != RA_F32)
         grow(&bytes->grads, (lines + (shared ? 0 : 2 * kv_lines)) * row);
-    grow(&bytes->partial, ra_ring_grads_bytes(ring, g.kv_count, rows.grad));
-    grow(&bytes->arriving, ra_ring_grads_bytes(ring, g.kv_count, rows.grad_in));
 }
 
 /* Bytes of a buffer that the team shares, as this rank's ledger counts them. */
@@ -67,11 +79,11 @@ static size_t count_shared(const ra_ring *ring, size_t bytes)
 /* As the ledger will count them. */
 static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
 {
-    size_t const turns = ring->config.comm_buffers == 2 ? 2 : 1;
     size_t const once[] = {b->state, b->grads, b->delta};
-    size_t total = turns * (ra_pool_round(ring->buffers, b->sent) + count_shared(ring, b->held) +
-                            count_shared(ring, b->partial)) +
-                   ra_pool_round(ring->buffers, b->arriving);
+    size_t total =
+        ra_pool_round(ring->buffers, b->sent) + ra_pool_round(ring->buffers, b->arriving);
+    for (int i = 0; i <= ra_keys_slot(ring, 1); ++i)
+        total += count_shared(ring, b->held[i]) + count_shared(ring, b->partial[i]);
     for (int i = 0; i < 3; ++i)
         total += ra_pool_round(ring->pool, once[i]);
     return (int64_t)total + ra_shared_share(ring, b->team_grads);
@@ -247,17 +259,15 @@ static ra_status take_buffer(ra_ring *ring, size_t bytes, ra_block *block)
 static ra_status take_buffers(ra_ring *ring, const ring_bytes *bytes)
 {
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED; /* then these are windows */
-    ra_status status = RA_OK;
-    for (int i = 0; i < ring->config.comm_buffers && status == RA_OK; ++i) {
-        status = take_buffer(ring, bytes->sent, &ring->sent[i].block);
-        if (status == RA_OK && !shared)
-            status = take_buffer(ring, bytes->held, &ring->held[i].block);
-        if (status == RA_OK && !shared)
-            status = take_buffer(ring, bytes->partial, &ring->partial[i].block);
+    if (ring->config.comm_buffers == 0)
+        return RA_OK;
+    ra_status status = take_buffer(ring, bytes->sent, &ring->sent.block);
+    for (int i = 0; i < RA_BUFFERS_MAX && status == RA_OK && !shared; ++i) {
+        status = take_buffer(ring, bytes->held[i], &ring->held[i].block);
+        if (status == RA_OK)
+            status = take_buffer(ring, bytes->partial[i], &ring->partial[i].block);
     }
-    if (status == RA_OK && ring->config.comm_buffers > 0)
-        status = take_buffer(ring, bytes->arriving, &ring->arriving.block);
-    return status;
+    return status != RA_OK ? status : take_buffer(ring, bytes->arriving, &ring->arriving.block);
 }
 
 ra_status ra_ring_make_memory(ra_ring *ring)
@@ -284,9 +294,10 @@ ra_status ra_ring_make_windows(ra_ring *ring)
         status =
             ra_shared_take(ring, RA_OK, RA_MEM_ACCUMULATOR, bytes.team_grads, &ring->grad_window);
     for (int i = 0; i < buffers && status == RA_OK; ++i) {
-        status = ra_shared_take(ring, RA_OK, RA_MEM_COMM_BUFFER, bytes.held, &ring->held[i].window);
+        status =
+            ra_shared_take(ring, RA_OK, RA_MEM_COMM_BUFFER, bytes.held[i], &ring->held[i].window);
         if (status == RA_OK && backward)
-            status = ra_shared_take(ring, RA_OK, RA_MEM_COMM_BUFFER, bytes.partial,
+            status = ra_shared_take(ring, RA_OK, RA_MEM_COMM_BUFFER, bytes.partial[i],
                                     &ring->partial[i].window);
     }
     return status;

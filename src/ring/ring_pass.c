@@ -53,7 +53,7 @@ void ra_ring_begin_pass(ra_ring *ring, const char *name)
 void ra_ring_end_pass(ra_ring *ring)
 {
     ra_flight *const flights[] = {&ring->keys_flight, &ring->grads_flight};
-    ra_region *const regions[] = {&ring->sent[0], &ring->held[0], &ring->partial[0],
+    ra_region *const regions[] = {&ring->sent, &ring->held[0], &ring->held[1], &ring->partial[0],
                                   &ring->arriving};
     ring->pass = NULL;
     ring->kernel->poll = NULL;
@@ -63,6 +63,6 @@ void ra_ring_end_pass(ra_ring *ring)
         (void)ignored;
     }
     ra_comm_set_watch(ring->comm, NULL, NULL);
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 5; ++i)
         ra_region_give(ring, regions[i]);
 }

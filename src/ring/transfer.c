@@ -155,42 +155,44 @@ ra_status ra_flight_wait(ra_ring *ring, ra_flight *flight)
 
 /* ---- keys and values ------------------------------------------------------------------------- */
 
-/* Which of the buffers a step uses: two take turns, one serves all. */
-static int slot_of(const ra_ring *ring, int step)
+/* One serves all; two take turns where one is written while the other is read, or sent on. */
+int ra_keys_slot(const ra_ring *ring, int step)
 {
-    return ring->config.comm_buffers == 2 ? step % 2 : 0;
+    bool const turns = ring->config.comm_buffers == 2 || ring->schedule == RA_SCHEDULE_RING;
+    return turns ? step % 2 : 0;
 }
 
-static ra_status pack(ra_ring *ring, const ra_step *step, const ra_head_group *group,
-                      const ra_pair_view *from, void *data)
+/*
+ * Where the rows lie that a step sends. With schedule ring a block goes on from where the step
+ * before held it, and our own rows leave from the region of step 0, which holds none: step 2 is
+ * the first to receive there, when they have gone.
+ */
+static ra_region *sent_of(ra_ring *ring, int step)
+{
+    return ring->schedule == RA_SCHEDULE_RING ? &ring->held[ra_keys_slot(ring, step - 1)]
+                                              : &ring->sent;
+}
+
+/* Those of our rows that a step sends. What it sends on is packed already. */
+static ra_status pack_own(ra_ring *ring, const ra_step *at, const ra_head_group *group, int step,
+                          const ra_pair_view *own)
 {
     const ra_kernel_ops *ops = ring->kernel->ops;
     ra_kernel_shape const shape = ra_ring_shape(ring, group);
-    ra_pair_view const to = ra_ring_pair(ring, group->kv_count, data, ring->config.dtype);
-    ra_row_piece whole = {{0, 1, step->sent_rows}, 0};
-    ra_rowset const all = {
-        .pieces = &whole, .piece_count = 1, .row_count = step->sent_rows, .sorted = true};
-    const ra_rowset *rows = step->forwards ? &all : &step->sent_local;
-    ra_status const status = ops->gather(ring->kernel, &shape, rows, &from->first, &to.first);
-    return status != RA_OK ? status
-                           : ops->gather(ring->kernel, &shape, rows, &from->second, &to.second);
-}
-
-/* The rows that a step sends, into its region. */
-static ra_status pack_step(ra_ring *ring, const ra_step *at, const ra_head_group *group, int step,
-                           const ra_pair_view *own)
-{
-    ra_region *sent = &ring->sent[slot_of(ring, step)];
-    const ra_region *before = &ring->held[slot_of(ring, step - 1)];
+    ra_region *sent = sent_of(ring, step);
     size_t const bytes = ra_ring_keys_bytes(ring, group->kv_count, at->sent_rows);
-    ra_status status = bytes > 0 ? ra_region_take(ring, sent, bytes) : RA_OK;
-    if (status != RA_OK || bytes == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
+    if (bytes == 0 || at->forwards)
+        return RA_OK;
+    ra_status status = ra_region_take(ring, sent, bytes);
+    if (status != RA_OK || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
-    ra_pair_view const previous =
-        ra_ring_pair(ring, group->kv_count, ra_region_data(before), ring->config.dtype);
+    ra_pair_view const to =
+        ra_ring_pair(ring, group->kv_count, ra_region_data(sent), ring->config.dtype);
     int64_t const mark =
         ra_ring_mark(ring, RA_TRACE_PACK, step, at->sent_to, (int64_t)bytes, at->sent_rows);
-    status = pack(ring, at, group, at->forwards ? &previous : own, sent->block.data);
+    status = ops->gather(ring->kernel, &shape, &at->sent_local, &own->first, &to.first);
+    if (status == RA_OK)
+        status = ops->gather(ring->kernel, &shape, &at->sent_local, &own->second, &to.second);
     ra_ring_mark_end(ring, mark);
     return status;
 }
@@ -202,7 +204,7 @@ static ra_status pack_step(ra_ring *ring, const ra_step *at, const ra_head_group
 static ra_status clear_held(ra_ring *ring, ra_status packed, const ra_step *at,
                             const ra_head_group *group, int step, const char *operation)
 {
-    ra_region *held = &ring->held[slot_of(ring, step)];
+    ra_region *held = &ring->held[ra_keys_slot(ring, step)];
     size_t const bytes = ra_ring_keys_bytes(ring, group->kv_count, at->held_rows);
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     ra_status const status =
@@ -217,12 +219,12 @@ ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *
                        const ra_pair_view *own, const char *operation)
 {
     const ra_step *at = &plan->steps[step];
-    const ra_region *sent = &ring->sent[slot_of(ring, step)];
-    const ra_region *held = &ring->held[slot_of(ring, step)];
+    const ra_region *sent = sent_of(ring, step);
+    const ra_region *held = &ring->held[ra_keys_slot(ring, step)];
     size_t const sent_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->sent_rows);
     size_t const recv_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->fetched_rows);
     size_t const skip_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->fetched_first);
-    ra_status const packed = pack_step(ring, at, group, step, own);
+    ra_status const packed = pack_own(ring, at, group, step, own);
     ra_status const status =
         ra_ring_settle_taken(ring, clear_held(ring, packed, at, group, step, operation));
     if (status != RA_OK || sent_bytes + recv_bytes == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
@@ -231,7 +233,7 @@ ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *
     return ra_flight_start(ring, &ring->keys_flight,
                            &(ra_exchange){.operation = operation,
                                           .step = step,
-                                          .send = {at->sent_to, sent->block.data, sent_bytes},
+                                          .send = {at->sent_to, ra_region_data(sent), sent_bytes},
                                           .recv = {at->held_from, into, recv_bytes}},
                            RA_TRACE_SEND_KEYS, at->sent_rows, at->fetched_rows);
 }
@@ -240,12 +242,19 @@ ra_status ra_keys_arrive(ra_ring *ring, const ra_head_group *group, int step,
                          ra_pair_view *held_out)
 {
     ra_status status = ra_flight_wait(ring, &ring->keys_flight);
-    ra_region_give(ring, &ring->sent[slot_of(ring, step)]);
+    ra_region_give(ring, sent_of(ring, step));
     if (status == RA_OK)
         status = ra_shared_barrier(ring, "keys and values of another host", step);
     if (status != RA_OK)
         return status;
-    *held_out = ra_ring_pair(ring, group->kv_count,
-                             ra_region_data(&ring->held[slot_of(ring, step)]), ring->config.dtype);
+    const ra_region *held = &ring->held[ra_keys_slot(ring, step)];
+    *held_out = ra_ring_pair(ring, group->kv_count, ra_region_data(held), ring->config.dtype);
     return RA_OK;
+}
+
+void ra_keys_leave(ra_ring *ring, const ra_plan *plan, int step)
+{
+    const ra_step *next = step + 1 < plan->step_count ? &plan->steps[step + 1] : NULL;
+    if (step > 0 && (next == NULL || !next->forwards || next->sent_rows == 0))
+        ra_region_give(ring, &ring->held[ra_keys_slot(ring, step)]);
 }

@@ -101,7 +101,7 @@ static void compare_late(device_maker *make, int buffers, ra_schedule schedule)
 {
     ra_kernel_ops const ops = late_kernels();
     char name[80];
-    ring_job device = make_job(3, buffers, schedule), host = make_job(3, buffers, schedule);
+    ring_job device = make_job(4, buffers, schedule), host = make_job(4, buffers, schedule);
     device.wrap_comm = wrap_on_gpu;
     device.wrap_context = &make;
     device.kernel = &ops;

@@ -133,6 +133,50 @@ Test(traffic, dense_attention_sends_exactly_a_full_ring)
     ring_job_free(&job);
 }
 
+/* Most bytes of a category on any rank, with shards of 64 KiB of keys and values. */
+static int64_t peak_of(ra_schedule schedule, int ranks, int buffers, ra_category category)
+{
+    ra_ledger_snapshot standing[RING_JOB_RANKS_MAX];
+    ring_job job = ring_job_plain(ranks, ranks * 1024, 8);
+    int64_t most = 0;
+    job.config.schedule = schedule;
+    job.config.comm_buffers = buffers;
+    job.config.backward = false;
+    job.standing = standing;
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    for (int r = 0; r < ranks; ++r)
+        if (standing[r].peak_bytes[category] > most)
+            most = standing[r].peak_bytes[category];
+    ring_job_free(&job);
+    return most;
+}
+
+/* What arrives, and beside it what leaves: with schedule ring the block that arrived before. */
+Test(traffic, a_ring_holds_two_blocks_of_keys_however_it_buffers_them)
+{
+    int64_t const block = 64 << 10;
+    for (int ranks = 2; ranks <= 5; ++ranks) {
+        for (int buffers = 1; buffers <= 2; ++buffers)
+            cr_expect_eq(peak_of(RA_SCHEDULE_RING, ranks, buffers, RA_MEM_COMM_BUFFER), 2 * block,
+                         "%d ranks, %d buffers", ranks, buffers);
+        cr_expect_eq(peak_of(RA_SCHEDULE_RING, ranks, 0, RA_MEM_WORKSPACE) -
+                         peak_of(RA_SCHEDULE_RING, ranks, 1, RA_MEM_WORKSPACE),
+                     2 * block, "%d ranks, no buffers", ranks);
+    }
+}
+
+Test(traffic, what_leaves_is_packed_into_one_block_with_direct_however_many_arrive)
+{
+    int64_t const block = 64 << 10;
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        int64_t const arrive_by_turns = ranks > 2 ? 2 : 1;
+        cr_expect_eq(peak_of(RA_SCHEDULE_DIRECT, ranks, 1, RA_MEM_COMM_BUFFER), 2 * block);
+        cr_expect_eq(peak_of(RA_SCHEDULE_DIRECT, ranks, 2, RA_MEM_COMM_BUFFER),
+                     (1 + arrive_by_turns) * block, "%d ranks", ranks);
+    }
+}
+
 Test(traffic, shared_keys_are_not_sent_and_buffers_not_taken)
 {
     int64_t const seq = 300;
