@@ -354,12 +354,12 @@ static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)
     const ra_ring_config *c = &ring->config;
     int64_t const rows = ra_ring_local_rows(ring);
     size_t const row = (size_t)(c->batch * rows * c->dim) * sizeof(float);
-    ra_status status = RA_OK;
     if (c->dtype != RA_F32)
         return RA_OK; /* accumulators are zeroed group by group, and stored over the outputs */
-    status = zero(ring, -1, tensors->dq, row * (size_t)c->heads, rows);
-    if (status == RA_OK)
-        status = zero(ring, -1, tensors->dk, row * (size_t)c->kv_heads, rows);
+    ra_status status = zero(ring, -1, tensors->dq, row * (size_t)c->heads, rows);
+    if (status != RA_OK || ring->schedule == RA_SCHEDULE_SHARED)
+        return status; /* dk and dv are summed up in windows, and stored over the outputs */
+    status = zero(ring, -1, tensors->dk, row * (size_t)c->kv_heads, rows);
     return status != RA_OK ? status : zero(ring, -1, tensors->dv, row * (size_t)c->kv_heads, rows);
 }
 

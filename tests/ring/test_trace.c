@@ -196,6 +196,8 @@ Test(trace, shared_keys_are_one_forward_step_and_barriers_part_turns_of_a_backwa
         }
     cr_expect_eq(trace_record_count(&records[0], RA_TRACE_BARRIER), 2 + 2 * (RANKS + 2));
     cr_expect_eq(trace_record_count(&records[0], RA_TRACE_SEND_KEYS), 0);
+    cr_expect_eq(trace_record_count(&records[0], RA_TRACE_ZERO), 1 + 2,
+                 "dq, and groups' dk and dv");
 }
 
 /* ---- transfers ------------------------------------------------------------------------------- */
