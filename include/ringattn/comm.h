@@ -45,7 +45,7 @@ typedef enum ra_reduce { RA_SUM, RA_MIN, RA_MAX } ra_reduce;
 typedef struct ra_comm_stats {
     int64_t sent_bytes, sent_messages; /* exchanges only, counted where messages are posted */
     int64_t received_bytes;
-    double wait_ms; /* time spent in ra_comm_wait */
+    double wait_ms; /* time spent in ra_comm_wait and ra_window_barrier */
 } ra_comm_stats;
 
 int ra_comm_rank(const ra_comm *comm);

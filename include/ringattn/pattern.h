@@ -128,7 +128,7 @@ int64_t ra_pattern_area(const ra_pattern *pattern, ra_range queries);
 int32_t ra_pattern_multiplicity(const ra_pattern *pattern, int32_t head, int64_t i, int64_t j);
 
 /**
- * The rows of `keys` that queries in `queries` touch, for some heads.
+ * The rows of `keys` that queries in `queries` touch, with any of `heads`.
  *
  * *rows_out is a subset of `keys` in a short list of pieces; *local_out, where not NULL, lists the
  * same rows in the same order as local numbers of `keys` (its `rows` are those). Cost: O(slices +

@@ -34,7 +34,7 @@ typedef enum ra_category {
     RA_MEM_SCORES,        /* materialised scores (kind: standard) */
     RA_MEM_STATE,         /* linear attention */
     RA_MEM_IO,            /* staging for files */
-    RA_MEM_CONTEXT,       /* device context and NCCL; measured, not counted */
+    RA_MEM_CONTEXT,       /* device context, cuBLAS and NCCL: measured, then counted */
     RA_MEM_CATEGORY_COUNT
 } ra_category;
 

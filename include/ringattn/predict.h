@@ -5,7 +5,8 @@
  *
  * Nothing here calls what a pass measures: sizes of tile maps, needed rows and buffers have their
  * own formulas, so that a prediction and a ledger check each other. Shared with the ring are
- * decisions only: the deal of layout `balanced`, and what a pattern's own description takes.
+ * decisions and definitions only: teams and the deal of layout `balanced`, the slices of a pattern
+ * and the pairs of a slice, and what a pattern's description and an index of runs take.
  *
  * A job of up to RA_PREDICT_RANKS_ALL ranks is followed rank by rank. Of more, the first, the last
  * and a few between are followed, and of long shards evenly spread chunks of queries; live pairs

@@ -2,8 +2,9 @@
  * Who computes what, when: layouts, schedules, and the forward and backward pass over ranks.
  *
  * Each rank owns the rows that the layout gives it, as [batch, rows, heads, dim] tensors in the
- * order of ra_ring_rows. A pass is a sequence of steps: step 0 against the rank's own keys, then
- * one per peer whose keys its queries touch. With one rank there is one step, no state, no buffer.
+ * order of ra_ring_rows. A pass is a sequence of steps: step 0 against the rank's own keys, or with
+ * schedule shared those of all ranks of its host, then against those of others. With one rank there
+ * is one step, no state, no buffer.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_RING_H
@@ -89,10 +90,11 @@ typedef struct ra_ring_config {
 typedef struct ra_ring ra_ring;
 
 /**
- * Collective. Decides layout, schedule and groups (rank 0, for all), and takes all memory that
- * passes need: what kernels read and write from `pool`, which is the kernel's; layout, plans and
- * tile maps from `host_pool`, the same one where kernels compute in host memory. All that is handed
- * over is borrowed until destroy. Where one rank fails, all return its status.
+ * Collective. Decides layout and schedule (rank 0, for all) and groups (as many as any rank wants),
+ * and takes all memory that passes need: what kernels read and write from `pool`, which is the
+ * kernel's; layout, plans and tile maps from `host_pool`, the same one where kernels compute in
+ * host memory. All that is handed over is borrowed until destroy. Where one rank fails, all return
+ * its status.
  */
 RA_CHECKED ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern,
                                     ra_comm *comm, ra_kernel *kernel, ra_pool *pool,
@@ -143,7 +145,7 @@ bool ra_ring_failed_together(const ra_ring *ring);
 
 typedef enum ra_ring_mode {
     RA_RING_BOTH,
-    RA_RING_COMPUTE_ONLY, /* nothing is packed, sent, waited for or added on arrival */
+    RA_RING_COMPUTE_ONLY, /* no row is packed, sent or added on arrival; memory as in BOTH */
     RA_RING_COMM_ONLY,    /* no kernel computes */
     RA_RING_ENDS_ONLY     /* kernels compute the first and last chunk of queries of each head; all
                              else is as in BOTH: what memory a pass needs, it needs here too */
