@@ -62,10 +62,7 @@ ra_status ra_device_status(const ra_device_comm *comm, const ra_device_transfer 
     snprintf(what, sizeof(what), "%s failed on the GPU (%s)", operation,
              ra_comm_where(&comm->base, transfer != NULL ? transfer->base.step : -1, where,
                            sizeof(where)));
-    ra_status const status = ra_cuda_status(error, what);
-    if (status == RA_ERR_NO_MEMORY)
-        ra_log(RA_LOG_ERROR, "%s: out of memory", what);
-    return status;
+    return ra_cuda_status(error, what);
 }
 
 static int append(char *text, size_t bytes, int length, const char *format, const char *before,

@@ -80,8 +80,6 @@ ra_status ra_cuda_status(cudaError_t error, const char *what)
     (void)cudaGetLastError();
     if (is_of_lost(error, what))
         return RA_ERR_CUDA;
-    if (error == cudaErrorMemoryAllocation)
-        return RA_ERR_NO_MEMORY;
     if (ra_cuda_is_absent(error)) {
         char why[240];
         ra_cuda_explain_absent(error, why, sizeof(why));
@@ -89,15 +87,15 @@ ra_status ra_cuda_status(cudaError_t error, const char *what)
         return RA_ERR_UNSUPPORTED;
     }
     ra_log(RA_LOG_ERROR, "%s: %s (CUDA error %d)", what, cudaGetErrorString(error), (int)error);
-    return RA_ERR_CUDA;
+    return error == cudaErrorMemoryAllocation ? RA_ERR_NO_MEMORY : RA_ERR_CUDA;
 }
 
-ra_status ra_cuda_status_said(cudaError_t error, const char *what)
+ra_status ra_cuda_status_of_request(cudaError_t error, const char *what)
 {
-    ra_status const status = ra_cuda_status(error, what);
-    if (status == RA_ERR_NO_MEMORY)
-        ra_log(RA_LOG_ERROR, "out of memory (%s)", what);
-    return status;
+    if (error != cudaErrorMemoryAllocation || ra_device_is_lost())
+        return ra_cuda_status(error, what);
+    (void)cudaGetLastError();
+    return RA_ERR_NO_MEMORY;
 }
 
 void ra_cuda_warn(cudaError_t error, const char *format, ...)

@@ -20,15 +20,15 @@ void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes);
 bool ra_cuda_is_sticky(cudaError_t error);
 
 /**
- * The status for an error, in the one place that decides it: device memory that is not there is
- * RA_ERR_NO_MEMORY, of which nothing is logged because callers know what it was for; no GPU is
- * RA_ERR_UNSUPPORTED and all else RA_ERR_CUDA, with one line that names `what` failed. A sticky
- * error loses the GPU (ra_device_lose); whatever fails on one that is lost is RA_ERR_CUDA, of which
- * nothing is logged.
+ * The status for an error, in the one place that decides it: memory that is not there is
+ * RA_ERR_NO_MEMORY, no GPU is RA_ERR_UNSUPPORTED and all else RA_ERR_CUDA, with one line that names
+ * `what` failed. A launch may want memory too, where its kernel is loaded late, and so do streams
+ * and events. A sticky error loses the GPU (ra_device_lose); whatever fails on one that is lost is
+ * RA_ERR_CUDA, of which nothing is logged.
  */
 RA_CHECKED ra_status ra_cuda_status(cudaError_t error, const char *what);
-/** The same for calls that are for nothing that has a size: no memory is said too. */
-RA_CHECKED ra_status ra_cuda_status_said(cudaError_t error, const char *what);
+/** The same for requests of memory: that there is none is said by callers, who know what for. */
+RA_CHECKED ra_status ra_cuda_status_of_request(cudaError_t error, const char *what);
 
 /**
  * One warning where what failed is no failure of the job, as where something could not be given

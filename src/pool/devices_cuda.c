@@ -91,18 +91,18 @@ ra_status ra_device_use(int index)
 {
     int count = 0;
     ra_device device = {0};
-    ra_status status = ra_cuda_status_said(cudaGetDeviceCount(&count), "looking for GPUs");
+    ra_status status = ra_cuda_status(cudaGetDeviceCount(&count), "looking for GPUs");
     if (status != RA_OK)
         return status;
     if (index < 0 || index >= count) {
         ra_log(RA_LOG_ERROR, "GPU %d: there are %d, numbered from 0", index, count);
         return RA_ERR_UNSUPPORTED;
     }
-    status = ra_cuda_status_said(device_read(index, &device), "asking what a GPU is");
+    status = ra_cuda_status(device_read(index, &device), "asking what a GPU is");
     if (status == RA_OK && !device.usable)
         status = refuse_old(index, &device);
     if (status == RA_OK)
-        status = ra_cuda_status_said(cudaSetDevice(index), "choosing a GPU");
+        status = ra_cuda_status(cudaSetDevice(index), "choosing a GPU");
     if (status == RA_OK)
         used_index = index;
     return status;
@@ -135,7 +135,7 @@ ra_status ra_device_taken(int64_t *bytes_out)
     cudaError_t error = cudaSetDevice(used_index);
     if (error == cudaSuccess)
         error = cudaMemGetInfo(&free_bytes, &total_bytes);
-    ra_status const status = ra_cuda_status_said(error, "asking what a context costs");
+    ra_status const status = ra_cuda_status(error, "asking what a context costs");
     if (status == RA_OK)
         *bytes_out = atomic_load(&is_shared) ? 0 : (int64_t)(total_bytes - free_bytes);
     return status;

@@ -52,7 +52,7 @@ static ra_status driver_create(const ra_memory *memory, void **driver_out)
     }
     if (error == cudaSuccess)
         error = pool_make(device, &pool);
-    ra_status const status = ra_cuda_status_said(error, "making the driver's pool");
+    ra_status const status = ra_cuda_status(error, "making the driver's pool");
     if (status == RA_OK)
         *driver_out = pool;
     return status;
@@ -78,7 +78,8 @@ static ra_status driver_alloc(const ra_memory *memory, void *driver, size_t byte
     cudaError_t error = cudaSetDevice(device_of(memory));
     if (error == cudaSuccess)
         error = cudaMallocFromPoolAsync(&data, bytes, driver, (cudaStream_t)stream);
-    ra_status const status = ra_cuda_status(error, "taking memory from the driver's pool");
+    ra_status const status =
+        ra_cuda_status_of_request(error, "taking memory from the driver's pool");
     if (status == RA_OK)
         *ptr_out = data;
     return status;
@@ -100,7 +101,7 @@ static ra_status driver_held(const ra_memory *memory, void *driver, int64_t *byt
     (void)memory;
     cudaError_t const error =
         cudaMemPoolGetAttribute(driver, cudaMemPoolAttrReservedMemCurrent, &held);
-    if (ra_cuda_status_said(error, "asking the driver's pool what it holds") != RA_OK)
+    if (ra_cuda_status(error, "asking the driver's pool what it holds") != RA_OK)
         return RA_ERR_CUDA;
     *bytes_out = (int64_t)held;
     return RA_OK;

@@ -47,7 +47,7 @@ static ra_status device_alloc(const ra_memory *memory, size_t bytes, void **ptr_
     cudaError_t error = make_current(memory);
     if (error == cudaSuccess)
         error = cudaMalloc(&data, bytes);
-    ra_status const status = ra_cuda_status(error, "taking device memory");
+    ra_status const status = ra_cuda_status_of_request(error, "taking device memory");
     if (status == RA_OK)
         *ptr_out = data;
     return status;
@@ -167,7 +167,7 @@ static ra_status pinned_alloc(const ra_memory *memory, size_t bytes, void **ptr_
     cudaError_t error = make_current(memory);
     if (error == cudaSuccess)
         error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
-    ra_status const status = ra_cuda_status(error, "taking pinned memory");
+    ra_status const status = ra_cuda_status_of_request(error, "taking pinned memory");
     if (status == RA_OK)
         *ptr_out = data;
     return status;
@@ -201,7 +201,7 @@ static const ra_memory_ops pinned_ops = {
 static ra_status memory_make(const ra_memory_ops *ops, int index, ra_memory *memory_out)
 {
     int count = 0;
-    ra_status status = ra_cuda_status_said(cudaGetDeviceCount(&count), "looking for GPUs");
+    ra_status status = ra_cuda_status(cudaGetDeviceCount(&count), "looking for GPUs");
     if (status != RA_OK)
         return status;
     if (index < 0 || index >= count) {
@@ -209,7 +209,7 @@ static ra_status memory_make(const ra_memory_ops *ops, int index, ra_memory *mem
         return RA_ERR_UNSUPPORTED;
     }
     *memory_out = (ra_memory){.ops = ops, .self = (void *)(intptr_t)index};
-    status = ra_cuda_status_said(make_current(memory_out), "choosing a GPU");
+    status = ra_cuda_status(make_current(memory_out), "choosing a GPU");
     if (status != RA_OK)
         *memory_out = (ra_memory){0};
     return status;

@@ -182,7 +182,7 @@ static void check_end(int64_t call, ra_status status)
     cr_expect(status == RA_OK || errors == 1, "call %lld: no line", (long long)call);
 }
 
-static void sweep(ra_pool_mode mode)
+static void sweep(ra_pool_mode mode, const cudaError_t fails[2])
 {
     float want[COUNT] = {0};
     int64_t call = 0;
@@ -192,7 +192,7 @@ static void sweep(ra_pool_mode mode)
         begin();
         prepare(&j);
         standin.fail_call = call; /* 0: none */
-        standin.fail_error = call % 2 == 0 ? cudaErrorLaunchOutOfResources : cudaErrorUnknown;
+        standin.fail_error = fails[call % 2];
         ra_status status = take(&j, mode);
         if (status == RA_OK)
             status = compute(&j);
@@ -207,14 +207,24 @@ static void sweep(ra_pool_mode mode)
     cr_assert_gt(call, 60);
 }
 
+static const cudaError_t odd[2] = {cudaErrorLaunchOutOfResources, cudaErrorUnknown};
+static const cudaError_t full[2] = {cudaErrorMemoryAllocation, cudaErrorMemoryAllocation};
+
 Test(kernel_cuda_failures, any_call_that_fails_is_one_error_and_leaks_nothing)
 {
-    sweep(RA_POOL_OFF);
+    sweep(RA_POOL_OFF, odd);
 }
 
 Test(kernel_cuda_failures, so_it_is_over_a_pool_that_keeps_what_is_freed)
 {
-    sweep(RA_POOL_SIZE_CLASS);
+    sweep(RA_POOL_SIZE_CLASS, odd);
+}
+
+/* A launch may be the one: its kernel is loaded when it is first used. */
+Test(kernel_cuda_failures, so_it_is_where_any_call_finds_no_memory)
+{
+    sweep(RA_POOL_OFF, full);
+    sweep(RA_POOL_SIZE_CLASS, full);
 }
 
 /* What else would be done in the workspace of a kernel that was not made for it, in none. */

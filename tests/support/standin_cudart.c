@@ -89,7 +89,9 @@ cudaError_t cudaGetLastError(void)
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error == cudaSuccess ? "no error" : "an injected error";
+    return error == cudaSuccess                 ? "no error"
+           : error == cudaErrorMemoryAllocation ? "out of memory"
+                                                : "an injected error";
 }
 
 cudaError_t cudaGetDeviceCount(int *count)

@@ -34,7 +34,7 @@ ra_status ra_cuda_watch_init(ra_kernel *kernel)
     if (here != NULL)
         memset(here, 0, sizeof(*w->here));
     w->here = here;
-    ra_status const status = ra_cuda_status_said(error, "kernel cuda: looking at its GPU");
+    ra_status const status = ra_cuda_status(error, "kernel cuda: looking at its GPU");
     if (status != RA_OK)
         ra_cuda_watch_fini(kernel);
     return status;
