@@ -188,6 +188,19 @@ void ra_device_pause(int64_t begin_ns, int64_t now_ns)
     nanosleep(&nap, NULL);
 }
 
+void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
+{
+    const ra_comm *const base = &comm->base;
+    int64_t const begin_ns = ra_clock_ns();
+    while (stream != NULL && !ra_device_is_lost() && cudaStreamQuery(stream) == cudaErrorNotReady) {
+        if (base->watch != NULL && base->watch(base->watch_context) != RA_OK)
+            break;
+        ra_comm_beat(comm->host);
+        ra_device_pause(begin_ns, ra_clock_ns());
+    }
+    (void)cudaGetLastError();
+}
+
 void ra_device_poll(ra_comm *base)
 {
     ra_device_comm *const comm = (ra_device_comm *)base;

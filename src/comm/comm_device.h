@@ -67,6 +67,11 @@ RA_CHECKED ra_status ra_device_status(const ra_device_comm *comm,
                                       cudaError_t error);
 /** "; in flight: ..." of all transfers, cut to `bytes`. Returns `text`. */
 const char *ra_device_record(const ra_device_comm *comm, char *text, size_t bytes);
+/**
+ * Wait for a stream that comes to its end by itself, unless the GPU hangs, before a call that would
+ * wait for it without looking; the others learn meanwhile that we are at work.
+ */
+void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream);
 /** Look again at once at first, then sleep for a 64th of the wait, at most 0.1 ms. */
 void ra_device_pause(int64_t begin_ns, int64_t now_ns);
 

@@ -17,14 +17,18 @@ static const char joining[] = "joining NCCL", leaving[] = "leaving NCCL",
 /* ---- end ------------------------------------------------------------------------------------- */
 
 /*
- * Kernels of NCCL that wait for a peer end, and touch no buffer any more. On a GPU that is lost
- * NCCL would wait for it, and nothing is touched either.
+ * Kernels of NCCL that wait for a peer end, and touch no buffer any more. Those that have not begun
+ * yet wait for our stream, and NCCL for them, without a deadline: so our stream comes first. On a
+ * GPU that is lost NCCL would wait for it, and nothing is touched either.
  */
 static ncclResult_t end_by_force(ra_nccl_comm *nccl)
 {
     ncclComm_t const handle = nccl->handle;
     nccl->handle = NULL;
-    return handle != NULL && !ra_device_is_lost() ? nccl->api->abort(handle) : ncclSuccess;
+    if (handle == NULL)
+        return ncclSuccess;
+    ra_device_end_stream(&nccl->base, (cudaStream_t)nccl->base.base.stream);
+    return ra_device_is_lost() ? ncclSuccess : nccl->api->abort(handle);
 }
 
 static void nccl_fail(ra_comm *comm)

@@ -19,20 +19,6 @@ static void give_slot(ra_staged_comm *staged, ra_staged_slot *slot)
     *slot = (ra_staged_slot){0};
 }
 
-/* A stream comes to its end by itself, which calls of the runtime wait for, unless the GPU hangs.
- */
-static void end_stream(ra_comm *comm, cudaStream_t stream)
-{
-    int64_t const begin_ns = ra_clock_ns();
-    while (stream != NULL && !ra_device_is_lost() && cudaStreamQuery(stream) == cudaErrorNotReady) {
-        if (comm->watch != NULL && comm->watch(comm->watch_context) != RA_OK)
-            break;
-        ra_comm_beat(comm);
-        ra_device_pause(begin_ns, ra_clock_ns());
-    }
-    (void)cudaGetLastError();
-}
-
 static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t bytes)
 {
     const ra_memory *const pinned = &staged->pinned;
@@ -43,7 +29,7 @@ static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t 
     if (slot->bytes >= bytes)
         return RA_OK;
     if (slot->data != NULL)
-        end_stream(&staged->base.base, (cudaStream_t)staged->base.base.stream);
+        ra_device_end_stream(&staged->base, (cudaStream_t)staged->base.base.stream);
     if (ra_device_is_lost())
         return RA_ERR_TIMEOUT; /* which was said */
     give_slot(staged, slot);
@@ -79,8 +65,8 @@ ra_status ra_staged_take_slots(ra_staged_comm *staged, ra_staged_message *messag
 
 static void end_copies(ra_staged_comm *staged)
 {
-    end_stream(&staged->base.base, staged->out);
-    end_stream(&staged->base.base, staged->in);
+    ra_device_end_stream(&staged->base, staged->out);
+    ra_device_end_stream(&staged->base, staged->in);
 }
 
 static void staged_fail(ra_comm *comm)

@@ -340,6 +340,8 @@ void ra_ring_destroy(ra_ring *ring)
         return;
     ra_stream *stream = ring->kernel->stream;
     leave_buffers(ring);
+    ra_comm_set_watch(ring->comm, NULL, NULL); /* the kernel may end before the communicator */
+    ra_comm_set_stream(ring->comm, NULL);
     for (int i = 0; i < RA_BUFFERS_MAX; ++i) {
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->held[i].window);
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->partial[i].window);

@@ -62,7 +62,6 @@ void ra_ring_end_pass(ra_ring *ring)
         ra_status const ignored = ra_flight_wait(ring, flights[i]);
         (void)ignored;
     }
-    ra_comm_set_watch(ring->comm, NULL, NULL);
     for (int i = 0; i < 5; ++i)
         ra_region_give(ring, regions[i]);
 }

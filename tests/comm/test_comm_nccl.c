@@ -293,12 +293,30 @@ static int ask_own_work(void *context)
     return own_work_is_over;
 }
 
+/* After so many deadlines. */
+enum { TIMEOUT_MS = 250, DEADLINES = 3 };
+
 static void *end_own_work(void *context)
 {
     (void)context;
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = DEADLINES * TIMEOUT_MS * 1000000}, NULL);
     own_work_is_over = 1;
     return NULL;
+}
+
+/* The communicator's own stream from now on, at work until own_work_is_over; NULL: failed. */
+static cudaStream_t begin_own_work(ra_comm *comm)
+{
+    cudaStream_t stream = NULL;
+    own_work_is_over = 0;
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        return NULL;
+    (void)standin_enter();
+    if (standin_leave(standin_enqueue_wait(stream, ask_own_work, comm, 0)) != cudaSuccess)
+        return NULL;
+    ra_comm_set_stream(comm, (ra_stream *)stream);
+    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    return stream;
 }
 
 /* Our stream is busy for longer than the deadline: nothing is sent before, and nobody is late. */
@@ -307,18 +325,10 @@ static int wait_for_own_stream(ra_comm *comm, void *context)
     char out[4] = "abc", in[4] = "";
     ra_exchange const exchange = {"after our own work", 0, {0, out, 4}, {0, in, 4}};
     ra_transfer *transfer = NULL;
-    cudaStream_t stream = NULL;
+    cudaStream_t const stream = begin_own_work(comm);
     pthread_t thread;
-    int failures = 0;
-    own_work_is_over = 0;
-    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
-        return 1;
-    (void)standin_enter();
-    cudaError_t const error = standin_enqueue_wait(stream, ask_own_work, context, 0);
-    failures += standin_leave(error) != cudaSuccess;
-    ra_comm_set_stream(comm, (ra_stream *)stream);
-    ra_comm_set_timeout(comm, 100);
-    failures += ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    (void)context;
+    int failures = stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
     for (int i = 0; i < 50; i++)
         failures += ra_comm_missing_peer(comm, transfer) != 0 || in[0] != '\0';
     failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
@@ -338,4 +348,56 @@ Test(nccl, begins_after_our_own_stream_and_does_not_time_it)
         cr_expect_eq(device_ranks_run(1, &plan), 0);
     }
     cr_expect_eq(contract_count_lines("", ""), 0);
+}
+
+/* ---- an end behind our own stream, which NCCL would wait for --------------------------------- */
+
+static ra_status lose_gpu(void *context)
+{
+    (void)context;
+    (void)ra_device_lose();
+    return RA_ERR_TIMEOUT;
+}
+
+/* The last rank gives up while an exchange waits for its own stream, rank 0 waits for it. */
+static int give_up(ra_comm *comm, void *context)
+{
+    char out[4] = "abc", in[4] = "";
+    int const last = ra_comm_size(comm) - 1, peer = last - ra_comm_rank(comm);
+    ra_exchange const exchange = {"behind our own work", 0, {peer, out, 4}, {peer, in, 4}};
+    ra_transfer *transfer = NULL;
+    pthread_t thread;
+    if (ra_comm_rank(comm) < last) {
+        ra_comm_set_timeout(comm, TIMEOUT_MS);
+        return ra_comm_start(comm, &exchange, &transfer) != RA_OK ||
+               ra_comm_wait(comm, transfer) != RA_ERR_PEER;
+    }
+    cudaStream_t const stream = begin_own_work(comm);
+    standin.hangs = context != NULL; /* as far as calls know that would wait for it */
+    ra_comm_set_watch(comm, standin.hangs ? lose_gpu : NULL, NULL);
+    int failures = stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    for (int i = 0; i < 50; i++)
+        failures += ra_comm_missing_peer(comm, transfer) < 0; /* until it is on its stream */
+    failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
+    ra_comm_abort(comm, 5);
+    pthread_join(thread, NULL);
+    return failures + (cudaStreamDestroy(stream) != cudaSuccess) + (in[0] != '\0');
+}
+
+/* The others hear of it meanwhile: none is late. */
+Test(nccl, gives_up_behind_a_kernel_that_takes_longer_than_the_deadline)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = give_up};
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_eq(standin_nccl.aborted, 2);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    contract_print_log();
+}
+
+Test(nccl_lost, gives_up_behind_a_kernel_that_hangs)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = give_up, .context = &plan};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    cr_expect_eq(standin_nccl.aborted, 0);
 }

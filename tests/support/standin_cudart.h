@@ -85,6 +85,8 @@ int standin_is_device(const void *data, size_t bytes);
 /** Do all that is enqueued anywhere, as calls do that wait for the device; between enter and leave.
  */
 void standin_run_all(void);
+/** Where a call would never return: ends the process if a GPU hangs. */
+void standin_refuse_to_hang(void);
 /** Return all pools and what was taken from them. */
 void standin_reset_pools(void);
 /** Forget all streams. */

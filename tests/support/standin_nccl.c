@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 enum { REGISTERED_MAX = 16, OPS_MAX = 16 };
 
@@ -290,12 +291,18 @@ static ncclResult_t fake_destroy(ncclComm_t comm)
     return error;
 }
 
+/* Groups that wait for a peer end; one that waits for other work on its stream is waited for. */
 static ncclResult_t fake_abort(ncclComm_t comm)
 {
     ncclResult_t const error = enter();
+    cudaStream_t const stream = comm->groups != NULL ? comm->groups->stream : NULL;
     standin_nccl.aborted++;
     free_comm(comm);
     leave(error);
+    while (stream != NULL && cudaStreamQuery(stream) == cudaErrorNotReady) {
+        standin_refuse_to_hang();
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
     give_bytes();
     return error;
 }

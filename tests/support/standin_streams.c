@@ -108,8 +108,7 @@ static int run_until(stream *s, int64_t begun)
     return s->done >= begun;
 }
 
-/* Where a call of the runtime would never return. */
-static void refuse_to_hang(void)
+void standin_refuse_to_hang(void)
 {
     static const char text[] = "the stand-in runtime: this call would wait for a GPU that hangs\n";
     if (!standin.hangs)
@@ -120,7 +119,7 @@ static void refuse_to_hang(void)
 
 void standin_run_all(void)
 {
-    refuse_to_hang();
+    standin_refuse_to_hang();
     for (stream *s = streams; s != NULL; s = s->next)
         (void)run_until(s, s->begun);
 }
@@ -283,7 +282,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     cudaError_t error = standin_enter();
     if (error == cudaSuccess && s != NULL && !run_until(s, s->begun)) {
-        refuse_to_hang();
+        standin_refuse_to_hang();
         error = cudaErrorLaunchTimeout; /* a GPU would hang here, with the lock that we hold */
     }
     if (error == cudaSuccess && s != NULL)
