@@ -128,6 +128,11 @@ typedef struct ra_driver_ops {
     void (*free)(const ra_memory *memory, void *driver, void *ptr, ra_stream *stream);
     /** Bytes taken from the device, for blocks that are out and idle ones. Never NO_MEMORY. */
     ra_status (*held)(const ra_memory *memory, void *driver, int64_t *bytes_out);
+    /**
+     * Wait until what was given back is seen to be over: before that trim may keep it. Not for long
+     * where its stream has other work, and not for a GPU that is lost.
+     */
+    void (*see)(const ra_memory *memory, void *driver);
     /** Return idle memory whose use is over until at most so many bytes are held; never waits. */
     void (*trim)(const ra_memory *memory, void *driver, int64_t keep_bytes);
 } ra_driver_ops;

@@ -4,11 +4,20 @@
 #include "cuda_error.h"
 #include "internal.h"
 #include "ringattn/device.h"
+#include "timeline_cuda.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* Blocks begin at multiples of this. */
-enum { ALIGN_BYTES = 512 };
+/* Blocks begin at multiples of this; a job gives them back on fewer streams than these. */
+enum { ALIGN_BYTES = 512, STREAMS = 4 };
+
+typedef struct driver {
+    cudaMemPool_t pool;
+    cudaStream_t streams[STREAMS]; /* that gave back blocks last, in turn */
+    cudaEvent_t freed[STREAMS];    /* behind the last that each did */
+    int turn;
+} driver;
 
 static int device_of(const ra_memory *memory)
 {
@@ -28,20 +37,34 @@ static cudaError_t pool_make(int device, cudaMemPool_t *pool_out)
     properties.handleTypes = cudaMemHandleTypeNone;
     properties.location.type = cudaMemLocationTypeDevice;
     properties.location.id = device;
-    cudaError_t error = cudaMemPoolCreate(pool_out, &properties);
-    if (error != cudaSuccess)
-        return error;
-    error = cudaMemPoolSetAttribute(*pool_out, cudaMemPoolAttrReleaseThreshold, &threshold);
-    if (error != cudaSuccess)
-        (void)cudaMemPoolDestroy(*pool_out);
-    return error;
+    cudaError_t const error = cudaMemPoolCreate(pool_out, &properties);
+    return error == cudaSuccess
+               ? cudaMemPoolSetAttribute(*pool_out, cudaMemPoolAttrReleaseThreshold, &threshold)
+               : error;
+}
+
+static cudaError_t driver_make(int device, driver *d)
+{
+    cudaError_t error = cudaSuccess;
+    for (int i = 0; i < STREAMS && error == cudaSuccess; i++)
+        error = cudaEventCreateWithFlags(&d->freed[i], cudaEventDisableTiming);
+    return error == cudaSuccess ? pool_make(device, &d->pool) : error;
+}
+
+static void driver_end(driver *d)
+{
+    static const char what[] = "the driver's pool could not be returned";
+    if (d->pool != NULL && !ra_device_is_lost()) /* which it would wait for */
+        ra_cuda_warn(cudaMemPoolDestroy(d->pool), what);
+    for (int i = 0; i < STREAMS && d->freed[i] != NULL; i++)
+        ra_cuda_warn(cudaEventDestroy(d->freed[i]), what);
+    free(d);
 }
 
 static ra_status driver_create(const ra_memory *memory, void **driver_out)
 {
     int const device = device_of(memory);
     int supported = 0;
-    cudaMemPool_t pool = NULL;
     cudaError_t error = cudaSetDevice(device);
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device);
@@ -50,19 +73,44 @@ static ra_status driver_create(const ra_memory *memory, void **driver_out)
                device);
         return RA_ERR_UNSUPPORTED;
     }
+    driver *const d = calloc(1, sizeof(*d));
+    if (d == NULL) {
+        ra_log(RA_LOG_ERROR, "making the driver's pool: out of memory");
+        return RA_ERR_NO_MEMORY;
+    }
     if (error == cudaSuccess)
-        error = pool_make(device, &pool);
+        error = driver_make(device, d);
     ra_status const status = ra_cuda_status(error, "making the driver's pool");
     if (status == RA_OK)
-        *driver_out = pool;
+        *driver_out = d;
+    else
+        driver_end(d);
     return status;
 }
 
-static void driver_destroy(const ra_memory *memory, void *driver)
+/*
+ * The driver may keep a block until the host has seen that the stream is over which gave it back,
+ * and only a call that waits for it is sure to be seen by the driver.
+ */
+static void driver_see(const ra_memory *memory, void *self)
 {
+    const driver *const d = self;
     (void)memory;
-    if (!ra_device_is_lost()) /* which it would wait for */
-        ra_cuda_warn(cudaMemPoolDestroy(driver), "the driver's pool could not be returned");
+    for (int i = 0; i < STREAMS && !ra_device_is_lost(); i++) {
+        cudaError_t error = ra_cuda_wait_briefly(d->freed[i]);
+        if (error == cudaSuccess)
+            error = cudaEventSynchronize(d->freed[i]);
+        if (error == cudaErrorNotReady)
+            (void)cudaGetLastError();
+        else
+            ra_cuda_warn(error, "what the driver's pool was given back could not be waited for");
+    }
+}
+
+static void driver_destroy(const ra_memory *memory, void *self)
+{
+    driver_see(memory, self);
+    driver_end(self);
 }
 
 static size_t driver_round(const ra_memory *memory, size_t bytes)
@@ -71,13 +119,14 @@ static size_t driver_round(const ra_memory *memory, size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-static ra_status driver_alloc(const ra_memory *memory, void *driver, size_t bytes,
-                              ra_stream *stream, void **ptr_out)
+static ra_status driver_alloc(const ra_memory *memory, void *self, size_t bytes, ra_stream *stream,
+                              void **ptr_out)
 {
+    const driver *const d = self;
     void *data = NULL;
     cudaError_t error = cudaSetDevice(device_of(memory));
     if (error == cudaSuccess)
-        error = cudaMallocFromPoolAsync(&data, bytes, driver, (cudaStream_t)stream);
+        error = cudaMallocFromPoolAsync(&data, bytes, d->pool, (cudaStream_t)stream);
     ra_status const status =
         ra_cuda_status_of_request(error, "taking memory from the driver's pool");
     if (status == RA_OK)
@@ -85,33 +134,49 @@ static ra_status driver_alloc(const ra_memory *memory, void *driver, size_t byte
     return status;
 }
 
-static void driver_free(const ra_memory *memory, void *driver, void *ptr, ra_stream *stream)
+/* Its event, or that of the stream which it takes the place of. */
+static cudaEvent_t event_of(driver *d, cudaStream_t stream)
 {
+    for (int i = 0; i < STREAMS; i++) {
+        if (d->streams[i] == stream)
+            return d->freed[i];
+    }
+    d->turn = (d->turn + 1) % STREAMS;
+    d->streams[d->turn] = stream;
+    return d->freed[d->turn];
+}
+
+static void driver_free(const ra_memory *memory, void *self, void *ptr, ra_stream *ordered)
+{
+    cudaStream_t const stream = (cudaStream_t)ordered;
     cudaError_t error = cudaSetDevice(device_of(memory));
-    (void)driver; /* memory knows its pool */
     if (error == cudaSuccess)
-        error = cudaFreeAsync(ptr, (cudaStream_t)stream);
+        error = cudaFreeAsync(ptr, stream);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(event_of(self, stream), stream);
     ra_cuda_warn(error, "memory could not be given back to the driver's pool");
 }
 
 /* A question takes no memory: whatever the answer is, it is not that of a request. */
-static ra_status driver_held(const ra_memory *memory, void *driver, int64_t *bytes_out)
+static ra_status driver_held(const ra_memory *memory, void *self, int64_t *bytes_out)
 {
+    const driver *const d = self;
     uint64_t held = 0;
     (void)memory;
     cudaError_t const error =
-        cudaMemPoolGetAttribute(driver, cudaMemPoolAttrReservedMemCurrent, &held);
+        cudaMemPoolGetAttribute(d->pool, cudaMemPoolAttrReservedMemCurrent, &held);
     if (ra_cuda_status(error, "asking the driver's pool what it holds") != RA_OK)
         return RA_ERR_CUDA;
     *bytes_out = (int64_t)held;
     return RA_OK;
 }
 
-static void driver_trim(const ra_memory *memory, void *driver, int64_t keep_bytes)
+static void driver_trim(const ra_memory *memory, void *self, int64_t keep_bytes)
 {
+    const driver *const d = self;
     (void)memory;
     if (!ra_device_is_lost())
-        ra_cuda_warn(cudaMemPoolTrimTo(driver, (size_t)keep_bytes),
+        ra_cuda_warn(cudaMemPoolTrimTo(d->pool, (size_t)keep_bytes),
                      "the driver's pool could not be trimmed");
 }
 
@@ -122,5 +187,6 @@ const ra_driver_ops ra_driver_cuda = {
     .alloc = driver_alloc,
     .free = driver_free,
     .held = driver_held,
+    .see = driver_see,
     .trim = driver_trim,
 };

@@ -72,10 +72,17 @@ int64_t ra_driver_trim(ra_pool *pool, int64_t keep_bytes)
     return ra_max_i64(before - pool->driver_bytes, 0);
 }
 
+/* Where somebody is refused otherwise. */
+static int64_t see_and_trim(ra_pool *pool, int64_t keep_bytes)
+{
+    ops_of(pool)->see(&pool->config.memory, pool->driver);
+    return ra_driver_trim(pool, keep_bytes);
+}
+
 int64_t ra_driver_trim_for(ra_pool *pool, int64_t bytes)
 {
     int64_t const excess = bytes - ra_ledger_headroom(pool->config.ledger);
-    return excess <= 0 ? 0 : ra_driver_trim(pool, ra_max_i64(idle_bytes(pool) - excess, 0));
+    return excess <= 0 ? 0 : see_and_trim(pool, ra_max_i64(idle_bytes(pool) - excess, 0));
 }
 
 /* What may be held once `bytes` more are in use: automatically, what was in use at the most. */
@@ -184,7 +191,7 @@ ra_status ra_driver_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_
     int64_t const before = pool->driver_bytes;
     ra_status status = take(pool, size, stream, &data, refusal);
     if (status == RA_ERR_NO_MEMORY)
-        (void)ra_driver_trim(pool, 0);
+        (void)see_and_trim(pool, 0);
     if (status == RA_ERR_NO_MEMORY && pool->driver_bytes < before) {
         pool->stats.retries++;
         status = take(pool, size, stream, &data, refusal);

@@ -7,7 +7,6 @@
 #include "internal.h"
 #include "ringattn/device.h"
 
-#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -45,8 +44,7 @@ static bool is_good(cuda_timeline *t, cudaError_t error, const char *what)
 
 /* ---- the host's clock ------------------------------------------------------------------------ */
 
-/* Until an event is over; patience is for what nothing but the runtime itself holds up. */
-static cudaError_t wait_for(cudaEvent_t event)
+cudaError_t ra_cuda_wait_briefly(cudaEvent_t event)
 {
     int64_t const begin_ns = ra_clock_ns();
     cudaError_t error = cudaSuccess;
@@ -70,7 +68,7 @@ static void cuda_anchor(ra_timeline *line, ra_stream *stream)
         int64_t const before_ns = ra_clock_ns();
         error = cudaEventRecord(t->anchors[i], (cudaStream_t)stream);
         if (error == cudaSuccess)
-            error = wait_for(t->anchors[i]);
+            error = ra_cuda_wait_briefly(t->anchors[i]);
         int64_t const took_ns = ra_clock_ns() - before_ns;
         if (took_ns >= best_ns)
             continue;
@@ -110,7 +108,7 @@ static void cuda_end(ra_timeline *line, ra_stream *stream, int32_t index)
 static cudaError_t time_of(const cuda_timeline *t, cudaEvent_t event, int64_t *ns_out)
 {
     float ms = 0;
-    cudaError_t error = wait_for(event);
+    cudaError_t error = ra_cuda_wait_briefly(event);
     if (error == cudaSuccess)
         error = cudaEventElapsedTime(&ms, t->anchor, event);
     *ns_out = t->anchor_ns + llround((double)ms * 1e6);

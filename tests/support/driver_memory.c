@@ -77,6 +77,12 @@ static ra_status held(const ra_memory *memory, void *driver, int64_t *bytes_out)
     return status == RA_OK ? RA_OK : RA_ERR_CUDA;
 }
 
+/* Whatever has come to its end has been seen. */
+static void see(const ra_memory *memory, void *driver)
+{
+    (void)memory, (void)driver;
+}
+
 static void trim(const ra_memory *memory, void *driver, int64_t keep_bytes)
 {
     driver_memory *const d = driver;
@@ -103,6 +109,7 @@ ra_memory driver_memory_make(driver_memory *driver)
         .alloc = alloc,
         .free = give,
         .held = held,
+        .see = see,
         .trim = trim,
     };
     static const ra_memory_ops ops = {

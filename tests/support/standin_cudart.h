@@ -87,6 +87,8 @@ int standin_is_device(const void *data, size_t bytes);
 void standin_run_all(void);
 /** Where a call would never return: ends the process if a GPU hangs. */
 void standin_refuse_to_hang(void);
+/** Freed blocks of pools whose stream is over are seen to be; between enter and leave. */
+void standin_see_pieces(void);
 /** Return all pools and what was taken from them. */
 void standin_reset_pools(void);
 /** Forget all streams. */

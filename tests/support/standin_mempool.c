@@ -1,5 +1,6 @@
-/* The stand-in's stream-ordered allocator: a pool grows by units, and a freed block is its stream's
-   until the work before it is done. */
+/* The stand-in's stream-ordered allocator: a pool grows by units. A freed block is its stream's,
+   which may use it again, until the host has waited for that stream, as strictly as a driver may
+   take it: questions do not count. */
 #include "support/standin_cudart.h"
 
 #include <stdlib.h>
@@ -9,39 +10,57 @@ typedef struct piece {
     struct piece *next;
     void *data;
     int64_t bytes;
-    int is_freed; /* but the work before that may not be done */
+    int is_freed, is_over; /* over: the work before that is done, but nobody may have seen it */
+    cudaStream_t stream;   /* that has freed it */
     struct CUmemPoolHandle_st *pool;
 } piece;
 
 struct CUmemPoolHandle_st {
     struct CUmemPoolHandle_st *next;
     int64_t held_bytes, used_bytes;
+    int is_destroyed; /* but holds what is used */
     uint64_t threshold;
 };
 
 static piece *pieces;
 static struct CUmemPoolHandle_st *pools;
 
-static void piece_end(piece *p)
-{
-    piece **at = &pieces;
-    while (*at != p)
-        at = &(*at)->next;
-    *at = p->next;
-    p->pool->used_bytes -= p->bytes;
-    (void)standin_give(p->data);
-    free(p);
-}
-
-static void pool_end(cudaMemPool_t pool)
+/* A pool that was destroyed holds its memory until its last block is over. */
+static void end_unused(cudaMemPool_t pool)
 {
     struct CUmemPoolHandle_st **at = &pools;
+    for (const piece *p = pieces; p != NULL; p = p->next) {
+        if (p->pool == pool)
+            return;
+    }
     while (*at != pool)
         at = &(*at)->next;
     *at = pool->next;
     standin.used_bytes -= pool->held_bytes;
-    standin.pools--;
     free(pool);
+}
+
+static void piece_end(piece *p)
+{
+    cudaMemPool_t const pool = p->pool;
+    piece **at = &pieces;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    pool->used_bytes -= p->bytes;
+    (void)standin_give(p->data);
+    free(p);
+    if (pool->is_destroyed)
+        end_unused(pool);
+}
+
+void standin_see_pieces(void)
+{
+    for (piece *p = pieces, *next; p != NULL; p = next) {
+        next = p->next;
+        if (p->is_over)
+            piece_end(p);
+    }
 }
 
 void standin_reset_pools(void)
@@ -49,7 +68,7 @@ void standin_reset_pools(void)
     while (pieces != NULL)
         piece_end(pieces);
     while (pools != NULL)
-        pool_end(pools);
+        end_unused(pools);
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
@@ -86,12 +105,11 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool_out, const struct cudaMemPoolP
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
 {
     cudaError_t error = standin_enter();
-    if (error == cudaSuccess)
-        standin_run_all();
-    if (error == cudaSuccess && pool->used_bytes > 0)
-        error = cudaErrorInvalidValue; /* the runtime would wait for ever */
-    if (error == cudaSuccess)
-        pool_end(pool);
+    if (error == cudaSuccess) {
+        standin.pools--;
+        pool->is_destroyed = 1;
+        end_unused(pool);
+    }
     return standin_leave(error);
 }
 
@@ -128,9 +146,23 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep_bytes)
     return standin_leave(error);
 }
 
-static cudaError_t grow(cudaMemPool_t pool, int64_t bytes)
+/* What a stream has freed it may have again. */
+static void reuse(cudaMemPool_t pool, int64_t bytes, cudaStream_t s)
+{
+    int64_t missing = pool->used_bytes + bytes - pool->held_bytes;
+    for (piece *p = pieces; p != NULL && missing > 0; p = p->next) {
+        int64_t const again = p->pool == pool && p->is_freed && p->stream == s ? p->bytes : 0;
+        int64_t const taken = again < missing ? again : missing;
+        p->bytes -= taken;
+        pool->used_bytes -= taken;
+        missing -= taken;
+    }
+}
+
+static cudaError_t grow(cudaMemPool_t pool, int64_t bytes, cudaStream_t s)
 {
     int64_t const unit = STANDIN_POOL_UNIT_BYTES;
+    reuse(pool, bytes, s);
     int64_t const missing = pool->used_bytes + bytes - pool->held_bytes;
     int64_t const grown = missing > 0 ? (missing + unit - 1) / unit * unit : 0;
     if (standin.used_bytes + grown > standin.memory_bytes)
@@ -144,13 +176,12 @@ cudaError_t cudaMallocFromPoolAsync(void **data, size_t bytes, cudaMemPool_t poo
 {
     cudaError_t error = standin_enter();
     piece *const p = error == cudaSuccess ? calloc(1, sizeof(*p)) : NULL;
-    (void)s;
     if (error == cudaSuccess && p == NULL)
         error = cudaErrorMemoryAllocation;
     if (error == cudaSuccess && pool->threshold != UINT64_MAX)
         error = cudaErrorInvalidValue; /* the pool must keep all, or counts would be wrong */
     if (error == cudaSuccess)
-        error = grow(pool, (int64_t)bytes);
+        error = grow(pool, (int64_t)bytes, s);
     if (error == cudaSuccess)
         error = standin_take(&p->data, bytes, 1);
     if (error == cudaSuccess) {
@@ -168,7 +199,7 @@ cudaError_t cudaMallocFromPoolAsync(void **data, size_t bytes, cudaMemPool_t poo
 
 static void run_free(void *context)
 {
-    piece_end(*(piece **)context);
+    (*(piece **)context)->is_over = 1;
 }
 
 cudaError_t cudaFreeAsync(void *data, cudaStream_t s)
@@ -181,7 +212,19 @@ cudaError_t cudaFreeAsync(void *data, cudaStream_t s)
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess) {
         p->is_freed = 1;
+        p->stream = s;
         error = standin_enqueue(s, run_free, &p, sizeof(p));
     }
+    return standin_leave(error);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    cudaError_t error = cudaEventQuery(e);
+    if (error != cudaSuccess)
+        return error; /* not ready: a GPU would hang here */
+    error = standin_enter();
+    if (error == cudaSuccess)
+        standin_see_pieces();
     return standin_leave(error);
 }
