@@ -182,7 +182,11 @@ static ra_status backward(ra_check_side *s)
     const ra_check_problem *p = s->p;
     const ra_kernel_ops *ops = s->kernel->ops;
     ra_kernel_pass const pass = {.backward = true, .groups = 1, .steps = s->steps, .parts = 1};
+    ra_kernel_shape const shape = shape_of(s);
+    ra_view const out = ra_check_view(s, CHECK_OUT, 0), dout = ra_check_view(s, CHECK_DOUT, 0);
     ra_status status = ra_kernel_begin(s->kernel, &pass);
+    if (status == RA_OK && s->steps > 1) /* with one step it is that of the forward pass */
+        status = ops->delta(s->kernel, &shape, p->rows, &out, &dout, (float *)s->data[CHECK_DELTA]);
     for (int t = CHECK_DQ; t <= CHECK_DV && status == RA_OK; ++t)
         status = ops->zero(s->kernel, s->data[t], bytes_of(s, (ra_check_tensor)t));
     for (int i = 0; i < s->steps && status == RA_OK; ++i) {
@@ -204,6 +208,37 @@ static ra_status backward(ra_check_side *s)
     }
     ra_kernel_end(s->kernel, &pass, status != RA_OK);
     return status;
+}
+
+/*
+ * What steps of several ranks do besides: o is gathered to where q was, dq added to zeros and
+ * stored where dout was. No kernel is used for the first time later, while messages are under way:
+ * a GPU may wait for all that it was given before it loads one.
+ */
+static ra_status move_rows(ra_check_side *s)
+{
+    const ra_check_problem *p = s->p;
+    const ra_kernel_ops *ops = s->kernel->ops;
+    ra_view const out = ra_check_view(s, CHECK_OUT, 0), q = ra_check_view(s, CHECK_Q, 0);
+    ra_view const dq = ra_check_view(s, CHECK_DQ, 0), dout = ra_check_view(s, CHECK_DOUT, 0);
+    ra_view const sum = ra_check_view(s, CHECK_ACC, 0);
+    ra_kernel_shape shape = shape_of(s);
+    shape.kv_heads = shape.q_heads;
+    ra_status status = ops->gather(s->kernel, &shape, &s->queries, &out, &q);
+    if (status != RA_OK || !p->backward)
+        return status;
+    status = ops->zero(s->kernel, sum.data, bytes_of(s, CHECK_ACC));
+    if (status == RA_OK)
+        status = ops->add(s->kernel, &shape, &s->queries, &dq, &sum);
+    return status == RA_OK ? ops->store(s->kernel, &shape, p->rows, &sum, &dout) : status;
+}
+
+/* o and dq as they have come by that way. */
+static void show_moved(ra_check_side *s)
+{
+    s->seen[CHECK_OUT] = s->seen[CHECK_Q];
+    for (int64_t i = 0; s->p->backward && i < ra_check_elements(s->p, CHECK_DQ); ++i)
+        ((float *)(void *)s->seen[CHECK_DQ])[i] = ra_dtype_load(s->dtype, s->seen[CHECK_DOUT], i);
 }
 
 void ra_check_side_free(ra_check_side *s)
@@ -238,7 +273,13 @@ ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where, ra
         status = linear ? ra_check_linear_run(s) : forward(s);
     if (status == RA_OK && p->backward && !linear)
         status = backward(s);
-    return status == RA_OK ? results_bring(s) : status;
+    if (status == RA_OK && steps > 1 && !linear)
+        status = move_rows(s);
+    if (status == RA_OK)
+        status = results_bring(s);
+    if (status == RA_OK && steps > 1 && !linear)
+        show_moved(s);
+    return status;
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */

@@ -124,6 +124,47 @@ static ra_status half_done(ra_kernel *kernel, const ra_backward_step *step)
     return good->backward(kernel, &copy);
 }
 
+/* Of gather and add. */
+static ra_status rows_left(ra_kernel *kernel, const ra_kernel_shape *shape, const ra_rowset *rows,
+                           const ra_view *from, const ra_view *to)
+{
+    (void)kernel, (void)shape, (void)rows, (void)from, (void)to;
+    return RA_OK;
+}
+
+static ra_status nothing_stored(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t count,
+                                const ra_view *from, const ra_view *to)
+{
+    (void)kernel, (void)shape, (void)count, (void)from, (void)to;
+    return RA_OK;
+}
+
+static ra_status delta_wrong(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t q_rows,
+                             const ra_view *out, const ra_view *dout, float *delta_out)
+{
+    ra_status const status = good->delta(kernel, shape, q_rows, out, dout, delta_out);
+    delta_out[0] += 1;
+    return status;
+}
+
+/* What a GPU has kernels of its own for, which are loaded when they are first used. */
+Test(kernel_check, uses_all_that_moves_rows_and_catches_what_is_broken)
+{
+    good = ra_kernel_cpu(RA_ISA_AUTO);
+    ra_kernel_ops cases[4] = {*good, *good, *good, *good};
+    cases[0].gather = rows_left;
+    cases[1].add = rows_left;
+    cases[2].store = nothing_stored;
+    cases[3].delta = delta_wrong;
+    for (int i = 0; i < 4; ++i)
+        for (int dtype = RA_F32; dtype <= RA_BF16; ++dtype) {
+            ra_kernel_verdict const v = check(&cases[i], (ra_dtype)dtype, 64, true);
+            cr_expect_not(v.agrees, "case %d, %s", i, ra_dtype_name((ra_dtype)dtype));
+            if (i < 3)
+                cr_expect_str_eq(v.tensor, i == 0 ? "o" : "dq", "case %d: %s", i, v.tensor);
+        }
+}
+
 Test(kernel_check, catches_broken_kernels)
 {
     const struct {
@@ -236,6 +277,42 @@ static ra_status sealed_zero(ra_kernel *kernel, void *data, size_t bytes)
     return status;
 }
 
+static ra_status sealed_gather(ra_kernel *kernel, const ra_kernel_shape *shape,
+                               const ra_rowset *rows, const ra_view *from, const ra_view *to)
+{
+    sealed_memory_open(&sealed);
+    ra_status const status = good->gather(kernel, shape, rows, from, to);
+    sealed_memory_seal(&sealed);
+    return status;
+}
+
+static ra_status sealed_add(ra_kernel *kernel, const ra_kernel_shape *shape, const ra_rowset *rows,
+                            const ra_view *from, const ra_view *to)
+{
+    sealed_memory_open(&sealed);
+    ra_status const status = good->add(kernel, shape, rows, from, to);
+    sealed_memory_seal(&sealed);
+    return status;
+}
+
+static ra_status sealed_store(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t count,
+                              const ra_view *from, const ra_view *to)
+{
+    sealed_memory_open(&sealed);
+    ra_status const status = good->store(kernel, shape, count, from, to);
+    sealed_memory_seal(&sealed);
+    return status;
+}
+
+static ra_status sealed_delta(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t q_rows,
+                              const ra_view *out, const ra_view *dout, float *delta_out)
+{
+    sealed_memory_open(&sealed);
+    ra_status const status = good->delta(kernel, shape, q_rows, out, dout, delta_out);
+    sealed_memory_seal(&sealed);
+    return status;
+}
+
 static ra_status sealed_finish(ra_kernel *kernel)
 {
     (void)kernel;
@@ -265,6 +342,10 @@ static ra_kernel_ops sealed_table(void)
     ops.forward = sealed_forward;
     ops.backward = sealed_backward;
     ops.zero = sealed_zero;
+    ops.gather = sealed_gather;
+    ops.add = sealed_add;
+    ops.store = sealed_store;
+    ops.delta = sealed_delta;
     ops.finish = sealed_finish;
     ops.take_map = sealed_take_map;
     ops.drop_map = sealed_drop_map;

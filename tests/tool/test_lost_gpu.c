@@ -63,11 +63,11 @@ static void expect_hang(int launch, const char *job, const char *named)
 Test(lost_gpu, a_kernel_that_hangs_ends_the_job)
 {
     expect_hang(1, CAUSAL, "kernel of step ");
-    expect_hang(13, CAUSAL, "kernel of step ");
+    expect_hang(21, CAUSAL, "kernel of step ");
     expect_hang(1, LINEAR_CAUSAL, "linear attention");
     expect_hang(17, LINEAR_CAUSAL, "linear attention");
     expect_hang(1, STANDARD, "products of step ");
-    expect_hang(60, STANDARD, "products of step ");
+    expect_hang(68, STANDARD, "products of step ");
 }
 
 /* Two ranks, each with a GPU, the second of which has `environment` beside what both have. */
@@ -87,7 +87,7 @@ Test(lost_gpu, a_rank_whose_kernel_hangs_ends_all)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    run_ranks("RA_STANDIN_HANG=20", STAGED "--set comm.timeout=2s");
+    run_ranks("RA_STANDIN_HANG=28", STAGED "--set comm.timeout=2s");
     cr_expect_eq(result.code, 5, "%s", result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: error: GPU 1 hangs"), 1, "%s",
                  result.err);
@@ -103,8 +103,8 @@ Test(lost_gpu, a_kernel_that_leaves_an_error_ends_the_job)
     static const struct {
         const char *job;
         int launch;
-    } cases[] = {{CAUSAL, 1},         {CAUSAL, 13},  {LINEAR_CAUSAL, 1},
-                 {LINEAR_CAUSAL, 17}, {STANDARD, 1}, {STANDARD, 60}};
+    } cases[] = {{CAUSAL, 1},         {CAUSAL, 21},  {LINEAR_CAUSAL, 1},
+                 {LINEAR_CAUSAL, 17}, {STANDARD, 1}, {STANDARD, 68}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         run("RA_STANDIN_FAULT", cases[i].launch, cases[i].job);
         expect_lost(cases[i].launch, cases[i].job, STAYS);
@@ -139,7 +139,7 @@ Test(lost_gpu, whatever_call_meets_it_first)
 
 Test(lost_gpu, a_rank_whose_kernel_leaves_an_error_ends_all)
 {
-    static const int launches[] = {1, 13, 17};
+    static const int launches[] = {1, 21, 25};
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     for (size_t l = 0; l < sizeof(launches) / sizeof(launches[0]); l++) {

@@ -147,7 +147,7 @@ Test(nccl_emulated, a_rank_without_memory_for_first_messages_ends_all)
 /* In the check at the start, and in a pass, where NCCL may be the first to meet it. */
 Test(nccl_emulated, a_gpu_with_an_error_that_stays_ends_all_with_one_line)
 {
-    static const int launches[] = {1, 14, 16, 18};
+    static const int launches[] = {1, 22, 24, 26};
     if (lacks_mpi())
         cr_skip_test("this build has no MPI");
     for (int i = 0; i < 4; i++) {
