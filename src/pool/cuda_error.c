@@ -55,6 +55,8 @@ bool ra_cuda_is_sticky(cudaError_t error)
     case cudaErrorLaunchFailure:
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
         return true;
     default:
         return false;

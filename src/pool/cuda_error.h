@@ -15,7 +15,8 @@ void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes);
 
 /**
  * Whether an error is that of every later call, too, as CUDA's documentation says of those that
- * leave a process in an inconsistent state: an illegal address, a failed launch and the like.
+ * leave a process in an inconsistent state: an illegal address, a failed launch and the like. It
+ * does not say so of what memory or NVLink could not correct, after which no result can be trusted.
  */
 bool ra_cuda_is_sticky(cudaError_t error);
 
