@@ -143,11 +143,12 @@ void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Any failure leaves the ranks at different places in the sequence: there is no way back. */
+/* Any failure leaves the ranks at different places in the sequence: there is no way back, and what
+   is in flight, which nobody may ever send, must not be waited for by who gives memory back. */
 static ra_status settle(ra_comm *comm, ra_status status)
 {
     if (status != RA_OK)
-        comm->broken = true;
+        ra_comm_break(comm);
     return status;
 }
 

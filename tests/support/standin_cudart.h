@@ -82,9 +82,11 @@ size_t standin_give(void *data);
 
 /** Whether all these bytes lie in one block of device memory; between enter and leave. */
 int standin_is_device(const void *data, size_t bytes);
-/** Do all that is enqueued anywhere, as calls do that wait for the device; between enter and leave.
+/**
+ * Do all that is enqueued anywhere, as calls do that wait for the device; between enter and leave.
+ * Whether all streams that this thread has made are over: a thread may be a rank.
  */
-void standin_run_all(void);
+int standin_run_all(void);
 /** Where a call would never return: ends the process if a GPU hangs. */
 void standin_refuse_to_hang(void);
 /** Freed blocks of pools whose stream is over are seen to be; between enter and leave. */

@@ -1,0 +1,187 @@
+/* Messages of NCCL and the other work of a GPU, over the stand-ins: what waits for what, also where
+   a communicator ends. */
+#include "comm/contract.h"
+#include "comm/device_ranks.h"
+#include "ringattn/device.h"
+#include "support/standin_cudart.h"
+#include "support/standin_nccl.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void begin(void)
+{
+    standin_reset();
+    standin_nccl_reset();
+    setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
+    contract_capture_log();
+}
+
+static void end(void)
+{
+    cr_expect_eq(standin_nccl.communicators, 0);
+    cr_expect_eq(standin.blocks + standin.events + standin.streams, 0, "something is left");
+}
+
+TestSuite(nccl_order, .init = begin, .fini = end);
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+static atomic_int own_work_is_over;
+
+static int ask_own_work(void *context)
+{
+    (void)context;
+    return own_work_is_over;
+}
+
+/* After so many deadlines. */
+enum { TIMEOUT_MS = 250, DEADLINES = 3 };
+
+static void *end_own_work(void *context)
+{
+    (void)context;
+    nanosleep(&(struct timespec){.tv_nsec = DEADLINES * TIMEOUT_MS * 1000000}, NULL);
+    own_work_is_over = 1;
+    return NULL;
+}
+
+/* The communicator's own stream from now on, at work until own_work_is_over; NULL: failed. */
+static cudaStream_t begin_own_work(ra_comm *comm)
+{
+    cudaStream_t stream = NULL;
+    own_work_is_over = 0;
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        return NULL;
+    (void)standin_enter();
+    if (standin_leave(standin_enqueue_wait(stream, ask_own_work, comm, 0)) != cudaSuccess)
+        return NULL;
+    ra_comm_set_stream(comm, (ra_stream *)stream);
+    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    return stream;
+}
+
+/* Our stream is busy for longer than the deadline: nothing is sent before, and nobody is late. */
+static int wait_for_own_stream(ra_comm *comm, void *context)
+{
+    char out[4] = "abc", in[4] = "";
+    ra_exchange const exchange = {"after our own work", 0, {0, out, 4}, {0, in, 4}};
+    ra_transfer *transfer = NULL;
+    cudaStream_t const stream = begin_own_work(comm);
+    pthread_t thread;
+    (void)context;
+    int failures = stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    for (int i = 0; i < 50; i++)
+        failures += ra_comm_missing_peer(comm, transfer) != 0 || in[0] != '\0';
+    failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
+    failures += ra_comm_wait(comm, transfer) != RA_OK || strcmp(in, "abc") != 0;
+    failures += !own_work_is_over;
+    pthread_join(thread, NULL);
+    failures += cudaStreamDestroy(stream) != cudaSuccess;
+    return failures;
+}
+
+Test(nccl_order, begins_after_our_own_stream_and_does_not_time_it)
+{
+    static device_maker *const makers[] = {ra_comm_create_nccl, ra_comm_create_staged};
+    for (int i = 0; i < 2; i++) {
+        device_ranks plan = {
+            .make = makers[i], .timeout_ms = 60000, .body = wait_for_own_stream, .context = &plan};
+        cr_expect_eq(device_ranks_run(1, &plan), 0);
+    }
+    cr_expect_eq(contract_count_lines("", ""), 0);
+}
+
+/* ---- an end behind our own stream, which NCCL would wait for --------------------------------- */
+
+static ra_status lose_gpu(void *context)
+{
+    (void)context;
+    (void)ra_device_lose();
+    return RA_ERR_TIMEOUT;
+}
+
+/* The last rank gives up while an exchange waits for its own stream, rank 0 waits for it. */
+static int give_up(ra_comm *comm, void *context)
+{
+    char out[4] = "abc", in[4] = "";
+    int const last = ra_comm_size(comm) - 1, peer = last - ra_comm_rank(comm);
+    ra_exchange const exchange = {"behind our own work", 0, {peer, out, 4}, {peer, in, 4}};
+    ra_transfer *transfer = NULL;
+    pthread_t thread;
+    if (ra_comm_rank(comm) < last) {
+        ra_comm_set_timeout(comm, TIMEOUT_MS);
+        return ra_comm_start(comm, &exchange, &transfer) != RA_OK ||
+               ra_comm_wait(comm, transfer) != RA_ERR_PEER;
+    }
+    cudaStream_t const stream = begin_own_work(comm);
+    standin.hangs = context != NULL; /* as far as calls know that would wait for it */
+    ra_comm_set_watch(comm, standin.hangs ? lose_gpu : NULL, NULL);
+    int failures = stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    for (int i = 0; i < 50; i++)
+        failures += ra_comm_missing_peer(comm, transfer) < 0; /* until it is on its stream */
+    failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
+    ra_comm_abort(comm, 5);
+    pthread_join(thread, NULL);
+    return failures + (cudaStreamDestroy(stream) != cudaSuccess) + (in[0] != '\0');
+}
+
+/* The others hear of it meanwhile: none is late. */
+Test(nccl_order, gives_up_behind_a_kernel_that_takes_longer_than_the_deadline)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = give_up};
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_eq(standin_nccl.aborted, 2);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    contract_print_log();
+}
+
+/* What belongs to a GPU that is lost is left. */
+TestSuite(nccl_order_lost, .init = begin);
+
+Test(nccl_order_lost, gives_up_behind_a_kernel_that_hangs)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = give_up, .context = &plan};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    cr_expect_eq(standin_nccl.aborted, 0);
+}
+
+/* ---- a collective that fails beside an exchange ---------------------------------------------- */
+
+/* Rank 0 gives memory back, which waits for its messages, of which rank 1 has sent none. */
+static int free_after_failure(ra_comm *comm, void *context)
+{
+    char in[4] = "";
+    ra_exchange const exchange = {"of which nothing comes", 0, {0}, {1, in, 4}};
+    ra_transfer *transfer = NULL;
+    ra_memory memory = {0};
+    void *data = NULL;
+    (void)context;
+    if (ra_comm_rank(comm) == 1) {
+        nanosleep(&(struct timespec){.tv_nsec = TIMEOUT_MS * 1000000}, NULL);
+        ra_comm_abort(comm, 5);
+        return 0;
+    }
+    int failures = ra_memory_device(0, &memory) != RA_OK ||
+                   memory.ops->alloc(&memory, 4096, &data) != RA_OK ||
+                   ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    for (int i = 0; i < 50; i++)
+        failures += ra_comm_missing_peer(comm, transfer) != 1; /* until it is on its stream */
+    failures += ra_comm_barrier(comm, "a barrier") != RA_ERR_PEER;
+    memory.ops->free(&memory, data, 4096);
+    return failures + (ra_comm_wait(comm, transfer) != RA_ERR_PEER);
+}
+
+Test(nccl_order, a_collective_that_fails_ends_messages_that_calls_would_wait_for)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = free_after_failure};
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_eq(standin_nccl.aborted, 2);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+}
