@@ -105,10 +105,12 @@ static ra_status compute(backward_pass *pass, ra_kernel_pair pair, int owner, co
     step.dk = grads->first;
     step.dv = grads->second;
     step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
+    ra_status status = ra_ring_rest(pass->ring);
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
     int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, pair.step, owner,
                                       (int64_t)bytes, map->k_rows);
-    ra_status const status = pass->ring->kernel->ops->backward(pass->ring->kernel, &step);
+    if (status == RA_OK)
+        status = pass->ring->kernel->ops->backward(pass->ring->kernel, &step);
     ra_ring_mark_end(pass->ring, mark);
     return status;
 }

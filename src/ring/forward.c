@@ -69,10 +69,12 @@ static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
     step.first = s == pass->first;
     step.last = s == pass->last;
     step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
+    ra_status status = ra_ring_rest(pass->ring);
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
     int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_FORWARD_KERNEL, s, ra_step_owner(at),
                                       (int64_t)bytes, map->k_rows);
-    ra_status const status = pass->ring->kernel->ops->forward(pass->ring->kernel, &step);
+    if (status == RA_OK)
+        status = pass->ring->kernel->ops->forward(pass->ring->kernel, &step);
     ra_ring_mark_end(pass->ring, mark);
     return status;
 }

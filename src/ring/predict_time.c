@@ -132,12 +132,14 @@ static void scale_steps(const ra_predict_job *job, int index, ra_predicted_step 
     }
 }
 
-/* With two buffers a step's keys travel while the step before computes. */
+/* With two buffers a step's keys travel while the step before computes, but for that of a table
+   that takes memory in its steps on a GPU. */
 static ra_predicted_pass pass_of(const ra_predict_job *job, const ra_predicted_step *steps,
                                  bool backward)
 {
     ra_predicted_pass pass = {0};
-    bool const overlaps = job->request->ring.comm_buffers == 2;
+    bool const rests = job->request->standard && job->request->on_device;
+    bool const overlaps = job->request->ring.comm_buffers == 2 && !rests;
     for (int s = 0; s < job->step_count; ++s) {
         const double *ms = backward ? steps[s].backward_ms : steps[s].forward_ms;
         const double *next = s + 1 < job->step_count

@@ -315,6 +315,11 @@ int ra_step_owner(const ra_step *step);
  * none waits for one that has given up, and a job can go on to its next try.
  */
 RA_CHECKED ra_status ra_ring_settle(ra_ring *ring, ra_status mine);
+/*
+ * Before a step of such a table on a GPU: nothing is in flight any more, because memory that is
+ * given back there waits for messages too, without a deadline.
+ */
+RA_CHECKED ra_status ra_ring_rest(ra_ring *ring);
 /* The same, where communication buffers are taken in steps, of the status of taking one. */
 RA_CHECKED ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine);
 /* What tables that keep something from pass to pass are told. */

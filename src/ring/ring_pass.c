@@ -7,6 +7,14 @@ ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
     return ring->kernel->ops->begin == NULL ? mine : ra_ring_agree(ring, mine);
 }
 
+ra_status ra_ring_rest(ra_ring *ring)
+{
+    if (ring->kernel->ops->begin == NULL || ring->pool == ring->host_pool)
+        return RA_OK;
+    ra_status const status = ra_flight_wait(ring, &ring->keys_flight);
+    return status != RA_OK ? status : ra_flight_wait(ring, &ring->grads_flight);
+}
+
 ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine)
 {
     return ring->config.comm_buffers > 0 ? mine : ra_ring_agree(ring, mine);

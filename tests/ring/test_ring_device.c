@@ -11,9 +11,11 @@
 #include "support/standin_nccl.h"
 
 #include <criterion/criterion.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { SEQ = 90, DIM = 4 };
 
@@ -127,6 +129,7 @@ Test(ring_device, orders_messages_and_kernels)
         compare_late(ra_comm_create_staged, buffers, RA_SCHEDULE_DIRECT);
     }
     cr_expect_eq(lines, 0);
+    cr_expect_eq(standin.late_frees, 0);
     cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0);
 }
 
@@ -170,4 +173,54 @@ Test(ring_device, survives_the_failure_of_any_call_to_nccl)
         cr_assert_eq(standin_nccl.communicators, 0);
         ring_job_free(&job);
     }
+}
+
+/* ---- a table that takes memory in its steps -------------------------------------------------- */
+
+static ra_kernel_ops late;
+
+static ra_status begin_nothing(ra_kernel *kernel, const ra_kernel_pass *pass)
+{
+    (void)kernel, (void)pass;
+    return RA_OK;
+}
+
+/* Takes a block, and gives it back when the step is over. One rank in three has a nap before, and
+   sends nothing meanwhile; the others have theirs on a stream. */
+static ra_status forward_in_block(ra_kernel *kernel, const ra_forward_step *step)
+{
+    static atomic_int calls;
+    ra_block block;
+    ra_status status = ra_pool_alloc(kernel->pool, RA_MEM_SCORES, 1 << 16, kernel->stream, &block);
+    if (status != RA_OK)
+        return status;
+    if (atomic_fetch_add(&calls, 1) % 3 == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    for (int i = 0; i < 50; ++i)
+        kernel->poll(kernel->poll_context);
+    status = late.forward(kernel, step);
+    if (status == RA_OK)
+        status = ra_kernel_finish(kernel);
+    ra_pool_free(kernel->pool, kernel->stream, &block);
+    return status;
+}
+
+/* A GPU would wait for messages too, of which a peer may send none. */
+Test(ring_device, gives_no_memory_back_beside_messages)
+{
+    device_maker *make = ra_comm_create_nccl;
+    late = late_kernels();
+    ra_kernel_ops ops = late;
+    ops.begin = begin_nothing;
+    ops.forward = forward_in_block;
+    ring_job job = make_job(3, 2, RA_SCHEDULE_DIRECT);
+    job.wrap_comm = wrap_on_gpu;
+    job.wrap_context = &make;
+    job.kernel = &ops;
+    job.two_pools = true;
+    cr_assert_eq(ra_memory_device(0, &job.kernel_memory), RA_OK);
+    ring_job_run(&job);
+    cr_expect_eq(job.status, RA_OK);
+    cr_expect_eq(standin.late_frees, 0, "%lld waited", (long long)standin.late_frees);
+    ring_job_free(&job);
 }

@@ -186,6 +186,7 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
 /* Waits for all that may use memory, as the runtime does: for messages of a peer too. */
 static void wait_for_all(void)
 {
+    standin.late_frees += standin_waits_for_peer();
     for (int i = 0; !standin_run_all(); i++) {
         pthread_mutex_unlock(&lock);
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -237,6 +238,16 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     if (error == cudaSuccess) {
         *free_bytes = (size_t)(standin.memory_bytes - standin.used_bytes);
         *total_bytes = (size_t)standin.memory_bytes;
+    }
+    return standin_leave(error);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    cudaError_t const error = standin_enter();
+    if (error == cudaSuccess) {
+        *least = STANDIN_LEAST_PRIORITY;
+        *greatest = STANDIN_GREATEST_PRIORITY;
     }
     return standin_leave(error);
 }

@@ -14,6 +14,8 @@
 extern "C" {
 #endif
 
+/* Priorities of streams: lower numbers come first. */
+enum { STANDIN_LEAST_PRIORITY = 0, STANDIN_GREATEST_PRIORITY = -5 };
 enum { STANDIN_DEVICES_MAX = 70, STANDIN_POOL_UNIT_BYTES = 32 << 20, STANDIN_CLOCK_KHZ = 1000000 };
 
 typedef struct standin_cudart {
@@ -38,6 +40,7 @@ typedef struct standin_cudart {
     int current;
     int stream_is_over;   /* 0: what is enqueued never ends, as far as questions tell */
     int64_t launches;     /* so far */
+    int64_t late_frees;   /* that found messages of their rank on a stream, ever */
     int64_t hang_launch;  /* that of this number, from 1, never ends; 0: none */
     int64_t fault_launch; /* behind that of this number each call meets an illegal address */
     int hangs;            /* it was enqueued: what would wait for the device ends the process */
@@ -87,6 +90,8 @@ int standin_is_device(const void *data, size_t bytes);
  * Whether all streams that this thread has made are over: a thread may be a rank.
  */
 int standin_run_all(void);
+/** Whether work of a stream of this thread's waits for a peer, as far as anybody has asked. */
+int standin_waits_for_peer(void);
 /** Where a call would never return: ends the process if a GPU hangs. */
 void standin_refuse_to_hang(void);
 /** Freed blocks of pools whose stream is over are seen to be; between enter and leave. */

@@ -128,6 +128,18 @@ int standin_run_all(void)
     return over;
 }
 
+int standin_waits_for_peer(void)
+{
+    for (const stream *s = streams; s != NULL; s = s->next) {
+        for (const work *w = s->first; w != NULL && pthread_equal(s->owner, pthread_self());
+             w = w->next) {
+            if (w->is_over != NULL && w->is_over != event_is_over)
+                return 1;
+        }
+    }
+    return 0;
+}
+
 static void free_stream(stream *s)
 {
     for (work *w = s->first, *next; w != NULL; w = next) {
@@ -217,28 +229,17 @@ cudaError_t standin_enqueue_wait(cudaStream_t s, int (*is_over)(void *context), 
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-enum { LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5 }; /* lower numbers come first */
-
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-    cudaError_t const error = standin_enter();
-    if (error == cudaSuccess) {
-        *least = LEAST_PRIORITY;
-        *greatest = GREATEST_PRIORITY;
-    }
-    return standin_leave(error);
-}
-
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream_out, unsigned flags)
 {
-    return cudaStreamCreateWithPriority(stream_out, flags, LEAST_PRIORITY);
+    return cudaStreamCreateWithPriority(stream_out, flags, STANDIN_LEAST_PRIORITY);
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream_out, unsigned flags, int priority)
 {
     cudaError_t error = standin_enter();
-    if (error == cudaSuccess && (flags != cudaStreamNonBlocking || priority > LEAST_PRIORITY ||
-                                 priority < GREATEST_PRIORITY))
+    if (error == cudaSuccess &&
+        (flags != cudaStreamNonBlocking || priority > STANDIN_LEAST_PRIORITY ||
+         priority < STANDIN_GREATEST_PRIORITY))
         error = cudaErrorInvalidValue;
     stream *const s = error == cudaSuccess ? calloc(1, sizeof(*s)) : NULL;
     if (s != NULL) {
@@ -247,7 +248,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream_out, unsigned flag
         s->next = streams;
         streams = s;
         standin.streams++;
-        standin.urgent_streams += priority == GREATEST_PRIORITY;
+        standin.urgent_streams += priority == STANDIN_GREATEST_PRIORITY;
         *stream_out = s;
     } else if (error == cudaSuccess) {
         error = cudaErrorMemoryAllocation;
