@@ -11,18 +11,18 @@ usage() {
 gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python PYTHON]
              [--only LIST] [--keep] [--deps DIR]
 
-Builds, and checks on the first GPU: the kernels' contract against float64, memory, whole jobs with
---verify, 2, 3 and 4 ranks over NCCL and through host memory, compute-sanitizer on small cases, then
-rates and what PyTorch reaches. Nothing is installed and no network is used. What this build or this
+Builds, and checks on the first GPU: the kernels' contract against float64, memory, rates and what
+PyTorch reaches, whole jobs with --verify, compute-sanitizer on small cases, 2, 3 and 4 ranks through
+host memory and over NCCL. Nothing is installed and no network is used. What this build or this
 machine does not have is a row of the report all the same.
 
   --build DIR       where to build (build/gpu); what is built there already is used again
   --no-build        check what DIR holds as it is
   --out DIR         where report.json, report.md, what PyTorch reached and log.txt, the output of all
                     checks, go: a handful of files (DIR/report). Logs one by one are in DIR/logs
-  --limit SECONDS   the end, whatever happens (600); each check has its share of that
+  --limit SECONDS   the end, whatever happens (600); each check has a limit of its own besides
   --python PYTHON   the one that has PyTorch (python3), and with it NCCL
-  --only LIST       of build,kernels,jobs,ranks,sanitizer,rates,peers,length; all of them otherwise,
+  --only LIST       of build,kernels,rates,peers,jobs,sanitizer,ranks,length; all of them otherwise,
                     in this order. Where time is short, several calls do a part each
   --keep            rows of an earlier call with the same --build stay, but for those found anew, and
                     so does its log.txt where --out is the same
@@ -34,7 +34,7 @@ Exit codes: 0 all passed; 1 something did not, or is absent; 2 usage; 77 there i
 END
 }
 
-stages=(build kernels jobs ranks sanitizer rates peers length)
+stages=(build kernels rates peers jobs sanitizer ranks length)
 build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes only='' keeps=no deps=''
 [ ! -d "$root/.deps/usr" ] || deps=$root/.deps
 arguments=("$@")
@@ -118,9 +118,10 @@ logs=$build_dir/logs
 mkdir -p "$build_dir" "$out_dir" "$logs" || exit 1
 build_dir=$(cd "$build_dir" && pwd) out_dir=$(cd "$out_dir" && pwd) logs=$(cd "$logs" && pwd)
 [ -z "$deps" ] || use_deps "$(cd "$deps" && pwd)"
-reserve=$((limit / 30 + 2)) # for ending a check that hangs, and for writing
+reserve=$((limit / 30 + 3)) # for ending a check that hangs, and for writing
+grace=$((reserve / 4 + 1))  # of that: between being asked to end and being killed
 deadline=$((SECONDS + limit - reserve))
-child=
+child='' log=''
 
 facts() {
     local commit
@@ -149,6 +150,7 @@ finish() {
 stop() {
     [ -z "$child" ] || kill "$child" 2>/dev/null
     add_row "$current" 'TIMED OUT' '' '' '' '' 'the time for all checks was over'
+    [ -z "$child" ] || keep_log "$current: TIMED OUT" "$log" # up to where it hung
     finish
 }
 current='the first check' clocks=''
@@ -160,13 +162,14 @@ else
     : >"$out_dir/log.txt"
 fi
 
-# limited SECONDS LOG COMMAND...: its exit code; 124 after its share of the time, 125: none is left.
+# limited SECONDS COMMAND...: its exit code; 124 after that time, or when all is over; 125: none is
+# left. Its output is $log.
 limited() {
-    local share=$(($1 * limit / 600 + 1)) log=$2 left=$((deadline - SECONDS)) code
-    shift 2
+    local seconds=$1 left=$((deadline - SECONDS)) code
+    shift
     [ "$left" -ge 1 ] || return 125
-    [ "$share" -le "$left" ] || share=$left
-    timeout -k "$reserve" "$share" "$@" >"$log" 2>&1 &
+    [ "$seconds" -le "$left" ] || seconds=$left
+    timeout -k "$grace" "$seconds" "$@" >"$log" 2>&1 &
     child=$!
     publish # while it runs
     wait "$child" 2>/dev/null # it would say how the child was ended
@@ -233,7 +236,7 @@ check() {
     log=$logs/$(printf '%s' "$1" | tr -c 'A-Za-z0-9' '-').log
     shift 2
     : >"$log"
-    limited "$seconds" "$log" "$@"
+    limited "$seconds" "$@"
     code=$?
     verdict=$(verdict_of "$code" "$log")
     case $code in

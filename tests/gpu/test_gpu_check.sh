@@ -40,7 +40,7 @@ run 2 --limit 0
 run 2 --limit
 run 2 --nothing
 run 2 --only build,nothing
-grep -q 'there are build kernels jobs' "$work/output" || fail "the names are missing"
+grep -q 'there are build kernels rates peers jobs' "$work/output" || fail "the names are missing"
 run 2 --deps "$work"
 
 # Nothing that a GPU needs but what the system has.
@@ -172,25 +172,35 @@ verdict 'ring and base' absent
 verdict 'longest sequence in 24 GiB' absent
 
 # What this build refuses is absent, with its line; what hangs is stopped, and told from failures.
+# Whatever time a check has, it is 5 s.
+timeout=$(command -v timeout)
+fake bin/timeout "[ \"\$1\" != -k ] || { shift 3; set -- -k 1 5 \"\$@\"; }
+exec $timeout \"\$@\""
 fake build/src/tool/ringattn 'case "$*" in
 *documents.yaml*--backward*) echo "ringattn: error: no backward pass here" >&2; exit 2 ;;
-*comm.backend*) echo "ringattn: error: comm.backend: nccl: not in this build" >&2; exit 2 ;;
+*comm.backend=nccl*) echo "waits for a peer"; trap "" TERM; sleep 1000 ;;
+*comm.backend*) echo "ringattn: error: comm.backend: mpi: not in this build" >&2; exit 2 ;;
 *causal.yaml*) exit 6 ;;
 info*) trap "" TERM; sleep 1000 ;;
 *dense.yaml*) echo "Segmentation fault"; exit 139 ;;
 esac'
 fake build/tests/sparse/cuda_bench 'exit 1'
 begin=$SECONDS
-run 1 --build "$work/build" --no-build --limit 24
-[ $((SECONDS - begin)) -le 60 ] || fail "it took $((SECONDS - begin)) s"
+run 1 --build "$work/build" --no-build --limit 90
+[ $((SECONDS - begin)) -le 110 ] || fail "it took $((SECONDS - begin)) s"
+rm "$work/bin/timeout"
 verdict 'kernels against the plain one' 'TIMED OUT'
 verdict 'job causal' FAILED
 verdict 'job dense' FAILED
 grep -q 'exit code 139: Segmentation fault' "$work/build/report/report.md" || fail "no last line"
 verdict 'job documents' absent
 verdict 'job documents, forward only' passed
-verdict '2 ranks over NCCL' absent
-grep -q 'comm.backend: nccl: not in this build' "$work/build/report/report.md" || fail "no reason"
+verdict '2 ranks through host memory' absent
+grep -q 'comm.backend: mpi: not in this build' "$work/build/report/report.md" || fail "no reason"
+# What hangs over NCCL is not tried again with more ranks.
+verdict '2 ranks over NCCL' 'TIMED OUT'
+verdict '3 ranks over NCCL' 'not run'
+verdict 'longest sequence in 24 GiB' absent
 verdict 'TFLOP/s forward, dense' absent
 grep -q '^| configure' "$work/build/report/report.md" && fail "--no-build built"
 
@@ -198,14 +208,14 @@ grep -q '^| configure' "$work/build/report/report.md" && fail "--no-build built"
 fake build/tests/sparse/test_kernel_contract_device 'trap "" TERM; sleep 1000'
 fake build/src/tool/ringattn 'trap "" TERM; sleep 1000'
 begin=$SECONDS
-run 1 --build "$work/build" --no-build --limit 6
+run 1 --build "$work/build" --no-build --limit 12
 [ $((SECONDS - begin)) -le 60 ] || fail "it took $((SECONDS - begin)) s"
 verdict 'contract on the device' 'TIMED OUT'
 verdict 'longest sequence in 24 GiB' 'not run'
 
 # So does one that is ended from outside; and what is known is there at any time before.
 fake build/tests/sparse/test_kernel_contract_device 'exit 0'
-fake build/tests/pool/test_devices 'sleep 1000'
+fake build/tests/pool/test_devices 'echo "before it hangs"; sleep 1000'
 rm -r "$work/build/report"
 "$source_dir/launch/gpu-check.sh" --build "$work/build" --no-build >"$work/output" 2>&1 &
 pid=$!
@@ -220,4 +230,6 @@ grep -q '"name": "contract on the device", "verdict": "passed"' \
 kill "$pid"
 wait "$pid"
 verdict 'memory of the device' 'TIMED OUT'
+sed -n '/^==== memory of the device: TIMED OUT$/,$p' "$work/build/report/log.txt" |
+    grep -q '^before it hangs$' || fail "what it said before it hung is not in the log"
 exit 0
