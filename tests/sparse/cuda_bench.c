@@ -1,9 +1,13 @@
 /*
  * Time of the forward and backward kernels on the first GPU by CUDA events, TFLOP/s of live pairs
  * (4 dim each forward, 10 dim backward), bf16. Backward as `deterministic: false` has it, and where
- * that is another kernel, as `true` does. Not a test.
+ * that is another kernel, as `true` does: the kernels alone, without zeroing dq before or rounding
+ * gradients after. Not a test.
  *
- *     cuda_bench [--json] [TOKENS [HEADS [DIM [PATTERN...]]]]
+ *     cuda_bench [--json] [--once] [TOKENS [HEADS [DIM [PATTERN...]]]]
+ *
+ * --once: a single launch of each, for tools that look on. Where a multiprocessor holds fewer
+ * thread blocks than a kernel is made for, both numbers are printed.
  *
  * Defaults are 16384 16 128 and all patterns: dense, causal, window (causal, 1,024 wide), blocks
  * (dilated_sparse of 128 tokens), dilated (every fourth token of segments of 8,192).
@@ -79,6 +83,7 @@ typedef struct bench {
     int64_t shared_bytes; /* most of a thread block */
     int multiprocessors;
     bool json;
+    int warmup, repeats;
     int points; /* so far */
     ra_view q, k, v, out, dout, dq, dk, dv;
     float *lse, *delta;
@@ -91,27 +96,27 @@ typedef struct pass {
     const ra_cuda_backward *backward;
 } pass;
 
-static void launch(const bench *b, const pass *p)
+static void launch(const pass *p, ra_cuda_grid *grid)
 {
-    ra_cuda_grid grid = {.multiprocessors = b->multiprocessors};
     if (p->forward != NULL)
-        check_cuda(ra_cuda_launch_forward(p->forward, &grid), "launching");
+        check_cuda(ra_cuda_launch_forward(p->forward, grid), "launching");
     else
-        check_cuda(ra_cuda_launch_backward(p->backward, &grid), "launching");
+        check_cuda(ra_cuda_launch_backward(p->backward, grid), "launching");
 }
 
-/* Milliseconds of launches, in order of size. */
-static void time_launches(const bench *b, const pass *p, float times[REPEATS])
+/* Milliseconds of launches, in order of size; what came of them. */
+static ra_cuda_grid time_launches(const bench *b, const pass *p, float times[REPEATS])
 {
+    ra_cuda_grid grid = {.multiprocessors = b->multiprocessors};
     cudaEvent_t begin, end;
     uint32_t *const tickets = p->forward != NULL ? p->forward->ticket : p->backward->tickets;
     check_cuda(cudaEventCreate(&begin), "making an event");
     check_cuda(cudaEventCreate(&end), "making an event");
-    for (int i = -WARMUP; i < REPEATS; i++) {
+    for (int i = -b->warmup; i < b->repeats; i++) {
         float ms = 0;
         check_cuda(cudaMemsetAsync(tickets, 0, RA_CUDA_TICKETS_BYTES, NULL), "resetting tickets");
         check_cuda(cudaEventRecord(begin, NULL), "recording an event");
-        launch(b, p);
+        launch(p, &grid);
         check_cuda(cudaEventRecord(end, NULL), "recording an event");
         check_cuda(cudaEventSynchronize(end), "computing");
         check_cuda(cudaEventElapsedTime(&ms, begin, end), "reading an event");
@@ -120,22 +125,31 @@ static void time_launches(const bench *b, const pass *p, float times[REPEATS])
     }
     check_cuda(cudaEventDestroy(begin), "giving an event back");
     check_cuda(cudaEventDestroy(end), "giving an event back");
-    qsort(times, REPEATS, sizeof(times[0]), compare);
+    qsort(times, (size_t)b->repeats, sizeof(times[0]), compare);
+    return grid;
 }
 
-/* Of `flops` per live pair and dim. */
-static void print_pass(const bench *b, const char *name, const char *direction, double flops,
-                       const float times[REPEATS], int64_t live_pairs)
+/* Time it and print it; of `flops` per live pair and dim. */
+static void run_pass(const bench *b, const char *name, const char *direction, double flops,
+                     const pass *p, int64_t live_pairs)
 {
-    double const ms = (double)times[REPEATS / 2];
+    float times[REPEATS];
+    ra_cuda_grid const grid = time_launches(b, p, times);
+    double const ms = (double)times[b->repeats / 2];
     double const tflops = flops * b->dim * (double)live_pairs / (ms * 1e9);
     if (b->json)
         printf(", \"tflops_%s\": %.6g, \"%s_ms\": {\"min\": %.6g, \"median\": %.6g, "
                "\"max\": %.6g}",
-               direction, tflops, direction, (double)times[0], ms, (double)times[REPEATS - 1]);
+               direction, tflops, direction, (double)times[0], ms, (double)times[b->repeats - 1]);
     else
         printf("%-10s %-22s %10.3f ms %8.1f TFLOP/s  (%lld live pairs)\n", name, direction, ms,
                tflops, (long long)live_pairs);
+    if (grid.assumed > 0)
+        printf(b->json
+                   ? ", \"%s_blocks\": {\"held\": %d, \"assumed\": %d}"
+                   : "           %s: slower, as a multiprocessor holds %d thread blocks of %d\n",
+               direction, grid.held, grid.assumed);
+    fflush(stdout); /* whatever the next one does */
 }
 
 static void run_passes(bench *b, const char *name, const ra_tilemap *map, const void *copy)
@@ -169,7 +183,6 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
                                        .dq = b->dq,
                                        .dk = b->dk,
                                        .dv = b->dv};
-    float times[REPEATS];
     check(ra_cuda_forward_check(&forward));
     check(ra_cuda_backward_check(&backward));
     ra_cuda_forward const f = ra_cuda_forward_args(&forward, copy, NULL, b->tickets);
@@ -177,13 +190,11 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
     if (b->json)
         printf("%s\n  {\"pattern\": \"%s\", \"live_pairs\": %lld", b->points > 0 ? "," : "", name,
                (long long)map->live_pairs);
-    time_launches(b, &(pass){.forward = &f}, times);
-    print_pass(b, name, "forward", 4, times, map->live_pairs);
+    run_pass(b, name, "forward", 4, &(pass){.forward = &f}, map->live_pairs);
     for (int way = single ? 0 : 1; way < 2; way++) {
         ra_cuda_backward const g = ra_cuda_backward_args(&backward, copy, way == 0, f.ticket);
-        time_launches(b, &(pass){.backward = &g}, times);
-        print_pass(b, name, single && way == 1 ? "backward_deterministic" : "backward", 10, times,
-                   map->live_pairs);
+        run_pass(b, name, single && way == 1 ? "backward_deterministic" : "backward", 10,
+                 &(pass){.backward = &g}, map->live_pairs);
     }
     printf(b->json ? "}" : "");
     b->points++;
@@ -288,8 +299,18 @@ static void take_all(bench *b, ra_block blocks[BLOCKS])
 
 int main(int argc, char **argv)
 {
-    int const at = argc > 1 && strcmp(argv[1], "--json") == 0 ? 2 : 1;
-    bench b = {.json = at == 2,
+    bool json = false, once = false;
+    int at = 1;
+    for (; at < argc; at++)
+        if (strcmp(argv[at], "--json") == 0)
+            json = true;
+        else if (strcmp(argv[at], "--once") == 0)
+            once = true;
+        else
+            break;
+    bench b = {.json = json,
+               .warmup = once ? 0 : WARMUP,
+               .repeats = once ? 1 : REPEATS,
                .tokens = argc > at ? number(argv[at]) : 16384,
                .heads = argc > at + 1 ? (int32_t)number(argv[at + 1]) : 16,
                .dim = argc > at + 2 ? (int32_t)number(argv[at + 2]) : 128};
@@ -308,7 +329,7 @@ int main(int argc, char **argv)
     printf(b.json ? "{\"device\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, \"heads\": %d, "
                     "\"head_dim\": %d, \"repeats\": %d, \"points\": ["
                   : "%s, bf16, %lld tokens, %d heads of %d; median of %d\n",
-           devices.list[0].name, (long long)b.tokens, b.heads, b.dim, REPEATS);
+           devices.list[0].name, (long long)b.tokens, b.heads, b.dim, b.repeats);
     for (int i = 0; i < PATTERNS && argc <= at + 3; i++)
         run_named(&b, pattern_names[i]);
     for (int i = at + 3; i < argc; i++)
