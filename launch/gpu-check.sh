@@ -14,7 +14,8 @@ gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python 
 Builds, and checks on the first GPU: the kernels' contract against float64, memory, rates and what
 PyTorch reaches, whole jobs with --verify, compute-sanitizer on small cases, 2, 3 and 4 ranks through
 host memory and over NCCL. Nothing is installed and no network is used. What this build or this
-machine does not have is a row of the report all the same.
+machine does not have is a row of the report all the same. The value of a job's row is its worst
+error over the bound; it passes up to 1.
 
   --build DIR       where to build (build/gpu); what is built there already is used again
   --no-build        check what DIR holds as it is
@@ -197,8 +198,9 @@ verdict_of() {
 }
 
 # A program may end well without having done what it was for: with tests skipped, or on the CPU.
-# What must be in its output for it to count is $wanted, an expression; "" after each check.
-wanted=''
+# What must be in its output for it to count is $wanted, an expression; $measured is what prints the
+# row's value, given the log. Both are "" after each check.
+wanted='' measured=''
 did_it() {
     ! skips "$1" >/dev/null && { [ -z "$wanted" ] || grep -a -q -E "$wanted" "$1"; }
 }
@@ -226,10 +228,10 @@ keep_log() {
 
 # check NAME SECONDS COMMAND...: a row by the exit code. Its log is $log, the code $code.
 check() {
-    local begin=$SECONDS seconds=$2 note='' verdict
+    local begin=$SECONDS seconds=$2 note='' value='' verdict
     current=$1
     if [ $((deadline - SECONDS)) -lt 1 ]; then # at once: there are many to come
-        code=125 log=/dev/null wanted=''
+        code=125 log=/dev/null wanted='' measured=''
         add_row "$1" 'not run' '' '' 0 "${*:3}" 'no time was left'
         return 1
     fi
@@ -252,8 +254,9 @@ check() {
         note="exit code $code${note:+: $note}"
         ;;
     esac
-    wanted=''
-    add_row "$current" "$verdict" '' '' $((SECONDS - begin)) "$(command_text "$@")" "$note"
+    [ -z "$measured" ] || value=$("$measured" "$log")
+    wanted='' measured=''
+    add_row "$current" "$verdict" "$value" '' $((SECONDS - begin)) "$(command_text "$@")" "$note"
     keep_log "$current: $verdict" "$log"
     [ "$code" -eq 0 ]
 }
