@@ -137,8 +137,9 @@ use_deps() {
     local usr=$1/usr machine name
     machine=$(uname -m)-linux-gnu
     export PATH=$usr/bin:$PATH
-    export LD_LIBRARY_PATH=$usr/lib/$machine:$usr/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    export LIBRARY_PATH=$usr/lib/$machine:$usr/lib${LIBRARY_PATH:+:$LIBRARY_PATH}
+    local libraries=$usr/lib/$machine:$usr/lib:$1/lib/$machine
+    export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LIBRARY_PATH=$libraries${LIBRARY_PATH:+:$LIBRARY_PATH}
     export CPATH=$usr/include:$usr/include/$machine${CPATH:+:$CPATH}
     export PKG_CONFIG_LIBDIR=$usr/lib/$machine/pkgconfig:$usr/lib/pkgconfig:$usr/share/pkgconfig
     export PKG_CONFIG_SYSROOT_DIR=$1 CMAKE_PREFIX_PATH=$usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}

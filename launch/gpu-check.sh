@@ -9,11 +9,11 @@ set -uo pipefail
 usage() {
     cat <<'END'
 gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python PYTHON]
-             [--only LIST] [--keep] [--deps DIR]
+             [--only LIST] [--keep] [--deps DIR] [--commit NAME]
 
 Builds, and checks on the first GPU: the kernels' contract against float64, memory, rates and what
-PyTorch reaches, whole jobs with --verify, compute-sanitizer on small cases, 2, 3 and 4 ranks through
-host memory and over NCCL. Nothing is installed and no network is used. What this build or this
+PyTorch reaches, whole jobs with --verify, compute-sanitizer on small cases, 2, 3 and 4 ranks
+through host memory and over NCCL. Nothing is installed and no network is used. What this build or this
 machine does not have is a row of the report all the same. The value of a job's row is its worst
 error over the bound; it passes up to 1.
 
@@ -26,9 +26,11 @@ error over the bound; it passes up to 1.
   --only LIST       of build,kernels,rates,peers,jobs,sanitizer,ranks,length; all of them otherwise,
                     in this order. Where time is short, several calls do a part each
   --keep            rows of an earlier call with the same --build stay, but for those found anew, and
-                    so does its log.txt where --out is the same
+                    so does its log.txt where --out is the same; `rows`, a file that each call
+                    leaves in --out, counts where it is newer, as after a change of machines
   --deps DIR        libraries and headers that the system lacks, as unpacked packages: DIR/usr/...
-                    (.deps, where it is there)
+                    (.deps, where it is there). Of a bare machine pkgconf is among them
+  --commit NAME     what is checked, for the report of a copy without .git
   -h, --help        this text
 
 Exit codes: 0 all passed; 1 something did not, or is absent; 2 usage; 77 there is no GPU.
@@ -36,7 +38,8 @@ END
 }
 
 stages=(build kernels rates peers jobs sanitizer ranks length)
-build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes only='' keeps=no deps=''
+build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes only='' keeps=no
+deps='' commit=''
 [ ! -d "$root/.deps/usr" ] || deps=$root/.deps
 arguments=("$@")
 while [ $# -gt 0 ]; do
@@ -47,7 +50,7 @@ while [ $# -gt 0 ]; do
         ;;
     --no-build) builds=no ;;
     --keep) keeps=yes ;;
-    --build | --out | --limit | --python | --only | --deps)
+    --build | --out | --limit | --python | --only | --deps | --commit)
         if [ $# -lt 2 ]; then
             say "ringattn: error: $1 wants a value"
             exit 2
@@ -59,6 +62,7 @@ while [ $# -gt 0 ]; do
         --python) python=$2 ;;
         --only) only=$2 ;;
         --deps) deps=$2 ;;
+        --commit) commit=$2 ;;
         esac
         shift
         ;;
@@ -124,18 +128,30 @@ grace=$((reserve / 4 + 1))  # of that: between being asked to end and being kill
 deadline=$((SECONDS + limit - reserve))
 child='' log=''
 
+# Versions of what PyTorch is and brings, without waiting for it to be imported.
+python_versions() {
+    timeout 20 "$python" -c 'from importlib import metadata
+found = [(d.metadata["Name"] or "", d.version) for d in metadata.distributions()]
+print(", ".join("%s %s" % d for d in sorted(found) if d[0].startswith(
+    ("torch", "nvidia-nccl", "nvidia-cudnn"))))' 2>/dev/null
+}
+
 facts() {
-    local commit
-    commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null)
+    local compiler packages
+    commit=${commit:-$(git -C "$root" rev-parse --short HEAD 2>/dev/null)}
+    compiler=$(timeout 20 nvcc --version 2>/dev/null | sed -n 's/.*release //p')
+    packages=$(python_versions)
     report_facts=(date "$(date -u +%Y-%m-%dT%H:%M:%SZ)" host "$(hostname 2>/dev/null)"
-        device "$gpu" commit "${commit:-unknown}")
+        device "$gpu" commit "${commit:-unknown}" nvcc "${compiler:-unknown}"
+        python "${packages:-no PyTorch}")
 }
 
 # What is known so far: whatever comes next, it is not lost. Rows are kept for later calls, too.
 publish() {
     local known=("${report_facts[@]}" seconds "$SECONDS")
     [ -z "$clocks" ] || known+=(clocks "$clocks")
-    write_rows "$logs/rows" && write_json "$out_dir/report.json" "${known[@]}" &&
+    write_rows "$logs/rows" && write_rows "$out_dir/rows" &&
+        write_json "$out_dir/report.json" "${known[@]}" &&
         write_markdown "$out_dir/report.md" "${known[@]}"
 }
 
@@ -158,7 +174,9 @@ current='the first check' clocks=''
 facts
 trap stop TERM INT
 if [ "$keeps" = yes ]; then
-    [ ! -f "$logs/rows" ] || read_rows "$logs/rows"
+    kept=$logs/rows
+    [ ! "$out_dir/rows" -nt "$kept" ] || kept=$out_dir/rows
+    [ ! -f "$kept" ] || read_rows "$kept"
 else
     : >"$out_dir/log.txt"
 fi
@@ -262,7 +280,8 @@ check() {
 }
 
 # shellcheck disable=SC2317 # the checks call it
-# figure NAME VALUE REQUIRED WHERE: a row by a number that another row's command printed.
+# figure NAME VALUE REQUIRED WHERE: a row by a number that another row's command printed; where none
+# is required, any will do.
 figure() {
     local verdict=FAILED note=
     if [ -z "$2" ]; then

@@ -6,16 +6,40 @@ tool=$build_dir/src/tool/ringattn
 tests_dir=$build_dir/tests
 bench=$tests_dir/sparse/cuda_bench
 
-# Code for this GPU alone is compiled in a third of the time; PyTorch brings NCCL, where it is.
+# Where a package of Python's lies.
+package_folder() {
+    timeout 60 "$python" -c 'import importlib.util as u, sys
+print(list(u.find_spec(sys.argv[1]).submodule_search_locations)[0])' "$1" 2>/dev/null
+}
+
+# With PyTorch come NCCL, and cuBLAS for a toolkit that lacks it. Sets `options`.
+offer_libraries() {
+    local folder library name
+    folder=$(package_folder nvidia.nccl)
+    [ ! -f "$folder/include/nccl.h" ] || options+=("-DRA_NCCL_INCLUDE_DIR=$folder/include"
+        "-DRA_NCCL_LIBRARY=$folder/lib/libnccl.so.2")
+    [ ! -f "$(dirname "$(command -v nvcc)")/../include/cublas_v2.h" ] || return 0
+    for name in nvidia.cu13 nvidia.cublas; do
+        folder=$(package_folder "$name")
+        for library in "$folder"/lib/libcublas.so.*; do
+            [ -f "$library" ] && [ -f "$folder/include/cublas_v2.h" ] || continue
+            options+=("-DRA_CUBLAS_INCLUDE_DIR=$folder/include" "-DRA_CUBLAS_LIBRARY=$library")
+            return
+        done
+    done
+}
+
+# Code for this GPU alone is compiled in a third of the time.
 check_build() {
-    local capability nccl options=(-DCMAKE_BUILD_TYPE=Release -DRA_CUDA=ON)
+    local capability options=(-DCMAKE_BUILD_TYPE=Release -DRA_CUDA=ON)
+    if ! command -v pkg-config >/dev/null && ! command -v pkgconf >/dev/null; then
+        add_row configure absent '' '' '' '' 'pkg-config is not there; pkgconf in --deps has it'
+        return 1
+    fi
     capability=$(timeout 20 nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
         sed -n '1s/^\([0-9]*\)\.\([0-9]\)$/\1\2/p')
     [ -z "$capability" ] || options+=("-DCMAKE_CUDA_ARCHITECTURES=$capability-real")
-    nccl=$(timeout 60 "$python" -c 'import importlib.util as u
-print(list(u.find_spec("nvidia.nccl").submodule_search_locations)[0])' 2>/dev/null)
-    [ ! -f "$nccl/include/nccl.h" ] || options+=("-DRA_NCCL_INCLUDE_DIR=$nccl/include"
-        "-DRA_NCCL_LIBRARY=$nccl/lib/libnccl.so.2")
+    offer_libraries
     check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja "${options[@]}" || return
     check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_kernel_contract_device \
         test_kernel_contract_device_standard test_kernel_order_device test_kernel_rows_device test_devices cuda_bench
@@ -121,6 +145,7 @@ check_ranks() {
     done
     both '3 ranks, linear_causal' 40 mpirun -n 3 "$tool" run "${linear[@]}" "${on_gpu[@]}" \
         --set comm.backend=mpi --set attention.kind=linear_causal
+    export NCCL_DEBUG=WARN NCCL_SOCKET_IFNAME=lo # what it says when it fails; no other network
     for ranks in 2 3 4; do
         if [ "$hung" = yes ]; then
             add_row "$ranks ranks over NCCL" 'not run' '' '' '' '' 'with fewer ranks it hung'

@@ -95,9 +95,11 @@ mkdir -p "$work/deps/usr"
 fake deps/usr/bin/mpirun.openmpi 'shift 2; exec "$@"'
 # shellcheck disable=SC2016
 fake bin/cmake 'echo "$PKG_CONFIG_SYSROOT_DIR $*"'
+# shellcheck disable=SC2016
 fake bin/compute-sanitizer '[ "$2" != memcheck ] || [ "$5 $6" = "--report-api-errors no" ]'
 # shellcheck disable=SC2016 # what these programs do, not we
 fake bin/python3 'case $1 in
+-c) [ "$3" != nvidia.cublas ] || echo "${0%/bin/*}/pip" ;;
 -) echo "dense 1.5"; echo "causal 0.8"; echo "window 1.3"; echo "blocks 1.2" ;;
 *) while [ "$1" != --json ]; do shift; done; echo "{}" > "$2" ;;
 esac'
@@ -113,6 +115,9 @@ info) echo "cuda f32 64 dq 1.00e-07 4.00e-06  ok" ;;
 bench) echo "variant,status,time_ratio_forward"; echo "base,ok,"; echo "ring,ok,1.005" ;;
 probe) echo "{\"kernel\": \"cuda\", \"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
 esac'
+fake bin/nvcc 'echo "Played compiler, release 1.5, V1.5.6"'
+fake pip/lib/libcublas.so.13 :
+fake pip/include/cublas_v2.h :
 fake build/tests/sparse/test_kernel_contract_device 'exit 0'
 fake build/tests/sparse/test_kernel_contract_device_standard 'exit 0'
 fake build/tests/sparse/test_kernel_order_device 'exit 0'
@@ -120,10 +125,14 @@ fake build/tests/sparse/test_kernel_rows_device 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
 fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 1) \
     $(point window 390 1) $(point blocks 100 1) $(point dilated 360 1)"
-run 1 --build "$work/build" --limit 60 --deps "$work/deps"
+run 1 --build "$work/build" --limit 60 --deps "$work/deps" --commit abc1234
 verdict build passed
 grep -q "^$work/deps .*-DCMAKE_CUDA_ARCHITECTURES=90-real" "$work/build/report/log.txt" ||
     fail "neither the GPU's code nor what was unpacked"
+grep -q -e "-DRA_CUBLAS_LIBRARY=$work/pip/lib/libcublas.so.13" "$work/build/report/log.txt" ||
+    fail "cuBLAS was not offered"
+grep -q '^- commit: abc1234$' "$work/build/report/report.md" || fail "not the commit named"
+grep -q '^- nvcc: 1.5, V1.5.6$' "$work/build/report/report.md" || fail "no version of nvcc"
 grep -q '^- clocks: SM 345 to 1980 MHz, memory 3201 MHz, up to 650 W' \
     "$work/build/report/report.md" || fail "no clocks"
 verdict 'kernels against the plain one' passed
@@ -160,11 +169,22 @@ verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
 grep -q '^==== rates at 16,384 tokens: passed$' "$work/build/report/log.txt" || fail "no log"
 verdict 'contract on the device' passed
 count_rows 16
-[ "$(find "$work/build/report" -type f | wc -l)" -le 6 ] || fail "more than a handful of files"
+[ "$(find "$work/build/report" -type f | wc -l)" -le 7 ] || fail "more than a handful of files"
 # Rows are those of the build folder: a report goes where it is asked for, with all of them.
 run 1 --build "$work/build" --limit 60 --keep --only kernels --out "$work/elsewhere"
 [ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 16 ] || fail "rows were lost"
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
+# They are found where a report was brought from a machine that is gone, too.
+run 1 --build "$work/new" --no-build --limit 60 --keep --only ranks --out "$work/elsewhere"
+grep -q '"name": "rows on the device"' "$work/elsewhere/report.json" || fail "rows were lost"
+
+# What cannot be configured without is named. (Programs of the system, but for one.)
+mkdir "$work/most"
+ln -s /usr/bin/* "$work/most" 2>/dev/null
+rm -f "$work"/most/*pkg-config* "$work"/most/*pkgconf*
+PATH=$work/bin:$work/most run 1 --build "$work/build" --limit 60 --only build
+verdict configure absent
+grep -q 'pkg-config is not there' "$work/build/report/report.md" || fail "no reason"
 
 # Programs that end well without having used the GPU.
 fake build/src/tool/ringattn 'exit 0'
