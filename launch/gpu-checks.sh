@@ -160,8 +160,8 @@ check_ranks() {
     done
 }
 
-# Small, with edges: 1,000 tokens and 40 channels fill no tile; 128 channels are those that are timed.
-# A stream that is asked whether it has come to its end may say no: to memcheck that is an error.
+# Small, with edges: 1,000 tokens and 40 channels fill no tile; 128 channels are what is timed. A
+# stream that is asked whether it has come to its end may say no: to memcheck that is an error.
 check_sanitizer() {
     local kind dim options
     for kind in memcheck racecheck synccheck; do
@@ -187,19 +187,38 @@ ratio() {
     awk -v a="$1" -v b="$2" 'BEGIN { if (a + 0 > 0 && b + 0 > 0) printf "%.4f", a / b }'
 }
 
-# The clocks that a command runs under, looked at twice a second: what it reached goes by them.
+# watch_clocks NAME COMMAND...: the clocks it runs under, looked at 20 times a second: what it
+# reached goes by them. Only samples at half of the highest power or more count: then the GPU was at
+# work.
 watch_clocks() {
-    local file=$logs/clocks.csv watcher
-    timeout 300 nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw --format=csv,noheader,nounits \
-        -lms 500 >"$file" 2>/dev/null &
+    local file=$logs/clocks.csv name=$1 watcher found
+    shift
+    timeout 300 nvidia-smi --format=csv,noheader,nounits -lms 50 \
+        --query-gpu=clocks.sm,clocks.mem,power.draw.instant,clocks_event_reasons.active \
+        >"$file" 2>/dev/null &
     watcher=$!
     "$@"
     kill "$watcher" 2>/dev/null
     wait "$watcher" 2>/dev/null
-    clocks=$(awk -F, '$1 + 0 > 0 { if (!n || $1 < low) low = $1 + 0; if ($1 > high) high = $1 + 0
-        if ($3 > watts) watts = $3 + 0; memory = $2 + 0; n++ }
-        END { if (n) printf "SM %d to %d MHz, memory %d MHz, up to %d W (%d samples)",
-              low, high, memory, watts, n }' "$file")
+    found=$(awk -F ', *' '$1 + 0 > 0 { sm[++n] = $1 + 0; memory[n] = $2 + 0; watts[n] = $3 + 0
+            why[n] = $4; if ($3 + 0 > most) most = $3 + 0 }
+        END { for (i = 1; i <= n; i++) {
+                if (watts[i] * 2 < most) continue
+                if (!used++ || sm[i] < low) low = sm[i]
+                if (sm[i] > high) high = sm[i]
+                if (!seen[why[i]]++) reasons = reasons " " why[i]
+                last = memory[i] }
+            if (used) printf "SM %d to %d MHz, memory %d MHz, up to %d W," \
+                " limited by%s (%d samples)", low, high, last, most, reasons, used }' "$file")
+    [ -z "$found" ] || clocks+="${clocks:+; }$name: $found"
+}
+
+# blocks_held FILE: of all kernels, the least share of the thread blocks on a multiprocessor that
+# they are made for; 1 where cuda_bench names none.
+blocks_held() {
+    grep -a -o '"held": [0-9]*, "assumed": [0-9]*' "$1" |
+        awk -F '[:,]' 'BEGIN { least = 1 } $2 / $4 < least { least = $2 / $4 }
+            END { printf "%.4g", least }'
 }
 
 # Rates are medians of 20 launches after 3, by CUDA events. Operations: 4 D forward and 10 D
@@ -208,11 +227,13 @@ watch_clocks() {
 check_rates() {
     local dense pattern least command
     command=$(command_text "$bench" --json 16384 16 128 dense causal)
-    watch_clocks check 'rates at 16,384 tokens' 60 "$bench" --json 16384 16 128 dense causal
+    watch_clocks rates check 'rates at 16,384 tokens' 60 "$bench" --json 16384 16 128 dense causal
     dense=$(rate "$log" dense tflops_forward)
     figure 'TFLOP/s forward, dense' "$dense" 330 "$command"
     figure 'TFLOP/s forward, causal' "$(rate "$log" causal tflops_forward)" 300 "$command"
     figure 'TFLOP/s backward, dense' "$(rate "$log" dense tflops_backward)" 280 "$command"
+    figure 'TFLOP/s backward, causal' "$(rate "$log" causal tflops_backward)" '' "$command"
+    figure 'share of thread blocks held' "${dense:+$(blocks_held "$log")}" 1 "$command"
 
     command=$(command_text "$bench" --json 131072 16 128 window blocks dilated)
     check 'rates at 131,072 tokens' 60 "$bench" --json 131072 16 128 window blocks dilated
@@ -221,6 +242,8 @@ check_rates() {
         [ "$pattern" != dilated ] || least=0.9
         figure "live rate of $pattern over dense" \
             "$(ratio "$(rate "$log" "$pattern" tflops_forward)" "$dense")" "$least" "$command"
+        figure "TFLOP/s backward, $pattern" "$(rate "$log" "$pattern" tflops_backward)" '' \
+            "$command"
     done
 
     # So long that the 0.1 ms in which the host learns of the end are little of it.
@@ -249,25 +272,28 @@ for point in json.load(open(sys.argv[1]))["points"]:
 END
 }
 
+# peers_at NAME SECONDS LEAST TOKENS PATTERNS PEERS OPTION...; the budget begins once PyTorch is
+# there.
 peers_at() {
-    local name=$1 least=$2 file=$out_dir/peers-${1##* }.json pattern figures=$logs/${1##* }.figures
-    shift 2
-    local command=("$python" "$root/tests/gpu/peers.py" --device cuda --bench "$bench" --tokens "$1"
-        --heads 16 --dims 128 --patterns "$2" --peers "$3" --rounds 3 --repeats 10 --budget 60
-        --json "$file")
+    local name=$1 seconds=$2 least=$3 patterns=$5 pattern file figures command
+    file=$out_dir/peers-$name.json figures=$logs/$name.figures
+    command=("$python" "$root/tests/gpu/peers.py" --device cuda --bench "$bench" --tokens "$4"
+        --heads 16 --dims 128 --patterns "$patterns" --peers "$6" --rounds 3 --repeats 10
+        --budget $((seconds - 30)) --json "$file" "${@:7}")
     rm -f "$file" "$figures"
-    check "$name" 90 "${command[@]}"
+    check "beside PyTorch, $name" "$seconds" "${command[@]}"
     [ -f "$file" ] && peer_figures "$file" >"$figures" 2>/dev/null
-    for pattern in ${2//,/ }; do
-        figure "speed over FlexAttention, $pattern" \
+    for pattern in ${patterns//,/ }; do
+        figure "speed over FlexAttention, $name, $pattern" \
             "$(sed -n "s/^$pattern //p" "$figures" 2>/dev/null)" "$least" \
             "$(command_text "${command[@]}")"
     done
 }
 
 check_peers() {
-    peers_at 'beside PyTorch, dense' 0.85 16384 dense,causal flash,cudnn,flex
-    peers_at 'beside PyTorch, sparse' 1.2 131072 window,blocks flex
+    watch_clocks peers peers_at dense 90 0.85 16384 dense,causal flash,cudnn,flex
+    peers_at sparse 200 1.2 131072 window,blocks,dilated flex
+    peers_at backward 120 '' 16384 dense,causal flash,cudnn,flex --backward
 }
 
 # numbers FILE KEY: of a JSON report, in their order.

@@ -65,7 +65,8 @@ grep -q 'lists none' "$work/output" || fail "no reason"
 # shellcheck disable=SC2016
 fake bin/nvidia-smi 'case "$*" in
 *compute_cap*) echo 9.0 ;;
-*clocks*) echo "345, 3201, 90.5"; echo "1980, 3201, 650.1"; sleep 20 ;;
+*clocks*) echo "345, 3201, 90.5, 0x1"; echo "1980, 3201, 650.1, 0x4"; echo "1755, 3201, 500, 0x4"
+    sleep 20 ;;
 *) echo "Played GPU, 1.2.3, 1 MiB" ;;
 esac'
 fake bin/cmake 'echo "compiler \"broken\" | 100 %"; exit 1'
@@ -123,7 +124,8 @@ fake build/tests/sparse/test_kernel_contract_device_standard 'exit 0'
 fake build/tests/sparse/test_kernel_order_device 'exit 0'
 fake build/tests/sparse/test_kernel_rows_device 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
-fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 1) \
+fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 \
+    '7, "forward_blocks": {"held": 1, "assumed": 2}, "x": {"held": 2, "assumed": 2}') \
     $(point window 390 1) $(point blocks 100 1) $(point dilated 360 1)"
 run 1 --build "$work/build" --limit 60 --deps "$work/deps" --commit abc1234
 verdict build passed
@@ -133,7 +135,7 @@ grep -q -e "-DRA_CUBLAS_LIBRARY=$work/pip/lib/libcublas.so.13" "$work/build/repo
     fail "cuBLAS was not offered"
 grep -q '^- commit: abc1234$' "$work/build/report/report.md" || fail "not the commit named"
 grep -q '^- nvcc: 1.5, V1.5.6$' "$work/build/report/report.md" || fail "no version of nvcc"
-grep -q '^- clocks: SM 345 to 1980 MHz, memory 3201 MHz, up to 650 W' \
+grep -q '^- clocks: rates: SM 1755 to 1980 MHz, memory 3201 MHz, up to 650 W, limited by 0x4 (2 s' \
     "$work/build/report/report.md" || fail "no clocks"
 verdict 'kernels against the plain one' passed
 verdict 'contract on the device' passed
@@ -146,11 +148,14 @@ verdict 'times of the GPU in a trace' passed
 verdict 'TFLOP/s forward, dense' 'passed | 400 | 330'
 verdict 'TFLOP/s forward, causal' 'FAILED | 299.5 | 300'
 verdict 'TFLOP/s backward, dense' 'passed | 290 | 280'
+verdict 'TFLOP/s backward, causal' 'passed | 7 | '
+verdict 'share of thread blocks held' 'FAILED | 0.5 | 1'
 verdict 'live rate of window over dense' 'passed | 0.9750 | 0.85'
 verdict 'live rate of blocks over dense' 'FAILED | 0.2500 | 0.85'
 verdict 'speed of one rank in the ring over base' 'passed | 0.9950 | 0.99'
-verdict 'speed over FlexAttention, causal' 'FAILED | 0.8 | 0.85'
-verdict 'speed over FlexAttention, blocks' 'passed | 1.2 | 1.2'
+verdict 'speed over FlexAttention, backward, causal' 'passed | 0.8 | '
+verdict 'speed over FlexAttention, dense, causal' 'FAILED | 0.8 | 0.85'
+verdict 'speed over FlexAttention, sparse, blocks' 'passed | 1.2 | 1.2'
 verdict 'base length over what memory could hold' 'passed | 0.9990 | 0.99'
 verdict 'ring length over base' 'FAILED | 0.9800 | 0.99'
 grep -q '"verdict": "passed", "value": 400, "at_least": 330' "$work/build/report/report.json" ||
@@ -162,17 +167,17 @@ count_rows() {
 }
 run 1 --build "$work/build" --no-build --limit 60 --only rates
 verdict 'TFLOP/s forward, dense' 'passed | 400 | 330'
-count_rows 10
+count_rows 15
 fake build/tests/sparse/cuda_bench "$(point dense 310 290) $(point causal 301 1)"
 run 1 --build "$work/build" --limit 60 --keep --only rates,kernels
 verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
 grep -q '^==== rates at 16,384 tokens: passed$' "$work/build/report/log.txt" || fail "no log"
 verdict 'contract on the device' passed
-count_rows 16
+count_rows 21
 [ "$(find "$work/build/report" -type f | wc -l)" -le 7 ] || fail "more than a handful of files"
 # Rows are those of the build folder: a report goes where it is asked for, with all of them.
 run 1 --build "$work/build" --limit 60 --keep --only kernels --out "$work/elsewhere"
-[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 16 ] || fail "rows were lost"
+[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 21 ] || fail "rows were lost"
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
 # They are found where a report was brought from a machine that is gone, too.
 run 1 --build "$work/new" --no-build --limit 60 --keep --only ranks --out "$work/elsewhere"
