@@ -1,8 +1,8 @@
 /*
  * Time of the forward and backward kernels on the first GPU by CUDA events, TFLOP/s of live pairs
- * (4 dim each forward, 10 dim backward), bf16. Backward as `deterministic: false` has it, and where
- * that is another kernel, as `true` does: the kernels alone, without zeroing dq before or rounding
- * gradients after. Not a test.
+ * (4 dim each forward, 10 dim backward), bf16. Forward without and with delta, for which tops have
+ * no slack. Backward as `deterministic: false` has it, and where that is another kernel, as `true`
+ * does: the kernels alone, without zeroing dq before or rounding gradients after. Not a test.
  *
  *     cuda_bench [--json] [--once] [TOKENS [HEADS [DIM [PATTERN...]]]]
  *
@@ -167,10 +167,11 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
                                      .out = b->out,
                                      .lse = b->lse,
                                      .lse_batch_stride = b->heads * b->tokens,
-                                     .dout = b->dout,
-                                     .delta = b->delta,
                                      .first = true,
                                      .last = true};
+    ra_forward_step with_delta = forward;
+    with_delta.dout = b->dout;
+    with_delta.delta = b->delta;
     ra_backward_step const backward = {.map = map,
                                        .shape = shape,
                                        .q = b->q,
@@ -183,14 +184,16 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
                                        .dq = b->dq,
                                        .dk = b->dk,
                                        .dv = b->dv};
-    check(ra_cuda_forward_check(&forward));
+    check(ra_cuda_forward_check(&with_delta));
     check(ra_cuda_backward_check(&backward));
     ra_cuda_forward const f = ra_cuda_forward_args(&forward, copy, NULL, b->tickets);
+    ra_cuda_forward const d = ra_cuda_forward_args(&with_delta, copy, NULL, b->tickets);
     bool const single = ra_cuda_has_single(RA_BF16, b->dim, b->shared_bytes);
     if (b->json)
         printf("%s\n  {\"pattern\": \"%s\", \"live_pairs\": %lld", b->points > 0 ? "," : "", name,
                (long long)map->live_pairs);
     run_pass(b, name, "forward", 4, &(pass){.forward = &f}, map->live_pairs);
+    run_pass(b, name, "forward_delta", 4, &(pass){.forward = &d}, map->live_pairs);
     for (int way = single ? 0 : 1; way < 2; way++) {
         ra_cuda_backward const g = ra_cuda_backward_args(&backward, copy, way == 0, f.ticket);
         run_pass(b, name, single && way == 1 ? "backward_deterministic" : "backward", 10,
