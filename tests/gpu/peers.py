@@ -8,8 +8,8 @@ Forward passes, or with --backward what comes after them. A round times ours and
 this order, every round anew, so that what else the machine does meets all alike; ratios are taken
 within a round, and their median over the rounds counts. On a GPU both sides are timed by CUDA
 events (ours is cuda_bench), on a CPU both by a monotonic clock (ours is what `ringattn run`
-measures). Before that, a small problem in float32 shows that both sides mean the same by each
-pattern (on a CPU).
+measures). Both sides must keep as many pairs; on a CPU a small problem in float32 shows before that
+that they are the same pairs.
 
 Peers: SDPA's backends flash, cudnn, efficient and math where the pattern is dense or causal, and
 FlexAttention (compiled, with a block mask made from the same definition) everywhere. What cannot
@@ -28,57 +28,11 @@ import sys
 import tempfile
 import time
 
-PATTERNS = ("dense", "causal", "window", "blocks", "dilated")
+sys.dont_write_bytecode = True  # nothing is left beside the sources
+
+from peers_masks import PATTERNS, Mask, mask_of, pattern_keys
+
 SDPA = ("flash", "cudnn", "efficient", "math")
-
-
-def sizes(small):
-    """Window, block and segment of the patterns; as cuda_bench and configs/bench have them."""
-    return (63, 32, 128) if small else (1023, 128, 8192)
-
-
-def block_rates(n, block):
-    """Powers of two until the density of `dilated_sparse` is 0.02."""
-    rates, count = [], -(-n // block)
-    while (1 + 2 * len(rates)) / count < 0.02 and 2 ** len(rates) < count:
-        rates.append(2 ** len(rates))
-    return rates
-
-
-def pattern_keys(name, small=False):
-    """The `pattern` of our configuration, in YAML."""
-    window, block, segment = sizes(small)
-    return {
-        "dense": "{}",
-        "causal": "{causal: true}",
-        "window": f"{{causal: true, window: {{left: {window}}}}}",
-        "blocks": f"{{blocks: {{kind: dilated_sparse, size: {block}}}}}",
-        "dilated": f"{{dilated: {{segments: [{segment}], rates: [4]}}}}",
-    }[name]
-
-
-def mask_of(name, n, small=False):
-    """FlexAttention's mask_mod for a pattern; None: everything attends to everything."""
-    window, block, segment = sizes(small)
-    if name == "dense":
-        return None
-    if name == "causal":
-        return lambda b, h, q, k: k <= q
-    if name == "window":
-        return lambda b, h, q, k: (k <= q) & (k >= q - window)
-    if name == "dilated":
-        return lambda b, h, q, k: (
-            (q // segment == k // segment)
-            & (q % segment % 4 == h % 4) & (k % segment % 4 == h % 4))
-    rates = block_rates(n, block)
-
-    def blocks(b, h, q, k):
-        distance = (q // block - k // block).abs()
-        keep = distance == 0
-        for rate in rates:
-            keep = keep | (distance == rate)
-        return keep
-    return blocks
 
 
 # ---- ours -----------------------------------------------------------------------------------
@@ -162,14 +116,14 @@ def time_cuda(torch, call, repeats):
 class Peer:
     """One way of PyTorch's to compute a point; made once, timed in every round."""
 
-    def __init__(self, torch, name, point, args):
+    def __init__(self, torch, name, point, mask, args):
         self.name, self.torch, device = name, torch, args.device
         dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
         shape = (1, point["heads"], point["tokens"], point["head_dim"])
         generator = torch.Generator(device=device).manual_seed(0)
         self.qkv = [torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
                     .to(dtype[point["dtype"]]) for _ in range(3)]
-        self.call = self.flex(point, device) if name == "flex" else self.sdpa(point)
+        self.call = self.flex(mask) if name == "flex" else self.sdpa(point)
         if args.backward:
             self.call = self.backward(self.call)
 
@@ -187,16 +141,9 @@ class Peer:
                 return attend(*self.qkv, is_causal=point["pattern"] == "causal")
         return call
 
-    def flex(self, point, device):
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-        n, mask = point["tokens"], mask_of(point["pattern"], point["tokens"])
-        block_mask = None
-        if mask is not None:
-            heads = point["heads"] if point["pattern"] == "dilated" else None
-            # Made uncompiled, a mask goes through all pairs in memory.
-            make = self.torch.compile(create_block_mask) if n > 16384 else create_block_mask
-            block_mask = make(mask, None, heads, n, n, device=device)
-        compiled = self.torch.compile(flex_attention)
+    def flex(self, mask):
+        from torch.nn.attention.flex_attention import flex_attention
+        block_mask, compiled = mask.blocks(), self.torch.compile(flex_attention)
         return lambda: compiled(*self.qkv, block_mask=block_mask)
 
     def backward(self, forward):
@@ -266,11 +213,11 @@ def agree(torch, args, name):
 
 # ---- rounds ---------------------------------------------------------------------------------
 
-def make_peers(torch, args, point, row):
+def make_peers(torch, args, point, mask, row):
     peers = []
     for name in args.peers:
         try:
-            peer = Peer(torch, name, point, args)
+            peer = Peer(torch, name, point, mask, args)
             with torch.set_grad_enabled(args.backward):
                 peer.call()  # compiles, and shows whether it can
             peers.append(peer)
@@ -299,12 +246,16 @@ def conclude(row):
 def run_point(torch, args, point, publish, deadline):
     row = dict(point, status="ok", ours={"rounds": []}, peers={})
     ours = ours_cuda if args.device == "cuda" else ours_cpu
-    peers = make_peers(torch, args, point, row)
+    mask = Mask(torch, point, args.device)
+    peers = make_peers(torch, args, point, mask, row)
     for _ in range(args.rounds):
         if time.monotonic() > deadline:
             row["status"] = "cut short: out of time"
             break
         times, row["live_pairs"] = ours(args, point)
+        if row["live_pairs"] != mask.pairs:
+            raise OursFailed(f"{point['pattern']}: ours keeps {row['live_pairs']} pairs, "
+                             f"the peers' mask {mask.pairs}")
         row["ours"]["rounds"].append(times)
         for peer in peers:
             row["peers"][peer.name]["rounds"].append(peer.measure(args))

@@ -44,8 +44,11 @@ grep -q 'finds no GPU' "$work/err" || fail "the reason is missing"
 # Patterns as definitions: which keys a query of 64 tokens sees, against sets written out.
 cat > "$work/masks.py" <<'END'
 import sys
+import time
+import types
 sys.path.insert(0, sys.argv[1])
 import peers
+from peers_masks import block_rates, mask_of
 
 class Number(int):
     """An index, as masks see it."""
@@ -55,15 +58,15 @@ class Number(int):
     def abs(self): return Number(abs(int(self)))
 
 def keys(name, query, head=0):
-    mask = peers.mask_of(name, 512, True)
+    mask = mask_of(name, 512, True)
     return [k for k in range(512) if mask(0, Number(head), Number(query), Number(k))]
 
-assert peers.mask_of("dense", 512) is None
+assert mask_of("dense", 512) is None
 assert keys("causal", 5) == [0, 1, 2, 3, 4, 5]
 assert keys("window", 100) == list(range(37, 101))
-assert keys("blocks", 40) == list(range(32, 64))
-assert peers.block_rates(512 * 128, 128) == [1, 2, 4, 8, 16]
-assert peers.block_rates(16384, 128) == [1]
+assert keys("blocks", 40) == list(range(33, 48))
+assert block_rates(512 * 128, 128) == [1, 2, 4, 8, 16]
+assert block_rates(16384, 128) == [1]
 assert keys("dilated", 129, head=1) == list(range(129, 256, 4))
 assert keys("dilated", 128, head=1) == []
 
@@ -79,6 +82,28 @@ assert "tflops" not in row["peers"]["b"]
 row["pass"] = "backward"
 peers.conclude(row)
 assert abs(row["ours"]["tflops"] - 10 * 64 * 1e9 / 3e-3 / 1e12) < 1e-9
+
+# A point: ours keeps 10 pairs.
+class Mask:
+    """Of a peer; as many pairs as a test wants."""
+    pairs = 10
+    def __init__(self, torch, point, device): pass
+
+def run_point(torch=None, budget_s=1000, **options):
+    args = types.SimpleNamespace(device="cpu", peers=[], rounds=2, backward=False, **options)
+    point = {"pattern": "causal", "pass": "forward", "head_dim": 64}
+    return peers.run_point(torch, args, point, lambda row: None, time.monotonic() + budget_s)
+
+peers.Mask = Mask
+peers.ours_cpu = lambda args, point: ({"median": 2.0}, 10)
+assert run_point()["live_pairs"] == 10
+Mask.pairs = 11
+try:
+    run_point()
+    raise SystemExit("another mask passed")
+except peers.OursFailed as error:
+    assert "causal: ours keeps 10 pairs, the peers' mask 11" in str(error), error
+
 try:
     peers.start([sys.argv[2], "--nothing"], 30)
     raise SystemExit("a failure of ours passed")
