@@ -83,6 +83,17 @@ row["pass"] = "backward"
 peers.conclude(row)
 assert abs(row["ours"]["tflops"] - 10 * 64 * 1e9 / 3e-3 / 1e12) < 1e-9
 
+# On a GPU: three calls to warm up, and no wait before the last.
+log = []
+class Event:
+    def __init__(self, enable_timing): self.number = len(log)
+    def record(self): log.append("record")
+    def elapsed_time(self, end): return float(end.number)
+cuda = types.SimpleNamespace(Event=Event, synchronize=lambda: log.append("wait"))
+times = peers.time_cuda(types.SimpleNamespace(cuda=cuda), lambda: log.append("call"), 2)
+assert log == ["record", "call", "record"] * 5 + ["wait"], log
+assert times == {"min": 9.0, "median": 10.5, "max": 12.0}, times
+
 # A point: ours keeps 10 pairs.
 class Mask:
     """Of a peer; as many pairs as a test wants."""
