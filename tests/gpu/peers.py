@@ -143,7 +143,10 @@ class Peer:
 
     def flex(self, mask):
         from torch.nn.attention.flex_attention import flex_attention
-        block_mask, compiled = mask.blocks(), self.torch.compile(flex_attention)
+        self.torch._dynamo.reset()  # after a few points it would no longer compile
+        self.torch._functorch.config.donated_buffer = False  # `backward` keeps its graph
+        compiled = self.torch.compile(flex_attention, dynamic=False, fullgraph=True)
+        block_mask = mask.blocks()
         return lambda: compiled(*self.qkv, block_mask=block_mask)
 
     def backward(self, forward):
