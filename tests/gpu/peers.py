@@ -216,6 +216,10 @@ def agree(torch, args, name):
 
 # ---- rounds ---------------------------------------------------------------------------------
 
+def reason(error):
+    return f"{type(error).__name__}: " + str(error).strip().split("\n")[0][:200]
+
+
 def make_peers(torch, args, point, mask, row):
     peers = []
     for name in args.peers:
@@ -223,11 +227,12 @@ def make_peers(torch, args, point, mask, row):
             peer = Peer(torch, name, point, mask, args)
             with torch.set_grad_enabled(args.backward):
                 peer.call()  # compiles, and shows whether it can
+            if args.device == "cuda":
+                torch.cuda.synchronize()  # where it shows what a kernel made of it
             peers.append(peer)
             row["peers"][name] = {"status": "ok", "rounds": []}
         except Exception as error:  # whatever PyTorch cannot do is a finding, not an end
-            row["peers"][name] = {"status": "absent", "why": f"{type(error).__name__}: "
-                                  + str(error).strip().split("\n")[0][:200]}
+            row["peers"][name] = {"status": "absent", "why": reason(error)}
     return peers
 
 
@@ -260,8 +265,13 @@ def run_point(torch, args, point, publish, deadline):
             raise OursFailed(f"{point['pattern']}: ours keeps {row['live_pairs']} pairs, "
                              f"the peers' mask {mask.pairs}")
         row["ours"]["rounds"].append(times)
-        for peer in peers:
-            row["peers"][peer.name]["rounds"].append(peer.measure(args))
+        for peer in list(peers):
+            entry = row["peers"][peer.name]
+            try:
+                entry["rounds"].append(peer.measure(args))
+            except Exception as error:  # as in make_peers
+                entry.update(status="failed", why=reason(error))
+                peers.remove(peer)
         conclude(row)
         publish(row)
     return row

@@ -43,6 +43,7 @@ grep -q 'finds no GPU' "$work/err" || fail "the reason is missing"
 
 # Patterns as definitions: which keys a query of 64 tokens sees, against sets written out.
 cat > "$work/masks.py" <<'END'
+import contextlib
 import sys
 import time
 import types
@@ -100,14 +101,42 @@ class Mask:
     pairs = 10
     def __init__(self, torch, point, device): pass
 
-def run_point(torch=None, budget_s=1000, **options):
-    args = types.SimpleNamespace(device="cpu", peers=[], rounds=2, backward=False, **options)
+def run_point(torch=None, device="cpu", names=()):
+    args = types.SimpleNamespace(device=device, peers=names, rounds=2, backward=False)
     point = {"pattern": "causal", "pass": "forward", "head_dim": 64}
-    return peers.run_point(torch, args, point, lambda row: None, time.monotonic() + budget_s)
+    return peers.run_point(torch, args, point, lambda row: None, time.monotonic() + 1000)
 
 peers.Mask = Mask
 peers.ours_cpu = lambda args, point: ({"median": 2.0}, 10)
 assert run_point()["live_pairs"] == 10
+
+# Peers that fail: one where it is made, one where its kernel ends, one in its second round.
+class Peer:
+    def __init__(self, torch, name, point, mask, args):
+        self.name, self.rounds = name, 0
+        if name == "math":
+            raise ValueError("no such thing\nat all")
+    def call(self): waits.append(self.name)
+    def measure(self, args):
+        self.rounds += 1
+        if self.name == "efficient" and self.rounds == 2:
+            raise RuntimeError("out of memory")
+        return {"median": 3.0}
+
+def wait():
+    if waits[-1] == "cudnn":
+        raise RuntimeError("illegal address")
+
+waits, peers.Peer, peers.ours_cuda = [], Peer, peers.ours_cpu
+torch = types.SimpleNamespace(cuda=types.SimpleNamespace(synchronize=wait),
+                              set_grad_enabled=lambda yes: contextlib.nullcontext())
+theirs = run_point(torch, device="cuda", names=["math", "cudnn", "efficient", "flash"])["peers"]
+assert theirs["math"] == {"status": "absent", "why": "ValueError: no such thing"}, theirs
+assert theirs["cudnn"] == {"status": "absent", "why": "RuntimeError: illegal address"}, theirs
+assert theirs["efficient"]["status"] == "failed" and len(theirs["efficient"]["rounds"]) == 1
+assert theirs["efficient"]["why"] == "RuntimeError: out of memory", theirs
+assert theirs["flash"]["status"] == "ok" and len(theirs["flash"]["rounds"]) == 2, theirs
+
 Mask.pairs = 11
 try:
     run_point()
