@@ -281,15 +281,17 @@ check() {
 
 # shellcheck disable=SC2317 # the checks call it
 # figure NAME VALUE REQUIRED WHERE: a row by a number that another row's command printed; where none
-# is required, any will do.
+# is required, any will do. "absent: WHY" in place of a number says why there is none.
 figure() {
-    local verdict=FAILED note=
+    local verdict=FAILED value=$2 note=
     if [ -z "$2" ]; then
         verdict=absent note="its command did not say"
+    elif [ "${2#absent: }" != "$2" ]; then
+        verdict=absent value='' note=${2#absent: }
     elif awk -v v="$2" -v r="$3" 'BEGIN { exit !(v + 0 >= r + 0 && v == v + 0) }'; then
         verdict=passed
     fi
-    add_row "$1" "$verdict" "$2" "$3" '' "$4" "$note"
+    add_row "$1" "$verdict" "$value" "$3" '' "$4" "$note"
 }
 
 # shellcheck source=launch/gpu-checks.sh

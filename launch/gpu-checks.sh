@@ -259,16 +259,18 @@ check_rates() {
         "$(command_text "$@")"
 }
 
-# peer_figures FILE: "pattern ratio" per point, of ours over FlexAttention.
+# peer_figures FILE: "pattern ratio" per point, of ours over FlexAttention; "pattern absent: why".
 peer_figures() {
     "$python" - "$1" <<'END'
 import json
 import sys
 
 for point in json.load(open(sys.argv[1]))["points"]:
-    flex = point["peers"].get("flex", {}).get("ours_times_as_fast")
-    if flex is not None:
-        print(point["pattern"], "%.4f" % flex["median"])
+    flex = point["peers"].get("flex", {})
+    if "ours_times_as_fast" in flex:
+        print(point["pattern"], "%.4f" % flex["ours_times_as_fast"]["median"])
+    elif "why" in flex:
+        print(point["pattern"], "absent:", flex["why"])
 END
 }
 
