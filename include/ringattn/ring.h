@@ -65,7 +65,7 @@ typedef struct ra_ring_config {
     float scale; /* 0: 1 / sqrt(dim) */
     ra_layout_kind layout;
     ra_schedule schedule;
-    int comm_buffers;    /* 0: taken per step; 1: one standing; 2: transfer overlaps compute */
+    int comm_buffers;    /* 0: taken per step; 1: they stand; 2: and transfer overlaps compute */
     int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is */
     bool backward;       /* whether ra_ring_backward will be called */
     /* Linear attention instead of softmax: the pattern plays no part, layout contiguous or auto,

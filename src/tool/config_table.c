@@ -142,8 +142,8 @@ const ra_config_key ra_config_keys[] = {
      "between hosts; auto: shared where it can be, else what sends least",
      AT(schedule), .choices = schedules},
     {"ring.comm_buffers", RA_KEY_INT32, "2",
-     "that stay; 0: none, a step takes what it needs; 1: one; 2: transfers run while a step "
-     "computes",
+     "that stay; 0: none, a step takes what it needs; 1: one, two where blocks hop; 2: transfers "
+     "run while a step computes",
      AT(comm_buffers), RANGE(0, 2)},
     {"ring.head_groups", RA_KEY_INT32, "auto",
      "groups of heads computed one after the other; more of them take less memory",

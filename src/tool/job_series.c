@@ -154,12 +154,12 @@ static ra_status prepare(ra_series *series, void *command)
     status = ops->prepare(command);
     if (status == RA_OK)
         status = ra_job_check_outputs(&job);
-    status = ra_console_agree(series->comm, ops->agreeing, status);
-    if (status == RA_OK && ops->base_point == 0)
-        ra_job_mention_sweep(&series->base, series->comm);
     if (status == RA_OK)
         status =
             ra_progress_create(ra_series_is_first(series) && !options->quiet, &series->progress);
+    status = ra_console_agree(series->comm, ops->agreeing, status);
+    if (status == RA_OK && ops->base_point == 0)
+        ra_job_mention_sweep(&series->base, series->comm);
     return status;
 }
 

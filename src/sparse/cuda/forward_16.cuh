@@ -249,9 +249,10 @@ template <class Element, int DIM> struct forward_16 {
      * before they meet values and not before they are summed, so o is off by as much as the largest
      * of them, which only without slack is 1. Where delta is wanted there is none: a row that sees
      * one key in truth has dp = delta, and its gradients would be what is left of that rounding.
+     *
+     * New tops, and what is left of what was summed relative to those before; whether that is not
+     * all of it in some row of the warp.
      */
-    /* New tops, and what is left of what was summed relative to those before; whether that is not
-       all of it in some row of the warp. */
     static LANE_CODE bool raise(const ra_cuda_forward &f, const scores &w, tops &top,
                                 float (&left)[ROW_TILES][2])
     {
