@@ -108,7 +108,8 @@ static ra_status lose_gpu(void *context)
 /* The last rank gives up while an exchange waits for its own stream, rank 0 waits for it. */
 static int give_up(ra_comm *comm, void *context)
 {
-    char out[4] = "abc", in[4] = "";
+    /* What is in flight on a GPU that is lost stays so: as long as the thread, and its streams. */
+    static _Thread_local char out[4] = "abc", in[4] = "";
     int const last = ra_comm_size(comm) - 1, peer = last - ra_comm_rank(comm);
     ra_exchange const exchange = {"behind our own work", 0, {peer, out, 4}, {peer, in, 4}};
     ra_transfer *transfer = NULL;
