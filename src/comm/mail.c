@@ -21,7 +21,8 @@ static ra_parcel *pop(ra_channel *channel)
 {
     ra_parcel *const first = channel->waiting[0];
     channel->count--;
-    memmove(channel->waiting, channel->waiting + 1, (size_t)channel->count * sizeof(first));
+    for (int i = 0; i < channel->count; ++i)
+        channel->waiting[i] = channel->waiting[i + 1];
     return first;
 }
 
