@@ -16,6 +16,9 @@ typedef struct device_ranks {
     int (*refused)(ra_status status, void *context); /* NULL: having none is a failure */
 } device_ranks;
 
+/** Before a test of NCCL: stand-ins as new, all ranks on the first GPU, the log captured. */
+void device_ranks_begin_nccl(void);
+
 /** Sum of what `body` or `refused` returned on the ranks. */
 int device_ranks_run(int ranks, device_ranks *plan);
 

@@ -11,14 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void begin(void)
-{
-    standin_reset();
-    standin_nccl_reset();
-    setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
-    contract_capture_log();
-}
-
 static void end(void)
 {
     standin_nccl_reset();
@@ -29,7 +21,7 @@ static void end(void)
                  (long long)standin.blocks, (long long)standin.events, (long long)standin.streams);
 }
 
-TestSuite(nccl, .init = begin, .fini = end);
+TestSuite(nccl, .init = device_ranks_begin_nccl, .fini = end);
 
 static int run_healthy(ra_comm *comm, void *context)
 {
@@ -234,7 +226,7 @@ Test(nccl, survives_the_failure_of_any_call_to_the_runtime)
 }
 
 /* A process each: a GPU that is lost is lost for good. */
-TestSuite(nccl_lost, .init = begin);
+TestSuite(nccl_lost, .init = device_ranks_begin_nccl);
 
 ParameterizedTestParameters(nccl_lost, one_line_whichever_call_meets_it_first)
 {

@@ -5,15 +5,6 @@
 #include "support/standin_nccl.h"
 
 #include <criterion/criterion.h>
-#include <stdlib.h>
-
-static void begin(void)
-{
-    standin_reset();
-    standin_nccl_reset();
-    setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
-    contract_capture_log();
-}
 
 static void end(void)
 {
@@ -23,7 +14,7 @@ static void end(void)
     cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0);
 }
 
-TestSuite(memory_nccl, .init = begin, .fini = end);
+TestSuite(memory_nccl, .init = device_ranks_begin_nccl, .fini = end);
 
 static int fail_on_success(ra_comm *comm, void *context)
 {

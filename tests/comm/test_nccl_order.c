@@ -9,17 +9,8 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static void begin(void)
-{
-    standin_reset();
-    standin_nccl_reset();
-    setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
-    contract_capture_log();
-}
 
 static void end(void)
 {
@@ -27,7 +18,7 @@ static void end(void)
     cr_expect_eq(standin.blocks + standin.events + standin.streams, 0, "something is left");
 }
 
-TestSuite(nccl_order, .init = begin, .fini = end);
+TestSuite(nccl_order, .init = device_ranks_begin_nccl, .fini = end);
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
@@ -142,7 +133,7 @@ Test(nccl_order, gives_up_behind_a_kernel_that_takes_longer_than_the_deadline)
 }
 
 /* What belongs to a GPU that is lost is left. */
-TestSuite(nccl_order_lost, .init = begin);
+TestSuite(nccl_order_lost, .init = device_ranks_begin_nccl);
 
 Test(nccl_order_lost, gives_up_behind_a_kernel_that_hangs)
 {

@@ -1,5 +1,6 @@
 /* Errors that stay, over the stand-in runtime. */
 #include "ringattn/device.h"
+#include "support/captured_log.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
@@ -7,15 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int lines;
-static char last_line[1024];
-
-static void note_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)level;
-    lines++;
-    snprintf(last_line, sizeof(last_line), "%s", line);
-}
+static captured_log said;
 
 /* A process each, because a GPU is lost for good. */
 ParameterizedTestParameters(cuda_error, that_stays_loses_the_gpu_with_one_line)
@@ -30,15 +23,15 @@ ParameterizedTest(cudaError_t *error, cuda_error, that_stays_loses_the_gpu_with_
     ra_memory memory = {0};
     void *data = NULL;
     standin_reset();
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
     cr_assert_eq(ra_memory_device(0, &memory), RA_OK);
     standin.fail_call = standin.calls + 1;
     standin.fail_error = *error;
     standin.fails_for_good = 1;
     for (int i = 0; i < 3; i++) {
         cr_expect_eq(memory.ops->alloc(&memory, 4096, &data), RA_ERR_CUDA);
-        cr_expect_eq(lines, 1, "error %d", (int)*error);
+        cr_expect_eq(said.count, 1, "error %d", (int)*error);
     }
-    cr_expect_not_null(strstr(last_line, "GPU 0 is lost to this process"), "%s", last_line);
+    cr_expect_not_null(strstr(said.line, "GPU 0 is lost to this process"), "%s", said.line);
     cr_expect(ra_device_is_lost());
 }

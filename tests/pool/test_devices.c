@@ -1,39 +1,32 @@
 /* GPUs as this machine and this build have them: the real runtime, or none. */
 #include "ringattn/device.h"
+#include "support/captured_log.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
-static int lines;
-static char last_line[1024];
-
-static void note_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)level;
-    lines++;
-    snprintf(last_line, sizeof(last_line), "%s", line);
-}
+static captured_log said;
 
 Test(devices, without_a_gpu_there_is_one_reason_and_every_memory_gives_it)
 {
     ra_devices devices;
     ra_memory memory;
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
     ra_devices_read(&devices);
-    cr_assert_eq(lines, 0);
+    cr_assert_eq(said.count, 0);
     if (devices.usable_count > 0)
         cr_skip_test("this machine has a GPU");
     cr_assert_gt(strlen(devices.why_not), 10);
     cr_assert_eq(ra_memory_device(0, &memory), RA_ERR_UNSUPPORTED);
-    cr_assert_eq(lines, 1);
-    cr_assert_not_null(strstr(last_line, devices.why_not), "%s", last_line);
+    cr_assert_eq(said.count, 1);
+    cr_assert_not_null(strstr(said.line, devices.why_not), "%s", said.line);
     cr_assert_eq(ra_memory_pinned(&memory), RA_ERR_UNSUPPORTED);
-    cr_assert_eq(lines, 2);
-    cr_assert_not_null(strstr(last_line, devices.why_not), "%s", last_line);
+    cr_assert_eq(said.count, 2);
+    cr_assert_not_null(strstr(said.line, devices.why_not), "%s", said.line);
     cr_assert_eq(ra_device_use(0), RA_ERR_UNSUPPORTED);
-    cr_assert_eq(lines, 3);
-    cr_assert_not_null(strstr(last_line, devices.why_not), "%s", last_line);
+    cr_assert_eq(said.count, 3);
+    cr_assert_not_null(strstr(said.line, devices.why_not), "%s", said.line);
     cr_assert_eq(ra_device_used(), 0);
 }
 

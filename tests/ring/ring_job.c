@@ -269,8 +269,10 @@ static void *run_rank(void *argument)
     ra_ledger *ledger = NULL, *host_ledger = NULL;
     bool const elsewhere = job->two_pools && job->kernel_memory.ops != NULL;
     state->memory = elsewhere ? job->kernel_memory : ra_memory_poison();
-    if (job->wrap_memory != NULL)
-        state->memory = job->wrap_memory(job->wrap_context, state->rank, state->memory);
+    if (job->refusing != NULL && state->rank == RING_JOB_VICTIM) {
+        job->refusing->inner = state->memory;
+        state->memory = ra_memory_refusing(job->refusing);
+    }
     if (job->wrap_comm != NULL)
         state->comm = job->wrap_comm(job->wrap_context, state->rank, state->comm);
     state->status =

@@ -3,8 +3,9 @@
 #define TESTS_RING_RING_JOB_H
 
 #include "ringattn/trace.h"
+#include "support/refusing_memory.h"
 
-enum { RING_JOB_RANKS_MAX = 8 };
+enum { RING_JOB_RANKS_MAX = 8, RING_JOB_VICTIM = 1 };
 
 /* What to run. Tensors are global: [batch, seq, heads, dim] in the job's dtype. */
 typedef struct ring_job {
@@ -23,10 +24,10 @@ typedef struct ring_job {
     int64_t timeout_ms;
     ra_ring_mode mode; /* 0: both, with results */
 
-    /* Wraps a rank's communicator or memory before use; NULL: none. */
+    /* Wraps a rank's communicator before use; NULL: none. */
     ra_comm *(*wrap_comm)(void *context, int rank, ra_comm *comm);
-    ra_memory (*wrap_memory)(void *context, int rank, ra_memory memory);
     void *wrap_context;
+    refusing_memory *refusing; /* the victim's memory; its inner one is set; NULL: none */
 
     /* Of each rank, attached to its pool for the job; NULL: none. */
     ra_pattern_cache *caches[RING_JOB_RANKS_MAX];

@@ -2,6 +2,7 @@
 #include "ring/ring_internal.h"
 #include "ring/ring_job.h"
 #include "ringattn/predict.h"
+#include "support/poison_pool.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -191,35 +192,21 @@ Test(layout_auto, sends_least_for_random_patterns, .timeout = 300)
     }
 }
 
-typedef struct memory_for_layouts {
-    ra_ledger *ledger;
-    ra_pool *pool;
-} memory_for_layouts;
-
-static memory_for_layouts take_memory(void)
-{
-    memory_for_layouts m;
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &m.ledger), RA_OK);
-    ra_pool_config const off = {
-        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = m.ledger};
-    cr_assert_eq(ra_pool_create(&off, &m.pool), RA_OK);
-    return m;
-}
-
 /* A layout is made, and then given back; its imbalance. */
 static double make_layout(ra_layout_kind kind, const ra_pattern_config *config, int64_t seq,
                           int ranks)
 {
-    memory_for_layouts m = take_memory();
+    ra_ledger *ledger;
+    ra_pool *pool;
     ra_pattern *pattern;
     ra_layout layout;
-    cr_assert_eq(ra_pattern_create(config, seq, 1, m.pool, &pattern), RA_OK);
-    cr_assert_eq(ring_job_layout(kind, pattern, ranks, m.pool, &layout), RA_OK);
+    poison_pool_begin(&ledger, &pool);
+    cr_assert_eq(ra_pattern_create(config, seq, 1, pool, &pattern), RA_OK);
+    cr_assert_eq(ring_job_layout(kind, pattern, ranks, pool, &layout), RA_OK);
     double const imbalance = layout.imbalance;
-    ra_layout_fini(m.pool, &layout);
+    ra_layout_fini(pool, &layout);
     ra_pattern_destroy(pattern);
-    ra_pool_destroy(m.pool);
-    ra_ledger_destroy(m.ledger);
+    poison_pool_end(ledger, pool);
     return imbalance;
 }
 

@@ -2,7 +2,6 @@
 #include "comm/comm_internal.h"
 #include "ring/ring_internal.h"
 #include "ring/ring_job.h"
-#include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
 #include <stdatomic.h>
@@ -11,7 +10,7 @@
 
 TestSuite(ring_agree);
 
-enum { RANKS = 3, SEQ = 90, VICTIM = 1 };
+enum { RANKS = 3, SEQ = 90 };
 
 /* Steps take memory, so ranks agree in each of them. */
 static ring_job job_of_steps(void)
@@ -74,15 +73,6 @@ void *__wrap_calloc(size_t count, size_t bytes)
     return refused ? NULL : __real_calloc(count, bytes);
 }
 
-static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
-{
-    refusing_memory *self = context;
-    if (rank != VICTIM)
-        return memory;
-    self->inner = memory;
-    return ra_memory_refusing(self);
-}
-
 /* Jobs whose n-th allocation is refused; how many of them ended in a pass. */
 static int refuse_each_allocation(void)
 {
@@ -92,8 +82,7 @@ static int refuse_each_allocation(void)
         atomic_store(&memory.countdown, n);
         atomic_store(&memory.refused, false);
         ring_job job = job_of_steps();
-        job.wrap_memory = wrap_memory;
-        job.wrap_context = &memory;
+        job.refusing = &memory;
         ring_job_run(&job);
         cr_assert_eq(job.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld", n);
         in_passes += job.in_pass;

@@ -257,15 +257,6 @@ Test(ring_cache, memory_refused_to_a_cache_changes_no_result)
     end(&s);
 }
 
-static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
-{
-    refusing_memory *self = context;
-    if (rank != 1)
-        return memory;
-    self->inner = memory;
-    return ra_memory_refusing(self);
-}
-
 /* The n-th request of a rank's pool is refused: one line, and every map goes back to its cache. */
 Test(ring_cache, jobs_that_fail_give_their_maps_back)
 {
@@ -278,8 +269,7 @@ Test(ring_cache, jobs_that_fail_give_their_maps_back)
     bool failed = true;
     for (long n = 0; failed; ++n) {
         refusing_memory memory = {.countdown = n};
-        s.job.wrap_memory = wrap_memory;
-        s.job.wrap_context = &memory;
+        s.job.refusing = &memory;
         lines_logged = 0;
         ring_job_run(&s.job); /* detaching insists that no map is out */
         failed = memory.refused;

@@ -4,12 +4,11 @@
  */
 #include "ring/ring_job.h"
 #include "support/faulty_comm.h"
-#include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 
-enum { SEQ = 90, DIM = 4, RANKS = 3, VICTIM = 1 };
+enum { SEQ = 90, DIM = 4, RANKS = 3 };
 
 /* The last rank is on another host, where there are two. */
 static ring_job small_job(int buffers, ra_schedule schedule, int hosts)
@@ -45,15 +44,6 @@ static void listen(void)
 
 TestSuite(fault, .init = listen);
 
-static ra_memory wrap_memory(void *context, int rank, ra_memory memory)
-{
-    refusing_memory *self = context;
-    if (rank != VICTIM)
-        return memory;
-    self->inner = memory;
-    return ra_memory_refusing(self);
-}
-
 static void sweep_allocations(const ra_kernel_ops *kernel, bool dense_mask, int buffers,
                               ra_schedule schedule, int hosts)
 {
@@ -69,8 +59,7 @@ static void sweep_allocations(const ra_kernel_ops *kernel, bool dense_mask, int 
         ring_job job = small_job(buffers, schedule, hosts);
         job.kernel = kernel;
         job.config.dense_mask = dense_mask;
-        job.wrap_memory = wrap_memory;
-        job.wrap_context = &memory;
+        job.refusing = &memory;
         lines_logged = 0;
         ring_job_run(&job);
         cr_assert_eq(job.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
@@ -124,8 +113,7 @@ Test(fault, memory_whose_room_is_unknown_ends_the_job_alike_on_all_ranks)
         ring_job job = small_job(0, schedules[i], 1);
         job.config.dim = 1; /* the same tensors, of heads enough for any number of groups */
         job.config.heads = job.config.kv_heads = DIM;
-        job.wrap_memory = wrap_memory;
-        job.wrap_context = &memory;
+        job.refusing = &memory;
         lines_logged = 0;
         ring_job_run(&job);
         cr_expect_eq(job.status, RA_ERR_IO, "%s", ra_status_name(job.status));
@@ -144,7 +132,7 @@ typedef struct failing_comm {
 static ra_comm *wrap_comm(void *context, int rank, ra_comm *comm)
 {
     failing_comm *self = context;
-    if (rank != VICTIM)
+    if (rank != RING_JOB_VICTIM)
         return comm;
     ra_comm *wrapped = faulty_comm_create(comm, self->fail_at);
     cr_assert_not_null(wrapped);

@@ -1,27 +1,26 @@
 /* Making a ring may take long: the other ranks hear of it wherever live pairs are gone through. */
 #include "comm/comm_internal.h"
 #include "ring/ring_internal.h"
+#include "support/poison_pool.h"
 
 #include <criterion/criterion.h>
 
-TestSuite(signs_of_work);
+static ra_ledger *ledger;
+static ra_pool *pool;
+
+static void begin(void)
+{
+    poison_pool_begin(&ledger, &pool);
+}
+
+static void end(void)
+{
+    poison_pool_end(ledger, pool);
+}
+
+TestSuite(signs_of_work, .init = begin, .fini = end);
 
 enum { RANKS = 6, SEQ = 6144 };
-
-typedef struct memory_for_layouts {
-    ra_ledger *ledger;
-    ra_pool *pool;
-} memory_for_layouts;
-
-static memory_for_layouts take_memory(void)
-{
-    memory_for_layouts m;
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &m.ledger), RA_OK);
-    ra_pool_config const off = {
-        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = m.ledger};
-    cr_assert_eq(ra_pool_create(&off, &m.pool), RA_OK);
-    return m;
-}
 
 /* Signs of work, and the rows among which pairs were counted without one, at most. */
 static int beats;
@@ -49,41 +48,36 @@ int64_t __wrap_ra_pattern_area(const ra_pattern *pattern, ra_range queries)
 Test(signs_of_work, come_while_pairs_of_a_layout_are_counted)
 {
     enum { LONG = 1 << 18, MANY = 16, PART = 8192 };
-    memory_for_layouts m = take_memory();
     ra_pattern_config config = ra_pattern_config_dense();
     ra_pattern *pattern;
     ra_comm comm;
     config.causal = true;
     ra_comm_init(&comm, &counting_ops, 0, MANY, 1000);
-    cr_assert_eq(ra_pattern_create(&config, LONG, 1, m.pool, &pattern), RA_OK);
+    cr_assert_eq(ra_pattern_create(&config, LONG, 1, pool, &pattern), RA_OK);
     for (int kind = 0; kind < RA_LAYOUT_AUTO; ++kind) {
         ra_layout layout;
         silent_rows = silent_rows_most = 0;
-        cr_assert_eq(ra_layout_init((ra_layout_kind)kind, pattern, MANY, &comm, m.pool, &layout),
+        cr_assert_eq(ra_layout_init((ra_layout_kind)kind, pattern, MANY, &comm, pool, &layout),
                      RA_OK);
         cr_expect(silent_rows_most > 0 && silent_rows_most <= PART, "%s: %lld rows",
                   ra_layout_name((ra_layout_kind)kind), (long long)silent_rows_most);
-        ra_layout_fini(m.pool, &layout);
+        ra_layout_fini(pool, &layout);
     }
     ra_pattern_destroy(pattern);
-    ra_pool_destroy(m.pool);
-    ra_ledger_destroy(m.ledger);
 }
 
 /* Of schedule ring, beside its maps, what each rank needs of each other and all of it. */
 Test(signs_of_work, come_with_every_step_of_a_plan)
 {
-    memory_for_layouts m = take_memory();
     ra_pattern_config const config = ra_pattern_config_dense();
     ra_pattern *pattern;
     ra_layout layout;
     ra_teams teams;
     ra_comm comm;
     ra_comm_init(&comm, &counting_ops, 0, RANKS, 1000);
-    cr_assert_eq(ra_pattern_create(&config, SEQ, 1, m.pool, &pattern), RA_OK);
-    cr_assert_eq(ra_teams_init(RANKS, NULL, m.pool, &teams), RA_OK);
-    cr_assert_eq(ra_layout_init(RA_LAYOUT_CONTIGUOUS, pattern, RANKS, NULL, m.pool, &layout),
-                 RA_OK);
+    cr_assert_eq(ra_pattern_create(&config, SEQ, 1, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_teams_init(RANKS, NULL, pool, &teams), RA_OK);
+    cr_assert_eq(ra_layout_init(RA_LAYOUT_CONTIGUOUS, pattern, RANKS, NULL, pool, &layout), RA_OK);
     for (int schedule = RA_SCHEDULE_RING; schedule <= RA_SCHEDULE_SHARED; ++schedule) {
         ra_plan_request const request = {.pattern = pattern,
                                          .layout = &layout,
@@ -94,43 +88,38 @@ Test(signs_of_work, come_with_every_step_of_a_plan)
                                          .tile_rows = 64};
         ra_plan plan;
         beats = 0;
-        cr_assert_eq(ra_plan_init(&request, m.pool, &plan), RA_OK);
+        cr_assert_eq(ra_plan_init(&request, pool, &plan), RA_OK);
         bool const hops = schedule == RA_SCHEDULE_RING;
         cr_expect_eq(beats, RANKS + (hops ? RANKS * RANKS : 2 * (RANKS - 1)), "schedule %d: %d",
                      schedule, beats);
-        ra_plan_fini(m.pool, &plan);
+        ra_plan_fini(pool, &plan);
     }
-    ra_layout_fini(m.pool, &layout);
-    ra_teams_fini(m.pool, &teams);
+    ra_layout_fini(pool, &layout);
+    ra_teams_fini(pool, &teams);
     ra_pattern_destroy(pattern);
-    ra_pool_destroy(m.pool);
-    ra_ledger_destroy(m.ledger);
 }
 
 /* The others wait for the choice, and hear of it layout by layout and rank by rank. */
 Test(signs_of_work, come_while_a_layout_is_chosen)
 {
-    memory_for_layouts m = take_memory();
     ra_pattern_config const config = ra_pattern_config_dense();
     ra_pattern *pattern;
     ra_teams teams;
     ra_comm comm;
     bool full = false;
     ra_comm_init(&comm, &counting_ops, 0, RANKS, 1000);
-    cr_assert_eq(ra_pattern_create(&config, SEQ, 1, m.pool, &pattern), RA_OK);
-    cr_assert_eq(ra_teams_init(RANKS, NULL, m.pool, &teams), RA_OK);
+    cr_assert_eq(ra_pattern_create(&config, SEQ, 1, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_teams_init(RANKS, NULL, pool, &teams), RA_OK);
     for (int hops = 0; hops < 2; ++hops) {
         ra_layout layout;
         beats = 0;
-        cr_assert_eq(ra_layout_choose(pattern, &teams, hops == 1, &comm, m.pool, &layout), RA_OK);
+        cr_assert_eq(ra_layout_choose(pattern, &teams, hops == 1, &comm, pool, &layout), RA_OK);
         cr_expect_geq(beats, RA_LAYOUT_AUTO * (1 + RANKS), "%d", beats);
         beats = 0;
-        cr_assert_eq(ra_plan_is_full(pattern, &layout, &comm, m.pool, &full), RA_OK);
+        cr_assert_eq(ra_plan_is_full(pattern, &layout, &comm, pool, &full), RA_OK);
         cr_expect(full && beats == RANKS);
-        ra_layout_fini(m.pool, &layout);
+        ra_layout_fini(pool, &layout);
     }
-    ra_teams_fini(m.pool, &teams);
+    ra_teams_fini(pool, &teams);
     ra_pattern_destroy(pattern);
-    ra_pool_destroy(m.pool);
-    ra_ledger_destroy(m.ledger);
 }

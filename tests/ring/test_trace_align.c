@@ -1,19 +1,11 @@
 /* One origin for the times of all ranks: exactly so on a host, by barriers across hosts. */
 #include "ring/ring_internal.h"
+#include "support/poison_pool.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
-
-static ra_pool *make_pool(int64_t limit_bytes, ra_ledger **ledger)
-{
-    ra_pool *pool = NULL;
-    cr_assert_eq(ra_ledger_create(limit_bytes, ledger), RA_OK);
-    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = *ledger};
-    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
-    return pool;
-}
 
 /* A clock that ranks read at different times, or that stands still. */
 static _Thread_local int64_t late_ns;
@@ -50,11 +42,12 @@ Test(trace_align, ranks_of_a_host_agree_exactly_where_there_are_others)
 {
     enum { RANKS = 6 };
     static const int hosts[RANKS] = {0, 0, 1, 1, 0, 1};
-    ra_ledger *ledger = NULL;
-    ra_pool *pool = make_pool(1 << 20, &ledger);
+    ra_ledger *ledger;
+    ra_pool *pool;
     ra_comm *comms[RANKS];
     aligning ranks[RANKS];
     int64_t begin_ns[RANKS], count;
+    poison_pool_begin(&ledger, &pool);
     cr_assert_eq(ra_comm_create_local_hosts(RANKS, hosts, 60000, comms), RA_OK);
     for (int r = 0; r < RANKS; ++r) {
         ranks[r].comm = comms[r];
@@ -77,6 +70,5 @@ Test(trace_align, ranks_of_a_host_agree_exactly_where_there_are_others)
         ra_comm_destroy(comms[r]);
     }
     cr_expect_neq(begin_ns[0], begin_ns[2], "the other host's clock is late");
-    ra_pool_destroy(pool);
-    ra_ledger_destroy(ledger);
+    poison_pool_end(ledger, pool);
 }

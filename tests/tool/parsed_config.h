@@ -2,7 +2,7 @@
 #ifndef RINGATTN_TESTS_PARSED_CONFIG_H
 #define RINGATTN_TESTS_PARSED_CONFIG_H
 
-#include "tool/captured_log.h"
+#include "support/captured_log.h"
 #include "tool/config_table.h"
 
 #include <criterion/criterion.h>

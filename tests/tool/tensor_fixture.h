@@ -2,7 +2,7 @@
 #ifndef RINGATTN_TESTS_TENSOR_FIXTURE_H
 #define RINGATTN_TESTS_TENSOR_FIXTURE_H
 
-#include "tool/captured_log.h"
+#include "support/captured_log.h"
 #include "tool/config.h"
 #include "tool/safetensors.h"
 

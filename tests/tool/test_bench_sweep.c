@@ -1,5 +1,5 @@
 /* Sweeps and variants: which combinations there are, and what each of them holds. */
-#include "tool/captured_log.h"
+#include "support/captured_log.h"
 #include "tool/config.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* YAML text is hostile: whatever it holds, it is a tree with places, or one line and an end. */
-#include "tool/captured_log.h"
+#include "support/captured_log.h"
 #include "tool/config_yaml.h"
 
 #include <criterion/criterion.h>

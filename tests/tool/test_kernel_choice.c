@@ -1,5 +1,5 @@
 /* A kernel that computes wrong results does not compute a job: the next one does, or none. */
-#include "tool/captured_log.h"
+#include "support/captured_log.h"
 #include "tool/kernel_choice.h"
 #include "tool/options.h"
 

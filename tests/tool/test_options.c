@@ -1,5 +1,5 @@
 /* The command line, the nearest names, and what statuses become as exit codes. */
-#include "tool/captured_log.h"
+#include "support/captured_log.h"
 #include "tool/nearest.h"
 #include "tool/options.h"
 

@@ -1,6 +1,6 @@
 /* Placement: what is found in tables of ranks, and said for all ranks; advice for machines. */
 #include "comm/local_ranks.h"
-#include "tool/captured_log.h"
+#include "support/captured_log.h"
 #include "tool/console.h"
 #include "tool/placement.h"
 
