@@ -203,21 +203,26 @@ Test(cuda_key_cursor, bounds_that_never_bind_do_not_overflow)
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-Test(cuda_tasks, every_chunk_of_every_head_is_one_task_and_the_last_ones_come_first)
+Test(cuda_tasks, every_chunk_of_every_head_is_one_task_and_the_longest_of_a_group_come_first)
 {
     static char seen[3][5][7];
-    ra_cuda_forward f = {.q_heads = 5, .chunks_computed = 7, .map = {.chunk_count = 7}};
-    memset(seen, 0, sizeof(seen));
-    for (int64_t i = 0; i < 3 * 5 * 7; ++i) {
-        ra_cuda_task const task = ra_cuda_task_of(&f, i);
-        cr_assert_eq(seen[task.batch][task.head][task.chunk]++, 0);
-        cr_assert_eq(task.chunk, 6 - i % 7);
+    for (int32_t groups = 1; groups <= 15; ++groups) {
+        ra_cuda_forward f = {.q_heads = 5, .tasks = 3 * 5 * 7, .chunks_computed = 7};
+        f.groups = groups;
+        f.map.chunk_count = 7;
+        f.ascending = groups % 2 == 0;
+        memset(seen, 0, sizeof(seen));
+        int32_t turn = 0;
+        for (int64_t i = 0; i < f.tasks; ++i) {
+            ra_cuda_task const task = ra_cuda_task_of(&f, i);
+            int32_t const head = task.batch * 5 + task.head;
+            int32_t const group = ((head + 1) * groups - 1) / 15;
+            int32_t const now = group * 7 + (f.ascending ? task.chunk : 6 - task.chunk);
+            cr_assert_eq(seen[task.batch][task.head][task.chunk]++, 0);
+            cr_assert_geq(now, turn, "groups come one after another, and turns within them");
+            turn = now;
+        }
     }
-    f.ends_only = true;
-    f.chunks_computed = 2;
-    cr_assert_eq(ra_cuda_task_of(&f, 0).chunk, 6);
-    cr_assert_eq(ra_cuda_task_of(&f, 1).chunk, 0);
-    cr_assert_eq(ra_cuda_task_of(&f, 2).head, 1);
 }
 
 Test(cuda_tasks, key_tasks_cover_the_rows_of_every_kv_head_in_every_part)
@@ -227,8 +232,10 @@ Test(cuda_tasks, key_tasks_cover_the_rows_of_every_kv_head_in_every_part)
     f.task_rows = rows;
     f.parts = ra_cuda_key_parts(RA_BF16, 256);
     f.key_blocks = (1000 + rows - 1) / rows;
+    f.k_tasks = 2 * 3 * f.key_blocks * f.parts;
+    f.k_groups = 6;
     cr_assert_eq(f.parts, 2);
-    for (int64_t i = 0; i < 2 * 3 * f.key_blocks * 2; ++i) {
+    for (int64_t i = 0; i < f.k_tasks; ++i) {
         ra_cuda_key_task const task = ra_cuda_key_task_of(&f, i);
         int64_t const block = i / 2 % f.key_blocks, lane = i / 2 / f.key_blocks;
         cr_assert_eq(task.part, i % 2);

@@ -225,6 +225,8 @@ static void check_factor(ra_dtype dtype, float factor)
             .tickets = tickets,
             .q_tasks = 1,
             .k_tasks = blocks,
+            .q_groups = 1,
+            .k_groups = 1,
             .k_rows = N,
             .key_blocks = blocks,
             .task_rows = rows,

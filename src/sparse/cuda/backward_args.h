@@ -16,11 +16,13 @@ typedef struct ra_cuda_backward {
                           tasks and the ticket of `keys` */
     int64_t q_tasks;   /* batch * q_heads * chunks_computed */
     int64_t k_tasks;   /* batch * kv_heads * key_blocks * parts */
+    int64_t q_groups, k_groups; /* of heads, of kv heads: see ra_cuda_turn_of */
     int32_t k_rows;
     int32_t key_blocks, task_rows, parts; /* consecutive key rows of a task; tasks for each */
     int32_t chunks_computed;
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float scale, factor; /* factor: scale * log2(e), positive */
+    bool ascending;      /* of chunks: see ra_cuda_task_at */
     bool ends_only;      /* and there are chunks between the ends */
     bool aligned;        /* rows of q, k, v and dout are whole pieces of 16 bytes, aligned */
     bool single;         /* one kernel: `single` */
@@ -38,16 +40,24 @@ typedef struct ra_cuda_key_task {
 
 RA_HD ra_cuda_key_task ra_cuda_key_task_of(const ra_cuda_backward *f, int64_t index)
 {
-    int32_t const parts = f->parts;
-    int64_t const rows = f->task_rows;
-    int64_t const at = index / parts, lane = at / f->key_blocks;
+    int64_t const blocks = f->k_tasks / f->parts, rows = f->task_rows;
+    ra_cuda_turn const turn =
+        ra_cuda_turn_of(blocks / f->key_blocks, f->k_groups, f->key_blocks, index / f->parts);
     ra_cuda_key_task task = {0, 0, 0, 0, 0};
-    task.part = (int32_t)(index % parts);
-    task.batch = (int32_t)(lane / f->kv_heads);
-    task.kv_head = (int32_t)(lane % f->kv_heads);
-    task.row_begin = (at - lane * f->key_blocks) * rows;
+    task.part = (int32_t)(index % f->parts);
+    task.batch = (int32_t)(turn.head / f->kv_heads);
+    task.kv_head = (int32_t)(turn.head % f->kv_heads);
+    task.row_begin = turn.turn * rows;
     task.row_end = task.row_begin + rows < f->k_rows ? task.row_begin + rows : f->k_rows;
     return task;
+}
+
+/* A task of the pass for dq, as in the forward pass. */
+RA_HD ra_cuda_task ra_cuda_query_task_of(const ra_cuda_backward *f, int64_t index)
+{
+    int64_t const heads = f->q_tasks / f->chunks_computed;
+    return ra_cuda_task_at(ra_cuda_turn_of(heads, f->q_groups, f->chunks_computed, index),
+                           f->q_heads, f->map.chunk_count, f->ends_only, f->ascending);
 }
 
 #endif

@@ -72,9 +72,7 @@ template <class Block> struct queries_pass : Block {
             int64_t const index = take_ticket(&f.tickets[0], shared);
             if (index >= f.q_tasks)
                 return;
-            ra_cuda_task const task = ra_cuda_task_at(f.q_heads, f.map.chunk_count,
-                                                      f.chunks_computed, f.ends_only, index);
-            backward_queries_chunk<Block>(f, task, shared);
+            backward_queries_chunk<Block>(f, ra_cuda_query_task_of(&f, index), shared);
         }
     }
 };

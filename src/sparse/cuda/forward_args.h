@@ -27,11 +27,13 @@ typedef struct ra_cuda_forward {
     int64_t scratch_floats; /* from one to the next */
     uint32_t *ticket;       /* the next task; 0 before the launch */
     int64_t tasks;          /* batch * q_heads * chunks_computed */
+    int64_t groups;         /* of heads: see ra_cuda_turn_of */
     int32_t chunks_computed;
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float factor; /* of scores: scale * log2(e), positive */
     float slack;  /* how far a score may be above its row's top before the top rises; 16 bits */
     bool first, last, ends_only;
+    bool ascending;   /* see ra_cuda_task_at */
     bool aligned;     /* rows of q, k and v are whole pieces of 16 bytes, aligned */
     bool out_aligned; /* rows of out */
 } ra_cuda_forward;
@@ -44,28 +46,54 @@ RA_HD int64_t ra_cuda_scratch_floats(int32_t dim)
     return (int64_t)RA_SHARED_CHUNK_ROWS_MAX * (dim + 2);
 }
 
-/* What a task is about: last chunks first, because under a causal mask these are the long ones. */
+/*
+ * The order of tasks, longest first: what is drawn last decides how long the others are waited for.
+ * Heads of all batches go in groups, of as many as the L2 cache has room for what their tasks read,
+ * and those of a group take turns. Head by head, causal attention over 16,384 tokens of 16 heads
+ * would take 1.12 times as long as it would with 264 thread blocks at work until the end, in groups
+ * 1.01 times. (FlashAttention-3 orders causal tiles so, too.)
+ */
+typedef struct ra_cuda_turn {
+    int64_t head; /* of all batches */
+    int32_t turn; /* of the head's tasks */
+} ra_cuda_turn;
+
+/* Group g has heads [g * heads / groups, (g + 1) * heads / groups). */
+RA_HD ra_cuda_turn ra_cuda_turn_of(int64_t heads, int64_t groups, int32_t turns, int64_t index)
+{
+    int64_t const group = ((index / turns + 1) * groups - 1) / heads;
+    int64_t const begin = group * heads / groups, count = (group + 1) * heads / groups - begin;
+    int64_t const at = index - begin * turns;
+    ra_cuda_turn turn = {0, 0};
+    turn.turn = (int32_t)(at / count);
+    turn.head = begin + at % count;
+    return turn;
+}
+
+/* What a task is about. Under a causal mask last chunks are the long ones; `ascending`: where first
+   ones are. */
 typedef struct ra_cuda_task {
     int32_t batch, head; /* of this launch */
     int32_t chunk;
 } ra_cuda_task;
 
-RA_HD ra_cuda_task ra_cuda_task_at(int32_t q_heads, int32_t chunk_count, int32_t chunks_computed,
-                                   bool ends_only, int64_t index)
+RA_HD ra_cuda_task ra_cuda_task_at(ra_cuda_turn turn, int32_t q_heads, int32_t chunk_count,
+                                   bool ends_only, bool ascending)
 {
-    int64_t const lane = index / chunks_computed;
-    int32_t const turn = (int32_t)(index - lane * chunks_computed);
-    bool const at_begin = ends_only && turn == chunks_computed - 1;
+    bool const at_end = ends_only && turn.turn > 0;
+    int32_t const from_begin = at_end ? chunk_count - 1 : turn.turn;
     ra_cuda_task task = {0, 0, 0};
-    task.batch = (int32_t)(lane / q_heads);
-    task.head = (int32_t)(lane - (int64_t)task.batch * q_heads);
-    task.chunk = at_begin ? 0 : chunk_count - 1 - turn;
+    task.batch = (int32_t)(turn.head / q_heads);
+    task.head = (int32_t)(turn.head - (int64_t)task.batch * q_heads);
+    task.chunk = ascending ? from_begin : chunk_count - 1 - from_begin;
     return task;
 }
 
 RA_HD ra_cuda_task ra_cuda_task_of(const ra_cuda_forward *f, int64_t index)
 {
-    return ra_cuda_task_at(f->q_heads, f->map.chunk_count, f->chunks_computed, f->ends_only, index);
+    int64_t const heads = f->tasks / f->chunks_computed;
+    return ra_cuda_task_at(ra_cuda_turn_of(heads, f->groups, f->chunks_computed, index), f->q_heads,
+                           f->map.chunk_count, f->ends_only, f->ascending);
 }
 
 #endif

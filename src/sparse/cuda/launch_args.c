@@ -96,6 +96,58 @@ static bool is_aligned(const ra_view *view, int32_t dim)
            view->row_stride % 8 == 0 && view->head_stride % 8 == 0;
 }
 
+/* What tasks of the same time may read: most of the L2 cache of an A100 (40 MB) or newer. */
+enum { CACHED_BYTES = 32 << 20 };
+
+/* Groups of heads whose tasks go together, of which each reads `rows` rows of two tensors. */
+static int64_t head_groups(double rows, const ra_view *view, int32_t dim, int64_t heads)
+{
+    double const bytes = 2 * rows * dim * (double)ra_dtype_bytes(view->dtype);
+    double const fit = bytes > 0 ? CACHED_BYTES / bytes : (double)heads;
+    int64_t const together = fit < 1 ? 1 : fit < (double)heads ? (int64_t)fit : heads;
+    return heads > 0 ? ra_div_ceil(heads, together) : 0;
+}
+
+/* A task reads about as many keys as a query sees; heads of one kv head read the same ones. */
+static int64_t query_groups(const ra_kernel_shape *shape, const ra_tilemap *map,
+                            const ra_view *keys)
+{
+    double const seen = (double)map->live_pairs / ((double)map->q_rows * shape->q_heads);
+    double const sharing = (double)shape->q_heads / shape->kv_heads;
+    return head_groups(seen / sharing, keys, shape->dim, (int64_t)shape->batch * shape->q_heads);
+}
+
+/* And as many queries as see a key, of all heads that read it. */
+static int64_t key_groups(const ra_kernel_shape *shape, const ra_tilemap *map,
+                          const ra_view *queries)
+{
+    double const seen = (double)map->live_pairs / ((double)map->k_rows * shape->kv_heads);
+    return head_groups(seen, queries, shape->dim, (int64_t)shape->batch * shape->kv_heads);
+}
+
+/* Keys that the tiles of a chunk go through, over all layers. */
+static double chunk_keys(const ra_tilemap *map, int32_t chunk)
+{
+    double keys = 0;
+    for (int32_t i = 0; i < map->layer_count; ++i) {
+        const uint32_t *const tiles = map->layers[i].chunk_tile;
+        for (uint32_t t = tiles[chunk]; t < tiles[chunk + 1]; ++t)
+            for (uint32_t r = map->tiles[t].run_begin; r < map->tiles[t + 1].run_begin; ++r) {
+                int32_t const queries = map->tiles[t].q_count, count = map->runs[r].k_count;
+                ra_run_keys const seen =
+                    ra_run_band_seen(ra_run_band_of(&map->runs[r], queries), 0, queries, 0, count);
+                keys += seen.end - seen.begin;
+            }
+    }
+    return keys;
+}
+
+/* Whether first chunks are the long ones, as where some tokens at the begin see all. */
+static bool is_ascending(const ra_tilemap *map)
+{
+    return map->chunk_count > 1 && chunk_keys(map, 0) > chunk_keys(map, map->chunk_count - 1);
+}
+
 /* A weight of 2^8 is far from what float16 holds, and few scores exceed the first ones by more. */
 #define TOP_SLACK 8.0f
 
@@ -123,6 +175,7 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .scratch_floats = ra_cuda_scratch_floats(shape->dim),
                              .ticket = ticket,
                              .tasks = shape->batch * shape->q_heads * computed,
+                             .groups = query_groups(shape, step->map, &step->k),
                              .chunks_computed = (int32_t)computed,
                              .q_heads = shape->q_heads,
                              .kv_heads = shape->kv_heads,
@@ -133,6 +186,7 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .first = step->first,
                              .last = step->last,
                              .ends_only = step->ends_only,
+                             .ascending = is_ascending(step->map),
                              .aligned = aligned,
                              .out_aligned = is_aligned(&step->out, shape->dim)};
 }
@@ -187,6 +241,8 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .tickets = tickets,
                               .q_tasks = shape->batch * shape->q_heads * (ends_only ? 2 : chunks),
                               .k_tasks = shape->batch * shape->kv_heads * key_blocks * parts,
+                              .q_groups = query_groups(shape, step->map, &step->k),
+                              .k_groups = key_groups(shape, step->map, &step->q),
                               .k_rows = (int32_t)step->map->k_rows,
                               .key_blocks = (int32_t)key_blocks,
                               .task_rows = task_rows,
@@ -198,6 +254,7 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .dim = shape->dim,
                               .scale = shape->scale,
                               .factor = (float)((double)shape->scale * 1.44269504088896340736),
+                              .ascending = is_ascending(step->map),
                               .ends_only = ends_only,
                               .aligned = aligned,
                               .single = single,

@@ -1,0 +1,220 @@
+/* The order in which thread blocks of the CUDA kernels draw tasks: the last ones end together. */
+#include "internal.h"
+#include "sparse/cuda/launch_args.h"
+#include "support/poison_pool.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+/* As many as an H200 holds of the kernels for head_dim 128. */
+enum { SLOTS = 264, TASKS_MAX = 1 << 17 };
+
+static ra_ledger *ledger;
+static ra_pool *pool;
+
+static void begin(void)
+{
+    poison_pool_begin(&ledger, &pool);
+}
+
+static void end(void)
+{
+    poison_pool_end(ledger, pool);
+}
+
+TestSuite(cuda_order, .init = begin, .fini = end);
+
+/* ---- a launch, played through ---------------------------------------------------------------- */
+
+/* Each task goes to the slot that is free first: the longest way through over what it would be if
+   all slots were at work until the end, or over the longest task. */
+static double wasted(const double *tasks, int64_t count)
+{
+    double ends[SLOTS] = {0}, sum = 0, longest = 0, last = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        int first = 0;
+        for (int s = 1; s < SLOTS; ++s)
+            if (ends[s] < ends[first])
+                first = s;
+        ends[first] += tasks[i];
+        sum += tasks[i];
+        longest = tasks[i] > longest ? tasks[i] : longest;
+        last = ends[first] > last ? ends[first] : last;
+    }
+    double const least = sum / SLOTS > longest ? sum / SLOTS : longest;
+    return last / least;
+}
+
+typedef struct launch {
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    ra_cuda_forward forward;
+    ra_cuda_backward backward;
+} launch;
+
+static void make_launch(const ra_pattern_config *config, int32_t tokens, int32_t q_heads,
+                        int32_t kv_heads, bool ends_only, launch *l)
+{
+    static uint32_t tickets[2];
+    ra_range const all = {0, 1, tokens};
+    ra_view const view = {.dtype = RA_BF16};
+    ra_kernel_shape const shape = {
+        .batch = 2, .q_heads = q_heads, .kv_heads = kv_heads, .dim = 128, .scale = 1};
+    cr_assert_eq(ra_pattern_create(config, tokens, q_heads, pool, &l->pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &all, 1, &l->rows), RA_OK);
+    ra_map_request const request = {.pattern = l->pattern,
+                                    .heads = {0, 1, q_heads},
+                                    .queries = &l->rows,
+                                    .keys = &l->rows,
+                                    .tile_rows = ra_cuda_tile_of(RA_BF16, 128).q_rows,
+                                    .by_keys = true};
+    cr_assert_eq(ra_tilemap_init(&request, pool, &l->map), RA_OK);
+    ra_forward_step const forward = {.map = &l->map,
+                                     .shape = shape,
+                                     .q = view,
+                                     .k = view,
+                                     .v = view,
+                                     .first = true,
+                                     .last = true,
+                                     .ends_only = ends_only};
+    ra_backward_step const backward = {
+        .map = &l->map, .shape = shape, .q = view, .k = view, .ends_only = ends_only};
+    l->forward = ra_cuda_forward_args(&forward, l->map.layers, NULL, tickets);
+    l->backward = ra_cuda_backward_args(&backward, l->map.layers, false, tickets);
+}
+
+static void end_launch(launch *l)
+{
+    ra_tilemap_fini(pool, &l->map);
+    ra_rowset_fini(pool, &l->rows);
+    ra_pattern_destroy(l->pattern);
+}
+
+/* ---- how long tasks take: the pairs of their rows, by definition ----------------------------- */
+
+typedef struct scheme {
+    const char *name;
+    ra_pattern_config config;
+    bool mirrored; /* keys are seen by as many queries as see their mirror image's; else by as many
+                      as they see themselves */
+} scheme;
+
+static double pairs_of(const launch *l, int64_t begin, int64_t end)
+{
+    return (double)ra_pattern_area(l->pattern, (ra_range){begin, 1, end - begin});
+}
+
+static double *chunk_pairs(const launch *l)
+{
+    const ra_tilemap *map = &l->map;
+    double *pairs = calloc((size_t)map->chunk_count, sizeof(*pairs));
+    for (int64_t c = 0; c < map->chunk_count; ++c)
+        pairs[c] =
+            pairs_of(l, c * map->chunk_rows, ra_min_i64((c + 1) * map->chunk_rows, map->q_rows));
+    return pairs;
+}
+
+static double queries_wasted(const launch *l, bool backward)
+{
+    double *const chunks = chunk_pairs(l), *const tasks = calloc(TASKS_MAX, sizeof(*tasks));
+    int64_t const count = backward ? l->backward.q_tasks : l->forward.tasks;
+    cr_assert_leq(count, TASKS_MAX);
+    for (int64_t i = 0; i < count; ++i)
+        tasks[i] = chunks[backward ? ra_cuda_query_task_of(&l->backward, i).chunk
+                                   : ra_cuda_task_of(&l->forward, i).chunk];
+    double const result = wasted(tasks, count);
+    free(tasks);
+    free(chunks);
+    return result;
+}
+
+static double keys_wasted(const launch *l, bool mirrored)
+{
+    double *const tasks = calloc(TASKS_MAX, sizeof(*tasks));
+    int64_t const n = l->map.k_rows;
+    cr_assert_leq(l->backward.k_tasks, TASKS_MAX);
+    for (int64_t i = 0; i < l->backward.k_tasks; ++i) {
+        ra_cuda_key_task const task = ra_cuda_key_task_of(&l->backward, i);
+        tasks[i] = mirrored ? pairs_of(l, n - task.row_end, n - task.row_begin)
+                            : pairs_of(l, task.row_begin, task.row_end);
+    }
+    double const result = wasted(tasks, l->backward.k_tasks);
+    free(tasks);
+    return result;
+}
+
+/* ---- claims ---------------------------------------------------------------------------------- */
+
+static scheme causal(void)
+{
+    scheme s = {"causal", ra_pattern_config_dense(), true};
+    s.config.causal = true;
+    return s;
+}
+
+static scheme global_local(void)
+{
+    scheme s = {"global_local", ra_pattern_config_dense(), false};
+    s.config.blocks_kind = RA_BLOCKS_GLOBAL_LOCAL;
+    s.config.block_size = 128;
+    s.config.block_globals = 1;
+    s.config.block_width = 1;
+    return s;
+}
+
+Test(cuda_order, thread_blocks_end_together)
+{
+    static const int32_t tokens[] = {4096, 16384, 65536};
+    scheme const schemes[] = {causal(), global_local()};
+    for (int i = 0; i < 6; ++i) {
+        const scheme *s = &schemes[i % 2];
+        launch l;
+        make_launch(&s->config, tokens[i / 2], 8, 4, false, &l);
+        double const ways[3] = {queries_wasted(&l, false), queries_wasted(&l, true),
+                                keys_wasted(&l, s->mirrored)};
+        for (int w = 0; w < 3; ++w)
+            cr_expect_lt(ways[w], 1.03,
+                         "%s over %d tokens, kernel %d: %g times as long as it could", s->name,
+                         tokens[i / 2], w, ways[w]);
+        end_launch(&l);
+    }
+}
+
+/* Heads that share keys go together; as many as the cache holds, and those of a window at once. */
+Test(cuda_order, heads_go_together_while_what_they_read_fits_the_cache)
+{
+    scheme dense = causal(), window = causal();
+    launch l;
+    dense.config.causal = false;
+    window.config.window_left = 1023;
+    make_launch(&dense.config, 16384, 8, 4, false, &l); /* of a kv head 8 MiB, 16 of its queries */
+    cr_expect_eq(l.forward.groups, 2, "%lld", (long long)l.forward.groups);
+    cr_expect_eq(l.backward.q_groups, 2);
+    cr_expect_eq(l.backward.k_groups, 4, "%lld", (long long)l.backward.k_groups);
+    end_launch(&l);
+    make_launch(&dense.config, 131072, 8, 8, false, &l);
+    cr_expect_eq(l.forward.groups, 16, "heads of two batches, each for itself");
+    cr_expect_eq(l.backward.k_groups, 16);
+    end_launch(&l);
+    make_launch(&window.config, 131072, 8, 8, false, &l);
+    cr_expect_eq(l.forward.groups, 1);
+    cr_expect_eq(l.backward.k_groups, 1);
+    end_launch(&l);
+}
+
+Test(cuda_order, ends_are_the_first_and_last_chunk_whichever_is_longer)
+{
+    scheme const schemes[] = {causal(), global_local()};
+    for (int i = 0; i < 2; ++i) {
+        launch l;
+        make_launch(&schemes[i].config, 4096, 8, 4, true, &l);
+        cr_assert_eq(l.forward.tasks, 2 * 8 * 2);
+        int32_t const first = ra_cuda_task_of(&l.forward, 0).chunk;
+        int32_t const last = ra_cuda_task_of(&l.forward, l.forward.tasks - 1).chunk;
+        cr_expect_eq(first, i == 0 ? l.map.chunk_count - 1 : 0, "%s", schemes[i].name);
+        cr_expect_eq(last, i == 0 ? 0 : l.map.chunk_count - 1);
+        cr_expect_eq(ra_cuda_query_task_of(&l.backward, 0).chunk, first);
+        end_launch(&l);
+    }
+}
