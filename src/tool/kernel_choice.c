@@ -3,6 +3,7 @@
 #include "config_table.h"
 #include "internal.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -97,7 +98,8 @@ static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use,
     if (!found)
         status = ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), use, verdict_out);
     if (!found && status == RA_OK && known_count < KNOWN_MAX)
-        known[known_count++] = (ra_kernel_finding){ops, *use, *verdict_out};
+        known[known_count++] =
+            (ra_kernel_finding){.ops = ops, .use = *use, .verdict = *verdict_out};
     pthread_mutex_unlock(&known_lock);
     return status;
 }
@@ -169,10 +171,13 @@ static ra_status finding_widen(const kind *k, ra_comm *comm, ra_kernel_finding *
         if (one.ops->serves != NULL && !one.ops->serves(&one.use, why_not, sizeof(why_not)))
             continue;
         ra_comm_beat(comm);
+        int64_t const begin_ns = ra_clock_ns();
         ra_status const status =
             ra_kernel_check(one.ops, ra_kernel_cpu(RA_ISA_PORTABLE), &one.use, &one.verdict);
         if (status != RA_OK)
             return status;
+        double const ms = 1e-6 * (double)(ra_clock_ns() - begin_ns);
+        one.longest_ms = finding->longest_ms = fmax(finding->longest_ms, ms);
         if (finding->verdict.tensor == NULL || share(&one.verdict) > share(&finding->verdict))
             *finding = one;
     }

@@ -48,6 +48,7 @@ typedef struct ra_kernel_finding {
     const ra_kernel_ops *ops;
     ra_kernel_use use;
     ra_kernel_verdict verdict;
+    double longest_ms; /* of all its comparisons; a job makes one */
 } ra_kernel_finding;
 
 enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };

@@ -159,6 +159,7 @@ Test(info, checks_every_kernel_when_it_is_asked_to)
     for (size_t i = 0; i < json_array_size(checks); ++i) {
         const json_t *check = json_array_get(checks, i);
         cr_expect(json_is_true(json_object_get(check, "agrees")));
+        cr_expect_gt(json_number_value(json_object_get(check, "longest_ms")), 0);
         /* The plain kernel agrees with itself, bit for bit where it has no steps to merge. */
         bool const linear =
             strcmp(json_string_value(json_object_get(check, "attention")), "linear") == 0;
