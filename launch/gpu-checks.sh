@@ -269,19 +269,20 @@ for point in json.load(open(sys.argv[1]))["points"]:
     flex = point["peers"].get("flex", {})
     if "ours_times_as_fast" in flex:
         print(point["pattern"], "%.4f" % flex["ours_times_as_fast"]["median"])
-    elif "why" in flex:
-        print(point["pattern"], "absent:", flex["why"])
+    else:
+        print(point["pattern"], "absent:", flex.get("why", point["status"]))
 END
 }
 
 # peers_at NAME SECONDS LEAST TOKENS PATTERNS PEERS OPTION...; the budget begins once PyTorch is
-# there.
+# there, and counts what time is left for all checks.
 peers_at() {
     local name=$1 seconds=$2 least=$3 patterns=$5 pattern file figures command
+    [ "$seconds" -le $((deadline - SECONDS)) ] || seconds=$((deadline - SECONDS))
     file=$out_dir/peers-$name.json figures=$logs/$name.figures
     command=("$python" "$root/tests/gpu/peers.py" --device cuda --bench "$bench" --tokens "$4"
         --heads 16 --dims 128 --patterns "$patterns" --peers "$6" --rounds 3 --repeats 10
-        --budget $((seconds - 30)) --json "$file" "${@:7}")
+        --budget $((seconds > 30 ? seconds - 30 : 1)) --json "$file" "${@:7}")
     rm -f "$file" "$figures"
     check "beside PyTorch, $name" "$seconds" "${command[@]}"
     [ -f "$file" ] && peer_figures "$file" >"$figures" 2>/dev/null

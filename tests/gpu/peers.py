@@ -253,6 +253,9 @@ def conclude(row):
 
 def run_point(torch, args, point, publish, deadline):
     row = dict(point, status="ok", ours={"rounds": []}, peers={})
+    if time.monotonic() > deadline:  # compiling takes long
+        row["status"] = "not begun: out of time"
+        return row
     ours = ours_cuda if args.device == "cuda" else ours_cpu
     mask = Mask(torch, point, args.device)
     peers = make_peers(torch, args, point, mask, row)

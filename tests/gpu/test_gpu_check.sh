@@ -158,6 +158,8 @@ verdict 'speed over FlexAttention, backward, causal' 'passed | 0.8 | '
 verdict 'speed over FlexAttention, dense, causal' 'FAILED | 0.8 | 0.85'
 verdict 'speed over FlexAttention, sparse, blocks' 'passed | 1.2 | 1.2'
 verdict 'speed over FlexAttention, sparse, dilated' 'absent |  | 1.2 |  | RuntimeError: no'
+grep -q 'beside PyTorch, sparse.*--budget [12]\?[0-9] ' "$work/build/report/report.md" ||
+    fail "a budget beyond what time is left"
 verdict 'base length over what memory could hold' 'passed | 0.9990 | 0.99'
 verdict 'ring length over base' 'FAILED | 0.9800 | 0.99'
 grep -q '"verdict": "passed", "value": 400, "at_least": 330' "$work/build/report/report.json" ||

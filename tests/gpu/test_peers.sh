@@ -101,14 +101,16 @@ class Mask:
     pairs = 10
     def __init__(self, torch, point, device): pass
 
-def run_point(torch=None, device="cpu", names=()):
+def run_point(torch=None, device="cpu", names=(), budget=1000):
     args = types.SimpleNamespace(device=device, peers=names, rounds=2, backward=False)
     point = {"pattern": "causal", "pass": "forward", "head_dim": 64}
-    return peers.run_point(torch, args, point, lambda row: None, time.monotonic() + 1000)
+    return peers.run_point(torch, args, point, lambda row: None, time.monotonic() + budget)
 
 peers.Mask = Mask
 peers.ours_cpu = lambda args, point: ({"median": 2.0}, 10)
 assert run_point()["live_pairs"] == 10
+late = run_point(names=["flex"], budget=-1)
+assert late["status"] == "not begun: out of time" and late["peers"] == {}, late
 
 # Peers that fail: one where it is made, one where its kernel ends, one in its second round.
 class Peer:
