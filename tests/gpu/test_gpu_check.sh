@@ -114,7 +114,8 @@ done
 printf "{\"error\": {\"o\": 0.001, \"lse\": 2e-4,\n \"dq\": 1e-3},"
 printf " \"error_bound\": {\"o\": 0.008,\n \"lse\": 0.001, \"dq\": 0.008}}" ;;
 info) echo "cuda f32 64 dq 1.00e-07 4.00e-06  ok" ;;
-bench) echo "variant,status,time_ratio_forward"; echo "base,ok,"; echo "ring,ok,1.005" ;;
+bench) printf "%s\n" variant,status,forward_median_ms,x base,ok,100,1 ring,ok,101,1 ring_again,ok,103,1 \
+    base_again,ok,102,1 ;;
 probe) echo "{\"kernel\": \"cuda\", \"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
 esac'
 fake bin/nvcc 'echo "Played compiler, release 1.5, V1.5.6"'
@@ -153,7 +154,7 @@ verdict 'TFLOP/s backward, causal' 'passed | 7 | '
 verdict 'share of thread blocks held' 'FAILED | 0.5 | 1'
 verdict 'live rate of window over dense' 'passed | 0.9750 | 0.85'
 verdict 'live rate of blocks over dense' 'FAILED | 0.2500 | 0.85'
-verdict 'speed of one rank in the ring over base' 'passed | 0.9950 | 0.99'
+verdict 'speed of one rank in the ring over base' 'passed | 0.9902 | 0.99'
 verdict 'speed over FlexAttention, backward, causal' 'passed | 0.8 | '
 verdict 'speed over FlexAttention, dense, causal' 'FAILED | 0.8 | 0.85'
 verdict 'speed over FlexAttention, sparse, blocks' 'passed | 1.2 | 1.2'
