@@ -63,10 +63,13 @@ check_kernels() {
 # A job of linear attention, which takes no pattern; with edges.
 linear=(--set shape.seq=5000 --set shape.heads=4 --set shape.kv_heads=2 --set shape.head_dim=96)
 on_gpu=(--quiet --json --verify --set compute.backend=cuda)
-# The patterns of cuda_bench as keys of a job.
+# The patterns of cuda_bench that are timed at 131,072 tokens, and all of them as keys of a job.
+sparse=(window blocks random global dilated)
 declare -A keys_of=([dense]='' [causal]='pattern.causal=true'
     [window]='pattern.causal=true pattern.window.left=1023'
     [blocks]='pattern.blocks.kind=dilated_sparse pattern.blocks.size=128'
+    [random]='pattern.blocks.kind=random pattern.blocks.size=128'
+    [global]='pattern.blocks.kind=global_local pattern.blocks.size=128 pattern.blocks.width=4'
     [dilated]='pattern.dilated.segments=[8192] pattern.dilated.rates=[4]')
 
 # worst_error FILE: of a verified job's errors the one nearest to its bound, as a share of that.
@@ -95,7 +98,7 @@ both() {
 # What rates are taken of, computed as they are timed.
 check_timed_jobs() {
     local name tokens key options
-    for name in dense causal window blocks dilated; do
+    for name in dense causal "${sparse[@]}"; do
         tokens=131072 options=()
         case $name in dense | causal) tokens=16384 ;; esac
         for key in ${keys_of[$name]}; do
@@ -169,7 +172,7 @@ check_sanitizer() {
         [ "$kind" != memcheck ] || options+=(--report-api-errors no)
         for dim in 40 128; do
             check "compute-sanitizer $kind, head_dim $dim" 60 compute-sanitizer "${options[@]}" \
-                "$bench" --once 1000 2 "$dim"
+                "$bench" --once 1000 2 "$dim" dense causal window blocks dilated
         done
         check "compute-sanitizer $kind, linear_causal" 60 compute-sanitizer "${options[@]}" \
             "$tool" run --quiet --backward --set compute.backend=cuda \
@@ -235,9 +238,9 @@ check_rates() {
     figure 'TFLOP/s backward, causal' "$(rate "$log" causal tflops_backward)" '' "$command"
     figure 'share of thread blocks held' "${dense:+$(blocks_held "$log")}" 1 "$command"
 
-    command=$(command_text "$bench" --json 131072 16 128 window blocks dilated)
-    check 'rates at 131,072 tokens' 60 "$bench" --json 131072 16 128 window blocks dilated
-    for pattern in window blocks dilated; do
+    command=$(command_text "$bench" --json 131072 16 128 "${sparse[@]}")
+    check 'rates at 131,072 tokens' 60 "$bench" --json 131072 16 128 "${sparse[@]}"
+    for pattern in "${sparse[@]}"; do
         least=0.85
         [ "$pattern" != dilated ] || least=0.9
         figure "live rate of $pattern over dense" \
@@ -306,7 +309,7 @@ peers_at() {
 
 check_peers() {
     watch_clocks peers peers_at dense 90 0.85 16384 dense,causal flash,cudnn,flex
-    peers_at sparse 200 1.2 131072 window,blocks,dilated flex
+    peers_at sparse 250 1.2 131072 window,blocks,random,dilated flex
     peers_at backward 120 '' 16384 dense,causal flash,cudnn,flex --backward
 }
 

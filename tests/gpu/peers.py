@@ -205,7 +205,7 @@ def agree(torch, args, name):
                "--output", target], args.limit)
         ours = load_o(torch, target).transpose(1, 2).double()
     scores = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) / dim**0.5
-    mask = mask_of(name, n, True)
+    mask = mask_of(torch, "cpu", name, n, True)
     if mask is not None:
         rows = torch.arange(n)
         keep = mask(None, torch.arange(heads)[:, None, None], rows[:, None], rows[None, :])

@@ -1,5 +1,5 @@
 """The patterns that peers.py times: as our configuration has them and as FlexAttention does."""
-PATTERNS = ("dense", "causal", "window", "blocks", "dilated")
+PATTERNS = ("dense", "causal", "window", "blocks", "random", "global", "dilated")
 BLOCK = 128  # tokens a side of FlexAttention's blocks
 SLAB = 2048  # queries whose pairs are looked at together; a multiple of BLOCK
 
@@ -17,6 +17,20 @@ def block_rates(n, block):
     return rates
 
 
+def splitmix64(x):
+    word = 2**64 - 1
+    x = x + 0x9E3779B97F4A7C15 & word
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & word
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & word
+    return x ^ x >> 31
+
+
+def drawn_blocks(n, block):
+    """For each block of queries, which blocks of keys `random` keeps, of density 0.02, seed 0."""
+    count, limit = -(-n // block), int(0.02 * 2.0**64)
+    return [[q == k or splitmix64(q << 32 ^ k) < limit for k in range(count)] for q in range(count)]
+
+
 def pattern_keys(name, small=False):
     """The `pattern` of our configuration, in YAML."""
     window, block, segment = sizes(small)
@@ -25,11 +39,13 @@ def pattern_keys(name, small=False):
         "causal": "{causal: true}",
         "window": f"{{causal: true, window: {{left: {window}}}}}",
         "blocks": f"{{blocks: {{kind: dilated_sparse, size: {block}}}}}",
+        "random": f"{{blocks: {{kind: random, size: {block}}}}}",
+        "global": f"{{blocks: {{kind: global_local, size: {block}, width: 4}}}}",
         "dilated": f"{{dilated: {{segments: [{segment}], rates: [4]}}}}",
     }[name]
 
 
-def mask_of(name, n, small=False):
+def mask_of(torch, device, name, n, small=False):
     """FlexAttention's mask_mod for a pattern; None: everything attends to everything."""
     window, block, segment = sizes(small)
     if name == "dense":
@@ -42,6 +58,12 @@ def mask_of(name, n, small=False):
         return lambda b, h, q, k: (
             (q // segment == k // segment)
             & (q % segment % 4 == h % 4) & (k % segment % 4 == h % 4))
+    if name == "random":
+        drawn = torch.tensor(drawn_blocks(n, block), device=device)
+        return lambda b, h, q, k: drawn[q // block, k // block]
+    if name == "global":
+        return lambda b, h, q, k: (
+            (q < block) | (k < block) | ((q // block - k // block).abs() <= 4))
     rates = block_rates(n, block)
 
     def blocks(b, h, q, k):
@@ -58,7 +80,7 @@ class Mask:
 
     def __init__(self, torch, point, device):
         n, heads, name = point["tokens"], point["heads"], point["pattern"]
-        self.torch, self.tokens, self.mod = torch, n, mask_of(name, n)
+        self.torch, self.tokens, self.mod = torch, n, mask_of(torch, device, name, n)
         self.pairs = n * n * heads  # kept, over heads
         if self.mod is not None:
             self.counts = self.count(heads if name == "dilated" else 1, device)

@@ -101,7 +101,7 @@ fake bin/compute-sanitizer '[ "$2" != memcheck ] || [ "$5 $6" = "--report-api-er
 # shellcheck disable=SC2016 # what these programs do, not we
 fake bin/python3 'case $1 in
 -c) [ "$3" != nvidia.cublas ] || echo "${0%/bin/*}/pip" ;;
--) echo "dense 1.5"; echo "causal 0.8"; echo "window 1.3"; echo "blocks 1.2"
+-) echo "dense 1.5"; echo "causal 0.8"; echo "window 1.3"; echo "blocks 1.2"; echo "random 1.1"
     echo "dilated absent: RuntimeError: no" ;;
 *) while [ "$1" != --json ]; do shift; done; echo "{}" > "$2" ;;
 esac'
@@ -128,7 +128,8 @@ fake build/tests/sparse/test_kernel_rows_device 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
 fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 \
     '7, "forward_blocks": {"held": 1, "assumed": 2}, "x": {"held": 2, "assumed": 2}') \
-    $(point window 390 1) $(point blocks 100 1) $(point dilated 360 1)"
+    $(point window 390 1) $(point blocks 100 1) $(point random 344 1) $(point global 339.6 9) \
+    $(point dilated 360 1)"
 run 1 --build "$work/build" --limit 60 --deps "$work/deps" --commit abc1234
 verdict build passed
 grep -q "^$work/deps .*-DCMAKE_CUDA_ARCHITECTURES=90-real" "$work/build/report/log.txt" ||
@@ -144,6 +145,7 @@ verdict 'contract on the device' passed
 verdict 'memory of the device' absent
 verdict '4 ranks over NCCL' 'passed | 0.2'
 verdict 'job as timed, dilated' 'passed | 0.2'
+grep -qF 'blocks.kind=global_local' "$work/build/report/report.md" || fail "a pattern has no job"
 verdict 'compute-sanitizer memcheck, head_dim 40' passed
 verdict 'times of the GPU in a trace' passed
 [ "$work/deps/usr/bin/mpirun" -ef "$work/deps/usr/bin/mpirun.openmpi" ] || fail "no name for mpirun"
@@ -154,10 +156,15 @@ verdict 'TFLOP/s backward, causal' 'passed | 7 | '
 verdict 'share of thread blocks held' 'FAILED | 0.5 | 1'
 verdict 'live rate of window over dense' 'passed | 0.9750 | 0.85'
 verdict 'live rate of blocks over dense' 'FAILED | 0.2500 | 0.85'
+verdict 'live rate of random over dense' 'passed | 0.8600 | 0.85'
+verdict 'live rate of global over dense' 'FAILED | 0.8490 | 0.85'
+verdict 'TFLOP/s backward, global' 'passed | 9 | '
+verdict 'live rate of dilated over dense' 'passed | 0.9000 | 0.9'
 verdict 'speed of one rank in the ring over base' 'passed | 0.9902 | 0.99'
 verdict 'speed over FlexAttention, backward, causal' 'passed | 0.8 | '
 verdict 'speed over FlexAttention, dense, causal' 'FAILED | 0.8 | 0.85'
 verdict 'speed over FlexAttention, sparse, blocks' 'passed | 1.2 | 1.2'
+verdict 'speed over FlexAttention, sparse, random' 'FAILED | 1.1 | 1.2'
 verdict 'speed over FlexAttention, sparse, dilated' 'absent |  | 1.2 |  | RuntimeError: no'
 grep -q 'beside PyTorch, sparse.*--budget [12]\?[0-9] ' "$work/build/report/report.md" ||
     fail "a budget beyond what time is left"
@@ -172,17 +179,17 @@ count_rows() {
 }
 run 1 --build "$work/build" --no-build --limit 60 --only rates
 verdict 'TFLOP/s forward, dense' 'passed | 400 | 330'
-count_rows 15
+count_rows 19
 fake build/tests/sparse/cuda_bench "$(point dense 310 290) $(point causal 301 1)"
 run 1 --build "$work/build" --limit 60 --keep --only rates,kernels
 verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
 grep -q '^==== rates at 16,384 tokens: passed$' "$work/build/report/log.txt" || fail "no log"
 verdict 'contract on the device' passed
-count_rows 21
+count_rows 25
 [ "$(find "$work/build/report" -type f | wc -l)" -le 7 ] || fail "more than a handful of files"
 # Rows are those of the build folder: a report goes where it is asked for, with all of them.
 run 1 --build "$work/build" --limit 60 --keep --only kernels --out "$work/elsewhere"
-[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 21 ] || fail "rows were lost"
+[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 25 ] || fail "rows were lost"
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
 # They are found where a report was brought from a machine that is gone, too.
 run 1 --build "$work/new" --no-build --limit 60 --keep --only ranks --out "$work/elsewhere"

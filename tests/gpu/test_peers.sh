@@ -58,14 +58,22 @@ class Number(int):
     def __mod__(self, other): return Number(int(self) % int(other))
     def abs(self): return Number(abs(int(self)))
 
+class Tensor:
+    """Rows of columns."""
+    def __init__(self, rows, device): self.rows = rows
+    def __getitem__(self, at): return self.rows[at[0]][at[1]]
+
 def keys(name, query, head=0):
-    mask = mask_of(name, 512, True)
+    mask = mask_of(types.SimpleNamespace(tensor=Tensor), "cpu", name, 512, True)
     return [k for k in range(512) if mask(0, Number(head), Number(query), Number(k))]
 
-assert mask_of("dense", 512) is None
+assert mask_of(None, "cpu", "dense", 512) is None
 assert keys("causal", 5) == [0, 1, 2, 3, 4, 5]
 assert keys("window", 100) == list(range(37, 101))
 assert keys("blocks", 40) == list(range(33, 48))
+assert keys("random", 40) == [3 * b + i for b in (13, 26, 31, 105, 125, 126) for i in range(3)]
+assert keys("global", 40) == [0, 1, 2] + list(range(27, 54))
+assert keys("global", 2) == list(range(512))
 assert block_rates(512 * 128, 128) == [1, 2, 4, 8, 16]
 assert block_rates(16384, 128) == [1]
 assert keys("dilated", 129, head=1) == list(range(129, 256, 4))

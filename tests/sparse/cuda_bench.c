@@ -9,8 +9,9 @@
  * --once: a single launch of each, for tools that look on. Where a multiprocessor holds fewer
  * thread blocks than a kernel is made for, both numbers are printed.
  *
- * Defaults are 16384 16 128 and all patterns: dense, causal, window (causal, 1,024 wide), blocks
- * (dilated_sparse of 128 tokens), dilated (every fourth token of segments of 8,192).
+ * Defaults are 16384 16 128 and all patterns: dense, causal, window (causal, 1,024 wide), dilated
+ * (every fourth token of segments of 8,192), and of blocks of 128 tokens blocks (dilated_sparse),
+ * random (2 % of them), global (global_local: the first, and four on each side).
  */
 #include "pool/cuda_error.h"
 #include "ringattn/device.h"
@@ -226,42 +227,58 @@ static void run(bench *b, const char *name, const ra_pattern_config *config)
     ra_pattern_destroy(pattern);
 }
 
-static const char *const pattern_names[] = {"dense", "causal", "window", "blocks", "dilated"};
+typedef struct named_pattern {
+    const char *name;
+    ra_pattern_config config;
+} named_pattern;
 
-enum { PATTERNS = 5 };
+static const int64_t segments[] = {8192}, rates[] = {4};
 
-/* The same patterns as those of configs/bench/, and of tests/gpu/peers.py. */
-static ra_pattern_config pattern_of(int index)
-{
-    static const int64_t segments[] = {8192}, rates[] = {4};
-    ra_pattern_config pattern = ra_pattern_config_dense();
-    pattern.causal = index == 1 || index == 2;
-    if (index == 2)
-        pattern.window_left = 1023;
-    if (index == 3) {
-        pattern.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
-        pattern.block_size = 128;
-        pattern.block_density = 0.02;
-    }
-    if (index == 4) {
-        pattern.segments = segments;
-        pattern.rates = rates;
-        pattern.branch_count = 1;
-    }
-    return pattern;
-}
+/* The same patterns as those of tests/gpu/peers.py, and of what gpu-check.sh runs as jobs. */
+static const named_pattern patterns[] = {
+    {"dense", {.window_left = -1, .window_right = -1}},
+    {"causal", {.window_left = -1, .window_right = -1, .causal = true}},
+    {"window", {.window_left = 1023, .window_right = -1, .causal = true}},
+    {"blocks",
+     {.window_left = -1,
+      .window_right = -1,
+      .blocks_kind = RA_BLOCKS_DILATED_SPARSE,
+      .block_size = 128,
+      .block_density = 0.02}},
+    {"random",
+     {.window_left = -1,
+      .window_right = -1,
+      .blocks_kind = RA_BLOCKS_RANDOM,
+      .block_size = 128,
+      .block_density = 0.02}},
+    {"global",
+     {.window_left = -1,
+      .window_right = -1,
+      .blocks_kind = RA_BLOCKS_GLOBAL_LOCAL,
+      .block_size = 128,
+      .block_globals = 1,
+      .block_width = 4}},
+    {"dilated",
+     {.window_left = -1,
+      .window_right = -1,
+      .segments = segments,
+      .rates = rates,
+      .branch_count = 1}},
+};
+
+enum { PATTERNS = sizeof(patterns) / sizeof(patterns[0]) };
 
 static void run_named(bench *b, const char *name)
 {
-    for (int i = 0; i < PATTERNS; i++) {
-        ra_pattern_config const pattern = pattern_of(i);
-        if (strcmp(name, pattern_names[i]) == 0) {
-            run(b, name, &pattern);
+    for (int i = 0; i < PATTERNS; i++)
+        if (strcmp(name, patterns[i].name) == 0) {
+            run(b, name, &patterns[i].config);
             return;
         }
-    }
-    fprintf(stderr, "cuda_bench: %s: the patterns are dense, causal, window, blocks, dilated\n",
-            name);
+    fprintf(stderr, "cuda_bench: %s: the patterns are", name);
+    for (int i = 0; i < PATTERNS; i++)
+        fprintf(stderr, "%s %s", i > 0 ? "," : "", patterns[i].name);
+    fprintf(stderr, "\n");
     exit(2);
 }
 
@@ -334,7 +351,7 @@ int main(int argc, char **argv)
                   : "%s, bf16, %lld tokens, %d heads of %d; median of %d\n",
            devices.list[0].name, (long long)b.tokens, b.heads, b.dim, b.repeats);
     for (int i = 0; i < PATTERNS && argc <= at + 3; i++)
-        run_named(&b, pattern_names[i]);
+        run_named(&b, patterns[i].name);
     for (int i = at + 3; i < argc; i++)
         run_named(&b, argv[i]);
     printf(b.json ? "]}\n" : "");
