@@ -181,12 +181,12 @@ else
     : >"$out_dir/log.txt"
 fi
 
-# limited SECONDS COMMAND...: its exit code; 124 after that time, or when all is over; 125: none is
-# left. Its output is $log.
+# limited SECONDS COMMAND...: its exit code; 124 after that time, or when all is over. Its output is
+# $log.
 limited() {
     local seconds=$1 left=$((deadline - SECONDS)) code
     shift
-    [ "$left" -ge 1 ] || return 125
+    [ "$left" -ge 1 ] || left=1 # 0 would be no limit
     [ "$seconds" -le "$left" ] || seconds=$left
     timeout -k "$grace" "$seconds" "$@" >"$log" 2>&1 &
     child=$!
@@ -208,7 +208,6 @@ verdict_of() {
     case $1 in
     0) printf passed ;;
     124 | 137) printf 'TIMED OUT' ;;
-    125) printf 'not run' ;;
     77 | 126 | 127) printf absent ;;
     2) if grep -a -q 'ringattn: error: ' "$2"; then printf absent; else printf FAILED; fi ;;
     *) printf FAILED ;;
@@ -244,18 +243,21 @@ keep_log() {
     } >>"$out_dir/log.txt"
 }
 
-# check NAME SECONDS COMMAND...: a row by the exit code. Its log is $log, the code $code.
+# check NAME SECONDS COMMAND...: a row by the exit code. Its log is $log, the code $code (125: no time
+# was left), and the command, as a person would type it, $checked.
 check() {
     local begin=$SECONDS seconds=$2 note='' value='' verdict
     current=$1
+    log=$logs/${1//[!A-Za-z0-9]/-}.log
+    shift 2
+    command_text "$@"
+    checked=$text
+    : >"$log"
     if [ $((deadline - SECONDS)) -lt 1 ]; then # at once: there are many to come
-        code=125 log=/dev/null wanted='' measured=''
-        add_row "$1" 'not run' '' '' 0 "${*:3}" 'no time was left'
+        code=125 wanted='' measured=''
+        add_row "$current" 'not run' '' '' 0 "$checked" 'no time was left'
         return 1
     fi
-    log=$logs/$(printf '%s' "$1" | tr -c 'A-Za-z0-9' '-').log
-    shift 2
-    : >"$log"
     limited "$seconds" "$@"
     code=$?
     verdict=$(verdict_of "$code" "$log")
@@ -266,7 +268,6 @@ check() {
             note="it ended well, but did not do it: $(reason "$log" | head -n 1 | cut -c 1-300)"
         fi
         ;;
-    125) note='no time was left' ;;
     *)
         note=$(reason "$log" | head -n 1 | cut -c 1-300)
         note="exit code $code${note:+: $note}"
@@ -274,14 +275,14 @@ check() {
     esac
     [ -z "$measured" ] || value=$("$measured" "$log")
     wanted='' measured=''
-    add_row "$current" "$verdict" "$value" '' $((SECONDS - begin)) "$(command_text "$@")" "$note"
+    add_row "$current" "$verdict" "$value" '' $((SECONDS - begin)) "$checked" "$note"
     keep_log "$current: $verdict" "$log"
     [ "$code" -eq 0 ]
 }
 
 # shellcheck disable=SC2317 # the checks call it
-# figure NAME VALUE REQUIRED WHERE: a row by a number that another row's command printed; where none
-# is required, any will do. "absent: WHY" in place of a number says why there is none.
+# figure NAME VALUE REQUIRED: a row by a number that the last check's command printed; where none is
+# required, any will do. "absent: WHY" in place of a number says why there is none.
 figure() {
     local verdict=FAILED value=$2 note=
     if [ -z "$2" ]; then
@@ -291,7 +292,7 @@ figure() {
     elif awk -v v="$2" -v r="$3" 'BEGIN { exit !(v + 0 >= r + 0 && v == v + 0) }'; then
         verdict=passed
     fi
-    add_row "$1" "$verdict" "$value" "$3" '' "$4" "$note"
+    add_row "$1" "$verdict" "$value" "$3" '' "$checked" "$note"
 }
 
 # shellcheck source=launch/gpu-checks.sh

@@ -228,25 +228,22 @@ blocks_held() {
 # backward per live pair and head, of which a causal mask has half. Tensors are several times the
 # second cache, of which nothing is flushed: passes of a model follow each other like that.
 check_rates() {
-    local dense pattern least command
-    command=$(command_text "$bench" --json 16384 16 128 dense causal)
+    local dense pattern least
     watch_clocks rates check 'rates at 16,384 tokens' 60 "$bench" --json 16384 16 128 dense causal
     dense=$(rate "$log" dense tflops_forward)
-    figure 'TFLOP/s forward, dense' "$dense" 330 "$command"
-    figure 'TFLOP/s forward, causal' "$(rate "$log" causal tflops_forward)" 300 "$command"
-    figure 'TFLOP/s backward, dense' "$(rate "$log" dense tflops_backward)" 280 "$command"
-    figure 'TFLOP/s backward, causal' "$(rate "$log" causal tflops_backward)" '' "$command"
-    figure 'share of thread blocks held' "${dense:+$(blocks_held "$log")}" 1 "$command"
+    figure 'TFLOP/s forward, dense' "$dense" 330
+    figure 'TFLOP/s forward, causal' "$(rate "$log" causal tflops_forward)" 300
+    figure 'TFLOP/s backward, dense' "$(rate "$log" dense tflops_backward)" 280
+    figure 'TFLOP/s backward, causal' "$(rate "$log" causal tflops_backward)" ''
+    figure 'share of thread blocks held' "${dense:+$(blocks_held "$log")}" 1
 
-    command=$(command_text "$bench" --json 131072 16 128 "${sparse[@]}")
     check 'rates at 131,072 tokens' 60 "$bench" --json 131072 16 128 "${sparse[@]}"
     for pattern in "${sparse[@]}"; do
         least=0.85
         [ "$pattern" != dilated ] || least=0.9
         figure "live rate of $pattern over dense" \
-            "$(ratio "$(rate "$log" "$pattern" tflops_forward)" "$dense")" "$least" "$command"
-        figure "TFLOP/s backward, $pattern" "$(rate "$log" "$pattern" tflops_backward)" '' \
-            "$command"
+            "$(ratio "$(rate "$log" "$pattern" tflops_forward)" "$dense")" "$least"
+        figure "TFLOP/s backward, $pattern" "$(rate "$log" "$pattern" tflops_backward)" ''
     done
 
     check_ring
@@ -255,13 +252,11 @@ check_rates() {
 # One rank in the ring beside base, in the order base, ring, ring, base. So long that the 0.1 ms in
 # which the host learns of the end are little of it.
 check_ring() {
-    set -- "$tool" bench --config "$root/configs/bench/ring-vs-base.yaml" --csv --quiet \
-        --set compute.backend=cuda --set shape.dtype=bf16 --set shape.seq=64K --set shape.heads=16 \
-        --set job.warmup=3 --set job.repeat=15
     wanted='^ring,ok,'
-    check 'ring and base' 60 "$@"
-    figure 'speed of one rank in the ring over base' "$(ring_speed "$log")" 0.99 \
-        "$(command_text "$@")"
+    check 'ring and base' 60 "$tool" bench --config "$root/configs/bench/ring-vs-base.yaml" --csv \
+        --quiet --set compute.backend=cuda --set shape.dtype=bf16 --set shape.seq=64K \
+        --set shape.heads=16 --set job.warmup=3 --set job.repeat=15
+    figure 'speed of one rank in the ring over base' "$(ring_speed "$log")" 0.99
 }
 
 # ring_speed FILE: base's time over the ring's, medians of both turns of each; a column of the table
@@ -291,19 +286,18 @@ END
 # peers_at NAME SECONDS LEAST TOKENS PATTERNS PEERS OPTION...; the budget begins once PyTorch is
 # there, and counts what time is left for all checks.
 peers_at() {
-    local name=$1 seconds=$2 least=$3 patterns=$5 pattern file figures command
+    local name=$1 seconds=$2 least=$3 patterns=$5 pattern file figures
     [ "$seconds" -le $((deadline - SECONDS)) ] || seconds=$((deadline - SECONDS))
     file=$out_dir/peers-$name.json figures=$logs/$name.figures
-    command=("$python" "$root/tests/gpu/peers.py" --device cuda --bench "$bench" --tokens "$4"
-        --heads 16 --dims 128 --patterns "$patterns" --peers "$6" --rounds 3 --repeats 10
-        --budget $((seconds > 30 ? seconds - 30 : 1)) --json "$file" "${@:7}")
     rm -f "$file" "$figures"
-    check "beside PyTorch, $name" "$seconds" "${command[@]}"
+    check "beside PyTorch, $name" "$seconds" "$python" "$root/tests/gpu/peers.py" --device cuda \
+        --bench "$bench" --tokens "$4" --heads 16 --dims 128 --patterns "$patterns" --peers "$6" \
+        --rounds 3 --repeats 10 --budget $((seconds > 30 ? seconds - 30 : 1)) --json "$file" \
+        "${@:7}"
     [ -f "$file" ] && peer_figures "$file" >"$figures" 2>/dev/null
     for pattern in ${patterns//,/ }; do
         figure "speed over FlexAttention, $name, $pattern" \
-            "$(sed -n "s/^$pattern //p" "$figures" 2>/dev/null)" "$least" \
-            "$(command_text "${command[@]}")"
+            "$(sed -n "s/^$pattern //p" "$figures" 2>/dev/null)" "$least"
     done
 }
 
@@ -323,11 +317,10 @@ numbers() {
 longest() {
     local name=$1 seconds=$2
     shift 2
-    command=("$tool" probe --json --quiet --set compute.backend=cuda --set shape.dtype=bf16
-        --set shape.heads=8 --set shape.head_dim=128 --set pattern.causal=true
-        --set pattern.window.left=1023 "$@")
     wanted='"kernel": "cuda'
-    check "$name" "$seconds" "${command[@]}"
+    check "$name" "$seconds" "$tool" probe --json --quiet --set compute.backend=cuda \
+        --set shape.dtype=bf16 --set shape.heads=8 --set shape.head_dim=128 \
+        --set pattern.causal=true --set pattern.window.left=1023 "$@"
 }
 
 # base_share NAME: of the memory there was for tensors, what the longest sequence of base takes of it
@@ -338,16 +331,15 @@ base_share() {
     mapfile -t limits < <(numbers "$log" limit_bytes_sum)
     mapfile -t contexts < <(numbers "$log" context)
     figure "$1" "$(ratio "$((${seqs[0]:-0} * floor))" "$((${limits[0]:-0} - ${contexts[0]:-0}))")" \
-        0.99 "$(command_text "${command[@]}")"
+        0.99
 }
 
 # First of a part of the memory: drawing the inputs of a whole run that fills a GPU takes minutes.
 check_length() {
-    local seqs command
+    local seqs
     longest 'longest sequence in 24 GiB' 150 --set memory.limit=24G
     mapfile -t seqs < <(numbers "$log" seq)
-    figure 'ring length over base' "$(ratio "${seqs[1]:-0}" "${seqs[0]:-0}")" 0.99 \
-        "$(command_text "${command[@]}")"
+    figure 'ring length over base' "$(ratio "${seqs[1]:-0}" "${seqs[0]:-0}")" 0.99
     printf 'variants: {base: {ring.variant: base}}\n' >"$logs/base.yaml"
     longest 'longest sequence of base in all memory' 480 --config "$logs/base.yaml"
     base_share 'base length over what memory could hold'

@@ -51,19 +51,21 @@ add_row() {
     printf '%-10s %-44s %s\n' "$2" "$1" "${3:+$3 }${4:+(at least $4) }${7}" >&2
 }
 
-# A command as a person would type it.
+# No subshells for a row, here and below: a report must not take long where time is over.
+
+# A command as a person would type it, in $text.
 command_text() {
-    local word text=
+    local word
+    text=
     for word in "$@"; do
         case $word in
         *[!A-Za-z0-9_./=:,+-]* | '') text+=" '${word//\'/\'\\\'\'}'" ;;
         *) text+=" $word" ;;
         esac
     done
-    printf '%s' "${text# }"
+    text=${text# }
 }
 
-# No subshells here and below: a report must not take long where time is over.
 json_string() {
     local text=${1//\\/\\\\}
     text=${text//\"/\\\"}
