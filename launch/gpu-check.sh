@@ -126,7 +126,7 @@ build_dir=$(cd "$build_dir" && pwd) out_dir=$(cd "$out_dir" && pwd) logs=$(cd "$
 reserve=$((limit / 30 + 3)) # for ending a check that hangs, and for writing
 grace=$((reserve / 4 + 1))  # of that: between being asked to end and being killed
 deadline=$((SECONDS + limit - reserve))
-child='' log=''
+child='' watcher='' current='' log='' checked=''
 
 # Versions of what PyTorch is and brings, without waiting for it to be imported.
 python_versions() {
@@ -149,7 +149,6 @@ facts() {
 # What is known so far: whatever comes next, it is not lost. Rows are kept for later calls, too.
 publish() {
     local known=("${report_facts[@]}" seconds "$SECONDS")
-    [ -z "$clocks" ] || known+=(clocks "$clocks")
     write_rows "$logs/rows" && write_rows "$out_dir/rows" &&
         write_json "$out_dir/report.json" "${known[@]}" &&
         write_markdown "$out_dir/report.md" "${known[@]}"

@@ -190,19 +190,21 @@ ratio() {
     awk -v a="$1" -v b="$2" 'BEGIN { if (a + 0 > 0 && b + 0 > 0) printf "%.4f", a / b }'
 }
 
-# watch_clocks NAME COMMAND...: the clocks it runs under, looked at 20 times a second: what it
-# reached goes by them. Only samples at half of the highest power or more count: then the GPU was at
-# work.
+# watch_clocks NAME COMMAND...: a row of the clocks it runs under, looked at 20 times a second: what
+# it reached goes by them. Only samples at half of the highest power or more count: then the GPU was
+# at work.
 watch_clocks() {
-    local file=$logs/clocks.csv name=$1 watcher found
+    local file=$logs/clocks.csv name=$1 found watching=(nvidia-smi --format=csv,noheader,nounits
+        -lms 50 --query-gpu=clocks.sm,clocks.mem,power.draw.instant,clocks_event_reasons.active)
     shift
-    timeout 300 nvidia-smi --format=csv,noheader,nounits -lms 50 \
-        --query-gpu=clocks.sm,clocks.mem,power.draw.instant,clocks_event_reasons.active \
-        >"$file" 2>/dev/null &
+    timeout 300 "${watching[@]}" >"$file" 2>&1 &
     watcher=$!
     "$@"
     kill "$watcher" 2>/dev/null
     wait "$watcher" 2>/dev/null
+    watcher=
+    [ "$code" -ne 125 ] || return
+    command_text "${watching[@]}"
     found=$(awk -F ', *' '$1 + 0 > 0 { sm[++n] = $1 + 0; memory[n] = $2 + 0; watts[n] = $3 + 0
             why[n] = $4; if ($3 + 0 > most) most = $3 + 0 }
         END { for (i = 1; i <= n; i++) {
@@ -213,7 +215,12 @@ watch_clocks() {
                 last = memory[i] }
             if (used) printf "SM %d to %d MHz, memory %d MHz, up to %d W," \
                 " limited by%s (%d samples)", low, high, last, most, reasons, used }' "$file")
-    [ -z "$found" ] || clocks+="${clocks:+; }$name: $found"
+    if [ -n "$found" ]; then
+        add_row "clocks, $name" passed '' '' '' "$text" "$found"
+    else
+        add_row "clocks, $name" absent '' '' '' "$text" \
+            "$(tail -n 1 "$file" | cut -c 1-300)"
+    fi
 }
 
 # blocks_held FILE: of all kernels, the least share of the thread blocks on a multiprocessor that
