@@ -154,22 +154,25 @@ publish() {
         write_markdown "$out_dir/report.md" "${known[@]}"
 }
 
+# finish [STOPPED]: with the exit code that rows tell, but 1 where more would have come.
 finish() {
     trap '' TERM INT # it is over anyway
     publish || exit 1
     say "$(summary_text); $out_dir/report.md"
-    everything_passed
+    [ $# -eq 0 ] && everything_passed
     exit
 }
 
 # shellcheck disable=SC2317 # the trap calls it
 stop() {
-    [ -z "$child" ] || kill "$child" 2>/dev/null
-    add_row "$current" 'TIMED OUT' '' '' '' '' 'the time for all checks was over'
-    [ -z "$child" ] || keep_log "$current: TIMED OUT" "$log" # up to where it hung
-    finish
+    [ -z "$watcher" ] || kill "$watcher" 2>/dev/null
+    if [ -n "$child" ]; then
+        kill "$child" 2>/dev/null
+        add_row "$current" 'TIMED OUT' '' '' '' "$checked" 'the time for all checks was over'
+        keep_log "$current: TIMED OUT" "$log" # up to where it hung
+    fi
+    finish stopped
 }
-current='the first check' clocks=''
 facts
 trap stop TERM INT
 if [ "$keeps" = yes ]; then

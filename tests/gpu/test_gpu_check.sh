@@ -66,7 +66,7 @@ grep -q 'lists none' "$work/output" || fail "no reason"
 fake bin/nvidia-smi 'case "$*" in
 *compute_cap*) echo 9.0 ;;
 *clocks*) echo "345, 3201, 90.5, 0x1"; echo "1980, 3201, 650.1, 0x4"; echo "1755, 3201, 500, 0x4"
-    sleep 20 ;;
+    echo $$ >"$0.pid"; exec sleep 20 ;;
 *) echo "Played GPU, 1.2.3, 1 MiB" ;;
 esac'
 fake bin/cmake 'echo "compiler \"broken\" | 100 %"; exit 1'
@@ -276,4 +276,26 @@ wait "$pid"
 verdict 'memory of the device' 'TIMED OUT'
 sed -n '/^==== memory of the device: TIMED OUT$/,$p' "$work/build/report/log.txt" |
     grep -q '^before it hangs$' || fail "what it said before it hung is not in the log"
+
+# Ended between two checks: the row of the first stays as it is, all has not passed, and what
+# looked at the clocks is gone.
+# shellcheck disable=SC2016
+fake bin/python3 'case $1 in
+-) sleep 1000 ;;
+*) while [ $# -gt 0 ]; do [ "$1" != --json ] || echo "{}" >"$2"; shift; done ;;
+esac'
+rm -rf "$work/build/report" "$work/bin/nvidia-smi.pid"
+"$source_dir/launch/gpu-check.sh" --build "$work/build" --only peers >"$work/output" 2>&1 &
+pid=$!
+for _ in $(seq 100); do
+    ! grep -qs '^passed *beside PyTorch, dense' "$work/output" || break
+    sleep 0.1
+done
+[ -s "$work/bin/nvidia-smi.pid" ] || fail "nothing looks at the clocks"
+kill "$pid"
+wait "$pid"
+[ $? -eq 1 ] || fail "all has passed, though it was ended"
+verdict 'beside PyTorch, dense' passed
+sleep 1
+! kill -0 "$(cat "$work/bin/nvidia-smi.pid")" 2>/dev/null || fail "clocks are still looked at"
 exit 0
