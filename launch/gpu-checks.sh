@@ -72,11 +72,12 @@ declare -A keys_of=([dense]='' [causal]='pattern.causal=true'
     [global]='pattern.blocks.kind=global_local pattern.blocks.size=128 pattern.blocks.width=4'
     [dilated]='pattern.dilated.segments=[8192] pattern.dilated.rates=[4]')
 
-# worst_error FILE: of a verified job's errors the one nearest to its bound, as a share of that.
+# worst_error FILE: of a verified job's errors the one nearest to its bound, as a share of that; none
+# where one of them is no number.
 worst_error() {
     tr -d ' \n' <"$1" |
         sed -n 's/.*"error":{\([^}]*\)},"error_bound":{\([^}]*\)}.*/\1,\2/p' |
-        awk -F '[,:]' '{ for (i = 2; i <= NF / 2; i += 2)
+        awk -F '[,:]' '!/null/ { for (i = 2; i <= NF / 2; i += 2)
             if ($i / $(i + NF / 2) > worst) worst = $i / $(i + NF / 2)
             printf "%.3g", worst }'
 }

@@ -224,7 +224,8 @@ fake build/src/tool/ringattn 'case "$*" in
 *documents.yaml*--backward*) echo "ringattn: error: no backward pass here" >&2; exit 2 ;;
 *comm.backend=nccl*) echo "waits for a peer"; trap "" TERM; sleep 1000 ;;
 *comm.backend*) echo "ringattn: error: comm.backend: mpi: not in this build" >&2; exit 2 ;;
-*causal.yaml*) exit 6 ;;
+*causal.yaml*)
+    echo "{\"error\": {\"o\": 0.1, \"lse\": null}, \"error_bound\": {\"o\": 1, \"lse\": 1}}"; exit 6 ;;
 info*) trap "" TERM; sleep 1000 ;;
 *dense.yaml*) echo "Segmentation fault"; exit 139 ;;
 esac'
@@ -234,7 +235,7 @@ run 1 --build "$work/build" --no-build --limit 90
 [ $((SECONDS - begin)) -le 110 ] || fail "it took $((SECONDS - begin)) s"
 rm "$work/bin/timeout"
 verdict 'kernels against the plain one' 'TIMED OUT'
-verdict 'job causal' FAILED
+verdict 'job causal' 'FAILED |  | '
 verdict 'job dense' FAILED
 grep -q 'exit code 139: Segmentation fault' "$work/build/report/report.md" || fail "no last line"
 verdict 'job documents' absent
