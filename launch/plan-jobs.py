@@ -94,12 +94,21 @@ def draw(rng, kind, ranks, tokens_most):
     return keys, backward
 
 
-def point_of(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False,
-                          env={**MPI_SETTINGS, **os.environ})
+def did_not_run(command, why):
+    sys.stderr.write(f"plan-jobs: {shlex.join(command)}: {why}\n")
+    sys.exit(3)
+
+
+def point_of(command, limit_s):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False,
+                              env={**MPI_SETTINGS, **os.environ})
+    except subprocess.TimeoutExpired:
+        did_not_run(command, f"not done after {limit_s} s")
+    except OSError as error:
+        did_not_run(command, error.strerror)
     if done.returncode != 0:
-        sys.stderr.write(f"plan-jobs: {shlex.join(command)}: exit {done.returncode}\n{done.stderr}")
-        sys.exit(3)
+        did_not_run(command, f"exit {done.returncode}\n{done.stderr}")
     return json.loads(done.stdout)["points"][0]
 
 
@@ -112,9 +121,9 @@ def run_and_plan(args, keys, backward, ranks):
     words = words_of(keys, backward)
     launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
     run = point_of(launcher + shlex.split(args.prefix) + [args.ringattn, "run", "--quiet", "--json"]
-                   + words)
+                   + words, args.limit)
     plan = [args.ringattn, "plan", "--quiet", "--json", "--ranks", str(ranks)] + words
-    return run, point_of(plan + (["--hardware", args.hardware] if args.hardware else []))
+    return run, point_of(plan + (["--hardware", args.hardware] if args.hardware else []), args.limit)
 
 
 def differences(run, plan, idle_most):
@@ -190,6 +199,7 @@ def parse():
     parser.add_argument("--pool", choices=["size_class", "off"], default="size_class")
     parser.add_argument("--idle", type=int, default=65536, help="bytes of pool_idle that agree")
     parser.add_argument("--hardware", help="for times; memory is planned without")
+    parser.add_argument("--limit", type=int, default=600, help="seconds that a job may take")
     parser.add_argument("--prefix", default="", help="before the command that runs")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
