@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by run.sh and test.sh: what to install, how to build, what MPI must be told. Sourced.
+# Shared by this folder's scripts: what to install, how to build, what MPI must be told. Sourced.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -66,7 +66,7 @@ test_needs=(
 
 # missing_packages NEED...: sets `missing` to the packages of the needs that are not met.
 missing_packages() {
-    local need
+    local need names
     missing=()
     for need in "$@"; do
         if ! eval "${need#*|}" >/dev/null 2>&1; then
