@@ -199,7 +199,7 @@ watch_clocks() {
     local file=$logs/clocks.csv name=$1 found watching=(nvidia-smi --format=csv,noheader,nounits
         -lms 50 --query-gpu=clocks.sm,clocks.mem,power.draw.instant,clocks_event_reasons.active)
     shift
-    timeout 300 "${watching[@]}" >"$file" 2>&1 &
+    timeout 300 stdbuf -oL "${watching[@]}" >"$file" 2>&1 & # what is in a buffer is lost
     watcher=$!
     "$@"
     kill "$watcher" 2>/dev/null

@@ -65,8 +65,9 @@ grep -q 'lists none' "$work/output" || fail "no reason"
 # shellcheck disable=SC2016
 fake bin/nvidia-smi 'case "$*" in
 *compute_cap*) echo 9.0 ;;
-*clocks*) echo "345, 3201, 90.5, 0x1"; echo "1980, 3201, 650.1, 0x4"; echo "1755, 3201, 500, 0x4"
-    echo $$ >"$0.pid"; exec sleep 20 ;;
+*clocks*) echo $$ >"$0.pid"
+    { echo "345, 3201, 90.5, 0x1"; echo "1980, 3201, 650.1, 0x4"; echo "1755, 3201, 500, 0x4"
+        sleep 20; } | cut -c 1- ;; # which says nothing until much was said, or it ends
 *) echo "Played GPU, 1.2.3, 1 MiB" ;;
 esac'
 fake bin/cmake 'echo "compiler \"broken\" | 100 %"; exit 1'
@@ -126,7 +127,7 @@ fake build/tests/sparse/test_kernel_contract_device_standard 'exit 0'
 fake build/tests/sparse/test_kernel_order_device 'exit 0'
 fake build/tests/sparse/test_kernel_rows_device 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
-fake build/tests/sparse/cuda_bench "$(point dense 400 290) $(point causal 299.5 \
+fake build/tests/sparse/cuda_bench "sleep 1; $(point dense 400 290) $(point causal 299.5 \
     '7, "forward_blocks": {"held": 1, "assumed": 2}, "x": {"held": 2, "assumed": 2}') \
     $(point window 390 1) $(point blocks 100 1) $(point random 344 1) $(point global 339.6 9) \
     $(point dilated 360 1)"
