@@ -3,6 +3,7 @@
  * and its needed rows hold the definition's pairs, one by one, for any shards.
  */
 #include "ringattn/tilemap.h"
+#include "support/captured_log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +25,7 @@ typedef struct trial {
     uint16_t counts[HEADS_MAX][SEQ_MAX][SEQ_MAX];
 } trial;
 
-static int lines;
-
-static void count_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    (void)level;
-    (void)line;
-    lines++;
-}
+static captured_log said;
 
 static void check(bool condition, const char *what)
 {
@@ -268,13 +261,14 @@ static void try_pattern(reader *in, trial *t)
     t->seq = take(in, 1, SEQ_MAX);
     t->heads = (int32_t)take(in, 1, HEADS_MAX);
     take_config(in, t->seq, &lists, &config);
-    lines = 0;
+    said.count = 0;
     ra_status const status = ra_pattern_create(&config, t->seq, t->heads, t->pool, &pattern);
     if (status != RA_OK) {
-        check(status == RA_ERR_CONFIG && lines == 1, "a pattern refused, but not with one line");
+        check(status == RA_ERR_CONFIG && said.count == 1,
+              "a pattern refused, but not with one line");
         return;
     }
-    check(lines == 0, "a line for what is right");
+    check(said.count == 0, "a line for what is right");
     t->pattern = pattern;
     check_slices(t);
     take_rows(in, t->pool, t->seq, &t->queries);
@@ -294,7 +288,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     reader in = {.data = data, .bytes = bytes};
     ra_ledger *ledger = NULL;
     ra_ledger_snapshot snapshot;
-    ra_log_set_handler(count_line, NULL);
+    captured_log_begin(&said);
     check(ra_ledger_create(INT64_MAX, &ledger) == RA_OK, "a ledger");
     ra_pool_config const config = {
         .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = ledger};

@@ -85,19 +85,12 @@ static const ra_memory_ops stream_ops = {.name = "with streams",
 ra_ledger *ledger;
 ra_pool *pool;
 counted_memory counted;
-int lines;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)level, (void)line;
-    lines++;
-}
+captured_log said;
 
 void open_pool(int64_t limit_bytes, int64_t trim_bytes, bool has_streams)
 {
-    ra_log_set_handler(count_lines, NULL);
+    captured_log_begin(&said);
     counted = (counted_memory){0};
-    lines = 0;
     cr_assert_eq(ra_ledger_create(limit_bytes, &ledger), RA_OK);
     ra_pool_config const config = {.mode = RA_POOL_SIZE_CLASS,
                                    .memory = {has_streams ? &stream_ops : &plain_ops, &counted},

@@ -6,6 +6,7 @@
 #define TESTS_POOL_COUNTED_POOL_H
 
 #include "pool/pool_internal.h"
+#include "support/captured_log.h"
 
 /* An event is over when its stream is. */
 struct ra_stream {
@@ -22,7 +23,7 @@ typedef struct counted_memory {
 extern ra_ledger *ledger;
 extern ra_pool *pool;
 extern counted_memory counted;
-extern int lines; /* logged */
+extern captured_log said; /* since open_pool */
 
 /** Close it with close_pool, which finds what was not given back. */
 void open_pool(int64_t limit_bytes, int64_t trim_bytes, bool has_streams);

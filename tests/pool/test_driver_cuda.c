@@ -1,32 +1,22 @@
 /* CUDA's stream-ordered allocator over the stand-in runtime: what is asked of it, what is counted,
    and what becomes of every failure. */
 #include "ringattn/device.h"
+#include "support/captured_log.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { UNIT = STANDIN_POOL_UNIT_BYTES };
 
-static int error_lines, warning_lines;
-static char last_line[1024];
+static captured_log said;
 static ra_ledger *ledger;
 static ra_pool *pool;
-
-static void note_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    error_lines += level == RA_LOG_ERROR;
-    warning_lines += level == RA_LOG_WARNING;
-    snprintf(last_line, sizeof(last_line), "%s", line);
-}
 
 static void begin(void)
 {
     standin_reset();
-    error_lines = warning_lines = 0;
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
 }
 
 TestSuite(driver_cuda, .init = begin);
@@ -86,7 +76,7 @@ Test(driver_cuda, serves_blocks_and_counts_what_the_driver_holds)
     cr_expect_eq(standin.used_bytes, 0);
     close_pool();
     cr_expect_eq(standin.pools, 0);
-    cr_expect_eq(error_lines + warning_lines, 0, "%s", last_line);
+    cr_expect_eq(said.errors + said.warnings, 0, "%s", said.line);
 }
 
 /* Blocks are given back on the stream that used them: until its work is done nobody else has them,
@@ -115,7 +105,7 @@ Test(driver_cuda, memory_that_is_idle_is_nobodys_reason_to_be_refused_and_goes_a
     cr_assert_eq(open_pool(0, 3 * UNIT), RA_OK);
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 2 * UNIT, stream, &block), RA_OK);
     ra_pool_free(pool, stream, &block);
-    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 3 * UNIT, NULL, &block), RA_OK, "%s", last_line);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 3 * UNIT, NULL, &block), RA_OK, "%s", said.line);
     ra_pool_free(pool, NULL, &block);
     cr_assert_eq(ra_pool_charge(pool, RA_MEM_CONTEXT, UNIT), RA_OK);
     ra_pool_release(pool, RA_MEM_CONTEXT, UNIT);
@@ -125,7 +115,7 @@ Test(driver_cuda, memory_that_is_idle_is_nobodys_reason_to_be_refused_and_goes_a
     cr_expect_eq(standin.used_bytes, 0, "the next job would count it as context");
     cr_assert_eq(cudaStreamDestroy((cudaStream_t)stream), cudaSuccess);
     cr_expect_eq(standin.events, 0);
-    cr_expect_eq(error_lines + warning_lines, 0, "%s", last_line);
+    cr_expect_eq(said.errors + said.warnings, 0, "%s", said.line);
 }
 
 /* The end of a refusal, not of the process: what keeps the stream busy may never be over. */
@@ -139,8 +129,8 @@ Test(driver_cuda, a_stream_that_hangs_does_not_hold_up_a_refusal)
     cr_assert_eq(standin_leave(standin_enqueue_hang(stream)), cudaSuccess);
     ra_pool_free(pool, (ra_stream *)stream, &block);
     cr_expect_eq(ra_pool_alloc(pool, RA_MEM_QKV, 2 * UNIT, NULL, &more), RA_ERR_NO_MEMORY);
-    cr_expect_eq(error_lines, 1);
-    cr_expect_not_null(strstr(last_line, "the memory limit refused"), "%s", last_line);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "the memory limit refused"), "%s", said.line);
 }
 
 Test(driver_cuda, what_a_device_refuses_is_out_of_memory_said_by_the_pool)
@@ -149,9 +139,9 @@ Test(driver_cuda, what_a_device_refuses_is_out_of_memory_said_by_the_pool)
     cr_assert_eq(open_pool(0, INT64_MAX), RA_OK);
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_GRADS, (size_t)2 << 30, NULL, &block),
                  RA_ERR_NO_MEMORY);
-    cr_expect_eq(error_lines, 1);
-    cr_expect_not_null(strstr(last_line, "the driver refused"), "%s", last_line);
-    cr_expect_not_null(strstr(last_line, "grads"), "%s", last_line);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "the driver refused"), "%s", said.line);
+    cr_expect_not_null(strstr(said.line, "grads"), "%s", said.line);
     cr_expect_eq(standin.last_error, cudaSuccess, "nobody else is handed this error");
     cr_expect_eq(reserved(), 0);
     close_pool();
@@ -161,8 +151,8 @@ Test(driver_cuda, a_device_whose_driver_has_no_pools_is_refused_with_a_reason)
 {
     standin.has_no_pools = 1;
     cr_assert_eq(open_pool(0, INT64_MAX), RA_ERR_UNSUPPORTED);
-    cr_expect_eq(error_lines, 1);
-    cr_expect_not_null(strstr(last_line, "GPU 0 has none"), "%s", last_line);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "GPU 0 has none"), "%s", said.line);
 }
 
 /* Two blocks, a trim and an end. False as soon as something failed. */
@@ -192,13 +182,13 @@ Test(driver_cuda, a_failure_of_any_call_is_one_line_and_leaves_the_ledger_empty)
             standin.fail_error = causes[c];
             bool const fine = do_everything();
             done = standin.calls < call;
-            cr_expect(done ? fine && error_lines + warning_lines == 0
-                           : error_lines + warning_lines >= 1,
-                      "call %lld: %s", (long long)call, last_line);
+            cr_expect(done ? fine && said.errors + said.warnings == 0
+                           : said.errors + said.warnings >= 1,
+                      "call %lld: %s", (long long)call, said.line);
             if (!fine && c == 1)
-                cr_expect_eq(error_lines, 1, "call %lld: %s", (long long)call, last_line);
+                cr_expect_eq(said.errors, 1, "call %lld: %s", (long long)call, said.line);
             if (fine)
-                cr_expect_leq(error_lines + warning_lines, 1);
+                cr_expect_leq(said.errors + said.warnings, 1);
         }
     }
 }
@@ -215,11 +205,11 @@ Test(driver_cuda, what_a_context_costs_is_what_is_taken_after_it_was_made)
     cr_assert_eq(cudaFree(data), cudaSuccess);
     bytes = -1;
     for (int64_t call = 1; call <= 2; call++) {
-        error_lines = 0;
+        said.errors = 0;
         standin.fail_call = standin.calls + call;
         standin.fail_error = call == 1 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
         cr_expect_eq(ra_device_taken(&bytes), call == 1 ? RA_ERR_NO_MEMORY : RA_ERR_CUDA);
-        cr_expect_eq(error_lines, 1);
+        cr_expect_eq(said.errors, 1);
         cr_expect_eq(bytes, -1);
     }
 }

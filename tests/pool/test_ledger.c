@@ -1,10 +1,9 @@
 #include "ringattn/pool.h"
+#include "support/captured_log.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -24,19 +23,6 @@ static uint64_t print_seed(void)
     uint64_t const seed = (uint64_t)time(NULL);
     cr_log_info("seed %llu", (unsigned long long)seed);
     return seed;
-}
-
-typedef struct captured {
-    int count;
-    char line[1024];
-} captured;
-
-static void capture(void *context, ra_log_level level, const char *line)
-{
-    captured *const log = context;
-    (void)level;
-    log->count++;
-    snprintf(log->line, sizeof(log->line), "%s", line);
 }
 
 static int64_t sum(const int64_t *values)
@@ -94,10 +80,10 @@ Test(ledger, agrees_with_a_model_after_every_random_operation)
     uint64_t random = print_seed();
     ra_ledger *ledger;
     ra_ledger_snapshot model = {.limit_bytes = LIMIT}, snapshot;
-    captured log = {0};
+    captured_log log;
     int refused = 0;
 
-    ra_log_set_handler(capture, &log);
+    captured_log_begin(&log);
     cr_assert_eq(ra_ledger_create(LIMIT, &ledger), RA_OK);
     for (int i = 0; i < OPERATIONS; i++) {
         int const category = (int)(next_random(&random) % CATEGORIES);
@@ -148,11 +134,6 @@ static void *charge_and_release(void *context)
     return NULL;
 }
 
-static void ignore(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)level, (void)line;
-}
-
 Test(ledger, loses_nothing_between_threads)
 {
     enum { LIMIT = 200000 };
@@ -161,8 +142,9 @@ Test(ledger, loses_nothing_between_threads)
     worker workers[THREADS];
     ra_ledger *ledger;
     ra_ledger_snapshot snapshot;
+    captured_log log;
 
-    ra_log_set_handler(ignore, NULL);
+    captured_log_begin(&log);
     cr_assert_eq(ra_ledger_create(LIMIT, &ledger), RA_OK);
     for (int t = 0; t < THREADS; t++) {
         workers[t] = (worker){.ledger = ledger, .random = seed + (uint64_t)t};
@@ -216,8 +198,8 @@ Test(ledger, grants_the_limit_to_the_last_byte_and_not_one_more)
 {
     ra_ledger *ledger;
     ra_ledger_snapshot before, after;
-    captured log = {0};
-    ra_log_set_handler(capture, &log);
+    captured_log log;
+    captured_log_begin(&log);
     cr_assert_eq(ra_ledger_create(1000, &ledger), RA_OK);
     cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 600), RA_OK);
     cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_GRADS, 400), RA_OK);
@@ -236,8 +218,8 @@ Test(ledger, refuses_in_one_line_with_what_is_held_and_what_was_asked)
 {
     int64_t const mib = 1 << 20;
     ra_ledger *ledger;
-    captured log = {0};
-    ra_log_set_handler(capture, &log);
+    captured_log log;
+    captured_log_begin(&log);
     cr_assert_eq(ra_ledger_create(512 * mib, &ledger), RA_OK);
     cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 384 * mib), RA_OK);
     cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_OUTPUT, 64 * mib), RA_OK);
@@ -261,8 +243,8 @@ Test(ledger, refuses_in_one_line_with_what_is_held_and_what_was_asked)
 Test(ledger, refuses_in_one_whole_line_when_every_category_is_full)
 {
     ra_ledger *ledger;
-    captured log = {0};
-    ra_log_set_handler(capture, &log);
+    captured_log log;
+    captured_log_begin(&log);
     cr_assert_eq(ra_ledger_create(INT64_MAX - 1, &ledger), RA_OK);
     for (int i = 0; i < CATEGORIES; i++)
         cr_assert_eq(ra_ledger_charge(ledger, (ra_category)i, INT64_MAX / CATEGORIES), RA_OK);

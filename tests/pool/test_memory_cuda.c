@@ -1,28 +1,18 @@
 /* Device and pinned memory over the stand-in runtime: what is asked of CUDA, and what becomes of
    every answer that it may give. */
 #include "ringattn/device.h"
+#include "support/captured_log.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <string.h>
 
-static int error_lines, warning_lines;
-static char last_line[1024];
-
-static void note_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    error_lines += level == RA_LOG_ERROR;
-    warning_lines += level == RA_LOG_WARNING;
-    snprintf(last_line, sizeof(last_line), "%s", line);
-}
+static captured_log said;
 
 static void begin(void)
 {
     standin_reset();
-    error_lines = warning_lines = 0;
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
 }
 
 static void end(void)
@@ -83,7 +73,7 @@ Test(memory_cuda, takes_gives_and_knows_what_is_free)
     standin.current = 0;
     memory.ops->free(&memory, data, 4 << 20);
     cr_assert_eq(standin.current, 1);
-    cr_assert_eq(error_lines + warning_lines, 0);
+    cr_assert_eq(said.errors + said.warnings, 0);
 }
 
 /* A real out-of-memory and the limit's end alike: NO_MEMORY, and one line that says for what. */
@@ -97,11 +87,11 @@ Test(memory_cuda, what_a_device_refuses_is_out_of_memory_said_by_the_pool)
         ra_pool_config const config = {
             .mode = (ra_pool_mode)mode, .memory = device(0), .ledger = ledger};
         cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
-        error_lines = 0;
+        said.errors = 0;
         cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, (size_t)2 << 30, NULL, &block),
                      RA_ERR_NO_MEMORY);
-        cr_assert_eq(error_lines, 1);
-        cr_assert_not_null(strstr(last_line, "qkv"), "%s", last_line);
+        cr_assert_eq(said.errors, 1);
+        cr_assert_not_null(strstr(said.line, "qkv"), "%s", said.line);
         cr_assert_eq(standin.last_error, cudaSuccess, "nobody else is handed this error");
         ra_pool_destroy(pool);
     }
@@ -154,7 +144,7 @@ Test(memory_cuda, copies_come_after_what_is_enqueued_and_are_done_at_once)
     cr_assert_eq(ra_memory_read(&memory, order, NULL, NULL, 0), RA_OK);
     cr_assert_eq(ra_memory_write(&memory, order, here, back, 8), RA_ERR_CUDA, "not the device's");
     cr_assert_eq(ra_memory_read(&memory, order, back, (char *)there + 510, 3), RA_ERR_CUDA);
-    cr_assert_eq(error_lines, 2);
+    cr_assert_eq(said.errors, 2);
     memory.ops->free(&memory, there, 512);
     cr_assert_eq(cudaStreamDestroy(stream), cudaSuccess);
     cr_assert(ra_memory_is_host(&host));
@@ -181,20 +171,20 @@ Test(memory_cuda, a_process_uses_one_gpu_which_must_be_there_and_new_enough)
     cr_assert_eq(ra_device_used(), 0);
     standin.major[1] = 7;
     for (size_t i = 0; i < 3; i++) {
-        error_lines = 0;
+        said.errors = 0;
         cr_expect_eq(ra_device_use(wrong[i]), RA_ERR_UNSUPPORTED);
-        cr_expect_eq(error_lines, 1);
+        cr_expect_eq(said.errors, 1);
     }
-    cr_expect_not_null(strstr(last_line, "compute capability 7.0"), "%s", last_line);
+    cr_expect_not_null(strstr(said.line, "compute capability 7.0"), "%s", said.line);
     cr_expect_eq(ra_device_used(), 0);
     standin.major[1] = 8;
     static const int64_t calls[] = {1, 2, 4}; /* the third asks for the clock, and may fail */
     for (int i = 0; i < 3; i++) {
-        standin.calls = error_lines = 0;
+        standin.calls = said.errors = 0;
         standin.fail_call = calls[i];
         standin.fail_error = cudaErrorUnknown;
         cr_expect_eq(ra_device_use(1), RA_ERR_CUDA);
-        cr_expect_eq(error_lines, 1);
+        cr_expect_eq(said.errors, 1);
         cr_expect_eq(ra_device_used(), 0);
     }
     standin.fail_call = 0;
@@ -251,10 +241,10 @@ Test(memory_cuda, a_failure_of_any_call_is_one_line_and_leaks_nothing)
         if (done)
             break;
         /* An event that cannot be asked counts as not over, in silence: it is asked again. */
-        bool const asked = !fine && error_lines == 0;
-        cr_expect_eq(error_lines + warning_lines, asked ? 0 : 1, "call %lld: %d lines, the last %s",
-                     (long long)call, error_lines + warning_lines, last_line);
-        cr_expect_eq(fine, warning_lines == 1, "call %lld", (long long)call);
+        bool const asked = !fine && said.errors == 0;
+        cr_expect_eq(said.errors + said.warnings, asked ? 0 : 1, "call %lld: %d lines, the last %s",
+                     (long long)call, said.errors + said.warnings, said.line);
+        cr_expect_eq(fine, said.warnings == 1, "call %lld", (long long)call);
         cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events, 0, "call %lld",
                      (long long)call);
     }
@@ -272,12 +262,12 @@ Test(memory_cuda, every_way_of_having_no_gpu_is_the_same_sentence_with_versions)
         standin.absent = absent[i];
         standin.driver_version = 11080;
         cr_expect_eq(ra_memory_device(0, &memory), RA_ERR_UNSUPPORTED);
-        cr_expect_eq(error_lines, 1);
-        cr_expect_not_null(strstr(last_line, "(CUDA of the driver: 11.8, of this build: "), "%s",
-                           last_line);
+        cr_expect_eq(said.errors, 1);
+        cr_expect_not_null(strstr(said.line, "(CUDA of the driver: 11.8, of this build: "), "%s",
+                           said.line);
         ra_devices_read(&devices);
         cr_expect_eq(devices.usable_count, 0);
-        cr_expect_not_null(strstr(last_line, devices.why_not), "%s", devices.why_not);
+        cr_expect_not_null(strstr(said.line, devices.why_not), "%s", devices.why_not);
         cr_expect_eq(standin.last_error, cudaSuccess);
     }
     standin.absent = cudaErrorInsufficientDriver;
@@ -293,9 +283,9 @@ Test(memory_cuda, a_gpu_that_is_not_there_is_refused)
     ra_memory memory;
     static const int wrong[] = {-1, 2, 1000};
     for (size_t i = 0; i < 3; i++) {
-        error_lines = 0;
+        said.errors = 0;
         cr_expect_eq(ra_memory_device(wrong[i], &memory), RA_ERR_UNSUPPORTED);
-        cr_expect_eq(error_lines, 1);
+        cr_expect_eq(said.errors, 1);
     }
 }
 
@@ -348,7 +338,7 @@ Test(memory_cuda, a_list_that_breaks_off_says_why)
     ra_devices_read(&devices);
     cr_assert_eq(devices.count, 0);
     cr_assert_not_null(strstr(devices.why_not, "injected"), "%s", devices.why_not);
-    cr_assert_eq(error_lines, 0, "an answer, not an error");
+    cr_assert_eq(said.errors, 0, "an answer, not an error");
     standin.device_count = 0;
     ra_devices_read(&devices);
     cr_assert_not_null(strstr(devices.why_not, "there is no GPU"), "%s", devices.why_not);
@@ -369,9 +359,9 @@ Test(memory_cuda, an_error_that_stays_is_said_once_and_loses_the_gpu)
     standin.fail_call = standin.calls + 2; /* of a copy, behind the choice of the device */
     standin.fail_error = cudaErrorMisalignedAddress;
     cr_expect_eq(ra_memory_write(&memory, NULL, data, &bytes, sizeof(bytes)), RA_ERR_CUDA);
-    cr_expect_eq(error_lines, 1);
-    cr_expect_not_null(strstr(last_line, "copying to the GPU: "), "%s", last_line);
-    cr_expect_not_null(strstr(last_line, "(CUDA error 716): GPU 0 is lost"), "%s", last_line);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "copying to the GPU: "), "%s", said.line);
+    cr_expect_not_null(strstr(said.line, "(CUDA error 716): GPU 0 is lost"), "%s", said.line);
     cr_expect(ra_device_is_lost());
     cr_expect_eq(memory.ops->available(&memory, &bytes), RA_ERR_CUDA);
     cr_expect_eq(ra_device_taken(&bytes), RA_ERR_CUDA);
@@ -379,7 +369,7 @@ Test(memory_cuda, an_error_that_stays_is_said_once_and_loses_the_gpu)
     memory.ops->event_free(&memory, event);
     memory.ops->free(&memory, data, 4096);
     host.ops->free(&host, page, 4096);
-    cr_expect_eq(error_lines + warning_lines, 1, "%s", last_line);
+    cr_expect_eq(said.errors + said.warnings, 1, "%s", said.line);
     cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events, 3, "they are left");
     standin_reset_streams();
 }
@@ -392,9 +382,9 @@ Test(memory_cuda, where_giving_back_meets_it_first_the_next_call_says_it)
     cr_assert_eq(memory.ops->alloc(&memory, 4096, &data), RA_OK);
     standin.absent = cudaErrorLaunchFailure;
     memory.ops->free(&memory, data, 4096);
-    cr_expect_eq(error_lines + warning_lines, 0);
+    cr_expect_eq(said.errors + said.warnings, 0);
     cr_expect_not(ra_device_is_lost());
     cr_expect_eq(ra_device_taken(&bytes), RA_ERR_CUDA);
-    cr_expect_eq(error_lines, 1);
+    cr_expect_eq(said.errors, 1);
     cr_expect(ra_device_is_lost());
 }

@@ -1,5 +1,6 @@
 #include "pool/host_available.h"
 #include "ringattn/pool.h"
+#include "support/captured_log.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -190,20 +191,14 @@ Test(available, is_what_a_resource_limit_leaves)
     cr_assert_eq(bytes, 100 << 10);
 }
 
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)level, (void)line;
-    ++*(int *)context;
-}
-
 Test(available, is_an_error_where_the_machine_does_not_say)
 {
     int64_t bytes = -1;
-    int lines = 0;
-    ra_log_set_handler(count_lines, &lines);
+    captured_log log;
+    captured_log_begin(&log);
     record("/proc/meminfo", "MemTotal: 5 kB\nMemAvailable: much\n");
     cr_assert_eq(ra_host_available(root, &bytes), RA_ERR_IO);
     cr_assert_eq(ra_host_available("/nonexistent", &bytes), RA_ERR_IO);
     cr_assert_eq(bytes, -1);
-    cr_assert_eq(lines, 2);
+    cr_assert_eq(log.count, 2);
 }

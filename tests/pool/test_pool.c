@@ -1,10 +1,10 @@
 #include "ringattn/pool.h"
+#include "support/captured_log.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Host memory whose request number `fail_at` (from 0) is refused. */
@@ -52,19 +52,6 @@ static const ra_memory_ops failing_ops = {
     .free = failing_free,
     .available = failing_available,
 };
-
-typedef struct captured {
-    int count;
-    char line[1024];
-} captured;
-
-static void capture(void *context, ra_log_level level, const char *line)
-{
-    captured *const log = context;
-    (void)level;
-    log->count++;
-    snprintf(log->line, sizeof(log->line), "%s", line);
-}
 
 static ra_ledger *ledger;
 static ra_pool *pool;
@@ -175,11 +162,11 @@ CONTRACT(counts_nothing_for_a_request_that_the_machine_refuses)
     ra_status status = RA_ERR_NO_MEMORY;
     for (int fail_at = 0; status != RA_OK; fail_at++) {
         failing_memory memory = {.fail_at = fail_at};
-        captured log = {0};
+        captured_log log;
         ra_block blocks[3];
         ra_ledger_snapshot now;
         cr_assert_leq(fail_at, 3);
-        ra_log_set_handler(capture, &log);
+        captured_log_begin(&log);
         open_pool(INT64_MAX, (ra_memory){&failing_ops, &memory});
         status = take_three(blocks);
         ra_ledger_read(ledger, &now);
@@ -200,9 +187,9 @@ CONTRACT(counts_nothing_for_a_request_that_the_machine_refuses)
 CONTRACT(asks_the_machine_for_nothing_beyond_the_limit)
 {
     failing_memory memory = {.fail_at = -1};
-    captured log = {0};
+    captured_log log;
     ra_block block;
-    ra_log_set_handler(capture, &log);
+    captured_log_begin(&log);
     open_pool(4096, (ra_memory){&failing_ops, &memory});
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 4097, NULL, &block), RA_ERR_NO_MEMORY);
     cr_assert_eq(memory.requests, 0);
@@ -214,10 +201,10 @@ CONTRACT(asks_the_machine_for_nothing_beyond_the_limit)
 
 CONTRACT(counts_memory_from_elsewhere_towards_the_same_limit)
 {
-    captured log = {0};
+    captured_log log;
     ra_ledger_snapshot now;
     ra_block block;
-    ra_log_set_handler(capture, &log);
+    captured_log_begin(&log);
     open_pool(8192, ra_memory_host());
     cr_assert_eq(ra_pool_charge(pool, RA_MEM_QKV, 4097), RA_OK);
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 4096, NULL, &block), RA_ERR_NO_MEMORY);
@@ -234,8 +221,8 @@ CONTRACT(counts_memory_from_elsewhere_towards_the_same_limit)
 CONTRACT(refuses_sizes_that_no_machine_has)
 {
     static const size_t sizes[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4 + 2, (size_t)1 << 62};
-    captured log = {0};
-    ra_log_set_handler(capture, &log);
+    captured_log log;
+    captured_log_begin(&log);
     open_pool(INT64_MAX, ra_memory_host());
     for (int i = 0; i < 4; i++) {
         ra_block block;
@@ -306,9 +293,9 @@ Test(pool, stops_a_caller_who_destroys_it_under_a_block, .signal = SIGABRT)
 
 Test(pool_driver, is_refused_where_memory_has_no_driver)
 {
-    captured log = {0};
+    captured_log log;
     pool = NULL;
-    ra_log_set_handler(capture, &log);
+    captured_log_begin(&log);
     cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
     ra_pool_config const config = {
         .mode = RA_POOL_DRIVER, .memory = ra_memory_host(), .ledger = ledger};

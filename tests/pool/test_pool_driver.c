@@ -1,10 +1,10 @@
 /* The pool of a device's driver, over a driver made here that grows by units, keeps what its stream
    still uses, and fails when told to: what is counted is what it holds. */
 #include "pool/pool_internal.h"
+#include "support/captured_log.h"
 #include "support/driver_memory.h"
 
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { UNIT = DRIVER_MEMORY_UNIT_BYTES };
@@ -13,20 +13,11 @@ static driver_memory driver;
 static ra_memory memory;
 static ra_ledger *ledger;
 static ra_pool *pool;
-static int error_lines;
-static char last_line[1024];
-
-static void note_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    error_lines += level == RA_LOG_ERROR;
-    snprintf(last_line, sizeof(last_line), "%s", line);
-}
+static captured_log said;
 
 static void open_pool(int64_t limit_bytes, int64_t trim_bytes)
 {
-    error_lines = 0;
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
     memory = driver_memory_make(&driver);
     cr_assert_eq(ra_ledger_create(limit_bytes, &ledger), RA_OK);
     ra_pool_config const config = {
@@ -66,18 +57,18 @@ static void expect_counted(int64_t in_use)
 static ra_block take(ra_category category, size_t bytes)
 {
     ra_block block;
-    cr_assert_eq(ra_pool_alloc(pool, category, bytes, NULL, &block), RA_OK, "%s", last_line);
+    cr_assert_eq(ra_pool_alloc(pool, category, bytes, NULL, &block), RA_OK, "%s", said.line);
     return block;
 }
 
 static void refuse(size_t bytes, const char *who)
 {
     ra_block block;
-    int const before = error_lines;
+    int const before = said.errors;
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, bytes, NULL, &block), RA_ERR_NO_MEMORY);
     cr_expect_eq(block.reserved_bytes, 0);
-    cr_expect_eq(error_lines, before + 1);
-    cr_expect_not_null(strstr(last_line, who), "%s", last_line);
+    cr_expect_eq(said.errors, before + 1);
+    cr_expect_not_null(strstr(said.line, who), "%s", said.line);
 }
 
 Test(pool_driver, counts_what_the_driver_holds_and_says_what_is_idle)

@@ -5,12 +5,12 @@
  * default where no sanitizer is at work.
  */
 #include "pool/pool_internal.h"
+#include "support/captured_log.h"
 #include "support/driver_memory.h"
 
 #include <criterion/criterion.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,13 +38,7 @@ static ra_ledger *ledger;
 static ra_pool *pool;
 static worker workers[THREADS];
 static pthread_barrier_t barrier;
-static atomic_llong lines;
-
-static void count_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)level, (void)line;
-    atomic_fetch_add(&lines, 1);
-}
+static captured_log said;
 
 /* ---- memory that costs little: mappings would spend the time in page faults ------------------ */
 
@@ -216,7 +210,7 @@ static const char *compare(void)
 {
     ra_ledger_snapshot now;
     ra_pool_stats stats;
-    int64_t blocks = 0, out = 0, taken = 0, refused = 0, said = 0;
+    int64_t blocks = 0, out = 0, taken = 0, refused = 0, refusals = 0;
     ra_ledger_read(ledger, &now);
     ra_pool_read_stats(pool, &stats);
     for (int c = 0; c < RA_MEM_CATEGORY_COUNT; c++) {
@@ -231,7 +225,7 @@ static const char *compare(void)
     for (int t = 0; t < THREADS; t++) {
         taken += workers[t].taken;
         refused += workers[t].refused;
-        said += workers[t].refused + workers[t].charge_refused;
+        refusals += workers[t].refused + workers[t].charge_refused;
         for (int i = 0; i < SLOTS; i++)
             out += workers[t].slots[i].block.data != NULL;
     }
@@ -241,7 +235,7 @@ static const char *compare(void)
         return "the statistics and the model differ";
     if (stats.hits + stats.misses != taken || stats.ooms != refused)
         return "hits, misses and refusals do not sum to requests";
-    if (atomic_load(&lines) != said)
+    if (said.count != refusals)
         return "not one line for each refusal";
     if (stats.bytes[RA_POOL_RESERVED].current - blocks != now.current_bytes[RA_MEM_POOL_IDLE])
         return "idle bytes are not what is reserved and not allocated";
@@ -279,8 +273,7 @@ static void run_all(ra_pool_mode mode, ra_memory memory, int64_t trim_bytes, int
 {
     int64_t const operations = given("RA_TEST_OPS", OPERATIONS);
     ra_pool_config config = {.mode = mode, .memory = memory, .trim_bytes = trim_bytes};
-    ra_log_set_handler(count_line, NULL);
-    atomic_store(&lines, 0);
+    captured_log_begin(&said);
     cr_assert_eq(ra_ledger_create(LIMIT_BYTES, &ledger), RA_OK);
     config.ledger = ledger;
     cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);

@@ -2,6 +2,7 @@
 #include "ring/ring_internal.h"
 #include "ring/ring_job.h"
 #include "ringattn/predict.h"
+#include "support/captured_log.h"
 #include "support/poison_pool.h"
 #include "support/random_pattern.h"
 
@@ -59,16 +60,6 @@ int __wrap_memfd_create(const char *name, unsigned flags)
 {
     errno = atomic_load(&memfd_error);
     return errno == 0 ? __real_memfd_create(name, flags) : -1;
-}
-
-static atomic_int warnings_logged, errors_logged;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    (void)line;
-    atomic_fetch_add(&warnings_logged, level == RA_LOG_WARNING);
-    atomic_fetch_add(&errors_logged, level == RA_LOG_ERROR);
 }
 
 static const int hosts_of[][RING_JOB_RANKS_MAX] = {{0, 0, 0, 0, 0, 0},
@@ -328,21 +319,20 @@ Test(layout_auto, memory_that_the_system_does_not_share_is_a_warning_and_keys_ar
                  {4, EPERM, RA_SCHEDULE_AUTO, RA_OK, 0},
                  {4, EPERM, RA_SCHEDULE_SHARED, RA_OK, 1},
                  {0, ENOMEM, RA_SCHEDULE_AUTO, RA_ERR_NO_MEMORY, 0}};
+    captured_log said;
     ring_job job = ring_job_plain(RANKS, 600, 4);
     pattern_of(1, &job.pattern);
-    ra_log_set_handler(count_lines, NULL);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
         memcpy(job.hosts, hosts_of[cases[i].hosts], sizeof(job.hosts));
         job.config.schedule = cases[i].asked;
-        atomic_store(&warnings_logged, 0);
-        atomic_store(&errors_logged, 0);
+        captured_log_begin(&said);
         atomic_store(&memfd_error, cases[i].error);
         ring_job_run(&job);
         cr_expect_eq(job.status, cases[i].status, "case %zu: %d", i, (int)job.status);
         cr_expect_eq(job.leaked_bytes, 0);
-        cr_expect(atomic_load(&warnings_logged) >= cases[i].warnings_least, "case %zu", i);
-        cr_expect(cases[i].warnings_least > 0 || atomic_load(&warnings_logged) == 0, "case %zu", i);
-        cr_expect_eq(atomic_load(&errors_logged) > 0, cases[i].status != RA_OK, "case %zu", i);
+        cr_expect(said.warnings >= cases[i].warnings_least, "case %zu", i);
+        cr_expect(cases[i].warnings_least > 0 || said.warnings == 0, "case %zu", i);
+        cr_expect_eq(said.errors > 0, cases[i].status != RA_OK, "case %zu", i);
         cr_expect(job.status != RA_OK || job.info.schedule != RA_SCHEDULE_SHARED, "case %zu", i);
     }
     ring_job_free(&job);

@@ -3,6 +3,7 @@
  * at which a single chain of additions would fail; what NaN may touch; and failures.
  */
 #include "ring/ring_job_cuda.h"
+#include "support/captured_log.h"
 #include "support/oracle_linear.h"
 #include "support/random_pattern.h"
 
@@ -358,19 +359,11 @@ Test(linear, only_cumsum_grows_with_the_length)
 }
 #endif
 
-static int lines_logged;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    (void)line;
-    lines_logged += level == RA_LOG_ERROR;
-}
-
 Test(linear, refuses_what_does_not_go_with_it)
 {
     ra_ring_config const good = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, 32, 8, RA_F32);
     ra_ring_config bad[4] = {good, good, good, good};
+    captured_log said;
     tensors t;
     bad[0].layout = RA_LAYOUT_STRIPED;
     bad[1].schedule = RA_SCHEDULE_RING;
@@ -378,13 +371,12 @@ Test(linear, refuses_what_does_not_go_with_it)
     bad[3].backward = true;
     bad[3].linear_method = RA_LINEAR_CUMSUM;
     tensors_init(&t, &good, 1);
-    ra_log_set_handler(count_lines, NULL);
     for (int i = 0; i < 4; ++i) {
         ring_job job = job_for(&t, &bad[i], 1, 1);
-        lines_logged = 0;
+        captured_log_begin(&said);
         ring_job_run(&job);
         cr_expect_eq(job.status, RA_ERR_INVALID, "case %d", i);
-        cr_expect_eq(lines_logged, 1, "case %d", i);
+        cr_expect_eq(said.errors, 1, "case %d", i);
     }
     tensors_fini(&t);
 }
@@ -394,9 +386,10 @@ Test(linear, takes_more_groups_where_memory_is_short)
     ra_ring_config c = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CUMSUM, 256, 16, RA_F32);
     c.heads = c.kv_heads = 4;
     c.head_groups = 1;
+    captured_log said;
     tensors t;
     tensors_init(&t, &c, 1);
-    ra_log_set_handler(count_lines, NULL);
+    captured_log_begin(&said);
     ring_job job = job_for(&t, &c, 2, 1);
     ring_job_run(&job);
     cr_assert_eq(job.status, RA_OK);

@@ -1,5 +1,6 @@
 /* Jobs with pattern caches: equal results, whatever is found, kept or thrown out. */
 #include "ring/ring_job.h"
+#include "support/captured_log.h"
 #include "support/oracle.h"
 #include "support/refusing_memory.h"
 
@@ -217,20 +218,12 @@ Test(ring_cache, no_rank_asks_for_a_map_twice)
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
-static int lines_logged;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    (void)line;
-    lines_logged += level == RA_LOG_ERROR;
-}
-
 /* The n-th request of rank 0's cache is refused: every job succeeds, as without a cache. */
 Test(ring_cache, memory_refused_to_a_cache_changes_no_result)
 {
-    ra_log_set_handler(count_lines, NULL);
+    captured_log said;
     small_job s;
+    captured_log_begin(&said);
     begin(&s, RANKS, 1, RA_SCHEDULE_DIRECT, 1);
     s.job.pattern = pattern_at(1);
     run(&s);
@@ -253,14 +246,14 @@ Test(ring_cache, memory_refused_to_a_cache_changes_no_result)
         close_caches(&s);
     }
     cr_assert_gt(n, 2);
-    cr_assert_eq(lines_logged, 0);
+    cr_assert_eq(said.errors, 0);
     end(&s);
 }
 
 /* The n-th request of a rank's pool is refused: one line, and every map goes back to its cache. */
 Test(ring_cache, jobs_that_fail_give_their_maps_back)
 {
-    ra_log_set_handler(count_lines, NULL);
+    captured_log said;
     small_job s;
     begin(&s, RANKS, 1, RA_SCHEDULE_DIRECT, 1);
     s.job.timeout_ms = 5000;
@@ -270,11 +263,11 @@ Test(ring_cache, jobs_that_fail_give_their_maps_back)
     for (long n = 0; failed; ++n) {
         refusing_memory memory = {.countdown = n};
         s.job.refusing = &memory;
-        lines_logged = 0;
+        captured_log_begin(&said);
         ring_job_run(&s.job); /* detaching insists that no map is out */
         failed = memory.refused;
         cr_assert_eq(s.job.status, failed ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld", n);
-        cr_assert_eq(lines_logged, failed, "allocation %ld: %d lines", n, lines_logged);
+        cr_assert_eq(said.errors, failed, "allocation %ld: %d lines", n, said.errors);
         cr_assert_eq(s.job.leaked_bytes, 0);
     }
     close_caches(&s);

@@ -3,6 +3,7 @@
  * through pinned memory: what a rank does on a GPU, but for the GPU. Held to the CPU's ring.
  */
 #include "ring/ring_job_cuda.h"
+#include "support/captured_log.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
@@ -11,19 +12,12 @@
 
 enum { SEQ = 90, DIM = 16 };
 
-static int lines;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)line;
-    lines += level == RA_LOG_ERROR;
-}
+static captured_log said;
 
 static void begin(void)
 {
     ring_job_begin_cuda();
-    lines = 0;
-    ra_log_set_handler(count_lines, NULL);
+    captured_log_begin(&said);
 }
 
 TestSuite(ring_cuda, .init = begin, .timeout = 240);
@@ -61,7 +55,7 @@ static void compare(int ranks, int buffers, ra_schedule schedule, int window)
     expect_near(device.dq, host.dq, "dq");
     expect_near(device.dk, host.dk, "dk");
     expect_near(device.dv, host.dv, "dv");
-    cr_expect_eq(lines, 0);
+    cr_expect_eq(said.errors, 0);
     cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0);
     ring_job_free(&device);
     ring_job_free(&host);
@@ -91,13 +85,14 @@ static void fail_calls(int ranks, ra_schedule schedule, int64_t step)
         standin.fail_error = cudaErrorLaunchOutOfResources;
         ring_job_run(&job);
         done = call > standin.calls;
-        cr_expect(job.status == RA_OK || lines == 1, "call %lld: %d lines", (long long)call, lines);
+        cr_expect(job.status == RA_OK || said.errors == 1, "call %lld: %d lines", (long long)call,
+                  said.errors);
         cr_expect_eq(job.leaked_bytes, 0, "call %lld", (long long)call);
         cr_expect(job.status == RA_OK || ranks > 1 || standin.blocks + standin.streams == 0,
                   "call %lld", (long long)call);
         ring_job_free(&job);
     }
-    cr_assert_eq(lines, 0, "the last one failed nowhere");
+    cr_assert_eq(said.errors, 0, "the last one failed nowhere");
 }
 
 Test(ring_cuda, survives_the_failure_of_any_call)

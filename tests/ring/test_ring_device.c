@@ -7,6 +7,7 @@
 #include "ring/late_kernels.h"
 #include "ring/on_gpus.h"
 #include "ring/ring_job.h"
+#include "support/captured_log.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
 
@@ -19,23 +20,14 @@
 
 enum { SEQ = 90, DIM = 4 };
 
-static int lines;
-static char last_line[1024];
-
-static void keep_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    lines += level == RA_LOG_ERROR;
-    snprintf(last_line, sizeof(last_line), "%s", line);
-}
+static captured_log said;
 
 static void begin(void)
 {
     standin_reset();
     standin_nccl_reset();
     setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
-    lines = 0;
-    ra_log_set_handler(keep_line, NULL);
+    captured_log_begin(&said);
 }
 
 TestSuite(ring_device, .init = begin);
@@ -85,7 +77,7 @@ static void compare_all(device_maker *make)
             compare(make, ranks, buffers, RA_SCHEDULE_DIRECT, 11);
         }
     compare(make, 3, 0, RA_SCHEDULE_SCAN, 0);
-    cr_expect_eq(lines, 0);
+    cr_expect_eq(said.errors, 0);
 }
 
 Test(ring_device, gives_the_same_over_nccl)
@@ -128,7 +120,7 @@ Test(ring_device, orders_messages_and_kernels)
         compare_late(ra_comm_create_staged, buffers, RA_SCHEDULE_RING);
         compare_late(ra_comm_create_staged, buffers, RA_SCHEDULE_DIRECT);
     }
-    cr_expect_eq(lines, 0);
+    cr_expect_eq(said.errors, 0);
     cr_expect_eq(standin.late_frees, 0);
     cr_expect_eq(standin.blocks + standin.pinned_blocks + standin.events + standin.streams, 0);
 }
@@ -143,12 +135,12 @@ Test(ring_device, shares_no_memory)
     ring_job_run(&job);
     cr_expect_eq(job.status, RA_OK);
     cr_expect_neq(job.info.schedule, RA_SCHEDULE_SHARED);
-    cr_expect_eq(lines, 0);
+    cr_expect_eq(said.errors, 0);
     job.config.schedule = RA_SCHEDULE_SHARED;
     ring_job_run(&job);
     cr_expect_eq(job.status, RA_ERR_UNSUPPORTED);
-    cr_expect_eq(lines, 1);
-    cr_expect_not_null(strstr(last_line, "schedule shared: "), "%s", last_line);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "schedule shared: "), "%s", said.line);
     ring_job_free(&job);
 }
 
@@ -166,7 +158,7 @@ Test(ring_device, survives_the_failure_of_any_call_to_nccl)
         job.timeout_ms = 250;
         ring_job_run(&job);
         status = standin_nccl.calls >= at ? RA_ERR_NCCL : RA_OK;
-        cr_assert(job.status == RA_OK || lines > 0, "call %lld: %s", (long long)at,
+        cr_assert(job.status == RA_OK || said.errors > 0, "call %lld: %s", (long long)at,
                   ra_status_name(job.status));
         cr_assert(status != RA_OK || job.status == RA_OK);
         cr_assert_eq(job.leaked_bytes, 0, "call %lld leaks", (long long)at);

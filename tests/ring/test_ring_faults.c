@@ -3,6 +3,7 @@
  * job succeeds. Every rank ends, the cause is reported, nothing leaks.
  */
 #include "ring/ring_job.h"
+#include "support/captured_log.h"
 #include "support/faulty_comm.h"
 
 #include <criterion/criterion.h>
@@ -28,18 +29,11 @@ static ring_job small_job(int buffers, ra_schedule schedule, int hosts)
     return job;
 }
 
-static int lines_logged;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    (void)line;
-    lines_logged += level == RA_LOG_ERROR;
-}
+static captured_log said;
 
 static void listen(void)
 {
-    ra_log_set_handler(count_lines, NULL);
+    captured_log_begin(&said);
 }
 
 TestSuite(fault, .init = listen);
@@ -60,11 +54,11 @@ static void sweep_allocations(const ra_kernel_ops *kernel, bool dense_mask, int 
         job.kernel = kernel;
         job.config.dense_mask = dense_mask;
         job.refusing = &memory;
-        lines_logged = 0;
+        captured_log_begin(&said);
         ring_job_run(&job);
         cr_assert_eq(job.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
                      ra_status_name(job.status));
-        cr_assert_eq(lines_logged, memory.refused, "allocation %ld: %d lines", n, lines_logged);
+        cr_assert_eq(said.errors, memory.refused, "allocation %ld: %d lines", n, said.errors);
         cr_assert(!job.in_pass || (job.failed_together && job.same_status),
                   "allocation %ld: not on all ranks", n);
         in_passes += job.in_pass;
@@ -114,11 +108,11 @@ Test(fault, memory_whose_room_is_unknown_ends_the_job_alike_on_all_ranks)
         job.config.dim = 1; /* the same tensors, of heads enough for any number of groups */
         job.config.heads = job.config.kv_heads = DIM;
         job.refusing = &memory;
-        lines_logged = 0;
+        captured_log_begin(&said);
         ring_job_run(&job);
         cr_expect_eq(job.status, RA_ERR_IO, "%s", ra_status_name(job.status));
         cr_expect(job.same_status && !job.in_pass, "schedule %d", (int)schedules[i]);
-        cr_expect_eq(lines_logged, 0, "memory says why");
+        cr_expect_eq(said.errors, 0, "memory says why");
         cr_expect_eq(job.leaked_bytes, 0);
         ring_job_free(&job);
     }

@@ -4,6 +4,7 @@
  * from the host's pool.
  */
 #include "ring/ring_job.h"
+#include "support/captured_log.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -118,19 +119,12 @@ static ra_kernel_ops hooked(void)
     return ops;
 }
 
-static int lines;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)line;
-    lines += level == RA_LOG_ERROR;
-}
+static captured_log said;
 
 static void begin(void)
 {
     memset(&seen, 0, sizeof(seen));
-    lines = 0;
-    ra_log_set_handler(count_lines, NULL);
+    captured_log_begin(&said);
 }
 
 TestSuite(ring_pools, .init = begin);
@@ -184,7 +178,7 @@ static void check_failure(const ring_job *job, ra_status status, const char *wha
     cr_assert_eq(job->status, status, "%s %d: %s", what, n, ra_status_name(job->status));
     cr_assert_eq(job->leaked_bytes, 0, "%s %d", what, n);
     cr_assert_eq(seen.inits, seen.finis, "%s %d", what, n);
-    cr_assert_geq(lines, 1, "%s %d", what, n);
+    cr_assert_geq(said.errors, 1, "%s %d", what, n);
 }
 
 /* Wherever it happens, every rank ends, and what was taken is given back. */

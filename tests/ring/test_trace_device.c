@@ -6,6 +6,7 @@
 #include "ring/on_gpus.h"
 #include "ring/ring_job.h"
 #include "ring/trace_record.h"
+#include "support/captured_log.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
 
@@ -19,22 +20,14 @@ enum { SEQ = 90, DIM = 4, RANKS_MAX = 4, CAPACITY = 4096 };
 static int64_t const LONG_NS = (int64_t)1000 * 1000000000;
 
 static trace_record records[RANKS_MAX];
-static int errors, warnings;
-
-static void note_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)line;
-    errors += level == RA_LOG_ERROR;
-    warnings += level == RA_LOG_WARNING;
-}
+static captured_log said;
 
 static void begin(void)
 {
     standin_reset();
     standin_nccl_reset();
     setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
-    errors = warnings = 0;
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
 }
 
 static void end(void)
@@ -67,7 +60,7 @@ static void run(device_maker *make, ring_job *job)
     ring_job_run(job);
     cr_assert_eq(job->status, RA_OK, "%s", ra_status_name(job->status));
     cr_assert_eq(job->leaked_bytes, 0);
-    cr_assert_eq(errors + warnings, 0);
+    cr_assert_eq(said.errors + said.warnings, 0);
     cr_assert_eq(standin.events + standin.streams, 0);
 }
 
@@ -222,13 +215,13 @@ Test(trace_device, any_call_that_fails_is_one_line_and_takes_times_at_most)
         standin.fail_call = before + call;
         standin.fail_error = cudaErrorUnknown;
         ring_job_run(&job);
-        cr_expect_leq(warnings, 1);
+        cr_expect_leq(said.warnings, 1);
         cr_expect_eq(job.leaked_bytes, 0);
         if (job.status == RA_OK)
             expect_same(&job, &plain, call);
         if (records[0].untimed > 0) {
             cr_expect_eq(job.status, RA_OK, "call %lld", (long long)call);
-            cr_expect_eq(warnings, 1, "call %lld", (long long)call);
+            cr_expect_eq(said.warnings, 1, "call %lld", (long long)call);
             ++untimed_jobs;
         }
         standin.fail_call = 0;

@@ -43,16 +43,6 @@ static const ra_memory_ops refusing_ops = {.name = "refusing",
                                            .free = refusing_free,
                                            .available = refusing_available};
 
-int logged;
-
-void count_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    (void)level;
-    (void)line;
-    ++logged;
-}
-
 void open_pool(fixture *f, int64_t limit_bytes)
 {
     ra_memory const memory = {&refusing_ops, &pool_memory};

@@ -12,8 +12,6 @@ typedef struct counted_requests {
 } counted_requests;
 
 extern counted_requests cache_memory, pool_memory;
-extern int logged; /* lines, once count_line takes them */
-void count_line(void *context, ra_log_level level, const char *line);
 
 typedef struct fixture {
     ra_ledger *ledger;

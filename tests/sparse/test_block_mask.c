@@ -4,12 +4,12 @@
  * checks.
  */
 #include "ringattn/block_mask.h"
+#include "support/captured_log.h"
 #include "support/poison_pool.h"
 #include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SEQ = 900, HEADS = 2, TILE_ROWS = 256 };
 
@@ -256,13 +256,6 @@ Test(block_mask, a_list_that_is_wrong_makes_a_wrong_map)
 /* ---- memory that is refused
  * -------------------------------------------------------------------- */
 
-static void no_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)level;
-    (void)line;
-    ++*(int *)context;
-}
-
 Test(block_mask, whose_memory_is_refused_leaves_nothing)
 {
     refusing_memory memory = {.inner = ra_memory_poison(), .countdown = -1};
@@ -273,7 +266,7 @@ Test(block_mask, whose_memory_is_refused_leaves_nothing)
     config.rates = rates;
     config.branch_count = 2;
     ra_pool *mine;
-    int lines = 0;
+    captured_log said;
     cr_assert_eq(
         ra_pool_create(&(ra_pool_config){.memory = ra_memory_refusing(&memory), .ledger = ledger},
                        &mine),
@@ -281,20 +274,18 @@ Test(block_mask, whose_memory_is_refused_leaves_nothing)
     problem p = problem_make(&config, SEQ, (ra_range){0, 1, SEQ}, (ra_range){0, 1, SEQ});
     ra_map_request const request = {p.pattern, p.heads, &p.queries, &p.keys, TILE_ROWS, false};
     int64_t const before = held_bytes();
-    ra_log_set_handler(no_lines, &lines);
     ra_status status = RA_ERR_NO_MEMORY;
     long n = 0;
     for (; status != RA_OK; ++n) {
         ra_tilemap map = {0};
         memory.countdown = n;
-        lines = 0;
+        captured_log_begin(&said);
         status = ra_tilemap_init_dense(&request, mine, &map);
         cr_assert(status == RA_OK || status == RA_ERR_NO_MEMORY, "allocation %ld", n);
-        cr_assert_eq(lines, status != RA_OK, "allocation %ld: %d lines", n, lines);
+        cr_assert_eq(said.count, status != RA_OK, "allocation %ld: %d lines", n, said.count);
         ra_tilemap_fini(mine, &map);
         cr_assert_eq(held_bytes(), before, "allocation %ld leaks", n);
     }
-    ra_log_set_handler(NULL, NULL);
     cr_assert_gt(n, 4);
     problem_free(&p);
     ra_pool_destroy(mine);

@@ -1,12 +1,12 @@
 /* Kernel tables at the edges: values that are not finite, refusals, memory, polling, long sums. */
 #include "sparse/kernel_case.h"
+#include "support/captured_log.h"
 #include "support/poison_memory.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 static kernel_case edge_case(void)
 {
@@ -182,17 +182,10 @@ static void fixture_free(fixture *f)
     ra_ledger_destroy(f->ledger);
 }
 
-static void no_log(void *context, ra_log_level level, const char *line)
-{
-    (void)level;
-    (void)line;
-    ++*(int *)context;
-}
-
 Test(kernel_edges, workspace_is_counted_and_refused_by_the_limit)
 {
-    int lines = 0;
-    ra_log_set_handler(no_log, &lines);
+    captured_log said;
+    captured_log_begin(&said);
     for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
         const ra_kernel_ops *ops = kernel_table(i);
         if (ops == NULL)
@@ -215,8 +208,7 @@ Test(kernel_edges, workspace_is_counted_and_refused_by_the_limit)
         cr_assert_eq(ra_kernel_init(ops, &use, f.pool, &kernel), RA_ERR_NO_MEMORY);
         fixture_free(&f);
     }
-    ra_log_set_handler(NULL, NULL);
-    cr_assert_gt(lines, 0);
+    cr_assert_gt(said.count, 0);
 }
 
 /* A dense step of one head; changed by the tests below. */
@@ -312,8 +304,8 @@ Test(kernel_edges, polls_from_the_calling_thread_while_it_works)
 
 Test(kernel_edges, refuses_steps_that_it_cannot_compute)
 {
-    int lines = 0;
-    ra_log_set_handler(no_log, &lines);
+    captured_log said;
+    captured_log_begin(&said);
     for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
         if (kernel_table(i) == NULL)
             continue;
@@ -337,8 +329,7 @@ Test(kernel_edges, refuses_steps_that_it_cannot_compute)
         cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_OK);
         small_step_free(&s);
     }
-    ra_log_set_handler(NULL, NULL);
-    cr_assert_gt(lines, 0);
+    cr_assert_gt(said.count, 0);
 }
 
 /* Pairs of bf16 are faster on some machines that have them, slower than FMA on others. */

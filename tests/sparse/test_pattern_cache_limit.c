@@ -1,6 +1,7 @@
 /* Maps that nobody uses give way to what a job asks for: the pattern cache as a pool's keeper. */
 #include "ringattn/pattern_cache.h"
 
+#include "support/captured_log.h"
 #include "support/poison_memory.h"
 
 #include <criterion/criterion.h>
@@ -12,14 +13,8 @@ static ra_pool *pool;
 static ra_pattern_cache *cache;
 static ra_pattern *patterns[MAPS];
 static ra_rowset rows;
-static int lines;
+static captured_log said;
 static int64_t refuse_after; /* so many more requests to the pool's memory; negative: never */
-
-static void count_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)level, (void)line;
-    ++lines;
-}
 
 static size_t once_round(const ra_memory *memory, size_t bytes)
 {
@@ -91,8 +86,7 @@ static void begin(ra_pool_mode mode)
 {
     ra_range const all = {0, 1, SEQ};
     ra_memory const memory = {&once_ops, NULL};
-    ra_log_set_handler(count_line, NULL);
-    lines = 0;
+    captured_log_begin(&said);
     refuse_after = -1;
     cr_assert_eq(ra_ledger_create(LIMIT_BYTES, &ledger), RA_OK);
     ra_pool_config const config = {.mode = mode, .memory = memory, .ledger = ledger};
@@ -138,7 +132,7 @@ static void expect_way(ra_pool_mode mode)
     cr_assert_eq(available, left + counts().bytes);
     int64_t const wanted = (left + 5 * each / 2) / 4096 * 4096; /* two maps and a half more */
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, (size_t)wanted, NULL, &block), RA_OK);
-    cr_assert_eq(lines, 0);
+    cr_assert_eq(said.count, 0);
     cr_assert_eq(counts().entries, MAPS - 3);
     cr_assert_eq(counts().evictions, 3);
     use_map(MAPS - 1); /* those used last are still there */
@@ -146,7 +140,7 @@ static void expect_way(ra_pool_mode mode)
     ra_pool_free(pool, NULL, &block);
     cr_assert_eq(ra_pool_charge(pool, RA_MEM_QKV, wanted + each), RA_OK);
     cr_assert_eq(counts().entries, MAPS - 4);
-    cr_assert_eq(lines, 0);
+    cr_assert_eq(said.count, 0);
     ra_pool_release(pool, RA_MEM_QKV, wanted + each);
     end();
 }
@@ -166,7 +160,7 @@ Test(cache_limit, maps_in_use_stay_and_the_request_is_refused)
     cr_assert_eq(ra_pattern_cache_get(cache, &request, pool, &map), RA_OK);
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, LIMIT_BYTES - 4096, NULL, &block),
                  RA_ERR_NO_MEMORY);
-    cr_assert_eq(lines, 1);
+    cr_assert_eq(said.count, 1);
     cr_assert_eq(counts().entries, 1);
     ra_pool_stats stats;
     ra_pool_read_stats(pool, &stats);
@@ -185,7 +179,7 @@ Test(cache_limit, a_machine_that_refuses_is_asked_again_after_a_map_has_left)
     begin(RA_POOL_OFF);
     refuse_after = 0;
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 100, NULL, &block), RA_OK);
-    cr_assert_eq(lines, 0);
+    cr_assert_eq(said.count, 0);
     cr_assert_eq(counts().entries, MAPS - 1);
     ra_pool_free(pool, NULL, &block);
     end();

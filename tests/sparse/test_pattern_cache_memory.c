@@ -1,10 +1,12 @@
 /* Memory of the pattern cache: what is counted where, and what happens when it is refused. */
 #include "sparse/cache_fixture.h"
+#include "support/captured_log.h"
 
 #include <criterion/criterion.h>
 
 Test(pattern_cache, what_is_kept_is_counted_in_the_pool_at_hand)
 {
+    captured_log said;
     fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 20);
     ra_pattern_config const config = window(7), other = window(8);
     use_config(&f, &config);
@@ -20,31 +22,33 @@ Test(pattern_cache, what_is_kept_is_counted_in_the_pool_at_hand)
     ra_pattern_cache_detach(f.cache);
     close_pool(&f);
     open_pool(&f, bytes - 1); /* no room for both */
-    ra_log_set_handler(count_line, NULL);
+    captured_log_begin(&said);
     ra_pattern_cache_attach(f.cache, f.pool);
-    cr_assert_eq(logged, 0);
+    cr_assert_eq(said.count, 0);
     cr_assert_eq(counts(&f).entries, 1);
     close_both(&f);
 }
 
 Test(pattern_cache, memory_that_is_refused_to_the_cache_fails_nobody)
 {
+    captured_log said;
     ra_pattern_config const config = window(7);
-    ra_log_set_handler(count_line, NULL);
+    captured_log_begin(&said);
     for (int64_t n = 0; n < 3; ++n) {
         fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 20);
         cache_memory.refuse_at = n;
         for (int64_t i = 0; i < 3; ++i)
             cr_assert_eq(use_config(&f, &config), n == 0 ? i > 1 : i > 0);
-        cr_assert_eq(logged, 0);
+        cr_assert_eq(said.count, 0);
         close_both(&f);
     }
 }
 
 Test(pattern_cache, idle_maps_make_way_under_a_limit)
 {
+    captured_log said;
     fixture f = {0};
-    ra_log_set_handler(count_line, NULL);
+    captured_log_begin(&said);
     open_pool(&f, 24 << 10);
     open_cache(&f, RA_CACHE_EAGER, 100, 1 << 20);
     ra_pattern_cache_attach(f.cache, f.pool);
@@ -57,7 +61,7 @@ Test(pattern_cache, idle_maps_make_way_under_a_limit)
         ra_pattern_cache_put(f.pool, &map);
         forget(&f, &a);
     }
-    cr_assert_eq(logged, 0);
+    cr_assert_eq(said.count, 0);
     cr_assert_gt(counts(&f).evictions, 0);
     cr_assert_gt(counts(&f).entries, 1);
     close_both(&f);

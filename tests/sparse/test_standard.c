@@ -1,5 +1,6 @@
 /* The table that materialises its scores: what it holds when, and what it refuses. */
 #include "ringattn/kernel.h"
+#include "support/captured_log.h"
 #include "support/poison_memory.h"
 
 #include <criterion/criterion.h>
@@ -19,13 +20,6 @@ typedef struct fixture {
     ra_forward_step forward;
     ra_backward_step backward;
 } fixture;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)level;
-    (void)line;
-    ++*(int *)context;
-}
 
 static fixture fixture_make(int64_t limit_bytes)
 {
@@ -162,9 +156,9 @@ Test(standard, a_forward_pass_that_none_followed_is_forgotten)
 
 Test(standard, a_backward_step_without_its_forward_step_is_refused)
 {
-    int lines = 0;
+    captured_log said;
     fixture f = fixture_make(INT64_MAX);
-    ra_log_set_handler(count_lines, &lines);
+    captured_log_begin(&said);
     cr_assert_eq(backward(&f), RA_ERR_INVALID);
     cr_assert_eq(forward(&f, &forward_only), RA_OK);
     cr_assert_eq(backward(&f), RA_ERR_INVALID);
@@ -175,15 +169,14 @@ Test(standard, a_backward_step_without_its_forward_step_is_refused)
     f.forward.shape.dim = DIM;
     f.forward.shape.q_heads = HEADS + 1;
     cr_assert_eq(forward(&f, &forward_only), RA_ERR_INVALID);
-    cr_assert_eq(lines, 5);
-    ra_log_set_handler(NULL, NULL);
+    cr_assert_eq(said.count, 5);
     fixture_free(&f);
 }
 
 /* Whichever matrix no longer fits: one line, nothing kept, and the next try may be smaller. */
 Test(standard, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_nothing)
 {
-    int lines = 0;
+    captured_log said;
     for (int fitting = 0; fitting <= 4; ++fitting) {
         fixture probe = fixture_make(INT64_MAX);
         ra_ledger_snapshot before;
@@ -191,16 +184,14 @@ Test(standard, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_nothing)
         int64_t const round = (int64_t)ra_pool_round(probe.pool, MATRIX_BYTES);
         fixture_free(&probe);
         fixture f = fixture_make(before.reserved_bytes + 4096 + fitting * round);
-        ra_log_set_handler(count_lines, &lines);
-        lines = 0;
+        captured_log_begin(&said);
         ra_status status = forward(&f, &forward_kept);
         cr_assert_eq(status, fitting >= 2 ? RA_OK : RA_ERR_NO_MEMORY);
         if (status == RA_OK)
             status = backward(&f);
         cr_assert_eq(status, fitting >= 4 ? RA_OK : RA_ERR_NO_MEMORY);
-        cr_assert_eq(lines, fitting < 4);
+        cr_assert_eq(said.count, fitting < 4);
         expect_matrices(&f, 0, fitting);
-        ra_log_set_handler(NULL, NULL);
         fixture_free(&f);
     }
 }

@@ -1,4 +1,4 @@
-/* Captures log lines in tests: how many there were, and the last one. */
+/* Captures log lines in tests: how many there were, and the last one. Any thread may log. */
 #ifndef RINGATTN_TESTS_CAPTURED_LOG_H
 #define RINGATTN_TESTS_CAPTURED_LOG_H
 
@@ -8,15 +8,16 @@
 #include <string.h>
 
 typedef struct captured_log {
-    int count;
+    int count, errors, warnings;
     char line[1024];
 } captured_log;
 
 static inline void captured_log_take(void *context, ra_log_level level, const char *line)
 {
     captured_log *log = context;
-    (void)level;
     log->count++;
+    log->errors += level == RA_LOG_ERROR;
+    log->warnings += level == RA_LOG_WARNING;
     snprintf(log->line, sizeof(log->line), "%s", line);
 }
 

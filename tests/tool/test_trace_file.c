@@ -3,6 +3,7 @@
  * what happens where it cannot be written.
  */
 #include "comm/local_ranks.h"
+#include "support/captured_log.h"
 #include "tool/command_runner.h"
 #include "tool/json_reader.h"
 #include "tool/trace_write.h"
@@ -239,14 +240,6 @@ int __wrap_fflush(FILE *stream)
     return fault_hits() ? EOF : __real_fflush(stream);
 }
 
-static atomic_int lines;
-
-static void count_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)level, (void)line;
-    atomic_fetch_add(&lines, 1);
-}
-
 static int64_t limit_bytes = 1 << 24;
 
 /* 1 where this rank was told of a failure. */
@@ -278,10 +271,10 @@ Test(trace_file, every_call_that_fails_is_told_to_all_ranks_and_leaves_nothing)
     enum { RANKS = 3, CALLS = 5 }; /* fdopen, fflush, fsync, rename and fsync of the folder */
     char path[128];
     int failures = 0;
+    captured_log said;
     snprintf(path, sizeof(path), "%s/t.json", command_folder);
-    ra_log_set_handler(count_line, NULL);
     for (int at = 0; at < 20; ++at) {
-        atomic_store(&lines, 0);
+        captured_log_begin(&said);
         atomic_store(&fault_seen, 0);
         atomic_store(&fault_at, at);
         int const told = local_ranks_run(RANKS, 30000, write_empty, path);
@@ -289,12 +282,12 @@ Test(trace_file, every_call_that_fails_is_told_to_all_ranks_and_leaves_nothing)
         atomic_store(&fault_at, -1);
         if (!hit) {
             cr_expect_eq(told, 0);
-            cr_expect_eq(atomic_load(&lines), 0);
+            cr_expect_eq(said.count, 0);
             break;
         }
         ++failures;
         cr_expect_eq(told, RANKS, "call %d: %d ranks were told", at, told);
-        cr_expect_eq(atomic_load(&lines), 1, "call %d", at);
+        cr_expect_eq(said.count, 1, "call %d", at);
         cr_expect_eq(command_folder_entries(), at == CALLS - 1, "call %d", at);
         unlink(path);
     }
@@ -308,11 +301,12 @@ Test(trace_file, no_memory_to_gather_is_told_to_all_ranks_and_leaves_nothing)
 {
     enum { RANKS = 3 };
     char path[128];
+    captured_log said;
     snprintf(path, sizeof(path), "%s/t.json", command_folder);
-    ra_log_set_handler(count_line, NULL);
+    captured_log_begin(&said);
     limit_bytes = 1 << 16;
     cr_expect_eq(local_ranks_run(RANKS, 30000, write_empty, path), RANKS);
-    cr_expect_eq(atomic_load(&lines), 1);
+    cr_expect_eq(said.count, 1);
     cr_expect_eq(command_folder_entries(), 0);
     cr_expect_eq(local_ranks_run(1, 30000, write_empty, path), 0, "one rank needs no buffer");
     ra_log_set_handler(NULL, NULL);
