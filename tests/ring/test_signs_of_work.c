@@ -1,24 +1,11 @@
 /* Making a ring may take long: the other ranks hear of it wherever live pairs are gone through. */
 #include "comm/comm_internal.h"
 #include "ring/ring_internal.h"
-#include "support/poison_pool.h"
+#include "support/poison_suite.h"
 
 #include <criterion/criterion.h>
 
-static ra_ledger *ledger;
-static ra_pool *pool;
-
-static void begin(void)
-{
-    poison_pool_begin(&ledger, &pool);
-}
-
-static void end(void)
-{
-    poison_pool_end(ledger, pool);
-}
-
-TestSuite(signs_of_work, .init = begin, .fini = end);
+TestSuite(signs_of_work, .init = poison_suite_begin, .fini = poison_suite_end);
 
 enum { RANKS = 6, SEQ = 6144 };
 

@@ -1,25 +1,12 @@
 /* What layouts balance, and what travels: only what somebody needs. */
 #include "ring/ring_job.h"
-#include "support/poison_pool.h"
+#include "support/poison_suite.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
 
-static ra_ledger *ledger;
-static ra_pool *pool;
-
-static void set_up(void)
-{
-    poison_pool_begin(&ledger, &pool);
-}
-
-static void tear_down(void)
-{
-    poison_pool_end(ledger, pool);
-}
-
-TestSuite(layout, .init = set_up, .fini = tear_down);
+TestSuite(layout, .init = poison_suite_begin, .fini = poison_suite_end);
 
 static double imbalance(const ra_pattern_config *config, int64_t seq, int ranks,
                         ra_layout_kind kind)

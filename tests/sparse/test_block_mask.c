@@ -5,21 +5,13 @@
  */
 #include "ringattn/block_mask.h"
 #include "support/captured_log.h"
-#include "support/poison_pool.h"
+#include "support/poison_suite.h"
 #include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
 enum { SEQ = 900, HEADS = 2, TILE_ROWS = 256 };
-
-static ra_ledger *ledger;
-static ra_pool *pool;
-
-static void set_up(void)
-{
-    poison_pool_begin(&ledger, &pool);
-}
 
 static int64_t held_bytes(void)
 {
@@ -28,12 +20,7 @@ static int64_t held_bytes(void)
     return snapshot.reserved_bytes;
 }
 
-static void tear_down(void)
-{
-    poison_pool_end(ledger, pool);
-}
-
-TestSuite(block_mask, .init = set_up, .fini = tear_down);
+TestSuite(block_mask, .init = poison_suite_begin, .fini = poison_suite_end);
 
 /* A pattern, and the rows that meet under it. */
 typedef struct problem {

@@ -6,7 +6,7 @@
 #include "ringattn/block_mask.h"
 #include "ringattn/ring.h"
 #include "sparse/needed_rows.h"
-#include "support/poison_pool.h"
+#include "support/poison_suite.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -16,20 +16,7 @@
 
 enum { SEQ_MAX = 200, HEADS = 3 };
 
-static ra_ledger *ledger;
-static ra_pool *pool;
-
-static void set_up(void)
-{
-    poison_pool_begin(&ledger, &pool);
-}
-
-static void tear_down(void)
-{
-    poison_pool_end(ledger, pool);
-}
-
-TestSuite(pattern, .init = set_up, .fini = tear_down);
+TestSuite(pattern, .init = poison_suite_begin, .fini = poison_suite_end);
 
 typedef struct trial {
     const ra_pattern *pattern;

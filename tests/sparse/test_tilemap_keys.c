@@ -1,26 +1,13 @@
 /* A tile map's index: what it lists, and how little of it a block of keys must look at. */
 #include "ringattn/tilemap.h"
 #include "sparse/cuda/query_cursor.h"
-#include "support/poison_pool.h"
+#include "support/poison_suite.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-static ra_ledger *ledger;
-static ra_pool *pool;
-
-static void set_up(void)
-{
-    poison_pool_begin(&ledger, &pool);
-}
-
-static void tear_down(void)
-{
-    poison_pool_end(ledger, pool);
-}
-
-TestSuite(tilemap_keys, .init = set_up, .fini = tear_down);
+TestSuite(tilemap_keys, .init = poison_suite_begin, .fini = poison_suite_end);
 
 /* A map in a pool; what it is made from lies in the suite's. */
 static ra_status make_map_in(ra_pool *place, const ra_pattern_config *config, int64_t n,
