@@ -4,14 +4,14 @@
  * machine does meets them alike. Shares are of the best of each over the rounds, which a busy
  * machine disturbs least, and medians of the rounds' own.
  *
- *     kernel_bench [-b] [-d DIM] [-n TOKENS] [-h HEADS] [-g KV_HEADS] [-t f32|f16|bf16] [-p
- * PATTERN]
- *                  [-r ROUNDS] [-i ISA]…
+ *     kernel_bench [-b] [-d DIM] [-n TOKENS] [-h HEADS] [-g KV_HEADS] [-t f32|f16|bf16]
+ *                  [-p PATTERN] [-r ROUNDS] [-i ISA]…
  *
  * PATTERN: dense, causal, window (1024, causal), blocks (dilated_sparse, 128 tokens), dilated
  * (segments of 8192 at rate 4). -b: backward. Without -i: every table that this machine can run.
  */
 #include "ringattn/kernel.h"
+#include "tool/limits.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,11 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
-enum { ROUNDS_MAX = 101, TABLES_MAX = 8, LIMIT_STEPS = 200000, LIMIT_SUMS = 16, BLOCKS_MAX = 10 };
+enum { ROUNDS_MAX = 101, TABLES_MAX = 8, LIMIT_ROUNDS = 200000, BLOCKS_MAX = 10 };
 
 typedef struct bench {
     bool backward;
@@ -64,74 +60,17 @@ static double thread_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- what a core can do -----------------------------------------------------------------------
- */
-
-#ifdef __x86_64__
-static float sum_lanes(const float *lanes)
-{
-    float sum = 0;
-    for (int i = 0; i < 16; ++i)
-        sum += lanes[i];
-    return sum;
-}
-
-__attribute__((target("avx512f"))) static float fma_loop(float x)
-{
-    __m512 s[LIMIT_SUMS], a = _mm512_set1_ps(x), b = _mm512_set1_ps(1e-9f);
-    for (int i = 0; i < LIMIT_SUMS; ++i)
-        s[i] = a;
-    for (int step = 0; step < LIMIT_STEPS; ++step) {
-#pragma GCC unroll 16
-        for (int i = 0; i < LIMIT_SUMS; ++i)
-            s[i] = _mm512_fmadd_ps(a, b, s[i]);
-        __asm__ volatile("" : "+v"(a), "+v"(b));
-    }
-    float lanes[16], sum = 0;
-    for (int i = 0; i < LIMIT_SUMS; ++i) {
-        _mm512_storeu_ps(lanes, s[i]);
-        sum += sum_lanes(lanes);
-    }
-    return sum;
-}
-
-__attribute__((target("avx512f,avx512bf16"))) static float dot_loop(float x)
-{
-    __m512 s[LIMIT_SUMS];
-    __m512i a = _mm512_castps_si512(_mm512_set1_ps(x)), b = _mm512_set1_epi32(0x30003000);
-    for (int i = 0; i < LIMIT_SUMS; ++i)
-        s[i] = _mm512_set1_ps(x);
-    for (int step = 0; step < LIMIT_STEPS; ++step) {
-#pragma GCC unroll 16
-        for (int i = 0; i < LIMIT_SUMS; ++i)
-            s[i] = _mm512_dpbf16_ps(s[i], (__m512bh)a, (__m512bh)b);
-        __asm__ volatile("" : "+v"(a), "+v"(b));
-    }
-    float lanes[16], sum = 0;
-    for (int i = 0; i < LIMIT_SUMS; ++i) {
-        _mm512_storeu_ps(lanes, s[i]);
-        sum += sum_lanes(lanes);
-    }
-    return sum;
-}
-#endif
-
 /* FLOP/s of a loop; 0 where the machine lacks it. The sum is used, or there would be no loop. */
-static double limit_rate(bool dot)
+static double limit_rate(const ra_limit_loop *loop)
 {
-#ifdef __x86_64__
-    if (!__builtin_cpu_supports("avx512f") || (dot && ra_kernel_cpu(RA_ISA_AVX512BF16) == NULL))
+    if (loop == NULL)
         return 0;
     double const begin = thread_seconds();
-    float const sum = dot ? dot_loop(1.5f) : fma_loop(1.5f);
+    float const sum = loop->run(LIMIT_ROUNDS);
     double const seconds = thread_seconds() - begin;
     if (isnan(sum))
         fail("a limit loop made NaN");
-    return (dot ? 64.0 : 32.0) * LIMIT_SUMS * LIMIT_STEPS / seconds;
-#else
-    (void)dot;
-    return 0;
-#endif
+    return loop->round_flops * LIMIT_ROUNDS / seconds;
 }
 
 /* ---- the case ---------------------------------------------------------------------------------
@@ -305,8 +244,8 @@ static void run_rounds(bench *b)
         ra_kernel_fini(&kernel);
     }
     for (int r = 0; r < b->rounds; ++r) {
-        fma[r] = limit_rate(false);
-        dot[r] = limit_rate(true);
+        fma[r] = limit_rate(ra_limit_fma());
+        dot[r] = limit_rate(ra_limit_dpbf16());
         for (int t = 0; t < b->table_count; ++t) {
             double const rate = rate_of(b, b->tables[t]);
             rates[t][r] = rate;
