@@ -5,6 +5,7 @@
  */
 #include "ringattn/device.h"
 #include "ringattn/kernel.h"
+#include "support/captured_log.h"
 #include "support/standin_cublas.h"
 #include "support/standin_cudart.h"
 
@@ -24,24 +25,14 @@ enum {
     CALLS_MAX = 1000
 };
 
-static int errors, warnings;
-static char line[512];
-
-static void note_line(void *context, ra_log_level level, const char *text)
-{
-    (void)context;
-    errors += level == RA_LOG_ERROR;
-    warnings += level == RA_LOG_WARNING;
-    strncpy(line, text, sizeof(line) - 1);
-}
+static captured_log said;
 
 static void begin(void)
 {
     standin_reset();
     standin_cublas_reset();
     standin.multiprocessors = 1;
-    errors = warnings = 0;
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
 }
 
 TestSuite(standard_cuda, .init = begin, .timeout = 120);
@@ -243,7 +234,7 @@ Test(standard_cuda, matrices_are_held_as_on_the_cpu)
         expect_matrices(&j, 0, 4);
     }
     cr_assert_eq(pass(&j, &kept), RA_OK);
-    cr_expect_eq(errors + warnings, 0, "%s", line);
+    cr_expect_eq(said.errors + said.warnings, 0, "%s", said.line);
     give(&j); /* and what no backward pass followed */
     cr_expect_eq(standin_cublas.handles, 0);
     cr_expect_eq(standin.used_bytes, 0);
@@ -256,13 +247,13 @@ Test(standard_cuda, steps_that_are_wrong_are_refused_in_one_line)
     cr_assert_eq(take(&j, INT64_MAX), RA_OK);
     cr_assert_eq(pass(&j, &alone), RA_OK);
     cr_expect_eq(pass(&j, &after), RA_ERR_INVALID);
-    cr_expect_not_null(strstr(line, "without the forward step"), "%s", line);
+    cr_expect_not_null(strstr(said.line, "without the forward step"), "%s", said.line);
     ra_forward_step wide = {.map = &j.map, .shape = shape, .first = true, .last = true};
     wide.shape.dim = 128; /* the workspace was made for 16 */
     cr_expect_eq(j.kernel.ops->forward(&j.kernel, &wide), RA_ERR_INVALID);
     wide.shape.dim = 257;
     cr_expect_eq(j.kernel.ops->forward(&j.kernel, &wide), RA_ERR_INVALID);
-    cr_expect_eq(errors, 3);
+    cr_expect_eq(said.errors, 3);
     give(&j);
 }
 
@@ -281,8 +272,8 @@ Test(standard_cuda, rows_too_far_apart_for_cublas_are_refused)
                            .last = true};
     far.k.row_stride = (int64_t)1 << 31;
     cr_expect_eq(j.kernel.ops->forward(&j.kernel, &far), RA_ERR_UNSUPPORTED);
-    cr_expect_eq(errors, 1);
-    cr_expect_not_null(strstr(line, "beyond cuBLAS"), "%s", line);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "beyond cuBLAS"), "%s", said.line);
     give(&j);
 }
 
@@ -305,7 +296,7 @@ Test(standard_cuda, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_not
         if (status == RA_OK)
             status = pass(&j, &after);
         cr_expect_eq(status, fitting >= 4 ? RA_OK : RA_ERR_NO_MEMORY, "%d fit", fitting);
-        cr_expect_eq(errors, fitting < 4);
+        cr_expect_eq(said.errors, fitting < 4);
         expect_matrices(&j, 0, fitting);
         give(&j);
     }
@@ -323,13 +314,13 @@ Test(standard_cuda, without_a_library_the_table_tells_its_bytes_and_does_not_beg
     cr_expect_eq(table()->workspace_bytes(&use), bytes);
     cr_expect_not(ra_cublas_describe(text, sizeof(text)));
     cr_expect_not_null(strstr(text, "libcublas"), "%s", text);
-    cr_expect_eq(errors + warnings, 0);
+    cr_expect_eq(said.errors + said.warnings, 0);
     prepare(&j, RA_F32);
     cr_expect_eq(take(&j, INT64_MAX), RA_ERR_UNSUPPORTED);
-    cr_expect_eq(errors, 1);
-    cr_expect_not_null(strstr(line, "libcublas"), "%s", line);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "libcublas"), "%s", said.line);
     give(&j);
-    cr_expect_eq(warnings, 0);
+    cr_expect_eq(said.warnings, 0);
 }
 
 /* ---- parts of a job -------------------------------------------------------------------------- */
@@ -366,11 +357,11 @@ static void check_end(const char *of, int64_t call, ra_status status)
 {
     int64_t const left = standin.blocks + standin.pinned_blocks + standin.events + standin.streams +
                          standin_cublas.handles;
-    cr_expect_eq(left, status == RA_OK ? warnings : 0, "%s call %lld: %lld are left: %s", of,
-                 (long long)call, (long long)left, line);
-    cr_expect_leq(errors + warnings, 1, "%s call %lld: %d lines", of, (long long)call,
-                  errors + warnings);
-    cr_expect(status == RA_OK || errors == 1, "%s call %lld: no line", of, (long long)call);
+    cr_expect_eq(left, status == RA_OK ? said.warnings : 0, "%s call %lld: %lld are left: %s", of,
+                 (long long)call, (long long)left, said.line);
+    cr_expect_leq(said.errors + said.warnings, 1, "%s call %lld: %d lines", of, (long long)call,
+                  said.errors + said.warnings);
+    cr_expect(status == RA_OK || said.errors == 1, "%s call %lld: no line", of, (long long)call);
 }
 
 static void sweep(ra_dtype dtype, bool of_cublas)
