@@ -43,6 +43,14 @@ static inline json_t *parse_json(const char *written)
     return root;
 }
 
+/* A run's only point, or the first of several. */
+static inline json_t *first_point(const json_t *root)
+{
+    json_t *point = json_array_get(member(root, "points"), 0);
+    cr_assert_not_null(point, "there is no point");
+    return point;
+}
+
 /* A file of the command's folder. */
 static inline json_t *load_json(const char *folder, const char *name)
 {

@@ -20,7 +20,7 @@ static inline json_t *measure(int ranks, const char *arguments, json_t **root_ou
     json_t *root = parse_json(result.out);
     cr_assert_eq(json_array_size(member(root, "points")), 1);
     *root_out = root;
-    return json_array_get(member(root, "points"), 0);
+    return first_point(root);
 }
 
 #endif

@@ -116,16 +116,6 @@ static int field_count(const char *line)
     return count;
 }
 
-static json_t *json_of_file(const char *name)
-{
-    char path[128];
-    json_error_t error;
-    snprintf(path, sizeof(path), "%s/%s", command_folder, name);
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s: %s", path, error.text);
-    return root;
-}
-
 static void text_of_file(const char *name, char *data, size_t bytes)
 {
     char path[128];
@@ -154,10 +144,10 @@ Test(bench, table_json_and_csv_can_be_had_at_once)
                  result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 0, "%s", result.err);
 
-    json_t *root = json_of_file("p.json");
+    json_t *root = load_json(command_folder, "p.json");
     check_mixed(root, 1);
     check_limits(root);
-    json_t *first = json_array_get(member(root, "points"), 0);
+    json_t *first = first_point(root);
     cr_expect_eq(json_real_value(member(first, "time_ratio_forward")), 1.0, "its own reference");
     json_decref(root);
 
@@ -280,7 +270,7 @@ Test(bench, overlap_comes_from_three_measured_runs)
 Test(bench, verification_is_part_of_a_point)
 {
     json_t *root = bench(0, "--verify --backward --set shape.seq=65 --set job.repeat=1", 0);
-    json_t *point = json_array_get(member(root, "points"), 0);
+    json_t *point = first_point(root);
     cr_expect_str_eq(text(point, "status"), "ok");
     cr_expect_eq(json_object_size(member(point, "error")), 5);
     cr_expect(json_is_null(member(point, "message")));
@@ -319,7 +309,7 @@ Test(bench, every_example_is_a_sweep_whose_points_can_be_run)
 Test(bench, without_bounds_of_its_own_a_point_ends_by_itself)
 {
     json_t *root = bench(0, "--set shape.seq=16 --set shape.heads=1", 0);
-    json_t *point = json_array_get(member(root, "points"), 0);
+    json_t *point = first_point(root);
     long long const count = json_integer_value(member(point, "repetitions"));
     cr_expect(count >= 1 && count <= 50, "%lld", count);
     cr_expect(json_number_value(member(point, "forward_spread")) >= 0);

@@ -3,9 +3,9 @@
  * The kernels are the CPU's: what is tested is all that goes on around those of a GPU.
  */
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,28 +27,6 @@ static void run(const char *arguments)
     run_in("", arguments);
 }
 
-static json_t *read_json(void)
-{
-    json_error_t error;
-    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s\n%s%s", error.text, result.out, result.err);
-    return root;
-}
-
-static const json_t *point_of(const json_t *root)
-{
-    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
-    cr_assert_not_null(point);
-    return point;
-}
-
-static int64_t number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    cr_assert(json_is_integer(value), "%s", key);
-    return json_integer_value(value);
-}
-
 #define JOB                                                                                        \
     "--set compute.backend=cuda --set shape.seq=700 --set shape.heads=4 --set shape.kv_heads=2 "   \
     "--set shape.head_dim=40 --set pattern.causal=true "
@@ -62,12 +40,12 @@ Test(device, a_run_is_right_in_every_dtype)
                  "run " JOB "--set shape.dtype=%s --backward --verify --json", dtypes[i]);
         run(arguments);
         cr_assert_eq(result.code, 0, "%s", result.err);
-        json_t *root = read_json();
-        const json_t *point = point_of(root);
-        cr_expect_str_eq(json_string_value(json_object_get(point, "kernel")), "sealed");
-        cr_expect_str_eq(json_string_value(json_object_get(point, "status")), "ok");
-        cr_expect(json_is_null(json_object_get(point, "backend_note")));
-        cr_expect_eq(json_object_size(json_object_get(point, "error")), 5);
+        json_t *root = parse_json(result.out);
+        const json_t *point = first_point(root);
+        cr_expect_str_eq(text(point, "kernel"), "sealed");
+        cr_expect_str_eq(text(point, "status"), "ok");
+        cr_expect(json_is_null(member(point, "backend_note")));
+        cr_expect_eq(json_object_size(member(point, "error")), 5);
         json_decref(root);
     }
 }
@@ -76,22 +54,22 @@ Test(device, its_bytes_and_those_of_the_host_are_told_apart)
 {
     run("run " JOB "--set shape.dtype=f32 --backward --verify --json");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = read_json();
-    const json_t *point = point_of(root), *device = json_object_get(point, "device");
-    const json_t *there = json_object_get(point, "memory_bytes");
-    json_t *here = json_object_get(device, "host_memory_bytes");
+    json_t *root = parse_json(result.out);
+    const json_t *point = first_point(root), *device = member(point, "device");
+    const json_t *there = member(point, "memory_bytes");
+    json_t *here = member(device, "host_memory_bytes");
     int64_t const q = 700 * 4 * 40 * 4, k = 700 * 2 * 40 * 4;
-    cr_expect_str_eq(json_string_value(json_object_get(device, "name")), "stand-in 0");
-    cr_expect_eq(number(device, "index"), 0);
-    cr_expect_geq(number(there, "qkv"), 2 * q + 2 * k);
-    cr_expect_geq(number(there, "grads"), q + 2 * k);
-    cr_expect_geq(number(there, "output"), q);
-    cr_expect_eq(number(there, "io"), 0);
-    cr_expect_eq(number(here, "qkv"), 0);
-    cr_expect_eq(number(here, "output"), 0);
-    cr_expect_eq(number(here, "grads"), 0);
-    cr_expect_gt(number(here, "tilemap"), 0);
-    cr_expect_gt(number(here, "io"), 0);
+    cr_expect_str_eq(text(device, "name"), "stand-in 0");
+    cr_expect_eq(integer(device, "index"), 0);
+    cr_expect_geq(integer(there, "qkv"), 2 * q + 2 * k);
+    cr_expect_geq(integer(there, "grads"), q + 2 * k);
+    cr_expect_geq(integer(there, "output"), q);
+    cr_expect_eq(integer(there, "io"), 0);
+    cr_expect_eq(integer(here, "qkv"), 0);
+    cr_expect_eq(integer(here, "output"), 0);
+    cr_expect_eq(integer(here, "grads"), 0);
+    cr_expect_gt(integer(here, "tilemap"), 0);
+    cr_expect_gt(integer(here, "io"), 0);
     int64_t sum = 0;
     const char *category;
     json_t *bytes;
@@ -99,7 +77,7 @@ Test(device, its_bytes_and_those_of_the_host_are_told_apart)
     {
         sum += json_integer_value(bytes);
     }
-    cr_expect_eq(sum, number(device, "host_peak_bytes"));
+    cr_expect_eq(sum, integer(device, "host_peak_bytes"));
     json_decref(root);
     run("run " JOB "--quiet");
     cr_assert_eq(result.code, 0, "%s", result.err);
@@ -126,8 +104,8 @@ Test(device, its_memory_limit_ends_the_job_with_what_it_holds)
     char text[256];
     run("run " JOB "--json");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = read_json();
-    long long const short_of_it = number(point_of(root), "peak_bytes") - 100000;
+    json_t *root = parse_json(result.out);
+    long long const short_of_it = integer(first_point(root), "peak_bytes") - 100000;
     json_decref(root);
     snprintf(text, sizeof(text), "run " JOB "--set memory.limit=%lld", short_of_it);
     run(text);
@@ -161,13 +139,13 @@ Test(device, auto_goes_to_the_cpu_where_its_kernels_are_wrong)
                                                  "results here"),
                  1, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "the CPU computes instead"), "%s", result.err);
-    json_t *root = read_json();
-    const char *kernel = json_string_value(json_object_get(point_of(root), "kernel"));
-    const char *note = json_string_value(json_object_get(point_of(root), "backend_note"));
+    json_t *root = parse_json(result.out);
+    const char *kernel = text(first_point(root), "kernel");
+    const char *note = text(first_point(root), "backend_note");
     cr_assert(kernel != NULL && note != NULL);
     cr_expect_eq(strncmp(kernel, "cpu-", 4), 0, "%s", kernel);
     cr_expect_not_null(strstr(note, "wrong results"), "%s", note);
-    cr_expect(json_is_null(json_object_get(point_of(root), "device")));
+    cr_expect(json_is_null(member(first_point(root), "device")));
     json_decref(root);
 }
 
@@ -226,9 +204,9 @@ Test(device, probe_finds_what_fits_into_its_memory)
     command_file_write("lean.yaml", text, strlen(text));
     run_in("RA_SEALED_BYTES=8388608", "probe --json --config lean.yaml");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = read_json();
-    const json_t *point = point_of(root);
-    int64_t const tokens = number(point, "tokens"), token_bytes = 4 * 2 * 32 * 2;
+    json_t *root = parse_json(result.out);
+    const json_t *point = first_point(root);
+    int64_t const tokens = integer(point, "tokens"), token_bytes = 4 * 2 * 32 * 2;
     cr_expect_leq(tokens * token_bytes, 8388608);
     cr_expect_geq(tokens * token_bytes, 8388608 / 2);
     json_decref(root);
@@ -236,25 +214,24 @@ Test(device, probe_finds_what_fits_into_its_memory)
 
 Test(device, ablate_bench_and_plan_take_it)
 {
-    static const char text[] = "shape: {seq: 256, heads: 2, head_dim: 32, dtype: bf16}\n"
+    static const char yaml[] = "shape: {seq: 256, heads: 2, head_dim: 32, dtype: bf16}\n"
                                "compute: {backend: cuda}\n"
                                "job: {repeat: 1, warmup: 0}\n"
                                "sweep: {shape.seq: [128, 300]}\n";
-    command_file_write("job.yaml", text, strlen(text));
+    command_file_write("job.yaml", yaml, strlen(yaml));
     run("bench --json --config job.yaml");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = read_json();
-    const json_t *points = json_object_get(root, "points");
+    json_t *root = parse_json(result.out);
+    const json_t *points = member(root, "points");
     cr_assert_eq(json_array_size(points), 2);
     for (size_t i = 0; i < 2; i++) {
         const json_t *point = json_array_get(points, i);
-        cr_expect_str_eq(json_string_value(json_object_get(point, "status")), "ok");
+        cr_expect_str_eq(text(point, "status"), "ok");
         /* 132 multiprocessors, 4096 per clock, 1 GHz. */
-        cr_expect_float_eq(json_number_value(json_object_get(point, "limit_tflops")), 540.672,
-                           1e-6);
-        cr_expect_str_eq(json_string_value(json_object_get(point, "limit")), "tensor");
-        cr_expect_gt(json_number_value(json_object_get(point, "share_forward")), 0);
-        cr_expect(json_is_object(json_object_get(point, "device")));
+        cr_expect_float_eq(real(point, "limit_tflops"), 540.672, 1e-6);
+        cr_expect_str_eq(text(point, "limit"), "tensor");
+        cr_expect_gt(real(point, "share_forward"), 0);
+        cr_expect(json_is_object(member(point, "device")));
     }
     json_decref(root);
     run("bench --config job.yaml --quiet");
@@ -270,8 +247,8 @@ Test(device, a_trace_and_phases_are_those_of_its_passes)
     run("run " JOB "--trace trace.json --phases --json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_expect(command_file_exists("trace.json"));
-    json_t *root = read_json();
-    cr_expect_gt(json_array_size(json_object_get(point_of(root), "phases")), 0);
+    json_t *root = parse_json(result.out);
+    cr_expect_gt(json_array_size(member(first_point(root), "phases")), 0);
     json_decref(root);
 }
 
@@ -281,9 +258,9 @@ Test(device, the_bytes_of_its_context_are_counted)
 {
     run_in("RA_STANDIN_CONTEXT=12345678", "run " JOB "--json");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = read_json();
-    const json_t *bytes = json_object_get(point_of(root), "memory_bytes");
-    cr_expect_eq(number(bytes, "context"), 12345678);
+    json_t *root = parse_json(result.out);
+    const json_t *bytes = member(first_point(root), "memory_bytes");
+    cr_expect_eq(integer(bytes, "context"), 12345678);
     json_decref(root);
     run("run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 0, "%s", result.err);
@@ -357,13 +334,12 @@ Test(device, ranks_pass_keys_from_one_to_the_other)
                  schedules[i]);
         run_ranks(2 + i % 2, arguments);
         cr_assert_eq(result.code, 0, "%s", result.err);
-        json_t *root = read_json();
-        const json_t *point = point_of(root);
-        cr_expect_str_eq(json_string_value(json_object_get(point, "comm")), "staged");
-        cr_expect_gt(number(point, "sent_bytes"), 0);
-        cr_expect_gt(number(json_object_get(point, "memory_bytes"), "comm_buffer"), 0);
-        cr_expect_gt(number(json_object_get(json_object_get(point, "device"), "host_memory_bytes"),
-                            "comm_buffer"),
+        json_t *root = parse_json(result.out);
+        const json_t *point = first_point(root);
+        cr_expect_str_eq(text(point, "comm"), "staged");
+        cr_expect_gt(integer(point, "sent_bytes"), 0);
+        cr_expect_gt(integer(member(point, "memory_bytes"), "comm_buffer"), 0);
+        cr_expect_gt(integer(member(member(point, "device"), "host_memory_bytes"), "comm_buffer"),
                      0);
         json_decref(root);
     }
@@ -391,8 +367,8 @@ Test(device, one_rank_with_wrong_kernels_takes_all_to_the_cpu)
                                                  "results here"),
                  1, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "rank 1"), "%s", result.err);
-    json_t *root = read_json();
-    const char *note = json_string_value(json_object_get(point_of(root), "backend_note"));
+    json_t *root = parse_json(result.out);
+    const char *note = text(first_point(root), "backend_note");
     cr_assert_not_null(note);
     cr_expect_not_null(strstr(note, "on another rank"), "%s", note);
     json_decref(root);

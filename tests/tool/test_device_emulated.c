@@ -3,9 +3,9 @@
  * from the configuration to verified results, as on a GPU, and slower by far.
  */
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,14 +27,12 @@ static void run(const char *start, const char *arguments)
 
 static void expect_verified(const char *kernel)
 {
-    json_error_t error;
     cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s\n%s%s", error.text, result.out, result.err);
-    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
-    cr_expect_str_eq(json_string_value(json_object_get(point, "status")), "ok");
-    cr_expect_str_eq(json_string_value(json_object_get(point, "kernel")), kernel);
-    cr_expect_geq(json_object_size(json_object_get(point, "error")), 1);
+    json_t *root = parse_json(result.out);
+    const json_t *point = first_point(root);
+    cr_expect_str_eq(text(point, "status"), "ok");
+    cr_expect_str_eq(text(point, "kernel"), kernel);
+    cr_expect_geq(json_object_size(member(point, "error")), 1);
     json_decref(root);
 }
 
@@ -90,13 +88,10 @@ Test(device_emulated, a_gpu_of_99_kib_computes_the_widest_heads)
 
 static void expect_on_cpu(const char *why)
 {
-    json_error_t error;
-    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s\n%s%s", error.text, result.out, result.err);
-    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
-    const char *kernel = json_string_value(json_object_get(point, "kernel"));
-    const char *note = json_string_value(json_object_get(point, "backend_note"));
-    cr_assert(kernel != NULL && note != NULL, "%s", result.out);
+    json_t *root = parse_json(result.out);
+    const json_t *point = first_point(root);
+    const char *kernel = text(point, "kernel");
+    const char *note = text(point, "backend_note");
     cr_expect_eq(strncmp(kernel, "cpu-", 4), 0, "%s", kernel);
     cr_expect_not_null(strstr(note, why), "%s", note);
     json_decref(root);
@@ -139,11 +134,10 @@ Test(device_emulated, auto_leaves_a_gpu_with_less_shared_memory_and_says_so_once
                    "--set job.repeat=1 --set memory.pool.mode=off");
     cr_assert_eq(result.code, 0, "%s", result.err);
     expect_on_cpu("of shared memory per thread block");
-    json_t *root = json_loads(result.out, 0, NULL);
-    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
-    cr_expect_eq(json_integer_value(json_object_get(point, "theory_bytes")),
-                 json_integer_value(json_object_get(point, "peak_bytes")));
-    cr_expect_gt(json_integer_value(json_object_get(point, "theory_bytes")), 0);
+    json_t *root = parse_json(result.out);
+    const json_t *point = first_point(root);
+    cr_expect_eq(integer(point, "theory_bytes"), integer(point, "peak_bytes"));
+    cr_expect_gt(integer(point, "theory_bytes"), 0);
     json_decref(root);
 }
 
@@ -155,13 +149,12 @@ Test(device_emulated, nothing_is_predicted_of_a_job_that_was_refused)
     command_file_write("sweep.yaml", sweep, strlen(sweep));
     run(SMALL_GPU, "bench --json --config sweep.yaml " WIDE_JOB "--set comm.backend=nccl");
     cr_expect_eq(result.code, 2, "%s", result.err);
-    json_t *root = json_loads(result.out, 0, NULL);
-    const json_t *points = json_object_get(root, "points");
+    json_t *root = parse_json(result.out);
+    const json_t *points = member(root, "points");
     cr_assert_eq(json_array_size(points), 2, "%s", result.out);
     for (size_t i = 0; i < 2; i++) {
         const json_t *point = json_array_get(points, i);
-        const char *message = json_string_value(json_object_get(point, "message"));
-        cr_assert_not_null(message, "%s", result.out);
+        const char *message = text(point, "message");
         cr_expect_not_null(strstr(message, keys[i]), "%s", message);
         cr_expect_not_null(strstr(message, "and GPU 0 (stand-in 0) has 49152"), "%s", message);
         cr_expect_null(json_object_get(point, "theory_bytes"), "%s", result.out);
@@ -228,21 +221,19 @@ Test(device_emulated, linear_attention_by_rows_keeps_to_its_scratch)
 /* What the driver holds is in its units: what is in use, and the rest idle. */
 Test(device_emulated, the_drivers_pool_serves_a_job)
 {
-    json_error_t error;
     run("", "run " JOB "--set shape.dtype=f32 --set memory.pool.mode=driver --verify --json");
     expect_verified("cuda");
-    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root);
-    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
-    json_t *value, *bytes = json_object_get(point, "memory_bytes");
-    const json_t *pool = json_object_get(point, "pool");
+    json_t *root = parse_json(result.out);
+    const json_t *point = first_point(root);
+    json_t *value, *bytes = member(point, "memory_bytes");
+    const json_t *pool = member(point, "pool");
     const char *name;
     json_int_t sum = 0;
-    cr_expect_str_eq(json_string_value(json_object_get(pool, "mode")), "driver");
+    cr_expect_str_eq(text(pool, "mode"), "driver");
     json_object_foreach(bytes, name, value) sum += json_integer_value(value);
     cr_expect_eq(sum % (32 << 20), 0, "%lld", (long long)sum);
-    cr_expect_gt(json_integer_value(json_object_get(bytes, "pool_idle")), 0);
-    cr_expect_gt(json_integer_value(json_object_get(pool, "hits")), 0);
+    cr_expect_gt(integer(bytes, "pool_idle"), 0);
+    cr_expect_gt(integer(pool, "hits"), 0);
     json_decref(root);
 }
 
@@ -267,10 +258,9 @@ Test(device_emulated, a_limit_ends_the_job_with_what_it_holds)
 
 static json_int_t memory_of(const char *category)
 {
-    json_error_t error;
-    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
-    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
-    const json_t *bytes = json_object_get(json_object_get(point, "memory_bytes"), category);
+    json_t *root = parse_json(result.out);
+    const json_t *point = first_point(root);
+    const json_t *bytes = json_object_get(member(point, "memory_bytes"), category);
     json_int_t const value = json_is_integer(bytes) ? json_integer_value(bytes) : -1;
     json_decref(root);
     return value;

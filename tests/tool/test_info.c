@@ -1,7 +1,7 @@
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ TestSuite(info, .init = begin, .fini = end, .timeout = 120);
 
 static const json_t *at(const json_t *tree, const char *section, const char *key)
 {
-    const json_t *value = json_object_get(json_object_get(tree, section), key);
+    const json_t *value = json_object_get(member(tree, section), key);
     cr_assert_not_null(value, "no %s.%s", section, key);
     return value;
 }
@@ -35,15 +35,13 @@ static void expect_count(const json_t *tree, const char *section, const char *ke
     cr_assert(json_is_null(value) || json_integer_value(value) > 0, "%s.%s", section, key);
 }
 
-static json_t *read_machine(const char *text, int ranks)
+static json_t *read_machine(int ranks)
 {
-    json_error_t error;
-    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s", error.text);
-    cr_assert_str_eq(json_string_value(json_object_get(root, "command")), "info");
-    cr_assert(json_is_string(json_object_get(root, "ringattn")));
-    json_t *machine = json_object_get(root, "machine");
-    cr_assert_eq(json_integer_value(json_object_get(machine, "ranks")), ranks);
+    json_t *root = parse_json(result->out);
+    cr_assert_str_eq(text(root, "command"), "info");
+    cr_assert(json_is_string(member(root, "ringattn")));
+    json_t *machine = member(root, "machine");
+    cr_assert_eq(integer(machine, "ranks"), ranks);
     json_incref(machine);
     json_decref(root);
     return machine;
@@ -80,7 +78,7 @@ Test(info, tells_machine_and_build_as_json)
     command_run(result, 0, "info --json");
     cr_assert_eq(result->code, 0, "%s", result->err);
     cr_assert_str_empty(result->err);
-    json_t *machine = read_machine(result->out, 1);
+    json_t *machine = read_machine(1);
     static const char *const counts[] = {"packages",     "numa_nodes",
                                          "cores",        "hardware_threads",
                                          "usable_cores", "usable_hardware_threads"};
@@ -119,7 +117,7 @@ Test(info, tells_what_mpi_gave_or_why_there_is_none)
     int const ranks = command_has_mpi() ? 2 : 0;
     command_run(result, ranks, "info --json");
     cr_assert_eq(result->code, 0, "%s", result->err);
-    json_t *machine = read_machine(result->out, ranks == 2 ? 2 : 1); /* one rank prints */
+    json_t *machine = read_machine(ranks == 2 ? 2 : 1); /* one rank prints */
     if (command_has_mpi()) {
         cr_assert(json_is_true(at(machine, "mpi", "available")));
         cr_assert_gt(json_string_length(at(machine, "mpi", "library")), 0);
@@ -145,25 +143,22 @@ Test(info, is_a_table_without_json)
 
 Test(info, checks_every_kernel_when_it_is_asked_to)
 {
-    json_error_t error;
     command_run(result, 0, "info --check --json");
     cr_assert_eq(result->code, 0, "%s", result->err);
-    json_t *root = json_loads(result->out, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s", error.text);
-    const json_t *machine = json_object_get(root, "machine");
-    const json_t *checks = json_object_get(root, "checks");
+    json_t *root = parse_json(result->out);
+    const json_t *machine = member(root, "machine");
+    const json_t *checks = member(root, "checks");
     size_t const isas = json_array_size(at(machine, "isa", "available"));
-    size_t const standard = json_is_string(json_object_get(machine, "openblas"));
+    size_t const standard = json_is_string(member(machine, "openblas"));
     cr_expect_eq(json_array_size(checks), 3 * (2 * isas + standard)); /* f32, f16, bf16; and all but
                                                                          standard linear, too */
     for (size_t i = 0; i < json_array_size(checks); ++i) {
         const json_t *check = json_array_get(checks, i);
-        cr_expect(json_is_true(json_object_get(check, "agrees")));
-        cr_expect_gt(json_number_value(json_object_get(check, "longest_ms")), 0);
+        cr_expect(json_is_true(member(check, "agrees")));
+        cr_expect_gt(real(check, "longest_ms"), 0);
         /* The plain kernel agrees with itself, bit for bit where it has no steps to merge. */
-        bool const linear =
-            strcmp(json_string_value(json_object_get(check, "attention")), "linear") == 0;
-        cr_expect(linear || json_number_value(json_object_get(check, "error")) > 0);
+        bool const linear = strcmp(text(check, "attention"), "linear") == 0;
+        cr_expect(linear || real(check, "error") > 0);
     }
     json_decref(root);
     command_run(result, 0, "info --check");

@@ -3,9 +3,9 @@
  * and what is not there, GPUs and NCCL, is stood in for. Whatever happens to a rank, the job ends.
  */
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,16 +36,14 @@ static void run_ranks(const char *all, const char *environment, const char *argu
 
 static void expect_verified(const char *comm)
 {
-    json_error_t error;
     cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s\n%s%s", error.text, result.out, result.err);
-    const json_t *point = json_array_get(json_object_get(root, "points"), 0);
-    cr_expect_str_eq(json_string_value(json_object_get(point, "status")), "ok");
-    cr_expect_str_eq(json_string_value(json_object_get(point, "kernel")), "cuda");
-    cr_expect_str_eq(json_string_value(json_object_get(point, "comm")), comm);
-    cr_expect_geq(json_object_size(json_object_get(point, "error")), 5);
-    cr_expect_gt(json_integer_value(json_object_get(point, "sent_bytes")), 0);
+    json_t *root = parse_json(result.out);
+    const json_t *point = first_point(root);
+    cr_expect_str_eq(text(point, "status"), "ok");
+    cr_expect_str_eq(text(point, "kernel"), "cuda");
+    cr_expect_str_eq(text(point, "comm"), comm);
+    cr_expect_geq(json_object_size(member(point, "error")), 5);
+    cr_expect_gt(integer(point, "sent_bytes"), 0);
     json_decref(root);
 }
 

@@ -240,15 +240,13 @@ Test(plan, says_the_longest_sequence_of_a_sweep_over_lengths_once)
     static const char line[] = "plan --longest --config sweep.yaml --set memory.limit=64M "
                                "--set compute.threads=1";
     char with_json[256];
-    json_error_t error;
     command_file_write("sweep.yaml", sweep, strlen(sweep));
     command_run(&result, 0, line);
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_expect_eq(command_count_lines(result.out, "tokens fit"), 2, "%s", result.out);
     snprintf(with_json, sizeof(with_json), "%s --json", line);
     command_run(&result, 0, with_json);
-    json_t *root = json_loads(result.out, 0, &error);
-    cr_assert_not_null(root, "%s", error.text);
+    json_t *root = parse_json(result.out);
     const json_t *points = member(root, "points");
     cr_assert_eq(json_array_size(points), 4);
     for (size_t i = 0; i < 2; i++) /* lengths are the outer loop */

@@ -1,9 +1,9 @@
 /* The keys of the pool as users meet them: figures, the record of blocks, and what is refused. */
 #include "ringattn/pool_log.h"
 #include "tool/command_runner.h"
+#include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,32 +22,20 @@ static void run(int ranks, const char *arguments)
 /* The pool of the only point of a run; the caller drops *root_out. */
 static json_t *pool_of(const char *arguments, json_t **root_out, json_t **point_out)
 {
-    json_error_t error;
     run(0, arguments);
-    *root_out = json_loads(result.out, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(*root_out, "%s: %s", arguments, error.text);
-    *point_out = json_array_get(json_object_get(*root_out, "points"), 0);
-    json_t *pool = json_object_get(*point_out, "pool");
-    cr_assert_not_null(pool);
-    return pool;
-}
-
-static long long integer(json_t *object, const char *name)
-{
-    json_t *found = json_object_get(object, name);
-    cr_assert(json_is_integer(found), "%s is no integer", name);
-    return json_integer_value(found);
+    *root_out = parse_json(result.out);
+    *point_out = first_point(*root_out);
+    return member(*point_out, "pool");
 }
 
 static void expect_mode(const char *arguments, const char *mode)
 {
     json_t *root, *point, *pool = pool_of(arguments, &root, &point);
-    cr_assert_str_eq(json_string_value(json_object_get(pool, "mode")), mode);
-    json_t *allocated = json_object_get(pool, "allocated"),
-           *reserved = json_object_get(pool, "reserved");
+    cr_assert_str_eq(text(pool, "mode"), mode);
+    json_t *allocated = member(pool, "allocated"), *reserved = member(pool, "reserved");
     cr_assert_leq(integer(allocated, "peak_bytes"), integer(reserved, "peak_bytes"));
     cr_assert_leq(integer(reserved, "peak_bytes"), integer(point, "peak_bytes"));
-    cr_assert_geq(json_number_value(json_object_get(pool, "utilisation")), 0.95);
+    cr_assert_geq(real(pool, "utilisation"), 0.95);
     cr_assert_gt(integer(pool, "misses"), 0);
     cr_assert_geq(integer(pool, "alloc_p99_ns"), integer(pool, "alloc_p50_ns"));
     cr_assert_eq(integer(allocated, "allocated_count"),

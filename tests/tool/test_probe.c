@@ -343,8 +343,7 @@ Test(probe, outlives_allocations_that_the_machine_refuses)
     command_shell(&result, "ulimit -v 300000; exec \"$RINGATTN\" probe --quiet --json --config "
                            "job.yaml");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = json_loads(result.out, 0, NULL);
-    cr_assert_not_null(root);
+    json_t *root = parse_json(result.out);
     cr_expect_str_eq(text(point_of(root, "ring"), "status"), "ok");
     cr_expect_not_null(strstr(text(point_of(root, "ring"), "held_back"), "the machine refused"),
                        "%s", text(point_of(root, "ring"), "held_back"));

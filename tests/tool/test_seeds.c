@@ -25,8 +25,7 @@ static long long held(const json_t *point, const char *category)
 __attribute__((format(printf, 4, 5))) static json_t *
 study(int ranks, const char *command, const char *name, const char *format, ...)
 {
-    char line[2048], path[512];
-    json_error_t error;
+    char line[2048];
     va_list arguments;
     int const used = snprintf(line, sizeof(line),
                               "%s --quiet --json=found.json --config %s/configs/seeds/%s.yaml ",
@@ -36,10 +35,7 @@ study(int ranks, const char *command, const char *name, const char *format, ...)
     va_end(arguments);
     command_run(&result, ranks, line);
     cr_assert_eq(result.code, 0, "%s: exit code %d\n%s", line, result.code, result.err);
-    snprintf(path, sizeof(path), "%s/found.json", command_folder);
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    cr_assert_not_null(root, "%s: %s", line, error.text);
-    return root;
+    return load_json(command_folder, "found.json");
 }
 
 static json_t *points_of(const json_t *root, size_t count)

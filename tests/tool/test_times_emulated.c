@@ -33,7 +33,7 @@ static void expect_naps(const char *more)
     snprintf(line, sizeof(line), JOB "--json=r.json --set job.repeat=2 %s", more);
     run("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_NAP_MS=10", line);
     json_t *root = load_json(command_folder, "r.json");
-    const json_t *point = json_array_get(member(root, "points"), 0);
+    const json_t *point = first_point(root);
     cr_expect_geq(real(member(point, "forward_ms"), "min"), 10, "%s", more);
     cr_expect_geq(real(member(point, "backward_ms"), "min"), 20, "%s", more);
     json_decref(root);
