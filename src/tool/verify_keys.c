@@ -97,18 +97,19 @@ static ra_status take_from_run(const ra_verify_job *job, int64_t batch, int32_t 
     return status;
 }
 
+/* A row that cannot be added is counted instead. */
+static bool can_add(const ra_reference_row *row, key_sums *sums)
+{
+    bool const is_suspect = !row->nonfinite && !(isfinite(row->lse) && isfinite(row->delta));
+    sums->nonfinite += row->nonfinite;
+    sums->suspect += is_suspect;
+    return !row->nonfinite && !is_suspect;
+}
+
 static void add_row(const ra_reference *reference, const ra_reference_row *row,
                     int32_t multiplicity, const sampled_key *key, key_sums *sums)
 {
     int32_t const dim = reference->dim;
-    if (row->nonfinite) {
-        sums->nonfinite += 1;
-        return;
-    }
-    if (!isfinite(row->lse) || !isfinite(row->delta)) {
-        sums->suspect += 1;
-        return;
-    }
     double const score = reference->scale * ra_reference_dot(row->q, key->k, dim);
     double const p = multiplicity * exp(score - row->lse);
     double const dp = ra_reference_dot(row->dout, key->v, dim);
@@ -125,14 +126,6 @@ static void add_row_linear(const ra_reference *reference, const ra_reference_row
 {
     int32_t const dim = reference->dim;
     double phi[RA_REFERENCE_MAX_DIM], norm = 0;
-    if (row->nonfinite) {
-        sums->nonfinite += 1;
-        return;
-    }
-    if (!isfinite(row->lse) || !isfinite(row->delta)) {
-        sums->suspect += 1;
-        return;
-    }
     memcpy(phi, key->k, (size_t)dim * sizeof(double));
     ra_reference_features(phi, dim);
     double const p = ra_reference_dot(row->q, phi, dim) / row->sum;
@@ -169,9 +162,11 @@ static ra_status add_rows(const ra_verify_job *job, bool lse_from_run, int32_t h
         for (int i = 0; i < count; ++i) {
             int32_t const multiplicity =
                 ra_pattern_multiplicity(job->pattern, head, rows[i].row, group->keys[j].row);
-            if (multiplicity != 0 && linear)
+            if (multiplicity == 0 || !can_add(&rows[i], &group->sums[j]))
+                continue;
+            if (linear)
                 add_row_linear(reference, &rows[i], &group->keys[j], &group->sums[j]);
-            else if (multiplicity != 0)
+            else
                 add_row(reference, &rows[i], multiplicity, &group->keys[j], &group->sums[j]);
         }
     return RA_OK;
