@@ -86,22 +86,25 @@ typedef struct ra_config_source {
 } ra_config_source;
 
 /**
- * Read and check a configuration. What was wrong is one logged line that names file, line, column
- * where there is one, key path, what is allowed, and the nearest valid name. Checks that need the
- * shape are left to ra_config_check: an input file may bring it.
+ * Make a configuration of a file's text, and check it. What was wrong is one logged line that names
+ * file, line, column where there is one, key path, what is allowed, and the nearest valid name.
+ * Checks that need the shape are left to ra_config_check: an input file may bring it.
  *
+ * @param name    of the file, for errors
+ * @param source  NULL: the text alone; its own `file` is not looked at
  * @return RA_ERR_CONFIG     the contents
- *         RA_ERR_IO         the file cannot be read
  *         RA_ERR_NO_MEMORY
  */
-RA_CHECKED ra_status ra_config_load(const ra_config_source *source, ra_config *config_out);
-/** Parse from memory, as for a file of that name; for fuzzing and for ranks other than 0. */
 RA_CHECKED ra_status ra_config_parse(const char *name, const char *text, size_t bytes,
                                      const ra_config_source *source, ra_config *config_out);
 /**
  * Read a whole file, at most RA_CONFIG_BYTES_MAX. *text_out is ended by a NUL that *bytes_out does
  * not count; the caller frees it.
+ *
  * @param what  that errors say it should be: "configuration"
+ * @return RA_ERR_CONFIG     larger, or no file that ends
+ *         RA_ERR_IO         it cannot be read
+ *         RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_config_read_file(const char *what, const char *path, char **text_out,
                                          size_t *bytes_out);

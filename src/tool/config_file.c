@@ -1,4 +1,4 @@
-/* A configuration from a file. */
+/* The text of a file that somebody wrote. */
 #include "config.h"
 
 #include <errno.h>
@@ -74,19 +74,5 @@ err_no_memory:
 err_free_text:
     free(text);
     fclose(file);
-    return status;
-}
-
-ra_status ra_config_load(const ra_config_source *source, ra_config *config_out)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    if (source->file == NULL)
-        return ra_config_parse("defaults", "", 0, source, config_out);
-    ra_status status = ra_config_read_file("configuration", source->file, &text, &bytes);
-    if (status != RA_OK)
-        return status;
-    status = ra_config_parse(source->file, text, bytes, source, config_out);
-    free(text);
     return status;
 }

@@ -26,8 +26,6 @@ typedef struct ra_choice {
     unsigned value;
 } ra_choice;
 
-enum { RA_CHOICE_MAX = 8 };
-
 typedef struct ra_config_key {
     const char *path;
     ra_key_type type;

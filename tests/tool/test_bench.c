@@ -2,7 +2,7 @@
  * nothing.
  */
 #include "tool/bench_runner.h"
-#include "tool/config.h"
+#include "tool/config_points.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -285,24 +285,8 @@ Test(bench, every_example_is_a_sweep_whose_points_can_be_run)
                                         "dilated-vs-dense", "calibrate",       "ring-vs-base"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[512];
-        int64_t points = 1;
         snprintf(path, sizeof(path), "%s/configs/bench/%s.yaml", RA_TEST_SOURCE, names[i]);
-        for (int64_t p = 1; p <= points; p++) {
-            ra_config base = {0};
-            ra_config_source source = {.file = path, .sweep_point = p};
-            cr_assert_eq(ra_config_load(&source, &base), RA_OK, "%s", path);
-            points = base.sweep_points;
-            for (int v = 0; v < base.variant_count; v++) {
-                ra_config config = {0};
-                source.variant = base.variants[v];
-                cr_assert_eq(ra_config_load(&source, &config), RA_OK, "%s", path);
-                cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s", path);
-                ra_config_fini(&config);
-            }
-            cr_expect_eq(ra_config_check(&base, 1), RA_OK, "%s", path);
-            ra_config_fini(&base);
-        }
-        cr_expect_geq(points, 2);
+        cr_expect_geq(check_points(path, 0), 2, "%s", path);
     }
 }
 

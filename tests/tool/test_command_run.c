@@ -1,6 +1,6 @@
 /* The command as users meet it when all is well: what it prints, what it writes, what it measures.
  */
-#include "tool/config.h"
+#include "tool/config_points.h"
 #include "tool/measure_runner.h"
 
 #include <criterion/criterion.h>
@@ -179,10 +179,8 @@ Test(command_run, every_example_is_a_configuration)
                                         "blocks",         "own-tensors", "small-memory"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[512];
-        ra_config config = {0};
         snprintf(path, sizeof(path), "%s/configs/%s.yaml", RA_TEST_SOURCE, names[i]);
-        ra_config_source const source = {.file = path};
-        cr_assert_eq(ra_config_load(&source, &config), RA_OK, "%s", path);
+        ra_config config = config_of(path, NULL);
         cr_assert_eq(ra_config_check(&config, 4), RA_OK, "%s", path);
         ra_config_fini(&config);
     }

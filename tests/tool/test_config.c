@@ -315,27 +315,29 @@ Test(config, sets_that_are_no_sets_are_refused)
     REFUSES_SET("shape.seq=5\nshape: 3", "--set");
 }
 
+/* Of a file that is not to be taken. */
+static ra_status read_file(const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    return ra_config_read_file("configuration", path, &text, &bytes);
+}
+
 Test(config, a_file_that_cannot_be_read_is_a_file_error)
 {
-    ra_config config = {0};
-    ra_config_source source = {.file = "/nowhere/job.yaml"};
-    cr_assert_eq(ra_config_load(&source, &config), RA_ERR_IO);
+    cr_assert_eq(read_file("/nowhere/job.yaml"), RA_ERR_IO);
     cr_assert_not_null(strstr(said.line, "/nowhere/job.yaml"));
-    source.file = "/";
-    cr_assert_eq(ra_config_load(&source, &config), RA_ERR_IO);
-    source.file = "/dev/zero"; /* endless */
-    cr_assert_eq(ra_config_load(&source, &config), RA_ERR_CONFIG);
+    cr_assert_eq(read_file("/"), RA_ERR_IO);
+    cr_assert_eq(read_file("/dev/zero"), RA_ERR_CONFIG); /* endless */
 }
 
 Test(config, a_pipe_that_nobody_writes_to_is_refused_at_once, .timeout = 20)
 {
     char folder[] = "/tmp/ringattn_config_XXXXXX", path[64];
-    ra_config config;
     cr_assert_not_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/pipe", folder);
     cr_assert_eq(mkfifo(path, 0600), 0);
-    ra_config_source const source = {.file = path};
-    ra_status const status = ra_config_load(&source, &config);
+    ra_status const status = read_file(path);
     unlink(path);
     rmdir(folder);
     cr_assert_eq(status, RA_ERR_CONFIG);

@@ -4,7 +4,7 @@
  */
 #include "ringattn/blas.h"
 #include "tool/command_runner.h"
-#include "tool/config.h"
+#include "tool/config_points.h"
 #include "tool/json_reader.h"
 
 #include <math.h>
@@ -45,27 +45,6 @@ static json_t *points_of(const json_t *root, size_t count)
     return points;
 }
 
-/* Every combination of every variant passes all checks that need no tensors. */
-static void check_points(const char *path)
-{
-    int64_t points = 1;
-    for (int64_t p = 1; p <= points; p++) {
-        ra_config base = {0};
-        ra_config_source source = {.file = path, .sweep_point = p};
-        cr_assert_eq(ra_config_load(&source, &base), RA_OK, "%s", path);
-        points = base.sweep_points > 1 ? base.sweep_points : 1;
-        cr_assert_geq(base.variant_count, 2, "%s compares nothing", path);
-        for (int v = 0; v < base.variant_count; v++) {
-            ra_config config = {0};
-            source.variant = base.variants[v];
-            cr_assert_eq(ra_config_load(&source, &config), RA_OK, "%s", path);
-            cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s: %s", path, source.variant);
-            ra_config_fini(&config);
-        }
-        ra_config_fini(&base);
-    }
-}
-
 Test(seeds, every_study_is_a_file_whose_points_can_be_run)
 {
     static const char *const names[] = {"base-vs-ring", "sliding-window", "memory-profiling",
@@ -73,7 +52,7 @@ Test(seeds, every_study_is_a_file_whose_points_can_be_run)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[512];
         snprintf(path, sizeof(path), "%s/configs/seeds/%s.yaml", RA_TEST_SOURCE, names[i]);
-        check_points(path);
+        check_points(path, 2);
     }
 }
 
