@@ -1,25 +1,12 @@
 /* Dispatch: broken preconditions stop the process, missing memory does not. */
 #include "comm/comm_internal.h"
 #include "comm/contract.h"
+#include "support/failing_calloc.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
-
-/* Linked with --wrap=calloc: the n-th call from here on fails. */
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-static int calls_until_failure = -1;
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    if (calls_until_failure == 0)
-        return NULL;
-    if (calls_until_failure > 0)
-        calls_until_failure--;
-    return __real_calloc(count, bytes);
-}
 
 static ra_comm *create_self(void)
 {
@@ -87,17 +74,17 @@ Test(comm, says_when_memory_is_missing_and_leaves_none_behind)
 {
     ra_comm *comm = NULL, *comms[4] = {NULL};
     contract_capture_log();
-    calls_until_failure = 0;
+    callocs_left = 0;
     cr_expect_eq(ra_comm_create_self(1000, &comm), RA_ERR_NO_MEMORY);
-    calls_until_failure = -1;
+    callocs_left = -1;
     cr_expect_null(comm);
     cr_expect_eq(contract_count_lines("no memory for a communicator", ""), 1);
 
     int failed = 0;
     for (;; failed++) {
-        calls_until_failure = failed;
+        callocs_left = failed;
         ra_status const status = ra_comm_create_local(4, 1000, comms);
-        calls_until_failure = -1;
+        callocs_left = -1;
         if (status == RA_OK)
             break;
         cr_assert_eq(status, RA_ERR_NO_MEMORY);

@@ -4,6 +4,7 @@
  */
 #include "comm/comm_internal.h"
 #include "comm/contract.h"
+#include "support/failing_calloc.h"
 
 #include <mpi.h>
 #include <signal.h>
@@ -12,20 +13,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-/* Linked with --wrap=calloc: the n-th call from here on fails. */
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-static int calls_until_failure = -1;
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    if (calls_until_failure == 0)
-        return NULL;
-    if (calls_until_failure > 0)
-        calls_until_failure--;
-    return __real_calloc(count, bytes);
-}
 
 static ra_comm *create(int *argc, char ***argv)
 {
@@ -211,9 +198,9 @@ static int run_out_of_memory(int *argc, char ***argv)
     contract_capture_log();
     for (;; failed++) {
         contract_clear_log();
-        calls_until_failure = failed;
+        callocs_left = failed;
         ra_status const status = ra_comm_create_mpi(NULL, NULL, 5000, &comm);
-        calls_until_failure = -1;
+        callocs_left = -1;
         if (status == RA_OK)
             break;
         failures += status != RA_ERR_NO_MEMORY;

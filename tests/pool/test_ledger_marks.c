@@ -1,21 +1,12 @@
 /* Compositions at moments with a name: kept where they are asked for, bounded, and what they were.
  */
 #include "ringattn/pool.h"
+#include "support/failing_calloc.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool calloc_fails;
-
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return calloc_fails ? NULL : __real_calloc(count, bytes);
-}
 
 static ra_ledger *ledger;
 
@@ -94,9 +85,9 @@ Test(ledger_marks, without_memory_for_them_leave_those_before)
     int64_t dropped;
     cr_assert_eq(ra_ledger_keep_marks(ledger, 2), RA_OK);
     ra_ledger_mark_now(ledger, "kept", 0, 0);
-    calloc_fails = true;
+    callocs_left = 0;
     ra_status const status = ra_ledger_keep_marks(ledger, 4);
-    calloc_fails = false;
+    callocs_left = -1;
     cr_assert_eq(status, RA_ERR_NO_MEMORY);
     cr_assert_eq(ra_ledger_read_marks(ledger, &marks, &dropped), 1);
     cr_expect_str_eq(marks[0].name, "kept");

@@ -1,23 +1,11 @@
 /* The phases that a job reports: those of one rank's last passes, on every rank. */
 #include "comm/local_ranks.h"
+#include "support/failing_calloc.h"
 #include "tool/job_phases.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int fitting = -1; /* how many more allocations succeed; -1: all */
-
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    if (fitting == 0)
-        return NULL;
-    fitting -= fitting > 0;
-    return __real_calloc(count, bytes);
-}
 
 static void job_free(ra_job *job)
 {
@@ -29,11 +17,11 @@ Test(job_phases, without_the_option_take_nothing)
 {
     ra_options const options = {0};
     ra_job job = {.options = &options};
-    fitting = 0;
+    callocs_left = 0;
     cr_assert_eq(ra_job_phases_begin(&job), RA_OK);
     ra_job_phases_restart(&job);
     cr_assert_eq(ra_job_phases_gather(&job, 0), RA_OK); /* no communicator is touched */
-    fitting = -1;
+    callocs_left = -1;
     cr_assert_null(job.report.phases);
 }
 
@@ -43,9 +31,9 @@ Test(job_phases, whose_memory_is_refused_fail_at_the_start)
     for (int n = 0; n <= 2; n++) {
         ra_job job = {.options = &options};
         cr_assert_eq(ra_ledger_create(1000, &job.ledger), RA_OK);
-        fitting = n;
+        callocs_left = n;
         ra_status const status = ra_job_phases_begin(&job);
-        fitting = -1;
+        callocs_left = -1;
         cr_expect_eq(status, n < 2 ? RA_ERR_NO_MEMORY : RA_OK);
         job_free(&job);
     }
