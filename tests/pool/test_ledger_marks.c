@@ -5,7 +5,6 @@
 
 #include <criterion/criterion.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 static ra_ledger *ledger;

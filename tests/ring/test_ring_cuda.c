@@ -8,7 +8,6 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdlib.h>
 
 enum { SEQ = 90, DIM = 16 };
 

@@ -9,7 +9,6 @@
 #include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
-#include <stdlib.h>
 
 enum { SEQ = 900, HEADS = 2, TILE_ROWS = 256 };
 

@@ -1,7 +1,6 @@
 /* The table of keys, and what a configuration file, --set and variants make of it. */
 #include "tool/parsed_config.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>

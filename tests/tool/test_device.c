@@ -7,7 +7,6 @@
 
 #include <criterion/criterion.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 TestSuite(device, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
