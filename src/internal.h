@@ -16,6 +16,13 @@
 #define RA_DASSERT(condition) RA_ASSERT(condition)
 #endif
 
+/* OpenMP where the build has it; the code runs on one thread where it has not. */
+#ifdef _OPENMP
+#define RA_OMP(directive) _Pragma(#directive)
+#else
+#define RA_OMP(directive)
+#endif
+
 _Noreturn void ra_assert_failed(const char *condition, const char *file, int line);
 
 static inline int64_t ra_min_i64(int64_t a, int64_t b)

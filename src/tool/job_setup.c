@@ -114,7 +114,7 @@ static ra_status alone_prepare(ra_job *job)
     if (status == RA_OK)
         status = ra_job_make_pools(job);
     if (status == RA_OK)
-        status = ra_tensor_source_open(config, job->host_pool, &job->source);
+        status = ra_tensor_source_open(config, job->host_pool, job->threads, &job->source);
     if (status == RA_OK)
         status = ra_config_check(config, ra_comm_size(job->comm));
     if (status == RA_OK)
@@ -290,7 +290,7 @@ ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
 {
     ra_ring_info ring;
     ra_ring_read_info(job->ring, &ring);
-    /* Beside a GPU the host's part is one thread, whatever the configuration says. */
+    /* Beside a GPU the host's part of passes is one thread, whatever the configuration says. */
     bool const on_gpu = job->backend == RA_BACKEND_CUDA;
     placement->own.threads = on_gpu ? 1 : job->kernel.threads;
     placement->own.threads_are_auto = !on_gpu && job->config.threads == 0;

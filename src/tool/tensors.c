@@ -201,14 +201,17 @@ static ra_status open_file(ra_config *config, ra_tensor_source *source)
     return status;
 }
 
-ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool, ra_tensor_source **source_out)
+ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool, int threads,
+                                ra_tensor_source **source_out)
 {
+    RA_ASSERT(threads >= 1);
     ra_tensor_source *source = calloc(1, sizeof(*source));
     if (source == NULL) {
         ra_log(RA_LOG_ERROR, "no memory for the inputs: free some memory");
         return RA_ERR_NO_MEMORY;
     }
     source->pool = pool;
+    source->threads = threads;
     ra_status status = RA_OK;
     if (config->input != NULL) {
         status = open_file(config, source);

@@ -18,12 +18,13 @@ typedef struct ra_tensor_source ra_tensor_source;
  * With config->input: open it, check q, k, v (and do where backward) for shape and dtype, and set
  * shape and dtype of *config from the file; keys that were given must match (RA_ERR_IO otherwise).
  * For `kind: list`, `blocks` (I32 [n, 2]) is read and becomes config->pattern.block_pairs, owned
- * by the source. Without input: random, standard normal, from job.seed. `pool` is borrowed until
- * close; staging for reads that are not contiguous comes from it (io, RA_TENSOR_STAGING_BYTES).
+ * by the source. Without input: random, standard normal, from job.seed, drawn by `threads` (>= 1)
+ * threads of OpenMP; how many they are changes no value. `pool` is borrowed until close; staging
+ * for reads that are not contiguous comes from it (io, RA_TENSOR_STAGING_BYTES).
  *
  * Logs its line on whichever rank calls it: let rank 0 open first, and the others if it could.
  */
-RA_CHECKED ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool,
+RA_CHECKED ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool, int threads,
                                            ra_tensor_source **source_out);
 void ra_tensor_source_close(ra_tensor_source *source); /* NULL is fine */
 
@@ -87,8 +88,8 @@ typedef struct ra_result_tensors {
 RA_CHECKED ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowset *rows,
                                      const ra_result_tensors *results);
 
-/** Count NaN and infinite elements. */
-void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int64_t *nan_out,
-                               int64_t *inf_out);
+/** Count NaN and infinite elements, by so many threads. */
+void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int threads,
+                               int64_t *nan_out, int64_t *inf_out);
 
 #endif

@@ -174,6 +174,21 @@ static void draw(const ra_config *config, ra_tensor_name name, const part *p, in
             }
 }
 
+/* Each thread its share of the rows: what a value is depends on its place alone. */
+static void draw_by_threads(const ra_tensor_source *source, const ra_config *config,
+                            ra_tensor_name name, const part *p, int64_t batch, char *to)
+{
+    int64_t const count = p->end - p->first, shares = source->threads;
+    int64_t const row_bytes = ra_tensor_heads(config, name) * (int64_t)config->head_dim *
+                              (int64_t)ra_dtype_bytes(config->dtype);
+    RA_OMP(omp parallel for schedule(static) num_threads(source->threads))
+    for (int64_t share = 0; share < shares; ++share) {
+        int64_t const begin = count * share / shares, end = count * (share + 1) / shares;
+        part const own = {p->rows, p->first + begin, p->first + end};
+        draw(config, name, &own, batch, to + begin * row_bytes);
+    }
+}
+
 ra_status ra_tensor_source_read_part(const ra_tensor_source *source, const ra_config *config,
                                      ra_tensor_name name, const ra_rowset *rows, int64_t batch,
                                      int64_t first, int64_t count, void *data)
@@ -184,7 +199,7 @@ ra_status ra_tensor_source_read_part(const ra_tensor_source *source, const ra_co
         return RA_OK;
     if (source->file != NULL)
         return read_from_file(source, config, name, &p, batch, data);
-    draw(config, name, &p, batch, data);
+    draw_by_threads(source, config, name, &p, batch, data);
     return RA_OK;
 }
 
@@ -255,12 +270,14 @@ ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config 
 
 /* ---- NaN and Inf ----------------------------------------------------------------------------- */
 
-void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int64_t *nan_out,
-                               int64_t *inf_out)
+void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int threads,
+                               int64_t *nan_out, int64_t *inf_out)
 {
+    (void)threads; /* of OpenMP, which a build may lack */
     int64_t nans = 0, infs = 0;
     if (dtype == RA_F32) {
         const uint32_t *bits = data;
+        RA_OMP(omp parallel for num_threads(threads) reduction(+ : nans, infs))
         for (int64_t i = 0; i < count; ++i) {
             uint32_t const size = bits[i] & 0x7fffffffu;
             nans += size > 0x7f800000u;
@@ -269,6 +286,7 @@ void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, 
     } else {
         const uint16_t *bits = data;
         uint16_t const inf = dtype == RA_F16 ? 0x7c00 : 0x7f80;
+        RA_OMP(omp parallel for num_threads(threads) reduction(+ : nans, infs))
         for (int64_t i = 0; i < count; ++i) {
             uint16_t const size = bits[i] & 0x7fff;
             nans += size > inf;

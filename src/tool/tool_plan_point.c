@@ -14,7 +14,7 @@
 static ra_status open_source(ra_plan_point *point)
 {
     ra_status const status = ra_host_pool_make(INT64_MAX, &point->ledger, &point->pool);
-    return status == RA_OK ? ra_tensor_source_open(&point->config, point->pool, &point->source)
+    return status == RA_OK ? ra_tensor_source_open(&point->config, point->pool, 1, &point->source)
                            : status;
 }
 

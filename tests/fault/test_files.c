@@ -202,7 +202,7 @@ static ra_status read_inputs(void)
     ra_tensor_source *source = NULL;
     cr_assert_eq(ra_rowset_init(pool, &range, 1, &rows), RA_OK);
     fault_count_anew();
-    ra_status status = ra_tensor_source_open(&config, pool, &source);
+    ra_status status = ra_tensor_source_open(&config, pool, 1, &source);
     for (int name = RA_TENSOR_Q; name <= RA_TENSOR_DO && status == RA_OK; ++name)
         status = ra_tensor_source_read(source, &config, (ra_tensor_name)name, &rows, rows.row_count,
                                        NULL, data, NULL);

@@ -108,7 +108,7 @@ Test(shard, host_memory_is_read_where_it_lies)
 static ra_tensor_source *open_source(ra_config *config)
 {
     ra_tensor_source *source;
-    cr_assert_eq(ra_tensor_source_open(config, pool, &source), RA_OK, "%s", said.line);
+    cr_assert_eq(ra_tensor_source_open(config, pool, 1, &source), RA_OK, "%s", said.line);
     if (config->kv_heads == 0)
         config->kv_heads = config->heads;
     return source;

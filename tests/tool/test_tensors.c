@@ -21,7 +21,7 @@ static void write_inputs(const char *path, const char *dtype, int64_t seq, int64
 static ra_tensor_source *open_source(ra_config *config)
 {
     ra_tensor_source *source;
-    cr_assert_eq(ra_tensor_source_open(config, pool, &source), RA_OK, "%s", said.line);
+    cr_assert_eq(ra_tensor_source_open(config, pool, 1, &source), RA_OK, "%s", said.line);
     return source;
 }
 
@@ -174,6 +174,53 @@ Test(tensors, random_rows_are_the_same_in_any_row_set)
     }
 }
 
+/* FNV-1a. */
+static uint64_t fingerprint(const unsigned char *data, size_t bytes)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes; ++i)
+        hash = (hash ^ data[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* 101 rows in pieces, one of them of a single row, and fewer rows than threads: whatever is drawn
+   by how many, a seed's values are those that it has always had. */
+Test(tensors, random_rows_are_the_same_by_any_number_of_threads)
+{
+    static const struct {
+        const char *dtype;
+        unsigned long long seed;
+        uint64_t fingerprint;
+    } cases[] = {{"f32", 1, 0xffa5a7c085d1c28b},
+                 {"f16", 1, 0x66a6fc3f18e6cfe0},
+                 {"bf16", 1, 0xfe8c9a677c31ab9a},
+                 {"bf16", 12345678901, 0x98b1cf6362a9a8c8}};
+    static const ra_range pieces[] = {{3, 1, 40}, {900, 1, 1}, {50, 7, 60}};
+    static const int threads[] = {1, 2, 3, 7, 202};
+    ra_rowset rows = rowset(pieces, 3);
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); ++c) {
+        ra_config config = parse_config("shape: {batch: 2, seq: 1000, heads: 3, kv_heads: 1,"
+                                        " head_dim: 17, dtype: %s}\njob: {seed: %llu}",
+                                        cases[c].dtype, cases[c].seed);
+        size_t const bytes = 2 * 101 * 3 * 17 * ra_dtype_bytes(config.dtype);
+        unsigned char *data = malloc(bytes);
+        for (size_t t = 0; t < sizeof(threads) / sizeof(threads[0]); ++t) {
+            ra_tensor_source *source;
+            cr_assert_eq(ra_tensor_source_open(&config, pool, threads[t], &source), RA_OK);
+            memset(data, 0xff, bytes);
+            cr_assert_eq(ra_tensor_source_read(source, &config, RA_TENSOR_DO, &rows, rows.row_count,
+                                               NULL, data, NULL),
+                         RA_OK);
+            cr_assert_eq(fingerprint(data, bytes), cases[c].fingerprint, "%s, %d threads",
+                         cases[c].dtype, threads[t]);
+            ra_tensor_source_close(source);
+        }
+        free(data);
+        ra_config_fini(&config);
+    }
+    ra_rowset_fini(pool, &rows);
+}
+
 /* ---- inputs that are refused ----------------------------------------------------------------- */
 
 enum { Q, K, V, DO, BLOCKS, TENSORS };
@@ -201,7 +248,7 @@ static void opens(ra_tensor_info *infos, const int32_t *pairs, const char *yaml,
                                     in_folder("in"), yaml);
     ra_tensor_source *source = NULL;
     said.count = 0;
-    ra_status const status = ra_tensor_source_open(&config, pool, &source);
+    ra_status const status = ra_tensor_source_open(&config, pool, 1, &source);
     cr_assert_eq(status, expected, "%s: %s", because, said.line);
     cr_assert_eq(said.count, expected != RA_OK);
     if (expected != RA_OK) {
@@ -284,25 +331,27 @@ Test(tensors, a_list_of_blocks_needs_an_input_file)
     free(config.input);
     config.input = NULL;
     ra_tensor_source *source;
-    cr_assert_eq(ra_tensor_source_open(&config, pool, &source), RA_ERR_CONFIG);
+    cr_assert_eq(ra_tensor_source_open(&config, pool, 1, &source), RA_ERR_CONFIG);
     cr_assert_eq(said.count, 1);
     ra_config_fini(&config);
 }
 
 /* ---- NaN and Inf ----------------------------------------------------------------------------- */
 
+/* By more threads than there are elements, too, and none is counted twice. */
 Test(tensors, counts_nan_and_inf_of_every_dtype)
 {
     uint32_t const f32[] = {0x7f800000, 0xff800000, 0x7f800001, 0xffc00000, 0x7f7fffff, 0, 1};
     uint16_t const f16[] = {0x7c00, 0xfc00, 0x7c01, 0xfe00, 0x7bff, 0x8000, 1};
     uint16_t const bf16[] = {0x7f80, 0xff80, 0x7f81, 0xffc0, 0x7f7f, 0x8000, 0x7c01};
     const void *const data[] = {[RA_F32] = f32, [RA_F16] = f16, [RA_BF16] = bf16};
-    for (int dtype = RA_F32; dtype <= RA_BF16; ++dtype) {
-        int64_t nans, infs;
-        ra_tensor_count_nonfinite((ra_dtype)dtype, data[dtype], 7, &nans, &infs);
-        cr_assert_eq(nans, 2);
-        cr_assert_eq(infs, 2);
-        ra_tensor_count_nonfinite((ra_dtype)dtype, data[dtype], 0, &nans, &infs);
-        cr_assert_eq(nans + infs, 0);
-    }
+    for (int dtype = RA_F32; dtype <= RA_BF16; ++dtype)
+        for (int threads = 1; threads <= 9; threads += 2) {
+            int64_t nans, infs;
+            ra_tensor_count_nonfinite((ra_dtype)dtype, data[dtype], 7, threads, &nans, &infs);
+            cr_assert_eq(nans, 2);
+            cr_assert_eq(infs, 2);
+            ra_tensor_count_nonfinite((ra_dtype)dtype, data[dtype], 0, threads, &nans, &infs);
+            cr_assert_eq(nans + infs, 0);
+        }
 }

@@ -248,7 +248,7 @@ Test(verify, long_jobs_are_sampled_within_bounds, .timeout = 120)
                                   "pattern: {causal: true%s}\njob: {backward: true}",
                                   dense ? "" : ", window: {left: 15}");
         job.config.kv_heads = 1;
-        cr_assert_eq(ra_tensor_source_open(&job.config, pool, &job.source), RA_OK);
+        cr_assert_eq(ra_tensor_source_open(&job.config, pool, 1, &job.source), RA_OK);
         cr_assert_eq(ra_pattern_create(&job.config.pattern, job.config.seq, 1, pool, &job.pattern),
                      RA_OK);
         /* Results nobody computed: what is asked is whether verification ends and says so. */
@@ -274,7 +274,7 @@ Test(verify, nan_of_the_runs_own_lse_is_an_error)
     job.config = parse_config("shape: {seq: 60000, heads: 1, head_dim: 1, dtype: f32}\n"
                               "pattern: {causal: true}\njob: {backward: true}");
     job.config.kv_heads = 1;
-    cr_assert_eq(ra_tensor_source_open(&job.config, pool, &job.source), RA_OK);
+    cr_assert_eq(ra_tensor_source_open(&job.config, pool, 1, &job.source), RA_OK);
     cr_assert_eq(ra_pattern_create(&job.config.pattern, job.config.seq, 1, pool, &job.pattern),
                  RA_OK);
     job.o = calloc(60000, 4);

@@ -69,7 +69,8 @@ static void compute(verify_job *job)
 
 void verify_job_open(verify_job *job)
 {
-    cr_assert_eq(ra_tensor_source_open(&job->config, pool, &job->source), RA_OK, "%s", said.line);
+    cr_assert_eq(ra_tensor_source_open(&job->config, pool, 1, &job->source), RA_OK, "%s",
+                 said.line);
     if (job->config.kv_heads == 0)
         job->config.kv_heads = job->config.heads;
     cr_assert_eq(ra_pattern_create(&job->config.pattern, job->config.seq, job->config.heads, pool,

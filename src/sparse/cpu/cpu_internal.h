@@ -2,15 +2,14 @@
 #ifndef RINGATTN_CPU_INTERNAL_H
 #define RINGATTN_CPU_INTERNAL_H
 
+#include "internal.h"
 #include "ringattn/linear.h"
 
 /* Most queries of a tile, and keys that are packed at a time. */
 enum { RA_TILE_ROWS_MAX = 256, RA_KEY_BLOCK = 128 };
 
-/* OpenMP where the build has it; the code runs on one thread where it has not. */
 #ifdef _OPENMP
 #include <omp.h>
-#define RA_OMP(directive) _Pragma(#directive)
 static inline int thread_index(void)
 {
     return omp_get_thread_num();
@@ -20,7 +19,6 @@ static inline int thread_count(void)
     return omp_get_num_threads();
 }
 #else
-#define RA_OMP(directive)
 static inline int thread_index(void)
 {
     return 0;
