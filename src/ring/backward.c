@@ -140,8 +140,8 @@ static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *k
         ra_pair_view const part_grads = ra_pair_skip(grads, part->first);
         pair.part = at;
         pair.first_key = part->first;
-        computed = compute(pass, pair, part->owner, step->part_count > 1 ? &part->map : &step->map,
-                           &part_keys, &part_grads);
+        const ra_tilemap *map = part->map.layers != NULL ? &part->map : &step->map;
+        computed = compute(pass, pair, part->owner, map, &part_keys, &part_grads);
     }
     if (status == RA_OK)
         status = ra_shared_barrier(pass->ring, operation, s);

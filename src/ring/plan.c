@@ -42,12 +42,13 @@ static ra_status init_held(const team_plan *t, ra_step *step, const ra_rowset *c
     if (status != RA_OK)
         return status;
     status = ra_plan_init_map(t->request, &held, t->pool, &step->map);
+    int64_t const all_rows = held.row_count;
     ra_rowset_fini(t->pool, &held);
     for (int k = 0; k < step->part_count; ++k) {
         ra_part *part = &step->parts[k];
         part->first = step->held_rows;
         step->held_rows += rows[k]->row_count;
-        if (step->part_count > 1 && t->request->backward && status == RA_OK)
+        if (rows[k]->row_count < all_rows && t->request->backward && status == RA_OK)
             status = ra_plan_init_map(t->request, rows[k], t->pool, &part->map);
     }
     return status;

@@ -112,9 +112,11 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
     ra_predict_job *job = p->job;
     int const place = job->teams.place[rank];
     bool const apart = job->request->ring.backward && count > 1;
-    int64_t pieces = 0;
-    for (int k = 0; k < count; ++k)
+    int64_t pieces = 0, rows = 0;
+    for (int k = 0; k < count; ++k) {
         pieces += needs != NULL ? needs[owners[k]].count : job->rows[owners[k]].piece_count;
+        rows += needs != NULL ? needs[owners[k]].row_count : job->rows[owners[k]].row_count;
+    }
     ra_predict_keys held;
     ra_status status = keys_init(pieces, &held);
     if (apart && status == RA_OK)
@@ -132,7 +134,7 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
         ra_map_size map = {0};
         if (apart && status == RA_OK)
             status = ra_predict_map(job, p->heads, &job->rows[rank], &part, p->chunks, &map);
-        if (apart && status == RA_OK)
+        if (apart && status == RA_OK && part.row_count < rows) /* else the step's own map serves */
             ra_predict_add_map(job, &map, &step->part_maps);
         if (apart && status == RA_OK)
             step->part_keys[k] = map.runs > 0 ? part.row_count : 0;

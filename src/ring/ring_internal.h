@@ -66,7 +66,7 @@ RA_CHECKED ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams 
 typedef struct ra_part {
     int owner;
     int64_t first;  /* within the held rows */
-    ra_tilemap map; /* backward: our queries against these; none where the step has one part */
+    ra_tilemap map; /* backward: our queries against these; none where they are all held rows */
 } ra_part;
 
 /*

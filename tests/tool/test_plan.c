@@ -84,6 +84,22 @@ Test(plan, says_to_the_byte_what_the_fullest_of_several_ranks_takes)
         compare(2 + (int)i % 3, jobs[i]);
 }
 
+/* A part that has all the rows of its team is worked on by the map of the step, and has none. */
+Test(plan, counts_one_map_where_one_of_a_team_has_all_rows)
+{
+    static const char *const modes[] = {"off", "lazy", "eager"};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int i = 0; i < 3; i++) {
+        char job[128];
+        snprintf(job, sizeof(job),
+                 "--set shape.seq=1 --set memory.pattern_cache.mode=%s --backward --verify",
+                 modes[i]);
+        compare(2, job);
+        compare(4, job);
+    }
+}
+
 enum { INPUT_SEQ = 16, INPUT_DIM = 256 };
 
 static void write_input(int heads)
