@@ -174,9 +174,9 @@ Test(command_run, a_long_job_shows_progress)
 /* Files in configs/ are what people copy: each must be taken as it stands. */
 Test(command_run, every_example_is_a_configuration)
 {
-    static const char *const names[] = {"quickstart",     "dense",       "causal",
-                                        "sliding-window", "documents",   "dilated",
-                                        "blocks",         "own-tensors", "small-memory"};
+    static const char *const names[] = {"quickstart",   "dense",   "causal", "sliding-window",
+                                        "documents",    "dilated", "blocks", "own-tensors",
+                                        "small-memory", "gpu"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[512];
         snprintf(path, sizeof(path), "%s/configs/%s.yaml", RA_TEST_SOURCE, names[i]);
