@@ -21,6 +21,14 @@ prefix="$work/in stall"
 grep -qF "$version" "$work/log" || fail "the installed command does not print $version"
 [ -f "$prefix/share/ringattn/configs/quickstart.yaml" ] || fail "no quickstart.yaml"
 
+# What README.md shows of the library is what is compiled here.
+# shellcheck disable=SC2016
+sed -n '/^```c$/,/^```$/p' "$here/../../README.md" | sed '1d;$d' >"$work/shown"
+sed -n '/^static ra_status attend/,/^}/p' "$here/consumer/consumer.c" >"$work/compiled"
+[ -s "$work/shown" ] || fail "README.md shows no C"
+cmp "$work/shown" "$work/compiled" >"$work/log" 2>&1 ||
+    fail "README.md does not show consumer.c's attend()"
+
 # The folder with a blank is for find_package; flags of pkg-config are split by the shell.
 ln -s "$prefix" "$work/link"
 pc=$(find "$work/link/" -name ringattn.pc)
