@@ -66,10 +66,12 @@ void ra_comm_reset_stats(ra_comm *comm);
 
 /**
  * Post an exchange, which is copied; returns at once. At most two may be in flight. Sizes must
- * agree on both sides: a mismatch is found and reported as RA_ERR_PEER by the receiver. Messages of
- * any length (beyond 2 GiB too). A peer may be the rank itself.
+ * agree on both sides: a mismatch is found and reported as RA_ERR_PEER by the receiver, in the
+ * wait. Messages of any length (beyond 2 GiB too). A peer may be the rank itself.
  *
- * @return RA_OK and a transfer that must be waited for, or nothing was posted
+ * @return RA_OK             and a transfer that must be waited for; else nothing was posted
+ *         RA_ERR_PEER       another rank failed, or the communicator is broken; not logged here
+ *         RA_ERR_MPI, RA_ERR_NCCL, RA_ERR_CUDA  what carries the bytes failed
  */
 RA_CHECKED ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange,
                                    ra_transfer **transfer_out);
@@ -122,7 +124,14 @@ bool ra_comm_memory(ra_comm *comm, ra_memory *memory_out);
 typedef ra_status ra_comm_watch(void *context);
 void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);
 
-/* Collectives, each under the deadline. `operation` is static text for errors. */
+/*
+ * Collectives, each under the deadline; done when they return. `operation` is static text for
+ * errors. Errors of all, and of windows and scans, which break the communicator:
+ *     RA_ERR_TIMEOUT  a rank did not come before the deadline
+ *     RA_ERR_PEER     a rank failed, or called another collective; the communicator was broken
+ *     RA_ERR_MPI      MPI failed
+ *     RA_ERR_CUDA, RA_ERR_NCCL  between GPUs: an exchange in flight failed
+ */
 RA_CHECKED ra_status ra_comm_barrier(ra_comm *comm, const char *operation);
 RA_CHECKED ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                                        size_t bytes);

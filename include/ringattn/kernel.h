@@ -150,10 +150,18 @@ typedef struct ra_kernel_ops {
     bool maps_by_keys;
     /** Scratch for both passes, all threads together; does not depend on rows; pure. */
     size_t (*workspace_bytes)(const ra_kernel_use *use);
+    /**
+     * One step of the forward pass: done when it returns on a CPU, enqueued on a GPU.
+     * @return RA_ERR_INVALID      views or workspace do not fit the step
+     *         RA_ERR_UNSUPPORTED  a head_dim, scale or size that this table does not compute
+     *         RA_ERR_NO_MEMORY    for a map that was not taken; scores of `standard`
+     *         RA_ERR_CUDA; in any case one line was logged
+     */
     ra_status (*forward)(ra_kernel *kernel, const ra_forward_step *step);
     /** delta[b][h][i] = sum over dim of out * dout, both [.][q_rows], from a rounded out. */
     ra_status (*delta)(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t q_rows,
                        const ra_view *out, const ra_view *dout, float *delta_out);
+    /** One step of the backward pass. Errors as of forward. */
     ra_status (*backward)(ra_kernel *kernel, const ra_backward_step *step);
     /** Copy the rows that `rows` lists (local numbers of `from`), packed in its order, to `to`. */
     ra_status (*gather)(ra_kernel *kernel, const ra_kernel_shape *shape, const ra_rowset *rows,
@@ -185,7 +193,8 @@ typedef struct ra_kernel_ops {
        are done, and the host's clock tells all. */
     ra_timeline *(*timeline)(ra_kernel *kernel, int32_t capacity);
 } ra_kernel_ops;
-/* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. */
+/* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. They, delta and
+   zero fail on a GPU only, with RA_ERR_CUDA, which was logged. */
 
 enum { RA_KERNEL_TIMEOUT_MS = 60000 };
 

@@ -49,13 +49,15 @@ typedef enum ra_work {
     RA_WORK_COUNT
 } ra_work;
 
-/* What a pass does on one rank; how the terms are counted, src/ring/predict_work.c says. */
+/* What a pass does on one rank, over batch and heads: the terms that a time is made of. */
 typedef struct ra_pass_terms {
-    double starts; /* head groups, over steps that compute */
-    double pairs;  /* of queries and keys; of cumsum, floats of states beyond the cache */
-    double rows;   /* elements of queries */
-    double keys;   /* elements of keys, as often as they are met */
-    double flops;
+    double starts; /* kernel calls: head groups, over steps that compute */
+    double pairs;  /* query-key pairs: live ones (flash), all of a step (standard), none (linear
+                      kinds); cumsum: floats of states stored and read, if they pass the cache */
+    double rows;   /* elements of query rows */
+    double keys;   /* elements of key rows, once for each tile of queries that meets them */
+    double flops;  /* per live pair 4 dim forward and 10 dim backward (flash), per pair 4 and 8
+                      dim (standard); linear kinds: of their states and, chunked, of chunks */
 } ra_pass_terms;
 
 /*

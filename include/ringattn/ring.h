@@ -5,6 +5,9 @@
  * order of ra_ring_rows. A pass is a sequence of steps: step 0 against the rank's own keys, or with
  * schedule shared those of all ranks of its host, then against those of others. With one rank there
  * is one step, no state, no buffer.
+ *
+ * A ring belongs to one rank and is used by one thread at a time, which is the one that uses its
+ * communicator and its kernel. Collective calls are made by all ranks in the same order.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_RING_H
@@ -93,8 +96,16 @@ typedef struct ra_ring ra_ring;
  * Collective. Decides layout and schedule (rank 0, for all) and groups (as many as any rank wants),
  * and takes all memory that passes need: what kernels read and write from `pool`, which is the
  * kernel's; layout, plans and tile maps from `host_pool`, the same one where kernels compute in
- * host memory. All that is handed over is borrowed until destroy. Where one rank fails, all return
- * its status.
+ * host memory. All that is handed over is borrowed until destroy. What a rank finds wrong with its
+ * configuration it returns at once; where one rank fails later, all return its status. Each cause
+ * is one logged line.
+ *
+ * @return RA_ERR_INVALID      shape, pattern, buffers and groups do not go together
+ *         RA_ERR_UNSUPPORTED  schedule shared between GPUs; the kernel has no linear attention;
+ *                             more than 2^31 - 1 rows on a side, or 2^32 - 1 runs of a map
+ *         RA_ERR_NO_MEMORY    limit or machine refused
+ *         RA_ERR_CUDA         a GPU failed
+ *         RA_ERR_PEER, RA_ERR_TIMEOUT, RA_ERR_MPI, RA_ERR_NCCL  as ra_comm_start
  */
 RA_CHECKED ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern,
                                     ra_comm *comm, ra_kernel *kernel, ra_pool *pool,
@@ -127,11 +138,28 @@ typedef struct ra_ring_tensors {
     void *dq, *dk, *dv; /* backward: written, not added to */
 } ra_ring_tensors;
 
-/** Collective. Writes out and, where not NULL, lse. On failure the outputs are undefined. */
+/**
+ * Collective. Writes out and, where not NULL, lse.
+ *
+ * Streams: on a GPU the pass runs on kernel->stream, which is not ordered after the default stream.
+ * What writes the inputs must be over, or enqueued on kernel->stream, when this is called. The call
+ * waits for the GPU: the outputs are there when it has returned RA_OK, on whatever stream.
+ *
+ * On failure the outputs are undefined, and a GPU may still be at work on the tensors: give blocks
+ * back with kernel->stream, or wait with ra_kernel_finish first. The communicator can be used again
+ * only where all ranks know of the failure: ra_ring_failed_together.
+ *
+ * @return RA_ERR_NO_MEMORY    what a step takes was refused: comm_buffers 0, scores of `standard`
+ *         RA_ERR_INVALID, RA_ERR_UNSUPPORTED  the kernel was made for another use than this
+ *         RA_ERR_CUDA         a GPU failed, or is lost (ra_device_is_lost)
+ *         RA_ERR_TIMEOUT      a rank, or this rank's GPU, came no further for the deadline
+ *         RA_ERR_PEER, RA_ERR_MPI, RA_ERR_NCCL  as ra_comm_start
+ */
 RA_CHECKED ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors);
 /**
  * Collective. Follows a forward pass on the same inputs, and dout if it was given then; needs its
- * out and lse. Writes dq, dk, dv.
+ * out and lse. Writes dq, dk, dv. Streams, failures and errors as of
+ * ra_ring_forward.
  */
 RA_CHECKED ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors);
 
