@@ -5,7 +5,7 @@
  * A communicator belongs to one rank and is used by one thread at a time. All ranks make the same
  * sequence of collective calls; exchanges are matched pair by pair in the order they are posted.
  * Every message carries a sequence number, every wait has the communicator's deadline. It counts
- * from the last sign of work (ra_comm_beat) of any other rank: a rank that computes for long is not
+ * from the last heartbeat (ra_comm_beat) of any other rank: a rank that computes for long is not
  * a lost one, and ranks that only wait for each other end. A wait that passes it logs rank, host,
  * step, peer and operation, and returns RA_ERR_TIMEOUT; from then on the communicator is broken and
  * every call returns RA_ERR_PEER in silence. SPDX-License-Identifier: BSD-3-Clause
@@ -78,16 +78,19 @@ RA_CHECKED ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange,
 /** Let transfers progress without waiting; cheap enough to call between tiles. */
 void ra_comm_poll(ra_comm *comm);
 /**
- * Tell the others that this rank is at work: to be called often (between tiles) by ranks that
- * compute while others may wait. Sends next to nothing, a few times per deadline. NULL: there are
- * no others.
+ * Heartbeat: tell the others that this rank is at work. To be called often (between tiles) by ranks
+ * that compute while others may wait. Sends next to nothing, a few times per deadline. NULL: there
+ * are no others.
  */
 void ra_comm_beat(ra_comm *comm);
-/** Wait until done or until the deadline; the transfer is gone in either case. NULL: RA_OK. */
+/**
+ * Wait until done or until the deadline; the transfer is gone in either case. NULL: RA_OK.
+ * @return RA_ERR_TIMEOUT or as ra_comm_start; the communicator is broken then
+ */
 RA_CHECKED ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer);
 /**
- * Let a transfer progress, and see whether ra_comm_wait would return at once: -1. Else the peer
- * that has not sent, or that has not received where only that is missing.
+ * Let a transfer progress, without waiting. @return -1: it is done, ra_comm_wait would return at
+ * once; else the peer that is late: that has not sent, or where all was received has not received
  */
 int ra_comm_missing_peer(ra_comm *comm, ra_transfer *transfer);
 
@@ -104,22 +107,24 @@ ra_comm *ra_comm_of_host(ra_comm *comm);
  */
 void ra_comm_set_stream(ra_comm *comm, ra_stream *stream);
 /**
- * What exchanges that are started from now on are on a timeline: from when they could begin until
- * all of them was done, on the device. {0} (at first): they are not timed. Without effect on
- * communicators of host memory.
+ * Time the exchanges that are started from now on, on the device: each becomes an interval of
+ * `timed`, from when it could begin until its last message was through. {0} (at first): none is
+ * timed. Without effect on communicators of host memory.
  */
 void ra_comm_time(ra_comm *comm, ra_timed timed);
 
 /**
- * The memory that standing buffers of exchanges should come from, on all ranks alike; false: any
- * that messages may lie in serves as well. Valid until destroy, also of a communicator that is
- * broken; it has no order on streams, so that blocks go back when nothing uses them any more.
+ * Memory that the transport prefers for buffers which stay (NCCL: registered, so that nothing is
+ * copied on the way); the answer is the same on all ranks. false: it has no preference. Valid until
+ * destroy, even when the communicator is broken. It is not stream-ordered: free a block only when
+ * no stream uses it any more.
  */
 bool ra_comm_memory(ra_comm *comm, ra_memory *memory_out);
 
 /**
- * Asked now and then while an exchange waits for this rank's own stream, which has no deadline as
- * long as the answer is RA_OK; any other one ends the wait, and has been logged. NULL: none.
+ * A watchdog for this rank's own GPU. While an exchange waits for work that was enqueued before it
+ * on the rank's stream, no deadline runs; `watch` is called now and then instead. RA_OK: the GPU
+ * makes progress, wait on. Any other status ends the wait, and has been logged. NULL: none.
  */
 typedef ra_status ra_comm_watch(void *context);
 void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);
@@ -144,9 +149,9 @@ RA_CHECKED ra_status ra_comm_reduce_f64(ra_comm *comm, const char *operation, ra
 typedef enum ra_scan { RA_SCAN_UP, RA_SCAN_DOWN } ra_scan;
 
 /**
- * Sum over the ranks below this one (up), or above it (down), element by element; zero where there
- * is none. Added in the order of ranks from the far end on, so repeats agree bit for bit: the
- * result of rank r, plus its own, is what rank r + 1 (r - 1) gets.
+ * Exclusive scan: the sum over the ranks below this one (up), or above it (down), element by
+ * element; zero where there is none. Added in the order of ranks from the far end on, so repeats
+ * agree bit for bit: the result of rank r, plus its own, is what rank r + 1 (r - 1) gets.
  *
  * A chain of exchanges in pieces, about bytes + ranks * 32 KiB of one link's time, counted by
  * ra_comm_read_stats; it needs no table entry of a maker. Not MPI_Exscan: that has no deadline
@@ -199,7 +204,7 @@ bool ra_comm_has_mpi(void);
 /* ---- windows: memory that all ranks of a host reach -------------------------------------------
  */
 
-typedef struct ra_meeting ra_meeting;
+typedef struct ra_meeting ra_meeting; /* the barrier of a window */
 
 /* The same bytes, at an address of each rank's own; {0} is no window. */
 typedef struct ra_window {
@@ -243,8 +248,8 @@ typedef enum ra_number { RA_NUMBER_I64, RA_NUMBER_F64 } ra_number;
 enum { RA_NUMBER_BYTES = 8 }; /* of either */
 
 /*
- * What a table lacks (NULL) the communicator of the host does where there is one below (of_host):
- * signs of work, looks, and all collectives. Where there is none, nothing is to be done.
+ * An entry that is NULL is left to the host's communicator below, where there is one (of_host):
+ * heartbeats, looks, and all collectives. Where there is none, nothing is to be done.
  */
 struct ra_comm_ops {
     const char *name;
@@ -254,7 +259,8 @@ struct ra_comm_ops {
     ra_status (*wait)(ra_comm *comm, ra_transfer *transfer);
     int (*missing_peer)(ra_comm *comm, ra_transfer *transfer);
     bool (*memory)(ra_comm *comm, ra_memory *memory_out); /* ra_comm_memory; NULL: false */
-    /* Note signs of work in heard_ns; RA_ERR_PEER where another rank has failed. */
+    /* Without waiting, note the heartbeats that came, in heard_ns; RA_ERR_PEER where another rank
+       has failed. */
     ra_status (*look)(ra_comm *comm);
     /* Drop what is in flight; no buffer is touched after it. Ranks that share this one's memory
        learn of it. The communicator is marked as broken already. */
@@ -280,8 +286,8 @@ struct ra_comm {
     int64_t timeout_ms;
     ra_comm_stats stats;
     char host[64];
-    int64_t heard_ns; /* when another rank was last heard to work; CLOCK_MONOTONIC */
-    int64_t beat_ns;  /* when this one last told */
+    int64_t heard_ns; /* last heartbeat of another rank; CLOCK_MONOTONIC */
+    int64_t beat_ns;  /* last one of this rank */
     int in_flight;    /* kept by the ra_comm_* functions, as are the stats */
     ra_comm *of_host; /* NULL: messages lie in host memory */
     ra_stream *stream;

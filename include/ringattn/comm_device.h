@@ -4,11 +4,11 @@
  * build without CUDA has the same functions and says so. Not yet run on a device.
  *
  * They keep what comm.h promises, with these differences: messages lie in device memory; windows do
- * not exist; ra_comm_set_stream says what an exchange is ordered after. While a rank's own stream
- * is busy with what an exchange is ordered after, waiting for it is work, of which the others are
- * told. Where an exchange fails, what is in flight is aborted before the call returns; the line of
- * a timeout says what that was, since when, and how far it came. SPDX-License-Identifier:
- * BSD-3-Clause
+ * not exist; ra_comm_set_stream says what an exchange is ordered after. A rank whose exchange waits
+ * for its own stream is at work and sends heartbeats (ra_comm_beat). Where an exchange fails, what
+ * is in flight is aborted before the call returns; the line of a timeout says what that was, since
+ * when, and how far it came.
+ * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_COMM_DEVICE_H
 #define RINGATTN_COMM_DEVICE_H
@@ -21,8 +21,9 @@ extern "C" {
 #endif
 
 /**
- * The GPU for this rank, for ra_device_use: the usable ones of a host are dealt to its ranks in
- * turn. `sharers_out`: ranks that get this one. Not collective. Where hwloc knows on which cores
+ * The GPU for this rank, for ra_device_use: the usable ones of a host go to its ranks round-robin,
+ * which supposes that all of these see the same ones. `sharers_out`: ranks that get this one. Not
+ * collective. Where hwloc knows on which cores
  * the GPU hangs, a process that is bound to others is warned, once.
  *
  * @return RA_ERR_UNSUPPORTED  no GPU is usable; why was logged

@@ -1,6 +1,6 @@
 /*
  * GPUs: which there are, and memory on them. No CUDA type is in here; a build without CUDA has the
- * same functions and says so. SPDX-License-Identifier: BSD-3-Clause
+ * same functions and says so. Not yet run on a device. SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_DEVICE_H
 #define RINGATTN_DEVICE_H
@@ -53,20 +53,19 @@ RA_CHECKED ra_status ra_device_use(int index);
 int ra_device_used(void);
 
 /**
- * The process's GPU is lost: it does not answer any more, or has had an error that every later call
- * would return. The library loses it where it finds that out, with one logged line, and is silent
- * about it from then on: what is asked of the GPU fails, and its memory, streams and communicators
- * are left to the end of the process, because giving them back would wait. A caller whose call has
- * failed and who finds the GPU lost destroys what it has made, in the usual order, which returns at
- * once, and leaves by _exit, as the driver would wait in exit too. Thread-safe; there is no way
- * back.
+ * Mark the process's GPU as lost: it hangs, or has had a sticky error, which every later call would
+ * return. The library does so where it finds that out, with one logged line, and logs nothing about
+ * it from then on. Calls that need the GPU fail; its memory, streams and communicators are leaked,
+ * because freeing them would block. A caller whose call has failed and who finds the GPU lost
+ * destroys what it has made, in the usual order, which returns at once, and leaves by _exit, as the
+ * driver would block in exit too. Thread-safe; there is no way back.
  *
- * @return whether it was not lost before: who is told so says why
+ * @return true for the first caller, who logs the reason
  */
 bool ra_device_lose(void);
 bool ra_device_is_lost(void);
 
-/** Say that other ranks of the job use the GPU in use, too, or that none does, as at first. */
+/** Whether other ranks of the job use this process's GPU, too; at first false. */
 void ra_device_share(bool shared);
 
 /**

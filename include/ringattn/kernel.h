@@ -53,9 +53,10 @@ typedef struct ra_kernel_shape {
 } ra_kernel_shape;
 
 /*
- * Online softmax carried over steps, per row: sum of exp(s - top) v, the top, and sum of
- * exp(s - top). All float32, [batch][q_heads][q_rows]([dim]). The base of the exponentials is the
- * kernel's own affair; only the same kernel reads it back.
+ * Online softmax carried over steps, per row: sum of exp(s - top) v, the running max `top`, and the
+ * sum of exp(s - top). A kernel may let `top` lag behind the true max by a bound of its own, and
+ * rescale less often. All float32, [batch][q_heads][q_rows]([dim]). The base of the exponentials
+ * is the kernel's own affair; only the same kernel reads it back.
  */
 typedef struct ra_softmax_state {
     float *acc;
@@ -67,14 +68,15 @@ typedef struct ra_softmax_state {
 typedef struct ra_kernel_pass {
     bool backward;                /* this is one */
     bool keeps;                   /* forward: a backward pass on the same steps follows */
-    int32_t groups, steps, parts; /* how many: pairs below are numbered within them */
+    int32_t groups, steps, parts; /* how many there are: bounds of the numbers of ra_kernel_pair */
 } ra_kernel_pass;
 
-/* The queries of a group against the keys of a step: which pair of shards a step is about. */
+/* Which block of the score matrix a call computes: the rank's queries of a head group against the
+   keys held in a ring step. It has the same numbers in the forward and in the backward pass. */
 typedef struct ra_kernel_pair {
-    int32_t group, step; /* from 0; a pair has the same in both passes */
-    int32_t part;        /* backward: which part of the step's keys this is about, from 0, */
-    int64_t first_key;   /* and the number of its first among those of the forward step */
+    int32_t group, step; /* head group and ring step, from 0 */
+    int32_t part;        /* backward: the step's keys may come in parts; from 0 */
+    int64_t first_key;   /* of this part, within the keys of the forward step */
 } ra_kernel_pair;
 
 typedef struct ra_forward_step {
@@ -188,9 +190,9 @@ typedef struct ra_kernel_ops {
     void (*drop_map)(ra_kernel *kernel, const ra_tilemap *map);
     ra_status (*finish)(ra_kernel *kernel); /* and ra_kernel_finish, */
     ra_status (*watch)(ra_kernel *kernel);  /* and ra_kernel_watch. */
-    /* A timeline for `capacity` spans of work on the kernel's stream, and others of its device;
-       NULL where there can be none, which one warning says. No operation: calls return when they
-       are done, and the host's clock tells all. */
+    /* A timeline of `capacity` GPU intervals on the kernel's stream and others of its device; NULL
+       where there can be none, which one warning says. The entry is NULL on a CPU, whose calls
+       return when they are done: the host's clock suffices. */
     ra_timeline *(*timeline)(ra_kernel *kernel, int32_t capacity);
 } ra_kernel_ops;
 /* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. They, delta and
@@ -208,15 +210,16 @@ struct ra_kernel {
     ra_stream *stream; /* NULL on the CPU: work is done when a call returns */
     ra_pool *pool;     /* borrowed */
     ra_block workspace;
-    ra_block kept;       /* a table's own, from one pass to the next; most have none */
-    void *self;          /* a table's own, from init to fini; most have none */
-    int64_t cache_bytes; /* a thread's second cache, to which work is cut; 0: not known. The owner
-                            sets it; results do not depend on it */
-    int64_t timeout_ms;  /* a device that comes no further for so long hangs; at least 1; of
-                            the use */
-    bool deterministic;  /* backward passes of a GPU repeat bit for bit, which in bfloat16 up to dim
-                            128 takes 7 products of each pair of tiles instead of 5, and else
-                            nothing; a CPU's always do, for a number of threads; of the use */
+    ra_block kept;        /* a table's own, from one pass to the next; most have none */
+    void *self;           /* a table's own, from init to fini; most have none */
+    int64_t cache_bytes;  /* L2 cache of a thread's core, to which work is cut; 0: not known. The
+                             owner  sets it; results do not depend on it */
+    int64_t timeout_ms;   /* a device that comes no further for so long hangs; at least 1; of
+                             the use */
+    bool deterministic;   /* backward passes of a GPU repeat bit for bit (not yet run on one), which
+                             in bfloat16 up to dim 128 takes 7 products of each pair of tiles
+                             instead of 5, and else nothing; a CPU's always do, for a number of
+                             threads; of the use */
     ra_kernel_poll *poll; /* NULL: none */
     void *poll_context;
 };
@@ -237,7 +240,7 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 /**
  * The table for GPUs, on that of ra_device_use; NULL where the build has no CUDA. Calls enqueue
  * work on the kernel's stream and return: what fails on the device is told by ra_kernel_finish.
- * `memory` gives {0} where there is no GPU, and says why.
+ * `memory` gives {0} where there is no GPU, and says why. Not yet run on a device.
  */
 const ra_kernel_ops *ra_kernel_cuda(void);
 
@@ -331,9 +334,9 @@ RA_CHECKED static inline ra_status ra_kernel_finish(ra_kernel *kernel)
 }
 
 /**
- * To be asked by whoever waits for something behind the kernel's work, now and then, until that is
- * over: RA_OK as long as the device comes further with its tasks, which it is looked at for a few
- * times per timeout_ms. Errors as of ra_kernel_finish.
+ * Watchdog, to be called now and then by whoever waits for the kernel's stream: RA_OK as long as
+ * the device makes progress with its tasks, which is looked at a few times per timeout_ms. Errors
+ * as of ra_kernel_finish.
  */
 RA_CHECKED static inline ra_status ra_kernel_watch(ra_kernel *kernel)
 {

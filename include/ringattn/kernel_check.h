@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* How far off a kernel was, where it was furthest off by what is allowed there. */
+/* The result whose error was largest relative to its bound. */
 typedef struct ra_kernel_verdict {
     bool agrees;
     const char *tensor; /* "o", "lse", "dq", "dk" or "dv"; static */

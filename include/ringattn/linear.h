@@ -65,10 +65,11 @@ typedef struct ra_linear_pass {
     float *states;   /* [batch][kv_heads][segments][state]: S, z before the segment, or of all */
     float *grads;    /* backward; laid out likewise: G, w after the segment, or of all */
     float *prefixes; /* cumsum: [batch][kv_heads][rows][state] */
-    float *lines;    /* backward: [batch][q_heads][rows][2]: 1 / d and c */
+    float *lines;    /* backward: [batch][q_heads][rows][2]: 1 / d and c of a row, see above */
 } ra_linear_pass;
 
-/* What of all rows a segment's state is about: those before it, after it, or all there are. */
+/* What `spread` makes of the segments' sums: the exclusive scan in their order (BEFORE) or in the
+   reverse one (AFTER), or in every segment the total (ALL). */
 typedef enum ra_linear_reach { RA_LINEAR_BEFORE, RA_LINEAR_AFTER, RA_LINEAR_ALL } ra_linear_reach;
 
 /**
@@ -92,9 +93,9 @@ struct ra_linear_ops {
     ra_status (*total)(ra_kernel *kernel, const ra_linear_pass *pass, const float *states,
                        float *totals_out);
     /**
-     * From each segment's own sums, in `states`, to those of what it reaches. `before` and `after`
-     * are sums of other ranks, laid out as totals, or NULL; `all` adds both, the others what comes
-     * first on their way, which is `before`. Additions in the order of segments.
+     * In place of each segment's own sums, in `states`, the scan or total of `reach`. `before` and
+     * `after` are what other ranks add to it, laid out as totals, or NULL: scans begin with
+     * `before`, ALL adds both. Additions in the order of segments.
      */
     ra_status (*spread)(ra_kernel *kernel, const ra_linear_pass *pass, ra_linear_reach reach,
                         const float *before, const float *after, float *states);

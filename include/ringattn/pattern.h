@@ -86,18 +86,17 @@ int32_t ra_pattern_heads(const ra_pattern *pattern);
 int32_t ra_pattern_layer_count(const ra_pattern *pattern);
 ra_heads ra_pattern_layer_heads(const ra_pattern *pattern, int32_t layer);
 int64_t ra_pattern_layer_stride(const ra_pattern *pattern, int32_t layer);
-/** Kind random: whether a pair of blocks is kept; O(1), of the configuration alone. */
+/** Kind random: whether block pair (bi, bj) is kept, from the configuration alone; O(1). */
 bool ra_block_is_drawn(const ra_pattern_config *config, int64_t bi, int64_t bj);
 /** Whether different heads see different pairs. */
 bool ra_pattern_differs_by_head(const ra_pattern *pattern);
 
 /**
- * Whether tiles of a map may share query rows (shared_rows of ra_tilemap), for any length and heads
- * and the rows of any layout, against those of ranks or what is needed of them. Where this says no,
- * kernels need no scratch for it. Rows are shared where a head takes part in several branches; on
- * several ranks also where branches have different strides, because keys are sent at the strides
- * of all heads; and in maps from block masks of dilated patterns, of which a block of a single pair
- * is full. Pure.
+ * Whether any map of this pattern may have tiles that share query rows (shared_rows of ra_tilemap),
+ * whatever the length, heads and layout. Where not, kernels need no scratch to merge them. Rows are
+ * shared where a head takes part in several branches; on several ranks also where branches have
+ * different strides, because keys are sent at the strides of all heads; and in maps from block
+ * masks of dilated patterns, of which a block of a single pair is full. Pure.
  *
  * @param config  as ra_pattern_create takes it
  * @param masked  maps are made from block masks (block_mask.h)

@@ -52,9 +52,10 @@ RA_CHECKED ra_status ra_pattern_cache_create(const ra_pattern_cache_config *conf
 void ra_pattern_cache_destroy(ra_pattern_cache *cache);
 
 /**
- * Count what is kept, and what will be, towards a pool, borrowed until detach, and be its keeper:
- * maps that nobody uses are evicted where the pool's limit has no room for them, now or when a
- * request for anything else would be refused. One pool at a time; without one nothing is counted.
+ * Count what is kept, and what will be, towards a pool, borrowed until detach, and be its evictor
+ * (ra_pool_keeper): maps that nobody uses are evicted where the pool's limit has no room for them,
+ * now or when a request for anything else would be refused. One pool at a time; without one nothing
+ * is counted.
  */
 void ra_pattern_cache_attach(ra_pattern_cache *cache, ra_pool *pool);
 /** Undo it; no map may be in use. */

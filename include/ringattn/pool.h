@@ -109,7 +109,7 @@ int32_t ra_ledger_read_marks(const ra_ledger *ledger, const ra_ledger_mark **mar
 
 typedef struct ra_memory ra_memory;
 
-/* An order of work on a device; NULL on the CPU, whose work is done when a call returns. */
+/* A CUDA stream; NULL on the CPU, whose work is done when a call returns. */
 typedef struct ra_stream ra_stream;
 
 /*
@@ -129,8 +129,9 @@ typedef struct ra_driver_ops {
     /** Bytes taken from the device, for blocks that are out and idle ones. Never NO_MEMORY. */
     ra_status (*held)(const ra_memory *memory, void *driver, int64_t *bytes_out);
     /**
-     * Wait until what was given back is seen to be over: before that trim may keep it. Not for long
-     * where its stream has other work, and not for a GPU that is lost.
+     * Wait for the streams on which blocks were freed, so that trim can return these: a driver may
+     * keep a freed block until the host has synchronised with its stream. A second at most, and not
+     * for a GPU that is lost.
      */
     void (*see)(const ra_memory *memory, void *driver);
     /** Return idle memory whose use is over until at most so many bytes are held; never waits. */
@@ -206,11 +207,12 @@ typedef enum ra_pool_mode {
      */
     RA_POOL_SIZE_CLASS,
     /*
-     * A device driver's own pool (cudaMallocFromPoolAsync); host memory has none. What it holds is
-     * read back after each request and counts, idle bytes as pool_idle. It grows by units of its
-     * own, so it may pass what automatic trim allows by one of them. A request that makes it pass
-     * the limit is refused; what the driver took for that is returned as soon as streams permit,
-     * and counts until then. Segments and idle parts are not known: their counts are 0.
+     * A device driver's own pool (cudaMallocFromPoolAsync); host memory has none. Not yet run on a
+     * device. What it holds is read back after each request and counts, idle bytes as pool_idle. It
+     * grows by units of its own, so it may pass what automatic trim allows by one of them. A
+     * request that makes it pass the limit is refused; what the driver took for that is returned as
+     * soon as streams permit, and counts until then. Segments and idle parts are not known: their
+     * counts are 0.
      */
     RA_POOL_DRIVER
 } ra_pool_mode;
@@ -275,7 +277,7 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block);
  * @return RA_ERR_NO_MEMORY  as for ra_pool_alloc
  */
 RA_CHECKED ra_status ra_pool_charge(ra_pool *pool, ra_category category, int64_t bytes);
-/** As ra_pool_charge, for what can be done without: a refusal is no error, and nobody gives way. */
+/** As ra_pool_charge, but optional: a refusal is no error and not logged, nothing is evicted. */
 bool ra_pool_try_charge(ra_pool *pool, ra_category category, int64_t bytes);
 void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes);
 /** Count charged bytes towards another category; the sum does not change, so nothing can fail. */
@@ -288,10 +290,10 @@ void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes
 int64_t ra_pool_trim(ra_pool *pool, int64_t keep_bytes);
 
 /*
- * Somebody who has charged memory to a pool for what can be done without, as the pattern cache has
- * for maps that nobody uses. Where limit or machine would refuse a request although idle segments
- * are gone, it gives up one piece after the other, and the request is tried again after each. Both
- * functions are called by whoever asks for memory, without the pool's lock.
+ * An evictor: somebody who has charged memory to the pool for something that can be evicted, as the
+ * pattern cache has for maps that nobody uses. Where limit or machine would refuse a request
+ * although idle segments are gone, one piece after the other is evicted, and the request tried
+ * again after each. Called on the requesting thread, without the pool's lock.
  */
 typedef struct ra_pool_keeper {
     void *context;

@@ -8,13 +8,13 @@
  * decisions and definitions only: teams and the deal of layout `balanced`, the slices of a pattern
  * and the pairs of a slice, and what a pattern's description and an index of runs take.
  *
- * A job of up to RA_PREDICT_RANKS_ALL ranks is followed rank by rank. Of more, the first, the last
- * and a few between are followed, and of long shards evenly spread chunks of queries; live pairs
- * are those of all ranks, and so is the imbalance but of stripes. Then ra_prediction.counted is
- * false. It also is where drawing random blocks, and visiting those that are kept, would be a job
- * of its own: where that is more than RA_PREDICT_VISITS visits, counts are what is to be expected
- * of them. Where nothing can be said of that (ra_predict), they are drawn up to
- * RA_PREDICT_DRAWN_ROWS rows of blocks. SPDX-License-Identifier: BSD-3-Clause
+ * A job of up to RA_PREDICT_RANKS_ALL ranks is counted rank by rank. Of more ranks a sample is
+ * taken: the first, the last and a few between, and of long shards evenly spread chunks of queries;
+ * live pairs stay exact, and so does the imbalance but of stripes. Random blocks are drawn and
+ * counted up to RA_PREDICT_VISITS visits; beyond, counts are their expected values, or where there
+ * is no formula for these (ra_predict), blocks are drawn up to RA_PREDICT_DRAWN_ROWS rows of them.
+ * After a sample or an expected value ra_prediction.counted is false.
+ * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_PREDICT_H
 #define RINGATTN_PREDICT_H
@@ -108,8 +108,8 @@ typedef struct ra_predict_request {
     int64_t verify_bytes;        /* what verification works in, held from the inputs on */
     int64_t io_bytes;            /* held during the passes */
     int64_t staging_bytes;       /* held while inputs are read, and given back before the passes */
-    int64_t drawn_rows_max;      /* of random blocks; 0: RA_PREDICT_DRAWN_ROWS */
-    int64_t visits_max;          /* of random blocks that are drawn; 0: RA_PREDICT_VISITS */
+    int64_t drawn_rows_max;      /* bounds of the work with random blocks, see above; */
+    int64_t visits_max;          /* 0: RA_PREDICT_DRAWN_ROWS and RA_PREDICT_VISITS */
     int64_t memory_bytes;        /* what head_groups 0 must fit into; INT64_MAX: anything does */
     bool on_device;              /* a GPU computes: tensors, state, buffers and copies of tile maps
                                     are in its memory, all else in the host's, without a pool */

@@ -13,9 +13,9 @@
  * may share query rows (branches of different rates, several phases): then their partial results
  * are one softmax. A map is immutable, and plain arrays: it can be copied to a device as it is.
  *
- * Kernels that go by keys rather than by queries find the runs that meet theirs through an index,
- * which is made where it is asked for: runs in the order of their keys, and which keys some
- * consecutive ones have.
+ * Kernels that loop over queries for a block of keys (backward) find the runs that meet it through
+ * an index, which is made where it is asked for: runs sorted by their keys, and bounding intervals
+ * of consecutive ones, as in a one-level tree.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_TILEMAP_H
@@ -33,7 +33,8 @@ extern "C" {
 /* Most queries of a chunk whose tiles share rows: what kernels keep scratch for. */
 enum { RA_SHARED_CHUNK_ROWS_MAX = 1024 };
 
-/* Runs of an index whose keys lie in one span; keys of a section, by which runs are in order. */
+/* The index by keys: runs are sorted by the section of RA_SECTION_KEYS keys that they begin in, and
+   each RA_SPAN_RUNS of them have a bounding interval of keys. */
 enum { RA_SPAN_RUNS = 256, RA_SECTION_KEYS = 128 };
 
 typedef struct ra_run {
@@ -51,7 +52,7 @@ typedef struct ra_tile_layer {
     uint32_t *chunk_tile; /* [chunk_count + 1]: tiles of a chunk, as indices into `tiles` */
 } ra_tile_layer;
 
-/* No run of some lists a key before the first or after the last. */
+/* Bounding interval of keys of RA_SPAN_RUNS consecutive runs of the index, both ends included. */
 typedef struct ra_key_span {
     int32_t first, last;
 } ra_key_span;
@@ -65,9 +66,9 @@ typedef struct ra_tilemap {
     ra_tile_layer *layers;
     ra_tile *tiles; /* [tile_count + 1]; the last one only ends the runs */
     ra_run *runs;
-    uint32_t *by_keys;  /* [run_count]: each layer's runs, by the sections of RA_SECTION_KEYS that
-                           they begin in, else as they are; NULL where no index was asked for, */
-    ra_key_span *spans; /* [ra_tilemap_span_count]: of RA_SPAN_RUNS of by_keys each, and NULL */
+    uint32_t *by_keys;  /* [run_count]: indices into runs, of each layer, sorted by section, within
+                           one  in their own order; NULL where no index was asked for */
+    ra_key_span *spans; /* [ra_tilemap_span_count]: of each RA_SPAN_RUNS of by_keys; likewise */
     uint32_t tile_count, run_count;
     bool shared_rows;             /* a query row of some head may lie in more than one tile; then
                                      chunk_rows is at most RA_SHARED_CHUNK_ROWS_MAX */

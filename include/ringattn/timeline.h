@@ -1,6 +1,6 @@
 /*
- * When work on a GPU's streams really ran: spans between two points of a stream, each with numbers
- * by which whoever asked for it knows it, read when the work is over.
+ * GPU intervals ("spans"), each measured by a pair of CUDA events on a stream and tagged by the
+ * caller with a range of numbers, that of trace events; read when the work is over.
  *
  * A timeline belongs to one rank and one GPU, and is used by one thread at a time. Its spans are
  * fixed in number and made at create; where they are used up, or where the GPU's runtime refuses
@@ -22,14 +22,14 @@ extern "C" {
 typedef struct ra_stream ra_stream; /* pool.h */
 typedef struct ra_timeline ra_timeline;
 
-/* Nanoseconds of the host's CLOCK_MONOTONIC; begin <= end. */
+/* A GPU interval in nanoseconds of the host's CLOCK_MONOTONIC; begin <= end. */
 typedef struct ra_span {
     int64_t begin_ns, end_ns;
-    int64_t first; /* numbers [first, first + count) of whoever asked for it */
+    int64_t first; /* the caller's tag: events [first, first + count) of its trace */
     int32_t count;
 } ra_span;
 
-/* What an exchange is to be timed as; a NULL line: it is not. */
+/* The timeline and the tag for the interval of an exchange; a NULL line: it is not timed. */
 typedef struct ra_timed {
     ra_timeline *line; /* borrowed */
     int64_t first;
@@ -51,9 +51,9 @@ struct ra_timeline {
 };
 
 /**
- * Forget all spans, and fix the GPU's clock to the host's: a point of `stream`, which has nothing
- * to do, between two looks at the host's clock. All later times are as far off as half of what lies
- * between them, some microseconds. Waits for the stream, at most a second.
+ * Forget all spans, and align the GPU's clock with the host's: an event on `stream`, which must be
+ * idle, between two readings of the host's clock. All later times are off by at most half of the
+ * time between these, some microseconds. Waits for the stream, at most a second.
  */
 static inline void ra_timeline_anchor(ra_timeline *line, ra_stream *stream)
 {

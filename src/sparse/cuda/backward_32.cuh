@@ -2,10 +2,10 @@
  * Backward in float32, exact: no tensor cores, which would round to tf32. It is there to check the
  * fast kernels with, and written to be read.
  *
- * As many queries as keys meet at a time. Weights and gradients of scores go to shared memory,
- * SHARE threads to a query. There SHARE threads have the row whose gradient is summed, each with
- * dims q, q + SHARE, ...: a query for dq, a key for dk and dv. Sums run within a tile first;
- * because tiles are small, those across tiles come with what they cannot hold.
+ * Tiles are square, QUERIES x KEYS. First P and dS of a tile go to shared memory, SHARE threads to
+ * a query. Then SHARE threads have one output row, a query's dq or a key's dk and dv, each with
+ * dims q, q + SHARE, ... of it. Sums run within a tile first; because tiles are small, sums across
+ * tiles are compensated: two floats, the sum and its rounding error.
  */
 #ifndef RINGATTN_CUDA_BACKWARD_32_CUH
 #define RINGATTN_CUDA_BACKWARD_32_CUH

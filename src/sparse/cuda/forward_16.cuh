@@ -26,8 +26,9 @@ template <class Element, int DIM> struct forward_16 {
         float sum[ROW_TILES][2]; /* of this lane's columns */
     };
 
-    /* Tops of these rows lie in shared memory, a place per thread: they are needed once per block
-       of keys, and registers all the time. */
+    /* top: the running max of a row, as the softmax sees it (see raise). These lie in shared
+       memory, a place per thread: they are needed once per block of keys, and registers all the
+       time. */
     struct tops {
         float of[ROW_TILES][2];
     };
@@ -243,15 +244,15 @@ template <class Element, int DIM> struct forward_16 {
     }
 
     /*
-     * The top of a row is what its weights are relative to: not its largest score, but one that no
-     * score is more than 2^slack above. So it rarely moves after the first blocks of keys, and what
-     * was summed is rarely scaled; float16 has weights up to 65,504. Weights are rounded to 16 bits
-     * before they meet values and not before they are summed, so o is off by as much as the largest
-     * of them, which only without slack is 1. Where delta is wanted there is none: a row that sees
-     * one key in truth has dp = delta, and its gradients would be what is left of that rounding.
+     * Lazy rescaling (in base 2): probabilities P are 2^(score - top), where the top may lag behind
+     * the running max by up to `slack`. After the first blocks of keys it rarely moves, and sums
+     * are rarely rescaled; P is at most 2^slack, which float16 holds (65,504). P is rounded to 16
+     * bits for P V but not for its sum, so the error of o goes with the largest P, which is 1 only
+     * without slack. Where delta is wanted slack is 0: in a row that sees one key dp = delta, and
+     * its gradients would be nothing but that rounding.
      *
-     * New tops, and what is left of what was summed relative to those before; whether that is not
-     * all of it in some row of the warp.
+     * Sets the new tops and, in `left`, the factors that rescale sums. @return whether a factor is
+     * not 1 in some row of the warp
      */
     static LANE_CODE bool raise(const ra_cuda_forward &f, const scores &w, tops &top,
                                 float (&left)[ROW_TILES][2])

@@ -2,11 +2,10 @@
  * Where things lie: 16-bit tiles in shared memory, and the fragments of mma.m16n8k16 (PTX ISA,
  * "Matrix Fragments for mma.m16n8k16") over the lanes of a warp.
  *
- * A tile is [rows][dim] in pieces of 16 bytes (8 elements). Shared memory reads 8 of them at once
- * if they lie in different eighths of 128 bytes, so pieces of a row change places within groups, by
- * a number that the row has. Rows of a multiple of 128 bytes begin in the same eighth: groups have
- * 8 pieces, and 8 rows 8 numbers. Others, an odd multiple of 64 bytes long, begin in two by turns:
- * groups have 4 pieces, and two rows a number.
+ * A tile is [rows][dim] in chunks of 16 bytes ("pieces", 8 elements), with an XOR swizzle against
+ * bank conflicts: piece p of row r is stored at p ^ f(r), within groups of 8 or 4 pieces. Rows of a
+ * multiple of 128 bytes all begin in bank 0: groups of 8, f(r) = r mod 8. Others, an odd multiple
+ * of 64 bytes long, begin in bank 0 and 16 by turns: groups of 4, f(r) = (r mod 8) / 2.
  */
 #ifndef RINGATTN_CUDA_FRAGMENTS_H
 #define RINGATTN_CUDA_FRAGMENTS_H

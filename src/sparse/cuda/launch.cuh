@@ -22,8 +22,8 @@ static cudaError_t launch_kernel(void (*kernel)(Args), const ra_cuda_tile &tile,
     /* More than 48 KiB of shared memory must be asked for. */
     cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              tile.shared_bytes);
-    /* Thread blocks stay until all is done: those that a multiprocessor has no memory for when the
-       launch begins come too late. */
+    /* A persistent kernel: all its thread blocks must be resident from the beginning, so ask for
+       the largest shared-memory carve-out. */
     if (error == cudaSuccess)
         error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      cudaSharedmemCarveoutMaxShared);

@@ -49,8 +49,9 @@ typedef struct ra_cuda_segments {
 } ra_cuda_segments;
 
 /*
- * A chunk's queries, keys, values and dout in float32, rows a float apart from a multiple of the
- * banks; weights of pairs; sums of rows with what they cannot hold; two floats per row.
+ * Shared memory: a chunk's queries, keys, values and dout in float32, rows padded by one float
+ * against bank conflicts; weights of pairs; sums over rows, compensated (sum and rounding error);
+ * two floats per row (`lines`).
  */
 RA_HD ra_cuda_tile ra_cuda_linear_tile(int32_t head_dim)
 {
@@ -66,8 +67,8 @@ RA_HD ra_cuda_tile ra_cuda_linear_tile(int32_t head_dim)
     return tile;
 }
 
-/* Row by row: a query, a key and a value, and sums of keys: of the state, with what they cannot
-   hold, and of the chunk. */
+/* Row by row: a query, a key and a value; the state's sum of keys, compensated (two floats), and
+   the chunk's. */
 RA_HD ra_cuda_tile ra_cuda_linear_rowwise_tile(void)
 {
     ra_cuda_tile tile = {0, 0, 0, 0, 0, 0, 0, 0};
