@@ -148,6 +148,28 @@ void ra_nccl_progress(ra_device_comm *base)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
+/* NCCL's thread takes some tens of microseconds, more only where it has still to connect. */
+enum { LAUNCH_WAIT_NS = 1000000 };
+
+/*
+ * Until NCCL has put the group on the stream. What the caller enqueues next is attention, whose
+ * thread blocks fill the GPU: NCCL's come first only if they are there when it has room. A group
+ * that takes longer may wait for a peer, which may compute: then this rank does, too. What fails
+ * is told by the wait.
+ */
+static void stay_for_launch(ra_nccl_comm *nccl, const ra_nccl_transfer *t)
+{
+    int64_t const begin_ns = ra_clock_ns();
+    int64_t now_ns = begin_ns;
+    ra_nccl_progress(&nccl->base);
+    while (t->phase == RA_NCCL_LAUNCHING && t->base.status == RA_OK &&
+           now_ns - begin_ns < LAUNCH_WAIT_NS) {
+        ra_device_pause(begin_ns, now_ns);
+        ra_nccl_progress(&nccl->base);
+        now_ns = ra_clock_ns();
+    }
+}
+
 ra_status ra_nccl_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
@@ -163,7 +185,7 @@ ra_status ra_nccl_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer 
             t->base.base.in_use = false;
         return status;
     }
-    ra_nccl_progress(&nccl->base); /* what fails in it is told by the wait */
+    stay_for_launch(nccl, t);
     *transfer_out = &t->base.base;
     return RA_OK;
 }

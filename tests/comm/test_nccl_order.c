@@ -87,6 +87,58 @@ Test(nccl_order, begins_after_our_own_stream_and_does_not_time_it)
     cr_expect_eq(contract_count_lines("", ""), 0);
 }
 
+/* ---- what is enqueued next ------------------------------------------------------------------- */
+
+/* Exchanges in which rank 1 begins when rank 0 has begun. */
+typedef struct head_start {
+    int rounds;
+    int ahead; /* out: so often rank 0's was on its stream when it had begun */
+} head_start;
+
+static int start_ahead(ra_comm *comm, void *context)
+{
+    head_start *const h = context;
+    bool const is_first = ra_comm_rank(comm) == 0;
+    int const peer = is_first ? 1 : 0;
+    int failures = 0;
+    for (int i = 0; i < h->rounds; i++) {
+        char out[4] = "abc", in[4] = "";
+        ra_exchange const exchange = {"ahead of what computes", i, {peer, out, 4}, {peer, in, 4}};
+        ra_transfer *transfer = NULL;
+        failures += !is_first && ra_comm_barrier(comm, "rank 0 has begun") != RA_OK;
+        failures += ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+        (void)standin_enter();
+        if (is_first)
+            h->ahead += standin_waits_for_peer();
+        (void)standin_leave(cudaSuccess);
+        failures += is_first && ra_comm_barrier(comm, "rank 0 has begun") != RA_OK;
+        failures += ra_comm_wait(comm, transfer) != RA_OK || strcmp(in, "abc") != 0;
+    }
+    return failures;
+}
+
+static int count_ahead(int busy_polls, int rounds)
+{
+    head_start h = {.rounds = rounds};
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = start_ahead, .context = &h};
+    standin_nccl.busy_polls = busy_polls;
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    return h.ahead;
+}
+
+/* Where another process has the core, the bound may pass: hardly every time. */
+Test(nccl_order, a_start_returns_when_its_messages_are_on_their_stream)
+{
+    cr_expect_gt(count_ahead(20, 10), 0);
+}
+
+Test(nccl_order, a_start_does_not_stay_for_a_library_that_takes_long)
+{
+    cr_expect_eq(count_ahead(2000, 1), 0);
+}
+
 /* ---- an end behind our own stream, which NCCL would wait for --------------------------------- */
 
 static ra_status lose_gpu(void *context)
