@@ -148,12 +148,6 @@ static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *k
     return computed != RA_OK ? computed : status;
 }
 
-/* While one is worked on, the one before travels. */
-int ra_grads_slot(const ra_ring *ring, int step)
-{
-    return ring->config.comm_buffers == 2 ? step % 2 : 0;
-}
-
 static ra_region *partial_of(ra_ring *ring, int step)
 {
     return &ring->partial[ra_grads_slot(ring, step)];
@@ -280,30 +274,31 @@ static ra_status backward_step(backward_pass *pass, int s)
     return status;
 }
 
-static ra_status store_group(backward_pass *pass)
+static ra_status store_queries(const backward_pass *pass)
 {
-    ra_ring *ring = pass->ring;
-    const ra_ring_config *c = &ring->config;
-    const ra_head_group *g = &pass->group;
-    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
-    if ((c->dtype == RA_F32 && !shared) || ring->mode == RA_RING_COMM_ONLY)
-        return RA_OK;
-    int64_t const rows = ra_ring_local_rows(ring);
+    const ra_ring_config *c = &pass->ring->config;
     ra_kernel_shape shape = pass->step.shape;
-    ra_view const dk = ra_ring_view(ring, pass->tensors->dk, c->dtype, c->kv_heads, g->kv_begin);
-    ra_view const dv = ra_ring_view(ring, pass->tensors->dv, c->dtype, c->kv_heads, g->kv_begin);
-    ra_view const dq = ra_ring_view(ring, pass->tensors->dq, c->dtype, c->heads, g->q_begin);
-    const ra_kernel_ops *ops = ring->kernel->ops;
-    int64_t const mark = ra_ring_mark(ring, RA_TRACE_STORE, -1, -1, -1, rows);
-    ra_status status = ops->store(ring->kernel, &shape, rows, &pass->own_grads.first, &dk);
-    if (status == RA_OK)
-        status = ops->store(ring->kernel, &shape, rows, &pass->own_grads.second, &dv);
-    if (status == RA_OK && c->dtype != RA_F32) { /* else dq was summed up in place */
-        shape.kv_heads = shape.q_heads; /* store moves kv_heads heads; dq has the query's */
-        status = ops->store(ring->kernel, &shape, rows, &pass->step.dq, &dq);
-    }
-    ra_ring_mark_end(ring, mark);
-    return status;
+    ra_view const dq =
+        ra_ring_view(pass->ring, pass->tensors->dq, c->dtype, c->heads, pass->group.q_begin);
+    shape.kv_heads = shape.q_heads; /* store moves kv_heads heads; dq has the query's */
+    if (c->dtype == RA_F32)
+        return RA_OK; /* it was summed up in place */
+    return ra_ring_store(pass->ring, &shape, &pass->step.dq, &dq);
+}
+
+static ra_status store_keys(const backward_pass *pass)
+{
+    const ra_ring_config *c = &pass->ring->config;
+    const ra_ring_tensors *t = pass->tensors;
+    const ra_head_group *g = &pass->group;
+    const ra_kernel_shape *shape = &pass->step.shape;
+    ra_view const dk = ra_ring_view(pass->ring, t->dk, c->dtype, c->kv_heads, g->kv_begin);
+    ra_view const dv = ra_ring_view(pass->ring, t->dv, c->dtype, c->kv_heads, g->kv_begin);
+    if (c->dtype == RA_F32 && pass->ring->schedule != RA_SCHEDULE_SHARED)
+        return RA_OK; /* they were summed up in place */
+    ra_status const status = ra_ring_store(pass->ring, shape, &pass->own_grads.first, &dk);
+    return status != RA_OK ? status
+                           : ra_ring_store(pass->ring, shape, &pass->own_grads.second, &dv);
 }
 
 /* A group's gradients begin at 0, where other members may still store those of the group before. */
@@ -345,10 +340,12 @@ static ra_status backward_group(backward_pass *pass)
     ra_ring_mark_end(ring, mark);
     for (int s = 1; s < steps && status == RA_OK; ++s)
         status = backward_step(pass, s);
+    if (status == RA_OK)
+        status = store_queries(pass); /* while the last gradients of keys travel */
     if (steps > 1 && status == RA_OK)
         status = grads_arrive(pass, steps - 1);
     ra_region_give(ring, &ring->partial[0]);
-    return status != RA_OK ? status : store_group(pass);
+    return status != RA_OK ? status : store_keys(pass);
 }
 
 static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)

@@ -322,6 +322,9 @@ RA_CHECKED ra_status ra_ring_settle(ra_ring *ring, ra_status mine);
 RA_CHECKED ra_status ra_ring_rest(ra_ring *ring);
 /* The same, where communication buffers are taken in steps, of the status of taking one. */
 RA_CHECKED ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine);
+/* Round sums of all our rows into an output, as ra_kernel_ops.store. */
+RA_CHECKED ra_status ra_ring_store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
+                                   const ra_view *to);
 /* What tables that keep something from pass to pass are told. */
 ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward);
 

@@ -1,4 +1,4 @@
-/* What passes have in common: agreeing on failures, and polling while kernels run. */
+/* What passes have in common: agreeing on failures, storing, and polling while kernels run. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
@@ -32,6 +32,18 @@ ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward)
                             .groups = ring->group_count,
                             .steps = ring->plans[0].step_count,
                             .parts = ring->plans[0].team_size};
+}
+
+ra_status ra_ring_store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
+                        const ra_view *to)
+{
+    int64_t const rows = ra_ring_local_rows(ring);
+    if (ring->mode == RA_RING_COMM_ONLY)
+        return RA_OK;
+    int64_t const mark = ra_ring_mark(ring, RA_TRACE_STORE, -1, -1, -1, rows);
+    ra_status const status = ring->kernel->ops->store(ring->kernel, shape, rows, from, to);
+    ra_ring_mark_end(ring, mark);
+    return status;
 }
 
 static void poll_comm(void *context)

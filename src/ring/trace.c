@@ -315,14 +315,14 @@ int ra_step_owner(const ra_step *step)
 
 /*
  * Per pass: the pass, two barriers around it, three outputs zeroed. Per group: the group, delta,
- * zero twice, store, two barriers. Per step: the step, zero, pack, add, three barriers, and
- * sending, receiving and waiting for keys and for gradients; a kernel in forward, and in backward a
- * kernel and a barrier for each turn. Linear attention: the pass, and per group the group, four
- * scans, and three kernels.
+ * zero twice, store three times, two barriers. Per step: the step, zero, pack, add, three barriers,
+ * and sending, receiving and waiting for keys and for gradients; a kernel in forward, and in
+ * backward a kernel and a barrier for each turn. Linear attention: the pass, and per group the
+ * group, four scans, and three kernels.
  */
 int64_t ra_ring_trace_bound(const ra_ring *ring)
 {
-    enum { PASS = 6, GROUP = 7, FORWARD_STEP = 8, BACKWARD_STEP = 13, TURN = 2 };
+    enum { PASS = 6, GROUP = 9, FORWARD_STEP = 8, BACKWARD_STEP = 13, TURN = 2 };
     if (ring->schedule == RA_SCHEDULE_SCAN)
         return (1 + 8 * (int64_t)ring->group_count) * (ring->config.backward ? 2 : 1);
     int64_t const steps = ring->plans[0].step_count, turns = ring->plans[0].team_size;

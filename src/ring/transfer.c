@@ -162,6 +162,12 @@ int ra_keys_slot(const ra_ring *ring, int step)
     return turns ? step % 2 : 0;
 }
 
+/* Of gradients: while one is worked on, the one before travels. */
+int ra_grads_slot(const ra_ring *ring, int step)
+{
+    return ring->config.comm_buffers == 2 ? step % 2 : 0;
+}
+
 /*
  * Where the rows lie that a step sends. With schedule ring a block goes on from where the step
  * before held it, and our own rows leave from the region of step 0, which holds none: step 2 is

@@ -200,6 +200,23 @@ Test(trace, shared_keys_are_one_forward_step_and_barriers_part_turns_of_a_backwa
                  "dq, and groups' dk and dv");
 }
 
+Test(trace, dq_is_stored_before_the_last_gradients_of_keys_are_waited_for)
+{
+    ring_job job = make_job(4, RA_SCHEDULE_DIRECT, 2, 1);
+    job.config.dtype = RA_BF16;
+    run(&job);
+    for (int r = 0; r < job.ranks; ++r) {
+        int stores = 0, before_wait = 0;
+        for (int64_t x = 0; x < records[r].count; ++x) {
+            ra_trace_kind const kind = (ra_trace_kind)records[r].events[x].kind;
+            stores += kind == RA_TRACE_STORE;
+            before_wait = kind == RA_TRACE_WAIT_GRADS ? stores : before_wait;
+        }
+        cr_expect_eq(before_wait, 1, "rank %d", r);
+        cr_expect_eq(stores, 3, "rank %d: and dk, dv", r);
+    }
+}
+
 /* ---- transfers ------------------------------------------------------------------------------- */
 
 /* With schedule ring only step 1 sends rows of our own; what came is sent on as it lies. */
