@@ -102,32 +102,70 @@ LANE_CODE void begin_state_rows(const forward_head &h, int dim, int64_t begin, i
     }
 }
 
-/* Output of rows from their state, or of rows without a key where there is none: a warp per row. */
+/* What a row's output is made of, as it lies in memory: a lane has dims lane, lane + 32, ... */
+template <int PARTS> struct row_state {
+    float acc[PARTS], dout[PARTS], top, sum;
+};
+
+/* A row that has no state, or is not `there`, has seen no key. */
+template <class Element, int PARTS>
+LANE_CODE void load_row_state(const ra_cuda_forward &f, const forward_head &h, int64_t row,
+                              bool there, row_state<PARTS> &s)
+{
+    int64_t const at = row - h.state_row;
+    bool const has_state = there && h.acc != NULL, has_dout = there && h.delta != NULL;
+    s.top = has_state ? h.top[at] : -INFINITY;
+    s.sum = has_state ? h.sum[at] : 0;
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i) {
+        int const d = lane_index() + 32 * i;
+        s.acc[i] = has_state && d < f.dim ? h.acc[at * f.dim + d] : 0;
+        s.dout[i] = has_dout && d < f.dim ? Element::load(h.dout, row * f.dout.row_stride + d) : 0;
+    }
+}
+
+template <class Element, int PARTS>
+LANE_CODE void store_row_output(const ra_cuda_forward &f, const forward_head &h, int64_t row,
+                                const row_state<PARTS> &s)
+{
+    float const factor = row_factor(s.sum);
+    float delta = 0;
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i) {
+        int const d = lane_index() + 32 * i;
+        if (d >= f.dim)
+            continue;
+        Element::store(h.out, row * f.out.row_stride + d, s.acc[i] * factor);
+        delta += s.acc[i] * factor * s.dout[i];
+    }
+    delta = warp_sum(delta);
+    if (lane_index() != 0)
+        return;
+    if (h.lse != NULL)
+        h.lse[row] = row_lse(s.top, s.sum);
+    if (h.delta != NULL)
+        h.delta[row] = delta;
+}
+
+/*
+ * Output of rows from their state, or of rows without a key where there is none. A warp reads what
+ * it needs of several rows before it writes any of them, so that their ways from memory overlap.
+ */
 template <class Block>
 LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h, int64_t begin,
                                  int64_t end)
 {
     typedef typename Block::element element;
-    int const dim = f.dim;
-    for (int64_t row = begin + warp_index(); row < end; row += Block::THREADS / 32) {
-        int64_t const at = row - h.state_row;
-        float const top = h.acc != NULL ? h.top[at] : -INFINITY;
-        float const sum = h.acc != NULL ? h.sum[at] : 0;
-        float const factor = row_factor(sum);
-        float delta = 0;
-        for (int d = lane_index(); d < dim; d += 32) {
-            float const value = h.acc != NULL ? h.acc[at * dim + d] * factor : 0;
-            element::store(h.out, row * f.out.row_stride + d, value);
-            if (h.delta != NULL)
-                delta += value * element::load(h.dout, row * f.dout.row_stride + d);
-        }
-        delta = warp_sum(delta);
-        if (lane_index() == 0) {
-            if (h.lse != NULL)
-                h.lse[row] = row_lse(top, sum);
-            if (h.delta != NULL)
-                h.delta[row] = delta;
-        }
+    constexpr int PARTS = Block::TILE.dim / 32, ROWS = PARTS <= 4 ? 4 : 2;
+    for (int64_t row = begin + ROWS * warp_index(); row < end; row += ROWS * Block::THREADS / 32) {
+        row_state<PARTS> state[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+            load_row_state<element>(f, h, row + r, row + r < end, state[r]);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+            if (row + r < end)
+                store_row_output<element>(f, h, row + r, state[r]);
     }
 }
 
