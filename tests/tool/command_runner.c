@@ -121,6 +121,13 @@ void command_run(command_result *result, int ranks, const char *arguments)
     command_shell(result, text);
 }
 
+bool command_has_openblas(void)
+{
+    static command_result result;
+    command_run(&result, 0, "info");
+    return strstr(result.out, "OpenBLAS 0.") != NULL;
+}
+
 int command_count_lines(const char *text, const char *wanted)
 {
     int count = 0;

@@ -30,6 +30,8 @@ bool command_has_mpi(void);
 void command_run(command_result *result, int ranks, const char *arguments);
 /** Run any shell text with $RINGATTN standing for the command and $MPIEXEC for mpirun. */
 void command_shell(command_result *result, const char *text);
+/** Whether the command finds OpenBLAS, without which `attention.kind: standard` is refused. */
+bool command_has_openblas(void);
 /** Lines of `text` that contain `wanted`. */
 int command_count_lines(const char *text, const char *wanted);
 

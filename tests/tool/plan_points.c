@@ -4,7 +4,6 @@
 #include "tool/json_reader.h"
 
 #include <stdio.h>
-#include <string.h>
 
 json_t *plan_point_of(int ranks, const char *arguments)
 {
@@ -20,11 +19,4 @@ json_t *plan_point_of(int ranks, const char *arguments)
     json_t *point = json_incref(json_array_get(points, 0));
     json_decref(root);
     return point;
-}
-
-bool plan_has_openblas(void)
-{
-    static command_result result;
-    command_run(&result, 0, "info");
-    return strstr(result.out, "OpenBLAS 0.") != NULL;
 }

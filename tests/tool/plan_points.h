@@ -3,13 +3,9 @@
 #define RINGATTN_TESTS_PLAN_POINTS_H
 
 #include <jansson.h>
-#include <stdbool.h>
 
 /** The only point of the report that a command leaves in a file; the caller frees it. A command
  *  that fails, fails the test. `ranks`: 0 without mpirun. */
 json_t *plan_point_of(int ranks, const char *arguments);
-
-/** Whether the command finds OpenBLAS, without which `attention.kind: standard` is refused. */
-bool plan_has_openblas(void);
 
 #endif

@@ -101,7 +101,7 @@ static void compare_jobs(uint64_t seed, const char *pool, int count, int of_seve
 {
     const char *given = getenv("RA_TEST_SEED");
     test_rng rng = {given != NULL ? strtoull(given, NULL, 10) : seed};
-    bool const has_blas = plan_has_openblas();
+    bool const has_blas = command_has_openblas();
     for (int i = 0; i < count; i++) {
         job_text job;
         int const ranks = i < of_several && command_has_mpi() ? 2 + i % 4 : 0;

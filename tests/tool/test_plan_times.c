@@ -48,7 +48,7 @@ static void takes(const char *arguments, double forward, double backward)
 /* Every pair is there, whatever the mask; products are those of float32. */
 Test(plan_times, times_materialised_attention_by_all_its_pairs)
 {
-    if (!plan_has_openblas())
+    if (!command_has_openblas())
         cr_skip_test("there is no OpenBLAS");
     write_kinds();
     double const pairs = 2e6;
@@ -111,7 +111,7 @@ Test(plan_times, learns_the_speed_of_each_kind_for_itself)
                                                                                             "3") "]"
                                                                                                  "}"
                                                                                                  "\n";
-    if (!plan_has_openblas())
+    if (!command_has_openblas())
         cr_skip_test("there is no OpenBLAS");
     command_file_write("kinds.json", bench, strlen(bench));
 #define LEARNT "plan --calibrate kinds.json --save learnt.yaml --set shape.heads=1 --set shape.seq="
