@@ -2,6 +2,7 @@
 
 #include "comm/contract_internal.h"
 
+#include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -117,4 +118,28 @@ device_outcome device_job_run(device_maker *make, size_t piece_bytes, int64_t ti
                          .refused = refused};
     int const wrong = device_ranks_run(2, &plan);
     return (device_outcome){atomic_load(&t.ok), atomic_load(&t.failed), wrong};
+}
+
+static int run_case(ra_comm *comm, void *context)
+{
+    return ((const contract_case *)context)->body(comm);
+}
+
+void device_contract_break(device_maker *make, size_t piece_bytes)
+{
+    for (int i = 0; i < contract_breaking_count; i++) {
+        contract_case broken = contract_breaking[i];
+        for (int ranks = broken.ranks_min > 1 ? broken.ranks_min : 1; ranks <= 3; ranks++) {
+            device_ranks plan = {.make = make,
+                                 .timeout_ms = 60000,
+                                 .piece_bytes = piece_bytes,
+                                 .body = run_case,
+                                 .context = &broken};
+            contract_clear_log();
+            int const failures = device_ranks_run(ranks, &plan);
+            cr_expect_eq(failures, 0, "%s on %d ranks", broken.name, ranks);
+            if (failures > 0)
+                contract_print_log();
+        }
+    }
 }

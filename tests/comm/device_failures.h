@@ -12,4 +12,7 @@ typedef struct device_outcome {
 /** Two ranks exchange messages in device memory, two exchanges in flight, and a collective. */
 device_outcome device_job_run(device_maker *make, size_t piece_bytes, int64_t timeout_ms);
 
+/** The contract's failing cases, on 1 to 3 ranks each; what a rank finds wrong fails the test. */
+void device_contract_break(device_maker *make, size_t piece_bytes);
+
 #endif

@@ -53,31 +53,9 @@ Test(staged, keeps_the_contract_in_pieces)
     keep_the_contract(3, 20011);
 }
 
-static int run_case(ra_comm *comm, void *context)
-{
-    return ((const contract_case *)context)->body(comm);
-}
-
 Test(staged, fails_as_the_contract_says)
 {
-    static const int sizes[] = {1, 2, 3};
-    for (int i = 0; i < contract_breaking_count; i++) {
-        contract_case broken = contract_breaking[i];
-        for (int s = 0; s < 3; s++) {
-            if (sizes[s] < broken.ranks_min)
-                continue;
-            device_ranks plan = {.make = ra_comm_create_staged,
-                                 .timeout_ms = 60000,
-                                 .piece_bytes = 1 << 16,
-                                 .body = run_case,
-                                 .context = &broken};
-            contract_clear_log();
-            int const failures = device_ranks_run(sizes[s], &plan);
-            cr_expect_eq(failures, 0, "%s on %d ranks", broken.name, sizes[s]);
-            if (failures > 0)
-                contract_print_log();
-        }
-    }
+    device_contract_break(ra_comm_create_staged, 1 << 16);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
