@@ -245,8 +245,8 @@ keep_log() {
     } >>"$out_dir/log.txt"
 }
 
-# check NAME SECONDS COMMAND...: a row by the exit code. Its log is $log, the code $code (125: no time
-# was left), and the command, as a person would type it, $checked.
+# check NAME SECONDS COMMAND...: a row by the exit code. Its log is $log, the code $code (125: no
+# time was left), and the command, as a person would type it, $checked.
 check() {
     local begin=$SECONDS seconds=$2 note='' value='' verdict
     current=$1

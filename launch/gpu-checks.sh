@@ -72,8 +72,8 @@ declare -A keys_of=([dense]='' [causal]='pattern.causal=true'
     [global]='pattern.blocks.kind=global_local pattern.blocks.size=128 pattern.blocks.width=4'
     [dilated]='pattern.dilated.segments=[8192] pattern.dilated.rates=[4]')
 
-# worst_error FILE: of a verified job's errors the one nearest to its bound, as a share of that; none
-# where one of them is no number.
+# worst_error FILE: of a verified job's errors the one nearest to its bound, as a share of that;
+# none where one of them is no number.
 worst_error() {
     tr -d ' \n' <"$1" |
         sed -n 's/.*"error":{\([^}]*\)},"error_bound":{\([^}]*\)}.*/\1,\2/p' |

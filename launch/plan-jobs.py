@@ -123,7 +123,8 @@ def run_and_plan(args, keys, backward, ranks):
     run = point_of(launcher + shlex.split(args.prefix) + [args.ringattn, "run", "--quiet", "--json"]
                    + words, args.limit)
     plan = [args.ringattn, "plan", "--quiet", "--json", "--ranks", str(ranks)] + words
-    return run, point_of(plan + (["--hardware", args.hardware] if args.hardware else []), args.limit)
+    plan += ["--hardware", args.hardware] if args.hardware else []
+    return run, point_of(plan, args.limit)
 
 
 def differences(run, plan, idle_most):

@@ -226,7 +226,8 @@ fake build/src/tool/ringattn 'case "$*" in
 *comm.backend=nccl*) echo "waits for a peer"; trap "" TERM; sleep 1000 ;;
 *comm.backend*) echo "ringattn: error: comm.backend: mpi: not in this build" >&2; exit 2 ;;
 *causal.yaml*)
-    echo "{\"error\": {\"o\": 0.1, \"lse\": null}, \"error_bound\": {\"o\": 1, \"lse\": 1}}"; exit 6 ;;
+    echo "{\"error\": {\"o\": 0.1, \"lse\": null},"
+    echo " \"error_bound\": {\"o\": 1, \"lse\": 1}}"; exit 6 ;;
 info*) trap "" TERM; sleep 1000 ;;
 *dense.yaml*) echo "Segmentation fault"; exit 139 ;;
 esac'
