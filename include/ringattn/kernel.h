@@ -95,6 +95,9 @@ typedef struct ra_forward_step {
     bool last;              /* the state is dead afterwards */
     bool ends_only; /* of each head only the map's first and last chunk, to try out memory; other
                        rows of results and state are left as they are */
+    bool yields;    /* an exchange is under way, whose kernels need room on a GPU: thread blocks
+                       leave after a task each rather than when all is done, unless they have
+                       scratch. Results do not depend on it; CPU tables poll, and ignore it */
 } ra_forward_step;
 
 typedef struct ra_backward_step {
@@ -108,6 +111,7 @@ typedef struct ra_backward_step {
     ra_view dq;         /* float32, query rows; added to */
     ra_view dk, dv;     /* float32, key rows; added to */
     bool ends_only;     /* as in ra_forward_step: queries of the first and last chunk only */
+    bool yields;        /* as in ra_forward_step */
 } ra_backward_step;
 
 typedef enum ra_linear_kind {

@@ -170,7 +170,8 @@ static ra_status forward(ra_check_side *s)
                                                 (float *)s->data[CHECK_TOP],
                                                 (float *)s->data[CHECK_SUM]},
                                       .first = i == 0,
-                                      .last = i == s->steps - 1};
+                                      .last = i == s->steps - 1,
+                                      .yields = i < s->steps - 1}; /* as while more keys come */
         status = s->kernel->ops->forward(s->kernel, &step);
     }
     ra_kernel_end(s->kernel, &pass, status != RA_OK);
@@ -203,7 +204,8 @@ static ra_status backward(ra_check_side *s)
                                        .delta = (const float *)s->data[CHECK_DELTA],
                                        .dq = ra_check_view(s, CHECK_DQ, 0),
                                        .dk = ra_check_view(s, CHECK_DK, row),
-                                       .dv = ra_check_view(s, CHECK_DV, row)};
+                                       .dv = ra_check_view(s, CHECK_DV, row),
+                                       .yields = i < s->steps - 1};
         status = ops->backward(s->kernel, &step);
     }
     ra_kernel_end(s->kernel, &pass, status != RA_OK);

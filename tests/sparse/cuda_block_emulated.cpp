@@ -270,13 +270,14 @@ static void init_block(block &b, int threads)
 
 void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats)
 {
-    for (int i = 0; i < blocks; ++i) {
+    int const count = k.yields ? (int)k.tasks : blocks;
+    for (int i = 0; i < count; ++i) {
         block b = {};
         b.shared_bytes = k.tile.shared_bytes;
         b.shared = (char *)aligned_alloc(128, ((size_t)b.shared_bytes + 127) / 128 * 128);
         memset(b.shared, 0xff, (size_t)b.shared_bytes);
         b.index = i;
-        b.count = blocks;
+        b.count = count;
         b.seed = seed + (uint64_t)i;
         b.run = k.run;
         b.f = k.f;

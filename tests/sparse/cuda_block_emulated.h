@@ -98,6 +98,7 @@ struct kernel {
     const void *f;
     ra_cuda_tile tile;
     int64_t tasks; /* of its tickets, if it takes any */
+    bool yields;   /* as many thread blocks as tasks */
 };
 
 void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats);

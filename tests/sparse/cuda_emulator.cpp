@@ -21,7 +21,7 @@ template <class Pass, class Args> static void run_pass(const void *f, char *shar
 template <template <int> class Pass, int DIM_MOST = 256, class Args>
 static kernel kernel_of(const Args *f, int64_t tasks)
 {
-    kernel k = {NULL, f, {}, tasks};
+    kernel k = {NULL, f, {}, tasks, f->yields};
     switch (ra_cuda_dim_of(f->dim)) {
 #define RA_INSTANCE(DIM)                                                                           \
     case DIM:                                                                                      \

@@ -28,7 +28,7 @@ typedef struct cuda_emulation {
     int64_t bank_conflicts; /* of these: reads of 8 rows that meet in a bank */
 } cuda_emulation;
 
-/** One launch of `blocks` thread blocks. */
+/** One launch of `blocks` thread blocks; of as many as tasks, where it yields. */
 void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
                           cuda_emulation *stats);
 /** The two launches of a backward step, or its single one. */

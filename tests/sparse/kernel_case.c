@@ -203,7 +203,8 @@ static void run_forward(run *r)
                                       .state = r->state,
                                       .first = i == 0,
                                       .last = i == c->steps - 1,
-                                      .ends_only = c->ends_only};
+                                      .ends_only = c->ends_only,
+                                      .yields = c->yields};
         if (i % 2 == 0) /* those that are not taken are brought for the step */
             cr_assert_eq(ra_kernel_take_map(&r->kernel, &r->maps[i]), RA_OK);
         cr_assert_eq(r->kernel.ops->forward(&r->kernel, &step), RA_OK);
@@ -232,7 +233,8 @@ static void run_backward(run *r)
                                        .dq = r->dq.view,
                                        .dk = r->dk[i].view,
                                        .dv = r->dv[i].view,
-                                       .ends_only = c->ends_only};
+                                       .ends_only = c->ends_only,
+                                       .yields = c->yields};
         cr_assert_eq(ops->backward(&r->kernel, &step), RA_OK);
         cr_assert_eq(ops->add(&r->kernel, &r->shape, &r->keys[i], &r->dk[i].view, &r->dk_all.view),
                      RA_OK);

@@ -18,6 +18,7 @@ typedef struct kernel_case {
     bool dense_mask;     /* maps come from block masks */
     bool deterministic;  /* as in ra_kernel */
     bool ends_only;      /* of each head only the first and last chunk; other results stay 0 */
+    bool yields;         /* as in steps */
 } kernel_case;
 
 /* Inputs of a case, dense and in the order of the sequence, and what the oracle makes of them. */

@@ -213,6 +213,60 @@ Test(cuda_emulated, ends_only_computes_the_first_and_last_chunk, .timeout = 300)
     kernel_problem_free(&p);
 }
 
+/* Every task is taken once, and with `single` too, which adds to dq as thread blocks come. */
+Test(cuda_emulated, steps_that_yield_agree_with_the_oracle, .timeout = 300)
+{
+    ra_kernel_ops const ops = cuda_emulated_ops();
+    for (int t = 0; t < 3; ++t) {
+        kernel_case c = base_case();
+        c.yields = true;
+        c.dout_factor = 1;
+        c.dtype = dtypes[t];
+        c.shape.dim = 32;
+        c.shape.kv_heads = 1;
+        c.steps = 1 + t % 2;
+        c.pattern.causal = true;
+        kernel_problem problem = kernel_problem_make(&c);
+        kernel_check_table(&ops, &problem, "yields");
+        kernel_problem_free(&problem);
+    }
+}
+
+/* Not where they have scratch, a piece each, nor where they would be more than a launch may have.
+ */
+Test(cuda_emulated, a_launch_yields_where_thread_blocks_may_leave)
+{
+    static uint32_t tickets[2];
+    ra_tilemap map = {.tile_rows = 128, .k_rows = 1, .chunk_count = 3};
+    ra_forward_step step = {
+        .map = &map,
+        .shape = {.batch = 1, .q_heads = 2, .kv_heads = 2, .dim = 64, .scale = 1},
+        .first = true,
+        .last = true};
+    ra_backward_step backward = {.map = &map, .shape = step.shape};
+    cr_assert_not(ra_cuda_forward_args(&step, NULL, NULL, tickets).yields);
+    cr_assert_not(ra_cuda_backward_args(&backward, NULL, false, tickets).yields);
+    step.yields = backward.yields = true;
+    cr_assert(ra_cuda_forward_args(&step, NULL, NULL, tickets).yields);
+    cr_assert(ra_cuda_backward_args(&backward, NULL, false, tickets).yields);
+    step.shape.batch = backward.shape.batch = INT32_MAX / 6; /* two heads of three chunks each */
+    cr_assert(ra_cuda_forward_args(&step, NULL, NULL, tickets).yields);
+    cr_assert(ra_cuda_backward_args(&backward, NULL, false, tickets).yields);
+    step.shape.batch = backward.shape.batch = INT32_MAX / 6 + 1;
+    cr_assert_not(ra_cuda_forward_args(&step, NULL, NULL, tickets).yields);
+    cr_assert_not(ra_cuda_backward_args(&backward, NULL, false, tickets).yields);
+    map.chunk_count = 0; /* dk and dv alone have as many */
+    backward.shape.batch = (int64_t)INT32_MAX;
+    cr_assert_not(ra_cuda_backward_args(&backward, NULL, false, tickets).yields);
+    map.chunk_count = 3;
+    map.shared_rows = true;
+    step.shape.batch = backward.shape.batch = 1;
+    cr_assert_not(ra_cuda_forward_args(&step, NULL, NULL, tickets).yields);
+    cr_assert(ra_cuda_backward_args(&backward, NULL, false, tickets).yields);
+    step.last = false; /* the state is carried */
+    cr_assert(ra_cuda_forward_args(&step, NULL, NULL, tickets).yields);
+}
+
 static int lines;
 
 static void count_lines(void *context, ra_log_level level, const char *line)

@@ -132,6 +132,39 @@ Test(kernel, a_tile_computes_the_same_in_any_company, .timeout = 300)
     check_company(&c, "neighbouring chunks");
 }
 
+/* Also where rows are shared, and a GPU's thread blocks have scratch that lets none leave. */
+Test(kernel, steps_that_yield_compute_the_same, .timeout = 300)
+{
+    static const int64_t segments[] = {64, 128}, rates[] = {1, 4};
+    for (int i = 0; i < 6; ++i) {
+        bool const shared = i % 2 == 1;
+        kernel_case c = kernel_base_case();
+        c.shape.n = 300;
+        c.shape.dim = 8;
+        c.dtype = dtypes[i % 3];
+        c.steps = 1 + i / 3;
+        c.deterministic = true;
+        c.pattern.causal = true;
+        c.pattern.segments = shared ? segments : NULL;
+        c.pattern.rates = shared ? rates : NULL;
+        c.pattern.branch_count = shared ? 2 : 0;
+        kernel_problem p = kernel_problem_make(&c);
+        for (int t = 0; t < KERNEL_TABLE_COUNT; ++t) {
+            const ra_kernel_ops *ops = kernel_table(t);
+            if (ops == NULL)
+                continue;
+            p.c.yields = false;
+            kernel_result stays = kernel_run(ops, &p);
+            p.c.yields = true;
+            kernel_result yields = kernel_run(ops, &p);
+            cr_assert(same_bits(&c, &stays, &yields), "%s, case %d", ops->name, i);
+            kernel_result_free(&stays);
+            kernel_result_free(&yields);
+        }
+        kernel_problem_free(&p);
+    }
+}
+
 /* Whichever thread comes first. More threads than kv heads: teams work on one head together. */
 Test(kernel, repeated_runs_agree_bit_for_bit, .timeout = 300)
 {

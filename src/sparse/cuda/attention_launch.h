@@ -15,8 +15,9 @@ extern "C" {
 
 /*
  * Where a launch goes, and what came of it. A launch has as many thread blocks as the device holds,
- * at most those that tile_table.h has and the launch has tasks. A device that holds fewer than the
- * table assumes, because its shared memory or registers are less, computes the same, slower.
+ * at most those that tile_table.h has and the launch has tasks; one that yields has as many as
+ * tasks. A device that holds fewer than the table assumes, because its shared memory or registers
+ * are less, computes the same, slower.
  */
 typedef struct ra_cuda_grid {
     int multiprocessors; /* of the current device */

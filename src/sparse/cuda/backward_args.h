@@ -24,6 +24,7 @@ typedef struct ra_cuda_backward {
     float scale, factor; /* factor: scale * log2(e), positive */
     bool ascending;      /* of chunks: see ra_cuda_task_at */
     bool ends_only;      /* and there are chunks between the ends */
+    bool yields;         /* a thread block per task, which leaves after it */
     bool aligned;        /* rows of q, k, v and dout are whole pieces of 16 bytes, aligned */
     bool single;         /* one kernel: `single` */
     bool whole;          /* rows of gradients have all dims of the instance, aligned to 8 bytes */

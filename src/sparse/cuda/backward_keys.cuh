@@ -304,16 +304,16 @@ LANE_CODE void backward_keys_task(const ra_cuda_backward &f, const ra_cuda_key_t
     }
 }
 
-/* The whole kernel: thread blocks take tasks until there are none. */
+/* The whole kernel: thread blocks take tasks until there are none, or one each. */
 template <class Block> struct keys_pass : Block {
     static LANE_CODE void all(const ra_cuda_backward &f, char *shared)
     {
-        for (;;) {
+        do {
             int64_t const index = take_ticket(&f.tickets[1], shared);
             if (index >= f.k_tasks)
                 return;
             backward_keys_task<Block>(f, ra_cuda_key_task_of(&f, index), shared);
-        }
+        } while (!f.yields);
     }
 };
 

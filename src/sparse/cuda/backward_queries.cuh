@@ -64,16 +64,16 @@ LANE_CODE void backward_queries_chunk(const ra_cuda_backward &f, const ra_cuda_t
     block_barrier(); /* shared has been read, before the next task */
 }
 
-/* The whole kernel: thread blocks take tasks until there are none. */
+/* The whole kernel: thread blocks take tasks until there are none, or one each. */
 template <class Block> struct queries_pass : Block {
     static LANE_CODE void all(const ra_cuda_backward &f, char *shared)
     {
-        for (;;) {
+        do {
             int64_t const index = take_ticket(&f.tickets[0], shared);
             if (index >= f.q_tasks)
                 return;
             backward_queries_chunk<Block>(f, ra_cuda_query_task_of(&f, index), shared);
-        }
+        } while (!f.yields);
     }
 };
 

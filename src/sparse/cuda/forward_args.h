@@ -34,6 +34,7 @@ typedef struct ra_cuda_forward {
     float slack;  /* how far a score may be above its row's top before the top rises; 16 bits */
     bool first, last, ends_only;
     bool ascending;   /* see ra_cuda_task_at */
+    bool yields;      /* a thread block per task, which leaves after it: none uses scratch */
     bool aligned;     /* rows of q, k and v are whole pieces of 16 bytes, aligned */
     bool out_aligned; /* rows of out */
 } ra_cuda_forward;

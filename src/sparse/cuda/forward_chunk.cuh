@@ -253,16 +253,16 @@ LANE_CODE void forward_chunk(const ra_cuda_forward &f, const ra_cuda_task &task,
     block_barrier(); /* the block's work has been read, before the next task */
 }
 
-/* The whole kernel: thread blocks take tasks until there are none. */
+/* The whole kernel: thread blocks take tasks until there are none, or one each. */
 template <class Block> struct forward_pass : Block {
     static LANE_CODE void all(const ra_cuda_forward &f, char *shared)
     {
-        for (;;) {
+        do {
             int64_t const index = take_ticket(f.ticket, shared);
             if (index >= f.tasks)
                 return;
             forward_chunk<Block>(f, ra_cuda_task_of(&f, index), shared);
-        }
+        } while (!f.yields);
     }
 };
 

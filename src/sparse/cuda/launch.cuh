@@ -22,8 +22,8 @@ static cudaError_t launch_kernel(void (*kernel)(Args), const ra_cuda_tile &tile,
     /* More than 48 KiB of shared memory must be asked for. */
     cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              tile.shared_bytes);
-    /* A persistent kernel: all its thread blocks must be resident from the beginning, so ask for
-       the largest shared-memory carve-out. */
+    /* Persistent thread blocks must all be resident from the beginning, so ask for the largest
+       shared-memory carve-out. */
     if (error == cudaSuccess)
         error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      cudaSharedmemCarveoutMaxShared);
@@ -39,8 +39,8 @@ static cudaError_t launch_kernel(void (*kernel)(Args), const ra_cuda_tile &tile,
         grid->assumed = tile.blocks_per_sm;
     }
     int64_t const most = (int64_t)grid->multiprocessors * ra_hd_min(held, tile.blocks_per_sm);
-    kernel<<<(unsigned)(tasks < most ? tasks : most), threads, tile.shared_bytes, grid->stream>>>(
-        args);
+    int64_t const blocks = args.yields || tasks < most ? tasks : most;
+    kernel<<<(unsigned)blocks, threads, tile.shared_bytes, grid->stream>>>(args);
     return cudaGetLastError();
 }
 

@@ -148,6 +148,12 @@ static bool is_ascending(const ra_tilemap *map)
     return map->chunk_count > 1 && chunk_keys(map, 0) > chunk_keys(map, map->chunk_count - 1);
 }
 
+/* A launch has at most INT32_MAX thread blocks. */
+static bool may_yield(bool yields, int64_t tasks)
+{
+    return yields && tasks <= INT32_MAX;
+}
+
 /* A weight of 2^8 is far from what float16 holds, and few scores exceed the first ones by more. */
 #define TOP_SLACK 8.0f
 
@@ -157,6 +163,9 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
     const ra_kernel_shape *shape = &step->shape;
     int64_t const chunks = step->map->chunk_count;
     int64_t const computed = step->ends_only && chunks > 2 ? 2 : chunks;
+    int64_t const tasks = shape->batch * shape->q_heads * computed;
+    bool const carried = !step->first || !step->last;
+    bool const scratched = step->map->shared_rows && !carried; /* of each thread block that stays */
     bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
                          is_aligned(&step->v, shape->dim);
     return (ra_cuda_forward){.map = ra_cuda_map_at(step->map, map_base),
@@ -168,13 +177,13 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .lse = step->last ? step->lse : NULL,
                              .delta = step->last ? step->delta : NULL,
                              .lse_batch_stride = step->lse_batch_stride,
-                             .acc = step->first && step->last ? NULL : step->state.acc,
-                             .top = step->first && step->last ? NULL : step->state.top,
-                             .sum = step->first && step->last ? NULL : step->state.sum,
+                             .acc = carried ? step->state.acc : NULL,
+                             .top = carried ? step->state.top : NULL,
+                             .sum = carried ? step->state.sum : NULL,
                              .scratch = scratch,
                              .scratch_floats = ra_cuda_scratch_floats(shape->dim),
                              .ticket = ticket,
-                             .tasks = shape->batch * shape->q_heads * computed,
+                             .tasks = tasks,
                              .groups = query_groups(shape, step->map, &step->k),
                              .chunks_computed = (int32_t)computed,
                              .q_heads = shape->q_heads,
@@ -187,6 +196,7 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .last = step->last,
                              .ends_only = step->ends_only,
                              .ascending = is_ascending(step->map),
+                             .yields = may_yield(step->yields && !scratched, tasks),
                              .aligned = aligned,
                              .out_aligned = is_aligned(&step->out, shape->dim)};
 }
@@ -224,6 +234,8 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
     int32_t const task_rows = keys * key_stride_of(step->map);
     int64_t const key_blocks = (step->map->k_rows + task_rows - 1) / task_rows;
     int32_t const parts = single ? 1 : ra_cuda_key_parts(dtype, shape->dim);
+    int64_t const q_tasks = shape->batch * shape->q_heads * (ends_only ? 2 : chunks);
+    int64_t const k_tasks = shape->batch * shape->kv_heads * key_blocks * parts;
     RA_ASSERT(!single || ra_cuda_has_single(dtype, shape->dim, INT64_MAX));
     bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
                          is_aligned(&step->v, shape->dim) && is_aligned(&step->dout, shape->dim);
@@ -239,8 +251,8 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .delta = step->delta,
                               .lse_batch_stride = step->lse_batch_stride,
                               .tickets = tickets,
-                              .q_tasks = shape->batch * shape->q_heads * (ends_only ? 2 : chunks),
-                              .k_tasks = shape->batch * shape->kv_heads * key_blocks * parts,
+                              .q_tasks = q_tasks,
+                              .k_tasks = k_tasks,
                               .q_groups = query_groups(shape, step->map, &step->k),
                               .k_groups = key_groups(shape, step->map, &step->q),
                               .k_rows = (int32_t)step->map->k_rows,
@@ -256,6 +268,7 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .factor = (float)((double)shape->scale * 1.44269504088896340736),
                               .ascending = is_ascending(step->map),
                               .ends_only = ends_only,
+                              .yields = may_yield(step->yields, ra_max_i64(q_tasks, k_tasks)),
                               .aligned = aligned,
                               .single = single,
                               .whole = is_whole(&step->dq, shape->dim) &&
