@@ -19,6 +19,8 @@ typedef struct backward_pass {
     const ra_ring_tensors *tensors;
 } backward_pass;
 
+static const char keys_operation[] = "backward keys and values";
+
 static ra_status zero(ra_ring *ring, int step, void *data, size_t bytes, int64_t rows)
 {
     int64_t const mark = ra_ring_mark(ring, RA_TRACE_ZERO, step, -1, (int64_t)bytes, rows);
@@ -187,12 +189,10 @@ static ra_status grads_arrive(backward_pass *pass, int s)
         ra_row_piece whole = {{0, 1, step->grad_in_rows}, 0};
         ra_rowset const all = {
             .pieces = &whole, .piece_count = 1, .row_count = step->grad_in_rows, .sorted = true};
-        if (step->grad_home != NULL) {
-            status = add_pair(pass, s, step->grad_home, &from, &pass->own_grads);
-        } else {
-            ra_pair_view const next = grads_view(pass, ra_region_data(partial_of(ring, s + 1)));
-            status = add_pair(pass, s, &all, &from, &next);
-        }
+        bool const is_home = step->grad_home != NULL;
+        ra_pair_view const to =
+            is_home ? pass->own_grads : grads_view(pass, ra_region_data(partial_of(ring, s + 1)));
+        status = add_pair(pass, s, is_home ? step->grad_home : &all, &from, &to);
     }
     ra_region_give(ring, &ring->arriving);
     return status;
@@ -246,20 +246,18 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
  */
 static ra_status backward_step(backward_pass *pass, int s)
 {
-    static const char operation[] = "backward keys and values";
     ra_ring *ring = pass->ring;
     bool const overlap = ring->config.comm_buffers == 2;
-    int const steps = pass->plan->step_count;
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
     ra_pair_view held;
     ra_status status = RA_OK;
     ring->step = s;
     if (!overlap)
-        status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, operation);
+        status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, keys_operation);
     if (status == RA_OK)
         status = ra_keys_arrive(ring, &pass->group, s, &held);
-    if (status == RA_OK && overlap && s + 1 < steps)
-        status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, operation);
+    if (status == RA_OK && overlap && s + 1 < pass->plan->step_count)
+        status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, keys_operation);
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute_partial(pass, s, &held));
     ra_pool_mark(ring->pool, "backward step", pass->group_index, s);
@@ -332,8 +330,7 @@ static ra_status backward_group(backward_pass *pass)
     ra_status status = begin_team_grads(pass);
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, 0);
     if (status == RA_OK && ring->config.comm_buffers == 2 && steps > 1)
-        status =
-            ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, "backward keys and values");
+        status = ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, keys_operation);
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute_own(pass));
     ra_pool_mark(ring->pool, "backward step", pass->group_index, 0);
