@@ -126,8 +126,8 @@ static const ra_comm_ops nccl_ops = {
 /* ---- beginning ------------------------------------------------------------------------------- */
 
 /*
- * Attention fills the GPU with thread blocks that stay until its tasks are done. A message that
- * becomes ready together with it would wait for all of them, if its own blocks did not come first.
+ * Attention fills the GPU, with thread blocks that leave after a task while an exchange is under
+ * way: NCCL's come first where these make room, and where both become ready together.
  */
 static cudaError_t make_stream(cudaStream_t *stream_out)
 {

@@ -13,7 +13,7 @@ typedef struct backward_pass {
     const ra_plan *plan;
     ra_head_group group;
     int32_t group_index;
-    ra_backward_step step; /* all but map, k, v, dk and dv */
+    ra_backward_step step; /* what all steps have in common */
     ra_pair_view own;      /* keys and values */
     ra_pair_view own_grads;
     const ra_ring_tensors *tensors;
@@ -108,6 +108,7 @@ static ra_status compute(backward_pass *pass, ra_kernel_pair pair, int owner, co
     step.dv = grads->second;
     step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
     ra_status status = ra_ring_rest(pass->ring);
+    step.yields = ra_ring_is_exchanging(pass->ring);
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
     int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, pair.step, owner,
                                       (int64_t)bytes, map->k_rows);

@@ -10,7 +10,7 @@ typedef struct forward_pass {
     const ra_plan *plan;
     ra_head_group group;
     int32_t group_index;
-    ra_forward_step step; /* all but map, k, v, first and last */
+    ra_forward_step step; /* what all steps have in common */
     ra_pair_view own;
     int first, last; /* steps that compute; both 0 where nothing is live */
 } forward_pass;
@@ -70,6 +70,7 @@ static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
     step.last = s == pass->last;
     step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
     ra_status status = ra_ring_rest(pass->ring);
+    step.yields = ra_ring_is_exchanging(pass->ring);
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
     int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_FORWARD_KERNEL, s, ra_step_owner(at),
                                       (int64_t)bytes, map->k_rows);

@@ -308,6 +308,12 @@ RA_CHECKED ra_status ra_flight_start(ra_ring *ring, ra_flight *flight, const ra_
                                      ra_trace_kind kind, int64_t sent_rows, int64_t recv_rows);
 RA_CHECKED ra_status ra_flight_wait(ra_ring *ring, ra_flight *flight);
 
+/* Whether an exchange was started that nobody has waited for yet. */
+static inline bool ra_ring_is_exchanging(const ra_ring *ring)
+{
+    return ring->keys_flight.transfer != NULL || ring->grads_flight.transfer != NULL;
+}
+
 /* The rank whose keys a step works on; -1: there are several. */
 int ra_step_owner(const ra_step *step);
 /*
