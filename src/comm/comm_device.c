@@ -1,11 +1,11 @@
 /* What communicators of GPUs share: transfers in flight, waiting, lengths. */
 #include "comm_device.h"
 
+#include "pause.h"
 #include "pool/cuda_error.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- the host's side ------------------------------------------------------------------------- */
 
@@ -178,16 +178,6 @@ ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfe
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-void ra_device_pause(int64_t begin_ns, int64_t now_ns)
-{
-    int64_t const waited_ns = now_ns - begin_ns;
-    if (waited_ns < 50000)
-        return; /* asking takes a microsecond or two */
-    int64_t const nap_ns = ra_min_i64(ra_max_i64(waited_ns / 64, 10000), 100000);
-    struct timespec const nap = {.tv_nsec = (long)nap_ns};
-    nanosleep(&nap, NULL);
-}
-
 void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
 {
     const ra_comm *const base = &comm->base;
@@ -196,7 +186,7 @@ void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
         if (base->watch != NULL && base->watch(base->watch_context) != RA_OK)
             break;
         ra_comm_beat(comm->host);
-        ra_device_pause(begin_ns, ra_clock_ns());
+        ra_pause(ra_clock_ns() - begin_ns);
     }
     (void)cudaGetLastError();
 }
@@ -222,7 +212,8 @@ static bool own_gpu_is_behind(const ra_device_comm *comm)
 static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
 {
     char record[600];
-    int64_t begin_ns = ra_clock_ns();
+    int64_t const first_ns = ra_clock_ns();
+    int64_t begin_ns = first_ns; /* of what the deadline bounds */
     for (;;) {
         /* The clock first: a rank that was itself suspended looks once more before it complains. */
         int64_t const now_ns = ra_clock_ns();
@@ -247,7 +238,7 @@ static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
                                      ra_device_record(comm, record, sizeof(record)));
             return RA_ERR_TIMEOUT;
         }
-        ra_device_pause(begin_ns, now_ns);
+        ra_pause(now_ns - first_ns);
     }
 }
 

@@ -72,8 +72,6 @@ const char *ra_device_record(const ra_device_comm *comm, char *text, size_t byte
  * wait for it without looking; the others learn meanwhile that we are at work.
  */
 void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream);
-/** Look again at once at first, then sleep for a 64th of the wait, at most 0.1 ms. */
-void ra_device_pause(int64_t begin_ns, int64_t now_ns);
 
 /* As ra_comm_ops has them. */
 ra_status ra_device_wait(ra_comm *comm, ra_transfer *transfer);

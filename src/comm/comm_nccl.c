@@ -5,6 +5,8 @@
  */
 #include "comm_nccl.h"
 
+#include "pause.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +69,7 @@ ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation)
                    comm->size - 1);
             return RA_ERR_TIMEOUT;
         }
-        ra_device_pause(begin_ns, now_ns);
+        ra_pause(now_ns - begin_ns);
     }
 }
 

@@ -1,9 +1,9 @@
 /* Exchanges over MPI: messages in pieces, looked at until they are done or the deadline passes. */
 #include "comm_mpi.h"
 
-#include <sched.h>
+#include "pause.h"
+
 #include <stdio.h>
-#include <time.h>
 
 ra_status ra_mpi_fail(const ra_mpi_comm *mpi, const char *operation, int step, int error)
 {
@@ -29,19 +29,11 @@ static int64_t transfer_patience(const ra_mpi_transfer *transfer)
 
 void ra_mpi_pause(const ra_mpi_comm *mpi, int64_t patience_ns, int64_t begin_ns, int64_t now_ns)
 {
-    int64_t const least_ns = 50000; /* what a sleep takes anyway */
-    int64_t const most_ns = 100000; /* what a message may be late by, at most */
     for (int i = 0; i < RA_TRANSFER_MAX; i++) {
         if (mpi->transfers[i].base.in_use)
             patience_ns = ra_max_i64(patience_ns, transfer_patience(&mpi->transfers[i]));
     }
-    int64_t const sleep_ns = ra_min_i64((now_ns - begin_ns - patience_ns) / 64, most_ns);
-    if (sleep_ns < least_ns) {
-        sched_yield();
-    } else {
-        struct timespec const pause = {.tv_nsec = (long)sleep_ns};
-        nanosleep(&pause, NULL);
-    }
+    ra_pause(now_ns - begin_ns - patience_ns);
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------- */

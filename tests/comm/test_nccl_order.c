@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 static void end(void)
@@ -56,7 +57,17 @@ static cudaStream_t begin_own_work(ra_comm *comm)
     return stream;
 }
 
-/* Our stream is busy for longer than the deadline: nothing is sent before, and nobody is late. */
+/* How often this thread gave its core up to wait. */
+static long sleeps(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : 0;
+}
+
+/*
+ * Our stream is busy for longer than the deadline: nothing is sent before, and nobody is late. This
+ * rank does not keep a core busy meanwhile, which NCCL's threads may need.
+ */
 static int wait_for_own_stream(ra_comm *comm, void *context)
 {
     char out[4] = "abc", in[4] = "";
@@ -69,7 +80,9 @@ static int wait_for_own_stream(ra_comm *comm, void *context)
     for (int i = 0; i < 50; i++)
         failures += ra_comm_missing_peer(comm, transfer) != 0 || in[0] != '\0';
     failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
+    long const sleeps_before = sleeps();
     failures += ra_comm_wait(comm, transfer) != RA_OK || strcmp(in, "abc") != 0;
+    failures += sleeps() - sleeps_before < 20;
     failures += !own_work_is_over;
     pthread_join(thread, NULL);
     failures += cudaStreamDestroy(stream) != cudaSuccess;

@@ -113,7 +113,7 @@ static void enqueue(job *j, const slow *work)
     cr_assert_eq(standin_leave(cudaSuccess), cudaSuccess);
 }
 
-/* Every question takes 20 us at least: so many last several deadlines. */
+/* But for the first, every question takes 20 us at least: so many last several deadlines. */
 enum { QUESTIONS = 5 * TIMEOUT_MS * 1000 / 20 };
 
 Test(watch_cuda, waits_for_a_kernel_whose_tasks_move)

@@ -3,6 +3,7 @@
  * on one GPU (ra_device_use); a kernel has a stream of its own.
  */
 #include "internal.h"
+#include "pause.h"
 #include "pool/cuda_error.h"
 #include "pool/timeline_cuda.h"
 #include "ringattn/device.h"
@@ -13,7 +14,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 static ra_memory cuda_memory(void)
 {
@@ -121,7 +121,7 @@ static void cuda_fini(ra_kernel *kernel)
 /* Asks rather than waits, so that other ranks learn meanwhile that this one is at work. */
 ra_status ra_cuda_finish(ra_kernel *kernel)
 {
-    static const struct timespec pause = {.tv_nsec = 20 * 1000};
+    int64_t const begin_ns = ra_clock_ns();
     cudaError_t error = cudaSuccess;
     ra_status status = ra_cuda_enter(kernel);
     if (status != RA_OK)
@@ -133,7 +133,7 @@ ra_status ra_cuda_finish(ra_kernel *kernel)
             return status;
         if (kernel->poll != NULL)
             kernel->poll(kernel->poll_context);
-        nanosleep(&pause, NULL);
+        ra_pause(ra_clock_ns() - begin_ns);
     }
     return ra_cuda_status(error, "kernel cuda: computing");
 }
