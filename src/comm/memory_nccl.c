@@ -1,7 +1,9 @@
 /*
  * Memory for buffers that NCCL sends from and receives into: its own, which it can map into other
- * GPUs, registered with the communicator, so that nothing is copied on the way. NCCL asks that all
- * ranks of an exchange register their buffers, or none: what is sent comes from here on every rank.
+ * GPUs, registered with the communicator, so that nothing is copied on the way within a host.
+ * Between hosts NCCL copies all the same while PXN is enabled, which it is unless NCCL_PXN_DISABLE
+ * is 1. NCCL asks that all ranks of an exchange register their buffers, or none: what is sent comes
+ * from here on every rank.
  */
 #include "comm_nccl.h"
 
