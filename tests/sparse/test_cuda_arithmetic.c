@@ -33,6 +33,18 @@ static ra_run draw_run(int32_t q_count)
 
 enum { QUERIES_MAX = 128, KEYS_MAX = 200, RUNS = 4 };
 
+/* Rows of queries, as warps have them, that see a key of the block: some live pair says so. */
+static void check_sees(const ra_key_cursor *c, int32_t rows, int32_t k_rows)
+{
+    for (int32_t first = 0; first < QUERIES_MAX; first += rows) {
+        bool live = false;
+        for (int32_t a = first; a < ra_hd_min(first + rows, c->q_count); ++a)
+            for (int32_t b = c->b; b < c->b + k_rows; ++b)
+                live = live || ra_key_cursor_live(c, a, b);
+        cr_assert_eq(ra_key_cursor_sees(c, first, rows, k_rows), live, "rows from %d on", first);
+    }
+}
+
 Test(cuda_key_cursor, visits_every_live_pair_once_and_masks_only_where_it_must, .timeout = 60)
 {
     static char seen[RUNS][QUERIES_MAX][KEYS_MAX];
@@ -63,6 +75,8 @@ Test(cuda_key_cursor, visits_every_live_pair_once_and_masks_only_where_it_must, 
                         ++seen[c.run - 3][a][b];
                 }
             cr_assert_eq(ra_key_cursor_masked(&c, k_rows), dead);
+            check_sees(&c, 16, k_rows);
+            check_sees(&c, 32, k_rows);
             cr_assert_eq(ra_key_cursor_row(&c, c.b), run->k_begin + run->k_stride * c.b);
             cr_assert(live > 0 || run->lo > run->hi - k_rows, "a block for nobody");
         }

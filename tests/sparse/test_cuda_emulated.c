@@ -189,6 +189,32 @@ Test(cuda_emulated, results_do_not_depend_on_the_order_of_threads, .timeout = 30
     kernel_problem_free(&p);
 }
 
+/* Products of a warp whose rows see some of a block: 2 row tiles of 16, 64 keys, 64 dims, twice. */
+enum { PRODUCTS = 2 * (2 * 64 / 8 * (64 / 16)) };
+
+static int64_t count_products(int64_t n, int64_t window_left)
+{
+    kernel_case c = base_case();
+    c.pattern.causal = true;
+    c.pattern.window_left = window_left;
+    c.shape.n = n;
+    c.shape.heads = c.shape.kv_heads = 1;
+    int64_t const before = cuda_emulated_stats.products;
+    check_case(&c, "products");
+    return cuda_emulated_stats.products - before;
+}
+
+/* A tile has four warps of 32 rows. Causal, it ends with a block that the last two see; with a
+   window of 193 keys it begins with one that the first two do. Of a tile of one row all warps
+   compute blocks without a mask. */
+Test(cuda_emulated, warps_compute_nothing_of_keys_that_none_of_their_rows_sees)
+{
+    cr_assert_eq(count_products(128, -1), (4 + 2) * PRODUCTS);
+    cr_assert_eq(count_products(256, -1), (4 + 2 + 4 + 4 + 4 + 2) * PRODUCTS);
+    cr_assert_eq(count_products(384, 192), (4 + 2 + 4 + 4 + 4 + 2 + 2 + 4 + 4 + 4 + 2) * PRODUCTS);
+    cr_assert_eq(count_products(129, -1), (4 + 2 + 4 + 4 + 1) * PRODUCTS);
+}
+
 /* Of each head the first and last chunk, as in the whole; rows between stay as they were. */
 Test(cuda_emulated, ends_only_computes_the_first_and_last_chunk, .timeout = 300)
 {

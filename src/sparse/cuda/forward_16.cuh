@@ -3,8 +3,9 @@
  *
  * Warp w has query rows 16 ROW_TILES w and on; a lane holds fragments of their sums in float32
  * registers. Per block of 64 keys: scores by mma, mask where the band cuts, new top, weights
- * rounded to 16 bits, values by mma. Keys of the next block are copied (cp.async) while this one's
- * values are multiplied, and its values while scores are computed.
+ * rounded to 16 bits, values by mma; a warp none of whose rows sees the block only copies. Keys of
+ * the next block are copied (cp.async) while this one's values are multiplied, and its values while
+ * scores are computed.
  */
 #ifndef RINGATTN_CUDA_FORWARD_16_CUH
 #define RINGATTN_CUDA_FORWARD_16_CUH
@@ -243,6 +244,25 @@ template <class Element, int DIM> struct forward_16 {
         }
     }
 
+    /* Whether some row of the warp sees a key of the block. */
+    static LANE_CODE bool warp_sees(const ra_key_cursor &c)
+    {
+        constexpr int ROWS = 16 * ROW_TILES;
+        return warp_vote(ra_key_cursor_sees(&c, ROWS * warp_index(), ROWS, KEYS)) != 0;
+    }
+
+    /* Scores of a warp that sees none. They are not read, but without them compilers keep those of
+       the block before; and without the barrier they write these ahead of the branch, always. */
+    static LANE_CODE void hide(scores &s)
+    {
+        warp_barrier();
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; ++m)
+#pragma unroll
+            for (int n = 0; n < K_TILES; ++n)
+                s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = -INFINITY;
+    }
+
     /*
      * Lazy rescaling (in base 2): probabilities P are 2^(score - top), where the top may lag behind
      * the running max by up to `slack`. After the first blocks of keys it rarely moves, and sums
@@ -353,18 +373,26 @@ template <class Element, int DIM> struct forward_16 {
                 next = c;
                 ra_key_cursor_next(&next, KEYS);
             }
+            bool const masked = ra_key_cursor_masked(&c, KEYS);
+            bool const sees = !masked || warp_sees(c);
             copy_keys(f, h.v, f.v.row_stride, c, value_tile(shared));
             copies_commit();
-            products::score(query_tile(shared), key_tile(shared), w);
-            if (ra_key_cursor_masked(&c, KEYS))
-                mask(c, w);
+            if (sees) {
+                products::score(query_tile(shared), key_tile(shared), w);
+                if (masked)
+                    mask(c, w);
+            } else {
+                hide(w);
+            }
             copies_wait();
             block_barrier(); /* values and the next cursor are there; keys have been read */
             if (!ra_key_cursor_is_over(&next))
                 copy_keys(f, h.k, f.k.row_stride, next, key_tile(shared));
             copies_commit();
-            soften(f, own_tops(shared), w, s);
-            products::add_weighted(w, value_tile(shared), s.acc);
+            if (sees) {
+                soften(f, own_tops(shared), w, s);
+                products::add_weighted(w, value_tile(shared), s.acc);
+            }
         }
         store_sums(f, h, tile, own_tops(shared), s, shared);
     }

@@ -68,11 +68,22 @@ RA_HD int64_t ra_key_cursor_row(const ra_key_cursor *c, int32_t b)
 }
 
 /* Whether some pair of queries [0, q_rows) and the k_rows keys of the block is not live. Rows
-   beyond q_count are not looked at: what they become is never stored. */
+   beyond q_count are not looked at: what they become is never stored. Without a branch, so that all
+   it takes is read from the cursor at once. */
 RA_HD bool ra_key_cursor_masked(const ra_key_cursor *c, int32_t k_rows)
 {
-    return c->b + k_rows > c->end || c->b - (c->q_count - 1) < c->band.lo ||
-           c->b + k_rows - 1 > c->band.hi;
+    return (c->b + k_rows > c->end) | (c->b - (c->q_count - 1) < c->band.lo) |
+           (c->b + k_rows - 1 > c->band.hi);
+}
+
+/* Whether some of `rows` queries from a on, but for those beyond q_count, sees some of the k_rows
+   keys of the block. */
+RA_HD bool ra_key_cursor_sees(const ra_key_cursor *c, int32_t a, int32_t rows, int32_t k_rows)
+{
+    int32_t const a_end = ra_hd_min(a + rows, c->q_count);
+    int32_t const end = ra_hd_min(c->b + k_rows, c->end);
+    ra_run_keys const seen = ra_run_band_seen(c->band, a, a_end, c->b, end);
+    return a < a_end && seen.begin < seen.end;
 }
 
 /*
