@@ -43,7 +43,7 @@ typedef struct ra_cuda_segments {
     const float *before, *after; /* [lanes][floats]; or NULL */
     float *states;               /* [lanes][segments][floats] */
     float *totals;               /* [lanes][floats], written; else NULL */
-    int64_t lanes, floats;
+    int64_t lanes, floats;       /* (batch, kv head) pairs; floats of a state */
     int32_t segments;
     ra_linear_reach reach;
 } ra_cuda_segments;
