@@ -8,6 +8,7 @@
  */
 #include "comm_nccl.h"
 
+#include "pause.h"
 #include "pool/cuda_error.h"
 
 #include <stdio.h>
@@ -164,7 +165,7 @@ static void stay_for_launch(ra_nccl_comm *nccl, const ra_nccl_transfer *t)
     ra_nccl_progress(&nccl->base);
     while (t->phase == RA_NCCL_LAUNCHING && t->base.status == RA_OK &&
            now_ns - begin_ns < LAUNCH_WAIT_NS) {
-        ra_device_pause(begin_ns, now_ns);
+        ra_pause(now_ns - begin_ns);
         ra_nccl_progress(&nccl->base);
         now_ns = ra_clock_ns();
     }

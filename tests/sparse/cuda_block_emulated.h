@@ -97,8 +97,8 @@ struct kernel {
     void (*run)(const void *f, char *shared);
     const void *f;
     ra_cuda_tile tile;
-    int64_t tasks; /* of its tickets, if it takes any */
-    bool yields;   /* as many thread blocks as tasks */
+    int64_t tasks;       /* of its tickets, if it takes any */
+    bool yields = false; /* as many thread blocks as tasks */
 };
 
 void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats);
