@@ -33,7 +33,7 @@ static ra_status take_lists(const ra_pattern *pattern, ra_heads heads, ra_pool *
                             ra_block_mask *mask)
 {
     for (int32_t i = 0; i < pattern->layer_count; ++i)
-        mask->layer_count += ra_heads_meet(pattern->layers[i].heads, heads);
+        mask->layer_count += ra_heads_common(pattern->layers[i].heads, heads) > 0;
     mask->bytes = bytes_of(mask);
     if (mask->layer_count == 0)
         return RA_OK;
@@ -45,7 +45,7 @@ static ra_status take_lists(const ra_pattern *pattern, ra_heads heads, ra_pool *
     int32_t *at = (void *)(mask->layers + mask->layer_count);
     int32_t next = 0;
     for (int32_t i = 0; i < pattern->layer_count; ++i) {
-        if (!ra_heads_meet(pattern->layers[i].heads, heads))
+        if (ra_heads_common(pattern->layers[i].heads, heads) == 0)
             continue;
         ra_block_mask_layer *layer = &mask->layers[next++];
         layer->layer = i;

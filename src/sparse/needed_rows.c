@@ -158,7 +158,7 @@ static ra_status mark(const ra_pattern *pattern, ra_heads heads, marking *m)
 {
     m->unit_keys = has_unit_strides(m->keys);
     for (int32_t layer = 0; layer < pattern->layer_count; ++layer) {
-        if (!ra_heads_meet(pattern->layers[layer].heads, heads))
+        if (ra_heads_common(pattern->layers[layer].heads, heads) == 0)
             continue;
         for (int64_t i = m->queries->piece_count - 1; i >= 0; --i) {
             ra_range const rows = m->queries->pieces[i].rows;

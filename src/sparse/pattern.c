@@ -62,12 +62,12 @@ bool ra_pattern_shares_rows(const ra_pattern_config *c, int ranks, bool masked)
            (has_wide && masked);
 }
 
-bool ra_heads_meet(ra_heads a, ra_heads b)
+int32_t ra_heads_common(ra_heads a, ra_heads b)
 {
-    for (int32_t i = 0; i < a.count; ++i)
-        if (ra_heads_contain(b, a.begin + i * a.stride))
-            return true;
-    return false;
+    ra_range both;
+    (void)ra_range_intersect((ra_range){a.begin, a.stride, a.count},
+                             (ra_range){b.begin, b.stride, b.count}, &both);
+    return (int32_t)both.count;
 }
 
 static ra_status refuse(const char *what)

@@ -82,7 +82,7 @@ static bool add_layers(key_sink *sink, const ra_map_request *request)
         const ra_layer *layer = &p->layers[i];
         int64_t const fields[] = {layer->heads.begin, layer->heads.stride, layer->heads.count,
                                   layer->segment,     layer->stride,       layer->offset};
-        if (ra_heads_meet(layer->heads, request->heads) && !add_i64(sink, fields, 6))
+        if (ra_heads_common(layer->heads, request->heads) > 0 && !add_i64(sink, fields, 6))
             return false;
     }
     return true;
@@ -100,7 +100,7 @@ static bool walk(key_sink *sink, const ra_map_request *request)
     const ra_pattern *p = request->pattern;
     int32_t layer_count = 0;
     for (int32_t i = 0; i < p->layer_count; ++i)
-        layer_count += ra_heads_meet(p->layers[i].heads, request->heads);
+        layer_count += ra_heads_common(p->layers[i].heads, request->heads) > 0;
     int64_t const lengths[] = {p->seq,
                                request->tile_rows,
                                request->by_keys,

@@ -12,7 +12,7 @@ enum { CHUNK_ROWS_MAX = 1 << 20 }; /* where no tiles share rows */
 
 static bool wants_layer(const ra_map_builder *b, int32_t layer)
 {
-    return ra_heads_meet(b->pattern->layers[layer].heads, b->heads);
+    return ra_heads_common(b->pattern->layers[layer].heads, b->heads) > 0;
 }
 
 /* Rows per chunk: a full tile of the widest stride, less where tiles may share rows. */
@@ -28,7 +28,7 @@ static void choose_chunk_rows(ra_map_builder *b)
         widest = ra_max_i64(widest, ra_lcm_i64(stride, q_stride) / q_stride);
         for (int32_t j = 0; j < i && !shared; ++j)
             shared = wants_layer(b, j) &&
-                     ra_heads_meet(b->pattern->layers[i].heads, b->pattern->layers[j].heads);
+                     ra_heads_common(b->pattern->layers[i].heads, b->pattern->layers[j].heads) > 0;
     }
     b->shared = shared;
     int64_t const most = shared ? RA_SHARED_CHUNK_ROWS_MAX : CHUNK_ROWS_MAX;
@@ -113,10 +113,7 @@ static ra_status fill_all(ra_map_builder *b, ra_tilemap *map)
         if (status != RA_OK)
             return status;
         map->layers[next++].heads = heads;
-        int32_t wanted = 0;
-        for (int32_t h = 0; h < heads.count; ++h)
-            wanted += ra_heads_contain(b->heads, heads.begin + h * heads.stride);
-        map->live_pairs += b->area * wanted;
+        map->live_pairs += b->area * ra_heads_common(heads, b->heads);
     }
     map->tiles[b->tile_count] = (ra_tile){.q_stride = 1, .run_begin = (uint32_t)b->run_count};
     return RA_OK;

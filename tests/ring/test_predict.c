@@ -212,6 +212,26 @@ Test(predict, needs_no_less_of_a_longer_sequence, .timeout = 120)
     }
 }
 
+/* A plan for each of many groups: going through all heads for each would take hours. */
+Test(predict, of_a_head_group_does_not_go_through_the_other_heads, .timeout = 60)
+{
+    enum { HEADS = 1 << 30, GROUPS = 2000, SEQ = 64 };
+    static const int64_t segments[] = {32, 64}, rates[] = {1, 4};
+    ring_job job = {.pattern = ra_pattern_config_dense(), .ranks = 1};
+    job.pattern.segments = segments;
+    job.pattern.rates = rates;
+    job.pattern.branch_count = 2;
+    job.config = (ra_ring_config){
+        .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .dim = 1, .head_groups = GROUPS};
+    ra_predict_request const request = request_for(&job, 1);
+    ra_prediction p;
+    cr_assert_eq(ra_predict(&request, &p), RA_OK);
+    cr_expect_eq(p.head_groups, GROUPS);
+    /* All heads have the first branch, and each one offset of the second. */
+    cr_expect_eq(p.live_pairs, (double)HEADS * (2 * 32 * 32 + 16 * 16));
+    ra_prediction_fini(&p);
+}
+
 typedef struct test_map {
     int64_t bytes, live_pairs;
 } test_map;

@@ -64,6 +64,41 @@ Test(tilemap, three_dilated_branches_over_a_million_tokens_cost_at_most_two_mebi
     cr_assert_leq(map_bytes(config, 8), 2 * mebibyte);
 }
 
+/* Of as many heads as there may be, each by itself: going through all for each would take hours. */
+Test(tilemap, a_map_of_one_head_does_not_go_through_the_others, .timeout = 60)
+{
+    enum { HEADS = 1 << 30, MAPS = 2000, SEQ = 64 };
+    static const int64_t segments[] = {32, 64}, rates[] = {1, 4};
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.segments = segments;
+    config.rates = rates;
+    config.branch_count = 2;
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_range const all = {0, 1, SEQ};
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(
+        ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = ledger}, &pool),
+        RA_OK);
+    cr_assert_eq(ra_pattern_create(&config, SEQ, HEADS, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &all, 1, &rows), RA_OK);
+    for (int32_t i = 0; i < MAPS; ++i) {
+        ra_tilemap map;
+        ra_map_request const request = {
+            pattern, (ra_heads){HEADS - 1 - i, 1, 1}, &rows, &rows, TILE_ROWS, false};
+        cr_assert_eq(ra_tilemap_init(&request, pool, &map), RA_OK);
+        cr_assert_eq(map.layer_count, 2);
+        cr_assert_eq(map.live_pairs, 2 * 32 * 32 + 16 * 16);
+        ra_tilemap_fini(pool, &map);
+    }
+    ra_rowset_fini(pool, &rows);
+    ra_pattern_destroy(pattern);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
 Test(tilemap, block_patterns_of_128_over_a_million_tokens_cost_at_most_16_mebibytes)
 {
     ra_pattern_config config = ra_pattern_config_dense();
