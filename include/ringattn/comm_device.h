@@ -21,14 +21,16 @@ extern "C" {
 #endif
 
 /**
- * The GPU for this rank, for ra_device_use: the usable ones of a host go to its ranks round-robin,
- * which supposes that all of these see the same ones. `sharers_out`: ranks that get this one. Not
- * collective. Where hwloc knows on which cores
- * the GPU hangs, a process that is bound to others is warned, once.
+ * The GPU for this rank, for ra_device_use: those that it sees and can use go to the ranks of a
+ * host round-robin, so that ranks which all see the same ones, or each its own alone, have one each
+ * as far as there are enough. `sharers_out`: ranks that get this one, known by host and address on
+ * the bus. Collective. Where hwloc knows on which cores the GPU hangs, a process that is bound to
+ * others is warned, once.
  *
- * @return RA_ERR_UNSUPPORTED  no GPU is usable; why was logged
+ * @return RA_ERR_UNSUPPORTED  no GPU is usable on some rank; why was logged there
+ *         RA_ERR_NO_MEMORY    or what failed on another rank
  */
-RA_CHECKED ra_status ra_comm_pick_device(const ra_comm *host, int *index_out, int *sharers_out);
+RA_CHECKED ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out);
 
 /* What a rank brings along. */
 typedef struct ra_comm_device {

@@ -7,18 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the host's side ------------------------------------------------------------------------- */
-
-ra_status ra_device_agree(ra_comm *host, ra_status status)
-{
-    int64_t worst = (int64_t)status;
-    ra_status const shared =
-        ra_comm_reduce_i64(host, "preparing exchanges between GPUs", RA_MAX, &worst, 1);
-    if (shared != RA_OK)
-        return status != RA_OK ? status : shared;
-    return status != RA_OK ? status : (ra_status)worst;
-}
-
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
 void ra_device_init(ra_device_comm *comm, const ra_comm_ops *ops, ra_comm *host,

@@ -2,8 +2,7 @@
 #ifndef RINGATTN_SRC_COMM_DEVICE_H
 #define RINGATTN_SRC_COMM_DEVICE_H
 
-#include "comm_internal.h"
-#include "ringattn/comm_device.h"
+#include "device_place.h"
 
 #include <cuda_runtime_api.h>
 
@@ -40,9 +39,6 @@ void ra_device_init(ra_device_comm *comm, const ra_comm_ops *ops, ra_comm *host,
 /** Make the events of `transfers`, which are set and zero. What fails is logged. */
 RA_CHECKED ra_status ra_device_events_create(ra_device_comm *comm);
 void ra_device_events_destroy(ra_device_comm *comm);
-/** Collective: the worst status of all ranks. */
-RA_CHECKED ra_status ra_device_agree(ra_comm *host, ra_status status);
-
 /** Collective: whether two ranks use one GPU. */
 RA_CHECKED ra_status ra_device_find_shared(ra_comm *host, bool *shared_out);
 

@@ -4,39 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The GPU's address on its bus, and the host, in one number; 0: not known. */
-static int64_t gpu_id(const ra_comm *host)
-{
-    ra_devices devices;
-    uint64_t hash = (uint64_t)ra_comm_host_id(host);
-    ra_devices_read(&devices);
-    int const index = ra_device_used();
-    if (index >= devices.count)
-        return 0;
-    for (const char *c = devices.list[index].bus_id; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3); /* FNV-1a */
-    return (int64_t)(hash | 1);
-}
-
 ra_status ra_device_find_shared(ra_comm *host, bool *shared_out)
 {
-    int64_t *const ids = calloc((size_t)host->size, sizeof(*ids));
-    bool shared = false;
-    if (ids == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for the GPUs of %d ranks", host->size);
-        return ra_device_agree(host, RA_ERR_NO_MEMORY);
-    }
-    ra_status status = ra_device_agree(host, RA_OK);
-    ids[host->rank] = gpu_id(host);
-    if (status == RA_OK)
-        status = ra_comm_reduce_i64(host, "comparing GPUs", RA_SUM, ids, host->size);
-    for (int a = 0; a < host->size && status == RA_OK; a++) {
-        for (int b = 0; b < a; b++)
-            shared = shared || ids[a] == ids[b];
-    }
-    free(ids);
-    if (status == RA_OK)
-        *shared_out = shared;
+    ra_devices devices;
+    int own = 0, most = 0;
+    ra_devices_read(&devices);
+    int const index = ra_device_used();
+    ra_status const status = ra_device_count_sharers(
+        host, RA_OK, index < devices.count ? devices.list[index].bus_id : "", &own, &most);
+    *shared_out = most > 1;
     return status;
 }
 

@@ -3,6 +3,7 @@
 
 #include <hwloc.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 /* ---- near or far ----------------------------------------------------------------------------- */
 
@@ -51,6 +52,52 @@ ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const cha
     return nearness;
 }
 
+/* ---- sharing --------------------------------------------------------------------------------- */
+
+ra_status ra_device_agree(ra_comm *host, ra_status status)
+{
+    int64_t worst = (int64_t)status;
+    ra_status const shared =
+        ra_comm_reduce_i64(host, "preparing exchanges between GPUs", RA_MAX, &worst, 1);
+    if (shared != RA_OK)
+        return status != RA_OK ? status : shared;
+    return status != RA_OK ? status : (ra_status)worst;
+}
+
+/* The GPU's address on its bus, and the host, in one number; never 0. */
+static int64_t gpu_id(const ra_comm *host, const char *bus_id)
+{
+    uint64_t hash = (uint64_t)ra_comm_host_id(host);
+    for (const char *c = bus_id; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return (int64_t)(hash | 1);
+}
+
+ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, const char *bus_id, int *own_out,
+                                  int *most_out)
+{
+    int64_t *const ids = mine == RA_OK ? calloc((size_t)host->size, sizeof(*ids)) : NULL;
+    if (mine == RA_OK && ids == NULL) {
+        ra_log(RA_LOG_ERROR, "no memory for the GPUs of %d ranks", host->size);
+        mine = RA_ERR_NO_MEMORY;
+    }
+    ra_status status = ra_device_agree(host, mine);
+    if (status == RA_OK) {
+        ids[host->rank] = gpu_id(host, bus_id);
+        status = ra_comm_reduce_i64(host, "comparing GPUs", RA_SUM, ids, host->size);
+    }
+    *own_out = *most_out = 0;
+    for (int a = 0; a < host->size && status == RA_OK; a++) {
+        int count = 0;
+        for (int b = 0; b < host->size; b++)
+            count += ids[a] == ids[b];
+        *own_out = a == host->rank ? count : *own_out;
+        *most_out = count > *most_out ? count : *most_out;
+    }
+    free(ids);
+    return status;
+}
+
 /* ---- dealing out ----------------------------------------------------------------------------- */
 
 /* Usable GPU number `number` in the list. */
@@ -84,19 +131,30 @@ static void judge_place(const ra_comm *host, const char *bus_id)
                host->rank, host->host, bus_id);
 }
 
-ra_status ra_comm_pick_device(const ra_comm *host, int *index_out, int *sharers_out)
+static ra_status pick(const ra_comm *host, const ra_devices *devices, int *index_out)
 {
-    ra_devices devices;
-    ra_devices_read(&devices);
-    int const count = devices.usable_count;
+    int const count = devices->usable_count;
     if (count == 0) {
         ra_log(RA_LOG_ERROR, "no GPU for rank %d on host %s: %s", host->rank, host->host,
-               devices.why_not);
+               devices->why_not);
         return RA_ERR_UNSUPPORTED;
     }
-    int const at = count_before(host) % count;
-    *index_out = usable_at(&devices, at);
-    *sharers_out = host->local_size / count + (at < host->local_size % count);
-    judge_place(host, devices.list[*index_out].bus_id);
+    *index_out = usable_at(devices, count_before(host) % count);
+    return RA_OK;
+}
+
+ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out)
+{
+    ra_devices devices;
+    int index = 0, sharers = 0, most = 0;
+    ra_devices_read(&devices);
+    ra_status status = pick(host, &devices, &index);
+    const char *const bus_id = devices.list[index].bus_id;
+    status = ra_device_count_sharers(host, status, bus_id, &sharers, &most);
+    if (status != RA_OK)
+        return status;
+    *index_out = index;
+    *sharers_out = sharers;
+    judge_place(host, bus_id);
     return RA_OK;
 }

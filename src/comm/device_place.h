@@ -1,4 +1,4 @@
-/* Whether a rank runs near a GPU: apart, so that tests can ask it of recorded machines. */
+/* Which ranks share a GPU; whether a rank runs near one: tests ask it of recorded machines. */
 #ifndef RINGATTN_DEVICE_PLACE_H
 #define RINGATTN_DEVICE_PLACE_H
 
@@ -17,5 +17,17 @@ typedef enum ra_nearness {
  * @param bus_id    "0000:3b:00.0"
  */
 ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const char *bus_id);
+
+/** Collective: the worst status of all ranks. */
+RA_CHECKED ra_status ra_device_agree(ra_comm *host, ra_status status);
+
+/**
+ * Collective. How many ranks have the GPU of this one, by host and address on the bus, and most
+ * that have any one.
+ * @param mine    of the caller: a failure is that of all ranks
+ * @param bus_id  of the rank's GPU
+ */
+RA_CHECKED ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, const char *bus_id,
+                                             int *own_out, int *most_out);
 
 #endif

@@ -7,7 +7,7 @@
 
 /* ---- the backend ----------------------------------------------------------------------------- */
 
-ra_status ra_job_choose_backend(ra_job *job)
+static ra_status backend_agree(ra_job *job)
 {
     static const char operation[] = "agreeing on the backend";
     job->entered = false;
@@ -29,19 +29,26 @@ ra_status ra_job_choose_backend(ra_job *job)
     return status;
 }
 
+ra_status ra_job_choose_backend(ra_job *job)
+{
+    ra_status status = backend_agree(job);
+    if (status != RA_OK || job->backend != RA_BACKEND_CUDA)
+        return status;
+    job->entered = true;
+    status = ra_comm_pick_device(job->comm, &job->device_index, &job->device_sharers);
+    job->entered = status != RA_OK;
+    return status;
+}
+
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-/* This rank's GPU, and how many ranks of the host share it. */
-static ra_status device_take(ra_job *job, int *sharers_out)
+/* This rank's GPU. */
+static ra_status device_take(ra_job *job)
 {
     ra_devices devices;
-    ra_status const status = ra_comm_pick_device(job->comm, &job->device_index, sharers_out);
-    if (status != RA_OK)
-        return status;
     ra_devices_read(&devices);
     job->device = devices.list[job->device_index];
-    job->device_sharers = *sharers_out;
-    ra_device_share(*sharers_out > 1);
+    ra_device_share(job->device_sharers > 1);
     return ra_device_use(job->device_index);
 }
 
@@ -115,11 +122,11 @@ static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
 ra_status ra_job_make_pools(ra_job *job)
 {
     ra_memory memory = ra_memory_host();
-    int sharers = ra_comm_local_size(job->comm);
     bool const on_device = job->backend == RA_BACKEND_CUDA;
+    int const sharers = on_device ? job->device_sharers : ra_comm_local_size(job->comm);
     ra_status status = RA_OK;
     if (on_device)
-        status = device_take(job, &sharers);
+        status = device_take(job);
     if (status == RA_OK && on_device) {
         memory = ra_kernel_cuda()->memory();
         status = memory.ops != NULL ? RA_OK : RA_ERR_CUDA; /* it was said why */

@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #define TWO_NODES MACHINES "/two_nodes_gpu_on_second.xml"
@@ -26,6 +27,44 @@ Test(device_place, is_not_judged_where_nothing_is_known)
     cr_expect_eq(ra_device_nearness(MACHINES "/truncated.xml", "0", "0000:3b:00.0"),
                  RA_NEARNESS_UNKNOWN);
     cr_expect_eq(ra_device_nearness(NULL, NULL, "ffff:ff:1f.7"), RA_NEARNESS_UNKNOWN);
+}
+
+/* ---- dealing out ----------------------------------------------------------------------------- */
+
+/* What a rank sees, where a test says so: GPUs by the last digits of their address. */
+static _Thread_local const char *seen;
+
+void __real_ra_devices_read(ra_devices *devices_out);
+void __wrap_ra_devices_read(ra_devices *devices_out);
+void __wrap_ra_devices_read(ra_devices *devices_out)
+{
+    if (seen == NULL) {
+        __real_ra_devices_read(devices_out);
+        return;
+    }
+    *devices_out = (ra_devices){.why_not = "this rank sees none"};
+    for (const char *c = seen; *c != '\0'; c++) {
+        ra_device *gpu = &devices_out->list[devices_out->count++];
+        snprintf(gpu->bus_id, sizeof(gpu->bus_id), "0000:%c%c:00.0", *c, *c);
+        gpu->usable = true;
+    }
+    devices_out->usable_count = devices_out->count;
+}
+
+typedef struct dealing {
+    const char *seen[6];
+    int indices[6], sharers[6];
+    ra_status status;
+} dealing;
+
+static int expect_dealt(ra_comm *comm, void *context)
+{
+    const dealing *d = context;
+    int const rank = ra_comm_rank(comm);
+    int index = -1, sharers = -1;
+    seen = d->seen[rank];
+    return ra_comm_pick_device(comm, &index, &sharers) != d->status || index != d->indices[rank] ||
+           sharers != d->sharers[rank];
 }
 
 static atomic_int lines;
@@ -55,6 +94,41 @@ Test(device_place, every_rank_learns_whether_there_is_a_gpu)
     ra_log_set_handler(count_lines, NULL);
     cr_expect_eq(local_ranks_run(3, 60000, pick, NULL), 0);
     cr_expect_eq(lines, devices.usable_count == 0 ? 3 : 0);
+}
+
+/* Four ranks on a host, two on another. */
+static int deal(dealing *d)
+{
+    static const int hosts[] = {0, 0, 0, 0, 1, 1};
+    ra_comm *comms[6];
+    cr_assert_eq(ra_comm_create_local_hosts(6, hosts, 60000, comms), RA_OK);
+    return local_ranks_run_on(6, comms, expect_dealt, d);
+}
+
+Test(device_place, gpus_are_shared_by_whom_they_are_dealt_to_whatever_ranks_see)
+{
+    dealing all = {
+        {"abc", "abc", "abc", "abc", "ab", "ab"}, {0, 1, 2, 0, 0, 1}, {2, 1, 1, 2, 1, 1}, RA_OK};
+    dealing own = {{"a", "b", "c", "d", "a", "b"}, {0}, {1, 1, 1, 1, 1, 1}, RA_OK};
+    dealing one = {{"a", "a", "c", "a", "a", "c"}, {0}, {3, 3, 1, 3, 1, 1}, RA_OK};
+    dealing pairs = {
+        {"ab", "ab", "cd", "cd", "ab", "ab"}, {0, 1, 0, 1, 0, 1}, {1, 1, 1, 1, 1, 1}, RA_OK};
+    cr_expect_eq(deal(&all), 0);
+    cr_expect_eq(deal(&own), 0);
+    cr_expect_eq(deal(&one), 0);
+    cr_expect_eq(deal(&pairs), 0);
+}
+
+Test(device_place, a_rank_that_sees_no_gpu_is_the_failure_of_all)
+{
+    dealing d = {{"a", "b", "", "d", "a", "b"},
+                 {-1, -1, -1, -1, -1, -1},
+                 {-1, -1, -1, -1, -1, -1},
+                 RA_ERR_UNSUPPORTED};
+    lines = 0;
+    ra_log_set_handler(count_lines, NULL);
+    cr_expect_eq(deal(&d), 0);
+    cr_expect_eq(lines, 1);
 }
 
 Test(device_place, nccl_says_which_it_is_or_why_there_is_none)
