@@ -58,6 +58,13 @@ check_kernels() {
         --filter 'devices/*_of_a_gpu*'
     wanted='^cuda.* ok$'
     check 'kernels against the plain one' 60 "$tool" info --check
+    figure '50 ms over the longest check at start' "$(ratio 50 "$(longest_start "$log")")" 1
+}
+
+# longest_start FILE: of the comparisons of `info --check` with a GPU, one of which a job makes
+# before it begins: ms of the longest.
+longest_start() {
+    awk '/^cuda / && $(NF - 1) > most { most = $(NF - 1) } END { print most }' "$1"
 }
 
 # A job of linear attention, which takes no pattern; with edges.
@@ -136,6 +143,13 @@ check_jobs() {
         '"$@" --trace "$0" && grep -q "\"clock\":\"device\"" "$0" && tail -n 1 "$0"' \
         "$logs/trace.json" "$tool" run --config "$root/configs/causal.yaml" --quiet --backward \
         --set compute.backend=cuda
+    # shellcheck disable=SC2016
+    check 'a limit that is too low ends with exit code 4' 30 bash -c '"$@"; [ $? -eq 4 ]' limit \
+        "$tool" run --config "$root/configs/causal.yaml" --quiet --set compute.backend=cuda \
+        --set memory.limit=1M
+    wanted='"kernel": "cuda'
+    check 'what features cost' 60 "$tool" ablate --config "$root/configs/causal.yaml" --json \
+        --quiet --set compute.backend=cuda
 }
 
 # Ranks of one GPU: NCCL takes them for several hosts if each has a host identifier of its own. It is

@@ -109,12 +109,16 @@ esac'
 # shellcheck disable=SC2016
 fake build/src/tool/ringattn 'case $1 in
 run) while [ $# -gt 0 ]; do
+    [ "$1" != memory.limit=1M ] || exit 4
     [ "$1" != --trace ] || printf "%s\n" "\"clock\":\"device\"" "\"untimed_events\":0}}" >"$2"
     shift
 done
 printf "{\"error\": {\"o\": 0.001, \"lse\": 2e-4,\n \"dq\": 1e-3},"
 printf " \"error_bound\": {\"o\": 0.008,\n \"lse\": 0.001, \"dq\": 0.008}}" ;;
-info) echo "cuda f32 64 dq 1.00e-07 4.00e-06  ok" ;;
+info) echo "cuda softmax f32 64 dq 1.00e-07 4.00e-06 25.0  ok"
+    echo "cuda softmax bf16 256 dq 1.00e-07 4.00e-06 40.0  ok"
+    echo "cuda-standard softmax bf16 256 dq 1.00e-07 4.00e-06 400.0  ok" ;;
+ablate) echo "\"kernel\": \"cuda\"" ;;
 bench) printf "%s\n" variant,status,forward_median_ms,x base,ok,100,1 ring,ok,101,1 \
     ring_again,ok,103,1 base_again,ok,102,1 ;;
 probe) echo "{\"kernel\": \"cuda\", \"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
@@ -150,6 +154,9 @@ grep -qF 'blocks.kind=global_local' "$work/build/report/report.md" || fail "a pa
 verdict 'compute-sanitizer memcheck, head_dim 40' passed
 verdict 'times of the GPU in a trace' passed
 [ "$work/deps/usr/bin/mpirun" -ef "$work/deps/usr/bin/mpirun.openmpi" ] || fail "no name for mpirun"
+verdict '50 ms over the longest check at start' 'passed | 1.2500 | 1'
+verdict 'a limit that is too low ends with exit code 4' passed
+verdict 'what features cost' passed
 verdict 'TFLOP/s forward, dense' 'passed | 400 | 330'
 verdict 'TFLOP/s forward, causal' 'FAILED | 299.5 | 300'
 verdict 'TFLOP/s backward, dense' 'passed | 290 | 280'
@@ -188,11 +195,11 @@ run 1 --build "$work/build" --limit 60 --keep --only rates,kernels
 verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
 grep -q '^==== rates at 16,384 tokens: passed$' "$work/build/report/log.txt" || fail "no log"
 verdict 'contract on the device' passed
-count_rows 26
+count_rows 27
 [ "$(find "$work/build/report" -type f | wc -l)" -le 7 ] || fail "more than a handful of files"
 # Rows are those of the build folder: a report goes where it is asked for, with all of them.
 run 1 --build "$work/build" --limit 60 --keep --only kernels --out "$work/elsewhere"
-[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 26 ] || fail "rows were lost"
+[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 27 ] || fail "rows were lost"
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
 # They are found where a report was brought from a machine that is gone, too.
 run 1 --build "$work/new" --no-build --limit 60 --keep --only ranks --out "$work/elsewhere"
