@@ -78,6 +78,10 @@ for stage in "${stages[@]}"; do
     summary+=("$(printf '%-8s %-7s %4d s  %s' "$stage" "$verdict" $((SECONDS - begin)) \
         "$(closing_line "$stage")")")
 done
+cache=$root/build/release/CMakeCache.txt
+if [ -f "$cache" ] && ! grep -q '^CMAKE_CUDA_COMPILER:[^=]*=/' "$cache"; then
+    summary+=('cuda     left out       no nvcc was found: nothing of CUDA was compiled or tested')
+fi
 printf '\n'
 printf '%s\n' "${summary[@]}"
 exit "$failed"
