@@ -42,6 +42,9 @@ typedef struct ra_heads {
     int32_t begin, stride, count;
 } ra_heads;
 
+/** How many heads two sets have in common; O(1). */
+int32_t ra_heads_common(ra_heads a, ra_heads b);
+
 /**
  * Intersection of two ranges: stride lcm(a.stride, b.stride).
  * @return false when it is empty (then *out is {0, 1, 0})

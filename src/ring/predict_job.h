@@ -118,8 +118,6 @@ RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t it
  */
 RA_CHECKED ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes);
 int64_t ra_predict_lcm(int64_t a, int64_t b);
-/* How many heads two sets have in common. */
-int32_t ra_predict_heads_common(ra_heads a, ra_heads b);
 /* Bytes that may pass any memory, and any integer: at most so many, which can still be added up. */
 #define RA_PREDICT_BYTES_MOST ((int64_t)1 << 60)
 int64_t ra_predict_bounded(double bytes);

@@ -19,14 +19,6 @@ static ra_status count_chunk(ra_strip_mapper *m, int32_t layer, int64_t index)
     return status == RA_OK ? ra_strips_count(m) : status;
 }
 
-int32_t ra_predict_heads_common(ra_heads a, ra_heads b)
-{
-    ra_range both;
-    (void)ra_range_intersect((ra_range){a.begin, a.stride, a.count},
-                             (ra_range){b.begin, b.stride, b.count}, &both);
-    return (int32_t)both.count;
-}
-
 /* Chunks hold a full tile of the widest stride; less where tiles share rows. */
 static void choose_rows(ra_strip_mapper *m, ra_heads heads)
 {
@@ -36,14 +28,13 @@ static void choose_rows(ra_strip_mapper *m, ra_heads heads)
     const ra_pattern *pattern = m->job->pattern;
     for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i) {
         ra_heads const layer = ra_pattern_layer_heads(pattern, i);
-        if (ra_predict_heads_common(layer, heads) == 0)
+        if (ra_heads_common(layer, heads) == 0)
             continue;
         int64_t const stride = ra_pattern_layer_stride(pattern, i);
         widest = ra_max_i64(widest, ra_predict_lcm(stride, q_stride) / q_stride);
         for (int32_t j = 0; j < i && !m->shared; ++j) {
             ra_heads const other = ra_pattern_layer_heads(pattern, j);
-            m->shared = ra_predict_heads_common(other, heads) > 0 &&
-                        ra_predict_heads_common(layer, other) > 0;
+            m->shared = ra_heads_common(other, heads) > 0 && ra_heads_common(layer, other) > 0;
         }
     }
     int64_t const most = m->shared ? RA_SHARED_CHUNK_ROWS_MAX : LONG_CHUNK;
@@ -82,7 +73,7 @@ static ra_status count_layers(ra_strip_mapper *m, ra_heads heads, int64_t chunks
     int64_t const chunks = ra_div_ceil(m->queries->row_count, m->chunk_rows);
     for (int32_t i = 0; i < ra_pattern_layer_count(m->job->pattern); ++i) {
         ra_heads const layer = ra_pattern_layer_heads(m->job->pattern, i);
-        int32_t const wanted = ra_predict_heads_common(layer, heads);
+        int32_t const wanted = ra_heads_common(layer, heads);
         if (wanted == 0)
             continue;
         ++*layers;

@@ -246,7 +246,7 @@ ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int reader, int 
     for (int owner = 0; owner < job->ranks; ++owner)
         needs[owner].common = 1;
     for (int32_t layer = 0; layer < ra_pattern_layer_count(job->pattern); ++layer) {
-        if (ra_predict_heads_common(ra_pattern_layer_heads(job->pattern, layer), heads) == 0)
+        if (ra_heads_common(ra_pattern_layer_heads(job->pattern, layer), heads) == 0)
             continue;
         ra_status const status = visit_readers(&t, layer, reader, count);
         if (status != RA_OK)

@@ -62,14 +62,6 @@ bool ra_pattern_shares_rows(const ra_pattern_config *c, int ranks, bool masked)
            (has_wide && masked);
 }
 
-int32_t ra_heads_common(ra_heads a, ra_heads b)
-{
-    ra_range both;
-    (void)ra_range_intersect((ra_range){a.begin, a.stride, a.count},
-                             (ra_range){b.begin, b.stride, b.count}, &both);
-    return (int32_t)both.count;
-}
-
 static ra_status refuse(const char *what)
 {
     ra_log(RA_LOG_ERROR, "pattern.%s", what);

@@ -94,6 +94,14 @@ bool ra_range_intersect(ra_range a, ra_range b, ra_range *out)
     return true;
 }
 
+int32_t ra_heads_common(ra_heads a, ra_heads b)
+{
+    ra_range both;
+    (void)ra_range_intersect((ra_range){a.begin, a.stride, a.count},
+                             (ra_range){b.begin, b.stride, b.count}, &both);
+    return (int32_t)both.count;
+}
+
 /* Sum over a in [0, q) of clamp(a + x, 0, k). */
 static int64_t clamped_sum(int64_t q, int64_t k, int64_t x)
 {

@@ -160,9 +160,6 @@ struct ra_pattern {
     int memory_count;
 };
 
-/* How many heads two sets have in common; O(1), as each of many head groups asks for it. */
-int32_t ra_heads_common(ra_heads a, ra_heads b);
-
 RA_CHECKED ra_status ra_pattern_take(ra_pattern *pattern, size_t bytes, void *pointer_out);
 RA_CHECKED ra_status ra_pattern_make_blocks(ra_pattern *pattern);
 

@@ -78,10 +78,7 @@ Test(tilemap, a_map_of_one_head_does_not_go_through_the_others, .timeout = 60)
     ra_pattern *pattern;
     ra_rowset rows;
     ra_range const all = {0, 1, SEQ};
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(
-        ra_pool_create(&(ra_pool_config){.memory = ra_memory_poison(), .ledger = ledger}, &pool),
-        RA_OK);
+    poison_pool_begin(&ledger, &pool);
     cr_assert_eq(ra_pattern_create(&config, SEQ, HEADS, pool, &pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(pool, &all, 1, &rows), RA_OK);
     for (int32_t i = 0; i < MAPS; ++i) {
@@ -95,8 +92,7 @@ Test(tilemap, a_map_of_one_head_does_not_go_through_the_others, .timeout = 60)
     }
     ra_rowset_fini(pool, &rows);
     ra_pattern_destroy(pattern);
-    ra_pool_destroy(pool);
-    ra_ledger_destroy(ledger);
+    poison_pool_end(ledger, pool);
 }
 
 Test(tilemap, block_patterns_of_128_over_a_million_tokens_cost_at_most_16_mebibytes)
