@@ -20,6 +20,7 @@ import json
 import os
 import random
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -101,15 +102,17 @@ def did_not_run(command, why):
 
 def point_of(command, limit_s):
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False,
-                              env={**MPI_SETTINGS, **os.environ})
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True, env={**MPI_SETTINGS, **os.environ})
+        out, err = job.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)  # what a prefix has started, too
         did_not_run(command, f"not done after {limit_s} s")
     except OSError as error:
         did_not_run(command, error.strerror)
-    if done.returncode != 0:
-        did_not_run(command, f"exit {done.returncode}\n{done.stderr}")
-    return json.loads(done.stdout)["points"][0]
+    if job.returncode != 0:
+        did_not_run(command, f"exit {job.returncode}\n{err}")
+    return json.loads(out)["points"][0]
 
 
 def words_of(keys, backward):

@@ -19,7 +19,7 @@ run() {
     fi
 }
 
-printf '#!/bin/sh\nexec sleep 60\n' >"$folder/hangs"
+printf '#!/bin/sh\nsleep 60\n' >"$folder/hangs"
 printf '#!/bin/sh\necho why >&2\nexit 4\n' >"$folder/fails"
 chmod +x "$folder/hangs" "$folder/fails"
 run 0 '^1 jobs: ' memory "$ringattn" --kinds linear --idle 1000000
