@@ -36,7 +36,7 @@ ra_status ra_job_choose_backend(ra_job *job)
         return status;
     job->entered = true;
     status = ra_comm_pick_device(job->comm, &job->device_index, &job->device_sharers);
-    job->entered = status != RA_OK;
+    job->entered = ra_status_is_of_ranks(status);
     return status;
 }
 
