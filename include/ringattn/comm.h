@@ -8,7 +8,8 @@
  * from the last heartbeat (ra_comm_beat) of any other rank: a rank that computes for long is not
  * a lost one, and ranks that only wait for each other end. A wait that passes it logs rank, host,
  * step, peer and operation, and returns RA_ERR_TIMEOUT; from then on the communicator is broken and
- * every call returns RA_ERR_PEER in silence. SPDX-License-Identifier: BSD-3-Clause
+ * every call returns RA_ERR_PEER in silence. A thread that has waited for long has a timer slack of
+ * 1 us from then on (PR_SET_TIMERSLACK of Linux). SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_COMM_H
 #define RINGATTN_COMM_H

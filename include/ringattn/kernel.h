@@ -217,7 +217,7 @@ struct ra_kernel {
     ra_block kept;        /* a table's own, from one pass to the next; most have none */
     void *self;           /* a table's own, from init to fini; most have none */
     int64_t cache_bytes;  /* L2 cache of a thread's core, to which work is cut; 0: not known. The
-                             owner  sets it; results do not depend on it */
+                             owner sets it; results do not depend on it */
     int64_t timeout_ms;   /* a device that comes no further for so long hangs; at least 1; of
                              the use */
     bool deterministic;   /* backward passes of a GPU repeat bit for bit (not yet run on one), which

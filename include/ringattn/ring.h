@@ -158,8 +158,7 @@ typedef struct ra_ring_tensors {
 RA_CHECKED ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors);
 /**
  * Collective. Follows a forward pass on the same inputs, and dout if it was given then; needs its
- * out and lse. Writes dq, dk, dv. Streams, failures and errors as of
- * ra_ring_forward.
+ * out and lse. Writes dq, dk, dv. Streams, failures and errors as of ra_ring_forward.
  */
 RA_CHECKED ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors);
 

@@ -67,7 +67,7 @@ typedef struct ra_tilemap {
     ra_tile *tiles; /* [tile_count + 1]; the last one only ends the runs */
     ra_run *runs;
     uint32_t *by_keys;  /* [run_count]: indices into runs, of each layer, sorted by section, within
-                           one  in their own order; NULL where no index was asked for */
+                           one in their own order; NULL where no index was asked for */
     ra_key_span *spans; /* [ra_tilemap_span_count]: of each RA_SPAN_RUNS of by_keys; likewise */
     uint32_t tile_count, run_count;
     bool shared_rows;             /* a query row of some head may lie in more than one tile; then

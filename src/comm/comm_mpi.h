@@ -6,7 +6,7 @@
 
 #include <mpi.h>
 
-/* Tags: collectives use the first three, signs of work the next, message s of a pair uses the s-th
+/* Tags: collectives use the first three, heartbeats the next, message s of a pair uses the s-th
  * of the others, round. */
 enum { RA_TAG_NOTE, RA_TAG_ANSWER, RA_TAG_BROADCAST, RA_TAG_BEAT, RA_TAG_MESSAGES };
 
@@ -62,7 +62,7 @@ typedef struct ra_mpi_comm {
     size_t piece_bytes;                     /* at most INT_MAX */
     int64_t *send_sequence, *recv_sequence; /* [size] messages posted to and from each rank */
     ra_mpi_transfer transfers[RA_TRANSFER_MAX];
-    int64_t listened_ns; /* when signs of work were last looked for */
+    int64_t listened_ns; /* when heartbeats were last looked for */
     int64_t collective_sequence;
     /* Scratch for collectives: one per rank on rank 0 and on the root of a broadcast. */
     MPI_Request *requests; /* [size] */

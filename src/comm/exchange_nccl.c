@@ -153,10 +153,10 @@ void ra_nccl_progress(ra_device_comm *base)
 enum { LAUNCH_WAIT_NS = 1000000 };
 
 /*
- * Until NCCL has put the group on the stream. What the caller enqueues next is attention, whose
- * thread blocks fill the GPU: NCCL's come first only if they are there when it has room. A group
- * that takes longer may wait for a peer, which may compute: then this rank does, too. What fails
- * is told by the wait.
+ * Until NCCL has put the group on the stream, unless one before it is not there yet. What the
+ * caller enqueues next is attention, whose thread blocks fill the GPU: NCCL's come first only if
+ * they are there when it has room. A group that takes longer may wait for a peer, which may
+ * compute: then this rank does, too. What fails is told by the wait.
  */
 static void stay_for_launch(ra_nccl_comm *nccl, const ra_nccl_transfer *t)
 {

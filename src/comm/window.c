@@ -205,7 +205,7 @@ void ra_window_destroy(ra_window *window)
 
 enum {
     YIELDS = 50,              /* looks before a rank sleeps: the others are mostly nearly there */
-    NAP_NS = 1000000,         /* where only another rank's failure or sign of work may come */
+    NAP_NS = 1000000,         /* where only another rank's failure or heartbeat may come */
     NAP_IN_FLIGHT_NS = 100000 /* where transfers want to progress */
 };
 

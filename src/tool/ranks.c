@@ -128,7 +128,7 @@ void ra_ranks_leave(ra_comm *comm)
     guard g;
     bool const waits =
         comm != NULL && ra_comm_size(comm) > 1 && strcmp(ra_comm_name(comm), "mpi") == 0;
-    /* A rank may come late to the end, with signs of work: the deadline begins when all are there.
+    /* A rank may come late to the end, with heartbeats: the deadline begins when all are there.
        Where one never comes the job has failed. A communicator that was broken before is left
        without MPI_Finalize. */
     bool const guarded = waits && !comm->broken;
