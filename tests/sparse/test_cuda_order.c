@@ -181,6 +181,18 @@ Test(cuda_order, thread_blocks_end_together)
     }
 }
 
+/* With a group per head the long tasks of the last head are drawn when others have ended. */
+Test(cuda_order, head_by_head_would_waste_what_groups_do_not)
+{
+    scheme const s = causal();
+    launch l;
+    make_launch(&s.config, 16384, 8, 8, false, &l);
+    cr_expect_float_eq(queries_wasted(&l, false), 1.01, 0.005, "%g", queries_wasted(&l, false));
+    l.forward.groups = 2 * 8;
+    cr_expect_float_eq(queries_wasted(&l, false), 1.12, 0.005, "%g", queries_wasted(&l, false));
+    end_launch(&l);
+}
+
 /* Heads that share keys go together; as many as the cache holds, and those of a window at once. */
 Test(cuda_order, heads_go_together_while_what_they_read_fits_the_cache)
 {

@@ -104,7 +104,7 @@ static int64_t head_groups(double rows, const ra_view *view, int32_t dim, int64_
 {
     double const bytes = 2 * rows * dim * (double)ra_dtype_bytes(view->dtype);
     double const fit = bytes > 0 ? CACHED_BYTES / bytes : (double)heads;
-    int64_t const together = fit < 1 ? 1 : fit < (double)heads ? (int64_t)fit : heads;
+    int64_t const together = fit < 1 ? 1 : fit < (double)heads ? (int64_t)(fit + 0.5) : heads;
     return heads > 0 ? ra_div_ceil(heads, together) : 0;
 }
 
