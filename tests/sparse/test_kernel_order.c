@@ -14,6 +14,23 @@ enum { ENDS_CASES = 12, THREADS_MAX = 6, BITS_REPEAT = true };
 
 static const ra_dtype dtypes[] = {RA_F32, RA_F16, RA_BF16};
 
+/* Every second one of two dilated branches, whose tiles share rows. */
+static kernel_case causal_case(int i)
+{
+    static const int64_t segments[] = {64, 128}, rates[] = {1, 4};
+    kernel_case c = kernel_base_case();
+    c.shape.dim = 8;
+    c.dtype = dtypes[i % 3];
+    c.deterministic = true;
+    c.pattern.causal = true;
+    if (i % 2 == 1) {
+        c.pattern.segments = segments;
+        c.pattern.rates = rates;
+        c.pattern.branch_count = 2;
+    }
+    return c;
+}
+
 static bool same_bits(const kernel_case *c, const kernel_result *a, const kernel_result *b)
 {
     const oracle_shape *s = &c->shape;
@@ -52,19 +69,10 @@ static void check_ends(const kernel_case *c, const kernel_result *whole, const k
 
 Test(kernel, ends_only_computes_the_first_and_last_chunk_and_nothing_between)
 {
-    static const int64_t segments[] = {64, 128}, rates[] = {1, 4};
     for (int i = 0; i < ENDS_CASES; ++i) {
-        bool const shared = i % 2 == 1;
-        kernel_case c = kernel_base_case();
-        c.shape.n = shared ? 3500 : 1000;
-        c.shape.dim = 8;
-        c.dtype = dtypes[i % 3];
+        kernel_case c = causal_case(i);
+        c.shape.n = i % 2 == 1 ? 3500 : 1000;
         c.threads = 1 + i % 4;
-        c.deterministic = true;
-        c.pattern.causal = true;
-        c.pattern.segments = shared ? segments : NULL;
-        c.pattern.rates = shared ? rates : NULL;
-        c.pattern.branch_count = shared ? 2 : 0;
         kernel_problem p = kernel_problem_make(&c);
         for (int t = 0; t < KERNEL_TABLE_COUNT; ++t) {
             const ra_kernel_ops *ops = kernel_table(t);
@@ -135,19 +143,10 @@ Test(kernel, a_tile_computes_the_same_in_any_company, .timeout = 300)
 /* Also where rows are shared, and a GPU's thread blocks have scratch that lets none leave. */
 Test(kernel, steps_that_yield_compute_the_same, .timeout = 300)
 {
-    static const int64_t segments[] = {64, 128}, rates[] = {1, 4};
     for (int i = 0; i < 6; ++i) {
-        bool const shared = i % 2 == 1;
-        kernel_case c = kernel_base_case();
+        kernel_case c = causal_case(i);
         c.shape.n = 300;
-        c.shape.dim = 8;
-        c.dtype = dtypes[i % 3];
         c.steps = 1 + i / 3;
-        c.deterministic = true;
-        c.pattern.causal = true;
-        c.pattern.segments = shared ? segments : NULL;
-        c.pattern.rates = shared ? rates : NULL;
-        c.pattern.branch_count = shared ? 2 : 0;
         kernel_problem p = kernel_problem_make(&c);
         for (int t = 0; t < KERNEL_TABLE_COUNT; ++t) {
             const ra_kernel_ops *ops = kernel_table(t);
