@@ -12,22 +12,6 @@ die() {
     exit 1
 }
 
-# Whether clang can build with a sanitizer: its runtime comes in a package of its own.
-clang_has() {
-    printf 'int main(void) { return 0; }\n' |
-        clang "-fsanitize=$1" "${@:2}" -x c - -o /dev/null 2>/dev/null
-}
-
-clang_fuzzes() {
-    printf 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return !d && n; }\n' |
-        clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null 2>/dev/null
-}
-
-clang_has_openmp() {
-    printf '#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' |
-        clang -fopenmp -x c - -o /dev/null 2>/dev/null
-}
-
 mpi_is_there() {
     command -v mpirun >/dev/null && command -v mpicc >/dev/null
 }
@@ -53,17 +37,6 @@ run_needs=(
     'libcriterion-dev|pkg-config --exists criterion'
     'gnuplot-nox|command -v gnuplot'
 )
-test_needs=(
-    'clang libclang-rt-dev|clang_has thread && clang_fuzzes'
-    'libomp-dev|clang_has_openmp'
-    'clang-format-14|command -v clang-format-14'
-    'clang-tidy-14|command -v clang-tidy-14'
-    'python3|command -v python3'
-    'python3-numpy|/usr/bin/python3 -c "import numpy"'
-    'python3-yaml|/usr/bin/python3 -c "import yaml"'
-    'iproute2|command -v ip'
-)
-
 # missing_packages NEED...: sets `missing` to the packages of the needs that are not met.
 missing_packages() {
     local need names
@@ -156,8 +129,11 @@ set_mpi_environment() {
     local ranks=$1
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     # More ranks than slots are allowed, and no rank is bound to one core: threads need them all.
+    # Twice, because from release 5 on PRRTE starts ranks, whose names for these differ.
     export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
     export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
+    export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-slot:oversubscribe}"
+    export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
     if [ "$ranks" -gt "$(nproc)" ]; then
         export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
     fi

@@ -7,7 +7,7 @@ usage() {
     cat <<'END'
 run.sh [CONFIG] [--ranks N] [options of `ringattn run`]...
 
-Installs what is missing (Debian 12, Ubuntu 24.04; root or sudo), builds, and runs one job under
+Installs what is missing (Debian 12 or 13; root or sudo), builds, and runs one job under
 mpirun: CONFIG (configs/quickstart.yaml), on N ranks (4), its results verified.
 
   --ranks N     ranks to start; the environment's RANKS is the default

@@ -7,8 +7,9 @@ usage() {
     cat <<'END'
 test.sh [--quick | STAGE...]
 
-Installs what is missing (Debian 12, Ubuntu 24.04; root or sudo), builds, and runs every test.
-Stages, in this order; each fails by itself and the rest still runs:
+Installs what is missing (Debian 12; root or sudo), builds, and runs every test. Debian 13 has
+no package that format and tidy need: name the other stages there. Stages, in this order; each
+fails by itself and the rest still runs:
 
   format    clang-format
   release   the whole suite, optimised, with MPI
@@ -41,6 +42,38 @@ while [ $# -gt 0 ]; do
 done
 [ ${#stages[@]} -gt 0 ] || stages=("${all_stages[@]}")
 
+# Whether clang can build with a sanitizer: its runtime comes in a package of its own.
+clang_has() {
+    printf 'int main(void) { return 0; }\n' |
+        clang "-fsanitize=$1" -x c - -o /dev/null 2>/dev/null
+}
+
+clang_fuzzes() {
+    printf 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return !d && n; }\n' |
+        clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null 2>/dev/null
+}
+
+clang_has_openmp() {
+    printf '#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' |
+        clang -fopenmp -x c - -o /dev/null 2>/dev/null
+}
+
+# install_for STAGE: what it needs beside run_needs. In a shell of its own, which ends where that
+# cannot be installed.
+install_for() (
+    case $1 in
+    format) ensure 'clang-format-14|command -v clang-format-14' ;;
+    tidy) ensure 'clang-tidy-14|command -v clang-tidy-14' ;;
+    tsan) ensure 'clang libclang-rt-dev|clang_has thread' 'libomp-dev|clang_has_openmp' ;;
+    fuzz) ensure 'clang libclang-rt-dev|clang_fuzzes' 'libomp-dev|clang_has_openmp' ;;
+    *)
+        ensure 'python3|command -v python3' \
+            'python3-numpy|/usr/bin/python3 -c "import numpy"' \
+            'python3-yaml|/usr/bin/python3 -c "import yaml"' 'iproute2|command -v ip'
+        ;;
+    esac
+)
+
 # run_ctest PRESET: build it, run its tests, and keep what ctest said.
 run_ctest() {
     build "$1" || return 1
@@ -48,6 +81,7 @@ run_ctest() {
 }
 
 run_stage() {
+    install_for "$1" || return 1
     case $1 in
     format | tidy) "$root/launch/lint.sh" "$1" ;;
     *) run_ctest "$1" ;;
@@ -59,7 +93,7 @@ closing_line() {
     sed -n '/tests passed/p' "$root/build/$1/ctest.log" 2>/dev/null || true
 }
 
-ensure "${run_needs[@]}" "${test_needs[@]}"
+ensure "${run_needs[@]}"
 # Every test may start ranks of its own; what is set here reaches them all.
 set_mpi_environment 2
 

@@ -33,8 +33,10 @@ exec ip netns exec "$host" unshare --uts sh -c 'hostname "$1"; shift; exec sh -c
     "$host" "$@"
 END
 chmod +x "$folder/agent"
-export OMPI_MCA_plm_rsh_agent="$folder/agent"
-export OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
+unset OMPI_MCA_btl
+export OMPI_MCA_plm_rsh_agent="$folder/agent" PRTE_MCA_plm_ssh_agent="$folder/agent"
+export OMPI_MCA_btl_tcp_if_include=eth0
+export OMPI_MCA_oob_tcp_if_include=eth0 PRTE_MCA_oob_tcp_if_include=eth0
 
 # shellcheck disable=SC2016  # expanded by the shell that is started
 # No exec: the bridge lives as long as a process of its network does.

@@ -5,7 +5,7 @@ ringattn=$1 source=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-unset OMPI_MCA_hwloc_base_binding_policy # the template binds
+unset OMPI_MCA_hwloc_base_binding_policy PRTE_MCA_hwloc_default_binding_policy # the template binds
 printf 'shape: {seq: 300, heads: 2}\n' >job.yaml
 
 fail() {

@@ -48,7 +48,11 @@ both = 1000 * 2 * 64 * 2 # elements of keys and values
 sys.exit(point["sent_bytes"] != both * 2 + both * 2 + both * 4)
 END
 
-# The network goes: mpirun notices by its probes, before ranks do by their deadline, and ends.
+# The network goes: mpirun notices by its probes, before ranks do by their deadline, and ends. That
+# of Open MPI 5 loses hosts of this kind at other times too, and then may end well.
+if "$mpiexec" --version | grep -q '(Open MPI) 5'; then
+    exit 0
+fi
 cat >"$folder/rank" <<END
 #!/bin/sh
 [ "\$OMPI_COMM_WORLD_RANK" != 1 ] || echo here >"$folder/started"
