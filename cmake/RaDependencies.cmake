@@ -48,6 +48,10 @@ endfunction()
 # nvcc and the runtime's headers and static library, all of one version.
 set(RA_HAVE_CUDA OFF)
 if(NOT RA_CUDA STREQUAL "OFF")
+    # CMake 3.25 ends with an error where a toolkit has no nvToolsExt, as from release 13 on.
+    if(CMAKE_VERSION VERSION_LESS 3.26)
+        add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+    endif()
     find_package(CUDAToolkit 12.1 QUIET)
     if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static)
         set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")

@@ -105,18 +105,36 @@ build() {
         quietly "$folder/build.log" cmake --build "$folder" "${targets[@]}"
 }
 
-# use_deps DIR: packages unpacked there come before the system's.
+# use_deps DIR TO: Debian packages come before what the system has: as they are unpacked in DIR/usr,
+# or as files DIR/*.deb, which are unpacked into TO unless they have been.
 use_deps() {
-    local usr=$1/usr machine name
+    local dir=$1 usr machine name package
+    if [ ! -d "$dir/usr" ]; then
+        dir=$2
+        if [ ! -e "$dir/all" ]; then
+            mkdir -p "$dir" || return 1
+            for package in "$1"/*.deb; do
+                dpkg-deb -x "$package" "$dir" || return 1
+            done
+            : >"$dir/all"
+        fi
+    fi
+    usr=$dir/usr
     machine=$(uname -m)-linux-gnu
     export PATH=$usr/bin:$PATH
-    local libraries=$usr/lib/$machine:$usr/lib:$1/lib/$machine
+    local libraries=$usr/lib/$machine:$usr/lib:$dir/lib/$machine
     export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export LIBRARY_PATH=$libraries${LIBRARY_PATH:+:$LIBRARY_PATH}
     export CPATH=$usr/include:$usr/include/$machine${CPATH:+:$CPATH}
     export PKG_CONFIG_LIBDIR=$usr/lib/$machine/pkgconfig:$usr/lib/pkgconfig:$usr/share/pkgconfig
-    export PKG_CONFIG_SYSROOT_DIR=$1 CMAKE_PREFIX_PATH=$usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
-    [ ! -d "$usr/lib/$machine/openmpi" ] || export OPAL_PREFIX=$usr
+    export PKG_CONFIG_SYSROOT_DIR=$dir CMAKE_PREFIX_PATH=$usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
+    # pkg-config insists on what only static linking needs, in packages that are not here.
+    find "$usr/lib" -name '*.pc' -exec sed -i '/^Requires.private/d' {} + 2>/dev/null
+    if [ -d "$usr/lib/$machine/openmpi" ]; then # where it lies; no word of networks it finds not
+        export OPAL_PREFIX=$usr PMIX_INSTALL_PREFIX=$usr
+        export OMPI_MCA_mca_base_component_show_load_errors=0 OMPI_MCA_mtl=^ofi,psm,psm2
+        export PMIX_MCA_pcompress_base_silence_warning=1
+    fi
     # Names that Debian gives when packages are installed, which unpacking does not.
     for name in mpirun mpicc; do
         [ -e "$usr/bin/$name" ] || [ ! -e "$usr/bin/$name.openmpi" ] ||

@@ -28,8 +28,9 @@ error over the bound; it passes up to 1.
   --keep            rows of an earlier call with the same --build stay, but for those found anew, and
                     so does its log.txt where --out is the same; `rows`, a file that each call
                     leaves in --out, counts where it is newer, as after a change of machines
-  --deps DIR        libraries and headers that the system lacks, as unpacked packages: DIR/usr/...
-                    (.deps, where it is there). Of a bare machine pkgconf is among them
+  --deps DIR        libraries and headers that the system lacks, as Debian packages: files DIR/*.deb,
+                    or unpacked as DIR/usr/... (.deps, where it is there). Of a bare machine
+                    pkgconf is among them
   --commit NAME     what is checked, for the report of a copy without .git
   -h, --help        this text
 
@@ -40,7 +41,7 @@ END
 stages=(build kernels rates peers jobs sanitizer ranks length)
 build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes only='' keeps=no
 deps='' commit=''
-[ ! -d "$root/.deps/usr" ] || deps=$root/.deps
+[ ! -d "$root/.deps" ] || deps=$root/.deps
 arguments=("$@")
 while [ $# -gt 0 ]; do
     case $1 in
@@ -89,8 +90,8 @@ for stage in ${only//,/ }; do
         ;;
     esac
 done
-if [ -n "$deps" ] && [ ! -d "$deps/usr" ]; then
-    say "ringattn: error: --deps $deps: there is no folder usr in it"
+if [ -n "$deps" ] && [ ! -d "$deps/usr" ] && ! compgen -G "$deps/*.deb" >/dev/null; then
+    say "ringattn: error: --deps $deps: there are neither packages (*.deb) nor a folder usr in it"
     exit 2
 fi
 
@@ -122,7 +123,11 @@ PATH=$PATH:/usr/local/cuda/bin # where nvcc and compute-sanitizer are, if nowher
 logs=$build_dir/logs
 mkdir -p "$build_dir" "$out_dir" "$logs" || exit 1
 build_dir=$(cd "$build_dir" && pwd) out_dir=$(cd "$out_dir" && pwd) logs=$(cd "$logs" && pwd)
-[ -z "$deps" ] || use_deps "$(cd "$deps" && pwd)"
+python=$(command -v "$python" || printf '%s' "$python") # not one that packages bring
+if [ -n "$deps" ] && ! use_deps "$(cd "$deps" && pwd)" "$build_dir/deps"; then
+    say "ringattn: error: --deps $deps: its packages could not be unpacked into $build_dir/deps"
+    exit 1
+fi
 reserve=$((limit / 30 + 3)) # for ending a check that hangs, and for writing
 grace=$((reserve / 4 + 1))  # of that: between being asked to end and being killed
 deadline=$((SECONDS + limit - reserve))

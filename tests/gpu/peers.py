@@ -4,14 +4,17 @@
     peers.py --device cpu --ringattn build/release/src/tool/ringattn --dtypes bf16,f32 --dims 64,128
     peers.py --device cuda --bench build/release/tests/sparse/cuda_bench --tokens 16384 --heads 16
 
-Forward passes, or with --backward what comes after them. A round times ours and then each peer, in
-this order, every round anew, so that what else the machine does meets all alike; ratios are taken
+Forward passes, or with --backward what comes after them. A round times ours and then each peer, so
+that what else the machine does meets all alike. Peers take turns in being the first, and on a GPU
+each begins on one that has rested, as ours does, which is a process of its own. Ratios are taken
 within a round, and their median over the rounds counts. On a GPU both sides are timed by CUDA
 events (ours is cuda_bench), on a CPU both by a monotonic clock (ours is what `ringattn run`
-measures). Both sides must keep as many pairs; on a CPU a small problem in float32 shows before that
-that they are the same pairs.
+measures). Backward, cuda_bench times the kernels alone, while the peers also compute delta and round
+gradients: by estimate 1 % of a dense pass of 16,384 tokens. Both sides must keep as many pairs; on
+a CPU a small problem in float32 shows before that that they are the same pairs.
 
-Peers: SDPA's backends flash, cudnn, efficient and math where the pattern is dense or causal, and
+Peers: SDPA's backends flash (FlashAttention-2, as PyTorch brings it), cudnn, efficient and math
+where the pattern is dense or causal, and
 FlexAttention (compiled, with a block mask made from the same definition) everywhere. What cannot
 run is in the result with its reason. The result is JSON, on standard output and in --json FILE,
 which is written anew after each round.
@@ -33,6 +36,7 @@ sys.dont_write_bytecode = True  # nothing is left beside the sources
 from peers_masks import PATTERNS, Mask, mask_of, pattern_keys
 
 SDPA = ("flash", "cudnn", "efficient", "math")
+REST_S = 1.0  # of a GPU between one side's launches and the next one's: its clocks follow its heat
 
 
 # ---- ours -----------------------------------------------------------------------------------
@@ -257,9 +261,13 @@ def run_point(torch, args, point, publish, deadline):
         row["status"] = "not begun: out of time"
         return row
     ours = ours_cuda if args.device == "cuda" else ours_cpu
-    mask = Mask(torch, point, args.device)
+    try:
+        mask = Mask(torch, point, args.device)
+    except Exception as error:  # as in make_peers: an earlier point may have lost the GPU
+        row["status"] = f"no mask: {reason(error)}"
+        return row
     peers = make_peers(torch, args, point, mask, row)
-    for _ in range(args.rounds):
+    for number in range(args.rounds):
         if time.monotonic() > deadline:
             row["status"] = "cut short: out of time"
             break
@@ -268,8 +276,11 @@ def run_point(torch, args, point, publish, deadline):
             raise OursFailed(f"{point['pattern']}: ours keeps {row['live_pairs']} pairs, "
                              f"the peers' mask {mask.pairs}")
         row["ours"]["rounds"].append(times)
-        for peer in list(peers):
+        first = number % max(len(peers), 1)
+        for peer in peers[first:] + peers[:first]:
             entry = row["peers"][peer.name]
+            if args.device == "cuda":
+                time.sleep(REST_S)
             try:
                 entry["rounds"].append(peer.measure(args))
             except Exception as error:  # as in make_peers

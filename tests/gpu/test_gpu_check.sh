@@ -42,6 +42,7 @@ run 2 --nothing
 run 2 --only build,nothing
 grep -q 'there are build kernels rates peers jobs' "$work/output" || fail "the names are missing"
 run 2 --deps "$work"
+grep -q 'neither packages' "$work/output" || fail "no word of what --deps wants"
 
 # Nothing that a GPU needs but what the system has.
 fake none/unused :
@@ -154,6 +155,22 @@ grep -qF 'blocks.kind=global_local' "$work/build/report/report.md" || fail "a pa
 verdict 'compute-sanitizer memcheck, head_dim 40' passed
 verdict 'times of the GPU in a trace' passed
 [ "$work/deps/usr/bin/mpirun" -ef "$work/deps/usr/bin/mpirun.openmpi" ] || fail "no name for mpirun"
+
+# Packages as files: unpacked once, without what only static linking needs; one that is none.
+mkdir -p "$work/package/DEBIAN" "$work/package/usr/lib/pkgconfig" "$work/debs"
+printf '%s\n' 'Package: a' 'Version: 1' 'Architecture: all' 'Maintainer: a <a@b>' 'Description: a' \
+    >"$work/package/DEBIAN/control"
+printf 'Name: a\nRequires.private: b\n' >"$work/package/usr/lib/pkgconfig/a.pc"
+dpkg-deb -b "$work/package" "$work/debs/a.deb" >"$work/output" 2>&1 || fail "no package"
+run 0 --build "$work/unpacked" --limit 60 --deps "$work/debs" --only build
+grep -q "^$work/unpacked/deps " "$work/unpacked/report/log.txt" || fail "packages were not used"
+[ "$(cat "$work/unpacked/deps/usr/lib/pkgconfig/a.pc")" = 'Name: a' ] || fail "static linking"
+echo none >"$work/debs/a.deb"
+run 0 --build "$work/unpacked" --limit 60 --deps "$work/debs" --only build
+grep -q 'could not be' "$work/output" && fail "packages were unpacked twice"
+run 1 --build "$work/again" --limit 60 --deps "$work/debs" --only build
+grep -q "^ringattn: error: --deps $work/debs: .* could not be unpacked" "$work/output" ||
+    fail "a package that is none"
 verdict '50 ms over the longest check at start' 'passed | 1.2500 | 1'
 verdict 'a limit that is too low ends with exit code 4' passed
 verdict 'what features cost' passed

@@ -114,6 +114,11 @@ def run_point(torch=None, device="cpu", names=(), budget=1000):
     point = {"pattern": "causal", "pass": "forward", "head_dim": 64}
     return peers.run_point(torch, args, point, lambda row: None, time.monotonic() + budget)
 
+def no_mask(torch, point, device):
+    raise RuntimeError("the GPU is lost")
+
+peers.Mask, peers.REST_S = no_mask, 0
+assert run_point()["status"] == "no mask: RuntimeError: the GPU is lost"
 peers.Mask = Mask
 peers.ours_cpu = lambda args, point: ({"median": 2.0}, 10)
 assert run_point()["live_pairs"] == 10
@@ -128,6 +133,7 @@ class Peer:
             raise ValueError("no such thing\nat all")
     def call(self): waits.append(self.name)
     def measure(self, args):
+        measured.append(self.name)
         self.rounds += 1
         if self.name == "efficient" and self.rounds == 2:
             raise RuntimeError("out of memory")
@@ -137,7 +143,7 @@ def wait():
     if waits[-1] == "cudnn":
         raise RuntimeError("illegal address")
 
-waits, peers.Peer, peers.ours_cuda = [], Peer, peers.ours_cpu
+waits, measured, peers.Peer, peers.ours_cuda = [], [], Peer, peers.ours_cpu
 torch = types.SimpleNamespace(cuda=types.SimpleNamespace(synchronize=wait),
                               set_grad_enabled=lambda yes: contextlib.nullcontext())
 theirs = run_point(torch, device="cuda", names=["math", "cudnn", "efficient", "flash"])["peers"]
@@ -146,6 +152,7 @@ assert theirs["cudnn"] == {"status": "absent", "why": "RuntimeError: illegal add
 assert theirs["efficient"]["status"] == "failed" and len(theirs["efficient"]["rounds"]) == 1
 assert theirs["efficient"]["why"] == "RuntimeError: out of memory", theirs
 assert theirs["flash"]["status"] == "ok" and len(theirs["flash"]["rounds"]) == 2, theirs
+assert measured == ["efficient", "flash", "flash", "efficient"], measured
 
 Mask.pairs = 11
 try:
