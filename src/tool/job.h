@@ -98,8 +98,11 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores);
  * Collective, after ra_job_build. Compare the ranks' places with what the job needs, and warn.
  */
 RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_placement *placement);
-/** Remark on a sweep, for commands that have one job. */
+/** Remark on sections of the file that a command for one job does not use: `sweep`, for `bench` and
+    `plan`; and `variants`, unless --variant names one. Rank 0 speaks. */
 void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm);
+void ra_job_mention_variants(const ra_config *config, const ra_options *options,
+                             const ra_comm *comm);
 /**
  * Whether outputs of the configuration and the command line can be written, and are neither each
  * other nor a file that is read, by name or by inode; rank 0 looks, or who has no communicator.

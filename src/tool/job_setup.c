@@ -305,6 +305,15 @@ void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm)
                "the section 'sweep' is for 'bench' and 'plan': it is checked and not used");
 }
 
+void ra_job_mention_variants(const ra_config *config, const ra_options *options,
+                             const ra_comm *comm)
+{
+    if (config->variant_count > 0 && options->source.variant == NULL && ra_comm_rank(comm) == 0)
+        ra_log(RA_LOG_INFO,
+               "no variant of the section 'variants' is used: --variant names one, as '%s'",
+               config->variants[0]);
+}
+
 ra_status ra_job_prepare(ra_job *job)
 {
     ra_status status = ra_job_load_config(job->options, job->comm, &job->config);
@@ -318,8 +327,10 @@ ra_status ra_job_prepare(ra_job *job)
     status = ra_progress_create(first && !job->options->quiet, &job->progress);
     if (status == RA_OK)
         status = ra_job_build(job);
-    if (status == RA_OK)
+    if (status == RA_OK) {
         ra_job_mention_sweep(&job->config, job->comm);
+        ra_job_mention_variants(&job->config, job->options, job->comm);
+    }
     return status;
 }
 

@@ -64,7 +64,9 @@ static ra_status prepare(void *command)
 static ra_status run(void *command)
 {
     ra_ablate *ablate = command;
+    const ra_series *series = &ablate->series;
     ra_status status = RA_OK;
+    ra_job_mention_variants(&series->base, series->options, series->comm);
     for (int i = 0; i < ra_feature_set_count && status == RA_OK; i++)
         status = point_run(&ablate->series, &ablate->points[i]);
     return status;

@@ -141,14 +141,25 @@ Test(command_run, nan_and_inf_are_computed_on_and_said_once)
     }
 }
 
-Test(command_run, a_sweep_is_said_to_be_left_out_unless_quiet)
+Test(command_run, what_a_file_has_for_other_commands_is_said_to_be_left_out_unless_quiet)
 {
     static const char text[] = "shape: {seq: 64}\nsweep: {shape.seq: [64, 128]}\n"
                                "variants: {tiny: {shape.seq: 16}}\n";
+    static const char *const commands[] = {"run", "ablate"};
     command_file_write("job.yaml", text, strlen(text));
+    for (int i = 0; i < 2; i++) {
+        char line[64];
+        snprintf(line, sizeof(line), "%s --config job.yaml", commands[i]);
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, 0);
+        cr_expect_eq(command_count_lines(result.err, "'sweep'"), 1, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "--variant names one, as 'tiny'"), 1, "%s",
+                     result.err);
+    }
     command_run(&result, 0, "run --config job.yaml --variant tiny");
     cr_expect_eq(result.code, 0);
     cr_expect_eq(command_count_lines(result.err, "'sweep'"), 1, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "'variants'"), 0, "%s", result.err);
     cr_expect_eq(command_count_lines(result.out, "16 x batch 1"), 1, "%s", result.out);
     command_run(&result, 0, "run --config job.yaml --quiet");
     cr_expect_eq(result.code, 0);
