@@ -5,11 +5,12 @@
  * A communicator belongs to one rank and is used by one thread at a time. All ranks make the same
  * sequence of collective calls; exchanges are matched pair by pair in the order they are posted.
  * Every message carries a sequence number, every wait has the communicator's deadline. It counts
- * from the last heartbeat (ra_comm_beat) of any other rank: a rank that computes for long is not
- * a lost one, and ranks that only wait for each other end. A wait that passes it logs rank, host,
- * step, peer and operation, and returns RA_ERR_TIMEOUT; from then on the communicator is broken and
- * every call returns RA_ERR_PEER in silence. A thread that has waited for long has a timer slack of
- * 1 us from then on (PR_SET_TIMERSLACK of Linux). SPDX-License-Identifier: BSD-3-Clause
+ * from the last heartbeat (ra_comm_beat) of any other rank, so a rank that computes for long is not
+ * taken for lost, and ranks that only wait for each other still time out. A wait that passes it
+ * logs rank, host, step, peer and operation, and returns RA_ERR_TIMEOUT; from then on the
+ * communicator is broken and every call returns RA_ERR_PEER in silence. A thread that has waited
+ * for long has a timer slack of 1 us from then on (PR_SET_TIMERSLACK of Linux).
+ * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_COMM_H
 #define RINGATTN_COMM_H
@@ -156,9 +157,9 @@ typedef enum ra_scan { RA_SCAN_UP, RA_SCAN_DOWN } ra_scan;
  * agree bit for bit: the result of rank r, plus its own, is what rank r + 1 (r - 1) gets.
  *
  * A chain of exchanges in pieces, about bytes + ranks * 32 KiB of one link's time, counted by
- * ra_comm_read_stats; it needs no table entry of a maker. Not MPI_Exscan: that has no deadline
- * (nor does MPI_Iexscan name the rank that is missing when polled until ours), and the order of
- * its additions is the library's affair.
+ * ra_comm_read_stats; it needs no table entry of a maker. MPI_Exscan is not used: it has no
+ * deadline, and MPI may add in any order. MPI_Iexscan could be polled until our deadline, but could
+ * not say which rank is missing.
  *
  * `own` is read, `before_out` is written, both [count]; they must not overlap. On failure the
  * contents of before_out are undefined. At most one exchange may be in flight.

@@ -88,8 +88,8 @@ typedef struct ra_forward_step {
     float *lse;          /* [batch][.][q_rows] from this group's first head, or NULL; last step */
     int64_t lse_batch_stride; /* elements from batch to batch; a head is q_rows elements */
     ra_view dout;             /* where delta is wanted: read in the last step */
-    float *delta; /* laid out as lse, or NULL; last step: sum over dim of out * dout, with out as it
-                     was before rounding, which 16-bit gradients need to be exact */
+    float *delta; /* laid out as lse, or NULL; last step: sum over dim of out * dout, with out
+                     before it is rounded (else 16-bit gradients suffer) */
     ra_softmax_state state; /* all NULL where first && last */
     bool first;             /* the state is not read: it is begun */
     bool last;              /* the state is dead afterwards */

@@ -10,10 +10,10 @@
  *
  * A job of up to RA_PREDICT_RANKS_ALL ranks is counted rank by rank. Of more ranks a sample is
  * taken: the first, the last and a few between, and of long shards evenly spread chunks of queries;
- * live pairs stay exact, and so does the imbalance but of stripes. Random blocks are drawn and
- * counted up to RA_PREDICT_VISITS visits; beyond, counts are their expected values, or where there
- * is no formula for these (ra_predict), blocks are drawn up to RA_PREDICT_DRAWN_ROWS rows of them.
- * After a sample or an expected value ra_prediction.counted is false.
+ * live pairs stay exact, and so does the imbalance, except for layout `striped`. Random blocks are
+ * drawn and counted up to RA_PREDICT_VISITS visits; beyond, counts are their expected values, or
+ * where there is no formula for these (ra_predict), blocks are drawn up to RA_PREDICT_DRAWN_ROWS
+ * rows of them. After a sample or an expected value ra_prediction.counted is false.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_PREDICT_H

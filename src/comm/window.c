@@ -76,8 +76,8 @@ static int reserve(ra_comm *comm, int file, int64_t bytes)
 
 /*
  * The first rank: take the memory, every page of it: otherwise the first touch of one too many
- * kills. What there is room for the caller's ledger knows; more than the machine has is not even
- * tried. A system that forbids such files, or files so large, has no windows.
+ * kills. The caller's ledger has checked the limit; more than the machine's memory is refused at
+ * once. A system that forbids such files, or files so large, has no windows.
  */
 static ra_status take(ra_comm *comm, size_t bytes, int *file_out, invitation *invite)
 {

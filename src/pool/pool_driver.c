@@ -146,7 +146,8 @@ static bool settle(ra_pool *pool, int64_t wanted, int64_t held)
     return true;
 }
 
-/* Idle bytes suffice, as far as anyone but the driver knows, or so many more are promised first. */
+/* If the idle bytes do not suffice (as far as can be known outside the driver), promise the
+   difference first. */
 static ra_status take(ra_pool *pool, size_t size, ra_stream *stream, void **data_out,
                       ra_refusal *refusal)
 {

@@ -134,9 +134,9 @@ static int64_t first_below(const chunk *chunks, int64_t count, int64_t area)
 
 /*
  * The exchange of two chunks between the most loaded rank and another that leaves the least peak;
- * false: none lowers it. Chunks are sorted by area: those that are small enough to relieve the one
- * rank, and large enough not to overload the other, lie side by side, and get fewer as better ones
- * are met.
+ * false: none lowers it. Chunks are sorted by area, so the candidates (small enough to relieve the
+ * one rank, large enough not to overload the other) form one interval, which shrinks as better
+ * exchanges are found.
  */
 static bool exchange_best(chunk *chunks, int64_t count, load *loads, int ranks)
 {

@@ -191,8 +191,8 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
     return status;
 }
 
-/* After piece `index` of the readers' (with all of them: counted without the owner's own), the ring
-   looks now and then. */
+/* After every few pieces the ring checks whether an owner's rows are all needed already; so do we.
+   `index` counts the readers' pieces; when all ranks read, an owner's own pieces do not count. */
 static ra_status look_at_owners(const touching *t, int64_t index, bool all)
 {
     ra_predict_job *job = t->job;

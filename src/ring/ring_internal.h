@@ -207,8 +207,8 @@ struct ra_ring {
 
 /* Shapes and bytes of a group. */
 ra_head_group ra_ring_group_of(const ra_ring_config *config, int32_t group_count, int32_t group);
-/* The least number of groups above `count` (below kv_heads) whose largest, which is the last, is
-   smaller: with those between, no less is needed. The first group is the smallest. */
+/* The next number of groups after `count` (below kv_heads) that makes the largest group smaller;
+   the numbers between save nothing. The last group is the largest, the first the smallest. */
 int32_t ra_ring_more_groups(const ra_ring_config *config, int32_t count);
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);

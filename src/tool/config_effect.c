@@ -1,7 +1,8 @@
 /*
- * Options of what is off. Who gives one expects something of it, so it is refused, not ignored. One
- * at its default asks for nothing (a report's configuration names all keys), and where a feature is
- * off in this combination of a sweep only, its options are for the others.
+ * Options of features that are off. The user expects an option to have an effect, so one without is
+ * refused, not ignored. An option at its default is allowed, since a report's configuration lists
+ * every key. If only some points of a sweep switch a feature off, its options are meant for the
+ * other points and are allowed.
  */
 #include "config_layer.h"
 #include "internal.h"

@@ -12,8 +12,8 @@ enum { RA_FEATURE_SET_KEYS = 10 };
 typedef struct ra_feature_set {
     const char *name;
     const char *sets[RA_FEATURE_SET_KEYS]; /* "a.b=c": what the set is about */
-    /* "a.b", "a.b=c": keys that have their default again, or that one, whatever the file says. As
-       with any default, --set takes its place, and it does not count as asked for. */
+    /* "a.b", "a.b=c": keys that have their default again, or that one, whatever the file says. Like
+       any default it yields to --set, and it does not count as given by the user. */
     const char *defaults[RA_FEATURE_SET_KEYS];
     /* "a.b": means nothing here, as the set switches off what it belongs to: after --set. */
     const char *drops[RA_FEATURE_SET_KEYS];

@@ -103,9 +103,9 @@ static ra_status kernel_make(ra_job *job)
 }
 
 /*
- * What every rank does by itself, with the same outcome unless its machine differs. Where the GPU
- * lacks what kernels take, or they are wrong, and others may be taken, nothing more than finding
- * out: job->ops is NULL, and what is lacking is in job->backend_note.
+ * What every rank does by itself, with the same outcome unless its machine differs. If the GPU
+ * cannot run the kernels, or they compute wrong results, and another backend is allowed, this only
+ * finds out: job->ops is NULL and job->backend_note says what is missing.
  */
 static ra_status alone_prepare(ra_job *job)
 {
@@ -170,7 +170,8 @@ static int64_t gpu_verdict(const ra_job *job)
     return job->backend_note[0] != '\0' ? GPU_LACKS : GPU_IS_WRONG;
 }
 
-/* What is wrong with results was said where it was found; what is lacking says one for all. */
+/* Wrong results were logged by the rank that found them; what a GPU lacks is logged once, by rank
+   0. */
 static void note_refusal(ra_job *job, int64_t verdict)
 {
     bool const own = gpu_verdict(job) == verdict;

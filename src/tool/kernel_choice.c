@@ -155,8 +155,8 @@ typedef struct kind {
     bool backward, deterministic;
 } kind;
 
-/* The worst of those head_dims that the device serves joins what is known; one without a tensor is
-   the first. */
+/* Keep the worst result over all head_dims that the device supports. A finding without a tensor has
+   nothing to compare with yet. */
 static ra_status finding_widen(const kind *k, ra_comm *comm, ra_kernel_finding *finding)
 {
     static const int32_t dims[] = {32, 64, 96, 128, 192, 256};

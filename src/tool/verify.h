@@ -11,10 +11,10 @@
  * Relative Frobenius errors over the sampled rows; lse: largest absolute error. -1: not checked.
  * INFINITY: a NaN where the inputs give none, so compare as !(error <= bound).
  *
- * Where the terms of dq or dk cancel (a query that sees one key has dq = 0), the error is relative
- * to a part of the terms' root sum of squares instead, if that is larger than the result: a quarter
- * for f32, and for 16 bits what lets them be off by as much as f32, but a thousandth at least; a
- * quarter with lse_from_run.
+ * Where the terms of dq or dk cancel (a query that sees one key has dq = 0), the error is divided
+ * by the larger of the result's norm and a share of the terms' root sum of squares. The share is
+ * 1/4 for f32 and with lse_from_run; for 16 bits it is what allows the same absolute error as f32,
+ * at least 1/1000.
  */
 typedef struct ra_errors {
     double o, lse, dq, dk, dv;
