@@ -1,10 +1,9 @@
 /*
  * Matrix products of OpenBLAS, where it is installed.
  *
- * The library is looked for when it is first asked for, not linked: a program that does not ask
- * has neither its threads nor its start. It runs on the calling thread only, so that callers which
- * are threads themselves can call it at the same time; what it packs matrices in (some MiB per
- * calling thread) is its own and in no ledger.
+ * The library is loaded on first use, not linked: a program that never uses it starts none of its
+ * threads. It computes on the calling thread only, so several threads may call it at once. Its
+ * packing buffers (some MiB per calling thread) are its own and in no ledger.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_BLAS_H
@@ -17,8 +16,8 @@ extern "C" {
 #endif
 
 /**
- * What the library says of itself ("OpenBLAS 0.3.21, kernels for SkylakeX"); NULL where there is
- * none. Static. Thread-safe; the first call loads it.
+ * The library's name and version ("OpenBLAS 0.3.21, kernels for SkylakeX"); NULL: there is none.
+ * Static. Thread-safe; the first call loads it.
  */
 const char *ra_blas_name(void);
 
@@ -36,11 +35,11 @@ typedef struct ra_blas_product {
     float *c; /* overlaps neither a nor b */
 } ra_blas_product;
 
-/** Only where ra_blas_name is not NULL. Any number of threads may call it at the same time. */
+/** Only if ra_blas_name is not NULL. Any number of threads may call it at the same time. */
 void ra_blas_multiply(const ra_blas_product *product);
 
 /**
- * c = a * b, all [n][n], on `threads` threads of the library's own; only where ra_blas_name is not
+ * c = a * b, all [n][n], on `threads` threads of the library's own; only if ra_blas_name is not
  * NULL, and while nobody else computes with it.
  */
 void ra_blas_multiply_square(int threads, int32_t n, const float *a, const float *b, float *c);

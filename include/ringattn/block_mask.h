@@ -1,16 +1,17 @@
 /*
- * Block masks: a pattern as lists of blocks, as FlexAttention's BlockMask holds it. They are here
- * so that their price can be seen: a tile map made from the pattern itself needs none.
+ * Block masks: a pattern as lists of blocks, as FlexAttention's BlockMask holds it. They exist to
+ * show what such a mask costs: a tile map made from the pattern needs none.
  *
- * Rows of both sides are dealt into blocks of RA_MASK_BLOCK local numbers. A block is full where
- * every pair in it is live, partial where some are, else in no list. Lists are held in both
+ * Rows of both sides are dealt into blocks of RA_MASK_BLOCK local numbers. A block is full if every
+ * pair in it is live, partial if some are; otherwise it is in no list. Lists are held in both
  * directions and have room for every block, so a mask takes
  *     16 * q_blocks * k_blocks + 8 * (q_blocks + k_blocks) bytes per layer:
  * 16 (N / 128)^2, or 1 GiB at a million tokens, whatever the pattern.
  *
- * A mask has one set of lists per layer of the pattern (see pattern.h) that any of the heads takes
- * part in: heads that differ have lists of their own, and so has each branch of a dilated pattern,
- * whose pairs add up. SPDX-License-Identifier: BSD-3-Clause
+ * A mask has one set of lists for each layer of the pattern (see pattern.h) that any of the heads
+ * takes part in: heads that differ have lists of their own, and so has each branch of a dilated
+ * pattern, as the pairs of branches add up.
+ * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_BLOCK_MASK_H
 #define RINGATTN_BLOCK_MASK_H
@@ -23,8 +24,8 @@ extern "C" {
 
 enum { RA_MASK_BLOCK = 128 };
 
-/* counts[from] of the blocks in indices[from * stride], ascending; what is behind them in a row of
-   `indices` is undefined. */
+/* Row `from` has counts[from] blocks, ascending, from indices[from * stride] on; the rest of the
+   row is undefined. */
 typedef struct ra_block_list {
     int32_t *counts, *indices;
     int64_t stride;
@@ -61,17 +62,17 @@ void ra_block_mask_fini(ra_pool *pool, ra_block_mask *mask); /* a zeroed one is 
 /**
  * As ra_tilemap_init, from a mask for the same heads and rows, borrowed for the call.
  *
- * What is live is what the mask's kv lists say: full blocks become full runs without asking the
- * pattern, partial ones are where the pattern's bands are looked for, and other blocks are empty,
- * whatever the pattern has there. Tiles end with blocks of queries. The lists of the other
- * direction are what a kernel that goes through key blocks would read; ours go through queries.
+ * The mask's kv lists decide what is live: full blocks become full runs without asking the pattern,
+ * partial ones are cut from the pattern's bands, and all others are empty, whatever the pattern
+ * says. Tiles end with blocks of queries. The lists of the other direction are for kernels that
+ * loop over key blocks; ours loop over queries.
  */
 RA_CHECKED ra_status ra_tilemap_init_masked(const ra_map_request *request,
                                             const ra_block_mask *mask, ra_pool *pool,
                                             ra_tilemap *map_out);
 
 /**
- * Both: a map whose mask lives as long as it does, and is in its `bytes`. Give it back with
+ * Make both: the mask lives as long as the map, and counts in its `bytes`. Give it back with
  * ra_tilemap_fini, or ra_pattern_cache_put.
  */
 RA_CHECKED ra_status ra_tilemap_init_dense(const ra_map_request *request, ra_pool *pool,

@@ -4,12 +4,12 @@
  *
  * A communicator belongs to one rank and is used by one thread at a time. All ranks make the same
  * sequence of collective calls; exchanges are matched pair by pair in the order they are posted.
- * Every message carries a sequence number, every wait has the communicator's deadline. It counts
- * from the last heartbeat (ra_comm_beat) of any other rank, so a rank that computes for long is not
- * taken for lost, and ranks that only wait for each other still time out. A wait that passes it
- * logs rank, host, step, peer and operation, and returns RA_ERR_TIMEOUT; from then on the
- * communicator is broken and every call returns RA_ERR_PEER in silence. A thread that has waited
- * for long has a timer slack of 1 us from then on (PR_SET_TIMERSLACK of Linux).
+ * Every message carries a sequence number, every wait has the communicator's deadline. The deadline
+ * counts from the last heartbeat (ra_comm_beat) of any other rank, so a rank that computes for long
+ * is not taken for lost, and ranks that only wait for each other still time out. A wait that passes
+ * the deadline logs rank, host, step, peer and operation, and returns RA_ERR_TIMEOUT; from then on
+ * the communicator is broken and every call returns RA_ERR_PEER in silence. A thread that has
+ * waited for long has a timer slack of 1 us from then on (PR_SET_TIMERSLACK of Linux).
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_COMM_H
@@ -93,34 +93,35 @@ void ra_comm_beat(ra_comm *comm);
 RA_CHECKED ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer);
 /**
  * Let a transfer progress, without waiting. @return -1: it is done, ra_comm_wait would return at
- * once; else the peer that is late: that has not sent, or where all was received has not received
+ * once; else the late peer: one that has not sent, or, if all was received, one that has not
+ * received
  */
 int ra_comm_missing_peer(ra_comm *comm, ra_transfer *transfer);
 
 /**
- * The communicator whose messages lie in host memory: `comm` itself, or the one that a communicator
- * of GPUs was made over; borrowed. Collectives and scans take host memory on either.
+ * The communicator whose messages lie in host memory: `comm` itself, or the one below a
+ * communicator of GPUs; borrowed. Collectives and scans take host memory on either.
  */
 ra_comm *ra_comm_of_host(ra_comm *comm);
 /**
- * Where buffers of exchanges are used by work that is enqueued on a stream of a GPU: an exchange
- * begins after what is on the stream when it is started. What is enqueued after ra_comm_wait has
- * returned finds the messages there. NULL (at first): the device's default stream. Without effect
- * on communicators of host memory.
+ * Set the GPU stream whose work uses the buffers of exchanges. An exchange begins after the work
+ * that is on the stream when it is started; work enqueued after ra_comm_wait has returned sees the
+ * messages. NULL (the default): the device's default stream. No effect on communicators of host
+ * memory.
  */
 void ra_comm_set_stream(ra_comm *comm, ra_stream *stream);
 /**
- * Time the exchanges that are started from now on, on the device: each becomes an interval of
- * `timed`, from when it could begin until its last message was through. {0} (at first): none is
- * timed. Without effect on communicators of host memory.
+ * Time later exchanges on the device: each becomes an interval of `timed`, from when it could begin
+ * until its last message was through. {0} (the default): none. No effect on communicators of host
+ * memory.
  */
 void ra_comm_time(ra_comm *comm, ra_timed timed);
 
 /**
- * Memory that the transport prefers for buffers which stay (NCCL: registered, so that nothing is
- * copied on the way); the answer is the same on all ranks. false: it has no preference. Valid until
- * destroy, even when the communicator is broken. It is not stream-ordered: free a block only when
- * no stream uses it any more.
+ * Memory that the transport prefers for standing buffers (NCCL: registered, which saves a copy).
+ * All ranks get the same answer; false: no preference. Valid until destroy, even when the
+ * communicator is broken. It is not stream-ordered: free a block only when no stream uses it any
+ * more.
  */
 bool ra_comm_memory(ra_comm *comm, ra_memory *memory_out);
 
@@ -153,13 +154,13 @@ typedef enum ra_scan { RA_SCAN_UP, RA_SCAN_DOWN } ra_scan;
 
 /**
  * Exclusive scan: the sum over the ranks below this one (up), or above it (down), element by
- * element; zero where there is none. Added in the order of ranks from the far end on, so repeats
- * agree bit for bit: the result of rank r, plus its own, is what rank r + 1 (r - 1) gets.
+ * element; zero if there is none. Values are added in rank order from the far end, so repeats agree
+ * bit for bit: the result of rank r, plus its own, is what rank r + 1 (r - 1) gets.
  *
- * A chain of exchanges in pieces, about bytes + ranks * 32 KiB of one link's time, counted by
- * ra_comm_read_stats; it needs no table entry of a maker. MPI_Exscan is not used: it has no
- * deadline, and MPI may add in any order. MPI_Iexscan could be polled until our deadline, but could
- * not say which rank is missing.
+ * It is a chain of exchanges in pieces (counted by ra_comm_read_stats) and takes the time of about
+ * bytes + ranks * 32 KiB on one link; makers need no table entry for it. MPI_Exscan is not used: it
+ * has no deadline, and MPI may add in any order. MPI_Iexscan could be polled until our deadline,
+ * but could not say which rank is missing.
  *
  * `own` is read, `before_out` is written, both [count]; they must not overlap. On failure the
  * contents of before_out are undefined. At most one exchange may be in flight.
@@ -192,8 +193,8 @@ RA_CHECKED ra_status ra_comm_create_local_hosts(int ranks, const int *hosts, int
                                                 ra_comm **comms_out);
 
 /**
- * All ranks of MPI_COMM_WORLD (duplicated). Initialises MPI with MPI_THREAD_FUNNELED where nobody
- * has, and then finalises it in destroy. argc and argv may be NULL.
+ * All ranks of MPI_COMM_WORLD (duplicated). If MPI is not yet initialised, this does so with
+ * MPI_THREAD_FUNNELED, and destroy finalises it. argc and argv may be NULL.
  *
  * @return RA_ERR_UNSUPPORTED  this build has no MPI (ra_comm_has_mpi)
  */
@@ -222,9 +223,9 @@ typedef struct ra_window {
  * host) of zeroed memory, reserved when this returns, so that using it cannot fail. Every rank
  * returns the same status.
  *
- * An anonymous file of a host's first rank (memfd) that the others open through /proc, rather than
- * MPI_Win_allocate_shared, which has no deadline and hangs where /dev/shm is short: there is no
- * name to be left behind, and no /dev/shm to be too small.
+ * The window is an anonymous file (memfd) of the host's first rank, which the others open through
+ * /proc: it leaves no name behind and needs no /dev/shm. MPI_Win_allocate_shared has no deadline
+ * and hangs if /dev/shm is short.
  *
  * @return RA_ERR_NO_MEMORY    a host has not that much memory; logged by its first rank
  *         RA_ERR_UNSUPPORTED  ranks of a host may not see each other's files (containers of their
@@ -235,9 +236,9 @@ RA_CHECKED ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *wi
 /** Unmap; the memory lives until the last rank has. {0} is fine. */
 void ra_window_destroy(ra_window *window);
 /**
- * Wait, under the deadline, until every rank of this host is here: what each has written to memory
- * of the host before, all see after. Costs no message; a rank sleeps where others are late, so that
- * they have its core. Transfers progress meanwhile. Counts as waiting (ra_comm_stats.wait_ms).
+ * Wait, under the deadline, until every rank of this host is here: what each wrote to host memory
+ * before, all see after. Sends no message. While others are late a rank sleeps, so that they can
+ * use its core; its transfers progress. Counts as waiting (ra_comm_stats.wait_ms).
  * @param step  for errors; -1: not in a step
  */
 RA_CHECKED ra_status ra_window_barrier(ra_comm *comm, const ra_window *window,
@@ -251,8 +252,8 @@ typedef enum ra_number { RA_NUMBER_I64, RA_NUMBER_F64 } ra_number;
 enum { RA_NUMBER_BYTES = 8 }; /* of either */
 
 /*
- * An entry that is NULL is left to the host's communicator below, where there is one (of_host):
- * heartbeats, looks, and all collectives. Where there is none, nothing is to be done.
+ * If an entry is NULL, the host's communicator below (of_host) serves it: heartbeats, looks, and
+ * all collectives. Without one, nothing is to be done.
  */
 struct ra_comm_ops {
     const char *name;
@@ -262,14 +263,12 @@ struct ra_comm_ops {
     ra_status (*wait)(ra_comm *comm, ra_transfer *transfer);
     int (*missing_peer)(ra_comm *comm, ra_transfer *transfer);
     bool (*memory)(ra_comm *comm, ra_memory *memory_out); /* ra_comm_memory; NULL: false */
-    /* Without waiting, note the heartbeats that came, in heard_ns; RA_ERR_PEER where another rank
-       has failed. */
+    /* Note in heard_ns the heartbeats that came, without waiting; RA_ERR_PEER if a rank failed. */
     ra_status (*look)(ra_comm *comm);
     /* Drop what is in flight; no buffer is touched after it. Ranks that share this one's memory
        learn of it. The communicator is marked as broken already. */
     void (*fail)(ra_comm *comm);
-    /* Bring what is in flight to its end, because something else is to be sent over of_host. NULL:
-       the two do not disturb each other. */
+    /* Finish what is in flight, before something else is sent over of_host. NULL: no need. */
     ra_status (*drain)(ra_comm *comm);
     ra_status (*barrier)(ra_comm *comm, const char *operation);
     ra_status (*meet)(ra_comm *comm, const ra_window *window, const char *operation, int step);

@@ -5,9 +5,9 @@
  *
  * They keep what comm.h promises, with these differences: messages lie in device memory; windows do
  * not exist; ra_comm_set_stream says what an exchange is ordered after. A rank whose exchange waits
- * for its own stream is at work and sends heartbeats (ra_comm_beat). Where an exchange fails, what
- * is in flight is aborted before the call returns; the line of a timeout says what that was, since
- * when, and how far it came.
+ * for its own stream is at work and sends heartbeats (ra_comm_beat). If an exchange fails, all that
+ * are in flight are aborted before the call returns; the log line of a timeout lists them, with
+ * their start and progress.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_COMM_DEVICE_H
@@ -21,18 +21,18 @@ extern "C" {
 #endif
 
 /**
- * The GPU for this rank, for ra_device_use: those that it sees and can use go to the ranks of a
- * host round-robin, so that ranks which all see the same ones, or each its own alone, have one each
- * as far as there are enough. `sharers_out`: ranks that get this one, known by host and address on
- * the bus. Collective. Where hwloc knows on which cores the GPU hangs, a process that is bound to
- * others is warned, once.
+ * Collective. Choose this rank's GPU, for ra_device_use. The usable GPUs that a rank sees are dealt
+ * round-robin to the ranks of its host: each rank gets one of its own while there are enough,
+ * whether all see the same GPUs or each only its own. `sharers_out`: how many ranks got this GPU,
+ * identified by host and bus address. If hwloc knows which cores are near the GPU, a process that
+ * is bound to others is warned, once.
  *
  * @return RA_ERR_UNSUPPORTED  no GPU is usable on some rank; why was logged there
  *         RA_ERR_NO_MEMORY    or what failed on another rank
  */
 RA_CHECKED ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out);
 
-/* What a rank brings along. */
+/* What a rank provides. */
 typedef struct ra_comm_device {
     ra_memory memory;       /* of the GPU of ra_device_used, where messages lie; copied */
     ra_ledger *ledger;      /* of device memory, borrowed until destroy; NULL: none is charged */
@@ -69,8 +69,7 @@ RA_CHECKED ra_status ra_comm_create_staged(ra_comm *host, const ra_comm_device *
                                            ra_comm **comm_out);
 
 /**
- * The same through NCCL where every rank has it and a GPU of its own, else staged; why that is
- * rank 0 says in a line of information.
+ * The same: through NCCL if every rank has it and a GPU of its own, else staged. Rank 0 logs why.
  */
 RA_CHECKED ra_status ra_comm_create_device(ra_comm *host, const ra_comm_device *device,
                                            ra_comm **comm_out);
@@ -81,12 +80,12 @@ enum { RA_NCCL_UNIT_BYTES = 2 << 20 };
 /** Whether communicators over the NCCL of this machine have such memory: 2.26.5 and newer. */
 bool ra_nccl_has_memory(void);
 
-/** Bytes of the device that NCCL was seen to take; 0 of other communicators. */
+/** Bytes of the device that NCCL took, as measured; 0 for other communicators. */
 int64_t ra_comm_nccl_bytes(const ra_comm *comm);
 
 /**
- * In words: the version of the NCCL that this machine has, or why there is none. It is loaded,
- * not started. @return whether there is one
+ * Describe this machine's NCCL: its version, or why there is none. It is loaded, not started.
+ * @return whether there is one
  */
 bool ra_nccl_describe(char *text, size_t bytes);
 

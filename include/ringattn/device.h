@@ -18,7 +18,7 @@ typedef struct ra_device {
     char bus_id[16];      /* "0000:3b:00.0" */
     int32_t major, minor; /* compute capability */
     int32_t multiprocessors;
-    int32_t clock_khz; /* the highest that the driver names; 0: it names none */
+    int32_t clock_khz; /* the highest that the driver reports; 0: none */
     int64_t memory_bytes;
     int64_t shared_bytes; /* most shared memory that a block may ask for */
     bool usable;          /* the compute capability is high enough */
@@ -29,19 +29,19 @@ typedef struct ra_devices {
     int usable_count;    /* of these */
     int driver_version;  /* newest CUDA it serves, 13000 for 13.0; 0: there is no driver */
     int runtime_version; /* of the CUDA runtime in this build; 0: built without CUDA */
-    char why_not[240];   /* one sentence where usable_count is 0; else "" */
+    char why_not[240];   /* one sentence if usable_count is 0; else "" */
     ra_device list[RA_DEVICES_MAX];
 } ra_devices;
 
 /**
- * Look for GPUs. Nothing is logged: that there is none is an answer, with its reason in why_not.
- * Where there is a driver, the first call starts it, which takes up to seconds; no context is made.
+ * Look for GPUs. Nothing is logged: to find none is an answer, explained in why_not. If there is a
+ * driver, the first call starts it, which takes up to seconds; no context is made.
  */
 void ra_devices_read(ra_devices *devices_out);
 
 /**
- * A process works on one GPU: `index`, from now on, for all its threads. Not to be called while
- * others use what belongs to the GPU before. Without a call it is GPU 0.
+ * Make `index` the GPU of this process, for all its threads; without a call it is GPU 0. Not to be
+ * called while anybody uses what belongs to the GPU before.
  *
  * @return RA_ERR_UNSUPPORTED  there is no such GPU or none at all, it is too old, or this build has
  *                             no CUDA
@@ -54,26 +54,26 @@ int ra_device_used(void);
 
 /**
  * Mark the process's GPU as lost: it hangs, or has had a sticky error, which every later call would
- * return. The library does so where it finds that out, with one logged line, and logs nothing about
- * it from then on. Calls that need the GPU fail; its memory, streams and communicators are leaked,
- * because freeing them would block. A caller whose call has failed and who finds the GPU lost
- * destroys what it has made, in the usual order, which returns at once, and leaves by _exit, as the
- * driver would block in exit too. Thread-safe; there is no way back.
+ * return. The library does so when it notices, logs one line, and then nothing more about it. Calls
+ * that need the GPU fail; its memory, streams and communicators are leaked, because freeing them
+ * would block. If a call fails and the GPU is lost, the caller destroys what it has made, in the
+ * usual order (which returns at once), and leaves by _exit, because the driver would block in exit
+ * too. Thread-safe; there is no way back.
  *
  * @return true for the first caller, who logs the reason
  */
 bool ra_device_lose(void);
 bool ra_device_is_lost(void);
 
-/** Whether other ranks of the job use this process's GPU, too; at first false. */
+/** Say whether other ranks of the job use this process's GPU too; the default is false. */
 void ra_device_share(bool shared);
 
 /**
- * Bytes that are taken of the GPU in use, by anyone: its total less what is free. Just after
- * ra_device_use that is what the process's context costs, together with what other processes hold
- * there, which the runtime does not tell apart. Category `context` is charged with it, and with
- * what libraries have added when they began. Of a GPU that ranks share (ra_device_share) nobody can
- * tell whose it is: it counts for none of them, and this is 0.
+ * Bytes in use on this process's GPU, by anyone: total less free. Just after ra_device_use this is
+ * the process's context, plus what other processes hold there, which the runtime cannot tell apart.
+ * Category `context` is charged with it, and with what libraries add when they begin. If ranks
+ * share the GPU (ra_device_share), nobody can tell whose bytes they are: this is 0, and no rank is
+ * charged.
  *
  * @return RA_ERR_UNSUPPORTED, RA_ERR_NO_MEMORY or RA_ERR_CUDA; one line was logged
  */
@@ -81,8 +81,8 @@ RA_CHECKED ra_status ra_device_taken(int64_t *bytes_out);
 
 /**
  * Memory of GPU `index`. Blocks below 2 MiB are rounded up to 512 bytes, others to 2 MiB;
- * `available` is what the device has free. Order on streams is known to it, so that a pool with
- * RA_POOL_SIZE_CLASS may hand blocks on between streams. Every call makes the device the calling
+ * `available` is what the device has free. It is stream-ordered (events), so a pool with
+ * RA_POOL_SIZE_CLASS may reuse a block on another stream. Every call makes the device the calling
  * thread's current one.
  *
  * @return RA_ERR_UNSUPPORTED  there is no such GPU, no GPU at all, or this build has no CUDA
@@ -92,9 +92,9 @@ RA_CHECKED ra_status ra_device_taken(int64_t *bytes_out);
 RA_CHECKED ra_status ra_memory_device(int index, ra_memory *memory_out);
 
 /**
- * Host memory that GPUs read and write directly, in whole pages; it counts as what ra_memory_host
- * has available. It belongs to the GPU of ra_device_used. Order on streams as for
- * ra_memory_device. Errors likewise.
+ * Host memory that GPUs read and write directly, in whole pages; `available` is that of
+ * ra_memory_host. It belongs to the GPU of ra_device_used. Stream order and errors as for
+ * ra_memory_device.
  */
 RA_CHECKED ra_status ra_memory_pinned(ra_memory *memory_out);
 

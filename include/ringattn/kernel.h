@@ -3,10 +3,10 @@
  * set, chosen once.
  *
  * A forward pass is a sequence of steps, one per block of keys, that carry an online softmax in
- * float32; the last one writes the output in its dtype. Where there is one step, there is no
- * state. A backward pass is a sequence of steps that add into float32 gradients;
- * ra_kernel_ops.store rounds them once, at the end. Only the map decides what attends to what;
- * kernels read rows where they lie, at any stride.
+ * float32; the last one writes the output in its dtype. A pass of one step has no state. A backward
+ * pass is a sequence of steps that add into float32 gradients; ra_kernel_ops.store rounds them
+ * once, at the end. Only the map decides what attends to what; kernels read rows where they lie, at
+ * any stride.
  *
  * Numbers: scores s = scale * q.k; lse natural log; a row without a key gives out = 0,
  * lse = -INFINITY and no gradient. Sums run within a tile first, then across tiles.
@@ -66,9 +66,9 @@ typedef struct ra_softmax_state {
 
 /* A pass over all head groups, for tables that keep something from forward to backward. */
 typedef struct ra_kernel_pass {
-    bool backward;                /* this is one */
-    bool keeps;                   /* forward: a backward pass on the same steps follows */
-    int32_t groups, steps, parts; /* how many there are: bounds of the numbers of ra_kernel_pair */
+    bool backward;                /* a backward pass */
+    bool keeps;                   /* forward: a backward pass over the same steps follows */
+    int32_t groups, steps, parts; /* counts: bounds of the numbers in ra_kernel_pair */
 } ra_kernel_pass;
 
 /* Which block of the score matrix a call computes: the rank's queries of a head group against the
@@ -87,17 +87,17 @@ typedef struct ra_forward_step {
     ra_view out;         /* written in the last step, every row */
     float *lse;          /* [batch][.][q_rows] from this group's first head, or NULL; last step */
     int64_t lse_batch_stride; /* elements from batch to batch; a head is q_rows elements */
-    ra_view dout;             /* where delta is wanted: read in the last step */
+    ra_view dout;             /* read in the last step if delta is wanted */
     float *delta; /* laid out as lse, or NULL; last step: sum over dim of out * dout, with out
                      before it is rounded (else 16-bit gradients suffer) */
-    ra_softmax_state state; /* all NULL where first && last */
-    bool first;             /* the state is not read: it is begun */
+    ra_softmax_state state; /* all NULL if first && last */
+    bool first;             /* the state is not read but started */
     bool last;              /* the state is dead afterwards */
-    bool ends_only; /* of each head only the map's first and last chunk, to try out memory; other
-                       rows of results and state are left as they are */
-    bool yields;    /* an exchange is under way, whose kernels need room on a GPU: thread blocks
-                       leave after a task each rather than when all is done, unless they have
-                       scratch. Results do not depend on it; CPU tables poll, and ignore it */
+    bool ends_only; /* compute only the first and last chunk of each head, to try out memory; other
+                       rows of results and state are not written */
+    bool yields;    /* an exchange is in flight, whose kernels need room on a GPU: a thread block
+                       exits after one task instead of when all are done, unless it has scratch.
+                       Results do not depend on it; CPU tables poll, and ignore it */
 } ra_forward_step;
 
 typedef struct ra_backward_step {
@@ -147,8 +147,7 @@ typedef struct ra_linear_ops ra_linear_ops; /* see linear.h */
 typedef struct ra_kernel_ops {
     const char *name;          /* "cpu-avx2" */
     ra_memory (*memory)(void); /* where views must lie */
-    /** Whether the device in use has what a job takes of it; where not, one sentence in why_not.
-        NULL: it always has. */
+    /** Whether the device in use can serve the job; if not, why_not says why. NULL: it can. */
     bool (*serves)(const ra_kernel_use *use, char *why_not, size_t bytes);
     /** Queries per tile that suit this kernel; pure. */
     int32_t (*tile_rows)(ra_dtype dtype, int32_t dim);
@@ -184,9 +183,9 @@ typedef struct ra_kernel_ops {
     ra_status (*begin)(ra_kernel *kernel, const ra_kernel_pass *pass);
     void (*end)(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed);
     /*
-     * What a device takes; each NULL where nothing is to be done, as on a CPU. `init` comes before
-     * the workspace is taken, may set stream, threads and self, and logs what goes wrong; `fini`
-     * comes when all else is given back.
+     * What only devices need; each is NULL if nothing is to be done, as on a CPU. `init` is called
+     * before the workspace is taken, may set stream, threads and self, and logs failures; `fini` is
+     * called when all else is given back.
      */
     ra_status (*init)(ra_kernel *kernel);
     void (*fini)(ra_kernel *kernel);
@@ -195,8 +194,8 @@ typedef struct ra_kernel_ops {
     ra_status (*finish)(ra_kernel *kernel); /* and ra_kernel_finish, */
     ra_status (*watch)(ra_kernel *kernel);  /* and ra_kernel_watch. */
     /* A timeline of `capacity` GPU intervals on the kernel's stream and others of its device; NULL
-       where there can be none, which one warning says. The entry is NULL on a CPU, whose calls
-       return when they are done: the host's clock suffices. */
+       if there can be none, which one warning says. The entry is NULL on a CPU, whose calls return
+       when they are done: the host's clock suffices. */
     ra_timeline *(*timeline)(ra_kernel *kernel, int32_t capacity);
 } ra_kernel_ops;
 /* gather, add and store move shape->kv_heads heads; shape->q_heads plays no part. They, delta and
@@ -210,20 +209,20 @@ typedef void ra_kernel_poll(void *context);
 /* What a kernel runs with: made once, used by one thread at a time. */
 struct ra_kernel {
     const ra_kernel_ops *ops;
-    int threads;       /* OpenMP threads; 1 where the build has none. Of a GPU: multiprocessors */
+    int threads;       /* OpenMP threads (without OpenMP: 1); of a GPU: multiprocessors */
     ra_stream *stream; /* NULL on the CPU: work is done when a call returns */
     ra_pool *pool;     /* borrowed */
     ra_block workspace;
     ra_block kept;        /* a table's own, from one pass to the next; most have none */
     void *self;           /* a table's own, from init to fini; most have none */
-    int64_t cache_bytes;  /* L2 cache of a thread's core, to which work is cut; 0: not known. The
-                             owner sets it; results do not depend on it */
-    int64_t timeout_ms;   /* a device that comes no further for so long hangs; at least 1; of
-                             the use */
-    bool deterministic;   /* backward passes of a GPU repeat bit for bit (not yet run on one), which
-                             in bfloat16 up to dim 128 takes 7 products of each pair of tiles
-                             instead of 5, and else nothing; a CPU's always do, for a number of
-                             threads; of the use */
+    int64_t cache_bytes;  /* L2 cache of a thread's core, which work is cut to fit; 0: not known.
+                             The owner sets it; results do not depend on it */
+    int64_t timeout_ms;   /* a device without progress for so long counts as hung; at least 1; from
+                             ra_kernel_use */
+    bool deterministic;   /* backward passes of a GPU repeat bit for bit (not yet run on one). In
+                             bfloat16 up to dim 128 that takes 7 products per pair of tiles instead
+                             of 5, else nothing. A CPU's always repeat, for a given number of
+                             threads; from ra_kernel_use */
     ra_kernel_poll *poll; /* NULL: none */
     void *poll_context;
 };
@@ -238,13 +237,13 @@ typedef enum ra_isa {
     RA_ISA_NEON        /* 64-bit ARM, every one of which has it */
 } ra_isa;
 
-/** The CPU table for an instruction set; NULL where the build or the machine lacks it. */
+/** The CPU table for an instruction set; NULL if the build or the machine lacks it. */
 const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 
 /**
- * The table for GPUs, on that of ra_device_use; NULL where the build has no CUDA. Calls enqueue
- * work on the kernel's stream and return: what fails on the device is told by ra_kernel_finish.
- * `memory` gives {0} where there is no GPU, and says why. Not yet run on a device.
+ * The table for the GPU of ra_device_use; NULL if the build has no CUDA. Calls enqueue work on the
+ * kernel's stream and return: ra_kernel_finish reports what fails on the device. `memory` gives {0}
+ * if there is no GPU, and says why. Not yet run on a device.
  */
 const ra_kernel_ops *ra_kernel_cuda(void);
 
@@ -259,42 +258,41 @@ RA_CHECKED ra_status ra_kernel_init(const ra_kernel_ops *ops, const ra_kernel_us
 void ra_kernel_fini(ra_kernel *kernel); /* a zeroed one is fine */
 
 /**
- * Attention as it is written down: scores and weights materialised as float32 [batch][query
+ * Attention by the textbook formula: scores and weights materialised as float32 [batch][query
  * head][query row][key row] for each pair of shards (category scores), products by OpenBLAS. Masks
- * and multiplicities come from the tile map. NULL where OpenBLAS is not installed.
+ * and multiplicities come from the tile map. NULL if OpenBLAS is not installed.
  *
- * Of a forward pass that is followed by a backward one, scores S and weights P of every pair stay,
- * and are joined by their gradients dP and dS, until the backward pass is over, as autograd keeps
- * them; without a backward pass S and P are given back when their step is done. Steps take this
- * memory when they run: any may return RA_ERR_NO_MEMORY. Elements of 16 bits are converted to
- * float32 block by block, in the workspace.
+ * If a backward pass follows, scores S and weights P of every pair, and later their gradients dP
+ * and dS, stay until it is over, as autograd keeps them; otherwise a step gives its S and P back
+ * when it is done. Steps take this memory when they run: any may return RA_ERR_NO_MEMORY. Elements
+ * of 16 bits are converted to float32 block by block, in the workspace.
  */
 const ra_kernel_ops *ra_kernel_standard(void);
 
 /**
  * The same on a GPU: products by cuBLAS, which is loaded when it is first asked for, and kernels as
- * ra_kernel_cuda has them for masks and softmax. Matrices are as large and stay as long; the list
- * of those that stay is the host's, in no ledger. Products of two tensors are exact but for float32
- * sums; those of a matrix with a tensor in jobs of 16 bits read 10 bits of the matrix's fraction
- * (TF32). cuBLAS works in 32 MiB of the workspace; what it takes of the device when it begins is
- * measured and charged as `context`. A NaN or Inf in k or v reaches every query, and one in q or
- * dout every key, of its head and step, whatever the mask. Not yet run on a device.
+ * ra_kernel_cuda has them for masks and softmax. Matrices are as large and stay as long; their list
+ * is in host memory, in no ledger. Products of two tensors are exact except for float32 sums; in
+ * 16-bit jobs, products of a matrix with a tensor read 10 bits of the matrix's fraction (TF32).
+ * cuBLAS works in 32 MiB of the workspace; what it takes of the device when it begins is measured
+ * and charged as `context`. A NaN or Inf in k or v reaches every query, and one in q or dout every
+ * key, of its head and step, whatever the mask. Not yet run on a device.
  *
- * What the table takes and how it cuts queries is known without cuBLAS; ra_kernel_init returns
- * RA_ERR_UNSUPPORTED where ra_cublas_describe says that there is none. NULL where the build has no
- * kernels for GPUs, or was made without cuBLAS's header.
+ * Workspace and tile sizes are known without cuBLAS; ra_kernel_init returns RA_ERR_UNSUPPORTED if
+ * there is none (ra_cublas_describe). NULL if the build has no kernels for GPUs, or was made
+ * without cuBLAS's header.
  */
 const ra_kernel_ops *ra_kernel_cuda_standard(void);
 
 /**
- * In words: the version of the cuBLAS that this machine has, or why ra_kernel_cuda_standard cannot
- * compute here. It is loaded, not started. @return whether there is one
+ * Describe this machine's cuBLAS: its version, or why ra_kernel_cuda_standard cannot compute here.
+ * It is loaded, not started. @return whether there is one
  */
 bool ra_cublas_describe(char *text, size_t bytes);
 
 /**
- * To be called before the first step of a pass and after the last, also where one has failed (where
- * begin has failed, too). Steps without them are a forward pass that keeps nothing.
+ * Call `begin` before the first step of a pass, and `end` after the last, even if a step or `begin`
+ * has failed. Steps without them are a forward pass that keeps nothing.
  * @return RA_ERR_NO_MEMORY
  */
 RA_CHECKED static inline ra_status ra_kernel_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
@@ -310,8 +308,8 @@ static inline void ra_kernel_end(ra_kernel *kernel, const ra_kernel_pass *pass, 
 
 /**
  * Bring a map to where kernels read it (category tilemap of the kernel's pool), until it is
- * dropped; it must stay as it is meanwhile. A step whose map was not taken brings it for the step,
- * which takes memory and waits for what was enqueued. Dropping one that was not taken is fine.
+ * dropped; it must not change meanwhile. A step whose map was not taken brings it for that step
+ * only, which takes memory and waits for enqueued work. Dropping a map that was not taken is fine.
  * @return RA_ERR_NO_MEMORY, RA_ERR_CUDA
  */
 RA_CHECKED static inline ra_status ra_kernel_take_map(ra_kernel *kernel, const ra_tilemap *map)
@@ -326,9 +324,8 @@ static inline void ra_kernel_drop_map(ra_kernel *kernel, const ra_tilemap *map)
 }
 
 /**
- * Wait until all that the kernel was asked for is done, however long it takes while the device
- * comes further. What fails on a device after a call has returned comes out here. kernel->poll is
- * called meanwhile.
+ * Wait until all enqueued work is done, however long it takes while the device makes progress. What
+ * fails on a device after a call has returned is reported here. kernel->poll is called meanwhile.
  * @return RA_ERR_CUDA     one line was logged; results are undefined
  *         RA_ERR_TIMEOUT  likewise; the device hangs, and is lost (ra_device_is_lost)
  */
@@ -339,8 +336,8 @@ RA_CHECKED static inline ra_status ra_kernel_finish(ra_kernel *kernel)
 
 /**
  * Watchdog, to be called now and then by whoever waits for the kernel's stream: RA_OK as long as
- * the device makes progress with its tasks, which is looked at a few times per timeout_ms. Errors
- * as of ra_kernel_finish.
+ * the device makes progress with its tasks, checked a few times per timeout_ms. Errors as of
+ * ra_kernel_finish.
  */
 RA_CHECKED static inline ra_status ra_kernel_watch(ra_kernel *kernel)
 {

@@ -1,7 +1,8 @@
 /*
- * Whether a kernel computes what the plain one does: a small problem that takes milliseconds, for
- * the start of a job. A compiler, a driver or a processor may be wrong where every test has passed
- * elsewhere. SPDX-License-Identifier: BSD-3-Clause
+ * Check at the start of a job, on a small problem that takes milliseconds, that a kernel computes
+ * what the plain one does. A compiler, driver or processor may be wrong even if every test passed
+ * elsewhere.
+ * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_KERNEL_CHECK_H
 #define RINGATTN_KERNEL_CHECK_H
@@ -16,7 +17,7 @@ extern "C" {
 typedef struct ra_kernel_verdict {
     bool agrees;
     const char *tensor; /* "o", "lse", "dq", "dk" or "dv"; static */
-    double error;       /* INFINITY where there was a NaN */
+    double error;       /* INFINITY: there was a NaN */
     double allowed;
 } ra_kernel_verdict;
 
@@ -25,9 +26,9 @@ typedef struct ra_kernel_verdict {
  * bit more than a tile of queries, with full and masked runs and shared key heads, its keys in one
  * step and in two that carry the state.
  *
- * Linear attention, where use->linear says so: a bit more than a chunk, in one segment and in two.
- * Its dq and dk, whose terms may cancel, are measured against at least a hundredth of the inputs,
- * in float32 a twentieth.
+ * Linear attention, if use->linear says so: a bit more than a chunk, in one segment and in two. Its
+ * dq and dk, whose terms may cancel, are measured against at least a hundredth of the inputs, in
+ * float32 a twentieth.
  *
  * o, dq, dk and dv: relative Frobenius error, at most twice the documented bounds (gradients of dim
  * below 16 twice that), and no element off by more than 32 times that; lse: largest absolute error.

@@ -13,10 +13,10 @@
  *     dphi(q) = S g + c z        G = sum of phi(q)^T g, w = sum of c phi(q), over the queries that
  *     dphi(k) = G v + w          see the key       dv = phi(k) G        dphi/dx = min(phi(x), 1)
  *
- * A rank has consecutive rows and works on them in segments, so that threads have work where there
- * are few heads: `sum` gives each segment's own state; the caller turns these into the state before
- * each segment (causal) or that of all rows, over ranks too, and `forward` does the rest. Likewise
- * backward_queries gives G and w of each segment, which the caller turns into those after it.
+ * A rank has consecutive rows and cuts them into segments, so that all threads have work even with
+ * few heads. `sum` computes each segment's own state; the caller turns these into the state before
+ * each segment (causal) or of all rows, across ranks too, and `forward` does the rest. Likewise
+ * backward_queries computes G and w of each segment, which the caller turns into those after it.
  *
  * Sums are float32, within RA_LINEAR_CHUNK rows first, then compensated (TwoSum, Knuth), so errors
  * do not grow with the length.
@@ -73,12 +73,12 @@ typedef struct ra_linear_pass {
 typedef enum ra_linear_reach { RA_LINEAR_BEFORE, RA_LINEAR_AFTER, RA_LINEAR_ALL } ra_linear_reach;
 
 /**
- * What a kernel table offers for it. Rows are read and written where they lie, each by one thread;
- * results depend on `segments`, never on timing. Where inputs hold NaN or Inf, rows that do not see
- * them are not touched by them. Calls need kernel->workspace and poll as attention does.
+ * What a kernel table offers for linear attention. Rows are read and written in place, each by one
+ * thread; results depend on `segments`, never on timing. NaN or Inf in the inputs affects only rows
+ * that see it. Calls need kernel->workspace and poll as attention does.
  */
 struct ra_linear_ops {
-    /* What segments are cut for; 0: the kernel's threads. See ra_linear_workers. */
+    /* Workers that segments are cut for; 0: the kernel's threads. See ra_linear_workers. */
     int workers;
     /** states[segment] = S, z over the segment's keys; reads k, v. */
     ra_status (*sum)(ra_kernel *kernel, const ra_linear_pass *pass);
@@ -93,9 +93,9 @@ struct ra_linear_ops {
     ra_status (*total)(ra_kernel *kernel, const ra_linear_pass *pass, const float *states,
                        float *totals_out);
     /**
-     * In place of each segment's own sums, in `states`, the scan or total of `reach`. `before` and
-     * `after` are what other ranks add to it, laid out as totals, or NULL: scans begin with
-     * `before`, ALL adds both. Additions in the order of segments.
+     * Replace each segment's own sums, in `states`, by the scan or total that `reach` names.
+     * `before` and `after` are what other ranks add to it, laid out as totals, or NULL: scans begin
+     * with `before`, ALL adds both. Adds in the order of segments.
      */
     ra_status (*spread)(ra_kernel *kernel, const ra_linear_pass *pass, ra_linear_reach reach,
                         const float *before, const float *after, float *states);
@@ -104,15 +104,14 @@ struct ra_linear_ops {
 /** dim * (dim + 1) */
 int64_t ra_linear_state_floats(int32_t dim);
 
-/** Of ra_linear_segments, for a kernel: its table's workers, or where that has none, threads. */
+/** Threads for ra_linear_segments: the table's workers, or `threads` if it names none. */
 static inline int ra_linear_workers(const ra_linear_ops *ops, int threads)
 {
     return ops->workers > 0 ? ops->workers : threads;
 }
 
 /**
- * Segments that give `threads` even work: 1 where heads alone do; each has at least 4 chunks.
- * Pure.
+ * Segments that give `threads` even work: 1 if heads alone do; each has at least 4 chunks. Pure.
  */
 int32_t ra_linear_segments(int64_t batch, int32_t kv_heads, int64_t rows, int threads);
 

@@ -40,7 +40,7 @@ typedef enum ra_dilated_heads {
 typedef struct ra_pattern_config {
     bool causal;
     int64_t window_left, window_right; /* negative: unlimited */
-    int64_t sinks;                     /* >= 0; matters only where a side is limited */
+    int64_t sinks;                     /* >= 0; matters only if a side is limited */
     const int64_t *documents;          /* lengths >= 0 that sum to seq; NULL: one document */
     int64_t document_count;
 
@@ -93,10 +93,10 @@ bool ra_pattern_differs_by_head(const ra_pattern *pattern);
 
 /**
  * Whether any map of this pattern may have tiles that share query rows (shared_rows of ra_tilemap),
- * whatever the length, heads and layout. Where not, kernels need no scratch to merge them. Rows are
- * shared where a head takes part in several branches; on several ranks also where branches have
+ * whatever the length, heads and layout. If not, kernels need no scratch to merge them. Rows are
+ * shared if a head takes part in several branches; on several ranks, also if branches have
  * different strides, because keys are sent at the strides of all heads; and in maps from block
- * masks of dilated patterns, of which a block of a single pair is full. Pure.
+ * masks of dilated patterns, in which a block of a single pair is full. Pure.
  *
  * @param config  as ra_pattern_create takes it
  * @param masked  maps are made from block masks (block_mask.h)

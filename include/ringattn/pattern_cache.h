@@ -1,15 +1,15 @@
 /*
  * The pattern cache: tile maps that are kept for later use.
  *
- * A map is found again by everything that decides what is in it: the pattern, the heads, both row
- * sets and the tile size, written in one canonical byte form, hashed (XXH3), and compared as a
- * whole on a hit. Fields that change nothing are left out of that form: a window that is wider than
- * the sequence, sinks without a window, the seed of blocks that are not random.
+ * The key of a map is everything that decides its contents: the pattern, the heads, both row sets
+ * and the tile size, in one canonical byte form that is hashed (XXH3), and compared as a whole on a
+ * hit. Fields that change nothing are left out: a window wider than the sequence, sinks without a
+ * window, the seed of blocks that are not random.
  *
  * The cache outlives jobs, so it takes memory of its own, not a pool's. While a job uses it, it is
  * attached to the job's pool: what it holds is counted there as category pattern_cache, and what is
- * evicted while in use as tilemap, until it is put back. A cache that gets no memory fails nobody:
- * the map is made in the caller's pool and not kept.
+ * evicted while in use as tilemap, until it is put back. If the cache gets no memory, the map is
+ * made in the caller's pool and not kept.
  *
  * A cache belongs to one rank and is used by one thread at a time, as is a pool that it is attached
  * to. SPDX-License-Identifier: BSD-3-Clause
@@ -52,10 +52,9 @@ RA_CHECKED ra_status ra_pattern_cache_create(const ra_pattern_cache_config *conf
 void ra_pattern_cache_destroy(ra_pattern_cache *cache);
 
 /**
- * Count what is kept, and what will be, towards a pool, borrowed until detach, and be its evictor
- * (ra_pool_keeper): maps that nobody uses are evicted where the pool's limit has no room for them,
- * now or when a request for anything else would be refused. One pool at a time; without one nothing
- * is counted.
+ * Charge what is kept, now and later, to a pool (borrowed until detach), and be its evictor
+ * (ra_pool_keeper): unused maps are evicted if the pool's limit has no room for them now, or when a
+ * request for anything else would be refused. One pool at a time; without one nothing is counted.
  */
 void ra_pattern_cache_attach(ra_pattern_cache *cache, ra_pool *pool);
 /** Undo it; no map may be in use. */

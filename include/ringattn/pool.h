@@ -56,9 +56,9 @@ typedef struct ra_ledger_snapshot {
 /**
  * A caller that has no limit of its own should still give one on a CPU: under overcommit the
  * system grants more than it has and later kills whoever touches it. The command gives what
- * ra_pool_available (ra_memory_ops.available) finds at the start, less 2 % for what the ledger
- * does not see, divided by the ranks of the node (ra_comm_local_size); of a GPU, which refuses
- * what it has not, all of it.
+ * ra_pool_available (ra_memory_ops.available) finds at the start, less 2 % for what the ledger does
+ * not see, divided by the ranks of the node (ra_comm_local_size); of a GPU, which refuses what it
+ * does not have, all of it.
  *
  * @param limit_bytes  at least 1; INT64_MAX for no limit
  * @return RA_ERR_NO_MEMORY, or RA_OK and a ledger that the caller destroys after every pool on it
@@ -91,9 +91,9 @@ typedef struct ra_ledger_mark {
 RA_STATIC_ASSERT(sizeof(ra_ledger_mark) == 24 + 8 * RA_MEM_CATEGORY_COUNT, "marks cross the wire");
 
 /**
- * Keep the first `most` (at least 1) marks from now on, and count the others; what was kept before
- * is gone. A ledger that is not asked keeps none, and a mark costs it one branch. Not to be called
- * while others mark.
+ * From now on keep the first `most` (at least 1) marks and count the others; earlier marks are
+ * gone. Without this call a ledger keeps none, and a mark costs one branch. Not to be called while
+ * others mark.
  * @return RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_ledger_keep_marks(ra_ledger *ledger, int32_t most);
@@ -114,9 +114,9 @@ typedef struct ra_stream ra_stream;
 
 /*
  * The pool that a device's driver keeps, for RA_POOL_DRIVER. Work is ordered by streams: memory may
- * be used on `stream` of its alloc after that call, and until the call of its free on another one.
- * `driver` is what create made. Functions that return a status have said why unless it is
- * RA_ERR_NO_MEMORY; the others log a warning where they fail.
+ * be used on the stream of its alloc after that call, and on the stream of its free until that
+ * call. `driver` is what create made. Functions that return a status have logged why, unless it is
+ * RA_ERR_NO_MEMORY; the others log a warning if they fail.
  */
 typedef struct ra_driver_ops {
     /** RA_ERR_UNSUPPORTED: the device's driver has no pools. */
@@ -126,15 +126,15 @@ typedef struct ra_driver_ops {
     ra_status (*alloc)(const ra_memory *memory, void *driver, size_t bytes, ra_stream *stream,
                        void **ptr_out);
     void (*free)(const ra_memory *memory, void *driver, void *ptr, ra_stream *stream);
-    /** Bytes taken from the device, for blocks that are out and idle ones. Never NO_MEMORY. */
+    /** Bytes taken from the device, for blocks in use and idle ones. Never NO_MEMORY. */
     ra_status (*held)(const ra_memory *memory, void *driver, int64_t *bytes_out);
     /**
      * Wait for the streams on which blocks were freed, so that trim can return these: a driver may
-     * keep a freed block until the host has synchronised with its stream. A second at most, and not
-     * for a GPU that is lost.
+     * keep a freed block until the host has synchronised with its stream. Waits a second at most,
+     * and not for a lost GPU.
      */
     void (*see)(const ra_memory *memory, void *driver);
-    /** Return idle memory whose use is over until at most so many bytes are held; never waits. */
+    /** Return idle memory that no stream uses until at most `keep_bytes` are held; never waits. */
     void (*trim)(const ra_memory *memory, void *driver, int64_t keep_bytes);
 } ra_driver_ops;
 
@@ -151,14 +151,13 @@ typedef struct ra_memory_ops {
     /** Bytes that could be taken now, by this process. */
     ra_status (*available)(const ra_memory *memory, int64_t *bytes_out);
     /*
-     * Order on streams; all three NULL where work is done when a call returns, as on the host. An
-     * event is over once everything is that was enqueued on its stream before it; `is_over` asks
-     * and never waits.
+     * Order on streams; all three NULL if work is done when a call returns, as on the host. An
+     * event is over once all work enqueued on its stream before it is done; `is_over` never waits.
      */
     ra_status (*event_record)(const ra_memory *memory, ra_stream *stream, void **event_out);
     bool (*event_is_over)(const ra_memory *memory, void *event);
     void (*event_free)(const ra_memory *memory, void *event);
-    /* See ra_memory_write and ra_memory_read; both NULL where the host reaches this memory. */
+    /* See ra_memory_write and ra_memory_read; both NULL if the host reaches this memory. */
     ra_status (*write)(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
                        size_t bytes);
     ra_status (*read)(const ra_memory *memory, ra_stream *stream, void *to, const void *from,
@@ -184,8 +183,9 @@ bool ra_memory_is_host(const ra_memory *memory);
 
 /**
  * Copy from host memory into a block of `memory`, and from such a block into host memory; the two
- * do not overlap. Ordered after all that is enqueued on `stream`, and done when the call returns,
- * however it ends. Where ra_memory_is_host it is a memcpy, which waits for no stream.
+ * do not overlap. The copy comes after all work enqueued on `stream`, and is over when the call
+ * returns, even on failure. For host memory (ra_memory_is_host) it is a memcpy, which waits for no
+ * stream.
  *
  * @return RA_ERR_CUDA  the copy failed, or something enqueued before it; one line was logged
  */
@@ -199,20 +199,20 @@ RA_CHECKED ra_status ra_memory_read(const ra_memory *memory, ra_stream *stream, 
 typedef enum ra_pool_mode {
     RA_POOL_OFF, /* every request goes to the memory, every free returns to it */
     /*
-     * Freed blocks are kept and used again. Sizes are rounded up to 64 bytes below 4 KiB, to one of
-     * 64 sub-classes between powers of two up to 1 MiB (at most 1.6 % more), to pages of 4 KiB from
-     * 64 KiB on; the smallest block that fits is taken, cut, and joined with its neighbours again
-     * when it is freed. Segments are as large as what is asked for, those of blocks below 64 KiB at
-     * most a sixteenth of all of them.
+     * Freed blocks are kept and used again. Sizes are rounded up to 64 bytes; from 4 KiB to 1 MiB
+     * to one of 64 sub-classes between powers of two; from 64 KiB on also to pages of 4 KiB. The
+     * smallest block that fits is taken, cut, and joined with its neighbours again when it is
+     * freed. A segment is as large as the request; for blocks below 64 KiB it may be larger, at
+     * most a sixteenth of all segments of such blocks.
      */
     RA_POOL_SIZE_CLASS,
     /*
      * A device driver's own pool (cudaMallocFromPoolAsync); host memory has none. Not yet run on a
-     * device. What it holds is read back after each request and counts, idle bytes as pool_idle. It
-     * grows by units of its own, so it may pass what automatic trim allows by one of them. A
-     * request that makes it pass the limit is refused; what the driver took for that is returned as
-     * soon as streams permit, and counts until then. Segments and idle parts are not known: their
-     * counts are 0.
+     * device. What it holds is read back after each request and charged, idle bytes as pool_idle.
+     * It grows by units of its own, so it may exceed what automatic trim allows by one of them. A
+     * request that makes it exceed the limit is refused; what the driver took for it is returned as
+     * soon as streams permit, and is charged until then. Segments and idle parts are not known:
+     * their counts are 0.
      */
     RA_POOL_DRIVER
 } ra_pool_mode;
@@ -226,10 +226,10 @@ typedef struct ra_pool_config {
     ra_memory memory;  /* copied; what `self` points to is borrowed until destroy */
     ra_ledger *ledger; /* borrowed until destroy */
     /*
-     * Idle bytes that SIZE_CLASS may hold, at any moment, in segments that nobody uses and in parts
-     * of others: where the bound is too tight for that, segments are not shared by blocks. What
-     * work on a stream still uses cannot be returned, and may pass it. 0: automatic, as many as fit
-     * below the highest number of bytes in use so far, so that keeping never raises a peak.
+     * Most idle bytes that SIZE_CLASS may hold at any moment, in unused segments and in unused
+     * parts of others; if the bound is too tight for that, blocks do not share segments. Memory
+     * that work on a stream still uses cannot be returned, and may exceed it. 0: automatic, as many
+     * as fit below the highest number of bytes in use so far, so that keeping never raises a peak.
      */
     int64_t trim_bytes;
     bool measures_time; /* of each allocation, for ra_pool_stats: two clock readings */
@@ -257,12 +257,12 @@ RA_CHECKED ra_status ra_pool_create(const ra_pool_config *config, ra_pool **pool
 void ra_pool_destroy(ra_pool *pool);
 
 /**
- * Take `bytes` (0 gives an empty block and RA_OK) for `category`; thread-safe. What is in it is
- * undefined. `stream` is where the memory is first used: a block that was last used on another
- * one is not given out before that use is over.
+ * Take `bytes` (0 gives an empty block and RA_OK) for `category`; thread-safe. Contents are
+ * undefined. `stream` is where the memory is first used: a block last used on another stream is not
+ * given out before that use is over.
  *
- * With SIZE_CLASS a request that limit or machine refuse is tried once more after idle segments
- * have been returned; nothing is said about the first try. A hit costs less than 200 ns.
+ * With SIZE_CLASS, a request that limit or machine refuse is tried once more after idle segments
+ * have been returned; the first refusal is not logged. A hit costs less than 200 ns.
  *
  * @return RA_ERR_NO_MEMORY  limit or machine refused, one line was logged; *block_out is empty
  *         RA_ERR_CUDA       the device failed, likewise
@@ -284,20 +284,20 @@ void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes);
 void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes);
 
 /**
- * Return idle segments, those first that have been idle longest, until at most `keep_bytes` of idle
- * bytes are left or only such as are cut from segments in use. Never waits. Bytes returned.
+ * Return idle segments, the longest idle first, until at most `keep_bytes` idle bytes are left, or
+ * only those in segments in use. Never waits. @return bytes returned
  */
 int64_t ra_pool_trim(ra_pool *pool, int64_t keep_bytes);
 
 /*
- * An evictor: somebody who has charged memory to the pool for something that can be evicted, as the
- * pattern cache has for maps that nobody uses. Where limit or machine would refuse a request
- * although idle segments are gone, one piece after the other is evicted, and the request tried
- * again after each. Called on the requesting thread, without the pool's lock.
+ * An evictor: it has charged memory to the pool for what it can give up, as the pattern cache has
+ * for unused maps. If limit or machine refuse a request when idle segments are gone, pieces are
+ * evicted one by one, and the request is tried again after each. Called on the requesting thread,
+ * without the pool's lock.
  */
 typedef struct ra_pool_keeper {
     void *context;
-    int64_t (*spare_bytes)(void *context); /* that would be given up */
+    int64_t (*spare_bytes)(void *context); /* that could be given up */
     int64_t (*give_up)(void *context);     /* releases a piece: its bytes; 0: there is none */
 } ra_pool_keeper;
 
@@ -306,8 +306,8 @@ void ra_pool_set_keeper(ra_pool *pool, const ra_pool_keeper *keeper);
 
 /** Bytes that a request of `bytes` would be counted as. */
 size_t ra_pool_round(const ra_pool *pool, size_t bytes);
-/** Bytes that may still be asked for, with idle segments and what a keeper would give up: by the
-    ledger's limit or the memory's own, the smaller. */
+/** Bytes that may still be requested, with idle segments and what a keeper would give up: the
+    smaller of what the ledger's limit and the memory allow. */
 RA_CHECKED ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out);
 ra_ledger *ra_pool_ledger(const ra_pool *pool);
 /** ra_ledger_mark_now of the pool's ledger. */
@@ -323,7 +323,7 @@ typedef struct ra_pool_counter {
 typedef enum ra_pool_figure {
     RA_POOL_REQUESTED,      /* blocks that are out, as asked */
     RA_POOL_ALLOCATED,      /* blocks that are out, as rounded */
-    RA_POOL_ACTIVE,         /* and freed ones whose stream may still use them */
+    RA_POOL_ACTIVE,         /* these, and freed ones that a stream may still use */
     RA_POOL_RESERVED,       /* segments taken from the memory */
     RA_POOL_INACTIVE_SPLIT, /* idle parts of segments that are in use: cannot be returned */
     RA_POOL_FIGURE_COUNT
@@ -346,8 +346,8 @@ typedef struct ra_pool_stats {
 void ra_pool_read_stats(const ra_pool *pool, ra_pool_stats *stats_out);
 
 /*
- * Shares at the peaks; 1, 0 and 0 where nothing was taken. Utilisation is peak allocated over peak
- * reserved bytes; external fragmentation is what it lacks to 1; internal fragmentation is the share
+ * Shares at the peaks; 1, 0 and 0 if nothing was taken. Utilisation is peak allocated over peak
+ * reserved bytes; external fragmentation is 1 less utilisation; internal fragmentation is the share
  * of the peak of allocated bytes that nobody asked for.
  */
 double ra_pool_utilisation(const ra_pool_stats *stats);

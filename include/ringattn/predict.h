@@ -3,17 +3,17 @@
  * bytes by category, live pairs, what travels in which step, and how long steps take on a machine
  * that is described by a few numbers.
  *
- * Nothing here calls what a pass measures: sizes of tile maps, needed rows and buffers have their
- * own formulas, so that a prediction and a ledger check each other. Shared with the ring are
- * decisions and definitions only: teams and the deal of layout `balanced`, the slices of a pattern
- * and the pairs of a slice, and what a pattern's description and an index of runs take.
+ * Predictions call nothing that a pass measures: sizes of tile maps, needed rows and buffers have
+ * their own formulas, so that a prediction and a ledger check each other. Only decisions and
+ * definitions are shared with the ring: teams and the deal of layout `balanced`, the slices of a
+ * pattern and the pairs of a slice, and what a pattern's description and an index of runs take.
  *
  * A job of up to RA_PREDICT_RANKS_ALL ranks is counted rank by rank. Of more ranks a sample is
- * taken: the first, the last and a few between, and of long shards evenly spread chunks of queries;
- * live pairs stay exact, and so does the imbalance, except for layout `striped`. Random blocks are
- * drawn and counted up to RA_PREDICT_VISITS visits; beyond, counts are their expected values, or
- * where there is no formula for these (ra_predict), blocks are drawn up to RA_PREDICT_DRAWN_ROWS
- * rows of them. After a sample or an expected value ra_prediction.counted is false.
+ * counted: the first, the last and a few between, and of long shards evenly spread chunks of
+ * queries. Live pairs stay exact, and so does the imbalance, except for layout `striped`. Random
+ * blocks are drawn and counted up to RA_PREDICT_VISITS visits; beyond, counts are expected values.
+ * If there is no formula for these (ra_predict), blocks are drawn up to RA_PREDICT_DRAWN_ROWS rows
+ * of them. After a sample or an expected value ra_prediction.counted is false.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_PREDICT_H
@@ -64,9 +64,9 @@ typedef struct ra_pass_terms {
  * Time of one pass:
  *     start_us * starts + pair_ns * pairs + row_element_ns * rows + key_element_ns * keys
  *         + flops / (peak * efficiency)
- * The peak is that of the elements' type; of all but flash, which multiply in float32, that of f32.
- * No flash pass is faster than memory brings queries, keys and values in and outputs out, once;
- * backward twice.
+ * The peak is that of the elements' type for flash; all others multiply in float32 and have that of
+ * f32. A flash pass takes at least as long as memory needs to bring queries, keys and values in and
+ * outputs out, once; a backward pass twice that.
  */
 typedef struct ra_pass_speed {
     double efficiency; /* of the peak; 0: unknown, and so is the time */
@@ -80,13 +80,13 @@ typedef struct ra_hardware {
     bool shares_memory;        /* ranks of a node read each other's rows in place */
     int64_t memory_bytes;
     double memory_gb_per_s;
-    int64_t cache_bytes;                       /* that its states may stay in */
+    int64_t cache_bytes;                       /* that states of cumsum may stay in */
     double peak_tflops[3];                     /* by ra_dtype */
     ra_pass_speed speeds[RA_WORK_COUNT][2][3]; /* by ra_work, 1: backward, and ra_dtype */
     ra_link node, network;                     /* within a node, and between nodes */
     int64_t workspace_bytes;                   /* scratch of kernels; -1: that of this build's */
-    int32_t multiprocessors;                   /* of a GPU: what this build's scratch goes by */
-    int64_t context_bytes;                     /* of a GPU, which its context takes */
+    int32_t multiprocessors;                   /* of a GPU: scratch of this build grows with them */
+    int64_t context_bytes;                     /* taken by a GPU's context */
 } ra_hardware;
 
 typedef struct ra_predict_request {
@@ -116,10 +116,9 @@ typedef struct ra_predict_request {
     int64_t context_bytes;       /* of a GPU, held from the beginning */
     int64_t buffer_unit_bytes;   /* standing buffers are whole units of so many bytes, apart from
                                     the pool; 0: as all that the pool gives */
-    int64_t window_bytes;        /* of host memory, through which rows go to a GPU, at most */
+    int64_t window_bytes;        /* most host memory through which rows go to a GPU */
     const ra_hardware *hardware; /* borrowed; NULL: no times */
-    /* Called often, as a kernel's is, where others may wait for the prediction; NULL: nobody does.
-     */
+    /* Called often, like a kernel's, since others may wait for it; NULL: nobody waits. */
     void (*poll)(void *context);
     void *poll_context;
 } ra_predict_request;
@@ -138,8 +137,8 @@ typedef struct ra_predicted_step {
 
 typedef struct ra_predicted_pass {
     double total_ms, compute_ms, comm_ms, exposed_ms;
-    double overlap; /* (compute + comm - total) / the lesser; NAN where one of them is nothing */
-    double flops;   /* of all ranks */
+    double overlap;      /* (compute + comm - total) / min(compute, comm); NAN if that is 0 */
+    double flops;        /* of all ranks */
     ra_pass_terms terms; /* of the slowest rank, with or without times */
 } ra_predicted_pass;
 
@@ -147,7 +146,7 @@ typedef struct ra_prediction {
     bool exact;         /* counted, and nothing is kept idle: bytes are those of a ledger */
     bool counted;       /* every rank and every chunk was followed, and every block */
     bool may_keep_idle; /* a pool is on, and what it keeps idle comes on top, category pool_idle */
-    bool blocks_expected; /* random blocks were not drawn: counts are what is to be expected */
+    bool blocks_expected; /* random blocks were not drawn: counts are expected values */
     int ranks, ranks_followed;
     ra_layout_kind layout;
     bool left_out[RA_LAYOUT_AUTO]; /* layouts that auto did not try: too much to count */
@@ -160,10 +159,10 @@ typedef struct ra_prediction {
     /* Of the rank that holds most. */
     int fullest_rank;
     int64_t rows; /* its queries */
-    /* Of its GPU's, where one computes. Scores and states of cumsum count for 2^60 at most. */
+    /* Of its GPU's memory, if one computes. Scores and states of cumsum count for 2^60 at most. */
     int64_t memory_bytes[RA_MEM_CATEGORY_COUNT], peak_bytes;
     int64_t host_memory_bytes[RA_MEM_CATEGORY_COUNT], host_peak_bytes; /* beside a GPU's; else 0 */
-    int64_t floor_bytes;   /* q, k, v and o in their dtype; lse, do and gradients where backward */
+    int64_t floor_bytes;   /* q, k, v and o in their dtype; with backward lse, do and gradients */
     int64_t tilemap_bytes; /* of the largest rank's maps, as ra_ring_info has them */
 
     /* Of all ranks, one forward pass and, where configured, one backward pass. */
@@ -179,7 +178,8 @@ typedef struct ra_prediction {
 } ra_prediction;
 
 /**
- * Predict a job. Takes time and memory by ranks, not by rows: seconds for 4,096 ranks and 1e9 rows.
+ * Predict a job. Time and memory grow with ranks, not with rows: seconds for 4,096 ranks and 1e9
+ * rows.
  *
  * @return RA_ERR_CONFIG       what ra_pattern_create refuses, already logged
  *         RA_ERR_UNSUPPORTED  too large to be followed: layout balanced over too many chunks,

@@ -39,8 +39,9 @@ typedef struct ra_layout {
 } ra_layout;
 
 /**
- * Deterministic: every rank that asks gets the same. Pieces of a rank's rows ascend. Goes through
- * all live pairs, which may take long: `comm`, whose other ranks wait, or NULL, hears of it.
+ * Deterministic: every rank that asks gets the same. Pieces of a rank's rows ascend. Going through
+ * all live pairs may take long, so heartbeats are sent on `comm` (NULL: none), whose other ranks
+ * wait.
  *
  * @param kind  not AUTO, which a ring settles by what its schedule sends: to ranks that share
  *              memory once, and with schedule ring from rank to rank
@@ -54,8 +55,8 @@ typedef enum ra_schedule {
     RA_SCHEDULE_RING,   /* blocks hop from neighbour to neighbour */
     RA_SCHEDULE_DIRECT, /* step s: needed rows only, with the ranks at distance s */
     RA_SCHEDULE_SHARED, /* ranks of one host read each other's keys where they lie */
-    RA_SCHEDULE_AUTO,   /* shared where it can be, else ring where every rank needs every row,
-                             else direct */
+    RA_SCHEDULE_AUTO,   /* shared if possible, else ring if every rank needs every row, else
+                           direct */
     RA_SCHEDULE_SCAN    /* linear attention: sums of states; chosen by the kind, not configured */
 } ra_schedule;
 
@@ -73,18 +74,18 @@ typedef struct ra_ring_config {
     bool backward;       /* whether ra_ring_backward will be called */
     /* Linear attention instead of softmax: the pattern plays no part, layout contiguous or auto,
        schedule auto; no lse; head groups bound the states that exist at a time (linear.h has their
-       bytes). Causal, recurrent and cumsum go without backward. */
+       bytes). The causal methods recurrent and cumsum have no backward pass. */
     ra_linear_kind linear;
     ra_linear_method linear_method;
-    /* Where tile maps are taken from, attached to the host pool; borrowed until destroy. NULL:
-       they are made. Results are the same bit for bit. */
+    /* Cache that tile maps are taken from, attached to the host pool; borrowed until destroy. NULL:
+       maps are made. Results are the same bit for bit. */
     ra_pattern_cache *cache;
     /* Tile maps are made from block masks (block_mask.h), which live as long as the ring: one for
        our queries against the rows held in each step and, with schedule shared and backward, one
-       against each owner's part of them. The cache is left alone. */
+       against each owner's part of them. The cache is not used. */
     bool dense_mask;
-    /* The caller takes the tensors of ra_ring_tensors from the kernel's pool, after the ring is
-       made: head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs
+    /* After the ring is made, the caller takes the tensors of ra_ring_tensors from the kernel's
+       pool: head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs
        it; follow_bytes: and blocks of so many bytes. */
     bool tensors_follow, lse_follows;
     int64_t follow_bytes[2];
@@ -95,10 +96,9 @@ typedef struct ra_ring ra_ring;
 /**
  * Collective. Decides layout and schedule (rank 0, for all) and groups (as many as any rank wants),
  * and takes all memory that passes need: what kernels read and write from `pool`, which is the
- * kernel's; layout, plans and tile maps from `host_pool`, the same one where kernels compute in
- * host memory. All that is handed over is borrowed until destroy. What a rank finds wrong with its
- * configuration it returns at once; where one rank fails later, all return its status. Each cause
- * is one logged line.
+ * kernel's; layout, plans and tile maps from `host_pool`, the same pool if kernels compute in host
+ * memory. All that is handed over is borrowed until destroy. A rank whose configuration is wrong
+ * returns at once; if a rank fails later, all return its status. Each cause is one logged line.
  *
  * @return RA_ERR_INVALID      shape, pattern, buffers and groups do not go together
  *         RA_ERR_UNSUPPORTED  schedule shared between GPUs; the kernel has no linear attention;
@@ -133,21 +133,21 @@ typedef struct ra_ring_tensors {
     const void *k, *v;  /* [batch, n, kv_heads, dim]; ra_ring_key_memory's where it has any */
     void *out;          /* [batch, n, heads, dim]; read by backward */
     float *lse;         /* [batch, heads, n]; may be NULL in forward, not in backward */
-    const void *dout;   /* backward: [batch, n, heads, dim]; given in forward too (else NULL), the
-                           gradients of 16-bit outputs do not suffer from their rounding */
+    const void *dout;   /* backward: [batch, n, heads, dim]; may be NULL in forward: given there
+                           too, gradients do not suffer from the rounding of 16-bit outputs */
     void *dq, *dk, *dv; /* backward: written, not added to */
 } ra_ring_tensors;
 
 /**
- * Collective. Writes out and, where not NULL, lse.
+ * Collective. Writes out and, if not NULL, lse.
  *
  * Streams: on a GPU the pass runs on kernel->stream, which is not ordered after the default stream.
- * What writes the inputs must be over, or enqueued on kernel->stream, when this is called. The call
- * waits for the GPU: the outputs are there when it has returned RA_OK, on whatever stream.
+ * Writes to the inputs must be over, or enqueued on kernel->stream, when this is called. The call
+ * waits for the GPU: once it has returned RA_OK, any stream may read the outputs.
  *
  * On failure the outputs are undefined, and a GPU may still be at work on the tensors: give blocks
  * back with kernel->stream, or wait with ra_kernel_finish first. The communicator can be used again
- * only where all ranks know of the failure: ra_ring_failed_together.
+ * only if all ranks know of the failure: ra_ring_failed_together.
  *
  * @return RA_ERR_NO_MEMORY    what a step takes was refused: comm_buffers 0, scores of `standard`
  *         RA_ERR_INVALID, RA_ERR_UNSUPPORTED  the kernel was made for another use than this
@@ -180,8 +180,8 @@ typedef enum ra_ring_mode {
 
 /**
  * What later passes do, to measure how well computing and communication overlap, or to try out
- * memory; the same on every rank. Only BOTH gives results: after the others, outputs hold nothing
- * of meaning.
+ * memory; the same on every rank. Only BOTH gives results: after the others, outputs are
+ * meaningless.
  */
 void ra_ring_set_mode(ra_ring *ring, ra_ring_mode mode);
 

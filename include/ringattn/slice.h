@@ -61,7 +61,7 @@ int64_t ra_slice_area(const ra_slice *slice);
  */
 bool ra_slice_trim(ra_slice *slice);
 
-/* A slice in the local numbering of two ranges: q and k strides differ where the ranges' do. */
+/* A slice in the local numbering of two ranges: q and k strides differ if the ranges' do. */
 typedef struct ra_local_slice {
     int64_t q_begin, q_stride, q_count; /* positions x within the query range */
     int64_t k_begin, k_stride, k_count; /* positions y within the key range */
@@ -71,10 +71,10 @@ typedef struct ra_local_slice {
 /**
  * Restrict a slice to a query range and a key range, in positions of those ranges.
  *
- * Closed form where queries and keys meet at one common stride L = lcm(slice, q range, k range).
- * Where that leaves out queries that one range alone would keep, the caller asks for the other
- * phases: `phase` runs from 0 to ra_slice_phases() - 1 and the live pairs of the phases, together,
- * are exactly those of the restriction.
+ * Closed form if queries and keys meet at one common stride L = lcm(slice, q range, k range). If
+ * that leaves out queries that one range alone would keep, the caller asks for the other phases:
+ * `phase` runs from 0 to ra_slice_phases() - 1 and the live pairs of the phases, together, are
+ * exactly those of the restriction.
  * @return false when this phase has no live pair
  */
 bool ra_slice_restrict(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,

@@ -14,8 +14,8 @@
  * are one softmax. A map is immutable, and plain arrays: it can be copied to a device as it is.
  *
  * Kernels that loop over queries for a block of keys (backward) find the runs that meet it through
- * an index, which is made where it is asked for: runs sorted by their keys, and bounding intervals
- * of consecutive ones, as in a one-level tree.
+ * an index, made on request: runs sorted by their keys, and bounding intervals of consecutive runs,
+ * as in a one-level tree.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_TILEMAP_H
@@ -67,14 +67,14 @@ typedef struct ra_tilemap {
     ra_tile *tiles; /* [tile_count + 1]; the last one only ends the runs */
     ra_run *runs;
     uint32_t *by_keys;  /* [run_count]: indices into runs, of each layer, sorted by section, within
-                           one in their own order; NULL where no index was asked for */
+                           one in their own order; NULL: no index was requested */
     ra_key_span *spans; /* [ra_tilemap_span_count]: of each RA_SPAN_RUNS of by_keys; likewise */
     uint32_t tile_count, run_count;
     bool shared_rows;             /* a query row of some head may lie in more than one tile; then
                                      chunk_rows is at most RA_SHARED_CHUNK_ROWS_MAX */
     int64_t live_pairs;           /* over all heads, one batch */
     int64_t bytes;                /* of the arrays, and of a block mask */
-    ra_block block;               /* category tilemap; empty where a pattern cache has the arrays */
+    ra_block block;               /* category tilemap; empty if a pattern cache has the arrays */
     ra_block mask;                /* likewise: lists of a block mask (block_mask.h), or empty */
     struct ra_cache_entry *entry; /* of that cache, or NULL */
 } ra_tilemap;
@@ -95,10 +95,10 @@ typedef struct ra_map_request {
 /**
  * Cut a pattern for `queries` against `keys`, tiles of at most `tile_rows` (>= 1) queries.
  *
- * Heads: layers keep global head numbers; layers without a head in `heads` are left out. Cost: in
- * proportion to the runs, whatever their length; those of a chunk are sorted where the pattern does
- * not give them in order. Scratch: likewise, of one chunk; for an index whose order they are not in
- * 4 bytes per section.
+ * Heads: layers keep global head numbers; layers without a head in `heads` are left out. Cost:
+ * proportional to the number of runs, whatever their length; a chunk's runs are sorted if the
+ * pattern does not give them in order. Scratch: proportional to the runs of one chunk; with an
+ * index, also 4 bytes per section if the runs are not in its order.
  * @return RA_ERR_UNSUPPORTED  more than 2^31 - 1 rows on a side, or 2^32 - 1 runs
  *         RA_ERR_NO_MEMORY
  */

@@ -2,10 +2,9 @@
  * GPU intervals ("spans"), each measured by a pair of CUDA events on a stream and tagged by the
  * caller with a range of numbers, that of trace events; read when the work is over.
  *
- * A timeline belongs to one rank and one GPU, and is used by one thread at a time. Its spans are
- * fixed in number and made at create; where they are used up, or where the GPU's runtime refuses
- * one, there is no span, which is no error: nothing that is computed depends on it. NULL is a
- * timeline that has no spans. Not yet run on a device.
+ * A timeline belongs to one rank and one GPU, and is used by one thread at a time. All spans are
+ * made at create; if they are used up, or the GPU's runtime refuses one, there is no span. That is
+ * no error: no result depends on it. NULL is a timeline without spans. Not yet run on a device.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_TIMELINE_H
@@ -78,7 +77,7 @@ static inline void ra_timeline_end(ra_timeline *line, ra_stream *stream, int32_t
 /**
  * The times of span 0, 1, … count - 1. To be called when its work is known to be done; waits up to
  * a second for what the runtime has not noticed yet.
- * @return false where it has none: it was not ended, or the GPU's runtime failed
+ * @return false: it has none, because it was not ended or the GPU's runtime failed
  */
 static inline bool ra_timeline_read(ra_timeline *line, int32_t span, ra_span *span_out)
 {

@@ -7,14 +7,13 @@
  *
  * Events lie on tracks. On one track any two events are apart or one contains the other, and their
  * order in the array is that of their beginnings, the containing one first. Kernel calls of the CPU
- * are over when they return; a transfer of host memory lasts from its posting until its arrival is
- * known, which is when the wait for it returns: one that arrived while kernels ran shows as a wait
- * of no length.
+ * are over when they return. A transfer of host memory lasts from its posting until the wait for it
+ * returns: one that arrived while kernels ran shows as a wait of length 0.
  *
- * On a GPU computing and transfers have the device's times (timeline.h): from when the stream came
- * to them until it was through. They are read after each pass and hold to the host's clock within
- * some microseconds; waits are the host's. Where the device gave no time, an event has that of the
- * host, which is when it was handed on: `device` is 0, and ra_trace_untimed counts it.
+ * On a GPU, computing and transfers have the device's times (timeline.h), from when the stream came
+ * to them until it was through, read after each pass and right to some microseconds; waits have the
+ * host's. If the device gave no time, an event has the host's, of when it was handed on: `device`
+ * is 0, and ra_trace_untimed counts it.
  *
  * Times count nanoseconds of CLOCK_MONOTONIC from an origin that ra_trace_align makes common.
  * SPDX-License-Identifier: BSD-3-Clause
@@ -94,9 +93,9 @@ void ra_trace_destroy(ra_trace *trace);
 
 /**
  * Collective, before the first pass: one origin for the times of all ranks. Ranks of one host share
- * its clock, and agree exactly. Across hosts ranks note when they leave a few barriers, and what
- * the first rank of a host differs from rank 0 by in the median is its host's clock: right to about
- * the time that a barrier takes.
+ * its clock, and agree exactly. Across hosts, ranks note when they leave a few barriers: the median
+ * difference between a host's first rank and rank 0 is its clock's offset, right to about the time
+ * that a barrier takes.
  */
 RA_CHECKED ra_status ra_trace_align(ra_trace *trace, ra_comm *comm);
 
@@ -108,9 +107,9 @@ int64_t ra_trace_lost(const ra_trace *trace);
 int64_t ra_trace_untimed(const ra_trace *trace);
 
 /**
- * Later passes are recorded; NULL: no more. `trace` is borrowed. Where kernels have a device the
- * first call makes events there, twice ra_ring_trace_bound and at most 2^15; where that cannot be,
- * a warning says so, and times are the host's.
+ * Record later passes in `trace`, which is borrowed; NULL: no more. If kernels run on a device, the
+ * first call makes events there, twice ra_ring_trace_bound and at most 2^15; if that fails, a
+ * warning says so, and times are the host's.
  */
 void ra_ring_set_trace(ra_ring *ring, ra_trace *trace);
 /** Most events that one forward pass, and one backward pass where it is configured, make here. */
