@@ -1,6 +1,6 @@
 /*
- * The boundary between host code in C and the attention kernels in CUDA: a function per kernel and
- * dtype, and two that choose among them.
+ * The boundary between host code in C and the attention kernels in CUDA: one function per kernel
+ * and dtype, and two that choose among these.
  */
 #ifndef RINGATTN_CUDA_ATTENTION_LAUNCH_H
 #define RINGATTN_CUDA_ATTENTION_LAUNCH_H
@@ -14,16 +14,14 @@ extern "C" {
 #endif
 
 /*
- * Where a launch goes, and what came of it. A launch has as many thread blocks as the device holds,
- * at most those that tile_table.h has and the launch has tasks; one that yields has as many as
- * tasks. A device that holds fewer than the table assumes, because its shared memory or registers
- * are less, computes the same, slower.
+ * Where a launch goes, and what came of it. A launch has min(what the device holds, what
+ * tile_table.h allows, tasks) thread blocks; one that yields has one per task. A device with less
+ * shared memory or registers, which holds fewer than the table assumes, computes the same, slower.
  */
 typedef struct ra_cuda_grid {
     int multiprocessors; /* of the current device */
     cudaStream_t stream;
-    int held,
-        assumed; /* out: thread blocks per multiprocessor, where they differ; else untouched */
+    int held, assumed; /* out: thread blocks per multiprocessor, if they differ; else untouched */
 } ra_cuda_grid;
 
 /** Enqueue one forward step; f->ticket must be 0 when it begins. */
@@ -31,9 +29,9 @@ cudaError_t ra_cuda_launch_forward(const ra_cuda_forward *f, ra_cuda_grid *grid)
 
 /**
  * Enqueue one backward step: a kernel for dk and dv, then one for dq, unless f->single. Both
- * f->tickets must be 0 when it begins. Rows of gradients are added to by one thread block each, in
- * an order that the map fixes, so that results repeat bit for bit; but for dq of f->single, which
- * many add to as they come.
+ * f->tickets must be 0 when it begins. One thread block adds to a row of gradients, in an order
+ * that the map fixes, so results repeat bit for bit. The exception is dq of f->single, to which
+ * many add in any order.
  */
 cudaError_t ra_cuda_launch_backward(const ra_cuda_backward *f, ra_cuda_grid *grid);
 

@@ -1,11 +1,11 @@
 /*
- * Backward in float32, exact: no tensor cores, which would round to tf32. It is there to check the
- * fast kernels with, and written to be read.
+ * Backward in float32, exact: no tensor cores, which would round to tf32. It exists to check the
+ * fast kernels, and is written to be read.
  *
- * Tiles are square, QUERIES x KEYS. First P and dS of a tile go to shared memory, SHARE threads to
- * a query. Then SHARE threads have one output row, a query's dq or a key's dk and dv, each with
- * dims q, q + SHARE, ... of it. Sums run within a tile first; because tiles are small, sums across
- * tiles are compensated: two floats, the sum and its rounding error.
+ * Tiles are square, QUERIES x KEYS. First, P and dS of a tile go to shared memory, SHARE threads
+ * per query. Then SHARE threads share one output row (a query's dq, or a key's dk and dv); each has
+ * dims q, q + SHARE, ... Sums run within a tile first; sums across the (small) tiles are
+ * compensated: two floats, the sum and its rounding error.
  */
 #ifndef RINGATTN_CUDA_BACKWARD_32_CUH
 #define RINGATTN_CUDA_BACKWARD_32_CUH
@@ -25,7 +25,7 @@ template <int DIM> struct backward_32 {
 
     struct tiles {
         float query[QUERIES][PITCH], dout[QUERIES][PITCH], key[KEYS][PITCH], value[KEYS][PITCH];
-        float weight[QUERIES][KEYS + 1], dscore[QUERIES][KEYS + 1]; /* 0 where a pair is not live */
+        float weight[QUERIES][KEYS + 1], dscore[QUERIES][KEYS + 1]; /* 0 if the pair is not live */
         float base[QUERIES], delta[QUERIES];
     };
     static_assert(sizeof(tiles) + RA_CUDA_KEYS_HEAD_BYTES + RA_CUDA_LIST_BYTES == TILE.shared_bytes,
@@ -52,7 +52,7 @@ template <int DIM> struct backward_32 {
         t.delta[r] = r < count ? delta[begin + stride * r] : 0;
     }
 
-    /* Weight and gradient of the score of query a and key k, where the pair is live. */
+    /* Weight and score gradient of query a and key k, if the pair is live. */
     static LANE_CODE void weigh(float factor, int dim, int a, int k, bool live, tiles &t)
     {
         float score = 0, dp = 0;
@@ -65,7 +65,7 @@ template <int DIM> struct backward_32 {
         t.dscore[a][k] = live ? p * (dp - t.delta[a]) : 0;
     }
 
-    /* What has no weight is left out, because zero times its Inf or NaN is NaN. */
+    /* Skip terms without weight: zero times an Inf or NaN is NaN. */
     static LANE_CODE float add_product(float sum, float weight, float value)
     {
         return weight != 0 ? fmaf(weight, value, sum) : sum;

@@ -1,4 +1,4 @@
-/* What a backward launch is given. Pointers are the device's; the struct travels by value. */
+/* Arguments of a backward launch. Pointers are the device's; the struct is passed by value. */
 #ifndef RINGATTN_CUDA_BACKWARD_ARGS_H
 #define RINGATTN_CUDA_BACKWARD_ARGS_H
 
@@ -24,7 +24,7 @@ typedef struct ra_cuda_backward {
     float scale, factor; /* factor: scale * log2(e), positive */
     bool ascending;      /* of chunks: see ra_cuda_task_at */
     bool ends_only;      /* and there are chunks between the ends */
-    bool yields;         /* a thread block per task, which leaves after it */
+    bool yields;         /* one thread block per task */
     bool aligned;        /* rows of q, k, v and dout are whole pieces of 16 bytes, aligned */
     bool single;         /* one kernel: `single` */
     bool whole;          /* rows of gradients have all dims of the instance, aligned to 8 bytes */
@@ -32,10 +32,10 @@ typedef struct ra_cuda_backward {
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_backward) <= 4096, "kernel parameters are at most 4 KiB");
 
-/* A task of `keys` or `single`: some consecutive key rows of one kv head, first rows first, because
+/* A task of `keys` or `single`: some consecutive key rows of one kv head. First rows come first:
    under a causal mask more queries see them. */
 typedef struct ra_cuda_key_task {
-    int32_t batch, kv_head, part; /* part 1: dk, where dv has a task of its own */
+    int32_t batch, kv_head, part; /* part 1: dk, if dv has a task of its own */
     int64_t row_begin, row_end;
 } ra_cuda_key_task;
 

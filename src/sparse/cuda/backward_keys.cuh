@@ -3,8 +3,8 @@
  * thread block. Their gradients are summed a block of keys at a time, over the queries of all heads
  * that read them. No two tasks share a row of dk or dv, and the order of a task is fixed.
  *
- * Which tiles see a block of keys is found through the map's index: runs of the spans that reach
- * the block are looked at, and those that meet it are listed.
+ * The map's index tells which tiles see a block of keys: the runs of all spans that reach the block
+ * are checked, and those that meet it are listed.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -17,17 +17,17 @@
 struct key_visit {
     const ra_tile_layer *layer;
     const uint32_t *chunk_tile;   /* of the layer */
-    uint32_t tile, tile_end;      /* tiles that are looked for */
+    uint32_t tile, tile_end;      /* tiles that are searched for */
     uint32_t run, run_end;        /* their runs */
-    uint32_t place, place_end;    /* in the index: of the layer, not looked at yet */
+    uint32_t place, place_end;    /* in the index: the layer's runs that were not checked yet */
     int32_t head_begin, head_end; /* the group's heads, in this launch */
     int32_t listed;               /* runs in the list */
 };
 
 /*
- * What a thread block knows of its work: all of it in shared memory, because registers are what
- * there is least of while steps go by. Query cursors take turns: one is worked on, rows of the next
- * are on their way, and the one after that is being found.
+ * A thread block's work, all in shared memory, because registers are scarce in the loop over steps.
+ * Query cursors take turns: one is worked on, rows of the next are being copied, and the one after
+ * that is being found.
  */
 struct backward_keys_block {
     ra_query_cursor cursor[3];
@@ -88,8 +88,8 @@ LANE_CODE void publish_vote(bool holds, backward_keys_block &block)
     block_barrier(); /* votes are there */
 }
 
-/* The first place of the index, from `place` on, in a span that reaches the block of keys; `end`
-   where there is none. Runs after a span begin no earlier than the section of its first key. */
+/* The first place of the index, from `place` on, in a span that reaches the block of keys; `end`:
+   none. Runs after a span begin no earlier than the section of its first key. */
 template <int THREADS>
 LANE_CODE uint32_t next_place(const ra_cuda_map &map, backward_keys_block &block, uint32_t place,
                               uint32_t end)
@@ -115,7 +115,7 @@ LANE_CODE uint32_t next_place(const ra_cuda_map &map, backward_keys_block &block
     return end;
 }
 
-/* List runs, in the order of the index, until the list might not hold those of another look. */
+/* List runs, in the order of the index, until the list might be too short for another round. */
 template <int THREADS> LANE_CODE void list_runs(const ra_cuda_map &map, backward_keys_block &block)
 {
     static_assert(THREADS >= RA_CUDA_LOOK_RUNS, "a thread looks at a run");
@@ -202,7 +202,7 @@ LANE_CODE void visit_next(const ra_cuda_backward &f, backward_keys_block &block,
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
 /* Go through some of the layer's tiles: those of chunks [chunk_begin, chunk_end). Keys and values
-   are loaded when the first query is found that sees some, and `any` says that one has been. */
+   are loaded when the first query that sees some is found; `any`: one was found. */
 template <class Block>
 LANE_CODE bool backward_keys_visit(const ra_cuda_backward &f, int32_t chunk_begin,
                                    int32_t chunk_end, bool any, backward_keys_block &block,
@@ -240,7 +240,7 @@ template <class Block> LANE_CODE void backward_keys_sum(const ra_cuda_backward &
     typename Block::sums sums;
     bool any = false;
     Block::begin(sums);
-#pragma unroll 1 /* the loop over steps is large, and is to be there once */
+#pragma unroll 1 /* the loop over steps is large: one copy of it */
     for (int32_t turn = 0; turn < (f.ends_only ? 2 : 1); ++turn) {
         int32_t const begin = turn == 0 ? 0 : chunks - 1;
         int32_t const end = f.ends_only ? begin + 1 : chunks;
@@ -251,7 +251,7 @@ template <class Block> LANE_CODE void backward_keys_sum(const ra_cuda_backward &
     block_barrier(); /* keys have been read, and rows of gradients are written */
 }
 
-/* What of a layer a task visits; false: none of the group's heads is in it. */
+/* What a task visits in a layer; false: none of the group's heads is in it. */
 LANE_CODE bool visit_layer(const ra_cuda_backward &f, int32_t layer, int32_t kv_head, key_visit &v)
 {
     int32_t const group = f.q_heads / f.kv_heads;
@@ -266,7 +266,7 @@ LANE_CODE bool visit_layer(const ra_cuda_backward &f, int32_t layer, int32_t kv_
     return false;
 }
 
-/* The next block of keys that has some, of all layers that a head of the group is in. */
+/* The next block with keys, over all layers that a head of the group is in. */
 LANE_CODE void backward_keys_next(const ra_cuda_backward &f, int32_t keys, backward_keys_block &b)
 {
     int64_t const begin = b.task.row_begin, end = b.task.row_end;
@@ -304,7 +304,7 @@ LANE_CODE void backward_keys_task(const ra_cuda_backward &f, const ra_cuda_key_t
     }
 }
 
-/* The whole kernel: thread blocks take tasks until there are none, or one each. */
+/* The whole kernel: thread blocks take tasks until none are left, or one each. */
 template <class Block> struct keys_pass : Block {
     static LANE_CODE void all(const ra_cuda_backward &f, char *shared)
     {

@@ -1,10 +1,10 @@
 /*
  * dk and dv of a block of keys in 16-bit elements on tensor cores (mma.m16n8k16, sm_80 and newer).
  *
- * Warp w has keys 16 ROW_TILES w and on; a lane holds fragments of their sums in float32 registers.
- * Per step of queries, everything transposed, so that weights and their gradients are left operands
- * where they are: s = k . q, p = 2^(s - lse), dv += p dout, dp = v . dout, ds = p (dp - delta),
- * dk += ds q.
+ * Warp w has the keys from 16 ROW_TILES w on; a lane holds fragments of their sums in float32
+ * registers. Per step of queries, all transposed, so that weights and their gradients can stay in
+ * place as left operands: s = k. q, p = 2^(s - lse), dv += p dout, dp = v. dout, ds = p (dp -
+ * delta), dk += ds q.
  */
 #ifndef RINGATTN_CUDA_BACKWARD_KEYS_16_CUH
 #define RINGATTN_CUDA_BACKWARD_KEYS_16_CUH
@@ -20,8 +20,8 @@ template <class Element, int DIM> struct backward_keys_16 {
     typedef products_16<Element, DIM, THREADS> products;
     typedef key_steps_16<Element, DIM, KEYS, QUERIES, THREADS> steps;
 
-    /* What a lane holds: rows lane / 4 and lane / 4 + 8 of each of its row tiles. dk, then dv;
-       where parts are tasks of their own, that of the part. */
+    /* What a lane holds: rows lane / 4 and lane / 4 + 8 of each of its row tiles. dk, then dv; if
+       parts are tasks of their own, only the part's. */
     struct sums {
         float acc[3 - PARTS][ROW_TILES][DIM / 8][4];
         row_scale<Element, ROW_TILES> scale;

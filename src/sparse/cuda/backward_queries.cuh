@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-/* What a thread block knows of its work, in shared memory. Key cursors take turns. */
+/* A thread block's work, in shared memory. Key cursors take turns. */
 struct backward_queries_block {
     const char *q, *k, *v, *dout;
     char *dq;
@@ -36,8 +36,8 @@ LANE_CODE void backward_queries_begin(const ra_cuda_backward &f, const ra_cuda_t
     block.delta = f.delta + at;
 }
 
-/* Of a row's LSE, what its scores times `factor` are less by to become logarithms of weights; a row
-   without a key has weights 0. */
+/* From a row's LSE, what to subtract from its scores times `factor` to get the logarithms of its
+   weights; a row without a key has weights 0. */
 LANE_CODE float weight_base(float lse)
 {
     return lse == -INFINITY ? INFINITY : lse * 1.44269504088896341f;
@@ -64,7 +64,7 @@ LANE_CODE void backward_queries_chunk(const ra_cuda_backward &f, const ra_cuda_t
     block_barrier(); /* shared has been read, before the next task */
 }
 
-/* The whole kernel: thread blocks take tasks until there are none, or one each. */
+/* The whole kernel: thread blocks take tasks until none are left, or one each. */
 template <class Block> struct queries_pass : Block {
     static LANE_CODE void all(const ra_cuda_backward &f, char *shared)
     {

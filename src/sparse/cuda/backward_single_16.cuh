@@ -1,15 +1,14 @@
 /*
  * dq, dk and dv in one pass, in 16-bit elements on tensor cores (mma.m16n8k16, sm_80 and newer):
- * five products of each pair of tiles, where a pass for dq and one for dk and dv have seven. What a
- * block of keys adds to rows of dq goes there atomically, so that its order, and with it the last
- * bits of dq, differ from run to run.
+ * five products per pair of tiles, instead of seven in two passes (dq; dk and dv). A block of keys
+ * adds to rows of dq atomically, so the order, and with it the last bits of dq, differ from run to
+ * run.
  *
- * Per step of queries: s = k . q, p = 2^(s - lse), dp = v . dout, ds = p (dp - delta), where two
- * warps share keys and divide queries. p and ds go to shared memory in 16 bits, and from there into
- * dv += p dout, dk += ds q, dq += ds^T k, whose columns warps divide: each reads less of both
- * operands than if it had whole rows.
- *
- * Of bfloat16 only: in float16, ds would need a power of two that is the same in rows and columns.
+ * Per step of queries: s = k. q, p = 2^(s - lse), dp = v. dout, ds = p (dp - delta), with two warps
+ * that share keys and divide queries. p and ds go to shared memory in 16 bits, and from there into
+ * dv += p dout, dk += ds q, dq += ds^T k. Warps divide the columns of these: each reads less of
+ * both operands than with whole rows. For bfloat16 only: in float16, ds would need the same power
+ * of two in rows and columns.
  */
 #ifndef RINGATTN_CUDA_BACKWARD_SINGLE_16_CUH
 #define RINGATTN_CUDA_BACKWARD_SINGLE_16_CUH
@@ -26,7 +25,7 @@ template <class Element, int DIM> struct backward_single_16 {
     static_assert(weight_bits<Element>::value == 0, "ds is not scaled");
     static_assert(16 * ROW_TILES * TILE.warps == KEYS * ACROSS, "warps divide the keys");
 
-    /* Of dq: warps side by side, row tiles of each, and tiles of 8 columns. */
+    /* For dq: warps side by side, row tiles of each, and tiles of 8 columns. */
     static constexpr int DQ_ACROSS = DIM % 64 == 0 ? 4 : 2;
     static constexpr int DQ_ROW_TILES = QUERIES * DQ_ACROSS / (16 * TILE.warps);
     static constexpr int DQ_TILES = DIM / 8 / DQ_ACROSS;
@@ -60,8 +59,8 @@ template <class Element, int DIM> struct backward_single_16 {
         steps::load(f, block, true, shared);
     }
 
-    /* Slots beyond the block's have keys of zeros, and must have weights of zero, too: what is
-       stored of dq is summed over all of them. */
+    /* Slots beyond the block's have zero keys, and must have zero weights too: dq sums over all
+       slots. */
     static LANE_CODE void weigh(const ra_cuda_backward &f, const backward_keys_block &block,
                                 const ra_query_cursor &c, char *shared,
                                 const typename steps::stage &from)

@@ -11,8 +11,8 @@
 /* At the begin of shared memory: what a thread block of `keys` knows of its work; then runs. */
 enum { RA_CUDA_KEYS_HEAD_BYTES = 384 };
 
-/* A thread block of `keys` looks at so many runs at once, and lists as many, and some, at a time: a
-   thread has one, and the fewest are four warps. */
+/* How many runs a thread block of `keys` checks at once (one per thread, at least four warps), and
+   how many it lists at a time: some more. */
 enum {
     RA_CUDA_LOOK_RUNS = 128,
     RA_CUDA_LIST_ENTRIES = RA_CUDA_LOOK_RUNS + 32,
@@ -28,8 +28,8 @@ RA_HD ra_cuda_tile ra_cuda_queries_16(int32_t dim, int32_t warps, int32_t row_ti
     return tile;
 }
 
-/* Keys and values of the block; queries, dout, lse and delta of a step, twice: those of the next
-   arrive while these are worked on. A warp has row_tiles times 16 keys. */
+/* Keys and values of the block; queries, dout, lse and delta of a step, double-buffered: the next
+   step's arrive meanwhile. A warp has row_tiles times 16 keys. */
 RA_HD ra_cuda_tile ra_cuda_keys_16(int32_t dim, int32_t warps, int32_t row_tiles, int32_t queries,
                                    int32_t blocks_per_sm)
 {
@@ -82,7 +82,8 @@ RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
     return ra_cuda_keys_16(dim, 4, 1, dim == 192 ? 32 : 16, 2);
 }
 
-/* What `single` is compiled for: bfloat16, and dims whose sums of dk and dv fit registers together.
+/*
+ * `single` is compiled for bfloat16, and dims whose sums of dk and dv fit registers together.
  */
 enum { RA_CUDA_SINGLE_DIM_MOST = 128 };
 /* Warps of it that share keys. */
@@ -99,7 +100,7 @@ RA_HD ra_cuda_tile ra_cuda_single_of(int32_t head_dim)
     return tile;
 }
 
-/* Whether it is there for a GPU with that much shared memory per thread block. */
+/* Whether `single` runs on a GPU with so much shared memory per thread block. */
 RA_HD bool ra_cuda_has_single(ra_dtype dtype, int32_t head_dim, int64_t shared_bytes)
 {
     return dtype == RA_BF16 && head_dim <= RA_CUDA_SINGLE_DIM_MOST &&

@@ -7,14 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first that has the types of computation that we ask for. */
+/* The first version with the compute types that we use. */
 enum { MAJOR_MIN = 11 };
 
 static ra_cublas library;
 static char why[240];
 static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
 
-/* dlsym gives data pointers; that they hold functions is POSIX. */
+/* dlsym returns data pointers; POSIX lets them hold functions. */
 static bool find(void *handle, const char *name, void *function_out)
 {
     void *const found = dlsym(handle, name);
@@ -36,8 +36,8 @@ static bool find_all(void *handle)
 }
 
 /*
- * Where the loader looks: that of the build's version first, then others, whose calls and constants
- * are the same; then where the build has found it. Never closed: it has threads.
+ * On the loader's path, first the build's version, then others, whose calls and constants are the
+ * same; then where the build found it. Never closed: it has threads.
  */
 static void look(void)
 {

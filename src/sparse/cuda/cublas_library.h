@@ -1,4 +1,4 @@
-/* cuBLAS as it is found on this machine: loaded when it is first wanted, never linked. */
+/* This machine's cuBLAS: loaded on first use, never linked. */
 #ifndef RINGATTN_CUBLAS_LIBRARY_H
 #define RINGATTN_CUBLAS_LIBRARY_H
 

@@ -1,4 +1,4 @@
-/* Private to src/sparse/cuda: what the table keeps of a kernel, and its parts. */
+/* Private to src/sparse/cuda: what the table keeps for a kernel, and its parts. */
 #ifndef RINGATTN_CUDA_INTERNAL_H
 #define RINGATTN_CUDA_INTERNAL_H
 
@@ -38,8 +38,8 @@ static inline ra_cuda_kernel *ra_cuda_self(ra_kernel *kernel)
 }
 
 /**
- * Make the GPU the calling thread's, for what follows. What was enqueued before is a call whose end
- * is watched (watch_cuda.h).
+ * Make the GPU the calling thread's current one. The work enqueued before counts as one call, whose
+ * end is watched (watch_cuda.h).
  */
 RA_CHECKED ra_status ra_cuda_enter(ra_kernel *kernel);
 
@@ -50,13 +50,15 @@ RA_CHECKED ra_status ra_cuda_check_shared(ra_kernel *kernel, const ra_cuda_tile 
 RA_CHECKED ra_status ra_cuda_finish(ra_kernel *kernel);
 
 /**
- * A map's arrays on the device: those that were taken, or a copy in *own_out, which the caller
- * gives back by ra_cuda_give_map; else *own_out is empty.
+ * A map's arrays on the device: if the map was taken, those (*own_out is empty); else a copy in
+ * *own_out, which the caller gives back by ra_cuda_give_map.
  */
 RA_CHECKED ra_status ra_cuda_map_data(ra_kernel *kernel, const ra_tilemap *map, ra_block *own_out,
                                       const void **data_out);
-/** Give back what ra_cuda_map_data has brought, behind the step, which is waited for: blocks that
-   are returned wait without a deadline. The step's status, or else that of the wait. */
+/**
+ * Give back what ra_cuda_map_data has brought, after waiting for the step under the deadline:
+ * returning a block would wait without one. The step's status, or else that of the wait.
+ */
 RA_CHECKED ra_status ra_cuda_give_map(ra_kernel *kernel, ra_status status, ra_block *own);
 RA_CHECKED ra_status ra_cuda_take_map(ra_kernel *kernel, const ra_tilemap *map);
 void ra_cuda_drop_map(ra_kernel *kernel, const ra_tilemap *map);

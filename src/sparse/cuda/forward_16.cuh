@@ -1,9 +1,9 @@
 /*
  * Forward over one tile in 16-bit elements on tensor cores (mma.m16n8k16, sm_80 and newer).
  *
- * Warp w has query rows 16 ROW_TILES w and on; a lane holds fragments of their sums in float32
- * registers. Per block of 64 keys: scores by mma, mask where the band cuts, new top, weights
- * rounded to 16 bits, values by mma; a warp none of whose rows sees the block only copies. Keys of
+ * Warp w has the query rows from 16 ROW_TILES w on; a lane holds fragments of their sums in float32
+ * registers. Per block of 64 keys: scores by mma, mask if the band cuts the block, new top, weights
+ * rounded to 16 bits, values by mma; a warp whose rows see none of the block only copies. Keys of
  * the next block are copied (cp.async) while this one's values are multiplied, and its values while
  * scores are computed.
  */
@@ -27,8 +27,8 @@ template <class Element, int DIM> struct forward_16 {
         float sum[ROW_TILES][2]; /* of this lane's columns */
     };
 
-    /* top: the running max of a row, as the softmax sees it (see raise). These lie in shared
-       memory, a place per thread: they are needed once per block of keys, and registers all the
+    /* top: the running max of a row, as the softmax sees it (see raise). Tops lie in shared memory,
+       one place per thread: they are used once per block of keys, and would take registers all the
        time. */
     struct tops {
         float of[ROW_TILES][2];
@@ -131,7 +131,7 @@ template <class Element, int DIM> struct forward_16 {
         }
     }
 
-    /* Of a row whose sums have been divided; elements only where store_tile does not write them. */
+    /* For a row whose sums were divided; writes elements only if store_tile does not. */
     static LANE_CODE void store_output_row(const ra_cuda_forward &f, const forward_head &h,
                                            int64_t row, bool there, const tops &top, const sums &s,
                                            int m, int half, float sum)
@@ -168,8 +168,8 @@ template <class Element, int DIM> struct forward_16 {
         }
     }
 
-    /* Output by pieces of 16 bytes, through the warp's own rows of the query tile, which are not
-       needed any more. */
+    /* Store output in pieces of 16 bytes, through the warp's own rows of the query tile, which are
+       free by now. */
     static LANE_CODE void store_tile(const ra_cuda_forward &f, const forward_head &h,
                                      const ra_tile &tile, const sums &s, char *shared)
     {
@@ -251,8 +251,9 @@ template <class Element, int DIM> struct forward_16 {
         return warp_vote(ra_key_cursor_sees(&c, ROWS * warp_index(), ROWS, KEYS)) != 0;
     }
 
-    /* Scores of a warp that sees none. They are not read, but without them compilers keep those of
-       the block before; and without the barrier they write these ahead of the branch, always. */
+    /* Scores of a warp that sees no key. They are not read, but without them the compiler would
+       keep the previous block's scores; and without the barrier it would write these before the
+       branch, always. */
     static LANE_CODE void hide(scores &s)
     {
         warp_barrier();
@@ -265,11 +266,11 @@ template <class Element, int DIM> struct forward_16 {
 
     /*
      * Lazy rescaling (in base 2): probabilities P are 2^(score - top), where the top may lag behind
-     * the running max by up to `slack`. After the first blocks of keys it rarely moves, and sums
-     * are rarely rescaled; P is at most 2^slack, which float16 holds (65,504). P is rounded to 16
-     * bits for P V but not for its sum, so the error of o goes with the largest P, which is 1 only
-     * without slack. Where delta is wanted slack is 0: in a row that sees one key dp = delta, and
-     * its gradients would be nothing but that rounding.
+     * the running max by up to `slack`. After the first blocks of keys the top rarely moves, and
+     * sums are rarely rescaled; P is at most 2^slack, which float16 holds (65,504). P is rounded to
+     * 16 bits for P V but not for its sum, so the error of o grows with the largest P, which is 1
+     * only without slack. If delta is wanted, slack is 0: in a row that sees one key dp = delta,
+     * and its gradients would be nothing but that rounding.
      *
      * Sets the new tops and, in `left`, the factors that rescale sums. @return whether a factor is
      * not 1 in some row of the warp
@@ -310,7 +311,7 @@ template <class Element, int DIM> struct forward_16 {
         }
     }
 
-    /* Scores become weights 2^(score * factor - top), in the order in which products want them. */
+    /* Scores become weights 2^(score * factor - top), in the order that products need. */
     static LANE_CODE void soften(const ra_cuda_forward &f, tops &own, scores &w, sums &s)
     {
         float left[ROW_TILES][2], sum[ROW_TILES][2], base[ROW_TILES][2];

@@ -1,6 +1,6 @@
 /*
- * Forward over one tile in float32, exact: no tensor cores, which would round to tf32. It is there
- * to check the fast kernels with, and written to be read.
+ * Forward over one tile in float32, exact: no tensor cores, which would round to tf32. It exists to
+ * check the fast kernels, and is written to be read.
  *
  * Four threads share a query row: thread q of them has keys q, q + 4, ... of a block's scores, and
  * dims q, q + 4, ... of the sums. Sums run within a block of 32 keys first, then across blocks.
@@ -120,7 +120,7 @@ template <int DIM> struct forward_32 {
             s.acc[j] *= alpha;
     }
 
-    /* Keys that a row does not see are left out, because zero times their Inf or NaN is NaN. */
+    /* Skip keys that a row does not see: zero times their Inf or NaN is NaN. */
     static LANE_CODE void weigh(const ra_key_cursor &c, const tiles &t, sums &s)
     {
         int const a = thread_index() / 4, q = thread_index() % 4;

@@ -1,10 +1,11 @@
-/* What a forward launch is given. Pointers are the device's; the struct travels by value. */
+/* Arguments of a forward launch. Pointers are the device's; the struct is passed by value. */
 #ifndef RINGATTN_CUDA_FORWARD_ARGS_H
 #define RINGATTN_CUDA_FORWARD_ARGS_H
 
 #include "sparse/cuda/tile_table.h"
 
-/* A tile map whose block of arrays was copied as it is: pointers inside it are the host's. */
+/* A tile map whose arrays were copied to the device as one block: pointers inside are the
+   host's. */
 typedef struct ra_cuda_map {
     const ra_tile_layer *layers; /* of these only heads are used */
     const uint32_t *chunk_tile;  /* [layer_count][chunk_count + 1] */
@@ -22,7 +23,7 @@ typedef struct ra_cuda_forward {
     float *lse, *delta; /* or NULL */
     int64_t lse_batch_stride;
     float *acc, *top, *sum; /* the softmax state, or NULL */
-    /* State of a chunk whose rows are shared, one piece per thread block; NULL where not needed. */
+    /* State of a chunk whose rows are shared, one piece per thread block; NULL: not needed. */
     float *scratch;
     int64_t scratch_floats; /* from one to the next */
     uint32_t *ticket;       /* the next task; 0 before the launch */
@@ -31,28 +32,28 @@ typedef struct ra_cuda_forward {
     int32_t chunks_computed;
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float factor; /* of scores: scale * log2(e), positive */
-    float slack;  /* how far a score may be above its row's top before the top rises; 16 bits */
+    float slack;  /* 16 bits: how far a score may exceed its row's top before the top rises */
     bool first, last, ends_only;
     bool ascending;   /* see ra_cuda_task_at */
-    bool yields;      /* a thread block per task, which leaves after it: none uses scratch */
+    bool yields;      /* one thread block per task: none uses scratch */
     bool aligned;     /* rows of q, k and v are whole pieces of 16 bytes, aligned */
     bool out_aligned; /* rows of out */
 } ra_cuda_forward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_forward) <= 4096, "kernel parameters are at most 4 KiB");
 
-/* Floats of scratch that a thread block needs where rows are shared: acc, top and sum. */
+/* Floats of scratch per thread block if rows are shared: acc, top and sum. */
 RA_HD int64_t ra_cuda_scratch_floats(int32_t dim)
 {
     return (int64_t)RA_SHARED_CHUNK_ROWS_MAX * (dim + 2);
 }
 
 /*
- * The order of tasks, longest first: what is drawn last decides how long the others are waited for.
- * Heads of all batches go in groups, of as many as the L2 cache has room for what their tasks read,
- * and those of a group take turns. Head by head, causal attention over 16,384 tokens of 16 heads
- * would take 1.12 times as long as it would with 264 thread blocks at work until the end, in groups
- * 1.01 times. (FlashAttention-3 orders causal tiles so, too.)
+ * The order of tasks, longest first: the last ones drawn decide how long the other thread blocks
+ * idle. Heads of all batches form groups, as large as the L2 cache can hold what their tasks read,
+ * and the heads of a group take turns. With 264 thread blocks, causal attention over 16,384 tokens
+ * and 16 heads takes 1.12 times the ideal (all blocks busy until the end) head by head, and 1.01
+ * times in groups. (FlashAttention-3 orders causal tiles so too.)
  */
 typedef struct ra_cuda_turn {
     int64_t head; /* of all batches */
@@ -71,8 +72,8 @@ RA_HD ra_cuda_turn ra_cuda_turn_of(int64_t heads, int64_t groups, int32_t turns,
     return turn;
 }
 
-/* What a task is about. Under a causal mask last chunks are the long ones; `ascending`: where first
-   ones are. */
+/* What a task is about. Under a causal mask the last chunks are the long ones; `ascending`: the
+   first ones are. */
 typedef struct ra_cuda_task {
     int32_t batch, head; /* of this launch */
     int32_t chunk;

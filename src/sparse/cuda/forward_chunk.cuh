@@ -1,7 +1,7 @@
 /*
  * A task of the forward pass: one chunk of queries of one head of one batch, in one thread block.
- * What is alike for all instances: where tensors and state lie, rows that no tile reaches, and the
- * order of tiles. An instance computes a tile.
+ * This file has what all instances share: where tensors and state lie, rows that no tile reaches,
+ * and the order of tiles. An instance computes a tile.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -16,7 +16,7 @@
 
 /*
  * One head of one batch, as a thread block sees it; rows of state begin at state_row. It lies in
- * shared memory, because registers are what there is least of while blocks of keys go by.
+ * shared memory, because registers are scarce in the loop over blocks of keys.
  */
 struct forward_head {
     const char *q, *k, *v, *dout;
@@ -27,8 +27,8 @@ struct forward_head {
 };
 
 /*
- * What a thread block knows of its work: all of it, so that no thread has registers for it while
- * blocks of keys go by. Key cursors take turns: one is read while the other is moved on.
+ * All of a thread block's work, so that it takes no thread's registers in the loop over blocks of
+ * keys. Key cursors take turns: one is read while the other is moved on.
  */
 struct forward_block {
     forward_head head;
@@ -102,7 +102,7 @@ LANE_CODE void begin_state_rows(const forward_head &h, int dim, int64_t begin, i
     }
 }
 
-/* What a row's output is made of, as it lies in memory: a lane has dims lane, lane + 32, ... */
+/* What a row's output is made from, as it lies in memory: a lane has dims lane, lane + 32, ... */
 template <int PARTS> struct row_state {
     float acc[PARTS], dout[PARTS], top, sum;
 };
@@ -148,8 +148,8 @@ LANE_CODE void store_row_output(const ra_cuda_forward &f, const forward_head &h,
 }
 
 /*
- * Output of rows from their state, or of rows without a key where there is none. A warp reads what
- * it needs of several rows before it writes any of them, so that their ways from memory overlap.
+ * Write the output of rows from their state; rows without state have no key. A warp reads several
+ * rows before it writes any of them, so that memory latencies overlap.
  */
 template <class Block>
 LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h, int64_t begin,
@@ -171,7 +171,7 @@ LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-/* Rows of the chunk that tiles of this head reach, each counted as often as it is reached. */
+/* How many rows of the chunk tiles of this head reach; a row counts once per tile. */
 LANE_CODE int64_t chunk_tile_rows(const ra_cuda_map &map, int32_t head, int32_t chunk)
 {
     int64_t rows = 0;
@@ -253,7 +253,7 @@ LANE_CODE void forward_chunk(const ra_cuda_forward &f, const ra_cuda_task &task,
     block_barrier(); /* the block's work has been read, before the next task */
 }
 
-/* The whole kernel: thread blocks take tasks until there are none, or one each. */
+/* The whole kernel: thread blocks take tasks until none are left, or one each. */
 template <class Block> struct forward_pass : Block {
     static LANE_CODE void all(const ra_cuda_forward &f, char *shared)
     {

@@ -4,8 +4,8 @@
  *
  * A tile is [rows][dim] in chunks of 16 bytes ("pieces", 8 elements), with an XOR swizzle against
  * bank conflicts: piece p of row r is stored at p ^ f(r), within groups of 8 or 4 pieces. Rows of a
- * multiple of 128 bytes all begin in bank 0: groups of 8, f(r) = r mod 8. Others, an odd multiple
- * of 64 bytes long, begin in bank 0 and 16 by turns: groups of 4, f(r) = (r mod 8) / 2.
+ * multiple of 128 bytes all begin in bank 0: groups of 8, f(r) = r mod 8. Other rows, of an odd
+ * multiple of 64 bytes, begin in banks 0 and 16 in turn: groups of 4, f(r) = (r mod 8) / 2.
  */
 #ifndef RINGATTN_CUDA_FRAGMENTS_H
 #define RINGATTN_CUDA_FRAGMENTS_H
@@ -28,9 +28,9 @@ RA_HD int ra_piece_offset(int dim, int r, int p)
 }
 
 /*
- * From the offset of piece 0 or 1 of a row to that of the piece 2 * step further. What is known
- * when kernels are compiled becomes part of an instruction: a lane has one register for all rows
- * and steps of a tile, and a few for the places in a group.
+ * From the offset of piece 0 or 1 of a row to that of the piece 2 * step further. Compile-time
+ * constants become part of an instruction: a lane needs one register for all rows and steps of a
+ * tile, and a few for the places in a group.
  */
 RA_HD int ra_piece_step(int dim, int offset, int step)
 {
@@ -43,7 +43,7 @@ typedef struct ra_piece_at {
     int row, piece;
 } ra_piece_at;
 
-/* Threads side by side in a row when rows are copied: the power of two in its pieces, and at most
+/* Threads that copy one row side by side: the largest power of two that divides its pieces, at most
    16, so that four warps copy rows by eights. */
 RA_HD int ra_copy_columns(int dim)
 {
@@ -51,8 +51,8 @@ RA_HD int ra_copy_columns(int dim)
     return ra_hd_min(pieces & -pieces, 16);
 }
 
-/* The first piece that a thread copies. Others are rounds of as many columns beside it and
-   turns of threads / columns rows below. */
+/* The first piece that a thread copies. Its others lie in steps of `columns` pieces beside it, and
+   in steps of threads / columns rows below. */
 RA_HD ra_piece_at ra_copy_at(int dim, int thread)
 {
     unsigned const columns = (unsigned)ra_copy_columns(dim), number = (unsigned)thread;
@@ -98,8 +98,8 @@ RA_HD int ra_fragment_column(int lane)
     return (lane & 3) * 2;
 }
 
-/* How far a lane's tile n of sums lies from its first where `across` warps take 16 columns by
-   turns: a tile has 8. */
+/* How far a lane's tile n of sums (8 columns) lies from its first, if `across` warps take 16
+   columns in turn. */
 RA_HD int ra_sum_column(int across, int n)
 {
     return 16 * across * (n / 2) + 8 * (n & 1);

@@ -19,7 +19,7 @@ static ra_memory cuda_memory(void)
 {
     ra_memory memory = {0};
     ra_status const ignored = ra_memory_device(ra_device_used(), &memory);
-    (void)ignored; /* it was said why, and what has no operations is no memory */
+    (void)ignored; /* the cause was logged, and memory without operations is none */
     return memory;
 }
 
@@ -118,7 +118,7 @@ static void cuda_fini(ra_kernel *kernel)
     free(self);
 }
 
-/* Asks rather than waits, so that other ranks learn meanwhile that this one is at work. */
+/* Polls instead of blocking, so that this rank can send heartbeats meanwhile. */
 ra_status ra_cuda_finish(ra_kernel *kernel)
 {
     int64_t const begin_ns = ra_clock_ns();
@@ -127,7 +127,7 @@ ra_status ra_cuda_finish(ra_kernel *kernel)
     if (status != RA_OK)
         return status;
     while ((error = cudaStreamQuery(ra_cuda_self(kernel)->stream)) == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* which would be handed to whoever asks next */
+        (void)cudaGetLastError(); /* else the next caller to ask would get it */
         status = ra_cuda_watch_look(kernel);
         if (status != RA_OK)
             return status;
@@ -152,7 +152,7 @@ static ra_cuda_grid grid_of(const ra_kernel *kernel)
     return (ra_cuda_grid){.multiprocessors = kernel->threads, .stream = self->stream};
 }
 
-/* Said once per kernel: results do not depend on it. */
+/* Logged once per kernel: results do not depend on it. */
 static void say_occupancy(ra_kernel *kernel, const ra_cuda_grid *grid)
 {
     ra_cuda_kernel *const self = ra_cuda_self(kernel);
@@ -182,7 +182,8 @@ static uint32_t *tickets_of(const ra_kernel *kernel)
     return (uint32_t *)(void *)(end - RA_CUDA_TAIL_BYTES);
 }
 
-/* Shared rows need scratch where no state is carried: a kernel that was made without has none. */
+/* Without a carried state, shared rows need scratch, which this kernel may have been made
+   without. */
 static ra_status check_scratch(const ra_kernel *kernel, const ra_forward_step *step)
 {
     int32_t const blocks = kernel->threads * ra_cuda_blocks_most(step->shape.dim);

@@ -2,15 +2,15 @@
  * The way through a tile's runs, one block of keys at a time, and which blocks need a mask.
  *
  * A run's keys are numbered b, a tile's queries a; a pair is live where lo <= b - a <= hi. Blocks
- * begin at the first key that any query of the tile sees, so that a window's edge costs no more
- * blocks than it must.
+ * begin at the first key that any query of the tile sees, so that a window's edge costs no extra
+ * blocks.
  */
 #ifndef RINGATTN_CUDA_KEY_CURSOR_H
 #define RINGATTN_CUDA_KEY_CURSOR_H
 
 #include "sparse/run_band.h"
 
-/* Most key rows, so that a block's keys and queries can be added to them. */
+/* Most key rows: a block's keys and queries can be added without overflow. */
 enum { RA_CUDA_KEY_ROWS_MAX = INT32_MAX - 256 };
 
 typedef struct ra_key_cursor {
@@ -26,7 +26,7 @@ RA_HD void ra_key_cursor_enter(ra_key_cursor *c)
 {
     if (c->run == c->run_end)
         return;
-    /* Read at once: for all a compiler knows, what is written to the cursor may be part of it. */
+    /* Read at once: as far as the compiler knows, writes to the cursor may alias it. */
     ra_run const run = c->runs[c->run];
     c->k_begin = run.k_begin;
     c->k_stride = run.k_stride;
@@ -68,16 +68,16 @@ RA_HD int64_t ra_key_cursor_row(const ra_key_cursor *c, int32_t b)
 }
 
 /* Whether some pair of queries [0, q_rows) and the k_rows keys of the block is not live. Rows
-   beyond q_count are not looked at: what they become is never stored. Without a branch, so that all
-   it takes is read from the cursor at once. */
+   beyond q_count are ignored: their results are never stored. No branch, so that the whole cursor
+   is read at once. */
 RA_HD bool ra_key_cursor_masked(const ra_key_cursor *c, int32_t k_rows)
 {
     return (c->b + k_rows > c->end) | (c->b - (c->q_count - 1) < c->band.lo) |
            (c->b + k_rows - 1 > c->band.hi);
 }
 
-/* Whether some of `rows` queries from a on, but for those beyond q_count, sees some of the k_rows
-   keys of the block. */
+/* Whether any of `rows` queries from a on (below q_count) sees any of the k_rows keys of the
+   block. */
 RA_HD bool ra_key_cursor_sees(const ra_key_cursor *c, int32_t a, int32_t rows, int32_t k_rows)
 {
     int32_t const a_end = ra_hd_min(a + rows, c->q_count);
@@ -88,7 +88,7 @@ RA_HD bool ra_key_cursor_sees(const ra_key_cursor *c, int32_t a, int32_t rows, i
 
 /*
  * The keys that a query sees, as offsets from some key: those from `first` on, `count` of them. A
- * kernel asks about many keys of a row, and this takes two instructions for each, without a branch.
+ * kernel tests many keys of a row: this takes two instructions per key, and no branch.
  */
 typedef struct ra_live_span {
     int32_t first, count;

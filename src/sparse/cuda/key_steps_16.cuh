@@ -1,6 +1,6 @@
 /*
- * What 16-bit kernels that own a block of keys have in common: where its tiles lie in shared
- * memory, the way through the steps of queries that see it, and what becomes of a lane's scores.
+ * Common to the 16-bit kernels that own a block of keys: where tiles lie in shared memory, the loop
+ * over the steps of queries that see the block, and what becomes of a lane's scores.
  *
  * Rows of the next step are copied (cp.async) while one is worked on.
  *
@@ -13,7 +13,7 @@
 #include "sparse/cuda/products_16.cuh"
 #include "sparse/cuda/row_scale.cuh"
 
-/* float16 has no room below the weights of long rows: they are 2^15 times as large there. */
+/* Weights of long rows would underflow in float16: there they are 2^15 times as large. */
 template <class Element> struct weight_bits {
     static constexpr int value = 0;
 };

@@ -1,4 +1,4 @@
-/* What a thread of a GPU can do beyond C: the primitives that kernel bodies are written in. */
+/* Primitives that kernel bodies are written in: what a GPU thread can do beyond C. */
 #ifndef RINGATTN_CUDA_LANES_CUH
 #define RINGATTN_CUDA_LANES_CUH
 
@@ -10,9 +10,8 @@
 #define LANE_CODE __device__ __forceinline__
 
 /*
- * The register that holds a thread's number is read anew at every call. Compilers would otherwise
- * compute all that follows from it once, before the loop over keys, and have no registers left for
- * the sums.
+ * Reads the thread's number anew at every call. Otherwise the compiler would compute all that
+ * depends on it once, before the loop over keys, and have no registers left for the sums.
  */
 LANE_CODE int thread_index()
 {
@@ -51,19 +50,19 @@ LANE_CODE void block_barrier()
     __syncthreads();
 }
 
-/* x of the lane whose number differs by `mask`. All 32 lanes take part. */
+/* x of lane (own lane XOR mask). All 32 lanes take part. */
 LANE_CODE float shuffle_xor(float x, int mask)
 {
     return __shfl_xor_sync(0xffffffffu, x, mask);
 }
 
-/* What lanes of the warp have written, all of them read from here on. All 32 lanes take part. */
+/* From here on all lanes of the warp see what any of them wrote. All 32 lanes take part. */
 LANE_CODE void warp_barrier()
 {
     __syncwarp();
 }
 
-/* A bit per lane of the warp: whether it holds there. All 32 lanes take part. */
+/* One bit per lane of the warp: its `holds`. All 32 lanes take part. */
 LANE_CODE uint32_t warp_vote(bool holds)
 {
     return __ballot_sync(0xffffffffu, holds);
@@ -74,7 +73,7 @@ LANE_CODE int count_bits(uint32_t x)
     return __popc(x);
 }
 
-/* 2^x, off by 2 units in the last place; numbers too small to be normal become 0. */
+/* 2^x, off by 2 units in the last place; subnormal results become 0. */
 LANE_CODE float exp2_fast(float x)
 {
     float y;
@@ -135,7 +134,7 @@ LANE_CODE void add_atomic(float *to, float x)
     atomicAdd(to, x);
 }
 
-/* Two of them, 8 bytes aligned: one instruction from sm_90 on. */
+/* Two floats, 8 bytes aligned: one instruction from sm_90 on. */
 LANE_CODE void add_pair_atomic(float *to, float x, float y)
 {
 #if __CUDA_ARCH__ >= 900
@@ -153,8 +152,8 @@ LANE_CODE uint32_t shared_address(const void *at)
     return (uint32_t)__cvta_generic_to_shared(at);
 }
 
-/* Copy 16 bytes, or write zeros where they are not there: then `from` is not read. Both addresses
-   are multiples of 16. */
+/* Copy 16 bytes, or write zeros without reading `from` if they are not there. Both addresses are
+   multiples of 16. */
 LANE_CODE void copy_async(char *to, const char *from, bool there)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
@@ -162,7 +161,7 @@ LANE_CODE void copy_async(char *to, const char *from, bool there)
                  : "memory");
 }
 
-/* Copy a float, or write 0 where it is not there; `from` is a valid address either way. */
+/* Copy a float, or write 0 if it is not there; `from` is a valid address either way. */
 LANE_CODE void copy_float_async(float *to, const float *from, bool there)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)),
@@ -175,7 +174,7 @@ LANE_CODE void copies_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* This thread's copies have arrived; those of others have after a barrier. */
+/* Wait for this thread's copies; those of others have arrived after a barrier. */
 LANE_CODE void copies_wait()
 {
     asm volatile("cp.async.wait_group 0;" ::: "memory");

@@ -1,4 +1,4 @@
-/* The attention kernels as a GPU runs them, and their launch: included once per pass and dtype. */
+/* The attention kernels for a GPU, and their launch: included once per pass and dtype. */
 #ifndef RINGATTN_CUDA_LAUNCH_CUH
 #define RINGATTN_CUDA_LAUNCH_CUH
 
@@ -44,7 +44,7 @@ static cudaError_t launch_kernel(void (*kernel)(Args), const ra_cuda_tile &tile,
     return cudaGetLastError();
 }
 
-/* The instance for the head_dim, of those up to DIM_MOST. */
+/* Launch the instance for the head_dim, at most DIM_MOST. */
 template <template <int> class Pass, int DIM_MOST = 256, class Args>
 static cudaError_t launch(const Args &args, int64_t tasks, ra_cuda_grid *grid)
 {

@@ -7,7 +7,7 @@
 
 #include <float.h>
 
-/* Where an array of a map lies on the device; NULL where the map has none. */
+/* Where an array of a map lies on the device; NULL: the map has none. */
 static const void *moved(const ra_tilemap *map, const void *array, const void *base)
 {
     return array == NULL ? NULL
@@ -35,7 +35,7 @@ size_t ra_cuda_shared_scratch_bytes(int32_t blocks, int32_t dim)
     return (size_t)(blocks * ra_cuda_scratch_floats(dim)) * sizeof(float);
 }
 
-/* Linear attention by rows has as much, though a GPU may hold more of its thread blocks. */
+/* Row-by-row linear attention gets as much, though a GPU may hold more of its thread blocks. */
 size_t ra_cuda_workspace_bytes(const ra_kernel_use *use)
 {
     size_t scratch = 0;
@@ -49,7 +49,7 @@ size_t ra_cuda_workspace_bytes(const ra_kernel_use *use)
     return scratch + RA_CUDA_TAIL_BYTES;
 }
 
-/* Sums of segments have the tile of chunks, whatever the method is. */
+/* Sums of segments use the tile of chunks, whatever the method. */
 int32_t ra_cuda_shared_bytes(const ra_kernel_use *use)
 {
     int32_t const forward = ra_cuda_tile_of(use->dtype, use->dim).shared_bytes;
@@ -89,17 +89,17 @@ ra_status ra_cuda_backward_check(const ra_backward_step *step)
     return ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
 }
 
-/* Whether rows of all heads of a 16-bit tensor are whole pieces of 16 bytes, at multiples of it. */
+/* Whether rows of all heads of a 16-bit tensor are whole, aligned pieces of 16 bytes. */
 static bool is_aligned(const ra_view *view, int32_t dim)
 {
     return dim % 8 == 0 && (uintptr_t)view->data % 16 == 0 && view->batch_stride % 8 == 0 &&
            view->row_stride % 8 == 0 && view->head_stride % 8 == 0;
 }
 
-/* What tasks of the same time may read: most of the L2 cache of an A100 (40 MB) or newer. */
+/* What concurrent tasks may read: most of the L2 cache of an A100 (40 MB) or newer. */
 enum { CACHED_BYTES = 32 << 20 };
 
-/* Groups of heads whose tasks go together, of which each reads `rows` rows of two tensors. */
+/* Groups of heads whose tasks run together; each task reads `rows` rows of two tensors. */
 static int64_t head_groups(double rows, const ra_view *view, int32_t dim, int64_t heads)
 {
     double const bytes = 2 * rows * dim * (double)ra_dtype_bytes(view->dtype);
@@ -117,7 +117,7 @@ static int64_t query_groups(const ra_kernel_shape *shape, const ra_tilemap *map,
     return head_groups(seen / sharing, keys, shape->dim, (int64_t)shape->batch * shape->q_heads);
 }
 
-/* And as many queries as see a key, of all heads that read it. */
+/* A task reads about as many queries as see a key, of all heads that read it. */
 static int64_t key_groups(const ra_kernel_shape *shape, const ra_tilemap *map,
                           const ra_view *queries)
 {
@@ -142,7 +142,7 @@ static double chunk_keys(const ra_tilemap *map, int32_t chunk)
     return keys;
 }
 
-/* Whether first chunks are the long ones, as where some tokens at the begin see all. */
+/* Whether the first chunks are the long ones, as when some tokens at the start see all. */
 static bool is_ascending(const ra_tilemap *map)
 {
     return map->chunk_count > 1 && chunk_keys(map, 0) > chunk_keys(map, map->chunk_count - 1);
@@ -201,7 +201,7 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .out_aligned = is_aligned(&step->out, shape->dim)};
 }
 
-/* The widest distance of keys that suits a layer. */
+/* The widest key stride that suits a layer. */
 static int32_t key_stride_of(const ra_tilemap *map)
 {
     int32_t widest = 1;
@@ -214,8 +214,8 @@ static int32_t key_stride_of(const ra_tilemap *map)
     return widest;
 }
 
-/* Whether rows of all heads of a float32 tensor have all dims of the instance, from multiples of 8
-   bytes on. */
+/* Whether rows of all heads of a float32 tensor have all dims of the instance, aligned to 8
+   bytes. */
 static bool is_whole(const ra_view *view, int32_t dim)
 {
     return dim == ra_cuda_dim_of(dim) && (uintptr_t)view->data % 8 == 0 &&

@@ -1,28 +1,28 @@
-/* From a step to what a launch is given. Pure host arithmetic: no CUDA in it. */
+/* From a step to the arguments of a launch. Pure host arithmetic: no CUDA in it. */
 #ifndef RINGATTN_CUDA_LAUNCH_ARGS_H
 #define RINGATTN_CUDA_LAUNCH_ARGS_H
 
 #include "ringattn/kernel.h"
 #include "sparse/cuda/backward_args.h"
 
-/** The arrays of a map that lie, as they follow each other from map->layers on, at `base` on the
-    device. */
+/**
+ * The arrays of a map, whose copy (all of them, from map->layers on) is at `base` on the device.
+ */
 ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base);
 
-/* Tasks that were taken, of each kernel of a step; a forward step has one. */
+/* Tasks taken so far by each kernel of a step; a forward step has one. */
 enum { RA_CUDA_TICKETS_BYTES = 2 * sizeof(uint32_t) };
 
-/* At the end of the workspace, behind scratch: tickets, and last what tells how far the GPU has
-   come (watch_cuda.h). */
+/* At the end of the workspace, behind scratch: tickets, then the progress mark (watch_cuda.h). */
 enum { RA_CUDA_TAIL_BYTES = 64 };
 
 /** Scratch of a forward step whose map has shared rows and whose state is not carried. */
 size_t ra_cuda_shared_scratch_bytes(int32_t blocks, int32_t dim);
 
-/** Of the table: scratch for shared rows, or for linear attention, where they are used; a tail. */
+/** The table's: scratch for shared rows, or for linear attention, if used; then the tail. */
 size_t ra_cuda_workspace_bytes(const ra_kernel_use *use);
 
-/** Shared memory of a thread block, of whichever launch of a job takes most. */
+/** Most shared memory per thread block that any launch of a job takes. */
 int32_t ra_cuda_shared_bytes(const ra_kernel_use *use);
 
 /**

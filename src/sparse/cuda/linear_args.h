@@ -1,4 +1,4 @@
-/* What launches of linear attention are given, and their tiles. Pointers are the device's. */
+/* Arguments of linear attention's launches, and their tiles. Pointers are the device's. */
 #ifndef RINGATTN_CUDA_LINEAR_ARGS_H
 #define RINGATTN_CUDA_LINEAR_ARGS_H
 
@@ -9,12 +9,13 @@
    warp's products. */
 enum { RA_CUDA_LINEAR_ROWS = 32, RA_CUDA_LINEAR_OWN = 8 };
 
-/* Threads of the kernel for segments, and thread blocks that keep a multiprocessor's memory busy.
+/*
+ * Threads of the segments kernel, and thread blocks that keep a multiprocessor's memory busy.
  */
 enum { RA_CUDA_LINEAR_FLAT_THREADS = 256, RA_CUDA_LINEAR_FLAT_BLOCKS = 8 };
 
-/* Segments are cut for so many, whatever the GPU has: results are the same on every one, and a
-   plan needs to know none. */
+/* Segments are cut for so many workers whatever the GPU: results are the same on every GPU, and a
+   plan need not know it. */
 enum { RA_CUDA_LINEAR_WORKERS = 128 };
 
 typedef enum ra_cuda_linear_work {
@@ -38,7 +39,7 @@ typedef struct ra_cuda_linear {
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_linear) <= 4096, "kernel parameters are at most 4 KiB");
 
-/* States of segments: added up, or made from own sums to what the segments see. */
+/* States of segments: added up, or turned from own sums into what each segment sees. */
 typedef struct ra_cuda_segments {
     const float *before, *after; /* [lanes][floats]; or NULL */
     float *states;               /* [lanes][segments][floats] */
@@ -86,7 +87,7 @@ RA_HD ra_cuda_tile ra_cuda_linear_tile_of(ra_cuda_linear_work work, int32_t head
                                           : ra_cuda_linear_tile(head_dim);
 }
 
-/* Matrices of scratch that a thread block needs: at most three are carried at a time. */
+/* Matrices of scratch per thread block: at most three are carried at a time. */
 RA_HD int64_t ra_cuda_linear_scratch_floats(int32_t dim)
 {
     return (int64_t)3 * dim * dim;

@@ -1,8 +1,8 @@
 /*
- * Gradients of linear attention, in two sweeps over the chunks of a segment. `queries` goes with
- * the states and makes dq; on the way it sums G and w over the segment's queries. `keys` goes
- * backwards with G and w; dk and dv are tasks of their own, each of which carries one matrix. What
- * joins the sweeps is two floats per row and query head, 1 / d and c.
+ * Gradients of linear attention, in two sweeps over the chunks of a segment. `queries` carries the
+ * states forwards and computes dq; on the way it sums G and w over the segment's queries. `keys`
+ * carries G and w backwards; dk and dv are separate tasks, each of which carries one matrix. The
+ * sweeps share two floats per row and query head, 1 / d and c.
  */
 #ifndef RINGATTN_CUDA_LINEAR_BACKWARD_CUH
 #define RINGATTN_CUDA_LINEAR_BACKWARD_CUH
@@ -67,7 +67,7 @@ template <int DIM> struct linear_queries : linear_block<DIM> {
                                  linear_slope(query[lane + 32 * n]));
     }
 
-    /* `matrix` is transposed: what multiplies do from the right. */
+    /* `matrix` is transposed: the right operand of the product with do. */
     static LANE_CODE void member(const ra_cuda_linear &f, const linear_task &task, int member,
                                  int64_t row, int n, const float *matrix, float *rest, tiles &t)
     {
@@ -132,9 +132,9 @@ template <int DIM> struct linear_queries : linear_block<DIM> {
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 /*
- * dphi(k) = G v + w and dv = phi(k) G, of which each is: own rows times a matrix, which is
- * transposed for dk. Then come the queries of the chunk: with weights that are own rows times
- * `others` (for dk, and c), rows of `added` are added, and the matrix gets others^T added.
+ * dphi(k) = G v + w and dv = phi(k) G: both are own rows times a matrix, transposed for dk. Then
+ * come the queries of the chunk: rows of `added` are added, weighted by own rows times `others`
+ * (for dk also c), and the matrix gains others^T times `added`.
  */
 template <int DIM> struct linear_keys : linear_block<DIM> {
     typedef linear_block<DIM> base;

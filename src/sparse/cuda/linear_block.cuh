@@ -1,11 +1,11 @@
 /*
- * What a thread block of linear attention works with: chunks of rows in float32 in shared memory,
+ * Building blocks of linear attention's thread blocks: chunks of rows in float32 in shared memory,
  * products of small matrices, and sums that are carried from chunk to chunk.
  *
- * A warp has RA_CUDA_LINEAR_OWN rows of a product, a lane of it every 32nd column. Products are
- * float32 FMAs, exact in every dtype: the kernels are bound by these, and by reading and writing
- * the carried matrices, [dim][dim] in device memory, which the second cache holds at the usual
- * sizes. Tensor cores are not used.
+ * A warp has RA_CUDA_LINEAR_OWN rows of a product, and each of its lanes every 32nd column.
+ * Products are float32 FMAs, exact in every dtype. The kernels are bound by these, and by reading
+ * and writing the carried matrices, [dim][dim] in device memory, which the L2 cache holds at the
+ * usual sizes. Tensor cores are not used.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -81,7 +81,7 @@ LANE_CODE linear_task linear_task_of(const ra_cuda_linear &f, int64_t index)
     return t;
 }
 
-/* Scratch of the thread block: matrices one after the other. */
+/* The thread block's scratch: matrices one after the other. */
 LANE_CODE float *linear_scratch(const ra_cuda_linear &f, int matrix)
 {
     return f.scratch + block_index() * f.scratch_floats + (int64_t)matrix * f.dim * f.dim;
@@ -169,9 +169,8 @@ template <int DIM> struct linear_block {
     }
 
     /*
-     * s += sum over x in [begin, end) of a[own row * a_row + x * a_step] times
-     * b[x * b_step + column * b_column], for columns below `columns`, which the others' memory need
-     * not have.
+     * s += sum over x in [begin, end) of a[own row * a_row + x * a_step] times b[x * b_step +
+     * column * b_column], for columns below `columns`; b need not have others.
      */
     template <int N>
     static LANE_CODE void product(const float *a, int a_row, int a_step, const float *b, int b_step,
@@ -209,9 +208,9 @@ template <int DIM> struct linear_block {
     }
 
     /*
-     * s += weights times rows of b, over those pairs that are causal: rows of s are queries, x keys
-     * up to them; or where FROM, rows of s are keys, and x queries from them on. Others are not
-     * touched, because zero times their Inf or NaN is NaN.
+     * s += weights times rows of b, over causal pairs: rows of s are queries, x the keys up to
+     * them; with FROM, rows of s are keys, x the queries from them on. Other pairs are skipped:
+     * zero times their Inf or NaN is NaN.
      */
     template <bool FROM>
     static LANE_CODE void multiply_causal(const tiles &t, const tile &b, wide &s)
@@ -241,7 +240,7 @@ template <int DIM> struct linear_block {
             t.weight[own_row() + r][lane_index()] = s.at[r][0];
     }
 
-    /* matrix += a^T b over the chunk's rows. An element is always the same thread's. */
+    /* matrix += a^T b over the chunk's rows. An element always belongs to the same thread. */
     static LANE_CODE void carry_product(const tile &a, const tile &b, int dim, float *matrix,
                                         float *rest)
     {
@@ -263,8 +262,8 @@ template <int DIM> struct linear_block {
     }
 
     /*
-     * z as rows see it, in the columns of a lane: what the chunk's keys before the own rows add,
-     * then with line_at, row by row, those of the own ones. line_of gives the whole.
+     * z as rows see it, in a lane's columns: first the chunk's keys before the own rows, then, by
+     * line_at, those of the own rows, row by row. line_of gives the total.
      */
     static LANE_CODE void line_before(const ra_cuda_linear &f, const tiles &t,
                                       float (&own)[COLUMNS])
@@ -292,7 +291,7 @@ template <int DIM> struct linear_block {
         return t.line[lane_index() + 32 * n] + own[n];
     }
 
-    /* line += sum over the chunk's rows of factor times the row; without factors, of the row. */
+    /* line += sum over the chunk's rows of factor times row; without factors, of the rows. */
     static LANE_CODE void carry_rows(const tile &rows, const float *factors, int dim, float *line,
                                      float *rest)
     {

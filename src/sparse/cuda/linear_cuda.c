@@ -1,7 +1,7 @@
 /*
- * Linear attention on GPUs: each call enqueues one kernel. Scratch is the matrices that a thread
- * block carries. There are no more blocks than the workspace holds these of, however many the GPU
- * would; results do not depend on how many there are.
+ * Linear attention on GPUs: each call enqueues one kernel. Scratch holds the matrices that a thread
+ * block carries. The workspace bounds the number of thread blocks by it, even if the GPU could hold
+ * more; results do not depend on that number.
  */
 #include "internal.h"
 #include "pool/cuda_error.h"

@@ -1,7 +1,7 @@
 /*
- * Linear attention, forward: a task is a segment of one (batch, kv head), which a thread block goes
- * through chunk by chunk, carrying the state in scratch, and serves the query heads of its kv head.
- * Tasks share nothing that is written.
+ * Linear attention, forward: a task is a segment of one (batch, kv head). A thread block goes
+ * through it chunk by chunk, carries the state in scratch, and serves all query heads of the kv
+ * head. Tasks share nothing that is written.
  */
 #ifndef RINGATTN_CUDA_LINEAR_FORWARD_CUH
 #define RINGATTN_CUDA_LINEAR_FORWARD_CUH
@@ -43,7 +43,7 @@ template <int DIM> struct linear_forward : linear_block<DIM> {
     typedef typename base::tiles tiles;
     typedef typename base::wide wide;
 
-    /* Rows of sums over what each row sees, divided by phi(q) z + eps. */
+    /* Store rows of sums over what each row sees, divided by phi(q) z + eps. */
     static LANE_CODE void store(const ra_cuda_linear &f, const linear_task &task, int member,
                                 int64_t first, int n, const tiles &t, const wide &s)
     {
@@ -120,7 +120,7 @@ template <int DIM> struct linear_forward : linear_block<DIM> {
     }
 };
 
-/* The whole kernel: tasks are dealt in turn, because all take as long. */
+/* The whole kernel: tasks are dealt in turn, because all take equally long. */
 template <template <int> class Work, int DIM>
 LANE_CODE void linear_all(const ra_cuda_linear &f, char *shared)
 {

@@ -11,8 +11,8 @@ extern "C" {
 #endif
 
 /*
- * Enqueue, on `blocks` thread blocks of the current device. Every sum is one thread's, in an order
- * that rows and segments fix: results repeat bit for bit.
+ * Enqueue, on `blocks` thread blocks of the current device. One thread computes each sum, in an
+ * order that rows and segments fix: results repeat bit for bit.
  */
 cudaError_t ra_cuda_linear_launch(ra_cuda_linear_work work, const ra_cuda_linear *f, int blocks,
                                   cudaStream_t stream);

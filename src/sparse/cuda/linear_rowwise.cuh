@@ -1,8 +1,8 @@
 /*
  * Linear attention row by row: `recurrent` with one state at hand, `cumsum` with the state of every
- * row in memory before any is read, as a plain cumulative sum has it. They are there to compare
- * with, and bound by memory: each row goes through all of the state. A thread has columns of the
- * matrices, which no other touches.
+ * row in memory before any is read, as a plain cumulative sum has it. They exist for comparison,
+ * and are bound by memory: each row goes through the whole state. A thread owns columns of the
+ * matrices.
  */
 #ifndef RINGATTN_CUDA_LINEAR_ROWWISE_CUH
 #define RINGATTN_CUDA_LINEAR_ROWWISE_CUH
@@ -27,7 +27,7 @@ struct linear_rowwise {
         return linear_load(view.dtype, from, row * view.row_stride + d);
     }
 
-    /* A key more, in the sums of the chunk. */
+    /* Add a key to the sums of the chunk. */
     static LANE_CODE void add_key(const ra_cuda_linear &f, const linear_task &task, int64_t row,
                                   float *own, tiles &t)
     {
@@ -44,7 +44,7 @@ struct linear_rowwise {
                 own[d * f.dim + e] = fmaf(t.key[d], t.value[e], own[d * f.dim + e]);
     }
 
-    /* The chunk's sums to the longer ones, and begin anew. */
+    /* Add the chunk's sums to the longer ones, and begin anew. */
     static LANE_CODE void fold(const ra_cuda_linear &f, float *before, float *rest, float *own,
                                tiles &t)
     {
@@ -85,7 +85,7 @@ struct linear_rowwise {
                      sum / divisor);
     }
 
-    /* The state that a row sees, as the pass holds states. */
+    /* The state that a row sees, laid out as the pass's states. */
     static LANE_CODE float *prefix(const ra_cuda_linear &f, const linear_task &task, int64_t row)
     {
         return f.prefixes + (task.lane * f.rows + row) * ((int64_t)f.dim * (f.dim + 1));

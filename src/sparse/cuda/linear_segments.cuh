@@ -12,7 +12,7 @@ LANE_CODE float segments_total(const ra_cuda_segments &f, const float *at)
     return sum;
 }
 
-/* Each segment's own becomes the sum of what comes before it on the way. */
+/* Each segment's own sum becomes the sum of those before it, in scan order. */
 LANE_CODE void segments_prefix(const ra_cuda_segments &f, float before, float *at)
 {
     int64_t const step = f.reach == RA_LINEAR_BEFORE ? f.floats : -f.floats;

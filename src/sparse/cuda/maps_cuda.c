@@ -1,7 +1,7 @@
 /*
- * Tile maps on the device: host objects, whose arrays are copied as they are. Kernels go by the
- * arrays. A block mask lies behind them, as with kernels that go by one, because what it takes of
- * the device is what it is there to show.
+ * Tile maps on the device: host objects, whose arrays are copied as they are. Kernels read the
+ * arrays only. A block mask is copied behind them, as if kernels read it, because it exists to show
+ * what such a mask takes of the device.
  */
 #include "internal.h"
 #include "sparse/cuda/cuda_internal.h"
@@ -12,7 +12,7 @@ static ra_status copy_map(ra_kernel *kernel, const ra_tilemap *map, ra_block *bl
 {
     ra_cuda_kernel *const self = ra_cuda_self(kernel);
     ra_block block;
-    /* A copy waits for its stream, and must not for a kernel that hangs. */
+    /* A copy waits for its stream; it must not wait for a kernel that hangs. */
     ra_status status = ra_cuda_finish(kernel);
     if (status == RA_OK)
         status =

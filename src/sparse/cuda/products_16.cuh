@@ -1,8 +1,8 @@
 /*
- * What the 16-bit kernels have in common: rows into shared memory, and products of tiles on tensor
+ * Common to the 16-bit kernels: copying rows to shared memory, and products of tiles on tensor
  * cores (mma.m16n8k16, sm_80 and newer). A warp has 16 rows per row tile of a product's left
- * operand and of its sums. Where ACROSS is 1, warps lie one below the other, and all of them read
- * the whole right operand; else ACROSS of them share rows, and divide the columns.
+ * operand and of its sums. If ACROSS is 1, warps lie one below the other, and each reads the whole
+ * right operand; else ACROSS of them share rows and divide the columns.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -13,7 +13,8 @@
 #include "sparse/cuda/heads.cuh"
 
 template <class Element, int DIM, int THREADS> struct products_16 {
-    /* Threads copy rows side by side, and several pieces of each where these are no power of two.
+    /*
+     * Threads copy rows side by side; if pieces are no power of two, each copies several.
      */
     static constexpr int COLUMNS = ra_copy_columns(DIM), ROUNDS = DIM / RA_PIECE / COLUMNS;
     static constexpr int ROWS_AT_ONCE = THREADS / COLUMNS;
@@ -22,7 +23,7 @@ template <class Element, int DIM, int THREADS> struct products_16 {
 
     /* ---- into shared memory ---- */
 
-    /* Where rows do not begin at multiples of 16 bytes: `count` elements, and zeros. */
+    /* For rows that are not aligned to 16 bytes: copy `count` elements, then zeros. */
     static LANE_CODE void copy_elements(char *to, const char *from, int count)
     {
         uint16_t values[RA_PIECE];
@@ -33,8 +34,8 @@ template <class Element, int DIM, int THREADS> struct products_16 {
     }
 
     /*
-     * Rows r of `ROWS` of a tile that begins at `to`: row r of the tensor is begin + stride * r for
-     * r < count, and there are zeros for the others and beyond dim. This is in the loops over keys,
+     * Copy ROWS rows to the tile at `to`: row r is the tensor's row begin + stride * r for r <
+     * count; other rows, and elements beyond dim, are zeros. This runs in the loops over keys,
      * beside the products: with aligned rows, two additions, a comparison and a copy per piece.
      */
     template <int ROWS>
@@ -58,7 +59,7 @@ template <class Element, int DIM, int THREADS> struct products_16 {
         }
     }
 
-    /* A piece of every ROWS_AT_ONCE-th row; those below `count` are there. Of others only the
+    /* Copy a piece of every ROWS_AT_ONCE-th row. Rows from `count` on become zeros; only their
        address is computed. */
     template <int ROWS>
     static LANE_CODE void copy_column(bool aligned, const char *from, int64_t step, int elements,
@@ -77,7 +78,7 @@ template <class Element, int DIM, int THREADS> struct products_16 {
 
     /* ---- where a lane's elements lie ---- */
 
-    /* The first row of the sums that a lane holds; others are 8 and multiples of 16 further. */
+    /* The first row of the sums that a lane holds; the others are 8 and multiples of 16 further. */
     template <int ROW_TILES, int ACROSS = 1> static LANE_CODE int first_row()
     {
         int const thread = thread_index();
@@ -89,14 +90,14 @@ template <class Element, int DIM, int THREADS> struct products_16 {
         return ra_fragment_column(lane_index());
     }
 
-    /* Of scores: a warp's columns follow each other. */
+    /* For scores: a warp's columns follow each other. */
     template <int ACROSS, int TILES> static LANE_CODE int first_score_column()
     {
         int const thread = thread_index();
         return 8 * TILES * ((thread >> 5) % ACROSS) + ra_fragment_column(thread & 31);
     }
 
-    /* Of sums of weighted rows, which warps take by turns, 16 at a time: tile n of a lane's is
+    /* For sums of weighted rows, whose columns warps take in turn, 16 at a time: a lane's tile n is
        ra_sum_column(ACROSS, n) columns further. */
     template <int ACROSS> static LANE_CODE int first_sum_column()
     {
@@ -220,7 +221,7 @@ template <class Element, int DIM, int THREADS> struct products_16 {
         }
     }
 
-    /* Of a lane's first piece of add_product's left operand; row_tile: its warp's first. */
+    /* Offset of a lane's first piece of add_product's left operand; row_tile: its warp's first. */
     template <int WIDTH, bool TURNED>
     static LANE_CODE int left_product_offset(int row_tile, int lane)
     {
@@ -233,8 +234,8 @@ template <class Element, int DIM, int THREADS> struct products_16 {
     }
 
     /* Add the row `half` of a lane's sums, times factor, to float32 that no other thread adds to.
-       Where rows are whole, all is read before any is written: else each read would wait for the
-       write before it. Of others `dims` from `to` on are there. */
+       If rows are whole, all is read before any is written: else each read would wait for the write
+       before it. Other rows have `dims` elements from `to` on. */
     template <int ACROSS, int TILES>
     static LANE_CODE void add_row(const float (&acc)[TILES][4], int half, float factor, bool whole,
                                   int dims, float *to)

@@ -89,7 +89,7 @@ static bool fits(int64_t x)
     return x >= 0 && x <= INT32_MAX;
 }
 
-/* cuBLAS has columns where we have rows: of the transposed c, b is the left operand. */
+/* cuBLAS is column-major: it computes the transposed c, whose left operand is b. */
 ra_status ra_cuda_multiply(const ra_cuda_products *products, const ra_cuda_product *p)
 {
     cudaDataType const type = type_of(p->dtype);

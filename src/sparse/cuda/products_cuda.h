@@ -6,8 +6,8 @@
 #include "sparse/cuda/cuda_internal.h"
 
 /*
- * What cuBLAS works in, of ours so that the ledger has it: the size that NVIDIA recommends for
- * Hopper. Left alone, cuBLAS would take such a piece of the device by itself.
+ * cuBLAS's workspace, which we provide so that the ledger counts it: the size that NVIDIA
+ * recommends for Hopper. Otherwise cuBLAS would take one of its own from the device.
  */
 enum { RA_CUDA_CUBLAS_BYTES = 32 << 20, RA_CUDA_CUBLAS_ALIGN = 256 };
 
@@ -15,19 +15,19 @@ typedef struct ra_cuda_products {
     const ra_cublas *library;
     cublasHandle_t handle;
     cudaStream_t stream;   /* the kernel's */
-    int64_t context_bytes; /* that it took of the device when it began; category context */
+    int64_t context_bytes; /* what it took of the device when it began; category context */
 } ra_cuda_products;
 
 /*
- * For each of `count`: c[m][n] = factor * op(a) op(b) + keep * c, row-major, rows and matrices so
- * many elements apart. op(a) is [m][k]: a itself, or the transpose of a [k][m]; likewise op(b),
- * [k][n]. Operands of 16 bits are multiplied exactly; sums are float32.
+ * For each of `count` products: c[m][n] = factor * op(a) op(b) + keep * c, row-major, with strides
+ * of rows and matrices in elements. op(a) is [m][k]: a itself, or the transpose of a [k][m];
+ * likewise op(b), [k][n]. Operands of 16 bits are multiplied exactly; sums are float32.
  */
 typedef struct ra_cuda_product {
     int64_t m, n, k;
     int32_t count;
     bool a_transposed, b_transposed;
-    bool rounded; /* float32 operands may lose what tensor cores do not read: 13 bits, as TF32 */
+    bool rounded; /* float32 operands may be read as TF32, without their last 13 bits */
     float factor, keep;
     ra_dtype dtype; /* of a and b */
     const void *a, *b;
@@ -37,7 +37,7 @@ typedef struct ra_cuda_product {
 } ra_cuda_product;
 
 /**
- * Begin on the kernel's stream and the calling thread's GPU. What cuBLAS takes of the device for
+ * Start cuBLAS on the kernel's stream and the calling thread's GPU. What it takes of the device for
  * itself is charged to the kernel's pool.
  * @return RA_ERR_NO_MEMORY, RA_ERR_CUDA, RA_ERR_UNSUPPORTED; one line was logged
  */
@@ -45,7 +45,7 @@ RA_CHECKED ra_status ra_cuda_products_init(ra_kernel *kernel, const ra_cublas *l
                                            ra_cuda_products *products_out);
 void ra_cuda_products_fini(ra_kernel *kernel, ra_cuda_products *products);
 
-/** RA_CUDA_CUBLAS_BYTES at a multiple of RA_CUDA_CUBLAS_ALIGN: from now on it works there. */
+/** From now on cuBLAS works here: RA_CUDA_CUBLAS_BYTES, aligned to RA_CUDA_CUBLAS_ALIGN. */
 RA_CHECKED ra_status ra_cuda_products_lend(const ra_cuda_products *products, void *memory);
 
 /**

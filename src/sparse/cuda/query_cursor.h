@@ -1,5 +1,5 @@
 /*
- * The way of a block of keys through the queries that see some of them.
+ * How a block of keys visits the queries that see some of them.
  *
  * A map lists runs of keys by tiles of queries. The pass for dk and dv goes the other way: a thread
  * block owns key rows, finds the runs that meet them, and visits, of each such run's tile, the
@@ -8,8 +8,8 @@
  *     slot i   row + stride * i, 0 <= i < count,   which is key b = i + shift of a run that has the
  *                                                  block's stride and phase
  *
- * Runs of another stride are visited too, a division per key and step; what they share with the
- * block is found by the mask. So a block's stride is a choice of speed only.
+ * Runs of another stride are visited too, at a division per key and step; the mask finds the keys
+ * that they share with the block. So a block's stride affects speed only.
  */
 #ifndef RINGATTN_CUDA_QUERY_CURSOR_H
 #define RINGATTN_CUDA_QUERY_CURSOR_H
@@ -17,8 +17,8 @@
 #include "sparse/cuda/key_cursor.h"
 
 enum {
-    RA_CUDA_KEY_STRIDE_MAX = 64, /* keys of runs further apart are fewer than a block has slots */
-    RA_KEY_NONE = INT32_MIN / 2, /* the key of a slot that no query of a run sees */
+    RA_CUDA_KEY_STRIDE_MAX = 64, /* a block has more slots than keys of runs further apart */
+    RA_KEY_NONE = INT32_MIN / 2, /* the key of a slot that no query of the run sees */
     RA_SHIFT_NONE = INT32_MIN    /* the run has another stride or phase than the block */
 };
 
@@ -28,7 +28,8 @@ typedef struct ra_key_block {
 
 /* ---- which keys are dealt to a block --------------------------------------------------------- */
 
-/* The distance of keys that suits the runs [begin, end): that of the first few with two keys. */
+/* The key stride that suits runs [begin, end): that of the first with two keys, among the first
+   few. */
 RA_HD int32_t ra_cuda_key_stride(const ra_run *runs, uint32_t begin, uint32_t end)
 {
     enum { LOOK = 32 };
@@ -39,7 +40,7 @@ RA_HD int32_t ra_cuda_key_stride(const ra_run *runs, uint32_t begin, uint32_t en
     return 1;
 }
 
-/* Blocks of at most `keys` keys that rows [begin, end) make at a stride; some may be empty. */
+/* How many blocks of at most `keys` keys rows [begin, end) make at a stride; some may be empty. */
 RA_HD int32_t ra_key_block_count(int64_t begin, int64_t end, int32_t stride, int32_t keys)
 {
     int64_t const rows = (int64_t)keys * stride;
@@ -65,8 +66,8 @@ RA_HD int64_t ra_key_block_last(const ra_key_block *block)
     return block->row + (int64_t)block->stride * (block->count - 1);
 }
 
-/* Whether a run may have a key in common with a block that is not empty; exact where the run has
-   its stride, or one key. */
+/* Whether a run may have a key in common with a block that is not empty; exact if the run has its
+   stride, or one key. */
 RA_HD bool ra_key_block_meets(const ra_key_block *block, const ra_run *run)
 {
     int64_t const run_last = run->k_begin + (int64_t)run->k_stride * (run->k_count - 1);
@@ -99,11 +100,11 @@ typedef struct ra_query_cursor {
     int32_t shift;                      /* or RA_SHIFT_NONE */
     int32_t a_begin, a_end;             /* queries that see some of them */
     int32_t a;                          /* the step begins at this query */
-    int32_t head, entry;                /* of those that the visitor goes through */
+    int32_t head, entry;                /* among those that the visitor goes through */
 } ra_query_cursor;
 
 /* Enter a tile's run; false: none of its queries sees a key of the block. Tile and run are read at
-   once: for all a compiler knows, what is written to the cursor may be part of them. */
+   once: as far as the compiler knows, writes to the cursor may alias them. */
 RA_HD bool ra_query_cursor_enter(const ra_key_block *block, ra_tile tile, ra_run run,
                                  ra_query_cursor *c)
 {
@@ -137,7 +138,7 @@ RA_HD int64_t ra_query_cursor_row(const ra_query_cursor *c, int32_t a)
     return c->q_begin + (int64_t)c->q_stride * a;
 }
 
-/* The run's key that is in a slot, or RA_KEY_NONE. */
+/* The run's key in a slot, or RA_KEY_NONE. */
 RA_HD int32_t ra_query_cursor_key(const ra_query_cursor *c, const ra_key_block *block, int32_t slot)
 {
     int32_t b = slot + c->shift;
@@ -167,8 +168,8 @@ RA_HD ra_live_span ra_query_cursor_span(const ra_query_cursor *c, int32_t a, int
     return span;
 }
 
-/* Whether some pair of the block's keys and the step's queries, `q_rows` of them but for those
-   beyond the tile, is not live. Slots beyond the block's are not looked at. */
+/* Whether some pair of the block's keys and the step's `q_rows` queries (those within the tile) is
+   not live. Slots beyond the block's are ignored. */
 RA_HD bool ra_query_cursor_masked(const ra_query_cursor *c, const ra_key_block *block,
                                   int32_t q_rows)
 {

@@ -1,8 +1,8 @@
 /*
  * Gradients of scores as 16-bit factors of products. bfloat16 has the exponents of float32; in
- * float16 they would become 0 or infinite, so each row of a tile is multiplied by a power of two:
- * the largest one that has been needed so far, with room for more. Where a row's gradients outgrow
- * it, what was summed is scaled along, as in an online softmax.
+ * float16 they would become 0 or infinite, so each row of a tile is multiplied by a power of two
+ * that fits its largest gradient so far, with room for more. If a row's gradients outgrow it, its
+ * sums are rescaled, as in an online softmax.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -29,7 +29,7 @@ template <class Element, int ROW_TILES> struct row_scale {
 };
 
 template <int ROW_TILES> struct row_scale<element_f16, ROW_TILES> {
-    float up[ROW_TILES][2]; /* of rows lane / 4 and lane / 4 + 8 of each row tile */
+    float up[ROW_TILES][2]; /* for rows lane / 4 and lane / 4 + 8 of each row tile */
 
     LANE_CODE void begin()
     {
@@ -38,8 +38,8 @@ template <int ROW_TILES> struct row_scale<element_f16, ROW_TILES> {
             up[m][0] = up[m][1] = 0x1p100f;
     }
 
-    /* The power of two that takes x, above 2^-87, to [2^8, 2^9); a quarter of float16's exponents
-       are left above it. */
+    /* The power of two that scales x (above 2^-87) to [2^8, 2^9), with a quarter of float16's
+       exponents above. */
     static LANE_CODE float scale_of(float x)
     {
         uint32_t bits;

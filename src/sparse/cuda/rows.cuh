@@ -1,5 +1,5 @@
 /*
- * Rows that are moved, added or rounded, and delta: bound by memory, so written for it. Includers
+ * Moving, adding and rounding rows, and delta: all bound by memory, and written for it. Includers
  * bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
 #ifndef RINGATTN_CUDA_ROWS_CUH

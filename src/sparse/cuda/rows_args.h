@@ -1,9 +1,9 @@
 /*
- * What launches that move rows are given: packed rows on one side, on the other those of a row set,
- * of which a launch gets some pieces by value. Pointers are the device's.
+ * Arguments of launches that move rows: packed rows on one side, rows of a row set on the other, of
+ * which a launch gets some pieces by value. Pointers are the device's.
  *
- * A unit is some consecutive elements of one row of one head of one batch, which one thread moves;
- * units that follow each other lie next to each other, so that warps read and write whole lines.
+ * A unit is some consecutive elements of one row, head and batch, moved by one thread. Successive
+ * units are adjacent in memory, so that warps read and write whole lines.
  */
 #ifndef RINGATTN_CUDA_ROWS_ARGS_H
 #define RINGATTN_CUDA_ROWS_ARGS_H
@@ -39,12 +39,12 @@ typedef struct ra_cuda_rows {
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_rows) <= 4096, "kernel parameters are at most 4 KiB");
 
-/* Where a unit begins, in elements of either side. */
+/* Where a unit begins on either side, in elements. */
 typedef struct ra_cuda_unit {
     int64_t from, to;
 } ra_cuda_unit;
 
-/* The row that the set lists at a packed row; that of the last piece which begins before it. */
+/* The set's row for a packed row, from the last piece that begins no later. */
 RA_HD int64_t ra_cuda_listed_row(const ra_cuda_rows *r, int64_t packed)
 {
     int32_t low = 0, high = r->piece_count;

@@ -21,7 +21,7 @@ static bool is_aligned(const ra_view *view, int64_t elements)
            view->row_stride % elements == 0 && view->head_stride % elements == 0;
 }
 
-/* All but pieces and units, which differ from launch to launch. */
+/* All arguments but pieces and units, which differ from launch to launch. */
 static ra_cuda_rows begin_rows(ra_cuda_move move, const ra_kernel_shape *shape, const ra_view *from,
                                const ra_view *to)
 {

@@ -11,13 +11,13 @@
 
 #include <math.h>
 
-/* exp(score - base); nothing where the pair is not live, whatever base is. */
+/* exp(score - base); 0 if the pair is not live, whatever base is. */
 LANE_CODE float weight_of(float score, float base)
 {
     return score == -INFINITY ? 0.0f : exp2_fast((score - base) * 1.44269504f);
 }
 
-/* Where nothing is live any finite base will do: -Inf - -Inf must not become NaN. */
+/* If nothing is live, any finite base will do: -Inf - -Inf must not become NaN. */
 LANE_CODE float base_of(float top)
 {
     return top == -INFINITY ? 0.0f : top;
@@ -35,7 +35,7 @@ LANE_CODE int64_t warps_count()
 
 /* ---- multiplicities -------------------------------------------------------------------------- */
 
-/* Keys of one run are different ones; those of the next may be the same. */
+/* Keys within a run are distinct; the next run may have the same keys. */
 LANE_CODE void count_run(const ra_run &run, int32_t q_count, int32_t a, float *counts)
 {
     ra_run_band const band = ra_run_band_of(&run, q_count);
@@ -46,7 +46,7 @@ LANE_CODE void count_run(const ra_run &run, int32_t q_count, int32_t a, float *c
     warp_barrier(); /* the next run may add to what other lanes have written */
 }
 
-/* How often the map lets a row of a (global) head see each key, added to counts. */
+/* Add to counts how often the map lets a row of a (global) head see each key. */
 LANE_CODE void count_pairs(const ra_cuda_map &map, int32_t head, int64_t row, float *counts)
 {
     int32_t const chunk = (int32_t)row / map.chunk_rows;
@@ -68,7 +68,7 @@ LANE_CODE void count_pairs(const ra_cuda_map &map, int32_t head, int64_t row, fl
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Scores of a row masked, by the counts that its weights hold; their largest, which NaN is not. */
+/* Mask the scores of a row by the counts that its weights hold; the largest score, NaN excluded. */
 LANE_CODE float mask_row(float *scores, const float *counts, int64_t keys)
 {
     float top = -INFINITY;
@@ -101,7 +101,7 @@ LANE_CODE void write_weights(const float *scores, float *weights, int64_t keys, 
     }
 }
 
-/* The state of a row takes in a step's keys: what was summed so far is brought to the new top. */
+/* Fold a step's keys into the state of a row: the sums so far are rescaled to the new top. */
 LANE_CODE float carry_state(const ra_cuda_softmax &f, int64_t at, float own, const float *scores)
 {
     float const before = f.first ? -INFINITY : f.top[at], sum_before = f.first ? 0.0f : f.sum[at];

@@ -1,5 +1,5 @@
 /*
- * What the launches of the table `standard` are given: materialised scores become weights, weights
+ * Arguments of the launches of the table `standard`: materialised scores become weights, weights
  * and their gradients become gradients of scores, and finished rows are rounded. Matrices are
  * float32, [lane][query row][key], a lane a query head of a batch; pointers are the device's.
  */
@@ -39,7 +39,7 @@ RA_HD int64_t ra_cuda_span_row(const ra_cuda_span *span, int64_t index)
     return index < span->head_end ? index : index - span->head_end + span->tail_begin;
 }
 
-/* A line of a matrix, and where what is known of its row lies. */
+/* A line of a matrix, and where its row's values lie. */
 typedef struct ra_cuda_line {
     int64_t lane, row;
     int32_t batch, head;
@@ -56,8 +56,8 @@ RA_HD ra_cuda_line ra_cuda_line_of(const ra_cuda_span *span, int32_t heads, int6
     return line;
 }
 
-/* Forward: scores become s + ln(multiplicity), -INFINITY where a pair is not live; weights, which
-   held nothing, exp(s - top). */
+/* Forward: scores become s + ln(multiplicity), or -INFINITY if a pair is not live; weights are
+   written: exp(s - top). */
 typedef struct ra_cuda_softmax {
     ra_cuda_map map;
     ra_cuda_span span;
@@ -65,14 +65,14 @@ typedef struct ra_cuda_softmax {
     int64_t keys, lines; /* of a row; rows to compute in all lanes */
     float *lse;          /* of one step only, or NULL */
     int64_t lse_batch_stride;
-    float *acc, *top, *sum; /* the state of several steps: weights are by the top so far; NULL: one
-                               step, weights are those of the softmax */
+    float *acc, *top, *sum; /* the state of several steps: weights are relative to the top so far;
+                               NULL: one step, weights are the softmax's */
     int32_t q_heads, q_head_begin, dim;
     bool first; /* the state is begun */
 } ra_cuda_softmax;
 
-/* Backward: dS = P (dP - delta), 0 where the weight is; P is made of S where it is not yet that of
-   the whole softmax. */
+/* Backward: dS = P (dP - delta), 0 if the weight is 0; P is computed from S if it is not yet that
+   of the whole softmax. */
 typedef struct ra_cuda_softgrad {
     ra_cuda_span span;
     const float *scores, *dweights;
@@ -85,7 +85,7 @@ typedef struct ra_cuda_softgrad {
 } ra_cuda_softgrad;
 
 /* Finished rows of some heads of one batch, those of head_begin + head_step * i: sums are divided
-   and rounded, delta is summed of what they were before. */
+   and rounded; delta is computed before rounding. */
 typedef struct ra_cuda_outputs {
     const float *sums;       /* of row_begin of the first head, [row][dim] */
     int64_t head_floats;     /* from one of the heads to the next */

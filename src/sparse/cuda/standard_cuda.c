@@ -1,11 +1,11 @@
 /*
  * The kernel table `standard` for GPUs: S = scale Q K^T, P = softmax(S), O = P V, each materialised
- * for all heads of a step, products by cuBLAS, what is between them by kernels of our own. As on
- * the CPU in what it takes, keeps and computes.
+ * for all heads of a step, products by cuBLAS, the work between them by our own kernels. It takes,
+ * keeps and computes what the CPU's table does.
  *
- * Operands of 16 bits are multiplied as they are where both are tensors. A matrix of float32 meets
- * rows that were widened: in float32 jobs exactly, in others by tensor cores that read 10 bits of
- * the fraction, which is all that the rows had, and as many as a float16 weight would have.
+ * Two tensors of 16 bits are multiplied as they are. A float32 matrix is multiplied with widened
+ * rows: in float32 jobs exactly, in others by tensor cores that read 10 bits of the fraction, which
+ * is all that the rows had, and as many as a float16 weight would have.
  */
 #include "sparse/cuda/standard_cuda.h"
 
@@ -96,7 +96,7 @@ ra_status ra_cuda_standard_each(const ra_cuda_standard_step *step, ra_cuda_stand
     return status;
 }
 
-/* Rows of some heads, of the query's or of the kv heads, as a product takes them. */
+/* Rows of some query heads or kv heads, as operand of a product. */
 typedef struct operand {
     const void *data;
     int64_t stride, step;
@@ -135,7 +135,7 @@ static ra_status widen(const ra_cuda_standard_step *step, const ra_view *view,
                           "kernel cuda-standard: widening rows");
 }
 
-/* Where a row of the matrix of the first of some heads begins. */
+/* Where a row begins in the matrix of the first of some heads. */
 static int64_t matrix_row(const ra_cuda_standard_step *step, const ra_cuda_some_heads *heads,
                           int64_t stride, int64_t row)
 {
@@ -230,7 +230,7 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
     ra_cuda_standard *const self = ra_cuda_standard_of(kernel);
     if (pass->backward)
         return RA_OK;
-    forget_pass(kernel); /* of a forward pass that no backward pass followed */
+    forget_pass(kernel); /* left from a forward pass without a backward one */
     if (!pass->keeps)
         return RA_OK;
     self->kept = malloc(ra_standard_pass_bytes(pass));
@@ -243,13 +243,13 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
     return RA_OK;
 }
 
-/* Giving matrices back waits for what computes with them, without a deadline. */
+/* Returning matrices waits, without a deadline, for the work that uses them. */
 static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed)
 {
     if (ra_cuda_standard_of(kernel)->kept == NULL || !(pass->backward || failed))
         return;
     ra_status const ignored = failed ? RA_OK : ra_cuda_finish(kernel);
-    (void)ignored; /* it is found again by whoever finishes what follows */
+    (void)ignored; /* whoever finishes the following work meets the error again */
     forget_pass(kernel);
 }
 

@@ -1,4 +1,4 @@
-/* The table `standard` for GPUs: a step on its way, and what both passes do. Private to
+/* The table `standard` for GPUs: a step in progress, and what both passes share. Private to
    src/sparse/cuda. */
 #ifndef RINGATTN_STANDARD_CUDA_H
 #define RINGATTN_STANDARD_CUDA_H
@@ -8,16 +8,16 @@
 #include "sparse/standard_kept.h"
 
 /*
- * A product sums over so many rows at most, because one long chain of float32 additions is not
- * exact enough; what it multiplies is widened for so many heads at a time; and rows of output that
- * are not finished lie in the workspace, so many of all heads together.
+ * Most rows that a product sums over, because one long chain of float32 additions is not exact
+ * enough; heads whose operands are widened at a time; and unfinished output rows, of all heads
+ * together, that the workspace holds.
  */
 enum { RA_CUDA_STANDARD_DEPTH = 512, RA_CUDA_STANDARD_HEADS = 16, RA_CUDA_STANDARD_SUMS = 16384 };
 
 /* ra_cuda_kernel.standard */
 struct ra_cuda_standard {
     ra_cuda_products products;
-    ra_standard_pass *kept; /* of the host; NULL: nothing is kept */
+    ra_standard_pass *kept; /* host memory; NULL: nothing is kept */
     const void *lent;       /* the workspace that cuBLAS works in; NULL: none yet */
 };
 
@@ -27,15 +27,15 @@ typedef struct ra_cuda_standard_step {
     ra_dtype dtype; /* of q, k, v and dout */
     ra_kernel_pair pair;
     ra_cuda_span span;
-    int64_t keys;              /* of a row of the step; 0 where nothing is live */
+    int64_t keys;              /* of a row of the step; 0: nothing is live */
     float *scores, *weights;   /* the step's first key of query 0 */
-    int64_t stride;            /* of their rows, which backward may use part of */
+    int64_t stride;            /* between their rows, of which backward may use a part */
     float *dscores, *dweights; /* [lane][query][keys] */
 } ra_cuda_standard_step;
 
 /*
- * Some kv heads of one batch, of each the same one of the query heads that share it: `turn` is its
- * number among them. Their matrices are evenly far apart, so that one call multiplies all.
+ * Some kv heads of one batch, each with query head number `turn` of those that share it. Their
+ * matrices are evenly spaced, so that one call multiplies all.
  */
 typedef struct ra_cuda_some_heads {
     int32_t batch, kv_begin, count, turn, ratio;
@@ -44,14 +44,14 @@ typedef struct ra_cuda_some_heads {
 typedef ra_status ra_cuda_standard_work(const ra_cuda_standard_step *step,
                                         const ra_cuda_some_heads *heads, const void *context);
 
-/* A matrix [lane][query][key] of a step times rows of a tensor, added to rows of another. */
+/* Multiply a matrix [lane][query][key] of a step with rows of a tensor; add to rows of another. */
 typedef struct ra_cuda_fold {
     const float *matrix;
     int64_t stride;             /* of its rows */
     int64_t row_begin, row_end; /* its queries */
     bool transposed;            /* sums over queries: `to` has rows of keys; else over keys */
     float factor;
-    const ra_view *rows;        /* of keys, or where transposed of queries */
+    const ra_view *rows;        /* of keys; if transposed, of queries */
     float *to;                  /* of the first row of the first of the heads */
     int64_t to_stride, to_step; /* from row to row, from head to head */
 } ra_cuda_fold;
@@ -65,11 +65,11 @@ static inline ra_cuda_standard *ra_cuda_standard_of(ra_kernel *kernel)
 RA_CHECKED ra_status ra_cuda_standard_forward(ra_kernel *kernel, const ra_forward_step *f);
 RA_CHECKED ra_status ra_cuda_standard_backward(ra_kernel *kernel, const ra_backward_step *g);
 
-/** What follows is for this kernel's GPU, and cuBLAS has its workspace. */
+/** Check the shape, make this kernel's GPU current, and give cuBLAS its workspace. */
 RA_CHECKED ra_status ra_cuda_standard_enter(ra_kernel *kernel, const ra_kernel_shape *shape);
 /** Where sums of unfinished rows lie: RA_CUDA_STANDARD_SUMS rows. */
 float *ra_cuda_standard_sums(const ra_kernel *kernel, int32_t dim);
-/** All heads, so many at a time, in an order that does not change; ends at the first error. */
+/** Call `work` for all heads, some at a time, in a fixed order, until the first error. */
 RA_CHECKED ra_status ra_cuda_standard_each(const ra_cuda_standard_step *step,
                                            ra_cuda_standard_work *work, const void *context);
 /** matrix = factor * queries keys^T for the step's queries of some heads; rows are `stride` apart.
@@ -81,7 +81,7 @@ RA_CHECKED ra_status ra_cuda_standard_multiply(const ra_cuda_standard_step *step
 RA_CHECKED ra_status ra_cuda_standard_fold(const ra_cuda_standard_step *step,
                                            const ra_cuda_some_heads *heads,
                                            const ra_cuda_fold *fold);
-/** Thread blocks for so many threads that have something to do. */
+/** Thread blocks for so many busy threads. */
 int ra_cuda_standard_blocks(const ra_kernel *kernel, int64_t threads);
 
 /** Rows of the step's queries: of two ranges, the second may be empty. */

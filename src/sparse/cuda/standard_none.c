@@ -1,4 +1,4 @@
-/* A build with kernels for GPUs and without cuBLAS's header: asked for it, it says so. */
+/* For a build with GPU kernels but without cuBLAS's header, which says so when asked. */
 #include "ringattn/kernel.h"
 
 #include <stdio.h>

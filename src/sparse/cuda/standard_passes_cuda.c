@@ -1,4 +1,4 @@
-/* The passes of the table `standard` for GPUs: what is enqueued in which order. */
+/* The passes of the table `standard` for GPUs: what they enqueue, in which order. */
 #include "internal.h"
 #include "pool/cuda_error.h"
 #include "sparse/cuda/launch_args.h"
@@ -58,7 +58,7 @@ static ra_status soften(const ra_cuda_standard_step *step, const ra_forward_step
         "kernel cuda-standard: softmax");
 }
 
-/* Round rows of some heads, which lie at sums, head_floats from head to head. */
+/* Round rows of some heads, which lie at `sums`, head_floats apart from head to head. */
 static ra_status output_rows(const ra_cuda_standard_step *step, const ra_cuda_some_heads *heads,
                              const ra_forward_step *f, const ra_cuda_fold *fold)
 {
@@ -87,7 +87,7 @@ static ra_status output_rows(const ra_cuda_standard_step *step, const ra_cuda_so
         "kernel cuda-standard: outputs");
 }
 
-/* Rows that one step finishes are summed in the workspace, as many as it holds. */
+/* Sum rows that one step finishes in the workspace, as many at a time as it holds. */
 static ra_status sum_rows(const ra_cuda_standard_step *step, const ra_cuda_some_heads *heads,
                           const ra_forward_step *f, int64_t begin, int64_t end)
 {
@@ -163,7 +163,7 @@ static ra_cuda_standard_step step_of(ra_kernel *kernel, const ra_kernel_shape *s
         .span = ra_cuda_span_of(map->q_rows, map->chunk_rows, map->chunk_count, ends_only)};
 }
 
-/* A pass that keeps nothing gives a step's matrices back when it is over. */
+/* A pass that keeps nothing gives a step's matrices back when the step is over. */
 static ra_status forward_on_map(ra_kernel *kernel, const ra_forward_step *f, const void *map)
 {
     ra_standard_kept own = {0};
@@ -235,8 +235,8 @@ static ra_status soften_grads(const ra_cuda_standard_step *step, const ra_backwa
         "kernel cuda-standard: gradients of scores");
 }
 
-/* Gradients of queries sum over keys; those of keys and values over queries, one query head of
-   those that share them after the other. */
+/* Gradients of queries sum over keys; those of keys and values over queries, for one after the
+   other of the query heads that share them. */
 static ra_cuda_fold grad_fold(const ra_cuda_some_heads *heads, const ra_view *to, bool transposed,
                               int64_t row)
 {

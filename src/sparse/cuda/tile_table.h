@@ -1,8 +1,8 @@
 /*
- * Tile sizes of the CUDA kernels by dtype and head_dim: what a thread block works on, the threads
- * it has, and the shared memory and registers that this comes to. No tile of softmax attention but
- * that of `single` takes more than the 99 KiB which a thread block may have on any GPU from sm_80
- * on; where a multiprocessor has more, it holds several.
+ * Tile sizes of the CUDA kernels by dtype and head_dim: what a thread block works on, its threads,
+ * and the shared memory and registers that these take. Except for `single`, no tile of softmax
+ * attention takes more than the 99 KiB that a thread block may have on any GPU from sm_80 on; a
+ * multiprocessor with more holds several.
  */
 #ifndef RINGATTN_CUDA_TILE_TABLE_H
 #define RINGATTN_CUDA_TILE_TABLE_H
@@ -13,7 +13,7 @@
 /* What kernels are compiled for. */
 #define RA_CUDA_DIMS(X) X(32) X(64) X(96) X(128) X(192) X(256)
 
-/* The least of them that holds head_dim, 1 to 256. */
+/* The smallest of these that holds head_dim (1 to 256). */
 RA_HD int32_t ra_cuda_dim_of(int32_t head_dim)
 {
     int32_t const step = head_dim <= 128 ? 32 : 64;
@@ -22,7 +22,7 @@ RA_HD int32_t ra_cuda_dim_of(int32_t head_dim)
 
 /* Keys of a forward step in float32. */
 enum { RA_CUDA_KEYS_F32 = 32 };
-/* At the begin of shared memory: the head at hand, and tickets. */
+/* At the start of shared memory: the current head, and tickets. */
 enum { RA_CUDA_HEAD_BYTES = 256 };
 /* Per thread of the 16-bit forward kernels and row tile: the tops of two rows. */
 enum { RA_CUDA_ROW_TILE_TOP_BYTES = 8 };
@@ -32,20 +32,20 @@ typedef struct ra_cuda_tile {
     int32_t dim;            /* of the instance: ra_cuda_dim_of */
     int32_t q_rows, k_rows; /* per thread block, per step of its loop */
     int32_t warps, row_tiles;
-    int32_t blocks_per_sm; /* that the kernel is compiled to allow, by registers */
-    int32_t registers;     /* most per thread, for that: 65,536 per multiprocessor */
+    int32_t blocks_per_sm; /* that the kernel's registers allow, as compiled */
+    int32_t registers;     /* most per thread for that: 65,536 per multiprocessor */
     int32_t shared_bytes;  /* per thread block */
 } ra_cuda_tile;
 
-/* Registers per thread come in eights; 255 is the most that an instruction can name. */
+/* Registers per thread come in eights; an instruction can address 255 at most. */
 RA_HD int32_t ra_cuda_registers(int32_t threads, int32_t blocks_per_sm)
 {
     int32_t const each = 65536 / (threads * blocks_per_sm) / 8 * 8;
     return each > 255 ? 255 : each;
 }
 
-/* One block of queries, one of keys, one of values, in 16 bits: the next keys arrive while weights
-   are computed and values are multiplied, the next values while scores are. Then tops of rows. */
+/* One block of queries, one of keys, one of values, in 16 bits: the next keys arrive during the
+   softmax and the product with values, the next values during scores. Then tops of rows. */
 RA_HD ra_cuda_tile ra_cuda_tile_16(int32_t dim, int32_t warps, int32_t row_tiles, int32_t keys,
                                    int32_t blocks_per_sm)
 {

@@ -1,7 +1,7 @@
 /*
- * Whether a GPU comes further. A kernel that hangs leaves its stream busy for ever, and so does one
- * that takes very long: tell them apart by the tickets that thread blocks draw, and by a byte that
- * changes after each call. Both are copied on a stream of their own, which works beside kernels.
+ * Whether a GPU makes progress. A stream stays busy both with a kernel that hangs and with one that
+ * takes very long: these are told apart by the tickets that thread blocks draw, and by a byte that
+ * changes after each call. Both are copied on a stream of their own, which runs beside kernels.
  */
 #include "sparse/cuda/watch_cuda.h"
 
@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* So many looks in a row, spread over the deadline, must find nothing new: a process that was
-   itself suspended for that long has looked once. */
+   itself suspended that long has looked only once. */
 enum { LOOKS = 8 };
 
 _Static_assert(sizeof(ra_cuda_mark) == 16, "a look is two copies into one mark");
@@ -64,7 +64,7 @@ ra_status ra_cuda_watch_note(ra_kernel *kernel)
     ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
     w->quiet_looks = 0;
     if (kernel->workspace.data == NULL)
-        return RA_OK; /* it is being made: nothing was enqueued */
+        return RA_OK; /* the kernel is being made: nothing was enqueued */
     return ra_cuda_status(
         cudaMemsetAsync(line_of(kernel), (int)(++w->given & 0xff), 1, ra_cuda_self(kernel)->stream),
         "kernel cuda: counting calls");
@@ -95,7 +95,7 @@ static cudaError_t ask(ra_cuda_watch *w, const void *line)
     return error;
 }
 
-/* Whether the last look has arrived and was another than the one before; asks for the next. */
+/* Whether the last look has arrived and differs from the one before; asks for the next. */
 static cudaError_t look(ra_cuda_watch *w, const void *line, bool *moved_out)
 {
     cudaError_t const error = w->asked ? cudaStreamQuery(w->stream) : cudaSuccess;

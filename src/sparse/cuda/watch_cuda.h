@@ -1,4 +1,4 @@
-/* Whether a GPU comes further with what it was given: it is looked at, never waited for. */
+/* Whether a GPU makes progress with its work: it is polled, never waited for. */
 #ifndef RINGATTN_WATCH_CUDA_H
 #define RINGATTN_WATCH_CUDA_H
 
@@ -6,7 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
-/* What tells how far the GPU has come: it differs wherever the GPU has. */
+/* The GPU's progress: it changes whenever the GPU gets further. */
 typedef struct ra_cuda_mark {
     uint32_t tickets[2]; /* tasks that thread blocks of a launch have taken */
     uint32_t passed;     /* its lowest byte: calls of the table whose work is done, modulo 256 */
@@ -14,24 +14,24 @@ typedef struct ra_cuda_mark {
 } ra_cuda_mark;
 
 typedef struct ra_cuda_watch {
-    cudaStream_t stream; /* of its own, so that it does not queue behind what it looks at */
+    cudaStream_t stream; /* its own, so that it does not queue behind the work it watches */
     ra_cuda_mark *here;  /* pinned: where looks arrive */
     ra_cuda_mark seen;
-    const uint32_t *tickets; /* on the device, of what was launched last; NULL: of nothing */
+    const uint32_t *tickets; /* on the device, of the last launch; NULL: none */
     uint32_t given;          /* calls so far */
     int64_t looked_ns;
     int quiet_looks; /* in a row, which found nothing new */
     bool asked;      /* a look is on its way */
-    char what[96];   /* was given last, for the line of a failure; empty: nothing yet */
+    char what[96];   /* was launched last, for the line of a failure; empty: nothing yet */
 } ra_cuda_watch;
 
-/* Of a kernel's workspace, at its end: the byte that says what has passed. */
+/* At the end of a kernel's workspace: the mark, of which the device writes one byte. */
 enum { RA_CUDA_MARK_BYTES = sizeof(ra_cuda_mark) };
 
-/** kernel->stream and self are set. What was taken before a failure is given back. */
+/** kernel->stream and self must be set. On failure, what was taken is given back. */
 RA_CHECKED ra_status ra_cuda_watch_init(ra_kernel *kernel);
 void ra_cuda_watch_fini(ra_kernel *kernel);
-/** All that was enqueued so far is one call: its end will be seen. The clock begins anew. */
+/** The work enqueued so far is one call: its end will be seen. The clock starts anew. */
 RA_CHECKED ra_status ra_cuda_watch_note(ra_kernel *kernel);
 /**
  * What is launched next, for the line of a failure.
