@@ -35,8 +35,8 @@ static bool function_find(void *library, const char *name, void *function_out)
 }
 
 /*
- * OpenBLAS takes processors that came after it for the oldest of their kind, a fifth of the speed:
- * tell it what the instruction set allows, unless the user has.
+ * OpenBLAS takes processors newer than itself for the oldest of their kind, at a fifth of the
+ * speed: name the core that the instruction set allows, unless the user has named one.
  */
 static void core_set(void)
 {
@@ -65,7 +65,7 @@ static void blas_find(void)
         !function_find(library, "openblas_get_config", &config) ||
         !function_find(library, "openblas_get_corename", &core))
         return;
-    /* With threads of its own it would let one caller in at a time. */
+    /* With threads of its own it would serve one caller at a time. */
     the_blas.set_threads(1);
     /* "OpenBLAS 0.3.21 NO_LAPACKE ...": the first two words say enough. */
     const char *text = config(), *space = strchr(text, ' ');

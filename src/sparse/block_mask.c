@@ -10,7 +10,7 @@
 
 enum { LIST_PAIRS = 2 }; /* partial and full: two lists in each direction */
 
-/* INT64_MAX, which every pool refuses, where it does not fit. */
+/* INT64_MAX, which every pool refuses, on overflow. */
 static int64_t bytes_of(const ra_block_mask *mask)
 {
     int64_t const q = mask->q_blocks, k = mask->k_blocks;
@@ -21,7 +21,7 @@ static int64_t bytes_of(const ra_block_mask *mask)
     return bytes;
 }
 
-/* The lists of one direction; returns what comes behind them. */
+/* Place the lists of one direction; returns the address behind them. */
 static int32_t *place_list(ra_block_list *list, int32_t *at, int64_t from_blocks, int64_t to_blocks)
 {
     *list = (ra_block_list){at, at + from_blocks, to_blocks};

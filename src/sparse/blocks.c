@@ -73,7 +73,7 @@ static uint64_t splitmix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Of a density below 1: at 1 all blocks are kept, and the limit would not fit. */
+/* For a density below 1: at 1 all blocks are kept, and the limit would not fit. */
 static uint64_t draw_limit(const ra_pattern_config *c)
 {
     return c->block_density < 1 ? (uint64_t)(c->block_density * 18446744073709551616.0) : 0;
@@ -87,8 +87,8 @@ bool ra_block_is_drawn(const ra_pattern_config *c, int64_t bi, int64_t bj)
 }
 
 /*
- * Which blocks a row keeps, one byte each. There is a draw for every pair of blocks, 67 million of
- * them for a million rows in blocks of 128, so this loop has no branch.
+ * Which blocks a row keeps, one byte each. Every pair of blocks is drawn, 67 million pairs for a
+ * million rows in blocks of 128, so this loop has no branch.
  */
 static void draw_row(const ra_pattern *p, int64_t bi, unsigned char *keeps)
 {
@@ -228,7 +228,7 @@ static bool next_dilated(const ra_pattern *p, int64_t bi, int64_t *cursor, ra_bl
     return true;
 }
 
-/* Leading blocks that all see, then the neighbourhood; or all, for a leading row. */
+/* First the leading blocks, which all rows see, then the neighbourhood; a leading row sees all. */
 static bool next_global_local(const ra_pattern *p, int64_t bi, int64_t *cursor, ra_block_run *run)
 {
     int64_t const globals = p->config.block_globals, width = p->config.block_width;

@@ -4,7 +4,7 @@
 
 #include "internal.h"
 
-/* What a pass keeps beside its tensors; see ra_linear_pass. */
+/* A pass's memory beside its tensors; see ra_linear_pass. */
 typedef struct kept {
     ra_block states, grads, prefixes, lines;
 } kept;
@@ -86,7 +86,7 @@ ra_status ra_check_linear_run(ra_check_side *s)
     if (status == RA_OK) {
         ra_linear_pass const pass = pass_of(s, &k);
         status = compute(s, &pass);
-        if (status == RA_OK) /* before blocks are returned, which waits without a deadline */
+        if (status == RA_OK) /* first, because returning blocks waits without a deadline */
             status = ra_kernel_finish(s->kernel);
     }
     kept_give(s, &k);

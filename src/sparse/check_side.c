@@ -32,7 +32,7 @@ static size_t bytes_of(const ra_check_side *s, ra_check_tensor t)
     return is_wanted(s, t) ? (size_t)ra_check_elements(s->p, t) * element : 0;
 }
 
-/* One block for all of them, and its mirror. */
+/* Take one block for all tensors, and its mirror. */
 static ra_status tensors_take(ra_check_side *s)
 {
     size_t at[CHECK_TENSORS], total = 0;
@@ -55,7 +55,7 @@ static ra_status tensors_take(ra_check_side *s)
     return status;
 }
 
-/* Inputs to the kernel, and all that it has made back from there. */
+/* Copy inputs to the kernel's memory, or all of its results back. */
 static ra_status inputs_bring(const ra_check_side *s)
 {
     return s->mirror.data == NULL ? RA_OK
@@ -81,7 +81,7 @@ static uint64_t next_random(uint64_t *state)
     return x ^ x >> 31;
 }
 
-/* Uniform in (-1.75, 1.75), about as wide as a standard normal; rounded as the job's inputs are. */
+/* Uniform in (-1.75, 1.75), about as wide as a standard normal; rounded like the job's inputs. */
 static float draw(uint64_t *state, ra_dtype dtype)
 {
     uint64_t const bits = next_random(state) >> 40; /* 24 of them: exact in float32 */
@@ -186,7 +186,7 @@ static ra_status backward(ra_check_side *s)
     ra_kernel_shape const shape = shape_of(s);
     ra_view const out = ra_check_view(s, CHECK_OUT, 0), dout = ra_check_view(s, CHECK_DOUT, 0);
     ra_status status = ra_kernel_begin(s->kernel, &pass);
-    if (status == RA_OK && s->steps > 1) /* with one step it is that of the forward pass */
+    if (status == RA_OK && s->steps > 1) /* with one step the forward pass has made it */
         status = ops->delta(s->kernel, &shape, p->rows, &out, &dout, (float *)s->data[CHECK_DELTA]);
     for (int t = CHECK_DQ; t <= CHECK_DV && status == RA_OK; ++t)
         status = ops->zero(s->kernel, s->data[t], bytes_of(s, (ra_check_tensor)t));
@@ -213,9 +213,9 @@ static ra_status backward(ra_check_side *s)
 }
 
 /*
- * What steps of several ranks do besides: o is gathered to where q was, dq added to zeros and
- * stored where dout was. No kernel is used for the first time later, while messages are under way:
- * a GPU may wait for all that it was given before it loads one.
+ * Row moves that steps of several ranks need: gather o to where q was, add dq to zeros, and store
+ * it where dout was. So no kernel is used for the first time while messages are in flight: before
+ * it loads a kernel, a GPU may wait for all enqueued work.
  */
 static ra_status move_rows(ra_check_side *s)
 {
@@ -235,7 +235,7 @@ static ra_status move_rows(ra_check_side *s)
     return status == RA_OK ? ops->store(s->kernel, &shape, p->rows, &sum, &dout) : status;
 }
 
-/* o and dq as they have come by that way. */
+/* Have o and dq compared as moved that way. */
 static void show_moved(ra_check_side *s)
 {
     s->seen[CHECK_OUT] = s->seen[CHECK_Q];

@@ -1,6 +1,6 @@
 /*
- * Private to kernel_check.c: a small problem, and a kernel that computes it. The kernel finds its
- * tensors in its own memory, wherever that is; the host sees a mirror of them.
+ * Private to kernel_check.c: a small problem, and a kernel that computes it. Its tensors lie in the
+ * kernel's own memory, wherever that is; the host has a mirror of them.
  */
 #ifndef RINGATTN_CHECK_SIDE_H
 #define RINGATTN_CHECK_SIDE_H
@@ -9,7 +9,7 @@
 
 enum { CHECK_STEPS_MAX = 2 };
 
-/* In the order in which they lie: inputs first; those up to o are of the job's dtype. */
+/* In memory order: inputs first; those up to o have the job's dtype. */
 typedef enum ra_check_tensor {
     CHECK_Q,
     CHECK_K,
@@ -37,11 +37,11 @@ typedef struct ra_check_problem {
     ra_linear_method method;
 } ra_check_problem;
 
-/* Where a kernel finds its memory, and what counts it. Maps are the host's, as anywhere. */
+/* A kernel's memory, and the ledgers that count it. Maps lie in host memory, as anywhere. */
 typedef struct ra_check_place {
     ra_memory memory;
     ra_ledger *ledger;
-    ra_pool *pool, *host_pool; /* the same where the host reaches the kernel's memory */
+    ra_pool *pool, *host_pool; /* the same if the host reaches the kernel's memory */
     ra_kernel kernel;
 } ra_check_place;
 
@@ -54,7 +54,7 @@ typedef struct ra_check_side {
     ra_rowset queries, keys[CHECK_STEPS_MAX];
     ra_tilemap maps[CHECK_STEPS_MAX];
     int steps;
-    ra_block block, mirror;    /* mirror: of host memory, where the host does not reach the block */
+    ra_block block, mirror;    /* mirror: in host memory, if the host does not reach the block */
     size_t input_bytes;        /* of the block: those are in front */
     char *data[CHECK_TENSORS]; /* where the kernel has them, */
     char *seen[CHECK_TENSORS]; /* and where the host has them */
@@ -65,8 +65,10 @@ RA_CHECKED ra_status ra_check_place_make(const ra_kernel_ops *ops, const ra_kern
                                          ra_check_place *where);
 void ra_check_place_free(ra_check_place *where);
 
-/** Inputs drawn and passes computed; the caller frees it, whatever is returned. Of linear attention
-    steps are segments. */
+/**
+ * Draw inputs and compute the passes; the caller frees it, whatever is returned. In linear
+ * attention steps are segments.
+ */
 RA_CHECKED ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where,
                                        ra_dtype dtype, int steps, ra_check_side *s);
 void ra_check_side_free(ra_check_side *s);
@@ -75,7 +77,7 @@ int64_t ra_check_elements(const ra_check_problem *p, ra_check_tensor t);
 /** Rows of a tensor from `row` on, where the kernel has them. */
 ra_view ra_check_view(const ra_check_side *s, ra_check_tensor t, int64_t row);
 
-/** The passes of linear attention: check_linear.c. Tensors are there. */
+/** The passes of linear attention (check_linear.c), on tensors that exist. */
 RA_CHECKED ra_status ra_check_linear_run(ra_check_side *s);
 
 #endif

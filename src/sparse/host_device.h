@@ -1,5 +1,5 @@
-/* Arithmetic of CPUs and GPUs alike. What only the GPU does is compiled for the CPU too, where
-   tests hold it to definitions. */
+/* Arithmetic for CPUs and GPUs. GPU-only code is compiled for the CPU too, where tests check it
+   against definitions. */
 #ifndef RINGATTN_HOST_DEVICE_H
 #define RINGATTN_HOST_DEVICE_H
 

@@ -1,4 +1,4 @@
-/* What all kernel tables have in common: a kernel's life, and which requests are refused. */
+/* Common to all kernel tables: a kernel's life, and which requests are refused. */
 #include "sparse/kernel_request.h"
 
 #include "internal.h"

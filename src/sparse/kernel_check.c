@@ -1,4 +1,4 @@
-/* A kernel against the plain one: the same small problem given to both. */
+/* Compares a kernel with the plain one on the same small problem. */
 #include "ringattn/kernel_check.h"
 
 #include "internal.h"
@@ -6,15 +6,16 @@
 
 #include <math.h>
 
-/* Rows beyond the first tile, so that a short one follows; no tile asks for more than the most, and
-   with the least of them no kernel has all keys in one block. */
+/* Rows beyond the first tile, so that a short one follows; no kernel's tile is larger than the
+   most, and with the least no kernel has all keys in one block. */
 enum { MORE_ROWS = 9, TILE_ROWS_LEAST = 64, TILE_ROWS_MAX = 128 };
 
-/* Of linear attention gradients, in the scale of inputs: what they are measured against at least.
+/*
+ * Least norm that gradients of linear attention are measured against, in the scale of inputs.
  */
 static const double floors[] = {[RA_F32] = 0.05, [RA_F16] = 0.01, [RA_BF16] = 0.01};
 
-/* Of what the documentation allows against float64: both sides have errors. */
+/* Factors on the documented bounds against float64, because both sides have errors. */
 static const double slack = 2, element_slack = 32;
 
 /* ---- comparing ------------------------------------------------------------------------------- */
@@ -28,7 +29,7 @@ static void judge(const char *name, double error, double allowed, ra_kernel_verd
         .agrees = found <= allowed, .tensor = name, .error = found, .allowed = allowed};
 }
 
-/* Relative to the mean of the plain one's squares: all elements together, and the furthest. */
+/* Relative to the plain kernel's mean square: the error of all elements, and of the worst one. */
 static void compare_tensor(const char *name, const ra_check_side *tried, const ra_check_side *plain,
                            ra_check_tensor t, double bound, ra_kernel_verdict *worst)
 {
@@ -97,7 +98,7 @@ static ra_status problem_compare(const ra_check_problem *p, ra_check_place *trie
     return status;
 }
 
-/* All keys seen, which is runs without a mask; and bands with sinks, by heads that share keys. */
+/* Dense (runs without a mask), and bands with sinks, with heads that share keys. */
 static ra_status problems_compare(const ra_kernel_use *use, ra_check_place *tried,
                                   ra_check_place *plain, ra_kernel_verdict *worst)
 {
@@ -125,7 +126,7 @@ static ra_status problems_compare(const ra_kernel_use *use, ra_check_place *trie
     return status;
 }
 
-/* A chunk and a bit, which is two segments; with heads that share keys, and without. */
+/* A chunk and a bit (two segments), with heads that share keys and without. */
 static ra_status linear_compare(const ra_kernel_use *use, ra_check_place *tried,
                                 ra_check_place *plain, ra_kernel_verdict *worst)
 {

@@ -1,6 +1,6 @@
 /*
- * Private to src/sparse: what every kernel table refuses, in the same words. Each function logs one
- * line, "kernel NAME: …", where it does not return RA_OK.
+ * Private to src/sparse: what every kernel table refuses, in the same words. A function that does
+ * not return RA_OK logs one line, "kernel NAME: …".
  */
 #ifndef RINGATTN_KERNEL_REQUEST_H
 #define RINGATTN_KERNEL_REQUEST_H

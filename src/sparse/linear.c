@@ -1,4 +1,4 @@
-/* Linear attention: sizes, and which rows a segment has. */
+/* Linear attention: sizes, and the rows of a segment. */
 #include "ringattn/linear.h"
 #include "internal.h"
 

@@ -13,7 +13,7 @@ typedef struct marking {
     const ra_rowset *queries, *keys;
     ra_range q_rows; /* of the piece of queries at hand */
     uint64_t *bits;
-    int64_t full_begin, full_end; /* a range of which all is marked: the longest met so far */
+    int64_t full_begin, full_end; /* a range that is marked completely: the longest found so far */
     bool unit_keys;               /* all pieces of keys have stride 1, and are sorted */
     int64_t stride; /* lcm of the local strides seen; 0: above RA_NEEDED_STRIDES_MAX */
 } marking;
@@ -41,8 +41,8 @@ static void fill_bits(uint64_t *bits, int64_t begin, int64_t end)
 }
 
 /*
- * Mark [begin, end). Under causality and with many pieces, ranges are marked again and again: what
- * lies in the known full range is not touched twice.
+ * Mark [begin, end). Causal patterns and many pieces mark the same ranges again and again, so the
+ * known full range is skipped.
  */
 static void mark_range(marking *m, int64_t begin, int64_t end)
 {
@@ -62,7 +62,7 @@ static void mark_range(marking *m, int64_t begin, int64_t end)
     m->full_end = ra_max_i64(m->full_end, end);
 }
 
-/* Local number of the first key at or after a global row; row_count where there is none. */
+/* Local number of the first key at or after a global row; row_count: none. */
 static int64_t lower_bound(const ra_rowset *keys, int64_t row)
 {
     int64_t low = 0, high = keys->piece_count; /* first piece that ends after `row` */
@@ -81,8 +81,8 @@ static int64_t lower_bound(const ra_rowset *keys, int64_t row)
 }
 
 /*
- * What queries of a piece reach through a band of stride 1, if that is one range of keys: each
- * query of a stride reaches as far as the next one's first key. Else false.
+ * The keys that a piece's queries reach through a band of stride 1, if they are one range: each
+ * query's keys reach at least to the next query's first key. Else false.
  */
 static bool reach(ra_range queries, const ra_slice *slice, int64_t *begin_out, int64_t *end_out)
 {
@@ -153,7 +153,7 @@ static bool all_marked(const marking *m)
     return true;
 }
 
-/* Late queries first: under causality they see most, and what is full needs no more marks. */
+/* Late queries first: if causal, they see most, and a full range needs no more marks. */
 static ra_status mark(const ra_pattern *pattern, ra_heads heads, marking *m)
 {
     m->unit_keys = has_unit_strides(m->keys);
@@ -181,8 +181,8 @@ typedef struct reading {
 } reading;
 
 /*
- * Take the marked rows from, from + stride, … of [first, end) in ranges of at least `least` rows;
- * what is taken is unmarked.
+ * Take the marked rows among from, from + stride, … of [first, end) in ranges of at least `least`
+ * rows, and unmark them.
  */
 static ra_status take_ranges(reading *r, int64_t from, int64_t end, int64_t stride, int64_t least)
 {
@@ -213,7 +213,7 @@ static ra_status take_ranges(reading *r, int64_t from, int64_t end, int64_t stri
     return RA_OK;
 }
 
-/* Long ranges at small strides first, then whatever is left at the common stride. */
+/* Long ranges at small strides first, then the rest at the common stride. */
 static ra_status read_piece(reading *r, const ra_row_piece *piece, int64_t common)
 {
     int64_t const count = piece->rows.count, end = piece->first + count;
@@ -235,7 +235,7 @@ static int compare_ranges(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* The same ranges in global rows; each lies in one piece of `keys`. In place. */
+/* Convert ranges to global rows, in place; each lies in one piece of `keys`. */
 static void to_global(const ra_rowset *keys, ra_range *ranges, int64_t count)
 {
     int64_t piece = 0;
@@ -248,7 +248,7 @@ static void to_global(const ra_rowset *keys, ra_range *ranges, int64_t count)
     }
 }
 
-/* Scratch of the caller's, with the bits of what is touched. */
+/* Make the caller's scratch: one bit per key, set if the key is touched. */
 static ra_status marks_make(const ra_pattern *pattern, ra_heads heads, ra_pool *pool,
                             ra_block *scratch, marking *m)
 {

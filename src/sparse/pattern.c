@@ -1,6 +1,6 @@
 /*
- * Creating a pattern: checks, copies, layers. Block maps are made in blocks.c, slices enumerated in
- * pattern_visit.c, and the definition they are checked against stands in multiplicity.c.
+ * Creating a pattern: checks, copies, layers. blocks.c makes block maps, pattern_visit.c enumerates
+ * slices, and multiplicity.c has the definition that they are checked against.
  */
 #include "ringattn/pattern.h"
 
@@ -46,8 +46,8 @@ bool ra_pattern_differs_by_head(const ra_pattern *pattern)
 }
 
 /*
- * Rows of a layer lie in one progression per residue as long as there is one stride: that of the
- * layer. Keys that come at another one put it in place of the layer's, and blocks have stride 1.
+ * With a single stride, the layer's, its rows form one progression per residue. Keys at another
+ * stride replace that stride by their own, and blocks have stride 1.
  */
 bool ra_pattern_shares_rows(const ra_pattern_config *c, int ranks, bool masked)
 {
@@ -180,7 +180,7 @@ static ra_status make_branches(ra_pattern *p)
     return RA_OK;
 }
 
-/* Heads of branch `branch` that have offset `offset`; an empty set has count 0. */
+/* Heads of branch `branch` with offset `offset`; count 0: none. */
 static ra_heads branch_heads(const ra_pattern *p, int64_t branch, int64_t offset)
 {
     int64_t const rate = p->config.rates[branch], branches = p->config.branch_count;
@@ -196,7 +196,7 @@ static ra_heads branch_heads(const ra_pattern *p, int64_t branch, int64_t offset
     return (ra_heads){(int32_t)first, (int32_t)stride, (int32_t)((end - 1 - first) / rate + 1)};
 }
 
-/* Lists the layers with heads and rows; with layers == NULL only counts them. */
+/* List the layers that have heads and rows; layers == NULL: only count them. */
 static int64_t list_layers(const ra_pattern *p, ra_layer *layers)
 {
     if (p->config.segments == NULL) {
@@ -236,8 +236,8 @@ static ra_status make_layers(ra_pattern *p)
 }
 
 /*
- * Windows that reach from the last token to the first never bind: the mask is the one without them.
- * Smaller numbers are safe to add.
+ * Windows that reach from the last token to the first never bind: the mask is the same without
+ * them, and smaller numbers are safe to add.
  */
 static ra_pattern_config normalised(const ra_pattern_config *config, int64_t seq)
 {
@@ -276,7 +276,7 @@ ra_status ra_pattern_create(const ra_pattern_config *config, int64_t seq, int32_
         ra_pattern_destroy(p);
         return status;
     }
-    /* Borrowed for the time of this call: what they say is in arrays of our own. */
+    /* These are borrowed for this call only; our own arrays have their contents. */
     p->config.documents = NULL;
     p->config.block_rates = NULL;
     p->config.block_pairs = NULL;

@@ -1,5 +1,5 @@
 /*
- * The pattern cache: finding maps, building them straight into what keeps them, and its life.
+ * The pattern cache: finding maps, building them in place in their entries, and its life.
  */
 #include "ringattn/pattern_cache.h"
 
@@ -19,7 +19,7 @@ const char *ra_cache_mode_name(ra_cache_mode mode)
 /* ---- maps -------------------------------------------------------------------------------------
  */
 
-/* Where a map that is being built goes. */
+/* Where to put a map that is being built. */
 typedef struct placing {
     ra_pattern_cache *cache;
     ra_pool *pool;
@@ -66,7 +66,7 @@ static ra_status build_kept(ra_pattern_cache *cache, const ra_map_request *reque
     return status;
 }
 
-/* Whether a map that is not there should be kept now; notes its first use. */
+/* Whether to keep a missing map now; notes its first use. */
 static bool admits(ra_pattern_cache *cache, uint64_t hash)
 {
     uint64_t *seen = &cache->seen[hash % SEEN_COUNT];
@@ -158,7 +158,7 @@ void ra_pattern_cache_destroy(ra_pattern_cache *cache)
     free(cache);
 }
 
-/* What the pool asks when a request would be refused. */
+/* The pool calls these when it would refuse a request. */
 static int64_t keeper_spare_bytes(void *context)
 {
     const ra_pattern_cache *cache = context;

@@ -25,7 +25,7 @@ static void release(const ra_pattern_cache *cache, ra_category category, int64_t
         ra_pool_release(cache->pool, category, bytes);
 }
 
-/* One that is counted as `category`. */
+/* Free an entry that is counted as `category`. */
 static void entry_free(ra_cache_entry *entry, ra_category category)
 {
     const ra_memory memory = entry->cache->config.memory;
@@ -62,7 +62,7 @@ ra_cache_entry *ra_cache_find(const ra_pattern_cache *cache, uint64_t hash,
     return entry;
 }
 
-/* It is gone, or its holders' own until they put it back. */
+/* Free it, or, if it is in use, leave it to its holders until they put it back. */
 static void remove_entry(ra_pattern_cache *cache, ra_cache_entry *entry)
 {
     ra_cache_entry **at = bucket_of(cache, entry->hash);
@@ -81,7 +81,7 @@ static void remove_entry(ra_pattern_cache *cache, ra_cache_entry *entry)
     }
 }
 
-/* Evict until an entry of so many bytes is within the bounds, which it is alone. */
+/* Evict until the bounds have room for an entry of so many bytes, which fits them alone. */
 static void make_room(ra_pattern_cache *cache, int64_t bytes)
 {
     while (cache->counts.entries > 0 && (cache->counts.bytes + bytes > cache->config.bytes ||
@@ -91,7 +91,6 @@ static void make_room(ra_pattern_cache *cache, int64_t bytes)
     }
 }
 
-/* The least recently used entry that nobody uses; its bytes, or 0. */
 int64_t ra_cache_evict_idle(ra_pattern_cache *cache)
 {
     ra_cache_entry *entry = cache->uses.newer;
@@ -105,7 +104,7 @@ int64_t ra_cache_evict_idle(ra_pattern_cache *cache)
     return bytes;
 }
 
-/* Count bytes in the attached pool; idle entries make way. */
+/* Charge bytes to the attached pool; evict idle entries if there is no room. */
 static bool charge(ra_pattern_cache *cache, int64_t bytes)
 {
     if (cache->pool == NULL)

@@ -5,8 +5,8 @@
 #include "sparse/sparse_internal.h"
 
 /*
- * One block of memory: this, the key, and the map's arrays, in that order. Kept, or evicted while
- * in use; then it lives until it is put back.
+ * One block of memory: this, the key, and the map's arrays, in that order. An entry evicted while
+ * in use lives until it is put back.
  */
 typedef struct ra_cache_entry {
     ra_pattern_cache *cache;
@@ -25,29 +25,29 @@ struct ra_pattern_cache {
     ra_pool *pool; /* attached, or NULL */
     ra_cache_entry **buckets;
     int64_t bucket_count; /* a power of two */
-    uint64_t *seen;       /* [SEEN_COUNT] hashes of first uses, each at its own place */
-    ra_cache_entry uses;  /* uses.older: the last used; uses.newer: the one that leaves first */
+    uint64_t *seen;       /* [SEEN_COUNT] hashes of first uses, indexed by hash */
+    ra_cache_entry uses;  /* uses.older: the last used; uses.newer: the next to be evicted */
     int64_t holders;      /* maps that are out, of all entries */
     int64_t idle_bytes;   /* kept, used by nobody */
     ra_cache_counts counts;
 };
 
-/* Memory for an entry that is to be built, counted and within the bounds; NULL: none. */
+/* Memory for a new entry, charged and within the bounds; NULL: none. */
 ra_cache_entry *ra_cache_entry_take(ra_pattern_cache *cache, size_t key_bytes, size_t map_bytes);
-/* Give one up that could not be built. */
+/* Give up an entry that could not be built. */
 void ra_cache_entry_abandon(ra_cache_entry *entry);
 /* Where in its block a key of key_bytes goes, and where arrays. */
 char *ra_cache_entry_key(ra_cache_entry *entry);
 char *ra_cache_entry_arrays(ra_cache_entry *entry);
 
-/* Once it is built: it joins the cache, with one holder. */
+/* Put a built entry into the cache, with one holder. */
 void ra_cache_entry_insert(ra_cache_entry *entry);
 ra_cache_entry *ra_cache_find(const ra_pattern_cache *cache, uint64_t hash,
                               const ra_map_request *request);
 /* One holder more, and one less. */
 void ra_cache_entry_use(ra_cache_entry *entry);
 void ra_cache_entry_put(ra_cache_entry *entry);
-/* The least recently used of those that nobody uses leaves; its bytes, or 0. */
+/* Evict the least recently used idle entry; its bytes, or 0. */
 int64_t ra_cache_evict_idle(ra_pattern_cache *cache);
 
 #endif

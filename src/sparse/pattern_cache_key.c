@@ -1,6 +1,6 @@
 /*
  * What a tile map depends on, in one canonical byte form. It is walked, not stored: hashing and
- * comparing need no memory, and lists of millions of blocks are read where they lie.
+ * comparing need no memory, and lists of millions of blocks are read in place.
  */
 #include "internal.h"
 #include "sparse/sparse_internal.h"
@@ -44,7 +44,7 @@ static bool add_list(key_sink *sink, const ra_pattern *p)
            (runs == 0 || sink->add(sink, p->block_runs, (size_t)runs * sizeof(*p->block_runs)));
 }
 
-/* Only what the kind reads; numbers of blocks beyond the sequence are all alike. */
+/* Only the fields that the kind reads; block counts beyond the sequence are all the same. */
 static bool add_blocks(key_sink *sink, const ra_pattern *p)
 {
     const ra_pattern_config *c = &p->config;
@@ -94,7 +94,7 @@ static bool add_rows(key_sink *sink, const ra_rowset *rows)
            sink->add(sink, rows->pieces, (size_t)rows->piece_count * sizeof(*rows->pieces));
 }
 
-/* Every list comes after its length, so no two requests give the same bytes by chance. */
+/* Each list follows its length, so different requests never give the same bytes. */
 static bool walk(key_sink *sink, const ra_map_request *request)
 {
     const ra_pattern *p = request->pattern;

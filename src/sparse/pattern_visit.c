@@ -1,7 +1,7 @@
 /*
  * Enumerating a pattern: segments of a branch, documents, rows of blocks and runs of key blocks are
- * intervals; where a query interval meets a key interval, at most three bands are live (the window,
- * and the sinks before and after it). Each is one slice at the branch's stride.
+ * intervals; a query interval and a key interval share at most three bands (the window, and the
+ * sinks before and after it). Each is one slice at the branch's stride.
  */
 #include "internal.h"
 #include "sparse/sparse_internal.h"
@@ -10,7 +10,7 @@ typedef struct interval {
     int64_t begin, end;
 } interval;
 
-/* Live where lo <= j - i <= hi, in tokens. */
+/* Live if lo <= j - i <= hi, in tokens. */
 typedef struct token_band {
     int64_t lo, hi;
 } token_band;

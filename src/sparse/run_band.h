@@ -1,6 +1,6 @@
 /*
- * Which of a run's keys some of a tile's queries see, on CPUs and GPUs. A run's keys are numbered
- * b, a tile's queries a; a pair is live where lo <= b - a <= hi.
+ * Which of a run's keys a tile's queries see, on CPUs and GPUs. A run's keys are numbered b, a
+ * tile's queries a; a pair is live if lo <= b - a <= hi.
  */
 #ifndef RINGATTN_RUN_BAND_H
 #define RINGATTN_RUN_BAND_H
@@ -13,7 +13,7 @@ typedef struct ra_run_band {
     int32_t lo, hi;
 } ra_run_band;
 
-/* Keys [begin, end) of a run; none where end <= begin. */
+/* Keys [begin, end) of a run; none if end <= begin. */
 typedef struct ra_run_keys {
     int32_t begin, end;
 } ra_run_keys;
@@ -29,9 +29,8 @@ RA_HD bool ra_run_band_has(ra_run_band band, int32_t a, int32_t b)
     return b - a >= band.lo && b - a <= band.hi;
 }
 
-/* Keys of [begin, end) that some query of [a0, a1) sees. A run may have 2^31 - 1 keys: `hi` is
-   added to nothing that it could pass. `lo` is at most 0 in a map, where runs begin with a key that
-   is seen. */
+/* Keys of [begin, end) that some query of [a0, a1) sees. A run may have 2^31 - 1 keys: no addition
+   to `hi` overflows. `lo` is at most 0 in a map, because runs begin with a key that is seen. */
 RA_HD ra_run_keys ra_run_band_seen(ra_run_band band, int32_t a0, int32_t a1, int32_t begin,
                                    int32_t end)
 {
@@ -39,7 +38,7 @@ RA_HD ra_run_keys ra_run_band_seen(ra_run_band band, int32_t a0, int32_t a1, int
     return keys;
 }
 
-/* Those that every one of them sees: the others of those that are seen need a mask. */
+/* Keys that all of these queries see; the other keys that are seen need a mask. */
 RA_HD ra_run_keys ra_run_band_full(ra_run_band band, int32_t a0, int32_t a1, int32_t begin,
                                    int32_t end)
 {

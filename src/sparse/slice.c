@@ -5,7 +5,7 @@
 
 __extension__ typedef __int128 wide_int;
 
-/* Bounds at or beyond these never bind; kept apart from real ones when bounds are shifted. */
+/* Bounds at or beyond these never bind; shifting bounds leaves them as they are. */
 static bool lo_binds(int64_t lo)
 {
     return lo > RA_BAND_NONE_LO;
@@ -26,7 +26,7 @@ static int64_t gcd_i64(int64_t a, int64_t b)
     return a;
 }
 
-/* Most strides are equal, or one of them is 1: no division then. */
+/* Most strides are equal, or one is 1: then no division is needed. */
 int64_t ra_lcm_i64(int64_t a, int64_t b)
 {
     if (a == b || b == 1)

@@ -9,12 +9,12 @@ int64_t ra_lcm_i64(int64_t a, int64_t b);
 
 /*
  * Shrink {q_count, k_count, lo, hi} to the queries that see a key and the keys that are seen.
- * *q_cut and *k_cut are the indices cut off in front. False: nothing is live.
+ * *q_cut and *k_cut: how many are cut off in front. False: nothing is live.
  */
 bool ra_band_trim(int64_t *q_cut, int64_t *q_count, int64_t *k_cut, int64_t *k_count, int64_t *lo,
                   int64_t *hi);
 
-/* Bounds on b - a where that is `by` more than it was. */
+/* Shift the bounds when b - a grows by `by`. */
 static inline void ra_band_shift(int64_t by, int64_t *lo, int64_t *hi)
 {
     if (*lo > RA_BAND_NONE_LO)
@@ -23,7 +23,7 @@ static inline void ra_band_shift(int64_t by, int64_t *lo, int64_t *hi)
         *hi += by;
 }
 
-/* Bounds that no pair reaches become RA_BAND_NONE_*. */
+/* Set bounds that no pair reaches to RA_BAND_NONE_*. */
 static inline void ra_band_loosen(int64_t q_count, int64_t k_count, int64_t *lo, int64_t *hi)
 {
     if (*lo <= -(q_count - 1))
@@ -67,12 +67,12 @@ typedef struct ra_map_builder {
     const ra_block_mask *mask; /* NULL: none */
     ra_pool *pool;
     int64_t tile_rows, chunk_rows;
-    ra_range q_rows;         /* while visiting: the part of a piece of queries in the chunk */
+    ra_range q_rows;         /* while visiting: the part of a query piece in the chunk */
     int64_t q_first;         /* local number of its first row */
     ra_vector pieces;        /* of ra_map_piece, one chunk of one layer */
-    ra_vector bands;         /* likewise: the pattern's own, where there is a mask */
+    ra_vector bands;         /* likewise: the pattern's own, if there is a mask */
     ra_vector cuts;          /* of int64_t, one group of pieces */
-    ra_vector parts, listed; /* of the group, too: see tilemap_cut.c */
+    ra_vector parts, listed; /* of the group too: see tilemap_cut.c */
     ra_tile *tiles;          /* NULL while counting */
     ra_run *runs;
     int64_t tile_count, run_count;
@@ -83,30 +83,30 @@ typedef struct ra_map_builder {
 } ra_map_builder;
 
 /*
- * Add a layer's tiles and runs to the builder's counts, and to its arrays where it has them;
+ * Add a layer's tiles and runs to the builder's counts, and to its arrays if it has any;
  * chunk_tile, [chunk_count + 1], may be NULL.
  */
 RA_CHECKED ra_status ra_map_builder_cut(ra_map_builder *builder, int32_t layer, int64_t chunk_count,
                                         uint32_t *chunk_tile);
 
 /*
- * Fill builder->pieces anew with a layer's pieces of local queries [begin, end). *at: the piece of
- * the row set to begin at, 0 for the first call; later calls may only ask for later queries.
+ * Refill builder->pieces with a layer's pieces for local queries [begin, end). *at: the row set's
+ * piece to begin at, 0 for the first call; later calls may only ask for later queries.
  */
 RA_CHECKED ra_status ra_map_builder_collect(ra_map_builder *builder, int32_t layer, int64_t begin,
                                             int64_t end, int64_t *at);
-/* The same, of what builder->mask says. */
+/* The same, from builder->mask. */
 RA_CHECKED ra_status ra_map_builder_collect_masked(ra_map_builder *builder, int32_t layer,
                                                    int64_t begin, int64_t end, int64_t *at);
 
 /* Add a piece to builder->pieces, if it has a live pair. */
 RA_CHECKED ra_status ra_map_builder_push(ra_map_builder *builder, const ra_local_slice *slice);
 
-/* Keys [begin, end) of a local slice, which may have no live pair. False: no key of it is there. */
+/* Cut a local slice to keys [begin, end); it may have no live pair left. False: no key is left. */
 bool ra_local_slice_cut_keys(const ra_local_slice *slice, int64_t begin, int64_t end,
                              ra_local_slice *out);
 
-/* Gives the memory for a map's arrays, once their size is known. */
+/* Called for the memory of a map's arrays, once their size is known. */
 typedef ra_status ra_map_take(void *context, size_t bytes, void **data_out);
 
 /*
@@ -117,7 +117,7 @@ RA_CHECKED ra_status ra_tilemap_build(const ra_map_request *request, const ra_bl
                                       ra_pool *pool, ra_map_take *take, void *context,
                                       ra_tilemap *map_out);
 
-/* Fill a map's index; the map is whole but for that. The pool is for scratch. */
+/* Fill a map's index; all else in the map is done. The pool is for scratch. */
 RA_CHECKED ra_status ra_tilemap_index(ra_tilemap *map, ra_pool *pool);
 
 /* ---- keys of the pattern cache: the canonical form of a request ---------------------------------
@@ -132,8 +132,8 @@ bool ra_map_key_equals(const ra_map_request *request, const void *key, size_t by
 
 typedef struct ra_layer {
     ra_heads heads;
-    int64_t segment;        /* length; seq where the pattern is not dilated */
-    int64_t stride, offset; /* rows of a segment that take part: offset + stride * x */
+    int64_t segment;        /* length; seq if the pattern is not dilated */
+    int64_t stride, offset; /* rows of a segment in this layer: offset + stride * x */
 } ra_layer;
 
 /* Key blocks [begin, begin + count) that a row of query blocks keeps. */

@@ -1,11 +1,11 @@
-/* What the kernel tables `standard` keep of a forward pass until the backward pass is over. */
+/* What the kernel tables `standard` keep from a forward pass until the backward pass is over. */
 #ifndef RINGATTN_STANDARD_KEPT_H
 #define RINGATTN_STANDARD_KEPT_H
 
 #include "ringattn/kernel.h"
 
-/* What is kept of a pair of shards. S and P are with its first part; their gradients, which may be
-   made part by part, each with its own. */
+/* What is kept for a pair of shards. S and P belong to its first part; each part has its own
+   gradients, which may be made part by part. */
 typedef struct ra_standard_kept {
     ra_block scores, weights, dscores, dweights;
     int64_t keys;
@@ -21,7 +21,7 @@ typedef struct ra_standard_pass {
 size_t ra_standard_pass_bytes(const ra_kernel_pass *pass);
 /** Begin it with nothing kept. */
 void ra_standard_pass_init(ra_standard_pass *kept, const ra_kernel_pass *pass);
-/** Of a part of a pair of shards; NULL where kept is, which is a pass that keeps nothing. */
+/** What is kept for a part of a pair of shards; NULL if `kept` is NULL: the pass keeps nothing. */
 ra_standard_kept *ra_standard_pass_pair(ra_standard_pass *kept, ra_kernel_pair pair, int32_t part);
 /** Give all matrices back to the kernel's pool. */
 void ra_standard_pass_free_pairs(ra_kernel *kernel, ra_standard_pass *kept);

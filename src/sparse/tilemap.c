@@ -1,5 +1,5 @@
 /*
- * Making a tile map: chunks, arrays of exactly the right size, and what they hold.
+ * Making a tile map: chunks, arrays of exactly the right size, and their contents.
  *
  * Layers are cut (tilemap_cut.c) twice: once to count, once to fill.
  */
@@ -15,7 +15,7 @@ static bool wants_layer(const ra_map_builder *b, int32_t layer)
     return ra_heads_common(b->pattern->layers[layer].heads, b->heads) > 0;
 }
 
-/* Rows per chunk: a full tile of the widest stride, less where tiles may share rows. */
+/* Rows per chunk: a full tile of the widest stride, or fewer if tiles may share rows. */
 static void choose_chunk_rows(ra_map_builder *b)
 {
     int64_t widest = 1;
@@ -41,7 +41,7 @@ static int64_t chunk_count_of(const ra_map_builder *b)
     return ra_div_ceil(b->queries->row_count, b->chunk_rows);
 }
 
-/* Count tiles and runs; where rows turn out to be shared, again with the smaller chunks. */
+/* Count tiles and runs; if rows turn out to be shared, count again with smaller chunks. */
 static ra_status count_all(ra_map_builder *b, int32_t *layer_count)
 {
     bool again;

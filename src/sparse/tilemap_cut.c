@@ -3,8 +3,9 @@
  *
  * Per chunk, the slices that meet the chunk's queries are restricted to the local numbers of both
  * row sets ("pieces"), and grouped by the progression of queries they use. The queries of a group
- * are cut at the pieces' ends and at tile_rows into parts, and each piece is listed with the parts
- * of which some query sees a key: a part that has one is a tile, and the piece is one of its runs.
+ * are cut into parts at the pieces' ends and at tile_rows. A piece is listed with each part that
+ * has a query which sees one of its keys. A part with a listed piece becomes a tile, and the piece
+ * one of its runs.
  */
 #include "internal.h"
 #include "sparse/sparse_internal.h"
@@ -15,13 +16,13 @@ typedef ra_map_piece piece;
 
 enum { LAST = -1 };
 
-/* Queries of a group, up to where the next part begins, and the first of their pieces. */
+/* Queries of a group, up to the begin of the next part, and the first of their pieces. */
 typedef struct part {
     int64_t begin;
     int64_t first; /* in the list, or LAST */
 } part;
 
-/* A piece of a part, as an index into the group, and the part's next one in the list. */
+/* A piece of a part, as an index into the group, and the part's next entry in the list. */
 typedef struct listed {
     int64_t piece, next;
 } listed;
@@ -57,7 +58,7 @@ static ra_status add_pieces(ra_map_builder *b, const ra_slice *slice, const ra_r
     return RA_OK;
 }
 
-/* Visitor: a slice against the pieces of keys that its span meets. */
+/* Visitor: restrict a slice to the pieces of keys that its span meets. */
 static ra_status collect(void *context, const ra_slice *slice)
 {
     ra_map_builder *b = context;
@@ -102,7 +103,7 @@ static int compare_pieces(const void *x, const void *y)
     return (a->s.k_stride > b->s.k_stride) - (a->s.k_stride < b->s.k_stride);
 }
 
-/* Most patterns are visited in this order already. */
+/* Most patterns already come in this order. */
 static void sort_pieces(piece *pieces, int64_t count)
 {
     for (int64_t i = 1; i < count; ++i)
@@ -136,7 +137,7 @@ static void close_run(ra_map_builder *b)
     b->has_open = false;
 }
 
-/* A full run that goes on where a full one ended makes it longer. */
+/* Extend the open run if both are full and this one continues it. */
 static void add_run(ra_map_builder *b, ra_run run)
 {
     if (b->has_open && is_full(b->open) && is_full(run) && b->open.k_stride == run.k_stride &&
@@ -149,7 +150,7 @@ static void add_run(ra_map_builder *b, ra_run run)
     b->has_open = true;
 }
 
-/* The keys of a piece that `count` of its queries, from its index `at` on, touch; some do. */
+/* The keys of a piece that `count` of its queries, from index `at` on, touch; at least one key. */
 static ra_run cut_run(const ra_local_slice *s, int64_t at, int64_t count, int64_t *area)
 {
     int64_t lo = s->lo, hi = s->hi;
@@ -168,7 +169,7 @@ static ra_run cut_run(const ra_local_slice *s, int64_t at, int64_t count, int64_
                     narrow(hi)};
 }
 
-/* A tile of `count` queries, where some piece is listed. */
+/* Add a tile of `count` queries, if a piece is listed. */
 static void add_tile(ra_map_builder *b, const piece *group, const part *queries, int64_t count)
 {
     const listed *list = b->listed.block.data;
@@ -194,7 +195,8 @@ static int compare_i64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Leave out what is among the last cuts: key blocks of a few rows of blocks begin and end alike. */
+/* Skip a cut that is among the last ones: blocks of a few rows of blocks have equal begins and
+   ends. */
 static ra_status push_cut(ra_map_builder *b, int64_t at)
 {
     enum { LOOK_BACK = 8 };
@@ -209,7 +211,7 @@ static ra_status push_cut(ra_map_builder *b, int64_t at)
     return status;
 }
 
-/* Where pieces of a group begin and end, ascending; some more than once. */
+/* The begins and ends of a group's pieces, ascending; some more than once. */
 static ra_status list_cuts(ra_map_builder *b, const piece *group, int64_t group_count)
 {
     b->cuts.count = 0;
@@ -225,7 +227,7 @@ static ra_status list_cuts(ra_map_builder *b, const piece *group, int64_t group_
     return RA_OK;
 }
 
-/* Parts from cut to cut, of at most tile_rows; behind the last one is one without queries. */
+/* List parts from cut to cut, of at most tile_rows; one without queries ends the list. */
 static ra_status list_parts(ra_map_builder *b)
 {
     const int64_t *cuts = b->cuts.block.data;
@@ -257,7 +259,7 @@ static part *find_part(const ra_map_builder *b, int64_t query)
     return low;
 }
 
-/* From the last piece to the first, so that each part has its own in the order of the group. */
+/* From the last piece to the first, so that each part lists its pieces in the group's order. */
 static ra_status list_pieces(ra_map_builder *b, const piece *group, int64_t group_count)
 {
     b->listed.count = 0;
@@ -274,7 +276,7 @@ static ra_status list_pieces(ra_map_builder *b, const piece *group, int64_t grou
     return RA_OK;
 }
 
-/* Tiles of pieces that share a query progression. */
+/* Make the tiles of pieces that share a query progression. */
 static ra_status cut_group(ra_map_builder *b, const piece *group, int64_t group_count)
 {
     ra_status status = list_cuts(b, group, group_count);
@@ -305,7 +307,7 @@ static ra_status cut_chunk(ra_map_builder *b)
         for (end = begin + 1; end < count && pieces[end].s.q_stride == pieces[begin].s.q_stride &&
                               pieces[end].residue == pieces[begin].residue;)
             ++end;
-        /* Once is enough: rows shared with an earlier group are found from that one. */
+        /* Later groups are enough: rows shared with an earlier one were found there. */
         for (int64_t other = end; other < count && !b->shared; ++other)
             b->shared = progressions_meet(&pieces[begin], &pieces[other]);
         ra_status const status = cut_group(b, &pieces[begin], end - begin);

@@ -1,12 +1,11 @@
 /*
  * A tile map's index: each layer's runs in the order of their keys.
  *
- * A kernel that owns keys looks at spans, then at the runs of those that reach its keys. Of masks
- * whose runs are short, whatever their pattern, these are few: runs that meet a key lie side by
- * side. Long runs are in the way of others in their span, but each of them is met by many keys.
- *
- * Runs are dealt to sections of RA_SECTION_KEYS keys in one pass, and not sorted within them: this
- * takes time in proportion to runs, and a number per section meanwhile.
+ * A kernel that owns keys looks at spans, then at the runs of the spans that reach its keys. These
+ * are few if runs are short, whatever the pattern, because runs that meet a key lie side by side. A
+ * long run widens its span for nothing, but many keys meet it. Runs are dealt to sections of
+ * RA_SECTION_KEYS keys in one pass, and not sorted within them: time is proportional to runs,
+ * scratch to sections.
  */
 #include "internal.h"
 #include "sparse/sparse_internal.h"
@@ -33,7 +32,7 @@ static void deal_layer(const ra_tilemap *map, uint32_t begin, uint32_t end, uint
         map->by_keys[places[section_of(&map->runs[i])]++] = i;
 }
 
-/* Those of windows and documents are in order already. */
+/* Runs of windows and documents are in order already. */
 static ra_status order_layer(const ra_tilemap *map, const ra_tile_layer *layer, ra_pool *pool,
                              ra_block *places)
 {

@@ -1,5 +1,5 @@
 /*
- * Tile maps from block masks: pieces to cut come from the mask's lists, query block by query block.
+ * Tile maps from block masks: the mask's lists give the pieces to cut, query block by query block.
  */
 #include "ringattn/block_mask.h"
 
@@ -27,7 +27,7 @@ typedef struct query_rows {
     int32_t block;
 } query_rows;
 
-/* Blocks of a list that follow one another, from its entry *at on; *at is moved behind them. */
+/* The consecutive blocks of a list from its entry *at on; moves *at behind them. */
 static int64_t next_blocks(const ra_block_list *list, const query_rows *rows, int32_t *at,
                            int64_t *first)
 {
@@ -63,7 +63,7 @@ static ra_status push_full(ra_map_builder *b, const ra_block_list *list, const q
     return RA_OK;
 }
 
-/* The first entry of a row of a list that is not below `block`. */
+/* The first entry of a list's row that is at least `block`. */
 static int32_t find_block(const ra_block_list *list, const query_rows *rows, int64_t block)
 {
     const int32_t *indices = list->indices + rows->block * list->stride;
@@ -78,7 +78,7 @@ static int32_t find_block(const ra_block_list *list, const query_rows *rows, int
     return low;
 }
 
-/* What a band of the pattern has in partial blocks. */
+/* Push what a band of the pattern has in partial blocks. */
 static ra_status push_band(ra_map_builder *b, const ra_block_list *list, const query_rows *rows,
                            const ra_local_slice *band)
 {
@@ -98,7 +98,7 @@ static ra_status push_band(ra_map_builder *b, const ra_block_list *list, const q
     return RA_OK;
 }
 
-/* Partial blocks: the pattern's pieces of these queries, as far as they lie in them. */
+/* Partial blocks: the parts of the pattern's pieces for these queries that lie in them. */
 static ra_status push_partial(ra_map_builder *b, const ra_block_mask_layer *lists,
                               const query_rows *rows, int64_t *at)
 {
