@@ -4,13 +4,13 @@
  *     s  = k . q        dp = v . dout        p = 2^(s - lse)       ds = p (dp - delta)
  *     dq += ds k
  *
- * and dims in the two that sum over the queries of the tile: dk += ds q, dv += p dout. The factors
- * scale and log2(e) ride on packed copies: q times both in s; dout and delta times scale in ds.
+ * and dims in the two that sum over the queries of the tile: dk += ds q, dv += p dout. Packed
+ * copies contain the factors scale and log2(e): q both, for s; dout and delta scale, for ds.
  *
  * Threads form teams. A team works on one kv head of one batch at a time, in as many rounds as it
  * has members: in round r member m takes its share of the query chunks against share (m + r) % size
- * of the key rows; balance_cpu.h says which these are. So rows of dq, dk and dv are each written by
- * one thread at a time, and for a given number of threads always in the same order.
+ * of the key rows; balance_cpu.h deals the shares. So one thread at a time writes a row of dq, dk
+ * or dv, and for a given number of threads always in the same order.
  */
 #ifndef RINGATTN_CPU_BACKWARD_H
 #define RINGATTN_CPU_BACKWARD_H
@@ -20,8 +20,8 @@
 /* ---- tiles ------------------------------------------------------------------------------------
  */
 
-/* Rows of the tile as panels, times `factor`, and in slices; rows without weight become 0. Tells
-   whether all are finite. */
+/* Pack rows of the tile as panels, times `factor`, and in slices; rows without weight become 0.
+   Returns whether all are finite. */
 static bool load_tile_rows(const backward_head *f, head_view view, double factor,
                            float *restrict panels, float *restrict slices)
 {
@@ -43,7 +43,7 @@ static bool load_tile_rows(const backward_head *f, head_view view, double factor
     return check_is_finite(check);
 }
 
-/* The form that blocks with any value need, when the first of them comes. */
+/* Pack the tile as float32, when the first block that needs it comes. */
 static void load_tile_floats(backward_head *f)
 {
     const backward_scratch *s = &f->scratch;
@@ -147,7 +147,7 @@ static bool in_share(const backward_head *f, const ra_run *run, int32_t b)
 static void backward_tile(backward_head *f, const ra_tilemap *map, uint32_t index)
 {
     const ra_tile *tile = &map->tiles[index];
-    bool loaded = false; /* packed for the first keys of the share, if there are any */
+    bool loaded = false; /* packed at the first keys of the share, if there are any */
     for (uint32_t r = tile->run_begin; r < map->tiles[index + 1].run_begin; ++r) {
         const ra_run *run = &map->runs[r];
         ra_run_band const band = ra_run_band_of(run, tile->q_count);
@@ -255,7 +255,7 @@ static void backward_thread(ra_kernel *kernel, const ra_backward_step *step, flo
             if (first + team < lanes)
                 backward_lane(&f, first + team, member);
             if (size > 1) {
-                /* Key rows change hands: the next round writes what this one wrote. */
+                /* The next round's threads write the key rows that this one wrote. */
                 RA_OMP(omp barrier)
             }
         }

@@ -22,7 +22,7 @@ typedef struct backward_scratch {
     void *dscore_pairs;                     /* [KEY_BLOCK_ROWS / 2][PANEL], of one panel */
 } backward_scratch;
 
-/* One query head of one batch against some key rows, as one thread sees it. */
+/* One thread's view of one query head of one batch against some key rows. */
 typedef struct backward_head {
     ra_kernel *kernel;
     const ra_backward_step *step;
@@ -35,8 +35,8 @@ typedef struct backward_head {
     int32_t key_share; /* of the round at hand */
     const ra_tile *tile;
     bool pairs_wanted;          /* bf16, in a table that takes pairs */
-    bool has_floats, has_pairs; /* the form in which the tile's queries and dout are packed */
-    bool tile_finite;           /* no Inf or NaN in them; where has_floats */
+    bool has_floats, has_pairs; /* how the tile's queries and dout are packed */
+    bool tile_finite;           /* no Inf or NaN in them; valid if has_floats */
 } backward_head;
 
 /* Where dims [d, d + PANEL), with d a multiple of it, of tile row a begin in slices. */
@@ -75,7 +75,7 @@ static size_t backward_scratch_carve(float *base, int32_t dim, backward_scratch 
 /* ---- lanes are queries ------------------------------------------------------------------------
  */
 
-/* Rows [0, KEY_BLOCK_ROWS) of a weight panel that products over whole register tiles may read. */
+/* Clear the rows beside the block's that products over whole register tiles may read. */
 static void clear_around(const key_block *block, const panel_block *panel, float *restrict weight)
 {
     int32_t const first = panel->seen.begin - block->begin, last = panel->seen.end - block->begin;
@@ -102,7 +102,7 @@ RA_INLINE void gradient_of_scores(int vecs, int32_t n, const float *restrict lse
     }
 }
 
-/* Rows without weight (lse +Inf here) against keys with an Inf or NaN, which 0 times is NaN. */
+/* Zero rows without weight (lse +Inf) against keys with an Inf or NaN: 0 times these is NaN. */
 static void silence_rows(int32_t n, const float *restrict lse, float *restrict weight,
                          float *restrict dscore)
 {
@@ -237,8 +237,8 @@ static void fold_block(const backward_head *f, const key_block *block, int32_t q
 /* ---- pairs ------------------------------------------------------------------------------------
  */
 
-/* Rows of the tile as panels of pairs, and as pairs of rows in slices; rows without weight become
-   0. False where a value is not fit for pairs. */
+/* Pack rows of the tile as panels of pairs, and as pairs of rows in slices; rows without weight
+   become 0. False: a value does not fit pairs. */
 static bool load_tile_pairs(const backward_head *f, head_view view, pair_mem *restrict panels,
                             pair_mem *restrict slices)
 {
@@ -266,7 +266,7 @@ static bool load_tile_pairs(const backward_head *f, head_view view, pair_mem *re
     return pair_check_passes(&check);
 }
 
-/* As gradient_of_scores, of products that lack their factors; for values that become bf16. */
+/* As gradient_of_scores, from products without their factors; for values that become bf16. */
 RA_INLINE void gradient_of_products(int vecs, int32_t n, const backward_head *f, int32_t a0,
                                     float *restrict weight, float *restrict dscore)
 {
@@ -284,7 +284,7 @@ RA_INLINE void gradient_of_products(int vecs, int32_t n, const backward_head *f,
     }
 }
 
-/* float32 rows of a panel to rows of bf16 in their place, and pairs of rows where wanted. */
+/* Convert float32 rows of a panel to bf16 in place, and to pairs of rows if wanted. */
 RA_INLINE void narrow_panel(int vecs, int32_t n, float *rows, pair_mem *pairs)
 {
     for (int32_t k = 0; k < n; k += 2, rows += 2 * PANEL) {
@@ -331,7 +331,7 @@ RA_INLINE void backward_panel_pairs(int vecs, const backward_head *f, const key_
     clear_around(block, panel, s->dscore + buffer);
 }
 
-/* Pack the block as pairs and compute it; false where a value is not fit for them. */
+/* Pack the block as pairs and compute it; false: a value does not fit pairs. */
 static bool backward_by_pairs(const backward_head *f, const ra_run *run, key_block *block)
 {
     const backward_scratch *s = &f->scratch;

@@ -42,7 +42,7 @@ int32_t ra_cpu_task_class(int64_t work, int64_t work_most)
     return class;
 }
 
-/* A group of key rows: of a chunk's rows, fewer where members would be left without one. */
+/* Rows of a group of key rows: a chunk's rows, or fewer if a member would get no group. */
 static int64_t group_rows(const ra_tilemap *map, int32_t members)
 {
     int64_t blocks = (map->chunk_rows + RA_KEY_BLOCK - 1) / RA_KEY_BLOCK;
@@ -51,7 +51,7 @@ static int64_t group_rows(const ra_tilemap *map, int32_t members)
     return blocks * RA_KEY_BLOCK;
 }
 
-/* What the member with most to do has. */
+/* The largest member's work. */
 static int64_t most_of_shares(const ra_tilemap *map, int32_t head_begin, int32_t head_end,
                               const ra_cpu_shares *shares)
 {
@@ -76,7 +76,7 @@ ra_cpu_shares ra_cpu_share_backward(const ra_tilemap *map, int32_t head_begin, i
     int64_t const round = most_of_shares(map, head_begin, head_end, &shares);
     shares.to_and_fro = true;
     int64_t const to_and_fro = most_of_shares(map, head_begin, head_end, &shares);
-    /* A window's rounds are the better ones the other way: three per cent must be at stake. */
+    /* A window's rounds are better in plain order, so to and fro must gain three per cent. */
     shares.to_and_fro = round - to_and_fro > to_and_fro / 32;
     return shares;
 }

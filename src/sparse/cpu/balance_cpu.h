@@ -2,9 +2,9 @@
  * Which thread does what, and when: pure functions of a tile map and of the number of threads.
  *
  * A forward pass hands out tasks, long ones first, so that no thread is left alone with one at the
- * end. A backward pass has fixed shares, for the order in which a gradient is summed must not
- * depend on timing: members of a team take turns with the key rows, and wait for each other after
- * each turn, so that each turn should be as long for one member as for the others.
+ * end. A backward pass has fixed shares, because the order in which a gradient is summed must not
+ * depend on timing. Members of a team take turns with the key rows, and wait for each other after
+ * each turn, so a turn should be equally long for all members.
  */
 #ifndef RINGATTN_BALANCE_CPU_H
 #define RINGATTN_BALANCE_CPU_H
@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 /**
- * Pairs of a chunk over heads [head_begin, head_end), global numbers; of runs that a band cuts,
- * all of the rectangle that it leaves. Cost: the chunk's runs.
+ * Pairs of a chunk over heads [head_begin, head_end), global numbers; for a run that a band cuts,
+ * the whole rectangle that is left. Cost: the chunk's runs.
  */
 int64_t ra_cpu_chunk_work(const ra_tilemap *map, int32_t head_begin, int32_t head_end,
                           int32_t chunk);
@@ -45,10 +45,10 @@ static inline int32_t ra_cpu_share_of(const ra_cpu_shares *shares, int64_t index
 /**
  * Shares for a map's heads [head_begin, head_end), global numbers.
  *
- * Key rows come in groups of a chunk's rows, so that what queries see nearby falls to every member
- * alike: then a window's rounds are equally long. To and fro where that evens out what the members
- * have to do, as under a causal mask, where later chunks see more and earlier keys are seen more.
- * Cost: the map's runs, where members > 1.
+ * Key rows come in groups of a chunk's rows, so that every member gets an equal part of the keys
+ * near the queries: then a window's rounds are equally long. Groups are dealt to and fro if that
+ * balances the members better, as under a causal mask, where later chunks see more and earlier keys
+ * are seen more. Cost: the map's runs, if members > 1.
  */
 ra_cpu_shares ra_cpu_share_backward(const ra_tilemap *map, int32_t head_begin, int32_t head_end,
                                     int32_t members);

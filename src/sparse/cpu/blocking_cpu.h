@@ -3,8 +3,8 @@
  *
  * A forward pass carries several tiles over the keys side by side, so that a block of keys is
  * packed once for all of them: tiles of neighbouring chunks, and of the heads that share a key
- * head. Their packed queries and sums must stay in the second cache, beside the packed block. What
- * a tile computes does not depend on its company: results are the same bit for bit.
+ * head. Their packed queries and sums must stay in the L2 cache, beside the packed block. A tile's
+ * results do not depend on the others: they are the same bit for bit.
  */
 #ifndef RINGATTN_BLOCKING_CPU_H
 #define RINGATTN_BLOCKING_CPU_H
@@ -24,7 +24,7 @@ enum { RA_TILES_AT_ONCE_MAX = 4 };
  */
 int32_t ra_cpu_tiles_at_once(int64_t cache_bytes, int32_t dim, bool pairs);
 
-/* What tasks consist of: the same number of heads of one key head, and of chunks. */
+/* The size of tasks: the same number of heads of one key head, and of chunks, each. */
 typedef struct ra_cpu_tasks {
     int32_t heads, chunks;           /* per task; the last ones may have fewer */
     int64_t head_parts, chunk_parts; /* of the heads of a key head, and of all chunks */

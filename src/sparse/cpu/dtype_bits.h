@@ -41,7 +41,7 @@ static inline float f32_of_f16(uint16_t half)
         uint32_t const quiet = magnitude > 0x7c00u ? 0x400000u : 0;
         return f32_of_bits(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13 | quiet);
     }
-    /* Read as float32 the exponent is 112 too small; the product is exact, subnormals too. */
+    /* Read as float32, the exponent is 112 too small; the product is exact, also for subnormals. */
     return f32_of_bits(sign | bits_of_f32(f32_of_bits(magnitude << 13) * 0x1p112f));
 }
 

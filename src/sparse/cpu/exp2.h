@@ -10,7 +10,7 @@
 
 #if RA_VEC_LANES == 16
 
-/* x less its floor, in [0, 1], without a word about what is inexact; 0 of what is infinite. */
+/* x less its floor, in [0, 1], without raising the inexact flag; 0 for infinite x. */
 RA_INLINE vec vec_fraction(vec x)
 {
     return (vec)_mm512_reduce_ps((__m512)x, 0x09);

@@ -2,10 +2,10 @@
  * Forward: online softmax over key blocks.
  *
  * A task is some chunks of queries of some heads that share a key head: see blocking_cpu.h. Their
- * tiles go over the keys side by side. Of each tile, the queries are packed once
- * as panels [dim][PANEL] times scale * log2(e), so that the exponentials are powers of two. Per key
- * block and panel: scores [key][PANEL], mask where the band cuts, new top, weights, and the block's
- * own sum of weighted values, added to what was there times 2^(old top - new top).
+ * tiles go over the keys side by side. The queries of a tile are packed once as panels [dim][PANEL]
+ * times scale * log2(e), so that the exponentials are powers of two. Per key block and panel:
+ * scores [key][PANEL], mask if the band cuts, new top, weights, and the block's own sum of weighted
+ * values, added to what was there times 2^(old top - new top).
  */
 #ifndef RINGATTN_CPU_FORWARD_H
 #define RINGATTN_CPU_FORWARD_H
@@ -72,7 +72,7 @@ static float row_factor(float sum)
     return sum == 0 ? 0 : 1.0f / sum;
 }
 
-/* What is left of a row when it is done: out, lse, and delta while out is still unrounded. */
+/* Store a finished row: out, lse, and delta from the unrounded out. */
 static void store_row_output(const forward_head *f, int64_t row, const float *values, float top,
                              float sum)
 {
@@ -99,7 +99,7 @@ static void store_tile_output(const forward_head *f, const ra_tile *tile)
     }
 }
 
-/* Have a tile stand before its first key. */
+/* Place a tile before its first key. */
 static void forward_tile_place(forward_head *f, uint32_t index)
 {
     const ra_tilemap *map = f->step->map;
@@ -127,7 +127,7 @@ static void forward_tile_end(const forward_head *f)
         store_tile_state(f, f->tile);
 }
 
-/* The tile whose next keys come first; NULL where no tile has any. */
+/* The tile whose next keys come first; NULL: no tile has any. */
 static forward_head *first_in_line(forward_head *tiles, int32_t count)
 {
     forward_head *first = NULL;
@@ -144,8 +144,8 @@ static forward_head *first_in_line(forward_head *tiles, int32_t count)
     return first;
 }
 
-/* All keys of tiles that were begun. Each takes its own in its own order; what several take at the
-   same time is packed once. */
+/* Go through all keys of the begun tiles. Each takes its keys in its own order; keys that several
+   take at the same time are packed once. */
 static void forward_tiles(forward_head *tiles, int32_t count)
 {
     for (forward_head *first; (first = first_in_line(tiles, count)) != NULL;) {
@@ -176,7 +176,7 @@ static void begin_state_rows(const forward_head *f, int64_t begin, int64_t end)
     }
 }
 
-/* Output of rows from their state, or of rows without a key where there is no state. */
+/* Write the output of rows from their state; rows without state have no key. */
 static void store_rows_output(const forward_head *f, int64_t begin, int64_t end)
 {
     float *values = f->scratch.rows;
@@ -195,7 +195,7 @@ static void store_rows_output(const forward_head *f, int64_t begin, int64_t end)
     }
 }
 
-/* Rows of the chunk that tiles of this head reach, each counted as often as it is reached. */
+/* How many rows of the chunk tiles of this head reach; a row counts once per tile. */
 static int64_t chunk_tile_rows(const ra_tilemap *map, int32_t head, int32_t chunk)
 {
     int64_t rows = 0;

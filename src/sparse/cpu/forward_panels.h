@@ -14,7 +14,7 @@
 static double const LOG2_E = 1.44269504088896340736;
 static double const LN_2 = 0.69314718055994530942;
 
-/* Scratch of one thread, as one of its tiles sees it. */
+/* One tile's view of its thread's scratch. */
 typedef struct forward_scratch {
     float *query, *acc;                       /* the tile's own: panels */
     void *query_pairs;                        /* the same queries as panels of pairs */
@@ -25,7 +25,7 @@ typedef struct forward_scratch {
     float *chunk_acc, *chunk_top, *chunk_sum; /* state of a chunk whose rows are shared */
 } forward_scratch;
 
-/* The keys that lie packed in a thread's scratch, and how. */
+/* Which keys lie packed in a thread's scratch, and in which form. */
 typedef struct packed_keys {
     int64_t row;           /* the first one */
     int32_t stride, count; /* of rows */
@@ -47,7 +47,7 @@ typedef struct forward_head {
     bool tiles_begin, tiles_end; /* tiles begin the state, end in output: no row is shared */
     head_view q, k, v, out, dout;
     float *lse, *delta;     /* [q_rows] or NULL */
-    float *acc, *top, *sum; /* state of rows state_row and on; NULL where none is carried */
+    float *acc, *top, *sum; /* state of rows state_row and on; NULL: none is carried */
     int64_t state_row;
     const ra_run *run, *run_end; /* the run at hand, and the end of the tile's */
     ra_run_band band;            /* of that run */
@@ -63,7 +63,7 @@ static void scratch_take_tile(scratch_cursor *cursor, int64_t dim_pad, forward_s
     scratch->sum = scratch_take(cursor, RA_TILE_ROWS_MAX);
 }
 
-/* What the first tile has, and room for the others; where chunks keep a state there is one tile,
+/* The first tile's scratch, and room for the others. If a chunk keeps a state, there is one tile,
    and the state lies in that room. */
 static size_t forward_scratch_carve(float *base, int32_t dim,
                                     forward_scratch scratch[RA_TILES_AT_ONCE_MAX])
@@ -93,7 +93,7 @@ static int64_t tile_row(const ra_tile *tile, int32_t a)
     return tile->q_begin + (int64_t)tile->q_stride * a;
 }
 
-/* Queries as float32 panels: when the first block comes that needs them. */
+/* Pack queries as float32 panels, when the first block that needs them comes. */
 static void load_query_floats(forward_head *f)
 {
     const forward_scratch *s = &f->scratch;
@@ -109,7 +109,7 @@ static void load_query_floats(forward_head *f)
     f->has_floats = true;
 }
 
-/* Lane by lane, over n rows of a panel: as four maxima, for each waits for the one before it. */
+/* Lane by lane, over n rows of a panel, as four independent maxima: one would wait for itself. */
 RA_INLINE vec greatest_score(int32_t n, const float *column)
 {
     vec most[4] = {vec_splat(-INFINITY), vec_splat(-INFINITY), vec_splat(-INFINITY),
@@ -125,7 +125,7 @@ RA_INLINE vec greatest_score(int32_t n, const float *column)
     return vec_max(vec_max(most[0], most[1]), vec_max(most[2], most[3]));
 }
 
-/* Scores become weights 2^(score - top); *alpha is what sums so far are worth under the new top. */
+/* Scores become weights 2^(score - top); *alpha rescales the sums so far to the new top. */
 RA_INLINE void soften_panel(int vecs, int32_t n, float *restrict weight, float *restrict top,
                             float *restrict sum, vec *alpha)
 {
@@ -180,7 +180,7 @@ static void forward_block(const forward_head *f, const key_block *block, int32_t
 }
 
 #ifdef RA_PAIRS
-/* Queries as panels of pairs; false where a value is not fit for them. */
+/* Pack queries as panels of pairs; false: a value does not fit pairs. */
 static bool load_query_pairs(forward_head *f)
 {
     const forward_scratch *s = &f->scratch;
@@ -198,8 +198,8 @@ static bool load_query_pairs(forward_head *f)
     return pair_check_passes(&check);
 }
 
-/* As soften_panel, of scores yet to be multiplied by `factor`; pairs of weights take the place of
-   the scores. */
+/* As soften_panel, for scores yet to be multiplied by `factor`; pairs of weights replace the
+   scores. */
 RA_INLINE void soften_pairs(int vecs, int32_t n, float factor, float *restrict weight,
                             float *restrict top, float *restrict sum, vec *alpha)
 {
@@ -255,7 +255,7 @@ static void forward_block_pairs(const forward_head *f, const key_block *block, i
     }
 }
 
-/* Pack keys [begin, end) of a run as pairs; false where a value is not fit for them. */
+/* Pack keys [begin, end) of a run as pairs; false: a value does not fit pairs. */
 static bool pack_pairs(const forward_head *f, int32_t begin, int32_t end)
 {
     const forward_scratch *s = &f->scratch;
@@ -302,7 +302,7 @@ static bool forward_has_keys(const forward_head *f)
     return f->left.begin < f->left.end;
 }
 
-/* The keys that come next: long runs are cut where those of other tiles are cut, too. */
+/* The keys that come next: long runs are cut where other tiles cut them too. */
 static packed_keys forward_next(const forward_head *f)
 {
     const ra_run *run = f->run;
@@ -319,7 +319,7 @@ static bool same_keys(const packed_keys *a, const packed_keys *b)
     return a->row == b->row && a->stride == b->stride && a->count == b->count;
 }
 
-/* Pack the next keys in the form that the tile needs, unless they lie there in it. */
+/* Pack the next keys in the form that the tile needs, unless they are so packed already. */
 static void pack_keys(forward_head *f, packed_keys *packed)
 {
     const forward_scratch *s = &f->scratch;
@@ -343,7 +343,7 @@ static void pack_keys(forward_head *f, packed_keys *packed)
     packed->finite = load_key_columns(f->v, f->run, begin, end, f->dim, s->rows, s->value);
 }
 
-/* Compute the tile's next keys, which `packed` says. */
+/* Compute the tile's next keys, given by `packed`. */
 static void forward_step_keys(forward_head *f, packed_keys *packed)
 {
     pack_keys(f, packed);

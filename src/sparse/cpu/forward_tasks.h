@@ -1,5 +1,5 @@
 /*
- * Forward over a whole map: tasks, of what blocking_cpu.h cuts, in the order of balance_cpu.h; and
+ * Forward over a whole map: tasks as blocking_cpu.h cuts them, in the order of balance_cpu.h; and
  * the tiles of a task, side by side.
  */
 #ifndef RINGATTN_CPU_FORWARD_TASKS_H
@@ -12,7 +12,7 @@
 typedef struct forward_file {
     forward_head tiles[RA_TILES_AT_ONCE_MAX];
     int32_t most, count;
-    forward_head rows; /* of the head at hand: for rows outside of tiles */
+    forward_head rows; /* of the current head: for rows outside of tiles */
 } forward_file;
 
 static void flush_tiles(forward_file *file)
@@ -29,8 +29,8 @@ static bool start_together(const forward_head *a, const forward_head *b)
     return same_keys(&a_keys, &b_keys);
 }
 
-/* Only tiles that begin with the same keys go together: others have too few in common to pay for
-   the cache that they take from each other. */
+/* Only tiles that begin with the same keys go together: others share too few keys to be worth the
+   cache that they take from each other. */
 static void add_tile(forward_file *file, int64_t batch, int32_t head, uint32_t index)
 {
     forward_head *tile = &file->tiles[file->count];
@@ -48,7 +48,7 @@ static void add_tile(forward_file *file, int64_t batch, int32_t head, uint32_t i
         flush_tiles(file);
 }
 
-/* All tiles of a chunk, of those of heads [begin, end) that a layer holds. */
+/* Add all tiles of a chunk, for the heads of [begin, end) that a layer holds. */
 static void add_chunk(forward_file *file, int64_t batch, int32_t begin, int32_t end, int32_t chunk)
 {
     const ra_forward_step *step = file->rows.step;
@@ -88,7 +88,7 @@ static void begin_missed_rows(forward_file *file, int64_t batch, int32_t head, i
         store_rows_output(&file->rows, rows.begin, rows.end);
 }
 
-/* A chunk of one head whose tiles share rows: each takes up the state that the one before left. */
+/* A chunk of one head whose tiles share rows: each continues the state of the one before. */
 static void forward_shared_chunk(forward_file *file, int64_t batch, int32_t head, int32_t chunk)
 {
     const ra_forward_step *step = file->rows.step;
@@ -103,7 +103,7 @@ static void forward_shared_chunk(forward_file *file, int64_t batch, int32_t head
         store_rows_output(&file->rows, rows.begin, rows.end);
 }
 
-/* Heads [head, head_end) of chunks [chunk, chunk_end), or of those of them at the map's ends. */
+/* Heads [head, head_end) of chunks [chunk, chunk_end), or only of those at the map's ends. */
 typedef struct forward_part {
     int64_t batch;
     int32_t head, head_end, chunk, chunk_end;
@@ -187,7 +187,7 @@ static int64_t part_work(const forward_work *work, int64_t index)
     return pairs;
 }
 
-/* Of the first batch, which the others are like. */
+/* In the first batch; the others are alike. */
 static int64_t longest_part(const forward_work *work)
 {
     int64_t most = 0;
@@ -198,7 +198,8 @@ static int64_t longest_part(const forward_work *work)
     return most;
 }
 
-/* Long tasks first, whoever comes takes the next one. To one thread the order is all the same. */
+/* Long tasks first; each free thread takes the next one. With one thread the order is
+   irrelevant. */
 static void forward_thread(ra_kernel *kernel, const ra_forward_step *step, float *workspace)
 {
     const ra_kernel_shape *shape = &step->shape;

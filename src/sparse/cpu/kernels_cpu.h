@@ -13,7 +13,7 @@
 
 #include "internal.h"
 
-/* What this thread works in; the workspace holds as many as the kernel has threads. */
+/* Scratch of one thread; the workspace has one such piece per thread. */
 static size_t thread_floats(int32_t dim)
 {
     forward_scratch forward[RA_TILES_AT_ONCE_MAX];
@@ -31,7 +31,7 @@ static float *thread_workspace(const ra_kernel *kernel, int32_t dim)
     return (float *)kernel->workspace.data + thread_floats(dim) * (size_t)thread_index();
 }
 
-/* Whatever it is used for: shared rows lie where further tiles would, and backward takes most. */
+/* The same for every use: shared rows lie where further tiles would, and backward takes most. */
 static size_t cpu_workspace_bytes(const ra_kernel_use *use)
 {
     return sizeof(float) * thread_floats(use->dim) * (size_t)use->threads;

@@ -1,8 +1,8 @@
 /*
- * Gradients of linear attention, in two sweeps over the chunks of a segment. The first goes with
- * the states and makes dq; on the way it sums G and w over the segment's queries. The second goes
- * backwards with G and w and makes dk and dv. What joins them is two floats per row and query
- * head, 1 / d and c, so that neither states nor outputs need be kept.
+ * Gradients of linear attention, in two sweeps over the chunks of a segment. The first carries the
+ * states forwards and computes dq; on the way it sums G and w over the segment's queries. The
+ * second carries G and w backwards and computes dk and dv. They share two floats per row and query
+ * head, 1 / d and c, so neither states nor outputs need be kept.
  */
 #ifndef RINGATTN_CPU_LINEAR_BACKWARD_H
 #define RINGATTN_CPU_LINEAR_BACKWARD_H
@@ -38,7 +38,7 @@ static void finish_queries(const linear_task *t, int32_t member, int64_t row, in
     }
 }
 
-/* s.state.matrix is transposed here: what multiplies do from the right. */
+/* s.state.matrix is transposed here: the right operand of the product with do. */
 static void query_member(const linear_task *t, int32_t member, int64_t row, int32_t n)
 {
     const linear_scratch *s = &t->s;
@@ -98,7 +98,7 @@ static void query_task(linear_task *t)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* What later queries ask of the chunk's keys: s.first = V G^T + w, s.second = phi(k) G. */
+/* The later queries' part for the chunk's keys: s.first = V G^T + w, s.second = phi(k) G. */
 static void begin_keys(const linear_task *t, int32_t n)
 {
     const linear_scratch *s = &t->s;
@@ -114,7 +114,7 @@ static void begin_keys(const linear_task *t, int32_t n)
         }
 }
 
-/* The chunk's own queries of one head, and then G and w with them. */
+/* Add the chunk's own queries of one head, then add them to G and w. */
 static void key_member(const linear_task *t, int32_t member, int64_t row, int32_t n)
 {
     const linear_scratch *s = &t->s;
@@ -178,7 +178,7 @@ static void key_chunk(linear_task *t, int64_t row, int32_t n)
     tick(t);
 }
 
-/* NaN or Inf in a query, its do, or what it sees shows in its c. */
+/* A NaN or Inf in a query, its do, or what it sees shows in its c. */
 static bool queries_are_finite(const linear_task *t, int64_t row, int32_t n)
 {
     float check = 0;

@@ -1,10 +1,10 @@
 /*
- * What linear attention does with a chunk of at most CHUNK rows: features, products of small
- * matrices, and sums that are carried from chunk to chunk. Matrices in scratch have rows of
- * dim_pad floats, zero from `dim` on, and rows up to a multiple of DIM_PAD, zero from `n` on.
+ * Linear attention over a chunk of at most CHUNK rows: features, products of small matrices, and
+ * sums that are carried from chunk to chunk. Matrices in scratch have rows of dim_pad floats, zero
+ * from `dim` on, and rows up to a multiple of DIM_PAD, zero from `n` on.
  *
- * The products are those of product.h rather than OpenBLAS: they are 16 to 256 on a side, run
- * inside our threads, and share the operands that are in cache.
+ * Products use product.h, not OpenBLAS: they are 16 to 256 on a side, run inside our threads, and
+ * share operands in cache.
  */
 #ifndef RINGATTN_CPU_LINEAR_CHUNK_H
 #define RINGATTN_CPU_LINEAR_CHUNK_H
@@ -16,7 +16,8 @@
 
 enum { CHUNK = RA_LINEAR_CHUNK };
 
-/* A state that is carried: sums in two parts, so that thousands of chunks err as one addition. */
+/* A carried state: sums in two parts, so that thousands of chunks have the error of one
+   addition. */
 typedef struct carried {
     float *matrix, *matrix_rest; /* [dim_pad][dim_pad] */
     float *line, *line_rest;     /* [dim_pad] */
@@ -64,7 +65,7 @@ RA_INLINE vec vec_feature(vec x)
     vec const power = low * log2_e;
     vec const rest = (low * log2_e - power) + low * log2_e_rest;
     vec const tail = vec_exp2(power);
-    /* Far below, where the result is 0, the rest may be -Inf less -Inf. */
+    /* Far below 0, where the result is 0, the rest may be -Inf less -Inf. */
     vec const corrected = vec_select(low > -1e4f, tail + tail * (rest * ln_2), tail);
     return vec_select(x > 0.0f, x + 1.0f, vec_select(x == x, corrected, x));
 }
@@ -80,7 +81,7 @@ static inline int32_t pad_rows(int32_t n)
     return (n + DIM_PAD - 1) / DIM_PAD * DIM_PAD;
 }
 
-/* Rows [row, row + n) of a head as float32, the rest zero; tells whether all are finite. */
+/* Load rows [row, row + n) of a head as float32, the rest zero; returns whether all are finite. */
 static bool load_chunk(head_view view, int64_t row, int32_t n, int32_t dim, float *restrict to)
 {
     int32_t const dim_pad = pad_dim(dim);
@@ -190,7 +191,7 @@ static inline float dot_padded(const float *a, const float *b, int32_t dim_pad)
     return sum;
 }
 
-/* Pairs whose key comes after their query weigh nothing, whatever they hold. */
+/* Pairs whose key comes after their query get weight 0, whatever they hold. */
 static void mask_later_keys(float *weights, int32_t n)
 {
     for (int32_t i = 0; i < n; ++i)
@@ -199,7 +200,7 @@ static void mask_later_keys(float *weights, int32_t n)
 
 /* ---- carried sums ---------------------------------------------------------------------------- */
 
-/* From and to a state as the pass holds it: [dim][dim], then [dim]. */
+/* Load and store a state in the pass's layout: [dim][dim], then [dim]. */
 static void carried_load(const carried *c, int32_t dim, const float *state)
 {
     size_t const dim_pad = (size_t)pad_dim(dim), row = sizeof(float) * (size_t)dim;

@@ -3,8 +3,8 @@
  * through its chunks in order (gradients of keys: backwards), carries the state in scratch, and
  * serves the query heads of its kv head chunk by chunk. Tasks share nothing that is written.
  *
- * A chunk with NaN or Inf in what later rows alone may see is taken row by row, as chunks of one:
- * a weight of zero would not keep it away from the rows before it.
+ * A chunk with a NaN or Inf that only later rows may see is taken row by row, as chunks of one row:
+ * a weight of zero would not keep it from the rows before.
  */
 #ifndef RINGATTN_CPU_LINEAR_H
 #define RINGATTN_CPU_LINEAR_H
@@ -178,7 +178,7 @@ static void forward_task_chunked(linear_task *t)
 
 /* ---- forward, row by row --------------------------------------------------------------------- */
 
-/* s.grad holds what the chunk has added so far: one key more. */
+/* Add a key to s.grad, which holds what the chunk has added so far. */
 static void add_key(const linear_task *t, int32_t i)
 {
     const linear_scratch *s = &t->s;
@@ -193,7 +193,7 @@ static void add_key(const linear_task *t, int32_t i)
         vec_store(s->grad.line + d, vec_load(s->grad.line + d) + vec_load(key + d));
 }
 
-/* The chunk's own sums to the longer ones, and begin anew. */
+/* Add the chunk's own sums to the longer ones, and begin anew. */
 static void fold_chunk(const linear_task *t)
 {
     const linear_scratch *s = &t->s;
@@ -223,7 +223,7 @@ static void forward_row(const linear_task *t, int32_t member, int64_t row)
     store_scaled(t, out, row, s->first, 1 / d);
 }
 
-/* The state that row `row` sees, as the pass holds states. */
+/* The state that row `row` sees, in the pass's layout. */
 static void store_prefix(const linear_task *t, int64_t row)
 {
     const linear_scratch *s = &t->s;

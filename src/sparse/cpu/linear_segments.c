@@ -1,12 +1,12 @@
 /*
- * Linear attention: from segments' own sums to what each of them sees, bound by memory. Threads
- * have some floats of a state each, and go through the segments with them: every float is summed in
- * the order of the segments, whatever the number of threads.
+ * Linear attention: from segments' own sums to what each of them sees; bound by memory. Each thread
+ * has some floats of a state, and goes through the segments with them: every float is summed in the
+ * order of the segments, whatever the number of threads.
  */
 #include "sparse/cpu/cpu_internal.h"
 
-/* A thread goes through a lane's segments with so many floats of their states: whole lines of the
-   cache, and sums that stay in it. */
+/* Floats of a state with which a thread goes through a lane's segments: whole cache lines, and sums
+   that stay in the cache. */
 enum { PART_FLOATS = 64 };
 
 typedef struct lanes {
@@ -70,7 +70,7 @@ ra_status ra_linear_total_cpu(ra_kernel *kernel, const ra_linear_pass *pass, con
     return RA_OK;
 }
 
-/* Each segment's own state becomes the sum of what comes before it on the way, up or down. */
+/* Each segment's own state becomes the sum of those before it in scan order, up or down. */
 static void replace_by_prefix(float *states, const lanes *l, const part *p, bool up,
                               const float *before)
 {

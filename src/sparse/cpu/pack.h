@@ -1,6 +1,6 @@
 /*
- * Between tensors and scratch. Rows are converted to float32, dims padded with zeros to DIM_PAD;
- * panels are rows transposed: [dim][PANEL], so that a lane is a query and never meets another.
+ * Moves rows between tensors and scratch. Rows are converted to float32, dims padded with zeros to
+ * DIM_PAD. Panels are transposed rows, [dim][PANEL]: a lane is a query, and lanes never mix.
  */
 #ifndef RINGATTN_CPU_PACK_H
 #define RINGATTN_CPU_PACK_H
@@ -112,8 +112,8 @@ static inline void add_row(const float *restrict from, int32_t dim, float *restr
         to[d] += from[d];
 }
 
-/* Gathers the bits of 0 times each value of padded float32 rows: those of 0, -0 or NaN. Bits,
-   because they wait less for each other than sums do. */
+/* Collects the bits of 0 times each value of padded float32 rows: those of 0, -0 or NaN. ORs of
+   bits have shorter latency than sums. */
 static inline veci check_row(veci check, const float *row, int32_t dim_pad)
 {
     for (int32_t d = 0; d < dim_pad; d += LANES)
@@ -167,7 +167,7 @@ static inline int64_t panel_offset(int32_t a, int32_t dim_pad)
     return (int64_t)(a / PANEL) * PANEL * dim_pad + a % PANEL;
 }
 
-/* Rows of the panels that a tile of so many queries takes: nothing reads those behind. */
+/* Rows of the panels for a tile of so many queries: nothing reads the rows behind. */
 static inline int32_t panel_rows(int32_t q_count)
 {
     return (q_count + PANEL - 1) / PANEL * PANEL;

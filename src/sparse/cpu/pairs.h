@@ -1,10 +1,10 @@
 /*
  * bf16 by dot products of pairs: a dword holds two bf16, and one instruction adds the products of
- * both to a float32 sum. Scores take pairs along dim, which rows are as they lie; sums over keys,
- * or over queries, take pairs of rows: dword d of a pair of rows is {row 2x [d], row 2x + 1 [d]}.
+ * both to a float32 sum. Scores take pairs along dim, as rows lie in memory; sums over keys or
+ * queries take pairs of rows: dword d of a pair of rows is {row 2x [d], row 2x + 1 [d]}.
  *
- * The instruction takes subnormals for zero, and weights of zero make NaN of what is not finite.
- * So only blocks and tiles without either come here; others take the float32 way.
+ * The instruction takes subnormals for zero, and weights of zero turn values that are not finite
+ * into NaN. So only blocks and tiles without either come here; others use float32.
  */
 #ifndef RINGATTN_CPU_PAIRS_H
 #define RINGATTN_CPU_PAIRS_H
@@ -24,7 +24,7 @@ static inline int32_t pair_pitch(int32_t dim)
     return (dim + PAIR_ROW - 1) / PAIR_ROW * LANES;
 }
 
-/* In memory, at any address, whatever was stored there. */
+/* A dword at any address in memory, whatever type was stored there. */
 typedef uint32_t pair_mem __attribute__((may_alias));
 typedef uint32_t vecu_mem __attribute__((vector_size(4 * RA_VEC_LANES), aligned(4), may_alias));
 
@@ -120,7 +120,7 @@ RA_INLINE __m512i load_wide(const uint16_t *row, int32_t d, int32_t count)
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row + d));
 }
 
-/* Two bf16 rows, or one and zeros where `odd` is NULL, to dwords [0, pad_dim(dim)). */
+/* Two bf16 rows, or one and zeros if `odd` is NULL, to dwords [0, pad_dim(dim)). */
 RA_INLINE void load_row_pair(const void *even, const void *odd, int32_t dim, pair_mem *restrict to,
                              pair_check *check)
 {
@@ -138,7 +138,7 @@ static inline const void *run_row(head_view view, const ra_run *run, int32_t b)
     return head_row(view, run->k_begin + (int64_t)run->k_stride * b);
 }
 
-/* Keys [begin, end) of a run as rows, and one of zeros where their count is odd. */
+/* Load keys [begin, end) of a run as rows, and one of zeros if their count is odd. */
 static bool load_key_rows(head_view view, const ra_run *run, int32_t begin, int32_t end,
                           int32_t dim, pair_mem *restrict to)
 {
@@ -151,7 +151,7 @@ static bool load_key_rows(head_view view, const ra_run *run, int32_t begin, int3
     return pair_check_passes(&check);
 }
 
-/* Keys [begin, end) of a run as pairs of rows. */
+/* Load keys [begin, end) of a run as pairs of rows. */
 static bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int32_t end,
                            int32_t dim, pair_mem *restrict to)
 {
@@ -201,7 +201,7 @@ RA_INLINE void store_halves(void *to, vec value)
     _mm256_storeu_si256(to, _mm512_cvtepi32_epi16(rounded));
 }
 
-/* A panel whose keys begin and end at pairs of the block; what that adds is masked. */
+/* Extend a panel's keys to whole pairs of the block; the added keys are masked. */
 static inline panel_block panel_of_pairs(const key_block *block, int32_t a0, int32_t q_count)
 {
     panel_block panel = panel_of(block, a0, q_count);

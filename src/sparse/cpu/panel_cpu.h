@@ -1,6 +1,6 @@
 /*
- * What forward and backward do alike with a block of keys against a panel of queries: packing,
- * scores, and the products whose lanes are queries.
+ * Common to forward and backward, for a block of keys against a panel of queries: packing, scores,
+ * and the products whose lanes are queries.
  */
 #ifndef RINGATTN_CPU_PANEL_H
 #define RINGATTN_CPU_PANEL_H
@@ -54,7 +54,7 @@ static inline void row_to_columns(const float *restrict row, int32_t k, int32_t 
         memcpy(columns + column_offset(k, d), row + d, sizeof(float) * PRODUCT_ROWS);
 }
 
-/* Convert keys [begin, end) of a run; tells whether all are finite. */
+/* Convert keys [begin, end) of a run; returns whether all are finite. */
 static inline bool load_keys(head_view view, const ra_run *run, int32_t begin, int32_t end,
                              int32_t dim, float *restrict to)
 {
@@ -67,8 +67,8 @@ static inline bool load_keys(head_view view, const ra_run *run, int32_t begin, i
     return check_is_finite(check);
 }
 
-/* The same, cut into columns of PRODUCT_ROWS dims: what a register tile takes lies in one piece,
-   and does not fight for a few sets of the cache as rows do. `row`: scratch of dim_pad floats. */
+/* The same, cut into columns of PRODUCT_ROWS dims: the operand of a register tile is contiguous,
+   and does not compete for a few cache sets as rows do. `row`: scratch of dim_pad floats. */
 static inline bool load_key_columns(head_view view, const ra_run *run, int32_t begin, int32_t end,
                                     int32_t dim, float *restrict row, float *restrict columns)
 {
@@ -106,7 +106,7 @@ RA_INLINE veci live_lanes(ra_run_band band, int32_t a0, int v, int32_t b)
     return (a >= b - band.hi) & (a <= b - band.lo);
 }
 
-/* Put `dead` where a pair of the panel is not live; rows of `scores` begin at seen.begin. */
+/* Write `dead` for pairs of the panel that are not live; rows of `scores` begin at seen.begin. */
 RA_INLINE void mask_panel(int vecs, const panel_block *panel, ra_run_band band, float dead,
                           float *restrict scores)
 {
@@ -141,8 +141,8 @@ RA_INLINE void weigh_panel(int vecs, int32_t n, int32_t dim, const float *restri
 }
 
 /*
- * The same for masked panels where a key has an Inf or NaN: its weight of zero in the rows that
- * do not see it would make NaN of them, so that pairs that are not live are left out one by one.
+ * The same for masked panels in which a key has an Inf or NaN: a weight of zero would turn rows
+ * that do not see it into NaN, so pairs that are not live are skipped one by one.
  */
 static void weigh_panel_live(const panel_block *panel, ra_run_band band, int32_t dim,
                              const float *restrict columns, const float *restrict weight,
@@ -171,7 +171,7 @@ static inline void poll_sometimes(const ra_kernel *kernel, int32_t *ticks)
         kernel->poll(kernel->poll_context);
 }
 
-/* Hands out pieces of one thread's workspace; counts them where `base` is NULL. */
+/* Hands out pieces of one thread's workspace; counts them if `base` is NULL. */
 typedef struct scratch_cursor {
     float *base;
     size_t used; /* floats; each piece is a multiple of 64 bytes */

@@ -4,8 +4,8 @@
  *
  *     sums[r][lane] = sum over x in [0, n) of a[r * a_row + x * a_step] * b[x * b_step + lane]
  *
- * with one of a_row and a_step equal to 1. Sums begin at zero: what is added to a longer sum is a
- * block's own sum, which keeps the error of long sequences down.
+ * with one of a_row and a_step equal to 1. Sums begin at zero: a longer sum gets a block's own sum
+ * added, which keeps the error of long sequences down.
  */
 #ifndef RINGATTN_CPU_PRODUCT_H
 #define RINGATTN_CPU_PRODUCT_H

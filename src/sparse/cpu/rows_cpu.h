@@ -30,7 +30,7 @@ static void delta_thread(const ra_kernel_shape *shape, int64_t q_rows, const ra_
     }
 }
 
-/* One packed row of all kv heads to or from the row it stands for. */
+/* Move one packed row of all kv heads to or from the row it stands for. */
 typedef void row_mover(const ra_kernel_shape *shape, const ra_view *from, int64_t from_row,
                        const ra_view *to, int64_t to_row, int64_t batch);
 
@@ -55,7 +55,8 @@ static void add_heads(const ra_kernel_shape *shape, const ra_view *from, int64_t
                 view_row(to, batch, to_row, head));
 }
 
-/* This thread's share of the packed rows. `packed_is_to`: gather; else they are what is read. */
+/* Move this thread's share of the packed rows. `packed_is_to`: they are written (gather); else
+   read. */
 static void move_thread(const ra_kernel_shape *shape, const ra_rowset *rows, const ra_view *from,
                         const ra_view *to, bool packed_is_to, row_mover *move)
 {

@@ -4,14 +4,14 @@
 #ifdef RA_CPU_X86
 #include <cpuid.h>
 
-/* clang 14 has no name for it in __builtin_cpu_supports. */
+/* clang 14's __builtin_cpu_supports has no name for it. */
 static bool has_f16c(void)
 {
     unsigned eax, ebx, ecx, edx;
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-/* Beside AVX-512 F, which says that the operating system saves the registers. */
+/* To be asked with AVX-512 F, which tells that the operating system saves the registers. */
 static bool has_avx512_bf16(void)
 {
     unsigned eax, ebx, ecx, edx;
@@ -58,8 +58,8 @@ static const ra_kernel_ops *if_neon(void)
 }
 
 /*
- * Whether vdpbf16ps does more than FMA, which does half as much per instruction. Measured: one per
- * cycle on Zen 4, which has one FMA per cycle; one in two cycles on Emerald Rapids, which has two
+ * Whether vdpbf16ps is faster than FMA, which does half as much per instruction. Measured: Zen 4
+ * has one vdpbf16ps and one FMA per cycle; Emerald Rapids one vdpbf16ps in two cycles and two FMAs
  * per cycle. A rule rather than a measurement at start, so that runs agree bit for bit.
  */
 static bool pairs_are_faster(void)

@@ -3,9 +3,9 @@
  * heads of a step before the next begins, and backward dP = dO V^T, dS = P (dP - delta),
  * dQ = scale dS K, dK = scale dS^T Q, dV = P^T dO.
  *
- * Threads take blocks of rows, each written by one of them, and products run on the calling
- * thread, so that results do not depend on timing. Of several forward steps each weighs by the top
- * score so far; backward then makes P of S again, by the log-sum-exp of all.
+ * Threads take blocks of rows, each written by one thread, and products run on the thread that
+ * calls them, so results do not depend on timing. With several forward steps, weights are relative
+ * to the top score so far; backward then recomputes P from S with the log-sum-exp of all steps.
  */
 #include "ringattn/blas.h"
 #include "sparse/cpu/standard_step.h"
@@ -29,7 +29,7 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 {
     if (pass->backward)
         return RA_OK;
-    forget_pass(kernel); /* of a forward pass that no backward pass followed */
+    forget_pass(kernel); /* left from a forward pass without a backward one */
     if (!pass->keeps)
         return RA_OK;
     ra_status const status =
@@ -94,7 +94,7 @@ static int32_t standard_tile_rows(ra_dtype dtype, int32_t dim)
     return RA_STANDARD_QUERIES;
 }
 
-/* Moving rows, and delta where it is asked for by itself, are the CPU's. */
+/* Moving rows, and delta if called by itself, are those of the CPU's table. */
 static size_t standard_workspace_bytes(const ra_kernel_use *use)
 {
     size_t const own = sizeof(float) * thread_floats(use->dim) * (size_t)use->threads;

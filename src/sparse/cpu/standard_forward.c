@@ -46,7 +46,7 @@ static void weigh_whole_row(float *lse, float *scores, float *weights, int64_t k
         *lse = row_lse(top, sum);
 }
 
-/* One of several steps: weights are relative to the top so far, and so is what has been summed. */
+/* One of several steps: weights and sums are relative to the top so far. */
 static void weigh_row_of_step(const ra_standard_step *step, const ra_standard_block *b, int32_t i,
                               float *scores, float *weights)
 {

@@ -1,6 +1,6 @@
 /*
- * Blocks of the materialised matrices. What is not finite reaches only the rows that see it: a pair
- * without weight adds nothing, though 0 times an infinity would be NaN.
+ * Blocks of the materialised matrices. Values that are not finite reach only rows that see them: a
+ * pair without weight is skipped, as 0 times an infinity would be NaN.
  */
 #define RA_VEC_LANES 4 /* for any machine, as in kernels_portable.c */
 
@@ -50,8 +50,8 @@ void ra_standard_multiply(const ra_score_block *block, float factor, const ra_op
                                         .c_stride = (int32_t)block->stride});
 }
 
-/* Whether all are: of x, 0 times x is 0 then, and NaN otherwise. Bits are gathered rather than a
-   sum, whose order compilers must keep. */
+/* Whether all values x are finite: 0 times x is then 0, else NaN. ORs bits: the compiler must keep
+   the order of a sum. */
 static bool is_finite(const ra_operand *rows)
 {
     for (int32_t i = 0; i < rows->count; ++i) {
@@ -156,7 +156,7 @@ float ra_standard_mask_row(float *scores, const float *weights, int64_t keys)
     for (int64_t k = 0; k < keys; ++k) {
         float const score = weights[k] != 0 ? scores[k] : -INFINITY;
         scores[k] = score;
-        top = score > top ? score : top; /* NaN is no top, and stays what it is */
+        top = score > top ? score : top; /* a NaN is no top, and stays NaN */
         most = weights[k] > most ? weights[k] : most;
     }
     if (most <= 1)
@@ -174,8 +174,8 @@ float ra_standard_weigh_row(const float *scores, float *weights, int64_t keys, f
 {
     enum { PIECE = 128 };
     float const log2_e = 1.44269504f;
-    /* Where nothing is live, and where all is -INFINITY or NaN, any finite top will do. A top that
-       is NaN, of a row that sees one, must not reach pairs that are not live. */
+    /* If nothing is live, or all is -INFINITY or NaN, any finite top will do. The NaN top of a row
+       that sees a NaN must not reach pairs that are not live. */
     float const base = top == -INFINITY ? 0 : top;
     double sum = 0;
     for (int64_t begin = 0; begin < keys; begin += PIECE) {

@@ -1,4 +1,4 @@
-/* Private to src/sparse/cpu: a step of the kernel table `standard`, which both passes work on. */
+/* Private to src/sparse/cpu: a step of the kernel table `standard`, shared by both passes. */
 #ifndef RINGATTN_STANDARD_STEP_H
 #define RINGATTN_STANDARD_STEP_H
 
@@ -8,19 +8,19 @@
 #include "sparse/kernel_request.h"
 #include "sparse/standard_kept.h"
 
-/* A step on its way: either forward or backward. */
+/* A step in progress: either forward or backward. */
 typedef struct ra_standard_step {
     ra_kernel *kernel;
     const ra_forward_step *forward;
     const ra_backward_step *backward;
     const ra_kernel_shape *shape;
     const ra_tilemap *map;
-    int64_t keys;              /* of a row of the step; 0 where nothing is live */
+    int64_t keys;              /* of a row of the step; 0: nothing is live */
     float *scores, *weights;   /* the step's first key of query 0 */
-    int64_t stride;            /* of their rows, which backward may use part of */
+    int64_t stride;            /* between their rows, of which backward may use a part */
     float *dscores, *dweights; /* [lane][query][keys] */
     bool ends_only;            /* queries of the first and last chunk */
-    bool makes_weights;        /* backward: of scores, by the log-sum-exp */
+    bool makes_weights;        /* backward: from scores, with the log-sum-exp */
 } ra_standard_step;
 
 /* Some rows of a head; scratch is the thread's own. */
@@ -33,21 +33,21 @@ typedef struct ra_standard_block {
 
 typedef void ra_standard_work(const ra_standard_step *step, const ra_standard_block *block);
 
-/* Of a part of a pair of shards; NULL where the pass keeps nothing. */
+/* What is kept for a part of a pair of shards; NULL: the pass keeps nothing. */
 ra_standard_kept *ra_standard_pair(const ra_kernel *kernel, ra_kernel_pair pair, int32_t part);
 
 /* What memory holds in the middle of a step. */
 void ra_standard_mark(const ra_standard_step *step, const char *name);
-/* All rows of all heads, in blocks of at most `most`, dealt to the threads. */
+/* Go through all rows of all heads, in blocks of at most `most`, dealt to the threads. */
 void ra_standard_each_block(const ra_standard_step *step, int32_t heads, int64_t rows, int32_t most,
                             ra_standard_work *work);
-/* Transfers progress between blocks; MPI may be for the calling thread only. */
+/* Let transfers progress between blocks; MPI may serve the calling thread only. */
 void ra_standard_poll(const ra_kernel *kernel);
 
 RA_CHECKED ra_status ra_standard_forward(ra_kernel *kernel, const ra_forward_step *f);
 RA_CHECKED ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g);
 
-/* Whether a block of queries is left out. */
+/* Whether a block of queries is skipped. */
 static inline bool ra_standard_is_left_out(const ra_standard_step *step, int64_t row, int64_t rows)
 {
     int64_t const chunk = step->map->chunk_rows;

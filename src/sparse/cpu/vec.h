@@ -1,7 +1,7 @@
 /*
  * Vectors of RA_VEC_LANES floats in the compilers' own vector extensions. The few operations that
- * these cannot say, or that compilers translate badly, use intrinsics where the translation unit
- * is compiled for them and plain loops elsewhere.
+ * these cannot express, or that compilers translate badly, use intrinsics if the translation unit
+ * is compiled for them, else plain loops.
  */
 #ifndef RINGATTN_CPU_VEC_H
 #define RINGATTN_CPU_VEC_H
@@ -48,7 +48,7 @@ RA_INLINE vec vec_select(veci mask, vec yes, vec no)
     return (vec)((mask & (veci)yes) | (~mask & (veci)no));
 }
 
-/* The larger one; b where either is NaN. */
+/* The larger one; b if either is NaN. */
 RA_INLINE vec vec_max(vec a, vec b)
 {
 #if RA_VEC_LANES == 16
@@ -62,7 +62,7 @@ RA_INLINE vec vec_max(vec a, vec b)
 #endif
 }
 
-/* The smaller one; b where either is NaN. */
+/* The smaller one; b if either is NaN. */
 RA_INLINE vec vec_min(vec a, vec b)
 {
 #if RA_VEC_LANES == 16
