@@ -4,7 +4,7 @@
  *     build/release/tests/pool/pool_bench LOG...      replays what memory.pool.log has recorded
  * Replays ask for address space only, so that logs of large jobs can be replayed anywhere.
  */
-#include "ringattn/pool_log.h"
+#include "support/pool_replay.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -156,31 +156,32 @@ static void replay(const char *path)
 {
     ra_ledger *ledger;
     ra_pool *pool;
-    ra_pool_log *log;
+    pool_replay replayed;
     ra_pool_stats stats;
     FILE *const file = fopen(path, "r");
     if (file == NULL) {
         fprintf(stderr, "pool_bench: %s: %s\n", path, strerror(errno));
         exit(1);
     }
-    check(ra_pool_log_read(file, path, &log));
-    fclose(file);
     check(ra_ledger_create(INT64_MAX, &ledger));
     check(ra_pool_create(&(ra_pool_config){.mode = RA_POOL_SIZE_CLASS,
                                            .memory = {&pages_ops, NULL},
                                            .ledger = ledger,
                                            .measures_time = true},
                          &pool));
-    check(ra_pool_replay(pool, log));
+    ra_status const status = pool_replay_run(file, pool, &replayed);
+    fclose(file);
+    if (status == RA_ERR_IO)
+        fprintf(stderr, "pool_bench: %s: line %" PRId64 ": not a line of a pool's event log\n",
+                path, replayed.lines + 1);
+    check(status);
     ra_pool_read_stats(pool, &stats);
     printf("%-32s %8" PRId64 " %15" PRId64 " %15" PRId64 " %8.4f %8.4f %6.1f %7" PRId64 "\n", path,
-           ra_pool_log_block_count(log), stats.bytes[RA_POOL_ALLOCATED].peak,
-           stats.bytes[RA_POOL_RESERVED].peak, ra_pool_utilisation(&stats),
-           ra_pool_internal_fragmentation(&stats),
+           replayed.blocks, stats.bytes[RA_POOL_ALLOCATED].peak, stats.bytes[RA_POOL_RESERVED].peak,
+           ra_pool_utilisation(&stats), ra_pool_internal_fragmentation(&stats),
            100 * (double)stats.hits / (double)(stats.hits + stats.misses), stats.alloc_p50_ns);
     ra_pool_destroy(pool);
     ra_ledger_destroy(ledger);
-    ra_pool_log_destroy(log);
 }
 
 int main(int count, char **arguments)

@@ -1,5 +1,5 @@
 /* The keys of the pool as users meet them: figures, the record of blocks, and what is refused. */
-#include "ringattn/pool_log.h"
+#include "support/pool_replay.h"
 #include "tool/command_runner.h"
 #include "tool/json_reader.h"
 
@@ -60,22 +60,41 @@ Test(pool_keys, a_pool_that_is_on_has_a_row)
     cr_assert_eq(command_count_lines(result.out, "requests came from idle memory"), 0);
 }
 
-static ra_pool_log *read_log(const char *name)
+/* A record is whole, and replayed it keeps a pool at least as full as 95 %. */
+static pool_replay expect_full(const char *name)
 {
     char path[128];
-    ra_pool_log *log;
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pool_stats stats;
+    ra_ledger_snapshot last;
+    pool_replay replayed;
     snprintf(path, sizeof(path), "%s/%s", command_folder, name);
     FILE *const file = fopen(path, "r");
     cr_assert_not_null(file, "%s", path);
-    cr_assert_eq(ra_pool_log_read(file, path, &log), RA_OK);
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    ra_pool_config const config = {
+        .mode = RA_POOL_SIZE_CLASS, .memory = ra_memory_host(), .ledger = ledger};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
+    cr_assert_eq(pool_replay_run(file, pool, &replayed), RA_OK, "%s: line %lld", name,
+                 (long long)replayed.lines + 1);
     fclose(file);
-    return log;
+    cr_assert_eq(replayed.lost, 0);
+    ra_pool_read_stats(pool, &stats);
+    cr_assert_eq(stats.hits + stats.misses, replayed.blocks);
+    cr_assert_geq(ra_pool_utilisation(&stats), 0.95, "%s", name);
+    (void)ra_pool_trim(pool, 0);
+    ra_ledger_read(ledger, &last);
+    cr_assert_eq(last.reserved_bytes, 0);
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+    return replayed;
 }
 
 /* The same requests, whatever serves them. */
 Test(pool_keys, a_record_holds_every_block_of_the_job)
 {
-    int64_t counts[2];
+    pool_replay replays[2];
     static const char *const modes[2] = {"off", "size_class"};
     for (int i = 0; i < 2; i++) {
         char arguments[256];
@@ -83,13 +102,10 @@ Test(pool_keys, a_record_holds_every_block_of_the_job)
                  "run --quiet " JOB "--set memory.pool.mode=%s --set memory.pool.log=blocks.log",
                  modes[i]);
         run(0, arguments);
-        ra_pool_log *const log = read_log("blocks.log");
-        (void)ra_pool_log_events(log, &counts[i]);
-        cr_assert_gt(ra_pool_log_block_count(log), 10);
-        cr_assert_eq(ra_pool_log_lost(log), 0);
-        ra_pool_log_destroy(log);
+        replays[i] = expect_full("blocks.log");
+        cr_assert_gt(replays[i].blocks, 10);
     }
-    cr_assert_eq(counts[0], counts[1]);
+    cr_assert_eq(replays[0].lines, replays[1].lines);
 }
 
 Test(pool_keys, every_rank_has_a_record_of_its_own)
@@ -97,33 +113,9 @@ Test(pool_keys, every_rank_has_a_record_of_its_own)
     if (!command_has_mpi())
         cr_skip_test("no MPI in this build");
     run(2, "run --quiet " JOB "--set memory.pool.log=blocks.log");
-    ra_pool_log_destroy(read_log("blocks.log.0"));
-    ra_pool_log_destroy(read_log("blocks.log.1"));
+    expect_full("blocks.log.0");
+    expect_full("blocks.log.1");
     cr_assert(!command_file_exists("blocks.log"));
-}
-
-/* Replayed, a record keeps a pool at least as full as 95 %. */
-static void expect_full(const char *name)
-{
-    ra_ledger *ledger;
-    ra_pool *pool;
-    ra_pool_stats stats;
-    ra_ledger_snapshot last;
-    ra_pool_log *const log = read_log(name);
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    ra_pool_config const config = {
-        .mode = RA_POOL_SIZE_CLASS, .memory = ra_memory_host(), .ledger = ledger};
-    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
-    cr_assert_eq(ra_pool_replay(pool, log), RA_OK);
-    ra_pool_read_stats(pool, &stats);
-    cr_assert_eq(stats.hits + stats.misses, ra_pool_log_block_count(log));
-    cr_assert_geq(ra_pool_utilisation(&stats), 0.95, "%s", name);
-    (void)ra_pool_trim(pool, 0);
-    ra_ledger_read(ledger, &last);
-    cr_assert_eq(last.reserved_bytes, 0);
-    ra_pool_destroy(pool);
-    ra_ledger_destroy(ledger);
-    ra_pool_log_destroy(log);
 }
 
 /* The studies, shorter. Where a variant has no pool, its record is replayed against one. */
