@@ -1,57 +1,12 @@
 #include "ringattn/pool.h"
 #include "support/captured_log.h"
+#include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-
-/* Host memory whose request number `fail_at` (from 0) is refused. */
-typedef struct failing_memory {
-    int fail_at, requests;
-    int64_t out_bytes;
-} failing_memory;
-
-static size_t failing_round(const ra_memory *memory, size_t bytes)
-{
-    (void)memory;
-    ra_memory const host = ra_memory_host();
-    return host.ops->round(&host, bytes);
-}
-
-static ra_status failing_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
-{
-    failing_memory *const self = memory->self;
-    ra_memory const host = ra_memory_host();
-    if (self->requests++ == self->fail_at)
-        return RA_ERR_NO_MEMORY;
-    self->out_bytes += (int64_t)bytes;
-    return host.ops->alloc(&host, bytes, ptr_out);
-}
-
-static void failing_free(const ra_memory *memory, void *ptr, size_t bytes)
-{
-    failing_memory *const self = memory->self;
-    ra_memory const host = ra_memory_host();
-    self->out_bytes -= (int64_t)bytes;
-    host.ops->free(&host, ptr, bytes);
-}
-
-static ra_status failing_available(const ra_memory *memory, int64_t *bytes_out)
-{
-    (void)memory;
-    *bytes_out = 5000;
-    return RA_OK;
-}
-
-static const ra_memory_ops failing_ops = {
-    .name = "failing",
-    .round = failing_round,
-    .alloc = failing_alloc,
-    .free = failing_free,
-    .available = failing_available,
-};
 
 static ra_ledger *ledger;
 static ra_pool *pool;
@@ -125,8 +80,8 @@ CONTRACT(takes_nothing_for_an_empty_block)
 {
     ra_block block = {.bytes = 7};
     ra_ledger_snapshot now;
-    failing_memory memory = {.fail_at = 0};
-    open_pool(1, (ra_memory){&failing_ops, &memory});
+    refusing_memory memory = {.inner = ra_memory_host(), .countdown = 0};
+    open_pool(1, ra_memory_refusing(&memory));
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_LSE, 0, NULL, &block), RA_OK);
     cr_assert_null(block.data);
     cr_assert_eq(block.bytes, 0);
@@ -134,7 +89,7 @@ CONTRACT(takes_nothing_for_an_empty_block)
     ra_pool_free(pool, NULL, &block);
     ra_pool_free(pool, NULL, &block); /* empty by now */
     ra_ledger_read(ledger, &now);
-    cr_assert_eq(memory.requests, 0);
+    cr_assert_not(memory.refused);
     cr_assert_eq(now.alloc_count[RA_MEM_LSE], 0);
     close_pool();
 }
@@ -161,13 +116,13 @@ CONTRACT(counts_nothing_for_a_request_that_the_machine_refuses)
 {
     ra_status status = RA_ERR_NO_MEMORY;
     for (int fail_at = 0; status != RA_OK; fail_at++) {
-        failing_memory memory = {.fail_at = fail_at};
+        refusing_memory memory = {.inner = ra_memory_host(), .countdown = fail_at};
         captured_log log;
         ra_block blocks[3];
         ra_ledger_snapshot now;
         cr_assert_leq(fail_at, 3);
         captured_log_begin(&log);
-        open_pool(INT64_MAX, (ra_memory){&failing_ops, &memory});
+        open_pool(INT64_MAX, ra_memory_refusing(&memory));
         status = take_three(blocks);
         ra_ledger_read(ledger, &now);
         cr_assert_eq(now.reserved_bytes, memory.out_bytes);
@@ -186,14 +141,15 @@ CONTRACT(counts_nothing_for_a_request_that_the_machine_refuses)
 
 CONTRACT(asks_the_machine_for_nothing_beyond_the_limit)
 {
-    failing_memory memory = {.fail_at = -1};
+    refusing_memory memory = {.inner = ra_memory_host(), .countdown = 0};
     captured_log log;
     ra_block block;
     captured_log_begin(&log);
-    open_pool(4096, (ra_memory){&failing_ops, &memory});
+    open_pool(4096, ra_memory_refusing(&memory));
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 4097, NULL, &block), RA_ERR_NO_MEMORY);
-    cr_assert_eq(memory.requests, 0);
+    cr_assert_not(memory.refused);
     cr_assert_eq(log.count, 1);
+    memory.countdown = -1;
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 4096, NULL, &block), RA_OK);
     ra_pool_free(pool, NULL, &block);
     close_pool();
@@ -235,10 +191,10 @@ CONTRACT(refuses_sizes_that_no_machine_has)
 
 CONTRACT(has_available_what_limit_and_machine_both_leave)
 {
-    failing_memory memory = {.fail_at = -1};
+    refusing_memory memory = {.inner = ra_memory_host(), .countdown = -1, .room_bytes = 5000};
     int64_t bytes;
     ra_block block;
-    open_pool(8192, (ra_memory){&failing_ops, &memory}); /* which has 5000 */
+    open_pool(8192, ra_memory_refusing(&memory));
     cr_assert_eq(ra_pool_available(pool, &bytes), RA_OK);
     cr_assert_eq(bytes, 5000);
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 4096, NULL, &block), RA_OK);

@@ -6,47 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-counted_requests cache_memory, pool_memory;
-
-static size_t refusing_round(const ra_memory *memory, size_t bytes)
-{
-    ra_memory const host = ra_memory_poison();
-    (void)memory;
-    return host.ops->round(&host, bytes);
-}
-
-static ra_status refusing_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
-{
-    counted_requests *self = memory->self;
-    ra_memory const host = ra_memory_poison();
-    return self->requests++ == self->refuse_at ? RA_ERR_NO_MEMORY
-                                               : host.ops->alloc(&host, bytes, ptr_out);
-}
-
-static void refusing_free(const ra_memory *memory, void *ptr, size_t bytes)
-{
-    ra_memory const host = ra_memory_poison();
-    (void)memory;
-    host.ops->free(&host, ptr, bytes);
-}
-
-static ra_status refusing_available(const ra_memory *memory, int64_t *bytes_out)
-{
-    ra_memory const host = ra_memory_poison();
-    (void)memory;
-    return host.ops->available(&host, bytes_out);
-}
-
-static const ra_memory_ops refusing_ops = {.name = "refusing",
-                                           .round = refusing_round,
-                                           .alloc = refusing_alloc,
-                                           .free = refusing_free,
-                                           .available = refusing_available};
+refusing_memory cache_memory, pool_memory;
 
 void open_pool(fixture *f, int64_t limit_bytes)
 {
-    ra_memory const memory = {&refusing_ops, &pool_memory};
-    pool_memory.refuse_at = -1;
+    pool_memory = (refusing_memory){.inner = ra_memory_poison(), .countdown = -1};
+    ra_memory const memory = ra_memory_refusing(&pool_memory);
     cr_assert_eq(ra_ledger_create(limit_bytes, &f->ledger), RA_OK);
     cr_assert_eq(ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = f->ledger}, &f->pool),
                  RA_OK);
@@ -54,10 +19,11 @@ void open_pool(fixture *f, int64_t limit_bytes)
 
 void open_cache(fixture *f, ra_cache_mode mode, int64_t entries, int64_t bytes)
 {
-    cache_memory.refuse_at = -1;
-    cache_memory.requests = 0;
-    ra_pattern_cache_config const config = {
-        .mode = mode, .entries = entries, .bytes = bytes, .memory = {&refusing_ops, &cache_memory}};
+    cache_memory = (refusing_memory){.inner = ra_memory_poison(), .countdown = -1};
+    ra_pattern_cache_config const config = {.mode = mode,
+                                            .entries = entries,
+                                            .bytes = bytes,
+                                            .memory = ra_memory_refusing(&cache_memory)};
     cr_assert_eq(ra_pattern_cache_create(&config, &f->cache), RA_OK);
 }
 

@@ -3,15 +3,11 @@
 #define TESTS_SPARSE_CACHE_FIXTURE_H
 
 #include "ringattn/pattern_cache.h"
+#include "support/refusing_memory.h"
 
 enum { SEQ = 3000, HEADS = 4, TILE_ROWS = 64 };
 
-typedef struct counted_requests {
-    int64_t refuse_at; /* negative: never */
-    int64_t requests;
-} counted_requests;
-
-extern counted_requests cache_memory, pool_memory;
+extern refusing_memory cache_memory, pool_memory;
 
 typedef struct fixture {
     ra_ledger *ledger;

@@ -3,6 +3,7 @@
 
 #include "support/captured_log.h"
 #include "support/poison_memory.h"
+#include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
 
@@ -14,44 +15,7 @@ static ra_pattern_cache *cache;
 static ra_pattern *patterns[MAPS];
 static ra_rowset rows;
 static captured_log said;
-static int64_t refuse_after; /* so many more requests to the pool's memory; negative: never */
-
-static size_t once_round(const ra_memory *memory, size_t bytes)
-{
-    ra_memory const host = ra_memory_poison();
-    (void)memory;
-    return host.ops->round(&host, bytes);
-}
-
-/* One request is refused, the next one is not: what a machine does that has been given memory. */
-static ra_status once_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
-{
-    ra_memory const host = ra_memory_poison();
-    (void)memory;
-    if (refuse_after >= 0 && refuse_after-- == 0)
-        return RA_ERR_NO_MEMORY;
-    return host.ops->alloc(&host, bytes, ptr_out);
-}
-
-static void once_free(const ra_memory *memory, void *ptr, size_t bytes)
-{
-    ra_memory const host = ra_memory_poison();
-    (void)memory;
-    host.ops->free(&host, ptr, bytes);
-}
-
-static ra_status once_available(const ra_memory *memory, int64_t *bytes_out)
-{
-    (void)memory;
-    *bytes_out = INT64_MAX;
-    return RA_OK;
-}
-
-static const ra_memory_ops once_ops = {.name = "once",
-                                       .round = once_round,
-                                       .alloc = once_alloc,
-                                       .free = once_free,
-                                       .available = once_available};
+static refusing_memory memory; /* the pool's */
 
 static ra_map_request request_at(int i)
 {
@@ -85,11 +49,11 @@ static int64_t free_bytes(void)
 static void begin(ra_pool_mode mode)
 {
     ra_range const all = {0, 1, SEQ};
-    ra_memory const memory = {&once_ops, NULL};
     captured_log_begin(&said);
-    refuse_after = -1;
+    memory = (refusing_memory){.inner = ra_memory_poison(), .countdown = -1};
     cr_assert_eq(ra_ledger_create(LIMIT_BYTES, &ledger), RA_OK);
-    ra_pool_config const config = {.mode = mode, .memory = memory, .ledger = ledger};
+    ra_pool_config const config = {
+        .mode = mode, .memory = ra_memory_refusing(&memory), .ledger = ledger};
     cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
     ra_pattern_cache_config const kept = {RA_CACHE_EAGER, 100, 1 << 20, ra_memory_poison()};
     cr_assert_eq(ra_pattern_cache_create(&kept, &cache), RA_OK);
@@ -173,11 +137,12 @@ Test(cache_limit, maps_in_use_stay_and_the_request_is_refused)
     end();
 }
 
+/* One request is refused, the next one is not: what a machine does that has been given memory. */
 Test(cache_limit, a_machine_that_refuses_is_asked_again_after_a_map_has_left)
 {
     ra_block block;
     begin(RA_POOL_OFF);
-    refuse_after = 0;
+    memory.countdown = 0;
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, 100, NULL, &block), RA_OK);
     cr_assert_eq(said.count, 0);
     cr_assert_eq(counts().entries, MAPS - 1);

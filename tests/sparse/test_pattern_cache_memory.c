@@ -34,9 +34,9 @@ Test(pattern_cache, memory_that_is_refused_to_the_cache_fails_nobody)
     captured_log said;
     ra_pattern_config const config = window(7);
     captured_log_begin(&said);
-    for (int64_t n = 0; n < 3; ++n) {
+    for (long n = 0; n < 3; ++n) {
         fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 20);
-        cache_memory.refuse_at = n;
+        cache_memory.countdown = n;
         for (int64_t i = 0; i < 3; ++i)
             cr_assert_eq(use_config(&f, &config), n == 0 ? i > 1 : i > 0);
         cr_assert_eq(said.count, 0);
@@ -76,18 +76,18 @@ Test(pattern_cache, survives_the_nth_failure_without_a_leak)
     config.block_density = 0.5;
     int failures = 0;
     bool done = false;
-    for (int64_t n = 0; !done; ++n) {
+    for (long n = 0; !done; ++n) {
         fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 20);
         asked a;
         ask(&f, &config, SEQ, &a);
-        pool_memory.refuse_at = pool_memory.requests + n;
+        pool_memory.countdown = n;
         ra_tilemap map;
         ra_status const status = ra_pattern_cache_get(f.cache, &a.request, f.pool, &map);
         cr_assert(status == RA_OK || status == RA_ERR_NO_MEMORY);
         failures += status != RA_OK;
         cr_assert_eq(counts(&f).entries, status == RA_OK);
-        done = pool_memory.requests <= pool_memory.refuse_at;
-        pool_memory.refuse_at = -1;
+        done = !pool_memory.refused;
+        pool_memory.countdown = -1;
         if (status == RA_OK) {
             expect_as_built(&f, &a, &map);
             ra_pattern_cache_put(f.pool, &map);

@@ -13,20 +13,26 @@ static ra_status refusing_alloc(const ra_memory *memory, size_t bytes, void **pt
         atomic_store(&self->refused, true);
         return RA_ERR_NO_MEMORY;
     }
-    return self->inner.ops->alloc(&self->inner, bytes, ptr_out);
+    ra_status const status = self->inner.ops->alloc(&self->inner, bytes, ptr_out);
+    if (status == RA_OK)
+        atomic_fetch_add(&self->out_bytes, (long long)bytes);
+    return status;
 }
 
 static void refusing_free(const ra_memory *memory, void *ptr, size_t bytes)
 {
     refusing_memory *self = memory->self;
+    atomic_fetch_sub(&self->out_bytes, (long long)bytes);
     self->inner.ops->free(&self->inner, ptr, bytes);
 }
 
 static ra_status refusing_available(const ra_memory *memory, int64_t *bytes_out)
 {
     refusing_memory *self = memory->self;
-    return self->unknown != RA_OK ? self->unknown
-                                  : self->inner.ops->available(&self->inner, bytes_out);
+    if (self->unknown != RA_OK)
+        return self->unknown;
+    *bytes_out = self->room_bytes;
+    return self->room_bytes > 0 ? RA_OK : self->inner.ops->available(&self->inner, bytes_out);
 }
 
 ra_memory ra_memory_refusing(refusing_memory *self)
