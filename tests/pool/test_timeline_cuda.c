@@ -1,6 +1,7 @@
 /* Timelines over the stand-in runtime: times, order, bounds, and what a runtime that fails takes.
  */
 #include "pool/timeline_cuda.h"
+#include "support/captured_log.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
@@ -8,20 +9,12 @@
 
 static int64_t const WORK_NS = (int64_t)100 * 1000000000;
 
-static int lines;
-
-static void note_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)line;
-    lines += level == RA_LOG_WARNING;
-    cr_assert_eq(level, RA_LOG_WARNING, "%s", line);
-}
+static captured_log said;
 
 static void begin(void)
 {
     standin_reset();
-    lines = 0;
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
 }
 
 TestSuite(timeline_cuda, .init = begin);
@@ -104,7 +97,7 @@ Test(timeline_cuda, a_span_is_what_lies_between_its_ends)
     cr_expect_eq(spans[beside].count, 2);
     ra_timeline_destroy(line);
     cr_expect_eq(standin.events, 0);
-    cr_expect_eq(lines, 0);
+    cr_expect_eq(said.count, 0);
 }
 
 Test(timeline_cuda, is_bounded_and_begins_anew)
@@ -127,7 +120,7 @@ Test(timeline_cuda, is_bounded_and_begins_anew)
     cr_expect_eq(standin.events, made, "events are made at create");
     cr_expect_gt(standin.calls, calls);
     ra_timeline_destroy(line);
-    cr_expect_eq(lines, 0);
+    cr_expect_eq(said.count, 0);
 }
 
 Test(timeline_cuda, none_is_fine)
@@ -160,7 +153,8 @@ Test(timeline_cuda, any_call_that_fails_is_one_line)
         bool const hit = standin.fail_call <= used;
         ra_timeline_destroy(line);
         cr_expect_eq(known, !hit, "call %lld", (long long)call);
-        cr_expect_eq(lines, hit, "call %lld: %d lines", (long long)call, lines);
+        cr_expect(said.count == hit && said.warnings == hit, "call %lld: %d lines, at last: %s",
+                  (long long)call, said.count, said.line);
         cr_expect_eq(standin.last_error,
                      hit || standin.fail_call > standin.calls ? cudaSuccess : standin.last_error);
         cr_expect_leq(standin.events, hit ? 0 : 1, "only what the runtime would not take back");
@@ -177,6 +171,6 @@ Test(timeline_cuda, a_gpu_that_never_ends_is_not_waited_for)
     ra_timeline_anchor(line, (ra_stream *)stream);
     cr_expect_eq(begin_on(line, stream, 0), -1);
     ra_timeline_anchor(line, (ra_stream *)stream);
-    cr_expect_eq(lines, 1);
+    cr_expect(said.count == 1 && said.warnings == 1);
     ra_timeline_destroy(line);
 }

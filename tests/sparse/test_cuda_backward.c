@@ -3,6 +3,7 @@
 #include "sparse/cuda/launch_args.h"
 #include "sparse/cuda_emulated_ops.h"
 #include "sparse/kernel_case.h"
+#include "support/captured_log.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -362,14 +363,6 @@ Test(cuda_backward, gradients_are_whole_where_all_their_rows_are)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static int lines;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)level, (void)line;
-    lines++;
-}
-
 Test(cuda_backward, refuses_steps_that_it_cannot_compute)
 {
     uint32_t none = 0;
@@ -388,11 +381,11 @@ Test(cuda_backward, refuses_steps_that_it_cannot_compute)
     bad[3].map = &large;
     bad[4].map = &endless;
     bad[5].map = &unlisted;
-    ra_log_set_handler(count_lines, NULL);
+    captured_log said;
     cr_assert_eq(ra_cuda_backward_check(&good), RA_OK);
     for (int i = 0; i < 6; ++i) {
-        lines = 0;
+        captured_log_begin(&said);
         cr_assert_neq(ra_cuda_backward_check(&bad[i]), RA_OK, "%d", i);
-        cr_assert_eq(lines, 1);
+        cr_assert_eq(said.count, 1);
     }
 }

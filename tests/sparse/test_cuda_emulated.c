@@ -2,6 +2,7 @@
 #include "sparse/cuda/launch_args.h"
 #include "sparse/cuda_emulated_ops.h"
 #include "sparse/kernel_case.h"
+#include "support/captured_log.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -293,14 +294,6 @@ Test(cuda_emulated, a_launch_yields_where_thread_blocks_may_leave)
     cr_assert(ra_cuda_forward_args(&step, NULL, NULL, tickets).yields);
 }
 
-static int lines;
-
-static void count_lines(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)level, (void)line;
-    lines++;
-}
-
 Test(cuda_emulated, refuses_steps_that_it_cannot_compute)
 {
     ra_tilemap const map = {.tile_rows = 128}, large = {.tile_rows = 129},
@@ -319,11 +312,11 @@ Test(cuda_emulated, refuses_steps_that_it_cannot_compute)
     bad[4].shape.scale = NAN;
     bad[5].map = &large;
     bad[6].map = &endless;
-    ra_log_set_handler(count_lines, NULL);
+    captured_log said;
     cr_assert_eq(ra_cuda_forward_check(&good), RA_OK);
     for (int i = 0; i < 7; ++i) {
-        lines = 0;
+        captured_log_begin(&said);
         cr_assert_neq(ra_cuda_forward_check(&bad[i]), RA_OK, "%d", i);
-        cr_assert_eq(lines, 1);
+        cr_assert_eq(said.count, 1);
     }
 }

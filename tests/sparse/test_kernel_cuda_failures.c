@@ -3,6 +3,7 @@
 #include "ringattn/device.h"
 #include "ringattn/kernel.h"
 #include "ringattn/kernel_check.h"
+#include "support/captured_log.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
@@ -11,21 +12,13 @@
 
 enum { ROWS = 40, DIM = 16, COUNT = ROWS * DIM, CALLS_MAX = 400 };
 
-static int errors, warnings;
-
-static void note_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context, (void)line;
-    errors += level == RA_LOG_ERROR;
-    warnings += level == RA_LOG_WARNING;
-}
+static captured_log said;
 
 static void begin(void)
 {
     standin_reset();
     standin.multiprocessors = 1;
-    errors = warnings = 0;
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
 }
 
 TestSuite(kernel_cuda_failures, .init = begin, .timeout = 120);
@@ -176,10 +169,11 @@ static void check_end(int64_t call, ra_status status)
 {
     int64_t const left = standin.blocks + standin.pinned_blocks + standin.events + standin.streams;
     int const slower = standin.blocks_held > 0 ? 1 : 0;
-    cr_expect_eq(left, status == RA_OK ? warnings - slower : 0, "call %lld: %lld are left",
+    cr_expect_eq(left, status == RA_OK ? said.warnings - slower : 0, "call %lld: %lld are left",
                  (long long)call, (long long)left);
-    cr_expect_leq(errors + warnings, 1, "call %lld: %d lines", (long long)call, errors + warnings);
-    cr_expect(status == RA_OK || errors == 1, "call %lld: no line", (long long)call);
+    cr_expect_leq(said.errors + said.warnings, 1, "call %lld: %d lines", (long long)call,
+                  said.errors + said.warnings);
+    cr_expect(status == RA_OK || said.errors == 1, "call %lld: no line", (long long)call);
 }
 
 static void sweep(ra_pool_mode mode, const cudaError_t fails[2])
@@ -242,7 +236,7 @@ Test(kernel_cuda_failures, a_step_that_was_not_foreseen_is_refused_for_want_of_s
         ra_kernel_drop_map(&j.kernel, &j.map);
         j.map.shared_rows = true; /* none is, so that results are the same */
         cr_expect_eq(compute(&j), may == 1 ? RA_OK : RA_ERR_INVALID);
-        cr_expect_eq(errors, 1 - may);
+        cr_expect_eq(said.errors, 1 - may);
         cr_expect_eq(memcmp(want, j.host, sizeof(want)), 0);
         give(&j);
     }
@@ -251,7 +245,7 @@ Test(kernel_cuda_failures, a_step_that_was_not_foreseen_is_refused_for_want_of_s
     cr_assert_eq(take(&j, RA_POOL_OFF), RA_OK);
     ra_linear_pass const pass = {.shape = shape, .rows = ROWS, .segments = 1};
     cr_expect_eq(j.kernel.ops->linear->sum(&j.kernel, &pass), RA_ERR_INVALID);
-    cr_expect_eq(errors, 1);
+    cr_expect_eq(said.errors, 1);
     give(&j);
 }
 
@@ -266,7 +260,7 @@ Test(kernel_cuda_failures, a_gpu_that_holds_fewer_thread_blocks_is_slower_and_sa
         standin.blocks_held = held;
         cr_assert_eq(take(&j, RA_POOL_OFF), RA_OK);
         cr_assert_eq(compute(&j), RA_OK);
-        cr_assert_eq(warnings, held == 1 ? 1 : 0);
+        cr_assert_eq(said.warnings, held == 1 ? 1 : 0);
         if (held == 0)
             memcpy(want, j.host, sizeof(want));
         cr_assert_eq(memcmp(want, j.host, sizeof(want)), 0);
@@ -305,11 +299,11 @@ Test(kernel_cuda_failures, a_gpu_with_less_shared_memory_is_known_before_a_step)
         standin.shared_bytes = cases[i].shared_bytes;
         cr_expect_eq(ops->serves(&use, why, sizeof(why)), cases[i].serves, "case %zu: %s", i, why);
         cr_expect_eq(strstr(why, "shared memory") == NULL, cases[i].serves, "case %zu", i);
-        errors = 0;
+        said.errors = 0;
         if (!cases[i].serves) {
             cr_expect_eq(ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict),
                          RA_ERR_UNSUPPORTED);
-            cr_expect_eq(errors, 1);
+            cr_expect_eq(said.errors, 1);
         }
         standin.shared_bytes = 232448;
     }

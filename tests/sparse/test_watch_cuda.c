@@ -2,23 +2,15 @@
 #include "ringattn/device.h"
 #include "ringattn/kernel.h"
 #include "sparse/cuda/cuda_internal.h"
+#include "support/captured_log.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { TIMEOUT_MS = 64 };
 
-static char last_line[1024];
-static int errors;
-
-static void note_line(void *context, ra_log_level level, const char *line)
-{
-    (void)context;
-    errors += level == RA_LOG_ERROR;
-    snprintf(last_line, sizeof(last_line), "%s", line);
-}
+static captured_log said;
 
 typedef struct job {
     ra_ledger *ledger;
@@ -31,7 +23,7 @@ static void begin(job *j, ra_pool_mode mode)
 {
     ra_memory memory = {0};
     standin_reset();
-    ra_log_set_handler(note_line, NULL);
+    captured_log_begin(&said);
     cr_assert_eq(ra_memory_device(0, &memory), RA_OK);
     cr_assert_eq(ra_ledger_create(INT64_MAX, &j->ledger), RA_OK);
     ra_pool_config const config = {.mode = mode, .memory = memory, .ledger = j->ledger};
@@ -66,12 +58,12 @@ static void expect_lost(ra_pool_mode mode)
     hang(&j);
     cr_assert_eq(j.kernel.ops->zero(&j.kernel, j.data.data, 64), RA_OK);
     cr_expect_eq(ra_kernel_finish(&j.kernel), RA_ERR_TIMEOUT);
-    cr_expect_eq(errors, 1);
-    cr_expect_not_null(strstr(last_line, "GPU 0 hangs"), "%s", last_line);
-    cr_expect_not_null(strstr(last_line, "0.064 s"), "%s", last_line);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "GPU 0 hangs"), "%s", said.line);
+    cr_expect_not_null(strstr(said.line, "0.064 s"), "%s", said.line);
     cr_expect(ra_device_is_lost());
     end(&j);
-    cr_expect_eq(errors, 1, "%s", last_line);
+    cr_expect_eq(said.errors, 1, "%s", said.line);
 }
 
 Test(watch_cuda, loses_a_gpu_that_hangs)
@@ -124,11 +116,11 @@ Test(watch_cuda, waits_for_a_kernel_whose_tasks_move)
     slow const work = {.ticket = j.data.data, .asked = &asked, .most = QUESTIONS};
     ra_cuda_watch_launch(&j.kernel, "test", &(ra_kernel_pair){0}, j.data.data);
     enqueue(&j, &work);
-    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_OK, "%s", last_line);
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_OK, "%s", said.line);
     cr_expect_eq(asked, QUESTIONS);
     cr_expect_not(ra_device_is_lost());
     end(&j);
-    cr_expect_eq(errors, 0);
+    cr_expect_eq(said.errors, 0);
 }
 
 /* Short ones that draw no tickets: each is over before it was looked at often enough. */
@@ -143,10 +135,10 @@ Test(watch_cuda, waits_for_many_calls)
         enqueue(&j, &work);
         cr_assert_eq(ra_cuda_enter(&j.kernel), RA_OK);
     }
-    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_OK, "%s", last_line);
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_OK, "%s", said.line);
     cr_expect_not(ra_device_is_lost());
     end(&j);
-    cr_expect_eq(errors, 0);
+    cr_expect_eq(said.errors, 0);
 }
 
 Test(watch_cuda, names_the_step_that_was_given_last)
@@ -157,7 +149,7 @@ Test(watch_cuda, names_the_step_that_was_given_last)
                          j.data.data);
     hang(&j);
     cr_expect_eq(ra_kernel_finish(&j.kernel), RA_ERR_TIMEOUT);
-    cr_expect_not_null(strstr(last_line, "backward kernel of step 7, head group 2"), "%s",
-                       last_line);
+    cr_expect_not_null(strstr(said.line, "backward kernel of step 7, head group 2"), "%s",
+                       said.line);
     end(&j);
 }
