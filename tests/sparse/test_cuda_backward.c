@@ -21,14 +21,6 @@ static kernel_case base_case(void)
                          .steps = 1};
 }
 
-static void check_case(const kernel_case *c, const char *what)
-{
-    ra_kernel_ops const ops = cuda_emulated_ops();
-    kernel_problem problem = kernel_problem_make(c);
-    kernel_check_table(&ops, &problem, what);
-    kernel_problem_free(&problem);
-}
-
 static const ra_dtype dtypes[] = {RA_BF16, RA_F16, RA_F32};
 
 TestSuite(cuda_backward, .timeout = 300);
@@ -44,7 +36,7 @@ Test(cuda_backward, agrees_with_the_oracle_for_every_dim_and_dtype)
             c.dtype = dtypes[t];
             c.pattern.causal = (d + (size_t)t) % 3 != 0;
             c.seed = 100 + d;
-            check_case(&c, c.pattern.causal ? "causal" : "dense");
+            kernel_check_case(&c, c.pattern.causal ? "causal" : "dense");
         }
     }
     cr_assert_eq(cuda_emulated_stats.bank_conflicts, 0);
@@ -63,7 +55,7 @@ Test(cuda_backward, keys_in_steps_add_up)
             c.pattern.causal = true;
             c.pattern.window_left = t == 0 ? -1 : 37;
             c.pattern.sinks = 3;
-            check_case(&c, "steps");
+            kernel_check_case(&c, "steps");
         }
     }
 }
@@ -83,7 +75,7 @@ Test(cuda_backward, branches_that_share_rows_add_up)
         c.pattern.branch_count = 3;
         c.pattern.causal = t == 1;
         c.pattern.dilated_heads = t == 1 ? RA_HEADS_GROUPED : RA_HEADS_ALL;
-        check_case(&c, "dilated");
+        kernel_check_case(&c, "dilated");
     }
 }
 
@@ -99,7 +91,7 @@ Test(cuda_backward, keys_far_apart_are_found_by_the_mask)
         c.pattern.segments = &segment;
         c.pattern.rates = &rate;
         c.pattern.branch_count = 1;
-        check_case(&c, "far apart");
+        kernel_check_case(&c, "far apart");
     }
 }
 
@@ -113,10 +105,10 @@ Test(cuda_backward, long_lists_of_runs_are_gone_through_in_parts)
     c.pattern.blocks_kind = RA_BLOCKS_RANDOM;
     c.pattern.block_size = 2;
     c.pattern.block_density = 0.5;
-    check_case(&c, "long lists");
+    kernel_check_case(&c, "long lists");
     c.dtype = RA_F16;
     c.shape.n = 64;
-    check_case(&c, "long lists");
+    kernel_check_case(&c, "long lists");
 }
 
 /* No query sees the first half of the keys: looking for runs is over for them before it has begun.
@@ -132,7 +124,7 @@ Test(cuda_backward, keys_in_front_of_all_runs_have_no_gradient)
         c.pattern.block_size = 128;
         c.pattern.block_pairs = pairs;
         c.pattern.block_pair_count = 2;
-        check_case(&c, "keys in front");
+        kernel_check_case(&c, "keys in front");
     }
 }
 
@@ -157,7 +149,7 @@ Test(cuda_backward, random_patterns_agree_with_the_oracle)
         c.pattern = pattern.config;
         char text[512];
         test_pattern_print(&pattern.config, text, sizeof(text));
-        check_case(&c, text);
+        kernel_check_case(&c, text);
     }
 }
 
@@ -268,7 +260,7 @@ Test(cuda_backward, small_output_gradients_keep_their_accuracy)
         c.dout_factor = 1e-4;
         c.pattern.causal = t == 1;
         c.shape.n = 300;
-        check_case(&c, "small dout");
+        kernel_check_case(&c, "small dout");
     }
 }
 

@@ -20,16 +20,6 @@ static kernel_case base_case(void)
                          .steps = 1};
 }
 
-static void check_case(const kernel_case *c, const char *what)
-{
-    ra_kernel_ops const ops = cuda_emulated_ops();
-    kernel_problem problem = kernel_problem_make(c);
-    kernel_result result = kernel_run(&ops, &problem);
-    kernel_check(&ops, &problem, &result, what);
-    kernel_result_free(&result);
-    kernel_problem_free(&problem);
-}
-
 /* ---- the emulator itself: fragments as the PTX ISA has them, element by element ---------------
  */
 
@@ -116,7 +106,7 @@ Test(cuda_emulated, agrees_with_the_oracle_for_every_dim_and_dtype, .timeout = 3
             c.dtype = dtypes[t];
             c.pattern.causal = (d + (size_t)t) % 3 != 0;
             c.seed = 100 + d;
-            check_case(&c, c.pattern.causal ? "causal" : "dense");
+            kernel_check_case(&c, c.pattern.causal ? "causal" : "dense");
         }
     }
     cr_assert_eq(cuda_emulated_stats.bank_conflicts, 0);
@@ -139,7 +129,7 @@ Test(cuda_emulated, keys_in_steps_are_the_same_softmax, .timeout = 300)
             c.pattern.window_left = t == 0 ? -1 : 37;
             c.pattern.sinks = 3;
             c.shape.scale = 0.3;
-            check_case(&c, "steps");
+            kernel_check_case(&c, "steps");
         }
     }
 }
@@ -166,7 +156,7 @@ Test(cuda_emulated, random_patterns_agree_with_the_oracle, .timeout = 300)
         c.pattern = pattern.config;
         char text[512];
         test_pattern_print(&pattern.config, text, sizeof(text));
-        check_case(&c, text);
+        kernel_check_case(&c, text);
     }
 }
 
@@ -201,7 +191,7 @@ static int64_t count_products(int64_t n, int64_t window_left)
     c.shape.n = n;
     c.shape.heads = c.shape.kv_heads = 1;
     int64_t const before = cuda_emulated_stats.products;
-    check_case(&c, "products");
+    kernel_check_case(&c, "products");
     return cuda_emulated_stats.products - before;
 }
 
