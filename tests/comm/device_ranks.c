@@ -36,7 +36,7 @@ static int run_rank(ra_comm *host, void *context)
     }
     if (plan->piece_bytes > 0)
         ra_comm_staged_set_piece(comm, plan->piece_bytes);
-    int const failures = plan->body(comm, plan->context);
+    int const failures = plan->body != NULL ? plan->body(comm, plan->context) : 1;
     ra_comm_destroy(comm);
     return failures;
 }

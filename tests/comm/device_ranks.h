@@ -11,7 +11,7 @@ typedef struct device_ranks {
     int64_t timeout_ms;
     size_t piece_bytes; /* of staged; 0: its own */
     ra_ledger *ledger, *host_ledger;
-    int (*body)(ra_comm *comm, void *context);
+    int (*body)(ra_comm *comm, void *context); /* NULL: having a communicator is a failure */
     void *context;
     int (*refused)(ra_status status, void *context); /* NULL: having none is a failure */
 } device_ranks;
