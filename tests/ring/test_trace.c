@@ -355,44 +355,21 @@ Test(trace, off_takes_no_memory_and_on_takes_its_events_and_no_more)
 
 /* ---- by itself ------------------------------------------------------------------------------- */
 
-static ra_pool *make_pool(int64_t limit_bytes, ra_ledger **ledger)
-{
-    ra_pool *pool = NULL;
-    cr_assert_eq(ra_ledger_create(limit_bytes, ledger), RA_OK);
-    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = *ledger};
-    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
-    return pool;
-}
-
 Test(trace, is_refused_whole_where_memory_is_short)
 {
     ra_ledger *ledger = NULL;
     ra_ledger_snapshot snapshot;
-    ra_pool *pool = make_pool(1 << 16, &ledger);
+    ra_pool *pool = NULL;
     ra_trace *trace = NULL;
+    cr_assert_eq(ra_ledger_create(1 << 16, &ledger), RA_OK);
+    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = ledger};
+    cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
     cr_expect_eq(ra_trace_create(pool, 1 << 16, 0, &trace), RA_ERR_NO_MEMORY);
     cr_expect_null(trace);
     ra_ledger_read(ledger, &snapshot);
     cr_expect_eq(snapshot.reserved_bytes, 0);
     cr_expect_eq(snapshot.alloc_count[RA_MEM_IO], 0);
     ra_trace_destroy(NULL);
-    ra_pool_destroy(pool);
-    ra_ledger_destroy(ledger);
-}
-
-Test(trace, aligns_a_rank_alone_and_passes_failures_on)
-{
-    ra_ledger *ledger = NULL;
-    ra_pool *pool = make_pool(1 << 20, &ledger);
-    ra_trace *trace = NULL;
-    ra_comm *comm = NULL;
-    cr_assert_eq(ra_trace_create(pool, 8, -2, &trace), RA_OK);
-    cr_assert_eq(ra_comm_create_self(1000, &comm), RA_OK);
-    cr_expect_eq(ra_trace_align(trace, comm), RA_OK);
-    comm->broken = true;
-    cr_expect_eq(ra_trace_align(trace, comm), RA_ERR_PEER);
-    ra_comm_destroy(comm);
-    ra_trace_destroy(trace);
     ra_pool_destroy(pool);
     ra_ledger_destroy(ledger);
 }

@@ -72,3 +72,20 @@ Test(trace_align, ranks_of_a_host_agree_exactly_where_there_are_others)
     cr_expect_neq(begin_ns[0], begin_ns[2], "the other host's clock is late");
     poison_pool_end(ledger, pool);
 }
+
+Test(trace_align, aligns_a_rank_alone_and_passes_failures_on)
+{
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_trace *trace;
+    ra_comm *comm;
+    poison_pool_begin(&ledger, &pool);
+    cr_assert_eq(ra_trace_create(pool, 8, -2, &trace), RA_OK);
+    cr_assert_eq(ra_comm_create_self(1000, &comm), RA_OK);
+    cr_expect_eq(ra_trace_align(trace, comm), RA_OK);
+    comm->broken = true;
+    cr_expect_eq(ra_trace_align(trace, comm), RA_ERR_PEER);
+    ra_comm_destroy(comm);
+    ra_trace_destroy(trace);
+    poison_pool_end(ledger, pool);
+}
