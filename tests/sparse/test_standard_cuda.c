@@ -50,13 +50,6 @@ typedef struct job {
     float results[COUNT + 3 * COUNT]; /* out as stored, dq, dk, dv */
 } job;
 
-static const ra_kernel_ops *table(void)
-{
-    const ra_kernel_ops *ops = ra_kernel_cuda_standard();
-    cr_assert_not_null(ops);
-    return ops;
-}
-
 /* 4 bytes per element suffice for every dtype. */
 static ra_view tensor(const job *j, int i)
 {
@@ -86,7 +79,8 @@ static void prepare(job *j, ra_dtype dtype)
     cr_assert_eq(ra_rowset_init(j->host_pool, &all, 1, &j->rows), RA_OK);
     cr_assert_eq(
         ra_tilemap_init(&(ra_map_request){j->pattern, (ra_heads){0, 1, HEADS}, &j->rows, &j->rows,
-                                          table()->tile_rows(dtype, DIM), table()->maps_by_keys},
+                                          ra_kernel_cuda_standard()->tile_rows(dtype, DIM),
+                                          ra_kernel_cuda_standard()->maps_by_keys},
                         j->host_pool, &j->map),
         RA_OK);
 }
@@ -118,7 +112,7 @@ static ra_status take(job *j, int64_t limit_bytes)
     cr_assert_eq(ra_ledger_create(limit_bytes, &j->ledger), RA_OK);
     ra_pool_config const config = {.memory = j->memory, .ledger = j->ledger};
     cr_assert_eq(ra_pool_create(&config, &j->pool), RA_OK);
-    status = ra_kernel_init(table(), &use, j->pool, &j->kernel);
+    status = ra_kernel_init(ra_kernel_cuda_standard(), &use, j->pool, &j->kernel);
     if (status == RA_OK)
         status = ra_pool_alloc(j->pool, RA_MEM_QKV,
                                (size_t)(TENSORS * COUNT + 2 * LINES) * sizeof(float),
@@ -306,11 +300,11 @@ Test(standard_cuda, without_a_library_the_table_tells_its_bytes_and_does_not_beg
     static job j;
     char text[240] = "", version[32];
     snprintf(version, sizeof(version), "version %d.", CUBLAS_VER_MAJOR);
-    size_t const bytes = table()->workspace_bytes(&use);
+    size_t const bytes = ra_kernel_cuda_standard()->workspace_bytes(&use);
     cr_expect(ra_cublas_describe(text, sizeof(text)));
     cr_expect_eq(strncmp(text, version, strlen(version)), 0, "%s", text);
     standin_cublas.absent = 1;
-    cr_expect_eq(table()->workspace_bytes(&use), bytes);
+    cr_expect_eq(ra_kernel_cuda_standard()->workspace_bytes(&use), bytes);
     cr_expect_not(ra_cublas_describe(text, sizeof(text)));
     cr_expect_not_null(strstr(text, "libcublas"), "%s", text);
     cr_expect_eq(said.errors + said.warnings, 0);
