@@ -29,7 +29,7 @@ static ra_status zero(ra_ring *ring, int step, void *data, size_t bytes, int64_t
     return status;
 }
 
-/* Float32 outputs are summed up in place; others in accumulators of one head group. */
+/* Float32 gradients are summed in the outputs; others in accumulators of one head group. */
 static void begin_grads(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
@@ -75,7 +75,7 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     return c->dtype != RA_F32 ? zero(ring, -1, ring->grads.data, ring->grads.bytes, rows) : RA_OK;
 }
 
-/* Where the forward pass did not know dout: from the outputs, which are rounded. */
+/* If the forward pass did not know dout: compute delta from the outputs, which are rounded. */
 static ra_status make_delta(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     const ra_ring_config *c = &ring->config;
@@ -135,7 +135,7 @@ static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *k
     for (int turn = 0; turn < turns && status == RA_OK; ++turn) {
         int const at = (pass->plan->place + turn) % turns;
         status = ra_shared_barrier(pass->ring, operation, s);
-        /* A member that has failed still meets the others, which do not know it yet. */
+        /* A member that has failed still joins the barrier, because the others do not know yet. */
         if (status != RA_OK || computed != RA_OK || at >= step->part_count)
             continue;
         const ra_part *part = &step->parts[at];
@@ -219,7 +219,7 @@ static ra_status grads_post(backward_pass *pass, int s)
                            RA_TRACE_SEND_GRADS, step->grad_out_rows, step->grad_in_rows);
 }
 
-/* Partial gradients of step s, complete but for what is still on its way from the rank before. */
+/* Partial gradients of step s, complete except for those in flight from the rank before. */
 static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view *held)
 {
     ra_ring *ring = pass->ring;
@@ -235,7 +235,8 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
     status = ra_ring_settle_taken(ring, status);
     if (status != RA_OK || bytes == 0)
         return status; /* nobody up to here has a live pair with this block */
-    if (mine > 0)      /* what we fetched, we send home: the team's parts are all the block */
+    if (mine > 0)      /* we zero what we fetched and send back: the team's parts make up the
+                          block */
         status = zero(ring, s, (char *)ra_region_data(partial) + skip, mine, step->grad_out_rows);
     ra_pair_view const grads = grads_view(pass, ra_region_data(partial));
     return status != RA_OK ? status : compute_turns(pass, s, held, &grads);
@@ -300,7 +301,7 @@ static ra_status store_keys(const backward_pass *pass)
                            : ra_ring_store(pass->ring, shape, &pass->own_grads.second, &dv);
 }
 
-/* A group's gradients begin at 0, where other members may still store those of the group before. */
+/* Zero a group's gradients, once no member still stores those of the group before from there. */
 static ra_status begin_team_grads(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;

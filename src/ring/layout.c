@@ -7,7 +7,8 @@
 
 enum { CHUNK_MAX = 1024, CHUNK_MIN = 128 };
 
-/* Queries are counted in so many parts of the sequence at most, which have at least so many rows.
+/*
+ * Pairs are counted in at most so many parts of the sequence, of at least so many rows each.
  */
 enum { PARTS_MAX = 1024, PART_ROWS_MIN = 8192 };
 
@@ -17,7 +18,7 @@ const char *ra_layout_name(ra_layout_kind kind)
     return names[kind];
 }
 
-/* Live pairs of some queries. Counting them may take long: the others are told part by part. */
+/* Live pairs of some queries. Counting them may take long, so a heartbeat follows each part. */
 static int64_t count_pairs(const ra_pattern *pattern, ra_range queries, ra_comm *comm)
 {
     int64_t const span = ra_max_i64(PART_ROWS_MIN, ra_pattern_seq(pattern) / PARTS_MAX);
@@ -118,7 +119,7 @@ static double imbalance_of(const load *loads, int ranks)
     return sum > 0 ? (double)most * ranks / (double)sum : 1.0;
 }
 
-/* The first of chunks that are sorted by area whose area is less. */
+/* The first chunk with a smaller area; chunks are sorted by area. */
 static int64_t first_below(const chunk *chunks, int64_t count, int64_t area)
 {
     int64_t low = 0, high = count;

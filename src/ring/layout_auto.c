@@ -21,7 +21,7 @@ ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *qu
     return status;
 }
 
-/* What each team needs of others is sent once, whoever of it reads it. */
+/* What a team needs of others is sent once, whichever members read it. */
 static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *layout,
                                  const ra_teams *teams, ra_comm *comm, ra_pool *pool, int64_t *rows)
 {
@@ -40,7 +40,7 @@ static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *lay
     return status;
 }
 
-/* What anyone needs of an owner's rows hops on until the last rank that does. */
+/* Rows of an owner that any rank needs hop on until the last rank that needs some. */
 static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, ra_comm *comm,
                             ra_pool *pool, int64_t *rows)
 {

@@ -1,7 +1,7 @@
 /*
- * Linear attention over ranks. A rank's rows follow one another, so what it needs of the others is
- * two sums of states of a fixed size: those of the ranks before it, and for gradients, or where
- * all rows see all, those of the ranks after it. Head group by head group; nothing else travels.
+ * Linear attention over ranks. A rank's rows are consecutive, so it needs only two sums of states
+ * from the others, of a fixed size: those of the ranks before it, and, for gradients or if all rows
+ * see all, those of the ranks after it. Head group by head group; nothing else travels.
  */
 #include "internal.h"
 #include "ring/ring_internal.h"
@@ -36,7 +36,8 @@ static linear_floats floats_of(const ra_ring *ring, const ra_head_group *g)
     return f;
 }
 
-/* The largest of each over the groups, which are of two sizes; fewer heads may have more segments.
+/*
+ * The largest of each over the groups, which have two sizes; fewer heads may have more segments.
  */
 static linear_floats largest_floats(const ra_ring *ring, int32_t groups)
 {
@@ -89,7 +90,7 @@ static ra_status take_memory(ra_ring *ring)
     return status;
 }
 
-/* Work is by rows here, not by the pairs that the layout has counted. */
+/* Work grows with rows here, not with the pairs that the layout counts. */
 static double row_imbalance(const ra_layout *layout, int64_t seq)
 {
     int64_t most = 0;
@@ -134,9 +135,9 @@ static ra_status scan(ra_ring *ring, ra_scan direction, const float *own, float 
 }
 
 /*
- * Sums of the ranks before us, and where all rows see all, of those after us, from our own. MPI
- * knows nothing of a device: there, own sums are read, which waits for the kernels that make them,
- * and what comes of the scan is written back.
+ * Scan our own sums into those of the ranks before us, and, if all rows see all, of those after us.
+ * MPI cannot read device memory: on a GPU, own sums are first copied to the host, which waits for
+ * the kernels that make them, and the scan's results are copied back.
  */
 static ra_status scan_ranks(ra_ring *ring, ra_linear_reach reach, size_t count)
 {
@@ -159,8 +160,8 @@ static ra_status scan_ranks(ra_ring *ring, ra_linear_reach reach, size_t count)
 }
 
 /*
- * From each segment's own sums to what its rows see: of all rows before it or after it, or where
- * the job is not causal, of all rows there are.
+ * Turn each segment's own sums into what its rows see: the sums of all rows before or after it, or,
+ * if not causal, of all rows.
  */
 static ra_status combine(ra_ring *ring, const ra_head_group *g, const ra_linear_pass *pass,
                          ra_linear_reach reach, float *states)
@@ -230,7 +231,7 @@ static ra_status clear_states(ra_ring *ring, const ra_head_group *g, const ra_li
                                    lane_floats(ring, g) * (size_t)pass->segments * sizeof(*states));
 }
 
-/* Bring the states of a group about, unless the forward pass has left them. */
+/* Make the states of a group, unless the forward pass has left them. */
 static ra_status make_states(ra_ring *ring, int32_t group, const ra_linear_pass *pass)
 {
     ra_head_group const g = ra_ring_group(ring, group);

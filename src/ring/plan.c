@@ -1,5 +1,5 @@
 /*
- * Who holds whose rows in which step, and what travels for it. Everything is known to every rank.
+ * Who holds whose rows in which step, and what is sent for it. Every rank knows all of it.
  */
 #include "internal.h"
 #include "ring/ring_internal.h"
@@ -15,7 +15,7 @@ ra_status ra_plan_init_map(const ra_plan_request *request, const ra_rowset *keys
                                    .keys = keys,
                                    .tile_rows = request->tile_rows,
                                    .by_keys = request->by_keys};
-    ra_comm_beat(request->comm); /* a map may take long, and so may needed rows below */
+    ra_comm_beat(request->comm); /* maps may take long, and so may the needed rows below */
     return request->dense_mask ? ra_tilemap_init_dense(&wanted, pool, map)
                                : ra_pattern_cache_get(request->cache, &wanted, pool, map);
 }
@@ -32,8 +32,8 @@ typedef struct team_plan {
 } team_plan;
 
 /*
- * The held rows of a step are those of its owners, one after the other. `rows` are the parts; what
- * the backward pass adds to in one turn is a part.
+ * The held rows of a step are those of its owners, one after the other. `rows` are the parts; the
+ * backward pass adds to one part per turn.
  */
 static ra_status init_held(const team_plan *t, ra_step *step, const ra_rowset *const *rows)
 {
@@ -103,7 +103,7 @@ static ra_status init_fetch(const team_plan *t, int distance, int turn, ra_step 
     return status;
 }
 
-/* What the team ahead needs of our rows goes to one of it, in one turn of this distance. */
+/* What the team ahead needs of our rows goes to one member, in one turn of this distance. */
 static ra_status init_offer(const team_plan *t, int distance, int turn, ra_step *step)
 {
     const ra_plan_request *request = t->request;

@@ -59,8 +59,8 @@ void ra_demand_fini(ra_pool *pool, ra_demand *demand)
 }
 
 /*
- * The owner sends what anyone needs; a block travels until the last rank that needs it. Its
- * gradient starts at the first rank that has one and travels home.
+ * The owner sends the rows that any rank needs; the block hops on until the last rank that needs
+ * some. Its gradient starts at the first rank that has one and hops on to the owner.
  */
 static ra_status init_ring_step(const ra_plan_request *request, const ra_demand *demands, int s,
                                 ra_pool *pool, ra_plan *plan)

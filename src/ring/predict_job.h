@@ -9,23 +9,23 @@
 /* Rows of which blocks are kept by chance. */
 typedef struct ra_thin_range {
     ra_range rows;
-    double miss; /* log of the chance that none of the queries that see a block keep it */
+    double miss; /* log of the chance that no query that sees a block keeps it */
 } ra_thin_range;
 
 /* Strided ranges of one owner's local rows, as they come; then as the ring lists them. */
 typedef struct ra_need {
     ra_range *items;
     int64_t count, room;
-    int64_t ordered;     /* items that are in order and apart; those behind them are new */
+    int64_t ordered;     /* items that are sorted and disjoint; those behind them are new */
     int64_t common;      /* lcm of the strides seen; 0: above RA_NEEDED_STRIDES_MAX */
-    int64_t row_count;   /* once listed; of random blocks, what is to be expected */
+    int64_t row_count;   /* once listed; for random blocks, the expected value */
     int64_t piece_count; /* likewise; then items are all that may be among them */
-    bool full;           /* every row is needed: what else touches them does not matter */
+    bool full;           /* every row is needed: further ranges change nothing */
     ra_thin_range *thin; /* random blocks, until they are listed */
     int64_t thin_count, thin_room;
 } ra_need;
 
-/* Keys of a map: rows that may be among them, and how many of them and of their pieces are. */
+/* Keys of a map: rows that may be among them, and how many rows and pieces really are. */
 typedef struct ra_predict_keys {
     ra_rowset set;
     int64_t row_count, piece_count;
@@ -38,15 +38,15 @@ typedef struct ra_placed_piece {
     const ra_row_piece *piece;
 } ra_placed_piece;
 
-/* A tile map that nobody has made; counts of sampled chunks are scaled. */
+/* The size of a tile map that is never made; counts of sampled chunks are scaled. */
 typedef struct ra_map_size {
     double tiles, runs;
     double pairs, keys; /* over the heads asked for, one batch; keys: rows of keys of runs */
     int64_t bytes;      /* of its arrays */
-    int64_t mask_bytes; /* of a block mask that it is made from, a block of its own */
+    int64_t mask_bytes; /* of the block mask that it is made from, a separate block */
     int64_t k_rows;     /* rows of keys */
     int64_t kept_bytes; /* of the pattern cache's entry, if it is kept */
-    bool is_empty;      /* no keys: all such maps of one plan are one and the same to the cache */
+    bool is_empty;      /* no keys: to the cache all such maps of a plan are the same */
 } ra_map_size;
 
 /* Maps of one plan, by where they may lie. */
@@ -59,13 +59,13 @@ typedef struct ra_map_sum {
 typedef struct ra_predict_step {
     ra_map_size map;
     ra_map_sum part_maps; /* of single parts */
-    int64_t
-        *part_keys; /* [part_count]; 0: no live pair. Owned; NULL: parts are not worked on apart */
+    int64_t *part_keys;   /* [part_count]; 0: no live pair. Owned; NULL: parts are not computed
+                             separately */
     int part_count;
     int held_from;                   /* -1: from several */
     int64_t held_rows, fetched_rows; /* of the team, and of this rank */
     int64_t sent_rows, grad_rows, grad_out_rows, grad_in_rows;
-    int64_t sent_pieces; /* of the row set that tells which of our rows leave; 0: none is kept */
+    int64_t sent_pieces; /* of the row set of our rows that are sent; 0: none is kept */
     bool forwards;
 } ra_predict_step;
 
@@ -78,8 +78,8 @@ typedef struct ra_predict_job {
     const ra_predict_request *request;
     ra_ledger *ledger; /* of the pattern's own description, and of layout balanced */
     ra_pool *pool;
-    ra_pattern *pattern;  /* what random blocks leave is in it whole where they are too many */
-    ra_pattern *diagonal; /* what they keep for certain; NULL: the pattern is as it is */
+    ra_pattern *pattern;  /* if random blocks are too many, with all of them kept */
+    ra_pattern *diagonal; /* the blocks that are surely kept; NULL: the pattern is exact */
     int64_t pattern_bytes;
 
     int ranks;
@@ -106,7 +106,7 @@ typedef struct ra_predict_job {
     bool sampled;
 } ra_predict_job;
 
-/* To be called wherever the pattern, or what was gathered of it, is gone through. */
+/* To be called in every loop over the pattern, or over what was gathered from it. */
 static inline void ra_predict_poll(const ra_predict_job *job)
 {
     if (job->request->poll != NULL)
@@ -118,7 +118,8 @@ RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t it
  */
 RA_CHECKED ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes);
 int64_t ra_predict_lcm(int64_t a, int64_t b);
-/* Bytes that may pass any memory, and any integer: at most so many, which can still be added up. */
+/* A bound for bytes that could exceed any memory, and any integer: such numbers can still be
+   added. */
 #define RA_PREDICT_BYTES_MOST ((int64_t)1 << 60)
 int64_t ra_predict_bounded(double bytes);
 /* Bytes as the job's pool rounds them, where kernels work, and where plans and tile maps lie. */
@@ -126,7 +127,7 @@ int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes);
 int64_t ra_predict_round_host(const ra_predict_job *job, int64_t bytes);
 int64_t ra_predict_round_buffer(const ra_predict_job *job, int64_t bytes); /* of messages */
 
-/* Rows of all ranks, and how even their work is; settles a layout that is auto. */
+/* Make the rows of all ranks, measure the imbalance, and resolve layout auto. */
 RA_CHECKED ra_status ra_predict_layout(ra_predict_job *job);
 void ra_predict_free_rows(ra_predict_job *job);
 
@@ -140,12 +141,12 @@ RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int r
                                       ra_need *needs);
 RA_CHECKED ra_status ra_predict_list(ra_predict_job *job, ra_need *needs);
 void ra_predict_free_needs(ra_need *needs, int count);
-/* Both, into an array that is taken; to be freed whatever is returned. */
+/* Both, into an array taken here; to be freed whatever is returned. */
 RA_CHECKED ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
                                          ra_need **needs_out);
 
 RA_CHECKED ra_status ra_predict_push_range(ra_need *need, ra_range range);
-/* Push what is not there yet. Time: the logarithm of how many ranges are apart. */
+/* Push the rows that are not there yet. Time: logarithmic in the number of disjoint ranges. */
 RA_CHECKED ra_status ra_predict_add_range(ra_need *need, ra_range range);
 /* Sorted, merged, and cut where the owner's pieces end. */
 RA_CHECKED ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner);
@@ -157,15 +158,15 @@ bool ra_predict_is_thin(const ra_predict_request *request);
 RA_CHECKED ra_status ra_predict_make_thin(ra_predict_job *job);
 /*
  * As ra_pattern_visit. *chance_out: before every visit, how likely each block of the slice is kept;
- * below 1 all queries of the slice see all its keys, and they lie in one row of blocks.
+ * if below 1, all queries of the slice see all its keys, and lie in one row of blocks.
  */
 RA_CHECKED ra_status ra_predict_visit(const ra_predict_job *job, int32_t layer, int64_t q_begin,
                                       int64_t q_count, ra_slice_visitor *visit, void *context,
                                       double *chance_out);
-/* Live pairs with queries in a range of rows, over all heads, as many as are to be expected. */
+/* Expected live pairs with queries in a range of rows, over all heads. */
 double ra_predict_area(const ra_predict_job *job, ra_range queries);
-/* Runs that meet in blocks of a row that are next to each other among the kept ones; `share`: of
-   the blocks that may be kept, those that are held. */
+/* Expected number of times that runs of a row join because no block between them is held; `share`:
+   of the blocks that may be kept, those that are held. */
 double ra_predict_joined_runs(double chance, double share, int64_t blocks);
 /* A range of local rows that so many rows of blocks see, with that chance each. */
 RA_CHECKED ra_status ra_predict_add_thin(ra_need *need, ra_range range, double chance,
@@ -178,7 +179,7 @@ RA_CHECKED ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const r
                                     ra_map_size *size_out);
 /* Lists of a block mask: RA_MASK_BLOCK rows on a side, int32 indices with room for all blocks. */
 int64_t ra_predict_mask_bytes(int32_t layers, int64_t q_rows, int64_t k_rows);
-/* Blocks of queries in a chunk, each of which is looked at for itself. */
+/* Blocks of queries in a chunk, each of which is counted separately. */
 double ra_predict_mask_looks(const ra_predict_job *job);
 /* What the pattern cache takes for a map: its own record, the key, and the arrays. */
 int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_t pieces,
@@ -188,9 +189,9 @@ int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_
 RA_CHECKED ra_status ra_predict_refuse_pieces(const ra_predict_job *job);
 /* Slices that one chunk of queries of the middle rank meets. */
 RA_CHECKED ra_status ra_predict_slices(const ra_predict_job *job, double *slices_out);
-/* Chunks looked at, times slices, that would take too long. */
+/* Chunks looked at, times slices: more would take too long. */
 extern const double ra_predict_looks_most;
-/* RA_PREDICT_SPARED: where not all can be looked at, an estimate takes this much less. */
+/* RA_PREDICT_SPARED: if not all can be looked at, an estimate takes this much less. */
 enum { RA_PREDICT_CHUNKS_LEAST = 4, RA_PREDICT_SPARED = 8 };
 
 /* Steps of followed ranks for some heads: [followed_count] plans. */
@@ -208,9 +209,9 @@ RA_CHECKED ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out);
 /* What a rank takes beside its tensors, over its plans and head groups. */
 typedef struct ra_predict_bytes {
     int64_t state, grads, delta, shared;       /* accumulators; the largest group's */
-    int64_t held[2], partial[2];               /* buffers, each as its largest step needs */
+    int64_t held[2], partial[2];               /* buffers, each for its largest step */
     int64_t sent, arriving;                    /* one each, for all steps */
-    int64_t passing;                           /* what comes and goes within steps, at most: */
+    int64_t passing;                           /* most that is taken and given back within steps: */
     int64_t passing_scores;                    /* scores, and buffers where none stand */
     int64_t scores;                            /* kept from the forward pass on */
     int64_t grad_scores;                       /* of the groups so far */
@@ -223,24 +224,24 @@ typedef struct ra_predict_bytes {
 /* Keys and values of so many rows; their gradients, in float32. */
 int64_t ra_predict_keys_bytes(const ra_predict_job *job, int32_t kv_heads, int64_t rows);
 int64_t ra_predict_grads_bytes(const ra_predict_job *job, int32_t kv_heads, int64_t rows);
-/* What a buffer of the held rows counts for: this rank's, or its share of the team's. */
+/* Charged bytes of a buffer of held rows: this rank's, or its share of the team's. */
 int64_t ra_predict_counted(const ra_predict_job *job, int rank, int64_t bytes);
-/* What comes and goes while a group's steps run. */
+/* Add what a group's steps take and give back. */
 void ra_predict_add_passing(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                             ra_head_group group, ra_predict_bytes *bytes);
 /* One more head group, whose steps `plan` says. */
 void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                           ra_head_group group, ra_predict_bytes *bytes);
-/* The plan itself; `stays`: until the end, or only for as long as others are made. */
+/* Add the plan itself; `stays`: until the end, else only while others are made. */
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                          bool stays, ra_predict_bytes *bytes);
-/* What head_groups auto weighs against the room there is. */
+/* What head_groups auto compares with the available room. */
 int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *bytes);
 /* What a ring that passes every block all the way round would send. */
 double ra_predict_full_ring_bytes(const ra_predict_job *job);
 /* The pattern's description, and every rank's rows. */
 int64_t ra_predict_ground_bytes(const ra_predict_job *job);
-/* What a rank's tensors will take, or where the caller takes them from elsewhere, keys alone. */
+/* What a rank's tensors will take; keys alone if the caller takes tensors from elsewhere. */
 int64_t ra_predict_tensors_room(const ra_predict_job *job, int rank);
 /* Categories of a rank at the moment of the peak, and what tensors alone take. */
 typedef struct ra_predict_memory {
@@ -251,7 +252,7 @@ typedef struct ra_predict_memory {
 
 ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *bytes,
                                    int rank);
-/* What the prediction says of memory, if this rank holds most so far. */
+/* Store this rank's memory in the prediction, if it holds most so far. */
 void ra_predict_keep_fullest(const ra_predict_job *job, const ra_predict_memory *memory, int rank,
                              ra_prediction *out);
 
@@ -264,7 +265,7 @@ double ra_predict_rate(const ra_predict_request *request, bool backward);
 bool ra_predict_knows_times(const ra_predict_request *request);
 double ra_predict_terms_ms(const ra_predict_request *request, bool backward,
                            const ra_pass_terms *terms);
-/* Of one step, over so many query heads in so many groups, on a rank with `rows` queries. */
+/* Terms of one step, over so many query heads in so many groups, on a rank with `rows` queries. */
 ra_pass_terms ra_predict_step_terms(const ra_predict_job *job, bool backward,
                                     const ra_map_size *map, int64_t rows, int32_t q_heads,
                                     int32_t groups);
@@ -283,7 +284,7 @@ typedef struct ra_predict_times {
 RA_CHECKED ra_status ra_predict_begin_times(ra_predict_job *job, ra_predict_times *times);
 void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan, int index,
                           int32_t group_begin, int32_t group_end, ra_predict_times *times);
-/* Fills what of the prediction has to do with steps and time. */
+/* Fill the prediction's fields for steps and time. */
 RA_CHECKED ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *times,
                                           ra_prediction *out);
 void ra_predict_free_times(ra_predict_times *times);

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-/* Of the largest group, each rounded by itself. */
+/* Bytes of the largest group, each rounded separately. */
 typedef struct linear_bytes {
     int64_t states, grads, prefixes, lines, sums;
 } linear_bytes;
@@ -80,8 +80,8 @@ static int32_t groups_of(const ra_predict_job *job, int rank)
     return groups;
 }
 
-/* Of all ranks: each but the last sends its sums on. With all rows seen by all, both ways; backward
-   needs the states of every group again but the one that was left. */
+/* By all ranks: each but the last sends its sums on; if all rows see all, both ways. Backward needs
+   the states of every group again, except the one that forward left. */
 static double sent_bytes(const ra_predict_job *job)
 {
     const ra_ring_config *c = &job->request->ring;
@@ -125,7 +125,7 @@ static double scan_ms(const ra_predict_job *job)
                           (job->ranks - nodes) * ra_predict_link_ms(&h->node, bytes));
 }
 
-/* States travel while nobody computes: what comes next needs them. */
+/* States travel while nobody computes: the next work needs them. */
 static void settle_pass(const ra_predict_job *job, bool backward, int64_t rows,
                         ra_predicted_pass *pass)
 {

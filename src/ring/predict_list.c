@@ -25,8 +25,7 @@ static int64_t end_of(ra_range r)
     return r.begin + r.stride * r.count;
 }
 
-/* By stride, then by residue, so that ranges of which one may go on where another ends are
-   neighbours. */
+/* By stride, then by residue, so that ranges that may continue each other are neighbours. */
 static int compare_classes(const void *a, const void *b)
 {
     const ra_range *x = a, *y = b;
@@ -113,8 +112,8 @@ static int64_t mark(const ra_need *need, uint8_t *bits)
     return rows;
 }
 
-/* The ring stops at an owner whose rows are all marked, so strides that come later do not count.
-   That shows only where a piece is shorter than what is looked for at stride 1. */
+/* The ring stops at an owner whose rows are all marked, so later strides do not count. This matters
+   only if a piece is shorter than the ranges sought at stride 1. */
 ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need *need)
 {
     const ra_rowset *rows = &job->rows[owner];
@@ -163,7 +162,7 @@ ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner)
     return status;
 }
 
-/* Stretches of set bits at one stride that are at least `least` long leave the map. */
+/* Move stretches of at least `least` set bits at one stride out of the bitmap. */
 static ra_status lift(ra_need *need, uint8_t *bits, int64_t begin, int64_t end, int64_t stride,
                       int64_t least)
 {
@@ -225,7 +224,7 @@ static ra_status list(ra_predict_job *job, int owner, ra_need *need)
         return ra_predict_list_unit(need, rows);
     if (rows->row_count <= BITMAP_ROWS_MAX)
         return list_strided(need, rows);
-    /* As they are: an upper bound where ranges of several strides meet. */
+    /* Unlisted: an upper bound if ranges of several strides overlap. */
     need->row_count = ra_min_i64(sum, rows->row_count);
     job->sampled = true;
     return RA_OK;

@@ -1,7 +1,6 @@
 /*
- * How large a tile map would be, chunk by chunk, without making it. Of long shards every n-th chunk
- * is looked at, the first and the last among them, and stands for those up to the next. Once some
- * stand for others, fewer do.
+ * How large a tile map would be, chunk by chunk, without making it. In long shards every n-th chunk
+ * is counted, including the first and the last, and stands for those up to the next.
  */
 #include "internal.h"
 #include "ring/predict_strips.h"
@@ -42,7 +41,8 @@ static void choose_rows(ra_strip_mapper *m, ra_heads heads)
     m->tile_rows = ra_min_i64(m->tile_rows, m->chunk_rows);
 }
 
-/* All chunks of a layer, or some: the last stands for itself, others for those up to the next. */
+/* Count all chunks of a layer, or some: the last stands for itself, others for those up to the
+   next. */
 static ra_status count_layer(ra_strip_mapper *m, int32_t layer, int64_t chunks, int64_t chunks_max,
                              double heads, ra_map_size *size)
 {

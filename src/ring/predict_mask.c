@@ -1,6 +1,6 @@
 /*
- * What a block mask would take, and the strips of a tile map made from it. Blocks that are all
- * alike are counted as one span, so that a long row of them costs no more than a short one.
+ * What a block mask would take, and the strips of a tile map made from it. Equal consecutive blocks
+ * are counted as one span, so a long row of them costs no more than a short one.
  */
 #include "internal.h"
 #include "ring/predict_strips.h"
@@ -9,14 +9,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* From this block of keys on, so many live pairs more per block. */
+/* From this block of keys on, so many more live pairs per block. */
 struct ra_block_event {
     int64_t block, area;
 };
 
 int64_t ra_predict_mask_bytes(int32_t layers, int64_t q_rows, int64_t k_rows)
 {
-    double const most = 1e15; /* what passes any memory still adds up, over all steps */
+    double const most = 1e15; /* exceeds any memory, yet can be added up over all steps */
     double const q = (double)ra_div_ceil(q_rows, RA_MASK_BLOCK);
     double const k = (double)ra_div_ceil(k_rows, RA_MASK_BLOCK);
     double const numbers = 4 * q * k + 2 * (q + k); /* full and partial, in both directions */
@@ -75,9 +75,9 @@ static ra_status add_events(ra_strip_mapper *m, int64_t begin, int64_t end, int6
 }
 
 /*
- * Blocks [*begin, *end) in which all queries of a strip see all its keys: of a stride that divides
- * a block, so that each has equally many, or where how many does not matter. Not the last block,
- * which may be short.
+ * Blocks [*begin, *end) in which all queries of a strip see all its keys, if the stride divides a
+ * block, so that each has equally many, or if their number does not matter. The last block, which
+ * may be short, is left out.
  */
 static void find_whole(const ra_strip_mapper *m, const ra_strip *s, int64_t *begin, int64_t *end)
 {
@@ -124,7 +124,7 @@ static ra_status add_strip(ra_strip_mapper *m, const ra_strip *s)
     return status;
 }
 
-/* Whether no block can be full, even if all strips met in it: so it is with a dilated pattern. */
+/* Whether no block can be full even if all strips meet in it, as in a dilated pattern. */
 static bool cannot_be_full(const ra_strip_mapper *m, int64_t queries)
 {
     int64_t most = 0;
@@ -139,7 +139,7 @@ static int compare_events(const void *x, const void *y)
     return (a->block > b->block) - (a->block < b->block);
 }
 
-/* Those of one strip are in order mostly. */
+/* Events of one strip are mostly in order. */
 static void sort_events(ra_strip_mapper *m)
 {
     for (int64_t i = 1; i < m->event_count; ++i)

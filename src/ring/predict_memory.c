@@ -24,7 +24,8 @@ double ra_predict_full_ring_bytes(const ra_predict_job *job)
     return (job->ranks - 1) * (c->backward ? 2 * keys + grads : keys);
 }
 
-/* Of memory that a team shares, in proportion to rows; whole bytes, lower places first. */
+/* A member's share of its team's memory, in proportion to rows; in whole bytes, lower places
+   first. */
 static int64_t share_of(const ra_predict_job *job, int rank, int64_t bytes)
 {
     int64_t before, rows;
@@ -69,7 +70,7 @@ static int64_t block_offset_count(const ra_pattern_config *c, int64_t rows)
     return count;
 }
 
-/* Numbers by which blocks are told apart; of a list, all that it keeps. */
+/* Numbers of a cache key that describe the blocks; for a list, all that it keeps. */
 static int64_t block_key_words(const ra_predict_job *job)
 {
     const ra_pattern_config *c = job->request->pattern;
@@ -134,7 +135,7 @@ static void add_sum(const ra_map_sum *from, ra_map_sum *to)
     }
 }
 
-/* A lazy cache keeps what is asked for twice, which within one job are maps without keys. */
+/* A lazy cache keeps what is requested twice; within one job, only maps without keys are. */
 static void place_maps(const ra_predict_job *job, const ra_map_sum *sum, bool stays,
                        ra_predict_bytes *b)
 {
@@ -173,7 +174,7 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
     place_maps(job, &sum, stays, b);
 }
 
-/* What of the kept maps stays within the cache's bounds; those that had to leave are in use. */
+/* Bytes of kept maps within the cache's bounds; maps evicted while in use count elsewhere. */
 static int64_t cached_bytes(const ra_predict_job *job, const ra_predict_bytes *b)
 {
     const ra_predict_request *r = job->request;
@@ -185,7 +186,7 @@ static int64_t cached_bytes(const ra_predict_job *job, const ra_predict_bytes *b
 
 /* ---- accumulators and buffers ---------------------------------------------------------------- */
 
-/* Regions that rows are held in by turns. */
+/* Regions that take turns in holding rows. */
 static int held_regions(const ra_predict_job *job)
 {
     return job->request->ring.comm_buffers == 2 || job->schedule == RA_SCHEDULE_RING ? 2 : 1;
@@ -234,7 +235,7 @@ static int64_t accumulator_bytes(const ra_predict_job *job, const ra_predict_byt
            ra_predict_round(job, b->delta) + b->shared;
 }
 
-/* Of all messages; of held rows and of their gradients where there are any. */
+/* Bytes of all messages' regions; those of held rows and gradients only if there are any. */
 static int64_t regions_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b,
                              bool held, bool partial)
 {
@@ -291,8 +292,8 @@ static int64_t add_tensors(const ra_predict_job *job, int rank, int64_t *memory)
     return c->backward ? 4 * q + 4 * k + (has_lse ? lse : 0) : 2 * q + 2 * k;
 }
 
-/* With scores that are kept comes a list of them, a record per pair of shards and part; beside a
-   GPU it is in no pool. */
+/* Kept scores have a list, with a record per pair of shards and part; with a GPU it is in no
+   pool. */
 static int64_t kept_pairs_bytes(const ra_predict_job *job, int rank)
 {
     enum { HEAD_BYTES = 16 };
@@ -317,7 +318,7 @@ int64_t ra_predict_tensors_room(const ra_predict_job *job, int rank)
            ra_predict_round(job, job->request->ring.follow_bytes[1]);
 }
 
-/* Of rows on their way to a GPU: as many as fit a window at a time, of the larger tensors. */
+/* The window for rows on their way to a GPU: as many rows of the larger tensors as fit it. */
 static int64_t window_bytes(const ra_predict_job *job, int rank)
 {
     const ra_ring_config *c = &job->request->ring;
@@ -327,9 +328,9 @@ static int64_t window_bytes(const ra_predict_job *job, int rank)
 }
 
 /*
- * Of what the host reads and writes: a part of the one memory there is, or beside a GPU's. Inputs
- * are read before passes begin, and one of the two moments is the fuller. *at_passes_out: it is
- * that of the passes, which take `passing` bytes of the same memory besides.
+ * Add what the host uses: in the only memory, or beside a GPU's. The peak is either while inputs
+ * are read, or during the passes, which take `passing` bytes of the same memory besides.
+ * *at_passes_out: it is during the passes.
  */
 static void add_host(const ra_predict_job *job, const ra_predict_bytes *b, int rank,
                      int64_t passing, int64_t *memory, bool *at_passes_out)
@@ -372,7 +373,7 @@ ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_b
         memory[RA_MEM_TILEMAP] = b->map_copies;
         add_host(job, b, rank, 0, all.host_bytes, &at_passes);
         all.host_total_bytes = sum_of(all.host_bytes);
-        at_passes = true; /* what the host reads takes nothing of a GPU's memory */
+        at_passes = true; /* reading on the host takes none of a GPU's memory */
     } else {
         add_host(job, b, rank, b->passing + b->scores, memory, &at_passes);
     }

@@ -1,7 +1,7 @@
 /*
  * Which rows of other ranks a rank's queries touch: ranges in each owner's local numbers that grow
- * as slices are visited. Where a rank's rows are too many to visit, every n-th chunk is, and its
- * keys are stretched to the next: patterns move along with their queries.
+ * as slices are visited. If a rank has too many rows to visit, every n-th chunk is visited, and its
+ * keys are stretched to the next one's: patterns move along with their queries.
  */
 #include "internal.h"
 #include "ring/predict_job.h"
@@ -12,18 +12,18 @@ enum {
     LOOK_ROWS = 256,      /* queries of a chunk that stands for others */
     VISITS_MAX = 1 << 25, /* slices that are visited one by one, of all readers */
     READER_VISITS_MAX = 1 << 20,
-    THIN_VISITS_MAX = 1 << 18 /* owners that rows of random blocks are looked for with */
+    THIN_VISITS_MAX = 1 << 18 /* owners in which rows of random blocks are searched */
 };
 
 typedef struct touching {
     ra_predict_job *job;
     ra_need *needs;
     int reader, reader_count;
-    int skip_begin, skip_end; /* owners that are not asked: the readers themselves */
+    int skip_begin, skip_end; /* owners to skip: the readers themselves */
     ra_range q_rows;          /* global */
-    int64_t stretch;          /* rows by which what is touched moves until the next chunk */
+    int64_t stretch;          /* how many rows touched keys move until the next chunk */
     double chance;            /* that a block of the slice is kept */
-    double rows_of_blocks;    /* that the queries at hand stand for */
+    double rows_of_blocks;    /* that the current queries stand for */
     int64_t visited;          /* counting only: needs == NULL, */
     int64_t visits_most;      /* and then no further */
 } touching;
@@ -106,7 +106,7 @@ static ra_status visit(touching *t, int32_t layer, ra_range rows)
                             &t->chance);
 }
 
-/* Owners that the slices of one row of blocks touch, about; else their pieces are all tried. */
+/* About how many owners the slices of one row of blocks touch; else their pieces are all tried. */
 static double touched_owners(const ra_predict_job *job)
 {
     const ra_pattern_config *c = job->request->pattern;
@@ -117,8 +117,9 @@ static double touched_owners(const ra_predict_job *job)
     return near ? 1 : 1 + job->ranks / documents;
 }
 
-/* Random blocks: rows of blocks one by one, or some that stand for those up to the next. What is
-   certain moves along with its queries; what is not is as likely as if all were looked at. */
+/* Random blocks: visit rows of blocks one by one, or some that stand for those up to the next.
+   Certain keys move along with their queries; the others are as likely as if all rows were
+   visited. */
 static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
 {
     int64_t const size = t->job->request->pattern->block_size;
@@ -127,7 +128,7 @@ static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
     int64_t const count = ra_min_i64(span, rows.count);
     int64_t const most = ra_max_i64(1, (int64_t)(THIN_VISITS_MAX / touched_owners(t->job)));
     int64_t const looks = ra_min_i64(count, most);
-    /* Stripes of several readers are of the same rows of blocks. */
+    /* Stripes of several readers share their rows of blocks. */
     bool const striped = t->job->layout == RA_LAYOUT_STRIPED;
     int64_t const readers = striped ? ra_min_i64(t->reader_count, size) : 1;
     ra_status status = RA_OK;
@@ -148,7 +149,7 @@ static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
     return status;
 }
 
-/* How many slices rows have, as far as that is at most `most`. */
+/* How many slices rows have, counted up to `most`. */
 static ra_status count_slices(const touching *t, int32_t layer, ra_range rows, int64_t most,
                               int64_t *count_out)
 {
@@ -158,7 +159,7 @@ static ra_status count_slices(const touching *t, int32_t layer, ra_range rows, i
     return counting.visited > most ? RA_OK : status;
 }
 
-/* All rows at once where their slices are few; else queries that stand for others. */
+/* Visit all rows at once if they have few slices; else queries that stand for others. */
 static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
 {
     if (t->job->diagonal != NULL)
@@ -207,7 +208,7 @@ static ra_status look_at_owners(const touching *t, int64_t index, bool all)
     return RA_OK;
 }
 
-/* The late rows first, as the ring. `first`: pieces of the readers before this one. */
+/* Late rows first, as in the ring. `first`: pieces of the readers before this one. */
 static ra_status visit_reader(touching *t, int32_t layer, int64_t first, bool all)
 {
     const ra_rowset *rows = &t->job->rows[t->reader];

@@ -12,9 +12,9 @@ typedef struct passing {
     const ra_predict_plan *plan;
     int rank;
     ra_head_group group;
-    bool stands;                     /* buffers stand: nothing of them comes and goes */
+    bool stands;                     /* buffers stand: steps take none */
     int64_t held, partial, arriving; /* counted */
-    int64_t scores;                  /* at hand, but for those that are kept for backward */
+    int64_t scores;                  /* held now, except those kept for backward */
     ra_predict_bytes *bytes;
 } passing;
 
@@ -74,8 +74,8 @@ static int64_t of_grads(const passing *p, int64_t rows)
     return p->stands ? 0 : ra_predict_grads_bytes(p->job, p->group.kv_count, rows);
 }
 
-/* What is sent is packed, or was held before; what is held arrives, the sent is given back; then
-   partial gradients, work, and gradients that come. */
+/* Rows to send are packed, or were held before; held rows arrive, and sent rows are given back;
+   then come partial gradients, work, and arriving gradients. */
 static void pass_step(passing *p, int s, bool backward)
 {
     const ra_predict_step *step = &p->plan->steps[s];

@@ -1,11 +1,11 @@
 /*
- * Random blocks that are too many to be drawn and counted: what is to be expected of them.
+ * Random blocks that are too many to be drawn and counted: their expected values.
  *
- * The pattern is made with every block kept, row of blocks by row of blocks. A slice of it falls
- * into blocks that all its queries see, each kept with the chance d; those that a band cuts, of
- * which there are few, and which are drawn as the ring will draw them, with the run that they begin
- * or end; and the block on the diagonal, which is kept. Draws are independent, so a block that R
- * rows of blocks see is needed by one of them with the chance 1 - (1 - d)^R.
+ * The pattern is made with every block kept, row of blocks by row of blocks. A slice of it has
+ * three kinds of blocks: those that all its queries see, each kept with probability d; the few that
+ * a band cuts, which are drawn as in the ring, with the run that they begin or end; and the block
+ * on the diagonal, which is kept. Draws are independent, so a block that R rows of blocks see is
+ * needed by one of them with probability 1 - (1 - d)^R.
  */
 #include "internal.h"
 #include "ring/predict_job.h"
@@ -14,19 +14,19 @@
 #include <stdlib.h>
 
 enum {
-    MISS_LEAST = -700, /* exp of it is 0 for all that counts here */
-    GOES_ON_MAX = 64   /* blocks that a run is followed for; longer ones are as good as two */
+    MISS_LEAST = -700, /* its exp is as good as 0 here */
+    GOES_ON_MAX = 64   /* blocks that a run is followed for; a longer one counts as two */
 };
 
-/* Whether what is to be expected can be said at all. */
+/* Whether expected values can be computed at all. */
 static bool can_expect(const ra_predict_request *r)
 {
     return r->pattern->segments == NULL && !r->ring.dense_mask &&
            r->ring.layout != RA_LAYOUT_BALANCED;
 }
 
-/* Slices that counting drawn blocks would visit: each that is kept once for every layout that is
-   tried, and of stripes once for every rank that has queries of its row. */
+/* Slices that counting drawn blocks would visit: each kept one once per layout tried, and for
+   stripes once per rank that has queries of its row. */
 static double visits_of(const ra_predict_request *r)
 {
     enum { DRAWS_PER_VISIT = 256 }; /* which take as long */
@@ -52,14 +52,14 @@ bool ra_predict_is_thin(const ra_predict_request *r)
            (can_expect(r) && visits_of(r) > (double)most);
 }
 
-/* What the drawn map is stored in: an offset per row of blocks, and two numbers per run. Runs of a
-   row are the blocks it keeps less the pairs of neighbours among them, one of each row's n - 1 for
-   every neighbour, of which two, or at the ends one, are with the block on the diagonal. */
+/* Bytes of the drawn map: an offset per row of blocks, and two numbers per run. A row has as many
+   runs as kept blocks, less the pairs of neighbours among them. Of a row's n - 1 pairs, two, or one
+   at the ends, are with the block on the diagonal. */
 static int64_t drawn_bytes(const ra_predict_job *job)
 {
     const ra_pattern_config *c = job->request->pattern;
     enum { RUN_BYTES = 2 * sizeof(int32_t) };
-    double const most = 1e18; /* bytes: what passes any memory still adds up */
+    double const most = 1e18; /* bytes: exceeds any memory, yet can be added up */
     int64_t const rows = ra_div_ceil(job->request->ring.seq, c->block_size);
     double const n = (double)rows, d = c->block_density;
     double const kept = n * (1 + (n - 1) * d);
@@ -133,9 +133,9 @@ static ra_status pass_on(const thinning *t, const ra_slice *slice, int64_t begin
     return t->visit(t->context, &part);
 }
 
-/* Blocks from `at` to `stop`, which is not among them, forward or back; a run goes on over the next
-   blocks, which makes one slice of it, at most to `limit`. *next_out: the first that is not known.
- */
+/* Draw blocks from `at` up to, but not including, `stop`, forward or back. A run that goes on
+   beyond is followed, at most to `limit`, and makes one slice. *next_out: the first block not
+   drawn. */
 static ra_status draw(const thinning *t, const ra_slice *slice, int64_t at, int64_t stop,
                       int64_t limit, int step, int64_t *next_out)
 {
@@ -209,8 +209,8 @@ ra_status ra_predict_visit(const ra_predict_job *job, int32_t layer, int64_t q_b
     return ra_pattern_visit(job->pattern, layer, q_begin, q_count, split, &t);
 }
 
-/* Two blocks with k - 1 others between them meet where both are kept and none of the others is
-   held: d^2 (1 - s)^(k - 1), summed over all pairs of n blocks. */
+/* Two blocks with k - 1 others between them join if both are kept and none of the others is held:
+   d^2 (1 - s)^(k - 1), summed over all pairs of n blocks. */
 double ra_predict_joined_runs(double chance, double share, int64_t blocks)
 {
     double const gap = 1 - share, n = (double)blocks;
@@ -253,8 +253,8 @@ static int compare_borders(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Rows between borders are needed as likely as one who sees them keeps them. A piece of needed rows
-   begins at every needed block after one that is not. */
+/* Rows between borders are needed with the probability that a row of blocks that sees them keeps
+   them. A piece of needed rows begins at every needed block after one that is not. */
 static void expect(const border *borders, int64_t count, double block_rows, ra_need *need)
 {
     double miss = 0, before = 0, rows = 0, pieces = 0;
@@ -287,7 +287,7 @@ ra_status ra_predict_list_thin(const ra_predict_job *job, int owner, ra_need *ne
     ra_status status = ra_predict_take(&borders, 2 * count, sizeof(*borders));
     for (int64_t i = 0; i < count && status == RA_OK; ++i) {
         ra_range const range = thin[i].rows;
-        RA_ASSERT(range.stride == 1); /* but for dilated branches, ranges fill a piece's rows */
+        RA_ASSERT(range.stride == 1); /* except in dilated branches, ranges fill a piece's rows */
         borders[2 * i] = (border){range.begin, 1, thin[i].miss};
         borders[2 * i + 1] = (border){range.begin + range.count, -1, -thin[i].miss};
         status = ra_predict_push_range(need, range);

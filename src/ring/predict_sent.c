@@ -1,4 +1,4 @@
-/* What is sent in one pass, all ranks together: what layout and schedule are chosen by. */
+/* What all ranks send in one pass: the choice of layout and schedule goes by it. */
 #include "internal.h"
 #include "ring/predict_job.h"
 
@@ -29,7 +29,8 @@ ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out)
     return RA_OK;
 }
 
-/* Schedule ring: what anyone needs of an owner goes on until the farthest rank that does. */
+/* Schedule ring: rows of an owner that any rank needs hop on to the farthest rank that needs
+   some. */
 static ra_status count_hops(ra_predict_job *job, double *rows_out)
 {
     ra_heads const all = {0, 1, job->request->ring.heads};
@@ -54,7 +55,7 @@ static ra_status count_hops(ra_predict_job *job, double *rows_out)
     return status;
 }
 
-/* Teams that the one of followed rank `index` stands for; ranks of one team follow each other. */
+/* How many teams the team of followed rank `index` stands for; ranks of a team are consecutive. */
 static double team_weight(const ra_predict_job *job, int index)
 {
     int const team = job->teams.team[job->followed[index]];
@@ -64,8 +65,8 @@ static double team_weight(const ra_predict_job *job, int index)
     return ranks / ra_teams_size(&job->teams, team);
 }
 
-/* What a followed rank's team needs of others. Where it stands for other teams, it is the share of
-   all others' rows that does: a row more or less of its own must not tell two layouts apart. */
+/* Rows that a followed rank's team needs of others. If it stands for other teams, the share of all
+   others' rows is used: a row more or less of its own must not decide between two layouts. */
 static double rows_for(const ra_predict_job *job, int index, const ra_need *needs)
 {
     int const team = job->teams.team[job->followed[index]];

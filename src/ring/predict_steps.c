@@ -1,4 +1,5 @@
-/* Who holds what in which step, and how large the maps of it are, for the ranks that are followed.
+/*
+ * Who holds what in which step, and how large the maps are, for the ranks that are followed.
  */
 #include "internal.h"
 #include "ring/predict_job.h"
@@ -6,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Chunks looked at over all maps of a job, times the slices of one. */
+/* Chunks counted over all maps of a job, times the slices of one. */
 static const double looks_wanted = 2e6;
 const double ra_predict_looks_most = 2e9;
 
@@ -17,7 +18,7 @@ static ra_status count_slice(void *context, const ra_slice *slice)
     return RA_OK;
 }
 
-/* Add ranges of an owner to a row set: global rows, numbered as they lie packed. */
+/* Add ranges of an owner to a row set: global rows, numbered in packed order. */
 static void add_ranges(const ra_predict_job *job, int owner, const ra_range *ranges, int64_t count,
                        ra_rowset *set)
 {
@@ -89,7 +90,7 @@ static ra_predict_keys own_keys(const ra_rowset *own)
 typedef struct planning {
     ra_predict_job *job;
     ra_heads heads;
-    ra_need **needs; /* [teams]: of each followed rank's team, by owner; else NULL */
+    ra_need **needs; /* [teams]: of each followed rank's team, by owner; NULL for other teams */
     int64_t chunks;
 } planning;
 
@@ -105,7 +106,7 @@ void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_o
     }
 }
 
-/* Parts of a step, one after the other: their rows are those of the owners, or `needs` of them. */
+/* The parts of a step, one after the other: all rows of the owners, or those in `needs`. */
 static ra_status hold(const planning *p, int rank, const int *owners, int count,
                       const ra_need *needs, ra_predict_step *step)
 {
@@ -151,9 +152,9 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
 }
 
 /*
- * What the team ahead needs of a rank's rows. Where that one is not followed, the last or the first
- * team is asked about the same distance: patterns look the same from rank to rank but for the ends
- * of the sequence.
+ * What the team ahead needs of a rank's rows. If that team is not followed, the last or the first
+ * team at the same distance stands for it: patterns look the same from rank to rank except at the
+ * ends of the sequence.
  */
 static const ra_need *need_of_team(const planning *p, int rank, int distance)
 {
@@ -294,7 +295,7 @@ static ra_status plan_ring(const planning *p, ra_predict_plan *plans)
     return status;
 }
 
-/* Needs of the teams of followed ranks; where there is one team, it needs nothing of others. */
+/* Needs of the teams of followed ranks; a single team needs nothing of others. */
 static ra_status make_needs(const planning *p)
 {
     ra_predict_job *job = p->job;

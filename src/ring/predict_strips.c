@@ -26,7 +26,7 @@ static bool is_unbounded(int64_t lo, int64_t hi)
     return lo <= RA_BAND_NONE_LO && hi >= RA_BAND_NONE_HI;
 }
 
-/* Queries that the band leaves without a key stay in: tiles are cut where ranges end. */
+/* Queries without a key in the band stay in: tiles are cut at the ends of ranges. */
 static bool make(const ra_strip_mapper *m, const ra_slice *s, const ra_row_piece *keys,
                  int64_t phase, ra_strip *out)
 {

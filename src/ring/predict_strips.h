@@ -1,6 +1,6 @@
 /*
- * Private to predictions: strips, what a pattern's slices leave between pieces of queries and
- * pieces of keys, in local numbers. Tiles and runs are counted of them, a chunk of queries at a
+ * Private to predictions: strips, the parts of a pattern's slices between pieces of queries and
+ * pieces of keys, in local numbers. Tiles and runs are counted from them, a chunk of queries at a
  * time.
  */
 #ifndef RINGATTN_PREDICT_STRIPS_H
@@ -34,7 +34,7 @@ typedef struct ra_strip_mapper {
     const ra_rowset *queries, *keys;
     double share; /* of the keys, those that are held */
     int64_t tile_rows, chunk_rows;
-    bool shared; /* a row has turned up in several tiles */
+    bool shared; /* a row was found in several tiles */
 
     double chance; /* while slices are visited: of the one at hand, */
     ra_range q_rows;
@@ -60,7 +60,7 @@ RA_CHECKED ra_status ra_strips_gather(ra_strip_mapper *mapper, int32_t layer, in
 /* The same, into mapper->strips, as a block mask has them. */
 RA_CHECKED ra_status ra_strips_gather_masked(ra_strip_mapper *mapper, int32_t layer, int64_t begin,
                                              int64_t end);
-/* Tiles, runs, pairs and keys of mapper->strips, which are put into the order of a map. */
+/* Count tiles, runs, pairs and keys of mapper->strips, which are sorted as in a map. */
 RA_CHECKED ra_status ra_strips_count(ra_strip_mapper *mapper);
 void ra_strips_free(ra_strip_mapper *mapper);
 

@@ -22,7 +22,7 @@ static int compare_edges(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Blocks that `count` keys of a strip lie in; what is not left to chance is as good as one. */
+/* Blocks that `count` keys of a strip lie in; 1 if nothing is left to chance. */
 static int64_t blocks_of(const ra_strip_mapper *m, const ra_strip *s, int64_t first, int64_t count)
 {
     int64_t const size = m->job->request->pattern->block_size;
@@ -33,8 +33,8 @@ static int64_t blocks_of(const ra_strip_mapper *m, const ra_strip *s, int64_t fi
     return ra_min_i64(count, last / size - begin / size + 1);
 }
 
-/* Runs of `count` queries from x = at on. Full runs that meet are one; `end`: where the last full
-   one ended, -1 after any other. */
+/* Count runs of `count` queries from x = at on. Adjacent full runs are one; `end`: the end of the
+   last full run, -1 after any other. */
 static void count_tile(ra_strip_mapper *m, const ra_strip *group, int64_t group_count, int64_t at,
                        int64_t count)
 {
@@ -90,7 +90,7 @@ static ra_status count_group(ra_strip_mapper *m, const ra_strip *group, int64_t 
     qsort(m->edges, (size_t)(2 * group_count), sizeof(*m->edges), compare_edges);
     for (int64_t i = 0; i + 1 < 2 * group_count; ++i)
         for (int64_t at = m->edges[i]; at < m->edges[i + 1]; at += m->tile_rows) {
-            ra_predict_poll(m->job); /* a tile may be of millions of strips */
+            ra_predict_poll(m->job); /* a tile may have millions of strips */
             count_tile(m, group, group_count, at, ra_min_i64(m->tile_rows, m->edges[i + 1] - at));
         }
     return RA_OK;

@@ -1,4 +1,5 @@
-/* How long steps take on a machine in numbers: computing, communication, and what of it shows. */
+/* How long steps take on a machine given in numbers: computing, communication, and how much of that
+   is exposed. */
 #include "internal.h"
 #include "ring/predict_job.h"
 
@@ -24,7 +25,7 @@ void ra_predict_free_times(ra_predict_times *times)
     *times = (ra_predict_times){0};
 }
 
-/* Queries in, outputs out, and keys and values once: what a step moves at least. */
+/* Queries in, outputs out, keys and values once: the least that a step moves. */
 static double least_bytes(const ra_predict_job *job, const ra_map_size *map, double lines,
                           int32_t kv_heads)
 {
@@ -65,7 +66,7 @@ static bool crosses(const ra_predict_job *job, int rank, const ra_predict_step *
     return from / each != rank / each;
 }
 
-/* One plan's steps onto those of a followed rank, for as many head groups as it serves. */
+/* Add one plan's steps to those of a followed rank, for as many head groups as it serves. */
 void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan, int index,
                           int32_t group_begin, int32_t group_end, ra_predict_times *times)
 {
@@ -115,7 +116,7 @@ static void add_comm(const ra_predict_job *job, ra_predicted_step *step)
         step->backward_ms[1] = ra_predict_link_ms(link, keys) + ra_predict_link_ms(link, grads);
 }
 
-/* Where chunks stand for others, steps share what the rank's rows have in all. */
+/* If chunks stand for others, scale the steps to the total of the rank's rows. */
 static void scale_steps(const ra_predict_job *job, int index, ra_predicted_step *steps)
 {
     double sum = 0;
@@ -126,14 +127,14 @@ static void scale_steps(const ra_predict_job *job, int index, ra_predicted_step 
         steps[s].pairs *= factor;
         steps[s].keys *= factor;
         if (job->request->standard)
-            continue; /* its work is by all pairs, which nobody has sampled */
+            continue; /* its work goes by all pairs, which are not sampled */
         steps[s].forward_ms[0] *= factor;
         steps[s].backward_ms[0] *= factor;
     }
 }
 
-/* With two buffers a step's keys travel while the step before computes, but for that of a table
-   that takes memory in its steps on a GPU. */
+/* With two buffers a step's keys travel while the step before computes, except on a GPU with a
+   table that takes memory in its steps. */
 static ra_predicted_pass pass_of(const ra_predict_job *job, const ra_predicted_step *steps,
                                  bool backward)
 {

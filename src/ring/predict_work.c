@@ -17,7 +17,7 @@
 #include "internal.h"
 #include "ring/predict_job.h"
 
-enum { PRODUCT_ELEMENTS = 16 }; /* rows of linear attention are padded to a multiple of it */
+enum { PRODUCT_ELEMENTS = 16 }; /* linear attention pads rows to a multiple of it */
 
 ra_work ra_predict_work(const ra_predict_request *request)
 {
@@ -98,7 +98,7 @@ void ra_predict_add_terms(const ra_pass_terms *from, ra_pass_terms *to)
 
 typedef struct linear_rows {
     double queries, keys; /* over batch and heads */
-    double state;         /* elements that one row's product with a state takes */
+    double state;         /* elements of a state in one row's product with it */
     double dim;           /* padded */
 } linear_rows;
 
@@ -109,8 +109,8 @@ static void add_sums(const linear_rows *n, ra_pass_terms *t)
     t->flops += 2 * n->state * n->keys;
 }
 
-/* Floats of states that go through memory, as those of a head do not stay in the cache: in, and out
-   once for all query heads that share them. */
+/* Floats of states that go through memory, if those of a head do not stay in the cache: in, and
+   out, once for all query heads that share them. */
 static double states_moved(const ra_predict_request *r, const linear_rows *n, int64_t rows)
 {
     int64_t const floats = (int64_t)r->ring.dim * (r->ring.dim + 1);

@@ -94,7 +94,7 @@ static ra_status share_decision(ra_ring *ring, const char *operation, ra_status 
     return sent != RA_OK ? sent : (ra_status)d.status;
 }
 
-/* Auto goes by what will be sent: `hosts` are what will be teams, or NULL. */
+/* Auto goes by what will be sent: `hosts` are the future teams, or NULL. */
 static ra_status choose_layout(ra_ring *ring, const int *hosts)
 {
     ra_teams teams;
@@ -107,7 +107,7 @@ static ra_status choose_layout(ra_ring *ring, const int *hosts)
     return status;
 }
 
-/* Auto is rank 0's choice for all; any other layout all ranks make at once. */
+/* Rank 0 resolves auto for all; any other layout all ranks make at once. */
 static ra_status settle_layout(ra_ring *ring, const int *hosts)
 {
     int const ranks = ra_comm_size(ring->comm);
@@ -128,7 +128,7 @@ static ra_status settle_layout(ra_ring *ring, const int *hosts)
     return ra_ring_agree(ring, status);
 }
 
-/* Without shared memory: neighbour hops where every rank needs every row, else needed rows only. */
+/* Without shared memory: neighbour hops if every rank needs every row, else needed rows only. */
 static ra_status settle_sending(ra_ring *ring)
 {
     bool full = false;
@@ -179,7 +179,7 @@ static bool is_any_host_shared(const ra_ring *ring)
     return host_count < ranks;
 }
 
-/* Ranks of one host that do not share. What was chosen for teams may not be what suits them. */
+/* Ranks of one host do not share: a layout chosen for teams may not suit them. */
 static ra_status settle_without_sharing(ra_ring *ring)
 {
     bool const asked = ring->config.schedule == RA_SCHEDULE_SHARED;
@@ -201,8 +201,8 @@ static ra_status refuse_sharing(const ra_ring *ring)
     return RA_ERR_UNSUPPORTED;
 }
 
-/* Layout and schedule: shared where it can be; where it was asked for and cannot be, direct, said
-   aloud. */
+/* Layout and schedule: shared if possible; if it was requested but is impossible, direct with a
+   warning, or between GPUs an error. */
 static ra_status settle_schedule(ra_ring *ring)
 {
     ra_schedule const asked = ring->config.schedule;
@@ -269,7 +269,7 @@ static ra_status make_steps(ra_ring *ring)
     return status == RA_OK ? ra_ring_make_windows(ring) : status;
 }
 
-/* What holds for linear attention beside check_config. */
+/* Checks for linear attention, besides check_config. */
 static ra_status check_linear(const ra_ring_config *c, const ra_kernel *kernel)
 {
     if (c->linear == RA_LINEAR_NONE)
@@ -301,7 +301,7 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ra_ring *ring = calloc(1, sizeof(*ring));
     if (ring == NULL)
         ra_log(RA_LOG_ERROR, "out of memory for a ring");
-    ra_ring none = {.comm = comm}; /* a rank that has no ring tells the others, too */
+    ra_ring none = {.comm = comm}; /* a rank without a ring tells the others too */
     status = ra_ring_agree(&none, ring != NULL ? RA_OK : RA_ERR_NO_MEMORY);
     if (status != RA_OK) {
         free(ring);
@@ -325,14 +325,14 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     return RA_OK;
 }
 
-/* Memory of the communicator's own is unmapped at once; after a pass that has failed, kernels may
-   still be at work on it. */
+/* The communicator's own memory is unmapped at once, but after a failed pass kernels may still use
+   it: wait for them. */
 static void leave_buffers(ra_ring *ring)
 {
     if (ring->buffers == ring->pool)
         return;
     ra_status const ignored = ra_kernel_finish(ring->kernel);
-    (void)ignored; /* it was said what went wrong, and then nothing works on them either */
+    (void)ignored; /* the cause was logged, and after it nothing uses the buffers either */
 }
 
 void ra_ring_destroy(ra_ring *ring)

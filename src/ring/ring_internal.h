@@ -21,7 +21,7 @@ typedef struct ra_teams {
 RA_CHECKED ra_status ra_teams_init(int ranks, const int *hosts, ra_pool *pool, ra_teams *teams_out);
 void ra_teams_fini(ra_pool *pool, ra_teams *teams);
 int ra_teams_size(const ra_teams *teams, int team);
-/** The rank at a place of a team; -1 where it has no such place. */
+/** The rank at a place of a team; -1: it has no such place. */
 int ra_teams_member(const ra_teams *teams, int team, int place);
 int ra_teams_ahead(const ra_teams *teams, int team, int distance);
 int ra_teams_behind(const ra_teams *teams, int team, int distance);
@@ -55,9 +55,9 @@ RA_CHECKED ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra
 
 /**
  * Layout auto: the fewest rows sent in a forward pass among the balanced ones, else the best
- * balanced; the first of equals. A team is sent what it needs of an owner once; where `hops`,
- * blocks go from rank to rank instead, as with schedule ring. `comm`: whose other ranks wait; or
- * NULL. It hears of every rank, or team, and of every part of the live pairs that is gone through.
+ * balanced; the first of equals. A team is sent what it needs of an owner once; with `hops`, blocks
+ * go from rank to rank instead, as with schedule ring. `comm`, whose other ranks wait, or NULL,
+ * gets a heartbeat after every rank or team, and after every part of the live pairs.
  */
 RA_CHECKED ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, bool hops,
                                       ra_comm *comm, ra_pool *pool, ra_layout *layout_out);
@@ -75,9 +75,10 @@ typedef struct ra_part {
  * of the team needs of one owner, and all read all of it. In the backward pass members take turns:
  * in turn j the one at place p alone adds to the gradients of part p + j.
  *
- * Partial gradients of the fetched rows leave at the end of the step. With schedule ring they go
+ * Partial gradients of the fetched rows are sent at the end of the step. With schedule ring they go
  * round with the keys: what arrives belongs to the next step's rows, or, in the last step, to our
- * own. Else they go home at once, and those of the rows that we sent arrive to be added to ours.
+ * own. Otherwise they are sent to the owner at once, and gradients of the rows that we sent arrive,
+ * to be added to ours.
  */
 typedef struct ra_step {
     ra_tilemap map; /* our queries against the held rows; no runs: nothing is computed */
@@ -216,8 +217,8 @@ ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
 int64_t ra_ring_local_rows(const ra_ring *ring);
 
 /*
- * Parts of ra_ring_create, in this order: plans, for which groups are chosen by the memory there
- * is; memory for passes; and windows (collective, so what comes before is agreed on).
+ * Parts of ra_ring_create, in this order: plans, after groups are chosen by the available memory;
+ * memory for passes; and windows (collective, so earlier failures are agreed on first).
  */
 RA_CHECKED ra_status ra_ring_make_buffers(ra_ring *ring); /* where from; before plans */
 RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
@@ -227,8 +228,8 @@ void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed 
 
 /*
  * Collective: the number of head groups, as configured, or the fewest that fit beside the caller's
- * tensors, of which `bytes_of` says what so many need, as the ledger will count it. Ranks may have
- * different room: the most careful one decides. Every rank returns the same.
+ * tensors. `bytes_of` gives the bytes that so many groups need, as the ledger will count them.
+ * Ranks may have different room: the largest number wins. Every rank returns the same.
  */
 typedef int64_t ra_group_bytes(const ra_ring *ring, int32_t groups, const void *context);
 RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
@@ -238,16 +239,16 @@ RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_
 RA_CHECKED ra_status ra_ring_agree(ra_ring *ring, ra_status mine);
 
 /*
- * Schedule shared: windows, collective over all ranks (`bytes` may be 0 where another team has
- * more), and views of a member's rows in them. A rank is charged for the share of its own rows.
- * `mine`: what has become of this rank so far; where one has failed, none is made and all fail.
+ * Schedule shared: windows, collective over all ranks (`bytes` may be 0 if another team has more),
+ * and views of a member's rows in them. A rank is charged for the share of its own rows. `mine`:
+ * this rank's status so far; if any has failed, no window is made and all fail.
  */
 RA_CHECKED ra_status ra_shared_take(ra_ring *ring, ra_status mine, ra_category category,
                                     size_t bytes, ra_window *window);
 void ra_shared_give(ra_ring *ring, ra_category category, ra_window *window);
 int64_t ra_shared_share(const ra_ring *ring, size_t bytes);
 int64_t ra_shared_team_rows(const ra_ring *ring);
-/* The team waits for each other; schedules that share nothing have nobody to wait for. */
+/* Barrier of the team; schedules that share nothing have nobody to wait for. */
 RA_CHECKED ra_status ra_shared_barrier(ra_ring *ring, const char *operation, int step);
 ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int place);
 ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, int place);
@@ -263,9 +264,10 @@ RA_CHECKED ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *te
 
 /*
  * Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back.
- * Taking one of the team is collective over all ranks then: a rank that has failed takes part with
- * its status, `mine`, which else is returned at once. Buffers are those that stand; what a step
- * takes is its workspace, and from the pool, where it finds what the step before gave back.
+ * Taking a team's region for one step is collective over all ranks: a rank that has failed takes
+ * part with its status, `mine`; otherwise a failed `mine` is returned at once. Standing regions
+ * come from the buffers; a step's regions are its workspace, and come from the pool, which holds
+ * what the step before gave back.
  */
 RA_CHECKED ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes);
 RA_CHECKED ra_status ra_region_take_shared(ra_ring *ring, ra_status mine, ra_region *region,
@@ -278,17 +280,17 @@ size_t ra_ring_keys_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows);
 size_t ra_ring_grads_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows);
 
 /*
- * Row after row, and in a row first the one tensor of all batches, then the other: so any run of
- * rows is one piece of memory, a message.
+ * Row after row; a row has first one tensor for all batches, then the other. So any run of rows is
+ * contiguous: one message.
  */
 ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, void *data, ra_dtype dtype);
 /* The same views from row `rows` on. */
 ra_pair_view ra_pair_skip(const ra_pair_view *pair, int64_t rows);
 
 /*
- * Keys and values on their way, one step after the other: post packs what is ours and starts the
- * exchange of step s, arrive waits for it; *held_out is then step s's block (empty data in step 0
- * or where nothing came). `own` are the group's own keys and values.
+ * Keys and values in flight, one step after the other: post packs our rows and starts the exchange
+ * of step s, arrive waits for it; *held_out is then step s's block (empty data in step 0, or if
+ * nothing came). `own` are the group's own keys and values.
  */
 RA_CHECKED ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
                                   int step, const ra_pair_view *own, const char *operation);
@@ -296,7 +298,7 @@ RA_CHECKED ra_status ra_keys_arrive(ra_ring *ring, const ra_head_group *group, i
                                     ra_pair_view *held_out);
 /* Step s has computed: its block is given back, unless step s + 1 sends it on. */
 void ra_keys_leave(ra_ring *ring, const ra_plan *plan, int step);
-/* Which of the regions is a step's: of held rows, and of their gradients. */
+/* Which region a step uses: for held rows, and for their gradients. */
 int ra_keys_slot(const ra_ring *ring, int step);
 int ra_grads_slot(const ra_ring *ring, int step);
 
@@ -317,34 +319,34 @@ static inline bool ra_ring_is_exchanging(const ra_ring *ring)
 /* The rank whose keys a step works on; -1: there are several. */
 int ra_step_owner(const ra_step *step);
 /*
- * A kernel's status, or, where its table takes memory in its steps, the worst of all ranks': then
- * none waits for one that has given up, and a job can go on to its next try.
+ * A kernel's status, or, if its table takes memory in its steps, the worst of all ranks': so no
+ * rank waits for one that has given up, and a job can go on to its next try.
  */
 RA_CHECKED ra_status ra_ring_settle(ra_ring *ring, ra_status mine);
 /*
- * Before a step of such a table on a GPU: nothing is in flight any more, because memory that is
- * given back there waits for messages too, without a deadline.
+ * Before a step of such a table on a GPU: wait for all that is in flight, because giving memory
+ * back there waits for messages too, without a deadline.
  */
 RA_CHECKED ra_status ra_ring_rest(ra_ring *ring);
-/* The same, where communication buffers are taken in steps, of the status of taking one. */
+/* As ra_ring_settle, if steps take communication buffers, for the status of taking one. */
 RA_CHECKED ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine);
 /* Round sums of all our rows into an output, as ra_kernel_ops.store. */
 RA_CHECKED ra_status ra_ring_store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
                                    const ra_view *to);
-/* What tables that keep something from pass to pass are told. */
+/* The description of a pass for tables that keep something from pass to pass. */
 ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward);
 
 /*
- * Events: begin gives a mark, or -1 where the trace is full; end takes one that is not. The
+ * Events: begin returns a mark, or -1 if the trace is full; end takes a mark that is not -1. The
  * functions of a ring below may be called with any mark, and without a trace.
  */
 int64_t ra_trace_begin(ra_trace *trace, ra_trace_kind kind, int step, int peer, int64_t bytes,
                        int64_t rows);
 void ra_trace_end(ra_trace *trace, int64_t mark);
 int64_t ra_ring_mark_pass(const ra_ring *ring, ra_trace_kind kind);
-/* After all that it waits for; where it has succeeded, the device's times take the host's place. */
+/* Called after all that the pass waits for; on success, the device's times replace the host's. */
 void ra_ring_mark_pass_end(const ra_ring *ring, int64_t mark, ra_status status);
-/* What an exchange that is about to be started, of the events from `first` on, is timed as. */
+/* How to time an exchange that is about to start, whose events begin at `first`. */
 ra_timed ra_ring_timed(const ra_ring *ring, int64_t first, int32_t count);
 int64_t ra_ring_mark_group(const ra_ring *ring, int32_t group);
 int64_t ra_ring_mark_step(const ra_ring *ring, const ra_plan *plan, int step);
@@ -361,12 +363,14 @@ static inline void ra_ring_mark_end(const ra_ring *ring, int64_t mark)
         ra_trace_end(ring->trace, mark);
 }
 
-/* Polling on and off, and what errors call the pass (static text); end also waits for what a failed
- * pass has left in flight. */
+/*
+ * Switch polling on and off, and name the pass for errors (static text); end also waits for what a
+ * failed pass has left in flight.
+ */
 void ra_ring_begin_pass(ra_ring *ring, const char *name);
 void ra_ring_end_pass(ra_ring *ring);
 
-/* This rank's rows of a tensor that has so many heads, from one of them on. */
+/* This rank's rows of a tensor with so many heads, from head `head` on. */
 ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,
                      int32_t head_begin);
 ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,

@@ -1,4 +1,4 @@
-/* Plans of a ring, and all the memory of its passes: by the largest group and the largest step. */
+/* Plans of a ring, and all memory of its passes, sized for the largest group and step. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
@@ -47,7 +47,7 @@ static void add_step_bytes(const ra_ring *ring, const ra_step *step, int s, int3
     grow(&bytes->arriving, ra_ring_grads_bytes(ring, kv_heads, step->grad_in_rows));
 }
 
-/* What one head group needs, on top of what *bytes has already. */
+/* Raise *bytes to what one head group needs. */
 static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_group g,
                             ring_bytes *bytes)
 {
@@ -69,7 +69,7 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
         grow(&bytes->grads, (lines + (shared ? 0 : 2 * kv_lines)) * row);
 }
 
-/* Bytes of a buffer that the team shares, as this rank's ledger counts them. */
+/* This rank's charge for a buffer that the team shares. */
 static size_t count_shared(const ra_ring *ring, size_t bytes)
 {
     return ring->schedule == RA_SCHEDULE_SHARED ? (size_t)ra_shared_share(ring, bytes)
@@ -89,7 +89,7 @@ static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
     return (int64_t)total + ra_shared_share(ring, b->team_grads);
 }
 
-/* Bytes, as the ledger counts them, that are to be left to the caller's tensors. */
+/* Bytes to leave for the caller's tensors, as the ledger counts them. */
 static int64_t room_bytes(const ra_ring *ring)
 {
     const ra_ring_config *c = &ring->config;
@@ -165,7 +165,7 @@ void ra_ring_give_plan(ra_ring *ring, ra_plan *plan)
     ra_plan_fini(ring->host_pool, plan);
 }
 
-/* A plan whose maps lie where kernels read them. */
+/* Make a plan whose maps lie where kernels read them. */
 static ra_status make_plan(ra_ring *ring, const ra_plan_request *request, ra_plan *plan_out)
 {
     const ra_tilemap *map;
@@ -228,7 +228,7 @@ static ring_bytes needed_bytes(const ra_ring *ring)
     return bytes;
 }
 
-/* Messages may have memory of their own; what steps take for themselves is the kernel's. */
+/* Standing buffers may lie in the communicator's memory; what steps take is the kernel's. */
 ra_status ra_ring_make_buffers(ra_ring *ring)
 {
     ra_memory memory;
@@ -243,7 +243,7 @@ ra_status ra_ring_make_buffers(ra_ring *ring)
     return ra_ring_agree(ring, status);
 }
 
-/* What the kernels' pool holds idle is in the way of another pool's blocks. */
+/* Idle memory of the kernels' pool may leave no room for another pool's blocks. */
 static ra_status take_buffer(ra_ring *ring, size_t bytes, ra_block *block)
 {
     int64_t available = INT64_MAX;
@@ -281,7 +281,7 @@ ra_status ra_ring_make_memory(ra_ring *ring)
     return take_buffers(ring, &bytes);
 }
 
-/* What all ranks of a host reach: gradients, and buffers where there are other hosts. */
+/* Memory that all ranks of a host reach: gradients, and buffers if there are other hosts. */
 ra_status ra_ring_make_windows(ra_ring *ring)
 {
     ring_bytes const bytes = needed_bytes(ring);

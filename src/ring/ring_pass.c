@@ -49,7 +49,7 @@ ra_status ra_ring_store(ra_ring *ring, const ra_kernel_shape *shape, const ra_vi
 static void poll_comm(void *context)
 {
     ra_comm_poll(context);
-    ra_comm_beat(context); /* others may wait for us: we are at work */
+    ra_comm_beat(context); /* others may wait: tell them that we are at work */
 }
 
 static ra_status watch_kernel(void *context)
@@ -78,7 +78,7 @@ void ra_ring_end_pass(ra_ring *ring)
     ring->pass = NULL;
     ring->kernel->poll = NULL;
     for (int i = 0; i < 2; ++i) {
-        /* Left over only where the pass has failed, and that failure is the one to report. */
+        /* A transfer is left only if the pass has failed, and that failure is reported. */
         ra_status const ignored = ra_flight_wait(ring, flights[i]);
         (void)ignored;
     }

@@ -34,7 +34,9 @@ static int place_of(const ra_ring *ring)
     return ring->teams.place[ra_comm_rank(ring->comm)];
 }
 
-/* Two tensors [batch, team's rows, heads, dim], one after the other, as users of a ring lay them.
+/*
+ * Two tensors [batch, team's rows, heads, dim], one after the other, in the layout of a ring's
+ * users.
  */
 ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int place)
 {
@@ -61,7 +63,7 @@ ra_ring_keys ra_ring_key_memory(const ra_ring *ring)
     return (ra_ring_keys){own.first.data, own.second.data, ra_shared_team_rows(ring)};
 }
 
-/* In proportion to rows, without a product that could overflow; shares sum up to `bytes`. */
+/* Proportional to rows, without a product that could overflow; shares sum to `bytes`. */
 int64_t ra_shared_share(const ra_ring *ring, size_t bytes)
 {
     int64_t const rows = ra_shared_team_rows(ring), own = ra_ring_local_rows(ring);

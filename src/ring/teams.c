@@ -1,6 +1,6 @@
 /*
  * Teams: ranks that read each other's rows where they lie, those of one host; and which rank of one
- * team deals with which rank of another.
+ * team exchanges with which rank of another.
  */
 #include "internal.h"
 #include "ring/ring_internal.h"

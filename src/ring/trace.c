@@ -1,6 +1,6 @@
 /*
- * Recording events. An event takes its place when it begins and gets its end later, so the array
- * is in the order of beginnings, and where it is full what is lost lies inside what was kept.
+ * Recording events. An event takes its place when it begins and gets its end later, so the array is
+ * in order of beginnings, and if it is full, lost events lie inside kept ones.
  */
 #include "internal.h"
 #include "ring/ring_internal.h"
@@ -9,7 +9,7 @@
 
 enum { ALIGN_ROUNDS = 9, SPANS_MAX = 1 << 14, OPEN_MAX = 8 };
 
-/* An event of computing that has begun. */
+/* A compute event that has begun. */
 typedef struct open_event {
     int64_t mark;
     int32_t span; /* -1: it is not timed on a device */
@@ -24,9 +24,9 @@ struct ra_trace {
     /* Where the passes are. */
     int32_t next_repetition, repetition, group;
     int16_t backward;
-    /* On a device: its stream, and what has begun of computing there, from the outside in. */
+    /* On a device: its stream, and the compute events that have begun there, outermost first. */
     ra_stream *stream;
-    ra_timeline *line; /* NULL: the device gives no times, or there is none */
+    ra_timeline *line; /* NULL: there is no device, or it gives no times */
     bool on_device;
     int64_t pass_first, untimed;
     open_event open[OPEN_MAX];
@@ -122,7 +122,7 @@ static int compare_i64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* How far the clock of this rank's host is ahead of rank 0's: as its first rank has found. */
+/* How far the clock of this rank's host is ahead of rank 0's, as measured by its first rank. */
 static ra_status agree_on_shift(ra_comm *comm, const char *operation, int64_t mine_ns,
                                 int64_t *shift_ns_out)
 {
@@ -156,7 +156,7 @@ ra_status ra_trace_align(ra_trace *trace, ra_comm *comm)
         status = ra_comm_broadcast(comm, operation, 0, first, sizeof(first));
     if (status != RA_OK)
         return status;
-    /* The first round is the origin: what comes after the last is then later than 0. */
+    /* The first round is the origin, so all that follows the last has a time above 0. */
     trace->origin_ns = first[0];
     for (int i = 0; i < ALIGN_ROUNDS; ++i)
         mine[i] -= first[i];
@@ -215,7 +215,7 @@ void ra_trace_end(ra_trace *trace, int64_t mark)
 {
     trace->events[mark].end_ns = ra_clock_ns() - trace->origin_ns;
     if (trace->open_count == 0 || trace->open[trace->open_count - 1].mark != mark)
-        return; /* no work of a device, or one that times nothing */
+        return; /* not work of a device, or the device times nothing */
     ra_timeline_end(trace->line, trace->stream, trace->open[--trace->open_count].span);
 }
 
@@ -233,7 +233,7 @@ void ra_ring_set_trace(ra_ring *ring, ra_trace *trace)
 
 /* ---- times of a device ----------------------------------------------------------------------- */
 
-/* What is about a GPU's work and has no time of it keeps the host's, and is counted. */
+/* Events of a GPU's work without its time keep the host's, and are counted. */
 static void count_untimed(ra_trace *trace)
 {
     for (int64_t i = trace->pass_first; i < trace->count; ++i) {

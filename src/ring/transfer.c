@@ -1,4 +1,4 @@
-/* Keys, values and their gradients on their way: views, regions, and the exchange of keys. */
+/* Transfer of keys, values and their gradients: views, regions, and the exchange of keys. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
@@ -50,7 +50,7 @@ ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int3
     union {
         const void *from;
         void *to;
-    } const pointer = {data}; /* a view serves reading and writing; which one its user knows */
+    } const pointer = {data}; /* a view serves reading and writing; its user knows which */
     return ra_view_dense(pointer.to, dtype, ra_ring_local_rows(ring), heads, ring->config.dim,
                          head_begin);
 }
@@ -65,8 +65,8 @@ ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensor
                           ra_ring_view(ring, tensors->v, c->dtype, c->kv_heads, group->kv_begin)};
 }
 
-/* What a pool returns to a device waits there, without a deadline; a failure is that of the pass's
-   end, too. */
+/* Returning a pool's memory to a device waits without a deadline, so wait with one first; the
+   pass's end meets a failure too. */
 static void give_block(ra_ring *ring, ra_block *block)
 {
     if (block->data != NULL) {
@@ -155,23 +155,24 @@ ra_status ra_flight_wait(ra_ring *ring, ra_flight *flight)
 
 /* ---- keys and values ------------------------------------------------------------------------- */
 
-/* One serves all; two take turns where one is written while the other is read, or sent on. */
+/* One region serves all steps; two take turns if one is written while the other is read or sent
+   on. */
 int ra_keys_slot(const ra_ring *ring, int step)
 {
     bool const turns = ring->config.comm_buffers == 2 || ring->schedule == RA_SCHEDULE_RING;
     return turns ? step % 2 : 0;
 }
 
-/* Of gradients: while one is worked on, the one before travels. */
+/* Regions of gradients: while one is computed, the one before travels. */
 int ra_grads_slot(const ra_ring *ring, int step)
 {
     return ring->config.comm_buffers == 2 ? step % 2 : 0;
 }
 
 /*
- * Where the rows lie that a step sends. With schedule ring a block goes on from where the step
- * before held it, and our own rows leave from the region of step 0, which holds none: step 2 is
- * the first to receive there, when they have gone.
+ * Where the rows that a step sends lie. With schedule ring a block is sent on from where the step
+ * before held it, and our own rows leave from the region of step 0, which holds none: step 2 is the
+ * first to receive there, when they have gone.
  */
 static ra_region *sent_of(ra_ring *ring, int step)
 {
@@ -179,7 +180,7 @@ static ra_region *sent_of(ra_ring *ring, int step)
                                               : &ring->sent;
 }
 
-/* Those of our rows that a step sends. What it sends on is packed already. */
+/* Pack those of our rows that a step sends. What it sends on is packed already. */
 static ra_status pack_own(ra_ring *ring, const ra_step *at, const ra_head_group *group, int step,
                           const ra_pair_view *own)
 {
@@ -204,8 +205,8 @@ static ra_status pack_own(ra_ring *ring, const ra_step *at, const ra_head_group 
 }
 
 /*
- * Room for the rows that a step holds, which nobody of the team reads any more. A rank that could
- * not pack takes part where that is collective.
+ * Make room for the rows that a step holds, once nobody in the team reads the old ones. A rank that
+ * could not pack still takes part if that is collective.
  */
 static ra_status clear_held(ra_ring *ring, ra_status packed, const ra_step *at,
                             const ra_head_group *group, int step, const char *operation)
@@ -215,7 +216,7 @@ static ra_status clear_held(ra_ring *ring, ra_status packed, const ra_step *at,
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     ra_status const status =
         bytes > 0 || shared ? ra_region_take_shared(ring, packed, held, bytes) : packed;
-    /* With two buffers, what step s - 2 held has been read: all have come to step s - 1. */
+    /* With two buffers, step s - 2's rows have been read: all ranks have come to step s - 1. */
     bool const is_free =
         ring->config.comm_buffers == 0 || (ring->config.comm_buffers == 2 && step > 1);
     return status != RA_OK || is_free ? status : ra_shared_barrier(ring, operation, step);
