@@ -1,4 +1,4 @@
-/* Between two looks of a wait: whoever else wants the core has it. */
+/* Pauses between two looks of a wait, so that others can use the core. */
 #ifndef RINGATTN_SRC_PAUSE_H
 #define RINGATTN_SRC_PAUSE_H
 

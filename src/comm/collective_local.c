@@ -20,7 +20,7 @@ static void carry_out(ra_local_group *group)
     pthread_cond_broadcast(&group->changed);
 }
 
-/* The first rank that brings something else than rank 0 does; -1: all agree. */
+/* The first rank whose part differs from rank 0's; -1: all agree. */
 static int find_disagreement(const ra_local_group *group)
 {
     const ra_local_part *const first = &group->collectives[0];

@@ -1,9 +1,8 @@
 /*
- * Collectives over MPI, through rank 0 by messages of our own rather than by MPI's collectives:
- * so rank 0 knows who is missing when the deadline passes, and can tell the others; reductions are
- * folded in the order of ranks, hence equal bit for bit; and ranks that disagree are found. The
- * price is time that grows with the number of ranks, on operations that no step of a ring waits
- * for.
+ * Collectives over MPI, by our own messages through rank 0 instead of MPI's collectives. So rank 0
+ * knows who is missing when the deadline passes, and can tell the others; reductions are folded in
+ * rank order, hence equal bit for bit; and ranks that disagree are found. The price is time that
+ * grows with the number of ranks, in operations that no step of a ring waits for.
  */
 #include "comm_mpi.h"
 
@@ -134,7 +133,7 @@ static int find_disagreement(const ra_mpi_comm *mpi)
     return -1;
 }
 
-/* How long rank 0's verdict may take beyond the deadline; its clock began a little later or not. */
+/* How long rank 0's verdict may take beyond the deadline, as its clock may have begun later. */
 static int64_t answer_grace_ms(const ra_mpi_comm *mpi)
 {
     return ra_min_i64(ra_max_i64(mpi->base.timeout_ms / 4, 50), 1000);
@@ -169,7 +168,7 @@ static ra_status preside(ra_mpi_comm *mpi, const char *operation)
     return send_answers(mpi, operation, -1, mpi->base.timeout_ms);
 }
 
-/* Every other rank's part: the note goes, and rank 0's comes back in its place. */
+/* The part of every other rank: send the note; rank 0's comes back in its place. */
 static ra_status attend(ra_mpi_comm *mpi, const char *operation)
 {
     ra_mpi_note *const note = &mpi->notes[0], *const answer = &mpi->notes[1];

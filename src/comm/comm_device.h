@@ -1,4 +1,4 @@
-/* What communicators of GPUs share: the host's side, transfers, events, waiting, what is logged. */
+/* Common to communicators of GPUs: the host's side, transfers, events, waiting, log lines. */
 #ifndef RINGATTN_SRC_COMM_DEVICE_H
 #define RINGATTN_SRC_COMM_DEVICE_H
 
@@ -13,7 +13,7 @@ typedef struct ra_device_transfer {
     const char *phase; /* for the flight record */
     bool over;
     bool is_ready;     /* our stream has come to where the exchange was started */
-    bool is_behind;    /* when it was last looked at, it had not: our own GPU is at work */
+    bool is_behind;    /* at the last look it had not: our own GPU is at work */
     cudaEvent_t ready; /* recorded there */
     int64_t number, begun_ns;
     ra_timed timed; /* as it was when the exchange was started */
@@ -48,15 +48,14 @@ ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exch
 int ra_device_peer(const ra_device_transfer *transfer);
 /** The transfer in flight that began first (0) or second (1); NULL: there is none. */
 ra_device_transfer *ra_device_in_flight(const ra_device_comm *comm, int which);
-/** The transfer's span, where it is timed: it begins, and ends, behind what is on a stream. */
+/** The transfer's span, if it is timed: begins, and ends, behind what is on a stream. */
 void ra_device_time_begin(ra_device_transfer *transfer, cudaStream_t stream);
 void ra_device_time_end(ra_device_transfer *transfer, cudaStream_t stream);
-/** Whether our stream has come to the transfer; tells the others that we are at work until then. */
+/** Whether our stream has come to the transfer; until then sends heartbeats. */
 RA_CHECKED ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfer);
 
 /**
- * The status of a CUDA error, logged with what the transfer is; NULL: `operation` of the
- * communicator.
+ * The status of a CUDA error, logged with the transfer; NULL: with the communicator's `operation`.
  */
 RA_CHECKED ra_status ra_device_status(const ra_device_comm *comm,
                                       const ra_device_transfer *transfer, const char *operation,
@@ -64,8 +63,8 @@ RA_CHECKED ra_status ra_device_status(const ra_device_comm *comm,
 /** "; in flight: ..." of all transfers, cut to `bytes`. Returns `text`. */
 const char *ra_device_record(const ra_device_comm *comm, char *text, size_t bytes);
 /**
- * Wait for a stream that comes to its end by itself, unless the GPU hangs, before a call that would
- * wait for it without looking; the others learn meanwhile that we are at work.
+ * Wait, with heartbeats, for a stream that ends by itself unless the GPU hangs: to be called before
+ * a call that would wait for it without a deadline.
  */
 void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream);
 
@@ -85,7 +84,7 @@ typedef struct ra_lengths {
 /** Post the lengths of a transfer's messages. */
 RA_CHECKED ra_status ra_lengths_start(ra_device_comm *comm, const ra_device_transfer *transfer,
                                       ra_lengths *lengths);
-/** Look whether they have come; then they are compared: a mismatch is logged, RA_ERR_PEER. */
+/** Look whether they have come, and then compare them: a mismatch is logged, RA_ERR_PEER. */
 RA_CHECKED ra_status ra_lengths_look(ra_device_comm *comm, const ra_device_transfer *transfer,
                                      ra_lengths *lengths);
 

@@ -217,7 +217,7 @@ err_free_group:
     return NULL;
 }
 
-/* A rank's place in the job, and a name for the host that it pretends to be on. */
+/* The hosts of the job, and a name for the one that this rank pretends to be on. */
 static void settle_host(ra_comm *comm, const ra_local_group *group, bool several)
 {
     comm->hosts = group->hosts;

@@ -1,6 +1,6 @@
 /*
- * Ranks of an MPI job: beginning and end. Of MPI's blocking calls only MPI_Init_thread and
- * MPI_Finalize are used; everything else is looked at until the deadline.
+ * Ranks of an MPI job: beginning and end. The only blocking MPI calls are MPI_Init_thread and
+ * MPI_Finalize; everything else is polled until the deadline.
  */
 #include "comm_mpi.h"
 
@@ -33,9 +33,9 @@ static void free_memory(ra_mpi_comm *mpi)
 
 /*
  * MPI_Finalize waits for every rank and has no deadline, so the ranks meet under ours first. A
- * broken communicator is left as it is: to free it, or to finalise, could wait for ever for the
- * rank that is lost. The process then ends without MPI_Finalize, which the launcher takes for a
- * failed job, as it should.
+ * broken communicator is left as it is: freeing it, or finalising, could wait forever for a lost
+ * rank. The process then ends without MPI_Finalize, which the launcher takes for a failed job, as
+ * it should.
  */
 static void mpi_destroy(ra_comm *comm)
 {

@@ -17,8 +17,8 @@ enum { RA_TAG_NOTE, RA_TAG_ANSWER, RA_TAG_BROADCAST, RA_TAG_BEAT, RA_TAG_MESSAGE
  *
  * A receive is posted when its piece is there and has the right length (a matched probe), because
  * MPI_ERR_TRUNCATE comes too late: Open MPI 4.1.4 has by then written beyond the buffer (seen with
- * shared memory, from 6,000 bytes on). It costs nothing: no byte moves anyway before MPI is
- * entered.
+ * shared memory, from 6,000 bytes on). This costs nothing: no byte moves before MPI is entered
+ * anyway.
  */
 typedef struct ra_mpi_message {
     char *data;

@@ -1,7 +1,7 @@
 /*
  * Ranks that have a GPU each, over NCCL: beginning and end. Nothing here waits in NCCL or CUDA:
- * both are looked at until the deadline, while the host's communicator is listened to, so that
- * another rank's failure ends this one's wait too.
+ * both are polled until the deadline, and so is the host's communicator, so that another rank's
+ * failure ends this one's wait too.
  */
 #include "comm_nccl.h"
 
@@ -19,9 +19,10 @@ static const char joining[] = "joining NCCL", leaving[] = "leaving NCCL",
 /* ---- end ------------------------------------------------------------------------------------- */
 
 /*
- * Kernels of NCCL that wait for a peer end, and touch no buffer any more. Those that have not begun
- * yet wait for our stream, and NCCL for them, without a deadline: so our stream comes first. On a
- * GPU that is lost NCCL would wait for it, and nothing is touched either.
+ * Abort: kernels of NCCL that wait for a peer end, and touch no buffer any more. Kernels that have
+ * not begun wait for our stream, and NCCL for them without a deadline, so we wait for our stream
+ * first. On a lost GPU NCCL would wait for it, so NCCL is not called; nothing touches a buffer
+ * there either.
  */
 static ncclResult_t end_by_force(ra_nccl_comm *nccl)
 {
@@ -73,7 +74,7 @@ ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation)
     }
 }
 
-/* In order where nothing has failed; else by force. */
+/* Leave in order if nothing has failed; else by force. */
 static void leave(ra_nccl_comm *nccl)
 {
     if (nccl->handle == NULL)
@@ -128,8 +129,9 @@ static const ra_comm_ops nccl_ops = {
 /* ---- beginning ------------------------------------------------------------------------------- */
 
 /*
- * Attention fills the GPU, with thread blocks that leave after a task while an exchange is under
- * way: NCCL's come first where these make room, and where both become ready together.
+ * Attention fills the GPU, with thread blocks that exit after a task while an exchange is in
+ * flight. With priority, NCCL's thread blocks come first when these make room, or when both become
+ * ready together.
  */
 static cudaError_t make_stream(cudaStream_t *stream_out)
 {
@@ -155,7 +157,8 @@ static ra_status take_first_bytes(ra_nccl_comm *nccl)
     return status;
 }
 
-/* What one rank needs, before any other is met: who has it not must not leave them waiting. */
+/* What one rank needs, before it meets the others: a rank that lacks it must not leave them
+   waiting. */
 static ra_status prepare(ra_nccl_comm *nccl)
 {
     char why_not[240];
@@ -258,7 +261,7 @@ static ra_status charge(ra_nccl_comm *nccl, int64_t before_bytes, int64_t after_
     return status;
 }
 
-/* NCCL takes one rank per GPU; a name of its own for each rank's host makes it believe so. */
+/* NCCL takes one rank per GPU; a host name of its own for each rank gets around that. */
 static ra_status allow_sharing(const ra_comm *comm, bool shared)
 {
     if (!shared || getenv("NCCL_HOSTID") != NULL)

@@ -40,7 +40,7 @@ typedef struct ra_nccl_comm {
 } ra_nccl_comm;
 
 /**
- * What NCCL's communicator says of itself.
+ * Ask NCCL's communicator for its state.
  *
  * @return RA_OK and whether it is still at work on what it was asked for last
  *         RA_ERR_NCCL  logged
@@ -55,7 +55,7 @@ RA_CHECKED ra_status ra_nccl_look(ra_nccl_comm *nccl, const char *operation, int
 RA_CHECKED ra_status ra_nccl_fail(const ra_nccl_comm *nccl, const char *operation, int step,
                                   ncclResult_t error);
 
-/** One warning where what failed is no failure of a job, and not that of a lost GPU. */
+/** One warning for an error that does not fail the job, unless a lost GPU is the cause. */
 void ra_nccl_warn(const ra_nccl_comm *nccl, ncclResult_t error, const char *what);
 
 /** Wait, under the deadline, until NCCL is not busy any more. */

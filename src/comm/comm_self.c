@@ -26,7 +26,7 @@ static ra_status self_wait(ra_comm *comm, ra_transfer *transfer)
         return ra_mail_refuse(comm, mail);
     if (ra_mail_open_peer(mail) < 0)
         return RA_OK;
-    /* Nobody else can post the other half: there is no point in sitting out the deadline. */
+    /* Nobody else can post the other half, so waiting for the deadline is pointless. */
     ra_comm_log_timeout(comm, transfer->operation, transfer->step, 0);
     return RA_ERR_TIMEOUT;
 }

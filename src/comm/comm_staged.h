@@ -11,7 +11,7 @@ typedef struct ra_staged_slot {
     cudaEvent_t copied;
 } ra_staged_slot;
 
-/* Piece i of a message lies in slot i % 2. Counts of pieces: each follows the one before. */
+/* Piece i of a message lies in slot i % 2. Counts of pieces: each trails the one before. */
 typedef struct ra_staged_message {
     int64_t pieces;
     int64_t read;   /* of a send: copies from the device begun */
@@ -36,7 +36,7 @@ typedef struct ra_staged_comm {
     ra_staged_transfer transfers[RA_TRANSFER_MAX];
 } ra_staged_comm;
 
-/** Take what the message's pieces need and does not lie there yet; what fails is logged. */
+/** Take the slots that the message's pieces need and does not have yet; a failure is logged. */
 RA_CHECKED ra_status ra_staged_take_slots(ra_staged_comm *staged, ra_staged_message *message,
                                           size_t bytes);
 

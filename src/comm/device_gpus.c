@@ -1,4 +1,4 @@
-/* Which GPU each rank has, and which way messages between them go. */
+/* Which GPU each rank has, and how messages between them travel. */
 #include "comm_device.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ ra_status ra_device_find_shared(ra_comm *host, bool *shared_out)
     return status;
 }
 
-/* Whether NCCL can serve; where not, rank 0 says why. */
+/* Whether NCCL can serve; if not, rank 0 logs why. */
 static ra_status judge_nccl(ra_comm *host, bool *serves_out)
 {
     char text[240];

@@ -1,4 +1,4 @@
-/* Exchanges over MPI: messages in pieces, looked at until they are done or the deadline passes. */
+/* Exchanges over MPI: messages in pieces, polled until they are done or the deadline passes. */
 #include "comm_mpi.h"
 
 #include "pause.h"
@@ -118,7 +118,7 @@ void ra_mpi_beat(ra_comm *comm)
     }
 }
 
-/* Take in what other ranks have said of their work; looked for every millisecond at most. */
+/* Receive other ranks' heartbeats; looked for every millisecond at most. */
 static void listen(ra_mpi_comm *mpi)
 {
     int64_t const now_ns = ra_clock_ns();
@@ -156,7 +156,7 @@ void ra_mpi_poll(ra_comm *comm)
     ra_mpi_progress((ra_mpi_comm *)comm);
 }
 
-/* What fails in a transfer is told when that is waited for. */
+/* A failure in a transfer is reported by the wait for it. */
 ra_status ra_mpi_look(ra_comm *comm)
 {
     ra_mpi_progress((ra_mpi_comm *)comm);

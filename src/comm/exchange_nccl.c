@@ -3,8 +3,8 @@
  * stream that uses the buffers, and in front of an event that says it is done.
  *
  * The communicator does not block: a group may still be on its way to the stream when NCCL returns.
- * What follows on the stream, our own event too, is put there once NCCL says that it has arrived;
- * until then a second exchange waits its turn.
+ * Later work on the stream, our own event too, is enqueued once NCCL says that the group has
+ * arrived there; until then a second exchange waits its turn.
  */
 #include "comm_nccl.h"
 
@@ -63,7 +63,7 @@ static ncclResult_t post_messages(ra_nccl_comm *nccl, const ra_nccl_transfer *t)
     if (send->bytes > 0 && (error == ncclSuccess || error == ncclInProgress))
         error =
             api->send(send->data, send->bytes, ncclUint8, send->peer, nccl->handle, nccl->stream);
-    /* A group that was begun must be ended, whatever happened in it. */
+    /* A started group must be ended, whatever happened in it. */
     ncclResult_t const ended = api->group_end();
     if (error == ncclSuccess || error == ncclInProgress)
         error = ended;
@@ -153,10 +153,10 @@ void ra_nccl_progress(ra_device_comm *base)
 enum { LAUNCH_WAIT_NS = 1000000 };
 
 /*
- * Until NCCL has put the group on the stream, unless one before it is not there yet. What the
- * caller enqueues next is attention, whose thread blocks fill the GPU: NCCL's come first only if
- * they are there when it has room. A group that takes longer may wait for a peer, which may
- * compute: then this rank does, too. What fails is told by the wait.
+ * Wait until NCCL has put the group on the stream, unless one before it is not there yet. The
+ * caller enqueues attention next, whose thread blocks fill the GPU: NCCL's come first only if they
+ * are on the stream when there is room. A group that takes longer may wait for a peer that
+ * computes: then this rank computes too. The wait reports failures.
  */
 static void stay_for_launch(ra_nccl_comm *nccl, const ra_nccl_transfer *t)
 {

@@ -3,8 +3,8 @@
  * the host's communicator. While it travels, the pieces after it are copied from the device, and
  * those before it to the device.
  *
- * Exchanges follow one another, and in each its lengths come before its pieces. So what travels
- * between two ranks has one order on either side.
+ * Exchanges follow one another, and in each its lengths come before its pieces. So messages between
+ * two ranks have the same order on both sides.
  */
 #include "comm_staged.h"
 
@@ -30,7 +30,7 @@ static ra_status copy(ra_staged_comm *staged, const ra_staged_transfer *t, ra_st
     return ra_device_status(&staged->base, &t->base, NULL, error);
 }
 
-/* What is sent, from the device, as far ahead of what has passed as there are slots. */
+/* Copy what is sent from the device, as far ahead of what has passed as there are slots. */
 static ra_status read_ahead(ra_staged_comm *staged, ra_staged_transfer *t)
 {
     ra_staged_message *const send = &t->send;
@@ -44,7 +44,7 @@ static ra_status read_ahead(ra_staged_comm *staged, ra_staged_transfer *t)
     return status;
 }
 
-/* Of a piece that has come, to the device. */
+/* Copy a received piece to the device. */
 static ra_status write_back(ra_staged_comm *staged, ra_staged_transfer *t)
 {
     ra_staged_slot *const slot = &t->recv.slots[t->recv.passed % 2];
@@ -72,8 +72,8 @@ static bool has_next(const ra_staged_message *m)
     return m->posted < m->pieces;
 }
 
-/* Whether the slots of the next round's pieces are ready: what is sent has been read, and where a
-   piece is received another has been emptied. */
+/* Whether the slots of the next round's pieces are ready: a send's has been read from the device, a
+   receive's has been emptied to it. */
 static ra_status look_slots(ra_staged_comm *staged, ra_staged_transfer *t, bool *ready_out)
 {
     const ra_staged_message *const send = &t->send, *const recv = &t->recv;
@@ -109,7 +109,7 @@ static ra_status post_round(ra_staged_comm *staged, ra_staged_transfer *t)
     return ra_comm_start(staged->base.host, &exchange, &t->round);
 }
 
-/* A round that has come to its end: what it brought goes to the device. */
+/* End a round: copy the pieces that it brought to the device. */
 static ra_status end_round(ra_staged_comm *staged, ra_staged_transfer *t)
 {
     if (t->round == NULL || ra_comm_missing_peer(staged->base.host, t->round) >= 0)
@@ -155,7 +155,7 @@ static ra_status advance(ra_staged_comm *staged, ra_staged_transfer *t, bool *al
 {
     *all_posted_out = false;
     ra_status status = RA_OK;
-    if (!t->lengths_posted) /* only now: they go the way of the pieces */
+    if (!t->lengths_posted) /* only now: lengths travel in order with the pieces */
         status = ra_lengths_start(&staged->base, &t->base, &t->lengths);
     t->lengths_posted = true;
     if (status == RA_OK)

@@ -34,7 +34,7 @@ static void deliver(ra_parcel *send, ra_parcel *recv)
     send->done = recv->done = true;
 }
 
-/* What waits in a channel is all of one kind: the other kind meets it at once. */
+/* A channel holds only sends or only receives: the other kind meets these at once. */
 static void post(ra_channel *channel, ra_parcel *parcel, bool is_send)
 {
     if (parcel->message.bytes == 0) {

@@ -1,4 +1,4 @@
-/* NCCL as it is found on this machine: loaded when it is first wanted, never linked. */
+/* This machine's NCCL: loaded on first use, never linked. */
 #ifndef RINGATTN_NCCL_LIBRARY_H
 #define RINGATTN_NCCL_LIBRARY_H
 

@@ -1,4 +1,4 @@
-/* What OpenMP leaves of a process's hardware threads when it binds the thread that starts it. */
+/* The hardware threads of a process whose main thread OpenMP has bound. */
 #include "topology_places.h"
 
 #include <hwloc.h>

@@ -34,7 +34,7 @@ static double read_quota_of(const char *cgroup)
     return ra_quota_parse(text);
 }
 
-/* The tightest limit between this process's cgroup and the root of what it sees. */
+/* The tightest limit from this process's cgroup up to the root that it sees. */
 static double read_quota(void)
 {
     char line[4096] = "";
@@ -81,7 +81,7 @@ static hwloc_obj_type_t core_type(hwloc_topology_t machine)
     return count_of(machine, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
 }
 
-/* Cores that lie, in part at least, in both sets. */
+/* Cores that are at least partly in both sets. */
 static int count_cores(hwloc_topology_t machine, hwloc_const_cpuset_t part,
                        hwloc_const_cpuset_t usable)
 {
@@ -319,7 +319,7 @@ int ra_topology_render(const ra_topology *topology, char *text, size_t bytes)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* Never less than one, never more than the cgroup's time for that many ranks. */
+/* At least one, at most the cgroup's CPU time divided by that many ranks. */
 static int limit_threads(const ra_topology *topology, double cores, int ranks)
 {
     double threads = cores + 1e-9; /* three thirds are one */

@@ -9,8 +9,8 @@ double ra_quota_parse(const char *text);
 struct hwloc_bitmap_s;
 
 /**
- * Where OMP_PROC_BIND and the like are set, an OpenMP runtime binds the main thread before main
- * begins. Add the hardware threads of all its places, which that thread had before.
+ * If OMP_PROC_BIND or the like is set, an OpenMP runtime binds the main thread before main begins.
+ * Add the hardware threads of all its places, which that thread had before.
  */
 void ra_openmp_places_add(struct hwloc_bitmap_s *usable);
 

@@ -63,7 +63,7 @@ bool ra_cuda_is_sticky(cudaError_t error)
     }
 }
 
-/* What was said before about a GPU that is lost is the cause of all that fails on it later. */
+/* What was logged when the GPU was lost is the cause of all that fails on it later. */
 static bool is_of_lost(cudaError_t error, const char *what)
 {
     if (ra_cuda_is_sticky(error) && ra_device_lose())
@@ -78,7 +78,7 @@ ra_status ra_cuda_status(cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return RA_OK;
-    /* The runtime keeps the last error and would hand it to whoever asks next. */
+    /* Clear the last error: the runtime would return it to the next caller who asks. */
     (void)cudaGetLastError();
     if (is_of_lost(error, what))
         return RA_ERR_CUDA;

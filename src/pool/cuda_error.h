@@ -14,33 +14,33 @@ bool ra_cuda_is_absent(cudaError_t error);
 void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes);
 
 /**
- * Whether an error is that of every later call, too, as CUDA's documentation says of those that
+ * Whether every later call returns this error too. CUDA's documentation says so of errors that
  * leave a process in an inconsistent state: an illegal address, a failed launch and the like. It
- * does not say so of what memory or NVLink could not correct, after which no result can be trusted.
+ * does not say so of uncorrectable errors of memory or NVLink, but no result can be trusted after
+ * those.
  */
 bool ra_cuda_is_sticky(cudaError_t error);
 
 /**
- * The status for an error, in the one place that decides it: memory that is not there is
- * RA_ERR_NO_MEMORY, no GPU is RA_ERR_UNSUPPORTED and all else RA_ERR_CUDA, with one line that names
- * `what` failed. A launch may want memory too, where its kernel is loaded late, and so do streams
- * and events. A sticky error loses the GPU (ra_device_lose); whatever fails on one that is lost is
- * RA_ERR_CUDA, of which nothing is logged.
+ * The only place that decides the status of an error: out of memory is RA_ERR_NO_MEMORY, no GPU is
+ * RA_ERR_UNSUPPORTED and all else RA_ERR_CUDA, with one line that names `what` failed. Launches may
+ * need memory too, if a kernel is loaded late, and so do streams and events. A sticky error loses
+ * the GPU (ra_device_lose); any failure on a lost GPU is RA_ERR_CUDA and not logged.
  */
 RA_CHECKED ra_status ra_cuda_status(cudaError_t error, const char *what);
-/** The same for requests of memory: that there is none is said by callers, who know what for. */
+/** The same for requests of memory: callers, who know the purpose, log that there is none. */
 RA_CHECKED ra_status ra_cuda_status_of_request(cudaError_t error, const char *what);
 
 /**
- * One warning where what failed is no failure of the job, as where something could not be given
- * back. Of a sticky error nothing: it is left to the next call that can fail, which meets it too.
+ * One warning for an error that does not fail the job, such as memory that could not be returned. A
+ * sticky error is not logged: the next call that can fail meets it too.
  */
 void ra_cuda_warn(cudaError_t error, const char *format, ...) RA_PRINTF(2, 3);
 
 /**
- * Whether a library that works on a stream has failed because the GPU is lost, which has then been
- * said. A library meets a sticky error as well as we do, and has another name for it. `what` NULL:
- * for a warning, as ra_cuda_warn has it; nothing is said.
+ * Whether a library that works on a stream failed because the GPU is lost; if so, that has been
+ * logged. Libraries return sticky errors under their own codes. `what` NULL: for a warning, as in
+ * ra_cuda_warn; nothing is logged.
  */
 bool ra_cuda_has_lost(cudaStream_t stream, const char *what);
 

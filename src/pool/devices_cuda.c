@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* Nothing is computed with it: a driver that does not tell is as good. */
+/* Nothing is computed from it, so a driver that does not tell is fine. */
 static int32_t clock_of(int index)
 {
     int khz = 0;
@@ -128,7 +128,7 @@ void ra_device_share(bool shared)
     atomic_store(&is_shared, shared);
 }
 
-/* Choosing the device makes the context where there is none yet. */
+/* Choosing the device creates the context, if there is none yet. */
 ra_status ra_device_taken(int64_t *bytes_out)
 {
     size_t free_bytes = 0, total_bytes = 0;

@@ -25,8 +25,8 @@ static int device_of(const ra_memory *memory)
 }
 
 /*
- * Left to itself the driver returns idle memory whenever somebody waits for a stream, and the
- * ledger would not hear of it: it is told to keep all, and trimmed when the pool says so.
+ * By default the driver returns idle memory whenever somebody waits for a stream, without the
+ * ledger's knowledge. So it is told to keep all, and trimmed when the pool says so.
  */
 static cudaError_t pool_make(int device, cudaMemPool_t *pool_out)
 {
@@ -89,8 +89,8 @@ static ra_status driver_create(const ra_memory *memory, void **driver_out)
 }
 
 /*
- * The driver may keep a block until the host has seen that the stream is over which gave it back,
- * and only a call that waits for it is sure to be seen by the driver.
+ * The driver may keep a freed block until the host has seen the end of the stream that freed it,
+ * and only a call that waits for the stream is sure to count.
  */
 static void driver_see(const ra_memory *memory, void *self)
 {
@@ -134,7 +134,7 @@ static ra_status driver_alloc(const ra_memory *memory, void *self, size_t bytes,
     return status;
 }
 
-/* Its event, or that of the stream which it takes the place of. */
+/* The stream's event, or that of the stream which it replaces. */
 static cudaEvent_t event_of(driver *d, cudaStream_t stream)
 {
     for (int i = 0; i < STREAMS; i++) {
@@ -157,7 +157,7 @@ static void driver_free(const ra_memory *memory, void *self, void *ptr, ra_strea
     ra_cuda_warn(error, "memory could not be given back to the driver's pool");
 }
 
-/* A question takes no memory: whatever the answer is, it is not that of a request. */
+/* Asking takes no memory, so no failure here is RA_ERR_NO_MEMORY. */
 static ra_status driver_held(const ra_memory *memory, void *self, int64_t *bytes_out)
 {
     const driver *const d = self;

@@ -91,7 +91,7 @@ static ra_status event_record(const ra_memory *memory, ra_stream *stream, void *
     return status;
 }
 
-/* An event that cannot be asked is never over: nobody gets the memory before the end. */
+/* An event that cannot be queried is never over: nobody gets the memory before the end. */
 static bool event_is_over(const ra_memory *memory, void *event)
 {
     (void)memory;
@@ -197,7 +197,7 @@ static const ra_memory_ops pinned_ops = {
 
 /* ---- makers ---------------------------------------------------------------------------------- */
 
-/* That the device is there is found out once, here, rather than by the first request. */
+/* Check once, here, that the device exists, rather than by the first request. */
 static ra_status memory_make(const ra_memory_ops *ops, int index, ra_memory *memory_out)
 {
     int count = 0;

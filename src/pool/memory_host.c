@@ -36,8 +36,8 @@ static size_t host_round(const ra_memory *memory, size_t bytes)
 }
 
 /*
- * Have every page in place. MAP_POPULATE would leave out what it cannot get and say nothing;
- * the advice reports it. Kernels that do not know it (EINVAL) get one write per page instead.
+ * Populate every page. MAP_POPULATE would silently leave out what it cannot get; this advice
+ * reports it. For systems that do not know it (EINVAL), write to each page instead.
  */
 static ra_status populate(char *data, size_t bytes)
 {
@@ -56,9 +56,8 @@ static ra_status populate(char *data, size_t bytes)
 }
 
 /*
- * Kernels read rows that lie kilobytes apart, in an order that blocks decide: with small pages the
- * translation of addresses is felt. It is advice only, and adds no byte: pages beyond the mapping
- * are never part of it.
+ * Kernels read rows that lie kilobytes apart, in the order of blocks, so small pages would cost TLB
+ * misses. It is advice only, and adds no byte: pages beyond the mapping are never part of it.
  */
 static void advise_huge_pages(void *data, size_t bytes)
 {

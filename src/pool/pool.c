@@ -43,7 +43,7 @@ static ra_status take_off(ra_pool *pool, ra_category category, size_t bytes, ra_
     return RA_OK;
 }
 
-/* Nothing is used again, so order on a device does not matter. */
+/* Nothing is reused, so order on a device does not matter. */
 static void give_off(ra_pool *pool, ra_stream *stream, const ra_block *block)
 {
     (void)stream;
@@ -158,7 +158,7 @@ static ra_status take_locked(ra_pool *pool, ra_category category, size_t bytes, 
     return RA_OK;
 }
 
-/* Somebody gives up what can be done without; the lock is open meanwhile, as that takes it too. */
+/* Have the keeper give up a piece; the lock is open meanwhile, because giving up takes it too. */
 static bool keeper_gives_up(ra_pool *pool)
 {
     ra_pool_keeper const keeper = pool->keeper;

@@ -42,7 +42,7 @@ int ra_pool_bin(size_t bytes)
     return FINE_BINS + (shift - RA_POOL_FINE_SHIFT) * 8 + sub;
 }
 
-/* Last freed, first used: it is likely to be in the caches still. */
+/* Last freed, first used: it is likely still in the caches. */
 void ra_bins_add(ra_bins *bins, ra_chunk *chunk)
 {
     int const bin = ra_pool_bin(chunk->bytes);

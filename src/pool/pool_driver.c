@@ -1,7 +1,7 @@
 /*
- * The pool of a device's driver. What to keep, cut and join is the driver's business, and so is
- * when a freed block may serve another stream; here it is asked, bounded and counted. It grows by
- * units of its own that nobody tells, so the bytes that it holds are read back after each change.
+ * The pool of a device's driver. The driver decides what to keep, cut and join, and when a freed
+ * block may serve another stream; here it is asked, bounded and counted. It grows by unknown units
+ * of its own, so the bytes that it holds are read back after each change.
  */
 #include "pool_internal.h"
 
@@ -30,7 +30,7 @@ ra_status ra_driver_init(ra_pool *pool)
     return ops_of(pool)->create(&pool->config.memory, &pool->driver);
 }
 
-/* What the driver holds, of which `used_bytes` are out; less than that it cannot hold. */
+/* What the driver holds: at least `used_bytes`, which are in use. */
 static ra_status read_held(const ra_pool *pool, int64_t used_bytes, int64_t *held_out)
 {
     int64_t held = 0;
@@ -46,8 +46,8 @@ static void note_held(ra_pool *pool, int64_t held)
     pool->driver_bytes = held;
 }
 
-/* Count what the driver took or returned. Where it cannot be asked, that waits for the next time;
-   it has been said why. */
+/* Count what the driver took or returned. If it cannot be asked (the cause was logged), the next
+   call does it. */
 static void recount(ra_pool *pool)
 {
     int64_t held;
@@ -72,7 +72,7 @@ int64_t ra_driver_trim(ra_pool *pool, int64_t keep_bytes)
     return ra_max_i64(before - pool->driver_bytes, 0);
 }
 
-/* Where somebody is refused otherwise. */
+/* Called before somebody is refused. */
 static int64_t see_and_trim(ra_pool *pool, int64_t keep_bytes)
 {
     ops_of(pool)->see(&pool->config.memory, pool->driver);
@@ -85,7 +85,7 @@ int64_t ra_driver_trim_for(ra_pool *pool, int64_t bytes)
     return excess <= 0 ? 0 : see_and_trim(pool, ra_max_i64(idle_bytes(pool) - excess, 0));
 }
 
-/* What may be held once `bytes` more are in use: automatically, what was in use at the most. */
+/* Most that may be held once `bytes` more are in use: if automatic, the highest use so far. */
 static int64_t ceiling_bytes(const ra_pool *pool, int64_t bytes)
 {
     int64_t const in_use = allocated_bytes(pool) + pool->outside_bytes + bytes;
@@ -109,8 +109,8 @@ int64_t ra_driver_spare(const ra_pool *pool)
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 /*
- * What is held after `bytes` have been taken. Where the driver grew although it had idle memory,
- * which then lay in pieces, that goes before anybody counts it.
+ * What is held after `bytes` have been taken. If the driver grew although it had (fragmented) idle
+ * memory, that is returned before anybody counts it.
  */
 static ra_status read_bounded(const ra_pool *pool, int64_t bytes, int64_t *held_out)
 {
@@ -123,8 +123,8 @@ static ra_status read_bounded(const ra_pool *pool, int64_t bytes, int64_t *held_
 }
 
 /*
- * `wanted` bytes have been promised. The driver may have taken more than that, which the limit is
- * asked for now; where it refuses, the caller gives the block back.
+ * `wanted` bytes have been promised. If the driver took more, the limit is asked for the rest now;
+ * if it refuses, the caller gives the block back.
  */
 static bool settle(ra_pool *pool, int64_t wanted, int64_t held)
 {

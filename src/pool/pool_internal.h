@@ -8,16 +8,16 @@
 #include <pthread.h>
 
 /*
- * A charge in two halves, around a request to the memory: bytes that are promised count towards
- * the limit, so that two threads cannot both take the last ones, but are in no snapshot and no
- * peak until they are settled. What the memory refuses never shows as having been held.
+ * A charge in two halves, around a request to the memory: promised bytes count towards the limit,
+ * so that two threads cannot both take the last ones, but are in no snapshot or peak until they are
+ * settled. So what the memory refuses never shows as held.
  */
-/** Whether the limit leaves room for so many more; nothing is logged. */
+/** Promise so many bytes, if the limit leaves room for them; nothing is logged. */
 bool ra_ledger_promise(ra_ledger *ledger, int64_t bytes);
-/** Of what was promised and taken, `idle_bytes` go to pool_idle and the rest to `category`. */
+/** Count promised bytes that were taken: `idle_bytes` as pool_idle, the rest as `category`. */
 void ra_ledger_settle(ra_ledger *ledger, ra_category category, int64_t bytes, int64_t idle_bytes);
 void ra_ledger_break(ra_ledger *ledger, int64_t bytes); /* promised, but not taken */
-/** Count what has been taken already, whatever the limit: who took it did not ask. */
+/** Count bytes that were taken already without asking, whatever the limit. */
 void ra_ledger_admit(ra_ledger *ledger, ra_category category, int64_t bytes);
 /** Count bytes of one category towards another. The total stays, so no limit is asked. */
 void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t bytes);
@@ -27,7 +27,7 @@ int64_t ra_ledger_headroom(const ra_ledger *ledger);
 
 /* ---- event log ------------------------------------------------------------------------------- */
 
-/** Record a block; its id, or -1 where there was no memory for that, which the log counts. */
+/** Record a block; its id, or -1 if there was no memory for that, which the log counts. */
 int64_t ra_pool_log_taken(ra_pool_log *log, ra_category category, size_t bytes);
 void ra_pool_log_given(ra_pool_log *log, ra_category category, int64_t id);
 
@@ -44,7 +44,7 @@ typedef struct ra_pool_times {
 } ra_pool_times;
 
 void ra_pool_times_add(ra_pool_times *times, int64_t ns);
-/** Upper edge of the bin in which that share of allocations ends; -1: there were none. */
+/** Upper edge of the bin that contains this quantile of allocations; -1: there were none. */
 int64_t ra_pool_times_quantile(const ra_pool_times *times, double share);
 
 /* ---- chunks: pieces of segments, in bins by size when idle ------------------------------------
@@ -53,13 +53,13 @@ int64_t ra_pool_times_quantile(const ra_pool_times *times, double share);
 typedef struct ra_segment ra_segment;
 
 /*
- * Where on a stream a chunk was last used. Chunks cut from one share it; while it stands only its
- * own stream may use them.
+ * Where on a stream a chunk was last used. Chunks cut from one share its use; while the use stands,
+ * only its stream may use them.
  */
 typedef struct ra_use {
     ra_stream *stream;
     void *event;
-    int64_t order; /* of recording: of two on one stream the later covers both */
+    int64_t order; /* of recording: of two uses on one stream the later covers both */
     int references;
 } ra_use;
 
@@ -106,7 +106,7 @@ struct ra_segment {
     ra_chunk *first;           /* by address */
     bool small;                /* of small blocks */
     ra_segment *prev, *next;   /* all */
-    ra_segment *older, *newer; /* of those that nobody uses any part of */
+    ra_segment *older, *newer; /* of wholly idle segments */
 };
 
 /* What size_class keeps; everything is guarded by the pool's mutex. */
@@ -114,8 +114,8 @@ typedef struct ra_heap {
     ra_bins small, large;
     ra_segment *segments;
     ra_segment *oldest, *newest;          /* that nobody uses any part of */
-    ra_chunk *spare;                      /* unused chunk structures, by bin_next */
-    void *slabs;                          /* where those come from, by their first word */
+    ra_chunk *spare;                      /* unused chunk structures, linked by bin_next */
+    void *slabs;                          /* memory of chunk structures, linked by the first word */
     int64_t idle_bytes, idle_count;       /* of idle chunks */
     int64_t whole_bytes, whole_count;     /* of segments that nobody uses any part of */
     int64_t pending_bytes, pending_count; /* of idle chunks with a use */
@@ -165,30 +165,32 @@ struct ra_keeping {
 
 /* Everything below is called with the lock held. */
 
-/** Whoever touches host memory that nobody holds is told so by AddressSanitizer. */
+/** Make AddressSanitizer report accesses to host memory that nobody holds. */
 void ra_heap_fence(const ra_pool *pool, const void *data, size_t bytes, bool closed);
 /** NULL: no memory. */
 ra_chunk *ra_chunk_make(ra_heap *heap);
 void ra_chunk_drop(ra_heap *heap, ra_chunk *chunk);
 /** NULL: no memory, or no event. */
 ra_use *ra_use_record(ra_pool *pool, ra_stream *stream);
-/** Give an idle chunk a use, which is pending then, or take it away. */
+/** Set or clear (NULL) a chunk's use; an idle chunk with a use is pending. */
 void ra_chunk_set_use(ra_pool *pool, ra_chunk *chunk, ra_use *use);
-/** Whether anyone may have an idle chunk; asks its event, and forgets it once it is over. */
+/**
+ * Whether any stream may have an idle chunk; queries its use's event, and drops it once it is over.
+ */
 bool ra_chunk_is_over(ra_pool *pool, ra_chunk *chunk);
 /** Whether nobody uses any part of the chunk's segment. */
 bool ra_chunk_is_whole(const ra_chunk *chunk);
-/** An idle chunk to its bin, and its segment to those that nobody uses where that is so. */
+/** Put an idle chunk into its bin, and its segment, if wholly idle, into their list. */
 void ra_idle_add(ra_heap *heap, ra_chunk *chunk);
 void ra_idle_remove(ra_heap *heap, ra_chunk *chunk);
 /**
- * One chunk that is idle. The lock is open while the memory works. The ledger has been promised the
- * bytes: the caller settles them.
+ * Take a segment of one idle chunk. The lock is open during the memory's call. The bytes are
+ * promised to the ledger: the caller settles them.
  */
 RA_CHECKED ra_status ra_segment_take(ra_pool *pool, size_t bytes, bool small,
                                      ra_segment **segment_out, ra_refusal *refusal);
 
-/** Return a chunk that somebody has used, which is all of its segment and was never idle. */
+/** Return a chunk from its user, without making it idle; it is all of its segment. */
 void ra_segment_give(ra_pool *pool, ra_chunk *chunk, ra_category category);
 
 /** As ra_pool_alloc and ra_pool_free; nothing is logged. */
@@ -199,10 +201,9 @@ void ra_heap_free(ra_pool *pool, ra_stream *stream, const ra_block *block);
 int64_t ra_heap_trim(ra_pool *pool, int64_t keep_bytes);
 /** Return idle segments until the limit leaves `bytes`, or there are none; bytes returned. */
 int64_t ra_heap_trim_for(ra_pool *pool, int64_t bytes);
-/** Before `bytes` more are taken of which `used_bytes` will be in use: keep the peak where it is.
- */
+/** Before `bytes` more are taken, `used_bytes` of them to be used: trim so that the peak stays. */
 void ra_heap_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes);
-/** Bring the figures up to date that follow from others. */
+/** Update the figures that follow from others. */
 void ra_heap_refresh(ra_pool *pool);
 int64_t ra_heap_spare(const ra_pool *pool);
 void ra_heap_fini(ra_pool *pool);

@@ -1,4 +1,4 @@
-/* Segments of memory, the chunks they are cut into, and their way back. */
+/* Segments of memory: taking them, the chunks they are cut into, and returning them. */
 #include "pool_internal.h"
 
 #include <stdlib.h>
@@ -248,7 +248,7 @@ void ra_segment_give(ra_pool *pool, ra_chunk *chunk, ra_category category)
     pool->stats.trimmed_segments++;
 }
 
-/* The oldest that is out of use on its stream too; 0: there is none. */
+/* Return the longest idle segment that no stream uses; its bytes, 0: there is none. */
 static int64_t oldest_return(ra_pool *pool)
 {
     for (ra_segment *segment = pool->heap.oldest; segment != NULL; segment = segment->newer) {
@@ -320,7 +320,8 @@ void ra_heap_fini(ra_pool *pool)
     ra_heap *const heap = &pool->heap;
     while (heap->segments != NULL) {
         ra_segment *const segment = heap->segments;
-        /* Neighbours of several streams, and those whose use is unknown, are still apart. */
+        /* Neighbours used on different streams, and chunks whose use is unknown, were not
+           joined. */
         for (ra_chunk *chunk = segment->first; chunk != NULL; chunk = chunk->after) {
             RA_ASSERT(chunk->idle);
             if (!chunk->lost)

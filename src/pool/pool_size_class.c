@@ -9,8 +9,9 @@ enum {
     SMALL_BYTES = 64 << 10,
     SMALL_SEGMENT_MAX_BYTES = 1 << 20,
     SMALL_GROWTH = 16,    /* a new segment is at most this share of what small blocks have */
-    SMALL_BLOCKS_MIN = 4, /* that such a segment has room for, or it is of one block */
-    WASTE_SHARE = 32      /* of a block: the most that is cut off a segment in automatic trim */
+    SMALL_BLOCKS_MIN = 4, /* that such a segment has room for; else it is for one block */
+    WASTE_SHARE = 32      /* automatic trim: most that is cut off a segment, as a share of the
+                             block */
 };
 
 typedef struct request {
@@ -37,8 +38,8 @@ static bool is_alone(const ra_chunk *chunk)
 }
 
 /*
- * With a bound on idle bytes, segments of several chunks are together no larger than it: only they
- * can have idle bytes that no trim returns, because somebody uses the rest of them.
+ * With a bound on idle bytes, segments of several chunks together stay within it: only they can
+ * have idle bytes that no trim returns, because the rest is in use.
  */
 static bool may_cut(const ra_pool *pool, const ra_chunk *chunk)
 {
@@ -84,7 +85,8 @@ static ra_chunk *join_neighbours(ra_pool *pool, ra_chunk *chunk)
     return chunk;
 }
 
-/* What neither side of a free could join may be joined once the work on its streams is over. */
+/* Chunks that could not be joined when freed may be joined once the work on their streams is
+   over. */
 static void join_what_is_over(ra_pool *pool)
 {
     ra_heap *const heap = &pool->heap;
@@ -101,8 +103,8 @@ static void join_what_is_over(ra_pool *pool)
     }
 }
 
-/* Cut what is too much off a chunk that is in no bin; where that may not be, or without memory
-   for it, it stays. */
+/* Cut the surplus off a chunk that is in no bin, unless that is not allowed or there is no memory
+   for it. */
 static void cut(ra_pool *pool, ra_chunk *chunk, size_t size)
 {
     ra_heap *const heap = &pool->heap;
@@ -131,7 +133,7 @@ static void cut(ra_pool *pool, ra_chunk *chunk, size_t size)
     ra_idle_add(heap, rest);
 }
 
-/* An idle chunk from its bin into the caller's hands. */
+/* Take an idle chunk from its bin for the caller. */
 static void hand_out(const request *r, ra_chunk *chunk)
 {
     ra_heap *const heap = &r->pool->heap;
@@ -152,14 +154,14 @@ static bool fits(void *context, ra_chunk *chunk)
     bool const same_stream = chunk->use != NULL && chunk->use->stream == r->stream;
     if (!may_cut(r->pool, chunk) && chunk->bytes != memory->ops->round(memory, r->size))
         return false;
-    /* Cut in two, a segment can only be returned when both parts are free: peaks would grow. */
+    /* A segment cut in two can only be returned when both parts are free: peaks would grow. */
     if (!r->small && r->pool->config.trim_bytes == 0 && ra_chunk_is_whole(chunk) &&
         chunk->bytes - r->size > r->size / WASTE_SHARE)
         return false;
     return same_stream || ra_chunk_is_over(r->pool, chunk);
 }
 
-/* What a request makes the pool ask for; small blocks come in larger segments as they add up. */
+/* The size of a new segment; segments of small blocks grow with their total. */
 static size_t segment_bytes(const request *r)
 {
     ra_memory const *const memory = &r->pool->config.memory;
@@ -173,7 +175,7 @@ static size_t segment_bytes(const request *r)
     return memory->ops->round(memory, (size_t)bytes);
 }
 
-/* A new segment; where that is refused, once more with no more than needed, after trimming. */
+/* Take a new segment; if that is refused, trim and try once more with no more than needed. */
 static ra_status grow(const request *r, ra_segment **segment_out, ra_refusal *refusal)
 {
     ra_pool *const pool = r->pool;
@@ -194,7 +196,7 @@ static ra_status grow(const request *r, ra_segment **segment_out, ra_refusal *re
     return ra_segment_take(pool, least, r->small, segment_out, refusal);
 }
 
-/* Before the ledger hears of idle bytes that the heap has counted already. */
+/* Trim before idle bytes, which the heap has counted already, reach the ledger. */
 static void keep_bound(ra_pool *pool)
 {
     if (pool->config.trim_bytes > 0)
@@ -234,7 +236,7 @@ ra_status ra_heap_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_st
     return RA_OK;
 }
 
-/* Beside what no trim can return there is no room for it below the bound. */
+/* Whether the bound has no room for this chunk beside idle bytes that no trim can return. */
 static bool is_too_much(ra_pool *pool, ra_chunk *chunk)
 {
     const ra_heap *heap = &pool->heap;

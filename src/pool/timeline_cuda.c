@@ -1,6 +1,6 @@
 /*
  * Spans between events of the CUDA runtime. Events of all streams of a GPU share its clock, so one
- * of them, whose time the host knows, is enough for all.
+ * event whose host time is known serves all.
  */
 #include "timeline_cuda.h"
 #include "cuda_error.h"
@@ -24,14 +24,14 @@ typedef struct cuda_span {
 typedef struct cuda_timeline {
     ra_timeline base;
     int device;
-    bool failed; /* said; nothing is asked of the runtime any more */
+    bool failed; /* logged; the runtime is not asked any more */
     int32_t capacity;
     cudaEvent_t anchors[ANCHORS], anchor;
     int64_t anchor_ns;
     cuda_span spans[];
 } cuda_timeline;
 
-/* The first failure is said, and is the last that is asked for. */
+/* The first failure is logged; after it the runtime is not asked any more. */
 static bool is_good(cuda_timeline *t, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)

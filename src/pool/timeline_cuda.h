@@ -13,7 +13,7 @@
 ra_timeline *ra_timeline_create_cuda(int32_t capacity);
 
 /**
- * Until an event is over, or a second has passed: for what nothing but the runtime holds up.
+ * Wait until an event is over, or a second has passed: for what only the runtime can delay.
  * @return cudaErrorNotReady  it was not over by then
  */
 cudaError_t ra_cuda_wait_briefly(cudaEvent_t event);
