@@ -77,11 +77,11 @@ typedef struct ra_config_source {
     const char *variant;        /* named set of keys in the file's `variants`, or NULL */
     const char *input, *output; /* NULL, or job.input and job.output as given, not as YAML */
     bool backward, verify;      /* true: job.backward, job.verify */
-    /* Combination of the sweep, from 1; the last key varies fastest. 0: the sweep is checked and
-       not used. With a combination, what must hold between keys is left to ra_config_check. */
+    /* Combination of the sweep, from 1; the last key varies fastest. 0: the sweep is checked but
+       not used. With a combination, ra_config_check checks what must hold between keys. */
     int64_t sweep_point;
-    /* Applied after the file, before `sets`; NULL: none. RA_ERR_CONFIG where `sets` changes what it
-       is about. */
+    /* Applied after the file, before `sets`; NULL: none. RA_ERR_CONFIG if `sets` changes what the
+       set is about. */
     const ra_feature_set *features;
 } ra_config_source;
 

@@ -17,13 +17,13 @@ typedef struct ra_config_layer {
 /** Log what is wrong at a place of the text; always RA_ERR_CONFIG, which may be ignored. */
 ra_status ra_config_refuse_at(const ra_config_layer *layer, int line, int column,
                               const char *format, ...) RA_PRINTF(4, 5);
-/** Apply a key's value; the place is what is said of it later. */
+/** Apply a key's value; later messages name its place. */
 RA_CHECKED ra_status ra_config_value_apply(const ra_config_layer *layer, int index,
                                            const ra_yaml_node *node, int line, int column);
 /** Apply all keys below `prefix`, "" for the top. */
 RA_CHECKED ra_status ra_config_members_apply(ra_config_layer *layer, const ra_yaml_node *mapping,
                                              const char *prefix);
-/** Give a key a value as if nobody had named it: "eager"; NULL: none. */
+/** Give a key a value ("eager"; NULL: none) as if it were its default. */
 RA_CHECKED ra_status ra_config_default_apply(ra_config *config, int index, const char *text);
 /** NULL where there is none. */
 const ra_yaml_node *ra_config_member_find(const ra_yaml_node *mapping, const char *key);
@@ -36,15 +36,17 @@ ra_status ra_config_refuse(const ra_config *config, const char *path, const char
     RA_PRINTF(3, 4);
 /** Whether a key has its default, given or not. */
 bool ra_config_is_default(const ra_config *config, const ra_config_key *key);
-/** Refuse options of what is off: they would be ignored. */
+/** Refuse options of features that are off: they would be ignored. */
 RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
 
 /** Apply "a.b=c" as --set does. */
 RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *set);
-/** Before --set: what the set says. *held_out: values that --set is compared with; the caller's. */
+/**
+ * Before --set: apply the set. *held_out: values that --set is compared with; the caller owns it.
+ */
 RA_CHECKED ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config,
                                               json_t **held_out);
-/** After --set: RA_ERR_CONFIG, with a line, where it has changed what the set is about. */
+/** After --set: RA_ERR_CONFIG, with a line, if it changed what the set is about. */
 RA_CHECKED ra_status ra_config_features_hold(const ra_feature_set *set, const json_t *held,
                                              ra_config *config);
 

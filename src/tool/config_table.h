@@ -47,7 +47,7 @@ extern const int ra_config_key_count;
 int ra_config_key_find(const char *path);
 /** Whether some key's path begins with `path` and a dot: "shape", "pattern.window". */
 bool ra_config_is_section(const char *path);
-/** The nearest key or section to a mistyped path; NULL where none is near. */
+/** The nearest key or section to a mistyped path; NULL: none is near. */
 const char *ra_config_key_nearest(const char *path);
 
 /* A value of any type, before it is stored. */
@@ -69,14 +69,14 @@ enum { RA_VALUE_PROBLEM_MAX = 320 };
 RA_CHECKED ra_status ra_config_value_read(const ra_config_key *key, const ra_yaml_node *node,
                                           ra_config_value *value_out, const ra_yaml_node **at_out,
                                           char problem[RA_VALUE_PROBLEM_MAX]);
-/** Put a value into its member, which takes over what it owns and gives up what it had. */
+/** Move a value, with what it owns, into its member; the old value is freed. */
 void ra_config_value_store(const ra_config_key *key, ra_config_value *value, ra_config *config);
 /** Free what a member owns and leave it empty. */
 void ra_config_value_clear(const ra_config_key *key, ra_config *config);
 /** What a value must be: "an integer from 1 to 256", "one of a, b, c". */
 void ra_config_key_expects(const ra_config_key *key, char *text, size_t bytes);
 
-/** What must hold between keys whatever the shape is; the end of parsing. */
+/** Check what must hold between keys for any shape; the last step of parsing. */
 RA_CHECKED ra_status ra_config_check_keys(const ra_config *config);
 
 /* Members of a configuration by key. */

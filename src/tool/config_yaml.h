@@ -1,7 +1,7 @@
 /*
- * YAML text as a small tree that knows where everything stood. Text is hostile: its size, depth,
- * number of values and width of mappings are bounded, aliases and tags are refused, and nothing
- * here takes more than linear time in what is left.
+ * YAML text as a small tree that remembers all positions. Text is hostile: its size, depth, number
+ * of values and width of mappings are bounded, aliases and tags are refused, and the rest takes
+ * linear time at most.
  */
 #ifndef RINGATTN_TOOL_CONFIG_YAML_H
 #define RINGATTN_TOOL_CONFIG_YAML_H
@@ -37,7 +37,7 @@ struct ra_yaml_node {
 
 typedef struct ra_yaml {
     const char *name; /* a file's name, or "--set a.b=c"; borrowed */
-    bool has_lines;   /* whether lines and columns say something to the reader */
+    bool has_lines;   /* whether lines and columns mean something to the reader */
     const ra_yaml_node *root;
     struct ra_yaml_chunk *chunks; /* own all nodes and texts */
 } ra_yaml;
@@ -61,8 +61,7 @@ void ra_yaml_place(const ra_yaml *yaml, int line, int column, char place[RA_YAML
  */
 size_t ra_text_invalid_at(const char *text, size_t bytes);
 /**
- * The byte at which a directive (%YAML, %TAG) begins; `bytes` where there is none. A configuration
- * needs none.
+ * The byte at which a directive (%YAML, %TAG) begins; `bytes`: none. A configuration needs none.
  */
 size_t ra_text_directive_at(const char *text, size_t bytes);
 

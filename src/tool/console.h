@@ -1,8 +1,8 @@
 /*
- * What this rank says on stderr. A mistake in the configuration or in a file is seen by every rank
- * but said by one: while ranks do the same thing, each holds its error line back, and
- * ra_console_agree lets the first rank that failed speak. There is one console per process: it is
- * where ra_log goes from ra_console_open on.
+ * What this rank says on stderr. Every rank sees a mistake in the configuration or in a file, but
+ * one rank reports it: while ranks do the same work, each holds its error line back, and
+ * ra_console_agree prints that of the first rank that failed. There is one console per process, to
+ * which ra_log goes from ra_console_open on.
  */
 #ifndef RINGATTN_TOOL_CONSOLE_H
 #define RINGATTN_TOOL_CONSOLE_H
@@ -11,35 +11,32 @@
 
 /** @param comm NULL: this process is alone. Only its rank, size and host are taken. */
 void ra_console_open(const ra_comm *comm);
-/** Silence information and progress. Warnings and errors are always said. */
+/** Silence information and progress. Warnings and errors are always printed. */
 void ra_console_set_quiet(bool quiet);
 bool ra_console_is_quiet(void);
-/** Keep the first error line back, and of information and warnings all but rank 0's. */
+/** Hold back the first error line; drop information and warnings of all ranks but 0. */
 void ra_console_hold(void);
 /**
- * Collective (not where comm is NULL). Ends ra_console_hold: every rank returns RA_OK where all
- * of them gave it, else the status of the first rank that failed and has a line, which is said, or
- * of the first that failed where none has.
+ * Collective (unless comm is NULL). Ends ra_console_hold. Every rank returns RA_OK if all ranks
+ * gave it; else the status of the first failed rank that has a line, which is printed, or, if none
+ * has one, of the first failed rank.
  */
 RA_CHECKED ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status);
 
-/** Ends ra_console_hold where other ranks cannot be asked: this one says what it held back. */
+/** Ends ra_console_hold if other ranks cannot be asked: this rank prints what it held back. */
 void ra_console_release(void);
 
-/* Where a failure may be part of the work: its line is kept instead of said. */
+/* For failures that may be part of the work: their line is kept instead of printed. */
 enum { RA_CONSOLE_LINE_MAX = 1024 };
-/** From now on, keep the first line that would have been said as an error. */
+/** From now on, keep the first line that would be printed as an error. */
 void ra_console_defer(void);
-/** Ends ra_console_defer. @return whether a line was kept; "" is written where none was */
+/** Ends ra_console_defer. @return whether a line was kept; else "" is written */
 bool ra_console_take(char line[RA_CONSOLE_LINE_MAX]);
 
-/** Say something as a warning of the whole job, not of this rank. */
+/** Print a warning of the whole job, not of this rank. */
 void ra_console_warn(const char *line);
 
-/**
- * Show what goes on, without a newline where stderr is a terminal; "" wipes it away. Used by
- * progress, which is rank 0's.
- */
+/** Show progress, on a terminal without a newline; "" wipes it away. Only rank 0 uses it. */
 void ra_console_show(const char *line);
 bool ra_console_is_terminal(void);
 

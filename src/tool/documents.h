@@ -1,12 +1,12 @@
-/* Document lengths for other numbers of tokens than a configuration's own. */
+/* Document lengths for numbers of tokens other than the configuration's. */
 #ifndef RINGATTN_TOOL_DOCUMENTS_H
 #define RINGATTN_TOOL_DOCUMENTS_H
 
 #include "ringattn/pattern.h"
 
 /**
- * A pattern's document lengths for `tokens` tokens: its own again and again, the last one cut.
- * *lengths_out is the caller's to free; NULL where the pattern has no documents.
+ * A pattern's document lengths for `tokens` tokens: its own again and again, the last one cut. The
+ * caller frees *lengths_out; NULL: the pattern has no documents.
  * @return RA_ERR_CONFIG (too many; one logged line), RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_documents_repeat(const ra_pattern_config *pattern, int64_t tokens,

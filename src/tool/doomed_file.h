@@ -1,7 +1,6 @@
 /*
- * A temporary file that must not survive this process: removed when a signal ends it. An MPI job
- * whose ranks are ended because one of them died sends SIGTERM to the others; each of them knows
- * the file.
+ * A temporary file that must not survive this process: removed when a signal ends it. If a rank of
+ * an MPI job dies, the launcher sends SIGTERM to the others; each of them knows the file.
  */
 #ifndef RINGATTN_TOOL_DOOMED_FILE_H
 #define RINGATTN_TOOL_DOOMED_FILE_H

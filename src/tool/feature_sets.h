@@ -1,7 +1,7 @@
 /*
  * Named settings of what costs memory without being needed: pool, pattern cache, communication
- * buffers, head groups. They come after the file and before --set, which wins: where it changes
- * what a set is about, there is no such set (config_features.c).
+ * buffers, head groups. They apply after the file and before --set, which wins; if it changes what
+ * a set is about, the set cannot be used (config_features.c).
  */
 #ifndef RINGATTN_TOOL_FEATURE_SETS_H
 #define RINGATTN_TOOL_FEATURE_SETS_H
@@ -15,7 +15,7 @@ typedef struct ra_feature_set {
     /* "a.b", "a.b=c": keys that have their default again, or that one, whatever the file says. Like
        any default it yields to --set, and it does not count as given by the user. */
     const char *defaults[RA_FEATURE_SET_KEYS];
-    /* "a.b": means nothing here, as the set switches off what it belongs to: after --set. */
+    /* "a.b": dropped after --set, because the set switches off what the key belongs to. */
     const char *drops[RA_FEATURE_SET_KEYS];
 } ra_feature_set;
 

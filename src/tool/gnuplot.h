@@ -1,4 +1,4 @@
-/* Pictures by gnuplot, which is started for each and told what to draw. */
+/* Pictures by gnuplot, one process for each. */
 #ifndef RINGATTN_TOOL_GNUPLOT_H
 #define RINGATTN_TOOL_GNUPLOT_H
 

@@ -15,15 +15,17 @@ typedef struct ra_job_cache {
 } ra_job_cache;
 
 /**
- * Make the cache that a configuration asks for and attach it to the job's pool. What jobs before
- * have left stays where they asked for the same cache; other keys begin with an empty one, and mode
- * off has none: nothing is held that the job at hand does not account for.
+ * Make the cache that a configuration asks for and attach it to the job's pool. Maps of earlier
+ * jobs stay if those had the same cache configuration; otherwise the cache begins empty, and mode
+ * off has none. So nothing is held that the current job does not account for.
  */
 RA_CHECKED ra_status ra_job_cache_attach(ra_job_cache *holder, const ra_config *config,
                                          ra_pool *pool);
-/** After the job's ring, before its pool is destroyed; fine where nothing is attached. */
+/**
+ * To be called after the job's ring and before its pool is destroyed; fine if nothing is attached.
+ */
 void ra_job_cache_detach(ra_job_cache *holder);
-/** What happened since it was attached, and what is kept now. */
+/** Counts since the cache was attached, and what is kept now. */
 ra_cache_counts ra_job_cache_read(const ra_job_cache *holder);
 void ra_job_cache_destroy(ra_job_cache *holder);
 

@@ -1,23 +1,23 @@
-/* Where a job's bytes live: a pool of host memory, and where a GPU computes one of its own. */
+/* Where a job's bytes live: a pool of host memory, and, if a GPU computes, one of its memory. */
 #ifndef RINGATTN_TOOL_JOB_MEMORY_H
 #define RINGATTN_TOOL_JOB_MEMORY_H
 
 #include "job.h"
 
 /**
- * Collective. Choose the backend, the same on all ranks: with auto, a GPU where every rank has one
- * that can do the job, else the CPU, and job->backend_note says why.
+ * Collective. Choose the backend, the same on all ranks: with auto, GPUs if every rank has one that
+ * can do the job; else the CPU, and job->backend_note says why.
  * @return RA_ERR_CONFIG  compute.backend: cuda, which cannot be had; one rank has said why
  */
 RA_CHECKED ra_status ra_job_choose_backend(ra_job *job);
 
 /**
- * Ledgers and pools of the backend. memory.limit is of the memory that the kernel works in; without
- * one it is this rank's share of what that has available, less 2 %, as it always is of host memory
- * beside a GPU. Ranks of a host take its GPUs in turn.
+ * Ledgers and pools of the backend. memory.limit applies to the memory that the kernel works in;
+ * the default is this rank's share of what is available there, less 2 %. Host memory beside a GPU
+ * always has this default. Ranks of a host take its GPUs in turn.
  */
 RA_CHECKED ra_status ra_job_make_pools(ra_job *job);
-/** A pool of host memory that keeps nothing back, with a ledger of its own. */
+/** A pool of host memory that keeps no idle bytes, with a ledger of its own. */
 RA_CHECKED ra_status ra_host_pool_make(int64_t limit_bytes, ra_ledger **ledger_out,
                                        ra_pool **pool_out);
 /** Everything must have been given back. */

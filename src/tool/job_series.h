@@ -18,7 +18,7 @@ typedef struct ra_series_ops {
     ra_status (*prepare)(void *command);
     ra_status (*run)(void *command);    /* collective: the jobs */
     ra_status (*report)(void *command); /* rank 0 only, after the last */
-    void (*fini)(void *command);        /* also where `prepare` did not come so far */
+    void (*fini)(void *command);        /* also if `prepare` failed early */
 } ra_series_ops;
 
 /* How a job came out. */
@@ -70,7 +70,7 @@ RA_CHECKED ra_status ra_series_configure_alone(const ra_series *series, const ch
  */
 RA_CHECKED ra_status ra_series_settle(const ra_job *job, ra_status status, bool says,
                                       ra_job_outcome *outcome_out);
-/** To be told of every job, or of what several have come to: they decide on the exit code. */
+/** To be called for every job, or for the outcome of several: these decide the exit code. */
 void ra_series_count(ra_series *series, ra_status status, bool passes);
 
 /** Repetitions of a job: job.repeat at most, else as often as it takes to be steady. */

@@ -1,4 +1,4 @@
-/* Which kernels a job computes with: those that it asks for, once they have shown that they can. */
+/* Which kernels a job computes with: those that it requests, once they have passed a check. */
 #ifndef RINGATTN_TOOL_KERNEL_CHOICE_H
 #define RINGATTN_TOOL_KERNEL_CHOICE_H
 
@@ -10,10 +10,10 @@
 
 enum { RA_KERNEL_LIST_MAX = 8, RA_KERNEL_NOTE_MAX = 512 };
 
-/* Tables in the order in which they are taken; those after the first stand in for it. */
+/* Tables in order of preference; later ones replace one that fails. */
 typedef struct ra_kernel_list {
     int count;
-    bool may_end; /* with none of them: tables of another backend are taken then */
+    bool may_end; /* with none of them: then tables of another backend are taken */
     const ra_kernel_ops *tables[RA_KERNEL_LIST_MAX];
 } ra_kernel_list;
 
@@ -43,7 +43,7 @@ RA_CHECKED ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_k
 /* ---- `info --check` -------------------------------------------------------------------------- */
 
 /* One table and dtype, softmax or linear attention: the head_dim, and the kind of linear attention,
-   at which it was furthest off by what is allowed. */
+   with the largest error relative to its bound. */
 typedef struct ra_kernel_finding {
     const ra_kernel_ops *ops;
     ra_kernel_use use;

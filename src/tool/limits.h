@@ -1,6 +1,6 @@
 /*
- * What this machine can do at most, measured: the yardsticks of `ringattn bench`. Arithmetic that
- * touches registers only, the matrix product of a tuned library, and memory at its own pace.
+ * The machine's measured limits, the yardsticks of `ringattn bench`: arithmetic on registers only,
+ * the matrix product of a tuned library, and memory bandwidth.
  */
 #ifndef RINGATTN_TOOL_LIMITS_H
 #define RINGATTN_TOOL_LIMITS_H
@@ -32,8 +32,8 @@ typedef struct ra_limits {
 RA_CHECKED ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool,
                                        ra_limits *limits_out);
 /**
- * The limit that a kernel of this dtype cannot pass, or hardly: sgemm for f32 (the FMA loop where
- * it was not measured), for bf16 the faster of the two loops, for f16 the FMA loop.
+ * The limit that a kernel of this dtype can hardly exceed: sgemm for f32 (the FMA loop if that was
+ * not measured), the faster of the two loops for bf16, the FMA loop for f16.
  */
 double ra_limits_of_dtype(const ra_limits *limits, ra_dtype dtype, const char **name_out);
 /**
@@ -41,15 +41,15 @@ double ra_limits_of_dtype(const ra_limits *limits, ra_dtype dtype, const char **
  * 16-bit products with float32 sums on tensor cores ("tensor"), without sparsity, a multiprocessor
  * does 2048 per clock at compute capability 8.0 (NVIDIA A100 white paper: 1024 FMA) and 4096 at 9.0
  * (H100 white paper: twice as many); others differ by product. Of float32 ("fma") two per result of
- * the CUDA C++ Programming Guide's table of arithmetic throughput. At the highest clock, which data
- * sheets do not assume: a share is of somewhat more than theirs. NAN where clock or capability is
- * not known.
+ * the CUDA C++ Programming Guide's table of arithmetic throughput. It assumes the highest clock,
+ * which data sheets do not, so limits are somewhat above theirs. NAN: clock or capability is not
+ * known.
  */
 double ra_limits_of_gpu(const ra_device *device, ra_dtype dtype, const char **name_out);
 /** NULL: no memory. */
 json_t *ra_limits_to_json(const ra_limits *limits);
 
-/* One loop on registers; run returns something that depends on all it did. */
+/* One loop on registers; run's result depends on all its work. */
 typedef struct ra_limit_loop {
     const char *name; /* "avx512" */
     double round_flops;

@@ -9,7 +9,7 @@ typedef struct ra_nearest {
 } ra_nearest;
 
 ra_nearest ra_nearest_begin(const char *typed); /* borrowed */
-/** Of candidates that are equally near, the first one offered stays. */
+/** Among equally near candidates the first one offered stays. */
 void ra_nearest_offer(ra_nearest *nearest, const char *candidate); /* borrowed */
 
 /** Insertions, deletions, replacements and swaps of neighbours; names over 64 bytes are far. */

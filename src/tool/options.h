@@ -56,7 +56,8 @@ void ra_options_print_help(const ra_options *options);
 /** Whether standard output is for text: it is not asked for JSON or comma-separated values. */
 bool ra_options_shows_text(const ra_options *options);
 
-/** Whether ranks failed each other, so that nothing can be agreed on any more: the job is given up.
+/**
+ * Whether ranks lost each other, so that nothing can be agreed on any more: the job is given up.
  */
 bool ra_status_is_of_ranks(ra_status status);
 /** The exit code that stands for a status: 0 to 5 (6, verification failed, is no status). */
@@ -65,8 +66,7 @@ enum { RA_EXIT_VERIFY = 6 };
 
 /**
  * The subcommands; each returns the exit code. `comm` is a communicator over all ranks that were
- * started, or NULL where the process was started alone. It is given to the command, which destroys
- * it.
+ * started, or NULL if the process was started alone. The command takes it over and destroys it.
  */
 int ra_command_run(const ra_options *options, ra_comm *comm);
 int ra_command_info(const ra_options *options, ra_comm *comm);

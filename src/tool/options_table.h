@@ -53,7 +53,7 @@ typedef struct ra_option_entry {
 
 extern const ra_option_entry ra_option_entries[]; /* ended by a NULL name */
 
-/** Whether a command takes an option; help of the whole program, and no command, know them all. */
+/** Whether a command takes an option; the whole program's help, or no command, takes all. */
 bool ra_option_is_for(const ra_option_entry *entry, ra_command command);
 /** Whether parsing ends with this: help of either kind. */
 bool ra_command_is_help(ra_command command);

@@ -1,7 +1,7 @@
 /*
- * An output that one process writes: trace, report, table, picture, machine, log of a pool. It
- * appears under its name when it is complete and on the disk, and until then what was there before
- * stays. Devices and pipes are written as they are, and so is what standard output or error is.
+ * An output that one process writes: trace, report, table, picture, machine, log of a pool. It gets
+ * its name when it is complete and on the disk; until then the old file stays. Devices, pipes, and
+ * the files behind standard output and error are written in place.
  */
 #ifndef RINGATTN_TOOL_OUTPUT_FILE_H
 #define RINGATTN_TOOL_OUTPUT_FILE_H
@@ -26,14 +26,15 @@ typedef struct ra_output {
 } ra_output;
 
 /**
- * A file that is there keeps its permissions, a symbolic link stays one, and leads to a file. One
- * output at a time: a signal that ends the process removes the temporary file (doomed_file.h).
+ * An existing file keeps its permissions; a symbolic link stays one, and the file it leads to is
+ * written. One output at a time: a signal that ends the process removes the temporary file
+ * (doomed_file.h).
  * @return RA_ERR_IO; one line was logged and nothing is left to close
  */
 RA_CHECKED ra_status ra_output_open(ra_output *output, const char *path, const char *option,
                                     const char *complaint);
 
-/** Formatted text; a failure is told by ra_output_close. */
+/** Write formatted text; ra_output_close reports a failure. */
 void ra_output_put(ra_output *output, const char *format, ...) RA_PRINTF(2, 3);
 
 /**
@@ -45,7 +46,7 @@ void ra_output_put(ra_output *output, const char *format, ...) RA_PRINTF(2, 3);
  */
 RA_CHECKED ra_status ra_output_close(ra_output *output, bool keep);
 
-/** Text as a whole: opened, written, closed. */
+/** Open, write text, and close. */
 RA_CHECKED ra_status ra_output_write(const char *path, const char *option, const char *complaint,
                                      const char *text);
 

@@ -1,6 +1,6 @@
 /*
- * Where ranks run: what is wrong with it, said in one line each, and how they had better be
- * started. Nothing here changes what is computed.
+ * Where ranks run: what is wrong with it, in one line each, and how to start them better. Nothing
+ * here changes what is computed.
  */
 #ifndef RINGATTN_TOOL_PLACEMENT_H
 #define RINGATTN_TOOL_PLACEMENT_H
@@ -12,7 +12,7 @@
 
 typedef enum ra_answer { RA_ANSWER_UNKNOWN = -1, RA_ANSWER_NO, RA_ANSWER_YES } ra_answer;
 
-/* What the MPI library says of its own settings, however they came about. */
+/* The MPI library's settings as it reports them, whatever set them. */
 typedef struct ra_mpi_settings {
     ra_answer yields_when_idle;
     ra_answer copies_once; /* between ranks of a host: by CMA, KNEM or XPMEM */
@@ -24,7 +24,7 @@ enum { RA_PLACE_NAME_WORDS = 8, RA_PLACE_ATTACH_UNTRIED = -1 };
 
 /* One rank's place. Numbers only, of 64 bits: ranks add up tables of these. */
 typedef struct ra_place {
-    int64_t known; /* 0: the machine could not be read, and nothing is said of this host */
+    int64_t known; /* 0: the machine could not be read; nothing is reported about this host */
     int64_t host;  /* ra_comm_host_id */
     int64_t host_name[RA_PLACE_NAME_WORDS]; /* text, cut */
     int64_t threads, threads_are_auto;
@@ -47,7 +47,7 @@ void ra_place_read(ra_place *place_out);
  */
 int ra_place_attach(const ra_place *other);
 
-/* A rank's place, and what has been said; the command's. */
+/* A rank's place, and which faults were reported; belongs to the command. */
 typedef struct ra_placement {
     ra_place own;  /* ra_place_read; threads and threads_are_auto are the job's */
     unsigned said; /* bits of ra_placement_fault: each is said once. Rank 0's */
@@ -57,7 +57,7 @@ typedef struct ra_placement {
  * Collective. Compare all ranks' places; rank 0 warns of what is wrong unless it is quiet.
  * Memory (category workspace): about 0.7 KB per rank, given back.
  *
- * @param sends  whether keys and values go through MPI, rather than being read where they lie
+ * @param sends whether keys and values go through MPI rather than being read in place
  */
 RA_CHECKED ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, ra_pool *pool,
                                         bool sends);
@@ -98,7 +98,7 @@ ra_advice ra_placement_advise(const ra_topology *topology);
 const char *ra_domain_name(ra_domain_type domain);
 /** "2 ranks of 8 threads, each with an L3 cache to itself"; returns `text`. */
 const char *ra_advice_describe(const ra_advice *advice, char *text, size_t bytes);
-/** The line that does it, for one host; returns `text`. */
+/** The command line for that, for one host; returns `text`. */
 const char *ra_advice_command(const ra_advice *advice, char *text, size_t bytes);
 
 #endif

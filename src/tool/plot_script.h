@@ -4,10 +4,10 @@
 
 #include "plot.h"
 
-/* A picture has room for so many rows of its key, and grows by more. */
+/* Rows of its key that a picture has room for; with more it grows. */
 enum { RA_PLOT_COLOURS = 8, RA_PLOT_KEY_ROWS = 4 };
 
-/* About what lies between the axes, and what a character takes. */
+/* Approximate width between the axes, and of a character. */
 enum { RA_PLOT_WIDTH_PX = 840, RA_PLOT_CHARACTER_PX = 8 };
 
 extern const char *const ra_plot_palette[RA_PLOT_COLOURS];
@@ -17,7 +17,7 @@ static double const ra_plot_mib = 1024.0 * 1024.0;
 /* As a string of gnuplot's. */
 void ra_plot_quote(FILE *script, const char *text);
 
-/* `title`, `x` and `y` have no character that gnuplot's strings give a meaning. */
+/* `title`, `x` and `y` contain no character that is special in gnuplot's strings. */
 void ra_plot_begin(FILE *script, const char *title, const char *x, const char *y, int key_rows);
 
 bool ra_plot_in_series(const ra_plot_data *data, const ra_plot_point *point, int series);

@@ -1,7 +1,7 @@
 /*
  * What rank 0 shows while a job runs: on a terminal one line that is rewritten, elsewhere a line
- * every few seconds, so that a log stays short. A thread of its own shows it, because a pass over
- * a long sequence returns late; it only prints.
+ * every few seconds, so that a log stays short. A separate thread, which only prints, shows it,
+ * because a pass over a long sequence returns late.
  */
 #ifndef RINGATTN_TOOL_PROGRESS_H
 #define RINGATTN_TOOL_PROGRESS_H
@@ -14,7 +14,7 @@ typedef struct ra_progress ra_progress;
 RA_CHECKED ra_status ra_progress_create(bool shown, ra_progress **progress_out);
 /** What is being done now: "forward", 3 of 10; count 0: not counted. `what` is static text. */
 void ra_progress_set(ra_progress *progress, const char *what, int index, int count);
-/** What all of it is for, before what is being done: copied, "" for nothing, cut to 80 bytes. */
+/** What the work is for, shown first: copied, "" for nothing, cut to 80 bytes. */
 void ra_progress_about(ra_progress *progress, const char *about);
 /** Wipe the line away and end the thread. NULL is fine. */
 void ra_progress_destroy(ra_progress *progress);

@@ -1,14 +1,14 @@
 /*
  * Becoming one of several ranks, and ceasing to be one. MPI_Init_thread and MPI_Finalize wait for
- * every rank and have no deadline of their own: here they get one, and where it passes the process
- * says so and ends with code 5, because nothing that it could call would return.
+ * every rank and have no deadline of their own: here they get one. If it passes, the process says
+ * so and ends with code 5, because no further call would return.
  */
 #ifndef RINGATTN_TOOL_RANKS_H
 #define RINGATTN_TOOL_RANKS_H
 
 #include "ringattn/comm.h"
 
-/* A large job takes a while until its last process has begun. */
+/* In a large job it takes a while until the last process has started. */
 enum { RA_RANKS_JOIN_MS = 300000 };
 
 /**

@@ -56,10 +56,10 @@ enum { RA_TENSOR_STAGING_BYTES = 8 << 20 };
  * RA_TENSOR_STAGING_BYTES. 1: each by itself, without such a block.
  */
 int64_t ra_tensor_rows_at_once(int64_t row_bytes, int64_t stride);
-/** A tensor whose contents do not matter: some finite value, as fast as memory goes. */
+/** Fill a tensor whose contents do not matter with some finite value, at memory speed. */
 RA_CHECKED ra_status ra_tensor_fill(const ra_config *config, ra_tensor_name name, int64_t rows,
                                     int64_t batch_rows, const ra_shard_memory *in, void *data);
-/* Memory to read several rows of a file into at once, all heads together; borrowed. */
+/* Memory for reading several rows of a file at once, all heads together; borrowed. */
 typedef struct ra_tensor_staging {
     void *data;
     int64_t bytes; /* less than two rows: they are read one by one */
@@ -81,9 +81,9 @@ typedef struct ra_result_tensors {
 
 /**
  * Collective. Write config->output from all ranks' shards: rank 0 creates a temporary file, all
- * write their own rows and fsync, rank 0 renames. Every rank returns the same status; where it is
- * not RA_OK one rank has logged one line, and there is no output file, or a whole one of which only
- * the folder could not be flushed.
+ * write their own rows and fsync, rank 0 renames. Every rank returns the same status. If it is not
+ * RA_OK, one rank has logged one line, and there is no output file, or a whole one whose folder
+ * could not be flushed.
  */
 RA_CHECKED ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowset *rows,
                                      const ra_result_tensors *results);

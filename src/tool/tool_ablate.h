@@ -1,4 +1,4 @@
-/* `ringattn ablate`, inside: the job under each set of features, and what is said of it. */
+/* `ringattn ablate`, inside: the job under each set of features, and its report. */
 #ifndef RINGATTN_TOOL_TOOL_ABLATE_H
 #define RINGATTN_TOOL_TOOL_ABLATE_H
 
@@ -9,8 +9,8 @@
 /* The job under one set. */
 typedef struct ra_ablate_point {
     const ra_feature_set *set;
-    ra_job_outcome outcome; /* of a failure there is nothing more */
-    bool passes;            /* verification, where it was asked for */
+    ra_job_outcome outcome; /* after a failure nothing else is filled */
+    bool passes;            /* verification, if requested */
     ra_report report;       /* report.config is gone */
     json_t *report_json;    /* rank 0's; owned */
 } ra_ablate_point;

@@ -1,4 +1,4 @@
-/* `ringattn bench`, inside: points one after the other, and what is said of each. */
+/* `ringattn bench`, inside: points one after the other, and their report. */
 #ifndef RINGATTN_TOOL_TOOL_BENCH_H
 #define RINGATTN_TOOL_TOOL_BENCH_H
 
@@ -10,13 +10,13 @@
 /* Medians of one pass by halves, and how much of the shorter half is hidden. */
 typedef struct ra_overlap {
     double wall_ms, compute_ms, comm_ms;
-    double spread_ms; /* max - min over rounds, of wall or computing, whichever is more; of one
-                         round infinite, as nothing is known of it */
+    double spread_ms; /* max - min over rounds, of wall or computing, whichever is more; infinite
+                         for one round, which tells nothing */
 } ra_overlap;
 
 /**
- * (compute + communication - wall) / the lesser of the two; NAN where that is less than 1 % of
- * wall, or less than the spread: the quotient of noise by next to nothing.
+ * (compute + communication - wall) / min(compute, communication). NAN if that minimum is below 1 %
+ * of wall, or below the spread: the quotient would be noise.
  */
 double ra_overlap_share(const ra_overlap *overlap);
 /** Wall time that computing does not explain; at least 0. */
@@ -28,9 +28,9 @@ void ra_overlap_text(const ra_overlap *overlap, char *text, size_t bytes);
 typedef struct ra_bench_point {
     const char *variant;    /* NULL: the file has none */
     int64_t index;          /* combination of the sweep, from 1 */
-    ra_job_outcome outcome; /* of a failure there is nothing more */
+    ra_job_outcome outcome; /* after a failure nothing else is filled */
     ra_report report;       /* report.config: of the job at hand */
-    int64_t theory_bytes;   /* predicted peak_bytes, also of what is out of memory; 0: none */
+    int64_t theory_bytes;   /* predicted peak_bytes, also if out of memory; 0: none */
     const char *limit_name; /* NULL, and limit_tflops 0: a GPU's that is not known */
     double limit_tflops;
     bool has_overlap;
@@ -61,20 +61,20 @@ typedef struct ra_bench {
 } ra_bench;
 
 /**
- * Collective. Measure one point and report it. RA_OK also where the point has failed in a way that
- * leaves the next one a chance.
+ * Collective. Measure one point and report it. RA_OK also if the point failed in a way that leaves
+ * the next one a chance.
  */
 RA_CHECKED ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index);
 /** Collective. Computing alone and communication alone, after the results have been looked at. */
 RA_CHECKED ra_status ra_bench_overlap_measure(ra_job *job, ra_bench_point *point);
-/** Collective. Measure the limits for this rank's threads anew, unless that was a moment ago. */
+/** Collective. Measure the limits again for this rank's threads, unless that was a moment ago. */
 RA_CHECKED ra_status ra_bench_limits_refresh(ra_bench *bench, int threads, bool always);
 
-/* Rank 0 only. A failure in the middle is said at the end: measuring goes on with all ranks. */
+/* Rank 0 only. A failure in between is reported at the end: measuring goes on with all ranks. */
 RA_CHECKED ra_status ra_bench_report_begin(ra_bench *bench);
 void ra_bench_report_limits(ra_bench *bench, bool shown);
 void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config);
-/** Of a ra_bench: write what goes to files or to standard output as a whole. */
+/** For a ra_bench: write what goes to files or to standard output as a whole. */
 RA_CHECKED ra_status ra_bench_report_end(void *command);
 void ra_bench_report_fini(ra_bench *bench);
 

@@ -1,4 +1,4 @@
-/* What this machine and this build are: `ringattn info`, and the "machine" of every JSON report. */
+/* This machine and this build: `ringattn info`, and the "machine" of every JSON report. */
 #ifndef RINGATTN_TOOL_TOOL_INFO_H
 #define RINGATTN_TOOL_TOOL_INFO_H
 
@@ -7,8 +7,8 @@
 #include <jansson.h>
 
 /**
- * This process's host: processors, memory, limits, backends, libraries. What cannot be found out
- * is null. NULL: no memory. The caller owns it.
+ * This process's host: processors, memory, limits, backends, libraries. Unknown values are null.
+ * NULL: no memory. The caller owns it.
  */
 json_t *ra_machine_json(void);
 
@@ -16,8 +16,8 @@ json_t *ra_machine_json(void);
 json_t *ra_machine_mpi_json(void);
 
 /**
- * Print `root` to `path` (temporary file, rename), or to standard output where it is NULL. Takes
- * root over; NULL stands for no memory when it was built.
+ * Print `root` to `path` (temporary file, rename), or to standard output if that is NULL. Takes
+ * root over; a NULL root means that there was no memory to build it.
  * @return RA_ERR_IO, RA_ERR_NO_MEMORY; one line was logged
  */
 RA_CHECKED ra_status ra_json_write(json_t *root, const char *path);

@@ -1,4 +1,4 @@
-/* `ringattn plan`, inside: from a configuration to a prediction, and what is said of it. */
+/* `ringattn plan`, inside: from a configuration to a prediction, and its report. */
 #ifndef RINGATTN_TOOL_TOOL_PLAN_H
 #define RINGATTN_TOOL_TOOL_PLAN_H
 
@@ -13,7 +13,7 @@
 typedef struct ra_plan_point {
     ra_config config;
     const char *variant; /* NULL: the file has none */
-    ra_comm *comm;       /* of a rank that plans while the others wait; NULL: none do */
+    ra_comm *comm;       /* of a rank that plans while the others wait; NULL: none wait */
     ra_ledger *ledger;   /* of pairs that an input file brings */
     ra_pool *pool;
     ra_tensor_source *source;
@@ -33,24 +33,26 @@ typedef struct ra_plan_point {
  */
 RA_CHECKED ra_status ra_plan_point_init(ra_plan_point *point, int ranks,
                                         const ra_hardware *hardware);
-/** Let the configuration say what a job computes on here, before ra_plan_point_init: with backend
-    auto, a plan by itself is of the CPU. */
+/**
+ * Set the configuration's backend to what a job would use here, before ra_plan_point_init:
+ * otherwise backend auto plans for the CPU.
+ */
 RA_CHECKED ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks);
-/** Fill the prediction; of a file's tensors, only what their headers say plays a part. */
+/** Fill the prediction; of a file's tensors only the headers matter. */
 RA_CHECKED ra_status ra_plan_point_predict(ra_plan_point *point);
 /** Predicted bytes of the fullest rank at another length; its documents are repeated. */
 RA_CHECKED ra_status ra_plan_point_peak(const ra_plan_point *point, int64_t seq,
                                         int64_t *peak_bytes_out);
 /**
  * The longest sequence whose fullest rank stays within request.memory_bytes, other keys as they
- * are, to 1/1024; documents are repeated. RA_ERR_CONFIG where an input
- * gives the length, or no memory is given.
+ * are, to 1/1024; documents are repeated. RA_ERR_CONFIG if an input gives the length, or no memory
+ * is given.
  */
 RA_CHECKED ra_status ra_plan_point_longest(ra_plan_point *point);
 void ra_plan_point_fini(ra_plan_point *point); /* a zeroed one is fine */
 
 void ra_plan_point_print(const ra_plan_point *point);
-/** The "points" entry, its categories named as a run names them; NULL: no memory. */
+/** The "points" entry, with a run's names of categories; NULL: no memory. */
 json_t *ra_plan_point_to_json(const ra_plan_point *point);
 
 #endif

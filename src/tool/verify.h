@@ -24,18 +24,18 @@ typedef struct ra_errors {
     bool lse_from_run; /* dk and dv were recomputed with the run's own lse and o, see ra_verify */
 } ra_errors;
 
-/* The score from which on bounds of float32 grow. */
+/* The score above which float32's bounds grow. */
 enum { RA_VERIFY_SCORE = 8 };
 /**
- * The bounds of the documentation for a dtype and head_dim. `score`: of the errors; float32 rounds
- * a score to a part of itself, and weights, exponentials of scores, are off by as much: above
- * RA_VERIFY_SCORE bounds of float32 grow in proportion, and the others are at least these.
+ * The bounds of the documentation for a dtype and head_dim. `score`: of the errors. float32 rounds
+ * in proportion to the score, and weights, exponentials of scores, have the same relative error:
+ * above RA_VERIFY_SCORE float32's bounds grow in proportion, and the others are at least these.
  */
 ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score);
 
 /**
- * What ra_verify works in: 0.4 MiB and 8 KiB per element of head_dim, with backward up to 0.4 MiB
- * more, with an input file up to 1 MiB more. Needs a checked configuration.
+ * Memory that ra_verify works in: 0.4 MiB and 8 KiB per element of head_dim, with backward up to
+ * 0.4 MiB more, with an input file up to 1 MiB more. Needs a checked configuration.
  */
 int64_t ra_verify_bytes(const ra_config *config);
 /**
@@ -44,10 +44,10 @@ int64_t ra_verify_bytes(const ra_config *config);
  * multiply-adds per rank.
  *
  * o, lse and dq of a row come from inputs alone. dk and dv of a key need lse and delta of every
- * query that sees it: those too come from inputs where that work is affordable, else from the
- * run's own lse and o (errors_out->lse_from_run).
+ * query that sees it: those too come from inputs if that work is affordable, else from the run's
+ * own lse and o (errors_out->lse_from_run).
  *
- * `work`: ra_verify_bytes, aligned to 64, borrowed. Returns RA_ERR_IO where a rank cannot read its
+ * `work`: ra_verify_bytes, aligned to 64, borrowed. Returns RA_ERR_IO if a rank cannot read its
  * inputs again; that rank has logged it.
  */
 RA_CHECKED ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm *comm,

@@ -11,9 +11,9 @@ typedef struct ra_reference_row {
     int64_t row;
     double q[RA_REFERENCE_MAX_DIM], dout[RA_REFERENCE_MAX_DIM];
     double out[RA_REFERENCE_MAX_DIM], dq[RA_REFERENCE_MAX_DIM];
-    double kept[RA_REFERENCE_MAX_DIM]; /* sum of p k: what delta multiplies in dq */
+    double kept[RA_REFERENCE_MAX_DIM]; /* sum of p k: the factor of delta in dq */
     double lse, delta;
-    double terms;    /* sum of (scale p (|dp| + |delta|) |k|)^2: of what cancels in dq */
+    double terms;    /* sum of (scale p (|dp| + |delta|) |k|)^2, over the terms that cancel in dq */
     bool nonfinite;  /* NaN or Inf in the row or in what it sees; the rest is undefined */
     double top, sum; /* online softmax */
     double terms_2, terms_1, terms_0; /* of terms, by the power of |dp| */
@@ -33,7 +33,7 @@ typedef struct ra_reference {
     int32_t dim;
     ra_tensor_staging staging;
     ra_reference_row *rows; /* [RA_REFERENCE_ROWS], for the caller */
-    /* The keys at hand: RA_REFERENCE_KEYS rows of one batch and kv head. */
+    /* The current keys: RA_REFERENCE_KEYS rows of one batch and kv head. */
     double *k, *v, *k_norm;
     bool *key_nonfinite;
     int32_t *multiplicity;
@@ -49,7 +49,7 @@ int64_t ra_reference_bytes(const ra_config *config);
 void ra_reference_init(const ra_config *config, const ra_pattern *pattern,
                        const ra_tensor_source *source, void *work, ra_reference *reference_out);
 
-/** Fill in q, and dout where asked, of rows[].row: one read per run of consecutive rows. */
+/** Fill in q, and dout if requested, of rows[].row: one read per run of consecutive rows. */
 RA_CHECKED ra_status ra_reference_load(const ra_reference *reference, int64_t batch, int32_t head,
                                        bool with_dout, ra_reference_row *rows, int count);
 /** Attention of loaded rows over all keys. Keys that no row sees are not read. */
@@ -61,8 +61,8 @@ RA_CHECKED ra_status ra_reference_load_keys(ra_reference *reference, int64_t bat
                                             int64_t begin, int64_t count);
 
 /*
- * The same for linear attention: loaded rows' q become features. `sum` is what outputs are divided
- * by, lse its logarithm; terms are those of sum (dp - delta) / sum phi(k).
+ * The same for linear attention: loaded rows' q become features. `sum` is the outputs' denominator,
+ * lse its logarithm; terms are those of sum (dp - delta) / sum phi(k).
  */
 RA_CHECKED ra_status ra_reference_attend_linear(ra_reference *reference, int64_t batch,
                                                 int32_t head, ra_reference_depth depth,
@@ -75,9 +75,9 @@ void ra_reference_features(double *x, int32_t dim);
 
 /* ---- sampling and comparing ------------------------------------------------------------------ */
 
-/* A result of the run as rows of a head are asked for, from wherever it lies. */
+/* Access to rows of a head of a run's result, wherever it lies. */
 typedef struct ra_verify_tensor {
-    ra_shard_window window; /* of an empty tensor where the run has no such result */
+    ra_shard_window window; /* of an empty tensor if the run has no such result */
     ra_dtype dtype;
 } ra_verify_tensor;
 
@@ -93,7 +93,7 @@ typedef struct ra_verify_job {
     const ra_tensor_source *source;
     const ra_rowset *rows;
     ra_verify_tensors *results;
-    bool has_lse, has_gradients; /* of the job; a rank without rows has nothing itself */
+    bool has_lse, has_gradients; /* of the job; a rank without rows has none itself */
 } ra_verify_job;
 
 /* How much is sampled: groups are (batch, head) or (batch, kv head); the same on every rank. */
@@ -119,8 +119,8 @@ typedef struct ra_verify_worst {
 } ra_verify_worst;
 
 /**
- * Number `index` of `count` samples of [0, total), one from each of `count` equal parts; where
- * count >= 2, the first is 0 and the last is total - 1. 1 <= count <= total.
+ * Number `index` of `count` samples of [0, total), one from each of `count` equal parts; if count
+ * >= 2, the first is 0 and the last is total - 1. 1 <= count <= total.
  */
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total);
 
@@ -128,8 +128,8 @@ int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t to
 RA_CHECKED ra_status ra_verify_load(ra_verify_tensor *tensor, int64_t first, int32_t count,
                                     double *values);
 /**
- * Add squares of (tensor[first + d] - reference[d]) and of reference[d]; NaN adds INFINITY. Half
- * the quantum of the smallest float16 is not held against a result.
+ * Add squares of (tensor[first + d] - reference[d]) and of reference[d]; NaN adds INFINITY. An
+ * error of half of float16's smallest step is not counted.
  */
 RA_CHECKED ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first,
                                        const double *reference, int32_t dim, double *diff,
