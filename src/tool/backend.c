@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-/* Why kernels of this build cannot do the job, on no GPU; NULL: they can. `text` holds some
- * answers.
+/*
+ * Why this build's kernels cannot do the job on any GPU; NULL: they can. `text` holds some answers.
  */
 static const char *why_not_kernels(const ra_config *config, int ranks,
                                    char text[RA_BACKEND_NOTE_MAX])
@@ -24,7 +24,7 @@ static const char *why_not_kernels(const ra_config *config, int ranks,
     return NULL;
 }
 
-/* Why no GPU of this machine can; `devices` and `text` hold some answers. */
+/* Why no GPU of this machine can do it; `devices` and `text` hold some answers. */
 static const char *why_not(const ra_config *config, int ranks, ra_devices *devices,
                            char text[RA_BACKEND_NOTE_MAX])
 {

@@ -24,7 +24,7 @@ ra_status ra_config_refuse_at(const ra_config_layer *layer, int line, int column
     return RA_ERR_CONFIG;
 }
 
-/* What holds other keys: --set, variants and sweeps cannot name it. */
+/* Sections that contain other keys: --set, variants and sweeps cannot name them. */
 static bool is_of_file(const char *name)
 {
     return strcmp(name, "variants") == 0 || strcmp(name, "sweep") == 0;
@@ -96,7 +96,7 @@ static ra_status value_read(const ra_config_layer *layer, const ra_config_key *k
     return status;
 }
 
-/* Every value of a sweep's list is checked; which one holds is decided later. */
+/* Check every value of a sweep's list; which one applies is decided later. */
 static ra_status sweep_check(ra_config_layer *layer, int index, const ra_yaml_node *node)
 {
     const ra_config_key *key = &ra_config_keys[index];
@@ -174,7 +174,7 @@ static ra_status path_apply(ra_config_layer *layer, const char *path, const ra_y
                                "%s: is a section: its keys go below it, or {} around them", path);
 }
 
-/* Recursion is bounded: paths that are no section end it. */
+/* Recursion is bounded: it ends at paths that are no section. */
 ra_status ra_config_members_apply(ra_config_layer *layer, const ra_yaml_node *mapping,
                                   const char *prefix)
 {
@@ -240,7 +240,7 @@ static ra_status variant_add(ra_config *config, const char *name)
     return RA_OK;
 }
 
-/* Check every variant on a configuration that nobody uses; apply the one that was asked for. */
+/* Check every variant on a scratch configuration; apply the requested one. */
 static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const char *wanted)
 {
     const ra_yaml_node *variants = ra_config_member_find(yaml->root, "variants");
@@ -300,7 +300,7 @@ ra_status ra_config_set_apply(ra_config *config, const char *set)
     return status;
 }
 
-/* What the command line says in options of their own; they win over --set. */
+/* Apply keys that have command-line options of their own; these win over --set. */
 static ra_status options_apply(ra_config *config, const ra_config_source *source)
 {
     struct {

@@ -39,8 +39,8 @@ static ra_status heads_check(const ra_config *config)
 
 /*
  * Byte counts and pairs are int64: a job that overflows them is refused here, once. Pairs are those
- * of all queries with all keys: what a pattern leaves out is counted in places, too, as by standard
- * attention, and taken away in others.
+ * of all queries with all keys: some code counts what a pattern leaves out too, like standard
+ * attention, and some subtracts it.
  */
 static ra_status size_check(const ra_config *config, bool counts_pairs)
 {
@@ -115,7 +115,8 @@ ra_linear_kind ra_config_linear(const ra_config *config)
                                                                   : RA_LINEAR_NONE;
 }
 
-/* Its own kinds say which tokens are seen; rows follow one another, and only states travel. */
+/* Linear attention's own kinds decide which tokens are seen; rows are consecutive, and only states
+   travel. */
 static ra_status linear_check(const ra_config *config)
 {
     ra_linear_kind const kind = ra_config_linear(config);
@@ -192,7 +193,7 @@ static ra_status base_check(const ra_config *config, int ranks)
     return RA_OK;
 }
 
-/* NCCL is known to move what lies on GPUs only. */
+/* NCCL moves only what lies on GPUs. */
 static ra_status comm_check(const ra_config *config)
 {
     bool const on_cpu = config->backend == RA_BACKEND_CPU ||

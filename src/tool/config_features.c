@@ -1,4 +1,4 @@
-/* A named set of features between the file and --set, which wins and may leave nothing of it. */
+/* A named set of features, applied between the file and --set, which wins and may undo it. */
 #include "config_layer.h"
 #include "feature_sets.h"
 #include "internal.h"

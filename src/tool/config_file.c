@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A pipe may never say anything, and a device may never end: neither is waited for. */
+/* Refuse pipes, which may never send anything, and devices, which may never end. */
 static ra_status open_regular(const char *what, const char *path, FILE **file_out)
 {
     int const fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -93,7 +93,7 @@ static ra_status text_check(builder *b, const char *text, size_t bytes)
     return refuse(b, what);
 }
 
-/* Copy a token's text; refuses what escapes must not bring in: NUL, control, half characters. */
+/* Copy a token's text; refuse what escapes must not produce: NUL, control, half characters. */
 static ra_status text_copy(const builder *b, struct fy_token *token, const char **text_out)
 {
     size_t bytes = 0;
@@ -136,7 +136,7 @@ static ra_status key_begin(builder *b, frame *top, struct fy_event *event)
     return RA_OK;
 }
 
-/* Hang a node where the document stands. */
+/* Add a node at the document's current place. */
 static ra_status node_add(builder *b, ra_yaml_kind kind, ra_yaml_node **node_out)
 {
     if (++b->nodes > RA_YAML_NODES_MAX)
@@ -244,7 +244,8 @@ static ra_status event_take(builder *b, struct fy_event *event)
     }
 }
 
-/* The end of the text's last line: the parser places what is missing there beyond it. */
+/* Clip a place to the end of the text's last line: the parser puts what is missing there beyond
+   it. */
 static void place_in_text(builder *b, const char *text, size_t bytes)
 {
     int line = 1;
@@ -298,7 +299,7 @@ static ra_status events_read(builder *b, struct fy_parser *parser, struct fy_dia
     return status;
 }
 
-/* What the library would print by itself: everything said goes through refuse_syntax. */
+/* Drop what the library would print by itself: refuse_syntax reports everything. */
 static void print_nothing(struct fy_diag *diag, void *user, const char *text, size_t bytes)
 {
     (void)diag;

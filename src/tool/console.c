@@ -30,7 +30,7 @@ static void wipe(void)
     the_console.shown = false;
 }
 
-/* A line of one among several ranks says whose it is, unless it does already. */
+/* With several ranks a line names its rank, unless it does already. */
 static void say(const char *level, const char *line, bool with_rank)
 {
     if (the_console.deferring && strcmp(level, "error") == 0) {
@@ -93,7 +93,7 @@ void ra_console_hold(void)
     pthread_mutex_unlock(&the_console.mutex);
 }
 
-/* Nothing is held any longer; what goes wrong in agreeing itself is said at once. */
+/* Stop holding lines back; failures of the agreement itself are printed at once. */
 static void release(bool speak, bool with_rank)
 {
     pthread_mutex_lock(&the_console.mutex);
@@ -119,7 +119,7 @@ ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status statu
     release(false, false);
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
     bool const of_one = status == RA_ERR_NO_MEMORY; /* others, or other hosts, may have more */
-    /* A rank may fail because another has, and have nothing to say: those come after all others. */
+    /* A rank that failed because another did may have no line: such ranks come after all others. */
     int64_t first = status == RA_OK ? 2 * size : the_console.held ? rank : size + rank;
     ra_status reduced = ra_comm_reduce_i64(comm, operation, RA_MIN, &first, 1);
     if (reduced != RA_OK && status != RA_OK)

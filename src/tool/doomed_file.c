@@ -8,7 +8,7 @@
 static char doomed[PATH_MAX];
 static volatile sig_atomic_t is_set;
 
-/* Only calls that a handler may make. The signal then does what it does by default. */
+/* Makes only calls that a handler may make. Then the signal has its default effect. */
 static void remove_and_end(int number)
 {
     if (is_set)
@@ -28,7 +28,7 @@ void ra_doomed_file_set(const char *path)
     is_set = 1;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); ++i) {
         struct sigaction action;
-        /* A signal that is ignored, or that somebody handles, is theirs. */
+        /* Leave signals that are ignored, or that somebody handles. */
         if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler == SIG_DFL)
             signal(numbers[i], remove_and_end);
     }

@@ -11,7 +11,7 @@
     "ring.schedule", "ring.comm_buffers", "ring.head_groups", "memory.pool.mode", POOL_OPTIONS,    \
         "memory.pattern_cache.mode", CACHE_OPTIONS
 #define SWITCHES "ring.comm_buffers", "ring.head_groups", "memory.pool.mode"
-/* A job asks for a map once, so a lazy cache would keep nothing of it, and cost nothing. */
+/* A job requests a map once, so a lazy cache would keep none, and cost nothing. */
 #define ALL_ON SWITCHES, "memory.pattern_cache.mode=eager"
 
 const ra_feature_set ra_feature_base = {"base", {BASE}, {NULL}, {BASE_DROPS}};

@@ -53,7 +53,7 @@ static ra_status picture_grow(picture *p)
     return RA_OK;
 }
 
-/* Until the other end is closed, or the deadline. */
+/* Read until the other end is closed, or until the deadline. */
 static ra_status picture_read(int from, ra_comm *comm, picture *p)
 {
     int64_t const deadline_ns = ra_clock_ns() + (int64_t)DEADLINE_MS * 1000000;
@@ -101,7 +101,7 @@ static int start(int script, int drawn, int complaints, pid_t *child)
     return cause;
 }
 
-/* What gnuplot said, where it failed: the first line that is not empty. */
+/* If gnuplot failed, log the first line that it printed and that is not empty. */
 static ra_status judge(int state, FILE *complaints)
 {
     char line[200] = "";

@@ -1,4 +1,4 @@
-/* Speeds from measured times: least squares over what predictions say of the same points. */
+/* Speeds from measured times: least squares over the predicted terms of the same points. */
 #include "hardware.h"
 
 #include "internal.h"
@@ -31,8 +31,8 @@ static ra_status refuse(const char *path, const char *what)
 }
 
 /*
- * The configuration of a point, which JSON writes as YAML could. It lists every key, and with
- * linear attention those of the pattern must not be given.
+ * The configuration of a point: its JSON is valid YAML. It lists every key, but with linear
+ * attention those of the pattern must not be given.
  */
 static ra_status point_parse(const char *path, json_t *config, ra_config *config_out)
 {
@@ -69,8 +69,7 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
                   .peak_tflops = peak_tflops};
 }
 
-/* Of a point, what the machine has in its terms: its cache. Those of a GPU are not of a CPU's
-   terms. */
+/* Learn from a point the machine's cache. Points of a GPU do not have a CPU's terms. */
 static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int64_t cache_bytes,
                              samples *to)
 {
@@ -137,7 +136,7 @@ static bool has_products(const samples *from, ra_dtype dtype)
     return false;
 }
 
-/* What the bench measured, or where it did not, the fastest point. */
+/* The peak that the bench measured, or, if it did not, that of the fastest point. */
 static double peak_of(const samples *from, ra_dtype dtype)
 {
     double most = 0, fastest = 0;

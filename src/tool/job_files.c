@@ -23,9 +23,9 @@ static bool folder_read(const char *path, char folder[FOLDER_BYTES_MAX])
 }
 
 /*
- * An output that cannot be written is better known before the work than after it. `renamed`: the
- * file is replaced when it is complete, which must not happen to a device. Of a symbolic link that
- * is what it leads to.
+ * Find out before the work, not after it, that an output cannot be written. `renamed`: the file is
+ * replaced when it is complete, which must not happen to a device. A symbolic link stands for its
+ * target.
  */
 static ra_status output_check(const char *key, const char *path, bool renamed)
 {
@@ -55,7 +55,7 @@ typedef struct named_file {
     bool renamed;
 } named_file;
 
-/* One file by whatever name or link; a device or pipe may be read and written by all. */
+/* Whether two names or links are one file; a device or pipe may be read and written by all. */
 bool ra_is_one_file(const char *a, const char *b)
 {
     struct stat at_a, at_b;
@@ -76,7 +76,7 @@ static bool is_one_name(const char *a, const char *b)
            stat(folder_b, &in_b) == 0 && in_a.st_dev == in_b.st_dev && in_a.st_ino == in_b.st_ino;
 }
 
-/* What is missing among inputs is told where they are opened. */
+/* Missing inputs are reported when they are opened. */
 static ra_status inputs_check(const named_file *output, const named_file *inputs, int count)
 {
     for (int i = 0; i < count; i++) {

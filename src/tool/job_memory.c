@@ -52,8 +52,8 @@ static ra_status device_take(ra_job *job)
     return ra_device_use(job->device_index);
 }
 
-/* What `sharers` ranks may each take of what there is. Some of the host's is left, because malloc
-   refuses nothing; a GPU refuses what it has not. */
+/* What each of `sharers` ranks may take of the available memory. Some host memory is left over,
+   because malloc refuses nothing; a GPU refuses what it does not have. */
 static ra_status share_of(const ra_memory *memory, int sharers, int64_t *bytes_out)
 {
     int64_t bytes = 0;
@@ -81,13 +81,13 @@ static ra_status host_pool_make(ra_job *job)
     return status == RA_OK ? ra_host_pool_make(bytes, &job->host_ledger, &job->host_pool) : status;
 }
 
-/* What the context of a GPU has taken before anything else is. */
+/* Read what a GPU's context has taken, before anything else is. */
 static ra_status context_read(ra_job *job)
 {
     return job->backend == RA_BACKEND_CUDA ? ra_device_taken(&job->context_bytes) : RA_OK;
 }
 
-/* The pool that the configuration is about. A limit that was given is of the context too. */
+/* Make the pool that the configuration describes. A given limit includes the context. */
 static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
 {
     int64_t limit_bytes = job->config.limit_bytes, context_bytes = job->context_bytes;

@@ -25,7 +25,7 @@ bool ra_job_wants_lse(const ra_config *config)
     return has_lse && (config->backward || config->verify || config->output != NULL);
 }
 
-/* Memory for this rank's shards; lse only where somebody reads it. */
+/* Take memory for this rank's shards; lse only if somebody reads it. */
 static ra_status tensors_take(ra_job *job)
 {
     const ra_config *config = &job->config;
@@ -70,14 +70,14 @@ static ra_status tensors_take(ra_job *job)
     return status;
 }
 
-/* What a rank's inputs are made of, in the order in which they are drawn or read. */
+/* Bring one of a rank's inputs, in the order in which they are drawn or read. */
 static ra_status tensor_bring(ra_job *job, ra_tensor_name name, const void *data,
                               int64_t batch_rows)
 {
     const ra_rowset *rows = ra_ring_rows(job->ring);
     void *to = (void *)(uintptr_t)data; /* passes only read it; here it is filled */
     if (job->fills && !ra_shard_is_host(&job->shards)) {
-        /* Zeros are as good as any value, and a GPU makes them without the way from the host. */
+        /* Zeros are as good as any value, and a GPU makes them without a copy from the host. */
         int64_t const row = ra_tensor_heads(&job->config, name) * job->config.head_dim *
                             (int64_t)ra_dtype_bytes(job->config.dtype);
         return job->kernel.ops->zero(&job->kernel, to,
@@ -103,11 +103,11 @@ static ra_status tensors_read(ra_job *job)
         status = tensor_bring(job, RA_TENSOR_V, t->v, key_rows);
     if (status == RA_OK && job->config.backward)
         status = tensor_bring(job, RA_TENSOR_DO, t->dout, rows);
-    /* What a GPU has still to do of it would count as the first pass's time. */
+    /* Unfinished work of the GPU would count as the first pass's time. */
     return status != RA_OK ? status : ra_kernel_finish(&job->kernel);
 }
 
-/* NaN and Inf are computed on, and said once for all ranks. */
+/* NaN and Inf are computed with, and reported once for all ranks. */
 static ra_status nonfinite_say(ra_job *job)
 {
     int64_t counts[2] = {job->report.nonfinite.nan_count, job->report.nonfinite.inf_count};
@@ -122,7 +122,7 @@ static ra_status nonfinite_say(ra_job *job)
     return RA_OK;
 }
 
-/* Time passes; what was sent and waited for meanwhile, per repetition. */
+/* Time the passes; count what was sent and waited for, per repetition. */
 static ra_status passes_time(ra_job *job)
 {
     ra_report *report = &job->report;

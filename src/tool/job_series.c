@@ -15,7 +15,7 @@ enum {
 
 static const double steady_spread = 0.05;
 
-/* At most job.repeat times; where the file does not say, as often as it takes, within bounds. */
+/* At most job.repeat times; without it in the file, as often as it takes, within bounds. */
 ra_repeat ra_job_repeat_of(const ra_config *config)
 {
     bool const given = ra_config_was_given(config, "job.repeat");
@@ -26,7 +26,7 @@ ra_repeat ra_job_repeat_of(const ra_config *config)
                        .most_ms = given ? (double)INFINITY : REPEAT_MS};
 }
 
-/* One that the command line names is in the text already. */
+/* The text already includes a variant that the command line names. */
 static const char *variant_of(const ra_series *series, const char *variant,
                               const ra_feature_set *features)
 {
@@ -61,7 +61,7 @@ ra_status ra_series_configure_alone(const ra_series *series, const char *variant
     return status;
 }
 
-/* The line of the first rank that has one, to all. */
+/* Share the line of the first rank that has one with all. */
 static ra_status message_share(ra_comm *comm, bool kept, char line[RA_CONSOLE_LINE_MAX])
 {
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
@@ -72,7 +72,7 @@ static ra_status message_share(ra_comm *comm, bool kept, char line[RA_CONSOLE_LI
     return ra_comm_broadcast(comm, "sharing a message", (int)first, line, RA_CONSOLE_LINE_MAX);
 }
 
-/* A result is seen by all ranks: then the next job has a chance. */
+/* All ranks see a failure that is a result: then the next job has a chance. */
 static bool is_result(const ra_job *job, ra_status status)
 {
     bool const alone = job->entered && ra_comm_size(job->comm) > 1;
@@ -198,7 +198,7 @@ int ra_series_command(ra_series *series, const ra_series_ops *ops, void *command
     bool const entered = status == RA_OK;
     if (entered)
         status = ops->run(command);
-    /* Whoever fails between two jobs fails alone: the others would wait for it. */
+    /* A rank that fails between two jobs fails alone: the others would wait for it. */
     if (entered && status != RA_OK && ra_comm_size(series->comm) > 1)
         ra_comm_abort(series->comm, ra_exit_code(status));
     if (status == RA_OK)

@@ -73,9 +73,9 @@ ra_status ra_job_kernel_ops(const ra_config *config, ra_backend backend,
 }
 
 /*
- * Before anything of the job is taken or measured: the check gives its memory back. On one thread:
- * what compilers and processors may get wrong is in every thread's work. Beside a GPU the plain
- * kernel has larger tiles to compute, and takes all of them.
+ * Done before anything of the job is taken or measured, because the check gives its memory back. On
+ * one thread, because compilers and processors get every thread's work wrong alike. For a GPU the
+ * plain kernel has larger tiles to compute, and uses all threads.
  */
 static ra_status kernel_choose(ra_job *job)
 {
@@ -137,7 +137,7 @@ static ra_status alone_prepare(ra_job *job)
     return status;
 }
 
-/* All that alone_prepare has taken; more may have been taken with it. */
+/* Give back all that alone_prepare has taken, and what was taken with it. */
 static void alone_undo(ra_job *job)
 {
     ra_kernel_fini(&job->kernel);
@@ -155,7 +155,7 @@ static ra_status prepare_agreed(ra_job *job)
 {
     ra_console_hold();
     ra_status const status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
-    if (job->kernel_note[0] != '\0') /* of this rank's machine: not for rank 0 alone to say */
+    if (job->kernel_note[0] != '\0') /* about this rank's machine, so every rank logs it */
         ra_log(RA_LOG_WARNING, "%s", job->kernel_note);
     return status;
 }
@@ -186,7 +186,8 @@ static void note_refusal(ra_job *job, int64_t verdict)
         ra_log(RA_LOG_WARNING, "%s: the CPU computes instead", job->backend_note);
 }
 
-/* Where any rank's GPU cannot compute the job, and the configuration left it open, none computes.
+/*
+ * If any rank's GPU cannot compute the job, and the configuration left it open, no GPU computes.
  */
 static ra_status prepare(ra_job *job)
 {
@@ -230,7 +231,8 @@ ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
                             .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
 }
 
-/* Collective. What the ring's messages go through: where they lie on GPUs, one of its own. */
+/* Collective. Make the communicator of the ring's messages: if these lie on GPUs, a separate
+   one. */
 static ra_status ring_comm_make(ra_job *job)
 {
     ra_comm_device const device = {
@@ -291,7 +293,7 @@ ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
 {
     ra_ring_info ring;
     ra_ring_read_info(job->ring, &ring);
-    /* Beside a GPU the host's part of passes is one thread, whatever the configuration says. */
+    /* With a GPU the host's part of passes has one thread, whatever the configuration says. */
     bool const on_gpu = job->backend == RA_BACKEND_CUDA;
     placement->own.threads = on_gpu ? 1 : job->kernel.threads;
     placement->own.threads_are_auto = !on_gpu && job->config.threads == 0;

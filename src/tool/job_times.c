@@ -46,7 +46,7 @@ static ra_status pass_time(ra_job *job, bool backward, double *ms_out)
     return status;
 }
 
-/* How many repetitions follow is a matter of time; what one of them takes is not. */
+/* The number of repetitions depends on time; the allocations of one do not. */
 static void allocations_note(ra_job *job)
 {
     if (job->alloc_count > 0)
@@ -131,8 +131,8 @@ static ra_status repetitions(ra_job *job, timing *t)
 }
 
 /*
- * What is refused in the middle of a pass is refused for all ranks, and said by one of them. A rank
- * that fails by itself says so at once: the others may be gone.
+ * A refusal in the middle of a pass is one for all ranks, and one of them logs it. A rank that
+ * fails alone logs at once: the others may be gone.
  */
 static ra_status repetitions_agreed(ra_job *job, timing *t)
 {
@@ -162,7 +162,7 @@ ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_ou
     if (status != RA_OK)
         goto out;
     double *ms = block.data;
-    RA_ASSERT(ms != NULL); /* nobody agrees to less than it has met */
+    RA_ASSERT(ms != NULL); /* the agreed status is never better than this rank's */
     timing t = {.repeat = repeat,
                 .forward_ms = ms,
                 .backward_ms = backward ? ms + repeat->most : NULL,

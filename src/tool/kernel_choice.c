@@ -69,7 +69,7 @@ ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_ke
 
 /* ---- comparing once -------------------------------------------------------------------------- */
 
-/* What this process has found out; a job that is one of many asks for the same again. */
+/* Results of this process's checks; in a series each job asks for the same again. */
 enum { KNOWN_MAX = 32 };
 static ra_kernel_finding known[KNOWN_MAX];
 static int known_count;
@@ -190,9 +190,8 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
     *count -= last->verdict.tensor == NULL;
 }
 
-/* One for softmax attention, of a GPU in bfloat16 by both ways backward, and one for linear
-   attention of every kind, if the table has it and is ever taken for it, which `standard` is not.
- */
+/* Add a finding for softmax attention (on a GPU in bfloat16: for both kinds of backward), and one
+   for linear attention of every kind, if the table is ever used for it, which `standard` is not. */
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_comm *comm,
                               ra_kernel_finding *findings, int *count)
 {

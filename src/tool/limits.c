@@ -25,7 +25,7 @@ enum {
 /* Some work of one thread; returns how much it was, in operations or bytes. */
 typedef double limit_work(void *context, int thread);
 
-/* Work per millisecond of one thread over one slice. */
+/* One thread's work per millisecond over one slice. */
 static double thread_rate(limit_work *work, void *context, int thread)
 {
     int64_t const begin_ns = ra_clock_ns();
@@ -130,7 +130,7 @@ static ra_status sgemm_measure(int threads, ra_pool *pool, double *tflops_out)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Two halves; each thread goes round and round in its own share, piece by piece. */
+/* Two halves; each thread cycles through its own share, piece by piece. */
 typedef struct arrays {
     int threads;
     uint64_t *data;

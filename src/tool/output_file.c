@@ -14,8 +14,8 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* The temporary name is one that no process which was killed has left behind: process numbers come
-   again. A link that leads nowhere is refused: what stands there may be wanted. */
+/* Choose a temporary name that no killed process has left behind: process numbers are reused. A
+   dangling link is refused: its target may be wanted. */
 static int names_find(ra_output *output)
 {
     struct stat info;
@@ -41,8 +41,8 @@ static ra_status refuse(const ra_output *output)
 }
 
 /*
- * The descriptor of this process that a path leads to, as /dev/stdout does whatever that is, or -1.
- * A file under another name would take from it what was written there before.
+ * The descriptor of this process that a path leads to, as /dev/stdout does, or -1. Replacing its
+ * file would lose what was written there before.
  */
 static int own_stream(const char *path)
 {
@@ -57,8 +57,8 @@ static int own_stream(const char *path)
 }
 
 /*
- * The stream, or NULL and errno; a temporary file is left for the caller to remove. What takes the
- * place of another file is nobody else's to open until it has that one's mode.
+ * The stream, or NULL and errno; the caller removes the temporary file. A file that replaces
+ * another is closed to others until it has that one's mode.
  */
 static FILE *stream_open(const ra_output *output, int own, mode_t mode)
 {
@@ -155,7 +155,7 @@ ra_status ra_output_close(ra_output *output, bool keep)
     if (output->cause == 0 && fflush(output->stream) != 0)
         output->cause = errno;
     if (output->cause == 0 && ferror(output->stream))
-        output->cause = EIO; /* who wrote to the stream has not said why */
+        output->cause = EIO; /* the writer to the stream has not said why */
     if (output->cause == 0 && keep && !output->in_place && fsync(fileno(output->stream)) != 0)
         output->cause = errno;
     if (fclose(output->stream) != 0 && output->cause == 0)

@@ -35,7 +35,7 @@ void ra_place_read(ra_place *place_out)
     place.pid = probe;
     place.probe = (int64_t)(intptr_t)&probe;
     place.ptrace_scope = read_ptrace_scope();
-    /* A machine that cannot be read is an error only where threads depend on it: not said here. */
+    /* A machine that cannot be read is an error only if threads depend on it: not reported here. */
     ra_console_hold();
     bool const read = ra_topology_read(&topology) == RA_OK;
     if (ra_console_agree(NULL, "looking at the machine", RA_OK) == RA_OK && read) {
@@ -62,7 +62,7 @@ int ra_place_attach(const ra_place *other)
     return count == (ssize_t)sizeof(found) && found == other->pid ? 0 : EIO;
 }
 
-/* The next rank of the same host; the rank itself where it is alone there. */
+/* The next rank of the same host; the rank itself if it is alone there. */
 static int next_on_host(const ra_place *places, int ranks, int rank)
 {
     int next = rank;

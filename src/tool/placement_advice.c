@@ -6,9 +6,9 @@
 #include <stdio.h>
 
 /*
- * Threads of a rank read the same packed keys again and again: they should share an L3 cache, and
- * memory that is near. Where the cgroup grants less time than there are cores, ranks would be
- * stopped one by one, and wait for each other: one rank then has all there is.
+ * Threads of a rank read the same packed keys repeatedly, so they should share an L3 cache and near
+ * memory. If the cgroup grants less CPU time than there are cores, several ranks would be throttled
+ * in turn and wait for each other: then one rank gets everything.
  */
 ra_advice ra_placement_advise(const ra_topology *topology)
 {

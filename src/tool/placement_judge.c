@@ -34,7 +34,7 @@ static bool is_here(const host *h, int rank)
     return h->places[rank].host == h->id;
 }
 
-/* False where a rank does not know its place. */
+/* False: a rank does not know its place. */
 static bool host_read(const ra_place *places, int ranks, int first, host *out)
 {
     int64_t all[CORE_WORDS] = {0}, quota = 0;
@@ -94,7 +94,7 @@ static void judge_crowd(const host *h, ra_placement_finding *finding)
              plural(h->cores), h->name);
 }
 
-/* Threads that a rank has, or would have were it not bound. */
+/* Threads that a rank has, or would have if it were not bound. */
 static int64_t threads_wanted(const host *h, const ra_place *place)
 {
     if (!place->threads_are_auto)
@@ -165,7 +165,7 @@ static void judge_together(const host *h, ra_placement_finding *finding)
     }
 }
 
-/* Ranks bound to nothing, on a host with several caches or memories that are dear to cross. */
+/* Ranks bound to nothing, on a host with several caches or memories, which are slow to cross. */
 static void judge_unbound(const host *h, ra_placement_finding *finding)
 {
     const ra_place *first = &h->places[h->first];

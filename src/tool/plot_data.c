@@ -1,4 +1,6 @@
-/* Reports as points of series. Files are anybody's: what is missing or of another type is left out.
+/*
+ * Reports as points of series. Files may come from anywhere: missing values and those of another
+ * type are left out.
  */
 #include "internal.h"
 #include "plot.h"

@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of waits for all ranks to begin, once MPI has; and what MPI may take to end, whatever ranks that
-   are in step may wait for each other. */
+/* Deadline for all ranks to begin once MPI has; and the least that MPI may take to end, however
+   short comm.timeout is. */
 enum { STARTUP_TIMEOUT_MS = 60000, LEAVE_LEAST_MS = 10000 };
 
 /* ---- a deadline for a call that has none ----------------------------------------------------- */
@@ -49,7 +49,7 @@ static void *watch(void *context)
     return NULL;
 }
 
-/* Signals are the other threads' affair. Without a thread the call is made all the same. */
+/* Other threads handle signals. Without a guard thread the call is still made. */
 static void guard_begin(guard *g, const char *call, int64_t limit_ms)
 {
     pthread_condattr_t clock;

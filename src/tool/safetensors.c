@@ -80,7 +80,7 @@ ra_status ra_tensor_file_open(const char *path, ra_tensor_file **file_out)
     }
     for (int i = 7; i >= 0; --i)
         length = length << 8 | prefix[i];
-    /* A length that cannot be is for the parser to refuse: it only needs the prefix. */
+    /* An impossible length is refused by the parser, which needs only the prefix. */
     size_t head_bytes = prefix_bytes;
     if (file_bytes >= 8 && length <= RA_TENSOR_HEADER_MAX_BYTES &&
         (int64_t)length <= file_bytes - 8)

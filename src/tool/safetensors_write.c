@@ -1,7 +1,7 @@
 /*
  * Writing a safetensors file from several processes: a temporary file of full length, rows put
- * where they belong, fsync, rename. What was wrong goes into an ra_file_error, so that of many
- * processes that fail alike one can speak.
+ * where they belong, fsync, rename. The cause of a failure goes into an ra_file_error, so that one
+ * of many processes that fail alike can log it.
  */
 #include "doomed_file.h"
 #include "safetensors_header.h"
@@ -220,7 +220,7 @@ static ra_status join_file(ra_tensor_writer *writer, ra_file_error *error)
     return RA_OK;
 }
 
-/* Where the file will be: a symbolic link is followed, so that it stays a link. */
+/* Resolve where the file will be: a symbolic link is followed, so that it stays a link. */
 static ra_status resolve(ra_tensor_writer *writer, const char *path, const char *job_id,
                          ra_file_error *error)
 {

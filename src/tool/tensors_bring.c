@@ -1,11 +1,11 @@
-/* Inputs to where the kernel wants them: in place, or chunk by chunk through host memory. */
+/* Brings inputs to the kernel's memory: in place, or chunk by chunk through host memory. */
 #include "tensor_source.h"
 
 #include "internal.h"
 
 #include <string.h>
 
-/* A tensor's rows on their way: [batch, batch_rows, row_bytes] in a shard. */
+/* A tensor's rows in transfer: [batch, batch_rows, row_bytes] in a shard. */
 typedef struct bringing {
     const ra_shard_memory *in;
     char *data;
@@ -108,7 +108,7 @@ ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config 
 
 /* ---- a value --------------------------------------------------------------------------------- */
 
-/* Any bytes of which every dtype makes a finite number: about 0.01, and 1.06 for f16. */
+/* A byte that gives a finite number in every dtype: about 0.01, and 1.06 for f16. */
 enum { FILL_BYTE = 0x3c };
 
 static ra_status fill_rows(void *context, int64_t batch, int64_t first, int64_t count, void *to)

@@ -80,7 +80,7 @@ static int64_t piece_of(const ra_rowset *rows, int64_t local)
     return low;
 }
 
-/* What of a piece is in the part; false: nothing, it comes after. */
+/* The rows of a piece that are in the part; false: none, the piece comes after. */
 static bool piece_part(const part *p, int64_t piece, ra_range *range_out)
 {
     if (piece >= p->rows->piece_count || p->rows->pieces[piece].first >= p->end)
@@ -225,7 +225,7 @@ static ra_status row_from_file(const ra_tensor_source *source, const ra_config *
     return status;
 }
 
-/* All heads of the rows are read where there is memory for it, and one is picked out. */
+/* Read all heads of the rows, if there is memory for it, and pick one out. */
 static ra_status rows_from_file(const ra_tensor_source *source, const ra_config *config,
                                 ra_tensor_name name, int64_t batch, int32_t head, int64_t row_begin,
                                 int64_t row_count, ra_tensor_staging staging, double *values)

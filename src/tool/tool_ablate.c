@@ -1,7 +1,7 @@
 /*
  * `ringattn ablate`: one job under base, under the ring with everything on, with each feature off
- * in turn, with all off, and under the other form of the mask. A set that this build, or this
- * number of ranks, does not have is a row that says so.
+ * in turn, with all off, and under the other form of the mask. If this build, or this number of
+ * ranks, lacks a set, its row says so.
  */
 #include "tool_ablate.h"
 

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What others are compared with: base, or on several ranks, which base cannot be, the ring. */
+/* The set that others are compared with: base, or on several ranks, where base cannot run, the
+   ring. */
 static const ra_ablate_point *reference_of(const ra_ablate *ablate)
 {
     for (int i = 0; i < ra_feature_set_count; i++) {

@@ -1,6 +1,6 @@
 /*
- * How much of the communication hides behind computing: passes as they are, without any exchange
- * and without any kernel take turns, so that a machine that changes its pace does so for all three.
+ * How much of the communication hides behind computing: complete passes, passes without exchanges,
+ * and passes without kernels take turns, so that a change in the machine's speed affects all three.
  */
 #include "internal.h"
 #include "tool_bench.h"

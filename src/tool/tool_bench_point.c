@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Collective. Of the GPUs of all ranks, each counted once; not known where one of them is not. */
+/* Collective. The limit of all ranks' GPUs, each counted once; unknown if one of them is. */
 static ra_status gpu_limit(ra_job *job, ra_bench_point *point)
 {
     const char *name;
@@ -38,7 +38,7 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
         status = ra_job_results(job);
     if (status == RA_OK && bench->series.overlap && ra_comm_size(job->comm) > 1)
         status = ra_bench_overlap_measure(job, point);
-    /* A long point may see another machine at its end: the mean is its limit. */
+    /* During a long point the machine's speed may change: the mean is its limit. */
     if (status == RA_OK)
         status = ra_bench_limits_refresh(bench, job->threads, false);
     if (status == RA_OK)
@@ -56,7 +56,7 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
     return RA_OK;
 }
 
-/* Against the first variant of this combination, which is remembered when it is the one at hand. */
+/* Compare with the combination's first variant; if this is the first, remember it. */
 static void reference_apply(ra_bench *bench, ra_bench_point *point)
 {
     const ra_report *report = &point->report;
@@ -77,8 +77,8 @@ static void reference_apply(ra_bench *bench, ra_bench_point *point)
 }
 
 /*
- * The peak that `plan` predicts for this job, if it is the same one: what is automatic must have
- * been decided alike. A job that is not predicted has none, which is nothing to complain about.
+ * The peak that `plan` predicts for this job, if it is the same one: automatic settings must be
+ * resolved alike. A job that cannot be predicted has none; that is no error.
  */
 static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
 {
@@ -113,7 +113,7 @@ static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
     return bytes;
 }
 
-/* What became of a point, on rank 0. */
+/* Report the outcome of a point, on rank 0. */
 static void point_tell(ra_bench *bench, ra_bench_point *point, const ra_config *config)
 {
     char label[512], line[2 * RA_CONSOLE_LINE_MAX];

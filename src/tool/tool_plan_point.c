@@ -23,7 +23,7 @@ static bool on_device(const ra_plan_point *point)
     return point->config.backend == RA_BACKEND_CUDA;
 }
 
-/* Those of the machine that is described, else of the GPU that is here. */
+/* Multiprocessors of the described machine, or else of the GPU that is here. */
 static ra_status count_multiprocessors(ra_plan_point *point, const ra_hardware *hardware)
 {
     ra_devices devices;
@@ -77,7 +77,7 @@ ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks)
     return RA_OK;
 }
 
-/* As a job does, once an input has said what it holds: with its line where that is refused. */
+/* Settle kernels as a job does once an input's shape is known; log the job's line on refusal. */
 static ra_status settle_kernels(ra_plan_point *point)
 {
     char why_not[RA_BACKEND_NOTE_MAX];
@@ -90,7 +90,7 @@ static ra_status settle_kernels(ra_plan_point *point)
     return RA_OK;
 }
 
-/* Left open, NCCL is taken for granted where GPUs are described, and else looked for here. */
+/* If left open, NCCL is assumed for described GPUs, and otherwise looked for here. */
 static bool buffers_are_nccls(const ra_plan_point *point, const ra_hardware *hardware)
 {
     bool const described = hardware != NULL && hardware->multiprocessors > 0;
@@ -244,8 +244,8 @@ static ra_status look(const ra_plan_point *point, int64_t seq, bracket *b)
     return RA_OK;
 }
 
-/* Peaks grow almost in proportion to lengths, so the next length lies on the line through the two
-   that are known; a little off it, so that the other one moves next. */
+/* Peaks grow almost in proportion to lengths, so interpolate between the two known ones; a little
+   off the line, so that the other bound moves next. */
 static int64_t next_length(const bracket *b, int64_t limit_bytes, int64_t step)
 {
     double const slope = (double)(b->high_bytes - b->low_bytes) / (double)(b->high - b->low);

@@ -1,7 +1,7 @@
 /*
  * `ringattn probe`: for each variant the longest sequence that fits and runs. Lengths double until
  * one is refused, then the gap is halved until it is at most 1/256 of the length that fits; that
- * one runs whole. Every rank takes the same turns, as every try comes out the same on all.
+ * one runs whole. Every rank takes the same turns, because a try has the same outcome on all.
  */
 #include "tool_probe.h"
 
@@ -47,7 +47,7 @@ static ra_status tokens_search(ra_probe *probe, ra_probe_point *point)
     ra_job_outcome outcome;
     int64_t next = RA_PROBE_BEGIN_TOKENS;
     ra_status status = tokens_try(probe, point, next, &outcome);
-    /* What another length would not mend. */
+    /* A failure that no other length would avoid. */
     if (status == RA_OK && outcome.status != RA_OK && outcome.status != RA_ERR_NO_MEMORY) {
         point->status = outcome.status;
         return RA_OK;
@@ -64,7 +64,7 @@ static ra_status tokens_search(ra_probe *probe, ra_probe_point *point)
     return status;
 }
 
-/* All of it. Another process may have taken memory meanwhile: then a little less. */
+/* Run the whole job. If another process has taken memory meanwhile, try a little less. */
 static ra_status whole_run(ra_probe *probe, ra_probe_point *point)
 {
     ra_job_outcome outcome = {0};
@@ -110,7 +110,7 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
 
 /* ---- before and after ------------------------------------------------------------------------ */
 
-/* Those of the file, the one that --variant names, or base and ring. */
+/* Make points for the file's variants, for that of --variant, or for base and ring. */
 static ra_status points_make(ra_probe *probe)
 {
     const ra_config *base = &probe->series.base;

@@ -1,4 +1,4 @@
-/* What `plan` says of a variant, beside what a probe has found. */
+/* What `plan` predicts for a variant, beside what a probe has found. */
 #include "internal.h"
 #include "tool_plan.h"
 #include "tool_probe.h"
@@ -18,7 +18,7 @@ static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, 
 {
     const ra_series *series = &probe->series;
     int const ranks = ra_comm_size(series->comm);
-    /* All ranks have said that they can share; whether hosts can is found where it is tried. */
+    /* Assume that ranks can share memory; whether hosts allow it shows only when it is tried. */
     ra_hardware const here = {.ranks = ranks,
                               .ranks_per_node = ra_comm_local_size(series->comm),
                               .shares_memory = true,

@@ -49,7 +49,7 @@ static ra_status trace_end(ra_job *job, const ra_trace *trace)
     job->entered = true;
     ra_status const status =
         ra_trace_write(trace, job->comm, job->host_pool, job->options->trace_path);
-    /* What is wrong with the file or memory, every rank has been told. */
+    /* All ranks know of failures of the file or of memory. */
     job->entered = ra_status_is_of_ranks(status);
     return status;
 }

@@ -1,7 +1,7 @@
 /*
  * Writing a trace: {"traceEvents": [...]}, one process per rank, one thread per track, complete
  * events ("ph": "X") with times in microseconds. Only rank 0 touches the file, so only it can fail
- * by itself; it goes on taking what the others send, and tells them at the end.
+ * alone; it then still receives what the others send, and tells them at the end.
  */
 #include "trace_write.h"
 #include "output_file.h"
@@ -170,7 +170,7 @@ static ra_status receive_rank(trace_file *file, ra_comm *comm, int rank, ra_trac
     return status;
 }
 
-/* Ranks take turns, and those that wait do so for one turn at a time: no longer than a deadline. */
+/* Ranks take turns, and waiting ranks wait for one turn at a time: no longer than a deadline. */
 static ra_status gather(const ra_trace *trace, ra_comm *comm, trace_file *file,
                         ra_trace_event *piece)
 {

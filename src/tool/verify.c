@@ -82,7 +82,7 @@ static ra_verify_plan make_plan(const ra_verify_job *job)
 
 /* ---- queries: o, lse, dq --------------------------------------------------------------------- */
 
-/* Little is asked for at a time, here and there. */
+/* Small reads at scattered places. */
 enum { WINDOW_BYTES = 256 << 10 };
 
 static ra_verify_tensor tensor_open(const ra_result_tensors *results, const void *data,
@@ -240,8 +240,9 @@ static double relative_error(double rows, double diff, double ref, double least)
 /*
  * Gradients are sums of terms that may cancel, down to nothing for a query that sees one key. What
  * float32 arithmetic leaves is then relative to the terms, not to their sum: float32's bound holds
- * for a quarter of their root sum of squares. The wider bounds of 16 bits are for as much less of
- * it, but for a thousandth at least. Where delta had to be taken from rounded outputs, a quarter.
+ * for a quarter of their root sum of squares. The bounds of 16 bits are wider, so their share is
+ * smaller by as much, but at least 1/1000. If delta had to be taken from rounded outputs, it is
+ * 1/4.
  */
 static double least_base(const ra_config *config, bool rounded, double score, double terms)
 {
@@ -280,7 +281,7 @@ static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *p
     return RA_OK;
 }
 
-/* Rows of all heads, of which one is picked out; of a file only. */
+/* Memory for rows of all heads, of which one is picked out; for a file only. */
 static int64_t staging_bytes(const ra_config *config)
 {
     enum { MOST_BYTES = 1 << 20 };

@@ -16,7 +16,7 @@ typedef struct key_sums {
     double dk[RA_REFERENCE_MAX_DIM], dv[RA_REFERENCE_MAX_DIM];
     double terms;     /* sum of (scale p (|dp| + |delta|) |q|)^2: of what cancels in dk */
     double nonfinite; /* queries whose inputs, or what they see, hold NaN or Inf */
-    double suspect;   /* queries whose lse or o, as the run left them, are not finite */
+    double suspect;   /* queries whose lse or o from the run is not finite */
 } key_sums;
 
 typedef struct sampled_key {
@@ -207,7 +207,7 @@ static ra_status add_head(const ra_verify_job *job, bool lse_from_run, int32_t h
 
 /* ---- NaN and Inf ----------------------------------------------------------------------------- */
 
-/* Whether this rank's rows of the inputs hold NaN or Inf; slow, and asked for only in need. */
+/* Whether this rank's rows of the inputs hold NaN or Inf; slow, so called only if needed. */
 static ra_status own_inputs_nonfinite(const ra_verify_job *job, ra_reference *reference,
                                       int64_t *found_out)
 {
@@ -232,8 +232,8 @@ static ra_status own_inputs_nonfinite(const ra_verify_job *job, ra_reference *re
 }
 
 /*
- * A run whose lse is not finite for a query that sees keys is excused by NaN or Inf in the inputs,
- * and by nothing else. Collective, and entered by all ranks or none.
+ * Only NaN or Inf in the inputs excuses a run whose lse is not finite for a query that sees keys.
+ * Collective: all ranks enter or none.
  */
 static ra_status excuse_suspects(const ra_verify_job *job, ra_reference *reference, key_sums *sums,
                                  int64_t count)

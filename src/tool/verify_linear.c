@@ -1,6 +1,6 @@
 /*
- * Linear attention of single rows in float64: weights phi(q) . phi(k) pair by pair, and no states,
- * so that nothing is shared with what is judged.
+ * Linear attention of single rows in float64: weights phi(q). phi(k) pair by pair, without states,
+ * so that nothing is shared with the code under test.
  */
 #include "internal.h"
 #include "verify_reference.h"
@@ -25,7 +25,7 @@ static void begin_row(ra_reference_row *row, int32_t dim)
     ra_reference_features(row->q, dim);
 }
 
-/* Sums over p dp phi(k), p phi(k) and the like, p without what it is divided by. */
+/* Add to the sums of p dp phi(k), p phi(k) and the like, with p before the division. */
 static void see_key(const ra_reference *reference, ra_reference_depth depth, int64_t key,
                     ra_reference_row *row)
 {

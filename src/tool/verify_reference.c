@@ -1,7 +1,7 @@
 /*
- * Attention of single rows in float64: every pair is asked for by the pattern's definition, and
- * one online softmax goes over all keys. Written to be read; it shares no code with slices, tile
- * maps or kernels.
+ * Attention of single rows in float64: the pattern's definition decides every pair, and one online
+ * softmax goes over all keys. Written to be read; it shares no code with slices, tile maps or
+ * kernels.
  */
 #include "verify_reference.h"
 #include "tensor_source.h"
