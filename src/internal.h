@@ -54,4 +54,35 @@ static inline int64_t ra_div_ceil(int64_t a, int64_t b)
     return a / b + (a % b > 0);
 }
 
+/* To a multiple of `unit`. */
+static inline size_t ra_round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* For qsort; no number is NaN. */
+static inline int ra_compare_i64(const void *a, const void *b)
+{
+    int64_t const x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static inline int ra_compare_f64(const void *a, const void *b)
+{
+    double const x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* One step of Steele, Lea and Flood's SplitMix64 (doi:10.1145/2660193.2660195) from state `x`,
+   which the step moves on by RA_MIX64_STEP. */
+#define RA_MIX64_STEP 0x9e3779b97f4a7c15u
+
+static inline uint64_t ra_mix64(uint64_t x)
+{
+    x += RA_MIX64_STEP;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
 #endif

@@ -18,7 +18,7 @@ static ra_nccl_comm *comm_of(const ra_memory *memory)
 static size_t nccl_round(const ra_memory *memory, size_t bytes)
 {
     (void)memory;
-    return (bytes + RA_NCCL_UNIT_BYTES - 1) / RA_NCCL_UNIT_BYTES * RA_NCCL_UNIT_BYTES;
+    return ra_round_up(bytes, RA_NCCL_UNIT_BYTES);
 }
 
 static ra_status nccl_available(const ra_memory *memory, int64_t *bytes_out)

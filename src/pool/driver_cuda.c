@@ -116,7 +116,7 @@ static void driver_destroy(const ra_memory *memory, void *self)
 static size_t driver_round(const ra_memory *memory, size_t bytes)
 {
     (void)memory;
-    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    return ra_round_up(bytes, ALIGN_BYTES);
 }
 
 static ra_status driver_alloc(const ra_memory *memory, void *self, size_t bytes, ra_stream *stream,

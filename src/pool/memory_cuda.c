@@ -11,11 +11,6 @@
 /* Small blocks share granules of the driver, which are 2 MiB; a large one has its own. */
 enum { SMALL_ALIGN_BYTES = 512, GRANULE_BYTES = 2 << 20 };
 
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 /* The index of the device is all that there is to know about it. */
 static cudaError_t make_current(const ra_memory *memory)
 {
@@ -37,7 +32,7 @@ static void give(const ra_memory *memory, cudaError_t (*free_of)(void *), void *
 static size_t device_round(const ra_memory *memory, size_t bytes)
 {
     (void)memory;
-    return round_up(bytes, bytes < GRANULE_BYTES ? SMALL_ALIGN_BYTES : GRANULE_BYTES);
+    return ra_round_up(bytes, bytes < GRANULE_BYTES ? SMALL_ALIGN_BYTES : GRANULE_BYTES);
 }
 
 static ra_status device_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
@@ -157,7 +152,7 @@ static const ra_memory_ops device_ops = {
 static size_t pinned_round(const ra_memory *memory, size_t bytes)
 {
     (void)memory;
-    return round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
+    return ra_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
 static ra_status pinned_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)

@@ -1,4 +1,5 @@
 #include "host_available.h"
+#include "internal.h"
 #include "pool_internal.h"
 
 #include <errno.h>
@@ -22,17 +23,12 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 static size_t host_round(const ra_memory *memory, size_t bytes)
 {
     (void)memory;
     if (bytes < SMALL_LIMIT_BYTES)
-        return round_up(bytes, SMALL_ALIGN_BYTES);
-    return round_up(bytes, page_bytes());
+        return ra_round_up(bytes, SMALL_ALIGN_BYTES);
+    return ra_round_up(bytes, page_bytes());
 }
 
 /*

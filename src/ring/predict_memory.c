@@ -101,9 +101,9 @@ int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_
         KEY_WORDS + 6 * (int64_t)layers + documents + 1 + 4 * pieces + block_key_words(job);
     int64_t const record = 8 * RECORD_WORDS + (int64_t)sizeof(ra_tilemap);
     int64_t const bytes =
-        (record + LINE - 1) / LINE * LINE + (8 * words + LINE - 1) / LINE * LINE + map_bytes;
+        ra_div_ceil(record, LINE) * LINE + ra_div_ceil(8 * words, LINE) * LINE + map_bytes;
     int64_t const unit = bytes < SMALL ? LINE : PAGE;
-    return (bytes + unit - 1) / unit * unit;
+    return ra_div_ceil(bytes, unit) * unit;
 }
 
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum)

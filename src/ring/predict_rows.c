@@ -34,7 +34,7 @@ ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes)
 
 static int64_t round_up(int64_t bytes, int64_t unit)
 {
-    return (bytes + unit - 1) / unit * unit;
+    return ra_div_ceil(bytes, unit) * unit;
 }
 
 enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, GPU_LINE = 512, GPU_GRANULE = 2 << 20 };

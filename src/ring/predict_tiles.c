@@ -16,12 +16,6 @@ static int compare_strips(const void *x, const void *y)
     return (difference > 0) - (difference < 0);
 }
 
-static int compare_edges(const void *a, const void *b)
-{
-    int64_t const x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Blocks that `count` keys of a strip lie in; 1 if nothing is left to chance. */
 static int64_t blocks_of(const ra_strip_mapper *m, const ra_strip *s, int64_t first, int64_t count)
 {
@@ -87,7 +81,7 @@ static ra_status count_group(ra_strip_mapper *m, const ra_strip *group, int64_t 
         m->edges[2 * i] = group[i].begin;
         m->edges[2 * i + 1] = group[i].begin + group[i].count;
     }
-    qsort(m->edges, (size_t)(2 * group_count), sizeof(*m->edges), compare_edges);
+    qsort(m->edges, (size_t)(2 * group_count), sizeof(*m->edges), ra_compare_i64);
     for (int64_t i = 0; i + 1 < 2 * group_count; ++i)
         for (int64_t at = m->edges[i]; at < m->edges[i + 1]; at += m->tile_rows) {
             ra_predict_poll(m->job); /* a tile may have millions of strips */

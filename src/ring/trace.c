@@ -116,12 +116,6 @@ void ra_trace_destroy(ra_trace *trace)
     free(trace);
 }
 
-static int compare_i64(const void *a, const void *b)
-{
-    int64_t const x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* How far the clock of this rank's host is ahead of rank 0's, as measured by its first rank. */
 static ra_status agree_on_shift(ra_comm *comm, const char *operation, int64_t mine_ns,
                                 int64_t *shift_ns_out)
@@ -160,7 +154,7 @@ ra_status ra_trace_align(ra_trace *trace, ra_comm *comm)
     trace->origin_ns = first[0];
     for (int i = 0; i < ALIGN_ROUNDS; ++i)
         mine[i] -= first[i];
-    qsort(mine, ALIGN_ROUNDS, sizeof(mine[0]), compare_i64);
+    qsort(mine, ALIGN_ROUNDS, sizeof(mine[0]), ra_compare_i64);
     status = agree_on_shift(comm, operation, mine[ALIGN_ROUNDS / 2], &shift_ns);
     trace->origin_ns += shift_ns;
     return status;

@@ -8,12 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_i64(const void *a, const void *b)
-{
-    int64_t const x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Block distances of dilated_sparse: those given, or powers of two until the density is reached
    (a row of blocks keeps 1 + 2 * rates of them). */
 static ra_status make_block_offsets(ra_pattern *p)
@@ -37,7 +31,7 @@ static ra_status make_block_offsets(ra_pattern *p)
             if (c->block_rates[i] < rows)
                 p->block_offsets[count++] = c->block_rates[i];
         if (count > 1)
-            qsort(p->block_offsets, (size_t)count, sizeof(*p->block_offsets), compare_i64);
+            qsort(p->block_offsets, (size_t)count, sizeof(*p->block_offsets), ra_compare_i64);
         int64_t unique = 0;
         for (int64_t i = 0; i < count; ++i)
             if (unique == 0 || p->block_offsets[unique - 1] != p->block_offsets[i])
@@ -64,15 +58,6 @@ static int64_t append_block(ra_block_run *runs, int64_t row_first, int64_t count
     return count + 1;
 }
 
-/* The stateless generator by which every rank draws the same map (Steele, Lea, Flood 2014). */
-static uint64_t splitmix64(uint64_t x)
-{
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 /* For a density below 1: at 1 all blocks are kept, and the limit would not fit. */
 static uint64_t draw_limit(const ra_pattern_config *c)
 {
@@ -83,7 +68,7 @@ bool ra_block_is_drawn(const ra_pattern_config *c, int64_t bi, int64_t bj)
 {
     if (bi == bj || c->block_density >= 1)
         return true;
-    return splitmix64(c->block_seed ^ ((uint64_t)bi << 32 | (uint64_t)bj)) < draw_limit(c);
+    return ra_mix64(c->block_seed ^ ((uint64_t)bi << 32 | (uint64_t)bj)) < draw_limit(c);
 }
 
 /*
@@ -95,7 +80,7 @@ static void draw_row(const ra_pattern *p, int64_t bi, unsigned char *keeps)
     const ra_pattern_config *c = &p->config;
     uint64_t const row = c->block_seed ^ (uint64_t)bi << 32, limit = draw_limit(c);
     for (int64_t bj = 0; bj < p->block_rows; ++bj)
-        keeps[bj] = splitmix64(row ^ (uint64_t)bj) < limit;
+        keeps[bj] = ra_mix64(row ^ (uint64_t)bj) < limit;
     keeps[bi] = 1;
     if (c->block_density >= 1)
         memset(keeps, 1, (size_t)p->block_rows);

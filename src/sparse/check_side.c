@@ -38,7 +38,7 @@ static ra_status tensors_take(ra_check_side *s)
     size_t at[CHECK_TENSORS], total = 0;
     for (int t = 0; t < CHECK_TENSORS; ++t) {
         at[t] = total;
-        total += (bytes_of(s, (ra_check_tensor)t) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+        total += ra_round_up(bytes_of(s, (ra_check_tensor)t), ALIGN_BYTES);
     }
     const ra_check_place *where = s->where;
     bool const on_host = ra_memory_is_host(&where->memory);
@@ -72,19 +72,11 @@ static ra_status results_bring(const ra_check_side *s)
                                 s->block.bytes);
 }
 
-/* One step of Steele, Lea and Flood's SplitMix64 (doi:10.1145/2660193.2660195). */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 /* Uniform in (-1.75, 1.75), about as wide as a standard normal; rounded like the job's inputs. */
 static float draw(uint64_t *state, ra_dtype dtype)
 {
-    uint64_t const bits = next_random(state) >> 40; /* 24 of them: exact in float32 */
+    uint64_t const bits = ra_mix64(*state) >> 40; /* 24 of them: exact in float32 */
+    *state += RA_MIX64_STEP;
     float value = 3.5f * ((float)bits / (float)(1 << 24) - 0.5f);
     uint32_t stored[1];
     ra_dtype_store(dtype, stored, 0, value);

@@ -4,19 +4,19 @@
 
 enum { ALIGN_BYTES = 64 };
 
-static size_t round_up(size_t bytes)
+static size_t aligned(size_t bytes)
 {
-    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    return ra_round_up(bytes, ALIGN_BYTES);
 }
 
 char *ra_cache_entry_key(ra_cache_entry *entry)
 {
-    return (char *)entry + round_up(sizeof(*entry));
+    return (char *)entry + aligned(sizeof(*entry));
 }
 
 char *ra_cache_entry_arrays(ra_cache_entry *entry)
 {
-    return ra_cache_entry_key(entry) + round_up(entry->key_bytes);
+    return ra_cache_entry_key(entry) + aligned(entry->key_bytes);
 }
 
 static void release(const ra_pattern_cache *cache, ra_category category, int64_t bytes)
@@ -118,7 +118,7 @@ static bool charge(ra_pattern_cache *cache, int64_t bytes)
 ra_cache_entry *ra_cache_entry_take(ra_pattern_cache *cache, size_t key_bytes, size_t map_bytes)
 {
     const ra_memory memory = cache->config.memory;
-    size_t const wanted = round_up(sizeof(ra_cache_entry)) + round_up(key_bytes) + map_bytes;
+    size_t const wanted = aligned(sizeof(ra_cache_entry)) + aligned(key_bytes) + map_bytes;
     int64_t const bytes = (int64_t)memory.ops->round(&memory, wanted);
     void *data;
     if (bytes > cache->config.bytes)

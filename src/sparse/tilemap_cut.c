@@ -189,12 +189,6 @@ static void add_tile(ra_map_builder *b, const piece *group, const part *queries,
     ++b->tile_count;
 }
 
-static int compare_i64(const void *a, const void *b)
-{
-    int64_t const x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Skip a cut that is among the last ones: blocks of a few rows of blocks have equal begins and
    ends. */
 static ra_status push_cut(ra_map_builder *b, int64_t at)
@@ -223,7 +217,7 @@ static ra_status list_cuts(ra_map_builder *b, const piece *group, int64_t group_
             return status;
     }
     if (b->cuts.count > 2)
-        qsort(b->cuts.block.data, (size_t)b->cuts.count, sizeof(int64_t), compare_i64);
+        qsort(b->cuts.block.data, (size_t)b->cuts.count, sizeof(int64_t), ra_compare_i64);
     return RA_OK;
 }
 

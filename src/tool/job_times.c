@@ -8,15 +8,9 @@
 
 enum { STEADY_MAX = 16 };
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double const x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 ra_times ra_times_of(double *ms, int count)
 {
-    qsort(ms, (size_t)count, sizeof(*ms), compare_doubles);
+    qsort(ms, (size_t)count, sizeof(*ms), ra_compare_f64);
     double const middle = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
     return (ra_times){
         .min_ms = ms[0], .median_ms = middle, .max_ms = ms[count - 1], .count = count};

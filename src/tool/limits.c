@@ -54,12 +54,6 @@ static double slice_rate(int threads, limit_work *work, void *context)
     return total;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double const x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Work per second of this rank. */
 static double rate_measure(int threads, limit_work *work, void *context)
 {
@@ -67,7 +61,7 @@ static double rate_measure(int threads, limit_work *work, void *context)
     (void)work(context, 0); /* first touches, frequency */
     for (int i = 0; i < SLICES; i++)
         rates[i] = slice_rate(threads, work, context);
-    qsort(rates, SLICES, sizeof(rates[0]), compare_doubles);
+    qsort(rates, SLICES, sizeof(rates[0]), ra_compare_f64);
     return 1e3 * rates[SLICES / 2];
 }
 

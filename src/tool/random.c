@@ -59,17 +59,9 @@ static void fill_cells(void)
     }
 }
 
-uint64_t ra_random_mix(uint64_t x)
-{
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 uint64_t ra_random_stream(uint64_t seed, uint32_t tensor, int64_t batch)
 {
-    return ra_random_mix(ra_random_mix(ra_random_mix(seed) ^ tensor) ^ (uint64_t)batch);
+    return ra_mix64(ra_mix64(ra_mix64(seed) ^ tensor) ^ (uint64_t)batch);
 }
 
 /* Bits to a normal value; the lowest 31 choose the size, the highest the sign. */
@@ -92,10 +84,10 @@ void ra_random_row(uint64_t stream, int64_t row, int32_t head, int32_t dim, floa
 {
     RA_DASSERT(dim >= 1 && dim <= RA_RANDOM_MAX_DIM);
     pthread_once(&cells_once, fill_cells);
-    uint64_t state = ra_random_mix(ra_random_mix(stream ^ (uint64_t)row) ^ (uint64_t)head);
+    uint64_t state = ra_mix64(ra_mix64(stream ^ (uint64_t)row) ^ (uint64_t)head);
     for (int32_t d = 0; d < dim; d += 2) {
-        uint64_t const bits = ra_random_mix(state);
-        state += 0x9E3779B97F4A7C15u;
+        uint64_t const bits = ra_mix64(state);
+        state += RA_MIX64_STEP;
         values[d] = normal_from_bits((uint32_t)bits);
         if (d + 1 < dim)
             values[d + 1] = normal_from_bits((uint32_t)(bits >> 32));

@@ -9,9 +9,6 @@
 
 enum { RA_RANDOM_MAX_DIM = 256 };
 
-/** One step of Steele, Lea and Flood's SplitMix64 (doi:10.1145/2660193.2660195). */
-uint64_t ra_random_mix(uint64_t x);
-
 /**
  * values[d] for 0 <= d < dim (1 to RA_RANDOM_MAX_DIM): standard normal, |value| < 6.4, finite.
  *

@@ -3,7 +3,6 @@
 #include "verify_reference.h"
 
 #include "internal.h"
-#include "random.h"
 
 #include <math.h>
 
@@ -37,7 +36,7 @@ int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t to
     int64_t const part = total / count, rest = total % count;
     int64_t const begin = part * index + ra_min_i64(index, rest);
     int64_t const length = part + (index < rest);
-    return begin + (int64_t)(ra_random_mix(seed ^ (uint64_t)index) % (uint64_t)length);
+    return begin + (int64_t)(ra_mix64(seed ^ (uint64_t)index) % (uint64_t)length);
 }
 
 /* A number of samples that costs about `work`, from at least `low` to at most `high`. */
@@ -196,7 +195,7 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
     for (int64_t sample = 0; sample < plan->query_rows;) {
         int count = 0;
         for (; sample < plan->query_rows && count < RA_REFERENCE_ROWS; ++sample) {
-            int64_t const row = ra_verify_sample(ra_random_mix(config->seed ^ (uint64_t)at), sample,
+            int64_t const row = ra_verify_sample(ra_mix64(config->seed ^ (uint64_t)at), sample,
                                                  plan->query_rows, config->seq);
             locals[count] = ra_rowset_local(job->rows, row);
             reference->rows[count].row = row;

@@ -6,7 +6,6 @@
 #include "verify_reference.h"
 
 #include "internal.h"
-#include "random.h"
 
 #include <math.h>
 #include <string.h>
@@ -37,7 +36,7 @@ static key_group group_begin(const ra_verify_job *job, const ra_verify_plan *pla
                              sampled_key *keys, key_sums *sums)
 {
     const ra_config *config = job->config;
-    uint64_t const seed = ra_random_mix(config->seed + 1);
+    uint64_t const seed = ra_mix64(config->seed + 1);
     int64_t const at =
         ra_verify_sample(seed, group, plan->key_groups, config->batch * config->kv_heads);
     int32_t const heads = config->heads / config->kv_heads;
@@ -50,7 +49,7 @@ static key_group group_begin(const ra_verify_job *job, const ra_verify_plan *pla
     result.head_begin = result.kv_head * heads;
     for (int64_t i = 0; i < plan->key_rows; ++i)
         keys[i].row =
-            ra_verify_sample(ra_random_mix(seed ^ (uint64_t)at), i, plan->key_rows, config->seq);
+            ra_verify_sample(ra_mix64(seed ^ (uint64_t)at), i, plan->key_rows, config->seq);
     return result;
 }
 

@@ -45,7 +45,7 @@ int32_t ra_cpu_task_class(int64_t work, int64_t work_most)
 /* Rows of a group of key rows: a chunk's rows, or fewer if a member would get no group. */
 static int64_t group_rows(const ra_tilemap *map, int32_t members)
 {
-    int64_t blocks = (map->chunk_rows + RA_KEY_BLOCK - 1) / RA_KEY_BLOCK;
+    int64_t blocks = ra_div_ceil(map->chunk_rows, RA_KEY_BLOCK);
     while (blocks > 1 && map->k_rows < blocks * RA_KEY_BLOCK * members)
         blocks = (blocks + 1) / 2;
     return blocks * RA_KEY_BLOCK;

@@ -232,7 +232,7 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
     int32_t const keys =
         single ? ra_cuda_single_of(shape->dim).k_rows : ra_cuda_keys_of(dtype, shape->dim).k_rows;
     int32_t const task_rows = keys * key_stride_of(step->map);
-    int64_t const key_blocks = (step->map->k_rows + task_rows - 1) / task_rows;
+    int64_t const key_blocks = ra_div_ceil(step->map->k_rows, task_rows);
     int32_t const parts = single ? 1 : ra_cuda_key_parts(dtype, shape->dim);
     int64_t const q_tasks = shape->batch * shape->q_heads * (ends_only ? 2 : chunks);
     int64_t const k_tasks = shape->batch * shape->kv_heads * key_blocks * parts;
