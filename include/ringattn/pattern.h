@@ -139,6 +139,16 @@ RA_CHECKED ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads 
                                             ra_pool *pool, ra_rowset *rows_out,
                                             ra_rowset *local_out);
 
+/** How many rows ra_pattern_needed_rows would give: a bit per key, and no ranges. */
+RA_CHECKED ra_status ra_pattern_count_needed(const ra_pattern *pattern, ra_heads heads,
+                                             const ra_rowset *queries, const ra_rowset *keys,
+                                             ra_pool *pool, int64_t *rows_out);
+
+/** Needed rows come as ranges at their strides where the lcm of all local strides is up to this:
+    looking for those of each divisor takes a pass over the rows. Above it they come as stretches of
+    consecutive rows, which is as exact, and far apart means a stretch each. */
+enum { RA_NEEDED_STRIDES_MAX = 256 };
+
 #ifdef __cplusplus
 }
 #endif

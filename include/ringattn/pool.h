@@ -178,6 +178,12 @@ struct ra_memory {
  */
 ra_memory ra_memory_host(void);
 
+/**
+ * The least limit that this process's control group and those above it set to its memory, of either
+ * version of them; -1: none does.
+ */
+int64_t ra_memory_host_limit(void);
+
 /** Whether the host reads and writes this memory itself: host and pinned memory. */
 bool ra_memory_is_host(const ra_memory *memory);
 

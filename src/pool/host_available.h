@@ -11,10 +11,7 @@
  */
 RA_CHECKED ra_status ra_host_available(const char *root, int64_t *bytes_out);
 
-/**
- * The least limit that this process's control group and those above it set to its memory, of either
- * version of them; -1: none does.
- */
+/** ra_memory_host_limit, from files under `root`. */
 int64_t ra_host_limit(const char *root);
 
 #endif

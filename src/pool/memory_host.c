@@ -126,6 +126,11 @@ ra_memory ra_memory_host(void)
     return (ra_memory){.ops = &host_ops, .self = NULL};
 }
 
+int64_t ra_memory_host_limit(void)
+{
+    return ra_host_limit("");
+}
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 bool ra_memory_is_host(const ra_memory *memory)

@@ -1,7 +1,6 @@
 /* Which layout `auto` takes: the one that sends least among those that are balanced enough. */
 #include "internal.h"
 #include "ring/ring_internal.h"
-#include "sparse/needed_rows.h"
 
 ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
                                   ra_pool *pool, int64_t *rows_out)

@@ -1,7 +1,6 @@
 /* The plan of schedule ring: blocks hop from rank to rank. */
 #include "internal.h"
 #include "ring/ring_internal.h"
-#include "sparse/needed_rows.h"
 
 static ra_status join_others(const ra_layout *layout, int owner, ra_pool *pool,
                              ra_rowset *joined_out)

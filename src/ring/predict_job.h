@@ -4,7 +4,6 @@
 
 #include "ring/ring_internal.h"
 #include "ringattn/predict.h"
-#include "sparse/needed_rows.h"
 
 /* Rows of which blocks are kept by chance. */
 typedef struct ra_thin_range {

@@ -2,7 +2,6 @@
  * The rows of one set that queries of another touch: marked in a bitmap over the keys' local
  * numbers, then read off as a short list of strided ranges.
  */
-#include "sparse/needed_rows.h"
 #include "internal.h"
 #include "sparse/sparse_internal.h"
 

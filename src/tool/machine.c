@@ -4,7 +4,6 @@
 #include "backend.h"
 #include "json_build.h"
 #include "placement.h"
-#include "pool/host_available.h"
 #include "ringattn/comm_device.h"
 #include "ringattn/topology.h"
 
@@ -86,7 +85,7 @@ static json_t *memory_json(void)
         available = -1;
     int64_t const total = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     return json_pack("{s:o, s:o, s:o, s:o}", "total_bytes", known(total), "available_bytes",
-                     known(available), "cgroup_limit_bytes", known(ra_host_limit("")),
+                     known(available), "cgroup_limit_bytes", known(ra_memory_host_limit()),
                      "shared_memory_free_bytes", known(shm_free()));
 }
 

@@ -5,7 +5,6 @@
  */
 #include "ringattn/block_mask.h"
 #include "ringattn/ring.h"
-#include "sparse/needed_rows.h"
 #include "support/poison_suite.h"
 #include "support/random_pattern.h"
 
