@@ -125,6 +125,11 @@ int ra_hosts_count_local(const int *hosts, int size, int rank)
     return count;
 }
 
+int ra_hosts_place(const int *hosts, int rank)
+{
+    return ra_hosts_count_local(hosts, rank, rank);
+}
+
 void ra_comm_read_stats(const ra_comm *comm, ra_comm_stats *stats_out)
 {
     *stats_out = comm->stats;

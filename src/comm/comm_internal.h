@@ -43,6 +43,8 @@ void ra_comm_log_disagreement(const ra_comm *comm, const char *operation, int pe
 
 /** Count the ranks of `rank`'s host. */
 int ra_hosts_count_local(const int *hosts, int size, int rank);
+/** Count those of them before `rank`. */
+int ra_hosts_place(const int *hosts, int rank);
 
 /**
  * Wait in a window. `look` is called between looks at the meeting: it makes progress, notes signs

@@ -111,14 +111,6 @@ static int usable_at(const ra_devices *devices, int number)
     }
 }
 
-static int count_before(const ra_comm *host)
-{
-    int count = 0;
-    for (int r = 0; r < host->rank; r++)
-        count += host->hosts[r] == host->hosts[host->rank];
-    return count;
-}
-
 /* Said once by a process: it takes a look at the machine. */
 static void judge_place(const ra_comm *host, const char *bus_id)
 {
@@ -139,7 +131,7 @@ static ra_status pick(const ra_comm *host, const ra_devices *devices, int *index
                devices->why_not);
         return RA_ERR_UNSUPPORTED;
     }
-    *index_out = usable_at(devices, count_before(host) % count);
+    *index_out = usable_at(devices, ra_hosts_place(host->hosts, host->rank) % count);
     return RA_OK;
 }
 

@@ -153,15 +153,6 @@ static ra_status exchange_invitations(ra_comm *comm, invitation *mine)
     return status;
 }
 
-static bool is_first_of_host(const ra_comm *comm)
-{
-    for (int rank = 0; rank < comm->rank; rank++) {
-        if (comm->hosts[rank] == comm->hosts[comm->rank])
-            return false;
-    }
-    return true;
-}
-
 ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
 {
     ra_window window = {.bytes = bytes, .member_count = comm->local_size};
@@ -171,7 +162,7 @@ ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
     RA_ASSERT(bytes >= 1);
     if (comm->of_host != NULL)
         return comm->broken ? RA_ERR_PEER : RA_ERR_UNSUPPORTED;
-    bool const first = is_first_of_host(comm);
+    bool const first = ra_hosts_place(comm->hosts, comm->rank) == 0;
     if (first) {
         mine = take(comm, mapped_bytes(&window), &file, &invite);
         invite.status = mine;
@@ -239,10 +230,7 @@ static int find_late(const ra_comm *comm, const ra_meeting *meeting, unsigned ro
 static void arrive(const ra_comm *comm, const ra_window *window, unsigned round)
 {
     ra_meeting *const meeting = window->meeting;
-    int place = 0;
-    for (int rank = 0; rank < comm->rank; rank++)
-        place += comm->hosts[rank] == comm->hosts[comm->rank];
-    atomic_store(&meeting->rounds[place], round + 1);
+    atomic_store(&meeting->rounds[ra_hosts_place(comm->hosts, comm->rank)], round + 1);
     if (atomic_fetch_add(&meeting->here_count, 1) + 1 < (unsigned)window->member_count)
         return;
     atomic_store(&meeting->here_count, 0); /* before the round ends: nobody comes to the next */
