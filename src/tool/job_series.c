@@ -38,8 +38,8 @@ ra_status ra_series_configure(const ra_series *series, const char *variant, int6
                               const ra_feature_set *features, ra_job *job)
 {
     ra_status const status =
-        ra_job_text_parse_with(series->text, series->comm, variant_of(series, variant, features),
-                               point, features, &job->config);
+        ra_job_text_parse(series->text, series->comm, variant_of(series, variant, features), point,
+                          features, &job->config);
     if (status != RA_OK)
         return status;
     if (job->config.comm != series->base.comm) {
@@ -54,7 +54,7 @@ ra_status ra_series_configure(const ra_series *series, const char *variant, int6
 ra_status ra_series_configure_alone(const ra_series *series, const char *variant, int64_t point,
                                     const ra_feature_set *features, ra_config *config_out)
 {
-    ra_status const status = ra_job_text_parse_with(
+    ra_status const status = ra_job_text_parse(
         series->text, NULL, variant_of(series, variant, features), point, features, config_out);
     if (status == RA_OK && config_out->threads == 0)
         config_out->threads = series->cores.threads;
@@ -135,8 +135,8 @@ static ra_status prepare(ra_series *series, void *command)
     const ra_series_ops *ops = series->ops;
     ra_status status = ra_job_text_share(options, series->comm, &series->text);
     if (status == RA_OK)
-        status =
-            ra_job_text_parse(series->text, series->comm, NULL, ops->base_point, &series->base);
+        status = ra_job_text_parse(series->text, series->comm, NULL, ops->base_point, NULL,
+                                   &series->base);
     if (status == RA_OK)
         status = ra_job_connect(&series->base, &series->comm);
     /* As with the configuration, rank 0's command line holds for all. */

@@ -168,14 +168,7 @@ err_destroy:
 }
 
 ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *variant,
-                            int64_t point, ra_config *config_out)
-{
-    return ra_job_text_parse_with(text, comm, variant, point, NULL, config_out);
-}
-
-ra_status ra_job_text_parse_with(const ra_job_text *text, ra_comm *comm, const char *variant,
-                                 int64_t point, const ra_feature_set *features,
-                                 ra_config *config_out)
+                            int64_t point, const ra_feature_set *features, ra_config *config_out)
 {
     ra_config config = {0};
     ra_console_hold();
@@ -202,7 +195,7 @@ ra_status ra_job_load_config(const ra_options *options, ra_comm *comm, ra_config
     ra_job_text *text = NULL;
     ra_status status = ra_job_text_share(options, comm, &text);
     if (status == RA_OK)
-        status = ra_job_text_parse(text, comm, NULL, 0, config_out);
+        status = ra_job_text_parse(text, comm, NULL, 0, NULL, config_out);
     ra_job_text_destroy(text);
     return status;
 }

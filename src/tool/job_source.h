@@ -13,18 +13,13 @@ RA_CHECKED ra_status ra_job_text_share(const ra_options *options, ra_comm *comm,
 /**
  * Collective (not where comm is NULL). Every rank parses the same text with rank 0's overrides.
  *
- * @param variant  NULL: the command line's, if any
- * @param point    combination of the sweep, as in ra_config_source
+ * @param variant   NULL: the command line's, if any
+ * @param point     combination of the sweep, as in ra_config_source
+ * @param features  the same on every rank, before the overrides of the command line; NULL: none
  */
 RA_CHECKED ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *variant,
-                                       int64_t point, ra_config *config_out);
-/**
- * The same with a set of features, before the overrides of the command line; the same on every
- * rank. NULL: none.
- */
-RA_CHECKED ra_status ra_job_text_parse_with(const ra_job_text *text, ra_comm *comm,
-                                            const char *variant, int64_t point,
-                                            const ra_feature_set *features, ra_config *config_out);
+                                       int64_t point, const ra_feature_set *features,
+                                       ra_config *config_out);
 void ra_job_text_destroy(ra_job_text *text); /* NULL is fine */
 
 /**

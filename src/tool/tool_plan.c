@@ -55,7 +55,7 @@ static ra_status point_plan(planner *p, const char *variant, bool named, int64_t
     ra_plan_point point = {.variant = variant, .comm = p->comm};
     /* A variant that the command line names is in the text already. */
     ra_status status =
-        ra_job_text_parse(p->text, NULL, named ? NULL : variant, index, &point.config);
+        ra_job_text_parse(p->text, NULL, named ? NULL : variant, index, NULL, &point.config);
     if (status == RA_OK)
         status = ra_plan_point_init(&point, p->ranks, p->has_hardware ? &p->hardware : NULL);
     if (status == RA_OK)
@@ -156,7 +156,7 @@ static ra_status prepare(planner *p)
     if (status == RA_OK)
         status = ra_job_text_share(o, NULL, &p->text);
     if (status == RA_OK)
-        status = ra_job_text_parse(p->text, NULL, NULL, 1, &p->base);
+        status = ra_job_text_parse(p->text, NULL, NULL, 1, NULL, &p->base);
     if (status == RA_OK)
         status = check_outputs(p);
     if (status == RA_OK && o->save_path != NULL)
