@@ -83,11 +83,16 @@ static ra_status choose_schedule(ra_predict_job *job)
 }
 
 /* Where groups differ in what they pack, each has a plan. */
+static bool has_plans_by_group(const ra_predict_job *job)
+{
+    return ra_pattern_differs_by_head(job->pattern) &&
+           (job->schedule != RA_SCHEDULE_SHARED || job->teams.count > 1);
+}
+
 static int64_t plan_array_bytes(const ra_predict_job *job, int32_t groups)
 {
-    bool const split = ra_pattern_differs_by_head(job->pattern) &&
-                       (job->schedule != RA_SCHEDULE_SHARED || job->teams.count > 1);
-    return ra_predict_round_host(job, (split ? groups : 1) * (int64_t)sizeof(ra_plan));
+    int64_t const plans = has_plans_by_group(job) ? groups : 1;
+    return ra_predict_round_host(job, plans * (int64_t)sizeof(ra_plan));
 }
 
 /* What is left when the ring chooses its groups: it has rows, one plan and keys, not yet tensors.
@@ -155,8 +160,7 @@ static ra_status make_totals(ra_predict_job *job, ra_predict_plan *plans, ra_pre
         int32_t const groups = groups_of(job, &plans[i], job->followed[i]);
         job->groups = groups > job->groups ? groups : job->groups;
     }
-    bool const split = job->groups > 1 && ra_pattern_differs_by_head(job->pattern) &&
-                       (job->schedule != RA_SCHEDULE_SHARED || job->teams.count > 1);
+    bool const split = job->groups > 1 && has_plans_by_group(job);
     int64_t const plans_bytes = plan_array_bytes(job, job->groups);
     for (int i = 0; i < job->followed_count; ++i) {
         totals[i].plans = plans_bytes;

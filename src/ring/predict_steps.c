@@ -220,8 +220,8 @@ typedef struct demand {
 static ra_status make_demands(const planning *p, demand *demands)
 {
     ra_predict_job *job = p->job;
-    ra_need *sums;
-    ra_status status = ra_predict_take(&sums, job->ranks, sizeof(*sums));
+    ra_need *sums = NULL;
+    ra_status const status = ra_predict_needs_of(job, p->heads, 0, 0, &sums);
     for (int reader = 0; reader < job->ranks && status == RA_OK; ++reader)
         for (int owner = 0; owner < job->ranks; ++owner) {
             int const distance = ra_teams_behind(&job->teams, reader, owner);
@@ -231,10 +231,6 @@ static ra_status make_demands(const planning *p, demand *demands)
             d->first = d->first == 0 || distance < d->first ? distance : d->first;
             d->last = distance > d->last ? distance : d->last;
         }
-    if (status == RA_OK)
-        status = ra_predict_touch(job, p->heads, 0, 0, sums);
-    if (status == RA_OK)
-        status = ra_predict_list(job, sums);
     for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner) {
         demands[owner].rows = sums[owner];
         sums[owner] = (ra_need){0};
