@@ -12,7 +12,6 @@ typedef struct chain {
     ra_comm *comm;
     const char *operation;
     int from, to; /* neighbours; -1: none, this is an end of the chain */
-    const float *own;
     float *before;
     int64_t count;
     float onward[PIECE_FLOATS]; /* what the next rank gets: before + own of the last piece */
@@ -51,7 +50,6 @@ static ra_status scan_over(ra_comm *comm, const char *operation, ra_scan scan, c
                .operation = operation,
                .from = from >= 0 && from < size ? from : -1,
                .to = to >= 0 && to < size ? to : -1,
-               .own = own,
                .before = before_out,
                .count = count};
     /* One round more than there are pieces: it sends the last. */

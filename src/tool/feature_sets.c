@@ -14,7 +14,6 @@
 /* A job requests a map once, so a lazy cache would keep none, and cost nothing. */
 #define ALL_ON SWITCHES, "memory.pattern_cache.mode=eager"
 
-const ra_feature_set ra_feature_base = {"base", {BASE}, {NULL}, {BASE_DROPS}};
 const ra_feature_set ra_feature_ring = {
     "ring", {RING}, {SWITCHES, "memory.pattern_cache.mode"}, {NULL}};
 

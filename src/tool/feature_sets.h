@@ -19,9 +19,9 @@ typedef struct ra_feature_set {
     const char *drops[RA_FEATURE_SET_KEYS];
 } ra_feature_set;
 
-/** base: one rank, everything off. ring: every switch at its default, which is on. */
-extern const ra_feature_set ra_feature_base, ra_feature_ring;
-/** What `ablate` runs, in this order; base comes first. */
+/** Every switch at its default, which is on. */
+extern const ra_feature_set ra_feature_ring;
+/** What `ablate` runs, in this order; base comes first: one rank, everything off. */
 extern const ra_feature_set ra_feature_sets[];
 extern const int ra_feature_set_count;
 

@@ -125,7 +125,7 @@ static ra_status points_make(ra_probe *probe)
     probe->point_count = count;
     for (int i = 0; i < count; i++) {
         ra_probe_point *point = &probe->points[i];
-        const ra_feature_set *set = i == 0 ? &ra_feature_base : &ra_feature_ring;
+        const ra_feature_set *set = i == 0 ? &ra_feature_sets[0] : &ra_feature_ring;
         point->variant = named                     ? (name != NULL ? name : "")
                          : base->variant_count > 0 ? base->variants[i]
                                                    : set->name;
