@@ -10,9 +10,9 @@
  *                backward 6 D^2 per row and 768 D
  *     recurrent  3 D^2 per row of queries, 2 D^2 per row of keys
  *     cumsum     2 D^2 per row; pairs are the floats of states that are stored and read, where
- * those of one head pass the cache Where a rank has more than one state, of segments or of ranks
- * before it, a causal forward pass goes over its keys once more, and so does the backward pass of
- * several head groups.
+ *                those of one head pass the cache
+ * Where a rank has more than one state, of segments or of ranks before it, a causal forward pass
+ * goes over its keys once more, and so does the backward pass of several head groups.
  */
 #include "internal.h"
 #include "ring/predict_job.h"

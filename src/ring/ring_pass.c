@@ -2,14 +2,20 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
+/* A table without `begin` takes nothing in its steps, so that no rank fails alone. */
+static bool steps_can_fail(const ra_ring *ring)
+{
+    return ring->kernel->ops->begin != NULL;
+}
+
 ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
 {
-    return ring->kernel->ops->begin == NULL ? mine : ra_ring_agree(ring, mine);
+    return steps_can_fail(ring) ? ra_ring_agree(ring, mine) : mine;
 }
 
 ra_status ra_ring_rest(ra_ring *ring)
 {
-    if (ring->kernel->ops->begin == NULL || ring->pool == ring->host_pool)
+    if (!steps_can_fail(ring) || ring->pool == ring->host_pool)
         return RA_OK;
     ra_status const status = ra_flight_wait(ring, &ring->keys_flight);
     return status != RA_OK ? status : ra_flight_wait(ring, &ring->grads_flight);

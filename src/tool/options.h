@@ -1,6 +1,6 @@
 /*
- * The command line: which subcommand, and what it was given. One table in options.c declares every
- * subcommand and option; parsing and --help are both served by it.
+ * The command line: which subcommand, and what it was given. One table in options_table.c
+ * declares every subcommand and option; parsing and --help are both served by it.
  */
 #ifndef RINGATTN_TOOL_OPTIONS_H
 #define RINGATTN_TOOL_OPTIONS_H
