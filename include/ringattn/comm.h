@@ -271,6 +271,7 @@ struct ra_comm_ops {
     /* Finish what is in flight, before something else is sent over of_host. NULL: no need. */
     ra_status (*drain)(ra_comm *comm);
     ra_status (*barrier)(ra_comm *comm, const char *operation);
+    /* In a window; NULL: by what the window holds, with looks between. */
     ra_status (*meet)(ra_comm *comm, const ra_window *window, const char *operation, int step);
     ra_status (*broadcast)(ra_comm *comm, const char *operation, int root, void *data,
                            size_t bytes);

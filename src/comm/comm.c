@@ -319,12 +319,9 @@ ra_status ra_window_barrier(ra_comm *comm, const ra_window *window, const char *
     if (comm->broken)
         return RA_ERR_PEER;
     int64_t const begin_ns = ra_clock_ns();
-    ra_comm *const host = below(comm);
-    ra_status status = RA_OK;
-    if (comm->ops->meet != NULL)
-        status = comm->ops->meet(comm, window, operation, step);
-    else if (host != NULL)
-        status = ra_window_barrier(host, window, operation, step);
+    ra_status const status = comm->ops->meet != NULL
+                                 ? comm->ops->meet(comm, window, operation, step)
+                                 : ra_window_meet(comm, window, operation, step);
     comm->stats.wait_ms += (double)(ra_clock_ns() - begin_ns) / 1e6;
     return settle(comm, status);
 }

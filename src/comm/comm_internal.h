@@ -46,12 +46,9 @@ int ra_hosts_count_local(const int *hosts, int size, int rank);
 /** Count those of them before `rank`. */
 int ra_hosts_place(const int *hosts, int rank);
 
-/**
- * Wait in a window. `look` is called between looks at the meeting: it makes progress, notes signs
- * of work in heard_ns, and fails where another rank has failed.
- */
+/** Wait in a window, with ra_comm_look between looks at the meeting. */
 RA_CHECKED ra_status ra_window_meet(ra_comm *comm, const ra_window *window, const char *operation,
-                                    int step, ra_status (*look)(ra_comm *comm));
+                                    int step);
 
 /** ra_comm_reduce_i64 or ra_comm_reduce_f64. */
 RA_CHECKED ra_status ra_comm_reduce(ra_comm *comm, const char *operation, ra_number number,

@@ -119,10 +119,7 @@ static void local_fail(ra_comm *comm)
     local_abort(comm, 0);
 }
 
-/* ---- windows -----------------------------------------------------------------------------------
- */
-
-/* Between looks at a window's meeting: has anybody failed, is anybody at work? */
+/* Has anybody failed, is anybody at work? */
 static ra_status local_look(ra_comm *comm)
 {
     ra_local_group *const group = ((ra_local_comm *)comm)->group;
@@ -131,14 +128,6 @@ static ra_status local_look(ra_comm *comm)
     comm->heard_ns = group->beat_ns;
     pthread_mutex_unlock(&group->mutex);
     return failed ? RA_ERR_PEER : RA_OK;
-}
-
-static ra_status local_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
-{
-    ra_status const status = ra_window_meet(comm, window, operation, step, local_look);
-    if (status != RA_OK)
-        local_abort(comm, 0); /* one rank's failure is everybody's */
-    return status;
 }
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
@@ -173,7 +162,6 @@ static const ra_comm_ops local_ops = {
     .look = local_look,
     .fail = local_fail,
     .barrier = ra_local_barrier,
-    .meet = local_meet,
     .broadcast = ra_local_broadcast,
     .reduce = ra_local_reduce,
     .abort = local_abort,

@@ -61,7 +61,6 @@ static const ra_comm_ops mpi_ops = {
     .look = ra_mpi_look,
     .fail = ra_mpi_drop,
     .barrier = ra_mpi_barrier,
-    .meet = ra_mpi_meet,
     .broadcast = ra_mpi_broadcast,
     .reduce = ra_mpi_reduce,
     .abort = mpi_abort,

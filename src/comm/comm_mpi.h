@@ -107,7 +107,6 @@ ra_status ra_mpi_look(ra_comm *comm);
 void ra_mpi_drop(ra_comm *comm);
 
 ra_status ra_mpi_barrier(ra_comm *comm, const char *operation);
-ra_status ra_mpi_meet(ra_comm *comm, const ra_window *window, const char *operation, int step);
 ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                            size_t bytes);
 ra_status ra_mpi_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,

@@ -163,11 +163,6 @@ ra_status ra_mpi_look(ra_comm *comm)
     return RA_OK;
 }
 
-ra_status ra_mpi_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
-{
-    return ra_window_meet(comm, window, operation, step, ra_mpi_look);
-}
-
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 /*

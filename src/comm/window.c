@@ -238,8 +238,7 @@ static void arrive(const ra_comm *comm, const ra_window *window, unsigned round)
     wake_all(meeting);
 }
 
-ra_status ra_window_meet(ra_comm *comm, const ra_window *window, const char *operation, int step,
-                         ra_status (*look)(ra_comm *comm))
+ra_status ra_window_meet(ra_comm *comm, const ra_window *window, const char *operation, int step)
 {
     ra_meeting *const meeting = window->meeting;
     unsigned const round = atomic_load(&meeting->round);
@@ -247,7 +246,7 @@ ra_status ra_window_meet(ra_comm *comm, const ra_window *window, const char *ope
     arrive(comm, window, round);
     for (int looks = 0; atomic_load(&meeting->round) == round; looks++) {
         int64_t const now_ns = ra_clock_ns();
-        ra_status const status = look(comm);
+        ra_status const status = ra_comm_look(comm);
         if (status != RA_OK)
             return status;
         if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms &&
