@@ -334,19 +334,19 @@ int ra_topology_divide(const ra_topology *topology, int ranks)
     return limit_threads(topology, (double)topology->usable_cores / ranks, ranks);
 }
 
-/* Usable cores, each divided by the ranks that may use it; rows: [rank] {host, mask words}. */
-static double share_cores(const int64_t *rows, int ranks, int words, int rank)
+/* Usable cores, each divided by the ranks that may use it; masks: [rank][words]. */
+static double share_cores(const int64_t *masks, const int *hosts, int ranks, int words, int rank)
 {
-    const int64_t *const mine = rows + (size_t)rank * (size_t)(words + 1);
+    const int64_t *const mine = masks + (size_t)rank * (size_t)words;
     double cores = 0;
     for (int core = 0; core < words * 64; core++) {
         uint64_t const bit = UINT64_C(1) << (core % 64);
         int sharers = 0;
-        if (((uint64_t)mine[1 + core / 64] & bit) == 0)
+        if (((uint64_t)mine[core / 64] & bit) == 0)
             continue;
         for (int other = 0; other < ranks; other++) {
-            const int64_t *const row = rows + (size_t)other * (size_t)(words + 1);
-            sharers += row[0] == mine[0] && ((uint64_t)row[1 + core / 64] & bit) != 0;
+            const int64_t *const mask = masks + (size_t)other * (size_t)words;
+            sharers += hosts[other] == hosts[rank] && ((uint64_t)mask[core / 64] & bit) != 0;
         }
         cores += 1.0 / sharers;
     }
@@ -366,18 +366,17 @@ ra_status ra_topology_threads(const ra_topology *topology, ra_comm *comm, int *t
     if (status != RA_OK)
         return status;
 
-    size_t const count = (size_t)ranks * (size_t)(words + 1);
-    int64_t *const rows = calloc(count, sizeof(*rows)); /* 16 KB for 1,024 ranks of 64 cores */
-    if (rows == NULL)
+    size_t const count = (size_t)ranks * (size_t)words;
+    int64_t *const masks = calloc(count, sizeof(*masks)); /* 8 KB for 1,024 ranks of 64 cores */
+    if (masks == NULL)
         return no_memory();
-    int64_t *const mine = rows + (size_t)rank * (size_t)(words + 1);
-    mine[0] = ra_comm_host_id(comm);
     for (int w = 0; w < words; w++)
-        mine[1 + w] = (int64_t)topology->usable_mask[w];
-    status = ra_comm_reduce_i64(comm, operation, RA_SUM, rows, (int)count);
-    if (status == RA_OK)
-        *threads_out = limit_threads(topology, share_cores(rows, ranks, (int)words, rank),
-                                     ra_comm_local_size(comm));
-    free(rows);
+        masks[(size_t)rank * (size_t)words + (size_t)w] = (int64_t)topology->usable_mask[w];
+    status = ra_comm_reduce_i64(comm, operation, RA_SUM, masks, (int)count);
+    if (status == RA_OK) {
+        double const cores = share_cores(masks, ra_comm_hosts(comm), ranks, (int)words, rank);
+        *threads_out = limit_threads(topology, cores, ra_comm_local_size(comm));
+    }
+    free(masks);
     return status;
 }
