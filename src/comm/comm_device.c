@@ -17,7 +17,6 @@ void ra_device_init(ra_device_comm *comm, const ra_comm_ops *ops, ra_comm *host,
     comm->base.local_size = host->local_size;
     comm->base.hosts = host->hosts;
     comm->base.of_host = host;
-    comm->host = host;
     comm->device = *device;
 }
 
@@ -173,7 +172,7 @@ void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
     while (stream != NULL && !ra_device_is_lost() && cudaStreamQuery(stream) == cudaErrorNotReady) {
         if (base->watch != NULL && base->watch(base->watch_context) != RA_OK)
             break;
-        ra_comm_beat(comm->host);
+        ra_comm_beat(comm->base.of_host);
         ra_pause(ra_clock_ns() - begin_ns);
     }
     (void)cudaGetLastError();
@@ -182,7 +181,7 @@ void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
 void ra_device_poll(ra_comm *base)
 {
     ra_device_comm *const comm = (ra_device_comm *)base;
-    ra_comm_poll(comm->host);
+    ra_comm_poll(comm->base.of_host);
     comm->progress(comm);
 }
 
@@ -264,14 +263,15 @@ ra_status ra_lengths_start(ra_device_comm *comm, const ra_device_transfer *t, ra
         exchange.send = (ra_message){t->send.peer, &lengths->sent_bytes, sizeof(int64_t)};
     if (t->recv.bytes > 0)
         exchange.recv = (ra_message){t->recv.peer, &lengths->received_bytes, sizeof(int64_t)};
-    return ra_comm_start(comm->host, &exchange, &lengths->transfer);
+    return ra_comm_start(comm->base.of_host, &exchange, &lengths->transfer);
 }
 
 ra_status ra_lengths_look(ra_device_comm *comm, const ra_device_transfer *t, ra_lengths *lengths)
 {
-    if (lengths->transfer == NULL || ra_comm_missing_peer(comm->host, lengths->transfer) >= 0)
+    if (lengths->transfer == NULL ||
+        ra_comm_missing_peer(comm->base.of_host, lengths->transfer) >= 0)
         return RA_OK;
-    ra_status const status = ra_comm_wait(comm->host, lengths->transfer);
+    ra_status const status = ra_comm_wait(comm->base.of_host, lengths->transfer);
     lengths->transfer = NULL;
     if (status != RA_OK || lengths->received_bytes == (int64_t)t->recv.bytes)
         return status;

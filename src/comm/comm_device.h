@@ -25,7 +25,6 @@ typedef struct ra_device_comm ra_device_comm;
 
 struct ra_device_comm {
     ra_comm base;
-    ra_comm *host;
     ra_comm_device device;
     ra_device_transfer *transfers[RA_TRANSFER_MAX]; /* the maker's */
     int64_t transfer_count;

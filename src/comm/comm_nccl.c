@@ -38,14 +38,14 @@ static void nccl_fail(ra_comm *comm)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
     ra_nccl_warn(nccl, end_by_force(nccl), "NCCL's communicator could not be aborted");
-    ra_comm_break(nccl->base.host);
+    ra_comm_break(nccl->base.base.of_host);
 }
 
 static void nccl_abort(ra_comm *comm, int exit_code)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
     (void)end_by_force(nccl);
-    ra_comm_abort(nccl->base.host, exit_code);
+    ra_comm_abort(nccl->base.base.of_host, exit_code);
 }
 
 ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation)
@@ -294,11 +294,11 @@ static ra_status meet(ra_nccl_comm *nccl)
 static ra_status prepare_all(ra_nccl_comm *nccl)
 {
     bool shared = false;
-    ra_status status = ra_device_agree(nccl->base.host, prepare(nccl));
+    ra_status status = ra_device_agree(nccl->base.base.of_host, prepare(nccl));
     if (status == RA_OK)
-        status = ra_device_find_shared(nccl->base.host, &shared);
+        status = ra_device_find_shared(nccl->base.base.of_host, &shared);
     return status == RA_OK
-               ? ra_device_agree(nccl->base.host, allow_sharing(&nccl->base.base, shared))
+               ? ra_device_agree(nccl->base.base.of_host, allow_sharing(&nccl->base.base, shared))
                : status;
 }
 
@@ -308,7 +308,7 @@ static ra_status begin(ra_nccl_comm *nccl)
     ra_status status = prepare_all(nccl);
     if (status != RA_OK)
         return status;
-    status = ra_device_agree(nccl->base.host, ra_device_taken(&before_bytes));
+    status = ra_device_agree(nccl->base.base.of_host, ra_device_taken(&before_bytes));
     if (status == RA_OK)
         status = meet(nccl);
     if (status == RA_OK)
@@ -317,7 +317,7 @@ static ra_status begin(ra_nccl_comm *nccl)
         status = charge(nccl, before_bytes, after_bytes);
     if (status == RA_OK)
         give_first_bytes(nccl);
-    return ra_device_agree(nccl->base.host, status);
+    return ra_device_agree(nccl->base.base.of_host, status);
 }
 
 ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out)

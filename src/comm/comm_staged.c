@@ -72,7 +72,7 @@ static void end_copies(ra_staged_comm *staged)
 static void staged_fail(ra_comm *comm)
 {
     ra_staged_comm *const staged = (ra_staged_comm *)comm;
-    ra_comm_break(staged->base.host);
+    ra_comm_break(staged->base.base.of_host);
     end_copies(staged);
 }
 
@@ -80,7 +80,7 @@ static void staged_abort(ra_comm *comm, int exit_code)
 {
     ra_staged_comm *const staged = (ra_staged_comm *)comm;
     end_copies(staged);
-    ra_comm_abort(staged->base.host, exit_code);
+    ra_comm_abort(staged->base.base.of_host, exit_code);
 }
 
 static void staged_destroy(ra_comm *comm)

@@ -199,7 +199,7 @@ int ra_nccl_missing_peer(ra_comm *comm, ra_transfer *transfer)
     if (t->base.over || t->base.status != RA_OK)
         return -1;
     int const peer = t->lengths.transfer != NULL
-                         ? ra_comm_missing_peer(nccl->base.host, t->lengths.transfer)
+                         ? ra_comm_missing_peer(nccl->base.base.of_host, t->lengths.transfer)
                          : -1;
     return peer >= 0 ? peer : ra_device_peer(&t->base);
 }

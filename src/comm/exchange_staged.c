@@ -106,15 +106,15 @@ static ra_status post_round(ra_staged_comm *staged, ra_staged_transfer *t)
                                   .send = next_piece(staged, &t->send, &t->base.send),
                                   .recv = next_piece(staged, &t->recv, &t->base.recv)};
     t->base.phase = "under way";
-    return ra_comm_start(staged->base.host, &exchange, &t->round);
+    return ra_comm_start(staged->base.base.of_host, &exchange, &t->round);
 }
 
 /* End a round: copy the pieces that it brought to the device. */
 static ra_status end_round(ra_staged_comm *staged, ra_staged_transfer *t)
 {
-    if (t->round == NULL || ra_comm_missing_peer(staged->base.host, t->round) >= 0)
+    if (t->round == NULL || ra_comm_missing_peer(staged->base.base.of_host, t->round) >= 0)
         return RA_OK;
-    ra_status status = ra_comm_wait(staged->base.host, t->round);
+    ra_status status = ra_comm_wait(staged->base.base.of_host, t->round);
     t->round = NULL;
     if (status == RA_OK && t->recv.passed < t->recv.posted)
         status = write_back(staged, t);
@@ -232,6 +232,7 @@ int ra_staged_missing_peer(ra_comm *comm, ra_transfer *transfer)
     if (t->base.over || t->base.status != RA_OK)
         return -1;
     ra_transfer *const travelling = t->lengths.transfer != NULL ? t->lengths.transfer : t->round;
-    int const peer = travelling != NULL ? ra_comm_missing_peer(staged->base.host, travelling) : -1;
+    int const peer =
+        travelling != NULL ? ra_comm_missing_peer(staged->base.base.of_host, travelling) : -1;
     return peer >= 0 ? peer : ra_device_peer(&t->base);
 }
