@@ -37,6 +37,9 @@ RA_CHECKED ra_status ra_cuda_status_of_request(cudaError_t error, const char *wh
  */
 void ra_cuda_warn(cudaError_t error, const char *format, ...) RA_PRINTF(2, 3);
 
+/** Whether there is a GPU of that index: RA_ERR_UNSUPPORTED, logged, where there is none. */
+RA_CHECKED ra_status ra_cuda_check_index(int index);
+
 /**
  * Whether a library that works on a stream failed because the GPU is lost; if so, that has been
  * logged. Libraries return sticky errors under their own codes. `what` NULL: for a warning, as in

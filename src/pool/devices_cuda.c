@@ -87,18 +87,22 @@ static ra_status refuse_old(int index, const ra_device *device)
     return RA_ERR_UNSUPPORTED;
 }
 
-ra_status ra_device_use(int index)
+ra_status ra_cuda_check_index(int index)
 {
     int count = 0;
-    ra_device device = {0};
-    ra_status status = ra_cuda_status(cudaGetDeviceCount(&count), "looking for GPUs");
-    if (status != RA_OK)
+    ra_status const status = ra_cuda_status(cudaGetDeviceCount(&count), "looking for GPUs");
+    if (status != RA_OK || (index >= 0 && index < count))
         return status;
-    if (index < 0 || index >= count) {
-        ra_log(RA_LOG_ERROR, "GPU %d: there are %d, numbered from 0", index, count);
-        return RA_ERR_UNSUPPORTED;
-    }
-    status = ra_cuda_status(device_read(index, &device), "asking what a GPU is");
+    ra_log(RA_LOG_ERROR, "GPU %d: there are %d, numbered from 0", index, count);
+    return RA_ERR_UNSUPPORTED;
+}
+
+ra_status ra_device_use(int index)
+{
+    ra_device device = {0};
+    ra_status status = ra_cuda_check_index(index);
+    if (status == RA_OK)
+        status = ra_cuda_status(device_read(index, &device), "asking what a GPU is");
     if (status == RA_OK && !device.usable)
         status = refuse_old(index, &device);
     if (status == RA_OK)

@@ -195,35 +195,21 @@ static const ra_memory_ops pinned_ops = {
 /* Check once, here, that the device exists, rather than by the first request. */
 static ra_status memory_make(const ra_memory_ops *ops, int index, ra_memory *memory_out)
 {
-    int count = 0;
-    ra_status status = ra_cuda_status(cudaGetDeviceCount(&count), "looking for GPUs");
-    if (status != RA_OK)
-        return status;
-    if (index < 0 || index >= count) {
-        ra_log(RA_LOG_ERROR, "GPU %d: there are %d, numbered from 0", index, count);
-        return RA_ERR_UNSUPPORTED;
-    }
-    *memory_out = (ra_memory){.ops = ops, .self = (void *)(intptr_t)index};
-    status = ra_cuda_status(make_current(memory_out), "choosing a GPU");
-    if (status != RA_OK)
-        *memory_out = (ra_memory){0};
+    ra_memory const memory = {.ops = ops, .self = (void *)(intptr_t)index};
+    ra_status status = ra_cuda_check_index(index);
+    if (status == RA_OK)
+        status = ra_cuda_status(make_current(&memory), "choosing a GPU");
+    if (status == RA_OK)
+        *memory_out = memory;
     return status;
 }
 
 ra_status ra_memory_device(int index, ra_memory *memory_out)
 {
-    ra_memory memory;
-    ra_status const status = memory_make(&device_ops, index, &memory);
-    if (status == RA_OK)
-        *memory_out = memory;
-    return status;
+    return memory_make(&device_ops, index, memory_out);
 }
 
 ra_status ra_memory_pinned(ra_memory *memory_out)
 {
-    ra_memory memory;
-    ra_status const status = memory_make(&pinned_ops, ra_device_used(), &memory);
-    if (status == RA_OK)
-        *memory_out = memory;
-    return status;
+    return memory_make(&pinned_ops, ra_device_used(), memory_out);
 }
