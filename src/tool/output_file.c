@@ -1,6 +1,7 @@
 #include "output_file.h"
 
 #include "doomed_file.h"
+#include "durable.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -119,27 +120,17 @@ void ra_output_put(ra_output *output, const char *format, ...)
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
-/* -1: it cannot be opened. */
-static int folder_open(const char *path)
-{
-    char folder[RA_OUTPUT_PATH_BYTES];
-    const char *slash = strrchr(path, '/');
-    snprintf(folder, sizeof(folder), "%.*s", slash == NULL ? 1 : (int)(slash - path + 1),
-             slash == NULL ? "." : path);
-    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
 /*
  * 0, or errno. Some file systems cannot flush a folder and say EINVAL, and a folder that may be
  * written need not be one that may be read: nothing can be done there.
  */
 static int publish(ra_output *output)
 {
-    int const folder = folder_open(output->target);
+    int const folder = ra_folder_open(output->target);
     if (folder < 0 && errno != EACCES)
         return errno;
     int cause = rename(output->temporary, output->target) == 0 ? 0 : errno;
-    if (cause == 0 && folder >= 0 && fsync(folder) != 0 && errno != EINVAL) {
+    if (cause == 0 && folder >= 0 && ra_flush(folder) != 0 && errno != EINVAL) {
         cause = errno;
         output->complaint = "is whole, but a crash may undo its name: cannot flush the folder";
     }
@@ -156,7 +147,7 @@ ra_status ra_output_close(ra_output *output, bool keep)
         output->cause = errno;
     if (output->cause == 0 && ferror(output->stream))
         output->cause = EIO; /* the writer to the stream has not said why */
-    if (output->cause == 0 && keep && !output->in_place && fsync(fileno(output->stream)) != 0)
+    if (output->cause == 0 && keep && !output->in_place && ra_flush(fileno(output->stream)) != 0)
         output->cause = errno;
     if (fclose(output->stream) != 0 && output->cause == 0)
         output->cause = errno;

@@ -4,6 +4,7 @@
  * of many processes that fail alike can log it.
  */
 #include "doomed_file.h"
+#include "durable.h"
 #include "safetensors_header.h"
 
 #include "internal.h"
@@ -40,12 +41,6 @@ static ra_status fail_memory(ra_file_error *error, const char *path)
 {
     ra_file_error_set(error, path, NULL, "free some memory", "no memory to write");
     return RA_ERR_NO_MEMORY;
-}
-
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? path : slash + 1;
 }
 
 /* ---- the header ------------------------------------------------------------------------------ */
@@ -134,16 +129,6 @@ static ra_status write_all(const ra_tensor_writer *writer, const void *data, siz
         bytes -= (size_t)put;
     }
     return RA_OK;
-}
-
-/* 0, or -1 and errno. */
-static int flush(int fd)
-{
-    int result;
-    do
-        result = fsync(fd);
-    while (result != 0 && errno == EINTR);
-    return result;
 }
 
 /* Give the file its length, its blocks with it where the file system can. */
@@ -236,15 +221,9 @@ static ra_status resolve(ra_tensor_writer *writer, const char *path, const char 
         writer->temp_path = NULL;
         return fail_memory(error, path);
     }
-    size_t const folder_bytes = (size_t)(last_part(writer->path) - writer->path);
-    char *folder = folder_bytes == 0 ? strdup(".") : strndup(writer->path, folder_bytes);
-    if (folder == NULL)
-        return fail_memory(error, path);
-    writer->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int const reason = errno;
-    free(folder);
+    writer->folder_fd = ra_folder_open(writer->path);
     if (writer->folder_fd < 0)
-        return fail(error, path, "cannot open the folder", reason,
+        return fail(error, path, "cannot open the folder", errno,
                     "check that it is there and may be read");
     return RA_OK;
 }
@@ -285,7 +264,7 @@ ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_tensor_info *t
 
 ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_file_error *error)
 {
-    if (flush(writer->fd) != 0)
+    if (ra_flush(writer->fd) != 0)
         return fail(error, writer->path, "cannot flush to the disk", errno, TODO_SPACE);
     return RA_OK;
 }
@@ -298,7 +277,7 @@ ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error
     writer->published = true;
     ra_doomed_file_clear();
     /* Some file systems cannot flush a folder, and say EINVAL: they have nothing to flush. */
-    if (flush(writer->folder_fd) != 0 && errno != EINVAL)
+    if (ra_flush(writer->folder_fd) != 0 && errno != EINVAL)
         return fail(error, writer->path, "cannot flush the folder", errno,
                     "the file is whole, but a crash may undo its name: check the disk");
     return RA_OK;

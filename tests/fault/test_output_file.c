@@ -110,6 +110,24 @@ Test(output_file, is_as_it_was_where_a_call_fails)
     sweep(RENAME, EIO, 1);
 }
 
+/* The first flush is the file's, the second the folder's. */
+Test(output_file, is_flushed_again_after_an_interruption)
+{
+    for (int writer = 0; writer < WRITER_COUNT; writer++) {
+        for (int n = 0; n < 2; n++) {
+            char path[128];
+            snprintf(path, sizeof(path), "%s", in_folder("out"));
+            old_write(path);
+            fault_set(FSYNC, n, 2, EINTR);
+            cr_expect_eq(writers[writer](path), RA_OK, "writer %d, flush %d", writer, n);
+            cr_expect(fault_was_hit());
+            fault_set(NONE, 0, 0, 0);
+            cr_expect_not(is_old(path));
+            cr_expect_eq(said.count, 0);
+        }
+    }
+}
+
 Test(output_file, is_as_it_was_where_the_disk_is_full)
 {
     struct rlimit limit;
