@@ -8,9 +8,9 @@
  *     16 * q_blocks * k_blocks + 8 * (q_blocks + k_blocks) bytes per layer:
  * 16 (N / 128)^2, or 1 GiB at a million tokens, whatever the pattern.
  *
- * A mask has one set of lists for each layer of the pattern (see pattern.h) that any of the heads
- * takes part in: heads that differ have lists of their own, and so has each branch of a dilated
- * pattern, as the pairs of branches add up.
+ * A mask has one set of lists per layer of the pattern (see pattern.h) that any of the heads takes
+ * part in. So heads that differ have lists of their own, and so has each branch of a dilated
+ * pattern.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_BLOCK_MASK_H

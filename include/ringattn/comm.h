@@ -93,8 +93,7 @@ void ra_comm_beat(ra_comm *comm);
 RA_CHECKED ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer);
 /**
  * Let a transfer progress, without waiting. @return -1: it is done, ra_comm_wait would return at
- * once; else the late peer: one that has not sent, or, if all was received, one that has not
- * received
+ * once; else the late peer: one that has not sent, or, if all was received, not received
  */
 int ra_comm_missing_peer(ra_comm *comm, ra_transfer *transfer);
 

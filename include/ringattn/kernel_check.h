@@ -1,7 +1,6 @@
 /*
- * Check at the start of a job, on a small problem that takes milliseconds, that a kernel computes
- * what the plain one does. A compiler, driver or processor may be wrong even if every test passed
- * elsewhere.
+ * Check at the start of a job, on a small problem of milliseconds, that a kernel computes what the
+ * plain one does. A compiler, driver or processor may err though every test passed elsewhere.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_KERNEL_CHECK_H

@@ -190,8 +190,7 @@ bool ra_memory_is_host(const ra_memory *memory);
 /**
  * Copy from host memory into a block of `memory`, and from such a block into host memory; the two
  * do not overlap. The copy comes after all work enqueued on `stream`, and is over when the call
- * returns, even on failure. For host memory (ra_memory_is_host) it is a memcpy, which waits for no
- * stream.
+ * returns, even on failure. If ra_memory_is_host, it is a memcpy, which waits for no stream.
  *
  * @return RA_ERR_CUDA  the copy failed, or something enqueued before it; one line was logged
  */

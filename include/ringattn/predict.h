@@ -178,8 +178,7 @@ typedef struct ra_prediction {
 } ra_prediction;
 
 /**
- * Predict a job. Time and memory grow with ranks, not with rows: seconds for 4,096 ranks and 1e9
- * rows.
+ * Predict a job. Time and memory grow with ranks, not rows: seconds for 4,096 ranks and 1e9 rows.
  *
  * @return RA_ERR_CONFIG       what ra_pattern_create refuses, already logged
  *         RA_ERR_UNSUPPORTED  too large to be followed: layout balanced over too many chunks,

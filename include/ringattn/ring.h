@@ -39,9 +39,8 @@ typedef struct ra_layout {
 } ra_layout;
 
 /**
- * Deterministic: every rank that asks gets the same. Pieces of a rank's rows ascend. Going through
- * all live pairs may take long, so heartbeats are sent on `comm` (NULL: none), whose other ranks
- * wait.
+ * Deterministic: every rank that asks gets the same. Pieces of a rank's rows ascend. Visits all
+ * live pairs, which may take long: heartbeats go to `comm` (NULL: none), whose ranks wait.
  *
  * @param kind  not AUTO, which a ring settles by what its schedule sends: to ranks that share
  *              memory once, and with schedule ring from rank to rank

@@ -19,10 +19,9 @@ static const char joining[] = "joining NCCL", leaving[] = "leaving NCCL",
 /* ---- end ------------------------------------------------------------------------------------- */
 
 /*
- * Abort: kernels of NCCL that wait for a peer end, and touch no buffer any more. Kernels that have
- * not begun wait for our stream, and NCCL for them without a deadline, so we wait for our stream
- * first. On a lost GPU NCCL would wait for it, so NCCL is not called; nothing touches a buffer
- * there either.
+ * Abort: NCCL's kernels that wait for a peer end, and touch no buffer any more. Those not yet begun
+ * wait for our stream, and NCCL for them without a deadline, so we wait for our stream first. On a
+ * lost GPU NCCL would wait for ever, so it is not called; nothing touches a buffer there.
  */
 static ncclResult_t end_by_force(ra_nccl_comm *nccl)
 {
@@ -130,8 +129,7 @@ static const ra_comm_ops nccl_ops = {
 
 /*
  * Attention fills the GPU, with thread blocks that exit after a task while an exchange is in
- * flight. With priority, NCCL's thread blocks come first when these make room, or when both become
- * ready together.
+ * flight. With priority, NCCL's come first when these make room or both are ready.
  */
 static cudaError_t make_stream(cudaStream_t *stream_out)
 {
@@ -157,8 +155,7 @@ static ra_status take_first_bytes(ra_nccl_comm *nccl)
     return status;
 }
 
-/* What one rank needs, before it meets the others: a rank that lacks it must not leave them
-   waiting. */
+/* What a rank needs before it meets the others: one that lacks it must not leave them waiting. */
 static ra_status prepare(ra_nccl_comm *nccl)
 {
     char why_not[240];

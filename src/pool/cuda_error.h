@@ -16,8 +16,7 @@ void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes);
 /**
  * Whether every later call returns this error too. CUDA's documentation says so of errors that
  * leave a process in an inconsistent state: an illegal address, a failed launch and the like. It
- * does not say so of uncorrectable errors of memory or NVLink, but no result can be trusted after
- * those.
+ * does not say so of uncorrectable memory or NVLink errors, but no later result can be trusted.
  */
 bool ra_cuda_is_sticky(cudaError_t error);
 

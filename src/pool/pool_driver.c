@@ -146,8 +146,7 @@ static bool settle(ra_pool *pool, int64_t wanted, int64_t held)
     return true;
 }
 
-/* If the idle bytes do not suffice (as far as can be known outside the driver), promise the
-   difference first. */
+/* If the idle bytes (as far as is known outside the driver) are too few, promise the rest first. */
 static ra_status take(ra_pool *pool, size_t size, ra_stream *stream, void **data_out,
                       ra_refusal *refusal)
 {

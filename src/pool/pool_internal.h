@@ -174,9 +174,7 @@ void ra_chunk_drop(ra_heap *heap, ra_chunk *chunk);
 ra_use *ra_use_record(ra_pool *pool, ra_stream *stream);
 /** Set or clear (NULL) a chunk's use; an idle chunk with a use is pending. */
 void ra_chunk_set_use(ra_pool *pool, ra_chunk *chunk, ra_use *use);
-/**
- * Whether any stream may have an idle chunk; queries its use's event, and drops it once it is over.
- */
+/** Whether any stream may have an idle chunk; queries its event, and drops it once it is over. */
 bool ra_chunk_is_over(ra_pool *pool, ra_chunk *chunk);
 /** Whether nobody uses any part of the chunk's segment. */
 bool ra_chunk_is_whole(const ra_chunk *chunk);

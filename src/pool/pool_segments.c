@@ -320,8 +320,7 @@ void ra_heap_fini(ra_pool *pool)
     ra_heap *const heap = &pool->heap;
     while (heap->segments != NULL) {
         ra_segment *const segment = heap->segments;
-        /* Neighbours used on different streams, and chunks whose use is unknown, were not
-           joined. */
+        /* Neighbours used on different streams, and lost chunks, were not joined. */
         for (ra_chunk *chunk = segment->first; chunk != NULL; chunk = chunk->after) {
             RA_ASSERT(chunk->idle);
             if (!chunk->lost)

@@ -10,8 +10,7 @@ enum {
     SMALL_SEGMENT_MAX_BYTES = 1 << 20,
     SMALL_GROWTH = 16,    /* a new segment is at most this share of what small blocks have */
     SMALL_BLOCKS_MIN = 4, /* that such a segment has room for; else it is for one block */
-    WASTE_SHARE = 32      /* automatic trim: most that is cut off a segment, as a share of the
-                             block */
+    WASTE_SHARE = 32      /* of a block: most that is cut off a segment in automatic trim */
 };
 
 typedef struct request {
@@ -85,8 +84,7 @@ static ra_chunk *join_neighbours(ra_pool *pool, ra_chunk *chunk)
     return chunk;
 }
 
-/* Chunks that could not be joined when freed may be joined once the work on their streams is
-   over. */
+/* Chunks that could not be joined when freed may be joined once their streams' work is over. */
 static void join_what_is_over(ra_pool *pool)
 {
     ra_heap *const heap = &pool->heap;

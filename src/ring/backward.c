@@ -235,8 +235,7 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
     status = ra_ring_settle_taken(ring, status);
     if (status != RA_OK || bytes == 0)
         return status; /* nobody up to here has a live pair with this block */
-    if (mine > 0)      /* we zero what we fetched and send back: the team's parts make up the
-                          block */
+    if (mine > 0)      /* each member zeroes what it fetched and sends back */
         status = zero(ring, s, (char *)ra_region_data(partial) + skip, mine, step->grad_out_rows);
     ra_pair_view const grads = grads_view(pass, ra_region_data(partial));
     return status != RA_OK ? status : compute_turns(pass, s, held, &grads);

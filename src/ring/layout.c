@@ -7,9 +7,7 @@
 
 enum { CHUNK_MAX = 1024, CHUNK_MIN = 128 };
 
-/*
- * Pairs are counted in at most so many parts of the sequence, of at least so many rows each.
- */
+/* Pairs are counted in at most so many parts of the sequence, each of at least so many rows. */
 enum { PARTS_MAX = 1024, PART_ROWS_MIN = 8192 };
 
 const char *ra_layout_name(ra_layout_kind kind)

@@ -36,9 +36,7 @@ static linear_floats floats_of(const ra_ring *ring, const ra_head_group *g)
     return f;
 }
 
-/*
- * The largest of each over the groups, which have two sizes; fewer heads may have more segments.
- */
+/* The largest of each over the groups, of two sizes; fewer heads may have more segments. */
 static linear_floats largest_floats(const ra_ring *ring, int32_t groups)
 {
     int32_t const of_sizes[] = {0, groups - 1};

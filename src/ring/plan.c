@@ -1,6 +1,4 @@
-/*
- * Who holds whose rows in which step, and what is sent for it. Every rank knows all of it.
- */
+/* Who holds whose rows in which step, and what is sent for it. Every rank knows all of it. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 

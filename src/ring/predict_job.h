@@ -117,8 +117,7 @@ RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t it
  */
 RA_CHECKED ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes);
 int64_t ra_predict_lcm(int64_t a, int64_t b);
-/* A bound for bytes that could exceed any memory, and any integer: such numbers can still be
-   added. */
+/* Bound of bytes that may exceed any memory, and any integer: such numbers can still be added. */
 #define RA_PREDICT_BYTES_MOST ((int64_t)1 << 60)
 int64_t ra_predict_bounded(double bytes);
 /* Bytes as the job's pool rounds them, where kernels work, and where plans and tile maps lie. */

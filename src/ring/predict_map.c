@@ -41,8 +41,8 @@ static void choose_rows(ra_strip_mapper *m, ra_heads heads)
     m->tile_rows = ra_min_i64(m->tile_rows, m->chunk_rows);
 }
 
-/* Count all chunks of a layer, or some: the last stands for itself, others for those up to the
-   next. */
+/* Count all chunks of a layer, or some: each stands for those up to the next, the last for
+   itself. */
 static ra_status count_layer(ra_strip_mapper *m, int32_t layer, int64_t chunks, int64_t chunks_max,
                              double heads, ra_map_size *size)
 {

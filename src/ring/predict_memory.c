@@ -24,8 +24,7 @@ double ra_predict_full_ring_bytes(const ra_predict_job *job)
     return (job->ranks - 1) * (c->backward ? 2 * keys + grads : keys);
 }
 
-/* A member's share of its team's memory, in proportion to rows; in whole bytes, lower places
-   first. */
+/* A member's share of its team's memory, by rows; in whole bytes, lower places first. */
 static int64_t share_of(const ra_predict_job *job, int rank, int64_t bytes)
 {
     int64_t before, rows;

@@ -118,8 +118,7 @@ static double touched_owners(const ra_predict_job *job)
 }
 
 /* Random blocks: visit rows of blocks one by one, or some that stand for those up to the next.
-   Certain keys move along with their queries; the others are as likely as if all rows were
-   visited. */
+   Certain keys move with their queries; the others are as likely as if all were visited. */
 static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
 {
     int64_t const size = t->job->request->pattern->block_size;

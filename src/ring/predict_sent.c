@@ -29,8 +29,7 @@ ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out)
     return RA_OK;
 }
 
-/* Schedule ring: rows of an owner that any rank needs hop on to the farthest rank that needs
-   some. */
+/* Schedule ring: rows that any rank needs hop on to the farthest rank that needs some. */
 static ra_status count_hops(ra_predict_job *job, double *rows_out)
 {
     ra_heads const all = {0, 1, job->request->ring.heads};

@@ -1,6 +1,4 @@
-/*
- * Who holds what in which step, and how large the maps are, for the ranks that are followed.
- */
+/* Who holds what in which step, and how large the maps are, for the followed ranks. */
 #include "internal.h"
 #include "ring/predict_job.h"
 

@@ -1,5 +1,4 @@
-/* How long steps take on a machine given in numbers: computing, communication, and how much of that
-   is exposed. */
+/* How long steps take on a machine in numbers: computing, communication, and what is exposed. */
 #include "internal.h"
 #include "ring/predict_job.h"
 

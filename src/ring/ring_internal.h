@@ -77,8 +77,7 @@ typedef struct ra_part {
  *
  * Partial gradients of the fetched rows are sent at the end of the step. With schedule ring they go
  * round with the keys: what arrives belongs to the next step's rows, or, in the last step, to our
- * own. Otherwise they are sent to the owner at once, and gradients of the rows that we sent arrive,
- * to be added to ours.
+ * own. Else they go to the owner at once, and those of rows that we sent arrive and are added.
  */
 typedef struct ra_step {
     ra_tilemap map; /* our queries against the held rows; no runs: nothing is computed */
@@ -264,10 +263,9 @@ RA_CHECKED ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *te
 
 /*
  * Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back.
- * Taking a team's region for one step is collective over all ranks: a rank that has failed takes
- * part with its status, `mine`; otherwise a failed `mine` is returned at once. Standing regions
- * come from the buffers; a step's regions are its workspace, and come from the pool, which holds
- * what the step before gave back.
+ * Taking a team's region for one step is collective over all ranks: a failed rank takes part with
+ * its status, `mine`; otherwise a failed `mine` is returned at once. Standing regions are buffers;
+ * a step's are its workspace, from the pool, which holds what the step before gave back.
  */
 RA_CHECKED ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes);
 RA_CHECKED ra_status ra_region_take_shared(ra_ring *ring, ra_status mine, ra_region *region,
@@ -363,10 +361,8 @@ static inline void ra_ring_mark_end(const ra_ring *ring, int64_t mark)
         ra_trace_end(ring->trace, mark);
 }
 
-/*
- * Switch polling on and off, and name the pass for errors (static text); end also waits for what a
- * failed pass has left in flight.
- */
+/* Switch polling on and off, and name the pass for errors (static text); end also waits for what a
+   failed pass has left in flight. */
 void ra_ring_begin_pass(ra_ring *ring, const char *name);
 void ra_ring_end_pass(ra_ring *ring);
 

@@ -34,10 +34,7 @@ static int place_of(const ra_ring *ring)
     return ring->teams.place[ra_comm_rank(ring->comm)];
 }
 
-/*
- * Two tensors [batch, team's rows, heads, dim], one after the other, in the layout of a ring's
- * users.
- */
+/* Two tensors [batch, team's rows, heads, dim], one after the other, as a ring's users lay them. */
 ra_pair_view ra_shared_keys(const ra_ring *ring, int32_t head, int place)
 {
     const ra_ring_config *c = &ring->config;

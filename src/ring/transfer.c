@@ -155,8 +155,7 @@ ra_status ra_flight_wait(ra_ring *ring, ra_flight *flight)
 
 /* ---- keys and values ------------------------------------------------------------------------- */
 
-/* One region serves all steps; two take turns if one is written while the other is read or sent
-   on. */
+/* One region serves all; two take turns if one is written while the other is read or sent on. */
 int ra_keys_slot(const ra_ring *ring, int step)
 {
     bool const turns = ring->config.comm_buffers == 2 || ring->schedule == RA_SCHEDULE_RING;

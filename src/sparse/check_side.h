@@ -65,10 +65,7 @@ RA_CHECKED ra_status ra_check_place_make(const ra_kernel_ops *ops, const ra_kern
                                          ra_check_place *where);
 void ra_check_place_free(ra_check_place *where);
 
-/**
- * Draw inputs and compute the passes; the caller frees it, whatever is returned. In linear
- * attention steps are segments.
- */
+/** Draw inputs, compute the passes; the caller always frees it. Linear: steps are segments. */
 RA_CHECKED ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where,
                                        ra_dtype dtype, int steps, ra_check_side *s);
 void ra_check_side_free(ra_check_side *s);

@@ -10,9 +10,7 @@
    most, and with the least no kernel has all keys in one block. */
 enum { MORE_ROWS = 9, TILE_ROWS_LEAST = 64, TILE_ROWS_MAX = 128 };
 
-/*
- * Least norm that gradients of linear attention are measured against, in the scale of inputs.
- */
+/* Least norm that linear attention's gradients are measured against, in the inputs' scale. */
 static const double floors[] = {[RA_F32] = 0.05, [RA_F16] = 0.01, [RA_BF16] = 0.01};
 
 /* Factors on the documented bounds against float64, because both sides have errors. */

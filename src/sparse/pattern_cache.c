@@ -1,6 +1,4 @@
-/*
- * The pattern cache: finding maps, building them in place in their entries, and its life.
- */
+/* The pattern cache: finding maps, building them in place in their entries, and its life. */
 #include "ringattn/pattern_cache.h"
 
 #include "internal.h"

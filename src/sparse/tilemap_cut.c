@@ -3,9 +3,8 @@
  *
  * Per chunk, the slices that meet the chunk's queries are restricted to the local numbers of both
  * row sets ("pieces"), and grouped by the progression of queries they use. The queries of a group
- * are cut into parts at the pieces' ends and at tile_rows. A piece is listed with each part that
- * has a query which sees one of its keys. A part with a listed piece becomes a tile, and the piece
- * one of its runs.
+ * are cut into parts at the pieces' ends and at tile_rows. A piece is listed with every part in
+ * which some query sees one of its keys: the part becomes a tile, the piece one of its runs.
  */
 #include "internal.h"
 #include "sparse/sparse_internal.h"

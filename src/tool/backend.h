@@ -20,10 +20,7 @@ enum { RA_BACKEND_NOTE_MAX = 320 };
 RA_CHECKED ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *backend_out,
                                        char note_out[RA_BACKEND_NOTE_MAX]);
 
-/**
- * Refuse what ra_backend_choose would refuse even with a GPU, in its words; no GPU need be present.
- * Nothing is refused unless cuda was requested.
- */
+/** Refuse what ra_backend_choose would refuse on any GPU, if cuda was requested. Needs no GPU. */
 RA_CHECKED ra_status ra_backend_check(const ra_config *config, int ranks);
 
 /** What a job uses of a kernel, whose check may take so many threads; all its keys are known. */
@@ -39,9 +36,7 @@ ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads)
 bool ra_backend_gpu_serves(const ra_config *config, char why_not[RA_BACKEND_NOTE_MAX]);
 /** Whether the CPU may compute if a GPU cannot: neither cuda nor nccl was requested. */
 bool ra_backend_may_be_cpu(const ra_config *config);
-/**
- * Log, in one line, which key cannot be as it is because no GPU computes, and why. RA_ERR_CONFIG.
- */
+/** RA_ERR_CONFIG: log which key needs a GPU, and why none computes, in one line. */
 RA_CHECKED ra_status ra_backend_refuse(const ra_config *config, const char *why);
 
 /** "cuda" of ra_machine_json: versions, devices, and why not; NULL: no memory. */

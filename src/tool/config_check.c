@@ -115,8 +115,7 @@ ra_linear_kind ra_config_linear(const ra_config *config)
                                                                   : RA_LINEAR_NONE;
 }
 
-/* Linear attention's own kinds decide which tokens are seen; rows are consecutive, and only states
-   travel. */
+/* Its own kinds decide which tokens are seen; rows are consecutive, and only states travel. */
 static ra_status linear_check(const ra_config *config)
 {
     ra_linear_kind const kind = ra_config_linear(config);

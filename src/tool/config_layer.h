@@ -41,9 +41,7 @@ RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
 
 /** Apply "a.b=c" as --set does. */
 RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *set);
-/**
- * Before --set: apply the set. *held_out: values that --set is compared with; the caller owns it.
- */
+/** Before --set: apply the set. *held_out, the caller's: values that --set is compared with. */
 RA_CHECKED ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config,
                                               json_t **held_out);
 /** After --set: RA_ERR_CONFIG, with a line, if it changed what the set is about. */

@@ -244,8 +244,7 @@ static ra_status event_take(builder *b, struct fy_event *event)
     }
 }
 
-/* Clip a place to the end of the text's last line: the parser puts what is missing there beyond
-   it. */
+/* Clip a place to the end of the text: the parser puts what is missing there beyond it. */
 static void place_in_text(builder *b, const char *text, size_t bytes)
 {
     int line = 1;

@@ -21,9 +21,7 @@ typedef struct ra_job_cache {
  */
 RA_CHECKED ra_status ra_job_cache_attach(ra_job_cache *holder, const ra_config *config,
                                          ra_pool *pool);
-/**
- * To be called after the job's ring and before its pool is destroyed; fine if nothing is attached.
- */
+/** Call it after the job's ring and before its pool is destroyed; fine if nothing is attached. */
 void ra_job_cache_detach(ra_job_cache *holder);
 /** Counts since the cache was attached, and what is kept now. */
 ra_cache_counts ra_job_cache_read(const ra_job_cache *holder);

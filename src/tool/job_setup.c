@@ -170,8 +170,7 @@ static int64_t gpu_verdict(const ra_job *job)
     return job->backend_note[0] != '\0' ? GPU_LACKS : GPU_IS_WRONG;
 }
 
-/* Wrong results were logged by the rank that found them; what a GPU lacks is logged once, by rank
-   0. */
+/* The rank that found wrong results has logged them; rank 0 logs once what a GPU lacks. */
 static void note_refusal(ra_job *job, int64_t verdict)
 {
     bool const own = gpu_verdict(job) == verdict;
@@ -186,9 +185,7 @@ static void note_refusal(ra_job *job, int64_t verdict)
         ra_log(RA_LOG_WARNING, "%s: the CPU computes instead", job->backend_note);
 }
 
-/*
- * If any rank's GPU cannot compute the job, and the configuration left it open, no GPU computes.
- */
+/* If a rank's GPU cannot compute the job, and the configuration leaves it open, none computes. */
 static ra_status prepare(ra_job *job)
 {
     ra_status status = prepare_agreed(job);
@@ -231,8 +228,7 @@ ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
                             .dense_mask = config->mask == RA_MASK_DENSE_BLOCKS};
 }
 
-/* Collective. Make the communicator of the ring's messages: if these lie on GPUs, a separate
-   one. */
+/* Collective. Make the ring's communicator: if messages lie on GPUs, a separate one. */
 static ra_status ring_comm_make(ra_job *job)
 {
     ra_comm_device const device = {

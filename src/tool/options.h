@@ -56,9 +56,7 @@ void ra_options_print_help(const ra_options *options);
 /** Whether standard output is for text: it is not asked for JSON or comma-separated values. */
 bool ra_options_shows_text(const ra_options *options);
 
-/**
- * Whether ranks lost each other, so that nothing can be agreed on any more: the job is given up.
- */
+/** Whether ranks lost each other, so that nothing can be agreed on: the job is given up. */
 bool ra_status_is_of_ranks(ra_status status);
 /** The exit code that stands for a status: 0 to 5 (6, verification failed, is no status). */
 int ra_exit_code(ra_status status);

@@ -26,9 +26,8 @@ typedef struct ra_output {
 } ra_output;
 
 /**
- * An existing file keeps its permissions; a symbolic link stays one, and the file it leads to is
- * written. One output at a time: a signal that ends the process removes the temporary file
- * (doomed_file.h).
+ * An existing file keeps its permissions; a symbolic link stays one, and its target is written. One
+ * output at a time: a signal that ends the process removes the temporary file (doomed_file.h).
  * @return RA_ERR_IO; one line was logged and nothing is left to close
  */
 RA_CHECKED ra_status ra_output_open(ra_output *output, const char *path, const char *option,

@@ -1,6 +1,5 @@
 /*
- * Reports as points of series. Files may come from anywhere: missing values and those of another
- * type are left out.
+ * Reports as points of series. Files may have any origin: missing or mistyped values are skipped.
  */
 #include "internal.h"
 #include "plot.h"

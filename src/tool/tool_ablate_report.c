@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The set that others are compared with: base, or on several ranks, where base cannot run, the
-   ring. */
+/* The set that others are compared with: base, or on several ranks (base has one) the ring. */
 static const ra_ablate_point *reference_of(const ra_ablate *ablate)
 {
     for (int i = 0; i < ra_feature_set_count; i++) {

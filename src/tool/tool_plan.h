@@ -33,10 +33,8 @@ typedef struct ra_plan_point {
  */
 RA_CHECKED ra_status ra_plan_point_init(ra_plan_point *point, int ranks,
                                         const ra_hardware *hardware);
-/**
- * Set the configuration's backend to what a job would use here, before ra_plan_point_init:
- * otherwise backend auto plans for the CPU.
- */
+/** Set the configuration's backend to what a job would use here, before ra_plan_point_init:
+    otherwise backend auto plans for the CPU. */
 RA_CHECKED ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks);
 /** Fill the prediction; of a file's tensors only the headers matter. */
 RA_CHECKED ra_status ra_plan_point_predict(ra_plan_point *point);

@@ -40,8 +40,7 @@ static ra_status config_fit(ra_config *config, int64_t tokens)
     if (status != RA_OK)
         return status;
     config->seq = tokens;
-    config->verify = false; /* verification is separate, in the whole run: it must not take the
-                               job's memory */
+    config->verify = false; /* the whole run verifies, and not in the job's memory */
     return documents_fit(config, tokens);
 }
 

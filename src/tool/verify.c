@@ -240,8 +240,7 @@ static double relative_error(double rows, double diff, double ref, double least)
  * Gradients are sums of terms that may cancel, down to nothing for a query that sees one key. What
  * float32 arithmetic leaves is then relative to the terms, not to their sum: float32's bound holds
  * for a quarter of their root sum of squares. The bounds of 16 bits are wider, so their share is
- * smaller by as much, but at least 1/1000. If delta had to be taken from rounded outputs, it is
- * 1/4.
+ * smaller by as much, at least 1/1000; with delta from rounded outputs 1/4.
  */
 static double least_base(const ra_config *config, bool rounded, double score, double terms)
 {

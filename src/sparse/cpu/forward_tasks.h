@@ -198,8 +198,7 @@ static int64_t longest_part(const forward_work *work)
     return most;
 }
 
-/* Long tasks first; each free thread takes the next one. With one thread the order is
-   irrelevant. */
+/* Long tasks first; a free thread takes the next one. With one thread the order is irrelevant. */
 static void forward_thread(ra_kernel *kernel, const ra_forward_step *step, float *workspace)
 {
     const ra_kernel_shape *shape = &step->shape;

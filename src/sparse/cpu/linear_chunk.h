@@ -16,8 +16,7 @@
 
 enum { CHUNK = RA_LINEAR_CHUNK };
 
-/* A carried state: sums in two parts, so that thousands of chunks have the error of one
-   addition. */
+/* A carried state: sums in two parts, so that thousands of chunks err like one addition. */
 typedef struct carried {
     float *matrix, *matrix_rest; /* [dim_pad][dim_pad] */
     float *line, *line_rest;     /* [dim_pad] */

@@ -55,8 +55,7 @@ static void add_heads(const ra_kernel_shape *shape, const ra_view *from, int64_t
                 view_row(to, batch, to_row, head));
 }
 
-/* Move this thread's share of the packed rows. `packed_is_to`: they are written (gather); else
-   read. */
+/* Move this thread's share of the packed rows, which are written (packed_is_to: gather) or read. */
 static void move_thread(const ra_kernel_shape *shape, const ra_rowset *rows, const ra_view *from,
                         const ra_view *to, bool packed_is_to, row_mover *move)
 {

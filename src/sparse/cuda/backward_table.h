@@ -82,9 +82,7 @@ RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
     return ra_cuda_keys_16(dim, 4, 1, dim == 192 ? 32 : 16, 2);
 }
 
-/*
- * `single` is compiled for bfloat16, and dims whose sums of dk and dv fit registers together.
- */
+/* `single` is compiled for bfloat16 and dims whose sums of dk and dv fit registers together. */
 enum { RA_CUDA_SINGLE_DIM_MOST = 128 };
 /* Warps of it that share keys. */
 enum { RA_CUDA_SINGLE_ACROSS = 2 };

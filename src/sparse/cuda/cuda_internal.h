@@ -55,10 +55,8 @@ RA_CHECKED ra_status ra_cuda_finish(ra_kernel *kernel);
  */
 RA_CHECKED ra_status ra_cuda_map_data(ra_kernel *kernel, const ra_tilemap *map, ra_block *own_out,
                                       const void **data_out);
-/**
- * Give back what ra_cuda_map_data has brought, after waiting for the step under the deadline:
- * returning a block would wait without one. The step's status, or else that of the wait.
- */
+/** Give back what ra_cuda_map_data has brought, after waiting for the step under the deadline:
+    returning a block would wait without one. The step's status, or else that of the wait. */
 RA_CHECKED ra_status ra_cuda_give_map(ra_kernel *kernel, ra_status status, ra_block *own);
 RA_CHECKED ra_status ra_cuda_take_map(ra_kernel *kernel, const ra_tilemap *map);
 void ra_cuda_drop_map(ra_kernel *kernel, const ra_tilemap *map);

@@ -168,8 +168,7 @@ template <class Element, int DIM> struct forward_16 {
         }
     }
 
-    /* Store output in pieces of 16 bytes, through the warp's own rows of the query tile, which are
-       free by now. */
+    /* Store output in pieces of 16 bytes, through the warp's own rows of the (used) query tile. */
     static LANE_CODE void store_tile(const ra_cuda_forward &f, const forward_head &h,
                                      const ra_tile &tile, const sums &s, char *shared)
     {
@@ -251,9 +250,8 @@ template <class Element, int DIM> struct forward_16 {
         return warp_vote(ra_key_cursor_sees(&c, ROWS * warp_index(), ROWS, KEYS)) != 0;
     }
 
-    /* Scores of a warp that sees no key. They are not read, but without them the compiler would
-       keep the previous block's scores; and without the barrier it would write these before the
-       branch, always. */
+    /* Scores of a warp that sees no key. They are not read, but without them compilers keep the
+       previous block's; without the barrier they write these before the branch, always. */
     static LANE_CODE void hide(scores &s)
     {
         warp_barrier();

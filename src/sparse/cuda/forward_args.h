@@ -4,8 +4,7 @@
 
 #include "sparse/cuda/tile_table.h"
 
-/* A tile map whose arrays were copied to the device as one block: pointers inside are the
-   host's. */
+/* A tile map whose arrays were copied as one block: pointers inside are the host's. */
 typedef struct ra_cuda_map {
     const ra_tile_layer *layers; /* of these only heads are used */
     const uint32_t *chunk_tile;  /* [layer_count][chunk_count + 1] */

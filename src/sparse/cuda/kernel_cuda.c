@@ -182,8 +182,7 @@ static uint32_t *tickets_of(const ra_kernel *kernel)
     return (uint32_t *)(void *)(end - RA_CUDA_TAIL_BYTES);
 }
 
-/* Without a carried state, shared rows need scratch, which this kernel may have been made
-   without. */
+/* Without a carried state, shared rows need scratch, which this kernel may not have. */
 static ra_status check_scratch(const ra_kernel *kernel, const ra_forward_step *step)
 {
     int32_t const blocks = kernel->threads * ra_cuda_blocks_most(step->shape.dim);

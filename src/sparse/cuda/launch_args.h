@@ -5,9 +5,7 @@
 #include "ringattn/kernel.h"
 #include "sparse/cuda/backward_args.h"
 
-/**
- * The arrays of a map, whose copy (all of them, from map->layers on) is at `base` on the device.
- */
+/** The arrays of a map, copied as one block (from map->layers on) to `base` on the device. */
 ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base);
 
 /* Tasks taken so far by each kernel of a step; a forward step has one. */

@@ -9,9 +9,7 @@
    warp's products. */
 enum { RA_CUDA_LINEAR_ROWS = 32, RA_CUDA_LINEAR_OWN = 8 };
 
-/*
- * Threads of the segments kernel, and thread blocks that keep a multiprocessor's memory busy.
- */
+/* Threads of the segments kernel, and thread blocks that keep a multiprocessor busy. */
 enum { RA_CUDA_LINEAR_FLAT_THREADS = 256, RA_CUDA_LINEAR_FLAT_BLOCKS = 8 };
 
 /* Segments are cut for so many workers whatever the GPU: results are the same on every GPU, and a

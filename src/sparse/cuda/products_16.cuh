@@ -13,9 +13,7 @@
 #include "sparse/cuda/heads.cuh"
 
 template <class Element, int DIM, int THREADS> struct products_16 {
-    /*
-     * Threads copy rows side by side; if pieces are no power of two, each copies several.
-     */
+    /* Threads copy rows side by side; if pieces are no power of two, each copies several. */
     static constexpr int COLUMNS = ra_copy_columns(DIM), ROUNDS = DIM / RA_PIECE / COLUMNS;
     static constexpr int ROWS_AT_ONCE = THREADS / COLUMNS;
 

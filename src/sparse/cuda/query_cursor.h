@@ -28,8 +28,7 @@ typedef struct ra_key_block {
 
 /* ---- which keys are dealt to a block --------------------------------------------------------- */
 
-/* The key stride that suits runs [begin, end): that of the first with two keys, among the first
-   few. */
+/* A key stride for runs [begin, end): that of the first with two keys, among the first few. */
 RA_HD int32_t ra_cuda_key_stride(const ra_run *runs, uint32_t begin, uint32_t end)
 {
     enum { LOOK = 32 };
