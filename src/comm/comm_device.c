@@ -246,8 +246,6 @@ ra_status ra_device_wait(ra_comm *base, ra_transfer *transfer)
     ra_device_comm *const comm = (ra_device_comm *)base;
     ra_device_transfer *const t = (ra_device_transfer *)transfer;
     ra_status const status = wait_until_over(comm, t);
-    if (status != RA_OK)
-        ra_comm_break(base);
     t->base.in_use = false;
     return status;
 }

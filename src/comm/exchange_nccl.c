@@ -181,7 +181,6 @@ ra_status ra_nccl_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer 
         status = ra_lengths_start(&nccl->base, &t->base, &t->lengths);
     }
     if (status != RA_OK) {
-        ra_comm_break(comm);
         if (t != NULL)
             t->base.base.in_use = false;
         return status;

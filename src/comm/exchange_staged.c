@@ -214,7 +214,6 @@ ra_status ra_staged_start(ra_comm *comm, const ra_exchange *exchange, ra_transfe
             status = take_message(staged, &t->send, t->base.send.bytes);
     }
     if (status != RA_OK) {
-        ra_comm_break(comm);
         if (t != NULL)
             t->base.base.in_use = false;
         return status;
