@@ -2,7 +2,7 @@
 #ifndef RINGATTN_COMM_NCCL_H
 #define RINGATTN_COMM_NCCL_H
 
-#include "comm_device.h"
+#include "device_comm.h"
 #include "nccl_library.h"
 
 typedef enum ra_nccl_phase {

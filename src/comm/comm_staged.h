@@ -2,7 +2,7 @@
 #ifndef RINGATTN_COMM_STAGED_H
 #define RINGATTN_COMM_STAGED_H
 
-#include "comm_device.h"
+#include "device_comm.h"
 
 /* A piece of pinned memory, and the last copy out of it or into it. */
 typedef struct ra_staged_slot {

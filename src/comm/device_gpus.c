@@ -1,5 +1,5 @@
 /* Which GPU each rank has, and how messages between them travel. */
-#include "comm_device.h"
+#include "device_comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>

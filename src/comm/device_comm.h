@@ -1,6 +1,6 @@
 /* Common to communicators of GPUs: the host's side, transfers, events, waiting, log lines. */
-#ifndef RINGATTN_SRC_COMM_DEVICE_H
-#define RINGATTN_SRC_COMM_DEVICE_H
+#ifndef RINGATTN_SRC_DEVICE_COMM_H
+#define RINGATTN_SRC_DEVICE_COMM_H
 
 #include "device_place.h"
 

@@ -1,5 +1,5 @@
 /* What communicators of GPUs share: transfers in flight, waiting, lengths. */
-#include "comm_device.h"
+#include "device_comm.h"
 
 #include "pause.h"
 #include "pool/cuda_error.h"
