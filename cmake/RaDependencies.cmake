@@ -49,7 +49,7 @@ endfunction()
 set(RA_HAVE_CUDA OFF)
 if(NOT RA_CUDA STREQUAL "OFF")
     # CMake 3.25 ends with an error where a toolkit has no nvToolsExt, as from release 13 on.
-    if(CMAKE_VERSION VERSION_LESS 3.26)
+    if(CMAKE_VERSION VERSION_LESS 3.26 AND NOT TARGET CUDA::nvToolsExt)
         add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
     endif()
     find_package(CUDAToolkit 12.1 QUIET)

@@ -41,7 +41,9 @@ END
 stages=(build kernels rates peers jobs sanitizer ranks length)
 build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes only='' keeps=no
 deps='' commit=''
-[ ! -d "$root/.deps" ] || deps=$root/.deps
+if [ -d "$root/.deps/usr" ] || compgen -G "$root/.deps/*.deb" >/dev/null; then
+    deps=$root/.deps
+fi
 arguments=("$@")
 while [ $# -gt 0 ]; do
     case $1 in

@@ -205,10 +205,10 @@ typedef enum ra_pool_mode {
     RA_POOL_OFF, /* every request goes to the memory, every free returns to it */
     /*
      * Freed blocks are kept and used again. Sizes are rounded up to 64 bytes; from 4 KiB to 1 MiB
-     * to one of 64 sub-classes between powers of two; from 64 KiB on also to pages of 4 KiB. The
-     * smallest block that fits is taken, cut, and joined with its neighbours again when it is
-     * freed. A segment is as large as the request; for blocks below 64 KiB it may be larger, at
-     * most a sixteenth of all segments of such blocks.
+     * to one of 64 sub-classes between powers of two (at most 1.6 % more); from 64 KiB on also to
+     * pages of 4 KiB. The smallest block that fits is taken, cut, and joined with its neighbours
+     * again when it is freed. A segment is as large as the request; for blocks below 64 KiB it may
+     * be larger, at most a sixteenth of all segments of such blocks.
      */
     RA_POOL_SIZE_CLASS,
     /*

@@ -1,5 +1,5 @@
 /*
- * Linear attention of single rows in float64: weights phi(q). phi(k) pair by pair, without states,
+ * Linear attention of single rows in float64: weights phi(q) . phi(k) pair by pair, without states,
  * so that nothing is shared with the code under test.
  */
 #include "internal.h"

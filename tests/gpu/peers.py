@@ -389,6 +389,9 @@ def main():
     result["points"] = rows
     write(args.json, result)
     print(json.dumps(result, indent=1))
+    if not any(row["ours"]["rounds"] for row in rows):
+        print(f"peers.py: error: nothing was timed: {rows[0]['status']}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
  *
  * Warp w has the keys from 16 ROW_TILES w on; a lane holds fragments of their sums in float32
  * registers. Per step of queries, all transposed, so that weights and their gradients can stay in
- * place as left operands: s = k. q, p = 2^(s - lse), dv += p dout, dp = v. dout, ds = p (dp -
+ * place as left operands: s = k . q, p = 2^(s - lse), dv += p dout, dp = v . dout, ds = p (dp -
  * delta), dk += ds q.
  */
 #ifndef RINGATTN_CUDA_BACKWARD_KEYS_16_CUH

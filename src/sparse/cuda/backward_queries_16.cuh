@@ -2,7 +2,7 @@
  * dq of one tile in 16-bit elements on tensor cores (mma.m16n8k16, sm_80 and newer).
  *
  * Warp w has the query rows from 16 ROW_TILES w on; a lane holds fragments of their sums in float32
- * registers. Per block of keys: dp = dout. v, s = q. k, ds = 2^(s - lse) (dp - delta), rounded to
+ * registers. Per block of keys: dp = dout . v, s = q . k, ds = 2^(s - lse) (dp - delta), rounded to
  * 16 bits, dq += ds k. Keys of a block are copied (cp.async) while dp is computed, and values of
  * the next block while s and dq are.
  */
