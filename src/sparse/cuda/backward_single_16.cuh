@@ -4,11 +4,11 @@
  * adds to rows of dq atomically, so the order, and with it the last bits of dq, differ from run to
  * run.
  *
- * Per step of queries: s = k . q, p = 2^(s - lse), dp = v . dout, ds = p (dp - delta), with two warps
- * that share keys and divide queries. p and ds go to shared memory in 16 bits, and from there into
- * dv += p dout, dk += ds q, dq += ds^T k. Warps divide the columns of these: each reads less of
- * both operands than with whole rows. For bfloat16 only: in float16, ds would need the same power
- * of two in rows and columns.
+ * Per step of queries: s = k . q, p = 2^(s - lse), dp = v . dout, ds = p (dp - delta), with two
+ * warps that share keys and divide queries. p and ds go to shared memory in 16 bits, and from there
+ * into dv += p dout, dk += ds q, dq += ds^T k. Warps divide the columns of these: each reads less
+ * of both operands than with whole rows. For bfloat16 only: in float16, ds would need the same
+ * power of two in rows and columns.
  */
 #ifndef RINGATTN_CUDA_BACKWARD_SINGLE_16_CUH
 #define RINGATTN_CUDA_BACKWARD_SINGLE_16_CUH
