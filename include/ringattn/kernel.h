@@ -55,13 +55,20 @@ typedef struct ra_kernel_shape {
 /*
  * Online softmax carried over steps, per row: sum of exp(s - top) v, the running max `top`, and the
  * sum of exp(s - top). A kernel may let `top` lag behind the true max by a bound of its own, and
- * rescale less often. All float32, [batch][q_heads][q_rows]([dim]). The base of the exponentials
+ * rescale less often. All float32, [batch][q_heads][rows]([dim]). The base of the exponentials
  * is the kernel's own affair; only the same kernel reads it back.
+ *
+ * With `chunks`, only chunks of queries that several steps compute have rows in the state. A
+ * chunk's first step starts them, and its last writes the output, whatever the steps of other
+ * chunks.
  */
 typedef struct ra_softmax_state {
     float *acc;
     float *top;
     float *sum;
+    int64_t rows;                 /* per head: q_rows of the map, or, with chunks, those carried */
+    const ra_chunk_steps *chunks; /* [chunk_count], memory of the backend, if the table's
+                                     takes_chunk_steps; NULL: all rows are carried */
 } ra_softmax_state;
 
 /* A pass over all head groups, for tables that keep something from forward to backward. */
@@ -84,15 +91,15 @@ typedef struct ra_forward_step {
     ra_kernel_shape shape;
     ra_kernel_pair pair; /* its group and step */
     ra_view q, k, v;     /* q: the map's query rows; k, v: its key rows */
-    ra_view out;         /* written in the last step, every row */
+    ra_view out;         /* a row's last step writes it */
     float *lse;          /* [batch][.][q_rows] from this group's first head, or NULL; last step */
     int64_t lse_batch_stride; /* elements from batch to batch; a head is q_rows elements */
     ra_view dout;             /* read in the last step if delta is wanted */
     float *delta; /* laid out as lse, or NULL; last step: sum over dim of out * dout, with out
                      before it is rounded (else 16-bit gradients suffer) */
-    ra_softmax_state state; /* all NULL if first && last */
-    bool first;             /* the state is not read but started */
-    bool last;              /* the state is dead afterwards */
+    ra_softmax_state state; /* all zero if first && last */
+    bool first;     /* without state.chunks: the state is not read but started, for all rows */
+    bool last;      /* likewise: every row's output is written, and the state is dead afterwards */
     bool ends_only; /* compute only the first and last chunk of each head, to try out memory; other
                        rows of results and state are not written */
     bool yields;    /* an exchange is in flight, whose kernels need room on a GPU: a thread block
@@ -153,6 +160,8 @@ typedef struct ra_kernel_ops {
     int32_t (*tile_rows)(ra_dtype dtype, int32_t dim);
     /** Backward steps go by keys: their maps must have an index (ra_map_request.by_keys). */
     bool maps_by_keys;
+    /** Forward steps may have state.chunks. */
+    bool takes_chunk_steps;
     /** Scratch for both passes, all threads together; does not depend on rows; pure. */
     size_t (*workspace_bytes)(const ra_kernel_use *use);
     /**
@@ -322,6 +331,19 @@ static inline void ra_kernel_drop_map(ra_kernel *kernel, const ra_tilemap *map)
     if (kernel->ops->drop_map != NULL)
         kernel->ops->drop_map(kernel, map);
 }
+
+/**
+ * What ra_softmax_state.chunks and .rows take, for the maps of all steps of a forward pass, in the
+ * order of their numbers; at least one has a tile. If the table does not take steps of chunks, or
+ * the maps' chunks differ, that is an empty block and all rows.
+ * @param maps        [steps], steps >= 1
+ * @param host_pool   of host memory, for scratch
+ * @param chunks_out  ra_chunk_steps of every chunk, category tilemap; given back to kernel->pool
+ * @return RA_ERR_NO_MEMORY, RA_ERR_CUDA, RA_ERR_TIMEOUT
+ */
+RA_CHECKED ra_status ra_kernel_take_chunk_steps(ra_kernel *kernel, const ra_tilemap *const *maps,
+                                                int32_t steps, ra_pool *host_pool,
+                                                ra_block *chunks_out, int64_t *rows_out);
 
 /**
  * Wait until all enqueued work is done, however long it takes while the device makes progress. What

@@ -83,6 +83,18 @@ RA_STATIC_ASSERT(sizeof(ra_run) == 20, "runs cross to devices");
 RA_STATIC_ASSERT(sizeof(ra_tile) == 16, "tiles cross to devices");
 RA_STATIC_ASSERT(sizeof(ra_key_span) == 8, "spans cross to devices");
 
+/*
+ * Which steps of a forward pass compute a chunk: the first and the last whose map has a tile of it.
+ * The maps of a pass are of the same queries; chunks are the same unless only some have
+ * shared_rows.
+ */
+typedef struct ra_chunk_steps {
+    int32_t first, last; /* numbers of steps, from 0; the same: no state is carried */
+    int32_t state_row;   /* where the rows of a carried chunk begin in the state */
+} ra_chunk_steps;
+
+RA_STATIC_ASSERT(sizeof(ra_chunk_steps) == 12, "steps of chunks cross to devices");
+
 /* What a map is made from; all borrowed for the call. */
 typedef struct ra_map_request {
     const ra_pattern *pattern;
@@ -132,6 +144,19 @@ static inline bool ra_heads_contain(ra_heads heads, int32_t head)
     int32_t const at = head - heads.begin;
     return at >= 0 && at % heads.stride == 0 && at / heads.stride < heads.count;
 }
+
+/** Whether all maps that have a tile have the same chunks. @param maps  [steps] */
+bool ra_chunk_steps_agree(const ra_tilemap *const *maps, int32_t steps);
+
+/**
+ * The steps of every chunk, for maps that agree, at least one of which has a tile. A chunk that no
+ * map has a tile of gets the first step that has any.
+ * @param maps        [steps]
+ * @param chunks_out  [chunk_count of a map that has a tile]
+ * @return rows of carried chunks
+ */
+int64_t ra_chunk_steps_find(const ra_tilemap *const *maps, int32_t steps,
+                            ra_chunk_steps *chunks_out);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,7 @@ typedef struct forward_pass {
     int32_t group_index;
     ra_forward_step step; /* what all steps have in common */
     ra_pair_view own;
-    int first, last; /* steps that compute; both 0 where nothing is live */
+    int first, last; /* steps that compute; both 0 if nothing is live */
 } forward_pass;
 
 static ra_view group_view(const ra_ring *ring, const void *data, const ra_head_group *group)
@@ -46,11 +46,13 @@ static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int3
         pass->step.dout = group_view(ring, tensors->dout, &pass->group);
         pass->step.delta = (float *)ring->delta.data + pass->group.q_begin * rows;
     }
-    if (pass->first != pass->last) {
-        int64_t const lines = ring->config.batch * pass->group.q_count * rows;
-        float *state = ring->state.data;
-        pass->step.state = (ra_softmax_state){state, state + lines * ring->config.dim,
-                                              state + lines * ring->config.dim + lines};
+    pass->step.state =
+        (ra_softmax_state){.rows = pass->plan->state_rows, .chunks = pass->plan->chunk_steps.data};
+    if (pass->plan->state_rows > 0) {
+        int64_t const lines = ring->config.batch * pass->group.q_count * pass->plan->state_rows;
+        pass->step.state.acc = ring->state.data;
+        pass->step.state.top = pass->step.state.acc + lines * ring->config.dim;
+        pass->step.state.sum = pass->step.state.top + lines;
     }
 }
 

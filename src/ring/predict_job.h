@@ -68,9 +68,28 @@ typedef struct ra_predict_step {
     bool forwards;
 } ra_predict_step;
 
+/* A chunk of queries that was looked at: which steps compute it; and how many queries it stands
+ * for.
+ */
+typedef struct ra_predict_look {
+    int first, last; /* -1: none */
+    int64_t rows;
+} ra_predict_look;
+
+/* The chunks that were looked at in the maps of one plan, as long as these have the same chunks. */
+typedef struct ra_predict_looks {
+    ra_predict_look *items; /* owned; NULL until one has a live pair */
+    int64_t count;
+    int64_t chunk_rows, chunk_count; /* of the maps, looked at or not */
+    int step;                        /* whose map is counted */
+    bool settled;                    /* a map has live pairs: chunk_rows is its */
+    bool differ;                     /* another map with live pairs has other chunks */
+} ra_predict_looks;
+
 /* The steps of one rank for some heads. */
 typedef struct ra_predict_plan {
     ra_predict_step *steps; /* [ra_predict_job.step_count] */
+    ra_predict_looks looks;
 } ra_predict_plan;
 
 typedef struct ra_predict_job {
@@ -171,10 +190,17 @@ RA_CHECKED ra_status ra_predict_add_thin(ra_need *need, ra_range range, double c
                                          double rows_of_blocks);
 RA_CHECKED ra_status ra_predict_list_thin(const ra_predict_job *job, int owner, ra_need *need);
 
-/* The map of `queries` against `keys`, with at most `chunks_max` chunks looked at. */
+/* The map of `queries` against `keys`, with at most `chunks_max` chunks looked at. `looks`: of the
+   map's plan, whose step is set; or NULL. */
 RA_CHECKED ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *queries,
                                     const ra_predict_keys *keys, int64_t chunks_max,
-                                    ra_map_size *size_out);
+                                    ra_predict_looks *looks, ra_map_size *size_out);
+/* Before the chunks of a map are looked at, which may happen again with smaller ones; and after. */
+void ra_predict_begin_looks(ra_predict_looks *looks, int64_t chunk_rows, int64_t chunk_count);
+void ra_predict_settle_looks(ra_predict_looks *looks, int64_t chunk_rows);
+/* Look `index` of `count` found a live pair; it stands for so many queries. */
+RA_CHECKED ra_status ra_predict_look_at(ra_predict_looks *looks, int64_t count, int64_t index,
+                                        int64_t rows);
 /* Lists of a block mask: RA_MASK_BLOCK rows on a side, int32 indices with room for all blocks. */
 int64_t ra_predict_mask_bytes(int32_t layers, int64_t q_rows, int64_t k_rows);
 /* Blocks of queries in a chunk, each of which is counted separately. */
@@ -233,6 +259,11 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
 /* Add the plan itself; `stays`: until the end, else only while others are made. */
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                          bool stays, ra_predict_bytes *bytes);
+/* Rows, per head, that carry state from step to step; and the list of chunks' steps, which is a
+   part of the plan. */
+int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank);
+void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
+                                ra_predict_bytes *bytes);
 /* What head_groups auto compares with the available room. */
 int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *bytes);
 /* What a ring that passes every block all the way round would send. */

@@ -53,7 +53,12 @@ static ra_status count_layer(ra_strip_mapper *m, int32_t layer, int64_t chunks, 
     for (int64_t i = 0; i <= looks && !is_empty; ++i) {
         int64_t const at = i == looks ? inner : inner * i / looks;
         int64_t const next = i == looks ? chunks : inner * (i + 1) / looks;
-        ra_status const status = count_chunk(m, layer, at + (next - at) / 2);
+        ra_status status = count_chunk(m, layer, at + (next - at) / 2);
+        if (status == RA_OK && m->looks != NULL && m->runs > 0 &&
+            m->chunk_rows == m->looks->chunk_rows)
+            status = ra_predict_look_at(m->looks, looks + 1, i,
+                                        ra_min_i64(next * m->chunk_rows, m->queries->row_count) -
+                                            at * m->chunk_rows);
         if (status != RA_OK)
             return status;
         double const weight = (double)(next - at);
@@ -71,6 +76,8 @@ static ra_status count_layers(ra_strip_mapper *m, ra_heads heads, int64_t chunks
     *size = (ra_map_size){0};
     *layers = 0;
     int64_t const chunks = ra_div_ceil(m->queries->row_count, m->chunk_rows);
+    if (m->looks != NULL)
+        ra_predict_begin_looks(m->looks, m->chunk_rows, chunks);
     for (int32_t i = 0; i < ra_pattern_layer_count(m->job->pattern); ++i) {
         ra_heads const layer = ra_pattern_layer_heads(m->job->pattern, i);
         int32_t const wanted = ra_heads_common(layer, heads);
@@ -85,14 +92,16 @@ static ra_status count_layers(ra_strip_mapper *m, ra_heads heads, int64_t chunks
 }
 
 ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *queries,
-                         const ra_predict_keys *keys, int64_t chunks_max, ra_map_size *size_out)
+                         const ra_predict_keys *keys, int64_t chunks_max, ra_predict_looks *looks,
+                         ra_map_size *size_out)
 {
     double const all = (double)ra_max_i64(1, keys->set.row_count);
     ra_strip_mapper m = {.job = job,
                          .queries = queries,
                          .keys = &keys->set,
                          .share = (double)ra_max_i64(1, keys->row_count) / all,
-                         .tile_rows = job->request->tile_rows};
+                         .tile_rows = job->request->tile_rows,
+                         .looks = looks};
     ra_map_size size;
     int32_t layers = 0;
     choose_rows(&m, heads);
@@ -107,6 +116,8 @@ ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *q
     if (status != RA_OK)
         return status;
     int64_t const chunks = ra_div_ceil(queries->row_count, m.chunk_rows);
+    if (looks != NULL && size.runs > 0)
+        ra_predict_settle_looks(looks, m.chunk_rows);
     size.bytes = layers * ((int64_t)sizeof(ra_tile_layer) + 4 * (chunks + 1)) +
                  (int64_t)((size.tiles + 1) * sizeof(ra_tile) + size.runs * sizeof(ra_run));
     if (job->request->maps_by_keys && job->request->ring.backward)

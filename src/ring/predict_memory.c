@@ -157,9 +157,11 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
 {
     int64_t const team = ra_teams_size(&job->teams, job->teams.team[rank]);
     ra_map_sum sum = {0};
-    if (stays)
+    if (stays) {
         b->plans += ra_predict_round_host(
             job, job->step_count * ((int64_t)sizeof(ra_step) + team * (int64_t)sizeof(ra_part)));
+        ra_predict_add_chunk_steps(job, plan, b);
+    }
     for (int s = 0; s < job->step_count; ++s) {
         const ra_predict_step *step = &plan->steps[s];
         ra_predict_add_map(job, &step->map, &sum);
@@ -200,10 +202,8 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
     int64_t const kv_lines = c->batch * job->rows[rank].row_count * g.kv_count;
     int64_t const row = c->dim * (int64_t)sizeof(float);
     int const turns = held_regions(job);
-    int live = plan->steps[0].map.runs > 0;
     for (int s = 1; s < job->step_count; ++s) {
         const ra_predict_step *step = &plan->steps[s];
-        live += step->map.runs > 0;
         raise_to(job->schedule == RA_SCHEDULE_RING ? &b->held[(s - 1) % turns] : &b->sent,
                  ra_predict_keys_bytes(job, g.kv_count, step->sent_rows));
         raise_to(&b->held[s % turns], ra_predict_keys_bytes(job, g.kv_count, step->held_rows));
@@ -216,8 +216,8 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
         raise_to(&b->arriving, ra_predict_grads_bytes(job, g.kv_count, step->grad_in_rows));
         b->sent_bytes += (double)ra_predict_grads_bytes(job, g.kv_count, step->grad_out_rows);
     }
-    if (live > 1)
-        raise_to(&b->state, lines * (row + 2 * (int64_t)sizeof(float)));
+    raise_to(&b->state, c->batch * ra_predict_state_rows(job, plan, rank) * g.q_count *
+                            (row + 2 * (int64_t)sizeof(float)));
     if (c->backward) {
         b->delta = c->batch * job->rows[rank].row_count * c->heads * (int64_t)sizeof(float);
         if (shared)

@@ -106,9 +106,10 @@ void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_o
 
 /* The parts of a step, one after the other: all rows of the owners, or those in `needs`. */
 static ra_status hold(const planning *p, int rank, const int *owners, int count,
-                      const ra_need *needs, ra_predict_step *step)
+                      const ra_need *needs, ra_predict_plan *plan, int s)
 {
     ra_predict_job *job = p->job;
+    ra_predict_step *const step = &plan->steps[s];
     int const place = job->teams.place[rank];
     bool const apart = job->request->ring.backward && count > 1;
     int64_t pieces = 0, rows = 0;
@@ -132,7 +133,7 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
             add_need(job, owners[k], &needs[owners[k]], &held);
         ra_map_size map = {0};
         if (apart && status == RA_OK)
-            status = ra_predict_map(job, p->heads, &job->rows[rank], &part, p->chunks, &map);
+            status = ra_predict_map(job, p->heads, &job->rows[rank], &part, p->chunks, NULL, &map);
         if (apart && status == RA_OK && part.row_count < rows) /* else the step's own map serves */
             ra_predict_add_map(job, &map, &step->part_maps);
         if (apart && status == RA_OK)
@@ -141,8 +142,10 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
         if (needs != NULL)
             free(part.set.pieces);
     }
+    plan->looks.step = s;
     if (status == RA_OK)
-        status = ra_predict_map(job, p->heads, &job->rows[rank], &held, p->chunks, &step->map);
+        status = ra_predict_map(job, p->heads, &job->rows[rank], &held, p->chunks, &plan->looks,
+                                &step->map);
     step->held_rows = held.row_count;
     step->held_from = count == 1 ? owners[0] : -1;
     free(held.set.pieces);
@@ -170,8 +173,9 @@ static const ra_need *need_of_team(const planning *p, int rank, int distance)
 }
 
 static ra_status team_step(const planning *p, int rank, int distance, int turn,
-                           ra_predict_step *step)
+                           ra_predict_plan *plan, int s)
 {
+    ra_predict_step *const step = &plan->steps[s];
     const ra_predict_job *job = p->job;
     const ra_teams *teams = &job->teams;
     int const team = teams->team[rank], place = teams->place[rank];
@@ -182,7 +186,7 @@ static ra_status team_step(const planning *p, int rank, int distance, int turn,
     int const count = left < 0 ? 0 : left < size ? left : size;
     ra_status const status =
         hold(p, rank, teams->members + teams->begin[of] + (count > 0 ? turn * size : 0), count,
-             p->needs[team], step);
+             p->needs[team], plan, s);
     step->grad_rows = step->held_rows;
     step->grad_out_rows = step->fetched_rows;
     if (place / readers == turn) {
@@ -193,16 +197,16 @@ static ra_status team_step(const planning *p, int rank, int distance, int turn,
     return status;
 }
 
-static ra_status plan_teams(const planning *p, int rank, ra_predict_step *steps)
+static ra_status plan_teams(const planning *p, int rank, ra_predict_plan *plan)
 {
     const ra_teams *teams = &p->job->teams;
     int const team = teams->team[rank];
     int s = 1;
     ra_status status = hold(p, rank, teams->members + teams->begin[team],
-                            ra_teams_size(teams, team), NULL, &steps[0]);
+                            ra_teams_size(teams, team), NULL, plan, 0);
     for (int distance = 1; distance < teams->count; ++distance)
         for (int turn = 0; turn < ra_teams_turns(teams, distance) && status == RA_OK; ++turn)
-            status = team_step(p, rank, distance, turn, &steps[s++]);
+            status = team_step(p, rank, distance, turn, plan, s++);
     return status;
 }
 
@@ -238,8 +242,9 @@ static ra_status make_demands(const planning *p, demand *demands)
 }
 
 static ra_status ring_step(const planning *p, const demand *demands, int rank, int s,
-                           ra_predict_step *step)
+                           ra_predict_plan *plan)
 {
+    ra_predict_step *const step = &plan->steps[s];
     ra_predict_job *job = p->job;
     const ra_teams *teams = &job->teams; /* each a rank */
     int const owner = ra_teams_behind(teams, rank, s);
@@ -248,8 +253,10 @@ static ra_status ring_step(const planning *p, const demand *demands, int rank, i
     const demand *next = &demands[ra_teams_behind(teams, rank, s + 1)];
     ra_predict_keys keys;
     ra_status status = keys_of(job, owner, &held->rows, &keys);
+    plan->looks.step = s;
     if (status == RA_OK)
-        status = ra_predict_map(job, p->heads, &job->rows[rank], &keys, p->chunks, &step->map);
+        status = ra_predict_map(job, p->heads, &job->rows[rank], &keys, p->chunks, &plan->looks,
+                                &step->map);
     free(keys.set.pieces);
     step->held_from = owner;
     step->held_rows = step->fetched_rows = s <= held->last ? held->rows.row_count : 0;
@@ -276,12 +283,13 @@ static ra_status plan_ring(const planning *p, ra_predict_plan *plans)
         status = make_demands(p, demands);
     for (int rank = 0; rank < job->ranks && status == RA_OK; ++rank) {
         const ra_rowset *own = &job->rows[rank];
-        ra_predict_step *steps = plans[rank].steps;
+        ra_predict_plan *const plan = &plans[rank];
         ra_predict_keys const keys = own_keys(own);
-        status = ra_predict_map(job, p->heads, own, &keys, p->chunks, &steps[0].map);
-        steps[0].held_from = rank;
+        status =
+            ra_predict_map(job, p->heads, own, &keys, p->chunks, &plan->looks, &plan->steps[0].map);
+        plan->steps[0].held_from = rank;
         for (int s = 1; s < job->ranks && status == RA_OK; ++s)
-            status = ring_step(p, demands, rank, s, &steps[s]);
+            status = ring_step(p, demands, rank, s, plan);
     }
     for (int i = 0; i < job->ranks && demands != NULL; ++i)
         free(demands[i].rows.items);
@@ -351,7 +359,7 @@ static ra_status plan_all(planning *p, ra_predict_plan *plans)
     for (int i = 0; i < job->followed_count && status == RA_OK; ++i) {
         status = ra_predict_take(&plans[i].steps, job->step_count, sizeof(ra_predict_step));
         if (status == RA_OK && job->schedule != RA_SCHEDULE_RING)
-            status = plan_teams(p, job->followed[i], plans[i].steps);
+            status = plan_teams(p, job->followed[i], &plans[i]);
     }
     return status == RA_OK && job->schedule == RA_SCHEDULE_RING ? plan_ring(p, plans) : status;
 }
@@ -374,6 +382,7 @@ void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans)
         for (int s = 0; s < job->step_count && plans[i].steps != NULL; ++s)
             free(plans[i].steps[s].part_keys);
         free(plans[i].steps);
+        free(plans[i].looks.items);
     }
     free(plans);
 }

@@ -34,7 +34,8 @@ typedef struct ra_strip_mapper {
     const ra_rowset *queries, *keys;
     double share; /* of the keys, those that are held */
     int64_t tile_rows, chunk_rows;
-    bool shared; /* a row was found in several tiles */
+    bool shared;             /* a row was found in several tiles */
+    ra_predict_looks *looks; /* of the plan, or NULL */
 
     double chance; /* while slices are visited: of the one at hand, */
     ra_range q_rows;

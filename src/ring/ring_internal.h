@@ -104,6 +104,9 @@ typedef struct ra_plan {
     int step_count;
     int team_size, place; /* of this rank */
     ra_block block;
+    /* The ring adds what its kernel takes: */
+    ra_block chunk_steps; /* where the kernel reads it; empty: state is carried for all rows */
+    int64_t state_rows;   /* per head; 0: no step leaves any to another */
 } ra_plan;
 
 typedef struct ra_plan_request {

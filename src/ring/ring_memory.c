@@ -55,8 +55,8 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
     size_t const lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.q_count);
     size_t const kv_lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.kv_count);
     size_t const row = (size_t)c->dim * sizeof(float);
-    if (ra_plan_live_steps(plan) > 1)
-        grow(&bytes->state, lines * (row + 2 * sizeof(float)));
+    grow(&bytes->state,
+         (size_t)(c->batch * plan->state_rows * g.q_count) * (row + 2 * sizeof(float)));
     for (int s = 1; s < plan->step_count; ++s)
         add_step_bytes(ring, &plan->steps[s], s, g.kv_count, bytes);
     if (!c->backward)
@@ -156,16 +156,37 @@ static const ra_tilemap *map_of(const ra_plan *plan, int step, int at)
     return at == 0 ? &s->map : at <= s->part_count ? &s->parts[at - 1].map : NULL;
 }
 
+/* Which rows carry state from step to step: those of chunks that several steps compute, if the
+   kernel can go by chunks, else all. */
+static ra_status settle_state(ra_ring *ring, ra_plan *plan)
+{
+    ra_block block;
+    if (ra_plan_live_steps(plan) <= 1)
+        return RA_OK;
+    ra_status status = ra_pool_alloc(ring->host_pool, RA_MEM_TILEMAP,
+                                     (size_t)plan->step_count * sizeof(void *), NULL, &block);
+    if (status != RA_OK)
+        return status;
+    const ra_tilemap **const maps = block.data;
+    for (int s = 0; s < plan->step_count; ++s)
+        maps[s] = &plan->steps[s].map;
+    status = ra_kernel_take_chunk_steps(ring->kernel, maps, plan->step_count, ring->host_pool,
+                                        &plan->chunk_steps, &plan->state_rows);
+    ra_pool_free(ring->host_pool, NULL, &block);
+    return status;
+}
+
 void ra_ring_give_plan(ra_ring *ring, ra_plan *plan)
 {
     const ra_tilemap *map;
+    ra_pool_free(ring->pool, ring->kernel->stream, &plan->chunk_steps);
     for (int s = 0; s < plan->step_count && plan->steps != NULL; ++s)
         for (int i = 0; (map = map_of(plan, s, i)) != NULL; ++i)
             ra_kernel_drop_map(ring->kernel, map);
     ra_plan_fini(ring->host_pool, plan);
 }
 
-/* Make a plan whose maps lie where kernels read them. */
+/* Make a plan whose maps and steps of chunks lie where kernels read them. */
 static ra_status make_plan(ra_ring *ring, const ra_plan_request *request, ra_plan *plan_out)
 {
     const ra_tilemap *map;
@@ -176,6 +197,8 @@ static ra_status make_plan(ra_ring *ring, const ra_plan_request *request, ra_pla
         for (int i = 0; (map = map_of(plan_out, s, i)) != NULL && status == RA_OK; ++i)
             if (map->layers != NULL)
                 status = ra_kernel_take_map(ring->kernel, map);
+    if (status == RA_OK)
+        status = settle_state(ring, plan_out);
     if (status != RA_OK)
         ra_ring_give_plan(ring, plan_out);
     return status;

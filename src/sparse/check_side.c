@@ -141,6 +141,18 @@ static ra_kernel_shape shape_of(const ra_check_side *s)
                              .scale = (float)(1 / sqrt((double)p->dim))};
 }
 
+/* As in a ring; the tensors of the state have room for all rows. */
+static ra_status chunks_take(ra_check_side *s)
+{
+    const ra_tilemap *maps[CHECK_STEPS_MAX];
+    if (s->steps == 1)
+        return RA_OK;
+    for (int i = 0; i < s->steps; ++i)
+        maps[i] = &s->maps[i];
+    return ra_kernel_take_chunk_steps(s->kernel, maps, s->steps, s->where->host_pool, &s->chunks,
+                                      &s->state_rows);
+}
+
 static ra_status forward(ra_check_side *s)
 {
     const ra_check_problem *p = s->p;
@@ -158,9 +170,11 @@ static ra_status forward(ra_check_side *s)
                                       .lse_batch_stride = p->heads * p->rows,
                                       .dout = ra_check_view(s, CHECK_DOUT, 0),
                                       .delta = (float *)s->data[CHECK_DELTA],
-                                      .state = {(float *)s->data[CHECK_ACC],
-                                                (float *)s->data[CHECK_TOP],
-                                                (float *)s->data[CHECK_SUM]},
+                                      .state = {.acc = (float *)s->data[CHECK_ACC],
+                                                .top = (float *)s->data[CHECK_TOP],
+                                                .sum = (float *)s->data[CHECK_SUM],
+                                                .rows = s->state_rows,
+                                                .chunks = s->chunks.data},
                                       .first = i == 0,
                                       .last = i == s->steps - 1,
                                       .yields = i < s->steps - 1}; /* as while more keys come */
@@ -244,6 +258,7 @@ void ra_check_side_free(ra_check_side *s)
         ra_rowset_fini(pool, &s->keys[i]);
     }
     ra_rowset_fini(pool, &s->queries);
+    ra_pool_free(s->where->pool, s->kernel->stream, &s->chunks);
     ra_pool_free(pool, NULL, &s->mirror);
     ra_pool_free(s->where->pool, s->kernel->stream, &s->block);
 }
@@ -263,6 +278,8 @@ ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where, ra
     status = inputs_bring(s);
     for (int i = 0; i < steps && !linear && status == RA_OK; ++i)
         status = ra_kernel_take_map(s->kernel, &s->maps[i]);
+    if (!linear && status == RA_OK)
+        status = chunks_take(s);
     if (status == RA_OK)
         status = linear ? ra_check_linear_run(s) : forward(s);
     if (status == RA_OK && p->backward && !linear)

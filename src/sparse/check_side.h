@@ -54,6 +54,8 @@ typedef struct ra_check_side {
     ra_rowset queries, keys[CHECK_STEPS_MAX];
     ra_tilemap maps[CHECK_STEPS_MAX];
     int steps;
+    ra_block chunks; /* several steps: those of each chunk, where the table takes them */
+    int64_t state_rows;
     ra_block block, mirror;    /* mirror: in host memory, if the host does not reach the block */
     size_t input_bytes;        /* of the block: those are in front */
     char *data[CHECK_TENSORS]; /* where the kernel has them, */

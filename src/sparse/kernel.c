@@ -43,6 +43,35 @@ void ra_kernel_fini(ra_kernel *kernel)
     *kernel = (ra_kernel){0};
 }
 
+ra_status ra_kernel_take_chunk_steps(ra_kernel *kernel, const ra_tilemap *const *maps,
+                                     int32_t steps, ra_pool *host_pool, ra_block *chunks_out,
+                                     int64_t *rows_out)
+{
+    ra_memory const memory = kernel->ops->memory();
+    int32_t chunks = 0;
+    ra_block found;
+    *chunks_out = (ra_block){0};
+    *rows_out = maps[0]->q_rows;
+    if (!kernel->ops->takes_chunk_steps || !ra_chunk_steps_agree(maps, steps))
+        return RA_OK;
+    for (int32_t s = 0; s < steps; ++s)
+        chunks = maps[s]->tile_count > 0 ? maps[s]->chunk_count : chunks;
+    size_t const bytes = (size_t)chunks * sizeof(ra_chunk_steps);
+    ra_status status = ra_pool_alloc(host_pool, RA_MEM_TILEMAP, bytes, NULL, &found);
+    if (status != RA_OK)
+        return status;
+    *rows_out = ra_chunk_steps_find(maps, steps, found.data);
+    status = ra_kernel_finish(kernel); /* the copy waits for the stream, and has no deadline */
+    if (status == RA_OK)
+        status = ra_pool_alloc(kernel->pool, RA_MEM_TILEMAP, bytes, kernel->stream, chunks_out);
+    if (status == RA_OK)
+        status = ra_memory_write(&memory, kernel->stream, chunks_out->data, found.data, bytes);
+    ra_pool_free(host_pool, NULL, &found);
+    if (status != RA_OK)
+        ra_pool_free(kernel->pool, kernel->stream, chunks_out);
+    return status;
+}
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 ra_status ra_kernel_refuse(const char *name, ra_status status, const char *what)
@@ -84,5 +113,20 @@ ra_status ra_kernel_validate_map(const char *name, const ra_tilemap *map, int32_
     if (map->shared_rows && map->chunk_rows > RA_SHARED_CHUNK_ROWS_MAX)
         return ra_kernel_refuse(name, RA_ERR_INVALID,
                                 "chunks of shared rows have more than 1024 queries");
+    return RA_OK;
+}
+
+ra_status ra_kernel_validate_state(const ra_kernel *kernel, const ra_forward_step *step)
+{
+    const char *const name = kernel->ops->name;
+    const ra_softmax_state *const state = &step->state;
+    bool const by_chunks = state->chunks != NULL;
+    if (by_chunks && !kernel->ops->takes_chunk_steps)
+        return ra_kernel_refuse(name, RA_ERR_INVALID, "its steps are of all chunks alike");
+    if (!by_chunks && step->first && step->last)
+        return RA_OK;
+    if ((!by_chunks && state->rows != step->map->q_rows) || (state->rows > 0 && state->acc == NULL))
+        return ra_kernel_refuse(name, RA_ERR_INVALID,
+                                "the softmax state is not that of the map's rows");
     return RA_OK;
 }

@@ -20,5 +20,8 @@ RA_CHECKED ra_status ra_kernel_validate_shape(const ra_kernel *kernel,
     hold. @return RA_ERR_INVALID */
 RA_CHECKED ra_status ra_kernel_validate_map(const char *name, const ra_tilemap *map,
                                             int32_t tile_rows);
+/** A step of several without its state, and steps of chunks if the table does not take them.
+    @return RA_ERR_INVALID */
+RA_CHECKED ra_status ra_kernel_validate_state(const ra_kernel *kernel, const ra_forward_step *step);
 
 #endif

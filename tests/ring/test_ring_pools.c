@@ -16,7 +16,7 @@ enum { RANKS = 3, SEQ = 90, DIM = 8, MAPS_MAX = 64 };
 
 /* Of all ranks together; a rank's own by its kernel. */
 static struct {
-    atomic_int inits, finis, takes, drops, finishes, forwards, backwards;
+    atomic_int inits, finis, takes, drops, finishes, forwards, backwards, by_chunks;
     int fail_take; /* the one of this number, from 1 */
     int fail_finish;
     bool fail_init;
@@ -25,6 +25,7 @@ static struct {
 typedef struct own {
     const ra_tilemap *maps[MAPS_MAX];
     int map_count;
+    bool by_chunks; /* its steps have steps of chunks, which were brought when it was idle */
 } own;
 
 static ra_status hook_init(ra_kernel *kernel)
@@ -44,6 +45,7 @@ static void hook_fini(ra_kernel *kernel)
     own *self = kernel->self;
     for (int i = 0; i < self->map_count; ++i)
         cr_expect_null(self->maps[i], "a map was not dropped");
+    seen.by_chunks += self->by_chunks;
     free(self);
     ++seen.finis;
 }
@@ -93,6 +95,7 @@ static ra_status hook_forward(ra_kernel *kernel, const ra_forward_step *step)
 {
     own *self = kernel->self;
     cr_assert_geq(find(self, step->map), 0, "a step's map was taken");
+    self->by_chunks = self->by_chunks || step->state.chunks != NULL;
     ++seen.forwards;
     return ra_kernel_cpu(RA_ISA_PORTABLE)->forward(kernel, step);
 }
@@ -163,7 +166,9 @@ Test(ring_pools, every_map_is_taken_and_dropped_and_every_pass_finished)
         cr_assert_eq(seen.finis, RANKS);
         cr_assert_eq(seen.takes, seen.drops);
         cr_assert_geq(seen.takes, RANKS);
-        cr_assert_eq(seen.finishes, 2 * RANKS, "a forward and a backward pass each");
+        cr_assert_eq(seen.by_chunks > 0, schedules[i] != RA_SCHEDULE_SHARED);
+        cr_assert_eq(seen.finishes, 2 * RANKS + seen.by_chunks,
+                     "a forward and a backward pass each, and steps of chunks");
         cr_assert_gt(seen.forwards, 0);
         cr_assert_gt(seen.backwards, 0);
         /* Maps are as large as with one pool, but not in this one. */
@@ -198,12 +203,17 @@ Test(ring_pools, a_failure_of_any_hook_ends_the_job_on_all_ranks)
         cr_assert_eq(seen.drops, status == RA_OK ? seen.takes : seen.takes - 1);
         ring_job_free(&job);
     }
-    for (int n = 1; n <= 2 * RANKS; ++n) {
+    status = RA_ERR_CUDA;
+    for (int n = 1; status != RA_OK; ++n) {
         begin();
         seen.fail_finish = n;
         ring_job job = make_job(&ops, RA_SCHEDULE_DIRECT);
         ring_job_run(&job);
-        check_failure(&job, RA_ERR_CUDA, "finishing", n);
+        status = job.status;
+        if (status != RA_OK)
+            check_failure(&job, RA_ERR_CUDA, "finishing", n);
+        else
+            cr_assert_eq(n, seen.finishes + 1);
         ring_job_free(&job);
     }
     begin();

@@ -7,50 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *kernel_zeros(int64_t bytes)
-{
-    void *memory = calloc((size_t)bytes + 1, 1);
-    cr_assert_not_null(memory);
-    return memory;
-}
-
-/* ---- memory of a table ------------------------------------------------------------------------
- */
-
-void *kernel_take(kernel_memory *memory, const void *from, int64_t bytes)
-{
-    size_t const taken = memory->memory.ops->round(&memory->memory, (size_t)bytes + 1);
-    void *const zeros = from == NULL ? kernel_zeros(bytes) : NULL;
-    void *data = NULL;
-    cr_assert_lt(memory->count, KERNEL_BLOCKS_MAX);
-    cr_assert_eq(memory->memory.ops->alloc(&memory->memory, taken, &data), RA_OK);
-    memory->blocks[memory->count++] = (kernel_block){data, taken};
-    cr_assert_eq(
-        ra_memory_write(&memory->memory, NULL, data, from != NULL ? from : zeros, (size_t)bytes),
-        RA_OK);
-    free(zeros);
-    return data;
-}
-
-void *kernel_read(const ra_kernel *kernel, const kernel_memory *memory, const void *from,
-                  int64_t bytes)
-{
-    void *const to = kernel_zeros(bytes);
-    cr_assert_eq(ra_memory_read(&memory->memory, kernel->stream, to, from, (size_t)bytes), RA_OK);
-    return to;
-}
-
-void kernel_give_all(kernel_memory *memory)
-{
-    while (memory->count > 0) {
-        kernel_block const b = memory->blocks[--memory->count];
-        memory->memory.ops->free(&memory->memory, b.data, b.bytes);
-    }
-}
-
-/* ---- running ----------------------------------------------------------------------------------
- */
-
 /* A tensor of a run: rows in the run's own numbering, with gaps where the case wants them. */
 typedef struct run_tensor {
     void *memory;
@@ -71,6 +27,7 @@ typedef struct run {
     run_tensor q, dout, out, dq, *k, *v, *dk, *dv; /* [steps] */
     run_tensor dk_all, dv_all;
     float *lse, *delta;
+    ra_block chunks;
     ra_softmax_state state;
 } run;
 
@@ -171,15 +128,41 @@ static void make_tensors(run *r)
     }
     r->lse = kernel_take(&r->memory, NULL, rows * (int64_t)sizeof(float));
     r->delta = kernel_take(&r->memory, NULL, rows * (int64_t)sizeof(float));
-    if (c->steps > 1) {
-        /* The first step must not read it. */
-        void *const nan = kernel_zeros(rows * s->dim * (int64_t)sizeof(float));
-        memset(nan, 0xff, (size_t)(rows * s->dim) * sizeof(float));
-        r->state.acc = kernel_take(&r->memory, nan, rows * s->dim * (int64_t)sizeof(float));
-        r->state.top = kernel_take(&r->memory, nan, rows * (int64_t)sizeof(float));
-        r->state.sum = kernel_take(&r->memory, nan, rows * (int64_t)sizeof(float));
-        free(nan);
+}
+
+/* The steps of chunks, where the table takes them and the maps' chunks are the same. */
+static void make_chunks(run *r)
+{
+    const kernel_case *c = &r->problem->c;
+    const ra_tilemap **const maps = kernel_zeros(c->steps * (int64_t)sizeof(void *));
+    bool live = false;
+    for (int i = 0; i < c->steps; ++i) {
+        maps[i] = &r->maps[i];
+        live = live || maps[i]->tile_count > 0;
     }
+    if (live && !c->all_rows)
+        cr_assert_eq(ra_kernel_take_chunk_steps(&r->kernel, maps, c->steps, r->pool, &r->chunks,
+                                                &r->state.rows),
+                     RA_OK);
+    r->state.chunks = r->chunks.data;
+    free(maps);
+}
+
+/* The first step must not read it. */
+static void make_state(run *r)
+{
+    const oracle_shape *s = &r->problem->c.shape;
+    if (r->problem->c.steps == 1)
+        return;
+    r->state.rows = s->n;
+    make_chunks(r);
+    int64_t const lines = s->batch * s->heads * r->state.rows;
+    void *const nan = kernel_zeros(lines * s->dim * (int64_t)sizeof(float));
+    memset(nan, 0xff, (size_t)(lines * s->dim) * sizeof(float));
+    r->state.acc = kernel_take(&r->memory, nan, lines * s->dim * (int64_t)sizeof(float));
+    r->state.top = kernel_take(&r->memory, nan, lines * (int64_t)sizeof(float));
+    r->state.sum = kernel_take(&r->memory, nan, lines * (int64_t)sizeof(float));
+    free(nan);
 }
 
 static void run_forward(run *r)
@@ -189,6 +172,8 @@ static void run_forward(run *r)
         .keeps = c->dout_factor != 0, .groups = 1, .steps = c->steps, .parts = 1};
     cr_assert_eq(ra_kernel_begin(&r->kernel, &pass), RA_OK);
     for (int i = 0; i < c->steps; ++i) {
+        if (r->chunks.data != NULL && r->maps[i].tile_count == 0)
+            continue;
         ra_forward_step const step = {.map = &r->maps[i],
                                       .shape = r->shape,
                                       .pair = {.step = i},
@@ -320,6 +305,7 @@ static void run_free(run *r)
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); ++i)
         free(memory[i]);
     ra_rowset_fini(r->pool, &r->queries);
+    ra_pool_free(r->kernel_pool, r->kernel.stream, &r->chunks);
     ra_kernel_fini(&r->kernel);
     kernel_give_all(&r->memory);
     ra_pattern_destroy(r->pattern);
@@ -380,6 +366,7 @@ kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem
     spoil_workspace(&r);
     make_rows(&r);
     make_tensors(&r);
+    make_state(&r);
     run_forward(&r);
     if (c->dout_factor != 0)
         run_backward(&r);

@@ -19,6 +19,7 @@ typedef struct kernel_case {
     bool deterministic;  /* as in ra_kernel */
     bool ends_only;      /* of each head only the first and last chunk; other results stay 0 */
     bool yields;         /* as in steps */
+    bool all_rows;       /* state is carried for all rows, even if steps of chunks are possible */
 } kernel_case;
 
 /* Inputs of a case, dense and in the order of the sequence, and what the oracle makes of them. */
@@ -82,7 +83,8 @@ void kernel_result_free(kernel_result *result);
 /** Within the bounds of the documentation; `what` is for the message. */
 void kernel_check(const ra_kernel_ops *ops, const kernel_problem *problem,
                   const kernel_result *result, const char *what);
-/** kernel_run and kernel_check, and of a GPU's table again by its other way backward. */
+/** kernel_run and kernel_check; and again, of several steps with state for all rows, and of a GPU's
+    table by its other way backward. */
 void kernel_check_table(const ra_kernel_ops *ops, kernel_problem *problem, const char *what);
 /** Every table of this machine on one case. */
 void kernel_check_case(const kernel_case *c, const char *what);

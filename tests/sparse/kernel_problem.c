@@ -121,9 +121,10 @@ static bool has_two_ways(const ra_kernel_ops *ops, const kernel_case *c)
 
 void kernel_check_table(const ra_kernel_ops *ops, kernel_problem *problem, const char *what)
 {
-    int const ways = has_two_ways(ops, &problem->c) ? 2 : 1;
+    bool const by_chunks = problem->c.steps > 1 && ops->takes_chunk_steps;
+    int const ways = by_chunks || has_two_ways(ops, &problem->c) ? 2 : 1;
     for (int way = 0; way < ways; ++way) {
-        problem->c.deterministic = way == 1;
+        problem->c.deterministic = problem->c.all_rows = way == 1;
         kernel_result result = kernel_run(ops, problem);
         kernel_check(ops, problem, &result, what);
         kernel_result_free(&result);

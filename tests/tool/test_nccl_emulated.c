@@ -133,7 +133,7 @@ Test(nccl_emulated, a_rank_without_memory_for_first_messages_ends_all)
 {
     if (lacks_mpi())
         cr_skip_test("this build has no MPI");
-    run_ranks(GPUS, "RA_STANDIN_FULL_AT=13", FRAGILE "10m");
+    run_ranks(GPUS, "RA_STANDIN_FULL_AT=15", FRAGILE "10m");
     cr_expect_eq(result.code, 4, "%s", result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "for comm_buffer"), "%s", result.err);

@@ -36,7 +36,7 @@ static void load_tile_state(const forward_head *f, const ra_tile *tile)
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         memset(s->rows, 0, sizeof(float) * (size_t)(LANES * f->dim_pad));
         for (int32_t i = 0; i < rows; ++i) {
-            int64_t const row = tile_row(tile, a + i) - f->state_row;
+            int64_t const row = tile_row(tile, a + i) - f->turn.state_row;
             load_row(RA_F32, f->acc + row * f->dim, f->dim, s->rows + (int64_t)i * f->dim_pad);
             s->top[a + i] = f->top[row];
             s->sum[a + i] = f->sum[row];
@@ -52,7 +52,7 @@ static void store_tile_state(const forward_head *f, const ra_tile *tile)
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         panel_to_rows(s->acc + panel_offset(a, f->dim_pad), f->dim_pad, vec_splat(1.0f), s->rows);
         for (int32_t i = 0; i < rows; ++i) {
-            int64_t const row = tile_row(tile, a + i) - f->state_row;
+            int64_t const row = tile_row(tile, a + i) - f->turn.state_row;
             memcpy(f->acc + row * f->dim, s->rows + (int64_t)i * f->dim_pad,
                    sizeof(float) * (size_t)f->dim);
             f->top[row] = s->top[a + i];
@@ -169,7 +169,7 @@ static void forward_tiles(forward_head *tiles, int32_t count)
 
 static void begin_state_rows(const forward_head *f, int64_t begin, int64_t end)
 {
-    for (int64_t row = begin - f->state_row; row < end - f->state_row; ++row) {
+    for (int64_t row = begin - f->turn.state_row; row < end - f->turn.state_row; ++row) {
         memset(f->acc + row * f->dim, 0, sizeof(float) * (size_t)f->dim);
         f->top[row] = -INFINITY;
         f->sum[row] = 0;
@@ -184,7 +184,7 @@ static void store_rows_output(const forward_head *f, int64_t begin, int64_t end)
     for (int64_t row = begin; row < end; ++row) {
         float top = -INFINITY, sum = 0;
         if (f->acc != NULL) {
-            int64_t const at = row - f->state_row;
+            int64_t const at = row - f->turn.state_row;
             top = f->top[at];
             sum = f->sum[at];
             float const factor = row_factor(sum);
@@ -218,22 +218,24 @@ static void forward_head_begin(forward_head *f, int64_t batch, int32_t head)
     f->q = view_head(&step->q, batch, head);
     f->k = view_head(&step->k, batch, kv_head);
     f->v = view_head(&step->v, batch, kv_head);
-    if (step->last)
+    f->tiles_begin = f->turn.begins && !step->map->shared_rows;
+    f->tiles_end = f->turn.ends && !step->map->shared_rows;
+    f->lse = f->delta = f->acc = f->top = f->sum = NULL;
+    if (f->turn.ends) {
         f->out = view_head(&step->out, batch, head);
-    f->lse = step->last && step->lse != NULL
-                 ? step->lse + batch * step->lse_batch_stride + head * rows
-                 : NULL;
-    f->delta = NULL;
-    if (step->last && step->delta != NULL) {
-        f->delta = step->delta + batch * step->lse_batch_stride + head * rows;
-        f->dout = view_head(&step->dout, batch, head);
+        if (step->lse != NULL)
+            f->lse = step->lse + batch * step->lse_batch_stride + head * rows;
+        if (step->delta != NULL) {
+            f->delta = step->delta + batch * step->lse_batch_stride + head * rows;
+            f->dout = view_head(&step->dout, batch, head);
+        }
     }
-    if (!(step->first && step->last)) {
-        int64_t const at = (batch * shape->q_heads + head) * rows;
+    if (f->turn.carried) {
+        int64_t const at = (batch * shape->q_heads + head) * step->state.rows;
         f->acc = step->state.acc + at * f->dim;
         f->top = step->state.top + at;
         f->sum = step->state.sum + at;
-    } else if (step->map->shared_rows) {
+    } else if (step->map->shared_rows) { /* of one chunk at a time, this thread's */
         f->acc = f->scratch.chunk_acc;
         f->top = f->scratch.chunk_top;
         f->sum = f->scratch.chunk_sum;

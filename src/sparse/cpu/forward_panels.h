@@ -9,6 +9,8 @@
 #include "sparse/cpu/exp2.h"
 #include "sparse/cpu/pairs.h"
 
+#include "sparse/chunk_turn.h"
+
 #include <math.h>
 
 static double const LOG2_E = 1.44269504088896340736;
@@ -44,11 +46,11 @@ typedef struct forward_head {
     bool pairs_wanted;           /* bf16, in a table that takes pairs */
     const ra_tile *tile;         /* the one at hand, and */
     bool has_floats, has_pairs;  /* the panels that hold its queries */
+    ra_chunk_turn turn;          /* of its chunk */
     bool tiles_begin, tiles_end; /* tiles begin the state, end in output: no row is shared */
     head_view q, k, v, out, dout;
-    float *lse, *delta;     /* [q_rows] or NULL */
-    float *acc, *top, *sum; /* state of rows state_row and on; NULL: none is carried */
-    int64_t state_row;
+    float *lse, *delta;          /* [q_rows] or NULL */
+    float *acc, *top, *sum;      /* state of rows turn.state_row and on; NULL: there is none */
     const ra_run *run, *run_end; /* the run at hand, and the end of the tile's */
     ra_run_band band;            /* of that run */
     ra_run_keys left;            /* keys of it that are still to come; empty: no key is left */

@@ -12,7 +12,7 @@
 typedef struct forward_file {
     forward_head tiles[RA_TILES_AT_ONCE_MAX];
     int32_t most, count;
-    forward_head rows; /* of the current head: for rows outside of tiles */
+    forward_head rows; /* of the current chunk and head: for rows outside of tiles */
 } forward_file;
 
 static void flush_tiles(forward_file *file)
@@ -29,20 +29,26 @@ static bool start_together(const forward_head *a, const forward_head *b)
     return same_keys(&a_keys, &b_keys);
 }
 
+/* Place a tile of the current chunk before its first key. */
+static void forward_tile_begin(const forward_file *file, forward_head *tile, int64_t batch,
+                               int32_t head, uint32_t index)
+{
+    tile->turn = file->rows.turn;
+    forward_head_begin(tile, batch, head);
+    forward_tile_place(tile, index);
+}
+
 /* Only tiles that begin with the same keys go together: others share too few keys to be worth the
    cache that they take from each other. */
 static void add_tile(forward_file *file, int64_t batch, int32_t head, uint32_t index)
 {
     forward_head *tile = &file->tiles[file->count];
-    forward_head_begin(tile, batch, head);
-    forward_tile_place(tile, index);
+    forward_tile_begin(file, tile, batch, head, index);
     if (file->count > 0 && !start_together(&file->tiles[0], tile)) {
         flush_tiles(file);
         tile = &file->tiles[0];
-        forward_head_begin(tile, batch, head);
-        forward_tile_place(tile, index);
+        forward_tile_begin(file, tile, batch, head, index);
     }
-    tile->state_row = file->rows.state_row;
     forward_tile_load(tile);
     if (++file->count == file->most)
         flush_tiles(file);
@@ -82,9 +88,9 @@ static void begin_missed_rows(forward_file *file, int64_t batch, int32_t head, i
     if (reached == rows.end - rows.begin)
         return;
     forward_head_begin(&file->rows, batch, head);
-    if (step->first && file->rows.acc != NULL)
+    if (file->rows.turn.begins && file->rows.acc != NULL)
         begin_state_rows(&file->rows, rows.begin, rows.end);
-    if (step->last)
+    if (file->rows.turn.ends)
         store_rows_output(&file->rows, rows.begin, rows.end);
 }
 
@@ -94,12 +100,10 @@ static void forward_shared_chunk(forward_file *file, int64_t batch, int32_t head
     const ra_forward_step *step = file->rows.step;
     row_span const rows = chunk_rows_of(step->map, chunk);
     forward_head_begin(&file->rows, batch, head);
-    if (step->first && step->last)
-        file->rows.state_row = rows.begin; /* the state is this thread's, of one chunk at a time */
-    if (step->first)
+    if (file->rows.turn.begins)
         begin_state_rows(&file->rows, rows.begin, rows.end);
     add_chunk(file, batch, head, head + 1, chunk);
-    if (step->last)
+    if (file->rows.turn.ends)
         store_rows_output(&file->rows, rows.begin, rows.end);
 }
 
@@ -115,6 +119,10 @@ static void run_part(forward_file *file, const forward_part *part)
     bool const shared = step->map->shared_rows;
     for (int32_t chunk = part->chunk; chunk < part->chunk_end; ++chunk) {
         if (step->ends_only && chunk != 0 && chunk != step->map->chunk_count - 1)
+            continue;
+        file->rows.turn = ra_chunk_turn_of(step->state.chunks, step->pair.step, step->first,
+                                           step->last, chunk, step->map->chunk_rows);
+        if (file->rows.turn.skipped)
             continue;
         for (int32_t head = part->head; head < part->head_end; ++head) {
             if (shared)
@@ -138,9 +146,7 @@ static void forward_file_begin(ra_kernel *kernel, const ra_forward_step *step, f
                       .step = step,
                       .dim = shape->dim,
                       .dim_pad = pad_dim(shape->dim),
-                      .factor = (float)((double)shape->scale * LOG2_E),
-                      .tiles_begin = step->first && !shared,
-                      .tiles_end = step->last && !shared};
+                      .factor = (float)((double)shape->scale * LOG2_E)};
     f.pairs_wanted = PAIRS && step->q.dtype == RA_BF16 && step->k.dtype == RA_BF16 &&
                      step->v.dtype == RA_BF16 && f.factor >= FLT_MIN && f.factor <= FLT_MAX;
     forward_scratch_carve(workspace, shape->dim, scratch);

@@ -54,10 +54,11 @@ static ra_status check_step(const ra_kernel *kernel, const ra_kernel_shape *shap
 
 static ra_status cpu_forward(ra_kernel *kernel, const ra_forward_step *step)
 {
-    ra_status const status = check_step(kernel, &step->shape, step->map);
+    ra_status status = check_step(kernel, &step->shape, step->map);
+    if (status == RA_OK)
+        status = ra_kernel_validate_state(kernel, step);
     if (status != RA_OK)
         return status;
-    RA_ASSERT((step->first && step->last) || step->state.acc != NULL || step->map->q_rows == 0);
     RA_OMP(omp parallel num_threads(kernel->threads))
     forward_thread(kernel, step, thread_workspace(kernel, step->shape.dim));
     return RA_OK;
@@ -178,6 +179,7 @@ const ra_kernel_ops RA_CPU_TABLE = {
     .name = RA_CPU_NAME,
     .memory = ra_memory_host,
     .tile_rows = cpu_tile_rows,
+    .takes_chunk_steps = true,
     .workspace_bytes = cpu_workspace_bytes,
     .forward = cpu_forward,
     .delta = cpu_delta,

@@ -109,6 +109,7 @@ static void make_table(void)
 {
     the_table = *ra_kernel_cpu(RA_ISA_AUTO);
     the_table.name = "standard";
+    the_table.takes_chunk_steps = false;
     the_table.tile_rows = standard_tile_rows;
     the_table.workspace_bytes = standard_workspace_bytes;
     the_table.forward = ra_standard_forward;

@@ -168,9 +168,10 @@ static ra_status compute_forward(ra_standard_step *step, ra_standard_kept *pair)
 ra_status ra_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
 {
     ra_status status = ra_kernel_validate_shape(kernel, &f->shape);
+    if (status == RA_OK)
+        status = ra_kernel_validate_state(kernel, f);
     if (status != RA_OK)
         return status;
-    RA_ASSERT((f->first && f->last) || f->state.acc != NULL || f->map->q_rows == 0);
     ra_standard_kept own = {0}, *kept = ra_standard_pair(kernel, f->pair, 0);
     ra_standard_kept *pair = kept != NULL ? kept : &own;
     RA_ASSERT(pair->scores.data == NULL);

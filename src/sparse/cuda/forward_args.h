@@ -21,7 +21,7 @@ typedef struct ra_cuda_forward {
     ra_view q, k, v, out, dout;
     float *lse, *delta; /* or NULL */
     int64_t lse_batch_stride;
-    float *acc, *top, *sum; /* the softmax state, or NULL */
+    ra_softmax_state state; /* as in ra_forward_step, with step, first and last */
     /* State of a chunk whose rows are shared, one piece per thread block; NULL: not needed. */
     float *scratch;
     int64_t scratch_floats; /* from one to the next */
@@ -32,6 +32,7 @@ typedef struct ra_cuda_forward {
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float factor; /* of scores: scale * log2(e), positive */
     float slack;  /* 16 bits: how far a score may exceed its row's top before the top rises */
+    int32_t step;
     bool first, last, ends_only;
     bool ascending;   /* see ra_cuda_task_at */
     bool yields;      /* one thread block per task: none uses scratch */

@@ -8,6 +8,7 @@
 #ifndef RINGATTN_CUDA_FORWARD_CHUNK_CUH
 #define RINGATTN_CUDA_FORWARD_CHUNK_CUH
 
+#include "sparse/chunk_turn.h"
 #include "sparse/cuda/forward_args.h"
 #include "sparse/cuda/heads.cuh"
 #include "sparse/cuda/key_cursor.h"
@@ -15,14 +16,15 @@
 #include <math.h>
 
 /*
- * One head of one batch, as a thread block sees it; rows of state begin at state_row. It lies in
- * shared memory, because registers are scarce in the loop over blocks of keys.
+ * A chunk of one head of one batch, as a thread block sees it; rows of state begin at state_row. It
+ * lies in shared memory, because registers are scarce in the loop over blocks of keys.
  */
 struct forward_head {
     const char *q, *k, *v, *dout;
     char *out;
     float *lse, *delta, *acc, *top, *sum;
     int64_t state_row;
+    bool skipped, begins, ends;  /* as in ra_chunk_turn */
     bool tiles_begin, tiles_end; /* a tile begins the state, ends in output: no row is shared */
 };
 
@@ -49,8 +51,10 @@ LANE_CODE void forward_head_begin(const ra_cuda_forward &f, const ra_cuda_task &
     h.q = head_data(f.q, element_bytes, task.batch, task.head);
     h.k = head_data(f.k, element_bytes, task.batch, kv_head);
     h.v = head_data(f.v, element_bytes, task.batch, kv_head);
+    ra_chunk_turn const turn =
+        ra_chunk_turn_of(f.state.chunks, f.step, f.first, f.last, task.chunk, f.map.chunk_rows);
     h.lse = h.delta = h.acc = h.top = h.sum = NULL;
-    if (f.last) {
+    if (turn.ends) {
         int64_t const at = task.batch * f.lse_batch_stride + task.head * rows;
         h.out = head_data(f.out, element_bytes, task.batch, task.head);
         if (f.lse != NULL)
@@ -60,20 +64,22 @@ LANE_CODE void forward_head_begin(const ra_cuda_forward &f, const ra_cuda_task &
             h.dout = head_data(f.dout, element_bytes, task.batch, task.head);
         }
     }
-    h.state_row = 0;
-    if (f.acc != NULL) {
-        int64_t const at = ((int64_t)task.batch * f.q_heads + task.head) * rows;
-        h.acc = f.acc + at * f.dim;
-        h.top = f.top + at;
-        h.sum = f.sum + at;
+    if (turn.carried) {
+        int64_t const at = ((int64_t)task.batch * f.q_heads + task.head) * f.state.rows;
+        h.acc = f.state.acc + at * f.dim;
+        h.top = f.state.top + at;
+        h.sum = f.state.sum + at;
     } else if (f.map.shared_rows) {
         h.acc = f.scratch + block_index() * f.scratch_floats;
         h.top = h.acc + (int64_t)RA_SHARED_CHUNK_ROWS_MAX * f.dim;
         h.sum = h.top + RA_SHARED_CHUNK_ROWS_MAX;
-        h.state_row = (int64_t)task.chunk * f.map.chunk_rows;
     }
-    h.tiles_begin = f.first && !f.map.shared_rows;
-    h.tiles_end = f.last && !f.map.shared_rows;
+    h.state_row = turn.state_row;
+    h.skipped = turn.skipped;
+    h.begins = turn.begins;
+    h.ends = turn.ends;
+    h.tiles_begin = turn.begins && !f.map.shared_rows;
+    h.tiles_end = turn.ends && !f.map.shared_rows;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -221,19 +227,16 @@ LANE_CODE void forward_missed_rows(const ra_cuda_forward &f, const forward_block
     if (!map.shared_rows &&
         chunk_tile_rows(map, f.q_head_begin + b.task.head, b.task.chunk) == end - begin)
         return;
-    if (f.first && b.head.acc != NULL)
+    if (b.head.begins && b.head.acc != NULL)
         begin_state_rows<Block::THREADS>(b.head, f.dim, begin, end);
-    if (f.last && !map.shared_rows)
+    if (b.head.ends && !map.shared_rows)
         store_rows_output<Block>(f, b.head, begin, end);
 }
 
+/* A chunk in which the step has a part. */
 template <class Block>
-LANE_CODE void forward_chunk(const ra_cuda_forward &f, const ra_cuda_task &task, char *shared)
+LANE_CODE void forward_turn(const ra_cuda_forward &f, forward_block &block, char *shared)
 {
-    forward_block &block = *(forward_block *)shared;
-    if (thread_index() == 0)
-        forward_chunk_begin(f, task, Block::element::bytes, block);
-    block_barrier(); /* what to do is known */
     forward_missed_rows<Block>(f, block);
     for (;;) {
         if (thread_index() == 0)
@@ -244,12 +247,23 @@ LANE_CODE void forward_chunk(const ra_cuda_forward &f, const ra_cuda_task &task,
         Block::tile(f, block, shared + RA_CUDA_HEAD_BYTES);
         block_barrier(); /* shared memory has been read, and rows of state are written */
     }
-    if (f.last && f.map.shared_rows) {
+    if (block.head.ends && f.map.shared_rows) {
         int64_t const begin = (int64_t)block.task.chunk * f.map.chunk_rows;
         int64_t const end =
             begin + f.map.chunk_rows < f.map.q_rows ? begin + f.map.chunk_rows : f.map.q_rows;
         store_rows_output<Block>(f, block.head, begin, end);
     }
+}
+
+template <class Block>
+LANE_CODE void forward_chunk(const ra_cuda_forward &f, const ra_cuda_task &task, char *shared)
+{
+    forward_block &block = *(forward_block *)shared;
+    if (thread_index() == 0)
+        forward_chunk_begin(f, task, Block::element::bytes, block);
+    block_barrier(); /* what to do is known */
+    if (!block.head.skipped)
+        forward_turn<Block>(f, block, shared);
     block_barrier(); /* the block's work has been read, before the next task */
 }
 

@@ -182,13 +182,12 @@ static uint32_t *tickets_of(const ra_kernel *kernel)
     return (uint32_t *)(void *)(end - RA_CUDA_TAIL_BYTES);
 }
 
-/* Without a carried state, shared rows need scratch, which this kernel may not have. */
+/* Scratch for shared rows, which this kernel may not have. */
 static ra_status check_scratch(const ra_kernel *kernel, const ra_forward_step *step)
 {
     int32_t const blocks = kernel->threads * ra_cuda_blocks_most(step->shape.dim);
     size_t const needed = ra_cuda_shared_scratch_bytes(blocks, step->shape.dim);
-    if (!step->map->shared_rows || !step->first || !step->last ||
-        kernel->workspace.bytes - RA_CUDA_TAIL_BYTES >= needed)
+    if (!ra_cuda_takes_scratch(step) || kernel->workspace.bytes - RA_CUDA_TAIL_BYTES >= needed)
         return RA_OK;
     return ra_kernel_refuse(
         "cuda", RA_ERR_INVALID,
@@ -216,6 +215,8 @@ static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
     const void *map = NULL;
     ra_block own = {0};
     ra_status status = ra_cuda_forward_check(step);
+    if (status == RA_OK)
+        status = ra_kernel_validate_state(kernel, step);
     if (status == RA_OK)
         status = check_scratch(kernel, step);
     if (status == RA_OK)
@@ -272,6 +273,7 @@ const ra_kernel_ops ra_cuda_ops = {
     .serves = cuda_serves,
     .tile_rows = cuda_tile_rows,
     .maps_by_keys = true,
+    .takes_chunk_steps = true,
     .workspace_bytes = ra_cuda_workspace_bytes,
     .forward = cuda_forward,
     .delta = ra_cuda_delta_rows,

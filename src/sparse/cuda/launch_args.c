@@ -30,6 +30,13 @@ ra_cuda_map ra_cuda_map_at(const ra_tilemap *map, const void *base)
         .shared_rows = map->shared_rows};
 }
 
+bool ra_cuda_takes_scratch(const ra_forward_step *step)
+{
+    bool const all_carried = step->state.chunks != NULL ? step->state.rows == step->map->q_rows
+                                                        : !(step->first && step->last);
+    return step->map->shared_rows && !all_carried;
+}
+
 size_t ra_cuda_shared_scratch_bytes(int32_t blocks, int32_t dim)
 {
     return (size_t)(blocks * ra_cuda_scratch_floats(dim)) * sizeof(float);
@@ -164,8 +171,6 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
     int64_t const chunks = step->map->chunk_count;
     int64_t const computed = step->ends_only && chunks > 2 ? 2 : chunks;
     int64_t const tasks = shape->batch * shape->q_heads * computed;
-    bool const carried = !step->first || !step->last;
-    bool const scratched = step->map->shared_rows && !carried; /* of each thread block that stays */
     bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
                          is_aligned(&step->v, shape->dim);
     return (ra_cuda_forward){.map = ra_cuda_map_at(step->map, map_base),
@@ -174,12 +179,10 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .v = step->v,
                              .out = step->out,
                              .dout = step->dout,
-                             .lse = step->last ? step->lse : NULL,
-                             .delta = step->last ? step->delta : NULL,
+                             .lse = step->lse,
+                             .delta = step->delta,
                              .lse_batch_stride = step->lse_batch_stride,
-                             .acc = carried ? step->state.acc : NULL,
-                             .top = carried ? step->state.top : NULL,
-                             .sum = carried ? step->state.sum : NULL,
+                             .state = step->state,
                              .scratch = scratch,
                              .scratch_floats = ra_cuda_scratch_floats(shape->dim),
                              .ticket = ticket,
@@ -192,11 +195,13 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .dim = shape->dim,
                              .factor = (float)((double)shape->scale * 1.44269504088896340736),
                              .slack = step->delta != NULL ? 0 : TOP_SLACK,
+                             .step = step->pair.step,
                              .first = step->first,
                              .last = step->last,
                              .ends_only = step->ends_only,
                              .ascending = is_ascending(step->map),
-                             .yields = may_yield(step->yields && !scratched, tasks),
+                             .yields =
+                                 may_yield(step->yields && !ra_cuda_takes_scratch(step), tasks),
                              .aligned = aligned,
                              .out_aligned = is_aligned(&step->out, shape->dim)};
 }

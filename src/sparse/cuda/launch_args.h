@@ -14,7 +14,9 @@ enum { RA_CUDA_TICKETS_BYTES = 2 * sizeof(uint32_t) };
 /* At the end of the workspace, behind scratch: tickets, then the progress mark (watch_cuda.h). */
 enum { RA_CUDA_TAIL_BYTES = 64 };
 
-/** Scratch of a forward step whose map has shared rows and whose state is not carried. */
+/** Whether thread blocks need scratch: rows are shared, and not all of them carry state. */
+bool ra_cuda_takes_scratch(const ra_forward_step *step);
+/** Scratch of such a step. */
 size_t ra_cuda_shared_scratch_bytes(int32_t blocks, int32_t dim);
 
 /** The table's: scratch for shared rows, or for linear attention, if used; then the tail. */

@@ -191,12 +191,13 @@ ra_status ra_cuda_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
     ra_block own_map = {0};
     ra_status status = ra_cuda_forward_check(f);
     if (status == RA_OK)
+        status = ra_kernel_validate_state(kernel, f);
+    if (status == RA_OK)
         status = ra_cuda_standard_enter(kernel, &f->shape);
     if (status == RA_OK)
         status = ra_cuda_map_data(kernel, f->map, &own_map, &map);
     if (status != RA_OK)
         return status;
-    RA_ASSERT((f->first && f->last) || f->state.acc != NULL || f->map->q_rows == 0);
     ra_cuda_watch_launch(kernel, "forward products", &f->pair, NULL);
     status = forward_on_map(kernel, f, map);
     return ra_cuda_give_map(kernel, status, &own_map);

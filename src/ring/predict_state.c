@@ -1,0 +1,77 @@
+/* What chunks of queries that several steps compute take: rows of state, and the list of these
+ * steps. */
+#include "internal.h"
+#include "ring/predict_job.h"
+
+#include <stdlib.h>
+
+enum { NO_STEP = -1 };
+
+ra_status ra_predict_look_at(ra_predict_looks *looks, int64_t count, int64_t index, int64_t rows)
+{
+    if (looks->items == NULL) {
+        ra_status const status = ra_predict_take(&looks->items, count, sizeof(*looks->items));
+        if (status != RA_OK)
+            return status;
+        looks->count = count;
+        for (int64_t i = 0; i < count; ++i)
+            looks->items[i] = (ra_predict_look){NO_STEP, NO_STEP, 0};
+    }
+    RA_ASSERT(count == looks->count);
+    ra_predict_look *const look = &looks->items[index];
+    look->first = look->first == NO_STEP ? looks->step : look->first;
+    look->last = looks->step;
+    look->rows = rows;
+    return RA_OK;
+}
+
+void ra_predict_begin_looks(ra_predict_looks *looks, int64_t chunk_rows, int64_t chunk_count)
+{
+    if (looks->settled)
+        return;
+    free(looks->items);
+    looks->items = NULL;
+    looks->count = 0;
+    looks->chunk_rows = chunk_rows;
+    looks->chunk_count = chunk_count;
+}
+
+void ra_predict_settle_looks(ra_predict_looks *looks, int64_t chunk_rows)
+{
+    looks->settled = true;
+    looks->differ = looks->differ || looks->chunk_rows != chunk_rows;
+}
+
+static bool is_carried(const ra_predict_job *job, const ra_predict_plan *plan)
+{
+    int live = 0;
+    for (int s = 0; s < job->step_count; ++s)
+        live += plan->steps[s].map.runs > 0;
+    return live > 1;
+}
+
+static bool goes_by_chunks(const ra_predict_job *job, const ra_predict_plan *plan)
+{
+    return !job->request->standard && !plan->looks.differ;
+}
+
+int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank)
+{
+    int64_t rows = 0;
+    if (!is_carried(job, plan))
+        return 0;
+    if (!goes_by_chunks(job, plan))
+        return job->rows[rank].row_count;
+    for (int64_t i = 0; i < plan->looks.count; ++i)
+        rows +=
+            plan->looks.items[i].first < plan->looks.items[i].last ? plan->looks.items[i].rows : 0;
+    return rows;
+}
+
+void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
+                                ra_predict_bytes *b)
+{
+    int64_t const bytes = plan->looks.chunk_count * (int64_t)sizeof(ra_chunk_steps);
+    if (is_carried(job, plan) && goes_by_chunks(job, plan))
+        *(job->request->on_device ? &b->map_copies : &b->plans) += ra_predict_round(job, bytes);
+}
