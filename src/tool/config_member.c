@@ -1,4 +1,4 @@
-/* Members of ra_config through the table: storing, freeing and reading them by key. */
+/* Members by key: storing and freeing those of any struct, reading those of ra_config. */
 #include "config_table.h"
 #include "internal.h"
 
@@ -6,64 +6,64 @@
 #include <string.h>
 
 /* The table has offsets, so members are moved as bytes: no alias rule is bent. */
-static void member_write(ra_config *config, size_t offset, const void *value, size_t bytes)
+static void member_write(void *object, size_t offset, const void *value, size_t bytes)
 {
-    memcpy((unsigned char *)config + offset, value, bytes);
+    memcpy((unsigned char *)object + offset, value, bytes);
 }
 
-static void member_read(const ra_config *config, size_t offset, void *value, size_t bytes)
+static void member_read(const void *object, size_t offset, void *value, size_t bytes)
 {
-    memcpy(value, (const unsigned char *)config + offset, bytes);
+    memcpy(value, (const unsigned char *)object + offset, bytes);
 }
 
-void ra_config_value_clear(const ra_config_key *key, ra_config *config)
+void ra_config_value_clear(const ra_config_key *key, void *object)
 {
     void *owned = NULL;
     if (key->type != RA_KEY_TEXT && key->type != RA_KEY_LIST)
         return;
-    member_read(config, key->offset, &owned, sizeof(owned));
+    member_read(object, key->offset, &owned, sizeof(owned));
     free(owned);
     owned = NULL;
-    member_write(config, key->offset, &owned, sizeof(owned));
+    member_write(object, key->offset, &owned, sizeof(owned));
     if (key->type == RA_KEY_LIST) {
         int64_t const count = 0;
-        member_write(config, key->count_offset, &count, sizeof(count));
+        member_write(object, key->count_offset, &count, sizeof(count));
     }
 }
 
-void ra_config_value_store(const ra_config_key *key, ra_config_value *value, ra_config *config)
+void ra_config_value_store(const ra_config_key *key, ra_config_value *value, void *object)
 {
-    ra_config_value_clear(key, config);
+    ra_config_value_clear(key, object);
     int32_t const narrow = (int32_t)value->integer;
     unsigned const choice = (unsigned)value->integer;
     bool const flag = value->integer != 0;
     switch (key->type) {
     case RA_KEY_BOOL:
-        member_write(config, key->offset, &flag, sizeof(flag));
+        member_write(object, key->offset, &flag, sizeof(flag));
         break;
     case RA_KEY_INT32:
-        member_write(config, key->offset, &narrow, sizeof(narrow));
+        member_write(object, key->offset, &narrow, sizeof(narrow));
         break;
     case RA_KEY_INT64:
     case RA_KEY_BYTES:
     case RA_KEY_TIME:
-        member_write(config, key->offset, &value->integer, sizeof(value->integer));
+        member_write(object, key->offset, &value->integer, sizeof(value->integer));
         break;
     case RA_KEY_UINT64:
-        member_write(config, key->offset, &value->bits, sizeof(value->bits));
+        member_write(object, key->offset, &value->bits, sizeof(value->bits));
         break;
     case RA_KEY_REAL:
-        member_write(config, key->offset, &value->real, sizeof(value->real));
+        member_write(object, key->offset, &value->real, sizeof(value->real));
         break;
     case RA_KEY_CHOICE:
-        member_write(config, key->offset, &choice, sizeof(choice));
+        member_write(object, key->offset, &choice, sizeof(choice));
         break;
     case RA_KEY_TEXT:
-        member_write(config, key->offset, &value->text, sizeof(value->text));
+        member_write(object, key->offset, &value->text, sizeof(value->text));
         break;
     case RA_KEY_LIST:
-        member_write(config, key->offset, &value->list, sizeof(value->list));
-        member_write(config, key->count_offset, &value->list_count, sizeof(value->list_count));
+        member_write(object, key->offset, &value->list, sizeof(value->list));
+        member_write(object, key->count_offset, &value->list_count, sizeof(value->list_count));
         break;
     }
     *value = (ra_config_value){0};

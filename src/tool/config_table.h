@@ -31,7 +31,7 @@ typedef struct ra_config_key {
     ra_key_type type;
     const char *default_text; /* read by the same parser; NULL: absent */
     const char *help;
-    size_t offset;       /* in ra_config */
+    size_t offset;       /* in the struct that the table describes */
     size_t count_offset; /* lists: of their int64 count */
     int64_t min, max;    /* integers, bytes, times (ms), list items */
     double real_min, real_max;
@@ -69,10 +69,13 @@ enum { RA_VALUE_PROBLEM_MAX = 320 };
 RA_CHECKED ra_status ra_config_value_read(const ra_config_key *key, const ra_yaml_node *node,
                                           ra_config_value *value_out, const ra_yaml_node **at_out,
                                           char problem[RA_VALUE_PROBLEM_MAX]);
-/** Move a value, with what it owns, into its member; the old value is freed. */
-void ra_config_value_store(const ra_config_key *key, ra_config_value *value, ra_config *config);
+/**
+ * Move a value, with what it owns, into its member of the struct that the key's table describes;
+ * the old value is freed.
+ */
+void ra_config_value_store(const ra_config_key *key, ra_config_value *value, void *object);
 /** Free what a member owns and leave it empty. */
-void ra_config_value_clear(const ra_config_key *key, ra_config *config);
+void ra_config_value_clear(const ra_config_key *key, void *object);
 /** What a value must be: "an integer from 1 to 256", "one of a, b, c". */
 void ra_config_key_expects(const ra_config_key *key, char *text, size_t bytes);
 

@@ -85,25 +85,6 @@ static ra_status refuse_key(const ra_yaml *yaml, const ra_yaml_node *node, const
     return RA_ERR_CONFIG;
 }
 
-static void store(const ra_config_key *key, ra_config_value *value, ra_hardware *hardware)
-{
-    unsigned char *const at = (unsigned char *)hardware + key->offset;
-    int32_t const narrow = (int32_t)value->integer;
-    bool const truth = value->integer != 0;
-    if (key->type == RA_KEY_TEXT)
-        snprintf(hardware->name, sizeof(hardware->name), "%s",
-                 value->text != NULL ? value->text : "");
-    else if (key->type == RA_KEY_INT32)
-        memcpy(at, &narrow, sizeof(narrow));
-    else if (key->type == RA_KEY_BOOL)
-        memcpy(at, &truth, sizeof(truth));
-    else if (key->type == RA_KEY_REAL)
-        memcpy(at, &value->real, sizeof(value->real));
-    else
-        memcpy(at, &value->integer, sizeof(value->integer));
-    free(value->text);
-}
-
 static ra_status read_key(const ra_yaml *yaml, const ra_yaml_node *node, const char *path,
                           ra_hardware *hardware)
 {
@@ -116,12 +97,16 @@ static ra_status read_key(const ra_yaml *yaml, const ra_yaml_node *node, const c
     if (i == KEY_COUNT)
         return refuse_key(yaml, node, path);
     ra_status const status = ra_config_value_read(&keys[i], node, &value, &at, problem);
-    if (status == RA_OK) {
-        store(&keys[i], &value, hardware);
-        return RA_OK;
+    if (status != RA_OK) {
+        ra_yaml_place(yaml, at->line, at->column, place);
+        ra_log(RA_LOG_ERROR, "%s: %s: %s", place, path, problem);
+    } else if (keys[i].type == RA_KEY_TEXT) { /* the name, which is an array */
+        snprintf(hardware->name, sizeof(hardware->name), "%s",
+                 value.text != NULL ? value.text : "");
+        free(value.text);
+    } else {
+        ra_config_value_store(&keys[i], &value, hardware);
     }
-    ra_yaml_place(yaml, at->line, at->column, place);
-    ra_log(RA_LOG_ERROR, "%s: %s: %s", place, path, problem);
     return status;
 }
 
