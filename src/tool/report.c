@@ -183,12 +183,14 @@ bool ra_report_passes(const ra_report *report)
                                  within(errors->dv, bounds->dv));
 }
 
-static void row(const char *name, const char *format, ...) RA_PRINTF(2, 3);
+/* The labels' width in a run's table. */
+enum { LABEL_WIDTH = 12 };
+#define row(...) ra_report_row(LABEL_WIDTH, __VA_ARGS__)
 
-static void row(const char *name, const char *format, ...)
+void ra_report_row(int width, const char *label, const char *format, ...)
 {
     va_list args;
-    printf("%-12s", name);
+    printf("%-*s", width, label);
     va_start(args, format);
     vprintf(format, args);
     va_end(args);
@@ -207,40 +209,52 @@ void ra_attention_describe(const ra_config *config, char *text, size_t bytes)
         snprintf(text, bytes, "linear attention, every token sees every token");
 }
 
-/* What takes the place of work and plan. */
-static void linear_print(const ra_report *report)
+void ra_report_shape(int width, const ra_config *config)
 {
-    const ra_config *config = report->config;
-    row("work", "a state of %d x %d for each batch and key/value head", config->head_dim,
-        config->head_dim);
+    char text[512], seq[32];
+    ra_report_row(width, "tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
+                  ra_count_text(config->seq, seq), (long long)config->batch, config->heads,
+                  config->kv_heads, config->head_dim, ra_dtype_name(config->dtype));
+    ra_attention_describe(config, text, sizeof(text));
+    ra_report_row(width, "pattern", "%s", text);
 }
 
-static void softmax_print(const ra_report *report)
+void ra_report_plan(int width, const ra_config *config, const ra_ring_info *ring)
 {
-    const ra_config *config = report->config;
-    char pairs[32];
-    double const all =
-        (double)config->seq * (double)config->seq * (double)config->batch * config->heads;
-    row("work", "%s query-key pairs, %.3g %% of all", ra_count_text(report->live_pairs, pairs),
-        100 * (double)report->live_pairs / all);
+    char chunk[48] = "";
+    if (ring->chunk > 0)
+        snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)ring->chunk);
+    ra_report_row(
+        width, "plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s",
+        ra_layout_name(ring->layout), chunk, ra_schedule_name(ring->schedule), config->comm_buffers,
+        config->comm_buffers == 1 ? "" : "s", ring->head_groups, ring->head_groups == 1 ? "" : "s");
+    ra_report_row(width, "balance", "the busiest rank has %.3f times the mean work",
+                  ring->imbalance);
+}
+
+void ra_report_categories(int width, const int64_t bytes[RA_MEM_CATEGORY_COUNT])
+{
+    char text[32];
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
+        if (bytes[i] > 0)
+            ra_report_row(width, "", "%12s  %s", ra_bytes_text(bytes[i], text),
+                          ra_category_name((ra_category)i));
+    }
 }
 
 static void job_print(const ra_report *report)
 {
     const ra_config *config = report->config;
-    bool const linear = ra_config_linear(config) != RA_LINEAR_NONE;
-    char text[512], seq[32], chunk[48] = "";
-    row("tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
-        ra_count_text(config->seq, seq), (long long)config->batch, config->heads, config->kv_heads,
-        config->head_dim, ra_dtype_name(config->dtype));
-    ra_attention_describe(config, text, sizeof(text));
-    row("pattern", "%s", text);
-    if (linear)
-        linear_print(report);
+    char pairs[32];
+    double const all =
+        (double)config->seq * (double)config->seq * (double)config->batch * config->heads;
+    ra_report_shape(LABEL_WIDTH, config);
+    if (ra_config_linear(config) != RA_LINEAR_NONE)
+        row("work", "a state of %d x %d for each batch and key/value head", config->head_dim,
+            config->head_dim);
     else
-        softmax_print(report);
-    if (report->ring.chunk > 0)
-        snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)report->ring.chunk);
+        row("work", "%s query-key pairs, %.3g %% of all", ra_count_text(report->live_pairs, pairs),
+            100 * (double)report->live_pairs / all);
     const char *unit = report->device != NULL ? "multiprocessor" : "thread";
     row("ranks", "%d (%s), %d %s%s each, kernel %s", report->ranks, report->comm_name,
         report->threads, unit, report->threads == 1 ? "" : "s", report->kernel_name);
@@ -248,13 +262,8 @@ static void job_print(const ra_report *report)
         row("backend", "the CPU: %s", report->backend_note);
     if (report->device != NULL)
         row("backend", "GPU %d: %s", report->device_index, report->device->name);
-    if (report->ranks > 1) {
-        row("plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s",
-            ra_layout_name(report->ring.layout), chunk, ra_schedule_name(report->ring.schedule),
-            config->comm_buffers, config->comm_buffers == 1 ? "" : "s", report->ring.head_groups,
-            report->ring.head_groups == 1 ? "" : "s");
-        row("balance", "the busiest rank has %.3f times the mean work", report->ring.imbalance);
-    }
+    if (report->ranks > 1)
+        ra_report_plan(LABEL_WIDTH, config, &report->ring);
 }
 
 static void times_print(const char *name, const ra_times *times, double tflop_rate)
@@ -281,15 +290,6 @@ static void speed_print(const ra_report *report)
         share, ra_bytes_text(report->ring.full_ring_bytes, full));
 }
 
-static void categories_print(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
-{
-    char text[32];
-    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
-        if (bytes[i] > 0)
-            row("", "%12s  %s", ra_bytes_text(bytes[i], text), ra_category_name((ra_category)i));
-    }
-}
-
 static void memory_print(const ra_report *report)
 {
     char text[32];
@@ -297,10 +297,10 @@ static void memory_print(const ra_report *report)
     printf("\n");
     row("memory", "%12s  at the peak%s%s", ra_bytes_text(report->peak_bytes, text),
         report->ranks > 1 ? " of the fullest rank" : "", device != NULL ? ", of the GPU" : "");
-    categories_print(report->memory_bytes);
+    ra_report_categories(LABEL_WIDTH, report->memory_bytes);
     if (device != NULL) {
         row("host memory", "%12s  at the peak", ra_bytes_text(report->host_peak_bytes, text));
-        categories_print(report->host_memory_bytes);
+        ra_report_categories(LABEL_WIDTH, report->host_memory_bytes);
     }
     const ra_pool_stats *pool = &report->pool;
     if (report->config->pool_mode != RA_POOL_OFF)

@@ -60,6 +60,14 @@ double ra_report_tflops_backward(const ra_report *report);
 
 /** The table, to standard output. */
 void ra_report_print(const ra_report *report);
+/** A row of such a table, to standard output; the label takes `width` columns. */
+void ra_report_row(int width, const char *label, const char *format, ...) RA_PRINTF(3, 4);
+/** The rows `tokens` and `pattern`. */
+void ra_report_shape(int width, const ra_config *config);
+/** The rows `plan` and `balance`. Of `ring` only what was chosen, and the imbalance, are read. */
+void ra_report_plan(int width, const ra_config *config, const ra_ring_info *ring);
+/** One row for each category that has bytes. */
+void ra_report_categories(int width, const int64_t bytes[RA_MEM_CATEGORY_COUNT]);
 /**
  * Everything measured, to `path` (temporary file, rename), or to standard output where it is NULL.
  * @return RA_ERR_IO, RA_ERR_NO_MEMORY; one line was logged

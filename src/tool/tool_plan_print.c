@@ -4,20 +4,10 @@
 #include "tool_plan.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 
-static void row(const char *label, const char *format, ...) RA_PRINTF(2, 3);
-
-static void row(const char *label, const char *format, ...)
-{
-    va_list args;
-    printf("%-10s", label);
-    va_start(args, format);
-    vprintf(format, args);
-    va_end(args);
-    printf("\n");
-}
+enum { LABEL_WIDTH = 10 };
+#define row(...) ra_report_row(LABEL_WIDTH, __VA_ARGS__)
 
 static const char *bytes_of(double amount, char text[32])
 {
@@ -28,14 +18,14 @@ static void job_print(const ra_plan_point *point)
 {
     const ra_config *c = &point->config;
     const ra_prediction *p = &point->prediction;
-    char text[512], seq[32], chunk[48] = "";
+    ra_ring_info const chosen = {.layout = p->layout,
+                                 .schedule = p->schedule,
+                                 .chunk = p->chunk,
+                                 .head_groups = p->head_groups,
+                                 .imbalance = p->imbalance};
     if (point->variant != NULL)
         row("variant", "%s", point->variant);
-    row("tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
-        ra_count_text(c->seq, seq), (long long)c->batch, c->heads, c->kv_heads, c->head_dim,
-        ra_dtype_name(c->dtype));
-    ra_attention_describe(c, text, sizeof(text));
-    row("pattern", "%s", text);
+    ra_report_shape(LABEL_WIDTH, c);
     double const all = (double)c->seq * (double)c->seq * (double)c->batch * c->heads;
     if (ra_config_linear(c) != RA_LINEAR_NONE)
         row("work", "a state of %d x %d for each batch and key/value head; %.4g FLOP forward",
@@ -45,14 +35,9 @@ static void job_print(const ra_plan_point *point)
             100 * p->live_pairs / all, p->forward.flops);
     if (c->backward)
         row("", "%.4g FLOP backward", p->backward.flops);
-    if (p->chunk > 0)
-        snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)p->chunk);
     row("ranks", "%d, %d %s%s each", p->ranks, point->threads,
         point->request.on_device ? "multiprocessor" : "thread", point->threads == 1 ? "" : "s");
-    row("plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s",
-        ra_layout_name(p->layout), chunk, ra_schedule_name(p->schedule), c->comm_buffers,
-        c->comm_buffers == 1 ? "" : "s", p->head_groups, p->head_groups == 1 ? "" : "s");
-    row("balance", "the busiest rank has %.3f times the mean work", p->imbalance);
+    ra_report_plan(LABEL_WIDTH, c, &chosen);
     if (p->blocks_expected)
         row("", "random blocks are too many to be drawn: what is to be expected of them");
     if (!p->counted && (!p->blocks_expected || p->ranks_followed < p->ranks))
@@ -64,14 +49,6 @@ static void job_print(const ra_plan_point *point)
                 ra_layout_name((ra_layout_kind)kind));
 }
 
-static void categories_print(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
-{
-    char text[32];
-    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
-        if (bytes[i] > 0)
-            row("", "%12s  %s", ra_bytes_text(bytes[i], text), ra_category_name((ra_category)i));
-}
-
 static void memory_print(const ra_plan_point *point)
 {
     const ra_prediction *p = &point->prediction;
@@ -80,10 +57,10 @@ static void memory_print(const ra_plan_point *point)
     row("memory", "%12s  on the fullest rank%s, %d, with %s queries",
         ra_bytes_text(p->peak_bytes, text), point->request.on_device ? "'s GPU" : "",
         p->fullest_rank, ra_count_text(p->rows, rows));
-    categories_print(p->memory_bytes);
+    ra_report_categories(LABEL_WIDTH, p->memory_bytes);
     if (point->request.on_device) {
         row("host", "%12s  beside it", ra_bytes_text(p->host_peak_bytes, text));
-        categories_print(p->host_memory_bytes);
+        ra_report_categories(LABEL_WIDTH, p->host_memory_bytes);
     }
     if (p->may_keep_idle)
         row("", "%12s  pool_idle comes on top: what the pool keeps for other blocks", "unknown");
