@@ -1,5 +1,6 @@
 #include "nearest.h"
 
+#include <limits.h>
 #include <string.h>
 
 enum { NAME_MAX_BYTES = 64 };
@@ -14,7 +15,7 @@ int ra_edit_distance(const char *a, const char *b)
 {
     size_t const a_bytes = strlen(a), b_bytes = strlen(b);
     if (a_bytes > NAME_MAX_BYTES || b_bytes > NAME_MAX_BYTES)
-        return 2 * NAME_MAX_BYTES;
+        return INT_MAX;
     int rows[3][NAME_MAX_BYTES + 1]; /* two rows back: for swapped neighbours */
     int *before = rows[0], *above = rows[1], *row = rows[2];
     for (size_t j = 0; j <= b_bytes; j++)

@@ -169,7 +169,7 @@ Test(nearest, offers_only_what_is_near)
     ra_nearest_offer(&nearest, "seq");
     ra_nearest_offer(&nearest, "sex");
     cr_assert_str_eq(nearest.name, "seq");
-    char long_name[200];
+    char long_name[500]; /* a third of it is more than the distance of any two short names */
     memset(long_name, 'a', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = '\0';
     nearest = ra_nearest_begin(long_name);
