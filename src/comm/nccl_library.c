@@ -88,7 +88,7 @@ static void look(void)
 
 const ra_nccl *ra_nccl_open(char *why_not, size_t bytes)
 {
-    pthread_once(&looked_for, look);
+    RA_ASSERT(pthread_once(&looked_for, look) == 0);
     snprintf(why_not, bytes, "%s", why);
     return why[0] == '\0' ? &library : NULL;
 }
