@@ -100,7 +100,7 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
     char text[RA_BACKEND_NOTE_MAX];
     note_out[0] = '\0';
     *backend_out = RA_BACKEND_CPU;
-    /* An instruction set is the CPU's. */
+    /* An instruction set, if given, is the CPU's. */
     if (config->backend == RA_BACKEND_CPU ||
         (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO))
         return RA_OK;
@@ -118,7 +118,7 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
 
 /* ---- what `info` says ------------------------------------------------------------------------ */
 
-/* "13.0" of 13000; null where there is none. */
+/* "13.0" of 13000; null if there is none. */
 static json_t *version_json(int version)
 {
     char text[16];

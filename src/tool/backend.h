@@ -23,10 +23,10 @@ RA_CHECKED ra_status ra_backend_choose(const ra_config *config, int ranks, ra_ba
 /** Refuse what ra_backend_choose would refuse on any GPU, if cuda was requested. Needs no GPU. */
 RA_CHECKED ra_status ra_backend_check(const ra_config *config, int ranks);
 
-/** What a job uses of a kernel, whose check may take so many threads; all its keys are known. */
+/** What a job uses of a kernel, whose check may take `threads` threads. All keys are known. */
 ra_kernel_use ra_backend_use(const ra_config *config, int threads);
 
-/** The same for a job on so many ranks, with what its maps need of kernels. */
+/** The same for a job on `ranks` ranks, and what its tile maps need of a kernel. */
 ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads);
 
 /**
@@ -39,7 +39,7 @@ bool ra_backend_may_be_cpu(const ra_config *config);
 /** RA_ERR_CONFIG: log which key needs a GPU, and why none computes, in one line. */
 RA_CHECKED ra_status ra_backend_refuse(const ra_config *config, const char *why);
 
-/** "cuda" of ra_machine_json: versions, devices, and why not; NULL: no memory. */
+/** The member "cuda" of ra_machine_json: versions, devices, or why none serves; NULL: no memory. */
 json_t *ra_machine_cuda_json(void);
 /** The same in one line for people. */
 const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes);

@@ -184,7 +184,7 @@ ra_status ra_config_members_apply(ra_config_layer *layer, const ra_yaml_node *ma
         char path[PATH_BYTES_MAX];
         bool const top = prefix[0] == '\0';
         if (top && mapping == layer->yaml->root && is_of_file(node->key))
-            continue; /* read on their own */
+            continue; /* other functions read these */
         int const length =
             snprintf(path, sizeof(path), "%s%s%s", prefix, top ? "" : ".", node->key);
         status = length < PATH_BYTES_MAX ? path_apply(layer, path, node)

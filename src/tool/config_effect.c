@@ -40,7 +40,7 @@ static cause cache_off(const ra_config *config)
 
 static cause blocks_off(const ra_config *config)
 {
-    /* Kind none, if given, replaces another one. */
+    /* If kind none was given, it replaces another one, whose options may stay. */
     return config->pattern.blocks_kind == RA_BLOCKS_NONE &&
                    !ra_config_was_given(config, "pattern.blocks.kind")
                ? (cause){"pattern.blocks.kind", "without pattern.blocks.kind"}

@@ -6,17 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The key of "a.b=c". */
+/* The index of the key that "a.b=c" is about. */
 static int key_of(const char *set)
 {
     char path[128];
     snprintf(path, sizeof(path), "%.*s", (int)strcspn(set, "="), set);
     int const index = ra_config_key_find(path);
-    RA_ASSERT(index >= 0); /* sets are of this build */
+    RA_ASSERT(index >= 0); /* sets name keys of this build only */
     return index;
 }
 
-/* "a.b": the default of the key; "a.b=c": this one. */
+/* Give keys a default: "a.b" takes that of the table, "a.b=c" the value c. */
 static ra_status defaults_apply(ra_config *config, const char *const *defaults)
 {
     ra_status status = RA_OK;

@@ -11,7 +11,7 @@ typedef struct ra_config_layer {
     ra_config *config;
     bool sweeps; /* values are lists of values, one per point */
     bool given[RA_CONFIG_KEY_MAX];
-    const ra_yaml_node *lists[RA_CONFIG_KEY_MAX]; /* sweeps: of config->sweep_keys */
+    const ra_yaml_node *lists[RA_CONFIG_KEY_MAX]; /* if `sweeps`: of config->sweep_keys */
 } ra_config_layer;
 
 /** Log what is wrong at a place of the text; always RA_ERR_CONFIG, which may be ignored. */
@@ -25,7 +25,7 @@ RA_CHECKED ra_status ra_config_members_apply(ra_config_layer *layer, const ra_ya
                                              const char *prefix);
 /** Give a key a value ("eager"; NULL: none) as if it were its default. */
 RA_CHECKED ra_status ra_config_default_apply(ra_config *config, int index, const char *text);
-/** NULL where there is none. */
+/** The member of that name; NULL: there is none. */
 const ra_yaml_node *ra_config_member_find(const ra_yaml_node *mapping, const char *key);
 /** Check the whole sweep, and apply its combination number source->sweep_point. */
 RA_CHECKED ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *source,
@@ -41,10 +41,10 @@ RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
 
 /** Apply "a.b=c" as --set does. */
 RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *set);
-/** Before --set: apply the set. *held_out, the caller's: values that --set is compared with. */
+/** Apply the set, before --set. *held_out, the caller's: values to compare with after --set. */
 RA_CHECKED ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config,
                                               json_t **held_out);
-/** After --set: RA_ERR_CONFIG, with a line, if it changed what the set is about. */
+/** Call it after --set: RA_ERR_CONFIG, with a line, if --set changed what the set is about. */
 RA_CHECKED ra_status ra_config_features_hold(const ra_feature_set *set, const json_t *held,
                                              ra_config *config);
 

@@ -54,7 +54,7 @@ static json_t *value_to_json(const ra_config_key *key, const ra_config *config)
     return list_to_json(list, count);
 }
 
-/* The object that holds a key, made where it is missing; *leaf_out is the key's own name. */
+/* The object that holds a key, made if it is missing; *leaf_out is the key's own name. */
 static json_t *section_open(json_t *root, const char *path, const char **leaf_out)
 {
     json_t *at = root;

@@ -35,7 +35,7 @@ static ra_status sweep_count(ra_config_layer *layer, const ra_config_source *sou
         counts[kept] = 0;
         for (const ra_yaml_node *item = list->first; item != NULL; item = item->next)
             counts[kept]++;
-        config->sweep_points *= counts[kept]; /* at most RA_YAML_NODES_MAX times the most points */
+        config->sweep_points *= counts[kept]; /* no overflow: both factors are bounded */
         if (config->sweep_points > RA_SWEEP_POINTS_MAX)
             return ra_config_refuse_at(layer, list->key_line, list->key_column,
                                        "sweep: %s: more than %d points, the product of all lists",

@@ -29,7 +29,7 @@ typedef struct ra_choice {
 typedef struct ra_config_key {
     const char *path;
     ra_key_type type;
-    const char *default_text; /* read by the same parser; NULL: absent */
+    const char *default_text; /* read as the value of a file is; NULL: none */
     const char *help;
     size_t offset;       /* in the struct that the table describes */
     size_t count_offset; /* lists: of their int64 count */

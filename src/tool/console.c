@@ -100,7 +100,7 @@ static void release(bool speak, bool with_rank)
     the_console.holding = false;
     if (speak && the_console.held) {
         say("error", the_console.line, with_rank || the_console.rank != 0);
-        the_console.held = false; /* agreements may be one within the other */
+        the_console.held = false; /* an agreement around this one must not repeat it */
     }
     pthread_mutex_unlock(&the_console.mutex);
 }
@@ -118,7 +118,7 @@ ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status statu
     }
     release(false, false);
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
-    bool const of_one = status == RA_ERR_NO_MEMORY; /* others, or other hosts, may have more */
+    bool const of_one = status == RA_ERR_NO_MEMORY; /* others may have more memory */
     /* A rank that failed because another did may have no line: such ranks come after all others. */
     int64_t first = status == RA_OK ? 2 * size : the_console.held ? rank : size + rank;
     ra_status reduced = ra_comm_reduce_i64(comm, operation, RA_MIN, &first, 1);

@@ -8,7 +8,7 @@
 static char doomed[PATH_MAX];
 static volatile sig_atomic_t is_set;
 
-/* Makes only calls that a handler may make. Then the signal has its default effect. */
+/* Remove the file by calls that a handler may make; then the signal has its default effect. */
 static void remove_and_end(int number)
 {
     if (is_set)
@@ -24,7 +24,7 @@ void ra_doomed_file_set(const char *path)
                                   SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
     is_set = 0;
     if (snprintf(doomed, sizeof(doomed), "%s", path) >= (int)sizeof(doomed))
-        return; /* too long for any system call, too */
+        return; /* no system call takes such a path either */
     is_set = 1;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); ++i) {
         struct sigaction action;

@@ -10,7 +10,7 @@
  * SIGTERM, SIGUSR1, SIGUSR2 or SIGXCPU, unless it is ignored or handled. One path at a time.
  */
 void ra_doomed_file_set(const char *path);
-/** It has its name now, or is gone. */
+/** Forget the path: the file has its final name now, or is gone. */
 void ra_doomed_file_clear(void);
 
 #endif

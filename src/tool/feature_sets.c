@@ -6,7 +6,7 @@
 #define RING          "ring.variant=ring"
 #define POOL_OPTIONS  "memory.pool.trim"
 #define CACHE_OPTIONS "memory.pattern_cache.entries", "memory.pattern_cache.bytes"
-/* base has none of what these are about. */
+/* Keys about things that base does not have. */
 #define BASE_DROPS                                                                                 \
     "ring.schedule", "ring.comm_buffers", "ring.head_groups", "memory.pool.mode", POOL_OPTIONS,    \
         "memory.pattern_cache.mode", CACHE_OPTIONS

@@ -41,7 +41,7 @@ static ra_status point_parse(const char *path, json_t *config, ra_config *config
     const char *name = json_string_value(kind);
     json_t *copy = json_copy(config);
     if (name != NULL && strncmp(name, "linear", strlen("linear")) == 0)
-        (void)json_object_del(copy, "pattern"); /* fails where there is none */
+        (void)json_object_del(copy, "pattern"); /* fails if there is none */
     char *text = json_dumps(copy, JSON_INDENT(1));
     json_decref(copy);
     if (text == NULL)
@@ -166,7 +166,7 @@ static ra_pass_speed speed_of(const samples *from, ra_work work, ra_dtype dtype,
     /* No operation is faster than the peak. */
     double x[TERMS], least[TERMS] = {[TERMS - 1] = peak > 0 ? 1e-3 / peak : 0};
     fit(from, work, dtype, backward, least, x);
-    if (!(x[TERMS - 1] > 0)) /* nothing was measured of it */
+    if (!(x[TERMS - 1] > 0)) /* there is no measurement of it */
         return (ra_pass_speed){0};
     return (ra_pass_speed){.efficiency = least[TERMS - 1] / x[TERMS - 1],
                            .start_us = 1e-3 * x[0],

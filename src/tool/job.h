@@ -32,20 +32,21 @@ typedef struct ra_job {
     ra_comm *comm;
     ra_config config;
     ra_backend backend;    /* what computes: CPU or CUDA */
-    int device_index;      /* of the GPU, where one computes */
-    int device_sharers;    /* ranks that compute on it; 1: this one alone */
-    int64_t context_bytes; /* of it, counted in the pool */
+    int device_index;      /* of the GPU, if one computes */
+    int device_sharers;    /* ranks that compute on that GPU; 1: this one alone */
+    int64_t context_bytes; /* of the GPU's context, counted in the pool */
     ra_device device;
-    ra_ledger *ledger, *host_ledger; /* of the kernel's memory and of the host's; the same, and */
-    ra_pool *pool, *host_pool;       /* one pool, where the CPU computes */
-    bool writes_pool_log;            /* memory.pool.log is honoured; else it is refused */
-    int pool_log_number;    /* of this job's file, where there are several; 0: it is the only one */
+    /* Of the kernel's memory and of the host's; if the CPU computes, one serves as both. */
+    ra_ledger *ledger, *host_ledger;
+    ra_pool *pool, *host_pool;
+    bool writes_pool_log;   /* memory.pool.log is honoured; else it is refused */
+    int pool_log_number;    /* of this job's file, if there are several; 0: it is the only one */
     ra_pool_log *pool_log;  /* NULL: none is wanted */
     ra_shard_memory shards; /* where the tensors lie, and what stages them */
     ra_progress *progress;
     ra_tensor_source *source;
     ra_pattern *pattern;
-    int threads;         /* of the kernel; 0 before ra_job_build: it decides */
+    int threads;         /* of the kernel; 0 until ra_job_build decides */
     int64_t cache_bytes; /* second cache of a core; decided with threads; 0: not known */
     ra_repeat repeat;
     bool fills;      /* tensors are filled with a finite value instead of being drawn or read */
@@ -54,13 +55,13 @@ typedef struct ra_job {
     ra_job_cache own_cache;
     ra_job_cache *cache; /* one that outlives the job, borrowed; NULL: own_cache */
     char backend_note[RA_BACKEND_NOTE_MAX];
-    const ra_kernel_ops *ops;             /* what computes: checked, but for linear attention */
-    char kernel_note[RA_KERNEL_NOTE_MAX]; /* which kernels it took the place of, and why; or "" */
+    const ra_kernel_ops *ops;             /* what computes; checked, unless attention is linear */
+    char kernel_note[RA_KERNEL_NOTE_MAX]; /* which kernels `ops` replaced, and why; or "" */
     ra_kernel kernel;
-    ra_comm *ring_comm; /* between GPUs, owned; or `comm` */
+    ra_comm *ring_comm; /* one between GPUs, owned, or `comm` itself */
     ra_ring *ring;
     ra_block blocks[RA_JOB_BLOCKS]; /* of the tensors */
-    ra_block verify_block;          /* where verification is asked for */
+    ra_block verify_block;          /* if verification was requested */
     ra_ring_tensors tensors;
     int64_t rss_before_bytes; /* -1: unknown */
     int64_t alloc_count;      /* up to the end of the first repetition; 0: it is not over */
@@ -117,28 +118,29 @@ bool ra_is_one_file(const char *a, const char *b);
  */
 RA_CHECKED ra_status ra_job_kernel_ops(const ra_config *config, ra_backend backend,
                                        const ra_kernel_ops **ops_out);
-/** What a ring is asked for, but its cache; room is left for the times of so many repetitions. */
+/** A ring's configuration but for its cache; it leaves room for the times of the repetitions. */
 ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions);
-/** Whether lse is kept: somebody reads it. */
+/** Whether lse is kept, which it is if somebody reads it. */
 bool ra_job_wants_lse(const ra_config *config);
-/** Collective. Tensors in, passes, measurements into job->report. */
+/** Collective. Bring tensors in, run the passes, and put what was measured into job->report. */
 RA_CHECKED ra_status ra_job_passes(ra_job *job);
 /**
- * Collective. Time passes over the tensors that ra_job_passes has brought in, in the ring's mode,
- * job->report and the communicator's counters left as they are after the last one. What every rank
- * fails with is said by one; job->entered says whether this one failed by itself.
+ * Collective. Time passes over the tensors that ra_job_passes has brought in, in the mode that the
+ * ring is in. job->report is not changed; the communicator's counters are left as they are after
+ * the last pass. If all ranks fail together, one of them logs it; job->entered tells whether this
+ * rank failed by itself.
  */
 RA_CHECKED ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_out,
                                  ra_times *backward_out);
-/** What `count` (>= 1) times come to, all but the spread; they are left sorted. */
+/** Least, median and most of `count` (>= 1) times, which are left sorted; no spread. */
 ra_times ra_times_of(double *ms, int count);
 /** Bytes that ra_job_time takes for so many repetitions. */
 int64_t ra_job_times_bytes(int repetitions, bool backward);
-/** Collective. Verify and write the output. RA_OK also where verification failed. */
+/** Collective. Verify and write the output. RA_OK also if verification failed. */
 RA_CHECKED ra_status ra_job_results(ra_job *job);
-/** RA_ERR_CONFIG, with a line, where memory.pool.log is given to a command that leaves none. */
+/** For commands that write no memory.pool.log: RA_ERR_CONFIG, with a line, if it was given. */
 RA_CHECKED ra_status ra_job_refuse_pool_log(const ra_config *config);
-/** Collective. Write what memory.pool.log asks for: of this rank, up to here. */
+/** Collective. Write this rank's events up to here, if memory.pool.log asks for them. */
 RA_CHECKED ra_status ra_job_write_pool_log(ra_job *job);
 /** Give back what ra_job_build and the passes have taken, and the configuration. */
 void ra_job_clear(ra_job *job);
@@ -148,7 +150,7 @@ void ra_job_fini(ra_job *job);
 /** Resident set of this process, and its high-water mark since ra_rss_mark; -1: unknown. */
 int64_t ra_rss_bytes(void);
 int64_t ra_rss_peak_bytes(void);
-/** Let the high-water mark begin here, where the system can. */
+/** Let the high-water mark begin here, if the system can. */
 void ra_rss_mark(void);
 
 #endif

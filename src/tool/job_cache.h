@@ -11,7 +11,7 @@ typedef struct ra_job_cache {
     ra_cache_mode mode;
     int64_t entries, bytes;
     bool attached;
-    ra_cache_counts before; /* when it was attached */
+    ra_cache_counts before; /* the counts when it was attached */
 } ra_job_cache;
 
 /**

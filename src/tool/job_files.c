@@ -11,7 +11,7 @@
 
 enum { FOLDER_BYTES_MAX = 4096 }; /* PATH_MAX */
 
-/* The folder that a path is in; false where that is too long. */
+/* The folder that a path is in; false: its name is too long. */
 static bool folder_read(const char *path, char folder[FOLDER_BYTES_MAX])
 {
     const char *slash = strrchr(path, '/');
@@ -42,7 +42,7 @@ static ra_status output_check(const char *key, const char *path, bool renamed)
         return RA_ERR_IO;
     }
     if (exists && !S_ISREG(info.st_mode))
-        return RA_OK; /* written as it is */
+        return RA_OK; /* a device or pipe is written in place */
     if (access(folder, W_OK | X_OK) != 0 || (exists && access(path, W_OK) != 0)) {
         ra_log(RA_LOG_ERROR, "%s: %s: cannot write there: %s", key, path, strerror(errno));
         return RA_ERR_IO;

@@ -42,7 +42,7 @@ ra_status ra_job_choose_backend(ra_job *job)
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-/* This rank's GPU. */
+/* From here on, this rank uses its GPU. */
 static ra_status device_take(ra_job *job)
 {
     ra_devices devices;
@@ -94,7 +94,7 @@ static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
     ra_status status = job->writes_pool_log ? RA_OK : ra_job_refuse_pool_log(&job->config);
     if (status == RA_OK && limit_bytes == 0) {
         status = share_of(&memory, sharers, &limit_bytes);
-        limit_bytes += context_bytes; /* which is not among what is available */
+        limit_bytes += context_bytes; /* already taken, so not among what is available */
     }
     if (status == RA_OK)
         status = ra_ledger_create(limit_bytes, &job->ledger);
@@ -102,7 +102,7 @@ static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
         status = ra_pool_log_create(&job->pool_log);
     if (status != RA_OK)
         return status;
-    /* An input may have to be opened, with this pool, before all keys can be checked. */
+    /* An input may have to be opened, with this pool, before ra_config_check sets base's mode. */
     bool const base = job->config.variant == RA_VARIANT_BASE;
     ra_pool_config const config = {.mode = base ? RA_POOL_OFF : job->config.pool_mode,
                                    .memory = memory,
@@ -110,7 +110,7 @@ static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
                                    .trim_bytes = job->config.pool_trim_bytes,
                                    .measures_time = job->options->json,
                                    .log = job->pool_log};
-    job->context_bytes = 0; /* until they are counted */
+    job->context_bytes = 0; /* until the pool has counted them */
     status = ra_pool_create(&config, &job->pool);
     if (status == RA_OK && context_bytes > 0)
         status = ra_pool_charge(job->pool, RA_MEM_CONTEXT, context_bytes);
@@ -129,7 +129,7 @@ ra_status ra_job_make_pools(ra_job *job)
         status = device_take(job);
     if (status == RA_OK && on_device) {
         memory = ra_kernel_cuda()->memory();
-        status = memory.ops != NULL ? RA_OK : RA_ERR_CUDA; /* it was said why */
+        status = memory.ops != NULL ? RA_OK : RA_ERR_CUDA; /* the cause has been logged */
     }
     if (status == RA_OK)
         status = context_read(job);

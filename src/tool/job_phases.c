@@ -1,4 +1,4 @@
-/* Memory at each phase of the passes, where --phases asks for it. */
+/* Memory at each phase of the passes, if --phases asks for it. */
 #include "job_phases.h"
 
 #include "internal.h"

@@ -2,7 +2,7 @@
 #include "console.h"
 #include "job.h"
 
-/* Take memory outside the job's own, if verification must not use that; agreed on. */
+/* Collective. Take memory outside the job's own, if verification must not use that. */
 static ra_status verify_memory(ra_job *job, ra_block *block)
 {
     if (job->checks == NULL)

@@ -8,14 +8,14 @@
 /* ---- one job --------------------------------------------------------------------------------- */
 
 enum {
-    REPEAT_MAX = 50, /* where job.repeat does not say */
+    REPEAT_MAX = 50, /* if job.repeat is not given */
     REPEAT_MS = 10000,
     STEADY_COUNT = 5
 };
 
 static const double steady_spread = 0.05;
 
-/* At most job.repeat times; without it in the file, as often as it takes, within bounds. */
+/* If job.repeat was given, at most so many; else as many as it takes, within bounds. */
 ra_repeat ra_job_repeat_of(const ra_config *config)
 {
     bool const given = ra_config_was_given(config, "job.repeat");
@@ -72,7 +72,7 @@ static ra_status message_share(ra_comm *comm, bool kept, char line[RA_CONSOLE_LI
     return ra_comm_broadcast(comm, "sharing a message", (int)first, line, RA_CONSOLE_LINE_MAX);
 }
 
-/* All ranks see a failure that is a result: then the next job has a chance. */
+/* A failure that all ranks see is a result: then the next job has a chance. */
 static bool is_result(const ra_job *job, ra_status status)
 {
     bool const alone = job->entered && ra_comm_size(job->comm) > 1;

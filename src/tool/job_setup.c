@@ -23,7 +23,7 @@ static ra_status comm_refuse(const ra_comm *comm)
     return RA_ERR_CONFIG;
 }
 
-/* One exists already where mpirun started us. */
+/* If mpirun started us, there is a communicator already. */
 ra_status ra_job_connect(const ra_config *config, ra_comm **comm)
 {
     if (*comm != NULL && config->comm == RA_COMM_SELF) {
@@ -160,7 +160,7 @@ static ra_status prepare_agreed(ra_job *job)
     return status;
 }
 
-/* Of a rank, the worst of all ranks'. */
+/* What a rank finds of its GPU; the largest value of all ranks decides. */
 enum { GPU_SERVES, GPU_IS_WRONG, GPU_LACKS };
 
 static int64_t gpu_verdict(const ra_job *job)
@@ -201,7 +201,7 @@ static ra_status prepare(ra_job *job)
     note_refusal(job, refused);
     alone_undo(job);
     job->backend = RA_BACKEND_CPU;
-    job->kernel_note[0] = '\0'; /* it has been said */
+    job->kernel_note[0] = '\0'; /* it has been logged */
     return prepare_agreed(job);
 }
 

@@ -7,11 +7,11 @@
 /* Rank 0's configuration file and command line, on every rank. */
 typedef struct ra_job_text ra_job_text;
 
-/** Collective (not where comm is NULL). Rank 0 reads the file of options->source. */
+/** Collective (unless comm is NULL). Rank 0 reads the file of options->source. */
 RA_CHECKED ra_status ra_job_text_share(const ra_options *options, ra_comm *comm,
                                        ra_job_text **text_out);
 /**
- * Collective (not where comm is NULL). Every rank parses the same text with rank 0's overrides.
+ * Collective (unless comm is NULL). Every rank parses the same text with rank 0's overrides.
  *
  * @param variant   NULL: the command line's, if any
  * @param point     combination of the sweep, as in ra_config_source
@@ -23,7 +23,7 @@ RA_CHECKED ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, c
 void ra_job_text_destroy(ra_job_text *text); /* NULL is fine */
 
 /**
- * Collective (not where comm is NULL). Rank 0 reads the file of options->source; every rank parses
+ * Collective (unless comm is NULL). Rank 0 reads the file of options->source; every rank parses
  * rank 0's text with rank 0's overrides, whatever its own command line says.
  */
 RA_CHECKED ra_status ra_job_load_config(const ra_options *options, ra_comm *comm,

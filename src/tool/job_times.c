@@ -27,7 +27,7 @@ static double spread_of(const double *ms, int count, int window)
     return times.median_ms > 0 ? (times.max_ms - times.min_ms) / times.median_ms : 0;
 }
 
-/* One pass that begins on all ranks together; how long it took here. */
+/* Run one pass, which begins on all ranks together, and tell how long it took here. */
 static ra_status pass_time(ra_job *job, bool backward, double *ms_out)
 {
     ra_status status = ra_comm_barrier(job->comm, "beginning a pass together");
@@ -51,15 +51,15 @@ static void allocations_note(ra_job *job)
         job->alloc_count += snapshot.alloc_count[i];
 }
 
-/* The state of all repetitions; the slowest rank's time of each. */
+/* The repetitions so far, with the slowest rank's time of each. */
 typedef struct timing {
     const ra_repeat *repeat;
-    double *forward_ms, *backward_ms; /* backward_ms: NULL without it */
+    double *forward_ms, *backward_ms; /* backward_ms: NULL if there is no backward pass */
     int64_t begin_ns;
     int count;
 } timing;
 
-/* One repetition, or one of the warm-up, i < 0; every rank then knows the same times. */
+/* Run repetition i, of the warm-up if i < 0; every rank then knows the same times. */
 static ra_status repetition(ra_job *job, timing *t, int i, double *elapsed_ms)
 {
     bool const warms = i < 0;
@@ -100,7 +100,7 @@ static bool is_steady(const timing *t)
 static ra_times summary(double *ms, int count, int window)
 {
     double const spread = spread_of(ms, count, window > 0 ? window : STEADY_MAX);
-    ra_times times = ra_times_of(ms, count); /* sorts */
+    ra_times times = ra_times_of(ms, count); /* sorts ms */
     times.spread = spread;
     return times;
 }
@@ -110,7 +110,7 @@ int64_t ra_job_times_bytes(int repetitions, bool backward)
     return repetitions * (backward ? 2 : 1) * (int64_t)sizeof(double);
 }
 
-/* All repetitions; nothing of the report yet. */
+/* Run all repetitions. */
 static ra_status repetitions(ra_job *job, timing *t)
 {
     double elapsed_ms = 0;

@@ -25,7 +25,7 @@ static void list_add_all(ra_kernel_list *list)
         list_add(list, ra_kernel_cpu(isas[i]));
 }
 
-/* By the names that the configuration knows: "portable, avx2". */
+/* Names the sets that there are as the configuration does: "portable, avx2". */
 static void isa_refuse(ra_isa isa)
 {
     const ra_config_key *key = &ra_config_keys[ra_config_key_find("compute.isa")];
@@ -184,7 +184,7 @@ static ra_status finding_widen(const kind *k, ra_comm *comm, ra_kernel_finding *
     return RA_OK;
 }
 
-/* A finding that nothing was compared for is none. */
+/* Drop the last finding if nothing was compared for it. */
 static void findings_trim(const ra_kernel_finding *last, int *count)
 {
     *count -= last->verdict.tensor == NULL;

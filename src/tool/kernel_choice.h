@@ -13,7 +13,7 @@ enum { RA_KERNEL_LIST_MAX = 8, RA_KERNEL_NOTE_MAX = 512 };
 /* Tables in order of preference; later ones replace one that fails. */
 typedef struct ra_kernel_list {
     int count;
-    bool may_end; /* with none of them: then tables of another backend are taken */
+    bool may_end; /* none of them may agree: then another backend takes over */
     const ra_kernel_ops *tables[RA_KERNEL_LIST_MAX];
 } ra_kernel_list;
 
@@ -29,9 +29,9 @@ RA_CHECKED ra_status ra_kernel_list_make(const ra_config *config, ra_backend bac
                                          ra_kernel_list *list_out);
 
 /**
- * The first of `list` that agrees with the plain kernel (kernel_check.h); NULL where none does and
- * the list may end. What is wrong with those before it is said in note_out, for a warning; "" where
- * nothing is. A table and a use are compared once per process.
+ * The first of `list` that agrees with the plain kernel (kernel_check.h); NULL if none does and the
+ * list may end. note_out says, for a warning, what is wrong with those before it; "" if nothing is.
+ * A table and a use are compared once per process.
  *
  * @return RA_ERR_INTERNAL   none of them agrees, one logged line
  *         RA_ERR_NO_MEMORY  or what a kernel returned, likewise

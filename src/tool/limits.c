@@ -58,7 +58,7 @@ static double slice_rate(int threads, limit_work *work, void *context)
 static double rate_measure(int threads, limit_work *work, void *context)
 {
     double rates[SLICES];
-    (void)work(context, 0); /* first touches, frequency */
+    (void)work(context, 0); /* touches memory first, and lets the clock rise */
     for (int i = 0; i < SLICES; i++)
         rates[i] = slice_rate(threads, work, context);
     qsort(rates, SLICES, sizeof(rates[0]), ra_compare_f64);
@@ -84,13 +84,13 @@ static double loop_measure(int threads, const ra_limit_loop *loop)
     union {
         const ra_limit_loop *from;
         void *to;
-    } const pointer = {loop}; /* a context serves reading and writing; this one is read */
+    } const pointer = {loop}; /* a context is not const, but this one is only read */
     return loop != NULL ? 1e-12 * rate_measure(threads, loop_work, pointer.to) : 0;
 }
 
 typedef struct matrices {
-    int threads; /* OpenBLAS's own */
-    float *data; /* three of them */
+    int threads; /* of OpenBLAS */
+    float *data; /* three matrices */
 } matrices;
 
 static double sgemm_work(void *context, int thread)

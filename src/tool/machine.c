@@ -130,7 +130,7 @@ json_t *ra_machine_json(void)
     ra_topology topology;
     bool const is_known = ra_topology_read(&topology) == RA_OK;
     if (!is_known)
-        topology = unknown; /* it has been said why */
+        topology = unknown; /* the cause has been logged */
     struct utsname name;
     if (uname(&name) != 0)
         memset(&name, 0, sizeof(name));

@@ -16,7 +16,7 @@ int ra_edit_distance(const char *a, const char *b)
     size_t const a_bytes = strlen(a), b_bytes = strlen(b);
     if (a_bytes > NAME_MAX_BYTES || b_bytes > NAME_MAX_BYTES)
         return INT_MAX;
-    int rows[3][NAME_MAX_BYTES + 1]; /* two rows back: for swapped neighbours */
+    int rows[3][NAME_MAX_BYTES + 1]; /* three, because swapped neighbours look two rows back */
     int *before = rows[0], *above = rows[1], *row = rows[2];
     for (size_t j = 0; j <= b_bytes; j++)
         above[j] = before[j] = (int)j;

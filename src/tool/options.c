@@ -182,7 +182,7 @@ static ra_status stray_refuse(char **argv, int at)
     return RA_ERR_CONFIG;
 }
 
-/* What options say together, where it was not help that was asked for. */
+/* Check options against each other, unless help was requested. */
 static ra_status options_check(const ra_options *options)
 {
     char here[RA_OPTION_LIST_MAX];

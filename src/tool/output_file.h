@@ -37,8 +37,8 @@ RA_CHECKED ra_status ra_output_open(ra_output *output, const char *path, const c
 void ra_output_put(ra_output *output, const char *format, ...) RA_PRINTF(2, 3);
 
 /**
- * Where `keep` is set and nothing has failed, flush the file and give it its name, else remove it.
- * Nothing happens where it is not open.
+ * If `keep` is set and nothing has failed, flush the file and give it its name, else remove it.
+ * Nothing happens if it is not open.
  * @return RA_ERR_IO  it was to be kept and is not there, and a file that was there before is as it
  *                    was; or only the folder could not be flushed: then it is there, but a crash
  *                    could undo that. One line was logged

@@ -26,19 +26,19 @@ enum { RA_PLACE_NAME_WORDS = 8, RA_PLACE_ATTACH_UNTRIED = -1 };
 typedef struct ra_place {
     int64_t known; /* 0: the machine could not be read; nothing is reported about this host */
     int64_t host;  /* ra_comm_host_id */
-    int64_t host_name[RA_PLACE_NAME_WORDS]; /* text, cut */
+    int64_t host_name[RA_PLACE_NAME_WORDS]; /* text, cut to fit */
     int64_t threads, threads_are_auto;
     int64_t allowed_cores;        /* of the cpuset */
     int64_t quota_cpus;           /* of the cgroup, rounded down, at least 1; 0: none */
     int64_t domains, domain_type; /* usable parts that deserve a rank each; ra_domain_type */
     int64_t yields_when_idle, copies_once; /* ra_answer */
-    int64_t pid, probe;                    /* an address at which this process holds its pid */
-    int64_t attach;       /* of reading another rank's probe: 0 done, an errno, or UNTRIED */
+    int64_t pid, probe;                    /* probe: an address where this process holds its pid */
+    int64_t attach;       /* how reading another rank's probe went: 0, an errno, or UNTRIED */
     int64_t ptrace_scope; /* Yama's; -1: there is none */
     int64_t cores[RA_TOPOLOGY_CORES_MAX / 64]; /* bits: those that the rank may run on */
 } ra_place;
 
-/** This process's place, threads left at 0. Before anything computes, see ra_topology. */
+/** Read this process's place, threads left at 0, before anything computes: see ra_topology. */
 void ra_place_read(ra_place *place_out);
 
 /**
@@ -49,8 +49,8 @@ int ra_place_attach(const ra_place *other);
 
 /* A rank's place, and which faults were reported; belongs to the command. */
 typedef struct ra_placement {
-    ra_place own;  /* ra_place_read; threads and threads_are_auto are the job's */
-    unsigned said; /* bits of ra_placement_fault: each is said once. Rank 0's */
+    ra_place own;  /* from ra_place_read, but threads and threads_are_auto from the job */
+    unsigned said; /* on rank 0: bits of ra_placement_fault that were reported */
 } ra_placement;
 
 /**

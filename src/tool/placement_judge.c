@@ -17,7 +17,7 @@ typedef struct host {
     char name[sizeof(int64_t) * RA_PLACE_NAME_WORDS];
     int first, count; /* first: the lowest of its ranks */
     int64_t threads;
-    int64_t cores;   /* that its ranks may use, whatever they are bound to; the cgroup's time too */
+    int64_t cores;   /* its ranks may use so many, bound or not; bounded by the cgroup's time */
     int64_t reached; /* cores that some rank may run on, bound as it is */
 } host;
 
@@ -34,7 +34,7 @@ static bool is_here(const host *h, int rank)
     return h->places[rank].host == h->id;
 }
 
-/* False: a rank does not know its place. */
+/* Read the host of rank `first`; false: one of its ranks does not know its place. */
 static bool host_read(const ra_place *places, int ranks, int first, host *out)
 {
     int64_t all[CORE_WORDS] = {0}, quota = 0;
@@ -54,7 +54,7 @@ static bool host_read(const ra_place *places, int ranks, int first, host *out)
             all[w] |= places[r].cores[w];
     }
     h.reached = count_bits(all);
-    h.cores = ra_max_i64(h.cores, h.reached); /* a cpuset for each rank: they add up */
+    h.cores = ra_max_i64(h.cores, h.reached); /* if each rank has its own cpuset, they add up */
     if (quota > 0)
         h.cores = ra_min_i64(h.cores, quota);
     *out = h;

@@ -14,7 +14,7 @@ extern const char *const ra_plot_palette[RA_PLOT_COLOURS];
 
 static double const ra_plot_mib = 1024.0 * 1024.0;
 
-/* As a string of gnuplot's. */
+/* Write `text` as a string of gnuplot's. */
 void ra_plot_quote(FILE *script, const char *text);
 
 /* `title`, `x` and `y` contain no character that is special in gnuplot's strings. */

@@ -129,8 +129,8 @@ void ra_ranks_leave(ra_comm *comm)
     bool const waits =
         comm != NULL && ra_comm_size(comm) > 1 && strcmp(ra_comm_name(comm), "mpi") == 0;
     /* A rank may come late to the end, with heartbeats: the deadline begins when all are there.
-       Where one never comes the job has failed. A communicator that was broken before is left
-       without MPI_Finalize. */
+       If one never comes, the job has failed. A communicator that was broken before is left without
+       MPI_Finalize. */
     bool const guarded = waits && !comm->broken;
     if (guarded) {
         ra_status const status = ra_comm_barrier(comm, "end of the job");

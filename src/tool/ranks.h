@@ -12,14 +12,14 @@
 enum { RA_RANKS_JOIN_MS = 300000 };
 
 /**
- * Collective, where a launcher started this process as a rank. *comm_out: NULL where none did.
+ * Collective, if a launcher started this process as a rank. *comm_out: NULL if none did.
  *
  * @param join_ms  how long MPI_Init_thread may take
  * @return RA_ERR_UNSUPPORTED  a launcher started several, and this build has no MPI
  */
 RA_CHECKED ra_status ra_ranks_join(int *argc, char ***argv, int64_t join_ms, ra_comm **comm_out);
 
-/** The same where it is wanted in any case. @param timeout_ms  of the communicator */
+/** The same; without a launcher, as the only rank. @param timeout_ms  of the communicator */
 RA_CHECKED ra_status ra_ranks_begin(int *argc, char ***argv, int64_t join_ms, int64_t timeout_ms,
                                     ra_comm **comm_out);
 

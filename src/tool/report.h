@@ -7,7 +7,7 @@
 
 #include "ringattn/device.h"
 
-/* Of the slowest rank in each repetition. */
+/* Times of a pass: of each repetition, the slowest rank's. */
 typedef struct ra_times {
     double min_ms, median_ms, max_ms;
     int count;
@@ -16,16 +16,16 @@ typedef struct ra_times {
 
 typedef struct ra_report {
     const ra_config *config;             /* borrowed */
-    int ranks, threads;                  /* threads: multiprocessors, where a GPU computes */
-    const char *comm_name, *kernel_name; /* static */
+    int ranks, threads;                  /* threads: multiprocessors, if a GPU computes */
+    const char *comm_name, *kernel_name; /* static text */
     const char *backend_note;            /* why no GPU computes, or NULL; borrowed */
     ra_ring_info ring;                   /* what was chosen, and full_ring_bytes */
-    ra_times forward, backward;          /* backward: where config->backward */
+    ra_times forward, backward;          /* backward: if config->backward */
     double exposed_comm_ms;              /* waiting for others, most of any rank, per repetition */
     /* Sums over ranks, per repetition. */
     int64_t live_pairs, sent_bytes;
     ra_nonfinite nonfinite; /* in the inputs */
-    /* Of all ranks: asked of the pattern cache while the job was prepared, and kept after it. */
+    /* Of all ranks: requests to the pattern cache while the job was prepared, and what it kept. */
     ra_cache_counts pattern_cache;
     int64_t peak_bytes_sum; /* over ranks, each at its own peak */
     /* Of the rank with the highest peak; tilemap_bytes: of the largest rank. */
@@ -34,13 +34,13 @@ typedef struct ra_report {
     int64_t category_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* each category's own, same rank */
     int64_t alloc_count;     /* of that rank, up to the end of its first repetition, or warm-up */
     int64_t limit_bytes_sum; /* over ranks */
-    /* Where a GPU computes, all bytes above are of its memory, and these of the host's beside it:
-       of the same rank, at the host's own peak. */
+    /* If a GPU computes, all bytes above are of its memory, and those below of the host's beside
+       it: of the same rank, at the host's own peak. */
     const ra_device *device; /* rank 0's, borrowed; NULL: the CPU computes */
     int device_index;
     int64_t host_peak_bytes, host_memory_bytes[RA_MEM_CATEGORY_COUNT];
     ra_pool_stats pool; /* of that rank, up to here */
-    /* With --phases; of the rank with the highest peak. */
+    /* With --phases: those of the rank with the highest peak. */
     const ra_ledger_mark *phases; /* [phase_count]; the job's */
     int phase_count;
     int64_t phases_left_out;
@@ -69,7 +69,7 @@ void ra_report_plan(int width, const ra_config *config, const ra_ring_info *ring
 /** One row for each category that has bytes. */
 void ra_report_categories(int width, const int64_t bytes[RA_MEM_CATEGORY_COUNT]);
 /**
- * Everything measured, to `path` (temporary file, rename), or to standard output where it is NULL.
+ * Write all that was measured to `path` (temporary file, rename); NULL: to standard output.
  * @return RA_ERR_IO, RA_ERR_NO_MEMORY; one line was logged
  */
 RA_CHECKED ra_status ra_report_write_json(const ra_report *report, const char *path);

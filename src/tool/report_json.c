@@ -63,7 +63,7 @@ static json_t *work_to_json(const ra_report *report)
         (json_int_t)report->nonfinite.inf_count);
 }
 
-/* The GPU and the host's memory beside it; null where the CPU computes. */
+/* The GPU and the host's memory beside it; null if the CPU computes. */
 static json_t *device_to_json(const ra_report *report)
 {
     const ra_device *device = report->device;
@@ -94,7 +94,7 @@ static json_t *counters_to_json(const ra_pool_counter *bytes, const ra_pool_coun
                      (json_int_t)count->allocated, "freed_count", (json_int_t)count->freed);
 }
 
-/* Times are null where they were not measured. */
+/* Times are null if they were not measured. */
 static json_t *ns_to_json(int64_t ns)
 {
     return ns >= 0 ? json_integer(ns) : json_null();

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A line of /proc/self/status, "VmHWM:    1234 kB"; -1 where there is none. */
+/* From a line of /proc/self/status such as "VmHWM:    1234 kB"; -1: there is no such line. */
 static int64_t status_bytes(const char *name)
 {
     char line[256];

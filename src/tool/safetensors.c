@@ -22,7 +22,7 @@ static ra_status fail(const char *path, const char *tensor, const char *todo, co
     return RA_ERR_IO;
 }
 
-/* All of [offset, offset + bytes); false with errno set, 0 where the file ends too early. */
+/* Read [offset, offset + bytes); false with errno set, to 0 if the file ends too early. */
 static bool read_all(int fd, void *data, size_t bytes, int64_t offset)
 {
     char *to = data;

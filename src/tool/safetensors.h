@@ -66,7 +66,7 @@ RA_CHECKED ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_ten
 /** fsync what this process wrote. Every process calls it before anyone renames. */
 RA_CHECKED ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_file_error *error);
 /**
- * Give the file its name and fsync the folder: one process, after all have flushed. Where only the
+ * Give the file its name and fsync the folder: one process, after all have flushed. If only the
  * folder cannot be flushed, which is RA_ERR_IO, the file has its name and stays.
  */
 RA_CHECKED ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error);

@@ -151,7 +151,7 @@ static ra_status parse_tensor(ra_tensor_file *file, const char *name, const json
         return reject(file, name, "'dtype' is missing or is not a string");
     if (ra_tensor_dtype_bytes(dtype) == 0)
         return reject(file, name, "'dtype' is '%.32s', which is not known", dtype);
-    memcpy(info.dtype, dtype, strlen(dtype) + 1); /* known ones fit */
+    memcpy(info.dtype, dtype, strlen(dtype) + 1); /* the names of known dtypes fit */
     ra_status status = parse_shape(file, json_object_get(value, "shape"), &info);
     if (status == RA_OK)
         status = parse_offsets(file, json_object_get(value, "data_offsets"), data_bytes, &info);
@@ -194,7 +194,7 @@ static ra_status parse_member(ra_tensor_file *file, const char *text, size_t byt
     json_error_t problem;
     json_t *tree = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
     if (tree == NULL) {
-        /* jansson 2.14 leaves the text empty where memory fails it early. */
+        /* jansson 2.14 leaves the text empty if memory fails it early. */
         if (json_error_code(&problem) == json_error_out_of_memory || problem.text[0] == '\0')
             return out_of_memory(file);
         return reject(file, NULL, "the header is not valid JSON, %s", problem.text);

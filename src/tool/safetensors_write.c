@@ -131,7 +131,7 @@ static ra_status write_all(const ra_tensor_writer *writer, const void *data, siz
     return RA_OK;
 }
 
-/* Give the file its length, its blocks with it where the file system can. */
+/* Give the file its length, and its blocks with it if the file system can. */
 static ra_status reserve(const ra_tensor_writer *writer, ra_file_error *error)
 {
     int result;

@@ -25,11 +25,11 @@ typedef struct ra_shard_window {
     const char *data;
     int64_t total_bytes, window_bytes;
     ra_block block;     /* taken with the first read */
-    int64_t begin, end; /* what of the tensor it holds */
+    int64_t begin, end; /* the bytes of the tensor that it holds */
 } ra_shard_window;
 
 /**
- * A window of `window_bytes` (at least 1) on a tensor; data may be NULL where total_bytes is 0. It
+ * A window of `window_bytes` (at least 1) on a tensor; data may be NULL if total_bytes is 0. It
  * takes no memory before it is read. `in` and `data` are borrowed until close.
  */
 ra_shard_window ra_shard_window_open(const ra_shard_memory *in, const void *data,
@@ -37,7 +37,7 @@ ra_shard_window ra_shard_window_open(const ra_shard_memory *in, const void *data
 /** Most bytes that can be asked for at once: all of host memory, else window_bytes. */
 int64_t ra_shard_window_most(const ra_shard_window *window);
 /**
- * Bytes [at, at + bytes) of the tensor, borrowed until the next call. Where they are not at hand,
+ * Bytes [at, at + bytes) of the tensor, borrowed until the next call. If they are not at hand,
  * the window moves to begin with them: reading forward copies every byte once.
  *
  * @return RA_ERR_NO_MEMORY, RA_ERR_CUDA; one line was logged

@@ -16,7 +16,7 @@ const char *ra_tensor_dtype_text(ra_dtype dtype)
     return dtype_texts[dtype];
 }
 
-/* False for another dtype. */
+/* Find the dtype that a file calls `text`; false: it is none of ours. */
 static bool dtype_find(const char *text, ra_dtype *dtype_out)
 {
     for (int i = 0; i <= RA_BF16; ++i)

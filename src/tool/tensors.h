@@ -15,7 +15,7 @@ typedef enum ra_tensor_name { RA_TENSOR_Q, RA_TENSOR_K, RA_TENSOR_V, RA_TENSOR_D
 typedef struct ra_tensor_source ra_tensor_source;
 
 /**
- * With config->input: open it, check q, k, v (and do where backward) for shape and dtype, and set
+ * With config->input: open it, check q, k, v (and do if backward) for shape and dtype, and set
  * shape and dtype of *config from the file; keys that were given must match (RA_ERR_IO otherwise).
  * For `kind: list`, `blocks` (I32 [n, 2]) is read and becomes config->pattern.block_pairs, owned
  * by the source. Without input: random, standard normal, from job.seed, drawn by `threads` (>= 1)
@@ -34,10 +34,10 @@ typedef struct ra_nonfinite {
 } ra_nonfinite;
 
 /**
- * The rows of `rows`, in their order, as [batch, rows, heads, dim] of config's dtype; from one
- * batch to the next are batch_rows rows, at least those of `rows`.
+ * Read the rows of `rows`, in their order, as [batch, rows, heads, dim] of config's dtype. A batch
+ * begins batch_rows rows after the one before, which are at least as many as `rows` has.
  *
- * @param in     where `data` lies; NULL: host memory. Where the host does not reach it, rows come
+ * @param in     where `data` lies; NULL: host memory. If the host does not reach it, rows come
  *               there through a block of RA_SHARD_WINDOW_BYTES, or of one row that is longer
  * @param found  what is not finite is added to it; may be NULL
  */
@@ -45,7 +45,7 @@ RA_CHECKED ra_status ra_tensor_source_read(const ra_tensor_source *source, const
                                            ra_tensor_name name, const ra_rowset *rows,
                                            int64_t batch_rows, const ra_shard_memory *in,
                                            void *data, ra_nonfinite *found);
-/** Those of one batch with the local numbers [first, first + count), dense, to host memory. */
+/** The same for local numbers [first, first + count) of one batch, dense, to host memory. */
 RA_CHECKED ra_status ra_tensor_source_read_part(const ra_tensor_source *source,
                                                 const ra_config *config, ra_tensor_name name,
                                                 const ra_rowset *rows, int64_t batch, int64_t first,
@@ -53,7 +53,7 @@ RA_CHECKED ra_status ra_tensor_source_read_part(const ra_tensor_source *source,
 enum { RA_TENSOR_STAGING_BYTES = 8 << 20 };
 /**
  * How many rows of a file at a stride are read at a time, with the gaps between, through a block of
- * RA_TENSOR_STAGING_BYTES. 1: each by itself, without such a block.
+ * RA_TENSOR_STAGING_BYTES. 1: each row is read by itself, without such a block.
  */
 int64_t ra_tensor_rows_at_once(int64_t row_bytes, int64_t stride);
 /** Fill a tensor whose contents do not matter with some finite value, at memory speed. */

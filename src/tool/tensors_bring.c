@@ -11,7 +11,7 @@ typedef struct bringing {
     char *data;
     int64_t row_bytes, rows, batch_rows;
     int64_t chunk_rows; /* most that are brought at a time */
-    ra_block staging;   /* of so many rows; empty where the host reaches the shard */
+    ra_block staging;   /* of so many rows; empty if the host reaches the shard */
 } bringing;
 
 /* Fill `count` rows of a batch, `first` and on, at `to` in host memory. */

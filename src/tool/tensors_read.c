@@ -93,7 +93,7 @@ static bool piece_part(const part *p, int64_t piece, ra_range *range_out)
     return true;
 }
 
-/* Rows that follow one another in the file and in the shard are one read. The next piece. */
+/* Rows that follow one another in file and shard are one read. Returns the next piece. */
 static int64_t coalesced_pieces(const part *p, int64_t piece, ra_range *range_out)
 {
     ra_range range, next;

@@ -119,7 +119,7 @@ static ra_status save(const planner *p)
     return ra_hardware_save(o->save_path, comment, &p->hardware);
 }
 
-/* As a probe in which nothing ran. */
+/* If no length fits, it fails as a probe does in which nothing ran. */
 static ra_status judge(const planner *p)
 {
     if (p->none_fits < p->point_count)

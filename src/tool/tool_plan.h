@@ -14,16 +14,16 @@ typedef struct ra_plan_point {
     ra_config config;
     const char *variant; /* NULL: the file has none */
     ra_comm *comm;       /* of a rank that plans while the others wait; NULL: none wait */
-    ra_ledger *ledger;   /* of pairs that an input file brings */
+    ra_ledger *ledger;   /* of the pairs of blocks that an input file brings */
     ra_pool *pool;
     ra_tensor_source *source;
     int threads;
     ra_predict_request request;
     ra_prediction prediction;
-    bool of_gpu_here;         /* the backend was chosen among what is here, */
-    ra_backend asked_backend; /* and this is what the configuration said */
+    bool of_gpu_here;         /* the backend was settled: a GPU of this machine */
+    ra_backend asked_backend; /* what the configuration said before that */
     bool has_longest;
-    bool longest_shown;  /* with an earlier point, which differs in its length alone */
+    bool longest_shown;  /* with an earlier point that differs in its length alone */
     int64_t longest_seq; /* rows that fit request.memory_bytes; 0: not even one does */
 } ra_plan_point;
 

@@ -4,7 +4,7 @@
 #include "report.h"
 #include "tool_plan.h"
 
-/* The host's memory beside a GPU's; null where the CPU computes. */
+/* The host's memory beside a GPU's; null if the CPU computes. */
 static json_t *device_to_json(const ra_plan_point *point)
 {
     const ra_prediction *p = &point->prediction;

@@ -56,7 +56,7 @@ static ra_status count_threads(ra_plan_point *point, const ra_hardware *hardware
     return status;
 }
 
-/* Of pairs of blocks that an input file has brought. */
+/* What the pairs of blocks take that an input file has brought. */
 static int64_t pair_bytes(const ra_plan_point *point)
 {
     ra_ledger_snapshot taken;
@@ -111,7 +111,7 @@ static void move_to_device(ra_plan_point *point, const ra_hardware *hardware)
     request->ring.follow_bytes[0] = request->ring.follow_bytes[1] = 0;
 }
 
-/* The other ranks wait meanwhile. */
+/* Tell the other ranks, which wait, that this one still works. */
 static void beat(void *comm)
 {
     ra_comm_beat(comm);
@@ -229,7 +229,7 @@ ra_status ra_plan_point_peak(const ra_plan_point *point, int64_t seq, int64_t *p
 /* A length that fits and one that does not, with their peaks. */
 typedef struct bracket {
     int64_t low, low_bytes, high, high_bytes; /* high: 0 until one is found */
-    bool low_moved;                           /* last */
+    bool low_moved;                           /* by the last look */
 } bracket;
 
 static ra_status look(const ra_plan_point *point, int64_t seq, bracket *b)
@@ -258,7 +258,7 @@ static int64_t next_length(const bracket *b, int64_t limit_bytes, int64_t step)
 
 ra_status ra_plan_point_longest(ra_plan_point *point)
 {
-    enum { GUESSES_MAX = 8 }; /* then the gap is halved */
+    enum { GUESSES_MAX = 8 }; /* after so many, the gap is halved */
     bracket b = {0};
     int64_t const limit_bytes = point->request.memory_bytes;
     if (limit_bytes == INT64_MAX) {

@@ -47,7 +47,7 @@ static ra_status tokens_search(ra_probe *probe, ra_probe_point *point)
     ra_job_outcome outcome;
     int64_t next = RA_PROBE_BEGIN_TOKENS;
     ra_status status = tokens_try(probe, point, next, &outcome);
-    /* A failure that no other length would avoid. */
+    /* No other length would avoid this failure. */
     if (status == RA_OK && outcome.status != RA_OK && outcome.status != RA_ERR_NO_MEMORY) {
         point->status = outcome.status;
         return RA_OK;
@@ -115,7 +115,7 @@ static ra_status points_make(ra_probe *probe)
 {
     const ra_config *base = &probe->series.base;
     bool const named = probe->series.named;
-    const char *name = probe->series.options->source.variant; /* another rank's may be missing */
+    const char *name = probe->series.options->source.variant; /* NULL if this rank lacks it */
     int const count = named ? 1 : base->variant_count > 0 ? base->variant_count : 2;
     probe->points = calloc((size_t)count, sizeof(*probe->points));
     if (probe->points == NULL) {

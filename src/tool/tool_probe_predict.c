@@ -13,7 +13,7 @@ static int64_t own_tokens(const ra_config *config, int64_t tokens)
     return config->pattern.documents != NULL ? sum : tokens;
 }
 
-/* As tries are: one repetition, nothing verified in the job's own memory. */
+/* Plan a job like a try: one repetition, nothing verified in the job's own memory. */
 static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, ra_plan_point *plan)
 {
     const ra_series *series = &probe->series;
@@ -33,7 +33,7 @@ static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, 
     status = ra_plan_point_settle_backend(plan, ranks);
     if (status == RA_OK)
         status = ra_plan_point_init(plan, ranks, &here);
-    plan->request.hardware = NULL; /* which goes out of scope, and has no speeds */
+    plan->request.hardware = NULL; /* `here` goes out of scope, and has no speeds */
     plan->request.context_bytes = point->column.memory_bytes[RA_MEM_CONTEXT]; /* measured */
     plan->request.memory_bytes = point->limit_bytes_sum / ranks;
     return status;

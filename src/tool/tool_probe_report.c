@@ -12,21 +12,21 @@ static double bytes_per_token(const ra_probe_point *point)
     return (double)point->peak_bytes_sum / (double)point->tokens;
 }
 
-/* Against as many tokens as the memory would hold if it held nothing but the floor. */
+/* The tokens found over those that memory would hold if it held nothing but the floor. */
 static double floor_share(const ra_probe_point *point)
 {
     double const most = (double)point->limit_bytes_sum / (double)point->floor_bytes;
     return (double)point->tokens / most;
 }
 
-/* Against the first variant; 0: there is nothing to compare with. */
+/* The tokens found over the first variant's; 0: there is nothing to compare with. */
 static double reference_share(const ra_probe *probe, const ra_probe_point *point)
 {
     int64_t const tokens = probe->points[0].tokens;
     return tokens > 0 ? (double)point->tokens / (double)tokens : 0;
 }
 
-/* The prediction, and what was found over it. */
+/* The prediction, and how it compares with what was found. */
 static void prediction_print(const ra_probe_point *point)
 {
     char tokens[32], bytes[32];
@@ -72,7 +72,7 @@ void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
     ra_stdout_flush();
 }
 
-/* Beside tokens and peak_bytes; null where nothing could be predicted. */
+/* What stands beside tokens and peak_bytes; null if nothing could be predicted. */
 static json_t *prediction_to_json(const ra_probe_point *point)
 {
     if (!point->predicted)

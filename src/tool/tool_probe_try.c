@@ -44,7 +44,7 @@ static ra_status config_fit(ra_config *config, int64_t tokens)
     return documents_fit(config, tokens);
 }
 
-/* Per token, of Q, K, V, O, with backward those of LSE, dO, dQ, dK and dV too. */
+/* Bytes per token of Q, K, V and O, and with backward of LSE, dO, dQ, dK and dV too. */
 static int64_t floor_bytes(const ra_config *config)
 {
     int64_t const element = (int64_t)ra_dtype_bytes(config->dtype);

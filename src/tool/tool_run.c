@@ -22,7 +22,7 @@ static ra_status report_write(ra_job *job)
 /* Most events that a rank keeps: 14 MiB of them. */
 enum { TRACE_EVENTS_MAX = 1 << 18 };
 
-/* Let the ring record its passes where --trace asks for it; what it made is the caller's. */
+/* Let the ring record its passes if --trace asks for it; *trace is the caller's. */
 static ra_status trace_begin(ra_job *job, ra_trace **trace)
 {
     if (job->options->trace_path == NULL)

@@ -144,7 +144,7 @@ static ra_status send_rank(const ra_trace *trace, ra_comm *comm)
     union {
         const ra_trace_event *from;
         ra_trace_event *to;
-    } const events = {ra_trace_events(trace, &count)}; /* a message serves receiving too */
+    } const events = {ra_trace_events(trace, &count)}; /* not const, but only read here */
     ra_status status = transfer(comm, 0, &head, sizeof(head), true);
     for (int64_t at = 0; at < count && status == RA_OK; at += PIECE_EVENTS) {
         int64_t const piece = ra_min_i64(PIECE_EVENTS, count - at);

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#define WORK_MAX      1e9 /* multiply-adds per rank where lse and delta come from inputs */
+#define WORK_MAX      1e9 /* multiply-adds per rank, if lse and delta come from inputs */
 #define WORK_PER_PART 2e8 /* for each of: queries, keys */
 #define WORK_PER_PAIR 12  /* what asking for a pair's multiplicity costs, in multiply-adds */
 
@@ -15,7 +15,7 @@ ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score)
     static const double bounds[] = {[RA_F32] = 2e-6, [RA_F16] = 1e-3, [RA_BF16] = 8e-3};
     static const double lse[] = {[RA_F32] = 1e-5, [RA_F16] = 1e-3, [RA_BF16] = 1e-3};
     double const float_errors =
-        fmax(1, score / RA_VERIFY_SCORE); /* of float32, whatever the dtype */
+        fmax(1, score / RA_VERIFY_SCORE); /* how far float32's bounds grow, whatever the dtype */
     double const out = fmax(bounds[dtype], float_errors * bounds[RA_F32]);
     double const grad = fmax(dtype != RA_F32 && head_dim < 16 ? 2 * bounds[dtype] : 0, out);
     return (ra_errors){.o = out,
@@ -145,7 +145,7 @@ ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first, const doubl
 
 static double lse_error(double found, double reference)
 {
-    if (found == reference) /* also where no key is seen: -INFINITY */
+    if (found == reference) /* also if no key is seen: -INFINITY */
         return 0;
     double const off = fabs(found - reference);
     return isnan(off) ? INFINITY : off;
@@ -225,7 +225,7 @@ ra_status ra_verify_agree(ra_comm *comm, ra_status own)
     return status == RA_OK ? (ra_status)worst : status;
 }
 
-/* Relative error from sums of squares, with a least base; -1 where nothing was compared. */
+/* Relative error from sums of squares, with a least base; -1: nothing was compared. */
 static double relative_error(double rows, double diff, double ref, double least)
 {
     if (rows == 0)

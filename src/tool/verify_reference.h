@@ -45,7 +45,7 @@ typedef struct ra_reference {
 
 /** Bytes that a reference works in, whole lines of 64. */
 int64_t ra_reference_bytes(const ra_config *config);
-/** `work`: that many bytes, borrowed. */
+/** `work`: ra_reference_bytes of memory, borrowed. */
 void ra_reference_init(const ra_config *config, const ra_pattern *pattern,
                        const ra_tensor_source *source, void *work, ra_reference *reference_out);
 
