@@ -2,6 +2,7 @@
 #include "hardware.h"
 
 #include "internal.h"
+#include "json_build.h"
 #include "tool_plan.h"
 
 #include <math.h>
@@ -226,6 +227,7 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
     if (status == RA_OK) {
         speeds_set(&all, root, hardware);
         hardware->cache_bytes = cache > 0 ? cache : hardware->cache_bytes;
+        ra_json_mention_incomplete(path, root);
     }
     free(all.items);
     json_decref(root);

@@ -1,7 +1,10 @@
 #include "job_series.h"
 
 #include "internal.h"
+#include "json_build.h"
+#include "output_file.h"
 #include "ranks.h"
+#include "tool_info.h"
 
 #include <math.h>
 
@@ -122,6 +125,36 @@ void ra_series_count(ra_series *series, ra_status status, bool passes)
     }
 }
 
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static ra_status json_write(ra_series *series, const void *command, bool complete)
+{
+    if (series->machine == NULL)
+        series->machine = ra_machine_json();
+    json_t *root = json_pack("{s:s, s:s, s:b, s:O}", "ringattn", ra_version(), "command",
+                             series->ops->name, "complete", complete, "machine", series->machine);
+    return ra_json_write(ra_json_extend(root, series->ops->to_json(command)),
+                         series->options->json_path);
+}
+
+void ra_series_save(ra_series *series, const void *command)
+{
+    const char *path = series->options->json_path;
+    int64_t const begin_ns = ra_clock_ns();
+    char line[RA_CONSOLE_LINE_MAX];
+    if (!ra_series_is_first(series) || path == NULL || !ra_output_is_replaced(path) ||
+        begin_ns - series->saved_ns < 10 * series->save_ns)
+        return;
+    ra_console_defer();
+    ra_status const status = json_write(series, command, false);
+    series->saved_ns = ra_clock_ns();
+    series->save_ns = series->saved_ns - begin_ns;
+    if (ra_console_take(line) && status != RA_OK && !series->unsaved) {
+        ra_console_warn(line);
+        series->unsaved = true;
+    }
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 bool ra_series_is_first(const ra_series *series)
@@ -168,7 +201,11 @@ static ra_status finish(ra_series *series, void *command)
     ra_progress_destroy(series->progress);
     series->progress = NULL;
     ra_console_hold();
-    ra_status const written = ra_series_is_first(series) ? series->ops->report(command) : RA_OK;
+    ra_status written = RA_OK;
+    if (ra_series_is_first(series))
+        written = series->ops->report(command);
+    if (written == RA_OK && ra_series_is_first(series) && series->options->json)
+        written = json_write(series, command, true);
     return ra_console_agree(series->comm, "agreeing on the report", written);
 }
 
@@ -206,6 +243,7 @@ int ra_series_command(ra_series *series, const ra_series_ops *ops, void *command
     int const code = status == RA_OK ? code_of(series) : ra_exit_code(status);
     ra_progress_destroy(series->progress);
     ops->fini(command);
+    json_decref(series->machine);
     ra_config_fini(&series->base);
     ra_job_text_destroy(series->text);
     ra_ranks_leave(series->comm);

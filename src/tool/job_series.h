@@ -9,16 +9,21 @@
 #include "job.h"
 #include "job_source.h"
 
+#include <jansson.h>
+
 /* What differs between commands that run such a series. */
 typedef struct ra_series_ops {
+    const char *name;     /* "bench" */
     const char *agreeing; /* "agreeing on the sweep": what ranks do after `prepare` */
     const char *jobs;     /* "points of a bench" */
     int64_t base_point;   /* combination of the sweep for `base`, as in ra_job_text_parse */
     /* What a rank does by itself before the first job; it may say why not. */
     ra_status (*prepare)(void *command);
     ra_status (*run)(void *command);    /* collective: the jobs */
-    ra_status (*report)(void *command); /* rank 0 only, after the last */
-    void (*fini)(void *command);        /* also if `prepare` failed early */
+    ra_status (*report)(void *command); /* rank 0 only, after the last: all but JSON */
+    /* Rank 0 only: "points" so far, and what else belongs to them. NULL: no memory. */
+    json_t *(*to_json)(const void *command);
+    void (*fini)(void *command); /* also if `prepare` failed early */
 } ra_series_ops;
 
 /* How a job came out. */
@@ -37,8 +42,11 @@ typedef struct ra_series {
     bool named, overlap; /* of rank 0's command line: whether it has --variant, and --overlap */
     ra_job_cores cores;  /* threads: if compute.threads is auto */
     ra_progress *progress;
-    int ran, wrong;          /* jobs that ran; wrong: those of them that failed verification */
-    int oom, files, refused; /* jobs that did not run; refused: by configuration or build */
+    json_t *machine;           /* rank 0's, once it has written JSON */
+    int64_t save_ns, saved_ns; /* how long the last report so far took, and its end */
+    bool unsaved;              /* it has been said that one could not be written */
+    int ran, wrong;            /* jobs that ran; wrong: those of them that failed verification */
+    int oom, files, refused;   /* jobs that did not run; refused: by configuration or build */
 } ra_series;
 
 /**
@@ -72,6 +80,13 @@ RA_CHECKED ra_status ra_series_settle(const ra_job *job, ra_status status, bool 
                                       ra_job_outcome *outcome_out);
 /** To be called for every job, or for the outcome of several: these decide the exit code. */
 void ra_series_count(ra_series *series, ra_status status, bool passes);
+
+/**
+ * After each job: on rank 0, if JSON goes to a file, replace that by a report with "complete"
+ * false; not yet if the last one took more than a tenth of the time since, as with thousands of
+ * short jobs. A failure is a warning, once: the end of the series writes it again.
+ */
+void ra_series_save(ra_series *series, const void *command);
 
 /** Repetitions of a job: at most job.repeat if it was given, else as many as it takes. */
 ra_repeat ra_job_repeat_of(const ra_config *config);

@@ -24,6 +24,14 @@ json_t *ra_json_append(json_t *list, json_t *item)
     return NULL;
 }
 
+void ra_json_mention_incomplete(const char *file, const json_t *root)
+{
+    const char *command = json_string_value(json_object_get(root, "command"));
+    if (json_is_false(json_object_get(root, "complete")))
+        ra_log(RA_LOG_WARNING, "%s: is not complete: '%s' was ended, or is still at work", file,
+               command != NULL ? command : "ringattn");
+}
+
 json_t *ra_json_swept(const ra_config *config)
 {
     json_t *object = json_object();

@@ -15,6 +15,9 @@ json_t *ra_json_extend(json_t *object, json_t *more);
 /** Add an item to a list and take it over; a failure, or a NULL in between, leaves NULL. */
 json_t *ra_json_append(json_t *list, json_t *item);
 
+/** Warn that a report is of a series that was ended before its last job, if it says so. */
+void ra_json_mention_incomplete(const char *file, const json_t *root);
+
 /** The swept keys of a point and their values. NULL: no memory. */
 json_t *ra_json_swept(const ra_config *config);
 

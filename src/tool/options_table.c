@@ -36,7 +36,8 @@ const ra_option_entry ra_option_entries[] = {
      "apply a named set of keys from the file's variants; bench, probe and plan take all without "
      "it"},
     {"--json", RA_OPTION_JSON, RA_VALUE_MAY, CONFIGURED, "[=FILE]",
-     "write everything measured as JSON, to standard output instead of the table, or to FILE"},
+     "write everything measured as JSON, to standard output instead of the table, or to FILE, "
+     "which bench, probe and ablate write after each job"},
     {"--backward", RA_OPTION_BACKWARD, RA_VALUE_NONE, CONFIGURED, "", "compute gradients too"},
     {"--quiet", RA_OPTION_QUIET, RA_VALUE_NONE, ALL, "",
      "no progress, no remarks, nothing on placement; errors and other warnings stay"},

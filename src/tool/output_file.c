@@ -57,6 +57,12 @@ static int own_stream(const char *path)
     return -1;
 }
 
+bool ra_output_is_replaced(const char *path)
+{
+    struct stat info;
+    return own_stream(path) < 0 && (stat(path, &info) != 0 || S_ISREG(info.st_mode));
+}
+
 /*
  * The stream, or NULL and errno; the caller removes the temporary file. A file that replaces
  * another is closed to others until it has that one's mode.

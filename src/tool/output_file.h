@@ -33,6 +33,9 @@ typedef struct ra_output {
 RA_CHECKED ra_status ra_output_open(ra_output *output, const char *path, const char *option,
                                     const char *complaint);
 
+/** Whether a path is, or would be, a file that is replaced whole: nothing is written in place. */
+bool ra_output_is_replaced(const char *path);
+
 /** Write formatted text; ra_output_close reports a failure. */
 void ra_output_put(ra_output *output, const char *format, ...) RA_PRINTF(2, 3);
 

@@ -2,6 +2,7 @@
  * Reports as points of series. Files may have any origin: missing or mistyped values are skipped.
  */
 #include "internal.h"
+#include "json_build.h"
 #include "plot.h"
 
 #include <jansson.h>
@@ -156,6 +157,8 @@ static ra_status file_add(const char *file, ra_plot_data *data)
     if (root == NULL)
         return refuse(file, what);
     ra_status const status = points_add(file, root, data);
+    if (status == RA_OK)
+        ra_json_mention_incomplete(file, root);
     json_decref(root);
     return status;
 }

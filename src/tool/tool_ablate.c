@@ -67,8 +67,13 @@ static ra_status run(void *command)
     const ra_series *series = &ablate->series;
     ra_status status = RA_OK;
     ra_job_mention_variants(&series->base, series->options, series->comm);
-    for (int i = 0; i < ra_feature_set_count && status == RA_OK; i++)
+    for (int i = 0; i < ra_feature_set_count && status == RA_OK; i++) {
         status = point_run(&ablate->series, &ablate->points[i]);
+        if (status != RA_OK)
+            break;
+        ablate->point_count++;
+        ra_series_save(&ablate->series, ablate);
+    }
     return status;
 }
 
@@ -82,11 +87,13 @@ static void fini(void *command)
 
 int ra_command_ablate(const ra_options *options, ra_comm *comm)
 {
-    static const ra_series_ops ops = {.agreeing = "agreeing on the sets",
+    static const ra_series_ops ops = {.name = "ablate",
+                                      .agreeing = "agreeing on the sets",
                                       .jobs = "sets of an ablation",
                                       .prepare = prepare,
                                       .run = run,
                                       .report = ra_ablate_report,
+                                      .to_json = ra_ablate_to_json,
                                       .fini = fini};
     ra_ablate ablate = {.series = {.options = options, .comm = comm}};
     return ra_series_command(&ablate.series, &ops, &ablate);

@@ -18,9 +18,14 @@ typedef struct ra_ablate_point {
 typedef struct ra_ablate {
     ra_series series;
     ra_ablate_point *points; /* one per set */
+    int point_count;         /* done so far */
 } ra_ablate;
 
-/** Rank 0 only: the table and JSON of a ra_ablate. */
+/* Rank 0 only, for a ra_ablate. */
+
+/** The table. */
 RA_CHECKED ra_status ra_ablate_report(void *command);
+/** Points so far; NULL: no memory. */
+json_t *ra_ablate_to_json(const void *command);
 
 #endif

@@ -3,7 +3,6 @@
 #include "json_build.h"
 #include "output_file.h"
 #include "tool_ablate.h"
-#include "tool_info.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 /* The set that others are compared with: base, or on several ranks (base has one) the ring. */
 static const ra_ablate_point *reference_of(const ra_ablate *ablate)
 {
-    for (int i = 0; i < ra_feature_set_count; i++) {
+    for (int i = 0; i < ablate->point_count; i++) {
         if (ablate->points[i].outcome.status == RA_OK)
             return &ablate->points[i];
     }
@@ -158,24 +157,20 @@ static json_t *point_to_json(const ra_ablate *ablate, const ra_ablate_point *poi
     return object;
 }
 
-static ra_status json_write(const ra_ablate *ablate)
+json_t *ra_ablate_to_json(const void *command)
 {
+    const ra_ablate *ablate = command;
     json_t *points = json_array();
-    for (int i = 0; points != NULL && i < ra_feature_set_count; i++)
+    for (int i = 0; points != NULL && i < ablate->point_count; i++)
         points = ra_json_append(points, point_to_json(ablate, &ablate->points[i]));
-    return ra_json_write(json_pack("{s:s, s:s, s:o, s:o}", "ringattn", ra_version(), "command",
-                                   "ablate", "machine", ra_machine_json(), "points", points),
-                         ablate->series.options->json_path);
+    return json_pack("{s:o}", "points", points);
 }
 
 ra_status ra_ablate_report(void *command)
 {
     const ra_ablate *ablate = command;
-    const ra_options *options = ablate->series.options;
-    ra_status status = RA_OK;
-    if (ra_options_shows_text(options)) {
-        table_print(ablate);
-        status = ra_stdout_check(" the table");
-    }
-    return status == RA_OK && options->json ? json_write(ablate) : status;
+    if (!ra_options_shows_text(ablate->series.options))
+        return RA_OK;
+    table_print(ablate);
+    return ra_stdout_check(" the table");
 }

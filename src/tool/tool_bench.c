@@ -88,12 +88,14 @@ static void fini(void *command)
 
 int ra_command_bench(const ra_options *options, ra_comm *comm)
 {
-    static const ra_series_ops ops = {.agreeing = "agreeing on the sweep",
+    static const ra_series_ops ops = {.name = "bench",
+                                      .agreeing = "agreeing on the sweep",
                                       .jobs = "points of a bench",
                                       .base_point = 1,
                                       .prepare = prepare,
                                       .run = run,
                                       .report = ra_bench_report_end,
+                                      .to_json = ra_bench_to_json,
                                       .fini = fini};
     ra_bench bench = {.series = {.options = options, .comm = comm}};
     return ra_series_command(&bench.series, &ops, &bench);

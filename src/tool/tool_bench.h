@@ -74,8 +74,10 @@ RA_CHECKED ra_status ra_bench_limits_refresh(ra_bench *bench, int threads, bool 
 RA_CHECKED ra_status ra_bench_report_begin(ra_bench *bench);
 void ra_bench_report_limits(ra_bench *bench, bool shown);
 void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config);
-/** For a ra_bench: write what goes to files or to standard output as a whole. */
+/** For a ra_bench: end the table, and write comma-separated values. */
 RA_CHECKED ra_status ra_bench_report_end(void *command);
+/** For a ra_bench: points and limits so far; NULL: no memory. */
+json_t *ra_bench_to_json(const void *command);
 void ra_bench_report_fini(ra_bench *bench);
 
 /** The "points" entry; NULL: no memory. */

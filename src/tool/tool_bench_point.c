@@ -146,6 +146,7 @@ ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index
             reference_apply(bench, &point);
         if (ra_series_is_first(series))
             point_tell(bench, &point, &job.config);
+        ra_series_save(series, bench);
     }
     ra_job_clear(&job);
     return status;

@@ -1,4 +1,4 @@
-/* The table of a bench, line by line as points end; JSON and CSV at the end. */
+/* The table of a bench, line by line as points end; CSV at the end. */
 #include "config_yaml.h"
 #include "console.h"
 #include "output_file.h"
@@ -185,7 +185,6 @@ ra_status ra_bench_report_end(void *command)
 {
     ra_bench *bench = command;
     const ra_options *options = bench->series.options;
-    const char *blas = ra_blas_name();
     ra_status status = RA_OK;
     if (bench->lacked_memory)
         status = refuse_memory();
@@ -193,11 +192,12 @@ ra_status ra_bench_report_end(void *command)
         status = ra_stdout_check(" the table");
     if (status == RA_OK && options->csv)
         status = csv_write(bench);
-    if (status == RA_OK && options->json)
-        status =
-            ra_json_write(json_pack("{s:s, s:s, s:o, s:s?, s:O, s:O}", "ringattn", ra_version(),
-                                    "command", "bench", "machine", ra_machine_json(), "blas", blas,
-                                    "limits", bench->limits_list, "points", bench->points),
-                          options->json_path);
     return status;
+}
+
+json_t *ra_bench_to_json(const void *command)
+{
+    const ra_bench *bench = command;
+    return json_pack("{s:s?, s:O, s:O}", "blas", ra_blas_name(), "limits", bench->limits_list,
+                     "points", bench->points);
 }

@@ -105,6 +105,8 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
     if (ra_series_is_first(&probe->series))
         ra_probe_report_point(probe, point);
     ra_series_count(&probe->series, point->status, point->passes);
+    probe->done_count++;
+    ra_series_save(&probe->series, probe);
     return RA_OK;
 }
 
@@ -165,11 +167,13 @@ static void fini(void *command)
 
 int ra_command_probe(const ra_options *options, ra_comm *comm)
 {
-    static const ra_series_ops ops = {.agreeing = "agreeing on the variants",
+    static const ra_series_ops ops = {.name = "probe",
+                                      .agreeing = "agreeing on the variants",
                                       .jobs = "variants of a probe",
                                       .prepare = prepare,
                                       .run = run,
                                       .report = ra_probe_report_end,
+                                      .to_json = ra_probe_to_json,
                                       .fini = fini};
     ra_probe probe = {.series = {.options = options, .comm = comm}};
     return ra_series_command(&probe.series, &ops, &probe);

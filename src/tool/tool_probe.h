@@ -35,7 +35,7 @@ typedef struct ra_probe {
     ra_ledger *ledger; /* of verification's memory, which is not part of the job */
     ra_pool *checks;
     ra_probe_point *points;
-    int point_count;
+    int point_count, done_count;
 } ra_probe;
 
 /**
@@ -57,7 +57,9 @@ RA_CHECKED ra_status ra_probe_check_files(const ra_config *config);
 
 /* Rank 0 only. */
 void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point);
-/** For a ra_probe: the end of the table, and JSON. */
+/** For a ra_probe: the end of the table. */
 RA_CHECKED ra_status ra_probe_report_end(void *command);
+/** For a ra_probe: points so far; NULL: no memory. */
+json_t *ra_probe_to_json(const void *command);
 
 #endif

@@ -1,7 +1,6 @@
 /* The table of a probe, row by row as variants end; memory side by side and JSON at the end. */
 #include "json_build.h"
 #include "output_file.h"
-#include "tool_info.h"
 #include "tool_probe.h"
 
 #include <stdio.h>
@@ -107,15 +106,14 @@ static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
     return object;
 }
 
-static ra_status json_write(const ra_probe *probe)
+json_t *ra_probe_to_json(const void *command)
 {
+    const ra_probe *probe = command;
     json_t *points = json_array();
-    for (int i = 0; points != NULL && i < probe->point_count; i++)
+    for (int i = 0; points != NULL && i < probe->done_count; i++)
         points = ra_json_append(points, point_to_json(probe, &probe->points[i]));
     /* pack takes the points over; a NULL among them is "no memory", which the writer says. */
-    return ra_json_write(json_pack("{s:s, s:s, s:o, s:o}", "ringattn", ra_version(), "command",
-                                   "probe", "machine", ra_machine_json(), "points", points),
-                         probe->series.options->json_path);
+    return json_pack("{s:o}", "points", points);
 }
 
 static ra_status memory_print(const ra_probe *probe)
@@ -143,13 +141,8 @@ static ra_status memory_print(const ra_probe *probe)
 ra_status ra_probe_report_end(void *command)
 {
     const ra_probe *probe = command;
-    ra_status status = RA_OK;
-    if (ra_options_shows_text(probe->series.options)) {
-        status = memory_print(probe);
-        if (status == RA_OK)
-            status = ra_stdout_check(" the table");
-    }
-    if (status == RA_OK && probe->series.options->json)
-        status = json_write(probe);
-    return status;
+    if (!ra_options_shows_text(probe->series.options))
+        return RA_OK;
+    ra_status const status = memory_print(probe);
+    return status == RA_OK ? ra_stdout_check(" the table") : status;
 }

@@ -121,6 +121,20 @@ void command_run(command_result *result, int ranks, const char *arguments)
     command_shell(result, text);
 }
 
+void command_kill_after(command_result *result, const char *arguments, const char *file)
+{
+    char text[2048];
+    cr_assert_lt(snprintf(text, sizeof(text),
+                          "\"$RINGATTN\" %s & pid=$!\n"
+                          "while [ ! -e %s ] && kill -0 $pid; do sleep 0.01; done\n"
+                          "kill -KILL $pid; wait $pid",
+                          arguments, file),
+                 (int)sizeof(text));
+    command_shell(result, text);
+    cr_assert_eq(result->code, 128 + 9, "%s: ended by itself: %d\n%s", arguments, result->code,
+                 result->err);
+}
+
 bool command_has_openblas(void)
 {
     static command_result result;

@@ -28,6 +28,11 @@ bool command_has_mpi(void);
  * A command that has not ended after a minute is killed and fails the test.
  */
 void command_run(command_result *result, int ranks, const char *arguments);
+/**
+ * Run `ringattn ARGUMENTS` in the folder, and kill it (SIGKILL) once it has written `file`. Fails
+ * the test if the command ends by itself.
+ */
+void command_kill_after(command_result *result, const char *arguments, const char *file);
 /** Run any shell text with $RINGATTN standing for the command and $MPIEXEC for mpirun. */
 void command_shell(command_result *result, const char *text);
 /** Whether the command finds OpenBLAS, without which `attention.kind: standard` is refused. */

@@ -244,6 +244,18 @@ Test(ablate, buffers_refused_within_a_pass_are_a_row)
     json_decref(root);
 }
 
+Test(ablate, that_is_killed_leaves_the_sets_it_has_run)
+{
+    command_kill_after(
+        &result, "ablate --quiet --json=a.json --set shape.seq=20000 --set job.repeat=1", "a.json");
+    json_t *root = load_json(command_folder, "a.json");
+    size_t const count = json_array_size(member(root, "points"));
+    cr_expect(json_is_false(member(root, "complete")));
+    cr_expect(count >= 1 && count < SETS, "%zu sets", count);
+    cr_expect_str_eq(text(first_point(root), "reference"), "base");
+    json_decref(root);
+}
+
 Test(ablate, a_report_that_cannot_be_written_is_an_error)
 {
     static const char *const outputs[] = {"--json=/dev/full", "--json >/dev/full", ">/dev/full"};

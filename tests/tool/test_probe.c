@@ -331,6 +331,18 @@ Test(probe, a_report_that_cannot_be_written_is_an_error)
     }
 }
 
+Test(probe, that_is_killed_leaves_the_variants_it_has_found)
+{
+    write_config("shape: {heads: 1, head_dim: 16}\n"
+                 "variants: {small: {memory.limit: 1MiB}, large: {memory.limit: 64MiB}}\n");
+    command_kill_after(&result, "probe --quiet --config job.yaml --json=p.json", "p.json");
+    json_t *root = load_json(command_folder, "p.json");
+    cr_expect(json_is_false(member(root, "complete")));
+    cr_expect_eq(json_array_size(member(root, "points")), 1);
+    cr_expect_gt(integer(point_of(root, "small"), "tokens"), 0);
+    json_decref(root);
+}
+
 /* The machine's own refusal rather than the ledger's: memory that mmap does not give. */
 Test(probe, outlives_allocations_that_the_machine_refuses)
 {
