@@ -1,4 +1,5 @@
 /* A prediction as a table for people. */
+#include "duration.h"
 #include "internal.h"
 #include "report.h"
 #include "tool_plan.h"
@@ -86,24 +87,27 @@ static void traffic_print(const ra_prediction *p)
 
 static void pass_print(const char *name, const ra_predicted_pass *pass)
 {
-    char overlap[32] = "-";
+    char overlap[32] = "-", text[4][32];
     if (isfinite(pass->overlap))
         snprintf(overlap, sizeof(overlap), "%.0f %%", 100 * pass->overlap);
-    row(name, "%12.3f  %12.3f  %12.3f  %12.3f  %8s  %10.3g", pass->total_ms, pass->compute_ms,
-        pass->comm_ms, pass->exposed_ms, overlap,
+    row(name, "%12s  %12s  %12s  %12s  %8s  %10.3g", ra_duration_text(pass->total_ms, text[0]),
+        ra_duration_text(pass->compute_ms, text[1]), ra_duration_text(pass->comm_ms, text[2]),
+        ra_duration_text(pass->exposed_ms, text[3]), overlap,
         pass->total_ms > 0 ? pass->flops / (pass->total_ms * 1e9) : 0);
 }
 
 static void step_print(const ra_predicted_step *s, bool backward)
 {
-    char held[32], from[16] = "several";
+    char held[32], text[2][32], from[16] = "several";
     if (s->held_from >= 0)
         snprintf(from, sizeof(from), "%d", s->held_from);
     printf("%-10s%5d  %8s  %12.4g  %10s  %8s", "", s->distance, from, s->pairs,
            ra_bytes_text(s->held_bytes, held), s->crosses_nodes ? "network" : "node");
-    printf("  %10.3f  %10.3f", s->forward_ms[0], s->forward_ms[1]);
+    printf("  %10s  %10s", ra_duration_text(s->forward_ms[0], text[0]),
+           ra_duration_text(s->forward_ms[1], text[1]));
     if (backward)
-        printf("  %10.3f  %10.3f", s->backward_ms[0], s->backward_ms[1]);
+        printf("  %10s  %10s", ra_duration_text(s->backward_ms[0], text[0]),
+               ra_duration_text(s->backward_ms[1], text[1]));
     printf("\n");
 }
 
@@ -116,8 +120,8 @@ static void steps_print(const ra_plan_point *point)
     if (p->step_count == 1)
         return;
     printf("\n%-10s%5s  %8s  %12s  %10s  %8s  %10s  %10s", "steps", "step", "of rank", "pairs",
-           "fetched", "by", "fwd ms", "moving ms");
-    printf(backward ? "  %10s  %10s\n" : "\n", "bwd ms", "moving ms");
+           "fetched", "by", "forward", "moving");
+    printf(backward ? "  %10s  %10s\n" : "\n", "backward", "moving");
     for (int s = 0; s < p->step_count; s++) {
         if (s < SHOWN || s + 1 == p->step_count)
             step_print(&p->steps[s], backward);
@@ -136,7 +140,7 @@ static void times_print(const ra_plan_point *point)
         return;
     }
     printf("\n");
-    row("time", "%12s  %12s  %12s  %12s  %8s  %10s", "total ms", "computing", "moving", "exposed",
+    row("time", "%12s  %12s  %12s  %12s  %8s  %10s", "total", "computing", "moving", "exposed",
         "overlap", "TFLOP/s");
     pass_print("forward", &p->forward);
     if (point->config.backward)

@@ -91,6 +91,20 @@ Test(plan_times, times_stored_states_by_whether_they_stay_in_the_cache)
           4 * state * 4000 / 1e9 + 1e-6 * floats * 8000, 0);
 }
 
+/* On each of 4 ranks 5e11 pairs of 1 ns, and 4 x 64 operations each at 0.5 TFLOP/s: 756 s. */
+Test(plan_times, the_table_gives_each_time_a_unit_that_suits_it)
+{
+    static command_result result;
+    write_kinds();
+    command_run(&result, 0,
+                KIND_JOB "--quiet --set attention.kind=standard --set shape.dtype=bf16 "
+                         "--set shape.seq=1000000");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(
+        strstr(result.out, "forward      12.60 min     12.60 min    384.030 ms      0.000 ms"),
+        "%s", result.out);
+}
+
 #define MEASURED(shape, kind, ms)                                                                  \
     "{\"ranks\": 1, \"limit_tflops\": 1, \"config\": {\"shape\": {\"heads\": 1, " shape            \
     "}, \"attention\": {\"kind\": \"" kind "\"}, \"pattern\": {\"causal\": false}}, "              \

@@ -1,4 +1,5 @@
 /* What a report says in words and numbers. */
+#include "tool/duration.h"
 #include "tool/json_reader.h"
 #include "tool/report.h"
 
@@ -47,6 +48,19 @@ Test(report, an_error_at_its_bound_passes_and_one_above_it_fails)
         cr_expect(ra_report_passes(&report), "unchecked error %zu", i);
         *errors[i] = 1;
     }
+}
+
+Test(report, a_time_has_the_largest_unit_that_it_reaches)
+{
+    static const struct {
+        double ms;
+        const char *text;
+    } times[] = {{0, "0.000 ms"},        {0.01234, "0.012 ms"}, {999, "999.000 ms"},
+                 {1000, "1.00 s"},       {59990, "59.99 s"},    {60000, "1.00 min"},
+                 {1234567, "20.58 min"}, {3600000, "1.00 h"},   {1234567890, "342.94 h"}};
+    char text[32];
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+        cr_expect_str_eq(ra_duration_text(times[i].ms, text), times[i].text, "%s", text);
 }
 
 Test(report, counts_four_operations_per_pair_and_dimension_forward_and_ten_backward)
