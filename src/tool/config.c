@@ -240,6 +240,21 @@ static ra_status variant_add(ra_config *config, const char *name)
     return RA_OK;
 }
 
+static ra_status variant_refuse(const ra_config *config, const char *file, const char *wanted,
+                                const char *nearest)
+{
+    char shown[48], name[48], hint[300] = "variants are a section of the --config file";
+    if (nearest != NULL)
+        snprintf(hint, sizeof(hint), "did you mean '%s'?", ra_text_shown(nearest, name));
+    else if (strcmp(wanted, "base") == 0 || strcmp(wanted, "ring") == 0)
+        snprintf(hint, sizeof(hint), "for %s itself give --set ring.variant=%s", wanted, wanted);
+    else if (config->variant_count > 0)
+        snprintf(hint, sizeof(hint), "its first is '%s'", ra_text_shown(config->variants[0], name));
+    ra_log(RA_LOG_ERROR, "--variant %s: %.600s has no such variant; %s",
+           ra_text_shown(wanted, shown), file, hint);
+    return RA_ERR_CONFIG;
+}
+
 /* Check every variant on a scratch configuration; apply the requested one. */
 static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const char *wanted)
 {
@@ -270,12 +285,7 @@ static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const ch
         return RA_OK;
     if (chosen != NULL)
         return mapping_apply(yaml, config, chosen, "variants");
-    char shown[48], near[48];
-    ra_log(RA_LOG_ERROR, "--variant %s: %.600s has no such variant%s%s%s",
-           ra_text_shown(wanted, shown), yaml->name, nearest.name != NULL ? "; did you mean '" : "",
-           nearest.name != NULL ? ra_text_shown(nearest.name, near) : "",
-           nearest.name != NULL ? "'?" : "");
-    return RA_ERR_CONFIG;
+    return variant_refuse(config, yaml->name, wanted, nearest.name);
 }
 
 /* "a.b=c": the value is YAML, as it would stand in the file. */

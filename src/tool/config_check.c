@@ -171,8 +171,7 @@ static ra_status base_check(const ra_config *config, int ranks)
     if (config->variant != RA_VARIANT_BASE)
         return RA_OK;
     if (ranks > 1)
-        return ra_config_refuse(config, "ring.variant",
-                                "base runs on one rank, but %d were started", ranks);
+        return ra_config_refuse(config, "ring.variant", "base runs on one rank, not on %d", ranks);
     if (config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers"))
         return ra_config_refuse(config, "ring.comm_buffers",
                                 "contradicts ring.variant: base, which has none");

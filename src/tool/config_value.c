@@ -61,12 +61,13 @@ void ra_config_key_expects(const ra_config_key *key, char *text, size_t bytes)
         snprintf(text, bytes, "an integer from 0 to 18446744073709551615");
         return;
     case RA_KEY_BYTES:
-        snprintf(text, bytes, "a size of at least %lld (K, M, G or KiB, MiB, GiB)%s%s", min,
+        snprintf(text, bytes,
+                 "a whole number of bytes, or of K, M, G (KiB, MiB, GiB), at least %lld%s%s", min,
                  or_word, word);
         return;
     case RA_KEY_TIME:
-        snprintf(text, bytes, "a time from %lldms to %lldm (ms, s, m)%s%s", min, max / 60000,
-                 or_word, word);
+        snprintf(text, bytes, "a whole number of ms, s or m, from %lldms to %lldm%s%s", min,
+                 max / 60000, or_word, word);
         return;
     case RA_KEY_REAL:
         snprintf(text, bytes, "a number from %g to %g%s%s", key->real_min, key->real_max, or_word,
@@ -76,7 +77,7 @@ void ra_config_key_expects(const ra_config_key *key, char *text, size_t bytes)
         snprintf(text, bytes, "a file name, or none");
         return;
     case RA_KEY_LIST:
-        snprintf(text, bytes, "a list of integers from %lld to %lld", min, max);
+        snprintf(text, bytes, "a list, [A, B, ...], of integers from %lld to %lld", min, max);
         return;
     case RA_KEY_CHOICE:
         break;
@@ -109,7 +110,7 @@ static ra_status integer_read(const ra_config_key *key, const char *text, int64_
         size_t const used = strlen(problem);
         if (!is_time && key->type != RA_KEY_BYTES)
             snprintf(problem + used, RA_VALUE_PROBLEM_MAX - used,
-                     " (sizes take K, M, G or KiB, MiB, GiB)");
+                     " (K, M, G or KiB, MiB, GiB may follow)");
         return status;
     }
     if (parsed > 0 || magnitude > INT64_MAX)
@@ -135,10 +136,23 @@ static ra_status real_read(const ra_config_key *key, const char *text, double *v
     return RA_OK;
 }
 
+/* What other programs call some of our choices. */
+static const char *familiar(const char *text)
+{
+    static const char *const names[][2] = {{"gpu", "cuda"},    {"float", "f32"},
+                                           {"float32", "f32"}, {"float16", "f16"},
+                                           {"half", "f16"},    {"bfloat16", "bf16"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(text, names[i][0]) == 0)
+            return names[i][1];
+    }
+    return text;
+}
+
 static ra_status choice_read(const ra_config_key *key, const char *text, int64_t *value_out,
                              char problem[RA_VALUE_PROBLEM_MAX])
 {
-    ra_nearest nearest = ra_nearest_begin(text);
+    ra_nearest nearest = ra_nearest_begin(familiar(text));
     for (const ra_choice *choice = key->choices; choice->name != NULL; choice++) {
         ra_nearest_offer(&nearest, choice->name);
         if (strcmp(choice->name, text) != 0)
@@ -183,6 +197,16 @@ static ra_status list_read(const ra_config_key *key, const ra_yaml_node *node,
     value->list = list;
     value->list_count = count;
     return RA_OK;
+}
+
+/* Several values of a key that has one: perhaps a sweep was meant. */
+static ra_status list_refuse(const ra_config_key *key, char problem[RA_VALUE_PROBLEM_MAX])
+{
+    ra_status const status = problem_expected(key, "[...]", problem);
+    size_t const used = strlen(problem);
+    snprintf(problem + used, RA_VALUE_PROBLEM_MAX - used,
+             "; lists of values belong in the file's section sweep");
+    return status;
 }
 
 static ra_status text_read(const char *text, ra_config_value *value,
@@ -245,8 +269,10 @@ ra_status ra_config_value_read(const ra_config_key *key, const ra_yaml_node *nod
         status = scalar_read(key, node->text, &value, problem);
     else if (node->kind == RA_YAML_SEQUENCE && key->type == RA_KEY_LIST)
         status = list_read(key, node, &value, at_out, problem);
+    else if (node->kind == RA_YAML_SEQUENCE)
+        status = list_refuse(key, problem);
     else
-        status = problem_expected(key, node->kind == RA_YAML_SEQUENCE ? "[...]" : "{...}", problem);
+        status = problem_expected(key, "{...}", problem);
     if (status == RA_OK)
         *value_out = value;
     return status;

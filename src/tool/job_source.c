@@ -105,8 +105,9 @@ static ra_status parcel_parse(const ra_job_text *parcel, const char *variant, in
         source.variant = variant;
     for (int i = 0; i < source.set_count; i++)
         sets[i] = string_get(&at);
-    ra_status const status = ra_config_parse(source.file != NULL ? source.file : "defaults", at,
-                                             (size_t)parcel->text_bytes, &source, config_out);
+    ra_status const status =
+        ra_config_parse(source.file != NULL ? source.file : "the configuration", at,
+                        (size_t)parcel->text_bytes, &source, config_out);
     free(sets);
     return status;
 }

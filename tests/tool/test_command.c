@@ -89,7 +89,12 @@ Test(command, usage_and_configuration_are_refused_with_2, .timeout = 200)
         {"run --set shape.heads=8 --set shape.kv_heads=3 --output o.st", 2, "multiple"},
         {"run --set attention.kind=linear --set pattern.causal=true --output o.st", 2,
          "pattern.causal"},
-        {"run --variant lean", 2, "lean"},
+        {"run --variant lean", 2, "--variant lean: the configuration has no such variant"},
+        {"probe --variant base", 2, "give --set ring.variant=base"},
+        {"plan --ranks 4 --set ring.variant=base", 2, "base runs on one rank, not on 4"},
+        {"run --set memory.limit=1.5GiB", 2, "'1.5GiB' is not a whole number of bytes, or of K"},
+        {"run --set compute.backend=gpu", 2, "did you mean 'cuda'?"},
+        {"bench --set shape.seq=[64,128]", 2, "belong in the file's section sweep"},
         {"run --set pattern.blocks.kind=list", 2, "--input"},
     };
     command_file_write("bad.yaml", bad_yaml, strlen(bad_yaml));
@@ -276,7 +281,7 @@ Test(command, ranks_that_a_configuration_does_not_allow_are_refused, .timeout = 
     command_run(&result, 2, "run --set ring.variant=base");
     cr_assert_eq(result.code, 2);
     cr_assert_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_assert_not_null(strstr(result.err, "base runs on one rank, but 2 were started"));
+    cr_assert_not_null(strstr(result.err, "base runs on one rank, not on 2"));
     command_run(&result, 2, "run --set comm.backend=self");
     cr_assert_eq(result.code, 2);
     cr_assert_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);

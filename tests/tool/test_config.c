@@ -61,7 +61,7 @@ Test(config, what_lies_outside_a_range_is_refused_for_every_key)
             REFUSES_SET(set, key->path);
         } else if (key->type == RA_KEY_TIME) {
             snprintf(set, sizeof(set), "%s=%lldms", key->path, (long long)key->max + 1);
-            REFUSES_SET(set, key->path, "ms, s, m");
+            REFUSES_SET(set, key->path, "whole number of ms, s or m");
         } else if (key->type == RA_KEY_REAL) {
             snprintf(set, sizeof(set), "%s=%g", key->path, key->real_max * 2);
             REFUSES_SET(set, key->path);
@@ -217,7 +217,7 @@ Test(config, sizes_are_powers_of_1024_and_never_overflow)
     REFUSES_SET("job.seed=-1", "job.seed");
     REFUSES_SET("job.seed=18446744073709551616", "job.seed");
     REFUSES_SET("job.seed=18014398509481984K", "job.seed");
-    REFUSES_SET("comm.timeout=60", "comm.timeout", "ms, s, m");
+    REFUSES_SET("comm.timeout=60", "comm.timeout", "whole number of ms, s or m");
     REFUSES_SET("comm.timeout=0s", "comm.timeout");
 }
 
