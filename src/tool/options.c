@@ -169,16 +169,23 @@ static bool files_taken(ra_command command)
     return entry != NULL && entry->takes_files;
 }
 
-/* An argument that belongs to nothing: after an option whose value may be left out, its value. */
+/* An argument that belongs to nothing: the value of the option before it, or a configuration. */
 static ra_status stray_refuse(char **argv, int at)
 {
+    const char *stray = argv[at], *before = argv[at - 1], *dot = strrchr(stray, '.');
+    char meant[240] = "";
     for (const ra_option_entry *entry = ra_option_entries; entry->name != NULL; entry++)
-        if (entry->value == RA_VALUE_MAY && strcmp(entry->name, argv[at - 1]) == 0) {
-            ra_log(RA_LOG_ERROR, "unexpected argument '%.100s'; did you mean '%s=%.100s'?",
-                   argv[at], entry->name, argv[at]);
-            return RA_ERR_CONFIG;
-        }
-    ra_log(RA_LOG_ERROR, "unexpected argument '%.100s'; see 'ringattn --help'", argv[at]);
+        if (entry->value == RA_VALUE_MAY && strcmp(entry->name, before) == 0)
+            snprintf(meant, sizeof(meant), "%s=%.100s", before, stray);
+    if (strcmp(argv[at - 2], "--set") == 0 && strchr(before, '=') == NULL)
+        snprintf(meant, sizeof(meant), "--set %.100s=%.100s", before, stray);
+    else if (meant[0] == '\0' && dot != NULL &&
+             (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
+        snprintf(meant, sizeof(meant), "--config %.100s", stray);
+    if (meant[0] != '\0')
+        ra_log(RA_LOG_ERROR, "unexpected argument '%.100s'; did you mean '%s'?", stray, meant);
+    else
+        ra_log(RA_LOG_ERROR, "unexpected argument '%.100s'; see 'ringattn --help'", stray);
     return RA_ERR_CONFIG;
 }
 
@@ -226,8 +233,9 @@ static ra_status arguments_take(int argc, char **argv, ra_options *options, cons
             return status;
         if (!ra_option_is_for(entry, command)) {
             char users[RA_OPTION_LIST_MAX];
-            ra_log(RA_LOG_ERROR, "%s is an option of %s", entry->name,
-                   ra_option_users(entry, users));
+            ra_log(RA_LOG_ERROR, "%s is an option of %s%s", entry->name,
+                   ra_option_users(entry, users),
+                   entry->id == RA_OPTION_RANKS ? "; elsewhere mpirun -n COUNT starts them" : "");
             return RA_ERR_CONFIG;
         }
         status = option_take(options, entry, value, sets);

@@ -24,7 +24,8 @@ enum {
     ABLATE = 1 << RA_COMMAND_ABLATE,
     PLAN = 1 << RA_COMMAND_PLAN,
     CONFIGURED = RUN | BENCH | PROBE | ABLATE | PLAN |
-                 1 << RA_COMMAND_INFO, /* those that read a configuration */
+                 1 << RA_COMMAND_INFO,     /* those that read a configuration */
+    RANKED = RUN | BENCH | PROBE | ABLATE, /* those that compute on all ranks */
     ALL = CONFIGURED | PLOT
 };
 
@@ -56,7 +57,8 @@ const ra_option_entry ra_option_entries[] = {
     {"--overlap", RA_OPTION_OVERLAP, RA_VALUE_NONE, BENCH, "",
      "time computing and communication apart too, and say how much of them overlaps"},
     {"--ranks", RA_OPTION_RANKS, RA_VALUE_NEEDED, PLAN, " COUNT",
-     "ranks to plan for, up to 4,096; without it, those of the hardware, or 1"},
+     "ranks to plan for, up to 4,096; without it, those of the hardware, or as many as were "
+     "started"},
     {"--hardware", RA_OPTION_HARDWARE, RA_VALUE_NEEDED, PLAN, " FILE",
      "a machine in numbers, for times and for what is on which node: configs/hardware/*.yaml"},
     {"--calibrate", RA_OPTION_CALIBRATE, RA_VALUE_NEEDED, PLAN, " FILE",
@@ -129,7 +131,7 @@ static void usage_print(ra_command command)
 {
     if (command != RA_COMMAND_HELP) {
         const ra_command_entry *entry = ra_command_entry_of(command);
-        bool const ranks = command == RA_COMMAND_RUN || command == RA_COMMAND_BENCH;
+        bool const ranks = (RANKED & 1 << command) != 0;
         printf("usage: %sringattn %s [options]%s\n", ranks ? "[mpirun -n RANKS] " : "", entry->name,
                entry->takes_files ? " FILE..." : "");
         return;

@@ -123,6 +123,10 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
     refused(PARSE(&o, "rnu"), RA_ERR_CONFIG, "'run'");
     refused(PARSE(&o, "run", "--json", "r.json"), RA_ERR_CONFIG, "'--json=r.json'");
     refused(PARSE(&o, "run", "--quiet", "r.json"), RA_ERR_CONFIG, "--help");
+    refused(PARSE(&o, "run", "job.yaml"), RA_ERR_CONFIG, "'--config job.yaml'");
+    refused(PARSE(&o, "run", "--set", "shape.seq", "64"), RA_ERR_CONFIG, "'--set shape.seq=64'");
+    refused(PARSE(&o, "run", "--set", "shape.seq=64", "64"), RA_ERR_CONFIG, "--help");
+    refused(PARSE(&o, "bench", "--ranks", "4"), RA_ERR_CONFIG, "mpirun -n COUNT");
     refused(PARSE(&o, "zzzzzzzz"), RA_ERR_CONFIG, "--help");
     refused(PARSE(&o, "run", "--confg", "x"), RA_ERR_CONFIG, "'--config'");
     refused(PARSE(&o, "run", "-x"), RA_ERR_CONFIG, "unknown option '-x'");
