@@ -18,6 +18,9 @@ typedef struct ra_probe_point {
     char held_back[RA_CONSOLE_LINE_MAX];
     int64_t floor_bytes; /* per token: the least that any method needs */
     int try_count;
+    /* What a whole pass takes per query row and key, by tries of timed_tokens; 0: not known. */
+    double ms_per_pair;
+    int64_t timed_tokens;
     double seconds;
     int64_t rss_growth_bytes; /* rank 0's resident set over the whole search; -1: unknown */
     bool passes;              /* verification of the whole run */

@@ -1,5 +1,6 @@
 /* One try at a length: a job like run's, whose failure is an answer. */
 #include "documents.h"
+#include "duration.h"
 #include "internal.h"
 #include "tool_probe.h"
 
@@ -77,6 +78,31 @@ static ra_status whole_report(const ra_probe *probe, ra_job *job, ra_probe_point
     return RA_OK;
 }
 
+/*
+ * The ends are two tiles of queries of each head and rank, and see about as many keys as others do.
+ * The last one may be short, so of tries that differ by less than a factor of two the slowest
+ * counts. Tiles of dilated patterns are of other lengths, and linear attention has none.
+ */
+static void ends_note(const ra_job *job, int64_t tokens, ra_probe_point *point)
+{
+    const ra_config *config = &job->config;
+    const ra_report *report = &job->report;
+    double const ms =
+        report->forward.median_ms + report->backward.median_ms - report->exposed_comm_ms;
+    double const rows =
+        2.0 * job->ops->tile_rows(config->dtype, config->head_dim) * ra_comm_size(job->comm);
+    /* Threads without a tile, which have one in a whole pass. */
+    double const tiles = 2.0 * (double)config->batch * config->heads;
+    double const busy = fmin(1, tiles / job->threads);
+    double const ms_per_pair = busy * ms / (rows * (double)tokens);
+    if (ra_config_linear(config) != RA_LINEAR_NONE || config->pattern.branch_count > 0)
+        return;
+    if (tokens < 2 * point->timed_tokens && ms_per_pair < point->ms_per_pair)
+        return;
+    point->ms_per_pair = ms_per_pair;
+    point->timed_tokens = tokens;
+}
+
 static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, int64_t tokens,
                          bool whole)
 {
@@ -101,7 +127,23 @@ static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, in
     if (status != RA_OK)
         return status;
     job->entered = false;
-    return whole ? whole_report(probe, job, point) : RA_OK;
+    if (whole)
+        return whole_report(probe, job, point);
+    ends_note(job, tokens, point);
+    return RA_OK;
+}
+
+/* "ring, 2,700,000 tokens, whole, about 12.40 h": the time from a minute on. */
+static void about_set(const ra_probe *probe, const ra_probe_point *point, int64_t tokens,
+                      bool whole)
+{
+    char about[80], count[32], time[32], lasts[48] = "";
+    double const ms = point->ms_per_pair * (double)tokens * (double)tokens;
+    if (whole && ms > 60e3)
+        snprintf(lasts, sizeof(lasts), ", about %s", ra_duration_text(ms, time));
+    snprintf(about, sizeof(about), "%.30s, %s tokens%s%s", point->variant,
+             ra_count_text(tokens, count), whole ? ", whole" : "", lasts);
+    ra_progress_about(probe->series.progress, about);
 }
 
 ra_status ra_probe_try(ra_probe *probe, ra_probe_point *point, int64_t tokens, bool whole,
@@ -109,10 +151,7 @@ ra_status ra_probe_try(ra_probe *probe, ra_probe_point *point, int64_t tokens, b
 {
     const ra_series *series = &probe->series;
     ra_job job = {.options = series->options, .comm = series->comm, .progress = series->progress};
-    char about[80], count[32];
-    snprintf(about, sizeof(about), "%.30s, %s tokens%s", point->variant,
-             ra_count_text(tokens, count), whole ? ", whole" : "");
-    ra_progress_about(series->progress, about);
+    about_set(probe, point, tokens, whole);
     point->try_count++;
     ra_console_defer();
     ra_status status = job_try(probe, &job, point, tokens, whole);

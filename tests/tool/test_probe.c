@@ -343,6 +343,21 @@ Test(probe, that_is_killed_leaves_the_variants_it_has_found)
     json_decref(root);
 }
 
+/* A whole pass over a million tokens, of which tries compute 512: minutes on any one core. */
+Test(probe, says_how_long_the_whole_run_will_take)
+{
+    if (RA_TEST_SANITIZED)
+        cr_skip_test("tries take too long");
+    command_shell(&result,
+                  "\"$RINGATTN\" probe --set ring.variant=ring --set shape.heads=1 "
+                  "--set shape.head_dim=16 --set compute.threads=1 --set memory.limit=256MiB "
+                  "2>said >table & pid=$!\n"
+                  "while kill -0 $pid && ! grep -q 'whole, about [0-9.]* [minh]*:' said; "
+                  "do sleep 0.1; done\n"
+                  "kill -KILL $pid; wait $pid");
+    cr_expect_eq(result.code, 128 + 9, "it ended without: %d", result.code);
+}
+
 /* The machine's own refusal rather than the ledger's: memory that mmap does not give. */
 Test(probe, outlives_allocations_that_the_machine_refuses)
 {
