@@ -1,5 +1,6 @@
 #include "options_table.h"
 
+#include "config_table.h"
 #include "config_yaml.h"
 #include "nearest.h"
 
@@ -31,6 +32,19 @@ static ra_status command_find(const char *name, ra_command *command_out)
     return refuse_nearest("command", name, nearest);
 }
 
+/* "--seq" is no option, but shape.seq is a key. */
+static void option_refuse(const char *name, ra_nearest nearest)
+{
+    for (int i = 0; i < ra_config_key_count && strncmp(name, "--", 2) == 0; i++) {
+        const char *path = ra_config_keys[i].path, *dot = strrchr(path, '.');
+        if (strcmp(name + 2, path) != 0 && (dot == NULL || strcmp(name + 2, dot + 1) != 0))
+            continue;
+        ra_log(RA_LOG_ERROR, "unknown option '%s'; did you mean '--set %s=VALUE'?", name, path);
+        return;
+    }
+    (void)refuse_nearest("option", name, nearest);
+}
+
 /* Match argument `argv[*at]`, "--name" or "--name=value"; *at moves on to the value's argument. */
 static ra_status option_match(int argc, char **argv, int *at, const ra_option_entry **entry_out,
                               const char **value_out)
@@ -48,8 +62,10 @@ static ra_status option_match(int argc, char **argv, int *at, const ra_option_en
         ra_nearest_offer(&nearest, entry->name);
         entry++;
     }
-    if (entry->name == NULL)
-        return refuse_nearest("option", name, nearest);
+    if (entry->name == NULL) {
+        option_refuse(name, nearest);
+        return RA_ERR_CONFIG;
+    }
     if (value != NULL && entry->value == RA_VALUE_NONE) {
         ra_log(RA_LOG_ERROR, "%s takes no value", entry->name);
         return RA_ERR_CONFIG;

@@ -130,6 +130,9 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
     refused(PARSE(&o, "zzzzzzzz"), RA_ERR_CONFIG, "--help");
     refused(PARSE(&o, "run", "--confg", "x"), RA_ERR_CONFIG, "'--config'");
     refused(PARSE(&o, "run", "-x"), RA_ERR_CONFIG, "unknown option '-x'");
+    refused(PARSE(&o, "run", "--seq", "64"), RA_ERR_CONFIG, "'--set shape.seq=VALUE'");
+    refused(PARSE(&o, "run", "--shape.seq=64"), RA_ERR_CONFIG, "'--set shape.seq=VALUE'");
+    refused(PARSE(&o, "run", "-"), RA_ERR_CONFIG, "unknown option '-'");
     refused(PARSE(&o, "run", "--config"), RA_ERR_CONFIG, "--config FILE");
     refused(PARSE(&o, "run", "--config="), RA_ERR_CONFIG, "empty");
     refused(PARSE(&o, "run", "--config", "a", "--config", "b"), RA_ERR_CONFIG, "twice");
