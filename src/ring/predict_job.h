@@ -41,6 +41,7 @@ typedef struct ra_placed_piece {
 typedef struct ra_map_size {
     double tiles, runs;
     double pairs, keys; /* over the heads asked for, one batch; keys: rows of keys of runs */
+    double rows;        /* likewise, of chunks of queries with a live pair, once for each layer */
     int64_t bytes;      /* of its arrays */
     int64_t mask_bytes; /* of the block mask that it is made from, a separate block */
     int64_t k_rows;     /* rows of keys */

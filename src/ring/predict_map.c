@@ -54,14 +54,15 @@ static ra_status count_layer(ra_strip_mapper *m, int32_t layer, int64_t chunks, 
         int64_t const at = i == looks ? inner : inner * i / looks;
         int64_t const next = i == looks ? chunks : inner * (i + 1) / looks;
         ra_status status = count_chunk(m, layer, at + (next - at) / 2);
-        if (status == RA_OK && m->looks != NULL && m->runs > 0 &&
+        int64_t const after = ra_min_i64(next * m->chunk_rows, m->queries->row_count);
+        int64_t const rows = m->runs > 0 ? after - at * m->chunk_rows : 0;
+        if (status == RA_OK && rows > 0 && m->looks != NULL &&
             m->chunk_rows == m->looks->chunk_rows)
-            status = ra_predict_look_at(m->looks, looks + 1, i,
-                                        ra_min_i64(next * m->chunk_rows, m->queries->row_count) -
-                                            at * m->chunk_rows);
+            status = ra_predict_look_at(m->looks, looks + 1, i, rows);
         if (status != RA_OK)
             return status;
         double const weight = (double)(next - at);
+        size->rows += heads * (double)rows;
         size->tiles += weight * m->tiles;
         size->runs += weight * m->runs;
         size->pairs += weight * heads * m->pairs;

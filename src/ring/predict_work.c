@@ -1,8 +1,8 @@
 /*
  * What a pass does, in the terms that its time is made of. With D the head_dim, counts over batch
  * and heads:
- *     flash      4 D operations per live pair, backward 10 D; pairs are the live ones, keys once
- *                for each tile of queries that meets them
+ *     flash      4 D operations per live pair, backward 10 D; pairs are the live ones, rows those
+ *                of chunks with a live pair, keys once for each tile of queries that meets them
  *     standard   4 D per pair, backward 8 D; pairs are all of a step, live or not, as its matrices
  *                have them; keys once for each block of queries
  *     linear     2 D^2 per row of queries and of keys, backward twice that; keys are their rows
@@ -16,6 +16,8 @@
  */
 #include "internal.h"
 #include "ring/predict_job.h"
+
+#include <math.h>
 
 enum { PRODUCT_ELEMENTS = 16 }; /* linear attention pads rows to a multiple of it */
 
@@ -71,7 +73,7 @@ ra_pass_terms ra_predict_step_terms(const ra_predict_job *job, bool backward,
         return (ra_pass_terms){0};
     if (!r->standard)
         return (ra_pass_terms){.starts = groups,
-                               .rows = dim * lines,
+                               .rows = dim * fmin(lines, batch * map->rows),
                                .pairs = batch * map->pairs,
                                .keys = dim * batch * map->keys,
                                .flops = (backward ? 10 : 4) * dim * batch * map->pairs};

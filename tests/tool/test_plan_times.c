@@ -1,4 +1,4 @@
-/* Times that `plan` says of other kinds than flash, against times worked out by hand. */
+/* Times that `plan` says, against times worked out by hand. */
 #include "tool/command_runner.h"
 #include "tool/json_reader.h"
 #include "tool/plan_points.h"
@@ -18,6 +18,7 @@ static void write_kinds(void)
 {
     static const char kinds[] =
         "name: round numbers\nranks: 4\ncache: 2M\npeak_tflops: {f32: 1, bf16: 100}\n"
+        "forward: {f32: {efficiency: 1, row_element_ns: 1}}\n"
         "standard:\n  forward: {bf16: {efficiency: 0.5, pair_ns: 1}}\n"
         "  backward: {bf16: {efficiency: 0.5}}\n"
         "linear: {forward: {f32: {efficiency: 1}}}\n"
@@ -43,6 +44,16 @@ static void takes(const char *arguments, double forward, double backward)
         cr_expect_float_eq(real(member(plan, "backward_ms"), "median"), backward, 1e-6 * backward,
                            "%s: %.9g ms", arguments, real(member(plan, "backward_ms"), "median"));
     json_decref(plan);
+}
+
+/* With a window, a step on another rank's keys computes the first chunk of 256 rows alone. */
+Test(plan_times, times_a_step_by_the_rows_that_it_computes)
+{
+    write_kinds();
+    double const d = 64, rows = 2 * (1024 + 256), pairs = 2 * 1024 * 100;
+    takes("--ranks 2 --set shape.dtype=f32 --set shape.seq=2048 --set pattern.causal=true "
+          "--set pattern.window.left=99 --set ring.schedule=direct --set ring.layout=contiguous",
+          1e-6 * d * rows + 4 * d * pairs / 1e9, 0);
 }
 
 /* Every pair is there, whatever the mask; products are those of float32. */
