@@ -100,6 +100,7 @@ typedef struct ra_predict_job {
     ra_pattern *pattern;  /* if random blocks are too many, with all of them kept */
     ra_pattern *diagonal; /* the blocks that are surely kept; NULL: the pattern is exact */
     int64_t pattern_bytes;
+    int64_t listed_runs; /* blocks of a list, neighbours in a row joined */
 
     int ranks;
     ra_layout_kind layout;

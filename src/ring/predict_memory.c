@@ -85,7 +85,7 @@ static int64_t block_key_words(const ra_predict_job *job)
     case RA_BLOCKS_DILATED_SPARSE:
         return 1 + block_offset_count(c, rows);
     case RA_BLOCKS_LIST:
-        return rows + 1 + c->block_pair_count;
+        return rows + 1 + job->listed_runs;
     }
     return 0;
 }

@@ -1,6 +1,7 @@
 /* Predictions against what rings of all kinds have taken and sent. */
 #include "ring/ring_job.h"
 #include "ringattn/block_mask.h"
+#include "ringattn/pattern_cache.h"
 #include "ringattn/predict.h"
 #include "support/random_pattern.h"
 
@@ -290,4 +291,42 @@ Test(predict, counts_what_a_block_mask_makes_of_a_pattern_for_tiles_of_any_heigh
         cr_assert_eq((int64_t)prediction.live_pairs, map.live_pairs * job.config.batch, "%s", what);
         ra_prediction_fini(&prediction);
     }
+}
+
+/* What is kept of a list: neighbours and repeated blocks are one run. */
+Test(predict, counts_the_list_of_blocks_that_a_pattern_cache_keeps_with_each_map)
+{
+    enum { ROWS = 40, PAIRS = 3 * ROWS };
+    static int32_t pairs[PAIRS][2];
+    ra_ledger_snapshot standing[2];
+    ra_prediction prediction;
+    for (int32_t i = 0; i < PAIRS; ++i) /* in each row two neighbours, one of them twice */
+        pairs[i][0] = i % ROWS, pairs[i][1] = (i % ROWS + (i < ROWS)) % ROWS;
+    ring_job job = ring_job_waves(2, ROWS * 16, 8, 0, RA_SCHEDULE_DIRECT);
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.pattern.blocks_kind = RA_BLOCKS_LIST;
+    job.pattern.block_size = 16;
+    job.pattern.block_pairs = (const int32_t(*)[2])pairs;
+    job.pattern.block_pair_count = PAIRS;
+    job.standing = standing;
+    for (int r = 0; r < job.ranks; ++r) {
+        ra_pattern_cache_config const config = {
+            .mode = RA_CACHE_EAGER, .entries = 64, .bytes = 1 << 24, .memory = ra_memory_host()};
+        cr_assert_eq(ra_pattern_cache_create(&config, &job.caches[r]), RA_OK);
+    }
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    ra_predict_request request = request_for(&job, 1);
+    request.cache = RA_CACHE_EAGER;
+    request.cache_entries = 64;
+    request.cache_bytes = 1 << 24;
+    cr_assert_eq(ra_predict(&request, &prediction), RA_OK);
+    int64_t const kept = standing[prediction.fullest_rank].current_bytes[RA_MEM_PATTERN_CACHE];
+    cr_expect_gt(kept, 0);
+    cr_expect_eq(prediction.memory_bytes[RA_MEM_PATTERN_CACHE], kept, "%lld, not %lld",
+                 (long long)prediction.memory_bytes[RA_MEM_PATTERN_CACHE], (long long)kept);
+    ra_prediction_fini(&prediction);
+    for (int r = 0; r < job.ranks; ++r)
+        ra_pattern_cache_destroy(job.caches[r]);
+    ring_job_free(&job);
 }
