@@ -41,7 +41,7 @@ typedef struct ra_placed_piece {
 typedef struct ra_map_size {
     double tiles, runs;
     double pairs, keys; /* over the heads asked for, one batch; keys: rows of keys of runs */
-    double rows;        /* likewise, of chunks of queries with a live pair, once for each layer */
+    int64_t rows;       /* queries in chunks with a live pair; of all heads together */
     int64_t bytes;      /* of its arrays */
     int64_t mask_bytes; /* of the block mask that it is made from, a separate block */
     int64_t k_rows;     /* rows of keys */
@@ -69,12 +69,11 @@ typedef struct ra_predict_step {
     bool forwards;
 } ra_predict_step;
 
-/* A chunk of queries that was looked at: which steps compute it; and how many queries it stands
- * for.
+/* Queries that a look at a chunk stands for: those with live pairs in the map that is counted, and
+   the most, and second most, that any map of the plan had. These two meet where a look is a chunk.
  */
 typedef struct ra_predict_look {
-    int first, last; /* -1: none */
-    int64_t rows;
+    int64_t now, most, second;
 } ra_predict_look;
 
 /* The chunks that were looked at in the maps of one plan, as long as these have the same chunks. */
@@ -82,9 +81,8 @@ typedef struct ra_predict_looks {
     ra_predict_look *items; /* owned; NULL until one has a live pair */
     int64_t count;
     int64_t chunk_rows, chunk_count; /* of the maps, looked at or not */
-    int step;                        /* whose map is counted */
-    bool settled;                    /* a map has live pairs: chunk_rows is its */
-    bool differ;                     /* another map with live pairs has other chunks */
+    bool settled;                    /* chunk_rows is that of a map with live pairs */
+    bool differ;                     /* another such map has other chunks */
 } ra_predict_looks;
 
 /* The steps of one rank for some heads. */
@@ -193,16 +191,18 @@ RA_CHECKED ra_status ra_predict_add_thin(ra_need *need, ra_range range, double c
 RA_CHECKED ra_status ra_predict_list_thin(const ra_predict_job *job, int owner, ra_need *need);
 
 /* The map of `queries` against `keys`, with at most `chunks_max` chunks looked at. `looks`: of the
-   map's plan, whose step is set; or NULL. */
+   map's plan, or NULL. */
 RA_CHECKED ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *queries,
                                     const ra_predict_keys *keys, int64_t chunks_max,
                                     ra_predict_looks *looks, ra_map_size *size_out);
-/* Before the chunks of a map are looked at, which may happen again with smaller ones; and after. */
+/* Before the chunks of a map are looked at, which may happen again with smaller ones. */
 void ra_predict_begin_looks(ra_predict_looks *looks, int64_t chunk_rows, int64_t chunk_count);
-void ra_predict_settle_looks(ra_predict_looks *looks, int64_t chunk_rows);
-/* Look `index` of `count` found a live pair; it stands for so many queries. */
+/* Look `index` of `count` stands for so many more queries with live pairs. */
 RA_CHECKED ra_status ra_predict_look_at(ra_predict_looks *looks, int64_t count, int64_t index,
                                         int64_t rows);
+/* After all looks at a map with live pairs. *rows: its queries in chunks with live pairs, unless
+   its chunks are not those of the others. */
+void ra_predict_end_looks(ra_predict_looks *looks, int64_t chunk_rows, int64_t *rows);
 /* Lists of a block mask: RA_MASK_BLOCK rows on a side, int32 indices with room for all blocks. */
 int64_t ra_predict_mask_bytes(int32_t layers, int64_t q_rows, int64_t k_rows);
 /* Blocks of queries in a chunk, each of which is counted separately. */

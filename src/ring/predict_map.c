@@ -1,6 +1,6 @@
 /*
- * How large a tile map would be, chunk by chunk, without making it. In long shards every n-th chunk
- * is counted, including the first and the last, and stands for those up to the next.
+ * How large a tile map would be, chunk by chunk, without making it. In long shards some chunks are
+ * counted, and stand for those around them.
  */
 #include "internal.h"
 #include "ring/predict_strips.h"
@@ -41,34 +41,88 @@ static void choose_rows(ra_strip_mapper *m, ra_heads heads)
     m->tile_rows = ra_min_i64(m->tile_rows, m->chunk_rows);
 }
 
-/* Count all chunks of a layer, or some: each stands for those up to the next, the last for
-   itself. */
+/* Where look `i` of `looks` begins: it stands for the chunks up to the next. A quarter are single
+   chunks at either end, where rows meet other ranks' keys; the others are evenly spread. */
+static int64_t look_begin(int64_t i, int64_t looks, int64_t chunks)
+{
+    int64_t const edge = looks / 4, inner = looks - 2 * edge;
+    if (i <= edge)
+        return i;
+    return i >= looks - edge ? chunks - (looks - i)
+                             : edge + (chunks - 2 * edge) * (i - edge) / inner;
+}
+
+/* The looks of a layer, and the chunks with a live pair at hand. */
+typedef struct live_chunks {
+    int32_t layer;
+    int64_t looks, chunks;
+    int64_t begin, first; /* of a range of them, and the look that it begins in */
+    int64_t at;           /* the chunk looked at last, */
+    bool live;            /* and whether it is in the range */
+} live_chunks;
+
+/* The rows of [l->begin, end) that each of the looks up to `last` stands for. */
+static ra_status add_live(ra_strip_mapper *m, const live_chunks *l, int64_t end, int64_t last)
+{
+    ra_status status = RA_OK;
+    for (int64_t i = l->first; i <= last && status == RA_OK; ++i) {
+        int64_t const from = ra_max_i64(l->begin, look_begin(i, l->looks, l->chunks));
+        int64_t const to = ra_min_i64(end, look_begin(i + 1, l->looks, l->chunks));
+        int64_t const rows =
+            ra_min_i64(to * m->chunk_rows, m->queries->row_count) - from * m->chunk_rows;
+        if (to > from)
+            status = ra_predict_look_at(m->looks, l->looks, i, rows);
+    }
+    return status;
+}
+
+/* Chunk `at`, which look `i` is at, has a live pair or none. If the one before it was different,
+   find where that changes, by halving. */
+static ra_status note_look(ra_strip_mapper *m, live_chunks *l, int64_t i, int64_t at, bool live)
+{
+    int64_t before = l->at, after = i > 0 ? at : 0;
+    bool const changes = i > 0 ? live != l->live : live;
+    ra_status status = RA_OK;
+    while (changes && after - before > 1 && status == RA_OK) {
+        int64_t const middle = before + (after - before) / 2;
+        status = count_chunk(m, l->layer, middle);
+        *((m->runs > 0) == live ? &after : &before) = middle;
+    }
+    if (changes && live) {
+        l->begin = after;
+        l->first = ra_max_i64(0, i - 1);
+    } else if (changes && status == RA_OK) {
+        status = add_live(m, l, after, i);
+    }
+    l->at = at;
+    l->live = live;
+    return status;
+}
+
+/* Count all chunks of a layer, or some. */
 static ra_status count_layer(ra_strip_mapper *m, int32_t layer, int64_t chunks, int64_t chunks_max,
                              double heads, ra_map_size *size)
 {
-    int64_t const inner = chunks - 1;
-    int64_t const some = ra_max_i64(RA_PREDICT_CHUNKS_LEAST, chunks_max / RA_PREDICT_SPARED);
-    int64_t const looks = inner <= chunks_max ? inner : some;
-    bool const is_empty = chunks == 0 || m->keys->row_count == 0;
-    for (int64_t i = 0; i <= looks && !is_empty; ++i) {
-        int64_t const at = i == looks ? inner : inner * i / looks;
-        int64_t const next = i == looks ? chunks : inner * (i + 1) / looks;
-        ra_status status = count_chunk(m, layer, at + (next - at) / 2);
-        int64_t const after = ra_min_i64(next * m->chunk_rows, m->queries->row_count);
-        int64_t const rows = m->runs > 0 ? after - at * m->chunk_rows : 0;
-        if (status == RA_OK && rows > 0 && m->looks != NULL &&
-            m->chunk_rows == m->looks->chunk_rows)
-            status = ra_predict_look_at(m->looks, looks + 1, i, rows);
+    int64_t const some = ra_max_i64(RA_PREDICT_CHUNKS_LEAST, chunks_max / RA_PREDICT_SPARED) + 1;
+    int64_t const looks = chunks - 1 <= chunks_max ? chunks : some;
+    bool const notes = m->looks != NULL && m->chunk_rows == m->looks->chunk_rows;
+    live_chunks l = {.layer = layer, .looks = looks, .chunks = chunks};
+    ra_status status = RA_OK;
+    for (int64_t i = 0; i < looks && m->keys->row_count > 0 && status == RA_OK; ++i) {
+        int64_t const begin = look_begin(i, looks, chunks), end = look_begin(i + 1, looks, chunks);
+        int64_t const at = begin + (end - begin) / 2;
+        status = count_chunk(m, layer, at);
         if (status != RA_OK)
             return status;
-        double const weight = (double)(next - at);
-        size->rows += heads * (double)rows;
+        double const weight = (double)(end - begin);
         size->tiles += weight * m->tiles;
         size->runs += weight * m->runs;
         size->pairs += weight * heads * m->pairs;
         size->keys += weight * heads * m->run_keys;
+        if (notes)
+            status = note_look(m, &l, i, at, m->runs > 0);
     }
-    return RA_OK;
+    return status == RA_OK && l.live ? add_live(m, &l, chunks, looks - 1) : status;
 }
 
 static ra_status count_layers(ra_strip_mapper *m, ra_heads heads, int64_t chunks_max,
@@ -117,8 +171,9 @@ ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *q
     if (status != RA_OK)
         return status;
     int64_t const chunks = ra_div_ceil(queries->row_count, m.chunk_rows);
+    size.rows = queries->row_count;
     if (looks != NULL && size.runs > 0)
-        ra_predict_settle_looks(looks, m.chunk_rows);
+        ra_predict_end_looks(looks, m.chunk_rows, &size.rows);
     size.bytes = layers * ((int64_t)sizeof(ra_tile_layer) + 4 * (chunks + 1)) +
                  (int64_t)((size.tiles + 1) * sizeof(ra_tile) + size.runs * sizeof(ra_run));
     if (job->request->maps_by_keys && job->request->ring.backward)

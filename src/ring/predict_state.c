@@ -5,7 +5,18 @@
 
 #include <stdlib.h>
 
-enum { NO_STEP = -1 };
+void ra_predict_begin_looks(ra_predict_looks *looks, int64_t chunk_rows, int64_t chunk_count)
+{
+    if (!looks->settled) {
+        free(looks->items);
+        looks->items = NULL;
+        looks->count = 0;
+        looks->chunk_rows = chunk_rows;
+        looks->chunk_count = chunk_count;
+    }
+    for (int64_t i = 0; i < looks->count; ++i)
+        looks->items[i].now = 0;
+}
 
 ra_status ra_predict_look_at(ra_predict_looks *looks, int64_t count, int64_t index, int64_t rows)
 {
@@ -14,32 +25,25 @@ ra_status ra_predict_look_at(ra_predict_looks *looks, int64_t count, int64_t ind
         if (status != RA_OK)
             return status;
         looks->count = count;
-        for (int64_t i = 0; i < count; ++i)
-            looks->items[i] = (ra_predict_look){NO_STEP, NO_STEP, 0};
     }
     RA_ASSERT(count == looks->count);
-    ra_predict_look *const look = &looks->items[index];
-    look->first = look->first == NO_STEP ? looks->step : look->first;
-    look->last = looks->step;
-    look->rows = rows;
+    looks->items[index].now = ra_max_i64(looks->items[index].now, rows);
     return RA_OK;
 }
 
-void ra_predict_begin_looks(ra_predict_looks *looks, int64_t chunk_rows, int64_t chunk_count)
-{
-    if (looks->settled)
-        return;
-    free(looks->items);
-    looks->items = NULL;
-    looks->count = 0;
-    looks->chunk_rows = chunk_rows;
-    looks->chunk_count = chunk_count;
-}
-
-void ra_predict_settle_looks(ra_predict_looks *looks, int64_t chunk_rows)
+void ra_predict_end_looks(ra_predict_looks *looks, int64_t chunk_rows, int64_t *rows)
 {
     looks->settled = true;
     looks->differ = looks->differ || looks->chunk_rows != chunk_rows;
+    if (looks->chunk_rows != chunk_rows)
+        return;
+    *rows = 0;
+    for (int64_t i = 0; i < looks->count; ++i) {
+        ra_predict_look *const look = &looks->items[i];
+        look->second = ra_max_i64(look->second, ra_min_i64(look->now, look->most));
+        look->most = ra_max_i64(look->most, look->now);
+        *rows += look->now;
+    }
 }
 
 static bool is_carried(const ra_predict_job *job, const ra_predict_plan *plan)
@@ -63,8 +67,7 @@ int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *
     if (!goes_by_chunks(job, plan))
         return job->rows[rank].row_count;
     for (int64_t i = 0; i < plan->looks.count; ++i)
-        rows +=
-            plan->looks.items[i].first < plan->looks.items[i].last ? plan->looks.items[i].rows : 0;
+        rows += plan->looks.items[i].second;
     return rows;
 }
 

@@ -142,7 +142,6 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
         if (needs != NULL)
             free(part.set.pieces);
     }
-    plan->looks.step = s;
     if (status == RA_OK)
         status = ra_predict_map(job, p->heads, &job->rows[rank], &held, p->chunks, &plan->looks,
                                 &step->map);
@@ -253,7 +252,6 @@ static ra_status ring_step(const planning *p, const demand *demands, int rank, i
     const demand *next = &demands[ra_teams_behind(teams, rank, s + 1)];
     ra_predict_keys keys;
     ra_status status = keys_of(job, owner, &held->rows, &keys);
-    plan->looks.step = s;
     if (status == RA_OK)
         status = ra_predict_map(job, p->heads, &job->rows[rank], &keys, p->chunks, &plan->looks,
                                 &step->map);

@@ -17,8 +17,6 @@
 #include "internal.h"
 #include "ring/predict_job.h"
 
-#include <math.h>
-
 enum { PRODUCT_ELEMENTS = 16 }; /* linear attention pads rows to a multiple of it */
 
 ra_work ra_predict_work(const ra_predict_request *request)
@@ -73,7 +71,7 @@ ra_pass_terms ra_predict_step_terms(const ra_predict_job *job, bool backward,
         return (ra_pass_terms){0};
     if (!r->standard)
         return (ra_pass_terms){.starts = groups,
-                               .rows = dim * fmin(lines, batch * map->rows),
+                               .rows = dim * batch * q_heads * (double)map->rows,
                                .pairs = batch * map->pairs,
                                .keys = dim * batch * map->keys,
                                .flops = (backward ? 10 : 4) * dim * batch * map->pairs};

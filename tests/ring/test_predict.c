@@ -293,6 +293,38 @@ Test(predict, counts_what_a_block_mask_makes_of_a_pattern_for_tiles_of_any_heigh
     }
 }
 
+/* Far more chunks than are looked at: queries within the window of a shard's ends carry state. */
+Test(predict, finds_the_edges_of_shards_that_are_not_looked_at_whole)
+{
+    enum { RANKS = 16, DIM = 64, SHARD = 1 << 20, WIDTH = 20000, TILE_ROWS = 256 };
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    pattern.blocks_kind = RA_BLOCKS_LOCAL_WINDOW;
+    pattern.block_size = 1;
+    pattern.block_width = WIDTH;
+    ra_predict_request const request = {.ring = {.batch = 1,
+                                                 .seq = (int64_t)RANKS * SHARD,
+                                                 .heads = 1,
+                                                 .kv_heads = 1,
+                                                 .dim = DIM,
+                                                 .dtype = RA_BF16,
+                                                 .layout = RA_LAYOUT_CONTIGUOUS,
+                                                 .schedule = RA_SCHEDULE_DIRECT,
+                                                 .head_groups = 1},
+                                        .pattern = &pattern,
+                                        .ranks = RANKS,
+                                        .ranks_per_node = 1,
+                                        .tile_rows = TILE_ROWS,
+                                        .threads = 1,
+                                        .memory_bytes = INT64_MAX};
+    int64_t const chunks = 2 * ((WIDTH + TILE_ROWS - 1) / TILE_ROWS);
+    ra_prediction p;
+    cr_assert_eq(ra_predict(&request, &p), RA_OK);
+    cr_expect_not(p.counted);
+    cr_expect_eq(p.memory_bytes[RA_MEM_ACCUMULATOR], chunks * TILE_ROWS * (DIM + 2) * 4, "%lld",
+                 (long long)p.memory_bytes[RA_MEM_ACCUMULATOR]);
+    ra_prediction_fini(&p);
+}
+
 /* What is kept of a list: neighbours and repeated blocks are one run. */
 Test(predict, counts_the_list_of_blocks_that_a_pattern_cache_keeps_with_each_map)
 {
