@@ -89,13 +89,13 @@ typedef struct ra_kernel_pair {
 typedef struct ra_forward_step {
     const ra_tilemap *map;
     ra_kernel_shape shape;
-    ra_kernel_pair pair; /* its group and step */
-    ra_view q, k, v;     /* q: the map's query rows; k, v: its key rows */
-    ra_view out;         /* a row's last step writes it */
-    float *lse;          /* [batch][.][q_rows] from this group's first head, or NULL; last step */
+    ra_kernel_pair pair;      /* its group and step */
+    ra_view q, k, v;          /* q: the map's query rows; k, v: its key rows */
+    ra_view out;              /* a row's last step writes it */
+    float *lse;               /* [batch][.][q_rows] from this group's first head, or NULL; as out */
     int64_t lse_batch_stride; /* elements from batch to batch; a head is q_rows elements */
-    ra_view dout;             /* read in the last step if delta is wanted */
-    float *delta; /* laid out as lse, or NULL; last step: sum over dim of out * dout, with out
+    ra_view dout;             /* read where out is written if delta is wanted */
+    float *delta; /* laid out as lse, or NULL; written as out: sum over dim of out * dout, with out
                      before it is rounded (else 16-bit gradients suffer) */
     ra_softmax_state state; /* all zero if first && last */
     bool first;     /* without state.chunks: the state is not read but started, for all rows */
@@ -334,8 +334,8 @@ static inline void ra_kernel_drop_map(ra_kernel *kernel, const ra_tilemap *map)
 
 /**
  * What ra_softmax_state.chunks and .rows take, for the maps of all steps of a forward pass, in the
- * order of their numbers; at least one has a tile. If the table does not take steps of chunks, or
- * the maps' chunks differ, that is an empty block and all rows.
+ * order of their numbers. If the table does not take steps of chunks, or the maps' chunks differ,
+ * that is an empty block and all rows.
  * @param maps        [steps], steps >= 1
  * @param host_pool   of host memory, for scratch
  * @param chunks_out  ra_chunk_steps of every chunk, category tilemap; given back to kernel->pool

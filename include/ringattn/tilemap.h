@@ -145,19 +145,6 @@ static inline bool ra_heads_contain(ra_heads heads, int32_t head)
     return at >= 0 && at % heads.stride == 0 && at / heads.stride < heads.count;
 }
 
-/** Whether all maps that have a tile have the same chunks. @param maps  [steps] */
-bool ra_chunk_steps_agree(const ra_tilemap *const *maps, int32_t steps);
-
-/**
- * The steps of every chunk, for maps that agree, at least one of which has a tile. A chunk that no
- * map has a tile of gets the first step that has any.
- * @param maps        [steps]
- * @param chunks_out  [chunk_count of a map that has a tile]
- * @return rows of carried chunks
- */
-int64_t ra_chunk_steps_find(const ra_tilemap *const *maps, int32_t steps,
-                            ra_chunk_steps *chunks_out);
-
 #ifdef __cplusplus
 }
 #endif

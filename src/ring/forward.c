@@ -12,7 +12,7 @@ typedef struct forward_pass {
     int32_t group_index;
     ra_forward_step step; /* what all steps have in common */
     ra_pair_view own;
-    int first, last; /* steps that compute; both 0 if nothing is live */
+    int first, last; /* the first and last step with a live pair; 0 without any */
 } forward_pass;
 
 static ra_view group_view(const ra_ring *ring, const void *data, const ra_head_group *group)

@@ -69,9 +69,8 @@ typedef struct ra_predict_step {
     bool forwards;
 } ra_predict_step;
 
-/* Queries that a look at a chunk stands for: those with live pairs in the map that is counted, and
-   the most, and second most, that any map of the plan had. These two meet where a look is a chunk.
- */
+/* Queries that a look at a chunk stands for: those with live pairs in the map that is counted; and
+   the most, and second most, of any map of the plan: at least two of its steps see the latter. */
 typedef struct ra_predict_look {
     int64_t now, most, second;
 } ra_predict_look;

@@ -117,7 +117,8 @@ static int32_t plans_for(const ra_ring *ring, int64_t groups)
     return packs && ra_pattern_differs_by_head(ring->pattern) ? (int32_t)groups : 1;
 }
 
-/* With one plan for all heads this is exact, else an upper bound. */
+/* With one plan for all heads this is exact, else an upper bound, but for the state of a group
+   whose own maps have larger chunks. */
 static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *context)
 {
     const ra_plan *plan = context;

@@ -29,6 +29,7 @@ typedef enum ra_check_tensor {
 
 typedef struct ra_check_problem {
     int64_t rows;
+    int32_t chunk_rows; /* at most, and fewer than rows: then there are several chunks */
     int32_t heads, kv_heads, dim;
     ra_dtype dtype; /* whose values the inputs have */
     bool backward;

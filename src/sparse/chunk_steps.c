@@ -1,25 +1,20 @@
-/* Which steps of a pass compute a chunk of queries, and which rows carry state from step to step.
- */
+/* Which steps of a pass compute a chunk of queries, and which rows carry state between them. */
 #include "internal.h"
-#include "ringattn/tilemap.h"
+#include "sparse/sparse_internal.h"
 
 enum { NO_STEP = -1 };
 
-static int32_t first_live(const ra_tilemap *const *maps, int32_t steps)
+const ra_tilemap *ra_chunk_steps_map(const ra_tilemap *const *maps, int32_t steps)
 {
-    int32_t step = 0;
-    while (step < steps && maps[step]->tile_count == 0)
-        ++step;
-    return step;
-}
-
-bool ra_chunk_steps_agree(const ra_tilemap *const *maps, int32_t steps)
-{
-    int32_t const first = first_live(maps, steps);
-    for (int32_t s = first + 1; s < steps; ++s)
-        if (maps[s]->tile_count > 0 && maps[s]->chunk_rows != maps[first]->chunk_rows)
-            return false;
-    return true;
+    const ra_tilemap *first = NULL;
+    for (int32_t s = 0; s < steps; ++s) {
+        if (maps[s]->tile_count == 0)
+            continue;
+        if (first != NULL && maps[s]->chunk_rows != first->chunk_rows)
+            return NULL;
+        first = first == NULL ? maps[s] : first;
+    }
+    return first;
 }
 
 static bool has_tiles(const ra_tilemap *map, int32_t chunk)
@@ -46,9 +41,11 @@ static void add_step(const ra_tilemap *map, int32_t step, ra_chunk_steps *chunks
 int64_t ra_chunk_steps_find(const ra_tilemap *const *maps, int32_t steps,
                             ra_chunk_steps *chunks_out)
 {
-    int32_t const first = first_live(maps, steps);
-    RA_ASSERT(first < steps && ra_chunk_steps_agree(maps, steps));
-    const ra_tilemap *const any = maps[first];
+    const ra_tilemap *const any = ra_chunk_steps_map(maps, steps);
+    RA_ASSERT(any != NULL);
+    int32_t first = 0;
+    while (maps[first] != any)
+        ++first;
     int64_t carried = 0;
     for (int32_t c = 0; c < any->chunk_count; ++c)
         chunks_out[c] = (ra_chunk_steps){.first = NO_STEP, .last = NO_STEP};

@@ -2,6 +2,7 @@
 #include "sparse/kernel_request.h"
 
 #include "internal.h"
+#include "sparse/sparse_internal.h"
 
 #include <stdio.h>
 
@@ -48,15 +49,13 @@ ra_status ra_kernel_take_chunk_steps(ra_kernel *kernel, const ra_tilemap *const 
                                      int64_t *rows_out)
 {
     ra_memory const memory = kernel->ops->memory();
-    int32_t chunks = 0;
+    const ra_tilemap *const any = ra_chunk_steps_map(maps, steps);
     ra_block found;
     *chunks_out = (ra_block){0};
     *rows_out = maps[0]->q_rows;
-    if (!kernel->ops->takes_chunk_steps || !ra_chunk_steps_agree(maps, steps))
+    if (!kernel->ops->takes_chunk_steps || any == NULL)
         return RA_OK;
-    for (int32_t s = 0; s < steps; ++s)
-        chunks = maps[s]->tile_count > 0 ? maps[s]->chunk_count : chunks;
-    size_t const bytes = (size_t)chunks * sizeof(ra_chunk_steps);
+    size_t const bytes = (size_t)any->chunk_count * sizeof(ra_chunk_steps);
     ra_status status = ra_pool_alloc(host_pool, RA_MEM_TILEMAP, bytes, NULL, &found);
     if (status != RA_OK)
         return status;

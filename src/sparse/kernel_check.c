@@ -104,6 +104,7 @@ static ra_status problems_compare(const ra_kernel_use *use, ra_check_place *trie
     int32_t const tile_rows = tried->kernel.ops->tile_rows(use->dtype, use->dim);
     int64_t const rows = ra_max_i64(TILE_ROWS_LEAST, ra_min_i64(tile_rows, TILE_ROWS_MAX));
     ra_check_problem p = {.rows = rows + MORE_ROWS,
+                          .chunk_rows = (int32_t)rows,
                           .kv_heads = 1,
                           .dim = use->dim,
                           .dtype = use->dtype,

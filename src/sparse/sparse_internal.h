@@ -166,4 +166,14 @@ RA_CHECKED ra_status ra_pattern_make_blocks(ra_pattern *pattern);
 /* The next run of a row of blocks; *cursor begins at 0. Runs are disjoint and ascend. */
 bool ra_block_run_next(const ra_pattern *pattern, int64_t bi, int64_t *cursor, ra_block_run *run);
 
+/* The map whose chunks are those of all maps of a pass that have a tile, the first of these; NULL:
+   chunks differ, or there is no tile. */
+const ra_tilemap *ra_chunk_steps_map(const ra_tilemap *const *maps, int32_t steps);
+/*
+ * The steps of every chunk of that map, if there is one. A chunk that no map has a tile of gets the
+ * first step that has any. Returns how many rows are carried.
+ */
+int64_t ra_chunk_steps_find(const ra_tilemap *const *maps, int32_t steps,
+                            ra_chunk_steps *chunks_out);
+
 #endif

@@ -1,5 +1,5 @@
 /* Which steps compute a chunk of queries, against the definition, pair by pair. */
-#include "ringattn/tilemap.h"
+#include "sparse/sparse_internal.h"
 #include "support/poison_pool.h"
 #include "support/random_pattern.h"
 
@@ -85,7 +85,6 @@ static bool check_case(const chunk_case *c, ra_pool *pool)
     ra_rowset queries, keys[STEPS_MAX];
     ra_tilemap maps[STEPS_MAX];
     const ra_tilemap *list[STEPS_MAX];
-    const ra_tilemap *live = NULL;
     bool some = false;
     cr_assert_eq(ra_pattern_create(&c->pattern.config, c->seq, c->heads, pool, &pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(pool, &c->queries, 1, &queries), RA_OK);
@@ -95,9 +94,9 @@ static bool check_case(const chunk_case *c, ra_pool *pool)
                                         &keys[i], c->tile_rows,     false};
         cr_assert_eq(ra_tilemap_init(&request, pool, &maps[i]), RA_OK);
         list[i] = &maps[i];
-        live = maps[i].tile_count > 0 ? &maps[i] : live;
     }
-    if (live != NULL && ra_chunk_steps_agree(list, c->steps)) {
+    const ra_tilemap *const live = ra_chunk_steps_map(list, c->steps);
+    if (live != NULL) {
         ra_chunk_steps *const found = calloc((size_t)live->chunk_count, sizeof(*found));
         cr_assert_not_null(found);
         int64_t const carried = ra_chunk_steps_find(list, c->steps, found);

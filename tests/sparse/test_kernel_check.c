@@ -104,6 +104,36 @@ static ra_status state_dropped(ra_kernel *kernel, const ra_forward_step *step)
     return good->forward(kernel, &copy);
 }
 
+/* The steps of chunks are host memory here. */
+static ra_status with_chunks(ra_kernel *kernel, const ra_forward_step *step, int32_t by_state,
+                             bool none_skipped)
+{
+    ra_chunk_steps chunks[8];
+    ra_forward_step copy = *step;
+    cr_assert_leq(step->map->chunk_count, 8);
+    for (int32_t c = 0; step->state.chunks != NULL && c < step->map->chunk_count; ++c) {
+        chunks[c] = step->state.chunks[c];
+        chunks[c].state_row += by_state;
+        if (none_skipped && chunks[c].first == chunks[c].last)
+            chunks[c].first = chunks[c].last = step->pair.step;
+    }
+    if (step->state.chunks != NULL)
+        copy.state.chunks = chunks;
+    return good->forward(kernel, &copy);
+}
+
+/* The last step reads the state of the next row. */
+static ra_status state_misplaced(ra_kernel *kernel, const ra_forward_step *step)
+{
+    return with_chunks(kernel, step, step->last ? 1 : 0, false);
+}
+
+/* A chunk that an earlier step has finished is written again. */
+static ra_status chunk_not_skipped(ra_kernel *kernel, const ra_forward_step *step)
+{
+    return with_chunks(kernel, step, 0, true);
+}
+
 static ra_status mask_ignored(ra_kernel *kernel, const ra_forward_step *step)
 {
     for (uint32_t i = 0; i < step->map->run_count; ++i)
@@ -177,6 +207,8 @@ Test(kernel_check, catches_broken_kernels)
                  {"an lse", "lse", broken_forward(lse_wrong)},
                  {"an lse that is NaN", "lse", broken_forward(lse_nan)},
                  {"the state", NULL, broken_forward(state_dropped)},
+                 {"a state's place", NULL, broken_forward(state_misplaced)},
+                 {"a chunk that is over", NULL, broken_forward(chunk_not_skipped)},
                  {"a mask", NULL, broken_forward(mask_ignored)},
                  {"a gradient", "dk", broken_backward(gradient_wrong)}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i)
