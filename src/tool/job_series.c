@@ -137,14 +137,11 @@ static ra_status json_write(ra_series *series, const void *command, bool complet
                          series->options->json_path);
 }
 
-void ra_series_save(ra_series *series, const void *command)
+static void save(ra_series *series, const void *command)
 {
-    const char *path = series->options->json_path;
     int64_t const begin_ns = ra_clock_ns();
     char line[RA_CONSOLE_LINE_MAX];
-    if (!ra_series_is_first(series) || path == NULL || !ra_output_is_replaced(path) ||
-        begin_ns - series->saved_ns < 10 * series->save_ns)
-        return;
+    series->behind = false;
     ra_console_defer();
     ra_status const status = json_write(series, command, false);
     series->saved_ns = ra_clock_ns();
@@ -153,6 +150,16 @@ void ra_series_save(ra_series *series, const void *command)
         ra_console_warn(line);
         series->unsaved = true;
     }
+}
+
+void ra_series_save(ra_series *series, const void *command)
+{
+    const char *path = series->options->json_path;
+    if (!ra_series_is_first(series) || path == NULL || !ra_output_is_replaced(path))
+        return;
+    series->behind = true;
+    if (ra_clock_ns() - series->saved_ns >= 10 * series->save_ns)
+        save(series, command);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -201,12 +208,14 @@ static ra_status finish(ra_series *series, void *command)
     ra_progress_destroy(series->progress);
     series->progress = NULL;
     ra_console_hold();
-    ra_status written = RA_OK;
+    ra_status reported = RA_OK, written = RA_OK;
     if (ra_series_is_first(series))
-        written = series->ops->report(command);
-    if (written == RA_OK && ra_series_is_first(series) && series->options->json)
-        written = json_write(series, command, true);
-    return ra_console_agree(series->comm, "agreeing on the report", written);
+        reported = series->ops->report(command);
+    /* A table that could not be written costs no point, but memory may have run out for one. */
+    if (ra_series_is_first(series) && series->options->json)
+        written = json_write(series, command, reported != RA_ERR_NO_MEMORY);
+    return ra_console_agree(series->comm, "agreeing on the report",
+                            reported != RA_OK ? reported : written);
 }
 
 static int code_of(const ra_series *series)
@@ -235,6 +244,8 @@ int ra_series_command(ra_series *series, const ra_series_ops *ops, void *command
     bool const entered = status == RA_OK;
     if (entered)
         status = ops->run(command);
+    if (status != RA_OK && series->behind)
+        save(series, command);
     /* A rank that fails between two jobs fails alone: the others would wait for it. */
     if (entered && status != RA_OK && ra_comm_size(series->comm) > 1)
         ra_comm_abort(series->comm, ra_exit_code(status));

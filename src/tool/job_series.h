@@ -44,6 +44,7 @@ typedef struct ra_series {
     ra_progress *progress;
     json_t *machine;           /* rank 0's, once it has written JSON */
     int64_t save_ns, saved_ns; /* how long the last report so far took, and its end */
+    bool behind;               /* that report lacks a job which is over */
     bool unsaved;              /* it has been said that one could not be written */
     int ran, wrong;            /* jobs that ran; wrong: those of them that failed verification */
     int oom, files, refused;   /* jobs that did not run; refused: by configuration or build */
@@ -84,7 +85,8 @@ void ra_series_count(ra_series *series, ra_status status, bool passes);
 /**
  * After each job: on rank 0, if JSON goes to a file, replace that by a report with "complete"
  * false; not yet if the last one took more than a tenth of the time since, as with thousands of
- * short jobs. A failure is a warning, once: the end of the series writes it again.
+ * short jobs; a series that fails catches up. A failure is a warning, once: the end of the series
+ * writes it again.
  */
 void ra_series_save(ra_series *series, const void *command);
 

@@ -164,54 +164,6 @@ Test(bench, table_json_and_csv_can_be_had_at_once)
         cr_expect_eq(field_count(line), fields, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
-/* Whatever ends a bench, what was measured before is in the file. */
-Test(bench, that_is_killed_leaves_the_points_it_has_measured)
-{
-    write_config("shape: {heads: 1, head_dim: 16}\njob: {repeat: 1, warmup: 0}\n"
-                 "sweep: {shape.seq: [32, 256K]}\n");
-    command_kill_after(&result, "bench --quiet --config job.yaml --json=b.json", "b.json");
-    cr_expect_eq(command_folder_entries(), 2, "a temporary file was left");
-    json_t *root = load_json(command_folder, "b.json");
-    cr_expect(json_is_false(member(root, "complete")));
-    cr_expect_eq(json_array_size(member(root, "points")), 1);
-    cr_expect_str_eq(text(first_point(root), "status"), "ok");
-    cr_expect_geq(json_array_size(member(root, "limits")), 1);
-    json_decref(root);
-    command_run(&result, 0, "plan --calibrate b.json");
-    cr_expect_eq(result.code, 0, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "warning: b.json: is not complete: 'bench' was ended"),
-                       "%s", result.err);
-}
-
-/* What is written as it comes cannot be written twice. */
-Test(bench, writes_a_pipe_once)
-{
-    write_config("shape: {seq: 32}\njob: {repeat: 1}\nsweep: {shape.heads: [1, 2]}\n");
-    command_shell(&result, "mkfifo pipe\n"
-                           "\"$RINGATTN\" bench --quiet --config job.yaml --json=pipe >table &\n"
-                           "cat pipe; wait $!");
-    cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = parse_json(result.out);
-    cr_expect(json_is_true(member(root, "complete")));
-    cr_expect_eq(json_array_size(member(root, "points")), 2);
-    json_decref(root);
-}
-
-/* No more than 4 KiB may be written to a file: the points are measured all the same. */
-Test(bench, says_once_that_the_report_so_far_cannot_be_written)
-{
-    write_config("shape: {seq: 32}\njob: {repeat: 1}\nsweep: {shape.heads: [1, 2, 3]}\n");
-    command_shell(&result, "ulimit -f 8\n"
-                           "exec \"$RINGATTN\" bench --quiet --config job.yaml --json=b.json");
-    cr_expect_eq(result.code, 3, "%d", result.code);
-    cr_expect_eq(command_count_lines(result.out, "forward "), 3, "%s", result.out);
-    cr_expect_eq(command_count_lines(result.err, "warning: b.json: cannot write the report"), 1,
-                 "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "error: b.json: cannot write the report"), 1, "%s",
-                 result.err);
-    cr_expect_eq(command_folder_entries(), 1, "something was left");
-}
-
 /* The exit code is that of the rows where none ran: 4 where memory was short for any of them. */
 Test(bench, says_with_its_exit_code_that_nothing_ran)
 {
