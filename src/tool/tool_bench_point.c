@@ -146,8 +146,9 @@ ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index
             reference_apply(bench, &point);
         if (ra_series_is_first(series))
             point_tell(bench, &point, &job.config);
-        ra_series_save(series, bench);
     }
     ra_job_clear(&job);
+    if (status == RA_OK)
+        ra_series_save(series, bench); /* takes memory, of which the job has left more now */
     return status;
 }
