@@ -32,17 +32,25 @@ static ra_status command_find(const char *name, ra_command *command_out)
     return refuse_nearest("command", name, nearest);
 }
 
-/* "--seq" is no option, but shape.seq is a key. */
+/* "--seq" is no option, but shape.seq is a key; "--seed" may mean one of several. */
 static void option_refuse(const char *name, ra_nearest nearest)
 {
+    enum { MEANT_MAX = 4 };
+    char meant[256] = "";
+    size_t used = 0;
+    int count = 0;
     for (int i = 0; i < ra_config_key_count && strncmp(name, "--", 2) == 0; i++) {
         const char *path = ra_config_keys[i].path, *dot = strrchr(path, '.');
         if (strcmp(name + 2, path) != 0 && (dot == NULL || strcmp(name + 2, dot + 1) != 0))
             continue;
-        ra_log(RA_LOG_ERROR, "unknown option '%s'; did you mean '--set %s=VALUE'?", name, path);
-        return;
+        if (++count <= MEANT_MAX && used < sizeof(meant))
+            used += (size_t)snprintf(meant + used, sizeof(meant) - used, "%s'--set %s=VALUE'",
+                                     count > 1 ? " or " : "", path);
     }
-    (void)refuse_nearest("option", name, nearest);
+    if (count > 0 && count <= MEANT_MAX)
+        ra_log(RA_LOG_ERROR, "unknown option '%s'; did you mean %s?", name, meant);
+    else
+        (void)refuse_nearest("option", name, nearest);
 }
 
 /* Match argument `argv[*at]`, "--name" or "--name=value"; *at moves on to the value's argument. */

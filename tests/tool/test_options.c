@@ -132,6 +132,8 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
     refused(PARSE(&o, "run", "-x"), RA_ERR_CONFIG, "unknown option '-x'");
     refused(PARSE(&o, "run", "--seq", "64"), RA_ERR_CONFIG, "'--set shape.seq=VALUE'");
     refused(PARSE(&o, "run", "--shape.seq=64"), RA_ERR_CONFIG, "'--set shape.seq=VALUE'");
+    refused(PARSE(&o, "run", "--seed=1"), RA_ERR_CONFIG,
+            "did you mean '--set pattern.blocks.seed=VALUE' or '--set job.seed=VALUE'?");
     refused(PARSE(&o, "run", "-"), RA_ERR_CONFIG, "unknown option '-'");
     refused(PARSE(&o, "run", "--config"), RA_ERR_CONFIG, "--config FILE");
     refused(PARSE(&o, "run", "--config="), RA_ERR_CONFIG, "empty");
