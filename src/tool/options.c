@@ -193,16 +193,26 @@ static bool files_taken(ra_command command)
     return entry != NULL && entry->takes_files;
 }
 
+/* The value in "KEY VALUE", "KEY =VALUE" and "KEY = VALUE", behind KEY; NULL: there is none. */
+static const char *stray_value(char **argv, int at)
+{
+    const char *stray = argv[at], *next = argv[at + 1];
+    if (strcmp(stray, "=") != 0)
+        return stray + (stray[0] == '=');
+    return next != NULL && strncmp(next, "--", 2) != 0 ? next : NULL;
+}
+
 /* An argument that belongs to nothing: the value of the option before it, or a configuration. */
 static ra_status stray_refuse(char **argv, int at)
 {
     const char *stray = argv[at], *before = argv[at - 1], *dot = strrchr(stray, '.');
+    const char *value = stray_value(argv, at);
     char meant[240] = "";
     for (const ra_option_entry *entry = ra_option_entries; entry->name != NULL; entry++)
-        if (entry->value == RA_VALUE_MAY && strcmp(entry->name, before) == 0)
-            snprintf(meant, sizeof(meant), "%s=%.100s", before, stray);
-    if (strcmp(argv[at - 2], "--set") == 0 && strchr(before, '=') == NULL)
-        snprintf(meant, sizeof(meant), "--set %.100s=%.100s", before, stray);
+        if (value != NULL && entry->value == RA_VALUE_MAY && strcmp(entry->name, before) == 0)
+            snprintf(meant, sizeof(meant), "%s=%.100s", before, value);
+    if (value != NULL && strcmp(argv[at - 2], "--set") == 0 && strchr(before, '=') == NULL)
+        snprintf(meant, sizeof(meant), "--set %.100s=%.100s", before, value);
     else if (meant[0] == '\0' && dot != NULL &&
              (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
         snprintf(meant, sizeof(meant), "--config %.100s", stray);

@@ -126,6 +126,11 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
     refused(PARSE(&o, "run", "job.yaml"), RA_ERR_CONFIG, "'--config job.yaml'");
     refused(PARSE(&o, "run", "--set", "shape.seq", "64"), RA_ERR_CONFIG, "'--set shape.seq=64'");
     refused(PARSE(&o, "run", "--set", "shape.seq=64", "64"), RA_ERR_CONFIG, "--help");
+    refused(PARSE(&o, "run", "--set", "a.b", "=", "64"), RA_ERR_CONFIG, "'--set a.b=64'");
+    refused(PARSE(&o, "run", "--set", "a.b", "=64"), RA_ERR_CONFIG, "'--set a.b=64'");
+    refused(PARSE(&o, "run", "--set", "a.b", "="), RA_ERR_CONFIG, "--help");
+    refused(PARSE(&o, "run", "--set", "a.b", "=", "--quiet"), RA_ERR_CONFIG, "--help");
+    refused(PARSE(&o, "run", "--json", "=", "r.json"), RA_ERR_CONFIG, "'--json=r.json'");
     refused(PARSE(&o, "bench", "--ranks", "4"), RA_ERR_CONFIG, "mpirun -n COUNT");
     refused(PARSE(&o, "zzzzzzzz"), RA_ERR_CONFIG, "--help");
     refused(PARSE(&o, "run", "--confg", "x"), RA_ERR_CONFIG, "'--config'");
