@@ -91,8 +91,12 @@ static ra_status value_read(const ra_config_layer *layer, const ra_config_key *k
     char problem[RA_VALUE_PROBLEM_MAX];
     const ra_yaml_node *at = NULL;
     ra_status const status = ra_config_value_read(key, node, value_out, &at, problem);
+    /* Several values of a key that has one: perhaps a sweep was meant. */
+    bool const several = node->kind == RA_YAML_SEQUENCE && key->type != RA_KEY_LIST;
+    const char *hint = "; lists of values belong in the file's section sweep";
     if (status != RA_OK)
-        (void)ra_config_refuse_at(layer, at->line, at->column, "%s: %s", key->path, problem);
+        (void)ra_config_refuse_at(layer, at->line, at->column, "%s: %s%s", key->path, problem,
+                                  several && !layer->sweeps ? hint : "");
     return status;
 }
 

@@ -199,16 +199,6 @@ static ra_status list_read(const ra_config_key *key, const ra_yaml_node *node,
     return RA_OK;
 }
 
-/* Several values of a key that has one: perhaps a sweep was meant. */
-static ra_status list_refuse(const ra_config_key *key, char problem[RA_VALUE_PROBLEM_MAX])
-{
-    ra_status const status = problem_expected(key, "[...]", problem);
-    size_t const used = strlen(problem);
-    snprintf(problem + used, RA_VALUE_PROBLEM_MAX - used,
-             "; lists of values belong in the file's section sweep");
-    return status;
-}
-
 static ra_status text_read(const char *text, ra_config_value *value,
                            char problem[RA_VALUE_PROBLEM_MAX])
 {
@@ -269,10 +259,8 @@ ra_status ra_config_value_read(const ra_config_key *key, const ra_yaml_node *nod
         status = scalar_read(key, node->text, &value, problem);
     else if (node->kind == RA_YAML_SEQUENCE && key->type == RA_KEY_LIST)
         status = list_read(key, node, &value, at_out, problem);
-    else if (node->kind == RA_YAML_SEQUENCE)
-        status = list_refuse(key, problem);
     else
-        status = problem_expected(key, "{...}", problem);
+        status = problem_expected(key, node->kind == RA_YAML_SEQUENCE ? "[...]" : "{...}", problem);
     if (status == RA_OK)
         *value_out = value;
     return status;

@@ -116,6 +116,17 @@ Test(bench_sweep, what_is_wrong_is_said_with_its_place)
     }
 }
 
+/* Several values where one belongs may be meant as a sweep, but not in the sweep itself. */
+Test(bench_sweep, is_named_where_a_list_stands_outside_it)
+{
+    ra_config config = {0};
+    cr_assert_eq(parse("shape.seq: [4, 5]", NULL, &config), RA_ERR_CONFIG);
+    cr_expect_not_null(strstr(said.line, "in the file's section sweep"), "%s", said.line);
+    cr_assert_eq(parse("sweep: {shape.seq: [[4, 5], [6]]}", NULL, &config), RA_ERR_CONFIG);
+    cr_expect_not_null(strstr(said.line, "shape.seq: '[...]' is not"), "%s", said.line);
+    cr_expect_null(strstr(said.line, "in the file's section sweep"), "%s", said.line);
+}
+
 /* 101 x 100 combinations: a hundred more than the most. */
 Test(bench_sweep, too_many_combinations_are_refused)
 {

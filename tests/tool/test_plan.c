@@ -284,6 +284,8 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     command_file_write("range.yaml", range, strlen(range));
     command_file_write("list.yaml", "[1]\n", 4);
     command_file_write("empty.json", "{}\n", 3);
+    command_file_write("ranks.yaml", "ranks: [1, 2]\n", 14);
+    refused("plan --hardware ranks.yaml", 2, "is not an integer from 1 to 4096\n");
     refused("plan --hardware slip.yaml", 2, "slip.yaml:3:");
     refused("plan --hardware slip.yaml", 2, "did you mean 'node.gb_per_s'?");
     refused("plan --hardware range.yaml", 2, "range.yaml:2:");
