@@ -96,18 +96,24 @@ static void pass_print(const char *name, const ra_predicted_pass *pass)
         pass->total_ms > 0 ? pass->flops / (pass->total_ms * 1e9) : 0);
 }
 
-static void step_print(const ra_predicted_step *s, bool backward)
+/* What a step takes; "-" if the machine's speed is unknown. */
+static const char *step_time(const ra_prediction *p, double ms, char text[32])
+{
+    return p->has_times ? ra_duration_text(ms, text) : "-";
+}
+
+static void step_print(const ra_prediction *p, const ra_predicted_step *s, bool backward)
 {
     char held[32], text[2][32], from[16] = "several";
     if (s->held_from >= 0)
         snprintf(from, sizeof(from), "%d", s->held_from);
     printf("%-10s%5d  %8s  %12.4g  %10s  %8s", "", s->distance, from, s->pairs,
            ra_bytes_text(s->held_bytes, held), s->crosses_nodes ? "network" : "node");
-    printf("  %10s  %10s", ra_duration_text(s->forward_ms[0], text[0]),
-           ra_duration_text(s->forward_ms[1], text[1]));
+    printf("  %10s  %10s", step_time(p, s->forward_ms[0], text[0]),
+           step_time(p, s->forward_ms[1], text[1]));
     if (backward)
-        printf("  %10s  %10s", ra_duration_text(s->backward_ms[0], text[0]),
-               ra_duration_text(s->backward_ms[1], text[1]));
+        printf("  %10s  %10s", step_time(p, s->backward_ms[0], text[0]),
+               step_time(p, s->backward_ms[1], text[1]));
     printf("\n");
 }
 
@@ -124,7 +130,7 @@ static void steps_print(const ra_plan_point *point)
     printf(backward ? "  %10s  %10s\n" : "\n", "backward", "moving");
     for (int s = 0; s < p->step_count; s++) {
         if (s < SHOWN || s + 1 == p->step_count)
-            step_print(&p->steps[s], backward);
+            step_print(p, &p->steps[s], backward);
         else if (s == SHOWN)
             printf("%-10s  ...  %d more\n", "", p->step_count - SHOWN - 1);
     }

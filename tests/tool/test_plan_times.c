@@ -158,3 +158,15 @@ Test(plan_times, learns_the_speed_of_each_kind_for_itself)
     cr_expect_null(json_object_get(plan, "forward_ms"), "nor of the causal kind");
     json_decref(plan);
 }
+
+/* What is unknown is not 0. */
+Test(plan_times, of_steps_are_left_out_without_a_machine)
+{
+    static command_result result;
+    command_run(&result, 0, "plan --ranks 4 --backward --set ring.schedule=direct");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, "unknown: give --hardware"), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "          -           -           -           -"),
+                 4, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, " ms"), 0, "%s", result.out);
+}
