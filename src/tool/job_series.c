@@ -133,8 +133,11 @@ static ra_status json_write(ra_series *series, const void *command, bool complet
         series->machine = ra_machine_json();
     json_t *root = json_pack("{s:s, s:s, s:b, s:O}", "ringattn", ra_version(), "command",
                              series->ops->name, "complete", complete, "machine", series->machine);
-    return ra_json_write(ra_json_extend(root, series->ops->to_json(command)),
-                         series->options->json_path);
+    ra_comm_beat(series->comm); /* a file may take long, and the others wait */
+    ra_status const status = ra_json_write(ra_json_extend(root, series->ops->to_json(command)),
+                                           series->options->json_path);
+    ra_comm_beat(series->comm);
+    return status;
 }
 
 static void save(ra_series *series, const void *command)
