@@ -180,7 +180,7 @@ static bool reads_with_gaps(const ra_plan_point *point)
         config->kv_heads * (int64_t)config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
     int64_t const stride = point->request.ranks;
     return config->input != NULL && point->prediction.layout == RA_LAYOUT_STRIPED && stride > 1 &&
-           ra_tensor_rows_at_once(row, stride) > 1;
+           config->seq > stride && ra_tensor_rows_at_once(row, stride) > 1;
 }
 
 ra_status ra_plan_point_predict(ra_plan_point *point)
