@@ -15,22 +15,22 @@ typedef struct chunk_case {
     ra_range queries, keys[STEPS_MAX];
 } chunk_case;
 
-static chunk_case draw_case(test_rng *rng)
+/* The pattern points to arrays of the case itself. */
+static void draw_case(test_rng *rng, chunk_case *c)
 {
-    chunk_case c = {.seq = test_rng_between(rng, 1, 256)};
-    test_pattern_draw(rng, c.seq, &c.pattern);
-    c.heads = (int32_t)test_rng_between(rng, 1, 3);
-    c.tile_rows = (int32_t)test_rng_between(rng, 1, 40);
-    c.steps = (int32_t)test_rng_between(rng, 1, STEPS_MAX);
+    c->seq = test_rng_between(rng, 1, 256);
+    test_pattern_draw(rng, c->seq, &c->pattern);
+    c->heads = (int32_t)test_rng_between(rng, 1, 3);
+    c->tile_rows = (int32_t)test_rng_between(rng, 1, 40);
+    c->steps = (int32_t)test_rng_between(rng, 1, STEPS_MAX);
     bool const striped = test_rng_chance(rng, 0.3);
-    int64_t const begin = test_rng_between(rng, 0, c.seq - 1);
-    c.queries = (ra_range){begin, 1, test_rng_between(rng, 1, c.seq - begin)};
-    for (int i = 0; i < c.steps; ++i) {
-        int64_t const from = c.seq * i / c.steps, to = c.seq * (i + 1) / c.steps;
-        c.keys[i] = striped ? (ra_range){i, c.steps, (c.seq - i + c.steps - 1) / c.steps}
-                            : (ra_range){from, 1, to - from};
+    int64_t const begin = test_rng_between(rng, 0, c->seq - 1);
+    c->queries = (ra_range){begin, 1, test_rng_between(rng, 1, c->seq - begin)};
+    for (int i = 0; i < c->steps; ++i) {
+        int64_t const from = c->seq * i / c->steps, to = c->seq * (i + 1) / c->steps;
+        c->keys[i] = striped ? (ra_range){i, c->steps, (c->seq - i + c->steps - 1) / c->steps}
+                             : (ra_range){from, 1, to - from};
     }
-    return c;
 }
 
 static bool is_live(const ra_pattern *pattern, const chunk_case *c, int64_t begin, int64_t end,
@@ -122,7 +122,8 @@ Test(chunk_steps, are_those_of_the_definition_for_random_patterns, .timeout = 12
     int some = 0;
     poison_pool_begin(&ledger, &pool);
     for (int n = 0; n < CASES; ++n) {
-        chunk_case const c = draw_case(&rng);
+        chunk_case c;
+        draw_case(&rng, &c);
         some += check_case(&c, pool);
     }
     cr_expect_geq(some, SOME_LEAST, "%d cases had chunks of both kinds", some);
