@@ -220,7 +220,8 @@ static ra_status count_listed_runs(ra_predict_job *job)
 {
     const ra_pattern_config *c = job->request->pattern;
     int32_t(*blocks)[2] = NULL;
-    if (c->blocks_kind != RA_BLOCKS_LIST || c->block_pair_count == 0)
+    bool const kept = job->request->cache != RA_CACHE_OFF; /* in the keys of a pattern cache */
+    if (c->blocks_kind != RA_BLOCKS_LIST || c->block_pair_count == 0 || !kept)
         return RA_OK;
     ra_status const status = ra_predict_take(&blocks, c->block_pair_count, sizeof(*blocks));
     if (status != RA_OK)

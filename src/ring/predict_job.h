@@ -41,7 +41,7 @@ typedef struct ra_placed_piece {
 typedef struct ra_map_size {
     double tiles, runs;
     double pairs, keys; /* over the heads asked for, one batch; keys: rows of keys of runs */
-    int64_t rows;       /* queries in chunks with a live pair; of all heads together */
+    int64_t rows;       /* queries in chunks with a live pair of any of these heads */
     int64_t bytes;      /* of its arrays */
     int64_t mask_bytes; /* of the block mask that it is made from, a separate block */
     int64_t k_rows;     /* rows of keys */
@@ -97,7 +97,7 @@ typedef struct ra_predict_job {
     ra_pattern *pattern;  /* if random blocks are too many, with all of them kept */
     ra_pattern *diagonal; /* the blocks that are surely kept; NULL: the pattern is exact */
     int64_t pattern_bytes;
-    int64_t listed_runs; /* blocks of a list, neighbours in a row joined */
+    int64_t listed_runs; /* blocks of a list, neighbours joined; counted if a cache may keep them */
 
     int ranks;
     ra_layout_kind layout;
