@@ -25,7 +25,7 @@ bool command_file_exists(const char *name);
 bool command_has_mpi(void);
 /**
  * Run `ringattn ARGUMENTS` in the folder on `ranks` ranks (0: without mpirun), under a shell.
- * A command that has not ended after a minute is killed and fails the test.
+ * A command that has not ended after two minutes is killed and fails the test.
  */
 void command_run(command_result *result, int ranks, const char *arguments);
 /**
