@@ -5,8 +5,9 @@
  * A forward pass is a sequence of steps, one per block of keys, that carry an online softmax in
  * float32; the last one writes the output in its dtype. A pass of one step has no state. A backward
  * pass is a sequence of steps that add into float32 gradients; ra_kernel_ops.store rounds them
- * once, at the end. Only the map decides what attends to what; kernels read rows where they lie, at
- * any stride.
+ * once, at the end. A step that alone adds to gradients may store them in their dtype
+ * (ra_stored_grads). Only the map decides what attends to what; kernels read rows where they lie,
+ * at any stride.
  *
  * Numbers: scores s = scale * q.k; lse natural log; a row without a key gives out = 0,
  * lse = -INFINITY and no gradient. Sums run within a tile first, then across tiles.
@@ -115,8 +116,9 @@ typedef struct ra_backward_step {
     const float *lse; /* as in ra_forward_step: of all keys, not this step's */
     int64_t lse_batch_stride;
     const float *delta; /* laid out as lse; from the forward pass, or ra_kernel_ops.delta */
-    ra_view dq;         /* float32, query rows; added to */
-    ra_view dk, dv;     /* float32, key rows; added to */
+    ra_view dq;         /* query rows: float32, added to; or stored in 16 bits (ra_kernel.stores),
+                           but for rows without a live pair: these must be zero before */
+    ra_view dk, dv;     /* key rows, likewise */
     bool ends_only;     /* as in ra_forward_step: queries of the first and last chunk only */
     bool yields;        /* as in ra_forward_step */
 } ra_backward_step;
@@ -142,11 +144,19 @@ typedef struct ra_kernel_use {
     bool backward;
     bool deterministic;      /* as in ra_kernel */
     bool shares_rows;        /* maps may have shared_rows: see ra_pattern_shares_rows */
+    bool shares_keys;        /* as ra_pattern_shares_keys says */
     int threads;             /* at least 1; as in ra_kernel */
     ra_linear_kind linear;   /* see linear.h; RA_LINEAR_NONE: softmax attention */
     ra_linear_method method; /* of the causal kind */
     int64_t timeout_ms;      /* as in ra_kernel; 0: RA_KERNEL_TIMEOUT_MS */
 } ra_kernel_use;
+
+/* Which 16-bit gradients a backward step may store in their dtype, if no other step adds to the
+   same rows. The caller chooses by the views' dtype: that one, or float32. */
+typedef struct ra_stored_grads {
+    bool dq;
+    bool dkv; /* dk and dv */
+} ra_stored_grads;
 
 typedef struct ra_kernel ra_kernel;
 typedef struct ra_linear_ops ra_linear_ops; /* see linear.h */
@@ -162,6 +172,9 @@ typedef struct ra_kernel_ops {
     bool maps_by_keys;
     /** Forward steps may have state.chunks. */
     bool takes_chunk_steps;
+    /** What ra_kernel.stores will be; shares_rows and shares_keys must hold for all maps. Pure.
+        NULL: nothing. */
+    ra_stored_grads (*stores_grads)(const ra_kernel_use *use);
     /** Scratch for both passes, all threads together; does not depend on rows; pure. */
     size_t (*workspace_bytes)(const ra_kernel_use *use);
     /**
@@ -234,6 +247,7 @@ struct ra_kernel {
                              threads; from ra_kernel_use */
     ra_kernel_poll *poll; /* NULL: none */
     void *poll_context;
+    ra_stored_grads stores; /* as ops->stores_grads says of the use */
 };
 
 /* RA_ISA_AUTO is the fastest one that this machine can run. */
@@ -257,8 +271,9 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 const ra_kernel_ops *ra_kernel_cuda(void);
 
 /**
- * @param use   a GPU's table puts its multiprocessors in place of the threads; the dtype plays no
- *              part. Calls that need more workspace than this use does return RA_ERR_INVALID
+ * @param use   a GPU's table puts its multiprocessors in place of the threads; the dtype decides
+ *              nothing but kernel->stores. Calls that need more workspace than this use does return
+ *              RA_ERR_INVALID
  * @param pool  of ops->memory(); workspace (category workspace) is taken here
  * @return RA_ERR_NO_MEMORY, RA_ERR_CUDA, RA_ERR_UNSUPPORTED; one line was logged
  */

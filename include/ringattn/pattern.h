@@ -103,6 +103,15 @@ bool ra_pattern_differs_by_head(const ra_pattern *pattern);
  */
 bool ra_pattern_shares_rows(const ra_pattern_config *config, int ranks, bool masked);
 
+/**
+ * Whether a kv head's query heads are in several layers, whatever the length; if not, a kernel goes
+ * over a block of keys once. Pure.
+ *
+ * @param config    as ra_pattern_create takes it
+ * @param kv_heads  divides heads
+ */
+bool ra_pattern_shares_keys(const ra_pattern_config *config, int32_t heads, int32_t kv_heads);
+
 /** Stops the visit when it returns anything but RA_OK. `slice` is trimmed and borrowed. */
 typedef ra_status ra_slice_visitor(void *context, const ra_slice *slice);
 

@@ -98,7 +98,8 @@ typedef struct ra_predict_request {
     bool may_share;                   /* ranks of one node can share memory */
     bool keeps_lse;                   /* though no backward pass follows */
     int32_t tile_rows;
-    bool maps_by_keys; /* of the kernel table, as tile_rows; see ra_kernel_ops */
+    bool maps_by_keys;      /* of the kernel table, as tile_rows; see ra_kernel_ops */
+    ra_stored_grads stores; /* likewise, for what the job uses */
     int64_t workspace_bytes;
     int threads;         /* of a rank; what linear attention is cut for */
     ra_pool_mode pool;   /* whose classes blocks are rounded to; idle bytes are not predicted */

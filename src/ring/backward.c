@@ -16,6 +16,7 @@ typedef struct backward_pass {
     ra_backward_step step; /* what all steps have in common */
     ra_pair_view own;      /* keys and values */
     ra_pair_view own_grads;
+    ra_stored_grads direct; /* gradients that are computed in the outputs */
     const ra_ring_tensors *tensors;
 } backward_pass;
 
@@ -29,29 +30,29 @@ static ra_status zero(ra_ring *ring, int step, void *data, size_t bytes, int64_t
     return status;
 }
 
-/* Float32 gradients are summed in the outputs; others in accumulators of one head group. */
+/* Where a step puts gradients: outputs, a window, or accumulators of one head group. */
 static void begin_grads(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     const ra_ring_config *c = &ring->config;
+    const ra_ring_tensors *t = pass->tensors;
     const ra_head_group *g = &pass->group;
-    if (c->dtype == RA_F32)
-        pass->step.dq = ra_ring_view(ring, pass->tensors->dq, RA_F32, c->heads, g->q_begin);
-    else
-        pass->step.dq = ra_ring_view(ring, ring->grads.data, RA_F32, g->q_count, 0);
-    if (ring->schedule == RA_SCHEDULE_SHARED) {
-        pass->own_grads = ra_shared_grads(ring, g, pass->plan->place);
-        return;
+    ra_stored_grads const direct = pass->direct;
+    float *sums = ring->grads.data;
+    if (direct.dq) {
+        pass->step.dq = ra_ring_view(ring, t->dq, c->dtype, c->heads, g->q_begin);
+    } else {
+        pass->step.dq = ra_ring_view(ring, sums, RA_F32, g->q_count, 0);
+        sums += c->batch * ra_ring_local_rows(ring) * g->q_count * c->dim;
     }
-    if (c->dtype == RA_F32) {
+    if (direct.dkv)
         pass->own_grads =
-            (ra_pair_view){ra_ring_view(ring, pass->tensors->dk, RA_F32, c->kv_heads, g->kv_begin),
-                           ra_ring_view(ring, pass->tensors->dv, RA_F32, c->kv_heads, g->kv_begin)};
-        return;
-    }
-    float *dk =
-        (float *)ring->grads.data + c->batch * ra_ring_local_rows(ring) * g->q_count * c->dim;
-    pass->own_grads = ra_ring_pair(ring, g->kv_count, dk, RA_F32);
+            (ra_pair_view){ra_ring_view(ring, t->dk, c->dtype, c->kv_heads, g->kv_begin),
+                           ra_ring_view(ring, t->dv, c->dtype, c->kv_heads, g->kv_begin)};
+    else if (ring->schedule == RA_SCHEDULE_SHARED)
+        pass->own_grads = ra_shared_grads(ring, g, pass->plan->place);
+    else
+        pass->own_grads = ra_ring_pair(ring, g->kv_count, sums, RA_F32);
 }
 
 static ra_status begin_group(backward_pass *pass, int32_t index)
@@ -62,6 +63,7 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     pass->group = ra_ring_group(ring, index);
     pass->group_index = index;
     pass->plan = ra_ring_plan(ring, index);
+    pass->direct = ra_ring_direct_grads(ring, pass->plan);
     pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
     int32_t const head = pass->group.q_begin;
     pass->step = (ra_backward_step){
@@ -72,7 +74,8 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
         .lse_batch_stride = c->heads * rows,
         .delta = (const float *)ring->delta.data + head * rows};
     begin_grads(pass);
-    return c->dtype != RA_F32 ? zero(ring, -1, ring->grads.data, ring->grads.bytes, rows) : RA_OK;
+    return ring->grads.bytes > 0 ? zero(ring, -1, ring->grads.data, ring->grads.bytes, rows)
+                                 : RA_OK;
 }
 
 /* If the forward pass did not know dout: compute delta from the outputs, which are rounded. */
@@ -280,8 +283,8 @@ static ra_status store_queries(const backward_pass *pass)
     ra_view const dq =
         ra_ring_view(pass->ring, pass->tensors->dq, c->dtype, c->heads, pass->group.q_begin);
     shape.kv_heads = shape.q_heads; /* store moves kv_heads heads; dq has the query's */
-    if (c->dtype == RA_F32)
-        return RA_OK; /* it was summed up in place */
+    if (pass->direct.dq)
+        return RA_OK;
     return ra_ring_store(pass->ring, &shape, &pass->step.dq, &dq);
 }
 
@@ -293,8 +296,8 @@ static ra_status store_keys(const backward_pass *pass)
     const ra_kernel_shape *shape = &pass->step.shape;
     ra_view const dk = ra_ring_view(pass->ring, t->dk, c->dtype, c->kv_heads, g->kv_begin);
     ra_view const dv = ra_ring_view(pass->ring, t->dv, c->dtype, c->kv_heads, g->kv_begin);
-    if (c->dtype == RA_F32 && pass->ring->schedule != RA_SCHEDULE_SHARED)
-        return RA_OK; /* they were summed up in place */
+    if (pass->direct.dkv)
+        return RA_OK;
     ra_status const status = ra_ring_store(pass->ring, shape, &pass->own_grads.first, &dk);
     return status != RA_OK ? status
                            : ra_ring_store(pass->ring, shape, &pass->own_grads.second, &dv);
@@ -346,18 +349,26 @@ static ra_status backward_group(backward_pass *pass)
     return status != RA_OK ? status : store_keys(pass);
 }
 
+/* Those that gradients are computed in; sums are stored over the others. */
 static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     const ra_ring_config *c = &ring->config;
+    ra_stored_grads direct = {0};
     int64_t const rows = ra_ring_local_rows(ring);
-    size_t const row = (size_t)(c->batch * rows * c->dim) * sizeof(float);
-    if (c->dtype != RA_F32)
-        return RA_OK; /* accumulators are zeroed group by group, and stored over the outputs */
-    ra_status status = zero(ring, -1, tensors->dq, row * (size_t)c->heads, rows);
-    if (status != RA_OK || ring->schedule == RA_SCHEDULE_SHARED)
-        return status; /* dk and dv are summed up in windows, and stored over the outputs */
-    status = zero(ring, -1, tensors->dk, row * (size_t)c->kv_heads, rows);
-    return status != RA_OK ? status : zero(ring, -1, tensors->dv, row * (size_t)c->kv_heads, rows);
+    size_t const row = (size_t)(c->batch * rows * c->dim) * ra_dtype_bytes(c->dtype);
+    ra_status status = RA_OK;
+    for (int32_t g = 0; g < ring->group_count; ++g) {
+        ra_stored_grads const of_group = ra_ring_direct_grads(ring, ra_ring_plan(ring, g));
+        direct.dq = direct.dq || of_group.dq;
+        direct.dkv = direct.dkv || of_group.dkv;
+    }
+    if (direct.dq)
+        status = zero(ring, -1, tensors->dq, row * (size_t)c->heads, rows);
+    if (direct.dkv && status == RA_OK)
+        status = zero(ring, -1, tensors->dk, row * (size_t)c->kv_heads, rows);
+    if (direct.dkv && status == RA_OK)
+        status = zero(ring, -1, tensors->dv, row * (size_t)c->kv_heads, rows);
+    return status;
 }
 
 static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)

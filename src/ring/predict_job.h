@@ -263,6 +263,10 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
 /* Rows, per head, that carry state from step to step; and the list of chunks' steps, which is a
    part of the plan. */
 int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank);
+/* Rows of dq, dk and dv, of all heads and batches, that are summed in accumulators, where there are
+   `lines` of queries and `kv_lines` of keys. */
+int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan *plan,
+                               int64_t lines, int64_t kv_lines);
 void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
                                 ra_predict_bytes *bytes);
 /* What head_groups auto compares with the available room. */

@@ -222,8 +222,7 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
         b->delta = c->batch * job->rows[rank].row_count * c->heads * (int64_t)sizeof(float);
         if (shared)
             raise_to(&b->shared, 2 * kv_lines * row);
-        if (c->dtype != RA_F32)
-            raise_to(&b->grads, (lines + (shared ? 0 : 2 * kv_lines)) * row);
+        raise_to(&b->grads, ra_predict_summed_rows(job, plan, lines, kv_lines) * row);
     }
     ra_predict_add_passing(job, plan, rank, g, b);
 }

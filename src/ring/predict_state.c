@@ -1,5 +1,5 @@
-/* What chunks of queries that several steps compute take: rows of state, and the list of these
- * steps. */
+/* Accumulators: rows of state, which chunks of queries that several steps compute take, the list of
+ * these steps, and rows of gradients. */
 #include "internal.h"
 #include "ring/predict_job.h"
 
@@ -77,4 +77,19 @@ void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan
     int64_t const bytes = plan->looks.chunk_count * (int64_t)sizeof(ra_chunk_steps);
     if (is_carried(job, plan) && goes_by_chunks(job, plan))
         *(job->request->on_device ? &b->map_copies : &b->plans) += ra_predict_round(job, bytes);
+}
+
+int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan *plan,
+                               int64_t lines, int64_t kv_lines)
+{
+    bool const shared = job->schedule == RA_SCHEDULE_SHARED;
+    ra_stored_grads const stores = job->request->stores;
+    bool sends = false; /* rows of ours, whose gradients come back */
+    for (int s = 1; s < job->step_count; ++s)
+        sends = sends || (!plan->steps[s].forwards && plan->steps[s].sent_rows > 0);
+    if (job->request->ring.dtype == RA_F32)
+        return 0; /* in outputs, and windows */
+    bool const dq = !stores.dq || shared || is_carried(job, plan);
+    bool const dkv = (!stores.dkv || sends) && !shared;
+    return (dq ? lines : 0) + (dkv ? 2 * kv_lines : 0);
 }

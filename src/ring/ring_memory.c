@@ -47,6 +47,24 @@ static void add_step_bytes(const ra_ring *ring, const ra_step *step, int s, int3
     grow(&bytes->arriving, ra_ring_grads_bytes(ring, kv_heads, step->grad_in_rows));
 }
 
+/*
+ * Which gradients a pass computes in the outputs: float32 ones, unless they lie in a window, and
+ * 16-bit ones that the kernel stores, if only one step has pairs (dq), and if no other rank needs
+ * our keys (dk, dv). Others are summed elsewhere and stored at the end.
+ */
+ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan)
+{
+    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
+    ra_stored_grads direct = ring->kernel->stores;
+    if (ring->config.dtype == RA_F32)
+        return (ra_stored_grads){.dq = true, .dkv = !shared};
+    direct.dq = direct.dq && !shared && ra_plan_live_steps(plan) <= 1;
+    direct.dkv = direct.dkv && !shared;
+    for (int s = 1; s < plan->step_count; ++s)
+        direct.dkv = direct.dkv && plan->steps[s].sent_local.row_count == 0;
+    return direct;
+}
+
 /* Raise *bytes to what one head group needs. */
 static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_group g,
                             ring_bytes *bytes)
@@ -65,8 +83,9 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     if (shared)
         grow(&bytes->team_grads, ra_ring_grads_bytes(ring, g.kv_count, ra_shared_team_rows(ring)));
-    if (c->dtype != RA_F32)
-        grow(&bytes->grads, (lines + (shared ? 0 : 2 * kv_lines)) * row);
+    ra_stored_grads const direct = ra_ring_direct_grads(ring, plan);
+    grow(&bytes->grads,
+         ((direct.dq ? 0 : lines) + (direct.dkv || shared ? 0 : 2 * kv_lines)) * row);
 }
 
 /* This rank's charge for a buffer that the team shares. */

@@ -26,9 +26,17 @@ static bool is_wanted(const ra_check_side *s, ra_check_tensor t)
     return of_backward ? s->p->backward : !of_state || s->steps > 1;
 }
 
+/* Gradients of one step may be stored as outputs are; the others are summed up. */
+ra_dtype ra_check_dtype(const ra_check_side *s, ra_check_tensor t)
+{
+    ra_stored_grads const stores = s->kernel->stores;
+    bool const stored = (t == CHECK_DQ && stores.dq) || (t > CHECK_DQ && stores.dkv);
+    return t <= CHECK_OUT || (stored && s->steps == 1) ? s->dtype : RA_F32;
+}
+
 static size_t bytes_of(const ra_check_side *s, ra_check_tensor t)
 {
-    size_t const element = ra_dtype_bytes(t <= CHECK_OUT ? s->dtype : RA_F32);
+    size_t const element = ra_dtype_bytes(ra_check_dtype(s, t));
     return is_wanted(s, t) ? (size_t)ra_check_elements(s->p, t) * element : 0;
 }
 
@@ -98,7 +106,7 @@ ra_view ra_check_view(const ra_check_side *s, ra_check_tensor t, int64_t row)
     const ra_check_problem *p = s->p;
     bool const of_keys = t == CHECK_K || t == CHECK_V || t == CHECK_DK || t == CHECK_DV;
     int32_t const heads = of_keys ? p->kv_heads : p->heads;
-    ra_dtype const dtype = t <= CHECK_OUT ? s->dtype : RA_F32;
+    ra_dtype const dtype = ra_check_dtype(s, t);
     char *const data = s->data[t];
     size_t const skip = (size_t)(row * heads * p->dim) * ra_dtype_bytes(dtype);
     return ra_view_dense(data != NULL ? data + skip : NULL, dtype, p->rows, heads, p->dim, 0);

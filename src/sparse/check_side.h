@@ -74,6 +74,8 @@ RA_CHECKED ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place
 void ra_check_side_free(ra_check_side *s);
 
 int64_t ra_check_elements(const ra_check_problem *p, ra_check_tensor t);
+/** Of the tensor's elements: the side's, or float32 for sums. */
+ra_dtype ra_check_dtype(const ra_check_side *s, ra_check_tensor t);
 /** Rows of a tensor from `row` on, where the kernel has them. */
 ra_view ra_check_view(const ra_check_side *s, ra_check_tensor t, int64_t row);
 

@@ -16,6 +16,8 @@ ra_status ra_kernel_init(const ra_kernel_ops *ops, const ra_kernel_use *use, ra_
                         .pool = pool,
                         .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : RA_KERNEL_TIMEOUT_MS,
                         .deterministic = use->deterministic};
+    if (ops->stores_grads != NULL)
+        kernel.stores = ops->stores_grads(use);
 #ifndef _OPENMP
     kernel.threads = 1;
 #endif

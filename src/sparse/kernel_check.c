@@ -37,8 +37,7 @@ static void compare_tensor(const char *name, const ra_check_side *tried, const r
     double off = 0, base = 0, furthest = 0;
     for (int64_t i = 0; i < count; ++i) {
         double const want = (double)ra_dtype_load(RA_F32, plain->seen[t], i);
-        double const got =
-            (double)ra_dtype_load(t <= CHECK_OUT ? tried->dtype : RA_F32, tried->seen[t], i);
+        double const got = (double)ra_dtype_load(ra_check_dtype(tried, t), tried->seen[t], i);
         double const far = fabs(got - want);
         off += far * far;
         base += want * want;

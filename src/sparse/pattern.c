@@ -62,6 +62,17 @@ bool ra_pattern_shares_rows(const ra_pattern_config *c, int ranks, bool masked)
            (has_wide && masked);
 }
 
+/* Heads of one branch are in one layer each, by their offsets, which differ from rate 2 on. */
+bool ra_pattern_shares_keys(const ra_pattern_config *c, int32_t heads, int32_t kv_heads)
+{
+    int64_t const count = c->segments != NULL ? c->branch_count : 0, group = heads / kv_heads;
+    bool shares = count > 1 && c->dilated_heads == RA_HEADS_ALL;
+    for (int64_t i = 0; i < count; ++i) /* grouped: branch i begins with this head */
+        shares = shares || (group > 1 && c->rates[i] > 1) ||
+                 (count > 1 && ra_div_ceil(i * heads, count) % group != 0);
+    return shares;
+}
+
 static ra_status refuse(const char *what)
 {
     ra_log(RA_LOG_ERROR, "pattern.%s", what);

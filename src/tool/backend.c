@@ -80,6 +80,7 @@ ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads)
     bool const masked = config->mask == RA_MASK_DENSE_BLOCKS;
     ra_kernel_use use = ra_backend_use(config, threads);
     use.shares_rows = ra_pattern_shares_rows(&config->pattern, ranks, masked);
+    use.shares_keys = ra_pattern_shares_keys(&config->pattern, config->heads, config->kv_heads);
     return use;
 }
 

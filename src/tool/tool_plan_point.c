@@ -151,6 +151,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .keeps_lse = ra_job_wants_lse(config),
         .tile_rows = ops->tile_rows(config->dtype, config->head_dim),
         .maps_by_keys = ops->maps_by_keys,
+        .stores = ops->stores_grads != NULL ? ops->stores_grads(&use) : (ra_stored_grads){0},
         .workspace_bytes =
             has_scratch ? hardware->workspace_bytes : (int64_t)ops->workspace_bytes(&use),
         .threads =

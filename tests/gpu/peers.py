@@ -10,7 +10,7 @@ each begins on one that has rested, as ours does, which is a process of its own.
 within a round, and their median over the rounds counts. On a GPU both sides are timed by CUDA
 events (ours is cuda_bench), on a CPU both by a monotonic clock (ours is what `ringattn run`
 measures). Backward, cuda_bench times the kernels alone, while the peers also compute delta and round
-gradients: by estimate 1 % of a dense pass of 16,384 tokens. Both sides must keep as many pairs; on
+sums of dq: by estimate under 1 % of a dense pass of 16,384 tokens. Both sides must keep as many pairs; on
 a CPU a small problem in float32 shows before that that they are the same pairs.
 
 Peers: SDPA's backends flash (FlashAttention-2, as PyTorch brings it), cudnn, efficient and math

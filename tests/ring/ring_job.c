@@ -199,8 +199,11 @@ static ra_status run_with_pools(rank_state *state)
     if (status != RA_OK)
         return status;
     ra_kernel_use const use = {
+        .dtype = job->config.dtype,
         .dim = job->config.dim,
         .shares_rows = ra_pattern_shares_rows(&job->pattern, job->ranks, job->config.dense_mask),
+        .shares_keys =
+            ra_pattern_shares_keys(&job->pattern, job->config.heads, job->config.kv_heads),
         .threads = job->threads > 0 ? job->threads : 1,
         .linear = job->config.linear};
     status = ra_kernel_init(job->kernel != NULL ? job->kernel : ra_kernel_cpu(RA_ISA_AUTO), &use,

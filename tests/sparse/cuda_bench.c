@@ -2,7 +2,8 @@
  * Time of the forward and backward kernels on the first GPU by CUDA events, TFLOP/s of live pairs
  * (4 dim each forward, 10 dim backward), bf16. Forward without and with delta, for which tops have
  * no slack. Backward as `deterministic: false` has it, and where that is another kernel, as `true`
- * does: the kernels alone, without zeroing dq before or rounding gradients after. Not a test.
+ * does: the kernels alone, as a job of one rank calls them, without zeroing gradients before or
+ * rounding those that were summed up in float32 after. Not a test.
  *
  *     cuda_bench [--json] [--once] [TOKENS [HEADS [DIM [PATTERN...]]]]
  *
@@ -87,6 +88,7 @@ typedef struct bench {
     int warmup, repeats;
     int points; /* so far */
     ra_view q, k, v, out, dout, dq, dk, dv;
+    ra_view dq_sums; /* float32: of many thread blocks */
     float *lse, *delta;
     uint32_t *tickets; /* no pattern shares rows, which would take scratch */
 } bench;
@@ -173,18 +175,18 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
     ra_forward_step with_delta = forward;
     with_delta.dout = b->dout;
     with_delta.delta = b->delta;
-    ra_backward_step const backward = {.map = map,
-                                       .shape = shape,
-                                       .q = b->q,
-                                       .k = b->k,
-                                       .v = b->v,
-                                       .dout = b->dout,
-                                       .lse = b->lse,
-                                       .lse_batch_stride = b->heads * b->tokens,
-                                       .delta = b->delta,
-                                       .dq = b->dq,
-                                       .dk = b->dk,
-                                       .dv = b->dv};
+    ra_backward_step backward = {.map = map,
+                                 .shape = shape,
+                                 .q = b->q,
+                                 .k = b->k,
+                                 .v = b->v,
+                                 .dout = b->dout,
+                                 .lse = b->lse,
+                                 .lse_batch_stride = b->heads * b->tokens,
+                                 .delta = b->delta,
+                                 .dq = b->dq,
+                                 .dk = b->dk,
+                                 .dv = b->dv};
     check(ra_cuda_forward_check(&with_delta));
     check(ra_cuda_backward_check(&backward));
     ra_cuda_forward const f = ra_cuda_forward_args(&forward, copy, NULL, b->tickets);
@@ -196,6 +198,7 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
     run_pass(b, name, "forward", 4, &(pass){.forward = &f}, map->live_pairs);
     run_pass(b, name, "forward_delta", 4, &(pass){.forward = &d}, map->live_pairs);
     for (int way = single ? 0 : 1; way < 2; way++) {
+        backward.dq = way == 0 ? b->dq_sums : b->dq;
         ra_cuda_backward const g = ra_cuda_backward_args(&backward, copy, way == 0, f.ticket);
         run_pass(b, name, single && way == 1 ? "backward_deterministic" : "backward", 10,
                  &(pass){.backward = &g}, map->live_pairs);
@@ -294,20 +297,22 @@ static int64_t number(const char *text)
     return value;
 }
 
-enum { TENSORS_16 = 5, TENSORS_32 = 3, BLOCKS = TENSORS_16 + TENSORS_32 + 3 };
+enum { TENSORS_16 = 8, TENSORS_32 = 1, BLOCKS = TENSORS_16 + TENSORS_32 + 3 };
 
-/* q, k, v, out and dout; gradients; lse, delta and tickets. */
+/* Elements, sums of dq, lse, delta and tickets. */
 static void take_all(bench *b, ra_block blocks[BLOCKS])
 {
     int64_t const count = b->tokens * b->heads * b->dim, rows = b->tokens * b->heads;
-    ra_view *const views[] = {&b->q, &b->k, &b->v, &b->out, &b->dout, &b->dq, &b->dk, &b->dv};
+    ra_view *const views[] = {&b->q,  &b->k,  &b->v,  &b->out,    &b->dout,
+                              &b->dq, &b->dk, &b->dv, &b->dq_sums};
     ra_block *block = blocks;
     for (int i = 0; i < TENSORS_16 + TENSORS_32; i++, block++) {
         ra_dtype const dtype = i < TENSORS_16 ? RA_BF16 : RA_F32;
         size_t const bytes = (size_t)count * ra_dtype_bytes(dtype);
-        void *const data = take(b->gpu, dtype == RA_F32 ? RA_MEM_GRADS : RA_MEM_QKV, bytes, block);
+        void *const data =
+            take(b->gpu, dtype == RA_F32 ? RA_MEM_ACCUMULATOR : RA_MEM_QKV, bytes, block);
         if (dtype == RA_F32)
-            check_cuda(cudaMemset(data, 0, bytes), "zeroing gradients");
+            check_cuda(cudaMemset(data, 0, bytes), "zeroing sums");
         else
             fill(data, count);
         *views[i] = ra_view_dense(data, dtype, b->tokens, b->heads, b->dim, 0);

@@ -55,8 +55,7 @@ static ra_status emulated_backward(ra_kernel *kernel, const ra_backward_step *st
     if (status != RA_OK)
         return status;
     void *const map = copy_map(step->map);
-    bool const single =
-        !kernel->deterministic && ra_cuda_has_single(step->q.dtype, step->shape.dim, INT64_MAX);
+    bool const single = ra_cuda_goes_single(step, kernel->deterministic, INT64_MAX);
     ra_cuda_backward const f = ra_cuda_backward_args(step, map, single, tickets);
     cuda_emulate_backward(&f, BLOCKS, order_seed++, &cuda_emulated_stats);
     cr_assert_eq(tickets[0], single ? 0 : tickets_of(f.yields, f.q_tasks),
@@ -80,5 +79,6 @@ ra_kernel_ops cuda_emulated_ops(void)
     ops.backward = emulated_backward;
     ops.tile_rows = emulated_tile_rows;
     ops.maps_by_keys = true;
+    ops.stores_grads = ra_cuda_stores_grads;
     return ops;
 }

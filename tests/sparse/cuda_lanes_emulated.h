@@ -187,6 +187,13 @@ inline void store_pairs(char *to, uint32_t first, uint32_t second)
     memcpy(to + 4, &second, 4);
 }
 
+inline void store_elements(char *to, uint32_t pair)
+{
+    emulated::expect((uintptr_t)to % 4 == 0, "two elements are not aligned");
+    emulated::expect(!emulated::is_shared(to), "device memory is expected");
+    memcpy(to, &pair, 4);
+}
+
 /* Thread blocks run one after the other here, and threads of one in turns. */
 inline void add_atomic(float *to, float x)
 {

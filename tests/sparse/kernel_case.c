@@ -53,6 +53,13 @@ static ra_view dense(const run *r, void *data, ra_dtype dtype, int64_t heads)
     return ra_view_dense(data, dtype, s->n, heads, s->dim, 0);
 }
 
+/* Gradients that the only step stores in the case's dtype. */
+static ra_stored_grads stored_grads(const run *r)
+{
+    const kernel_case *c = &r->problem->c;
+    return c->steps == 1 && !c->summed ? r->kernel.stores : (ra_stored_grads){0};
+}
+
 /* gather moves kv_heads heads: this many. */
 static ra_kernel_shape with_heads(const run *r, int32_t heads)
 {
@@ -107,10 +114,12 @@ static void make_tensors(run *r)
     const oracle_shape *s = &c->shape;
     int64_t const rows = s->batch * s->heads * s->n;
     int64_t const tensors = c->steps * (int64_t)sizeof(run_tensor);
+    ra_stored_grads const stored = stored_grads(r);
+    ra_dtype const dkv = stored.dkv ? c->dtype : RA_F32;
     r->q = make_tensor(r, c->dtype, s->n, s->heads);
     r->dout = make_tensor(r, c->dtype, s->n, s->heads);
     r->out = make_tensor(r, c->dtype, s->n, s->heads);
-    r->dq = make_tensor(r, RA_F32, s->n, s->heads);
+    r->dq = make_tensor(r, stored.dq ? c->dtype : RA_F32, s->n, s->heads);
     r->dk_all = make_tensor(r, RA_F32, s->n, s->kv_heads);
     r->dv_all = make_tensor(r, RA_F32, s->n, s->kv_heads);
     gather(r, &r->queries, s->heads, p->q, &r->q);
@@ -121,8 +130,8 @@ static void make_tensors(run *r)
         int64_t const count = r->keys[i].row_count;
         r->k[i] = make_tensor(r, c->dtype, count, s->kv_heads);
         r->v[i] = make_tensor(r, c->dtype, count, s->kv_heads);
-        r->dk[i] = make_tensor(r, RA_F32, count, s->kv_heads);
-        r->dv[i] = make_tensor(r, RA_F32, count, s->kv_heads);
+        r->dk[i] = make_tensor(r, dkv, count, s->kv_heads);
+        r->dv[i] = make_tensor(r, dkv, count, s->kv_heads);
         gather(r, &r->keys[i], s->kv_heads, p->k, &r->k[i]);
         gather(r, &r->keys[i], s->kv_heads, p->v, &r->v[i]);
     }
@@ -218,6 +227,8 @@ static void run_backward(run *r)
                                        .ends_only = c->ends_only,
                                        .yields = c->yields};
         cr_assert_eq(ops->backward(&r->kernel, &step), RA_OK);
+        if (stored_grads(r).dkv)
+            break;
         cr_assert_eq(ops->add(&r->kernel, &r->shape, &r->keys[i], &r->dk[i].view, &r->dk_all.view),
                      RA_OK);
         cr_assert_eq(ops->add(&r->kernel, &r->shape, &r->keys[i], &r->dv[i].view, &r->dv_all.view),
@@ -228,7 +239,7 @@ static void run_backward(run *r)
 }
 
 /* Rows in the order of the sequence, dense. */
-static void *in_sequence(const run *r, const run_tensor *from, int64_t heads)
+static void *in_sequence(const run *r, const ra_rowset *rows, const run_tensor *from, int64_t heads)
 {
     const oracle_shape *s = &r->problem->c.shape;
     size_t const element = ra_dtype_bytes(from->view.dtype), bytes = element * (size_t)s->dim;
@@ -236,7 +247,7 @@ static void *in_sequence(const run *r, const run_tensor *from, int64_t heads)
     char *const data = kernel_read(&r->kernel, &r->memory, from->memory, from->bytes);
     for (int64_t b = 0; b < s->batch; ++b) {
         for (int64_t x = 0; x < s->n; ++x) {
-            int64_t const row = ra_rowset_global(&r->queries, x);
+            int64_t const row = ra_rowset_global(rows, x);
             for (int64_t h = 0; h < heads; ++h) {
                 int64_t const at = b * from->view.batch_stride + x * from->view.row_stride +
                                    h * from->view.head_stride;
@@ -262,6 +273,7 @@ static run_tensor rounded(run *r, const run_tensor *from, int32_t heads)
     return to;
 }
 
+/* Sums of all steps are in the order of the sequence. */
 static void *rounded_back(run *r, const run_tensor *from, int32_t heads)
 {
     run_tensor const tensor = rounded(r, from, heads);
@@ -272,7 +284,7 @@ static kernel_result collect(run *r)
 {
     const kernel_case *c = &r->problem->c;
     const oracle_shape *s = &c->shape;
-    kernel_result result = {.o = in_sequence(r, &r->out, s->heads),
+    kernel_result result = {.o = in_sequence(r, &r->queries, &r->out, s->heads),
                             .chunk_rows = r->maps[0].chunk_rows};
     int64_t const lse_bytes = s->batch * s->heads * s->n * (int64_t)sizeof(float);
     float *const lse = kernel_read(&r->kernel, &r->memory, r->lse, lse_bytes);
@@ -284,10 +296,13 @@ static kernel_result collect(run *r)
     free(lse);
     if (c->dout_factor == 0)
         return result;
-    run_tensor const dq = rounded(r, &r->dq, s->heads);
-    result.dq = in_sequence(r, &dq, s->heads);
-    result.dk = rounded_back(r, &r->dk_all, s->kv_heads);
-    result.dv = rounded_back(r, &r->dv_all, s->kv_heads);
+    ra_stored_grads const stored = stored_grads(r);
+    run_tensor const dq = stored.dq ? r->dq : rounded(r, &r->dq, s->heads);
+    result.dq = in_sequence(r, &r->queries, &dq, s->heads);
+    result.dk = stored.dkv ? in_sequence(r, r->keys, r->dk, s->kv_heads)
+                           : rounded_back(r, &r->dk_all, s->kv_heads);
+    result.dv = stored.dkv ? in_sequence(r, r->keys, r->dv, s->kv_heads)
+                           : rounded_back(r, &r->dv_all, s->kv_heads);
     return result;
 }
 
@@ -353,11 +368,13 @@ kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem
                                 .scale = (float)scale};
     make_pools(&r, ops);
     cr_assert_eq(ra_pattern_create(&c->pattern, s->n, s->heads, r.pool, &r.pattern), RA_OK);
-    ra_kernel_use const use = {.dim = s->dim,
-                               .deterministic = c->deterministic,
-                               .shares_rows = c->striped ||
-                                              ra_pattern_shares_rows(&c->pattern, 1, c->dense_mask),
-                               .threads = c->threads};
+    ra_kernel_use const use = {
+        .dtype = c->dtype,
+        .dim = s->dim,
+        .deterministic = c->deterministic,
+        .shares_rows = c->striped || ra_pattern_shares_rows(&c->pattern, 1, c->dense_mask),
+        .shares_keys = ra_pattern_shares_keys(&c->pattern, s->heads, s->kv_heads),
+        .threads = c->threads};
     cr_assert_eq(ra_kernel_init(ops, &use, r.kernel_pool, &r.kernel), RA_OK);
     r.kernel.cache_bytes = c->cache_bytes;
     spoil_workspace(&r);

@@ -20,6 +20,7 @@ typedef struct kernel_case {
     bool ends_only;      /* of each head only the first and last chunk; other results stay 0 */
     bool yields;         /* as in steps */
     bool all_rows;       /* state is carried for all rows, even if steps of chunks are possible */
+    bool summed;         /* gradients are summed in float32, even if one step could store them */
 } kernel_case;
 
 /* Inputs of a case, dense and in the order of the sequence, and what the oracle makes of them. */

@@ -244,6 +244,48 @@ Test(pattern, block_masks_hold_the_same_pairs_for_600_random_cases)
     run_trials(20261122, 600, true);
 }
 
+/* Layers that heads [begin, end) are in. */
+static int layers_of(const ra_pattern *pattern, int32_t begin, int32_t end)
+{
+    int count = 0;
+    for (int32_t i = 0; i < ra_pattern_layer_count(pattern); i++) {
+        int32_t head = begin;
+        while (head < end && !ra_heads_contain(ra_pattern_layer_heads(pattern, i), head))
+            head++;
+        count += head < end;
+    }
+    return count;
+}
+
+Test(pattern, heads_that_share_keys_are_in_one_layer_unless_it_is_said)
+{
+    int64_t const seq = 60;
+    int said = 0, several = 0;
+    for (uint64_t n = 0; n < 500; n++) {
+        test_rng rng = {20261123 + n};
+        int32_t const group = (int32_t)test_rng_between(&rng, 1, 3);
+        int32_t const kv_heads = (int32_t)test_rng_between(&rng, 1, 3);
+        test_pattern drawn;
+        ra_pattern *pattern;
+        char text[256];
+        test_pattern_draw(&rng, seq, &drawn);
+        test_pattern_print(&drawn.config, text, sizeof(text));
+        cr_assert_eq(ra_pattern_create(&drawn.config, seq, group * kv_heads, pool, &pattern),
+                     RA_OK);
+        int most = 0;
+        for (int32_t h = 0; h < kv_heads; h++) {
+            int const count = layers_of(pattern, h * group, (h + 1) * group);
+            most = most > count ? most : count;
+        }
+        bool const may_share = ra_pattern_shares_keys(&drawn.config, group * kv_heads, kv_heads);
+        cr_expect(most <= 1 || may_share, "%d layers, %d heads each: %s", most, group, text);
+        said += may_share;
+        several += most > 1;
+        ra_pattern_destroy(pattern);
+    }
+    cr_expect(several > 20 && 5 * said < 6 * several, "%d of %d are in several", several, said);
+}
+
 /* The first half's queries, the second half's keys, in segments of the whole: at most as many
    pieces as the heads' offsets make, whatever the lcm of rates; rows of two rates are listed once.
  */

@@ -38,8 +38,9 @@ static void expect_verified(const char *kernel)
 
 Test(device_emulated, a_run_is_right_in_every_dtype)
 {
-    static const char *const dtypes[] = {"f32", "f16", "bf16"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const dtypes[] = {"f32", "f16", "bf16",
+                                         "bf16 --set compute.deterministic=true"};
+    for (int i = 0; i < 4; i++) {
         char arguments[512];
         snprintf(arguments, sizeof(arguments),
                  "run " JOB "--set shape.dtype=%s --backward --verify --json", dtypes[i]);
@@ -244,6 +245,37 @@ Test(device_emulated, ranks_pass_keys_through_host_memory)
     run("\"$MPIEXEC\" -n 2",
         "run " JOB "--set shape.dtype=bf16 --set comm.backend=mpi --backward --verify --json");
     expect_verified("cuda");
+}
+
+/* Documents that are whole on a rank: nobody else adds to gradients. One that is not: rank 1, which
+   takes most, has state and sums of dq, but stores dk and dv. */
+Test(device_emulated, ranks_store_gradients_that_one_step_computes)
+{
+    enum { ROWS = 64, DIM = 32, DELTA = 512 /* blocks are multiples of it */ };
+    static const struct {
+        const char *documents;
+        int64_t sums;
+    } cases[] = {{"[64, 64]", 0}, {"[32, 96]", ROWS * 4 * (DIM + 2 + DIM)}};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments),
+                 "run --set compute.backend=cuda --set comm.backend=mpi --set shape.seq=128 "
+                 "--set shape.heads=1 --set shape.head_dim=32 --set shape.dtype=f16 "
+                 "--set pattern.causal=true --set pattern.documents='%s' "
+                 "--set ring.layout=contiguous --set memory.pool.mode=off --backward --verify "
+                 "--json",
+                 cases[i].documents);
+        run("\"$MPIEXEC\" -n 2", arguments);
+        expect_verified("cuda");
+        json_t *root = parse_json(result.out);
+        const json_t *memory = member(first_point(root), "category_peak_bytes");
+        int64_t const taken = integer(memory, "accumulator");
+        cr_expect_eq(taken, DELTA + cases[i].sums, "%s: %lld", cases[i].documents,
+                     (long long)taken);
+        json_decref(root);
+    }
 }
 
 Test(device_emulated, a_limit_ends_the_job_with_what_it_holds)

@@ -48,8 +48,9 @@ static void draw_job(test_rng *rng, int ranks, job_text *job)
         job_add(job, " --set memory.pattern_cache.mode=%s", ONE_OF(rng, "off", "lazy", "eager"));
     if (ranks > 0)
         job_draw_ring(rng, false, job);
-    job_add(job, "%s%s%s", ranks > 0 ? " --set comm.backend=mpi" : "",
+    job_add(job, "%s%s%s%s", ranks > 0 ? " --set comm.backend=mpi" : "",
             test_rng_chance(rng, 0.5) ? " --backward" : "",
+            test_rng_chance(rng, 0.5) ? " --set compute.deterministic=true" : "",
             test_rng_chance(rng, 0.2) ? " --verify" : "");
 }
 

@@ -9,7 +9,7 @@
 typedef struct ra_cuda_backward {
     ra_cuda_map map;
     ra_view q, k, v, dout;
-    ra_view dq, dk, dv; /* float32; added to */
+    ra_view dq, dk, dv; /* float32: added to; 16 bits: stored */
     const float *lse, *delta;
     int64_t lse_batch_stride;
     uint32_t *tickets; /* [2]: the next task of each kernel; 0 before the launch. `single` has the
@@ -27,7 +27,7 @@ typedef struct ra_cuda_backward {
     bool yields;         /* one thread block per task */
     bool aligned;        /* rows of q, k, v and dout are whole pieces of 16 bytes, aligned */
     bool single;         /* one kernel: `single` */
-    bool whole;          /* rows of gradients have all dims of the instance, aligned to 8 bytes */
+    bool whole;          /* rows of gradients have all dims of the instance, aligned in pairs */
 } ra_cuda_backward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_backward) <= 4096, "kernel parameters are at most 4 KiB");

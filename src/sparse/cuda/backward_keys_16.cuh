@@ -93,9 +93,9 @@ template <class Element, int DIM> struct backward_keys_16 {
                 dv_factor[m][half] = down;
             }
         if (has_keys(block.task))
-            steps::template add_rows<1>(f, f.dk, block, s.acc[0], dk_factor);
+            steps::template put_rows<1>(f, f.dk, block, s.acc[0], dk_factor);
         if (has_values(block.task))
-            steps::template add_rows<1>(f, f.dv, block, s.acc[2 - PARTS], dv_factor);
+            steps::template put_rows<1>(f, f.dv, block, s.acc[2 - PARTS], dv_factor);
     }
 };
 

@@ -13,6 +13,12 @@
 
 #include <math.h>
 
+/* Gradients are added to in float32, or stored in 16 bits. */
+LANE_CODE int grad_bytes(const ra_view &view)
+{
+    return view.dtype == RA_F32 ? 4 : 2;
+}
+
 /* A thread block's work, in shared memory. Key cursors take turns. */
 struct backward_queries_block {
     const char *q, *k, *v, *dout;
@@ -31,7 +37,7 @@ LANE_CODE void backward_queries_begin(const ra_cuda_backward &f, const ra_cuda_t
     block.k = head_data(f.k, element_bytes, task.batch, kv_head);
     block.v = head_data(f.v, element_bytes, task.batch, kv_head);
     block.dout = head_data(f.dout, element_bytes, task.batch, task.head);
-    block.dq = head_data(f.dq, (int)sizeof(float), task.batch, task.head);
+    block.dq = head_data(f.dq, grad_bytes(f.dq), task.batch, task.head);
     block.lse = f.lse + at;
     block.delta = f.delta + at;
 }

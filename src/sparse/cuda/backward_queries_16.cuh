@@ -80,11 +80,11 @@ template <class Element, int DIM> struct backward_queries_16 {
         }
     }
 
-    static LANE_CODE void add_sums(const ra_cuda_backward &f, const backward_queries_block &block,
+    static LANE_CODE void put_sums(const ra_cuda_backward &f, const backward_queries_block &block,
                                    const ra_tile &tile, const sums &s)
     {
         int const first = products::template first_row<ROW_TILES>();
-        int const column = products::first_column();
+        int const column = products::first_column(), bytes = grad_bytes(f.dq);
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -93,9 +93,9 @@ template <class Element, int DIM> struct backward_queries_16 {
                 if (a >= tile.q_count)
                     continue;
                 int64_t const row = tile.q_begin + (int64_t)tile.q_stride * a;
-                float *const dq = (float *)block.dq + row * f.dq.row_stride + column;
-                products::template add_row<1>(s.acc[m], half, f.scale * s.scale.inverse(m, half),
-                                              f.whole, f.dim - column, dq);
+                char *const dq = block.dq + (row * f.dq.row_stride + column) * bytes;
+                products::template put_row<1>(s.acc[m], half, f.scale * s.scale.inverse(m, half),
+                                              f.whole, f.dim - column, f.dq.dtype, dq);
             }
         }
     }
@@ -171,7 +171,7 @@ template <class Element, int DIM> struct backward_queries_16 {
             sums.scale.fit(dp, sums.acc);
             products::add_weighted(dp, key_tile(shared), sums.acc);
         }
-        add_sums(f, block, tile, sums);
+        put_sums(f, block, tile, sums);
     }
 };
 

@@ -148,8 +148,8 @@ template <class Element, int DIM> struct backward_single_16 {
             dk_factor[m][0] = dk_factor[m][1] = f.scale;
             dv_factor[m][0] = dv_factor[m][1] = 1;
         }
-        steps::template add_rows<ACROSS>(f, f.dk, block, s.dk, dk_factor);
-        steps::template add_rows<ACROSS>(f, f.dv, block, s.dv, dv_factor);
+        steps::template put_rows<ACROSS>(f, f.dk, block, s.dk, dk_factor);
+        steps::template put_rows<ACROSS>(f, f.dv, block, s.dv, dv_factor);
     }
 };
 

@@ -233,8 +233,7 @@ static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
 static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *step, const void *map)
 {
     bool const single =
-        !kernel->deterministic &&
-        ra_cuda_has_single(step->q.dtype, step->shape.dim, ra_cuda_self(kernel)->shared_bytes);
+        ra_cuda_goes_single(step, kernel->deterministic, ra_cuda_self(kernel)->shared_bytes);
     ra_cuda_backward const f = ra_cuda_backward_args(step, map, single, tickets_of(kernel));
     ra_cuda_grid grid = grid_of(kernel);
     if (f.q_tasks == 0 || f.k_tasks == 0)
@@ -274,6 +273,7 @@ const ra_kernel_ops ra_cuda_ops = {
     .tile_rows = cuda_tile_rows,
     .maps_by_keys = true,
     .takes_chunk_steps = true,
+    .stores_grads = ra_cuda_stores_grads,
     .workspace_bytes = ra_cuda_workspace_bytes,
     .forward = cuda_forward,
     .delta = ra_cuda_delta_rows,

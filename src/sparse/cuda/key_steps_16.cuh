@@ -181,17 +181,17 @@ template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key
 
     /* ---- sums ---- */
 
-    /* Add a lane's sums to rows of dk or dv, which no other thread block has. */
+    /* Put a lane's sums into rows of dk or dv, which no other thread block has. */
     template <int ACROSS, int ROW_TILES, int TILES>
     static LANE_CODE void
-    add_rows(const ra_cuda_backward &f, const ra_view &view, const backward_keys_block &block,
+    put_rows(const ra_cuda_backward &f, const ra_view &view, const backward_keys_block &block,
              const float (&acc)[ROW_TILES][TILES][4], const float (&factor)[ROW_TILES][2])
     {
         int const first = products::template first_row<ROW_TILES, ACROSS>();
         int const column = products::template first_sum_column<ACROSS>();
         ra_key_block const keys = block.keys;
-        char *const data =
-            head_data(view, (int)sizeof(float), block.task.batch, block.task.kv_head);
+        int const bytes = grad_bytes(view);
+        char *const data = head_data(view, bytes, block.task.batch, block.task.kv_head);
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -200,9 +200,9 @@ template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key
                 if (slot >= keys.count)
                     continue;
                 int64_t const row = keys.row + (int64_t)keys.stride * slot;
-                products::template add_row<ACROSS>(acc[m], half, factor[m][half], f.whole,
-                                                   f.dim - column,
-                                                   (float *)data + row * view.row_stride + column);
+                products::template put_row<ACROSS>(acc[m], half, factor[m][half], f.whole,
+                                                   f.dim - column, view.dtype,
+                                                   data + (row * view.row_stride + column) * bytes);
             }
         }
     }

@@ -127,6 +127,12 @@ LANE_CODE void store_pairs(char *to, uint32_t first, uint32_t second)
     *(uint2 *)to = make_uint2(first, second);
 }
 
+/* Two elements of 16 bits, 4 bytes aligned. */
+LANE_CODE void store_elements(char *to, uint32_t pair)
+{
+    *(uint32_t *)to = pair;
+}
+
 /* ---- sums in device memory that thread blocks add to at any time ----------------------------- */
 
 LANE_CODE void add_atomic(float *to, float x)

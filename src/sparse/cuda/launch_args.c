@@ -88,12 +88,67 @@ ra_status ra_cuda_forward_check(const ra_forward_step *step)
     return ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
 }
 
+/* Where `single` may run, on whichever GPU, dq is summed in float32. */
+ra_stored_grads ra_cuda_stores_grads(const ra_kernel_use *use)
+{
+    bool const single = !use->deterministic && ra_cuda_has_single(use->dtype, use->dim, INT64_MAX);
+    bool const stores = use->dtype != RA_F32 && use->linear == RA_LINEAR_NONE;
+    return (ra_stored_grads){.dq = stores && !single && !use->shares_rows,
+                             .dkv = stores && !use->shares_keys};
+}
+
+/* Layers that query heads [begin, end) are in. */
+static int32_t layers_of(const ra_tilemap *map, int32_t begin, int32_t end)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < map->layer_count; ++i) {
+        int32_t head = begin;
+        while (head < end && !ra_heads_contain(map->layers[i].heads, head))
+            ++head;
+        count += head < end;
+    }
+    return count;
+}
+
+/* Whether a row of a 16-bit gradient is stored once: rows of dq that several tiles have, and keys
+   that several layers have, would be stored for each. */
+static bool stores_once(const ra_backward_step *step)
+{
+    const ra_kernel_shape *shape = &step->shape;
+    int32_t const group = shape->q_heads / shape->kv_heads;
+    bool const sums_keys = step->dk.dtype == RA_F32 && step->dv.dtype == RA_F32;
+    bool once = step->dq.dtype == RA_F32 || !step->map->shared_rows;
+    for (int32_t h = 0; h < shape->kv_heads && once && !sums_keys; ++h) {
+        int32_t const begin = shape->q_head_begin + h * group;
+        once = layers_of(step->map, begin, begin + group) <= 1;
+    }
+    return once;
+}
+
 ra_status ra_cuda_backward_check(const ra_backward_step *step)
 {
+    const ra_view *const grads[] = {&step->dq, &step->dk, &step->dv};
+    ra_status const status = ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
+    if (status != RA_OK)
+        return status;
     if (step->map->by_keys == NULL)
         return ra_kernel_refuse("cuda", RA_ERR_INVALID,
                                 "the tile map of a backward step has no index of runs by keys");
-    return ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
+    for (int i = 0; i < 3; ++i)
+        if (grads[i]->dtype != RA_F32 && grads[i]->dtype != step->q.dtype)
+            return ra_kernel_refuse("cuda", RA_ERR_INVALID,
+                                    "gradients have neither float32 nor the dtype of q");
+    if (!stores_once(step))
+        return ra_kernel_refuse("cuda", RA_ERR_INVALID,
+                                "a row of gradients would be stored twice: shares_rows or "
+                                "shares_keys of ra_kernel_use was not set");
+    return RA_OK;
+}
+
+bool ra_cuda_goes_single(const ra_backward_step *step, bool deterministic, int64_t shared_bytes)
+{
+    return !deterministic && step->dq.dtype == RA_F32 &&
+           ra_cuda_has_single(step->q.dtype, step->shape.dim, shared_bytes);
 }
 
 /* Whether rows of all heads of a 16-bit tensor are whole, aligned pieces of 16 bytes. */
@@ -219,11 +274,11 @@ static int32_t key_stride_of(const ra_tilemap *map)
     return widest;
 }
 
-/* Whether rows of all heads of a float32 tensor have all dims of the instance, aligned to 8
-   bytes. */
+/* Whether rows of all heads have all dims of the instance, and are aligned to two elements. */
 static bool is_whole(const ra_view *view, int32_t dim)
 {
-    return dim == ra_cuda_dim_of(dim) && (uintptr_t)view->data % 8 == 0 &&
+    return dim == ra_cuda_dim_of(dim) &&
+           (uintptr_t)view->data % (2 * ra_dtype_bytes(view->dtype)) == 0 &&
            view->batch_stride % 2 == 0 && view->row_stride % 2 == 0 && view->head_stride % 2 == 0;
 }
 
@@ -241,7 +296,7 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
     int32_t const parts = single ? 1 : ra_cuda_key_parts(dtype, shape->dim);
     int64_t const q_tasks = shape->batch * shape->q_heads * (ends_only ? 2 : chunks);
     int64_t const k_tasks = shape->batch * shape->kv_heads * key_blocks * parts;
-    RA_ASSERT(!single || ra_cuda_has_single(dtype, shape->dim, INT64_MAX));
+    RA_ASSERT(!single || ra_cuda_goes_single(step, false, INT64_MAX));
     bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
                          is_aligned(&step->v, shape->dim) && is_aligned(&step->dout, shape->dim);
     return (ra_cuda_backward){.map = ra_cuda_map_at(step->map, map_base),

@@ -43,8 +43,15 @@ RA_CHECKED ra_status ra_cuda_forward_check(const ra_forward_step *step);
 ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *map_base,
                                      float *scratch, uint32_t *ticket);
 
-/** Refuse, as ra_cuda_step_check does, and a map without an index of runs by keys. */
+/** See ra_kernel_ops.stores_grads. */
+ra_stored_grads ra_cuda_stores_grads(const ra_kernel_use *use);
+
+/** Refuse, as ra_cuda_step_check does, a map without an index of runs by keys, and one that would
+    have a row of 16-bit gradients stored twice. */
 RA_CHECKED ra_status ra_cuda_backward_check(const ra_backward_step *step);
+
+/** Whether a step goes through `single`, on a GPU with so much shared memory per thread block. */
+bool ra_cuda_goes_single(const ra_backward_step *step, bool deterministic, int64_t shared_bytes);
 
 /**
  * Looks at the first runs of each layer of step->map.

@@ -259,6 +259,36 @@ template <class Element, int DIM, int THREADS> struct products_16 {
         }
     }
 
+    /* Round the row `half` of a lane's sums, times factor, to elements that no other thread stores;
+       `whole` and `dims` as above. */
+    template <int ACROSS, int TILES>
+    static LANE_CODE void store_row(const float (&acc)[TILES][4], int half, float factor,
+                                    bool whole, int dims, char *to)
+    {
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) {
+            int const column = ra_sum_column(ACROSS, n);
+            float const sum[2] = {acc[n][2 * half] * factor, acc[n][2 * half + 1] * factor};
+            if (whole)
+                store_elements(to + 2 * column, Element::pack(sum[0], sum[1]));
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                if (!whole && column + e < dims)
+                    Element::store(to, column + e, sum[e]);
+        }
+    }
+
+    /* A row of gradients: see ra_backward_step.dq. */
+    template <int ACROSS, int TILES>
+    static LANE_CODE void put_row(const float (&acc)[TILES][4], int half, float factor, bool whole,
+                                  int dims, ra_dtype dtype, char *to)
+    {
+        if (dtype == RA_F32)
+            add_row<ACROSS>(acc, half, factor, whole, dims, (float *)to);
+        else
+            store_row<ACROSS>(acc, half, factor, whole, dims, to);
+    }
+
     /* A lane's scores, rounded to 16 bits, as a tile of rows of WIDTH elements. */
     template <int WIDTH, int ACROSS, int ROW_TILES, int TILES>
     static LANE_CODE void store_scores(const float (&s)[ROW_TILES][TILES][4], char *to)

@@ -305,6 +305,7 @@ static void make_table(void)
     the_table.serves = NULL;        /* its kernels take little */
     the_table.maps_by_keys = false; /* its rows find their runs by chunks */
     the_table.takes_chunk_steps = false;
+    the_table.stores_grads = NULL;
     the_table.workspace_bytes = standard_workspace_bytes;
     the_table.forward = ra_cuda_standard_forward;
     the_table.backward = ra_cuda_standard_backward;
