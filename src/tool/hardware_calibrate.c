@@ -207,18 +207,17 @@ static int64_t cache_of(const json_t *root)
 
 ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *hardware)
 {
-    json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL) {
-        ra_log(RA_LOG_ERROR, "%s: cannot be read as JSON: %s", path, error.text);
-        return RA_ERR_IO;
-    }
+    json_t *root;
+    ra_status status = ra_json_read(path, &root);
+    if (status != RA_OK)
+        return status;
     const json_t *points = json_object_get(root, "points");
     int64_t const cache = cache_of(root);
     samples all = {calloc(2 * json_array_size(points) + 1, sizeof(*all.items)), 0};
-    ra_status status = all.items != NULL ? RA_OK : RA_ERR_NO_MEMORY;
-    if (status != RA_OK)
+    if (all.items == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory while calibrating");
+        status = RA_ERR_NO_MEMORY;
+    }
     for (size_t i = 0; i < json_array_size(points) && status == RA_OK; i++)
         status = point_learn(path, json_array_get(points, i), comm, cache, &all);
     if (status == RA_OK && all.count == 0)

@@ -1,6 +1,9 @@
 #include "json_build.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 json_t *ra_json_number(double value)
 {
@@ -22,6 +25,26 @@ json_t *ra_json_append(json_t *list, json_t *item)
         return list;
     json_decref(list);
     return NULL;
+}
+
+ra_status ra_json_read(const char *file, json_t **root_out)
+{
+    json_error_t error;
+    FILE *stream = fopen(file, "rb");
+    if (stream == NULL) {
+        ra_log(RA_LOG_ERROR, "%s: cannot open the report: %s", file, strerror(errno));
+        return RA_ERR_IO;
+    }
+    json_t *root = json_loadf(stream, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && ferror(stream))
+        ra_log(RA_LOG_ERROR, "%s: cannot read the report: %s", file, strerror(errno));
+    else if (root == NULL)
+        ra_log(RA_LOG_ERROR, "%s: line %d: is no JSON: %s", file, error.line, error.text);
+    fclose(stream);
+    if (root == NULL)
+        return RA_ERR_IO;
+    *root_out = root;
+    return RA_OK;
 }
 
 void ra_json_mention_incomplete(const char *file, const json_t *root)

@@ -15,6 +15,12 @@ json_t *ra_json_extend(json_t *object, json_t *more);
 /** Add an item to a list and take it over; a failure, or a NULL in between, leaves NULL. */
 json_t *ra_json_append(json_t *list, json_t *item);
 
+/**
+ * Read a report that another command wrote; the caller owns *root_out.
+ * @return RA_ERR_IO  it cannot be read, or is no JSON; one line was logged
+ */
+RA_CHECKED ra_status ra_json_read(const char *file, json_t **root_out);
+
 /** Warn that a report is of a series that was ended before its last job, if it says so. */
 void ra_json_mention_incomplete(const char *file, const json_t *root);
 

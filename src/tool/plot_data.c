@@ -147,16 +147,11 @@ static ra_status points_add(const char *file, const json_t *root, ra_plot_data *
 
 static ra_status file_add(const char *file, ra_plot_data *data)
 {
-    json_error_t error;
-    char what[sizeof(error.text) + 40];
-    json_t *root = json_load_file(file, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL && error.line > 0)
-        snprintf(what, sizeof(what), "line %d: is no JSON: %s", error.line, error.text);
-    else if (root == NULL)
-        snprintf(what, sizeof(what), "%s", error.text);
-    if (root == NULL)
-        return refuse(file, what);
-    ra_status const status = points_add(file, root, data);
+    json_t *root;
+    ra_status status = ra_json_read(file, &root);
+    if (status != RA_OK)
+        return status;
+    status = points_add(file, root, data);
     if (status == RA_OK)
         ra_json_mention_incomplete(file, root);
     json_decref(root);

@@ -297,7 +297,7 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     refused("plan --ranks 4x", 2, "'4x'");
     refused("plan --longest", 2, "memory.limit");
     refused("plan --calibrate empty.json", 3, "no point that was measured on one rank");
-    refused("plan --calibrate slip.yaml", 3, "JSON");
+    refused("plan --calibrate x.json", 3, "error: x.json: cannot open the report: No such file");
     refused("plan --ranks 2 --set ring.variant=base", 2, "base runs on one rank");
     refused("plan --set ring.layout=balanced --ranks 100", 2, "balanced");
     refused("plan --set pattern.blocks.kind=random --set pattern.blocks.size=1 "
