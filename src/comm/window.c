@@ -2,6 +2,7 @@
  * Windows: memory of one host that its ranks reach, an anonymous file that they map. Behind the
  * data lies a meeting, where these ranks wait for each other without a message.
  */
+#include "bytes_text.h"
 #include "comm_internal.h"
 
 #include <errno.h>
@@ -84,6 +85,7 @@ static ra_status take(ra_comm *comm, size_t bytes, int *file_out, invitation *in
     int64_t const machine_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     int const file = memfd_create("ringattn", MFD_CLOEXEC);
     struct stat about;
+    char text[32];
     int error = file < 0 ? errno : 0;
     if (error == 0)
         error = (int64_t)bytes > machine_bytes ? ENOMEM : reserve(comm, file, (int64_t)bytes);
@@ -98,8 +100,8 @@ static ra_status take(ra_comm *comm, size_t bytes, int *file_out, invitation *in
         return RA_OK;
     }
     bool const is_full = error == ENOMEM || error == ENOSPC;
-    ra_log(is_full ? RA_LOG_ERROR : RA_LOG_WARNING, "cannot take %.1f MiB of shared memory: %s",
-           (double)bytes / 1048576, strerror(error));
+    ra_log(is_full ? RA_LOG_ERROR : RA_LOG_WARNING, "cannot take %s of shared memory: %s",
+           ra_bytes_text((int64_t)bytes, text), strerror(error));
     if (file >= 0)
         close(file);
     return is_full ? RA_ERR_NO_MEMORY : RA_ERR_UNSUPPORTED;

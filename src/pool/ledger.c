@@ -1,3 +1,4 @@
+#include "bytes_text.h"
 #include "ledger_marks.h"
 #include "pool_internal.h"
 
@@ -233,20 +234,16 @@ int32_t ra_ledger_read_marks(const ra_ledger *ledger, const ra_ledger_mark **mar
     return count;
 }
 
-static double mib(int64_t bytes)
-{
-    return (double)bytes / (1024.0 * 1024.0);
-}
-
-/* "qkv=384.00 output=128.00"; categories that hold nothing are left out. */
+/* " qkv=384.0 MiB output=512 B"; categories that hold nothing are left out. */
 static void format_composition(const ra_ledger_snapshot *now, char *text, size_t size)
 {
+    char bytes[32];
     size_t used = (size_t)snprintf(text, size, "%s", now->reserved_bytes == 0 ? " nothing" : "");
     for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
         if (now->current_bytes[i] == 0 || used >= size)
             continue;
-        int const length = snprintf(text + used, size - used, " %s=%.2f", category_names[i],
-                                    mib(now->current_bytes[i]));
+        int const length = snprintf(text + used, size - used, " %s=%s", category_names[i],
+                                    ra_bytes_text(now->current_bytes[i], bytes));
         used += (size_t)length;
     }
 }
@@ -254,14 +251,13 @@ static void format_composition(const ra_ledger_snapshot *now, char *text, size_t
 void ra_ledger_log_refusal(const ra_ledger *ledger, const char *who, ra_category category,
                            int64_t bytes)
 {
-    char held[640];
-    char limit[48] = "no limit";
+    char composition[640], limit[48] = "no limit", asked[32], held[32];
     ra_ledger_snapshot now;
     ra_ledger_read(ledger, &now);
-    format_composition(&now, held, sizeof(held));
+    format_composition(&now, composition, sizeof(composition));
     if (now.limit_bytes != INT64_MAX)
-        snprintf(limit, sizeof(limit), "limit %.2f MiB", mib(now.limit_bytes));
-    ra_log(RA_LOG_ERROR,
-           "out of memory: %s refused %.2f MiB (%" PRId64 " bytes) for %s (%s, held %.2f MiB:%s)",
-           who, mib(bytes), bytes, category_names[category], limit, mib(now.reserved_bytes), held);
+        snprintf(limit, sizeof(limit), "limit %s", ra_bytes_text(now.limit_bytes, held));
+    ra_log(RA_LOG_ERROR, "out of memory: %s refused %s (%" PRId64 " bytes) for %s (%s, held %s:%s)",
+           who, ra_bytes_text(bytes, asked), bytes, category_names[category], limit,
+           ra_bytes_text(now.reserved_bytes, held), composition);
 }

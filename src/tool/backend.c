@@ -1,9 +1,9 @@
 #include "backend.h"
 
+#include "bytes_text.h"
 #include "config_table.h"
 #include "internal.h"
 #include "json_build.h"
-#include "report.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,7 @@
 #include "memory_table.h"
 
+#include "bytes_text.h"
+
 #include <stdio.h>
 #include <string.h>
 

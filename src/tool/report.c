@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include "bytes_text.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,23 +18,6 @@ const char *ra_count_text(int64_t count, char text[32])
         text[at++] = digits[i];
     }
     text[at] = '\0';
-    return text;
-}
-
-const char *ra_bytes_text(int64_t amount, char text[32])
-{
-    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
-    if (amount < 1024) {
-        snprintf(text, 32, "%lld B", (long long)amount);
-        return text;
-    }
-    double scaled = (double)amount / 1024;
-    size_t unit = 0;
-    while (scaled >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
-        scaled /= 1024;
-        unit++;
-    }
-    snprintf(text, 32, "%.1f %s", scaled, units[unit]);
     return text;
 }
 

@@ -1,4 +1,5 @@
 /* An ablation as a table, a column per set of features, and as JSON. */
+#include "bytes_text.h"
 #include "internal.h"
 #include "json_build.h"
 #include "output_file.h"

@@ -1,4 +1,5 @@
 /* The table of a bench, line by line as points end; CSV at the end. */
+#include "bytes_text.h"
 #include "config_yaml.h"
 #include "console.h"
 #include "output_file.h"

@@ -2,6 +2,7 @@
 #include "tool_info.h"
 
 #include "backend.h"
+#include "bytes_text.h"
 #include "console.h"
 #include "job.h"
 #include "job_source.h"
@@ -12,7 +13,6 @@
 #include "output_file.h"
 #include "placement.h"
 #include "ranks.h"
-#include "report.h"
 #include "ringattn/blas.h"
 #include "ringattn/topology.h"
 

@@ -1,4 +1,5 @@
 /* A prediction as a table for people. */
+#include "bytes_text.h"
 #include "duration.h"
 #include "internal.h"
 #include "report.h"

@@ -1,4 +1,5 @@
 /* The table of a probe, row by row as variants end; memory side by side and JSON at the end. */
+#include "bytes_text.h"
 #include "json_build.h"
 #include "output_file.h"
 #include "tool_probe.h"

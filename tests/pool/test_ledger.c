@@ -227,15 +227,30 @@ Test(ledger, refuses_in_one_line_with_what_is_held_and_what_was_asked)
     cr_assert_eq(log.count, 1);
     cr_assert(strchr(log.line, '\n') == NULL);
     static const char *const parts[] = {
-        "refused 65.00 MiB (68157440 bytes) for accumulator",
-        "limit 512.00 MiB",
-        "held 448.00 MiB",
-        "qkv=384.00",
-        "output=64.00",
+        "refused 65.0 MiB (68157440 bytes) for accumulator",
+        "limit 512.0 MiB",
+        "held 448.0 MiB:",
+        "qkv=384.0 MiB",
+        "output=64.0 MiB",
     };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         cr_assert(strstr(log.line, parts[i]) != NULL, "'%s' is not in '%s'", parts[i], log.line);
     cr_assert(strstr(log.line, "lse=") == NULL, "%s", log.line);
+    ra_ledger_destroy(ledger);
+}
+
+/* None of them is shown as 0.00 MiB. */
+Test(ledger, refuses_with_small_sizes_in_their_own_units)
+{
+    ra_ledger *ledger;
+    captured_log log;
+    captured_log_begin(&log);
+    cr_assert_eq(ra_ledger_create(2048, &ledger), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_LSE, 512), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 1537), RA_ERR_NO_MEMORY);
+    cr_assert_not_null(strstr(log.line, "refused 1.5 KiB (1537 bytes) for qkv "
+                                        "(limit 2.0 KiB, held 512 B: lse=512 B)"),
+                       "%s", log.line);
     ra_ledger_destroy(ledger);
 }
 

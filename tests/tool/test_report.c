@@ -1,4 +1,5 @@
 /* What a report says in words and numbers. */
+#include "bytes_text.h"
 #include "tool/duration.h"
 #include "tool/json_reader.h"
 #include "tool/report.h"

@@ -1,0 +1,21 @@
+#include "bytes_text.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+const char *ra_bytes_text(int64_t amount, char text[32])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    if (amount < 1024) {
+        snprintf(text, 32, "%lld B", (long long)amount);
+        return text;
+    }
+    double scaled = (double)amount / 1024;
+    size_t unit = 0;
+    while (scaled >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        scaled /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, "%.1f %s", scaled, units[unit]);
+    return text;
+}
