@@ -22,7 +22,7 @@ static ra_status own_write(const ra_job *job)
         ra_log(RA_LOG_ERROR, "memory.pool.log: %.100s...: the path is too long", given);
         return RA_ERR_IO;
     }
-    ra_status const status = ra_output_open(&output, path, "", "cannot write the report");
+    ra_status const status = ra_output_open(&output, path, "", "cannot write the log");
     if (status != RA_OK)
         return status;
     if (lost > 0)

@@ -182,7 +182,7 @@ Test(plot, says_what_is_wrong_in_one_line_and_leaves_nothing)
         {"e.json", "{\"ringattn\": 1, \"points\": [1, null, {}, {\"config\": []}]}", "plot e.json",
          "nothing in it can be drawn", 3},
         {"f.json", REPORT(POINT("x", 64, 1, "ok")), "plot f.json --prefix nowhere/f",
-         "cannot write", 3},
+         "error: nowhere/f-memory.svg: cannot write the picture: No such file", 3},
         {"g.json", REPORT(POINT("x", 64, 1, "ok")), "plot absent.json",
          "error: absent.json: cannot open the report: No such file or directory\n", 3},
         {"j.json", "{}", "plot --prefix j /", "error: /: cannot read the report: Is a directory\n",

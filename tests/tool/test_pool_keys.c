@@ -118,6 +118,18 @@ Test(pool_keys, every_rank_has_a_record_of_its_own)
     cr_assert(!command_file_exists("blocks.log"));
 }
 
+/* No more than 512 bytes may be written to a file. */
+Test(pool_keys, a_record_that_cannot_be_written_is_an_error)
+{
+    command_shell(&result, "ulimit -f 1\n"
+                           "exec \"$RINGATTN\" run --quiet " JOB "--set memory.pool.log=b.log "
+                           ">/dev/null");
+    cr_expect_eq(result.code, 3, "%d", result.code);
+    cr_expect_eq(command_count_lines(result.err, "error: b.log: cannot write the log: "), 1, "%s",
+                 result.err);
+    cr_expect_not(command_file_exists("b.log"));
+}
+
 /* The studies, shorter. Where a variant has no pool, its record is replayed against one. */
 static const struct {
     const char *name, *shorter, *variants[7];
