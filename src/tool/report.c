@@ -1,6 +1,7 @@
 #include "report.h"
 
 #include "bytes_text.h"
+#include "duration.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -253,21 +254,24 @@ static void job_print(const ra_report *report)
 
 static void times_print(const char *name, const ra_times *times, double tflop_rate)
 {
-    row(name, "%10.2f  %10.2f  %10.2f  %10.3g", times->min_ms, times->median_ms, times->max_ms,
+    char text[3][32];
+    row(name, "%12s  %12s  %12s  %10.3g", ra_duration_text(times->min_ms, text[0]),
+        ra_duration_text(times->median_ms, text[1]), ra_duration_text(times->max_ms, text[2]),
         tflop_rate);
 }
 
 static void speed_print(const ra_report *report)
 {
-    char sent[32], full[32];
+    char waited[32], sent[32], full[32];
     printf("\n");
-    row("time", "%10s  %10s  %10s  %10s", "min ms", "median ms", "max ms", "TFLOP/s");
+    row("time", "%12s  %12s  %12s  %10s", "min", "median", "max", "TFLOP/s");
     times_print("forward", &report->forward, ra_report_tflops_forward(report));
     if (report->config->backward)
         times_print("backward", &report->backward, ra_report_tflops_backward(report));
     if (report->ranks == 1)
         return;
-    row("waiting", "%10.2f ms of it for other ranks", report->exposed_comm_ms);
+    row("waiting", "%12s  of it for other ranks",
+        ra_duration_text(report->exposed_comm_ms, waited));
     double const share = report->ring.full_ring_bytes > 0 ? 100 * (double)report->sent_bytes /
                                                                 (double)report->ring.full_ring_bytes
                                                           : 0;

@@ -21,7 +21,7 @@ typedef struct ra_overlap {
 double ra_overlap_share(const ra_overlap *overlap);
 /** Wall time that computing does not explain; at least 0. */
 double ra_overlap_exposed_ms(const ra_overlap *overlap);
-/** "12.30 ms exposed, 87 % overlap", or why there is none to be told. */
+/** "12.300 ms exposed, 87 % overlap", or why there is none to be told. */
 void ra_overlap_text(const ra_overlap *overlap, char *text, size_t bytes);
 
 /* One point while it is at hand. */

@@ -2,6 +2,7 @@
  * How much of the communication hides behind computing: complete passes, passes without exchanges,
  * and passes without kernels take turns, so that a change in the machine's speed affects all three.
  */
+#include "duration.h"
 #include "internal.h"
 #include "tool_bench.h"
 
@@ -26,16 +27,17 @@ double ra_overlap_exposed_ms(const ra_overlap *overlap)
 void ra_overlap_text(const ra_overlap *overlap, char *text, size_t bytes)
 {
     double const share = ra_overlap_share(overlap);
+    char time[32];
     if (isfinite(share))
-        snprintf(text, bytes, "%.2f ms exposed, %.0f %% overlap", ra_overlap_exposed_ms(overlap),
-                 100 * share);
+        snprintf(text, bytes, "%s exposed, %.0f %% overlap",
+                 ra_duration_text(ra_overlap_exposed_ms(overlap), time), 100 * share);
     else if (fmin(overlap->compute_ms, overlap->comm_ms) < 0.01 * overlap->wall_ms)
         snprintf(text, bytes, "nothing to overlap");
     else if (isinf(overlap->spread_ms))
         snprintf(text, bytes, "overlap needs job.repeat of 2 or more");
     else
-        snprintf(text, bytes, "overlap is lost in the spread of times, %.2f ms",
-                 overlap->spread_ms);
+        snprintf(text, bytes, "overlap is lost in the spread of times, %s",
+                 ra_duration_text(overlap->spread_ms, time));
 }
 
 /* Times of one pass, by mode and round. */

@@ -2,6 +2,7 @@
 #include "bytes_text.h"
 #include "config_yaml.h"
 #include "console.h"
+#include "duration.h"
 #include "output_file.h"
 #include "ringattn/blas.h"
 #include "tool_bench.h"
@@ -50,8 +51,8 @@ static const char *rate_text(double rate, char text[16])
 
 static void header_print(const ra_bench *bench)
 {
-    printf("%-9s %9s %9s %9s %4s %7s %8s %8s", "pass", "min ms", "median ms", "max ms", "n",
-           "spread", "TFLOP/s", "of limit");
+    printf("%-9s %10s %10s %10s %4s %7s %8s %8s", "pass", "min", "median", "max", "n", "spread",
+           "TFLOP/s", "of limit");
     if (bench->variant_count > 1)
         printf(" %7s %7s", "time x", "rate x");
     printf(" %12s  point\n", "memory");
@@ -113,11 +114,12 @@ static void pass_print(const ra_bench *bench, const ra_bench_point *point, bool 
     const ra_times *times = backward ? &report->backward : &report->forward;
     double const rate =
         backward ? ra_report_tflops_backward(report) : ra_report_tflops_forward(report);
-    char bytes[32], share[16] = "-"; /* of a GPU it may not be known */
+    char text[3][32], bytes[32], share[16] = "-"; /* of a GPU it may not be known */
     if (point->limit_tflops > 0)
         snprintf(share, sizeof(share), "%.1f%%", 100 * rate / point->limit_tflops);
-    printf("%-9s %9.2f %9.2f %9.2f %4d %6.1f%% %8.3g %8s", backward ? "backward" : "forward",
-           times->min_ms, times->median_ms, times->max_ms, times->count, 100 * times->spread, rate,
+    printf("%-9s %10s %10s %10s %4d %6.1f%% %8.3g %8s", backward ? "backward" : "forward",
+           ra_duration_text(times->min_ms, text[0]), ra_duration_text(times->median_ms, text[1]),
+           ra_duration_text(times->max_ms, text[2]), times->count, 100 * times->spread, rate,
            share);
     if (bench->variant_count > 1 && point->has_reference)
         printf(" %7.3f %7.3f", point->time_ratio[backward], point->rate_ratio[backward]);
@@ -129,10 +131,11 @@ static void pass_print(const ra_bench *bench, const ra_bench_point *point, bool 
 
 static void overlap_print(const ra_overlap *overlap, const char *pass)
 {
-    char text[96];
+    char text[96], compute[32], comm[32], wall[32];
     ra_overlap_text(overlap, text, sizeof(text));
-    printf("  %s: computing alone %.2f ms, communication alone %.2f ms, both %.2f ms: %s\n", pass,
-           overlap->compute_ms, overlap->comm_ms, overlap->wall_ms, text);
+    printf("  %s: computing alone %s, communication alone %s, both %s: %s\n", pass,
+           ra_duration_text(overlap->compute_ms, compute), ra_duration_text(overlap->comm_ms, comm),
+           ra_duration_text(overlap->wall_ms, wall), text);
 }
 
 static void point_print(const ra_bench *bench, const ra_bench_point *point, const ra_config *config)

@@ -126,6 +126,27 @@ static void text_of_file(const char *name, char *data, size_t bytes)
     fclose(file);
 }
 
+/* The end of a word of the first line that begins with `row`; -1: there is no such word. */
+static long end_in_row(const char *text, const char *row, const char *word)
+{
+    const char *line = text;
+    while (line != NULL && strncmp(line, row, strlen(row)) != 0)
+        line = (line = strchr(line, '\n')) != NULL ? line + 1 : NULL;
+    const char *at = line != NULL ? strstr(line, word) : NULL;
+    return at != NULL ? at - line + (long)strlen(word) : -1;
+}
+
+Test(bench, times_have_units_and_end_below_their_names)
+{
+    command_run(&result, 0, "bench --quiet --set shape.seq=16 --set job.repeat=1");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    long const name = end_in_row(result.out, "pass ", " min");
+    cr_expect_gt(name, 0, "%s", result.out);
+    cr_expect_eq(end_in_row(result.out, "forward ", " ms"), name, "%s", result.out);
+    cr_expect_eq(end_in_row(result.out, "pass ", " spread"),
+                 end_in_row(result.out, "forward ", "%"), "%s", result.out);
+}
+
 /* Points that fail are rows among the others, in the table, in JSON and as values. */
 Test(bench, table_json_and_csv_can_be_had_at_once)
 {

@@ -17,7 +17,7 @@ Test(overlap, is_the_share_of_the_shorter_that_hides)
     ra_overlap const most = {.wall_ms = 105, .compute_ms = 100, .comm_ms = 20, .spread_ms = 1};
     cr_expect_float_eq(ra_overlap_share(&most), 0.75, 1e-12);
     cr_expect_float_eq(ra_overlap_exposed_ms(&most), 5, 1e-12);
-    expect_text(&most, "5.00 ms exposed, 75 % overlap");
+    expect_text(&most, "5.000 ms exposed, 75 % overlap");
     ra_overlap const comm_bound = {.wall_ms = 130, .compute_ms = 40, .comm_ms = 110};
     cr_expect_float_eq(ra_overlap_share(&comm_bound), 0.5, 1e-12);
     cr_expect_float_eq(ra_overlap_exposed_ms(&comm_bound), 90, 1e-12);
@@ -38,7 +38,7 @@ Test(overlap, is_not_told_where_times_spread_further)
     ra_overlap const noisy = {.wall_ms = 1087, .compute_ms = 1354, .comm_ms = 38, .spread_ms = 300};
     cr_expect(isnan(ra_overlap_share(&noisy)));
     cr_expect_float_eq(ra_overlap_exposed_ms(&noisy), 0, 0);
-    expect_text(&noisy, "overlap is lost in the spread of times, 300.00 ms");
+    expect_text(&noisy, "overlap is lost in the spread of times, 300.000 ms");
 }
 
 Test(overlap, is_not_told_by_one_round)

@@ -5,7 +5,9 @@
 #include "tool/report.h"
 
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static ra_config config;
@@ -62,6 +64,29 @@ Test(report, a_time_has_the_largest_unit_that_it_reaches)
     char text[32];
     for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
         cr_expect_str_eq(ra_duration_text(times[i].ms, text), times[i].text, "%s", text);
+}
+
+/* A row per pass, its times below their names, each in its own unit. */
+Test(report, prints_long_times_in_long_units)
+{
+    char text[2048] = "";
+    cr_redirect_stdout();
+    config.backward = true;
+    report.ranks = 2;
+    report.comm_name = "none";
+    report.forward = (ra_times){.min_ms = 0.25, .median_ms = 12345.6, .max_ms = 45 * 60e3};
+    report.backward = (ra_times){.min_ms = 60e3, .median_ms = 3600e3, .max_ms = 1234567890};
+    report.exposed_comm_ms = 90e3;
+    ra_report_print(&report);
+    fflush(stdout);
+    FILE *const printed = cr_get_redirected_stdout();
+    cr_assert_gt(fread(text, 1, sizeof(text) - 1, printed), 0);
+    static const char wanted[] =
+        "time                 min        median           max     TFLOP/s\n"
+        "forward         0.250 ms       12.35 s     45.00 min           0\n"
+        "backward        1.00 min        1.00 h      342.94 h           0\n"
+        "waiting         1.50 min  of it for other ranks\n";
+    cr_expect_not_null(strstr(text, wanted), "%s", text);
 }
 
 Test(report, counts_four_operations_per_pair_and_dimension_forward_and_ten_backward)
