@@ -61,6 +61,8 @@ typedef enum ra_schedule {
 
 const char *ra_schedule_name(ra_schedule schedule);
 
+enum { RA_ROUNDS_MAX = 64 };
+
 typedef struct ra_ring_config {
     int64_t batch, seq;
     int32_t heads, kv_heads, dim;
@@ -70,6 +72,8 @@ typedef struct ra_ring_config {
     ra_schedule schedule;
     int comm_buffers;    /* 0: taken per step; 1: they stand; 2: and transfer overlaps compute */
     int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is */
+    int32_t rounds;      /* in which shards travel, a part of each at a time; up to
+                            RA_ROUNDS_MAX, more than 1 (or 0) not with schedule ring */
     bool backward;       /* whether ra_ring_backward will be called */
     /* Linear attention instead of softmax: the pattern plays no part, layout contiguous or auto,
        schedule auto; no lse; head groups bound the states that exist at a time (linear.h has their

@@ -105,6 +105,9 @@ typedef struct ra_rowset {
 /** Build from ranges in the order given (copied); empty ranges are left out. */
 RA_CHECKED ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count,
                                     ra_rowset *set_out);
+/** Rows [begin, end) by their local numbers, numbered anew. */
+RA_CHECKED ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_t begin,
+                                     int64_t end, ra_rowset *slice_out);
 void ra_rowset_fini(ra_pool *pool, ra_rowset *set);
 /** Global row of a local number in [0, row_count); O(log pieces). */
 int64_t ra_rowset_global(const ra_rowset *set, int64_t local);

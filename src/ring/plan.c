@@ -26,6 +26,7 @@ typedef struct team_plan {
     ra_pool *pool;
     int team, place, size; /* of this rank */
     ra_rowset queries;     /* of the whole team */
+    int round_steps;       /* steps of a round */
     ra_plan *plan;
 } team_plan;
 
@@ -65,50 +66,82 @@ static ra_status init_own_step(const team_plan *t, const ra_rowset **rows)
     return init_held(t, step, rows);
 }
 
-/* Rows of the team behind: the rank at the same place fetches what any of its team needs. */
-static ra_status init_fetch(const team_plan *t, int distance, int turn, ra_step *step,
-                            const ra_rowset **rows)
+/* Rows of a set that travel in a round. A single round has all of them, borrowed. */
+static ra_status init_round(const team_plan *t, const ra_rowset *rows, int round,
+                            ra_rowset *rows_out)
 {
-    const ra_plan_request *request = t->request;
-    int const owners = ra_teams_behind(request->teams, t->team, distance);
-    ra_rowset *needed = (ra_rowset *)(rows + t->size); /* behind the pointers, in scratch */
+    int64_t const count = rows->row_count, rounds = t->request->rounds;
+    *rows_out = *rows;
+    rows_out->block = (ra_block){0};
+    return rounds == 1 ? RA_OK
+                       : ra_rowset_slice(t->pool, rows, count * round / rounds,
+                                         count * (round + 1) / rounds, rows_out);
+}
+
+/* A round's part of what the members of the team fetch, `needed` of each owner. */
+static ra_status init_fetch_round(const team_plan *t, const int *owners, const ra_rowset *needed,
+                                  int count, int round, ra_step *step, const ra_rowset **rows)
+{
+    ra_rowset *fetched = (ra_rowset *)(rows + t->size) + t->size; /* in scratch */
     ra_status status = RA_OK;
-    for (int k = 0; k < t->size && status == RA_OK; ++k) {
-        int const owner = ra_teams_member(request->teams, owners, turn * t->size + k);
-        if (owner < 0)
-            break;
-        ra_comm_beat(request->comm);
-        status = ra_pattern_needed_rows(request->pattern, request->heads, &t->queries,
-                                        &request->layout->rows[owner], t->pool, &needed[k], NULL);
-        if (status != RA_OK)
-            break;
-        step->parts[k].owner = owner;
-        rows[k] = &needed[k];
-        step->part_count = k + 1;
+    int made = 0;
+    for (; made < count && status == RA_OK; made += status == RA_OK) {
+        status = init_round(t, &needed[made], round, &fetched[made]);
+        step->parts[made].owner = owners[made];
+        rows[made] = &fetched[made];
     }
+    step->part_count = made;
     if (status == RA_OK)
         status = init_held(t, step, rows);
-    int64_t const fetched = t->place < step->part_count ? needed[t->place].row_count : 0;
-    for (int k = 0; k < step->part_count; ++k)
-        ra_rowset_fini(t->pool, &needed[k]);
     step->grad_rows = step->held_rows;
-    if (status == RA_OK && t->place < step->part_count) {
+    if (status == RA_OK && t->place < count) {
         const ra_part *mine = &step->parts[t->place];
         step->held_from = step->grad_to = mine->owner;
         step->fetched_first = mine->first;
-        step->fetched_rows = step->grad_out_rows = fetched;
+        step->fetched_rows = step->grad_out_rows = fetched[t->place].row_count;
     }
+    for (int k = 0; k < made; ++k)
+        ra_rowset_fini(t->pool, &fetched[k]);
+    return status;
+}
+
+/* Rows of the team behind: the rank at the same place fetches what any of its team needs, in steps
+   s, s + round_steps, ... */
+static ra_status init_fetch(const team_plan *t, int distance, int turn, int s,
+                            const ra_rowset **rows)
+{
+    const ra_plan_request *request = t->request;
+    const ra_teams *teams = request->teams;
+    int const behind = ra_teams_behind(teams, t->team, distance);
+    int const left = ra_teams_size(teams, behind) - turn * t->size;
+    int const count = left < 0 ? 0 : left < t->size ? left : t->size;
+    const int *const owners =
+        teams->members + teams->begin[behind] + (count > 0 ? turn * t->size : 0);
+    ra_rowset *needed = (ra_rowset *)(rows + t->size); /* behind the pointers, in scratch */
+    ra_status status = RA_OK;
+    int made = 0;
+    for (; made < count && status == RA_OK; made += status == RA_OK) {
+        ra_comm_beat(request->comm);
+        status = ra_pattern_needed_rows(request->pattern, request->heads, &t->queries,
+                                        &request->layout->rows[owners[made]], t->pool,
+                                        &needed[made], NULL);
+    }
+    for (int round = 0; round < request->rounds && status == RA_OK; ++round)
+        status = init_fetch_round(t, owners, needed, count, round,
+                                  &t->plan->steps[s + round * t->round_steps], rows);
+    for (int k = 0; k < made; ++k)
+        ra_rowset_fini(t->pool, &needed[k]);
     return status;
 }
 
 /* What the team ahead needs of our rows goes to one member, in one turn of this distance. */
-static ra_status init_offer(const team_plan *t, int distance, int turn, ra_step *step)
+static ra_status init_offer(const team_plan *t, int distance, int turn, int s)
 {
     const ra_plan_request *request = t->request;
     const ra_teams *teams = request->teams;
     int const readers = ra_teams_ahead(teams, t->team, distance);
     int const size = ra_teams_size(teams, readers);
-    ra_rowset queries, sent;
+    ra_rowset queries, sent, local;
     if (t->place / size != turn)
         return RA_OK;
     ra_status status = ra_teams_rows(teams, readers, request->layout, t->pool, &queries);
@@ -116,16 +149,23 @@ static ra_status init_offer(const team_plan *t, int distance, int turn, ra_step 
         return status;
     ra_comm_beat(request->comm);
     status = ra_pattern_needed_rows(request->pattern, request->heads, &queries,
-                                    &request->layout->rows[request->rank], t->pool, &sent,
-                                    &step->sent_local);
+                                    &request->layout->rows[request->rank], t->pool, &sent, &local);
     ra_rowset_fini(t->pool, &queries);
     if (status != RA_OK)
         return status;
-    step->sent_to = step->grad_from = ra_teams_member(teams, readers, t->place % size);
-    step->sent_rows = step->grad_in_rows = sent.row_count;
-    step->grad_home = &step->sent_local;
     ra_rowset_fini(t->pool, &sent);
-    return RA_OK;
+    for (int round = 0; round < request->rounds && status == RA_OK; ++round) {
+        ra_step *const step = &t->plan->steps[s + round * t->round_steps];
+        status = init_round(t, &local, round, &step->sent_local);
+        step->sent_to = step->grad_from = ra_teams_member(teams, readers, t->place % size);
+        step->sent_rows = step->grad_in_rows = step->sent_local.row_count;
+        step->grad_home = &step->sent_local;
+    }
+    if (request->rounds == 1)
+        t->plan->steps[s].sent_local.block = local.block; /* it is the step's */
+    else
+        ra_rowset_fini(t->pool, &local);
+    return status;
 }
 
 static ra_status init_team_steps(team_plan *t, const ra_rowset **rows)
@@ -135,9 +175,9 @@ static ra_status init_team_steps(team_plan *t, const ra_rowset **rows)
     for (int distance = 1; distance < t->request->teams->count; ++distance)
         for (int turn = 0; turn < ra_teams_turns(t->request->teams, distance); ++turn, ++s) {
             if (status == RA_OK)
-                status = init_fetch(t, distance, turn, &t->plan->steps[s], rows);
+                status = init_fetch(t, distance, turn, s, rows);
             if (status == RA_OK)
-                status = init_offer(t, distance, turn, &t->plan->steps[s]);
+                status = init_offer(t, distance, turn, s);
         }
     return status;
 }
@@ -150,11 +190,12 @@ static ra_status init_teams(const ra_plan_request *request, ra_pool *pool, ra_pl
                    .team = teams->team[request->rank],
                    .place = teams->place[request->rank],
                    .size = plan->team_size,
+                   .round_steps = (plan->step_count - 1) / request->rounds,
                    .plan = plan};
     ra_block scratch;
     ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)t.size * (sizeof(void *) + sizeof(ra_rowset)),
-                      NULL, &scratch);
+        ra_pool_alloc(pool, RA_MEM_TILEMAP,
+                      (size_t)t.size * (sizeof(void *) + 2 * sizeof(ra_rowset)), NULL, &scratch);
     if (status != RA_OK)
         return status;
     status = ra_teams_rows(teams, t.team, request->layout, pool, &t.queries);
@@ -167,12 +208,12 @@ static ra_status init_teams(const ra_plan_request *request, ra_pool *pool, ra_pl
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static int count_steps(const ra_teams *teams)
+int ra_plan_count_steps(const ra_teams *teams, int rounds)
 {
-    int count = 1;
+    int count = 0;
     for (int distance = 1; distance < teams->count; ++distance)
         count += ra_teams_turns(teams, distance);
-    return count;
+    return 1 + rounds * count;
 }
 
 ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *plan_out)
@@ -180,7 +221,7 @@ ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *p
     const ra_teams *teams = request->teams;
     RA_ASSERT(request->schedule != RA_SCHEDULE_AUTO);
     RA_ASSERT(request->schedule == RA_SCHEDULE_SHARED || teams->largest == 1);
-    ra_plan plan = {.step_count = count_steps(teams),
+    ra_plan plan = {.step_count = ra_plan_count_steps(teams, request->rounds),
                     .team_size = ra_teams_size(teams, teams->team[request->rank]),
                     .place = teams->place[request->rank]};
     size_t const steps = (size_t)plan.step_count, parts = steps * (size_t)plan.team_size;

@@ -47,9 +47,8 @@ static ra_status make_teams(ra_predict_job *job)
     if (status == RA_OK)
         status = ra_teams_init(job->ranks, hosts, job->pool, &job->teams);
     free(hosts);
-    job->step_count = 1;
-    for (int d = 1; d < job->teams.count && status == RA_OK; ++d)
-        job->step_count += ra_teams_turns(&job->teams, d);
+    if (status == RA_OK)
+        job->step_count = ra_plan_count_steps(&job->teams, ra_predict_rounds(job));
     return status;
 }
 
@@ -73,7 +72,7 @@ static ra_status choose_schedule(ra_predict_job *job)
 {
     bool full = false;
     if (job->request->ring.schedule != RA_SCHEDULE_AUTO || job->ranks == 1 ||
-        job->schedule == RA_SCHEDULE_SHARED)
+        job->schedule == RA_SCHEDULE_SHARED || ra_predict_rounds(job) > 1)
         return RA_OK;
     ra_status const status = ra_predict_is_full(job, &full);
     /* Of very many ranks, hops are not followed: what they send is the same. */

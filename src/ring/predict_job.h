@@ -157,6 +157,10 @@ RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int r
                                       ra_need *needs);
 RA_CHECKED ra_status ra_predict_list(ra_predict_job *job, ra_need *needs);
 void ra_predict_free_needs(ra_need *needs, int count);
+int ra_predict_rounds(const ra_predict_job *job);
+/* The part of a listed need that travels in a round; its items are taken here. */
+RA_CHECKED ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need,
+                                              int round, ra_need *part_out);
 /* Both, into an array taken here; to be freed whatever is returned. */
 RA_CHECKED ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
                                          ra_need **needs_out);

@@ -248,6 +248,37 @@ ra_status ra_predict_list(ra_predict_job *job, ra_need *needs)
     return RA_OK;
 }
 
+int ra_predict_rounds(const ra_predict_job *job)
+{
+    return job->request->ring.rounds > 1 ? job->request->ring.rounds : 1;
+}
+
+ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need, int round,
+                                   ra_need *part_out)
+{
+    int const rounds = ra_predict_rounds(job);
+    ra_need part = {.common = need->common};
+    ra_status const status = ra_predict_take(&part.items, need->count, sizeof(*part.items));
+    int64_t all = 0, first = 0;
+    for (int64_t i = 0; i < need->count; ++i)
+        all += need->items[i].count;
+    int64_t const begin = all * round / rounds, end = all * (round + 1) / rounds;
+    for (int64_t i = 0; i < need->count && status == RA_OK; first += need->items[i++].count) {
+        ra_range const r = need->items[i];
+        int64_t const from = ra_max_i64(begin - first, 0), to = ra_min_i64(end - first, r.count);
+        if (from < to)
+            part.items[part.count++] = (ra_range){r.begin + r.stride * from, r.stride, to - from};
+    }
+    /* Of random blocks, items are all that may be there. */
+    bool const exact = need->row_count == all && need->piece_count == need->count;
+    part.row_count =
+        exact ? end - begin
+              : need->row_count * (round + 1) / rounds - need->row_count * round / rounds;
+    part.piece_count = exact ? part.count : ra_div_ceil(need->piece_count, rounds);
+    *part_out = part;
+    return status;
+}
+
 void ra_predict_free_needs(ra_need *needs, int count)
 {
     for (int i = 0; i < count && needs != NULL; ++i) {

@@ -9,13 +9,6 @@
 static const double looks_wanted = 2e6;
 const double ra_predict_looks_most = 2e9;
 
-static ra_status count_slice(void *context, const ra_slice *slice)
-{
-    (void)slice;
-    ++*(double *)context;
-    return RA_OK;
-}
-
 /* Add ranges of an owner to a row set: global rows, numbered in packed order. */
 static void add_ranges(const ra_predict_job *job, int owner, const ra_range *ranges, int64_t count,
                        ra_rowset *set)
@@ -104,7 +97,8 @@ void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_o
     }
 }
 
-/* The parts of a step, one after the other: all rows of the owners, or those in `needs`. */
+/* The parts of a step, one after the other: all rows of the owners, or those in `needs`, of each.
+ */
 static ra_status hold(const planning *p, int rank, const int *owners, int count,
                       const ra_need *needs, ra_predict_plan *plan, int s)
 {
@@ -114,8 +108,8 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
     bool const apart = job->request->ring.backward && count > 1;
     int64_t pieces = 0, rows = 0;
     for (int k = 0; k < count; ++k) {
-        pieces += needs != NULL ? needs[owners[k]].count : job->rows[owners[k]].piece_count;
-        rows += needs != NULL ? needs[owners[k]].row_count : job->rows[owners[k]].row_count;
+        pieces += needs != NULL ? needs[k].count : job->rows[owners[k]].piece_count;
+        rows += needs != NULL ? needs[k].row_count : job->rows[owners[k]].row_count;
     }
     ra_predict_keys held;
     ra_status status = keys_init(pieces, &held);
@@ -126,11 +120,11 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
         const ra_rowset *own = &job->rows[owners[k]];
         ra_predict_keys part = own_keys(own);
         if (needs != NULL)
-            status = keys_of(job, owners[k], &needs[owners[k]], &part);
+            status = keys_of(job, owners[k], &needs[k], &part);
         if (needs == NULL)
             add_own(job, owners[k], &held);
         else if (status == RA_OK)
-            add_need(job, owners[k], &needs[owners[k]], &held);
+            add_need(job, owners[k], &needs[k], &held);
         ra_map_size map = {0};
         if (apart && status == RA_OK)
             status = ra_predict_map(job, p->heads, &job->rows[rank], &part, p->chunks, NULL, &map);
@@ -171,7 +165,22 @@ static const ra_need *need_of_team(const planning *p, int rank, int distance)
     return &p->needs[asked][same >= 0 ? same : ra_teams_member(teams, of, 0)];
 }
 
-static ra_status team_step(const planning *p, int rank, int distance, int turn,
+/* What a rank's team fetches of some owners in a round. */
+static ra_status fetch(const planning *p, int rank, const int *owners, int count, int round,
+                       ra_predict_plan *plan, int s)
+{
+    const ra_need *of_team = p->needs[p->job->teams.team[rank]];
+    ra_need *parts = NULL;
+    ra_status status = ra_predict_take(&parts, count, sizeof(*parts));
+    for (int k = 0; k < count && status == RA_OK; ++k)
+        status = ra_predict_need_of_round(p->job, &of_team[owners[k]], round, &parts[k]);
+    if (status == RA_OK)
+        status = hold(p, rank, owners, count, parts, plan, s);
+    ra_predict_free_needs(parts, count);
+    return status;
+}
+
+static ra_status team_step(const planning *p, int rank, int round, int distance, int turn,
                            ra_predict_plan *plan, int s)
 {
     ra_predict_step *const step = &plan->steps[s];
@@ -183,15 +192,17 @@ static ra_status team_step(const planning *p, int rank, int distance, int turn,
     int const readers = ra_teams_size(teams, ra_teams_ahead(teams, team, distance));
     int const left = ra_teams_size(teams, of) - turn * size;
     int const count = left < 0 ? 0 : left < size ? left : size;
-    ra_status const status =
-        hold(p, rank, teams->members + teams->begin[of] + (count > 0 ? turn * size : 0), count,
-             p->needs[team], plan, s);
+    ra_status status =
+        fetch(p, rank, teams->members + teams->begin[of] + (count > 0 ? turn * size : 0), count,
+              round, plan, s);
     step->grad_rows = step->held_rows;
     step->grad_out_rows = step->fetched_rows;
-    if (place / readers == turn) {
-        const ra_need *sent = need_of_team(p, rank, distance);
-        step->sent_rows = step->grad_in_rows = sent->row_count;
-        step->sent_pieces = sent->piece_count;
+    if (place / readers == turn && status == RA_OK) {
+        ra_need sent = {0};
+        status = ra_predict_need_of_round(job, need_of_team(p, rank, distance), round, &sent);
+        step->sent_rows = step->grad_in_rows = sent.row_count;
+        step->sent_pieces = sent.piece_count;
+        free(sent.items);
     }
     return status;
 }
@@ -203,9 +214,10 @@ static ra_status plan_teams(const planning *p, int rank, ra_predict_plan *plan)
     int s = 1;
     ra_status status = hold(p, rank, teams->members + teams->begin[team],
                             ra_teams_size(teams, team), NULL, plan, 0);
-    for (int distance = 1; distance < teams->count; ++distance)
-        for (int turn = 0; turn < ra_teams_turns(teams, distance) && status == RA_OK; ++turn)
-            status = team_step(p, rank, distance, turn, plan, s++);
+    for (int round = 0; round < ra_predict_rounds(p->job); ++round)
+        for (int d = 1; d < teams->count; ++d)
+            for (int turn = 0; turn < ra_teams_turns(teams, d) && status == RA_OK; ++turn)
+                status = team_step(p, rank, round, d, turn, plan, s++);
     return status;
 }
 
@@ -310,23 +322,6 @@ static ra_status make_needs(const planning *p)
     return status;
 }
 
-ra_status ra_predict_slices(const ra_predict_job *job, double *slices_out)
-{
-    const ra_rowset *rows = &job->rows[job->ranks / 2];
-    double slices = 0;
-    for (int32_t i = 0; i < ra_pattern_layer_count(job->pattern) && rows->piece_count > 0; ++i) {
-        ra_range const all = rows->pieces[0].rows;
-        int64_t const count = ra_min_i64(all.count, job->request->tile_rows);
-        ra_status const status =
-            ra_pattern_visit(job->pattern, i, all.begin + all.stride * ((all.count - count) / 2),
-                             all.stride * (count - 1) + 1, count_slice, &slices);
-        if (status != RA_OK)
-            return status;
-    }
-    *slices_out = slices;
-    return RA_OK;
-}
-
 /* How many chunks of each map can be looked at. */
 static ra_status choose_chunks(planning *p)
 {
@@ -340,7 +335,7 @@ static ra_status choose_chunks(planning *p)
     for (int i = 0; i < job->followed_count; ++i) {
         const ra_need *needs = p->needs[job->teams.team[job->followed[i]]];
         for (int owner = 0; owner < job->ranks; ++owner)
-            maps += needs == NULL || needs[owner].row_count > 0;
+            maps += needs == NULL || needs[owner].row_count > 0 ? ra_predict_rounds(job) : 0;
     }
     if (RA_PREDICT_CHUNKS_LEAST * maps * slices > ra_predict_looks_most)
         return ra_predict_refuse_pieces(job);

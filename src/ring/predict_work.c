@@ -163,3 +163,27 @@ ra_pass_terms ra_predict_linear_terms(const ra_predict_job *job, bool backward, 
     t.starts = job->groups;
     return t;
 }
+
+static ra_status count_slice(void *context, const ra_slice *slice)
+{
+    (void)slice;
+    ++*(double *)context;
+    return RA_OK;
+}
+
+ra_status ra_predict_slices(const ra_predict_job *job, double *slices_out)
+{
+    const ra_rowset *rows = &job->rows[job->ranks / 2];
+    double slices = 0;
+    for (int32_t i = 0; i < ra_pattern_layer_count(job->pattern) && rows->piece_count > 0; ++i) {
+        ra_range const all = rows->pieces[0].rows;
+        int64_t const count = ra_min_i64(all.count, job->request->tile_rows);
+        ra_status const status =
+            ra_pattern_visit(job->pattern, i, all.begin + all.stride * ((all.count - count) / 2),
+                             all.stride * (count - 1) + 1, count_slice, &slices);
+        if (status != RA_OK)
+            return status;
+    }
+    *slices_out = slices;
+    return RA_OK;
+}

@@ -135,7 +135,8 @@ static ra_status settle_sending(ra_ring *ring)
     ra_status status = RA_OK;
     if (ra_comm_rank(ring->comm) == 0)
         status = ra_plan_is_full(ring->pattern, &ring->layout, ring->comm, ring->host_pool, &full);
-    int schedule = full ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
+    bool const hops = full && ring->config.rounds <= 1;
+    int schedule = hops ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
     status = share_decision(ring, "schedule", status, &schedule);
     ring->schedule = (ra_schedule)schedule;
     return status;
@@ -234,14 +235,15 @@ static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern
     bool const shape = c->batch >= 1 && c->seq >= 1 && c->heads >= 1 && c->kv_heads >= 1 &&
                        c->heads % c->kv_heads == 0 && c->dim >= 1 && c->dim <= 256;
     if (shape && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX && c->head_groups >= 0 &&
-        c->head_groups <= c->kv_heads && ra_pattern_seq(pattern) == c->seq &&
+        c->head_groups <= c->kv_heads && c->rounds >= 0 && c->rounds <= RA_ROUNDS_MAX &&
+        (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) && ra_pattern_seq(pattern) == c->seq &&
         ra_pattern_heads(pattern) == c->heads)
         return RA_OK;
     ra_log(RA_LOG_ERROR,
            "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, comm_buffers %d, "
-           "head_groups %d do not go together",
+           "head_groups %d, rounds %d do not go together",
            (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim, c->comm_buffers,
-           c->head_groups);
+           c->head_groups, c->rounds);
     return RA_ERR_INVALID;
 }
 

@@ -117,6 +117,7 @@ typedef struct ra_plan_request {
     ra_comm *comm;        /* whose other ranks wait for this one; or NULL */
     int rank;
     ra_heads heads;
+    int rounds;              /* at least 1 */
     ra_pattern_cache *cache; /* or NULL */
     bool dense_mask;
     int32_t tile_rows;
@@ -136,6 +137,8 @@ void ra_plan_fini(ra_pool *pool, ra_plan *plan);
 RA_CHECKED ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout,
                                      ra_comm *comm, ra_pool *pool, bool *full_out);
 
+/* On every rank. */
+int ra_plan_count_steps(const ra_teams *teams, int rounds);
 /** Steps that compute. */
 int ra_plan_live_steps(const ra_plan *plan);
 

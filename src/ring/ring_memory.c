@@ -14,6 +14,7 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
                              .comm = ring->comm,
                              .rank = ra_comm_rank(ring->comm),
                              .heads = heads,
+                             .rounds = c->rounds > 1 ? c->rounds : 1,
                              .cache = c->cache,
                              .dense_mask = c->dense_mask,
                              .by_keys = c->backward && ring->kernel->ops->maps_by_keys,

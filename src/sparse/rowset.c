@@ -29,6 +29,29 @@ ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, r
     return RA_OK;
 }
 
+ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_t begin, int64_t end,
+                          ra_rowset *slice_out)
+{
+    ra_block block;
+    int64_t count = 0;
+    ra_status status = ra_pool_alloc(pool, RA_MEM_TILEMAP,
+                                     (size_t)set->piece_count * sizeof(ra_range), NULL, &block);
+    if (status != RA_OK)
+        return status;
+    ra_range *const ranges = block.data;
+    for (int64_t i = 0; i < set->piece_count; ++i) {
+        const ra_row_piece *piece = &set->pieces[i];
+        int64_t const from = ra_max_i64(begin - piece->first, 0);
+        int64_t const to = ra_min_i64(end - piece->first, piece->rows.count);
+        if (from < to)
+            ranges[count++] = (ra_range){piece->rows.begin + piece->rows.stride * from,
+                                         piece->rows.stride, to - from};
+    }
+    status = ra_rowset_init(pool, ranges, count, slice_out);
+    ra_pool_free(pool, NULL, &block);
+    return status;
+}
+
 void ra_rowset_fini(ra_pool *pool, ra_rowset *set)
 {
     ra_pool_free(pool, NULL, &set->block);

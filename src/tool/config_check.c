@@ -34,6 +34,9 @@ static ra_status heads_check(const ra_config *config)
         return ra_config_refuse(config, "ring.head_groups",
                                 "%d groups of %d key/value heads: must be 1 to %d",
                                 config->head_groups, config->kv_heads, config->kv_heads);
+    if (config->rounds > 1 && config->schedule == RA_SCHEDULE_RING)
+        return ra_config_refuse(config, "ring.rounds",
+                                "does not go with ring.schedule: ring, which has one: take auto");
     return RA_OK;
 }
 
@@ -146,6 +149,9 @@ static ra_status linear_check(const ra_config *config)
     if (config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers"))
         return ra_config_refuse(config, "ring.comm_buffers",
                                 "does not go with linear attention, which sends no keys");
+    if (config->rounds > 1)
+        return ra_config_refuse(config, "ring.rounds",
+                                "does not go with linear attention, which sends no keys");
     if (config->cache_mode != RA_CACHE_OFF &&
         ra_config_was_given(config, "memory.pattern_cache.mode"))
         return ra_config_refuse(config, "memory.pattern_cache.mode",
@@ -181,6 +187,9 @@ static ra_status base_check(const ra_config *config, int ranks)
     if (config->head_groups > 1)
         return ra_config_refuse(config, "ring.head_groups",
                                 "contradicts ring.variant: base, which takes all heads at once");
+    if (config->rounds > 1)
+        return ra_config_refuse(config, "ring.rounds",
+                                "contradicts ring.variant: base, which has no steps");
     if (config->pool_mode != RA_POOL_OFF && ra_config_was_given(config, "memory.pool.mode"))
         return ra_config_refuse(config, "memory.pool.mode",
                                 "contradicts ring.variant: base, which has none");

@@ -148,6 +148,10 @@ const ra_config_key ra_config_keys[] = {
     {"ring.head_groups", RA_KEY_INT32, "auto",
      "groups of heads computed one after the other; more of them take less memory",
      AT(head_groups), RANGE(1, 65536), .zero_name = "auto"},
+    {"ring.rounds", RA_KEY_INT32, "1",
+     "in which shards travel between hosts, a part of each at a time; more of them take smaller "
+     "buffers",
+     AT(rounds), RANGE(1, RA_ROUNDS_MAX)},
 
     {"memory.limit", RA_KEY_BYTES, "none",
      "bytes that a rank may take; none: its share of what the machine has", AT(limit_bytes),

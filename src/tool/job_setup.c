@@ -218,6 +218,7 @@ ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
                             .schedule = config->schedule,
                             .comm_buffers = config->comm_buffers,
                             .head_groups = config->head_groups,
+                            .rounds = config->rounds,
                             .backward = config->backward,
                             .tensors_follow = true,
                             .lse_follows = ra_job_wants_lse(config),

@@ -207,13 +207,16 @@ void ra_report_shape(int width, const ra_config *config)
 
 void ra_report_plan(int width, const ra_config *config, const ra_ring_info *ring)
 {
-    char chunk[48] = "";
+    char chunk[48] = "", rounds[32] = "";
+    if (config->rounds > 1)
+        snprintf(rounds, sizeof(rounds), ", %d rounds", config->rounds);
     if (ring->chunk > 0)
         snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)ring->chunk);
-    ra_report_row(
-        width, "plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s",
-        ra_layout_name(ring->layout), chunk, ra_schedule_name(ring->schedule), config->comm_buffers,
-        config->comm_buffers == 1 ? "" : "s", ring->head_groups, ring->head_groups == 1 ? "" : "s");
+    ra_report_row(width, "plan",
+                  "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s%s",
+                  ra_layout_name(ring->layout), chunk, ra_schedule_name(ring->schedule),
+                  config->comm_buffers, config->comm_buffers == 1 ? "" : "s", ring->head_groups,
+                  ring->head_groups == 1 ? "" : "s", rounds);
     ra_report_row(width, "balance", "the busiest rank has %.3f times the mean work",
                   ring->imbalance);
 }

@@ -54,6 +54,8 @@ static int draw_job(test_rng *rng, test_pattern *pattern, ring_job *job)
     c->head_groups = (int32_t)test_rng_between(rng, 1, c->kv_heads);
     c->backward = test_rng_chance(rng, 0.5);
     c->dense_mask = test_rng_chance(rng, 0.3);
+    if (c->schedule != RA_SCHEDULE_RING && test_rng_chance(rng, 0.4))
+        c->rounds = (int32_t)test_rng_between(rng, 1, 5);
     int const ranks_per_node = (int)test_rng_between(rng, 1, job->ranks);
     for (int r = 0; r < job->ranks; ++r)
         job->hosts[r] = r / ranks_per_node;
@@ -79,10 +81,10 @@ static void describe(const ring_job *job, char *text, size_t bytes)
     int const used =
         snprintf(text, bytes,
                  "ranks %d batch %lld seq %lld heads %d/%d dim %d dtype %d layout %d schedule %d "
-                 "buffers %d groups %d backward %d mask %d hosts %d ",
+                 "buffers %d groups %d rounds %d backward %d mask %d hosts %d ",
                  job->ranks, (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim,
-                 c->dtype, c->layout, c->schedule, c->comm_buffers, c->head_groups, c->backward,
-                 c->dense_mask, job->hosts[job->ranks - 1] + 1);
+                 c->dtype, c->layout, c->schedule, c->comm_buffers, c->head_groups, c->rounds,
+                 c->backward, c->dense_mask, job->hosts[job->ranks - 1] + 1);
     test_pattern_print(&job->pattern, text + used, bytes - (size_t)used);
 }
 

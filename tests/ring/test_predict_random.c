@@ -58,17 +58,18 @@ static void draw_case(test_rng *rng, random_case *c)
     ring->head_groups = 1;
     ring->comm_buffers = (int)test_rng_between(rng, 0, 2);
     ring->backward = test_rng_chance(rng, 0.5);
+    ring->rounds = ring->schedule != RA_SCHEDULE_RING ? (int32_t)test_rng_between(rng, 0, 3) : 1;
     if (test_rng_chance(rng, 0.3))
         c->request.ranks_per_node = (int)test_rng_between(rng, 1, c->request.ranks);
     snprintf(c->text, sizeof(c->text),
              "seq %lld size %lld density %g tile %d causal %d window %lld %lld sinks %lld "
              "documents %lld "
-             "ranks %d per node %d layout %d schedule %d buffers %d backward %d",
+             "ranks %d per node %d layout %d schedule %d buffers %d rounds %d backward %d",
              (long long)seq, (long long)size, c->pattern.block_density, c->request.tile_rows,
              c->pattern.causal, (long long)c->pattern.window_left,
              (long long)c->pattern.window_right, (long long)c->pattern.sinks,
              (long long)c->pattern.document_count, c->request.ranks, c->request.ranks_per_node,
-             ring->layout, ring->schedule, ring->comm_buffers, ring->backward);
+             ring->layout, ring->schedule, ring->comm_buffers, ring->rounds, ring->backward);
 }
 
 /* What both predict, added up over draws of one job. */

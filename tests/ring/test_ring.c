@@ -124,18 +124,20 @@ static void run_random_case(const ra_kernel_ops *kernel, bool dense_mask, uint64
 {
     test_rng rng = {seed};
     int32_t const kv_heads = (int32_t)test_rng_between(&rng, 1, 3);
-    ra_ring_config const c = {.batch = test_rng_between(&rng, 1, 2),
-                              .seq = test_rng_between(&rng, 1, seq_max),
-                              .heads = kv_heads * (int32_t)test_rng_between(&rng, 1, 3),
-                              .kv_heads = kv_heads,
-                              .dim = (int32_t)test_rng_between(&rng, 1, 40),
-                              .dtype = (ra_dtype)test_rng_between(&rng, 0, 2),
-                              .layout = (ra_layout_kind)test_rng_between(&rng, 0, RA_LAYOUT_AUTO),
-                              .schedule = (ra_schedule)test_rng_between(&rng, 0, RA_SCHEDULE_AUTO),
-                              .comm_buffers = (int)test_rng_between(&rng, 0, 2),
-                              .head_groups = (int32_t)test_rng_between(&rng, 0, kv_heads),
-                              .backward = test_rng_chance(&rng, 0.8),
-                              .dense_mask = dense_mask};
+    ra_ring_config c = {.batch = test_rng_between(&rng, 1, 2),
+                        .seq = test_rng_between(&rng, 1, seq_max),
+                        .heads = kv_heads * (int32_t)test_rng_between(&rng, 1, 3),
+                        .kv_heads = kv_heads,
+                        .dim = (int32_t)test_rng_between(&rng, 1, 40),
+                        .dtype = (ra_dtype)test_rng_between(&rng, 0, 2),
+                        .layout = (ra_layout_kind)test_rng_between(&rng, 0, RA_LAYOUT_AUTO),
+                        .schedule = (ra_schedule)test_rng_between(&rng, 0, RA_SCHEDULE_AUTO),
+                        .comm_buffers = (int)test_rng_between(&rng, 0, 2),
+                        .head_groups = (int32_t)test_rng_between(&rng, 0, kv_heads),
+                        .backward = test_rng_chance(&rng, 0.8),
+                        .dense_mask = dense_mask};
+    if (c.schedule != RA_SCHEDULE_RING && seed % 3 == 0)
+        c.rounds = (int32_t)(seed / 3 % 4 + 2);
     int const ranks = (int)test_rng_between(&rng, 1, RING_JOB_RANKS_MAX);
     int hosts[RING_JOB_RANKS_MAX];
     test_pattern drawn;
@@ -147,10 +149,10 @@ static void run_random_case(const ra_kernel_ops *kernel, bool dense_mask, uint64
     test_pattern_print(&drawn.config, text, sizeof(text));
     snprintf(name, sizeof(name),
              "seed %llu: B %d N %d H %d/%d D %d %s ranks %d on hosts %s %s %s buffers %d "
-             "groups %d: %s",
+             "groups %d rounds %d: %s",
              (unsigned long long)seed, (int)c.batch, (int)c.seq, c.heads, c.kv_heads, c.dim,
              ra_dtype_name(c.dtype), ranks, places, ra_layout_name(c.layout),
-             ra_schedule_name(c.schedule), c.comm_buffers, c.head_groups, text);
+             ra_schedule_name(c.schedule), c.comm_buffers, c.head_groups, c.rounds, text);
     double const factor = test_rng_chance(&rng, 0.1) ? 1e-4 : 1;
     tensors_init(&t, &c, seed, factor);
     ask_oracle(&t, &c, &drawn.config);
@@ -216,9 +218,10 @@ static void run_ways(ra_dtype dtype, int ranks)
         c.schedule = (ra_schedule)(way / 5 % 4);
         c.comm_buffers = way / 20 % 3;
         c.head_groups = way / 60 % 4;
-        snprintf(name, sizeof(name), "%s, %d ranks, %s, %s, %d buffers, %d groups",
+        c.rounds = c.schedule != RA_SCHEDULE_RING ? way % 4 : 1;
+        snprintf(name, sizeof(name), "%s, %d ranks, %s, %s, %d buffers, %d groups, %d rounds",
                  ra_dtype_name(dtype), ranks, ra_layout_name(c.layout),
-                 ra_schedule_name(c.schedule), c.comm_buffers, c.head_groups);
+                 ra_schedule_name(c.schedule), c.comm_buffers, c.head_groups, c.rounds);
         ring_job job = job_for(&t, &c, &pattern, ranks);
         for (int r = 0; r < ranks && way % 2 == 1; ++r)
             job.hosts[r] = r * 2 / ranks; /* two hosts */

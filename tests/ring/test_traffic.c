@@ -121,22 +121,45 @@ Test(traffic, dense_attention_sends_exactly_a_full_ring)
 }
 
 /* Most bytes of a category on any rank, with shards of 64 KiB of keys and values. */
-static int64_t peak_of(ra_schedule schedule, int ranks, int buffers, ra_category category)
+static int64_t peak_in_rounds(ra_schedule schedule, int ranks, int buffers, int rounds,
+                              ra_category category)
 {
     ra_ledger_snapshot standing[RING_JOB_RANKS_MAX];
     ring_job job = ring_job_plain(ranks, ranks * 1024, 8);
     int64_t most = 0;
     job.config.schedule = schedule;
     job.config.comm_buffers = buffers;
+    job.config.rounds = rounds;
     job.config.backward = false;
     job.standing = standing;
     ring_job_run(&job);
     cr_assert_eq(job.status, RA_OK);
+    cr_assert_eq(job.sent_bytes, job.info.full_ring_bytes, "%d rounds", rounds);
     for (int r = 0; r < ranks; ++r)
         if (standing[r].peak_bytes[category] > most)
             most = standing[r].peak_bytes[category];
     ring_job_free(&job);
     return most;
+}
+
+static int64_t peak_of(ra_schedule schedule, int ranks, int buffers, ra_category category)
+{
+    return peak_in_rounds(schedule, ranks, buffers, 1, category);
+}
+
+/* As many bytes are sent. */
+Test(traffic, rounds_divide_buffers)
+{
+    for (int ranks = 2; ranks <= 4; ++ranks)
+        for (int buffers = 1; buffers <= 2; ++buffers) {
+            int64_t const whole = peak_of(RA_SCHEDULE_DIRECT, ranks, buffers, RA_MEM_COMM_BUFFER);
+            /* Of two ranks, one buffer serves as well without rounds. */
+            int64_t const most = ranks == 2 && buffers == 2 ? whole / 2 * 3 : whole;
+            for (int rounds = 2; rounds <= 8; rounds *= 2)
+                cr_expect_eq(
+                    peak_in_rounds(RA_SCHEDULE_DIRECT, ranks, buffers, rounds, RA_MEM_COMM_BUFFER),
+                    most / rounds, "%d ranks, %d buffers, %d rounds", ranks, buffers, rounds);
+        }
 }
 
 /* What arrives, and beside it what leaves: with schedule ring the block that arrived before. */

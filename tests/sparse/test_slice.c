@@ -1,8 +1,11 @@
 /* Ranges and slices against enumeration. */
 #include "ringattn/slice.h"
+#include "support/poison_suite.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
+
+TestSuite(rowset, .init = poison_suite_begin, .fini = poison_suite_end);
 
 static ra_range draw_range(test_rng *rng)
 {
@@ -63,6 +66,28 @@ Test(range, intersection_of_huge_coprime_strides_does_not_overflow)
     cr_assert_eq(both.begin % p, 0);
     cr_assert_eq(both.begin % q, 5);
     cr_assert_eq(both.count, 1);
+}
+
+Test(rowset, a_slice_has_the_rows_of_its_local_numbers)
+{
+    for (uint64_t n = 0; n < 500; ++n) {
+        test_rng rng = {n};
+        ra_range ranges[4];
+        ra_rowset set, slice;
+        for (int i = 0; i < 4; ++i) {
+            ranges[i] = draw_range(&rng);
+            ranges[i].begin += 200 * (i % 2 == 0 ? i : 3 - i); /* disjoint, not in order */
+        }
+        cr_assert_eq(ra_rowset_init(pool, ranges, 4, &set), RA_OK);
+        int64_t const begin = test_rng_between(&rng, 0, set.row_count);
+        int64_t const end = test_rng_between(&rng, begin, set.row_count);
+        cr_assert_eq(ra_rowset_slice(pool, &set, begin, end, &slice), RA_OK);
+        cr_assert_eq(slice.row_count, end - begin, "case %d", (int)n);
+        for (int64_t i = 0; i < slice.row_count; ++i)
+            cr_assert_eq(ra_rowset_global(&slice, i), ra_rowset_global(&set, begin + i));
+        ra_rowset_fini(pool, &slice);
+        ra_rowset_fini(pool, &set);
+    }
 }
 
 Test(slice, area_counts_the_live_pairs)

@@ -54,9 +54,11 @@ void job_draw_pattern(test_rng *rng, int seq, job_text *job)
 
 void job_draw_ring(test_rng *rng, bool may_share, job_text *job)
 {
+    const char *const schedule = may_share ? ONE_OF(rng, "auto", "ring", "direct", "shared")
+                                           : ONE_OF(rng, "auto", "ring", "direct");
     job_add(job, " --set ring.layout=%s --set ring.schedule=%s --set ring.comm_buffers=%d",
-            ONE_OF(rng, "auto", "contiguous", "zigzag", "striped", "balanced"),
-            may_share ? ONE_OF(rng, "auto", "ring", "direct", "shared")
-                      : ONE_OF(rng, "auto", "ring", "direct"),
+            ONE_OF(rng, "auto", "contiguous", "zigzag", "striped", "balanced"), schedule,
             job_between(rng, 0, 2));
+    if (strcmp(schedule, "ring") != 0 && test_rng_chance(rng, 0.4))
+        job_add(job, " --set ring.rounds=%d", job_between(rng, 2, 5));
 }

@@ -302,9 +302,9 @@ Test(bench, verification_is_part_of_a_point)
 /* Files in configs/bench/ are what the tables of docs/performance.md come from. */
 Test(bench, every_example_is_a_sweep_whose_points_can_be_run)
 {
-    static const char *const names[] = {"cpu-kernels",      "causal-vs-dense", "window-vs-dense",
-                                        "blocks-vs-dense",  "gqa-vs-mha",      "ranks",
-                                        "dilated-vs-dense", "calibrate",       "ring-vs-base"};
+    static const char *const names[] = {
+        "cpu-kernels", "causal-vs-dense",  "window-vs-dense", "blocks-vs-dense", "gqa-vs-mha",
+        "ranks",       "dilated-vs-dense", "calibrate",       "ring-vs-base",    "rounds"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[512];
         snprintf(path, sizeof(path), "%s/configs/bench/%s.yaml", RA_TEST_SOURCE, names[i]);

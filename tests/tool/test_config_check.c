@@ -66,6 +66,10 @@ Test(config_check, base_has_one_rank_and_nothing_switched_on)
     REFUSES("ring: {variant: base, comm_buffers: 1}\n", "ring.comm_buffers", "contradicts");
     REFUSES("ring: {variant: base, schedule: ring}\n", "ring.schedule", "contradicts");
     REFUSES("ring: {variant: base, head_groups: 2}\n", "ring.head_groups", "contradicts");
+    REFUSES("ring: {variant: base, rounds: 2}\n", "ring.rounds", "contradicts");
+    REFUSES("ring: {schedule: ring, rounds: 2}\n", "ring.rounds", "take auto");
+    REFUSES("ring: {rounds: 65}\n", "ring.rounds", "64");
+    REFUSES("ring: {rounds: 2}\nattention: {kind: linear}\n", "ring.rounds", "linear");
     REFUSES("ring: {variant: base}\nmemory: {pool: {mode: size_class}}\n", "memory.pool.mode",
             "contradicts");
     REFUSES("ring: {variant: base}\nmemory: {pattern_cache: {mode: lazy}}\n",
