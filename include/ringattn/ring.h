@@ -52,10 +52,10 @@ const char *ra_layout_name(ra_layout_kind kind);
 
 typedef enum ra_schedule {
     RA_SCHEDULE_RING,   /* blocks hop from neighbour to neighbour */
-    RA_SCHEDULE_DIRECT, /* step s: needed rows only, with the ranks at distance s */
+    RA_SCHEDULE_DIRECT, /* needed rows only, straight from their owners, nearest ranks first */
     RA_SCHEDULE_SHARED, /* ranks of one host read each other's keys where they lie */
-    RA_SCHEDULE_AUTO,   /* shared if possible, else ring if every rank needs every row, else
-                           direct */
+    RA_SCHEDULE_AUTO,   /* shared if possible, else ring if every rank needs every row, in one
+                           round, else direct */
     RA_SCHEDULE_SCAN    /* linear attention: sums of states; chosen by the kind, not configured */
 } ra_schedule;
 
@@ -72,8 +72,9 @@ typedef struct ra_ring_config {
     ra_schedule schedule;
     int comm_buffers;    /* 0: taken per step; 1: they stand; 2: and transfer overlaps compute */
     int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is */
-    int32_t rounds;      /* in which shards travel, a part of each at a time; up to
-                            RA_ROUNDS_MAX, more than 1 (or 0) not with schedule ring */
+    int32_t rounds;      /* in which rows travel between ranks that do not share memory, a part of
+                            every exchange in each; 1 to RA_ROUNDS_MAX, 0: 1. More than 1 not with
+                            schedule ring, nor for linear attention */
     bool backward;       /* whether ra_ring_backward will be called */
     /* Linear attention instead of softmax: the pattern plays no part, layout contiguous or auto,
        schedule auto; no lse; head groups bound the states that exist at a time (linear.h has their

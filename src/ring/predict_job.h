@@ -158,7 +158,7 @@ RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int r
 RA_CHECKED ra_status ra_predict_list(ra_predict_job *job, ra_need *needs);
 void ra_predict_free_needs(ra_need *needs, int count);
 int ra_predict_rounds(const ra_predict_job *job);
-/* The part of a listed need that travels in a round; its items are taken here. */
+/* The part of a listed need that travels in a round; its items are the caller's to free. */
 RA_CHECKED ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need,
                                               int round, ra_need *part_out);
 /* Both, into an array taken here; to be freed whatever is returned. */
@@ -313,7 +313,7 @@ ra_pass_terms ra_predict_linear_terms(const ra_predict_job *job, bool backward, 
 void ra_predict_add_terms(const ra_pass_terms *from, ra_pass_terms *to);
 double ra_predict_link_ms(const ra_link *link, double bytes);
 
-/* Steps of followed ranks as they are reported: [followed_count][ranks]. */
+/* Steps of followed ranks as they are reported: [followed_count][step_count]. */
 typedef struct ra_predict_times {
     ra_predicted_step *steps;
     ra_pass_terms *terms; /* [followed_count][2]: forward, backward */

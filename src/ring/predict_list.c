@@ -250,7 +250,8 @@ ra_status ra_predict_list(ra_predict_job *job, ra_need *needs)
 
 int ra_predict_rounds(const ra_predict_job *job)
 {
-    return job->request->ring.rounds > 1 ? job->request->ring.rounds : 1;
+    int const rounds = job->request->ring.rounds;
+    return rounds > 1 && job->schedule != RA_SCHEDULE_RING ? rounds : 1;
 }
 
 ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need, int round,

@@ -335,7 +335,7 @@ static ra_status choose_chunks(planning *p)
     for (int i = 0; i < job->followed_count; ++i) {
         const ra_need *needs = p->needs[job->teams.team[job->followed[i]]];
         for (int owner = 0; owner < job->ranks; ++owner)
-            maps += needs == NULL || needs[owner].row_count > 0 ? ra_predict_rounds(job) : 0;
+            maps += needs == NULL ? 1 : needs[owner].row_count > 0 ? ra_predict_rounds(job) : 0;
     }
     if (RA_PREDICT_CHUNKS_LEAST * maps * slices > ra_predict_looks_most)
         return ra_predict_refuse_pieces(job);

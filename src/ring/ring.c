@@ -128,15 +128,15 @@ static ra_status settle_layout(ra_ring *ring, const int *hosts)
     return ra_ring_agree(ring, status);
 }
 
-/* Without shared memory: neighbour hops if every rank needs every row, else needed rows only. */
+/* Without shared memory: neighbour hops if every rank needs every row, in one round, else needed
+   rows only. */
 static ra_status settle_sending(ra_ring *ring)
 {
     bool full = false;
     ra_status status = RA_OK;
-    if (ra_comm_rank(ring->comm) == 0)
+    if (ra_comm_rank(ring->comm) == 0 && ring->config.rounds <= 1)
         status = ra_plan_is_full(ring->pattern, &ring->layout, ring->comm, ring->host_pool, &full);
-    bool const hops = full && ring->config.rounds <= 1;
-    int schedule = hops ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
+    int schedule = full ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
     status = share_decision(ring, "schedule", status, &schedule);
     ring->schedule = (ra_schedule)schedule;
     return status;
@@ -284,10 +284,10 @@ static ra_status check_linear(const ra_ring_config *c, const ra_kernel *kernel)
     bool const rows = c->layout == RA_LAYOUT_CONTIGUOUS || c->layout == RA_LAYOUT_AUTO;
     bool const gradients = !c->backward || c->linear == RA_LINEAR_BIDIRECTIONAL ||
                            c->linear_method == RA_LINEAR_CHUNKED;
-    if (rows && gradients && c->schedule == RA_SCHEDULE_AUTO && c->scale == 0)
+    if (rows && gradients && c->schedule == RA_SCHEDULE_AUTO && c->rounds <= 1 && c->scale == 0)
         return RA_OK;
     ra_log(RA_LOG_ERROR, "ring: linear attention takes layout contiguous or auto, schedule auto, "
-                         "no scale, and for gradients the method chunked");
+                         "one round, no scale, and for gradients the method chunked");
     return RA_ERR_INVALID;
 }
 

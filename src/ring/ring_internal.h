@@ -72,8 +72,8 @@ typedef struct ra_part {
 /*
  * One step of a pass, as one rank sees it. Step 0 works on the rows of the own team, where they
  * lie. In a step s >= 1 the team holds rows of ranks of another one: each member fetches what any
- * of the team needs of one owner, and all read all of it. In the backward pass members take turns:
- * in turn j the one at place p alone adds to the gradients of part p + j.
+ * of the team needs of one owner, or a round's part of it, and all read all of it. In the backward
+ * pass members take turns: in turn j the one at place p alone adds to the gradients of part p + j.
  *
  * Partial gradients of the fetched rows are sent at the end of the step. With schedule ring they go
  * round with the keys: what arrives belongs to the next step's rows, or, in the last step, to our

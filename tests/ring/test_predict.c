@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { RANKS_MOST = 8 };
 
@@ -164,6 +165,36 @@ Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeou
         ring_job_free(&job);
     }
     cr_assert_leq(sampled, SAMPLED_MOST, "%d of %d jobs were not looked at whole", sampled, CASES);
+}
+
+/* Ranks of one host exchange nothing: rounds leave their plan as it is, and as sure. */
+Test(predict, rounds_leave_a_host_alone_as_it_is)
+{
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    ra_predict_request request = {.ring = {.batch = 1,
+                                           .seq = 1 << 20,
+                                           .heads = 1,
+                                           .kv_heads = 1,
+                                           .dim = 64,
+                                           .layout = RA_LAYOUT_CONTIGUOUS,
+                                           .schedule = RA_SCHEDULE_AUTO,
+                                           .head_groups = 1},
+                                  .pattern = &pattern,
+                                  .ranks = 64,
+                                  .ranks_per_node = 64,
+                                  .may_share = true,
+                                  .tile_rows = 256,
+                                  .threads = 1,
+                                  .memory_bytes = INT64_MAX};
+    ra_prediction one, many;
+    pattern.causal = true;
+    cr_assert_eq(ra_predict(&request, &one), RA_OK);
+    request.ring.rounds = RA_ROUNDS_MAX;
+    cr_assert_eq(ra_predict(&request, &many), RA_OK);
+    cr_expect(one.counted && many.counted);
+    cr_expect_eq(memcmp(one.memory_bytes, many.memory_bytes, sizeof(one.memory_bytes)), 0);
+    ra_prediction_fini(&one);
+    ra_prediction_fini(&many);
 }
 
 /* Scores of standard attention, and states of cumsum, pass 2^63 bytes: on one rank, and of many. */

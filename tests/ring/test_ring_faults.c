@@ -18,6 +18,9 @@ static ring_job small_job(int buffers, ra_schedule schedule, int hosts)
     job.config.layout = RA_LAYOUT_ZIGZAG;
     job.config.comm_buffers = buffers;
     job.config.schedule = schedule;
+    if ((schedule == RA_SCHEDULE_DIRECT && buffers == 2) ||
+        (schedule == RA_SCHEDULE_SHARED && hosts == 2 && buffers == 0))
+        job.config.rounds = 2;
     job.pattern.causal = true;
     job.hosts[RANKS - 1] = hosts - 1;
     job.timeout_ms = 5000;
