@@ -72,6 +72,7 @@ Test(signs_of_work, come_with_every_step_of_a_plan)
                                          .schedule = (ra_schedule)schedule,
                                          .comm = &comm,
                                          .heads = {0, 1, 1},
+                                         .rounds = 1,
                                          .tile_rows = 64};
         ra_plan plan;
         beats = 0;

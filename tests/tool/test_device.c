@@ -265,7 +265,7 @@ Test(device, the_bytes_of_its_context_are_counted)
     cr_assert_eq(result.code, 0, "%s", result.err);
     run_in("RA_STANDIN_CONTEXT=7345678", "run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 4, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "context=7.01"), "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "context=7.0 MiB"), "%s", result.err);
     run_in("RA_STANDIN_CONTEXT=12345678", "run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 4, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "for context"), "%s", result.err);
