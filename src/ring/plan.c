@@ -219,7 +219,7 @@ int ra_plan_count_steps(const ra_teams *teams, int rounds)
 ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *plan_out)
 {
     const ra_teams *teams = request->teams;
-    RA_ASSERT(request->schedule != RA_SCHEDULE_AUTO);
+    RA_ASSERT(request->schedule != RA_SCHEDULE_AUTO && request->rounds >= 1);
     RA_ASSERT(request->schedule == RA_SCHEDULE_SHARED || teams->largest == 1);
     ra_plan plan = {.step_count = ra_plan_count_steps(teams, request->rounds),
                     .team_size = ra_teams_size(teams, teams->team[request->rank]),
