@@ -44,12 +44,14 @@ typedef struct ra_view {
 ra_view ra_view_dense(void *data, ra_dtype dtype, int64_t rows, int64_t heads, int64_t dim,
                       int64_t head_begin);
 
+enum { RA_HEAD_DIM_MAX = 256 };
+
 /* Heads of one step: query heads [q_head_begin, q_head_begin + q_heads) of the job, in views and
    buffers numbered from 0. Query head h reads kv head h / (q_heads / kv_heads). */
 typedef struct ra_kernel_shape {
     int64_t batch;
     int32_t q_heads, kv_heads, q_head_begin;
-    int32_t dim; /* 1 to 256 */
+    int32_t dim; /* 1 to RA_HEAD_DIM_MAX */
     float scale;
 } ra_kernel_shape;
 
@@ -140,7 +142,7 @@ typedef enum ra_linear_method {
 /* What a job will use of a kernel. */
 typedef struct ra_kernel_use {
     ra_dtype dtype;
-    int32_t dim; /* 1 to 256 */
+    int32_t dim; /* 1 to RA_HEAD_DIM_MAX */
     bool backward;
     bool deterministic;      /* as in ra_kernel */
     bool shares_rows;        /* maps may have shared_rows: see ra_pattern_shares_rows */

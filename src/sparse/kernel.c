@@ -9,7 +9,7 @@
 ra_status ra_kernel_init(const ra_kernel_ops *ops, const ra_kernel_use *use, ra_pool *pool,
                          ra_kernel *kernel_out)
 {
-    RA_ASSERT(ops != NULL && use->threads >= 1 && use->dim >= 1 && use->dim <= 256);
+    RA_ASSERT(ops != NULL && use->threads >= 1 && use->dim >= 1 && use->dim <= RA_HEAD_DIM_MAX);
     ra_kernel_use here = *use;
     ra_kernel kernel = {.ops = ops,
                         .threads = use->threads,
@@ -83,7 +83,7 @@ ra_status ra_kernel_refuse(const char *name, ra_status status, const char *what)
 
 ra_status ra_kernel_validate_heads(const char *name, const ra_kernel_shape *shape)
 {
-    if (shape->dim < 1 || shape->dim > 256)
+    if (shape->dim < 1 || shape->dim > RA_HEAD_DIM_MAX)
         return ra_kernel_refuse(name, RA_ERR_INVALID, "head_dim must be 1 to 256");
     if (shape->batch < 0 || shape->kv_heads < 1 || shape->q_heads < 1 ||
         shape->q_heads % shape->kv_heads != 0)

@@ -145,7 +145,7 @@ static ra_status linear_compare(const ra_kernel_use *use, ra_check_place *tried,
 ra_status ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
                           const ra_kernel_use *use, ra_kernel_verdict *verdict_out)
 {
-    RA_ASSERT(use->dim >= 1 && use->dim <= 256 && use->threads >= 1);
+    RA_ASSERT(use->dim >= 1 && use->dim <= RA_HEAD_DIM_MAX && use->threads >= 1);
     ra_check_place mine = {0}, theirs = {0};
     ra_kernel_verdict worst = {0};
     ra_status status = ra_check_place_make(plain, use, &theirs);

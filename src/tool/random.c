@@ -82,7 +82,7 @@ static inline float normal_from_bits(uint32_t bits)
 
 void ra_random_row(uint64_t stream, int64_t row, int32_t head, int32_t dim, float *values)
 {
-    RA_DASSERT(dim >= 1 && dim <= RA_RANDOM_MAX_DIM);
+    RA_DASSERT(dim >= 1);
     pthread_once(&cells_once, fill_cells);
     uint64_t state = ra_mix64(ra_mix64(stream ^ (uint64_t)row) ^ (uint64_t)head);
     for (int32_t d = 0; d < dim; d += 2) {

@@ -7,10 +7,8 @@
 
 #include <stdint.h>
 
-enum { RA_RANDOM_MAX_DIM = 256 };
-
 /**
- * values[d] for 0 <= d < dim (1 to RA_RANDOM_MAX_DIM): standard normal, |value| < 6.4, finite.
+ * values[d] for 0 <= d < dim (at least 1): standard normal, |value| < 6.4, finite.
  *
  * `stream` is the key of a (tensor, batch) from ra_random_stream. About 3 ns per value.
  */

@@ -4,7 +4,7 @@
 
 #include "tensors.h"
 
-enum { RA_TENSOR_NAMES = RA_TENSOR_DO + 1, RA_TENSOR_MAX_DIM = 256, RA_TENSOR_MAX_HEADS = 65536 };
+enum { RA_TENSOR_NAMES = RA_TENSOR_DO + 1, RA_TENSOR_MAX_HEADS = 65536 };
 
 struct ra_tensor_source {
     ra_pool *pool;                                /* borrowed */

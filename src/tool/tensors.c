@@ -78,9 +78,9 @@ static ra_status check_against_q(const ra_tensor_source *source, ra_tensor_name 
 static ra_status check_shapes(const ra_tensor_source *source, bool backward)
 {
     const ra_tensor_info *q = source->infos[RA_TENSOR_Q], *k = source->infos[RA_TENSOR_K];
-    if (q->shape[3] > RA_TENSOR_MAX_DIM)
+    if (q->shape[3] > RA_HEAD_DIM_MAX)
         REFUSE(source, "q", "split the heads", "its head_dim is %" PRId64 ", more than %d",
-               q->shape[3], RA_TENSOR_MAX_DIM);
+               q->shape[3], RA_HEAD_DIM_MAX);
     if (q->shape[2] > RA_TENSOR_MAX_HEADS)
         REFUSE(source, "q", "split the job by heads", "it has %" PRId64 " heads, more than %d",
                q->shape[2], RA_TENSOR_MAX_HEADS);

@@ -147,7 +147,7 @@ static void round_bf16(const float *values, int32_t count, uint16_t *to)
 
 static void draw_row(uint64_t stream, const ra_config *config, int64_t row, int32_t head, void *to)
 {
-    float values[RA_RANDOM_MAX_DIM];
+    float values[RA_HEAD_DIM_MAX];
     int32_t const dim = config->head_dim;
     ra_random_row(stream, row, head, dim, values);
     if (config->dtype == RA_F32)
@@ -215,7 +215,7 @@ static ra_status row_from_file(const ra_tensor_source *source, const ra_config *
                                ra_tensor_name name, int64_t batch, int32_t head, int64_t row,
                                double *values)
 {
-    float buffer[RA_RANDOM_MAX_DIM]; /* room for a row of any dtype */
+    float buffer[RA_HEAD_DIM_MAX]; /* room for a row of any dtype */
     int64_t const at = (batch * config->seq + row) * ra_tensor_heads(config, name) + head;
     int64_t const bytes = config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
     ra_status const status =
@@ -260,7 +260,7 @@ ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config 
         return rows_from_file(source, config, name, batch, head, row_begin, row_count, staging,
                               values);
     uint64_t const stream = ra_random_stream(config->seed, name, batch);
-    float row[RA_RANDOM_MAX_DIM]; /* room for a row of any dtype */
+    float row[RA_HEAD_DIM_MAX]; /* room for a row of any dtype */
     for (int64_t i = 0; i < row_count; ++i) {
         draw_row(stream, config, row_begin + i, head, row);
         widen(config->dtype, row, 0, config->head_dim, values + i * config->head_dim);

@@ -128,7 +128,7 @@ ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first, const doubl
 {
     /* The nearest float16 below the smallest normal one may be half its quantum away. */
     double const free = tensor->dtype == RA_F16 ? 0x1p-25 : 0;
-    double found[RA_REFERENCE_MAX_DIM], diff_sum = 0, ref_sum = 0;
+    double found[RA_HEAD_DIM_MAX], diff_sum = 0, ref_sum = 0;
     ra_status const status = ra_verify_load(tensor, first, dim, found);
     if (status != RA_OK)
         return status;

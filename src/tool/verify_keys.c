@@ -12,7 +12,7 @@
 
 /* What queries add to a key; only doubles, so that it is reduced as it lies. */
 typedef struct key_sums {
-    double dk[RA_REFERENCE_MAX_DIM], dv[RA_REFERENCE_MAX_DIM];
+    double dk[RA_HEAD_DIM_MAX], dv[RA_HEAD_DIM_MAX];
     double terms;     /* sum of (scale p (|dp| + |delta|) |q|)^2: of what cancels in dk */
     double nonfinite; /* queries whose inputs, or what they see, hold NaN or Inf */
     double suspect;   /* queries whose lse or o from the run is not finite */
@@ -20,7 +20,7 @@ typedef struct key_sums {
 
 typedef struct sampled_key {
     int64_t row;
-    double k[RA_REFERENCE_MAX_DIM], v[RA_REFERENCE_MAX_DIM];
+    double k[RA_HEAD_DIM_MAX], v[RA_HEAD_DIM_MAX];
 } sampled_key;
 
 /* One (batch, kv head) and its keys. */
@@ -79,7 +79,7 @@ static ra_status take_from_run(const ra_verify_job *job, int64_t batch, int32_t 
 {
     const ra_config *config = job->config;
     int64_t const own = job->rows->row_count;
-    double out[RA_REFERENCE_MAX_DIM];
+    double out[RA_HEAD_DIM_MAX];
     ra_status status = RA_OK;
     for (int i = 0; i < count && status == RA_OK; ++i) {
         int64_t const first = ((batch * own + locals[i]) * config->heads + head) * config->head_dim;
@@ -124,7 +124,7 @@ static void add_row_linear(const ra_reference *reference, const ra_reference_row
                            const sampled_key *key, key_sums *sums)
 {
     int32_t const dim = reference->dim;
-    double phi[RA_REFERENCE_MAX_DIM], norm = 0;
+    double phi[RA_HEAD_DIM_MAX], norm = 0;
     memcpy(phi, key->k, (size_t)dim * sizeof(double));
     ra_reference_features(phi, dim);
     double const p = ra_reference_dot(row->q, phi, dim) / row->sum;

@@ -79,7 +79,7 @@ ra_status ra_reference_load(const ra_reference *reference, int64_t batch, int32_
 {
     const ra_config *config = reference->config;
     int32_t const dim = reference->dim;
-    double values[RA_REFERENCE_ROWS * RA_REFERENCE_MAX_DIM];
+    double values[RA_REFERENCE_ROWS * RA_HEAD_DIM_MAX];
     RA_ASSERT(count <= RA_REFERENCE_ROWS);
     for (int begin = 0, end; begin < count; begin = end) {
         for (end = begin + 1; end < count && rows[end].row == rows[end - 1].row + 1;)

@@ -4,14 +4,14 @@
 
 #include "verify.h"
 
-enum { RA_REFERENCE_MAX_DIM = 256, RA_REFERENCE_ROWS = 32, RA_REFERENCE_KEYS = 512 };
+enum { RA_REFERENCE_ROWS = 32, RA_REFERENCE_KEYS = 512 };
 
 /* One query row of one batch and head. */
 typedef struct ra_reference_row {
     int64_t row;
-    double q[RA_REFERENCE_MAX_DIM], dout[RA_REFERENCE_MAX_DIM];
-    double out[RA_REFERENCE_MAX_DIM], dq[RA_REFERENCE_MAX_DIM];
-    double kept[RA_REFERENCE_MAX_DIM]; /* sum of p k: the factor of delta in dq */
+    double q[RA_HEAD_DIM_MAX], dout[RA_HEAD_DIM_MAX];
+    double out[RA_HEAD_DIM_MAX], dq[RA_HEAD_DIM_MAX];
+    double kept[RA_HEAD_DIM_MAX]; /* sum of p k: the factor of delta in dq */
     double lse, delta;
     double terms;    /* sum of (scale p (|dp| + |delta|) |k|)^2, over the terms that cancel in dq */
     bool nonfinite;  /* NaN or Inf in the row or in what it sees; the rest is undefined */
@@ -38,7 +38,7 @@ typedef struct ra_reference {
     bool *key_nonfinite;
     int32_t *multiplicity;
     /* Linear attention: phi(k) summed over the keys before `line_end` of a batch and kv head. */
-    double line[RA_REFERENCE_MAX_DIM];
+    double line[RA_HEAD_DIM_MAX];
     int64_t line_batch, line_end;
     int32_t line_head; /* query head; -1: none */
 } ra_reference;
