@@ -184,12 +184,11 @@ RA_CHECKED ra_status ra_comm_create_self(int64_t timeout_ms, ra_comm **comm_out)
 /**
  * `ranks` communicators of one process, one per thread, for tests: comms_out[r] is rank r's.
  * Each is destroyed by itself, in any order.
+ *
+ * @param hosts  as if ranks were on several: as ra_comm_hosts gives them, copied; NULL: on one
  */
-RA_CHECKED ra_status ra_comm_create_local(int ranks, int64_t timeout_ms, ra_comm **comms_out);
-/** The same, as if ranks were on several hosts. @param hosts  as ra_comm_hosts gives them; copied
- */
-RA_CHECKED ra_status ra_comm_create_local_hosts(int ranks, const int *hosts, int64_t timeout_ms,
-                                                ra_comm **comms_out);
+RA_CHECKED ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t timeout_ms,
+                                          ra_comm **comms_out);
 
 /**
  * All ranks of MPI_COMM_WORLD (duplicated). If MPI is not yet initialised, this does so with
@@ -291,14 +290,14 @@ struct ra_comm {
     int64_t heard_ns; /* last heartbeat of another rank; CLOCK_MONOTONIC */
     int64_t beat_ns;  /* last one of this rank */
     int in_flight;    /* kept by the ra_comm_* functions, as are the stats */
-    ra_comm *of_host; /* NULL: messages lie in host memory */
+    /* NULL: messages lie in host memory. Else exchanges are carried out one after the other: none
+       may need a later one of its own rank to end, and what two ranks send each other in one
+       exchange is one exchange on either side. */
+    ra_comm *of_host;
     ra_stream *stream;
     ra_comm_watch *watch; /* NULL: none */
     void *watch_context;
     ra_timed timed;
-    /* Exchanges are carried out one after the other: none may need a later one of its own rank to
-       end, and what two ranks send each other in one exchange is one exchange on either side. */
-    bool in_order;
     bool broken; /* an operation failed, or ra_comm_abort was called: nothing is tried any more */
 };
 

@@ -44,7 +44,7 @@ typedef struct ra_comm_device {
  *
  * ra_comm_memory gives NCCL's own memory where it has some (2.26.5 and newer): at most 16 blocks at
  * a time, in units of 2 MiB. Messages go through NCCL on a stream of their own. Exchanges are
- * carried out one after the other (ra_comm.in_order), each as one group of sends and receives; none
+ * carried out one after the other (ra_comm.of_host), each as one group of sends and receives; none
  * needs memory or waits on the host. Lengths travel over `host` beside them, so that a mismatch is
  * found where NCCL would only hang. Before this returns each pair of at most 16 ranks, else each
  * rank with its neighbours, has exchanged a message under the deadline; others connect when they
@@ -79,9 +79,6 @@ enum { RA_NCCL_UNIT_BYTES = 2 << 20 };
 
 /** Whether communicators over the NCCL of this machine have such memory: 2.26.5 and newer. */
 bool ra_nccl_has_memory(void);
-
-/** Bytes of the device that NCCL took, as measured; 0 for other communicators. */
-int64_t ra_comm_nccl_bytes(const ra_comm *comm);
 
 /**
  * Describe this machine's NCCL: its version, or why there is none. It is loaded, not started.

@@ -17,20 +17,20 @@ static int note_bytes(int count)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/*
- * Wait until `count` of mpi->requests are done, or until `timeout_ms` have passed.
- * statuses and indices are overwritten. *open_out: the first request that is not done, or -1.
- *
- * @return RA_ERR_TIMEOUT: has not been logged, the caller knows what to say
- */
-static ra_status wait_requests(ra_mpi_comm *mpi, const char *operation, int count,
-                               int64_t timeout_ms, int64_t patience_ns, int *open_out)
+/* The requests that will be waited for: none yet. */
+static void begin_requests(ra_mpi_comm *mpi, int count)
+{
+    for (int i = 0; i < count; i++)
+        mpi->requests[i] = MPI_REQUEST_NULL;
+}
+
+static ra_status complete_requests(ra_mpi_comm *mpi, const char *operation, int count,
+                                   int64_t timeout_ms, int64_t patience_ns, int *open_out)
 {
     int64_t const begin_ns = ra_clock_ns();
     int open_count = 0;
     for (int i = 0; i < count; i++)
         open_count += mpi->requests[i] != MPI_REQUEST_NULL;
-    *open_out = -1;
     while (open_count > 0) {
         int64_t const now_ns = ra_clock_ns();
         int done_count = 0;
@@ -59,14 +59,50 @@ static ra_status wait_requests(ra_mpi_comm *mpi, const char *operation, int coun
     return RA_OK;
 }
 
-static void drop_requests(ra_mpi_comm *mpi, int count)
+/*
+ * Wait until `count` of mpi->requests are done, or until `timeout_ms` have passed; after a failure
+ * there are none. statuses and indices are overwritten.
+ *
+ * @param posted    MPI's error of posting them; nothing is waited for if it is one
+ * @param open_out  the first request that was not done when the time had passed, else -1
+ * @return RA_ERR_TIMEOUT: has not been logged, the caller knows what to say
+ */
+static ra_status wait_requests(ra_mpi_comm *mpi, const char *operation, int posted, int count,
+                               int64_t timeout_ms, int64_t patience_ns, int *open_out)
 {
-    for (int i = 0; i < count; i++) {
+    *open_out = -1;
+    ra_status const status =
+        posted != MPI_SUCCESS
+            ? ra_mpi_fail(mpi, operation, -1, posted)
+            : complete_requests(mpi, operation, count, timeout_ms, patience_ns, open_out);
+    for (int i = 0; i < count && status != RA_OK; i++) {
         if (mpi->requests[i] == MPI_REQUEST_NULL)
             continue;
         MPI_Cancel(&mpi->requests[i]);
         MPI_Request_free(&mpi->requests[i]);
     }
+    return status;
+}
+
+/*
+ * Send the same to all other ranks, and wait until it has left. If `skip` is a rank, it gets
+ * nothing, and a timeout is not logged.
+ */
+static ra_status send_all(ra_mpi_comm *mpi, const char *operation, const void *data, int bytes,
+                          int tag, int skip, int64_t timeout_ms)
+{
+    int const size = mpi->base.size;
+    int error = MPI_SUCCESS, open;
+    begin_requests(mpi, size);
+    for (int rank = 0; rank < size && error == MPI_SUCCESS; rank++) {
+        if (rank != mpi->base.rank && rank != skip)
+            error = MPI_Isend(data, bytes, MPI_BYTE, rank, tag, mpi->handle, &mpi->requests[rank]);
+    }
+    ra_status const status =
+        wait_requests(mpi, operation, error, size, timeout_ms, RA_PATIENCE_SEND, &open);
+    if (status == RA_ERR_TIMEOUT && skip < 0)
+        ra_comm_log_timeout(&mpi->base, operation, -1, open);
+    return status;
 }
 
 /* ---- barrier and reductions: notes to rank 0 and back ---------------------------------------- */
@@ -76,22 +112,12 @@ static ra_status collect_notes(ra_mpi_comm *mpi, const char *operation, int *mis
 {
     int const size = mpi->base.size;
     int error = MPI_SUCCESS;
-    mpi->requests[0] = MPI_REQUEST_NULL;
-    for (int rank = 1; rank < size; rank++)
-        mpi->requests[rank] = MPI_REQUEST_NULL;
+    begin_requests(mpi, size);
     for (int rank = 1; rank < size && error == MPI_SUCCESS; rank++)
         error = MPI_Irecv(&mpi->notes[rank], (int)sizeof(ra_mpi_note), MPI_BYTE, rank, RA_TAG_NOTE,
                           mpi->handle, &mpi->requests[rank]);
-    ra_status status = RA_OK;
-    *missing_out = -1;
-    if (error != MPI_SUCCESS)
-        status = ra_mpi_fail(mpi, operation, -1, error);
-    else
-        status = wait_requests(mpi, operation, size, mpi->base.timeout_ms, RA_PATIENCE_NONE,
-                               missing_out);
-    if (status != RA_OK)
-        drop_requests(mpi, size);
-    return status;
+    return wait_requests(mpi, operation, error, size, mpi->base.timeout_ms, RA_PATIENCE_NONE,
+                         missing_out);
 }
 
 /* Rank 0: its note, with the verdict, to all but `missing`. */
@@ -99,25 +125,8 @@ static ra_status send_answers(ra_mpi_comm *mpi, const char *operation, int missi
                               int64_t timeout_ms)
 {
     const ra_mpi_note *const answer = &mpi->notes[0];
-    int const size = mpi->base.size;
-    int error = MPI_SUCCESS, open = -1;
-    for (int rank = 0; rank < size; rank++)
-        mpi->requests[rank] = MPI_REQUEST_NULL;
-    for (int rank = 1; rank < size && error == MPI_SUCCESS; rank++) {
-        if (rank != missing)
-            error = MPI_Isend(answer, note_bytes(answer->count), MPI_BYTE, rank, RA_TAG_ANSWER,
-                              mpi->handle, &mpi->requests[rank]);
-    }
-    ra_status status = RA_OK;
-    if (error != MPI_SUCCESS)
-        status = ra_mpi_fail(mpi, operation, -1, error);
-    else
-        status = wait_requests(mpi, operation, size, timeout_ms, RA_PATIENCE_SEND, &open);
-    if (status == RA_ERR_TIMEOUT && missing < 0)
-        ra_comm_log_timeout(&mpi->base, operation, -1, open);
-    if (status != RA_OK)
-        drop_requests(mpi, size);
-    return status;
+    return send_all(mpi, operation, answer, note_bytes(answer->count), RA_TAG_ANSWER, missing,
+                    timeout_ms);
 }
 
 /* Rank 0: the first rank whose note does not fit rank 0's own; -1: none. */
@@ -172,26 +181,20 @@ static ra_status preside(ra_mpi_comm *mpi, const char *operation)
 static ra_status attend(ra_mpi_comm *mpi, const char *operation)
 {
     ra_mpi_note *const note = &mpi->notes[0], *const answer = &mpi->notes[1];
-    int open = -1;
-    mpi->requests[0] = MPI_REQUEST_NULL;
-    mpi->requests[1] = MPI_REQUEST_NULL;
+    int open;
+    begin_requests(mpi, 2);
     int error = MPI_Irecv(answer, (int)sizeof(*answer), MPI_BYTE, 0, RA_TAG_ANSWER, mpi->handle,
                           &mpi->requests[0]);
     if (error == MPI_SUCCESS)
         error = MPI_Isend(note, note_bytes(note->count), MPI_BYTE, 0, RA_TAG_NOTE, mpi->handle,
                           &mpi->requests[1]);
-    ra_status status = RA_OK;
-    if (error != MPI_SUCCESS)
-        status = ra_mpi_fail(mpi, operation, -1, error);
-    else
-        status = wait_requests(mpi, operation, 2, mpi->base.timeout_ms + answer_grace_ms(mpi),
-                               RA_PATIENCE_NONE, &open);
-    if (status != RA_OK) {
-        if (status == RA_ERR_TIMEOUT)
-            ra_comm_log_timeout(&mpi->base, operation, -1, 0);
-        drop_requests(mpi, 2);
+    ra_status const status =
+        wait_requests(mpi, operation, error, 2, mpi->base.timeout_ms + answer_grace_ms(mpi),
+                      RA_PATIENCE_NONE, &open);
+    if (status == RA_ERR_TIMEOUT)
+        ra_comm_log_timeout(&mpi->base, operation, -1, 0);
+    if (status != RA_OK)
         return status;
-    }
     if (answer->verdict == RA_VERDICT_MISSING) {
         ra_comm_log_timeout(&mpi->base, operation, -1, (int)answer->missing_rank);
         return RA_ERR_TIMEOUT;
@@ -241,35 +244,12 @@ ra_status ra_mpi_reduce(ra_comm *comm, const char *operation, ra_number number, 
 
 /* ---- broadcast: from the root to each -------------------------------------------------------- */
 
-static ra_status send_piece(ra_mpi_comm *mpi, const char *operation, const char *data, int bytes)
-{
-    int const size = mpi->base.size;
-    int error = MPI_SUCCESS, open = -1;
-    for (int rank = 0; rank < size; rank++)
-        mpi->requests[rank] = MPI_REQUEST_NULL;
-    for (int rank = 0; rank < size && error == MPI_SUCCESS; rank++) {
-        if (rank != mpi->base.rank)
-            error = MPI_Isend(data, bytes, MPI_BYTE, rank, RA_TAG_BROADCAST, mpi->handle,
-                              &mpi->requests[rank]);
-    }
-    ra_status status = RA_OK;
-    if (error != MPI_SUCCESS)
-        status = ra_mpi_fail(mpi, operation, -1, error);
-    else
-        status = wait_requests(mpi, operation, size, mpi->base.timeout_ms, RA_PATIENCE_SEND, &open);
-    if (status == RA_ERR_TIMEOUT)
-        ra_comm_log_timeout(&mpi->base, operation, -1, open);
-    if (status != RA_OK)
-        drop_requests(mpi, size);
-    return status;
-}
-
 /* Wait for the root's next piece, and see that it has the right length before it is received. */
 static ra_status receive_piece(ra_mpi_comm *mpi, const char *operation, int root, char *data,
                                int bytes)
 {
     int64_t const begin_ns = ra_clock_ns();
-    int found_bytes = -1, open = -1;
+    int found_bytes = -1, open;
     for (;;) {
         int64_t const now_ns = ra_clock_ns();
         int const error = ra_mpi_receive(mpi, root, RA_TAG_BROADCAST, data, bytes, &found_bytes,
@@ -289,12 +269,10 @@ static ra_status receive_piece(ra_mpi_comm *mpi, const char *operation, int root
         ra_comm_log_disagreement(&mpi->base, operation, root);
         return RA_ERR_PEER;
     }
-    ra_status const status =
-        wait_requests(mpi, operation, 1, mpi->base.timeout_ms, RA_PATIENCE_FLOW, &open);
+    ra_status const status = wait_requests(mpi, operation, MPI_SUCCESS, 1, mpi->base.timeout_ms,
+                                           RA_PATIENCE_FLOW, &open);
     if (status == RA_ERR_TIMEOUT)
         ra_comm_log_timeout(&mpi->base, operation, -1, root);
-    if (status != RA_OK)
-        drop_requests(mpi, 1);
     return status;
 }
 
@@ -306,9 +284,10 @@ ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void 
     size_t const piece = mpi->piece_bytes;
     for (size_t done = 0; done <= bytes; done += piece) {
         int const now = (int)(bytes - done < piece ? bytes - done : piece);
-        ra_status const status = comm->rank == root
-                                     ? send_piece(mpi, operation, at + done, now)
-                                     : receive_piece(mpi, operation, root, at + done, now);
+        ra_status const status =
+            comm->rank == root
+                ? send_all(mpi, operation, at + done, now, RA_TAG_BROADCAST, -1, comm->timeout_ms)
+                : receive_piece(mpi, operation, root, at + done, now);
         if (status != RA_OK)
             return status;
     }

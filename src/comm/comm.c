@@ -17,9 +17,15 @@ void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int
     comm->host[sizeof(comm->host) - 1] = '\0'; /* a long name is cut without a terminator */
 }
 
+uint64_t ra_hash_text(uint64_t hash, const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
 int64_t ra_comm_host_id(const ra_comm *comm)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
     char boot[64] = "";
     FILE *const file = fopen("/proc/sys/kernel/random/boot_id", "r");
     if (file != NULL) {
@@ -27,11 +33,8 @@ int64_t ra_comm_host_id(const ra_comm *comm)
             boot[0] = '\0';
         fclose(file);
     }
-    for (const char *c = comm->host; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-    for (const char *c = boot; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-    return (int64_t)hash;
+    uint64_t const hash = ra_hash_text(UINT64_C(0xcbf29ce484222325), comm->host);
+    return (int64_t)ra_hash_text(hash, boot);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */

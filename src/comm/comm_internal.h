@@ -18,6 +18,9 @@ struct ra_transfer {
 /** Fill the head of a communicator: host, deadline, no statistics; `hosts` is for the maker. */
 void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int64_t timeout_ms);
 
+/** FNV-1a: `hash`, continued with the bytes of `text`. */
+uint64_t ra_hash_text(uint64_t hash, const char *text);
+
 /** How much of the deadline a wait that began at `begin_ns` has used up. */
 int64_t ra_waited_ms(const ra_comm *comm, int64_t begin_ns, int64_t now_ns);
 /** Whether it is time to tell again; then notes that it was told at `now_ns`. */

@@ -214,13 +214,7 @@ static void settle_host(ra_comm *comm, const ra_local_group *group, bool several
         snprintf(comm->host, sizeof(comm->host), "host%d", group->hosts[comm->rank]);
 }
 
-ra_status ra_comm_create_local(int ranks, int64_t timeout_ms, ra_comm **comms_out)
-{
-    return ra_comm_create_local_hosts(ranks, NULL, timeout_ms, comms_out);
-}
-
-ra_status ra_comm_create_local_hosts(int ranks, const int *hosts, int64_t timeout_ms,
-                                     ra_comm **comms_out)
+ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t timeout_ms, ra_comm **comms_out)
 {
     RA_ASSERT(ranks >= 1);
     int made = 0;

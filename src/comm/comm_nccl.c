@@ -249,12 +249,12 @@ static ra_status warm_up(ra_nccl_comm *nccl)
 static ra_status charge(ra_nccl_comm *nccl, int64_t before_bytes, int64_t after_bytes)
 {
     ra_ledger *const ledger = nccl->base.device.ledger;
-    nccl->taken_bytes = ra_max_i64(after_bytes - before_bytes, 0);
-    if (ledger == NULL || nccl->taken_bytes == 0)
+    int64_t const taken_bytes = ra_max_i64(after_bytes - before_bytes, 0);
+    if (ledger == NULL || taken_bytes == 0)
         return RA_OK;
-    ra_status const status = ra_ledger_charge(ledger, RA_MEM_CONTEXT, nccl->taken_bytes);
+    ra_status const status = ra_ledger_charge(ledger, RA_MEM_CONTEXT, taken_bytes);
     if (status == RA_OK)
-        nccl->charged_bytes = nccl->taken_bytes;
+        nccl->charged_bytes = taken_bytes;
     return status;
 }
 
@@ -325,7 +325,6 @@ ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device, ra_co
         return ra_device_agree(host, RA_ERR_NO_MEMORY);
     }
     ra_device_init(&nccl->base, &nccl_ops, host, device);
-    nccl->base.base.in_order = true;
     nccl->base.progress = ra_nccl_progress;
     for (int i = 0; i < RA_TRANSFER_MAX; i++)
         nccl->base.transfers[i] = &nccl->transfers[i].base;
@@ -337,9 +336,4 @@ ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device, ra_co
     }
     *comm_out = &nccl->base.base;
     return RA_OK;
-}
-
-int64_t ra_comm_nccl_bytes(const ra_comm *comm)
-{
-    return comm->ops == &nccl_ops ? ((const ra_nccl_comm *)comm)->taken_bytes : 0;
 }

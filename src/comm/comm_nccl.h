@@ -35,8 +35,7 @@ typedef struct ra_nccl_comm {
     ra_nccl_transfer transfers[RA_TRANSFER_MAX];
     void *first_bytes; /* of the device, for first messages; NULL: they are over */
     ra_nccl_block blocks[RA_NCCL_BLOCKS_MAX];
-    int64_t taken_bytes;   /* of the device, as measured */
-    int64_t charged_bytes; /* of these, on the ledger */
+    int64_t charged_bytes; /* of the device, as measured: on the ledger */
 } ra_nccl_comm;
 
 /**

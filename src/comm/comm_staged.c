@@ -142,7 +142,6 @@ ra_status ra_comm_create_staged(ra_comm *host, const ra_comm_device *device, ra_
         return ra_device_agree(host, RA_ERR_NO_MEMORY);
     }
     ra_device_init(&staged->base, &staged_ops, host, device);
-    staged->base.base.in_order = true;
     staged->base.progress = ra_staged_progress;
     staged->piece_bytes = PIECE_BYTES;
     for (int i = 0; i < RA_TRANSFER_MAX; i++)

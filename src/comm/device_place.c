@@ -67,10 +67,7 @@ ra_status ra_device_agree(ra_comm *host, ra_status status)
 /* The GPU's address on its bus, and the host, in one number; never 0. */
 static int64_t gpu_id(const ra_comm *host, const char *bus_id)
 {
-    uint64_t hash = (uint64_t)ra_comm_host_id(host);
-    for (const char *c = bus_id; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3); /* FNV-1a */
-    return (int64_t)(hash | 1);
+    return (int64_t)(ra_hash_text((uint64_t)ra_comm_host_id(host), bus_id) | 1);
 }
 
 ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, const char *bus_id, int *own_out,

@@ -16,12 +16,6 @@ ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device, ra_co
     return RA_ERR_UNSUPPORTED;
 }
 
-int64_t ra_comm_nccl_bytes(const ra_comm *comm)
-{
-    (void)comm;
-    return 0;
-}
-
 bool ra_nccl_has_memory(void)
 {
     return false;

@@ -24,7 +24,7 @@ int local_ranks_run(int ranks, int64_t timeout_ms, int (*body)(ra_comm *comm, vo
                     void *context)
 {
     ra_comm **const comms = calloc((size_t)ranks, sizeof(*comms));
-    if (ra_comm_create_local(ranks, timeout_ms, comms) != RA_OK)
+    if (ra_comm_create_local(ranks, NULL, timeout_ms, comms) != RA_OK)
         abort();
     int const failures = local_ranks_run_on(ranks, comms, body, context);
     free(comms);

@@ -83,7 +83,7 @@ Test(comm, says_when_memory_is_missing_and_leaves_none_behind)
     int failed = 0;
     for (;; failed++) {
         callocs_left = failed;
-        ra_status const status = ra_comm_create_local(4, 1000, comms);
+        ra_status const status = ra_comm_create_local(4, NULL, 1000, comms);
         callocs_left = -1;
         if (status == RA_OK)
             break;

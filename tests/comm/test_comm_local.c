@@ -67,7 +67,7 @@ Test(local, ranks_of_pretended_hosts_meet_in_windows_of_their_own)
 {
     for (int again = 0; again < 20; again++) {
         ra_comm *comms[HOST_RANKS];
-        cr_assert_eq(ra_comm_create_local_hosts(HOST_RANKS, some_hosts, 60000, comms), RA_OK);
+        cr_assert_eq(ra_comm_create_local(HOST_RANKS, some_hosts, 60000, comms), RA_OK);
         cr_expect_eq(local_ranks_run_on(HOST_RANKS, comms, meet_on_hosts, NULL), 0);
     }
 }
@@ -76,7 +76,7 @@ Test(local, who_is_missed_in_a_window_is_named)
 {
     ra_comm *comms[HOST_RANKS];
     contract_capture_log();
-    cr_assert_eq(ra_comm_create_local_hosts(HOST_RANKS, some_hosts, 60000, comms), RA_OK);
+    cr_assert_eq(ra_comm_create_local(HOST_RANKS, some_hosts, 60000, comms), RA_OK);
     cr_expect_eq(local_ranks_run_on(HOST_RANKS, comms, miss_a_meeting, NULL), 0);
     cr_expect_geq(contract_count_lines("waiting in vain timed out after 0.25 s",
                                        "step 7, waiting for rank 2)"),
@@ -129,7 +129,7 @@ Test(local, is_destroyed_in_any_order)
     static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
     for (int i = 0; i < 3; i++) {
         ra_comm *comms[3];
-        cr_assert_eq(ra_comm_create_local(3, 1000, comms), RA_OK);
+        cr_assert_eq(ra_comm_create_local(3, NULL, 1000, comms), RA_OK);
         for (int k = 0; k < 3; k++)
             ra_comm_destroy(comms[orders[i][k]]);
     }
@@ -141,7 +141,7 @@ Test(local, is_destroyed_with_transfers_in_flight_once_broken)
     ra_exchange const exchange = {"left behind", 0, {1, out, 8}, {1, in, 8}};
     ra_transfer *transfer = NULL;
     ra_comm *comms[2];
-    cr_assert_eq(ra_comm_create_local(2, 1000, comms), RA_OK);
+    cr_assert_eq(ra_comm_create_local(2, NULL, 1000, comms), RA_OK);
     cr_assert_eq(ra_comm_start(comms[0], &exchange, &transfer), RA_OK);
     ra_comm_abort(comms[0], 5);
     ra_comm_destroy(comms[0]);
@@ -153,7 +153,7 @@ Test(local, is_destroyed_with_transfers_in_flight_once_broken)
 Test(local, describes_itself)
 {
     ra_comm *comms[2];
-    cr_assert_eq(ra_comm_create_local(2, 1000, comms), RA_OK);
+    cr_assert_eq(ra_comm_create_local(2, NULL, 1000, comms), RA_OK);
     cr_expect_str_eq(ra_comm_name(comms[1]), "local");
     cr_expect_eq(ra_comm_rank(comms[1]), 1);
     cr_expect_eq(ra_comm_size(comms[1]), 2);

@@ -235,9 +235,9 @@ Test(nccl, ranks_of_a_host_get_its_usable_gpus_in_turn)
     int turns[2][5] = {{0, 0, 1, 0, 1}, {2, 1, 1, 2, 1}};
     int second_only[2][5] = {{1, 1, 1, 1, 1}, {3, 2, 3, 3, 2}};
     ra_comm *comms[5];
-    cr_assert_eq(ra_comm_create_local_hosts(5, hosts, 60000, comms), RA_OK);
+    cr_assert_eq(ra_comm_create_local(5, hosts, 60000, comms), RA_OK);
     cr_expect_eq(local_ranks_run_on(5, comms, expect_turns, turns), 0);
     standin.major[0] = 7;
-    cr_assert_eq(ra_comm_create_local_hosts(5, hosts, 60000, comms), RA_OK);
+    cr_assert_eq(ra_comm_create_local(5, hosts, 60000, comms), RA_OK);
     cr_expect_eq(local_ranks_run_on(5, comms, expect_turns, second_only), 0);
 }

@@ -101,7 +101,7 @@ static int deal(dealing *d)
 {
     static const int hosts[] = {0, 0, 0, 0, 1, 1};
     ra_comm *comms[6];
-    cr_assert_eq(ra_comm_create_local_hosts(6, hosts, 60000, comms), RA_OK);
+    cr_assert_eq(ra_comm_create_local(6, hosts, 60000, comms), RA_OK);
     return local_ranks_run_on(6, comms, expect_dealt, d);
 }
 

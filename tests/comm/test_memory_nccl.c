@@ -16,10 +16,12 @@ static void end(void)
 
 TestSuite(memory_nccl, .init = device_ranks_begin_nccl, .fini = end);
 
-static int expect_bytes(ra_comm *comm, void *context)
+static int expect_charged(ra_comm *comm, void *context)
 {
-    const int64_t *const bytes = context;
-    return ra_comm_nccl_bytes(comm) != *bytes;
+    ra_ledger_snapshot seen;
+    (void)comm;
+    ra_ledger_read(context, &seen);
+    return seen.reserved_bytes != standin_nccl.taken_bytes;
 }
 
 static int expect_no_memory(ra_status status, void *context)
@@ -37,8 +39,8 @@ Test(memory_nccl, charges_what_it_was_seen_to_take)
     device_ranks plan = {.make = ra_comm_create_nccl,
                          .timeout_ms = 60000,
                          .ledger = ledger,
-                         .body = expect_bytes,
-                         .context = &bytes};
+                         .body = expect_charged,
+                         .context = ledger};
     cr_expect_eq(device_ranks_run(1, &plan), 0);
     ra_ledger_read(ledger, &seen);
     cr_expect_eq(seen.peak_bytes[RA_MEM_CONTEXT], bytes);

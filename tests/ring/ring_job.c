@@ -313,8 +313,8 @@ void ring_job_run(ring_job *job)
     job->sent_bytes = job->live_pairs = job->peak_bytes = job->leaked_bytes = 0;
     job->in_pass = false;
     job->failed_together = job->same_status = true;
-    job->status = ra_comm_create_local_hosts(job->ranks, job->hosts,
-                                             job->timeout_ms > 0 ? job->timeout_ms : 30000, comms);
+    job->status = ra_comm_create_local(job->ranks, job->hosts,
+                                       job->timeout_ms > 0 ? job->timeout_ms : 30000, comms);
     if (job->status != RA_OK)
         return;
     for (int r = 0; r < job->ranks; ++r) {

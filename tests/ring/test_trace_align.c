@@ -48,7 +48,7 @@ Test(trace_align, ranks_of_a_host_agree_exactly_where_there_are_others)
     aligning ranks[RANKS];
     int64_t begin_ns[RANKS], count;
     poison_pool_begin(&ledger, &pool);
-    cr_assert_eq(ra_comm_create_local_hosts(RANKS, hosts, 60000, comms), RA_OK);
+    cr_assert_eq(ra_comm_create_local(RANKS, hosts, 60000, comms), RA_OK);
     for (int r = 0; r < RANKS; ++r) {
         ranks[r].comm = comms[r];
         cr_assert_eq(ra_trace_create(pool, 8, 0, &ranks[r].trace), RA_OK);
