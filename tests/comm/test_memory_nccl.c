@@ -5,6 +5,7 @@
 #include "support/standin_nccl.h"
 
 #include <criterion/criterion.h>
+#include <signal.h>
 
 static void end(void)
 {
@@ -88,6 +89,27 @@ Test(memory_nccl, has_memory_for_messages)
     cr_expect_eq(run_memory(RA_ERR_NO_MEMORY), 0);
     cr_expect_eq(contract_count_lines("", ""), 0); /* said by whoever asks */
     cr_expect_eq(standin_nccl.blocks, 0);
+}
+
+/* Work that nobody has waited for may use it. */
+static int free_too_early(ra_comm *comm, void *context)
+{
+    ra_memory memory;
+    cudaStream_t stream = NULL;
+    void *data = NULL;
+    (void)context;
+    if (!ra_comm_memory(comm, &memory) || memory.ops->alloc(&memory, 2 << 20, &data) != RA_OK ||
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
+        cudaMemsetAsync(data, 0, 1, stream) != cudaSuccess)
+        return 1;
+    memory.ops->free(&memory, data, 2 << 20);
+    return 0;
+}
+
+Test(memory_nccl, is_freed_by_the_stand_in_only_when_streams_are_over, .signal = SIGABRT)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = free_too_early};
+    (void)device_ranks_run(1, &plan);
 }
 
 static int expect_none(ra_comm *comm, void *context)

@@ -8,7 +8,7 @@
  * between; addresses that are out of bounds or not aligned.
  *
  * It says that indices, masks and order are right. It says nothing about what compilers make of
- * the source, about rounding inside tensor cores, or about time.
+ * the source, or about time, and of rounding inside tensor cores only that sums are cut.
  */
 #ifndef RINGATTN_TESTS_CUDA_EMULATOR_H
 #define RINGATTN_TESTS_CUDA_EMULATOR_H

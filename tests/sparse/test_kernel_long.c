@@ -167,6 +167,12 @@ Test(kernel_long, causal_rows_over_65536_keys_stay_within_bounds, .timeout = 300
     check_long(RA_BF16, true);
 }
 
+/* In a GPU's tensor cores, which cut each sum, a row is one chain of them. */
+Test(kernel_long, causal_rows_of_float16_stay_within_bounds, .timeout = 300)
+{
+    check_long(RA_F16, true);
+}
+
 /*
  * Gradients of the first SINKS keys, each a sum over all 65,536 queries. A window of one token and
  * sinks keep the oracle short: query i sees the sinks and itself.

@@ -43,10 +43,15 @@ static void end(job *j)
     ra_ledger_destroy(j->ledger);
 }
 
-static void hang(job *j)
+static void hang_on(cudaStream_t stream)
 {
     cr_assert_eq(standin_enter(), cudaSuccess);
-    cr_assert_eq(standin_leave(standin_enqueue_hang((cudaStream_t)j->kernel.stream)), cudaSuccess);
+    cr_assert_eq(standin_leave(standin_enqueue_hang(stream)), cudaSuccess);
+}
+
+static void hang(job *j)
+{
+    hang_on((cudaStream_t)j->kernel.stream);
 }
 
 /* The stand-in ends the process where giving back would wait. */
@@ -96,13 +101,17 @@ static int slow_is_over(void *context)
     return ++*s->asked >= s->most;
 }
 
-static void enqueue(job *j, const slow *work)
+static void enqueue_on(cudaStream_t stream, int (*is_over)(void *context), const void *context,
+                       size_t bytes)
 {
     cr_assert_eq(standin_enter(), cudaSuccess);
-    cr_assert_eq(
-        standin_enqueue_wait((cudaStream_t)j->kernel.stream, slow_is_over, work, sizeof(*work)),
-        cudaSuccess);
+    cr_assert_eq(standin_enqueue_wait(stream, is_over, context, bytes), cudaSuccess);
     cr_assert_eq(standin_leave(cudaSuccess), cudaSuccess);
+}
+
+static void enqueue(job *j, const slow *work)
+{
+    enqueue_on((cudaStream_t)j->kernel.stream, slow_is_over, work, sizeof(*work));
 }
 
 /* But for the first, every question takes 20 us at least: so many last several deadlines. */
@@ -139,6 +148,50 @@ Test(watch_cuda, waits_for_many_calls)
     cr_expect_not(ra_device_is_lost());
     end(&j);
     cr_expect_eq(said.errors, 0);
+}
+
+/* Work that is over when a look is on its way. */
+static int is_looked_at(void *context)
+{
+    return (*(const ra_cuda_watch **)context)->asked;
+}
+
+static ra_cuda_watch *enqueue_until_look(job *j)
+{
+    ra_cuda_watch *const watch = &ra_cuda_self(&j->kernel)->watch;
+    enqueue_on((cudaStream_t)j->kernel.stream, is_looked_at, &watch, sizeof(watch));
+    return watch;
+}
+
+/* It reads the workspace, which may be given back then. */
+Test(watch_cuda, ends_with_no_look_on_its_way)
+{
+    enum { LOOK_QUESTIONS = 100 };
+    job j = {0};
+    int asked = 0;
+    begin(&j, RA_POOL_OFF);
+    slow const before = {.asked = &asked, .most = LOOK_QUESTIONS};
+    const ra_cuda_watch *const watch = enqueue_until_look(&j);
+    enqueue_on(watch->stream, slow_is_over, &before, sizeof(before));
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_OK, "%s", said.line);
+    cr_expect_eq(asked, LOOK_QUESTIONS);
+    cr_expect_not(watch->asked);
+    cr_expect_not(ra_device_is_lost());
+    end(&j);
+    cr_expect_eq(said.errors, 0);
+}
+
+Test(watch_cuda, loses_a_gpu_whose_last_look_hangs)
+{
+    job j = {0};
+    begin(&j, RA_POOL_OFF);
+    hang_on(enqueue_until_look(&j)->stream);
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_ERR_TIMEOUT);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "GPU 0 hangs"), "%s", said.line);
+    cr_expect(ra_device_is_lost());
+    end(&j);
+    cr_expect_eq(said.errors, 1, "%s", said.line);
 }
 
 Test(watch_cuda, names_the_step_that_was_given_last)

@@ -183,6 +183,15 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
     return standin_leave(error);
 }
 
+void standin_refuse_to_hang(void)
+{
+    static const char text[] = "the stand-in runtime: this call would wait for a GPU that hangs\n";
+    if (!standin.hangs)
+        return;
+    fputs(text, stderr);
+    abort();
+}
+
 /* Waits for all that may use memory, as the runtime does: for messages of a peer too. */
 static void wait_for_all(void)
 {
@@ -198,15 +207,33 @@ static void wait_for_all(void)
     }
 }
 
-cudaError_t cudaFree(void *data)
+static cudaError_t free_after(void (*waiting)(void), void *data)
 {
     cudaError_t const error = standin_enter();
     if (error == cudaSuccess) {
-        wait_for_all();
+        waiting();
         standin.used_bytes -= (int64_t)standin_give(data);
         standin.blocks--;
     }
     return standin_leave(error);
+}
+
+cudaError_t cudaFree(void *data)
+{
+    return free_after(wait_for_all, data);
+}
+
+static void refuse_if_busy(void)
+{
+    if (!standin_is_busy())
+        return;
+    fputs("the stand-in runtime: memory is freed that a stream may still use\n", stderr);
+    abort();
+}
+
+cudaError_t standin_free_unused(void *data)
+{
+    return free_after(refuse_if_busy, data);
 }
 
 cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned flags)

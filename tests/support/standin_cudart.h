@@ -83,6 +83,9 @@ cudaError_t standin_enqueue_wait(cudaStream_t stream, int (*is_over)(void *conte
 cudaError_t standin_take(void **data, size_t bytes, int is_device);
 size_t standin_give(void *data);
 
+/** cudaFree without its wait: ends the process if a stream of this thread's is busy. */
+cudaError_t standin_free_unused(void *data);
+
 /** Whether all these bytes lie in one block of device memory; between enter and leave. */
 int standin_is_device(const void *data, size_t bytes);
 /**
@@ -90,6 +93,9 @@ int standin_is_device(const void *data, size_t bytes);
  * Whether all streams that this thread has made are over: a thread may be a rank.
  */
 int standin_run_all(void);
+/** Whether a stream of this thread's has work, but for waits for events, that nobody has seen to be
+    over. */
+int standin_is_busy(void);
 /** Whether work of a stream of this thread's waits for a peer, as far as anybody has asked. */
 int standin_waits_for_peer(void);
 /** Where a call would never return: ends the process if a GPU hangs. */

@@ -319,11 +319,12 @@ static ncclResult_t fake_mem_alloc(void **data, size_t bytes)
     return error;
 }
 
+/* NCCL does not promise to wait for streams, as cudaFree does. */
 static ncclResult_t fake_mem_free(void *data)
 {
     ncclResult_t const error = leave(enter());
     standin_nccl.blocks--;
-    return cudaFree(data) == cudaSuccess ? error : ncclUnhandledCudaError;
+    return standin_free_unused(data) == cudaSuccess ? error : ncclUnhandledCudaError;
 }
 
 static ncclResult_t fake_register(ncclComm_t comm, void *data, size_t bytes, void **handle)

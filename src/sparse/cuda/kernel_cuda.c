@@ -135,7 +135,8 @@ ra_status ra_cuda_finish(ra_kernel *kernel)
             kernel->poll(kernel->poll_context);
         ra_pause(ra_clock_ns() - begin_ns);
     }
-    return ra_cuda_status(error, "kernel cuda: computing");
+    status = ra_cuda_status(error, "kernel cuda: computing");
+    return status == RA_OK ? ra_cuda_watch_settle(kernel) : status;
 }
 
 static ra_timeline *cuda_timeline(ra_kernel *kernel, int32_t capacity)

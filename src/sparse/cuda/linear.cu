@@ -61,9 +61,13 @@ extern "C" cudaError_t ra_cuda_linear_launch(ra_cuda_linear_work work, const ra_
     kernel_function *const kernel = f->dim <= 64    ? kernel_of<64>(work)
                                     : f->dim <= 128 ? kernel_of<128>(work)
                                                     : kernel_of<256>(work);
-    /* More than 48 KiB of shared memory must be asked for. */
-    cudaError_t const error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile.shared_bytes);
+    /* More than 48 KiB of shared memory must be asked for; and with the largest carve-out a
+       multiprocessor holds as many thread blocks as the tile has in mind. */
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             tile.shared_bytes);
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     cudaSharedmemCarveoutMaxShared);
     if (error != cudaSuccess)
         return error;
     kernel<<<blocks, 32 * tile.warps, tile.shared_bytes, stream>>>(*f);

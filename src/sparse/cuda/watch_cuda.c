@@ -6,6 +6,7 @@
 #include "sparse/cuda/watch_cuda.h"
 
 #include "internal.h"
+#include "pause.h"
 #include "pool/cuda_error.h"
 #include "ringattn/device.h"
 #include "sparse/cuda/cuda_internal.h"
@@ -137,4 +138,24 @@ ra_status ra_cuda_watch_look(ra_kernel *kernel)
     w->looked_ns = now_ns;
     w->quiet_looks = moved ? 0 : w->quiet_looks + 1;
     return status == RA_OK && w->quiet_looks > LOOKS ? lose(kernel) : status;
+}
+
+ra_status ra_cuda_watch_settle(ra_kernel *kernel)
+{
+    ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
+    int64_t const begin_ns = ra_clock_ns();
+    cudaError_t error = cudaSuccess;
+    while (w->asked && (error = cudaStreamQuery(w->stream)) == cudaErrorNotReady) {
+        int64_t const waited_ns = ra_clock_ns() - begin_ns;
+        (void)cudaGetLastError();
+        if (ra_device_is_lost())
+            return RA_ERR_TIMEOUT; /* that was said */
+        if (waited_ns > kernel->timeout_ms * 1000000)
+            return lose(kernel);
+        if (kernel->poll != NULL)
+            kernel->poll(kernel->poll_context);
+        ra_pause(waited_ns);
+    }
+    w->asked = false;
+    return ra_cuda_status(error, "kernel cuda: looking at its GPU");
 }

@@ -1,4 +1,4 @@
-/* Whether a GPU makes progress with its work: it is polled, never waited for. */
+/* Whether a GPU makes progress with its work: it is polled while that lasts. */
 #ifndef RINGATTN_WATCH_CUDA_H
 #define RINGATTN_WATCH_CUDA_H
 
@@ -44,5 +44,8 @@ void ra_cuda_watch_launch(ra_kernel *kernel, const char *what, const ra_kernel_p
                           const uint32_t *tickets);
 /** See ra_kernel_watch. */
 RA_CHECKED ra_status ra_cuda_watch_look(ra_kernel *kernel);
+/** Wait for the look that is on its way, if one is, for at most timeout_ms: it reads the workspace,
+    and tickets, which may be given back next. */
+RA_CHECKED ra_status ra_cuda_watch_settle(ra_kernel *kernel);
 
 #endif
