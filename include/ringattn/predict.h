@@ -90,7 +90,8 @@ typedef struct ra_hardware {
 } ra_hardware;
 
 typedef struct ra_predict_request {
-    ra_ring_config ring; /* layout, schedule and head_groups may be auto; its cache is not used */
+    ra_ring_config ring; /* layout, schedule, groups and rounds may be auto; its cache is not
+                            used */
     bool standard;       /* scores and weights are materialised, as the table `standard` does */
     const ra_pattern_config *pattern; /* borrowed for the call */
     int ranks;                        /* 1 to RA_PREDICT_RANKS_MAX */
@@ -111,7 +112,8 @@ typedef struct ra_predict_request {
     int64_t staging_bytes;       /* held while inputs are read, and given back before the passes */
     int64_t drawn_rows_max;      /* bounds of the work with random blocks, see above; */
     int64_t visits_max;          /* 0: RA_PREDICT_DRAWN_ROWS and RA_PREDICT_VISITS */
-    int64_t memory_bytes;        /* what head_groups 0 must fit into; INT64_MAX: anything does */
+    int64_t memory_bytes;        /* what head_groups 0 and rounds 0 must fit into; INT64_MAX:
+                                    anything does */
     bool on_device;              /* a GPU computes: tensors, state, buffers and copies of tile maps
                                     are in its memory, all else in the host's, without a pool */
     int64_t context_bytes;       /* of a GPU, held from the beginning */
@@ -144,7 +146,9 @@ typedef struct ra_predicted_pass {
 } ra_predicted_pass;
 
 typedef struct ra_prediction {
-    bool exact;         /* counted, and nothing is kept idle: bytes are those of a ledger */
+    bool exact;         /* bytes are those of a ledger: all was counted, no pool keeps memory idle,
+                           and no pattern cache keeps maps of other numbers of rounds, tried before
+                           these */
     bool counted;       /* every rank and every chunk was followed, and every block */
     bool may_keep_idle; /* a pool is on, and what it keeps idle comes on top, category pool_idle */
     bool blocks_expected; /* random blocks were not drawn: counts are expected values */
@@ -153,7 +157,7 @@ typedef struct ra_prediction {
     bool left_out[RA_LAYOUT_AUTO]; /* layouts that auto did not try: too much to count */
     ra_schedule schedule;
     int64_t chunk;
-    int32_t head_groups;
+    int32_t head_groups, rounds;
     double imbalance;
     double live_pairs; /* of all ranks, batch and query heads */
 

@@ -54,8 +54,8 @@ typedef enum ra_schedule {
     RA_SCHEDULE_RING,   /* blocks hop from neighbour to neighbour */
     RA_SCHEDULE_DIRECT, /* needed rows only, straight from their owners, nearest ranks first */
     RA_SCHEDULE_SHARED, /* ranks of one host read each other's keys where they lie */
-    RA_SCHEDULE_AUTO,   /* shared if possible, else ring if every rank needs every row, in one
-                           round, else direct */
+    RA_SCHEDULE_AUTO,   /* shared if possible, else ring if every rank needs every row and one
+                           round does, else direct */
     RA_SCHEDULE_SCAN    /* linear attention: sums of states; chosen by the kind, not configured */
 } ra_schedule;
 
@@ -73,7 +73,8 @@ typedef struct ra_ring_config {
     int comm_buffers;    /* 0: taken per step; 1: they stand; 2: and transfer overlaps compute */
     int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is */
     int32_t rounds;      /* in which rows travel between ranks that do not share memory, a part of
-                            every exchange in each; 1 to RA_ROUNDS_MAX, 0: 1. More than 1 not with
+                            every exchange in each; 1 to RA_ROUNDS_MAX. 0: one, or if that does not
+                            fit in as many groups as may be, 2, 4, 8, ... More than 1 not with
                             schedule ring, nor for linear attention */
     bool backward;       /* whether ra_ring_backward will be called */
     /* Linear attention instead of softmax: the pattern plays no part, layout contiguous or auto,
@@ -193,7 +194,7 @@ typedef struct ra_ring_info {
     ra_layout_kind layout;
     ra_schedule schedule;
     int64_t chunk; /* balanced: rows per chunk */
-    int32_t head_groups;
+    int32_t head_groups, rounds;
     int step_count; /* this rank's steps with a live pair, one head group */
     double imbalance;
     int64_t live_pairs;      /* this rank's, over batch and query heads; linear: 0, has no pairs */

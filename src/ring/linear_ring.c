@@ -100,6 +100,7 @@ static double row_imbalance(const ra_layout *layout, int64_t seq)
 ra_status ra_linear_make(ra_ring *ring)
 {
     ring->schedule = RA_SCHEDULE_SCAN;
+    ring->rounds = 1;
     ring->linear.states_group = -1;
     ring->layout.imbalance = row_imbalance(&ring->layout, ring->config.seq);
     ra_status const status = ra_ring_settle_groups(ring, bytes_of_groups, NULL);

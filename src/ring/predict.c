@@ -47,8 +47,10 @@ static ra_status make_teams(ra_predict_job *job)
     if (status == RA_OK)
         status = ra_teams_init(job->ranks, hosts, job->pool, &job->teams);
     free(hosts);
+    if (status == RA_OK && job->teams.count > 1)
+        job->rounds = (int32_t)ra_max_i64(1, job->request->ring.rounds);
     if (status == RA_OK)
-        job->step_count = ra_plan_count_steps(&job->teams, ra_predict_rounds(job));
+        job->step_count = ra_plan_count_steps(&job->teams, job->rounds);
     return status;
 }
 
@@ -72,7 +74,7 @@ static ra_status choose_schedule(ra_predict_job *job)
 {
     bool full = false;
     if (job->request->ring.schedule != RA_SCHEDULE_AUTO || job->ranks == 1 ||
-        job->schedule == RA_SCHEDULE_SHARED || ra_predict_rounds(job) > 1)
+        job->schedule == RA_SCHEDULE_SHARED || job->rounds > 1)
         return RA_OK;
     ra_status const status = ra_predict_is_full(job, &full);
     /* Of very many ranks, hops are not followed: what they send is the same. */
@@ -94,31 +96,105 @@ static int64_t plan_array_bytes(const ra_predict_job *job, int32_t groups)
     return ra_predict_round_host(job, plans * (int64_t)sizeof(ra_plan));
 }
 
-/* What is left when the ring chooses its groups: it has rows, one plan and keys, not yet tensors.
- */
-static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan, int rank)
+/* What is left when the ring chooses groups and rounds: it has rows, one plan and keys, not yet
+   tensors. */
+static int64_t room_of(const ra_predict_job *job, const ra_predict_plan *plan, int rank)
 {
-    const ra_ring_config *c = &job->request->ring;
-    int64_t left = job->request->memory_bytes;
-    if (c->head_groups != 0 || left == INT64_MAX)
-        return c->head_groups != 0 ? c->head_groups : 1;
     ra_predict_bytes held = {0};
     ra_predict_add_plan(job, plan, rank, true, &held);
-    bool const on_device = job->request->on_device;
-    left -=
-        ra_predict_round(job, job->request->workspace_bytes) + ra_predict_tensors_room(job, rank);
-    left -= on_device ? job->request->context_bytes + held.map_copies
-                      : ra_predict_ground_bytes(job) + held.plans + held.maps + held.cached +
-                            ra_predict_round(job, job->request->pair_bytes);
+    int64_t const taken = job->request->on_device
+                              ? job->request->context_bytes + held.map_copies
+                              : ra_predict_ground_bytes(job) + held.plans + held.maps +
+                                    held.cached + ra_predict_round(job, job->request->pair_bytes);
+    return job->request->memory_bytes - taken -
+           ra_predict_round(job, job->request->workspace_bytes) -
+           ra_predict_tensors_room(job, rank);
+}
+
+/* What so many groups of one plan take of it; *buffers_out: the part of communication buffers. */
+static int64_t bytes_of_groups(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                               int32_t groups, int64_t *buffers_out)
+{
+    ra_predict_bytes b = {0};
+    ra_predict_add_group(job, plan, rank, ra_ring_group_of(&job->request->ring, groups, groups - 1),
+                         &b);
+    int64_t const others = has_plans_by_group(job) ? groups - 1 : 0;
+    int64_t const plans =
+        plan_array_bytes(job, groups) + others * ra_predict_steps_bytes(job, rank);
+    return ra_predict_group_bytes(job, rank, &b, buffers_out) +
+           (job->request->on_device ? 0 : plans);
+}
+
+/* The groups that a rank with so much room wants. */
+static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                         int64_t room)
+{
+    const ra_ring_config *c = &job->request->ring;
+    int64_t buffers;
     int32_t groups = 1;
-    for (; groups < c->kv_heads; groups = ra_ring_more_groups(c, groups)) {
-        ra_predict_bytes b = {0};
-        ra_predict_add_group(job, plan, rank, ra_ring_group_of(c, groups, groups - 1), &b);
-        int64_t const plans = on_device ? 0 : plan_array_bytes(job, groups);
-        if (ra_predict_group_bytes(job, rank, &b) + plans <= left)
-            break;
-    }
+    while (groups < c->kv_heads && bytes_of_groups(job, plan, rank, groups, &buffers) > room)
+        groups = ra_ring_more_groups(c, groups);
     return groups;
+}
+
+/* Choose the groups of plans of all heads, and see whether these fit, as the ring's judge. */
+static void choose_groups(ra_predict_job *job, const ra_predict_plan *plans, bool *fits_out,
+                          bool *never_out)
+{
+    int32_t const asked = job->request->ring.head_groups;
+    int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
+    int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
+    *fits_out = true;
+    *never_out = false;
+    job->groups = asked != 0 ? asked : 1;
+    for (int i = 0; i < count; ++i) {
+        rooms[i] = room_of(job, &plans[i], job->followed[i]);
+        int32_t const groups =
+            asked != 0 ? asked : groups_of(job, &plans[i], job->followed[i], rooms[i]);
+        job->groups = groups > job->groups ? groups : job->groups;
+    }
+    for (int i = 0; i < count; ++i) {
+        int64_t const needed =
+            bytes_of_groups(job, &plans[i], job->followed[i], job->groups, &buffers);
+        *fits_out = *fits_out && needed <= rooms[i];
+        *never_out = *never_out || needed - buffers > rooms[i];
+    }
+}
+
+static void set_rounds(ra_predict_job *job, int32_t rounds, ra_schedule schedule)
+{
+    job->rounds = rounds;
+    job->schedule = schedule;
+    job->step_count = ra_plan_count_steps(&job->teams, rounds);
+}
+
+/* Plans of all heads, in as many groups and rounds as it takes to fit; one round if none do. */
+static ra_status make_plans(ra_predict_job *job, ra_predict_plan **plans)
+{
+    ra_heads const all = {0, 1, job->request->ring.heads};
+    ra_schedule const first = job->schedule;
+    bool const sampled = job->sampled;
+    for (bool last = false;;) {
+        bool fits, never;
+        ra_status status = ra_predict_take(plans, job->followed_count, sizeof(**plans));
+        if (status == RA_OK)
+            status = ra_predict_plans(job, all, *plans);
+        if (status != RA_OK)
+            return status;
+        choose_groups(job, *plans, &fits, &never);
+        int32_t const more = ra_plan_more_rounds(&job->request->ring, &job->teams, job->rounds);
+        bool const goes_on =
+            !fits && !never && more > 0 && job->looks * more <= ra_predict_looks_most * job->rounds;
+        if (fits || last || (!job->tried_rounds && !goes_on))
+            return RA_OK;
+        ra_predict_free_plans(job, *plans);
+        *plans = NULL;
+        job->sampled = sampled;
+        job->tried_rounds = true;
+        last = !goes_on;
+        set_rounds(job, goes_on ? more : 1,
+                   goes_on && first == RA_SCHEDULE_RING ? RA_SCHEDULE_DIRECT : first);
+    }
 }
 
 static void add_groups(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
@@ -147,18 +223,10 @@ static ra_status make_split(ra_predict_job *job, int32_t g, ra_predict_bytes *to
     return status;
 }
 
-static ra_status make_totals(ra_predict_job *job, ra_predict_plan *plans, ra_predict_bytes *totals,
-                             ra_predict_times *times)
+static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
+                             ra_predict_bytes *totals, ra_predict_times *times)
 {
-    ra_heads const all = {0, 1, job->request->ring.heads};
-    ra_status status = ra_predict_plans(job, all, plans);
-    if (status != RA_OK)
-        return status;
-    job->groups = 1;
-    for (int i = 0; i < job->followed_count; ++i) {
-        int32_t const groups = groups_of(job, &plans[i], job->followed[i]);
-        job->groups = groups > job->groups ? groups : job->groups;
-    }
+    ra_status status = RA_OK;
     bool const split = job->groups > 1 && has_plans_by_group(job);
     int64_t const plans_bytes = plan_array_bytes(job, job->groups);
     for (int i = 0; i < job->followed_count; ++i) {
@@ -191,6 +259,7 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
     out->schedule = job->schedule;
     out->chunk = job->chunk;
     out->head_groups = job->groups;
+    out->rounds = job->rounds;
     out->imbalance = job->imbalance;
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);
     /* Areas are counted piece by piece, so they are nearer where chunks stand for others. */
@@ -272,7 +341,7 @@ static ra_status predict(ra_predict_job *job, ra_predict_plan **plans, ra_predic
         return status;
     status = choose_schedule(job);
     if (status == RA_OK)
-        status = ra_predict_take(plans, job->followed_count, sizeof(**plans));
+        status = make_plans(job, plans);
     if (status == RA_OK)
         status = ra_predict_take(totals, job->followed_count, sizeof(**totals));
     if (status == RA_OK)
@@ -291,7 +360,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
                RA_PREDICT_DRAWN_ROWS);
         return RA_ERR_UNSUPPORTED;
     }
-    ra_predict_job job = {.request = request, .ranks = request->ranks};
+    ra_predict_job job = {.request = request, .ranks = request->ranks, .rounds = 1};
     ra_predict_plan *plans = NULL;
     ra_predict_bytes *totals = NULL;
     ra_predict_times times = {0};
@@ -318,7 +387,8 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_ledger_destroy(job.ledger);
     out.work = ra_predict_work(request);
     out.may_keep_idle = request->pool != RA_POOL_OFF;
-    out.exact = out.counted && !out.may_keep_idle;
+    out.exact =
+        out.counted && !out.may_keep_idle && !(job.tried_rounds && request->cache != RA_CACHE_OFF);
     if (status == RA_OK)
         *prediction_out = out;
     return status;

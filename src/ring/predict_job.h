@@ -112,7 +112,9 @@ typedef struct ra_predict_job {
     ra_schedule schedule;
     ra_teams teams;
     int step_count;
-    int32_t groups;
+    int32_t groups, rounds;
+    bool tried_rounds; /* others than these, whose maps a pattern cache may still keep */
+    double looks;      /* at slices, the least that plans of so many rounds take */
 
     int followed[RA_PREDICT_RANKS_ALL]; /* ranks, ascending */
     int followed_count;
@@ -157,7 +159,6 @@ RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int r
                                       ra_need *needs);
 RA_CHECKED ra_status ra_predict_list(ra_predict_job *job, ra_need *needs);
 void ra_predict_free_needs(ra_need *needs, int count);
-int ra_predict_rounds(const ra_predict_job *job);
 /* The part of a listed need that travels in a round; its items are the caller's to free. */
 RA_CHECKED ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need,
                                               int round, ra_need *part_out);
@@ -261,6 +262,8 @@ void ra_predict_add_passing(const ra_predict_job *job, const ra_predict_plan *pl
 /* One more head group, whose steps `plan` says. */
 void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                           ra_head_group group, ra_predict_bytes *bytes);
+/* The steps of a plan, without their maps and rows. */
+int64_t ra_predict_steps_bytes(const ra_predict_job *job, int rank);
 /* Add the plan itself; `stays`: until the end, else only while others are made. */
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                          bool stays, ra_predict_bytes *bytes);
@@ -273,8 +276,10 @@ int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan 
                                int64_t lines, int64_t kv_lines);
 void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
                                 ra_predict_bytes *bytes);
-/* What head_groups auto compares with the available room. */
-int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *bytes);
+/* What head_groups and rounds auto compare with the available room; *buffers_out: the part of
+   communication buffers. */
+int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *bytes,
+                               int64_t *buffers_out);
 /* What a ring that passes every block all the way round would send. */
 double ra_predict_full_ring_bytes(const ra_predict_job *job);
 /* The pattern's description, and every rank's rows. */

@@ -173,6 +173,7 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     out->layout = job->layout;
     out->schedule = job->schedule;
     out->head_groups = job->groups;
+    out->rounds = job->rounds;
     out->imbalance = (double)most * job->ranks / (double)c->seq;
     out->sent_bytes = sent_bytes(job);
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);

@@ -248,16 +248,10 @@ ra_status ra_predict_list(ra_predict_job *job, ra_need *needs)
     return RA_OK;
 }
 
-int ra_predict_rounds(const ra_predict_job *job)
-{
-    int const rounds = job->request->ring.rounds;
-    return rounds > 1 && job->schedule != RA_SCHEDULE_RING ? rounds : 1;
-}
-
 ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need, int round,
                                    ra_need *part_out)
 {
-    int const rounds = ra_predict_rounds(job);
+    int const rounds = job->rounds;
     ra_need part = {.common = need->common};
     ra_status const status = ra_predict_take(&part.items, need->count, sizeof(*part.items));
     int64_t all = 0, first = 0;

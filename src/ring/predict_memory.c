@@ -152,14 +152,19 @@ static void place_maps(const ra_predict_job *job, const ra_map_sum *sum, bool st
     b->cached_count += (eager ? sum->count : 0) + empty_kept;
 }
 
+int64_t ra_predict_steps_bytes(const ra_predict_job *job, int rank)
+{
+    size_t const team = (size_t)ra_teams_size(&job->teams, job->teams.team[rank]);
+    int64_t const step = (int64_t)(sizeof(ra_step) + team * sizeof(ra_part));
+    return ra_predict_round_host(job, job->step_count * step);
+}
+
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                          bool stays, ra_predict_bytes *b)
 {
-    int64_t const team = ra_teams_size(&job->teams, job->teams.team[rank]);
     ra_map_sum sum = {0};
     if (stays) {
-        b->plans += ra_predict_round_host(
-            job, job->step_count * ((int64_t)sizeof(ra_step) + team * (int64_t)sizeof(ra_part)));
+        b->plans += ra_predict_steps_bytes(job, rank);
         ra_predict_add_chunk_steps(job, plan, b);
     }
     for (int s = 0; s < job->step_count; ++s) {
@@ -233,28 +238,22 @@ static int64_t accumulator_bytes(const ra_predict_job *job, const ra_predict_byt
            ra_predict_round(job, b->delta) + b->shared;
 }
 
-/* Bytes of all messages' regions; those of held rows and gradients only if there are any. */
-static int64_t regions_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b,
-                             bool held, bool partial)
+/* Bytes of all messages' regions. */
+static int64_t regions_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b)
 {
+    bool const partial = job->request->ring.backward;
     int64_t sum = ra_predict_round_buffer(job, b->sent) + ra_predict_round_buffer(job, b->arriving);
-    for (int i = 0; i < held_regions(job); ++i)
-        sum += (held ? ra_predict_counted(job, rank, b->held[i]) : 0) +
+    for (int i = 0; i < held_regions(job) && job->teams.count > 1; ++i)
+        sum += ra_predict_counted(job, rank, b->held[i]) +
                (partial ? ra_predict_counted(job, rank, b->partial[i]) : 0);
     return sum;
 }
 
-int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b)
+int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b,
+                               int64_t *buffers_out)
 {
-    return accumulator_bytes(job, b) + regions_bytes(job, rank, b, true, true);
-}
-
-static int64_t buffer_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b)
-{
-    const ra_ring_config *c = &job->request->ring;
-    bool const windows = job->schedule == RA_SCHEDULE_SHARED;
-    bool const held = !windows || job->teams.count > 1, partial = !windows || c->backward;
-    return c->comm_buffers > 0 ? regions_bytes(job, rank, b, held, held && partial) : 0;
+    *buffers_out = regions_bytes(job, rank, b);
+    return accumulator_bytes(job, b) + *buffers_out;
 }
 
 int64_t ra_predict_ground_bytes(const ra_predict_job *job)
@@ -365,7 +364,8 @@ ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_b
     memory[RA_MEM_ACCUMULATOR] = accumulator_bytes(job, b);
     memory[RA_MEM_WORKSPACE] =
         ra_predict_round(job, r->workspace_bytes) + kept_pairs_bytes(job, rank);
-    memory[RA_MEM_COMM_BUFFER] = buffer_bytes(job, rank, b);
+    if (r->ring.comm_buffers > 0)
+        memory[RA_MEM_COMM_BUFFER] = regions_bytes(job, rank, b);
     if (r->on_device) {
         memory[RA_MEM_CONTEXT] = r->context_bytes;
         memory[RA_MEM_TILEMAP] = b->map_copies;

@@ -315,7 +315,7 @@ ra_status ra_predict_refuse_pieces(const ra_predict_job *job)
            "ring.layout: %s over %d ranks cuts this pattern into more pieces than are planned: "
            "take contiguous or zigzag%s",
            ra_layout_name(job->layout), job->ranks,
-           ra_predict_rounds(job) > 1 ? ", or fewer ring.rounds" : "");
+           job->rounds > 1 ? ", or fewer ring.rounds" : "");
     return RA_ERR_UNSUPPORTED;
 }
 

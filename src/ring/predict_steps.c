@@ -214,7 +214,7 @@ static ra_status plan_teams(const planning *p, int rank, ra_predict_plan *plan)
     int s = 1;
     ra_status status = hold(p, rank, teams->members + teams->begin[team],
                             ra_teams_size(teams, team), NULL, plan, 0);
-    for (int round = 0; round < ra_predict_rounds(p->job); ++round)
+    for (int round = 0; round < p->job->rounds; ++round)
         for (int d = 1; d < teams->count; ++d)
             for (int turn = 0; turn < ra_teams_turns(teams, d) && status == RA_OK; ++turn)
                 status = team_step(p, rank, round, d, turn, plan, s++);
@@ -325,7 +325,7 @@ static ra_status make_needs(const planning *p)
 /* How many chunks of each map can be looked at. */
 static ra_status choose_chunks(planning *p)
 {
-    const ra_predict_job *job = p->job;
+    ra_predict_job *job = p->job;
     double slices, maps = job->followed_count;
     ra_status const status = ra_predict_slices(job, &slices);
     if (status != RA_OK)
@@ -335,9 +335,10 @@ static ra_status choose_chunks(planning *p)
     for (int i = 0; i < job->followed_count; ++i) {
         const ra_need *needs = p->needs[job->teams.team[job->followed[i]]];
         for (int owner = 0; owner < job->ranks; ++owner)
-            maps += needs == NULL ? 1 : needs[owner].row_count > 0 ? ra_predict_rounds(job) : 0;
+            maps += needs == NULL ? 1 : needs[owner].row_count > 0 ? job->rounds : 0;
     }
-    if (RA_PREDICT_CHUNKS_LEAST * maps * slices > ra_predict_looks_most)
+    job->looks = RA_PREDICT_CHUNKS_LEAST * maps * slices;
+    if (job->looks > ra_predict_looks_most)
         return ra_predict_refuse_pieces(job);
     p->chunks = (int64_t)fmax(RA_PREDICT_CHUNKS_LEAST, looks_wanted / fmax(slices, 1) / maps);
     return RA_OK;

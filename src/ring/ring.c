@@ -384,6 +384,7 @@ void ra_ring_read_info(const ra_ring *ring, ra_ring_info *info_out)
                          .schedule = ring->schedule,
                          .chunk = ring->layout.chunk,
                          .head_groups = ring->group_count,
+                         .rounds = ring->rounds,
                          .imbalance = ring->layout.imbalance,
                          .full_ring_bytes = full_ring_bytes(ring)};
     for (int32_t i = 0; i < ring->plan_count; ++i) {

@@ -139,6 +139,8 @@ RA_CHECKED ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout 
 
 /* On every rank. */
 int ra_plan_count_steps(const ra_teams *teams, int rounds);
+/* What rounds auto tries if so many do not fit; 0: nothing more, or the steps get too many. */
+int32_t ra_plan_more_rounds(const ra_ring_config *config, const ra_teams *teams, int32_t rounds);
 /** Steps that compute. */
 int ra_plan_live_steps(const ra_plan *plan);
 
@@ -193,6 +195,7 @@ struct ra_ring {
     ra_schedule schedule;
     ra_ring_mode mode;
     int32_t group_count;
+    int32_t rounds; /* of the plans; 1 where nothing travels */
     ra_plan *plans; /* one per head group where heads differ, else one for all */
     int32_t plan_count;
     ra_block plans_block;
@@ -222,8 +225,9 @@ ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
 int64_t ra_ring_local_rows(const ra_ring *ring);
 
 /*
- * Parts of ra_ring_create, in this order: plans, after groups are chosen by the available memory;
- * memory for passes; and windows (collective, so earlier failures are agreed on first).
+ * Parts of ra_ring_create, in this order: plans, in as many groups and rounds as the available
+ * memory wants; memory for passes; and windows (collective, so earlier failures are agreed on
+ * first).
  */
 RA_CHECKED ra_status ra_ring_make_buffers(ra_ring *ring); /* where from; before plans */
 RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
@@ -240,6 +244,13 @@ void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed 
 typedef int64_t ra_group_bytes(const ra_ring *ring, int32_t groups, const void *context);
 RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
                                            const void *context);
+
+/* Bytes that the ring may take beside the caller's tensors. */
+RA_CHECKED ra_status ra_ring_read_room(const ra_ring *ring, int64_t *bytes_out);
+/* Bytes of accumulators and buffers with so many groups of one plan, as the ledger will count them;
+ *buffer_bytes_out: those of buffers. */
+int64_t ra_ring_group_bytes(const ra_ring *ring, const ra_plan *plan, int32_t groups,
+                            int64_t *buffer_bytes_out);
 
 /* The worst status of all ranks, on all of them. */
 RA_CHECKED ra_status ra_ring_agree(ra_ring *ring, ra_status mine);

@@ -1,26 +1,8 @@
-/* Plans of a ring, and all memory of its passes, sized for the largest group and step. */
+/* All memory of passes, sized for the largest group and step, and how many groups fit. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
 #include <string.h>
-
-static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
-{
-    const ra_ring_config *c = &ring->config;
-    return (ra_plan_request){.pattern = ring->pattern,
-                             .layout = &ring->layout,
-                             .teams = &ring->teams,
-                             .schedule = ring->schedule,
-                             .comm = ring->comm,
-                             .rank = ra_comm_rank(ring->comm),
-                             .heads = heads,
-                             .rounds = c->rounds > 1 ? c->rounds : 1,
-                             .cache = c->cache,
-                             .dense_mask = c->dense_mask,
-                             .by_keys = c->backward && ring->kernel->ops->maps_by_keys,
-                             .backward = c->backward,
-                             .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
-}
 
 typedef struct ring_bytes {
     size_t state, grads, delta;                           /* accumulators */
@@ -89,28 +71,34 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
          ((direct.dq ? 0 : lines) + (direct.dkv || shared ? 0 : 2 * kv_lines)) * row);
 }
 
-/* This rank's charge for a buffer that the team shares. */
-static size_t count_shared(const ra_ring *ring, size_t bytes)
+/* This rank's charge for a region that its team may share: then a window, which is never empty. */
+static size_t count_region(const ra_ring *ring, size_t bytes)
 {
-    return ring->schedule == RA_SCHEDULE_SHARED ? (size_t)ra_shared_share(ring, bytes)
-                                                : ra_pool_round(ring->buffers, bytes);
+    return ring->schedule == RA_SCHEDULE_SHARED
+               ? (size_t)ra_shared_share(ring, bytes > 0 ? bytes : 1)
+               : ra_pool_round(ring->buffers, bytes);
 }
 
 /* As the ledger will count them. */
-static int64_t total_bytes(const ra_ring *ring, const ring_bytes *b)
+static int64_t accumulator_bytes(const ra_ring *ring, const ring_bytes *b)
 {
-    size_t const once[] = {b->state, b->grads, b->delta};
-    size_t total =
-        ra_pool_round(ring->buffers, b->sent) + ra_pool_round(ring->buffers, b->arriving);
-    for (int i = 0; i <= ra_keys_slot(ring, 1); ++i)
-        total += count_shared(ring, b->held[i]) + count_shared(ring, b->partial[i]);
-    for (int i = 0; i < 3; ++i)
-        total += ra_pool_round(ring->pool, once[i]);
-    return (int64_t)total + ra_shared_share(ring, b->team_grads);
+    return (int64_t)(ra_pool_round(ring->pool, b->state) + ra_pool_round(ring->pool, b->grads) +
+                     ra_pool_round(ring->pool, b->delta)) +
+           ra_shared_share(ring, b->team_grads);
 }
 
-/* Bytes to leave for the caller's tensors, as the ledger counts them. */
-static int64_t room_bytes(const ra_ring *ring)
+static int64_t buffer_bytes(const ra_ring *ring, const ring_bytes *b)
+{
+    size_t total =
+        ra_pool_round(ring->buffers, b->sent) + ra_pool_round(ring->buffers, b->arriving);
+    for (int i = 0; i <= ra_keys_slot(ring, 1) && ring->teams.count > 1; ++i)
+        total += count_region(ring, b->held[i]) +
+                 (ring->config.backward ? count_region(ring, b->partial[i]) : 0);
+    return (int64_t)total;
+}
+
+/* Bytes of the caller's tensors, as the ledger will count them. */
+static int64_t tensor_bytes(const ra_ring *ring)
 {
     const ra_ring_config *c = &ring->config;
     int64_t const rows = c->batch * ra_ring_local_rows(ring);
@@ -130,37 +118,32 @@ static int64_t room_bytes(const ra_ring *ring)
            (int64_t)ra_pool_round(ring->pool, (size_t)c->follow_bytes[1]);
 }
 
-/* Packed keys differ by what the group's heads need; shared ones are never packed. */
-static int32_t plans_for(const ra_ring *ring, int64_t groups)
+int64_t ra_ring_group_bytes(const ra_ring *ring, const ra_plan *plan, int32_t groups,
+                            int64_t *buffer_bytes_out)
 {
-    bool const packs = ring->schedule != RA_SCHEDULE_SHARED || ring->teams.count > 1;
-    return packs && ra_pattern_differs_by_head(ring->pattern) ? (int32_t)groups : 1;
-}
-
-/* With one plan for all heads this is exact, else an upper bound, but for the state of a group
-   whose own maps have larger chunks. */
-static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *context)
-{
-    const ra_plan *plan = context;
     ring_bytes bytes = {0};
     add_group_bytes(ring, plan, ra_ring_group_of(&ring->config, groups, groups - 1), &bytes);
-    size_t plans = (size_t)plans_for(ring, groups) * sizeof(ra_plan);
-    if (ring->host_pool != ring->pool)
-        plans = 0;
-    return total_bytes(ring, &bytes) + (int64_t)ra_pool_round(ring->pool, plans);
+    *buffer_bytes_out = buffer_bytes(ring, &bytes);
+    return accumulator_bytes(ring, &bytes) + *buffer_bytes_out;
+}
+
+ra_status ra_ring_read_room(const ra_ring *ring, int64_t *bytes_out)
+{
+    ra_status const status = ra_pool_available(ring->pool, bytes_out);
+    *bytes_out -= tensor_bytes(ring);
+    return status;
 }
 
 ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const void *context)
 {
     const ra_ring_config *c = &ring->config;
-    int64_t groups = c->head_groups, available = 0;
+    int64_t groups = c->head_groups, room = 0;
     if (groups == 0) {
-        ra_status status = ra_ring_agree(ring, ra_pool_available(ring->pool, &available));
+        ra_status status = ra_ring_agree(ring, ra_ring_read_room(ring, &room));
         if (status != RA_OK)
             return status;
-        available -= room_bytes(ring);
         groups = 1;
-        while (groups < c->kv_heads && bytes_of(ring, (int32_t)groups, context) > available)
+        while (groups < c->kv_heads && bytes_of(ring, (int32_t)groups, context) > room)
             groups = ra_ring_more_groups(c, (int32_t)groups);
         status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
         if (status != RA_OK)
@@ -168,95 +151,6 @@ ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const v
     }
     ring->group_count = (int32_t)groups;
     return RA_OK;
-}
-
-/* All maps that steps of a plan compute with, one after the other; NULL after the last. */
-static const ra_tilemap *map_of(const ra_plan *plan, int step, int at)
-{
-    const ra_step *s = &plan->steps[step];
-    return at == 0 ? &s->map : at <= s->part_count ? &s->parts[at - 1].map : NULL;
-}
-
-/* Which rows carry state from step to step: those of chunks that several steps compute, if the
-   kernel can go by chunks, else all. */
-static ra_status settle_state(ra_ring *ring, ra_plan *plan)
-{
-    ra_block block;
-    if (ra_plan_live_steps(plan) <= 1)
-        return RA_OK;
-    ra_status status = ra_pool_alloc(ring->host_pool, RA_MEM_TILEMAP,
-                                     (size_t)plan->step_count * sizeof(void *), NULL, &block);
-    if (status != RA_OK)
-        return status;
-    const ra_tilemap **const maps = block.data;
-    for (int s = 0; s < plan->step_count; ++s)
-        maps[s] = &plan->steps[s].map;
-    status = ra_kernel_take_chunk_steps(ring->kernel, maps, plan->step_count, ring->host_pool,
-                                        &plan->chunk_steps, &plan->state_rows);
-    ra_pool_free(ring->host_pool, NULL, &block);
-    return status;
-}
-
-void ra_ring_give_plan(ra_ring *ring, ra_plan *plan)
-{
-    const ra_tilemap *map;
-    ra_pool_free(ring->pool, ring->kernel->stream, &plan->chunk_steps);
-    for (int s = 0; s < plan->step_count && plan->steps != NULL; ++s)
-        for (int i = 0; (map = map_of(plan, s, i)) != NULL; ++i)
-            ra_kernel_drop_map(ring->kernel, map);
-    ra_plan_fini(ring->host_pool, plan);
-}
-
-/* Make a plan whose maps and steps of chunks lie where kernels read them. */
-static ra_status make_plan(ra_ring *ring, const ra_plan_request *request, ra_plan *plan_out)
-{
-    const ra_tilemap *map;
-    ra_status status = ra_plan_init(request, ring->host_pool, plan_out);
-    if (status != RA_OK)
-        return status;
-    for (int s = 0; s < plan_out->step_count && status == RA_OK; ++s)
-        for (int i = 0; (map = map_of(plan_out, s, i)) != NULL && status == RA_OK; ++i)
-            if (map->layers != NULL)
-                status = ra_kernel_take_map(ring->kernel, map);
-    if (status == RA_OK)
-        status = settle_state(ring, plan_out);
-    if (status != RA_OK)
-        ra_ring_give_plan(ring, plan_out);
-    return status;
-}
-
-ra_status ra_ring_make_plans(ra_ring *ring)
-{
-    ra_heads const all = {0, 1, ring->config.heads};
-    ra_plan whole;
-    ra_plan_request const request = request_for(ring, all);
-    ra_status const mine = make_plan(ring, &request, &whole);
-    ra_status status = ra_ring_agree(ring, mine);
-    if (status != RA_OK) {
-        if (mine == RA_OK)
-            ra_ring_give_plan(ring, &whole);
-        return status;
-    }
-    status = ra_ring_settle_groups(ring, bytes_of_groups, &whole);
-    int32_t const count = plans_for(ring, ring->group_count);
-    bool const split = count > 1;
-    if (status == RA_OK)
-        status = ra_pool_alloc(ring->host_pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan),
-                               NULL, &ring->plans_block);
-    if (status != RA_OK || split)
-        ra_ring_give_plan(ring, &whole);
-    if (status != RA_OK)
-        return status;
-    ring->plans = memset(ring->plans_block.data, 0, ring->plans_block.bytes);
-    ring->plan_count = count;
-    if (!split)
-        ring->plans[0] = whole;
-    for (int32_t g = 0; split && g < count && status == RA_OK; ++g) {
-        ra_head_group const group = ra_ring_group(ring, g);
-        ra_plan_request const part = request_for(ring, (ra_heads){group.q_begin, 1, group.q_count});
-        status = make_plan(ring, &part, &ring->plans[g]);
-    }
-    return status;
 }
 
 static ra_status take(ra_ring *ring, ra_category category, size_t bytes, ra_block *block)

@@ -39,7 +39,7 @@ typedef struct ra_config {
     ra_schedule schedule;
     int comm_buffers;
     int32_t head_groups; /* 0: auto */
-    int32_t rounds;
+    int32_t rounds;      /* 0: auto */
     int64_t limit_bytes; /* 0: none */
     int threads;         /* 0: auto */
     ra_isa isa;

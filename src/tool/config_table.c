@@ -139,7 +139,7 @@ const ra_config_key ra_config_keys[] = {
      .choices = layouts},
     {"ring.schedule", RA_KEY_CHOICE, "auto",
      "ring: blocks hop; direct: needed rows only; shared: read in place within a host, direct "
-     "between hosts; auto: shared where it can be, else what sends least (in rounds: direct)",
+     "between hosts; auto: shared where it can be, else what sends least (in several rounds: direct)",
      AT(schedule), .choices = schedules},
     {"ring.comm_buffers", RA_KEY_INT32, "2",
      "that stay; 0: none, a step takes what it needs; 1: one, two where blocks hop; 2: transfers "
@@ -148,10 +148,12 @@ const ra_config_key ra_config_keys[] = {
     {"ring.head_groups", RA_KEY_INT32, "auto",
      "groups of heads computed one after the other; more of them take less memory",
      AT(head_groups), RANGE(1, 65536), .zero_name = "auto"},
-    {"ring.rounds", RA_KEY_INT32, "1",
+    {"ring.rounds", RA_KEY_INT32, "auto",
      "in which rows travel between ranks that do not share memory, a part of each exchange at a "
-     "time; more of them take smaller buffers and more tile maps; not with schedule ring",
-     AT(rounds), RANGE(1, RA_ROUNDS_MAX)},
+     "time; more of them take smaller buffers and more tile maps; auto: one, or if that does not "
+     "fit, with as many head groups as can be, the first of 2, 4, 8, ... that does; schedule ring "
+     "has one",
+     AT(rounds), RANGE(1, RA_ROUNDS_MAX), .zero_name = "auto"},
 
     {"memory.limit", RA_KEY_BYTES, "none",
      "bytes that a rank may take; none: its share of what the machine has", AT(limit_bytes),

@@ -10,7 +10,7 @@
 #define BASE_DROPS                                                                                 \
     "ring.schedule", "ring.comm_buffers", "ring.head_groups", "ring.rounds", "memory.pool.mode",   \
         POOL_OPTIONS, "memory.pattern_cache.mode", CACHE_OPTIONS
-#define SWITCHES "ring.comm_buffers", "ring.head_groups", "memory.pool.mode"
+#define SWITCHES "ring.comm_buffers", "ring.head_groups", "ring.rounds", "memory.pool.mode"
 /* A job requests a map once, so a lazy cache would keep none, and cost nothing. */
 #define ALL_ON SWITCHES, "memory.pattern_cache.mode=eager"
 
@@ -25,7 +25,7 @@ const ra_feature_set ra_feature_sets[] = {
     {"no_buffers", {RING, "ring.comm_buffers=0"}, {ALL_ON}, {NULL}},
     {"no_groups", {RING, "ring.head_groups=1"}, {ALL_ON}, {NULL}},
     {"all_off",
-     {RING, "ring.comm_buffers=0", "ring.head_groups=1", "memory.pool.mode=off",
+     {RING, "ring.comm_buffers=0", "ring.head_groups=1", "ring.rounds=1", "memory.pool.mode=off",
       "memory.pattern_cache.mode=off"},
      {NULL},
      {POOL_OPTIONS, CACHE_OPTIONS}},

@@ -1,7 +1,7 @@
 /*
- * Named settings of what costs memory without being needed: pool, pattern cache, communication
- * buffers, head groups. They apply after the file and before --set, which wins; if it changes what
- * a set is about, the set cannot be used (config_features.c).
+ * Named settings of what costs or saves memory without being needed: pool, pattern cache,
+ * communication buffers, head groups, rounds. They apply after the file and before --set, which
+ * wins; if it changes what a set is about, the set cannot be used (config_features.c).
  */
 #ifndef RINGATTN_TOOL_FEATURE_SETS_H
 #define RINGATTN_TOOL_FEATURE_SETS_H

@@ -208,8 +208,8 @@ void ra_report_shape(int width, const ra_config *config)
 void ra_report_plan(int width, const ra_config *config, const ra_ring_info *ring)
 {
     char chunk[48] = "", rounds[32] = "";
-    if (config->rounds > 1)
-        snprintf(rounds, sizeof(rounds), ", %d rounds", config->rounds);
+    if (ring->rounds > 1)
+        snprintf(rounds, sizeof(rounds), ", %d rounds", ring->rounds);
     if (ring->chunk > 0)
         snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)ring->chunk);
     ra_report_row(width, "plan",

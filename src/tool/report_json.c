@@ -41,11 +41,11 @@ static json_t *errors_to_json(const ra_errors *errors, const ra_errors *checked)
 static json_t *plan_to_json(const ra_report *report)
 {
     const ra_ring_info *ring = &report->ring;
-    return json_pack("{s:s, s:s, s:s?, s:i, s:s, s:s, s:I, s:i}", "comm", report->comm_name,
+    return json_pack("{s:s, s:s, s:s?, s:i, s:s, s:s, s:I, s:i, s:i}", "comm", report->comm_name,
                      "kernel", report->kernel_name, "backend_note", report->backend_note, "threads",
                      report->threads, "layout", ra_layout_name(ring->layout), "schedule",
                      ra_schedule_name(ring->schedule), "layout_chunk", (json_int_t)ring->chunk,
-                     "head_groups", ring->head_groups);
+                     "head_groups", ring->head_groups, "rounds", ring->rounds);
 }
 
 static json_t *work_to_json(const ra_report *report)

@@ -106,7 +106,8 @@ static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
     }
     bool const alike =
         !ran || (told->layout == ring->layout && told->chunk == ring->chunk &&
-                 told->schedule == ring->schedule && told->head_groups == ring->head_groups);
+                 told->schedule == ring->schedule && told->head_groups == ring->head_groups &&
+                 told->rounds == ring->rounds);
     int64_t const bytes = status == RA_OK && alike ? told->peak_bytes : 0;
     ra_plan_point_fini(&plan);
     (void)ra_console_take(unsaid);

@@ -24,6 +24,7 @@ static void job_print(const ra_plan_point *point)
                                  .schedule = p->schedule,
                                  .chunk = p->chunk,
                                  .head_groups = p->head_groups,
+                                 .rounds = p->rounds,
                                  .imbalance = p->imbalance};
     if (point->variant != NULL)
         row("variant", "%s", point->variant);

@@ -121,18 +121,22 @@ Test(plan, knows_what_reading_an_input_takes)
     }
 }
 
-/* Head groups are fixed and the pool is off: then the limit is exact. */
+#define ONE_ROUND "--set ring.rounds=1 "
+
+/* Head groups and rounds are fixed, and the pool is off: then the limit is exact. */
 static void limit_is_exact(int ranks, const char *job)
 {
     char line[1500];
-    snprintf(line, sizeof(line), "plan --ranks %d " SHAPE "%s", ranks > 0 ? ranks : 1, job);
+    snprintf(line, sizeof(line), "plan --ranks %d " SHAPE ONE_ROUND "%s", ranks > 0 ? ranks : 1,
+             job);
     json_t *plan = plan_point_of(0, line);
     long long const peak = integer(plan, "peak_bytes");
     json_decref(plan);
-    snprintf(line, sizeof(line), "run --quiet " SHAPE "%s --set memory.limit=%lld", job, peak);
+    snprintf(line, sizeof(line), "run --quiet " SHAPE ONE_ROUND "%s --set memory.limit=%lld", job,
+             peak);
     command_run(&result, ranks, line);
     cr_expect_eq(result.code, 0, "%s: %d\n%s", line, result.code, result.err);
-    snprintf(line, sizeof(line), "run --quiet " SHAPE "%s --set memory.limit=%lld", job,
+    snprintf(line, sizeof(line), "run --quiet " SHAPE ONE_ROUND "%s --set memory.limit=%lld", job,
              peak - peak / 100);
     command_run(&result, ranks, line);
     cr_expect_eq(result.code, 4, "%s: %d\n%s", line, result.code, result.err);
@@ -160,7 +164,8 @@ Test(plan, gives_a_limit_that_a_run_keeps_and_one_percent_less_refuses)
 /* Groups that are chosen leave room for what verification works in: it fits to the byte. */
 Test(plan, gives_a_limit_that_chosen_head_groups_keep_with_verification)
 {
-    static const char job[] = "--set shape.seq=3000 --backward --verify --set ring.schedule=direct";
+    static const char job[] =
+        ONE_ROUND "--set shape.seq=3000 --backward --verify --set ring.schedule=direct";
     for (int ranks = 1; ranks <= 4; ranks += 3) {
         char line[1500];
         if (ranks > 1 && !command_has_mpi())
@@ -182,6 +187,35 @@ Test(plan, gives_a_limit_that_chosen_head_groups_keep_with_verification)
         command_run(&result, ranks > 1 ? ranks : 0, line);
         cr_expect_eq(result.code, 4, "%s: %d\n%s", line, result.code, result.err);
         cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 1, "%s", result.err);
+    }
+}
+
+/* Likewise rounds, once there is a group for every head of keys; schedule ring, which auto takes
+   for one round, gives way. */
+Test(plan, gives_a_limit_that_chosen_rounds_keep)
+{
+    static const char job[] = "--set shape.seq=3000 --verify --set comm.backend=mpi "
+                              "--set ring.layout=contiguous ";
+    static const char *const asked[] = {"--set ring.schedule=direct --set ring.rounds=4",
+                                        "--set ring.schedule=direct"};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    char line[1500];
+    snprintf(line, sizeof(line), "plan --ranks 4 " SHAPE "%s%s --set ring.head_groups=2", job,
+             asked[0]);
+    json_t *plan = plan_point_of(0, line);
+    long long const peak = integer(plan, "peak_bytes");
+    cr_expect_eq(integer(plan, "rounds"), 4);
+    json_decref(plan);
+    for (int planned = 0; planned <= 1; planned++) {
+        snprintf(line, sizeof(line), "%s " SHAPE "%s%s --set memory.limit=%lld",
+                 planned ? "plan --ranks 4" : "run", job, asked[1], peak);
+        json_t *point = plan_point_of(planned ? 0 : 4, line);
+        cr_expect_eq(integer(point, "peak_bytes"), peak, "%s", line);
+        cr_expect_eq(integer(point, "head_groups"), 2, "%s", line);
+        cr_expect_eq(integer(point, "rounds"), 4, "%s", line);
+        cr_expect(planned || json_is_object(member(point, "error")), "not verified");
+        json_decref(point);
     }
 }
 

@@ -1,0 +1,192 @@
+/* The plans of a ring, and in how many rounds they let keys travel. */
+#include "internal.h"
+#include "ring/ring_internal.h"
+
+#include <string.h>
+
+static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
+{
+    const ra_ring_config *c = &ring->config;
+    return (ra_plan_request){.pattern = ring->pattern,
+                             .layout = &ring->layout,
+                             .teams = &ring->teams,
+                             .schedule = ring->schedule,
+                             .comm = ring->comm,
+                             .rank = ra_comm_rank(ring->comm),
+                             .heads = heads,
+                             .rounds = ring->rounds,
+                             .cache = c->cache,
+                             .dense_mask = c->dense_mask,
+                             .by_keys = c->backward && ring->kernel->ops->maps_by_keys,
+                             .backward = c->backward,
+                             .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
+}
+
+/* Packed keys differ by what the group's heads need; shared ones are never packed. */
+static int32_t plans_for(const ra_ring *ring, int64_t groups)
+{
+    bool const packs = ring->schedule != RA_SCHEDULE_SHARED || ring->teams.count > 1;
+    return packs && ra_pattern_differs_by_head(ring->pattern) ? (int32_t)groups : 1;
+}
+
+/* All maps that steps of a plan compute with, one after the other; NULL after the last. */
+static const ra_tilemap *map_of(const ra_plan *plan, int step, int at)
+{
+    const ra_step *s = &plan->steps[step];
+    return at == 0 ? &s->map : at <= s->part_count ? &s->parts[at - 1].map : NULL;
+}
+
+/* Which rows carry state from step to step: those of chunks that several steps compute, if the
+   kernel can go by chunks, else all. */
+static ra_status settle_state(ra_ring *ring, ra_plan *plan)
+{
+    ra_block block;
+    if (ra_plan_live_steps(plan) <= 1)
+        return RA_OK;
+    ra_status status = ra_pool_alloc(ring->host_pool, RA_MEM_TILEMAP,
+                                     (size_t)plan->step_count * sizeof(void *), NULL, &block);
+    if (status != RA_OK)
+        return status;
+    const ra_tilemap **const maps = block.data;
+    for (int s = 0; s < plan->step_count; ++s)
+        maps[s] = &plan->steps[s].map;
+    status = ra_kernel_take_chunk_steps(ring->kernel, maps, plan->step_count, ring->host_pool,
+                                        &plan->chunk_steps, &plan->state_rows);
+    ra_pool_free(ring->host_pool, NULL, &block);
+    return status;
+}
+
+void ra_ring_give_plan(ra_ring *ring, ra_plan *plan)
+{
+    const ra_tilemap *map;
+    ra_pool_free(ring->pool, ring->kernel->stream, &plan->chunk_steps);
+    for (int s = 0; s < plan->step_count && plan->steps != NULL; ++s)
+        for (int i = 0; (map = map_of(plan, s, i)) != NULL; ++i)
+            ra_kernel_drop_map(ring->kernel, map);
+    ra_plan_fini(ring->host_pool, plan);
+}
+
+/* Make a plan whose maps and steps of chunks lie where kernels read them. */
+static ra_status make_plan(ra_ring *ring, const ra_plan_request *request, ra_plan *plan_out)
+{
+    const ra_tilemap *map;
+    ra_status status = ra_plan_init(request, ring->host_pool, plan_out);
+    if (status != RA_OK)
+        return status;
+    for (int s = 0; s < plan_out->step_count && status == RA_OK; ++s)
+        for (int i = 0; (map = map_of(plan_out, s, i)) != NULL && status == RA_OK; ++i)
+            if (map->layers != NULL)
+                status = ra_kernel_take_map(ring->kernel, map);
+    if (status == RA_OK)
+        status = settle_state(ring, plan_out);
+    if (status != RA_OK)
+        ra_ring_give_plan(ring, plan_out);
+    return status;
+}
+
+/* Beside the plan of all heads, whose maps those of groups make up again. With one plan for all
+   heads this is exact, else an upper bound, but for the state of a group whose own maps have larger
+   chunks. *buffers_out: the part of communication buffers. */
+static int64_t needed_bytes(const ra_ring *ring, int32_t groups, const ra_plan *whole,
+                            int64_t *buffers_out)
+{
+    size_t const count = (size_t)plans_for(ring, groups);
+    size_t const plans = ra_pool_round(ring->host_pool, count * sizeof(ra_plan)) +
+                         (count - 1) * ra_pool_round(ring->host_pool, whole->block.bytes);
+    return ra_ring_group_bytes(ring, whole, groups, buffers_out) +
+           (ring->host_pool == ring->pool ? (int64_t)plans : 0);
+}
+
+static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *context)
+{
+    int64_t buffers;
+    return needed_bytes(ring, groups, context, &buffers);
+}
+
+/* The plan of all heads, and as many head groups as the memory wants with it. */
+static ra_status make_whole(ra_ring *ring, ra_plan *plan_out)
+{
+    ra_heads const all = {0, 1, ring->config.heads};
+    ra_plan_request const request = request_for(ring, all);
+    ra_status const mine = make_plan(ring, &request, plan_out);
+    ra_status status = ra_ring_agree(ring, mine);
+    if (status == RA_OK)
+        status = ra_ring_settle_groups(ring, bytes_of_groups, plan_out);
+    if (status != RA_OK && mine == RA_OK)
+        ra_ring_give_plan(ring, plan_out);
+    return status;
+}
+
+/* Whether the job fits with a plan. FALLS_SHORT: not with all its buffers, which more rounds make
+   smaller; NEVER_FITS: not even without them. A rank's larger value outweighs the others'. */
+typedef enum verdict { FITS, FALLS_SHORT, NEVER_FITS } verdict;
+
+/* Collective. */
+static ra_status judge(ra_ring *ring, const ra_plan *plan, verdict *verdict_out)
+{
+    int64_t room = 0, buffers;
+    ra_status status = ra_ring_agree(ring, ra_ring_read_room(ring, &room));
+    if (status != RA_OK)
+        return status;
+    int64_t const needed = needed_bytes(ring, ring->group_count, plan, &buffers);
+    int64_t worst = needed <= room ? FITS : needed - buffers <= room ? FALLS_SHORT : NEVER_FITS;
+    status = ra_comm_reduce_i64(ring->comm, "rounds", RA_MAX, &worst, 1);
+    *verdict_out = (verdict)worst;
+    return status;
+}
+
+/*
+ * As make_whole, in as many rounds as it takes to fit. If no number does, one round: what groups
+ * need is an upper bound in places, so it may fit after all.
+ */
+static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
+{
+    ra_schedule const first = ring->schedule;
+    bool const chosen = ra_plan_more_rounds(&ring->config, &ring->teams, 1) > 0;
+    verdict found = FITS;
+    for (;;) {
+        ra_status status = make_whole(ring, plan_out);
+        if (status != RA_OK || !chosen)
+            return status;
+        status = judge(ring, plan_out, &found);
+        int32_t const more = ra_plan_more_rounds(&ring->config, &ring->teams, ring->rounds);
+        bool const goes_on = found == FALLS_SHORT && more > 0;
+        if (status == RA_OK && (found == FITS || (ring->rounds == 1 && !goes_on)))
+            return RA_OK;
+        ra_ring_give_plan(ring, plan_out);
+        if (status != RA_OK)
+            return status;
+        ring->rounds = goes_on ? more : 1;
+        /* Auto may have chosen schedule ring, which has one round. */
+        ring->schedule = first == RA_SCHEDULE_RING && goes_on ? RA_SCHEDULE_DIRECT : first;
+        if (!goes_on)
+            return make_whole(ring, plan_out);
+    }
+}
+
+ra_status ra_ring_make_plans(ra_ring *ring)
+{
+    ra_plan whole;
+    ring->rounds = ring->teams.count > 1 ? (int32_t)ra_max_i64(1, ring->config.rounds) : 1;
+    ra_status status = settle_rounds(ring, &whole);
+    if (status != RA_OK)
+        return status;
+    int32_t const count = plans_for(ring, ring->group_count);
+    bool const split = count > 1;
+    status = ra_pool_alloc(ring->host_pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan), NULL,
+                           &ring->plans_block);
+    if (status != RA_OK || split)
+        ra_ring_give_plan(ring, &whole);
+    if (status != RA_OK)
+        return status;
+    ring->plans = memset(ring->plans_block.data, 0, ring->plans_block.bytes);
+    ring->plan_count = count;
+    if (!split)
+        ring->plans[0] = whole;
+    for (int32_t g = 0; split && g < count && status == RA_OK; ++g) {
+        ra_head_group const group = ra_ring_group(ring, g);
+        ra_plan_request const part = request_for(ring, (ra_heads){group.q_begin, 1, group.q_count});
+        status = make_plan(ring, &part, &ring->plans[g]);
+    }
+    return status;
+}

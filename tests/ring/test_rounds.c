@@ -1,0 +1,267 @@
+/* Rounds auto: the fewest powers of two that fit, and none where buffers are not what is short. */
+#include "ring/ring_internal.h"
+#include "ring/ring_job.h"
+#include "ringattn/predict.h"
+
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(rounds);
+
+enum { RANKS = 4, SEQ = 2048, HEADS = 2, DIM = 32, ROUNDS_MOST = 8 };
+
+/* A job whose buffers weigh more than the maps of its rounds. */
+static ring_job job_for(ra_schedule schedule, int buffers, bool backward)
+{
+    ring_job job = ring_job_waves(RANKS, SEQ * HEADS, DIM, buffers, schedule);
+    job.config.heads = job.config.kv_heads = HEADS;
+    job.config.seq = SEQ;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.config.backward = backward;
+    job.pattern.causal = false; /* so that auto takes schedule ring */
+    job.mode = RA_RING_COMM_ONLY;
+    for (int r = 0; r < RANKS; ++r)
+        job.hosts[r] = schedule == RA_SCHEDULE_SHARED ? r / 2 : r;
+    return job;
+}
+
+typedef struct outcome {
+    ra_status status;
+    int64_t peak_bytes;
+    int32_t groups, rounds;
+    ra_schedule schedule;
+} outcome;
+
+typedef outcome try_job(ring_job *job, int32_t groups, int32_t rounds, int64_t limit);
+
+static outcome run_job(ring_job *job, int32_t groups, int32_t rounds, int64_t limit)
+{
+    job->config.head_groups = groups;
+    job->config.rounds = rounds;
+    job->limit_bytes = limit;
+    ring_job_run(job);
+    cr_expect_eq(job->leaked_bytes, 0);
+    return (outcome){job->status, job->peak_bytes, job->info.head_groups, job->info.rounds,
+                     job->info.schedule};
+}
+
+static outcome predict_job(ring_job *job, int32_t groups, int32_t rounds, int64_t limit)
+{
+    bool const shared = job->config.schedule == RA_SCHEDULE_SHARED;
+    ra_predict_request request = {.ring = job->config,
+                                  .pattern = &job->pattern,
+                                  .ranks = RANKS,
+                                  .ranks_per_node = shared ? 2 : 1,
+                                  .may_share = shared,
+                                  .tile_rows = 64,
+                                  .threads = 1,
+                                  .memory_bytes = limit > 0 ? limit : INT64_MAX};
+    ra_prediction p;
+    request.ring.head_groups = groups;
+    request.ring.rounds = rounds;
+    request.ring.tensors_follow = true;
+    cr_assert_eq(ra_predict(&request, &p), RA_OK);
+    cr_expect(p.exact);
+    outcome const o = {p.peak_bytes <= request.memory_bytes ? RA_OK : RA_ERR_NO_MEMORY,
+                       p.peak_bytes, p.head_groups, p.rounds, p.schedule};
+    ra_prediction_fini(&p);
+    return o;
+}
+
+/* With the bytes that so many rounds need, auto takes these, and with a byte less, more. */
+static void check(try_job *try_it, ra_schedule schedule, int buffers, bool backward)
+{
+    ring_job job = job_for(schedule, buffers, backward);
+    int64_t before = INT64_MAX;
+    for (int32_t rounds = 1; rounds <= ROUNDS_MOST; rounds *= 2) {
+        char what[80];
+        snprintf(what, sizeof(what), "schedule %d, %d buffers, backward %d, %d rounds", schedule,
+                 buffers, backward, rounds);
+        outcome const fixed = try_it(&job, HEADS, rounds, 0);
+        cr_assert_eq(fixed.status, RA_OK, "%s", what);
+        cr_expect_eq(fixed.rounds, rounds, "%s", what);
+        cr_assert_lt(fixed.peak_bytes, before, "%s", what);
+        before = fixed.peak_bytes;
+        outcome const fits = try_it(&job, 0, 0, fixed.peak_bytes);
+        cr_expect_eq(fits.status, RA_OK, "%s", what);
+        cr_expect_eq(fits.rounds, rounds, "%s: %d", what, fits.rounds);
+        cr_expect_eq(fits.groups, HEADS, "%s: %d groups", what, fits.groups);
+        cr_expect_eq(fits.schedule, fixed.schedule, "%s: schedule %d", what, fits.schedule);
+        cr_expect_eq(fits.peak_bytes, fixed.peak_bytes, "%s", what);
+        outcome const more = try_it(&job, 0, 0, fixed.peak_bytes - 1);
+        if (rounds < ROUNDS_MOST) {
+            cr_expect_eq(more.status, RA_OK, "%s: a byte less", what);
+            cr_expect_eq(more.rounds, 2 * rounds, "%s: a byte less: %d", what, more.rounds);
+        }
+    }
+    ring_job_free(&job);
+}
+
+static void check_all(try_job *try_it)
+{
+    for (int buffers = 1; buffers <= 2; ++buffers)
+        for (int backward = 0; backward <= 1; ++backward) {
+            check(try_it, RA_SCHEDULE_DIRECT, buffers, backward);
+            check(try_it, RA_SCHEDULE_SHARED, buffers, backward);
+            check(try_it, RA_SCHEDULE_AUTO, buffers, backward);
+        }
+}
+
+Test(rounds, of_a_ring_are_the_fewest_that_fit, .timeout = 120)
+{
+    check_all(run_job);
+}
+
+Test(rounds, of_a_prediction_are_the_fewest_that_fit, .timeout = 120)
+{
+    check_all(predict_job);
+}
+
+/* Where heads differ, what groups need is estimated from above: a job that fits is not refused. */
+Test(rounds, do_not_refuse_what_one_round_does)
+{
+    static const int64_t segments[] = {256, 1024}, rates[] = {1, 4};
+    ring_job job = ring_job_waves(RANKS, 5000 * 8, 4, 2, RA_SCHEDULE_DIRECT);
+    job.config.seq = 5000;
+    job.config.heads = job.config.kv_heads = 8;
+    job.pattern.causal = false;
+    job.pattern.segments = segments;
+    job.pattern.rates = rates;
+    job.pattern.branch_count = 2;
+    job.pattern.dilated_heads = RA_HEADS_GROUPED;
+    job.mode = RA_RING_COMM_ONLY;
+    outcome const one = run_job(&job, 8, 1, 0);
+    cr_assert_eq(one.status, RA_OK);
+    cr_expect_eq(run_job(&job, 0, 0, one.peak_bytes).status, RA_OK);
+    outcome const planned = predict_job(&job, 8, 1, 0);
+    cr_expect_eq(predict_job(&job, 0, 0, planned.peak_bytes).status, RA_OK);
+    ring_job_free(&job);
+}
+
+/* In any of the tries, until the fourth fits. */
+Test(rounds, end_with_any_failing_allocation_of_a_try, .timeout = 120)
+{
+    refusing_memory memory = {.refused = true};
+    ring_job sized = job_for(RA_SCHEDULE_DIRECT, 1, false);
+    int64_t const limit = run_job(&sized, HEADS, 8, 0).peak_bytes;
+    long n = 0;
+    for (; memory.refused; ++n) {
+        atomic_store(&memory.countdown, n);
+        atomic_store(&memory.refused, false);
+        sized.refusing = &memory;
+        outcome const o = run_job(&sized, 0, 0, limit);
+        cr_assert_eq(o.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
+                     ra_status_name(o.status));
+        cr_assert(!sized.in_pass, "allocation %ld", n);
+        cr_assert(memory.refused || o.rounds == 8, "%d rounds", o.rounds);
+    }
+    cr_assert_gt(n, 100, "%ld allocations", n);
+    ring_job_free(&sized);
+}
+
+/* Results are those of the same rounds, asked for. */
+Test(rounds, change_results_no_more_when_they_are_chosen)
+{
+    ring_job job = job_for(RA_SCHEDULE_AUTO, 2, false);
+    job.mode = RA_RING_BOTH;
+    size_t const bytes = (size_t)SEQ * HEADS * DIM * sizeof(float);
+    float *asked = malloc(bytes);
+    cr_assert_not_null(asked);
+    outcome const fixed = run_job(&job, HEADS, 4, 0);
+    memcpy(asked, job.out, bytes);
+    memset(job.out, 0, bytes);
+    outcome const chosen = run_job(&job, 0, 0, fixed.peak_bytes);
+    cr_expect_eq(chosen.rounds, 4);
+    cr_expect_eq(memcmp(asked, job.out, bytes), 0);
+    free(asked);
+    ring_job_free(&job);
+}
+
+/* Schedule ring has one, and so have ranks of one host, whatever is asked for. */
+Test(rounds, are_one_where_nothing_travels_or_blocks_hop)
+{
+    ring_job hops = job_for(RA_SCHEDULE_RING, 2, false);
+    outcome const one = run_job(&hops, HEADS, 0, 0);
+    cr_expect_eq(one.rounds, 1);
+    cr_expect_eq(run_job(&hops, HEADS, 0, one.peak_bytes - 1).status, RA_ERR_NO_MEMORY);
+    cr_expect_eq(predict_job(&hops, HEADS, 0, one.peak_bytes / 2).rounds, 1);
+    ring_job_free(&hops);
+    ring_job host = job_for(RA_SCHEDULE_SHARED, 2, false);
+    memset(host.hosts, 0, sizeof(host.hosts));
+    outcome const alone = run_job(&host, HEADS, 16, 0);
+    cr_expect_eq(alone.rounds, 1);
+    cr_expect_eq(run_job(&host, HEADS, 0, alone.peak_bytes - 1).status, RA_ERR_NO_MEMORY);
+    ring_job_free(&host);
+}
+
+/* What lacks room without any buffer is not cut into rounds, whose maps would only take more. */
+Test(rounds, are_one_if_buffers_are_not_what_is_short)
+{
+    ring_job job = job_for(RA_SCHEDULE_DIRECT, 2, true);
+    outcome const least = predict_job(&job, HEADS, RA_ROUNDS_MAX, 0);
+    outcome const hopeless = predict_job(&job, 0, 0, least.peak_bytes / 2);
+    cr_expect_eq(hopeless.status, RA_ERR_NO_MEMORY);
+    cr_expect_eq(hopeless.rounds, 1);
+    ring_job_free(&job);
+}
+
+/* Of so many maps only some chunks are looked at in many rounds, but all in one. */
+Test(rounds, that_were_tried_leave_a_prediction_as_sure_as_it_is)
+{
+    ra_pattern_config const dense = ra_pattern_config_dense();
+    ra_predict_request request = {.ring = {.batch = 16,
+                                           .seq = 1 << 17,
+                                           .heads = 1,
+                                           .kv_heads = 1,
+                                           .dim = 256,
+                                           .layout = RA_LAYOUT_CONTIGUOUS,
+                                           .schedule = RA_SCHEDULE_DIRECT,
+                                           .comm_buffers = 2},
+                                  .pattern = &dense,
+                                  .ranks = 32,
+                                  .ranks_per_node = 1,
+                                  .tile_rows = 64,
+                                  .threads = 1,
+                                  .memory_bytes = INT64_MAX};
+    int64_t least = INT64_MAX;
+    int sampled = 0;
+    ra_prediction p;
+    request.ring.tensors_follow = true;
+    for (int rounds = 1; rounds <= RA_ROUNDS_MAX; rounds *= 2) {
+        request.ring.rounds = rounds;
+        cr_assert_eq(ra_predict(&request, &p), RA_OK);
+        least = p.peak_bytes < least ? p.peak_bytes : least;
+        sampled += !p.counted;
+        ra_prediction_fini(&p);
+    }
+    cr_expect(sampled > 0 && sampled < 6, "%d", sampled);
+    request.memory_bytes = least - 1;
+    request.ring.rounds = 0;
+    cr_assert_eq(ra_predict(&request, &p), RA_OK);
+    cr_expect_eq(p.rounds, 1, "%d", p.rounds);
+    cr_expect(p.counted);
+    ra_prediction_fini(&p);
+}
+
+Test(rounds, end_before_the_steps_get_too_many)
+{
+    ra_ring_config config = {.schedule = RA_SCHEDULE_AUTO};
+    ra_teams teams = {.ranks = 64, .count = 64, .largest = 1};
+    int begin[200];
+    for (int i = 0; i < 200; ++i)
+        begin[i] = i;
+    teams.begin = begin;
+    cr_expect_eq(ra_plan_more_rounds(&config, &teams, 32), 64, "4,033 steps");
+    cr_expect_eq(ra_plan_more_rounds(&config, &teams, 64), 0, "not beyond the most");
+    teams.ranks = teams.count = 129;
+    cr_expect_eq(ra_plan_more_rounds(&config, &teams, 8), 16, "2,049 steps");
+    cr_expect_eq(ra_plan_more_rounds(&config, &teams, 16), 0, "4,097 steps");
+    config.rounds = 1;
+    cr_expect_eq(ra_plan_more_rounds(&config, &teams, 1), 0, "asked for one");
+    config.rounds = 0;
+    config.schedule = RA_SCHEDULE_RING;
+    cr_expect_eq(ra_plan_more_rounds(&config, &teams, 1), 0, "blocks hop");
+}
