@@ -154,7 +154,12 @@ static void alone_undo(ra_job *job)
 static ra_status prepare_agreed(ra_job *job)
 {
     ra_console_hold();
-    ra_status const status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
+    ra_status status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
+    if (status == RA_OK) {
+        job->entered = true;
+        status = ra_tensor_source_agree(job->source, job->comm);
+        job->entered = ra_status_is_of_ranks(status);
+    }
     if (job->kernel_note[0] != '\0') /* about this rank's machine, so every rank logs it */
         ra_log(RA_LOG_WARNING, "%s", job->kernel_note);
     return status;

@@ -22,11 +22,16 @@ typedef struct ra_tensor_source ra_tensor_source;
  * threads of OpenMP; how many they are changes no value. `pool` is borrowed until close; staging
  * for reads that are not contiguous comes from it (io, RA_TENSOR_STAGING_BYTES).
  *
- * Logs its line on whichever rank calls it: let rank 0 open first, and the others if it could.
+ * Logs its line on whichever rank calls it: ranks open together, with the console held.
  */
 RA_CHECKED ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool, int threads,
                                            ra_tensor_source **source_out);
 void ra_tensor_source_close(ra_tensor_source *source); /* NULL is fine */
+/**
+ * Collective: RA_ERR_IO, after one line, if a rank has opened another file than rank 0. Shapes and
+ * places of tensors and the pairs of blocks are compared whole, and 32 KiB of each tensor's data.
+ */
+RA_CHECKED ra_status ra_tensor_source_agree(const ra_tensor_source *source, ra_comm *comm);
 
 /* Elements that are no numbers; they are computed on, and said. */
 typedef struct ra_nonfinite {

@@ -250,6 +250,38 @@ Test(command, files_are_refused_with_3, .timeout = 300)
     REFUSES(cases);
 }
 
+/* Node-local copies of an input may be stale: of another shape, or with other data. */
+Test(command, ranks_that_read_different_files_are_refused, .timeout = 120)
+{
+    static const char *const changes[] = {
+        "printf 'x' | dd of=1/in.st bs=1 seek=$(($(stat -c %s 1/in.st) - 1)) conv=notrunc",
+        "cp longer.st 1/in.st",
+    };
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    write_plain("in.st", GOOD, 768);
+    write_plain("longer.st",
+                "{" TENSOR("q", "[1,9,2,4]", "0", "288") "," TENSOR(
+                    "k", "[1,9,2,4]", "288", "576") "," TENSOR("v", "[1,9,2,4]", "576", "864") "}",
+                864);
+    for (int i = -1; i < 2; i++) {
+        char text[600];
+        snprintf(text, sizeof(text),
+                 "mkdir -p 0 1 && cp in.st 0 && cp in.st 1 && { %s; } 2>/dev/null\n"
+                 "exec \"$MPIEXEC\" -n 2 sh -c 'cd $OMPI_COMM_WORLD_RANK &&"
+                 " exec \"$RINGATTN\" run --quiet --input in.st --output ../o.st'",
+                 i < 0 ? ":" : changes[i]);
+        command_shell(&result, text);
+        cr_expect_eq(result.code, i < 0 ? 0 : 3, "%d: %d\n%s", i, result.code, result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), i < 0 ? 0 : 1, "%s",
+                     result.err);
+        cr_expect(i < 0 || strstr(result.err, "the input of rank 1 on host ") != NULL, "%s",
+                  result.err);
+        cr_expect_eq(command_file_exists("o.st"), i < 0);
+        command_shell(&result, "rm -rf 0 1 o.st");
+    }
+}
+
 Test(command, a_memory_limit_is_kept_with_4, .timeout = 120)
 {
     static const bad_case cases[] = {
