@@ -2,6 +2,8 @@
 #include "console.h"
 #include "job.h"
 
+#include <stdio.h>
+
 /* Collective. Take memory outside the job's own, if verification must not use that. */
 static ra_status verify_memory(ra_job *job, ra_block *block)
 {
@@ -36,10 +38,27 @@ static ra_status verify(ra_job *job, const ra_result_tensors *results)
         return status;
     report->verified = true;
     report->bounds = ra_error_bounds(job->config.dtype, job->config.head_dim, report->errors.score);
+    const ra_errors *e = &report->errors;
+    if (e->query_count + e->key_count == 0 && ra_comm_rank(job->comm) == 0)
+        ra_console_warn("verification compared nothing: every sampled row sees NaN or Inf");
     if (!ra_report_passes(report) && ra_comm_rank(job->comm) == 0)
         ra_log(RA_LOG_ERROR, "verification failed: an error is larger than allowed%s",
                job->config.output != NULL ? "; no output was written" : "");
     return RA_OK;
+}
+
+/* If the inputs are not finite, that has been said. */
+static void nonfinite_say(const ra_job *job, const ra_nonfinite *found)
+{
+    const ra_nonfinite *inputs = &job->report.nonfinite;
+    char line[RA_CONSOLE_LINE_MAX];
+    if (found->nan_count + found->inf_count == 0 || inputs->nan_count + inputs->inf_count > 0)
+        return;
+    snprintf(line, sizeof(line),
+             "%s: the results have %lld NaN and %lld infinite elements, though all inputs are "
+             "finite: scores or sums pass what float32 or shape.dtype holds",
+             job->config.output, (long long)found->nan_count, (long long)found->inf_count);
+    ra_console_warn(line);
 }
 
 ra_status ra_job_results(ra_job *job)
@@ -54,5 +73,9 @@ ra_status ra_job_results(ra_job *job)
         return status;
     ra_progress_set(job->progress, "writing results", 0, 0);
     job->entered = false; /* every rank returns the same status from here */
-    return ra_result_write(&job->config, job->comm, ra_ring_rows(job->ring), &results);
+    ra_nonfinite found;
+    status = ra_result_write(&job->config, job->comm, ra_ring_rows(job->ring), &results, &found);
+    if (status == RA_OK && ra_comm_rank(job->comm) == 0)
+        nonfinite_say(job, &found);
+    return status;
 }

@@ -88,13 +88,13 @@ typedef struct ra_result_tensors {
  * Collective. Write config->output from all ranks' shards: rank 0 creates a temporary file, all
  * write their own rows and fsync, rank 0 renames. Every rank returns the same status. If it is not
  * RA_OK, one rank has logged one line, and there is no output file, or a whole one whose folder
- * could not be flushed.
+ * could not be flushed. *found_out: what is not finite in all ranks' results but for lse.
  */
 RA_CHECKED ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowset *rows,
-                                     const ra_result_tensors *results);
+                                     const ra_result_tensors *results, ra_nonfinite *found_out);
 
-/** Count NaN and infinite elements, by so many threads. */
+/** Add NaN and infinite elements to *found, counted by so many threads. */
 void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int threads,
-                               int64_t *nan_out, int64_t *inf_out);
+                               ra_nonfinite *found);
 
 #endif

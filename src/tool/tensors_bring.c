@@ -73,11 +73,7 @@ static ra_status read_rows(void *context, int64_t batch, int64_t first, int64_t 
         ra_tensor_source_read_part(r->source, r->config, r->name, r->rows, batch, first, count, to);
     if (status != RA_OK || r->source->file == NULL) /* what is drawn is finite */
         return status;
-    int64_t nan_count, inf_count;
-    ra_tensor_count_nonfinite(r->config->dtype, to, elements, r->source->threads, &nan_count,
-                              &inf_count);
-    r->found.nan_count += nan_count;
-    r->found.inf_count += inf_count;
+    ra_tensor_count_nonfinite(r->config->dtype, to, elements, r->source->threads, &r->found);
     return RA_OK;
 }
 

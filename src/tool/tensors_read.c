@@ -271,7 +271,7 @@ ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config 
 /* ---- NaN and Inf ----------------------------------------------------------------------------- */
 
 void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int threads,
-                               int64_t *nan_out, int64_t *inf_out)
+                               ra_nonfinite *found)
 {
     (void)threads; /* of OpenMP, which a build may lack */
     int64_t nans = 0, infs = 0;
@@ -293,6 +293,6 @@ void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, 
             infs += size == inf;
         }
     }
-    *nan_out = nans;
-    *inf_out = infs;
+    found->nan_count += nans;
+    found->inf_count += infs;
 }

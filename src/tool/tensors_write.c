@@ -71,6 +71,8 @@ typedef struct putting {
     int64_t row_bytes;
     ra_shard_window from;
     int64_t at; /* bytes of it that have been put */
+    ra_dtype dtype;
+    ra_nonfinite *found; /* elements that are no numbers are added; NULL: they may be such */
 } putting;
 
 /* Put rows [row, row + count) of the sequence, which are the next ones of the shard. */
@@ -86,6 +88,10 @@ static ra_status put_run(putting *p, int64_t row, int64_t count, ra_file_error *
                                           (size_t)(some * p->row_bytes), error);
         if (status != RA_OK)
             return status;
+        if (p->found != NULL)
+            ra_tensor_count_nonfinite(p->dtype, bytes,
+                                      some * p->row_bytes / (int64_t)ra_dtype_bytes(p->dtype), 1,
+                                      p->found);
         p->at += some * p->row_bytes;
     }
     return RA_OK;
@@ -114,14 +120,19 @@ static ra_status put_rows(putting *p, const ra_rowset *rows, int64_t outer, int6
 
 static ra_status put_all(const ra_config *config, ra_tensor_writer *writer, const ra_rowset *rows,
                          const ra_shard_memory *memory, const result_list *list,
-                         ra_file_error *error)
+                         ra_nonfinite *found, ra_file_error *error)
 {
     ra_status status = RA_OK;
     for (int i = 0; i < list->count && status == RA_OK; ++i) {
         const ra_tensor_info *info = &list->infos[i];
         int64_t const outer = info->dims == 3 ? config->batch * config->heads : config->batch;
         int64_t const row_bytes = info->bytes / (outer * config->seq);
-        putting p = {.writer = writer, .info = info, .row_bytes = row_bytes};
+        bool const is_lse = info->dims == 3; /* -inf where a row has no key */
+        putting p = {.writer = writer,
+                     .info = info,
+                     .row_bytes = row_bytes,
+                     .dtype = config->dtype,
+                     .found = is_lse ? NULL : found};
         p.from = ra_shard_window_open(memory, list->data[i], outer * rows->row_count * row_bytes,
                                       ra_max_i64(RA_SHARD_WINDOW_BYTES, row_bytes));
         status = put_rows(&p, rows, outer, config->seq, error);
@@ -160,14 +171,16 @@ static ra_status share_job_id(ra_comm *comm, char *job_id)
 }
 
 ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowset *rows,
-                          const ra_result_tensors *results)
+                          const ra_result_tensors *results, ra_nonfinite *found_out)
 {
+    int64_t counts[2];
     bool const root = ra_comm_rank(comm) == 0;
     result_list list;
     ra_result_presence presence;
     char job_id[JOB_ID_BYTES] = "";
     ra_tensor_writer *writer = NULL;
     ra_file_error error = {.line = ""};
+    *found_out = (ra_nonfinite){0};
     ra_status own = RA_OK, status = ra_result_agree_presence(comm, results, &presence);
     if (status == RA_OK)
         status = share_job_id(comm, job_id);
@@ -189,8 +202,13 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
         own = ra_tensor_writer_open(config->output, job_id, false, list.infos, list.count, &writer,
                                     &error);
     if (own == RA_OK)
-        own = put_all(config, writer, rows, results->memory, &list, &error);
+        own = put_all(config, writer, rows, results->memory, &list, found_out, &error);
     status = agree(comm, own, &error);
+    counts[0] = found_out->nan_count;
+    counts[1] = found_out->inf_count;
+    if (status == RA_OK)
+        status = ra_comm_reduce_i64(comm, "counting the output", RA_SUM, counts, 2);
+    *found_out = (ra_nonfinite){counts[0], counts[1]};
     if (status == RA_OK) /* a rank that was held up until the others gave up must not publish */
         status = ra_comm_barrier(comm, "before the output gets its name");
     if (status != RA_OK)

@@ -36,7 +36,8 @@ static int write_rank(ra_comm *comm, void *context)
     for (int i = 0; i < SEQ * HEADS; ++i)
         lse[i] = -(float)(rank + 1);
     ra_result_tensors const results = {.o = o, .lse = lse};
-    job->status[rank] = ra_result_write(&job->config, comm, &job->rows[rank], &results);
+    ra_nonfinite found;
+    job->status[rank] = ra_result_write(&job->config, comm, &job->rows[rank], &results, &found);
     return job->status[rank] != RA_OK;
 }
 

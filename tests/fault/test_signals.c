@@ -83,9 +83,10 @@ static int write_tensors_of(ra_comm *comm, void *context)
     ra_range const range = {rank, ranks, SEQ / ranks};
     ra_result_tensors const results = {.o = o};
     ra_rowset rows;
+    ra_nonfinite found;
     ra_status status = ra_rowset_init(pool, &range, 1, &rows);
     if (status == RA_OK)
-        status = ra_result_write(config, comm, &rows, &results);
+        status = ra_result_write(config, comm, &rows, &results, &found);
     ra_rowset_fini(pool, &rows);
     return status != RA_OK;
 }

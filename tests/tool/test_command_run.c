@@ -4,6 +4,7 @@
 #include "tool/measure_runner.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -119,6 +120,21 @@ Test(command_run, more_ranks_than_tokens_work)
     cr_expect(command_file_exists("o.st"));
 }
 
+/* A safetensors file of so many float32 in all, zeros but for those at the data's beginning. */
+static void write_input(const char *name, const char *header, const float *data, size_t count,
+                        size_t all)
+{
+    static unsigned char file[8 + 512 + 1024];
+    size_t const length = strlen(header);
+    cr_assert(length <= 512 && all * sizeof(float) <= 1024 && count <= all);
+    memset(file, 0, sizeof(file));
+    file[0] = (unsigned char)(length & 0xff);
+    file[1] = (unsigned char)(length >> 8);
+    memcpy(file + 8, header, length);
+    memcpy(file + 8 + length, data, count * sizeof(float));
+    command_file_write(name, file, 8 + length + all * sizeof(float));
+}
+
 /* A NaN and an infinity in q: the first and the second element of the file's data. */
 Test(command_run, nan_and_inf_are_computed_on_and_said_once)
 {
@@ -126,18 +142,45 @@ Test(command_run, nan_and_inf_are_computed_on_and_said_once)
         "{\"q\":{\"dtype\":\"F32\",\"shape\":[1,8,2,4],\"data_offsets\":[0,256]},"
         "\"k\":{\"dtype\":\"F32\",\"shape\":[1,8,2,4],\"data_offsets\":[256,512]},"
         "\"v\":{\"dtype\":\"F32\",\"shape\":[1,8,2,4],\"data_offsets\":[512,768]}}";
-    static unsigned char file[8 + sizeof(header) - 1 + 768];
-    static const unsigned char odd[8] = {0, 0, 0xc0, 0x7f, 0, 0, 0x80, 0xff};
-    file[0] = (unsigned char)((sizeof(header) - 1) & 0xff);
-    file[1] = (unsigned char)((sizeof(header) - 1) >> 8);
-    memcpy(file + 8, header, sizeof(header) - 1);
-    memcpy(file + 8 + sizeof(header) - 1, odd, sizeof(odd));
-    command_file_write("odd.st", file, sizeof(file));
+    static const float odd[] = {NAN, -INFINITY};
+    write_input("odd.st", header, odd, 2, 192);
     for (int ranks = 0; ranks <= (command_has_mpi() ? 2 : 0); ranks += 2) {
         command_run(&result, ranks, "run --quiet --verify --input odd.st --output o.st");
         cr_expect_eq(result.code, 0, "%s", result.err);
         cr_expect_eq(command_count_lines(result.err, "1 NaN and 1 infinite"), 1, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "all inputs are finite"), 0, "%s", result.err);
         cr_expect(command_file_exists("o.st"));
+    }
+    /* 3e38 in q and k: a score beyond float32 makes a row of results NaN. */
+    static const float large[65] = {[0] = 3e38f, [64] = 3e38f};
+    write_input("large.st", header, large, 65, 192);
+    for (int ranks = 0; ranks <= (command_has_mpi() ? 2 : 0); ranks += 2) {
+        command_run(&result, ranks, "run --quiet --input large.st --output o.st");
+        cr_expect_eq(result.code, 0, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "o.st: the results have 4 NaN"), 1, "%s",
+                     result.err);
+        cr_expect_eq(command_count_lines(result.err, "all inputs are finite"), 1, "%s", result.err);
+    }
+}
+
+/* No row is left to compare, so that no error is told: it must not look as if all were well. */
+Test(command_run, a_verification_that_compares_nothing_is_said)
+{
+    static const char header[] =
+        "{\"q\":{\"dtype\":\"F32\",\"shape\":[1,2,1,4],\"data_offsets\":[0,32]},"
+        "\"k\":{\"dtype\":\"F32\",\"shape\":[1,2,1,4],\"data_offsets\":[32,64]},"
+        "\"v\":{\"dtype\":\"F32\",\"shape\":[1,2,1,4],\"data_offsets\":[64,96]}}";
+    float data[24];
+    for (int i = 0; i < 24; i++)
+        data[i] = INFINITY;
+    write_input("inf.st", header, data, 24, 24);
+    for (int ranks = 0; ranks <= (command_has_mpi() ? 2 : 0); ranks += 2) {
+        command_run(&result, ranks, "run --quiet --verify --input inf.st");
+        cr_expect_eq(result.code, 0, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "warning: verification compared nothing"), 1,
+                     "%s", result.err);
+        command_run(&result, ranks, "run --quiet --verify --set shape.seq=8");
+        cr_expect_eq(command_count_lines(result.err, "compared nothing"), 0, "%s", result.err);
     }
 }
 

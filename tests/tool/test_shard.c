@@ -281,8 +281,9 @@ Test(shard, outputs_are_the_same_files)
         job_open(&j, &sets[s], 1);
         const ra_result_tensors *const results[] = {&j.in_host, &j.in_sealed};
         for (int i = 0; i < 2; ++i) {
-            cr_assert_eq(ra_result_write(&j.config, j.comm, &j.rows, results[i]), RA_OK, "%s",
-                         said.line);
+            ra_nonfinite found;
+            cr_assert_eq(ra_result_write(&j.config, j.comm, &j.rows, results[i], &found), RA_OK,
+                         "%s", said.line);
             files[i] = file_bytes(in_folder("out"), &counts[i]);
         }
         cr_assert_eq(counts[0], counts[1]);
@@ -340,7 +341,8 @@ static ra_status read_it(const job *j)
 
 static ra_status write_it(const job *j)
 {
-    return ra_result_write(&j->config, j->comm, &j->rows, &j->in_sealed);
+    ra_nonfinite found;
+    return ra_result_write(&j->config, j->comm, &j->rows, &j->in_sealed, &found);
 }
 
 static ra_status verify_it(const job *j)

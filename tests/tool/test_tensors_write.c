@@ -49,7 +49,8 @@ static int write_rank(ra_comm *comm, void *context)
         results.dk = data[3];
         results.dv = data[4];
     }
-    job->status[rank] = ra_result_write(&job->config, comm, rows, &results);
+    ra_nonfinite found;
+    job->status[rank] = ra_result_write(&job->config, comm, rows, &results, &found);
     for (int i = 0; i < 5; ++i)
         free(data[i]);
     return job->status[rank] != RA_OK;
