@@ -89,6 +89,45 @@ Test(report, prints_long_times_in_long_units)
     cr_expect_not_null(strstr(text, wanted), "%s", text);
 }
 
+Test(report, counts_one_of_a_thing_in_the_singular)
+{
+    char text[4096] = "";
+    cr_redirect_stdout();
+    config.heads = config.kv_heads = 1;
+    report.errors.query_count = report.errors.key_count = 1;
+    ra_report_print(&report);
+    fflush(stdout);
+    FILE *const printed = cr_get_redirected_stdout();
+    cr_assert_gt(fread(text, 1, sizeof(text) - 1, printed), 0);
+    cr_expect_not_null(strstr(text, "; 1 head (1 for keys and values) of 64"), "%s", text);
+    cr_expect_not_null(strstr(text, "over 1 query and 1 key;"), "%s", text);
+}
+
+/* The bound of lse grows as lse itself does: it still compares. */
+Test(report, a_bound_that_excludes_nothing_is_not_called_ok)
+{
+    char text[4096] = "";
+    cr_redirect_stdout();
+    report.errors = (ra_errors){.o = 2e-7, .lse = 1, .dq = INFINITY, .dk = 0.5, .dv = -1};
+    report.bounds = (ra_errors){.o = 4e31, .lse = 2e32, .dq = 4e31, .dk = 0.99, .dv = 4e31};
+    ra_report_print(&report);
+    fflush(stdout);
+    FILE *const printed = cr_get_redirected_stdout();
+    cr_assert_gt(fread(text, 1, sizeof(text) - 1, printed), 0);
+    static const char *const wanted[] = {
+        "o      2.00e-07    4.00e+31  not comparable\n", "lse    1.00e+00    2.00e+32  ok\n",
+        "dq          inf    4.00e+31  FAILED\n", "dk     5.00e-01    9.90e-01  ok\n"};
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        cr_expect_not_null(strstr(text, wanted[i]), "no '%s' in: %s", wanted[i], text);
+    json_t *json = ra_report_to_json(&report);
+    json_t *bound = member(json, "error_bound");
+    cr_expect(json_is_null(member(bound, "o")));
+    cr_expect(json_is_real(member(bound, "lse")));
+    cr_expect(json_is_real(member(bound, "dk")));
+    cr_expect_null(json_object_get(bound, "dv"), "dv was not checked");
+    json_decref(json);
+}
+
 Test(report, counts_four_operations_per_pair_and_dimension_forward_and_ten_backward)
 {
     report.live_pairs = 1000000;
