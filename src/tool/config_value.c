@@ -1,4 +1,5 @@
 #include "config_table.h"
+#include "config_yaml.h"
 #include "internal.h"
 #include "nearest.h"
 
@@ -206,6 +207,10 @@ static ra_status text_read(const char *text, ra_config_value *value,
         return RA_OK;
     if (text[0] == '\0') {
         snprintf(problem, RA_VALUE_PROBLEM_MAX, "a file name must not be empty");
+        return RA_ERR_CONFIG;
+    }
+    if (ra_text_invalid_at(text, strlen(text)) != strlen(text)) {
+        snprintf(problem, RA_VALUE_PROBLEM_MAX, "a file name must be UTF-8 text, as reports are");
         return RA_ERR_CONFIG;
     }
     value->text = strdup(text);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,4 +30,11 @@ int ra_folder_open(const char *path)
         folder[bytes] = '\0';
     }
     return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int ra_temporary_path(const char *path, const char *id, size_t bytes, char *temporary)
+{
+    const char *const slash = strrchr(path, '/');
+    int const folder = slash != NULL ? (int)(slash - path) + 1 : 0;
+    return snprintf(temporary, bytes, "%.*sringattn.tmp-%s", folder, path, id);
 }

@@ -151,7 +151,7 @@ ra_status ra_gnuplot_draw(const char *script, const char *path, ra_comm *comm)
     if (status == RA_OK && strstr(drawn.text, "</svg>") == NULL)
         status = refuse("ended without drawing anything");
     if (status == RA_OK)
-        status = ra_output_write(path, "", "cannot write the picture", drawn.text);
+        status = ra_output_write(path, "cannot write the picture", drawn.text);
     free(drawn.text);
     if (input != NULL)
         fclose(input);

@@ -109,6 +109,11 @@ void ra_job_mention_variants(const ra_config *config, const ra_options *options,
  * other nor a file that is read, by name or by inode; rank 0 looks, or who has no communicator.
  */
 RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
+/**
+ * Whether the results fit on the file system of job.output, as it is now; rank 0 looks. Needs a
+ * checked configuration.
+ */
+RA_CHECKED ra_status ra_job_check_space(const ra_job *job);
 
 /** Whether two paths, through whatever names and links, lead to one regular file that exists. */
 bool ra_is_one_file(const char *a, const char *b);

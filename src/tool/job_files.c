@@ -1,25 +1,28 @@
 /* All files that a command reads and writes: none of them may take the place of another. */
+#include "bytes_text.h"
+#include "durable.h"
 #include "internal.h"
 #include "job.h"
+#include "output_file.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { FOLDER_BYTES_MAX = 4096 }; /* PATH_MAX */
-
-/* The folder that a path is in; false: its name is too long. */
-static bool folder_read(const char *path, char folder[FOLDER_BYTES_MAX])
+/* The folder that a path is in; false: its name is too long for files with temporary names. */
+static bool folder_read(const char *path, char folder[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
-    int const length = slash == NULL ? snprintf(folder, FOLDER_BYTES_MAX, ".")
+    int const length = slash == NULL ? snprintf(folder, PATH_MAX, ".")
                        : slash == path
-                           ? snprintf(folder, FOLDER_BYTES_MAX, "/")
-                           : snprintf(folder, FOLDER_BYTES_MAX, "%.*s", (int)(slash - path), path);
-    return length < FOLDER_BYTES_MAX;
+                           ? snprintf(folder, PATH_MAX, "/")
+                           : snprintf(folder, PATH_MAX, "%.*s", (int)(slash - path), path);
+    return length + 1 + RA_TEMPORARY_NAME_BYTES < PATH_MAX;
 }
 
 /*
@@ -29,13 +32,17 @@ static bool folder_read(const char *path, char folder[FOLDER_BYTES_MAX])
  */
 static ra_status output_check(const char *key, const char *path, bool renamed)
 {
-    char target[FOLDER_BYTES_MAX], folder[FOLDER_BYTES_MAX];
+    char target[PATH_MAX], folder[PATH_MAX];
     struct stat info;
     if (!folder_read(realpath(path, target) != NULL ? target : path, folder)) {
         ra_log(RA_LOG_ERROR, "%s: %.100s...: the path is too long", key, path);
         return RA_ERR_IO;
     }
     bool const exists = stat(path, &info) == 0;
+    if (!exists && (errno != ENOENT || lstat(path, &info) == 0)) {
+        ra_log(RA_LOG_ERROR, "%s: %s: cannot write there: %s", key, path, strerror(errno));
+        return RA_ERR_IO;
+    }
     if (exists && (S_ISDIR(info.st_mode) || (renamed && !S_ISREG(info.st_mode)))) {
         ra_log(RA_LOG_ERROR, "%s: %s: is %s, not a file", key, path,
                S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
@@ -43,6 +50,13 @@ static ra_status output_check(const char *key, const char *path, bool renamed)
     }
     if (exists && !S_ISREG(info.st_mode))
         return RA_OK; /* a device or pipe is written in place */
+    int const own = ra_output_own_stream(path);
+    /* It would be replaced, or what is printed would stand in it, too. */
+    if (own == STDOUT_FILENO || (own == STDERR_FILENO && renamed)) {
+        ra_log(RA_LOG_ERROR, "%s: %s: is the file of standard %s, too: give another path", key,
+               path, own == STDOUT_FILENO ? "output" : "error");
+        return RA_ERR_IO;
+    }
     if (access(folder, W_OK | X_OK) != 0 || (exists && access(path, W_OK) != 0)) {
         ra_log(RA_LOG_ERROR, "%s: %s: cannot write there: %s", key, path, strerror(errno));
         return RA_ERR_IO;
@@ -66,7 +80,7 @@ bool ra_is_one_file(const char *a, const char *b)
 /* The same name in the same folder, where there need not be a file yet. */
 static bool is_one_name(const char *a, const char *b)
 {
-    char folder_a[FOLDER_BYTES_MAX], folder_b[FOLDER_BYTES_MAX];
+    char folder_a[PATH_MAX], folder_b[PATH_MAX];
     struct stat info, in_a, in_b;
     const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
     if (strcmp(slash_a != NULL ? slash_a + 1 : a, slash_b != NULL ? slash_b + 1 : b) != 0 ||
@@ -128,4 +142,37 @@ ra_status ra_job_check_outputs(const ra_job *job)
             status = others_check(&outputs[i], outputs, i);
     }
     return status;
+}
+
+/* Of o, lse and the gradients; the file's header comes on top. */
+static int64_t results_bytes(const ra_config *config)
+{
+    int64_t const tokens = config->batch * config->seq;
+    int64_t const line = config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
+    int64_t const of_q = tokens * config->heads * line, of_k = tokens * config->kv_heads * line;
+    int64_t const lse = tokens * config->heads * (int64_t)sizeof(float);
+    return of_q + (ra_job_wants_lse(config) ? lse : 0) + (config->backward ? of_q + 2 * of_k : 0);
+}
+
+ra_status ra_job_check_space(const ra_job *job)
+{
+    const char *path = job->config.output;
+    char target[PATH_MAX], folder[PATH_MAX], needed[32], left[32];
+    struct statvfs system;
+    if (path == NULL || ra_comm_rank(job->comm) != 0)
+        return RA_OK;
+    /* A file system that cannot tell, or has no notion of room, tells when the file is written. */
+    if (!folder_read(realpath(path, target) != NULL ? target : path, folder) ||
+        statvfs(folder, &system) != 0 || system.f_blocks == 0)
+        return RA_OK;
+    int64_t const bytes = results_bytes(&job->config);
+    fsblkcnt_t const blocks = geteuid() == 0 ? system.f_bfree : system.f_bavail; /* root's, too */
+    double const room = (double)blocks * (double)system.f_frsize;
+    if ((double)bytes <= room)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR,
+           "job.output: %s: needs %s, but its file system has %s free: make room there, or give "
+           "another path",
+           path, ra_bytes_text(bytes, needed), ra_bytes_text((int64_t)room, left));
+    return RA_ERR_IO;
 }

@@ -118,6 +118,8 @@ static ra_status alone_prepare(ra_job *job)
     if (status == RA_OK)
         status = ra_config_check(config, ra_comm_size(job->comm));
     if (status == RA_OK)
+        status = ra_job_check_space(job);
+    if (status == RA_OK)
         status = kernel_choose(job);
     if (status != RA_OK || job->ops == NULL)
         return status;

@@ -9,7 +9,7 @@
 ra_status ra_text_write(const char *text, const char *path)
 {
     if (path != NULL)
-        return ra_output_write(path, "", "cannot write the report", text);
+        return ra_output_write(path, "cannot write the report", text);
     fputs(text, stdout); /* a failure stays with the stream */
     return ra_stdout_check(" the report");
 }

@@ -20,15 +20,20 @@
 static int names_find(ra_output *output)
 {
     struct stat info;
-    bool const link = lstat(output->path, &info) == 0 && S_ISLNK(info.st_mode);
+    char id[48];
+    bool link = lstat(output->path, &info) == 0 && S_ISLNK(info.st_mode);
     int bytes = RA_OUTPUT_PATH_BYTES - 1;
-    if (link && realpath(output->path, output->target) == NULL)
-        return errno;
+    if (link && realpath(output->path, output->target) == NULL) {
+        int const cause = errno;
+        if (stat(output->path, &info) != 0 || S_ISREG(info.st_mode))
+            return cause;
+        link = false; /* to a pipe without a name, as /dev/fd/3 may be */
+    }
     if (!link)
         bytes = snprintf(output->target, RA_OUTPUT_PATH_BYTES, "%s", output->path);
+    snprintf(id, sizeof(id), "%ld-%" PRId64, (long)getpid(), ra_clock_ns());
     if (bytes < RA_OUTPUT_PATH_BYTES)
-        bytes = snprintf(output->temporary, RA_OUTPUT_PATH_BYTES, "%s.tmp-%ld-%" PRId64,
-                         output->target, (long)getpid(), ra_clock_ns());
+        bytes = ra_temporary_path(output->target, id, RA_OUTPUT_PATH_BYTES, output->temporary);
     return bytes < RA_OUTPUT_PATH_BYTES ? 0 : ENAMETOOLONG;
 }
 
@@ -41,11 +46,7 @@ static ra_status refuse(const ra_output *output)
     return RA_ERR_IO;
 }
 
-/*
- * The descriptor of this process that a path leads to, as /dev/stdout does, or -1. Replacing its
- * file would lose what was written there before.
- */
-static int own_stream(const char *path)
+int ra_output_own_stream(const char *path)
 {
     struct stat info, own;
     if (stat(path, &info) != 0)
@@ -60,7 +61,7 @@ static int own_stream(const char *path)
 bool ra_output_is_replaced(const char *path)
 {
     struct stat info;
-    return own_stream(path) < 0 && (stat(path, &info) != 0 || S_ISREG(info.st_mode));
+    return ra_output_own_stream(path) < 0 && (stat(path, &info) != 0 || S_ISREG(info.st_mode));
 }
 
 /*
@@ -93,7 +94,7 @@ ra_status ra_output_open(ra_output *output, const char *path, const char *option
 {
     struct stat info = {0};
     *output = (ra_output){.path = path, .option = option, .complaint = complaint};
-    int const own = own_stream(path);
+    int const own = ra_output_own_stream(path);
     if (own < 0)
         output->cause = names_find(output);
     else if (fflush(NULL) != 0) /* what was printed comes first */
@@ -166,11 +167,10 @@ ra_status ra_output_close(ra_output *output, bool keep)
     return output->cause != 0 && keep ? refuse(output) : RA_OK;
 }
 
-ra_status ra_output_write(const char *path, const char *option, const char *complaint,
-                          const char *text)
+ra_status ra_output_write(const char *path, const char *complaint, const char *text)
 {
     ra_output output;
-    ra_status const status = ra_output_open(&output, path, option, complaint);
+    ra_status const status = ra_output_open(&output, path, "", complaint);
     if (status != RA_OK)
         return status;
     if (fputs(text, output.stream) < 0) /* may be longer than what a format may give */

@@ -36,6 +36,12 @@ RA_CHECKED ra_status ra_output_open(ra_output *output, const char *path, const c
 /** Whether a path is, or would be, a file that is replaced whole: nothing is written in place. */
 bool ra_output_is_replaced(const char *path);
 
+/**
+ * The descriptor, STDOUT_FILENO or STDERR_FILENO, that a path leads to, as /dev/stdout does, or -1.
+ * Replacing its file would lose what was written there before.
+ */
+int ra_output_own_stream(const char *path);
+
 /** Write formatted text; ra_output_close reports a failure. */
 void ra_output_put(ra_output *output, const char *format, ...) RA_PRINTF(2, 3);
 
@@ -49,8 +55,7 @@ void ra_output_put(ra_output *output, const char *format, ...) RA_PRINTF(2, 3);
 RA_CHECKED ra_status ra_output_close(ra_output *output, bool keep);
 
 /** Open, write text, and close. */
-RA_CHECKED ra_status ra_output_write(const char *path, const char *option, const char *complaint,
-                                     const char *text);
+RA_CHECKED ra_status ra_output_write(const char *path, const char *complaint, const char *text);
 
 /** Flush standard output, so that what was printed is seen; ra_stdout_check tells a failure. */
 void ra_stdout_flush(void);

@@ -4,11 +4,12 @@
 #include "output_file.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 
 static ra_status own_write(const ra_job *job)
 {
-    char path[4096];
+    char path[PATH_MAX];
     ra_output output;
     const char *given = job->config.pool_log;
     int64_t const lost = ra_pool_log_lost(job->pool_log);

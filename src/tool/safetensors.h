@@ -52,8 +52,8 @@ typedef struct ra_file_error {
 
 /**
  * Begin a file that will be called `path`. One process creates it: header and full length under a
- * temporary name in the same folder (`path` + ".tmp-" + `job_id`), space reserved, so that a full
- * disk is found here. Others join in with the same arguments. tensors[].offset and .bytes are
+ * temporary name in the same folder (of ra_temporary_path and `job_id`), space reserved, so that a
+ * full disk is found here. Others join in with the same arguments. tensors[].offset and .bytes are
  * filled in.
  */
 RA_CHECKED ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool create,

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,12 @@
 enum { WRITE_MAX_BYTES = 1 << 30 }; /* pwrite(2) moves at most 2 GiB at a time */
 
 #define TODO_SPACE "check the disk's space and quota"
+#define TODO_NAME  "give a shorter name"
 
 struct ra_tensor_writer {
     int fd, folder_fd;
-    char *path;      /* where symbolic links lead */
-    char *temp_path; /* in the same folder */
+    char *path;               /* where symbolic links lead */
+    char temp_path[PATH_MAX]; /* in the same folder */
     int64_t file_bytes;
     bool created, published;
 };
@@ -154,7 +156,8 @@ static ra_status check_existing(const ra_tensor_writer *writer, mode_t *mode_out
     struct stat info;
     if (stat(writer->path, &info) != 0) {
         if (errno != ENOENT)
-            return fail(error, writer->path, "cannot write", errno, "check the path");
+            return fail(error, writer->path, "cannot write", errno,
+                        errno == ENAMETOOLONG ? TODO_NAME : "check the path");
         *mode_out = 0;
         return RA_OK;
     }
@@ -181,7 +184,8 @@ static ra_status create_file(ra_tensor_writer *writer, const char *head, size_t 
     writer->fd = open(writer->temp_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (writer->fd < 0)
         return fail(error, writer->path, "cannot create", errno,
-                    "check that the folder is there and may be written");
+                    errno == ENAMETOOLONG ? TODO_NAME
+                                          : "check that the folder is there and may be written");
     writer->created = true; /* from here on destroy removes it */
     if (mode != 0 && fchmod(writer->fd, mode) != 0)
         return fail(error, writer->path, "cannot keep its permissions", errno, "remove it first");
@@ -217,10 +221,8 @@ static ra_status resolve(ra_tensor_writer *writer, const char *path, const char 
         return errno == ENOMEM ? fail_memory(error, path)
                                : fail(error, path, "cannot follow the symbolic link", errno,
                                       "let it lead to a file, or remove it");
-    if (asprintf(&writer->temp_path, "%s.tmp-%s", writer->path, job_id) < 0) {
-        writer->temp_path = NULL;
-        return fail_memory(error, path);
-    }
+    if (ra_temporary_path(writer->path, job_id, PATH_MAX, writer->temp_path) >= PATH_MAX)
+        return fail(error, path, "cannot create", ENAMETOOLONG, TODO_NAME);
     writer->folder_fd = ra_folder_open(writer->path);
     if (writer->folder_fd < 0)
         return fail(error, path, "cannot open the folder", errno,
@@ -289,12 +291,11 @@ void ra_tensor_writer_destroy(ra_tensor_writer *writer)
         return;
     if (writer->fd >= 0)
         close(writer->fd);
-    if (writer->temp_path != NULL && writer->created && !writer->published)
+    if (writer->created && !writer->published)
         unlink(writer->temp_path);
     ra_doomed_file_clear();
     if (writer->folder_fd >= 0)
         close(writer->folder_fd);
-    free(writer->temp_path);
     free(writer->path);
     free(writer);
 }

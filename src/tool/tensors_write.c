@@ -3,6 +3,7 @@
  * return the same, one of them says why, and a failure leaves no temporary file.
  */
 #include "doomed_file.h"
+#include "durable.h"
 #include "tensor_source.h"
 
 #include "internal.h"
@@ -189,8 +190,7 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
     list_build(config, &presence, results, &list);
     /* From here on any rank that is ended removes the file, whoever made it. */
     char temp_path[PATH_MAX];
-    if (snprintf(temp_path, sizeof(temp_path), "%s.tmp-%s", config->output, job_id) <
-        (int)sizeof(temp_path))
+    if (ra_temporary_path(config->output, job_id, PATH_MAX, temp_path) < PATH_MAX)
         ra_doomed_file_set(temp_path);
     if (root)
         own = ra_tensor_writer_open(config->output, job_id, true, list.infos, list.count, &writer,

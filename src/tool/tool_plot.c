@@ -8,6 +8,7 @@
 #include "plot.h"
 #include "ranks.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static ra_status picture_check(const ra_options *options, const char *path)
 
 static ra_status pictures_draw(const ra_options *options, const ra_plot_data *data, ra_comm *comm)
 {
-    char path[4096];
+    char path[PATH_MAX];
     char prefix[sizeof(path) - 32];
     int drawn = 0;
     ra_status status = prefix_choose(options, prefix, sizeof(prefix));

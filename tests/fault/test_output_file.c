@@ -263,7 +263,7 @@ Test(output_file, on_standard_output_tells_its_first_failure)
 Test(output_file, is_written_beside_what_a_killed_process_left_behind)
 {
     char name[32];
-    snprintf(name, sizeof(name), "out.tmp-%ld", (long)getpid());
+    snprintf(name, sizeof(name), "ringattn.tmp-%ld", (long)getpid());
     old_write(in_folder(name));
     cr_expect_eq(write_report(in_folder("out")), RA_OK);
     cr_expect(is_old(in_folder(name)));
