@@ -221,6 +221,28 @@ static ra_status finish(ra_series *series, void *command)
                             reported != RA_OK ? reported : written);
 }
 
+/* "2 of 3 out of memory, 1 refused" */
+static void failures_say(const ra_series *s, int all)
+{
+    struct {
+        int count;
+        const char *what;
+    } const kinds[] = {
+        {s->oom, "out of memory"}, {s->refused, "refused"}, {s->files, "with a bad file"}};
+    char text[128] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        char of[24] = "";
+        if (kinds[i].count == 0)
+            continue;
+        if (used == 0)
+            snprintf(of, sizeof(of), " of %d", all);
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%d%s %s",
+                                 used > 0 ? ", " : "", kinds[i].count, of, kinds[i].what);
+    }
+    ra_log(RA_LOG_ERROR, "nothing ran: %s: see what is said of each", text);
+}
+
 static int code_of(const ra_series *series)
 {
     const ra_series *s = series;
@@ -233,10 +255,7 @@ static int code_of(const ra_series *series)
     if (s->ran > 0)
         return 0;
     if (speaks)
-        ra_log(RA_LOG_ERROR,
-               "nothing ran: %d of %d out of memory, %d refused, %d with a bad file: see what is "
-               "said of each",
-               s->oom, all, s->refused, s->files);
+        failures_say(s, all);
     return ra_exit_code(s->oom > 0 ? RA_ERR_NO_MEMORY : s->files > 0 ? RA_ERR_IO : RA_ERR_CONFIG);
 }
 

@@ -94,13 +94,27 @@ static ra_status option_match(int argc, char **argv, int *at, const ra_option_en
     return RA_OK;
 }
 
+static ra_status twice_refuse(const char *name)
+{
+    ra_log(RA_LOG_ERROR, "%s was given twice", name);
+    return RA_ERR_CONFIG;
+}
+
 static ra_status option_once(const char **member, const char *name, const char *value)
 {
-    if (*member != NULL) {
-        ra_log(RA_LOG_ERROR, "%s was given twice", name);
-        return RA_ERR_CONFIG;
-    }
+    if (*member != NULL)
+        return twice_refuse(name);
     *member = value;
+    return RA_OK;
+}
+
+/* For a file, or standard output without a value or with "-". */
+static ra_status stream_once(bool *given, const char **path, const char *name, const char *value)
+{
+    if (*given)
+        return twice_refuse(name);
+    *given = true;
+    *path = value != NULL && strcmp(value, "-") != 0 ? value : NULL;
     return RA_OK;
 }
 
@@ -128,9 +142,7 @@ static ra_status option_take(ra_options *options, const ra_option_entry *entry, 
     case RA_OPTION_VARIANT:
         return option_once(&source->variant, entry->name, value);
     case RA_OPTION_JSON:
-        options->json = true;
-        options->json_path = value != NULL && strcmp(value, "-") != 0 ? value : NULL;
-        return RA_OK;
+        return stream_once(&options->json, &options->json_path, entry->name, value);
     case RA_OPTION_BACKWARD:
         source->backward = true;
         return RA_OK;
@@ -150,9 +162,7 @@ static ra_status option_take(ra_options *options, const ra_option_entry *entry, 
         options->phases = true;
         return RA_OK;
     case RA_OPTION_CSV:
-        options->csv = true;
-        options->csv_path = value != NULL && strcmp(value, "-") != 0 ? value : NULL;
-        return RA_OK;
+        return stream_once(&options->csv, &options->csv_path, entry->name, value);
     case RA_OPTION_OVERLAP:
         options->overlap = true;
         return RA_OK;

@@ -198,9 +198,10 @@ void ra_attention_describe(const ra_config *config, char *text, size_t bytes)
 void ra_report_shape(int width, const ra_config *config)
 {
     char text[512], seq[32];
-    ra_report_row(width, "tokens", "%s x batch %lld; %d heads (%d for keys and values) of %d, %s",
+    ra_report_row(width, "tokens", "%s x batch %lld; %d head%s (%d for keys and values) of %d, %s",
                   ra_count_text(config->seq, seq), (long long)config->batch, config->heads,
-                  config->kv_heads, config->head_dim, ra_dtype_name(config->dtype));
+                  config->heads == 1 ? "" : "s", config->kv_heads, config->head_dim,
+                  ra_dtype_name(config->dtype));
     ra_attention_describe(config, text, sizeof(text));
     ra_report_row(width, "pattern", "%s", text);
 }

@@ -308,13 +308,14 @@ static ra_status check_together(ra_tensor_file *file, int64_t data_begin, int64_
             return reject(file, tensor->name, "its data overlap those of tensor '%s'",
                           file->tensors[i - 1].name);
         if (tensor->offset > at)
-            return reject(file, tensor->name, "a hole of %" PRId64 " bytes precedes its data",
-                          tensor->offset - at);
+            return reject(file, tensor->name, "a hole of %" PRId64 " byte%s precedes its data",
+                          tensor->offset - at, tensor->offset - at == 1 ? "" : "s");
         at += tensor->bytes;
         tensor->offset += data_begin;
     }
     if (at != data_bytes)
-        return reject(file, NULL, "%" PRId64 " bytes follow the last tensor", data_bytes - at);
+        return reject(file, NULL, "%" PRId64 " byte%s the last tensor", data_bytes - at,
+                      data_bytes - at == 1 ? " follows" : "s follow");
     if (file->count > 0)
         qsort(file->tensors, file->count, sizeof(file->tensors[0]), compare_names);
     for (size_t i = 1; i < file->count; ++i)

@@ -57,9 +57,9 @@ static void memory_print(const ra_plan_point *point)
     const ra_prediction *p = &point->prediction;
     char text[32], rows[32];
     printf("\n");
-    row("memory", "%12s  on the fullest rank%s, %d, with %s queries",
+    row("memory", "%12s  on the fullest rank%s, %d, with %s quer%s",
         ra_bytes_text(p->peak_bytes, text), point->request.on_device ? "'s GPU" : "",
-        p->fullest_rank, ra_count_text(p->rows, rows));
+        p->fullest_rank, ra_count_text(p->rows, rows), p->rows == 1 ? "y" : "ies");
     ra_report_categories(LABEL_WIDTH, p->memory_bytes);
     if (point->request.on_device) {
         row("host", "%12s  beside it", ra_bytes_text(p->host_peak_bytes, text));

@@ -5,18 +5,20 @@
 #include "output_file.h"
 #include "trace_write.h"
 
+/* The table comes first: it is shown even if the JSON cannot be written. */
 static ra_status report_write(ra_job *job)
 {
     const ra_options *options = job->options;
-    ra_status status = RA_OK;
+    ra_status shown = RA_OK, written = RA_OK;
     if (ra_comm_rank(job->comm) != 0)
         return RA_OK;
+    if (ra_options_shows_text(options)) {
+        ra_report_print(&job->report);
+        shown = ra_stdout_check(" the report");
+    }
     if (options->json)
-        status = ra_report_write_json(&job->report, options->json_path);
-    if (status != RA_OK || !ra_options_shows_text(options))
-        return status;
-    ra_report_print(&job->report);
-    return ra_stdout_check(" the report");
+        written = ra_report_write_json(&job->report, options->json_path);
+    return shown != RA_OK ? shown : written;
 }
 
 /* Most events that a rank keeps: 14 MiB of them. */
@@ -69,15 +71,16 @@ int ra_command_run(const ra_options *options, ra_comm *comm)
         status = ra_job_passes(&job);
     if (status == RA_OK)
         status = ra_job_results(&job);
-    if (status == RA_OK)
-        status = trace_end(&job, trace);
-    if (status == RA_OK) {
+    ra_status const traced = status == RA_OK ? trace_end(&job, trace) : RA_OK;
+    if (status == RA_OK && !ra_status_is_of_ranks(traced)) {
         ra_progress_destroy(job.progress);
         job.progress = NULL;
         job.entered = false;
         ra_console_hold();
         status = ra_console_agree(job.comm, "agreeing on the report", report_write(&job));
     }
+    if (status == RA_OK)
+        status = traced;
     if (status == RA_OK)
         status = ra_job_write_pool_log(&job);
     int code = ra_exit_code(status);

@@ -209,7 +209,8 @@ Test(ablate, counts_allocations_of_one_repetition)
 Test(ablate, out_of_memory_is_a_row_and_the_exit_code_where_nothing_else_is)
 {
     json_t *root = ablate_ending(0, "--set memory.limit=1K", 4);
-    cr_expect_not_null(strstr(result.err, "nothing ran: 9 of 9 out of memory"), "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "nothing ran: 9 of 9 out of memory: see"), "%s",
+                       result.err);
     for (size_t i = 0; i < SETS; i++) {
         cr_expect_str_eq(text(point_of(root, names[i]), "status"), "oom");
         cr_expect_not_null(strstr(text(point_of(root, names[i]), "message"), "refused"));
@@ -222,8 +223,7 @@ Test(ablate, what_all_sets_refuse_is_the_exit_code)
     json_t *root = ablate_ending(0, "--set shape.kv_heads=3", 2);
     for (size_t i = 0; i < SETS; i++)
         cr_expect_str_eq(text(point_of(root, names[i]), "status"), "config");
-    cr_expect_not_null(strstr(result.err, "nothing ran: 0 of 9 out of memory, 9 refused"), "%s",
-                       result.err);
+    cr_expect_not_null(strstr(result.err, "nothing ran: 9 of 9 refused: see"), "%s", result.err);
     json_decref(root);
 }
 

@@ -191,10 +191,10 @@ Test(bench, says_with_its_exit_code_that_nothing_ran)
     static const struct {
         const char *sets, *said;
         int code;
-    } jobs[] = {
-        {"memory.limit=1K", "2 of 2 out of memory, 0 refused", 4},
-        {"shape.kv_heads=3", "0 of 2 out of memory, 2 refused", 2},
-        {"memory.limit=1K --set shape.kv_heads=null", "1 of 2 out of memory, 1 refused", 4}};
+    } jobs[] = {{"memory.limit=1K", "nothing ran: 2 of 2 out of memory: see", 4},
+                {"shape.kv_heads=3", "nothing ran: 2 of 2 refused: see", 2},
+                {"memory.limit=1K --set shape.kv_heads=null",
+                 "nothing ran: 1 of 2 out of memory, 1 refused: see", 4}};
     write_config("shape: {heads: 2, kv_heads: 2}\nsweep: {ring.head_groups: [1, 2]}\n");
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
         char line[256];

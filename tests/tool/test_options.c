@@ -143,6 +143,11 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
     refused(PARSE(&o, "run", "--config"), RA_ERR_CONFIG, "--config FILE");
     refused(PARSE(&o, "run", "--config="), RA_ERR_CONFIG, "empty");
     refused(PARSE(&o, "run", "--config", "a", "--config", "b"), RA_ERR_CONFIG, "twice");
+    refused(PARSE(&o, "run", "--json=a", "--json"), RA_ERR_CONFIG, "--json was given twice");
+    refused(PARSE(&o, "run", "--json", "--json=a"), RA_ERR_CONFIG, "--json was given twice");
+    refused(PARSE(&o, "run", "--json", "--json"), RA_ERR_CONFIG, "--json was given twice");
+    refused(PARSE(&o, "run", "--trace", "a", "--trace", "b"), RA_ERR_CONFIG, "twice");
+    refused(PARSE(&o, "bench", "--csv=a", "--csv=a"), RA_ERR_CONFIG, "--csv was given twice");
     refused(PARSE(&o, "run", "--quiet=1"), RA_ERR_CONFIG, "no value");
     refused(PARSE(&o, "run", "job.yaml"), RA_ERR_CONFIG, "job.yaml");
     refused(PARSE(&o, "run", "--help-config=html"), RA_ERR_CONFIG, "markdown");

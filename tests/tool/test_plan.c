@@ -432,3 +432,10 @@ Test(plan, knows_the_machines_that_come_with_it)
         json_decref(plan);
     }
 }
+
+Test(plan, counts_one_query_in_the_singular)
+{
+    command_run(&result, 0, "plan --quiet --set shape.seq=1");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.out, ", with 1 query\n"), "%s", result.out);
+}

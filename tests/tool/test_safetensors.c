@@ -131,13 +131,14 @@ Test(safetensors, refuses_offsets_that_lie)
     rejects("{" F32("a", "[1]", 4, 0) "}", 4, "no range");
     rejects("{" F32("a", "[1]", -4, 0) "}", 4, "no range");
     rejects("{" F32("a", "[1]", 0, 4) "}", 3, "truncated");
-    rejects("{" F32("a", "[1]", 0, 4) "}", 5, "1 bytes follow");
+    rejects("{" F32("a", "[1]", 0, 4) "}", 5, "1 byte follows");
     rejects("{" F32("a", "[1]", 9223372036854775803, 9223372036854775807) "}", 8, "truncated");
-    rejects("{" F32("a", "[1]", 4, 8) "}", 8, "hole of 4 bytes");
+    rejects("{" F32("a", "[1]", 4, 8) "}", 8, "hole of 4 bytes precedes");
+    rejects("{" F32("a", "[1]", 1, 5) "}", 5, "hole of 1 byte precedes");
     rejects("{" F32("a", "[2]", 0, 8) "," F32("b", "[1]", 4, 8) "}", 8, "overlap");
     rejects("{" F32("a", "[2]", 0, 8) "," F32("b", "[0]", 4, 4) "}", 8, "overlap");
     rejects("{" F32("a", "[1]", 0, 4) "," F32("b", "[1]", 0, 4) "}", 4, "overlap");
-    rejects("{}", 1, "1 bytes follow");
+    rejects("{}", 1, "1 byte follows");
 }
 
 Test(safetensors, refuses_names_given_twice)
