@@ -1,6 +1,7 @@
 /*
- * Private to kernel_check.c: a small problem, and a kernel that computes it. Its tensors lie in the
- * kernel's own memory, wherever that is; the host has a mirror of them.
+ * Private to the kernels' check (kernel_check.c, check_linear.c): a small problem, and a kernel
+ * that computes it. Its tensors lie in the kernel's own memory, wherever that is; the host has a
+ * mirror of them.
  */
 #ifndef RINGATTN_CHECK_SIDE_H
 #define RINGATTN_CHECK_SIDE_H

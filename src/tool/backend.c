@@ -101,9 +101,7 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
     char text[RA_BACKEND_NOTE_MAX];
     note_out[0] = '\0';
     *backend_out = RA_BACKEND_CPU;
-    /* An instruction set, if given, is the CPU's. */
-    if (config->backend == RA_BACKEND_CPU ||
-        (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO))
+    if (ra_config_wants_cpu(config))
         return RA_OK;
     const char *why = why_not(config, ranks, &devices, text);
     if (why == NULL) {

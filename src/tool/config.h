@@ -125,6 +125,8 @@ enum { RA_CONFIG_BYTES_MAX = 16 << 20, RA_SWEEP_POINTS_MAX = 10000 };
 
 /** Which linear attention the configuration asks for; RA_LINEAR_NONE: none. */
 ra_linear_kind ra_config_linear(const ra_config *config);
+/** Whether the CPU was requested, by name or by an instruction set, which is the CPU's. */
+bool ra_config_wants_cpu(const ra_config *config);
 /** Whether the file or --set gave this key path ("shape.seq") rather than its default. */
 bool ra_config_was_given(const ra_config *config, const char *key);
 /** The full effective configuration as a JSON object, nested as the YAML is; NULL: no memory. */

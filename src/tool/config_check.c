@@ -1,5 +1,4 @@
 /* What must hold between keys, once the shape is known. */
-#include "backend.h"
 #include "config_layer.h"
 #include "internal.h"
 
@@ -118,6 +117,12 @@ ra_linear_kind ra_config_linear(const ra_config *config)
                                                                   : RA_LINEAR_NONE;
 }
 
+bool ra_config_wants_cpu(const ra_config *config)
+{
+    return config->backend == RA_BACKEND_CPU ||
+           (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO);
+}
+
 /* Its own kinds decide which tokens are seen; rows are consecutive, and only states travel. */
 static ra_status linear_check(const ra_config *config)
 {
@@ -203,9 +208,7 @@ static ra_status base_check(const ra_config *config, int ranks)
 /* NCCL moves only what lies on GPUs. */
 static ra_status comm_check(const ra_config *config)
 {
-    bool const on_cpu = config->backend == RA_BACKEND_CPU ||
-                        (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO);
-    if (config->comm == RA_COMM_NCCL && on_cpu)
+    if (config->comm == RA_COMM_NCCL && ra_config_wants_cpu(config))
         return ra_config_refuse(config, "comm.backend",
                                 "nccl is for GPUs, and the CPU was asked for: use auto or mpi");
     return RA_OK;

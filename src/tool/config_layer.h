@@ -3,7 +3,6 @@
 #define RINGATTN_TOOL_CONFIG_LAYER_H
 
 #include "config_table.h"
-#include "feature_sets.h"
 
 /* One text whose keys are being applied; within it, no key may be given twice. */
 typedef struct ra_config_layer {

@@ -31,20 +31,11 @@ static ra_status refuse(const char *path, const char *what)
     return RA_ERR_IO;
 }
 
-/*
- * The configuration of a point: its JSON is valid YAML. It lists every key, but with linear
- * attention those of the pattern must not be given.
- */
-static ra_status point_parse(const char *path, json_t *config, ra_config *config_out)
+/* The configuration of a point: its JSON is valid YAML. */
+static ra_status point_parse(const char *path, const json_t *config, ra_config *config_out)
 {
     ra_config_source const source = {0};
-    const json_t *kind = json_object_get(json_object_get(config, "attention"), "kind");
-    const char *name = json_string_value(kind);
-    json_t *copy = json_copy(config);
-    if (name != NULL && strncmp(name, "linear", strlen("linear")) == 0)
-        (void)json_object_del(copy, "pattern"); /* fails if there is none */
-    char *text = json_dumps(copy, JSON_INDENT(1));
-    json_decref(copy);
+    char *text = json_dumps(config, JSON_INDENT(1));
     if (text == NULL)
         return refuse(path, "a point has no configuration");
     ra_status const status = ra_config_parse(path, text, strlen(text), &source, config_out);

@@ -55,7 +55,7 @@ typedef struct ra_job {
     ra_job_cache own_cache;
     ra_job_cache *cache; /* one that outlives the job, borrowed; NULL: own_cache */
     char backend_note[RA_BACKEND_NOTE_MAX];
-    const ra_kernel_ops *ops;             /* what computes; checked, unless attention is linear */
+    const ra_kernel_ops *ops;             /* what computes; checked */
     char kernel_note[RA_KERNEL_NOTE_MAX]; /* which kernels `ops` replaced, and why; or "" */
     ra_kernel kernel;
     ra_comm *ring_comm; /* one between GPUs, owned, or `comm` itself */

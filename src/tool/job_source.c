@@ -6,15 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Strings one after the other, each ended by a NUL; the text of the file comes last. */
-struct ra_job_text {
+/* Sent ahead of the data. */
+typedef struct parcel_head {
     int64_t status; /* of reading the file; nothing follows a failure */
     int64_t bytes, text_bytes, set_count;
     int64_t backward, verify;
-    char *data;
+} parcel_head;
+_Static_assert(sizeof(parcel_head) == 6 * sizeof(int64_t), "every byte is sent");
+
+struct ra_job_text {
+    parcel_head head;
+    char *data; /* strings, each ended by a NUL; the text of the file comes last */
 };
 
-enum { PARCEL_NUMBERS = 6, PARCEL_STRINGS = 4 };
+enum { PARCEL_STRINGS = 4 };
 
 static void parcel_strings(const ra_config_source *source, const char *strings[PARCEL_STRINGS])
 {
@@ -65,11 +70,11 @@ static ra_status parcel_pack(const ra_config_source *source, ra_job_text *out)
         memcpy(at, text, text_bytes);
     at[text_bytes] = '\0';
     free(text);
-    *out = (ra_job_text){.bytes = (int64_t)bytes,
-                         .text_bytes = (int64_t)text_bytes,
-                         .set_count = source->set_count,
-                         .backward = source->backward,
-                         .verify = source->verify,
+    *out = (ra_job_text){.head = {.bytes = (int64_t)bytes,
+                                  .text_bytes = (int64_t)text_bytes,
+                                  .set_count = source->set_count,
+                                  .backward = source->backward,
+                                  .verify = source->verify},
                          .data = data};
     return RA_OK;
 }
@@ -84,17 +89,18 @@ static const char *string_get(const char **at)
 static ra_status parcel_parse(const ra_job_text *parcel, const char *variant, int64_t point,
                               const ra_feature_set *features, ra_config *config_out)
 {
+    const parcel_head *head = &parcel->head;
     const char *at = parcel->data;
     RA_ASSERT(at != NULL);
-    const char **sets = calloc((size_t)parcel->set_count + 1, sizeof(*sets));
+    const char **sets = calloc((size_t)head->set_count + 1, sizeof(*sets));
     if (sets == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory");
         return RA_ERR_NO_MEMORY;
     }
-    ra_config_source source = {.set_count = (int)parcel->set_count,
+    ra_config_source source = {.set_count = (int)head->set_count,
                                .sets = sets,
-                               .backward = parcel->backward != 0,
-                               .verify = parcel->verify != 0,
+                               .backward = head->backward != 0,
+                               .verify = head->verify != 0,
                                .sweep_point = point,
                                .features = features};
     source.file = string_get(&at);
@@ -107,7 +113,7 @@ static ra_status parcel_parse(const ra_job_text *parcel, const char *variant, in
         sets[i] = string_get(&at);
     ra_status const status =
         ra_config_parse(source.file != NULL ? source.file : "the configuration", at,
-                        (size_t)parcel->text_bytes, &source, config_out);
+                        (size_t)head->text_bytes, &source, config_out);
     free(sets);
     return status;
 }
@@ -115,20 +121,12 @@ static ra_status parcel_parse(const ra_job_text *parcel, const char *variant, in
 /* Rank 0's parcel to everyone; its own status first, so that nobody waits for what never comes. */
 static ra_status parcel_share(ra_comm *comm, ra_job_text *parcel)
 {
-    int64_t numbers[PARCEL_NUMBERS] = {parcel->status,    parcel->bytes,    parcel->text_bytes,
-                                       parcel->set_count, parcel->backward, parcel->verify};
-    ra_status status =
-        ra_comm_broadcast(comm, "sharing the configuration", 0, numbers, sizeof(numbers));
-    if (status != RA_OK || numbers[0] != RA_OK)
-        return status != RA_OK ? status : (ra_status)numbers[0];
-    if (ra_comm_rank(comm) != 0) {
-        parcel->bytes = numbers[1];
-        parcel->text_bytes = numbers[2];
-        parcel->set_count = numbers[3];
-        parcel->backward = numbers[4];
-        parcel->verify = numbers[5];
-        parcel->data = malloc((size_t)parcel->bytes);
-    }
+    parcel_head *head = &parcel->head;
+    ra_status status = ra_comm_broadcast(comm, "sharing the configuration", 0, head, sizeof(*head));
+    if (status != RA_OK || head->status != RA_OK)
+        return status != RA_OK ? status : (ra_status)head->status;
+    if (ra_comm_rank(comm) != 0)
+        parcel->data = malloc((size_t)head->bytes);
     ra_console_hold();
     status = parcel->data != NULL ? RA_OK : RA_ERR_NO_MEMORY;
     if (status != RA_OK)
@@ -136,7 +134,7 @@ static ra_status parcel_share(ra_comm *comm, ra_job_text *parcel)
     status = ra_console_agree(comm, "sharing the configuration", status);
     if (status == RA_OK)
         status = ra_comm_broadcast(comm, "sharing the configuration", 0, parcel->data,
-                                   (size_t)parcel->bytes);
+                                   (size_t)head->bytes);
     return status;
 }
 
@@ -154,7 +152,7 @@ ra_status ra_job_text_share(const ra_options *options, ra_comm *comm, ra_job_tex
     RA_ASSERT(text != NULL);
     if (comm == NULL || ra_comm_rank(comm) == 0) {
         status = parcel_pack(&options->source, text);
-        text->status = status;
+        text->head.status = status;
     }
     if (comm != NULL && ra_comm_size(comm) > 1)
         status = parcel_share(comm, text);

@@ -148,25 +148,16 @@ static double share(const ra_kernel_verdict *verdict)
     return verdict->error / verdict->allowed;
 }
 
-/* A kind of attention, and of linear attention a way to compute it. */
-typedef struct kind {
-    ra_linear_kind linear;
-    ra_linear_method method;
-    bool backward, deterministic;
-} kind;
-
 /* Keep the worst result over all head_dims that the device supports. A finding without a tensor has
-   nothing to compare with yet. */
-static ra_status finding_widen(const kind *k, ra_comm *comm, ra_kernel_finding *finding)
+   nothing to compare with yet. `use`: but for the dtype. */
+static ra_status finding_widen(const ra_kernel_use *use, ra_comm *comm, ra_kernel_finding *finding)
 {
     static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
         ra_kernel_finding one = *finding;
+        one.use = *use;
         one.use.dim = dims[i];
-        one.use.backward = k->backward;
-        one.use.deterministic = k->deterministic;
-        one.use.linear = k->linear;
-        one.use.method = k->method;
+        one.use.dtype = finding->use.dtype;
         char why_not[240];
         if (one.ops->serves != NULL && !one.ops->serves(&one.use, why_not, sizeof(why_not)))
             continue;
@@ -195,13 +186,14 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_comm *comm,
                               ra_kernel_finding *findings, int *count)
 {
-    static const kind softmax = {RA_LINEAR_NONE, RA_LINEAR_CHUNKED, true, false};
-    static const kind repeatable = {RA_LINEAR_NONE, RA_LINEAR_CHUNKED, true, true};
-    static const kind linear[] = {{RA_LINEAR_BIDIRECTIONAL, RA_LINEAR_CHUNKED, true, false},
-                                  {RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, true, false},
-                                  {RA_LINEAR_CAUSAL, RA_LINEAR_RECURRENT, false, false},
-                                  {RA_LINEAR_CAUSAL, RA_LINEAR_CUMSUM, false, false}};
-    ra_kernel_finding const none = {.ops = ops, .use = {.dtype = dtype, .threads = 1}};
+    static const ra_kernel_use softmax = {.backward = true, .threads = 1};
+    static const ra_kernel_use repeatable = {.backward = true, .deterministic = true, .threads = 1};
+    static const ra_kernel_use linear[] = {
+        {.linear = RA_LINEAR_BIDIRECTIONAL, .backward = true, .threads = 1},
+        {.linear = RA_LINEAR_CAUSAL, .backward = true, .threads = 1},
+        {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_RECURRENT, .threads = 1},
+        {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_CUMSUM, .threads = 1}};
+    ra_kernel_finding const none = {.ops = ops, .use = {.dtype = dtype}};
     ra_kernel_finding *finding = &findings[(*count)++];
     *finding = none;
     ra_status status = finding_widen(&softmax, comm, finding);

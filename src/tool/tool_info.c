@@ -8,7 +8,6 @@
 #include "job_source.h"
 #include "json_build.h"
 #include "kernel_choice.h"
-#include "limits.h"
 #include "options.h"
 #include "output_file.h"
 #include "placement.h"
