@@ -105,8 +105,9 @@ static int finds_different_scans(ra_comm *comm)
     float const own[3] = {1, 2, 3};
     float before[3] = {0};
     int failures = 0;
+    EXPECT(ra_comm_barrier(comm, "all begin together") == RA_OK);
     if (rank > 1)
-        return 0;
+        return failures;
     if (rank == 0)
         ra_comm_set_timeout(comm, 250);
     ra_status const status =

@@ -4,7 +4,7 @@
 
 #include <criterion/criterion.h>
 
-enum { TILE_ROWS = 128 };
+enum { TILE_ROWS = 256 }; /* as the kernels of CPUs take them */
 static const int64_t million = 1048576, mebibyte = 1048576;
 
 static int64_t map_bytes(ra_pattern_config config, int32_t heads)
@@ -36,11 +36,12 @@ static int64_t map_bytes(ra_pattern_config config, int32_t heads)
     return bytes;
 }
 
-Test(tilemap, a_million_causal_tokens_cost_at_most_a_mebibyte)
+Test(tilemap, a_million_causal_tokens_cost_0_16_mebibytes)
 {
     ra_pattern_config config = ra_pattern_config_dense();
     config.causal = true;
-    cr_assert_leq(map_bytes(config, 8), mebibyte);
+    int64_t const bytes = map_bytes(config, 8);
+    cr_assert_leq(bytes, mebibyte * 17 / 100, "%lld", (long long)bytes);
 }
 
 Test(tilemap, a_million_windowed_tokens_with_sinks_cost_at_most_a_mebibyte)

@@ -80,7 +80,7 @@ Test(bench_files, json_has_every_point_up_to_a_failure)
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     write_config("shape: {heads: 1, head_dim: 16}\njob: {repeat: 1, warmup: 0}\n"
-                 "comm.timeout: 1s\n"
+                 "comm.timeout: 5s\n"
                  "sweep:\n"
                  "  shape.batch: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n"
                  "  shape.seq: [16, 17, 18, 19, 20, 21, 22, 23, 24, 25]\n"

@@ -197,9 +197,10 @@ Test(command_memory, block_masks_of_several_ranks_are_verified)
 Test(command_memory, a_block_mask_that_does_not_fit_ends_all_ranks)
 {
     for (int ranks = 0; ranks <= 3 && (ranks == 0 || command_has_mpi()); ranks += 3) {
-        command_run(&result, ranks,
-                    "run --quiet --set shape.seq=65536 --set attention.mask=dense_blocks "
-                    "--set ring.schedule=auto --set memory.limit=2MiB " WINDOW);
+        command_run(
+            &result, ranks,
+            "run --quiet --set shape.seq=65536 --set attention.mask=dense_blocks "
+            "--set ring.schedule=auto --set compute.threads=1 --set memory.limit=2MiB " WINDOW);
         cr_expect_eq(result.code, 4, "%d ranks: %s", ranks, result.err);
         cr_expect_geq(command_count_lines(result.err, "for tilemap"), 1, "%s", result.err);
         cr_expect_leq(command_count_lines(result.err, "ringattn: error"), ranks == 0 ? 1 : ranks);

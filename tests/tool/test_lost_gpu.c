@@ -87,7 +87,7 @@ Test(lost_gpu, a_rank_whose_kernel_hangs_ends_all)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    run_ranks("RA_STANDIN_HANG=28", STAGED "--set comm.timeout=2s");
+    run_ranks("RA_STANDIN_HANG=28", STAGED "--set comm.timeout=5s");
     cr_expect_eq(result.code, 5, "%s", result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: error: GPU 1 hangs"), 1, "%s",
                  result.err);

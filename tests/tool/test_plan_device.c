@@ -226,10 +226,10 @@ Test(plan_device, buffers_of_nccl_are_whole_units)
     compare_over_nccl("--set ring.schedule=direct --set ring.comm_buffers=0");
 }
 
-#define JOB                                                                                        \
+#define SHAPE                                                                                      \
     " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=60 "                   \
-    "--set shape.heads=4 --set shape.head_dim=8 --set shape.dtype=f32 "                            \
-    "--set pattern.causal=true --set comm.backend=mpi --set ring.schedule=ring "
+    "--set shape.heads=4 --set shape.head_dim=8 --set shape.dtype=f32 --set pattern.causal=true "
+#define JOB SHAPE "--set comm.backend=mpi --set ring.schedule=ring "
 
 /* ---- what there is room for ------------------------------------------------------------------ */
 
@@ -255,11 +255,11 @@ Test(plan_device, head_groups_are_those_that_fit_the_limit)
 /* What the plan says is enough, and a byte less is not. */
 Test(plan_device, a_limit_holds_to_the_byte)
 {
-    json_t *plan = plan_point_of(0, "plan --ranks 1 --backward --set ring.head_groups=1" JOB);
+    json_t *plan = plan_point_of(0, "plan --ranks 1 --backward --set ring.head_groups=1" SHAPE);
     for (int less = 0; less < 2; less++) {
         char line[1024];
         snprintf(line, sizeof(line),
-                 "run --quiet --backward --set ring.head_groups=1" JOB "--set memory.limit=%lld",
+                 "run --quiet --backward --set ring.head_groups=1" SHAPE "--set memory.limit=%lld",
                  integer(plan, "peak_bytes") - less);
         command_run(&result, 0, line);
         cr_expect_eq(result.code, less == 0 ? 0 : 4, "%s", result.err);
@@ -276,7 +276,7 @@ Test(plan_device, a_gpu_that_is_full_ends_a_job_with_its_composition)
     int at = 1;
     for (result.code = 4; result.code == 4 && at < 100; at += every) {
         snprintf(line, sizeof(line),
-                 "RA_STANDIN_FULL_AT=%d \"$RINGATTN\" run --quiet --backward" JOB, at);
+                 "RA_STANDIN_FULL_AT=%d \"$RINGATTN\" run --quiet --backward" SHAPE, at);
         command_shell(&result, line);
         cr_assert(result.code == 4 || result.code == 0, "request %d: exit code %d\n%s", at,
                   result.code, result.err);

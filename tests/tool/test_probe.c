@@ -247,7 +247,8 @@ static void agrees(int ranks, const char *arguments)
 Test(probe, comes_to_what_plan_says_of_it)
 {
     write_config("shape: {heads: 2, head_dim: 32}\npattern: {causal: true}\n"
-                 "memory: {limit: 8MiB}\nvariants:\n  bare: {memory.pool.mode: off, "
+                 "compute: {threads: 1}\nmemory: {limit: 8MiB}\n"
+                 "variants:\n  bare: {memory.pool.mode: off, "
                  "memory.pattern_cache.mode: off, ring.head_groups: 1}\n");
     agrees(0, "");
     agrees(0, "--backward --set 'pattern.documents=[300,77]'");
@@ -257,8 +258,8 @@ Test(probe, comes_to_what_plan_says_of_it)
 
 Test(probe, says_what_cannot_be_predicted)
 {
-    write_config("shape: {heads: 1, head_dim: 8}\nmemory: {limit: 2MiB}\n"
-                 "ring: {variant: base}\n");
+    write_config("shape: {heads: 1, head_dim: 8}\ncompute: {threads: 1}\n"
+                 "memory: {limit: 2MiB}\nring: {variant: base}\n");
     command_run(&result, 0, "probe --quiet --config job.yaml --predict --variant none");
     cr_expect_eq(result.code, 2, "%s", result.err);
     command_run(&result, 0, "probe --quiet --config job.yaml --predict");
@@ -333,7 +334,7 @@ Test(probe, a_report_that_cannot_be_written_is_an_error)
 
 Test(probe, that_is_killed_leaves_the_variants_it_has_found)
 {
-    write_config("shape: {heads: 1, head_dim: 16}\n"
+    write_config("shape: {heads: 1, head_dim: 16}\ncompute: {threads: 1}\n"
                  "variants: {small: {memory.limit: 1MiB}, large: {memory.limit: 64MiB}}\n");
     command_kill_after(&result, "probe --quiet --config job.yaml --json=p.json", "p.json");
     json_t *root = load_json(command_folder, "p.json");

@@ -1,0 +1,54 @@
+/* Figures of README.md and docs/studies.md that `plan` computes: they are what it says today. */
+#include "tool/command_runner.h"
+#include "tool/json_reader.h"
+#include "tool/plan_points.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+TestSuite(figures, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+
+Test(figures, a_window_sends_1_6_percent_of_what_a_full_ring_would)
+{
+    json_t *plan = plan_point_of(0, "plan --ranks 8 --set shape.seq=64K --set pattern.causal=true "
+                                    "--set pattern.window.left=1023 --set ring.schedule=direct");
+    cr_expect_float_eq(real(plan, "sent_bytes") / real(plan, "full_ring_bytes"), 0.016, 0.0005);
+    json_decref(plan);
+}
+
+static double longest(const char *job, int heads)
+{
+    char line[512];
+    snprintf(line, sizeof(line),
+             "plan --longest --set shape.dtype=f16 --set shape.head_dim=64 --set shape.heads=%d %s",
+             heads, job);
+    json_t *plan = plan_point_of(0, line);
+    double const tokens = (double)integer(plan, "longest_seq");
+    json_decref(plan);
+    return tokens;
+}
+
+/* With one head and as many rounds as it takes, 0.63, plan searches for 15 s: that is left out. */
+Test(figures, ranks_between_hosts_hold_their_share_of_dense_attention_on_one)
+{
+    static const struct {
+        int heads;
+        const char *rounds;
+        double share;
+    } cases[] = {
+        {1, "1", 0.33}, {8, "1", 0.80}, {32, "1", 0.94}, {8, "auto", 0.93}, {32, "auto", 0.98}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char ring[256];
+        if (RA_TEST_SANITIZED && cases[i].rounds[0] == 'a')
+            continue; /* many plans for one length */
+        snprintf(ring, sizeof(ring),
+                 "--ranks 4 --set memory.limit=2GiB --set ring.schedule=direct "
+                 "--set ring.rounds=%s",
+                 cases[i].rounds);
+        double const share =
+            longest(ring, cases[i].heads) /
+            longest("--set ring.variant=base --set memory.limit=8GiB", cases[i].heads);
+        cr_expect_float_eq(share, cases[i].share, 0.005, "%d heads, %s rounds: %f", cases[i].heads,
+                           cases[i].rounds, share);
+    }
+}
