@@ -36,6 +36,8 @@ int main(int argc, char **argv)
     ra_console_hold();
     status = ra_options_parse(argc, argv, &options);
     status = ra_console_agree(comm, "agreeing on the command", status);
+    if (status == RA_OK)
+        status = ra_ranks_compare(comm, argc, argv);
     if (status != RA_OK) {
         ra_options_fini(&options);
         ra_ranks_leave(comm);

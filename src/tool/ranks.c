@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 /* Deadline for all ranks to begin once MPI has; and the least that MPI may take to end, however
    short comm.timeout is. */
@@ -121,6 +122,29 @@ ra_status ra_ranks_join(int *argc, char ***argv, int64_t join_ms, ra_comm **comm
         return RA_ERR_UNSUPPORTED;
     }
     return ra_ranks_begin(argc, argv, join_ms, STARTUP_TIMEOUT_MS, comm_out);
+}
+
+ra_status ra_ranks_compare(ra_comm *comm, int argc, char **argv)
+{
+    static const char operation[] = "comparing the arguments";
+    uint64_t mine = 0;
+    if (comm == NULL || ra_comm_size(comm) == 1)
+        return RA_OK;
+    for (int i = 1; i < argc; i++)
+        mine = XXH3_64bits_withSeed(argv[i], strlen(argv[i]) + 1, mine);
+    uint64_t first = mine;
+    ra_status status = ra_comm_broadcast(comm, operation, 0, &first, sizeof(first));
+    if (status != RA_OK)
+        return status;
+    ra_console_hold();
+    if (mine != first) {
+        ra_log(RA_LOG_ERROR,
+               "rank %d on host %s was started with other arguments than rank 0: give all "
+               "ranks the same",
+               ra_comm_rank(comm), comm->host);
+        status = RA_ERR_CONFIG;
+    }
+    return ra_console_agree(comm, operation, status);
 }
 
 void ra_ranks_leave(ra_comm *comm)

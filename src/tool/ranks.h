@@ -24,6 +24,13 @@ RA_CHECKED ra_status ra_ranks_begin(int *argc, char ***argv, int64_t join_ms, in
                                     ra_comm **comm_out);
 
 /**
+ * Collective. The command and its options decide what ranks do together, so all must have the same.
+ * @param comm  may be NULL
+ * @return RA_ERR_CONFIG, after one line: a rank was started with other arguments than rank 0
+ */
+RA_CHECKED ra_status ra_ranks_compare(ra_comm *comm, int argc, char **argv);
+
+/**
  * Collective. Ends and frees `comm`, which may be NULL. MPI_Finalize gets the deadline of `comm`,
  * 10 s at least.
  */

@@ -282,6 +282,27 @@ Test(command, ranks_that_read_different_files_are_refused, .timeout = 120)
     }
 }
 
+/* Another command would wait for messages that nobody sends; other options might go unseen. */
+Test(command, ranks_with_other_arguments_are_refused, .timeout = 120)
+{
+    static const char *const others[] = {"bench --set shape.seq=64", "run --set shape.seq=65",
+                                         "run --set shape.seq=64 --phases", "run"};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        char text[300];
+        snprintf(text, sizeof(text),
+                 "exec \"$MPIEXEC\" -n 1 \"$RINGATTN\" run --set shape.seq=64 :"
+                 " -n 1 \"$RINGATTN\" %s",
+                 others[i]);
+        command_shell(&result, text);
+        cr_expect_eq(result.code, 2, "%s: %d\n%s", others[i], result.code, result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+        cr_expect_not_null(strstr(result.err, "was started with other arguments than rank 0"), "%s",
+                           result.err);
+    }
+}
+
 Test(command, a_memory_limit_is_kept_with_4, .timeout = 120)
 {
     static const bad_case cases[] = {
