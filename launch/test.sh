@@ -13,7 +13,8 @@ fails by itself and the rest still runs:
 
   format    clang-format
   release   the whole suite, optimised, with MPI
-  lean      built without MPI and CUDA; the suite that such a build has
+  lean      built without MPI and CUDA; its suites of communicators, commands, files and packages
+            (pools, kernels and rings are those of release)
   asan      the whole suite under AddressSanitizer, LeakSanitizer and UBSan
   tsan      pool, communicator and ring tests under ThreadSanitizer, ranks as threads
   fuzz      every fuzz target for a minute (-DRA_FUZZ_SECONDS of the preset fuzz)

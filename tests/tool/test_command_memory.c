@@ -186,7 +186,7 @@ Test(command_memory, block_masks_of_several_ranks_are_verified)
             char line[256];
             snprintf(line, sizeof(line),
                      "run --backward --verify --quiet --set attention.mask=dense_blocks "
-                     "--set shape.seq=1500 --set shape.heads=2 --set pattern.causal=true "
+                     "--set shape.seq=700 --set shape.heads=2 --set pattern.causal=true "
                      "--set shape.dtype=f32 --set ring.schedule=%s",
                      schedules[i]);
             command_run(&result, ranks, line);

@@ -11,14 +11,14 @@ TestSuite(plan, .init = command_folder_make, .fini = command_folder_remove, .tim
 static command_result result;
 
 static const char *const jobs[] = {
-    "--set shape.seq=3001 --set pattern.causal=true --backward",
-    "--set shape.seq=3001 --set pattern.causal=true --set shape.dtype=f32 --set job.repeat=3",
-    "--set shape.seq=2500 --set pattern.window.left=300 --set pattern.sinks=4 --set shape.batch=2",
-    "--set shape.seq=4000 --set pattern.blocks.kind=dilated_sparse --set pattern.blocks.size=100 "
+    "--set shape.seq=1501 --set pattern.causal=true --backward",
+    "--set shape.seq=1501 --set pattern.causal=true --set shape.dtype=f32 --set job.repeat=3",
+    "--set shape.seq=1300 --set pattern.window.left=300 --set pattern.sinks=4 --set shape.batch=2",
+    "--set shape.seq=2000 --set pattern.blocks.kind=dilated_sparse --set pattern.blocks.size=100 "
     "--set ring.comm_buffers=0 --backward",
-    "--set shape.seq=4096 --set pattern.blocks.kind=random --set pattern.blocks.size=64 "
+    "--set shape.seq=2048 --set pattern.blocks.kind=random --set pattern.blocks.size=64 "
     "--set ring.layout=balanced --set ring.schedule=direct --backward",
-    "--set shape.seq=3000 --set 'pattern.dilated.segments=[512,2048]' "
+    "--set shape.seq=1500 --set 'pattern.dilated.segments=[256,1024]' "
     "--set 'pattern.dilated.rates=[1,4]' --set ring.head_groups=2 --set ring.schedule=ring "
     "--set ring.comm_buffers=1",
     "--set shape.seq=2000 --set 'pattern.documents=[700,1300]' --set ring.layout=striped "
@@ -26,10 +26,10 @@ static const char *const jobs[] = {
     "--set shape.seq=33 --set ring.schedule=direct",
     "--set shape.seq=300 --set job.repeat=2 --backward --verify",
     "--set shape.seq=900 --set attention.kind=linear --verify",
-    "--set shape.seq=5000 --set attention.mask=dense_blocks --set pattern.causal=true --backward",
-    "--set shape.seq=3000 --set attention.mask=dense_blocks --set pattern.window.left=400 "
-    "--set 'pattern.dilated.segments=[512,2048]' --set 'pattern.dilated.rates=[1,4]'",
-    "--set shape.seq=4000 --set attention.mask=dense_blocks --set pattern.blocks.kind=local_window "
+    "--set shape.seq=2500 --set attention.mask=dense_blocks --set pattern.causal=true --backward",
+    "--set shape.seq=1500 --set attention.mask=dense_blocks --set pattern.window.left=400 "
+    "--set 'pattern.dilated.segments=[256,1024]' --set 'pattern.dilated.rates=[1,4]'",
+    "--set shape.seq=2000 --set attention.mask=dense_blocks --set pattern.blocks.kind=local_window "
     "--set pattern.blocks.size=100 --set ring.layout=striped --set ring.schedule=direct",
     "--set shape.seq=1 --set memory.pattern_cache.mode=lazy --backward --verify",
 };
@@ -145,7 +145,7 @@ static void limit_is_exact(int ranks, const char *job)
 
 Test(plan, gives_a_limit_that_a_run_keeps_and_one_percent_less_refuses)
 {
-    static const char causal[] = "--set shape.seq=3001 --set pattern.causal=true "
+    static const char causal[] = "--set shape.seq=1501 --set pattern.causal=true "
                                  "--set ring.head_groups=1 --backward";
     limit_is_exact(0, causal);
     limit_is_exact(0, "--set shape.seq=4000 --set pattern.blocks.kind=dilated_sparse "
@@ -165,7 +165,7 @@ Test(plan, gives_a_limit_that_a_run_keeps_and_one_percent_less_refuses)
 Test(plan, gives_a_limit_that_chosen_head_groups_keep_with_verification)
 {
     static const char job[] =
-        ONE_ROUND "--set shape.seq=3000 --backward --verify --set ring.schedule=direct";
+        ONE_ROUND "--set shape.seq=1500 --backward --verify --set ring.schedule=direct";
     for (int ranks = 1; ranks <= 4; ranks += 3) {
         char line[1500];
         if (ranks > 1 && !command_has_mpi())

@@ -203,7 +203,7 @@ static void compare_over_nccl(const char *ring)
     char line[JOB_TEXT_BYTES + 64];
     job_text job = {.used = 0}, gpu = {.used = 0};
     job_add(&job,
-            " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=601 "
+            " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=301 "
             "--set shape.heads=2 --set shape.kv_heads=2 --set shape.head_dim=40 --backward "
             "--set comm.backend=nccl --set ring.head_groups=2 %s",
             ring);

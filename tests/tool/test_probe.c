@@ -103,7 +103,7 @@ static void check_numbers(const json_t *point, int ranks, long long floor_bytes)
 static const char windowed[] = "shape: {heads: 2, head_dim: 16, dtype: f32}\n"
                                "pattern: {causal: true, window: {left: 63}}\n"
                                "compute: {threads: 1}\n"
-                               "memory: {limit: 8MiB}\n";
+                               "memory: {limit: 4MiB}\n";
 
 Test(probe, finds_the_longest_sequence_that_run_takes)
 {
@@ -195,7 +195,7 @@ Test(probe, head_groups_are_the_fewest_that_fit_beside_the_tensors)
     write_config("shape: {heads: 6, head_dim: 16, dtype: bf16}\n"
                  "pattern: {causal: true, window: {left: 63}}\n"
                  "compute: {threads: 1}\n"
-                 "memory: {limit: 12MiB}\n");
+                 "memory: {limit: 6MiB}\n");
     check_groups(0, "--backward");
     if (!command_has_mpi())
         return;
