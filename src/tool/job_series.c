@@ -33,7 +33,7 @@ ra_repeat ra_job_repeat_of(const ra_config *config)
 static const char *variant_of(const ra_series *series, const char *variant,
                               const ra_feature_set *features)
 {
-    return series->named || features != NULL ? NULL : variant;
+    return series->options->source.variant != NULL || features != NULL ? NULL : variant;
 }
 
 /* All ranks have the same text, so they need not agree. */
@@ -182,12 +182,6 @@ static ra_status prepare(ra_series *series, void *command)
                                    &series->base);
     if (status == RA_OK)
         status = ra_job_connect(&series->base, &series->comm);
-    /* As with the configuration, rank 0's command line holds for all. */
-    int64_t given[2] = {options->source.variant != NULL, options->overlap};
-    if (status == RA_OK)
-        status = ra_comm_broadcast(series->comm, "sharing options", 0, given, sizeof(given));
-    series->named = given[0] != 0;
-    series->overlap = given[1] != 0;
     if (status == RA_OK)
         status = ra_job_share_cores(series->comm, &series->cores);
     if (status != RA_OK)

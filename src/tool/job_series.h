@@ -38,9 +38,8 @@ typedef struct ra_series {
     ra_comm *comm;
     const ra_series_ops *ops;
     ra_job_text *text;
-    ra_config base;      /* variants, sweep, and what holds for all jobs */
-    bool named, overlap; /* of rank 0's command line: whether it has --variant, and --overlap */
-    ra_job_cores cores;  /* threads: if compute.threads is auto */
+    ra_config base;     /* variants, sweep, and what holds for all jobs */
+    ra_job_cores cores; /* threads: if compute.threads is auto */
     ra_progress *progress;
     json_t *machine;           /* rank 0's, once it has written JSON */
     int64_t save_ns, saved_ns; /* how long the last report so far took, and its end */

@@ -4,137 +4,45 @@
 #include "internal.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-/* Sent ahead of the data. */
-typedef struct parcel_head {
-    int64_t status; /* of reading the file; nothing follows a failure */
-    int64_t bytes, text_bytes, set_count;
-    int64_t backward, verify;
-} parcel_head;
-_Static_assert(sizeof(parcel_head) == 6 * sizeof(int64_t), "every byte is sent");
 
 struct ra_job_text {
-    parcel_head head;
-    char *data; /* strings, each ended by a NUL; the text of the file comes last */
+    const ra_config_source *source; /* the command line's; borrowed */
+    char *text;                     /* of the file; NULL: there is none */
+    int64_t bytes;
 };
 
-enum { PARCEL_STRINGS = 4 };
+static const char operation[] = "sharing the configuration";
 
-static void parcel_strings(const ra_config_source *source, const char *strings[PARCEL_STRINGS])
+static ra_status read_file(ra_job_text *text)
 {
-    strings[0] = source->file;
-    strings[1] = source->variant;
-    strings[2] = source->input;
-    strings[3] = source->output;
-}
-
-static char *string_put(char *at, const char *string)
-{
-    /* No string of these may be empty, so an empty one stands for NULL. */
-    size_t const bytes = string != NULL ? strlen(string) : 0;
-    if (bytes > 0)
-        memcpy(at, string, bytes);
-    at[bytes] = '\0';
-    return at + bytes + 1;
-}
-
-static ra_status parcel_pack(const ra_config_source *source, ra_job_text *out)
-{
-    const char *strings[PARCEL_STRINGS];
-    char *text = NULL;
-    size_t text_bytes = 0;
-    ra_status status = RA_OK;
-    if (source->file != NULL)
-        status = ra_config_read_file("configuration", source->file, &text, &text_bytes);
-    if (status != RA_OK)
-        return status;
-    parcel_strings(source, strings);
-    size_t bytes = text_bytes + 1;
-    for (int i = 0; i < PARCEL_STRINGS; i++)
-        bytes += (strings[i] != NULL ? strlen(strings[i]) : 0) + 1;
-    for (int i = 0; i < source->set_count; i++)
-        bytes += strlen(source->sets[i]) + 1;
-    char *data = malloc(bytes);
-    if (data == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory");
-        free(text);
-        return RA_ERR_NO_MEMORY;
-    }
-    char *at = data;
-    for (int i = 0; i < PARCEL_STRINGS; i++)
-        at = string_put(at, strings[i]);
-    for (int i = 0; i < source->set_count; i++)
-        at = string_put(at, source->sets[i]);
-    if (text_bytes > 0)
-        memcpy(at, text, text_bytes);
-    at[text_bytes] = '\0';
-    free(text);
-    *out = (ra_job_text){.head = {.bytes = (int64_t)bytes,
-                                  .text_bytes = (int64_t)text_bytes,
-                                  .set_count = source->set_count,
-                                  .backward = source->backward,
-                                  .verify = source->verify},
-                         .data = data};
-    return RA_OK;
-}
-
-static const char *string_get(const char **at)
-{
-    const char *string = *at;
-    *at += strlen(string) + 1;
-    return string[0] != '\0' ? string : NULL;
-}
-
-static ra_status parcel_parse(const ra_job_text *parcel, const char *variant, int64_t point,
-                              const ra_feature_set *features, ra_config *config_out)
-{
-    const parcel_head *head = &parcel->head;
-    const char *at = parcel->data;
-    RA_ASSERT(at != NULL);
-    const char **sets = calloc((size_t)head->set_count + 1, sizeof(*sets));
-    if (sets == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory");
-        return RA_ERR_NO_MEMORY;
-    }
-    ra_config_source source = {.set_count = (int)head->set_count,
-                               .sets = sets,
-                               .backward = head->backward != 0,
-                               .verify = head->verify != 0,
-                               .sweep_point = point,
-                               .features = features};
-    source.file = string_get(&at);
-    source.variant = string_get(&at);
-    source.input = string_get(&at);
-    source.output = string_get(&at);
-    if (variant != NULL)
-        source.variant = variant;
-    for (int i = 0; i < source.set_count; i++)
-        sets[i] = string_get(&at);
+    size_t bytes = 0;
+    if (text->source->file == NULL)
+        return RA_OK;
     ra_status const status =
-        ra_config_parse(source.file != NULL ? source.file : "the configuration", at,
-                        (size_t)head->text_bytes, &source, config_out);
-    free(sets);
+        ra_config_read_file("configuration", text->source->file, &text->text, &bytes);
+    text->bytes = (int64_t)bytes;
     return status;
 }
 
-/* Rank 0's parcel to everyone; its own status first, so that nobody waits for what never comes. */
-static ra_status parcel_share(ra_comm *comm, ra_job_text *parcel)
+/* Rank 0's text to everyone; its own status first, so that nobody waits for what never comes. */
+static ra_status share(ra_comm *comm, ra_status of_first, ra_job_text *text)
 {
-    parcel_head *head = &parcel->head;
-    ra_status status = ra_comm_broadcast(comm, "sharing the configuration", 0, head, sizeof(*head));
-    if (status != RA_OK || head->status != RA_OK)
-        return status != RA_OK ? status : (ra_status)head->status;
+    int64_t head[2] = {of_first, text->bytes};
+    ra_status status = ra_comm_broadcast(comm, operation, 0, head, sizeof(head));
+    if (status != RA_OK || head[0] != RA_OK)
+        return status != RA_OK ? status : (ra_status)head[0];
+    text->bytes = head[1];
+    if (text->bytes == 0)
+        return RA_OK;
     if (ra_comm_rank(comm) != 0)
-        parcel->data = malloc((size_t)head->bytes);
+        text->text = malloc((size_t)text->bytes);
     ra_console_hold();
-    status = parcel->data != NULL ? RA_OK : RA_ERR_NO_MEMORY;
+    status = text->text != NULL ? RA_OK : RA_ERR_NO_MEMORY;
     if (status != RA_OK)
         ra_log(RA_LOG_ERROR, "out of memory");
-    status = ra_console_agree(comm, "sharing the configuration", status);
+    status = ra_console_agree(comm, operation, status);
     if (status == RA_OK)
-        status = ra_comm_broadcast(comm, "sharing the configuration", 0, parcel->data,
-                                   (size_t)head->bytes);
+        status = ra_comm_broadcast(comm, operation, 0, text->text, (size_t)text->bytes);
     return status;
 }
 
@@ -145,17 +53,15 @@ ra_status ra_job_text_share(const ra_options *options, ra_comm *comm, ra_job_tex
     ra_console_hold();
     if (text == NULL)
         ra_log(RA_LOG_ERROR, "out of memory");
-    status = ra_console_agree(comm, "sharing the configuration",
-                              text != NULL ? RA_OK : RA_ERR_NO_MEMORY);
+    status = ra_console_agree(comm, operation, text != NULL ? RA_OK : RA_ERR_NO_MEMORY);
     if (status != RA_OK)
         goto err_destroy;
     RA_ASSERT(text != NULL);
-    if (comm == NULL || ra_comm_rank(comm) == 0) {
-        status = parcel_pack(&options->source, text);
-        text->head.status = status;
-    }
+    text->source = &options->source;
+    if (comm == NULL || ra_comm_rank(comm) == 0)
+        status = read_file(text);
     if (comm != NULL && ra_comm_size(comm) > 1)
-        status = parcel_share(comm, text);
+        status = share(comm, status, text);
     if (status != RA_OK)
         goto err_destroy;
     *text_out = text;
@@ -166,14 +72,26 @@ err_destroy:
     return status;
 }
 
+static ra_status parse(const ra_job_text *text, const char *variant, int64_t point,
+                       const ra_feature_set *features, ra_config *config_out)
+{
+    ra_config_source source = *text->source;
+    if (variant != NULL)
+        source.variant = variant;
+    source.sweep_point = point;
+    source.features = features;
+    return ra_config_parse(source.file != NULL ? source.file : "the configuration",
+                           text->text != NULL ? text->text : "", (size_t)text->bytes, &source,
+                           config_out);
+}
+
 ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *variant,
                             int64_t point, const ra_feature_set *features, ra_config *config_out)
 {
     ra_config config = {0};
     ra_console_hold();
-    ra_status const status =
-        ra_console_agree(comm, "agreeing on the configuration",
-                         parcel_parse(text, variant, point, features, &config));
+    ra_status const status = ra_console_agree(comm, "agreeing on the configuration",
+                                              parse(text, variant, point, features, &config));
     if (status == RA_OK)
         *config_out = config;
     else
@@ -185,7 +103,7 @@ void ra_job_text_destroy(ra_job_text *text)
 {
     if (text == NULL)
         return;
-    free(text->data);
+    free(text->text);
     free(text);
 }
 

@@ -1,17 +1,18 @@
-/* What the command line and the configuration file say, from rank 0 to every rank. */
+/* What the command line and the configuration file say; the file goes from rank 0 to every rank. */
 #ifndef RINGATTN_TOOL_JOB_SOURCE_H
 #define RINGATTN_TOOL_JOB_SOURCE_H
 
 #include "options.h"
 
-/* Rank 0's configuration file and command line, on every rank. */
+/* Rank 0's configuration file, on every rank, and the command line, which all have alike. */
 typedef struct ra_job_text ra_job_text;
 
-/** Collective (unless comm is NULL). Rank 0 reads the file of options->source. */
+/** Collective (unless comm is NULL). Rank 0 reads the file of options->source, which is borrowed.
+ */
 RA_CHECKED ra_status ra_job_text_share(const ra_options *options, ra_comm *comm,
                                        ra_job_text **text_out);
 /**
- * Collective (unless comm is NULL). Every rank parses the same text with rank 0's overrides.
+ * Collective (unless comm is NULL). Every rank parses the same text with the same overrides.
  *
  * @param variant   NULL: the command line's, if any
  * @param point     combination of the sweep, as in ra_config_source
@@ -22,10 +23,7 @@ RA_CHECKED ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, c
                                        ra_config *config_out);
 void ra_job_text_destroy(ra_job_text *text); /* NULL is fine */
 
-/**
- * Collective (unless comm is NULL). Rank 0 reads the file of options->source; every rank parses
- * rank 0's text with rank 0's overrides, whatever its own command line says.
- */
+/** Collective (unless comm is NULL). Share, parse and destroy. */
 RA_CHECKED ra_status ra_job_load_config(const ra_options *options, ra_comm *comm,
                                         ra_config *config_out);
 

@@ -27,7 +27,8 @@ static ra_status prepare(void *command)
 {
     ra_bench *bench = command;
     bench->begin_ns = ra_clock_ns();
-    bench->variant_count = bench->series.named ? 0 : bench->series.base.variant_count;
+    bool const named = bench->series.options->source.variant != NULL;
+    bench->variant_count = named ? 0 : bench->series.base.variant_count;
     ra_status status = base_check(bench);
     if (status == RA_OK)
         status = ra_host_pool_make(INT64_MAX, &bench->ledger, &bench->pool);
@@ -63,7 +64,7 @@ static ra_status run(void *command)
 {
     ra_bench *bench = command;
     const ra_config *base = &bench->series.base;
-    const char *named = bench->series.named ? bench->series.options->source.variant : NULL;
+    const char *named = bench->series.options->source.variant;
     ra_status status = RA_OK;
     for (int64_t i = 1; i <= base->sweep_points && status == RA_OK; i++) {
         bench->has_reference = false;

@@ -36,7 +36,7 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
         status = ra_job_passes(job);
     if (status == RA_OK)
         status = ra_job_results(job);
-    if (status == RA_OK && bench->series.overlap && ra_comm_size(job->comm) > 1)
+    if (status == RA_OK && bench->series.options->overlap && ra_comm_size(job->comm) > 1)
         status = ra_bench_overlap_measure(job, point);
     /* During a long point the machine's speed may change: the mean is its limit. */
     if (status == RA_OK)

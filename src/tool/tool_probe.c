@@ -116,7 +116,7 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
 static ra_status points_make(ra_probe *probe)
 {
     const ra_config *base = &probe->series.base;
-    bool const named = probe->series.named;
+    bool const named = probe->series.options->source.variant != NULL;
     const char *name = probe->series.options->source.variant; /* NULL if this rank lacks it */
     int const count = named ? 1 : base->variant_count > 0 ? base->variant_count : 2;
     probe->points = calloc((size_t)count, sizeof(*probe->points));
