@@ -103,7 +103,10 @@ ra_status ra_linear_make(ra_ring *ring)
     ring->rounds = 1;
     ring->linear.states_group = -1;
     ring->layout.imbalance = row_imbalance(&ring->layout, ring->config.seq);
-    ra_status const status = ra_ring_settle_groups(ring, bytes_of_groups, NULL);
+    int64_t room;
+    ra_status status = ra_ring_read_room(ring, &room);
+    if (status == RA_OK)
+        status = ra_ring_settle_groups(ring, bytes_of_groups, NULL, room);
     return status != RA_OK ? status : ra_ring_agree(ring, take_memory(ring));
 }
 

@@ -236,17 +236,18 @@ RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
 ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan);
 void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed one is fine */
 
+/* Collective: bytes that this rank's ring may take beside the caller's tensors. Not read, and of no
+   meaning, if neither groups nor rounds are chosen by it. */
+RA_CHECKED ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out);
 /*
- * Collective: the number of head groups, as configured, or the fewest that fit beside the caller's
- * tensors. `bytes_of` gives the bytes that so many groups need, as the ledger will count them.
- * Ranks may have different room: the largest number wins. Every rank returns the same.
+ * Collective: the number of head groups, as configured, or the fewest that fit into `room`.
+ * `bytes_of` gives the bytes that so many groups need, as the ledger will count them. Ranks may
+ * have different room: the largest number wins. Every rank returns the same.
  */
 typedef int64_t ra_group_bytes(const ra_ring *ring, int32_t groups, const void *context);
 RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
-                                           const void *context);
+                                           const void *context, int64_t room);
 
-/* Bytes that the ring may take beside the caller's tensors. */
-RA_CHECKED ra_status ra_ring_read_room(const ra_ring *ring, int64_t *bytes_out);
 /* Bytes of accumulators and buffers with so many groups of one plan, as the ledger will count them;
  *buffer_bytes_out: those of buffers. */
 int64_t ra_ring_group_bytes(const ra_ring *ring, const ra_plan *plan, int32_t groups,

@@ -127,25 +127,28 @@ int64_t ra_ring_group_bytes(const ra_ring *ring, const ra_plan *plan, int32_t gr
     return accumulator_bytes(ring, &bytes) + *buffer_bytes_out;
 }
 
-ra_status ra_ring_read_room(const ra_ring *ring, int64_t *bytes_out)
+ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out)
 {
-    ra_status const status = ra_pool_available(ring->pool, bytes_out);
-    *bytes_out -= tensor_bytes(ring);
-    return status;
-}
-
-ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const void *context)
-{
-    const ra_ring_config *c = &ring->config;
-    int64_t groups = c->head_groups, room = 0;
-    if (groups == 0) {
-        ra_status status = ra_ring_agree(ring, ra_ring_read_room(ring, &room));
+    int64_t available = 0;
+    if (ring->config.head_groups == 0 || ra_plan_more_rounds(&ring->config, &ring->teams, 1) > 0) {
+        ra_status const status = ra_ring_agree(ring, ra_pool_available(ring->pool, &available));
         if (status != RA_OK)
             return status;
+    }
+    *bytes_out = available - tensor_bytes(ring);
+    return RA_OK;
+}
+
+ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const void *context,
+                                int64_t room)
+{
+    const ra_ring_config *c = &ring->config;
+    int64_t groups = c->head_groups;
+    if (groups == 0) {
         groups = 1;
         while (groups < c->kv_heads && bytes_of(ring, (int32_t)groups, context) > room)
             groups = ra_ring_more_groups(c, (int32_t)groups);
-        status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
+        ra_status const status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
         if (status != RA_OK)
             return status;
     }

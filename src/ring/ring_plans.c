@@ -103,15 +103,17 @@ static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *
     return needed_bytes(ring, groups, context, &buffers);
 }
 
-/* The plan of all heads, and as many head groups as the memory wants with it. */
-static ra_status make_whole(ra_ring *ring, ra_plan *plan_out)
+/* The plan of all heads, the room that it leaves, and as many head groups as that wants. */
+static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, int64_t *room_out)
 {
     ra_heads const all = {0, 1, ring->config.heads};
     ra_plan_request const request = request_for(ring, all);
     ra_status const mine = make_plan(ring, &request, plan_out);
     ra_status status = ra_ring_agree(ring, mine);
     if (status == RA_OK)
-        status = ra_ring_settle_groups(ring, bytes_of_groups, plan_out);
+        status = ra_ring_read_room(ring, room_out);
+    if (status == RA_OK)
+        status = ra_ring_settle_groups(ring, bytes_of_groups, plan_out, *room_out);
     if (status != RA_OK && mine == RA_OK)
         ra_ring_give_plan(ring, plan_out);
     return status;
@@ -122,15 +124,12 @@ static ra_status make_whole(ra_ring *ring, ra_plan *plan_out)
 typedef enum verdict { FITS, FALLS_SHORT, NEVER_FITS } verdict;
 
 /* Collective. */
-static ra_status judge(ra_ring *ring, const ra_plan *plan, verdict *verdict_out)
+static ra_status judge(ra_ring *ring, const ra_plan *plan, int64_t room, verdict *verdict_out)
 {
-    int64_t room = 0, buffers;
-    ra_status status = ra_ring_agree(ring, ra_ring_read_room(ring, &room));
-    if (status != RA_OK)
-        return status;
+    int64_t buffers;
     int64_t const needed = needed_bytes(ring, ring->group_count, plan, &buffers);
     int64_t worst = needed <= room ? FITS : needed - buffers <= room ? FALLS_SHORT : NEVER_FITS;
-    status = ra_comm_reduce_i64(ring->comm, "rounds", RA_MAX, &worst, 1);
+    ra_status const status = ra_comm_reduce_i64(ring->comm, "rounds", RA_MAX, &worst, 1);
     *verdict_out = (verdict)worst;
     return status;
 }
@@ -144,11 +143,12 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
     ra_schedule const first = ring->schedule;
     bool const chosen = ra_plan_more_rounds(&ring->config, &ring->teams, 1) > 0;
     verdict found = FITS;
+    int64_t room;
     for (;;) {
-        ra_status status = make_whole(ring, plan_out);
+        ra_status status = make_whole(ring, plan_out, &room);
         if (status != RA_OK || !chosen)
             return status;
-        status = judge(ring, plan_out, &found);
+        status = judge(ring, plan_out, room, &found);
         int32_t const more = ra_plan_more_rounds(&ring->config, &ring->teams, ring->rounds);
         bool const goes_on = found == FALLS_SHORT && more > 0;
         if (status == RA_OK && (found == FITS || (ring->rounds == 1 && !goes_on)))
@@ -160,7 +160,7 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
         /* Auto may have chosen schedule ring, which has one round. */
         ring->schedule = first == RA_SCHEDULE_RING && goes_on ? RA_SCHEDULE_DIRECT : first;
         if (!goes_on)
-            return make_whole(ring, plan_out);
+            return make_whole(ring, plan_out, &room);
     }
 }
 
