@@ -166,7 +166,7 @@ static ra_cuda_watch *enqueue_until_look(job *j)
 /* It reads the workspace, which may be given back then. */
 Test(watch_cuda, ends_with_no_look_on_its_way)
 {
-    enum { LOOK_QUESTIONS = 100 };
+    enum { LOOK_QUESTIONS = 3 };
     job j = {0};
     int asked = 0;
     begin(&j, RA_POOL_OFF);

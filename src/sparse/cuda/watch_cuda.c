@@ -145,8 +145,11 @@ ra_status ra_cuda_watch_settle(ra_kernel *kernel)
     ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
     int64_t const begin_ns = ra_clock_ns();
     cudaError_t error = cudaSuccess;
-    while (w->asked && (error = cudaStreamQuery(w->stream)) == cudaErrorNotReady) {
-        int64_t const waited_ns = ra_clock_ns() - begin_ns;
+    while (w->asked) {
+        int64_t const waited_ns = ra_clock_ns() - begin_ns; /* when the question is put */
+        error = cudaStreamQuery(w->stream);
+        if (error != cudaErrorNotReady)
+            break;
         (void)cudaGetLastError();
         if (ra_device_is_lost())
             return RA_ERR_TIMEOUT; /* that was said */
