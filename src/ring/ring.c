@@ -233,7 +233,7 @@ static ra_status settle_schedule(ra_ring *ring)
 static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern)
 {
     bool const shape = c->batch >= 1 && c->seq >= 1 && c->heads >= 1 && c->kv_heads >= 1 &&
-                       c->heads % c->kv_heads == 0 && c->dim >= 1 && c->dim <= 256;
+                       c->heads % c->kv_heads == 0 && c->dim >= 1 && c->dim <= RA_HEAD_DIM_MAX;
     if (shape && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX && c->head_groups >= 0 &&
         c->head_groups <= c->kv_heads && c->rounds >= 0 && c->rounds <= RA_ROUNDS_MAX &&
         (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) && ra_pattern_seq(pattern) == c->seq &&

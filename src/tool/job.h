@@ -106,7 +106,8 @@ void ra_job_mention_variants(const ra_config *config, const ra_options *options,
                              const ra_comm *comm);
 /**
  * Whether outputs of the configuration and the command line can be written, and are neither each
- * other nor a file that is read, by name or by inode; rank 0 looks, or who has no communicator.
+ * other, nor a file that is read, by name or by inode, nor the file of standard output; rank 0
+ * looks, or who has no communicator.
  */
 RA_CHECKED ra_status ra_job_check_outputs(const ra_job *job);
 /**

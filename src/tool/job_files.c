@@ -25,6 +25,13 @@ static bool folder_read(const char *path, char folder[PATH_MAX])
     return length + 1 + RA_TEMPORARY_NAME_BYTES < PATH_MAX;
 }
 
+/* The same of the file that a symbolic link leads to. */
+static bool target_folder_read(const char *path, char folder[PATH_MAX])
+{
+    char target[PATH_MAX];
+    return folder_read(realpath(path, target) != NULL ? target : path, folder);
+}
+
 /*
  * Find out before the work, not after it, that an output cannot be written. `renamed`: the file is
  * replaced when it is complete, which must not happen to a device. A symbolic link stands for its
@@ -32,9 +39,9 @@ static bool folder_read(const char *path, char folder[PATH_MAX])
  */
 static ra_status output_check(const char *key, const char *path, bool renamed)
 {
-    char target[PATH_MAX], folder[PATH_MAX];
+    char folder[PATH_MAX];
     struct stat info;
-    if (!folder_read(realpath(path, target) != NULL ? target : path, folder)) {
+    if (!target_folder_read(path, folder)) {
         ra_log(RA_LOG_ERROR, "%s: %.100s...: the path is too long", key, path);
         return RA_ERR_IO;
     }
@@ -157,13 +164,12 @@ static int64_t results_bytes(const ra_config *config)
 ra_status ra_job_check_space(const ra_job *job)
 {
     const char *path = job->config.output;
-    char target[PATH_MAX], folder[PATH_MAX], needed[32], left[32];
+    char folder[PATH_MAX], needed[32], left[32];
     struct statvfs system;
     if (path == NULL || ra_comm_rank(job->comm) != 0)
         return RA_OK;
     /* A file system that cannot tell, or has no notion of room, tells when the file is written. */
-    if (!folder_read(realpath(path, target) != NULL ? target : path, folder) ||
-        statvfs(folder, &system) != 0 || system.f_blocks == 0)
+    if (!target_folder_read(path, folder) || statvfs(folder, &system) != 0 || system.f_blocks == 0)
         return RA_OK;
     int64_t const bytes = results_bytes(&job->config);
     fsblkcnt_t const blocks = geteuid() == 0 ? system.f_bfree : system.f_bavail; /* root's, too */
