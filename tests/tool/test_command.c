@@ -432,14 +432,14 @@ Test(command, a_full_disk_ends_a_job_of_several_ranks, .timeout = 120)
     }
 }
 
-Test(command, a_killed_rank_ends_the_job, .timeout = 120)
+Test(command, a_killed_rank_ends_the_job, .timeout = 300)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     /* Minutes of work, in which rank 1 is killed; the other must not wait for its deadline. */
     command_shell(&result, "cat >.rank <<'END'\n"
                            "if [ \"$OMPI_COMM_WORLD_RANK\" = 1 ]; then\n"
-                           "    (for i in $(seq 900); do\n"
+                           "    (for i in $(seq 2400); do\n"
                            "         grep -q 'warm-up\\|forward' .said && kill -KILL $$ && exit\n"
                            "         sleep 0.1\n"
                            "     done) &\n"
@@ -450,7 +450,7 @@ Test(command, a_killed_rank_ends_the_job, .timeout = 120)
                            "    --output o.st\n"
                            "END\n"
                            "touch .said\n"
-                           "exec timeout 100 \"$MPIEXEC\" -n 2 sh .rank");
+                           "exec timeout 280 \"$MPIEXEC\" -n 2 sh .rank");
     cr_assert_eq(result.code, 128 + 9, "%d: %s", result.code, result.err);
     cr_assert_eq(command_folder_entries(), 0, "something was left");
 }

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 TestSuite(command_outputs, .init = command_folder_make, .fini = command_folder_remove,
           .timeout = 120);
@@ -54,12 +55,16 @@ Test(command_outputs, that_are_links_to_nothing_are_refused)
     refused("run --quiet --set shape.seq=16 --json=link", 3, "--json: link: cannot write");
 }
 
-/* 65 TiB and more: tests have no such disk, and no such memory, which is asked for later. */
+/* 65 TiB and more: no machine has such memory, which is asked for later. */
 Test(command_outputs, that_do_not_fit_on_the_disk_are_refused_before_the_work)
 {
     static const char job[] = "--quiet --set shape.seq=1K --set shape.batch=1048576"
                               " --set shape.heads=256 --set shape.head_dim=128 --output o.st";
     char arguments[256];
+    struct statvfs system;
+    cr_assert_eq(statvfs(command_folder, &system), 0);
+    if ((double)system.f_bfree * (double)system.f_frsize >= 65 * 0x1p40)
+        cr_skip_test("temporary files have 65 TiB");
     snprintf(arguments, sizeof(arguments), "run %s", job);
     refused(arguments, 3, "job.output: o.st: needs 65.0 TiB, but its file system has ");
     snprintf(arguments, sizeof(arguments), "run --backward %s", job);
