@@ -154,3 +154,14 @@ int command_count_lines(const char *text, const char *wanted)
     }
     return count;
 }
+
+void command_refused(command_result *result, const char *arguments, int code, const char *said)
+{
+    command_run(result, 0, arguments);
+    cr_expect_eq(result->code, code, "%s: exit code %d", arguments, result->code);
+    cr_expect_eq(command_count_lines(result->err, "ringattn: error: "), 1, "%s: %s", arguments,
+                 result->err);
+    cr_expect_not_null(strstr(result->err, said), "%s: '%s' does not say '%s'", arguments,
+                       result->err, said);
+    cr_expect_str_eq(result->out, "", "%s: %s", arguments, result->out);
+}

@@ -37,6 +37,11 @@ void command_kill_after(command_result *result, const char *arguments, const cha
 void command_shell(command_result *result, const char *text);
 /** Whether the command finds OpenBLAS, without which `attention.kind: standard` is refused. */
 bool command_has_openblas(void);
+/**
+ * Run `ringattn ARGUMENTS` on one rank, and expect that it is refused: this exit code, one error
+ * line that says `said`, and nothing on standard output.
+ */
+void command_refused(command_result *result, const char *arguments, int code, const char *said);
 /** Lines of `text` that contain `wanted`. */
 int command_count_lines(const char *text, const char *wanted);
 

@@ -11,15 +11,6 @@ TestSuite(command_outputs, .init = command_folder_make, .fini = command_folder_r
 
 static command_result result;
 
-static void refused(const char *arguments, int code, const char *said)
-{
-    command_run(&result, 0, arguments);
-    cr_expect_eq(result.code, code, "%s: %d", arguments, result.code);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, said), "%s: no '%s' in: %s", arguments, said, result.err);
-    cr_expect_eq(strlen(result.out), 0, "%s: %s", arguments, result.out);
-}
-
 enum { NAME_BYTES_MAX = 255 }; /* NAME_MAX, of all file systems that are in use */
 
 /* The file has another name until it is complete; that one must be no longer. */
@@ -43,7 +34,7 @@ Test(command_outputs, have_names_as_long_as_the_system_takes)
     for (int i = 0; i < 3; i++) {
         snprintf(arguments, sizeof(arguments), "run --quiet --set shape.seq=16 %s%s", options[i],
                  name);
-        refused(arguments, 3, "cannot write there: File name too long");
+        command_refused(&result, arguments, 3, "cannot write there: File name too long");
     }
     cr_expect_eq(command_folder_entries(), entries);
 }
@@ -51,8 +42,10 @@ Test(command_outputs, have_names_as_long_as_the_system_takes)
 Test(command_outputs, that_are_links_to_nothing_are_refused)
 {
     command_shell(&result, "ln -s nothing link");
-    refused("run --quiet --set shape.seq=16 --output link", 3, "job.output: link: cannot write");
-    refused("run --quiet --set shape.seq=16 --json=link", 3, "--json: link: cannot write");
+    command_refused(&result, "run --quiet --set shape.seq=16 --output link", 3,
+                    "job.output: link: cannot write");
+    command_refused(&result, "run --quiet --set shape.seq=16 --json=link", 3,
+                    "--json: link: cannot write");
 }
 
 /* 65 TiB and more: no machine has such memory, which is asked for later. */
@@ -66,19 +59,25 @@ Test(command_outputs, that_do_not_fit_on_the_disk_are_refused_before_the_work)
     if ((double)system.f_bfree * (double)system.f_frsize >= 65 * 0x1p40)
         cr_skip_test("temporary files have 65 TiB");
     snprintf(arguments, sizeof(arguments), "run %s", job);
-    refused(arguments, 3, "job.output: o.st: needs 65.0 TiB, but its file system has ");
+    command_refused(&result, arguments, 3,
+                    "job.output: o.st: needs 65.0 TiB, but its file system has ");
     snprintf(arguments, sizeof(arguments), "run --backward %s", job);
-    refused(arguments, 3, "job.output: o.st: needs 257.0 TiB, but its file system has ");
+    command_refused(&result, arguments, 3,
+                    "job.output: o.st: needs 257.0 TiB, but its file system has ");
     cr_expect_eq(command_folder_entries(), 0);
 }
 
 /* JSON cannot hold other names: the report would be lost after the work. */
 Test(command_outputs, that_the_report_cannot_name_are_refused)
 {
-    refused("run --quiet --set shape.seq=16 --output \xff.st --json", 2, "must be UTF-8");
-    refused("run --quiet --set shape.seq=16 --output \xff.st", 2, "--output: job.output: ");
-    refused("run --quiet --set shape.seq=16 --input \xff.st --json", 2, "must be UTF-8");
-    refused("run --quiet --set shape.seq=16 --set job.output=\xff.st", 2, "not UTF-8");
+    command_refused(&result, "run --quiet --set shape.seq=16 --output \xff.st --json", 2,
+                    "must be UTF-8");
+    command_refused(&result, "run --quiet --set shape.seq=16 --output \xff.st", 2,
+                    "--output: job.output: ");
+    command_refused(&result, "run --quiet --set shape.seq=16 --input \xff.st --json", 2,
+                    "must be UTF-8");
+    command_refused(&result, "run --quiet --set shape.seq=16 --set job.output=\xff.st", 2,
+                    "not UTF-8");
     cr_expect_eq(command_folder_entries(), 0);
 }
 

@@ -299,17 +299,6 @@ Test(plan, has_no_longest_sequence_where_not_one_token_fits)
     cr_expect_not_null(strstr(result.out, " 0 tokens fit"), "%s", result.out);
 }
 
-static void refused(const char *arguments, int code, const char *wanted)
-{
-    command_run(&result, 0, arguments);
-    cr_expect_eq(result.code, code, "%s: exit code %d", arguments, result.code);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error: "), 1, "%s: %s", arguments,
-                 result.err);
-    cr_expect_not_null(strstr(result.err, wanted), "%s: '%s' does not say '%s'", arguments,
-                       result.err, wanted);
-    cr_expect_str_eq(result.out, "");
-}
-
 Test(plan, refuses_what_is_wrong_in_one_line)
 {
     static const char slip[] = "name: x\nranks: 4\nnode: {gb_per_sec: 3}\n";
@@ -319,32 +308,41 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     command_file_write("list.yaml", "[1]\n", 4);
     command_file_write("empty.json", "{}\n", 3);
     command_file_write("ranks.yaml", "ranks: [1, 2]\n", 14);
-    refused("plan --hardware ranks.yaml", 2, "is not an integer from 1 to 4096\n");
-    refused("plan --hardware slip.yaml", 2, "slip.yaml:3:");
-    refused("plan --hardware slip.yaml", 2, "did you mean 'node.gb_per_s'?");
-    refused("plan --hardware range.yaml", 2, "range.yaml:2:");
-    refused("plan --hardware range.yaml", 2, "forward.bf16.efficiency");
-    refused("plan --hardware list.yaml", 2, "a mapping");
-    refused("plan --hardware missing.yaml", 3, "missing.yaml: cannot open the hardware file");
-    refused("plan --json=nowhere/plan.json", 3, "--json: nowhere/plan.json: cannot write there");
-    refused("plan --ranks 0", 2, "--ranks: '0' is not an integer from 1 to 4096");
-    refused("plan --ranks 4x", 2, "'4x'");
-    refused("plan --longest", 2, "memory.limit");
-    refused("plan --calibrate empty.json", 3, "no point that was measured on one rank");
-    refused("plan --calibrate x.json", 3, "error: x.json: cannot open the report: No such file");
-    refused("plan --ranks 2 --set ring.variant=base", 2, "base runs on one rank");
-    refused("plan --set ring.layout=balanced --ranks 100", 2, "balanced");
-    refused("plan --set pattern.blocks.kind=random --set pattern.blocks.size=1 "
-            "--set shape.seq=10000000 --set pattern.dilated.segments=[1000] "
-            "--set pattern.dilated.rates=[2]",
-            2, "pattern.blocks.kind: random is planned with dilated branches for up to 32768 rows");
-    refused("plan --set pattern.blocks.kind=random --set pattern.blocks.size=1 "
-            "--set shape.seq=10000000 --set attention.mask=dense_blocks",
-            2, "attention.mask: dense_blocks is planned with random blocks of up to 32768 rows");
-    refused("plan --ranks 4096 --set shape.seq=1000000000 --set ring.layout=striped "
-            "--set pattern.blocks.kind=local_window",
-            2, "ring.layout: striped over 4096 ranks cuts");
-    refused("run --ranks 2", 2, "--ranks is an option of 'plan'");
+    command_refused(&result, "plan --hardware ranks.yaml", 2, "is not an integer from 1 to 4096\n");
+    command_refused(&result, "plan --hardware slip.yaml", 2, "slip.yaml:3:");
+    command_refused(&result, "plan --hardware slip.yaml", 2, "did you mean 'node.gb_per_s'?");
+    command_refused(&result, "plan --hardware range.yaml", 2, "range.yaml:2:");
+    command_refused(&result, "plan --hardware range.yaml", 2, "forward.bf16.efficiency");
+    command_refused(&result, "plan --hardware list.yaml", 2, "a mapping");
+    command_refused(&result, "plan --hardware missing.yaml", 3,
+                    "missing.yaml: cannot open the hardware file");
+    command_refused(&result, "plan --json=nowhere/plan.json", 3,
+                    "--json: nowhere/plan.json: cannot write there");
+    command_refused(&result, "plan --ranks 0", 2, "--ranks: '0' is not an integer from 1 to 4096");
+    command_refused(&result, "plan --ranks 4x", 2, "'4x'");
+    command_refused(&result, "plan --longest", 2, "memory.limit");
+    command_refused(&result, "plan --calibrate empty.json", 3,
+                    "no point that was measured on one rank");
+    command_refused(&result, "plan --calibrate x.json", 3,
+                    "error: x.json: cannot open the report: No such file");
+    command_refused(&result, "plan --ranks 2 --set ring.variant=base", 2, "base runs on one rank");
+    command_refused(&result, "plan --set ring.layout=balanced --ranks 100", 2, "balanced");
+    command_refused(
+        &result,
+        "plan --set pattern.blocks.kind=random --set pattern.blocks.size=1 "
+        "--set shape.seq=10000000 --set pattern.dilated.segments=[1000] "
+        "--set pattern.dilated.rates=[2]",
+        2, "pattern.blocks.kind: random is planned with dilated branches for up to 32768 rows");
+    command_refused(
+        &result,
+        "plan --set pattern.blocks.kind=random --set pattern.blocks.size=1 "
+        "--set shape.seq=10000000 --set attention.mask=dense_blocks",
+        2, "attention.mask: dense_blocks is planned with random blocks of up to 32768 rows");
+    command_refused(&result,
+                    "plan --ranks 4096 --set shape.seq=1000000000 --set ring.layout=striped "
+                    "--set pattern.blocks.kind=local_window",
+                    2, "ring.layout: striped over 4096 ranks cuts");
+    command_refused(&result, "run --ranks 2", 2, "--ranks is an option of 'plan'");
 }
 
 /* Times that one nanosecond per live pair explains, and one per element of a row. */
@@ -413,8 +411,9 @@ Test(plan, a_machine_that_was_saved_is_the_same_machine)
                        real(member(first, "forward"), "comm_ms"), 1e-6);
     json_decref(first);
     json_decref(second);
-    refused("plan --save saved.yaml", 2, "--save");
-    refused("plan --calibrate bench.json --save nowhere/saved.yaml", 3, "nowhere/saved.yaml");
+    command_refused(&result, "plan --save saved.yaml", 2, "--save");
+    command_refused(&result, "plan --calibrate bench.json --save nowhere/saved.yaml", 3,
+                    "nowhere/saved.yaml");
 }
 
 /* Every file there is, of machines and of what to measure on one. */

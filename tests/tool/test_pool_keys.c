@@ -189,21 +189,17 @@ Test(pool_keys, records_of_ranks_are_replayed_in_little_more_than_they_hold)
     expect_full("two.log.1");
 }
 
-static void refused(const char *arguments, int code, const char *what)
-{
-    command_run(&result, 0, arguments);
-    cr_assert_eq(result.code, code, "%s: exit code %d\n%s", arguments, result.code, result.err);
-    cr_assert_eq(command_count_lines(result.err, "ringattn: error: "), 1, "%s", result.err);
-    cr_assert_not_null(strstr(result.err, what), "%s", result.err);
-    cr_assert_eq(command_folder_entries(), 0);
-}
-
 Test(pool_keys, what_cannot_be_is_one_line_and_nothing_written)
 {
-    refused("run --set memory.pool.mode=driver", 2, "CUDA device");
-    refused("run --set ring.variant=base --set memory.pool.mode=size_class", 2, "contradicts");
-    refused("run --set memory.pool.log=nowhere/blocks.log", 3, "memory.pool.log");
-    refused("bench --set memory.pool.log=nowhere/blocks.log", 3, "memory.pool.log");
-    refused("ablate --set memory.pool.log=blocks.log", 2, "is for 'run' and 'bench'");
-    refused("probe --set memory.pool.log=blocks.log", 2, "is for 'run' and 'bench'");
+    command_refused(&result, "run --set memory.pool.mode=driver", 2, "CUDA device");
+    command_refused(&result, "run --set ring.variant=base --set memory.pool.mode=size_class", 2,
+                    "contradicts");
+    command_refused(&result, "run --set memory.pool.log=nowhere/blocks.log", 3, "memory.pool.log");
+    command_refused(&result, "bench --set memory.pool.log=nowhere/blocks.log", 3,
+                    "memory.pool.log");
+    command_refused(&result, "ablate --set memory.pool.log=blocks.log", 2,
+                    "is for 'run' and 'bench'");
+    command_refused(&result, "probe --set memory.pool.log=blocks.log", 2,
+                    "is for 'run' and 'bench'");
+    cr_expect_eq(command_folder_entries(), 0);
 }
