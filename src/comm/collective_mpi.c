@@ -162,11 +162,12 @@ static ra_status preside(ra_mpi_comm *mpi, const char *operation)
         int const other = find_disagreement(mpi);
         if (other >= 0) {
             ra_comm_log_disagreement(&mpi->base, operation, other);
-            own->verdict = RA_VERDICT_REFUSED;
             status = RA_ERR_PEER;
         }
     }
     if (status != RA_OK) { /* as far as they can be told */
+        if (own->verdict == RA_VERDICT_OK)
+            own->verdict = RA_VERDICT_REFUSED;
         (void)!send_answers(mpi, operation, own->verdict == RA_VERDICT_MISSING ? missing : 0,
                             answer_grace_ms(mpi) / 2);
         return status;

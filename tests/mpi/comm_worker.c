@@ -14,6 +14,16 @@
 #include <time.h>
 #include <unistd.h>
 
+static int receives_left = -1; /* before MPI_Irecv fails once; -1: it does not */
+
+int MPI_Irecv(void *data, int count, MPI_Datatype type, int source, int tag, MPI_Comm handle,
+              MPI_Request *request)
+{
+    bool const fails = receives_left == 0;
+    receives_left -= receives_left >= 0;
+    return fails ? MPI_ERR_OTHER : PMPI_Irecv(data, count, type, source, tag, handle, request);
+}
+
 static ra_comm *create(int *argc, char ***argv)
 {
     ra_comm *comm = NULL;
@@ -215,6 +225,26 @@ static int run_out_of_memory(int *argc, char ***argv)
     return failures;
 }
 
+/* deaf: MPI fails on rank 0 as it asks for rank 2's part, and nobody has a result. */
+static int go_deaf(int *argc, char ***argv)
+{
+    int64_t value = 1;
+    int level = 0;
+    MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level);
+    contract_capture_log();
+    ra_comm *const comm = create(NULL, NULL);
+    bool const is_deaf = ra_comm_rank(comm) == 0;
+    receives_left = is_deaf ? 1 : -1;
+    ra_status const status = ra_comm_reduce_i64(comm, "a sum", RA_SUM, &value, 1);
+    int failures = status != (is_deaf ? RA_ERR_MPI : RA_ERR_PEER);
+    failures += value != 1;
+    failures += contract_count_lines("a sum", "") != is_deaf;
+    contract_print_log();
+    ra_comm_destroy(comm);
+    MPI_Finalize();
+    return failures;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -231,6 +261,8 @@ int main(int argc, char **argv)
         return be_a_guest(&argc, &argv);
     if (argc >= 2 && strcmp(argv[1], "memory") == 0)
         return run_out_of_memory(&argc, &argv);
+    if (argc >= 2 && strcmp(argv[1], "deaf") == 0)
+        return go_deaf(&argc, &argv);
     if (argc == 5 && strcmp(argv[1], "break") == 0)
         return run_breaking(&argc, &argv, argv + 2);
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {

@@ -176,6 +176,11 @@ Test(comm_mpi, leaves_mpi_to_a_caller_who_initialised_it)
     expect_success(2, "guest", NULL, NULL, NULL);
 }
 
+Test(comm_mpi, has_no_result_on_any_rank_if_mpi_fails_on_rank_0)
+{
+    expect_success(3, "deaf", NULL, NULL, NULL);
+}
+
 Test(comm_mpi, says_when_memory_is_missing)
 {
     expect_success(1, "memory", NULL, NULL, NULL);
