@@ -71,6 +71,10 @@ RA_CHECKED ra_status ra_pattern_cache_get(ra_pattern_cache *cache, const ra_map_
 /** Give back a map from ra_pattern_cache_get, with the pool given there; a zeroed one is fine. */
 void ra_pattern_cache_put(ra_pool *pool, ra_tilemap *map);
 
+/** Bytes of the key that a map is kept with: of these heads, of rows in so many pieces, those of
+    queries and of keys together. */
+size_t ra_pattern_cache_key_bytes(const ra_pattern *pattern, ra_heads heads, int64_t piece_count);
+
 typedef struct ra_cache_counts {
     int64_t hits, misses, evictions; /* since it was made; evictions: for want of room */
     int64_t bytes, entries;          /* kept now */

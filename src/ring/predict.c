@@ -276,33 +276,6 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
     }
 }
 
-static int compare_blocks(const void *x, const void *y)
-{
-    const int32_t *a = x, *b = y;
-    return a[0] != b[0] ? (a[0] > b[0]) - (a[0] < b[0]) : (a[1] > b[1]) - (a[1] < b[1]);
-}
-
-/* A list's blocks in order, without those that are there twice, begin a run wherever they do not
-   continue one. */
-static ra_status count_listed_runs(ra_predict_job *job)
-{
-    const ra_pattern_config *c = job->request->pattern;
-    int32_t(*blocks)[2] = NULL;
-    bool const kept = job->request->cache != RA_CACHE_OFF; /* in the keys of a pattern cache */
-    if (c->blocks_kind != RA_BLOCKS_LIST || c->block_pair_count == 0 || !kept)
-        return RA_OK;
-    ra_status const status = ra_predict_take(&blocks, c->block_pair_count, sizeof(*blocks));
-    if (status != RA_OK)
-        return status;
-    memcpy(blocks, c->block_pairs, (size_t)c->block_pair_count * sizeof(*blocks));
-    qsort(blocks, (size_t)c->block_pair_count, sizeof(*blocks), compare_blocks);
-    for (int64_t i = 0; i < c->block_pair_count; ++i)
-        job->listed_runs +=
-            i == 0 || blocks[i][0] != blocks[i - 1][0] || blocks[i][1] - blocks[i - 1][1] > 1;
-    free(blocks);
-    return RA_OK;
-}
-
 static ra_status make_pattern(ra_predict_job *job)
 {
     const ra_predict_request *r = job->request;
@@ -331,8 +304,6 @@ static ra_status predict(ra_predict_job *job, ra_predict_plan **plans, ra_predic
                          ra_predict_times *times)
 {
     ra_status status = make_pattern(job);
-    if (status == RA_OK)
-        status = count_listed_runs(job);
     if (status == RA_OK)
         status = choose_teams(job);
     if (status == RA_OK)

@@ -97,7 +97,6 @@ typedef struct ra_predict_job {
     ra_pattern *pattern;  /* if random blocks are too many, with all of them kept */
     ra_pattern *diagonal; /* the blocks that are surely kept; NULL: the pattern is exact */
     int64_t pattern_bytes;
-    int64_t listed_runs; /* blocks of a list, neighbours joined; counted if a cache may keep them */
 
     int ranks;
     ra_layout_kind layout;
@@ -212,7 +211,7 @@ int64_t ra_predict_mask_bytes(int32_t layers, int64_t q_rows, int64_t k_rows);
 /* Blocks of queries in a chunk, each of which is counted separately. */
 double ra_predict_mask_looks(const ra_predict_job *job);
 /* What the pattern cache takes for a map: its own record, the key, and the arrays. */
-int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_t pieces,
+int64_t ra_predict_entry_bytes(const ra_predict_job *job, ra_heads heads, int64_t pieces,
                                int64_t map_bytes);
 
 /* The line, and the status, of a layout that makes too many pieces of a pattern. */

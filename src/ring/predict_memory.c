@@ -50,57 +50,16 @@ static void raise_to(int64_t *bytes, int64_t least)
 
 /* ---- maps ------------------------------------------------------------------------------------ */
 
-/* Distances of dilated_sparse: given, or powers of two until a row of blocks is dense enough. */
-static int64_t block_offset_count(const ra_pattern_config *c, int64_t rows)
-{
-    int64_t count = 0;
-    if (c->block_rates == NULL) {
-        while (count < 62 && (double)(1 + 2 * count) < c->block_density * (double)rows &&
-               ((int64_t)1 << count) < rows)
-            ++count;
-        return count;
-    }
-    for (int64_t i = 0; i < c->block_rate_count; ++i) {
-        bool is_new = c->block_rates[i] < rows;
-        for (int64_t j = 0; j < i; ++j)
-            is_new = is_new && c->block_rates[j] != c->block_rates[i];
-        count += is_new;
-    }
-    return count;
-}
-
-/* Numbers of a cache key that describe the blocks; for a list, all that it keeps. */
-static int64_t block_key_words(const ra_predict_job *job)
-{
-    const ra_pattern_config *c = job->request->pattern;
-    int64_t const rows = c->block_size > 0 ? ra_div_ceil(job->request->ring.seq, c->block_size) : 0;
-    switch (c->blocks_kind) {
-    case RA_BLOCKS_NONE:
-        return 0;
-    case RA_BLOCKS_LOCAL_WINDOW:
-        return 1;
-    case RA_BLOCKS_GLOBAL_LOCAL:
-    case RA_BLOCKS_RANDOM:
-        return 2;
-    case RA_BLOCKS_DILATED_SPARSE:
-        return 1 + block_offset_count(c, rows);
-    case RA_BLOCKS_LIST:
-        return rows + 1 + job->listed_runs;
-    }
-    return 0;
-}
-
-int64_t ra_predict_entry_bytes(const ra_predict_job *job, int32_t layers, int64_t pieces,
+int64_t ra_predict_entry_bytes(const ra_predict_job *job, ra_heads heads, int64_t pieces,
                                int64_t map_bytes)
 {
-    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, RECORD_WORDS = 9, KEY_WORDS = 10 + 4 + 2 };
-    const ra_pattern_config *c = job->request->pattern;
-    int64_t const documents = c->documents != NULL ? c->document_count : 1;
-    int64_t const words =
-        KEY_WORDS + 6 * (int64_t)layers + documents + 1 + 4 * pieces + block_key_words(job);
+    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, RECORD_WORDS = 9 };
+    /* Where blocks are expected, the pattern is a window of blocks, whose key is a word shorter. */
+    int64_t const key = (int64_t)ra_pattern_cache_key_bytes(job->pattern, heads, pieces) +
+                        (job->diagonal != NULL ? 8 : 0);
     int64_t const record = 8 * RECORD_WORDS + (int64_t)sizeof(ra_tilemap);
     int64_t const bytes =
-        ra_div_ceil(record, LINE) * LINE + ra_div_ceil(8 * words, LINE) * LINE + map_bytes;
+        ra_div_ceil(record, LINE) * LINE + ra_div_ceil(key, LINE) * LINE + map_bytes;
     int64_t const unit = bytes < SMALL ? LINE : PAGE;
     return ra_div_ceil(bytes, unit) * unit;
 }

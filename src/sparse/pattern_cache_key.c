@@ -144,6 +144,23 @@ static bool compare_piece(key_sink *sink, const void *data, size_t bytes)
     return true;
 }
 
+static bool count_piece(key_sink *sink, const void *data, size_t bytes)
+{
+    (void)data;
+    sink->bytes += bytes;
+    return true;
+}
+
+size_t ra_pattern_cache_key_bytes(const ra_pattern *pattern, ra_heads heads, int64_t piece_count)
+{
+    ra_rowset const all = {.piece_count = piece_count}, none = {0};
+    ra_map_request const request = {
+        .pattern = pattern, .heads = heads, .queries = &all, .keys = &none};
+    key_sink sink = {.add = count_piece}; /* reads no piece */
+    walk(&sink, &request);
+    return sink.bytes;
+}
+
 uint64_t ra_map_key_hash(const ra_map_request *request, size_t *bytes_out)
 {
     key_sink sink = {.add = hash_piece};

@@ -358,30 +358,21 @@ Test(predict, finds_the_edges_of_shards_that_are_not_looked_at_whole)
     ra_prediction_fini(&p);
 }
 
-/* What is kept of a list: neighbours and repeated blocks are one run. */
-Test(predict, counts_the_list_of_blocks_that_a_pattern_cache_keeps_with_each_map)
+/* Run a job with an eager cache, and compare what that keeps with the prediction. */
+static void expect_kept_bytes(ring_job *job)
 {
-    enum { ROWS = 40, PAIRS = 3 * ROWS };
-    static int32_t pairs[PAIRS][2];
     ra_ledger_snapshot standing[2];
     ra_prediction prediction;
-    for (int32_t i = 0; i < PAIRS; ++i) /* in each row two neighbours, one of them twice */
-        pairs[i][0] = i % ROWS, pairs[i][1] = (i % ROWS + (i < ROWS)) % ROWS;
-    ring_job job = ring_job_waves(2, ROWS * 16, 8, 0, RA_SCHEDULE_DIRECT);
-    job.config.layout = RA_LAYOUT_CONTIGUOUS;
-    job.pattern.blocks_kind = RA_BLOCKS_LIST;
-    job.pattern.block_size = 16;
-    job.pattern.block_pairs = (const int32_t(*)[2])pairs;
-    job.pattern.block_pair_count = PAIRS;
-    job.standing = standing;
-    for (int r = 0; r < job.ranks; ++r) {
+    cr_assert_eq(job->ranks, 2);
+    job->standing = standing;
+    for (int r = 0; r < job->ranks; ++r) {
         ra_pattern_cache_config const config = {
             .mode = RA_CACHE_EAGER, .entries = 64, .bytes = 1 << 24, .memory = ra_memory_host()};
-        cr_assert_eq(ra_pattern_cache_create(&config, &job.caches[r]), RA_OK);
+        cr_assert_eq(ra_pattern_cache_create(&config, &job->caches[r]), RA_OK);
     }
-    ring_job_run(&job);
-    cr_assert_eq(job.status, RA_OK);
-    ra_predict_request request = request_for(&job, 1);
+    ring_job_run(job);
+    cr_assert_eq(job->status, RA_OK);
+    ra_predict_request request = request_for(job, 1);
     request.cache = RA_CACHE_EAGER;
     request.cache_entries = 64;
     request.cache_bytes = 1 << 24;
@@ -391,7 +382,35 @@ Test(predict, counts_the_list_of_blocks_that_a_pattern_cache_keeps_with_each_map
     cr_expect_eq(prediction.memory_bytes[RA_MEM_PATTERN_CACHE], kept, "%lld, not %lld",
                  (long long)prediction.memory_bytes[RA_MEM_PATTERN_CACHE], (long long)kept);
     ra_prediction_fini(&prediction);
-    for (int r = 0; r < job.ranks; ++r)
-        ra_pattern_cache_destroy(job.caches[r]);
-    ring_job_free(&job);
+    for (int r = 0; r < job->ranks; ++r)
+        ra_pattern_cache_destroy(job->caches[r]);
+    ring_job_free(job);
+}
+
+/* What is kept of a list: neighbours and repeated blocks are one run. */
+Test(predict, counts_the_list_of_blocks_that_a_pattern_cache_keeps_with_each_map)
+{
+    enum { ROWS = 40, PAIRS = 3 * ROWS };
+    static int32_t pairs[PAIRS][2];
+    for (int32_t i = 0; i < PAIRS; ++i) /* in each row two neighbours, one of them twice */
+        pairs[i][0] = i % ROWS, pairs[i][1] = (i % ROWS + (i < ROWS)) % ROWS;
+    ring_job job = ring_job_waves(2, ROWS * 16, 8, 0, RA_SCHEDULE_DIRECT);
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.pattern.blocks_kind = RA_BLOCKS_LIST;
+    job.pattern.block_size = 16;
+    job.pattern.block_pairs = (const int32_t(*)[2])pairs;
+    job.pattern.block_pair_count = PAIRS;
+    expect_kept_bytes(&job);
+}
+
+/* 7 blocks of 25 are a density of 0.28, though 0.28 * 25 is more than 7 in float64. One distance
+   more would make the keys of zigzag's three pieces a line longer. */
+Test(predict, counts_the_distances_that_reach_a_density_exactly)
+{
+    ring_job job = ring_job_waves(2, 25 * 16, 8, 0, RA_SCHEDULE_DIRECT);
+    job.config.layout = RA_LAYOUT_ZIGZAG;
+    job.pattern.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
+    job.pattern.block_size = 16;
+    job.pattern.block_density = 0.28;
+    expect_kept_bytes(&job);
 }

@@ -132,6 +132,45 @@ static void expect_shared(ra_pattern_config config, ra_pattern_config other, con
     close_both(&f);
 }
 
+/* In numbers of 8 bytes: ten lengths, four of bands, the kind of blocks and their size, and what
+   the comments say. */
+Test(pattern_cache, a_key_holds_what_describes_the_pattern_and_its_rows_and_no_more)
+{
+    enum { BLOCKS = 10, FIXED = 10 + 4 + 2 + 6 /* a layer */ + 2 /* where its document begins */ };
+    static const int32_t pairs[3][2] = {{1, 1}, {1, 2}, {4, 4}}; /* two runs */
+    static const struct {
+        ra_blocks_kind kind;
+        int64_t numbers;
+    } cases[] = {{RA_BLOCKS_NONE, 0},
+                 {RA_BLOCKS_LOCAL_WINDOW, 1},
+                 {RA_BLOCKS_GLOBAL_LOCAL, 2},
+                 {RA_BLOCKS_RANDOM, 2},
+                 {RA_BLOCKS_DILATED_SPARSE, 1 + 2}, /* distances 1 and 2 */
+                 {RA_BLOCKS_LIST, BLOCKS + 1 + 2}};
+    ra_ledger *ledger;
+    ra_pool *pool;
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(
+        ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = ledger}, &pool),
+        RA_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ra_pattern *pattern;
+        ra_pattern_config config = ra_pattern_config_dense();
+        config.blocks_kind = cases[i].kind;
+        config.block_size = cases[i].kind != RA_BLOCKS_NONE ? 16 : 0;
+        config.block_density = 0.5; /* 5 of 10 blocks */
+        config.block_pairs = pairs;
+        config.block_pair_count = cases[i].kind == RA_BLOCKS_LIST ? 3 : 0;
+        cr_assert_eq(ra_pattern_create(&config, BLOCKS * 16, 1, pool, &pattern), RA_OK);
+        cr_expect_eq(ra_pattern_cache_key_bytes(pattern, (ra_heads){0, 1, 1}, 3),
+                     8 * (FIXED + 4 * 3 + cases[i].numbers), "kind %d: %zu bytes", (int)i,
+                     ra_pattern_cache_key_bytes(pattern, (ra_heads){0, 1, 1}, 3));
+        ra_pattern_destroy(pattern);
+    }
+    ra_pool_destroy(pool);
+    ra_ledger_destroy(ledger);
+}
+
 Test(pattern_cache, fields_that_change_nothing_share_an_entry)
 {
     ra_pattern_config causal = ra_pattern_config_dense(), other;
