@@ -295,6 +295,35 @@ Test(standard_cuda, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_not
     }
 }
 
+/* The stand-in ends the process where giving back would wait for the GPU. */
+Test(standard_cuda, a_matrix_that_passes_the_limit_waits_with_a_deadline_for_a_gpu_that_hangs)
+{
+    for (int i = 0; i < 2; ++i) {
+        static job j;
+        ra_ledger_snapshot before;
+        begin();
+        prepare(&j, RA_F32);
+        cr_assert_eq(take(&j, INT64_MAX), RA_OK);
+        ra_ledger_read(j.ledger, &before);
+        int64_t const round = (int64_t)ra_pool_round(j.pool, (size_t)LINES * ROWS * sizeof(float));
+        int64_t const map = (int64_t)ra_pool_round(j.pool, (size_t)j.map.bytes);
+        give(&j);
+        prepare(&j, RA_F32);
+        cr_assert_eq(take(&j, before.reserved_bytes + map + (1 + 2 * i) * round), RA_OK);
+        j.kernel.timeout_ms = 64;
+        cr_assert_eq(ra_kernel_take_map(&j.kernel, &j.map), RA_OK); /* a copy would wait before */
+        if (i == 1)
+            cr_assert_eq(pass(&j, &kept), RA_OK);
+        cr_assert_eq(standin_enter(), cudaSuccess);
+        cr_assert_eq(standin_leave(standin_enqueue_hang((cudaStream_t)j.kernel.stream)),
+                     cudaSuccess);
+        cr_expect_eq(pass(&j, i == 0 ? &kept : &after), i == 0 ? RA_ERR_TIMEOUT : RA_ERR_NO_MEMORY);
+        cr_expect(ra_device_is_lost());
+        ra_kernel_drop_map(&j.kernel, &j.map);
+        give(&j);
+    }
+}
+
 Test(standard_cuda, without_a_library_the_table_tells_its_bytes_and_does_not_begin)
 {
     static job j;

@@ -90,9 +90,8 @@ ra_status ra_cuda_map_data(ra_kernel *kernel, const ra_tilemap *map, ra_block *o
 
 ra_status ra_cuda_give_map(ra_kernel *kernel, ra_status status, ra_block *own)
 {
-    ra_status over = RA_OK;
-    if (own->data != NULL && status == RA_OK)
-        over = ra_cuda_finish(kernel);
+    /* A returned block waits without a deadline. */
+    ra_status const over = own->data != NULL ? ra_cuda_finish(kernel) : RA_OK;
     ra_pool_free(kernel->pool, kernel->stream, own);
-    return status != RA_OK ? status : over;
+    return over != RA_OK ? over : status;
 }

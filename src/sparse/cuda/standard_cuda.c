@@ -248,8 +248,8 @@ static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool fai
 {
     if (ra_cuda_standard_of(kernel)->kept == NULL || !(pass->backward || failed))
         return;
-    ra_status const ignored = failed ? RA_OK : ra_cuda_finish(kernel);
-    (void)ignored; /* whoever finishes the following work meets the error again */
+    ra_status const ignored = ra_cuda_finish(kernel);
+    (void)ignored; /* whoever finishes more work meets the error again; a failed pass has its own */
     forget_pass(kernel);
 }
 

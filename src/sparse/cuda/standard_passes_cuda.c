@@ -179,10 +179,9 @@ static ra_status forward_on_map(ra_kernel *kernel, const ra_forward_step *f, con
     ra_status status = compute_forward(&step, f, map, pair);
     if (kept != NULL && status == RA_OK)
         return RA_OK;
-    if (status == RA_OK)
-        status = ra_cuda_finish(kernel); /* returned blocks wait without a deadline */
+    ra_status const over = ra_cuda_finish(kernel); /* returned blocks wait without a deadline */
     ra_standard_free_pair(kernel, pair);
-    return status;
+    return over != RA_OK ? over : status; /* a lost GPU is the graver failure */
 }
 
 ra_status ra_cuda_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
