@@ -20,7 +20,7 @@ struct key_visit {
     uint32_t tile, tile_end;      /* tiles that are searched for */
     uint32_t run, run_end;        /* their runs */
     uint32_t place, place_end;    /* in the index: the layer's runs that were not checked yet */
-    int32_t head_begin, head_end; /* the group's heads, in this launch */
+    int32_t head_begin, head_end; /* the group's heads, in this launch, from the layer's first on */
     int32_t listed;               /* runs in the list */
 };
 
@@ -172,14 +172,14 @@ LANE_CODE bool visit_head(const ra_cuda_backward &f, const key_visit &v, ra_quer
     return false;
 }
 
+/* The first listed run, from c.entry on, that some query of its tile sees keys of the block in. */
 LANE_CODE void visit_enter(const ra_cuda_backward &f, backward_keys_block &block,
                            ra_query_cursor &c)
 {
     for (; c.entry < block.visit.listed; ++c.entry) {
-        c.head = block.visit.head_begin - 1;
+        c.head = block.visit.head_begin;
         if (ra_query_cursor_enter(&block.keys, f.map.tiles[listed_tiles(block)[c.entry]],
-                                  f.map.runs[listed_runs(block)[c.entry]], &c) &&
-            visit_head(f, block.visit, c))
+                                  f.map.runs[listed_runs(block)[c.entry]], &c))
             return;
     }
 }
@@ -260,10 +260,9 @@ LANE_CODE bool visit_layer(const ra_cuda_backward &f, int32_t layer, int32_t kv_
     v.head_begin = kv_head * group;
     v.head_end = v.head_begin + group;
     visit_tiles(f.map, 0, f.map.chunk_count, v);
-    for (int32_t head = v.head_begin; head < v.head_end; ++head)
-        if (layer_has(*v.layer, f.q_head_begin + head))
-            return true;
-    return false;
+    while (v.head_begin < v.head_end && !layer_has(*v.layer, f.q_head_begin + v.head_begin))
+        ++v.head_begin;
+    return v.head_begin < v.head_end;
 }
 
 /* The next block with keys, over all layers that a head of the group is in. */

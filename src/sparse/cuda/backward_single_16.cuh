@@ -68,7 +68,7 @@ template <class Element, int DIM> struct backward_single_16 {
         int const column = products::template first_score_column<ACROSS, QUERIES / 8 / ACROSS>();
         scores p, dp;
         products::template score<ACROSS>(steps::key_tile(shared), from.query, p);
-        if (block.keys.count < KEYS || ra_query_cursor_masked(&c, &block.keys, QUERIES))
+        if ((block.keys.count < KEYS) | ra_query_cursor_masked(&c, &block.keys, QUERIES))
             steps::mask(c, block.keys, products::template first_row<ROW_TILES, ACROSS>(), column,
                         p);
         steps::weigh(f.factor, from.lse + column, p);
@@ -88,8 +88,11 @@ template <class Element, int DIM> struct backward_single_16 {
             dscore_tile(shared), steps::key_tile(shared), acc);
         int const first = products::template first_row<DQ_ROW_TILES, DQ_ACROSS>();
         int const column = products::template first_sum_column<DQ_ACROSS>();
-        char *const data = head_data(f.dq, (int)sizeof(float), block.task.batch, c.head);
         int const count = c.a_end - c.a, dims = f.dim - column;
+        /* From the cursor once: the compiler would read it anew after every addition. */
+        int64_t const eight_rows = 8 * (int64_t)c.q_stride * f.dq.row_stride;
+        float *const rows = (float *)head_data(f.dq, (int)sizeof(float), block.task.batch, c.head) +
+                            ra_query_cursor_row(&c, c.a + first) * f.dq.row_stride + column;
 #pragma unroll
         for (int m = 0; m < DQ_ROW_TILES; ++m) {
 #pragma unroll
@@ -97,8 +100,7 @@ template <class Element, int DIM> struct backward_single_16 {
                 int const a = first + 16 * m + 8 * half;
                 if (a >= count)
                     continue;
-                float *const to =
-                    (float *)data + ra_query_cursor_row(&c, c.a + a) * f.dq.row_stride + column;
+                float *const to = rows + (2 * m + half) * eight_rows;
                 if (f.whole) {
 #pragma unroll
                     for (int n = 0; n < DQ_TILES; ++n)

@@ -16,6 +16,8 @@
 
 #include "sparse/cuda/key_cursor.h"
 
+#include <stdalign.h>
+
 enum {
     RA_CUDA_KEY_STRIDE_MAX = 64, /* a block has more slots than keys of runs further apart */
     RA_KEY_NONE = INT32_MIN / 2, /* the key of a slot that no query of the run sees */
@@ -91,16 +93,24 @@ RA_HD bool ra_key_block_precedes(const ra_key_block *block, const ra_key_span *s
 
 /* ---- which queries see them ------------------------------------------------------------------ */
 
+/* Aligned, so that it is copied by 16 bytes: all warps wait for the thread that does. */
 typedef struct ra_query_cursor {
-    int32_t q_begin, q_stride, q_count; /* of the tile */
-    int32_t k_begin, k_stride;          /* of the run */
-    ra_run_band band;                   /* its own */
-    int32_t b_first, b_last;            /* its keys that may be in the block */
-    int32_t shift;                      /* or RA_SHIFT_NONE */
-    int32_t a_begin, a_end;             /* queries that see some of them */
-    int32_t a;                          /* the step begins at this query */
-    int32_t head, entry;                /* among those that the visitor goes through */
+    alignas(16) int32_t q_begin;
+    int32_t q_stride, q_count; /* of the tile */
+    int32_t k_begin, k_stride; /* of the run */
+    ra_run_band band;          /* its own */
+    int32_t b_first, b_last;   /* its keys that may be in the block */
+    int32_t shift;             /* or RA_SHIFT_NONE */
+    int32_t a_begin, a_end;    /* queries that see some of them */
+    int32_t a;                 /* the step begins at this query */
+    int32_t head, entry;       /* among those that the visitor goes through */
 } ra_query_cursor;
+
+/* floor(x / stride); a division takes long on a GPU, and most strides are 1. */
+RA_HD int32_t ra_key_of_row(int32_t x, int32_t stride)
+{
+    return stride == 1 ? x : ra_hd_div_floor(x, stride);
+}
 
 /* Enter a tile's run; false: none of its queries sees a key of the block. Tile and run are read at
    once: as far as the compiler knows, writes to the cursor may alias them. */
@@ -111,8 +121,8 @@ RA_HD bool ra_query_cursor_enter(const ra_key_block *block, ra_tile tile, ra_run
     int32_t const k_stride = run.k_count == 1 ? block->stride : run.k_stride;
     int32_t const first = block->row - run.k_begin;
     int32_t const last = first + block->stride * (block->count - 1);
-    int32_t const b_first = -ra_hd_div_floor(-first, k_stride),
-                  b_last = ra_hd_div_floor(last, k_stride);
+    int32_t const b_first = -ra_key_of_row(-first, k_stride),
+                  b_last = ra_key_of_row(last, k_stride);
     if (b_last < 0 || b_first >= run.k_count)
         return false;
     c->q_begin = tile.q_begin;
@@ -124,7 +134,7 @@ RA_HD bool ra_query_cursor_enter(const ra_key_block *block, ra_tile tile, ra_run
     c->b_first = ra_hd_max(b_first, 0);
     c->b_last = ra_hd_min(b_last, run.k_count - 1);
     c->shift =
-        k_stride == block->stride && first % k_stride == 0 ? first / k_stride : RA_SHIFT_NONE;
+        k_stride == block->stride && b_first * k_stride == first ? b_first : (int32_t)RA_SHIFT_NONE;
     c->a_begin = ra_hd_max(0, c->b_first - c->band.hi);
     c->a_end = ra_hd_min(tile.q_count, c->b_last - c->band.lo + 1);
     c->a = c->a_begin;
@@ -168,16 +178,14 @@ RA_HD ra_live_span ra_query_cursor_span(const ra_query_cursor *c, int32_t a, int
 }
 
 /* Whether some pair of the block's keys and the step's `q_rows` queries (those within the tile) is
-   not live. Slots beyond the block's are ignored. */
+   not live. Slots beyond the block's are ignored. No branches: all warps wait for the answer. */
 RA_HD bool ra_query_cursor_masked(const ra_query_cursor *c, const ra_key_block *block,
                                   int32_t q_rows)
 {
     int32_t const a_last = ra_hd_min(c->a + q_rows, c->q_count) - 1;
-    if (c->shift == RA_SHIFT_NONE)
-        return true;
-    if (c->shift != c->b_first || c->shift + block->count - 1 != c->b_last)
-        return true;
-    return c->b_first - a_last < c->band.lo || c->b_last - c->a > c->band.hi;
+    return (c->shift == RA_SHIFT_NONE) | (c->shift != c->b_first) |
+           (c->shift + block->count - 1 != c->b_last) | (c->b_first - a_last < c->band.lo) |
+           (c->b_last - c->a > c->band.hi);
 }
 
 #endif
