@@ -156,6 +156,7 @@ template <class Element, int DIM> struct backward_queries_16 {
                 next = c;
                 ra_key_cursor_next(&next, KEYS);
             }
+            warp_barrier(); /* all lanes do what follows together, as products ask for */
             copy_keys(f, block.k, f.k.row_stride, c, key_tile(shared));
             copies_commit();
             products::score(dout_tile(shared), value_tile(shared), dp);

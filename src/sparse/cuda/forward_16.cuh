@@ -372,6 +372,7 @@ template <class Element, int DIM> struct forward_16 {
                 next = c;
                 ra_key_cursor_next(&next, KEYS);
             }
+            warp_barrier(); /* all lanes do what follows together, as products ask for */
             bool const masked = ra_key_cursor_masked(&c, KEYS);
             bool const sees = !masked || warp_sees(c);
             copy_keys(f, h.v, f.v.row_stride, c, value_tile(shared));

@@ -113,6 +113,7 @@ template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key
                 block.cursor[after] = block.cursor[next];
                 visit_next(f, block, QUERIES, block.cursor[after]);
             }
+            warp_barrier(); /* all lanes do what follows together, as products ask for */
             Block::step(f, block, block.cursor[turn], shared, stage_of(shared, at), sums);
             turn = next;
         }
