@@ -1,6 +1,7 @@
 /* `ringattn plan`: predictions for every combination of a sweep and every variant. */
 #include "tool_plan.h"
 
+#include "config_table.h"
 #include "console.h"
 #include "internal.h"
 #include "job.h"
@@ -92,17 +93,20 @@ static ra_status points_plan(planner *p)
 /* --ranks, else the hardware's, else as many as were started. */
 static ra_status ranks_take(planner *p)
 {
-    const ra_options *o = p->options;
-    char rest;
+    static const ra_config_key key = {.type = RA_KEY_INT32, .min = 1, .max = RA_PREDICT_RANKS_MAX};
+    ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = p->options->ranks};
+    const ra_yaml_node *at;
+    ra_config_value value = {0};
+    char problem[RA_VALUE_PROBLEM_MAX];
     p->ranks = p->has_hardware ? p->hardware.ranks : p->comm != NULL ? ra_comm_size(p->comm) : 1;
-    if (o->ranks == NULL)
+    if (node.text == NULL)
         return RA_OK;
-    if (sscanf(o->ranks, "%d%c", &p->ranks, &rest) == 1 && p->ranks >= 1 &&
-        p->ranks <= RA_PREDICT_RANKS_MAX)
-        return RA_OK;
-    ra_log(RA_LOG_ERROR, "--ranks: '%.40s' is not an integer from 1 to %d", o->ranks,
-           RA_PREDICT_RANKS_MAX);
-    return RA_ERR_CONFIG;
+    ra_status const status = ra_config_value_read(&key, &node, &value, &at, problem);
+    if (status == RA_OK)
+        p->ranks = (int)value.integer;
+    else
+        ra_log(RA_LOG_ERROR, "--ranks: %s", problem);
+    return status;
 }
 
 static ra_status save(const planner *p)

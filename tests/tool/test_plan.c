@@ -320,6 +320,7 @@ Test(plan, refuses_what_is_wrong_in_one_line)
                     "--json: nowhere/plan.json: cannot write there");
     command_refused(&result, "plan --ranks 0", 2, "--ranks: '0' is not an integer from 1 to 4096");
     command_refused(&result, "plan --ranks 4x", 2, "'4x'");
+    command_refused(&result, "plan --ranks 4294967297", 2, "is not an integer from 1 to 4096");
     command_refused(&result, "plan --longest", 2, "memory.limit");
     command_refused(&result, "plan --calibrate empty.json", 3,
                     "no point that was measured on one rank");
