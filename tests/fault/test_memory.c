@@ -138,3 +138,14 @@ Test(memory, materialised_scores_survive_the_nth_refusal)
     if (command_has_mpi())
         sweep(2, 1, every_of(149), "--set attention.kind=standard --set ring.schedule=direct");
 }
+
+/* Its own lists come before all else. */
+Test(memory, a_plan_survives_each_of_its_first_refusals)
+{
+    for (long n = 0; n < 30; n++) {
+        report const r = run_failing(0, 0, n, "plan --ranks 2 --json=r.json --set shape.seq=150");
+        cr_assert_eq(r.refused, 1, "request %ld", n);
+        cr_assert_eq(result.code, 4, "request %ld: exit code %d", n, result.code);
+        expect_clean(&r, 0, n, "plan");
+    }
+}
