@@ -41,7 +41,7 @@ ra_status ra_series_configure(const ra_series *series, const char *variant, int6
                               const ra_feature_set *features, ra_job *job)
 {
     ra_status const status =
-        ra_job_text_parse(series->text, series->comm, variant_of(series, variant, features), point,
+        ra_job_text_parse(&series->text, series->comm, variant_of(series, variant, features), point,
                           features, &job->config);
     if (status != RA_OK)
         return status;
@@ -58,7 +58,7 @@ ra_status ra_series_configure_alone(const ra_series *series, const char *variant
                                     const ra_feature_set *features, ra_config *config_out)
 {
     ra_status const status = ra_job_text_parse(
-        series->text, NULL, variant_of(series, variant, features), point, features, config_out);
+        &series->text, NULL, variant_of(series, variant, features), point, features, config_out);
     if (status == RA_OK && config_out->threads == 0)
         config_out->threads = series->cores.threads;
     return status;
@@ -178,7 +178,7 @@ static ra_status prepare(ra_series *series, void *command)
     const ra_series_ops *ops = series->ops;
     ra_status status = ra_job_text_share(options, series->comm, &series->text);
     if (status == RA_OK)
-        status = ra_job_text_parse(series->text, series->comm, NULL, ops->base_point, NULL,
+        status = ra_job_text_parse(&series->text, series->comm, NULL, ops->base_point, NULL,
                                    &series->base);
     if (status == RA_OK)
         status = ra_job_connect(&series->base, &series->comm);
@@ -272,7 +272,7 @@ int ra_series_command(ra_series *series, const ra_series_ops *ops, void *command
     ops->fini(command);
     json_decref(series->machine);
     ra_config_fini(&series->base);
-    ra_job_text_destroy(series->text);
+    ra_job_text_fini(&series->text);
     ra_ranks_leave(series->comm);
     return code;
 }

@@ -37,7 +37,7 @@ typedef struct ra_series {
     const ra_options *options;
     ra_comm *comm;
     const ra_series_ops *ops;
-    ra_job_text *text;
+    ra_job_text text;
     ra_config base;     /* variants, sweep, and what holds for all jobs */
     ra_job_cores cores; /* threads: if compute.threads is auto */
     ra_progress *progress;

@@ -5,12 +5,6 @@
 
 #include <stdlib.h>
 
-struct ra_job_text {
-    const ra_config_source *source; /* the command line's; borrowed */
-    char *text;                     /* of the file; NULL: there is none */
-    int64_t bytes;
-};
-
 static const char operation[] = "sharing the configuration";
 
 static ra_status read_file(ra_job_text *text)
@@ -46,29 +40,18 @@ static ra_status share(ra_comm *comm, ra_status of_first, ra_job_text *text)
     return status;
 }
 
-ra_status ra_job_text_share(const ra_options *options, ra_comm *comm, ra_job_text **text_out)
+ra_status ra_job_text_share(const ra_options *options, ra_comm *comm, ra_job_text *text_out)
 {
-    ra_job_text *text = calloc(1, sizeof(*text));
+    ra_job_text text = {.source = &options->source};
     ra_status status = RA_OK;
-    ra_console_hold();
-    if (text == NULL)
-        ra_log(RA_LOG_ERROR, "out of memory");
-    status = ra_console_agree(comm, operation, text != NULL ? RA_OK : RA_ERR_NO_MEMORY);
-    if (status != RA_OK)
-        goto err_destroy;
-    RA_ASSERT(text != NULL);
-    text->source = &options->source;
     if (comm == NULL || ra_comm_rank(comm) == 0)
-        status = read_file(text);
+        status = read_file(&text);
     if (comm != NULL && ra_comm_size(comm) > 1)
-        status = share(comm, status, text);
-    if (status != RA_OK)
-        goto err_destroy;
-    *text_out = text;
-    return RA_OK;
-
-err_destroy:
-    ra_job_text_destroy(text);
+        status = share(comm, status, &text);
+    if (status == RA_OK)
+        *text_out = text;
+    else
+        ra_job_text_fini(&text);
     return status;
 }
 
@@ -99,20 +82,18 @@ ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *
     return status;
 }
 
-void ra_job_text_destroy(ra_job_text *text)
+void ra_job_text_fini(ra_job_text *text)
 {
-    if (text == NULL)
-        return;
     free(text->text);
-    free(text);
+    *text = (ra_job_text){0};
 }
 
 ra_status ra_job_load_config(const ra_options *options, ra_comm *comm, ra_config *config_out)
 {
-    ra_job_text *text = NULL;
+    ra_job_text text = {0};
     ra_status status = ra_job_text_share(options, comm, &text);
     if (status == RA_OK)
-        status = ra_job_text_parse(text, comm, NULL, 0, NULL, config_out);
-    ra_job_text_destroy(text);
+        status = ra_job_text_parse(&text, comm, NULL, 0, NULL, config_out);
+    ra_job_text_fini(&text);
     return status;
 }

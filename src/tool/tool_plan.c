@@ -16,7 +16,7 @@
 typedef struct planner {
     const ra_options *options;
     ra_comm *comm; /* NULL: this process is alone */
-    ra_job_text *text;
+    ra_job_text text;
     ra_config base;
     ra_hardware hardware;
     bool has_hardware;
@@ -59,7 +59,7 @@ static ra_status point_plan(planner *p, const char *variant, bool named, int64_t
     ra_plan_point point = {.variant = variant, .comm = p->comm};
     /* A variant that the command line names is in the text already. */
     ra_status status =
-        ra_job_text_parse(p->text, NULL, named ? NULL : variant, index, NULL, &point.config);
+        ra_job_text_parse(&p->text, NULL, named ? NULL : variant, index, NULL, &point.config);
     if (status == RA_OK)
         status = ra_plan_point_init(&point, p->ranks, p->has_hardware ? &p->hardware : NULL);
     if (status == RA_OK)
@@ -161,7 +161,7 @@ static ra_status prepare(planner *p)
     if (status == RA_OK)
         status = ra_job_text_share(o, NULL, &p->text);
     if (status == RA_OK)
-        status = ra_job_text_parse(p->text, NULL, NULL, 1, NULL, &p->base);
+        status = ra_job_text_parse(&p->text, NULL, NULL, 1, NULL, &p->base);
     if (status == RA_OK)
         status = check_outputs(p);
     if (status == RA_OK && o->save_path != NULL)
@@ -186,7 +186,7 @@ static ra_status plan(const ra_options *options, ra_comm *comm)
     json_decref(p.points);
     json_decref(p.longest);
     ra_config_fini(&p.base);
-    ra_job_text_destroy(p.text);
+    ra_job_text_fini(&p.text);
     return status;
 }
 
