@@ -194,6 +194,7 @@ int ra_command_plan(const ra_options *options, ra_comm *comm)
 {
     /* One is enough, and the others learn what became of it. */
     bool const first = comm == NULL || ra_comm_rank(comm) == 0;
+    ra_console_hold();
     ra_status const status =
         ra_console_agree(comm, "planning", first ? plan(options, comm) : RA_OK);
     ra_ranks_leave(comm);

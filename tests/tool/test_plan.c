@@ -346,6 +346,16 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     command_refused(&result, "run --ranks 2", 2, "--ranks is an option of 'plan'");
 }
 
+Test(plan, of_several_ranks_says_what_is_wrong_once_and_for_all)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    command_run(&result, 2, "plan --longest");
+    cr_expect_eq(result.code, 2);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: "), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "--hardware with its memory\n"), "%s", result.err);
+}
+
 /* Times that one nanosecond per live pair explains, and one per element of a row. */
 static void write_bench(void)
 {
