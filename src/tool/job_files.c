@@ -123,21 +123,23 @@ static ra_status others_check(const named_file *output, const named_file *before
     return RA_OK;
 }
 
-ra_status ra_job_check_outputs(const ra_job *job)
+ra_status ra_job_check_outputs(const ra_options *o, const ra_config *config, const ra_comm *comm,
+                               bool tensors)
 {
-    const ra_options *o = job->options;
-    named_file const inputs[] = {{"job.input", job->config.input, false},
+    named_file const inputs[] = {{"job.input", config->input, false},
                                  {"--config", o->source.file, false},
                                  {"--hardware", o->hardware_path, false},
                                  {"--calibrate", o->calibrate_path, false}};
-    named_file const outputs[] = {
-        {"job.output", job->config.output, true}, {"memory.pool.log", job->config.pool_log, true},
-        {"--json", o->json_path, false},          {"--csv", o->csv_path, false},
-        {"--trace", o->trace_path, false},        {"--save", o->save_path, false}};
+    named_file const outputs[] = {{"job.output", tensors ? config->output : NULL, true},
+                                  {"memory.pool.log", tensors ? config->pool_log : NULL, true},
+                                  {"--json", o->json_path, false},
+                                  {"--csv", o->csv_path, false},
+                                  {"--trace", o->trace_path, false},
+                                  {"--save", o->save_path, false}};
     int const input_count = sizeof(inputs) / sizeof(inputs[0]);
     int const output_count = sizeof(outputs) / sizeof(outputs[0]);
     ra_status status = RA_OK;
-    if (job->comm != NULL && ra_comm_rank(job->comm) != 0)
+    if (comm != NULL && ra_comm_rank(comm) != 0)
         return RA_OK;
     for (int i = 0; i < output_count && status == RA_OK; i++) {
         if (outputs[i].path == NULL)

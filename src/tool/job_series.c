@@ -187,10 +187,9 @@ static ra_status prepare(ra_series *series, void *command)
     if (status != RA_OK)
         return status;
     ra_console_hold();
-    ra_job const job = {.options = options, .comm = series->comm, .config = series->base};
     status = ops->prepare(command);
     if (status == RA_OK)
-        status = ra_job_check_outputs(&job);
+        status = ra_job_check_outputs(options, &series->base, series->comm, true);
     if (status == RA_OK)
         status =
             ra_progress_create(ra_series_is_first(series) && !options->quiet, &series->progress);

@@ -110,7 +110,7 @@ static ra_status kernel_make(ra_job *job)
 static ra_status alone_prepare(ra_job *job)
 {
     ra_config *config = &job->config;
-    ra_status status = ra_job_check_outputs(job);
+    ra_status status = ra_job_check_outputs(job->options, config, job->comm, true);
     if (status == RA_OK)
         status = ra_job_make_pools(job);
     if (status == RA_OK)

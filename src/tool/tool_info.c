@@ -180,10 +180,8 @@ static ra_status config_look(const ra_options *options, ra_comm *comm)
     if (status == RA_OK && config.input == NULL && backend == RA_BACKEND_CUDA &&
         !ra_backend_may_be_cpu(&config) && !ra_backend_gpu_serves(&config, note))
         status = ra_backend_refuse(&config, note);
-    ra_job job = {.options = options, .comm = comm, .config = config};
-    job.config.output = job.config.pool_log = NULL; /* its report is all that it writes */
     if (status == RA_OK)
-        status = ra_job_check_outputs(&job);
+        status = ra_job_check_outputs(options, &config, comm, false);
     status = ra_console_agree(comm, "agreeing on the configuration", status);
     ra_config_fini(&config);
     return status;

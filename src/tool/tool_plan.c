@@ -134,14 +134,6 @@ static ra_status judge(const planner *p)
     return RA_ERR_NO_MEMORY;
 }
 
-/* The report is all that is written but for --save: tensors and records are a run's. */
-static ra_status check_outputs(const planner *p)
-{
-    ra_job job = {.options = p->options, .comm = p->comm, .config = p->base};
-    job.config.output = job.config.pool_log = NULL;
-    return ra_job_check_outputs(&job);
-}
-
 static ra_status prepare(planner *p)
 {
     const ra_options *o = p->options;
@@ -163,7 +155,7 @@ static ra_status prepare(planner *p)
     if (status == RA_OK)
         status = ra_job_text_parse(&p->text, NULL, NULL, 1, NULL, &p->base);
     if (status == RA_OK)
-        status = check_outputs(p);
+        status = ra_job_check_outputs(o, &p->base, p->comm, false);
     if (status == RA_OK && o->save_path != NULL)
         status = save(p);
     return status;
