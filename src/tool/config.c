@@ -129,6 +129,7 @@ ra_status ra_config_value_apply(const ra_config_layer *layer, int index, const r
     const ra_config_key *key = &ra_config_keys[index];
     ra_config_value value = {0};
     char place[RA_YAML_PLACE_MAX];
+    layer->config->named[index] = true;
     if (node->kind == RA_YAML_NULL)
         return key_reset(layer->config, index);
     ra_status const status = value_read(layer, key, node, &value);
@@ -150,14 +151,15 @@ static ra_status key_apply(ra_config_layer *layer, int index, const ra_yaml_node
                : ra_config_value_apply(layer, index, node, node->key_line, node->key_column);
 }
 
-static ra_status section_reset(ra_config *config, const char *path)
+static ra_status section_reset(const ra_config_layer *layer, const char *path,
+                               const ra_yaml_node *node)
 {
     size_t const length = strlen(path);
     ra_status status = RA_OK;
     for (int i = 0; i < ra_config_key_count && status == RA_OK; i++) {
         if (strncmp(ra_config_keys[i].path, path, length) == 0 &&
             ra_config_keys[i].path[length] == '.')
-            status = key_reset(config, i);
+            status = ra_config_value_apply(layer, i, node, node->line, node->column);
     }
     return status;
 }
@@ -173,7 +175,7 @@ static ra_status path_apply(ra_config_layer *layer, const char *path, const ra_y
     if (node->kind == RA_YAML_MAPPING)
         return ra_config_members_apply(layer, node, path);
     if (node->kind == RA_YAML_NULL)
-        return layer->sweeps ? RA_OK : section_reset(layer->config, path);
+        return layer->sweeps ? RA_OK : section_reset(layer, path, node);
     return ra_config_refuse_at(layer, node->line, node->column,
                                "%s: is a section: its keys go below it, or {} around them", path);
 }
@@ -272,9 +274,7 @@ static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const ch
     for (const ra_yaml_node *node = variants != NULL ? variants->first : NULL; node != NULL;
          node = node->next) {
         ra_config scratch = {0};
-        ra_status status = defaults_set(&scratch);
-        if (status == RA_OK)
-            status = mapping_apply(yaml, &scratch, node, "variants");
+        ra_status status = mapping_apply(yaml, &scratch, node, "variants");
         ra_config_fini(&scratch);
         if (status != RA_OK)
             return status;
@@ -314,8 +314,7 @@ ra_status ra_config_set_apply(ra_config *config, const char *set)
     return status;
 }
 
-/* Apply keys that have command-line options of their own; these win over --set. */
-static ra_status options_apply(ra_config *config, const ra_config_source *source)
+ra_status ra_config_options_apply(ra_config *config, const ra_config_source *source)
 {
     struct {
         const char *path, *option, *text;
@@ -355,7 +354,7 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
         status = ra_config_features_hold(source->features, held, config);
     json_decref(held);
     if (status == RA_OK)
-        status = options_apply(config, source);
+        status = ra_config_options_apply(config, source);
     if (status == RA_OK && config->kv_heads == 0 && config->input == NULL)
         config->kv_heads = config->heads;
     return status == RA_OK && source->sweep_point == 0 ? ra_config_check_keys(config) : status;

@@ -40,6 +40,8 @@ RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
 
 /** Apply "a.b=c" as --set does. */
 RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *set);
+/** Apply keys that have command-line options of their own; these win over --set. */
+RA_CHECKED ra_status ra_config_options_apply(ra_config *config, const ra_config_source *source);
 /** Apply the set, before --set. *held_out, the caller's: values to compare with after --set. */
 RA_CHECKED ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config,
                                               json_t **held_out);

@@ -4,31 +4,34 @@
 
 #include <string.h>
 
-/* Whether the command line gives the key (or resets its section): then it is not swept. */
-static bool key_is_set(const ra_config_source *source, const char *path)
+/* Keys that the command line names when it is applied to nothing: these are not swept. */
+static ra_status given_find(const ra_config_source *source, bool given[RA_CONFIG_KEY_MAX])
 {
-    for (int i = 0; i < source->set_count; i++) {
-        const char *set = source->sets[i];
-        size_t const length = strcspn(set, "=");
-        if (strncmp(set, path, length) == 0 &&
-            (path[length] == '\0' || (path[length] == '.' && (strcmp(set + length, "=null") == 0 ||
-                                                              strcmp(set + length, "=~") == 0))))
-            return true;
-    }
-    return (source->backward && strcmp(path, "job.backward") == 0) ||
-           (source->verify && strcmp(path, "job.verify") == 0);
+    ra_config alone = {0};
+    ra_status status = RA_OK;
+    for (int i = 0; i < source->set_count && status == RA_OK; i++)
+        status = ra_config_set_apply(&alone, source->sets[i]);
+    if (status == RA_OK)
+        status = ra_config_options_apply(&alone, source);
+    memcpy(given, alone.named, sizeof(alone.named));
+    ra_config_fini(&alone);
+    return status;
 }
 
 static ra_status sweep_count(ra_config_layer *layer, const ra_config_source *source,
                              int64_t counts[RA_CONFIG_KEY_MAX])
 {
     ra_config *config = layer->config;
+    bool given[RA_CONFIG_KEY_MAX];
     int kept = 0;
+    ra_status const status = given_find(source, given);
+    if (status != RA_OK)
+        return status;
     for (int i = 0; i < config->sweep_key_count; i++) {
         int const key = config->sweep_keys[i];
         const ra_yaml_node *list = layer->lists[i];
         RA_ASSERT(list != NULL);
-        if (key_is_set(source, ra_config_keys[key].path))
+        if (given[key])
             continue;
         config->sweep_keys[kept] = key;
         layer->lists[kept] = list;

@@ -94,6 +94,33 @@ Test(bench_sweep, what_the_command_line_gives_is_not_swept)
     ra_config_fini(&config);
 }
 
+/* A section with keys, a section within that is reset, and options that stand for keys. */
+Test(bench_sweep, however_the_command_line_gives_it)
+{
+    static const char of_jobs[] = "sweep: {job.input: [a, b], job.output: [c, d], job.verify: "
+                                  "[true, false], job.backward: [true, false]}\n";
+    static const char *const sets[] = {"shape={seq: 99, heads: 4}", "pattern={window: ~}"};
+    ra_config config = {0};
+    ra_config_source source = {.sets = sets, .set_count = 1, .sweep_point = 1};
+    cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, 4);
+    cr_expect_eq(config.seq, 99);
+    ra_config_fini(&config);
+    source.sets = sets + 1;
+    cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, 6);
+    ra_config_fini(&config);
+    source = (ra_config_source){.sweep_point = 1, .input = "x", .output = "y"};
+    cr_assert_eq(parse(of_jobs, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, 4);
+    cr_expect_str_eq(config.input, "x");
+    ra_config_fini(&config);
+    source = (ra_config_source){.sweep_point = 1, .backward = true, .verify = true};
+    cr_assert_eq(parse(of_jobs, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, 4);
+    ra_config_fini(&config);
+}
+
 Test(bench_sweep, what_is_wrong_is_said_with_its_place)
 {
     static const struct {
