@@ -12,16 +12,27 @@
 #include <unistd.h>
 
 /* What help asks for; printed by rank 0. */
-static int help_print(const ra_options *options, const ra_comm *comm)
+static int help_print(const ra_options *options, ra_comm *comm)
 {
-    if (comm != NULL && ra_comm_rank(comm) != 0)
-        return 0;
-    if (options->command == RA_COMMAND_HELP_CONFIG)
-        ra_config_print_help(options->markdown);
-    else
-        ra_options_print_help(options);
-    return ra_exit_code(ra_stdout_check(""));
+    ra_status status = RA_OK;
+    if (comm == NULL || ra_comm_rank(comm) == 0) {
+        if (options->command == RA_COMMAND_HELP_CONFIG)
+            ra_config_print_help(options->markdown);
+        else
+            ra_options_print_help(options);
+        status = ra_stdout_check("");
+    }
+    ra_ranks_leave(comm);
+    return ra_exit_code(status);
 }
+
+static int (*const commands[])(const ra_options *options, ra_comm *comm) = {
+    [RA_COMMAND_RUN] = ra_command_run,     [RA_COMMAND_INFO] = ra_command_info,
+    [RA_COMMAND_BENCH] = ra_command_bench, [RA_COMMAND_PLOT] = ra_command_plot,
+    [RA_COMMAND_PROBE] = ra_command_probe, [RA_COMMAND_ABLATE] = ra_command_ablate,
+    [RA_COMMAND_PLAN] = ra_command_plan,   [RA_COMMAND_HELP] = help_print,
+    [RA_COMMAND_HELP_CONFIG] = help_print,
+};
 
 int main(int argc, char **argv)
 {
@@ -44,35 +55,7 @@ int main(int argc, char **argv)
         return ra_exit_code(status);
     }
     ra_console_set_quiet(options.quiet);
-    int code = 0;
-    switch (options.command) {
-    case RA_COMMAND_RUN:
-        code = ra_command_run(&options, comm);
-        break;
-    case RA_COMMAND_INFO:
-        code = ra_command_info(&options, comm);
-        break;
-    case RA_COMMAND_BENCH:
-        code = ra_command_bench(&options, comm);
-        break;
-    case RA_COMMAND_PLOT:
-        code = ra_command_plot(&options, comm);
-        break;
-    case RA_COMMAND_PROBE:
-        code = ra_command_probe(&options, comm);
-        break;
-    case RA_COMMAND_ABLATE:
-        code = ra_command_ablate(&options, comm);
-        break;
-    case RA_COMMAND_PLAN:
-        code = ra_command_plan(&options, comm);
-        break;
-    case RA_COMMAND_HELP:
-    case RA_COMMAND_HELP_CONFIG:
-        code = help_print(&options, comm);
-        ra_ranks_leave(comm);
-        break;
-    }
+    int const code = commands[options.command](&options, comm);
     ra_options_fini(&options);
     if (ra_device_is_lost()) { /* exit would wait for it */
         fflush(NULL);

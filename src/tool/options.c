@@ -74,11 +74,11 @@ static ra_status option_match(int argc, char **argv, int *at, const ra_option_en
         option_refuse(name, nearest);
         return RA_ERR_CONFIG;
     }
-    if (value != NULL && entry->value == RA_VALUE_NONE) {
+    if (value != NULL && entry->shown[0] == '\0') {
         ra_log(RA_LOG_ERROR, "%s takes no value", entry->name);
         return RA_ERR_CONFIG;
     }
-    if (value == NULL && entry->value == RA_VALUE_NEEDED) {
+    if (value == NULL && entry->shown[0] == ' ') {
         if (*at + 1 >= argc) {
             ra_log(RA_LOG_ERROR, "%s needs a value: %s%s", entry->name, entry->name, entry->shown);
             return RA_ERR_CONFIG;
@@ -132,64 +132,24 @@ static ra_status help_config_take(ra_options *options, const char *value)
 static ra_status option_take(ra_options *options, const ra_option_entry *entry, const char *value,
                              const char **sets)
 {
-    ra_config_source *source = &options->source;
-    switch (entry->id) {
-    case RA_OPTION_CONFIG:
-        return option_once(&source->file, entry->name, value);
+    unsigned char *const members = (unsigned char *)options;
+    void *const member = members + entry->offset, *const path = members + entry->path_offset;
+    switch (entry->kind) {
+    case RA_OPTION_FLAG:
+        *(bool *)member = true;
+        return RA_OK;
+    case RA_OPTION_ONCE:
+        return option_once(member, entry->name, value);
+    case RA_OPTION_STREAM:
+        return stream_once(member, path, entry->name, value);
     case RA_OPTION_SET:
-        sets[source->set_count++] = value;
+        sets[options->source.set_count++] = value;
         return RA_OK;
-    case RA_OPTION_VARIANT:
-        return option_once(&source->variant, entry->name, value);
-    case RA_OPTION_JSON:
-        return stream_once(&options->json, &options->json_path, entry->name, value);
-    case RA_OPTION_BACKWARD:
-        source->backward = true;
-        return RA_OK;
-    case RA_OPTION_QUIET:
-        options->quiet = true;
-        return RA_OK;
-    case RA_OPTION_INPUT:
-        return option_once(&source->input, entry->name, value);
-    case RA_OPTION_OUTPUT:
-        return option_once(&source->output, entry->name, value);
-    case RA_OPTION_VERIFY:
-        source->verify = true;
-        return RA_OK;
-    case RA_OPTION_TRACE:
-        return option_once(&options->trace_path, entry->name, value);
-    case RA_OPTION_PHASES:
-        options->phases = true;
-        return RA_OK;
-    case RA_OPTION_CSV:
-        return stream_once(&options->csv, &options->csv_path, entry->name, value);
-    case RA_OPTION_OVERLAP:
-        options->overlap = true;
-        return RA_OK;
-    case RA_OPTION_RANKS:
-        return option_once(&options->ranks, entry->name, value);
-    case RA_OPTION_HARDWARE:
-        return option_once(&options->hardware_path, entry->name, value);
-    case RA_OPTION_CALIBRATE:
-        return option_once(&options->calibrate_path, entry->name, value);
-    case RA_OPTION_LONGEST:
-        options->longest = true;
-        return RA_OK;
-    case RA_OPTION_SAVE:
-        return option_once(&options->save_path, entry->name, value);
-    case RA_OPTION_PREDICT:
-        options->predict = true;
-        return RA_OK;
-    case RA_OPTION_CHECK:
-        options->check = true;
-        return RA_OK;
-    case RA_OPTION_PREFIX:
-        return option_once(&options->prefix, entry->name, value);
     case RA_OPTION_HELP_CONFIG:
         return help_config_take(options, value);
     case RA_OPTION_HELP:
     case RA_OPTION_VERSION:
-        options->version = entry->id == RA_OPTION_VERSION;
+        options->version = entry->kind == RA_OPTION_VERSION;
         options->help_for = options->command;
         options->command = RA_COMMAND_HELP;
         return RA_OK;
@@ -219,7 +179,7 @@ static ra_status stray_refuse(char **argv, int at)
     const char *value = stray_value(argv, at);
     char meant[240] = "";
     for (const ra_option_entry *entry = ra_option_entries; entry->name != NULL; entry++)
-        if (value != NULL && entry->value == RA_VALUE_MAY && strcmp(entry->name, before) == 0)
+        if (value != NULL && entry->shown[0] == '[' && strcmp(entry->name, before) == 0)
             snprintf(meant, sizeof(meant), "%s=%.100s", before, value);
     if (value != NULL && strcmp(argv[at - 2], "--set") == 0 && strchr(before, '=') == NULL)
         snprintf(meant, sizeof(meant), "--set %.100s=%.100s", before, value);
@@ -279,12 +239,12 @@ static ra_status arguments_take(int argc, char **argv, ra_options *options, cons
             char users[RA_OPTION_LIST_MAX];
             ra_log(RA_LOG_ERROR, "%s is an option of %s%s", entry->name,
                    ra_option_users(entry, users),
-                   entry->id == RA_OPTION_RANKS ? "; elsewhere mpirun -n COUNT starts them" : "");
+                   strcmp(entry->name, "--ranks") == 0 ? "; elsewhere mpirun -n COUNT starts them"
+                                                       : "");
             return RA_ERR_CONFIG;
         }
         status = option_take(options, entry, value, sets);
-        helped = entry->id == RA_OPTION_HELP || entry->id == RA_OPTION_VERSION ||
-                 entry->id == RA_OPTION_HELP_CONFIG;
+        helped = entry->kind >= RA_OPTION_HELP_CONFIG;
     }
     return status != RA_OK || helped ? status : options_check(options);
 }

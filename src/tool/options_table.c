@@ -29,55 +29,60 @@ enum {
     ALL = CONFIGURED | PLOT
 };
 
+#define AT(member)   offsetof(ra_options, member)
+#define FLAG(member) RA_OPTION_FLAG, AT(member), 0
+#define ONCE(member) RA_OPTION_ONCE, AT(member), 0
+#define STREAM(flag) RA_OPTION_STREAM, AT(flag), AT(flag##_path)
+#define ALONE(kind)  RA_OPTION_##kind, 0, 0
+
 const ra_option_entry ra_option_entries[] = {
-    {"--config", RA_OPTION_CONFIG, RA_VALUE_NEEDED, CONFIGURED, " FILE", "the job, in YAML"},
-    {"--set", RA_OPTION_SET, RA_VALUE_NEEDED, CONFIGURED, " KEY=VALUE",
+    {"--config", ONCE(source.file), CONFIGURED, " FILE", "the job, in YAML"},
+    {"--set", ALONE(SET), CONFIGURED, " KEY=VALUE",
      "override a key of the configuration; may be repeated"},
-    {"--variant", RA_OPTION_VARIANT, RA_VALUE_NEEDED, CONFIGURED, " NAME",
+    {"--variant", ONCE(source.variant), CONFIGURED, " NAME",
      "apply a named set of keys from the file's variants; bench, probe and plan take all without "
      "it"},
-    {"--json", RA_OPTION_JSON, RA_VALUE_MAY, CONFIGURED, "[=FILE]",
+    {"--json", STREAM(json), CONFIGURED, "[=FILE]",
      "write everything measured as JSON, to standard output instead of the table, or to FILE, "
      "which bench, probe and ablate write after each job"},
-    {"--backward", RA_OPTION_BACKWARD, RA_VALUE_NONE, CONFIGURED, "", "compute gradients too"},
-    {"--quiet", RA_OPTION_QUIET, RA_VALUE_NONE, ALL, "",
+    {"--backward", FLAG(source.backward), CONFIGURED, "", "compute gradients too"},
+    {"--quiet", FLAG(quiet), ALL, "",
      "no progress, no remarks, nothing on placement; errors and other warnings stay"},
-    {"--input", RA_OPTION_INPUT, RA_VALUE_NEEDED, RUN | BENCH | ABLATE | PLAN, " FILE",
+    {"--input", ONCE(source.input), RUN | BENCH | ABLATE | PLAN, " FILE",
      "safetensors file with q, k, v (and do)"},
-    {"--output", RA_OPTION_OUTPUT, RA_VALUE_NEEDED, RUN, " FILE",
+    {"--output", ONCE(source.output), RUN, " FILE",
      "safetensors file to write: o, lse (and dq, dk, dv)"},
-    {"--verify", RA_OPTION_VERIFY, RA_VALUE_NONE, RUN | BENCH | ABLATE | PLAN, "",
+    {"--verify", FLAG(source.verify), RUN | BENCH | ABLATE | PLAN, "",
      "recompute sampled rows in float64 and compare; exit code 6 if they differ; plan: its memory"},
-    {"--trace", RA_OPTION_TRACE, RA_VALUE_NEEDED, RUN, " FILE",
+    {"--trace", ONCE(trace_path), RUN, " FILE",
      "write what every rank did and when, for Perfetto or chrome://tracing"},
-    {"--phases", RA_OPTION_PHASES, RA_VALUE_NONE, RUN | BENCH, "",
+    {"--phases", FLAG(phases), RUN | BENCH, "",
      "report what memory holds at each phase of the last passes too; for bench in --json"},
-    {"--csv", RA_OPTION_CSV, RA_VALUE_MAY, BENCH, "[=FILE]",
+    {"--csv", STREAM(csv), BENCH, "[=FILE]",
      "write a line per point, to standard output instead of the table, or to FILE"},
-    {"--overlap", RA_OPTION_OVERLAP, RA_VALUE_NONE, BENCH, "",
+    {"--overlap", FLAG(overlap), BENCH, "",
      "time computing and communication apart too, and say how much of them overlaps"},
-    {"--ranks", RA_OPTION_RANKS, RA_VALUE_NEEDED, PLAN, " COUNT",
+    {"--ranks", ONCE(ranks), PLAN, " COUNT",
      "ranks to plan for, up to 4,096; without it, those of the hardware, or as many as were "
      "started"},
-    {"--hardware", RA_OPTION_HARDWARE, RA_VALUE_NEEDED, PLAN, " FILE",
+    {"--hardware", ONCE(hardware_path), PLAN, " FILE",
      "a machine in numbers, for times and for what is on which node: configs/hardware/*.yaml"},
-    {"--calibrate", RA_OPTION_CALIBRATE, RA_VALUE_NEEDED, PLAN, " FILE",
+    {"--calibrate", ONCE(calibrate_path), PLAN, " FILE",
      "learn this machine's speed from what bench has written with --json"},
-    {"--longest", RA_OPTION_LONGEST, RA_VALUE_NONE, PLAN, "",
+    {"--longest", FLAG(longest), PLAN, "",
      "find the longest sequence for memory.limit, or for the hardware's memory"},
-    {"--save", RA_OPTION_SAVE, RA_VALUE_NEEDED, PLAN, " FILE",
+    {"--save", ONCE(save_path), PLAN, " FILE",
      "write the machine of --hardware and --calibrate as a hardware file"},
-    {"--predict", RA_OPTION_PREDICT, RA_VALUE_NONE, PROBE, "",
-     "compare what is found with what plan says"},
-    {"--check", RA_OPTION_CHECK, RA_VALUE_NONE, 1 << RA_COMMAND_INFO, "",
+    {"--predict", FLAG(predict), PROBE, "", "compare what is found with what plan says"},
+    {"--check", FLAG(check), 1 << RA_COMMAND_INFO, "",
      "compare every kernel with the plain one; exit code 6 if one is wrong"},
-    {"--prefix", RA_OPTION_PREFIX, RA_VALUE_NEEDED, PLOT, " PATH",
+    {"--prefix", ONCE(prefix), PLOT, " PATH",
      "pictures are PATH-memory.svg and so on; without it, the first file's name without .json"},
-    {"--help-config", RA_OPTION_HELP_CONFIG, RA_VALUE_MAY, CONFIGURED, "[=markdown]",
+    {"--help-config", ALONE(HELP_CONFIG), CONFIGURED, "[=markdown]",
      "list all keys of the configuration"},
-    {"--help", RA_OPTION_HELP, RA_VALUE_NONE, ALL, "", "this text"},
-    {"--version", RA_OPTION_VERSION, RA_VALUE_NONE, ALL, "", "the version"},
-    {NULL, RA_OPTION_HELP, RA_VALUE_NONE, ALL, NULL, NULL},
+    {"--help", ALONE(HELP), ALL, "", "this text"},
+    {"--version", ALONE(VERSION), ALL, "", "the version"},
+    {NULL, ALONE(HELP), ALL, NULL, NULL},
 };
 
 bool ra_command_is_help(ra_command command)

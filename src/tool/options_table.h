@@ -13,41 +13,23 @@ typedef struct ra_command_entry {
 
 extern const ra_command_entry ra_command_entries[]; /* ended by a NULL name */
 
-typedef enum ra_option_id {
-    RA_OPTION_CONFIG,
-    RA_OPTION_SET,
-    RA_OPTION_VARIANT,
-    RA_OPTION_JSON,
-    RA_OPTION_BACKWARD,
-    RA_OPTION_QUIET,
-    RA_OPTION_INPUT,
-    RA_OPTION_OUTPUT,
-    RA_OPTION_VERIFY,
-    RA_OPTION_TRACE,
-    RA_OPTION_PHASES,
-    RA_OPTION_CSV,
-    RA_OPTION_OVERLAP,
-    RA_OPTION_PREFIX,
-    RA_OPTION_RANKS,
-    RA_OPTION_HARDWARE,
-    RA_OPTION_CALIBRATE,
-    RA_OPTION_LONGEST,
-    RA_OPTION_SAVE,
-    RA_OPTION_PREDICT,
-    RA_OPTION_CHECK,
+typedef enum ra_option_kind {
+    RA_OPTION_FLAG,   /* a bool */
+    RA_OPTION_ONCE,   /* text */
+    RA_OPTION_STREAM, /* a bool, and the path of a file, or NULL for standard output */
+    RA_OPTION_SET,    /* one more of source.sets */
+    /* Parsing ends with these. */
     RA_OPTION_HELP_CONFIG,
     RA_OPTION_HELP,
     RA_OPTION_VERSION
-} ra_option_id;
-
-typedef enum ra_option_value { RA_VALUE_NONE, RA_VALUE_NEEDED, RA_VALUE_MAY } ra_option_value;
+} ra_option_kind;
 
 typedef struct ra_option_entry {
     const char *name;
-    ra_option_id id;
-    ra_option_value value;
-    unsigned commands; /* bits 1 << ra_command: which ones it is for */
-    const char *shown; /* how help writes the value */
+    ra_option_kind kind;
+    size_t offset, path_offset; /* in ra_options; path_offset: streams */
+    unsigned commands;          /* bits 1 << ra_command: which ones it is for */
+    const char *shown; /* the value in help: "" none, " FILE" a needed one, "[=FILE]" one at will */
     const char *help;
 } ra_option_entry;
 

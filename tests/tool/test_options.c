@@ -115,6 +115,27 @@ Test(options, takes_every_option_of_bench)
     refused(PARSE(&o, "info", "--csv"), RA_ERR_CONFIG, "an option of 'bench'");
 }
 
+Test(options, takes_every_option_of_plan_plot_and_probe)
+{
+    ra_options o = {0};
+    cr_assert_eq(PARSE(&o, "plan", "--ranks", "8", "--hardware", "h", "--calibrate", "c",
+                       "--longest", "--save", "s"),
+                 RA_OK);
+    cr_assert_str_eq(o.ranks, "8");
+    cr_assert_str_eq(o.hardware_path, "h");
+    cr_assert_str_eq(o.calibrate_path, "c");
+    cr_assert_str_eq(o.save_path, "s");
+    cr_assert(o.longest && !o.predict);
+    ra_options_fini(&o);
+    cr_assert_eq(PARSE(&o, "plot", "--prefix", "p", "f.json"), RA_OK);
+    cr_assert_str_eq(o.prefix, "p");
+    cr_assert_eq(o.file_count, 1);
+    ra_options_fini(&o);
+    cr_assert_eq(PARSE(&o, "probe", "--predict"), RA_OK);
+    cr_assert(o.predict && !o.longest);
+    ra_options_fini(&o);
+}
+
 Test(options, mistakes_are_one_line_with_the_nearest_name)
 {
     ra_options o = {0};
