@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { GAP_SHARE = 256, WHOLE_TRIES_MAX = 8 };
 
@@ -94,9 +93,7 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
         return status;
     point->seconds = 1e-9 * (double)(ra_clock_ns() - begin_ns);
     point->rss_growth_bytes = rss < 0 ? -1 : ra_rss_bytes() - rss;
-    if (point->status != RA_OK)
-        memcpy(point->message, point->held_back, sizeof(point->message));
-    else if (point->refused_tokens == 0)
+    if (point->status == RA_OK && point->refused_tokens == 0)
         snprintf(point->held_back, sizeof(point->held_back),
                  "shape.seq ends at %d tokens: memory would allow more", RA_PROBE_MOST_TOKENS);
     if (ra_series_is_first(&probe->series) && probe->series.options->predict &&
@@ -116,9 +113,8 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
 static ra_status points_make(ra_probe *probe)
 {
     const ra_config *base = &probe->series.base;
-    bool const named = probe->series.options->source.variant != NULL;
-    const char *name = probe->series.options->source.variant; /* NULL if this rank lacks it */
-    int const count = named ? 1 : base->variant_count > 0 ? base->variant_count : 2;
+    const char *named = probe->series.options->source.variant;
+    int const count = named != NULL ? 1 : base->variant_count > 0 ? base->variant_count : 2;
     probe->points = calloc((size_t)count, sizeof(*probe->points));
     if (probe->points == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory (variants)");
@@ -128,10 +124,10 @@ static ra_status points_make(ra_probe *probe)
     for (int i = 0; i < count; i++) {
         ra_probe_point *point = &probe->points[i];
         const ra_feature_set *set = i == 0 ? &ra_feature_sets[0] : &ra_feature_ring;
-        point->variant = named                     ? (name != NULL ? name : "")
+        point->variant = named != NULL             ? named
                          : base->variant_count > 0 ? base->variants[i]
                                                    : set->name;
-        point->features = !named && base->variant_count == 0 ? set : NULL;
+        point->features = named == NULL && base->variant_count == 0 ? set : NULL;
         point->column = ra_memory_column_of(point->variant, NULL);
     }
     return RA_OK;

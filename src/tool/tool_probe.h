@@ -10,13 +10,12 @@ enum { RA_PROBE_BEGIN_TOKENS = 1024, RA_PROBE_MOST_TOKENS = INT32_MAX };
 /* What was found for one variant. */
 typedef struct ra_probe_point {
     const char *variant;
-    const ra_feature_set *features; /* of a variant that is not in the file; NULL: it is */
-    ra_status status;               /* RA_OK, or why there is no length */
-    char message[RA_CONSOLE_LINE_MAX];
-    int64_t tokens;         /* the longest that runs; 0: none */
-    int64_t refused_tokens; /* the shortest that was refused; 0: none was */
-    char held_back[RA_CONSOLE_LINE_MAX];
-    int64_t floor_bytes; /* per token: the least that any method needs */
+    const ra_feature_set *features;      /* of a variant that is not in the file; NULL: it is */
+    ra_status status;                    /* RA_OK, or why there is no length */
+    int64_t tokens;                      /* the longest that runs; 0: none */
+    int64_t refused_tokens;              /* the shortest that was refused; 0: none was */
+    char held_back[RA_CONSOLE_LINE_MAX]; /* why none is longer, or why there is no length */
+    int64_t floor_bytes;                 /* per token: the least that any method needs */
     int try_count;
     /* What a whole pass takes per query row and key, by tries of timed_tokens; 0: not known. */
     double ms_per_pair;

@@ -53,7 +53,7 @@ void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
                "of floor", "of first", "seconds");
     if (point->status != RA_OK) {
         printf("%-16.40s %15s  %s\n", point->variant,
-               ra_job_status_text(point->status, point->passes), point->message);
+               ra_job_status_text(point->status, point->passes), point->held_back);
     } else {
         if (reference_share(probe, point) > 0)
             snprintf(share, sizeof(share), "%.4f", reference_share(probe, point));
@@ -85,17 +85,16 @@ static json_t *prediction_to_json(const ra_probe_point *point)
 static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
 {
     bool const found = point->status == RA_OK;
+    const char *held_back = point->held_back[0] != '\0' ? point->held_back : NULL;
     json_t *object = found ? json_copy(point->report) : json_object();
     object = ra_json_extend(
         object,
         json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:I}", "variant", point->variant,
                   "status", ra_job_status_text(point->status, point->passes), "message",
-                  point->message[0] != '\0' ? point->message : NULL, "ranks",
-                  ra_comm_size(probe->series.comm), "tokens", (json_int_t)point->tokens,
-                  "held_back", point->held_back[0] != '\0' ? point->held_back : NULL,
-                  "refused_tokens", (json_int_t)point->refused_tokens, "tries", point->try_count,
-                  "seconds", point->seconds, "rss_growth_bytes",
-                  (json_int_t)point->rss_growth_bytes));
+                  found ? NULL : held_back, "ranks", ra_comm_size(probe->series.comm), "tokens",
+                  (json_int_t)point->tokens, "held_back", held_back, "refused_tokens",
+                  (json_int_t)point->refused_tokens, "tries", point->try_count, "seconds",
+                  point->seconds, "rss_growth_bytes", (json_int_t)point->rss_growth_bytes));
     if (found)
         object = ra_json_extend(object, json_pack("{s:f, s:I, s:f, s:f}", "bytes_per_token",
                                                   bytes_per_token(point), "floor_bytes_per_token",
