@@ -44,8 +44,8 @@ static void *watch(void *context)
     while (!progress->ending) {
         int64_t const until_ns = ra_clock_ns() + period_ms * 1000000;
         struct timespec const until = {until_ns / 1000000000, until_ns % 1000000000};
-        while (!progress->ending &&
-               pthread_cond_timedwait(&progress->woken, &progress->mutex, &until) == 0)
+        while (!progress->ending && pthread_cond_clockwait(&progress->woken, &progress->mutex,
+                                                           CLOCK_MONOTONIC, &until) == 0)
             continue;
         if (!progress->ending)
             show(progress);
@@ -60,15 +60,11 @@ ra_status ra_progress_create(bool shown, ra_progress **progress_out)
         *progress_out = NULL;
         return RA_OK;
     }
-    pthread_condattr_t attributes;
     ra_progress *progress = calloc(1, sizeof(*progress));
     if (progress == NULL)
         goto err;
     pthread_mutex_init(&progress->mutex, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&progress->woken, &attributes);
-    pthread_condattr_destroy(&attributes);
+    pthread_cond_init(&progress->woken, NULL);
     progress->begin_ns = ra_clock_ns();
     if (pthread_create(&progress->thread, NULL, watch, progress) != 0)
         goto err_free;

@@ -36,7 +36,7 @@ static void *watch(void *context)
     int error = 0;
     pthread_mutex_lock(&g->mutex);
     while (!g->over && error == 0)
-        error = pthread_cond_timedwait(&g->woken, &g->mutex, &until);
+        error = pthread_cond_clockwait(&g->woken, &g->mutex, CLOCK_MONOTONIC, &until);
     if (!g->over) {
         ra_console_release();
         ra_log(RA_LOG_ERROR,
@@ -53,14 +53,10 @@ static void *watch(void *context)
 /* Other threads handle signals. Without a guard thread the call is still made. */
 static void guard_begin(guard *g, const char *call, int64_t limit_ms)
 {
-    pthread_condattr_t clock;
     sigset_t all, before;
     *g = (guard){.call = call, .limit_ms = limit_ms};
     pthread_mutex_init(&g->mutex, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->woken, &clock);
-    pthread_condattr_destroy(&clock);
+    pthread_cond_init(&g->woken, NULL);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int const error = pthread_create(&g->thread, NULL, watch, g);
