@@ -8,13 +8,26 @@
 
 enum { RA_PLOT_LABEL_MAX = 120 };
 
+static double const ra_plot_mib = 1024.0 * 1024.0;
+
+/* What is drawn against the length, as it is drawn. */
+typedef enum ra_plot_value {
+    RA_PLOT_PEAK_MIB, /* of what ran, as times are */
+    RA_PLOT_THEORY_MIB,
+    RA_PLOT_FLOOR_MIB,
+    RA_PLOT_FAILED_MIB, /* the limit that was met; without one there is no height to draw it at */
+    RA_PLOT_FORWARD_MS,
+    RA_PLOT_BACKWARD_MS,
+    RA_PLOT_SAVINGS, /* memory of the first series of the setting over this one's */
+    RA_PLOT_VALUES
+} ra_plot_value;
+
 /* One entry of "points". What a report does not have is NAN. */
 typedef struct ra_plot_point {
     char series[RA_PLOT_LABEL_MAX];  /* variant, swept keys but for the length */
     char setting[RA_PLOT_LABEL_MAX]; /* series of one setting are compared with its first */
     double tokens;                   /* of a sequence */
-    double peak_bytes, theory_bytes, floor_bytes, limit_bytes;
-    double forward_ms, backward_ms;
+    double value[RA_PLOT_VALUES];
     double memory_bytes[RA_MEM_CATEGORY_COUNT]; /* at the peak */
     bool ok;                                    /* else: out of memory or refused */
     bool probed;                                /* tokens is the longest that fits */

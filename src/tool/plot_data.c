@@ -99,14 +99,17 @@ static void point_read(const json_t *from, const char *command, ra_plot_point *p
     point->probed = probe;
     point->tokens =
         member(probe ? from : json_object_get(config, "shape"), probe ? "tokens" : "seq");
-    point->peak_bytes = member(from, "peak_bytes");
-    point->theory_bytes = member(from, "theory_bytes");
-    point->floor_bytes =
-        probe ? member(from, "floor_bytes_per_token") * point->tokens : floor_of(config);
-    point->limit_bytes = member(json_object_get(config, "memory"), "limit");
-    point->forward_ms = median(from, "forward_ms");
-    point->backward_ms = median(from, "backward_ms");
     point->ok = status == NULL || strcmp(status, "ok") == 0;
+    double const floor =
+        probe ? member(from, "floor_bytes_per_token") * point->tokens : floor_of(config);
+    double const limit = member(json_object_get(config, "memory"), "limit");
+    double *value = point->value;
+    value[RA_PLOT_PEAK_MIB] = point->ok ? member(from, "peak_bytes") / ra_plot_mib : (double)NAN;
+    value[RA_PLOT_THEORY_MIB] = member(from, "theory_bytes") / ra_plot_mib;
+    value[RA_PLOT_FLOOR_MIB] = floor / ra_plot_mib;
+    value[RA_PLOT_FAILED_MIB] = point->ok ? (double)NAN : limit / ra_plot_mib;
+    value[RA_PLOT_FORWARD_MS] = point->ok ? median(from, "forward_ms") : (double)NAN;
+    value[RA_PLOT_BACKWARD_MS] = point->ok ? median(from, "backward_ms") : (double)NAN;
     for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
         point->memory_bytes[i] = member(memory, ra_category_name((ra_category)i));
 }
@@ -209,6 +212,28 @@ static ra_status lengths_sort(ra_plot_data *data)
     return RA_OK;
 }
 
+/* The first series that differs from this one in its variant alone, or is it. */
+static const char *compared_with(const ra_plot_data *data, const ra_plot_point *p)
+{
+    int i = 0;
+    while (strcmp(data->points[i].setting, p->setting) != 0)
+        i++;
+    return data->points[i].series;
+}
+
+/* At the same length; a series saves nothing over itself. */
+static double savings_of(const ra_plot_data *data, const ra_plot_point *p)
+{
+    const char *first = compared_with(data, p);
+    bool const is_first = strcmp(p->series, first) == 0;
+    for (int i = 0; i < data->count && !is_first; i++) {
+        const ra_plot_point *q = &data->points[i];
+        if (strcmp(q->series, first) == 0 && q->ok && q->tokens == p->tokens)
+            return q->value[RA_PLOT_PEAK_MIB] / p->value[RA_PLOT_PEAK_MIB];
+    }
+    return NAN;
+}
+
 ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *data_out)
 {
     ra_plot_data data = {0};
@@ -217,6 +242,8 @@ ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *d
         status = file_add(files[i], &data);
     if (status == RA_OK && data.count == 0)
         status = refuse(files[0], "has no points to draw");
+    for (int i = 0; i < data.count && status == RA_OK; i++)
+        data.points[i].value[RA_PLOT_SAVINGS] = savings_of(&data, &data.points[i]);
     if (status == RA_OK)
         status = series_gather(&data);
     if (status == RA_OK)

@@ -42,31 +42,34 @@ void ra_plot_begin(FILE *script, const char *title, const char *x, const char *y
 /* ---- a value against the length ----------------------------------------------------------------
  */
 
-typedef double value_of(const ra_plot_data *data, const ra_plot_point *point);
-
 bool ra_plot_in_series(const ra_plot_data *data, const ra_plot_point *point, int series)
 {
     return strcmp(point->series, data->series[series]) == 0;
 }
 
-static int drawn_count(const ra_plot_data *data, int series, value_of *value)
+/* Whether a series has this point where both axes, which are logarithmic, have a place for it. */
+static bool has_point(const ra_plot_data *data, int series, const ra_plot_point *p,
+                      ra_plot_value value)
+{
+    return ra_plot_in_series(data, p, series) && p->tokens > 0 && p->value[value] > 0;
+}
+
+static int drawn_count(const ra_plot_data *data, int series, ra_plot_value value)
 {
     int count = 0;
-    for (int i = 0; i < data->count; i++) {
-        const ra_plot_point *p = &data->points[i];
-        count += ra_plot_in_series(data, p, series) && p->tokens > 0 && value(data, p) > 0;
-    }
+    for (int i = 0; i < data->count; i++)
+        count += has_point(data, series, &data->points[i], value);
     return count;
 }
 
 /* A line takes two points of different length. */
-static bool has_line(const ra_plot_data *data, value_of *value)
+static bool has_line(const ra_plot_data *data, ra_plot_value value)
 {
     for (int s = 0; s < data->series_count; s++) {
         double first = NAN;
         for (int i = 0; i < data->count; i++) {
             const ra_plot_point *p = &data->points[i];
-            if (!ra_plot_in_series(data, p, s) || !(value(data, p) > 0) || !(p->tokens > 0))
+            if (!has_point(data, s, p, value))
                 continue;
             if (isnan(first))
                 first = p->tokens;
@@ -78,19 +81,18 @@ static bool has_line(const ra_plot_data *data, value_of *value)
 }
 
 /* Whether an earlier series has drawn the same line already, as floors of one shape do. */
-static bool is_repeated(const ra_plot_data *data, int series, value_of *value)
+static bool is_repeated(const ra_plot_data *data, int series, ra_plot_value value)
 {
     for (int s = 0; s < series; s++) {
         bool same = drawn_count(data, s, value) == drawn_count(data, series, value);
         for (int i = 0, j = 0; same && i < data->count; i++) {
             const ra_plot_point *p = &data->points[i];
-            if (!ra_plot_in_series(data, p, series) || !(value(data, p) > 0))
+            if (!has_point(data, series, p, value))
                 continue;
-            while (j < data->count && !(ra_plot_in_series(data, &data->points[j], s) &&
-                                        value(data, &data->points[j]) > 0))
+            while (j < data->count && !has_point(data, s, &data->points[j], value))
                 j++;
             same = j < data->count && data->points[j].tokens == p->tokens &&
-                   value(data, &data->points[j]) == value(data, p);
+                   data->points[j].value[value] == p->value[value];
             j++;
         }
         if (same)
@@ -100,13 +102,13 @@ static bool is_repeated(const ra_plot_data *data, int series, value_of *value)
 }
 
 static void block_write(FILE *script, const ra_plot_data *data, const char *name, int series,
-                        value_of *value)
+                        ra_plot_value value)
 {
     fprintf(script, "$%s%d << EOD\n", name, series);
     for (int i = 0; i < data->count; i++) {
         const ra_plot_point *p = &data->points[data->by_length[i]];
-        if (ra_plot_in_series(data, p, series) && p->tokens > 0 && value(data, p) > 0)
-            fprintf(script, "%.17g %.17g\n", p->tokens, value(data, p));
+        if (has_point(data, series, p, value))
+            fprintf(script, "%.17g %.17g\n", p->tokens, p->value[value]);
     }
     fputs("EOD\n", script);
 }
@@ -114,7 +116,7 @@ static void block_write(FILE *script, const ra_plot_data *data, const char *name
 /* How one value of every series is drawn. */
 typedef struct curve {
     const char *name, *suffix; /* data block; what follows a series' label in the key */
-    value_of *value;
+    ra_plot_value value;
     const char *style; /* "linespoints", "lines", "points" */
     int dash;          /* 0: of the series */
     int mark;          /* 0: of the series */
@@ -175,104 +177,45 @@ static void curves_write(FILE *script, const ra_plot_data *data, const curve *cu
     fputs("\n", script);
 }
 
-static double peak_mib(const ra_plot_data *data, const ra_plot_point *p)
-{
-    (void)data;
-    return p->ok ? p->peak_bytes / ra_plot_mib : (double)NAN;
-}
-
-static double theory_mib(const ra_plot_data *data, const ra_plot_point *p)
-{
-    (void)data;
-    return p->theory_bytes / ra_plot_mib;
-}
-
-static double floor_mib(const ra_plot_data *data, const ra_plot_point *p)
-{
-    (void)data;
-    return p->floor_bytes / ra_plot_mib;
-}
-
-/* Where a job met its limit; without a limit there is no height to draw it at. */
-static double failed_mib(const ra_plot_data *data, const ra_plot_point *p)
-{
-    (void)data;
-    return p->ok ? (double)NAN : p->limit_bytes / ra_plot_mib;
-}
-
 static bool length_applies(const ra_plot_data *data)
 {
-    return has_line(data, peak_mib);
+    return has_line(data, RA_PLOT_PEAK_MIB);
 }
 
 static void length_write(FILE *script, const ra_plot_data *data)
 {
     static const curve curves[] = {
-        {"peak", "", peak_mib, "linespoints", 0, 0},
-        {"theory", " (theory)", theory_mib, "lines", 3, 0},
-        {"floor", " (floor)", floor_mib, "lines", 4, 0},
-        {"failed", " (out of memory)", failed_mib, "points", 0, 2},
+        {"peak", "", RA_PLOT_PEAK_MIB, "linespoints", 0, 0},
+        {"theory", " (theory)", RA_PLOT_THEORY_MIB, "lines", 3, 0},
+        {"floor", " (floor)", RA_PLOT_FLOOR_MIB, "lines", 4, 0},
+        {"failed", " (out of memory)", RA_PLOT_FAILED_MIB, "points", 0, 2},
     };
     curves_begin(script, data, curves, 4, "Peak memory by sequence length", "MiB per rank");
     curves_write(script, data, curves, 4);
 }
 
-static double forward_ms(const ra_plot_data *data, const ra_plot_point *p)
-{
-    (void)data;
-    return p->ok ? p->forward_ms : (double)NAN;
-}
-
-static double backward_ms(const ra_plot_data *data, const ra_plot_point *p)
-{
-    (void)data;
-    return p->ok ? p->backward_ms : (double)NAN;
-}
-
 static bool time_applies(const ra_plot_data *data)
 {
-    return has_line(data, forward_ms);
+    return has_line(data, RA_PLOT_FORWARD_MS);
 }
 
 static void time_write(FILE *script, const ra_plot_data *data)
 {
-    static const curve curves[] = {{"forward", " forward", forward_ms, "linespoints", 0, 0},
-                                   {"backward", " backward", backward_ms, "linespoints", 0, 1}};
+    static const curve curves[] = {
+        {"forward", " forward", RA_PLOT_FORWARD_MS, "linespoints", 0, 0},
+        {"backward", " backward", RA_PLOT_BACKWARD_MS, "linespoints", 0, 1}};
     curves_begin(script, data, curves, 2, "Time by sequence length (median)", "ms");
     curves_write(script, data, curves, 2);
 }
 
-/* The first series that differs from this one in its variant alone, or is it. */
-static const char *compared_with(const ra_plot_data *data, const ra_plot_point *p)
-{
-    int i = 0;
-    while (strcmp(data->points[i].setting, p->setting) != 0)
-        i++;
-    return data->points[i].series;
-}
-
-/* Memory of the first series over this one's, at the same length. */
-static double savings(const ra_plot_data *data, const ra_plot_point *p)
-{
-    const char *first = compared_with(data, p);
-    if (!p->ok || strcmp(p->series, first) == 0)
-        return NAN;
-    for (int i = 0; i < data->count; i++) {
-        const ra_plot_point *q = &data->points[i];
-        if (strcmp(q->series, first) == 0 && q->ok && q->tokens == p->tokens)
-            return q->peak_bytes / p->peak_bytes;
-    }
-    return NAN;
-}
-
 static bool savings_applies(const ra_plot_data *data)
 {
-    return data->series_count > 1 && has_line(data, savings);
+    return data->series_count > 1 && has_line(data, RA_PLOT_SAVINGS);
 }
 
 static void savings_write(FILE *script, const ra_plot_data *data)
 {
-    static const curve curves[] = {{"savings", "", savings, "linespoints", 0, 0}};
+    static const curve curves[] = {{"savings", "", RA_PLOT_SAVINGS, "linespoints", 0, 0}};
     curves_begin(script, data, curves, 1, "Memory of the first series over the others'", "ratio");
     fputs("set arrow from graph 0, first 1 to graph 1, first 1 nohead dt 3\n", script);
     curves_write(script, data, curves, 1);

@@ -12,8 +12,6 @@ enum { RA_PLOT_WIDTH_PX = 840, RA_PLOT_CHARACTER_PX = 8 };
 
 extern const char *const ra_plot_palette[RA_PLOT_COLOURS];
 
-static double const ra_plot_mib = 1024.0 * 1024.0;
-
 /* Write `text` as a string of gnuplot's. */
 void ra_plot_quote(FILE *script, const char *text);
 
