@@ -21,6 +21,36 @@ ra_status ra_config_refuse(const ra_config *config, const char *path, const char
     return RA_ERR_CONFIG;
 }
 
+/* What a combination of keys must not be, and the key that is to blame. */
+typedef struct rule {
+    bool broken;
+    const char *path, *text;
+} rule;
+
+/* Refuse by the first broken rule. */
+static ra_status rules_check(const ra_config *config, const rule *rules, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (rules[i].broken)
+            return ra_config_refuse(config, rules[i].path, "%s", rules[i].text);
+    }
+    return RA_OK;
+}
+
+#define RULES_CHECK(config, rules) rules_check(config, rules, sizeof(rules) / sizeof((rules)[0]))
+
+/* What a job has no use for is dropped if it is a default, and refused if it was asked for. */
+static bool asks_for_buffers(const ra_config *config)
+{
+    return config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers");
+}
+
+static bool asks_for_cache(const ra_config *config)
+{
+    return config->cache_mode != RA_CACHE_OFF &&
+           ra_config_was_given(config, "memory.pattern_cache.mode");
+}
+
 static ra_status heads_check(const ra_config *config)
 {
     if (config->heads % config->kv_heads != 0)
@@ -85,31 +115,6 @@ static ra_status documents_check(const ra_config *config)
     return RA_OK;
 }
 
-static ra_status blocks_check(const ra_config *config)
-{
-    const ra_pattern_config *pattern = &config->pattern;
-    if (pattern->blocks_kind == RA_BLOCKS_LIST && config->input == NULL)
-        return ra_config_refuse(
-            config, "pattern.blocks.kind",
-            "list takes its pairs from tensor 'blocks' of an input file: give --input");
-    return RA_OK;
-}
-
-static ra_status dilated_check(const ra_config *config)
-{
-    const ra_pattern_config *pattern = &config->pattern;
-    bool const has_segments = pattern->segments != NULL;
-    if (has_segments != (pattern->rates != NULL))
-        return ra_config_refuse(config,
-                                has_segments ? "pattern.dilated.segments" : "pattern.dilated.rates",
-                                "segments and rates go together: one rate per segment length");
-    if (has_segments && pattern->branch_count != config->rate_count)
-        return ra_config_refuse(config, "pattern.dilated.rates",
-                                "%lld rates for %lld segment lengths: there must be one for each",
-                                (long long)config->rate_count, (long long)pattern->branch_count);
-    return RA_OK;
-}
-
 ra_linear_kind ra_config_linear(const ra_config *config)
 {
     return config->attention_kind == RA_ATTENTION_LINEAR          ? RA_LINEAR_BIDIRECTIONAL
@@ -126,8 +131,7 @@ bool ra_config_wants_cpu(const ra_config *config)
 /* Its own kinds decide which tokens are seen; rows are consecutive, and only states travel. */
 static ra_status linear_check(const ra_config *config)
 {
-    ra_linear_kind const kind = ra_config_linear(config);
-    if (kind == RA_LINEAR_NONE)
+    if (ra_config_linear(config) == RA_LINEAR_NONE)
         return RA_OK;
     for (int i = 0; i < ra_config_key_count; i++) {
         const char *path = ra_config_keys[i].path;
@@ -137,40 +141,31 @@ static ra_status linear_check(const ra_config *config)
                                     "does not go with linear attention, which takes no pattern "
                                     "but that of its kind: linear or linear_causal");
     }
-    if (config->scale != 0)
-        return ra_config_refuse(config, "shape.scale",
-                                "does not go with linear attention, which has none");
-    if (config->mask != RA_MASK_ANALYTIC)
-        return ra_config_refuse(config, "attention.mask",
-                                "does not go with linear attention, which has none");
-    if (config->layout != RA_LAYOUT_CONTIGUOUS && config->layout != RA_LAYOUT_AUTO)
-        return ra_config_refuse(
-            config, "ring.layout",
-            "linear attention takes contiguous or auto: its rows must follow one another");
-    if (config->schedule != RA_SCHEDULE_AUTO)
-        return ra_config_refuse(
-            config, "ring.schedule",
-            "linear attention takes auto: states travel by a scan, and no keys do");
-    if (config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers"))
-        return ra_config_refuse(config, "ring.comm_buffers",
-                                "does not go with linear attention, which sends no keys");
-    if (config->rounds > 1)
-        return ra_config_refuse(config, "ring.rounds",
-                                "does not go with linear attention, which sends no keys");
-    if (config->cache_mode != RA_CACHE_OFF &&
-        ra_config_was_given(config, "memory.pattern_cache.mode"))
-        return ra_config_refuse(config, "memory.pattern_cache.mode",
-                                "does not go with linear attention, which has no tile maps");
-    if (config->backward && kind == RA_LINEAR_CAUSAL && config->linear_method != RA_LINEAR_CHUNKED)
-        return ra_config_refuse(config, "attention.linear_method",
-                                "backward takes chunked: recurrent and cumsum are forward only");
-    return RA_OK;
+    bool const is_causal = ra_config_linear(config) == RA_LINEAR_CAUSAL;
+    rule const rules[] = {
+        {config->scale != 0, "shape.scale", "does not go with linear attention, which has none"},
+        {config->mask != RA_MASK_ANALYTIC, "attention.mask",
+         "does not go with linear attention, which has none"},
+        {config->layout != RA_LAYOUT_CONTIGUOUS && config->layout != RA_LAYOUT_AUTO, "ring.layout",
+         "linear attention takes contiguous or auto: its rows must follow one another"},
+        {config->schedule != RA_SCHEDULE_AUTO, "ring.schedule",
+         "linear attention takes auto: states travel by a scan, and no keys do"},
+        {asks_for_buffers(config), "ring.comm_buffers",
+         "does not go with linear attention, which sends no keys"},
+        {config->rounds > 1, "ring.rounds",
+         "does not go with linear attention, which sends no keys"},
+        {asks_for_cache(config), "memory.pattern_cache.mode",
+         "does not go with linear attention, which has no tile maps"},
+        {config->backward && is_causal && config->linear_method != RA_LINEAR_CHUNKED,
+         "attention.linear_method",
+         "backward takes chunked: recurrent and cumsum are forward only"},
+    };
+    return RULES_CHECK(config, rules);
 }
 
 static ra_status mask_check(const ra_config *config)
 {
-    if (config->mask == RA_MASK_DENSE_BLOCKS && config->cache_mode != RA_CACHE_OFF &&
-        ra_config_was_given(config, "memory.pattern_cache.mode"))
+    if (config->mask == RA_MASK_DENSE_BLOCKS && asks_for_cache(config))
         return ra_config_refuse(
             config, "memory.pattern_cache.mode",
             "does not go with attention.mask: dense_blocks, which is never kept there");
@@ -183,35 +178,20 @@ static ra_status base_check(const ra_config *config, int ranks)
         return RA_OK;
     if (ranks > 1)
         return ra_config_refuse(config, "ring.variant", "base runs on one rank, not on %d", ranks);
-    if (config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers"))
-        return ra_config_refuse(config, "ring.comm_buffers",
-                                "contradicts ring.variant: base, which has none");
-    if (config->schedule != RA_SCHEDULE_AUTO)
-        return ra_config_refuse(config, "ring.schedule",
-                                "contradicts ring.variant: base, which has no steps");
-    if (config->head_groups > 1)
-        return ra_config_refuse(config, "ring.head_groups",
-                                "contradicts ring.variant: base, which takes all heads at once");
-    if (config->rounds > 1)
-        return ra_config_refuse(config, "ring.rounds",
-                                "contradicts ring.variant: base, which has no steps");
-    if (config->pool_mode != RA_POOL_OFF && ra_config_was_given(config, "memory.pool.mode"))
-        return ra_config_refuse(config, "memory.pool.mode",
-                                "contradicts ring.variant: base, which has none");
-    if (config->cache_mode != RA_CACHE_OFF &&
-        ra_config_was_given(config, "memory.pattern_cache.mode"))
-        return ra_config_refuse(config, "memory.pattern_cache.mode",
-                                "contradicts ring.variant: base, which has none");
-    return RA_OK;
-}
-
-/* NCCL moves only what lies on GPUs. */
-static ra_status comm_check(const ra_config *config)
-{
-    if (config->comm == RA_COMM_NCCL && ra_config_wants_cpu(config))
-        return ra_config_refuse(config, "comm.backend",
-                                "nccl is for GPUs, and the CPU was asked for: use auto or mpi");
-    return RA_OK;
+    rule const rules[] = {
+        {asks_for_buffers(config), "ring.comm_buffers",
+         "contradicts ring.variant: base, which has none"},
+        {config->schedule != RA_SCHEDULE_AUTO, "ring.schedule",
+         "contradicts ring.variant: base, which has no steps"},
+        {config->head_groups > 1, "ring.head_groups",
+         "contradicts ring.variant: base, which takes all heads at once"},
+        {config->rounds > 1, "ring.rounds", "contradicts ring.variant: base, which has no steps"},
+        {config->pool_mode != RA_POOL_OFF && ra_config_was_given(config, "memory.pool.mode"),
+         "memory.pool.mode", "contradicts ring.variant: base, which has none"},
+        {asks_for_cache(config), "memory.pattern_cache.mode",
+         "contradicts ring.variant: base, which has none"},
+    };
+    return RULES_CHECK(config, rules);
 }
 
 static ra_status self_check(const ra_config *config, int ranks)
@@ -221,35 +201,35 @@ static ra_status self_check(const ra_config *config, int ranks)
     return RA_OK;
 }
 
-static ra_status pool_check(const ra_config *config)
-{
-    if (config->pool_mode == RA_POOL_DRIVER && config->backend != RA_BACKEND_CUDA)
-        return ra_config_refuse(
-            config, "memory.pool.mode",
-            "driver is the pool of a CUDA device: set compute.backend: cuda, or use "
-            "size_class or off");
-    return RA_OK;
-}
-
-static ra_status isa_check(const ra_config *config)
-{
-    if (config->backend == RA_BACKEND_CUDA && config->isa != RA_ISA_AUTO)
-        return ra_config_refuse(config, "compute.isa",
-                                "is the CPU's, and contradicts compute.backend: cuda");
-    return RA_OK;
-}
-
 ra_status ra_config_check_keys(const ra_config *config)
 {
-    ra_status status = blocks_check(config);
+    const ra_pattern_config *pattern = &config->pattern;
+    bool const has_segments = pattern->segments != NULL;
+    rule const patterns[] = {
+        {pattern->blocks_kind == RA_BLOCKS_LIST && config->input == NULL, "pattern.blocks.kind",
+         "list takes its pairs from tensor 'blocks' of an input file: give --input"},
+        {has_segments != (pattern->rates != NULL),
+         has_segments ? "pattern.dilated.segments" : "pattern.dilated.rates",
+         "segments and rates go together: one rate per segment length"},
+    };
+    rule const machines[] = {
+        {config->pool_mode == RA_POOL_DRIVER && config->backend != RA_BACKEND_CUDA,
+         "memory.pool.mode",
+         "driver is the pool of a CUDA device: set compute.backend: cuda, or use size_class or "
+         "off"},
+        /* NCCL moves only what lies on GPUs. */
+        {config->comm == RA_COMM_NCCL && ra_config_wants_cpu(config), "comm.backend",
+         "nccl is for GPUs, and the CPU was asked for: use auto or mpi"},
+        {config->backend == RA_BACKEND_CUDA && config->isa != RA_ISA_AUTO, "compute.isa",
+         "is the CPU's, and contradicts compute.backend: cuda"},
+    };
+    ra_status status = RULES_CHECK(config, patterns);
+    if (status == RA_OK && has_segments && pattern->branch_count != config->rate_count)
+        return ra_config_refuse(config, "pattern.dilated.rates",
+                                "%lld rates for %lld segment lengths: there must be one for each",
+                                (long long)config->rate_count, (long long)pattern->branch_count);
     if (status == RA_OK)
-        status = dilated_check(config);
-    if (status == RA_OK)
-        status = pool_check(config);
-    if (status == RA_OK)
-        status = comm_check(config);
-    if (status == RA_OK)
-        status = isa_check(config);
+        status = RULES_CHECK(config, machines);
     return status == RA_OK ? ra_config_check_effects(config) : status;
 }
 
