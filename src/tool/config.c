@@ -115,8 +115,7 @@ static ra_status sweep_check(ra_config_layer *layer, int index, const ra_yaml_no
         ra_status const status = value_read(layer, key, item, &value);
         if (status != RA_OK)
             return status;
-        free(value.text);
-        free(value.list);
+        ra_config_value_free(key, &value);
     }
     layer->lists[layer->config->sweep_key_count] = node;
     layer->config->sweep_keys[layer->config->sweep_key_count++] = index;
@@ -382,7 +381,8 @@ ra_status ra_config_parse(const char *name, const char *text, size_t bytes,
 void ra_config_fini(ra_config *config)
 {
     for (int i = 0; i < ra_config_key_count; i++) {
-        ra_config_value_clear(&ra_config_keys[i], config);
+        ra_config_value value = ra_config_value_get(&ra_config_keys[i], config);
+        ra_config_value_free(&ra_config_keys[i], &value);
         free(config->places[i]);
     }
     for (int i = 0; i < config->variant_count; i++)

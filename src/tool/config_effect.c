@@ -7,8 +7,6 @@
 #include "config_layer.h"
 #include "internal.h"
 
-#include <string.h>
-
 /* By which key a feature is off, and how a message says so; key NULL: it is on. */
 typedef struct cause {
     const char *key, *text;
@@ -90,19 +88,12 @@ bool ra_config_is_default(const ra_config *config, const ra_config_key *key)
     ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = key->default_text};
     char problem[RA_VALUE_PROBLEM_MAX];
     const ra_yaml_node *at;
-    ra_config_value value = {0};
-    int64_t count;
-    if (key->type == RA_KEY_LIST)
-        return ra_config_list_get(key, config, &count) == NULL;
-    if (key->type == RA_KEY_CHOICE)
-        return strcmp(ra_config_choice_name(key, ra_config_choice_get(key, config)),
-                      key->default_text) == 0;
-    if (ra_config_value_read(key, &node, &value, &at, problem) != RA_OK)
+    ra_config_value const held = ra_config_value_get(key, config);
+    ra_config_value value = {0}; /* that of lists and texts, which have no default: none */
+    if (key->default_text != NULL &&
+        ra_config_value_read(key, &node, &value, &at, problem) != RA_OK)
         return false;
-    if (key->type == RA_KEY_REAL)
-        return ra_config_real_get(key, config) == value.real;
-    return ra_config_integer_get(key, config) ==
-           (key->type == RA_KEY_UINT64 ? (int64_t)value.bits : value.integer);
+    return ra_config_value_equals(key, &held, &value);
 }
 
 static bool is_swept(const ra_config *config, const char *path)

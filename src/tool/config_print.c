@@ -6,52 +6,51 @@
 #include <stdio.h>
 #include <string.h>
 
-static json_t *list_to_json(const int64_t *list, int64_t count)
+/* 0 by its name, where it has one. */
+static json_t *integer_to_json(const ra_config_key *key, int64_t integer)
 {
-    json_t *array = list != NULL ? json_array() : json_null();
-    for (int64_t i = 0; list != NULL && array != NULL && i < count; i++)
-        array = ra_json_append(array, json_integer(list[i]));
+    return integer == 0 && key->zero_name != NULL ? json_string(key->zero_name)
+                                                  : json_integer(integer);
+}
+
+static json_t *list_to_json(const ra_config_value *value)
+{
+    if (value->list == NULL)
+        return json_null();
+    json_t *array = json_array();
+    for (int64_t i = 0; array != NULL && i < value->list_count; i++)
+        array = ra_json_append(array, json_integer(value->list[i]));
     return array;
 }
 
 /* Every value is written so that the YAML reader gives the same one back. */
 static json_t *value_to_json(const ra_config_key *key, const ra_config *config)
 {
-    int64_t count = 0;
-    char text[32];
-    double real = 0;
-    int64_t integer = 0;
+    ra_config_value const value = ra_config_value_get(key, config);
     switch (key->type) {
     case RA_KEY_BOOL:
-        return json_boolean(ra_config_integer_get(key, config) != 0);
+        return json_boolean(value.flag);
     case RA_KEY_INT32:
+        return integer_to_json(key, value.narrow);
     case RA_KEY_INT64:
     case RA_KEY_BYTES:
-        integer = ra_config_integer_get(key, config);
-        return integer == 0 && key->zero_name != NULL ? json_string(key->zero_name)
-                                                      : json_integer(integer);
-    case RA_KEY_UINT64:
-        /* JSON integers are signed: what passes them goes as text. */
-        integer = ra_config_integer_get(key, config);
-        snprintf(text, sizeof(text), "%llu", (unsigned long long)integer);
-        return integer >= 0 ? json_integer(integer) : json_string(text);
+        return integer_to_json(key, value.integer);
+    case RA_KEY_UINT64: /* JSON integers are signed: what passes them goes as text */
+        return value.bits <= INT64_MAX ? json_integer((json_int_t)value.bits)
+                                       : json_sprintf("%llu", (unsigned long long)value.bits);
     case RA_KEY_TIME:
-        snprintf(text, sizeof(text), "%lldms", (long long)ra_config_integer_get(key, config));
-        return json_string(text);
+        return json_sprintf("%lldms", (long long)value.integer);
     case RA_KEY_REAL:
-        real = ra_config_real_get(key, config);
-        return real == 0 && key->zero_name != NULL ? json_string(key->zero_name) : json_real(real);
+        return value.real == 0 && key->zero_name != NULL ? json_string(key->zero_name)
+                                                         : json_real(value.real);
     case RA_KEY_CHOICE:
-        return json_string(ra_config_choice_name(key, ra_config_choice_get(key, config)));
+        return json_string(ra_config_choice_name(key, value.choice));
     case RA_KEY_TEXT:
-        return ra_config_text_get(key, config) != NULL
-                   ? json_string(ra_config_text_get(key, config))
-                   : json_string("none");
+        return json_string(value.text != NULL ? value.text : "none");
     case RA_KEY_LIST:
         break;
     }
-    const int64_t *list = ra_config_list_get(key, config, &count);
-    return list_to_json(list, count);
+    return list_to_json(&value);
 }
 
 /* The object that holds a key, made if it is missing; *leaf_out is the key's own name. */

@@ -50,21 +50,26 @@ bool ra_config_is_section(const char *path);
 /** The nearest key or section to a mistyped path; NULL: none is near. */
 const char *ra_config_key_nearest(const char *path);
 
-/* A value of any type, before it is stored. */
+/* A value of any type, as its member holds it. {0} is 0, false or none of any of them. */
 typedef struct ra_config_value {
-    int64_t integer;
-    uint64_t bits;
-    double real;
-    char *text;    /* owned until stored */
-    int64_t *list; /* owned until stored */
+    union {
+        int64_t integer; /* also bytes and times */
+        int32_t narrow;
+        bool flag;
+        uint64_t bits;
+        double real;
+        unsigned choice;
+        char *text;
+        int64_t *list;
+    };
     int64_t list_count;
 } ra_config_value;
 
 enum { RA_VALUE_PROBLEM_MAX = 320 };
 
 /**
- * Read a value. Logs nothing: what is wrong goes to `problem` ("'128Q' is not an integer: …"), and
- * *at_out to the node it is about.
+ * Read a value, whose text or list is the caller's. Logs nothing: what is wrong goes to `problem`
+ * ("'128Q' is not an integer: …"), and *at_out to the node it is about.
  */
 RA_CHECKED ra_status ra_config_value_read(const ra_config_key *key, const ra_yaml_node *node,
                                           ra_config_value *value_out, const ra_yaml_node **at_out,
@@ -74,21 +79,19 @@ RA_CHECKED ra_status ra_config_value_read(const ra_config_key *key, const ra_yam
  * the old value is freed.
  */
 void ra_config_value_store(const ra_config_key *key, ra_config_value *value, void *object);
-/** Free what a member owns and leave it empty. */
-void ra_config_value_clear(const ra_config_key *key, void *object);
+/** The value of a member; its text or list stays the member's. */
+ra_config_value ra_config_value_get(const ra_config_key *key, const void *object);
+bool ra_config_value_equals(const ra_config_key *key, const ra_config_value *a,
+                            const ra_config_value *b);
+/** Free the text or list of a value. */
+void ra_config_value_free(const ra_config_key *key, ra_config_value *value);
 /** What a value must be: "an integer from 1 to 256", "one of a, b, c". */
 void ra_config_key_expects(const ra_config_key *key, char *text, size_t bytes);
 
 /** Check what must hold between keys for any shape; the last step of parsing. */
 RA_CHECKED ra_status ra_config_check_keys(const ra_config *config);
 
-/* Members of a configuration by key. */
-unsigned ra_config_choice_get(const ra_config_key *key, const ra_config *config);
-int64_t ra_config_integer_get(const ra_config_key *key, const ra_config *config);
-double ra_config_real_get(const ra_config_key *key, const ra_config *config);
-const char *ra_config_text_get(const ra_config_key *key, const ra_config *config);
-const int64_t *ra_config_list_get(const ra_config_key *key, const ra_config *config,
-                                  int64_t *count_out);
+/** The name of a choice; "?" if it is none. */
 const char *ra_config_choice_name(const ra_config_key *key, unsigned value);
 
 #endif

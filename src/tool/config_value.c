@@ -150,7 +150,7 @@ static const char *familiar(const char *text)
     return text;
 }
 
-static ra_status choice_read(const ra_config_key *key, const char *text, int64_t *value_out,
+static ra_status choice_read(const ra_config_key *key, const char *text, unsigned *value_out,
                              char problem[RA_VALUE_PROBLEM_MAX])
 {
     ra_nearest nearest = ra_nearest_begin(familiar(text));
@@ -225,14 +225,19 @@ static ra_status scalar_read(const ra_config_key *key, const char *text, ra_conf
                              char problem[RA_VALUE_PROBLEM_MAX])
 {
     bool negative = false;
+    int64_t integer = 0;
+    ra_status status = RA_OK;
     if (key->zero_name != NULL && strcmp(text, key->zero_name) == 0)
         return RA_OK;
     switch (key->type) {
     case RA_KEY_BOOL:
-        value->integer = strcmp(text, "true") == 0;
-        return value->integer || strcmp(text, "false") == 0 ? RA_OK
-                                                            : problem_expected(key, text, problem);
+        value->flag = strcmp(text, "true") == 0;
+        return value->flag || strcmp(text, "false") == 0 ? RA_OK
+                                                         : problem_expected(key, text, problem);
     case RA_KEY_INT32:
+        status = integer_read(key, text, &integer, problem);
+        value->narrow = (int32_t)integer; /* the key's range fits */
+        return status;
     case RA_KEY_INT64:
     case RA_KEY_BYTES:
     case RA_KEY_TIME:
@@ -244,7 +249,7 @@ static ra_status scalar_read(const ra_config_key *key, const char *text, ra_conf
     case RA_KEY_REAL:
         return real_read(key, text, &value->real, problem);
     case RA_KEY_CHOICE:
-        return choice_read(key, text, &value->integer, problem);
+        return choice_read(key, text, &value->choice, problem);
     case RA_KEY_TEXT:
         return text_read(text, value, problem);
     case RA_KEY_LIST:

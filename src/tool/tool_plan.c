@@ -104,7 +104,7 @@ static ra_status ranks_take(planner *p)
         return RA_OK;
     ra_status const status = ra_config_value_read(&key, &node, &value, &at, problem);
     if (status == RA_OK)
-        p->ranks = (int)value.integer;
+        p->ranks = value.narrow;
     else
         ra_log(RA_LOG_ERROR, "--ranks: %s", problem);
     return status;
