@@ -4,23 +4,19 @@
 #include "output_file.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 60000, LOOK_MS = 100, PICTURE_BYTES_MAX = 256 << 20 };
+enum { DEADLINE_S = 60, PICTURE_BYTES_MAX = 256 << 20 };
 
 extern char **environ;
-
-typedef struct picture {
-    char *text;
-    size_t used, size;
-} picture;
 
 /* A file without a name that holds `text`, at its beginning. */
 static FILE *file_of(const char *text)
@@ -40,44 +36,49 @@ static ra_status refuse(const char *what)
     return RA_ERR_IO;
 }
 
-static ra_status picture_grow(picture *p)
+static ra_status no_memory(void)
 {
-    size_t const size = p->size == 0 ? 64 << 10 : 2 * p->size;
-    char *text = size <= PICTURE_BYTES_MAX ? realloc(p->text, size) : NULL;
-    if (text == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory for a picture");
-        return RA_ERR_NO_MEMORY;
-    }
-    p->text = text;
-    p->size = size;
-    return RA_OK;
+    ra_log(RA_LOG_ERROR, "out of memory for a picture");
+    return RA_ERR_NO_MEMORY;
 }
 
-/* Read until the other end is closed, or until the deadline. */
-static ra_status picture_read(int from, ra_comm *comm, picture *p)
+static size_t size_of(FILE *file)
 {
-    int64_t const deadline_ns = ra_clock_ns() + (int64_t)DEADLINE_MS * 1000000;
-    for (;;) {
-        if (p->used + 1 >= p->size) {
-            ra_status const status = picture_grow(p);
-            if (status != RA_OK)
-                return status;
-        }
-        struct pollfd ready = {.fd = from, .events = POLLIN};
-        if (ra_clock_ns() >= deadline_ns)
-            return refuse("took more than 60 s");
+    struct stat seen;
+    return fstat(fileno(file), &seen) == 0 ? (size_t)seen.st_size : 0;
+}
+
+/* Wait until the program has ended. It is stopped at the deadline, and if it draws without end. */
+static ra_status watch(pid_t child, FILE *drawn, ra_comm *comm, int *state_out)
+{
+    struct timespec const look = {.tv_nsec = 5000000};
+    int64_t const begin_ns = ra_clock_ns();
+    ra_status status = RA_OK;
+    while (status == RA_OK && waitpid(child, state_out, WNOHANG) == 0) {
+        if (ra_clock_ns() - begin_ns >= (int64_t)DEADLINE_S * 1000000000)
+            status = refuse("took more than 60 s");
+        else if (size_of(drawn) > PICTURE_BYTES_MAX)
+            status = no_memory();
         ra_comm_beat(comm);
-        int const polled = poll(&ready, 1, LOOK_MS);
-        if (polled == 0)
-            continue;
-        ssize_t const got = polled < 0 ? -1 : read(from, p->text + p->used, p->size - p->used - 1);
-        if (got < 0 && errno != EINTR)
-            return refuse(strerror(errno));
-        if (got == 0)
-            break;
-        p->used += got > 0 ? (size_t)got : 0;
+        nanosleep(&look, NULL);
     }
-    p->text[p->used] = '\0';
+    if (status != RA_OK) {
+        kill(child, SIGKILL);
+        while (waitpid(child, state_out, 0) < 0 && errno == EINTR)
+            continue;
+    }
+    return status;
+}
+
+static ra_status picture_read(FILE *drawn, char **text_out)
+{
+    size_t const size = size_of(drawn);
+    char *text = size <= PICTURE_BYTES_MAX ? malloc(size + 1) : NULL;
+    if (text == NULL)
+        return no_memory();
+    rewind(drawn);
+    text[fread(text, 1, size, drawn)] = '\0';
+    *text_out = text;
     return RA_OK;
 }
 
@@ -116,46 +117,38 @@ static ra_status judge(int state, FILE *complaints)
     return refuse(line[0] != '\0' ? line : "ended without drawing anything");
 }
 
-static ra_status run(FILE *script, FILE *complaints, ra_comm *comm, picture *drawn)
+static ra_status run(FILE *script, FILE *drawn, FILE *complaints, ra_comm *comm)
 {
-    int ends[2];
     pid_t child;
-    if (pipe(ends) != 0)
-        return refuse(strerror(errno));
-    int const cause = start(fileno(script), ends[1], fileno(complaints), &child);
-    close(ends[1]);
+    int state = 0;
+    int const cause = start(fileno(script), fileno(drawn), fileno(complaints), &child);
     if (cause != 0) {
-        close(ends[0]);
         ra_log(RA_LOG_ERROR, "gnuplot cannot be started: %s; install gnuplot-nox", strerror(cause));
         return RA_ERR_UNSUPPORTED;
     }
-    ra_status const status = picture_read(ends[0], comm, drawn);
-    close(ends[0]);
-    int state = 0;
-    if (status != RA_OK)
-        kill(child, SIGKILL);
-    while (waitpid(child, &state, 0) < 0 && errno == EINTR)
-        continue;
-    return status != RA_OK ? status : judge(state, complaints);
+    ra_status const status = watch(child, drawn, comm, &state);
+    return status == RA_OK ? judge(state, complaints) : status;
 }
 
 ra_status ra_gnuplot_draw(const char *script, const char *path, ra_comm *comm)
 {
-    picture drawn = {0};
+    char *text = NULL;
     ra_status status = RA_ERR_IO;
-    FILE *input = file_of(script), *complaints = tmpfile();
-    if (input == NULL || complaints == NULL)
+    FILE *const files[] = {file_of(script), tmpfile(), tmpfile()};
+    if (files[0] == NULL || files[1] == NULL || files[2] == NULL)
         ra_log(RA_LOG_ERROR, "gnuplot: no temporary file: %s", strerror(errno));
     else
-        status = run(input, complaints, comm, &drawn);
-    if (status == RA_OK && strstr(drawn.text, "</svg>") == NULL)
+        status = run(files[0], files[1], files[2], comm);
+    if (status == RA_OK)
+        status = picture_read(files[1], &text);
+    if (status == RA_OK && strstr(text, "</svg>") == NULL)
         status = refuse("ended without drawing anything");
     if (status == RA_OK)
-        status = ra_output_write(path, "cannot write the picture", drawn.text);
-    free(drawn.text);
-    if (input != NULL)
-        fclose(input);
-    if (complaints != NULL)
-        fclose(complaints);
+        status = ra_output_write(path, "cannot write the picture", text);
+    free(text);
+    for (int i = 0; i < 3; i++) {
+        if (files[i] != NULL)
+            fclose(files[i]);
+    }
     return status;
 }

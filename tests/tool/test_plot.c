@@ -214,3 +214,14 @@ Test(plot, asks_for_gnuplot_where_there_is_none)
     cr_assert_eq(result.code, 3, "%s", result.err);
     cr_assert_not_null(strstr(result.err, "gnuplot: oh no"), "%s", result.err);
 }
+
+/* The picture is not kept, and the program not waited for. */
+Test(plot, stops_a_gnuplot_that_draws_without_end)
+{
+    file_text("r.json", REPORT(POINT("x", 64, 1, "ok")));
+    command_shell(&result, "printf '#!/bin/sh\nexec yes\n' >gnuplot; chmod +x gnuplot; "
+                           "PATH=.:$PATH $RINGATTN plot r.json");
+    cr_assert_eq(result.code, 4, "%s", result.err);
+    cr_assert_not_null(strstr(result.err, "out of memory for a picture"), "%s", result.err);
+    cr_assert_not(command_file_exists("r-memory.svg"));
+}
