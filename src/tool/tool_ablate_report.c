@@ -22,12 +22,12 @@ static const ra_ablate_point *reference_of(const ra_ablate *ablate)
 
 static void memory_print(const ra_ablate *ablate)
 {
-    ra_memory_column columns[16];
+    ra_memory_column columns[16] = {0};
     RA_ASSERT(ra_feature_set_count <= 16);
     for (int i = 0; i < ra_feature_set_count; i++) {
         const ra_ablate_point *point = &ablate->points[i];
-        columns[i] = ra_memory_column_of(point->set->name,
-                                         point->outcome.status == RA_OK ? &point->report : NULL);
+        columns[i] = (ra_memory_column){point->set->name,
+                                        point->outcome.status == RA_OK ? &point->report : NULL};
     }
     ra_memory_table_print(columns, ra_feature_set_count);
 }

@@ -128,7 +128,6 @@ static ra_status points_make(ra_probe *probe)
                          : base->variant_count > 0 ? base->variants[i]
                                                    : set->name;
         point->features = named == NULL && base->variant_count == 0 ? set : NULL;
-        point->column = ra_memory_column_of(point->variant, NULL);
     }
     return RA_OK;
 }
@@ -155,7 +154,7 @@ static void fini(void *command)
 {
     ra_probe *probe = command;
     for (int i = 0; i < probe->point_count; i++)
-        json_decref(probe->points[i].report);
+        json_decref(probe->points[i].report_json);
     free(probe->points);
     ra_pool_destroy(probe->checks);
     ra_ledger_destroy(probe->ledger);

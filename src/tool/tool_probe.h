@@ -23,13 +23,12 @@ typedef struct ra_probe_point {
     double seconds;
     int64_t rss_growth_bytes; /* rank 0's resident set over the whole search; -1: unknown */
     bool passes;              /* verification of the whole run */
-    ra_memory_column column;
-    json_t *report; /* rank 0's, of the whole run; owned */
+    ra_report report;         /* of the whole run; report.config is gone */
+    json_t *report_json;      /* rank 0's; owned */
     /* --predict, rank 0's: the longest that should fit, and the peak of what was found. */
     bool predicted;
     char unpredicted[RA_CONSOLE_LINE_MAX]; /* why not */
-    int64_t predicted_tokens, predicted_peak_bytes, peak_bytes;
-    int64_t peak_bytes_sum, limit_bytes_sum;
+    int64_t predicted_tokens, predicted_peak_bytes;
 } ra_probe_point;
 
 typedef struct ra_probe {

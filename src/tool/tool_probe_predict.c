@@ -34,8 +34,8 @@ static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, 
     if (status == RA_OK)
         status = ra_plan_point_init(plan, ranks, &here);
     plan->request.hardware = NULL; /* `here` goes out of scope, and has no speeds */
-    plan->request.context_bytes = point->column.memory_bytes[RA_MEM_CONTEXT]; /* measured */
-    plan->request.memory_bytes = point->limit_bytes_sum / ranks;
+    plan->request.context_bytes = point->report.memory_bytes[RA_MEM_CONTEXT]; /* measured */
+    plan->request.memory_bytes = point->report.limit_bytes_sum / ranks;
     return status;
 }
 

@@ -9,13 +9,13 @@
 
 static double bytes_per_token(const ra_probe_point *point)
 {
-    return (double)point->peak_bytes_sum / (double)point->tokens;
+    return (double)point->report.peak_bytes_sum / (double)point->tokens;
 }
 
 /* The tokens found over those that memory would hold if it held nothing but the floor. */
 static double floor_share(const ra_probe_point *point)
 {
-    double const most = (double)point->limit_bytes_sum / (double)point->floor_bytes;
+    double const most = (double)point->report.limit_bytes_sum / (double)point->floor_bytes;
     return (double)point->tokens / most;
 }
 
@@ -39,7 +39,7 @@ static void prediction_print(const ra_probe_point *point)
            ra_count_text(point->predicted_tokens, tokens),
            (double)point->tokens / (double)point->predicted_tokens,
            ra_bytes_text(point->predicted_peak_bytes, bytes),
-           (double)point->predicted_peak_bytes / (double)point->peak_bytes);
+           (double)point->predicted_peak_bytes / (double)point->report.peak_bytes);
 }
 
 void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
@@ -86,7 +86,7 @@ static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
 {
     bool const found = point->status == RA_OK;
     const char *held_back = point->held_back[0] != '\0' ? point->held_back : NULL;
-    json_t *object = found ? json_copy(point->report) : json_object();
+    json_t *object = found ? json_copy(point->report_json) : json_object();
     object = ra_json_extend(
         object,
         json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:I}", "variant", point->variant,
@@ -124,9 +124,10 @@ static ra_status memory_print(const ra_probe *probe)
         ra_log(RA_LOG_ERROR, "out of memory for the report");
         return RA_ERR_NO_MEMORY;
     }
-    for (int i = 0; i < probe->point_count; i++) {
-        if (probe->points[i].column.filled)
-            columns[count++] = probe->points[i].column;
+    for (int i = 0; i < probe->done_count; i++) {
+        const ra_probe_point *point = &probe->points[i];
+        if (point->status == RA_OK)
+            columns[count++] = (ra_memory_column){point->variant, &point->report};
     }
     if (count > 0) {
         printf("\nat the peak%s\n", ra_comm_size(probe->series.comm) > 1

@@ -60,20 +60,16 @@ static int64_t floor_bytes(const ra_config *config)
 /* The job's report and verification, while the job is there. */
 static ra_status whole_report(const ra_probe *probe, ra_job *job, ra_probe_point *point)
 {
-    const ra_report *report = &job->report;
     job->config.verify = true;
     ra_status const status = ra_job_results(job);
     if (status != RA_OK)
         return status;
     job->entered = false;
-    point->passes = ra_report_passes(report);
-    point->peak_bytes = report->peak_bytes;
-    point->peak_bytes_sum = report->peak_bytes_sum;
-    point->limit_bytes_sum = report->limit_bytes_sum;
-    point->column = ra_memory_column_of(point->variant, report);
+    point->report = job->report;
+    point->passes = ra_report_passes(&point->report);
     if (ra_series_is_first(&probe->series)) {
-        json_decref(point->report);
-        point->report = ra_report_to_json(report); /* NULL is found where it is printed */
+        json_decref(point->report_json);
+        point->report_json = ra_report_to_json(&point->report); /* NULL: found when printed */
     }
     return RA_OK;
 }
