@@ -131,11 +131,11 @@ static ra_status json_write(ra_series *series, const void *command, bool complet
 {
     if (series->machine == NULL)
         series->machine = ra_machine_json();
-    json_t *root = json_pack("{s:s, s:s, s:b, s:O}", "ringattn", ra_version(), "command",
-                             series->ops->name, "complete", complete, "machine", series->machine);
+    json_t *members = json_pack("{s:b, s:O}", "complete", complete, "machine", series->machine);
     ra_comm_beat(series->comm); /* a file may take long, and the others wait */
-    ra_status const status = ra_json_write(ra_json_extend(root, series->ops->to_json(command)),
-                                           series->options->json_path);
+    ra_status const status =
+        ra_json_report(series->ops->name, ra_json_extend(members, series->ops->to_json(command)),
+                       series->options->json_path);
     ra_comm_beat(series->comm);
     return status;
 }

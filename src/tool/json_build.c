@@ -1,8 +1,11 @@
 #include "json_build.h"
 
+#include "output_file.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 json_t *ra_json_number(double value)
@@ -62,4 +65,23 @@ json_t *ra_json_swept(const ra_config *config)
         object = ra_json_extend(object, json_pack("{s:o}", ra_config_swept_path(config, i),
                                                   ra_config_swept_to_json(config, i)));
     return object;
+}
+
+ra_status ra_json_report(const char *command, json_t *members, const char *path)
+{
+    json_t *root = ra_json_extend(
+        json_pack("{s:s, s:s}", "ringattn", ra_version(), "command", command), members);
+    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    size_t const length = text != NULL ? strlen(text) : 0;
+    char *line = text != NULL ? realloc(text, length + 2) : NULL; /* and a newline */
+    json_decref(root);
+    if (line == NULL) {
+        free(text);
+        ra_log(RA_LOG_ERROR, "out of memory while writing the report");
+        return RA_ERR_NO_MEMORY;
+    }
+    memcpy(line + length, "\n", 2);
+    ra_status const status = ra_text_write(line, path);
+    free(line);
+    return status;
 }

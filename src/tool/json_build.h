@@ -1,4 +1,4 @@
-/* Building JSON reports: what all of them need beside jansson. */
+/* JSON reports: what building, writing and reading them takes beside jansson. */
 #ifndef RINGATTN_TOOL_JSON_BUILD_H
 #define RINGATTN_TOOL_JSON_BUILD_H
 
@@ -26,5 +26,13 @@ void ra_json_mention_incomplete(const char *file, const json_t *root);
 
 /** The swept keys of a point and their values. NULL: no memory. */
 json_t *ra_json_swept(const ra_config *config);
+
+/**
+ * Write the report of a command ("plan") to `path` (temporary file, rename), or to standard output
+ * if that is NULL. Takes `members` over, all but the version and the command; a NULL means that
+ * there was no memory to build them.
+ * @return RA_ERR_IO, RA_ERR_NO_MEMORY; one line was logged
+ */
+RA_CHECKED ra_status ra_json_report(const char *command, json_t *members, const char *path);
 
 #endif

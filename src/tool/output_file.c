@@ -197,3 +197,11 @@ ra_status ra_stdout_check(const char *what)
     ra_log(RA_LOG_ERROR, "cannot write%s to standard output: %s", what, strerror(stdout_cause));
     return RA_ERR_IO;
 }
+
+ra_status ra_text_write(const char *text, const char *path)
+{
+    if (path != NULL)
+        return ra_output_write(path, "cannot write the report", text);
+    fputs(text, stdout); /* a failure stays with the stream */
+    return ra_stdout_check(" the report");
+}

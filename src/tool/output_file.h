@@ -67,4 +67,8 @@ void ra_stdout_flush(void);
  */
 RA_CHECKED ra_status ra_stdout_check(const char *what);
 
+/** Write a report, text that ends with a newline, to `path`, or to standard output if that is NULL.
+    @return RA_ERR_IO; one line was logged */
+RA_CHECKED ra_status ra_text_write(const char *text, const char *path);
+
 #endif

@@ -188,8 +188,8 @@ json_t *ra_report_to_json(const ra_report *report)
 
 ra_status ra_report_write_json(const ra_report *report, const char *path)
 {
-    return ra_json_write(json_pack("{s:s, s:s, s:o, s:[o]}", "ringattn", ra_version(), "command",
-                                   "run", "machine", ra_machine_json(), "points",
-                                   ra_report_to_json(report)),
-                         path);
+    return ra_json_report("run",
+                          json_pack("{s:o, s:[o]}", "machine", ra_machine_json(), "points",
+                                    ra_report_to_json(report)),
+                          path);
 }

@@ -3,10 +3,10 @@
 #include "config_yaml.h"
 #include "console.h"
 #include "duration.h"
+#include "json_build.h"
 #include "output_file.h"
 #include "ringattn/blas.h"
 #include "tool_bench.h"
-#include "tool_info.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -129,14 +129,13 @@ typedef struct findings {
     ra_kernel_finding list[RA_KERNEL_FINDINGS_MAX];
 } findings;
 
-static json_t *report_json(json_t *machine, const findings *found, bool checked)
+static json_t *members_json(json_t *machine, const findings *found, bool checked)
 {
-    json_t *root = json_pack("{s:s, s:s, s:o}", "ringattn", ra_version(), "command", "info",
-                             "machine", machine);
+    json_t *members = json_pack("{s:o}", "machine", machine);
     if (!checked)
-        return root;
+        return members;
     return ra_json_extend(
-        root, json_pack("{s:o}", "checks", ra_kernel_findings_json(found->list, found->count)));
+        members, json_pack("{s:o}", "checks", ra_kernel_findings_json(found->list, found->count)));
 }
 
 static ra_status report(const ra_options *options, const ra_comm *comm, const findings *found)
@@ -150,7 +149,8 @@ static ra_status report(const ra_options *options, const ra_comm *comm, const fi
         machine = NULL;
     }
     if (options->json)
-        return ra_json_write(report_json(machine, found, options->check), options->json_path);
+        return ra_json_report("info", members_json(machine, found, options->check),
+                              options->json_path);
     if (machine == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory while looking at the machine");
         return RA_ERR_NO_MEMORY;

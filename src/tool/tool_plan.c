@@ -9,7 +9,6 @@
 #include "json_build.h"
 #include "output_file.h"
 #include "ranks.h"
-#include "tool_info.h"
 
 #include <stdio.h>
 
@@ -168,9 +167,7 @@ static ra_status plan(const ra_options *options, ra_comm *comm)
     if (status == RA_OK)
         status = points_plan(&p);
     if (status == RA_OK && options->json)
-        status = ra_json_write(json_pack("{s:s, s:s, s:O}", "ringattn", ra_version(), "command",
-                                         "plan", "points", p.points),
-                               options->json_path);
+        status = ra_json_report("plan", json_pack("{s:O}", "points", p.points), options->json_path);
     if (status == RA_OK)
         status = ra_stdout_check(" the report");
     if (status == RA_OK)

@@ -7,7 +7,6 @@
 #include "tool/hardware.h"
 #include "tool/output_file.h"
 #include "tool/tensor_fixture.h"
-#include "tool/tool_info.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -6,9 +6,9 @@
  */
 #include "comm/local_ranks.h"
 #include "tool/command_runner.h"
+#include "tool/output_file.h"
 #include "tool/tensor_fixture.h"
 #include "tool/tensors.h"
-#include "tool/tool_info.h"
 #include "tool/trace_write.h"
 
 #include <criterion/criterion.h>
