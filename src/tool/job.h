@@ -107,7 +107,7 @@ void ra_job_mention_variants(const ra_config *config, const ra_options *options,
 /**
  * Whether outputs of the configuration and the command line can be written, and are neither each
  * other, nor a file that is read, by name or by inode, nor the file of standard output; rank 0
- * looks, or who has no communicator.
+ * looks, or who has no communicator. memory.pool.log stands for all names with numbers, too.
  * @param tensors  whether job.output and memory.pool.log are written, and not the report alone
  */
 RA_CHECKED ra_status ra_job_check_outputs(const ra_options *options, const ra_config *config,

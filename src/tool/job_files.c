@@ -74,6 +74,7 @@ static ra_status output_check(const char *key, const char *path, bool renamed)
 typedef struct named_file {
     const char *key, *path; /* path NULL: none */
     bool renamed;
+    bool numbered; /* files of ranks and points have its name with numbers behind it */
 } named_file;
 
 /* Whether two names or links are one file; a device or pipe may be read and written by all. */
@@ -84,27 +85,63 @@ bool ra_is_one_file(const char *a, const char *b)
            at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino;
 }
 
-/* The same name in the same folder, where there need not be a file yet. */
-static bool is_one_name(const char *a, const char *b)
+static bool is_one_folder(const char *a, const char *b)
 {
     char folder_a[PATH_MAX], folder_b[PATH_MAX];
-    struct stat info, in_a, in_b;
-    const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
-    if (strcmp(slash_a != NULL ? slash_a + 1 : a, slash_b != NULL ? slash_b + 1 : b) != 0 ||
-        (stat(a, &info) == 0 && !S_ISREG(info.st_mode)))
-        return false;
+    struct stat in_a, in_b;
     return folder_read(a, folder_a) && folder_read(b, folder_b) && stat(folder_a, &in_a) == 0 &&
            stat(folder_b, &in_b) == 0 && in_a.st_dev == in_b.st_dev && in_a.st_ino == in_b.st_ino;
 }
+
+static const char *name_in_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* The same name in the same folder, where there need not be a file yet. */
+static bool is_one_name(const char *a, const char *b)
+{
+    struct stat info;
+    return strcmp(name_in_folder(a), name_in_folder(b)) == 0 &&
+           (stat(a, &info) != 0 || S_ISREG(info.st_mode)) && is_one_folder(a, b);
+}
+
+/* Whether a path is NAME.NUMBER or NAME.NUMBER.NUMBER beside a file called NAME. */
+static bool has_number(const char *path, const char *file)
+{
+    const char *rest = name_in_folder(path), *name = name_in_folder(file);
+    int numbers = 0;
+    if (strncmp(rest, name, strlen(name)) != 0)
+        return false;
+    for (rest += strlen(name); rest[0] == '.' && strspn(rest + 1, "0123456789") > 0; numbers++)
+        rest += 1 + strspn(rest + 1, "0123456789");
+    return rest[0] == '\0' && (numbers == 1 || numbers == 2) && is_one_folder(path, file);
+}
+
+/* Whether a rank or a point may write its file of `output` to a path, or to where that one leads.
+   How many there will be is not asked. */
+static bool is_numbered(const named_file *output, const char *path)
+{
+    char target[PATH_MAX];
+    return output->numbered &&
+           (has_number(path, output->path) ||
+            (realpath(path, target) != NULL && has_number(target, output->path)));
+}
+
+#define WITH_NUMBER "with a number behind it "
 
 /* Missing inputs are reported when they are opened. */
 static ra_status inputs_check(const named_file *output, const named_file *inputs, int count)
 {
     for (int i = 0; i < count; i++) {
-        if (inputs[i].path == NULL || !ra_is_one_file(output->path, inputs[i].path))
+        if (inputs[i].path == NULL)
             continue;
-        ra_log(RA_LOG_ERROR, "%s: %s: is the input file %s (%s): give another path", output->key,
-               output->path, inputs[i].path, inputs[i].key);
+        bool const same = ra_is_one_file(output->path, inputs[i].path);
+        if (!same && !is_numbered(output, inputs[i].path))
+            continue;
+        ra_log(RA_LOG_ERROR, "%s: %s: %sis the input file %s (%s): give another path", output->key,
+               output->path, same ? "" : WITH_NUMBER, inputs[i].path, inputs[i].key);
         return RA_ERR_CONFIG;
     }
     return RA_OK;
@@ -113,11 +150,15 @@ static ra_status inputs_check(const named_file *output, const named_file *inputs
 static ra_status others_check(const named_file *output, const named_file *before, int count)
 {
     for (int i = 0; i < count; i++) {
-        if (before[i].path == NULL || !(is_one_name(output->path, before[i].path) ||
-                                        ra_is_one_file(output->path, before[i].path)))
+        if (before[i].path == NULL)
             continue;
-        ra_log(RA_LOG_ERROR, "%s: %s: is the file of %s, too: give another path", output->key,
-               output->path, before[i].key);
+        bool const numbered = is_numbered(output, before[i].path);
+        if (!numbered && !is_numbered(&before[i], output->path) &&
+            !is_one_name(output->path, before[i].path) &&
+            !ra_is_one_file(output->path, before[i].path))
+            continue;
+        ra_log(RA_LOG_ERROR, "%s: %s: %sis the file of %s, too: give another path", output->key,
+               output->path, numbered ? WITH_NUMBER : "", before[i].key);
         return RA_ERR_CONFIG;
     }
     return RA_OK;
@@ -126,16 +167,20 @@ static ra_status others_check(const named_file *output, const named_file *before
 ra_status ra_job_check_outputs(const ra_options *o, const ra_config *config, const ra_comm *comm,
                                bool tensors)
 {
-    named_file const inputs[] = {{"job.input", config->input, false},
-                                 {"--config", o->source.file, false},
-                                 {"--hardware", o->hardware_path, false},
-                                 {"--calibrate", o->calibrate_path, false}};
-    named_file const outputs[] = {{"job.output", tensors ? config->output : NULL, true},
-                                  {"memory.pool.log", tensors ? config->pool_log : NULL, true},
-                                  {"--json", o->json_path, false},
-                                  {"--csv", o->csv_path, false},
-                                  {"--trace", o->trace_path, false},
-                                  {"--save", o->save_path, false}};
+    named_file const inputs[] = {{.key = "job.input", .path = config->input},
+                                 {.key = "--config", .path = o->source.file},
+                                 {.key = "--hardware", .path = o->hardware_path},
+                                 {.key = "--calibrate", .path = o->calibrate_path}};
+    named_file const outputs[] = {
+        {.key = "job.output", .path = tensors ? config->output : NULL, .renamed = true},
+        {.key = "memory.pool.log",
+         .path = tensors ? config->pool_log : NULL,
+         .renamed = true,
+         .numbered = true},
+        {.key = "--json", .path = o->json_path},
+        {.key = "--csv", .path = o->csv_path},
+        {.key = "--trace", .path = o->trace_path},
+        {.key = "--save", .path = o->save_path}};
     int const input_count = sizeof(inputs) / sizeof(inputs[0]);
     int const output_count = sizeof(outputs) / sizeof(outputs[0]);
     ra_status status = RA_OK;

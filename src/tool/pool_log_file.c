@@ -6,6 +6,16 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Names with numbers were not looked at before the work. A link, or a file that is printed to, may
+   be one that somebody wants. */
+static bool is_taken(const char *path)
+{
+    struct stat info;
+    return (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) || ra_output_own_stream(path) >= 0;
+}
 
 static ra_status own_write(const ra_job *job)
 {
@@ -21,6 +31,12 @@ static ra_status own_write(const ra_job *job)
     int const length = snprintf(path, sizeof(path), "%s%s%s", given, number, rank);
     if (length < 0 || length >= (int)sizeof(path)) {
         ra_log(RA_LOG_ERROR, "memory.pool.log: %.100s...: the path is too long", given);
+        return RA_ERR_IO;
+    }
+    if (strcmp(path, given) != 0 && is_taken(path)) {
+        ra_log(RA_LOG_ERROR,
+               "memory.pool.log: %s: is a link, or a file that is printed to: give another path",
+               path);
         return RA_ERR_IO;
     }
     ra_status const status = ra_output_open(&output, path, "", "cannot write the log");

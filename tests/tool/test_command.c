@@ -191,6 +191,45 @@ Test(command, outputs_that_are_one_file_are_refused_before_anything_is_written, 
     cr_expect(command_file_exists("o"));
 }
 
+Test(command, a_log_is_not_written_where_a_link_leads)
+{
+    command_shell(&result, "echo 1 >kept && ln -s kept p.1 && \"$RINGATTN\" bench --quiet "
+                           "--set shape.seq=8 --set job.repeat=1 --set memory.pool.log=p");
+    cr_expect_eq(result.code, 3, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "memory.pool.log: p.1: is a link"), 1, "%s",
+                 result.err);
+    command_shell(&result, "[ \"$(cat kept)\" = 1 ]");
+    cr_expect_eq(result.code, 0, "it was");
+}
+
+/* Ranks and points write FILE.1, FILE.2.0: a link to such a file is one, too. */
+Test(command, a_log_whose_files_would_replace_others_is_refused, .timeout = 100)
+{
+    static const bad_case cases[] = {
+        {"run --input q.1 --set memory.pool.log=q", 2,
+         "memory.pool.log: q: with a number behind it is the input file q.1 (job.input)"},
+        {"run --input link --set memory.pool.log=./q", 2, "is the input file link (job.input)"},
+        {"bench --config job.2.0 --set memory.pool.log=job", 2,
+         "is the input file job.2.0 (--config)"},
+        {"run --json=p.1 --set memory.pool.log=p", 2,
+         "--json: p.1: is the file of memory.pool.log, too"},
+        {"run --output p.0 --set memory.pool.log=p", 2,
+         "memory.pool.log: p: with a number behind it is the file of job.output, too"},
+    };
+    static const char *const allowed[] = {"p.1.2.3", "p.1x", "p."};
+    write_plain("q.1", GOOD, 768);
+    command_file_write("job.2.0", "job: {repeat: 1}\n", 17);
+    command_shell(&result, "ln -s q.1 link");
+    REFUSES(cases);
+    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++) {
+        char line[128];
+        snprintf(line, sizeof(line), "run --quiet --set shape.seq=8 --json=%s --set %s", allowed[i],
+                 "memory.pool.log=p");
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, 0, "%s: %s", line, result.err);
+    }
+}
+
 Test(command, files_are_refused_with_3, .timeout = 300)
 {
     static const bad_case cases[] = {
