@@ -16,7 +16,8 @@ int ra_flush(int fd)
     return result;
 }
 
-int ra_folder_open(const char *path)
+/* The folder that the file is in; -1 and errno: it cannot be opened. */
+static int folder_open(const char *path)
 {
     char folder[PATH_MAX] = ".";
     const char *const slash = strrchr(path, '/');
@@ -30,6 +31,21 @@ int ra_folder_open(const char *path)
         folder[bytes] = '\0';
     }
     return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int ra_publish(const char *temporary, const char *path, bool *named_out)
+{
+    *named_out = false;
+    int const folder = folder_open(path);
+    if (folder < 0 && errno != EACCES)
+        return errno;
+    int cause = rename(temporary, path) == 0 ? 0 : errno;
+    *named_out = cause == 0;
+    if (cause == 0 && folder >= 0 && ra_flush(folder) != 0 && errno != EINVAL)
+        cause = errno;
+    if (folder >= 0)
+        close(folder);
+    return cause;
 }
 
 int ra_temporary_path(const char *path, const char *id, size_t bytes, char *temporary)

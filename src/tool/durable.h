@@ -2,13 +2,11 @@
 #ifndef RINGATTN_TOOL_DURABLE_H
 #define RINGATTN_TOOL_DURABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /** fsync, also after an interruption. 0, or -1 and errno. */
 int ra_flush(int fd);
-
-/** The folder that the file is in, for ra_flush; -1 and errno: it cannot be opened. */
-int ra_folder_open(const char *path);
 
 enum { RA_TEMPORARY_NAME_BYTES = 64 }; /* more than a temporary name has */
 
@@ -18,5 +16,14 @@ enum { RA_TEMPORARY_NAME_BYTES = 64 }; /* more than a temporary name has */
  * @return its length; `bytes` or more: it does not fit
  */
 int ra_temporary_path(const char *path, const char *id, size_t bytes, char *temporary);
+
+/**
+ * Give a flushed file its name and flush the folder. Some file systems cannot flush one and say
+ * EINVAL, and a folder that may be written need not be one that may be read: nothing can be done
+ * there.
+ * @param named_out  whether it has its name; then a crash may undo it if there is a cause
+ * @return 0, or the errno of what failed
+ */
+int ra_publish(const char *temporary, const char *path, bool *named_out);
 
 #endif

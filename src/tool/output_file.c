@@ -127,25 +127,6 @@ void ra_output_put(ra_output *output, const char *format, ...)
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
-/*
- * 0, or errno. Some file systems cannot flush a folder and say EINVAL, and a folder that may be
- * written need not be one that may be read: nothing can be done there.
- */
-static int publish(ra_output *output)
-{
-    int const folder = ra_folder_open(output->target);
-    if (folder < 0 && errno != EACCES)
-        return errno;
-    int cause = rename(output->temporary, output->target) == 0 ? 0 : errno;
-    if (cause == 0 && folder >= 0 && ra_flush(folder) != 0 && errno != EINVAL) {
-        cause = errno;
-        output->complaint = "is whole, but a crash may undo its name: cannot flush the folder";
-    }
-    if (folder >= 0)
-        close(folder);
-    return cause;
-}
-
 ra_status ra_output_close(ra_output *output, bool keep)
 {
     if (output->stream == NULL)
@@ -159,9 +140,12 @@ ra_status ra_output_close(ra_output *output, bool keep)
     if (fclose(output->stream) != 0 && output->cause == 0)
         output->cause = errno;
     output->stream = NULL;
+    bool named = false;
     if (output->cause == 0 && keep && !output->in_place)
-        output->cause = publish(output);
-    if (!output->in_place && (!keep || output->cause != 0))
+        output->cause = ra_publish(output->temporary, output->target, &named);
+    if (named && output->cause != 0)
+        output->complaint = "is whole, but a crash may undo its name: cannot flush the folder";
+    if (!output->in_place && !named)
         unlink(output->temporary);
     ra_doomed_file_clear();
     return output->cause != 0 && keep ? refuse(output) : RA_OK;

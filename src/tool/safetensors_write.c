@@ -25,7 +25,7 @@ enum { WRITE_MAX_BYTES = 1 << 30 }; /* pwrite(2) moves at most 2 GiB at a time *
 #define TODO_NAME  "give a shorter name"
 
 struct ra_tensor_writer {
-    int fd, folder_fd;
+    int fd;
     char *path;               /* where symbolic links lead */
     char temp_path[PATH_MAX]; /* in the same folder */
     int64_t file_bytes;
@@ -223,10 +223,6 @@ static ra_status resolve(ra_tensor_writer *writer, const char *path, const char 
                                       "let it lead to a file, or remove it");
     if (ra_temporary_path(writer->path, job_id, PATH_MAX, writer->temp_path) >= PATH_MAX)
         return fail(error, path, "cannot create", ENAMETOOLONG, TODO_NAME);
-    writer->folder_fd = ra_folder_open(writer->path);
-    if (writer->folder_fd < 0)
-        return fail(error, path, "cannot open the folder", errno,
-                    "check that it is there and may be read");
     return RA_OK;
 }
 
@@ -237,7 +233,7 @@ ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool creat
     ra_tensor_writer *writer = calloc(1, sizeof(*writer));
     if (writer == NULL)
         return fail_memory(error, path);
-    writer->fd = writer->folder_fd = -1;
+    writer->fd = -1;
     char *head = NULL;
     size_t head_bytes;
     ra_status status = resolve(writer, path, job_id, error);
@@ -273,14 +269,13 @@ ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_file_error *error)
 
 ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error)
 {
-    if (rename(writer->temp_path, writer->path) != 0)
-        return fail(error, writer->path, "cannot give the file its name", errno,
+    int const cause = ra_publish(writer->temp_path, writer->path, &writer->published);
+    if (!writer->published)
+        return fail(error, writer->path, "cannot give the file its name", cause,
                     "check the folder's permissions");
-    writer->published = true;
     ra_doomed_file_clear();
-    /* Some file systems cannot flush a folder, and say EINVAL: they have nothing to flush. */
-    if (ra_flush(writer->folder_fd) != 0 && errno != EINVAL)
-        return fail(error, writer->path, "cannot flush the folder", errno,
+    if (cause != 0)
+        return fail(error, writer->path, "cannot flush the folder", cause,
                     "the file is whole, but a crash may undo its name: check the disk");
     return RA_OK;
 }
@@ -294,8 +289,6 @@ void ra_tensor_writer_destroy(ra_tensor_writer *writer)
     if (writer->created && !writer->published)
         unlink(writer->temp_path);
     ra_doomed_file_clear();
-    if (writer->folder_fd >= 0)
-        close(writer->folder_fd);
     free(writer->path);
     free(writer);
 }

@@ -140,7 +140,12 @@ static void sweep(file_call kind, int cause, int least)
 
 Test(files, a_failing_open_leaves_nothing)
 {
-    sweep(OPEN, EACCES, 2 * RANKS); /* folder and file, on every rank */
+    sweep(OPEN, EMFILE, RANKS + 1); /* the file on every rank, then the folder */
+}
+
+Test(files, a_folder_that_may_be_written_but_not_read_will_do)
+{
+    cr_assert(write_under_fault(OPEN, RANKS, 1, EACCES, true, false));
 }
 
 Test(files, a_disk_found_full_when_space_is_reserved_leaves_nothing)

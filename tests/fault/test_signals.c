@@ -191,7 +191,7 @@ static void sweep(int (*write_output)(void), int number, int least)
 
 Test(signals, leave_whole_tensors_or_none)
 {
-    enum { CALLS = 7 + SEQ }; /* folder, file, space, header, rows, two flushes, name */
+    enum { CALLS = 7 + SEQ }; /* file, space, header, rows, flush, folder, name, flush */
     sweep(write_alone, SIGTERM, 2 * CALLS - 10);
     sweep(write_alone, SIGINT, 2 * CALLS - 10);
     sweep(write_alone, SIGHUP, 2 * CALLS - 10);
