@@ -149,7 +149,8 @@ static ra_status reserve(const ra_tensor_writer *writer, ra_file_error *error)
     return RA_OK;
 }
 
-/* What is there already must be a file that we may replace; its permissions are kept. */
+/* What is there already must be a file that we may replace; its permissions are kept. 0: nothing is
+   there. */
 static ra_status check_existing(const ra_tensor_writer *writer, mode_t *mode_out,
                                 ra_file_error *error)
 {
@@ -170,10 +171,11 @@ static ra_status check_existing(const ra_tensor_writer *writer, mode_t *mode_out
     }
     if (access(writer->path, W_OK) != 0)
         return fail(error, writer->path, "cannot replace", errno, "check its permissions");
-    *mode_out = info.st_mode & 07777;
+    *mode_out = info.st_mode; /* with its type, so not 0 */
     return RA_OK;
 }
 
+/* A file that replaces another is closed to others until it has that one's mode. */
 static ra_status create_file(ra_tensor_writer *writer, const char *head, size_t head_bytes,
                              ra_file_error *error)
 {
@@ -181,13 +183,14 @@ static ra_status create_file(ra_tensor_writer *writer, const char *head, size_t 
     ra_status status = check_existing(writer, &mode, error);
     if (status != RA_OK)
         return status;
-    writer->fd = open(writer->temp_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int const flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+    writer->fd = open(writer->temp_path, flags, mode != 0 ? 0600 : 0666);
     if (writer->fd < 0)
         return fail(error, writer->path, "cannot create", errno,
                     errno == ENAMETOOLONG ? TODO_NAME
                                           : "check that the folder is there and may be written");
     writer->created = true; /* from here on destroy removes it */
-    if (mode != 0 && fchmod(writer->fd, mode) != 0)
+    if (mode != 0 && fchmod(writer->fd, mode & 07777) != 0)
         return fail(error, writer->path, "cannot keep its permissions", errno, "remove it first");
     status = reserve(writer, error);
     return status == RA_OK ? write_all(writer, head, head_bytes, 0, error) : status;

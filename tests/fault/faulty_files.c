@@ -41,6 +41,13 @@ static bool fault_hits(file_call kind)
     return true;
 }
 
+static atomic_uint created_mode;
+
+unsigned fault_created_mode(void)
+{
+    return atomic_load(&created_mode);
+}
+
 bool fault_was_hit(void)
 {
     return atomic_load(&fault.seen) > fault.first;
@@ -77,6 +84,8 @@ int __wrap_open(const char *path, int flags, ...)
     va_start(args, flags);
     mode_t const mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
     va_end(args);
+    if ((flags & O_CREAT) != 0)
+        atomic_store(&created_mode, mode);
     return fault_hits(OPEN) ? -1 : __real_open(path, flags, mode);
 }
 

@@ -27,5 +27,7 @@ void fault_set(file_call kind, int first, int count, int cause);
 void fault_count_anew(void);
 /* Whether as many calls came as for one to fail. */
 bool fault_was_hit(void);
+/* The mode that the latest file to be created was to have at once. */
+unsigned fault_created_mode(void);
 
 #endif

@@ -193,6 +193,15 @@ Test(files, a_file_system_without_fallocate_will_do)
     cr_assert(write_under_fault(FALLOCATE, 0, 1, ENOSYS, true, false));
 }
 
+/* Who opens it in between may read what is written later. */
+Test(files, what_replaces_a_private_file_is_private_from_the_beginning)
+{
+    cr_assert_not(write_under_fault(NONE, 0, 0, 0, true, false));
+    cr_expect_eq(fault_created_mode(), 0666);
+    cr_assert_not(write_under_fault(NONE, 0, 0, 0, true, true));
+    cr_expect_eq(fault_created_mode(), 0600);
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Open a source and read strided rows of it; the first failure. */

@@ -185,6 +185,7 @@ Test(output_file, keeps_permissions_and_links)
     cr_assert_eq(chmod(target, 0640), 0);
     cr_assert_eq(symlink("target", path), 0);
     cr_expect_eq(write_report(path), RA_OK);
+    cr_expect_eq(fault_created_mode(), 0600); /* closed until it has the mode */
     cr_expect_not(is_old(target));
     cr_assert_eq(lstat(path, &info), 0);
     cr_expect(S_ISLNK(info.st_mode));
