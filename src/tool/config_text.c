@@ -1,4 +1,4 @@
-/* What text may stand in a configuration at all, and how messages show it. */
+/* What text may stand in a configuration or a report at all, and how messages show it. */
 #include "config_yaml.h"
 
 #include <stdint.h>
@@ -49,6 +49,13 @@ size_t ra_text_invalid_at(const char *text, size_t bytes)
         at += count;
     }
     return bytes;
+}
+
+void ra_text_mend(char *text)
+{
+    size_t const bytes = strlen(text);
+    for (size_t at; (at = ra_text_invalid_at(text, bytes)) < bytes;)
+        text[at] = '?';
 }
 
 size_t ra_text_directive_at(const char *text, size_t bytes)

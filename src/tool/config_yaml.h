@@ -60,6 +60,9 @@ void ra_yaml_place(const ra_yaml *yaml, int line, int column, char place[RA_YAML
  * 0.7 never returns from some characters that are written longer than needed.
  */
 size_t ra_text_invalid_at(const char *text, size_t bytes);
+/** Short text for a report, which takes no other: each such byte, as of a cut character, is a '?'.
+ */
+void ra_text_mend(char *text);
 /**
  * The byte at which a directive (%YAML, %TAG) begins; `bytes`: none. A configuration needs none.
  */

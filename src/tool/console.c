@@ -1,5 +1,7 @@
 #include "console.h"
 
+#include "config_yaml.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -153,6 +155,7 @@ bool ra_console_take(char line[RA_CONSOLE_LINE_MAX])
     the_console.deferring = false;
     the_console.kept = false;
     pthread_mutex_unlock(&the_console.mutex);
+    ra_text_mend(line);
     return kept;
 }
 

@@ -30,7 +30,8 @@ void ra_console_release(void);
 enum { RA_CONSOLE_LINE_MAX = 1024 };
 /** From now on, keep the first line that would be printed as an error. */
 void ra_console_defer(void);
-/** Ends ra_console_defer. @return whether a line was kept; else "" is written */
+/** Ends ra_console_defer. The line is one that a report may hold (ra_text_mend).
+    @return whether a line was kept; else "" is written */
 bool ra_console_take(char line[RA_CONSOLE_LINE_MAX]);
 
 /** Print a warning of the whole job, not of this rank. */

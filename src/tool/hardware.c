@@ -103,6 +103,7 @@ static ra_status read_key(const ra_yaml *yaml, const ra_yaml_node *node, const c
     } else if (keys[i].type == RA_KEY_TEXT) { /* the name, which is an array */
         snprintf(hardware->name, sizeof(hardware->name), "%s",
                  value.text != NULL ? value.text : "");
+        ra_text_mend(hardware->name);
         free(value.text);
     } else {
         ra_config_value_store(&keys[i], &value, hardware);

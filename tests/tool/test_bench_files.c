@@ -54,6 +54,24 @@ Test(bench_files, says_once_that_the_report_so_far_cannot_be_written)
     cr_expect_eq(command_folder_entries(), 1, "something was left");
 }
 
+/* A place has 600 bytes of the file's name, here with half of a character at their end. */
+Test(bench_files, json_has_a_message_that_was_cut_within_a_character)
+{
+    static const char job[] = "pattern: {documents: [8]}\nsweep: {shape.seq: [8, 9]}\n";
+    char line[1024] = "bench --quiet --json --config ";
+    for (int i = 0; i < 299; i++)
+        strcat(line, "./");
+    strcat(line, "a\xc3\xa9");
+    command_file_write("a\xc3\xa9", job, strlen(job));
+    command_run(&result, 0, line);
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    json_t *root = parse_json(result.out);
+    const json_t *refused = json_array_get(member(root, "points"), 1);
+    cr_expect_not_null(strstr(text(refused, "message"), "/a?:1:11: pattern.documents: "), "%s",
+                       text(refused, "message"));
+    json_decref(root);
+}
+
 /* A table that cannot be written costs no point of the JSON. */
 Test(bench_files, json_is_whole_if_another_output_fails)
 {

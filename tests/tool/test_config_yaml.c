@@ -170,3 +170,18 @@ Test(config_yaml, shows_text_without_control_characters)
     cr_assert_str_eq(ra_text_shown("01234567890123456789012345678901234567890", shown),
                      "0123456789012345678901234567890123456789...");
 }
+
+Test(config_yaml, mends_text_that_was_cut)
+{
+    static const char *const texts[][2] = {{"", ""},
+                                           {"caf\xc3\xa9", "caf\xc3\xa9"},
+                                           {"caf\xc3", "caf?"},
+                                           {"\xe2\x82:1", "??:1"},
+                                           {"\xa9\x1b", "??"}};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char text[16];
+        strcpy(text, texts[i][0]);
+        ra_text_mend(text);
+        cr_expect_str_eq(text, texts[i][1]);
+    }
+}

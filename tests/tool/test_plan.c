@@ -398,6 +398,22 @@ Test(plan, learns_the_speed_of_a_machine_from_a_bench)
     json_decref(plan);
 }
 
+/* Of a name 63 bytes are taken: here the last is half of a character. */
+Test(plan, a_machine_whose_name_was_cut_is_one_that_is_read_again)
+{
+    char machine[128], name[64] = "";
+    memset(name, 'n', 62);
+    write_bench();
+    snprintf(machine, sizeof(machine), "name: %s\xc3\xa9\n", name);
+    command_file_write("long.yaml", machine, strlen(machine));
+    json_t *plan = plan_point_of(0, "plan --hardware long.yaml --calibrate bench.json "
+                                    "--save saved.yaml --set shape.dtype=f32");
+    json_decref(plan);
+    plan = plan_point_of(0, "plan --hardware saved.yaml --set shape.dtype=f32");
+    cr_expect_str_eq(text(plan, "hardware"), strcat(name, "?"));
+    json_decref(plan);
+}
+
 Test(plan, a_machine_that_was_saved_is_the_same_machine)
 {
     static const char base[] = "name: a \"quoted\\ name\nranks: 3\nmemory: 1G\nworkspace: 0\n"
