@@ -169,6 +169,26 @@ Test(report, says_a_pattern_in_words)
          "out)");
 }
 
+Test(report, says_one_of_something_in_the_singular)
+{
+    static const int64_t one[] = {1};
+    config.pattern.window_left = 1;
+    says("window of 1 token to the left");
+    config.pattern.window_right = 1;
+    says("window of 1 token to the left and 1 to the right");
+    config.pattern.window_left = -1;
+    says("window of 1 token to the right");
+    config.pattern = ra_pattern_config_dense();
+    config.pattern.blocks_kind = RA_BLOCKS_LIST;
+    config.pattern.block_size = 128;
+    config.pattern.block_pair_count = 1;
+    says("blocks of 128: 1 pair from the input");
+    config.pattern.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
+    config.pattern.block_rates = one;
+    config.pattern.block_rate_count = 1;
+    says("blocks of 128: 1 distance");
+}
+
 Test(report, words_of_any_pattern_stay_within_their_room)
 {
     static const int64_t huge[] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
