@@ -13,15 +13,6 @@
 
 enum { READ_MAX_BYTES = 1 << 30 }; /* pread(2) moves at most 2 GiB at a time */
 
-static ra_status fail(const char *path, const char *tensor, const char *todo, const char *what,
-                      const char *reason)
-{
-    ra_file_error error;
-    ra_file_error_set(&error, path, tensor, todo, "%s: %s", what, reason);
-    ra_log(RA_LOG_ERROR, "%s", error.line);
-    return RA_ERR_IO;
-}
-
 /* Read [offset, offset + bytes); false with errno set, to 0 if the file ends too early. */
 static bool read_all(int fd, void *data, size_t bytes, int64_t offset)
 {
@@ -43,9 +34,11 @@ static bool read_all(int fd, void *data, size_t bytes, int64_t offset)
     return true;
 }
 
-static const char *read_reason(void)
+/* After read_all has failed. */
+static ra_status read_refuse(const char *path, const char *tensor)
 {
-    return errno == 0 ? "the file has become shorter" : strerror(errno);
+    return ra_file_refuse(path, tensor, "check the disk", "cannot read: %s",
+                          errno == 0 ? "the file has become shorter" : strerror(errno));
 }
 
 /* Open a regular file; a pipe must not block us, hence O_NONBLOCK. */
@@ -53,11 +46,12 @@ static ra_status open_regular(const char *path, int *fd_out, int64_t *bytes_out)
 {
     int const fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return fail(path, NULL, "check the path", "cannot open", strerror(errno));
+        return ra_file_refuse(path, NULL, "check the path", "cannot open: %s", strerror(errno));
     struct stat info;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
-        return fail(path, NULL, "give a safetensors file", "cannot open", "not a regular file");
+        return ra_file_refuse(path, NULL, "give a safetensors file",
+                              "cannot open: not a regular file");
     }
     *fd_out = fd;
     *bytes_out = info.st_size;
@@ -66,8 +60,8 @@ static ra_status open_regular(const char *path, int *fd_out, int64_t *bytes_out)
 
 ra_status ra_tensor_file_open(const char *path, ra_tensor_file **file_out)
 {
-    int fd;
-    int64_t file_bytes;
+    int fd = -1;
+    int64_t file_bytes = 0;
     ra_status status = open_regular(path, &fd, &file_bytes);
     if (status != RA_OK)
         return status;
@@ -75,7 +69,7 @@ ra_status ra_tensor_file_open(const char *path, ra_tensor_file **file_out)
     size_t const prefix_bytes = file_bytes < 8 ? (size_t)file_bytes : 8;
     uint64_t length = 0;
     if (!read_all(fd, prefix, prefix_bytes, 0)) {
-        status = fail(path, NULL, "check the disk", "cannot read", read_reason());
+        status = read_refuse(path, NULL);
         goto err_close;
     }
     for (int i = 7; i >= 0; --i)
@@ -92,7 +86,7 @@ ra_status ra_tensor_file_open(const char *path, ra_tensor_file **file_out)
         goto err_close;
     }
     if (!read_all(fd, head, head_bytes, 0)) {
-        status = fail(path, NULL, "check the disk", "cannot read", read_reason());
+        status = read_refuse(path, NULL);
         goto err_free;
     }
     ra_tensor_file *file;
@@ -135,7 +129,7 @@ ra_status ra_tensor_read(const ra_tensor_file *file, const ra_tensor_info *tenso
     RA_ASSERT(offset >= 0 && offset <= tensor->bytes);
     RA_ASSERT(bytes <= (uint64_t)(tensor->bytes - offset));
     if (!read_all(file->fd, data, bytes, tensor->offset + offset))
-        return fail(file->path, tensor->name, "check the disk", "cannot read", read_reason());
+        return read_refuse(file->path, tensor->name);
     return RA_OK;
 }
 

@@ -51,37 +51,43 @@ static void make_printable(char *text)
             *text = '?';
 }
 
-void ra_file_error_set(ra_file_error *error, const char *path, const char *tensor, const char *todo,
-                       const char *format, ...)
+static void error_write(ra_file_error *error, const char *path, const char *tensor,
+                        const char *todo, const char *format, va_list args) RA_PRINTF(5, 0);
+
+static void error_write(ra_file_error *error, const char *path, const char *tensor,
+                        const char *todo, const char *format, va_list args)
 {
-    char what[384];
-    va_list args;
-    va_start(args, format);
+    char what[384], where[RA_TENSOR_NAME_MAX + 16] = "";
     vsnprintf(what, sizeof(what), format, args);
-    va_end(args);
-    char where[RA_TENSOR_NAME_MAX + 16] = "";
     if (tensor != NULL)
         snprintf(where, sizeof(where), ", tensor '%s'", tensor);
     snprintf(error->line, sizeof(error->line), "%s (file '%.200s'%s): %s", what, path, where, todo);
     make_printable(error->line);
 }
 
-/* Log what is wrong with the file's contents. */
-static ra_status reject(const ra_tensor_file *file, const char *tensor, const char *format, ...)
-    RA_PRINTF(3, 4);
-
-static ra_status reject(const ra_tensor_file *file, const char *tensor, const char *format, ...)
+void ra_file_error_set(ra_file_error *error, const char *path, const char *tensor, const char *todo,
+                       const char *format, ...)
 {
-    char what[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof(what), format, args);
+    error_write(error, path, tensor, todo, format, args);
     va_end(args);
+}
+
+ra_status ra_file_refuse(const char *path, const char *tensor, const char *todo, const char *format,
+                         ...)
+{
+    va_list args;
     ra_file_error error;
-    ra_file_error_set(&error, file->path, tensor, TODO_REWRITE, "%s", what);
+    va_start(args, format);
+    error_write(&error, path, tensor, todo, format, args);
+    va_end(args);
     ra_log(RA_LOG_ERROR, "%s", error.line);
     return RA_ERR_IO;
 }
+
+/* What is wrong with the file's contents. */
+#define reject(file, tensor, ...) ra_file_refuse((file)->path, tensor, TODO_REWRITE, __VA_ARGS__)
 
 static ra_status out_of_memory(const ra_tensor_file *file)
 {

@@ -31,5 +31,8 @@ bool ra_tensor_bytes(const ra_tensor_info *info, int64_t *bytes_out);
  */
 void ra_file_error_set(ra_file_error *error, const char *path, const char *tensor, const char *todo,
                        const char *format, ...) RA_PRINTF(5, 6);
+/** Log such a line; always RA_ERR_IO. */
+ra_status ra_file_refuse(const char *path, const char *tensor, const char *todo, const char *format,
+                         ...) RA_PRINTF(4, 5);
 
 #endif

@@ -27,14 +27,8 @@ static bool dtype_find(const char *text, ra_dtype *dtype_out)
     return false;
 }
 
-/* Log one line about a tensor of the input file. */
-#define REFUSE(source, tensor, todo, ...)                                                          \
-    do {                                                                                           \
-        ra_file_error error;                                                                       \
-        ra_file_error_set(&error, ra_tensor_file_path((source)->file), tensor, todo, __VA_ARGS__); \
-        ra_log(RA_LOG_ERROR, "%s", error.line);                                                    \
-        return RA_ERR_IO;                                                                          \
-    } while (0)
+/* What is wrong with a tensor of the input file. */
+#define refuse(source, ...) ra_file_refuse(ra_tensor_file_path((source)->file), __VA_ARGS__)
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
@@ -42,16 +36,17 @@ static ra_status find_tensor(ra_tensor_source *source, ra_tensor_name name, ra_d
 {
     const ra_tensor_info *info = ra_tensor_file_find(source->file, names[name]);
     if (info == NULL)
-        REFUSE(source, names[name],
-               name == RA_TENSOR_DO ? "add it, or leave out backward" : "add it to the file",
-               "the tensor is missing");
+        return refuse(source, names[name],
+                      name == RA_TENSOR_DO ? "add it, or leave out backward" : "add it to the file",
+                      "the tensor is missing");
     if (!dtype_find(info->dtype, dtype_out))
-        REFUSE(source, names[name], "store it as F32, F16 or BF16", "its dtype is %s", info->dtype);
+        return refuse(source, names[name], "store it as F32, F16 or BF16", "its dtype is %s",
+                      info->dtype);
     if (info->dims != 4)
-        REFUSE(source, names[name], "store it as [batch, seq, heads, head_dim]",
-               "it has %d dimensions, not 4", info->dims);
+        return refuse(source, names[name], "store it as [batch, seq, heads, head_dim]",
+                      "it has %d dimensions, not 4", info->dims);
     if (info->bytes == 0)
-        REFUSE(source, names[name], "give at least one row", "it has no elements");
+        return refuse(source, names[name], "give at least one row", "it has no elements");
     source->infos[name] = info;
     return RA_OK;
 }
@@ -63,14 +58,14 @@ static ra_status check_against_q(const ra_tensor_source *source, ra_tensor_name 
     const ra_tensor_info *q = source->infos[RA_TENSOR_Q], *info = source->infos[name];
     const ra_tensor_info *like = name == RA_TENSOR_DO ? q : source->infos[RA_TENSOR_K];
     if (strcmp(info->dtype, q->dtype) != 0)
-        REFUSE(source, names[name], "store all inputs in one dtype", "its dtype is %s, q's is %s",
-               info->dtype, q->dtype);
+        return refuse(source, names[name], "store all inputs in one dtype",
+                      "its dtype is %s, q's is %s", info->dtype, q->dtype);
     for (int axis = 0; axis < 4; ++axis) {
         const ra_tensor_info *other = axis == 2 ? like : q;
         if (info->shape[axis] != other->shape[axis])
-            REFUSE(source, names[name], "make the shapes agree",
-                   "its %s is %" PRId64 ", that of '%s' is %" PRId64, axes[axis], info->shape[axis],
-                   other->name, other->shape[axis]);
+            return refuse(source, names[name], "make the shapes agree",
+                          "its %s is %" PRId64 ", that of '%s' is %" PRId64, axes[axis],
+                          info->shape[axis], other->name, other->shape[axis]);
     }
     return RA_OK;
 }
@@ -79,20 +74,20 @@ static ra_status check_shapes(const ra_tensor_source *source, bool backward)
 {
     const ra_tensor_info *q = source->infos[RA_TENSOR_Q], *k = source->infos[RA_TENSOR_K];
     if (q->shape[3] > RA_HEAD_DIM_MAX)
-        REFUSE(source, "q", "split the heads", "its head_dim is %" PRId64 ", more than %d",
-               q->shape[3], RA_HEAD_DIM_MAX);
+        return refuse(source, "q", "split the heads", "its head_dim is %" PRId64 ", more than %d",
+                      q->shape[3], RA_HEAD_DIM_MAX);
     if (q->shape[2] > RA_TENSOR_MAX_HEADS)
-        REFUSE(source, "q", "split the job by heads", "it has %" PRId64 " heads, more than %d",
-               q->shape[2], RA_TENSOR_MAX_HEADS);
+        return refuse(source, "q", "split the job by heads",
+                      "it has %" PRId64 " heads, more than %d", q->shape[2], RA_TENSOR_MAX_HEADS);
     for (int name = RA_TENSOR_K; name <= (backward ? RA_TENSOR_DO : RA_TENSOR_V); ++name) {
         ra_status const status = check_against_q(source, (ra_tensor_name)name);
         if (status != RA_OK)
             return status;
     }
     if (q->shape[2] % k->shape[2] != 0)
-        REFUSE(source, "k", "make the heads of q a multiple of those of k and v",
-               "it has %" PRId64 " heads, which do not divide the %" PRId64 " of q", k->shape[2],
-               q->shape[2]);
+        return refuse(source, "k", "make the heads of q a multiple of those of k and v",
+                      "it has %" PRId64 " heads, which do not divide the %" PRId64 " of q",
+                      k->shape[2], q->shape[2]);
     return RA_OK;
 }
 
@@ -102,8 +97,8 @@ static ra_status check_key(const ra_tensor_source *source, const ra_config *conf
                            const char *tensor, int64_t given, int64_t found)
 {
     if (ra_config_was_given(config, key) && given != 0 && given != found) /* 0: auto */
-        REFUSE(source, tensor, "change the key or leave it out, the file decides",
-               "%s is %" PRId64 ", but the tensor has %" PRId64, key, given, found);
+        return refuse(source, tensor, "change the key or leave it out, the file decides",
+                      "%s is %" PRId64 ", but the tensor has %" PRId64, key, given, found);
     return RA_OK;
 }
 
@@ -126,9 +121,9 @@ static ra_status adopt_shape(const ra_tensor_source *source, ra_dtype dtype, ra_
             return status;
     }
     if (ra_config_was_given(config, "shape.dtype") && config->dtype != dtype)
-        REFUSE(source, "q", "change the key or leave it out, the file decides",
-               "shape.dtype is %s, but the tensor is %s", ra_dtype_name(config->dtype),
-               ra_dtype_name(dtype));
+        return refuse(source, "q", "change the key or leave it out, the file decides",
+                      "shape.dtype is %s, but the tensor is %s", ra_dtype_name(config->dtype),
+                      ra_dtype_name(dtype));
     config->batch = q[0];
     config->seq = q[1];
     config->heads = (int32_t)q[2];
@@ -147,9 +142,10 @@ static ra_status check_pairs(const ra_tensor_source *source, const ra_config *co
     for (int64_t i = 0; i < count; ++i)
         for (int side = 0; side < 2; ++side)
             if (pairs[i][side] < 0 || pairs[i][side] >= blocks)
-                REFUSE(source, "blocks", "number blocks from 0, of pattern.blocks.size tokens each",
-                       "pair %" PRId64 " is [%d, %d], but there are %" PRId64 " blocks", i,
-                       pairs[i][0], pairs[i][1], blocks);
+                return refuse(source, "blocks",
+                              "number blocks from 0, of pattern.blocks.size tokens each",
+                              "pair %" PRId64 " is [%d, %d], but there are %" PRId64 " blocks", i,
+                              pairs[i][0], pairs[i][1], blocks);
     return RA_OK;
 }
 
@@ -157,11 +153,11 @@ static ra_status read_pairs(ra_tensor_source *source, ra_config *config)
 {
     const ra_tensor_info *info = ra_tensor_file_find(source->file, "blocks");
     if (info == NULL)
-        REFUSE(source, "blocks", "add it, or choose another pattern.blocks.kind",
-               "the tensor is missing");
+        return refuse(source, "blocks", "add it, or choose another pattern.blocks.kind",
+                      "the tensor is missing");
     if (strcmp(info->dtype, "I32") != 0 || info->dims != 2 || info->shape[1] != 2)
-        REFUSE(source, "blocks", "store pairs of query block and key block",
-               "it is not I32 of shape [n, 2]");
+        return refuse(source, "blocks", "store pairs of query block and key block",
+                      "it is not I32 of shape [n, 2]");
     ra_status status =
         ra_pool_alloc(source->pool, RA_MEM_IO, (size_t)info->bytes, NULL, &source->pairs);
     if (status != RA_OK)

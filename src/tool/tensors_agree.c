@@ -50,14 +50,11 @@ static ra_status add_source(const ra_tensor_source *source, uint64_t *hash)
 static ra_status compare(const ra_tensor_source *source, const ra_comm *comm, uint64_t mine,
                          uint64_t first)
 {
-    ra_file_error error;
-    if (mine == first)
-        return RA_OK;
-    ra_file_error_set(
-        &error, ra_tensor_file_path(source->file), NULL, "give every rank the same file",
-        "the input of rank %d on host %s is not that of rank 0", ra_comm_rank(comm), comm->host);
-    ra_log(RA_LOG_ERROR, "%s", error.line);
-    return RA_ERR_IO;
+    return mine == first ? RA_OK
+                         : ra_file_refuse(ra_tensor_file_path(source->file), NULL,
+                                          "give every rank the same file",
+                                          "the input of rank %d on host %s is not that of rank 0",
+                                          ra_comm_rank(comm), comm->host);
 }
 
 ra_status ra_tensor_source_agree(const ra_tensor_source *source, ra_comm *comm)
