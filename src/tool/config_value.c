@@ -262,6 +262,8 @@ ra_status ra_config_value_read(const ra_config_key *key, const ra_yaml_node *nod
                                ra_config_value *value_out, const ra_yaml_node **at_out,
                                char problem[RA_VALUE_PROBLEM_MAX])
 {
+    static const char *const shown[] = {
+        [RA_YAML_NULL] = "", [RA_YAML_SEQUENCE] = "[...]", [RA_YAML_MAPPING] = "{...}"};
     ra_config_value value = {0};
     ra_status status = RA_ERR_CONFIG;
     *at_out = node;
@@ -270,7 +272,7 @@ ra_status ra_config_value_read(const ra_config_key *key, const ra_yaml_node *nod
     else if (node->kind == RA_YAML_SEQUENCE && key->type == RA_KEY_LIST)
         status = list_read(key, node, &value, at_out, problem);
     else
-        status = problem_expected(key, node->kind == RA_YAML_SEQUENCE ? "[...]" : "{...}", problem);
+        status = problem_expected(key, shown[node->kind], problem);
     if (status == RA_OK)
         *value_out = value;
     return status;

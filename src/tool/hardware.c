@@ -64,6 +64,13 @@ static const ra_config_key keys[] = {
 
 enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]), PATH_MAX_BYTES = 160 };
 
+/* What is being read; a key may be given once, with dots or in sections. */
+typedef struct reading {
+    ra_yaml yaml;
+    ra_hardware hardware;
+    bool given[KEY_COUNT];
+} reading;
+
 static ra_status refuse_key(const ra_yaml *yaml, const ra_yaml_node *node, const char *path)
 {
     char place[RA_YAML_PLACE_MAX], shown[48];
@@ -85,8 +92,7 @@ static ra_status refuse_key(const ra_yaml *yaml, const ra_yaml_node *node, const
     return RA_ERR_CONFIG;
 }
 
-static ra_status read_key(const ra_yaml *yaml, const ra_yaml_node *node, const char *path,
-                          ra_hardware *hardware)
+static ra_status read_key(reading *r, const ra_yaml_node *node, const char *path)
 {
     char place[RA_YAML_PLACE_MAX], problem[RA_VALUE_PROBLEM_MAX];
     const ra_yaml_node *at;
@@ -95,24 +101,29 @@ static ra_status read_key(const ra_yaml *yaml, const ra_yaml_node *node, const c
     while (i < KEY_COUNT && strcmp(keys[i].path, path) != 0)
         i++;
     if (i == KEY_COUNT)
-        return refuse_key(yaml, node, path);
+        return refuse_key(&r->yaml, node, path);
+    if (r->given[i]) {
+        ra_yaml_place(&r->yaml, node->key_line, node->key_column, place);
+        ra_log(RA_LOG_ERROR, "%s: %s: duplicate key", place, path);
+        return RA_ERR_CONFIG;
+    }
+    r->given[i] = true;
     ra_status const status = ra_config_value_read(&keys[i], node, &value, &at, problem);
     if (status != RA_OK) {
-        ra_yaml_place(yaml, at->line, at->column, place);
+        ra_yaml_place(&r->yaml, at->line, at->column, place);
         ra_log(RA_LOG_ERROR, "%s: %s: %s", place, path, problem);
     } else if (keys[i].type == RA_KEY_TEXT) { /* the name, which is an array */
-        snprintf(hardware->name, sizeof(hardware->name), "%s",
+        snprintf(r->hardware.name, sizeof(r->hardware.name), "%s",
                  value.text != NULL ? value.text : "");
-        ra_text_mend(hardware->name);
+        ra_text_mend(r->hardware.name);
         free(value.text);
     } else {
-        ra_config_value_store(&keys[i], &value, hardware);
+        ra_config_value_store(&keys[i], &value, &r->hardware);
     }
     return status;
 }
 
-static ra_status read_mapping(const ra_yaml *yaml, const ra_yaml_node *mapping, const char *prefix,
-                              ra_hardware *hardware)
+static ra_status read_mapping(reading *r, const ra_yaml_node *mapping, const char *prefix)
 {
     ra_status status = RA_OK;
     for (const ra_yaml_node *node = mapping->first; node != NULL && status == RA_OK;
@@ -124,31 +135,30 @@ static ra_status read_mapping(const ra_yaml *yaml, const ra_yaml_node *mapping, 
             is_section = is_section || (strncmp(keys[i].path, path, strlen(path)) == 0 &&
                                         keys[i].path[strlen(path)] == '.');
         if (is_section && node->kind == RA_YAML_MAPPING) /* no deeper than the longest key */
-            status = read_mapping(yaml, node, path, hardware);
+            status = read_mapping(r, node, path);
         else
-            status = read_key(yaml, node, path, hardware);
+            status = read_key(r, node, path);
     }
     return status;
 }
 
 static ra_status parse(const char *name, const char *text, size_t bytes, ra_hardware *hardware_out)
 {
-    ra_yaml yaml;
-    ra_hardware hardware = {.ranks = 1, .workspace_bytes = -1};
-    ra_status status = ra_yaml_init(name, true, text, bytes, &yaml);
+    reading r = {.hardware = {.ranks = 1, .workspace_bytes = -1}};
+    ra_status status = ra_yaml_init(name, true, text, bytes, &r.yaml);
     if (status != RA_OK)
         return status;
-    if (yaml.root->kind == RA_YAML_MAPPING) {
-        status = read_mapping(&yaml, yaml.root, "", &hardware);
+    if (r.yaml.root->kind == RA_YAML_MAPPING) {
+        status = read_mapping(&r, r.yaml.root, "");
     } else {
         ra_log(RA_LOG_ERROR, "%s: a hardware file is a mapping of keys to values", name);
         status = RA_ERR_CONFIG;
     }
-    ra_yaml_fini(&yaml);
-    if (hardware.ranks_per_node == 0)
-        hardware.ranks_per_node = hardware.ranks;
+    ra_yaml_fini(&r.yaml);
+    if (r.hardware.ranks_per_node == 0)
+        r.hardware.ranks_per_node = r.hardware.ranks;
     if (status == RA_OK)
-        *hardware_out = hardware;
+        *hardware_out = r.hardware;
     return status;
 }
 

@@ -302,10 +302,13 @@ Test(plan, has_no_longest_sequence_where_not_one_token_fits)
 Test(plan, refuses_what_is_wrong_in_one_line)
 {
     static const char slip[] = "name: x\nranks: 4\nnode: {gb_per_sec: 3}\n";
+    static const char twice[] = "node.gb_per_s: 1\nnode: {gb_per_s: 2}\n";
     static const char range[] = "forward:\n  bf16: {efficiency: 1.5}\n";
     command_file_write("slip.yaml", slip, strlen(slip));
     command_file_write("range.yaml", range, strlen(range));
     command_file_write("list.yaml", "[1]\n", 4);
+    command_file_write("empty.yaml", "memory:\n", 8);
+    command_file_write("twice.yaml", twice, strlen(twice));
     command_file_write("empty.json", "{}\n", 3);
     command_file_write("ranks.yaml", "ranks: [1, 2]\n", 14);
     command_refused(&result, "plan --hardware ranks.yaml", 2, "is not an integer from 1 to 4096\n");
@@ -314,6 +317,10 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     command_refused(&result, "plan --hardware range.yaml", 2, "range.yaml:2:");
     command_refused(&result, "plan --hardware range.yaml", 2, "forward.bf16.efficiency");
     command_refused(&result, "plan --hardware list.yaml", 2, "a mapping");
+    command_refused(&result, "plan --hardware empty.yaml", 2,
+                    "empty.yaml:1:1: memory: '' is not a whole number of bytes");
+    command_refused(&result, "plan --hardware twice.yaml", 2,
+                    "twice.yaml:2:8: node.gb_per_s: duplicate key");
     command_refused(&result, "plan --hardware missing.yaml", 3,
                     "missing.yaml: cannot open the hardware file");
     command_refused(&result, "plan --json=nowhere/plan.json", 3,
