@@ -49,7 +49,7 @@ typedef struct ra_job {
     int threads;         /* of the kernel; 0 until ra_job_build decides */
     int64_t cache_bytes; /* second cache of a core; decided with threads; 0: not known */
     ra_repeat repeat;
-    bool fills;      /* tensors are filled with a finite value instead of being drawn or read */
+    bool fills;      /* tensors are filled with zeros instead of being drawn or read */
     ra_pool *checks; /* what verification works in, borrowed; NULL: the job's own pool, from which
                         it is taken before passes begin */
     ra_job_cache own_cache;

@@ -70,23 +70,27 @@ static ra_status tensors_take(ra_job *job)
     return status;
 }
 
-/* Bring one of a rank's inputs, in the order in which they are drawn or read. */
+/*
+ * Bring one of a rank's inputs, in the order in which they are drawn or read. Zeros are as good as
+ * any value; between a rank's rows of two batches may be those of other ranks.
+ */
 static ra_status tensor_bring(ra_job *job, ra_tensor_name name, const void *data,
                               int64_t batch_rows)
 {
     const ra_rowset *rows = ra_ring_rows(job->ring);
-    void *to = (void *)(uintptr_t)data; /* passes only read it; here it is filled */
-    if (job->fills && !ra_shard_is_host(&job->shards)) {
-        /* Zeros are as good as any value, and a GPU makes them without a copy from the host. */
-        int64_t const row = ra_tensor_heads(&job->config, name) * job->config.head_dim *
-                            (int64_t)ra_dtype_bytes(job->config.dtype);
-        return job->kernel.ops->zero(&job->kernel, to,
-                                     (size_t)(job->config.batch * batch_rows * row));
-    }
-    if (job->fills)
-        return ra_tensor_fill(&job->config, name, rows->row_count, batch_rows, &job->shards, to);
-    return ra_tensor_source_read(job->source, &job->config, name, rows, batch_rows, &job->shards,
-                                 to, &job->report.nonfinite);
+    char *to = (char *)(uintptr_t)data; /* passes only read it; here it is filled */
+    if (!job->fills)
+        return ra_tensor_source_read(job->source, &job->config, name, rows, batch_rows,
+                                     &job->shards, to, &job->report.nonfinite);
+    int64_t const row = ra_tensor_heads(&job->config, name) * job->config.head_dim *
+                        (int64_t)ra_dtype_bytes(job->config.dtype);
+    ra_status status = RA_OK;
+    if (rows->row_count == 0)
+        return RA_OK;
+    for (int64_t batch = 0; batch < job->config.batch && status == RA_OK; batch++)
+        status = job->kernel.ops->zero(&job->kernel, to + batch * batch_rows * row,
+                                       (size_t)(rows->row_count * row));
+    return status;
 }
 
 static ra_status tensors_read(ra_job *job)

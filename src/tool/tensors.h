@@ -61,9 +61,6 @@ enum { RA_TENSOR_STAGING_BYTES = 8 << 20 };
  * RA_TENSOR_STAGING_BYTES. 1: each row is read by itself, without such a block.
  */
 int64_t ra_tensor_rows_at_once(int64_t row_bytes, int64_t stride);
-/** Fill a tensor whose contents do not matter with some finite value, at memory speed. */
-RA_CHECKED ra_status ra_tensor_fill(const ra_config *config, ra_tensor_name name, int64_t rows,
-                                    int64_t batch_rows, const ra_shard_memory *in, void *data);
 /* Memory for reading several rows of a file at once, all heads together; borrowed. */
 typedef struct ra_tensor_staging {
     void *data;

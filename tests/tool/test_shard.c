@@ -8,7 +8,6 @@
 #include "tool/verify.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdlib.h>
 
 static sealed_memory sealed;
@@ -180,25 +179,6 @@ Test(shard, a_row_that_is_longer_than_a_window_comes_whole)
     ra_tensor_source *source = open_source(&config);
     expect_same(source, &config, &all, 1);
     ra_tensor_source_close(source);
-    ra_config_fini(&config);
-}
-
-Test(shard, a_fill_reaches_every_row)
-{
-    enum { ROWS = 9000, ROW_BYTES = 1024 };
-    ra_config config = parse_config("shape: {seq: 9000, heads: 2, head_dim: 128, dtype: f32}");
-    ra_block block = take((int64_t)ROWS * ROW_BYTES);
-    cr_assert_eq(ra_tensor_fill(&config, RA_TENSOR_Q, ROWS, ROWS, &shards, block.data), RA_OK);
-    ra_shard_window window =
-        ra_shard_window_open(&shards, block.data, (int64_t)ROWS * ROW_BYTES, ROW_BYTES);
-    for (int64_t row = 0; row < ROWS; ++row) {
-        const void *bytes;
-        cr_assert_eq(ra_shard_window_read(&window, row * ROW_BYTES, ROW_BYTES, &bytes), RA_OK);
-        for (int i = 0; i < ROW_BYTES / 4; ++i)
-            cr_assert(isfinite(((const float *)bytes)[i]) && ((const float *)bytes)[i] != 0);
-    }
-    ra_shard_window_close(&window);
-    give(&block);
     ra_config_fini(&config);
 }
 
