@@ -80,6 +80,12 @@ typedef struct ra_local_slice {
 bool ra_slice_restrict(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
                        ra_local_slice *out);
 int64_t ra_slice_phases(const ra_slice *slice, ra_range q, ra_range k);
+/** As ra_slice_restrict, but queries and keys outside the band are kept: true promises no pair. */
+bool ra_slice_restrict_loose(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
+                             ra_local_slice *out);
+
+/** Least common multiple of two strides. */
+int64_t ra_lcm_i64(int64_t a, int64_t b);
 
 /* ---- row sets ---------------------------------------------------------------------------------
  */

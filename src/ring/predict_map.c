@@ -30,7 +30,7 @@ static void choose_rows(ra_strip_mapper *m, ra_heads heads)
         if (ra_heads_common(layer, heads) == 0)
             continue;
         int64_t const stride = ra_pattern_layer_stride(pattern, i);
-        widest = ra_max_i64(widest, ra_predict_lcm(stride, q_stride) / q_stride);
+        widest = ra_max_i64(widest, ra_lcm_i64(stride, q_stride) / q_stride);
         for (int32_t j = 0; j < i && !m->shared; ++j) {
             ra_heads const other = ra_pattern_layer_heads(pattern, j);
             m->shared = ra_heads_common(other, heads) > 0 && ra_heads_common(layer, other) > 0;

@@ -35,12 +35,6 @@ double ra_predict_mask_looks(const ra_predict_job *job)
 /* ---- how much of each block of keys is live ---------------------------------------------------
  */
 
-static int64_t area_of(const ra_strip *s)
-{
-    return ra_slice_area(&(ra_slice){
-        .q_count = s->count, .k_count = s->k_count, .stride = 1, .lo = s->lo, .hi = s->hi});
-}
-
 /* A strip's keys in blocks [begin, end); false: none of them is live. */
 static bool cut_keys(const ra_strip *s, int64_t begin, int64_t end, ra_strip *out)
 {
@@ -59,7 +53,7 @@ static bool cut_keys(const ra_strip *s, int64_t begin, int64_t end, ra_strip *ou
         out->lo -= first;
     if (s->hi < RA_BAND_NONE_HI)
         out->hi -= first;
-    return area_of(out) > 0;
+    return ra_strip_area(out) > 0;
 }
 
 static ra_status add_events(ra_strip_mapper *m, int64_t begin, int64_t end, int64_t area)
@@ -118,7 +112,7 @@ static ra_status add_strip(ra_strip_mapper *m, const ra_strip *s)
         if (begin <= block && block < end)
             block = end - 1;
         else if (cut_keys(s, block, block + 1, &part))
-            status = add_events(m, block, block + 1, area_of(&part));
+            status = add_events(m, block, block + 1, ra_strip_area(&part));
         block = block_behind(s, block);
     }
     return status;

@@ -39,7 +39,7 @@ static ra_status touch_piece(touching *t, const ra_slice *slice, const ra_row_pi
             continue;
         ra_range range = {keys->first + local.k_begin, local.k_stride, local.k_count};
         if (range.count > 1 && need->common != 0)
-            need->common = ra_predict_lcm(need->common, range.stride);
+            need->common = ra_lcm_i64(need->common, range.stride);
         if (need->common > RA_NEEDED_STRIDES_MAX)
             need->common = 0;
         if (range.count == 1)

@@ -4,65 +4,34 @@
 
 #include <stdlib.h>
 
-int64_t ra_predict_lcm(int64_t a, int64_t b)
+int64_t ra_strip_area(const ra_strip *s)
 {
-    int64_t x = a, y = b;
-    while (y != 0) {
-        int64_t const rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
-}
-
-static ra_range every(ra_range r, int64_t ratio, int64_t phase)
-{
-    return (ra_range){r.begin + r.stride * phase, r.stride * ratio,
-                      r.count > phase ? (r.count - phase - 1) / ratio + 1 : 0};
-}
-
-static bool is_unbounded(int64_t lo, int64_t hi)
-{
-    return lo <= RA_BAND_NONE_LO && hi >= RA_BAND_NONE_HI;
+    return ra_slice_area(&(ra_slice){
+        .q_count = s->count, .k_count = s->k_count, .stride = 1, .lo = s->lo, .hi = s->hi});
 }
 
 /* Queries without a key in the band stay in: tiles are cut at the ends of ranges. */
 static bool make(const ra_strip_mapper *m, const ra_slice *s, const ra_row_piece *keys,
                  int64_t phase, ra_strip *out)
 {
-    ra_range q, k;
-    if (!ra_range_intersect((ra_range){s->q_begin, s->stride, s->q_count}, m->q_rows, &q) ||
-        !ra_range_intersect((ra_range){s->k_begin, s->stride, s->k_count}, keys->rows, &k))
+    ra_range const rows = keys->rows;
+    ra_local_slice part;
+    if (!ra_slice_restrict_loose(s, m->q_rows, rows, phase, &part))
         return false;
-    int64_t lo = s->lo, hi = s->hi;
-    if (!is_unbounded(lo, hi)) {
-        int64_t const common = ra_predict_lcm(q.stride, k.stride), phases = common / q.stride;
-        RA_ASSERT(phases >= 1);
-        q = every(q, phases, phase % phases);
-        k = every(k, common / k.stride, phase / phases);
-        int64_t const ratio = common / s->stride;
-        int64_t const offset =
-            (k.begin - s->k_begin) / s->stride - (q.begin - s->q_begin) / s->stride;
-        lo = lo > RA_BAND_NONE_LO ? ra_div_ceil(lo - offset, ratio) : lo;
-        hi = hi < RA_BAND_NONE_HI ? ra_div_floor(hi - offset, ratio) : hi;
-    }
-    ra_slice const area = {.q_count = q.count, .k_count = k.count, .stride = 1, .lo = lo, .hi = hi};
-    if (q.count <= 0 || k.count <= 0 || lo > hi || ra_slice_area(&area) == 0)
-        return false;
-    int64_t const first = m->q_first + (q.begin - m->q_rows.begin) / m->q_rows.stride;
-    int64_t const stride = q.stride / m->q_rows.stride;
-    *out = (ra_strip){.stride = stride,
-                      .residue = first % stride,
-                      .begin = first / stride,
-                      .count = q.count,
-                      .k_begin = keys->first + (k.begin - keys->rows.begin) / keys->rows.stride,
-                      .k_stride = k.stride / keys->rows.stride,
-                      .k_count = k.count,
-                      .lo = lo,
-                      .hi = hi,
-                      .keys = k,
+    int64_t const first = m->q_first + part.q_begin;
+    *out = (ra_strip){.stride = part.q_stride,
+                      .residue = first % part.q_stride,
+                      .begin = first / part.q_stride,
+                      .count = part.q_count,
+                      .k_begin = keys->first + part.k_begin,
+                      .k_stride = part.k_stride,
+                      .k_count = part.k_count,
+                      .lo = part.lo,
+                      .hi = part.hi,
+                      .keys = {rows.begin + rows.stride * part.k_begin, rows.stride * part.k_stride,
+                               part.k_count},
                       .chance = m->chance};
-    return true;
+    return ra_strip_area(out) > 0;
 }
 
 ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip)

@@ -54,6 +54,8 @@ typedef struct ra_strip_mapper {
     int64_t event_count, event_room, span_count, span_room;
 } ra_strip_mapper;
 
+/* Live pairs, one head. */
+int64_t ra_strip_area(const ra_strip *strip);
 RA_CHECKED ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip);
 /* Add the strips of a layer's local queries [begin, end) to a list. */
 RA_CHECKED ra_status ra_strips_gather(ra_strip_mapper *mapper, int32_t layer, int64_t begin,

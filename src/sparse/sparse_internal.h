@@ -5,8 +5,6 @@
 #include "ringattn/block_mask.h"
 #include "ringattn/pattern_cache.h"
 
-int64_t ra_lcm_i64(int64_t a, int64_t b);
-
 /*
  * Shrink {q_count, k_count, lo, hi} to the queries that see a key and the keys that are seen.
  * *q_cut and *k_cut: how many are cut off in front. False: nothing is live.
@@ -31,10 +29,6 @@ static inline void ra_band_loosen(int64_t q_count, int64_t k_count, int64_t *lo,
     if (*hi >= k_count - 1)
         *hi = RA_BAND_NONE_HI;
 }
-
-/* As ra_slice_restrict, but queries and keys outside the band are kept. */
-bool ra_slice_restrict_loose(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
-                             ra_local_slice *out);
 
 /* ---- growable array on a pool block, category tilemap ------------------------------------------
  */

@@ -133,7 +133,10 @@ Test(slice, trim_keeps_every_pair_and_leaves_no_idle_row)
     }
 }
 
-Test(slice, phases_of_a_restriction_add_up_to_it)
+typedef bool restriction(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
+                         ra_local_slice *out);
+
+static void expect_sum_of_phases(restriction *restrict_to)
 {
     test_rng rng = {4};
     for (int n = 0; n < 5000; ++n) {
@@ -142,7 +145,7 @@ Test(slice, phases_of_a_restriction_add_up_to_it)
         int counts[12][12] = {{0}};
         for (int64_t phase = 0; phase < ra_slice_phases(&s, q, k); ++phase) {
             ra_local_slice l;
-            if (!ra_slice_restrict(&s, q, k, phase, &l))
+            if (!restrict_to(&s, q, k, phase, &l))
                 continue;
             for (int64_t a = 0; a < l.q_count; ++a)
                 for (int64_t b = 0; b < l.k_count; ++b)
@@ -154,5 +157,33 @@ Test(slice, phases_of_a_restriction_add_up_to_it)
                 cr_assert_eq(counts[x][y],
                              slice_has(&s, q.begin + x * q.stride, k.begin + y * k.stride),
                              "case %d query %lld key %lld", n, (long long)x, (long long)y);
+    }
+}
+
+Test(slice, phases_of_a_restriction_add_up_to_it)
+{
+    expect_sum_of_phases(ra_slice_restrict);
+    expect_sum_of_phases(ra_slice_restrict_loose);
+}
+
+/* What a band leaves out is no reason to leave out a query or a key. */
+Test(slice, a_loose_restriction_does_not_depend_on_the_band)
+{
+    test_rng rng = {5};
+    for (int n = 0; n < 5000; ++n) {
+        ra_slice const banded = draw_slice(&rng);
+        ra_slice wide = banded;
+        ra_range const q = draw_range(&rng), k = draw_range(&rng);
+        ra_local_slice of_band, of_all;
+        bool const has_band = banded.lo > RA_BAND_NONE_LO || banded.hi < RA_BAND_NONE_HI;
+        wide.lo = -1000;
+        wide.hi = 1000; /* beyond all that is drawn, and a band: it has the same phases */
+        if (!has_band || !ra_slice_restrict_loose(&banded, q, k, 0, &of_band))
+            continue;
+        cr_assert(ra_slice_restrict_loose(&wide, q, k, 0, &of_all), "case %d", n);
+        cr_assert_eq(of_band.q_begin, of_all.q_begin, "case %d", n);
+        cr_assert_eq(of_band.q_count, of_all.q_count, "case %d", n);
+        cr_assert_eq(of_band.k_begin, of_all.k_begin, "case %d", n);
+        cr_assert_eq(of_band.k_count, of_all.k_count, "case %d", n);
     }
 }
