@@ -80,11 +80,12 @@ typedef struct ra_local_slice {
 bool ra_slice_restrict(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
                        ra_local_slice *out);
 int64_t ra_slice_phases(const ra_slice *slice, ra_range q, ra_range k);
-/** As ra_slice_restrict, but queries and keys outside the band are kept: true promises no pair. */
+/** As ra_slice_restrict, but queries and keys outside the band are kept: true promises no pair.
+    After false *out holds nothing of use. */
 bool ra_slice_restrict_loose(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
                              ra_local_slice *out);
 
-/** Least common multiple of two strides. */
+/** Least common multiple of two strides, at least 1 each; it must fit. */
 int64_t ra_lcm_i64(int64_t a, int64_t b);
 
 /* ---- row sets ---------------------------------------------------------------------------------
@@ -115,6 +116,11 @@ RA_CHECKED ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64
 RA_CHECKED ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_t begin,
                                      int64_t end, ra_rowset *slice_out);
 void ra_rowset_fini(ra_pool *pool, ra_rowset *set);
+/** The piece of a local number in [0, row_count), 0 for the empty set; O(log pieces). */
+int64_t ra_rowset_piece_of(const ra_rowset *set, int64_t local);
+/** Where to begin a search for global rows from `global` on: no piece before this one holds any. 0
+    unless sorted; O(log pieces). */
+int64_t ra_rowset_piece_from(const ra_rowset *set, int64_t global);
 /** Global row of a local number in [0, row_count); O(log pieces). */
 int64_t ra_rowset_global(const ra_rowset *set, int64_t local);
 /** Local number of a global row, or -1; O(log pieces) where sorted, else O(pieces). */

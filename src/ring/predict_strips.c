@@ -45,25 +45,11 @@ ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip)
     return RA_OK;
 }
 
-/* The first piece of sorted keys that may reach a row. */
-static int64_t piece_before(const ra_rowset *keys, int64_t row)
-{
-    int64_t low = 0, high = keys->sorted ? keys->piece_count : 0;
-    while (high - low > 1) {
-        int64_t const middle = low + (high - low) / 2;
-        if (keys->pieces[middle].rows.begin <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static ra_status gather(void *context, const ra_slice *slice)
 {
     ra_strip_mapper *m = context;
     int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    for (int64_t i = piece_before(m->keys, slice->k_begin); i < m->keys->piece_count; ++i) {
+    for (int64_t i = ra_rowset_piece_from(m->keys, slice->k_begin); i < m->keys->piece_count; ++i) {
         const ra_row_piece *keys = &m->keys->pieces[i];
         if (keys->rows.begin > last && m->keys->sorted)
             break;
@@ -85,16 +71,9 @@ ra_status ra_strips_gather(ra_strip_mapper *m, int32_t layer, int64_t begin, int
                            ra_strip_list *list)
 {
     const ra_rowset *queries = m->queries;
-    int64_t low = 0, high = queries->piece_count; /* the piece of the first row */
-    while (high - low > 1) {
-        int64_t const middle = low + (high - low) / 2;
-        if (queries->pieces[middle].first <= begin)
-            low = middle;
-        else
-            high = middle;
-    }
     m->to = list;
-    for (int64_t i = low; i < queries->piece_count && queries->pieces[i].first < end; ++i) {
+    int64_t i = ra_rowset_piece_of(queries, begin);
+    for (; i < queries->piece_count && queries->pieces[i].first < end; ++i) {
         const ra_row_piece *from = &queries->pieces[i];
         m->q_first = ra_max_i64(begin, from->first);
         int64_t const last = ra_min_i64(end, from->first + from->rows.count);

@@ -58,18 +58,35 @@ void ra_rowset_fini(ra_pool *pool, ra_rowset *set)
     *set = (ra_rowset){0};
 }
 
-int64_t ra_rowset_global(const ra_rowset *set, int64_t local)
+/* The last piece whose first row, by its local or global number, is not behind `row`; else 0. */
+static int64_t last_piece(const ra_rowset *set, int64_t row, bool is_local)
 {
-    RA_DASSERT(local >= 0 && local < set->row_count);
     int64_t low = 0, high = set->piece_count; /* the piece is in [low, high) */
     while (high - low > 1) {
         int64_t const middle = low + (high - low) / 2;
-        if (set->pieces[middle].first <= local)
+        const ra_row_piece *piece = &set->pieces[middle];
+        if ((is_local ? piece->first : piece->rows.begin) <= row)
             low = middle;
         else
             high = middle;
     }
-    const ra_row_piece *piece = &set->pieces[low];
+    return low;
+}
+
+int64_t ra_rowset_piece_of(const ra_rowset *set, int64_t local)
+{
+    return last_piece(set, local, true);
+}
+
+int64_t ra_rowset_piece_from(const ra_rowset *set, int64_t global)
+{
+    return set->sorted ? last_piece(set, global, false) : 0;
+}
+
+int64_t ra_rowset_global(const ra_rowset *set, int64_t local)
+{
+    RA_DASSERT(local >= 0 && local < set->row_count);
+    const ra_row_piece *piece = &set->pieces[ra_rowset_piece_of(set, local)];
     return piece->rows.begin + piece->rows.stride * (local - piece->first);
 }
 
@@ -84,19 +101,10 @@ static int64_t local_in_piece(const ra_row_piece *piece, int64_t global)
 
 int64_t ra_rowset_local(const ra_rowset *set, int64_t global)
 {
-    if (!set->sorted) {
-        int64_t local = -1;
-        for (int64_t i = 0; i < set->piece_count && local < 0; ++i)
-            local = local_in_piece(&set->pieces[i], global);
-        return local;
-    }
-    int64_t low = 0, high = set->piece_count;
-    while (high - low > 1) {
-        int64_t const middle = low + (high - low) / 2;
-        if (set->pieces[middle].rows.begin <= global)
-            low = middle;
-        else
-            high = middle;
-    }
-    return high > low ? local_in_piece(&set->pieces[low], global) : -1;
+    int64_t local = -1;
+    int64_t i = ra_rowset_piece_from(set, global);
+    int64_t const end = set->sorted ? ra_min_i64(i + 1, set->piece_count) : set->piece_count;
+    for (; i < end && local < 0; ++i)
+        local = local_in_piece(&set->pieces[i], global);
+    return local;
 }

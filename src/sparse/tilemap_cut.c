@@ -63,18 +63,7 @@ static ra_status collect(void *context, const ra_slice *slice)
     ra_map_builder *b = context;
     const ra_rowset *keys = b->keys;
     int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    int64_t i = 0;
-    if (keys->sorted) { /* first piece that may reach k_begin */
-        int64_t high = keys->piece_count;
-        while (high - i > 1) {
-            int64_t const middle = i + (high - i) / 2;
-            if (keys->pieces[middle].rows.begin <= slice->k_begin)
-                i = middle;
-            else
-                high = middle;
-        }
-    }
-    for (; i < keys->piece_count; ++i) {
+    for (int64_t i = ra_rowset_piece_from(keys, slice->k_begin); i < keys->piece_count; ++i) {
         const ra_range *rows = &keys->pieces[i].rows;
         if (rows->begin > last) {
             if (keys->sorted)

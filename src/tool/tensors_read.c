@@ -66,20 +66,6 @@ typedef struct part {
     int64_t first, end;
 } part;
 
-/* The piece that a local number lies in. */
-static int64_t piece_of(const ra_rowset *rows, int64_t local)
-{
-    int64_t low = 0, high = rows->piece_count;
-    while (high - low > 1) {
-        int64_t const middle = low + (high - low) / 2;
-        if (rows->pieces[middle].first <= local)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* The rows of a piece that are in the part; false: none, the piece comes after. */
 static bool piece_part(const part *p, int64_t piece, ra_range *range_out)
 {
@@ -120,7 +106,7 @@ static ra_status read_from_file(const ra_tensor_source *source, const ra_config 
                      ra_dtype_bytes(config->dtype);
     ra_range range;
     ra_status status = RA_OK;
-    for (int64_t piece = piece_of(p->rows, p->first);
+    for (int64_t piece = ra_rowset_piece_of(p->rows, p->first);
          status == RA_OK && piece_part(p, piece, &range);) {
         piece = coalesced_pieces(p, piece, &range);
         if (range.stride == 1)
@@ -166,7 +152,8 @@ static void draw(const ra_config *config, ra_tensor_name name, const part *p, in
     int32_t const heads = ra_tensor_heads(config, name);
     uint64_t const stream = ra_random_stream(config->seed, name, batch);
     ra_range range;
-    for (int64_t piece = piece_of(p->rows, p->first); piece_part(p, piece, &range); ++piece)
+    for (int64_t piece = ra_rowset_piece_of(p->rows, p->first); piece_part(p, piece, &range);
+         ++piece)
         for (int64_t i = 0; i < range.count; ++i)
             for (int32_t head = 0; head < heads; ++head) {
                 draw_row(stream, config, range.begin + range.stride * i, head, to);
