@@ -5,8 +5,9 @@
  *
  * Predictions call nothing that a pass measures: sizes of tile maps, needed rows and buffers have
  * their own formulas, so that a prediction and a ledger check each other. Only decisions and
- * definitions are shared with the ring: teams and the deal of layout `balanced`, the slices of a
- * pattern and the pairs of a slice, and what a pattern's description and an index of runs take.
+ * definitions are shared with the ring: teams and the deal of rows, the slices of a pattern, their
+ * restriction and their pairs, and what a pattern's description, the key of a pattern cache and an
+ * index of runs take.
  *
  * A job of up to RA_PREDICT_RANKS_ALL ranks is counted rank by rank. Of more ranks a sample is
  * counted: the first, the last and a few between, and of long shards evenly spread chunks of

@@ -288,7 +288,7 @@ static ra_status set_rows(ra_layout *layout, const ra_pattern *pattern, ra_comm 
     return status;
 }
 
-ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_comm *comm,
+ra_status ra_layout_deal(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_comm *comm,
                          ra_pool *pool, ra_layout *layout_out)
 {
     RA_ASSERT(ranks >= 1 && kind < RA_LAYOUT_AUTO);
@@ -299,13 +299,20 @@ ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ran
         return status;
     layout.rows = memset(layout.block.data, 0, layout.block.bytes);
     status = set_rows(&layout, pattern, comm, pool);
-    if (status != RA_OK) {
+    if (status != RA_OK)
         ra_layout_fini(pool, &layout);
-        return status;
-    }
-    measure(&layout, pattern, comm);
-    *layout_out = layout;
-    return RA_OK;
+    else
+        *layout_out = layout;
+    return status;
+}
+
+ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_comm *comm,
+                         ra_pool *pool, ra_layout *layout_out)
+{
+    ra_status const status = ra_layout_deal(kind, pattern, ranks, comm, pool, layout_out);
+    if (status == RA_OK)
+        measure(layout_out, pattern, comm);
+    return status;
 }
 
 void ra_layout_fini(ra_pool *pool, ra_layout *layout)

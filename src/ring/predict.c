@@ -254,13 +254,13 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
     out->blocks_expected = job->diagonal != NULL;
     out->ranks = job->ranks;
     out->ranks_followed = job->followed_count;
-    out->layout = job->layout;
+    out->layout = job->layout.kind;
     memcpy(out->left_out, job->left_out, sizeof(out->left_out));
     out->schedule = job->schedule;
-    out->chunk = job->chunk;
+    out->chunk = job->layout.chunk;
     out->head_groups = job->groups;
     out->rounds = job->rounds;
-    out->imbalance = job->imbalance;
+    out->imbalance = job->layout.imbalance;
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);
     /* Areas are counted piece by piece, so they are nearer where chunks stand for others. */
     out->live_pairs = job->sampled ? job->area * (double)c->batch : 0;

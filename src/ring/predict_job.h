@@ -92,19 +92,16 @@ typedef struct ra_predict_plan {
 
 typedef struct ra_predict_job {
     const ra_predict_request *request;
-    ra_ledger *ledger; /* of the pattern's own description, and of layout balanced */
+    ra_ledger *ledger; /* of the pattern's own description, and of the layout */
     ra_pool *pool;
     ra_pattern *pattern;  /* if random blocks are too many, with all of them kept */
     ra_pattern *diagonal; /* the blocks that are surely kept; NULL: the pattern is exact */
     int64_t pattern_bytes;
 
     int ranks;
-    ra_layout_kind layout;
-    int64_t chunk;
-    double imbalance;
-    ra_rowset *rows;      /* [ranks] */
-    ra_row_piece *pieces; /* of all of them, in one block */
-    int64_t piece_count;
+    ra_layout layout;        /* the one at hand; its imbalance is measured here */
+    const ra_rowset *rows;   /* [ranks] of it */
+    int64_t piece_count;     /* of all of them */
     ra_placed_piece *placed; /* [piece_count], by their first rows */
     bool apart;              /* each ends before the next begins */
     bool left_out[RA_LAYOUT_AUTO];

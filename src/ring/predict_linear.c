@@ -170,7 +170,7 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     out->counted = job->followed_count == job->ranks && job->diagonal == NULL;
     out->ranks = job->ranks;
     out->ranks_followed = job->followed_count;
-    out->layout = job->layout;
+    out->layout = job->layout.kind;
     out->schedule = job->schedule;
     out->head_groups = job->groups;
     out->rounds = job->rounds;

@@ -128,7 +128,7 @@ static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
     int64_t const most = ra_max_i64(1, (int64_t)(THIN_VISITS_MAX / touched_owners(t->job)));
     int64_t const looks = ra_min_i64(count, most);
     /* Stripes of several readers share their rows of blocks. */
-    bool const striped = t->job->layout == RA_LAYOUT_STRIPED;
+    bool const striped = t->job->layout.kind == RA_LAYOUT_STRIPED;
     int64_t const readers = striped ? ra_min_i64(t->reader_count, size) : 1;
     ra_status status = RA_OK;
     for (int64_t i = 0; i < looks && status == RA_OK; ++i) {

@@ -1,4 +1,4 @@
-/* Layouts in closed form, the work of ranks, and the choice that `auto` takes among them. */
+/* The layout, the work of ranks, and the choice that `auto` takes. */
 #include "internal.h"
 #include "ring/predict_job.h"
 
@@ -87,69 +87,10 @@ int64_t ra_predict_round_host(const ra_predict_job *job, int64_t bytes)
 
 void ra_predict_free_rows(ra_predict_job *job)
 {
-    free(job->rows);
-    free(job->pieces);
+    ra_layout_fini(job->pool, &job->layout);
     free(job->placed);
     job->rows = NULL;
-    job->pieces = NULL;
     job->placed = NULL;
-    job->piece_count = 0;
-}
-
-static void add_piece(ra_predict_job *job, int rank, ra_range range)
-{
-    ra_rowset *set = &job->rows[rank];
-    if (range.count <= 0)
-        return;
-    if (set->piece_count == 0)
-        set->pieces = &job->pieces[job->piece_count];
-    set->pieces[set->piece_count++] = (ra_row_piece){range, set->row_count};
-    set->row_count += range.count;
-    ++job->piece_count;
-}
-
-static void set_closed(ra_predict_job *job, ra_layout_kind kind)
-{
-    int64_t const n = job->request->ring.seq, ranks = job->ranks, halves = 2 * ranks;
-    for (int r = 0; r < job->ranks; ++r) {
-        job->rows[r].sorted = true;
-        if (kind == RA_LAYOUT_STRIPED) {
-            add_piece(job, r, (ra_range){r, ranks, n > r ? (n - 1 - r) / ranks + 1 : 0});
-        } else if (kind == RA_LAYOUT_CONTIGUOUS) {
-            add_piece(job, r, (ra_range){n * r / ranks, 1, n * (r + 1) / ranks - n * r / ranks});
-        } else {
-            int64_t const a = n * r / halves, b = n * (r + 1) / halves;
-            int64_t const c = n * (halves - 1 - r) / halves, d = n * (halves - r) / halves;
-            bool const joined = b == c;
-            add_piece(job, r, (ra_range){a, 1, (joined ? d : b) - a});
-            if (!joined)
-                add_piece(job, r, (ra_range){c, 1, d - c});
-        }
-    }
-}
-
-/* A decision, so the ring's own: who gets which chunk. */
-static ra_status set_balanced(ra_predict_job *job)
-{
-    ra_layout layout;
-    ra_status status =
-        ra_layout_init(RA_LAYOUT_BALANCED, job->pattern, job->ranks, NULL, job->pool, &layout);
-    if (status != RA_OK)
-        return status;
-    int64_t count = 0;
-    for (int r = 0; r < job->ranks; ++r)
-        count += layout.rows[r].piece_count;
-    free(job->pieces);
-    job->pieces = NULL;
-    status = ra_predict_take(&job->pieces, count, sizeof(*job->pieces));
-    for (int r = 0; r < job->ranks && status == RA_OK; ++r) {
-        job->rows[r].sorted = layout.rows[r].sorted;
-        for (int64_t i = 0; i < layout.rows[r].piece_count; ++i)
-            add_piece(job, r, layout.rows[r].pieces[i].rows);
-    }
-    job->chunk = layout.chunk;
-    ra_layout_fini(job->pool, &layout);
-    return status;
 }
 
 static int compare_placed(const void *a, const void *b)
@@ -161,6 +102,9 @@ static int compare_placed(const void *a, const void *b)
 static ra_status place_pieces(ra_predict_job *job)
 {
     int64_t at = 0;
+    job->piece_count = 0;
+    for (int r = 0; r < job->ranks; ++r)
+        job->piece_count += job->rows[r].piece_count;
     ra_status const status = ra_predict_take(&job->placed, job->piece_count, sizeof(*job->placed));
     for (int r = 0; r < job->ranks && status == RA_OK; ++r)
         for (int64_t i = 0; i < job->rows[r].piece_count; ++i) {
@@ -235,7 +179,7 @@ static ra_status count_halves(ra_predict_job *job)
 /* The largest share among all ranks, of whom only some are followed. */
 static double most_of_halves(const ra_predict_job *job)
 {
-    bool const zigzag = job->layout == RA_LAYOUT_ZIGZAG;
+    bool const zigzag = job->layout.kind == RA_LAYOUT_ZIGZAG;
     double most = 0;
     for (int r = 0; r < job->ranks; ++r) {
         int const first = zigzag ? r : 2 * r;
@@ -266,27 +210,21 @@ static ra_status measure(ra_predict_job *job)
         ra_status const status = count_halves(job);
         if (status != RA_OK)
             return status;
-        if (job->layout != RA_LAYOUT_STRIPED)
+        if (job->layout.kind != RA_LAYOUT_STRIPED)
             most = most_of_halves(job);
-        if (job->layout != RA_LAYOUT_STRIPED || stripe.count / look_rows(stripe) < AREA_LOOKS)
+        if (job->layout.kind != RA_LAYOUT_STRIPED || stripe.count / look_rows(stripe) < AREA_LOOKS)
             sum = job->area;
     }
-    job->imbalance = sum > 0 ? most * job->ranks / sum : 1;
+    job->layout.imbalance = sum > 0 ? most * job->ranks / sum : 1;
     return RA_OK;
 }
 
 static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
 {
     ra_predict_free_rows(job);
-    ra_status status = ra_predict_take(&job->rows, job->ranks, sizeof(*job->rows));
-    if (status == RA_OK)
-        status = ra_predict_take(&job->pieces, 2 * (int64_t)job->ranks, sizeof(*job->pieces));
-    job->layout = kind;
-    job->chunk = 0;
-    if (status == RA_OK && kind == RA_LAYOUT_BALANCED)
-        status = set_balanced(job);
-    else if (status == RA_OK)
-        set_closed(job, kind);
+    ra_status status =
+        ra_layout_deal(kind, job->pattern, job->ranks, NULL, job->pool, &job->layout);
+    job->rows = job->layout.rows;
     if (status == RA_OK)
         status = place_pieces(job);
     return status == RA_OK ? measure(job) : status;
@@ -300,7 +238,7 @@ static ra_status can_count(const ra_predict_job *job, bool *can_out)
     double slices = 0;
     bool unit = true;
     *can_out = true;
-    if (job->layout != RA_LAYOUT_STRIPED || job->ranks <= RA_PREDICT_RANKS_ALL)
+    if (job->layout.kind != RA_LAYOUT_STRIPED || job->ranks <= RA_PREDICT_RANKS_ALL)
         return RA_OK;
     for (int32_t i = 0; i < ra_pattern_layer_count(job->pattern); ++i)
         unit = unit && ra_pattern_layer_stride(job->pattern, i) == 1;
@@ -314,7 +252,7 @@ ra_status ra_predict_refuse_pieces(const ra_predict_job *job)
     ra_log(RA_LOG_ERROR,
            "ring.layout: %s over %d ranks cuts this pattern into more pieces than are planned: "
            "take contiguous or zigzag%s",
-           ra_layout_name(job->layout), job->ranks,
+           ra_layout_name(job->layout.kind), job->ranks,
            job->rounds > 1 ? ", or fewer ring.rounds" : "");
     return RA_ERR_UNSUPPORTED;
 }
@@ -337,17 +275,17 @@ static ra_status choose(ra_predict_job *job)
         job->left_out[kind] = !can;
         if (status == RA_OK && !can)
             continue;
-        bool const even = job->imbalance <= RA_LAYOUT_IMBALANCE;
+        bool const even = job->layout.imbalance <= RA_LAYOUT_IMBALANCE;
         if (status == RA_OK && even)
             status = ra_predict_crossing(job, &rows);
         if (status != RA_OK)
             return status;
         bool const best_even = best >= 0 && best_imbalance <= RA_LAYOUT_IMBALANCE;
         if (best < 0 || (even && (!best_even || rows < best_rows)) ||
-            (!even && !best_even && job->imbalance < best_imbalance)) {
+            (!even && !best_even && job->layout.imbalance < best_imbalance)) {
             best = kind;
             best_rows = rows;
-            best_imbalance = job->imbalance;
+            best_imbalance = job->layout.imbalance;
         }
     }
     return set_rows(job, (ra_layout_kind)best);

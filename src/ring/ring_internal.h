@@ -53,6 +53,10 @@ RA_CHECKED ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra
 /* Largest share of live pairs over the mean one that counts as balanced. */
 #define RA_LAYOUT_IMBALANCE 1.05
 
+/* As ra_layout_init, but the imbalance is left 0: only balanced visits live pairs. */
+RA_CHECKED ra_status ra_layout_deal(ra_layout_kind kind, const ra_pattern *pattern, int ranks,
+                                    ra_comm *comm, ra_pool *pool, ra_layout *layout_out);
+
 /**
  * Layout auto: the fewest rows sent in a forward pass among the balanced ones, else the best
  * balanced; the first of equals. A team is sent what it needs of an owner once; with `hops`, blocks
