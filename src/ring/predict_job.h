@@ -132,6 +132,9 @@ RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t it
 /* Room for more items, doubled; `array` points to their pointer, which is NULL while there is none.
  */
 RA_CHECKED ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes);
+/* Append a copy of an item to such an array. */
+RA_CHECKED ra_status ra_predict_push(void *array, int64_t *count, int64_t *room, const void *item,
+                                     size_t item_bytes);
 /* Bound of bytes that may exceed any memory, and any integer: such numbers can still be added. */
 #define RA_PREDICT_BYTES_MOST ((int64_t)1 << 60)
 int64_t ra_predict_bounded(double bytes);

@@ -8,13 +8,7 @@ enum { BITMAP_ROWS_MAX = 1 << 22, NEW_RANGES_LEAST = 64 };
 
 ra_status ra_predict_push_range(ra_need *need, ra_range range)
 {
-    if (need->items == NULL || need->count == need->room) {
-        ra_status const status = ra_predict_grow(&need->items, &need->room, sizeof(range));
-        if (status != RA_OK)
-            return status;
-    }
-    need->items[need->count++] = range;
-    return RA_OK;
+    return ra_predict_push(&need->items, &need->count, &need->room, &range, sizeof(range));
 }
 
 /* ---- ranges as they come ----------------------------------------------------------------------

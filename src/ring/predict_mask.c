@@ -58,14 +58,12 @@ static bool cut_keys(const ra_strip *s, int64_t begin, int64_t end, ra_strip *ou
 
 static ra_status add_events(ra_strip_mapper *m, int64_t begin, int64_t end, int64_t area)
 {
-    while (m->event_count + 2 > m->event_room) {
-        ra_status const status = ra_predict_grow(&m->events, &m->event_room, sizeof(*m->events));
-        if (status != RA_OK)
-            return status;
-    }
-    m->events[m->event_count++] = (ra_block_event){begin, area};
-    m->events[m->event_count++] = (ra_block_event){end, -area};
-    return RA_OK;
+    ra_block_event const events[2] = {{begin, area}, {end, -area}};
+    ra_status status = RA_OK;
+    for (int i = 0; i < 2 && status == RA_OK; ++i)
+        status = ra_predict_push(&m->events, &m->event_count, &m->event_room, &events[i],
+                                 sizeof(events[i]));
+    return status;
 }
 
 /*
@@ -150,14 +148,8 @@ static ra_status add_span(ra_strip_mapper *m, int64_t begin, int64_t end, bool f
         last->end = end;
         return RA_OK;
     }
-    if (m->span_count == m->span_room) {
-        ra_status const status = ra_predict_grow(&m->spans, &m->span_room, sizeof(*m->spans));
-        if (status != RA_OK)
-            return status;
-    }
-    RA_ASSERT(m->spans != NULL);
-    m->spans[m->span_count++] = (ra_block_span){begin, end, full};
-    return RA_OK;
+    ra_block_span const span = {begin, end, full};
+    return ra_predict_push(&m->spans, &m->span_count, &m->span_room, &span, sizeof(span));
 }
 
 /* Spans of the blocks that mapper->bands meet, for one block of so many queries. */

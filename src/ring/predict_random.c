@@ -231,13 +231,8 @@ ra_status ra_predict_add_thin(ra_need *need, ra_range range, double chance, doub
         last->miss = fmax(MISS_LEAST, last->miss + miss);
         return RA_OK;
     }
-    if (need->thin == NULL || need->thin_count == need->thin_room) {
-        ra_status const status = ra_predict_grow(&need->thin, &need->thin_room, sizeof(*last));
-        if (status != RA_OK)
-            return status;
-    }
-    need->thin[need->thin_count++] = (ra_thin_range){range, miss};
-    return RA_OK;
+    ra_thin_range const next = {range, miss};
+    return ra_predict_push(&need->thin, &need->thin_count, &need->thin_room, &next, sizeof(next));
 }
 
 /* Where a range begins or ends. */
@@ -284,6 +279,7 @@ ra_status ra_predict_list_thin(const ra_predict_job *job, int owner, ra_need *ne
     if (thin == NULL)
         return RA_OK;
     need->thin = NULL;
+    need->thin_count = need->thin_room = 0;
     ra_status status = ra_predict_take(&borders, 2 * count, sizeof(*borders));
     for (int64_t i = 0; i < count && status == RA_OK; ++i) {
         ra_range const range = thin[i].rows;

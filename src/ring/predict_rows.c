@@ -3,6 +3,7 @@
 #include "ring/predict_job.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* The deal of layout balanced looks at every pair of chunk and rank, and swaps pairs of chunks.
    Areas are counted of so many chunks of a piece at most, and of all ranks' pieces together. */
@@ -29,6 +30,19 @@ ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes)
     }
     *pointer = larger;
     *room = wanted;
+    return RA_OK;
+}
+
+ra_status ra_predict_push(void *array, int64_t *count, int64_t *room, const void *item,
+                          size_t item_bytes)
+{
+    if (*count == *room) {
+        ra_status const status = ra_predict_grow(array, room, item_bytes);
+        if (status != RA_OK)
+            return status;
+    }
+    void *const *items = array; /* as ra_predict_grow left it */
+    memcpy((char *)*items + (size_t)(*count)++ * item_bytes, item, item_bytes);
     return RA_OK;
 }
 

@@ -36,13 +36,7 @@ static bool make(const ra_strip_mapper *m, const ra_slice *s, const ra_row_piece
 
 ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip)
 {
-    if (list->count == list->room) {
-        ra_status const status = ra_predict_grow(&list->items, &list->room, sizeof(*strip));
-        if (status != RA_OK)
-            return status;
-    }
-    list->items[list->count++] = *strip;
-    return RA_OK;
+    return ra_predict_push(&list->items, &list->count, &list->room, strip, sizeof(*strip));
 }
 
 static ra_status gather(void *context, const ra_slice *slice)
