@@ -20,7 +20,11 @@ typedef struct backward_pass {
     const ra_ring_tensors *tensors;
 } backward_pass;
 
-static const char keys_operation[] = "backward keys and values";
+static ra_status bring_keys(backward_pass *pass, int s, ra_pair_view *held_out)
+{
+    return ra_keys_bring(pass->ring, pass->plan, &pass->group, s, &pass->own,
+                         "backward keys and values", held_out);
+}
 
 static ra_status zero(ra_ring *ring, int step, void *data, size_t bytes, int64_t rows)
 {
@@ -254,14 +258,8 @@ static ra_status backward_step(backward_pass *pass, int s)
     bool const overlap = ring->config.comm_buffers == 2;
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
     ra_pair_view held;
-    ra_status status = RA_OK;
     ring->step = s;
-    if (!overlap)
-        status = ra_keys_post(ring, pass->plan, &pass->group, s, &pass->own, keys_operation);
-    if (status == RA_OK)
-        status = ra_keys_arrive(ring, &pass->group, s, &held);
-    if (status == RA_OK && overlap && s + 1 < pass->plan->step_count)
-        status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &pass->own, keys_operation);
+    ra_status status = bring_keys(pass, s, &held);
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute_partial(pass, s, &held));
     ra_pool_mark(ring->pool, "backward step", pass->group_index, s);
@@ -326,15 +324,15 @@ static ra_status compute_own(backward_pass *pass)
     return compute_turns(pass, 0, &keys, &grads);
 }
 
-static ra_status backward_group(backward_pass *pass)
+static ra_status run_group(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     int const steps = pass->plan->step_count;
     ring->step = 0;
     ra_status status = begin_team_grads(pass);
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, 0);
-    if (status == RA_OK && ring->config.comm_buffers == 2 && steps > 1)
-        status = ra_keys_post(ring, pass->plan, &pass->group, 1, &pass->own, keys_operation);
+    if (status == RA_OK)
+        status = bring_keys(pass, 0, NULL);
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute_own(pass));
     ra_pool_mark(ring->pool, "backward step", pass->group_index, 0);
@@ -371,39 +369,23 @@ static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)
     return status;
 }
 
-static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)
+static ra_status begin(ra_ring *ring, const ra_ring_tensors *tensors)
+{
+    ra_status const status = zero_outputs(ring, tensors);
+    return status != RA_OK ? status : make_delta(ring, tensors);
+}
+
+static ra_status backward_group(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group)
 {
     backward_pass pass = {.ring = ring, .tensors = tensors};
-    ra_ring_begin_pass(ring, "backward");
-    int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_BACKWARD);
-    ra_kernel_pass const kernel_pass = ra_ring_pass(ring, true);
-    ra_status status = ra_ring_settle(ring, ra_kernel_begin(ring->kernel, &kernel_pass));
-    if (status == RA_OK)
-        status = zero_outputs(ring, tensors);
-    if (status == RA_OK)
-        status = make_delta(ring, tensors);
-    for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
-        int64_t const group_mark = ra_ring_mark_group(ring, g);
-        status = begin_group(&pass, g);
-        if (status == RA_OK)
-            status = backward_group(&pass);
-        ra_ring_mark_end(ring, group_mark);
-    }
-    if (status == RA_OK)
-        status = ra_kernel_finish(ring->kernel);
-    ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
-    ra_ring_end_pass(ring);
-    ra_ring_mark_pass_end(ring, mark, status);
-    return status;
+    ra_status const status = begin_group(&pass, group);
+    return status != RA_OK ? status : run_group(&pass);
 }
 
 ra_status ra_ring_backward(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     RA_ASSERT(ring->config.backward);
-    ra_pool_mark(ring->pool, "backward start", -1, -1);
-    ra_status const status = ring->schedule == RA_SCHEDULE_SCAN
-                                 ? ra_linear_run_pass(ring, tensors, true)
-                                 : run_pass(ring, tensors);
-    ra_pool_mark(ring->pool, "backward end", -1, -1);
-    return status;
+    return ring->schedule == RA_SCHEDULE_SCAN
+               ? ra_ring_run_pass(ring, tensors, true, NULL, ra_linear_backward_group)
+               : ra_ring_run_pass(ring, tensors, true, begin, backward_group);
 }

@@ -84,22 +84,14 @@ static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
 
 static ra_status forward_step(forward_pass *pass, int s)
 {
-    static const char operation[] = "forward keys and values";
     ra_ring *ring = pass->ring;
-    bool const overlap = ring->config.comm_buffers == 2;
-    int const steps = pass->plan->step_count;
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
-    ra_pair_view own = pass->own, held = own;
+    ra_pair_view held = pass->own;
     ring->step = s;
     if (ring->schedule == RA_SCHEDULE_SHARED) /* those of the whole team */
         held = ra_shared_keys(ring, pass->group.kv_begin, 0);
-    ra_status status = RA_OK;
-    if (s > 0 && !overlap)
-        status = ra_keys_post(ring, pass->plan, &pass->group, s, &own, operation);
-    if (s > 0 && status == RA_OK)
-        status = ra_keys_arrive(ring, &pass->group, s, &held);
-    if (status == RA_OK && overlap && s + 1 < steps)
-        status = ra_keys_post(ring, pass->plan, &pass->group, s + 1, &own, operation);
+    ra_status status = ra_keys_bring(ring, pass->plan, &pass->group, s, &pass->own,
+                                     "forward keys and values", &held);
     if (status == RA_OK)
         status = ra_ring_settle(ring, compute(pass, s, &held));
     ra_pool_mark(ring->pool, "forward step", pass->group_index, s);
@@ -108,39 +100,21 @@ static ra_status forward_step(forward_pass *pass, int s)
     return status;
 }
 
-static ra_status run_pass(ra_ring *ring, const ra_ring_tensors *tensors)
+static ra_status forward_group(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group)
 {
     forward_pass pass = {.ring = ring};
-    ring->has_delta = ring->config.backward && tensors->dout != NULL;
-    ra_ring_begin_pass(ring, "forward");
-    int64_t const mark = ra_ring_mark_pass(ring, RA_TRACE_FORWARD);
-    ra_kernel_pass const kernel_pass = ra_ring_pass(ring, false);
-    ra_status status = ra_ring_settle(ring, ra_kernel_begin(ring->kernel, &kernel_pass));
-    if (status == RA_OK)
-        status = ra_shared_barrier(ring, "forward: all keys are in place", -1);
-    for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
-        int64_t const group_mark = ra_ring_mark_group(ring, g);
-        begin_group(&pass, tensors, g);
-        for (int s = 0; s < pass.plan->step_count && status == RA_OK; ++s)
-            status = forward_step(&pass, s);
-        ra_ring_mark_end(ring, group_mark);
-    }
-    if (status == RA_OK)
-        status = ra_kernel_finish(ring->kernel);
-    if (status == RA_OK)
-        status = ra_shared_barrier(ring, "forward: all keys have been read", -1);
-    ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
-    ra_ring_end_pass(ring);
-    ra_ring_mark_pass_end(ring, mark, status);
+    ra_status status = RA_OK;
+    begin_group(&pass, tensors, group);
+    for (int s = 0; s < pass.plan->step_count && status == RA_OK; ++s)
+        status = forward_step(&pass, s);
     return status;
 }
 
 ra_status ra_ring_forward(ra_ring *ring, const ra_ring_tensors *tensors)
 {
-    ra_pool_mark(ring->pool, "forward start", -1, -1);
-    ra_status const status = ring->schedule == RA_SCHEDULE_SCAN
-                                 ? ra_linear_run_pass(ring, tensors, false)
-                                 : run_pass(ring, tensors);
-    ra_pool_mark(ring->pool, "forward end", -1, -1);
-    return status;
+    bool const linear = ring->schedule == RA_SCHEDULE_SCAN;
+    ring->has_delta = ring->config.backward && tensors->dout != NULL;
+    ring->linear.states_group = -1; /* the inputs may be others */
+    return ra_ring_run_pass(ring, tensors, false, NULL,
+                            linear ? ra_linear_forward_group : forward_group);
 }

@@ -253,7 +253,7 @@ static ra_status make_states(ra_ring *ring, int32_t group, const ra_linear_pass 
     return status;
 }
 
-static ra_status forward_group(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group)
+ra_status ra_linear_forward_group(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group)
 {
     ra_head_group const g = ra_ring_group(ring, group);
     ra_linear_pass const pass = pass_of(ring, tensors, &g);
@@ -263,7 +263,7 @@ static ra_status forward_group(ra_ring *ring, const ra_ring_tensors *tensors, in
                : run(ring, RA_TRACE_FORWARD_KERNEL, &pass, ring->kernel->ops->linear->forward);
 }
 
-static ra_status backward_group(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group)
+ra_status ra_linear_backward_group(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group)
 {
     const ra_linear_ops *const ops = ring->kernel->ops->linear;
     ra_head_group const g = ra_ring_group(ring, group);
@@ -277,24 +277,5 @@ static ra_status backward_group(ra_ring *ring, const ra_ring_tensors *tensors, i
         status = combine(ring, &g, &pass, RA_LINEAR_AFTER, pass.grads);
     if (status == RA_OK)
         status = run(ring, RA_TRACE_BACKWARD_KERNEL, &pass, ops->backward_keys);
-    return status;
-}
-
-ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool backward)
-{
-    ra_status status = RA_OK;
-    if (!backward)
-        ring->linear.states_group = -1; /* the inputs may be others */
-    ra_ring_begin_pass(ring, backward ? "backward" : "forward");
-    int64_t const mark = ra_ring_mark_pass(ring, backward ? RA_TRACE_BACKWARD : RA_TRACE_FORWARD);
-    for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
-        int64_t const group_mark = ra_ring_mark_group(ring, g);
-        status = backward ? backward_group(ring, tensors, g) : forward_group(ring, tensors, g);
-        ra_ring_mark_end(ring, group_mark);
-    }
-    if (status == RA_OK)
-        status = ra_kernel_finish(ring->kernel);
-    ra_ring_end_pass(ring);
-    ra_ring_mark_pass_end(ring, mark, status);
     return status;
 }

@@ -281,8 +281,10 @@ ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, in
  */
 RA_CHECKED ra_status ra_linear_make(ra_ring *ring);
 void ra_linear_give(ra_ring *ring);
-RA_CHECKED ra_status ra_linear_run_pass(ra_ring *ring, const ra_ring_tensors *tensors,
-                                        bool backward);
+RA_CHECKED ra_status ra_linear_forward_group(ra_ring *ring, const ra_ring_tensors *tensors,
+                                             int32_t group);
+RA_CHECKED ra_status ra_linear_backward_group(ra_ring *ring, const ra_ring_tensors *tensors,
+                                              int32_t group);
 
 /*
  * Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back.
@@ -309,14 +311,13 @@ ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, void *data, ra_
 ra_pair_view ra_pair_skip(const ra_pair_view *pair, int64_t rows);
 
 /*
- * Keys and values in flight, one step after the other: post packs our rows and starts the exchange
- * of step s, arrive waits for it; *held_out is then step s's block (empty data in step 0, or if
- * nothing came). `own` are the group's own keys and values.
+ * Keys and values of step s, one step after the other: *held_out is its block (nothing to be read
+ * if nothing came); in step 0, which brings none, it is left as it was, or NULL. With two buffers
+ * those of step s + 1 are on their way then. `own` are the group's own keys and values.
  */
-RA_CHECKED ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
-                                  int step, const ra_pair_view *own, const char *operation);
-RA_CHECKED ra_status ra_keys_arrive(ra_ring *ring, const ra_head_group *group, int step,
-                                    ra_pair_view *held_out);
+RA_CHECKED ra_status ra_keys_bring(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
+                                   int step, const ra_pair_view *own, const char *operation,
+                                   ra_pair_view *held_out);
 /* Step s has computed: its block is given back, unless step s + 1 sends it on. */
 void ra_keys_leave(ra_ring *ring, const ra_plan *plan, int step);
 /* Which region a step uses: for held rows, and for their gradients. */
@@ -354,8 +355,11 @@ RA_CHECKED ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine);
 /* Round sums of all our rows into an output, as ra_kernel_ops.store. */
 RA_CHECKED ra_status ra_ring_store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
                                    const ra_view *to);
-/* The description of a pass for tables that keep something from pass to pass. */
-ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward);
+/* A pass, from its first event to its last: `begin` (or NULL), then head group by head group. */
+RA_CHECKED ra_status
+ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool backward,
+                 ra_status (*begin)(ra_ring *ring, const ra_ring_tensors *tensors),
+                 ra_status (*work)(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group));
 
 /*
  * Events: begin returns a mark, or -1 if the trace is full; end takes a mark that is not -1. The
@@ -383,11 +387,6 @@ static inline void ra_ring_mark_end(const ra_ring *ring, int64_t mark)
     if (mark >= 0)
         ra_trace_end(ring->trace, mark);
 }
-
-/* Switch polling on and off, and name the pass for errors (static text); end also waits for what a
-   failed pass has left in flight. */
-void ra_ring_begin_pass(ra_ring *ring, const char *name);
-void ra_ring_end_pass(ra_ring *ring);
 
 /* This rank's rows of a tensor with so many heads, from head `head` on. */
 ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,

@@ -1,4 +1,5 @@
-/* What passes have in common: agreeing on failures, storing, and polling while kernels run. */
+/* What passes have in common: their frame, agreeing on failures, storing, and polling while kernels
+   run. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
@@ -31,15 +32,6 @@ bool ra_ring_failed_together(const ra_ring *ring)
     return ring->failed_together;
 }
 
-ra_kernel_pass ra_ring_pass(const ra_ring *ring, bool backward)
-{
-    return (ra_kernel_pass){.backward = backward,
-                            .keeps = !backward && ring->config.backward,
-                            .groups = ring->group_count,
-                            .steps = ring->plans[0].step_count,
-                            .parts = ring->plans[0].team_size};
-}
-
 ra_status ra_ring_store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
                         const ra_view *to)
 {
@@ -63,7 +55,8 @@ static ra_status watch_kernel(void *context)
     return ra_kernel_watch(context);
 }
 
-void ra_ring_begin_pass(ra_ring *ring, const char *name)
+/* Switch polling on, and name the pass for errors. */
+static void begin_pass(ra_ring *ring, const char *name)
 {
     ring->failed_together = false;
     ring->pass = name;
@@ -76,7 +69,8 @@ void ra_ring_begin_pass(ra_ring *ring, const char *name)
     ring->kernel->poll_context = ring->comm;
 }
 
-void ra_ring_end_pass(ra_ring *ring)
+/* Switch polling off, and wait for what a failed pass has left in flight. */
+static void end_pass(ra_ring *ring)
 {
     ra_flight *const flights[] = {&ring->keys_flight, &ring->grads_flight};
     ra_region *const regions[] = {&ring->sent, &ring->held[0], &ring->held[1], &ring->partial[0],
@@ -90,4 +84,43 @@ void ra_ring_end_pass(ra_ring *ring)
     }
     for (int i = 0; i < 5; ++i)
         ra_region_give(ring, regions[i]);
+}
+
+ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool backward,
+                           ra_status (*begin)(ra_ring *ring, const ra_ring_tensors *tensors),
+                           ra_status (*work)(ra_ring *ring, const ra_ring_tensors *tensors,
+                                             int32_t group))
+{
+    ra_pool_mark(ring->pool, backward ? "backward start" : "forward start", -1, -1);
+    begin_pass(ring, backward ? "backward" : "forward");
+    int64_t const mark = ra_ring_mark_pass(ring, backward ? RA_TRACE_BACKWARD : RA_TRACE_FORWARD);
+    bool const by_steps = ring->plans != NULL; /* linear attention has none that a table may keep */
+    ra_kernel_pass kernel_pass = {.backward = backward,
+                                  .keeps = !backward && ring->config.backward,
+                                  .groups = ring->group_count};
+    ra_status status = RA_OK;
+    if (by_steps) {
+        kernel_pass.steps = ring->plans[0].step_count;
+        kernel_pass.parts = ring->plans[0].team_size;
+        status = ra_ring_settle(ring, ra_kernel_begin(ring->kernel, &kernel_pass));
+    }
+    if (status == RA_OK && !backward)
+        status = ra_shared_barrier(ring, "forward: all keys are in place", -1);
+    if (status == RA_OK && begin != NULL)
+        status = begin(ring, tensors);
+    for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {
+        int64_t const group_mark = ra_ring_mark_group(ring, g);
+        status = work(ring, tensors, g);
+        ra_ring_mark_end(ring, group_mark);
+    }
+    if (status == RA_OK)
+        status = ra_kernel_finish(ring->kernel);
+    if (status == RA_OK && !backward)
+        status = ra_shared_barrier(ring, "forward: all keys have been read", -1);
+    if (by_steps)
+        ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
+    end_pass(ring);
+    ra_ring_mark_pass_end(ring, mark, status);
+    ra_pool_mark(ring->pool, backward ? "backward end" : "forward end", -1, -1);
+    return status;
 }

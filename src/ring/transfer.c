@@ -221,8 +221,9 @@ static ra_status clear_held(ra_ring *ring, ra_status packed, const ra_step *at,
     return status != RA_OK || is_free ? status : ra_shared_barrier(ring, operation, step);
 }
 
-ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *group, int step,
-                       const ra_pair_view *own, const char *operation)
+/* Pack our rows and start the exchange of a step. */
+static ra_status post_keys(ra_ring *ring, const ra_plan *plan, const ra_head_group *group, int step,
+                           const ra_pair_view *own, const char *operation)
 {
     const ra_step *at = &plan->steps[step];
     const ra_region *sent = sent_of(ring, step);
@@ -244,8 +245,8 @@ ra_status ra_keys_post(ra_ring *ring, const ra_plan *plan, const ra_head_group *
                            RA_TRACE_SEND_KEYS, at->sent_rows, at->fetched_rows);
 }
 
-ra_status ra_keys_arrive(ra_ring *ring, const ra_head_group *group, int step,
-                         ra_pair_view *held_out)
+static ra_status await_keys(ra_ring *ring, const ra_head_group *group, int step,
+                            ra_pair_view *held_out)
 {
     ra_status status = ra_flight_wait(ring, &ring->keys_flight);
     ra_region_give(ring, sent_of(ring, step));
@@ -256,6 +257,20 @@ ra_status ra_keys_arrive(ra_ring *ring, const ra_head_group *group, int step,
     const ra_region *held = &ring->held[ra_keys_slot(ring, step)];
     *held_out = ra_ring_pair(ring, group->kv_count, ra_region_data(held), ring->config.dtype);
     return RA_OK;
+}
+
+ra_status ra_keys_bring(ra_ring *ring, const ra_plan *plan, const ra_head_group *group, int step,
+                        const ra_pair_view *own, const char *operation, ra_pair_view *held_out)
+{
+    bool const overlap = ring->config.comm_buffers == 2;
+    ra_status status = RA_OK;
+    if (step > 0 && !overlap)
+        status = post_keys(ring, plan, group, step, own, operation);
+    if (step > 0 && status == RA_OK)
+        status = await_keys(ring, group, step, held_out);
+    if (status == RA_OK && overlap && step + 1 < plan->step_count)
+        status = post_keys(ring, plan, group, step + 1, own, operation);
+    return status;
 }
 
 void ra_keys_leave(ra_ring *ring, const ra_plan *plan, int step)
