@@ -26,8 +26,8 @@ static void dweigh_block(const ra_standard_step *step, const ra_standard_block *
         int32_t const count = ra_standard_keys_from(step, key);
         ra_operand const values =
             ra_standard_operand(&g->v, b->batch, kv_head, key, count, dim, b->keys);
-        ra_score_block const part =
-            ra_standard_grad_part(step, step->dweights, b->lane, b->row, b->count, key, count);
+        ra_score_block const part = ra_standard_part(step, step->dweights, step->keys, b->lane,
+                                                     b->row, b->count, key, count);
         ra_standard_multiply(&part, 1, &douts, &values);
         ra_standard_poll(step->kernel);
     }
@@ -64,8 +64,8 @@ static void dquery_block(const ra_standard_step *step, const ra_standard_block *
         int32_t const count = ra_standard_keys_from(step, key);
         ra_operand const keys =
             ra_standard_operand(&g->k, b->batch, kv_head, key, count, dim, b->keys);
-        ra_score_block const part =
-            ra_standard_grad_part(step, step->dscores, b->lane, b->row, b->count, key, count);
+        ra_score_block const part = ra_standard_part(step, step->dscores, step->keys, b->lane,
+                                                     b->row, b->count, key, count);
         ra_standard_fold(&part, false, step->shape->scale, &keys, dq, g->dq.row_stride);
         ra_standard_poll(step->kernel);
     }
@@ -86,12 +86,12 @@ static void dkey_head(const ra_standard_step *step, const ra_standard_block *b, 
         ra_operand const douts =
             ra_standard_operand(&g->dout, b->batch, head, row, count, dim, b->queries);
         ra_score_block const weights =
-            ra_standard_part(step, step->weights, lane, row, count, b->row, b->count);
+            ra_standard_part(step, step->weights, step->stride, lane, row, count, b->row, b->count);
         ra_standard_fold(&weights, true, 1, &douts, dv, g->dv.row_stride);
         ra_operand const queries =
             ra_standard_operand(&g->q, b->batch, head, row, count, dim, b->queries);
         ra_score_block const dscores =
-            ra_standard_grad_part(step, step->dscores, lane, row, count, b->row, b->count);
+            ra_standard_part(step, step->dscores, step->keys, lane, row, count, b->row, b->count);
         ra_standard_fold(&dscores, true, step->shape->scale, &queries, dk, g->dk.row_stride);
         ra_standard_poll(step->kernel);
     }

@@ -16,8 +16,8 @@ static void score_block(const ra_standard_step *step, const ra_standard_block *b
         int32_t const count = ra_standard_keys_from(step, key);
         ra_operand const keys =
             ra_standard_operand(&f->k, b->batch, kv_head, key, count, dim, b->keys);
-        ra_score_block const part =
-            ra_standard_part(step, step->scores, b->lane, b->row, b->count, key, count);
+        ra_score_block const part = ra_standard_part(step, step->scores, step->stride, b->lane,
+                                                     b->row, b->count, key, count);
         ra_standard_multiply(&part, step->shape->scale, &queries, &keys);
         ra_standard_poll(step->kernel);
     }
@@ -70,10 +70,10 @@ static void weigh_block(const ra_standard_step *step, const ra_standard_block *b
     float *lse = lse_of(f, b);
     if (ra_standard_is_left_out(step, b->row, b->count))
         return;
-    ra_score_block const scores =
-        ra_standard_part(step, step->scores, b->lane, b->row, b->count, 0, (int32_t)step->keys);
-    ra_score_block const weights =
-        ra_standard_part(step, step->weights, b->lane, b->row, b->count, 0, (int32_t)step->keys);
+    ra_score_block const scores = ra_standard_part(step, step->scores, step->stride, b->lane,
+                                                   b->row, b->count, 0, (int32_t)step->keys);
+    ra_score_block const weights = ra_standard_part(step, step->weights, step->stride, b->lane,
+                                                    b->row, b->count, 0, (int32_t)step->keys);
     if (step->keys > 0) {
         memset(weights.data, 0, sizeof(float) * (size_t)(b->count * step->stride));
         ra_standard_count_pairs(step->map, step->shape->q_head_begin + b->head, b->row, &weights);
@@ -136,8 +136,8 @@ static void sum_block(const ra_standard_step *step, const ra_standard_block *b)
         int32_t const count = ra_standard_keys_from(step, key);
         ra_operand const values =
             ra_standard_operand(&f->v, b->batch, kv_head, key, count, dim, b->keys);
-        ra_score_block const part =
-            ra_standard_part(step, step->weights, b->lane, b->row, b->count, key, count);
+        ra_score_block const part = ra_standard_part(step, step->weights, step->stride, b->lane,
+                                                     b->row, b->count, key, count);
         ra_standard_fold(&part, false, 1, &values, sums, dim);
         ra_standard_poll(step->kernel);
     }

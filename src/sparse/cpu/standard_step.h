@@ -59,22 +59,14 @@ static inline int32_t ra_standard_kv_head(const ra_kernel_shape *shape, int32_t 
     return head / (shape->q_heads / shape->kv_heads);
 }
 
-/* Part of S or P: rows of a lane of query heads, from a key on. */
+/* Part of a matrix of scores or of gradients, whose rows lie `stride` apart: rows of a lane of
+   query heads, from a key on. */
 static inline ra_score_block ra_standard_part(const ra_standard_step *step, float *matrix,
-                                              int64_t lane, int64_t row, int32_t queries,
-                                              int64_t key, int32_t keys)
+                                              int64_t stride, int64_t lane, int64_t row,
+                                              int32_t queries, int64_t key, int32_t keys)
 {
-    return (ra_score_block){matrix + (lane * step->map->q_rows + row) * step->stride + key,
-                            step->stride, queries, keys};
-}
-
-/* Part of dP or dS. */
-static inline ra_score_block ra_standard_grad_part(const ra_standard_step *step, float *matrix,
-                                                   int64_t lane, int64_t row, int32_t queries,
-                                                   int64_t key, int32_t keys)
-{
-    return (ra_score_block){matrix + (lane * step->map->q_rows + row) * step->keys + key,
-                            step->keys, queries, keys};
+    return (ra_score_block){matrix + (lane * step->map->q_rows + row) * stride + key, stride,
+                            queries, keys};
 }
 
 static inline int32_t ra_standard_keys_from(const ra_standard_step *step, int64_t key)
