@@ -8,7 +8,7 @@
 
 /* Floats of one head group on this rank. */
 typedef struct linear_floats {
-    size_t states, grads, prefixes, lines, sums;
+    size_t of[RA_LINEAR_PARTS];
 } linear_floats;
 
 static int32_t segments_of(const ra_ring *ring, const ra_head_group *g)
@@ -27,13 +27,14 @@ static linear_floats floats_of(const ra_ring *ring, const ra_head_group *g)
 {
     const ra_ring_config *c = &ring->config;
     size_t const rows = (size_t)ra_ring_local_rows(ring), lanes = lane_floats(ring, g);
-    linear_floats f = {.states = lanes * (size_t)segments_of(ring, g)};
-    f.grads = c->backward ? f.states : 0;
-    if (c->linear == RA_LINEAR_CAUSAL && c->linear_method == RA_LINEAR_CUMSUM)
-        f.prefixes = lanes * rows;
-    f.lines = c->backward ? 2 * (size_t)(c->batch * g->q_count) * rows : 0;
-    f.sums = ra_comm_size(ring->comm) > 1 ? 3 * lanes : 0;
-    return f;
+    size_t const states = lanes * (size_t)segments_of(ring, g);
+    bool const prefixes = c->linear == RA_LINEAR_CAUSAL && c->linear_method == RA_LINEAR_CUMSUM;
+    return (linear_floats){
+        {[RA_LINEAR_STATES] = states,
+         [RA_LINEAR_SUMS] = ra_comm_size(ring->comm) > 1 ? 3 * lanes : 0,
+         [RA_LINEAR_GRADS] = c->backward ? states : 0,
+         [RA_LINEAR_LINES] = c->backward ? 2 * (size_t)(c->batch * g->q_count) * rows : 0,
+         [RA_LINEAR_PREFIXES] = prefixes ? lanes * rows : 0}};
 }
 
 /* The largest of each over the groups, of two sizes; fewer heads may have more segments. */
@@ -44,11 +45,8 @@ static linear_floats largest_floats(const ra_ring *ring, int32_t groups)
     for (int i = 0; i < 2; ++i) {
         ra_head_group const g = ra_ring_group_of(&ring->config, groups, of_sizes[i]);
         linear_floats const f = floats_of(ring, &g);
-        most.states = f.states > most.states ? f.states : most.states;
-        most.grads = f.grads > most.grads ? f.grads : most.grads;
-        most.prefixes = f.prefixes > most.prefixes ? f.prefixes : most.prefixes;
-        most.lines = f.lines > most.lines ? f.lines : most.lines;
-        most.sums = f.sums > most.sums ? f.sums : most.sums;
+        for (int p = 0; p < RA_LINEAR_PARTS; ++p)
+            most.of[p] = f.of[p] > most.of[p] ? f.of[p] : most.of[p];
     }
     return most;
 }
@@ -56,10 +54,9 @@ static linear_floats largest_floats(const ra_ring *ring, int32_t groups)
 static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *context)
 {
     linear_floats const f = largest_floats(ring, groups);
-    size_t const all[] = {f.states, f.grads, f.prefixes, f.lines, f.sums};
     int64_t bytes = 0;
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); ++i)
-        bytes += (int64_t)ra_pool_round(ring->pool, all[i] * sizeof(float));
+    for (int p = 0; p < RA_LINEAR_PARTS; ++p)
+        bytes += (int64_t)ra_pool_round(ring->pool, f.of[p] * sizeof(float));
     (void)context;
     return bytes;
 }
@@ -68,23 +65,14 @@ static ra_status take_memory(ra_ring *ring)
 {
     linear_floats const f = largest_floats(ring, ring->group_count);
     ra_ring_linear *l = &ring->linear;
-    struct {
-        ra_category category;
-        size_t floats;
-        ra_block *block;
-    } const wanted[] = {
-        {RA_MEM_STATE, f.states, &l->states},     {RA_MEM_STATE, f.sums, &l->sums},
-        {RA_MEM_STATE, f.grads, &l->grads},       {RA_MEM_ACCUMULATOR, f.lines, &l->lines},
-        {RA_MEM_STATE, f.prefixes, &l->prefixes},
-    };
     l->memory = ring->kernel->ops->memory();
     ra_status status = l->memory.ops != NULL ? RA_OK : RA_ERR_CUDA; /* it was said why */
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && status == RA_OK; ++i)
-        status = ra_pool_alloc(ring->pool, wanted[i].category, wanted[i].floats * sizeof(float),
-                               ring->kernel->stream, wanted[i].block);
-    if (status == RA_OK && f.sums > 0 && !ra_memory_is_host(&l->memory))
-        status = ra_pool_alloc(ring->host_pool, RA_MEM_STATE, f.sums * sizeof(float), NULL,
-                               &l->host_sums);
+    for (int p = 0; p < RA_LINEAR_PARTS && status == RA_OK; ++p)
+        status = ra_pool_alloc(ring->pool, p == RA_LINEAR_LINES ? RA_MEM_ACCUMULATOR : RA_MEM_STATE,
+                               f.of[p] * sizeof(float), ring->kernel->stream, &l->parts[p]);
+    size_t const sums = f.of[RA_LINEAR_SUMS] * sizeof(float);
+    if (status == RA_OK && sums > 0 && !ra_memory_is_host(&l->memory))
+        status = ra_pool_alloc(ring->host_pool, RA_MEM_STATE, sums, NULL, &l->host_sums);
     return status;
 }
 
@@ -112,10 +100,8 @@ ra_status ra_linear_make(ra_ring *ring)
 
 void ra_linear_give(ra_ring *ring)
 {
-    ra_block *const blocks[] = {&ring->linear.states, &ring->linear.sums, &ring->linear.grads,
-                                &ring->linear.lines, &ring->linear.prefixes};
-    for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); ++i)
-        ra_pool_free(ring->pool, ring->kernel->stream, blocks[i]);
+    for (int p = 0; p < RA_LINEAR_PARTS; ++p)
+        ra_pool_free(ring->pool, ring->kernel->stream, &ring->linear.parts[p]);
     ra_pool_free(ring->host_pool, NULL, &ring->linear.host_sums);
 }
 
@@ -145,19 +131,20 @@ static ra_status scan_ranks(ra_ring *ring, ra_linear_reach reach, size_t count)
 {
     ra_ring_linear *const l = &ring->linear;
     bool const on_host = l->host_sums.data == NULL, all = reach == RA_LINEAR_ALL;
-    float *const own = on_host ? l->sums.data : l->host_sums.data;
+    float *const sums = l->parts[RA_LINEAR_SUMS].data;
+    float *const own = on_host ? sums : l->host_sums.data;
     size_t const bytes = count * sizeof(float);
     ra_status status = on_host ? RA_OK : ra_kernel_finish(ring->kernel);
     if (status == RA_OK && !on_host)
-        status = ra_memory_read(&l->memory, ring->kernel->stream, own, l->sums.data, bytes);
+        status = ra_memory_read(&l->memory, ring->kernel->stream, own, sums, bytes);
     if (status == RA_OK)
         status = scan(ring, reach == RA_LINEAR_AFTER ? RA_SCAN_DOWN : RA_SCAN_UP, own, own + count,
                       count);
     if (status == RA_OK && all)
         status = scan(ring, RA_SCAN_DOWN, own, own + 2 * count, count);
     if (status == RA_OK && !on_host)
-        status = ra_memory_write(&l->memory, ring->kernel->stream, (float *)l->sums.data + count,
-                                 own + count, all ? 2 * bytes : bytes);
+        status = ra_memory_write(&l->memory, ring->kernel->stream, sums + count, own + count,
+                                 all ? 2 * bytes : bytes);
     return status;
 }
 
@@ -170,7 +157,7 @@ static ra_status combine(ra_ring *ring, const ra_head_group *g, const ra_linear_
 {
     const ra_linear_ops *const ops = ring->kernel->ops->linear;
     size_t const lanes = lane_floats(ring, g);
-    float *const own = ring->linear.sums.data; /* NULL on one rank */
+    float *const own = ring->linear.parts[RA_LINEAR_SUMS].data; /* NULL on one rank */
     bool const all = ring->config.linear == RA_LINEAR_BIDIRECTIONAL;
     if (all)
         reach = RA_LINEAR_ALL;
@@ -195,6 +182,7 @@ static ra_view view_of(const ra_ring *ring, const void *data, int32_t heads, int
 static ra_linear_pass pass_of(const ra_ring *ring, const ra_ring_tensors *t, const ra_head_group *g)
 {
     const ra_ring_config *c = &ring->config;
+    const ra_block *const parts = ring->linear.parts;
     return (ra_linear_pass){.shape = ra_ring_shape(ring, g),
                             .rows = ra_ring_local_rows(ring),
                             .segments = segments_of(ring, g),
@@ -208,10 +196,10 @@ static ra_linear_pass pass_of(const ra_ring *ring, const ra_ring_tensors *t, con
                             .dq = view_of(ring, t->dq, c->heads, g->q_begin),
                             .dk = view_of(ring, t->dk, c->kv_heads, g->kv_begin),
                             .dv = view_of(ring, t->dv, c->kv_heads, g->kv_begin),
-                            .states = ring->linear.states.data,
-                            .grads = ring->linear.grads.data,
-                            .prefixes = ring->linear.prefixes.data,
-                            .lines = ring->linear.lines.data};
+                            .states = parts[RA_LINEAR_STATES].data,
+                            .grads = parts[RA_LINEAR_GRADS].data,
+                            .prefixes = parts[RA_LINEAR_PREFIXES].data,
+                            .lines = parts[RA_LINEAR_LINES].data};
 }
 
 /* One kernel call; a rank without rows has nothing to compute. */

@@ -177,13 +177,20 @@ typedef struct ra_flight {
     int64_t send_mark, recv_mark;
 } ra_flight;
 
-/* Linear attention: states of one head group; see linear.h for what they hold. */
+/* What linear attention keeps of one head group, in float32; see linear.h for what it holds. */
+typedef enum ra_linear_part {
+    RA_LINEAR_STATES,
+    RA_LINEAR_SUMS, /* several ranks: our own states, of those before, of those after */
+    RA_LINEAR_GRADS,
+    RA_LINEAR_LINES,
+    RA_LINEAR_PREFIXES,
+    RA_LINEAR_PARTS
+} ra_linear_part;
+
 typedef struct ra_ring_linear {
-    ra_block states, grads;
-    ra_block sums;      /* several ranks: our own states, of those before, of those after; */
-    ra_block host_sums; /* and where the host has them, if it does not reach these */
-    ra_memory memory;   /* where all but host_sums lies */
-    ra_block prefixes, lines;
+    ra_block parts[RA_LINEAR_PARTS];
+    ra_block host_sums;   /* where the host has the sums, if it does not reach them */
+    ra_memory memory;     /* where all but host_sums lies */
     int32_t states_group; /* whose states are ready; -1: none */
 } ra_ring_linear;
 
