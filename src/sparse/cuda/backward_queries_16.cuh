@@ -55,13 +55,6 @@ template <class Element, int DIM> struct backward_queries_16 {
                                              tile.q_stride, tile.q_count, to);
     }
 
-    static LANE_CODE void copy_keys(const ra_cuda_backward &f, const char *data, int64_t row_stride,
-                                    const ra_key_cursor &c, char *to)
-    {
-        products::template copy_rows<KEYS>(f.aligned, f.dim, data, row_stride,
-                                           ra_key_cursor_row(&c, c.b), c.k_stride, c.end - c.b, to);
-    }
-
     static LANE_CODE void begin_sums(const backward_queries_block &block, const ra_tile &tile,
                                      sums &s)
     {
@@ -102,25 +95,6 @@ template <class Element, int DIM> struct backward_queries_16 {
 
     typedef float scores[ROW_TILES][K_TILES][4];
 
-    static LANE_CODE void mask(const ra_key_cursor &c, scores &s)
-    {
-        int const row = products::template first_row<ROW_TILES>(),
-                  key = c.b + products::first_column();
-#pragma unroll
-        for (int m = 0; m < ROW_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                ra_live_span const span = ra_key_cursor_span(&c, row + 16 * m + 8 * half, key);
-#pragma unroll
-                for (int n = 0; n < K_TILES; ++n)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (!ra_live_span_has(span, 8 * n + e))
-                            s[m][n][2 * half + e] = -INFINITY;
-            }
-        }
-    }
-
     /* dp becomes ds. */
     static LANE_CODE void differentiate(float factor, const scores &s, const sums &sums, scores &dp)
     {
@@ -143,7 +117,8 @@ template <class Element, int DIM> struct backward_queries_16 {
         copy_queries(f, block.q, f.q.row_stride, tile, query_tile(shared));
         copy_queries(f, block.dout, f.dout.row_stride, tile, dout_tile(shared));
         block_barrier(); /* the cursor is set */
-        copy_keys(f, block.v, f.v.row_stride, block.cursor[0], value_tile(shared));
+        products::template copy_keys<KEYS>(f, block.v, f.v.row_stride, block.cursor[0],
+                                           value_tile(shared));
         copies_commit();
         begin_sums(block, tile, sums);
         for (int turn = 0; !ra_key_cursor_is_over(&block.cursor[turn]); turn ^= 1) {
@@ -157,17 +132,18 @@ template <class Element, int DIM> struct backward_queries_16 {
                 ra_key_cursor_next(&next, KEYS);
             }
             warp_barrier(); /* all lanes do what follows together, as products ask for */
-            copy_keys(f, block.k, f.k.row_stride, c, key_tile(shared));
+            products::template copy_keys<KEYS>(f, block.k, f.k.row_stride, c, key_tile(shared));
             copies_commit();
             products::score(dout_tile(shared), value_tile(shared), dp);
             copies_wait();
             block_barrier(); /* keys and the next cursor are there; values have been read */
             if (!ra_key_cursor_is_over(&next))
-                copy_keys(f, block.v, f.v.row_stride, next, value_tile(shared));
+                products::template copy_keys<KEYS>(f, block.v, f.v.row_stride, next,
+                                                   value_tile(shared));
             copies_commit();
             products::score(query_tile(shared), key_tile(shared), s);
             if (ra_key_cursor_masked(&c, KEYS))
-                mask(c, s);
+                products::mask(c, s);
             differentiate(f.factor, s, sums, dp);
             sums.scale.fit(dp, sums.acc);
             products::add_weighted(dp, key_tile(shared), sums.acc);

@@ -55,13 +55,6 @@ template <class Element, int DIM> struct forward_16 {
         return ((tops *)(shared + (Q_ROWS + 2 * KEYS) * DIM * 2))[thread_index()];
     }
 
-    static LANE_CODE void copy_keys(const ra_cuda_forward &f, const char *data, int64_t row_stride,
-                                    const ra_key_cursor &c, char *to)
-    {
-        products::template copy_rows<KEYS>(f.aligned, f.dim, data, row_stride,
-                                           ra_key_cursor_row(&c, c.b), c.k_stride, c.end - c.b, to);
-    }
-
     /* ---- the softmax state ---- */
 
     static LANE_CODE int first_row()
@@ -225,24 +218,6 @@ template <class Element, int DIM> struct forward_16 {
 
     typedef float scores[ROW_TILES][K_TILES][4];
 
-    static LANE_CODE void mask(const ra_key_cursor &c, scores &s)
-    {
-        int const row = first_row(), key = c.b + first_column();
-#pragma unroll
-        for (int m = 0; m < ROW_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                ra_live_span const span = ra_key_cursor_span(&c, row + 16 * m + 8 * half, key);
-#pragma unroll
-                for (int n = 0; n < K_TILES; ++n)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (!ra_live_span_has(span, 8 * n + e))
-                            s[m][n][2 * half + e] = -INFINITY;
-            }
-        }
-    }
-
     /* Whether some row of the warp sees a key of the block. */
     static LANE_CODE bool warp_sees(const ra_key_cursor &c)
     {
@@ -356,7 +331,8 @@ template <class Element, int DIM> struct forward_16 {
         products::template copy_rows<Q_ROWS>(f.aligned, f.dim, h.q, f.q.row_stride, tile.q_begin,
                                              tile.q_stride, tile.q_count, query_tile(shared));
         block_barrier(); /* the cursor is set */
-        copy_keys(f, h.k, f.k.row_stride, block.cursor[0], key_tile(shared));
+        products::template copy_keys<KEYS>(f, h.k, f.k.row_stride, block.cursor[0],
+                                           key_tile(shared));
         copies_commit();
         if (h.tiles_begin)
             begin_sums(own_tops(shared), s);
@@ -375,19 +351,19 @@ template <class Element, int DIM> struct forward_16 {
             warp_barrier(); /* all lanes do what follows together, as products ask for */
             bool const masked = ra_key_cursor_masked(&c, KEYS);
             bool const sees = !masked || warp_sees(c);
-            copy_keys(f, h.v, f.v.row_stride, c, value_tile(shared));
+            products::template copy_keys<KEYS>(f, h.v, f.v.row_stride, c, value_tile(shared));
             copies_commit();
             if (sees) {
                 products::score(query_tile(shared), key_tile(shared), w);
                 if (masked)
-                    mask(c, w);
+                    products::mask(c, w);
             } else {
                 hide(w);
             }
             copies_wait();
             block_barrier(); /* values and the next cursor are there; keys have been read */
             if (!ra_key_cursor_is_over(&next))
-                copy_keys(f, h.k, f.k.row_stride, next, key_tile(shared));
+                products::template copy_keys<KEYS>(f, h.k, f.k.row_stride, next, key_tile(shared));
             copies_commit();
             if (sees) {
                 soften(f, own_tops(shared), w, s);

@@ -1,8 +1,8 @@
 /*
- * Common to the 16-bit kernels: copying rows to shared memory, and products of tiles on tensor
- * cores (mma.m16n8k16, sm_80 and newer). A warp has 16 rows per row tile of a product's left
- * operand and of its sums. If ACROSS is 1, warps lie one below the other, and each reads the whole
- * right operand; else ACROSS of them share rows and divide the columns.
+ * Common to the 16-bit kernels: copying rows to shared memory, masking scores of queries, and
+ * products of tiles on tensor cores (mma.m16n8k16, sm_80 and newer). A warp has 16 rows per row
+ * tile of a product's left operand and of its sums. If ACROSS is 1, warps lie one below the other,
+ * and each reads the whole right operand; else ACROSS of them share rows and divide the columns.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -11,6 +11,7 @@
 
 #include "sparse/cuda/fragments.h"
 #include "sparse/cuda/heads.cuh"
+#include "sparse/cuda/key_cursor.h"
 
 template <class Element, int DIM, int THREADS> struct products_16 {
     /* Threads copy rows side by side; if pieces are no power of two, each copies several. */
@@ -72,6 +73,15 @@ template <class Element, int DIM, int THREADS> struct products_16 {
 #pragma unroll 1
         for (int r = 0; r < ROWS; r += ROWS_AT_ONCE, from += step)
             copy_elements(to + r * ROW_BYTES, from, r < count ? elements : 0);
+    }
+
+    /* The keys, or their values, of a cursor's block; f: the arguments of a pass. */
+    template <int KEYS, class Args>
+    static LANE_CODE void copy_keys(const Args &f, const char *data, int64_t row_stride,
+                                    const ra_key_cursor &c, char *to)
+    {
+        copy_rows<KEYS>(f.aligned, f.dim, data, row_stride, ra_key_cursor_row(&c, c.b), c.k_stride,
+                        c.end - c.b, to);
     }
 
     /* ---- where a lane's elements lie ---- */
@@ -144,6 +154,26 @@ template <class Element, int DIM, int THREADS> struct products_16 {
                     Element::multiply(s[m][n], a[m], b[0], b[1]);
                     Element::multiply(s[m][n + 1], a[m], b[2], b[3]);
                 }
+            }
+        }
+    }
+
+    /* Scores of queries with a cursor's block: those that are not live become -Inf. */
+    template <int ROW_TILES, int TILES>
+    static LANE_CODE void mask(const ra_key_cursor &c, float (&s)[ROW_TILES][TILES][4])
+    {
+        int const row = first_row<ROW_TILES>(), key = c.b + first_column();
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                ra_live_span const span = ra_key_cursor_span(&c, row + 16 * m + 8 * half, key);
+#pragma unroll
+                for (int n = 0; n < TILES; ++n)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (!ra_live_span_has(span, 8 * n + e))
+                            s[m][n][2 * half + e] = -INFINITY;
             }
         }
     }
