@@ -18,7 +18,7 @@ typedef enum ra_nearness {
  */
 ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const char *bus_id);
 
-/** Collective: the worst status of all ranks. */
+/** Collective: the own status, or if that is RA_OK the worst of all ranks. */
 RA_CHECKED ra_status ra_device_agree(ra_comm *host, ra_status status);
 
 /**
