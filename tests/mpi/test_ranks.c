@@ -7,23 +7,29 @@
 
 TestSuite(ranks, .timeout = 120);
 
-static launch_result run_worker(const char *call)
+static launch_result run_worker(const char *call, int limit_s)
 {
     const char *const argv[] = {MPIEXEC, "-n", "3", RANKS_WORKER, call, NULL};
-    return launch_run(argv, 60);
+    return launch_run(argv, limit_s);
 }
 
 /* A rank that has said so has ended. mpirun may wait for itself after all ranks have (seen in
-   PMIx_server_finalize of PMIx 4.2.2): then there is no exit code. */
+   PMIx_server_finalize of PMIx 4.2.2, once in 20 starts): such a start is made again. */
 static void check_stopped(const char *call, int after_s)
 {
+    enum { STARTS = 3, LIMIT_S = 38 };
     char line[96];
-    launch_result result = run_worker(call);
+    bool ended = false;
     snprintf(line, sizeof(line), "%s has not returned after %d s", call, after_s);
-    cr_expect_not_null(strstr(result.output, line), "%s", result.output);
-    if (!result.timed_out)
-        cr_expect_eq(result.exit_code, 5, "%s: exit %d\n%s", call, result.exit_code, result.output);
-    launch_fini(&result);
+    for (int i = 0; i < STARTS && !ended; i++) {
+        launch_result result = run_worker(call, LIMIT_S);
+        cr_assert_not_null(strstr(result.output, line), "%s", result.output);
+        ended = !result.timed_out;
+        cr_expect(!ended || result.exit_code == 5, "%s: exit %d\n%s", call, result.exit_code,
+                  result.output);
+        launch_fini(&result);
+    }
+    cr_expect(ended, "%s did not end", call);
 }
 
 Test(ranks, one_that_is_stopped_before_mpi_begins_ends_the_job)
@@ -38,7 +44,7 @@ Test(ranks, one_that_is_stopped_before_mpi_ends_ends_the_job)
 
 Test(ranks, join_and_leave)
 {
-    launch_result result = run_worker("none");
+    launch_result result = run_worker("none", 60);
     cr_assert_not(result.timed_out, "%s", result.output);
     cr_expect_eq(result.exit_code, 0, "exit %d\n%s", result.exit_code, result.output);
     launch_fini(&result);
