@@ -270,20 +270,26 @@ Test(standard_cuda, rows_too_far_apart_for_cublas_are_refused)
     give(&j);
 }
 
+/* A job whose limit has room for so many matrices. */
+static void begin_with_room(job *j, int matrices)
+{
+    ra_ledger_snapshot before;
+    begin();
+    prepare(j, RA_F32);
+    cr_assert_eq(take(j, INT64_MAX), RA_OK);
+    ra_ledger_read(j->ledger, &before);
+    int64_t const round = (int64_t)ra_pool_round(j->pool, (size_t)LINES * ROWS * sizeof(float));
+    int64_t const map = (int64_t)ra_pool_round(j->pool, (size_t)j->map.bytes);
+    give(j);
+    prepare(j, RA_F32);
+    cr_assert_eq(take(j, before.reserved_bytes + map + matrices * round), RA_OK);
+}
+
 Test(standard_cuda, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_nothing)
 {
     for (int fitting = 0; fitting <= 4; ++fitting) {
         static job j;
-        ra_ledger_snapshot before;
-        begin();
-        prepare(&j, RA_F32);
-        cr_assert_eq(take(&j, INT64_MAX), RA_OK);
-        ra_ledger_read(j.ledger, &before);
-        int64_t const round = (int64_t)ra_pool_round(j.pool, (size_t)LINES * ROWS * sizeof(float));
-        int64_t const map = (int64_t)ra_pool_round(j.pool, (size_t)j.map.bytes);
-        give(&j);
-        prepare(&j, RA_F32);
-        cr_assert_eq(take(&j, before.reserved_bytes + map + fitting * round), RA_OK);
+        begin_with_room(&j, fitting);
         ra_status status = pass(&j, &kept);
         cr_expect_eq(status, fitting >= 2 ? RA_OK : RA_ERR_NO_MEMORY, "%d fit", fitting);
         if (status == RA_OK)
@@ -300,16 +306,7 @@ Test(standard_cuda, a_matrix_that_passes_the_limit_waits_with_a_deadline_for_a_g
 {
     for (int i = 0; i < 2; ++i) {
         static job j;
-        ra_ledger_snapshot before;
-        begin();
-        prepare(&j, RA_F32);
-        cr_assert_eq(take(&j, INT64_MAX), RA_OK);
-        ra_ledger_read(j.ledger, &before);
-        int64_t const round = (int64_t)ra_pool_round(j.pool, (size_t)LINES * ROWS * sizeof(float));
-        int64_t const map = (int64_t)ra_pool_round(j.pool, (size_t)j.map.bytes);
-        give(&j);
-        prepare(&j, RA_F32);
-        cr_assert_eq(take(&j, before.reserved_bytes + map + (1 + 2 * i) * round), RA_OK);
+        begin_with_room(&j, 1 + 2 * i);
         j.kernel.timeout_ms = 64;
         cr_assert_eq(ra_kernel_take_map(&j.kernel, &j.map), RA_OK); /* a copy would wait before */
         if (i == 1)
