@@ -132,13 +132,7 @@ template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 int const key = ra_query_cursor_key(&c, &keys, slot + 16 * m + 8 * half);
-                ra_live_span const span = ra_query_cursor_span(&c, query, key);
-#pragma unroll
-                for (int n = 0; n < TILES; ++n)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (!ra_live_span_has(span, 8 * n + e))
-                            s[m][n][2 * half + e] = -INFINITY;
+                products::mask_row(ra_query_cursor_span(&c, query, key), half, s[m]);
             }
     }
 

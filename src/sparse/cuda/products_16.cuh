@@ -158,6 +158,19 @@ template <class Element, int DIM, int THREADS> struct products_16 {
         }
     }
 
+    /* A lane's scores of one row, in columns 8 n and 8 n + 1: those outside the span become -Inf.
+     */
+    template <int TILES>
+    static LANE_CODE void mask_row(ra_live_span span, int half, float (&s)[TILES][4])
+    {
+#pragma unroll
+        for (int n = 0; n < TILES; ++n)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                if (!ra_live_span_has(span, 8 * n + e))
+                    s[n][2 * half + e] = -INFINITY;
+    }
+
     /* Scores of queries with a cursor's block: those that are not live become -Inf. */
     template <int ROW_TILES, int TILES>
     static LANE_CODE void mask(const ra_key_cursor &c, float (&s)[ROW_TILES][TILES][4])
@@ -167,13 +180,8 @@ template <class Element, int DIM, int THREADS> struct products_16 {
         for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                ra_live_span const span = ra_key_cursor_span(&c, row + 16 * m + 8 * half, key);
-#pragma unroll
-                for (int n = 0; n < TILES; ++n)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (!ra_live_span_has(span, 8 * n + e))
-                            s[m][n][2 * half + e] = -INFINITY;
+                int const a = row + 16 * m + 8 * half;
+                mask_row(ra_key_cursor_span(&c, a, key), half, s[m]);
             }
         }
     }
