@@ -19,3 +19,8 @@ const char *ra_bytes_text(int64_t amount, char text[32])
     snprintf(text, 32, "%.1f %s", scaled, units[unit]);
     return text;
 }
+
+const char *ra_plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}

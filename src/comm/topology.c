@@ -1,5 +1,6 @@
 /* The machine through hwloc, live or recorded. */
 #include "ringattn/topology.h"
+#include "bytes_text.h"
 #include "comm_internal.h"
 #include "topology_places.h"
 
@@ -280,7 +281,7 @@ RA_PRINTF(2, 3) static void add(text_writer *writer, const char *format, ...)
 static void add_count(text_writer *writer, int count, const char *noun, const char *before)
 {
     if (count > 0)
-        add(writer, "%s%d %s%s", before, count, noun, count == 1 ? "" : "s");
+        add(writer, "%s%d %s%s", before, count, noun, ra_plural(count));
 }
 
 static void add_bytes(text_writer *writer, const char *noun, int64_t bytes, const char *after)

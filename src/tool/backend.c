@@ -162,10 +162,9 @@ const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)
         snprintf(text, bytes,
                  "%d GPU%s, the first %s (%d.%d, %s, %d multiprocessors); CUDA of the driver "
                  "%d.%d, of this build %d.%d; kernels have not yet been run on a device",
-                 devices->usable_count, devices->usable_count == 1 ? "" : "s", first->name,
-                 first->major, first->minor, ra_bytes_text(first->memory_bytes, memory),
-                 first->multiprocessors, devices->driver_version / 1000,
-                 devices->driver_version % 1000 / 10, devices->runtime_version / 1000,
-                 devices->runtime_version % 1000 / 10);
+                 devices->usable_count, ra_plural(devices->usable_count), first->name, first->major,
+                 first->minor, ra_bytes_text(first->memory_bytes, memory), first->multiprocessors,
+                 devices->driver_version / 1000, devices->driver_version % 1000 / 10,
+                 devices->runtime_version / 1000, devices->runtime_version % 1000 / 10);
     return text;
 }

@@ -1,6 +1,7 @@
 /* How ranks and threads fit a machine. */
 #include "placement.h"
 
+#include "bytes_text.h"
 #include "internal.h"
 
 #include <stdio.h>
@@ -40,9 +41,8 @@ const char *ra_advice_describe(const ra_advice *advice, char *text, size_t bytes
         snprintf(threads, sizeof(threads), "%d", advice->threads_most);
     else
         snprintf(threads, sizeof(threads), "%d to %d", advice->threads_least, advice->threads_most);
-    snprintf(text, bytes, "%d rank%s of %s thread%s%s", advice->ranks,
-             advice->ranks == 1 ? "" : "s", threads, advice->threads_most == 1 ? "" : "s",
-             domains[advice->domain]);
+    snprintf(text, bytes, "%d rank%s of %s thread%s%s", advice->ranks, ra_plural(advice->ranks),
+             threads, ra_plural(advice->threads_most), domains[advice->domain]);
     return text;
 }
 

@@ -1,6 +1,7 @@
 /* What is wrong with where ranks run: pure, from the table of all ranks' places. */
 #include "placement.h"
 
+#include "bytes_text.h"
 #include "internal.h"
 
 #include <stdarg.h>
@@ -61,11 +62,6 @@ static bool host_read(const ra_place *places, int ranks, int first, host *out)
     return true;
 }
 
-static const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 /* Count a host with a fault; the first one is described. */
 RA_PRINTF(2, 3) static void find(ra_placement_finding *finding, const char *format, ...)
 {
@@ -90,8 +86,8 @@ static void judge_crowd(const host *h, ra_placement_finding *finding)
         find(finding,
              "%d rank%s with %lld threads in all share %lld core%s of host %s: fewer ranks, or "
              "fewer compute.threads, are faster",
-             h->count, plural(h->count), (long long)h->threads, (long long)h->cores,
-             plural(h->cores), h->name);
+             h->count, ra_plural(h->count), (long long)h->threads, (long long)h->cores,
+             ra_plural(h->cores), h->name);
 }
 
 /* Threads that a rank has, or would have if it were not bound. */
@@ -160,7 +156,7 @@ static void judge_together(const host *h, ra_placement_finding *finding)
         find(finding,
              "rank %d and rank %d on host %s are bound to the same core%s while others are free: "
              "bind each to its own, or none (mpirun --bind-to none)",
-             r < other ? r : other, r < other ? other : r, h->name, plural(own));
+             r < other ? r : other, r < other ? other : r, h->name, ra_plural(own));
         return;
     }
 }
@@ -224,7 +220,7 @@ static void judge_spinning(const host *h, ra_placement_finding *finding)
         find(finding,
              "%d ranks wait for each other on %lld core%s of host %s without yielding: start them "
              "with OMPI_MCA_mpi_yield_when_idle=1",
-             h->count, (long long)h->cores, plural(h->cores), h->name);
+             h->count, (long long)h->cores, ra_plural(h->cores), h->name);
 }
 
 void ra_placement_judge(const ra_place *places, int ranks, bool sends,

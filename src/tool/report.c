@@ -43,11 +43,6 @@ static void phrase_add(phrase *out, const char *format, ...)
         out->used = out->bytes - 1;
 }
 
-static const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static void window_describe(const ra_pattern_config *pattern, phrase *out)
 {
     char left[32], right[32];
@@ -55,18 +50,18 @@ static void window_describe(const ra_pattern_config *pattern, phrase *out)
     bool const has_right = pattern->window_right >= 0 && !pattern->causal;
     if (has_left && has_right)
         phrase_add(out, "window of %s token%s to the left and %s to the right",
-                   ra_count_text(pattern->window_left, left), plural(pattern->window_left),
+                   ra_count_text(pattern->window_left, left), ra_plural(pattern->window_left),
                    ra_count_text(pattern->window_right, right));
     else if (has_left)
         phrase_add(out, "window of %s token%s to the left",
-                   ra_count_text(pattern->window_left, left), plural(pattern->window_left));
+                   ra_count_text(pattern->window_left, left), ra_plural(pattern->window_left));
     else if (has_right)
         phrase_add(out, "window of %s token%s to the right",
-                   ra_count_text(pattern->window_right, right), plural(pattern->window_right));
+                   ra_count_text(pattern->window_right, right), ra_plural(pattern->window_right));
     bool const limited = pattern->window_left >= 0 || pattern->window_right >= 0;
     if (limited && pattern->sinks > 0)
         phrase_add(out, "%s leading token%s always seen", ra_count_text(pattern->sinks, left),
-                   plural(pattern->sinks));
+                   ra_plural(pattern->sinks));
 }
 
 static void blocks_describe(const ra_pattern_config *pattern, phrase *out)
@@ -82,7 +77,7 @@ static void blocks_describe(const ra_pattern_config *pattern, phrase *out)
     case RA_BLOCKS_DILATED_SPARSE:
         if (pattern->block_rates != NULL)
             phrase_add(out, "blocks of %s: %lld distance%s", size,
-                       (long long)pattern->block_rate_count, plural(pattern->block_rate_count));
+                       (long long)pattern->block_rate_count, ra_plural(pattern->block_rate_count));
         else
             phrase_add(out, "blocks of %s: distances 1, 2, 4, ... to density %g", size,
                        pattern->block_density);
@@ -96,7 +91,7 @@ static void blocks_describe(const ra_pattern_config *pattern, phrase *out)
         return;
     case RA_BLOCKS_LIST:
         phrase_add(out, "blocks of %s: %lld pair%s from the input", size,
-                   (long long)pattern->block_pair_count, plural(pattern->block_pair_count));
+                   (long long)pattern->block_pair_count, ra_plural(pattern->block_pair_count));
         return;
     }
 }
@@ -126,7 +121,7 @@ void ra_pattern_describe(const ra_pattern_config *pattern, char *text, size_t by
     window_describe(pattern, &out);
     if (pattern->documents != NULL)
         phrase_add(&out, "%s document%s", ra_count_text(pattern->document_count, count),
-                   plural(pattern->document_count));
+                   ra_plural(pattern->document_count));
     blocks_describe(pattern, &out);
     dilated_describe(pattern, &out);
     if (out.used == 0)
@@ -205,7 +200,7 @@ void ra_report_shape(int width, const ra_config *config)
     char text[512], seq[32];
     ra_report_row(width, "tokens", "%s x batch %lld; %d head%s (%d for keys and values) of %d, %s",
                   ra_count_text(config->seq, seq), (long long)config->batch, config->heads,
-                  plural(config->heads), config->kv_heads, config->head_dim,
+                  ra_plural(config->heads), config->kv_heads, config->head_dim,
                   ra_dtype_name(config->dtype));
     ra_attention_describe(config, text, sizeof(text));
     ra_report_row(width, "pattern", "%s", text);
@@ -221,7 +216,7 @@ void ra_report_plan(int width, const ra_config *config, const ra_ring_info *ring
     ra_report_row(
         width, "plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s%s",
         ra_layout_name(ring->layout), chunk, ra_schedule_name(ring->schedule), config->comm_buffers,
-        plural(config->comm_buffers), ring->head_groups, plural(ring->head_groups), rounds);
+        ra_plural(config->comm_buffers), ring->head_groups, ra_plural(ring->head_groups), rounds);
     ra_report_row(width, "balance", "the busiest rank has %.3f times the mean work",
                   ring->imbalance);
 }
@@ -251,7 +246,7 @@ static void job_print(const ra_report *report)
             100 * (double)report->live_pairs / all);
     const char *unit = report->device != NULL ? "multiprocessor" : "thread";
     row("ranks", "%d (%s), %d %s%s each, kernel %s", report->ranks, report->comm_name,
-        report->threads, unit, plural(report->threads), report->kernel_name);
+        report->threads, unit, ra_plural(report->threads), report->kernel_name);
     if (report->backend_note != NULL)
         row("backend", "the CPU: %s", report->backend_note);
     if (report->device != NULL)
@@ -378,7 +373,8 @@ static void errors_print(const ra_report *report)
     relative_print("dv", report->errors.dv, report->bounds.dv);
     row("", "relative to float64 over %s quer%s and %s key%s%s",
         ra_count_text(e->query_count, queries), e->query_count == 1 ? "y" : "ies",
-        ra_count_text(e->key_count, keys), plural(e->key_count), lse_too ? "; lse absolute" : "");
+        ra_count_text(e->key_count, keys), ra_plural(e->key_count),
+        lse_too ? "; lse absolute" : "");
     if (e->skipped_count > 0)
         row("", "%lld sampled row%s NaN or Inf and w%s not compared", (long long)e->skipped_count,
             e->skipped_count == 1 ? " sees" : "s see", e->skipped_count == 1 ? "as" : "ere");

@@ -4,6 +4,7 @@
  */
 #include "safetensors_header.h"
 
+#include "bytes_text.h"
 #include "internal.h"
 
 #include <inttypes.h>
@@ -315,7 +316,7 @@ static ra_status check_together(ra_tensor_file *file, int64_t data_begin, int64_
                           file->tensors[i - 1].name);
         if (tensor->offset > at)
             return reject(file, tensor->name, "a hole of %" PRId64 " byte%s precedes its data",
-                          tensor->offset - at, tensor->offset - at == 1 ? "" : "s");
+                          tensor->offset - at, ra_plural(tensor->offset - at));
         at += tensor->bytes;
         tensor->offset += data_begin;
     }

@@ -65,8 +65,8 @@ static void limits_print(const ra_bench *bench)
     bool const again = json_array_size(bench->limits_list) > 1;
     printf("%slimits of %d rank%s x %d thread%s: fma (%s) %s, dpbf16 %s, sgemm %s TFLOP/s; memory "
            "read %s, copy %s GB/s\n",
-           again ? "\n" : "", l->ranks, l->ranks == 1 ? "" : "s", l->threads,
-           l->threads == 1 ? "" : "s", ra_limit_fma()->name, rate_text(l->fma_tflops, text[0]),
+           again ? "\n" : "", l->ranks, ra_plural(l->ranks), l->threads, ra_plural(l->threads),
+           ra_limit_fma()->name, rate_text(l->fma_tflops, text[0]),
            rate_text(l->dpbf16_tflops, text[1]), rate_text(l->sgemm_tflops, text[2]),
            rate_text(l->read_gb_per_s, text[3]), rate_text(l->copy_gb_per_s, text[4]));
     if (!again) {
