@@ -40,7 +40,8 @@ static ra_status verify(ra_job *job, const ra_result_tensors *results)
     report->bounds = ra_error_bounds(job->config.dtype, job->config.head_dim, report->errors.score);
     const ra_errors *e = &report->errors;
     if (e->query_count + e->key_count == 0 && ra_comm_rank(job->comm) == 0)
-        ra_console_warn("verification compared nothing: every sampled row sees NaN or Inf");
+        ra_console_warn("verification compared nothing: every sampled row sees NaN or Inf, or no "
+                        "key at all");
     if (!ra_report_passes(report) && ra_comm_rank(job->comm) == 0)
         ra_log(RA_LOG_ERROR, "verification failed: an error is larger than allowed%s",
                job->config.output != NULL ? "; no output was written" : "");

@@ -4,11 +4,13 @@
 
 #include "internal.h"
 
+#include <float.h>
 #include <math.h>
 
 #define WORK_MAX      1e9 /* multiply-adds per rank, if lse and delta come from inputs */
 #define WORK_PER_PART 2e8 /* for each of: queries, keys */
 #define WORK_PER_PAIR 12  /* what asking for a pair's multiplicity costs, in multiply-adds */
+#define LEAST_SAMPLES 8   /* of queries, and of keys, per group */
 
 ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score)
 {
@@ -27,16 +29,39 @@ ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score)
 
 /* ---- what is sampled ------------------------------------------------------------------------- */
 
+static ra_range part_of(int64_t index, int64_t count, int64_t total)
+{
+    int64_t const part = total / count, rest = total % count;
+    return (ra_range){part * index + ra_min_i64(index, rest), 1, part + (index < rest)};
+}
+
+static bool is_end(int64_t index, int64_t count)
+{
+    return count >= 2 && (index == 0 || index == count - 1);
+}
+
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total)
 {
-    if (count >= 2 && index == 0)
-        return 0;
-    if (count >= 2 && index == count - 1)
-        return total - 1;
-    int64_t const part = total / count, rest = total % count;
-    int64_t const begin = part * index + ra_min_i64(index, rest);
-    int64_t const length = part + (index < rest);
-    return begin + (int64_t)(ra_mix64(seed ^ (uint64_t)index) % (uint64_t)length);
+    ra_range const part = part_of(index, count, total);
+    if (is_end(index, count))
+        return index == 0 ? 0 : total - 1;
+    return part.begin + (int64_t)(ra_mix64(seed ^ (uint64_t)index) % (uint64_t)part.count);
+}
+
+int64_t ra_verify_sample_row(const ra_verify_job *job, int32_t head, uint64_t seed, int64_t index,
+                             int64_t count)
+{
+    enum { NEARBY = 4096 };
+    int64_t const row = ra_verify_sample(seed, index, count, job->config->seq);
+    ra_range const part = part_of(index, count, job->config->seq);
+    if (is_end(index, count) || ra_mix64(~seed ^ (uint64_t)index) % 4 == 0)
+        return row;
+    for (int64_t i = 0; i < ra_min_i64(part.count, NEARBY); ++i) {
+        int64_t const near = part.begin + (row - part.begin + i) % part.count;
+        if (ra_pattern_multiplicity(job->pattern, head, near, near) != 0)
+            return near;
+    }
+    return row;
 }
 
 /* A number of samples that costs about `work`, from at least `low` to at most `high`. */
@@ -47,36 +72,42 @@ static int64_t affordable(double work, double cost, int64_t low, int64_t high, i
     return ra_min_i64(kept, total);
 }
 
-static ra_verify_plan make_plan(const ra_verify_job *job)
+/* Collective. `work`: as of ra_verify_keys. */
+static ra_status make_plan(const ra_verify_job *job, void *work, ra_verify_plan *plan)
 {
     const ra_config *config = job->config;
     double const seq = (double)config->seq, dim = config->head_dim;
-    double const ranks = ra_comm_size(job->comm), own_rows = ceil(seq / ranks);
+    int64_t const ranks = ra_comm_size(job->comm);
+    double const own_rows = ceil(seq / (double)ranks);
     bool const backward = job->has_gradients;
     int64_t const group_heads = config->heads / config->kv_heads;
     /* Live keys of an average query, or live queries of an average key. */
     ra_range const all = {0, 1, config->seq};
     double const live = (double)ra_pattern_area(job->pattern, all) / seq / config->heads;
     double const row_cost = seq * WORK_PER_PAIR + live * dim * (backward ? 5 : 2);
-    ra_verify_plan plan = {0};
-    plan.query_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->heads);
-    plan.query_rows = affordable(WORK_PER_PART * ranks, row_cost * (double)plan.query_groups, 4,
-                                 RA_VERIFY_MAX_QUERIES, config->seq);
+    *plan = (ra_verify_plan){0};
+    plan->query_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->heads);
+    plan->query_rows =
+        affordable(WORK_PER_PART * (double)ranks, row_cost * (double)plan->query_groups,
+                   LEAST_SAMPLES, RA_VERIFY_MAX_QUERIES, config->seq);
     if (!backward)
-        return plan;
-    plan.key_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->kv_heads);
-    double const key_cost = (double)(group_heads * plan.key_groups) *
-                            (own_rows * WORK_PER_PAIR + live / ranks * dim * 4);
-    plan.key_rows = affordable(WORK_PER_PART, key_cost, 2, RA_VERIFY_MAX_KEYS, config->seq);
-    /* Queries of this rank that see a sampled key, each a whole row of attention. */
-    double const rows = fmin(own_rows, (double)plan.key_rows * live);
-    double const group_cost =
-        rows * (double)group_heads * (seq * WORK_PER_PAIR + live * (2 * dim + 10));
-    plan.lse_from_run = group_cost > WORK_MAX;
-    if (!plan.lse_from_run)
-        plan.key_groups =
-            affordable(WORK_MAX, fmax(group_cost, 1), 1, plan.key_groups, plan.key_groups);
-    return plan;
+        return RA_OK;
+    plan->key_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->kv_heads);
+    double const key_cost = (double)(group_heads * plan->key_groups) *
+                            (own_rows * WORK_PER_PAIR + live / (double)ranks * dim * 4);
+    plan->key_rows =
+        affordable(WORK_PER_PART, key_cost, LEAST_SAMPLES, RA_VERIFY_MAX_KEYS, config->seq);
+    /* Each query that sees a sampled key is a whole row of attention. */
+    int64_t rows;
+    ra_status const status = ra_verify_count_seeing(job, plan, work, &rows);
+    if (status != RA_OK)
+        return status;
+    double const group_cost = (double)rows * (seq * WORK_PER_PAIR + live * (2 * dim + 10));
+    plan->lse_from_run = group_cost > WORK_MAX;
+    if (!plan->lse_from_run)
+        plan->key_groups =
+            affordable(WORK_MAX, fmax(group_cost, 1), 1, plan->key_groups, plan->key_groups);
+    return RA_OK;
 }
 
 /* ---- queries: o, lse, dq --------------------------------------------------------------------- */
@@ -124,22 +155,26 @@ ra_status ra_verify_load(ra_verify_tensor *tensor, int64_t first, int32_t count,
 }
 
 ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first, const double *reference,
-                            int32_t dim, double *diff, double *ref)
+                            int32_t dim, double terms, double weight, ra_verify_sum *sum)
 {
-    /* The nearest float16 below the smallest normal one may be half its quantum away. */
-    double const free = tensor->dtype == RA_F16 ? 0x1p-25 : 0;
-    double found[RA_HEAD_DIM_MAX], diff_sum = 0, ref_sum = 0;
+    double const free = tensor->dtype == RA_F16 ? 0x1p-25 : (double)FLT_MIN;
+    double found[RA_HEAD_DIM_MAX], diff = 0, ref = 0;
     ra_status const status = ra_verify_load(tensor, first, dim, found);
     if (status != RA_OK)
         return status;
     for (int32_t d = 0; d < dim; ++d) {
         double const off = fabs(found[d] - reference[d]);
         double const counted = off <= free ? 0 : off - free; /* NaN stays NaN */
-        diff_sum += counted * counted;
-        ref_sum += reference[d] * reference[d];
+        diff += counted * counted;
+        ref += reference[d] * reference[d];
     }
-    *diff += isnan(diff_sum) ? INFINITY : diff_sum;
-    *ref += ref_sum;
+    if (weight > 0) {
+        sum->diff += isnan(diff) ? INFINITY : diff / weight;
+        sum->ref += ref / weight;
+        sum->terms += terms / weight;
+    } else if (diff != 0) {
+        sum->diff = INFINITY;
+    }
     return RA_OK;
 }
 
@@ -162,9 +197,9 @@ static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t 
         sums->skipped += 1;
         return RA_OK;
     }
-    sums->queries += 1;
+    sums->queries += row->sum > 0;
     ra_status status = ra_verify_compare(&job->results->o, first, row->out, config->head_dim,
-                                         &sums->o_diff, &sums->o_ref);
+                                         row->out_terms, row->out_terms, &sums->o);
     if (status == RA_OK && job->has_lse) {
         double found = 0;
         status = ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + local, 1,
@@ -172,11 +207,9 @@ static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t 
         worst->lse = fmax(worst->lse, lse_error(found, row->lse));
         worst->score = fmax(worst->score, isfinite(row->top) ? fabs(row->top) : 0);
     }
-    if (status == RA_OK && job->has_gradients) {
+    if (status == RA_OK && job->has_gradients)
         status = ra_verify_compare(&job->results->dq, first, row->dq, config->head_dim,
-                                   &sums->dq_diff, &sums->dq_ref);
-        sums->dq_terms += row->terms;
-    }
+                                   row->dq_terms, row->dq_weight, &sums->dq);
     return status;
 }
 
@@ -195,8 +228,8 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
     for (int64_t sample = 0; sample < plan->query_rows;) {
         int count = 0;
         for (; sample < plan->query_rows && count < RA_REFERENCE_ROWS; ++sample) {
-            int64_t const row = ra_verify_sample(ra_mix64(config->seed ^ (uint64_t)at), sample,
-                                                 plan->query_rows, config->seq);
+            int64_t const row = ra_verify_sample_row(
+                job, head, ra_mix64(config->seed ^ (uint64_t)at), sample, plan->query_rows);
             locals[count] = ra_rowset_local(job->rows, row);
             reference->rows[count].row = row;
             count += locals[count] >= 0;
@@ -225,35 +258,35 @@ ra_status ra_verify_agree(ra_comm *comm, ra_status own)
     return status == RA_OK ? (ra_status)worst : status;
 }
 
-/* Relative error from sums of squares, with a least base; -1: nothing was compared. */
-static double relative_error(double rows, double diff, double ref, double least)
+/* Relative error of `rows` rows; `share`: of the terms, the least that a row is measured by. */
+static double relative_error(double rows, const ra_verify_sum *sum, double share)
 {
-    if (rows == 0)
-        return -1;
-    if (diff == 0)
-        return 0;
-    double const base = fmax(ref, least);
-    return base > 0 ? sqrt(diff / base) : INFINITY;
+    if (sum->diff == 0)
+        return rows > 0 ? 0 : -1;
+    double const base = fmax(sum->ref, share * share * sum->terms);
+    return base > 0 ? sqrt(sum->diff / base) : INFINITY;
 }
 
 /*
- * Gradients are sums of terms that may cancel, down to nothing for a query that sees one key. What
- * float32 arithmetic leaves is then relative to the terms, not to their sum: float32's bound holds
- * for a quarter of their root sum of squares. The bounds of 16 bits are wider, so their share is
+ * Results are sums of terms that may cancel: gradients down to nothing for a query that sees one
+ * key. What float32 arithmetic leaves is then relative to the terms, not to their sum: float32's
+ * bound holds for a quarter of their root sum of squares. So it is for o and dv below 16 bits,
+ * where each weight is rounded. For dq and dk the bounds of 16 bits are wider, so their share is
  * smaller by as much, at least 1/1000; with delta from rounded outputs 1/4.
  */
-static double least_base(const ra_config *config, bool rounded, double score, double terms)
+#define SHARE 0.25
+
+static double gradient_share(const ra_config *config, bool rounded, double score)
 {
     double const of_float32 = ra_error_bounds(RA_F32, config->head_dim, score).dk;
     double const bound = ra_error_bounds(config->dtype, config->head_dim, score).dk;
-    double const part = rounded ? 0.25 : fmax(0.25 * of_float32 / bound, 1e-3);
-    return part * part * terms;
+    return rounded ? SHARE : fmax(SHARE * of_float32 / bound, 1e-3);
 }
 
 static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *plan,
                                ra_verify_sums *sums, ra_verify_worst *worst, ra_errors *errors_out)
 {
-    ra_status status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_SUM, &sums->o_diff,
+    ra_status status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_SUM, &sums->o.diff,
                                           (int)(sizeof(*sums) / sizeof(double)));
     if (status == RA_OK)
         status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_MAX, &worst->lse,
@@ -262,20 +295,20 @@ static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *p
         return status;
     bool const backward = job->has_gradients;
     const ra_config *config = job->config;
-    *errors_out = (ra_errors){
-        .o = relative_error(sums->queries, sums->o_diff, sums->o_ref, 0),
-        .lse = job->has_lse && sums->queries > 0 ? worst->lse : -1,
-        .dq = backward ? relative_error(sums->queries, sums->dq_diff, sums->dq_ref,
-                                        least_base(config, false, worst->score, sums->dq_terms))
-                       : -1,
-        .dk = relative_error(sums->keys, sums->dk_diff, sums->dk_ref,
-                             least_base(config, plan->lse_from_run, worst->score, sums->dk_terms)),
-        .dv = relative_error(sums->keys, sums->dv_diff, sums->dv_ref, 0),
-        .query_count = (int64_t)sums->queries,
-        .key_count = (int64_t)sums->keys,
-        .skipped_count = (int64_t)sums->skipped,
-        .score = worst->score,
-        .lse_from_run = backward && plan->lse_from_run};
+    *errors_out =
+        (ra_errors){.o = relative_error(sums->queries, &sums->o, SHARE),
+                    .lse = job->has_lse && sums->queries > 0 ? worst->lse : -1,
+                    .dq = backward ? relative_error(sums->queries, &sums->dq,
+                                                    gradient_share(config, false, worst->score))
+                                   : -1,
+                    .dk = relative_error(sums->keys, &sums->dk,
+                                         gradient_share(config, plan->lse_from_run, worst->score)),
+                    .dv = relative_error(sums->keys, &sums->dv, SHARE),
+                    .query_count = (int64_t)sums->queries,
+                    .key_count = (int64_t)sums->keys,
+                    .skipped_count = (int64_t)sums->skipped,
+                    .score = worst->score,
+                    .lse_from_run = backward && plan->lse_from_run};
     return RA_OK;
 }
 
@@ -308,16 +341,17 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
     job.has_lse = presence.lse;
     bool const linear = ra_config_linear(config) != RA_LINEAR_NONE; /* has no lse */
     job.has_gradients = presence.dq && presence.dk && presence.dv && (presence.lse || linear);
-    ra_verify_plan const plan = make_plan(&job);
+    ra_verify_plan plan;
     ra_verify_sums sums = {0};
     ra_verify_worst worst = {0};
     ra_reference reference;
     char *const of_keys = (char *)work + ra_reference_bytes(config);
-    RA_ASSERT(config->backward || plan.key_groups == 0);
+    RA_ASSERT(config->backward || !job.has_gradients);
     ra_reference_init(config, pattern, source, work, &reference);
     reference.staging = (ra_tensor_staging){
         of_keys + (config->backward ? ra_verify_keys_bytes(config) : 0), staging_bytes(config)};
-    for (int64_t group = 0; group < plan.query_groups && status == RA_OK; ++group)
+    status = make_plan(&job, of_keys, &plan);
+    for (int64_t group = 0; status == RA_OK && group < plan.query_groups; ++group)
         status = verify_query_group(&job, &plan, group, &reference, &sums, &worst);
     status = ra_verify_agree(comm, status);
     if (status == RA_OK && plan.key_groups > 0)

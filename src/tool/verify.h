@@ -8,17 +8,18 @@
 #include "tensors.h"
 
 /*
- * Relative Frobenius errors over the sampled rows; lse: largest absolute error. -1: not checked.
- * INFINITY: a NaN where the inputs give none, so compare as !(error <= bound).
+ * Relative errors over the sampled rows: root sum of squares of the errors over that of the rows,
+ * each row divided by the root sum of squares of its terms; lse: largest absolute error. -1: not
+ * checked. INFINITY: a NaN where the inputs give none, or anything but 0 in a row that sees
+ * nothing, so compare as !(error <= bound).
  *
- * Where the terms of dq or dk cancel (a query that sees one key has dq = 0), the error is divided
- * by the larger of the result's norm and a share of the terms' root sum of squares. The share is
- * 1/4 for f32 and with lse_from_run; for 16 bits it is what allows the same absolute error as f32,
- * at least 1/1000.
+ * Where terms cancel (a query that sees one key has dq = 0), the error is divided by the larger of
+ * the result's norm and a share of the terms': 1/4 for o and dv, for f32 and with lse_from_run; for
+ * dq and dk of 16 bits it is what allows the same absolute error as f32, at least 1/1000.
  */
 typedef struct ra_errors {
     double o, lse, dq, dk, dv;
-    int64_t query_count, key_count; /* sampled rows that were compared, over all ranks */
+    int64_t query_count, key_count; /* compared rows that see a key, or are seen, over all ranks */
     int64_t skipped_count;          /* sampled rows not compared: NaN or Inf in what they see */
     double score;                   /* softmax: the largest |score| among the rows' highest ones */
     bool lse_from_run; /* dk and dv were recomputed with the run's own lse and o, see ra_verify */
@@ -40,8 +41,8 @@ ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score);
 int64_t ra_verify_bytes(const ra_config *config);
 /**
  * Collective; every rank returns the same errors. Rows are sampled from job.seed over the whole
- * sequence, first and last rows included, their number bounded by the work they cause: about 1e9
- * multiply-adds per rank.
+ * sequence, first and last rows included, and most of the others where they see something. Their
+ * number is bounded by the work they cause: about 1e9 multiply-adds per rank, or what 8 take.
  *
  * o, lse and dq of a row come from inputs alone. dk and dv of a key need lse and delta of every
  * query that sees it: those too come from inputs if that work is affordable, else from the run's

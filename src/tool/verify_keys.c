@@ -10,10 +10,21 @@
 #include <math.h>
 #include <string.h>
 
+/*
+ * A row of dk or dv counts as much as others by the norms of its terms, but those of keys that are
+ * hardly seen count less, as if each p were at least this: float32 leaves such a p an error in
+ * proportion to how far its score lies below the row's top, and float16 rounds it to few bits.
+ */
+static const double weighed_from[] = {[RA_F32] = 0x1p-24, [RA_F16] = 0x1p-14, [RA_BF16] = 0x1p-24};
+
 /* What queries add to a key; only doubles, so that it is reduced as it lies. */
 typedef struct key_sums {
     double dk[RA_HEAD_DIM_MAX], dv[RA_HEAD_DIM_MAX];
-    double terms;     /* sum of (scale p (|dp| + |delta|) |q|)^2: of what cancels in dk */
+    double dk_terms;  /* sum of (scale p (|dp| + |delta|) |q|)^2 */
+    double dv_terms;  /* sum of (p |do|)^2 */
+    double dk_weight; /* with p from weighed_from on: sum of (scale p |q| |do|)^2 (|v|^2 + |o|^2) */
+    double dv_weight; /* and of (p |do|)^2 */
+    double seen;      /* by so many queries that were added */
     double nonfinite; /* queries whose inputs, or what they see, hold NaN or Inf */
     double suspect;   /* queries whose lse or o from the run is not finite */
 } key_sums;
@@ -48,8 +59,8 @@ static key_group group_begin(const ra_verify_job *job, const ra_verify_plan *pla
                         .sums = sums + group * plan->key_rows};
     result.head_begin = result.kv_head * heads;
     for (int64_t i = 0; i < plan->key_rows; ++i)
-        keys[i].row =
-            ra_verify_sample(ra_mix64(seed ^ (uint64_t)at), i, plan->key_rows, config->seq);
+        keys[i].row = ra_verify_sample_row(job, result.head_begin + (int32_t)(i % heads),
+                                           ra_mix64(seed ^ (uint64_t)at), i, plan->key_rows);
     return result;
 }
 
@@ -83,12 +94,12 @@ static ra_status take_from_run(const ra_verify_job *job, int64_t batch, int32_t 
     ra_status status = RA_OK;
     for (int i = 0; i < count && status == RA_OK; ++i) {
         int64_t const first = ((batch * own + locals[i]) * config->heads + head) * config->head_dim;
-        double delta = 0;
         status = ra_verify_load(&job->results->o, first, config->head_dim, out);
-        for (int32_t d = 0; d < config->head_dim && status == RA_OK; ++d)
-            delta += out[d] * rows[i].dout[d];
-        rows[i].delta = delta;
-        if (status == RA_OK && job->has_lse)
+        if (status != RA_OK)
+            return status;
+        rows[i].delta = ra_reference_dot(out, rows[i].dout, config->head_dim);
+        rows[i].out_size = ra_reference_dot(out, out, config->head_dim);
+        if (job->has_lse)
             status =
                 ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + locals[i],
                                1, &rows[i].lse);
@@ -105,18 +116,32 @@ static bool can_add(const ra_reference_row *row, key_sums *sums)
     return !row->nonfinite && !is_suspect;
 }
 
+/* What (dp - delta)^2 is at most, by the norms of what both are made of. */
+static double most_of_dp(const ra_reference_row *row, const sampled_key *key, int32_t dim)
+{
+    return ra_reference_dot(row->dout, row->dout, dim) *
+           (ra_reference_dot(key->v, key->v, dim) + row->out_size);
+}
+
 static void add_row(const ra_reference *reference, const ra_reference_row *row,
                     int32_t multiplicity, const sampled_key *key, key_sums *sums)
 {
     int32_t const dim = reference->dim;
     double const score = reference->scale * ra_reference_dot(row->q, key->k, dim);
     double const p = multiplicity * exp(score - row->lse);
+    double const weighed = fmax(p, weighed_from[reference->config->dtype]);
     double const dp = ra_reference_dot(row->dout, key->v, dim);
-    double const q_norm = sqrt(ra_reference_dot(row->q, row->q, dim));
+    double const both = fabs(dp) + fabs(row->delta);
+    double const q_size =
+        reference->scale * reference->scale * ra_reference_dot(row->q, row->q, dim);
+    double const dout_size = ra_reference_dot(row->dout, row->dout, dim);
     ra_reference_add(reference->scale * p * (dp - row->delta), row->q, sums->dk, dim);
     ra_reference_add(p, row->dout, sums->dv, dim);
-    double const term = reference->scale * p * (fabs(dp) + fabs(row->delta)) * q_norm;
-    sums->terms += term * term;
+    sums->dk_terms += p * p * both * both * q_size;
+    sums->dk_weight += weighed * weighed * most_of_dp(row, key, dim) * q_size;
+    sums->dv_terms += p * p * dout_size;
+    sums->dv_weight += weighed * weighed * dout_size;
+    sums->seen += 1;
 }
 
 /* The same for linear attention, whose rows hold features and what weights are divided by. */
@@ -124,20 +149,24 @@ static void add_row_linear(const ra_reference *reference, const ra_reference_row
                            const sampled_key *key, key_sums *sums)
 {
     int32_t const dim = reference->dim;
-    double phi[RA_HEAD_DIM_MAX], norm = 0;
+    double phi[RA_HEAD_DIM_MAX], slope_size = 0;
     memcpy(phi, key->k, (size_t)dim * sizeof(double));
     ra_reference_features(phi, dim);
     double const p = ra_reference_dot(row->q, phi, dim) / row->sum;
     double const dp = ra_reference_dot(row->dout, key->v, dim);
-    double const dweight = (dp - row->delta) / row->sum;
+    double const both = (fabs(dp) + fabs(row->delta)) / row->sum;
+    double const dv_terms = p * p * ra_reference_dot(row->dout, row->dout, dim);
     for (int32_t d = 0; d < dim; ++d) {
-        double const slope = fmin(phi[d], 1);
-        sums->dk[d] += dweight * row->q[d] * slope;
-        norm += row->q[d] * slope * row->q[d] * slope;
+        double const slope = row->q[d] * fmin(phi[d], 1);
+        sums->dk[d] += (dp - row->delta) / row->sum * slope;
+        slope_size += slope * slope;
     }
     ra_reference_add(p, row->dout, sums->dv, dim);
-    double const term = (fabs(dp) + fabs(row->delta)) / row->sum;
-    sums->terms += term * term * norm;
+    sums->dk_terms += both * both * slope_size;
+    sums->dk_weight += most_of_dp(row, key, dim) * slope_size / (row->sum * row->sum);
+    sums->dv_terms += dv_terms; /* no weight is an exponential of a score: all count in full */
+    sums->dv_weight += dv_terms;
+    sums->seen += 1;
 }
 
 /* The rows in reference->rows, each of which sees a key of the group. */
@@ -268,15 +297,14 @@ static ra_status compare_key(const ra_verify_job *job, const key_group *group, i
     }
     int64_t const first =
         ((group->batch * job->rows->row_count + local) * config->kv_heads + group->kv_head) * dim;
-    sums->keys += 1;
-    ra_status status =
-        ra_verify_compare(&job->results->dk, first, key->dk, dim, &sums->dk_diff, &sums->dk_ref);
+    sums->keys += key->seen > 0;
+    ra_status status = ra_verify_compare(&job->results->dk, first, key->dk, dim, key->dk_terms,
+                                         key->dk_weight, &sums->dk);
     if (status == RA_OK)
-        status = ra_verify_compare(&job->results->dv, first, key->dv, dim, &sums->dv_diff,
-                                   &sums->dv_ref);
-    sums->dk_terms += key->terms;
+        status = ra_verify_compare(&job->results->dv, first, key->dv, dim, key->dv_terms,
+                                   key->dv_weight, &sums->dv);
     if (key->suspect > 0)
-        sums->dk_diff = sums->dv_diff = INFINITY;
+        sums->dk.diff = sums->dv.diff = INFINITY;
     return status;
 }
 
@@ -300,6 +328,25 @@ int64_t ra_verify_keys_bytes(const ra_config *config)
     int64_t const bytes = RA_VERIFY_MAX_KEYS * (int64_t)sizeof(sampled_key) +
                           groups * rows * (int64_t)sizeof(key_sums);
     return (bytes + 63) / 64 * 64;
+}
+
+ra_status ra_verify_count_seeing(const ra_verify_job *job, const ra_verify_plan *plan, void *work,
+                                 int64_t *rows_out)
+{
+    sampled_key *keys = work;
+    int64_t most = 0;
+    for (int64_t g = 0; g < plan->key_groups; ++g) {
+        key_group const group =
+            group_begin(job, plan, g, keys, (key_sums *)(keys + RA_VERIFY_MAX_KEYS));
+        int64_t rows = 0;
+        for (int32_t h = 0; h < group.head_count; ++h)
+            for (int64_t i = 0; i < job->rows->row_count; ++i)
+                rows +=
+                    sees_group(job, group.head_begin + h, ra_rowset_global(job->rows, i), &group);
+        most = ra_max_i64(most, rows);
+    }
+    *rows_out = most;
+    return ra_comm_reduce_i64(job->comm, "work of verification", RA_MAX, rows_out, 1);
 }
 
 ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,

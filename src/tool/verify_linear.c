@@ -21,7 +21,8 @@ static void begin_row(ra_reference_row *row, int32_t dim)
     memset(row->out, 0, (size_t)dim * sizeof(double));
     memset(row->dq, 0, (size_t)dim * sizeof(double));
     memset(row->kept, 0, (size_t)dim * sizeof(double));
-    row->sum = row->terms_2 = row->terms_1 = row->terms_0 = 0;
+    row->sum = row->out_terms = 0;
+    row->terms_2 = row->terms_1 = row->terms_0 = row->terms_v = 0;
     ra_reference_features(row->q, dim);
 }
 
@@ -36,7 +37,9 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
         return;
     }
     double const weight = ra_reference_dot(row->q, phi, dim);
+    double const term = weight * reference->v_norm[key];
     row->sum += weight;
+    row->out_terms += term * term;
     ra_reference_add(weight, v, row->out, dim);
     if (depth != RA_REFERENCE_GRADIENT)
         return;
@@ -51,6 +54,7 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
     row->terms_2 += size * dp * dp;
     row->terms_1 += size * fabs(dp);
     row->terms_0 += size;
+    row->terms_v += size * reference->v_norm[key] * reference->v_norm[key];
 }
 
 /* dq = slope(q) sum (dp - delta) phi(k) / sum, delta = do . o. */
@@ -61,14 +65,18 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
     row->lse = log(row->sum);
     for (int32_t d = 0; d < dim; ++d)
         row->out[d] /= row->sum;
+    row->out_terms /= row->sum * row->sum;
     if (depth == RA_REFERENCE_OUT)
         return;
     row->delta = ra_reference_dot(row->dout, row->out, dim);
+    row->out_size = ra_reference_dot(row->out, row->out, dim);
     for (int32_t d = 0; d < dim; ++d)
         row->dq[d] = (row->dq[d] - row->delta * row->kept[d]) / row->sum;
     double const delta = fabs(row->delta);
-    row->terms = (row->terms_2 + 2 * delta * row->terms_1 + delta * delta * row->terms_0) /
-                 (row->sum * row->sum);
+    row->dq_terms = (row->terms_2 + 2 * delta * row->terms_1 + delta * delta * row->terms_0) /
+                    (row->sum * row->sum);
+    row->dq_weight = ra_reference_dot(row->dout, row->dout, dim) *
+                     (row->terms_v + row->out_size * row->terms_0) / (row->sum * row->sum);
 }
 
 /* Keys [begin, begin + count), as features. */

@@ -52,7 +52,7 @@ int64_t ra_reference_bytes(const ra_config *config)
 {
     size_t const keys_bytes = RA_REFERENCE_KEYS * (size_t)config->head_dim * sizeof(double);
     size_t const bytes = RA_REFERENCE_ROWS * sizeof(ra_reference_row) + 2 * keys_bytes +
-                         RA_REFERENCE_KEYS * (sizeof(double) + sizeof(int32_t) + sizeof(bool));
+                         RA_REFERENCE_KEYS * (2 * sizeof(double) + sizeof(int32_t) + sizeof(bool));
     return (int64_t)(bytes + 63) / 64 * 64;
 }
 
@@ -67,7 +67,8 @@ void ra_reference_init(const ra_config *config, const ra_pattern *pattern,
     reference.k = (double *)(reference.rows + RA_REFERENCE_ROWS);
     reference.v = reference.k + RA_REFERENCE_KEYS * dim;
     reference.k_norm = reference.v + RA_REFERENCE_KEYS * dim;
-    reference.multiplicity = (int32_t *)(reference.k_norm + RA_REFERENCE_KEYS);
+    reference.v_norm = reference.k_norm + RA_REFERENCE_KEYS;
+    reference.multiplicity = (int32_t *)(reference.v_norm + RA_REFERENCE_KEYS);
     reference.key_nonfinite = (bool *)(reference.multiplicity + RA_REFERENCE_KEYS);
     *reference_out = reference;
 }
@@ -107,7 +108,8 @@ static void begin_row(ra_reference_row *row, int32_t dim)
     memset(row->dq, 0, (size_t)dim * sizeof(double));
     memset(row->kept, 0, (size_t)dim * sizeof(double));
     row->top = -INFINITY;
-    row->sum = row->terms_2 = row->terms_1 = row->terms_0 = 0;
+    row->sum = row->out_terms = 0;
+    row->terms_2 = row->terms_1 = row->terms_0 = row->terms_v = 0;
 }
 
 /* A higher score than any before: everything summed so far shrinks. */
@@ -116,6 +118,7 @@ static void raise_top(ra_reference_row *row, double score, ra_reference_depth de
     double const shrink = exp(row->top - score);
     row->top = score;
     row->sum *= shrink;
+    row->out_terms *= shrink * shrink;
     scale_values(shrink, row->out, dim);
     if (depth == RA_REFERENCE_GRADIENT) {
         scale_values(shrink, row->dq, dim);
@@ -123,6 +126,7 @@ static void raise_top(ra_reference_row *row, double score, ra_reference_depth de
         row->terms_2 *= shrink * shrink;
         row->terms_1 *= shrink * shrink;
         row->terms_0 *= shrink * shrink;
+        row->terms_v *= shrink * shrink;
     }
 }
 
@@ -140,6 +144,8 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
         raise_top(row, score, depth, dim);
     double const weight = multiplicity * exp(score - row->top);
     row->sum += weight;
+    double const term = weight * reference->v_norm[key];
+    row->out_terms += term * term;
     ra_reference_add(weight, v, row->out, dim);
     if (depth == RA_REFERENCE_GRADIENT) {
         double const dp = ra_reference_dot(row->dout, v, dim);
@@ -149,6 +155,7 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
         row->terms_2 += size * size * dp * dp;
         row->terms_1 += size * size * fabs(dp);
         row->terms_0 += size * size;
+        row->terms_v += size * size * reference->v_norm[key] * reference->v_norm[key];
     }
 }
 
@@ -159,16 +166,20 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
     double const inverse = row->sum > 0 ? 1 / row->sum : 0;
     row->lse = row->sum > 0 ? row->top + log(row->sum) : -INFINITY;
     scale_values(inverse, row->out, dim);
+    row->out_terms *= inverse * inverse;
     if (depth == RA_REFERENCE_OUT)
         return;
     row->delta = ra_reference_dot(row->dout, row->out, dim);
+    row->out_size = ra_reference_dot(row->out, row->out, dim);
     if (depth == RA_REFERENCE_DELTA)
         return;
     ra_reference_add(-row->delta, row->kept, row->dq, dim);
     scale_values(reference->scale * inverse, row->dq, dim);
     double const delta = fabs(row->delta), factor = reference->scale * inverse;
-    row->terms =
+    row->dq_terms =
         factor * factor * (row->terms_2 + 2 * delta * row->terms_1 + delta * delta * row->terms_0);
+    row->dq_weight = factor * factor * ra_reference_dot(row->dout, row->dout, dim) *
+                     (row->terms_v + row->out_size * row->terms_0);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -184,10 +195,10 @@ ra_status ra_reference_load_keys(ra_reference *reference, int64_t batch, int32_t
         status = ra_tensor_source_rows(reference->source, reference->config, RA_TENSOR_V, batch,
                                        kv_head, begin, count, reference->staging, reference->v);
     for (int64_t i = 0; i < count && status == RA_OK; ++i) {
-        const double *k = reference->k + i * dim;
+        const double *k = reference->k + i * dim, *v = reference->v + i * dim;
         reference->k_norm[i] = sqrt(ra_reference_dot(k, k, dim));
-        reference->key_nonfinite[i] =
-            !ra_reference_finite(k, dim) || !ra_reference_finite(reference->v + i * dim, dim);
+        reference->v_norm[i] = sqrt(ra_reference_dot(v, v, dim));
+        reference->key_nonfinite[i] = !ra_reference_finite(k, dim) || !ra_reference_finite(v, dim);
     }
     return status;
 }

@@ -13,16 +13,20 @@ typedef struct ra_reference_row {
     double out[RA_HEAD_DIM_MAX], dq[RA_HEAD_DIM_MAX];
     double kept[RA_HEAD_DIM_MAX]; /* sum of p k: the factor of delta in dq */
     double lse, delta;
-    double terms;    /* sum of (scale p (|dp| + |delta|) |k|)^2, over the terms that cancel in dq */
-    bool nonfinite;  /* NaN or Inf in the row or in what it sees; the rest is undefined */
-    double top, sum; /* online softmax */
-    double terms_2, terms_1, terms_0; /* of terms, by the power of |dp| */
+    double out_terms; /* sum of (p |v|)^2 */
+    double dq_terms;  /* sum of (scale p (|dp| + |delta|) |k|)^2 */
+    double dq_weight; /* sum of (scale p |k| |do|)^2 (|v|^2 + |out|^2): dp and delta may be small */
+    double out_size;  /* |out|^2; with depth DELTA, too */
+    bool nonfinite;   /* NaN or Inf in the row or in what it sees; the rest is undefined */
+    double top, sum;  /* online softmax */
+    double terms_2, terms_1, terms_0; /* of dq_terms, by the power of |dp| */
+    double terms_v;                   /* sum of (p |k| |v|)^2 */
 } ra_reference_row;
 
 typedef enum ra_reference_depth {
-    RA_REFERENCE_OUT,     /* out and lse */
-    RA_REFERENCE_DELTA,   /* and delta */
-    RA_REFERENCE_GRADIENT /* and dq, terms */
+    RA_REFERENCE_OUT,     /* out, lse, out_terms */
+    RA_REFERENCE_DELTA,   /* and delta, out_size */
+    RA_REFERENCE_GRADIENT /* and dq, dq_terms, dq_weight */
 } ra_reference_depth;
 
 typedef struct ra_reference {
@@ -34,7 +38,7 @@ typedef struct ra_reference {
     ra_tensor_staging staging;
     ra_reference_row *rows; /* [RA_REFERENCE_ROWS], for the caller */
     /* The current keys: RA_REFERENCE_KEYS rows of one batch and kv head. */
-    double *k, *v, *k_norm;
+    double *k, *v, *k_norm, *v_norm;
     bool *key_nonfinite;
     int32_t *multiplicity;
     /* Linear attention: phi(k) summed over the keys before `line_end` of a batch and kv head. */
@@ -105,11 +109,21 @@ typedef struct ra_verify_plan {
 
 enum { RA_VERIFY_MAX_GROUPS = 4, RA_VERIFY_MAX_QUERIES = 64, RA_VERIFY_MAX_KEYS = 16 };
 
-/* Sums over sampled rows, added up over ranks. */
+/*
+ * Sums over sampled rows of one result: of the squares of errors, of the row itself, and of the
+ * terms that the row is a sum of. Each row's squares are divided by a weight, the square of what
+ * its terms' norms would give, so that all rows count alike: under a causal mask the first has a
+ * norm some hundred times the last one's.
+ */
+typedef struct ra_verify_sum {
+    double diff, ref, terms;
+} ra_verify_sum;
+
+/* Added up over ranks: doubles only, reduced as an array. */
 typedef struct ra_verify_sums {
-    double o_diff, o_ref, dq_diff, dq_ref, dq_terms;
-    double dk_diff, dk_ref, dk_terms, dv_diff, dv_ref;
-    double queries, keys, skipped;
+    ra_verify_sum o, dq, dk, dv;
+    double queries, keys; /* rows that see a key, and keys that are seen */
+    double skipped;
 } ra_verify_sums;
 
 /* The largest over all rows: doubles only, reduced as an array. */
@@ -123,23 +137,37 @@ typedef struct ra_verify_worst {
  * >= 2, the first is 0 and the last is total - 1. 1 <= count <= total.
  */
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total);
+/**
+ * The same for rows of a head. Three of four of the others are the next of their part that sees
+ * itself, if there is one nearby: where few rows see anything, they are worth more than the rest.
+ */
+int64_t ra_verify_sample_row(const ra_verify_job *job, int32_t head, uint64_t seed, int64_t index,
+                             int64_t count);
 
 /** `count` elements, `first` and on, as float64. */
 RA_CHECKED ra_status ra_verify_load(ra_verify_tensor *tensor, int64_t first, int32_t count,
                                     double *values);
 /**
- * Add squares of (tensor[first + d] - reference[d]) and of reference[d]; NaN adds INFINITY. An
- * error of half of float16's smallest step is not counted.
+ * Add squares of (tensor[first + d] - reference[d]), of reference[d], and `terms`, all divided by
+ * `weight`: what this row's terms count as, 0 only if the row must be 0. NaN, and anything else
+ * than 0 there, adds INFINITY. What the dtype cannot hold is not counted: half of float16's
+ * smallest step, and numbers below the least normal one of the others.
  */
 RA_CHECKED ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first,
-                                       const double *reference, int32_t dim, double *diff,
-                                       double *ref);
+                                       const double *reference, int32_t dim, double terms,
+                                       double weight, ra_verify_sum *sum);
 
 /** Collective: the worst status of all ranks, for all. Who failed has logged it. */
 RA_CHECKED ra_status ra_verify_agree(ra_comm *comm, ra_status own);
 
 /** Bytes that ra_verify_keys works in at most, whole lines of 64. */
 int64_t ra_verify_keys_bytes(const ra_config *config);
+/**
+ * Collective: the most queries of a rank that see sampled keys of one group, over ranks and groups.
+ * `work`: as of ra_verify_keys.
+ */
+RA_CHECKED ra_status ra_verify_count_seeing(const ra_verify_job *job, const ra_verify_plan *plan,
+                                            void *work, int64_t *rows_out);
 /**
  * Collective: recompute and compare sampled rows of dk and dv. Adds to *sums of this rank. `work`:
  * that many bytes, borrowed.
