@@ -175,6 +175,7 @@ static ra_status add_rows(const ra_verify_job *job, bool lse_from_run, int32_t h
                           key_group *group)
 {
     ra_reference_row *rows = reference->rows;
+    ra_comm_beat(job->comm);
     ra_status status = ra_reference_load(reference, group->batch, head, true, rows, count);
     bool const linear = ra_config_linear(job->config) != RA_LINEAR_NONE;
     if (status == RA_OK && lse_from_run) {
@@ -246,6 +247,7 @@ static ra_status own_inputs_nonfinite(const ra_verify_job *job, ra_reference *re
         for (int64_t batch = 0; batch < config->batch; ++batch)
             for (int32_t head = 0; head < ra_tensor_heads(config, (ra_tensor_name)name); ++head)
                 for (int64_t local = 0; local < job->rows->row_count; ++local) {
+                    ra_comm_beat(job->comm);
                     ra_status const status = ra_tensor_source_rows(
                         job->source, config, (ra_tensor_name)name, batch, head,
                         ra_rowset_global(job->rows, local), 1, reference->staging, values);
@@ -339,10 +341,12 @@ ra_status ra_verify_count_seeing(const ra_verify_job *job, const ra_verify_plan 
         key_group const group =
             group_begin(job, plan, g, keys, (key_sums *)(keys + RA_VERIFY_MAX_KEYS));
         int64_t rows = 0;
-        for (int32_t h = 0; h < group.head_count; ++h)
+        for (int32_t h = 0; h < group.head_count; ++h) {
+            ra_comm_beat(job->comm);
             for (int64_t i = 0; i < job->rows->row_count; ++i)
                 rows +=
                     sees_group(job, group.head_begin + h, ra_rowset_global(job->rows, i), &group);
+        }
         most = ra_max_i64(most, rows);
     }
     *rows_out = most;
