@@ -1,6 +1,7 @@
 #include "sparse/cpu/balance_cpu.h"
 
 #include "sparse/cpu/cpu_internal.h"
+#include "sparse/mapped.h"
 #include "sparse/run_band.h"
 
 #include <criterion/criterion.h>
@@ -9,36 +10,10 @@
 
 enum { TILE_ROWS = 256, HEADS = 2, MEMBERS_MAX = 16 };
 
-typedef struct fixture {
-    ra_ledger *ledger;
-    ra_pool *pool;
-    ra_pattern *pattern;
-    ra_rowset rows;
-    ra_tilemap map;
-} fixture;
-
-static fixture fixture_make(const ra_pattern_config *config, int64_t n)
+static mapped map_of(const ra_pattern_config *config, int64_t n)
 {
-    fixture f = {0};
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &f.ledger), RA_OK);
-    ra_pool_config const pool = {.memory = ra_memory_host(), .ledger = f.ledger};
-    cr_assert_eq(ra_pool_create(&pool, &f.pool), RA_OK);
-    cr_assert_eq(ra_pattern_create(config, n, HEADS, f.pool, &f.pattern), RA_OK);
-    cr_assert_eq(ra_rowset_init(f.pool, &(ra_range){0, 1, n}, 1, &f.rows), RA_OK);
-    cr_assert_eq(ra_tilemap_init(&(ra_map_request){f.pattern, (ra_heads){0, 1, HEADS}, &f.rows,
-                                                   &f.rows, TILE_ROWS, false},
-                                 f.pool, &f.map),
-                 RA_OK);
-    return f;
-}
-
-static void fixture_free(fixture *f)
-{
-    ra_tilemap_fini(f->pool, &f->map);
-    ra_rowset_fini(f->pool, &f->rows);
-    ra_pattern_destroy(f->pattern);
-    ra_pool_destroy(f->pool);
-    ra_ledger_destroy(f->ledger);
+    return mapped_make(
+        &(mapped_config){.pattern = config, .rows = n, .heads = HEADS, .tile_rows = TILE_ROWS});
 }
 
 static int64_t work_of_all(const ra_tilemap *map)
@@ -52,19 +27,19 @@ static int64_t work_of_all(const ra_tilemap *map)
 Test(balance_cpu, work_is_the_pairs_of_tiles_or_a_little_more_where_a_band_cuts_them)
 {
     ra_pattern_config config = ra_pattern_config_dense();
-    fixture dense = fixture_make(&config, 3000);
+    mapped dense = map_of(&config, 3000);
     cr_expect_eq(work_of_all(&dense.map), HEADS * (int64_t)3000 * 3000);
     cr_expect_eq(ra_cpu_chunk_work(&dense.map, 1, 2, 0), (int64_t)TILE_ROWS * 3000);
-    fixture_free(&dense);
+    mapped_free(&dense);
     config.causal = true;
-    fixture causal = fixture_make(&config, 3000);
+    mapped causal = map_of(&config, 3000);
     cr_expect_geq(work_of_all(&causal.map), causal.map.live_pairs);
     cr_expect_leq(work_of_all(&causal.map),
                   causal.map.live_pairs + HEADS * (int64_t)3000 * TILE_ROWS);
     for (int32_t c = 1; c + 1 < causal.map.chunk_count; ++c)
         cr_expect_gt(ra_cpu_chunk_work(&causal.map, 0, 1, c),
                      ra_cpu_chunk_work(&causal.map, 0, 1, c - 1));
-    fixture_free(&causal);
+    mapped_free(&causal);
 }
 
 Test(balance_cpu, work_is_of_the_layers_that_hold_the_heads)
@@ -75,7 +50,7 @@ Test(balance_cpu, work_is_of_the_layers_that_hold_the_heads)
     config.rates = rates;
     config.branch_count = 2;
     config.dilated_heads = RA_HEADS_GROUPED; /* head 0 has the first branch, head 1 the second */
-    fixture f = fixture_make(&config, 4096);
+    mapped f = map_of(&config, 4096);
     cr_assert_eq(f.map.layer_count, 2);
     int64_t first = 0, second = 0;
     for (int32_t c = 0; c < f.map.chunk_count; ++c) {
@@ -84,7 +59,7 @@ Test(balance_cpu, work_is_of_the_layers_that_hold_the_heads)
     }
     cr_expect_eq(first, (int64_t)4096 * 512);
     cr_expect_eq(second, (int64_t)2048 * 1024);
-    fixture_free(&f);
+    mapped_free(&f);
 }
 
 Test(balance_cpu, classes_halve_the_longest)
@@ -126,7 +101,7 @@ Test(balance_cpu, no_thread_is_left_alone_with_a_long_task)
     config.block_size = 128;
     config.block_width = 1;
     config.block_globals = 1;
-    fixture f = fixture_make(&config, 65536);
+    mapped f = map_of(&config, 65536);
     int64_t work[256], sum = 0, most = 0;
     cr_assert_eq(f.map.chunk_count, 256);
     for (int32_t c = 0; c < 256; ++c) {
@@ -139,7 +114,7 @@ Test(balance_cpu, no_thread_is_left_alone_with_a_long_task)
         int64_t const least = sum / threads > most ? sum / threads : most;
         cr_expect_leq(end_of_tasks(work, 256, threads), least + most / 8, "%d threads", threads);
     }
-    fixture_free(&f);
+    mapped_free(&f);
 }
 
 /* ---- backward ----------------------------------------------------------------------------------
@@ -202,13 +177,13 @@ static void check_rounds(const ra_pattern_config *config, int32_t members_most, 
                          const char *what)
 {
     for (int64_t n = 8192; n <= 65536; n *= 2) {
-        fixture f = fixture_make(config, n);
+        mapped f = map_of(config, n);
         for (int32_t members = 2; members <= members_most; members *= 2) {
             double const share = time_at_work(&f.map, members);
             cr_expect_geq(share, least, "%s, %lld rows, %d members: %.2f", what, (long long)n,
                           members, share);
         }
-        fixture_free(&f);
+        mapped_free(&f);
     }
 }
 
@@ -237,13 +212,13 @@ Test(balance_cpu, every_member_has_keys_where_there_are_enough_of_them)
 {
     ra_pattern_config const config = ra_pattern_config_dense();
     for (int64_t n = 1; n <= 4096; n = 2 * n + 1) {
-        fixture f = fixture_make(&config, n);
+        mapped f = map_of(&config, n);
         for (int32_t members = 1; members <= MEMBERS_MAX; ++members) {
             ra_cpu_shares const s = ra_cpu_share_backward(&f.map, 0, HEADS, members);
             int64_t const groups = (n + s.key_rows - 1) / s.key_rows;
             cr_expect(groups >= members || s.key_rows == RA_KEY_BLOCK, "%lld rows, %d members",
                       (long long)n, members);
         }
-        fixture_free(&f);
+        mapped_free(&f);
     }
 }

@@ -1,28 +1,13 @@
 /* The order in which thread blocks of the CUDA kernels draw tasks: the last ones end together. */
 #include "internal.h"
 #include "sparse/cuda/launch_args.h"
-#include "support/poison_pool.h"
+#include "sparse/mapped.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
 /* As many as an H200 holds of the kernels for head_dim 128. */
 enum { SLOTS = 264, TASKS_MAX = 1 << 17 };
-
-static ra_ledger *ledger;
-static ra_pool *pool;
-
-static void begin(void)
-{
-    poison_pool_begin(&ledger, &pool);
-}
-
-static void end(void)
-{
-    poison_pool_end(ledger, pool);
-}
-
-TestSuite(cuda_order, .init = begin, .fini = end);
 
 /* ---- a launch, played through ---------------------------------------------------------------- */
 
@@ -46,9 +31,7 @@ static double wasted(const double *tasks, int64_t count)
 }
 
 typedef struct launch {
-    ra_pattern *pattern;
-    ra_rowset rows;
-    ra_tilemap map;
+    mapped m;
     ra_cuda_forward forward;
     ra_cuda_backward backward;
 } launch;
@@ -57,20 +40,15 @@ static void make_launch(const ra_pattern_config *config, int32_t tokens, int32_t
                         int32_t kv_heads, bool ends_only, launch *l)
 {
     static uint32_t tickets[2];
-    ra_range const all = {0, 1, tokens};
     ra_view const view = {.dtype = RA_BF16};
     ra_kernel_shape const shape = {
         .batch = 2, .q_heads = q_heads, .kv_heads = kv_heads, .dim = 128, .scale = 1};
-    cr_assert_eq(ra_pattern_create(config, tokens, q_heads, pool, &l->pattern), RA_OK);
-    cr_assert_eq(ra_rowset_init(pool, &all, 1, &l->rows), RA_OK);
-    ra_map_request const request = {.pattern = l->pattern,
-                                    .heads = {0, 1, q_heads},
-                                    .queries = &l->rows,
-                                    .keys = &l->rows,
-                                    .tile_rows = ra_cuda_tile_of(RA_BF16, 128).q_rows,
-                                    .by_keys = true};
-    cr_assert_eq(ra_tilemap_init(&request, pool, &l->map), RA_OK);
-    ra_forward_step const forward = {.map = &l->map,
+    l->m = mapped_make(&(mapped_config){.pattern = config,
+                                        .rows = tokens,
+                                        .heads = q_heads,
+                                        .tile_rows = ra_cuda_tile_of(RA_BF16, 128).q_rows,
+                                        .by_keys = true});
+    ra_forward_step const forward = {.map = &l->m.map,
                                      .shape = shape,
                                      .q = view,
                                      .k = view,
@@ -79,16 +57,9 @@ static void make_launch(const ra_pattern_config *config, int32_t tokens, int32_t
                                      .last = true,
                                      .ends_only = ends_only};
     ra_backward_step const backward = {
-        .map = &l->map, .shape = shape, .q = view, .k = view, .ends_only = ends_only};
-    l->forward = ra_cuda_forward_args(&forward, l->map.layers, NULL, tickets);
-    l->backward = ra_cuda_backward_args(&backward, l->map.layers, false, tickets);
-}
-
-static void end_launch(launch *l)
-{
-    ra_tilemap_fini(pool, &l->map);
-    ra_rowset_fini(pool, &l->rows);
-    ra_pattern_destroy(l->pattern);
+        .map = &l->m.map, .shape = shape, .q = view, .k = view, .ends_only = ends_only};
+    l->forward = ra_cuda_forward_args(&forward, l->m.map.layers, NULL, tickets);
+    l->backward = ra_cuda_backward_args(&backward, l->m.map.layers, false, tickets);
 }
 
 /* ---- how long tasks take: the pairs of their rows, by definition ----------------------------- */
@@ -102,12 +73,12 @@ typedef struct scheme {
 
 static double pairs_of(const launch *l, int64_t begin, int64_t end)
 {
-    return (double)ra_pattern_area(l->pattern, (ra_range){begin, 1, end - begin});
+    return (double)ra_pattern_area(l->m.pattern, (ra_range){begin, 1, end - begin});
 }
 
 static double *chunk_pairs(const launch *l)
 {
-    const ra_tilemap *map = &l->map;
+    const ra_tilemap *map = &l->m.map;
     double *pairs = calloc((size_t)map->chunk_count, sizeof(*pairs));
     for (int64_t c = 0; c < map->chunk_count; ++c)
         pairs[c] =
@@ -132,7 +103,7 @@ static double queries_wasted(const launch *l, bool backward)
 static double keys_wasted(const launch *l, bool mirrored)
 {
     double *const tasks = calloc(TASKS_MAX, sizeof(*tasks));
-    int64_t const n = l->map.k_rows;
+    int64_t const n = l->m.map.k_rows;
     cr_assert_leq(l->backward.k_tasks, TASKS_MAX);
     for (int64_t i = 0; i < l->backward.k_tasks; ++i) {
         ra_cuda_key_task const task = ra_cuda_key_task_of(&l->backward, i);
@@ -177,7 +148,7 @@ Test(cuda_order, thread_blocks_end_together)
             cr_expect_lt(ways[w], 1.03,
                          "%s over %d tokens, kernel %d: %g times as long as it could", s->name,
                          tokens[i / 2], w, ways[w]);
-        end_launch(&l);
+        mapped_free(&l.m);
     }
 }
 
@@ -190,7 +161,7 @@ Test(cuda_order, head_by_head_would_waste_what_groups_do_not)
     cr_expect_float_eq(queries_wasted(&l, false), 1.01, 0.005, "%g", queries_wasted(&l, false));
     l.forward.groups = 2 * 8;
     cr_expect_float_eq(queries_wasted(&l, false), 1.12, 0.005, "%g", queries_wasted(&l, false));
-    end_launch(&l);
+    mapped_free(&l.m);
 }
 
 /* Heads that share keys go together; as many as the cache holds, and those of a window at once. */
@@ -204,15 +175,15 @@ Test(cuda_order, heads_go_together_while_what_they_read_fits_the_cache)
     cr_expect_eq(l.forward.groups, 2, "%lld", (long long)l.forward.groups);
     cr_expect_eq(l.backward.q_groups, 2);
     cr_expect_eq(l.backward.k_groups, 4, "%lld", (long long)l.backward.k_groups);
-    end_launch(&l);
+    mapped_free(&l.m);
     make_launch(&dense.config, 131072, 8, 8, false, &l);
     cr_expect_eq(l.forward.groups, 16, "heads of two batches, each for itself");
     cr_expect_eq(l.backward.k_groups, 16);
-    end_launch(&l);
+    mapped_free(&l.m);
     make_launch(&window.config, 131072, 8, 8, false, &l);
     cr_expect_eq(l.forward.groups, 1);
     cr_expect_eq(l.backward.k_groups, 1);
-    end_launch(&l);
+    mapped_free(&l.m);
 }
 
 Test(cuda_order, ends_are_the_first_and_last_chunk_whichever_is_longer)
@@ -224,9 +195,9 @@ Test(cuda_order, ends_are_the_first_and_last_chunk_whichever_is_longer)
         cr_assert_eq(l.forward.tasks, 2 * 8 * 2);
         int32_t const first = ra_cuda_task_of(&l.forward, 0).chunk;
         int32_t const last = ra_cuda_task_of(&l.forward, l.forward.tasks - 1).chunk;
-        cr_expect_eq(first, i == 0 ? l.map.chunk_count - 1 : 0, "%s", schemes[i].name);
-        cr_expect_eq(last, i == 0 ? 0 : l.map.chunk_count - 1);
+        cr_expect_eq(first, i == 0 ? l.m.map.chunk_count - 1 : 0, "%s", schemes[i].name);
+        cr_expect_eq(last, i == 0 ? 0 : l.m.map.chunk_count - 1);
         cr_expect_eq(ra_cuda_query_task_of(&l.backward, 0).chunk, first);
-        end_launch(&l);
+        mapped_free(&l.m);
     }
 }

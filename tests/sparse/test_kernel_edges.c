@@ -1,7 +1,7 @@
 /* Kernel tables at the edges: values that are not finite, refusals, memory, polling, long sums. */
 #include "sparse/kernel_case.h"
+#include "sparse/mapped.h"
 #include "support/captured_log.h"
-#include "support/poison_memory.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -162,26 +162,6 @@ Test(kernel_edges, every_16_bit_value_survives_attention_to_itself)
 /* ---- a kernel by itself ------------------------------------------------------------------------
  */
 
-typedef struct fixture {
-    ra_ledger *ledger;
-    ra_pool *pool;
-} fixture;
-
-static fixture fixture_make(int64_t limit)
-{
-    fixture f;
-    cr_assert_eq(ra_ledger_create(limit, &f.ledger), RA_OK);
-    ra_pool_config const config = {.memory = ra_memory_poison(), .ledger = f.ledger};
-    cr_assert_eq(ra_pool_create(&config, &f.pool), RA_OK);
-    return f;
-}
-
-static void fixture_free(fixture *f)
-{
-    ra_pool_destroy(f->pool);
-    ra_ledger_destroy(f->ledger);
-}
-
 Test(kernel_edges, workspace_is_counted_and_refused_by_the_limit)
 {
     captured_log said;
@@ -190,33 +170,30 @@ Test(kernel_edges, workspace_is_counted_and_refused_by_the_limit)
         const ra_kernel_ops *ops = kernel_table(i);
         if (ops == NULL)
             continue;
-        fixture f = fixture_make(INT64_MAX);
+        ra_ledger *ledger;
+        ra_pool *pool;
         ra_kernel kernel;
+        poison_pool_begin(&ledger, &pool);
         ra_kernel_use const use = {.dim = 64, .threads = 1};
-        cr_assert_eq(ra_kernel_init(ops, &use, f.pool, &kernel), RA_OK);
+        cr_assert_eq(ra_kernel_init(ops, &use, pool, &kernel), RA_OK);
         ra_ledger_snapshot snapshot;
-        ra_ledger_read(f.ledger, &snapshot);
+        ra_ledger_read(ledger, &snapshot);
         cr_assert_geq(snapshot.current_bytes[RA_MEM_WORKSPACE],
                       (int64_t)ops->workspace_bytes(&use));
         cr_assert_eq(snapshot.current_bytes[RA_MEM_WORKSPACE], snapshot.reserved_bytes);
         ra_kernel_fini(&kernel);
         ra_kernel_fini(&kernel);
-        ra_ledger_read(f.ledger, &snapshot);
-        cr_assert_eq(snapshot.reserved_bytes, 0);
-        fixture_free(&f);
-        f = fixture_make(1000);
-        cr_assert_eq(ra_kernel_init(ops, &use, f.pool, &kernel), RA_ERR_NO_MEMORY);
-        fixture_free(&f);
+        poison_pool_end(ledger, pool);
+        poison_pool_begin_within(1000, &ledger, &pool);
+        cr_assert_eq(ra_kernel_init(ops, &use, pool, &kernel), RA_ERR_NO_MEMORY);
+        poison_pool_end(ledger, pool);
     }
     cr_assert_gt(said.count, 0);
 }
 
 /* A dense step of one head; changed by the tests below. */
 typedef struct small_step {
-    fixture f;
-    ra_pattern *pattern;
-    ra_rowset rows;
-    ra_tilemap map;
+    mapped m;
     ra_kernel kernel;
     float *data;
     ra_forward_step step;
@@ -226,19 +203,15 @@ enum { SMALL_ROWS = 2048, SMALL_DIM = 16 };
 
 static small_step small_step_make(const ra_kernel_ops *ops, int threads)
 {
-    small_step s = {.f = fixture_make(INT64_MAX)};
-    ra_pattern_config const config = ra_pattern_config_dense();
-    ra_range const all = {0, 1, SMALL_ROWS};
-    cr_assert_eq(ra_pattern_create(&config, SMALL_ROWS, 1, s.f.pool, &s.pattern), RA_OK);
-    cr_assert_eq(ra_rowset_init(s.f.pool, &all, 1, &s.rows), RA_OK);
-    cr_assert_eq(
-        ra_tilemap_init(&(ra_map_request){s.pattern, (ra_heads){0, 1, 1}, &s.rows, &s.rows,
-                                          ops->tile_rows(RA_F32, SMALL_DIM), ops->maps_by_keys},
-                        s.f.pool, &s.map),
-        RA_OK);
-    cr_assert_eq(ra_kernel_init(ops, &(ra_kernel_use){.dim = SMALL_DIM, .threads = threads},
-                                s.f.pool, &s.kernel),
-                 RA_OK);
+    ra_pattern_config const dense = ra_pattern_config_dense();
+    small_step s = {0};
+    s.m = mapped_make(&(mapped_config){.pattern = &dense,
+                                       .rows = SMALL_ROWS,
+                                       .heads = 1,
+                                       .tile_rows = ops->tile_rows(RA_F32, SMALL_DIM),
+                                       .by_keys = ops->maps_by_keys});
+    ra_kernel_use const use = {.dim = SMALL_DIM, .threads = threads};
+    cr_assert_eq(ra_kernel_init(ops, &use, s.m.pool, &s.kernel), RA_OK);
     s.data = calloc(2 * SMALL_ROWS * SMALL_DIM, sizeof(float));
     ra_view const in = ra_view_dense(s.data, RA_F32, SMALL_ROWS, 1, SMALL_DIM, 0);
     ra_view const out =
@@ -258,10 +231,7 @@ static void small_step_free(small_step *s)
 {
     free(s->data);
     ra_kernel_fini(&s->kernel);
-    ra_tilemap_fini(s->f.pool, &s->map);
-    ra_rowset_fini(s->f.pool, &s->rows);
-    ra_pattern_destroy(s->pattern);
-    fixture_free(&s->f);
+    mapped_free(&s->m);
 }
 
 typedef struct poll_count {
@@ -286,7 +256,7 @@ Test(kernel_edges, polls_from_the_calling_thread_while_it_works)
         poll_count count = {.caller = pthread_self()};
         s.kernel.poll = count_poll;
         s.kernel.poll_context = &count;
-        s.step.map = &s.map;
+        s.step.map = &s.m.map;
         cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_OK);
         cr_assert_geq(count.calls, 16);
         small_step_free(&s);
@@ -294,7 +264,7 @@ Test(kernel_edges, polls_from_the_calling_thread_while_it_works)
         s = small_step_make(kernel_table(i), 4);
         s.kernel.poll = count_poll;
         s.kernel.poll_context = &count;
-        s.step.map = &s.map;
+        s.step.map = &s.m.map;
         for (int again = 0; again < 5; ++again)
             cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_OK);
         cr_assert_eq(count.strangers, 0);
@@ -310,7 +280,7 @@ Test(kernel_edges, refuses_steps_that_it_cannot_compute)
         if (kernel_table(i) == NULL)
             continue;
         small_step s = small_step_make(kernel_table(i), 1);
-        s.step.map = &s.map;
+        s.step.map = &s.m.map;
         s.step.shape.dim = 257;
         cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_ERR_INVALID);
         s.step.shape.dim = 64; /* the workspace was made for 16 */
@@ -320,12 +290,12 @@ Test(kernel_edges, refuses_steps_that_it_cannot_compute)
         s.step.shape.kv_heads = 2;
         cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_ERR_INVALID);
         s.step.shape.q_heads = s.step.shape.kv_heads = 1;
-        int32_t const tile_rows = s.map.tile_rows;
-        s.map.tile_rows = 257;
+        int32_t const tile_rows = s.m.map.tile_rows;
+        s.m.map.tile_rows = 257;
         cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_ERR_INVALID);
-        ra_backward_step const backward = {.map = &s.map, .shape = s.step.shape};
+        ra_backward_step const backward = {.map = &s.m.map, .shape = s.step.shape};
         cr_assert_eq(s.kernel.ops->backward(&s.kernel, &backward), RA_ERR_INVALID);
-        s.map.tile_rows = tile_rows;
+        s.m.map.tile_rows = tile_rows;
         cr_assert_eq(s.kernel.ops->forward(&s.kernel, &s.step), RA_OK);
         small_step_free(&s);
     }

@@ -1,5 +1,6 @@
 /* Sums over 65,536 keys or queries: their error must not grow with the sequence. */
 #include "sparse/kernel_case.h"
+#include "sparse/mapped.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -8,46 +9,35 @@
 
 enum { N = 65536, DIM = 64, HEADS = 2 };
 
-typedef struct sampled {
-    ra_ledger *ledger;
-    ra_pool *pool;
-    ra_pattern *pattern;
-    ra_rowset queries, keys;
-    ra_tilemap map;
+typedef struct long_job {
+    mapped m;
     ra_kernel kernel;
-} sampled;
+} long_job;
 
-/* Queries at the beginning, in the middle and at the end, against all keys. */
-static sampled sampled_make(const ra_kernel_ops *ops, const ra_pattern_config *config)
+static long_job long_job_make(const ra_kernel_ops *ops, mapped_config config, int32_t dim)
 {
-    static const ra_range queries[] = {{0, 1, 12}, {N / 2 - 8, 1, 20}, {N - 24, 1, 24}};
-    static const ra_range keys = {0, 1, N};
-    sampled s;
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &s.ledger), RA_OK);
-    ra_pool_config const pool = {.memory = ra_memory_host(), .ledger = s.ledger};
-    cr_assert_eq(ra_pool_create(&pool, &s.pool), RA_OK);
-    cr_assert_eq(ra_pattern_create(config, N, HEADS, s.pool, &s.pattern), RA_OK);
-    cr_assert_eq(ra_rowset_init(s.pool, queries, 3, &s.queries), RA_OK);
-    cr_assert_eq(ra_rowset_init(s.pool, &keys, 1, &s.keys), RA_OK);
-    cr_assert_eq(
-        ra_tilemap_init(&(ra_map_request){s.pattern, (ra_heads){0, 1, HEADS}, &s.queries, &s.keys,
-                                          ops->tile_rows(RA_F32, DIM), ops->maps_by_keys},
-                        s.pool, &s.map),
-        RA_OK);
-    cr_assert_eq(ra_kernel_init(ops, &(ra_kernel_use){.dim = DIM, .threads = 2}, s.pool, &s.kernel),
-                 RA_OK);
-    return s;
+    config.rows = N;
+    config.tile_rows = ops->tile_rows(RA_F32, dim);
+    config.by_keys = ops->maps_by_keys;
+    long_job j = {.m = mapped_make(&config)};
+    ra_kernel_use const use = {.dim = dim, .threads = 2};
+    cr_assert_eq(ra_kernel_init(ops, &use, j.m.pool, &j.kernel), RA_OK);
+    return j;
 }
 
-static void sampled_free(sampled *s)
+static void long_job_free(long_job *j)
 {
-    ra_kernel_fini(&s->kernel);
-    ra_tilemap_fini(s->pool, &s->map);
-    ra_rowset_fini(s->pool, &s->keys);
-    ra_rowset_fini(s->pool, &s->queries);
-    ra_pattern_destroy(s->pattern);
-    ra_pool_destroy(s->pool);
-    ra_ledger_destroy(s->ledger);
+    ra_kernel_fini(&j->kernel);
+    mapped_free(&j->m);
+}
+
+/* Queries at the beginning, in the middle and at the end, against all keys. */
+static long_job sampled_make(const ra_kernel_ops *ops, const ra_pattern_config *pattern)
+{
+    static const ra_range queries[] = {{0, 1, 12}, {N / 2 - 8, 1, 20}, {N - 24, 1, 24}};
+    mapped_config const config = {
+        .pattern = pattern, .heads = HEADS, .queries = queries, .query_ranges = 3};
+    return long_job_make(ops, config, DIM);
 }
 
 typedef struct long_tensors {
@@ -100,8 +90,8 @@ static void check_sampled(const ra_kernel_ops *ops, const long_tensors *t,
                           const ra_pattern_config *config, const double *want,
                           const double *want_lse)
 {
-    sampled s = sampled_make(ops, config);
-    int64_t const rows = s.queries.row_count;
+    long_job s = sampled_make(ops, config);
+    int64_t const rows = s.m.queries.row_count;
     size_t const element = ra_dtype_bytes(t->dtype);
     char *q = take((size_t)rows * HEADS * DIM * element), *o = take((size_t)rows * HEADS * DIM * 4);
     float *lse = take((size_t)rows * HEADS * sizeof(float));
@@ -112,9 +102,10 @@ static void check_sampled(const ra_kernel_ops *ops, const long_tensors *t,
                                    .scale = (float)(1 / sqrt((double)DIM))};
     for (int64_t x = 0; x < rows; ++x)
         memcpy(q + (size_t)x * HEADS * DIM * element,
-               (const char *)t->q + (size_t)ra_rowset_global(&s.queries, x) * HEADS * DIM * element,
+               (const char *)t->q +
+                   (size_t)ra_rowset_global(&s.m.queries, x) * HEADS * DIM * element,
                HEADS * DIM * element);
-    ra_forward_step const step = {.map = &s.map,
+    ra_forward_step const step = {.map = &s.m.map,
                                   .shape = shape,
                                   .q = ra_view_dense(q, t->dtype, rows, HEADS, DIM, 0),
                                   .k = ra_view_dense(t->k, t->dtype, N, 1, DIM, 0),
@@ -133,7 +124,7 @@ static void check_sampled(const ra_kernel_ops *ops, const long_tensors *t,
     free(q);
     free(o);
     free(lse);
-    sampled_free(&s);
+    long_job_free(&s);
 }
 
 static void check_long(ra_dtype dtype, bool causal)
@@ -141,12 +132,12 @@ static void check_long(ra_dtype dtype, bool causal)
     ra_pattern_config config = ra_pattern_config_dense();
     config.causal = causal;
     long_tensors t = long_tensors_make(dtype);
-    sampled s = sampled_make(kernel_table(0), &config);
-    int64_t const rows = s.queries.row_count;
+    long_job s = sampled_make(kernel_table(0), &config);
+    int64_t const rows = s.m.queries.row_count;
     double *want = take((size_t)rows * HEADS * DIM * sizeof(double));
     double *want_lse = take((size_t)rows * HEADS * sizeof(double));
-    ask_oracle(&t, &config, &s.queries, want, want_lse);
-    sampled_free(&s);
+    ask_oracle(&t, &config, &s.m.queries, want, want_lse);
+    long_job_free(&s);
     for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
         if (kernel_table(i) != NULL)
             check_sampled(kernel_table(i), &t, &config, want, want_lse);
@@ -218,25 +209,10 @@ static void sink_oracle(const sink_job *j, double scale)
 
 static void sink_run(const ra_kernel_ops *ops, sink_job *j, float scale)
 {
-    static const ra_range all = {0, 1, N};
     ra_pattern_config config = ra_pattern_config_dense();
     config.window_left = config.window_right = 0;
     config.sinks = SINKS;
-    sampled s;
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &s.ledger), RA_OK);
-    ra_pool_config const pool = {.memory = ra_memory_host(), .ledger = s.ledger};
-    cr_assert_eq(ra_pool_create(&pool, &s.pool), RA_OK);
-    cr_assert_eq(ra_pattern_create(&config, N, 1, s.pool, &s.pattern), RA_OK);
-    cr_assert_eq(ra_rowset_init(s.pool, &all, 1, &s.queries), RA_OK);
-    cr_assert_eq(ra_rowset_init(s.pool, &all, 1, &s.keys), RA_OK);
-    cr_assert_eq(
-        ra_tilemap_init(&(ra_map_request){s.pattern, (ra_heads){0, 1, 1}, &s.queries, &s.keys,
-                                          ops->tile_rows(RA_F32, SHORT_DIM), ops->maps_by_keys},
-                        s.pool, &s.map),
-        RA_OK);
-    cr_assert_eq(
-        ra_kernel_init(ops, &(ra_kernel_use){.dim = SHORT_DIM, .threads = 2}, s.pool, &s.kernel),
-        RA_OK);
+    long_job s = long_job_make(ops, (mapped_config){.pattern = &config, .heads = 1}, SHORT_DIM);
     ra_kernel_shape const shape = {
         .batch = 1, .q_heads = 1, .kv_heads = 1, .dim = SHORT_DIM, .scale = scale};
     size_t const bytes = sizeof(float) * N * SHORT_DIM;
@@ -245,7 +221,7 @@ static void sink_run(const ra_kernel_ops *ops, sink_job *j, float scale)
     float *const data[8] = {j->q, j->k, j->v, j->dout, j->out, j->dq, j->dk, j->dv};
     for (int i = 0; i < 8; ++i)
         views[i] = ra_view_dense(data[i], RA_F32, N, 1, SHORT_DIM, 0);
-    ra_forward_step const forward = {.map = &s.map,
+    ra_forward_step const forward = {.map = &s.m.map,
                                      .shape = shape,
                                      .q = views[0],
                                      .k = views[1],
@@ -255,7 +231,7 @@ static void sink_run(const ra_kernel_ops *ops, sink_job *j, float scale)
                                      .lse_batch_stride = N,
                                      .first = true,
                                      .last = true};
-    ra_backward_step const backward = {.map = &s.map,
+    ra_backward_step const backward = {.map = &s.m.map,
                                        .shape = shape,
                                        .q = views[0],
                                        .k = views[1],
@@ -270,7 +246,7 @@ static void sink_run(const ra_kernel_ops *ops, sink_job *j, float scale)
     cr_assert_eq(ops->forward(&s.kernel, &forward), RA_OK);
     cr_assert_eq(ops->delta(&s.kernel, &shape, N, &views[4], &views[3], j->delta), RA_OK);
     cr_assert_eq(ops->backward(&s.kernel, &backward), RA_OK);
-    sampled_free(&s);
+    long_job_free(&s);
 }
 
 Test(kernel_long, gradients_of_keys_that_all_queries_see_stay_within_bounds, .timeout = 300)

@@ -1,7 +1,7 @@
 /* The table that materialises its scores: what it holds when, and what it refuses. */
 #include "ringattn/kernel.h"
+#include "sparse/mapped.h"
 #include "support/captured_log.h"
-#include "support/poison_memory.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -10,11 +10,7 @@ enum { ROWS = 300, DIM = 16, HEADS = 3, MATRIX_BYTES = HEADS * ROWS * ROWS * (in
 
 /* A causal job of one step. */
 typedef struct fixture {
-    ra_ledger *ledger;
-    ra_pool *pool;
-    ra_pattern *pattern;
-    ra_rowset rows;
-    ra_tilemap map;
+    mapped m;
     ra_kernel kernel;
     float *data;
     ra_forward_step forward;
@@ -23,25 +19,18 @@ typedef struct fixture {
 
 static fixture fixture_make(int64_t limit_bytes)
 {
-    fixture f = {0};
+    const ra_kernel_ops *const ops = ra_kernel_standard();
+    ra_kernel_use const use = {.dim = DIM, .threads = 2};
     ra_pattern_config pattern = ra_pattern_config_dense();
-    ra_range const all = {0, 1, ROWS};
     pattern.causal = true;
-    if (ra_kernel_standard() == NULL)
+    if (ops == NULL)
         cr_skip_test("OpenBLAS is not installed");
-    cr_assert_eq(ra_ledger_create(limit_bytes, &f.ledger), RA_OK);
-    ra_pool_config const config = {.memory = ra_memory_poison(), .ledger = f.ledger};
-    cr_assert_eq(ra_pool_create(&config, &f.pool), RA_OK);
-    cr_assert_eq(ra_pattern_create(&pattern, ROWS, HEADS, f.pool, &f.pattern), RA_OK);
-    cr_assert_eq(ra_rowset_init(f.pool, &all, 1, &f.rows), RA_OK);
-    cr_assert_eq(
-        ra_tilemap_init(&(ra_map_request){f.pattern, (ra_heads){0, 1, HEADS}, &f.rows, &f.rows,
-                                          ra_kernel_standard()->tile_rows(RA_F32, DIM), false},
-                        f.pool, &f.map),
-        RA_OK);
-    cr_assert_eq(ra_kernel_init(ra_kernel_standard(), &(ra_kernel_use){.dim = DIM, .threads = 2},
-                                f.pool, &f.kernel),
-                 RA_OK);
+    fixture f = {.m = mapped_make(&(mapped_config){.pattern = &pattern,
+                                                   .rows = ROWS,
+                                                   .heads = HEADS,
+                                                   .tile_rows = ops->tile_rows(RA_F32, DIM),
+                                                   .limit_bytes = limit_bytes})};
+    cr_assert_eq(ra_kernel_init(ops, &use, f.m.pool, &f.kernel), RA_OK);
     int64_t const count = ROWS * HEADS * DIM;
     f.data = calloc((size_t)(8 * count + 2 * ROWS * HEADS), sizeof(float));
     cr_assert_not_null(f.data);
@@ -76,16 +65,9 @@ static fixture fixture_make(int64_t limit_bytes)
 
 static void fixture_free(fixture *f)
 {
-    ra_ledger_snapshot now;
     free(f->data);
     ra_kernel_fini(&f->kernel);
-    ra_tilemap_fini(f->pool, &f->map);
-    ra_rowset_fini(f->pool, &f->rows);
-    ra_pattern_destroy(f->pattern);
-    ra_ledger_read(f->ledger, &now);
-    cr_assert_eq(now.reserved_bytes, 0);
-    ra_pool_destroy(f->pool);
-    ra_ledger_destroy(f->ledger);
+    mapped_free(&f->m);
 }
 
 static const ra_kernel_pass forward_only = {.groups = 1, .steps = 1, .parts = 1};
@@ -94,7 +76,7 @@ static const ra_kernel_pass backward_pass = {.backward = true, .groups = 1, .ste
 
 static ra_status forward(fixture *f, const ra_kernel_pass *pass)
 {
-    f->forward.map = &f->map;
+    f->forward.map = &f->m.map;
     ra_status status = ra_kernel_begin(&f->kernel, pass);
     if (status == RA_OK)
         status = f->kernel.ops->forward(&f->kernel, &f->forward);
@@ -104,7 +86,7 @@ static ra_status forward(fixture *f, const ra_kernel_pass *pass)
 
 static ra_status backward(fixture *f)
 {
-    f->backward.map = &f->map;
+    f->backward.map = &f->m.map;
     ra_status status = ra_kernel_begin(&f->kernel, &backward_pass);
     if (status == RA_OK)
         status = f->kernel.ops->backward(&f->kernel, &f->backward);
@@ -116,8 +98,8 @@ static ra_status backward(fixture *f)
 static void expect_matrices(const fixture *f, int now, int most)
 {
     ra_ledger_snapshot snapshot;
-    int64_t const round = (int64_t)ra_pool_round(f->pool, MATRIX_BYTES);
-    ra_ledger_read(f->ledger, &snapshot);
+    int64_t const round = (int64_t)ra_pool_round(f->m.pool, MATRIX_BYTES);
+    ra_ledger_read(f->m.ledger, &snapshot);
     cr_assert_eq(snapshot.current_bytes[RA_MEM_SCORES], now * round);
     cr_assert_eq(snapshot.peak_bytes[RA_MEM_SCORES], most * round);
 }
@@ -180,8 +162,8 @@ Test(standard, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_nothing)
     for (int fitting = 0; fitting <= 4; ++fitting) {
         fixture probe = fixture_make(INT64_MAX);
         ra_ledger_snapshot before;
-        ra_ledger_read(probe.ledger, &before);
-        int64_t const round = (int64_t)ra_pool_round(probe.pool, MATRIX_BYTES);
+        ra_ledger_read(probe.m.ledger, &before);
+        int64_t const round = (int64_t)ra_pool_round(probe.m.pool, MATRIX_BYTES);
         fixture_free(&probe);
         fixture f = fixture_make(before.reserved_bytes + 4096 + fitting * round);
         captured_log_begin(&said);

@@ -1,6 +1,5 @@
 /* What tile maps cost. Their contents are checked pair by pair in test_pattern.c. */
-#include "ringattn/tilemap.h"
-#include "support/poison_pool.h"
+#include "sparse/mapped.h"
 
 #include <criterion/criterion.h>
 
@@ -9,30 +8,16 @@ static const int64_t million = 1048576, mebibyte = 1048576;
 
 static int64_t map_bytes(ra_pattern_config config, int32_t heads)
 {
-    ra_ledger *ledger;
-    ra_pool *pool;
-    ra_pattern *pattern;
-    ra_rowset rows;
-    ra_tilemap map;
-    ra_range const all = {0, 1, million};
-    poison_pool_begin(&ledger, &pool);
-    cr_assert_eq(ra_pattern_create(&config, million, heads, pool, &pattern), RA_OK);
-    cr_assert_eq(ra_rowset_init(pool, &all, 1, &rows), RA_OK);
-    cr_assert_eq(ra_tilemap_init(&(ra_map_request){pattern, (ra_heads){0, 1, heads}, &rows, &rows,
-                                                   TILE_ROWS, false},
-                                 pool, &map),
-                 RA_OK);
-    int64_t const bytes = map.bytes;
-    cr_assert_leq(map.bytes, (int64_t)map.block.reserved_bytes);
-    cr_assert_eq(map.live_pairs, ra_pattern_area(pattern, all));
-    ra_tilemap_fini(pool, &map);
-    ra_rowset_fini(pool, &rows);
-    ra_pattern_destroy(pattern);
+    mapped m = mapped_make(&(mapped_config){
+        .pattern = &config, .rows = million, .heads = heads, .tile_rows = TILE_ROWS});
+    int64_t const bytes = m.map.bytes;
+    cr_assert_leq(bytes, (int64_t)m.map.block.reserved_bytes);
+    cr_assert_eq(m.map.live_pairs, ra_pattern_area(m.pattern, (ra_range){0, 1, million}));
     ra_ledger_snapshot snapshot;
-    ra_ledger_read(ledger, &snapshot);
+    ra_ledger_read(m.ledger, &snapshot);
     cr_assert_leq(snapshot.peak_bytes[RA_MEM_TILEMAP], bytes + mebibyte,
                   "building takes hardly more than the map itself");
-    poison_pool_end(ledger, pool);
+    mapped_free(&m);
     return bytes;
 }
 
