@@ -1,18 +1,13 @@
 /* The table for GPUs over the stand-in runtime: every call of the runtime fails, one after the
    other, and each time there is one error, nothing is left, and nothing is claimed to be done. */
-#include "ringattn/device.h"
-#include "ringattn/kernel.h"
 #include "ringattn/kernel_check.h"
-#include "support/captured_log.h"
+#include "sparse/cuda_job.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
 #include <string.h>
 
-enum { ROWS = 40, DIM = 16, COUNT = ROWS * DIM, CALLS_MAX = 400 };
-
-static captured_log said;
+enum { ROWS = 40 };
 
 static void begin(void)
 {
@@ -23,249 +18,128 @@ static void begin(void)
 
 TestSuite(kernel_cuda_failures, .init = begin, .timeout = 120);
 
-/* One head of ROWS rows, all in one block: q, k, v, out, dout, dq, dk, dv, then lse, delta. */
-typedef struct job {
-    ra_ledger *ledger;
-    ra_pool *host_pool, *pool;
-    ra_pattern *pattern;
-    ra_rowset rows;
-    ra_tilemap map;
-    ra_memory memory;
-    ra_kernel_use use;
-    ra_kernel kernel;
-    ra_block tensors;
-    float host[COUNT];
-} job;
-
-static ra_view tensor(const job *j, int i)
+/* One head, all in one block. */
+static void prepare(cuda_job *j)
 {
-    return ra_view_dense((float *)j->tensors.data + (size_t)i * COUNT, RA_F32, ROWS, 1, DIM, 0);
-}
-
-static ra_kernel_shape const shape = {
-    .batch = 1, .q_heads = 1, .kv_heads = 1, .dim = DIM, .scale = 0.25f};
-
-static void prepare(job *j)
-{
-    ra_range const all = {0, 1, ROWS};
-    ra_pattern_config pattern = ra_pattern_config_dense();
-    pattern.causal = true;
-    memset(j, 0, sizeof(*j));
-    j->use = (ra_kernel_use){.dim = DIM, .threads = 1};
-    for (int i = 0; i < COUNT; ++i)
-        j->host[i] = sinf((float)i);
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &j->ledger), RA_OK);
-    ra_pool_config const config = {.memory = ra_memory_host(), .ledger = j->ledger};
-    cr_assert_eq(ra_pool_create(&config, &j->host_pool), RA_OK);
-    cr_assert_eq(ra_pattern_create(&pattern, ROWS, 1, j->host_pool, &j->pattern), RA_OK);
-    cr_assert_eq(ra_rowset_init(j->host_pool, &all, 1, &j->rows), RA_OK);
-    cr_assert_eq(
-        ra_tilemap_init(&(ra_map_request){j->pattern, (ra_heads){0, 1, 1}, &j->rows, &j->rows,
-                                          ra_kernel_cuda()->tile_rows(RA_F32, DIM), true},
-                        j->host_pool, &j->map),
-        RA_OK);
-}
-
-/* With pools that keep nothing and that order what they keep. */
-static ra_status take(job *j, ra_pool_mode mode)
-{
-    ra_status status = ra_memory_device(0, &j->memory);
-    if (status != RA_OK)
-        return status;
-    ra_pool_config const config = {.mode = mode, .memory = j->memory, .ledger = j->ledger};
-    cr_assert_eq(ra_pool_create(&config, &j->pool), RA_OK);
-    status = ra_kernel_init(ra_kernel_cuda(), &j->use, j->pool, &j->kernel);
-    if (status == RA_OK)
-        status = ra_pool_alloc(j->pool, RA_MEM_QKV, (size_t)10 * COUNT * sizeof(float),
-                               j->kernel.stream, &j->tensors);
-    for (int i = 0; i < 5 && status == RA_OK; ++i)
-        status = ra_memory_write(&j->memory, j->kernel.stream, tensor(j, i).data, j->host,
-                                 sizeof(j->host));
-    return status;
-}
-
-static ra_status forward(job *j)
-{
-    float *const lines = (float *)tensor(j, 8).data;
-    ra_forward_step const step = {.map = &j->map,
-                                  .shape = shape,
-                                  .q = tensor(j, 0),
-                                  .k = tensor(j, 1),
-                                  .v = tensor(j, 2),
-                                  .out = tensor(j, 3),
-                                  .lse = lines,
-                                  .lse_batch_stride = ROWS,
-                                  .first = true,
-                                  .last = true};
-    return j->kernel.ops->forward(&j->kernel, &step);
-}
-
-static ra_status backward(job *j)
-{
-    float *const lines = (float *)tensor(j, 8).data;
-    ra_view const out = tensor(j, 3), dout = tensor(j, 4);
-    const ra_kernel_ops *const ops = j->kernel.ops;
-    ra_status status = ops->zero(&j->kernel, tensor(j, 5).data, (size_t)3 * COUNT * sizeof(float));
-    if (status == RA_OK)
-        status = ops->delta(&j->kernel, &shape, ROWS, &out, &dout, lines + ROWS);
-    ra_backward_step const step = {.map = &j->map,
-                                   .shape = shape,
-                                   .q = tensor(j, 0),
-                                   .k = tensor(j, 1),
-                                   .v = tensor(j, 2),
-                                   .dout = dout,
-                                   .lse = lines,
-                                   .lse_batch_stride = ROWS,
-                                   .delta = lines + ROWS,
-                                   .dq = tensor(j, 5),
-                                   .dk = tensor(j, 6),
-                                   .dv = tensor(j, 7)};
-    return status != RA_OK ? status : ops->backward(&j->kernel, &step);
+    cuda_job_prepare(j, ra_kernel_cuda(), RA_F32, ROWS, 1);
 }
 
 /* Steps with a map that was taken and one that was not, and every way of moving rows. */
-static ra_status compute(job *j)
+static ra_status compute(cuda_job *j)
 {
-    const ra_kernel_ops *const ops = j->kernel.ops;
-    ra_view const from = tensor(j, 5), to = tensor(j, 6), last = tensor(j, 7);
-    ra_status status = forward(j);
+    ra_view const out = cuda_job_tensor(j, 3), dout = cuda_job_tensor(j, 4);
+    ra_view const from = cuda_job_tensor(j, 5), to = cuda_job_tensor(j, 6);
+    ra_view const last = cuda_job_tensor(j, 7);
+    ra_status status = cuda_job_forward(j);
     if (status == RA_OK)
-        status = ra_kernel_take_map(&j->kernel, &j->map);
+        status = ra_kernel_take_map(&j->kernel, &j->host.map);
     if (status == RA_OK)
-        status = forward(j);
+        status = cuda_job_forward(j);
     if (status == RA_OK)
-        status = backward(j);
+        status = j->ops->zero(&j->kernel, from.data, 3 * (size_t)j->count * sizeof(float));
     if (status == RA_OK)
-        status = ops->add(&j->kernel, &shape, &j->rows, &from, &to);
+        status = j->ops->delta(&j->kernel, &j->shape, ROWS, &out, &dout, cuda_job_lse(j) + ROWS);
     if (status == RA_OK)
-        status = ops->store(&j->kernel, &shape, ROWS, &to, &last);
+        status = cuda_job_backward(j);
     if (status == RA_OK)
-        status = ops->gather(&j->kernel, &shape, &j->rows, &last, &from);
+        status = j->ops->add(&j->kernel, &j->shape, &j->host.keys, &from, &to);
+    if (status == RA_OK)
+        status = j->ops->store(&j->kernel, &j->shape, ROWS, &to, &last);
+    if (status == RA_OK)
+        status = j->ops->gather(&j->kernel, &j->shape, &j->host.keys, &last, &from);
     if (status == RA_OK)
         status = ra_kernel_finish(&j->kernel);
-    return status != RA_OK ? status
-                           : ra_memory_read(&j->memory, j->kernel.stream, j->host,
-                                            tensor(j, 3).data, sizeof(j->host));
+    return status == RA_OK ? cuda_job_read(j) : status;
 }
 
-static void give(job *j)
+static ra_status begin_failing(cuda_job *j, int64_t call, cudaError_t error)
 {
-    if (j->kernel.ops != NULL)
-        ra_kernel_drop_map(&j->kernel, &j->map);
-    if (j->pool != NULL)
-        ra_pool_free(j->pool, j->kernel.stream, &j->tensors);
-    ra_kernel_fini(&j->kernel);
-    ra_pool_destroy(j->pool);
-    ra_tilemap_fini(j->host_pool, &j->map);
-    ra_rowset_fini(j->host_pool, &j->rows);
-    ra_pattern_destroy(j->pattern);
-    ra_pool_destroy(j->host_pool);
-    ra_ledger_destroy(j->ledger);
+    begin();
+    prepare(j);
+    standin.fail_call = call;
+    standin.fail_error = error;
+    return RA_OK;
 }
 
-/* What the runtime refuses to take back is left, which one warning says; nothing else is. Giving a
-   block back cannot fail: that its stream cannot be asked is an error's line all the same. */
-static void check_end(int64_t call, ra_status status)
+static ra_status begin_odd(cuda_job *j, int64_t call)
 {
-    int64_t const left = standin.blocks + standin.pinned_blocks + standin.events + standin.streams;
-    int const slower = standin.blocks_held > 0 ? 1 : 0;
-    cr_expect_eq(left, status == RA_OK ? said.warnings - slower : 0, "call %lld: %lld are left",
-                 (long long)call, (long long)left);
-    cr_expect_leq(said.errors + said.warnings, 1, "call %lld: %d lines", (long long)call,
-                  said.errors + said.warnings);
-    cr_expect(status == RA_OK || said.errors == 1, "call %lld: no line", (long long)call);
+    return begin_failing(j, call, call % 2 == 0 ? cudaErrorLaunchOutOfResources : cudaErrorUnknown);
 }
 
-static void sweep(ra_pool_mode mode, const cudaError_t fails[2])
+static ra_status begin_full(cuda_job *j, int64_t call)
 {
-    float want[COUNT] = {0};
-    int64_t call = 0;
-    for (bool done = false; !done; ++call) {
-        static job j;
-        cr_assert_lt(call, CALLS_MAX);
-        begin();
-        prepare(&j);
-        standin.fail_call = call; /* 0: none */
-        standin.fail_error = fails[call % 2];
-        ra_status status = take(&j, mode);
-        if (status == RA_OK)
-            status = compute(&j);
-        if (call == 0)
-            memcpy(want, j.host, sizeof(want));
-        if (status == RA_OK)
-            cr_expect_eq(memcmp(want, j.host, sizeof(want)), 0, "call %lld", (long long)call);
-        give(&j);
-        done = call > standin.calls;
-        check_end(call, status);
-    }
-    cr_assert_gt(call, 60);
+    return begin_failing(j, call, cudaErrorMemoryAllocation);
 }
 
-static const cudaError_t odd[2] = {cudaErrorLaunchOutOfResources, cudaErrorUnknown};
-static const cudaError_t full[2] = {cudaErrorMemoryAllocation, cudaErrorMemoryAllocation};
+/* With pools that keep nothing and that order what they keep. */
+static void sweep(ra_pool_mode mode, ra_status (*begin_job)(cuda_job *j, int64_t call))
+{
+    cuda_job_sweep const runtime = {"runtime", mode, begin_job, compute, &standin.calls, NULL};
+    cr_assert_gt(cuda_job_sweep_run(&runtime), 60);
+}
 
 Test(kernel_cuda_failures, any_call_that_fails_is_one_error_and_leaks_nothing)
 {
-    sweep(RA_POOL_OFF, odd);
+    sweep(RA_POOL_OFF, begin_odd);
 }
 
 Test(kernel_cuda_failures, so_it_is_over_a_pool_that_keeps_what_is_freed)
 {
-    sweep(RA_POOL_SIZE_CLASS, odd);
+    sweep(RA_POOL_SIZE_CLASS, begin_odd);
 }
 
 /* A launch may be the one: its kernel is loaded when it is first used. */
 Test(kernel_cuda_failures, so_it_is_where_any_call_finds_no_memory)
 {
-    sweep(RA_POOL_OFF, full);
-    sweep(RA_POOL_SIZE_CLASS, full);
+    sweep(RA_POOL_OFF, begin_full);
+    sweep(RA_POOL_SIZE_CLASS, begin_full);
 }
 
 /* What else would be done in the workspace of a kernel that was not made for it, in none. */
 Test(kernel_cuda_failures, a_step_that_was_not_foreseen_is_refused_for_want_of_scratch)
 {
-    static job j;
-    float want[COUNT] = {0};
+    static cuda_job j;
+    static float want[RESULTS_MAX];
     for (int may = 0; may < 2; ++may) {
         begin();
         prepare(&j);
         j.use.shares_rows = may == 1;
-        cr_assert_eq(take(&j, RA_POOL_OFF), RA_OK);
+        cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
         cr_assert_eq(compute(&j), RA_OK);
-        memcpy(want, j.host, sizeof(want));
-        ra_kernel_drop_map(&j.kernel, &j.map);
-        j.map.shared_rows = true; /* none is, so that results are the same */
+        memcpy(want, j.results, sizeof(want));
+        ra_kernel_drop_map(&j.kernel, &j.host.map);
+        j.host.map.shared_rows = true; /* none is, so that results are the same */
         cr_expect_eq(compute(&j), may == 1 ? RA_OK : RA_ERR_INVALID);
         cr_expect_eq(said.errors, 1 - may);
-        cr_expect_eq(memcmp(want, j.host, sizeof(want)), 0);
-        give(&j);
+        cr_expect_eq(memcmp(want, j.results, sizeof(want)), 0);
+        cuda_job_give(&j);
     }
     begin();
     prepare(&j);
-    cr_assert_eq(take(&j, RA_POOL_OFF), RA_OK);
-    ra_linear_pass const pass = {.shape = shape, .rows = ROWS, .segments = 1};
+    cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+    ra_linear_pass const pass = {.shape = j.shape, .rows = ROWS, .segments = 1};
     cr_expect_eq(j.kernel.ops->linear->sum(&j.kernel, &pass), RA_ERR_INVALID);
     cr_expect_eq(said.errors, 1);
-    give(&j);
+    cuda_job_give(&j);
 }
 
 /* One line, however many steps there are, and the same results. */
 Test(kernel_cuda_failures, a_gpu_that_holds_fewer_thread_blocks_is_slower_and_says_so)
 {
-    static job j;
-    float want[COUNT] = {0};
+    static cuda_job j;
+    static float want[RESULTS_MAX];
     for (int held = 0; held < 2; ++held) {
         begin();
         prepare(&j);
         standin.blocks_held = held;
-        cr_assert_eq(take(&j, RA_POOL_OFF), RA_OK);
+        cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
         cr_assert_eq(compute(&j), RA_OK);
         cr_assert_eq(said.warnings, held == 1 ? 1 : 0);
         if (held == 0)
-            memcpy(want, j.host, sizeof(want));
-        cr_assert_eq(memcmp(want, j.host, sizeof(want)), 0);
-        give(&j);
-        check_end(0, RA_OK);
+            memcpy(want, j.results, sizeof(want));
+        cr_assert_eq(memcmp(want, j.results, sizeof(want)), 0);
+        cuda_job_give(&j);
+        cuda_job_check_end("runtime", 0, RA_OK, 0);
     }
 }
 
