@@ -8,13 +8,13 @@
 
 refusing_memory cache_memory, pool_memory;
 
-void open_pool(fixture *f, int64_t limit_bytes)
+void open_pool(fixture *f, ra_pool_mode mode, int64_t limit_bytes)
 {
     pool_memory = (refusing_memory){.inner = ra_memory_poison(), .countdown = -1};
-    ra_memory const memory = ra_memory_refusing(&pool_memory);
     cr_assert_eq(ra_ledger_create(limit_bytes, &f->ledger), RA_OK);
-    cr_assert_eq(ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = f->ledger}, &f->pool),
-                 RA_OK);
+    ra_pool_config const config = {
+        .mode = mode, .memory = ra_memory_refusing(&pool_memory), .ledger = f->ledger};
+    cr_assert_eq(ra_pool_create(&config, &f->pool), RA_OK);
 }
 
 void open_cache(fixture *f, ra_cache_mode mode, int64_t entries, int64_t bytes)
@@ -30,7 +30,7 @@ void open_cache(fixture *f, ra_cache_mode mode, int64_t entries, int64_t bytes)
 fixture open_both(ra_cache_mode mode, int64_t entries, int64_t bytes)
 {
     fixture f = {0};
-    open_pool(&f, INT64_MAX);
+    open_pool(&f, RA_POOL_OFF, INT64_MAX);
     open_cache(&f, mode, entries, bytes);
     ra_pattern_cache_attach(f.cache, f.pool);
     return f;
@@ -46,6 +46,7 @@ int64_t held_bytes(const ra_ledger *ledger, ra_category category)
 void close_pool(fixture *f)
 {
     ra_ledger_snapshot now;
+    (void)ra_pool_trim(f->pool, 0);
     ra_ledger_read(f->ledger, &now);
     cr_assert_eq(now.reserved_bytes, 0, "%lld bytes leaked", (long long)now.reserved_bytes);
     ra_pool_destroy(f->pool);

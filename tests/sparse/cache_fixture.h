@@ -15,7 +15,7 @@ typedef struct fixture {
     ra_pattern_cache *cache;
 } fixture;
 
-void open_pool(fixture *f, int64_t limit_bytes);
+void open_pool(fixture *f, ra_pool_mode mode, int64_t limit_bytes);
 void open_cache(fixture *f, ra_cache_mode mode, int64_t entries, int64_t bytes);
 fixture open_both(ra_cache_mode mode, int64_t entries, int64_t bytes);
 void close_pool(fixture *f); /* where nothing may be left */

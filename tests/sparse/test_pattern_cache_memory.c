@@ -14,14 +14,14 @@ Test(pattern_cache, what_is_kept_is_counted_in_the_pool_at_hand)
     int64_t const bytes = counts(&f).bytes;
     ra_pattern_cache_detach(f.cache);
     close_pool(&f);
-    open_pool(&f, INT64_MAX);
+    open_pool(&f, RA_POOL_OFF, INT64_MAX);
     cr_assert_eq(held_bytes(f.ledger, RA_MEM_PATTERN_CACHE), 0);
     ra_pattern_cache_attach(f.cache, f.pool);
     cr_assert_eq(held_bytes(f.ledger, RA_MEM_PATTERN_CACHE), bytes);
     cr_assert(use_config(&f, &config));
     ra_pattern_cache_detach(f.cache);
     close_pool(&f);
-    open_pool(&f, bytes - 1); /* no room for both */
+    open_pool(&f, RA_POOL_OFF, bytes - 1); /* no room for both */
     captured_log_begin(&said);
     ra_pattern_cache_attach(f.cache, f.pool);
     cr_assert_eq(said.count, 0);
@@ -49,7 +49,7 @@ Test(pattern_cache, idle_maps_make_way_under_a_limit)
     captured_log said;
     fixture f = {0};
     captured_log_begin(&said);
-    open_pool(&f, 24 << 10);
+    open_pool(&f, RA_POOL_OFF, 24 << 10);
     open_cache(&f, RA_CACHE_EAGER, 100, 1 << 20);
     ra_pattern_cache_attach(f.cache, f.pool);
     for (int64_t left = 1; left < 40; ++left) {
