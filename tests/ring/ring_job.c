@@ -2,7 +2,6 @@
 #include "ring/ring_internal.h"
 #include "support/poison_memory.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -338,47 +337,6 @@ void ring_job_run(ring_job *job)
     job->info = states[0].info;
 }
 
-ring_job ring_job_plain(int ranks, int64_t seq, int32_t dim)
-{
-    ring_job job = {.config = {.batch = 1,
-                               .seq = seq,
-                               .heads = 1,
-                               .kv_heads = 1,
-                               .dim = dim,
-                               .dtype = RA_F32,
-                               .schedule = RA_SCHEDULE_DIRECT,
-                               .comm_buffers = 2,
-                               .backward = true},
-                    .pattern = ra_pattern_config_dense(),
-                    .ranks = ranks};
-    size_t const count = (size_t)(seq * dim);
-    void **const outputs[] = {&job.out, &job.dq, &job.dk, &job.dv};
-    job.q = job.k = job.v = job.dout = calloc(count, sizeof(float));
-    for (int i = 0; i < 4; ++i)
-        *outputs[i] = calloc(count, sizeof(float));
-    job.lse = calloc((size_t)seq, sizeof(float));
-    return job;
-}
-
-ring_job ring_job_waves(int ranks, int64_t seq, int32_t dim, int buffers, ra_schedule schedule)
-{
-    ring_job job = ring_job_plain(ranks, seq, dim);
-    float *const values = (float *)(uintptr_t)job.q;
-    for (int64_t i = 0; i < seq * dim; ++i)
-        values[i] = sinf((float)i);
-    job.config.layout = RA_LAYOUT_ZIGZAG;
-    job.config.comm_buffers = buffers;
-    job.config.schedule = schedule;
-    job.pattern.causal = true;
-    job.timeout_ms = 60000;
-    if (schedule == RA_SCHEDULE_SCAN) { /* which linear attention chooses */
-        job.config.linear = RA_LINEAR_CAUSAL;
-        job.config.layout = RA_LAYOUT_AUTO;
-        job.config.schedule = RA_SCHEDULE_AUTO;
-    }
-    return job;
-}
-
 ra_status ring_job_layout(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
                           ra_layout *layout_out)
 {
@@ -391,11 +349,4 @@ ra_status ring_job_layout(ra_layout_kind kind, const ra_pattern *pattern, int ra
     status = ra_layout_choose(pattern, &teams, false, NULL, pool, layout_out);
     ra_teams_fini(pool, &teams);
     return status;
-}
-
-void ring_job_free(ring_job *job)
-{
-    void *const all[] = {(void *)(uintptr_t)job->q, job->out, job->dq, job->dk, job->dv, job->lse};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); ++i)
-        free(all[i]);
 }

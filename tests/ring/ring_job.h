@@ -52,15 +52,21 @@ typedef struct ring_job {
 /* Runs the job; every rank takes part to its end or its error. */
 void ring_job_run(ring_job *job);
 
+/* Takes memory for the tensors of its configuration: zeros, and one tensor for all four inputs. */
+void ring_job_take_tensors(ring_job *job);
+void ring_job_free(ring_job *job); /* only of one that has taken it so, or is all zeros */
+
 /* A dense f32 job of one head with zeros for inputs and memory of its own, to be changed at will.
  */
 ring_job ring_job_plain(int ranks, int64_t seq, int32_t dim);
-/* The same with sines for all four inputs, causal, zigzag and with a deadline; linear attention
-   where the schedule is that of scans, which only this takes. */
+/* The same of several heads, with sines for all four inputs, causal, zigzag and with a deadline. */
+ring_job ring_job_heads(int ranks, int64_t seq, int32_t heads, int32_t kv_heads, int32_t dim,
+                        ra_dtype dtype);
+/* The same of one head in f32; linear attention where the schedule is that of scans, which only
+   this takes. */
 ring_job ring_job_waves(int ranks, int64_t seq, int32_t dim, int buffers, ra_schedule schedule);
 /* A layout without a ring; auto is chosen for ranks that share nothing. */
 ra_status ring_job_layout(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
                           ra_layout *layout_out);
-void ring_job_free(ring_job *job); /* only of one made above */
 
 #endif

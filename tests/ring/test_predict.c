@@ -63,19 +63,6 @@ static int draw_job(test_rng *rng, test_pattern *pattern, ring_job *job)
     return ranks_per_node;
 }
 
-static void take_tensors(ring_job *job)
-{
-    const ra_ring_config *c = &job->config;
-    size_t const count = (size_t)(c->batch * c->seq * c->heads * c->dim);
-    job->q = job->k = job->v = job->dout = calloc(count, sizeof(float));
-    job->out = calloc(count, sizeof(float));
-    job->dq = calloc(count, sizeof(float));
-    job->dk = calloc(count, sizeof(float));
-    job->dv = calloc(count, sizeof(float));
-    job->lse = calloc((size_t)(c->batch * c->heads * c->seq), sizeof(float));
-    cr_assert(job->q && job->out && job->dq && job->dk && job->dv && job->lse);
-}
-
 static void describe(const ring_job *job, char *text, size_t bytes)
 {
     const ra_ring_config *c = &job->config;
@@ -151,7 +138,7 @@ Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeou
         int const ranks_per_node = draw_job(&rng, &pattern, &job);
         describe(&job, what, sizeof(what));
         job.standing = standing;
-        take_tensors(&job);
+        ring_job_take_tensors(&job);
         ring_job_run(&job);
         cr_assert_eq(job.status, RA_OK, "state %llu: %s", (unsigned long long)state, what);
         ra_predict_request const request = request_for(&job, ranks_per_node);

@@ -1,7 +1,6 @@
 /* Jobs with pattern caches: equal results, whatever is found, kept or thrown out. */
 #include "ring/ring_job.h"
 #include "support/captured_log.h"
-#include "support/oracle.h"
 #include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
@@ -16,60 +15,27 @@ static const size_t output_bytes[OUTPUTS] = {WIDE * 2, WIDE * 2, NARROW * 2, NAR
 
 /* A bf16 job of a few heads, forward and backward. */
 typedef struct small_job {
-    void *in[4];           /* q k v dout */
-    void *got[OUTPUTS];    /* o dq dk dv lse */
-    void *wanted[OUTPUTS]; /* without a cache */
     ring_job job;
+    void *got[OUTPUTS];    /* the job's o dq dk dv lse */
+    void *wanted[OUTPUTS]; /* without a cache */
 } small_job;
 
 static void begin(small_job *s, int ranks, int hosts, ra_schedule schedule, int32_t groups)
 {
-    uint64_t seed = 5;
-    *s = (small_job){0};
-    for (int i = 0; i < 4; ++i) {
-        size_t const count = i == 1 || i == 2 ? NARROW : WIDE;
-        double *const values = calloc(count, sizeof(double)); /* the oracle's, not needed here */
-        s->in[i] = calloc(count, 2);
-        oracle_fill(&seed, RA_BF16, 1, (int64_t)count, s->in[i], values);
-        free(values);
-    }
-    for (int i = 0; i < OUTPUTS; ++i) {
-        s->got[i] = calloc(1, output_bytes[i]);
+    ring_job job = ring_job_heads(ranks, SEQ, HEADS, KV_HEADS, DIM, RA_BF16);
+    job.config.schedule = schedule;
+    job.config.head_groups = groups;
+    job.hosts[ranks - 1] = hosts - 1;
+    *s = (small_job){.job = job, .got = {job.out, job.dq, job.dk, job.dv, job.lse}};
+    for (int i = 0; i < OUTPUTS; ++i)
         s->wanted[i] = calloc(1, output_bytes[i]);
-    }
-    s->job = (ring_job){.config = {.batch = 1,
-                                   .seq = SEQ,
-                                   .heads = HEADS,
-                                   .kv_heads = KV_HEADS,
-                                   .dim = DIM,
-                                   .dtype = RA_BF16,
-                                   .layout = RA_LAYOUT_ZIGZAG,
-                                   .schedule = schedule,
-                                   .comm_buffers = 2,
-                                   .head_groups = groups,
-                                   .backward = true},
-                        .pattern = ra_pattern_config_dense(),
-                        .ranks = ranks,
-                        .q = s->in[0],
-                        .k = s->in[1],
-                        .v = s->in[2],
-                        .dout = s->in[3],
-                        .out = s->got[0],
-                        .dq = s->got[1],
-                        .dk = s->got[2],
-                        .dv = s->got[3],
-                        .lse = s->got[4]};
-    s->job.hosts[ranks - 1] = hosts - 1;
 }
 
 static void end(small_job *s)
 {
-    for (int i = 0; i < 4; ++i)
-        free(s->in[i]);
-    for (int i = 0; i < OUTPUTS; ++i) {
-        free(s->got[i]);
+    ring_job_free(&s->job);
+    for (int i = 0; i < OUTPUTS; ++i)
         free(s->wanted[i]);
-    }
 }
 
 static void open_caches(small_job *s, ra_cache_mode mode, int64_t entries, int64_t bytes)

@@ -7,7 +7,6 @@
 #include "support/captured_log.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,14 +133,10 @@ TestSuite(ring_pools, .init = begin);
 
 static ring_job make_job(const ra_kernel_ops *ops, ra_schedule schedule)
 {
-    ring_job job = ring_job_plain(RANKS, SEQ, DIM);
-    float *const values = (float *)(uintptr_t)job.q;
-    for (int i = 0; i < SEQ * DIM; ++i)
-        values[i] = sinf((float)i);
-    job.pattern.causal = true;
+    ring_job job = ring_job_waves(RANKS, SEQ, DIM, 2, schedule);
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
     job.kernel = ops;
     job.two_pools = true;
-    job.config.schedule = schedule;
     return job;
 }
 

@@ -8,66 +8,45 @@
 #include <string.h>
 
 enum { SEQ = 120, HEADS = 4, KV_HEADS = 2, DIM = 8, RANKS_MAX = 8, CAPACITY = 4096 };
-enum { WIDE = SEQ * HEADS * DIM, NARROW = SEQ * KV_HEADS * DIM };
+enum { WIDE = SEQ * HEADS * DIM, NARROW = SEQ * KV_HEADS * DIM, LINES = SEQ * HEADS };
 
-static float in[WIDE], lse[SEQ * HEADS], dq[WIDE], dk[NARROW], dv[NARROW], out[WIDE];
-
+static ring_job job;
 static trace_record records[RANKS_MAX];
 
-static void forget_traces(void)
+static void forget(void)
 {
     trace_records_forget(records, RANKS_MAX);
+    ring_job_free(&job);
 }
 
-TestSuite(trace, .fini = forget_traces);
+TestSuite(trace, .fini = forget);
 
-static ring_job make_job(int ranks, ra_schedule schedule, int buffers, int groups)
+static void make_job(int ranks, ra_schedule schedule, int buffers, int groups, ra_dtype dtype)
 {
-    ring_job job = {.config = {.batch = 1,
-                               .seq = SEQ,
-                               .heads = HEADS,
-                               .kv_heads = KV_HEADS,
-                               .dim = DIM,
-                               .dtype = RA_F32,
-                               .layout = RA_LAYOUT_ZIGZAG,
-                               .schedule = schedule,
-                               .comm_buffers = buffers,
-                               .head_groups = groups,
-                               .backward = true},
-                    .pattern = ra_pattern_config_dense(),
-                    .ranks = ranks,
-                    .q = in,
-                    .k = in,
-                    .v = in,
-                    .dout = in,
-                    .out = out,
-                    .dq = dq,
-                    .dk = dk,
-                    .dv = dv,
-                    .lse = lse,
-                    .trace_capacity = CAPACITY,
-                    .take_trace = trace_record_take,
-                    .trace_context = records};
-    job.pattern.causal = true;
-    for (int i = 0; i < WIDE; ++i)
-        in[i] = (float)(i % 13 - 6) / 8;
-    return job;
+    ring_job_free(&job);
+    job = ring_job_heads(ranks, SEQ, HEADS, KV_HEADS, DIM, dtype);
+    job.config.schedule = schedule;
+    job.config.comm_buffers = buffers;
+    job.config.head_groups = groups;
+    job.trace_capacity = CAPACITY;
+    job.take_trace = trace_record_take;
+    job.trace_context = records;
 }
 
-static void run(ring_job *job)
+static void run(void)
 {
-    forget_traces();
-    ring_job_run(job);
-    cr_assert_eq(job->status, RA_OK, "%d ranks, %s, %d buffers: %s", job->ranks,
-                 ra_schedule_name(job->config.schedule), job->config.comm_buffers,
-                 ra_status_name(job->status));
-    cr_assert_eq(job->leaked_bytes, 0);
-    for (int r = 0; r < job->ranks && job->trace_capacity > 0; ++r)
+    trace_records_forget(records, RANKS_MAX);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK, "%d ranks, %s, %d buffers: %s", job.ranks,
+                 ra_schedule_name(job.config.schedule), job.config.comm_buffers,
+                 ra_status_name(job.status));
+    cr_assert_eq(job.leaked_bytes, 0);
+    for (int r = 0; r < job.ranks && job.trace_capacity > 0; ++r)
         cr_assert_not_null(records[r].events);
 }
 
 /* Every combination of how ranks work together; the number of the last gives the end. */
-static bool next_job(int index, ring_job *job)
+static bool next_job(int index)
 {
     static const ra_schedule schedules[] = {RA_SCHEDULE_RING, RA_SCHEDULE_DIRECT,
                                             RA_SCHEDULE_SHARED};
@@ -75,15 +54,13 @@ static bool next_job(int index, ring_job *job)
     int const ranks = index / 18 + 1;
     if (ranks > 5)
         return false;
-    *job = make_job(ranks, schedules[schedule], buffers, groups);
+    make_job(ranks, schedules[schedule], buffers, groups, index % 5 == 0 ? RA_BF16 : RA_F32);
     for (int r = 0; r < ranks && index % 4 > 1; ++r) /* two hosts: one of two ranks, one of more */
-        job->hosts[r] = r > 1;
+        job.hosts[r] = r > 1;
     if (index % 2 == 1) { /* a window: some steps have nothing to do */
-        job->config.layout = RA_LAYOUT_CONTIGUOUS;
-        job->pattern.window_left = 9;
+        job.config.layout = RA_LAYOUT_CONTIGUOUS;
+        job.pattern.window_left = 9;
     }
-    if (index % 5 == 0)
-        job->config.dtype = RA_BF16;
     return true;
 }
 
@@ -91,9 +68,8 @@ static bool next_job(int index, ring_job *job)
 
 Test(trace, events_of_a_track_are_ordered_and_nest_or_are_apart)
 {
-    ring_job job;
-    for (int i = 0; next_job(i, &job); ++i) {
-        run(&job);
+    for (int i = 0; next_job(i); ++i) {
+        run();
         for (int r = 0; r < job.ranks; ++r)
             trace_record_check(&records[r], 0, records[r].count);
     }
@@ -102,9 +78,9 @@ Test(trace, events_of_a_track_are_ordered_and_nest_or_are_apart)
 /* Ranks that are threads have one clock: what was received had been posted before. */
 Test(trace, nothing_arrives_before_it_was_posted)
 {
-    ring_job job = make_job(4, RA_SCHEDULE_DIRECT, 2, 2);
+    make_job(4, RA_SCHEDULE_DIRECT, 2, 2, RA_F32);
     int64_t met = 0;
-    run(&job);
+    run();
     for (int r = 0; r < job.ranks; ++r)
         for (int64_t i = 0; i < records[r].count; ++i) {
             const ra_trace_event *recv = &records[r].events[i];
@@ -139,9 +115,9 @@ Test(trace, every_live_step_of_every_rank_has_its_kernel_call_and_no_other_has)
     static const ra_schedule schedules[] = {RA_SCHEDULE_RING, RA_SCHEDULE_DIRECT};
     for (int i = 0; i < 2; ++i)
         for (int buffers = 0; buffers <= 2; ++buffers) {
-            ring_job job = make_job(RANKS, schedules[i], buffers, 2);
+            make_job(RANKS, schedules[i], buffers, 2, RA_F32);
             job.config.layout = RA_LAYOUT_CONTIGUOUS;
-            run(&job);
+            run();
             for (int r = 0; r < RANKS; ++r)
                 for (int at = 0; at < 2 * 2 * RANKS; ++at) {
                     int const backward = at % 2, group = at / 2 % 2, s = at / 4;
@@ -182,9 +158,9 @@ static void check_turns(const trace_record *rank, int r, int group, int step, in
 Test(trace, shared_keys_are_one_forward_step_and_barriers_part_turns_of_a_backward_step)
 {
     enum { RANKS = 3 };
-    ring_job job = make_job(RANKS, RA_SCHEDULE_SHARED, 2, 2);
+    make_job(RANKS, RA_SCHEDULE_SHARED, 2, 2, RA_F32);
     job.pattern.causal = false;
-    run(&job);
+    run();
     for (int r = 0; r < RANKS; ++r)
         for (int group = 0; group < 2; ++group) {
             const ra_trace_event *e =
@@ -202,9 +178,8 @@ Test(trace, shared_keys_are_one_forward_step_and_barriers_part_turns_of_a_backwa
 
 Test(trace, dq_is_stored_before_the_last_gradients_of_keys_are_waited_for)
 {
-    ring_job job = make_job(4, RA_SCHEDULE_DIRECT, 2, 1);
-    job.config.dtype = RA_BF16;
-    run(&job);
+    make_job(4, RA_SCHEDULE_DIRECT, 2, 1, RA_BF16);
+    run();
     for (int r = 0; r < job.ranks; ++r) {
         int stores = 0, before_wait = 0;
         for (int64_t x = 0; x < records[r].count; ++x) {
@@ -222,11 +197,10 @@ Test(trace, dq_is_stored_before_the_last_gradients_of_keys_are_waited_for)
 /* With schedule ring only step 1 sends rows of our own; what came is sent on as it lies. */
 Test(trace, bytes_of_transfers_are_the_bytes_that_were_sent)
 {
-    ring_job job;
     int64_t all = 0;
-    for (int i = 0; next_job(i, &job); ++i) {
+    for (int i = 0; next_job(i); ++i) {
         int64_t sent = 0, received = 0, packed = 0, own = 0, keys = 0;
-        run(&job);
+        run();
         for (int r = 0; r < job.ranks; ++r) {
             keys += trace_record_bytes(&records[r], RA_TRACE_SEND_KEYS);
             for (int64_t x = 0; x < records[r].count; ++x) {
@@ -251,10 +225,9 @@ Test(trace, bytes_of_transfers_are_the_bytes_that_were_sent)
 /* The last event before it that receives, or else sends, is what a wait waits for. */
 Test(trace, waits_name_the_peer_and_bytes_that_they_wait_for)
 {
-    ring_job job;
     int64_t waits = 0;
-    for (int i = 0; next_job(i, &job); ++i) {
-        run(&job);
+    for (int i = 0; next_job(i); ++i) {
+        run();
         for (int r = 0; r < job.ranks; ++r) {
             const ra_trace_event *coming[RA_TRACE_KIND_COUNT] = {NULL};
             for (int64_t x = 0; x < records[r].count; ++x) {
@@ -283,12 +256,12 @@ Test(trace, waits_name_the_peer_and_bytes_that_they_wait_for)
 
 Test(trace, a_full_trace_counts_what_it_loses_and_stays_nested)
 {
-    ring_job job = make_job(3, RA_SCHEDULE_RING, 2, 2);
-    run(&job);
+    make_job(3, RA_SCHEDULE_RING, 2, 2, RA_F32);
+    run();
     int64_t const all = records[1].count;
     for (int64_t capacity = 1; capacity <= all + 1; capacity += 3) {
         job.trace_capacity = capacity;
-        run(&job);
+        run();
         cr_assert_eq(records[1].count, capacity < all ? capacity : all);
         cr_assert_eq(records[1].lost, all - records[1].count);
         trace_record_check(&records[1], 0, records[1].count);
@@ -297,44 +270,33 @@ Test(trace, a_full_trace_counts_what_it_loses_and_stays_nested)
 
 Test(trace, no_pass_makes_more_events_than_the_bound)
 {
-    ring_job job;
-    for (int i = 0; next_job(i, &job); ++i) {
-        run(&job);
+    for (int i = 0; next_job(i); ++i) {
+        run();
         for (int r = 0; r < job.ranks; ++r)
             cr_expect_leq(records[r].count, records[r].bound, "job %d rank %d", i, r);
     }
 }
 
-enum { RESULT_BYTES = sizeof(out) + sizeof(dq) + sizeof(dk) + sizeof(dv) + sizeof(lse) };
-
 /* 16-bit outputs fill a half of it. */
-static void clear(void)
-{
-    memset(out, 0, sizeof(out));
-    memset(dq, 0, sizeof(dq));
-    memset(dk, 0, sizeof(dk));
-    memset(dv, 0, sizeof(dv));
-}
+enum { RESULT_FLOATS = 2 * WIDE + 2 * NARROW + LINES };
 
-static void keep(unsigned char *kept)
+static void keep(float *kept)
 {
-    const void *const from[] = {out, dq, dk, dv, lse};
-    size_t const bytes[] = {sizeof(out), sizeof(dq), sizeof(dk), sizeof(dv), sizeof(lse)};
-    for (int i = 0; i < 5; kept += bytes[i++])
-        memcpy(kept, from[i], bytes[i]);
+    const void *const from[] = {job.out, job.dq, job.dk, job.dv, job.lse};
+    size_t const counts[] = {WIDE, WIDE, NARROW, NARROW, LINES};
+    for (int i = 0; i < 5; kept += counts[i++])
+        memcpy(kept, from[i], counts[i] * sizeof(float));
 }
 
 Test(trace, results_are_the_same_bit_for_bit_with_and_without)
 {
-    static unsigned char with[RESULT_BYTES], without[RESULT_BYTES];
-    ring_job job;
-    for (int i = 0; next_job(i, &job); ++i) {
-        clear();
-        run(&job);
+    static float with[RESULT_FLOATS], without[RESULT_FLOATS];
+    for (int i = 0; next_job(i); ++i) {
+        run();
         keep(with);
-        clear();
+        next_job(i); /* the same, anew */
         job.trace_capacity = 0;
-        run(&job);
+        run();
         keep(without);
         cr_expect_eq(memcmp(with, without, sizeof(with)), 0, "job %d", i);
     }
@@ -342,11 +304,11 @@ Test(trace, results_are_the_same_bit_for_bit_with_and_without)
 
 Test(trace, off_takes_no_memory_and_on_takes_its_events_and_no_more)
 {
-    ring_job job = make_job(3, RA_SCHEDULE_RING, 2, 1);
-    run(&job);
+    make_job(3, RA_SCHEDULE_RING, 2, 1, RA_F32);
+    run();
     int64_t const with_bytes = job.peak_bytes;
     job.trace_capacity = 0;
-    run(&job);
+    run();
     cr_expect_null(records[0].events, "a trace was taken");
     int64_t const events_bytes = CAPACITY * (int64_t)sizeof(ra_trace_event);
     cr_expect_geq(with_bytes - job.peak_bytes, events_bytes);
