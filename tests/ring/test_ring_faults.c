@@ -14,21 +14,12 @@ enum { SEQ = 90, DIM = 4, RANKS = 3 };
 /* The last rank is on another host, where there are two. */
 static ring_job small_job(int buffers, ra_schedule schedule, int hosts)
 {
-    ring_job job = ring_job_plain(RANKS, SEQ, DIM);
-    job.config.layout = RA_LAYOUT_ZIGZAG;
-    job.config.comm_buffers = buffers;
-    job.config.schedule = schedule;
+    ring_job job = ring_job_waves(RANKS, SEQ, DIM, buffers, schedule);
     if ((schedule == RA_SCHEDULE_DIRECT && buffers == 2) ||
         (schedule == RA_SCHEDULE_SHARED && hosts == 2 && buffers == 0))
         job.config.rounds = 2;
-    job.pattern.causal = true;
     job.hosts[RANKS - 1] = hosts - 1;
     job.timeout_ms = 5000;
-    if (schedule == RA_SCHEDULE_SCAN) { /* which linear attention chooses */
-        job.config.linear = RA_LINEAR_CAUSAL;
-        job.config.layout = RA_LAYOUT_AUTO;
-        job.config.schedule = RA_SCHEDULE_AUTO;
-    }
     return job;
 }
 
