@@ -2,29 +2,9 @@
  * The whole command with compute.backend: cuda, on memory that only its kernels and copies reach.
  * The kernels are the CPU's: what is tested is all that goes on around those of a GPU.
  */
-#include "tool/command_runner.h"
-#include "tool/json_reader.h"
-
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "tool/device_runner.h"
 
 TestSuite(device, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
-
-static command_result result;
-
-/* `ringattn ARGUMENTS` on the device; `environment` in front of it may be "". */
-static void run_in(const char *environment, const char *arguments)
-{
-    char text[1024];
-    snprintf(text, sizeof(text), "%s '%s' %s", environment, RA_TEST_SEALED, arguments);
-    command_shell(&result, text);
-}
-
-static void run(const char *arguments)
-{
-    run_in("", arguments);
-}
 
 #define JOB                                                                                        \
     "--set compute.backend=cuda --set shape.seq=700 --set shape.heads=4 --set shape.kv_heads=2 "   \
@@ -37,12 +17,9 @@ Test(device, a_run_is_right_in_every_dtype)
         char arguments[512];
         snprintf(arguments, sizeof(arguments),
                  "run " JOB "--set shape.dtype=%s --backward --verify --json", dtypes[i]);
-        run(arguments);
-        cr_assert_eq(result.code, 0, "%s", result.err);
-        json_t *root = parse_json(result.out);
-        const json_t *point = first_point(root);
-        cr_expect_str_eq(text(point, "kernel"), "sealed");
-        cr_expect_str_eq(text(point, "status"), "ok");
+        run("", arguments);
+        json_t *root;
+        const json_t *point = verified_point("sealed", &root);
         cr_expect(json_is_null(member(point, "backend_note")));
         cr_expect_eq(json_object_size(member(point, "error")), 5);
         json_decref(root);
@@ -51,7 +28,7 @@ Test(device, a_run_is_right_in_every_dtype)
 
 Test(device, its_bytes_and_those_of_the_host_are_told_apart)
 {
-    run("run " JOB "--set shape.dtype=f32 --backward --verify --json");
+    run("", "run " JOB "--set shape.dtype=f32 --backward --verify --json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     json_t *root = parse_json(result.out);
     const json_t *point = first_point(root), *device = member(point, "device");
@@ -78,7 +55,7 @@ Test(device, its_bytes_and_those_of_the_host_are_told_apart)
     }
     cr_expect_eq(sum, integer(device, "host_peak_bytes"));
     json_decref(root);
-    run("run " JOB "--quiet");
+    run("", "run " JOB "--quiet");
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_expect_eq(command_count_lines(result.out, "backend     GPU 0: stand-in 0"), 1, "%s",
                  result.out);
@@ -88,10 +65,10 @@ Test(device, its_bytes_and_those_of_the_host_are_told_apart)
 /* The same kernels on the host give the same file. */
 Test(device, files_come_and_go_as_on_the_host)
 {
-    run("run " JOB "--set shape.dtype=f16 --backward --output there.safetensors");
+    run("", "run " JOB "--set shape.dtype=f16 --backward --output there.safetensors");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    run("run " JOB "--set compute.backend=cpu --set shape.dtype=f16 --backward --output "
-        "here.safetensors");
+    run("", "run " JOB "--set compute.backend=cpu --set shape.dtype=f16 --backward --output "
+            "here.safetensors");
     cr_assert_eq(result.code, 0, "%s", result.err);
     command_shell(&result, "cmp there.safetensors here.safetensors");
     cr_expect_eq(result.code, 0, "%s%s", result.out, result.err);
@@ -101,30 +78,23 @@ Test(device, files_come_and_go_as_on_the_host)
 Test(device, its_memory_limit_ends_the_job_with_what_it_holds)
 {
     char text[256];
-    run("run " JOB "--json");
+    run("", "run " JOB "--json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     json_t *root = parse_json(result.out);
     long long const short_of_it = integer(first_point(root), "peak_bytes") - 100000;
     json_decref(root);
     snprintf(text, sizeof(text), "run " JOB "--set memory.limit=%lld", short_of_it);
-    run(text);
-    cr_expect_eq(result.code, 4, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "memory limit"), "%s", result.err);
+    run("", text);
+    expect_error(4, "memory limit");
     snprintf(text, sizeof(text), "RA_SEALED_BYTES=%lld", short_of_it);
-    run_in(text, "run " JOB);
-    cr_expect_eq(result.code, 4, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "qkv="), "%s", result.err);
+    run(text, "run " JOB);
+    expect_error(4, "qkv=");
 }
 
 Test(device, a_wrong_kernel_is_caught_before_the_job)
 {
-    run_in("RA_SEALED_BROKEN=1", "run " JOB "--output o.safetensors");
-    cr_expect_eq(result.code, 1, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "kernel sealed computes wrong results here"), "%s",
-                       result.err);
+    run("RA_SEALED_BROKEN=1", "run " JOB "--output o.safetensors");
+    expect_error(1, "kernel sealed computes wrong results here");
     cr_expect_eq(command_folder_entries(), 0);
 }
 
@@ -132,7 +102,7 @@ Test(device, a_wrong_kernel_is_caught_before_the_job)
 
 Test(device, auto_goes_to_the_cpu_where_its_kernels_are_wrong)
 {
-    run_in("RA_SEALED_BROKEN=1", SMALL);
+    run("RA_SEALED_BROKEN=1", SMALL);
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: warning: kernel sealed computes wrong "
                                                  "results here"),
@@ -150,7 +120,7 @@ Test(device, auto_goes_to_the_cpu_where_its_kernels_are_wrong)
 
 Test(device, info_checks_its_kernels_too)
 {
-    run_in("RA_SEALED_BROKEN=1", "info --check");
+    run("RA_SEALED_BROKEN=1", "info --check");
     cr_expect_eq(result.code, 6, "%s", result.err);
     cr_expect_eq(command_count_lines(result.out, "sealed           softmax"), 3, "%s", result.out);
     cr_expect_eq(command_count_lines(result.out, "sealed           linear"), 3, "%s", result.out);
@@ -169,7 +139,7 @@ Test(device, auto_takes_it_where_it_can_do_the_job)
                  {"run --set shape.seq=64 --set shape.heads=1 --set compute.isa=portable",
                   "kernel cpu-portable"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        run(cases[i].arguments);
+        run("", cases[i].arguments);
         cr_assert_eq(result.code, 0, "%s", result.err);
         cr_expect_not_null(strstr(result.out, cases[i].says), "%s\n%s", cases[i].arguments,
                            result.out);
@@ -185,23 +155,21 @@ Test(device, refuses_what_it_cannot_do_in_one_line)
                  {"run --set compute.backend=cuda --set attention.kind=standard", "libcublas"},
                  {"run " JOB "--set compute.isa=avx2", "compute.isa"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        run(cases[i].arguments);
-        cr_expect_eq(result.code, 2, "%s: %s", cases[i].arguments, result.err);
-        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-        cr_expect_not_null(strstr(result.err, cases[i].says), "%s", result.err);
+        run("", cases[i].arguments);
+        expect_error(2, cases[i].says);
     }
 }
 
 Test(device, probe_finds_what_fits_into_its_memory)
 {
-    run_in("RA_SEALED_BYTES=4194304", "probe --json --variant lean --set compute.backend=cuda "
-                                      "--config lean.yaml");
+    run("RA_SEALED_BYTES=4194304", "probe --json --variant lean --set compute.backend=cuda "
+                                   "--config lean.yaml");
     cr_expect_eq(result.code, 3);
     static const char text[] = "shape: {heads: 2, head_dim: 32, dtype: bf16}\n"
                                "compute: {backend: cuda}\n"
                                "variants: {lean: {ring.variant: base}}\n";
     command_file_write("lean.yaml", text, strlen(text));
-    run_in("RA_SEALED_BYTES=8388608", "probe --json --config lean.yaml");
+    run("RA_SEALED_BYTES=8388608", "probe --json --config lean.yaml");
     cr_assert_eq(result.code, 0, "%s", result.err);
     json_t *root = parse_json(result.out);
     const json_t *point = first_point(root);
@@ -218,7 +186,7 @@ Test(device, ablate_bench_and_plan_take_it)
                                "job: {repeat: 1, warmup: 0}\n"
                                "sweep: {shape.seq: [128, 300]}\n";
     command_file_write("job.yaml", yaml, strlen(yaml));
-    run("bench --json --config job.yaml");
+    run("", "bench --json --config job.yaml");
     cr_assert_eq(result.code, 0, "%s", result.err);
     json_t *root = parse_json(result.out);
     const json_t *points = member(root, "points");
@@ -233,17 +201,17 @@ Test(device, ablate_bench_and_plan_take_it)
         cr_expect(json_is_object(member(point, "device")));
     }
     json_decref(root);
-    run("bench --config job.yaml --quiet");
+    run("", "bench --config job.yaml --quiet");
     cr_expect_eq(result.code, 0, "%s", result.err);
-    run("ablate --json --config job.yaml");
+    run("", "ablate --json --config job.yaml");
     cr_expect_eq(result.code, 0, "%s", result.err);
-    run("plan --json --config job.yaml");
+    run("", "plan --json --config job.yaml");
     cr_expect_eq(result.code, 0, "%s", result.err);
 }
 
 Test(device, a_trace_and_phases_are_those_of_its_passes)
 {
-    run("run " JOB "--trace trace.json --phases --json");
+    run("", "run " JOB "--trace trace.json --phases --json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_expect(command_file_exists("trace.json"));
     json_t *root = parse_json(result.out);
@@ -255,18 +223,18 @@ Test(device, a_trace_and_phases_are_those_of_its_passes)
    available, as without a limit, it has room. */
 Test(device, the_bytes_of_its_context_are_counted)
 {
-    run_in("RA_STANDIN_CONTEXT=12345678", "run " JOB "--json");
+    run("RA_STANDIN_CONTEXT=12345678", "run " JOB "--json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     json_t *root = parse_json(result.out);
     const json_t *bytes = member(first_point(root), "memory_bytes");
     cr_expect_eq(integer(bytes, "context"), 12345678);
     json_decref(root);
-    run("run " JOB "--set memory.limit=8M");
+    run("", "run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    run_in("RA_STANDIN_CONTEXT=7345678", "run " JOB "--set memory.limit=8M");
+    run("RA_STANDIN_CONTEXT=7345678", "run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 4, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "context=7.0 MiB"), "%s", result.err);
-    run_in("RA_STANDIN_CONTEXT=12345678", "run " JOB "--set memory.limit=8M");
+    run("RA_STANDIN_CONTEXT=12345678", "run " JOB "--set memory.limit=8M");
     cr_assert_eq(result.code, 4, "%s", result.err);
     cr_expect_not_null(strstr(result.err, "for context"), "%s", result.err);
 }
@@ -291,14 +259,14 @@ Test(device, that_is_absent_is_said_everywhere)
                                "sweep: {shape.seq: [64]}\n";
     command_file_write("job.yaml", text, strlen(text));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        run_in(cases[i].environment, "info");
+        run(cases[i].environment, "info");
         cr_expect_eq(result.code, 0, "%s", result.err);
         cr_expect_not_null(strstr(result.out, cases[i].says), "%s", result.out);
-        run_in(cases[i].environment, "run --set shape.seq=64 --set shape.heads=1");
+        run(cases[i].environment, "run --set shape.seq=64 --set shape.heads=1");
         cr_expect_eq(result.code, 0, "%s", result.err);
         cr_expect_not_null(strstr(result.out, cases[i].says), "%s", result.out);
         for (size_t j = 0; j < (i == 0 ? sizeof(refused) / sizeof(refused[0]) : 1); j++) {
-            run_in(cases[i].environment, refused[j]);
+            run(cases[i].environment, refused[j]);
             cr_expect_eq(result.code, 2, "%s: %s", refused[j], result.err);
             cr_expect(strstr(result.err, cases[i].says) != NULL ||
                           strstr(result.out, cases[i].says) != NULL,
@@ -312,13 +280,7 @@ Test(device, that_is_absent_is_said_everywhere)
 /* ---- several ranks --------------------------------------------------------------------------- */
 
 /* Each has a GPU of its own, and messages go through pinned memory. */
-static void run_ranks(int ranks, const char *arguments)
-{
-    char text[1024];
-    snprintf(text, sizeof(text), "\"$MPIEXEC\" -n %d env RA_SEALED_PLAIN=1 '%s' %s", ranks,
-             RA_TEST_SEALED, arguments);
-    command_shell(&result, text);
-}
+#define PLAIN "RA_SEALED_PLAIN=1"
 
 Test(device, ranks_pass_keys_from_one_to_the_other)
 {
@@ -331,7 +293,7 @@ Test(device, ranks_pass_keys_from_one_to_the_other)
                  "run " JOB "--set shape.dtype=bf16 --set comm.backend=mpi --set ring.schedule=%s "
                  "--backward --verify --json",
                  schedules[i]);
-        run_ranks(2 + i % 2, arguments);
+        run_ranks(2 + i % 2, PLAIN, "", arguments);
         cr_assert_eq(result.code, 0, "%s", result.err);
         json_t *root = parse_json(result.out);
         const json_t *point = first_point(root);
@@ -348,10 +310,8 @@ Test(device, ranks_share_no_memory)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    run_ranks(2, "run " JOB "--set ring.schedule=shared --set comm.backend=mpi");
-    cr_expect_eq(result.code, 2, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "ring.schedule: shared"), "%s", result.err);
+    run_ranks(2, PLAIN, "", "run " JOB "--set ring.schedule=shared --set comm.backend=mpi");
+    expect_error(2, "ring.schedule: shared");
 }
 
 /* Then it computes nowhere: the ranks of a job have one backend. */
@@ -359,8 +319,7 @@ Test(device, one_rank_with_wrong_kernels_takes_all_to_the_cpu)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    command_shell(&result, "\"$MPIEXEC\" -n 1 '" RA_TEST_SEALED "' " SMALL
-                           " : -n 1 env RA_SEALED_BROKEN=1 '" RA_TEST_SEALED "' " SMALL);
+    run_ranks(2, "", "RA_SEALED_BROKEN=1", SMALL);
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: warning: kernel sealed computes wrong "
                                                  "results here"),

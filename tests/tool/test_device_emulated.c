@@ -2,39 +2,14 @@
  * The whole command with the kernels for GPUs, on the stand-in runtime and with emulated launches:
  * from the configuration to verified results, as on a GPU, and slower by far.
  */
-#include "tool/command_runner.h"
-#include "tool/json_reader.h"
-
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "tool/device_runner.h"
 
 TestSuite(device_emulated, .init = command_folder_make, .fini = command_folder_remove,
           .timeout = 300);
 
-static command_result result;
-
-static void run(const char *start, const char *arguments)
-{
-    char text[1024];
-    snprintf(text, sizeof(text), "%s '%s' %s", start, RA_TEST_EMULATED, arguments);
-    command_shell(&result, text);
-}
-
 #define JOB                                                                                        \
     "--set compute.backend=cuda --set shape.seq=150 --set shape.heads=2 --set shape.kv_heads=1 "   \
     "--set shape.head_dim=24 --set pattern.causal=true "
-
-static void expect_verified(const char *kernel)
-{
-    cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = parse_json(result.out);
-    const json_t *point = first_point(root);
-    cr_expect_str_eq(text(point, "status"), "ok");
-    cr_expect_str_eq(text(point, "kernel"), kernel);
-    cr_expect_geq(json_object_size(member(point, "error")), 1);
-    json_decref(root);
-}
 
 Test(device_emulated, a_run_is_right_in_every_dtype)
 {
@@ -110,10 +85,7 @@ Test(device_emulated, a_gpu_with_less_shared_memory_is_refused_before_the_job)
         "--set shape.dtype=f32 --set compute.backend=cuda"};
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
         run(SMALL_GPU, jobs[i]);
-        cr_expect_eq(result.code, 2, "%s: %s", jobs[i], result.err);
-        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-        cr_expect_not_null(strstr(result.err, "and GPU 0 (stand-in 0) has 49152"), "%s",
-                           result.err);
+        expect_error(2, "and GPU 0 (stand-in 0) has 49152");
         cr_expect_eq(command_folder_entries(), 0);
     }
 }
@@ -167,9 +139,7 @@ Test(device_emulated, one_rank_whose_gpu_has_less_shared_memory_takes_all_to_the
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    command_shell(&result,
-                  "\"$MPIEXEC\" -n 1 '" RA_TEST_EMULATED "' run " WIDE_JOB
-                  "--json : -n 1 env " SMALL_GPU " '" RA_TEST_EMULATED "' run " WIDE_JOB "--json");
+    run_ranks(2, "", SMALL_GPU, "run " WIDE_JOB "--json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: warning: the GPU of another rank"), 1,
                  "%s", result.err);
@@ -223,9 +193,8 @@ Test(device_emulated, linear_attention_by_rows_keeps_to_its_scratch)
 Test(device_emulated, the_drivers_pool_serves_a_job)
 {
     run("", "run " JOB "--set shape.dtype=f32 --set memory.pool.mode=driver --verify --json");
-    expect_verified("cuda");
-    json_t *root = parse_json(result.out);
-    const json_t *point = first_point(root);
+    json_t *root;
+    const json_t *point = verified_point("cuda", &root);
     json_t *value, *bytes = member(point, "memory_bytes");
     const json_t *pool = member(point, "pool");
     const char *name;
@@ -268,9 +237,8 @@ Test(device_emulated, ranks_store_gradients_that_one_step_computes)
                  "--json",
                  cases[i].documents);
         run("\"$MPIEXEC\" -n 2", arguments);
-        expect_verified("cuda");
-        json_t *root = parse_json(result.out);
-        const json_t *memory = member(first_point(root), "category_peak_bytes");
+        json_t *root;
+        const json_t *memory = member(verified_point("cuda", &root), "category_peak_bytes");
         int64_t const taken = integer(memory, "accumulator");
         cr_expect_eq(taken, DELTA + cases[i].sums, "%s: %lld", cases[i].documents,
                      (long long)taken);
@@ -281,9 +249,7 @@ Test(device_emulated, ranks_store_gradients_that_one_step_computes)
 Test(device_emulated, a_limit_ends_the_job_with_what_it_holds)
 {
     run("", "run " JOB "--set memory.limit=16KiB");
-    cr_expect_eq(result.code, 4, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "memory limit"), "%s", result.err);
+    expect_error(4, "memory limit");
 }
 
 #define STANDARD JOB "--set attention.kind=standard "
@@ -332,9 +298,7 @@ Test(device_emulated, materialised_scores_are_planned_where_neither_gpu_nor_cubl
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_expect_eq(memory_of("scores"), bytes);
     run("RA_STANDIN_NO_CUBLAS=1", "run " STANDARD);
-    cr_expect_eq(result.code, 2, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "libcublas"), "%s", result.err);
+    expect_error(2, "libcublas");
     run("RA_STANDIN_NO_CUBLAS=1", "run " STANDARD "--set compute.backend=auto");
     cr_expect_eq(result.code, 0, "%s", result.err);
     cr_expect_not_null(strstr(result.out, "the CPU: there is no libcublas"), "%s", result.out);

@@ -3,15 +3,9 @@
  * launches: a kernel hangs, or leaves an error that all later calls return. Whenever it happens,
  * one line says so, the job ends with exit code 5, and no file is left.
  */
-#include "tool/command_runner.h"
-
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "tool/device_runner.h"
 
 TestSuite(lost_gpu, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
-
-static command_result result;
 
 #define JOB                                                                                        \
     "run --quiet --set compute.backend=cuda --set shape.heads=2 --set shape.kv_heads=1 "           \
@@ -20,12 +14,11 @@ static command_result result;
 #define LINEAR_CAUSAL JOB "--set shape.seq=1100 --set attention.kind=linear_causal "
 #define STANDARD      CAUSAL "--set attention.kind=standard "
 
-static void run(const char *variable, long number, const char *job)
+static void run_with(const char *variable, long number, const char *job)
 {
-    char text[1024];
-    snprintf(text, sizeof(text), "RA_STANDIN_MULTIPROCESSORS=2 %s=%ld '%s' %s", variable, number,
-             RA_TEST_EMULATED, job);
-    command_shell(&result, text);
+    char start[80];
+    snprintf(start, sizeof(start), "RA_STANDIN_MULTIPROCESSORS=2 %s=%ld", variable, number);
+    run(start, job);
 }
 
 static bool lacks_cublas(void)
@@ -54,7 +47,7 @@ static void expect_hang(int launch, const char *job, const char *named)
 {
     char arguments[512];
     snprintf(arguments, sizeof(arguments), "%s--set comm.timeout=500ms", job);
-    run("RA_STANDIN_HANG", launch, arguments);
+    run_with("RA_STANDIN_HANG", launch, arguments);
     expect_lost(launch, job, "ringattn: error: GPU 0 hangs");
     cr_expect(lacks_cublas() || strstr(result.err, named) != NULL, "%d, %s: %s", launch, job,
               result.err);
@@ -70,24 +63,14 @@ Test(lost_gpu, a_kernel_that_hangs_ends_the_job)
     expect_hang(68, STANDARD, "products of step ");
 }
 
-/* Two ranks, each with a GPU, the second of which has `environment` beside what both have. */
-static void run_ranks(const char *environment, const char *job)
-{
-    char text[4096];
-    snprintf(text, sizeof(text),
-             "\"$MPIEXEC\" -n 1 env RA_STANDIN_MULTIPROCESSORS=2 '%s' %s : "
-             "-n 1 env RA_STANDIN_MULTIPROCESSORS=2 %s '%s' %s",
-             RA_TEST_EMULATED, job, environment, RA_TEST_EMULATED, job);
-    command_shell(&result, text);
-}
-
 #define STAGED CAUSAL "--set comm.backend=mpi "
+#define GPUS   "RA_STANDIN_MULTIPROCESSORS=2"
 
 Test(lost_gpu, a_rank_whose_kernel_hangs_ends_all)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    run_ranks("RA_STANDIN_HANG=28", STAGED "--set comm.timeout=5s");
+    run_ranks(2, GPUS, "RA_STANDIN_HANG=28", STAGED "--set comm.timeout=5s");
     cr_expect_eq(result.code, 5, "%s", result.err);
     cr_expect_eq(command_count_lines(result.err, "ringattn: error: GPU 1 hangs"), 1, "%s",
                  result.err);
@@ -106,7 +89,7 @@ Test(lost_gpu, a_kernel_that_leaves_an_error_ends_the_job)
     } cases[] = {{CAUSAL, 1},         {CAUSAL, 21},  {LINEAR_CAUSAL, 1},
                  {LINEAR_CAUSAL, 17}, {STANDARD, 1}, {STANDARD, 68}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        run("RA_STANDIN_FAULT", cases[i].launch, cases[i].job);
+        run_with("RA_STANDIN_FAULT", cases[i].launch, cases[i].job);
         expect_lost(cases[i].launch, cases[i].job, STAYS);
     }
 }
@@ -126,7 +109,7 @@ Test(lost_gpu, whatever_call_meets_it_first)
                  "%s--set shape.seq=60 %s; code=$?; rm -f o.safetensors t.json; exit $code", JOB,
                  jobs[i]);
         for (; call < CALLS_MAX; call += STEP) {
-            run("RA_STANDIN_STICKY", call, job);
+            run_with("RA_STANDIN_STICKY", call, job);
             if (result.code == 0 || lacks_cublas())
                 break; /* nothing is left but giving back */
             expect_lost(call, job, STAYS);
@@ -145,7 +128,7 @@ Test(lost_gpu, a_rank_whose_kernel_leaves_an_error_ends_all)
     for (size_t l = 0; l < sizeof(launches) / sizeof(launches[0]); l++) {
         char fault[64];
         snprintf(fault, sizeof(fault), "RA_STANDIN_FAULT=%d", launches[l]);
-        run_ranks(fault, STAGED);
+        run_ranks(2, GPUS, fault, STAGED);
         expect_lost(launches[l], STAGED, "GPU 1 is lost to this process");
     }
 }

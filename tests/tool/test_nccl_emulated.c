@@ -2,46 +2,22 @@
  * The whole command on several ranks with GPUs over NCCL: ranks are processes, started by mpirun,
  * and what is not there, GPUs and NCCL, is stood in for. Whatever happens to a rank, the job ends.
  */
-#include "tool/command_runner.h"
-#include "tool/json_reader.h"
-
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "tool/device_runner.h"
 
 TestSuite(nccl_emulated, .init = command_folder_make, .fini = command_folder_remove,
           .timeout = 300);
 
-static command_result result;
+enum { RANKS = 3 };
 
 #define JOB                                                                                        \
     "run --set compute.backend=cuda --set shape.seq=60 --set shape.heads=2 --set "                 \
     "shape.kv_heads=1 --set shape.head_dim=16 --set shape.dtype=f32 --backward "
 
-static bool lacks_mpi(void)
+static void expect_verified_over_nccl(void)
 {
-    return !command_has_mpi();
-}
-
-/* Three ranks, of which the second has `environment` beside what all have. */
-static void run_ranks(const char *all, const char *environment, const char *arguments)
-{
-    char text[8192], rank[400];
-    snprintf(rank, sizeof(rank), "-n 1 env %s", all);
-    snprintf(text, sizeof(text), "\"$MPIEXEC\" %s '%s' %s : %s %s '%s' %s : %s '%s' %s", rank,
-             RA_TEST_EMULATED, arguments, rank, environment, RA_TEST_EMULATED, arguments, rank,
-             RA_TEST_EMULATED, arguments);
-    command_shell(&result, text);
-}
-
-static void expect_verified(const char *comm)
-{
-    cr_assert_eq(result.code, 0, "%s", result.err);
-    json_t *root = parse_json(result.out);
-    const json_t *point = first_point(root);
-    cr_expect_str_eq(text(point, "status"), "ok");
-    cr_expect_str_eq(text(point, "kernel"), "cuda");
-    cr_expect_str_eq(text(point, "comm"), comm);
+    json_t *root;
+    const json_t *point = verified_point("cuda", &root);
+    cr_expect_str_eq(text(point, "comm"), "nccl");
     cr_expect_geq(json_object_size(member(point, "error")), 5);
     cr_expect_gt(integer(point, "sent_bytes"), 0);
     json_decref(root);
@@ -51,27 +27,27 @@ static void expect_verified(const char *comm)
 
 Test(nccl_emulated, ranks_pass_keys_and_gradients)
 {
-    if (lacks_mpi())
+    if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    run_ranks(GPUS, "", JOB "--verify --json --set comm.backend=nccl --set ring.schedule=ring");
-    expect_verified("nccl");
-    run_ranks(GPUS, "", JOB "--verify --json --set ring.schedule=direct --set pattern.causal=true");
-    expect_verified("nccl");
+    run_ranks(RANKS, GPUS, "",
+              JOB "--verify --json --set comm.backend=nccl --set ring.schedule=ring");
+    expect_verified_over_nccl();
+    run_ranks(RANKS, GPUS, "",
+              JOB "--verify --json --set ring.schedule=direct --set pattern.causal=true");
+    expect_verified_over_nccl();
 }
 
 /* NCCL takes one rank per GPU, unless each has a host by its own word. */
 Test(nccl_emulated, ranks_that_share_a_gpu_are_told_of_it)
 {
-    if (lacks_mpi())
+    if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    run_ranks("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=2", "",
+    run_ranks(RANKS, "RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=2", "",
               JOB "--set comm.backend=nccl");
-    cr_expect_eq(result.code, 2, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "ranks share a GPU"), "%s", result.err);
-    run_ranks("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=1 NCCL_HOSTID=own", "",
+    expect_error(2, "ranks share a GPU");
+    run_ranks(RANKS, "RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=1 NCCL_HOSTID=own", "",
               JOB "--verify --json");
-    expect_verified("nccl");
+    expect_verified_over_nccl();
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -94,12 +70,12 @@ static void fail_at(const char *name, int call, const char *timeout)
     char how[64], arguments[512];
     snprintf(how, sizeof(how), "RA_STANDIN_NCCL_%s=%d", name, call);
     snprintf(arguments, sizeof(arguments), FRAGILE "%s", timeout);
-    run_ranks(GPUS, how, arguments);
+    run_ranks(RANKS, GPUS, how, arguments);
 }
 
 Test(nccl_emulated, a_rank_that_is_killed_ends_the_job)
 {
-    if (lacks_mpi())
+    if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     fail_at("KILL", CALL_PASS, "60s");
     expect_ended("killed", 137);
@@ -108,7 +84,7 @@ Test(nccl_emulated, a_rank_that_is_killed_ends_the_job)
 /* Nobody but the deadline notices it. */
 Test(nccl_emulated, a_rank_that_is_stopped_ends_the_job)
 {
-    if (lacks_mpi())
+    if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     fail_at("STOP", CALL_PASS, "3s");
     expect_ended("stopped", 5);
@@ -118,7 +94,7 @@ Test(nccl_emulated, a_rank_that_is_stopped_ends_the_job)
 Test(nccl_emulated, an_error_of_nccl_ends_the_job)
 {
     static const int calls[] = {CALL_MEETING, CALL_JOINING, CALL_PASS};
-    if (lacks_mpi())
+    if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     for (int i = 0; i < 3; i++) {
         fail_at("FAIL", calls[i], "60s");
@@ -131,12 +107,10 @@ Test(nccl_emulated, an_error_of_nccl_ends_the_job)
 /* Long before the deadline, which is beyond that of this test's commands. */
 Test(nccl_emulated, a_rank_without_memory_for_first_messages_ends_all)
 {
-    if (lacks_mpi())
+    if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    run_ranks(GPUS, "RA_STANDIN_FULL_AT=15", FRAGILE "10m");
-    cr_expect_eq(result.code, 4, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
-    cr_expect_not_null(strstr(result.err, "for comm_buffer"), "%s", result.err);
+    run_ranks(RANKS, GPUS, "RA_STANDIN_FULL_AT=15", FRAGILE "10m");
+    expect_error(4, "for comm_buffer");
     cr_expect_not_null(strstr(result.err, "held "), "%s", result.err);
     cr_expect_not_null(strstr(result.err, "workspace="), "%s", result.err);
     cr_expect_not_null(strstr(result.err, "(rank 1 on host"), "%s", result.err);
@@ -146,12 +120,12 @@ Test(nccl_emulated, a_rank_without_memory_for_first_messages_ends_all)
 Test(nccl_emulated, a_gpu_with_an_error_that_stays_ends_all_with_one_line)
 {
     static const int launches[] = {1, 22, 24, 26};
-    if (lacks_mpi())
+    if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     for (int i = 0; i < 4; i++) {
         char how[64];
         snprintf(how, sizeof(how), "RA_STANDIN_FAULT=%d", launches[i]);
-        run_ranks(GPUS, how, FRAGILE "60s");
+        run_ranks(RANKS, GPUS, how, FRAGILE "60s");
         cr_expect_eq(result.code, 5, "%s: %d: %s", how, result.code, result.err);
         cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s: %s", how,
                      result.err);

@@ -2,26 +2,18 @@
  * Times of the whole command with the kernels for GPUs, on the stand-in runtime: what a report and
  * a trace say is about work that is done, not about its being handed on.
  */
-#include "tool/command_runner.h"
-#include "tool/json_reader.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "tool/device_runner.h"
 
 TestSuite(times_emulated, .init = command_folder_make, .fini = command_folder_remove,
           .timeout = 300);
-
-static command_result result;
 
 #define JOB                                                                                        \
     "run --quiet --set compute.backend=cuda --set shape.seq=40 --set shape.heads=1 "               \
     "--set shape.head_dim=16 --set shape.dtype=f32 --backward "
 
-static void run(const char *start, const char *arguments)
+static void run_well(const char *start, const char *arguments)
 {
-    char text[1024];
-    snprintf(text, sizeof(text), "%s '%s' %s", start, RA_TEST_EMULATED, arguments);
-    command_shell(&result, text);
+    run(start, arguments);
     cr_assert_eq(result.code, 0, "%s", result.err);
 }
 
@@ -31,7 +23,7 @@ static void expect_naps(const char *more)
 {
     char line[512];
     snprintf(line, sizeof(line), JOB "--json=r.json --set job.repeat=2 %s", more);
-    run("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_NAP_MS=10", line);
+    run_well("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_NAP_MS=10", line);
     json_t *root = load_json(command_folder, "r.json");
     const json_t *point = first_point(root);
     cr_expect_geq(real(member(point, "forward_ms"), "min"), 10, "%s", more);
@@ -83,7 +75,7 @@ static summary check_events(json_t *root)
 
 Test(times_emulated, a_trace_shows_when_kernels_ran)
 {
-    run("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_WORK_S=100", JOB "--trace t.json");
+    run_well("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_WORK_S=100", JOB "--trace t.json");
     json_t *root = load_json(command_folder, "t.json");
     summary const s = check_events(root);
     cr_expect_eq(s.kernels, 2);
@@ -96,9 +88,9 @@ Test(times_emulated, a_trace_shows_when_messages_of_gpus_travelled)
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     for (int i = 0; i < 2; i++) {
-        run("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_WORK_S=100 \"$MPIEXEC\" -n 2",
-            i == 0 ? JOB "--trace t.json --set comm.backend=nccl"
-                   : JOB "--trace t.json --set comm.backend=mpi");
+        run_well("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_WORK_S=100 \"$MPIEXEC\" -n 2",
+                 i == 0 ? JOB "--trace t.json --set comm.backend=nccl"
+                        : JOB "--trace t.json --set comm.backend=mpi");
         json_t *root = load_json(command_folder, "t.json");
         summary const s = check_events(root);
         cr_expect_geq(s.kernels, 4);
@@ -111,7 +103,7 @@ Test(times_emulated, a_trace_shows_when_messages_of_gpus_travelled)
 
 Test(times_emulated, a_gpu_without_times_is_said_and_its_work_is_shown_as_handed_on)
 {
-    run("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_UNTIMED=1", JOB "--trace t.json");
+    run_well("RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_UNTIMED=1", JOB "--trace t.json");
     json_t *root = load_json(command_folder, "t.json");
     cr_expect_gt(integer(member(root, "otherData"), "untimed_events"), 0);
     cr_expect_eq(command_count_lines(result.err, "times of the GPU's work are not to be had"), 1,

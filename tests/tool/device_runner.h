@@ -1,0 +1,64 @@
+/* The command on what stands in for GPUs, as tests run it, and read it. */
+#ifndef RINGATTN_TESTS_DEVICE_RUNNER_H
+#define RINGATTN_TESTS_DEVICE_RUNNER_H
+
+#include "tool/command_runner.h"
+#include "tool/json_reader.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static command_result result;
+
+/* `ringattn ARGUMENTS` after `start`, which sets variables or is mpirun; it may be "". */
+static inline void run(const char *start, const char *arguments)
+{
+    char line[2048];
+    int const length = snprintf(line, sizeof(line), "%s \"$RINGATTN\" %s", start, arguments);
+    cr_assert_lt(length, (int)sizeof(line));
+    command_shell(&result, line);
+}
+
+/* On ranks that all have `all` in their environment, and the second has `second`, too. */
+static inline void run_ranks(int ranks, const char *all, const char *second, const char *arguments)
+{
+    char line[4096] = "\"$MPIEXEC\"";
+    int used = (int)strlen(line);
+    for (int r = 0; r < ranks; ++r) {
+        used +=
+            snprintf(line + used, sizeof(line) - (size_t)used, "%s -n 1 env %s %s \"$RINGATTN\" %s",
+                     r > 0 ? " :" : "", all, r == 1 ? second : "", arguments);
+        cr_assert_lt(used, (int)sizeof(line));
+    }
+    command_shell(&result, line);
+}
+
+/* The point of a run with --verify that was right; the caller drops *root_out. */
+static inline json_t *verified_point(const char *kernel, json_t **root_out)
+{
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    *root_out = parse_json(result.out);
+    json_t *point = first_point(*root_out);
+    cr_expect_str_eq(text(point, "status"), "ok");
+    cr_expect_str_eq(text(point, "kernel"), kernel);
+    cr_expect_geq(json_object_size(member(point, "error")), 1);
+    return point;
+}
+
+static inline void expect_verified(const char *kernel)
+{
+    json_t *root;
+    verified_point(kernel, &root);
+    json_decref(root);
+}
+
+/* It ended with this exit code and one error line. */
+static inline void expect_error(int code, const char *says)
+{
+    cr_expect_eq(result.code, code, "'%s': exit code %d\n%s", says, result.code, result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, says), "'%s' does not say '%s'", result.err, says);
+}
+
+#endif
