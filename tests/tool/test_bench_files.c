@@ -75,7 +75,7 @@ Test(bench_files, json_has_a_message_that_was_cut_within_a_character)
 /* A table that cannot be written costs no point of the JSON. */
 Test(bench_files, json_is_whole_if_another_output_fails)
 {
-    static const char *const outputs[] = {"--csv=/dev/full", ">/dev/full"};
+    static const char *const outputs[] = {"--csv=/dev/full", "--csv >/dev/full", ">/dev/full"};
     write_config("shape: {heads: 1, head_dim: 16}\njob: {repeat: 1, warmup: 0}\n"
                  "sweep: {shape.seq: [16, 17, 18, 19]}\n");
     for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++) {
