@@ -127,15 +127,30 @@ void ra_series_count(ra_series *series, ra_status status, bool passes)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static ra_status json_write(ra_series *series, const void *command, bool complete)
+void ra_series_add(ra_series *series, json_t *point)
+{
+    if (series->options->json)
+        series->points = ra_json_append(series->points, point);
+    else
+        json_decref(point);
+}
+
+/* All but the version and the command; NULL: no memory. */
+static json_t *members(ra_series *series, const void *command, bool complete)
 {
     if (series->machine == NULL)
         series->machine = ra_machine_json();
-    json_t *members = json_pack("{s:b, s:O}", "complete", complete, "machine", series->machine);
+    json_t *object = json_pack("{s:b, s:O}", "complete", complete, "machine", series->machine);
+    if (series->ops->to_json != NULL)
+        object = ra_json_extend(object, series->ops->to_json(command));
+    return ra_json_extend(object, json_pack("{s:O}", "points", series->points));
+}
+
+static ra_status json_write(ra_series *series, const void *command, bool complete)
+{
     ra_comm_beat(series->comm); /* a file may take long, and the others wait */
-    ra_status const status =
-        ra_json_report(series->ops->name, ra_json_extend(members, series->ops->to_json(command)),
-                       series->options->json_path);
+    ra_status const status = ra_json_report(series->ops->name, members(series, command, complete),
+                                            series->options->json_path);
     ra_comm_beat(series->comm);
     return status;
 }
@@ -186,6 +201,8 @@ static ra_status prepare(ra_series *series, void *command)
         status = ra_job_share_cores(series->comm, &series->cores);
     if (status != RA_OK)
         return status;
+    if (ra_series_is_first(series) && options->json)
+        series->points = json_array();
     ra_console_hold();
     status = ops->prepare(command);
     if (status == RA_OK)
@@ -207,7 +224,7 @@ static ra_status finish(ra_series *series, void *command)
     ra_status reported = RA_OK, written = RA_OK;
     if (ra_series_is_first(series))
         reported = series->ops->report(command);
-    /* A table that could not be written costs no point, but memory may have run out for one. */
+    /* A table that could not be written costs no point, but what lacked memory is missing. */
     if (ra_series_is_first(series) && series->options->json)
         written = json_write(series, command, reported != RA_ERR_NO_MEMORY);
     return ra_console_agree(series->comm, "agreeing on the report",
@@ -269,6 +286,7 @@ int ra_series_command(ra_series *series, const ra_series_ops *ops, void *command
     int const code = status == RA_OK ? code_of(series) : ra_exit_code(status);
     ra_progress_destroy(series->progress);
     ops->fini(command);
+    json_decref(series->points);
     json_decref(series->machine);
     ra_config_fini(&series->base);
     ra_job_text_fini(&series->text);

@@ -21,7 +21,8 @@ typedef struct ra_series_ops {
     ra_status (*prepare)(void *command);
     ra_status (*run)(void *command);    /* collective: the jobs */
     ra_status (*report)(void *command); /* rank 0 only, after the last: all but JSON */
-    /* Rank 0 only: "points" so far, and what else belongs to them. NULL: no memory. */
+    /* Rank 0 only: what stands beside "points"; it may return NULL: no memory. NULL: nothing does.
+     */
     json_t *(*to_json)(const void *command);
     void (*fini)(void *command); /* also if `prepare` failed early */
 } ra_series_ops;
@@ -41,6 +42,7 @@ typedef struct ra_series {
     ra_config base;     /* variants, sweep, and what holds for all jobs */
     ra_job_cores cores; /* threads: if compute.threads is auto */
     ra_progress *progress;
+    json_t *points;            /* rank 0's, for JSON: those so far; NULL: no memory */
     json_t *machine;           /* rank 0's, once it has written JSON */
     int64_t save_ns, saved_ns; /* how long the last report so far took, and its end */
     bool behind;               /* that report lacks a job which is over */
@@ -81,6 +83,9 @@ RA_CHECKED ra_status ra_series_settle(const ra_job *job, ra_status status, bool 
 /** To be called for every job, or for the outcome of several: these decide the exit code. */
 void ra_series_count(ra_series *series, ra_status status, bool passes);
 
+/** Rank 0, after each job: take over its "points" entry; NULL: no memory, as the report will say.
+ */
+void ra_series_add(ra_series *series, json_t *point);
 /**
  * After each job: on rank 0, if JSON goes to a file, replace that by a report with "complete"
  * false; not yet if the last one took more than a tenth of the time since, as with thousands of

@@ -23,20 +23,26 @@ static ra_status point_measure(const ra_series *series, ra_job *job, ra_ablate_p
     job->entered = false;
     point->report = job->report;
     point->passes = ra_report_passes(&job->report);
-    if (ra_series_is_first(series))
-        point->report_json = ra_report_to_json(&job->report); /* NULL is found when printed */
     return RA_OK;
 }
 
-static ra_status point_run(ra_series *series, ra_ablate_point *point)
+static ra_status point_run(ra_ablate *ablate, ra_ablate_point *point)
 {
+    ra_series *series = &ablate->series;
     ra_job job = {.options = series->options, .comm = series->comm, .progress = series->progress};
     ra_progress_about(series->progress, point->set->name);
     ra_console_defer();
     ra_status status = point_measure(series, &job, point);
     status = ra_series_settle(&job, status, true, &point->outcome);
     ra_series_count(series, point->outcome.status, point->passes);
+    if (status == RA_OK) {
+        ablate->point_count++;
+        if (ra_series_is_first(series))
+            ra_series_add(series, ra_ablate_point_to_json(ablate, point));
+    }
     ra_job_clear(&job);
+    if (status == RA_OK)
+        ra_series_save(series, ablate); /* takes memory, of which the job has left more now */
     return status;
 }
 
@@ -67,21 +73,14 @@ static ra_status run(void *command)
     const ra_series *series = &ablate->series;
     ra_status status = RA_OK;
     ra_job_mention_variants(&series->base, series->options, series->comm);
-    for (int i = 0; i < ra_feature_set_count && status == RA_OK; i++) {
-        status = point_run(&ablate->series, &ablate->points[i]);
-        if (status != RA_OK)
-            break;
-        ablate->point_count++;
-        ra_series_save(&ablate->series, ablate);
-    }
+    for (int i = 0; i < ra_feature_set_count && status == RA_OK; i++)
+        status = point_run(ablate, &ablate->points[i]);
     return status;
 }
 
 static void fini(void *command)
 {
     ra_ablate *ablate = command;
-    for (int i = 0; i < ra_feature_set_count && ablate->points != NULL; i++)
-        json_decref(ablate->points[i].report_json);
     free(ablate->points);
 }
 
@@ -93,7 +92,6 @@ int ra_command_ablate(const ra_options *options, ra_comm *comm)
                                       .prepare = prepare,
                                       .run = run,
                                       .report = ra_ablate_report,
-                                      .to_json = ra_ablate_to_json,
                                       .fini = fini};
     ra_ablate ablate = {.series = {.options = options, .comm = comm}};
     return ra_series_command(&ablate.series, &ops, &ablate);

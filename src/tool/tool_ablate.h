@@ -11,8 +11,7 @@ typedef struct ra_ablate_point {
     const ra_feature_set *set;
     ra_job_outcome outcome; /* after a failure nothing else is filled */
     bool passes;            /* verification, if requested */
-    ra_report report;       /* report.config is gone */
-    json_t *report_json;    /* rank 0's; owned */
+    ra_report report;       /* report.config is gone with its job */
 } ra_ablate_point;
 
 typedef struct ra_ablate {
@@ -21,11 +20,11 @@ typedef struct ra_ablate {
     int point_count;         /* done so far */
 } ra_ablate;
 
-/* Rank 0 only, for a ra_ablate. */
+/* Rank 0 only. */
 
-/** The table. */
+/** The "points" entry, while the point's job is there; NULL: no memory. */
+json_t *ra_ablate_point_to_json(const ra_ablate *ablate, const ra_ablate_point *point);
+/** For a ra_ablate: the table. */
 RA_CHECKED ra_status ra_ablate_report(void *command);
-/** Points so far; NULL: no memory. */
-json_t *ra_ablate_to_json(const void *command);
 
 #endif

@@ -138,11 +138,11 @@ static json_t *differences_to_json(const ra_ablate_point *point, const ra_ablate
     return ra_json_memory(bytes);
 }
 
-static json_t *point_to_json(const ra_ablate *ablate, const ra_ablate_point *point)
+json_t *ra_ablate_point_to_json(const ra_ablate *ablate, const ra_ablate_point *point)
 {
     const ra_ablate_point *reference = reference_of(ablate);
     bool const done = point->outcome.status == RA_OK;
-    json_t *object = done ? json_copy(point->report_json) : json_object();
+    json_t *object = done ? ra_report_to_json(&point->report) : json_object();
     object = ra_json_extend(
         object, json_pack("{s:s, s:s, s:s?, s:i}", "variant", point->set->name, "status",
                           ra_job_status_text(point->outcome.status, point->passes), "message",
@@ -156,15 +156,6 @@ static json_t *point_to_json(const ra_ablate *ablate, const ra_ablate_point *poi
                       (json_int_t)(point->report.peak_bytes - reference->report.peak_bytes),
                       "time_ratio", time_ratio(point, reference)));
     return object;
-}
-
-json_t *ra_ablate_to_json(const void *command)
-{
-    const ra_ablate *ablate = command;
-    json_t *points = json_array();
-    for (int i = 0; points != NULL && i < ablate->point_count; i++)
-        points = ra_json_append(points, point_to_json(ablate, &ablate->points[i]));
-    return json_pack("{s:o}", "points", points);
 }
 
 ra_status ra_ablate_report(void *command)

@@ -52,9 +52,9 @@ typedef struct ra_bench {
     ra_times reference[2];
     double reference_tflops[2];
     bool has_reference;
-    int point_count;              /* begun so far */
-    bool lacked_memory;           /* for what rank 0 reports among points */
-    json_t *points, *limits_list; /* rank 0's */
+    int point_count;     /* begun so far */
+    bool lacked_memory;  /* for what rank 0 reports among points */
+    json_t *limits_list; /* rank 0's */
     char *csv;
     size_t csv_bytes;
     FILE *csv_file; /* writes csv */
@@ -76,7 +76,7 @@ void ra_bench_report_limits(ra_bench *bench, bool shown);
 void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config);
 /** For a ra_bench: end the table, and write comma-separated values. */
 RA_CHECKED ra_status ra_bench_report_end(void *command);
-/** For a ra_bench: points and limits so far; NULL: no memory. */
+/** For a ra_bench: what stands beside its points; NULL: no memory. */
 json_t *ra_bench_to_json(const void *command);
 void ra_bench_report_fini(ra_bench *bench);
 

@@ -19,12 +19,10 @@ static ra_status refuse_memory(void)
 
 ra_status ra_bench_report_begin(ra_bench *bench)
 {
-    bench->points = json_array();
     bench->limits_list = json_array();
     if (bench->series.options->csv)
         bench->csv_file = open_memstream(&bench->csv, &bench->csv_bytes);
-    if (bench->points == NULL || bench->limits_list == NULL ||
-        (bench->series.options->csv && bench->csv_file == NULL))
+    if (bench->limits_list == NULL || (bench->series.options->csv && bench->csv_file == NULL))
         return refuse_memory();
     if (bench->csv_file != NULL)
         ra_bench_csv_line(bench->csv_file, &bench->series.base, NULL);
@@ -33,7 +31,6 @@ ra_status ra_bench_report_begin(ra_bench *bench)
 
 void ra_bench_report_fini(ra_bench *bench)
 {
-    json_decref(bench->points);
     json_decref(bench->limits_list);
     if (bench->csv_file != NULL)
         fclose(bench->csv_file);
@@ -162,10 +159,7 @@ void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const r
         bench->lacked_memory = true;
     else if (bench->csv_file != NULL)
         ra_bench_csv_line(bench->csv_file, config, json);
-    if (!bench->series.options->json)
-        json_decref(json);
-    else if (json_array_append_new(bench->points, json) != 0)
-        bench->lacked_memory = true;
+    ra_series_add(&bench->series, json);
     if (!ra_options_shows_text(bench->series.options))
         return;
     ra_console_show("");
@@ -202,6 +196,5 @@ ra_status ra_bench_report_end(void *command)
 json_t *ra_bench_to_json(const void *command)
 {
     const ra_bench *bench = command;
-    return json_pack("{s:s?, s:O, s:O}", "blas", ra_blas_name(), "limits", bench->limits_list,
-                     "points", bench->points);
+    return json_pack("{s:s?, s:O}", "blas", ra_blas_name(), "limits", bench->limits_list);
 }

@@ -99,8 +99,10 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
     if (ra_series_is_first(&probe->series) && probe->series.options->predict &&
         point->status == RA_OK)
         ra_probe_predict(probe, point);
-    if (ra_series_is_first(&probe->series))
+    if (ra_series_is_first(&probe->series)) {
         ra_probe_report_point(probe, point);
+        ra_series_add(&probe->series, ra_probe_point_to_json(probe, point));
+    }
     ra_series_count(&probe->series, point->status, point->passes);
     probe->done_count++;
     ra_series_save(&probe->series, probe);
@@ -153,8 +155,7 @@ static ra_status run(void *command)
 static void fini(void *command)
 {
     ra_probe *probe = command;
-    for (int i = 0; i < probe->point_count; i++)
-        json_decref(probe->points[i].report_json);
+    json_decref(probe->report_json);
     free(probe->points);
     ra_pool_destroy(probe->checks);
     ra_ledger_destroy(probe->ledger);
@@ -168,7 +169,6 @@ int ra_command_probe(const ra_options *options, ra_comm *comm)
                                       .prepare = prepare,
                                       .run = run,
                                       .report = ra_probe_report_end,
-                                      .to_json = ra_probe_to_json,
                                       .fini = fini};
     ra_probe probe = {.series = {.options = options, .comm = comm}};
     return ra_series_command(&probe.series, &ops, &probe);

@@ -24,7 +24,6 @@ typedef struct ra_probe_point {
     int64_t rss_growth_bytes; /* rank 0's resident set over the whole search; -1: unknown */
     bool passes;              /* verification of the whole run */
     ra_report report;         /* of the whole run; report.config is gone */
-    json_t *report_json;      /* rank 0's; owned */
     /* --predict, rank 0's: the longest that should fit, and the peak of what was found. */
     bool predicted;
     char unpredicted[RA_CONSOLE_LINE_MAX]; /* why not */
@@ -37,6 +36,7 @@ typedef struct ra_probe {
     ra_pool *checks;
     ra_probe_point *points;
     int point_count, done_count;
+    json_t *report_json; /* rank 0's, of a whole run that is not among the series' points yet */
 } ra_probe;
 
 /**
@@ -58,9 +58,9 @@ RA_CHECKED ra_status ra_probe_check_files(const ra_config *config);
 
 /* Rank 0 only. */
 void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point);
+/** The "points" entry, which takes probe->report_json over; NULL: no memory. */
+json_t *ra_probe_point_to_json(ra_probe *probe, const ra_probe_point *point);
 /** For a ra_probe: the end of the table. */
 RA_CHECKED ra_status ra_probe_report_end(void *command);
-/** For a ra_probe: points so far; NULL: no memory. */
-json_t *ra_probe_to_json(const void *command);
 
 #endif

@@ -82,11 +82,12 @@ static json_t *prediction_to_json(const ra_probe_point *point)
                      "predicted_peak_bytes", (json_int_t)point->predicted_peak_bytes);
 }
 
-static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
+json_t *ra_probe_point_to_json(ra_probe *probe, const ra_probe_point *point)
 {
     bool const found = point->status == RA_OK;
     const char *held_back = point->held_back[0] != '\0' ? point->held_back : NULL;
-    json_t *object = found ? json_copy(point->report_json) : json_object();
+    json_t *object = found ? probe->report_json : json_object();
+    probe->report_json = NULL;
     object = ra_json_extend(
         object,
         json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:I}", "variant", point->variant,
@@ -104,16 +105,6 @@ static json_t *point_to_json(const ra_probe *probe, const ra_probe_point *point)
     if (found && probe->series.options->predict)
         object = ra_json_extend(object, prediction_to_json(point));
     return object;
-}
-
-json_t *ra_probe_to_json(const void *command)
-{
-    const ra_probe *probe = command;
-    json_t *points = json_array();
-    for (int i = 0; points != NULL && i < probe->done_count; i++)
-        points = ra_json_append(points, point_to_json(probe, &probe->points[i]));
-    /* pack takes the points over; a NULL among them is "no memory", which the writer says. */
-    return json_pack("{s:o}", "points", points);
 }
 
 static ra_status memory_print(const ra_probe *probe)

@@ -58,7 +58,7 @@ static int64_t floor_bytes(const ra_config *config)
 }
 
 /* The job's report and verification, while the job is there. */
-static ra_status whole_report(const ra_probe *probe, ra_job *job, ra_probe_point *point)
+static ra_status whole_report(ra_probe *probe, ra_job *job, ra_probe_point *point)
 {
     job->config.verify = true;
     ra_status const status = ra_job_results(job);
@@ -67,10 +67,8 @@ static ra_status whole_report(const ra_probe *probe, ra_job *job, ra_probe_point
     job->entered = false;
     point->report = job->report;
     point->passes = ra_report_passes(&point->report);
-    if (ra_series_is_first(&probe->series)) {
-        json_decref(point->report_json);
-        point->report_json = ra_report_to_json(&point->report); /* NULL: found when printed */
-    }
+    if (ra_series_is_first(&probe->series))
+        probe->report_json = ra_report_to_json(&point->report); /* NULL: found when written */
     return RA_OK;
 }
 
