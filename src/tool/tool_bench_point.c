@@ -83,7 +83,6 @@ static void reference_apply(ra_bench *bench, ra_bench_point *point)
 static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
 {
     const ra_series *series = &bench->series;
-    int const ranks = ra_comm_size(series->comm);
     bool const ran = point->outcome.status == RA_OK;
     char unsaid[RA_CONSOLE_LINE_MAX];
     ra_plan_point plan = {.comm = series->comm};
@@ -94,14 +93,11 @@ static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
         ra_series_configure_alone(series, point->variant, point->index, NULL, &plan.config);
     if (status == RA_OK) {
         plan.config.repeat = ra_job_repeat_of(&plan.config).most;
-        status = ra_plan_point_settle_backend(&plan, ranks);
+        status = ra_plan_point_init_here(&plan);
     }
-    if (status == RA_OK)
-        status = ra_plan_point_init(&plan, ranks, NULL);
     if (status == RA_OK) {
         if (ran) /* measured, not predicted */
             plan.request.context_bytes = point->report.memory_bytes[RA_MEM_CONTEXT];
-        plan.request.ranks_per_node = ra_comm_local_size(series->comm);
         status = ra_plan_point_predict(&plan);
     }
     bool const alike =

@@ -33,9 +33,12 @@ typedef struct ra_plan_point {
  */
 RA_CHECKED ra_status ra_plan_point_init(ra_plan_point *point, int ranks,
                                         const ra_hardware *hardware);
-/** Set the configuration's backend to what a job would use here, before ra_plan_point_init:
-    otherwise backend auto plans for the CPU. */
-RA_CHECKED ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks);
+/**
+ * The same for a job of point->comm's ranks on their hosts, with the backend that it would use
+ * here; ra_plan_point_init plans for the CPU if that is auto. Whether ranks of a host can share
+ * memory shows only when it is tried: they are assumed to.
+ */
+RA_CHECKED ra_status ra_plan_point_init_here(ra_plan_point *point);
 /** Fill the prediction; of a file's tensors only the headers matter. */
 RA_CHECKED ra_status ra_plan_point_predict(ra_plan_point *point);
 /** Predicted bytes of the fullest rank at another length; its documents are repeated. */

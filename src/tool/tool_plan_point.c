@@ -64,19 +64,6 @@ static int64_t pair_bytes(const ra_plan_point *point)
     return taken.reserved_bytes;
 }
 
-ra_status ra_plan_point_settle_backend(ra_plan_point *point, int ranks)
-{
-    char note[RA_BACKEND_NOTE_MAX];
-    ra_backend backend = RA_BACKEND_CPU;
-    ra_status const status = ra_backend_choose(&point->config, ranks, &backend, note);
-    if (status != RA_OK)
-        return status;
-    point->asked_backend = point->config.backend;
-    point->config.backend = backend;
-    point->of_gpu_here = backend == RA_BACKEND_CUDA;
-    return RA_OK;
-}
-
 /* Settle kernels as a job does once an input's shape is known; log the job's line on refusal. */
 static ra_status settle_kernels(ra_plan_point *point)
 {
@@ -171,6 +158,30 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     if (on_device(point))
         move_to_device(point, hardware);
     return RA_OK;
+}
+
+static ra_status settle_backend(ra_plan_point *point, int ranks)
+{
+    char note[RA_BACKEND_NOTE_MAX];
+    ra_backend backend = RA_BACKEND_CPU;
+    ra_status const status = ra_backend_choose(&point->config, ranks, &backend, note);
+    if (status != RA_OK)
+        return status;
+    point->asked_backend = point->config.backend;
+    point->config.backend = backend;
+    point->of_gpu_here = backend == RA_BACKEND_CUDA;
+    return RA_OK;
+}
+
+ra_status ra_plan_point_init_here(ra_plan_point *point)
+{
+    int const ranks = ra_comm_size(point->comm);
+    ra_status status = settle_backend(point, ranks);
+    if (status == RA_OK)
+        status = ra_plan_point_init(point, ranks, NULL);
+    if (status == RA_OK)
+        point->request.ranks_per_node = ra_comm_local_size(point->comm);
+    return status;
 }
 
 /* Striped rows of a file are read with gaps, through a block of their own. */

@@ -17,12 +17,6 @@ static int64_t own_tokens(const ra_config *config, int64_t tokens)
 static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, ra_plan_point *plan)
 {
     const ra_series *series = &probe->series;
-    int const ranks = ra_comm_size(series->comm);
-    /* Assume that ranks can share memory; whether hosts allow it shows only when it is tried. */
-    ra_hardware const here = {.ranks = ranks,
-                              .ranks_per_node = ra_comm_local_size(series->comm),
-                              .shares_memory = true,
-                              .workspace_bytes = -1};
     ra_status status =
         ra_series_configure_alone(series, point->variant, 0, point->features, &plan->config);
     if (status != RA_OK)
@@ -30,12 +24,9 @@ static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, 
     plan->config.repeat = 1;
     plan->config.verify = false;
     plan->config.seq = own_tokens(&plan->config, point->tokens);
-    status = ra_plan_point_settle_backend(plan, ranks);
-    if (status == RA_OK)
-        status = ra_plan_point_init(plan, ranks, &here);
-    plan->request.hardware = NULL; /* `here` goes out of scope, and has no speeds */
+    status = ra_plan_point_init_here(plan);
     plan->request.context_bytes = point->report.memory_bytes[RA_MEM_CONTEXT]; /* measured */
-    plan->request.memory_bytes = point->report.limit_bytes_sum / ranks;
+    plan->request.memory_bytes = point->report.limit_bytes_sum / ra_comm_size(series->comm);
     return status;
 }
 
