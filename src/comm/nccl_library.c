@@ -1,12 +1,11 @@
 #include "nccl_library.h"
 
 #include "internal.h"
+#include "library.h"
 #include "ringattn/comm_device.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 /* The first that has point-to-point calls on communicators which do not block. */
 enum { VERSION_MIN = NCCL_VERSION(2, 18, 0) };
@@ -19,14 +18,12 @@ static char why[240];
 static int version;
 static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
 
-/* dlsym gives data pointers; that they hold functions is POSIX. */
 static bool find(void *handle, const char *name, void *function_out)
 {
-    void *const found = dlsym(handle, name);
-    memcpy(function_out, &found, sizeof(found));
-    if (found == NULL)
+    bool const found = ra_library_find(handle, name, function_out);
+    if (!found)
         snprintf(why, sizeof(why), "this machine's libnccl.so.2 has no %s", name);
-    return found != NULL;
+    return found;
 }
 
 static bool find_all(void *handle)
@@ -60,15 +57,11 @@ static void find_memory(void *handle)
     why[0] = '\0';
 }
 
-/* Where the loader looks, then where the build has found it. Never closed: it has threads. */
+/* Where the loader looks, then where the build has found it. */
 static void look(void)
 {
     static const char *const names[] = {"libnccl.so.2", RA_NCCL_LIBRARY};
-    void *handle = NULL;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && handle == NULL; i++) {
-        if (names[i][0] != '\0')
-            handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    }
+    void *const handle = ra_library_open(names, sizeof(names) / sizeof(names[0]));
     if (handle == NULL) {
         snprintf(why, sizeof(why),
                  "there is no libnccl.so.2 on this machine: install NCCL, or put "

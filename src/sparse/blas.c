@@ -2,8 +2,8 @@
 #include "ringattn/blas.h"
 
 #include "internal.h"
+#include "library.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +26,6 @@ typedef struct blas {
 static blas the_blas;
 static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
 
-/* dlsym gives data pointers; that they hold functions is POSIX. */
-static bool function_find(void *library, const char *name, void *function_out)
-{
-    void *const found = dlsym(library, name);
-    memcpy(function_out, &found, sizeof(found));
-    return found != NULL;
-}
-
 /*
  * OpenBLAS takes processors newer than itself for the oldest of their kind, at a fifth of the
  * speed: name the core that the instruction set allows, unless the user has named one.
@@ -53,17 +45,14 @@ static void blas_find(void)
 {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
     get_text_function *config = NULL, *core = NULL;
-    void *library = NULL;
     core_set();
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && library == NULL; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    void *const library = ra_library_open(names, sizeof(names) / sizeof(names[0]));
     if (library == NULL)
         return;
-    /* Never closed: its threads live on. */
-    if (!function_find(library, "cblas_sgemm", &the_blas.sgemm) ||
-        !function_find(library, "openblas_set_num_threads", &the_blas.set_threads) ||
-        !function_find(library, "openblas_get_config", &config) ||
-        !function_find(library, "openblas_get_corename", &core))
+    if (!ra_library_find(library, "cblas_sgemm", &the_blas.sgemm) ||
+        !ra_library_find(library, "openblas_set_num_threads", &the_blas.set_threads) ||
+        !ra_library_find(library, "openblas_get_config", &config) ||
+        !ra_library_find(library, "openblas_get_corename", &core))
         return;
     /* With threads of its own it would serve one caller at a time. */
     the_blas.set_threads(1);

@@ -1,11 +1,10 @@
 #include "cublas_library.h"
 
 #include "internal.h"
+#include "library.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 /* The first version with the compute types that we use. */
 enum { MAJOR_MIN = 11 };
@@ -14,14 +13,12 @@ static ra_cublas library;
 static char why[240];
 static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
 
-/* dlsym returns data pointers; POSIX lets them hold functions. */
 static bool find(void *handle, const char *name, void *function_out)
 {
-    void *const found = dlsym(handle, name);
-    memcpy(function_out, &found, sizeof(found));
-    if (found == NULL)
+    bool const found = ra_library_find(handle, name, function_out);
+    if (!found)
         snprintf(why, sizeof(why), "this machine's libcublas.so has no %s", name);
-    return found != NULL;
+    return found;
 }
 
 static bool find_all(void *handle)
@@ -37,7 +34,7 @@ static bool find_all(void *handle)
 
 /*
  * On the loader's path, first the build's version, then others, whose calls and constants are the
- * same; then where the build found it. Never closed: it has threads.
+ * same; then where the build found it.
  */
 static void look(void)
 {
@@ -45,12 +42,8 @@ static void look(void)
     snprintf(of_build, sizeof(of_build), "libcublas.so.%d", CUBLAS_VER_MAJOR);
     const char *const names[] = {of_build, "libcublas.so.13", "libcublas.so.12", "libcublas.so.11",
                                  RA_CUBLAS_LIBRARY};
-    void *handle = NULL;
+    void *const handle = ra_library_open(names, sizeof(names) / sizeof(names[0]));
     int major = 0;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && handle == NULL; i++) {
-        if (names[i][0] != '\0')
-            handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    }
     if (handle == NULL) {
         snprintf(why, sizeof(why),
                  "there is no libcublas.so on this machine: install cuBLAS, or put its folder "

@@ -1,0 +1,15 @@
+/* Libraries of the system that are loaded when they are first wanted, never linked. */
+#ifndef RINGATTN_SRC_LIBRARY_H
+#define RINGATTN_SRC_LIBRARY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/** The first of `names` that the loader finds; "" is none. NULL: there is none. Never closed: such
+    libraries have threads. */
+void *ra_library_open(const char *const *names, size_t count);
+/** Write the function of this name, or NULL, to the pointer to a function at `function_out`.
+    @return whether it is there */
+bool ra_library_find(void *library, const char *name, void *function_out);
+
+#endif
