@@ -44,6 +44,9 @@ enum { KERNEL_ISA_COUNT = 5, KERNEL_TABLE_COUNT };
 /* Blocks of a table's memory, of which the host may reach none. */
 enum { KERNEL_BLOCKS_MAX = 200 };
 
+/* What a GPU's 16-bit kernels go through at once; see kernel_problem_rise. */
+enum { KERNEL_RISE_KEYS = 64 };
+
 typedef struct kernel_block {
     void *data;
     size_t bytes;
@@ -75,6 +78,9 @@ kernel_case kernel_base_case(void);
 kernel_problem kernel_problem_make(const kernel_case *c);
 /** Ask the oracle again, after inputs were changed. */
 void kernel_problem_solve(kernel_problem *problem);
+/** Make scores rise from each block of KERNEL_RISE_KEYS keys to the next, of five at most: in base
+   2 by 3, 9, 5 and 23, and a little more or less in each row. The scale becomes ln 2. */
+void kernel_problem_rise(kernel_problem *problem);
 void kernel_problem_free(kernel_problem *problem);
 
 /** Forward and, where the case has a dout, delta, backward, add and store. */
@@ -84,8 +90,8 @@ void kernel_result_free(kernel_result *result);
 /** Within the bounds of the documentation; `what` is for the message. */
 void kernel_check(const ra_kernel_ops *ops, const kernel_problem *problem,
                   const kernel_result *result, const char *what);
-/** kernel_run and kernel_check; and again, of several steps with state for all rows, and of a GPU's
-    table by its other way backward. */
+/** kernel_run and kernel_check; and again, of several steps with state for all rows, of a GPU's
+    table by its other way backward, and in 16 bits forward only, as if no gradients were wanted. */
 void kernel_check_table(const ra_kernel_ops *ops, kernel_problem *problem, const char *what);
 /** Every table of this machine on one case. */
 void kernel_check_case(const kernel_case *c, const char *what);

@@ -2,6 +2,7 @@
 #include "sparse/kernel_case.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* Small, dense, with a backward pass. */
@@ -65,6 +66,22 @@ kernel_problem kernel_problem_make(const kernel_case *c)
     return p;
 }
 
+void kernel_problem_rise(kernel_problem *p)
+{
+    static const float bits[] = {0, 3, 12, 17, 40};
+    oracle_shape *const s = &p->c.shape;
+    ra_dtype const dtype = p->c.dtype;
+    float const noise = 1 / sqrtf((float)s->dim);
+    cr_assert_leq(s->n, 5 * KERNEL_RISE_KEYS);
+    s->scale = log(2);
+    for (int64_t x = 0; x < s->batch * s->n * s->heads * s->dim; ++x)
+        ra_dtype_store(dtype, p->q, x, x % s->dim == 0 ? 1 : noise * ra_dtype_load(dtype, p->q, x));
+    for (int64_t row = 0; row < s->batch * s->n * s->kv_heads; ++row)
+        ra_dtype_store(dtype, p->k, row * s->dim,
+                       bits[row / s->kv_heads % s->n / KERNEL_RISE_KEYS]);
+    kernel_problem_solve(p);
+}
+
 void kernel_problem_free(kernel_problem *p)
 {
     for (int i = 0; i < 9; ++i)
@@ -119,16 +136,28 @@ static bool has_two_ways(const ra_kernel_ops *ops, const kernel_case *c)
            c->shape.dim <= 128;
 }
 
+static void check_run(const ra_kernel_ops *ops, const kernel_problem *problem, const char *what)
+{
+    kernel_result result = kernel_run(ops, problem);
+    kernel_check(ops, problem, &result, what);
+    kernel_result_free(&result);
+}
+
 void kernel_check_table(const ra_kernel_ops *ops, kernel_problem *problem, const char *what)
 {
+    double const dout_factor = problem->c.dout_factor;
     bool const by_chunks = problem->c.steps > 1 && ops->takes_chunk_steps;
     int const ways = by_chunks || has_two_ways(ops, &problem->c) ? 2 : 1;
     for (int way = 0; way < ways; ++way) {
         problem->c.deterministic = problem->c.all_rows = way == 1;
-        kernel_result result = kernel_run(ops, problem);
-        kernel_check(ops, problem, &result, what);
-        kernel_result_free(&result);
+        check_run(ops, problem, what);
     }
+    if (dout_factor == 0 || problem->c.dtype == RA_F32)
+        return;
+    problem->c.deterministic = problem->c.all_rows = false;
+    problem->c.dout_factor = 0; /* a GPU's sums of 16 bits are rescaled less often then */
+    check_run(ops, problem, what);
+    problem->c.dout_factor = dout_factor;
 }
 
 void kernel_check_case(const kernel_case *c, const char *what)

@@ -180,6 +180,82 @@ Test(cuda_emulated, results_do_not_depend_on_the_order_of_threads, .timeout = 30
     kernel_problem_free(&p);
 }
 
+/* ---- tops of rows in 16 bits ------------------------------------------------------------------
+ */
+
+enum { TOPS_ROWS = 5 * KERNEL_RISE_KEYS };
+
+/* What became of a causal problem's tops, over steps of one block of keys each. */
+static struct tops_seen {
+    const kernel_problem *problem;
+    float top[TOPS_ROWS]; /* as the steps so far left it */
+    int kept, raised;     /* rows whose highest score rose: below the top's slack, and above it */
+} tops;
+
+static double base2_score(const kernel_problem *p, int64_t i, int64_t j)
+{
+    int32_t const dim = p->c.shape.dim;
+    double score = 0;
+    for (int32_t d = 0; d < dim; ++d)
+        score += p->memory[0][i * dim + d] * p->memory[1][j * dim + d];
+    return score; /* the scale is ln 2 */
+}
+
+/* Row i after a step over keys [begin, end). */
+static void see_top(int64_t i, int64_t begin, int64_t end, double slack, float got)
+{
+    double const before = (double)tops.top[i];
+    double most = before;
+    for (int64_t j = begin; j < end && j <= i; ++j)
+        most = fmax(most, base2_score(tops.problem, i, j));
+    bool const raised = most > before + slack;
+    if (fabs(most - before - slack) > 1e-3) /* else rounding decides */
+        cr_assert_float_eq((double)got, raised ? most : before, 1e-3, "row %lld", (long long)i);
+    tops.raised += raised && before > -INFINITY;
+    tops.kept += !raised && most > before;
+    tops.top[i] = got;
+}
+
+static ra_status watched_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_status const status = cuda_emulated_ops().forward(kernel, step);
+    int64_t const begin = step->pair.step * (int64_t)KERNEL_RISE_KEYS;
+    double const slack = (double)ra_cuda_forward_args(step, NULL, NULL, NULL).slack;
+    for (int64_t i = begin; i < TOPS_ROWS && !step->last; ++i) {
+        tops.top[i] = step->first ? -INFINITY : tops.top[i];
+        see_top(i, begin, begin + KERNEL_RISE_KEYS, slack, step->state.top[i]);
+    }
+    return status;
+}
+
+/* Lazy rescaling: a top stays until a score passes it by more than the slack, and the sums with it.
+   Where delta is wanted, it is the highest score. */
+Test(cuda_emulated, tops_rise_only_by_more_than_their_slack)
+{
+    ra_kernel_ops ops = cuda_emulated_ops();
+    ops.forward = watched_forward;
+    for (int t = 0; t < 4; ++t) {
+        kernel_case c = base_case();
+        c.shape.n = TOPS_ROWS;
+        c.shape.heads = c.shape.kv_heads = 1;
+        c.dtype = dtypes[t % 2];
+        c.dout_factor = t / 2;
+        c.steps = TOPS_ROWS / KERNEL_RISE_KEYS;
+        c.all_rows = true;
+        c.pattern.causal = true;
+        kernel_problem p = kernel_problem_make(&c);
+        kernel_problem_rise(&p);
+        tops = (struct tops_seen){.problem = &p};
+        kernel_result r = kernel_run(&ops, &p);
+        p.c.dout_factor = 0; /* gradients of such keys are sums that cancel */
+        kernel_check(&ops, &p, &r, "tops");
+        cr_assert_gt(tops.raised, 100);
+        cr_assert(c.dout_factor != 0 ? tops.kept == 0 : tops.kept > 100, "%d kept", tops.kept);
+        kernel_result_free(&r);
+        kernel_problem_free(&p);
+    }
+}
+
 /* Products of a warp whose rows see some of a block: 2 row tiles of 16, 64 keys, 64 dims, twice. */
 enum { PRODUCTS = 2 * (2 * 64 / 8 * (64 / 16)) };
 

@@ -212,6 +212,32 @@ Test(kernel, small_output_gradients_keep_their_accuracy)
     }
 }
 
+/* In 16 bits, where a GPU's kernels rescale sums only if the top rises by more than 8 bits, unless
+   gradients are wanted; for every dim that they are compiled for. */
+Test(kernel, rows_whose_scores_rise_late_are_one_softmax, .timeout = 300)
+{
+    static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
+    for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); ++d) {
+        for (int t = 1; t < 3; ++t) {
+            kernel_case c = kernel_base_case();
+            c.shape.n = 5 * KERNEL_RISE_KEYS;
+            c.shape.heads = c.shape.kv_heads = 1;
+            c.shape.dim = dims[d];
+            c.dtype = dtypes[t];
+            c.dout_factor = 0;
+            c.steps = 1 + (int)(d + (size_t)t) % 2;
+            c.pattern.causal = true; /* so that some rows end with each block */
+            kernel_problem p = kernel_problem_make(&c);
+            kernel_problem_rise(&p);
+            for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
+                if (kernel_table(i) != NULL)
+                    kernel_check_table(kernel_table(i), &p, "rising scores");
+            }
+            kernel_problem_free(&p);
+        }
+    }
+}
+
 /* Scores in the hundreds: without the running top, exponentials would overflow. */
 Test(kernel, large_scores_do_not_overflow)
 {
