@@ -7,8 +7,6 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static kernel_case base_case(void)
 {
@@ -16,6 +14,7 @@ static kernel_case base_case(void)
                          .pattern = ra_pattern_config_dense(),
                          .dtype = RA_BF16,
                          .seed = 1,
+                         .dout_factor = 1,
                          .threads = 1,
                          .steps = 1};
 }
@@ -113,18 +112,18 @@ Test(cuda_emulated, agrees_with_the_oracle_for_every_dim_and_dtype, .timeout = 3
     cr_assert_gt(cuda_emulated_stats.products, 0);
 }
 
-/* The state of earlier steps is read back; delta and lse serve the CPU's backward pass. */
+/* The state of earlier steps is read back, and gradients add up. Striped steps see keys and queries
+   at strides of their own. */
 Test(cuda_emulated, keys_in_steps_are_the_same_softmax, .timeout = 300)
 {
     for (int steps = 1; steps <= 3; ++steps) {
-        for (int t = steps % 2; t < 3; ++t) {
+        for (int t = steps == 1; t < 3; ++t) {
             kernel_case c = base_case();
             c.steps = steps;
-            c.striped = t == 1;
+            c.striped = (t + steps) % 2 == 1;
             c.padded = steps % 2 == 1;
             c.shape.dim = t == 0 ? 32 : 80;
             c.dtype = dtypes[t];
-            c.dout_factor = 1;
             c.pattern.causal = true;
             c.pattern.window_left = t == 0 ? -1 : 37;
             c.pattern.sinks = 3;
@@ -138,7 +137,7 @@ Test(cuda_emulated, random_patterns_agree_with_the_oracle, .timeout = 300)
 {
     uint64_t const seed = 20240607;
     static const int32_t dims[] = {5, 16, 40, 64, 72};
-    for (uint64_t i = 0; i < 12; ++i) {
+    for (uint64_t i = 0; i < 20; ++i) {
         test_rng rng = {seed + i};
         kernel_case c = base_case();
         c.seed = seed + i;
@@ -147,7 +146,7 @@ Test(cuda_emulated, random_patterns_agree_with_the_oracle, .timeout = 300)
         c.shape.heads = c.shape.kv_heads * (int32_t)test_rng_between(&rng, 1, 2);
         c.shape.dim = dims[test_rng_between(&rng, 0, 4)];
         c.dtype = dtypes[test_rng_between(&rng, 0, 2)];
-        c.dout_factor = test_rng_chance(&rng, 0.5) ? 1 : 0;
+        c.dout_factor = test_rng_chance(&rng, 0.7) ? 1 : 0;
         c.steps = (int)test_rng_between(&rng, 1, 3);
         c.striped = test_rng_chance(&rng, 0.4);
         c.padded = test_rng_chance(&rng, 0.5);
@@ -158,26 +157,6 @@ Test(cuda_emulated, random_patterns_agree_with_the_oracle, .timeout = 300)
         test_pattern_print(&pattern.config, text, sizeof(text));
         kernel_check_case(&c, text);
     }
-}
-
-/* Whatever order threads run in: nothing depends on it. */
-Test(cuda_emulated, results_do_not_depend_on_the_order_of_threads, .timeout = 300)
-{
-    kernel_case c = base_case();
-    c.pattern.causal = true;
-    c.shape.n = 200;
-    ra_kernel_ops const ops = cuda_emulated_ops();
-    kernel_problem p = kernel_problem_make(&c);
-    kernel_result first = kernel_run(&ops, &p);
-    size_t const rows = (size_t)(c.shape.n * c.shape.heads);
-    for (int i = 0; i < 3; ++i) {
-        kernel_result next = kernel_run(&ops, &p);
-        cr_assert_eq(memcmp(first.o, next.o, rows * (size_t)c.shape.dim * 2), 0);
-        cr_assert_eq(memcmp(first.lse, next.lse, rows * sizeof(float)), 0);
-        kernel_result_free(&next);
-    }
-    kernel_result_free(&first);
-    kernel_problem_free(&p);
 }
 
 /* ---- tops of rows in 16 bits ------------------------------------------------------------------
@@ -264,6 +243,7 @@ static int64_t count_products(int64_t n, int64_t window_left)
     kernel_case c = base_case();
     c.pattern.causal = true;
     c.pattern.window_left = window_left;
+    c.dout_factor = 0;
     c.shape.n = n;
     c.shape.heads = c.shape.kv_heads = 1;
     int64_t const before = cuda_emulated_stats.products;
@@ -282,30 +262,6 @@ Test(cuda_emulated, warps_compute_nothing_of_keys_that_none_of_their_rows_sees)
     cr_assert_eq(count_products(129, -1), (4 + 2 + 4 + 4 + 1) * PRODUCTS);
 }
 
-/* Of each head the first and last chunk, as in the whole; rows between stay as they were. */
-Test(cuda_emulated, ends_only_computes_the_first_and_last_chunk, .timeout = 300)
-{
-    kernel_case c = base_case();
-    c.pattern.causal = true;
-    c.shape.n = 500;
-    c.shape.dim = 8;
-    c.shape.heads = c.shape.kv_heads = 1;
-    ra_kernel_ops const ops = cuda_emulated_ops();
-    kernel_problem p = kernel_problem_make(&c);
-    kernel_result whole = kernel_run(&ops, &p);
-    p.c.ends_only = true;
-    kernel_result ends = kernel_run(&ops, &p);
-    static const char zeros[16];
-    for (int64_t i = 0; i < c.shape.n; ++i) {
-        bool const at_end = i < 128 || i >= 384;
-        const char *const want = at_end ? (const char *)whole.o + i * 16 : zeros;
-        cr_assert_eq(memcmp((const char *)ends.o + i * 16, want, 16), 0, "row %lld", (long long)i);
-    }
-    kernel_result_free(&whole);
-    kernel_result_free(&ends);
-    kernel_problem_free(&p);
-}
-
 /* Every task is taken once, and with `single` too, which adds to dq as thread blocks come. */
 Test(cuda_emulated, steps_that_yield_agree_with_the_oracle, .timeout = 300)
 {
@@ -313,7 +269,6 @@ Test(cuda_emulated, steps_that_yield_agree_with_the_oracle, .timeout = 300)
     for (int t = 0; t < 3; ++t) {
         kernel_case c = base_case();
         c.yields = true;
-        c.dout_factor = 1;
         c.dtype = dtypes[t];
         c.shape.dim = 32;
         c.shape.kv_heads = 1;
