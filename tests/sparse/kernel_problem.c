@@ -129,11 +129,11 @@ void kernel_check(const ra_kernel_ops *ops, const kernel_problem *p, const kerne
     check_tensor(ops, p, "dv", r->dv, p->want.dv, k_count, bound, what);
 }
 
-/* GPUs have one pass backward, and two that repeat bit for bit: see ra_cuda_has_single. */
+/* GPUs have one pass backward, and two that repeat bit for bit: see ra_cuda_has_single. Of all
+   tables, only those that have them go by keys. */
 static bool has_two_ways(const ra_kernel_ops *ops, const kernel_case *c)
 {
-    return strncmp(ops->name, "cuda", 4) == 0 && c->dout_factor != 0 && c->dtype == RA_BF16 &&
-           c->shape.dim <= 128;
+    return ops->maps_by_keys && c->dout_factor != 0 && c->dtype == RA_BF16 && c->shape.dim <= 128;
 }
 
 static void check_run(const ra_kernel_ops *ops, const kernel_problem *problem, const char *what)
