@@ -349,7 +349,9 @@ static inline bool ra_ring_is_exchanging(const ra_ring *ring)
 int ra_step_owner(const ra_step *step);
 /*
  * A kernel's status, or, if its table takes memory in its steps, the worst of all ranks': so no
- * rank waits for one that has given up, and a job can go on to its next try.
+ * rank waits for one that has given up, and a job can go on to its next try. All rest first, also
+ * who had nothing to compute: messages between GPUs need not progress while ranks agree, and the
+ * others do not come to that before they have theirs.
  */
 RA_CHECKED ra_status ra_ring_settle(ra_ring *ring, ra_status mine);
 /*

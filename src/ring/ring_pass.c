@@ -11,7 +11,10 @@ static bool steps_can_fail(const ra_ring *ring)
 
 ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
 {
-    return steps_can_fail(ring) ? ra_ring_agree(ring, mine) : mine;
+    if (!steps_can_fail(ring))
+        return mine;
+    ra_status const rested = ra_ring_rest(ring);
+    return ra_ring_agree(ring, mine != RA_OK ? mine : rested);
 }
 
 ra_status ra_ring_rest(ra_ring *ring)

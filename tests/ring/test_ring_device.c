@@ -4,6 +4,7 @@
  * relied on either would stand still. The kernels are the CPU's, so that results are the same bit
  * for bit.
  */
+#include "comm/comm_internal.h"
 #include "ring/late_kernels.h"
 #include "ring/on_gpus.h"
 #include "ring/ring_job.h"
@@ -209,4 +210,51 @@ Test(ring_device, gives_no_memory_back_beside_messages)
     cr_expect_eq(job.status, RA_OK);
     cr_expect_eq(standin.late_frees, 0, "%lld waited", (long long)standin.late_frees);
     ring_job_free(&job);
+}
+
+/* Messages in many pieces. */
+static ra_comm *wrap_in_pieces(void *context, int rank, ra_comm *host)
+{
+    ra_comm *const comm = wrap_on_gpu(context, rank, host);
+    if (strcmp(ra_comm_name(comm), "staged") == 0)
+        ra_comm_staged_set_piece(comm, 100);
+    return comm;
+}
+
+/*
+ * Ranks agree in each step. Rank 0, whose queries come first, has no live pair from step 1 on, but
+ * later ranks cannot come to the agreement before they have what it sends them.
+ */
+static void compare_dead_steps(device_maker *make, int ranks, int window)
+{
+    char name[80];
+    ring_job device = make_job(ranks, 2, RA_SCHEDULE_DIRECT);
+    ring_job host = make_job(ranks, 2, RA_SCHEDULE_DIRECT);
+    late = late_kernels();
+    ra_kernel_ops ops = late;
+    ops.begin = begin_nothing;
+    device.wrap_comm = wrap_in_pieces;
+    device.wrap_context = &make;
+    device.kernel = &ops;
+    device.two_pools = true;
+    device.timeout_ms = 5000;
+    cr_assert_eq(ra_memory_device(0, &device.kernel_memory), RA_OK);
+    device.config.layout = host.config.layout = RA_LAYOUT_CONTIGUOUS;
+    if (window > 0) {
+        device.pattern.window_left = host.pattern.window_left = window;
+        device.pattern.sinks = host.pattern.sinks = 4;
+    }
+    snprintf(name, sizeof(name), "%d ranks, window %d", ranks, window);
+    expect_same(&device, &host, name);
+}
+
+Test(ring_device, a_rank_without_a_live_pair_sends_on_before_it_agrees)
+{
+    for (int ranks = 3; ranks <= 4; ++ranks)
+        for (int window = 0; window <= 11; window += 11) {
+            compare_dead_steps(ra_comm_create_staged, ranks, window);
+            standin_nccl.busy_polls = 200; /* a group comes late to its stream */
+            compare_dead_steps(ra_comm_create_nccl, ranks, window);
+        }
+    cr_expect_eq(said.errors, 0);
 }
