@@ -134,11 +134,14 @@ void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);
 
 /*
  * Collectives, each under the deadline; done when they return. `operation` is static text for
- * errors. Errors of all, and of windows and scans, which break the communicator:
+ * errors. Exchanges of host memory progress meanwhile. Those between GPUs need not: a rank
+ * that others wait for before they come to a collective waits for its exchanges first.
+ *
+ * Errors of all, and of windows and scans, which break the communicator:
  *     RA_ERR_TIMEOUT  a rank did not come before the deadline
  *     RA_ERR_PEER     a rank failed, or called another collective; the communicator was broken
  *     RA_ERR_MPI      MPI failed
- *     RA_ERR_CUDA, RA_ERR_NCCL  between GPUs: an exchange in flight failed
+ *     RA_ERR_CUDA, RA_ERR_NCCL  scans between GPUs: an exchange in flight failed
  */
 RA_CHECKED ra_status ra_comm_barrier(ra_comm *comm, const char *operation);
 RA_CHECKED ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,

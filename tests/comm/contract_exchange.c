@@ -160,6 +160,40 @@ static int collective_amid_transfers(ra_comm *comm)
     return failures;
 }
 
+/* Every second rank waits before the collectives, the others after them: all pieces of a message
+   from these must reach the first while these are in a collective. */
+static int progresses_in_collectives(ra_comm *comm, bool odd_ranks_wait)
+{
+    enum { BYTES = 200000 };
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int const to = (rank + 1) % size, from = (rank + size - 1) % size;
+    int const root = (odd_ranks_wait ? 1 : 2) % size; /* waits, for one that does not */
+    bool const waits = (rank % 2 == 1) == odd_ranks_wait;
+    unsigned char *const out = malloc(BYTES), *const in = malloc(BYTES);
+    ra_exchange const exchange = {"meanwhile", 0, {to, out, BYTES}, {from, in, BYTES}};
+    int failures = 0;
+    for (int kind = 0; kind < 3; kind++) {
+        ra_transfer *transfer = NULL;
+        int64_t one = 1;
+        contract_fill(out, BYTES, rank, to, kind);
+        EXPECT(ra_comm_start(comm, &exchange, &transfer) == RA_OK);
+        if (waits)
+            EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
+        if (kind == 0)
+            EXPECT(ra_comm_barrier(comm, "meanwhile") == RA_OK);
+        else if (kind == 1)
+            EXPECT(ra_comm_reduce_i64(comm, "meanwhile", RA_SUM, &one, 1) == RA_OK);
+        else
+            EXPECT(ra_comm_broadcast(comm, "meanwhile", root, &one, sizeof(one)) == RA_OK);
+        if (!waits)
+            EXPECT(ra_comm_wait(comm, transfer) == RA_OK);
+        EXPECT(contract_matches(in, BYTES, from, rank, kind));
+    }
+    free(out);
+    free(in);
+    return failures;
+}
+
 /* Random rounds that all ranks draw alike: who sends how much to whom; waits in random order. */
 typedef struct random_round {
     ra_exchange exchange;
@@ -251,6 +285,14 @@ static int counts_what_it_moves(ra_comm *comm)
     return failures;
 }
 
+/* Between GPUs they need not progress there. */
+static int some_wait_before_a_collective(ra_comm *comm)
+{
+    if (comm->of_host != NULL)
+        return 0;
+    return progresses_in_collectives(comm, false) + progresses_in_collectives(comm, true);
+}
+
 static int shift_bytes(ra_comm *comm)
 {
     return shifts(comm, 1);
@@ -288,6 +330,7 @@ int contract_run_exchanges(ra_comm *comm, uint64_t seed)
         sends_and_receives_apart,
         tells_who_is_missing,
         collective_amid_transfers,
+        some_wait_before_a_collective,
         counts_what_it_moves,
     };
     int failures = 0;
