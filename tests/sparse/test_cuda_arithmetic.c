@@ -1,6 +1,7 @@
 /* The way of the CUDA kernels through tile maps, held to definitions: no GPU is needed for it. */
 #include "sparse/cuda/backward_args.h"
 #include "sparse/cuda/key_cursor.h"
+#include "sparse/cuda/rows_args.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -258,4 +259,53 @@ Test(cuda_tasks, key_tasks_cover_the_rows_of_every_kv_head_in_every_part)
         cr_assert_eq(task.row_begin, block * rows);
         cr_assert_eq(task.row_end, ra_hd_min((int32_t)(block + 1) * rows, 1000));
     }
+}
+
+/* ---- units of rows --------------------------------------------------------------------------- */
+
+/* The first and the last of `count`, and one between. */
+static int64_t sample(int i, int64_t count)
+{
+    return i == 0 ? 0 : i == 1 ? count - 1 : count / 2;
+}
+
+/* Where the units of packed rows begin, of which the first, of this launch, is row 5. */
+static void check_units(int32_t batch, int32_t heads, int32_t dim, int32_t elements)
+{
+    enum { ROWS = 5, LISTED = 40, PACKED = 12 };
+    int64_t const line = (int64_t)heads * dim; /* of a row */
+    ra_cuda_rows r = {.pieces = {{30, 1, 5}, {8, -2, 6}},
+                      .piece_count = 2,
+                      .lists_from = true,
+                      .from = {.batch_stride = LISTED * line, .row_stride = line},
+                      .to = {.batch_stride = PACKED * line, .row_stride = line},
+                      .row_begin = 5,
+                      .batch = batch,
+                      .heads = heads,
+                      .elements = elements,
+                      .row_units = dim / elements};
+    r.from.head_stride = r.to.head_stride = dim;
+    for (int i = 0; i < 3 * 3 * 3 * ROWS; ++i) {
+        int64_t const row = i % ROWS, listed = row == 0 ? 30 : 10 - 2 * row;
+        int64_t const b = sample(i / ROWS % 3, batch), h = sample(i / ROWS / 3 % 3, heads);
+        int64_t const u = sample(i / ROWS / 9, r.row_units), e = u * elements;
+        ra_cuda_unit const unit =
+            ra_cuda_unit_of(&r, ((row * batch + b) * heads + h) * r.row_units + u);
+        cr_assert_eq(unit.from, ((b * LISTED + listed) * heads + h) * dim + e,
+                     "batch %lld, head %lld", (long long)b, (long long)h);
+        cr_assert_eq(unit.to, ((b * PACKED + 5 + row) * heads + h) * dim + e,
+                     "batch %lld, head %lld", (long long)b, (long long)h);
+    }
+}
+
+Test(cuda_rows, units_are_found_by_row_batch_head_and_element)
+{
+    check_units(2, 3, 19, 1);
+    check_units(5, 4, 64, 4);
+}
+
+Test(cuda_rows, a_row_of_2_to_the_31_units_does_not_overflow)
+{
+    check_units(1 << 20, 32, 99, 1);
+    check_units(1 << 20, 1 << 12, 256, 1);
 }

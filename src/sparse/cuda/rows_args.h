@@ -64,14 +64,16 @@ RA_HD int64_t ra_cuda_row_at(const ra_view *view, int64_t row, int32_t batch, in
     return batch * view->batch_stride + row * view->row_stride + head * view->head_stride;
 }
 
-/* Row after row, then batches, heads, and units along the dim. A row has fewer than 2^31 units. */
+/* Row after row, then batches, heads, and units along the dim. Large batches make 2^31 units of a
+   row. */
 RA_HD ra_cuda_unit ra_cuda_unit_of(const ra_cuda_rows *r, int64_t index)
 {
-    int32_t const each = r->batch * r->heads * r->row_units;
+    int64_t const each = (int64_t)r->batch * r->heads * r->row_units;
     int64_t const row = index / each, packed = r->row_begin + row;
-    int32_t const rest = (int32_t)(index - row * each), line = rest / r->row_units;
-    int32_t const batch = line / r->heads, head = line - batch * r->heads;
-    int32_t const element = (rest - line * r->row_units) * r->elements;
+    int64_t const rest = index - row * each, line = rest / r->row_units;
+    int64_t const element = (rest - line * r->row_units) * r->elements;
+    int32_t const batch = (int32_t)(line / r->heads);
+    int32_t const head = (int32_t)(line - (int64_t)batch * r->heads);
     int64_t const listed = ra_cuda_listed_row(r, packed);
     ra_cuda_unit unit = {0, 0};
     unit.from = ra_cuda_row_at(&r->from, r->lists_from ? listed : packed, batch, head) + element;
