@@ -35,12 +35,46 @@ lines() {
     [ "$(wc -l <"$work/output")" -eq "$1" ] || fail "not $1 lines"
 }
 
+# limits_of STAGE...: what the limits of their checks add up to, where all pass.
+# shellcheck disable=SC2034,SC2317 # the stages use what is set, and call what is here
+limits_of() (
+    root=$source_dir build_dir=$work logs=$work out_dir=$work python=false
+    deadline=$((SECONDS + 100000)) tool=tool
+    . "$source_dir/launch/common.sh"
+    . "$source_dir/launch/gpu-checks.sh"
+    check() { sum=$((sum + $2)) log=/dev/null last_verdict=passed code=0; }
+    figure() { :; }
+    add_row() { :; }
+    wants() { false; }
+    watch_clocks() {
+        shift
+        "$@"
+    }
+    sum=0
+    for stage in "$@"; do
+        "check_$stage" >/dev/null 2>&1
+    done
+    echo "$sum"
+)
+
+# The page says what the limits of each stage add up to, in the order in which stages run, and which
+# of them a call has time for: of 560 s it keeps 21 for its end.
+table='|'
+for stage in build kernels ranks jobs rates sanitizer length peers; do
+    table="$table $(limits_of "$stage" | sed 's/^\([0-9]\)\([0-9]\{3\}\)$/\1,\2/') s |"
+done
+grep -qxF "$table" "$source_dir/docs/gpus.md" || fail "docs/gpus.md does not say $table"
+for stages in build 'ranks rates' sanitizer peers; do
+    # shellcheck disable=SC2086 # several words
+    [ "$(limits_of $stages)" -le 539 ] || fail "$stages do not fit into one call"
+done
+
 run 0 --help
 run 2 --limit 0
 run 2 --limit
 run 2 --nothing
 run 2 --only build,nothing
-grep -q 'there are build kernels rates peers jobs' "$work/output" || fail "the names are missing"
+grep -q 'there are build kernels ranks jobs rates sanitizer length peers' "$work/output" || fail "the names are missing"
 run 2 --deps "$work"
 grep -q 'neither packages' "$work/output" || fail "no word of what --deps wants"
 
@@ -52,6 +86,7 @@ if ! PATH=$clean command -v nvidia-smi >/dev/null; then
     grep -q '^skipped: there is no GPU: nvidia-smi is not there$' "$work/output" || fail "no reason"
     lines 1
 fi
+# shellcheck disable=SC2031 # what comes with common.sh, above, stays in its subshell
 export PATH="$work/bin:$PATH"
 fake bin/nvidia-smi 'echo "Failed to communicate with the NVIDIA driver."; exit 9'
 run 77 --build "$work/build"
@@ -150,6 +185,15 @@ verdict 'kernels against the plain one' passed
 verdict 'contract on the device' passed
 verdict 'memory of the device' absent
 verdict '4 ranks over NCCL' 'passed | 0.2'
+# What comes first when time may be short: NCCL before what other machines can tell, small jobs
+# before large ones, and PyTorch last.
+at=0
+for row in 'rows on the device' '4 ranks over NCCL' '2 ranks through host memory' 'job dense' \
+    'job as timed, dense' 'ring and base' 'compute-sanitizer memcheck, head_dim 40' \
+    'longest sequence in 24 GiB' 'beside PyTorch, dense'; do
+    before=$at at=$(grep -n -m 1 "^| $row " "$work/build/report/report.md" | cut -d : -f 1)
+    [ "${at:-0}" -gt "$before" ] || fail "'$row' comes too early"
+done
 verdict 'job as timed, dilated' 'passed | 0.2'
 grep -qF 'blocks.kind=global_local' "$work/build/report/report.md" || fail "a pattern has no job"
 verdict 'compute-sanitizer memcheck, head_dim 40' passed
