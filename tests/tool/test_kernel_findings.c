@@ -1,0 +1,62 @@
+/*
+ * `info --check` where there is a GPU: when its context is made. Linked with --wrap of what is
+ * played here: one GPU, what making its context says, and comparisons, which compare nothing.
+ */
+#include "ringattn/device.h"
+#include "tool/kernel_choice.h"
+
+#include <criterion/criterion.h>
+
+static int contexts, checks;
+static ra_status context_status;
+
+void __wrap_ra_devices_read(ra_devices *devices_out);
+void __wrap_ra_devices_read(ra_devices *devices_out)
+{
+    *devices_out = (ra_devices){.count = 1, .usable_count = 1};
+    devices_out->list[0] = (ra_device){.name = "played", .shared_bytes = 1 << 20, .usable = true};
+}
+
+ra_status __wrap_ra_device_taken(int64_t *bytes_out);
+ra_status __wrap_ra_device_taken(int64_t *bytes_out)
+{
+    contexts++;
+    *bytes_out = 1;
+    return context_status;
+}
+
+ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
+                                 const ra_kernel_use *use, ra_kernel_verdict *verdict_out);
+ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
+                                 const ra_kernel_use *use, ra_kernel_verdict *verdict_out)
+{
+    (void)ops;
+    (void)plain;
+    (void)use;
+    cr_assert_eq(contexts, 1, "before the first that is timed");
+    checks++;
+    *verdict_out = (ra_kernel_verdict){.agrees = true, .tensor = "o"};
+    return RA_OK;
+}
+
+Test(kernel_findings, a_gpus_context_is_no_part_of_its_longest_comparison)
+{
+    ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
+    int count = 0;
+    cr_assert_eq(ra_kernel_findings_make(NULL, found, &count), RA_OK);
+    cr_expect_eq(contexts, 1);
+    cr_expect_gt(checks, 0);
+    bool has_cuda = ra_kernel_cuda() == NULL; /* a build without CUDA */
+    for (int i = 0; i < count; i++)
+        has_cuda = has_cuda || found[i].ops == ra_kernel_cuda();
+    cr_expect(has_cuda);
+}
+
+Test(kernel_findings, a_gpu_without_room_for_its_context_ends_the_check)
+{
+    ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
+    int count = 0;
+    context_status = RA_ERR_NO_MEMORY;
+    cr_expect_eq(ra_kernel_findings_make(NULL, found, &count), RA_ERR_NO_MEMORY);
+    cr_expect_eq(checks, 0);
+}
