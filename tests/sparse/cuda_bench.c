@@ -132,21 +132,25 @@ static ra_cuda_grid time_launches(const bench *b, const pass *p, float times[REP
     return grid;
 }
 
-/* Time it and print it; of `flops` per live pair and dim. */
+/* Time it and print it; of `flops` per live pair and dim. Its name is out before it begins: what
+   hangs says no more. */
 static void run_pass(const bench *b, const char *name, const char *direction, double flops,
                      const pass *p, int64_t live_pairs)
 {
     float times[REPEATS];
+    if (b->json)
+        printf(", \"tflops_%s\": ", direction);
+    else
+        printf("%-10s %-22s ", name, direction);
+    fflush(stdout);
     ra_cuda_grid const grid = time_launches(b, p, times);
     double const ms = (double)times[b->repeats / 2];
     double const tflops = flops * b->dim * (double)live_pairs / (ms * 1e9);
     if (b->json)
-        printf(", \"tflops_%s\": %.6g, \"%s_ms\": {\"min\": %.6g, \"median\": %.6g, "
-               "\"max\": %.6g}",
-               direction, tflops, direction, (double)times[0], ms, (double)times[b->repeats - 1]);
+        printf("%.6g, \"%s_ms\": {\"min\": %.6g, \"median\": %.6g, \"max\": %.6g}", tflops,
+               direction, (double)times[0], ms, (double)times[b->repeats - 1]);
     else
-        printf("%-10s %-22s %10.3f ms %8.1f TFLOP/s  (%lld live pairs)\n", name, direction, ms,
-               tflops, (long long)live_pairs);
+        printf("%10.3f ms %8.1f TFLOP/s  (%lld live pairs)\n", ms, tflops, (long long)live_pairs);
     if (grid.assumed > 0)
         printf(b->json
                    ? ", \"%s_blocks\": {\"held\": %d, \"assumed\": %d}"
