@@ -47,6 +47,26 @@ check_build() {
         test_kernel_contract_device_standard test_kernel_order_device test_kernel_rows_device test_devices cuda_bench
 }
 
+# How long a GPU, or another rank, may come no further before the program itself says where it hangs
+# and ends with exit code 5 (comm.timeout). With the default of 60 s most checks would have been
+# ended by then. Nothing that is healthy is lost: thread blocks that draw tickets count as coming
+# further, however long a launch takes; host work is not waited for on one rank, and takes fractions
+# of a second in jobs of several; launches of linear attention and of standard, which draw no
+# tickets, take milliseconds in the jobs here.
+#
+# A GPU that hangs is found out after nine looks, an eighth of the time apart: 15 s are said after
+# 17, which of the shortest check's 30 s leaves 13 for what comes before.
+patience=(--set comm.timeout=15s)
+# NCCL is loaded, and connects, while others wait, for which seconds are usual. 20 s are said after
+# 23; of 40 s that leaves 17.
+nccl_patience=(--set comm.timeout=20s)
+# All is slower under compute-sanitizer. A launch of 1,000 tokens takes less than a millisecond
+# without, so this permits 30,000 times that. 30 s are said after 34, which of 55 s leaves 21.
+sanitizer_patience=(--set comm.timeout=30s)
+# The one launch without tickets that fills all memory is one that clears it, in less than a second.
+# Its check has minutes, most of which drawing inputs takes.
+probe_patience=(--set comm.timeout=30s)
+
 # The contract of all kernel tables, against float64, and the device's memory. Random cases take the
 # oracle a minute or so; tests run side by side, and which one hangs or was skipped is said.
 check_kernels() {
@@ -59,7 +79,8 @@ check_kernels() {
     check 'memory of the device' 30 "$tests_dir/pool/test_devices" --verbose -j1 \
         --filter 'devices/*_of_a_gpu*'
     wanted='^cuda.* ok$'
-    check 'kernels against the plain one' 60 "$tool" info --check
+    # Here the timeout is 60 s in any case, said after 68.
+    check 'kernels against the plain one' 80 "$tool" info --check
     figure '50 ms over the longest check at start' "$(ratio 50 "$(longest_start "$log")")" 1
 }
 
@@ -71,7 +92,7 @@ longest_start() {
 
 # A job of linear attention, which takes no pattern; with edges.
 linear=(--set shape.seq=5000 --set shape.heads=4 --set shape.kv_heads=2 --set shape.head_dim=96)
-on_gpu=(--quiet --json --verify --set compute.backend=cuda)
+on_gpu=(--quiet --json --verify --set compute.backend=cuda "${patience[@]}")
 # The patterns of cuda_bench that are timed at 131,072 tokens, and all of them as keys of a job.
 sparse=(window blocks random global dilated)
 declare -A keys_of=([dense]='' [causal]='pattern.causal=true'
@@ -84,7 +105,8 @@ declare -A keys_of=([dense]='' [causal]='pattern.causal=true'
 # worst_error FILE: of a verified job's errors the one nearest to its bound, as a share of that;
 # none where one of them is no number.
 worst_error() {
-    tr -d ' \n' <"$1" |
+    # What NCCL says may come in the middle of a report, too.
+    LC_ALL=C sed -E 's/[[:alnum:].-]*:[0-9]+:[0-9]+ \[[0-9]+\] NCCL .*//' "$1" | tr -d ' \n' |
         sed -n 's/.*"error":{\([^}]*\)},"error_bound":{\([^}]*\)}.*/\1,\2/p' |
         awk -F '[,:]' '!/null/ { for (i = 2; i <= NF / 2; i += 2)
             if ($i / $(i + NF / 2) > worst) worst = $i / $(i + NF / 2)
@@ -143,14 +165,14 @@ check_jobs() {
     check 'times of the GPU in a trace' 30 bash -c \
         '"$@" --trace "$0" && grep -q "\"clock\":\"device\"" "$0" && tail -n 1 "$0"' \
         "$logs/trace.json" "$tool" run --config "$root/configs/causal.yaml" --quiet --backward \
-        --set compute.backend=cuda
+        --set compute.backend=cuda "${patience[@]}"
     # shellcheck disable=SC2016
     check 'a limit that is too low ends with exit code 4' 30 bash -c '"$@"; [ $? -eq 4 ]' limit \
         "$tool" run --config "$root/configs/causal.yaml" --quiet --set compute.backend=cuda \
-        --set memory.limit=1M
+        --set memory.limit=1M "${patience[@]}"
     wanted='"kernel": "cuda'
     check 'what features cost' 60 "$tool" ablate --config "$root/configs/causal.yaml" --json \
-        --quiet --set compute.backend=cuda
+        --quiet --set compute.backend=cuda "${patience[@]}"
     check_timed_jobs
 }
 
@@ -158,9 +180,9 @@ check_jobs() {
 # not made for that: where one run of it hangs, the next would, too.
 check_nccl() {
     local ranks hung=no
-    export NCCL_DEBUG=WARN # what it says when it fails
-    # Loopback alone; nor are hosts that are none looked for in a domain of NVLink.
-    export NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0
+    # Loopback alone; nor are hosts that are none looked for in a domain of NVLink. It says what it
+    # has found and chosen, and so where it was when it hung or failed.
+    local settings=(NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_DEBUG=INFO)
     for ranks in 2 3 4; do
         if [ "$hung" = yes ]; then
             add_row "$ranks ranks over NCCL" 'not run' '' '' '' '' 'with fewer ranks it hung'
@@ -169,9 +191,10 @@ check_nccl() {
         # shellcheck disable=SC2016
         both "$ranks ranks over NCCL" 40 mpirun -n "$ranks" bash -c \
             'NCCL_HOSTID=ringattn-$OMPI_COMM_WORLD_RANK exec "$@"' rank \
-            "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
-            --set comm.backend=nccl
-        [ "$last_verdict" != 'TIMED OUT' ] || hung=yes
+            env "${settings[@]}" "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
+            --set comm.backend=nccl "${nccl_patience[@]}"
+        # Exit code 5: it was the program that ended the wait.
+        [ "$last_verdict" != 'TIMED OUT' ] && [ "$code" -ne 5 ] || hung=yes
     done
 }
 
@@ -203,7 +226,7 @@ check_sanitizer() {
         check "compute-sanitizer $kind, linear_causal" 55 compute-sanitizer "${options[@]}" \
             "$tool" run --quiet --backward --set compute.backend=cuda \
             --set attention.kind=linear_causal --set shape.seq=1000 --set shape.heads=2 \
-            --set shape.head_dim=40
+            --set shape.head_dim=40 "${sanitizer_patience[@]}"
     done
 }
 
@@ -288,7 +311,7 @@ check_ring() {
     wanted='^ring,ok,'
     check 'ring and base' 60 "$tool" bench --config "$root/configs/bench/ring-vs-base.yaml" --csv \
         --quiet --set compute.backend=cuda --set shape.dtype=bf16 --set shape.seq=64K \
-        --set shape.heads=16 --set job.warmup=3 --set job.repeat=15
+        --set shape.heads=16 --set job.warmup=3 --set job.repeat=15 "${patience[@]}"
     figure 'speed of one rank in the ring over base' "$(ring_speed "$log")" 0.99
 }
 
@@ -353,7 +376,7 @@ longest() {
     wanted='"kernel": "cuda'
     check "$name" "$seconds" "$tool" probe --json --quiet --set compute.backend=cuda \
         --set shape.dtype=bf16 --set shape.heads=8 --set shape.head_dim=128 \
-        --set pattern.causal=true --set pattern.window.left=1023 "$@"
+        --set pattern.causal=true --set pattern.window.left=1023 "${probe_patience[@]}" "$@"
 }
 
 # base_share NAME: of the memory there was for tensors, what the longest sequence of base takes of it

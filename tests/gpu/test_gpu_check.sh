@@ -35,14 +35,26 @@ lines() {
     [ "$(wc -l <"$work/output")" -eq "$1" ] || fail "not $1 lines"
 }
 
-# limits_of STAGE...: what the limits of their checks add up to, where all pass.
+# limits_of STAGE...: what the limits of their checks add up to, where all pass. Each must leave 10 s
+# beside the nine eighths of comm.timeout after which the command says what hangs.
 # shellcheck disable=SC2034,SC2317 # the stages use what is set, and call what is here
 limits_of() (
     root=$source_dir build_dir=$work logs=$work out_dir=$work python=false
     deadline=$((SECONDS + 100000)) tool=tool
     . "$source_dir/launch/common.sh"
     . "$source_dir/launch/gpu-checks.sh"
-    check() { sum=$((sum + $2)) log=/dev/null last_verdict=passed code=0; }
+    check() {
+        local name=$1 limit=$2 word waits=0
+        sum=$((sum + limit)) log=/dev/null last_verdict=passed code=0
+        for word in "$@"; do
+            case $word in comm.timeout=*) waits=${word#*=} waits=${waits%s} ;; esac
+        done
+        [ $((waits * 9 / 8 + 10)) -le "$limit" ] || echo "$name: too late" >>"$work/late"
+        case " $* " in
+        *=nccl*) [ "$waits" -eq 20 ] ;;
+        *compute.backend=cuda*) [ "$waits" -gt 0 ] ;;
+        esac || echo "$name: another comm.timeout" >>"$work/late"
+    }
     figure() { :; }
     add_row() { :; }
     wants() { false; }
@@ -68,6 +80,8 @@ for stages in build 'ranks rates' sanitizer peers; do
     # shellcheck disable=SC2086 # several words
     [ "$(limits_of $stages)" -le 539 ] || fail "$stages do not fit into one call"
 done
+
+[ ! -s "$work/late" ] || fail "$(cat "$work/late")"
 
 run 0 --help
 run 2 --limit 0
@@ -150,6 +164,7 @@ run) while [ $# -gt 0 ]; do
     shift
 done
 printf "{\"error\": {\"o\": 0.001, \"lse\": 2e-4,\n \"dq\": 1e-3},"
+[ -z "$NCCL_DEBUG" ] || echo "host-1:2:3 [0] NCCL $NCCL_DEBUG in between"
 printf " \"error_bound\": {\"o\": 0.008,\n \"lse\": 0.001, \"dq\": 0.008}}" ;;
 info) echo "cuda softmax f32 64 dq 1.00e-07 4.00e-06 25.0  ok"
     echo "cuda softmax bf16 256 dq 1.00e-07 4.00e-06 40.0  ok"
@@ -195,6 +210,7 @@ for row in 'rows on the device' '4 ranks over NCCL' '2 ranks through host memory
     [ "${at:-0}" -gt "$before" ] || fail "'$row' comes too early"
 done
 verdict 'job as timed, dilated' 'passed | 0.2'
+grep -q 'NCCL INFO in between' "$work/build/report/log.txt" || fail "NCCL does not say what it does"
 grep -qF 'blocks.kind=global_local' "$work/build/report/report.md" || fail "a pattern has no job"
 verdict 'compute-sanitizer memcheck, head_dim 40' passed
 verdict 'times of the GPU in a trace' passed
@@ -279,8 +295,9 @@ PATH=$work/bin:$work/most run 1 --build "$work/build" --limit 60 --only build
 verdict configure absent
 grep -q 'pkg-config is not there' "$work/build/report/report.md" || fail "no reason"
 
-# Programs that end well without having used the GPU.
-fake build/src/tool/ringattn 'exit 0'
+# Programs that end well without having used the GPU; and NCCL's that says itself that it hung.
+# shellcheck disable=SC2016
+fake build/src/tool/ringattn 'case "$*" in *comm.backend=nccl*) exit 5 ;; esac'
 fake build/tests/pool/test_devices 'echo "[SKIP] devices::memory: there is no NVIDIA driver"'
 run 1 --build "$work/build" --limit 60
 verdict 'memory of the device' absent
@@ -288,6 +305,8 @@ grep -q 'SKIP.*there is no NVIDIA driver' "$work/build/report/report.md" || fail
 verdict 'kernels against the plain one' absent
 verdict 'ring and base' absent
 verdict 'longest sequence in 24 GiB' absent
+verdict '2 ranks over NCCL' FAILED
+verdict '3 ranks over NCCL' 'not run'
 
 # What this build refuses is absent, with its line; what hangs is stopped, and told from failures.
 # Whatever time a check has, it is 5 s.
