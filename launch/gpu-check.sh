@@ -3,6 +3,8 @@
 set -uo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source=launch/gpu-machine.sh
+. "$(dirname "${BASH_SOURCE[0]}")/gpu-machine.sh"
 # shellcheck source=launch/gpu-report.sh
 . "$(dirname "${BASH_SOURCE[0]}")/gpu-report.sh"
 
@@ -13,7 +15,8 @@ gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python 
 
 Builds, and checks on the first GPU: the kernels' contract against float64, memory, 2, 3 and 4 ranks
 over NCCL and through host memory, whole jobs with --verify, rates, compute-sanitizer on small cases,
-the longest sequences, and what PyTorch reaches. Nothing is installed and no network is used. What this build or this
+the longest sequences, and what PyTorch reaches. Nothing is installed and no network is used. Of the
+machine nothing changes, but that root makes /dev/shm and brings up lo where they are missing. What this build or this
 machine does not have is a row of the report all the same. The value of a job's row is its worst
 error over the bound; it passes up to 1.
 
@@ -150,9 +153,10 @@ facts() {
     commit=${commit:-$(git -C "$root" rev-parse --short HEAD 2>/dev/null)}
     compiler=$(timeout 20 nvcc --version 2>/dev/null | sed -n 's/.*release //p')
     packages=$(python_versions)
+    machine_facts
     report_facts=(date "$(date -u +%Y-%m-%dT%H:%M:%SZ)" host "$(hostname 2>/dev/null)"
         device "$gpu" commit "${commit:-unknown}" nvcc "${compiler:-unknown}"
-        python "${packages:-no PyTorch}")
+        python "${packages:-no PyTorch}" "${machine[@]}")
 }
 
 # What is known so far: whatever comes next, it is not lost. Rows are kept for later calls, too.
@@ -182,6 +186,8 @@ stop() {
     fi
     finish stopped
 }
+prepare_shared_memory /dev/shm
+prepare_loopback /sys/class/net/lo/flags
 facts
 trap stop TERM INT
 if [ "$keeps" = yes ]; then

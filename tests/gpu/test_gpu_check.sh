@@ -35,8 +35,8 @@ lines() {
     [ "$(wc -l <"$work/output")" -eq "$1" ] || fail "not $1 lines"
 }
 
-# limits_of STAGE...: what the limits of their checks add up to, where all pass. Each must leave 10 s
-# beside the nine eighths of comm.timeout after which the command says what hangs.
+# limits_of STAGE...: what the limits of their checks add up to, where all pass. Each must leave
+# 10 s beside the nine eighths of comm.timeout after which the command says what hangs.
 # shellcheck disable=SC2034,SC2317 # the stages use what is set, and call what is here
 limits_of() (
     root=$source_dir build_dir=$work logs=$work out_dir=$work python=false
@@ -110,6 +110,36 @@ fake bin/nvidia-smi :
 run 77 --build "$work/build"
 grep -q 'lists none' "$work/output" || fail "no reason"
 [ ! -e "$work/build" ] || fail "something was written without a GPU"
+
+# What a bare container lacks: made where root may, and else named in a line. (Programs are played.)
+machine() {
+    bash -c '. "$1/launch/common.sh"; . "$1/launch/gpu-machine.sh"; shift; "$@"' machine \
+        "$source_dir" "$@" >"$work/output" 2>&1
+}
+# shellcheck disable=SC2016
+fake machine/id 'echo "$USER_ID"'
+fake machine/mount "echo \"\$*\" >'$work/mounted'"
+fake machine/ip 'exit 1'
+fake machine/ifconfig "[ \"\$*\" != 'lo up' ] || echo 0x9 >'$work/flags'"
+echo 0x8 >"$work/flags"
+export USER_ID=1000
+PATH=$work/machine:$PATH machine prepare_shared_memory "$work/shm"
+grep -q "^$work/shm is missing, and not ours to make" "$work/output" || fail "no word of /dev/shm"
+PATH=$work/machine:$PATH machine prepare_loopback "$work/flags"
+grep -q '^lo is down, and not ours' "$work/output" || fail "no word of lo"
+[ ! -e "$work/shm" ] || fail "made, though not root"
+export USER_ID=0
+PATH=$work/machine:$PATH machine prepare_shared_memory "$work/shm"
+[ -k "$work/shm" ] || fail "/dev/shm is not everybody's"
+grep -q "^-t tmpfs .*$work/shm\$" "$work/mounted" || fail "/dev/shm is only a folder"
+PATH=$work/machine:$PATH machine prepare_loopback "$work/flags"
+grep -q '^lo was down: brought up$' "$work/output" || fail "lo is still down"
+for part in "prepare_shared_memory $work/shm" "prepare_loopback $work/flags" \
+    "prepare_loopback $work/no"; do
+    # shellcheck disable=SC2086 # two words
+    PATH=$work/machine:$PATH machine $part
+    lines 0
+done
 
 # A build that fails: all else is absent, even what an earlier build left.
 # shellcheck disable=SC2016
@@ -194,6 +224,10 @@ grep -q -e "-DRA_CUBLAS_LIBRARY=$work/pip/lib/libcublas.so.13" "$work/build/repo
     fail "cuBLAS was not offered"
 grep -q '^- commit: abc1234$' "$work/build/report/report.md" || fail "not the commit named"
 grep -q '^- nvcc: 1.5, V1.5.6$' "$work/build/report/report.md" || fail "no version of nvcc"
+for fact in 'kernel: [0-9]' 'memory_available: [0-9]* kB' 'shared_memory: ' 'loopback_flags: ' \
+    'limits: locked memory [0-9u].*, stack [0-9u].*, files [0-9u].*, processes [0-9u]'; do
+    grep -q "^- $fact" "$work/build/report/report.md" || fail "not among the facts: $fact"
+done
 grep -q '^| clocks, rates | passed .* SM 1755 to 1980 MHz, .* up to 650 W, limited by 0x4 (2 s' \
     "$work/build/report/report.md" || fail "no clocks"
 verdict 'kernels against the plain one' passed
