@@ -14,14 +14,14 @@ gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python 
              [--only LIST] [--keep] [--deps DIR] [--commit NAME]
 
 Builds, and checks on the first GPU: the kernels' contract against float64, memory, 2, 3 and 4 ranks
-over NCCL and through host memory, whole jobs with --verify, rates, compute-sanitizer on small cases,
-the longest sequences, and what PyTorch reaches. Nothing is installed and no network is used. Of the
-machine nothing changes, but that root makes /dev/shm and brings up lo where they are missing. What this build or this
-machine does not have is a row of the report all the same. The value of a job's row is its worst
-error over the bound; it passes up to 1.
+over NCCL and through host memory, whole jobs with --verify, rates, compute-sanitizer on small
+cases, the longest sequences, and what PyTorch reaches. Nothing is installed and no network is used;
+root makes /dev/shm and brings up lo where they are missing. What this build or this machine does
+not have is a row of the report all the same. The value of a job's row is its worst error over the
+bound; it passes up to 1.
 
   --build DIR       where to build (build/gpu); what is built there already is used again
-  --no-build        check what DIR holds as it is
+  --no-build        check what DIR holds as it is; where nothing is built there, all ends at once
   --out DIR         where report.json, report.md, what PyTorch reached and log.txt, the output of all
                     checks, go: a handful of files (DIR/report). Logs one by one are in DIR/logs
   --limit SECONDS   the end, whatever happens (600); each check has a limit of its own besides
@@ -124,6 +124,11 @@ if [ -z "$gpu" ]; then
         --format=csv,noheader 2>&1) || skip "there is no GPU: nvidia-smi failed, or did not end: $gpu"
     gpu=${gpu%%$'\n'*}
     [ -n "$gpu" ] || skip "there is no GPU: nvidia-smi lists none"
+    if { [ "$builds" = no ] || ! wants build; } && [ ! -x "$build_dir/src/tool/ringattn" ]; then
+        say "ringattn: error: $build_dir: nothing is built there: leave out --no-build," \
+            "and have build in --only"
+        exit 1
+    fi
     RA_GPU_CHECK_INSIDE=$gpu exec timeout --preserve-status -k 10 "$limit" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
 fi
 PATH=$PATH:/usr/local/cuda/bin # where nvcc and compute-sanitizer are, if nowhere else

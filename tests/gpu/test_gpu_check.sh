@@ -317,7 +317,18 @@ count_rows 27
 run 1 --build "$work/build" --limit 60 --keep --only kernels --out "$work/elsewhere"
 [ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 27 ] || fail "rows were lost"
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
-# They are found where a report was brought from a machine that is gone, too.
+# They are found where a report was brought from a machine that is gone, too. Where nothing is built
+# on the new one, that is all that is said, and rows stay as they are.
+cp "$work/elsewhere/report.json" "$work/before.json"
+for part in '--no-build' '--only ranks'; do
+    # shellcheck disable=SC2086 # two words
+    run 1 --build "$work/new" $part --limit 60 --keep --out "$work/elsewhere"
+    grep -q "^ringattn: error: $work/new: nothing is built there: " "$work/output" || fail "no reason"
+    lines 1
+    cmp -s "$work/elsewhere/report.json" "$work/before.json" || fail "rows were written"
+    [ ! -e "$work/new" ] || fail "something was written"
+done
+fake new/src/tool/ringattn 'exit 1'
 run 1 --build "$work/new" --no-build --limit 60 --keep --only ranks --out "$work/elsewhere"
 grep -q '"name": "rows on the device"' "$work/elsewhere/report.json" || fail "rows were lost"
 
