@@ -219,10 +219,23 @@ limited() {
     return "$code"
 }
 
-# The line that says why: our error line where there is one, else the last that says anything.
+# The line that says why: our error line where there is one, else the last that says anything; of a
+# long one the end, where what hung is named.
 reason() {
-    grep -a -m 1 -E 'ringattn: error: |^skipped: ' "$1" || skips "$1" || grep -a -v '^[[:space:]]*$' "$1" |
-        tail -n 1
+    grep -a -m 1 -E 'ringattn: error: |^skipped: ' "$1" || skips "$1" || last_words "$1" | tail -c 300
+}
+
+# mpirun ends with blocks between rows of dashes. Of these a signal says more than the lines before
+# them, but that a process has failed does not.
+last_words() {
+    LC_ALL=C awk '/^-+$/ && length($0) > 60 { inside = !inside; next }
+        !/[[:alnum:]]/ { next }
+        / exited on signal / { killed = $0 }
+        inside { block = $0; next }
+        { last = $0 }
+        END { if (killed) print killed
+            else if (last) print last
+            else if (block) print block }' "$1"
 }
 
 # verdict_of CODE LOG: a refusal of ours (2) says that this build cannot do it.

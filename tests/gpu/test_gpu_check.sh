@@ -358,7 +358,12 @@ verdict '3 ranks over NCCL' 'not run'
 timeout=$(command -v timeout)
 fake bin/timeout "[ \"\$1\" != -k ] || { shift 3; set -- -k 1 5 \"\$@\"; }
 exec $timeout \"\$@\""
-fake build/src/tool/ringattn 'case "$*" in
+# shellcheck disable=SC2016
+fake build/src/tool/ringattn 'abort_block() {
+    printf "%s\n" "the last words" "" "$dashes" "$1" "$dashes"
+}
+dashes=$(printf "%074d" 0 | tr 0 -)
+case "$*" in
 *documents.yaml*--backward*) echo "ringattn: error: no backward pass here" >&2; exit 2 ;;
 *comm.backend=nccl*) echo "waits for a peer"; trap "" TERM; sleep 1000 ;;
 *comm.backend*) echo "ringattn: error: comm.backend: mpi: not in this build" >&2; exit 2 ;;
@@ -367,6 +372,8 @@ fake build/src/tool/ringattn 'case "$*" in
     echo " \"error_bound\": {\"o\": 1, \"lse\": 1}}"; exit 6 ;;
 info*) trap "" TERM; sleep 1000 ;;
 *dense.yaml*) echo "Segmentation fault"; exit 139 ;;
+*kind=linear\ *|*kind=linear) abort_block "  Exit code:    1"; exit 1 ;;
+*blocks.yaml*) abort_block "mpirun noticed that process rank 1 exited on signal 11 (dumped)."; exit 139 ;;
 esac'
 fake build/tests/sparse/cuda_bench 'exit 1'
 begin=$SECONDS
@@ -377,6 +384,11 @@ verdict 'kernels against the plain one' 'TIMED OUT'
 verdict 'job causal' 'FAILED |  | '
 verdict 'job dense' FAILED
 grep -q 'exit code 139: Segmentation fault' "$work/build/report/report.md" || fail "no last line"
+# Not what mpirun says of any process that fails, but its signal.
+grep -q '^| job linear | FAILED .*exit code 1: the last words |' "$work/build/report/report.md" ||
+    fail "other last words"
+grep -q '^| job blocks | FAILED .*: mpirun noticed .* exited on signal 11' \
+    "$work/build/report/report.md" || fail "no signal"
 verdict 'job documents' absent
 verdict 'job documents, forward only' passed
 verdict '2 ranks through host memory' absent
