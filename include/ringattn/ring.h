@@ -135,7 +135,8 @@ ra_ring_keys ra_ring_key_memory(const ra_ring *ring);
 /* Shard tensors, row-major, in the kernel's memory. n = this rank's rows. */
 typedef struct ra_ring_tensors {
     const void *q;      /* [batch, n, heads, dim] */
-    const void *k, *v;  /* [batch, n, kv_heads, dim]; ra_ring_key_memory's where it has any */
+    const void *k, *v;  /* [batch, n, kv_heads, dim]; where ra_ring_key_memory has any, these
+                           must be its k and v, filled by the caller: nothing else is read */
     void *out;          /* [batch, n, heads, dim]; read by backward */
     float *lse;         /* [batch, heads, n]; may be NULL in forward, not in backward */
     const void *dout;   /* backward: [batch, n, heads, dim]; may be NULL in forward: given there
@@ -155,6 +156,8 @@ typedef struct ra_ring_tensors {
  * only if all ranks know of the failure: ra_ring_failed_together.
  *
  * @return RA_ERR_NO_MEMORY    what a step takes was refused: comm_buffers 0, scores of `standard`
+ *         RA_ERR_INVALID      on all ranks: k and v of a rank that has rows are not those of
+ *                             ra_ring_key_memory, where it has any
  *         RA_ERR_INVALID, RA_ERR_UNSUPPORTED  the kernel was made for another use than this
  *         RA_ERR_CUDA         a GPU failed, or is lost (ra_device_is_lost)
  *         RA_ERR_TIMEOUT      a rank, or this rank's GPU, came no further for the deadline

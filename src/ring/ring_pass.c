@@ -89,6 +89,27 @@ static void end_pass(ra_ring *ring)
         ra_region_give(ring, regions[i]);
 }
 
+/*
+ * With schedule shared the keys that are read are those in the ring's memory: a caller whose own
+ * lie elsewhere would get the attention of whatever is there. Ranks agree, because one that went on
+ * alone would wait for the others. Modes make no difference: tensors are the same in all.
+ */
+static ra_status check_keys(ra_ring *ring, const ra_ring_tensors *tensors)
+{
+    ra_status mine = RA_OK;
+    if (ring->schedule != RA_SCHEDULE_SHARED)
+        return RA_OK;
+    ra_ring_keys const keys = ra_ring_key_memory(ring);
+    if (ra_ring_local_rows(ring) > 0 && (tensors->k != keys.k || tensors->v != keys.v)) {
+        ra_log(RA_LOG_ERROR,
+               "ring: with schedule shared, k and v must lie where ra_ring_key_memory says, but "
+               "those of rank %d do not",
+               ra_comm_rank(ring->comm));
+        mine = RA_ERR_INVALID;
+    }
+    return ra_ring_agree(ring, mine);
+}
+
 ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool backward,
                            ra_status (*begin)(ra_ring *ring, const ra_ring_tensors *tensors),
                            ra_status (*work)(ra_ring *ring, const ra_ring_tensors *tensors,
@@ -109,6 +130,8 @@ ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool b
     }
     if (status == RA_OK && !backward)
         status = ra_shared_barrier(ring, "forward: all keys are in place", -1);
+    if (status == RA_OK) /* after the barrier, which shows who came late */
+        status = check_keys(ring, tensors);
     if (status == RA_OK && begin != NULL)
         status = begin(ring, tensors);
     for (int32_t g = 0; g < ring->group_count && status == RA_OK; ++g) {

@@ -155,12 +155,19 @@ static ra_status run_passes(rank_state *state, ra_ring *ring)
                                .dk = s.there[6],
                                .dv = s.there[7],
                                .lse = s.there[8]};
+    bool const strays[2] = {(job->stray_keys[0] >> state->rank & 1) != 0,
+                            (job->stray_keys[1] >> state->rank & 1) != 0};
     if (status == RA_OK)
         place_keys(job, ring, &s, &tensors);
+    ra_ring_tensors stray = tensors;
+    if (state->rank % 2 == 0)
+        stray.k = s.there[1];
+    else
+        stray.v = s.there[2];
     if (status == RA_OK)
-        status = end_pass(state, ring, ra_ring_forward(ring, &tensors));
+        status = end_pass(state, ring, ra_ring_forward(ring, strays[0] ? &stray : &tensors));
     if (status == RA_OK && job->config.backward)
-        status = end_pass(state, ring, ra_ring_backward(ring, &tensors));
+        status = end_pass(state, ring, ra_ring_backward(ring, strays[1] ? &stray : &tensors));
     if (status == RA_OK)
         status = shard_collect(state, rows, &s);
     shard_fini(state, &s);

@@ -23,6 +23,9 @@ typedef struct ring_job {
     float *lse;               /* [batch, heads, seq] */
     int64_t timeout_ms;
     ra_ring_mode mode; /* 0: both, with results */
+    /* Bits of ranks that do not use the ring's memory, forward and backward: even ranks not for
+       keys, odd ones not for values. */
+    unsigned stray_keys[2];
 
     /* Wraps a rank's communicator before use; NULL: none. */
     ra_comm *(*wrap_comm)(void *context, int rank, ra_comm *comm);

@@ -2,6 +2,7 @@
 #include "comm/comm_internal.h"
 #include "ring/ring_internal.h"
 #include "ring/ring_job.h"
+#include "support/captured_log.h"
 
 #include <criterion/criterion.h>
 #include <stdatomic.h>
@@ -126,4 +127,49 @@ Test(ring_agree, a_rank_without_memory_for_its_ring_ends_all_with_one_status)
         cr_expect_eq(job.leaked_bytes, 0);
         ring_job_free(&job);
     }
+}
+
+/* Ranks of which some hand over keys that are not in the ring's memory, in a pass each. */
+static void run_stray(unsigned forward, unsigned backward, int last_host, int64_t seq,
+                      ra_ring_mode mode, bool refused)
+{
+    captured_log log;
+    ring_job job = ring_job_waves(RANKS, seq, 4, 2, RA_SCHEDULE_SHARED);
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.hosts[RANKS - 1] = last_host;
+    job.mode = mode;
+    job.stray_keys[0] = forward;
+    job.stray_keys[1] = backward;
+    captured_log_begin(&log);
+    ring_job_run(&job);
+    ra_log_set_handler(NULL, NULL);
+    cr_assert_eq(job.info.schedule, RA_SCHEDULE_SHARED);
+    cr_expect_eq(job.status, refused ? RA_ERR_INVALID : RA_OK, "%u, %u on %d hosts: %s", forward,
+                 backward, last_host + 1, ra_status_name(job.status));
+    cr_expect(job.same_status && job.in_pass == refused);
+    cr_expect_eq(log.count, refused ? __builtin_popcount(forward != 0 ? forward : backward) : 0);
+    cr_expect(!refused || strstr(log.line, "where ra_ring_key_memory says") != NULL, "%s",
+              log.line);
+    cr_expect_eq(job.leaked_bytes, 0);
+    ring_job_free(&job);
+}
+
+Test(ring_agree, keys_of_any_rank_outside_the_rings_memory_are_refused_on_all)
+{
+    for (int last_host = 0; last_host < 2; ++last_host)
+        for (unsigned ranks = 1; ranks < 1U << RANKS; ++ranks) {
+            run_stray(ranks, 0, last_host, SEQ, RA_RING_BOTH, true);
+            run_stray(0, ranks, last_host, SEQ, RA_RING_BOTH, true);
+        }
+    for (ra_ring_mode mode = RA_RING_BOTH; mode <= RA_RING_ENDS_ONLY; ++mode) {
+        run_stray(1, 0, 0, SEQ, mode, true);
+        run_stray(0, 0, 0, SEQ, mode, false);
+    }
+}
+
+/* Rank 0 of 3 has none of 2 rows. */
+Test(ring_agree, a_rank_without_rows_may_hand_over_any_keys)
+{
+    run_stray(1, 1, 0, RANKS - 1, RA_RING_BOTH, false);
+    run_stray(2, 0, 0, RANKS - 1, RA_RING_BOTH, true);
 }

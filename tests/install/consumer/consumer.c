@@ -20,7 +20,7 @@ static ra_status attend(const ra_ring_config *config, const ra_ring_tensors *ten
         status =
             ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = ledger}, &pool);
     if (status == RA_OK)
-        status = ra_comm_create_self(1000, &comm); /* one rank; ra_comm_create_mpi: all of them */
+        status = ra_comm_create_self(1000, &comm); /* of one rank, this one */
     if (status == RA_OK)
         status = ra_pattern_create(&mask, config->seq, config->heads, pool, &pattern);
     if (status == RA_OK)
