@@ -217,25 +217,33 @@ static void settle_host(ra_comm *comm, const ra_local_group *group, bool several
 ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t timeout_ms, ra_comm **comms_out)
 {
     RA_ASSERT(ranks >= 1);
-    int made = 0;
+    size_t const count = (size_t)ranks;
+    int made_count = 0;
+    ra_comm **const made = calloc(count, sizeof(*made)); /* the caller sees all of them, or none */
+    if (made == NULL)
+        goto err_no_memory;
     ra_local_group *const group = create_group(ranks, hosts);
     if (group == NULL)
-        goto err_no_memory;
-    for (; made < ranks; made++) {
+        goto err_free_list;
+    for (; made_count < ranks; made_count++) {
         ra_local_comm *const local = calloc(1, sizeof(*local));
         if (local == NULL)
             goto err_free_comms;
-        ra_comm_init(&local->base, &local_ops, made, ranks, timeout_ms);
+        ra_comm_init(&local->base, &local_ops, made_count, ranks, timeout_ms);
         local->group = group;
         settle_host(&local->base, group, hosts != NULL);
-        comms_out[made] = &local->base;
+        made[made_count] = &local->base;
     }
+    memcpy(comms_out, made, count * sizeof(*made));
+    free(made);
     return RA_OK;
 
 err_free_comms:
-    while (made > 0)
-        free(comms_out[--made]);
+    while (made_count > 0)
+        free(made[--made_count]);
     destroy_group(group);
+err_free_list:
+    free(made);
 err_no_memory:
     ra_log(RA_LOG_ERROR, "no memory for %d communicators of one process", ranks);
     return RA_ERR_NO_MEMORY;

@@ -89,8 +89,10 @@ Test(comm, says_when_memory_is_missing_and_leaves_none_behind)
             break;
         cr_assert_eq(status, RA_ERR_NO_MEMORY);
         cr_assert_eq(contract_count_lines("no memory for 4 communicators", ""), failed + 1);
+        for (int i = 0; i < 4; i++)
+            cr_expect_null(comms[i], "communicator %d is gone", i);
     }
-    cr_expect_eq(failed, 4 + 4, "one failure for each allocation");
+    cr_expect_eq(failed, 1 + 4 + 4, "one failure for each allocation");
     for (int i = 0; i < 4; i++)
         ra_comm_destroy(comms[i]);
 }
