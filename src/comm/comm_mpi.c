@@ -19,6 +19,10 @@ static void mpi_abort(ra_comm *comm, int exit_code)
     MPI_Abort(((ra_mpi_comm *)comm)->handle, exit_code);
 }
 
+/*
+ * A duplication that has not ended cannot be called off. If the caller owns MPI and enters it
+ * again, MPI may end it then and write the handle: so the memory that has it is left to MPI.
+ */
 static void free_memory(ra_mpi_comm *mpi)
 {
     free(mpi->send_sequence);
@@ -28,7 +32,8 @@ static void free_memory(ra_mpi_comm *mpi)
     free(mpi->indices);
     free(mpi->notes);
     free(mpi->hosts);
-    free(mpi);
+    if (!mpi->is_joining)
+        free(mpi);
 }
 
 /*
@@ -114,9 +119,11 @@ static ra_status duplicate_world(ra_mpi_comm *mpi)
     MPI_Request request;
     int done = 0;
     int error = MPI_Comm_idup(MPI_COMM_WORLD, &mpi->handle, &request);
+    mpi->is_joining = error == MPI_SUCCESS;
     while (error == MPI_SUCCESS) {
         int64_t const now_ns = ra_clock_ns();
         error = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        mpi->is_joining = done == 0;
         if (error != MPI_SUCCESS || done)
             break;
         if ((now_ns - begin_ns) / 1000000 >= mpi->base.timeout_ms) {

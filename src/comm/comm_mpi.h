@@ -56,6 +56,7 @@ RA_STATIC_ASSERT(sizeof(ra_mpi_note) == 32 + 8 * RA_NOTE_VALUES, "notes cross th
 typedef struct ra_mpi_comm {
     ra_comm base;
     MPI_Comm handle;
+    bool is_joining; /* MPI has yet to write the handle */
     bool owns_mpi;
     int *hosts;                             /* [size], of all ranks */
     int tag_count;                          /* tags for messages, from RA_TAG_MESSAGES on */

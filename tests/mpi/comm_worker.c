@@ -6,6 +6,7 @@
 #include "comm/contract.h"
 #include "support/failing_calloc.h"
 
+#include <malloc.h>
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +23,25 @@ int MPI_Irecv(void *data, int count, MPI_Datatype type, int source, int tag, MPI
     bool const fails = receives_left == 0;
     receives_left -= receives_left >= 0;
     return fails ? MPI_ERR_OTHER : PMPI_Irecv(data, count, type, source, tag, handle, request);
+}
+
+static MPI_Comm *promised; /* the handle that MPI is to write */
+static bool promised_is_free;
+
+int MPI_Comm_idup(MPI_Comm handle, MPI_Comm *copy_out, MPI_Request *request)
+{
+    promised = copy_out;
+    return PMPI_Comm_idup(handle, copy_out, request);
+}
+
+void __real_free(void *data);
+void __wrap_free(void *data);
+void __wrap_free(void *data)
+{
+    uintptr_t const begin = (uintptr_t)data, at = (uintptr_t)promised;
+    if (data != NULL && at >= begin && at < begin + malloc_usable_size(data))
+        promised_is_free = true;
+    __real_free(data);
 }
 
 static ra_comm *create(int *argc, char ***argv)
@@ -184,8 +204,10 @@ static int be_a_guest(int *argc, char ***argv)
     MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level);
     for (int round = 0; round < 2; round++) {
         ra_comm *const comm = create(NULL, NULL);
-        failures += ra_comm_barrier(comm, "guest") != RA_OK;
+        failures += ra_comm_barrier(comm, "guest") != RA_OK || promised_is_free;
         ra_comm_destroy(comm);
+        failures += !promised_is_free;
+        promised_is_free = false;
     }
     MPI_Finalized(&finalised);
     failures += finalised;
@@ -245,6 +267,33 @@ static int go_deaf(int *argc, char ***argv)
     return failures;
 }
 
+/*
+ * late FOLDER: the last rank joins when the others have given up. What they had asked MPI for comes
+ * to its end as they enter MPI again, which is theirs.
+ */
+static int join_late(int *argc, char ***argv, const char *folder)
+{
+    int level = 0, rank = 0, size = 0, sum = 1;
+    ra_comm *comm = NULL;
+    MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    contract_capture_log();
+    bool const is_late = rank == size - 1;
+    for (int other = 0; other < size - 1 && is_late; other++)
+        wait_for_file(folder, "gave up", other);
+    int failures = ra_comm_create_mpi(NULL, NULL, 500, &comm) != RA_ERR_TIMEOUT;
+    if (!is_late) {
+        failures += contract_count_lines("joining the job timed out after 0.5 s", "") != 1;
+        failures += comm != NULL || promised_is_free;
+        touch(folder, "gave up", rank, failures);
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    failures += sum != size;
+    MPI_Finalize();
+    return failures;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -263,6 +312,8 @@ int main(int argc, char **argv)
         return run_out_of_memory(&argc, &argv);
     if (argc >= 2 && strcmp(argv[1], "deaf") == 0)
         return go_deaf(&argc, &argv);
+    if (argc == 3 && strcmp(argv[1], "late") == 0)
+        return join_late(&argc, &argv, argv[2]);
     if (argc == 5 && strcmp(argv[1], "break") == 0)
         return run_breaking(&argc, &argv, argv + 2);
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {

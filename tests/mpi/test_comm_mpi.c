@@ -176,6 +176,16 @@ Test(comm_mpi, leaves_mpi_to_a_caller_who_initialised_it)
     expect_success(2, "guest", NULL, NULL, NULL);
 }
 
+Test(comm_mpi, keeps_what_mpi_may_still_write_when_a_rank_joins_too_late)
+{
+    char folder[FOLDER_BYTES];
+    make_folder(folder);
+    expect_success(3, "late", folder, NULL, NULL);
+    for (int rank = 0; rank < 2; rank++)
+        cr_expect_eq(take_number(folder, "gave up", rank), 0);
+    rmdir(folder);
+}
+
 Test(comm_mpi, has_no_result_on_any_rank_if_mpi_fails_on_rank_0)
 {
     expect_success(3, "deaf", NULL, NULL, NULL);
