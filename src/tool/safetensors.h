@@ -6,11 +6,14 @@
 #ifndef RINGATTN_TOOL_SAFETENSORS_H
 #define RINGATTN_TOOL_SAFETENSORS_H
 
-#include "ringattn/status.h"
+#include "ringattn/comm.h"
 
 #include <stddef.h>
 
 enum { RA_TENSOR_MAX_DIMS = 8, RA_TENSOR_NAME_MAX = 128 };
+
+/* Most that is read, written or flushed without a heartbeat to ranks that wait. */
+enum { RA_TENSOR_PIECE_BYTES = 32 << 20 };
 
 /* What `info` calls a dtype; "F32", "F16", "BF16", "I32", … */
 typedef struct ra_tensor_info {
@@ -63,8 +66,13 @@ RA_CHECKED ra_status ra_tensor_writer_open(const char *path, const char *job_id,
 RA_CHECKED ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_tensor_info *tensor,
                                           int64_t offset, const void *data, size_t bytes,
                                           ra_file_error *error);
-/** fsync what this process wrote. Every process calls it before anyone renames. */
-RA_CHECKED ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_file_error *error);
+/**
+ * fsync what this process wrote. Every process calls it before anyone renames. The ranks of `comm`
+ * (NULL: there are none) hear of each piece that is on the disk; the fsync after all of them, one
+ * call, has only what describes the file to write.
+ */
+RA_CHECKED ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_comm *comm,
+                                            ra_file_error *error);
 /**
  * Give the file its name and fsync the folder: one process, after all have flushed. If only the
  * folder cannot be flushed, which is RA_ERR_IO, the file has its name and stays.

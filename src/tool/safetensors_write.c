@@ -263,9 +263,31 @@ ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_tensor_info *t
     return write_all(writer, data, bytes, tensor->offset + offset, error);
 }
 
-ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_file_error *error)
+/*
+ * Bring the file's pages to the disk piece by piece, so that the others hear of it. 0, or -1 and
+ * errno: what fails here fsync does not report again. Where there is no such call, fsync does all.
+ */
+static int write_back(const ra_tensor_writer *writer, ra_comm *comm)
 {
-    if (ra_flush(writer->fd) != 0)
+    unsigned const flags =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    for (int64_t at = 0; at < writer->file_bytes;) {
+        int64_t const bytes = ra_min_i64(RA_TENSOR_PIECE_BYTES, writer->file_bytes - at);
+        if (sync_file_range(writer->fd, (off_t)at, (off_t)bytes, flags) == 0) {
+            ra_comm_beat(comm);
+            at += bytes;
+        } else if (errno != EINTR) {
+            bool const has_none = errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL ||
+                                  errno == ESPIPE || errno == EPERM;
+            return has_none ? 0 : -1;
+        }
+    }
+    return 0;
+}
+
+ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_comm *comm, ra_file_error *error)
+{
+    if (write_back(writer, comm) != 0 || ra_flush(writer->fd) != 0)
         return fail(error, writer->path, "cannot flush to the disk", errno, TODO_SPACE);
     return RA_OK;
 }

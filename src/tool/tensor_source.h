@@ -9,6 +9,7 @@ enum { RA_TENSOR_NAMES = RA_TENSOR_DO + 1, RA_TENSOR_MAX_HEADS = 65536 };
 struct ra_tensor_source {
     ra_pool *pool;                                /* borrowed */
     int threads;                                  /* that draw, and look for NaN and Inf */
+    ra_comm *comm;                                /* told of work; NULL: nobody yet */
     ra_tensor_file *file;                         /* NULL: random */
     const ra_tensor_info *infos[RA_TENSOR_NAMES]; /* of the file; do: NULL without backward */
     ra_block pairs;                               /* of `kind: list` */

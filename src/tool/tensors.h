@@ -30,8 +30,10 @@ void ra_tensor_source_close(ra_tensor_source *source); /* NULL is fine */
 /**
  * Collective: RA_ERR_IO, after one line, if a rank has opened another file than rank 0. Shapes and
  * places of tensors and the pairs of blocks are compared whole, and 32 KiB of each tensor's data.
+ * `comm` is borrowed until close: from now on reading sends heartbeats to it, so the source belongs
+ * to the thread that uses it.
  */
-RA_CHECKED ra_status ra_tensor_source_agree(const ra_tensor_source *source, ra_comm *comm);
+RA_CHECKED ra_status ra_tensor_source_agree(ra_tensor_source *source, ra_comm *comm);
 
 /* Elements that are no numbers; they are computed on, and said. */
 typedef struct ra_nonfinite {

@@ -57,9 +57,10 @@ static ra_status compare(const ra_tensor_source *source, const ra_comm *comm, ui
                                           ra_comm_rank(comm), comm->host);
 }
 
-ra_status ra_tensor_source_agree(const ra_tensor_source *source, ra_comm *comm)
+ra_status ra_tensor_source_agree(ra_tensor_source *source, ra_comm *comm)
 {
     uint64_t mine = 0;
+    source->comm = comm;
     if (source->file == NULL || ra_comm_size(comm) == 1)
         return RA_OK;
     ra_console_hold();

@@ -34,6 +34,7 @@ static ra_status bring_batch(const bringing *b, int64_t batch)
                                       source->threads, b->found);
         if (status == RA_OK && host != to)
             status = ra_memory_write(&b->in->memory, b->in->stream, to, host, (size_t)bytes);
+        ra_comm_beat(source->comm); /* a disk may be slow, and the others wait */
     }
     return status;
 }
@@ -49,10 +50,10 @@ ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config 
     RA_ASSERT(batch_rows >= rows->row_count && b.row_bytes > 0);
     if (rows->row_count == 0)
         return RA_OK;
-    b.chunk_rows = rows->row_count;
-    if (!ra_shard_is_host(in)) {
-        int64_t const fit = ra_max_i64(1, RA_SHARD_WINDOW_BYTES / b.row_bytes);
-        b.chunk_rows = ra_min_i64(rows->row_count, fit);
+    bool const is_host = ra_shard_is_host(in);
+    int64_t const chunk_bytes = is_host ? RA_TENSOR_PIECE_BYTES : RA_SHARD_WINDOW_BYTES;
+    b.chunk_rows = ra_min_i64(rows->row_count, ra_max_i64(1, chunk_bytes / b.row_bytes));
+    if (!is_host) {
         status = ra_pool_alloc(in->staging, RA_MEM_IO, (size_t)(b.chunk_rows * b.row_bytes), NULL,
                                &b.staging);
     }

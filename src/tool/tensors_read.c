@@ -56,6 +56,7 @@ static ra_status read_strided(reader *from, int64_t batch, ra_range rows, char *
                    into + (size_t)(i * rows.stride) * from->row_bytes, from->row_bytes);
         to += (size_t)count * from->row_bytes;
         done += count;
+        ra_comm_beat(from->source->comm);
     }
     return RA_OK;
 }
@@ -243,6 +244,7 @@ ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config 
                                 ra_tensor_name name, int64_t batch, int32_t head, int64_t row_begin,
                                 int64_t row_count, ra_tensor_staging staging, double *values)
 {
+    ra_comm_beat(source->comm); /* who verifies its rows for long is at work */
     if (source->file != NULL)
         return rows_from_file(source, config, name, batch, head, row_begin, row_count, staging,
                               values);

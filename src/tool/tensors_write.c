@@ -68,6 +68,7 @@ static void list_build(const ra_config *config, const ra_result_presence *presen
 /* One tensor of this rank on its way into the file. */
 typedef struct putting {
     ra_tensor_writer *writer;
+    ra_comm *comm; /* whose other ranks may wait */
     const ra_tensor_info *info;
     int64_t row_bytes;
     ra_shard_window from;
@@ -79,7 +80,8 @@ typedef struct putting {
 /* Put rows [row, row + count) of the sequence, which are the next ones of the shard. */
 static ra_status put_run(putting *p, int64_t row, int64_t count, ra_file_error *error)
 {
-    int64_t const fit = ra_max_i64(1, ra_shard_window_most(&p->from) / p->row_bytes);
+    int64_t const most = ra_min_i64(ra_shard_window_most(&p->from), RA_TENSOR_PIECE_BYTES);
+    int64_t const fit = ra_max_i64(1, most / p->row_bytes);
     for (int64_t done = 0, some; done < count; done += some) {
         some = ra_min_i64(fit, count - done);
         const void *bytes = NULL;
@@ -94,6 +96,7 @@ static ra_status put_run(putting *p, int64_t row, int64_t count, ra_file_error *
                                       some * p->row_bytes / (int64_t)ra_dtype_bytes(p->dtype), 1,
                                       p->found);
         p->at += some * p->row_bytes;
+        ra_comm_beat(p->comm);
     }
     return RA_OK;
 }
@@ -119,9 +122,9 @@ static ra_status put_rows(putting *p, const ra_rowset *rows, int64_t outer, int6
     return RA_OK;
 }
 
-static ra_status put_all(const ra_config *config, ra_tensor_writer *writer, const ra_rowset *rows,
-                         const ra_shard_memory *memory, const result_list *list,
-                         ra_nonfinite *found, ra_file_error *error)
+static ra_status put_all(const ra_config *config, ra_comm *comm, ra_tensor_writer *writer,
+                         const ra_rowset *rows, const ra_shard_memory *memory,
+                         const result_list *list, ra_nonfinite *found, ra_file_error *error)
 {
     ra_status status = RA_OK;
     for (int i = 0; i < list->count && status == RA_OK; ++i) {
@@ -130,6 +133,7 @@ static ra_status put_all(const ra_config *config, ra_tensor_writer *writer, cons
         int64_t const row_bytes = info->bytes / (outer * config->seq);
         bool const is_lse = info->dims == 3; /* -inf where a row has no key */
         putting p = {.writer = writer,
+                     .comm = comm,
                      .info = info,
                      .row_bytes = row_bytes,
                      .dtype = config->dtype,
@@ -139,7 +143,7 @@ static ra_status put_all(const ra_config *config, ra_tensor_writer *writer, cons
         status = put_rows(&p, rows, outer, config->seq, error);
         ra_shard_window_close(&p.from);
     }
-    return status == RA_OK ? ra_tensor_writer_flush(writer, error) : status;
+    return status == RA_OK ? ra_tensor_writer_flush(writer, comm, error) : status;
 }
 
 /* ---- agreement ------------------------------------------------------------------------------- */
@@ -202,7 +206,7 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
         own = ra_tensor_writer_open(config->output, job_id, false, list.infos, list.count, &writer,
                                     &error);
     if (own == RA_OK)
-        own = put_all(config, writer, rows, results->memory, &list, found_out, &error);
+        own = put_all(config, comm, writer, rows, results->memory, &list, found_out, &error);
     status = agree(comm, own, &error);
     counts[0] = found_out->nan_count;
     counts[1] = found_out->inf_count;

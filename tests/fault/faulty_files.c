@@ -65,6 +65,8 @@ ssize_t __real_pread(int fd, void *data, size_t bytes, off_t offset);
 ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t offset);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
+int __real_sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags);
+int __wrap_sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags);
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 void *__real_malloc(size_t bytes);
@@ -120,6 +122,11 @@ ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t offset)
 int __wrap_fsync(int fd)
 {
     return fault_hits(FSYNC) ? -1 : __real_fsync(fd);
+}
+
+int __wrap_sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags)
+{
+    return fault_hits(SYNC_RANGE) ? -1 : __real_sync_file_range(fd, offset, bytes, flags);
 }
 
 int __wrap_rename(const char *from, const char *to)

@@ -1,7 +1,7 @@
 /*
  * Calls to the system, and requests for memory, that fail when a test says so. They are wrapped at
- * link time: a test links with --wrap for open, fallocate, ftruncate, pwrite, pread, fsync, rename,
- * malloc, calloc, realloc, strdup and strndup.
+ * link time: a test links with --wrap for open, fallocate, ftruncate, pwrite, pread, fsync,
+ * sync_file_range, rename, malloc, calloc, realloc, strdup and strndup.
  */
 #ifndef RINGATTN_TESTS_FAULTY_FILES_H
 #define RINGATTN_TESTS_FAULTY_FILES_H
@@ -16,6 +16,7 @@ typedef enum file_call {
     PWRITE,
     PREAD,
     FSYNC,
+    SYNC_RANGE,
     RENAME,
     MEMORY
 } file_call;

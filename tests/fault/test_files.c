@@ -164,6 +164,20 @@ Test(files, a_failing_fsync_leaves_nothing_and_one_of_the_folder_a_whole_file)
     sweep(FSYNC, EIO, RANKS + 1);
 }
 
+/* An error of the disk that a piece has met is not in fsync's answer any more. */
+Test(files, a_piece_that_cannot_be_flushed_leaves_nothing)
+{
+    sweep(SYNC_RANGE, EIO, RANKS);
+    sweep(SYNC_RANGE, ENOSPC, RANKS);
+}
+
+Test(files, a_file_system_that_cannot_flush_pieces_will_do)
+{
+    static const int causes[] = {ENOSYS, EOPNOTSUPP, EINVAL, ESPIPE, EPERM};
+    for (int i = 0; i < 5; ++i)
+        cr_assert(write_under_fault(SYNC_RANGE, 0, 1000000, causes[i], true, false));
+}
+
 Test(files, a_failing_rename_leaves_nothing)
 {
     sweep(RENAME, EXDEV, 1);
@@ -174,6 +188,7 @@ Test(files, failures_on_all_ranks_are_one_line)
 {
     cr_assert(write_under_fault(PWRITE, 1, 1000000, ENOSPC, false, false));
     cr_assert(write_under_fault(FSYNC, 0, 1000000, EIO, false, false));
+    cr_assert(write_under_fault(SYNC_RANGE, 0, 1000000, EIO, false, false));
 }
 
 Test(files, short_and_interrupted_calls_are_continued)
@@ -183,6 +198,7 @@ Test(files, short_and_interrupted_calls_are_continued)
     for (int n = 0; write_under_fault(PWRITE, n, 2, EINTR, true, false); n += 5)
         ;
     cr_assert(write_under_fault(FALLOCATE, 0, 3, EINTR, true, false));
+    cr_assert(write_under_fault(SYNC_RANGE, 0, 2, EINTR, true, false));
     for (int n = 0; n <= RANKS; ++n) /* the last is the folder's */
         cr_assert(write_under_fault(FSYNC, n, 2, EINTR, true, false));
 }

@@ -245,8 +245,8 @@ Test(safetensors, gives_back_what_two_writers_wrote)
     cr_assert_eq(ra_tensor_writer_put(first, &mine[0], 0, values, 12, &e), RA_OK);
     cr_assert_eq(ra_tensor_writer_put(second, &theirs[0], 12, values + 3, 12, &e), RA_OK);
     cr_assert_eq(ra_tensor_writer_put(second, &theirs[1], 0, bits, sizeof(bits), &e), RA_OK);
-    cr_assert_eq(ra_tensor_writer_flush(first, &e), RA_OK);
-    cr_assert_eq(ra_tensor_writer_flush(second, &e), RA_OK);
+    cr_assert_eq(ra_tensor_writer_flush(first, NULL, &e), RA_OK);
+    cr_assert_eq(ra_tensor_writer_flush(second, NULL, &e), RA_OK);
     cr_assert_eq(ra_tensor_writer_rename(first, &e), RA_OK);
     ra_tensor_writer_destroy(second);
     ra_tensor_writer_destroy(first);
