@@ -217,9 +217,11 @@ struct ra_ring {
     ra_block delta; /* [batch][heads][rows], from the forward pass, or from rounded outputs */
     bool has_delta; /* the last forward pass was given dout */
     ra_flight keys_flight, grads_flight;
-    bool failed_together;              /* the last pass, on all ranks at the same step */
-    const char *pass;                  /* "forward", "backward", for errors; NULL: between passes */
-    int step;                          /* of the pass that is under way */
+    bool failed_together;        /* the last pass, on all ranks at the same step */
+    const char *pass;            /* "forward", "backward", for errors; NULL: between passes */
+    int step;                    /* of the pass that is under way */
+    ra_kernel_poll *caller_poll; /* the kernel's, between passes */
+    void *caller_poll_context;
     ra_trace *trace;                   /* NULL: nothing is recorded */
     ra_window key_window, grad_window; /* schedule shared */
     ra_ring_linear linear;             /* schedule scan */

@@ -58,7 +58,7 @@ static ra_status watch_kernel(void *context)
     return ra_kernel_watch(context);
 }
 
-/* Switch polling on, and name the pass for errors. */
+/* Switch polling on, in place of the caller's own, and name the pass for errors. */
 static void begin_pass(ra_ring *ring, const char *name)
 {
     ring->failed_together = false;
@@ -66,20 +66,23 @@ static void begin_pass(ra_ring *ring, const char *name)
     ring->step = 0;
     ra_comm_set_stream(ring->comm, ring->kernel->stream);
     ra_comm_set_watch(ring->comm, watch_kernel, ring->kernel);
+    ring->caller_poll = ring->kernel->poll;
+    ring->caller_poll_context = ring->kernel->poll_context;
     if (ra_comm_size(ring->comm) == 1)
         return;
     ring->kernel->poll = poll_comm;
     ring->kernel->poll_context = ring->comm;
 }
 
-/* Switch polling off, and wait for what a failed pass has left in flight. */
+/* Leave polling as it was, and wait for what a failed pass has left in flight. */
 static void end_pass(ra_ring *ring)
 {
     ra_flight *const flights[] = {&ring->keys_flight, &ring->grads_flight};
     ra_region *const regions[] = {&ring->sent, &ring->held[0], &ring->held[1], &ring->partial[0],
                                   &ring->arriving};
     ring->pass = NULL;
-    ring->kernel->poll = NULL;
+    ring->kernel->poll = ring->caller_poll;
+    ring->kernel->poll_context = ring->caller_poll_context;
     for (int i = 0; i < 2; ++i) {
         /* A transfer is left only if the pass has failed, and that failure is reported. */
         ra_status const ignored = ra_flight_wait(ring, flights[i]);

@@ -16,7 +16,7 @@ typedef struct rank_state {
     ra_status status;
     ra_ring_info info;
     int64_t sent_bytes, peak_bytes, leaked_bytes;
-    bool in_pass, failed_together;
+    bool in_pass, failed_together, poll_stayed;
     pthread_t thread;
 } rank_state;
 
@@ -134,6 +134,8 @@ static void place_keys(const ring_job *job, const ra_ring *ring, const shard *s,
 /* Where a pass has failed on all ranks, they can go on: their next collective is the same. */
 static ra_status end_pass(rank_state *state, const ra_ring *ring, ra_status status)
 {
+    state->poll_stayed &= state->kernel.poll == state->job->poll;
+    state->poll_stayed &= state->kernel.poll_context == state->job;
     state->in_pass = status != RA_OK;
     if (state->in_pass && ra_ring_failed_together(ring))
         state->failed_together = ra_comm_barrier(state->comm, "after a pass") == RA_OK;
@@ -222,6 +224,8 @@ static ra_status run_with_pools(rank_state *state)
         if (status == RA_OK) {
             ra_ring_read_info(ring, &state->info);
             ra_ring_set_mode(ring, job->mode);
+            kernel->poll = job->poll;
+            kernel->poll_context = state->job;
             status = run_traced(state, ring);
             if (job->standing != NULL)
                 ra_ledger_read(ra_pool_ledger(state->pool), &job->standing[state->rank]);
@@ -318,13 +322,13 @@ void ring_job_run(ring_job *job)
     rank_state states[RING_JOB_RANKS_MAX] = {0};
     job->sent_bytes = job->live_pairs = job->peak_bytes = job->leaked_bytes = 0;
     job->in_pass = false;
-    job->failed_together = job->same_status = true;
+    job->failed_together = job->same_status = job->poll_stayed = true;
     job->status = ra_comm_create_local(job->ranks, job->hosts,
                                        job->timeout_ms > 0 ? job->timeout_ms : 30000, comms);
     if (job->status != RA_OK)
         return;
     for (int r = 0; r < job->ranks; ++r) {
-        states[r] = (rank_state){.job = job, .rank = r, .comm = comms[r]};
+        states[r] = (rank_state){.job = job, .rank = r, .comm = comms[r], .poll_stayed = true};
         pthread_create(&states[r].thread, NULL, run_rank, &states[r]);
     }
     for (int r = 0; r < job->ranks; ++r)
@@ -333,6 +337,7 @@ void ring_job_run(ring_job *job)
         if (job->status == RA_OK || (job->status == RA_ERR_PEER && states[r].status != RA_OK))
             job->status = states[r].status; /* a peer's failure is told by the peer */
         job->in_pass |= states[r].in_pass;
+        job->poll_stayed &= states[r].poll_stayed;
         job->failed_together &= states[r].failed_together;
         job->same_status &= states[r].status == states[0].status;
         job->sent_bytes += states[r].sent_bytes;

@@ -35,6 +35,9 @@ typedef struct ring_job {
     /* Of each rank, attached to its pool for the job; NULL: none. */
     ra_pattern_cache *caches[RING_JOB_RANKS_MAX];
 
+    /* Set in the kernel before the passes, with the job for its context; NULL: none. */
+    ra_kernel_poll *poll;
+
     /* Called on every rank's thread after the passes of a trace of so many events; 0: none. */
     int64_t trace_capacity;
     void (*take_trace)(void *context, const ra_ring *ring, int rank, const ra_trace *trace);
@@ -47,7 +50,8 @@ typedef struct ring_job {
     bool same_status;  /* on all ranks */
     ra_ring_info info; /* rank 0's */
     int64_t sent_bytes, live_pairs, peak_bytes, leaked_bytes;
-    bool in_pass; /* it ended in a pass, on a rank at least */
+    bool poll_stayed; /* in the kernel, on all ranks, after every pass */
+    bool in_pass;     /* it ended in a pass, on a rank at least */
     /* All ranks knew that a pass had failed (ra_ring_failed_together), and met then. */
     bool failed_together;
 } ring_job;

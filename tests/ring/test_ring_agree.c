@@ -173,3 +173,38 @@ Test(ring_agree, a_rank_without_rows_may_hand_over_any_keys)
     run_stray(1, 1, 0, RANKS - 1, RA_RING_BOTH, false);
     run_stray(2, 0, 0, RANKS - 1, RA_RING_BOTH, true);
 }
+
+static atomic_int polls;
+
+static void count_poll(void *context)
+{
+    (void)context;
+    atomic_fetch_add(&polls, 1);
+}
+
+/* One rank has nobody to poll for: then the caller's poll is called in both passes. */
+Test(ring_agree, a_pass_leaves_the_kernel_with_its_callers_poll)
+{
+    int seen[2];
+    for (int backward = 0; backward < 2; ++backward) {
+        ring_job job = ring_job_waves(1, 600, 4, 2, RA_SCHEDULE_DIRECT);
+        job.config.backward = backward;
+        job.poll = count_poll;
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK);
+        cr_expect(job.poll_stayed);
+        seen[backward] = atomic_exchange(&polls, 0);
+        ring_job_free(&job);
+    }
+    cr_expect(seen[0] > 0 && seen[1] > seen[0], "%d, then %d", seen[0], seen[1]);
+    for (int schedule = RA_SCHEDULE_RING; schedule <= RA_SCHEDULE_SHARED; ++schedule)
+        for (unsigned strays = 0; strays < 2; ++strays) { /* passes that fail, too */
+            ring_job job = ring_job_waves(RANKS, SEQ, 4, 2, (ra_schedule)schedule);
+            job.poll = count_poll;
+            job.stray_keys[0] = strays;
+            ring_job_run(&job);
+            cr_expect(job.poll_stayed, "%s", ra_schedule_name((ra_schedule)schedule));
+            ring_job_free(&job);
+        }
+    cr_expect_eq(atomic_load(&polls), 0, "several ranks poll for messages");
+}
