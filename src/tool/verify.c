@@ -234,7 +234,6 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
             reference->rows[count].row = row;
             count += locals[count] >= 0;
         }
-        ra_comm_beat(job->comm); /* others may have fewer samples, or faster disks */
         ra_status status =
             ra_reference_load(reference, batch, head, backward, reference->rows, count);
         if (status == RA_OK)

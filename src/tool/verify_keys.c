@@ -175,7 +175,6 @@ static ra_status add_rows(const ra_verify_job *job, bool lse_from_run, int32_t h
                           key_group *group)
 {
     ra_reference_row *rows = reference->rows;
-    ra_comm_beat(job->comm);
     ra_status status = ra_reference_load(reference, group->batch, head, true, rows, count);
     bool const linear = ra_config_linear(job->config) != RA_LINEAR_NONE;
     if (status == RA_OK && lse_from_run) {
@@ -247,7 +246,6 @@ static ra_status own_inputs_nonfinite(const ra_verify_job *job, ra_reference *re
         for (int64_t batch = 0; batch < config->batch; ++batch)
             for (int32_t head = 0; head < ra_tensor_heads(config, (ra_tensor_name)name); ++head)
                 for (int64_t local = 0; local < job->rows->row_count; ++local) {
-                    ra_comm_beat(job->comm);
                     ra_status const status = ra_tensor_source_rows(
                         job->source, config, (ra_tensor_name)name, batch, head,
                         ra_rowset_global(job->rows, local), 1, reference->staging, values);
