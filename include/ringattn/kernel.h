@@ -79,6 +79,8 @@ typedef struct ra_kernel_pass {
     bool backward;                /* a backward pass */
     bool keeps;                   /* forward: a backward pass over the same steps follows */
     int32_t groups, steps, parts; /* counts: bounds of the numbers in ra_kernel_pair */
+    const void *owner; /* whose pass it is, as a ring's address, which is only compared; NULL: the
+                          caller of the kernel sees to it that passes belong together */
 } ra_kernel_pass;
 
 /* Which block of the score matrix a call computes: the rank's queries of a head group against the
@@ -292,6 +294,9 @@ void ra_kernel_fini(ra_kernel *kernel); /* a zeroed one is fine */
  * and dS, stay until it is over, as autograd keeps them; otherwise a step gives its S and P back
  * when it is done. Steps take this memory when they run: any may return RA_ERR_NO_MEMORY. Elements
  * of 16 bits are converted to float32 block by block, in the workspace.
+ *
+ * A kernel keeps the matrices of one forward pass, the last: if several rings use it, each makes
+ * its backward pass before another one's forward pass, or that backward pass is refused.
  */
 const ra_kernel_ops *ra_kernel_standard(void);
 
@@ -320,6 +325,7 @@ bool ra_cublas_describe(char *text, size_t bytes);
  * Call `begin` before the first step of a pass, and `end` after the last, even if a step or `begin`
  * has failed. Steps without them are a forward pass that keeps nothing.
  * @return RA_ERR_NO_MEMORY
+ *         RA_ERR_INVALID    a backward pass, but what is kept is another owner's; it stays
  */
 RA_CHECKED static inline ra_status ra_kernel_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 {

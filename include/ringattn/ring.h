@@ -158,7 +158,8 @@ typedef struct ra_ring_tensors {
  * @return RA_ERR_NO_MEMORY    what a step takes was refused: comm_buffers 0, scores of `standard`
  *         RA_ERR_INVALID      on all ranks: k and v of a rank that has rows are not those of
  *                             ra_ring_key_memory, where it has any
- *         RA_ERR_INVALID, RA_ERR_UNSUPPORTED  the kernel was made for another use than this
+ *         RA_ERR_INVALID, RA_ERR_UNSUPPORTED  the kernel was made for another use than this; with
+ *                             `standard`, another ring's forward pass came before a backward one
  *         RA_ERR_CUDA         a GPU failed, or is lost (ra_device_is_lost)
  *         RA_ERR_TIMEOUT      a rank, or this rank's GPU, came no further for the deadline
  *         RA_ERR_PEER, RA_ERR_MPI, RA_ERR_NCCL  as ra_comm_start

@@ -252,7 +252,7 @@ static int64_t add_tensors(const ra_predict_job *job, int rank, int64_t *memory)
    pool. */
 static int64_t kept_pairs_bytes(const ra_predict_job *job, int rank)
 {
-    enum { HEAD_BYTES = 16 };
+    enum { HEAD_BYTES = 24 }; /* three counts and whose pass it is */
     int64_t const record = 4 * (int64_t)sizeof(ra_block) + 16;
     if (!job->request->standard || job->request->on_device || !job->request->ring.backward)
         return 0;

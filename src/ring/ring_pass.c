@@ -124,7 +124,8 @@ ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool b
     bool const by_steps = ring->plans != NULL; /* linear attention has none that a table may keep */
     ra_kernel_pass kernel_pass = {.backward = backward,
                                   .keeps = !backward && ring->config.backward,
-                                  .groups = ring->group_count};
+                                  .groups = ring->group_count,
+                                  .owner = ring};
     ra_status status = RA_OK;
     if (by_steps) {
         kernel_pass.steps = ring->plans[0].step_count;

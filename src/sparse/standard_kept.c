@@ -21,6 +21,22 @@ void ra_standard_pass_init(ra_standard_pass *kept, const ra_kernel_pass *pass)
     kept->groups = pass->groups;
     kept->steps = pass->steps;
     kept->parts = pass->parts;
+    kept->owner = pass->owner;
+}
+
+bool ra_standard_pass_owns(const ra_kernel_pass *pass, const ra_standard_pass *kept)
+{
+    return kept == NULL || pass->owner == NULL || pass->owner == kept->owner;
+}
+
+ra_status ra_standard_pass_check(const ra_kernel *kernel, const ra_kernel_pass *pass,
+                                 const ra_standard_pass *kept)
+{
+    if (ra_standard_pass_owns(pass, kept))
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "kernel %s: a backward pass after the forward pass of another ring",
+           kernel->ops->name);
+    return RA_ERR_INVALID;
 }
 
 ra_standard_kept *ra_standard_pass_pair(ra_standard_pass *kept, ra_kernel_pair pair, int32_t part)

@@ -14,6 +14,7 @@ typedef struct ra_standard_kept {
 
 typedef struct ra_standard_pass {
     int32_t groups, steps, parts;
+    const void *owner;
     ra_standard_kept pairs[]; /* [groups][steps][parts] */
 } ra_standard_pass;
 
@@ -21,6 +22,11 @@ typedef struct ra_standard_pass {
 size_t ra_standard_pass_bytes(const ra_kernel_pass *pass);
 /** Begin it with nothing kept. */
 void ra_standard_pass_init(ra_standard_pass *kept, const ra_kernel_pass *pass);
+/** Whether nothing is kept, or what is kept is this pass's to read and to give back. */
+bool ra_standard_pass_owns(const ra_kernel_pass *pass, const ra_standard_pass *kept);
+/** RA_ERR_INVALID and one line if a backward pass does not own what is kept. */
+RA_CHECKED ra_status ra_standard_pass_check(const ra_kernel *kernel, const ra_kernel_pass *pass,
+                                            const ra_standard_pass *kept);
 /** What is kept for a part of a pair of shards; NULL if `kept` is NULL: the pass keeps nothing. */
 ra_standard_kept *ra_standard_pass_pair(ra_standard_pass *kept, ra_kernel_pair pair, int32_t part);
 /** Give all matrices back to the kernel's pool. */

@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ROWS = 300, DIM = 16, HEADS = 3, MATRIX_BYTES = HEADS * ROWS * ROWS * (int)sizeof(float) };
 
@@ -84,14 +85,19 @@ static ra_status forward(fixture *f, const ra_kernel_pass *pass)
     return status;
 }
 
-static ra_status backward(fixture *f)
+static ra_status backward_of(fixture *f, const ra_kernel_pass *pass)
 {
     f->backward.map = &f->m.map;
-    ra_status status = ra_kernel_begin(&f->kernel, &backward_pass);
+    ra_status status = ra_kernel_begin(&f->kernel, pass);
     if (status == RA_OK)
         status = f->kernel.ops->backward(&f->kernel, &f->backward);
-    ra_kernel_end(&f->kernel, &backward_pass, status != RA_OK);
+    ra_kernel_end(&f->kernel, pass, status != RA_OK);
     return status;
+}
+
+static ra_status backward(fixture *f)
+{
+    return backward_of(f, &backward_pass);
 }
 
 /* Matrices of scores that are held, and that were held at most; rounding to pages left out. */
@@ -153,6 +159,32 @@ Test(standard, a_backward_step_without_its_forward_step_is_refused)
     cr_assert_eq(forward(&f, &forward_only), RA_ERR_INVALID);
     cr_assert_eq(said.count, 5);
     fixture_free(&f);
+}
+
+/* Two rings on one kernel, whose pairs have the same numbers. */
+Test(standard, a_backward_pass_after_another_rings_forward_pass_is_refused)
+{
+    captured_log said;
+    fixture f = fixture_make(INT64_MAX);
+    static const char rings[2];
+    ra_kernel_pass forwards[2] = {forward_kept, forward_kept};
+    ra_kernel_pass backwards[2] = {backward_pass, backward_pass};
+    for (int i = 0; i < 2; ++i)
+        forwards[i].owner = backwards[i].owner = &rings[i];
+    captured_log_begin(&said);
+    cr_assert_eq(forward(&f, &forwards[0]), RA_OK);
+    cr_assert_eq(forward(&f, &forwards[1]), RA_OK);
+    cr_assert_eq(backward_of(&f, &backwards[0]), RA_ERR_INVALID);
+    cr_assert_eq(said.count, 1);
+    cr_expect_not_null(strstr(said.line, "of another ring"), "%s", said.line);
+    expect_matrices(&f, 2, 2);
+    cr_assert_eq(backward_of(&f, &backwards[1]), RA_OK, "its own are kept");
+    expect_matrices(&f, 0, 4);
+    cr_assert_eq(forward(&f, &forwards[0]), RA_OK);
+    cr_assert_eq(backward_of(&f, &backwards[0]), RA_OK);
+    cr_assert_eq(forward(&f, &forwards[0]), RA_OK);
+    cr_assert_eq(said.count, 1);
+    fixture_free(&f); /* whoever owns it, the kernel gives it back */
 }
 
 /* Whichever matrix no longer fits: one line, nothing kept, and the next try may be smaller. */

@@ -84,6 +84,26 @@ Test(standard_cuda, matrices_are_held_as_on_the_cpu)
     cr_expect_eq(standin.used_bytes, 0);
 }
 
+Test(standard_cuda, a_backward_pass_after_another_rings_forward_pass_is_refused)
+{
+    static cuda_job j;
+    static const char rings[2];
+    ra_kernel_pass forward_of = kept, backward_of = after;
+    prepare(&j, RA_F32);
+    cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+    forward_of.owner = &rings[0];
+    cr_assert_eq(pass(&j, &forward_of), RA_OK);
+    backward_of.owner = &rings[1];
+    cr_expect_eq(pass(&j, &backward_of), RA_ERR_INVALID);
+    cr_expect_not_null(strstr(said.line, "of another ring"), "%s", said.line);
+    expect_matrices(&j, 2, 2);
+    backward_of.owner = &rings[0];
+    cr_expect_eq(pass(&j, &backward_of), RA_OK);
+    expect_matrices(&j, 0, 4);
+    cr_expect_eq(said.errors, 1);
+    cuda_job_give(&j);
+}
+
 Test(standard_cuda, steps_that_are_wrong_are_refused_in_one_line)
 {
     static cuda_job j;

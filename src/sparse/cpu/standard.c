@@ -28,7 +28,7 @@ static void forget_pass(ra_kernel *kernel)
 static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 {
     if (pass->backward)
-        return RA_OK;
+        return ra_standard_pass_check(kernel, pass, kernel->kept.data);
     forget_pass(kernel); /* left from a forward pass without a backward one */
     if (!pass->keeps)
         return RA_OK;
@@ -42,7 +42,7 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 
 static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed)
 {
-    if (pass->backward || failed)
+    if ((pass->backward || failed) && ra_standard_pass_owns(pass, kernel->kept.data))
         forget_pass(kernel);
 }
 

@@ -229,7 +229,7 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 {
     ra_cuda_standard *const self = ra_cuda_standard_of(kernel);
     if (pass->backward)
-        return RA_OK;
+        return ra_standard_pass_check(kernel, pass, self->kept);
     forget_pass(kernel); /* left from a forward pass without a backward one */
     if (!pass->keeps)
         return RA_OK;
@@ -246,7 +246,8 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 /* Returning matrices waits, without a deadline, for the work that uses them. */
 static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed)
 {
-    if (ra_cuda_standard_of(kernel)->kept == NULL || !(pass->backward || failed))
+    const ra_standard_pass *const kept = ra_cuda_standard_of(kernel)->kept;
+    if (kept == NULL || !(pass->backward || failed) || !ra_standard_pass_owns(pass, kept))
         return;
     ra_status const ignored = ra_cuda_finish(kernel);
     (void)ignored; /* whoever finishes more work meets the error again; a failed pass has its own */
