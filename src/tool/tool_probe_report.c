@@ -86,7 +86,8 @@ json_t *ra_probe_point_to_json(ra_probe *probe, const ra_probe_point *point)
 {
     bool const found = point->status == RA_OK;
     const char *held_back = point->held_back[0] != '\0' ? point->held_back : NULL;
-    json_t *object = found ? probe->report_json : json_object();
+    json_t *object = found ? json_incref(probe->report_json) : json_object();
+    json_decref(probe->report_json); /* also that of a run after which something failed */
     probe->report_json = NULL;
     object = ra_json_extend(
         object,

@@ -67,8 +67,10 @@ static ra_status whole_report(ra_probe *probe, ra_job *job, ra_probe_point *poin
     job->entered = false;
     point->report = job->report;
     point->passes = ra_report_passes(&point->report);
-    if (ra_series_is_first(&probe->series))
+    if (ra_series_is_first(&probe->series)) {
+        json_decref(probe->report_json); /* of a longer run that then failed on another rank */
         probe->report_json = ra_report_to_json(&point->report); /* NULL: found when written */
+    }
     return RA_OK;
 }
 
