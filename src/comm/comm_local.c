@@ -219,7 +219,7 @@ ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t timeout_ms, 
     RA_ASSERT(ranks >= 1);
     size_t const count = (size_t)ranks;
     int made_count = 0;
-    ra_comm **const made = calloc(count, sizeof(*made)); /* the caller sees all of them, or none */
+    ra_comm **const made = calloc(count, sizeof(void *)); /* the caller sees all of them, or none */
     if (made == NULL)
         goto err_no_memory;
     ra_local_group *const group = create_group(ranks, hosts);
@@ -234,7 +234,7 @@ ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t timeout_ms, 
         settle_host(&local->base, group, hosts != NULL);
         made[made_count] = &local->base;
     }
-    memcpy(comms_out, made, count * sizeof(*made));
+    memcpy(comms_out, made, count * sizeof(void *));
     free(made);
     return RA_OK;
 
