@@ -27,6 +27,11 @@ ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score)
                        .dv = grad};
 }
 
+double ra_verify_least(ra_dtype dtype)
+{
+    return dtype == RA_F16 ? 0x1p-14 : 0x1p-24;
+}
+
 /* ---- what is sampled ------------------------------------------------------------------------- */
 
 static ra_range part_of(int64_t index, int64_t count, int64_t total)
@@ -199,7 +204,7 @@ static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t 
     }
     sums->queries += row->sum > 0;
     ra_status status = ra_verify_compare(&job->results->o, first, row->out, config->head_dim,
-                                         row->out_terms, row->out_terms, &sums->o);
+                                         row->out_terms, row->out_weight, &sums->o);
     if (status == RA_OK && job->has_lse) {
         double found = 0;
         status = ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + local, 1,

@@ -10,20 +10,14 @@
 #include <math.h>
 #include <string.h>
 
-/*
- * A row of dk or dv counts as much as others by the norms of its terms, but those of keys that are
- * hardly seen count less, as if each p were at least this: float32 leaves such a p an error in
- * proportion to how far its score lies below the row's top, and float16 rounds it to few bits.
- */
-static const double weighed_from[] = {[RA_F32] = 0x1p-24, [RA_F16] = 0x1p-14, [RA_BF16] = 0x1p-24};
-
 /* What queries add to a key; only doubles, so that it is reduced as it lies. */
 typedef struct key_sums {
     double dk[RA_HEAD_DIM_MAX], dv[RA_HEAD_DIM_MAX];
     double dk_terms;  /* sum of (scale p (|dp| + |delta|) |q|)^2 */
     double dv_terms;  /* sum of (p |do|)^2 */
-    double dk_weight; /* with p from weighed_from on: sum of (scale p |q| |do|)^2 (|v|^2 + |o|^2) */
-    double dv_weight; /* and of (p |do|)^2 */
+    double dk_weight; /* with p^2 + ra_verify_least^2 for p^2: sum of (scale p |q| |do|)^2
+                         (|v|^2 + |o|^2) */
+    double dv_weight; /* so, too: sum of (p |do|)^2 */
     double seen;      /* by so many queries that were added */
     double nonfinite; /* queries whose inputs, or what they see, hold NaN or Inf */
     double suspect;   /* queries whose lse or o from the run is not finite */
@@ -129,7 +123,8 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
     int32_t const dim = reference->dim;
     double const score = reference->scale * ra_reference_dot(row->q, key->k, dim);
     double const p = multiplicity * exp(score - row->lse);
-    double const weighed = fmax(p, weighed_from[reference->config->dtype]);
+    double const least = ra_verify_least(reference->config->dtype);
+    double const weighed = p * p + least * least;
     double const dp = ra_reference_dot(row->dout, key->v, dim);
     double const both = fabs(dp) + fabs(row->delta);
     double const q_size =
@@ -138,9 +133,9 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
     ra_reference_add(reference->scale * p * (dp - row->delta), row->q, sums->dk, dim);
     ra_reference_add(p, row->dout, sums->dv, dim);
     sums->dk_terms += p * p * both * both * q_size;
-    sums->dk_weight += weighed * weighed * most_of_dp(row, key, dim) * q_size;
+    sums->dk_weight += weighed * most_of_dp(row, key, dim) * q_size;
     sums->dv_terms += p * p * dout_size;
-    sums->dv_weight += weighed * weighed * dout_size;
+    sums->dv_weight += weighed * dout_size;
     sums->seen += 1;
 }
 
@@ -164,7 +159,7 @@ static void add_row_linear(const ra_reference *reference, const ra_reference_row
     ra_reference_add(p, row->dout, sums->dv, dim);
     sums->dk_terms += both * both * slope_size;
     sums->dk_weight += most_of_dp(row, key, dim) * slope_size / (row->sum * row->sum);
-    sums->dv_terms += dv_terms; /* no weight is an exponential of a score: all count in full */
+    sums->dv_terms += dv_terms;
     sums->dv_weight += dv_terms;
     sums->seen += 1;
 }

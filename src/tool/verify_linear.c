@@ -66,6 +66,8 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
     for (int32_t d = 0; d < dim; ++d)
         row->out[d] /= row->sum;
     row->out_terms /= row->sum * row->sum;
+    row->out_weight =
+        row->out_terms; /* no weight is an exponential of a score: all count in full */
     if (depth == RA_REFERENCE_OUT)
         return;
     row->delta = ra_reference_dot(row->dout, row->out, dim);

@@ -110,6 +110,7 @@ static void begin_row(ra_reference_row *row, int32_t dim)
     row->top = -INFINITY;
     row->sum = row->out_terms = 0;
     row->terms_2 = row->terms_1 = row->terms_0 = row->terms_v = 0;
+    row->seen_k = row->seen_v = row->seen_kv = 0;
 }
 
 /* A higher score than any before: everything summed so far shrinks. */
@@ -144,18 +145,22 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
         raise_top(row, score, depth, dim);
     double const weight = multiplicity * exp(score - row->top);
     row->sum += weight;
-    double const term = weight * reference->v_norm[key];
-    row->out_terms += term * term;
+    double const v_size = reference->v_norm[key] * reference->v_norm[key];
+    row->out_terms += weight * weight * v_size;
+    row->seen_v += v_size;
     ra_reference_add(weight, v, row->out, dim);
     if (depth == RA_REFERENCE_GRADIENT) {
         double const dp = ra_reference_dot(row->dout, v, dim);
         ra_reference_add(weight * dp, k, row->dq, dim);
         ra_reference_add(weight, k, row->kept, dim);
-        double const size = weight * reference->k_norm[key];
-        row->terms_2 += size * size * dp * dp;
-        row->terms_1 += size * size * fabs(dp);
-        row->terms_0 += size * size;
-        row->terms_v += size * size * reference->v_norm[key] * reference->v_norm[key];
+        double const k_size = reference->k_norm[key] * reference->k_norm[key];
+        double const size = weight * weight * k_size;
+        row->terms_2 += size * dp * dp;
+        row->terms_1 += size * fabs(dp);
+        row->terms_0 += size;
+        row->terms_v += size * v_size;
+        row->seen_k += k_size;
+        row->seen_kv += k_size * v_size;
     }
 }
 
@@ -166,7 +171,10 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
     double const inverse = row->sum > 0 ? 1 / row->sum : 0;
     row->lse = row->sum > 0 ? row->top + log(row->sum) : -INFINITY;
     scale_values(inverse, row->out, dim);
+    /* The top's weight is 1 before the division. */
+    double const least = ra_verify_least(reference->config->dtype) * inverse;
     row->out_terms *= inverse * inverse;
+    row->out_weight = row->out_terms + least * least * row->seen_v;
     if (depth == RA_REFERENCE_OUT)
         return;
     row->delta = ra_reference_dot(row->dout, row->out, dim);
@@ -178,8 +186,10 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
     double const delta = fabs(row->delta), factor = reference->scale * inverse;
     row->dq_terms =
         factor * factor * (row->terms_2 + 2 * delta * row->terms_1 + delta * delta * row->terms_0);
-    row->dq_weight = factor * factor * ra_reference_dot(row->dout, row->dout, dim) *
-                     (row->terms_v + row->out_size * row->terms_0);
+    row->dq_weight = reference->scale * reference->scale *
+                     ra_reference_dot(row->dout, row->dout, dim) *
+                     (inverse * inverse * (row->terms_v + row->out_size * row->terms_0) +
+                      least * least * (row->seen_kv + row->out_size * row->seen_k));
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */

@@ -14,17 +14,21 @@ typedef struct ra_reference_row {
     double kept[RA_HEAD_DIM_MAX]; /* sum of p k: the factor of delta in dq */
     double lse, delta;
     double out_terms; /* sum of (p |v|)^2 */
+    double
+        out_weight; /* the same with p^2 + l^2 for p^2, where l is ra_verify_least of the top's p */
     double dq_terms;  /* sum of (scale p (|dp| + |delta|) |k|)^2 */
-    double dq_weight; /* sum of (scale p |k| |do|)^2 (|v|^2 + |out|^2): dp and delta may be small */
+    double dq_weight; /* so, too: sum of (scale p |k| |do|)^2 (|v|^2 + |out|^2): dp and delta may be
+                         small by chance */
     double out_size;  /* |out|^2; with depth DELTA, too */
     bool nonfinite;   /* NaN or Inf in the row or in what it sees; the rest is undefined */
     double top, sum;  /* online softmax */
     double terms_2, terms_1, terms_0; /* of dq_terms, by the power of |dp| */
     double terms_v;                   /* sum of (p |k| |v|)^2 */
+    double seen_k, seen_v, seen_kv;   /* sums of |k|^2, |v|^2, |k|^2 |v|^2 */
 } ra_reference_row;
 
 typedef enum ra_reference_depth {
-    RA_REFERENCE_OUT,     /* out, lse, out_terms */
+    RA_REFERENCE_OUT,     /* out, lse, out_terms, out_weight */
     RA_REFERENCE_DELTA,   /* and delta, out_size */
     RA_REFERENCE_GRADIENT /* and dq, dq_terms, dq_weight */
 } ra_reference_depth;
@@ -156,6 +160,13 @@ RA_CHECKED ra_status ra_verify_load(ra_verify_tensor *tensor, int64_t first, int
 RA_CHECKED ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first,
                                        const double *reference, int32_t dim, double terms,
                                        double weight, ra_verify_sum *sum);
+
+/**
+ * A share of the row's largest p, or for keys a p, below which rows count less. float32 leaves such
+ * a p an error in proportion to how far its score lies below the top, and at last nothing of it;
+ * float16 rounds it to few bits.
+ */
+double ra_verify_least(ra_dtype dtype);
 
 /** Collective: the worst status of all ranks, for all. Who failed has logged it. */
 RA_CHECKED ra_status ra_verify_agree(ra_comm *comm, ra_status own);
