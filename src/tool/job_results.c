@@ -30,18 +30,19 @@ static ra_status verify(ra_job *job, const ra_result_tensors *results)
     ra_progress_set(job->progress, "verifying", 0, 0);
     job->entered = true;
     void *work = own.data != NULL ? own.data : job->verify_block.data;
-    status = ra_verify(&job->config, job->pattern, job->comm, job->source, ra_ring_rows(job->ring),
-                       results, work, &report->errors);
+    bool const inputs_finite = report->nonfinite.nan_count + report->nonfinite.inf_count == 0;
+    status = ra_verify(&job->config, job->pattern, job->comm, job->source, inputs_finite,
+                       ra_ring_rows(job->ring), results, work, &report->errors);
     if (job->checks != NULL)
         ra_pool_free(job->checks, NULL, &own);
     if (status != RA_OK)
         return status;
     report->verified = true;
-    report->bounds = ra_error_bounds(job->config.dtype, job->config.head_dim, report->errors.score);
+    report->bounds = ra_error_bounds(job->config.dtype, job->config.head_dim);
     const ra_errors *e = &report->errors;
     if (e->query_count + e->key_count == 0 && ra_comm_rank(job->comm) == 0)
-        ra_console_warn("verification compared nothing: every sampled row sees NaN or Inf, or no "
-                        "key at all");
+        ra_console_warn("verification compared nothing: every sampled row sees NaN or Inf, no key "
+                        "at all, or scores of which float32 keeps no digit");
     if (!ra_report_passes(report) && ra_comm_rank(job->comm) == 0)
         ra_log(RA_LOG_ERROR, "verification failed: an error is larger than allowed%s",
                job->config.output != NULL ? "; no output was written" : "");

@@ -337,24 +337,19 @@ static void phases_print(const ra_report *report)
         row("", "%lld more are left out", (long long)report->phases_left_out);
 }
 
-bool ra_error_is_comparable(double bound)
+static void error_print(const char *name, double error, double bound)
 {
-    return bound < 1;
+    if (error != -1)
+        row("", "%-4s %10.2e  %10.2e  %s", name, error, bound,
+            within(error, bound) ? "ok" : "FAILED");
 }
 
-static void error_print(const char *name, double error, double bound, bool comparable)
+/* Sampled rows that no error tells about. */
+static void left_out_print(int64_t count, const char *one, const char *several)
 {
-    if (error == -1)
-        return;
-    row("", "%-4s %10.2e  %10.2e  %s", name, error, bound,
-        !within(error, bound) ? "FAILED"
-        : comparable          ? "ok"
-                              : "not comparable");
-}
-
-static void relative_print(const char *name, double error, double bound)
-{
-    error_print(name, error, bound, ra_error_is_comparable(bound));
+    if (count > 0)
+        row("", "%lld sampled row%s and w%s not compared", (long long)count,
+            count == 1 ? one : several, count == 1 ? "as" : "ere");
 }
 
 static void errors_print(const ra_report *report)
@@ -366,21 +361,18 @@ static void errors_print(const ra_report *report)
         return;
     printf("\n");
     row("verified", "%-4s %10s  %10s", "", "error", "allowed");
-    relative_print("o", report->errors.o, report->bounds.o);
-    error_print("lse", report->errors.lse, report->bounds.lse, true); /* it grows with lse */
-    relative_print("dq", report->errors.dq, report->bounds.dq);
-    relative_print("dk", report->errors.dk, report->bounds.dk);
-    relative_print("dv", report->errors.dv, report->bounds.dv);
+    error_print("o", report->errors.o, report->bounds.o);
+    error_print("lse", report->errors.lse, report->bounds.lse);
+    error_print("dq", report->errors.dq, report->bounds.dq);
+    error_print("dk", report->errors.dk, report->bounds.dk);
+    error_print("dv", report->errors.dv, report->bounds.dv);
     row("", "relative to float64 over %s quer%s and %s key%s%s",
         ra_count_text(e->query_count, queries), e->query_count == 1 ? "y" : "ies",
         ra_count_text(e->key_count, keys), ra_plural(e->key_count),
         lse_too ? "; lse absolute" : "");
-    if (e->skipped_count > 0)
-        row("", "%lld sampled row%s NaN or Inf and w%s not compared", (long long)e->skipped_count,
-            e->skipped_count == 1 ? " sees" : "s see", e->skipped_count == 1 ? "as" : "ere");
-    ra_errors const usual = ra_error_bounds(report->config->dtype, report->config->head_dim, 0);
-    if (report->bounds.lse > usual.lse) /* the first to grow, whatever the dtype */
-        row("", "scores reach %.3g: float32 is allowed an error in proportion to them", e->score);
+    left_out_print(e->skipped_count, " sees NaN or Inf", "s see NaN or Inf");
+    left_out_print(e->blurred_count, " has scores of which float32 keeps no digit",
+                   "s have scores of which float32 keeps no digit");
     if (e->lse_from_run)
         row("", "dk, dv against the run's own %so: from inputs alone was too much work",
             lse_too ? "lse and " : "");

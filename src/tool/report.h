@@ -51,8 +51,6 @@ typedef struct ra_report {
 
 /** Whether every error that was checked is within its bound; NaN is not. */
 bool ra_report_passes(const ra_report *report);
-/** Whether a bound of a relative error excludes anything: results that are 0 have an error of 1. */
-bool ra_error_is_comparable(double bound);
 /**
  * Live pairs' own operations over the median time: 4 D per pair forward, 10 D backward. Linear
  * attention: the states' own, 2 D^2 for each row of q and of k forward, twice that backward.

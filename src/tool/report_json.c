@@ -40,18 +40,6 @@ static json_t *errors_to_json(const ra_errors *errors, const ra_errors *checked)
     return object;
 }
 
-/* A bound that says nothing is none. */
-static json_t *bounds_to_json(const ra_report *report)
-{
-    ra_errors bounds = report->bounds;
-    double *const relative[] = {&bounds.o, &bounds.dq, &bounds.dk, &bounds.dv};
-    for (size_t i = 0; i < sizeof(relative) / sizeof(relative[0]); i++) {
-        if (!ra_error_is_comparable(*relative[i]))
-            *relative[i] = INFINITY;
-    }
-    return errors_to_json(&bounds, &report->errors);
-}
-
 static json_t *plan_to_json(const ra_report *report)
 {
     const ra_ring_info *ring = &report->ring;
@@ -182,7 +170,8 @@ json_t *ra_report_to_json(const ra_report *report)
     if (report->verified)
         point = ra_json_extend(point, json_pack("{s:o, s:o}", "error",
                                                 errors_to_json(&report->errors, &report->errors),
-                                                "error_bound", bounds_to_json(report)));
+                                                "error_bound",
+                                                errors_to_json(&report->bounds, &report->errors)));
     return point;
 }
 

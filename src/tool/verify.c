@@ -12,16 +12,14 @@
 #define WORK_PER_PAIR 12  /* what asking for a pair's multiplicity costs, in multiply-adds */
 #define LEAST_SAMPLES 8   /* of queries, and of keys, per group */
 
-ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim, double score)
+static const double float32_bound = 2e-6, float32_lse_bound = 1e-5;
+
+ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim)
 {
-    static const double bounds[] = {[RA_F32] = 2e-6, [RA_F16] = 1e-3, [RA_BF16] = 8e-3};
-    static const double lse[] = {[RA_F32] = 1e-5, [RA_F16] = 1e-3, [RA_BF16] = 1e-3};
-    double const float_errors =
-        fmax(1, score / RA_VERIFY_SCORE); /* how far float32's bounds grow, whatever the dtype */
-    double const out = fmax(bounds[dtype], float_errors * bounds[RA_F32]);
-    double const grad = fmax(dtype != RA_F32 && head_dim < 16 ? 2 * bounds[dtype] : 0, out);
+    static const double bounds[] = {[RA_F32] = float32_bound, [RA_F16] = 1e-3, [RA_BF16] = 8e-3};
+    double const out = bounds[dtype], grad = dtype != RA_F32 && head_dim < 16 ? 2 * out : out;
     return (ra_errors){.o = out,
-                       .lse = fmax(lse[dtype], float_errors * lse[RA_F32]),
+                       .lse = dtype == RA_F32 ? float32_lse_bound : 1e-3,
                        .dq = grad,
                        .dk = grad,
                        .dv = grad};
@@ -159,26 +157,60 @@ ra_status ra_verify_load(ra_verify_tensor *tensor, int64_t first, int32_t count,
     return status;
 }
 
-ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first, const double *reference,
-                            int32_t dim, double terms, double weight, ra_verify_sum *sum)
+bool ra_verify_blurred(const ra_verify_size *size)
 {
-    double const free = tensor->dtype == RA_F16 ? 0x1p-25 : (double)FLT_MIN;
-    double found[RA_HEAD_DIM_MAX], diff = 0, ref = 0;
+    return float32_bound * sqrt(size->growth) >= 1;
+}
+
+/*
+ * Results are sums of terms that may cancel: gradients down to nothing for a query that sees one
+ * key. What rounding of terms leaves is then relative to them, not to their sum: a bound holds for
+ * a quarter of their root sum of squares.
+ */
+#define SHARE 0.25
+
+static double size_of(const ra_verify_size *size, double reference, double bound)
+{
+    double const share = SHARE * SHARE;
+    double const of_dtype = fmax(fmax(reference, share * size->rounded), size->least);
+    double const of_float32 =
+        fmax(reference, share * (size->terms + size->coherent)) * size->growth;
+    return fmax(of_dtype, of_float32 * (float32_bound / bound) * (float32_bound / bound));
+}
+
+/* What is off beyond what the dtype cannot hold; NaN stays NaN. Infinity is right if a number
+   within the bound rounds to it. */
+static double off_by(ra_dtype dtype, double found, double reference, double bound)
+{
+    double const free = dtype == RA_F16 ? 0x1p-25 : (double)FLT_MIN;
+    double const off = fabs(found - reference);
+    float nearest[1];
+    if (isinf(found)) {
+        ra_dtype_store(dtype, nearest, 0, (float)(reference * (1 + bound)));
+        return (double)ra_dtype_load(dtype, nearest, 0) == found ? 0 : INFINITY;
+    }
+    return off <= free ? 0 : off - free;
+}
+
+ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first, const double *reference,
+                            int32_t dim, const ra_verify_size *size, double bound,
+                            ra_verify_sum *sum)
+{
+    double found[RA_HEAD_DIM_MAX], diff = 0;
     ra_status const status = ra_verify_load(tensor, first, dim, found);
     if (status != RA_OK)
         return status;
     for (int32_t d = 0; d < dim; ++d) {
-        double const off = fabs(found[d] - reference[d]);
-        double const counted = off <= free ? 0 : off - free; /* NaN stays NaN */
-        diff += counted * counted;
-        ref += reference[d] * reference[d];
+        double const off = off_by(tensor->dtype, found[d], reference[d], bound);
+        diff += off * off;
     }
-    if (weight > 0) {
-        sum->diff += isnan(diff) ? INFINITY : diff / weight;
-        sum->ref += ref / weight;
-        sum->terms += terms / weight;
-    } else if (diff != 0) {
+    double const own = size_of(size, ra_reference_dot(reference, reference, dim), bound);
+    double const weight = fmax(own, size->terms);
+    if (!isfinite(diff) || (own == 0 && diff != 0)) {
         sum->diff = INFINITY;
+    } else if (own > 0 && !ra_verify_blurred(size)) {
+        sum->diff += diff / weight;
+        sum->size += own / weight;
     }
     return RA_OK;
 }
@@ -191,9 +223,14 @@ static double lse_error(double found, double reference)
     return isnan(off) ? INFINITY : off;
 }
 
+/* An error in lse, divided by how far float32's bound passes the dtype's. */
+static double lse_share(double error, double growth, double bound)
+{
+    return error / fmax(1, sqrt(growth) * float32_lse_bound / bound);
+}
+
 static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t head, int64_t local,
-                               const ra_reference_row *row, ra_verify_sums *sums,
-                               ra_verify_worst *worst)
+                               const ra_reference_row *row, ra_verify_sums *sums, double *worst_lse)
 {
     const ra_config *config = job->config;
     int64_t const own = job->rows->row_count;
@@ -202,26 +239,28 @@ static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t 
         sums->skipped += 1;
         return RA_OK;
     }
-    sums->queries += row->sum > 0;
+    bool const blurred = ra_verify_blurred(&row->of_out);
+    sums->blurred += blurred;
+    sums->queries += row->sum > 0 && !blurred;
     ra_status status = ra_verify_compare(&job->results->o, first, row->out, config->head_dim,
-                                         row->out_terms, row->out_weight, &sums->o);
+                                         &row->of_out, job->bounds.o, &sums->o);
     if (status == RA_OK && job->has_lse) {
         double found = 0;
         status = ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + local, 1,
                                 &found);
-        worst->lse = fmax(worst->lse, lse_error(found, row->lse));
-        worst->score = fmax(worst->score, isfinite(row->top) ? fabs(row->top) : 0);
+        *worst_lse = fmax(
+            *worst_lse, lse_share(lse_error(found, row->lse), row->of_out.growth, job->bounds.lse));
     }
     if (status == RA_OK && job->has_gradients)
-        status = ra_verify_compare(&job->results->dq, first, row->dq, config->head_dim,
-                                   row->dq_terms, row->dq_weight, &sums->dq);
+        status = ra_verify_compare(&job->results->dq, first, row->dq, config->head_dim, &row->of_dq,
+                                   job->bounds.dq, &sums->dq);
     return status;
 }
 
 /* This rank's samples of one (batch, head), as many at a time as the reference holds. */
 static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_plan *plan,
                                     int64_t group, ra_reference *reference, ra_verify_sums *sums,
-                                    ra_verify_worst *worst)
+                                    double *worst_lse)
 {
     const ra_config *config = job->config;
     int64_t const at =
@@ -246,7 +285,8 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
                                          backward ? RA_REFERENCE_GRADIENT : RA_REFERENCE_OUT,
                                          reference->rows, count);
         for (int i = 0; i < count && status == RA_OK; ++i)
-            status = compare_query(job, batch, head, locals[i], &reference->rows[i], sums, worst);
+            status =
+                compare_query(job, batch, head, locals[i], &reference->rows[i], sums, worst_lse);
         if (status != RA_OK)
             return status;
     }
@@ -263,57 +303,33 @@ ra_status ra_verify_agree(ra_comm *comm, ra_status own)
     return status == RA_OK ? (ra_status)worst : status;
 }
 
-/* Relative error of `rows` rows; `share`: of the terms, the least that a row is measured by. */
-static double relative_error(double rows, const ra_verify_sum *sum, double share)
+static double relative_error(double rows, const ra_verify_sum *sum)
 {
     if (sum->diff == 0)
         return rows > 0 ? 0 : -1;
-    double const base = fmax(sum->ref, share * share * sum->terms);
-    return base > 0 ? sqrt(sum->diff / base) : INFINITY;
-}
-
-/*
- * Results are sums of terms that may cancel: gradients down to nothing for a query that sees one
- * key. What float32 arithmetic leaves is then relative to the terms, not to their sum: float32's
- * bound holds for a quarter of their root sum of squares. So it is for o and dv below 16 bits,
- * where each weight is rounded. For dq and dk the bounds of 16 bits are wider, so their share is
- * smaller by as much, at least 1/1000; with delta from rounded outputs 1/4.
- */
-#define SHARE 0.25
-
-static double gradient_share(const ra_config *config, bool rounded, double score)
-{
-    double const of_float32 = ra_error_bounds(RA_F32, config->head_dim, score).dk;
-    double const bound = ra_error_bounds(config->dtype, config->head_dim, score).dk;
-    return rounded ? SHARE : fmax(SHARE * of_float32 / bound, 1e-3);
+    return sum->size > 0 ? sqrt(sum->diff / sum->size) : INFINITY;
 }
 
 static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *plan,
-                               ra_verify_sums *sums, ra_verify_worst *worst, ra_errors *errors_out)
+                               ra_verify_sums *sums, double worst_lse, ra_errors *errors_out)
 {
     ra_status status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_SUM, &sums->o.diff,
                                           (int)(sizeof(*sums) / sizeof(double)));
     if (status == RA_OK)
-        status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_MAX, &worst->lse,
-                                    (int)(sizeof(*worst) / sizeof(double)));
+        status = ra_comm_reduce_f64(job->comm, "sums of verification", RA_MAX, &worst_lse, 1);
     if (status != RA_OK)
         return status;
-    bool const backward = job->has_gradients;
-    const ra_config *config = job->config;
     *errors_out =
-        (ra_errors){.o = relative_error(sums->queries, &sums->o, SHARE),
-                    .lse = job->has_lse && sums->queries > 0 ? worst->lse : -1,
-                    .dq = backward ? relative_error(sums->queries, &sums->dq,
-                                                    gradient_share(config, false, worst->score))
-                                   : -1,
-                    .dk = relative_error(sums->keys, &sums->dk,
-                                         gradient_share(config, plan->lse_from_run, worst->score)),
-                    .dv = relative_error(sums->keys, &sums->dv, SHARE),
+        (ra_errors){.o = relative_error(sums->queries, &sums->o),
+                    .lse = worst_lse,
+                    .dq = job->has_gradients ? relative_error(sums->queries, &sums->dq) : -1,
+                    .dk = relative_error(sums->keys, &sums->dk),
+                    .dv = relative_error(sums->keys, &sums->dv),
                     .query_count = (int64_t)sums->queries,
                     .key_count = (int64_t)sums->keys,
                     .skipped_count = (int64_t)sums->skipped,
-                    .score = worst->score,
-                    .lse_from_run = backward && plan->lse_from_run};
+                    .blurred_count = (int64_t)sums->blurred,
+                    .lse_from_run = job->has_gradients && plan->lse_from_run};
     return RA_OK;
 }
 
@@ -334,11 +350,18 @@ int64_t ra_verify_bytes(const ra_config *config)
 }
 
 ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm *comm,
-                    const ra_tensor_source *source, const ra_rowset *rows,
+                    const ra_tensor_source *source, bool inputs_finite, const ra_rowset *rows,
                     const ra_result_tensors *results, void *work, ra_errors *errors_out)
 {
     ra_verify_tensors tensors = tensors_open(config, rows->row_count, results);
-    ra_verify_job job = {config, pattern, comm, source, rows, &tensors, false, false};
+    ra_verify_job job = {.config = config,
+                         .pattern = pattern,
+                         .comm = comm,
+                         .source = source,
+                         .rows = rows,
+                         .results = &tensors,
+                         .bounds = ra_error_bounds(config->dtype, config->head_dim),
+                         .inputs_finite = inputs_finite};
     ra_result_presence presence;
     ra_status status = ra_result_agree_presence(comm, results, &presence);
     if (status != RA_OK)
@@ -348,7 +371,7 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
     job.has_gradients = presence.dq && presence.dk && presence.dv && (presence.lse || linear);
     ra_verify_plan plan;
     ra_verify_sums sums = {0};
-    ra_verify_worst worst = {0};
+    double worst_lse = -1;
     ra_reference reference;
     char *const of_keys = (char *)work + ra_reference_bytes(config);
     RA_ASSERT(config->backward || !job.has_gradients);
@@ -357,12 +380,12 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
         of_keys + (config->backward ? ra_verify_keys_bytes(config) : 0), staging_bytes(config)};
     status = make_plan(&job, of_keys, &plan);
     for (int64_t group = 0; status == RA_OK && group < plan.query_groups; ++group)
-        status = verify_query_group(&job, &plan, group, &reference, &sums, &worst);
+        status = verify_query_group(&job, &plan, group, &reference, &sums, &worst_lse);
     status = ra_verify_agree(comm, status);
     if (status == RA_OK && plan.key_groups > 0)
         status = ra_verify_keys(&job, &plan, &reference, of_keys, &sums);
     if (status == RA_OK)
-        status = reduce_errors(&job, &plan, &sums, &worst, errors_out);
+        status = reduce_errors(&job, &plan, &sums, worst_lse, errors_out);
 out:
     tensors_close(&tensors);
     return status;

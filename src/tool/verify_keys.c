@@ -13,19 +13,17 @@
 /* What queries add to a key; only doubles, so that it is reduced as it lies. */
 typedef struct key_sums {
     double dk[RA_HEAD_DIM_MAX], dv[RA_HEAD_DIM_MAX];
-    double dk_terms;  /* sum of (scale p (|dp| + |delta|) |q|)^2 */
-    double dv_terms;  /* sum of (p |do|)^2 */
-    double dk_weight; /* with p^2 + ra_verify_least^2 for p^2: sum of (scale p |q| |do|)^2
-                         (|v|^2 + |o|^2) */
-    double dv_weight; /* so, too: sum of (p |do|)^2 */
-    double seen;      /* by so many queries that were added */
-    double nonfinite; /* queries whose inputs, or what they see, hold NaN or Inf */
-    double suspect;   /* queries whose lse or o from the run is not finite */
+    double dk_delta[RA_HEAD_DIM_MAX]; /* linear attention: what delta takes from dk */
+    ra_verify_size of_dk, of_dv;      /* growth: each query's times its terms, summed up */
+    double seen;                      /* by so many queries that were added */
+    double nonfinite;                 /* queries whose inputs, or what they see, hold NaN or Inf */
+    double suspect;                   /* queries whose lse or o from the run is not finite */
 } key_sums;
 
 typedef struct sampled_key {
     int64_t row;
     double k[RA_HEAD_DIM_MAX], v[RA_HEAD_DIM_MAX];
+    double k_norm, v_norm;
 } sampled_key;
 
 /* One (batch, kv head) and its keys. */
@@ -61,6 +59,7 @@ static key_group group_begin(const ra_verify_job *job, const ra_verify_plan *pla
 static ra_status load_group_keys(const ra_verify_job *job, key_group *group)
 {
     ra_tensor_staging const alone = {0};
+    int32_t const dim = job->config->head_dim;
     ra_status status = RA_OK;
     for (int64_t i = 0; i < group->key_count && status == RA_OK; ++i) {
         sampled_key *key = &group->keys[i];
@@ -69,8 +68,9 @@ static ra_status load_group_keys(const ra_verify_job *job, key_group *group)
         if (status == RA_OK)
             status = ra_tensor_source_rows(job->source, job->config, RA_TENSOR_V, group->batch,
                                            group->kv_head, key->row, 1, alone, key->v);
-        if (!ra_reference_finite(key->k, job->config->head_dim) ||
-            !ra_reference_finite(key->v, job->config->head_dim))
+        key->k_norm = sqrt(ra_reference_dot(key->k, key->k, dim));
+        key->v_norm = sqrt(ra_reference_dot(key->v, key->v, dim));
+        if (!ra_reference_finite(key->k, dim) || !ra_reference_finite(key->v, dim))
             group->sums[i].nonfinite += 1;
     }
     return status;
@@ -92,7 +92,10 @@ static ra_status take_from_run(const ra_verify_job *job, int64_t batch, int32_t 
         if (status != RA_OK)
             return status;
         rows[i].delta = ra_reference_dot(out, rows[i].dout, config->head_dim);
-        rows[i].out_size = ra_reference_dot(out, out, config->head_dim);
+        double const out_norm = sqrt(ra_reference_dot(out, out, config->head_dim));
+        rows[i].delta_size =
+            ra_reference_product_size(rows[i].delta, rows[i].dout_norm, out_norm, config->head_dim);
+        rows[i].delta_noise = rows[i].delta_size; /* of an o that is rounded */
         if (job->has_lse)
             status =
                 ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + locals[i],
@@ -110,11 +113,31 @@ static bool can_add(const ra_reference_row *row, key_sums *sums)
     return !row->nonfinite && !is_suspect;
 }
 
-/* What (dp - delta)^2 is at most, by the norms of what both are made of. */
-static double most_of_dp(const ra_reference_row *row, const sampled_key *key, int32_t dim)
+/*
+ * A query's terms: of dv p do, of dk (dp - delta) times a vector of the norm `slope`. `least` and
+ * `least_slope`: as p and slope, see ra_verify_least.
+ */
+typedef struct key_term {
+    double p, slope, least, least_slope, dp, growth;
+} key_term;
+
+static void add_sizes(const ra_reference_row *row, const sampled_key *key, const key_term *term,
+                      int32_t dim, key_sums *sums)
 {
-    return ra_reference_dot(row->dout, row->dout, dim) *
-           (ra_reference_dot(key->v, key->v, dim) + row->out_size);
+    double const dout = row->dout_norm * row->dout_norm, p = term->p * term->p;
+    double const slope = term->slope * term->slope;
+    double const dp_size = ra_reference_product_size(term->dp, row->dout_norm, key->v_norm, dim);
+    double const sides = 2 * (dp_size * dp_size + row->delta_size * row->delta_size);
+    double const difference = term->dp - row->delta;
+    sums->of_dk.terms += slope * sides;
+    sums->of_dk.rounded += slope * (difference * difference + row->delta_noise * row->delta_noise);
+    sums->of_dk.least += term->least_slope * term->least_slope * sides;
+    sums->of_dk.growth += term->growth * slope * sides;
+    sums->of_dv.terms += p * dout;
+    sums->of_dv.rounded += p * dout;
+    sums->of_dv.least += term->least * term->least * dout;
+    sums->of_dv.growth += term->growth * p * dout;
+    sums->seen += 1;
 }
 
 static void add_row(const ra_reference *reference, const ra_reference_row *row,
@@ -123,20 +146,20 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
     int32_t const dim = reference->dim;
     double const score = reference->scale * ra_reference_dot(row->q, key->k, dim);
     double const p = multiplicity * exp(score - row->lse);
-    double const least = ra_verify_least(reference->config->dtype);
-    double const weighed = p * p + least * least;
     double const dp = ra_reference_dot(row->dout, key->v, dim);
-    double const both = fabs(dp) + fabs(row->delta);
-    double const q_size =
-        reference->scale * reference->scale * ra_reference_dot(row->q, row->q, dim);
-    double const dout_size = ra_reference_dot(row->dout, row->dout, dim);
+    double const q_norm = reference->scale * row->q_norm;
+    double const score_size = ra_reference_product_size(score, q_norm, key->k_norm, dim);
     ra_reference_add(reference->scale * p * (dp - row->delta), row->q, sums->dk, dim);
     ra_reference_add(p, row->dout, sums->dv, dim);
-    sums->dk_terms += p * p * both * both * q_size;
-    sums->dk_weight += weighed * most_of_dp(row, key, dim) * q_size;
-    sums->dv_terms += p * p * dout_size;
-    sums->dv_weight += weighed * dout_size;
-    sums->seen += 1;
+    double const least = ra_verify_least(reference->config->dtype);
+    add_sizes(row, key,
+              &(key_term){.p = p,
+                          .slope = p * q_norm,
+                          .least = least,
+                          .least_slope = least * q_norm,
+                          .dp = dp,
+                          .growth = ra_reference_growth(score_size)},
+              dim, sums);
 }
 
 /* The same for linear attention, whose rows hold features and what weights are divided by. */
@@ -149,19 +172,15 @@ static void add_row_linear(const ra_reference *reference, const ra_reference_row
     ra_reference_features(phi, dim);
     double const p = ra_reference_dot(row->q, phi, dim) / row->sum;
     double const dp = ra_reference_dot(row->dout, key->v, dim);
-    double const both = (fabs(dp) + fabs(row->delta)) / row->sum;
-    double const dv_terms = p * p * ra_reference_dot(row->dout, row->dout, dim);
     for (int32_t d = 0; d < dim; ++d) {
-        double const slope = row->q[d] * fmin(phi[d], 1);
-        sums->dk[d] += (dp - row->delta) / row->sum * slope;
+        double const slope = row->q[d] * fmin(phi[d], 1) / row->sum;
+        sums->dk[d] += (dp - row->delta) * slope;
+        sums->dk_delta[d] += row->delta * slope;
         slope_size += slope * slope;
     }
     ra_reference_add(p, row->dout, sums->dv, dim);
-    sums->dk_terms += both * both * slope_size;
-    sums->dk_weight += most_of_dp(row, key, dim) * slope_size / (row->sum * row->sum);
-    sums->dv_terms += dv_terms;
-    sums->dv_weight += dv_terms;
-    sums->seen += 1;
+    add_sizes(row, key, &(key_term){.p = p, .slope = sqrt(slope_size), .dp = dp, .growth = 1}, dim,
+              sums);
 }
 
 /* The rows in reference->rows, each of which sees a key of the group. */
@@ -228,76 +247,45 @@ static ra_status add_head(const ra_verify_job *job, bool lse_from_run, int32_t h
     return add_rows(job, lse_from_run, head, reference, locals, count, group);
 }
 
-/* ---- NaN and Inf ----------------------------------------------------------------------------- */
-
-/* Whether this rank's rows of the inputs hold NaN or Inf; slow, so called only if needed. */
-static ra_status own_inputs_nonfinite(const ra_verify_job *job, ra_reference *reference,
-                                      int64_t *found_out)
-{
-    const ra_config *config = job->config;
-    double *values = reference->k;
-    *found_out = 0;
-    for (int name = RA_TENSOR_Q; name < RA_TENSOR_NAMES; ++name)
-        for (int64_t batch = 0; batch < config->batch; ++batch)
-            for (int32_t head = 0; head < ra_tensor_heads(config, (ra_tensor_name)name); ++head)
-                for (int64_t local = 0; local < job->rows->row_count; ++local) {
-                    ra_status const status = ra_tensor_source_rows(
-                        job->source, config, (ra_tensor_name)name, batch, head,
-                        ra_rowset_global(job->rows, local), 1, reference->staging, values);
-                    if (status != RA_OK)
-                        return status;
-                    if (!ra_reference_finite(values, config->head_dim)) {
-                        *found_out = 1;
-                        return RA_OK;
-                    }
-                }
-    return RA_OK;
-}
-
-/*
- * Only NaN or Inf in the inputs excuses a run whose lse is not finite for a query that sees keys.
- * Collective: all ranks enter or none.
- */
-static ra_status excuse_suspects(const ra_verify_job *job, ra_reference *reference, key_sums *sums,
-                                 int64_t count)
-{
-    double suspects = 0;
-    for (int64_t i = 0; i < count; ++i)
-        suspects += sums[i].suspect;
-    if (suspects == 0)
-        return RA_OK;
-    int64_t found;
-    ra_status status = ra_verify_agree(job->comm, own_inputs_nonfinite(job, reference, &found));
-    if (status == RA_OK)
-        status = ra_comm_reduce_i64(job->comm, "NaN and Inf in the inputs", RA_MAX, &found, 1);
-    for (int64_t i = 0; i < count && status == RA_OK && found != 0; ++i)
-        sums[i].nonfinite += sums[i].suspect;
-    return status;
-}
-
 /* ---- comparing ------------------------------------------------------------------------------- */
+
+/* The means of what its terms bring, and for linear attention both sums of dk, made by states. */
+static void end_key(key_sums *key, int32_t dim)
+{
+    ra_verify_size *const sizes[] = {&key->of_dk, &key->of_dv};
+    for (int i = 0; i < 2; ++i)
+        sizes[i]->growth = sizes[i]->terms > 0 ? sizes[i]->growth / sizes[i]->terms : 1;
+    for (int32_t d = 0; d < dim; ++d) {
+        double const minus = key->dk_delta[d], plus = key->dk[d] + minus;
+        key->of_dk.coherent += minus != 0 ? plus * plus + minus * minus : 0;
+    }
+}
 
 static ra_status compare_key(const ra_verify_job *job, const key_group *group, int64_t at,
                              ra_verify_sums *sums)
 {
     const ra_config *config = job->config;
-    const key_sums *key = &group->sums[at];
+    key_sums *key = &group->sums[at];
     int32_t const dim = config->head_dim;
     int64_t const local = ra_rowset_local(job->rows, group->keys[at].row);
     if (local < 0)
         return RA_OK;
-    if (key->nonfinite > 0) {
+    /* Only NaN or Inf in the inputs excuses a run whose lse is not finite. */
+    if (key->nonfinite > 0 || (key->suspect > 0 && !job->inputs_finite)) {
         sums->skipped += 1;
         return RA_OK;
     }
     int64_t const first =
         ((group->batch * job->rows->row_count + local) * config->kv_heads + group->kv_head) * dim;
-    sums->keys += key->seen > 0;
-    ra_status status = ra_verify_compare(&job->results->dk, first, key->dk, dim, key->dk_terms,
-                                         key->dk_weight, &sums->dk);
+    end_key(key, dim);
+    bool const blurred = ra_verify_blurred(&key->of_dk) || ra_verify_blurred(&key->of_dv);
+    sums->blurred += blurred;
+    sums->keys += key->seen > 0 && !blurred;
+    ra_status status = ra_verify_compare(&job->results->dk, first, key->dk, dim, &key->of_dk,
+                                         job->bounds.dk, &sums->dk);
     if (status == RA_OK)
-        status = ra_verify_compare(&job->results->dv, first, key->dv, dim, key->dv_terms,
-                                   key->dv_weight, &sums->dv);
+        status = ra_verify_compare(&job->results->dv, first, key->dv, dim, &key->of_dv,
+                                   job->bounds.dv, &sums->dv);
     if (key->suspect > 0)
         sums->dk.diff = sums->dv.diff = INFINITY;
     return status;
@@ -357,8 +345,6 @@ ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
     if (status == RA_OK)
         status = ra_comm_reduce_f64(job->comm, "gradients of sampled keys", RA_SUM, added->dk,
                                     (int)(count * (int64_t)(sizeof(key_sums) / sizeof(double))));
-    if (status == RA_OK)
-        status = excuse_suspects(job, reference, added, count);
     bool const comparing = status == RA_OK;
     for (int64_t g = 0; g < plan->key_groups && status == RA_OK; ++g) {
         key_group const group = group_begin(job, plan, g, keys, added);

@@ -16,16 +16,6 @@ void ra_reference_features(double *x, int32_t dim)
         x[d] = x[d] > 0 ? x[d] + 1 : exp(x[d]);
 }
 
-static void begin_row(ra_reference_row *row, int32_t dim)
-{
-    memset(row->out, 0, (size_t)dim * sizeof(double));
-    memset(row->dq, 0, (size_t)dim * sizeof(double));
-    memset(row->kept, 0, (size_t)dim * sizeof(double));
-    row->sum = row->out_terms = 0;
-    row->terms_2 = row->terms_1 = row->terms_0 = row->terms_v = 0;
-    ra_reference_features(row->q, dim);
-}
-
 /* Add to the sums of p dp phi(k), p phi(k) and the like, with p before the division. */
 static void see_key(const ra_reference *reference, ra_reference_depth depth, int64_t key,
                     ra_reference_row *row)
@@ -37,10 +27,9 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
         return;
     }
     double const weight = ra_reference_dot(row->q, phi, dim);
-    double const term = weight * reference->v_norm[key];
     row->sum += weight;
-    row->out_terms += term * term;
     ra_reference_add(weight, v, row->out, dim);
+    ra_reference_add_out(row, weight, reference->v_norm[key]);
     if (depth != RA_REFERENCE_GRADIENT)
         return;
     double const dp = ra_reference_dot(row->dout, v, dim);
@@ -51,34 +40,31 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
         row->kept[d] += slope;
         size += slope * slope;
     }
-    row->terms_2 += size * dp * dp;
-    row->terms_1 += size * fabs(dp);
-    row->terms_0 += size;
-    row->terms_v += size * reference->v_norm[key] * reference->v_norm[key];
+    ra_reference_add_gradient(row, 1, sqrt(size), dp, reference->v_norm[key], dim);
 }
 
-/* dq = slope(q) sum (dp - delta) phi(k) / sum, delta = do . o. */
+/*
+ * dq = slope(q) sum (dp - delta) phi(k) / sum, delta = do . o. No weight is an exponential of a
+ * score, so that least and growth do not apply.
+ */
 static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_reference_row *row)
 {
     int32_t const dim = reference->dim;
     row->sum += epsilon;
     row->lse = log(row->sum);
+    double const inverse = 1 / row->sum;
     for (int32_t d = 0; d < dim; ++d)
-        row->out[d] /= row->sum;
-    row->out_terms /= row->sum * row->sum;
-    row->out_weight =
-        row->out_terms; /* no weight is an exponential of a score: all count in full */
+        row->out[d] *= inverse;
+    ra_reference_end_out(row, inverse, 0, 0);
     if (depth == RA_REFERENCE_OUT)
         return;
-    row->delta = ra_reference_dot(row->dout, row->out, dim);
-    row->out_size = ra_reference_dot(row->out, row->out, dim);
+    ra_reference_end_delta(row, inverse, dim);
+    if (depth == RA_REFERENCE_DELTA)
+        return;
+    ra_reference_end_gradient(row, inverse, 0, dim);
+    row->of_dq.coherent += inverse * inverse * ra_reference_dot(row->dq, row->dq, dim);
     for (int32_t d = 0; d < dim; ++d)
-        row->dq[d] = (row->dq[d] - row->delta * row->kept[d]) / row->sum;
-    double const delta = fabs(row->delta);
-    row->dq_terms = (row->terms_2 + 2 * delta * row->terms_1 + delta * delta * row->terms_0) /
-                    (row->sum * row->sum);
-    row->dq_weight = ra_reference_dot(row->dout, row->dout, dim) *
-                     (row->terms_v + row->out_size * row->terms_0) / (row->sum * row->sum);
+        row->dq[d] = (row->dq[d] - row->delta * row->kept[d]) * inverse;
 }
 
 /* Keys [begin, begin + count), as features. */
@@ -105,7 +91,8 @@ ra_status ra_reference_attend_linear(ra_reference *reference, int64_t batch, int
 {
     int64_t end = 0;
     for (int i = 0; i < count; ++i) {
-        begin_row(&rows[i], reference->dim);
+        ra_reference_begin_row(&rows[i], reference->dim);
+        ra_reference_features(rows[i].q, reference->dim);
         end = ra_max_i64(end, keys_end(reference, &rows[i]));
     }
     for (int64_t begin = 0; begin < end; begin += RA_REFERENCE_KEYS) {

@@ -96,38 +96,29 @@ ra_status ra_reference_load(const ra_reference *reference, int64_t batch, int32_
                        (size_t)dim * sizeof(double));
         }
     }
-    for (int i = 0; i < count; ++i)
-        rows[i].nonfinite = !ra_reference_finite(rows[i].q, dim) ||
-                            (with_dout && !ra_reference_finite(rows[i].dout, dim));
+    for (int i = 0; i < count; ++i) {
+        ra_reference_row *const row = &rows[i];
+        row->nonfinite = !ra_reference_finite(row->q, dim) ||
+                         (with_dout && !ra_reference_finite(row->dout, dim));
+        row->q_norm = sqrt(ra_reference_dot(row->q, row->q, dim));
+        row->dout_norm = with_dout ? sqrt(ra_reference_dot(row->dout, row->dout, dim)) : 0;
+    }
     return RA_OK;
-}
-
-static void begin_row(ra_reference_row *row, int32_t dim)
-{
-    memset(row->out, 0, (size_t)dim * sizeof(double));
-    memset(row->dq, 0, (size_t)dim * sizeof(double));
-    memset(row->kept, 0, (size_t)dim * sizeof(double));
-    row->top = -INFINITY;
-    row->sum = row->out_terms = 0;
-    row->terms_2 = row->terms_1 = row->terms_0 = row->terms_v = 0;
-    row->seen_k = row->seen_v = row->seen_kv = 0;
 }
 
 /* A higher score than any before: everything summed so far shrinks. */
 static void raise_top(ra_reference_row *row, double score, ra_reference_depth depth, int32_t dim)
 {
     double const shrink = exp(row->top - score);
+    ra_reference_squares *const s = &row->weighed;
     row->top = score;
     row->sum *= shrink;
-    row->out_terms *= shrink * shrink;
+    row->sum_score *= shrink;
+    scale_values(shrink * shrink, &s->one, sizeof(*s) / sizeof(double));
     scale_values(shrink, row->out, dim);
     if (depth == RA_REFERENCE_GRADIENT) {
         scale_values(shrink, row->dq, dim);
         scale_values(shrink, row->kept, dim);
-        row->terms_2 *= shrink * shrink;
-        row->terms_1 *= shrink * shrink;
-        row->terms_0 *= shrink * shrink;
-        row->terms_v *= shrink * shrink;
     }
 }
 
@@ -136,6 +127,7 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
 {
     int32_t const dim = reference->dim;
     const double *k = reference->k + key * dim, *v = reference->v + key * dim;
+    double const k_norm = reference->k_norm[key], v_norm = reference->v_norm[key];
     if (reference->key_nonfinite[key]) {
         row->nonfinite = true;
         return;
@@ -144,23 +136,17 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
     if (score > row->top)
         raise_top(row, score, depth, dim);
     double const weight = multiplicity * exp(score - row->top);
+    double const size =
+        ra_reference_product_size(score, reference->scale * row->q_norm, k_norm, dim);
     row->sum += weight;
-    double const v_size = reference->v_norm[key] * reference->v_norm[key];
-    row->out_terms += weight * weight * v_size;
-    row->seen_v += v_size;
+    row->sum_score += weight * size * size;
     ra_reference_add(weight, v, row->out, dim);
+    ra_reference_add_out(row, weight, v_norm);
     if (depth == RA_REFERENCE_GRADIENT) {
         double const dp = ra_reference_dot(row->dout, v, dim);
         ra_reference_add(weight * dp, k, row->dq, dim);
         ra_reference_add(weight, k, row->kept, dim);
-        double const k_size = reference->k_norm[key] * reference->k_norm[key];
-        double const size = weight * weight * k_size;
-        row->terms_2 += size * dp * dp;
-        row->terms_1 += size * fabs(dp);
-        row->terms_0 += size;
-        row->terms_v += size * v_size;
-        row->seen_k += k_size;
-        row->seen_kv += k_size * v_size;
+        ra_reference_add_gradient(row, weight, k_norm, dp, v_norm, dim);
     }
 }
 
@@ -169,27 +155,20 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
 {
     int32_t const dim = reference->dim;
     double const inverse = row->sum > 0 ? 1 / row->sum : 0;
+    double const factor = reference->scale * inverse;
+    /* The top's weight is 1 before the division. */
+    double const least = ra_verify_least(reference->config->dtype);
     row->lse = row->sum > 0 ? row->top + log(row->sum) : -INFINITY;
     scale_values(inverse, row->out, dim);
-    /* The top's weight is 1 before the division. */
-    double const least = ra_verify_least(reference->config->dtype) * inverse;
-    row->out_terms *= inverse * inverse;
-    row->out_weight = row->out_terms + least * least * row->seen_v;
+    ra_reference_end_out(row, inverse, least, sqrt(row->sum_score * inverse));
     if (depth == RA_REFERENCE_OUT)
         return;
-    row->delta = ra_reference_dot(row->dout, row->out, dim);
-    row->out_size = ra_reference_dot(row->out, row->out, dim);
+    ra_reference_end_delta(row, inverse, dim);
     if (depth == RA_REFERENCE_DELTA)
         return;
+    ra_reference_end_gradient(row, factor, least, dim);
     ra_reference_add(-row->delta, row->kept, row->dq, dim);
-    scale_values(reference->scale * inverse, row->dq, dim);
-    double const delta = fabs(row->delta), factor = reference->scale * inverse;
-    row->dq_terms =
-        factor * factor * (row->terms_2 + 2 * delta * row->terms_1 + delta * delta * row->terms_0);
-    row->dq_weight = reference->scale * reference->scale *
-                     ra_reference_dot(row->dout, row->dout, dim) *
-                     (inverse * inverse * (row->terms_v + row->out_size * row->terms_0) +
-                      least * least * (row->seen_kv + row->out_size * row->seen_k));
+    scale_values(factor, row->dq, dim);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -222,7 +201,7 @@ ra_status ra_reference_attend(ra_reference *reference, int64_t batch, int32_t he
     if (ra_config_linear(config) != RA_LINEAR_NONE)
         return ra_reference_attend_linear(reference, batch, head, depth, rows, count);
     for (int i = 0; i < count; ++i)
-        begin_row(&rows[i], reference->dim);
+        ra_reference_begin_row(&rows[i], reference->dim);
     for (int64_t begin = 0; begin < config->seq; begin += RA_REFERENCE_KEYS) {
         int64_t const keys = ra_min_i64(RA_REFERENCE_KEYS, config->seq - begin);
         bool loaded = false;

@@ -6,6 +6,25 @@
 
 enum { RA_REFERENCE_ROWS = 32, RA_REFERENCE_KEYS = 512 };
 
+/*
+ * What the terms of a row of a result say of the error that right arithmetic leaves in it: squares
+ * of norms, and a factor. Only doubles, so that sums of them are reduced as they lie.
+ */
+typedef struct ra_verify_size {
+    double terms;    /* of the terms; of a difference, both sides by themselves */
+    double coherent; /* of sums of them that cancel as a whole: by delta, or between states */
+    double rounded;  /* of what kernels of 16 bits round before they add it */
+    double least;    /* as `terms`, as if every weight were ra_verify_least */
+    double growth;   /* (score / RA_VERIFY_SCORE)^2, at least 1: float32's own error grows so */
+} ra_verify_size;
+
+/* Sums over a row's keys of the weight's square times: */
+typedef struct ra_reference_squares {
+    double one, v, k;   /* 1, |v|^2, |k|^2 */
+    double k_dp, k_dp2; /* |k|^2 dp, |k|^2 dp^2 */
+    double k_dp_size;   /* |k|^2 and the square of dp's size */
+} ra_reference_squares;
+
 /* One query row of one batch and head. */
 typedef struct ra_reference_row {
     int64_t row;
@@ -13,24 +32,19 @@ typedef struct ra_reference_row {
     double out[RA_HEAD_DIM_MAX], dq[RA_HEAD_DIM_MAX];
     double kept[RA_HEAD_DIM_MAX]; /* sum of p k: the factor of delta in dq */
     double lse, delta;
-    double out_terms; /* sum of (p |v|)^2 */
-    double
-        out_weight; /* the same with p^2 + l^2 for p^2, where l is ra_verify_least of the top's p */
-    double dq_terms;  /* sum of (scale p (|dp| + |delta|) |k|)^2 */
-    double dq_weight; /* so, too: sum of (scale p |k| |do|)^2 (|v|^2 + |out|^2): dp and delta may be
-                         small by chance */
-    double out_size;  /* |out|^2; with depth DELTA, too */
+    double q_norm, dout_norm;       /* as loaded; dout_norm: if that is */
+    double delta_size, delta_noise; /* noise: what rounding of each p leaves in delta */
+    ra_verify_size of_out, of_dq;
     bool nonfinite;   /* NaN or Inf in the row or in what it sees; the rest is undefined */
     double top, sum;  /* online softmax */
-    double terms_2, terms_1, terms_0; /* of dq_terms, by the power of |dp| */
-    double terms_v;                   /* sum of (p |k| |v|)^2 */
-    double seen_k, seen_v, seen_kv;   /* sums of |k|^2, |v|^2, |k|^2 |v|^2 */
+    double sum_score; /* sum of p times the square of the score's size */
+    ra_reference_squares weighed, seen; /* seen: every weight 1 */
 } ra_reference_row;
 
 typedef enum ra_reference_depth {
-    RA_REFERENCE_OUT,     /* out, lse, out_terms, out_weight */
-    RA_REFERENCE_DELTA,   /* and delta, out_size */
-    RA_REFERENCE_GRADIENT /* and dq, dq_terms, dq_weight */
+    RA_REFERENCE_OUT,     /* out, lse, of_out */
+    RA_REFERENCE_DELTA,   /* and delta, its size and noise */
+    RA_REFERENCE_GRADIENT /* and dq, of_dq */
 } ra_reference_depth;
 
 typedef struct ra_reference {
@@ -70,7 +84,8 @@ RA_CHECKED ra_status ra_reference_load_keys(ra_reference *reference, int64_t bat
 
 /*
  * The same for linear attention: loaded rows' q become features. `sum` is the outputs' denominator,
- * lse its logarithm; terms are those of sum (dp - delta) / sum phi(k).
+ * lse its logarithm; terms are those of sum (dp - delta) / sum phi(k), and both sides summed up, as
+ * these come from states.
  */
 RA_CHECKED ra_status ra_reference_attend_linear(ra_reference *reference, int64_t batch,
                                                 int32_t head, ra_reference_depth depth,
@@ -80,6 +95,28 @@ RA_CHECKED ra_status ra_reference_sum_linear(ra_reference *reference, int64_t ba
                                              ra_reference_row *rows, int count);
 /** phi(x) = elu(x) + 1, in place. Its derivative is min(phi(x), 1). */
 void ra_reference_features(double *x, int32_t dim);
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+/**
+ * The size of a scalar product, as errors go that were made in its products: |x . y|, or, where
+ * these cancel, what is usual of vectors of these norms.
+ */
+double ra_reference_product_size(double product, double x_norm, double y_norm, int32_t dim);
+/** ra_verify_size.growth, from a score's size. */
+double ra_reference_growth(double score_size);
+void ra_reference_begin_row(ra_reference_row *row, int32_t dim);
+/** A key's share of weighed and seen, for of_out. */
+void ra_reference_add_out(ra_reference_row *row, double weight, double v_norm);
+/** And for of_dq. */
+void ra_reference_add_gradient(ra_reference_row *row, double weight, double k_norm, double dp,
+                               double v_norm, int32_t dim);
+/** of_out, from sums of weights that are `inverse` times as large as p. */
+void ra_reference_end_out(ra_reference_row *row, double inverse, double least, double score_size);
+/** delta, delta_size and delta_noise, after out and of_out. */
+void ra_reference_end_delta(ra_reference_row *row, double inverse, int32_t dim);
+/** of_dq, after delta; `factor`: what dq is multiplied by in the end. */
+void ra_reference_end_gradient(ra_reference_row *row, double factor, double least, int32_t dim);
 
 /* ---- sampling and comparing ------------------------------------------------------------------ */
 
@@ -101,6 +138,8 @@ typedef struct ra_verify_job {
     const ra_tensor_source *source;
     const ra_rowset *rows;
     ra_verify_tensors *results;
+    ra_errors bounds;
+    bool inputs_finite;          /* on all ranks */
     bool has_lse, has_gradients; /* of the job; a rank without rows has none itself */
 } ra_verify_job;
 
@@ -114,27 +153,20 @@ typedef struct ra_verify_plan {
 enum { RA_VERIFY_MAX_GROUPS = 4, RA_VERIFY_MAX_QUERIES = 64, RA_VERIFY_MAX_KEYS = 16 };
 
 /*
- * Sums over sampled rows of one result: of the squares of errors, of the row itself, and of the
- * terms that the row is a sum of. Each row's squares are divided by a weight, the square of what
- * its terms' norms would give, so that all rows count alike: under a causal mask the first has a
- * norm some hundred times the last one's.
+ * Sums over sampled rows of one result: of the squares of errors, and of sizes to which errors are
+ * relative. A row's two are divided by its terms, or its size if that is more, so that rows count
+ * about alike: under a causal mask the first has a norm some hundred times the last one's.
  */
 typedef struct ra_verify_sum {
-    double diff, ref, terms;
+    double diff, size;
 } ra_verify_sum;
 
 /* Added up over ranks: doubles only, reduced as an array. */
 typedef struct ra_verify_sums {
     ra_verify_sum o, dq, dk, dv;
     double queries, keys; /* rows that see a key, and keys that are seen */
-    double skipped;
+    double skipped, blurred;
 } ra_verify_sums;
-
-/* The largest over all rows: doubles only, reduced as an array. */
-typedef struct ra_verify_worst {
-    double lse;   /* error */
-    double score; /* of a row's highest score, |score| */
-} ra_verify_worst;
 
 /**
  * Number `index` of `count` samples of [0, total), one from each of `count` equal parts; if count
@@ -151,20 +183,27 @@ int64_t ra_verify_sample_row(const ra_verify_job *job, int32_t head, uint64_t se
 /** `count` elements, `first` and on, as float64. */
 RA_CHECKED ra_status ra_verify_load(ra_verify_tensor *tensor, int64_t first, int32_t count,
                                     double *values);
+/* A row in which float32's error may be as large as the row: it is not compared. */
+bool ra_verify_blurred(const ra_verify_size *size);
 /**
- * Add squares of (tensor[first + d] - reference[d]), of reference[d], and `terms`, all divided by
- * `weight`: what this row's terms count as, 0 only if the row must be 0. NaN, and anything else
- * than 0 there, adds INFINITY. What the dtype cannot hold is not counted: half of float16's
- * smallest step, and numbers below the least normal one of the others.
+ * Compare a row with its reference. Its size, to which the error is relative, is the largest of
+ *
+ *   |reference|,  SHARE sqrt(rounded),  sqrt(least),
+ *   u / bound sqrt(growth) max(|reference|, SHARE sqrt(terms + coherent)),
+ *
+ * u: float32's bound. NaN, and anything else than 0 in a row of size 0, adds INFINITY. What the
+ * dtype cannot hold is not counted: half of float16's smallest step, numbers below the least normal
+ * one of the others, and infinity where a number within the bound rounds to it.
  */
 RA_CHECKED ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first,
-                                       const double *reference, int32_t dim, double terms,
-                                       double weight, ra_verify_sum *sum);
+                                       const double *reference, int32_t dim,
+                                       const ra_verify_size *size, double bound,
+                                       ra_verify_sum *sum);
 
 /**
- * A share of the row's largest p, or for keys a p, below which rows count less. float32 leaves such
- * a p an error in proportion to how far its score lies below the top, and at last nothing of it;
- * float16 rounds it to few bits.
+ * A share of a row's largest p, or for keys a p: what lies below has an error that is relative to
+ * it. float32 leaves a p an error in proportion to how far its score lies below the top, and at
+ * last nothing of it; float16 rounds it to few bits.
  */
 double ra_verify_least(ra_dtype dtype);
 

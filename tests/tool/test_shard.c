@@ -279,8 +279,8 @@ static ra_status verify_in(const job *j, const ra_result_tensors *results, ra_er
     ra_block work;
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, (size_t)ra_verify_bytes(&j->config), NULL, &work),
                  RA_OK);
-    ra_status const status =
-        ra_verify(&j->config, j->pattern, j->comm, j->source, &j->rows, results, work.data, errors);
+    ra_status const status = ra_verify(&j->config, j->pattern, j->comm, j->source, true, &j->rows,
+                                       results, work.data, errors);
     ra_pool_free(pool, NULL, &work);
     return status;
 }

@@ -125,8 +125,8 @@ static int verify_rank(ra_comm *comm, void *context)
     }
     void *work = aligned_alloc(64, ((size_t)ra_verify_bytes(c) + 63) / 64 * 64);
     cr_assert_not_null(work);
-    job->status[rank] =
-        ra_verify(c, job->pattern, comm, job->source, rows, &results, work, &job->errors[rank]);
+    job->status[rank] = ra_verify(c, job->pattern, comm, job->source, !job->inputs_nonfinite, rows,
+                                  &results, work, &job->errors[rank]);
     free(work);
     for (int i = 0; i < 5; ++i)
         free(part[i]);

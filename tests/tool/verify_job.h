@@ -14,6 +14,7 @@ typedef struct verify_job {
     ra_tensor_source *source;
     ra_pattern *pattern;
     int ranks;
+    bool inputs_nonfinite;
     void *o, *dq, *dk, *dv;
     float *lse;
     ra_rowset rows[VERIFY_RANKS_MAX];

@@ -1,0 +1,70 @@
+/* Right results of tensors as models have them, whose elements have a mean, pass verification. */
+#include "tool/command_runner.h"
+
+#include "internal.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(command_verify, .init = command_folder_make, .fini = command_folder_remove,
+          .timeout = 200);
+
+enum { SEQ = 512, DIM = 32, COUNT = SEQ * DIM };
+
+/* Each element is the sum of four uniform numbers, of variance 1, and its tensor's mean. */
+static float element(int tensor, int at, const double *means)
+{
+    double sum = 0;
+    for (int u = 0; u < 4; u++)
+        sum += (double)ra_mix64((uint64_t)((tensor * COUNT + at) * 4 + u)) / 0x1p64 - 0.5;
+    return (float)(means[tensor] + sum * 1.7320508);
+}
+
+/* `bytes` of each float are stored, the upper ones: 4, or 2 for bf16. */
+static void write_input(size_t bytes, const double *means)
+{
+    static const char *const names[] = {"q", "k", "v", "do"};
+    static unsigned char file[8 + 512 + 4 * COUNT * sizeof(float)];
+    char header[512 + 1] = "{";
+    for (size_t t = 0; t < 4; t++)
+        snprintf(header + strlen(header), sizeof(header) - strlen(header),
+                 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[1,%d,1,%d],\"data_offsets\":[%zu,%zu]}%s",
+                 t > 0 ? "," : "", names[t], bytes == 2 ? "BF16" : "F32", SEQ, DIM,
+                 t * COUNT * bytes, (t + 1) * COUNT * bytes, t == 3 ? "}" : "");
+    size_t const length = strlen(header);
+    memset(file, 0, 8);
+    file[0] = (unsigned char)(length & 0xff);
+    file[1] = (unsigned char)(length >> 8);
+    memcpy(file + 8, header, length);
+    unsigned char *to = file + 8 + length;
+    for (int t = 0; t < 4; t++)
+        for (int i = 0; i < COUNT; i++, to += bytes) {
+            float const value = element(t, i, means);
+            memcpy(to, (const char *)&value + sizeof(value) - bytes, bytes);
+        }
+    command_file_write("in.st", file, (size_t)(to - file));
+}
+
+/* float32 sums of linear attention are states, in which values with a mean add up. */
+Test(command_verify, tensors_with_a_mean_pass)
+{
+    static const struct {
+        size_t bytes;
+        const char *more;
+        double means[4];
+    } cases[] = {{2, "", {0, 30, 0, 0}},
+                 {2, "", {0, 0, 30, 0}},
+                 {2, "", {0, 4, 10, 1}},
+                 {4, "", {0, 30, 10, 1}},
+                 {4, "--set attention.kind=linear", {0, 0, 3, 0}},
+                 {4, "--set attention.kind=linear_causal", {0, 0, 3, 1}}};
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        char line[160];
+        command_result result;
+        write_input(cases[c].bytes, cases[c].means);
+        snprintf(line, sizeof(line), "run --backward --verify --input in.st %s", cases[c].more);
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, 0, "case %zu: %s%s", c, result.out, result.err);
+    }
+}
