@@ -65,6 +65,33 @@ Test(streams, leave_joining_for_later)
     close_pool();
 }
 
+/* Neighbours of one stream are joined before it is done: they are over when the later one is. */
+Test(streams, joined_blocks_are_over_with_the_later_use)
+{
+    for (int last = 0; last < 2; last++) {
+        ra_stream a = {0}, b = {0};
+        open_pool(INT64_MAX, 1 << 30, true);
+        ra_block whole = take_on(NULL, 2 << 20);
+        void *const data = whole.data;
+        ra_pool_free(pool, NULL, &whole);
+        ra_block halves[] = {take_on(&a, 1 << 20), take_on(&a, 1 << 20)};
+        ra_pool_free(pool, &a, &halves[1 - last]);
+        ra_pool_free(pool, &a, &halves[last]);
+        a.done = 1;
+        whole = take_on(&b, 2 << 20);
+        cr_assert_neq(whole.data, data, "half %d is still in use", last);
+        ra_pool_free(pool, &b, &whole);
+        b.done = 1;
+        a.done = 2;
+        whole = take_on(NULL, 2 << 20);
+        halves[0] = take_on(NULL, 2 << 20);
+        cr_assert_eq(counted.requests, 2);
+        ra_pool_free(pool, NULL, &whole);
+        ra_pool_free(pool, NULL, &halves[0]);
+        close_pool();
+    }
+}
+
 /* A chunk that is cut while its stream still works leaves the rest to that stream alone. */
 Test(streams, hold_both_parts_of_what_is_cut)
 {
