@@ -40,6 +40,28 @@ Test(size_class, serves_again_what_was_given_back)
     close_pool();
 }
 
+/* Of one bin, and the first that is found is too short: the next request finds the other. */
+Test(size_class, serves_from_the_idle_block_that_fits_best)
+{
+    size_t const least = 4 << 20, unit = 32 << 10;
+    open_pool(INT64_MAX, 0, false);
+    ra_block close_fit = take(least + 2 * unit), loose = take(least + 4 * unit),
+             too_short = take(least);
+    void *const close_data = close_fit.data, *const loose_data = loose.data;
+    cr_assert_eq(ra_pool_bin(least), ra_pool_bin(least + 4 * unit));
+    give(&close_fit);
+    give(&loose);
+    give(&too_short);
+    close_fit = take(least + unit);
+    loose = take(least + 3 * unit);
+    cr_assert_eq(close_fit.data, close_data);
+    cr_assert_eq(loose.data, loose_data);
+    cr_assert_eq(counted.requests, 3);
+    give(&close_fit);
+    give(&loose);
+    close_pool();
+}
+
 Test(size_class, asks_for_no_more_than_it_is_asked_for)
 {
     ra_block blocks[64];
@@ -115,6 +137,8 @@ Test(size_class, knows_the_composition_with_least_idle_of_equal_peaks)
     cr_assert_eq(now.alloc_count[RA_MEM_POOL_IDLE], 0);
     give(&part);
     give(&rest);
+    ra_ledger_read(ledger, &now);
+    cr_assert_eq(now.at_peak_bytes[RA_MEM_POOL_IDLE], 0);
     close_pool();
 }
 

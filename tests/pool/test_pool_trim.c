@@ -49,6 +49,7 @@ Test(trim, a_block_above_the_bound_is_never_idle)
 Test(trim, parts_of_segments_in_use_count_too)
 {
     static const int64_t bounds[] = {1, 64, 4096, 100000, 1 << 20, 3 << 20, 5 << 20};
+    ra_memory const host = ra_memory_host();
     for (size_t b = 0; b < sizeof(bounds) / sizeof(bounds[0]); b++) {
         ra_block blocks[40] = {{0}};
         uint64_t state = 1 + b;
@@ -57,7 +58,9 @@ Test(trim, parts_of_segments_in_use_count_too)
             state = state * 6364136223846793005u + 1442695040888963407u;
             ra_block *block = &blocks[(state >> 33) % 40];
             give(block);
-            *block = take((size_t)1 << (state >> 50) % 22);
+            size_t const bytes = (size_t)1 << (state >> 50) % 22;
+            *block = take(bytes);
+            cr_assert_leq(block->reserved_bytes, host.ops->round(&host, bytes));
             expect_bound(bounds[b]);
         }
         cr_assert(bounds[b] == 1 || stats().hits > 0, "bound %lld: nothing was used again",
@@ -106,6 +109,21 @@ Test(trim, trims_and_tries_again_in_silence)
     close_pool();
 }
 
+/* Small blocks share segments from so many on; this one has its own where no more is left. */
+Test(trim, asks_for_no_more_than_needed_where_the_limit_ends)
+{
+    enum { BLOCKS = 65, BYTES = 4096 };
+    ra_block blocks[BLOCKS];
+    open_pool(BLOCKS * BYTES, 1 << 30, false);
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = take(BYTES);
+    cr_assert_eq(stats().retries, 1);
+    cr_assert_eq(said.count, 0);
+    for (int i = 0; i < BLOCKS; i++)
+        give(&blocks[i]);
+    close_pool();
+}
+
 Test(trim, trims_for_a_machine_that_refuses)
 {
     open_pool(INT64_MAX, 1 << 30, false);
@@ -118,6 +136,40 @@ Test(trim, trims_for_a_machine_that_refuses)
     cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 2 << 20, NULL, &block), RA_ERR_NO_MEMORY);
     cr_assert_eq(said.count, 1);
     give(&large);
+    close_pool();
+}
+
+/* Automatic: a new segment takes the place of the oldest one that is idle, and of no other. */
+Test(trim, keeps_what_the_highest_use_had_room_for)
+{
+    open_pool(INT64_MAX, 0, false);
+    ra_block first = take(4 << 20), second = take(4 << 20), small;
+    void *const kept = second.data;
+    give(&first);
+    give(&second);
+    small = take(1 << 20);
+    cr_assert_eq(counted.out_bytes, 5 << 20);
+    second = take(4 << 20);
+    cr_assert_eq(second.data, kept);
+    give(&small);
+    give(&second);
+    close_pool();
+}
+
+/* Automatic: what others took is in use like a block, and in use no more once it is released. */
+Test(trim, what_is_charged_from_elsewhere_takes_the_place_of_idle_bytes)
+{
+    open_pool(INT64_MAX, 0, false);
+    ra_block block = take(4 << 20), small;
+    give(&block);
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_COMM_BUFFER, 4 << 20), RA_OK);
+    cr_assert_eq(counted.out_bytes, 0);
+    ra_pool_release(pool, RA_MEM_COMM_BUFFER, 4 << 20);
+    block = take(4 << 20);
+    give(&block);
+    small = take(1 << 20);
+    cr_assert_eq(counted.out_bytes, 1 << 20);
+    give(&small);
     close_pool();
 }
 
