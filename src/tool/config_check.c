@@ -136,7 +136,7 @@ static ra_status linear_check(const ra_config *config)
     for (int i = 0; i < ra_config_key_count; i++) {
         const char *path = ra_config_keys[i].path;
         if (strncmp(path, "pattern.", strlen("pattern.")) == 0 &&
-            ra_config_was_given(config, path) && !ra_config_is_default(config, &ra_config_keys[i]))
+            !ra_config_is_default(config, &ra_config_keys[i]))
             return ra_config_refuse(config, path,
                                     "does not go with linear attention, which takes no pattern "
                                     "but that of its kind: linear or linear_causal");
