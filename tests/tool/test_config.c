@@ -186,6 +186,7 @@ Test(config, what_a_report_says_of_a_job_is_a_job)
         "memory: {pool: {mode: off}, pattern_cache: {mode: off}}\n",
         "attention: {kind: linear}\n",
         "attention: {kind: standard}\n",
+        "attention: {mask: dense_blocks}\n",
         "attention: {kind: linear_causal, linear_method: recurrent}\n"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         ra_config first = parse(texts[i]);

@@ -19,6 +19,19 @@ Test(config_check, contradictions_between_keys_are_refused_at_one_of_them)
     REFUSES("shape: {seq: 1000000000, heads: 16, head_dim: 16}\n"
             "pattern: {causal: true, window: {left: 1023}}\n",
             "seq 1000000000^2 * heads 16", "below 2^61");
+    REFUSES("comm: {backend: nccl}\ncompute: {backend: cpu}\n", "comm.backend",
+            "CPU was asked for");
+    REFUSES("comm: {backend: nccl}\ncompute: {isa: portable}\n", "comm.backend",
+            "CPU was asked for");
+}
+
+Test(config_check, sizes_are_refused_from_the_first_that_overflows_on)
+{
+    REFUSES("shape: {seq: 1G, heads: 1, head_dim: 128, batch: 1M}\n", "below 2^57");
+    REFUSES("shape: {seq: 1G, heads: 2, head_dim: 16}\n", "below 2^61");
+    ra_config config = parse("shape: {seq: 1G, heads: 1, head_dim: 16}\n");
+    cr_expect_eq(ra_config_check(&config, 1), RA_OK);
+    ra_config_fini(&config);
 }
 
 Test(config_check, linear_attention_refuses_what_does_not_go_with_it)
@@ -30,6 +43,7 @@ Test(config_check, linear_attention_refuses_what_does_not_go_with_it)
         {"pattern: {documents: [4096]}", "pattern.documents"},
         {"pattern: {blocks: {kind: random}}", "pattern.blocks"},
         {"shape: {scale: 0.5}", "shape.scale"},
+        {"attention.mask: dense_blocks", "attention.mask"},
         {"ring: {layout: zigzag}", "ring.layout"},
         {"ring: {schedule: ring}", "ring.schedule"},
         {"ring: {comm_buffers: 1}", "ring.comm_buffers"},
@@ -51,6 +65,20 @@ Test(config_check, linear_attention_refuses_what_does_not_go_with_it)
     REFUSES("attention: {kind: linear, linear_method: recurrent}\n", "attention.linear_method");
     REFUSES("attention: {kind: linear_causal, linear_method: cumsum}\njob: {backward: true}\n",
             "attention.linear_method", "chunked");
+}
+
+/* The method is meant for the other points of the sweep, whose kind has several. */
+Test(config_check, a_method_is_no_reason_to_refuse_the_kinds_of_a_sweep_that_have_none)
+{
+    static const char text[] = "attention: {linear_method: cumsum}\njob: {backward: true}\n"
+                               "sweep: {attention.kind: [linear, linear_causal]}\n";
+    for (int point = 1; point <= 2; point++) {
+        ra_config_source const source = {.sweep_point = point};
+        ra_config config;
+        cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
+        cr_expect_eq(ra_config_check(&config, 1), point == 1 ? RA_OK : RA_ERR_CONFIG);
+        ra_config_fini(&config);
+    }
 }
 
 Test(config_check, base_has_one_rank_and_nothing_switched_on)

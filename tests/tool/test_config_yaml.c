@@ -50,6 +50,14 @@ static void refuses_repeated(const char *head, const char *piece, size_t count, 
     free(text);
 }
 
+static void accepts_repeated(const char *head, const char *piece, size_t count, const char *tail)
+{
+    char *text = repeat(head, piece, count, tail);
+    ra_yaml yaml = parse(text);
+    ra_yaml_fini(&yaml);
+    free(text);
+}
+
 Test(config_yaml, knows_where_everything_stood)
 {
     ra_yaml yaml = parse("# first\na:\n  b: [1, x]\n  'c d': \"q\"\n");
@@ -105,6 +113,7 @@ Test(config_yaml, says_where_the_syntax_is_wrong)
 Test(config_yaml, refuses_what_it_does_not_read)
 {
     refuses("a: &x 1\nb: *x\n", 14, "aliases");
+    refuses("a: &x 1\n*x : 2\n", 15, "aliases");
     refuses("a: !!int 1\n", 11, "tags");
     refuses("a: !x [1]\n", 10, "tags");
     refuses("--- 1\n--- 2\n", 12, "second document");
@@ -136,10 +145,14 @@ Test(config_yaml, bounds_depth_width_and_number)
     refuses_repeated("", "{a: ", 100000, "");
     refuses_repeated("", "- ", 100000, "1\n");
     refuses_repeated("", "? ", 100000, "1\n");
-    refuses_repeated("a: [", "1,", RA_YAML_NODES_MAX, "1]");
+    refuses_repeated("a: [", "1,", RA_YAML_NODES_MAX - 2, "1]");
+    accepts_repeated("", "[", RA_YAML_DEPTH_MAX, "]]]]]]]]");
+    accepts_repeated("a: [", "1,", RA_YAML_NODES_MAX - 3, "1]"); /* the map and the list count */
     char wide[RA_YAML_MEMBERS_MAX * 12 + 64] = "";
-    for (int i = 0; i <= RA_YAML_MEMBERS_MAX; i++)
+    for (int i = 0; i < RA_YAML_MEMBERS_MAX; i++)
         snprintf(wide + strlen(wide), sizeof(wide) - strlen(wide), "key%d: 1\n", i);
+    accepts_repeated(wide, "", 0, "");
+    strcat(wide, "more: 1\n");
     refuses(wide, strlen(wide), "too many keys");
 }
 
