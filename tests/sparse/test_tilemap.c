@@ -1,5 +1,7 @@
 /* What tile maps cost. Their contents are checked pair by pair in test_pattern.c. */
+#include "ringattn/block_mask.h"
 #include "sparse/mapped.h"
+#include "support/captured_log.h"
 
 #include <criterion/criterion.h>
 
@@ -91,4 +93,43 @@ Test(tilemap, block_patterns_of_128_over_a_million_tokens_cost_at_most_16_mebiby
     cr_assert_leq(map_bytes(config, 8), 16 * mebibyte);
     config.blocks_kind = RA_BLOCKS_LOCAL_WINDOW;
     cr_assert_leq(map_bytes(config, 8), 16 * mebibyte);
+}
+
+/* Local numbers of rows are int32. Fewer keys than that make a map, of one run. */
+Test(tilemap, more_rows_than_it_can_number_are_refused_in_one_line)
+{
+    int64_t const most = INT32_MAX;
+    ra_pattern_config const config = ra_pattern_config_dense();
+    ra_range const ranges[] = {{0, 1, 1}, {0, 1, most}, {0, 1, most + 1}};
+    ra_heads const heads = {0, 1, 1};
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pattern *pattern;
+    ra_rowset sets[3];
+    ra_tilemap map;
+    ra_block_mask mask;
+    captured_log said;
+    captured_log_begin(&said);
+    poison_pool_begin(&ledger, &pool);
+    cr_assert_eq(ra_pattern_create(&config, most + 1, 1, pool, &pattern), RA_OK);
+    for (int i = 0; i < 3; ++i)
+        cr_assert_eq(ra_rowset_init(pool, &ranges[i], 1, &sets[i]), RA_OK);
+    ra_map_request const fits = {pattern, heads, &sets[0], &sets[1], TILE_ROWS, false};
+    cr_assert_eq(ra_tilemap_init(&fits, pool, &map), RA_OK);
+    cr_assert_eq(map.live_pairs, most);
+    ra_tilemap_fini(pool, &map);
+    for (int side = 0; side < 2; ++side) {
+        const ra_rowset *queries = &sets[side == 0 ? 2 : 0], *keys = &sets[side == 0 ? 0 : 2];
+        ra_map_request const request = {pattern, heads, queries, keys, TILE_ROWS, false};
+        said.count = 0;
+        cr_assert_eq(ra_tilemap_init(&request, pool, &map), RA_ERR_UNSUPPORTED);
+        cr_assert_eq(ra_block_mask_init(pattern, heads, queries, keys, pool, &mask),
+                     RA_ERR_UNSUPPORTED);
+        cr_assert_eq(said.count, 2);
+        cr_assert_not_null(strstr(said.line, "at most 2^31 - 1 rows"), "%s", said.line);
+    }
+    for (int i = 0; i < 3; ++i)
+        ra_rowset_fini(pool, &sets[i]);
+    ra_pattern_destroy(pattern);
+    poison_pool_end(ledger, pool);
 }
