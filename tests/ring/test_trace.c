@@ -277,6 +277,30 @@ Test(trace, no_pass_makes_more_events_than_the_bound)
     }
 }
 
+/* States go one way if causal, else both ways; backward, from the second group on, those of keys
+   are made again. */
+Test(trace, linear_attention_makes_no_more_events_than_its_bound)
+{
+    for (int i = 0; i < 8; ++i) {
+        int const ranks = i % 2 == 0 ? 1 : 3, groups = i / 2 % 2 + 1;
+        bool const causal = i / 4 == 0;
+        make_job(ranks, RA_SCHEDULE_AUTO, 0, groups, RA_F32);
+        job.pattern = ra_pattern_config_dense();
+        job.config.layout = RA_LAYOUT_AUTO;
+        job.config.linear = causal ? RA_LINEAR_CAUSAL : RA_LINEAR_BIDIRECTIONAL;
+        run();
+        int64_t const again = groups > 1 ? groups : 0, ways = causal ? 1 : 2;
+        for (int r = 0; r < ranks; ++r) {
+            const trace_record *rank = &records[r];
+            trace_record_check(rank, 0, rank->count);
+            cr_expect_leq(rank->count, rank->bound, "job %d rank %d", i, r);
+            cr_expect_eq(trace_record_count(rank, RA_TRACE_SCAN),
+                         ranks == 1 ? 0 : ways * (2 * groups + again), "job %d rank %d", i, r);
+            cr_expect_eq(trace_record_count(rank, RA_TRACE_GROUP), 2 * groups);
+        }
+    }
+}
+
 /* 16-bit outputs fill a half of it. */
 enum { RESULT_FLOATS = 2 * WIDE + 2 * NARROW + LINES };
 
