@@ -325,7 +325,7 @@ static int limit_threads(const ra_topology *topology, double cores, int ranks)
 {
     double threads = cores + 1e-9; /* three thirds are one */
     if (topology->quota_cpus > 0 && threads > topology->quota_cpus / ranks)
-        threads = topology->quota_cpus / ranks + 1e-9;
+        threads = topology->quota_cpus / ranks;
     return threads >= 1 ? (int)threads : 1;
 }
 
