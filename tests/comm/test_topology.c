@@ -94,6 +94,9 @@ Test(topology, leaves_out_cores_that_the_cpuset_forbids)
     cr_expect_eq(t.cores, 2);
     cr_expect_eq(t.usable_cores, 1);
     cr_expect_eq(t.usable_mask[0], 2);
+    ra_topology const asked = read_recorded(MACHINES "/vm_1_of_2_cores.xml", "0-1");
+    cr_expect_eq(asked.usable_cores, 1);
+    cr_expect_eq(asked.usable_mask[0], 2);
 }
 
 static void expect_refusal(const char *machine, const char *cpus, ra_status status)
@@ -113,6 +116,7 @@ Test(topology, says_in_one_line_what_it_cannot_read)
     expect_refusal("a dozen cores", NULL, RA_ERR_IO);
     expect_refusal("package:1 core:2 pu:1", "7", RA_ERR_INVALID);
     expect_refusal("package:1 core:2 pu:1", "", RA_ERR_INVALID);
+    expect_refusal(MACHINES "/vm_1_of_2_cores.xml", "0", RA_ERR_INVALID);
 }
 
 Test(topology, renders_two_lines)
@@ -182,7 +186,7 @@ Test(topology, reads_what_a_cgroup_grants)
 
 /* Which hardware threads each rank may use, and how many threads it should run. */
 typedef struct sharing {
-    const char *cpus[8];
+    const char *machine, *cpus[8];
     int threads[8];
 } sharing;
 
@@ -192,7 +196,7 @@ static int share(ra_comm *comm, void *context)
     int const rank = ra_comm_rank(comm);
     ra_topology t;
     int threads = -1;
-    if (ra_topology_read_recorded("package:1 core:8 pu:1", s->cpus[rank], &t) != RA_OK ||
+    if (ra_topology_read_recorded(s->machine, s->cpus[rank], &t) != RA_OK ||
         ra_topology_threads(&t, comm, &threads) != RA_OK)
         return 1;
     if (threads != s->threads[rank])
@@ -200,14 +204,35 @@ static int share(ra_comm *comm, void *context)
     return threads != s->threads[rank];
 }
 
+static void expect_shares(int ranks, const int *hosts, sharing s)
+{
+    ra_comm *comms[8];
+    cr_assert_eq(ra_comm_create_local(ranks, hosts, 60000, comms), RA_OK);
+    cr_expect_eq(local_ranks_run_on(ranks, comms, share, &s), 0);
+}
+
 Test(topology, shares_cores_among_the_ranks_that_may_use_them)
 {
-    sharing unbound = {.cpus = {"0-7", "0-7", "0-7"}, .threads = {2, 2, 2}};
-    sharing apart = {.cpus = {"0-3", "4-5", "6", "7"}, .threads = {4, 2, 1, 1}};
-    sharing mixed = {.cpus = {"0-7", "0-3", "0-3"}, .threads = {5, 1, 1}};
-    sharing crowded = {.cpus = {"0", "0", "0", "0-1"}, .threads = {1, 1, 1, 1}};
-    cr_expect_eq(local_ranks_run(3, 60000, share, &unbound), 0);
-    cr_expect_eq(local_ranks_run(4, 60000, share, &apart), 0);
-    cr_expect_eq(local_ranks_run(3, 60000, share, &mixed), 0);
-    cr_expect_eq(local_ranks_run(4, 60000, share, &crowded), 0);
+    static const char eight[] = "package:1 core:8 pu:1";
+    expect_shares(3, NULL, (sharing){eight, {"0-7", "0-7", "0-7"}, {2, 2, 2}});
+    expect_shares(4, NULL, (sharing){eight, {"0-3", "4-5", "6", "7"}, {4, 2, 1, 1}});
+    expect_shares(3, NULL, (sharing){eight, {"0-7", "0-3", "0-3"}, {5, 1, 1}});
+    expect_shares(4, NULL, (sharing){eight, {"0", "0", "0", "0-1"}, {1, 1, 1, 1}});
+}
+
+/* Six thirds, as they are added up, are a little less than two. */
+Test(topology, loses_no_core_to_rounding)
+{
+    expect_shares(3, NULL, (sharing){"package:1 core:6 pu:1", {"0-5", "0-5", "0-5"}, {2, 2, 2}});
+}
+
+Test(topology, shares_more_cores_than_a_word_has_bits)
+{
+    expect_shares(2, NULL, (sharing){"package:1 core:80 pu:1", {"0-63,70-79", "64-79"}, {69, 11}});
+}
+
+Test(topology, ranks_of_other_hosts_have_cores_of_their_own)
+{
+    static const int hosts[] = {0, 1, 0};
+    expect_shares(3, hosts, (sharing){"package:1 core:8 pu:1", {"0-7", "0-7", "0-7"}, {4, 8, 4}});
 }
