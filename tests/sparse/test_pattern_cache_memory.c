@@ -67,10 +67,10 @@ Test(pattern_cache, idle_maps_make_way_under_a_limit)
     close_both(&f);
 }
 
-/* The n-th request of either memory is refused. */
-Test(pattern_cache, survives_the_nth_failure_without_a_leak)
+/* The n-th request of either memory is refused. An index by keys takes some after the map. */
+static void survive_failures(bool by_keys)
 {
-    ra_pattern_config config = window(7);
+    ra_pattern_config config = window(700); /* far enough for the index to need sorting */
     config.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
     config.block_size = 16;
     config.block_density = 0.5;
@@ -80,6 +80,7 @@ Test(pattern_cache, survives_the_nth_failure_without_a_leak)
         fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 20);
         asked a;
         ask(&f, &config, SEQ, &a);
+        a.request.by_keys = by_keys;
         pool_memory.countdown = n;
         ra_tilemap map;
         ra_status const status = ra_pattern_cache_get(f.cache, &a.request, f.pool, &map);
@@ -99,4 +100,10 @@ Test(pattern_cache, survives_the_nth_failure_without_a_leak)
         close_both(&f);
     }
     cr_assert_gt(failures, 1);
+}
+
+Test(pattern_cache, survives_the_nth_failure_without_a_leak)
+{
+    survive_failures(false);
+    survive_failures(true);
 }
