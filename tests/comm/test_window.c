@@ -1,9 +1,13 @@
 /* Windows that take their time, or are interrupted: the first rank of a host makes one alone. */
 #include "comm/comm_internal.h"
+#include "comm/local_ranks.h"
+#include "support/captured_log.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 TestSuite(window);
@@ -19,11 +23,17 @@ static struct {
     int beats_before[PIECES_MAX];
 } files;
 
+/* What a rank's own thread is told: an error of its file system; or another file than it asks for.
+ */
+static _Thread_local int own_error, own_file = -1;
+
 static int beats;
 
 int __wrap_posix_fallocate(int file, off_t at, off_t bytes);
 int __wrap_posix_fallocate(int file, off_t at, off_t bytes)
 {
+    if (own_error != 0)
+        return own_error;
     int const call = files.calls++;
     cr_assert_lt(call, PIECES_MAX);
     files.beats_before[call] = beats;
@@ -35,6 +45,13 @@ int __wrap_posix_fallocate(int file, off_t at, off_t bytes)
     files.reserved_bytes += bytes;
     files.largest_bytes = ra_max_i64(files.largest_bytes, bytes);
     return ftruncate(file, at + bytes) == 0 ? 0 : errno;
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+    return own_file >= 0 ? own_file : __real_open(path, flags);
 }
 
 static void count_beat(ra_comm *comm)
@@ -95,4 +112,52 @@ Test(window, that_a_host_has_no_room_for_is_refused_at_any_piece)
         cr_expect_eq(files.calls, piece + 1);
         cr_expect_null(window.data);
     }
+}
+
+static ra_status create_on(ra_comm *comm)
+{
+    ra_window window = {0};
+    ra_status const status = ra_window_create(comm, 4096, &window);
+    ra_window_destroy(&window);
+    return status;
+}
+
+/* Missing memory ends the job, and a system without windows does not: the former must be heard. */
+static int lack_different_things(ra_comm *comm, void *context)
+{
+    const int *const errors = context;
+    own_error = errors[ra_comm_rank(comm)];
+    return create_on(comm) != RA_ERR_NO_MEMORY;
+}
+
+Test(window, that_one_host_has_no_room_for_and_another_forbids_lacks_memory)
+{
+    static const int hosts[] = {0, 1};
+    static int errors[][2] = {{ENOSPC, EPERM}, {EPERM, ENOMEM}};
+    captured_log said;
+    captured_log_begin(&said);
+    for (int i = 0; i < 2; i++) {
+        ra_comm *comms[2];
+        cr_assert_eq(ra_comm_create_local(2, hosts, 10000, comms), RA_OK);
+        cr_expect_eq(local_ranks_run_on(2, comms, lack_different_things, errors[i]), 0);
+    }
+    cr_expect_eq(said.errors, 2);
+}
+
+/* In a container of its own the same process number stands for another process. */
+static int find_another_file(ra_comm *comm, void *context)
+{
+    bool const finds = ra_comm_rank(comm) == 1;
+    (void)context;
+    own_file = finds ? memfd_create("another", 0) : -1;
+    ra_status const status = create_on(comm);
+    bool const is_open = finds && fcntl(own_file, F_GETFD) != -1;
+    own_file = -1;
+    return status != RA_ERR_UNSUPPORTED || is_open;
+}
+
+Test(window, whose_file_turns_out_to_be_another_is_none)
+{
+    files.refused = -1;
+    cr_expect_eq(local_ranks_run(2, 10000, find_another_file, NULL), 0);
 }
