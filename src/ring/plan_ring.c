@@ -80,9 +80,9 @@ static ra_status init_ring_step(const ra_plan_request *request, const ra_demand 
     step->forwards = s > 1;
     step->part_count = 1;
     step->parts[0].owner = owner;
-    if (held->first > 0 && s >= held->first)
+    if (s >= held->first) /* without a reader there are no rows */
         step->grad_rows = step->grad_out_rows = held->rows.row_count;
-    if (next->first > 0 && s >= next->first)
+    if (s >= next->first)
         step->grad_in_rows = next->rows.row_count;
     if (s == teams->count - 1)
         step->grad_home = &plan->steps[1].sent_local;
