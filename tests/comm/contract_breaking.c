@@ -264,6 +264,29 @@ static int finds_different_counts(ra_comm *comm)
     return failures + stays_broken(comm);
 }
 
+static int finds_different_numbers(ra_comm *comm)
+{
+    int64_t count = 1;
+    double share = 1;
+    int failures = 0;
+    if (ra_comm_rank(comm) == ra_comm_size(comm) - 1)
+        EXPECT(ra_comm_reduce_f64(comm, "adding", RA_SUM, &share, 1) == RA_ERR_PEER);
+    else
+        EXPECT(ra_comm_reduce_i64(comm, "adding", RA_SUM, &count, 1) == RA_ERR_PEER);
+    EXPECT(count == 1 && share == 1);
+    return failures + stays_broken(comm);
+}
+
+static int finds_different_reductions(ra_comm *comm)
+{
+    int64_t value = 1;
+    bool const odd = ra_comm_rank(comm) == ra_comm_size(comm) - 1;
+    int failures = 0;
+    EXPECT(ra_comm_reduce_i64(comm, "adding", odd ? RA_MAX : RA_SUM, &value, 1) == RA_ERR_PEER);
+    EXPECT(value == 1);
+    return failures + stays_broken(comm);
+}
+
 /* Who gets fewer bytes of a broadcast than it asked for, says so. */
 static int finds_different_broadcasts(ra_comm *comm)
 {
@@ -314,6 +337,8 @@ const contract_case contract_breaking[] = {
     {"refuses_twice_a_large_message", 1, false, refuses_twice_a_large_message},
     {"finds_different_collectives", 2, false, finds_different_collectives},
     {"finds_different_counts", 2, false, finds_different_counts},
+    {"finds_different_numbers", 2, false, finds_different_numbers},
+    {"finds_different_reductions", 2, false, finds_different_reductions},
     {"finds_different_broadcasts", 2, false, finds_different_broadcasts},
     {"giving_up_frees_the_others", 1, true, giving_up_frees_the_others},
 };
