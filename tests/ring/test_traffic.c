@@ -63,6 +63,50 @@ Test(layout, balanced_and_auto_are_within_5_percent_for_documents_of_random_leng
     }
 }
 
+/* Rows are memory: who has the block that all see gets no fewer of the others. */
+Test(layout, balanced_deals_as_many_chunks_to_the_rank_of_the_heaviest)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.blocks_kind = RA_BLOCKS_GLOBAL_LOCAL;
+    config.block_size = 128;
+    config.block_width = 2;
+    config.block_globals = 1;
+    for (int ranks = 2; ranks <= 8; ++ranks)
+        cr_assert_geq(imbalance(&config, 65536, ranks, RA_LAYOUT_BALANCED), 1);
+}
+
+/* A window then reaches into the rows of neighbours only. */
+Test(layout, balanced_lays_chunks_of_equal_work_side_by_side)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    for (int windowed = 0; windowed < 2; ++windowed) {
+        ra_pattern *pattern;
+        ra_layout layout;
+        config.window_left = config.window_right = windowed ? 100 : -1;
+        cr_assert_eq(ra_pattern_create(&config, 65536, 4, pool, &pattern), RA_OK);
+        cr_assert_eq(ring_job_layout(RA_LAYOUT_BALANCED, pattern, 4, pool, &layout), RA_OK);
+        for (int r = 0; r < 4; ++r) /* both ends of the sequence see less */
+            cr_expect_leq(layout.rows[r].piece_count, windowed ? 3 : 1, "rank %d", r);
+        ra_layout_fini(pool, &layout);
+        ra_pattern_destroy(pattern);
+    }
+}
+
+Test(layout, auto_takes_the_first_of_layouts_that_are_alike)
+{
+    ra_pattern_config const config = ra_pattern_config_dense();
+    for (int64_t seq = 1; seq <= 4096; seq *= 64) { /* one token of two ranks, and even shares */
+        ra_pattern *pattern;
+        ra_layout layout;
+        cr_assert_eq(ra_pattern_create(&config, seq, 4, pool, &pattern), RA_OK);
+        cr_assert_eq(ring_job_layout(RA_LAYOUT_AUTO, pattern, 2, pool, &layout), RA_OK);
+        cr_expect_eq(layout.kind, RA_LAYOUT_CONTIGUOUS, "%lld tokens: %s", (long long)seq,
+                     ra_layout_name(layout.kind));
+        ra_layout_fini(pool, &layout);
+        ra_pattern_destroy(pattern);
+    }
+}
+
 Test(layout, auto_is_within_5_percent_for_causal_and_global_local)
 {
     ra_pattern_config config = ra_pattern_config_dense();
