@@ -192,6 +192,31 @@ Test(trace, dq_is_stored_before_the_last_gradients_of_keys_are_waited_for)
     }
 }
 
+/* What `bench --overlap` times apart must be apart. */
+Test(trace, a_pass_that_only_computes_or_only_communicates_does_nothing_else)
+{
+    static const ra_trace_kind kernels[] = {RA_TRACE_FORWARD_KERNEL, RA_TRACE_BACKWARD_KERNEL};
+    static const ra_trace_kind waits[] = {
+        RA_TRACE_SEND_KEYS,     RA_TRACE_RECEIVE_KEYS, RA_TRACE_WAIT_KEYS, RA_TRACE_SEND_GRADS,
+        RA_TRACE_RECEIVE_GRADS, RA_TRACE_WAIT_GRADS,   RA_TRACE_BARRIER};
+    static const ra_ring_mode modes[] = {RA_RING_COMPUTE_ONLY, RA_RING_COMM_ONLY};
+    for (int mode = 0; mode < 2; ++mode)
+        for (int i = 0; next_job(i); ++i) {
+            int64_t computed = 0, waited = 0;
+            job.mode = modes[mode];
+            run();
+            for (int r = 0; r < job.ranks; ++r) {
+                for (int k = 0; k < 2; ++k)
+                    computed += trace_record_count(&records[r], kernels[k]);
+                for (int k = 0; k < 7; ++k)
+                    waited += trace_record_count(&records[r], waits[k]);
+            }
+            bool const computes = modes[mode] == RA_RING_COMPUTE_ONLY;
+            cr_expect_eq(computed > 0, computes, "job %d", i);
+            cr_expect(!computes || waited == 0, "job %d: %lld", i, (long long)waited);
+        }
+}
+
 /* ---- transfers ------------------------------------------------------------------------------- */
 
 /* With schedule ring only step 1 sends rows of our own; what came is sent on as it lies. */
