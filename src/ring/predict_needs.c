@@ -188,6 +188,10 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
                                   ra_min_i64(look, end - begin)});
     }
     t->stretch = 0;
+    if (status == RA_OK) /* what lies behind the last of them is another owner's */
+        status =
+            visit(t, layer,
+                  (ra_range){rows.begin + rows.stride * (rows.count - look), rows.stride, look});
     return status;
 }
 

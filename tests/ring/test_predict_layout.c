@@ -153,3 +153,19 @@ Test(predict_layout, of_many_ranks_is_the_one_that_the_ring_takes, .timeout = 12
             same += compare(&cases[t], jobs[i].seq, jobs[i].ranks, jobs[i].per_node);
     cr_assert_geq(same, tried * 9 / 10, "%d of %d could be compared", same, tried);
 }
+
+/* Chunks of queries stand for others: those at both ends of a shard see the rows of its neighbours.
+ */
+Test(predict_layout, a_sampled_window_reaches_into_both_neighbours)
+{
+    enum { SEQ = 1 << 22, WIDTH = 5, ROW_BYTES = 2 * HEADS * 16 * 4 };
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.blocks_kind = RA_BLOCKS_LOCAL_WINDOW;
+    config.block_size = 1;
+    config.block_width = WIDTH;
+    ra_prediction prediction = predict(&config, SEQ, 3, 1);
+    cr_expect_not(prediction.counted);
+    cr_expect_eq(prediction.layout, RA_LAYOUT_CONTIGUOUS);
+    cr_expect_eq(prediction.sent_bytes, 4 * WIDTH * ROW_BYTES, "%g", prediction.sent_bytes);
+    ra_prediction_fini(&prediction);
+}
