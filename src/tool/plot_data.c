@@ -240,7 +240,7 @@ ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *d
     ra_status status = RA_OK;
     for (int i = 0; i < file_count && status == RA_OK; i++)
         status = file_add(files[i], &data);
-    if (status == RA_OK && data.count == 0)
+    if (status == RA_OK && data.count < 1)
         status = refuse(files[0], "has no points to draw");
     for (int i = 0; i < data.count && status == RA_OK; i++)
         data.points[i].value[RA_PLOT_SAVINGS] = savings_of(&data, &data.points[i]);
