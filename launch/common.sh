@@ -165,6 +165,9 @@ set_mpi_environment() {
     if [ "$ranks" -gt "$(nproc)" ]; then
         export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
     fi
+    # Where one interface has IPv4 and IPv6 addresses, release 5 finds (by netlink) that its ranks
+    # cannot reach each other over TCP, and says so in many lines, though they share memory.
+    export OMPI_MCA_reachable="${OMPI_MCA_reachable:-weighted}"
     # mpirun hangs where ulimit -f stops what it shares with its ranks: messages need no file.
     export PMIX_MCA_gds="${PMIX_MCA_gds:-hash}"
     # Without ssh Open MPI must not go looking for it; on one machine nothing is started with it.

@@ -48,7 +48,8 @@ done
 ensure "${run_needs[@]}"
 build release ringattn_tool || exit 1
 set_mpi_environment "$ranks"
-# The command says what is wrong in one line; mpirun's ten lines about it would bury that.
+# The command says what is wrong in one line; mpirun's ten lines about it would bury that. Release 5
+# cannot be told so: there seven of them follow.
 export OMPI_MCA_orte_execute_quiet="${OMPI_MCA_orte_execute_quiet:-1}"
 command=(mpirun -n "$ranks" "$root/build/release/src/tool/ringattn" run --config "$config"
     --verify "${options[@]}")
