@@ -182,6 +182,10 @@ static ra_status scalar_add(builder *b, struct fy_event *event)
         node->kind = RA_YAML_NULL;
     else
         node->text = text;
+    if (plain && text[0] == '\0' && node->key != NULL) {
+        node->line = node->key_line; /* where it would be depends on libfyaml's release */
+        node->column = node->key_column;
+    }
     return RA_OK;
 }
 
