@@ -331,8 +331,8 @@ Test(command, ranks_with_other_arguments_are_refused, .timeout = 120)
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         char text[300];
         snprintf(text, sizeof(text),
-                 "exec \"$MPIEXEC\" -n 1 \"$RINGATTN\" run --set shape.seq=64 :"
-                 " -n 1 \"$RINGATTN\" %s",
+                 "exec \"$MPIEXEC\" -n 2 sh -c 'if [ \"$OMPI_COMM_WORLD_RANK\" = 0 ]; then"
+                 " exec \"$RINGATTN\" run --set shape.seq=64; fi; exec \"$RINGATTN\" %s'",
                  others[i]);
         command_shell(&result, text);
         cr_expect_eq(result.code, 2, "%s: %d\n%s", others[i], result.code, result.err);
