@@ -8,8 +8,8 @@ usage() {
 test.sh [--quick | STAGE...]
 
 Installs what is missing (Debian 12; root or sudo), builds, and runs every test. Debian 13 has
-no package that format and tidy need: name the other stages there. Stages, in this order; each
-fails by itself and the rest still runs:
+no package that format and tidy need: name other stages there, of which release and lean were
+tried. Stages, in this order; each fails by itself and the rest still runs:
 
   format    clang-format
   release   the whole suite, optimised, with MPI
