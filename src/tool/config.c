@@ -337,7 +337,6 @@ ra_status ra_config_options_apply(ra_config *config, const ra_config_source *sou
 static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *source,
                               ra_config *config)
 {
-    json_t *held = NULL;
     ra_status status = defaults_set(config);
     if (status == RA_OK)
         status = mapping_apply(yaml, config, yaml->root, "configuration");
@@ -346,12 +345,11 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
     if (status == RA_OK)
         status = ra_config_sweep_apply(yaml, source, config);
     if (status == RA_OK && source->features != NULL)
-        status = ra_config_features_apply(source->features, config, &held);
+        status = ra_config_features_apply(source->features, config);
     for (int i = 0; i < source->set_count && status == RA_OK; i++)
         status = ra_config_set_apply(config, source->sets[i]);
     if (status == RA_OK && source->features != NULL)
-        status = ra_config_features_hold(source->features, held, config);
-    json_decref(held);
+        status = ra_config_features_hold(source->features, config);
     if (status == RA_OK)
         status = ra_config_options_apply(config, source);
     if (status == RA_OK && config->kv_heads == 0 && config->input == NULL)

@@ -132,8 +132,6 @@ bool ra_config_wants_cpu(const ra_config *config);
 bool ra_config_was_given(const ra_config *config, const char *key);
 /** The full effective configuration as a JSON object, nested as the YAML is; NULL: no memory. */
 json_t *ra_config_to_json(const ra_config *config);
-/** The value of one key, an index into ra_config_keys; NULL: no memory. */
-json_t *ra_config_key_to_json(const ra_config *config, int index);
 /** Path of a swept key, ra_config.sweep_keys[index], and its value; NULL: no memory. */
 const char *ra_config_swept_path(const ra_config *config, int index);
 json_t *ra_config_swept_to_json(const ra_config *config, int index);

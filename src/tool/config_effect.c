@@ -83,17 +83,21 @@ static const struct {
                {"attention.linear_method", method_off},
                {"compute.isa", isa_off}};
 
-bool ra_config_is_default(const ra_config *config, const ra_config_key *key)
+bool ra_config_holds(const ra_config *config, const ra_config_key *key, const char *text)
 {
-    ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = key->default_text};
+    ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = text};
     char problem[RA_VALUE_PROBLEM_MAX];
     const ra_yaml_node *at;
     ra_config_value const held = ra_config_value_get(key, config);
-    ra_config_value value = {0}; /* that of lists and texts, which have no default: none */
-    if (key->default_text != NULL &&
-        ra_config_value_read(key, &node, &value, &at, problem) != RA_OK)
+    ra_config_value value = {0};
+    if (text != NULL && ra_config_value_read(key, &node, &value, &at, problem) != RA_OK)
         return false;
     return ra_config_value_equals(key, &held, &value);
+}
+
+bool ra_config_is_default(const ra_config *config, const ra_config_key *key)
+{
+    return ra_config_holds(config, key, key->default_text);
 }
 
 static bool is_swept(const ra_config *config, const char *path)

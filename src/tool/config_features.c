@@ -29,40 +29,19 @@ static ra_status defaults_apply(ra_config *config, const char *const *defaults)
     return status;
 }
 
-static ra_status refuse_memory(void)
-{
-    ra_log(RA_LOG_ERROR, "out of memory (sets of features)");
-    return RA_ERR_NO_MEMORY;
-}
-
-ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config, json_t **held_out)
+ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config)
 {
     ra_status status = defaults_apply(config, set->defaults);
     for (int i = 0; set->sets[i] != NULL && status == RA_OK; i++)
         status = ra_config_set_apply(config, set->sets[i]);
-    json_t *held = json_array();
-    bool whole = held != NULL;
-    for (int i = 0; set->sets[i] != NULL && whole && status == RA_OK; i++)
-        whole =
-            json_array_append_new(held, ra_config_key_to_json(config, key_of(set->sets[i]))) == 0;
-    if (status == RA_OK && whole) {
-        *held_out = held;
-        return RA_OK;
-    }
-    json_decref(held);
-    return status != RA_OK ? status : refuse_memory();
+    return status;
 }
 
-ra_status ra_config_features_hold(const ra_feature_set *set, const json_t *held, ra_config *config)
+ra_status ra_config_features_hold(const ra_feature_set *set, ra_config *config)
 {
     for (int i = 0; set->sets[i] != NULL; i++) {
         int const key = key_of(set->sets[i]);
-        json_t *now = ra_config_key_to_json(config, key);
-        if (now == NULL)
-            return refuse_memory();
-        bool const changed = json_equal(now, json_array_get(held, (size_t)i)) == 0;
-        json_decref(now);
-        if (!changed)
+        if (ra_config_holds(config, &ra_config_keys[key], strchr(set->sets[i], '=') + 1))
             continue;
         const char *place = config->places[key];
         ra_log(RA_LOG_ERROR, "%s: contradicts '%s', which is %s: --set wins, and nothing is left",

@@ -33,6 +33,11 @@ RA_CHECKED ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_
 /** Log what is wrong with a key, and where it was given; always RA_ERR_CONFIG. */
 ra_status ra_config_refuse(const ra_config *config, const char *path, const char *format, ...)
     RA_PRINTF(3, 4);
+/**
+ * Whether a key has the value that a text ("eager"; NULL: none) gives it. Of keys that are lists or
+ * texts only none can be asked for.
+ */
+bool ra_config_holds(const ra_config *config, const ra_config_key *key, const char *text);
 /** Whether a key has its default, given or not. */
 bool ra_config_is_default(const ra_config *config, const ra_config_key *key);
 /** Refuse options of features that are off: they would be ignored. */
@@ -42,11 +47,9 @@ RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
 RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *set);
 /** Apply keys that have command-line options of their own; these win over --set. */
 RA_CHECKED ra_status ra_config_options_apply(ra_config *config, const ra_config_source *source);
-/** Apply the set, before --set. *held_out, the caller's: values to compare with after --set. */
-RA_CHECKED ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config,
-                                              json_t **held_out);
+/** Apply the set, before --set. */
+RA_CHECKED ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config);
 /** Call it after --set: RA_ERR_CONFIG, with a line, if --set changed what the set is about. */
-RA_CHECKED ra_status ra_config_features_hold(const ra_feature_set *set, const json_t *held,
-                                             ra_config *config);
+RA_CHECKED ra_status ra_config_features_hold(const ra_feature_set *set, ra_config *config);
 
 #endif

@@ -93,15 +93,10 @@ const char *ra_config_swept_path(const ra_config *config, int index)
     return ra_config_keys[config->sweep_keys[index]].path;
 }
 
-json_t *ra_config_key_to_json(const ra_config *config, int index)
-{
-    return value_to_json(&ra_config_keys[index], config);
-}
-
 json_t *ra_config_swept_to_json(const ra_config *config, int index)
 {
     RA_ASSERT(index >= 0 && index < config->sweep_key_count);
-    return ra_config_key_to_json(config, config->sweep_keys[index]);
+    return value_to_json(&ra_config_keys[config->sweep_keys[index]], config);
 }
 
 static const char *default_shown(const ra_config_key *key)
