@@ -337,24 +337,25 @@ ra_status ra_config_options_apply(ra_config *config, const ra_config_source *sou
 static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *source,
                               ra_config *config)
 {
+    const ra_feature_set *features = source->pick.features;
     ra_status status = defaults_set(config);
     if (status == RA_OK)
         status = mapping_apply(yaml, config, yaml->root, "configuration");
     if (status == RA_OK)
-        status = variants_apply(yaml, config, source->variant);
+        status = variants_apply(yaml, config, source->pick.variant);
     if (status == RA_OK)
         status = ra_config_sweep_apply(yaml, source, config);
-    if (status == RA_OK && source->features != NULL)
-        status = ra_config_features_apply(source->features, config);
+    if (status == RA_OK && features != NULL)
+        status = ra_config_features_apply(features, config);
     for (int i = 0; i < source->set_count && status == RA_OK; i++)
         status = ra_config_set_apply(config, source->sets[i]);
-    if (status == RA_OK && source->features != NULL)
-        status = ra_config_features_hold(source->features, config);
+    if (status == RA_OK && features != NULL)
+        status = ra_config_features_hold(features, config);
     if (status == RA_OK)
         status = ra_config_options_apply(config, source);
     if (status == RA_OK && config->kv_heads == 0 && config->input == NULL)
         config->kv_heads = config->heads;
-    return status == RA_OK && source->sweep_point == 0 ? ra_config_check_keys(config) : status;
+    return status == RA_OK && source->pick.sweep_point == 0 ? ra_config_check_keys(config) : status;
 }
 
 ra_status ra_config_parse(const char *name, const char *text, size_t bytes,

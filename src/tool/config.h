@@ -71,20 +71,25 @@ typedef struct ra_config {
     int variant_count;
 } ra_config;
 
+/* Which of a file's jobs is meant; all borrowed. */
+typedef struct ra_config_pick {
+    const char *variant; /* named set of keys in the file's `variants`, or NULL */
+    /* Combination of the sweep, from 1; the last key varies fastest. 0: the sweep is checked but
+       not used. With a combination, ra_config_check checks what must hold between keys. */
+    int64_t sweep_point;
+    /* Applied after the file, before --set; NULL: none. RA_ERR_CONFIG if --set changes what the
+       set is about. */
+    const ra_feature_set *features;
+} ra_config_pick;
+
 /* What the command line adds to the file; all borrowed. */
 typedef struct ra_config_source {
     const char *file;        /* NULL: defaults only */
     const char *const *sets; /* "a.b=c", in order; win over everything */
     int set_count;
-    const char *variant;        /* named set of keys in the file's `variants`, or NULL */
+    ra_config_pick pick;
     const char *input, *output; /* NULL, or job.input and job.output as given, not as YAML */
     bool backward, verify;      /* true: job.backward, job.verify */
-    /* Combination of the sweep, from 1; the last key varies fastest. 0: the sweep is checked but
-       not used. With a combination, ra_config_check checks what must hold between keys. */
-    int64_t sweep_point;
-    /* Applied after the file, before `sets`; NULL: none. RA_ERR_CONFIG if `sets` changes what the
-       set is about. */
-    const ra_feature_set *features;
 } ra_config_source;
 
 /**

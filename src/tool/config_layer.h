@@ -26,7 +26,7 @@ RA_CHECKED ra_status ra_config_members_apply(ra_config_layer *layer, const ra_ya
 RA_CHECKED ra_status ra_config_default_apply(ra_config *config, int index, const char *text);
 /** The member of that name; NULL: there is none. */
 const ra_yaml_node *ra_config_member_find(const ra_yaml_node *mapping, const char *key);
-/** Check the whole sweep, and apply its combination number source->sweep_point. */
+/** Check the whole sweep, and apply its combination number pick.sweep_point. */
 RA_CHECKED ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *source,
                                            ra_config *config);
 

@@ -54,7 +54,7 @@ ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *sou
 {
     const ra_yaml_node *sweep = ra_config_member_find(yaml->root, "sweep");
     ra_config_layer layer = {.yaml = yaml, .config = config, .sweeps = true};
-    int64_t counts[RA_CONFIG_KEY_MAX], rest = source->sweep_point - 1;
+    int64_t counts[RA_CONFIG_KEY_MAX], rest = source->pick.sweep_point - 1;
     config->sweep_points = 1;
     if (sweep == NULL || sweep->kind == RA_YAML_NULL)
         return RA_OK;

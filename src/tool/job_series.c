@@ -29,20 +29,10 @@ ra_repeat ra_job_repeat_of(const ra_config *config)
                        .most_ms = given ? (double)INFINITY : REPEAT_MS};
 }
 
-/* The text already includes a variant that the command line names. */
-static const char *variant_of(const ra_series *series, const char *variant,
-                              const ra_feature_set *features)
-{
-    return series->options->source.variant != NULL || features != NULL ? NULL : variant;
-}
-
 /* All ranks have the same text, so they need not agree. */
-ra_status ra_series_configure(const ra_series *series, const char *variant, int64_t point,
-                              const ra_feature_set *features, ra_job *job)
+ra_status ra_series_configure(const ra_series *series, const ra_config_pick *pick, ra_job *job)
 {
-    ra_status const status =
-        ra_job_text_parse(&series->text, series->comm, variant_of(series, variant, features), point,
-                          features, &job->config);
+    ra_status const status = ra_job_text_parse(&series->text, series->comm, pick, &job->config);
     if (status != RA_OK)
         return status;
     if (job->config.comm != series->base.comm) {
@@ -54,11 +44,10 @@ ra_status ra_series_configure(const ra_series *series, const char *variant, int6
     return RA_OK;
 }
 
-ra_status ra_series_configure_alone(const ra_series *series, const char *variant, int64_t point,
-                                    const ra_feature_set *features, ra_config *config_out)
+ra_status ra_series_configure_alone(const ra_series *series, const ra_config_pick *pick,
+                                    ra_config *config_out)
 {
-    ra_status const status = ra_job_text_parse(
-        &series->text, NULL, variant_of(series, variant, features), point, features, config_out);
+    ra_status const status = ra_job_text_parse(&series->text, NULL, pick, config_out);
     if (status == RA_OK && config_out->threads == 0)
         config_out->threads = series->cores.threads;
     return status;
@@ -191,10 +180,10 @@ static ra_status prepare(ra_series *series, void *command)
 {
     const ra_options *options = series->options;
     const ra_series_ops *ops = series->ops;
+    ra_config_pick const pick = {.sweep_point = ops->base_point};
     ra_status status = ra_job_text_share(options, series->comm, &series->text);
     if (status == RA_OK)
-        status = ra_job_text_parse(&series->text, series->comm, NULL, ops->base_point, NULL,
-                                   &series->base);
+        status = ra_job_text_parse(&series->text, series->comm, &pick, &series->base);
     if (status == RA_OK)
         status = ra_job_connect(&series->base, &series->comm);
     if (status == RA_OK)

@@ -16,7 +16,7 @@ typedef struct ra_series_ops {
     const char *name;     /* "bench" */
     const char *agreeing; /* "agreeing on the sweep": what ranks do after `prepare` */
     const char *jobs;     /* "points of a bench" */
-    int64_t base_point;   /* combination of the sweep for `base`, as in ra_job_text_parse */
+    int64_t base_point;   /* combination of the sweep for `base`, as in ra_config_pick */
     /* What a rank does by itself before the first job; it may say why not. */
     ra_status (*prepare)(void *command);
     ra_status (*run)(void *command);    /* collective: the jobs */
@@ -61,16 +61,12 @@ bool ra_series_is_first(const ra_series *series); /* whether this is rank 0 */
 
 /**
  * Collective. Set a job's configuration, and the communicator and threads that follow from it.
- * @param variant   ignored if the command line names one, or if `features` is given
- * @param point     combination of the sweep, as in ra_job_text_parse
- * @param features  NULL: none
+ * @param pick  as for ra_job_text_parse
  */
-RA_CHECKED ra_status ra_series_configure(const ra_series *series, const char *variant,
-                                         int64_t point, const ra_feature_set *features,
+RA_CHECKED ra_status ra_series_configure(const ra_series *series, const ra_config_pick *pick,
                                          ra_job *job);
 /** Rank 0 alone: the same configuration, with as many threads, for a prediction. */
-RA_CHECKED ra_status ra_series_configure_alone(const ra_series *series, const char *variant,
-                                               int64_t point, const ra_feature_set *features,
+RA_CHECKED ra_status ra_series_configure_alone(const ra_series *series, const ra_config_pick *pick,
                                                ra_config *config_out);
 /**
  * Collective. Ends ra_console_defer, which comes before all that a job does: every rank gets the

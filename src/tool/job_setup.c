@@ -315,7 +315,8 @@ void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm)
 void ra_job_mention_variants(const ra_config *config, const ra_options *options,
                              const ra_comm *comm)
 {
-    if (config->variant_count > 0 && options->source.variant == NULL && ra_comm_rank(comm) == 0)
+    if (config->variant_count > 0 && options->source.pick.variant == NULL &&
+        ra_comm_rank(comm) == 0)
         ra_log(RA_LOG_INFO,
                "no variant of the section 'variants' is used: --variant names one, as '%s'",
                config->variants[0]);

@@ -55,28 +55,26 @@ ra_status ra_job_text_share(const ra_options *options, ra_comm *comm, ra_job_tex
     return status;
 }
 
-static ra_status parse(const ra_job_text *text, const char *variant, int64_t point,
-                       const ra_feature_set *features, ra_config *config_out)
+static ra_status parse(const ra_job_text *text, const ra_config_pick *pick, ra_config *config_out)
 {
     ra_config_source source = *text->source;
-    if (variant != NULL)
-        source.variant = variant;
-    source.sweep_point = point;
-    source.features = features;
+    source.pick = *pick;
+    if (text->source->pick.variant != NULL)
+        source.pick.variant = text->source->pick.variant;
     return ra_config_parse(source.file != NULL ? source.file : "the configuration",
                            text->text != NULL ? text->text : "", (size_t)text->bytes, &source,
                            config_out);
 }
 
-ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *variant,
-                            int64_t point, const ra_feature_set *features, ra_config *config_out)
+ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const ra_config_pick *pick,
+                            ra_config *config_out)
 {
     ra_config config = {0};
     if (comm == NULL) /* whoever works for all ranks holds its lines back itself */
-        return parse(text, variant, point, features, config_out);
+        return parse(text, pick, config_out);
     ra_console_hold();
-    ra_status const status = ra_console_agree(comm, "agreeing on the configuration",
-                                              parse(text, variant, point, features, &config));
+    ra_status const status =
+        ra_console_agree(comm, "agreeing on the configuration", parse(text, pick, &config));
     if (status == RA_OK)
         *config_out = config;
     else
@@ -95,7 +93,7 @@ ra_status ra_job_load_config(const ra_options *options, ra_comm *comm, ra_config
     ra_job_text text = {0};
     ra_status status = ra_job_text_share(options, comm, &text);
     if (status == RA_OK)
-        status = ra_job_text_parse(&text, comm, NULL, 0, NULL, config_out);
+        status = ra_job_text_parse(&text, comm, &options->source.pick, config_out);
     ra_job_text_fini(&text);
     return status;
 }

@@ -16,14 +16,10 @@ RA_CHECKED ra_status ra_job_text_share(const ra_options *options, ra_comm *comm,
                                        ra_job_text *text_out);
 /**
  * Collective (unless comm is NULL). Every rank parses the same text with the same overrides.
- *
- * @param variant   NULL: the command line's, if any
- * @param point     combination of the sweep, as in ra_config_source
- * @param features  the same on every rank, before the overrides of the command line; NULL: none
+ * @param pick  the same on every rank; a variant that the command line names takes the place of its
  */
-RA_CHECKED ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm, const char *variant,
-                                       int64_t point, const ra_feature_set *features,
-                                       ra_config *config_out);
+RA_CHECKED ra_status ra_job_text_parse(const ra_job_text *text, ra_comm *comm,
+                                       const ra_config_pick *pick, ra_config *config_out);
 void ra_job_text_fini(ra_job_text *text); /* a zeroed one is fine */
 
 /** Collective (unless comm is NULL). Share and parse, without keeping the text. */

@@ -39,7 +39,7 @@ const ra_option_entry ra_option_entries[] = {
     {"--config", ONCE(source.file), CONFIGURED, " FILE", "the job, in YAML"},
     {"--set", ALONE(SET), CONFIGURED, " KEY=VALUE",
      "override a key of the configuration; may be repeated"},
-    {"--variant", ONCE(source.variant), CONFIGURED, " NAME",
+    {"--variant", ONCE(source.pick.variant), CONFIGURED, " NAME",
      "apply a named set of keys from the file's variants; bench, probe and plan take all without "
      "it"},
     {"--json", STREAM(json), CONFIGURED, "[=FILE]",

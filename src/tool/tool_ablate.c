@@ -9,7 +9,8 @@
 
 static ra_status point_measure(const ra_series *series, ra_job *job, ra_ablate_point *point)
 {
-    ra_status status = ra_series_configure(series, NULL, 0, point->set, job);
+    ra_config_pick const pick = {.features = point->set};
+    ra_status status = ra_series_configure(series, &pick, job);
     if (status != RA_OK)
         return status;
     job->repeat = ra_job_repeat_of(&job->config);

@@ -27,7 +27,7 @@ static ra_status prepare(void *command)
 {
     ra_bench *bench = command;
     bench->begin_ns = ra_clock_ns();
-    bool const named = bench->series.options->source.variant != NULL;
+    bool const named = bench->series.options->source.pick.variant != NULL;
     bench->variant_count = named ? 0 : bench->series.base.variant_count;
     ra_status status = base_check(bench);
     if (status == RA_OK)
@@ -64,14 +64,17 @@ static ra_status run(void *command)
 {
     ra_bench *bench = command;
     const ra_config *base = &bench->series.base;
-    const char *named = bench->series.options->source.variant;
+    const char *named = bench->series.options->source.pick.variant;
     ra_status status = RA_OK;
     for (int64_t i = 1; i <= base->sweep_points && status == RA_OK; i++) {
+        ra_config_pick pick = {.variant = named, .sweep_point = i};
         bench->has_reference = false;
         if (bench->variant_count == 0)
-            status = ra_bench_point_run(bench, named, i);
-        for (int v = 0; v < bench->variant_count && status == RA_OK; v++)
-            status = ra_bench_point_run(bench, base->variants[v], i);
+            status = ra_bench_point_run(bench, &pick);
+        for (int v = 0; v < bench->variant_count && status == RA_OK; v++) {
+            pick.variant = base->variants[v];
+            status = ra_bench_point_run(bench, &pick);
+        }
     }
     if (status == RA_OK && bench->limits_threads > 0)
         status = ra_bench_limits_refresh(bench, bench->limits_threads, true);

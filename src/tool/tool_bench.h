@@ -26,8 +26,7 @@ void ra_overlap_text(const ra_overlap *overlap, char *text, size_t bytes);
 
 /* One point while it is at hand. */
 typedef struct ra_bench_point {
-    const char *variant;    /* NULL: the file has none */
-    int64_t index;          /* combination of the sweep, from 1 */
+    ra_config_pick pick;    /* variant NULL: the file has none */
     ra_job_outcome outcome; /* after a failure nothing else is filled */
     ra_report report;       /* report.config: of the job at hand */
     int64_t theory_bytes;   /* predicted peak_bytes, also if out of memory; 0: none */
@@ -64,7 +63,7 @@ typedef struct ra_bench {
  * Collective. Measure one point and report it. RA_OK also if the point failed in a way that leaves
  * the next one a chance.
  */
-RA_CHECKED ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index);
+RA_CHECKED ra_status ra_bench_point_run(ra_bench *bench, const ra_config_pick *pick);
 /** Collective. Computing alone and communication alone, after the results have been looked at. */
 RA_CHECKED ra_status ra_bench_overlap_measure(ra_job *job, ra_bench_point *point);
 /** Collective. Measure the limits again for this rank's threads, unless that was a moment ago. */

@@ -14,7 +14,7 @@ const char *ra_bench_point_status(const ra_bench_point *point)
 
 static json_t *identity_to_json(const ra_bench_point *point, const ra_config *config)
 {
-    return json_pack("{s:s?, s:o, s:s, s:s?}", "variant", point->variant, "sweep",
+    return json_pack("{s:s?, s:o, s:s, s:s?}", "variant", point->pick.variant, "sweep",
                      ra_json_swept(config), "status", ra_bench_point_status(point), "message",
                      point->outcome.message[0] != '\0' ? point->outcome.message : NULL);
 }

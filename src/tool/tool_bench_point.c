@@ -24,7 +24,7 @@ static ra_status gpu_limit(ra_job *job, ra_bench_point *point)
 
 static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *point)
 {
-    ra_status status = ra_series_configure(&bench->series, point->variant, point->index, NULL, job);
+    ra_status status = ra_series_configure(&bench->series, &point->pick, job);
     if (status != RA_OK)
         return status;
     job->repeat = ra_job_repeat_of(&job->config);
@@ -64,7 +64,7 @@ static void reference_apply(ra_bench *bench, ra_bench_point *point)
     double const tflops[2] = {ra_report_tflops_forward(report), ra_report_tflops_backward(report)};
     if (bench->variant_count < 2)
         return;
-    if (strcmp(point->variant, bench->series.base.variants[0]) == 0) {
+    if (strcmp(point->pick.variant, bench->series.base.variants[0]) == 0) {
         memcpy(bench->reference, times, sizeof(times));
         memcpy(bench->reference_tflops, tflops, sizeof(tflops));
         bench->has_reference = true;
@@ -89,8 +89,7 @@ static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
     const ra_ring_info *ring = &point->report.ring;
     const ra_prediction *told = &plan.prediction;
     ra_console_defer();
-    ra_status status =
-        ra_series_configure_alone(series, point->variant, point->index, NULL, &plan.config);
+    ra_status status = ra_series_configure_alone(series, &point->pick, &plan.config);
     if (status == RA_OK) {
         plan.config.repeat = ra_job_repeat_of(&plan.config).most;
         status = ra_plan_point_init_here(&plan);
@@ -123,7 +122,7 @@ static void point_tell(ra_bench *bench, ra_bench_point *point, const ra_config *
     ra_bench_report_point(bench, point, config);
 }
 
-ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index)
+ra_status ra_bench_point_run(ra_bench *bench, const ra_config_pick *pick)
 {
     ra_series *series = &bench->series;
     ra_job job = {.options = series->options,
@@ -132,7 +131,7 @@ ra_status ra_bench_point_run(ra_bench *bench, const char *variant, int64_t index
                   .writes_pool_log = true,
                   .pool_log_number = ++bench->point_count,
                   .cache = &bench->cache};
-    ra_bench_point point = {.variant = variant, .index = index};
+    ra_bench_point point = {.pick = *pick};
     ra_console_defer();
     ra_status status = point_measure(bench, &job, &point);
     status = ra_series_settle(&job, status, false, &point.outcome);

@@ -90,8 +90,9 @@ void ra_bench_point_label(const ra_bench_point *point, const ra_config *config, 
                           size_t bytes)
 {
     char shown[48];
-    int used = snprintf(text, bytes, "%s",
-                        point->variant != NULL ? ra_text_shown(point->variant, shown) : "");
+    int used =
+        snprintf(text, bytes, "%s",
+                 point->pick.variant != NULL ? ra_text_shown(point->pick.variant, shown) : "");
     for (int i = 0; i < config->sweep_key_count && used >= 0 && (size_t)used < bytes; i++) {
         json_t *value = ra_config_swept_to_json(config, i);
         char *encoded =

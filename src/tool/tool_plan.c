@@ -53,12 +53,10 @@ static ra_status longest_take(planner *p, ra_plan_point *point)
     return json_array_append_new(p->longest, found) == 0 ? status : refuse_memory();
 }
 
-static ra_status point_plan(planner *p, const char *variant, bool named, int64_t index)
+static ra_status point_plan(planner *p, const ra_config_pick *pick)
 {
-    ra_plan_point point = {.variant = variant, .comm = p->comm};
-    /* A variant that the command line names is in the text already. */
-    ra_status status =
-        ra_job_text_parse(&p->text, NULL, named ? NULL : variant, index, NULL, &point.config);
+    ra_plan_point point = {.variant = pick->variant, .comm = p->comm};
+    ra_status status = ra_job_text_parse(&p->text, NULL, pick, &point.config);
     if (status == RA_OK)
         status = ra_plan_point_init(&point, p->ranks, p->has_hardware ? &p->hardware : NULL);
     if (status == RA_OK)
@@ -78,14 +76,17 @@ static ra_status point_plan(planner *p, const char *variant, bool named, int64_t
 
 static ra_status points_plan(planner *p)
 {
-    const char *named = p->options->source.variant;
+    const char *named = p->options->source.pick.variant;
     int const variants = named != NULL ? 0 : p->base.variant_count;
     ra_status status = RA_OK;
     for (int64_t i = 1; i <= p->base.sweep_points && status == RA_OK; i++) {
+        ra_config_pick pick = {.variant = named, .sweep_point = i};
         if (variants == 0)
-            status = point_plan(p, named, true, i);
-        for (int v = 0; v < variants && status == RA_OK; v++)
-            status = point_plan(p, p->base.variants[v], false, i);
+            status = point_plan(p, &pick);
+        for (int v = 0; v < variants && status == RA_OK; v++) {
+            pick.variant = p->base.variants[v];
+            status = point_plan(p, &pick);
+        }
     }
     return status;
 }
@@ -136,6 +137,7 @@ static ra_status judge(const planner *p)
 static ra_status prepare(planner *p)
 {
     const ra_options *o = p->options;
+    ra_config_pick const first = {.sweep_point = 1};
     ra_status status = RA_OK;
     p->has_hardware = o->hardware_path != NULL || o->calibrate_path != NULL;
     p->hardware = (ra_hardware){.name = "this machine",
@@ -152,7 +154,7 @@ static ra_status prepare(planner *p)
     if (status == RA_OK)
         status = ra_job_text_share(o, NULL, &p->text);
     if (status == RA_OK)
-        status = ra_job_text_parse(&p->text, NULL, NULL, 1, NULL, &p->base);
+        status = ra_job_text_parse(&p->text, NULL, &first, &p->base);
     if (status == RA_OK)
         status = ra_job_check_outputs(o, &p->base, p->comm, false);
     if (status == RA_OK && o->save_path != NULL)

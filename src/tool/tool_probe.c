@@ -115,7 +115,7 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
 static ra_status points_make(ra_probe *probe)
 {
     const ra_config *base = &probe->series.base;
-    const char *named = probe->series.options->source.variant;
+    const char *named = probe->series.options->source.pick.variant;
     int const count = named != NULL ? 1 : base->variant_count > 0 ? base->variant_count : 2;
     probe->points = calloc((size_t)count, sizeof(*probe->points));
     if (probe->points == NULL) {
@@ -125,11 +125,12 @@ static ra_status points_make(ra_probe *probe)
     probe->point_count = count;
     for (int i = 0; i < count; i++) {
         ra_probe_point *point = &probe->points[i];
-        const ra_feature_set *set = i == 0 ? &ra_feature_sets[0] : &ra_feature_ring;
-        point->variant = named != NULL             ? named
-                         : base->variant_count > 0 ? base->variants[i]
-                                                   : set->name;
-        point->features = named == NULL && base->variant_count == 0 ? set : NULL;
+        ra_config_pick *pick = &point->pick;
+        if (named == NULL && base->variant_count == 0)
+            pick->features = i == 0 ? &ra_feature_sets[0] : &ra_feature_ring;
+        else
+            pick->variant = named != NULL ? named : base->variants[i];
+        point->variant = pick->features != NULL ? pick->features->name : pick->variant;
     }
     return RA_OK;
 }

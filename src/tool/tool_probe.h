@@ -10,7 +10,7 @@ enum { RA_PROBE_BEGIN_TOKENS = 1024, RA_PROBE_MOST_TOKENS = INT32_MAX };
 /* What was found for one variant. */
 typedef struct ra_probe_point {
     const char *variant;
-    const ra_feature_set *features;      /* of a variant that is not in the file; NULL: it is */
+    ra_config_pick pick;                 /* with features if the file has no variants */
     ra_status status;                    /* RA_OK, or why there is no length */
     int64_t tokens;                      /* the longest that runs; 0: none */
     int64_t refused_tokens;              /* the shortest that was refused; 0: none was */

@@ -17,8 +17,7 @@ static int64_t own_tokens(const ra_config *config, int64_t tokens)
 static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, ra_plan_point *plan)
 {
     const ra_series *series = &probe->series;
-    ra_status status =
-        ra_series_configure_alone(series, point->variant, 0, point->features, &plan->config);
+    ra_status status = ra_series_configure_alone(series, &point->pick, &plan->config);
     if (status != RA_OK)
         return status;
     plan->config.repeat = 1;

@@ -102,7 +102,7 @@ static void ends_note(const ra_job *job, int64_t tokens, ra_probe_point *point)
 static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, int64_t tokens,
                          bool whole)
 {
-    ra_status status = ra_series_configure(&probe->series, point->variant, 0, point->features, job);
+    ra_status status = ra_series_configure(&probe->series, &point->pick, job);
     if (status != RA_OK)
         return status;
     ra_console_hold();

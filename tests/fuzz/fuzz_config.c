@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     const char *sets[SETS_MAX];
-    ra_config_source source = {.sets = sets, .variant = bytes % 2 == 1 ? "lean" : NULL};
+    ra_config_source source = {.sets = sets, .pick.variant = bytes % 2 == 1 ? "lean" : NULL};
     ra_config config = {0};
     char *text = malloc(bytes + 1);
     check(text != NULL, "memory");

@@ -23,15 +23,15 @@ static inline int64_t check_points(const char *path, int variants_least)
 {
     int64_t points = 1;
     for (int64_t p = 1; p <= points; p++) {
-        ra_config_source source = {.sweep_point = p};
+        ra_config_source source = {.pick.sweep_point = p};
         ra_config base = config_of(path, &source);
         points = base.sweep_points > 1 ? base.sweep_points : 1;
         cr_assert_geq(base.variant_count, variants_least, "%s compares nothing", path);
         cr_expect_eq(ra_config_check(&base, 1), RA_OK, "%s", path);
         for (int v = 0; v < base.variant_count; v++) {
-            source.variant = base.variants[v];
+            source.pick.variant = base.variants[v];
             ra_config config = config_of(path, &source);
-            cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s: %s", path, source.variant);
+            cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s: %s", path, source.pick.variant);
             ra_config_fini(&config);
         }
         ra_config_fini(&base);

@@ -1,6 +1,7 @@
 /* Sweeps and variants: which combinations there are, and what each of them holds. */
 #include "support/captured_log.h"
 #include "tool/config.h"
+#include "tool/job_source.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -58,7 +59,7 @@ Test(bench_sweep, points_are_the_product_in_the_files_order)
     static const ra_dtype dtypes[] = {RA_F32, RA_BF16};
     for (int64_t point = 1; point <= 12; point++) {
         ra_config config = {0};
-        ra_config_source const source = {.variant = "dense", .sweep_point = point};
+        ra_config_source const source = {.pick = {.variant = "dense", .sweep_point = point}};
         cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
         cr_expect_eq(config.seq, seqs[(point - 1) / 4]);
         cr_expect_eq(config.dtype, dtypes[(point - 1) / 2 % 2]);
@@ -72,12 +73,37 @@ Test(bench_sweep, points_are_the_product_in_the_files_order)
     }
 }
 
+/* A job of the file is picked by name, but one that the command line names takes its place. */
+Test(bench_sweep, a_picked_variant_yields_to_that_of_the_command_line)
+{
+    char yaml[] = "shape: {seq: 64}\n"
+                  "variants: {lean: {shape.seq: 32}, wide: {shape.heads: 16}}\n";
+    static const struct {
+        const char *named, *picked;
+        int64_t seq;
+        int32_t heads;
+    } cases[] = {{NULL, NULL, 64, 8},
+                 {NULL, "lean", 32, 8},
+                 {"wide", NULL, 64, 16},
+                 {"wide", "lean", 64, 16}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ra_config config = {0};
+        ra_config_source const source = {.pick.variant = cases[i].named};
+        ra_job_text const job = {.source = &source, .text = yaml, .bytes = sizeof(yaml) - 1};
+        ra_config_pick const pick = {.variant = cases[i].picked, .sweep_point = 1};
+        cr_assert_eq(ra_job_text_parse(&job, NULL, &pick, &config), RA_OK, "%s", said.line);
+        cr_expect_eq(config.seq, cases[i].seq, "case %zu", i);
+        cr_expect_eq(config.heads, cases[i].heads, "case %zu", i);
+        ra_config_fini(&config);
+    }
+}
+
 Test(bench_sweep, what_the_command_line_gives_is_not_swept)
 {
     static const char *const one[] = {"shape.seq=99"}, *const section[] = {"pattern=null"},
                              *const other[] = {"shape={heads: 4}"};
     ra_config config = {0};
-    ra_config_source source = {.sets = one, .set_count = 1, .sweep_point = 4};
+    ra_config_source source = {.sets = one, .set_count = 1, .pick.sweep_point = 4};
     cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
     cr_expect_eq(config.sweep_points, 4);
     cr_expect_eq(config.seq, 99);
@@ -101,7 +127,7 @@ Test(bench_sweep, however_the_command_line_gives_it)
                                   "[true, false], job.backward: [true, false]}\n";
     static const char *const sets[] = {"shape={seq: 99, heads: 4}", "pattern={window: ~}"};
     ra_config config = {0};
-    ra_config_source source = {.sets = sets, .set_count = 1, .sweep_point = 1};
+    ra_config_source source = {.sets = sets, .set_count = 1, .pick.sweep_point = 1};
     cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
     cr_expect_eq(config.sweep_points, 4);
     cr_expect_eq(config.seq, 99);
@@ -110,12 +136,12 @@ Test(bench_sweep, however_the_command_line_gives_it)
     cr_assert_eq(parse(text, &source, &config), RA_OK, "%s", said.line);
     cr_expect_eq(config.sweep_points, 6);
     ra_config_fini(&config);
-    source = (ra_config_source){.sweep_point = 1, .input = "x", .output = "y"};
+    source = (ra_config_source){.pick.sweep_point = 1, .input = "x", .output = "y"};
     cr_assert_eq(parse(of_jobs, &source, &config), RA_OK, "%s", said.line);
     cr_expect_eq(config.sweep_points, 4);
     cr_expect_str_eq(config.input, "x");
     ra_config_fini(&config);
-    source = (ra_config_source){.sweep_point = 1, .backward = true, .verify = true};
+    source = (ra_config_source){.pick.sweep_point = 1, .backward = true, .verify = true};
     cr_assert_eq(parse(of_jobs, &source, &config), RA_OK, "%s", said.line);
     cr_expect_eq(config.sweep_points, 4);
     ra_config_fini(&config);
@@ -135,7 +161,7 @@ Test(bench_sweep, what_is_wrong_is_said_with_its_place)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         ra_config config = {0};
-        ra_config_source const source = {.sweep_point = 1};
+        ra_config_source const source = {.pick.sweep_point = 1};
         cr_assert_eq(parse(cases[i].yaml, &source, &config), RA_ERR_CONFIG, "%s", cases[i].yaml);
         cr_expect_not_null(strstr(said.line, cases[i].says), "'%s' does not say '%s'", said.line,
                            cases[i].says);
@@ -183,7 +209,7 @@ Test(bench_sweep, combinations_that_contradict_are_found_by_the_check)
                                "        memory.pattern_cache.mode: [lazy, off]}\n";
     for (int64_t point = 1; point <= 4; point++) {
         ra_config config = {0};
-        ra_config_source const source = {.sweep_point = point};
+        ra_config_source const source = {.pick.sweep_point = point};
         cr_assert_eq(parse(yaml, &source, &config), RA_OK, "%s", said.line);
         cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s", said.line);
         ra_config_fini(&config);
@@ -191,7 +217,7 @@ Test(bench_sweep, combinations_that_contradict_are_found_by_the_check)
     static const char bad[] = "shape.heads: 6\nsweep: {shape.kv_heads: [3, 4]}\n";
     for (int64_t point = 1; point <= 2; point++) {
         ra_config config = {0};
-        ra_config_source const source = {.sweep_point = point};
+        ra_config_source const source = {.pick.sweep_point = point};
         cr_assert_eq(parse(bad, &source, &config), RA_OK, "%s", said.line);
         cr_expect_eq(ra_config_check(&config, 1), point == 1 ? RA_OK : RA_ERR_CONFIG);
         ra_config_fini(&config);

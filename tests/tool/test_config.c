@@ -251,17 +251,18 @@ Test(config, set_wins_over_variant_and_variant_over_file)
                                "  empty:\n";
     const char *const sets[] = {"shape.seq=30", "shape.seq=40"};
     ra_config config = {0};
-    ra_config_source source = {.sets = sets, .set_count = 2, .variant = "small", .backward = true};
+    ra_config_source source = {
+        .sets = sets, .set_count = 2, .pick.variant = "small", .backward = true};
     cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
     cr_assert_eq(config.heads, 10);
     cr_assert_eq(config.batch, 20);
     cr_assert_eq(config.seq, 40);
     cr_assert(config.backward);
     ra_config_fini(&config);
-    source.variant = "smal";
+    source.pick.variant = "smal";
     cr_assert_eq(parse_with(text, &source, &config), RA_ERR_CONFIG);
     cr_assert_not_null(strstr(said.line, "'small'"), "%s", said.line);
-    source.variant = "empty";
+    source.pick.variant = "empty";
     cr_assert_eq(parse_with(text, &source, &config), RA_OK);
     ra_config_fini(&config);
 }

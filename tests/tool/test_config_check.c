@@ -73,7 +73,7 @@ Test(config_check, a_method_is_no_reason_to_refuse_the_kinds_of_a_sweep_that_hav
     static const char text[] = "attention: {linear_method: cumsum}\njob: {backward: true}\n"
                                "sweep: {attention.kind: [linear, linear_causal]}\n";
     for (int point = 1; point <= 2; point++) {
-        ra_config_source const source = {.sweep_point = point};
+        ra_config_source const source = {.pick.sweep_point = point};
         ra_config config;
         cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
         cr_expect_eq(ra_config_check(&config, 1), point == 1 ? RA_OK : RA_ERR_CONFIG);
@@ -161,7 +161,7 @@ static ra_status parse_features(const char *set, const char *name, ra_config *co
         "ring: {schedule: direct, comm_buffers: 1}\n"
         "memory: {pool: {trim: 1M}, pattern_cache: {mode: lazy, bytes: 7}}\n";
     ra_config_source const source = {
-        .sets = &set, .set_count = set != NULL, .features = feature_set(name)};
+        .sets = &set, .set_count = set != NULL, .pick.features = feature_set(name)};
     said.line[0] = '\0';
     return parse_with(text, &source, config);
 }

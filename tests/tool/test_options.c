@@ -49,7 +49,7 @@ Test(options, takes_every_option_of_run)
     cr_assert_eq(o.source.set_count, 2);
     cr_assert_str_eq(o.source.sets[0], "a=1");
     cr_assert_str_eq(o.source.sets[1], "b=2");
-    cr_assert_str_eq(o.source.variant, "lean");
+    cr_assert_str_eq(o.source.pick.variant, "lean");
     cr_assert(o.json && o.quiet && o.source.backward && o.source.verify);
     cr_assert_str_eq(o.json_path, "r.json");
     cr_assert_str_eq(o.source.input, "i");
