@@ -122,9 +122,8 @@ typedef struct ra_predict_request {
                                     the pool; 0: as all that the pool gives */
     int64_t window_bytes;        /* most host memory through which rows go to a GPU */
     const ra_hardware *hardware; /* borrowed; NULL: no times */
-    /* Called often, like a kernel's, since others may wait for it; NULL: nobody waits. */
-    void (*poll)(void *context);
-    void *poll_context;
+    ra_comm *comm;               /* borrowed; whose other ranks wait meanwhile, and get heartbeats;
+                                    NULL: nobody waits */
 } ra_predict_request;
 
 /* One step of the rank that the times are of, all head groups together. */

@@ -336,7 +336,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_predict_bytes *totals = NULL;
     ra_predict_times times = {0};
     ra_prediction out = {0};
-    ra_predict_poll(&job);
+    ra_predict_beat(&job);
     choose_followed(&job);
     ra_status status = predict(&job, &plans, &totals, &times);
     if (status == RA_OK && request->ring.linear != RA_LINEAR_NONE) {

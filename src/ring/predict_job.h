@@ -122,10 +122,9 @@ typedef struct ra_predict_job {
 } ra_predict_job;
 
 /* To be called in every loop over the pattern, or over what was gathered from it. */
-static inline void ra_predict_poll(const ra_predict_job *job)
+static inline void ra_predict_beat(const ra_predict_job *job)
 {
-    if (job->request->poll != NULL)
-        job->request->poll(job->request->poll_context);
+    ra_comm_beat(job->request->comm);
 }
 
 RA_CHECKED ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes);

@@ -94,7 +94,7 @@ ra_status ra_predict_make_thin(ra_predict_job *job)
 
 double ra_predict_area(const ra_predict_job *job, ra_range queries)
 {
-    ra_predict_poll(job);
+    ra_predict_beat(job);
     double const all = (double)ra_pattern_area(job->pattern, queries);
     double const chance = job->request->pattern->block_density;
     if (job->diagonal == NULL)
@@ -203,7 +203,7 @@ ra_status ra_predict_visit(const ra_predict_job *job, int32_t layer, int64_t q_b
 {
     thinning t = {job->request->pattern, visit, context, chance_out};
     *chance_out = 1;
-    ra_predict_poll(job);
+    ra_predict_beat(job);
     if (job->diagonal == NULL)
         return ra_pattern_visit(job->pattern, layer, q_begin, q_count, visit, context);
     return ra_pattern_visit(job->pattern, layer, q_begin, q_count, split, &t);

@@ -237,7 +237,7 @@ static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
 {
     ra_predict_free_rows(job);
     ra_status status =
-        ra_layout_deal(kind, job->pattern, job->ranks, NULL, job->pool, &job->layout);
+        ra_layout_deal(kind, job->pattern, job->ranks, job->request->comm, job->pool, &job->layout);
     job->rows = job->layout.rows;
     if (status == RA_OK)
         status = place_pieces(job);

@@ -84,7 +84,7 @@ static ra_status count_group(ra_strip_mapper *m, const ra_strip *group, int64_t 
     qsort(m->edges, (size_t)(2 * group_count), sizeof(*m->edges), ra_compare_i64);
     for (int64_t i = 0; i + 1 < 2 * group_count; ++i)
         for (int64_t at = m->edges[i]; at < m->edges[i + 1]; at += m->tile_rows) {
-            ra_predict_poll(m->job); /* a tile may have millions of strips */
+            ra_predict_beat(m->job); /* a tile may have millions of strips */
             count_tile(m, group, group_count, at, ra_min_i64(m->tile_rows, m->edges[i + 1] - at));
         }
     return RA_OK;

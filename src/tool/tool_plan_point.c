@@ -98,12 +98,6 @@ static void move_to_device(ra_plan_point *point, const ra_hardware *hardware)
     request->ring.follow_bytes[0] = request->ring.follow_bytes[1] = 0;
 }
 
-/* Tell the other ranks, which wait, that this one still works. */
-static void beat(void *comm)
-{
-    ra_comm_beat(comm);
-}
-
 ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
 {
     ra_config *config = &point->config;
@@ -152,8 +146,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .io_bytes = ra_job_times_bytes(config->repeat, config->backward),
         .memory_bytes = config->limit_bytes > 0 ? config->limit_bytes : memory,
         .hardware = hardware,
-        .poll = beat,
-        .poll_context = point->comm};
+        .comm = point->comm};
     point->request.ring = ra_job_ring_config(config, config->repeat);
     if (on_device(point))
         move_to_device(point, hardware);

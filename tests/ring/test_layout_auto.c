@@ -1,4 +1,5 @@
 /* Layout auto: the fewest bytes really sent, whoever shares memory, among the balanced layouts. */
+#include "comm/comm_internal.h"
 #include "ring/ring_internal.h"
 #include "ring/ring_job.h"
 #include "ringattn/predict.h"
@@ -229,15 +230,20 @@ Test(layout_auto, chunks_are_not_compared_pair_by_pair, .timeout = 60)
     cr_assert_gt(make_layout(RA_LAYOUT_BALANCED, &config, (int64_t)1 << 26, 4), 1.5);
 }
 
-static void count_poll(void *context)
+static int beats;
+
+static void count_beat(ra_comm *comm)
 {
-    ++*(int *)context;
+    (void)comm;
+    beats++;
 }
 
 /* Others may wait for it too: they hear of every rank that is looked at, in every layout. */
 static ra_layout_kind predicted(const ring_job *job)
 {
-    int polls = 0;
+    static const ra_comm_ops counting_ops = {.name = "counting", .beat = count_beat};
+    ra_comm comm;
+    ra_comm_init(&comm, &counting_ops, 0, job->ranks, 1000);
     const ra_kernel_ops *ops = ra_kernel_cpu(RA_ISA_AUTO);
     ra_predict_request const request = {.ring = job->config,
                                         .pattern = &job->pattern,
@@ -246,11 +252,11 @@ static ra_layout_kind predicted(const ring_job *job)
                                         .tile_rows =
                                             ops->tile_rows(job->config.dtype, job->config.dim),
                                         .memory_bytes = INT64_MAX,
-                                        .poll = count_poll,
-                                        .poll_context = &polls};
+                                        .comm = &comm};
     ra_prediction prediction;
+    beats = 0;
     cr_assert_eq(ra_predict(&request, &prediction), RA_OK);
-    cr_assert_gt(polls, RA_LAYOUT_AUTO * job->ranks, "%d", polls);
+    cr_assert_gt(beats, RA_LAYOUT_AUTO * job->ranks, "%d", beats);
     ra_layout_kind const kind = prediction.layout;
     ra_prediction_fini(&prediction);
     return kind;

@@ -1,6 +1,8 @@
-/* Making a ring may take long: the other ranks hear of it wherever live pairs are gone through. */
+/* Making or planning a ring may take long: the other ranks hear of it wherever live pairs are gone
+ * through. */
 #include "comm/comm_internal.h"
 #include "ring/ring_internal.h"
+#include "ringattn/predict.h"
 #include "support/poison_suite.h"
 
 #include <criterion/criterion.h>
@@ -31,10 +33,12 @@ int64_t __wrap_ra_pattern_area(const ra_pattern *pattern, ra_range queries)
     return __real_ra_pattern_area(pattern, queries);
 }
 
+/* A long sequence, many ranks, and how many of its rows may be gone through in silence. */
+enum { LONG = 1 << 18, MANY = 16, PART = 8192 };
+
 /* Whatever the layout, the others hear of every small part of the sequence that is gone through. */
 Test(signs_of_work, come_while_pairs_of_a_layout_are_counted)
 {
-    enum { LONG = 1 << 18, MANY = 16, PART = 8192 };
     ra_pattern_config config = ra_pattern_config_dense();
     ra_pattern *pattern;
     ra_comm comm;
@@ -51,6 +55,33 @@ Test(signs_of_work, come_while_pairs_of_a_layout_are_counted)
         ra_layout_fini(pool, &layout);
     }
     ra_pattern_destroy(pattern);
+}
+
+/* Those who wait for a plan hear of a deal likewise. */
+Test(signs_of_work, come_while_a_plan_deals_rows)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    ra_prediction prediction;
+    ra_comm comm;
+    config.causal = true;
+    ra_comm_init(&comm, &counting_ops, 0, MANY, 1000);
+    ra_predict_request const request = {.ring = {.batch = 1,
+                                                 .seq = LONG,
+                                                 .heads = 1,
+                                                 .kv_heads = 1,
+                                                 .dim = 64,
+                                                 .layout = RA_LAYOUT_BALANCED},
+                                        .pattern = &config,
+                                        .ranks = MANY,
+                                        .ranks_per_node = 1,
+                                        .tile_rows = 64,
+                                        .memory_bytes = INT64_MAX,
+                                        .comm = &comm};
+    silent_rows = silent_rows_most = 0;
+    cr_assert_eq(ra_predict(&request, &prediction), RA_OK);
+    cr_expect(silent_rows_most > 0 && silent_rows_most <= PART, "%lld rows",
+              (long long)silent_rows_most);
+    ra_prediction_fini(&prediction);
 }
 
 /* Of schedule ring, beside its maps, what each rank needs of each other and all of it. */
