@@ -39,9 +39,4 @@ bool ra_backend_may_be_cpu(const ra_config *config);
 /** RA_ERR_CONFIG: log which key needs a GPU, and why none computes, in one line. */
 RA_CHECKED ra_status ra_backend_refuse(const ra_config *config, const char *why);
 
-/** The member "cuda" of ra_machine_json: versions, devices, or why none serves; NULL: no memory. */
-json_t *ra_machine_cuda_json(void);
-/** The same in one line for people. */
-const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes);
-
 #endif

@@ -1,7 +1,6 @@
 /* Finding out what this machine and this build are. */
 #include "tool_info.h"
 
-#include "backend.h"
 #include "json_build.h"
 #include "placement.h"
 #include "ringattn/comm_device.h"

@@ -2,6 +2,7 @@
 #ifndef RINGATTN_TOOL_TOOL_INFO_H
 #define RINGATTN_TOOL_TOOL_INFO_H
 
+#include "ringattn/device.h"
 #include "ringattn/kernel.h"
 
 #include <jansson.h>
@@ -14,5 +15,9 @@ json_t *ra_machine_json(void);
 
 /** Members about MPI, for ra_machine_json. */
 json_t *ra_machine_mpi_json(void);
+/** The member "cuda" of ra_machine_json: versions, devices, or why none serves; NULL: no memory. */
+json_t *ra_machine_cuda_json(void);
+/** The same in one line for people. */
+const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes);
 
 #endif

@@ -1,0 +1,59 @@
+/* What `info` says about GPUs. */
+#include "bytes_text.h"
+#include "internal.h"
+#include "json_build.h"
+#include "tool_info.h"
+
+#include <stdio.h>
+
+/* "13.0" of 13000; null if there is none. */
+static json_t *version_json(int version)
+{
+    char text[16];
+    if (version <= 0)
+        return json_null();
+    snprintf(text, sizeof(text), "%d.%d", version / 1000, version % 1000 / 10);
+    return json_string(text);
+}
+
+static json_t *device_json(const ra_device *device)
+{
+    char capability[24];
+    snprintf(capability, sizeof(capability), "%d.%d", device->major, device->minor);
+    return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:b}", "name", device->name, "bus_id",
+                     device->bus_id, "compute_capability", capability, "multiprocessors",
+                     device->multiprocessors, "memory_bytes", (json_int_t)device->memory_bytes,
+                     "shared_memory_bytes", (json_int_t)device->shared_bytes, "usable",
+                     device->usable);
+}
+
+json_t *ra_machine_cuda_json(void)
+{
+    ra_devices devices;
+    ra_devices_read(&devices);
+    json_t *list = json_array();
+    for (int i = 0; list != NULL && i < devices.count; ++i)
+        list = ra_json_append(list, device_json(&devices.list[i]));
+    bool const available = devices.usable_count > 0;
+    return json_pack("{s:b, s:s?, s:o, s:o, s:o}", "available", available, "why_not",
+                     available ? NULL : devices.why_not, "driver_cuda",
+                     version_json(devices.driver_version), "runtime_cuda",
+                     version_json(devices.runtime_version), "devices", list);
+}
+
+const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)
+{
+    char memory[32];
+    const ra_device *first = &devices->list[0];
+    if (devices->usable_count == 0)
+        snprintf(text, bytes, "no: %s", devices->why_not);
+    else
+        snprintf(text, bytes,
+                 "%d GPU%s, the first %s (%d.%d, %s, %d multiprocessors); CUDA of the driver "
+                 "%d.%d, of this build %d.%d; kernels have not yet been run on a device",
+                 devices->usable_count, ra_plural(devices->usable_count), first->name, first->major,
+                 first->minor, ra_bytes_text(first->memory_bytes, memory), first->multiprocessors,
+                 devices->driver_version / 1000, devices->driver_version % 1000 / 10,
+                 devices->runtime_version / 1000, devices->runtime_version % 1000 / 10);
+    return text;
+}
