@@ -3,7 +3,7 @@
 #include "internal.h"
 #include "job.h"
 #include "job_phases.h"
-#include "tensor_source.h"
+#include "tensors.h"
 
 #include <stdio.h>
 #include <string.h>

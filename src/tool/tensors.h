@@ -10,6 +10,13 @@
 #include "shard.h"
 
 typedef enum ra_tensor_name { RA_TENSOR_Q, RA_TENSOR_K, RA_TENSOR_V, RA_TENSOR_DO } ra_tensor_name;
+enum { RA_TENSOR_NAMES = RA_TENSOR_DO + 1 };
+
+/** Query heads for q and do, kv heads for k and v. */
+static inline int32_t ra_tensor_heads(const ra_config *config, ra_tensor_name name)
+{
+    return name == RA_TENSOR_K || name == RA_TENSOR_V ? config->kv_heads : config->heads;
+}
 
 /* Where inputs come from: the same answers on every rank. */
 typedef struct ra_tensor_source ra_tensor_source;
@@ -83,6 +90,14 @@ typedef struct ra_result_tensors {
     const ra_shard_memory *memory; /* of all of them, borrowed; NULL: the host reaches them */
 } ra_result_tensors;
 
+/* Which results a job has: a rank without rows has no data, but must know what the others have. */
+typedef struct ra_result_presence {
+    int64_t o, lse, dq, dk, dv; /* 0 or 1 */
+} ra_result_presence;
+
+/** Collective: what any rank has, all have. */
+RA_CHECKED ra_status ra_result_agree_presence(ra_comm *comm, const ra_result_tensors *results,
+                                              ra_result_presence *presence_out);
 /**
  * Collective. Write config->output from all ranks' shards: rank 0 creates a temporary file, all
  * write their own rows and fsync, rank 0 renames. Every rank returns the same status. If it is not

@@ -1,5 +1,5 @@
 /* Sampling rows of the results and comparing them with the float64 reference. */
-#include "tensor_source.h"
+#include "tensors.h"
 #include "verify_reference.h"
 
 #include "internal.h"

@@ -2,7 +2,7 @@
  * Sampled rows of dk and dv: every rank adds what its own queries contribute, in float64, and the
  * rank that owns a key compares.
  */
-#include "tensor_source.h"
+#include "tensors.h"
 #include "verify_reference.h"
 
 #include "internal.h"

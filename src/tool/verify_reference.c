@@ -4,7 +4,7 @@
  * kernels.
  */
 #include "verify_reference.h"
-#include "tensor_source.h"
+#include "tensors.h"
 
 #include "internal.h"
 
