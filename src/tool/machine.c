@@ -4,7 +4,6 @@
 #include "json_build.h"
 #include "placement.h"
 #include "ringattn/comm_device.h"
-#include "ringattn/topology.h"
 
 #include <hwloc.h>
 #include <libfyaml.h>
@@ -125,17 +124,21 @@ static json_t *build_json(void)
 
 json_t *ra_machine_json(void)
 {
-    static const ra_topology unknown;
     ra_topology topology;
-    bool const is_known = ra_topology_read(&topology) == RA_OK;
-    if (!is_known)
-        topology = unknown; /* the cause has been logged */
+    bool const is_known = ra_topology_read(&topology) == RA_OK; /* else it has been said why */
+    return ra_machine_json_of(is_known ? &topology : NULL);
+}
+
+json_t *ra_machine_json_of(const ra_topology *topology)
+{
+    static const ra_topology unknown;
     struct utsname name;
     if (uname(&name) != 0)
         memset(&name, 0, sizeof(name));
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host",
-                     name.nodename, "kernel", name.release, "processor", processor_json(&topology),
-                     "advice", is_known ? advice_json(&topology) : json_null(), "isa", isa_json(),
+                     name.nodename, "kernel", name.release, "processor",
+                     processor_json(topology != NULL ? topology : &unknown), "advice",
+                     topology != NULL ? advice_json(topology) : json_null(), "isa", isa_json(),
                      "memory", memory_json(), "mpi", ra_machine_mpi_json(), "openmp", openmp_json(),
                      "cuda", ra_machine_cuda_json(), "nccl", library_json(ra_nccl_describe),
                      "cublas", library_json(ra_cublas_describe), "build", build_json());

@@ -13,7 +13,6 @@
 #include "placement.h"
 #include "ranks.h"
 #include "ringattn/blas.h"
-#include "ringattn/topology.h"
 
 #include <stdio.h>
 
@@ -64,39 +63,35 @@ static void print_backend(const json_t *tree, const char *label, const char *sec
     print_line(label, there ? detail : line);
 }
 
-static void print_topology(void)
+static void print_topology(const ra_topology *topology)
 {
     char text[512];
-    ra_topology topology;
-    if (ra_topology_read(&topology) == RA_OK) { /* else it has been said why */
-        ra_topology_render(&topology, text, sizeof(text));
-        printf("%s\n\n", text);
-    }
+    ra_topology_render(topology, text, sizeof(text));
+    printf("%s\n\n", text);
 }
 
 /* Ranks and threads for this host, and the line that starts them. */
-static void print_advice(bool bound_by_launcher)
+static void print_advice(const ra_topology *topology, bool bound_by_launcher)
 {
     char text[256];
-    ra_topology topology;
-    if (ra_topology_read(&topology) != RA_OK)
-        return;
-    ra_advice const advice = ra_placement_advise(&topology);
+    ra_advice const advice = ra_placement_advise(topology);
     print_line("advice", ra_advice_describe(&advice, text, sizeof(text)));
     print_line("", ra_advice_command(&advice, text, sizeof(text)));
-    if (bound_by_launcher && topology.usable_cores < topology.allowed_cores) {
+    if (bound_by_launcher && topology->usable_cores < topology->allowed_cores) {
         snprintf(text, sizeof(text), "(for the %d of %d cores that this process is bound to)",
-                 topology.usable_cores, topology.allowed_cores);
+                 topology->usable_cores, topology->allowed_cores);
         print_line("", text);
     }
 }
 
-static void print_machine(const json_t *tree, bool bound_by_launcher)
+/* topology NULL: it is not known. */
+static void print_machine(const json_t *tree, const ra_topology *topology, bool bound_by_launcher)
 {
     char line[256], text[512];
     ra_devices devices;
     printf("ringattn %s on %s\n", ra_version(), json_string_value(json_object_get(tree, "host")));
-    print_topology();
+    if (topology != NULL)
+        print_topology(topology);
     print_isa(tree);
     print_bytes(tree, "memory", "total_bytes", "unknown");
     print_bytes(tree, "available", "available_bytes", "unknown");
@@ -120,7 +115,8 @@ static void print_machine(const json_t *tree, bool bound_by_launcher)
     print_line("compiler", text_at(tree, "build", "compiler"));
     const char *blas = json_string_value(json_object_get(tree, "openblas"));
     print_line("OpenBLAS", blas != NULL ? blas : "not installed: bench cannot measure its sgemm");
-    print_advice(bound_by_launcher);
+    if (topology != NULL)
+        print_advice(topology, bound_by_launcher);
 }
 
 /* What --check has found; no findings without it. */
@@ -140,7 +136,9 @@ static json_t *members_json(json_t *machine, const findings *found, bool checked
 
 static ra_status report(const ra_options *options, const ra_comm *comm, const findings *found)
 {
-    json_t *machine = ra_machine_json();
+    ra_topology topology;
+    bool const is_known = ra_topology_read(&topology) == RA_OK; /* else it has been said why */
+    json_t *machine = ra_machine_json_of(is_known ? &topology : NULL);
     int const ranks = comm != NULL ? ra_comm_size(comm) : 1;
     if (machine != NULL &&
         (json_object_set_new(machine, "ranks", json_integer(ranks)) != 0 ||
@@ -155,7 +153,7 @@ static ra_status report(const ra_options *options, const ra_comm *comm, const fi
         ra_log(RA_LOG_ERROR, "out of memory while looking at the machine");
         return RA_ERR_NO_MEMORY;
     }
-    print_machine(machine, comm != NULL);
+    print_machine(machine, is_known ? &topology : NULL, comm != NULL);
     json_decref(machine);
     if (options->check)
         ra_kernel_findings_print(found->list, found->count);

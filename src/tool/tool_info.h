@@ -4,6 +4,7 @@
 
 #include "ringattn/device.h"
 #include "ringattn/kernel.h"
+#include "ringattn/topology.h"
 
 #include <jansson.h>
 
@@ -12,6 +13,8 @@
  * NULL: no memory. The caller owns it.
  */
 json_t *ra_machine_json(void);
+/** The same for who has read the topology; NULL: it is not known. */
+json_t *ra_machine_json_of(const ra_topology *topology);
 
 /** Members about MPI, for ra_machine_json. */
 json_t *ra_machine_mpi_json(void);
