@@ -202,8 +202,8 @@ ra_status ra_job_check_outputs(const ra_options *o, const ra_config *config, con
 static int64_t results_bytes(const ra_config *config)
 {
     int64_t const tokens = config->batch * config->seq;
-    int64_t const line = config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
-    int64_t const of_q = tokens * config->heads * line, of_k = tokens * config->kv_heads * line;
+    int64_t const of_q = tokens * ra_tensor_row_bytes(config, RA_TENSOR_Q);
+    int64_t const of_k = tokens * ra_tensor_row_bytes(config, RA_TENSOR_K);
     int64_t const lse = tokens * config->heads * (int64_t)sizeof(float);
     return of_q + (ra_job_wants_lse(config) ? lse : 0) + (config->backward ? of_q + 2 * of_k : 0);
 }

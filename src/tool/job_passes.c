@@ -31,9 +31,8 @@ static ra_status tensors_take(ra_job *job)
     const ra_config *config = &job->config;
     ra_ring_tensors *t = &job->tensors;
     int64_t const rows = ra_ring_rows(job->ring)->row_count;
-    int64_t const element = (int64_t)ra_dtype_bytes(config->dtype);
-    int64_t const q_bytes = config->heads * (int64_t)config->head_dim * element;
-    int64_t const k_bytes = config->kv_heads * (int64_t)config->head_dim * element;
+    int64_t const q_bytes = ra_tensor_row_bytes(config, RA_TENSOR_Q);
+    int64_t const k_bytes = ra_tensor_row_bytes(config, RA_TENSOR_K);
     bool const backward = config->backward;
     ra_ring_keys const keys = ra_ring_key_memory(job->ring);
     bool const wants_lse = ra_job_wants_lse(config);
@@ -82,8 +81,7 @@ static ra_status tensor_bring(ra_job *job, ra_tensor_name name, const void *data
     if (!job->fills)
         return ra_tensor_source_read(job->source, &job->config, name, rows, batch_rows,
                                      &job->shards, to, &job->report.nonfinite);
-    int64_t const row = ra_tensor_heads(&job->config, name) * job->config.head_dim *
-                        (int64_t)ra_dtype_bytes(job->config.dtype);
+    int64_t const row = ra_tensor_row_bytes(&job->config, name);
     ra_status status = RA_OK;
     if (rows->row_count == 0)
         return RA_OK;

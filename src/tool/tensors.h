@@ -18,6 +18,13 @@ static inline int32_t ra_tensor_heads(const ra_config *config, ra_tensor_name na
     return name == RA_TENSOR_K || name == RA_TENSOR_V ? config->kv_heads : config->heads;
 }
 
+/** Bytes of one row, all heads together; also of a row of o and of the gradients. */
+static inline int64_t ra_tensor_row_bytes(const ra_config *config, ra_tensor_name name)
+{
+    return ra_tensor_heads(config, name) * (int64_t)config->head_dim *
+           (int64_t)ra_dtype_bytes(config->dtype);
+}
+
 /* Where inputs come from: the same answers on every rank. */
 typedef struct ra_tensor_source ra_tensor_source;
 

@@ -45,8 +45,7 @@ ra_status ra_tensor_source_read(const ra_tensor_source *source, const ra_config 
 {
     bringing b = {source, config, name, rows, in, data, .batch_rows = batch_rows, .found = found};
     ra_status status = RA_OK;
-    b.row_bytes =
-        ra_tensor_heads(config, name) * config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
+    b.row_bytes = ra_tensor_row_bytes(config, name);
     RA_ASSERT(batch_rows >= rows->row_count && b.row_bytes > 0);
     if (rows->row_count == 0)
         return RA_OK;

@@ -103,8 +103,7 @@ static ra_status read_from_file(const ra_tensor_source *source, const ra_config 
 {
     reader from = {.source = source, .info = source->infos[name], .seq = config->seq};
     RA_ASSERT(from.info != NULL);
-    from.row_bytes = (size_t)ra_tensor_heads(config, name) * (size_t)config->head_dim *
-                     ra_dtype_bytes(config->dtype);
+    from.row_bytes = (size_t)ra_tensor_row_bytes(config, name);
     ra_range range;
     ra_status status = RA_OK;
     for (int64_t piece = ra_rowset_piece_of(p->rows, p->first);
@@ -167,8 +166,7 @@ static void draw_by_threads(const ra_tensor_source *source, const ra_config *con
                             ra_tensor_name name, const part *p, int64_t batch, char *to)
 {
     int64_t const count = p->end - p->first, shares = source->threads;
-    int64_t const row_bytes = ra_tensor_heads(config, name) * (int64_t)config->head_dim *
-                              (int64_t)ra_dtype_bytes(config->dtype);
+    int64_t const row_bytes = ra_tensor_row_bytes(config, name);
     RA_OMP(omp parallel for schedule(static) num_threads(source->threads))
     for (int64_t share = 0; share < shares; ++share) {
         int64_t const begin = count * share / shares, end = count * (share + 1) / shares;
@@ -219,7 +217,7 @@ static ra_status rows_from_file(const ra_tensor_source *source, const ra_config 
                                 int64_t row_count, ra_tensor_staging staging, double *values)
 {
     int64_t const dim = config->head_dim, row_elements = dim * ra_tensor_heads(config, name);
-    int64_t const row_bytes = row_elements * (int64_t)ra_dtype_bytes(config->dtype);
+    int64_t const row_bytes = ra_tensor_row_bytes(config, name);
     int64_t const fit = staging.bytes / row_bytes;
     reader const from = {.source = source,
                          .info = source->infos[name],

@@ -181,8 +181,7 @@ ra_status ra_plan_point_init_here(ra_plan_point *point)
 static bool reads_with_gaps(const ra_plan_point *point)
 {
     const ra_config *config = &point->config;
-    int64_t const row =
-        config->kv_heads * (int64_t)config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
+    int64_t const row = ra_tensor_row_bytes(config, RA_TENSOR_K);
     int64_t const stride = point->request.ranks;
     return config->input != NULL && point->prediction.layout == RA_LAYOUT_STRIPED && stride > 1 &&
            config->seq > stride && ra_tensor_rows_at_once(row, stride) > 1;

@@ -48,10 +48,8 @@ static ra_status config_fit(ra_config *config, int64_t tokens)
 /* Bytes per token of Q, K, V and O, and with backward of LSE, dO, dQ, dK and dV too. */
 static int64_t floor_bytes(const ra_config *config)
 {
-    int64_t const element = (int64_t)ra_dtype_bytes(config->dtype);
-    int64_t const kv_heads = config->kv_heads > 0 ? config->kv_heads : config->heads;
-    int64_t const q = config->heads * (int64_t)config->head_dim * element;
-    int64_t const k = kv_heads * (int64_t)config->head_dim * element;
+    int64_t const q = ra_tensor_row_bytes(config, RA_TENSOR_Q);
+    int64_t const k = ra_tensor_row_bytes(config, RA_TENSOR_K);
     int64_t const gradients =
         config->backward ? config->heads * (int64_t)sizeof(float) + 2 * q + 2 * k : 0;
     return config->batch * (2 * q + 2 * k + gradients);
