@@ -6,8 +6,6 @@
 
 #include "ringattn/kernel_check.h"
 
-#include <jansson.h>
-
 enum { RA_KERNEL_LIST_MAX = 8, RA_KERNEL_NOTE_MAX = 512 };
 
 /* Tables in order of preference; later ones replace one that fails. */
@@ -39,34 +37,5 @@ RA_CHECKED ra_status ra_kernel_list_make(const ra_config *config, ra_backend bac
 RA_CHECKED ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *use,
                                           const ra_kernel_ops **ops_out,
                                           char note_out[RA_KERNEL_NOTE_MAX]);
-
-/* ---- `info --check` -------------------------------------------------------------------------- */
-
-/* One table and dtype, softmax or linear attention: the head_dim, and the kind of linear attention,
-   with the largest error relative to its bound. */
-typedef struct ra_kernel_finding {
-    const ra_kernel_ops *ops;
-    ra_kernel_use use;
-    ra_kernel_verdict verdict;
-    double longest_ms; /* of all its comparisons; a job makes one */
-} ra_kernel_finding;
-
-enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };
-
-/**
- * Every table that this machine runs, the first GPU's too, each dtype, forward and backward, at six
- * head_dims, and linear attention likewise: some tenths of a second per table of the CPU. How many
- * were found in *count_out.
- *
- * @param comm  of a rank that checks while the others wait; NULL: none do
- */
-RA_CHECKED ra_status ra_kernel_findings_make(ra_comm *comm,
-                                             ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
-                                             int *count_out);
-/** [{"kernel": …, "attention": …, "dtype": …, "agrees": …}]; NULL: no memory. */
-json_t *ra_kernel_findings_json(const ra_kernel_finding *findings, int count);
-void ra_kernel_findings_print(const ra_kernel_finding *findings, int count);
-/** Whether all of them agree. */
-bool ra_kernel_findings_agree(const ra_kernel_finding *findings, int count);
 
 #endif

@@ -1,8 +1,130 @@
-/* What `info --check` has found, for people and for programs. */
-#include "json_build.h"
-#include "kernel_choice.h"
+/* `info --check`: comparing every kernel with the plain one, and what was found. */
+#include "kernel_findings.h"
 
+#include "internal.h"
+#include "json_build.h"
+
+#include <math.h>
 #include <stdio.h>
+
+static double share(const ra_kernel_verdict *verdict)
+{
+    return verdict->error / verdict->allowed;
+}
+
+/* Keep the worst result over all head_dims that the device supports. A finding without a tensor has
+   nothing to compare with yet. `use`: but for the dtype. */
+static ra_status finding_widen(const ra_kernel_use *use, ra_comm *comm, ra_kernel_finding *finding)
+{
+    static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
+        ra_kernel_finding one = *finding;
+        one.use = *use;
+        one.use.dim = dims[i];
+        one.use.dtype = finding->use.dtype;
+        char why_not[240];
+        if (one.ops->serves != NULL && !one.ops->serves(&one.use, why_not, sizeof(why_not)))
+            continue;
+        ra_comm_beat(comm);
+        int64_t const begin_ns = ra_clock_ns();
+        ra_status const status =
+            ra_kernel_check(one.ops, ra_kernel_cpu(RA_ISA_PORTABLE), &one.use, &one.verdict);
+        if (status != RA_OK)
+            return status;
+        double const ms = 1e-6 * (double)(ra_clock_ns() - begin_ns);
+        one.longest_ms = finding->longest_ms = fmax(finding->longest_ms, ms);
+        if (finding->verdict.tensor == NULL || share(&one.verdict) > share(&finding->verdict))
+            *finding = one;
+    }
+    return RA_OK;
+}
+
+/* Drop the last finding if nothing was compared for it. */
+static void findings_trim(const ra_kernel_finding *last, int *count)
+{
+    *count -= last->verdict.tensor == NULL;
+}
+
+/* Add a finding for softmax attention (on a GPU in bfloat16: for both kinds of backward), and one
+   for linear attention of every kind, if the table is ever used for it, which `standard` is not. */
+static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_comm *comm,
+                              ra_kernel_finding *findings, int *count)
+{
+    static const ra_kernel_use softmax = {.backward = true, .threads = 1};
+    static const ra_kernel_use repeatable = {.backward = true, .deterministic = true, .threads = 1};
+    static const ra_kernel_use linear[] = {
+        {.linear = RA_LINEAR_BIDIRECTIONAL, .backward = true, .threads = 1},
+        {.linear = RA_LINEAR_CAUSAL, .backward = true, .threads = 1},
+        {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_RECURRENT, .threads = 1},
+        {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_CUMSUM, .threads = 1}};
+    ra_kernel_finding const none = {.ops = ops, .use = {.dtype = dtype}};
+    ra_kernel_finding *finding = &findings[(*count)++];
+    *finding = none;
+    ra_status status = finding_widen(&softmax, comm, finding);
+    if (status == RA_OK && ops == ra_kernel_cuda() && dtype == RA_BF16)
+        status = finding_widen(&repeatable, comm, finding);
+    findings_trim(finding, count);
+    if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard())
+        return status;
+    finding = &findings[(*count)++];
+    *finding = none;
+    for (size_t i = 0; i < sizeof(linear) / sizeof(linear[0]) && status == RA_OK; i++)
+        status = finding_widen(&linear[i], comm, finding);
+    findings_trim(finding, count);
+    return status;
+}
+
+static void list_add(ra_kernel_list *list, const ra_kernel_ops *ops)
+{
+    if (ops != NULL)
+        list->tables[list->count++] = ops;
+}
+
+static bool has_gpu(void)
+{
+    ra_devices devices;
+    ra_devices_read(&devices);
+    return devices.usable_count > 0;
+}
+
+ra_status ra_kernel_findings_make(ra_comm *comm, ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
+                                  int *count_out)
+{
+    /* auto, of softmax attention, has all instruction sets to choose from. */
+    ra_config const any = {.isa = RA_ISA_AUTO, .attention_kind = RA_ATTENTION_FLASH};
+    ra_kernel_list list;
+    int count = 0;
+    ra_status status = ra_kernel_list_make(&any, RA_BACKEND_CPU, &list);
+    if (status != RA_OK)
+        return status;
+    list_add(&list, ra_kernel_standard());
+    if (has_gpu()) {
+        char text[240];
+        int64_t taken_bytes;
+        /* A job has its context before it compares: so that is no part of how long one takes. */
+        status = ra_device_taken(&taken_bytes);
+        if (status != RA_OK)
+            return status;
+        list_add(&list, ra_kernel_cuda());
+        list_add(&list, ra_cublas_describe(text, sizeof(text)) ? ra_kernel_cuda_standard() : NULL);
+    }
+    for (int i = 0; i < list.count; i++)
+        for (int dtype = RA_F32; dtype <= RA_BF16; dtype++) {
+            status = findings_add(list.tables[i], (ra_dtype)dtype, comm, findings, &count);
+            if (status != RA_OK)
+                return status;
+        }
+    *count_out = count;
+    return RA_OK;
+}
+
+bool ra_kernel_findings_agree(const ra_kernel_finding *findings, int count)
+{
+    bool agree = true;
+    for (int i = 0; i < count; i++)
+        agree = agree && findings[i].verdict.agrees;
+    return agree;
+}
 
 static const char *attention_of(const ra_kernel_finding *finding)
 {

@@ -7,7 +7,7 @@
 #include "job.h"
 #include "job_source.h"
 #include "json_build.h"
-#include "kernel_choice.h"
+#include "kernel_findings.h"
 #include "options.h"
 #include "output_file.h"
 #include "placement.h"

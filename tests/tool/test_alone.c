@@ -7,7 +7,7 @@
 #include "tool/gnuplot.h"
 #include "tool/hardware.h"
 #include "tool/job.h"
-#include "tool/kernel_choice.h"
+#include "tool/kernel_findings.h"
 #include "tool/options.h"
 
 #include <criterion/criterion.h>

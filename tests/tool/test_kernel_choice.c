@@ -1,6 +1,6 @@
 /* A kernel that computes wrong results does not compute a job: the next one does, or none. */
 #include "support/captured_log.h"
-#include "tool/kernel_choice.h"
+#include "tool/kernel_findings.h"
 #include "tool/options.h"
 
 #include <criterion/criterion.h>

@@ -3,7 +3,7 @@
  * played here: one GPU, what making its context says, and comparisons, which compare nothing.
  */
 #include "ringattn/device.h"
-#include "tool/kernel_choice.h"
+#include "tool/kernel_findings.h"
 
 #include <criterion/criterion.h>
 
@@ -39,6 +39,15 @@ ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *
     return RA_OK;
 }
 
+/* Whether a table was checked, or there is none: this machine, or this build, lacks it. */
+static bool is_among(const ra_kernel_ops *ops, const ra_kernel_finding *found, int count)
+{
+    bool among = ops == NULL;
+    for (int i = 0; i < count; i++)
+        among = among || found[i].ops == ops;
+    return among;
+}
+
 Test(kernel_findings, a_gpus_context_is_no_part_of_its_longest_comparison)
 {
     ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
@@ -46,10 +55,17 @@ Test(kernel_findings, a_gpus_context_is_no_part_of_its_longest_comparison)
     cr_assert_eq(ra_kernel_findings_make(NULL, found, &count), RA_OK);
     cr_expect_eq(contexts, 1);
     cr_expect_gt(checks, 0);
-    bool has_cuda = ra_kernel_cuda() == NULL; /* a build without CUDA */
-    for (int i = 0; i < count; i++)
-        has_cuda = has_cuda || found[i].ops == ra_kernel_cuda();
-    cr_expect(has_cuda);
+    cr_expect(is_among(ra_kernel_cuda(), found, count));
+}
+
+Test(kernel_findings, are_of_every_table_of_the_cpu)
+{
+    ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
+    int count = 0;
+    cr_assert_eq(ra_kernel_findings_make(NULL, found, &count), RA_OK);
+    for (int isa = RA_ISA_AUTO; isa <= RA_ISA_NEON; isa++)
+        cr_expect(is_among(ra_kernel_cpu((ra_isa)isa), found, count), "instruction set %d", isa);
+    cr_expect(is_among(ra_kernel_standard(), found, count));
 }
 
 Test(kernel_findings, a_gpu_without_room_for_its_context_ends_the_check)
