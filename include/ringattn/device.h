@@ -21,7 +21,7 @@ typedef struct ra_device {
     int32_t clock_khz; /* the highest that the driver reports; 0: none */
     int64_t memory_bytes;
     int64_t shared_bytes; /* most shared memory that a block may ask for */
-    bool usable;          /* the compute capability is high enough */
+    bool usable; /* the compute capability is high enough, and the compute mode not Prohibited */
 } ra_device;
 
 typedef struct ra_devices {
@@ -43,10 +43,12 @@ void ra_devices_read(ra_devices *devices_out);
  * Make `index` the GPU of this process, for all its threads; without a call it is GPU 0. Not to be
  * called while anybody uses what belongs to the GPU before.
  *
- * @return RA_ERR_UNSUPPORTED  there is no such GPU or none at all, it is too old, or this build has
- *                             no CUDA
+ * @return RA_ERR_UNSUPPORTED  there is no such GPU or none at all, it is not usable, or this build
+ *                             has no CUDA
  *         RA_ERR_NO_MEMORY    the device has no room for the context
- *         RA_ERR_CUDA         the driver failed; in any case one line was logged, nothing changed
+ *         RA_ERR_CUDA         the driver failed, as it does if another process has taken a GPU in
+ *                             compute mode Exclusive_Process; in any case one line was logged,
+ *                             nothing changed
  */
 RA_CHECKED ra_status ra_device_use(int index);
 /** The index that ra_device_use was given last, or 0. */

@@ -19,7 +19,10 @@ static int32_t clock_of(int index)
 static cudaError_t device_read(int index, ra_device *device)
 {
     struct cudaDeviceProp properties;
-    cudaError_t const error = cudaGetDeviceProperties(&properties, index);
+    int mode = cudaComputeModeDefault;
+    cudaError_t error = cudaGetDeviceProperties(&properties, index);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, index);
     if (error != cudaSuccess)
         return error;
     *device = (ra_device){.major = properties.major,
@@ -28,11 +31,23 @@ static cudaError_t device_read(int index, ra_device *device)
                           .clock_khz = clock_of(index),
                           .memory_bytes = (int64_t)properties.totalGlobalMem,
                           .shared_bytes = (int64_t)properties.sharedMemPerBlockOptin,
-                          .usable = properties.major >= RA_DEVICE_MAJOR_MIN};
+                          .usable = properties.major >= RA_DEVICE_MAJOR_MIN &&
+                                    mode != cudaComputeModeProhibited};
     snprintf(device->name, sizeof(device->name), "%.63s", properties.name);
     snprintf(device->bus_id, sizeof(device->bus_id), "%04x:%02x:%02x.0", properties.pciDomainID,
              properties.pciBusID, properties.pciDeviceID);
     return cudaSuccess;
+}
+
+/* Why a GPU that was read is not usable. */
+static void explain_unusable(const ra_device *device, char *text, size_t bytes)
+{
+    if (device->major >= RA_DEVICE_MAJOR_MIN)
+        snprintf(text, bytes, "%s is in compute mode Prohibited", device->name);
+    else
+        snprintf(text, bytes,
+                 "%s has compute capability %d.%d, and %d.0 is the least that is supported",
+                 device->name, device->major, device->minor, RA_DEVICE_MAJOR_MIN);
 }
 
 static void explain(cudaError_t error, ra_devices *devices)
@@ -71,19 +86,17 @@ void ra_devices_read(ra_devices *devices_out)
     if (error != cudaSuccess)
         explain(error, d);
     else
-        snprintf(d->why_not, sizeof(d->why_not),
-                 "%s has compute capability %d.%d, and %d.0 is the least that is supported",
-                 d->list[0].name, d->list[0].major, d->list[0].minor, RA_DEVICE_MAJOR_MIN);
+        explain_unusable(&d->list[0], d->why_not, sizeof(d->why_not));
 }
 
 static int used_index;
 static atomic_bool lost, is_shared;
 
-static ra_status refuse_old(int index, const ra_device *device)
+static ra_status refuse(int index, const ra_device *device)
 {
-    ra_log(RA_LOG_ERROR,
-           "GPU %d: %s has compute capability %d.%d, and %d.0 is the least that is supported",
-           index, device->name, device->major, device->minor, RA_DEVICE_MAJOR_MIN);
+    char why[160];
+    explain_unusable(device, why, sizeof(why));
+    ra_log(RA_LOG_ERROR, "GPU %d: %s", index, why);
     return RA_ERR_UNSUPPORTED;
 }
 
@@ -104,7 +117,7 @@ ra_status ra_device_use(int index)
     if (status == RA_OK)
         status = ra_cuda_status(device_read(index, &device), "asking what a GPU is");
     if (status == RA_OK && !device.usable)
-        status = refuse_old(index, &device);
+        status = refuse(index, &device);
     if (status == RA_OK)
         status = ra_cuda_status(cudaSetDevice(index), "choosing a GPU");
     if (status == RA_OK)

@@ -95,6 +95,16 @@ void ra_console_hold(void)
     pthread_mutex_unlock(&the_console.mutex);
 }
 
+bool ra_console_forget(char *line_out, size_t bytes)
+{
+    pthread_mutex_lock(&the_console.mutex);
+    bool const held = the_console.holding && the_console.held;
+    snprintf(line_out, bytes, "%s", held ? the_console.line : "");
+    the_console.held = false;
+    pthread_mutex_unlock(&the_console.mutex);
+    return held;
+}
+
 /* Stop holding lines back; failures of the agreement itself are printed at once. */
 static void release(bool speak, bool with_rank)
 {

@@ -9,6 +9,8 @@
 
 #include "ringattn/comm.h"
 
+#include <stddef.h>
+
 /** @param comm NULL: this process is alone. Only its rank, size and host are taken. */
 void ra_console_open(const ra_comm *comm);
 /** Silence information and progress. Warnings and errors are always printed. */
@@ -22,6 +24,10 @@ void ra_console_hold(void);
  * has one, of the first failed rank.
  */
 RA_CHECKED ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status);
+
+/** While ra_console_hold holds: forget the line of a failure that does not end the job.
+    @return whether there was one; else "" is written */
+bool ra_console_forget(char *line_out, size_t bytes);
 
 /** Ends ra_console_hold if other ranks cannot be asked: this rank prints what it held back. */
 void ra_console_release(void);

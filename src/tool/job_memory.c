@@ -42,14 +42,19 @@ ra_status ra_job_choose_backend(ra_job *job)
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-/* From here on, this rank uses its GPU. */
-static ra_status device_take(ra_job *job)
+ra_status ra_job_take_device(ra_job *job)
 {
     ra_devices devices;
     ra_devices_read(&devices);
     job->device = devices.list[job->device_index];
     ra_device_share(job->device_sharers > 1);
-    return ra_device_use(job->device_index);
+    ra_status const status = ra_device_use(job->device_index);
+    if (status != RA_OK)
+        return status;
+    job->shards.memory = ra_kernel_cuda()->memory();
+    if (job->shards.memory.ops == NULL)
+        return RA_ERR_CUDA; /* the cause has been logged */
+    return ra_device_taken(&job->context_bytes);
 }
 
 /* What each of `sharers` ranks may take of the available memory. Some host memory is left over,
@@ -79,12 +84,6 @@ static ra_status host_pool_make(ra_job *job)
     int64_t bytes = 0;
     ra_status const status = share_of(&memory, ra_comm_local_size(job->comm), &bytes);
     return status == RA_OK ? ra_host_pool_make(bytes, &job->host_ledger, &job->host_pool) : status;
-}
-
-/* Read what a GPU's context has taken, before anything else is. */
-static ra_status context_read(ra_job *job)
-{
-    return job->backend == RA_BACKEND_CUDA ? ra_device_taken(&job->context_bytes) : RA_OK;
 }
 
 /* Make the pool that the configuration describes. A given limit includes the context. */
@@ -121,20 +120,10 @@ static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
 
 ra_status ra_job_make_pools(ra_job *job)
 {
-    ra_memory memory = ra_memory_host();
     bool const on_device = job->backend == RA_BACKEND_CUDA;
+    ra_memory const memory = on_device ? job->shards.memory : ra_memory_host();
     int const sharers = on_device ? job->device_sharers : ra_comm_local_size(job->comm);
-    ra_status status = RA_OK;
-    if (on_device)
-        status = device_take(job);
-    if (status == RA_OK && on_device) {
-        memory = ra_kernel_cuda()->memory();
-        status = memory.ops != NULL ? RA_OK : RA_ERR_CUDA; /* the cause has been logged */
-    }
-    if (status == RA_OK)
-        status = context_read(job);
-    if (status == RA_OK)
-        status = kernel_pool_make(job, memory, sharers);
+    ra_status status = kernel_pool_make(job, memory, sharers);
     if (status == RA_OK && on_device)
         status = host_pool_make(job);
     if (status != RA_OK)

@@ -11,10 +11,15 @@
  */
 RA_CHECKED ra_status ra_job_choose_backend(ra_job *job);
 
+/** Use the GPU that was chosen, from here on, and read what its context takes, before anything else
+    is taken there. */
+RA_CHECKED ra_status ra_job_take_device(ra_job *job);
+
 /**
- * Ledgers and pools of the backend. memory.limit applies to the memory that the kernel works in;
- * the default is this rank's share of what is available there, less 2 %. Host memory beside a GPU
- * always has this default. Ranks of a host take its GPUs in turn.
+ * Ledgers and pools of the backend; with a GPU, one that has been taken. memory.limit applies to
+ * the memory that the kernel works in; the default is this rank's share of what is available there,
+ * less 2 %. Host memory beside a GPU always has this default. Ranks of a host take its GPUs in
+ * turn.
  */
 RA_CHECKED ra_status ra_job_make_pools(ra_job *job);
 /** A pool of host memory that keeps no idle bytes, with a ledger of its own. */

@@ -90,6 +90,28 @@ static ra_status kernel_choose(ra_job *job)
                            : status;
 }
 
+/*
+ * What taking the GPU, or the check on it, came to: a GPU can be listed, and yet belong to another
+ * process, have no room for a context, or lack code for it in this build. If another backend is
+ * allowed, the line says what is missing, and ends nothing. Not if the GPU is lost.
+ */
+static ra_status gpu_forgive(ra_job *job, ra_status status)
+{
+    if (status == RA_OK || job->backend != RA_BACKEND_CUDA ||
+        !ra_backend_may_be_cpu(&job->config) || ra_device_is_lost())
+        return status;
+    if (!ra_console_forget(job->backend_note, sizeof(job->backend_note)))
+        snprintf(job->backend_note, sizeof(job->backend_note), "the GPU cannot be used: %s",
+                 ra_status_name(status));
+    job->ops = NULL;
+    return RA_OK;
+}
+
+static bool gpu_is_refused(const ra_job *job)
+{
+    return job->backend == RA_BACKEND_CUDA && job->backend_note[0] != '\0';
+}
+
 static ra_status kernel_make(ra_job *job)
 {
     ra_kernel_use const use =
@@ -104,15 +126,18 @@ static ra_status kernel_make(ra_job *job)
 
 /*
  * What every rank does by itself, with the same outcome unless its machine differs. If the GPU
- * cannot run the kernels, or they compute wrong results, and another backend is allowed, this only
- * finds out: job->ops is NULL and job->backend_note says what is missing.
+ * cannot be used or run the kernels, or they compute wrong results, and another backend is allowed,
+ * this only finds out: job->ops is NULL and job->backend_note says what is missing.
  */
 static ra_status alone_prepare(ra_job *job)
 {
     ra_config *config = &job->config;
     ra_status status = ra_job_check_outputs(job->options, config, job->comm, true);
-    if (status == RA_OK)
-        status = ra_job_make_pools(job);
+    if (status == RA_OK && job->backend == RA_BACKEND_CUDA)
+        status = gpu_forgive(job, ra_job_take_device(job));
+    if (status != RA_OK || gpu_is_refused(job))
+        return status;
+    status = ra_job_make_pools(job);
     if (status == RA_OK)
         status = ra_tensor_source_open(config, job->host_pool, job->threads, &job->source);
     if (status == RA_OK)
@@ -120,7 +145,7 @@ static ra_status alone_prepare(ra_job *job)
     if (status == RA_OK)
         status = ra_job_check_space(job);
     if (status == RA_OK)
-        status = kernel_choose(job);
+        status = gpu_forgive(job, kernel_choose(job));
     if (status != RA_OK || job->ops == NULL)
         return status;
     ra_rss_mark();
@@ -156,14 +181,17 @@ static void alone_undo(ra_job *job)
 static ra_status prepare_agreed(ra_job *job)
 {
     ra_console_hold();
-    ra_status status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
-    if (status == RA_OK) {
-        job->entered = true;
-        status = ra_tensor_source_agree(job->source, job->comm);
-        job->entered = ra_status_is_of_ranks(status);
-    }
+    ra_status const status = ra_console_agree(job->comm, "agreeing on the job", alone_prepare(job));
     if (job->kernel_note[0] != '\0') /* about this rank's machine, so every rank logs it */
         ra_log(RA_LOG_WARNING, "%s", job->kernel_note);
+    return status;
+}
+
+static ra_status source_agree(ra_job *job)
+{
+    job->entered = true;
+    ra_status const status = ra_tensor_source_agree(job->source, job->comm);
+    job->entered = ra_status_is_of_ranks(status);
     return status;
 }
 
@@ -177,8 +205,8 @@ static int64_t gpu_verdict(const ra_job *job)
     return job->backend_note[0] != '\0' ? GPU_LACKS : GPU_IS_WRONG;
 }
 
-/* The rank that found wrong results has logged them; rank 0 logs once what a GPU lacks. */
-static void note_refusal(ra_job *job, int64_t verdict)
+/* Ranks that found wrong results have logged them; the first that lacks something says what. */
+static void note_refusal(ra_job *job, int64_t verdict, bool speaks)
 {
     bool const own = gpu_verdict(job) == verdict;
     if (verdict == GPU_IS_WRONG)
@@ -187,8 +215,8 @@ static void note_refusal(ra_job *job, int64_t verdict)
                  own ? "" : " on another rank");
     else if (!own)
         snprintf(job->backend_note, sizeof(job->backend_note),
-                 "the GPU of another rank has not what kernels take");
-    if (verdict == GPU_LACKS && ra_comm_rank(job->comm) == 0)
+                 "the GPU of another rank cannot be used for this job");
+    if (verdict == GPU_LACKS && speaks)
         ra_log(RA_LOG_WARNING, "%s: the CPU computes instead", job->backend_note);
 }
 
@@ -197,19 +225,23 @@ static ra_status prepare(ra_job *job)
 {
     ra_status status = prepare_agreed(job);
     bool const may_end = job->backend == RA_BACKEND_CUDA && job->config.backend == RA_BACKEND_AUTO;
-    int64_t refused = gpu_verdict(job);
+    int const rank = ra_comm_rank(job->comm), size = ra_comm_size(job->comm);
+    int64_t refused = gpu_verdict(job) * size + size - 1 - rank; /* the first rank wins */
     if (status == RA_OK && may_end) {
         job->entered = true;
         status = ra_comm_reduce_i64(job->comm, "agreeing on the kernels", RA_MAX, &refused, 1);
         job->entered = status != RA_OK;
     }
-    if (status != RA_OK || !may_end || refused == GPU_SERVES)
+    if (status != RA_OK)
         return status;
-    note_refusal(job, refused);
+    if (!may_end || refused / size == GPU_SERVES)
+        return source_agree(job);
+    note_refusal(job, refused / size, refused % size == size - 1 - rank);
     alone_undo(job);
     job->backend = RA_BACKEND_CPU;
     job->kernel_note[0] = '\0'; /* it has been logged */
-    return prepare_agreed(job);
+    status = prepare_agreed(job);
+    return status == RA_OK ? source_agree(job) : status;
 }
 
 ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)

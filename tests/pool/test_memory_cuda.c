@@ -178,8 +178,8 @@ Test(memory_cuda, a_process_uses_one_gpu_which_must_be_there_and_new_enough)
     cr_expect_not_null(strstr(said.line, "compute capability 7.0"), "%s", said.line);
     cr_expect_eq(ra_device_used(), 0);
     standin.major[1] = 8;
-    static const int64_t calls[] = {1, 2, 4}; /* the third asks for the clock, and may fail */
-    for (int i = 0; i < 3; i++) {
+    static const int64_t calls[] = {1, 2, 3, 5}; /* the fourth asks for the clock, and may fail */
+    for (int i = 0; i < 4; i++) {
         standin.calls = said.errors = 0;
         standin.fail_call = calls[i];
         standin.fail_error = cudaErrorUnknown;
@@ -304,7 +304,7 @@ Test(memory_cuda, devices_are_listed_with_what_jobs_ask_for)
     cr_assert_eq(devices.list[1].multiprocessors, 132);
     cr_assert_eq(devices.list[1].clock_khz, STANDIN_CLOCK_KHZ);
     standin.calls = 0;
-    standin.fail_call = 3; /* the first device's clock */
+    standin.fail_call = 4; /* the first device's clock */
     standin.fail_error = cudaErrorInvalidValue;
     ra_devices_read(&devices);
     cr_assert_eq(devices.usable_count, 2);
@@ -328,6 +328,18 @@ Test(memory_cuda, devices_that_are_too_old_are_listed_and_not_used)
     ra_devices_read(&devices);
     cr_assert_eq(devices.usable_count, 0);
     cr_assert_not_null(strstr(devices.why_not, "compute capability 7.0"), "%s", devices.why_not);
+}
+
+Test(memory_cuda, devices_in_mode_prohibited_are_listed_and_not_used)
+{
+    ra_devices devices;
+    standin.compute_mode = cudaComputeModeProhibited;
+    ra_devices_read(&devices);
+    cr_assert_eq(devices.count, 2);
+    cr_assert_eq(devices.usable_count, 0);
+    cr_assert_str_eq(devices.why_not, "stand-in 0 is in compute mode Prohibited");
+    cr_assert_eq(ra_device_use(1), RA_ERR_UNSUPPORTED);
+    cr_assert_str_eq(said.line, "GPU 1: stand-in 1 is in compute mode Prohibited");
 }
 
 Test(memory_cuda, a_list_that_breaks_off_says_why)

@@ -58,6 +58,8 @@ cudaError_t standin_leave(cudaError_t error)
 cudaError_t standin_enqueue_launch(cudaStream_t s, void (*run)(void *context), const void *context,
                                    size_t bytes)
 {
+    if (standin.code_error != cudaSuccess)
+        return standin.code_error;
     if (++standin.launches == standin.hang_launch)
         return standin_enqueue_hang(s);
     if (standin.launches == standin.fault_launch) {
@@ -120,7 +122,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 
 cudaError_t cudaSetDevice(int device)
 {
-    cudaError_t const error = standin_enter();
+    cudaError_t error = standin_enter();
+    if (error == cudaSuccess)
+        error = standin.taken_error;
     if (error == cudaSuccess)
         standin.current = device;
     return standin_leave(error);

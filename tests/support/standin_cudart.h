@@ -22,6 +22,9 @@ typedef struct standin_cudart {
     int device_count, driver_version;
     cudaError_t absent; /* what every call but those for versions returns; cudaSuccess: none */
     int major[STANDIN_DEVICES_MAX];
+    int compute_mode;        /* of all devices */
+    cudaError_t taken_error; /* of choosing a device, as if another process had it */
+    cudaError_t code_error;  /* of a launch, as without code for the device */
     int multiprocessors;
     int64_t shared_bytes; /* that a thread block may ask for */
     int blocks_held;      /* thread blocks per multiprocessor; 0: as many as kernels are made for */

@@ -75,11 +75,14 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 {
     cudaError_t error = standin_enter();
     int const of_pools = attribute == cudaDevAttrMemoryPoolsSupported;
-    if (error == cudaSuccess &&
-        ((!of_pools && attribute != cudaDevAttrClockRate) || device >= standin.device_count))
+    int const of_mode = attribute == cudaDevAttrComputeMode;
+    if (error == cudaSuccess && ((!of_pools && !of_mode && attribute != cudaDevAttrClockRate) ||
+                                 device >= standin.device_count))
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
-        *value = of_pools ? !standin.has_no_pools : STANDIN_CLOCK_KHZ;
+        *value = of_pools  ? !standin.has_no_pools
+                 : of_mode ? standin.compute_mode
+                           : STANDIN_CLOCK_KHZ;
     return standin_leave(error);
 }
 

@@ -6,6 +6,9 @@
  *     RA_STANDIN_DRIVER           the newest CUDA of its driver, 0 for none; without it 13000
  *     RA_STANDIN_DEVICES          how many there are; without it two
  *     RA_STANDIN_BYTES            memory of each device; without it 1 GiB
+ *     RA_STANDIN_MODE             the compute mode of all devices; without it 0, Default
+ *     RA_STANDIN_TAKEN            the error of choosing a device
+ *     RA_STANDIN_NO_CODE          the error of each launch
  *     RA_STANDIN_MULTIPROCESSORS  of each device; without it 132
  *     RA_STANDIN_SHARED_BYTES     shared memory of a thread block; without it 232448
  *     RA_STANDIN_FULL_AT          the request for device memory of this number, from 1, is refused
@@ -34,6 +37,9 @@ __attribute__((constructor)) static void standin_begin(void)
     standin.device_count = (int)number("RA_STANDIN_DEVICES", standin.device_count);
     standin.used_bytes = number("RA_STANDIN_CONTEXT", 0);
     standin.memory_bytes = number("RA_STANDIN_BYTES", standin.memory_bytes);
+    standin.compute_mode = (int)number("RA_STANDIN_MODE", cudaComputeModeDefault);
+    standin.taken_error = (cudaError_t)number("RA_STANDIN_TAKEN", cudaSuccess);
+    standin.code_error = (cudaError_t)number("RA_STANDIN_NO_CODE", cudaSuccess);
     standin.multiprocessors = (int)number("RA_STANDIN_MULTIPROCESSORS", standin.multiprocessors);
     standin.shared_bytes = number("RA_STANDIN_SHARED_BYTES", standin.shared_bytes);
     standin.full_at = number("RA_STANDIN_FULL_AT", 0);

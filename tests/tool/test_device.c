@@ -118,6 +118,46 @@ Test(device, auto_goes_to_the_cpu_where_its_kernels_are_wrong)
     json_decref(root);
 }
 
+/* Another process has it, or its memory. */
+Test(device, auto_goes_to_the_cpu_where_a_gpu_cannot_be_taken)
+{
+    static const struct {
+        const char *environment, *says;
+        int code; /* if no other backend is allowed */
+    } cases[] = {{"RA_STANDIN_TAKEN=46", "choosing a GPU: an injected error (CUDA error 46)", 5},
+                 {"RA_STANDIN_TAKEN=2", "choosing a GPU: out of memory (CUDA error 2)", 4}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run(cases[i].environment, SMALL);
+        cr_assert_eq(result.code, 0, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn:"), 1, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: warning: choosing a GPU: "), 1,
+                     "%s", result.err);
+        cr_expect_not_null(strstr(result.err, "): the CPU computes instead"), "%s", result.err);
+        json_t *root = parse_json(result.out);
+        const json_t *point = first_point(root);
+        cr_expect_eq(strncmp(text(point, "kernel"), "cpu-", 4), 0, "%s", result.out);
+        cr_expect_str_eq(text(point, "backend_note"), cases[i].says);
+        cr_expect(json_is_null(member(point, "device")));
+        json_decref(root);
+        run(cases[i].environment, "run " JOB);
+        expect_error(cases[i].code, cases[i].says);
+        run(cases[i].environment, SMALL " --set comm.backend=nccl");
+        expect_error(cases[i].code, cases[i].says);
+    }
+}
+
+Test(device, a_gpu_in_mode_prohibited_is_not_usable)
+{
+    run("RA_STANDIN_MODE=2", "run --set shape.seq=64 --set shape.heads=1");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.out, "stand-in 0 is in compute mode Prohibited"), "%s",
+                       result.out);
+    run("RA_STANDIN_MODE=2", "run " JOB);
+    expect_error(2, "stand-in 0 is in compute mode Prohibited");
+    run("RA_STANDIN_MODE=3", "run " JOB); /* exclusive, and nobody has it */
+    cr_expect_eq(result.code, 0, "%s", result.err);
+}
+
 Test(device, info_checks_its_kernels_too)
 {
     run("RA_SEALED_BROKEN=1", "info --check");
@@ -329,5 +369,21 @@ Test(device, one_rank_with_wrong_kernels_takes_all_to_the_cpu)
     const char *note = text(first_point(root), "backend_note");
     cr_assert_not_null(note);
     cr_expect_not_null(strstr(note, "on another rank"), "%s", note);
+    json_decref(root);
+}
+
+Test(device, one_rank_whose_gpu_is_taken_takes_all_to_the_cpu)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks(3, "", "RA_STANDIN_TAKEN=46", SMALL);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: warning: choosing a GPU: "), 1, "%s",
+                 result.err);
+    cr_expect_not_null(strstr(result.err, "(CUDA error 46): the CPU computes instead (rank 1 on"),
+                       "%s", result.err);
+    json_t *root = parse_json(result.out);
+    cr_expect_eq(strncmp(text(first_point(root), "kernel"), "cpu-", 4), 0, "%s", result.out);
     json_decref(root);
 }

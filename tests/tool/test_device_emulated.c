@@ -141,9 +141,27 @@ Test(device_emulated, one_rank_whose_gpu_has_less_shared_memory_takes_all_to_the
         cr_skip_test("this build has no MPI");
     run_ranks(2, "", SMALL_GPU, "run " WIDE_JOB "--json");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: warning: the GPU of another rank"), 1,
-                 "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: warning:"), 1, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "has 49152: the CPU computes instead (rank 1 on host"),
+                       "%s", result.err);
     expect_on_cpu("of another rank");
+}
+
+/* As of a GPU that this build has no code for: the first kernel to be launched finds out. */
+Test(device_emulated, auto_leaves_a_gpu_on_which_the_check_fails)
+{
+    static const char *const errors[] = {"RA_STANDIN_NO_CODE=209", "RA_STANDIN_NO_CODE=222"};
+    for (size_t i = 0; i < 2; i++) {
+        run(errors[i], "run " WIDE_JOB "--verify --json");
+        cr_assert_eq(result.code, 0, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn:"), 1, "%s", result.err);
+        cr_expect_not_null(strstr(result.err, "): the CPU computes instead"), "%s", result.err);
+        expect_on_cpu(i == 0 ? "(CUDA error 209)" : "(CUDA error 222)");
+        run(errors[i], "run " WIDE_JOB "--set compute.backend=cuda");
+        expect_error(5, i == 0 ? "(CUDA error 209)" : "(CUDA error 222)");
+    }
+    run("RA_STANDIN_FAULT=1", "run " WIDE_JOB "--json");
+    expect_error(5, "GPU 0 is lost to this process");
 }
 
 /* ---- linear attention ------------------------------------------------------------------------ */

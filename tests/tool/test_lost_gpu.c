@@ -98,7 +98,7 @@ Test(lost_gpu, a_kernel_that_leaves_an_error_ends_the_job)
    Behind the last results nobody minds; outputs that were complete by then stay. */
 Test(lost_gpu, whatever_call_meets_it_first)
 {
-    enum { FIRST = 41, STEP = 97, CALLS_MAX = 4000 };
+    enum { FIRST = 44, STEP = 97, CALLS_MAX = 4000 };
     static const char *const jobs[] = {
         "--trace t.json --set memory.pool.mode=off", "--set memory.pool.mode=driver",
         "--set attention.kind=standard", "--set attention.kind=linear"};
