@@ -261,7 +261,7 @@ static ra_status charge(ra_nccl_comm *nccl, int64_t before_bytes, int64_t after_
 /* NCCL takes one rank per GPU; a host name of its own for each rank gets around that. */
 static ra_status allow_sharing(const ra_comm *comm, bool shared)
 {
-    if (!shared || getenv("NCCL_HOSTID") != NULL)
+    if (!shared)
         return RA_OK;
     if (comm->rank == 0)
         ra_log(RA_LOG_ERROR,

@@ -38,7 +38,7 @@ void ra_device_init(ra_device_comm *comm, const ra_comm_ops *ops, ra_comm *host,
 /** Make the events of `transfers`, which are set and zero. What fails is logged. */
 RA_CHECKED ra_status ra_device_events_create(ra_device_comm *comm);
 void ra_device_events_destroy(ra_device_comm *comm);
-/** Collective: whether two ranks use one GPU. */
+/** Collective: whether two ranks use one GPU, and one host by NCCL's reckoning. */
 RA_CHECKED ra_status ra_device_find_shared(ra_comm *host, bool *shared_out);
 
 /** Copy an exchange into a free transfer and record its event. NULL: failed, and logged. */

@@ -4,6 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* NCCL takes NCCL_HOSTID for the host's name. */
+static uint64_t nccl_host(const ra_comm *host)
+{
+    const char *const told = getenv("NCCL_HOSTID");
+    return told != NULL ? ra_hash_text(0, told) : (uint64_t)ra_comm_host_id(host);
+}
+
 ra_status ra_device_find_shared(ra_comm *host, bool *shared_out)
 {
     ra_devices devices;
@@ -11,12 +18,13 @@ ra_status ra_device_find_shared(ra_comm *host, bool *shared_out)
     ra_devices_read(&devices);
     int const index = ra_device_used();
     ra_status const status = ra_device_count_sharers(
-        host, RA_OK, index < devices.count ? devices.list[index].bus_id : "", &own, &most);
+        host, RA_OK, nccl_host(host), index < devices.count ? devices.list[index].bus_id : "", &own,
+        &most);
     *shared_out = most > 1;
     return status;
 }
 
-/* Whether NCCL can serve; if not, rank 0 logs why. */
+/* Whether NCCL can serve, the same on all ranks; if not, rank 0 logs why. */
 static ra_status judge_nccl(ra_comm *host, bool *serves_out)
 {
     char text[240];
@@ -28,8 +36,7 @@ static ra_status judge_nccl(ra_comm *host, bool *serves_out)
         status = ra_device_find_shared(host, &shared);
     if (status != RA_OK)
         return status;
-    bool const told_apart = getenv("NCCL_HOSTID") != NULL;
-    *serves_out = missing == 0 && (!shared || told_apart);
+    *serves_out = missing == 0 && !shared;
     if (!*serves_out && host->rank == 0)
         ra_log(RA_LOG_INFO, "messages between GPUs go through host memory: %s",
                mine           ? text
@@ -41,10 +48,7 @@ static ra_status judge_nccl(ra_comm *host, bool *serves_out)
 ra_status ra_comm_create_device(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out)
 {
     bool serves = false;
-    ra_status status = judge_nccl(host, &serves);
-    /* NCCL_HOSTID differs between ranks by its purpose, but rank 0's word goes. */
-    if (status == RA_OK)
-        status = ra_comm_broadcast(host, "the way between GPUs", 0, &serves, sizeof(serves));
+    ra_status const status = judge_nccl(host, &serves);
     if (status != RA_OK)
         return status;
     return serves ? ra_comm_create_nccl(host, device, comm_out)

@@ -64,14 +64,8 @@ ra_status ra_device_agree(ra_comm *host, ra_status status)
     return status != RA_OK ? status : (ra_status)worst;
 }
 
-/* The GPU's address on its bus, and the host, in one number; never 0. */
-static int64_t gpu_id(const ra_comm *host, const char *bus_id)
-{
-    return (int64_t)(ra_hash_text((uint64_t)ra_comm_host_id(host), bus_id) | 1);
-}
-
-ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, const char *bus_id, int *own_out,
-                                  int *most_out)
+ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place, const char *bus_id,
+                                  int *own_out, int *most_out)
 {
     int64_t *const ids = mine == RA_OK ? calloc((size_t)host->size, sizeof(*ids)) : NULL;
     if (mine == RA_OK && ids == NULL) {
@@ -80,7 +74,7 @@ ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, const char *bus
     }
     ra_status status = ra_device_agree(host, mine);
     if (status == RA_OK) {
-        ids[host->rank] = gpu_id(host, bus_id);
+        ids[host->rank] = (int64_t)(ra_hash_text(place, bus_id) | 1); /* never 0 */
         status = ra_comm_reduce_i64(host, "comparing GPUs", RA_SUM, ids, host->size);
     }
     *own_out = *most_out = 0;
@@ -139,7 +133,8 @@ ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out)
     ra_devices_read(&devices);
     ra_status status = pick(host, &devices, &index);
     const char *const bus_id = devices.list[index].bus_id;
-    status = ra_device_count_sharers(host, status, bus_id, &sharers, &most);
+    status = ra_device_count_sharers(host, status, (uint64_t)ra_comm_host_id(host), bus_id,
+                                     &sharers, &most);
     if (status != RA_OK)
         return status;
     *index_out = index;

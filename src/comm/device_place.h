@@ -22,12 +22,13 @@ ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const cha
 RA_CHECKED ra_status ra_device_agree(ra_comm *host, ra_status status);
 
 /**
- * Collective. How many ranks have the GPU of this one, by host and address on the bus, and most
+ * Collective. How many ranks have the GPU of this one, by place and address on the bus, and most
  * that have any one.
  * @param mine    of the caller: a failure is that of all ranks
+ * @param place   within which an address names one GPU: of a host
  * @param bus_id  of the rank's GPU
  */
-RA_CHECKED ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, const char *bus_id,
-                                             int *own_out, int *most_out);
+RA_CHECKED ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place,
+                                             const char *bus_id, int *own_out, int *most_out);
 
 #endif

@@ -3,6 +3,7 @@
 #include "comm/comm_internal.h"
 #include "comm/contract.h"
 #include "comm/local_ranks.h"
+#include "support/own_hosts.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
 
@@ -13,7 +14,7 @@ void device_ranks_begin_nccl(void)
 {
     standin_reset();
     standin_nccl_reset();
-    setenv("NCCL_HOSTID", "each its own", 1);
+    own_hosts_begin();
     contract_capture_log();
 }
 

@@ -92,6 +92,9 @@ Test(nccl, refuses_ranks_that_share_a_gpu)
     cr_expect_eq(run_unsupported(3), 0);
     cr_expect_eq(contract_count_lines("ranks share a GPU", "comm.backend mpi"), 1);
     cr_expect_eq(contract_count_lines("", ""), 1);
+    setenv("NCCL_HOSTID", "one for all", 1);
+    cr_expect_eq(run_unsupported(3), 0);
+    cr_expect_eq(contract_count_lines("ranks share a GPU", "comm.backend mpi"), 2);
 }
 
 static int expect_name(ra_comm *comm, void *context)
@@ -115,6 +118,9 @@ Test(nccl, is_chosen_where_it_serves)
     cr_expect_eq(run_by_itself(1, nccl), 0);
     cr_expect_eq(run_by_itself(2, staged), 0);
     cr_expect_eq(contract_count_lines("through host memory: ranks share a GPU", ""), 1);
+    setenv("NCCL_HOSTID", "one for all", 1);
+    cr_expect_eq(run_by_itself(2, staged), 0);
+    cr_expect_eq(contract_count_lines("through host memory: ranks share a GPU", ""), 2);
     standin_nccl.absent = 1;
     cr_expect_eq(run_by_itself(2, staged), 0);
     cr_expect_eq(contract_count_lines("through host memory: a stand-in for NCCL", ""), 1);

@@ -9,6 +9,7 @@
 #include "ring/on_gpus.h"
 #include "ring/ring_job.h"
 #include "support/captured_log.h"
+#include "support/own_hosts.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
 
@@ -27,7 +28,7 @@ static void begin(void)
 {
     standin_reset();
     standin_nccl_reset();
-    setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
+    own_hosts_begin(); /* all ranks have the first GPU */
     captured_log_begin(&said);
 }
 

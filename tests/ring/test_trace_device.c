@@ -7,6 +7,7 @@
 #include "ring/ring_job.h"
 #include "ring/trace_record.h"
 #include "support/captured_log.h"
+#include "support/own_hosts.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
 
@@ -26,7 +27,7 @@ static void begin(void)
 {
     standin_reset();
     standin_nccl_reset();
-    setenv("NCCL_HOSTID", "each its own", 1); /* all ranks have the first GPU */
+    own_hosts_begin(); /* all ranks have the first GPU */
     captured_log_begin(&said);
 }
 

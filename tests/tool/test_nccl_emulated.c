@@ -45,8 +45,13 @@ Test(nccl_emulated, ranks_that_share_a_gpu_are_told_of_it)
     run_ranks(RANKS, "RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=2", "",
               JOB "--set comm.backend=nccl");
     expect_error(2, "ranks share a GPU");
-    run_ranks(RANKS, "RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=1 NCCL_HOSTID=own", "",
-              JOB "--verify --json");
+    run_ranks(RANKS, "RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=1 NCCL_HOSTID=one", "",
+              JOB "--set comm.backend=nccl");
+    expect_error(2, "ranks share a GPU");
+    run_ranks(RANKS,
+              "RA_STANDIN_MULTIPROCESSORS=2 RA_STANDIN_DEVICES=1 "
+              "sh -c 'NCCL_HOSTID=host-$OMPI_COMM_WORLD_RANK exec \"$@\"' rank",
+              "", JOB "--verify --json");
     expect_verified_over_nccl();
 }
 
