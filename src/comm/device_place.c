@@ -3,7 +3,9 @@
 
 #include <hwloc.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- near or far ----------------------------------------------------------------------------- */
 
@@ -89,6 +91,21 @@ ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place,
     return status;
 }
 
+/*
+ * Slices of a GPU (MIG) have its address, but memory of their own. A process sees one slice at
+ * most, the first that CUDA_VISIBLE_DEVICES names.
+ */
+static uint64_t memory_place(const ra_comm *host)
+{
+    uint64_t const place = (uint64_t)ra_comm_host_id(host);
+    const char *const visible = getenv("CUDA_VISIBLE_DEVICES");
+    char slice[96];
+    if (visible == NULL || strncmp(visible, "MIG-", 4) != 0)
+        return place;
+    snprintf(slice, sizeof(slice), "%.*s", (int)strcspn(visible, ","), visible);
+    return ra_hash_text(place, slice);
+}
+
 /* ---- dealing out ----------------------------------------------------------------------------- */
 
 /* Usable GPU number `number` in the list. */
@@ -133,8 +150,7 @@ ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out)
     ra_devices_read(&devices);
     ra_status status = pick(host, &devices, &index);
     const char *const bus_id = devices.list[index].bus_id;
-    status = ra_device_count_sharers(host, status, (uint64_t)ra_comm_host_id(host), bus_id,
-                                     &sharers, &most);
+    status = ra_device_count_sharers(host, status, memory_place(host), bus_id, &sharers, &most);
     if (status != RA_OK)
         return status;
     *index_out = index;

@@ -25,7 +25,7 @@ RA_CHECKED ra_status ra_device_agree(ra_comm *host, ra_status status);
  * Collective. How many ranks have the GPU of this one, by place and address on the bus, and most
  * that have any one.
  * @param mine    of the caller: a failure is that of all ranks
- * @param place   within which an address names one GPU: of a host
+ * @param place   within which an address names one GPU: of a host, or of a slice there
  * @param bus_id  of the rank's GPU
  */
 RA_CHECKED ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place,

@@ -51,10 +51,22 @@ void __wrap_ra_devices_read(ra_devices *devices_out)
     devices_out->usable_count = devices_out->count;
 }
 
+/* CUDA_VISIBLE_DEVICES of a rank that sees what a test says. */
+static _Thread_local char *visible;
+
+char *__real_getenv(const char *name);
+char *__wrap_getenv(const char *name);
+char *__wrap_getenv(const char *name)
+{
+    return seen != NULL && strcmp(name, "CUDA_VISIBLE_DEVICES") == 0 ? visible
+                                                                     : __real_getenv(name);
+}
+
 typedef struct dealing {
     const char *seen[6];
     int indices[6], sharers[6];
     ra_status status;
+    char *visible[6];
 } dealing;
 
 static int expect_dealt(ra_comm *comm, void *context)
@@ -63,6 +75,7 @@ static int expect_dealt(ra_comm *comm, void *context)
     int const rank = ra_comm_rank(comm);
     int index = -1, sharers = -1;
     seen = d->seen[rank];
+    visible = d->visible[rank];
     return ra_comm_pick_device(comm, &index, &sharers) != d->status || index != d->indices[rank] ||
            sharers != d->sharers[rank];
 }
@@ -117,6 +130,24 @@ Test(device_place, gpus_are_shared_by_whom_they_are_dealt_to_whatever_ranks_see)
     cr_expect_eq(deal(&own), 0);
     cr_expect_eq(deal(&one), 0);
     cr_expect_eq(deal(&pairs), 0);
+}
+
+/* All slices of a GPU have its address. Only the first that a rank is given is its own. */
+Test(device_place, a_slice_is_shared_by_those_who_are_given_it)
+{
+    static char one[] = "MIG-1", other[] = "MIG-2", two[] = "MIG-1,MIG-2", plain[] = "0";
+    dealing slices = {{"a", "a", "a", "a", "a", "a"},
+                      {0},
+                      {2, 1, 2, 1, 2, 2},
+                      RA_OK,
+                      {one, other, two, NULL, one, one}};
+    dealing gpus = {{"a", "a", "b", "b", "a", "b"},
+                    {0},
+                    {2, 2, 2, 2, 1, 1},
+                    RA_OK,
+                    {plain, NULL, plain, NULL, plain, NULL}};
+    cr_expect_eq(deal(&slices), 0);
+    cr_expect_eq(deal(&gpus), 0);
 }
 
 Test(device_place, a_rank_that_sees_no_gpu_is_the_failure_of_all)
