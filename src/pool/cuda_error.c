@@ -4,6 +4,7 @@
 #include "ringattn/device.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 bool ra_cuda_is_absent(cudaError_t error)
@@ -37,9 +38,18 @@ void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes)
              version_text(runtime_error, runtime, runtime_text), (int)error);
 }
 
+static atomic_bool in_use;
+
+void ra_cuda_note_use(void)
+{
+    atomic_store(&in_use, true);
+}
+
 bool ra_cuda_is_sticky(cudaError_t error)
 {
     switch (error) {
+    case cudaErrorUnknown:
+        return atomic_load(&in_use);
 #if CUDART_VERSION >= 12080
     case cudaErrorContained:
     case cudaErrorTensorMemoryLeak:

@@ -16,9 +16,13 @@ void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes);
 /**
  * Whether every later call returns this error too. CUDA's documentation says so of errors that
  * leave a process in an inconsistent state: an illegal address, a failed launch and the like. It
- * does not say so of uncorrectable memory or NVLink errors, but no later result can be trusted.
+ * does not say so of uncorrectable memory or NVLink errors, but no later result can be trusted; nor
+ * of cudaErrorUnknown, which all calls return once a GPU in use has fallen off its bus. Before one
+ * is in use, that only means that the driver has none to offer.
  */
 bool ra_cuda_is_sticky(cudaError_t error);
+/** From now on this process uses a GPU: it has made its memory. */
+void ra_cuda_note_use(void);
 
 /**
  * The only place that decides the status of an error: out of memory is RA_ERR_NO_MEMORY, no GPU is

@@ -199,8 +199,10 @@ static ra_status memory_make(const ra_memory_ops *ops, int index, ra_memory *mem
     ra_status status = ra_cuda_check_index(index);
     if (status == RA_OK)
         status = ra_cuda_status(make_current(&memory), "choosing a GPU");
-    if (status == RA_OK)
+    if (status == RA_OK) {
+        ra_cuda_note_use();
         *memory_out = memory;
+    }
     return status;
 }
 

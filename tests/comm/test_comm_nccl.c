@@ -189,7 +189,7 @@ Test(nccl, survives_the_failure_of_any_call_to_the_runtime)
         contract_clear_log();
         standin_reset();
         standin.fail_call = at;
-        standin.fail_error = cudaErrorUnknown;
+        standin.fail_error = cudaErrorInvalidResourceHandle;
         device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 250);
         cr_expect_eq(outcome.wrong, 0);
         cr_expect_eq(outcome.ok + outcome.failed, 2);

@@ -128,7 +128,7 @@ static void fail_each_call(cudaError_t error, int lines)
 
 Test(staged, survives_the_failure_of_any_call_to_the_runtime)
 {
-    fail_each_call(cudaErrorUnknown, 1);
+    fail_each_call(cudaErrorInvalidResourceHandle, 1);
 }
 
 Test(staged, survives_that_any_call_to_the_runtime_finds_no_memory)

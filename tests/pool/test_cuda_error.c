@@ -14,7 +14,7 @@ static captured_log said;
 ParameterizedTestParameters(cuda_error, that_stays_loses_the_gpu_with_one_line)
 {
     static cudaError_t errors[] = {cudaErrorIllegalAddress, cudaErrorECCUncorrectable,
-                                   cudaErrorNvlinkUncorrectable};
+                                   cudaErrorNvlinkUncorrectable, cudaErrorUnknown};
     return cr_make_param_array(cudaError_t, errors, sizeof(errors) / sizeof(errors[0]));
 }
 
@@ -34,4 +34,19 @@ ParameterizedTest(cudaError_t *error, cuda_error, that_stays_loses_the_gpu_with_
     }
     cr_expect_not_null(strstr(said.line, "GPU 0 is lost to this process"), "%s", said.line);
     cr_expect(ra_device_is_lost());
+}
+
+/* As long as no GPU is in use there is none to lose, and a job may take the CPU. */
+Test(cuda_error, that_is_unknown_before_a_gpu_is_used_loses_none)
+{
+    ra_memory memory = {0};
+    standin_reset();
+    captured_log_begin(&said);
+    standin.fail_error = cudaErrorUnknown;
+    standin.fail_call = 1;
+    standin.fails_for_good = 1;
+    cr_expect_eq(ra_device_use(0), RA_ERR_CUDA);
+    cr_expect_eq(ra_memory_device(0, &memory), RA_ERR_CUDA);
+    cr_expect_eq(said.count, 2);
+    cr_expect_not(ra_device_is_lost());
 }

@@ -207,7 +207,7 @@ Test(driver_cuda, what_a_context_costs_is_what_is_taken_after_it_was_made)
     for (int64_t call = 1; call <= 2; call++) {
         said.errors = 0;
         standin.fail_call = standin.calls + call;
-        standin.fail_error = call == 1 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+        standin.fail_error = call == 1 ? cudaErrorMemoryAllocation : cudaErrorInvalidResourceHandle;
         cr_expect_eq(ra_device_taken(&bytes), call == 1 ? RA_ERR_NO_MEMORY : RA_ERR_CUDA);
         cr_expect_eq(said.errors, 1);
         cr_expect_eq(bytes, -1);

@@ -143,7 +143,7 @@ Test(timeline_cuda, any_call_that_fails_is_one_line)
         ra_span span;
         int64_t const before = standin.calls;
         standin.fail_call = before + call;
-        standin.fail_error = cudaErrorUnknown;
+        standin.fail_error = cudaErrorInvalidResourceHandle;
         ra_timeline *line = ra_timeline_create_cuda(1);
         ra_timeline_anchor(line, (ra_stream *)stream);
         int32_t const index = begin_on(line, stream, 7);

@@ -214,7 +214,7 @@ Test(trace_device, any_call_that_fails_is_one_line_and_takes_times_at_most)
         int64_t const before = standin.calls;
         job.take_trace = trace_record_take;
         standin.fail_call = before + call;
-        standin.fail_error = cudaErrorUnknown;
+        standin.fail_error = cudaErrorInvalidResourceHandle;
         ring_job_run(&job);
         cr_expect_leq(said.warnings, 1);
         cr_expect_eq(job.leaked_bytes, 0);

@@ -63,7 +63,8 @@ static ra_status begin_failing(cuda_job *j, int64_t call, cudaError_t error)
 
 static ra_status begin_odd(cuda_job *j, int64_t call)
 {
-    return begin_failing(j, call, call % 2 == 0 ? cudaErrorLaunchOutOfResources : cudaErrorUnknown);
+    return begin_failing(
+        j, call, call % 2 == 0 ? cudaErrorLaunchOutOfResources : cudaErrorInvalidResourceHandle);
 }
 
 static ra_status begin_full(cuda_job *j, int64_t call)
