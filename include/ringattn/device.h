@@ -73,9 +73,9 @@ void ra_device_share(bool shared);
 /**
  * Bytes in use on this process's GPU, by anyone: total less free. Just after ra_device_use this is
  * the process's context, plus what other processes hold there, which the runtime cannot tell apart.
- * Category `context` is charged with it, and with what libraries add when they begin. If ranks
- * share the GPU (ra_device_share), nobody can tell whose bytes they are: this is 0, and no rank is
- * charged.
+ * Category `context` is charged with it, in the command with 1 GiB at most, beyond which it is not
+ * the context's, and with what libraries add when they begin. If ranks share the GPU
+ * (ra_device_share), nobody can tell whose bytes they are: this is 0, and no rank is charged.
  *
  * @return RA_ERR_UNSUPPORTED, RA_ERR_NO_MEMORY or RA_ERR_CUDA; one line was logged
  */

@@ -1,8 +1,10 @@
 #include "job_memory.h"
 
+#include "bytes_text.h"
 #include "internal.h"
 #include "ringattn/comm_device.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* ---- the backend ----------------------------------------------------------------------------- */
@@ -42,19 +44,41 @@ ra_status ra_job_choose_backend(ra_job *job)
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
+/*
+ * Of what is taken of the GPU, our context. It takes some hundred MiB, so whatever is beyond 1 GiB
+ * is other processes', and no job's limit pays for it. Said once by a process.
+ */
+static int64_t context_of(const ra_job *job, int64_t taken_bytes)
+{
+    static int64_t const most_bytes = (int64_t)1 << 30;
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    char text[32];
+    if (taken_bytes > most_bytes && !atomic_flag_test_and_set(&said))
+        ra_log(
+            RA_LOG_WARNING,
+            "GPU %d: before the job %s of its memory are taken, more than a context takes: 1 GiB "
+            "counts as ours, and other processes have the rest",
+            job->device_index, ra_bytes_text(taken_bytes, text));
+    return ra_min_i64(taken_bytes, most_bytes);
+}
+
 ra_status ra_job_take_device(ra_job *job)
 {
+    int64_t taken_bytes = 0;
     ra_devices devices;
     ra_devices_read(&devices);
     job->device = devices.list[job->device_index];
     ra_device_share(job->device_sharers > 1);
-    ra_status const status = ra_device_use(job->device_index);
+    ra_status status = ra_device_use(job->device_index);
     if (status != RA_OK)
         return status;
     job->shards.memory = ra_kernel_cuda()->memory();
     if (job->shards.memory.ops == NULL)
         return RA_ERR_CUDA; /* the cause has been logged */
-    return ra_device_taken(&job->context_bytes);
+    status = ra_device_taken(&taken_bytes);
+    if (status == RA_OK)
+        job->context_bytes = context_of(job, taken_bytes);
+    return status;
 }
 
 /* What each of `sharers` ranks may take of the available memory. Some host memory is left over,

@@ -279,6 +279,28 @@ Test(device, the_bytes_of_its_context_are_counted)
     cr_expect_not_null(strstr(result.err, "for context"), "%s", result.err);
 }
 
+/* What is taken beyond what a context takes belongs to others, and passes no limit of this job. */
+Test(device, bytes_of_other_processes_are_not_charged_to_it)
+{
+    static const char warning[] = "ringattn: warning: GPU 0: before the job 5.0 GiB of its memory";
+    run("RA_STANDIN_BYTES=8589934592 RA_STANDIN_CONTEXT=5368709120",
+        "run " JOB "--json --set memory.limit=1100M");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn:"), 1, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, warning), 1, "%s", result.err);
+    json_t *root = parse_json(result.out);
+    const json_t *bytes = member(first_point(root), "memory_bytes");
+    cr_expect_eq(integer(bytes, "context"), 1 << 30);
+    json_decref(root);
+    run("RA_STANDIN_BYTES=8589934592 RA_STANDIN_CONTEXT=1073741824",
+        "run " JOB "--json --set memory.limit=1100M");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn:"), 0, "%s", result.err);
+    run("RA_STANDIN_BYTES=8589934592 RA_STANDIN_CONTEXT=5368709120",
+        "run " JOB "--json --set memory.limit=1000M");
+    cr_expect_eq(result.code, 4, "%s", result.err);
+}
+
 /* No GPU, whatever the runtime calls it, is one sentence with both versions, in every command. */
 Test(device, that_is_absent_is_said_everywhere)
 {
