@@ -39,6 +39,15 @@ typedef struct ra_devices {
  */
 void ra_devices_read(ra_devices *devices_out);
 
+/** Index of the first usable GPU; 0 if none is. */
+static inline int ra_devices_first(const ra_devices *devices)
+{
+    for (int i = 0; i < devices->count; i++)
+        if (devices->list[i].usable)
+            return i;
+    return 0;
+}
+
 /**
  * Make `index` the GPU of this process, for all its threads; without a call it is GPU 0. Not to be
  * called while anybody uses what belongs to the GPU before.

@@ -30,8 +30,8 @@ ra_kernel_use ra_backend_use(const ra_config *config, int threads);
 ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads);
 
 /**
- * Whether the GPU in use (ra_device_use) can run a job's kernels; if not, why_not says why in one
- * sentence. All keys of the job are known.
+ * Whether the GPU in use (ra_device_use), or the first usable one if none is, can run a job's
+ * kernels; if not, why_not says why in one sentence. All keys of the job are known.
  */
 bool ra_backend_gpu_serves(const ra_config *config, char why_not[RA_BACKEND_NOTE_MAX]);
 /** Whether the CPU may compute if a GPU cannot: neither cuda nor nccl was requested. */

@@ -80,13 +80,6 @@ static void list_add(ra_kernel_list *list, const ra_kernel_ops *ops)
         list->tables[list->count++] = ops;
 }
 
-static bool has_gpu(void)
-{
-    ra_devices devices;
-    ra_devices_read(&devices);
-    return devices.usable_count > 0;
-}
-
 ra_status ra_kernel_findings_make(ra_comm *comm, ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                   int *count_out)
 {
@@ -98,11 +91,15 @@ ra_status ra_kernel_findings_make(ra_comm *comm, ra_kernel_finding findings[RA_K
     if (status != RA_OK)
         return status;
     list_add(&list, ra_kernel_standard());
-    if (has_gpu()) {
+    ra_devices devices;
+    ra_devices_read(&devices);
+    if (devices.usable_count > 0) {
         char text[240];
         int64_t taken_bytes;
         /* A job has its context before it compares: so that is no part of how long one takes. */
-        status = ra_device_taken(&taken_bytes);
+        status = ra_device_use(ra_devices_first(&devices));
+        if (status == RA_OK)
+            status = ra_device_taken(&taken_bytes);
         if (status != RA_OK)
             return status;
         list_add(&list, ra_kernel_cuda());

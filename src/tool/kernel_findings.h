@@ -18,9 +18,9 @@ typedef struct ra_kernel_finding {
 enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };
 
 /**
- * Every table that this machine runs, the first GPU's too, each dtype, forward and backward, at six
- * head_dims, and linear attention likewise: some tenths of a second per table of the CPU. How many
- * were found in *count_out.
+ * Every table that this machine runs, the first usable GPU's too, each dtype, forward and backward,
+ * at six head_dims, and linear attention likewise: some tenths of a second per table of the CPU.
+ * How many were found in *count_out.
  *
  * @param comm  of a rank that checks while the others wait; NULL: none do
  */

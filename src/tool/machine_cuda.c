@@ -44,7 +44,7 @@ json_t *ra_machine_cuda_json(void)
 const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)
 {
     char memory[32];
-    const ra_device *first = &devices->list[0];
+    const ra_device *first = &devices->list[ra_devices_first(devices)];
     if (devices->usable_count == 0)
         snprintf(text, bytes, "no: %s", devices->why_not);
     else

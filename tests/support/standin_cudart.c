@@ -114,7 +114,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
         properties->major = standin.major[device];
         properties->multiProcessorCount = standin.multiprocessors;
         properties->totalGlobalMem = (size_t)standin.memory_bytes;
-        properties->sharedMemPerBlockOptin = (size_t)standin.shared_bytes;
+        properties->sharedMemPerBlockOptin =
+            standin.major[device] < 8 ? 49152 : (size_t)standin.shared_bytes;
         properties->pciBusID = 0x3b + device;
     }
     return standin_leave(error);

@@ -90,6 +90,14 @@ Test(device_emulated, a_gpu_with_less_shared_memory_is_refused_before_the_job)
     }
 }
 
+/* No job would take it. */
+Test(device_emulated, a_gpu_too_old_is_not_asked_what_it_has)
+{
+    run("RA_STANDIN_OLD=1", "info " WIDE_JOB "--set compute.backend=cuda");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.out, "1 GPU, the first stand-in 1 (9.0"), "%s", result.out);
+}
+
 Test(device_emulated, auto_leaves_a_gpu_with_less_shared_memory_and_says_so_once)
 {
     run(SMALL_GPU, "run " JOB "--set compute.backend=auto --set shape.dtype=bf16 --backward "

@@ -1,25 +1,36 @@
 /*
  * `info --check` where there is a GPU: when its context is made. Linked with --wrap of what is
- * played here: one GPU, what making its context says, and comparisons, which compare nothing.
+ * played here: one usable GPU, what making its context says, and comparisons, which compare
+ * nothing.
  */
 #include "ringattn/device.h"
 #include "tool/kernel_findings.h"
 
 #include <criterion/criterion.h>
 
-static int contexts, checks;
+static int uses, contexts, checks;
 static ra_status context_status;
 
 void __wrap_ra_devices_read(ra_devices *devices_out);
 void __wrap_ra_devices_read(ra_devices *devices_out)
 {
-    *devices_out = (ra_devices){.count = 1, .usable_count = 1};
-    devices_out->list[0] = (ra_device){.name = "played", .shared_bytes = 1 << 20, .usable = true};
+    *devices_out = (ra_devices){.count = 2, .usable_count = 1};
+    devices_out->list[0] = (ra_device){.name = "old"};
+    devices_out->list[1] = (ra_device){.name = "played", .shared_bytes = 1 << 20, .usable = true};
+}
+
+ra_status __wrap_ra_device_use(int index);
+ra_status __wrap_ra_device_use(int index)
+{
+    cr_assert_eq(index, 1, "the first that is usable");
+    uses++;
+    return RA_OK;
 }
 
 ra_status __wrap_ra_device_taken(int64_t *bytes_out);
 ra_status __wrap_ra_device_taken(int64_t *bytes_out)
 {
+    cr_assert_eq(uses, 1);
     contexts++;
     *bytes_out = 1;
     return context_status;

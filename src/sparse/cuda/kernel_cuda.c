@@ -26,9 +26,11 @@ static ra_memory cuda_memory(void)
 static bool cuda_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
 {
     ra_devices devices;
-    int const index = ra_device_used();
+    int index = ra_device_used();
     int32_t const needed = ra_cuda_shared_bytes(use);
     ra_devices_read(&devices);
+    if (index < devices.count && !devices.list[index].usable)
+        index = ra_devices_first(&devices); /* none has been chosen yet */
     const ra_device *const device = &devices.list[index];
     if (index < devices.count && needed <= device->shared_bytes)
         return true;
