@@ -115,12 +115,19 @@ skip() {
     exit 77
 }
 
+# CUDA's first GPU, by what nvidia-smi calls it; the two number them alike by their place on the bus.
+# It knows no slices of a GPU (MIG).
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+visible=${CUDA_VISIBLE_DEVICES-0}
+first_gpu=(-i "${visible%%,*}")
+[ "${visible#MIG-}" = "$visible" ] || first_gpu=()
+
 # One line of name, driver and memory, or the reason why there is none. A driver that hangs is none.
 # The end comes even where a check cannot be stopped: from outside, and the report is written then.
 gpu=${RA_GPU_CHECK_INSIDE:-}
 if [ -z "$gpu" ]; then
     command -v nvidia-smi >/dev/null || skip "there is no GPU: nvidia-smi is not there"
-    gpu=$(timeout -k 2 20 nvidia-smi --query-gpu=name,driver_version,memory.total \
+    gpu=$(timeout -k 2 20 nvidia-smi "${first_gpu[@]}" --query-gpu=name,driver_version,memory.total \
         --format=csv,noheader 2>&1) || skip "there is no GPU: nvidia-smi failed, or did not end: $gpu"
     gpu=${gpu%%$'\n'*}
     [ -n "$gpu" ] || skip "there is no GPU: nvidia-smi lists none"

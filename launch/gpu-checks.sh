@@ -36,7 +36,7 @@ check_build() {
         add_row configure absent '' '' '' '' 'pkg-config is not there; pkgconf in --deps has it'
         return 1
     fi
-    capability=$(timeout 20 nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+    capability=$(timeout 20 nvidia-smi "${first_gpu[@]}" --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
         sed -n '1s/^\([0-9]*\)\.\([0-9]\)$/\1\2/p')
     [ -z "$capability" ] || options+=("-DCMAKE_CUDA_ARCHITECTURES=$capability-real")
     offer_libraries
@@ -243,7 +243,7 @@ ratio() {
 # it reached goes by them. Only samples at half of the highest power or more count: then the GPU was
 # at work.
 watch_clocks() {
-    local file=$logs/clocks.csv name=$1 found watching=(nvidia-smi --format=csv,noheader,nounits
+    local file=$logs/clocks.csv name=$1 found watching=(nvidia-smi "${first_gpu[@]}" --format=csv,noheader,nounits
         -lms 50 --query-gpu=clocks.sm,clocks.mem,power.draw.instant,clocks_event_reasons.active)
     shift
     timeout 300 stdbuf -oL "${watching[@]}" >"$file" 2>&1 & # what is in a buffer is lost

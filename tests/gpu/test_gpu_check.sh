@@ -5,6 +5,7 @@ set -u
 source_dir=$1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+unset CUDA_VISIBLE_DEVICES
 fail() {
     echo "test_gpu_check: $*" >&2
     cat "$work/output" "$work/build/report/report.md" >&2
@@ -39,7 +40,7 @@ lines() {
 # 10 s beside the nine eighths of comm.timeout after which the command says what hangs.
 # shellcheck disable=SC2034,SC2317 # the stages use what is set, and call what is here
 limits_of() (
-    root=$source_dir build_dir=$work logs=$work out_dir=$work python=false
+    root=$source_dir build_dir=$work logs=$work out_dir=$work python=false first_gpu=()
     deadline=$((SECONDS + 100000)) tool=tool
     . "$source_dir/launch/common.sh"
     . "$source_dir/launch/gpu-checks.sh"
@@ -111,6 +112,19 @@ run 77 --build "$work/build"
 grep -q 'lists none' "$work/output" || fail "no reason"
 [ ! -e "$work/build" ] || fail "something was written without a GPU"
 
+# It asks for the GPU that CUDA takes: the first of those that are visible.
+# shellcheck disable=SC2016
+fake bin/nvidia-smi 'echo "$CUDA_DEVICE_ORDER $*"; exit 9'
+asks_for() {
+    grep -q -- "failed, or did not end: PCI_BUS_ID $1--query-gpu=name" "$work/output" || fail "not $1"
+}
+run 77 --build "$work/build"
+asks_for '-i 0 '
+CUDA_VISIBLE_DEVICES=3,1 run 77 --build "$work/build"
+asks_for '-i 3 '
+CUDA_VISIBLE_DEVICES=MIG-1,MIG-2 run 77 --build "$work/build"
+asks_for ''
+
 # What a bare container lacks: made where root may, and else named in a line. (Programs are played.)
 machine() {
     bash -c '. "$1/launch/common.sh"; . "$1/launch/gpu-machine.sh"; shift; "$@"' machine \
@@ -144,8 +158,8 @@ done
 # A build that fails: all else is absent, even what an earlier build left.
 # shellcheck disable=SC2016
 fake bin/nvidia-smi 'case "$*" in
-*compute_cap*) echo 9.0 ;;
-*clocks*) echo $$ >"$0.pid"
+*"-i 0 "*compute_cap*) echo 9.0 ;;
+*"-i 0 "*clocks*) echo $$ >"$0.pid"
     { echo "345, 3201, 90.5, 0x1"; echo "1980, 3201, 650.1, 0x4"; echo "1755, 3201, 500, 0x4"
         sleep 20; } | cut -c 1- ;; # which says nothing until much was said, or it ends
 *) echo "Played GPU, 1.2.3, 1 MiB" ;;
