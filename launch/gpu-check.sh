@@ -138,6 +138,9 @@ if [ -z "$gpu" ]; then
     fi
     RA_GPU_CHECK_INSIDE=$gpu exec timeout --preserve-status -k 10 "$limit" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
 fi
+# Its compute capability, such as 9.0.
+capability=$(timeout 20 nvidia-smi "${first_gpu[@]}" --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+    sed -n '1s/^\([0-9]*\.[0-9]\)$/\1/p')
 PATH=$PATH:/usr/local/cuda/bin # where nvcc and compute-sanitizer are, if nowhere else
 logs=$build_dir/logs
 mkdir -p "$build_dir" "$out_dir" "$logs" || exit 1
@@ -167,7 +170,7 @@ facts() {
     packages=$(python_versions)
     machine_facts
     report_facts=(date "$(date -u +%Y-%m-%dT%H:%M:%SZ)" host "$(hostname 2>/dev/null)"
-        device "$gpu" commit "${commit:-unknown}" nvcc "${compiler:-unknown}"
+        device "$gpu" capability "${capability:-unknown}" commit "${commit:-unknown}" nvcc "${compiler:-unknown}"
         python "${packages:-no PyTorch}" "${machine[@]}")
 }
 
