@@ -82,15 +82,36 @@ static inputs small_inputs(ra_dtype dtype, const double *means)
     return inputs_draw(dtype, 16, 4, 2, 8, means);
 }
 
-/* Whether of o, dq, dk and dv just number `wrong` is found wrong; -1: none. */
-static void assert_wrong(const ra_errors *errors, const ra_config *config, int wrong)
+typedef enum result { NONE = -1, O, LSE, DQ, DK, DV, RESULTS } result;
+
+/* That just this result is found wrong. */
+static void assert_wrong(const ra_errors *errors, const ra_config *config, result wrong)
 {
     ra_errors const bounds = ra_error_bounds(config->dtype, config->head_dim);
-    double const found[] = {errors->o, errors->dq, errors->dk, errors->dv};
-    double const bound[] = {bounds.o, bounds.dq, bounds.dk, bounds.dv};
-    for (int x = 0; x < 4; ++x)
-        cr_assert_eq(found[x] <= bound[x], x != wrong, "wrong: %d; result %d: %g", wrong, x,
-                     found[x]);
+    double const found[] = {errors->o, errors->lse, errors->dq, errors->dk, errors->dv};
+    double const bound[] = {bounds.o, bounds.lse, bounds.dq, bounds.dk, bounds.dv};
+    for (int x = 0; x < RESULTS; ++x)
+        cr_assert_eq(found[x] <= bound[x], x != (int)wrong, "wrong: %d; result %d: %g", (int)wrong,
+                     x, found[x]);
+}
+
+/* A job of one head whose results nobody computed: all are 0. */
+static verify_job zeros_job(const char *pattern, int seq, int dim)
+{
+    verify_job job = {.config =
+                          parse_config("shape: {seq: %d, heads: 1, head_dim: %d, dtype: f32}\n"
+                                       "pattern: {causal: true%s}\njob: {backward: true}",
+                                       seq, dim, pattern)};
+    size_t const count = (size_t)seq * (size_t)dim;
+    job.config.kv_heads = 1;
+    cr_assert_eq(ra_tensor_source_open(&job.config, pool, 1, &job.source), RA_OK);
+    cr_assert_eq(ra_pattern_create(&job.config.pattern, seq, 1, pool, &job.pattern), RA_OK);
+    job.o = calloc(count, sizeof(float));
+    job.dq = calloc(count, sizeof(float));
+    job.dk = calloc(count, sizeof(float));
+    job.dv = calloc(count, sizeof(float));
+    job.lse = calloc((size_t)seq, sizeof(float));
+    return job;
 }
 
 /* ---- right results --------------------------------------------------------------------------- */
@@ -152,7 +173,6 @@ Test(verify, gradients_are_not_checked_without_backward)
 Test(verify, one_wrong_element_anywhere_is_found)
 {
     verify_job job = small_job("f32", "");
-    ra_errors const bounds = ra_error_bounds(RA_F32, 8);
     float *const tensors[] = {job.o, job.lse, job.dq, job.dk, job.dv};
     int const counts[] = {16 * 4 * 8, 16 * 4, 16 * 4 * 8, 16 * 2 * 8, 16 * 2 * 8};
     for (int t = 0; t < 5; ++t)
@@ -162,11 +182,7 @@ Test(verify, one_wrong_element_anywhere_is_found)
             for (int w = 0; w < 3; ++w) {
                 tensors[t][i] = wrong[w];
                 ra_errors const errors = verify_job_run(&job, 1 + i % 3);
-                double const found[] = {errors.o, errors.lse, errors.dq, errors.dk, errors.dv};
-                double const bound[] = {bounds.o, bounds.lse, bounds.dq, bounds.dk, bounds.dv};
-                for (int x = 0; x < 5; ++x)
-                    cr_assert_eq(found[x] <= bound[x], x != t, "tensor %d element %d as %g: %g", t,
-                                 i, (double)wrong[w], found[x]);
+                assert_wrong(&errors, &job.config, (result)t);
             }
             tensors[t][i] = right;
         }
@@ -182,6 +198,7 @@ Test(verify, one_wrong_element_anywhere_is_found)
 Test(verify, first_and_last_rows_count_alike, .timeout = 120)
 {
     enum { SEQ = 2048, DIM = 8 };
+    static const result results[] = {O, DQ, DK, DV};
     static const double means[2][4] = {{0}, {0, 3, 1, 1}};
     for (int m = 0; m < 2; ++m) {
         inputs in = inputs_draw(RA_BF16, SEQ, 1, 1, DIM, means[m]);
@@ -191,16 +208,16 @@ Test(verify, first_and_last_rows_count_alike, .timeout = 120)
                                                  SEQ, DIM, inputs_write(&in))};
         verify_job_open(&job);
         ra_errors const fine = verify_job_run(&job, 2);
-        assert_wrong(&fine, &job.config, -1);
+        assert_wrong(&fine, &job.config, NONE);
         void *const tensors[] = {job.o, job.dq, job.dk, job.dv};
         for (int t = 0; t < 4; ++t)
-            for (int end = t == 1; end < 2; ++end) { /* the first row of dq is 0 */
+            for (int end = results[t] == DQ; end < 2; ++end) { /* the first row of dq is 0 */
                 uint16_t *const row = (uint16_t *)tensors[t] + (int64_t)end * (SEQ - 1) * DIM;
                 uint16_t right[DIM];
                 memcpy(right, row, sizeof(right));
                 memset(row, 0, sizeof(right));
                 ra_errors const errors = verify_job_run(&job, 1 + t);
-                assert_wrong(&errors, &job.config, t);
+                assert_wrong(&errors, &job.config, results[t]);
                 memcpy(row, right, sizeof(right));
             }
         verify_job_close(&job);
@@ -216,8 +233,8 @@ Test(verify, samples_are_looked_for_where_few_rows_see_anything, .timeout = 60)
                                              " rates: [256], heads: grouped}}\n"
                                              "job: {backward: true}")};
     verify_job_open(&job);
-    ra_errors const bounds = ra_error_bounds(RA_F32, 4), fine = verify_job_run(&job, 2);
-    cr_assert(within(&fine, &bounds), "o %g dq %g dk %g dv %g", fine.o, fine.dq, fine.dk, fine.dv);
+    ra_errors const fine = verify_job_run(&job, 2);
+    assert_wrong(&fine, &job.config, NONE);
     cr_assert(fine.query_count >= 3 * 16 && fine.key_count >= 3 * 8, "%lld queries, %lld keys",
               (long long)fine.query_count, (long long)fine.key_count);
     ((float *)job.dq)[5] = 1e-3f; /* token 0 of head 1, which sees nothing */
@@ -268,18 +285,14 @@ Test(verify, one_wrong_element_of_linear_attention_is_found, .timeout = 60)
 {
     for (int kind = 0; kind < 2; ++kind) {
         verify_job job = linear_job(linear_kinds[kind], 2, 8, 2, 1, 8, "f32");
-        ra_errors const bounds = ra_error_bounds(RA_F32, 8);
+        static const result results[] = {O, DQ, DK, DV};
         float *const tensors[] = {job.o, job.dq, job.dk, job.dv};
         for (int t = 0; t < 4; ++t)
             for (int i = 0; i < 2 * 8 * 8 * (t < 2 ? 2 : 1); i += 5) {
                 float const right = tensors[t][i];
                 tensors[t][i] = i % 2 == 0 ? right + 0.01f : NAN;
                 ra_errors const errors = verify_job_run(&job, 1 + i % 3);
-                double const found[] = {errors.o, errors.dq, errors.dk, errors.dv};
-                double const bound[] = {bounds.o, bounds.dq, bounds.dk, bounds.dv};
-                for (int x = 0; x < 4; ++x)
-                    cr_assert_eq(found[x] <= bound[x], x != t, "kind %d tensor %d element %d: %g",
-                                 kind, t, i, found[x]);
+                assert_wrong(&errors, &job.config, results[t]);
                 tensors[t][i] = right;
             }
         verify_job_close(&job);
@@ -292,14 +305,12 @@ Test(verify, long_linear_jobs_lean_on_the_runs_own_o, .timeout = 60)
 {
     for (int kind = 0; kind < 2; ++kind) {
         verify_job job = linear_job(linear_kinds[kind], 1, 5600, 2, 1, 2, "f32");
-        ra_errors const bounds = ra_error_bounds(RA_F32, 8);
         ra_errors const fine = verify_job_run(&job, 1);
         cr_assert(fine.lse_from_run);
-        cr_assert(within(&fine, &bounds), "o %g dq %g dk %g dv %g", fine.o, fine.dq, fine.dk,
-                  fine.dv);
+        assert_wrong(&fine, &job.config, NONE);
         ((float *)job.dk)[0] += 0.5f; /* the first row is always sampled */
         ra_errors const bad = verify_job_run(&job, 1);
-        cr_assert(!(bad.dk <= bounds.dk));
+        assert_wrong(&bad, &job.config, DK);
         verify_job_close(&job);
         ra_config_fini(&job.config);
     }
@@ -323,11 +334,9 @@ Test(verify, rows_that_see_nan_in_the_inputs_are_skipped_and_counted)
         in.data[cases[c].tensor][cases[c].element] = NAN;
         verify_job job = small_job("f32", inputs_write(&in));
         job.inputs_nonfinite = true;
-        ra_errors const bounds = ra_error_bounds(RA_F32, 8);
         for (int ranks = 1; ranks <= 3; ++ranks) {
             ra_errors const errors = verify_job_run(&job, ranks);
-            cr_assert(within(&errors, &bounds), "case %d: o %g lse %g dq %g dk %g dv %g", c,
-                      errors.o, errors.lse, errors.dq, errors.dk, errors.dv);
+            assert_wrong(&errors, &job.config, NONE);
             cr_assert_eq(errors.skipped_count, cases[c].skipped, "case %d: %lld", c,
                          (long long)errors.skipped_count);
             cr_assert_eq(errors.query_count + errors.key_count + errors.skipped_count,
@@ -357,9 +366,7 @@ Test(verify, what_tiny_weights_leave_beside_zeros_counts_next_to_nothing)
         }
     cr_assert(changed_count > 8);
     ra_errors const errors = verify_job_run(&job, 2);
-    ra_errors const bounds = ra_error_bounds(RA_F32, 8);
-    cr_assert(within(&errors, &bounds), "o %g lse %g dq %g dk %g dv %g", errors.o, errors.lse,
-              errors.dq, errors.dk, errors.dv);
+    assert_wrong(&errors, &job.config, NONE);
     verify_job_close(&job);
     ra_config_fini(&job.config);
 }
@@ -373,20 +380,7 @@ Test(verify, long_jobs_are_sampled_within_bounds, .timeout = 120)
     static const char *const patterns[] = {", window: {left: 15}", "",
                                            ", window: {left: 15}, sinks: 1"};
     for (int p = 0; p < 3; ++p) {
-        verify_job job = {0};
-        job.config = parse_config("shape: {seq: 60000, heads: 1, head_dim: 4, dtype: f32}\n"
-                                  "pattern: {causal: true%s}\njob: {backward: true}",
-                                  patterns[p]);
-        job.config.kv_heads = 1;
-        cr_assert_eq(ra_tensor_source_open(&job.config, pool, 1, &job.source), RA_OK);
-        cr_assert_eq(ra_pattern_create(&job.config.pattern, job.config.seq, 1, pool, &job.pattern),
-                     RA_OK);
-        /* Results nobody computed: what is asked is whether verification ends and says so. */
-        job.o = calloc(60000 * 4, 4);
-        job.dq = calloc(60000 * 4, 4);
-        job.dk = calloc(60000 * 4, 4);
-        job.dv = calloc(60000 * 4, 4);
-        job.lse = calloc(60000, 4);
+        verify_job job = zeros_job(patterns[p], 60000, 4);
         ra_errors const errors = verify_job_run(&job, 1);
         cr_assert_eq(errors.lse_from_run, p > 0);
         cr_assert(errors.query_count >= 8 && errors.query_count <= 64);
@@ -400,18 +394,7 @@ Test(verify, long_jobs_are_sampled_within_bounds, .timeout = 120)
 /* The run's own NaN is no excuse where the inputs have none. */
 Test(verify, nan_of_the_runs_own_lse_is_an_error)
 {
-    verify_job job = {0};
-    job.config = parse_config("shape: {seq: 60000, heads: 1, head_dim: 1, dtype: f32}\n"
-                              "pattern: {causal: true}\njob: {backward: true}");
-    job.config.kv_heads = 1;
-    cr_assert_eq(ra_tensor_source_open(&job.config, pool, 1, &job.source), RA_OK);
-    cr_assert_eq(ra_pattern_create(&job.config.pattern, job.config.seq, 1, pool, &job.pattern),
-                 RA_OK);
-    job.o = calloc(60000, 4);
-    job.dq = calloc(60000, 4);
-    job.dk = calloc(60000, 4);
-    job.dv = calloc(60000, 4);
-    job.lse = calloc(60000, 4);
+    verify_job job = zeros_job("", 60000, 1);
     job.lse[777] = NAN;
     ra_errors const errors = verify_job_run(&job, 2);
     cr_assert(errors.lse_from_run);
@@ -430,11 +413,11 @@ Test(verify, gradients_that_cancel_to_zero_are_measured_by_their_terms)
     verify_job_open(&job);
     float *dq = job.dq;
     dq[5] = 1e-7f;
-    ra_errors const fine = verify_job_run(&job, 2), bounds = ra_error_bounds(RA_F32, 8);
-    cr_assert(within(&fine, &bounds), "dq %g dk %g", fine.dq, fine.dk);
+    ra_errors const fine = verify_job_run(&job, 2);
+    assert_wrong(&fine, &job.config, NONE);
     dq[5] = 1e-2f;
     ra_errors const bad = verify_job_run(&job, 2);
-    cr_assert(!(bad.dq <= bounds.dq), "dq %g", bad.dq);
+    assert_wrong(&bad, &job.config, DQ);
     verify_job_close(&job);
     ra_config_fini(&job.config);
 }
@@ -451,7 +434,7 @@ Test(verify, gradients_of_16_bits_may_be_off_as_their_terms_are)
             ra_dtype_store(RA_BF16, job.dq, i, dq + (far ? 0.3f : 0.02f));
         }
         ra_errors const errors = verify_job_run(&job, 2);
-        assert_wrong(&errors, &job.config, far ? 1 : -1);
+        assert_wrong(&errors, &job.config, far ? DQ : NONE);
     }
     verify_job_close(&job);
     ra_config_fini(&job.config);
@@ -470,11 +453,11 @@ Test(verify, rows_that_cancel_by_chance_do_not_outweigh_the_others)
     for (int i = 0; i < 16 * 4; ++i)
         dv[i] += 1.25e-6f * (float)sqrt(square);
     ra_errors const fine = verify_job_run(&job, 2);
-    assert_wrong(&fine, &job.config, -1);
+    assert_wrong(&fine, &job.config, NONE);
     for (int i = 0; i < 16 * 4; ++i)
         dv[i] += 1.25e-6f * (float)sqrt(square);
     ra_errors const bad = verify_job_run(&job, 2);
-    assert_wrong(&bad, &job.config, 3);
+    assert_wrong(&bad, &job.config, DV);
     verify_job_close(&job);
     ra_config_fini(&job.config);
 }
@@ -490,11 +473,10 @@ Test(verify, gradients_of_16_bits_may_be_off_as_float32_is)
     uint16_t *dq = job.dq;
     dq[5] = 0x4000; /* 2, of terms of some 10^4: float32 scores of 10^3 are as much off */
     ra_errors const fine = verify_job_run(&job, 2);
-    ra_errors const bounds = ra_error_bounds(RA_BF16, 16);
-    cr_assert(within(&fine, &bounds), "dq %g", fine.dq);
+    assert_wrong(&fine, &job.config, NONE);
     dq[5] = 0x4300; /* 128 */
     ra_errors const bad = verify_job_run(&job, 2);
-    cr_assert(!(bad.dq <= bounds.dq), "dq %g", bad.dq);
+    assert_wrong(&bad, &job.config, DQ);
     verify_job_close(&job);
     ra_config_fini(&job.config);
 }
@@ -555,11 +537,12 @@ Test(verify, rows_with_scores_that_float32_cannot_tell_apart_excuse_no_others)
     for (int d = 0; d < 8; ++d)
         in.data[0][d] *= 1e9;
     verify_job job = small_job("f32", inputs_write(&in));
+    static const result results[] = {O, DQ, DK, DV};
     void *const tensors[] = {job.o, job.dq, job.dk, job.dv};
     int const widths[] = {4 * 8, 4 * 8, 2 * 8, 2 * 8};
     ((float *)job.dk)[0] *= 2;
     ra_errors const fine = verify_job_run(&job, 2);
-    assert_wrong(&fine, &job.config, -1);
+    assert_wrong(&fine, &job.config, NONE);
     cr_expect_eq(fine.blurred_count, 2);
     cr_expect_eq(fine.query_count, 16 * 4 - 1);
     cr_expect_eq(fine.key_count, 16 * 2 - 1);
@@ -567,11 +550,11 @@ Test(verify, rows_with_scores_that_float32_cannot_tell_apart_excuse_no_others)
         float *const first = tensors[t], *const other = first + 5 * widths[t], right = *other;
         *other += 0.01f;
         ra_errors const bad = verify_job_run(&job, 3);
-        assert_wrong(&bad, &job.config, t);
+        assert_wrong(&bad, &job.config, results[t]);
         *other = right;
         *first = NAN;
         ra_errors const nan = verify_job_run(&job, 3);
-        assert_wrong(&nan, &job.config, t);
+        assert_wrong(&nan, &job.config, results[t]);
         *first = 0;
     }
     verify_job_close(&job);
@@ -604,13 +587,13 @@ Test(verify, infinity_is_right_where_float16_ends)
     uint16_t *const dv = job.dv;
     cr_assert_eq(dv[0], 0x7c00, "the first key's gradient is infinite");
     ra_errors const fine = verify_job_run(&job, 2);
-    assert_wrong(&fine, &job.config, -1);
+    assert_wrong(&fine, &job.config, NONE);
     dv[0] = 0x7bff; /* 65504 */
     ra_errors const near = verify_job_run(&job, 2);
-    assert_wrong(&near, &job.config, 3);
+    assert_wrong(&near, &job.config, DV);
     dv[0] = 0xfc00; /* -Inf */
     ra_errors const bad = verify_job_run(&job, 2);
-    assert_wrong(&bad, &job.config, 3);
+    assert_wrong(&bad, &job.config, DV);
     verify_job_close(&job);
     ra_config_fini(&job.config);
 }
