@@ -2,12 +2,11 @@
 
 #include "config_table.h"
 #include "internal.h"
-#include "kernel_findings.h"
 
 #include <pthread.h>
 #include <stdio.h>
 
-static void list_add(ra_kernel_list *list, const ra_kernel_ops *ops)
+void ra_kernel_list_add(ra_kernel_list *list, const ra_kernel_ops *ops)
 {
     for (int i = 0; i < list->count; i++)
         if (list->tables[i] == ops)
@@ -22,7 +21,7 @@ static void list_add_all(ra_kernel_list *list)
     static const ra_isa isas[] = {RA_ISA_AUTO, RA_ISA_AVX512BF16, RA_ISA_AVX512,
                                   RA_ISA_AVX2, RA_ISA_NEON,       RA_ISA_PORTABLE};
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
-        list_add(list, ra_kernel_cpu(isas[i]));
+        ra_kernel_list_add(list, ra_kernel_cpu(isas[i]));
 }
 
 /* Names the sets that there are as the configuration does: "portable, avx2". */
@@ -48,13 +47,13 @@ ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_ke
     *list_out = (ra_kernel_list){.may_end = backend == RA_BACKEND_CUDA &&
                                             config->backend == RA_BACKEND_AUTO};
     if (backend == RA_BACKEND_CUDA)
-        list_add(list_out, standard ? ra_kernel_cuda_standard() : ra_kernel_cuda());
+        ra_kernel_list_add(list_out, standard ? ra_kernel_cuda_standard() : ra_kernel_cuda());
     else if (standard)
-        list_add(list_out, ra_kernel_standard());
+        ra_kernel_list_add(list_out, ra_kernel_standard());
     else if (config->isa == RA_ISA_AUTO)
         list_add_all(list_out);
     else
-        list_add(list_out, ra_kernel_cpu(config->isa));
+        ra_kernel_list_add(list_out, ra_kernel_cpu(config->isa));
     if (list_out->count > 0)
         return RA_OK;
     if (backend == RA_BACKEND_CUDA)
@@ -71,17 +70,20 @@ ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_ke
 
 /* Results of this process's checks; in a series each job asks for the same again. */
 enum { KNOWN_MAX = 32 };
-static ra_kernel_finding known[KNOWN_MAX];
+typedef struct known_check {
+    const ra_kernel_ops *ops;
+    ra_kernel_use use;
+    ra_kernel_verdict verdict;
+} known_check;
+static known_check known[KNOWN_MAX];
 static int known_count;
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool is_same(const ra_kernel_finding *finding, const ra_kernel_ops *ops,
-                    const ra_kernel_use *use)
+static bool is_same(const known_check *check, const ra_kernel_ops *ops, const ra_kernel_use *use)
 {
-    return finding->ops == ops && finding->use.dtype == use->dtype &&
-           finding->use.dim == use->dim && finding->use.backward == use->backward &&
-           finding->use.deterministic == use->deterministic && finding->use.linear == use->linear &&
-           finding->use.method == use->method;
+    return check->ops == ops && check->use.dtype == use->dtype && check->use.dim == use->dim &&
+           check->use.backward == use->backward && check->use.deterministic == use->deterministic &&
+           check->use.linear == use->linear && check->use.method == use->method;
 }
 
 static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use,
@@ -98,8 +100,7 @@ static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use,
     if (!found)
         status = ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), use, verdict_out);
     if (!found && status == RA_OK && known_count < KNOWN_MAX)
-        known[known_count++] =
-            (ra_kernel_finding){.ops = ops, .use = *use, .verdict = *verdict_out};
+        known[known_count++] = (known_check){.ops = ops, .use = *use, .verdict = *verdict_out};
     pthread_mutex_unlock(&known_lock);
     return status;
 }

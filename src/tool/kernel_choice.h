@@ -15,6 +15,9 @@ typedef struct ra_kernel_list {
     const ra_kernel_ops *tables[RA_KERNEL_LIST_MAX];
 } ra_kernel_list;
 
+/** Add a table behind the others, unless it is NULL or among them. */
+void ra_kernel_list_add(ra_kernel_list *list, const ra_kernel_ops *ops);
+
 /**
  * What a configuration asks for: on the CPU with compute.isa auto, all instruction sets that this
  * machine runs, the fastest first; on a GPU the one of this attention.kind, after which a list

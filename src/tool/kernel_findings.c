@@ -74,12 +74,6 @@ static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_comm 
     return status;
 }
 
-static void list_add(ra_kernel_list *list, const ra_kernel_ops *ops)
-{
-    if (ops != NULL)
-        list->tables[list->count++] = ops;
-}
-
 ra_status ra_kernel_findings_make(ra_comm *comm, ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                   int *count_out)
 {
@@ -90,7 +84,7 @@ ra_status ra_kernel_findings_make(ra_comm *comm, ra_kernel_finding findings[RA_K
     ra_status status = ra_kernel_list_make(&any, RA_BACKEND_CPU, &list);
     if (status != RA_OK)
         return status;
-    list_add(&list, ra_kernel_standard());
+    ra_kernel_list_add(&list, ra_kernel_standard());
     ra_devices devices;
     ra_devices_read(&devices);
     if (devices.usable_count > 0) {
@@ -102,8 +96,9 @@ ra_status ra_kernel_findings_make(ra_comm *comm, ra_kernel_finding findings[RA_K
             status = ra_device_taken(&taken_bytes);
         if (status != RA_OK)
             return status;
-        list_add(&list, ra_kernel_cuda());
-        list_add(&list, ra_cublas_describe(text, sizeof(text)) ? ra_kernel_cuda_standard() : NULL);
+        ra_kernel_list_add(&list, ra_kernel_cuda());
+        ra_kernel_list_add(&list, ra_cublas_describe(text, sizeof(text)) ? ra_kernel_cuda_standard()
+                                                                         : NULL);
     }
     for (int i = 0; i < list.count; i++)
         for (int dtype = RA_F32; dtype <= RA_BF16; dtype++) {
