@@ -250,14 +250,14 @@ static ra_status add_head(const ra_verify_job *job, bool lse_from_run, int32_t h
 /* ---- comparing ------------------------------------------------------------------------------- */
 
 /* The means of what its terms bring, and for linear attention both sums of dk, made by states. */
-static void end_key(key_sums *key, int32_t dim)
+static void end_key(key_sums *key, bool linear, int32_t dim)
 {
     ra_verify_size *const sizes[] = {&key->of_dk, &key->of_dv};
     for (int i = 0; i < 2; ++i)
         sizes[i]->growth = sizes[i]->terms > 0 ? sizes[i]->growth / sizes[i]->terms : 1;
-    for (int32_t d = 0; d < dim; ++d) {
+    for (int32_t d = 0; d < dim && linear; ++d) {
         double const minus = key->dk_delta[d], plus = key->dk[d] + minus;
-        key->of_dk.coherent += minus != 0 ? plus * plus + minus * minus : 0;
+        key->of_dk.coherent += plus * plus + minus * minus;
     }
 }
 
@@ -277,7 +277,7 @@ static ra_status compare_key(const ra_verify_job *job, const key_group *group, i
     }
     int64_t const first =
         ((group->batch * job->rows->row_count + local) * config->kv_heads + group->kv_head) * dim;
-    end_key(key, dim);
+    end_key(key, ra_config_linear(config) != RA_LINEAR_NONE, dim);
     bool const blurred = ra_verify_blurred(&key->of_dk) || ra_verify_blurred(&key->of_dv);
     sums->blurred += blurred;
     sums->keys += key->seen > 0 && !blurred;
