@@ -40,6 +40,14 @@ static json_t *errors_to_json(const ra_errors *errors, const ra_errors *checked)
     return object;
 }
 
+/* Sampled rows: so many were compared, and so many were not. */
+static json_t *compared_to_json(const ra_errors *errors)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "queries", (json_int_t)errors->query_count, "keys",
+                     (json_int_t)errors->key_count, "not_finite", (json_int_t)errors->skipped_count,
+                     "blurred", (json_int_t)errors->blurred_count);
+}
+
 static json_t *plan_to_json(const ra_report *report)
 {
     const ra_ring_info *ring = &report->ring;
@@ -168,10 +176,11 @@ json_t *ra_report_to_json(const ra_report *report)
                                json_pack("{s:o, s:I}", "phases", phases_to_json(report),
                                          "phases_left_out", (json_int_t)report->phases_left_out));
     if (report->verified)
-        point = ra_json_extend(point, json_pack("{s:o, s:o}", "error",
+        point = ra_json_extend(point, json_pack("{s:o, s:o, s:o}", "error",
                                                 errors_to_json(&report->errors, &report->errors),
                                                 "error_bound",
-                                                errors_to_json(&report->bounds, &report->errors)));
+                                                errors_to_json(&report->bounds, &report->errors),
+                                                "compared", compared_to_json(&report->errors)));
     return point;
 }
 

@@ -112,6 +112,8 @@ Test(report, says_which_results_pass_and_which_rows_were_not_compared)
                                 .dq = INFINITY,
                                 .dk = NAN,
                                 .dv = -1,
+                                .query_count = 63,
+                                .key_count = 31,
                                 .skipped_count = 1,
                                 .blurred_count = 2};
     report.bounds = (ra_errors){.o = 2e-6, .lse = 1e-5, .dq = 2e-6, .dk = 2e-6, .dv = 2e-6};
@@ -132,6 +134,11 @@ Test(report, says_which_results_pass_and_which_rows_were_not_compared)
     json_t *bound = member(json, "error_bound");
     cr_expect(json_is_real(member(bound, "o")));
     cr_expect_null(json_object_get(bound, "dv"), "dv was not checked");
+    json_t *compared = member(json, "compared");
+    cr_expect_eq(integer(compared, "queries"), 63);
+    cr_expect_eq(integer(compared, "keys"), 31);
+    cr_expect_eq(integer(compared, "not_finite"), 1);
+    cr_expect_eq(integer(compared, "blurred"), 2);
     json_decref(json);
 }
 
