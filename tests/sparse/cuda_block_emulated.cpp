@@ -1,6 +1,8 @@
 /* See cuda_block_emulated.h. */
 #include "sparse/cuda_block_emulated.h"
 
+#include "support/tensor_core.h"
+
 #include <limits.h>
 #include <math.h>
 #include <sanitizer/asan_interface.h>
@@ -167,16 +169,7 @@ const std::vector<offer> &together(group &g, int member, operation op, const off
     return offers;
 }
 
-/* The float32 next to it on the side of zero. */
-static float cut(double sum)
-{
-    float const nearest = (float)sum;
-    return fabs((double)nearest) > fabs(sum) ? nextafterf(nearest, 0) : nearest;
-}
-
-/* A lane's part of a product of matrices: see emulated_element. Where PTX leaves rounding open,
-   tensor cores were measured to round towards zero, which adds up: of the two readings this is the
-   pessimistic one. Some also cut products before they add them (sum_error.c). */
+/* A lane's part of a product of matrices: see emulated_element. */
 void add_products(const std::vector<offer> &offers, int lane, float c[4])
 {
     for (int i = 0; i < 4; ++i) {
@@ -187,7 +180,7 @@ void add_products(const std::vector<offer> &offers, int lane, float c[4])
             offer const &y = offers[(size_t)(column * 4 + k % 8 / 2)];
             sum += (double)x.a[(row >= 8) + 2 * (k >= 8)][k % 2] * (double)y.b[k >= 8][k % 2];
         }
-        c[i] = cut((double)c[i] + sum);
+        c[i] = tensor_core_cut((double)c[i] + sum);
     }
 }
 

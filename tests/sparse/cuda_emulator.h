@@ -8,7 +8,8 @@
  * between; addresses that are out of bounds or not aligned.
  *
  * It says that indices, masks and order are right. It says nothing about what compilers make of
- * the source, or about time, and of rounding inside tensor cores only that sums are cut.
+ * the source (ptx/ptx.h does), or about time, and of rounding inside tensor cores only that sums
+ * are cut.
  */
 #ifndef RINGATTN_TESTS_CUDA_EMULATOR_H
 #define RINGATTN_TESTS_CUDA_EMULATOR_H

@@ -1,9 +1,13 @@
 /* Before a suite that runs over the table for GPUs: a GPU, though only a stand-in's. */
 #include "support/standin_cudart.h"
 
-/* Few multiprocessors, because each has thread blocks that the emulator makes. */
+/* Few multiprocessors, because each has thread blocks that are made for a launch. */
 __attribute__((constructor)) static void begin(void)
 {
     standin_reset();
     standin.multiprocessors = 2;
+#if defined(RA_STANDIN_MAJOR)
+    for (int i = 0; i < standin.device_count; ++i)
+        standin.major[i] = RA_STANDIN_MAJOR;
+#endif
 }

@@ -7,6 +7,7 @@
  * (A100). Errors are relative, over CHAINS sums.
  */
 #include "support/oracle.h"
+#include "support/tensor_core.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,12 +26,6 @@ static double to_f16(double value)
     return (double)ra_dtype_load(RA_F16, &stored, 0);
 }
 
-static float cut(double sum)
-{
-    float const nearest = (float)sum;
-    return fabs((double)nearest) > fabs(sum) ? nextafterf(nearest, 0) : nearest;
-}
-
 static float add_aligned(float sum, const double *terms, int count, int extra_bits)
 {
     double largest = fabs((double)sum);
@@ -42,7 +37,7 @@ static float add_aligned(float sum, const double *terms, int count, int extra_bi
     double units = trunc((double)sum / unit);
     for (int i = 0; i < count; ++i)
         units += trunc(terms[i] / unit);
-    return cut(units * unit);
+    return tensor_core_cut(units * unit);
 }
 
 static void add_step(chain *c, const double terms[STEP])
@@ -51,7 +46,7 @@ static void add_step(chain *c, const double terms[STEP])
     for (int i = 0; i < STEP; ++i)
         all += terms[i];
     c->exact += all;
-    c->sum[0] = cut((double)c->sum[0] + all);
+    c->sum[0] = tensor_core_cut((double)c->sum[0] + all);
     c->sum[1] = add_aligned(c->sum[1], terms, 16, 2);
     c->sum[2] = add_aligned(add_aligned(c->sum[2], terms, 8, 1), terms + 8, 8, 1);
 }

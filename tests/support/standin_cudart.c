@@ -160,16 +160,21 @@ size_t standin_give(void *data)
     return bytes;
 }
 
-int standin_is_device(const void *data, size_t bytes)
+int standin_find_device(uintptr_t address, uintptr_t *begin, uintptr_t *end)
 {
-    uintptr_t const at = (uintptr_t)data;
     for (const header *block = taken; block != NULL; block = block->next) {
-        uintptr_t const begin = (uintptr_t)block + HEADER_BYTES;
-        if (block->is_device && at >= begin && at - begin <= block->bytes &&
-            bytes <= block->bytes - (at - begin))
+        *begin = (uintptr_t)block + HEADER_BYTES;
+        *end = *begin + block->bytes;
+        if (block->is_device && address >= *begin && address <= *end)
             return 1;
     }
     return 0;
+}
+
+int standin_is_device(const void *data, size_t bytes)
+{
+    uintptr_t begin, end;
+    return standin_find_device((uintptr_t)data, &begin, &end) && bytes <= end - (uintptr_t)data;
 }
 
 cudaError_t cudaMalloc(void **data, size_t bytes)

@@ -91,6 +91,8 @@ cudaError_t standin_free_unused(void *data);
 
 /** Whether all these bytes lie in one block of device memory; between enter and leave. */
 int standin_is_device(const void *data, size_t bytes);
+/** Whether an address lies in a block of device memory, and where that begins and ends. */
+int standin_find_device(uintptr_t address, uintptr_t *begin, uintptr_t *end);
 /**
  * Do all that is enqueued anywhere, as calls do that wait for the device; between enter and leave.
  * Whether all streams that this thread has made are over: a thread may be a rank.

@@ -1,5 +1,5 @@
 /*
- * The whole command with the kernels for GPUs, on the stand-in runtime and with emulated launches:
+ * The whole command with the kernels for GPUs, interpreted or emulated, on the stand-in runtime:
  * from the configuration to verified results, as on a GPU, and slower by far.
  */
 #include "tool/device_runner.h"

@@ -1,0 +1,97 @@
+/* cp.async: copies from device memory to shared memory that arrive as late as they may. */
+#include "ptx/ptx_access.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void add_piece(ptx_warp *w, const ptx_piece *piece)
+{
+    ptx_block *const b = w->block;
+    if (b->piece_count == b->piece_room) {
+        b->piece_room = 2 * b->piece_room + 1024;
+        b->pieces = realloc(b->pieces, sizeof(*b->pieces) * (size_t)b->piece_room);
+        if (b->pieces == NULL)
+            abort();
+    }
+    b->pieces[b->piece_count++] = *piece;
+}
+
+/* cp.async [to], [from], room, bytes: what is there already is lost at once. */
+void ptx_copy(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
+{
+    int const *const o = in->operands;
+    uint32_t offsets[PTX_LANES], reading = 0;
+    uintptr_t from[PTX_LANES];
+    int const room = (int)w->rows[o[2]][0];
+    for (int i = 0; i < 4; ++i)
+        ptx_expect_known(w, in, o[i], lanes);
+    for (int lane = 0; lane < PTX_LANES; ++lane) {
+        offsets[lane] = (uint32_t)w->rows[o[0]][lane];
+        from[lane] = (uintptr_t)w->rows[o[1]][lane];
+        if (!(lanes >> lane & 1))
+            continue;
+        ptx_piece const piece = {.thread = ptx_thread_of(w, lane),
+                                 .to = offsets[lane],
+                                 .room = (uint32_t)room,
+                                 .bytes = (uint32_t)w->rows[o[3]][lane],
+                                 .from = from[lane]};
+        if (piece.bytes > 0) {
+            ptx_check_global(w, in, piece.from, room);
+            reading |= UINT32_C(1) << lane;
+        } else if (!ptx_is_aligned(piece.from, room)) {
+            ptx_fail(w, in, "an address in device memory is not aligned");
+        }
+        ptx_word *const words = ptx_words_at(w, in, piece.to, room);
+        for (int i = 0; i < room / PTX_WORD_BYTES; ++i) {
+            ptx_note_write(w, in, piece.thread, &words[i]);
+            words[i].awaited = 1;
+        }
+        memset(w->block->shared + piece.to, 0xff, (size_t)room);
+        add_piece(w, &piece);
+    }
+    ptx_count_shared(w, offsets, lanes, room);
+    if (reading != 0)
+        ptx_count_global(w, from, reading, room);
+}
+
+void ptx_commit(ptx_warp *w, uint32_t lanes)
+{
+    ptx_block *const b = w->block;
+    for (int i = 0; i < b->piece_count; ++i) {
+        int const thread = b->pieces[i].thread;
+        if (thread / PTX_LANES == w->index && lanes >> thread % PTX_LANES & 1)
+            b->pieces[i].committed = true;
+    }
+}
+
+static void arrive(ptx_warp *w, const ptx_instruction *in, const ptx_piece *piece)
+{
+    char *const to = w->block->shared + piece->to;
+    ptx_word *const words = ptx_words_at(w, in, piece->to, (int)piece->room);
+    memset(to, 0, piece->room);
+    memcpy(to, (const void *)piece->from, piece->bytes);
+    for (uint32_t i = 0; i < piece->room / PTX_WORD_BYTES; ++i) {
+        words[i].awaited = 0;
+        words[i].filled = 0xf;
+        ptx_note_write(w, in, piece->thread, &words[i]);
+    }
+}
+
+/* All that the lanes' threads committed arrives as late as it may: now. */
+void ptx_wait(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
+{
+    ptx_block *const b = w->block;
+    int left = 0;
+    if (w->rows[in->operands[0]][0] != 0)
+        ptx_fail(w, in, "some copies are to stay on their way: that is not known here");
+    for (int i = 0; i < b->piece_count; ++i) {
+        ptx_piece const piece = b->pieces[i];
+        bool const ours =
+            piece.thread / PTX_LANES == w->index && lanes >> piece.thread % PTX_LANES & 1;
+        if (ours && piece.committed)
+            arrive(w, in, &piece);
+        else
+            b->pieces[left++] = piece;
+    }
+    b->piece_count = left;
+}

@@ -1,0 +1,208 @@
+/* Loads, stores, additions in memory, and matrices from shared memory. */
+#include "ptx/ptx_access.h"
+#include "sparse/cpu/dtype_bits.h"
+
+#include <string.h>
+
+/* ---- loads and stores ------------------------------------------------------------------------ */
+
+static bool is_shared(const ptx_warp *w, uint64_t at)
+{
+    return at - (uint64_t)(uintptr_t)w->block->shared < w->block->launch->shared_bytes;
+}
+
+/* Where an access of the lanes goes: offsets in shared memory, or addresses. */
+typedef struct place {
+    bool shared;
+    uint32_t offset[PTX_LANES];
+    uintptr_t at[PTX_LANES];
+} place;
+
+static void place_of(ptx_warp *w, const ptx_instruction *in, int row, uint32_t lanes, place *p)
+{
+    const uint64_t *const base = w->rows[row];
+    int const first = __builtin_ctz(lanes);
+    ptx_expect_known(w, in, row, lanes);
+    p->shared = in->space == PTX_SHARED ||
+                (in->space == PTX_GENERIC && is_shared(w, base[first] + (uint64_t)in->offset));
+    for (int i = 0; i < PTX_LANES; ++i) {
+        uint64_t const at = base[i] + (uint64_t)in->offset;
+        if (in->space == PTX_GENERIC && lanes >> i & 1 && is_shared(w, at) != p->shared)
+            ptx_fail(w, in, "lanes go to shared and to device memory");
+        uintptr_t const shared = in->space == PTX_GENERIC ? (uintptr_t)w->block->shared : 0;
+        p->offset[i] = (uint32_t)(at - shared);
+        p->at[i] = p->shared ? (uintptr_t)w->block->shared + p->offset[i] : (uintptr_t)at;
+    }
+}
+
+/* The element at an address, as it fills a register. */
+static inline uint64_t bits_at(const ptx_instruction *in, const char *at)
+{
+    uint8_t byte;
+    uint16_t half;
+    uint32_t word;
+    uint64_t both;
+    switch (in->bytes) {
+    case 1:
+        memcpy(&byte, at, sizeof(byte));
+        return in->is_signed ? (uint64_t)(int8_t)byte : byte;
+    case 2:
+        memcpy(&half, at, sizeof(half));
+        return in->is_signed ? (uint64_t)(int16_t)half : half;
+    case 4:
+        memcpy(&word, at, sizeof(word));
+        return in->is_signed ? (uint64_t)(int32_t)word : word;
+    default:
+        memcpy(&both, at, sizeof(both));
+        return both;
+    }
+}
+
+static bool has(uint32_t filled, int first, int bytes)
+{
+    uint32_t const mask = ((UINT32_C(1) << bytes) - 1) << first;
+    return (filled & mask) == mask;
+}
+
+/* Lanes that have a value in a register now, of those of a mask. */
+static void know(ptx_warp *w, int row, uint32_t lanes, ptx_lanes known)
+{
+    ptx_lanes *const of = &w->known[row];
+    of->low = (of->low & ~lanes) | known.low;
+    of->high = (of->high & ~lanes) | known.high;
+}
+
+static void check_param(ptx_warp *w, const ptx_instruction *in, uintptr_t at, int bytes)
+{
+    at -= (uintptr_t)w->block->launch->params;
+    if (at + (uintptr_t)bytes > w->block->kernel->param_bytes || !ptx_is_aligned(at, bytes))
+        ptx_fail(w, in, "an address is beyond the parameter, or not aligned");
+}
+
+void ptx_load(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
+{
+    int const bytes = in->bytes * in->vector,
+              low = in->bytes < PTX_WORD_BYTES ? in->bytes : PTX_WORD_BYTES;
+    ptx_lanes known[4] = {{0, 0}};
+    place p;
+    place_of(w, in, in->operands[in->vector], lanes, &p);
+    for (int lane = 0; lane < PTX_LANES; ++lane) {
+        uint32_t filled = UINT32_MAX;
+        if (!(lanes >> lane & 1))
+            continue;
+        if (p.shared)
+            filled = ptx_read_shared(w, in, lane, p.offset[lane], bytes);
+        else if (in->space == PTX_PARAM)
+            check_param(w, in, p.at[lane], bytes);
+        else
+            ptx_check_global(w, in, p.at[lane], bytes);
+        for (int v = 0; v < in->vector; ++v) {
+            int const first = v * in->bytes, above = first + in->bytes - low;
+            w->rows[in->operands[v]][lane] = bits_at(in, (const char *)p.at[lane] + first);
+            known[v].low |= (uint32_t)has(filled, first, low) << lane;
+            known[v].high |= (uint32_t)has(filled, above, low) << lane;
+        }
+    }
+    for (int v = 0; v < in->vector; ++v)
+        know(w, in->operands[v], lanes, known[v]);
+    if (p.shared)
+        ptx_count_shared(w, p.offset, lanes, bytes);
+    else if (in->space != PTX_PARAM)
+        ptx_count_global(w, p.at, lanes, bytes);
+}
+
+/* A bit per byte that a lane is about to store: whether its register has it. */
+static uint32_t filled_of(const ptx_warp *w, const ptx_instruction *in, int lane)
+{
+    uint32_t filled = 0;
+    for (int v = 0; v < in->vector; ++v) {
+        ptx_lanes const known = w->known[in->operands[1 + v]];
+        uint32_t const low = known.low >> lane & 1 ? 0xf : 0;
+        uint32_t const high = known.high >> lane & 1 ? 0xf0 : 0;
+        filled |= ((low | high) & ((UINT32_C(1) << in->bytes) - 1)) << v * in->bytes;
+    }
+    return filled;
+}
+
+void ptx_store(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
+{
+    int const bytes = in->bytes * in->vector;
+    place p;
+    place_of(w, in, in->operands[0], lanes, &p);
+    for (int lane = 0; lane < PTX_LANES; ++lane) {
+        if (!(lanes >> lane & 1))
+            continue;
+        uint32_t const filled = filled_of(w, in, lane);
+        if (p.shared)
+            ptx_write_shared(w, in, lane, p.offset[lane], bytes, filled);
+        else if (has(filled, 0, bytes))
+            ptx_check_global(w, in, p.at[lane], bytes);
+        else
+            ptx_fail(w, in, "stores a register that was not written");
+        for (int v = 0; v < in->vector; ++v)
+            memcpy((char *)p.at[lane] + (ptrdiff_t)v * in->bytes,
+                   &w->rows[in->operands[1 + v]][lane], (size_t)in->bytes);
+    }
+    if (p.shared)
+        ptx_count_shared(w, p.offset, lanes, bytes);
+    else
+        ptx_count_global(w, p.at, lanes, bytes);
+}
+
+/* atom d, [a], b; red [a], {b, ...} */
+void ptx_add(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
+{
+    int const *const from = in->operands + in->returns;
+    int const bytes = in->bytes * in->vector;
+    place p;
+    place_of(w, in, from[0], lanes, &p);
+    for (int v = 0; v < in->vector; ++v)
+        ptx_expect_known(w, in, from[1 + v], lanes);
+    for (int lane = 0; lane < PTX_LANES; ++lane) {
+        if (!(lanes >> lane & 1))
+            continue;
+        ptx_check_global(w, in, p.at[lane], bytes);
+        for (int v = 0; v < in->vector; ++v) {
+            char *const at = (char *)p.at[lane] + (ptrdiff_t)v * in->bytes;
+            uint32_t before, more = (uint32_t)w->rows[from[1 + v]][lane];
+            memcpy(&before, at, sizeof(before));
+            more =
+                in->is_float ? bits_of_f32(f32_of_bits(before) + f32_of_bits(more)) : before + more;
+            memcpy(at, &more, sizeof(more));
+            if (in->returns)
+                w->rows[in->operands[0]][lane] = before;
+        }
+    }
+    if (in->returns)
+        know(w, in->operands[0], lanes, (ptx_lanes){lanes, lanes});
+    ptx_count_global(w, p.at, lanes, bytes);
+}
+
+/* ---- matrices -------------------------------------------------------------------------------- */
+
+/* ldmatrix.x4: row r of matrix m is at the address that lane 8 m + r gives; each lane gets a pair
+   of elements of each matrix, of a row or, turned, of a column. */
+void ptx_matrices(ptx_warp *w, const ptx_instruction *in)
+{
+    uint32_t at[PTX_LANES], filled = 0;
+    ptx_expect_known(w, in, in->operands[4], UINT32_MAX);
+    for (int lane = 0; lane < PTX_LANES; ++lane) {
+        at[lane] = (uint32_t)(w->rows[in->operands[4]][lane] + (uint64_t)in->offset);
+        bool const whole = ptx_read_shared(w, in, lane, at[lane], PTX_PIECE_BYTES) == 0xffff;
+        filled |= (uint32_t)whole << lane;
+    }
+    for (int m = 0; m < 4; ++m) {
+        uint32_t const known = (filled >> 8 * m & 0xff) == 0xff ? UINT32_MAX : 0;
+        for (int lane = 0; lane < PTX_LANES; ++lane) {
+            uint16_t pair[2];
+            for (int e = 0; e < 2; ++e) {
+                int const row = in->turned ? lane % 4 * 2 + e : lane / 4;
+                int const column = in->turned ? lane / 4 : lane % 4 * 2 + e;
+                memcpy(&pair[e], w->block->shared + at[8 * m + row] + 2 * column, 2);
+            }
+            w->rows[in->operands[m]][lane] = pair[0] | (uint32_t)pair[1] << 16;
+        }
+        know(w, in->operands[m], UINT32_MAX, (ptx_lanes){known, known});
+    }
+    ptx_count_shared(w, at, UINT32_MAX, PTX_PIECE_BYTES);
+}

@@ -1,0 +1,119 @@
+/* Runs a launch: its thread blocks, as many at once as there is room, and their warps in turns. */
+#include "ptx/ptx_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TURN_BITS = 12 }; /* a warp's turn has fewer than 2^12 instructions, often far fewer */
+
+static uint64_t draw(uint64_t *seed, uint64_t below)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*seed >> 33) % below;
+}
+
+static void *take(size_t count, size_t bytes)
+{
+    void *const memory = calloc(count > 0 ? count : 1, bytes);
+    if (memory == NULL) {
+        fputs("ptx: no memory\n", stderr);
+        abort();
+    }
+    return memory;
+}
+
+static void block_init(const ptx_kernel *k, const ptx_launch *launch, ptx_counts *counts,
+                       ptx_block *b)
+{
+    *b = (ptx_block){.kernel = k, .launch = launch, .counts = counts};
+    b->warp_count = (int)(launch->threads / PTX_LANES);
+    b->warps = take((size_t)b->warp_count, sizeof(ptx_warp));
+    /* As aligned as shared memory is. */
+    b->shared = aligned_alloc(128, (launch->shared_bytes + 255) / 128 * 128);
+    b->words = take(launch->shared_bytes / 4 + 1, sizeof(ptx_word));
+    if (b->shared == NULL)
+        abort();
+    for (int i = 0; i < b->warp_count; ++i) {
+        b->warps[i] = (ptx_warp){.block = b, .index = i};
+        b->warps[i].rows = take((size_t)k->registers, sizeof(ptx_row));
+        b->warps[i].known = take((size_t)k->registers, sizeof(ptx_lanes));
+    }
+}
+
+static void block_fini(ptx_block *b)
+{
+    for (int i = 0; i < b->warp_count; ++i) {
+        free(b->warps[i].rows);
+        free(b->warps[i].known);
+    }
+    free(b->warps);
+    free(b->shared);
+    free(b->words);
+    free(b->pieces);
+}
+
+static void block_begin(ptx_block *b, unsigned index)
+{
+    b->is_there = true;
+    b->index = index;
+    b->done = b->waiting = 0;
+    b->barriers = 0;
+    b->piece_count = 0;
+    memset(b->shared, 0xff, b->launch->shared_bytes);
+    for (size_t i = 0; i < b->launch->shared_bytes / 4 + 1; ++i)
+        b->words[i] = (ptx_word){.written.thread = -1, .read.thread = -1};
+    for (int i = 0; i < b->warp_count; ++i)
+        ptx_warp_begin(&b->warps[i]);
+}
+
+/* All warps that have not ended wait: go on. */
+static void pass_barrier(ptx_block *b)
+{
+    b->waiting = 0;
+    b->barriers++;
+    for (int i = 0; i < b->warp_count; ++i)
+        b->warps[i].at_barrier = false;
+}
+
+/* Some instructions of one of the block's warps that can go on. */
+static void block_turn(ptx_block *b, uint64_t *seed)
+{
+    int skip = (int)draw(seed, (uint64_t)(b->warp_count - b->done - b->waiting));
+    ptx_warp *w = b->warps;
+    for (;; ++w)
+        if (w->alive != 0 && !w->at_barrier && skip-- == 0)
+            break;
+    uint64_t const turn = UINT64_C(1) << draw(seed, TURN_BITS);
+    for (uint64_t i = 0; i < turn && w->alive != 0 && !w->at_barrier; ++i)
+        ptx_step(w);
+    b->done += w->alive == 0;
+    if (b->done + b->waiting == b->warp_count && b->waiting > 0)
+        pass_barrier(b);
+    b->is_there = b->done < b->warp_count;
+}
+
+void ptx_run(const ptx_kernel *kernel, const ptx_launch *launch, ptx_counts *counts)
+{
+    unsigned const room = launch->blocks < launch->resident ? launch->blocks : launch->resident;
+    ptx_block *const blocks = take(room, sizeof(*blocks));
+    uint64_t seed = launch->seed;
+    unsigned begun = 0, there = 0;
+    for (unsigned i = 0; i < room; ++i)
+        block_init(kernel, launch, counts, &blocks[i]);
+    while (begun < launch->blocks || there > 0) {
+        unsigned const at = (unsigned)draw(&seed, room);
+        ptx_block *const b = &blocks[at];
+        if (!b->is_there && begun == launch->blocks)
+            continue;
+        if (!b->is_there) {
+            block_begin(b, begun++);
+            ++there;
+        }
+        block_turn(b, &seed);
+        there -= !b->is_there;
+    }
+    for (unsigned i = 0; i < room; ++i)
+        block_fini(&blocks[i]);
+    free(blocks);
+}
