@@ -1,6 +1,8 @@
 /*
  * The part of the CUDA runtime that compiled kernels and their launches call, on the stand-in's
  * streams: host code as nvcc compiled it asks for the kernel that its PTX then is.
+ *
+ *     RA_PTX_COUNTS  1: at the end, a line on stderr says what each kernel's warps did
  */
 #include "ptx/ptx.h"
 #include "support/standin_cudart.h"
@@ -17,6 +19,8 @@ typedef struct known_kernel {
     const void *host;
     const char *name;
     int shared_most; /* that it asked for */
+    int64_t launches;
+    ptx_counts counts;
 } known_kernel;
 
 static known_kernel known[KERNELS_MAX];
@@ -107,6 +111,7 @@ cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host)
 
 typedef struct launch {
     const ptx_kernel *kernel;
+    known_kernel *known;
     unsigned blocks, threads, resident;
     size_t shared_bytes;
     _Alignas(16) char params[PARAM_BYTES_MAX];
@@ -122,7 +127,24 @@ static void run(void *context)
                            .resident = l->resident,
                            .seed = order_seed++,
                            .find = standin_find_device};
-    ptx_run(l->kernel, &in, NULL);
+    ptx_run(l->kernel, &in, getenv("RA_PTX_COUNTS") != NULL ? &l->known->counts : NULL);
+    l->known->launches++;
+}
+
+__attribute__((destructor)) static void print_counts(void)
+{
+    for (int i = 0; i < known_count && getenv("RA_PTX_COUNTS") != NULL; ++i) {
+        ptx_counts const *const c = &known[i].counts;
+        if (known[i].launches > 0)
+            fprintf(stderr,
+                    "%s: %lld launches, of warps %lld instructions (%lld divergent), %lld mma, "
+                    "%lld barriers, %lld accesses to shared memory in %lld passes, %lld to device "
+                    "memory of %lld sectors\n",
+                    known[i].name, (long long)known[i].launches, (long long)c->instructions,
+                    (long long)c->divergent, (long long)c->products, (long long)c->barriers,
+                    (long long)c->shared, (long long)c->shared_passes, (long long)c->global,
+                    (long long)c->global_sectors);
+    }
 }
 
 static const ptx_kernel *kernel_of(const known_kernel *k)
@@ -146,10 +168,13 @@ static int blocks_held(const ptx_kernel *kernel)
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args,
                                size_t shared, cudaStream_t stream)
 {
-    const known_kernel *const k = (const void *)kernel;
+    known_kernel *const k = (void *)kernel;
     cudaError_t error = standin_enter();
-    launch l = {
-        .kernel = kernel_of(k), .blocks = grid.x, .threads = block.x, .shared_bytes = shared};
+    launch l = {.kernel = kernel_of(k),
+                .known = k,
+                .blocks = grid.x,
+                .threads = block.x,
+                .shared_bytes = shared};
     bool const fits = grid.x > 0 && grid.y == 1 && grid.z == 1 && block.y == 1 && block.z == 1 &&
                       (int)block.x == ptx_kernel_threads(l.kernel) &&
                       shared <= (size_t)k->shared_most;
