@@ -112,3 +112,15 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
         snprintf(note_out, RA_BACKEND_NOTE_MAX, "%s", why);
     return RA_OK;
 }
+
+const char *ra_backend_describe(const ra_device *device, int index, const char *note,
+                                char text[RA_BACKEND_TEXT_MAX])
+{
+    if (device != NULL)
+        snprintf(text, RA_BACKEND_TEXT_MAX, "GPU %d: %s", index, device->name);
+    else if (note != NULL && note[0] != '\0')
+        snprintf(text, RA_BACKEND_TEXT_MAX, "the CPU: %s", note);
+    else
+        snprintf(text, RA_BACKEND_TEXT_MAX, "the CPU");
+    return text;
+}

@@ -7,7 +7,7 @@
 #include "ringattn/device.h"
 #include "ringattn/kernel_check.h"
 
-enum { RA_BACKEND_NOTE_MAX = 320 };
+enum { RA_BACKEND_NOTE_MAX = 320, RA_BACKEND_TEXT_MAX = RA_BACKEND_NOTE_MAX + 96 };
 
 /**
  * Choose for this rank. `note_out` says why auto takes the CPU; "" if there is nothing to say, as
@@ -19,6 +19,17 @@ enum { RA_BACKEND_NOTE_MAX = 320 };
  */
 RA_CHECKED ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *backend_out,
                                        char note_out[RA_BACKEND_NOTE_MAX]);
+
+/**
+ * "GPU 0: NAME"; "the CPU: why no GPU computes", or "the CPU" if there is nothing to say.
+ *
+ * @param device  NULL: the CPU computes
+ * @param index   of the GPU
+ * @param note    why no GPU computes; NULL or "": there is nothing to say
+ * @return `text`
+ */
+const char *ra_backend_describe(const ra_device *device, int index, const char *note,
+                                char text[RA_BACKEND_TEXT_MAX]);
 
 /** Refuse what ra_backend_choose would refuse on any GPU, if cuda was requested. Needs no GPU. */
 RA_CHECKED ra_status ra_backend_check(const ra_config *config, int ranks);

@@ -95,6 +95,8 @@ typedef struct ra_job_cores {
 RA_CHECKED ra_status ra_job_share_cores(ra_comm *comm, ra_job_cores *cores_out);
 /** Compute with them, or with as many threads as the configuration asks for. */
 void ra_job_take_cores(ra_job *job, const ra_job_cores *cores);
+/** What computes, in words; "": it was not settled before the job failed. Returns `text`. */
+const char *ra_job_describe_backend(const ra_job *job, char text[RA_BACKEND_TEXT_MAX]);
 /**
  * Collective, after ra_job_build. Compare the ranks' places with what the job needs, and warn.
  */

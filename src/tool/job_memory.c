@@ -42,6 +42,15 @@ ra_status ra_job_choose_backend(ra_job *job)
     return status;
 }
 
+const char *ra_job_describe_backend(const ra_job *job, char text[RA_BACKEND_TEXT_MAX])
+{
+    bool const on_gpu = job->backend == RA_BACKEND_CUDA;
+    text[0] = '\0';
+    return job->ops == NULL ? text
+                            : ra_backend_describe(on_gpu ? &job->device : NULL, job->device_index,
+                                                  job->backend_note, text);
+}
+
 /* ---- pools ----------------------------------------------------------------------------------- */
 
 /*

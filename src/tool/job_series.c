@@ -7,6 +7,8 @@
 #include "tool_info.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
@@ -112,6 +114,19 @@ void ra_series_count(ra_series *series, ra_status status, bool passes)
     } else {
         series->refused++;
     }
+}
+
+void ra_series_tell_backend(ra_series *series, const char *backend, const char *whose)
+{
+    enum { LABEL_WIDTH = 12 }; /* as in a run's table */
+    const char *told = series->backend[0] != '\0' ? series->backend : "the CPU";
+    if (backend[0] == '\0' || strcmp(backend, told) == 0 || !ra_options_shows_text(series->options))
+        return;
+    ra_console_show("");
+    ra_report_row(LABEL_WIDTH, "backend", "%s%s%s", whose != NULL ? whose : "",
+                  whose != NULL ? ": " : "", backend);
+    ra_stdout_flush();
+    snprintf(series->backend, sizeof(series->backend), "%s", backend);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

@@ -49,6 +49,7 @@ typedef struct ra_series {
     bool unsaved;              /* it has been said that one could not be written */
     int ran, wrong;            /* jobs that ran; wrong: those of them that failed verification */
     int oom, files, refused;   /* jobs that did not run; refused: by configuration or build */
+    char backend[RA_BACKEND_TEXT_MAX]; /* that the table has named last; "": none yet */
 } ra_series;
 
 /**
@@ -78,6 +79,14 @@ RA_CHECKED ra_status ra_series_settle(const ra_job *job, ra_status status, bool 
                                       ra_job_outcome *outcome_out);
 /** To be called for every job, or for the outcome of several: these decide the exit code. */
 void ra_series_count(ra_series *series, ra_status status, bool passes);
+
+/**
+ * Rank 0, before a job's row of the table: a row that names the backend, unless it is that of the
+ * row before, or the CPU and there was no other choice.
+ * @param backend  as of ra_job_describe_backend; "": it is not known
+ * @param whose    the job's name, if rows cannot tell
+ */
+void ra_series_tell_backend(ra_series *series, const char *backend, const char *whose);
 
 /** Rank 0, after each job: take over its "points" entry; NULL: no memory, as the report will say.
  */

@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include "backend.h"
 #include "bytes_text.h"
 #include "duration.h"
 
@@ -234,7 +235,7 @@ void ra_report_categories(int width, const int64_t bytes[RA_MEM_CATEGORY_COUNT])
 static void job_print(const ra_report *report)
 {
     const ra_config *config = report->config;
-    char pairs[32];
+    char pairs[32], backend[RA_BACKEND_TEXT_MAX];
     double const all =
         (double)config->seq * (double)config->seq * (double)config->batch * config->heads;
     ra_report_shape(LABEL_WIDTH, config);
@@ -247,10 +248,10 @@ static void job_print(const ra_report *report)
     const char *unit = report->device != NULL ? "multiprocessor" : "thread";
     row("ranks", "%d (%s), %d %s%s each, kernel %s", report->ranks, report->comm_name,
         report->threads, unit, ra_plural(report->threads), report->kernel_name);
-    if (report->backend_note != NULL)
-        row("backend", "the CPU: %s", report->backend_note);
-    if (report->device != NULL)
-        row("backend", "GPU %d: %s", report->device_index, report->device->name);
+    if (report->backend_note != NULL || report->device != NULL)
+        row("backend", "%s",
+            ra_backend_describe(report->device, report->device_index, report->backend_note,
+                                backend));
     if (report->ranks > 1)
         ra_report_plan(LABEL_WIDTH, config, &report->ring);
 }

@@ -10,8 +10,9 @@
 typedef struct ra_ablate_point {
     const ra_feature_set *set;
     ra_job_outcome outcome; /* after a failure nothing else is filled */
-    bool passes;            /* verification, if requested */
-    ra_report report;       /* report.config is gone with its job */
+    char backend[RA_BACKEND_TEXT_MAX];
+    bool passes;      /* verification, if requested */
+    ra_report report; /* report.config is gone with its job */
 } ra_ablate_point;
 
 typedef struct ra_ablate {

@@ -102,6 +102,17 @@ static void row_print(const ra_ablate *ablate, const char *name, const ra_ablate
     ra_memory_table_end();
 }
 
+/* A row for all sets, and one with a set's name where it differs from the sets before. */
+static void backends_print(ra_ablate *ablate)
+{
+    bool others = false;
+    for (int i = 0; i < ablate->point_count; i++) {
+        const ra_ablate_point *point = &ablate->points[i];
+        ra_series_tell_backend(&ablate->series, point->backend, others ? point->set->name : NULL);
+        others = others || point->backend[0] != '\0';
+    }
+}
+
 static void table_print(const ra_ablate *ablate)
 {
     const ra_ablate_point *reference = reference_of(ablate);
@@ -160,9 +171,10 @@ json_t *ra_ablate_point_to_json(const ra_ablate *ablate, const ra_ablate_point *
 
 ra_status ra_ablate_report(void *command)
 {
-    const ra_ablate *ablate = command;
+    ra_ablate *ablate = command;
     if (!ra_options_shows_text(ablate->series.options))
         return RA_OK;
+    backends_print(ablate);
     table_print(ablate);
     return ra_stdout_check(" the table");
 }

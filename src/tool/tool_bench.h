@@ -51,6 +51,7 @@ typedef struct ra_bench {
     ra_times reference[2];
     double reference_tflops[2];
     bool has_reference;
+    bool has_header;     /* the table has begun */
     int point_count;     /* begun so far */
     bool lacked_memory;  /* for what rank 0 reports among points */
     json_t *limits_list; /* rank 0's */

@@ -24,6 +24,7 @@ static ra_status gpu_limit(ra_job *job, ra_bench_point *point)
 
 static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *point)
 {
+    char backend[RA_BACKEND_TEXT_MAX];
     ra_status status = ra_series_configure(&bench->series, &point->pick, job);
     if (status != RA_OK)
         return status;
@@ -32,6 +33,8 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
     ra_limits const before = bench->limits;
     if (status == RA_OK)
         status = ra_job_build(job);
+    if (status == RA_OK && ra_series_is_first(&bench->series))
+        ra_series_tell_backend(&bench->series, ra_job_describe_backend(job, backend), NULL);
     if (status == RA_OK)
         status = ra_job_passes(job);
     if (status == RA_OK)

@@ -46,9 +46,10 @@ static const char *rate_text(double rate, char text[16])
     return text;
 }
 
-static void header_print(const ra_bench *bench)
+static void header_print(ra_bench *bench)
 {
-    printf("%-9s %10s %10s %10s %4s %7s %8s %8s", "pass", "min", "median", "max", "n", "spread",
+    bench->has_header = true;
+    printf("\n%-9s %10s %10s %10s %4s %7s %8s %8s", "pass", "min", "median", "max", "n", "spread",
            "TFLOP/s", "of limit");
     if (bench->variant_count > 1)
         printf(" %7s %7s", "time x", "rate x");
@@ -59,18 +60,15 @@ static void limits_print(const ra_bench *bench)
 {
     const ra_limits *l = &bench->limits;
     char text[5][16];
-    bool const again = json_array_size(bench->limits_list) > 1;
+    const char *blas = ra_blas_name();
     printf("%slimits of %d rank%s x %d thread%s: fma (%s) %s, dpbf16 %s, sgemm %s TFLOP/s; memory "
            "read %s, copy %s GB/s\n",
-           again ? "\n" : "", l->ranks, ra_plural(l->ranks), l->threads, ra_plural(l->threads),
-           ra_limit_fma()->name, rate_text(l->fma_tflops, text[0]),
+           bench->has_header ? "\n" : "", l->ranks, ra_plural(l->ranks), l->threads,
+           ra_plural(l->threads), ra_limit_fma()->name, rate_text(l->fma_tflops, text[0]),
            rate_text(l->dpbf16_tflops, text[1]), rate_text(l->sgemm_tflops, text[2]),
            rate_text(l->read_gb_per_s, text[3]), rate_text(l->copy_gb_per_s, text[4]));
-    if (!again) {
-        const char *blas = ra_blas_name();
-        printf("sgemm: %s\n\n", blas != NULL ? blas : "OpenBLAS is not installed: not measured");
-        header_print(bench);
-    }
+    if (json_array_size(bench->limits_list) == 1)
+        printf("sgemm: %s\n", blas != NULL ? blas : "OpenBLAS is not installed: not measured");
 }
 
 void ra_bench_report_limits(ra_bench *bench, bool shown)
@@ -164,6 +162,8 @@ void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const r
     if (!ra_options_shows_text(bench->series.options))
         return;
     ra_console_show("");
+    if (!bench->has_header)
+        header_print(bench);
     point_print(bench, point, config);
     ra_stdout_flush();
 }

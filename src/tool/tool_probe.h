@@ -24,6 +24,7 @@ typedef struct ra_probe_point {
     int64_t rss_growth_bytes; /* rank 0's resident set over the whole search; -1: unknown */
     bool passes;              /* verification of the whole run */
     ra_report report;         /* of the whole run; report.config is gone */
+    char backend[RA_BACKEND_TEXT_MAX]; /* of the last try */
     /* --predict, rank 0's: the longest that should fit, and the peak of what was found. */
     bool predicted;
     char unpredicted[RA_CONSOLE_LINE_MAX]; /* why not */
@@ -57,7 +58,7 @@ void ra_probe_predict(ra_probe *probe, ra_probe_point *point);
 RA_CHECKED ra_status ra_probe_check_files(const ra_config *config);
 
 /* Rank 0 only. */
-void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point);
+void ra_probe_report_point(ra_probe *probe, const ra_probe_point *point);
 /** The "points" entry, which takes probe->report_json over; NULL: no memory. */
 json_t *ra_probe_point_to_json(ra_probe *probe, const ra_probe_point *point);
 /** For a ra_probe: the end of the table. */

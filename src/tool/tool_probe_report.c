@@ -42,12 +42,13 @@ static void prediction_print(const ra_probe_point *point)
            (double)point->predicted_peak_bytes / (double)point->report.peak_bytes);
 }
 
-void ra_probe_report_point(const ra_probe *probe, const ra_probe_point *point)
+void ra_probe_report_point(ra_probe *probe, const ra_probe_point *point)
 {
     char tokens[32], share[16] = "-";
     if (!ra_options_shows_text(probe->series.options))
         return;
     ra_console_show("");
+    ra_series_tell_backend(&probe->series, point->backend, NULL);
     if (point == &probe->points[0])
         printf("%-16s %15s %11s %11s %9s %9s %9s\n", "variant", "tokens", "bytes/token", "floor",
                "of floor", "of first", "seconds");
