@@ -32,6 +32,7 @@ typedef struct ra_job {
     ra_comm *comm;
     ra_config config;
     ra_backend backend;    /* what computes: CPU or CUDA */
+    bool has_backend;      /* it was chosen; ra_job_build may still move an auto to the CPU */
     int device_index;      /* of the GPU, if one computes */
     int device_sharers;    /* ranks that compute on that GPU; 1: this one alone */
     int64_t context_bytes; /* of the GPU's context, counted in the pool */

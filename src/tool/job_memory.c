@@ -34,6 +34,7 @@ static ra_status backend_agree(ra_job *job)
 ra_status ra_job_choose_backend(ra_job *job)
 {
     ra_status status = backend_agree(job);
+    job->has_backend = status == RA_OK;
     if (status != RA_OK || job->backend != RA_BACKEND_CUDA)
         return status;
     job->entered = true;

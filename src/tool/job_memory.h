@@ -5,8 +5,9 @@
 #include "job.h"
 
 /**
- * Collective. Choose the backend, the same on all ranks: with auto, GPUs if every rank has one that
- * can do the job; else the CPU, and job->backend_note says why.
+ * Collective; ra_job_build does it unless it is done. Choose the backend, the same on all ranks:
+ * with auto, GPUs if every rank has one that can do the job; else the CPU, and job->backend_note
+ * says why.
  * @return RA_ERR_CONFIG  compute.backend: cuda, which cannot be had; one rank has said why
  */
 RA_CHECKED ra_status ra_job_choose_backend(ra_job *job);

@@ -38,6 +38,12 @@ typedef struct ra_bench_point {
     double time_ratio[2], rate_ratio[2]; /* against it, forward and backward */
 } ra_bench_point;
 
+/* Of all ranks' GPUs together, each counted once: told by clocks and multiprocessors. */
+typedef struct ra_gpu_limits {
+    double count;                     /* of GPUs */
+    double fma_tflops, tensor_tflops; /* 0: not known */
+} ra_gpu_limits;
+
 typedef struct ra_bench {
     ra_series series;
     int variant_count; /* to be run; 0: none, once */
@@ -48,6 +54,7 @@ typedef struct ra_bench {
     ra_limits limits;   /* the latest */
     int limits_threads; /* of this rank; 0: not measured yet */
     int64_t limits_end_ns;
+    ra_gpu_limits gpu_limits; /* of the latest point on GPUs */
     ra_times reference[2];
     double reference_tflops[2];
     bool has_reference;
@@ -67,12 +74,17 @@ typedef struct ra_bench {
 RA_CHECKED ra_status ra_bench_point_run(ra_bench *bench, const ra_config_pick *pick);
 /** Collective. Computing alone and communication alone, after the results have been looked at. */
 RA_CHECKED ra_status ra_bench_overlap_measure(ra_job *job, ra_bench_point *point);
-/** Collective. Measure the limits again for this rank's threads, unless that was a moment ago. */
+/**
+ * Collective. Measure the CPU's limits again for this rank's threads, unless that was a moment ago.
+ * Keeps all cores busy, and the memory too, so it is not for points that a GPU computes.
+ */
 RA_CHECKED ra_status ra_bench_limits_refresh(ra_bench *bench, int threads, bool always);
 
 /* Rank 0 only. A failure in between is reported at the end: measuring goes on with all ranks. */
 RA_CHECKED ra_status ra_bench_report_begin(ra_bench *bench);
 void ra_bench_report_limits(ra_bench *bench, bool shown);
+/** Show the GPUs' limits unless the last that were shown are these. */
+void ra_bench_report_gpu_limits(ra_bench *bench, const ra_gpu_limits *limits);
 void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config);
 /** For a ra_bench: end the table, and write comma-separated values. */
 RA_CHECKED ra_status ra_bench_report_end(void *command);

@@ -1,48 +1,88 @@
 /* One point of a bench: a job like run's, whose failure may be a result. */
 #include "console.h"
 #include "internal.h"
+#include "job_memory.h"
 #include "tool_bench.h"
 #include "tool_plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Collective. The limit of all ranks' GPUs, each counted once; unknown if one of them is. */
-static ra_status gpu_limit(ra_job *job, ra_bench_point *point)
+/* Collective. The limits of all ranks' GPUs, each counted once; unknown if one of them is. */
+static ra_status gpu_limits_gather(ra_job *job, ra_gpu_limits *limits_out)
 {
     const char *name;
-    double sum = ra_limits_of_gpu(&job->device, job->config.dtype, &name) / job->device_sharers;
+    double const share = 1.0 / job->device_sharers;
+    double sums[] = {share, share * ra_limits_of_gpu(&job->device, RA_F32, &name),
+                     share * ra_limits_of_gpu(&job->device, RA_BF16, &name)};
     job->entered = true;
-    ra_status const status = ra_comm_reduce_f64(job->comm, "limits of GPUs", RA_SUM, &sum, 1);
+    ra_status const status = ra_comm_reduce_f64(job->comm, "limits of GPUs", RA_SUM, sums, 3);
     job->entered = status != RA_OK;
-    if (status == RA_OK && sum > 0) { /* NAN is not */
-        point->limit_name = name;
-        point->limit_tflops = sum;
-    }
+    if (status == RA_OK) /* NAN is not above 0 */
+        *limits_out =
+            (ra_gpu_limits){sums[0], sums[1] > 0 ? sums[1] : 0, sums[2] > 0 ? sums[2] : 0};
     return status;
 }
 
-static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *point)
+/* The limits of what computes, before the passes. `measured`: whether the CPU's were, before the
+   job took memory, as measuring would be part of its resident peak. */
+static ra_status build(ra_bench *bench, ra_job *job, bool *measured_out)
 {
     char backend[RA_BACKEND_TEXT_MAX];
-    ra_status status = ra_series_configure(&bench->series, &point->pick, job);
-    if (status != RA_OK)
-        return status;
-    job->repeat = ra_job_repeat_of(&job->config);
-    status = ra_bench_limits_refresh(bench, job->threads, false);
-    ra_limits const before = bench->limits;
+    ra_gpu_limits limits;
+    ra_status status = ra_job_choose_backend(job);
+    *measured_out = job->backend == RA_BACKEND_CPU;
+    if (status == RA_OK && *measured_out)
+        status = ra_bench_limits_refresh(bench, job->threads, false);
     if (status == RA_OK)
         status = ra_job_build(job);
     if (status == RA_OK && ra_series_is_first(&bench->series))
         ra_series_tell_backend(&bench->series, ra_job_describe_backend(job, backend), NULL);
+    if (status != RA_OK || job->backend != RA_BACKEND_CUDA)
+        return status;
+    status = gpu_limits_gather(job, &limits);
+    if (status == RA_OK && ra_series_is_first(&bench->series))
+        ra_bench_report_gpu_limits(bench, &limits);
+    if (status == RA_OK)
+        bench->gpu_limits = limits;
+    return status;
+}
+
+/* What a point is compared with. During a long one the CPU's speed may change: the mean of before
+   and after is its limit; `before` NULL: they were not measured before. */
+static void limit_set(const ra_bench *bench, ra_job *job, const ra_limits *before,
+                      ra_bench_point *point)
+{
+    ra_dtype const dtype = job->config.dtype;
+    if (job->backend == RA_BACKEND_CUDA) {
+        const ra_gpu_limits *gpu = &bench->gpu_limits;
+        point->limit_tflops = dtype == RA_F32 ? gpu->fma_tflops : gpu->tensor_tflops;
+        if (point->limit_tflops > 0)
+            (void)ra_limits_of_gpu(&job->device, dtype, &point->limit_name);
+        return;
+    }
+    double const after = ra_limits_of_dtype(&bench->limits, dtype, &point->limit_name);
+    point->limit_tflops = before != NULL
+                              ? (ra_limits_of_dtype(before, dtype, &point->limit_name) + after) / 2
+                              : after;
+}
+
+static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *point)
+{
+    bool measured = false;
+    ra_status status = ra_series_configure(&bench->series, &point->pick, job);
+    if (status != RA_OK)
+        return status;
+    job->repeat = ra_job_repeat_of(&job->config);
+    status = build(bench, job, &measured);
+    ra_limits const before = bench->limits;
     if (status == RA_OK)
         status = ra_job_passes(job);
     if (status == RA_OK)
         status = ra_job_results(job);
     if (status == RA_OK && bench->series.options->overlap && ra_comm_size(job->comm) > 1)
         status = ra_bench_overlap_measure(job, point);
-    /* During a long point the machine's speed may change: the mean is its limit. */
-    if (status == RA_OK)
+    if (status == RA_OK && job->backend == RA_BACKEND_CPU)
         status = ra_bench_limits_refresh(bench, job->threads, false);
     if (status == RA_OK)
         status = ra_job_write_pool_log(job);
@@ -50,12 +90,7 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
         return status;
     job->entered = false;
     point->report = job->report;
-    if (job->backend == RA_BACKEND_CUDA)
-        return gpu_limit(job, point);
-    ra_dtype const dtype = job->config.dtype;
-    double const after_tflops = ra_limits_of_dtype(&bench->limits, dtype, &point->limit_name);
-    point->limit_tflops =
-        (ra_limits_of_dtype(&before, dtype, &point->limit_name) + after_tflops) / 2;
+    limit_set(bench, job, measured ? &before : NULL, point);
     return RA_OK;
 }
 

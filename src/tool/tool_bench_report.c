@@ -8,6 +8,7 @@
 #include "ringattn/blas.h"
 #include "tool_bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -79,6 +80,22 @@ void ra_bench_report_limits(ra_bench *bench, bool shown)
         return;
     ra_console_show("");
     limits_print(bench);
+    ra_stdout_flush();
+}
+
+void ra_bench_report_gpu_limits(ra_bench *bench, const ra_gpu_limits *limits)
+{
+    const ra_gpu_limits *shown = &bench->gpu_limits;
+    char text[2][16];
+    bool const same = shown->count == limits->count && shown->fma_tflops == limits->fma_tflops &&
+                      shown->tensor_tflops == limits->tensor_tflops;
+    if (same || !ra_options_shows_text(bench->series.options))
+        return;
+    ra_console_show("");
+    printf("%slimits of %.0f GPU%s: tensor (f16, bf16) %s, fma (f32) %s TFLOP/s, by clock and "
+           "multiprocessors, not measured\n",
+           bench->has_header ? "\n" : "", limits->count, ra_plural(llround(limits->count)),
+           rate_text(limits->tensor_tflops, text[0]), rate_text(limits->fma_tflops, text[1]));
     ra_stdout_flush();
 }
 

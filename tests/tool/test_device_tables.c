@@ -55,3 +55,58 @@ Test(device_tables, a_point_on_another_backend_says_so)
     cr_expect_eq(command_count_lines(result.out, "backend     the CPU"), 1, "%s", result.out);
     cr_expect_eq(command_count_lines(result.out, "forward "), 4, "%s", result.out);
 }
+
+/* ---- bench's limits -------------------------------------------------------------------------- */
+
+#define COUNTING "RA_STANDIN_LIMITS=calls"
+
+/* 132 multiprocessors at 1 GHz, 4096 and 256 operations per clock. */
+#define GPU_LIMITS "limits of 1 GPU: tensor (f16, bf16) 541, fma (f32) 33.8 TFLOP/s"
+
+Test(device_tables, bench_measures_no_limit_of_the_cpu_on_a_gpu)
+{
+    write_job("shape: {seq: 64, heads: 1}\nsweep: {shape.dtype: [bf16, f32]}\n");
+    run(COUNTING, "bench --config job.yaml " SMALL);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_not(command_file_exists("calls"));
+    cr_expect_eq(command_count_lines(result.out, "limits of "), 1, "%s", result.out);
+    expect_before(GPU_LIMITS, "pass ");
+    run(COUNTING, "bench --json --config job.yaml " SMALL);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = parse_json(result.out);
+    cr_expect_eq(json_array_size(member(root, "limits")), 0);
+    cr_expect_float_eq(real(first_point(root), "limit_tflops"), 540.672, 1e-6);
+    cr_expect_float_eq(real(json_array_get(member(root, "points"), 1), "limit_tflops"), 33.792,
+                       1e-6);
+    cr_expect_not(command_file_exists("calls"));
+    json_decref(root);
+}
+
+/* The stand-in's limits for f32 are 0.1. */
+Test(device_tables, bench_measures_limits_where_auto_ends_on_the_cpu)
+{
+    static const char *const causes[] = {ABSENT " " COUNTING, "RA_SEALED_BROKEN=1 " COUNTING,
+                                         "RA_STANDIN_TAKEN=46 " COUNTING};
+    write_job("shape: {seq: 64, heads: 1, dtype: f32}\n");
+    for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
+        run(causes[i], "bench --json --config job.yaml " SMALL);
+        cr_assert_eq(result.code, 0, "%s", result.err);
+        json_t *root = parse_json(result.out);
+        cr_expect_geq(json_array_size(member(root, "limits")), 2);
+        cr_expect_float_eq(real(first_point(root), "limit_tflops"), 0.1, 1e-6);
+        cr_expect(command_file_exists("calls"));
+        json_decref(root);
+    }
+}
+
+/* Points on the CPU have the CPU's, and those on a GPU beside them the GPU's. */
+Test(device_tables, bench_shows_the_limits_of_each_backend)
+{
+    write_job("shape: {seq: 64, heads: 1}\nsweep: {compute.backend: [cuda, cpu]}\n");
+    run("", "bench --config job.yaml " SMALL);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, GPU_LIMITS), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "limits of 1 rank x "), 2, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "sgemm: "), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "pass "), 1, "%s", result.out);
+}
