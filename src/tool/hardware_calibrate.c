@@ -1,6 +1,7 @@
 /* Speeds from measured times: least squares over the predicted terms of the same points. */
 #include "hardware.h"
 
+#include "bytes_text.h"
 #include "internal.h"
 #include "json_build.h"
 #include "tool_plan.h"
@@ -20,9 +21,14 @@ typedef struct sample {
     double ns, peak_tflops;
 } sample;
 
+/* What is learned from: points that the CPU computed, or those of flash attention on a GPU. Other
+   kinds have the peak of f32, and cuBLAS may multiply faster than that. */
 typedef struct samples {
     sample *items;
     size_t count;
+    bool on_gpu;
+    int32_t multiprocessors;         /* of that GPU; 0: the report has not said */
+    int left_out_count, other_count; /* points: measured, but not learned from; of those, a GPU's */
 } samples;
 
 static ra_status refuse(const char *path, const char *what)
@@ -49,7 +55,7 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
     double const ms = json_number_value(json_object_get(times, "median"));
     double const peak_tflops = json_number_value(json_object_get(json, "limit_tflops"));
     const ra_prediction *p = &point->prediction;
-    if (!(ms > 0) || !(peak_tflops > 0))
+    if (!(ms > 0) || !(peak_tflops > 0 || to->on_gpu)) /* that of a GPU may not be known */
         return;
     sample *s = &to->items[to->count++];
     const ra_pass_terms *terms = backward ? &p->backward.terms : &p->forward.terms;
@@ -61,19 +67,57 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
                   .peak_tflops = peak_tflops};
 }
 
-/* Learn from a point the machine's cache. Points of a GPU do not have a CPU's terms. */
+static bool is_measured(const json_t *json)
+{
+    return json_integer_value(json_object_get(json, "ranks")) == 1 &&
+           json_is_object(json_object_get(json, "forward_ms"));
+}
+
+static bool is_of_gpu(const json_t *json)
+{
+    return json_is_object(json_object_get(json, "device"));
+}
+
+static bool is_flash(const json_t *json)
+{
+    const json_t *attention = json_object_get(json_object_get(json, "config"), "attention");
+    const char *kind = json_string_value(json_object_get(attention, "kind"));
+    return kind == NULL || strcmp(kind, "flash") == 0;
+}
+
+/* If a GPU has computed any point to learn from, then the others, which auto may have left to the
+   CPU, are not of the machine that is described. */
+static void samples_choose(const json_t *points, samples *to)
+{
+    for (size_t i = 0; i < json_array_size(points); i++) {
+        const json_t *json = json_array_get(points, i);
+        if (!is_measured(json) || !is_of_gpu(json) || !is_flash(json))
+            continue;
+        to->on_gpu = true;
+        to->multiprocessors = (int32_t)json_integer_value(json_object_get(json, "threads"));
+    }
+}
+
+/* Learn from a point the machine's cache. The terms of a GPU's are those of its kernels. */
 static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int64_t cache_bytes,
                              samples *to)
 {
-    ra_hardware const known = {
-        .ranks = 1, .ranks_per_node = 1, .workspace_bytes = -1, .cache_bytes = cache_bytes};
+    ra_hardware const known = {.ranks = 1,
+                               .ranks_per_node = 1,
+                               .workspace_bytes = -1,
+                               .cache_bytes = cache_bytes,
+                               .multiprocessors = to->multiprocessors};
     ra_plan_point point = {.comm = comm};
-    bool const measured = json_integer_value(json_object_get(json, "ranks")) == 1 &&
-                          json_is_object(json_object_get(json, "forward_ms")) &&
-                          !json_is_object(json_object_get(json, "device"));
-    if (!measured)
+    if (!is_measured(json))
         return RA_OK;
+    if (is_of_gpu(json) != to->on_gpu || (to->on_gpu && !is_flash(json))) {
+        to->left_out_count++;
+        to->other_count += is_of_gpu(json);
+        return RA_OK;
+    }
     ra_status status = point_parse(path, json_object_get(json, "config"), &point.config);
+    if (to->on_gpu) /* where it may be auto, which is planned as the CPU */
+        point.config.backend = RA_BACKEND_CUDA;
     if (status == RA_OK)
         status = ra_plan_point_init(&point, 1, &known);
     if (status == RA_OK)
@@ -142,10 +186,10 @@ static double peak_of(const samples *from, ra_dtype dtype)
     return most > 0 ? most : fastest;
 }
 
-/* The largest number of a name among the limits that a bench has measured. */
-static double limit_of(const json_t *root, const char *name)
+/* The largest number of a name among the limits that a bench has measured, which are the CPU's. */
+static double limit_of(const samples *from, const json_t *root, const char *name)
 {
-    const json_t *limits = json_object_get(root, "limits");
+    const json_t *limits = from->on_gpu ? NULL : json_object_get(root, "limits");
     double most = 0;
     for (size_t i = 0; i < json_array_size(limits); i++)
         most = fmax(most, json_number_value(json_object_get(json_array_get(limits, i), name)));
@@ -169,13 +213,13 @@ static ra_pass_speed speed_of(const samples *from, ra_work work, ra_dtype dtype,
 
 static void speeds_set(const samples *from, const json_t *root, ra_hardware *hardware)
 {
-    double const read_gb_per_s = limit_of(root, "read_gb_per_s");
+    double const read_gb_per_s = limit_of(from, root, "read_gb_per_s");
     if (read_gb_per_s > 0)
         hardware->memory_gb_per_s = read_gb_per_s;
     for (int dtype = 0; dtype < 3; dtype++)
         hardware->peak_tflops[dtype] =
             fmax(peak_of(from, (ra_dtype)dtype),
-                 has_products(from, (ra_dtype)dtype) ? limit_of(root, "fma_tflops") : 0);
+                 has_products(from, (ra_dtype)dtype) ? limit_of(from, root, "fma_tflops") : 0);
     for (int work = 0; work < RA_WORK_COUNT; work++)
         for (int dtype = 0; dtype < 3; dtype++)
             for (int backward = 0; backward < 2; backward++)
@@ -196,6 +240,22 @@ static int64_t cache_of(const json_t *root)
     return most;
 }
 
+/* Whether anything was learned, and what was not. */
+static ra_status judge(const char *path, const samples *all)
+{
+    if (all->count == 0 && all->other_count > 0)
+        return refuse(path, "of a GPU only flash attention is learned, and no point of it was "
+                            "measured on one rank");
+    if (all->count == 0)
+        return refuse(path, "no point that was measured on one rank; write it with "
+                            "'ringattn bench --json=FILE'");
+    if (all->on_gpu && all->left_out_count > 0)
+        ra_log(RA_LOG_INFO, "%s: %d point%s of other kinds than flash, or of the CPU, %s left out",
+               path, all->left_out_count, ra_plural(all->left_out_count),
+               all->left_out_count == 1 ? "is" : "are");
+    return RA_OK;
+}
+
 ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *hardware)
 {
     json_t *root;
@@ -204,19 +264,22 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
         return status;
     const json_t *points = json_object_get(root, "points");
     int64_t const cache = cache_of(root);
-    samples all = {calloc(2 * json_array_size(points) + 1, sizeof(*all.items)), 0};
+    samples all = {.items = calloc(2 * json_array_size(points) + 1, sizeof(*all.items))};
+    samples_choose(points, &all);
     if (all.items == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory while calibrating");
         status = RA_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < json_array_size(points) && status == RA_OK; i++)
         status = point_learn(path, json_array_get(points, i), comm, cache, &all);
-    if (status == RA_OK && all.count == 0)
-        status = refuse(path, "no point that was measured on one rank; write it with "
-                              "'ringattn bench --json=FILE'");
+    if (status == RA_OK)
+        status = judge(path, &all);
     if (status == RA_OK) {
         speeds_set(&all, root, hardware);
-        hardware->cache_bytes = cache > 0 ? cache : hardware->cache_bytes;
+        if (all.multiprocessors > 0)
+            hardware->multiprocessors = all.multiprocessors;
+        if (!all.on_gpu && cache > 0)
+            hardware->cache_bytes = cache;
         ra_json_mention_incomplete(path, root);
     }
     free(all.items);

@@ -110,3 +110,21 @@ Test(device_tables, bench_shows_the_limits_of_each_backend)
     cr_expect_eq(command_count_lines(result.out, "sgemm: "), 1, "%s", result.out);
     cr_expect_eq(command_count_lines(result.out, "pass "), 1, "%s", result.out);
 }
+
+/* ---- what a plan learns of a GPU ------------------------------------------------------------- */
+
+Test(device_tables, plan_is_calibrated_by_a_bench_on_a_gpu)
+{
+    write_job("shape: {heads: 1, dtype: bf16}\nsweep: {shape.seq: [64, 128, 200]}\n");
+    run("", "bench --json=bench.json --backward --config job.yaml " SMALL);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    run("RA_STANDIN_ABSENT=100",
+        "plan --json --calibrate bench.json --backward --set shape.seq=100 "
+        "--set compute.backend=cuda --set shape.dtype=bf16");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = parse_json(result.out);
+    const json_t *point = first_point(root);
+    cr_expect_gt(real(member(point, "forward_ms"), "median"), 0);
+    cr_expect_gt(real(member(point, "backward_ms"), "median"), 0);
+    json_decref(root);
+}

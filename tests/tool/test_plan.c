@@ -405,6 +405,54 @@ Test(plan, learns_the_speed_of_a_machine_from_a_bench)
     json_decref(plan);
 }
 
+#define GPU_POINT(kind, seq, ms)                                                                   \
+    "{\"ranks\": 1, \"limit_tflops\": 1, \"device\": {\"index\": 0}, \"threads\": 132, "           \
+    "\"config\": "                                                                                 \
+    "{\"attention\": {\"kind\": \"" kind "\"}, \"shape\": {\"seq\": " seq                          \
+    ", \"heads\": 1, \"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": " ms "}}"
+
+/* The times of write_bench, of a GPU; and points that tell nothing of its flash attention: the
+   CPU's limits, its point, and another kind. */
+Test(plan, learns_the_speed_of_a_gpu_from_its_flash_attention_alone)
+{
+    static const char bench[] =
+        "{\"limits\": [{\"fma_tflops\": 100, \"read_gb_per_s\": 1e-3}], \"points\": ["
+        "{\"ranks\": 1, \"limit_tflops\": 9, \"config\": {\"shape\": {\"seq\": 1000, \"heads\": 1, "
+        "\"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": 1000}}," GPU_POINT(
+            "standard", "1000",
+            "500") "," GPU_POINT("flash", "1000",
+                                 "1.064") "," GPU_POINT("flash", "2000",
+                                                        "4.128") "," GPU_POINT("flash", "4000",
+                                                                               "16.256") "]}\n";
+    if (!RA_TEST_CUDA)
+        cr_skip_test("this build has no kernels for GPUs");
+    command_file_write("bench.json", bench, strlen(bench));
+    json_t *plan =
+        plan_point_of(0, "plan --calibrate bench.json --save gpu.yaml --set compute.backend=cuda "
+                         "--set shape.dtype=f32 --set shape.heads=1 --set shape.seq=3000");
+    cr_expect_float_eq(forward_ms(plan), 9.192, 0.09, "%g ms", forward_ms(plan));
+    json_decref(plan);
+    plan = plan_point_of(0, "plan --hardware gpu.yaml --set compute.backend=cuda "
+                            "--set shape.dtype=f32 --set shape.heads=1 --set shape.seq=3000");
+    cr_expect_float_eq(forward_ms(plan), 9.192, 0.09, "%g ms", forward_ms(plan));
+    json_decref(plan);
+    command_shell(&result, "cat gpu.yaml");
+    cr_expect_eq(command_count_lines(result.out, "multiprocessors: 132"), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "memory_gb_per_s"), 0, "%s", result.out);
+    command_run(&result, 0, "plan --calibrate bench.json");
+    cr_expect_eq(command_count_lines(result.err, "bench.json: 2 points of other kinds than flash, "
+                                                 "or of the CPU, are left out"),
+                 1, "%s", result.err);
+}
+
+Test(plan, says_what_it_does_not_learn_from_a_gpu)
+{
+    static const char bench[] = "{\"points\": [" GPU_POINT("linear", "1000", "1") "]}\n";
+    command_file_write("bench.json", bench, strlen(bench));
+    command_refused(&result, "plan --calibrate bench.json", 3,
+                    "of a GPU only flash attention is learned");
+}
+
 /* Of a name 63 bytes are taken: here the last is half of a character. */
 Test(plan, a_machine_whose_name_was_cut_is_one_that_is_read_again)
 {
