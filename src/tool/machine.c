@@ -43,7 +43,9 @@ static json_t *processor_json(const ra_topology *topology)
 static json_t *advice_json(const ra_topology *topology)
 {
     char command[256];
-    ra_advice const advice = ra_placement_advise(topology);
+    ra_devices devices;
+    ra_devices_read(&devices);
+    ra_advice const advice = ra_placement_advise(topology, devices.usable_count);
     return json_pack("{s:i, s:i, s:i, s:s, s:s}", "ranks_per_host", advice.ranks, "threads_least",
                      advice.threads_least, "threads_most", advice.threads_most, "bind_to",
                      ra_domain_name(advice.domain), "command",

@@ -43,17 +43,25 @@ json_t *ra_machine_cuda_json(void)
 
 const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)
 {
-    char memory[32];
-    const ra_device *first = &devices->list[ra_devices_first(devices)];
     if (devices->usable_count == 0)
         snprintf(text, bytes, "no: %s", devices->why_not);
     else
-        snprintf(text, bytes,
-                 "%d GPU%s, the first %s (%d.%d, %s, %d multiprocessors); CUDA of the driver "
-                 "%d.%d, of this build %d.%d; kernels have not yet been run on a device",
-                 devices->usable_count, ra_plural(devices->usable_count), first->name, first->major,
-                 first->minor, ra_bytes_text(first->memory_bytes, memory), first->multiprocessors,
-                 devices->driver_version / 1000, devices->driver_version % 1000 / 10,
-                 devices->runtime_version / 1000, devices->runtime_version % 1000 / 10);
+        snprintf(
+            text, bytes,
+            "%d GPU%s; CUDA of the driver %d.%d, of this build %d.%d; kernels have not yet been "
+            "run on a device",
+            devices->usable_count, ra_plural(devices->usable_count), devices->driver_version / 1000,
+            devices->driver_version % 1000 / 10, devices->runtime_version / 1000,
+            devices->runtime_version % 1000 / 10);
+    return text;
+}
+
+const char *ra_device_text(const ra_devices *devices, int index, char *text, size_t bytes)
+{
+    char memory[32];
+    const ra_device *device = &devices->list[index];
+    snprintf(text, bytes, "GPU %d: %s (%d.%d, %s, %d multiprocessors)", index, device->name,
+             device->major, device->minor, ra_bytes_text(device->memory_bytes, memory),
+             device->multiprocessors);
     return text;
 }

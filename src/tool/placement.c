@@ -39,7 +39,7 @@ void ra_place_read(ra_place *place_out)
     ra_console_hold();
     bool const read = ra_topology_read(&topology) == RA_OK;
     if (ra_console_agree(NULL, "looking at the machine", RA_OK) == RA_OK && read) {
-        ra_advice const advice = ra_placement_advise(&topology);
+        ra_advice const advice = ra_placement_advise(&topology, 0);
         place.known = 1;
         place.allowed_cores = topology.allowed_cores;
         place.quota_cpus =

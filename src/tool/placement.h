@@ -84,7 +84,12 @@ void ra_placement_judge(const ra_place *places, int ranks, bool sends,
 
 /* ---- advice ---------------------------------------------------------------------------------- */
 
-typedef enum ra_domain_type { RA_DOMAIN_MACHINE, RA_DOMAIN_L3, RA_DOMAIN_NUMA } ra_domain_type;
+typedef enum ra_domain_type {
+    RA_DOMAIN_MACHINE,
+    RA_DOMAIN_L3,
+    RA_DOMAIN_NUMA,
+    RA_DOMAIN_GPU
+} ra_domain_type;
 
 /* How to start ranks on a host like this one. */
 typedef struct ra_advice {
@@ -93,10 +98,15 @@ typedef struct ra_advice {
     int threads_least, threads_most; /* of a rank, as compute.threads: auto finds them */
 } ra_advice;
 
-ra_advice ra_placement_advise(const ra_topology *topology);
-/** What mpirun calls it: "none", "l3cache", "numa". */
+/**
+ * @param gpus  usable ones of the host: if there are any, each gets a rank, bound to nothing. 0:
+ * for ranks that compute on the CPU
+ */
+ra_advice ra_placement_advise(const ra_topology *topology, int gpus);
+/** What mpirun binds ranks to: "none", "l3cache", "numa". */
 const char *ra_domain_name(ra_domain_type domain);
-/** "2 ranks of 8 threads, each with an L3 cache to itself"; returns `text`. */
+/** "2 ranks of 8 threads, each with an L3 cache to itself", "8 ranks, each with a GPU to itself";
+    returns `text`. */
 const char *ra_advice_describe(const ra_advice *advice, char *text, size_t bytes);
 /** The command line for that, for one host; returns `text`. */
 const char *ra_advice_command(const ra_advice *advice, char *text, size_t bytes);

@@ -70,14 +70,24 @@ static void print_topology(const ra_topology *topology)
     printf("%s\n\n", text);
 }
 
+/* Whether there is CUDA, and the GPUs that a job may get, under the numbers that reports use. */
+static void print_devices(const ra_devices *devices)
+{
+    char text[512];
+    print_line("CUDA", ra_devices_text(devices, text, sizeof(text)));
+    for (int i = 0; i < devices->count; i++)
+        if (devices->list[i].usable)
+            print_line("", ra_device_text(devices, i, text, sizeof(text)));
+}
+
 /* Ranks and threads for this host, and the line that starts them. */
-static void print_advice(const ra_topology *topology, bool bound_by_launcher)
+static void print_advice(const ra_topology *topology, int gpus, bool bound_by_launcher)
 {
     char text[256];
-    ra_advice const advice = ra_placement_advise(topology);
+    ra_advice const advice = ra_placement_advise(topology, gpus);
     print_line("advice", ra_advice_describe(&advice, text, sizeof(text)));
     print_line("", ra_advice_command(&advice, text, sizeof(text)));
-    if (bound_by_launcher && topology->usable_cores < topology->allowed_cores) {
+    if (gpus == 0 && bound_by_launcher && topology->usable_cores < topology->allowed_cores) {
         snprintf(text, sizeof(text), "(for the %d of %d cores that this process is bound to)",
                  topology->usable_cores, topology->allowed_cores);
         print_line("", text);
@@ -87,7 +97,7 @@ static void print_advice(const ra_topology *topology, bool bound_by_launcher)
 /* topology NULL: it is not known. */
 static void print_machine(const json_t *tree, const ra_topology *topology, bool bound_by_launcher)
 {
-    char line[256], text[512];
+    char line[256];
     ra_devices devices;
     printf("ringattn %s on %s\n", ra_version(), json_string_value(json_object_get(tree, "host")));
     if (topology != NULL)
@@ -105,7 +115,7 @@ static void print_machine(const json_t *tree, const ra_topology *topology, bool 
     print_backend(tree, "MPI", "mpi", line);
     print_backend(tree, "OpenMP", "openmp", "yes");
     ra_devices_read(&devices);
-    print_line("CUDA", ra_devices_text(&devices, text, sizeof(text)));
+    print_devices(&devices);
     print_backend(tree, "NCCL", "nccl", text_at(tree, "nccl", "library"));
     print_backend(tree, "cuBLAS", "cublas", text_at(tree, "cublas", "library"));
     snprintf(line, sizeof(line), "libfyaml %s, jansson %s, hwloc API %s",
@@ -116,7 +126,7 @@ static void print_machine(const json_t *tree, const ra_topology *topology, bool 
     const char *blas = json_string_value(json_object_get(tree, "openblas"));
     print_line("OpenBLAS", blas != NULL ? blas : "not installed: bench cannot measure its sgemm");
     if (topology != NULL)
-        print_advice(topology, bound_by_launcher);
+        print_advice(topology, devices.usable_count, bound_by_launcher);
 }
 
 /* What --check has found; no findings without it. */

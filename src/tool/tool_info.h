@@ -20,7 +20,9 @@ json_t *ra_machine_json_of(const ra_topology *topology);
 json_t *ra_machine_mpi_json(void);
 /** The member "cuda" of ra_machine_json: versions, devices, or why none serves; NULL: no memory. */
 json_t *ra_machine_cuda_json(void);
-/** The same in one line for people. */
+/** The same in one line for people, but for the devices; returns `text`. */
 const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes);
+/** One of them: "GPU 0: NAME (9.0, 80.0 GiB, 132 multiprocessors)"; returns `text`. */
+const char *ra_device_text(const ra_devices *devices, int index, char *text, size_t bytes);
 
 #endif

@@ -168,6 +168,29 @@ Test(device, info_checks_its_kernels_too)
     cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
 }
 
+Test(device, info_lists_them_and_advises_a_rank_for_each)
+{
+    run("RA_STANDIN_DEVICES=4 RA_STANDIN_OLD=1", "info");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, "GPU 1: stand-in 1 (9.0, 1.0 GiB, 132"), 1, "%s",
+                 result.out);
+    cr_expect_eq(command_count_lines(result.out, "GPU 2: "), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "GPU 3: "), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "GPU 0: "), 0, "it is too old");
+    cr_expect_not_null(strstr(result.out, "advice           3 ranks, each with a GPU to itself\n"),
+                       "%s", result.out);
+    cr_expect_not_null(strstr(result.out, " mpirun -n 3 --bind-to none ringattn run"), "%s",
+                       result.out);
+    run("RA_STANDIN_DEVICES=3", "info --json");
+    json_t *root = parse_json(result.out);
+    const json_t *advice = member(member(root, "machine"), "advice");
+    cr_expect_eq(integer(advice, "ranks_per_host"), 3);
+    cr_expect_str_eq(text(advice, "bind_to"), "none");
+    json_decref(root);
+    run("RA_STANDIN_ABSENT=100", "info");
+    cr_expect_eq(command_count_lines(result.out, "to itself"), 0, "%s", result.out);
+}
+
 Test(device, auto_takes_it_where_it_can_do_the_job)
 {
     static const struct {
@@ -408,4 +431,26 @@ Test(device, one_rank_whose_gpu_is_taken_takes_all_to_the_cpu)
     json_t *root = parse_json(result.out);
     cr_expect_eq(strncmp(text(first_point(root), "kernel"), "cpu-", 4), 0, "%s", result.out);
     json_decref(root);
+}
+
+/* The machine is told to have two NUMA nodes of one core. */
+Test(device, ranks_bound_to_nothing_are_as_advised)
+{
+    static const char ranks[] =
+        "\"$MPIEXEC\" -n 2 --bind-to none env " PLAIN
+        " HWLOC_SYNTHETIC='package:2 numa:1 core:1 pu:1' HWLOC_THISSYSTEM=1";
+    static const char *const backends[] = {"cuda", "cpu"};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int i = 0; i < 2; i++) {
+        char job[256];
+        snprintf(job, sizeof(job),
+                 "run --set shape.seq=64 --set shape.heads=2 --set compute.threads=1 "
+                 "--set comm.backend=mpi --set compute.backend=%s",
+                 backends[i]);
+        run(ranks, job);
+        cr_assert_eq(result.code, 0, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "are bound to nothing"), i, "%s: %s",
+                     backends[i], result.err);
+    }
 }

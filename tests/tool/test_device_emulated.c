@@ -95,7 +95,9 @@ Test(device_emulated, a_gpu_too_old_is_not_asked_what_it_has)
 {
     run("RA_STANDIN_OLD=1", "info " WIDE_JOB "--set compute.backend=cuda");
     cr_expect_eq(result.code, 0, "%s", result.err);
-    cr_expect_not_null(strstr(result.out, "1 GPU, the first stand-in 1 (9.0"), "%s", result.out);
+    cr_expect_not_null(strstr(result.out, "1 GPU; CUDA of the driver"), "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "GPU 1: stand-in 1 (9.0"), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "GPU 0: "), 0, "%s", result.out);
 }
 
 Test(device_emulated, auto_leaves_a_gpu_with_less_shared_memory_and_says_so_once)

@@ -274,18 +274,24 @@ Test(placement, no_memory_is_every_ranks_status)
 
 /* ---- advice ---------------------------------------------------------------------------------- */
 
-static void expect_advice(const char *machine, const char *cpus, double quota, const char *words,
-                          const char *command)
+static void expect_advice_with(int gpus, const char *machine, const char *cpus, double quota,
+                               const char *words, const char *command)
 {
     char text[256];
     ra_topology topology;
     cr_assert_eq(ra_topology_read_recorded(machine, cpus, &topology), RA_OK);
     topology.quota_cpus = quota;
-    ra_advice const advice = ra_placement_advise(&topology);
+    ra_advice const advice = ra_placement_advise(&topology, gpus);
     cr_expect_str_eq(ra_advice_describe(&advice, text, sizeof(text)), words, "%s: %s", machine,
                      text);
     cr_expect_str_eq(ra_advice_command(&advice, text, sizeof(text)), command, "%s: %s", machine,
                      text);
+}
+
+static void expect_advice(const char *machine, const char *cpus, double quota, const char *words,
+                          const char *command)
+{
+    expect_advice_with(0, machine, cpus, quota, words, command);
 }
 
 #define L3_LINE(n)                                                                                 \
@@ -315,4 +321,13 @@ Test(advice, counts_only_what_may_be_used)
     expect_advice(epyc, NULL, 12.5, "1 rank of 12 threads", NONE_LINE);
     expect_advice(epyc, NULL, 128, "16 ranks of 8 threads, each with an L3 cache to itself",
                   L3_LINE("16"));
+}
+
+/* Whatever the cores are. */
+Test(advice, gives_each_gpu_a_rank_bound_to_nothing)
+{
+    static const char epyc[] = "package:2 numa:1 l3:8 core:8 pu:2";
+    expect_advice_with(8, epyc, NULL, 0, "8 ranks, each with a GPU to itself",
+                       "mpirun -n 8 --bind-to none ringattn run --config FILE");
+    expect_advice_with(1, epyc, NULL, 12.5, "1 rank, with a GPU to itself", NONE_LINE);
 }
