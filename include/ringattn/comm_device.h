@@ -24,13 +24,14 @@ extern "C" {
  * Collective. Choose this rank's GPU, for ra_device_use. The usable GPUs that a rank sees are dealt
  * round-robin to the ranks of its host: each rank gets one of its own while there are enough,
  * whether all see the same GPUs or each only its own. `sharers_out`: how many ranks got this GPU,
- * identified by host and bus address. If hwloc knows which cores are near the GPU, a process that
- * is bound to others is warned, once.
+ * identified by host and bus address; `most_out`: how many got the one that most have. If hwloc
+ * knows which cores are near the GPU, a process that is bound to others is warned, once.
  *
  * @return RA_ERR_UNSUPPORTED  no GPU is usable on some rank; why was logged there
  *         RA_ERR_NO_MEMORY    or what failed on another rank
  */
-RA_CHECKED ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out);
+RA_CHECKED ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out,
+                                         int *most_out);
 
 /* What a rank provides. */
 typedef struct ra_comm_device {

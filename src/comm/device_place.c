@@ -143,7 +143,7 @@ static ra_status pick(const ra_comm *host, const ra_devices *devices, int *index
     return RA_OK;
 }
 
-ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out)
+ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out, int *most_out)
 {
     ra_devices devices;
     int index = 0, sharers = 0, most = 0;
@@ -155,6 +155,7 @@ ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out)
         return status;
     *index_out = index;
     *sharers_out = sharers;
+    *most_out = most;
     judge_place(host, bus_id);
     return RA_OK;
 }

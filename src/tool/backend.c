@@ -113,11 +113,16 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
     return RA_OK;
 }
 
-const char *ra_backend_describe(const ra_device *device, int index, const char *note,
+const char *ra_backend_describe(const ra_backend_gpu *gpu, const char *note,
                                 char text[RA_BACKEND_TEXT_MAX])
 {
-    if (device != NULL)
-        snprintf(text, RA_BACKEND_TEXT_MAX, "GPU %d: %s", index, device->name);
+    char shared[64] = "";
+    if (gpu->sharers > 1)
+        snprintf(shared, sizeof(shared), ", shared by %d ranks", gpu->sharers);
+    else if (gpu->sharers_max > 1)
+        snprintf(shared, sizeof(shared), "; %d ranks share another", gpu->sharers_max);
+    if (gpu->device != NULL)
+        snprintf(text, RA_BACKEND_TEXT_MAX, "GPU %d: %s%s", gpu->index, gpu->device->name, shared);
     else if (note != NULL && note[0] != '\0')
         snprintf(text, RA_BACKEND_TEXT_MAX, "the CPU: %s", note);
     else

@@ -7,7 +7,7 @@
 #include "ringattn/device.h"
 #include "ringattn/kernel_check.h"
 
-enum { RA_BACKEND_NOTE_MAX = 320, RA_BACKEND_TEXT_MAX = RA_BACKEND_NOTE_MAX + 96 };
+enum { RA_BACKEND_NOTE_MAX = 320, RA_BACKEND_TEXT_MAX = RA_BACKEND_NOTE_MAX + 160 };
 
 /**
  * Choose for this rank. `note_out` says why auto takes the CPU; "" if there is nothing to say, as
@@ -20,15 +20,22 @@ enum { RA_BACKEND_NOTE_MAX = 320, RA_BACKEND_TEXT_MAX = RA_BACKEND_NOTE_MAX + 96
 RA_CHECKED ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *backend_out,
                                        char note_out[RA_BACKEND_NOTE_MAX]);
 
+/* What computes. */
+typedef struct ra_backend_gpu {
+    const ra_device *device; /* borrowed; NULL: the CPU */
+    int index;
+    int sharers;     /* ranks that compute on it */
+    int sharers_max; /* on the GPU of the job that most ranks have */
+} ra_backend_gpu;
+
 /**
- * "GPU 0: NAME"; "the CPU: why no GPU computes", or "the CPU" if there is nothing to say.
+ * "GPU 0: NAME", with how many ranks share it if they do; "the CPU: why no GPU computes", or "the
+ * CPU" if there is nothing to say.
  *
- * @param device  NULL: the CPU computes
- * @param index   of the GPU
- * @param note    why no GPU computes; NULL or "": there is nothing to say
+ * @param note  why no GPU computes; NULL or "": there is nothing to say
  * @return `text`
  */
-const char *ra_backend_describe(const ra_device *device, int index, const char *note,
+const char *ra_backend_describe(const ra_backend_gpu *gpu, const char *note,
                                 char text[RA_BACKEND_TEXT_MAX]);
 
 /** Refuse what ra_backend_choose would refuse on any GPU, if cuda was requested. Needs no GPU. */

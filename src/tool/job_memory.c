@@ -38,7 +38,8 @@ ra_status ra_job_choose_backend(ra_job *job)
     if (status != RA_OK || job->backend != RA_BACKEND_CUDA)
         return status;
     job->entered = true;
-    status = ra_comm_pick_device(job->comm, &job->device_index, &job->device_sharers);
+    status = ra_comm_pick_device(job->comm, &job->device_index, &job->device_sharers,
+                                 &job->device_sharers_max);
     job->entered = ra_status_is_of_ranks(status);
     return status;
 }
@@ -46,10 +47,26 @@ ra_status ra_job_choose_backend(ra_job *job)
 const char *ra_job_describe_backend(const ra_job *job, char text[RA_BACKEND_TEXT_MAX])
 {
     bool const on_gpu = job->backend == RA_BACKEND_CUDA;
+    ra_backend_gpu const gpu = {.device = on_gpu ? &job->device : NULL,
+                                .index = job->device_index,
+                                .sharers = job->device_sharers,
+                                .sharers_max = job->device_sharers_max};
     text[0] = '\0';
-    return job->ops == NULL ? text
-                            : ra_backend_describe(on_gpu ? &job->device : NULL, job->device_index,
-                                                  job->backend_note, text);
+    return job->ops == NULL ? text : ra_backend_describe(&gpu, job->backend_note, text);
+}
+
+void ra_job_warn_of_sharing(const ra_job *job)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (job->backend != RA_BACKEND_CUDA || job->config.backend != RA_BACKEND_AUTO ||
+        job->device_sharers_max < 2 || ra_comm_rank(job->comm) != 0 ||
+        atomic_flag_test_and_set(&said))
+        return;
+    ra_log(RA_LOG_WARNING,
+           "compute.backend: auto has given one GPU to %d ranks, which share its memory and its "
+           "time: start one rank per GPU ('ringattn info' has the line), or "
+           "say cuda or cpu",
+           job->device_sharers_max);
 }
 
 /* ---- pools ----------------------------------------------------------------------------------- */

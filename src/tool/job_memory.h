@@ -12,6 +12,9 @@
  */
 RA_CHECKED ra_status ra_job_choose_backend(ra_job *job);
 
+/** Rank 0 warns, once in a process, if auto has led several ranks to one GPU. */
+void ra_job_warn_of_sharing(const ra_job *job);
+
 /** Use the GPU that was chosen, from here on, and read what its context takes, before anything else
     is taken there. */
 RA_CHECKED ra_status ra_job_take_device(ra_job *job);

@@ -2,6 +2,7 @@
 #include "console.h"
 #include "internal.h"
 #include "job.h"
+#include "job_memory.h"
 #include "job_phases.h"
 #include "tensors.h"
 
@@ -229,7 +230,10 @@ ra_status ra_job_passes(ra_job *job)
                           .kernel_name = job->kernel.ops->name,
                           .backend_note = job->backend_note[0] != '\0' ? job->backend_note : NULL,
                           .device = job->backend == RA_BACKEND_CUDA ? &job->device : NULL,
-                          .device_index = job->device_index};
+                          .device_index = job->device_index,
+                          .device_sharers = job->device_sharers,
+                          .device_sharers_max = job->device_sharers_max};
+    ra_job_warn_of_sharing(job);
     ra_progress_set(job->progress, "bringing tensors in", 0, 0);
     job->entered = false;
     ra_console_hold();

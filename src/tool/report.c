@@ -236,6 +236,8 @@ static void job_print(const ra_report *report)
 {
     const ra_config *config = report->config;
     char pairs[32], backend[RA_BACKEND_TEXT_MAX];
+    ra_backend_gpu const gpu = {report->device, report->device_index, report->device_sharers,
+                                report->device_sharers_max};
     double const all =
         (double)config->seq * (double)config->seq * (double)config->batch * config->heads;
     ra_report_shape(LABEL_WIDTH, config);
@@ -249,9 +251,7 @@ static void job_print(const ra_report *report)
     row("ranks", "%d (%s), %d %s%s each, kernel %s", report->ranks, report->comm_name,
         report->threads, unit, ra_plural(report->threads), report->kernel_name);
     if (report->backend_note != NULL || report->device != NULL)
-        row("backend", "%s",
-            ra_backend_describe(report->device, report->device_index, report->backend_note,
-                                backend));
+        row("backend", "%s", ra_backend_describe(&gpu, report->backend_note, backend));
     if (report->ranks > 1)
         ra_report_plan(LABEL_WIDTH, config, &report->ring);
 }

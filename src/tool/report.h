@@ -38,6 +38,7 @@ typedef struct ra_report {
        it: of the same rank, at the host's own peak. */
     const ra_device *device; /* rank 0's, borrowed; NULL: the CPU computes */
     int device_index;
+    int device_sharers, device_sharers_max; /* ranks on this GPU, and on the one that most have */
     int64_t host_peak_bytes, host_memory_bytes[RA_MEM_CATEGORY_COUNT];
     ra_pool_stats pool; /* of that rank, up to here */
     /* With --phases: those of the rank with the highest peak. */

@@ -79,8 +79,9 @@ static json_t *device_to_json(const ra_report *report)
     const ra_device *device = report->device;
     if (device == NULL)
         return json_null();
-    return json_pack("{s:i, s:s, s:I, s:I, s:o}", "index", report->device_index, "name",
-                     device->name, "memory_bytes", (json_int_t)device->memory_bytes,
+    return json_pack("{s:i, s:s, s:i, s:i, s:I, s:I, s:o}", "index", report->device_index, "name",
+                     device->name, "sharers", report->device_sharers, "sharers_max",
+                     report->device_sharers_max, "memory_bytes", (json_int_t)device->memory_bytes,
                      "host_peak_bytes", (json_int_t)report->host_peak_bytes, "host_memory_bytes",
                      ra_json_memory(report->host_memory_bytes));
 }

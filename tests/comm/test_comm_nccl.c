@@ -230,9 +230,9 @@ static int expect_turns(ra_comm *comm, void *context)
 {
     const int(*const expected)[5] = context; /* of each rank: its GPU; how many have that */
     int const rank = ra_comm_rank(comm);
-    int index = -1, sharers = -1;
-    return ra_comm_pick_device(comm, &index, &sharers) != RA_OK || index != expected[0][rank] ||
-           sharers != expected[1][rank];
+    int index = -1, sharers = -1, most = -1;
+    return ra_comm_pick_device(comm, &index, &sharers, &most) != RA_OK ||
+           index != expected[0][rank] || sharers != expected[1][rank];
 }
 
 Test(nccl, ranks_of_a_host_get_its_usable_gpus_in_turn)

@@ -73,11 +73,13 @@ static int expect_dealt(ra_comm *comm, void *context)
 {
     const dealing *d = context;
     int const rank = ra_comm_rank(comm);
-    int index = -1, sharers = -1;
+    int index = -1, sharers = -1, most = -1, expected = -1;
     seen = d->seen[rank];
     visible = d->visible[rank];
-    return ra_comm_pick_device(comm, &index, &sharers) != d->status || index != d->indices[rank] ||
-           sharers != d->sharers[rank];
+    for (int i = 0; i < 6; i++)
+        expected = d->sharers[i] > expected ? d->sharers[i] : expected;
+    return ra_comm_pick_device(comm, &index, &sharers, &most) != d->status ||
+           index != d->indices[rank] || sharers != d->sharers[rank] || most != expected;
 }
 
 static atomic_int lines;
@@ -91,13 +93,14 @@ static void count_lines(void *context, ra_log_level level, const char *line)
 static int pick(ra_comm *comm, void *context)
 {
     ra_devices devices;
-    int index = -1, sharers = -1;
+    int index = -1, sharers = -1, most = -1;
     (void)context;
     ra_devices_read(&devices);
-    ra_status const status = ra_comm_pick_device(comm, &index, &sharers);
+    ra_status const status = ra_comm_pick_device(comm, &index, &sharers, &most);
     if (devices.usable_count == 0)
-        return status != RA_ERR_UNSUPPORTED || index != -1 || sharers != -1;
-    return status != RA_OK || index < 0 || !devices.list[index].usable || sharers < 1;
+        return status != RA_ERR_UNSUPPORTED || index != -1 || sharers != -1 || most != -1;
+    return status != RA_OK || index < 0 || !devices.list[index].usable || sharers < 1 ||
+           most < sharers;
 }
 
 Test(device_place, every_rank_learns_whether_there_is_a_gpu)

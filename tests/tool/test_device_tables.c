@@ -128,3 +128,32 @@ Test(device_tables, plan_is_calibrated_by_a_bench_on_a_gpu)
     cr_expect_gt(real(member(point, "backward_ms"), "median"), 0);
     json_decref(root);
 }
+
+/* ---- ranks that share a GPU ------------------------------------------------------------------ */
+
+static void expect_shared(int gpus, const char *arguments, const char *row, int warnings)
+{
+    char start[96];
+    snprintf(start, sizeof(start), "RA_SEALED_PLAIN=1 RA_STANDIN_DEVICES=%d \"$MPIEXEC\" -n 3",
+             gpus);
+    run(start, arguments);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, row), 1, "%s", result.out);
+    cr_expect_eq(
+        command_count_lines(result.err, "warning: compute.backend: auto has given one GPU"),
+        warnings, "%s", result.err);
+}
+
+Test(device_tables, ranks_that_auto_puts_on_one_gpu_are_told_of_it)
+{
+#define SHARED_JOB "--set shape.seq=64 --set shape.heads=1 --set comm.backend=mpi --quiet "
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    expect_shared(1, "run " SHARED_JOB, "GPU 0: stand-in 0, shared by 3 ranks", 1);
+    expect_shared(2, "run " SHARED_JOB, "GPU 0: stand-in 0, shared by 2 ranks", 1);
+    expect_shared(3, "run " SHARED_JOB, "GPU 0: stand-in 0", 0);
+    expect_shared(1, "run --set compute.backend=cuda " SHARED_JOB, ", shared by 3 ranks", 0);
+    expect_shared(1, "ablate --set job.repeat=1 " SHARED_JOB, ", shared by 3 ranks", 1);
+    expect_shared(3, "run --json " SHARED_JOB, "\"sharers\": 1,", 0);
+    expect_shared(1, "run --json " SHARED_JOB, "\"sharers\": 3,", 1);
+}
