@@ -123,12 +123,15 @@ static int deal(dealing *d)
 
 Test(device_place, gpus_are_shared_by_whom_they_are_dealt_to_whatever_ranks_see)
 {
-    dealing all = {
-        {"abc", "abc", "abc", "abc", "ab", "ab"}, {0, 1, 2, 0, 0, 1}, {2, 1, 1, 2, 1, 1}, RA_OK};
-    dealing own = {{"a", "b", "c", "d", "a", "b"}, {0}, {1, 1, 1, 1, 1, 1}, RA_OK};
-    dealing one = {{"a", "a", "c", "a", "a", "c"}, {0}, {3, 3, 1, 3, 1, 1}, RA_OK};
+    dealing all = {{"abc", "abc", "abc", "abc", "ab", "ab"},
+                   {0, 1, 2, 0, 0, 1},
+                   {2, 1, 1, 2, 1, 1},
+                   RA_OK,
+                   {0}};
+    dealing own = {{"a", "b", "c", "d", "a", "b"}, {0}, {1, 1, 1, 1, 1, 1}, RA_OK, {0}};
+    dealing one = {{"a", "a", "c", "a", "a", "c"}, {0}, {3, 3, 1, 3, 1, 1}, RA_OK, {0}};
     dealing pairs = {
-        {"ab", "ab", "cd", "cd", "ab", "ab"}, {0, 1, 0, 1, 0, 1}, {1, 1, 1, 1, 1, 1}, RA_OK};
+        {"ab", "ab", "cd", "cd", "ab", "ab"}, {0, 1, 0, 1, 0, 1}, {1, 1, 1, 1, 1, 1}, RA_OK, {0}};
     cr_expect_eq(deal(&all), 0);
     cr_expect_eq(deal(&own), 0);
     cr_expect_eq(deal(&one), 0);
@@ -158,7 +161,8 @@ Test(device_place, a_rank_that_sees_no_gpu_is_the_failure_of_all)
     dealing d = {{"a", "b", "", "d", "a", "b"},
                  {-1, -1, -1, -1, -1, -1},
                  {-1, -1, -1, -1, -1, -1},
-                 RA_ERR_UNSUPPORTED};
+                 RA_ERR_UNSUPPORTED,
+                 {0}};
     lines = 0;
     ra_log_set_handler(count_lines, NULL);
     cr_expect_eq(deal(&d), 0);
