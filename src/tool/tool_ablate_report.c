@@ -20,16 +20,16 @@ static const ra_ablate_point *reference_of(const ra_ablate *ablate)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static void memory_print(const ra_ablate *ablate)
+enum { COLUMNS_MAX = 16 };
+
+static void columns_make(const ra_ablate *ablate, ra_memory_column columns[COLUMNS_MAX])
 {
-    ra_memory_column columns[16] = {0};
-    RA_ASSERT(ra_feature_set_count <= 16);
+    RA_ASSERT(ra_feature_set_count <= COLUMNS_MAX);
     for (int i = 0; i < ra_feature_set_count; i++) {
         const ra_ablate_point *point = &ablate->points[i];
         columns[i] = (ra_memory_column){point->set->name,
                                         point->outcome.status == RA_OK ? &point->report : NULL};
     }
-    ra_memory_table_print(columns, ra_feature_set_count);
 }
 
 /* "+1.5 MiB", "-64 B", "0 B" */
@@ -48,6 +48,21 @@ static const char *peak_difference(const ra_ablate_point *point, const ra_ablate
                                    char text[40])
 {
     return difference_text(point->report.peak_bytes - reference->report.peak_bytes, text);
+}
+
+/* Whether both have memory of the host beside a GPU's. */
+static bool has_host(const ra_ablate_point *point, const ra_ablate_point *reference)
+{
+    return point->report.host_peak_bytes > 0 && reference->report.host_peak_bytes > 0;
+}
+
+static const char *host_difference(const ra_ablate_point *point, const ra_ablate_point *reference,
+                                   char text[40])
+{
+    return has_host(point, reference)
+               ? difference_text(point->report.host_peak_bytes - reference->report.host_peak_bytes,
+                                 text)
+               : "-";
 }
 
 static const char *forward_time(const ra_ablate_point *point, const ra_ablate_point *reference,
@@ -117,10 +132,14 @@ static void table_print(const ra_ablate *ablate)
 {
     const ra_ablate_point *reference = reference_of(ablate);
     char name[32];
-    memory_print(ablate);
+    ra_memory_column columns[COLUMNS_MAX] = {0};
+    columns_make(ablate, columns);
+    ra_memory_table_print(columns, ra_feature_set_count);
     if (reference != NULL) {
         snprintf(name, sizeof(name), "less %.8s", reference->set->name);
         row_print(ablate, name, reference, peak_difference);
+        if (ra_memory_table_print_host(columns, ra_feature_set_count))
+            row_print(ablate, name, reference, host_difference);
         row_print(ablate, "forward ms", reference, forward_time);
         if (reference->report.backward.count > 0)
             row_print(ablate, "backward ms", reference, backward_time);
@@ -141,12 +160,25 @@ static void table_print(const ra_ablate *ablate)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *differences_to_json(const ra_ablate_point *point, const ra_ablate_point *reference)
+static json_t *differences_to_json(const int64_t mine[RA_MEM_CATEGORY_COUNT],
+                                   const int64_t theirs[RA_MEM_CATEGORY_COUNT])
 {
     int64_t bytes[RA_MEM_CATEGORY_COUNT];
     for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
-        bytes[i] = point->report.memory_bytes[i] - reference->report.memory_bytes[i];
+        bytes[i] = mine[i] - theirs[i];
     return ra_json_memory(bytes);
+}
+
+/* Null if the CPU computes: then there is no other memory than the host's. */
+static json_t *host_to_json(const ra_ablate_point *point, const ra_ablate_point *reference)
+{
+    const ra_report *mine = &point->report, *theirs = &reference->report;
+    if (!has_host(point, reference))
+        return json_pack("{s:n, s:n}", "host_difference_bytes", "host_peak_difference_bytes");
+    return json_pack("{s:o, s:I}", "host_difference_bytes",
+                     differences_to_json(mine->host_memory_bytes, theirs->host_memory_bytes),
+                     "host_peak_difference_bytes",
+                     (json_int_t)(mine->host_peak_bytes - theirs->host_peak_bytes));
 }
 
 json_t *ra_ablate_point_to_json(const ra_ablate *ablate, const ra_ablate_point *point)
@@ -162,10 +194,14 @@ json_t *ra_ablate_point_to_json(const ra_ablate *ablate, const ra_ablate_point *
     if (done && reference != NULL)
         object = ra_json_extend(
             object,
-            json_pack("{s:s, s:o, s:I, s:f}", "reference", reference->set->name, "difference_bytes",
-                      differences_to_json(point, reference), "peak_difference_bytes",
-                      (json_int_t)(point->report.peak_bytes - reference->report.peak_bytes),
-                      "time_ratio", time_ratio(point, reference)));
+            json_pack(
+                "{s:s, s:o, s:I, s:f}", "reference", reference->set->name, "difference_bytes",
+                differences_to_json(point->report.memory_bytes, reference->report.memory_bytes),
+                "peak_difference_bytes",
+                (json_int_t)(point->report.peak_bytes - reference->report.peak_bytes), "time_ratio",
+                time_ratio(point, reference)));
+    if (done && reference != NULL)
+        object = ra_json_extend(object, host_to_json(point, reference));
     return object;
 }
 

@@ -127,6 +127,7 @@ static ra_status memory_print(const ra_probe *probe)
                                         ? " of the fullest rank, whole run"
                                         : ", whole run");
         ra_memory_table_print(columns, count);
+        (void)ra_memory_table_print_host(columns, count);
     }
     free(columns);
     return RA_OK;

@@ -157,3 +157,70 @@ Test(device_tables, ranks_that_auto_puts_on_one_gpu_are_told_of_it)
     expect_shared(3, "run --json " SHARED_JOB, "\"sharers\": 1,", 0);
     expect_shared(1, "run --json " SHARED_JOB, "\"sharers\": 3,", 1);
 }
+
+/* ---- the host's memory beside a GPU's -------------------------------------------------------- */
+
+static const json_t *set_of(const json_t *root, const char *name)
+{
+    size_t i;
+    json_t *point;
+    json_array_foreach(member(root, "points"), i, point)
+    {
+        if (strcmp(text(point, "variant"), name) == 0)
+            return point;
+    }
+    cr_assert_fail("no set %s", name);
+    return NULL;
+}
+
+static json_t *host_of(const json_t *point)
+{
+    return member(member(point, "device"), "host_memory_bytes");
+}
+
+#define CACHED_JOB "ablate --set shape.seq=700 --set pattern.causal=true --set job.repeat=1 "
+
+/* Tile maps that are cached lie there. */
+Test(device_tables, ablate_compares_the_hosts_memory_beside_a_gpus)
+{
+    run("", CACHED_JOB "--json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = parse_json(result.out), *bytes;
+    const json_t *base = set_of(root, "base"), *ring = set_of(root, "ring");
+    const char *name;
+    cr_expect_eq(integer(member(ring, "difference_bytes"), "pattern_cache"), 0);
+    cr_expect_gt(integer(member(ring, "host_difference_bytes"), "pattern_cache"), 0);
+    cr_expect_eq(
+        integer(member(set_of(root, "no_cache"), "host_difference_bytes"), "pattern_cache"), 0);
+    json_object_foreach(host_of(ring), name, bytes)
+    {
+        cr_expect_eq(integer(member(ring, "host_difference_bytes"), name),
+                     json_integer_value(bytes) - integer(host_of(base), name), "%s", name);
+    }
+    cr_expect_eq(integer(ring, "host_peak_difference_bytes"),
+                 integer(member(ring, "device"), "host_peak_bytes") -
+                     integer(member(base, "device"), "host_peak_bytes"));
+    json_decref(root);
+    run("", CACHED_JOB "--json --set compute.backend=cpu");
+    root = parse_json(result.out);
+    cr_expect(json_is_null(member(set_of(root, "ring"), "host_difference_bytes")));
+    cr_expect(json_is_null(member(set_of(root, "ring"), "host_peak_difference_bytes")));
+    json_decref(root);
+}
+
+Test(device_tables, the_hosts_memory_is_below_a_gpus)
+{
+    run("", CACHED_JOB "--quiet");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    expect_before("\npeak ", "\nhost memory\n");
+    expect_before("\nhost memory\n", "\npattern_cache ");
+    expect_before("\npattern_cache ", "\nhost peak ");
+    cr_expect_eq(command_count_lines(result.out, "less base "), 2, "%s", result.out);
+    run("", CACHED_JOB "--quiet --set compute.backend=cpu");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.out, "host "), 0, "%s", result.out);
+    write_job("shape: {heads: 1}\nvariants: {plain: {pattern.causal: false}}\n");
+    run("", "probe --config job.yaml " SMALL);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    expect_before("\nhost memory\n", "\nhost peak ");
+}
