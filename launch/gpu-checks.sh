@@ -139,12 +139,46 @@ check_timed_jobs() {
     done
 }
 
+# Gradients of bfloat16 at head_dim 128 are the ones that thread blocks add to in any order, unless
+# they are to repeat.
+check_repeats() {
+    # shellcheck disable=SC2016
+    check 'results repeat bit for bit with compute.deterministic' 60 bash -c \
+        'for i in 1 2; do "$@" --output "$0.$i" || exit; done; cmp "$0.1" "$0.2"
+        code=$?; rm -f "$0.1" "$0.2"; exit $code' "$logs/repeated.safetensors" \
+        "$tool" run --config "$root/configs/causal.yaml" --quiet --backward \
+        --set compute.backend=cuda --set compute.deterministic=true --set shape.dtype=bf16 \
+        --set shape.head_dim=128 "${patience[@]}"
+}
+
+# planned_share FILE: of `bench --json`: what a plan says of a job's memory, and what it took, the
+# smaller over the larger.
+planned_share() {
+    sed -n -e 's/.*"peak_bytes": \([0-9]*\).*/peak \1/p' \
+        -e 's/.*"theory_bytes": \([0-9]*\).*/theory \1/p' "$1" |
+        awk '{ of[$1] = $2 } END { peak = of["peak"]; plan = of["theory"]
+            if (peak > 0 && plan > 0) printf "%.6f", peak < plan ? peak / plan : plan / peak }'
+}
+
+# Without a pool, which keeps more than it is asked for, a plan is right to the byte.
+check_plan() {
+    printf 'sweep: {shape.seq: [20000]}\n' >"$logs/planned.yaml"
+    check 'memory as planned' 40 "$tool" bench --config "$logs/planned.yaml" --quiet --json \
+        --backward --set job.repeat=1 --set pattern.causal=true --set shape.dtype=bf16 \
+        --set memory.pool.mode=off --set compute.backend=cuda "${patience[@]}"
+    figure 'planned memory and what a job took, their ratio' "$(planned_share "$log")" 1
+}
+
 # Whole jobs, every pattern; sampled rows are recomputed in float64. First those that take little.
 check_jobs() {
     local name
     for name in dense causal sliding-window documents dilated blocks; do
         both "job $name" 40 "$tool" run --config "$root/configs/$name.yaml" "${on_gpu[@]}"
     done
+    both 'job causal, float16' 40 "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
+        --set shape.dtype=f16
+    check_repeats
+    check_plan
     for name in linear linear_causal; do
         both "job $name" 40 "$tool" run "${linear[@]}" "${on_gpu[@]}" --set "attention.kind=$name"
     done
@@ -174,26 +208,36 @@ check_jobs() {
     check_timed_jobs
 }
 
-# Ranks of one GPU: NCCL takes them for several hosts if each has a host identifier of its own. It is
-# not made for that: where one run of it hangs, the next would, too.
+# nccl_job NAME RANKS OPTION...: ranks of one GPU. NCCL takes them for several hosts if each has a
+# host identifier of its own. It is not made for that: where one run of it hangs (`hung`, of the
+# caller), the next would, too.
+nccl_job() {
+    local name=$1 ranks=$2
+    # Loopback alone; nor are hosts that are none looked for in a domain of NVLink. It says what it
+    # has found and chosen, and so where it was when it hung or failed; not into a report.
+    local settings=(NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_DEBUG=INFO
+        NCCL_DEBUG_FILE=/dev/stderr)
+    shift 2
+    if [ "$hung" = yes ]; then
+        add_row "$name" 'not run' '' '' '' '' 'another of these hung'
+        return
+    fi
+    # shellcheck disable=SC2016
+    both "$name" 40 mpirun -n "$ranks" bash -c \
+        'NCCL_HOSTID=ringattn-$OMPI_COMM_WORLD_RANK exec "$@"' rank \
+        env "${settings[@]}" "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
+        --set comm.backend=nccl "$@" "${nccl_patience[@]}"
+    # Exit code 5: it was the program that ended the wait.
+    [ "$last_verdict" != 'TIMED OUT' ] && [ "$code" -ne 5 ] || hung=yes
+}
+
+# From neighbour to neighbour and without standing buffers: the other ways to send.
 check_nccl() {
     local ranks hung=no
-    # Loopback alone; nor are hosts that are none looked for in a domain of NVLink. It says what it
-    # has found and chosen, and so where it was when it hung or failed.
-    local settings=(NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_DEBUG=INFO)
     for ranks in 2 3 4; do
-        if [ "$hung" = yes ]; then
-            add_row "$ranks ranks over NCCL" 'not run' '' '' '' '' 'with fewer ranks it hung'
-            continue
-        fi
-        # shellcheck disable=SC2016
-        both "$ranks ranks over NCCL" 40 mpirun -n "$ranks" bash -c \
-            'NCCL_HOSTID=ringattn-$OMPI_COMM_WORLD_RANK exec "$@"' rank \
-            env "${settings[@]}" "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
-            --set comm.backend=nccl "${nccl_patience[@]}"
-        # Exit code 5: it was the program that ended the wait.
-        [ "$last_verdict" != 'TIMED OUT' ] && [ "$code" -ne 5 ] || hung=yes
+        nccl_job "$ranks ranks over NCCL" "$ranks"
     done
+    nccl_job '2 ranks over NCCL, schedule ring' 2 --set ring.schedule=ring --set ring.comm_buffers=0
 }
 
 # NCCL first: what it does only such a machine can tell.
@@ -209,23 +253,44 @@ check_ranks() {
         --set comm.backend=mpi --set attention.kind=linear_causal
 }
 
-# Small, with edges: 1,000 tokens and 40 channels fill no tile; 128 channels are what is timed. A
-# stream that is asked whether it has come to its end may say no: to memcheck that is an error. One
-# kind of blocks is enough: all are the same launch.
+# small_jobs FILE: write jobs for compute-sanitizer, with edges: 1,000 tokens and 40 channels fill no
+# tile. Each in every dtype: branches that meet on rows, with heads that share keys; a band with
+# sinks; materialised scores; linear attention. One process, because most of the time is its start.
+small_jobs() {
+    cat >"$1" <<'END'
+shape: {seq: 1000, heads: 4, kv_heads: 2, head_dim: 40}
+compute: {backend: cuda}
+job: {backward: true, repeat: 1}
+variants:
+  branches: {pattern.dilated.segments: [256, 1024], pattern.dilated.rates: [1, 2]}
+  band: {pattern.causal: true, pattern.window.left: 100, pattern.sinks: 3, shape.head_dim: 192}
+  standard: {attention.kind: standard, shape.seq: 300}
+  linear: {attention.kind: linear_causal}
+sweep: {shape.dtype: [f32, f16, bf16]}
+END
+}
+
+# What is timed, small, and jobs; then ranks, which pack, send and add rows. A stream that is asked
+# whether it has come to its end may say no: to memcheck that is an error. One kind of blocks is
+# enough: all are the same launch.
 check_sanitizer() {
-    local kind dim options
+    local kind options
+    small_jobs "$logs/small.yaml"
     for kind in memcheck racecheck synccheck; do
         options=(--tool "$kind" --error-exitcode 9)
         [ "$kind" != memcheck ] || options+=(--report-api-errors no)
-        for dim in 40 128; do
-            check "compute-sanitizer $kind, head_dim $dim" 60 compute-sanitizer "${options[@]}" \
-                "$bench" --once 1000 2 "$dim" dense causal window blocks dilated
-        done
-        check "compute-sanitizer $kind, linear_causal" 55 compute-sanitizer "${options[@]}" \
-            "$tool" run --quiet --backward --set compute.backend=cuda \
-            --set attention.kind=linear_causal --set shape.seq=1000 --set shape.heads=2 \
-            --set shape.head_dim=40 "${sanitizer_patience[@]}"
+        check "compute-sanitizer $kind, head_dim 128" 60 compute-sanitizer "${options[@]}" \
+            "$bench" --once 1000 2 128 dense causal window blocks dilated
+        wanted='"kernel": "cuda'
+        check "compute-sanitizer $kind, small jobs" 100 compute-sanitizer "${options[@]}" \
+            "$tool" bench --config "$logs/small.yaml" --quiet --json "${sanitizer_patience[@]}"
     done
+    set_mpi_environment 2
+    check 'compute-sanitizer memcheck, 2 ranks' 55 mpirun -n 2 compute-sanitizer --tool memcheck \
+        --error-exitcode 9 --report-api-errors no "$tool" run --quiet --backward \
+        --set compute.backend=cuda --set comm.backend=mpi --set shape.seq=1000 \
+        --set shape.heads=2 --set shape.head_dim=40 --set shape.dtype=bf16 \
+        --set pattern.causal=true "${sanitizer_patience[@]}"
 }
 
 # rate FILE PATTERN KEY: a figure of cuda_bench --json, which has one line per pattern.
