@@ -36,11 +36,15 @@ typedef struct ra_kernel_verdict {
  *
  * @param plain  a table of the host, usually ra_kernel_cpu(RA_ISA_PORTABLE)
  * @param ops    has linear attention, where that is asked for, and serves this use
+ * @param poll   called by both kernels while they compute, with `poll_context`: other ranks that
+ *               wait hear by it that this one is at work, and a device that hangs has its own
+ *               deadline (ra_kernel_finish); NULL: nobody waits
  * @return RA_OK              compared; *verdict_out says whether they agree
  *         RA_ERR_NO_MEMORY   or what a kernel returned, one line was logged
  */
 RA_CHECKED ra_status ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
-                                     const ra_kernel_use *use, ra_kernel_verdict *verdict_out);
+                                     const ra_kernel_use *use, ra_kernel_poll *poll,
+                                     void *poll_context, ra_kernel_verdict *verdict_out);
 
 #ifdef __cplusplus
 }

@@ -143,7 +143,8 @@ static ra_status linear_compare(const ra_kernel_use *use, ra_check_place *tried,
 }
 
 ra_status ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
-                          const ra_kernel_use *use, ra_kernel_verdict *verdict_out)
+                          const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
+                          ra_kernel_verdict *verdict_out)
 {
     RA_ASSERT(use->dim >= 1 && use->dim <= RA_HEAD_DIM_MAX && use->threads >= 1);
     ra_check_place mine = {0}, theirs = {0};
@@ -151,6 +152,8 @@ ra_status ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
     ra_status status = ra_check_place_make(plain, use, &theirs);
     if (status == RA_OK)
         status = ra_check_place_make(ops, use, &mine);
+    mine.kernel.poll = theirs.kernel.poll = poll;
+    mine.kernel.poll_context = theirs.kernel.poll_context = poll_context;
     if (status == RA_OK)
         status = use->linear == RA_LINEAR_NONE ? problems_compare(use, &mine, &theirs, &worst)
                                                : linear_compare(use, &mine, &theirs, &worst);

@@ -86,8 +86,9 @@ static ra_status kernel_choose(ra_job *job)
     if (on_gpu && !ra_backend_gpu_serves(config, job->backend_note))
         return ra_backend_may_be_cpu(config) ? RA_OK : ra_backend_refuse(config, job->backend_note);
     ra_status const status = ra_kernel_list_make(config, job->backend, &list);
-    return status == RA_OK ? ra_kernel_list_check(&list, &use, &job->ops, job->kernel_note)
-                           : status;
+    return status == RA_OK
+               ? ra_kernel_list_check(&list, &use, job->comm, &job->ops, job->kernel_note)
+               : status;
 }
 
 /*

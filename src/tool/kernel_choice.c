@@ -86,7 +86,18 @@ static bool is_same(const known_check *check, const ra_kernel_ops *ops, const ra
            check->use.linear == use->linear && check->use.method == use->method;
 }
 
-static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use,
+static void beat(void *comm)
+{
+    ra_comm_beat(comm);
+}
+
+ra_status ra_kernel_compare(const ra_kernel_ops *ops, const ra_kernel_use *use, ra_comm *comm,
+                            ra_kernel_verdict *verdict_out)
+{
+    return ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), use, beat, comm, verdict_out);
+}
+
+static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use, ra_comm *comm,
                             ra_kernel_verdict *verdict_out)
 {
     bool found = false;
@@ -98,14 +109,14 @@ static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use,
             *verdict_out = known[i].verdict;
     }
     if (!found)
-        status = ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), use, verdict_out);
+        status = ra_kernel_compare(ops, use, comm, verdict_out);
     if (!found && status == RA_OK && known_count < KNOWN_MAX)
         known[known_count++] = (known_check){.ops = ops, .use = *use, .verdict = *verdict_out};
     pthread_mutex_unlock(&known_lock);
     return status;
 }
 
-ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *use,
+ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *use, ra_comm *comm,
                                const ra_kernel_ops **ops_out, char note_out[RA_KERNEL_NOTE_MAX])
 {
     size_t used = 0;
@@ -114,7 +125,7 @@ ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *
     for (int i = 0; i < list->count; i++) {
         const ra_kernel_ops *ops = list->tables[i];
         ra_kernel_verdict verdict;
-        ra_status const status = check_once(ops, use, &verdict);
+        ra_status const status = check_once(ops, use, comm, &verdict);
         if (status != RA_OK)
             return status;
         if (verdict.agrees) {

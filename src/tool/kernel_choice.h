@@ -30,15 +30,23 @@ RA_CHECKED ra_status ra_kernel_list_make(const ra_config *config, ra_backend bac
                                          ra_kernel_list *list_out);
 
 /**
+ * ra_kernel_check with the plain kernel, while the other ranks of `comm`, which may be NULL, wait
+ * for this one: it gives them signs of work. So a GPU that hangs is found by its own rank, before
+ * the others give that one up.
+ */
+RA_CHECKED ra_status ra_kernel_compare(const ra_kernel_ops *ops, const ra_kernel_use *use,
+                                       ra_comm *comm, ra_kernel_verdict *verdict_out);
+
+/**
  * The first of `list` that agrees with the plain kernel (kernel_check.h); NULL if none does and the
  * list may end. note_out says, for a warning, what is wrong with those before it; "" if nothing is.
- * A table and a use are compared once per process.
+ * A table and a use are compared once per process (ra_kernel_compare).
  *
  * @return RA_ERR_INTERNAL   none of them agrees, one logged line
  *         RA_ERR_NO_MEMORY  or what a kernel returned, likewise
  */
 RA_CHECKED ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *use,
-                                          const ra_kernel_ops **ops_out,
+                                          ra_comm *comm, const ra_kernel_ops **ops_out,
                                           char note_out[RA_KERNEL_NOTE_MAX]);
 
 #endif

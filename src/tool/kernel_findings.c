@@ -27,8 +27,7 @@ static ra_status finding_widen(const ra_kernel_use *use, ra_comm *comm, ra_kerne
             continue;
         ra_comm_beat(comm);
         int64_t const begin_ns = ra_clock_ns();
-        ra_status const status =
-            ra_kernel_check(one.ops, ra_kernel_cpu(RA_ISA_PORTABLE), &one.use, &one.verdict);
+        ra_status const status = ra_kernel_compare(one.ops, &one.use, comm, &one.verdict);
         if (status != RA_OK)
             return status;
         double const ms = 1e-6 * (double)(ra_clock_ns() - begin_ns);

@@ -11,9 +11,11 @@
 ra_errors __real_ra_error_bounds(ra_dtype dtype, int32_t head_dim);
 ra_errors __wrap_ra_error_bounds(ra_dtype dtype, int32_t head_dim);
 ra_status __real_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
-                                 const ra_kernel_use *use, ra_kernel_verdict *verdict_out);
+                                 const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
+                                 ra_kernel_verdict *verdict_out);
 ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
-                                 const ra_kernel_use *use, ra_kernel_verdict *verdict_out);
+                                 const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
+                                 ra_kernel_verdict *verdict_out);
 
 static bool is_wrong(const char *what)
 {
@@ -27,10 +29,11 @@ ra_errors __wrap_ra_error_bounds(ra_dtype dtype, int32_t head_dim)
 }
 
 ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
-                                 const ra_kernel_use *use, ra_kernel_verdict *verdict_out)
+                                 const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
+                                 ra_kernel_verdict *verdict_out)
 {
     if (!is_wrong("kernels"))
-        return __real_ra_kernel_check(ops, plain, use, verdict_out);
+        return __real_ra_kernel_check(ops, plain, use, poll, poll_context, verdict_out);
     *verdict_out = (ra_kernel_verdict){.agrees = false, .tensor = "o", .error = 1, .allowed = 1e-3};
     return RA_OK;
 }

@@ -182,8 +182,10 @@ Test(cuda_stored, gradients_are_looked_at_before_a_job)
     ra_kernel_ops bad = good;
     bad.backward = stored_wrongly;
     ra_kernel_verdict v;
-    cr_assert_eq(ra_kernel_check(&good, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &v), RA_OK);
+    cr_assert_eq(ra_kernel_check(&good, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &v),
+                 RA_OK);
     cr_expect(v.agrees, "%s is off by %g", v.tensor, v.error);
-    cr_assert_eq(ra_kernel_check(&bad, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &v), RA_OK);
+    cr_assert_eq(ra_kernel_check(&bad, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &v),
+                 RA_OK);
     cr_expect(!v.agrees && strcmp(v.tensor, "dk") == 0);
 }

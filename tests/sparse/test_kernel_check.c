@@ -12,7 +12,8 @@ static ra_kernel_verdict check(const ra_kernel_ops *ops, ra_dtype dtype, int32_t
 {
     ra_kernel_verdict verdict = {0};
     ra_kernel_use const use = {.dtype = dtype, .dim = dim, .backward = backward, .threads = 1};
-    cr_assert_eq(ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict), RA_OK);
+    cr_assert_eq(ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &verdict),
+                 RA_OK);
     return verdict;
 }
 
@@ -242,7 +243,7 @@ Test(kernel_check, passes_on_what_a_kernel_returns)
     ra_kernel_ops const ops = broken_forward(refuses);
     ra_kernel_use const use = {.dtype = RA_F32, .dim = 16, .threads = 1};
     ra_kernel_verdict verdict = {.tensor = "untouched"};
-    cr_expect_eq(ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict),
+    cr_expect_eq(ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &verdict),
                  RA_ERR_INTERNAL);
     cr_expect_str_eq(verdict.tensor, "untouched");
 }
@@ -265,7 +266,7 @@ Test(kernel_check, survives_any_request_being_refused)
         atomic_store(&refusing.countdown, n);
         atomic_store(&refusing.refused, false);
         ra_status const status =
-            ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict);
+            ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &verdict);
         if (!atomic_load(&refusing.refused)) {
             cr_expect_eq(status, RA_OK);
             cr_expect(verdict.agrees);
@@ -275,6 +276,34 @@ Test(kernel_check, survives_any_request_being_refused)
         cr_expect_eq(status, RA_ERR_NO_MEMORY, "request %ld", n);
         cr_expect_null(verdict.tensor);
     }
+}
+
+/* ---- signs of work --------------------------------------------------------------------------- */
+
+static int polls, with_poll;
+
+static void count_poll(void *context)
+{
+    cr_assert_eq(context, &polls);
+    ++polls;
+}
+
+static ra_status polled(ra_kernel *kernel, const ra_forward_step *step)
+{
+    with_poll += kernel->poll == count_poll && kernel->poll_context == &polls;
+    kernel->poll(kernel->poll_context);
+    return good->forward(kernel, step);
+}
+
+/* As a device's kernel polls while it waits; both sides do. */
+Test(kernel_check, has_both_kernels_give_signs_of_work)
+{
+    ra_kernel_ops const ops = broken_forward(polled), plain = ops;
+    ra_kernel_use const use = {.dtype = RA_F32, .dim = 16, .threads = 1};
+    ra_kernel_verdict verdict;
+    cr_assert_eq(ra_kernel_check(&ops, &plain, &use, count_poll, &polls, &verdict), RA_OK);
+    cr_expect_eq(with_poll, 2 * (1 + 1 + 2), "two problems, in one step and in one and two");
+    cr_expect_geq(polls, with_poll);
 }
 
 /* ---- memory that the host does not reach ----------------------------------------------------- */
@@ -409,7 +438,7 @@ Test(kernel_check, passes_on_copies_that_fail)
         sealed.copies = 0;
         sealed.fail_copy = n;
         ra_status const status =
-            ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict);
+            ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &verdict);
         if (sealed.copies < n) {
             cr_expect_eq(status, RA_OK);
             cr_expect_eq(n, 2 * 4 + 2 + 1); /* to and fro, and the steps of chunks */

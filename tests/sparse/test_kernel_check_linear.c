@@ -16,7 +16,8 @@ static ra_kernel_verdict check_linear(const ra_kernel_ops *ops, ra_dtype dtype, 
                                .threads = 1,
                                .linear = kind,
                                .method = method};
-    cr_assert_eq(ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict), RA_OK);
+    cr_assert_eq(ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &verdict),
+                 RA_OK);
     return verdict;
 }
 

@@ -176,8 +176,9 @@ Test(kernel_cuda_failures, a_gpu_with_less_shared_memory_is_known_before_a_step)
         cr_expect_eq(strstr(why, "shared memory") == NULL, cases[i].serves, "case %zu", i);
         said.errors = 0;
         if (!cases[i].serves) {
-            cr_expect_eq(ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict),
-                         RA_ERR_UNSUPPORTED);
+            cr_expect_eq(
+                ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &verdict),
+                RA_ERR_UNSUPPORTED);
             cr_expect_eq(said.errors, 1);
         }
         standin.shared_bytes = 232448;
@@ -209,9 +210,9 @@ Test(kernel_cuda_failures, backward_is_one_pass_where_that_may_be)
         use.threads = 1;
         begin();
         standin.shared_bytes = cases[i].shared_bytes;
-        cr_assert_eq(
-            ra_kernel_check(ra_kernel_cuda(), ra_kernel_cpu(RA_ISA_PORTABLE), &use, &verdict),
-            RA_OK);
+        cr_assert_eq(ra_kernel_check(ra_kernel_cuda(), ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL,
+                                     NULL, &verdict),
+                     RA_OK);
         cr_expect(verdict.agrees, "case %zu: %s is off by %g", i, verdict.tensor, verdict.error);
         cr_expect_eq(standin.single_passes > 0, cases[i].single, "case %zu", i);
     }

@@ -52,14 +52,18 @@ TestSuite(alone, .init = begin, .timeout = 60);
 static int checks;
 
 ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
-                                 const ra_kernel_use *use, ra_kernel_verdict *verdict_out);
+                                 const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
+                                 ra_kernel_verdict *verdict_out);
 ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
-                                 const ra_kernel_use *use, ra_kernel_verdict *verdict_out)
+                                 const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
+                                 ra_kernel_verdict *verdict_out)
 {
     (void)ops;
     (void)plain;
     (void)use;
-    cr_assert_eq(beats, ++checks, "before each");
+    cr_assert_eq(beats, 2 * checks + 1, "before each");
+    poll(poll_context);
+    cr_assert_eq(beats, 2 * ++checks, "and meanwhile");
     *verdict_out = (ra_kernel_verdict){.agrees = true, .tensor = "out"};
     return RA_OK;
 }

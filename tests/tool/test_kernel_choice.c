@@ -43,7 +43,7 @@ Test(kernel_choice, takes_the_fastest_that_is_right_and_says_nothing)
     cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, &list), RA_OK);
     cr_assert_eq(list.tables[0], ra_kernel_cpu(RA_ISA_AUTO));
     cr_assert_eq(list.tables[list.count - 1], ra_kernel_cpu(RA_ISA_PORTABLE));
-    cr_assert_eq(ra_kernel_list_check(&list, &use, &ops, note), RA_OK);
+    cr_assert_eq(ra_kernel_list_check(&list, &use, NULL, &ops, note), RA_OK);
     cr_expect_eq(ops, list.tables[0]);
     cr_expect_str_empty(note);
     cr_expect_eq(said.count, 0);
@@ -81,7 +81,7 @@ Test(kernel_choice, the_next_one_stands_in_for_a_wrong_one_and_it_is_said)
     ra_kernel_list const list = {.count = 2, .tables = {&broken, ra_kernel_cpu(RA_ISA_PORTABLE)}};
     const ra_kernel_ops *ops = NULL;
     char note[RA_KERNEL_NOTE_MAX];
-    cr_assert_eq(ra_kernel_list_check(&list, &use, &ops, note), RA_OK);
+    cr_assert_eq(ra_kernel_list_check(&list, &use, NULL, &ops, note), RA_OK);
     cr_expect_eq(ops, ra_kernel_cpu(RA_ISA_PORTABLE));
     cr_expect_not_null(strstr(note, "kernel broken computes wrong results here (bf16, head_dim 64: "
                                     "lse is off by 1, allowed is 0.002)"),
@@ -96,7 +96,7 @@ Test(kernel_choice, without_a_right_one_nothing_is_computed)
     ra_kernel_list const list = {.count = 1, .tables = {&broken}};
     const ra_kernel_ops *ops = NULL;
     char note[RA_KERNEL_NOTE_MAX];
-    ra_status const status = ra_kernel_list_check(&list, &use, &ops, note);
+    ra_status const status = ra_kernel_list_check(&list, &use, NULL, &ops, note);
     cr_expect_eq(status, RA_ERR_INTERNAL);
     cr_expect_eq(ra_exit_code(status), 1);
     cr_expect_null(ops);
@@ -112,15 +112,15 @@ Test(kernel_choice, compares_once_per_use)
     ra_kernel_list const list = {.count = 2, .tables = {&broken, ra_kernel_cpu(RA_ISA_PORTABLE)}};
     const ra_kernel_ops *ops;
     char first[RA_KERNEL_NOTE_MAX], second[RA_KERNEL_NOTE_MAX];
-    cr_assert_eq(ra_kernel_list_check(&list, &use, &ops, first), RA_OK);
+    cr_assert_eq(ra_kernel_list_check(&list, &use, NULL, &ops, first), RA_OK);
     int const calls = broken_calls;
     cr_assert_gt(calls, 0);
-    cr_assert_eq(ra_kernel_list_check(&list, &use, &ops, second), RA_OK);
+    cr_assert_eq(ra_kernel_list_check(&list, &use, NULL, &ops, second), RA_OK);
     cr_expect_eq(broken_calls, calls);
     cr_expect_str_eq(first, second);
     ra_kernel_use other = use;
     other.dim = 32;
-    cr_assert_eq(ra_kernel_list_check(&list, &other, &ops, second), RA_OK);
+    cr_assert_eq(ra_kernel_list_check(&list, &other, NULL, &ops, second), RA_OK);
     cr_expect_gt(broken_calls, calls);
 }
 

@@ -37,13 +37,17 @@ ra_status __wrap_ra_device_taken(int64_t *bytes_out)
 }
 
 ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
-                                 const ra_kernel_use *use, ra_kernel_verdict *verdict_out);
+                                 const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
+                                 ra_kernel_verdict *verdict_out);
 ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
-                                 const ra_kernel_use *use, ra_kernel_verdict *verdict_out)
+                                 const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
+                                 ra_kernel_verdict *verdict_out)
 {
     (void)ops;
     (void)plain;
     (void)use;
+    (void)poll;
+    (void)poll_context;
     cr_assert_eq(contexts, 1, "before the first that is timed");
     checks++;
     *verdict_out = (ra_kernel_verdict){.agrees = true, .tensor = "o"};

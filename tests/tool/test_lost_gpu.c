@@ -66,15 +66,34 @@ Test(lost_gpu, a_kernel_that_hangs_ends_the_job)
 #define STAGED CAUSAL "--set comm.backend=mpi "
 #define GPUS   "RA_STANDIN_MULTIPROCESSORS=2"
 
+/* Others may have given it up for lost in a pass, while its stream has what they wait for. */
+static void expect_rank_hangs(int launch, const char *timeout, int lines_max)
+{
+    char hang[64], job[512];
+    snprintf(hang, sizeof(hang), "RA_STANDIN_HANG=%d", launch);
+    snprintf(job, sizeof(job), STAGED "--set comm.timeout=%s", timeout);
+    run_ranks(2, GPUS, hang, job);
+    cr_expect_eq(result.code, 5, "%d: %s", launch, result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn: error: GPU 1 hangs"), 1, "%d: %s",
+                 launch, result.err);
+    cr_expect_leq(command_count_lines(result.err, "ringattn: error:"), lines_max, "%d: %s", launch,
+                  result.err);
+}
+
 Test(lost_gpu, a_rank_whose_kernel_hangs_ends_all)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    run_ranks(2, GPUS, "RA_STANDIN_HANG=28", STAGED "--set comm.timeout=5s");
-    cr_expect_eq(result.code, 5, "%s", result.err);
-    cr_expect_eq(command_count_lines(result.err, "ringattn: error: GPU 1 hangs"), 1, "%s",
-                 result.err);
-    cr_expect_leq(command_count_lines(result.err, "ringattn: error:"), 2, "%s", result.err);
+    expect_rank_hangs(28, "5s", 2);
+}
+
+/* The others hear meanwhile that it is at work, so that its own deadline is over first. */
+Test(lost_gpu, a_rank_whose_kernel_hangs_in_the_check_says_so_before_others_give_it_up)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    expect_rank_hangs(1, "3s", 1);
+    expect_rank_hangs(19, "3s", 1);
 }
 
 /* ---- an error that stays --------------------------------------------------------------------- */

@@ -121,6 +121,20 @@ Test(nccl_emulated, a_rank_without_memory_for_first_messages_ends_all)
     cr_expect_not_null(strstr(result.err, "(rank 1 on host"), "%s", result.err);
 }
 
+/* The others hear meanwhile that it is at work, so that its own deadline is over first. */
+Test(nccl_emulated, a_gpu_that_hangs_in_the_check_is_named_before_others_give_its_rank_up)
+{
+    static const int launches[] = {1, 13};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int i = 0; i < 2; i++) {
+        char how[64];
+        snprintf(how, sizeof(how), "RA_STANDIN_HANG=%d", launches[i]);
+        run_ranks(RANKS, GPUS, how, FRAGILE "3s");
+        expect_error(5, "GPU 1 hangs");
+    }
+}
+
 /* In the check at the start, and in a pass, where NCCL may be the first to meet it. */
 Test(nccl_emulated, a_gpu_with_an_error_that_stays_ends_all_with_one_line)
 {
