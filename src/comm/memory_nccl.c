@@ -7,6 +7,8 @@
  */
 #include "comm_nccl.h"
 
+#include "pool/cuda_error.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -27,18 +29,19 @@ static ra_status nccl_available(const ra_memory *memory, int64_t *bytes_out)
     return device->ops->available(device, bytes_out);
 }
 
-/* NCCL does not tell memory that is not there from other failures of the driver. */
-static ra_status explain(ra_nccl_comm *nccl, const ra_memory *memory, size_t bytes,
-                         ncclResult_t error)
+/*
+ * NCCL has one error for all that a driver refuses. What it refuses of a request for memory is that
+ * memory, however much is free by its own count, of which some may be in pieces, or another rank's
+ * by now; unless the GPU is lost, or the communicator has failed.
+ */
+static ra_status explain(ra_nccl_comm *nccl, const char *operation, ncclResult_t error)
 {
-    int64_t free_bytes = 0;
+    bool busy = false;
     (void)cudaGetLastError();
-    ra_status const status = nccl_available(memory, &free_bytes);
-    if (status != RA_OK)
-        return status;
-    return free_bytes < (int64_t)bytes
-               ? RA_ERR_NO_MEMORY
-               : ra_nccl_fail(nccl, "taking memory for messages", -1, error);
+    if (error != ncclUnhandledCudaError || ra_cuda_has_lost(nccl->stream, NULL))
+        return ra_nccl_fail(nccl, operation, -1, error);
+    ra_status const status = ra_nccl_look(nccl, operation, -1, &busy);
+    return status == RA_OK ? RA_ERR_NO_MEMORY : status;
 }
 
 static ra_nccl_block *find(ra_nccl_comm *nccl, const void *data)
@@ -52,23 +55,25 @@ static ra_nccl_block *find(ra_nccl_comm *nccl, const void *data)
 
 static ra_status nccl_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
 {
-    static const char registering[] = "registering memory for messages";
+    static const char taking[] = "taking memory for messages",
+                      registering[] = "registering memory for messages";
     ra_nccl_comm *const nccl = comm_of(memory);
     void *data = NULL, *handle = NULL;
     if (nccl->handle == NULL)
         return RA_ERR_PEER; /* it was aborted, which was said */
     cudaError_t const chosen = cudaSetDevice(ra_device_used());
     if (chosen != cudaSuccess)
-        return ra_device_status(&nccl->base, NULL, "taking memory for messages", chosen);
+        return ra_device_status(&nccl->base, NULL, taking, chosen);
     ncclResult_t error = nccl->api->mem_alloc(&data, bytes);
     if (error != ncclSuccess)
-        return explain(nccl, memory, bytes, error);
+        return explain(nccl, taking, error);
     error = nccl->api->comm_register(nccl->handle, data, bytes, &handle);
     ra_status const status = error == ncclSuccess || error == ncclInProgress
                                  ? ra_nccl_settle(nccl, registering)
-                                 : ra_nccl_fail(nccl, registering, -1, error);
+                                 : explain(nccl, registering, error);
     if (status != RA_OK) {
-        (void)nccl->api->mem_free(data);
+        if (!ra_device_is_lost()) /* else NCCL would wait for it */
+            (void)nccl->api->mem_free(data);
         return status;
     }
     *find(nccl, NULL) = (ra_nccl_block){data, handle};

@@ -91,6 +91,51 @@ Test(memory_nccl, has_memory_for_messages)
     cr_expect_eq(standin_nccl.blocks, 0);
 }
 
+/* What becomes of a request: of its memory, or of the registration of that. */
+typedef struct refusal {
+    bool of_memory, after_async_error;
+    ncclResult_t error; /* of the registration; ncclSuccess: none */
+    ra_status expected;
+} refusal;
+
+static int ask_in_vain(ra_comm *comm, void *context)
+{
+    const refusal *const r = context;
+    ra_memory memory;
+    void *data = NULL;
+    if (!ra_comm_memory(comm, &memory))
+        return 1;
+    standin.full_at = r->of_memory ? standin.requests + 1 : 0;
+    standin_nccl.fail_call = r->error != ncclSuccess ? standin_nccl.calls + 2 : 0;
+    standin_nccl.fail_error = r->error;
+    standin_nccl.async_error_at = r->after_async_error;
+    ra_status const status = memory.ops->alloc(&memory, 2 << 20, &data);
+    standin_nccl.async_error_at = standin_nccl.fail_call = 0;
+    return status != r->expected || data != NULL || standin_nccl.blocks != 0;
+}
+
+/* A driver may have memory that it cannot give, in pieces; other failures are NCCL's. */
+Test(memory_nccl, takes_a_refusal_for_no_memory_however_much_is_free)
+{
+    refusal cases[] = {
+        {.of_memory = true, .expected = RA_ERR_NO_MEMORY},
+        {.of_memory = true, .after_async_error = true, .expected = RA_ERR_NCCL},
+        {.error = ncclUnhandledCudaError, .expected = RA_ERR_NO_MEMORY},
+        {.error = ncclUnhandledCudaError, .after_async_error = true, .expected = RA_ERR_NCCL},
+        {.error = ncclSystemError, .expected = RA_ERR_NCCL}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        device_ranks plan = {.make = ra_comm_create_nccl,
+                             .timeout_ms = 60000,
+                             .body = ask_in_vain,
+                             .context = &cases[i]};
+        contract_clear_log();
+        cr_expect_eq(device_ranks_run(1, &plan), 0, "case %zu", i);
+        cr_expect_eq(contract_count_lines("", ""), cases[i].expected == RA_ERR_NCCL, "case %zu", i);
+        cr_expect_eq(contract_count_lines("memory for messages failed in NCCL", ""),
+                     cases[i].expected == RA_ERR_NCCL, "case %zu", i);
+    }
+}
+
 /* Work that nobody has waited for may use it. */
 static int free_too_early(ra_comm *comm, void *context)
 {

@@ -42,7 +42,8 @@ static _Thread_local group *open_group;
 
 void standin_nccl_reset(void)
 {
-    standin_nccl = (standin_nccl_state){.busy_polls = 2, .taken_bytes = 1 << 20};
+    standin_nccl = (standin_nccl_state){
+        .fail_error = ncclSystemError, .busy_polls = 2, .taken_bytes = 1 << 20};
     wire_forget_all();
 }
 
@@ -53,7 +54,7 @@ static ncclResult_t enter(void)
     int64_t const call = ++standin_nccl.calls;
     if (call == standin_nccl.signal_call)
         raise(standin_nccl.signal);
-    return call == standin_nccl.fail_call ? ncclSystemError : ncclSuccess;
+    return call == standin_nccl.fail_call ? standin_nccl.fail_error : ncclSuccess;
 }
 
 static ncclResult_t leave(ncclResult_t result)

@@ -12,10 +12,11 @@
 #include <stdint.h>
 
 typedef struct standin_nccl_state {
-    int absent;             /* there is no library */
-    int is_old;             /* it has no memory of its own */
-    int64_t calls;          /* of all ranks so far */
-    int64_t fail_call;      /* the call of this number, from 1, fails; 0: none */
+    int absent;        /* there is no library */
+    int is_old;        /* it has no memory of its own */
+    int64_t calls;     /* of all ranks so far */
+    int64_t fail_call; /* the call of this number, from 1, fails; 0: none */
+    ncclResult_t fail_error;
     int64_t signal_call;    /* the call of this number sends this process a signal; 0: none */
     int signal;             /* SIGKILL, SIGSTOP */
     int64_t async_error_at; /* from this call on, asked for an asynchronous error, one is told */
@@ -30,7 +31,8 @@ typedef struct standin_nccl_state {
 
 extern standin_nccl_state standin_nccl;
 
-/** No failures, two polls, 1 MiB. No communicator may be left in this process. */
+/** No failures (those to come are ncclSystemError), two polls, 1 MiB. No communicator may be left
+ * in this process. */
 void standin_nccl_reset(void);
 
 #endif

@@ -121,6 +121,21 @@ Test(nccl_emulated, a_rank_without_memory_for_first_messages_ends_all)
     cr_expect_not_null(strstr(result.err, "(rank 1 on host"), "%s", result.err);
 }
 
+/* Of buffers the driver may refuse one, though more than it takes is free by its own count. */
+Test(nccl_emulated, a_rank_without_memory_for_buffers_says_what_it_holds)
+{
+    static const int requests[] = {17, 20};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int i = 0; i < 2; i++) {
+        char how[64];
+        snprintf(how, sizeof(how), "RA_STANDIN_FULL_AT=%d", requests[i]);
+        run_ranks(RANKS, GPUS, how, FRAGILE "10m");
+        expect_error(4, "for comm_buffer");
+        cr_expect_not_null(strstr(result.err, "context="), "%s", result.err);
+    }
+}
+
 /* The others hear meanwhile that it is at work, so that its own deadline is over first. */
 Test(nccl_emulated, a_gpu_that_hangs_in_the_check_is_named_before_others_give_its_rank_up)
 {
