@@ -19,6 +19,19 @@ static void give_slot(ra_staged_comm *staged, ra_staged_slot *slot)
     *slot = (ra_staged_slot){0};
 }
 
+/* What is held, not counting what was refused. */
+static void say_refusal(ra_staged_comm *staged, ra_staged_slot *slot, size_t bytes)
+{
+    const ra_ledger *const ledger = staged->base.device.host_ledger;
+    give_slot(staged, slot);
+    if (ledger != NULL)
+        ra_ledger_log_refusal(ledger, "the driver, which pins host memory,", RA_MEM_COMM_BUFFER,
+                              (int64_t)bytes);
+    else
+        ra_log(RA_LOG_ERROR, "no %zu bytes of pinned memory (rank %d on host %s)", bytes,
+               staged->base.base.rank, staged->base.base.host);
+}
+
 static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t bytes)
 {
     const ra_memory *const pinned = &staged->pinned;
@@ -40,8 +53,7 @@ static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t 
     slot->charged_bytes = ledger != NULL ? taken : 0;
     status = pinned->ops->alloc(pinned, taken, &data);
     if (status == RA_ERR_NO_MEMORY)
-        ra_log(RA_LOG_ERROR, "no %zu bytes of pinned memory (rank %d on host %s)", taken,
-               staged->base.base.rank, staged->base.base.host);
+        say_refusal(staged, slot, taken);
     if (status == RA_OK) {
         slot->data = data;
         slot->bytes = taken;

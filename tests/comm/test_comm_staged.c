@@ -100,6 +100,41 @@ Test(staged, charges_two_pieces_per_message)
     ra_ledger_destroy(ledger);
 }
 
+/* Each of the four pieces may be the one, and its own bytes are not among those held. */
+Test(staged, says_what_is_held_where_the_driver_pins_no_more)
+{
+    static const char *const held[] = {"held 0 B: nothing", "held 8.0 KiB: comm_buffer=8.0 KiB",
+                                       "held 16.0 KiB: comm_buffer=16.0 KiB",
+                                       "held 24.0 KiB: comm_buffer=24.0 KiB"};
+    ra_ledger *ledger = NULL;
+    ra_status expected = RA_ERR_NO_MEMORY;
+    int found = 0;
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    device_ranks plan = {.make = ra_comm_create_staged,
+                         .timeout_ms = 60000,
+                         .piece_bytes = 8192,
+                         .host_ledger = ledger,
+                         .body = send_to_oneself,
+                         .context = &expected};
+    for (int64_t at = 1; found < 4 && at < 100; at++) {
+        contract_clear_log();
+        standin_reset();
+        standin.fail_call = at;
+        standin.fail_error = cudaErrorMemoryAllocation;
+        int const failures = device_ranks_run(1, &plan);
+        if (contract_count_lines("out of memory: the driver, which pins host memory, refused 8.0 "
+                                 "KiB (8192 bytes) for comm_buffer",
+                                 held[found]) == 0)
+            continue;
+        found++;
+        cr_expect_eq(failures, 0);
+        cr_expect_eq(contract_count_lines("", ""), 1, "call %lld", (long long)at);
+    }
+    standin_reset();
+    cr_expect_eq(found, 4);
+    ra_ledger_destroy(ledger);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 Test(staged, moves_device_memory_in_pieces)
