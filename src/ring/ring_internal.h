@@ -218,6 +218,7 @@ struct ra_ring {
     bool has_delta; /* the last forward pass was given dout */
     ra_flight keys_flight, grads_flight;
     bool failed_together;        /* the last pass, on all ranks at the same step */
+    bool may_compute;            /* the last pass failed: kernels of it may still be at work */
     const char *pass;            /* "forward", "backward", for errors; NULL: between passes */
     int step;                    /* of the pass that is under way */
     ra_kernel_poll *caller_poll; /* the kernel's, between passes */

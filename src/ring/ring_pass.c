@@ -150,6 +150,7 @@ ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool b
     if (by_steps)
         ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
     end_pass(ring);
+    ring->may_compute = status != RA_OK;
     ra_ring_mark_pass_end(ring, mark, status);
     ra_pool_mark(ring->pool, backward ? "backward end" : "forward end", -1, -1);
     return status;

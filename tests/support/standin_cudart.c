@@ -37,14 +37,25 @@ void standin_reset(void)
     standin_reset_streams();
 }
 
-cudaError_t standin_enter(void)
+static cudaError_t enter(int is_question)
 {
     pthread_mutex_lock(&lock);
-    if (++standin.calls != standin.fail_call)
+    standin.acts += !is_question;
+    if (++standin.calls != standin.fail_call && (is_question || standin.acts != standin.fail_act))
         return standin.absent;
     if (standin.fails_for_good)
         standin.absent = standin.fail_error;
     return standin.fail_error;
+}
+
+cudaError_t standin_enter(void)
+{
+    return enter(0);
+}
+
+cudaError_t standin_enter_question(void)
+{
+    return enter(1);
 }
 
 cudaError_t standin_leave(cudaError_t error)

@@ -34,9 +34,11 @@ typedef struct standin_cudart {
     int64_t urgent_streams; /* made with the greatest priority, ever */
     int has_no_pools;       /* as drivers of some systems say */
     int64_t calls;          /* so far */
-    int64_t requests;       /* for device memory, so far */
-    int64_t full_at;        /* the request of this number, from 1, finds no room; 0: none */
-    int64_t fail_call;      /* the call of this number, from 1, fails; 0: none */
+    int64_t acts;      /* those that do not ask whether work is over, as often as time allows */
+    int64_t requests;  /* for device memory, so far */
+    int64_t full_at;   /* the request of this number, from 1, finds no room; 0: none */
+    int64_t fail_call; /* the call of this number, from 1, fails; 0: none */
+    int64_t fail_act;  /* likewise, of those */
     cudaError_t fail_error;
     int fails_for_good; /* and all later ones, as after an error of a kernel */
     cudaError_t last_error;
@@ -65,6 +67,8 @@ void standin_reset(void);
  */
 cudaError_t standin_enter(void);
 cudaError_t standin_leave(cudaError_t error);
+/** The same for a call that asks whether work is over. */
+cudaError_t standin_enter_question(void);
 
 /**
  * Enqueue work with a copy of `context`, in place of a launch; on the default stream it is done at

@@ -168,3 +168,53 @@ Test(nccl_emulated, a_gpu_with_an_error_that_stays_ends_all_with_one_line)
                      how, result.err);
     }
 }
+
+/* ---- a GPU that is lost, whichever call meets it first --------------------------------------- */
+
+#define WRITES                                                                                     \
+    FRAGILE "60s --quiet --output o.safetensors; code=$?; ls; rm -f o.safetensors; exit $code"
+
+/* How many calls of the runtime rank 1 makes, questions whether work is over not counted. */
+static long count_acts(void)
+{
+    char path[128];
+    long acts = 0;
+    snprintf(path, sizeof(path), "%s/.acts", command_folder);
+    run_ranks(2, GPUS, "RA_STANDIN_REPORT=.acts", WRITES);
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    FILE *const file = fopen(path, "r");
+    cr_assert_not_null(file);
+    cr_assert_eq(fscanf(file, "%ld", &acts), 1);
+    fclose(file);
+    return acts;
+}
+
+/* The job ends with one line, or has been complete: then there is no line, and the output stays. */
+static bool is_lost_at(long act)
+{
+    char how[64];
+    snprintf(how, sizeof(how), "RA_STANDIN_LOST=%ld", act);
+    run_ranks(2, GPUS, how, WRITES);
+    bool const ended = result.code != 0;
+    cr_expect(!ended || result.code == 5, "%s: %d: %s", how, result.code, result.err);
+    cr_expect_eq(command_count_lines(result.err, "ringattn:"), ended, "%s: %s", how, result.err);
+    cr_expect_eq(command_count_lines(result.err, "GPU 1 is lost to this process"), ended, "%s: %s",
+                 how, result.err);
+    cr_expect_eq(command_count_lines(result.out, "o.safetensors"), !ended, "%s", how);
+    return ended;
+}
+
+Test(nccl_emulated, a_gpu_is_lost_with_one_line_or_when_nobody_needs_it_any_more)
+{
+    enum { FIRST = 60, STEP = 163, LAST = 84, LAST_STEP = 14 };
+    int ended = 0, complete = 0;
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    long const acts = count_acts();
+    for (long act = FIRST; act < acts - LAST; act += STEP)
+        ended += is_lost_at(act);
+    for (long act = acts - LAST; act <= acts; act += LAST_STEP)
+        complete += !is_lost_at(act);
+    cr_expect_geq(ended, 3);
+    cr_expect_geq(complete, 3);
+}
