@@ -72,6 +72,16 @@ ra_status ra_job_kernel_ops(const ra_config *config, ra_backend backend,
     return status;
 }
 
+/* A GPU that is said to lack something, although it was taken, may be lost: that ends any job. */
+static ra_status gpu_refuse(ra_job *job)
+{
+    int64_t taken_bytes;
+    ra_status const status = ra_device_taken(&taken_bytes);
+    if (status != RA_OK || ra_backend_may_be_cpu(&job->config))
+        return status;
+    return ra_backend_refuse(&job->config, job->backend_note);
+}
+
 /*
  * Done before anything of the job is taken or measured, because the check gives its memory back. On
  * one thread, because compilers and processors get every thread's work wrong alike. For a GPU the
@@ -84,7 +94,7 @@ static ra_status kernel_choose(ra_job *job)
     ra_kernel_use const use = ra_backend_use(config, on_gpu ? job->threads : 1);
     ra_kernel_list list;
     if (on_gpu && !ra_backend_gpu_serves(config, job->backend_note))
-        return ra_backend_may_be_cpu(config) ? RA_OK : ra_backend_refuse(config, job->backend_note);
+        return gpu_refuse(job);
     ra_status const status = ra_kernel_list_make(config, job->backend, &list);
     return status == RA_OK
                ? ra_kernel_list_check(&list, &use, job->comm, &job->ops, job->kernel_note)

@@ -139,6 +139,18 @@ Test(lost_gpu, whatever_call_meets_it_first)
     }
 }
 
+/* Before that, no GPU is known, and the job computes on the CPU, or says that it must not. */
+Test(lost_gpu, it_is_the_same_from_when_the_gpu_is_known_until_it_is_at_work)
+{
+    enum { KNOWN_AT = 11, AT_WORK = 60 };
+    static const char *const jobs[] = {CAUSAL, CAUSAL "--set compute.backend=auto "};
+    for (int i = 0; i < 2; i++)
+        for (long act = KNOWN_AT; act <= AT_WORK; act++) {
+            run_with("RA_STANDIN_LOST", act, jobs[i]);
+            expect_lost(act, jobs[i], STAYS);
+        }
+}
+
 Test(lost_gpu, a_rank_whose_kernel_leaves_an_error_ends_all)
 {
     static const int launches[] = {1, 21, 25};
