@@ -13,8 +13,7 @@
 
 enum { WARM_RANKS_MAX = 16 }; /* so many connect in pairs at once */
 
-static const char joining[] = "joining NCCL", leaving[] = "leaving NCCL",
-                  warming[] = "a first message over NCCL";
+static const char joining[] = "joining NCCL", warming[] = "a first message over NCCL";
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
@@ -73,17 +72,41 @@ ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation)
     }
 }
 
+/* Whether NCCL has done all that it was asked for. What fails is no error any more, but a warning,
+   as what the communicator served is complete. */
+static bool finish(ra_nccl_comm *nccl)
+{
+    ra_comm *const comm = &nccl->base.base;
+    int64_t const begin_ns = ra_clock_ns();
+    ncclResult_t state = nccl->api->finalize(nccl->handle);
+    while (state == ncclSuccess || state == ncclInProgress) {
+        int64_t const now_ns = ra_clock_ns();
+        ncclResult_t const error = nccl->api->get_async_error(nccl->handle, &state);
+        if (error == ncclSuccess && state == ncclSuccess)
+            return true;
+        state = error == ncclSuccess ? state : error;
+        if (ra_comm_look(comm) != RA_OK)
+            return false; /* another rank has failed, and has said so */
+        if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms) {
+            ra_log(RA_LOG_WARNING,
+                   "leaving NCCL timed out after %g s (rank %d on host %s, waiting for some of "
+                   "ranks 0 to %d)",
+                   (double)comm->timeout_ms / 1000.0, comm->rank, comm->host, comm->size - 1);
+            return false;
+        }
+        ra_pause(now_ns - begin_ns);
+    }
+    ra_nccl_warn(nccl, state, "leaving NCCL failed");
+    return false;
+}
+
 /* Leave in order if nothing has failed; else by force. */
 static void leave(ra_nccl_comm *nccl)
 {
     if (nccl->handle == NULL)
         return;
-    bool in_order = !nccl->base.base.broken && !ra_device_is_lost();
-    ncclResult_t error = in_order ? nccl->api->finalize(nccl->handle) : ncclSuccess;
-    if (error != ncclSuccess && error != ncclInProgress)
-        in_order = ra_nccl_fail(nccl, leaving, -1, error) == RA_OK;
-    in_order = in_order && ra_nccl_settle(nccl, leaving) == RA_OK;
-    error = in_order ? nccl->api->destroy(nccl->handle) : end_by_force(nccl);
+    bool const in_order = !nccl->base.base.broken && !ra_device_is_lost() && finish(nccl);
+    ncclResult_t const error = in_order ? nccl->api->destroy(nccl->handle) : end_by_force(nccl);
     ra_nccl_warn(nccl, error, "NCCL's communicator could not be ended");
     nccl->handle = NULL;
 }

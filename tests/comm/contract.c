@@ -11,13 +11,13 @@ enum { LINES_MAX = 64 };
 
 static pthread_mutex_t lines_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char lines[LINES_MAX][1024];
-static int line_count;
+static int line_count, error_count;
 
 static void keep_line(void *context, ra_log_level level, const char *line)
 {
     (void)context;
-    (void)level;
     pthread_mutex_lock(&lines_mutex);
+    error_count += level == RA_LOG_ERROR;
     if (line_count < LINES_MAX)
         snprintf(lines[line_count++], sizeof(lines[0]), "%s", line);
     pthread_mutex_unlock(&lines_mutex);
@@ -46,7 +46,7 @@ void contract_clear_log(void)
 {
     is_found = false;
     pthread_mutex_lock(&lines_mutex);
-    line_count = 0;
+    line_count = error_count = 0;
     pthread_mutex_unlock(&lines_mutex);
 }
 
@@ -56,6 +56,14 @@ int contract_count_lines(const char *text, const char *other_text)
     pthread_mutex_lock(&lines_mutex);
     for (int i = 0; i < line_count; i++)
         count += strstr(lines[i], text) != NULL && strstr(lines[i], other_text) != NULL;
+    pthread_mutex_unlock(&lines_mutex);
+    return count;
+}
+
+int contract_count_errors(void)
+{
+    pthread_mutex_lock(&lines_mutex);
+    int const count = error_count;
     pthread_mutex_unlock(&lines_mutex);
     return count;
 }

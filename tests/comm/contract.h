@@ -37,6 +37,8 @@ void contract_capture_log(void);
 void contract_clear_log(void);
 /** Kept lines that contain both texts. */
 int contract_count_lines(const char *text, const char *other_text);
+/** Lines that are errors, not warnings. */
+int contract_count_errors(void);
 void contract_print_log(void);
 
 #endif
