@@ -50,13 +50,15 @@ ra_status ra_kernel_take_chunk_steps(ra_kernel *kernel, const ra_tilemap *const 
                                      int32_t steps, ra_pool *host_pool, ra_block *chunks_out,
                                      int64_t *rows_out)
 {
-    ra_memory const memory = kernel->ops->memory();
     const ra_tilemap *const any = ra_chunk_steps_map(maps, steps);
     ra_block found;
     *chunks_out = (ra_block){0};
     *rows_out = maps[0]->q_rows;
     if (!kernel->ops->takes_chunk_steps || any == NULL)
         return RA_OK;
+    ra_memory const memory = kernel->ops->memory();
+    if (memory.ops == NULL)
+        return RA_ERR_CUDA; /* it was said why */
     size_t const bytes = (size_t)any->chunk_count * sizeof(ra_chunk_steps);
     ra_status status = ra_pool_alloc(host_pool, RA_MEM_TILEMAP, bytes, NULL, &found);
     if (status != RA_OK)

@@ -429,6 +429,25 @@ Test(kernel_check, reaches_memory_of_a_device_by_copies_alone)
     cr_expect_eq(sealed.used_bytes, 0);
 }
 
+/* Of a device that is lost once the check has begun. */
+static ra_memory memory_at_first(void)
+{
+    static int asked;
+    return ++asked == 1 ? ra_memory_sealed(&sealed) : (ra_memory){0};
+}
+
+Test(kernel_check, survives_that_a_device_has_no_memory_any_more)
+{
+    ra_kernel_ops ops = sealed_table();
+    ra_kernel_use const use = {.dtype = RA_F32, .dim = 16, .backward = true, .threads = 1};
+    ra_kernel_verdict verdict = {0};
+    ops.memory = memory_at_first;
+    cr_expect_eq(ra_kernel_check(&ops, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &verdict),
+                 RA_ERR_CUDA);
+    cr_expect_null(verdict.tensor);
+    cr_expect_eq(sealed.used_bytes, 0);
+}
+
 Test(kernel_check, passes_on_copies_that_fail)
 {
     ra_kernel_ops const ops = sealed_table();
