@@ -84,6 +84,8 @@ static int body(ra_comm *comm, void *context)
     ra_status status = ra_memory_device(0, &memory);
     if (status == RA_OK)
         status = memory.ops->alloc(&memory, 4096, &data);
+    if (status == RA_ERR_NO_MEMORY)
+        ra_log(RA_LOG_ERROR, "no device memory for what is exchanged"); /* as whoever asks says */
     for (int i = 0; i < 2 && status == RA_OK; i++) {
         b.out[i] = (char *)data + 2000 * i;
         b.in[i] = (char *)data + 2000 * i + BYTES;
