@@ -5,6 +5,7 @@
 #include "ring/ring_job_cuda.h"
 #include "support/captured_log.h"
 #include "support/standin_cudart.h"
+#include "support/thin_sweep.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -72,10 +73,11 @@ Test(ring_cuda, computes_what_the_ring_on_cpus_does)
 
 /* Any call fails, and all that was taken goes back, or a warning says so. Of several ranks one has
    the line, and the others end with it. */
-static void fail_calls(int ranks, ra_schedule schedule, int64_t step)
+static void fail_calls(int ranks, ra_schedule schedule, long usual_every)
 {
+    thin_sweep const sweep = thin_sweep_begin(usual_every);
     bool done = false;
-    for (int64_t call = 1; !done; call += step) {
+    for (long call = 1 + sweep.skipped; !done; call += sweep.every) {
         begin();
         ring_job job = make_job(ranks, 2, schedule);
         ring_job_on_cuda(&job);
@@ -84,11 +86,11 @@ static void fail_calls(int ranks, ra_schedule schedule, int64_t step)
         standin.fail_error = cudaErrorLaunchOutOfResources;
         ring_job_run(&job);
         done = call > standin.calls;
-        cr_expect(job.status == RA_OK || said.errors == 1, "call %lld: %d lines", (long long)call,
-                  said.errors);
-        cr_expect_eq(job.leaked_bytes, 0, "call %lld", (long long)call);
+        cr_expect_eq(said.errors, job.status != RA_OK, "call %ld (%s): %d lines", call, sweep.text,
+                     said.errors);
+        cr_expect_eq(job.leaked_bytes, 0, "call %ld (%s)", call, sweep.text);
         cr_expect(job.status == RA_OK || ranks > 1 || standin.blocks + standin.streams == 0,
-                  "call %lld", (long long)call);
+                  "call %ld (%s)", call, sweep.text);
         ring_job_free(&job);
     }
     cr_assert_eq(said.errors, 0, "the last one failed nowhere");
@@ -96,7 +98,9 @@ static void fail_calls(int ranks, ra_schedule schedule, int64_t step)
 
 Test(ring_cuda, survives_the_failure_of_any_call)
 {
-    fail_calls(1, RA_SCHEDULE_DIRECT, 3);
+    fail_calls(1, RA_SCHEDULE_DIRECT, 1);
+    fail_calls(2, RA_SCHEDULE_DIRECT, 17);
+    fail_calls(2, RA_SCHEDULE_RING, 17);
 }
 
 Test(ring_cuda, survives_the_failure_of_any_call_of_linear_attention)
