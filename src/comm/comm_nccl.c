@@ -1,7 +1,7 @@
 /*
  * Ranks that have a GPU each, over NCCL: beginning and end. Nothing here waits in NCCL or CUDA:
  * both are polled until the deadline, and so is the host's communicator, so that another rank's
- * failure ends this one's wait too.
+ * failure ends this one's wait too. What NCCL itself waits in is called by leave_nccl.c.
  */
 #include "comm_nccl.h"
 
@@ -17,6 +17,18 @@ static const char joining[] = "joining NCCL", warming[] = "a first message over 
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
+static ncclResult_t abort_all(const ra_nccl *api, ncclComm_t handle, void *none)
+{
+    (void)none;
+    return api->abort(handle);
+}
+
+static ncclResult_t destroy(const ra_nccl *api, ncclComm_t handle, void *none)
+{
+    (void)none;
+    return api->destroy(handle);
+}
+
 /*
  * Abort: NCCL's kernels that wait for a peer end, and touch no buffer any more. Those not yet begun
  * wait for our stream, and NCCL for them without a deadline, so we wait for our stream first. On a
@@ -29,21 +41,23 @@ static ncclResult_t end_by_force(ra_nccl_comm *nccl)
     if (handle == NULL)
         return ncclSuccess;
     ra_device_end_stream(&nccl->base, (cudaStream_t)nccl->base.base.stream);
-    return ra_device_is_lost() ? ncclSuccess : nccl->api->abort(handle);
+    return ra_device_is_lost() ? ncclSuccess
+                               : ra_nccl_call_last(nccl, "aborting", abort_all, handle, NULL);
 }
 
+/* The others are told first: NCCL waits for them to abort, too. */
 static void nccl_fail(ra_comm *comm)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
-    ra_nccl_warn(nccl, end_by_force(nccl), "NCCL's communicator could not be aborted");
     ra_comm_break(nccl->base.base.of_host);
+    ra_nccl_warn(nccl, end_by_force(nccl), "NCCL's communicator could not be aborted");
 }
 
 static void nccl_abort(ra_comm *comm, int exit_code)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
+    ra_comm_abort(nccl->base.base.of_host, exit_code); /* of processes this is the end */
     (void)end_by_force(nccl);
-    ra_comm_abort(nccl->base.base.of_host, exit_code);
 }
 
 ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation)
@@ -106,7 +120,9 @@ static void leave(ra_nccl_comm *nccl)
     if (nccl->handle == NULL)
         return;
     bool const in_order = !nccl->base.base.broken && !ra_device_is_lost() && finish(nccl);
-    ncclResult_t const error = in_order ? nccl->api->destroy(nccl->handle) : end_by_force(nccl);
+    ncclResult_t const error =
+        in_order ? ra_nccl_call_last(nccl, "ending its communicator", destroy, nccl->handle, NULL)
+                 : end_by_force(nccl);
     ra_nccl_warn(nccl, error, "NCCL's communicator could not be ended");
     nccl->handle = NULL;
 }
@@ -119,11 +135,11 @@ static void give_first_bytes(ra_nccl_comm *nccl)
     nccl->first_bytes = NULL;
 }
 
-static void nccl_destroy(ra_comm *comm)
+/* NCCL may still use the stream if it did not return from its end. */
+static void destroy_streams(ra_nccl_comm *nccl)
 {
-    ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
-    leave(nccl);
-    give_first_bytes(nccl);
+    if (ra_device_is_lost())
+        return;
     for (int i = 0; i < RA_TRANSFER_MAX; i++) {
         if (nccl->transfers[i].done != NULL)
             (void)cudaEventDestroy(nccl->transfers[i].done);
@@ -131,6 +147,14 @@ static void nccl_destroy(ra_comm *comm)
     ra_device_events_destroy(&nccl->base);
     if (nccl->stream != NULL)
         (void)cudaStreamDestroy(nccl->stream);
+}
+
+static void nccl_destroy(ra_comm *comm)
+{
+    ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
+    leave(nccl);
+    give_first_bytes(nccl);
+    destroy_streams(nccl);
     if (nccl->charged_bytes > 0)
         ra_ledger_release(nccl->base.device.ledger, RA_MEM_CONTEXT, nccl->charged_bytes);
     free(nccl);

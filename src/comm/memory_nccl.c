@@ -81,7 +81,13 @@ static ra_status nccl_alloc(const ra_memory *memory, size_t bytes, void **ptr_ou
     return RA_OK;
 }
 
-/* A communicator that was aborted has forgotten what was registered with it. */
+static ncclResult_t deregister(const ra_nccl *api, ncclComm_t handle, void *registration)
+{
+    return api->comm_deregister(handle, registration);
+}
+
+/* A communicator that was aborted has forgotten what was registered with it. A peer maps what was
+   registered, and is asked to let go. */
 static void nccl_free(const ra_memory *memory, void *ptr, size_t bytes)
 {
     ra_nccl_comm *const nccl = comm_of(memory);
@@ -92,7 +98,9 @@ static void nccl_free(const ra_memory *memory, void *ptr, size_t bytes)
         return; /* NCCL would wait for it */
     ncclResult_t error = ncclSuccess;
     if (nccl->handle != NULL && handle != NULL) /* NULL: registering is off */
-        error = nccl->api->comm_deregister(nccl->handle, handle);
+        error = ra_nccl_call_last(nccl, "deregistering memory", deregister, nccl->handle, handle);
+    if (ra_device_is_lost())
+        return;
     ncclResult_t const freed = nccl->api->mem_free(ptr);
     if (error == ncclSuccess || error == ncclInProgress)
         error = freed;

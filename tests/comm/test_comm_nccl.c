@@ -10,6 +10,7 @@
 #include <criterion/parameterized.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void end(void)
 {
@@ -204,6 +205,40 @@ Test(nccl, survives_the_failure_of_any_call_to_the_runtime)
 
 /* A process each: a GPU that is lost is lost for good. */
 TestSuite(nccl_lost, .init = device_ranks_begin_nccl);
+
+/* Let the threads go that wait there, before the process ends. */
+static void end_stuck(void)
+{
+    standin_nccl.stuck = 0;
+    for (int i = 0; i < 1000 && standin_nccl.communicators > 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    cr_expect_eq(standin_nccl.communicators, 0);
+}
+
+/* NCCL waits there for ranks that may be stopped, and has no deadline. */
+Test(nccl_lost, ends_though_it_does_not_return_from_ending)
+{
+    standin_nccl.stuck = 1;
+    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 250);
+    cr_expect_eq(outcome.ok, 2);
+    cr_expect_eq(outcome.wrong, 0);
+    cr_expect_eq(contract_count_errors(), 0);
+    cr_expect_eq(contract_count_lines("NCCL has not returned from ", "another rank is stopped"), 1);
+    cr_expect(ra_device_is_lost());
+    end_stuck();
+}
+
+Test(nccl_lost, ends_though_it_does_not_return_from_aborting)
+{
+    standin_nccl.stalls = 1;
+    standin_nccl.stuck = 1;
+    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 250);
+    cr_expect_eq(outcome.failed, 2);
+    cr_expect_geq(contract_count_lines("a first message over NCCL timed out", " bytes "), 1);
+    cr_expect_eq(contract_count_lines("NCCL has not returned from aborting", "is left as it is"),
+                 1);
+    end_stuck();
+}
 
 ParameterizedTestParameters(nccl_lost, one_line_whichever_call_meets_it_first)
 {

@@ -279,9 +279,22 @@ static void give_bytes(void)
     (void)standin_leave(cudaSuccess);
 }
 
+/* As where another rank, which is stopped, does not let go. */
+static void wait_if_stuck(void)
+{
+    for (int stuck = 1; stuck;) {
+        pthread_mutex_lock(&lock);
+        stuck = standin_nccl.stuck;
+        pthread_mutex_unlock(&lock);
+        if (stuck)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
 /* Even a call that fails ends the communicator: there is nobody to try again. */
 static ncclResult_t fake_destroy(ncclComm_t comm)
 {
+    wait_if_stuck();
     ncclResult_t error = enter();
     if (error == ncclSuccess && (!comm->finalized || comm->polls > 0))
         error = ncclInvalidUsage;
@@ -295,6 +308,7 @@ static ncclResult_t fake_destroy(ncclComm_t comm)
 /* Groups that wait for a peer end; one that waits for other work on its stream is waited for. */
 static ncclResult_t fake_abort(ncclComm_t comm)
 {
+    wait_if_stuck();
     ncclResult_t const error = enter();
     cudaStream_t const stream = comm->groups != NULL ? comm->groups->stream : NULL;
     standin_nccl.aborted++;
@@ -343,6 +357,7 @@ static ncclResult_t fake_register(ncclComm_t comm, void *data, size_t bytes, voi
 
 static ncclResult_t fake_deregister(ncclComm_t comm, void *handle)
 {
+    wait_if_stuck();
     ncclResult_t error = enter();
     if (error == ncclSuccess && (handle == NULL || comm->registered == 0))
         error = ncclInvalidUsage;

@@ -22,6 +22,7 @@ typedef struct standin_nccl_state {
     int64_t async_error_at; /* from this call on, asked for an asynchronous error, one is told */
     int busy_polls;         /* so often a rank is told that it is in progress */
     int stalls;             /* no message ever meets its counterpart */
+    int stuck;              /* what ends a communicator, or a registration, waits as long as this */
     int corrupts;           /* messages arrive with another content */
     int64_t taken_bytes;    /* of the device, by each communicator */
     int64_t blocks;         /* of its memory that there are */

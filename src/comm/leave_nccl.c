@@ -1,0 +1,102 @@
+/*
+ * Calls of NCCL that wait for other ranks, and have no deadline: even where its communicator does
+ * not block, NCCL ends it by joining the thread of its proxy, which stays until those of the host's
+ * other ranks have let go. A rank that is stopped would keep all others. So such a call is made by
+ * a thread, and a call that does not return is left alone.
+ */
+#include "comm_nccl.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* Shared with the thread; the last of both gives it back. */
+typedef struct last_call {
+    pthread_mutex_t mutex;
+    pthread_cond_t returned;
+    ra_nccl_call *call;
+    const ra_nccl *api;
+    ncclComm_t handle;
+    void *argument;
+    ncclResult_t result;
+    bool is_over, is_left; /* left: nobody waits for it any more */
+} last_call;
+
+static void last_call_free(last_call *last)
+{
+    pthread_cond_destroy(&last->returned);
+    pthread_mutex_destroy(&last->mutex);
+    free(last);
+}
+
+static void *make_call(void *context)
+{
+    last_call *const last = context;
+    ncclResult_t const result = last->call(last->api, last->handle, last->argument);
+    pthread_mutex_lock(&last->mutex);
+    bool const is_left = last->is_left;
+    last->result = result;
+    last->is_over = true;
+    pthread_cond_signal(&last->returned);
+    pthread_mutex_unlock(&last->mutex);
+    if (is_left)
+        last_call_free(last);
+    return NULL;
+}
+
+/* Without a thread the call is still made. Other threads handle signals. */
+static bool begin(last_call *last)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool const begun = pthread_create(&thread, NULL, make_call, last) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (begun)
+        pthread_detach(thread);
+    return begun;
+}
+
+/* Whether it returned in time. */
+static bool wait_for(last_call *last, int64_t timeout_ms)
+{
+    int64_t const until_ns = ra_clock_ns() + timeout_ms * 1000000;
+    struct timespec const until = {until_ns / 1000000000, until_ns % 1000000000};
+    int error = 0;
+    pthread_mutex_lock(&last->mutex);
+    while (!last->is_over && error == 0)
+        error = pthread_cond_clockwait(&last->returned, &last->mutex, CLOCK_MONOTONIC, &until);
+    bool const is_over = last->is_over;
+    last->is_left = !is_over;
+    pthread_mutex_unlock(&last->mutex);
+    return is_over;
+}
+
+ncclResult_t ra_nccl_call_last(const ra_nccl_comm *nccl, const char *what, ra_nccl_call *call,
+                               ncclComm_t handle, void *argument)
+{
+    const ra_comm *const comm = &nccl->base.base;
+    last_call *const last = calloc(1, sizeof(*last));
+    if (last == NULL)
+        return call(nccl->api, handle, argument);
+    *last = (last_call){.call = call, .api = nccl->api, .handle = handle, .argument = argument};
+    pthread_mutex_init(&last->mutex, NULL);
+    pthread_cond_init(&last->returned, NULL);
+    if (!begin(last)) {
+        last_call_free(last);
+        return call(nccl->api, handle, argument);
+    }
+    if (!wait_for(last, comm->timeout_ms)) {
+        if (ra_device_lose())
+            ra_log(RA_LOG_WARNING,
+                   "NCCL has not returned from %s after %g s (rank %d on host %s): another rank is "
+                   "stopped or lost; its GPU is left as it is until the process ends",
+                   what, (double)comm->timeout_ms / 1000.0, comm->rank, comm->host);
+        return ncclSuccess;
+    }
+    ncclResult_t const result = last->result;
+    last_call_free(last);
+    return result;
+}
