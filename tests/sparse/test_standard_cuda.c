@@ -192,6 +192,29 @@ Test(standard_cuda, a_matrix_that_passes_the_limit_waits_with_a_deadline_for_a_g
     }
 }
 
+/* A line that no call had returned an error for would be dropped, and later ones have none. */
+Test(standard_cuda, a_gpu_that_is_lost_after_a_pass_is_said_by_the_next_call_that_fails)
+{
+    static cuda_job j;
+    begin();
+    prepare(&j, RA_F32);
+    cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+    cr_assert_eq(pass(&j, &kept), RA_OK);
+    cr_assert_eq(ra_kernel_begin(&j.kernel, &after), RA_OK);
+    cr_assert_eq(cuda_job_backward(&j), RA_OK);
+    cr_assert_eq(ra_kernel_finish(&j.kernel), RA_OK);
+    standin.fail_call = standin.calls + 1;
+    standin.fail_error = cudaErrorIllegalAddress;
+    standin.fails_for_good = 1;
+    ra_kernel_end(&j.kernel, &after, false);
+    cr_expect_eq(said.errors, 0, "%s", said.line);
+    cr_expect_not(ra_device_is_lost());
+    cr_expect_eq(cuda_job_read(&j), RA_ERR_CUDA);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "is lost to this process"), "%s", said.line);
+    cuda_job_give(&j);
+}
+
 Test(standard_cuda, without_a_library_the_table_tells_its_bytes_and_does_not_begin)
 {
     static cuda_job j;

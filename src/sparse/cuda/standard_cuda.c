@@ -243,14 +243,27 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
     return RA_OK;
 }
 
-/* Returning matrices waits, without a deadline, for the work that uses them. */
+/*
+ * Returning matrices waits, without a deadline, for the work that uses them, if any is left: a pass
+ * that was complete has been waited for, and what the GPU says since then is for whoever needs it
+ * next, as an error that is logged here would be of no call.
+ */
+static void wait_for_matrices(ra_kernel *kernel)
+{
+    bool const is_busy = cudaStreamQuery(ra_cuda_self(kernel)->stream) == cudaErrorNotReady;
+    (void)cudaGetLastError();
+    if (is_busy) {
+        ra_status const ignored = ra_cuda_finish(kernel);
+        (void)ignored; /* whoever finishes more work meets it again; a failed pass has its own */
+    }
+}
+
 static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed)
 {
     const ra_standard_pass *const kept = ra_cuda_standard_of(kernel)->kept;
     if (kept == NULL || !(pass->backward || failed) || !ra_standard_pass_owns(pass, kept))
         return;
-    ra_status const ignored = ra_cuda_finish(kernel);
-    (void)ignored; /* whoever finishes more work meets the error again; a failed pass has its own */
+    wait_for_matrices(kernel);
     forget_pass(kernel);
 }
 
