@@ -17,7 +17,7 @@
  *     RA_STANDIN_FAULT            behind the launch of this number calls meet an illegal address
  *     RA_STANDIN_STICKY           from the call of this number, from 1, they do
  *     RA_STANDIN_LOST             likewise, not counting questions whether work is over
- *     RA_STANDIN_REPORT           a file for the number of such calls at the end
+ *     RA_STANDIN_REPORT           a file for the numbers of calls and of such calls at the end
  *     RA_STANDIN_WORK_S           seconds that each piece of work takes of the stand-in's time
  *     RA_STANDIN_NAP_MS           milliseconds that it takes of everybody's
  *     RA_STANDIN_UNTIMED          1: there are no events that tell a time
@@ -69,6 +69,6 @@ __attribute__((destructor)) static void standin_end(void)
     FILE *const file = report != NULL ? fopen(report, "w") : NULL;
     if (file == NULL)
         return;
-    fprintf(file, "%lld", (long long)standin.acts);
+    fprintf(file, "%lld %lld", (long long)standin.calls, (long long)standin.acts);
     fclose(file);
 }

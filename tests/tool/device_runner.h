@@ -36,6 +36,23 @@ static inline void run_ranks(int ranks, const char *all, const char *second, con
     command_shell(&result, line);
 }
 
+/* What a run with RA_STANDIN_REPORT=.calls has written: calls of the runtime, and those of them
+   that do not ask whether work is over; either may be NULL. */
+static inline void read_calls(long *calls_out, long *acts_out)
+{
+    char path[128];
+    long calls = 0, acts = 0;
+    snprintf(path, sizeof(path), "%s/.calls", command_folder);
+    FILE *const file = fopen(path, "r");
+    cr_assert_not_null(file);
+    cr_assert_eq(fscanf(file, "%ld %ld", &calls, &acts), 2);
+    fclose(file);
+    if (calls_out != NULL)
+        *calls_out = calls;
+    if (acts_out != NULL)
+        *acts_out = acts;
+}
+
 /* The point of a run with --verify that was right; the caller drops *root_out. */
 static inline json_t *verified_point(const char *kernel, json_t **root_out)
 {
