@@ -149,6 +149,7 @@ typedef struct ra_kernel_use {
     bool deterministic;      /* as in ra_kernel */
     bool shares_rows;        /* maps may have shared_rows: see ra_pattern_shares_rows */
     bool shares_keys;        /* as ra_pattern_shares_keys says */
+    bool dilated;            /* rows of a tile may lie apart; only ra_kernel_check looks at it */
     int threads;             /* at least 1; as in ra_kernel */
     ra_linear_kind linear;   /* see linear.h; RA_LINEAR_NONE: softmax attention */
     ra_linear_method method; /* of the causal kind */

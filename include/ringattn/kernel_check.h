@@ -23,7 +23,8 @@ typedef struct ra_kernel_verdict {
 /**
  * Compare `ops` with `plain` in float32 on the same inputs, rounded to use->dtype: one batch of a
  * bit more than a tile of queries, with full and masked runs and shared key heads, its keys in one
- * step and in two that carry the state.
+ * step and in two that carry the state. If use->dilated says so, also a dilated pattern: of two
+ * branches with shares_rows and shares_keys, and with heads that share keys with shares_keys.
  *
  * Linear attention, if use->linear says so: a bit more than a chunk, in one segment and in two. Its
  * dq and dk, whose terms may cancel, are measured against at least a hundredth of the inputs, in

@@ -91,7 +91,8 @@ static ra_status kernel_choose(ra_job *job)
 {
     const ra_config *config = &job->config;
     bool const on_gpu = job->backend == RA_BACKEND_CUDA;
-    ra_kernel_use const use = ra_backend_use(config, on_gpu ? job->threads : 1);
+    ra_kernel_use const use =
+        ra_job_kernel_use(config, ra_comm_size(job->comm), on_gpu ? job->threads : 1);
     ra_kernel_list list;
     if (on_gpu && !ra_backend_gpu_serves(config, job->backend_note))
         return gpu_refuse(job);

@@ -44,12 +44,15 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
     *count -= last->verdict.tensor == NULL;
 }
 
-/* Add a finding for softmax attention (on a GPU in bfloat16: for both kinds of backward), and one
+/* Add a finding for softmax attention (on a GPU in bfloat16: for both kinds of backward; with
+   dilated branches, which is everything that is compared, and without), and one
    for linear attention of every kind, if the table is ever used for it, which `standard` is not. */
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_comm *comm,
                               ra_kernel_finding *findings, int *count)
 {
     static const ra_kernel_use softmax = {.backward = true, .threads = 1};
+    static const ra_kernel_use dilated = {
+        .backward = true, .shares_rows = true, .shares_keys = true, .dilated = true, .threads = 1};
     static const ra_kernel_use repeatable = {.backward = true, .deterministic = true, .threads = 1};
     static const ra_kernel_use linear[] = {
         {.linear = RA_LINEAR_BIDIRECTIONAL, .backward = true, .threads = 1},
@@ -60,6 +63,8 @@ static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_comm 
     ra_kernel_finding *finding = &findings[(*count)++];
     *finding = none;
     ra_status status = finding_widen(&softmax, comm, finding);
+    if (status == RA_OK)
+        status = finding_widen(&dilated, comm, finding);
     if (status == RA_OK && ops == ra_kernel_cuda() && dtype == RA_BF16)
         status = finding_widen(&repeatable, comm, finding);
     findings_trim(finding, count);

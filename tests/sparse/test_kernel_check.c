@@ -230,6 +230,41 @@ Test(kernel_check, looks_at_what_the_job_will_use)
     cr_expect_not(check(&dropped, RA_BF16, 64, false).agrees);
 }
 
+/* What tiles with strides come to, and those of several branches on a row. */
+static ra_status stride_wrong(ra_kernel *kernel, const ra_forward_step *step)
+{
+    return step->map->tiles[0].q_stride > 1 ? element_wrong(kernel, step)
+                                            : good->forward(kernel, step);
+}
+
+static ra_status shared_wrong(ra_kernel *kernel, const ra_forward_step *step)
+{
+    return step->map->shared_rows ? element_wrong(kernel, step) : good->forward(kernel, step);
+}
+
+Test(kernel_check, looks_at_branches_if_the_job_has_some)
+{
+    ra_kernel_ops const stride = broken_forward(stride_wrong),
+                        shared = broken_forward(shared_wrong);
+    for (int i = 0; i < 8; ++i) {
+        ra_kernel_use const use = {.dtype = RA_BF16,
+                                   .dim = 64,
+                                   .threads = 1,
+                                   .dilated = i % 2 != 0,
+                                   .shares_rows = i / 2 % 2 != 0,
+                                   .shares_keys = i / 4 != 0};
+        ra_kernel_verdict found;
+        cr_assert_eq(
+            ra_kernel_check(&stride, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &found),
+            RA_OK);
+        cr_expect_eq(found.agrees, !use.dilated, "%d", i);
+        cr_assert_eq(
+            ra_kernel_check(&shared, ra_kernel_cpu(RA_ISA_PORTABLE), &use, NULL, NULL, &found),
+            RA_OK);
+        cr_expect_eq(found.agrees, !(use.dilated && use.shares_rows && use.shares_keys), "%d", i);
+    }
+}
+
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 static ra_status refuses(ra_kernel *kernel, const ra_forward_step *step)
