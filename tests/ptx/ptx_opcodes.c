@@ -18,11 +18,11 @@ typedef int16_t s16;
 typedef float f32;
 
 #define INTEGER(type, bits_type)                                                                   \
-    static inline type get_##type(uint64_t bits)                                                   \
+    static inline type __attribute__((unused)) get_##type(uint64_t bits)                           \
     {                                                                                              \
         return (type)bits;                                                                         \
     }                                                                                              \
-    static inline uint64_t put_##type(type value)                                                  \
+    static inline uint64_t __attribute__((unused)) put_##type(type value)                          \
     {                                                                                              \
         return (bits_type)value;                                                                   \
     }
