@@ -54,6 +54,12 @@ typedef struct ra_file_error {
 } ra_file_error;
 
 /**
+ * From here on a signal that ends this process removes the temporary file of such a writer, which
+ * another process may be about to create (doomed_file.h), until a writer of this one is destroyed.
+ */
+void ra_tensor_writer_doom(const char *path, const char *job_id);
+
+/**
  * Begin a file that will be called `path`. One process creates it: header and full length under a
  * temporary name in the same folder (of ra_temporary_path and `job_id`), space reserved, so that a
  * full disk is found here. Others join in with the same arguments. tensors[].offset and .bytes are

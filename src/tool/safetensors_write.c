@@ -229,6 +229,15 @@ static ra_status resolve(ra_tensor_writer *writer, const char *path, const char 
     return RA_OK;
 }
 
+void ra_tensor_writer_doom(const char *path, const char *job_id)
+{
+    ra_tensor_writer writer = {.fd = -1};
+    ra_file_error ignored; /* opening says it again */
+    if (resolve(&writer, path, job_id, &ignored) == RA_OK)
+        ra_doomed_file_set(writer.temp_path);
+    free(writer.path);
+}
+
 ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool create,
                                 ra_tensor_info *tensors, int count, ra_tensor_writer **writer_out,
                                 ra_file_error *error)

@@ -193,9 +193,7 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
         return status;
     list_build(config, &presence, results, &list);
     /* From here on any rank that is ended removes the file, whoever made it. */
-    char temp_path[PATH_MAX];
-    if (ra_temporary_path(config->output, job_id, PATH_MAX, temp_path) < PATH_MAX)
-        ra_doomed_file_set(temp_path);
+    ra_tensor_writer_doom(config->output, job_id);
     if (root)
         own = ra_tensor_writer_open(config->output, job_id, true, list.infos, list.count, &writer,
                                     &error);

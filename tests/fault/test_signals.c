@@ -234,31 +234,41 @@ Test(signals, leave_a_whole_trace_or_none)
 /*
  * Rank 0 is ended at its first write to the temporary file: by a signal that it can handle, or by
  * one that it cannot, where the other rank, which mpirun ends then, removes the file. It is given
- * `seconds` for that.
+ * `seconds` for that. `before`: a line of shell, which leaves so many files.
  */
-static void end_rank_0(const char *number, int seconds)
+static void end_rank_0(const char *number, int seconds, const char *before, int files)
 {
     command_result result;
     char text[1024];
     if (!command_has_mpi() || RA_TEST_SANITIZED)
         cr_skip_test("needs MPI, and a command without a sanitizer");
     snprintf(text, sizeof(text),
+             "%s\n"
              "export ENDED_WRITER_SIGNAL=%s OMPI_MCA_odls_base_sigkill_timeout=%d\n"
              "exec \"$MPIEXEC\" -n 2 -x LD_PRELOAD=%s \"$RINGATTN\" run --quiet"
              " --set shape.seq=64 --set shape.heads=1 --output out.safetensors",
-             number, seconds, RA_TEST_ENDED_WRITER);
+             before, number, seconds, RA_TEST_ENDED_WRITER);
     command_shell(&result, text);
     cr_assert_neq(result.code, 0);
     cr_assert_not_null(strstr(result.err, "ended_writer: rank 0 writes"), "%s", result.err);
-    cr_assert_eq(command_folder_entries(), 0, "left a file: %s", result.err);
+    cr_assert_eq(command_folder_entries(), files, "left a file: %s", result.err);
 }
 
 Test(ended_job, leaves_no_file_where_rank_0_is_terminated)
 {
-    end_rank_0("15", 0);
+    end_rank_0("15", 0, "", 0);
 }
 
 Test(ended_job, leaves_no_file_where_rank_0_is_killed)
 {
-    end_rank_0("9", 2);
+    end_rank_0("9", 2, "", 0);
+}
+
+/* The temporary file is beside what the link leads to. */
+Test(ended_job, leaves_no_file_where_a_link_leads)
+{
+    command_result result;
+    end_rank_0("9", 2, "mkdir there && touch there/out && ln -s there/out out.safetensors", 2);
+    command_shell(&result, "ls -A there && rm -r there");
+    cr_expect_str_eq(result.out, "out\n");
 }
