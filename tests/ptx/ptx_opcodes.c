@@ -2,9 +2,7 @@
 #include "ptx/ptx_internal.h"
 #include "sparse/cpu/dtype_bits.h"
 
-#include <fenv.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- values of registers as types ------------------------------------------------------------ */
