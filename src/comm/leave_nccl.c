@@ -45,18 +45,28 @@ static void *make_call(void *context)
     return NULL;
 }
 
-/* Without a thread the call is still made. Other threads handle signals. */
-static bool begin(last_call *last)
+/* Other threads handle signals. NULL: there is no thread, or no memory. */
+static last_call *last_call_begin(const ra_nccl_comm *nccl, ra_nccl_call *call, ncclComm_t handle,
+                                  void *argument)
 {
     pthread_t thread;
     sigset_t all, before;
+    last_call *const last = calloc(1, sizeof(*last));
+    if (last == NULL)
+        return NULL;
+    *last = (last_call){.call = call, .api = nccl->api, .handle = handle, .argument = argument};
+    pthread_mutex_init(&last->mutex, NULL);
+    pthread_cond_init(&last->returned, NULL);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool const begun = pthread_create(&thread, NULL, make_call, last) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (begun)
+    if (begun) {
         pthread_detach(thread);
-    return begun;
+        return last;
+    }
+    last_call_free(last);
+    return NULL;
 }
 
 /* Whether it returned in time. */
@@ -78,14 +88,9 @@ ncclResult_t ra_nccl_call_last(const ra_nccl_comm *nccl, const char *what, ra_nc
                                ncclComm_t handle, void *argument)
 {
     const ra_comm *const comm = &nccl->base.base;
-    last_call *const last = calloc(1, sizeof(*last));
-    if (last == NULL)
-        return call(nccl->api, handle, argument);
-    *last = (last_call){.call = call, .api = nccl->api, .handle = handle, .argument = argument};
-    pthread_mutex_init(&last->mutex, NULL);
-    pthread_cond_init(&last->returned, NULL);
-    if (!begin(last)) {
-        last_call_free(last);
+    last_call *const last = last_call_begin(nccl, call, handle, argument);
+    if (last == NULL) {
+        ra_log(RA_LOG_WARNING, "NCCL has no deadline for %s: there is no thread for it", what);
         return call(nccl->api, handle, argument);
     }
     if (!wait_for(last, comm->timeout_ms)) {
