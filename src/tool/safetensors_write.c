@@ -212,30 +212,34 @@ static ra_status join_file(ra_tensor_writer *writer, ra_file_error *error)
     return RA_OK;
 }
 
-/* Resolve where the file will be: a symbolic link is followed, so that it stays a link. */
-static ra_status resolve(ra_tensor_writer *writer, const char *path, const char *job_id,
-                         ra_file_error *error)
+/*
+ * Resolve where the file will be: a symbolic link is followed, so that it stays a link.
+ * `real_path`: the caller's to free, on failure too.
+ */
+static ra_status resolve(const char *path, const char *job_id, char **real_path,
+                         char temp_path[PATH_MAX], ra_file_error *error)
 {
     struct stat info;
     bool const link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
     errno = ENOMEM;
-    writer->path = link ? realpath(path, NULL) : strdup(path);
-    if (writer->path == NULL)
+    *real_path = link ? realpath(path, NULL) : strdup(path);
+    if (*real_path == NULL)
         return errno == ENOMEM ? fail_memory(error, path)
                                : fail(error, path, "cannot follow the symbolic link", errno,
                                       "let it lead to a file, or remove it");
-    if (ra_temporary_path(writer->path, job_id, PATH_MAX, writer->temp_path) >= PATH_MAX)
+    if (ra_temporary_path(*real_path, job_id, PATH_MAX, temp_path) >= PATH_MAX)
         return fail(error, path, "cannot create", ENAMETOOLONG, TODO_NAME);
     return RA_OK;
 }
 
 void ra_tensor_writer_doom(const char *path, const char *job_id)
 {
-    ra_tensor_writer writer = {.fd = -1};
+    char *real_path = NULL;
+    char temp_path[PATH_MAX];
     ra_file_error ignored; /* opening says it again */
-    if (resolve(&writer, path, job_id, &ignored) == RA_OK)
-        ra_doomed_file_set(writer.temp_path);
-    free(writer.path);
+    if (resolve(path, job_id, &real_path, temp_path, &ignored) == RA_OK)
+        ra_doomed_file_set(temp_path);
+    free(real_path);
 }
 
 ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool create,
@@ -248,7 +252,7 @@ ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool creat
     writer->fd = -1;
     char *head = NULL;
     size_t head_bytes;
-    ra_status status = resolve(writer, path, job_id, error);
+    ra_status status = resolve(path, job_id, &writer->path, writer->temp_path, error);
     if (status == RA_OK)
         status = lay_out(writer, tensors, count, &head, &head_bytes, error);
     if (status == RA_OK) {
