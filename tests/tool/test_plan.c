@@ -424,7 +424,7 @@ Test(plan, learns_the_speed_of_a_gpu_from_its_flash_attention_alone)
                                  "1.064") "," GPU_POINT("flash", "2000",
                                                         "4.128") "," GPU_POINT("flash", "4000",
                                                                                "16.256") "]}\n";
-    if (!RA_TEST_CUDA)
+    if (!RA_TEST_CUDA_KERNELS)
         cr_skip_test("this build has no kernels for GPUs");
     command_file_write("bench.json", bench, strlen(bench));
     json_t *plan =
