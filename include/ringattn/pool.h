@@ -73,7 +73,8 @@ void ra_ledger_destroy(ra_ledger *ledger); /* NULL is fine */
  *                           nothing was counted
  */
 RA_CHECKED ra_status ra_ledger_charge(ra_ledger *ledger, ra_category category, int64_t bytes);
-/** Log that `who` refused `bytes` for `category`: one line, with what is held and what to do. */
+/** Log that `who` refused `bytes` (0: it does not say how many) for `category`: one line, with what
+    is held and what to do. */
 void ra_ledger_log_refusal(const ra_ledger *ledger, const char *who, ra_category category,
                            int64_t bytes);
 /** Undo a charge of the same size; thread-safe. */

@@ -49,7 +49,7 @@ ra_status ra_device_status(const ra_device_comm *comm, const ra_device_transfer 
     snprintf(what, sizeof(what), "%s failed on the GPU (%s)", operation,
              ra_comm_where(&comm->base, transfer != NULL ? transfer->base.step : -1, where,
                            sizeof(where)));
-    return ra_cuda_status(error, what);
+    return ra_cuda_status_of_work(comm->device.ledger, error, what);
 }
 
 static int append(char *text, size_t bytes, int length, const char *format, const char *before,

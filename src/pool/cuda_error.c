@@ -110,6 +110,18 @@ ra_status ra_cuda_status_of_request(cudaError_t error, const char *what)
     return RA_ERR_NO_MEMORY;
 }
 
+ra_status ra_cuda_status_of_work(const ra_ledger *ledger, cudaError_t error, const char *what)
+{
+    char who[400];
+    ra_status const status =
+        ledger != NULL ? ra_cuda_status_of_request(error, what) : ra_cuda_status(error, what);
+    if (ledger != NULL && status == RA_ERR_NO_MEMORY) {
+        snprintf(who, sizeof(who), "%s: the driver", what);
+        ra_ledger_log_refusal(ledger, who, RA_MEM_CONTEXT, 0);
+    }
+    return status;
+}
+
 void ra_cuda_warn(cudaError_t error, const char *format, ...)
 {
     char what[160];

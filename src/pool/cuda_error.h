@@ -2,7 +2,7 @@
 #ifndef RINGATTN_POOL_CUDA_ERROR_H
 #define RINGATTN_POOL_CUDA_ERROR_H
 
-#include "ringattn/status.h"
+#include "ringattn/pool.h"
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
@@ -33,6 +33,10 @@ void ra_cuda_note_use(void);
 RA_CHECKED ra_status ra_cuda_status(cudaError_t error, const char *what);
 /** The same for requests of memory: callers, who know the purpose, log that there is none. */
 RA_CHECKED ra_status ra_cuda_status_of_request(cudaError_t error, const char *what);
+/** The same for work on a GPU's memory whose bytes are on `ledger`: where there is none for what
+   CUDA needs itself (category context), the line says what is held. NULL: as ra_cuda_status. */
+RA_CHECKED ra_status ra_cuda_status_of_work(const ra_ledger *ledger, cudaError_t error,
+                                            const char *what);
 
 /**
  * One warning for an error that does not fail the job, such as memory that could not be returned. A

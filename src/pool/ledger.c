@@ -251,17 +251,19 @@ static void format_composition(const ra_ledger_snapshot *now, char *text, size_t
 void ra_ledger_log_refusal(const ra_ledger *ledger, const char *who, ra_category category,
                            int64_t bytes)
 {
-    char composition[640], limit[48] = "no limit", asked[32], exactly[32] = "", held[32];
+    char composition[640], limit[48] = "no limit", asked[32] = "memory", exactly[32] = "", held[32];
     ra_ledger_snapshot now;
     ra_ledger_read(ledger, &now);
     format_composition(&now, composition, sizeof(composition));
     if (now.limit_bytes != INT64_MAX)
         snprintf(limit, sizeof(limit), "limit %s", ra_bytes_text(now.limit_bytes, held));
+    if (bytes > 0)
+        ra_bytes_text(bytes, asked);
     if (bytes >= 1024) /* below it the text is not rounded */
         snprintf(exactly, sizeof(exactly), " (%" PRId64 " bytes)", bytes);
     ra_log(RA_LOG_ERROR,
            "out of memory: %s refused %s%s for %s (%s, held %s:%s): take more ranks or a shorter "
            "sequence",
-           who, ra_bytes_text(bytes, asked), exactly, category_names[category], limit,
+           who, asked, exactly, category_names[category], limit,
            ra_bytes_text(now.reserved_bytes, held), composition);
 }

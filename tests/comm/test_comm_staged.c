@@ -135,6 +135,36 @@ Test(staged, says_what_is_held_where_the_driver_pins_no_more)
     ra_ledger_destroy(ledger);
 }
 
+/* Streams and events may be what finds none on the GPU. */
+Test(staged, says_what_is_held_where_the_gpu_has_no_memory_for_its_work)
+{
+    static const char line[] = "failed on the GPU (rank 0";
+    ra_ledger *ledger = NULL;
+    ra_status expected = RA_ERR_NO_MEMORY;
+    int found = 0;
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 2048), RA_OK);
+    device_ranks plan = {.make = ra_comm_create_staged,
+                         .timeout_ms = 60000,
+                         .ledger = ledger,
+                         .body = send_to_oneself,
+                         .context = &expected};
+    for (int64_t at = 1; at < 100; at++) {
+        contract_clear_log();
+        standin_reset();
+        standin.fail_call = at;
+        standin.fail_error = cudaErrorMemoryAllocation;
+        (void)device_ranks_run(1, &plan);
+        found += contract_count_lines(line, "") > 0;
+        cr_expect_eq(contract_count_lines(line, "held 2.0 KiB: qkv=2.0 KiB"),
+                     contract_count_lines(line, ""), "call %lld", (long long)at);
+    }
+    standin_reset();
+    cr_expect_gt(found, 4, "%d", found);
+    ra_ledger_release(ledger, RA_MEM_QKV, 2048);
+    ra_ledger_destroy(ledger);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 Test(staged, moves_device_memory_in_pieces)

@@ -154,6 +154,9 @@ void cuda_job_check_end(const char *of, int64_t call, ra_status status, int64_t 
     cr_expect_leq(said.errors + said.warnings, 1, "%s call %lld: %d lines", of, (long long)call,
                   said.errors + said.warnings);
     cr_expect(status == RA_OK || said.errors == 1, "%s call %lld: no line", of, (long long)call);
+    if (status == RA_ERR_NO_MEMORY && strncmp(said.line, "kernel cuda", strlen("kernel cuda")) == 0)
+        cr_expect_fail("%s call %lld: does not say what is held: %s", of, (long long)call,
+                       said.line);
 }
 
 int64_t cuda_job_sweep_run(const cuda_job_sweep *s)

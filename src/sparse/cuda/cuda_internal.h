@@ -2,6 +2,7 @@
 #ifndef RINGATTN_CUDA_INTERNAL_H
 #define RINGATTN_CUDA_INTERNAL_H
 
+#include "pool/cuda_error.h"
 #include "ringattn/linear.h"
 #include "sparse/cuda/tile_table.h"
 #include "sparse/cuda/watch_cuda.h"
@@ -35,6 +36,13 @@ extern const ra_kernel_ops ra_cuda_ops;
 static inline ra_cuda_kernel *ra_cuda_self(ra_kernel *kernel)
 {
     return (ra_cuda_kernel *)kernel->self;
+}
+
+/** ra_cuda_status_of_work, on the ledger of the kernel's pool. */
+static inline RA_CHECKED ra_status ra_cuda_kernel_status(const ra_kernel *kernel, cudaError_t error,
+                                                         const char *what)
+{
+    return ra_cuda_status_of_work(ra_pool_ledger(kernel->pool), error, what);
 }
 
 /**

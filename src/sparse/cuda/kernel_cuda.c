@@ -4,7 +4,6 @@
  */
 #include "internal.h"
 #include "pause.h"
-#include "pool/cuda_error.h"
 #include "pool/timeline_cuda.h"
 #include "ringattn/device.h"
 #include "sparse/cuda/attention_launch.h"
@@ -55,8 +54,8 @@ static int32_t cuda_tile_rows(ra_dtype dtype, int32_t dim)
 
 ra_status ra_cuda_enter(ra_kernel *kernel)
 {
-    ra_status const status =
-        ra_cuda_status(cudaSetDevice(ra_cuda_self(kernel)->index), "kernel cuda: its GPU");
+    ra_status const status = ra_cuda_kernel_status(
+        kernel, cudaSetDevice(ra_cuda_self(kernel)->index), "kernel cuda: its GPU");
     return status == RA_OK ? ra_cuda_watch_note(kernel) : status;
 }
 
@@ -76,10 +75,11 @@ static ra_status read_device(ra_cuda_kernel *self, int *multiprocessors_out)
     return ra_memory_device(self->index, &self->memory);
 }
 
-static ra_status make_stream(ra_cuda_kernel *self)
+static ra_status make_stream(const ra_kernel *kernel, ra_cuda_kernel *self)
 {
-    return ra_cuda_status(cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
-                          "kernel cuda: its stream");
+    return ra_cuda_kernel_status(kernel,
+                                 cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
+                                 "kernel cuda: its stream");
 }
 
 static ra_status cuda_init(ra_kernel *kernel)
@@ -93,7 +93,7 @@ static ra_status cuda_init(ra_kernel *kernel)
     int multiprocessors = 0;
     ra_status status = read_device(self, &multiprocessors);
     if (status == RA_OK)
-        status = make_stream(self);
+        status = make_stream(kernel, self);
     if (status != RA_OK)
         goto err;
     kernel->self = self;
@@ -137,7 +137,7 @@ ra_status ra_cuda_finish(ra_kernel *kernel)
             kernel->poll(kernel->poll_context);
         ra_pause(ra_clock_ns() - begin_ns);
     }
-    status = ra_cuda_status(error, "kernel cuda: computing");
+    status = ra_cuda_kernel_status(kernel, error, "kernel cuda: computing");
     return status == RA_OK ? ra_cuda_watch_settle(kernel) : status;
 }
 
@@ -209,7 +209,7 @@ static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step,
     if (error == cudaSuccess)
         error = ra_cuda_launch_forward(&f, &grid);
     say_occupancy(kernel, &grid);
-    return ra_cuda_status(error, "kernel cuda: forward");
+    return ra_cuda_kernel_status(kernel, error, "kernel cuda: forward");
 }
 
 static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
@@ -246,7 +246,7 @@ static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *ste
     if (error == cudaSuccess)
         error = ra_cuda_launch_backward(&f, &grid);
     say_occupancy(kernel, &grid);
-    return ra_cuda_status(error, "kernel cuda: backward");
+    return ra_cuda_kernel_status(kernel, error, "kernel cuda: backward");
 }
 
 static ra_status cuda_backward(ra_kernel *kernel, const ra_backward_step *step)

@@ -4,7 +4,6 @@
  * more; results do not depend on that number.
  */
 #include "internal.h"
-#include "pool/cuda_error.h"
 #include "sparse/cuda/cuda_internal.h"
 #include "sparse/cuda/launch_args.h"
 #include "sparse/cuda/linear_launch.h"
@@ -65,8 +64,8 @@ static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_cu
     if (status != RA_OK || blocks == 0)
         return status;
     ra_cuda_watch_launch(kernel, "linear attention", NULL, NULL);
-    return ra_cuda_status(
-        ra_cuda_linear_launch(work, &f, (int)blocks, ra_cuda_self(kernel)->stream),
+    return ra_cuda_kernel_status(
+        kernel, ra_cuda_linear_launch(work, &f, (int)blocks, ra_cuda_self(kernel)->stream),
         "kernel cuda: linear attention");
 }
 
@@ -109,7 +108,8 @@ static ra_status segments_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_
     if (status != RA_OK || wanted == 0)
         return status;
     ra_cuda_watch_launch(kernel, "states of segments", NULL, NULL);
-    return ra_cuda_status(
+    return ra_cuda_kernel_status(
+        kernel,
         ra_cuda_segments_launch(f, (int)ra_min_i64(wanted, most), ra_cuda_self(kernel)->stream),
         "kernel cuda: states of segments");
 }

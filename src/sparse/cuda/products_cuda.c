@@ -4,6 +4,8 @@
 #include "pool/cuda_error.h"
 #include "ringattn/device.h"
 
+#include <stdio.h>
+
 static ra_status status_of(const ra_cuda_products *products, cublasStatus_t result,
                            const char *what)
 {
@@ -11,9 +13,15 @@ static ra_status status_of(const ra_cuda_products *products, cublasStatus_t resu
         return RA_OK;
     if (ra_cuda_has_lost(products->stream, what))
         return RA_ERR_CUDA; /* which was said */
+    if (result == CUBLAS_STATUS_ALLOC_FAILED) {
+        char who[80];
+        snprintf(who, sizeof(who), "kernel cuda-standard: %s: cuBLAS", what);
+        ra_ledger_log_refusal(products->ledger, who, RA_MEM_CONTEXT, 0);
+        return RA_ERR_NO_MEMORY;
+    }
     ra_log(RA_LOG_ERROR, "kernel cuda-standard: %s: cuBLAS says %s", what,
            products->library->error_string(result));
-    return result == CUBLAS_STATUS_ALLOC_FAILED ? RA_ERR_NO_MEMORY : RA_ERR_CUDA;
+    return RA_ERR_CUDA;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -31,7 +39,9 @@ static ra_status charge(ra_kernel *kernel, int64_t bytes, ra_cuda_products *prod
 ra_status ra_cuda_products_init(ra_kernel *kernel, const ra_cublas *library,
                                 ra_cuda_products *products_out)
 {
-    ra_cuda_products products = {.library = library, .stream = ra_cuda_self(kernel)->stream};
+    ra_cuda_products products = {.library = library,
+                                 .stream = ra_cuda_self(kernel)->stream,
+                                 .ledger = ra_pool_ledger(kernel->pool)};
     int64_t before = 0, after = 0;
     ra_status status = ra_device_taken(&before);
     if (status != RA_OK)

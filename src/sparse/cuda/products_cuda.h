@@ -15,6 +15,7 @@ typedef struct ra_cuda_products {
     const ra_cublas *library;
     cublasHandle_t handle;
     cudaStream_t stream;   /* the kernel's */
+    ra_ledger *ledger;     /* of its pool */
     int64_t context_bytes; /* what it took of the device when it began; category context */
 } ra_cuda_products;
 

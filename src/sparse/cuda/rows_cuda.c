@@ -1,6 +1,5 @@
 /* Row work on the device: from row sets to launches. */
 #include "internal.h"
-#include "pool/cuda_error.h"
 #include "sparse/cuda/cuda_internal.h"
 #include "sparse/cuda/rows_launch.h"
 
@@ -48,7 +47,7 @@ static ra_status launch(ra_kernel *kernel, ra_cuda_rows *r, int64_t row_end)
         ra_cuda_rows_launch(r, block_count(kernel, r->units), ra_cuda_self(kernel)->stream);
     r->piece_count = 0;
     r->row_begin = row_end;
-    return ra_cuda_status(error, "kernel cuda: moving rows");
+    return ra_cuda_kernel_status(kernel, error, "kernel cuda: moving rows");
 }
 
 /* One launch after the other, each with as many pieces as it holds. */
@@ -110,7 +109,8 @@ ra_status ra_cuda_delta_rows(ra_kernel *kernel, const ra_kernel_shape *shape, in
     ra_status const status = ra_cuda_enter(kernel);
     if (status != RA_OK || d.lines == 0)
         return status;
-    return ra_cuda_status(
+    return ra_cuda_kernel_status(
+        kernel,
         ra_cuda_delta_launch(&d, block_count(kernel, 32 * d.lines), ra_cuda_self(kernel)->stream),
         "kernel cuda: delta");
 }
@@ -120,6 +120,7 @@ ra_status ra_cuda_zero(ra_kernel *kernel, void *data, size_t bytes)
     ra_status const status = ra_cuda_enter(kernel);
     if (status != RA_OK || bytes == 0)
         return status;
-    return ra_cuda_status(cudaMemsetAsync(data, 0, bytes, ra_cuda_self(kernel)->stream),
-                          "kernel cuda: zeros");
+    return ra_cuda_kernel_status(kernel,
+                                 cudaMemsetAsync(data, 0, bytes, ra_cuda_self(kernel)->stream),
+                                 "kernel cuda: zeros");
 }

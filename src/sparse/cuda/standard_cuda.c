@@ -10,7 +10,6 @@
 #include "sparse/cuda/standard_cuda.h"
 
 #include "internal.h"
-#include "pool/cuda_error.h"
 #include "sparse/kernel_request.h"
 
 #include <pthread.h>
@@ -130,9 +129,11 @@ static ra_status widen(const ra_cuda_standard_step *step, const ra_view *view,
                              .elements = elements,
                              .row_units = dim / elements};
     *operand_out = (operand){.data = w.to, .stride = dim, .step = count * dim};
-    return ra_cuda_status(ra_cuda_widen_launch(&w, ra_cuda_standard_blocks(step->kernel, w.units),
-                                               ra_cuda_self(step->kernel)->stream),
-                          "kernel cuda-standard: widening rows");
+    return ra_cuda_kernel_status(
+        step->kernel,
+        ra_cuda_widen_launch(&w, ra_cuda_standard_blocks(step->kernel, w.units),
+                             ra_cuda_self(step->kernel)->stream),
+        "kernel cuda-standard: widening rows");
 }
 
 /* Where a row begins in the matrix of the first of some heads. */

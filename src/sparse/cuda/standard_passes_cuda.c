@@ -1,6 +1,5 @@
 /* The passes of the table `standard` for GPUs: what they enqueue, in which order. */
 #include "internal.h"
-#include "pool/cuda_error.h"
 #include "sparse/cuda/launch_args.h"
 #include "sparse/cuda/standard_cuda.h"
 #include "sparse/kernel_request.h"
@@ -52,7 +51,8 @@ static ra_status soften(const ra_cuda_standard_step *step, const ra_forward_step
                                .first = f->first};
     if (s.lines == 0)
         return RA_OK;
-    return ra_cuda_status(
+    return ra_cuda_kernel_status(
+        step->kernel,
         ra_cuda_softmax_launch(&s, ra_cuda_standard_blocks(step->kernel, 32 * s.lines),
                                ra_cuda_self(step->kernel)->stream),
         "kernel cuda-standard: softmax");
@@ -81,7 +81,8 @@ static ra_status output_rows(const ra_cuda_standard_step *step, const ra_cuda_so
                                .head_begin = ra_cuda_standard_query_head(heads),
                                .head_step = heads->ratio,
                                .dim = step->shape->dim};
-    return ra_cuda_status(
+    return ra_cuda_kernel_status(
+        step->kernel,
         ra_cuda_outputs_launch(&o, ra_cuda_standard_blocks(step->kernel, 32 * o.lines),
                                ra_cuda_self(step->kernel)->stream),
         "kernel cuda-standard: outputs");
@@ -229,7 +230,8 @@ static ra_status soften_grads(const ra_cuda_standard_step *step, const ra_backwa
                                 .makes_weights = makes_weights};
     if (s.lines == 0)
         return RA_OK;
-    return ra_cuda_status(
+    return ra_cuda_kernel_status(
+        step->kernel,
         ra_cuda_softgrad_launch(&s, ra_cuda_standard_blocks(step->kernel, 32 * s.lines),
                                 ra_cuda_self(step->kernel)->stream),
         "kernel cuda-standard: gradients of scores");

@@ -7,7 +7,6 @@
 
 #include "internal.h"
 #include "pause.h"
-#include "pool/cuda_error.h"
 #include "ringattn/device.h"
 #include "sparse/cuda/cuda_internal.h"
 #include "sparse/cuda/launch_args.h"
@@ -35,7 +34,8 @@ ra_status ra_cuda_watch_init(ra_kernel *kernel)
     if (here != NULL)
         memset(here, 0, sizeof(*w->here));
     w->here = here;
-    ra_status const status = ra_cuda_status(error, "kernel cuda: looking at its GPU");
+    ra_status const status =
+        ra_cuda_kernel_status(kernel, error, "kernel cuda: looking at its GPU");
     if (status != RA_OK)
         ra_cuda_watch_fini(kernel);
     return status;
@@ -66,7 +66,8 @@ ra_status ra_cuda_watch_note(ra_kernel *kernel)
     w->quiet_looks = 0;
     if (kernel->workspace.data == NULL)
         return RA_OK; /* the kernel is being made: nothing was enqueued */
-    return ra_cuda_status(
+    return ra_cuda_kernel_status(
+        kernel,
         cudaMemsetAsync(line_of(kernel), (int)(++w->given & 0xff), 1, ra_cuda_self(kernel)->stream),
         "kernel cuda: counting calls");
 }
@@ -133,8 +134,8 @@ ra_status ra_cuda_watch_look(ra_kernel *kernel)
         return RA_ERR_TIMEOUT; /* that was said */
     if (now_ns - w->looked_ns < kernel->timeout_ms * 1000000 / LOOKS)
         return RA_OK;
-    ra_status const status =
-        ra_cuda_status(look(w, line_of(kernel), &moved), "kernel cuda: looking at its GPU");
+    ra_status const status = ra_cuda_kernel_status(kernel, look(w, line_of(kernel), &moved),
+                                                   "kernel cuda: looking at its GPU");
     w->looked_ns = now_ns;
     w->quiet_looks = moved ? 0 : w->quiet_looks + 1;
     return status == RA_OK && w->quiet_looks > LOOKS ? lose(kernel) : status;
@@ -160,5 +161,5 @@ ra_status ra_cuda_watch_settle(ra_kernel *kernel)
         ra_pause(waited_ns);
     }
     w->asked = false;
-    return ra_cuda_status(error, "kernel cuda: looking at its GPU");
+    return ra_cuda_kernel_status(kernel, error, "kernel cuda: looking at its GPU");
 }
