@@ -118,8 +118,8 @@ void add_products(const std::vector<offer> &offers, int lane, float c[4]);
 /*
  * Every word of shared memory knows who last wrote and read it. Stop where another thread did, one
  * of both writes, and no barrier is in between, of the block or of the warp that both are in;
- * shuffles and votes order nothing. Primitives note what they touch; where the compiler tells of
- * every access (cuda_races_emulated.cpp), all else is noted too.
+ * shuffles and votes order nothing. Primitives note what they touch; plain accesses are seen where
+ * PTX is run (tests/ptx).
  */
 void note_write(const void *at, int bytes);
 void note_read(const void *at, int bytes);
