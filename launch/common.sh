@@ -102,8 +102,8 @@ build() {
     shift
     [ $# -eq 0 ] || targets=(--target "$@")
     say "building ($preset)"
-    quietly "$folder/configure.log" cmake -S "$root" --preset "$preset" &&
-        quietly "$folder/build.log" cmake --build "$folder" "${targets[@]}"
+    (cd "$root" && quietly "$folder/configure.log" cmake --preset "$preset" &&
+        quietly "$folder/build.log" cmake --build --preset "$preset" "${targets[@]}")
 }
 
 # unpack_deps DIR TO: packages DIR/*.deb into TO, unless it has all of them already.
