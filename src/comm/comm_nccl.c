@@ -45,11 +45,15 @@ static ncclResult_t end_by_force(ra_nccl_comm *nccl)
                                : ra_nccl_call_last(nccl, "aborting", abort_all, handle, NULL);
 }
 
-/* The others are told first: NCCL waits for them to abort, too. */
+/*
+ * NCCL waits for the others to abort, too. Ranks of this process are told before. Others hear of it
+ * when this one ends the job, and have heartbeats until our stream is over.
+ */
 static void nccl_fail(ra_comm *comm)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
-    ra_comm_break(nccl->base.base.of_host);
+    ra_device_end_stream(&nccl->base, (cudaStream_t)comm->stream);
+    ra_comm_break(comm->of_host);
     ra_nccl_warn(nccl, end_by_force(nccl), "NCCL's communicator could not be aborted");
 }
 

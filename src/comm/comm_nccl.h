@@ -64,12 +64,13 @@ RA_CHECKED ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation);
 typedef ncclResult_t ra_nccl_call(const ra_nccl *api, ncclComm_t handle, void *argument);
 
 /**
- * Make such a call, under the deadline. If it passes, the call goes on in a thread, and the GPU is
- * lost (ra_device_is_lost): nothing of the process may wait for it any more, not even at its end.
+ * Make such a call, under the deadline, or within 2 s where the communicator is broken. If that
+ * passes, the call goes on in a thread, and the GPU is lost (ra_device_is_lost): nothing of the
+ * process may wait for it any more, not even at its end.
  * @param what  "ending its communicator"
  * @return what NCCL returned; ncclSuccess: or it has not, which was said
  */
-ncclResult_t ra_nccl_call_last(const ra_nccl_comm *nccl, const char *what, ra_nccl_call *call,
+ncclResult_t ra_nccl_call_last(ra_nccl_comm *nccl, const char *what, ra_nccl_call *call,
                                ncclComm_t handle, void *argument);
 
 /** See ra_comm_memory. */

@@ -6,6 +6,9 @@
  */
 #include "comm_nccl.h"
 
+#include "ringattn/device.h"
+
+#include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -30,9 +33,17 @@ static void last_call_free(last_call *last)
     free(last);
 }
 
+/* How long an abort is waited for, at most: other processes do not let go before they are told of
+   the failure, which is when this one ends the job. And from look to look at other ranks. */
+enum { ABORT_MS = 2000, LOOK_MS = 20 };
+
+/* NCCL gives a thread back the GPU that it had before: a thread that has chosen none would get a
+   context on the first. */
 static void *make_call(void *context)
 {
     last_call *const last = context;
+    if (cudaSetDevice(ra_device_used()) != cudaSuccess)
+        (void)cudaGetLastError(); /* what follows meets it too */
     ncclResult_t const result = last->call(last->api, last->handle, last->argument);
     pthread_mutex_lock(&last->mutex);
     bool const is_left = last->is_left;
@@ -69,36 +80,62 @@ static last_call *last_call_begin(const ra_nccl_comm *nccl, ra_nccl_call *call, 
     return NULL;
 }
 
-/* Whether it returned in time. */
-static bool wait_for(last_call *last, int64_t timeout_ms)
+/* Whether it returned in time, or has by now. */
+static bool wait_some(last_call *last)
 {
-    int64_t const until_ns = ra_clock_ns() + timeout_ms * 1000000;
+    int64_t const until_ns = ra_clock_ns() + (int64_t)LOOK_MS * 1000000;
     struct timespec const until = {until_ns / 1000000000, until_ns % 1000000000};
     int error = 0;
     pthread_mutex_lock(&last->mutex);
     while (!last->is_over && error == 0)
         error = pthread_cond_clockwait(&last->returned, &last->mutex, CLOCK_MONOTONIC, &until);
     bool const is_over = last->is_over;
-    last->is_left = !is_over;
     pthread_mutex_unlock(&last->mutex);
     return is_over;
 }
 
-ncclResult_t ra_nccl_call_last(const ra_nccl_comm *nccl, const char *what, ra_nccl_call *call,
+/* Nobody waits for it any more. False: it has just returned. */
+static bool leave_alone(last_call *last)
+{
+    pthread_mutex_lock(&last->mutex);
+    last->is_left = !last->is_over;
+    bool const is_left = last->is_left;
+    pthread_mutex_unlock(&last->mutex);
+    return is_left;
+}
+
+/* Whether it returned in time, which counts from the last heartbeat: a rank may come late to its
+   end. One whose communicator has failed hears none. */
+static bool wait_for(last_call *last, ra_comm *comm, int64_t timeout_ms)
+{
+    int64_t const begin_ns = ra_clock_ns();
+    while (!wait_some(last)) {
+        int64_t const now_ns = ra_clock_ns();
+        if (ra_comm_look(comm) != RA_OK)
+            timeout_ms = ra_min_i64(timeout_ms, ABORT_MS);
+        if (ra_waited_ms(comm, begin_ns, now_ns) >= timeout_ms)
+            return !leave_alone(last);
+    }
+    return true;
+}
+
+ncclResult_t ra_nccl_call_last(ra_nccl_comm *nccl, const char *what, ra_nccl_call *call,
                                ncclComm_t handle, void *argument)
 {
-    const ra_comm *const comm = &nccl->base.base;
+    ra_comm *const comm = &nccl->base.base;
+    int64_t const begin_ns = ra_clock_ns();
     last_call *const last = last_call_begin(nccl, call, handle, argument);
     if (last == NULL) {
         ra_log(RA_LOG_WARNING, "NCCL has no deadline for %s: there is no thread for it", what);
         return call(nccl->api, handle, argument);
     }
-    if (!wait_for(last, comm->timeout_ms)) {
+    if (!wait_for(last, comm, comm->timeout_ms)) {
         if (ra_device_lose())
             ra_log(RA_LOG_WARNING,
-                   "NCCL has not returned from %s after %g s (rank %d on host %s): another rank is "
-                   "stopped or lost; its GPU is left as it is until the process ends",
-                   what, (double)comm->timeout_ms / 1000.0, comm->rank, comm->host);
+                   "NCCL has not returned from %s after %.3g s (rank %d on host %s): another rank "
+                   "has not let go, or is stopped or lost; its GPU is left as it is until the "
+                   "process ends",
+                   what, (double)(ra_clock_ns() - begin_ns) / 1e9, comm->rank, comm->host);
         return ncclSuccess;
     }
     ncclResult_t const result = last->result;

@@ -223,9 +223,34 @@ Test(nccl_lost, ends_though_it_does_not_return_from_ending)
     cr_expect_eq(outcome.ok, 2);
     cr_expect_eq(outcome.wrong, 0);
     cr_expect_eq(contract_count_errors(), 0);
-    cr_expect_eq(contract_count_lines("NCCL has not returned from ", "another rank is stopped"), 1);
+    cr_expect_eq(contract_count_lines("NCCL has not returned from ", "has not let go"), 1);
     cr_expect(ra_device_is_lost());
+    cr_expect_eq(standin_nccl.on_first_gpu, 0);
     end_stuck();
+}
+
+/* Rank 0 is busy for longer than the deadline, and says so; till then the other's end waits. */
+static int come_late(ra_comm *comm, void *none)
+{
+    int64_t const begin_ns = ra_clock_ns();
+    (void)none;
+    while (ra_comm_rank(comm) == 0 && ra_clock_ns() - begin_ns < 1000 * (int64_t)1000000) {
+        ra_comm_beat(comm);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    if (ra_comm_rank(comm) == 0)
+        standin_nccl.stuck = 0;
+    return 0;
+}
+
+Test(nccl_lost, an_end_waits_for_a_rank_that_comes_late_but_works)
+{
+    standin_nccl.stuck = 1;
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 250, .body = come_late};
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    cr_expect_not(ra_device_is_lost());
+    cr_expect_eq(standin_nccl.on_first_gpu, 0);
 }
 
 Test(nccl_lost, ends_though_it_does_not_return_from_aborting)

@@ -48,6 +48,8 @@ static cudaError_t enter(int is_question)
     return standin.fail_error;
 }
 
+static _Thread_local bool thread_chose;
+
 cudaError_t standin_enter(void)
 {
     return enter(0);
@@ -139,7 +141,13 @@ cudaError_t cudaSetDevice(int device)
         error = standin.taken_error;
     if (error == cudaSuccess)
         standin.current = device;
+    thread_chose = true;
     return standin_leave(error);
+}
+
+bool standin_thread_chose(void)
+{
+    return thread_chose;
 }
 
 cudaError_t standin_take(void **data, size_t bytes, int is_device)

@@ -8,6 +8,7 @@
 #define RINGATTN_TESTS_STANDIN_CUDART_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -66,6 +67,8 @@ void standin_reset(void);
  * is between the two holds a lock. leave keeps an error for cudaGetLastError, and returns it.
  */
 cudaError_t standin_enter(void);
+/** Whether the calling thread has ever said which GPU it means. */
+bool standin_thread_chose(void);
 cudaError_t standin_leave(cudaError_t error);
 /** The same for a call that asks whether work is over. */
 cudaError_t standin_enter_question(void);

@@ -279,11 +279,13 @@ static void give_bytes(void)
     (void)standin_leave(cudaSuccess);
 }
 
-/* As where another rank, which is stopped, does not let go. */
-static void wait_if_stuck(void)
+/* NCCL leaves a thread with the GPU that it had, so with a context there; and waits as where
+   another rank, which is stopped, does not let go. */
+static void begin_end(void)
 {
-    for (int stuck = 1; stuck;) {
+    for (int stuck = 1, first = 1; stuck; first = 0) {
         pthread_mutex_lock(&lock);
+        standin_nccl.on_first_gpu += first && !standin_thread_chose();
         stuck = standin_nccl.stuck;
         pthread_mutex_unlock(&lock);
         if (stuck)
@@ -294,7 +296,7 @@ static void wait_if_stuck(void)
 /* Even a call that fails ends the communicator: there is nobody to try again. */
 static ncclResult_t fake_destroy(ncclComm_t comm)
 {
-    wait_if_stuck();
+    begin_end();
     ncclResult_t error = enter();
     if (error == ncclSuccess && (!comm->finalized || comm->polls > 0))
         error = ncclInvalidUsage;
@@ -308,7 +310,7 @@ static ncclResult_t fake_destroy(ncclComm_t comm)
 /* Groups that wait for a peer end; one that waits for other work on its stream is waited for. */
 static ncclResult_t fake_abort(ncclComm_t comm)
 {
-    wait_if_stuck();
+    begin_end();
     ncclResult_t const error = enter();
     cudaStream_t const stream = comm->groups != NULL ? comm->groups->stream : NULL;
     standin_nccl.aborted++;
@@ -357,7 +359,7 @@ static ncclResult_t fake_register(ncclComm_t comm, void *data, size_t bytes, voi
 
 static ncclResult_t fake_deregister(ncclComm_t comm, void *handle)
 {
-    wait_if_stuck();
+    begin_end();
     ncclResult_t error = enter();
     if (error == ncclSuccess && (handle == NULL || comm->registered == 0))
         error = ncclInvalidUsage;
