@@ -260,11 +260,12 @@ verdict_of() {
 }
 
 # A program may end well without having done what it was for: with tests skipped, or on the CPU.
-# What must be in its output for it to count is $wanted, an expression; $measured is what prints the
-# row's value, given the log. Both are "" after each check.
-wanted='' measured=''
+# What must be in its output for it to count is $wanted, an expression, and what must not is
+# $unwanted; $measured is what prints the row's value, given the log. All are "" after each check.
+wanted='' unwanted='' measured=''
 did_it() {
-    ! skips "$1" >/dev/null && { [ -z "$wanted" ] || grep -a -q -E "$wanted" "$1"; }
+    ! skips "$1" >/dev/null && { [ -z "$wanted" ] || grep -a -q -E "$wanted" "$1"; } &&
+        { [ -z "$unwanted" ] || ! grep -a -q -E "$unwanted" "$1"; }
 }
 
 # What Criterion says of tests that were skipped, but for those that nobody asked for.
@@ -299,7 +300,7 @@ check() {
     checked=$text
     : >"$log"
     if [ $((deadline - SECONDS)) -lt 1 ]; then # at once: there are many to come
-        code=125 wanted='' measured=''
+        code=125 wanted='' unwanted='' measured=''
         add_row "$current" 'not run' '' '' 0 "$checked" 'no time was left'
         return 1
     fi
@@ -319,7 +320,7 @@ check() {
         ;;
     esac
     [ -z "$measured" ] || value=$("$measured" "$log")
-    wanted='' measured=''
+    wanted='' unwanted='' measured=''
     add_row "$current" "$verdict" "$value" '' $((SECONDS - begin)) "$checked" "$note"
     keep_log "$current: $verdict" "$log"
     [ "$code" -eq 0 ]

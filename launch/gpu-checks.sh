@@ -152,11 +152,11 @@ check_repeats() {
 }
 
 # planned_share FILE: of `bench --json`: what a plan says of a job's memory, and what it took, the
-# smaller over the larger.
+# smaller over the larger. The job's figure comes before those of its pool's parts.
 planned_share() {
     sed -n -e 's/.*"peak_bytes": \([0-9]*\).*/peak \1/p' \
         -e 's/.*"theory_bytes": \([0-9]*\).*/theory \1/p' "$1" |
-        awk '{ of[$1] = $2 } END { peak = of["peak"]; plan = of["theory"]
+        awk '!($1 in of) { of[$1] = $2 } END { peak = of["peak"]; plan = of["theory"]
             if (peak > 0 && plan > 0) printf "%.6f", peak < plan ? peak / plan : plan / peak }'
 }
 
@@ -281,7 +281,7 @@ check_sanitizer() {
         [ "$kind" != memcheck ] || options+=(--report-api-errors no)
         check "compute-sanitizer $kind, head_dim 128" 60 compute-sanitizer "${options[@]}" \
             "$bench" --once 1000 2 128 dense causal window blocks dilated
-        wanted='"kernel": "cuda'
+        wanted='"kernel": "cuda' unwanted='"status": "(oom|config|unsupported|io)"'
         check "compute-sanitizer $kind, small jobs" 100 compute-sanitizer "${options[@]}" \
             "$tool" bench --config "$logs/small.yaml" --quiet --json "${sanitizer_patience[@]}"
     done

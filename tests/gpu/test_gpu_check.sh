@@ -193,6 +193,7 @@ fake deps/usr/bin/mpirun.openmpi 'shift 2; exec "$@"'
 fake bin/cmake 'echo "$PKG_CONFIG_SYSROOT_DIR $*"'
 # shellcheck disable=SC2016
 fake bin/compute-sanitizer 'echo "\"kernel\": \"cuda\""
+[ "$2" != racecheck ] || echo "\"status\": \"unsupported\""
 [ "$2" != memcheck ] || [ "$5 $6" = "--report-api-errors no" ]'
 # shellcheck disable=SC2016 # what these programs do, not we
 fake bin/python3 'case $1 in
@@ -217,7 +218,8 @@ info) echo "cuda softmax f32 64 dq 1.00e-07 4.00e-06 25.0  ok"
     echo "cuda-standard softmax bf16 256 dq 1.00e-07 4.00e-06 400.0  ok" ;;
 ablate) echo "\"kernel\": \"cuda\"" ;;
 bench) printf "%s\n" variant,status,forward_median_ms,x base,ok,100,1 ring,ok,101,1 \
-    ring_again,ok,103,1 base_again,ok,102,1 " \"peak_bytes\": 1000," " \"theory_bytes\": 1010," ;;
+    ring_again,ok,103,1 base_again,ok,102,1 " \"peak_bytes\": 1000," " \"peak_bytes\": 0," \
+    " \"theory_bytes\": 1010," ;;
 probe) echo "{\"kernel\": \"cuda\", \"seq\": 1000, \"limit_bytes_sum\": 8200000, \"seq\": 980, \"limit_bytes_sum\": 1}" ;;
 esac'
 fake bin/nvcc 'echo "Played compiler, release 1.5, V1.5.6"'
@@ -263,6 +265,8 @@ verdict 'job as timed, dilated' 'passed | 0.2'
 grep -q 'NCCL INFO in between' "$work/build/report/log.txt" || fail "NCCL does not say what it does"
 grep -qF 'blocks.kind=global_local' "$work/build/report/report.md" || fail "a pattern has no job"
 verdict 'compute-sanitizer memcheck, small jobs' passed
+verdict 'compute-sanitizer racecheck, head_dim 128' passed
+verdict 'compute-sanitizer racecheck, small jobs' absent
 verdict 'times of the GPU in a trace' passed
 [ "$work/build/deps/bin/mpirun" -ef "$work/deps/usr/bin/mpirun.openmpi" ] || fail "no name for mpirun"
 [ ! -e "$work/deps/usr/bin/mpirun" ] || fail "what was given has changed"
