@@ -87,15 +87,21 @@ static bool is_flash(const json_t *json)
 
 /* If a GPU has computed any point to learn from, then the others, which auto may have left to the
    CPU, are not of the machine that is described. */
-static void samples_choose(const json_t *points, samples *to)
+static ra_status samples_choose(const char *path, const json_t *points, samples *to)
 {
     for (size_t i = 0; i < json_array_size(points); i++) {
         const json_t *json = json_array_get(points, i);
         if (!is_measured(json) || !is_of_gpu(json) || !is_flash(json))
             continue;
+        const json_t *const threads = json_object_get(json, "threads");
+        int64_t const count = json_integer_value(threads);
+        if (threads != NULL && (count < 1 || count > 1 << 16)) /* as in files of hardware */
+            return refuse(path, "threads of a point of a GPU, its multiprocessors, are not from 1 "
+                                "to 65536");
         to->on_gpu = true;
-        to->multiprocessors = (int32_t)json_integer_value(json_object_get(json, "threads"));
+        to->multiprocessors = (int32_t)count;
     }
+    return RA_OK;
 }
 
 /* Learn from a point the machine's cache. The terms of a GPU's are those of its kernels. */
@@ -265,11 +271,12 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
     const json_t *points = json_object_get(root, "points");
     int64_t const cache = cache_of(root);
     samples all = {.items = calloc(2 * json_array_size(points) + 1, sizeof(*all.items))};
-    samples_choose(points, &all);
     if (all.items == NULL) {
         ra_log(RA_LOG_ERROR, "out of memory while calibrating");
         status = RA_ERR_NO_MEMORY;
     }
+    if (status == RA_OK)
+        status = samples_choose(path, points, &all);
     for (size_t i = 0; i < json_array_size(points) && status == RA_OK; i++)
         status = point_learn(path, json_array_get(points, i), comm, cache, &all);
     if (status == RA_OK)

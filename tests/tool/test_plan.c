@@ -405,9 +405,10 @@ Test(plan, learns_the_speed_of_a_machine_from_a_bench)
     json_decref(plan);
 }
 
-#define GPU_POINT(kind, seq, ms)                                                                   \
-    "{\"ranks\": 1, \"limit_tflops\": 1, \"device\": {\"index\": 0}, \"threads\": 132, "           \
-    "\"config\": "                                                                                 \
+#define GPU_POINT(kind, seq, ms) GPU_POINT_OF("132", kind, seq, ms)
+#define GPU_POINT_OF(threads, kind, seq, ms)                                                       \
+    "{\"ranks\": 1, \"limit_tflops\": 1, \"device\": {\"index\": 0}, \"threads\": " threads        \
+    ", \"config\": "                                                                               \
     "{\"attention\": {\"kind\": \"" kind "\"}, \"shape\": {\"seq\": " seq                          \
     ", \"heads\": 1, \"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": " ms "}}"
 
@@ -451,6 +452,19 @@ Test(plan, says_what_it_does_not_learn_from_a_gpu)
     command_file_write("bench.json", bench, strlen(bench));
     command_refused(&result, "plan --calibrate bench.json", 3,
                     "of a GPU only flash attention is learned");
+}
+
+Test(plan, refuses_a_gpu_of_a_number_of_multiprocessors_that_none_has)
+{
+    static const char *const benches[] = {
+        "{\"points\": [" GPU_POINT_OF("0", "flash", "1000", "1") "]}\n",
+        "{\"points\": [" GPU_POINT_OF("-1", "flash", "1000", "1") "]}\n",
+        "{\"points\": [" GPU_POINT_OF("65537", "flash", "1000", "1") "]}\n",
+        "{\"points\": [" GPU_POINT_OF("\"132\"", "flash", "1000", "1") "]}\n"};
+    for (size_t i = 0; i < sizeof(benches) / sizeof(benches[0]); ++i) {
+        command_file_write("bench.json", benches[i], strlen(benches[i]));
+        command_refused(&result, "plan --calibrate bench.json", 3, "its multiprocessors, are not");
+    }
 }
 
 /* Of a name 63 bytes are taken: here the last is half of a character. */
