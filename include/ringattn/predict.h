@@ -156,6 +156,8 @@ typedef struct ra_prediction {
     ra_layout_kind layout;
     bool left_out[RA_LAYOUT_AUTO]; /* layouts that auto did not try: too much to count */
     ra_schedule schedule;
+    bool hops_left_out; /* more ranks than hops are planned for: direct stands for ring, and says
+                           too much of what is sent between nodes */
     int64_t chunk;
     int32_t head_groups, rounds;
     double imbalance;

@@ -77,8 +77,10 @@ static ra_status choose_schedule(ra_predict_job *job)
         job->schedule == RA_SCHEDULE_SHARED || job->rounds > 1)
         return RA_OK;
     ra_status const status = ra_predict_is_full(job, &full);
-    /* Of very many ranks, hops are not followed: what they send is the same. */
-    if (full && job->ranks <= RA_PREDICT_RANKS_ALL)
+    /* Of very many ranks, hops are not followed: they send as much, but most of it to neighbours.
+     */
+    job->hops_left_out = full && job->ranks > RA_PREDICT_RANKS_ALL;
+    if (full && !job->hops_left_out)
         job->schedule = RA_SCHEDULE_RING;
     return status;
 }
@@ -257,6 +259,7 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
     out->layout = job->layout.kind;
     memcpy(out->left_out, job->left_out, sizeof(out->left_out));
     out->schedule = job->schedule;
+    out->hops_left_out = job->hops_left_out;
     out->chunk = job->layout.chunk;
     out->head_groups = job->groups;
     out->rounds = job->rounds;

@@ -106,6 +106,7 @@ typedef struct ra_predict_job {
     bool apart;              /* each ends before the next begins */
     bool left_out[RA_LAYOUT_AUTO];
     ra_schedule schedule;
+    bool hops_left_out; /* the ring would take them */
     ra_teams teams;
     int step_count;
     int32_t groups, rounds;

@@ -143,17 +143,17 @@ const ra_config_key ra_config_keys[] = {
      "between hosts; auto: shared where it can be, else what sends least (in several rounds: direct)",
      AT(schedule), .choices = schedules},
     {"ring.comm_buffers", RA_KEY_INT32, "2",
-     "that stay; 0: none, a step takes what it needs; 1: one, two where blocks hop; 2: transfers "
-     "run while a step computes",
+     "buffers for rows on their way, held for the whole job; 0: none, a step takes what it needs; "
+     "1: one, two where blocks hop; 2: transfers run while a step computes",
      AT(comm_buffers), RANGE(0, 2)},
     {"ring.head_groups", RA_KEY_INT32, "auto",
      "groups of heads computed one after the other; more of them take less memory",
      AT(head_groups), RANGE(1, 65536), .zero_name = "auto"},
     {"ring.rounds", RA_KEY_INT32, "auto",
-     "in which rows travel between ranks that do not share memory, a part of each exchange at a "
-     "time; more of them take smaller buffers and more tile maps; auto: one, or if that does not "
-     "fit, with as many head groups as can be, the first of 2, 4, 8, ... that does; schedule ring "
-     "has one",
+     "rounds in which rows travel between ranks that do not share memory, a part of each exchange "
+     "at a time; more of them take smaller buffers and more tile maps; auto: one, or if that does "
+     "not fit, with as many head groups as can be, the first of 2, 4, 8, ... that does; schedule "
+     "ring has one",
      AT(rounds), RANGE(1, RA_ROUNDS_MAX), .zero_name = "auto"},
 
     {"memory.limit", RA_KEY_BYTES, "none",
@@ -206,7 +206,7 @@ const ra_config_key ra_config_keys[] = {
     {"job.repeat", RA_KEY_INT32, "1", "timed repetitions", AT(repeat), RANGE(1, 1000000)},
     {"job.warmup", RA_KEY_INT32, "0", "repetitions before those that are timed", AT(warmup),
      RANGE(0, 1000000)},
-    {"job.seed", RA_KEY_UINT64, "0", "of random tensors and of sampled rows", AT(seed)},
+    {"job.seed", RA_KEY_UINT64, "0", "seed of random tensors, and of which rows are sampled", AT(seed)},
 };
 /* clang-format on */
 

@@ -50,6 +50,11 @@ static void job_print(const ra_plan_point *point)
         if (p->left_out[kind])
             row("", "layout %s was not looked at: too much to count",
                 ra_layout_name((ra_layout_kind)kind));
+    if (p->hops_left_out)
+        row("",
+            "a run takes schedule ring, which is planned for up to %d ranks: it sends as much, "
+            "but less between nodes",
+            RA_PREDICT_RANKS_ALL);
 }
 
 static void memory_print(const ra_plan_point *point)

@@ -248,6 +248,33 @@ Test(plan, follows_a_thousand_million_tokens_on_4096_ranks)
     }
 }
 
+/* What a run would do is not silently something else: up to 64 ranks hops, then what stands for
+   them, and nothing of that where it was asked for or where not every rank needs every row. */
+Test(plan, says_where_it_does_not_follow_the_hops_that_a_run_makes)
+{
+    static const struct {
+        const char *ranks, *options, *schedule;
+        int left_out;
+    } cases[] = {{"64", "", "ring", 0},
+                 {"65", "", "direct", 1},
+                 {"65", "--set ring.schedule=direct", "direct", 0},
+                 {"65", "--set pattern.causal=true", "direct", 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char line[512];
+        snprintf(line, sizeof(line),
+                 "plan --ranks %s --hardware %s/configs/hardware/h200-nvlink-ib.yaml "
+                 "--set compute.backend=cuda --set shape.seq=8192 %s",
+                 cases[i].ranks, RA_TEST_SOURCE, cases[i].options);
+        json_t *plan = plan_point_of(0, line);
+        cr_expect_str_eq(text(plan, "schedule"), cases[i].schedule, "%s", line);
+        cr_expect_eq(json_is_true(member(plan, "hops_left_out")), cases[i].left_out, "%s", line);
+        json_decref(plan);
+        command_run(&result, 0, line);
+        cr_expect_eq(command_count_lines(result.out, "a run takes schedule ring"),
+                     cases[i].left_out, "%s", result.out);
+    }
+}
+
 Test(plan, finds_the_longest_sequence_for_a_memory)
 {
     static const char job[] = "--set pattern.causal=true --set memory.limit=8M";
