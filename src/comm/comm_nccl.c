@@ -376,6 +376,7 @@ ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device, ra_co
         return ra_device_agree(host, RA_ERR_NO_MEMORY);
     }
     ra_device_init(&nccl->base, &nccl_ops, host, device);
+    nccl->base.takes_multiprocessors = true;
     nccl->base.progress = ra_nccl_progress;
     for (int i = 0; i < RA_TRANSFER_MAX; i++)
         nccl->base.transfers[i] = &nccl->transfers[i].base;

@@ -196,6 +196,21 @@ static bool own_gpu_is_behind(const ra_device_comm *comm)
     return false;
 }
 
+/*
+ * Whether a kernel of ours is at work, which may leave NCCL's no room, even if these were enqueued
+ * before it. Asked a few times within a deadline; who is told waits on, and the others hear of it.
+ */
+static bool own_kernel_works(const ra_device_comm *comm, int64_t waited_ms)
+{
+    const cudaStream_t stream = (cudaStream_t)comm->base.stream;
+    if (!comm->takes_multiprocessors || stream == NULL || waited_ms < comm->base.timeout_ms / 16)
+        return false;
+    cudaError_t const error = cudaStreamQuery(stream);
+    if (error != cudaSuccess)
+        (void)cudaGetLastError(); /* an error is met by whoever needs the stream */
+    return error == cudaErrorNotReady;
+}
+
 static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
 {
     char record[600];
@@ -211,8 +226,9 @@ static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
         }
         if (status != RA_OK || t->over)
             return status;
-        if (own_gpu_is_behind(comm)) { /* nobody else is late */
-            begin_ns = now_ns;
+        if (own_gpu_is_behind(comm) || own_kernel_works(comm, (now_ns - begin_ns) / 1000000)) {
+            begin_ns = now_ns; /* nobody else is late */
+            ra_comm_beat(&comm->base);
             status = comm->base.watch != NULL ? comm->base.watch(comm->base.watch_context) : RA_OK;
             if (status != RA_OK)
                 return status;

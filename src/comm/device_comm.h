@@ -28,6 +28,7 @@ struct ra_device_comm {
     ra_comm_device device;
     ra_device_transfer *transfers[RA_TRANSFER_MAX]; /* the maker's */
     int64_t transfer_count;
+    bool takes_multiprocessors; /* messages do, so that they may wait for a kernel of ours to end */
     /* Let every transfer progress without waiting; what fails is kept in the transfer. */
     void (*progress)(ra_device_comm *comm);
 };

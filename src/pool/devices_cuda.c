@@ -81,6 +81,8 @@ void ra_devices_read(ra_devices *devices_out)
     }
     for (int i = 0; i < d->count; i++)
         d->usable_count += d->list[i].usable;
+    if (error != cudaSuccess)
+        (void)cudaGetLastError(); /* else the next launch would be told of it */
     if (d->usable_count > 0)
         return;
     if (error != cudaSuccess)

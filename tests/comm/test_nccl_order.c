@@ -100,6 +100,57 @@ Test(nccl_order, begins_after_our_own_stream_and_does_not_time_it)
     cr_expect_eq(contract_count_lines("", ""), 0);
 }
 
+static void *end_own_work_and_let_go(void *context)
+{
+    end_own_work(context);
+    standin_nccl.stalls = 0;
+    return NULL;
+}
+
+/*
+ * NCCL's kernels may get no room on a GPU while a kernel of ours is at work there that was enqueued
+ * after them. Nobody is late then, and the other rank, whose GPU has nothing to do, hears so.
+ */
+static int wait_for_later_work(ra_comm *comm, void *context)
+{
+    int const rank = ra_comm_rank(comm), peer = 1 - rank;
+    char out[4] = "abc", in[4] = "";
+    ra_exchange const exchange = {"beside our own work", 0, {peer, out, 4}, {peer, in, 4}};
+    ra_transfer *transfer = NULL;
+    cudaStream_t stream = NULL;
+    pthread_t thread;
+    (void)context;
+    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    int failures = ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    if (rank == 0) {
+        stream = begin_own_work(comm);
+        failures += stream == NULL;
+        failures += pthread_create(&thread, NULL, end_own_work_and_let_go, NULL) != 0;
+    }
+    failures += ra_comm_wait(comm, transfer) != RA_OK || strcmp(in, "abc") != 0;
+    if (rank == 0) {
+        pthread_join(thread, NULL);
+        failures += cudaStreamDestroy(stream) != cudaSuccess;
+    }
+    return failures;
+}
+
+static int stall_and_wait(ra_comm *comm, void *context)
+{
+    if (ra_comm_rank(comm) == 0)
+        standin_nccl.stalls = 1;
+    if (ra_comm_barrier(comm, "before what stalls") != RA_OK)
+        return 1;
+    return wait_for_later_work(comm, context);
+}
+
+Test(nccl_order, messages_have_no_deadline_while_our_own_kernel_is_at_work)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = stall_and_wait};
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+}
+
 /* ---- what is enqueued next ------------------------------------------------------------------- */
 
 /* Exchanges in which rank 1 begins when rank 0 has begun. */
