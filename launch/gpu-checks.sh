@@ -169,6 +169,23 @@ check_plan() {
     figure 'planned memory and what a job took, their ratio' "$(planned_share "$log")" 1
 }
 
+# forward_seconds FILE: of `run --json` with one repetition.
+forward_seconds() {
+    sed -n '/"forward_ms"/,/}/s/.*"median": \([0-9.eE+-]*\).*/\1/p' "$1" |
+        awk 'NR == 1 { printf "%.3f", $1 / 1000 }'
+}
+
+# A kernel that takes longer than the deadline is not taken for one that hangs: it is looked at while
+# it works, which needs copies beside it.
+check_long_kernel() {
+    wanted='"kernel": "cuda'
+    check 'a kernel longer than comm.timeout' 40 "$tool" run --quiet --json \
+        --set compute.backend=cuda --set comm.timeout=1s --set job.repeat=1 \
+        --set shape.dtype=f32 --set shape.seq=192K --set shape.heads=4 --set shape.kv_heads=1 \
+        --set shape.head_dim=128
+    figure 'its time, s' "$(forward_seconds "$log")" 1.2
+}
+
 # Whole jobs, every pattern; sampled rows are recomputed in float64. First those that take little.
 check_jobs() {
     local name
@@ -179,6 +196,7 @@ check_jobs() {
         --set shape.dtype=f16
     check_repeats
     check_plan
+    check_long_kernel
     for name in linear linear_causal; do
         both "job $name" 40 "$tool" run "${linear[@]}" "${on_gpu[@]}" --set "attention.kind=$name"
     done
@@ -202,7 +220,7 @@ check_jobs() {
     check 'a limit that is too low ends with exit code 4' 30 bash -c '"$@"; [ $? -eq 4 ]' limit \
         "$tool" run --config "$root/configs/causal.yaml" --quiet --set compute.backend=cuda \
         --set memory.limit=1M "${patience[@]}"
-    wanted='"kernel": "cuda'
+    wanted='"kernel": "cuda' unwanted='"status": "(oom|config|unsupported|io)"'
     check 'what features cost' 60 "$tool" ablate --config "$root/configs/causal.yaml" --json \
         --quiet --set compute.backend=cuda "${patience[@]}"
     check_timed_jobs
@@ -219,7 +237,7 @@ nccl_job() {
         NCCL_DEBUG_FILE=/dev/stderr)
     shift 2
     if [ "$hung" = yes ]; then
-        add_row "$name" 'not run' '' '' '' '' 'another of these hung'
+        add_row "$name" 'not run' '' '' '' '' 'another of these hung or failed'
         return
     fi
     # shellcheck disable=SC2016

@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- the backend ----------------------------------------------------------------------------- */
 
@@ -89,6 +90,21 @@ static int64_t context_of(const ra_job *job, int64_t taken_bytes)
     return ra_min_i64(taken_bytes, most_bytes);
 }
 
+/* Said once by rank 0: the environment of ranks is one. */
+static void warn_of_queues(const ra_job *job)
+{
+    static int const least = 8; /* CUDA's own choice */
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    const char *const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (queues == NULL || strtol(queues, NULL, 10) >= least || ra_comm_rank(job->comm) != 0 ||
+        atomic_flag_test_and_set(&said))
+        return;
+    ra_log(RA_LOG_WARNING,
+           "CUDA_DEVICE_MAX_CONNECTIONS=%s: with so few queues a look at the GPU may wait for its "
+           "kernels, so that it seems to hang, and messages for both: unset it",
+           queues);
+}
+
 ra_status ra_job_take_device(ra_job *job)
 {
     int64_t taken_bytes = 0;
@@ -99,6 +115,7 @@ ra_status ra_job_take_device(ra_job *job)
     ra_status status = ra_device_use(job->device_index);
     if (status != RA_OK)
         return status;
+    warn_of_queues(job);
     job->shards.memory = ra_kernel_cuda()->memory();
     if (job->shards.memory.ops == NULL)
         return RA_ERR_CUDA; /* the cause has been logged */

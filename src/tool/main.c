@@ -40,6 +40,9 @@ int main(int argc, char **argv)
     ra_options options = {0};
     /* A file that grows past its limit is then an error of write, with a line and a clean end. */
     signal(SIGXFSZ, SIG_IGN);
+    /* As many queues as CUDA has: streams that share one wait for each other, and a look at a GPU
+       must not wait for its kernels. It is read when CUDA begins. */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     ra_status status = ra_ranks_join(&argc, &argv, RA_RANKS_JOIN_MS, &comm);
     if (status != RA_OK)
         return ra_exit_code(status);

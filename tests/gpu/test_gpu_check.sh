@@ -212,7 +212,8 @@ run) while [ $# -gt 0 ]; do
 done
 printf "{\"error\": {\"o\": 0.001, \"lse\": 2e-4,\n \"dq\": 1e-3},"
 [ -z "$NCCL_DEBUG" ] || echo "host-1:2:3 [0] NCCL $NCCL_DEBUG in between"
-printf " \"error_bound\": {\"o\": 0.008,\n \"lse\": 0.001, \"dq\": 0.008}}" ;;
+printf " \"error_bound\": {\"o\": 0.008,\n \"lse\": 0.001, \"dq\": 0.008},"
+printf "\n \"kernel\": \"cuda\",\n \"forward_ms\": {\n \"min\": 1,\n \"median\": 1250.5\n },\n \"median\": 9}" ;;
 info) echo "cuda softmax f32 64 dq 1.00e-07 4.00e-06 25.0  ok"
     echo "cuda softmax bf16 256 dq 1.00e-07 4.00e-06 40.0  ok"
     echo "cuda-standard softmax bf16 256 dq 1.00e-07 4.00e-06 400.0  ok" ;;
@@ -267,6 +268,8 @@ grep -qF 'blocks.kind=global_local' "$work/build/report/report.md" || fail "a pa
 verdict 'compute-sanitizer memcheck, small jobs' passed
 verdict 'compute-sanitizer racecheck, head_dim 128' passed
 verdict 'compute-sanitizer racecheck, small jobs' absent
+verdict 'a kernel longer than comm.timeout' passed
+verdict 'its time, s' 'passed | 1.250'
 verdict 'times of the GPU in a trace' passed
 [ "$work/build/deps/bin/mpirun" -ef "$work/deps/usr/bin/mpirun.openmpi" ] || fail "no name for mpirun"
 [ ! -e "$work/deps/usr/bin/mpirun" ] || fail "what was given has changed"

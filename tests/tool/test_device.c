@@ -26,6 +26,24 @@ Test(device, a_run_is_right_in_every_dtype)
     }
 }
 
+/* Each is said, or not, by a job that is right all the same. */
+Test(device, few_queues_are_warned_of)
+{
+    static const struct {
+        const char *environment;
+        int warnings;
+    } cases[] = {{"", 0},
+                 {"CUDA_DEVICE_MAX_CONNECTIONS=1", 1},
+                 {"CUDA_DEVICE_MAX_CONNECTIONS=7", 1},
+                 {"CUDA_DEVICE_MAX_CONNECTIONS=8", 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run(cases[i].environment, "run " JOB "--verify --json");
+        cr_expect_eq(result.code, 0, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "CUDA_DEVICE_MAX_CONNECTIONS="),
+                     cases[i].warnings, "%s", result.err);
+    }
+}
+
 Test(device, its_bytes_and_those_of_the_host_are_told_apart)
 {
     run("", "run " JOB "--set shape.dtype=f32 --backward --verify --json");
