@@ -7,6 +7,12 @@
 #include <math.h>
 #include <stdio.h>
 
+/* Who checks: see ra_kernel_findings_make. */
+typedef struct checker {
+    ra_comm *comm;
+    int threads;
+} checker;
+
 static double share(const ra_kernel_verdict *verdict)
 {
     return verdict->error / verdict->allowed;
@@ -14,20 +20,24 @@ static double share(const ra_kernel_verdict *verdict)
 
 /* Keep the worst result over all head_dims that the device supports. A finding without a tensor has
    nothing to compare with yet. `use`: but for the dtype. */
-static ra_status finding_widen(const ra_kernel_use *use, ra_comm *comm, ra_kernel_finding *finding)
+static ra_status finding_widen(const ra_kernel_use *use, const checker *by,
+                               ra_kernel_finding *finding)
 {
     static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
+    bool const on_gpu =
+        finding->ops == ra_kernel_cuda() || finding->ops == ra_kernel_cuda_standard();
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
         ra_kernel_finding one = *finding;
         one.use = *use;
         one.use.dim = dims[i];
         one.use.dtype = finding->use.dtype;
+        one.use.threads = on_gpu ? by->threads : 1;
         char why_not[240];
         if (one.ops->serves != NULL && !one.ops->serves(&one.use, why_not, sizeof(why_not)))
             continue;
-        ra_comm_beat(comm);
+        ra_comm_beat(by->comm);
         int64_t const begin_ns = ra_clock_ns();
-        ra_status const status = ra_kernel_compare(one.ops, &one.use, comm, &one.verdict);
+        ra_status const status = ra_kernel_compare(one.ops, &one.use, by->comm, &one.verdict);
         if (status != RA_OK)
             return status;
         double const ms = 1e-6 * (double)(ra_clock_ns() - begin_ns);
@@ -47,40 +57,42 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
 /* Add a finding for softmax attention (on a GPU in bfloat16: for both kinds of backward; with
    dilated branches, which is everything that is compared, and without), and one
    for linear attention of every kind, if the table is ever used for it, which `standard` is not. */
-static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, ra_comm *comm,
+static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, const checker *by,
                               ra_kernel_finding *findings, int *count)
 {
-    static const ra_kernel_use softmax = {.backward = true, .threads = 1};
+    static const ra_kernel_use softmax = {.backward = true};
     static const ra_kernel_use dilated = {
-        .backward = true, .shares_rows = true, .shares_keys = true, .dilated = true, .threads = 1};
-    static const ra_kernel_use repeatable = {.backward = true, .deterministic = true, .threads = 1};
+        .backward = true, .shares_rows = true, .shares_keys = true, .dilated = true};
+    static const ra_kernel_use repeatable = {.backward = true, .deterministic = true};
     static const ra_kernel_use linear[] = {
-        {.linear = RA_LINEAR_BIDIRECTIONAL, .backward = true, .threads = 1},
-        {.linear = RA_LINEAR_CAUSAL, .backward = true, .threads = 1},
-        {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_RECURRENT, .threads = 1},
-        {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_CUMSUM, .threads = 1}};
+        {.linear = RA_LINEAR_BIDIRECTIONAL, .backward = true},
+        {.linear = RA_LINEAR_CAUSAL, .backward = true},
+        {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_RECURRENT},
+        {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_CUMSUM}};
     ra_kernel_finding const none = {.ops = ops, .use = {.dtype = dtype}};
     ra_kernel_finding *finding = &findings[(*count)++];
     *finding = none;
-    ra_status status = finding_widen(&softmax, comm, finding);
+    ra_status status = finding_widen(&softmax, by, finding);
     if (status == RA_OK)
-        status = finding_widen(&dilated, comm, finding);
+        status = finding_widen(&dilated, by, finding);
     if (status == RA_OK && ops == ra_kernel_cuda() && dtype == RA_BF16)
-        status = finding_widen(&repeatable, comm, finding);
+        status = finding_widen(&repeatable, by, finding);
     findings_trim(finding, count);
     if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard())
         return status;
     finding = &findings[(*count)++];
     *finding = none;
     for (size_t i = 0; i < sizeof(linear) / sizeof(linear[0]) && status == RA_OK; i++)
-        status = finding_widen(&linear[i], comm, finding);
+        status = finding_widen(&linear[i], by, finding);
     findings_trim(finding, count);
     return status;
 }
 
-ra_status ra_kernel_findings_make(ra_comm *comm, ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
+ra_status ra_kernel_findings_make(ra_comm *comm, int threads,
+                                  ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                   int *count_out)
 {
+    checker const by = {.comm = comm, .threads = threads};
     /* auto, of softmax attention, has all instruction sets to choose from. */
     ra_config const any = {.isa = RA_ISA_AUTO, .attention_kind = RA_ATTENTION_FLASH};
     ra_kernel_list list;
@@ -106,7 +118,7 @@ ra_status ra_kernel_findings_make(ra_comm *comm, ra_kernel_finding findings[RA_K
     }
     for (int i = 0; i < list.count; i++)
         for (int dtype = RA_F32; dtype <= RA_BF16; dtype++) {
-            status = findings_add(list.tables[i], (ra_dtype)dtype, comm, findings, &count);
+            status = findings_add(list.tables[i], (ra_dtype)dtype, &by, findings, &count);
             if (status != RA_OK)
                 return status;
         }

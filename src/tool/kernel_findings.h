@@ -22,9 +22,10 @@ enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };
  * at six head_dims, and linear attention likewise: some tenths of a second per table of the CPU.
  * How many were found in *count_out.
  *
- * @param comm  of a rank that checks while the others wait; NULL: none do
+ * @param comm     of a rank that checks while the others wait; NULL: none do
+ * @param threads  of the plain kernel beside a GPU's, as a job has them; the CPU's have one
  */
-RA_CHECKED ra_status ra_kernel_findings_make(ra_comm *comm,
+RA_CHECKED ra_status ra_kernel_findings_make(ra_comm *comm, int threads,
                                              ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                              int *count_out);
 /** [{"kernel": …, "attention": …, "dtype": …, "agrees": …}]; NULL: no memory. */

@@ -195,13 +195,29 @@ static ra_status config_look(const ra_options *options, ra_comm *comm)
     return status;
 }
 
+/* Collective: as many as a job of these ranks computes with. NULL: of one rank. */
+static ra_status threads_share(ra_comm *comm, int *threads_out)
+{
+    ra_job_cores cores = {.threads = 1};
+    ra_comm *self = NULL;
+    ra_status status = comm == NULL ? ra_comm_create_self(1000, &self) : RA_OK;
+    if (status == RA_OK)
+        status = ra_job_share_cores(comm != NULL ? comm : self, &cores);
+    ra_comm_destroy(self);
+    *threads_out = cores.threads;
+    return status;
+}
+
 int ra_command_info(const ra_options *options, ra_comm *comm)
 {
     findings found = {0};
+    int threads = 1;
     bool const first = comm == NULL || ra_comm_rank(comm) == 0;
     ra_status status = config_look(options, comm);
+    if (status == RA_OK && options->check)
+        status = threads_share(comm, &threads);
     if (status == RA_OK && first && options->check)
-        status = ra_kernel_findings_make(comm, found.list, &found.count);
+        status = ra_kernel_findings_make(comm, threads, found.list, &found.count);
     if (status == RA_OK && first)
         status = report(options, comm, &found);
     ra_ranks_leave(comm);

@@ -72,7 +72,7 @@ Test(alone, tells_the_others_while_it_checks_kernels)
 {
     ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
     int count = 0;
-    cr_assert_eq(ra_kernel_findings_make(&first, found, &count), RA_OK);
+    cr_assert_eq(ra_kernel_findings_make(&first, 1, found, &count), RA_OK);
     cr_assert(count > 0 && checks >= 6 * count, "%d checks, %d findings", checks, count);
 }
 

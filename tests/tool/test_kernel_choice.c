@@ -128,7 +128,7 @@ Test(kernel_choice, findings_tell_right_from_wrong)
 {
     ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX];
     int count = 0;
-    cr_assert_eq(ra_kernel_findings_make(NULL, findings, &count), RA_OK);
+    cr_assert_eq(ra_kernel_findings_make(NULL, 2, findings, &count), RA_OK);
     cr_assert_geq(count, 3);
     cr_expect(ra_kernel_findings_agree(findings, count));
     findings[count - 1].verdict.agrees = false;

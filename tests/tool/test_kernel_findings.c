@@ -43,9 +43,9 @@ ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *
                                  const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
                                  ra_kernel_verdict *verdict_out)
 {
-    (void)ops;
     (void)plain;
-    (void)use;
+    bool const on_gpu = ops == ra_kernel_cuda() || ops == ra_kernel_cuda_standard();
+    cr_assert_eq(use->threads, on_gpu ? 2 : 1);
     (void)poll;
     (void)poll_context;
     cr_assert_eq(contexts, 1, "before the first that is timed");
@@ -67,7 +67,7 @@ Test(kernel_findings, a_gpus_context_is_no_part_of_its_longest_comparison)
 {
     ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
     int count = 0;
-    cr_assert_eq(ra_kernel_findings_make(NULL, found, &count), RA_OK);
+    cr_assert_eq(ra_kernel_findings_make(NULL, 2, found, &count), RA_OK);
     cr_expect_eq(contexts, 1);
     cr_expect_gt(checks, 0);
     cr_expect(is_among(ra_kernel_cuda(), found, count));
@@ -77,7 +77,7 @@ Test(kernel_findings, are_of_every_table_of_the_cpu)
 {
     ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
     int count = 0;
-    cr_assert_eq(ra_kernel_findings_make(NULL, found, &count), RA_OK);
+    cr_assert_eq(ra_kernel_findings_make(NULL, 2, found, &count), RA_OK);
     for (int isa = RA_ISA_AUTO; isa <= RA_ISA_NEON; isa++)
         cr_expect(is_among(ra_kernel_cpu((ra_isa)isa), found, count), "instruction set %d", isa);
     cr_expect(is_among(ra_kernel_standard(), found, count));
@@ -88,6 +88,6 @@ Test(kernel_findings, a_gpu_without_room_for_its_context_ends_the_check)
     ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
     int count = 0;
     context_status = RA_ERR_NO_MEMORY;
-    cr_expect_eq(ra_kernel_findings_make(NULL, found, &count), RA_ERR_NO_MEMORY);
+    cr_expect_eq(ra_kernel_findings_make(NULL, 2, found, &count), RA_ERR_NO_MEMORY);
     cr_expect_eq(checks, 0);
 }
