@@ -185,12 +185,13 @@ void ra_device_poll(ra_comm *base)
     comm->progress(comm);
 }
 
-/* Exchanges may have to wait for those before them, of which some wait for our own stream. */
+/* Exchanges may have to wait for those before them, of which some wait for our own stream. One that
+   has failed waits for nothing. */
 static bool own_gpu_is_behind(const ra_device_comm *comm)
 {
     for (int which = 0; which < RA_TRANSFER_MAX; which++) {
         const ra_device_transfer *const t = ra_device_in_flight(comm, which);
-        if (t != NULL && t->is_behind)
+        if (t != NULL && t->status == RA_OK && t->is_behind)
             return true;
     }
     return false;
@@ -199,11 +200,13 @@ static bool own_gpu_is_behind(const ra_device_comm *comm)
 /*
  * Whether a kernel of ours is at work, which may leave NCCL's no room, even if these were enqueued
  * before it. Asked a few times within a deadline; who is told waits on, and the others hear of it.
+ * Without a watch, nobody would find out that it hangs.
  */
 static bool own_kernel_works(const ra_device_comm *comm, int64_t waited_ms)
 {
     const cudaStream_t stream = (cudaStream_t)comm->base.stream;
-    if (!comm->takes_multiprocessors || stream == NULL || waited_ms < comm->base.timeout_ms / 16)
+    if (!comm->takes_multiprocessors || stream == NULL || comm->base.watch == NULL ||
+        ra_device_is_lost() || waited_ms < comm->base.timeout_ms / 16)
         return false;
     cudaError_t const error = cudaStreamQuery(stream);
     if (error != cudaSuccess)

@@ -33,8 +33,9 @@ static void last_call_free(last_call *last)
     free(last);
 }
 
-/* How long an abort is waited for, at most: other processes do not let go before they are told of
-   the failure, which is when this one ends the job. And from look to look at other ranks. */
+/* How long an abort is waited for, at most, where the host's ranks do not know of the failure:
+   other processes do not let go before this one ends the job. And from look to look at other ranks.
+ */
 enum { ABORT_MS = 2000, LOOK_MS = 20 };
 
 /* NCCL gives a thread back the GPU that it had before: a thread that has chosen none would get a
@@ -111,7 +112,7 @@ static bool wait_for(last_call *last, ra_comm *comm, int64_t timeout_ms)
     int64_t const begin_ns = ra_clock_ns();
     while (!wait_some(last)) {
         int64_t const now_ns = ra_clock_ns();
-        if (ra_comm_look(comm) != RA_OK)
+        if (ra_comm_look(comm) != RA_OK && comm->of_host->broken)
             timeout_ms = ra_min_i64(timeout_ms, ABORT_MS);
         if (ra_waited_ms(comm, begin_ns, now_ns) >= timeout_ms)
             return !leave_alone(last);

@@ -234,7 +234,7 @@ static int come_late(ra_comm *comm, void *none)
 {
     int64_t const begin_ns = ra_clock_ns();
     (void)none;
-    while (ra_comm_rank(comm) == 0 && ra_clock_ns() - begin_ns < 1000 * (int64_t)1000000) {
+    while (ra_comm_rank(comm) == 0 && ra_clock_ns() - begin_ns < 1500 * (int64_t)1000000) {
         ra_comm_beat(comm);
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
@@ -246,7 +246,7 @@ static int come_late(ra_comm *comm, void *none)
 Test(nccl_lost, an_end_waits_for_a_rank_that_comes_late_but_works)
 {
     standin_nccl.stuck = 1;
-    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 250, .body = come_late};
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 500, .body = come_late};
     cr_expect_eq(device_ranks_run(2, &plan), 0);
     cr_expect_eq(contract_count_lines("", ""), 0);
     cr_expect_not(ra_device_is_lost());

@@ -32,12 +32,13 @@ static int ask_own_work(void *context)
 }
 
 /* After so many deadlines. */
-enum { TIMEOUT_MS = 250, DEADLINES = 3 };
+enum { TIMEOUT_MS = 400, DEADLINES = 3 };
 
 static void *end_own_work(void *context)
 {
     (void)context;
-    nanosleep(&(struct timespec){.tv_nsec = DEADLINES * TIMEOUT_MS * 1000000}, NULL);
+    for (int i = 0; i < DEADLINES; i++)
+        nanosleep(&(struct timespec){.tv_nsec = TIMEOUT_MS * 1000000}, NULL);
     own_work_is_over = 1;
     return NULL;
 }
@@ -107,6 +108,12 @@ static void *end_own_work_and_let_go(void *context)
     return NULL;
 }
 
+static ra_status find_it_well(void *context)
+{
+    (void)context;
+    return RA_OK;
+}
+
 /*
  * NCCL's kernels may get no room on a GPU while a kernel of ours is at work there that was enqueued
  * after them. Nobody is late then, and the other rank, whose GPU has nothing to do, hears so.
@@ -121,6 +128,7 @@ static int wait_for_later_work(ra_comm *comm, void *context)
     pthread_t thread;
     (void)context;
     ra_comm_set_timeout(comm, TIMEOUT_MS);
+    ra_comm_set_watch(comm, find_it_well, NULL);
     int failures = ra_comm_start(comm, &exchange, &transfer) != RA_OK;
     if (rank == 0) {
         stream = begin_own_work(comm);
@@ -149,6 +157,48 @@ Test(nccl_order, messages_have_no_deadline_while_our_own_kernel_is_at_work)
     device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = stall_and_wait};
     cr_expect_eq(device_ranks_run(2, &plan), 0);
     cr_expect_eq(contract_count_lines("", ""), 0);
+}
+
+/* What has failed while it was behind our own stream holds up nobody: not what waits behind it.
+   Rank 1 sends too little, and then waits for the end. */
+static int wait_behind_a_failure(ra_comm *comm, void *context)
+{
+    int const rank = ra_comm_rank(comm), peer = 1 - rank;
+    char out[4] = "abc", in[4] = "", more[4] = "";
+    ra_exchange const wrong = {"too short", 0, {peer, out, rank == 0 ? 4 : 3}, {peer, in, 4}};
+    ra_exchange const right = {"behind it", 1, {peer, out, 4}, {peer, more, 4}};
+    ra_transfer *first = NULL, *second = NULL;
+    cudaStream_t stream = NULL;
+    pthread_t thread;
+    int failures = 0;
+    (void)context;
+    if (rank == 0) {
+        stream = begin_own_work(comm);
+        ra_comm_set_watch(comm, find_it_well, NULL);
+        failures += stream == NULL;
+    } else {
+        failures += ra_comm_barrier(comm, "rank 0 has begun") != RA_OK;
+    }
+    failures += ra_comm_start(comm, &wrong, &first) != RA_OK;
+    failures += ra_comm_start(comm, &right, &second) != RA_OK;
+    failures += rank == 0 && ra_comm_barrier(comm, "rank 0 has begun") != RA_OK;
+    if (rank == 1)
+        return failures + (ra_comm_barrier(comm, "until rank 0 gives up") == RA_OK);
+    failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
+    failures += ra_comm_wait(comm, second) == RA_OK;
+    failures += !own_work_is_over;
+    failures += ra_comm_wait(comm, first) == RA_OK;
+    pthread_join(thread, NULL);
+    ra_comm_set_stream(comm, NULL);
+    return failures + (cudaStreamDestroy(stream) != cudaSuccess);
+}
+
+Test(nccl_order, what_has_failed_behind_our_own_stream_takes_no_deadline_away, .timeout = 30)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = wait_behind_a_failure};
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_geq(contract_count_lines("behind it timed out", ""), 1);
 }
 
 /* ---- what is enqueued next ------------------------------------------------------------------- */
