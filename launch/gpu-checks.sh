@@ -183,7 +183,7 @@ check_long_kernel() {
         --set compute.backend=cuda --set comm.timeout=1s --set job.repeat=1 \
         --set shape.dtype=f32 --set shape.seq=192K --set shape.heads=4 --set shape.kv_heads=1 \
         --set shape.head_dim=128
-    figure 'its time, s' "$(forward_seconds "$log")" 1.2
+    figure 'its time, s' "$(forward_seconds "$log")" "$(for_hopper 1.2)"
 }
 
 # Whole jobs, every pattern; sampled rows are recomputed in float64. First those that take little.

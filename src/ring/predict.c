@@ -259,7 +259,7 @@ static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra
     out->layout = job->layout.kind;
     memcpy(out->left_out, job->left_out, sizeof(out->left_out));
     out->schedule = job->schedule;
-    out->hops_left_out = job->hops_left_out;
+    out->hops_left_out = job->hops_left_out && job->rounds == 1; /* in several, nothing hops */
     out->chunk = job->layout.chunk;
     out->head_groups = job->groups;
     out->rounds = job->rounds;

@@ -258,7 +258,8 @@ Test(plan, says_where_it_does_not_follow_the_hops_that_a_run_makes)
     } cases[] = {{"64", "", "ring", 0},
                  {"65", "", "direct", 1},
                  {"65", "--set ring.schedule=direct", "direct", 0},
-                 {"65", "--set pattern.causal=true", "direct", 0}};
+                 {"65", "--set pattern.causal=true", "direct", 0},
+                 {"65", "--set ring.rounds=2", "direct", 0}};
     static const char apart[] = "ranks_per_node: 1\n";
     command_file_write("apart.yaml", apart, strlen(apart));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
