@@ -195,16 +195,18 @@ static ra_status config_look(const ra_options *options, ra_comm *comm)
     return status;
 }
 
-/* Collective: as many as a job of these ranks computes with. NULL: of one rank. */
-static ra_status threads_share(ra_comm *comm, int *threads_out)
+/* Beside a GPU, as many as a rank of a job computes with; else one. */
+static ra_status threads_choose(ra_comm *comm, int *threads_out)
 {
-    ra_job_cores cores = {.threads = 1};
-    ra_comm *self = NULL;
-    ra_status status = comm == NULL ? ra_comm_create_self(1000, &self) : RA_OK;
+    ra_devices devices;
+    ra_topology topology;
+    *threads_out = 1;
+    ra_devices_read(&devices);
+    if (devices.usable_count == 0)
+        return RA_OK;
+    ra_status const status = ra_topology_read(&topology);
     if (status == RA_OK)
-        status = ra_job_share_cores(comm != NULL ? comm : self, &cores);
-    ra_comm_destroy(self);
-    *threads_out = cores.threads;
+        *threads_out = ra_topology_divide(&topology, comm != NULL ? ra_comm_local_size(comm) : 1);
     return status;
 }
 
@@ -214,8 +216,8 @@ int ra_command_info(const ra_options *options, ra_comm *comm)
     int threads = 1;
     bool const first = comm == NULL || ra_comm_rank(comm) == 0;
     ra_status status = config_look(options, comm);
-    if (status == RA_OK && options->check)
-        status = threads_share(comm, &threads);
+    if (status == RA_OK && first && options->check)
+        status = threads_choose(comm, &threads);
     if (status == RA_OK && first && options->check)
         status = ra_kernel_findings_make(comm, threads, found.list, &found.count);
     if (status == RA_OK && first)
