@@ -5,6 +5,8 @@
 tool=$build_dir/src/tool/ringattn
 tests_dir=$build_dir/tests
 bench=$tests_dir/sparse/cuda_bench
+# In the JSON of `bench` and `ablate`, which end well if any of their jobs ran.
+refused_job='"status": "(oom|config|unsupported|io)"'
 
 # Where a package of Python's lies.
 package_folder() {
@@ -220,7 +222,7 @@ check_jobs() {
     check 'a limit that is too low ends with exit code 4' 30 bash -c '"$@"; [ $? -eq 4 ]' limit \
         "$tool" run --config "$root/configs/causal.yaml" --quiet --set compute.backend=cuda \
         --set memory.limit=1M "${patience[@]}"
-    wanted='"kernel": "cuda' unwanted='"status": "(oom|config|unsupported|io)"'
+    wanted='"kernel": "cuda' unwanted=$refused_job
     check 'what features cost' 60 "$tool" ablate --config "$root/configs/causal.yaml" --json \
         --quiet --set compute.backend=cuda "${patience[@]}"
     check_timed_jobs
@@ -299,7 +301,7 @@ check_sanitizer() {
         [ "$kind" != memcheck ] || options+=(--report-api-errors no)
         check "compute-sanitizer $kind, head_dim 128" 60 compute-sanitizer "${options[@]}" \
             "$bench" --once 1000 2 128 dense causal window blocks dilated
-        wanted='"kernel": "cuda' unwanted='"status": "(oom|config|unsupported|io)"'
+        wanted='"kernel": "cuda' unwanted=$refused_job
         check "compute-sanitizer $kind, small jobs" 100 compute-sanitizer "${options[@]}" \
             "$tool" bench --config "$logs/small.yaml" --quiet --json "${sanitizer_patience[@]}"
     done
