@@ -151,6 +151,13 @@ RA_CHECKED ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra
                                         int64_t *values, int count);
 RA_CHECKED ra_status ra_comm_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
                                         double *values, int count);
+/**
+ * Agree on what became of all ranks.
+ * @param mine  this rank's status; a failure has been logged
+ * @return      the worst (the largest) of all ranks, the same on every rank; if the agreement
+ * itself fails, `mine` if that is a failure, else why
+ */
+RA_CHECKED ra_status ra_comm_agree(ra_comm *comm, const char *operation, ra_status mine);
 
 typedef enum ra_scan { RA_SCAN_UP, RA_SCAN_DOWN } ra_scan;
 

@@ -13,7 +13,8 @@
 
 enum { WARM_RANKS_MAX = 16 }; /* so many connect in pairs at once */
 
-static const char joining[] = "joining NCCL", warming[] = "a first message over NCCL";
+static const char preparing[] = "preparing NCCL", joining[] = "joining NCCL",
+                  warming[] = "a first message over NCCL";
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
@@ -342,12 +343,12 @@ static ra_status meet(ra_nccl_comm *nccl)
 static ra_status prepare_all(ra_nccl_comm *nccl)
 {
     bool shared = false;
-    ra_status status = ra_device_agree(nccl->base.base.of_host, prepare(nccl));
+    ra_status status = ra_comm_agree(nccl->base.base.of_host, preparing, prepare(nccl));
     if (status == RA_OK)
         status = ra_device_find_shared(nccl->base.base.of_host, &shared);
-    return status == RA_OK
-               ? ra_device_agree(nccl->base.base.of_host, allow_sharing(&nccl->base.base, shared))
-               : status;
+    return status == RA_OK ? ra_comm_agree(nccl->base.base.of_host, preparing,
+                                           allow_sharing(&nccl->base.base, shared))
+                           : status;
 }
 
 static ra_status begin(ra_nccl_comm *nccl)
@@ -356,7 +357,7 @@ static ra_status begin(ra_nccl_comm *nccl)
     ra_status status = prepare_all(nccl);
     if (status != RA_OK)
         return status;
-    status = ra_device_agree(nccl->base.base.of_host, ra_device_taken(&before_bytes));
+    status = ra_comm_agree(nccl->base.base.of_host, preparing, ra_device_taken(&before_bytes));
     if (status == RA_OK)
         status = meet(nccl);
     if (status == RA_OK)
@@ -365,7 +366,7 @@ static ra_status begin(ra_nccl_comm *nccl)
         status = charge(nccl, before_bytes, after_bytes);
     if (status == RA_OK)
         give_first_bytes(nccl);
-    return ra_device_agree(nccl->base.base.of_host, status);
+    return ra_comm_agree(nccl->base.base.of_host, preparing, status);
 }
 
 ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out)
@@ -373,7 +374,7 @@ ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device, ra_co
     ra_nccl_comm *const nccl = calloc(1, sizeof(*nccl));
     if (nccl == NULL) {
         ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu bytes", sizeof(*nccl));
-        return ra_device_agree(host, RA_ERR_NO_MEMORY);
+        return ra_comm_agree(host, preparing, RA_ERR_NO_MEMORY);
     }
     ra_device_init(&nccl->base, &nccl_ops, host, device);
     nccl->base.takes_multiprocessors = true;

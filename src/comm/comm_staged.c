@@ -5,6 +5,8 @@
 
 enum { PIECE_BYTES = 4 << 20 };
 
+static const char preparing[] = "preparing exchanges between GPUs";
+
 /* ---- pinned memory --------------------------------------------------------------------------- */
 
 static void give_slot(ra_staged_comm *staged, ra_staged_slot *slot)
@@ -151,14 +153,14 @@ ra_status ra_comm_create_staged(ra_comm *host, const ra_comm_device *device, ra_
     ra_staged_comm *const staged = calloc(1, sizeof(*staged));
     if (staged == NULL) {
         ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu bytes", sizeof(*staged));
-        return ra_device_agree(host, RA_ERR_NO_MEMORY);
+        return ra_comm_agree(host, preparing, RA_ERR_NO_MEMORY);
     }
     ra_device_init(&staged->base, &staged_ops, host, device);
     staged->base.progress = ra_staged_progress;
     staged->piece_bytes = PIECE_BYTES;
     for (int i = 0; i < RA_TRANSFER_MAX; i++)
         staged->base.transfers[i] = &staged->transfers[i].base;
-    ra_status const status = ra_device_agree(host, prepare(staged));
+    ra_status const status = ra_comm_agree(host, preparing, prepare(staged));
     if (status != RA_OK) {
         staged_destroy(&staged->base.base);
         return status;

@@ -56,16 +56,6 @@ ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const cha
 
 /* ---- sharing --------------------------------------------------------------------------------- */
 
-ra_status ra_device_agree(ra_comm *host, ra_status status)
-{
-    int64_t worst = (int64_t)status;
-    ra_status const shared =
-        ra_comm_reduce_i64(host, "preparing exchanges between GPUs", RA_MAX, &worst, 1);
-    if (shared != RA_OK)
-        return status != RA_OK ? status : shared;
-    return status != RA_OK ? status : (ra_status)worst;
-}
-
 ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place, const char *bus_id,
                                   int *own_out, int *most_out)
 {
@@ -74,7 +64,7 @@ ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place,
         ra_log(RA_LOG_ERROR, "no memory for the GPUs of %d ranks", host->size);
         mine = RA_ERR_NO_MEMORY;
     }
-    ra_status status = ra_device_agree(host, mine);
+    ra_status status = ra_comm_agree(host, "comparing GPUs", mine);
     if (status == RA_OK) {
         ids[host->rank] = (int64_t)(ra_hash_text(place, bus_id) | 1); /* never 0 */
         status = ra_comm_reduce_i64(host, "comparing GPUs", RA_SUM, ids, host->size);

@@ -18,9 +18,6 @@ typedef enum ra_nearness {
  */
 ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const char *bus_id);
 
-/** Collective: the own status, or if that is RA_OK the worst of all ranks. */
-RA_CHECKED ra_status ra_device_agree(ra_comm *host, ra_status status);
-
 /**
  * Collective. How many ranks have the GPU of this one, by place and address on the bus, and most
  * that have any one.

@@ -65,17 +65,12 @@ void ra_ring_set_mode(ra_ring *ring, ra_ring_mode mode)
 ra_status ra_ring_agree(ra_ring *ring, ra_status mine)
 {
     char operation[64] = "agreeing on the ring";
-    int64_t worst = mine;
-    ra_status told = RA_OK;
     if (ring->pass != NULL)
         snprintf(operation, sizeof(operation), "agreeing on step %d of the %s pass", ring->step,
                  ring->pass);
-    if (ra_comm_size(ring->comm) > 1)
-        told = ra_comm_reduce_i64(ring->comm, operation, RA_MAX, &worst, 1);
-    ring->failed_together = told == RA_OK && worst == RA_ERR_NO_MEMORY;
-    if (told != RA_OK)
-        return mine != RA_OK ? mine : told;
-    return (ra_status)worst;
+    ra_status const worst = ra_comm_agree(ring->comm, operation, mine);
+    ring->failed_together = worst == RA_ERR_NO_MEMORY && !ring->comm->broken;
+    return worst;
 }
 
 /* ---- decisions --------------------------------------------------------------------------------

@@ -246,15 +246,14 @@ ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool, ra_limits
     ra_limits limits = {.ranks = ra_comm_size(comm), .threads = threads};
     ra_status local = RA_OK;
     ra_status status = all_measure(comm, threads, pool, &limits, &local);
-    int64_t worst = local;
     double sums[] = {limits.fma_tflops, limits.dpbf16_tflops, limits.sgemm_tflops,
                      limits.read_gb_per_s, limits.copy_gb_per_s};
     if (status == RA_OK)
-        status = ra_comm_reduce_i64(comm, "gathering limits", RA_MAX, &worst, 1);
+        status = ra_comm_agree(comm, "gathering limits", local);
     if (status == RA_OK)
         status = ra_comm_reduce_f64(comm, "gathering limits", RA_SUM, sums, 5);
-    if (status != RA_OK || worst != RA_OK)
-        return status != RA_OK ? status : (ra_status)worst;
+    if (status != RA_OK)
+        return status;
     limits.fma_tflops = sums[0];
     limits.dpbf16_tflops = sums[1];
     limits.sgemm_tflops = sums[2];

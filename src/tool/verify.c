@@ -295,14 +295,6 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-ra_status ra_verify_agree(ra_comm *comm, ra_status own)
-{
-    int64_t worst = own;
-    ra_status const status =
-        ra_comm_reduce_i64(comm, "agreement on verification", RA_MAX, &worst, 1);
-    return status == RA_OK ? (ra_status)worst : status;
-}
-
 static double relative_error(double rows, const ra_verify_sum *sum)
 {
     if (sum->diff == 0)
@@ -381,7 +373,7 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
     status = make_plan(&job, of_keys, &plan);
     for (int64_t group = 0; status == RA_OK && group < plan.query_groups; ++group)
         status = verify_query_group(&job, &plan, group, &reference, &sums, &worst_lse);
-    status = ra_verify_agree(comm, status);
+    status = ra_comm_agree(comm, "agreement on verification", status);
     if (status == RA_OK && plan.key_groups > 0)
         status = ra_verify_keys(&job, &plan, &reference, of_keys, &sums);
     if (status == RA_OK)

@@ -337,13 +337,15 @@ ra_status ra_verify_count_seeing(const ra_verify_job *job, const ra_verify_plan 
 ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
                          ra_reference *reference, void *work, ra_verify_sums *sums)
 {
+    static const char operation[] = "gradients of sampled keys";
     int64_t const count = plan->key_groups * plan->key_rows;
     sampled_key *keys = work;
     key_sums *added = (key_sums *)(keys + RA_VERIFY_MAX_KEYS);
     memset(added, 0, (size_t)count * sizeof(*added));
-    ra_status status = ra_verify_agree(job->comm, add_all(job, plan, reference, keys, added));
+    ra_status status =
+        ra_comm_agree(job->comm, operation, add_all(job, plan, reference, keys, added));
     if (status == RA_OK)
-        status = ra_comm_reduce_f64(job->comm, "gradients of sampled keys", RA_SUM, added->dk,
+        status = ra_comm_reduce_f64(job->comm, operation, RA_SUM, added->dk,
                                     (int)(count * (int64_t)(sizeof(key_sums) / sizeof(double))));
     bool const comparing = status == RA_OK;
     for (int64_t g = 0; g < plan->key_groups && status == RA_OK; ++g) {
@@ -352,6 +354,6 @@ ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
             status = compare_key(job, &group, i, sums);
     }
     if (comparing)
-        status = ra_verify_agree(job->comm, status);
+        status = ra_comm_agree(job->comm, operation, status);
     return status;
 }

@@ -207,9 +207,6 @@ RA_CHECKED ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first,
  */
 double ra_verify_least(ra_dtype dtype);
 
-/** Collective: the worst status of all ranks, for all. Who failed has logged it. */
-RA_CHECKED ra_status ra_verify_agree(ra_comm *comm, ra_status own);
-
 /** Bytes that ra_verify_keys works in at most, whole lines of 64. */
 int64_t ra_verify_keys_bytes(const ra_config *config);
 /**

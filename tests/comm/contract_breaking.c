@@ -26,6 +26,8 @@ static int stays_broken(ra_comm *comm)
         EXPECT(ra_comm_barrier(comm, "after") == RA_ERR_PEER);
         EXPECT(ra_comm_broadcast(comm, "after", 0, &byte, 1) == RA_ERR_PEER);
         EXPECT(ra_comm_reduce_i64(comm, "after", RA_SUM, &integer, 1) == RA_ERR_PEER);
+        EXPECT(ra_comm_agree(comm, "after", RA_OK) == RA_ERR_PEER);
+        EXPECT(ra_comm_agree(comm, "after", RA_ERR_NO_MEMORY) == RA_ERR_NO_MEMORY);
         EXPECT(ra_comm_reduce_f64(comm, "after", RA_SUM, &number, 1) == RA_ERR_PEER);
         EXPECT(integer == 1 && number == 1);
         EXPECT(ra_comm_exscan_f32(comm, "after", RA_SCAN_UP, &value, &before, 1) == RA_ERR_PEER);

@@ -135,11 +135,26 @@ static int tells_who_it_is(ra_comm *comm)
     return failures;
 }
 
+/* Whoever fails, all learn the same; of two that fail differently, the worse. */
+static int agrees_on_the_worst(ra_comm *comm)
+{
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int failures = 0;
+    EXPECT(ra_comm_agree(comm, "agreeing", RA_OK) == RA_OK);
+    for (int r = 0; r < size; r++) {
+        ra_status const mine = rank == r                ? RA_ERR_TIMEOUT
+                               : rank == (r + 1) % size ? RA_ERR_NO_MEMORY
+                                                        : RA_OK;
+        EXPECT(ra_comm_agree(comm, "agreeing", mine) == RA_ERR_TIMEOUT);
+    }
+    return failures;
+}
+
 int contract_run_collectives(ra_comm *comm)
 {
     static int (*const cases[])(ra_comm * comm) = {
-        tells_who_it_is,       broadcasts,          reduces_integers,
-        reduces_doubles_alike, a_nan_is_never_lost, barriers_hold,
+        tells_who_it_is,     broadcasts,    reduces_integers,    reduces_doubles_alike,
+        a_nan_is_never_lost, barriers_hold, agrees_on_the_worst,
     };
     int failures = 0;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]) && failures == 0; i++)
