@@ -143,14 +143,17 @@ static ra_status passes_time(ra_job *job)
 typedef struct rank_memory {
     ra_ledger_snapshot memory, host; /* host: beside a GPU's; else the same */
     ra_pool_stats pool;
-    int64_t alloc_count, rss_bytes;
+    int64_t alloc_count, rss_bytes, floor_bytes;
 } rank_memory;
 
 RA_STATIC_ASSERT(sizeof(rank_memory) % sizeof(int64_t) == 0, "it crosses between processes");
 
 static rank_memory memory_read(const ra_job *job)
 {
-    rank_memory m = {.alloc_count = job->alloc_count, .rss_bytes = ra_rss_peak_bytes()};
+    rank_memory m = {.alloc_count = job->alloc_count,
+                     .rss_bytes = ra_rss_peak_bytes(),
+                     .floor_bytes =
+                         ra_ring_rows(job->ring)->row_count * ra_floor_row_bytes(&job->config)};
     ra_ledger_read(job->ledger, &m.memory);
     ra_ledger_read(job->host_ledger, &m.host);
     ra_pool_read_stats(job->pool, &m.pool);
@@ -166,6 +169,7 @@ static void memory_report(const rank_memory *m, ra_report *report)
     report->peak_bytes = m->memory.reserved_peak_bytes;
     report->alloc_count = m->alloc_count;
     report->rss_peak_bytes = m->rss_bytes;
+    report->floor_bytes = m->floor_bytes;
     report->pool = m->pool;
     if (report->device == NULL)
         return;

@@ -75,20 +75,6 @@ static void names_read(const json_t *from, const char *command, ra_plot_point *p
         point->setting[0] = '\0';
 }
 
-/* Q, K, V and O, and for the backward pass their gradients and the LSE: what no program avoids. */
-static double floor_of(const json_t *config)
-{
-    const json_t *shape = json_object_get(config, "shape");
-    const char *dtype = json_string_value(json_object_get(shape, "dtype"));
-    double const bytes = dtype != NULL && strcmp(dtype, "f32") == 0 ? 4 : 2;
-    double const rows = member(shape, "batch") * member(shape, "seq");
-    double const heads = member(shape, "heads"), kv_heads = member(shape, "kv_heads");
-    double const dim = member(shape, "head_dim");
-    bool const backward = json_is_true(json_object_get(json_object_get(config, "job"), "backward"));
-    double const forward = rows * dim * bytes * (2 * heads + 2 * kv_heads);
-    return backward ? 2 * forward + 4 * rows * heads : forward;
-}
-
 static void point_read(const json_t *from, const char *command, ra_plot_point *point)
 {
     bool const probe = strcmp(command, "probe") == 0;
@@ -100,13 +86,11 @@ static void point_read(const json_t *from, const char *command, ra_plot_point *p
     point->tokens =
         member(probe ? from : json_object_get(config, "shape"), probe ? "tokens" : "seq");
     point->ok = status == NULL || strcmp(status, "ok") == 0;
-    double const floor =
-        probe ? member(from, "floor_bytes_per_token") * point->tokens : floor_of(config);
     double const limit = member(json_object_get(config, "memory"), "limit");
     double *value = point->value;
     value[RA_PLOT_PEAK_MIB] = point->ok ? member(from, "peak_bytes") / ra_plot_mib : (double)NAN;
     value[RA_PLOT_THEORY_MIB] = member(from, "theory_bytes") / ra_plot_mib;
-    value[RA_PLOT_FLOOR_MIB] = floor / ra_plot_mib;
+    value[RA_PLOT_FLOOR_MIB] = member(from, "floor_bytes") / ra_plot_mib;
     value[RA_PLOT_FAILED_MIB] = point->ok ? (double)NAN : limit / ra_plot_mib;
     value[RA_PLOT_FORWARD_MS] = point->ok ? median(from, "forward_ms") : (double)NAN;
     value[RA_PLOT_BACKWARD_MS] = point->ok ? median(from, "backward_ms") : (double)NAN;

@@ -30,6 +30,7 @@ typedef struct ra_report {
     int64_t peak_bytes_sum; /* over ranks, each at its own peak */
     /* Of the rank with the highest peak; tilemap_bytes: of the largest rank. */
     int64_t peak_bytes, rss_peak_bytes, memory_bytes[RA_MEM_CATEGORY_COUNT];
+    int64_t floor_bytes; /* ra_floor_row_bytes of its rows */
     int64_t tilemap_bytes;
     int64_t category_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* each category's own, same rank */
     int64_t alloc_count;     /* of that rank, up to the end of its first repetition, or warm-up */

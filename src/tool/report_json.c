@@ -61,14 +61,15 @@ static json_t *plan_to_json(const ra_report *report)
 static json_t *work_to_json(const ra_report *report)
 {
     return json_pack(
-        "{s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "live_pairs",
+        "{s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "live_pairs",
         (json_int_t)report->live_pairs, "imbalance", ra_json_number(report->ring.imbalance),
         "sent_bytes", (json_int_t)report->sent_bytes, "full_ring_bytes",
         (json_int_t)report->ring.full_ring_bytes, "exposed_comm_ms",
         ra_json_number(report->exposed_comm_ms), "peak_bytes", (json_int_t)report->peak_bytes,
         "peak_bytes_sum", (json_int_t)report->peak_bytes_sum, "memory_bytes",
-        ra_json_memory(report->memory_bytes), "rss_peak_bytes", (json_int_t)report->rss_peak_bytes,
-        "tilemap_bytes", (json_int_t)report->tilemap_bytes, "input_nan_count",
+        ra_json_memory(report->memory_bytes), "floor_bytes", (json_int_t)report->floor_bytes,
+        "rss_peak_bytes", (json_int_t)report->rss_peak_bytes, "tilemap_bytes",
+        (json_int_t)report->tilemap_bytes, "input_nan_count",
         (json_int_t)report->nonfinite.nan_count, "input_inf_count",
         (json_int_t)report->nonfinite.inf_count);
 }

@@ -25,6 +25,19 @@ static inline int64_t ra_tensor_row_bytes(const ra_config *config, ra_tensor_nam
            (int64_t)ra_dtype_bytes(config->dtype);
 }
 
+/**
+ * The floor: bytes per token, over the batch, of q, k, v and o, and with backward of do, the
+ * gradients and, but for linear attention, lse: what no method avoids.
+ */
+static inline int64_t ra_floor_row_bytes(const ra_config *config)
+{
+    int64_t const forward =
+        2 * ra_tensor_row_bytes(config, RA_TENSOR_Q) + 2 * ra_tensor_row_bytes(config, RA_TENSOR_K);
+    bool const has_lse = config->backward && ra_config_linear(config) == RA_LINEAR_NONE;
+    return config->batch * (forward + (config->backward ? forward : 0) +
+                            (has_lse ? config->heads * (int64_t)sizeof(float) : 0));
+}
+
 /* Where inputs come from: the same answers on every rank. */
 typedef struct ra_tensor_source ra_tensor_source;
 

@@ -30,6 +30,7 @@ typedef struct ra_bench_point {
     ra_job_outcome outcome; /* after a failure nothing else is filled */
     ra_report report;       /* report.config: of the job at hand */
     int64_t theory_bytes;   /* predicted peak_bytes, also if out of memory; 0: none */
+    int64_t floor_bytes;    /* after a failure: that of the prediction; 0: none */
     const char *limit_name; /* NULL, and limit_tflops 0: a GPU's that is not known */
     double limit_tflops;
     bool has_overlap;

@@ -69,6 +69,9 @@ json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *con
     if (point->theory_bytes > 0)
         object = ra_json_extend(
             object, json_pack("{s:I}", "theory_bytes", (json_int_t)point->theory_bytes));
+    if (point->floor_bytes > 0)
+        object = ra_json_extend(object,
+                                json_pack("{s:I}", "floor_bytes", (json_int_t)point->floor_bytes));
     if (point->outcome.status != RA_OK)
         return object;
     object = ra_json_extend(object, speed_to_json(point, config->backward));

@@ -118,7 +118,7 @@ static void reference_apply(ra_bench *bench, ra_bench_point *point)
  * The peak that `plan` predicts for this job, if it is the same one: automatic settings must be
  * resolved alike. A job that cannot be predicted has none; that is no error.
  */
-static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
+static void theory_note(const ra_bench *bench, ra_bench_point *point)
 {
     const ra_series *series = &bench->series;
     bool const ran = point->outcome.status == RA_OK;
@@ -141,10 +141,12 @@ static int64_t theory_bytes(const ra_bench *bench, const ra_bench_point *point)
         !ran || (told->layout == ring->layout && told->chunk == ring->chunk &&
                  told->schedule == ring->schedule && told->head_groups == ring->head_groups &&
                  told->rounds == ring->rounds);
-    int64_t const bytes = status == RA_OK && alike ? told->peak_bytes : 0;
+    if (status == RA_OK && alike)
+        point->theory_bytes = told->peak_bytes;
+    if (status == RA_OK && !ran)
+        point->floor_bytes = told->floor_bytes;
     ra_plan_point_fini(&plan);
     (void)ra_console_take(unsaid);
-    return bytes;
 }
 
 /* Report the outcome of a point, on rank 0. */
@@ -152,7 +154,7 @@ static void point_tell(ra_bench *bench, ra_bench_point *point, const ra_config *
 {
     char label[512], line[2 * RA_CONSOLE_LINE_MAX];
     const char *message = point->outcome.message;
-    point->theory_bytes = theory_bytes(bench, point);
+    theory_note(bench, point);
     ra_bench_point_label(point, config, label, sizeof(label));
     snprintf(line, sizeof(line), "%s%s%s", label, label[0] != '\0' ? ": " : "", message);
     if (message[0] != '\0')

@@ -45,16 +45,6 @@ static ra_status config_fit(ra_config *config, int64_t tokens)
     return documents_fit(config, tokens);
 }
 
-/* Bytes per token of Q, K, V and O, and with backward of LSE, dO, dQ, dK and dV too. */
-static int64_t floor_bytes(const ra_config *config)
-{
-    int64_t const q = ra_tensor_row_bytes(config, RA_TENSOR_Q);
-    int64_t const k = ra_tensor_row_bytes(config, RA_TENSOR_K);
-    int64_t const gradients =
-        config->backward ? config->heads * (int64_t)sizeof(float) + 2 * q + 2 * k : 0;
-    return config->batch * (2 * q + 2 * k + gradients);
-}
-
 /* The job's report and verification, while the job is there. */
 static ra_status whole_report(ra_probe *probe, ra_job *job, ra_probe_point *point)
 {
@@ -111,7 +101,7 @@ static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, in
     job->repeat = (ra_repeat){.most = 1, .most_ms = (double)INFINITY};
     job->fills = !whole;
     job->checks = probe->checks;
-    point->floor_bytes = floor_bytes(&job->config);
+    point->floor_bytes = ra_floor_row_bytes(&job->config);
     status = ra_job_build(job);
     if (status != RA_OK)
         return status;

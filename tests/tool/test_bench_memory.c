@@ -26,6 +26,8 @@ static void expect_theory(int ranks, const char *arguments, size_t count)
         double const theory = real(point, "theory_bytes");
         if (strcmp(text(point, "status"), "oom") == 0) {
             cr_expect_eq(theory, whole, "predicted as if there were no limit");
+            cr_expect_eq(integer(point, "floor_bytes"),
+                         integer(json_array_get(points, 0), "floor_bytes"));
             continue;
         }
         double const measured = real(point, "peak_bytes");

@@ -26,6 +26,7 @@ static const char *const jobs[] = {
     "--set shape.seq=33 --set ring.schedule=direct",
     "--set shape.seq=300 --set job.repeat=2 --backward --verify",
     "--set shape.seq=900 --set attention.kind=linear --verify",
+    "--set shape.seq=901 --set attention.kind=linear_causal --backward",
     "--set shape.seq=2500 --set attention.mask=dense_blocks --set pattern.causal=true --backward",
     "--set shape.seq=1500 --set attention.mask=dense_blocks --set pattern.window.left=400 "
     "--set 'pattern.dilated.segments=[256,1024]' --set 'pattern.dilated.rates=[1,4]'",
@@ -40,7 +41,7 @@ static const char *const jobs[] = {
 
 static void compare(int ranks, const char *job)
 {
-    static const char *const sums[] = {"peak_bytes", "tilemap_bytes", "head_groups",
+    static const char *const sums[] = {"peak_bytes", "floor_bytes", "tilemap_bytes", "head_groups",
                                        "layout_chunk"};
     static const char *const figures[] = {"live_pairs", "sent_bytes", "full_ring_bytes",
                                           "imbalance"};

@@ -19,7 +19,8 @@ static void file_text(const char *name, const char *text)
     "{\"config\": {\"shape\": {\"batch\": 1, \"seq\": " #seq ", \"heads\": 2, \"kv_heads\": 1,"    \
     " \"head_dim\": 4, \"dtype\": \"f16\"}, \"memory\": {\"limit\": 4096}},"                       \
     " \"variant\": \"" variant "\", \"sweep\": {\"shape.seq\": " #seq "}, \"status\": \"" status   \
-    "\", \"peak_bytes\": " #peak ", \"memory_bytes\": {\"qkv\": " #peak ", \"tilemap\": 64},"      \
+    "\", \"peak_bytes\": " #peak ", \"floor_bytes\": " #seq                                        \
+    "000, \"memory_bytes\": {\"qkv\": " #peak ", \"tilemap\": 64},"                                \
     " \"forward_ms\": {\"median\": 1.5}}"
 #define REPORT_OF(command, points)                                                                 \
     "{\"ringattn\": \"0\", \"command\": \"" command "\", \"points\": [" points "]}"
@@ -86,7 +87,7 @@ Test(plot, draws_a_report_of_a_real_run)
 Test(plot, draws_probes_as_bars)
 {
     file_text("p.json", "{\"ringattn\": \"0\", \"command\": \"probe\", \"points\": [{\"variant\": "
-                        "\"base\", \"tokens\": 4097, \"floor_bytes_per_token\": 16}]}");
+                        "\"base\", \"tokens\": 4097}]}");
     command_run(&result, 0, "plot p.json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_assert(picture_has("p-probe.svg", "4097"));
