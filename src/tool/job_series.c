@@ -211,13 +211,14 @@ static ra_status prepare(ra_series *series, void *command)
     status = ops->prepare(command);
     if (status == RA_OK)
         status = ra_job_check_outputs(options, &series->base, series->comm, true);
-    if (status == RA_OK)
-        status =
-            ra_progress_create(ra_series_is_first(series) && !options->quiet, &series->progress);
     status = ra_console_agree(series->comm, ops->agreeing, status);
-    if (status == RA_OK && ops->base_point == 0)
+    if (status != RA_OK)
+        return status;
+    if (ra_series_is_first(series) && !options->quiet)
+        series->progress = ra_progress_create();
+    if (ops->base_point == 0)
         ra_job_mention_sweep(&series->base, series->comm);
-    return status;
+    return RA_OK;
 }
 
 static ra_status finish(ra_series *series, void *command)

@@ -376,9 +376,9 @@ ra_status ra_job_prepare(ra_job *job)
     bool const first = ra_comm_rank(job->comm) == 0;
     job->repeat =
         (ra_repeat){.warmup = job->config.warmup, .most = job->config.repeat, .most_ms = INFINITY};
-    status = ra_progress_create(first && !job->options->quiet, &job->progress);
-    if (status == RA_OK)
-        status = ra_job_build(job);
+    if (first && !job->options->quiet)
+        job->progress = ra_progress_create();
+    status = ra_job_build(job);
     if (status == RA_OK) {
         ra_job_mention_sweep(&job->config, job->comm);
         ra_job_mention_variants(&job->config, job->options, job->comm);

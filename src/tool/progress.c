@@ -54,30 +54,22 @@ static void *watch(void *context)
     return NULL;
 }
 
-ra_status ra_progress_create(bool shown, ra_progress **progress_out)
+ra_progress *ra_progress_create(void)
 {
-    if (!shown) {
-        *progress_out = NULL;
-        return RA_OK;
-    }
     ra_progress *progress = calloc(1, sizeof(*progress));
     if (progress == NULL)
         goto err;
     pthread_mutex_init(&progress->mutex, NULL);
     pthread_cond_init(&progress->woken, NULL);
     progress->begin_ns = ra_clock_ns();
-    if (pthread_create(&progress->thread, NULL, watch, progress) != 0)
-        goto err_free;
-    *progress_out = progress;
-    return RA_OK;
-
-err_free:
+    if (pthread_create(&progress->thread, NULL, watch, progress) == 0)
+        return progress;
     pthread_cond_destroy(&progress->woken);
     pthread_mutex_destroy(&progress->mutex);
     free(progress);
 err:
-    ra_log(RA_LOG_ERROR, "out of memory: cannot start the progress thread");
-    return RA_ERR_NO_MEMORY;
+    ra_log(RA_LOG_WARNING, "out of memory for the thread that shows progress: none is shown");
+    return NULL;
 }
 
 void ra_progress_set(ra_progress *progress, const char *what, int index, int count)

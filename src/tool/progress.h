@@ -10,13 +10,14 @@
 
 typedef struct ra_progress ra_progress;
 
-/** @param shown false: nothing is ever shown (other ranks, --quiet); *progress_out is NULL */
-RA_CHECKED ra_status ra_progress_create(bool shown, ra_progress **progress_out);
-/** What is being done now: "forward", 3 of 10; count 0: not counted. `what` is static text. */
+/** NULL: there was no memory for it, and a warning says that nothing will be shown. */
+ra_progress *ra_progress_create(void);
+/** What is being done now: "forward", 3 of 10; count 0: not counted. `what` is static text. NULL is
+ *  fine, here and below. */
 void ra_progress_set(ra_progress *progress, const char *what, int index, int count);
 /** What the work is for, shown first: copied, "" for nothing, cut to 80 bytes. */
 void ra_progress_about(ra_progress *progress, const char *about);
-/** Wipe the line away and end the thread. NULL is fine. */
+/** Wipe the line away and end the thread. */
 void ra_progress_destroy(ra_progress *progress);
 
 #endif

@@ -149,3 +149,18 @@ Test(memory, a_plan_survives_each_of_its_first_refusals)
         expect_clean(&r, 0, n, "plan");
     }
 }
+
+/* Only rank 0 has one, so that it must not fail there alone. */
+Test(memory, without_memory_for_the_thread_that_shows_progress_a_job_goes_on)
+{
+    int const ranks = command_has_mpi() ? 2 : 0;
+    for (long n = 0; n < 60; n++) {
+        report const r = run_failing(ranks, 0, n, "run --set shape.seq=150");
+        expect_clean(&r, ranks, n, "run");
+        if (strstr(result.err, "the thread that shows progress") != NULL) {
+            cr_assert_eq(result.code, 0, "%s", result.err);
+            return;
+        }
+    }
+    cr_assert(false, "no request was for it");
+}
