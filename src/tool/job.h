@@ -67,7 +67,7 @@ typedef struct ra_job {
     ra_ring_tensors tensors;
     int64_t rss_before_bytes; /* -1: unknown */
     int64_t alloc_count;      /* up to the end of the first repetition; 0: it is not over */
-    bool entered;             /* into collective work: a rank that fails must tell the others */
+    bool alone;               /* a pass failed here; what the other ranks do is not known */
     ra_report report;
     ra_ledger_mark *phases; /* of the report; owned */
 } ra_job;
@@ -139,8 +139,7 @@ RA_CHECKED ra_status ra_job_passes(ra_job *job);
 /**
  * Collective. Time passes over the tensors that ra_job_passes has brought in, in the mode that the
  * ring is in. job->report is not changed; the communicator's counters are left as they are after
- * the last pass. If all ranks fail together, one of them logs it; job->entered tells whether this
- * rank failed by itself.
+ * the last pass. If all ranks fail together, one of them logs it.
  */
 RA_CHECKED ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_out,
                                  ra_times *backward_out);
@@ -154,6 +153,11 @@ RA_CHECKED ra_status ra_job_results(ra_job *job);
 RA_CHECKED ra_status ra_job_refuse_pool_log(const ra_config *config);
 /** Collective. Write this rank's events up to here, if memory.pool.log asks for them. */
 RA_CHECKED ra_status ra_job_write_pool_log(ra_job *job);
+/**
+ * Whether a status of the functions above is this rank's alone, who then tells the others by
+ * ra_comm_abort. Any other failure all ranks return.
+ */
+bool ra_job_failed_alone(const ra_job *job, ra_status status);
 /** Give back what ra_job_build and the passes have taken, and the configuration. */
 void ra_job_clear(ra_job *job);
 /** Give everything back, progress and the communicator too. */

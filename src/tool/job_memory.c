@@ -13,7 +13,6 @@
 static ra_status backend_agree(ra_job *job)
 {
     static const char operation[] = "agreeing on the backend";
-    job->entered = false;
     ra_console_hold();
     ra_status status = ra_console_agree(
         job->comm, operation,
@@ -21,9 +20,7 @@ static ra_status backend_agree(ra_job *job)
     if (status != RA_OK || ra_comm_size(job->comm) == 1)
         return status;
     int64_t least = job->backend;
-    job->entered = true;
     status = ra_comm_reduce_i64(job->comm, operation, RA_MIN, &least, 1);
-    job->entered = status != RA_OK;
     if (status == RA_OK && least != (int64_t)job->backend) {
         job->backend = (ra_backend)least;
         snprintf(job->backend_note, sizeof(job->backend_note),
@@ -38,11 +35,8 @@ ra_status ra_job_choose_backend(ra_job *job)
     job->has_backend = status == RA_OK;
     if (status != RA_OK || job->backend != RA_BACKEND_CUDA)
         return status;
-    job->entered = true;
-    status = ra_comm_pick_device(job->comm, &job->device_index, &job->device_sharers,
-                                 &job->device_sharers_max);
-    job->entered = ra_status_is_of_ranks(status);
-    return status;
+    return ra_comm_pick_device(job->comm, &job->device_index, &job->device_sharers,
+                               &job->device_sharers_max);
 }
 
 const char *ra_job_describe_backend(const ra_job *job, char text[RA_BACKEND_TEXT_MAX])

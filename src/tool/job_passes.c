@@ -239,7 +239,6 @@ ra_status ra_job_passes(ra_job *job)
                           .device_sharers_max = job->device_sharers_max};
     ra_job_warn_of_sharing(job);
     ra_progress_set(job->progress, "bringing tensors in", 0, 0);
-    job->entered = false;
     ra_console_hold();
     ra_status status = ra_job_phases_begin(job);
     if (status == RA_OK)
@@ -247,7 +246,6 @@ ra_status ra_job_passes(ra_job *job)
     status = ra_console_agree(job->comm, "agreeing on the tensors", status);
     if (status != RA_OK)
         return status;
-    job->entered = true;
     status = nonfinite_say(job);
     if (status == RA_OK)
         status = passes_time(job);

@@ -9,7 +9,6 @@ static ra_status verify_memory(ra_job *job, ra_block *block)
 {
     if (job->checks == NULL)
         return RA_OK;
-    job->entered = false;
     ra_console_hold();
     size_t const bytes = (size_t)ra_verify_bytes(&job->config);
     ra_status const status =
@@ -28,7 +27,6 @@ static ra_status verify(ra_job *job, const ra_result_tensors *results)
     if (status != RA_OK)
         return status;
     ra_progress_set(job->progress, "verifying", 0, 0);
-    job->entered = true;
     void *work = own.data != NULL ? own.data : job->verify_block.data;
     bool const inputs_finite = report->nonfinite.nan_count + report->nonfinite.inf_count == 0;
     status = ra_verify(&job->config, job->pattern, job->comm, job->source, inputs_finite,
@@ -74,7 +72,6 @@ ra_status ra_job_results(ra_job *job)
     if (status != RA_OK || !ra_report_passes(&job->report) || job->config.output == NULL)
         return status;
     ra_progress_set(job->progress, "writing results", 0, 0);
-    job->entered = false; /* every rank returns the same status from here */
     ra_nonfinite found;
     status = ra_result_write(&job->config, job->comm, ra_ring_rows(job->ring), &results, &found);
     if (status == RA_OK && ra_comm_rank(job->comm) == 0)

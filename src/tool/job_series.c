@@ -69,9 +69,9 @@ static ra_status message_share(ra_comm *comm, bool kept, char line[RA_CONSOLE_LI
 /* A failure that all ranks see is a result: then the next job has a chance. */
 static bool is_result(const ra_job *job, ra_status status)
 {
-    bool const alone = job->entered && ra_comm_size(job->comm) > 1;
-    return status == RA_OK || (!alone && (status == RA_ERR_CONFIG || status == RA_ERR_UNSUPPORTED ||
-                                          status == RA_ERR_NO_MEMORY || status == RA_ERR_IO));
+    return status == RA_OK || (!ra_job_failed_alone(job, status) &&
+                               (status == RA_ERR_CONFIG || status == RA_ERR_UNSUPPORTED ||
+                                status == RA_ERR_NO_MEMORY || status == RA_ERR_IO));
 }
 
 ra_status ra_series_settle(const ra_job *job, ra_status status, bool says,

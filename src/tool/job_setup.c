@@ -199,14 +199,6 @@ static ra_status prepare_agreed(ra_job *job)
     return status;
 }
 
-static ra_status source_agree(ra_job *job)
-{
-    job->entered = true;
-    ra_status const status = ra_tensor_source_agree(job->source, job->comm);
-    job->entered = ra_status_is_of_ranks(status);
-    return status;
-}
-
 /* What a rank finds of its GPU; the largest value of all ranks decides. */
 enum { GPU_SERVES, GPU_IS_WRONG, GPU_LACKS };
 
@@ -239,21 +231,18 @@ static ra_status prepare(ra_job *job)
     bool const may_end = job->backend == RA_BACKEND_CUDA && job->config.backend == RA_BACKEND_AUTO;
     int const rank = ra_comm_rank(job->comm), size = ra_comm_size(job->comm);
     int64_t refused = gpu_verdict(job) * size + size - 1 - rank; /* the first rank wins */
-    if (status == RA_OK && may_end) {
-        job->entered = true;
+    if (status == RA_OK && may_end)
         status = ra_comm_reduce_i64(job->comm, "agreeing on the kernels", RA_MAX, &refused, 1);
-        job->entered = status != RA_OK;
-    }
     if (status != RA_OK)
         return status;
     if (!may_end || refused / size == GPU_SERVES)
-        return source_agree(job);
+        return ra_tensor_source_agree(job->source, job->comm);
     note_refusal(job, refused / size, refused % size == size - 1 - rank);
     alone_undo(job);
     job->backend = RA_BACKEND_CPU;
     job->kernel_note[0] = '\0'; /* it has been logged */
     status = prepare_agreed(job);
-    return status == RA_OK ? source_agree(job) : status;
+    return status == RA_OK ? ra_tensor_source_agree(job->source, job->comm) : status;
 }
 
 ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
@@ -304,7 +293,6 @@ static ra_status ring_make(ra_job *job)
     if (job->host_pool != job->pool)
         ring.follow_bytes[0] = ring.follow_bytes[1] = 0; /* these are in host memory */
     ring.cache = job->cache->cache;
-    job->entered = true;
     ra_status const status = ring_comm_make(job);
     if (status != RA_OK)
         return status;
@@ -318,7 +306,6 @@ ra_status ra_job_build(ra_job *job)
     ra_progress_set(job->progress, "preparing", 0, 0);
     if (job->threads == 0) {
         ra_job_cores cores = {0};
-        job->entered = true;
         status = ra_job_share_cores(job->comm, &cores);
         ra_job_take_cores(job, &cores);
     }
@@ -326,14 +313,11 @@ ra_status ra_job_build(ra_job *job)
         status = ra_job_choose_backend(job);
     if (status != RA_OK)
         return status;
-    job->entered = false;
     status = prepare(job);
     if (status != RA_OK)
         return status;
     ra_console_hold();
-    status = ra_console_agree(job->comm, "agreeing on the ring", ring_make(job));
-    job->entered = ra_status_is_of_ranks(status);
-    return status;
+    return ra_console_agree(job->comm, "agreeing on the ring", ring_make(job));
 }
 
 ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
@@ -384,6 +368,12 @@ ra_status ra_job_prepare(ra_job *job)
         ra_job_mention_variants(&job->config, job->options, job->comm);
     }
     return status;
+}
+
+bool ra_job_failed_alone(const ra_job *job, ra_status status)
+{
+    return status != RA_OK && job->comm != NULL && ra_comm_size(job->comm) > 1 &&
+           (job->alone || job->comm->broken || ra_status_is_of_ranks(status));
 }
 
 void ra_job_clear(ra_job *job)

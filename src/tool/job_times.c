@@ -133,11 +133,11 @@ static ra_status repetitions_agreed(ra_job *job, timing *t)
     ra_console_hold();
     ra_status const status = repetitions(job, t);
     bool const together = ra_ring_failed_together(job->ring);
-    if (status != RA_OK && !together && ra_comm_size(job->comm) > 1) {
+    job->alone = status != RA_OK && !together && ra_comm_size(job->comm) > 1;
+    if (job->alone) {
         ra_console_release();
         return status;
     }
-    job->entered = !together;
     return ra_console_agree(job->comm, "agreeing on the passes", status);
 }
 
@@ -148,7 +148,6 @@ ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_ou
     bool const backward = job->config.backward;
     ra_block block = {0};
     size_t const bytes = (size_t)ra_job_times_bytes(repeat->most, backward);
-    job->entered = false;
     ra_console_hold();
     ra_status status =
         ra_console_agree(job->comm, "agreeing on the times",
@@ -161,7 +160,6 @@ ra_status ra_job_time(ra_job *job, const ra_repeat *repeat, ra_times *forward_ou
                 .forward_ms = ms,
                 .backward_ms = backward ? ms + repeat->most : NULL,
                 .begin_ns = ra_clock_ns()};
-    job->entered = true;
     status = repetitions_agreed(job, &t);
     if (status == RA_OK) {
         *forward_out = summary(t.forward_ms, t.count, repeat->steady_count);

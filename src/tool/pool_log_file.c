@@ -62,7 +62,6 @@ ra_status ra_job_write_pool_log(ra_job *job)
 {
     if (job->pool_log == NULL)
         return RA_OK;
-    job->entered = false;
     ra_console_hold();
     return ra_console_agree(job->comm, "agreeing on the pool's log", own_write(job));
 }

@@ -21,7 +21,6 @@ static ra_status point_measure(const ra_series *series, ra_job *job, ra_ablate_p
         status = ra_job_results(job);
     if (status != RA_OK)
         return status;
-    job->entered = false;
     point->report = job->report;
     point->passes = ra_report_passes(&job->report);
     return RA_OK;

@@ -87,7 +87,6 @@ ra_status ra_bench_overlap_measure(ra_job *job, ra_bench_point *point)
     double spent_ms = 0;
     int count = 0;
     ra_status status = RA_OK;
-    job->entered = true;
     while (status == RA_OK && count < most &&
            (count < ROUNDS_LEAST || spent_ms <= MODES * job->repeat.most_ms))
         status = round_measure(job, count++, &forward, &backward, &spent_ms);

@@ -15,9 +15,7 @@ static ra_status gpu_limits_gather(ra_job *job, ra_gpu_limits *limits_out)
     double const share = 1.0 / job->device_sharers;
     double sums[] = {share, share * ra_limits_of_gpu(&job->device, RA_F32, &name),
                      share * ra_limits_of_gpu(&job->device, RA_BF16, &name)};
-    job->entered = true;
     ra_status const status = ra_comm_reduce_f64(job->comm, "limits of GPUs", RA_SUM, sums, 3);
-    job->entered = status != RA_OK;
     if (status == RA_OK) /* NAN is not above 0 */
         *limits_out =
             (ra_gpu_limits){sums[0], sums[1] > 0 ? sums[1] : 0, sums[2] > 0 ? sums[2] : 0};
@@ -88,7 +86,6 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
         status = ra_job_write_pool_log(job);
     if (status != RA_OK)
         return status;
-    job->entered = false;
     point->report = job->report;
     limit_set(bench, job, measured ? &before : NULL, point);
     return RA_OK;

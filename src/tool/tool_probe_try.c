@@ -52,7 +52,6 @@ static ra_status whole_report(ra_probe *probe, ra_job *job, ra_probe_point *poin
     ra_status const status = ra_job_results(job);
     if (status != RA_OK)
         return status;
-    job->entered = false;
     point->report = job->report;
     point->passes = ra_report_passes(&point->report);
     if (ra_series_is_first(&probe->series)) {
@@ -110,7 +109,6 @@ static ra_status job_try(ra_probe *probe, ra_job *job, ra_probe_point *point, in
     status = ra_job_passes(job);
     if (status != RA_OK)
         return status;
-    job->entered = false;
     if (whole)
         return whole_report(probe, job, point);
     ends_note(job, tokens, point);

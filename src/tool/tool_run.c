@@ -31,14 +31,12 @@ static ra_status trace_begin(ra_job *job, ra_trace **trace)
         return RA_OK;
     int64_t const passes = (int64_t)job->repeat.warmup + job->repeat.most;
     int64_t const events = ra_min_i64(ra_ring_trace_bound(job->ring) * passes, TRACE_EVENTS_MAX);
-    job->entered = false;
     ra_console_hold();
     ra_status status =
         ra_console_agree(job->comm, "agreeing on the trace",
                          ra_trace_create(job->host_pool, events, -job->repeat.warmup, trace));
     if (status != RA_OK)
         return status;
-    job->entered = true;
     ra_ring_set_trace(job->ring, *trace);
     return ra_trace_align(*trace, job->comm);
 }
@@ -48,12 +46,7 @@ static ra_status trace_end(ra_job *job, const ra_trace *trace)
     if (trace == NULL)
         return RA_OK;
     ra_progress_set(job->progress, "writing the trace", 0, 0);
-    job->entered = true;
-    ra_status const status =
-        ra_trace_write(trace, job->comm, job->host_pool, job->options->trace_path);
-    /* All ranks know of failures of the file or of memory. */
-    job->entered = ra_status_is_of_ranks(status);
-    return status;
+    return ra_trace_write(trace, job->comm, job->host_pool, job->options->trace_path);
 }
 
 int ra_command_run(const ra_options *options, ra_comm *comm)
@@ -75,7 +68,6 @@ int ra_command_run(const ra_options *options, ra_comm *comm)
     if (status == RA_OK && !ra_status_is_of_ranks(traced)) {
         ra_progress_destroy(job.progress);
         job.progress = NULL;
-        job.entered = false;
         ra_console_hold();
         status = ra_console_agree(job.comm, "agreeing on the report", report_write(&job));
     }
@@ -86,7 +78,7 @@ int ra_command_run(const ra_options *options, ra_comm *comm)
     int code = ra_exit_code(status);
     if (status == RA_OK && !ra_report_passes(&job.report))
         code = RA_EXIT_VERIFY;
-    if (status != RA_OK && job.entered && ra_comm_size(job.comm) > 1)
+    if (ra_job_failed_alone(&job, status))
         ra_comm_abort(job.comm, code);
     ra_trace_destroy(trace);
     ra_job_fini(&job);
