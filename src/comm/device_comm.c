@@ -88,8 +88,10 @@ const char *ra_device_record(const ra_device_comm *comm, char *text, size_t byte
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 
-ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exchange)
+ra_status ra_device_take(ra_device_comm *comm, const ra_exchange *exchange,
+                         ra_device_transfer **transfer_out)
 {
+    ra_status status = RA_OK;
     int at = 0;
     while (comm->transfers[at]->base.in_use) {
         at++;
@@ -111,16 +113,25 @@ ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exch
         cudaError_t error = cudaSetDevice(ra_device_used());
         if (error == cudaSuccess)
             error = cudaEventRecord(t->ready, (cudaStream_t)comm->base.stream);
-        if (ra_device_status(comm, t, NULL, error) != RA_OK)
-            return NULL;
+        status = ra_device_status(comm, t, NULL, error);
     }
-    t->base.in_use = true;
-    return t;
+    t->base.in_use = status == RA_OK;
+    *transfer_out = t;
+    return status;
 }
 
 int ra_device_peer(const ra_device_transfer *transfer)
 {
     return transfer->recv.bytes > 0 ? transfer->recv.peer : transfer->send.peer;
+}
+
+int ra_device_missing_peer(ra_device_comm *comm, const ra_device_transfer *transfer,
+                           ra_transfer *travelling)
+{
+    if (transfer->over || transfer->status != RA_OK)
+        return -1;
+    int const peer = travelling != NULL ? ra_comm_missing_peer(comm->base.of_host, travelling) : -1;
+    return peer >= 0 ? peer : ra_device_peer(transfer);
 }
 
 void ra_device_time_begin(ra_device_transfer *transfer, cudaStream_t stream)

@@ -42,10 +42,17 @@ void ra_device_events_destroy(ra_device_comm *comm);
 /** Collective: whether two ranks use one GPU, and one host by NCCL's reckoning. */
 RA_CHECKED ra_status ra_device_find_shared(ra_comm *host, bool *shared_out);
 
-/** Copy an exchange into a free transfer and record its event. NULL: failed, and logged. */
-ra_device_transfer *ra_device_take(ra_device_comm *comm, const ra_exchange *exchange);
+/** Copy an exchange into a free transfer and record its event. What fails is logged. */
+RA_CHECKED ra_status ra_device_take(ra_device_comm *comm, const ra_exchange *exchange,
+                                    ra_device_transfer **transfer_out);
 /** The peer of a transfer's receive, or else of its send. */
 int ra_device_peer(const ra_device_transfer *transfer);
+/**
+ * Who a transfer waits for; -1: nobody. `travelling`: its messages over the host's communicator, if
+ * there are any now, and else NULL.
+ */
+int ra_device_missing_peer(ra_device_comm *comm, const ra_device_transfer *transfer,
+                           ra_transfer *travelling);
 /** The transfer in flight that began first (0) or second (1); NULL: there is none. */
 ra_device_transfer *ra_device_in_flight(const ra_device_comm *comm, int which);
 /** The transfer's span, if it is timed: begins, and ends, behind what is on a stream. */

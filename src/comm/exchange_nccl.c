@@ -174,15 +174,17 @@ static void stay_for_launch(ra_nccl_comm *nccl, const ra_nccl_transfer *t)
 ra_status ra_nccl_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
-    ra_nccl_transfer *const t = (ra_nccl_transfer *)ra_device_take(&nccl->base, exchange);
-    ra_status status = t != NULL ? RA_OK : RA_ERR_CUDA;
-    if (t != NULL && !t->base.over) {
+    ra_device_transfer *head;
+    ra_status status = ra_device_take(&nccl->base, exchange, &head);
+    if (status != RA_OK)
+        return status;
+    ra_nccl_transfer *const t = (ra_nccl_transfer *)head;
+    if (!t->base.over) {
         t->phase = RA_NCCL_POSTED;
         status = ra_lengths_start(&nccl->base, &t->base, &t->lengths);
     }
     if (status != RA_OK) {
-        if (t != NULL)
-            t->base.base.in_use = false;
+        t->base.base.in_use = false;
         return status;
     }
     stay_for_launch(nccl, t);
@@ -192,13 +194,7 @@ ra_status ra_nccl_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer 
 
 int ra_nccl_missing_peer(ra_comm *comm, ra_transfer *transfer)
 {
-    ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
-    ra_nccl_transfer *const t = (ra_nccl_transfer *)transfer;
+    const ra_nccl_transfer *const t = (const ra_nccl_transfer *)transfer;
     ra_device_poll(comm);
-    if (t->base.over || t->base.status != RA_OK)
-        return -1;
-    int const peer = t->lengths.transfer != NULL
-                         ? ra_comm_missing_peer(nccl->base.base.of_host, t->lengths.transfer)
-                         : -1;
-    return peer >= 0 ? peer : ra_device_peer(&t->base);
+    return ra_device_missing_peer((ra_device_comm *)comm, &t->base, t->lengths.transfer);
 }

@@ -203,9 +203,12 @@ static ra_status take_message(ra_staged_comm *staged, ra_staged_message *m, size
 ra_status ra_staged_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
 {
     ra_staged_comm *const staged = (ra_staged_comm *)comm;
-    ra_staged_transfer *const t = (ra_staged_transfer *)ra_device_take(&staged->base, exchange);
-    ra_status status = t != NULL ? RA_OK : RA_ERR_CUDA;
-    if (t != NULL && !t->base.over) {
+    ra_device_transfer *head;
+    ra_status status = ra_device_take(&staged->base, exchange, &head);
+    if (status != RA_OK)
+        return status;
+    ra_staged_transfer *const t = (ra_staged_transfer *)head;
+    if (!t->base.over) {
         t->round = NULL;
         t->lengths = (ra_lengths){0};
         t->lengths_posted = t->begun = false;
@@ -214,8 +217,7 @@ ra_status ra_staged_start(ra_comm *comm, const ra_exchange *exchange, ra_transfe
             status = take_message(staged, &t->send, t->base.send.bytes);
     }
     if (status != RA_OK) {
-        if (t != NULL)
-            t->base.base.in_use = false;
+        t->base.base.in_use = false;
         return status;
     }
     ra_staged_progress(&staged->base); /* what fails in it is told by the wait */
@@ -225,13 +227,8 @@ ra_status ra_staged_start(ra_comm *comm, const ra_exchange *exchange, ra_transfe
 
 int ra_staged_missing_peer(ra_comm *comm, ra_transfer *transfer)
 {
-    ra_staged_comm *const staged = (ra_staged_comm *)comm;
-    ra_staged_transfer *const t = (ra_staged_transfer *)transfer;
+    const ra_staged_transfer *const t = (const ra_staged_transfer *)transfer;
     ra_device_poll(comm);
-    if (t->base.over || t->base.status != RA_OK)
-        return -1;
-    ra_transfer *const travelling = t->lengths.transfer != NULL ? t->lengths.transfer : t->round;
-    int const peer =
-        travelling != NULL ? ra_comm_missing_peer(staged->base.base.of_host, travelling) : -1;
-    return peer >= 0 ? peer : ra_device_peer(&t->base);
+    return ra_device_missing_peer((ra_device_comm *)comm, &t->base,
+                                  t->lengths.transfer != NULL ? t->lengths.transfer : t->round);
 }
