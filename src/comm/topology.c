@@ -2,10 +2,12 @@
 #include "ringattn/topology.h"
 #include "bytes_text.h"
 #include "comm_internal.h"
+#include "kernel_files.h"
 #include "topology_places.h"
 
 #include <errno.h>
 #include <hwloc.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,53 +15,24 @@
 
 /* ---- CPU time that the cgroup grants --------------------------------------------------------- */
 
-double ra_quota_parse(const char *text)
+/* In millionths of a CPU. Version 2 has "200000 100000" in one file, or "max 100000". */
+static int64_t group_quota(const char *root, int version, const char *folder)
 {
-    double quota_us = 0, period_us = 0;
-    if (sscanf(text, "%lf %lf", &quota_us, &period_us) != 2) /* "max 100000" */
-        return 0;
-    return quota_us > 0 && period_us > 0 ? quota_us / period_us : 0;
+    char line[RA_KERNEL_LINE_MAX];
+    int64_t quota_us = 0, period_us = 0;
+    bool const known =
+        version == 2 ? ra_kernel_line(root, folder, "cpu.max", "", line) &&
+                           sscanf(line, "%" SCNd64 " %" SCNd64, &quota_us, &period_us) == 2
+                     : ra_kernel_value(root, folder, "cpu.cfs_quota_us", "", 1, &quota_us) &&
+                           ra_kernel_value(root, folder, "cpu.cfs_period_us", "", 1, &period_us);
+    bool const limits = known && quota_us > 0 && period_us > 0; /* version 1 has -1 for none */
+    return limits && quota_us <= INT64_MAX / 1000000 ? quota_us * 1000000 / period_us : INT64_MAX;
 }
 
-/* cpu.max of one cgroup (version 2); 0: no limit, or no such file. */
-static double read_quota_of(const char *cgroup)
+double ra_quota_read(const char *root)
 {
-    char path[4200], text[64] = "";
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", cgroup);
-    FILE *const file = fopen(path, "r");
-    if (file == NULL)
-        return 0;
-    if (fgets(text, sizeof(text), file) == NULL)
-        text[0] = '\0';
-    fclose(file);
-    return ra_quota_parse(text);
-}
-
-/* The tightest limit from this process's cgroup up to the root that it sees. */
-static double read_quota(void)
-{
-    char line[4096] = "";
-    double least = 0;
-    FILE *const file = fopen("/proc/self/cgroup", "r");
-    if (file == NULL)
-        return 0;
-    while (fgets(line, sizeof(line), file) != NULL && strncmp(line, "0::", 3) != 0)
-        line[0] = '\0';
-    fclose(file);
-    line[strcspn(line, "\n")] = '\0';
-    if (strncmp(line, "0::/", 4) != 0)
-        return 0;
-    char *const cgroup = line + 3;
-    for (;;) {
-        double const quota = read_quota_of(cgroup);
-        if (quota > 0 && (least == 0 || quota < least))
-            least = quota;
-        char *const slash = strrchr(cgroup, '/');
-        if (slash == NULL)
-            break;
-        *slash = '\0'; /* "/a/b", "/a", "": the last is the root */
-    }
-    return least;
+    int64_t const quota = ra_cgroups_least(root, "cpu", group_quota);
+    return quota < INT64_MAX ? 1e-6 * (double)quota : 0;
 }
 
 /* ---- hwloc ----------------------------------------------------------------------------------- */
@@ -199,7 +172,7 @@ ra_status ra_topology_read(ra_topology *topology_out)
     ra_openmp_places_add(usable);
     hwloc_bitmap_and(usable, usable, allowed);
     describe(machine, usable, topology_out);
-    topology_out->quota_cpus = read_quota();
+    topology_out->quota_cpus = ra_quota_read("");
     drop_machine(machine, usable);
     if (topology_out->usable_cores == 0) {
         ra_log(RA_LOG_ERROR, "none of this machine's %d cores may be used: give compute.threads",

@@ -2,9 +2,9 @@
 #ifndef RINGATTN_TOPOLOGY_PLACES_H
 #define RINGATTN_TOPOLOGY_PLACES_H
 
-/** CPUs from the text of a cgroup's cpu.max ("200000 100000" is 2); 0: no limit, or not readable.
- */
-double ra_quota_parse(const char *text);
+/** CPUs that control groups grant, by the kernel's files under `root` ("": of this machine); 0: no
+ *  limit, or not readable. */
+double ra_quota_read(const char *root);
 
 struct hwloc_bitmap_s;
 

@@ -3,6 +3,7 @@
 #include "comm/local_ranks.h"
 #include "comm/topology_places.h"
 #include "ringattn/topology.h"
+#include "support/recorded_root.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>
@@ -173,15 +174,33 @@ Test(topology, divides_cores_and_time)
     cr_expect_eq(ra_topology_divide(&t, 1), 1);
 }
 
-Test(topology, reads_what_a_cgroup_grants)
+TestSuite(quota, .init = recorded_root_make, .fini = recorded_root_remove);
+
+Test(quota, is_the_tightest_of_version_2_groups)
 {
-    cr_expect_eq(ra_quota_parse("200000 100000\n"), 2);
-    cr_expect_eq(ra_quota_parse("50000 100000\n"), 0.5);
-    cr_expect_eq(ra_quota_parse("max 100000\n"), 0);
-    cr_expect_eq(ra_quota_parse("100000"), 0);
-    cr_expect_eq(ra_quota_parse("100000 0"), 0);
-    cr_expect_eq(ra_quota_parse("-1 100000"), 0);
-    cr_expect_eq(ra_quota_parse(""), 0);
+    static const char job[] = "/sys/fs/cgroup/user.slice/job 1.scope/cpu.max";
+    static const char *const limits_nothing[] = {
+        "max 100000\n", "100000", "100000 0", "-1 100000", "", "9223372036854775807 1\n"};
+    cr_expect_eq(ra_quota_read(recorded_root), 0);
+    record("/proc/self/cgroup", "0::/user.slice/job 1.scope\n");
+    for (size_t i = 0; i < sizeof(limits_nothing) / sizeof(limits_nothing[0]); i++) {
+        record(job, limits_nothing[i]);
+        cr_expect_eq(ra_quota_read(recorded_root), 0, "%s", limits_nothing[i]);
+    }
+    record(job, "200000 100000\n");
+    cr_expect_eq(ra_quota_read(recorded_root), 2);
+    record("/sys/fs/cgroup/user.slice/cpu.max", "50000 100000\n");
+    cr_expect_eq(ra_quota_read(recorded_root), 0.5, "the group above is tighter");
+}
+
+Test(quota, is_read_of_version_1_groups_too)
+{
+    record("/proc/self/cgroup", "9:memory:/a\n4:cpu,cpuacct:/docker/0123\n0::/\n");
+    record("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+    record("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    cr_expect_eq(ra_quota_read(recorded_root), 0);
+    record("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000\n");
+    cr_expect_eq(ra_quota_read(recorded_root), 1.5, "a container sees its own group at the top");
 }
 
 /* Which hardware threads each rank may use, and how many threads it should run. */

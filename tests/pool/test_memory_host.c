@@ -1,16 +1,14 @@
 #include "pool/host_available.h"
 #include "ringattn/pool.h"
 #include "support/captured_log.h"
+#include "support/recorded_root.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const int64_t mib = 1 << 20;
@@ -86,38 +84,9 @@ Test(memory_host, has_no_more_available_than_the_machine)
 /* ---- recorded machines ------------------------------------------------------------------------
  */
 
-static char root[] = "/tmp/ringattn-memory-XXXXXX";
-
-static int remove_one(const char *path, const struct stat *info, int flag, struct FTW *ftw)
-{
-    (void)info, (void)flag, (void)ftw;
-    return remove(path);
-}
-
-static void remove_root(void)
-{
-    nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
-/* Write a file below the root, and the folders that lead to it. */
-static void record(const char *path, const char *text)
-{
-    char full[PATH_MAX];
-    snprintf(full, sizeof(full), "%s%s", root, path);
-    for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')) != NULL; at++) {
-        *at = '\0';
-        mkdir(full, 0700);
-        *at = '/';
-    }
-    FILE *const file = fopen(full, "w");
-    cr_assert_not_null(file, "%s", full);
-    cr_assert_geq(fputs(text, file), 0);
-    cr_assert_eq(fclose(file), 0);
-}
-
 static void record_machine(void)
 {
-    cr_assert_not_null(mkdtemp(root));
+    recorded_root_make();
     record("/proc/meminfo", "MemTotal:       32000000 kB\nMemFree:         1000000 kB\n"
                             "MemAvailable:   20000000 kB\n");
     record("/proc/self/status", "Name:\ttest\nVmSize:\t  1000 kB\nVmData:\t   500 kB\n");
@@ -126,24 +95,24 @@ static void record_machine(void)
 static int64_t available(void)
 {
     int64_t bytes = -1;
-    cr_assert_eq(ra_host_available(root, &bytes), RA_OK);
+    cr_assert_eq(ra_host_available(recorded_root, &bytes), RA_OK);
     return bytes;
 }
 
 static int64_t const machine_bytes = 20000000LL * 1024;
 
-TestSuite(available, .init = record_machine, .fini = remove_root);
+TestSuite(available, .init = record_machine, .fini = recorded_root_remove);
 
 Test(available, is_the_machine_s_where_no_group_limits)
 {
     cr_assert_eq(available(), machine_bytes);
-    cr_assert_eq(ra_host_limit(root), -1);
+    cr_assert_eq(ra_host_limit(recorded_root), -1);
     record("/proc/self/cgroup", "0::/\n");
     cr_assert_eq(available(), machine_bytes);
     record("/sys/fs/cgroup/memory.max", "max\n");
     record("/sys/fs/cgroup/memory.current", "12345\n");
     cr_assert_eq(available(), machine_bytes);
-    cr_assert_eq(ra_host_limit(root), -1);
+    cr_assert_eq(ra_host_limit(recorded_root), -1);
 }
 
 Test(available, is_what_a_version_2_group_leaves)
@@ -152,14 +121,14 @@ Test(available, is_what_a_version_2_group_leaves)
     record("/sys/fs/cgroup/user.slice/job 1.scope/memory.max", "1000000\n");
     record("/sys/fs/cgroup/user.slice/job 1.scope/memory.current", "400000\n");
     cr_assert_eq(available(), 600000);
-    cr_assert_eq(ra_host_limit(root), 1000000);
+    cr_assert_eq(ra_host_limit(recorded_root), 1000000);
     record("/sys/fs/cgroup/user.slice/job 1.scope/memory.stat",
            "anon 100000\nactive_file 7\ninactive_file 50000\n");
     cr_assert_eq(available(), 650000, "idle file pages are given up");
     record("/sys/fs/cgroup/user.slice/memory.max", "500000\n");
     record("/sys/fs/cgroup/user.slice/memory.current", "450000\n");
     cr_assert_eq(available(), 50000, "the group above is tighter");
-    cr_assert_eq(ra_host_limit(root), 500000);
+    cr_assert_eq(ra_host_limit(recorded_root), 500000);
     record("/sys/fs/cgroup/user.slice/memory.current", "600000\n");
     cr_assert_eq(available(), 0, "never negative");
 }
@@ -171,7 +140,7 @@ Test(available, is_found_at_the_top_where_the_path_is_the_host_s)
     record("/sys/fs/cgroup/memory.max", "2000000\n");
     record("/sys/fs/cgroup/memory.current", "500000\n");
     cr_assert_eq(available(), 1500000);
-    cr_assert_eq(ra_host_limit(root), 2000000);
+    cr_assert_eq(ra_host_limit(recorded_root), 2000000);
 }
 
 Test(available, is_what_a_version_1_group_leaves)
@@ -182,12 +151,13 @@ Test(available, is_what_a_version_1_group_leaves)
     record("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     record("/sys/fs/cgroup/memory/memory.usage_in_bytes", "5000000\n");
     cr_assert_eq(available(), 2000000);
-    cr_assert_eq(ra_host_limit(root), 3000000, "the root of version 1 says that it has none");
+    cr_assert_eq(ra_host_limit(recorded_root), 3000000,
+                 "the root of version 1 says that it has none");
     record("/sys/fs/cgroup/memory/slurm/job/memory.stat",
            "inactive_file 1\ntotal_inactive_file 300000\n");
     cr_assert_eq(available(), 2300000);
     record("/sys/fs/cgroup/memory/slurm/job/memory.limit_in_bytes", "9223372036854771712\n");
-    cr_assert_eq(ra_host_limit(root), -1);
+    cr_assert_eq(ra_host_limit(recorded_root), -1);
 }
 
 Test(available, is_what_a_resource_limit_leaves)
@@ -198,7 +168,7 @@ Test(available, is_what_a_resource_limit_leaves)
     cr_assert_eq(getrlimit(RLIMIT_DATA, &before), 0);
     cr_assert_eq(setrlimit(RLIMIT_DATA, &limit), 0);
     int64_t bytes = -1;
-    ra_status const status = ra_host_available(root, &bytes);
+    ra_status const status = ra_host_available(recorded_root, &bytes);
     cr_assert_eq(setrlimit(RLIMIT_DATA, &before), 0);
     cr_assert_eq(status, RA_OK);
     cr_assert_eq(bytes, 100 << 10);
@@ -210,7 +180,7 @@ Test(available, is_an_error_where_the_machine_does_not_say)
     captured_log log;
     captured_log_begin(&log);
     record("/proc/meminfo", "MemTotal: 5 kB\nMemAvailable: much\n");
-    cr_assert_eq(ra_host_available(root, &bytes), RA_ERR_IO);
+    cr_assert_eq(ra_host_available(recorded_root, &bytes), RA_ERR_IO);
     cr_assert_eq(ra_host_available("/nonexistent", &bytes), RA_ERR_IO);
     cr_assert_eq(bytes, -1);
     cr_assert_eq(log.count, 2);
