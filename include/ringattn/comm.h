@@ -208,7 +208,7 @@ RA_CHECKED ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t t
  */
 RA_CHECKED ra_status ra_comm_create_mpi(int *argc, char ***argv, int64_t timeout_ms,
                                         ra_comm **comm_out);
-/** Change the deadline of later waits. */
+/** Change the deadline of later waits, also of the communicator that this one was made over. */
 void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms);
 /** Whether this build has MPI. */
 bool ra_comm_has_mpi(void);

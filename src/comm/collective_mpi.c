@@ -39,11 +39,8 @@ static ra_status complete_requests(ra_mpi_comm *mpi, const char *operation, int 
             if (mpi->statuses[i].MPI_ERROR != MPI_SUCCESS)
                 error = mpi->statuses[i].MPI_ERROR;
         }
-        if (error != MPI_SUCCESS) {
-            int class = MPI_ERR_OTHER;
-            MPI_Error_class(error, &class);
-            return class == MPI_ERR_TRUNCATE ? RA_ERR_PEER : ra_mpi_fail(mpi, operation, -1, error);
-        }
+        if (error != MPI_SUCCESS)
+            return ra_mpi_fail(mpi, operation, -1, error);
         open_count -= done_count;
         if (open_count == 0)
             break;

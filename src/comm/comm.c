@@ -147,6 +147,8 @@ void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms)
 {
     RA_ASSERT(timeout_ms >= 1);
     comm->timeout_ms = timeout_ms;
+    if (comm->of_host != NULL)
+        ra_comm_set_timeout(comm->of_host, timeout_ms);
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
@@ -158,14 +160,6 @@ static ra_status settle(ra_comm *comm, ra_status status)
     if (status != RA_OK)
         ra_comm_break(comm);
     return status;
-}
-
-/* The communicator that does what this one's table lacks, under this one's deadline; or NULL. */
-static ra_comm *below(const ra_comm *comm)
-{
-    if (comm->of_host != NULL)
-        comm->of_host->timeout_ms = comm->timeout_ms;
-    return comm->of_host;
 }
 
 static void check_message(const ra_comm *comm, const ra_message *message)
@@ -217,7 +211,7 @@ void ra_comm_beat(ra_comm *comm)
     if (comm->ops->beat != NULL)
         comm->ops->beat(comm);
     else
-        ra_comm_beat(below(comm));
+        ra_comm_beat(comm->of_host);
 }
 
 void ra_comm_poll(ra_comm *comm)
@@ -283,7 +277,7 @@ ra_status ra_comm_look(ra_comm *comm)
         return RA_ERR_PEER;
     if (comm->ops->look != NULL)
         return comm->ops->look(comm);
-    ra_comm *const host = below(comm);
+    ra_comm *const host = comm->of_host;
     if (host == NULL)
         return RA_OK;
     ra_status const status = ra_comm_look(host);
@@ -307,7 +301,7 @@ ra_status ra_comm_barrier(ra_comm *comm, const char *operation)
     RA_ASSERT(operation != NULL);
     if (comm->broken)
         return RA_ERR_PEER;
-    ra_comm *const host = below(comm);
+    ra_comm *const host = comm->of_host;
     ra_status status = RA_OK;
     if (comm->ops->barrier != NULL)
         status = comm->ops->barrier(comm, operation);
@@ -339,7 +333,7 @@ ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void
         return RA_ERR_PEER;
     if (bytes == 0)
         return RA_OK;
-    ra_comm *const host = below(comm);
+    ra_comm *const host = comm->of_host;
     ra_status status = RA_OK;
     if (comm->ops->broadcast != NULL)
         status = comm->ops->broadcast(comm, operation, root, data, bytes);
@@ -357,7 +351,7 @@ ra_status ra_comm_reduce(ra_comm *comm, const char *operation, ra_number number,
         return RA_ERR_PEER;
     if (count == 0)
         return RA_OK;
-    ra_comm *const host = below(comm);
+    ra_comm *const host = comm->of_host;
     ra_status status = RA_OK;
     if (comm->ops->reduce != NULL)
         status = comm->ops->reduce(comm, operation, number, reduce, values, count);

@@ -311,6 +311,7 @@ static ra_status charge(ra_nccl_comm *nccl, int64_t before_bytes, int64_t after_
 }
 
 /* NCCL takes one rank per GPU; a host name of its own for each rank gets around that. */
+/* All ranks know alike whether any do. */
 static ra_status allow_sharing(const ra_comm *comm, bool shared)
 {
     if (!shared)
@@ -346,9 +347,7 @@ static ra_status prepare_all(ra_nccl_comm *nccl)
     ra_status status = ra_comm_agree(nccl->base.base.of_host, preparing, prepare(nccl));
     if (status == RA_OK)
         status = ra_device_find_shared(nccl->base.base.of_host, &shared);
-    return status == RA_OK ? ra_comm_agree(nccl->base.base.of_host, preparing,
-                                           allow_sharing(&nccl->base.base, shared))
-                           : status;
+    return status == RA_OK ? allow_sharing(&nccl->base.base, shared) : status;
 }
 
 static ra_status begin(ra_nccl_comm *nccl)

@@ -7,14 +7,12 @@
 
 ra_status ra_mpi_fail(const ra_mpi_comm *mpi, const char *operation, int step, int error)
 {
-    char text[MPI_MAX_ERROR_STRING] = "unknown error", where[32] = "";
+    char text[MPI_MAX_ERROR_STRING] = "unknown error", where[128];
     int length = 0;
     if (MPI_Error_string(error, text, &length) != MPI_SUCCESS)
         snprintf(text, sizeof(text), "error %d", error);
-    if (step >= 0)
-        snprintf(where, sizeof(where), ", step %d", step);
-    ra_log(RA_LOG_ERROR, "%s failed in MPI (rank %d on host %s%s): %s", operation, mpi->base.rank,
-           mpi->base.host, where, text);
+    ra_log(RA_LOG_ERROR, "%s failed in MPI (%s): %s", operation,
+           ra_comm_where(&mpi->base, step, where, sizeof(where)), text);
     return RA_ERR_MPI;
 }
 

@@ -74,7 +74,6 @@ ra_status ra_comm_exscan_f32(ra_comm *comm, const char *operation, ra_scan scan,
         return RA_ERR_PEER;
     ra_comm *const host = ra_comm_of_host(comm); /* sums are taken in host memory */
     ra_comm_stats const begin = host->stats;
-    host->timeout_ms = comm->timeout_ms;
     ra_status status = comm->ops->drain != NULL ? comm->ops->drain(comm) : RA_OK;
     if (status == RA_OK)
         status = scan_over(host, operation, scan, own, before_out, count);
