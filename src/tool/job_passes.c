@@ -58,6 +58,7 @@ static ra_status tensors_take(ra_job *job)
     };
     ra_status status = RA_OK;
     for (int i = 0; i < RA_JOB_BLOCKS && status == RA_OK; i++) {
+        ra_comm_beat(job->comm); /* pages are populated at about 1 GB/s */
         if (wanted[i].wanted)
             status =
                 tensor_take(job, i, wanted[i].category, rows, wanted[i].row_bytes, wanted[i].data);
