@@ -183,8 +183,6 @@ static ra_status base_check(const ra_config *config, int ranks)
          "contradicts ring.variant: base, which has none"},
         {config->schedule != RA_SCHEDULE_AUTO, "ring.schedule",
          "contradicts ring.variant: base, which has no steps"},
-        {config->head_groups > 1, "ring.head_groups",
-         "contradicts ring.variant: base, which takes all heads at once"},
         {config->rounds > 1, "ring.rounds", "contradicts ring.variant: base, which has no steps"},
         {config->pool_mode != RA_POOL_OFF && ra_config_was_given(config, "memory.pool.mode"),
          "memory.pool.mode", "contradicts ring.variant: base, which has none"},

@@ -254,6 +254,8 @@ static void job_print(const ra_report *report)
         row("backend", "%s", ra_backend_describe(&gpu, report->backend_note, backend));
     if (report->ranks > 1)
         ra_report_plan(LABEL_WIDTH, config, &report->ring);
+    else if (report->ring.head_groups > 1)
+        row("plan", "%d head groups", report->ring.head_groups);
 }
 
 static void times_print(const char *name, const ra_times *times, double tflop_rate)

@@ -91,9 +91,12 @@ Test(config_check, base_has_one_rank_and_nothing_switched_on)
     cr_assert_eq(ra_config_check(&config, 2), RA_ERR_CONFIG);
     cr_assert_not_null(strstr(said.line, "one rank"), "%s", said.line);
     ra_config_fini(&config);
+    config = parse("ring: {variant: base, head_groups: 2}\n"); /* they cost nothing */
+    cr_assert_eq(ra_config_check(&config, 1), RA_OK);
+    cr_assert_eq(config.head_groups, 2);
+    ra_config_fini(&config);
     REFUSES("ring: {variant: base, comm_buffers: 1}\n", "ring.comm_buffers", "contradicts");
     REFUSES("ring: {variant: base, schedule: ring}\n", "ring.schedule", "contradicts");
-    REFUSES("ring: {variant: base, head_groups: 2}\n", "ring.head_groups", "contradicts");
     REFUSES("ring: {variant: base, rounds: 2}\n", "ring.rounds", "contradicts");
     REFUSES("ring: {schedule: ring, rounds: 2}\n", "ring.rounds", "take auto");
     REFUSES("ring: {rounds: 65}\n", "ring.rounds", "64");
