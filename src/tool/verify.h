@@ -27,8 +27,12 @@ typedef struct ra_errors {
     bool lse_from_run; /* dk and dv were recomputed with the run's own lse and o, see ra_verify */
 } ra_errors;
 
-/* The score above which float32's errors grow: it rounds in proportion to scores. */
-enum { RA_VERIFY_SCORE = 8 };
+/*
+ * The score above which float32's errors grow: it rounds in proportion to scores, once for each of
+ * the products that a score is the sum of, so that these errors also grow with the root of
+ * head_dim.
+ */
+enum { RA_VERIFY_SCORE = 8, RA_VERIFY_DIM = 128 };
 /** The bounds of the documentation for a dtype and head_dim. */
 ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim);
 

@@ -158,7 +158,7 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
                           .least = least,
                           .least_slope = least * q_norm,
                           .dp = dp,
-                          .growth = ra_reference_growth(score_size)},
+                          .growth = ra_reference_growth(fmax(score_size, fabs(row->lse)), dim)},
               dim, sums);
 }
 

@@ -160,7 +160,7 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
     double const least = ra_verify_least(reference->config->dtype);
     row->lse = row->sum > 0 ? row->top + log(row->sum) : -INFINITY;
     scale_values(inverse, row->out, dim);
-    ra_reference_end_out(row, inverse, least, sqrt(row->sum_score * inverse));
+    ra_reference_end_out(row, inverse, least, sqrt(row->sum_score * inverse), reference->dim);
     if (depth == RA_REFERENCE_OUT)
         return;
     ra_reference_end_delta(row, inverse, dim);

@@ -15,7 +15,9 @@ typedef struct ra_verify_size {
     double coherent; /* of sums of them that cancel as a whole: by delta, or between states */
     double rounded;  /* of what kernels of 16 bits round before they add it */
     double least;    /* as `terms`, as if every weight were ra_verify_least */
-    double growth;   /* (score / RA_VERIFY_SCORE)^2, at least 1: float32's own error grows so */
+    /* (score / RA_VERIFY_SCORE)^2, times dim / RA_VERIFY_DIM where that is more than 1, at least 1:
+       float32's own error grows so. */
+    double growth;
 } ra_verify_size;
 
 /* Sums over a row's keys of the weight's square times: */
@@ -104,7 +106,7 @@ void ra_reference_features(double *x, int32_t dim);
  */
 double ra_reference_product_size(double product, double x_norm, double y_norm, int32_t dim);
 /** ra_verify_size.growth, from a score's size. */
-double ra_reference_growth(double score_size);
+double ra_reference_growth(double score_size, int32_t dim);
 void ra_reference_begin_row(ra_reference_row *row, int32_t dim);
 /** A key's share of weighed and seen, for of_out. */
 void ra_reference_add_out(ra_reference_row *row, double weight, double v_norm);
@@ -112,7 +114,8 @@ void ra_reference_add_out(ra_reference_row *row, double weight, double v_norm);
 void ra_reference_add_gradient(ra_reference_row *row, double weight, double k_norm, double dp,
                                double v_norm, int32_t dim);
 /** of_out, from sums of weights that are `inverse` times as large as p. */
-void ra_reference_end_out(ra_reference_row *row, double inverse, double least, double score_size);
+void ra_reference_end_out(ra_reference_row *row, double inverse, double least, double score_size,
+                          int32_t dim);
 /** delta, delta_size and delta_noise, after out and of_out. */
 void ra_reference_end_delta(ra_reference_row *row, double inverse, int32_t dim);
 /** of_dq, after delta; `factor`: what dq is multiplied by in the end. */

@@ -13,10 +13,10 @@ double ra_reference_product_size(double product, double x_norm, double y_norm, i
     return fmax(fabs(product), x_norm * y_norm / sqrt((double)dim));
 }
 
-double ra_reference_growth(double score_size)
+double ra_reference_growth(double score_size, int32_t dim)
 {
     double const by = score_size / RA_VERIFY_SCORE;
-    return fmax(1, by * by);
+    return fmax(1, by * by * fmax(1, (double)dim / RA_VERIFY_DIM));
 }
 
 void ra_reference_begin_row(ra_reference_row *row, int32_t dim)
@@ -49,13 +49,14 @@ void ra_reference_add_gradient(ra_reference_row *row, double weight, double k_no
     row->seen.k_dp_size += seen * size * size;
 }
 
-void ra_reference_end_out(ra_reference_row *row, double inverse, double least, double score_size)
+void ra_reference_end_out(ra_reference_row *row, double inverse, double least, double score_size,
+                          int32_t dim)
 {
     double const terms = inverse * inverse * row->weighed.v;
     row->of_out = (ra_verify_size){.terms = terms,
                                    .rounded = terms,
                                    .least = inverse * inverse * least * least * row->seen.v,
-                                   .growth = ra_reference_growth(score_size)};
+                                   .growth = ra_reference_growth(score_size, dim)};
 }
 
 /*

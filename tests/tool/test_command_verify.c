@@ -68,3 +68,19 @@ Test(command_verify, tensors_with_a_mean_pass)
         cr_expect_eq(result.code, 0, "case %zu: %s%s", c, result.out, result.err);
     }
 }
+
+/* Eight times the usual scale: a weight's error is that of its score, and of its row's lse. */
+Test(command_verify, large_scores_of_long_heads_pass)
+{
+    for (int i = 0; i < 6; i++) {
+        char line[256];
+        snprintf(line, sizeof(line),
+                 "run --quiet --backward --verify --set shape.dtype=f32 --set shape.scale=0.5 "
+                 "--set shape.heads=2 --set shape.seq=50 --set shape.head_dim=%d "
+                 "--set pattern.causal=true --set job.seed=%d",
+                 i < 3 ? 192 : 256, 1 + i % 3);
+        command_result result;
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, 0, "%s\n%s\n%s", line, result.out, result.err);
+    }
+}
