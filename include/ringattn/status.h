@@ -69,7 +69,7 @@ typedef void ra_log_handler(void *context, ra_log_level level, const char *line)
  */
 void ra_log_set_handler(ra_log_handler *handler, void *context);
 
-/** Log one line of at most 1,023 bytes; longer ones are cut. A line has no newline in it. */
+/** Log one line of at most 1,023 bytes; longer ones are cut. Control characters come out as '?'. */
 void ra_log(ra_log_level level, const char *format, ...) RA_PRINTF(2, 3);
 
 #ifdef __cplusplus

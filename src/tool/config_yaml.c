@@ -58,10 +58,6 @@ void ra_yaml_place(const ra_yaml *yaml, int line, int column, char place[RA_YAML
         snprintf(place, RA_YAML_PLACE_MAX, "%.600s:%d:%d", yaml->name, line, column);
     else
         snprintf(place, RA_YAML_PLACE_MAX, "%.600s", yaml->name);
-    for (char *c = place; *c != '\0'; c++) {
-        if ((unsigned char)*c < 0x20)
-            *c = '?';
-    }
 }
 
 static ra_status refuse(const builder *b, const char *what)
