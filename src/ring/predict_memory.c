@@ -318,11 +318,11 @@ ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_b
     const ra_predict_request *r = job->request;
     ra_predict_memory all = {.floor_bytes = 0};
     int64_t *const memory = all.bytes;
+    int64_t const kept = kept_pairs_bytes(job, rank);
     bool at_passes = true;
     all.floor_bytes = add_tensors(job, rank, memory);
     memory[RA_MEM_ACCUMULATOR] = accumulator_bytes(job, b);
-    memory[RA_MEM_WORKSPACE] =
-        ra_predict_round(job, r->workspace_bytes) + kept_pairs_bytes(job, rank);
+    memory[RA_MEM_WORKSPACE] = ra_predict_round(job, r->workspace_bytes);
     if (r->ring.comm_buffers > 0)
         memory[RA_MEM_COMM_BUFFER] = regions_bytes(job, rank, b);
     if (r->on_device) {
@@ -332,10 +332,10 @@ ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_b
         all.host_total_bytes = sum_of(all.host_bytes);
         at_passes = true; /* reading on the host takes none of a GPU's memory */
     } else {
-        add_host(job, b, rank, b->passing + b->scores, memory, &at_passes);
+        add_host(job, b, rank, b->passing + kept + b->scores, memory, &at_passes);
     }
     if (at_passes) {
-        memory[RA_MEM_WORKSPACE] += b->passing - b->passing_scores;
+        memory[RA_MEM_WORKSPACE] += b->passing - b->passing_scores + kept;
         memory[RA_MEM_SCORES] = b->scores + b->passing_scores;
     }
     all.total_bytes = sum_of(memory);
