@@ -214,10 +214,12 @@ void ra_report_plan(int width, const ra_config *config, const ra_ring_info *ring
         snprintf(rounds, sizeof(rounds), ", %d rounds", ring->rounds);
     if (ring->chunk > 0)
         snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)ring->chunk);
-    ra_report_row(
-        width, "plan", "layout %s%s, schedule %s, %d communication buffer%s, %d head group%s%s",
-        ra_layout_name(ring->layout), chunk, ra_schedule_name(ring->schedule), config->comm_buffers,
-        ra_plural(config->comm_buffers), ring->head_groups, ra_plural(ring->head_groups), rounds);
+    ra_report_row(width, "plan",
+                  "layout %s%s, schedule %s, %d communication buffer%s%s, %d head group%s%s",
+                  ra_layout_name(ring->layout), chunk, ra_schedule_name(ring->schedule),
+                  config->comm_buffers, ra_plural(config->comm_buffers),
+                  ring->schedule == RA_SCHEDULE_SHARED ? " between hosts" : "", ring->head_groups,
+                  ra_plural(ring->head_groups), rounds);
     ra_report_row(width, "balance", "the busiest rank has %.3f times the mean work",
                   ring->imbalance);
 }
