@@ -51,8 +51,21 @@ int32_t ra_heads_common(ra_heads a, ra_heads b);
  */
 bool ra_range_intersect(ra_range a, ra_range b, ra_range *out);
 
-/** Live pairs of a slice, exactly; O(1). The product q_count * k_count must fit int64. */
+/** Live pairs of a band over so many queries and keys, exactly; O(1). The product q_count * k_count
+    must fit int64. */
+int64_t ra_band_area(int64_t q_count, int64_t k_count, int64_t lo, int64_t hi);
+/** The same of a slice. */
 int64_t ra_slice_area(const ra_slice *slice);
+
+/** Adjust a band to rows cut off in front: `by` is how many queries, or minus how many keys. Bounds
+    that never bind stay. */
+static inline void ra_band_shift(int64_t by, int64_t *lo, int64_t *hi)
+{
+    if (*lo > RA_BAND_NONE_LO)
+        *lo += by;
+    if (*hi < RA_BAND_NONE_HI)
+        *hi += by;
+}
 
 /**
  * Shrink a slice to the queries that see a key and the keys that are seen; both stay contiguous

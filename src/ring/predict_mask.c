@@ -49,10 +49,7 @@ static bool cut_keys(const ra_strip *s, int64_t begin, int64_t end, ra_strip *ou
     out->k_count = last - first + 1;
     out->keys.begin += first * s->keys.stride;
     out->keys.count = out->k_count;
-    if (s->lo > RA_BAND_NONE_LO)
-        out->lo -= first;
-    if (s->hi < RA_BAND_NONE_HI)
-        out->hi -= first;
+    ra_band_shift(-first, &out->lo, &out->hi);
     return ra_strip_area(out) > 0;
 }
 

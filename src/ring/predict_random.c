@@ -119,14 +119,10 @@ static ra_status pass_on(const thinning *t, const ra_slice *slice, int64_t begin
     int64_t const size = t->config->block_size;
     int64_t const first = ra_max_i64(slice->k_begin, begin * size);
     int64_t const after = ra_min_i64(slice->k_begin + slice->k_count, end * size);
-    int64_t const cut = first - slice->k_begin;
     ra_slice part = *slice;
     part.k_begin = first;
     part.k_count = after - first;
-    if (part.lo > RA_BAND_NONE_LO)
-        part.lo -= cut;
-    if (part.hi < RA_BAND_NONE_HI)
-        part.hi -= cut;
+    ra_band_shift(slice->k_begin - first, &part.lo, &part.hi);
     *t->chance = chance;
     if (first >= after || !ra_slice_trim(&part))
         return RA_OK;

@@ -6,8 +6,7 @@
 
 int64_t ra_strip_area(const ra_strip *s)
 {
-    return ra_slice_area(&(ra_slice){
-        .q_count = s->count, .k_count = s->k_count, .stride = 1, .lo = s->lo, .hi = s->hi});
+    return ra_band_area(s->count, s->k_count, s->lo, s->hi);
 }
 
 /* Queries without a key in the band stay in: tiles are cut at the ends of ranges. */

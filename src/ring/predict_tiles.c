@@ -39,24 +39,19 @@ static void count_tile(ra_strip_mapper *m, const ra_strip *group, int64_t group_
         int64_t const skip = at - s->begin;
         if (skip < 0 || skip >= s->count)
             continue;
-        int64_t const lo = s->lo > RA_BAND_NONE_LO ? s->lo + skip : s->lo;
-        int64_t const hi = s->hi < RA_BAND_NONE_HI ? s->hi + skip : s->hi;
+        int64_t lo = s->lo, hi = s->hi;
+        ra_band_shift(skip, &lo, &hi);
         int64_t const first = ra_max_i64(0, lo);
         int64_t const last =
             hi < RA_BAND_NONE_HI ? ra_min_i64(s->k_count - 1, count - 1 + hi) : s->k_count - 1;
         if (first > last)
             continue;
         int64_t const keys = last - first + 1;
-        bool const full = (lo <= RA_BAND_NONE_LO || lo - first <= -(count - 1)) &&
-                          (hi >= RA_BAND_NONE_HI || hi - first >= keys - 1);
+        ra_band_shift(-first, &lo, &hi);
+        bool const full = lo <= -(count - 1) && hi >= keys - 1;
         int64_t const begin = s->k_begin + first * s->k_stride, stride = keys > 1 ? s->k_stride : 1;
-        ra_slice const area = {.q_count = count,
-                               .k_count = keys,
-                               .stride = 1,
-                               .lo = lo > RA_BAND_NONE_LO ? lo - first : lo,
-                               .hi = hi < RA_BAND_NONE_HI ? hi - first : hi};
         int64_t const blocks = blocks_of(m, s, first, keys);
-        m->pairs += s->chance * (double)ra_slice_area(&area);
+        m->pairs += s->chance * (double)ra_band_area(count, keys, lo, hi);
         m->run_keys += s->chance * (double)keys;
         none *= s->chance < 1 ? pow(1 - s->chance, (double)blocks) : 0;
         runs += s->chance * (double)blocks - ra_predict_joined_runs(s->chance, m->share, blocks);

@@ -74,11 +74,7 @@ static void add_areas(const ra_map_builder *b, int32_t *areas)
             if (!ra_local_slice_cut_keys(s, block * RA_MASK_BLOCK, (block + 1) * RA_MASK_BLOCK,
                                          &part))
                 continue;
-            areas[block] += (int32_t)ra_slice_area(&(ra_slice){.q_count = part.q_count,
-                                                               .k_count = part.k_count,
-                                                               .stride = 1,
-                                                               .lo = part.lo,
-                                                               .hi = part.hi});
+            areas[block] += (int32_t)ra_band_area(part.q_count, part.k_count, part.lo, part.hi);
         }
     }
 }

@@ -162,8 +162,7 @@ static ra_status add_area(void *context, const ra_slice *slice)
     for (int64_t phase = 0; phase < phases; ++phase) {
         ra_local_slice s;
         if (ra_slice_restrict(slice, state->queries, state->keys, phase, &s))
-            state->area += ra_slice_area(&(ra_slice){
-                .q_count = s.q_count, .k_count = s.k_count, .stride = 1, .lo = s.lo, .hi = s.hi});
+            state->area += ra_band_area(s.q_count, s.k_count, s.lo, s.hi);
     }
     return RA_OK;
 }

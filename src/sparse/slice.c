@@ -5,7 +5,7 @@
 
 __extension__ typedef __int128 wide_int;
 
-/* Bounds at or beyond these never bind; shifting bounds leaves them as they are. */
+/* Bounds at or beyond these never bind. */
 static bool lo_binds(int64_t lo)
 {
     return lo > RA_BAND_NONE_LO;
@@ -117,15 +117,20 @@ static int64_t clamped_sum(int64_t q, int64_t k, int64_t x)
     return even * odd + (q - ra_max_i64(full, from)) * k;
 }
 
-int64_t ra_slice_area(const ra_slice *s)
+int64_t ra_band_area(int64_t q_count, int64_t k_count, int64_t lo, int64_t hi)
 {
-    if (s->q_count <= 0 || s->k_count <= 0 || s->lo > s->hi)
+    if (q_count <= 0 || k_count <= 0 || lo > hi)
         return 0;
     /* Pairs with b - a <= hi, less those with b - a <= lo - 1. */
     int64_t const upto_hi =
-        hi_binds(s->hi) ? clamped_sum(s->q_count, s->k_count, s->hi + 1) : s->q_count * s->k_count;
-    int64_t const below_lo = lo_binds(s->lo) ? clamped_sum(s->q_count, s->k_count, s->lo) : 0;
+        hi_binds(hi) ? clamped_sum(q_count, k_count, hi + 1) : q_count * k_count;
+    int64_t const below_lo = lo_binds(lo) ? clamped_sum(q_count, k_count, lo) : 0;
     return upto_hi - below_lo;
+}
+
+int64_t ra_slice_area(const ra_slice *s)
+{
+    return ra_band_area(s->q_count, s->k_count, s->lo, s->hi);
 }
 
 bool ra_band_trim(int64_t *q_cut, int64_t *q_count, int64_t *k_cut, int64_t *k_count, int64_t *lo,

@@ -12,15 +12,6 @@
 bool ra_band_trim(int64_t *q_cut, int64_t *q_count, int64_t *k_cut, int64_t *k_count, int64_t *lo,
                   int64_t *hi);
 
-/* Shift the bounds when b - a grows by `by`. */
-static inline void ra_band_shift(int64_t by, int64_t *lo, int64_t *hi)
-{
-    if (*lo > RA_BAND_NONE_LO)
-        *lo += by;
-    if (*hi < RA_BAND_NONE_HI)
-        *hi += by;
-}
-
 /* Set bounds that no pair reaches to RA_BAND_NONE_*. */
 static inline void ra_band_loosen(int64_t q_count, int64_t k_count, int64_t *lo, int64_t *hi)
 {

@@ -150,8 +150,7 @@ static ra_run cut_run(const ra_local_slice *s, int64_t at, int64_t count, int64_
     RA_DASSERT(k_count > 0);
     ra_band_shift(-first, &lo, &hi);
     ra_band_loosen(count, k_count, &lo, &hi);
-    *area += ra_slice_area(
-        &(ra_slice){.q_count = count, .k_count = k_count, .stride = 1, .lo = lo, .hi = hi});
+    *area += ra_band_area(count, k_count, lo, hi);
     return (ra_run){(int32_t)(s->k_begin + first * s->k_stride),
                     (int32_t)(k_count > 1 ? s->k_stride : 1), (int32_t)k_count, narrow(lo),
                     narrow(hi)};

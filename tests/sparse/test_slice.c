@@ -110,6 +110,37 @@ Test(slice, area_of_a_billion_causal_tokens_is_exact)
     cr_assert_eq(ra_slice_area(&s), n / 2 * (n + 1));
 }
 
+/* Rows cut off in front leave the band the pairs that it had over the others. */
+Test(band, shifted_to_what_is_left_it_keeps_the_pairs_of_that)
+{
+    test_rng rng = {6};
+    for (int n = 0; n < 5000; ++n) {
+        ra_slice const s = draw_slice(&rng);
+        int64_t const q_cut = test_rng_between(&rng, 0, s.q_count);
+        int64_t const k_cut = test_rng_between(&rng, 0, s.k_count);
+        int64_t lo = s.lo, hi = s.hi, live = 0;
+        ra_band_shift(q_cut, &lo, &hi);
+        ra_band_shift(-k_cut, &lo, &hi);
+        for (int64_t a = q_cut; a < s.q_count; ++a)
+            for (int64_t b = k_cut; b < s.k_count; ++b)
+                live += b - a >= s.lo && b - a <= s.hi;
+        cr_assert_eq(ra_band_area(s.q_count - q_cut, s.k_count - k_cut, lo, hi), live, "case %d",
+                     n);
+    }
+}
+
+Test(band, bounds_that_never_bind_stay_so)
+{
+    int64_t lo = RA_BAND_NONE_LO, hi = RA_BAND_NONE_HI;
+    ra_band_shift(INT64_C(1) << 40, &lo, &hi);
+    cr_assert_eq(lo, RA_BAND_NONE_LO);
+    cr_assert_eq(hi, RA_BAND_NONE_HI);
+    ra_band_shift(-(INT64_C(1) << 40), &lo, &hi);
+    cr_assert_eq(lo, RA_BAND_NONE_LO);
+    cr_assert_eq(hi, RA_BAND_NONE_HI);
+    cr_assert_eq(ra_band_area(7, 9, lo, hi), 63);
+}
+
 Test(slice, trim_keeps_every_pair_and_leaves_no_idle_row)
 {
     test_rng rng = {3};
