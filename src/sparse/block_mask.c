@@ -100,11 +100,10 @@ static void list_row(const ra_block_mask *mask, const ra_block_mask_layer *layer
 static ra_status fill_layer(ra_map_builder *b, const ra_block_mask *mask,
                             const ra_block_mask_layer *layer, int32_t *areas)
 {
-    int64_t at = 0;
     for (int32_t q_block = 0; q_block < mask->q_blocks; ++q_block) {
         int64_t const begin = (int64_t)q_block * RA_MASK_BLOCK;
         ra_status const status = ra_map_builder_collect(
-            b, layer->layer, begin, begin + rows_of_block(mask->q_rows, q_block), &at);
+            b, layer->layer, begin, begin + rows_of_block(mask->q_rows, q_block), &b->pieces);
         if (status != RA_OK)
             return status;
         memset(areas, 0, (size_t)mask->k_blocks * sizeof(*areas));

@@ -52,8 +52,9 @@ typedef struct ra_map_builder {
     const ra_block_mask *mask; /* NULL: none */
     ra_pool *pool;
     int64_t tile_rows, chunk_rows;
-    ra_range q_rows;         /* while visiting: the part of a query piece in the chunk */
-    int64_t q_first;         /* local number of its first row */
+    ra_range q_rows;         /* while visiting: the part of a query piece in the chunk, */
+    int64_t q_first;         /* the local number of its first row, */
+    ra_vector *to;           /* and where its pieces go */
     ra_vector pieces;        /* of ra_map_piece, one chunk of one layer */
     ra_vector bands;         /* likewise: the pattern's own, if there is a mask */
     ra_vector cuts;          /* of int64_t, one group of pieces */
@@ -74,18 +75,16 @@ typedef struct ra_map_builder {
 RA_CHECKED ra_status ra_map_builder_cut(ra_map_builder *builder, int32_t layer, int64_t chunk_count,
                                         uint32_t *chunk_tile);
 
-/*
- * Refill builder->pieces with a layer's pieces for local queries [begin, end). *at: the row set's
- * piece to begin at, 0 for the first call; later calls may only ask for later queries.
- */
+/* Refill `pieces` with a layer's pieces for local queries [begin, end), at least one. */
 RA_CHECKED ra_status ra_map_builder_collect(ra_map_builder *builder, int32_t layer, int64_t begin,
-                                            int64_t end, int64_t *at);
-/* The same, from builder->mask. */
+                                            int64_t end, ra_vector *pieces);
+/* The same from builder->mask, into builder->pieces. */
 RA_CHECKED ra_status ra_map_builder_collect_masked(ra_map_builder *builder, int32_t layer,
-                                                   int64_t begin, int64_t end, int64_t *at);
+                                                   int64_t begin, int64_t end);
 
-/* Add a piece to builder->pieces, if it has a live pair. */
-RA_CHECKED ra_status ra_map_builder_push(ra_map_builder *builder, const ra_local_slice *slice);
+/* Add a slice to pieces, if it has a live pair. */
+RA_CHECKED ra_status ra_map_piece_push(ra_pool *pool, ra_vector *pieces,
+                                       const ra_local_slice *slice);
 
 /* Cut a local slice to keys [begin, end); it may have no live pair left. False: no key is left. */
 bool ra_local_slice_cut_keys(const ra_local_slice *slice, int64_t begin, int64_t end,

@@ -26,7 +26,7 @@ typedef struct listed {
     int64_t piece, next;
 } listed;
 
-ra_status ra_map_builder_push(ra_map_builder *b, const ra_local_slice *s)
+ra_status ra_map_piece_push(ra_pool *pool, ra_vector *pieces, const ra_local_slice *s)
 {
     ra_local_slice tight = *s;
     int64_t q_cut, k_cut;
@@ -34,7 +34,7 @@ ra_status ra_map_builder_push(ra_map_builder *b, const ra_local_slice *s)
         return RA_OK;
     int64_t const begin = s->q_begin / s->q_stride, see = begin + q_cut;
     void *item;
-    ra_status const status = ra_vector_push(b->pool, &b->pieces, sizeof(piece), &item);
+    ra_status const status = ra_vector_push(pool, pieces, sizeof(piece), &item);
     if (status == RA_OK)
         *(piece *)item =
             (piece){*s, s->q_begin - begin * s->q_stride, begin, see, see + tight.q_count};
@@ -50,7 +50,7 @@ static ra_status add_pieces(ra_map_builder *b, const ra_slice *slice, const ra_r
             continue;
         s.q_begin += b->q_first;
         s.k_begin += keys->first;
-        ra_status const status = ra_map_builder_push(b, &s);
+        ra_status const status = ra_map_piece_push(b->pool, b->to, &s);
         if (status != RA_OK)
             return status;
     }
@@ -299,13 +299,13 @@ static ra_status cut_chunk(ra_map_builder *b)
 }
 
 ra_status ra_map_builder_collect(ra_map_builder *b, int32_t layer, int64_t begin, int64_t end,
-                                 int64_t *at)
+                                 ra_vector *pieces)
 {
     const ra_rowset *queries = b->queries;
-    b->pieces.count = 0;
-    while (queries->pieces[*at].first + queries->pieces[*at].rows.count <= begin)
-        ++*at;
-    for (int64_t i = *at; i < queries->piece_count && queries->pieces[i].first < end; ++i) {
+    b->to = pieces;
+    pieces->count = 0;
+    int64_t i = ra_rowset_piece_of(queries, begin);
+    for (; i < queries->piece_count && queries->pieces[i].first < end; ++i) {
         const ra_row_piece *from = &queries->pieces[i];
         b->q_first = ra_max_i64(begin, from->first);
         int64_t const last = ra_min_i64(end, from->first + from->rows.count);
@@ -323,15 +323,14 @@ ra_status ra_map_builder_collect(ra_map_builder *b, int32_t layer, int64_t begin
 ra_status ra_map_builder_cut(ra_map_builder *b, int32_t layer, int64_t chunk_count,
                              uint32_t *chunk_tile)
 {
-    int64_t at = 0;
     for (int64_t c = 0; c < chunk_count; ++c) {
         int64_t const begin = c * b->chunk_rows;
         int64_t const end = ra_min_i64(begin + b->chunk_rows, b->queries->row_count);
         if (chunk_tile != NULL)
             chunk_tile[c] = (uint32_t)b->tile_count;
         ra_status status = b->mask != NULL
-                               ? ra_map_builder_collect_masked(b, layer, begin, end, &at)
-                               : ra_map_builder_collect(b, layer, begin, end, &at);
+                               ? ra_map_builder_collect_masked(b, layer, begin, end)
+                               : ra_map_builder_collect(b, layer, begin, end, &b->pieces);
         if (status == RA_OK)
             status = cut_chunk(b);
         if (status != RA_OK)

@@ -49,14 +49,15 @@ static ra_status push_full(ra_map_builder *b, const ra_block_list *list, const q
     for (int32_t at = 0; (count = next_blocks(list, rows, &at, &first)) > 0;) {
         int64_t const begin = first * RA_MASK_BLOCK;
         int64_t const end = ra_min_i64(begin + count * RA_MASK_BLOCK, b->mask->k_rows);
-        ra_status const status = ra_map_builder_push(b, &(ra_local_slice){.q_begin = rows->begin,
-                                                                          .q_stride = 1,
-                                                                          .q_count = rows->count,
-                                                                          .k_begin = begin,
-                                                                          .k_stride = 1,
-                                                                          .k_count = end - begin,
-                                                                          .lo = RA_BAND_NONE_LO,
-                                                                          .hi = RA_BAND_NONE_HI});
+        ra_local_slice const full = {.q_begin = rows->begin,
+                                     .q_stride = 1,
+                                     .q_count = rows->count,
+                                     .k_begin = begin,
+                                     .k_stride = 1,
+                                     .k_count = end - begin,
+                                     .lo = RA_BAND_NONE_LO,
+                                     .hi = RA_BAND_NONE_HI};
+        ra_status const status = ra_map_piece_push(b->pool, &b->pieces, &full);
         if (status != RA_OK)
             return status;
     }
@@ -91,7 +92,7 @@ static ra_status push_band(ra_map_builder *b, const ra_block_list *list, const q
         if (!ra_local_slice_cut_keys(band, first * RA_MASK_BLOCK, (first + count) * RA_MASK_BLOCK,
                                      &part))
             continue;
-        ra_status const status = ra_map_builder_push(b, &part);
+        ra_status const status = ra_map_piece_push(b->pool, &b->pieces, &part);
         if (status != RA_OK)
             return status;
     }
@@ -100,16 +101,12 @@ static ra_status push_band(ra_map_builder *b, const ra_block_list *list, const q
 
 /* Partial blocks: the parts of the pattern's pieces for these queries that lie in them. */
 static ra_status push_partial(ra_map_builder *b, const ra_block_mask_layer *lists,
-                              const query_rows *rows, int64_t *at)
+                              const query_rows *rows)
 {
-    ra_vector const kept = b->pieces;
     if (lists->kv.counts[rows->block] == 0)
         return RA_OK;
-    b->pieces = b->bands;
     ra_status status =
-        ra_map_builder_collect(b, lists->layer, rows->begin, rows->begin + rows->count, at);
-    b->bands = b->pieces;
-    b->pieces = kept;
+        ra_map_builder_collect(b, lists->layer, rows->begin, rows->begin + rows->count, &b->bands);
     const ra_map_piece *bands = b->bands.block.data;
     for (int64_t i = 0; i < b->bands.count && status == RA_OK; ++i)
         status = push_band(b, &lists->kv, rows, &bands[i].s);
@@ -117,7 +114,7 @@ static ra_status push_partial(ra_map_builder *b, const ra_block_mask_layer *list
 }
 
 ra_status ra_map_builder_collect_masked(ra_map_builder *b, int32_t layer, int64_t begin,
-                                        int64_t end, int64_t *at)
+                                        int64_t end)
 {
     const ra_block_mask_layer *lists = b->mask->layers;
     while (lists->layer != layer) {
@@ -131,7 +128,7 @@ ra_status ra_map_builder_collect_masked(ra_map_builder *b, int32_t layer, int64_
         query_rows const rows = {row, next - row, (int32_t)block};
         ra_status status = push_full(b, &lists->full_kv, &rows);
         if (status == RA_OK)
-            status = push_partial(b, lists, &rows, at);
+            status = push_partial(b, lists, &rows);
         if (status != RA_OK)
             return status;
     }
