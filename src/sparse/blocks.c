@@ -90,16 +90,15 @@ static ra_status push_runs(ra_pool *pool, const unsigned char *keeps, int64_t ro
 {
     for (int64_t begin = 0, end; begin < rows; begin = end) {
         const unsigned char *first = memchr(keeps + begin, 1, (size_t)(rows - begin));
-        void *run;
         if (first == NULL)
             break;
         begin = first - keeps;
         const unsigned char *after = memchr(first, 0, (size_t)(rows - begin));
         end = after != NULL ? after - keeps : rows;
-        ra_status const status = ra_vector_push(pool, runs, sizeof(ra_block_run), &run);
+        ra_block_run const run = {(int32_t)begin, (int32_t)(end - begin)};
+        ra_status const status = ra_vector_push(pool, runs, &run, sizeof(run));
         if (status != RA_OK)
             return status;
-        *(ra_block_run *)run = (ra_block_run){(int32_t)begin, (int32_t)(end - begin)};
     }
     return RA_OK;
 }

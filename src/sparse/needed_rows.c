@@ -203,11 +203,10 @@ static ra_status take_ranges(reading *r, int64_t from, int64_t end, int64_t stri
             continue;
         for (int64_t i = begin; i < at; i += stride)
             r->bits[i / 64] &= ~((uint64_t)1 << (i % 64));
-        void *item;
-        ra_status const status = ra_vector_push(r->pool, &r->ranges, sizeof(ra_range), &item);
+        ra_range const range = {begin, stride, count};
+        ra_status const status = ra_vector_push(r->pool, &r->ranges, &range, sizeof(range));
         if (status != RA_OK)
             return status;
-        *(ra_range *)item = (ra_range){begin, stride, count};
     }
     return RA_OK;
 }

@@ -5,6 +5,8 @@
 #include "ringattn/block_mask.h"
 #include "ringattn/pattern_cache.h"
 
+#include <string.h>
+
 /*
  * Shrink {q_count, k_count, lo, hi} to the queries that see a key and the keys that are seen.
  * *q_cut and *k_cut: how many are cut off in front. False: nothing is live.
@@ -29,9 +31,23 @@ typedef struct ra_vector {
     int64_t count;
 } ra_vector;
 
-/* Room for one more item of item_bytes; its address in *item_out. */
-RA_CHECKED ra_status ra_vector_push(ra_pool *pool, ra_vector *vector, size_t item_bytes,
-                                    void **item_out);
+/* Double the room of a full vector. */
+RA_CHECKED ra_status ra_vector_grow(ra_pool *pool, ra_vector *vector, size_t item_bytes);
+
+/* Append a copy of an item. Inline: maps push many, and so the copy's size is known. */
+RA_CHECKED static inline ra_status ra_vector_push(ra_pool *pool, ra_vector *vector,
+                                                  const void *item, size_t item_bytes)
+{
+    size_t const used = (size_t)vector->count * item_bytes;
+    if (used + item_bytes > vector->block.bytes) {
+        ra_status const status = ra_vector_grow(pool, vector, item_bytes);
+        if (status != RA_OK)
+            return status;
+    }
+    memcpy((char *)vector->block.data + used, item, item_bytes);
+    ++vector->count;
+    return RA_OK;
+}
 
 /* ---- tile maps under construction
  * ----------------------------------------------------------------

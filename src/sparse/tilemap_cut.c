@@ -33,12 +33,8 @@ ra_status ra_map_piece_push(ra_pool *pool, ra_vector *pieces, const ra_local_sli
     if (!ra_band_trim(&q_cut, &tight.q_count, &k_cut, &tight.k_count, &tight.lo, &tight.hi))
         return RA_OK;
     int64_t const begin = s->q_begin / s->q_stride, see = begin + q_cut;
-    void *item;
-    ra_status const status = ra_vector_push(pool, pieces, sizeof(piece), &item);
-    if (status == RA_OK)
-        *(piece *)item =
-            (piece){*s, s->q_begin - begin * s->q_stride, begin, see, see + tight.q_count};
-    return status;
+    piece const next = {*s, s->q_begin - begin * s->q_stride, begin, see, see + tight.q_count};
+    return ra_vector_push(pool, pieces, &next, sizeof(next));
 }
 
 static ra_status add_pieces(ra_map_builder *b, const ra_slice *slice, const ra_row_piece *keys)
@@ -185,11 +181,7 @@ static ra_status push_cut(ra_map_builder *b, int64_t at)
     for (int64_t i = b->cuts.count; i > ra_max_i64(0, b->cuts.count - LOOK_BACK); --i)
         if (cuts[i - 1] == at)
             return RA_OK;
-    void *item;
-    ra_status const status = ra_vector_push(b->pool, &b->cuts, sizeof(int64_t), &item);
-    if (status == RA_OK)
-        *(int64_t *)item = at;
-    return status;
+    return ra_vector_push(b->pool, &b->cuts, &at, sizeof(at));
 }
 
 /* The begins and ends of a group's pieces, ascending; some more than once. */
@@ -216,11 +208,10 @@ static ra_status list_parts(ra_map_builder *b)
     for (int64_t i = 0; i < b->cuts.count; ++i) {
         int64_t const end = i + 1 < b->cuts.count ? cuts[i + 1] : cuts[i] + 1;
         for (int64_t at = cuts[i]; at < end; at += b->tile_rows) {
-            void *item;
-            ra_status const status = ra_vector_push(b->pool, &b->parts, sizeof(part), &item);
+            part const next = {at, LAST};
+            ra_status const status = ra_vector_push(b->pool, &b->parts, &next, sizeof(next));
             if (status != RA_OK)
                 return status;
-            *(part *)item = (part){at, LAST};
         }
     }
     return RA_OK;
@@ -246,11 +237,10 @@ static ra_status list_pieces(ra_map_builder *b, const piece *group, int64_t grou
     b->listed.count = 0;
     for (int64_t i = group_count - 1; i >= 0; --i) {
         for (part *at = find_part(b, group[i].see); at->begin < group[i].seen; ++at) {
-            void *item;
-            ra_status const status = ra_vector_push(b->pool, &b->listed, sizeof(listed), &item);
+            listed const next = {i, at->first};
+            ra_status const status = ra_vector_push(b->pool, &b->listed, &next, sizeof(next));
             if (status != RA_OK)
                 return status;
-            *(listed *)item = (listed){i, at->first};
             at->first = b->listed.count - 1;
         }
     }
