@@ -27,17 +27,17 @@ typedef struct team_plan {
     int team, place, size; /* of this rank */
     ra_rowset queries;     /* of the whole team */
     int round_steps;       /* steps of a round */
+    ra_rowset *needed;     /* scratch, [size]: of each owner, in all rounds of a turn */
+    ra_rowset *parts;      /* likewise: of each owner, in the step at hand */
     ra_plan *plan;
 } team_plan;
 
-/*
- * The held rows of a step are those of its owners, one after the other. `rows` are the parts; the
- * backward pass adds to one part per turn.
- */
-static ra_status init_held(const team_plan *t, ra_step *step, const ra_rowset *const *rows)
+/* The held rows of a step are its parts, those of each owner, one after the other; the backward
+   pass adds to one part per turn. */
+static ra_status init_held(const team_plan *t, ra_step *step)
 {
     ra_rowset held;
-    ra_status status = ra_rowset_join(rows, step->part_count, t->pool, &held);
+    ra_status status = ra_rowset_join(t->parts, NULL, step->part_count, t->pool, &held);
     if (status != RA_OK)
         return status;
     status = ra_plan_init_map(t->request, &held, t->pool, &step->map);
@@ -46,24 +46,24 @@ static ra_status init_held(const team_plan *t, ra_step *step, const ra_rowset *c
     for (int k = 0; k < step->part_count; ++k) {
         ra_part *part = &step->parts[k];
         part->first = step->held_rows;
-        step->held_rows += rows[k]->row_count;
-        if (rows[k]->row_count < all_rows && t->request->backward && status == RA_OK)
-            status = ra_plan_init_map(t->request, rows[k], t->pool, &part->map);
+        step->held_rows += t->parts[k].row_count;
+        if (t->parts[k].row_count < all_rows && t->request->backward && status == RA_OK)
+            status = ra_plan_init_map(t->request, &t->parts[k], t->pool, &part->map);
     }
     return status;
 }
 
 /* Step 0: the rows of the own team, where they lie. */
-static ra_status init_own_step(const team_plan *t, const ra_rowset **rows)
+static ra_status init_own_step(const team_plan *t)
 {
-    const ra_teams *teams = t->request->teams;
     ra_step *step = &t->plan->steps[0];
     step->part_count = t->size;
     for (int k = 0; k < t->size; ++k) {
-        step->parts[k].owner = ra_teams_member(teams, t->team, k);
-        rows[k] = &t->request->layout->rows[step->parts[k].owner];
+        int const owner = ra_teams_member(t->request->teams, t->team, k);
+        step->parts[k].owner = owner;
+        t->parts[k] = t->request->layout->rows[owner]; /* borrowed */
     }
-    return init_held(t, step, rows);
+    return init_held(t, step);
 }
 
 /* Rows of a set that travel in a round. A single round has all of them, borrowed. */
@@ -78,37 +78,34 @@ static ra_status init_round(const team_plan *t, const ra_rowset *rows, int round
                                          count * (round + 1) / rounds, rows_out);
 }
 
-/* A round's part of what the members of the team fetch, `needed` of each owner. */
-static ra_status init_fetch_round(const team_plan *t, const int *owners, const ra_rowset *needed,
-                                  int count, int round, ra_step *step, const ra_rowset **rows)
+/* A round's part of what the members of the team fetch. */
+static ra_status init_fetch_round(const team_plan *t, const int *owners, int count, int round,
+                                  ra_step *step)
 {
-    ra_rowset *fetched = (ra_rowset *)(rows + t->size) + t->size; /* in scratch */
     ra_status status = RA_OK;
     int made = 0;
     for (; made < count && status == RA_OK; made += status == RA_OK) {
-        status = init_round(t, &needed[made], round, &fetched[made]);
+        status = init_round(t, &t->needed[made], round, &t->parts[made]);
         step->parts[made].owner = owners[made];
-        rows[made] = &fetched[made];
     }
     step->part_count = made;
     if (status == RA_OK)
-        status = init_held(t, step, rows);
+        status = init_held(t, step);
     step->grad_rows = step->held_rows;
     if (status == RA_OK && t->place < count) {
         const ra_part *mine = &step->parts[t->place];
         step->held_from = step->grad_to = mine->owner;
         step->fetched_first = mine->first;
-        step->fetched_rows = step->grad_out_rows = fetched[t->place].row_count;
+        step->fetched_rows = step->grad_out_rows = t->parts[t->place].row_count;
     }
     for (int k = 0; k < made; ++k)
-        ra_rowset_fini(t->pool, &fetched[k]);
+        ra_rowset_fini(t->pool, &t->parts[k]);
     return status;
 }
 
 /* Rows of the team behind: the rank at the same place fetches what any of its team needs, in steps
    s, s + round_steps, ... */
-static ra_status init_fetch(const team_plan *t, int distance, int turn, int s,
-                            const ra_rowset **rows)
+static ra_status init_fetch(const team_plan *t, int distance, int turn, int s)
 {
     const ra_plan_request *request = t->request;
     const ra_teams *teams = request->teams;
@@ -117,20 +114,19 @@ static ra_status init_fetch(const team_plan *t, int distance, int turn, int s,
     int const count = left < 0 ? 0 : left < t->size ? left : t->size;
     const int *const owners =
         teams->members + teams->begin[behind] + (count > 0 ? turn * t->size : 0);
-    ra_rowset *needed = (ra_rowset *)(rows + t->size); /* behind the pointers, in scratch */
     ra_status status = RA_OK;
     int made = 0;
     for (; made < count && status == RA_OK; made += status == RA_OK) {
         ra_comm_beat(request->comm);
         status = ra_pattern_needed_rows(request->pattern, request->heads, &t->queries,
                                         &request->layout->rows[owners[made]], t->pool,
-                                        &needed[made], NULL);
+                                        &t->needed[made], NULL);
     }
     for (int round = 0; round < request->rounds && status == RA_OK; ++round)
-        status = init_fetch_round(t, owners, needed, count, round,
-                                  &t->plan->steps[s + round * t->round_steps], rows);
+        status =
+            init_fetch_round(t, owners, count, round, &t->plan->steps[s + round * t->round_steps]);
     for (int k = 0; k < made; ++k)
-        ra_rowset_fini(t->pool, &needed[k]);
+        ra_rowset_fini(t->pool, &t->needed[k]);
     return status;
 }
 
@@ -168,14 +164,14 @@ static ra_status init_offer(const team_plan *t, int distance, int turn, int s)
     return status;
 }
 
-static ra_status init_team_steps(team_plan *t, const ra_rowset **rows)
+static ra_status init_team_steps(const team_plan *t)
 {
     int s = 1;
-    ra_status status = init_own_step(t, rows);
+    ra_status status = init_own_step(t);
     for (int distance = 1; distance < t->request->teams->count; ++distance)
         for (int turn = 0; turn < ra_teams_turns(t->request->teams, distance); ++turn, ++s) {
             if (status == RA_OK)
-                status = init_fetch(t, distance, turn, s, rows);
+                status = init_fetch(t, distance, turn, s);
             if (status == RA_OK)
                 status = init_offer(t, distance, turn, s);
         }
@@ -193,14 +189,15 @@ static ra_status init_teams(const ra_plan_request *request, ra_pool *pool, ra_pl
                    .round_steps = (plan->step_count - 1) / request->rounds,
                    .plan = plan};
     ra_block scratch;
-    ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP,
-                      (size_t)t.size * (sizeof(void *) + 2 * sizeof(ra_rowset)), NULL, &scratch);
+    size_t const bytes = 2 * (size_t)t.size * sizeof(ra_rowset);
+    ra_status status = ra_pool_alloc(pool, RA_MEM_TILEMAP, bytes, NULL, &scratch);
     if (status != RA_OK)
         return status;
+    t.needed = scratch.data;
+    t.parts = t.needed + t.size;
     status = ra_teams_rows(teams, t.team, request->layout, pool, &t.queries);
     if (status == RA_OK)
-        status = init_team_steps(&t, scratch.data);
+        status = init_team_steps(&t);
     ra_rowset_fini(pool, &t.queries);
     ra_pool_free(pool, NULL, &scratch);
     return status;

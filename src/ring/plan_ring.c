@@ -8,14 +8,14 @@ static ra_status join_others(const ra_layout *layout, int owner, ra_pool *pool,
     ra_block block;
     int count = 0;
     ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)layout->ranks * sizeof(void *), NULL, &block);
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)layout->ranks * sizeof(int), NULL, &block);
     if (status != RA_OK)
         return status;
-    const ra_rowset **sets = block.data;
+    int *const others = block.data;
     for (int rank = 0; rank < layout->ranks; ++rank)
         if (rank != owner)
-            sets[count++] = &layout->rows[rank];
-    status = ra_rowset_join(sets, count, pool, joined_out);
+            others[count++] = rank;
+    status = ra_rowset_join(layout->rows, others, count, pool, joined_out);
     ra_pool_free(pool, NULL, &block);
     return status;
 }

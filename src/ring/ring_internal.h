@@ -31,9 +31,10 @@ int ra_teams_turns(const ra_teams *teams, int distance);
 RA_CHECKED ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_layout *layout,
                                    ra_pool *pool, ra_rowset *rows_out);
 
-/* Sets of rows, one after the other, as one set. */
-RA_CHECKED ra_status ra_rowset_join(const ra_rowset *const *sets, int set_count, ra_pool *pool,
-                                    ra_rowset *joined_out);
+/* Sets of rows, one after the other, as one set: those with the numbers in `which`, or, if that is
+   NULL, the first `count`. */
+RA_CHECKED ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count,
+                                    ra_pool *pool, ra_rowset *joined_out);
 
 /* What the other ranks need of one owner's rows. */
 typedef struct ra_demand {

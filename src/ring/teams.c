@@ -76,23 +76,25 @@ int ra_teams_turns(const ra_teams *teams, int distance)
     return most;
 }
 
-ra_status ra_rowset_join(const ra_rowset *const *sets, int set_count, ra_pool *pool,
+ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count, ra_pool *pool,
                          ra_rowset *joined_out)
 {
     ra_block block;
-    int64_t count = 0;
-    for (int i = 0; i < set_count; ++i)
-        count += sets[i]->piece_count;
+    int64_t pieces = 0;
+    for (int i = 0; i < count; ++i)
+        pieces += sets[which != NULL ? which[i] : i].piece_count;
     ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_range), NULL, &block);
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)pieces * sizeof(ra_range), NULL, &block);
     if (status != RA_OK)
         return status;
-    ra_range *ranges = block.data;
-    count = 0;
-    for (int i = 0; i < set_count; ++i)
-        for (int64_t k = 0; k < sets[i]->piece_count; ++k)
-            ranges[count++] = sets[i]->pieces[k].rows;
-    status = ra_rowset_init(pool, ranges, count, joined_out);
+    ra_range *const ranges = block.data;
+    pieces = 0;
+    for (int i = 0; i < count; ++i) {
+        const ra_rowset *set = &sets[which != NULL ? which[i] : i];
+        for (int64_t k = 0; k < set->piece_count; ++k)
+            ranges[pieces++] = set->pieces[k].rows;
+    }
+    status = ra_rowset_init(pool, ranges, pieces, joined_out);
     ra_pool_free(pool, NULL, &block);
     return status;
 }
@@ -100,16 +102,6 @@ ra_status ra_rowset_join(const ra_rowset *const *sets, int set_count, ra_pool *p
 ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_layout *layout, ra_pool *pool,
                         ra_rowset *rows_out)
 {
-    int const size = ra_teams_size(teams, team);
-    ra_block block;
-    ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)size * sizeof(void *), NULL, &block);
-    if (status != RA_OK)
-        return status;
-    const ra_rowset **sets = block.data;
-    for (int place = 0; place < size; ++place)
-        sets[place] = &layout->rows[ra_teams_member(teams, team, place)];
-    status = ra_rowset_join(sets, size, pool, rows_out);
-    ra_pool_free(pool, NULL, &block);
-    return status;
+    return ra_rowset_join(layout->rows, teams->members + teams->begin[team],
+                          ra_teams_size(teams, team), pool, rows_out);
 }
