@@ -54,7 +54,7 @@ static void begin_grads(backward_pass *pass)
             (ra_pair_view){ra_ring_view(ring, t->dk, c->dtype, c->kv_heads, g->kv_begin),
                            ra_ring_view(ring, t->dv, c->dtype, c->kv_heads, g->kv_begin)};
     else if (ring->schedule == RA_SCHEDULE_SHARED)
-        pass->own_grads = ra_shared_grads(ring, g, pass->plan->place);
+        pass->own_grads = ra_shared_grads(ring, g, ra_ring_place(ring));
     else
         pass->own_grads = ra_ring_pair(ring, g->kv_count, sums, RA_F32);
 }
@@ -134,13 +134,13 @@ static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *k
 {
     static const char operation[] = "backward: gradients of a turn";
     const ra_step *step = &pass->plan->steps[s];
-    int const turns = pass->plan->team_size;
+    int const turns = ra_ring_team_size(pass->ring);
     ra_kernel_pair pair = {.group = pass->group_index, .step = s};
     ra_status status = RA_OK, computed = RA_OK;
     if (turns == 1)
         return compute(pass, pair, ra_step_owner(step), &step->map, keys, grads);
     for (int turn = 0; turn < turns && status == RA_OK; ++turn) {
-        int const at = (pass->plan->place + turn) % turns;
+        int const at = (ra_ring_place(pass->ring) + turn) % turns;
         status = ra_shared_barrier(pass->ring, operation, s);
         /* A member that has failed still joins the barrier, because the others do not know yet. */
         if (status != RA_OK || computed != RA_OK || at >= step->part_count)

@@ -185,7 +185,7 @@ static ra_status init_teams(const ra_plan_request *request, ra_pool *pool, ra_pl
                    .pool = pool,
                    .team = teams->team[request->rank],
                    .place = teams->place[request->rank],
-                   .size = plan->team_size,
+                   .size = ra_teams_size(teams, teams->team[request->rank]),
                    .round_steps = (plan->step_count - 1) / request->rounds,
                    .plan = plan};
     ra_block scratch;
@@ -227,17 +227,16 @@ ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *p
     const ra_teams *teams = request->teams;
     RA_ASSERT(request->schedule != RA_SCHEDULE_AUTO && request->rounds >= 1);
     RA_ASSERT(request->schedule == RA_SCHEDULE_SHARED || teams->largest == 1);
-    ra_plan plan = {.step_count = ra_plan_count_steps(teams, request->rounds),
-                    .team_size = ra_teams_size(teams, teams->team[request->rank]),
-                    .place = teams->place[request->rank]};
-    size_t const steps = (size_t)plan.step_count, parts = steps * (size_t)plan.team_size;
+    ra_plan plan = {.step_count = ra_plan_count_steps(teams, request->rounds)};
+    size_t const size = (size_t)ra_teams_size(teams, teams->team[request->rank]);
+    size_t const steps = (size_t)plan.step_count, parts = steps * size;
     ra_status status = ra_pool_alloc(
         pool, RA_MEM_TILEMAP, steps * sizeof(ra_step) + parts * sizeof(ra_part), NULL, &plan.block);
     if (status != RA_OK)
         return status;
     plan.steps = memset(plan.block.data, 0, plan.block.bytes);
     for (size_t s = 0; s < steps; ++s)
-        plan.steps[s].parts = (ra_part *)(plan.steps + steps) + s * (size_t)plan.team_size;
+        plan.steps[s].parts = (ra_part *)(plan.steps + steps) + s * size;
     status = request->schedule == RA_SCHEDULE_RING ? ra_plan_init_ring(request, pool, &plan)
                                                    : init_teams(request, pool, &plan);
     if (status != RA_OK) {

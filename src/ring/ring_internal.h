@@ -107,7 +107,6 @@ typedef struct ra_step {
 typedef struct ra_plan {
     ra_step *steps;
     int step_count;
-    int team_size, place; /* of this rank */
     ra_block block;
     /* The ring adds what its kernel takes: */
     ra_block chunk_steps; /* where the kernel reads it; empty: state is carried for all rows */
@@ -238,6 +237,9 @@ ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
 int64_t ra_ring_local_rows(const ra_ring *ring);
+/* This rank's place in its team, and how many ranks that has. */
+int ra_ring_place(const ra_ring *ring);
+int ra_ring_team_size(const ra_ring *ring);
 
 /*
  * Parts of ra_ring_create, in this order: plans, in as many groups and rounds as the available

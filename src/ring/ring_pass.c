@@ -129,7 +129,7 @@ ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool b
     ra_status status = RA_OK;
     if (by_steps) {
         kernel_pass.steps = ring->plans[0].step_count;
-        kernel_pass.parts = ring->plans[0].team_size;
+        kernel_pass.parts = ra_ring_team_size(ring);
         status = ra_ring_settle(ring, ra_kernel_begin(ring->kernel, &kernel_pass));
     }
     if (status == RA_OK && !backward)

@@ -15,6 +15,16 @@ static int team_of(const ra_ring *ring)
     return ring->teams.team[ra_comm_rank(ring->comm)];
 }
 
+int ra_ring_place(const ra_ring *ring)
+{
+    return ring->teams.place[ra_comm_rank(ring->comm)];
+}
+
+int ra_ring_team_size(const ra_ring *ring)
+{
+    return ra_teams_size(&ring->teams, team_of(ring));
+}
+
 /* Rows of the members before a place. */
 static int64_t first_row(const ra_ring *ring, int place)
 {
@@ -26,12 +36,7 @@ static int64_t first_row(const ra_ring *ring, int place)
 
 int64_t ra_shared_team_rows(const ra_ring *ring)
 {
-    return first_row(ring, ra_teams_size(&ring->teams, team_of(ring)));
-}
-
-static int place_of(const ra_ring *ring)
-{
-    return ring->teams.place[ra_comm_rank(ring->comm)];
+    return first_row(ring, ra_ring_team_size(ring));
 }
 
 /* Two tensors [batch, team's rows, heads, dim], one after the other, as a ring's users lay them. */
@@ -56,7 +61,7 @@ ra_ring_keys ra_ring_key_memory(const ra_ring *ring)
 {
     if (ring->schedule != RA_SCHEDULE_SHARED)
         return (ra_ring_keys){NULL, NULL, ra_ring_local_rows(ring)};
-    ra_pair_view const own = ra_shared_keys(ring, 0, place_of(ring));
+    ra_pair_view const own = ra_shared_keys(ring, 0, ra_ring_place(ring));
     return (ra_ring_keys){own.first.data, own.second.data, ra_shared_team_rows(ring)};
 }
 
@@ -64,7 +69,7 @@ ra_ring_keys ra_ring_key_memory(const ra_ring *ring)
 int64_t ra_shared_share(const ra_ring *ring, size_t bytes)
 {
     int64_t const rows = ra_shared_team_rows(ring), own = ra_ring_local_rows(ring);
-    int64_t const first = first_row(ring, place_of(ring));
+    int64_t const first = first_row(ring, ra_ring_place(ring));
     if (rows == 0)
         return 0; /* nothing is held for a team without queries */
     int64_t const each = (int64_t)bytes / rows, rest = (int64_t)bytes % rows;

@@ -319,7 +319,7 @@ int64_t ra_ring_trace_bound(const ra_ring *ring)
     enum { PASS = 6, GROUP = 9, FORWARD_STEP = 8, BACKWARD_STEP = 13, TURN = 2 };
     if (ring->schedule == RA_SCHEDULE_SCAN)
         return (1 + 8 * (int64_t)ring->group_count) * (ring->config.backward ? 2 : 1);
-    int64_t const steps = ring->plans[0].step_count, turns = ring->plans[0].team_size;
+    int64_t const steps = ring->plans[0].step_count, turns = ra_ring_team_size(ring);
     int64_t const forward = PASS + ring->group_count * (GROUP + FORWARD_STEP * steps);
     int64_t const backward =
         PASS + ring->group_count * (GROUP + (BACKWARD_STEP + TURN * turns) * steps);

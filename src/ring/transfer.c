@@ -60,7 +60,7 @@ ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensor
 {
     const ra_ring_config *c = &ring->config;
     if (ring->schedule == RA_SCHEDULE_SHARED) /* batches lie further apart */
-        return ra_shared_keys(ring, group->kv_begin, ring->teams.place[ra_comm_rank(ring->comm)]);
+        return ra_shared_keys(ring, group->kv_begin, ra_ring_place(ring));
     return (ra_pair_view){ra_ring_view(ring, tensors->k, c->dtype, c->kv_heads, group->kv_begin),
                           ra_ring_view(ring, tensors->v, c->dtype, c->kv_heads, group->kv_begin)};
 }
