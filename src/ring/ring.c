@@ -242,12 +242,13 @@ static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern
     return RA_ERR_INVALID;
 }
 
-/* All of linear attention. */
+/* All of linear attention. Live pairs say nothing about its work, so none are counted. */
 static ra_status make_states(ra_ring *ring)
 {
-    if (ring->config.layout == RA_LAYOUT_AUTO)
-        ring->config.layout = RA_LAYOUT_CONTIGUOUS;
-    ra_status const status = settle_layout(ring, NULL);
+    ra_status const dealt =
+        ra_layout_deal(RA_LAYOUT_CONTIGUOUS, ring->pattern, ra_comm_size(ring->comm), ring->comm,
+                       ring->host_pool, &ring->layout);
+    ra_status const status = ra_ring_agree(ring, dealt);
     return status == RA_OK ? ra_linear_make(ring) : status;
 }
 
