@@ -49,16 +49,6 @@ static void add_need(const ra_predict_job *job, int owner, const ra_need *need,
     keys->piece_count += need->piece_count;
 }
 
-static void add_own(const ra_predict_job *job, int owner, ra_predict_keys *keys)
-{
-    const ra_rowset *own = &job->rows[owner];
-    for (int64_t i = 0; i < own->piece_count; ++i)
-        add_ranges(job, owner, &(ra_range){own->pieces[i].first, 1, own->pieces[i].rows.count}, 1,
-                   &keys->set);
-    keys->row_count += own->row_count;
-    keys->piece_count += own->piece_count;
-}
-
 /* The keys of one owner alone. */
 static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *need,
                          ra_predict_keys *keys)
@@ -67,12 +57,6 @@ static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *ne
     if (status == RA_OK)
         add_need(job, owner, need, keys);
     return status;
-}
-
-/* A rank's own rows, which are borrowed. */
-static ra_predict_keys own_keys(const ra_rowset *own)
-{
-    return (ra_predict_keys){*own, own->row_count, own->piece_count};
 }
 
 /* ---- plans by teams ---------------------------------------------------------------------------
@@ -97,8 +81,26 @@ void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_o
     }
 }
 
-/* The parts of a step, one after the other: all rows of the owners, or those in `needs`, of each.
- */
+/* The map of part k of a step, which the backward pass makes unless the step's own map serves. */
+static ra_status map_part(const planning *p, int rank, int owner, const ra_need *need,
+                          int64_t all_rows, ra_predict_step *step, int k)
+{
+    ra_predict_keys keys;
+    ra_map_size map;
+    ra_status status = keys_of(p->job, owner, need, &keys);
+    if (status == RA_OK)
+        status =
+            ra_predict_map(p->job, p->heads, &p->job->rows[rank], &keys, p->chunks, NULL, &map);
+    free(keys.set.pieces);
+    if (status != RA_OK)
+        return status;
+    if (need->row_count < all_rows)
+        ra_predict_add_map(p->job, &map, &step->part_maps);
+    step->part_keys[k] = map.runs > 0 ? need->row_count : 0;
+    return RA_OK;
+}
+
+/* The parts of a step, one after the other: `needs` of each owner. */
 static ra_status hold(const planning *p, int rank, const int *owners, int count,
                       const ra_need *needs, ra_predict_plan *plan, int s)
 {
@@ -108,39 +110,25 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
     bool const apart = job->request->ring.backward && count > 1;
     int64_t pieces = 0, rows = 0;
     for (int k = 0; k < count; ++k) {
-        pieces += needs != NULL ? needs[k].count : job->rows[owners[k]].piece_count;
-        rows += needs != NULL ? needs[k].row_count : job->rows[owners[k]].row_count;
+        pieces += needs[k].count;
+        rows += needs[k].row_count;
     }
     ra_predict_keys held;
     ra_status status = keys_init(pieces, &held);
     if (apart && status == RA_OK)
         status = ra_predict_take(&step->part_keys, count, sizeof(*step->part_keys));
-    step->part_count = count;
     for (int k = 0; k < count && status == RA_OK; ++k) {
-        const ra_rowset *own = &job->rows[owners[k]];
-        ra_predict_keys part = own_keys(own);
-        if (needs != NULL)
-            status = keys_of(job, owners[k], &needs[k], &part);
-        if (needs == NULL)
-            add_own(job, owners[k], &held);
-        else if (status == RA_OK)
-            add_need(job, owners[k], &needs[k], &held);
-        ra_map_size map = {0};
-        if (apart && status == RA_OK)
-            status = ra_predict_map(job, p->heads, &job->rows[rank], &part, p->chunks, NULL, &map);
-        if (apart && status == RA_OK && part.row_count < rows) /* else the step's own map serves */
-            ra_predict_add_map(job, &map, &step->part_maps);
-        if (apart && status == RA_OK)
-            step->part_keys[k] = map.runs > 0 ? part.row_count : 0;
-        step->fetched_rows += k == place ? part.row_count : 0;
-        if (needs != NULL)
-            free(part.set.pieces);
+        add_need(job, owners[k], &needs[k], &held);
+        if (apart)
+            status = map_part(p, rank, owners[k], &needs[k], rows, step, k);
     }
     if (status == RA_OK)
         status = ra_predict_map(job, p->heads, &job->rows[rank], &held, p->chunks, &plan->looks,
                                 &step->map);
-    step->held_rows = held.row_count;
+    step->part_count = count;
     step->held_from = count == 1 ? owners[0] : -1;
+    step->held_rows = rows;
+    step->fetched_rows = place < count ? needs[place].row_count : 0;
     free(held.set.pieces);
     return status;
 }
@@ -165,15 +153,30 @@ static const ra_need *need_of_team(const planning *p, int rank, int distance)
     return &p->needs[asked][same >= 0 ? same : ra_teams_member(teams, of, 0)];
 }
 
-/* What a rank's team fetches of some owners in a round. */
-static ra_status fetch(const planning *p, int rank, const int *owners, int count, int round,
-                       ra_predict_plan *plan, int s)
+/* All rows of an owner. */
+static ra_status need_all(const ra_rowset *rows, ra_need *need_out)
+{
+    *need_out = (ra_need){.row_count = rows->row_count, .piece_count = rows->piece_count};
+    for (int64_t i = 0; i < rows->piece_count; ++i) {
+        ra_range const piece = {rows->pieces[i].first, 1, rows->pieces[i].rows.count};
+        ra_status const status = ra_predict_push_range(need_out, piece);
+        if (status != RA_OK)
+            return status;
+    }
+    return RA_OK;
+}
+
+/* What a rank's team holds of some owners: in step 0 its own rows, then what it fetches in a round.
+ */
+static ra_status hold_of(const planning *p, int rank, const int *owners, int count, int round,
+                         ra_predict_plan *plan, int s)
 {
     const ra_need *of_team = p->needs[p->job->teams.team[rank]];
     ra_need *parts = NULL;
     ra_status status = ra_predict_take(&parts, count, sizeof(*parts));
     for (int k = 0; k < count && status == RA_OK; ++k)
-        status = ra_predict_need_of_round(p->job, &of_team[owners[k]], round, &parts[k]);
+        status = s == 0 ? need_all(&p->job->rows[owners[k]], &parts[k])
+                        : ra_predict_need_of_round(p->job, &of_team[owners[k]], round, &parts[k]);
     if (status == RA_OK)
         status = hold(p, rank, owners, count, parts, plan, s);
     ra_predict_free_needs(parts, count);
@@ -193,8 +196,8 @@ static ra_status team_step(const planning *p, int rank, int round, int distance,
     int const left = ra_teams_size(teams, of) - turn * size;
     int const count = left < 0 ? 0 : left < size ? left : size;
     ra_status status =
-        fetch(p, rank, teams->members + teams->begin[of] + (count > 0 ? turn * size : 0), count,
-              round, plan, s);
+        hold_of(p, rank, teams->members + teams->begin[of] + (count > 0 ? turn * size : 0), count,
+                round, plan, s);
     step->grad_rows = step->held_rows;
     step->grad_out_rows = step->fetched_rows;
     if (place / readers == turn && status == RA_OK) {
@@ -212,8 +215,8 @@ static ra_status plan_teams(const planning *p, int rank, ra_predict_plan *plan)
     const ra_teams *teams = &p->job->teams;
     int const team = teams->team[rank];
     int s = 1;
-    ra_status status = hold(p, rank, teams->members + teams->begin[team],
-                            ra_teams_size(teams, team), NULL, plan, 0);
+    ra_status status = hold_of(p, rank, teams->members + teams->begin[team],
+                               ra_teams_size(teams, team), 0, plan, 0);
     for (int round = 0; round < p->job->rounds; ++round)
         for (int d = 1; d < teams->count; ++d)
             for (int turn = 0; turn < ra_teams_turns(teams, d) && status == RA_OK; ++turn)
@@ -294,7 +297,7 @@ static ra_status plan_ring(const planning *p, ra_predict_plan *plans)
     for (int rank = 0; rank < job->ranks && status == RA_OK; ++rank) {
         const ra_rowset *own = &job->rows[rank];
         ra_predict_plan *const plan = &plans[rank];
-        ra_predict_keys const keys = own_keys(own);
+        ra_predict_keys const keys = {*own, own->row_count, own->piece_count};
         status =
             ra_predict_map(job, p->heads, own, &keys, p->chunks, &plan->looks, &plan->steps[0].map);
         plan->steps[0].held_from = rank;
