@@ -148,10 +148,9 @@ RA_CHECKED ra_status ra_predict_layout(ra_predict_job *job);
 void ra_predict_free_rows(ra_predict_job *job);
 
 /*
- * What the ranks [reader, reader + count) need of every other owner; with count 0, what all others
- * need of each:
- * `needs` has one zeroed entry per rank. touch only gathers; list brings rows into the ring's
- * order.
+ * What the ranks [reader, reader + count) together need of each other rank; with count 0, what is
+ * needed of each rank by any other. `needs` has an entry for each rank, zeroed before. Touch
+ * gathers ranges as they come; list brings them into the ring's order.
  */
 RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int reader, int count,
                                       ra_need *needs);

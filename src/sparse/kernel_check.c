@@ -6,8 +6,9 @@
 
 #include <math.h>
 
-/* Rows beyond the first tile, so that a short one follows; no kernel's tile is larger than the
-   most, and with the least no kernel has all keys in one block. */
+/* A problem has the rows of one tile of the kernel, but of at most TILE_ROWS_MAX, and MORE_ROWS, so
+   that a short tile follows. Kernels with small tiles get TILE_ROWS_LEAST and MORE_ROWS: so they,
+   too, meet more than one block of keys. */
 enum { MORE_ROWS = 9, TILE_ROWS_LEAST = 64, TILE_ROWS_MAX = 128 };
 
 /* Least norm that linear attention's gradients are measured against, in the inputs' scale. */
