@@ -65,7 +65,7 @@ static void nccl_abort(ra_comm *comm, int exit_code)
     (void)end_by_force(nccl);
 }
 
-ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation)
+ra_status ra_nccl_wait_idle(ra_nccl_comm *nccl, const char *operation)
 {
     ra_comm *const comm = &nccl->base.base;
     int64_t const begin_ns = ra_clock_ns();
@@ -256,7 +256,7 @@ static ra_status join(ra_nccl_comm *nccl, ncclUniqueId id)
     nccl->handle = handle;
     if (error != ncclSuccess && error != ncclInProgress)
         return ra_nccl_fail(nccl, joining, -1, error);
-    return ra_nccl_settle(nccl, joining);
+    return ra_nccl_wait_idle(nccl, joining);
 }
 
 /* A byte to the rank at `distance`, and one from the rank as far on the other side. */

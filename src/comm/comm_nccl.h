@@ -58,7 +58,7 @@ RA_CHECKED ra_status ra_nccl_fail(const ra_nccl_comm *nccl, const char *operatio
 void ra_nccl_warn(const ra_nccl_comm *nccl, ncclResult_t error, const char *what);
 
 /** Wait, under the deadline, until NCCL is not busy any more. */
-RA_CHECKED ra_status ra_nccl_settle(ra_nccl_comm *nccl, const char *operation);
+RA_CHECKED ra_status ra_nccl_wait_idle(ra_nccl_comm *nccl, const char *operation);
 
 /* A call of NCCL that waits for other ranks. */
 typedef ncclResult_t ra_nccl_call(const ra_nccl *api, ncclComm_t handle, void *argument);

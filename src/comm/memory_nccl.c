@@ -69,7 +69,7 @@ static ra_status nccl_alloc(const ra_memory *memory, size_t bytes, void **ptr_ou
         return explain(nccl, taking, error);
     error = nccl->api->comm_register(nccl->handle, data, bytes, &handle);
     ra_status const status = error == ncclSuccess || error == ncclInProgress
-                                 ? ra_nccl_settle(nccl, registering)
+                                 ? ra_nccl_wait_idle(nccl, registering)
                                  : explain(nccl, registering, error);
     if (status != RA_OK) {
         if (!ra_device_is_lost()) /* else NCCL would wait for it */

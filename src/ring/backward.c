@@ -114,7 +114,7 @@ static ra_status compute(backward_pass *pass, ra_kernel_pair pair, int owner, co
     step.dk = grads->first;
     step.dv = grads->second;
     step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
-    ra_status status = ra_ring_rest(pass->ring);
+    ra_status status = ra_ring_wait_flights(pass->ring);
     step.yields = ra_ring_is_exchanging(pass->ring);
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
     int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, pair.step, owner,
@@ -213,7 +213,7 @@ static ra_status grads_post(backward_pass *pass, int s)
     size_t const out = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_out_rows);
     size_t const in = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_in_rows);
     ra_status const status =
-        ra_ring_settle_taken(ring, in > 0 ? ra_region_take(ring, &ring->arriving, in) : RA_OK);
+        ra_ring_agree_on_taken(ring, in > 0 ? ra_region_take(ring, &ring->arriving, in) : RA_OK);
     if (status != RA_OK || in + out == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
     size_t const skip = ra_ring_grads_bytes(ring, pass->group.kv_count, step->fetched_first);
@@ -239,7 +239,7 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
     ra_status status = RA_OK;
     if (bytes > 0 || ring->schedule == RA_SCHEDULE_SHARED)
         status = ra_region_take_shared(ring, RA_OK, partial, bytes);
-    status = ra_ring_settle_taken(ring, status);
+    status = ra_ring_agree_on_taken(ring, status);
     if (status != RA_OK || bytes == 0)
         return status; /* nobody up to here has a live pair with this block */
     if (mine > 0)      /* each member zeroes what it fetched and sends back */
@@ -261,7 +261,7 @@ static ra_status backward_step(backward_pass *pass, int s)
     ring->step = s;
     ra_status status = bring_keys(pass, s, &held);
     if (status == RA_OK)
-        status = ra_ring_settle(ring, compute_partial(pass, s, &held));
+        status = ra_ring_agree_on_step(ring, compute_partial(pass, s, &held));
     ra_pool_mark(ring->pool, "backward step", pass->group_index, s);
     ra_keys_leave(ring, pass->plan, s);
     if (status == RA_OK && s > 1)
@@ -334,7 +334,7 @@ static ra_status run_group(backward_pass *pass)
     if (status == RA_OK)
         status = bring_keys(pass, 0, NULL);
     if (status == RA_OK)
-        status = ra_ring_settle(ring, compute_own(pass));
+        status = ra_ring_agree_on_step(ring, compute_own(pass));
     ra_pool_mark(ring->pool, "backward step", pass->group_index, 0);
     ra_ring_mark_end(ring, mark);
     for (int s = 1; s < steps && status == RA_OK; ++s)

@@ -71,7 +71,7 @@ static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
     step.first = s == pass->first;
     step.last = s == pass->last;
     step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
-    ra_status status = ra_ring_rest(pass->ring);
+    ra_status status = ra_ring_wait_flights(pass->ring);
     step.yields = ra_ring_is_exchanging(pass->ring);
     size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
     int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_FORWARD_KERNEL, s, ra_step_owner(at),
@@ -93,7 +93,7 @@ static ra_status forward_step(forward_pass *pass, int s)
     ra_status status = ra_keys_bring(ring, pass->plan, &pass->group, s, &pass->own,
                                      "forward keys and values", &held);
     if (status == RA_OK)
-        status = ra_ring_settle(ring, compute(pass, s, &held));
+        status = ra_ring_agree_on_step(ring, compute(pass, s, &held));
     ra_pool_mark(ring->pool, "forward step", pass->group_index, s);
     ra_keys_leave(ring, pass->plan, s);
     ra_ring_mark_end(ring, mark);

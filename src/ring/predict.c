@@ -248,7 +248,7 @@ static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
 /* ---- the whole --------------------------------------------------------------------------------
  */
 
-static void settle(const ra_predict_job *job, const ra_predict_bytes *totals, ra_prediction *out)
+static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_prediction *out)
 {
     const ra_ring_config *c = &job->request->ring;
     RA_ASSERT(totals != NULL);
@@ -345,7 +345,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     if (status == RA_OK && request->ring.linear != RA_LINEAR_NONE) {
         ra_predict_linear(&job, &out);
     } else if (status == RA_OK) {
-        settle(&job, totals, &out);
+        fill(&job, totals, &out);
         status = ra_predict_end_times(&job, &times, &out);
     }
     ra_predict_free_times(&times);

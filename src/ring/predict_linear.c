@@ -92,7 +92,7 @@ static double sent_bytes(const ra_predict_job *job)
     return once * (c->backward ? 2 + again : 1);
 }
 
-static void settle_memory(ra_predict_job *job, ra_prediction *out)
+static void fill_memory(ra_predict_job *job, ra_prediction *out)
 {
     for (int i = 0; i < job->followed_count; ++i) {
         int32_t const groups = groups_of(job, job->followed[i]);
@@ -126,8 +126,8 @@ static double scan_ms(const ra_predict_job *job)
 }
 
 /* States travel while nobody computes: the next work needs them. */
-static void settle_pass(const ra_predict_job *job, bool backward, int64_t rows,
-                        ra_predicted_pass *pass)
+static void fill_pass(const ra_predict_job *job, bool backward, int64_t rows,
+                      ra_predicted_pass *pass)
 {
     const ra_ring_config *c = &job->request->ring;
     ra_head_group const group = ra_ring_group_of(c, job->groups, 0);
@@ -144,7 +144,7 @@ static void settle_pass(const ra_predict_job *job, bool backward, int64_t rows,
     pass->overlap = pass->comm_ms > 0 ? 0 : (double)NAN;
 }
 
-static void settle_times(const ra_predict_job *job, ra_prediction *out)
+static void fill_times(const ra_predict_job *job, ra_prediction *out)
 {
     for (int r = 1; r < job->ranks; ++r)
         if (job->rows[r].row_count > job->rows[out->slowest_rank].row_count)
@@ -152,9 +152,9 @@ static void settle_times(const ra_predict_job *job, ra_prediction *out)
     int64_t const rows = job->rows[out->slowest_rank].row_count;
     out->has_times = ra_predict_knows_times(job->request);
     out->balance_rows = (double)NAN; /* nothing to hide behind */
-    settle_pass(job, false, rows, &out->forward);
+    fill_pass(job, false, rows, &out->forward);
     if (job->request->ring.backward)
-        settle_pass(job, true, rows, &out->backward);
+        fill_pass(job, true, rows, &out->backward);
 }
 
 void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
@@ -165,7 +165,7 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     int64_t most = 0;
     for (int r = 0; r < job->ranks; ++r)
         most = ra_max_i64(most, job->rows[r].row_count);
-    settle_memory(job, out);
+    fill_memory(job, out);
     out->blocks_expected = job->diagonal != NULL;
     out->counted = job->followed_count == job->ranks && job->diagonal == NULL;
     out->ranks = job->ranks;
@@ -177,7 +177,7 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     out->imbalance = (double)most * job->ranks / (double)c->seq;
     out->sent_bytes = sent_bytes(job);
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);
-    settle_times(job, out);
+    fill_times(job, out);
     out->forward.flops = forward;
     out->backward.flops = c->backward ? 2 * forward : 0;
 }

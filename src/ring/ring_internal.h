@@ -355,18 +355,18 @@ static inline bool ra_ring_is_exchanging(const ra_ring *ring)
 int ra_step_owner(const ra_step *step);
 /*
  * A kernel's status, or, if its table takes memory in its steps, the worst of all ranks': so no
- * rank waits for one that has given up, and a job can go on to its next try. All rest first, also
- * who had nothing to compute: messages between GPUs need not progress while ranks agree, and the
- * others do not come to that before they have theirs.
+ * rank waits for one that has given up, and a job can go on to its next try. All wait for
+ * what is in flight first, also who had nothing to compute: messages between GPUs need not progress
+ * while ranks agree, and the others do not come to that before they have theirs.
  */
-RA_CHECKED ra_status ra_ring_settle(ra_ring *ring, ra_status mine);
+RA_CHECKED ra_status ra_ring_agree_on_step(ra_ring *ring, ra_status mine);
 /*
  * Before a step of such a table on a GPU: wait for all that is in flight, because giving memory
  * back there waits for messages too, without a deadline.
  */
-RA_CHECKED ra_status ra_ring_rest(ra_ring *ring);
-/* As ra_ring_settle, if steps take communication buffers, for the status of taking one. */
-RA_CHECKED ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine);
+RA_CHECKED ra_status ra_ring_wait_flights(ra_ring *ring);
+/* As ra_ring_agree_on_step, if steps take communication buffers, for the status of taking one. */
+RA_CHECKED ra_status ra_ring_agree_on_taken(ra_ring *ring, ra_status mine);
 /* Round sums of all our rows into an output, as ra_kernel_ops.store. */
 RA_CHECKED ra_status ra_ring_store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
                                    const ra_view *to);

@@ -9,15 +9,15 @@ static bool steps_can_fail(const ra_ring *ring)
     return ring->kernel->ops->begin != NULL;
 }
 
-ra_status ra_ring_settle(ra_ring *ring, ra_status mine)
+ra_status ra_ring_agree_on_step(ra_ring *ring, ra_status mine)
 {
     if (!steps_can_fail(ring))
         return mine;
-    ra_status const rested = ra_ring_rest(ring);
-    return ra_ring_agree(ring, mine != RA_OK ? mine : rested);
+    ra_status const waited = ra_ring_wait_flights(ring);
+    return ra_ring_agree(ring, mine != RA_OK ? mine : waited);
 }
 
-ra_status ra_ring_rest(ra_ring *ring)
+ra_status ra_ring_wait_flights(ra_ring *ring)
 {
     if (!steps_can_fail(ring) || ring->pool == ring->host_pool)
         return RA_OK;
@@ -25,7 +25,7 @@ ra_status ra_ring_rest(ra_ring *ring)
     return status != RA_OK ? status : ra_flight_wait(ring, &ring->grads_flight);
 }
 
-ra_status ra_ring_settle_taken(ra_ring *ring, ra_status mine)
+ra_status ra_ring_agree_on_taken(ra_ring *ring, ra_status mine)
 {
     return ring->config.comm_buffers > 0 ? mine : ra_ring_agree(ring, mine);
 }
@@ -130,7 +130,7 @@ ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool b
     if (by_steps) {
         kernel_pass.steps = ring->plans[0].step_count;
         kernel_pass.parts = ra_ring_team_size(ring);
-        status = ra_ring_settle(ring, ra_kernel_begin(ring->kernel, &kernel_pass));
+        status = ra_ring_agree_on_step(ring, ra_kernel_begin(ring->kernel, &kernel_pass));
     }
     if (status == RA_OK && !backward)
         status = ra_shared_barrier(ring, "forward: all keys are in place", -1);

@@ -233,7 +233,7 @@ static ra_status post_keys(ra_ring *ring, const ra_plan *plan, const ra_head_gro
     size_t const skip_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->fetched_first);
     ra_status const packed = pack_own(ring, at, group, step, own);
     ra_status const status =
-        ra_ring_settle_taken(ring, clear_held(ring, packed, at, group, step, operation));
+        ra_ring_agree_on_taken(ring, clear_held(ring, packed, at, group, step, operation));
     if (status != RA_OK || sent_bytes + recv_bytes == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
     char *const into = recv_bytes > 0 ? (char *)ra_region_data(held) + skip_bytes : NULL;

@@ -74,8 +74,8 @@ static bool is_result(const ra_job *job, ra_status status)
                                 status == RA_ERR_NO_MEMORY || status == RA_ERR_IO));
 }
 
-ra_status ra_series_settle(const ra_job *job, ra_status status, bool says,
-                           ra_job_outcome *outcome_out)
+ra_status ra_series_share_outcome(const ra_job *job, ra_status status, bool says,
+                                  ra_job_outcome *outcome_out)
 {
     bool const kept = ra_console_take(outcome_out->message);
     outcome_out->status = status;

@@ -75,8 +75,8 @@ RA_CHECKED ra_status ra_series_configure_alone(const ra_series *series, const ra
  * fail, `says` decides: a verification that failed leaves a line, too.
  * @param status  of the job. @return RA_OK if the next job has a chance
  */
-RA_CHECKED ra_status ra_series_settle(const ra_job *job, ra_status status, bool says,
-                                      ra_job_outcome *outcome_out);
+RA_CHECKED ra_status ra_series_share_outcome(const ra_job *job, ra_status status, bool says,
+                                             ra_job_outcome *outcome_out);
 /** To be called for every job, or for the outcome of several: these decide the exit code. */
 void ra_series_count(ra_series *series, ra_status status, bool passes);
 

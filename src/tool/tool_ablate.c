@@ -33,7 +33,7 @@ static ra_status point_run(ra_ablate *ablate, ra_ablate_point *point)
     ra_progress_about(series->progress, point->set->name);
     ra_console_defer();
     ra_status status = point_measure(series, &job, point);
-    status = ra_series_settle(&job, status, true, &point->outcome);
+    status = ra_series_share_outcome(&job, status, true, &point->outcome);
     (void)ra_job_describe_backend(&job, point->backend);
     ra_series_count(series, point->outcome.status, point->passes);
     if (status == RA_OK) {

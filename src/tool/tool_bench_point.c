@@ -171,7 +171,7 @@ ra_status ra_bench_point_run(ra_bench *bench, const ra_config_pick *pick)
     ra_bench_point point = {.pick = *pick};
     ra_console_defer();
     ra_status status = point_measure(bench, &job, &point);
-    status = ra_series_settle(&job, status, false, &point.outcome);
+    status = ra_series_share_outcome(&job, status, false, &point.outcome);
     if (status == RA_OK) {
         bool const ran = point.outcome.status == RA_OK;
         ra_series_count(series, point.outcome.status, ran && ra_report_passes(&point.report));

@@ -137,7 +137,7 @@ ra_status ra_probe_try(ra_probe *probe, ra_probe_point *point, int64_t tokens, b
     point->try_count++;
     ra_console_defer();
     ra_status status = job_try(probe, &job, point, tokens, whole);
-    status = ra_series_settle(&job, status, true, outcome_out);
+    status = ra_series_share_outcome(&job, status, true, outcome_out);
     (void)ra_job_describe_backend(&job, point->backend);
     ra_job_clear(&job);
     return status;

@@ -138,7 +138,7 @@ ra_status ra_cuda_finish(ra_kernel *kernel)
         ra_pause(ra_clock_ns() - begin_ns);
     }
     status = ra_cuda_kernel_status(kernel, error, "kernel cuda: computing");
-    return status == RA_OK ? ra_cuda_watch_settle(kernel) : status;
+    return status == RA_OK ? ra_cuda_watch_wait(kernel) : status;
 }
 
 static ra_timeline *cuda_timeline(ra_kernel *kernel, int32_t capacity)

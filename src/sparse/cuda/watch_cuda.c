@@ -141,7 +141,7 @@ ra_status ra_cuda_watch_look(ra_kernel *kernel)
     return status == RA_OK && w->quiet_looks > LOOKS ? lose(kernel) : status;
 }
 
-ra_status ra_cuda_watch_settle(ra_kernel *kernel)
+ra_status ra_cuda_watch_wait(ra_kernel *kernel)
 {
     ra_cuda_watch *const w = &ra_cuda_self(kernel)->watch;
     int64_t const begin_ns = ra_clock_ns();

@@ -46,6 +46,6 @@ void ra_cuda_watch_launch(ra_kernel *kernel, const char *what, const ra_kernel_p
 RA_CHECKED ra_status ra_cuda_watch_look(ra_kernel *kernel);
 /** Wait for the look that is on its way, if one is, for at most timeout_ms: it reads the workspace,
     and tickets, which may be given back next. */
-RA_CHECKED ra_status ra_cuda_watch_settle(ra_kernel *kernel);
+RA_CHECKED ra_status ra_cuda_watch_wait(ra_kernel *kernel);
 
 #endif
