@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-enum { RA_PLOT_LABEL_MAX = 120 };
+/* More series than that cannot be told apart in one picture. */
+enum { RA_PLOT_LABEL_MAX = 120, RA_PLOT_SERIES_MAX = 24 };
 
 static double const ra_plot_mib = 1024.0 * 1024.0;
 
@@ -24,25 +25,34 @@ typedef enum ra_plot_value {
 
 /* One entry of "points". What a report does not have is NAN. */
 typedef struct ra_plot_point {
-    char series[RA_PLOT_LABEL_MAX];  /* variant, swept keys but for the length */
-    char setting[RA_PLOT_LABEL_MAX]; /* series of one setting are compared with its first */
-    double tokens;                   /* of a sequence */
+    int series;    /* in ra_plot_data */
+    double tokens; /* of a sequence */
     double value[RA_PLOT_VALUES];
     double memory_bytes[RA_MEM_CATEGORY_COUNT]; /* at the peak */
     bool ok;                                    /* else: out of memory or refused */
     bool probed;                                /* tokens is the longest that fits */
 } ra_plot_point;
 
-typedef struct ra_plot_data {
-    ra_plot_point *points;
+typedef struct ra_plot_series {
+    char label[RA_PLOT_LABEL_MAX];   /* variant, swept keys but for the length */
+    char setting[RA_PLOT_LABEL_MAX]; /* series of one setting are compared with its first */
+    int compared_with;               /* that series; may be this one */
+    ra_plot_point *const *points;    /* borrowed; the shortest sequence first */
     int count;
-    char (*series)[RA_PLOT_LABEL_MAX]; /* distinct labels, in order of appearance */
+} ra_plot_series;
+
+/* The first RA_PLOT_SERIES_MAX series, in order of appearance, and their points. */
+typedef struct ra_plot_data {
+    ra_plot_point *points; /* in their order in the files */
+    int count;
+    int left_out_count; /* points of other series */
+    ra_plot_series series[RA_PLOT_SERIES_MAX];
     int series_count;
-    int *by_length; /* indices of points, the shortest sequence first */
+    ra_plot_point **by_series; /* all points, series after series */
 } ra_plot_data;
 
 /**
- * Read the points of reports, in order, as written by `--json`.
+ * Read the points of reports, in order, as written by `--json`. A warning says what is left out.
  * @return RA_ERR_IO         a file cannot be read, or is no report: one line says which and why
  *         RA_ERR_NO_MEMORY
  */

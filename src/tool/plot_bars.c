@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BARS_MAX = 24, MARGIN_CHARACTERS = 8 };
+enum { MARGIN_CHARACTERS = 8 };
 
 static bool has_memory(const ra_plot_point *p)
 {
@@ -12,13 +12,12 @@ static bool has_memory(const ra_plot_point *p)
 }
 
 /* The longest point of a series stands for it; of several equally long ones the first. */
-static const ra_plot_point *bar_of(const ra_plot_data *data, int series)
+static const ra_plot_point *bar_of(const ra_plot_series *series)
 {
     const ra_plot_point *best = NULL;
-    for (int i = 0; i < data->count; i++) {
-        const ra_plot_point *p = &data->points[i];
-        if (ra_plot_in_series(data, p, series) && has_memory(p) &&
-            (best == NULL || p->tokens > best->tokens))
+    for (int i = 0; i < series->count; i++) {
+        const ra_plot_point *p = series->points[i];
+        if (has_memory(p) && (best == NULL || p->tokens > best->tokens))
             best = p;
     }
     return best;
@@ -26,8 +25,8 @@ static const ra_plot_point *bar_of(const ra_plot_data *data, int series)
 
 bool ra_plot_memory_applies(const ra_plot_data *data)
 {
-    for (int s = 0; s < data->series_count && s < BARS_MAX; s++) {
-        if (bar_of(data, s) != NULL)
+    for (int s = 0; s < data->series_count; s++) {
+        if (bar_of(&data->series[s]) != NULL)
             return true;
     }
     return false;
@@ -35,8 +34,8 @@ bool ra_plot_memory_applies(const ra_plot_data *data)
 
 static bool category_is_used(const ra_plot_data *data, int category)
 {
-    for (int s = 0; s < data->series_count && s < BARS_MAX; s++) {
-        const ra_plot_point *p = bar_of(data, s);
+    for (int s = 0; s < data->series_count; s++) {
+        const ra_plot_point *p = bar_of(&data->series[s]);
         if (p != NULL && p->memory_bytes[category] > 0)
             return true;
     }
@@ -55,18 +54,18 @@ static void bars_begin(FILE *script, int count, int longest)
 }
 
 /* "flash, 4096 tokens"; its length. */
-static int bar_label(const ra_plot_point *p, char *label, size_t bytes)
+static int bar_label(const ra_plot_data *data, const ra_plot_point *p, char *label, size_t bytes)
 {
-    return snprintf(label, bytes, "%s, %.0f tokens", p->series, p->tokens);
+    return snprintf(label, bytes, "%s, %.0f tokens", data->series[p->series].label, p->tokens);
 }
 
 static void memory_begin(FILE *script, const ra_plot_data *data)
 {
     char label[RA_PLOT_LABEL_MAX + 40];
     int count = 0, longest = 0;
-    for (int s = 0; s < data->series_count && s < BARS_MAX; s++) {
-        const ra_plot_point *p = bar_of(data, s);
-        int const length = p != NULL ? bar_label(p, label, sizeof(label)) : 0;
+    for (int s = 0; s < data->series_count; s++) {
+        const ra_plot_point *p = bar_of(&data->series[s]);
+        int const length = p != NULL ? bar_label(data, p, label, sizeof(label)) : 0;
         count += p != NULL;
         longest = length > longest ? length : longest;
     }
@@ -79,12 +78,12 @@ void ra_plot_memory_write(FILE *script, const ra_plot_data *data)
     int drawn = 0;
     memory_begin(script, data);
     fputs("$bars << EOD\n", script);
-    for (int s = 0; s < data->series_count && s < BARS_MAX; s++) {
-        const ra_plot_point *p = bar_of(data, s);
+    for (int s = 0; s < data->series_count; s++) {
+        const ra_plot_point *p = bar_of(&data->series[s]);
         char label[RA_PLOT_LABEL_MAX + 40];
         if (p == NULL)
             continue;
-        (void)bar_label(p, label, sizeof(label));
+        (void)bar_label(data, p, label, sizeof(label));
         ra_plot_quote(script, label);
         for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
             fprintf(script, " %.17g", fmax(p->memory_bytes[i], 0) / ra_plot_mib);
@@ -122,7 +121,7 @@ void ra_plot_probe_write(FILE *script, const ra_plot_data *data)
 {
     int count = 0, longest = 0;
     for (int i = 0; i < data->count; i++) {
-        int const length = (int)strlen(data->points[i].series);
+        int const length = (int)strlen(data->series[data->points[i].series].label);
         if (!is_probe_bar(&data->points[i]))
             continue;
         count++;
@@ -135,7 +134,7 @@ void ra_plot_probe_write(FILE *script, const ra_plot_data *data)
         const ra_plot_point *p = &data->points[i];
         if (!is_probe_bar(p))
             continue;
-        ra_plot_quote(script, p->series);
+        ra_plot_quote(script, data->series[p->series].label);
         fprintf(script, " %.17g\n", p->tokens);
     }
     fprintf(script,

@@ -1,6 +1,7 @@
 /*
  * Reports as points of series. Files may have any origin: missing or mistyped values are skipped.
  */
+#include "bytes_text.h"
 #include "internal.h"
 #include "json_build.h"
 #include "plot.h"
@@ -58,30 +59,47 @@ static void setting_of(const json_t *point, char *label)
 }
 
 /* "variant, head_dim=64". Where there are no variants, settings are compared with each other. */
-static void names_read(const json_t *from, const char *command, ra_plot_point *point)
+static ra_plot_series series_of(const json_t *point, const char *command)
 {
-    const char *variant = json_string_value(json_object_get(from, "variant"));
-    setting_of(from, point->setting);
-    point->series[0] = '\0';
+    ra_plot_series series = {.label = ""};
+    const char *variant = json_string_value(json_object_get(point, "variant"));
+    setting_of(point, series.setting);
     if (variant != NULL)
-        label_add(point->series, "", variant);
-    if (point->setting[0] != '\0')
-        label_add(point->series, "", point->setting);
-    if (point->series[0] == '\0')
-        label_add(point->series, "", "job");
+        label_add(series.label, "", variant);
+    if (series.setting[0] != '\0')
+        label_add(series.label, "", series.setting);
+    if (series.label[0] == '\0')
+        label_add(series.label, "", "job");
     if (strcmp(command, "plan") == 0) /* what was measured is another series */
-        label_add(point->series, "", "planned");
+        label_add(series.label, "", "planned");
     if (variant == NULL)
-        point->setting[0] = '\0';
+        series.setting[0] = '\0';
+    return series;
 }
 
-static void point_read(const json_t *from, const char *command, ra_plot_point *point)
+/* Its index; -1: there is no room for another one. */
+static int series_add(const ra_plot_series *series, ra_plot_data *data)
+{
+    int at = 0, first = 0;
+    while (at < data->series_count && strcmp(data->series[at].label, series->label) != 0)
+        at++;
+    if (at < data->series_count)
+        return at;
+    if (at == RA_PLOT_SERIES_MAX)
+        return -1;
+    while (first < at && strcmp(data->series[first].setting, series->setting) != 0)
+        first++;
+    data->series[at] = *series;
+    data->series[at].compared_with = first;
+    return data->series_count++;
+}
+
+static void values_read(const json_t *from, const char *command, ra_plot_point *point)
 {
     bool const probe = strcmp(command, "probe") == 0;
     const json_t *config = json_object_get(from, "config");
     const json_t *memory = json_object_get(from, "memory_bytes");
     const char *status = json_string_value(json_object_get(from, "status"));
-    names_read(from, command, point);
     point->probed = probe;
     point->tokens =
         member(probe ? from : json_object_get(config, "shape"), probe ? "tokens" : "seq");
@@ -94,8 +112,24 @@ static void point_read(const json_t *from, const char *command, ra_plot_point *p
     value[RA_PLOT_FAILED_MIB] = point->ok ? (double)NAN : limit / ra_plot_mib;
     value[RA_PLOT_FORWARD_MS] = point->ok ? median(from, "forward_ms") : (double)NAN;
     value[RA_PLOT_BACKWARD_MS] = point->ok ? median(from, "backward_ms") : (double)NAN;
+    value[RA_PLOT_SAVINGS] = NAN;
     for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
         point->memory_bytes[i] = member(memory, ra_category_name((ra_category)i));
+}
+
+/* There is room for it. */
+static void point_add(const json_t *from, const char *command, ra_plot_data *data)
+{
+    ra_plot_series const named = series_of(from, command);
+    int const series = series_add(&named, data);
+    if (series < 0) {
+        data->left_out_count++;
+        return;
+    }
+    ra_plot_point *point = &data->points[data->count++];
+    point->series = series;
+    values_read(from, command, point);
+    data->series[series].count++;
 }
 
 static ra_status refuse(const char *file, const char *what)
@@ -117,7 +151,7 @@ static ra_status points_add(const char *file, const json_t *root, ra_plot_data *
     size_t const count = json_array_size(points);
     if (json_object_get(root, "ringattn") == NULL || !json_is_array(points))
         return refuse(file, "is no report of ringattn: it has no \"points\"");
-    if (count > POINTS_MAX - (size_t)data->count)
+    if (count > POINTS_MAX - (size_t)(data->count + data->left_out_count))
         return refuse(file, "more than 100000 points");
     if (count == 0)
         return RA_OK;
@@ -127,8 +161,7 @@ static ra_status points_add(const char *file, const json_t *root, ra_plot_data *
         return no_memory();
     data->points = more;
     for (size_t i = 0; i < count; i++)
-        point_read(json_array_get(points, i), command != NULL ? command : "",
-                   &data->points[data->count++]);
+        point_add(json_array_get(points, i), command != NULL ? command : "", data);
     return RA_OK;
 }
 
@@ -145,77 +178,48 @@ static ra_status file_add(const char *file, ra_plot_data *data)
     return status;
 }
 
-static ra_status series_gather(ra_plot_data *data)
+/* By series, from short to long, those without a length last; equal ones in their order. */
+static int compare_points(const void *a, const void *b)
 {
-    data->series = calloc((size_t)data->count + 1, sizeof(*data->series));
-    if (data->series == NULL)
-        return no_memory();
-    for (int i = 0; i < data->count; i++) {
-        int at = 0;
-        while (at < data->series_count && strcmp(data->series[at], data->points[i].series) != 0)
-            at++;
-        if (at == data->series_count)
-            memcpy(data->series[data->series_count++], data->points[i].series, RA_PLOT_LABEL_MAX);
-    }
-    return RA_OK;
-}
-
-typedef struct by_length {
-    double tokens;
-    int index;
-} by_length;
-
-/* Those without a length last; equal ones in their order. */
-static int compare_lengths(const void *a, const void *b)
-{
-    const by_length *x = a, *y = b;
-    if (isnan(x->tokens) || isnan(y->tokens)) {
-        int const later = isnan(x->tokens) - isnan(y->tokens);
-        return later != 0 ? later : x->index - y->index;
-    }
-    if (x->tokens != y->tokens)
-        return x->tokens < y->tokens ? -1 : 1;
-    return x->index - y->index;
+    const ra_plot_point *x = *(const ra_plot_point *const *)a;
+    const ra_plot_point *y = *(const ra_plot_point *const *)b;
+    double const lengths[] = {isnan(x->tokens) ? (double)INFINITY : x->tokens,
+                              isnan(y->tokens) ? (double)INFINITY : y->tokens};
+    int const by_length = ra_compare_f64(&lengths[0], &lengths[1]);
+    if (x->series != y->series)
+        return x->series < y->series ? -1 : 1;
+    return by_length != 0 ? by_length : (x > y) - (x < y);
 }
 
 /* A line goes from short to long, whatever the order of files and sweeps. */
-static ra_status lengths_sort(ra_plot_data *data)
+static ra_status points_sort(ra_plot_data *data)
 {
-    by_length *const all = calloc((size_t)data->count, sizeof(*all));
-    data->by_length = calloc((size_t)data->count, sizeof(*data->by_length));
-    if (all == NULL || data->by_length == NULL) {
-        free(all);
+    RA_ASSERT(data->count >= 1);
+    ra_plot_point **points = calloc((size_t)data->count, sizeof(ra_plot_point *));
+    if (points == NULL)
         return no_memory();
+    for (int i = 0; i < data->count; i++)
+        points[i] = &data->points[i];
+    qsort(points, (size_t)data->count, sizeof(ra_plot_point *), compare_points);
+    data->by_series = points;
+    for (int s = 0; s < data->series_count; s++) {
+        data->series[s].points = points;
+        points += data->series[s].count;
     }
-    for (int i = 0; i < data->count; i++)
-        all[i] = (by_length){data->points[i].tokens, i};
-    qsort(all, (size_t)data->count, sizeof(*all), compare_lengths);
-    for (int i = 0; i < data->count; i++)
-        data->by_length[i] = all[i].index;
-    free(all);
     return RA_OK;
 }
 
-/* The first series that differs from this one in its variant alone, or is it. */
-static const char *compared_with(const ra_plot_data *data, const ra_plot_point *p)
-{
-    int i = 0;
-    while (strcmp(data->points[i].setting, p->setting) != 0)
-        i++;
-    return data->points[i].series;
-}
-
 /* At the same length; a series saves nothing over itself. */
-static double savings_of(const ra_plot_data *data, const ra_plot_point *p)
+static void savings_set(const ra_plot_series *series, const ra_plot_series *first)
 {
-    const char *first = compared_with(data, p);
-    bool const is_first = strcmp(p->series, first) == 0;
-    for (int i = 0; i < data->count && !is_first; i++) {
-        const ra_plot_point *q = &data->points[i];
-        if (strcmp(q->series, first) == 0 && q->ok && q->tokens == p->tokens)
-            return q->value[RA_PLOT_PEAK_MIB] / p->value[RA_PLOT_PEAK_MIB];
+    for (int i = 0, j = 0; i < series->count && series != first; i++) {
+        ra_plot_point *p = series->points[i];
+        while (j < first->count && (first->points[j]->tokens < p->tokens || !first->points[j]->ok))
+            j++;
+        if (j < first->count && first->points[j]->tokens == p->tokens)
+            p->value[RA_PLOT_SAVINGS] =
+                first->points[j]->value[RA_PLOT_PEAK_MIB] / p->value[RA_PLOT_PEAK_MIB];
     }
-    return NAN;
 }
 
 ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *data_out)
@@ -226,16 +230,19 @@ ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *d
         status = file_add(files[i], &data);
     if (status == RA_OK && data.count < 1)
         status = refuse(files[0], "has no points to draw");
-    for (int i = 0; i < data.count && status == RA_OK; i++)
-        data.points[i].value[RA_PLOT_SAVINGS] = savings_of(&data, &data.points[i]);
     if (status == RA_OK)
-        status = series_gather(&data);
-    if (status == RA_OK)
-        status = lengths_sort(&data);
+        status = points_sort(&data);
     if (status != RA_OK) {
         ra_plot_fini(&data);
         return status;
     }
+    for (int s = 0; s < data.series_count; s++)
+        savings_set(&data.series[s], &data.series[data.series[s].compared_with]);
+    if (data.left_out_count > 0)
+        ra_log(RA_LOG_WARNING,
+               "pictures show the first %d series: %d point%s of others %s left out",
+               RA_PLOT_SERIES_MAX, data.left_out_count, ra_plural(data.left_out_count),
+               data.left_out_count == 1 ? "is" : "are");
     *data_out = data;
     return RA_OK;
 }
@@ -243,7 +250,6 @@ ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *d
 void ra_plot_fini(ra_plot_data *data)
 {
     free(data->points);
-    free(data->series);
-    free(data->by_length);
+    free(data->by_series);
     *data = (ra_plot_data){0};
 }

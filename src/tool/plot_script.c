@@ -42,60 +42,52 @@ void ra_plot_begin(FILE *script, const char *title, const char *x, const char *y
 /* ---- a value against the length ----------------------------------------------------------------
  */
 
-bool ra_plot_in_series(const ra_plot_data *data, const ra_plot_point *point, int series)
+/* Whether both axes, which are logarithmic, have a place for this point. */
+static bool has_place(const ra_plot_point *p, ra_plot_value value)
 {
-    return strcmp(point->series, data->series[series]) == 0;
+    return p->tokens > 0 && p->value[value] > 0;
 }
 
-/* Whether a series has this point where both axes, which are logarithmic, have a place for it. */
-static bool has_point(const ra_plot_data *data, int series, const ra_plot_point *p,
-                      ra_plot_value value)
+/* The next point from `i` on that has a place; the count: there is none. */
+static int next_drawn(const ra_plot_series *series, int i, ra_plot_value value)
 {
-    return ra_plot_in_series(data, p, series) && p->tokens > 0 && p->value[value] > 0;
-}
-
-static int drawn_count(const ra_plot_data *data, int series, ra_plot_value value)
-{
-    int count = 0;
-    for (int i = 0; i < data->count; i++)
-        count += has_point(data, series, &data->points[i], value);
-    return count;
+    while (i < series->count && !has_place(series->points[i], value))
+        i++;
+    return i;
 }
 
 /* A line takes two points of different length. */
 static bool has_line(const ra_plot_data *data, ra_plot_value value)
 {
     for (int s = 0; s < data->series_count; s++) {
-        double first = NAN;
-        for (int i = 0; i < data->count; i++) {
-            const ra_plot_point *p = &data->points[i];
-            if (!has_point(data, s, p, value))
-                continue;
-            if (isnan(first))
-                first = p->tokens;
-            else if (p->tokens != first)
+        const ra_plot_series *series = &data->series[s];
+        int const first = next_drawn(series, 0, value);
+        for (int i = first; i < series->count; i = next_drawn(series, i + 1, value)) {
+            if (series->points[i]->tokens != series->points[first]->tokens)
                 return true;
         }
     }
     return false;
 }
 
+static bool is_same(const ra_plot_series *a, const ra_plot_series *b, ra_plot_value value)
+{
+    int i = next_drawn(a, 0, value), j = next_drawn(b, 0, value);
+    while (i < a->count && j < b->count) {
+        const ra_plot_point *p = a->points[i], *q = b->points[j];
+        if (p->tokens != q->tokens || p->value[value] != q->value[value])
+            return false;
+        i = next_drawn(a, i + 1, value);
+        j = next_drawn(b, j + 1, value);
+    }
+    return i == a->count && j == b->count;
+}
+
 /* Whether an earlier series has drawn the same line already, as floors of one shape do. */
 static bool is_repeated(const ra_plot_data *data, int series, ra_plot_value value)
 {
     for (int s = 0; s < series; s++) {
-        bool same = drawn_count(data, s, value) == drawn_count(data, series, value);
-        for (int i = 0, j = 0; same && i < data->count; i++) {
-            const ra_plot_point *p = &data->points[i];
-            if (!has_point(data, series, p, value))
-                continue;
-            while (j < data->count && !has_point(data, s, &data->points[j], value))
-                j++;
-            same = j < data->count && data->points[j].tokens == p->tokens &&
-                   data->points[j].value[value] == p->value[value];
-            j++;
-        }
-        if (same)
+        if (is_same(&data->series[s], &data->series[series], value))
             return true;
     }
     return false;
@@ -104,12 +96,10 @@ static bool is_repeated(const ra_plot_data *data, int series, ra_plot_value valu
 static void block_write(FILE *script, const ra_plot_data *data, const char *name, int series,
                         ra_plot_value value)
 {
+    const ra_plot_series *from = &data->series[series];
     fprintf(script, "$%s%d << EOD\n", name, series);
-    for (int i = 0; i < data->count; i++) {
-        const ra_plot_point *p = &data->points[data->by_length[i]];
-        if (has_point(data, series, p, value))
-            fprintf(script, "%.17g %.17g\n", p->tokens, p->value[value]);
-    }
+    for (int i = next_drawn(from, 0, value); i < from->count; i = next_drawn(from, i + 1, value))
+        fprintf(script, "%.17g %.17g\n", from->points[i]->tokens, from->points[i]->value[value]);
     fputs("EOD\n", script);
 }
 
@@ -124,7 +114,8 @@ typedef struct curve {
 
 static bool is_drawn(const ra_plot_data *data, int series, const curve *k)
 {
-    return drawn_count(data, series, k->value) > 0 &&
+    const ra_plot_series *from = &data->series[series];
+    return next_drawn(from, 0, k->value) < from->count &&
            (k->dash == 0 || !is_repeated(data, series, k->value));
 }
 
@@ -136,7 +127,7 @@ static void curves_begin(FILE *script, const ra_plot_data *data, const curve *cu
     int entries = 0, longest = 0;
     for (int c = 0; c < count; c++) {
         for (int s = 0; s < data->series_count; s++) {
-            int const length = (int)(strlen(data->series[s]) + strlen(curves[c].suffix));
+            int const length = (int)(strlen(data->series[s].label) + strlen(curves[c].suffix));
             if (!is_drawn(data, s, &curves[c]))
                 continue;
             entries++;
@@ -166,7 +157,7 @@ static void curves_write(FILE *script, const ra_plot_data *data, const curve *cu
             char label[RA_PLOT_LABEL_MAX + 40];
             if (!is_drawn(data, s, k))
                 continue;
-            snprintf(label, sizeof(label), "%s%s", data->series[s], k->suffix);
+            snprintf(label, sizeof(label), "%s%s", data->series[s].label, k->suffix);
             fprintf(script, "%s $%s%d using 1:2 with %s lw 2 lc rgb '%s' dt %d pt %d ps 0.9 title ",
                     drawn++ == 0 ? "plot" : ", \\\n", k->name, s, k->style,
                     ra_plot_palette[s % RA_PLOT_COLOURS], k->dash != 0 ? k->dash : 1 + s % 5,

@@ -18,8 +18,6 @@ void ra_plot_quote(FILE *script, const char *text);
 /* `title`, `x` and `y` contain no character that is special in gnuplot's strings. */
 void ra_plot_begin(FILE *script, const char *title, const char *x, const char *y, int key_rows);
 
-bool ra_plot_in_series(const ra_plot_data *data, const ra_plot_point *point, int series);
-
 /* plot_bars.c: each draws one picture, if there is anything in it. */
 bool ra_plot_memory_applies(const ra_plot_data *data);
 void ra_plot_memory_write(FILE *script, const ra_plot_data *data);

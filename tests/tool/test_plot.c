@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 TestSuite(plot, .init = command_folder_make, .fini = command_folder_remove, .timeout = 240);
@@ -158,6 +159,35 @@ Test(plot, a_picture_grows_with_its_key)
     /* Nine lines, one below the other, where there is room for four. */
     cr_assert(picture_has("many-memory-length.svg", "size 960,680 "));
     cr_assert(picture_has("many-memory-length.svg", "set key maxcols 1"));
+}
+
+/* Comparing each line with all others would not end within the suite's time. */
+Test(plot, draws_the_first_of_thousands_of_series_and_says_so)
+{
+    enum { SERIES = 10000, SHOWN = 24 };
+    char *text = NULL, wanted[100];
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    cr_assert_not_null(file);
+    fputs("{\"ringattn\": \"0\", \"command\": \"bench\", \"points\": [{}", file);
+    for (int i = 0; i < 2 * SERIES; i++)
+        fprintf(file,
+                ", {\"config\": {\"shape\": {\"seq\": %d}}, \"variant\": \"v%d\", \"peak_bytes\": "
+                "1048576, \"floor_bytes\": 1048576, \"memory_bytes\": {\"qkv\": 1}}",
+                i < SERIES ? 64 : 128, i % SERIES);
+    fputs("]}", file);
+    cr_assert_eq(fclose(file), 0);
+    file_text("r.json", text);
+    free(text);
+    plot_scripts("r.json");
+    snprintf(wanted, sizeof(wanted), "series: %d points of others are left out\n",
+             2 * (SERIES - SHOWN + 1)); /* the first series is that of the empty point */
+    cr_assert_not_null(strstr(result.err, wanted), "%s", result.err);
+    cr_assert_eq(command_count_lines(result.err, "ringattn: "), 1, "%s", result.err);
+    cr_assert(picture_has("r-memory-length.svg", "title \"v22\""));
+    cr_assert_not(picture_has("r-memory-length.svg", "v23"));
+    cr_assert(picture_has("r-memory.svg", "\"v22, 128 tokens\""));
+    cr_assert_not(picture_has("r-memory.svg", "v23"));
 }
 
 Test(plot, takes_names_as_text)
