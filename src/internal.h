@@ -25,6 +25,13 @@
 
 _Noreturn void ra_assert_failed(const char *condition, const char *file, int line);
 
+/* Log what there is no memory for. Inline, so that who analyses callers sees what it returns. */
+static inline ra_status ra_refuse_memory(const char *what)
+{
+    ra_log(RA_LOG_ERROR, "out of memory for %s", what);
+    return RA_ERR_NO_MEMORY;
+}
+
 static inline int64_t ra_min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;

@@ -245,6 +245,5 @@ err_free_comms:
 err_free_list:
     free(made);
 err_no_memory:
-    ra_log(RA_LOG_ERROR, "no memory for %d communicators of one process", ranks);
-    return RA_ERR_NO_MEMORY;
+    return ra_refuse_memory("communicators of one process");
 }

@@ -158,10 +158,8 @@ static ra_status find_hosts(ra_mpi_comm *mpi)
 {
     ra_comm *const comm = &mpi->base;
     int64_t *const ids = calloc((size_t)comm->size, sizeof(*ids));
-    if (ids == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for the hosts of %d ranks", comm->size);
-        return RA_ERR_NO_MEMORY;
-    }
+    if (ids == NULL)
+        return ra_refuse_memory("the ranks' hosts");
     ids[comm->rank] = ra_comm_host_id(comm);
     ra_status const status =
         ra_mpi_reduce(comm, "counting ranks per host", RA_NUMBER_I64, RA_SUM, ids, comm->size);
@@ -187,8 +185,7 @@ static ra_status take_memory(ra_mpi_comm *mpi)
     if (mpi->send_sequence == NULL || mpi->recv_sequence == NULL || mpi->hosts == NULL ||
         mpi->requests == NULL || mpi->statuses == NULL || mpi->indices == NULL ||
         mpi->notes == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu ranks", size);
-        return RA_ERR_NO_MEMORY; /* ra_comm_create_mpi frees what there is */
+        return ra_refuse_memory("a communicator"); /* ra_comm_create_mpi frees what there is */
     }
     return RA_OK;
 }
@@ -207,10 +204,8 @@ ra_status ra_comm_create_mpi(int *argc, char ***argv, int64_t timeout_ms, ra_com
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag_max, &has_tags);
 
     ra_mpi_comm *const mpi = calloc(1, sizeof(*mpi));
-    if (mpi == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu bytes", sizeof(*mpi));
-        return RA_ERR_NO_MEMORY;
-    }
+    if (mpi == NULL)
+        return ra_refuse_memory("a communicator");
     ra_comm_init(&mpi->base, &mpi_ops, rank, size, timeout_ms);
     mpi->owns_mpi = owns_mpi;
     mpi->piece_bytes = (size_t)1 << 30;

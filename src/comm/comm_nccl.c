@@ -371,10 +371,8 @@ static ra_status begin(ra_nccl_comm *nccl)
 ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out)
 {
     ra_nccl_comm *const nccl = calloc(1, sizeof(*nccl));
-    if (nccl == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu bytes", sizeof(*nccl));
-        return ra_comm_agree(host, preparing, RA_ERR_NO_MEMORY);
-    }
+    if (nccl == NULL)
+        return ra_comm_agree(host, preparing, ra_refuse_memory("a communicator"));
     ra_device_init(&nccl->base, &nccl_ops, host, device);
     nccl->base.takes_multiprocessors = true;
     nccl->base.progress = ra_nccl_progress;

@@ -53,10 +53,8 @@ static const ra_comm_ops self_ops = {
 ra_status ra_comm_create_self(int64_t timeout_ms, ra_comm **comm_out)
 {
     self_comm *const self = calloc(1, sizeof(*self));
-    if (self == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu bytes", sizeof(*self));
-        return RA_ERR_NO_MEMORY;
-    }
+    if (self == NULL)
+        return ra_refuse_memory("a communicator");
     static const int host = 0;
     ra_comm_init(&self->base, &self_ops, 0, 1, timeout_ms);
     self->base.hosts = &host;

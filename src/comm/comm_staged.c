@@ -151,10 +151,8 @@ static ra_status prepare(ra_staged_comm *staged)
 ra_status ra_comm_create_staged(ra_comm *host, const ra_comm_device *device, ra_comm **comm_out)
 {
     ra_staged_comm *const staged = calloc(1, sizeof(*staged));
-    if (staged == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for a communicator of %zu bytes", sizeof(*staged));
-        return ra_comm_agree(host, preparing, RA_ERR_NO_MEMORY);
-    }
+    if (staged == NULL)
+        return ra_comm_agree(host, preparing, ra_refuse_memory("a communicator"));
     ra_device_init(&staged->base, &staged_ops, host, device);
     staged->base.progress = ra_staged_progress;
     staged->piece_bytes = PIECE_BYTES;

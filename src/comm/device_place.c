@@ -60,10 +60,8 @@ ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place,
                                   int *own_out, int *most_out)
 {
     int64_t *const ids = mine == RA_OK ? calloc((size_t)host->size, sizeof(*ids)) : NULL;
-    if (mine == RA_OK && ids == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for the GPUs of %d ranks", host->size);
-        mine = RA_ERR_NO_MEMORY;
-    }
+    if (mine == RA_OK && ids == NULL)
+        mine = ra_refuse_memory("the ranks' GPUs");
     ra_status status = ra_comm_agree(host, "comparing GPUs", mine);
     if (status == RA_OK) {
         ids[host->rank] = (int64_t)(ra_hash_text(place, bus_id) | 1); /* never 0 */

@@ -136,12 +136,6 @@ static void describe(hwloc_topology_t machine, hwloc_const_cpuset_t usable, ra_t
         hwloc_get_nbobjs_inside_cpuset_by_type(machine, usable, HWLOC_OBJ_PU);
 }
 
-static ra_status no_memory(void)
-{
-    ra_log(RA_LOG_ERROR, "no memory for the machine's topology");
-    return RA_ERR_NO_MEMORY;
-}
-
 static void drop_machine(hwloc_topology_t machine, hwloc_bitmap_t usable)
 {
     hwloc_bitmap_free(usable); /* NULL is fine */
@@ -152,11 +146,11 @@ ra_status ra_topology_read(ra_topology *topology_out)
 {
     hwloc_topology_t machine;
     if (hwloc_topology_init(&machine) != 0)
-        return no_memory();
+        return ra_refuse_memory("the machine's topology");
     hwloc_bitmap_t const usable = hwloc_bitmap_alloc();
     if (usable == NULL) {
         drop_machine(machine, usable);
-        return no_memory();
+        return ra_refuse_memory("the machine's topology");
     }
     /* Cores that are forbidden stay, so that core numbers mean the same to every rank of a host. */
     if (hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
@@ -195,10 +189,10 @@ ra_status ra_topology_read_recorded(const char *recorded, const char *cpus,
     ra_status status = RA_OK;
     ra_topology topology;
     if (hwloc_topology_init(&machine) != 0)
-        return no_memory();
+        return ra_refuse_memory("the machine's topology");
     hwloc_bitmap_t const usable = hwloc_bitmap_alloc();
     if (usable == NULL) {
-        status = no_memory();
+        status = ra_refuse_memory("the machine's topology");
         goto out_drop;
     }
     bool const is_file = ends_with(recorded, ".xml");
@@ -343,7 +337,7 @@ ra_status ra_topology_threads(const ra_topology *topology, ra_comm *comm, int *t
     size_t const count = (size_t)ranks * (size_t)words;
     int64_t *const masks = calloc(count, sizeof(*masks)); /* 8 KB for 1,024 ranks of 64 cores */
     if (masks == NULL)
-        return no_memory();
+        return ra_refuse_memory("the machine's topology");
     for (int w = 0; w < words; w++)
         masks[(size_t)rank * (size_t)words + (size_t)w] = (int64_t)topology->usable_mask[w];
     status = ra_comm_reduce_i64(comm, operation, RA_SUM, masks, (int)count);

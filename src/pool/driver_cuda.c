@@ -74,10 +74,8 @@ static ra_status driver_create(const ra_memory *memory, void **driver_out)
         return RA_ERR_UNSUPPORTED;
     }
     driver *const d = calloc(1, sizeof(*d));
-    if (d == NULL) {
-        ra_log(RA_LOG_ERROR, "making the driver's pool: out of memory");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (d == NULL)
+        return ra_refuse_memory("the driver's pool");
     if (error == cudaSuccess)
         error = driver_make(device, d);
     ra_status const status = ra_cuda_status(error, "making the driver's pool");

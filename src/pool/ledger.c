@@ -59,7 +59,7 @@ ra_status ra_ledger_create(int64_t limit_bytes, ra_ledger **ledger_out)
     RA_ASSERT(limit_bytes >= 1);
     ra_ledger *const ledger = calloc(1, sizeof(*ledger));
     if (ledger == NULL)
-        goto err_log;
+        goto err_no_memory;
     if (pthread_mutex_init(&ledger->mutex, NULL) != 0)
         goto err_free_ledger;
     ledger->now.limit_bytes = limit_bytes;
@@ -68,9 +68,8 @@ ra_status ra_ledger_create(int64_t limit_bytes, ra_ledger **ledger_out)
 
 err_free_ledger:
     free(ledger);
-err_log:
-    ra_log(RA_LOG_ERROR, "out of memory (memory ledger)");
-    return RA_ERR_NO_MEMORY;
+err_no_memory:
+    return ra_refuse_memory("a memory ledger");
 }
 
 void ra_ledger_destroy(ra_ledger *ledger)

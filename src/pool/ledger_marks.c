@@ -8,10 +8,8 @@ ra_status ra_marks_keep(ra_marks *marks, int32_t most)
 {
     RA_ASSERT(most >= 1);
     ra_ledger_mark *const items = calloc((size_t)most, sizeof(*items));
-    if (items == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory (marks of the memory ledger)");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (items == NULL)
+        return ra_refuse_memory("marks of the memory ledger");
     free(marks->items);
     *marks = (ra_marks){.items = items, .most = most};
     return RA_OK;

@@ -87,15 +87,14 @@ ra_status ra_pool_create(const ra_pool_config *config, ra_pool **pool_out)
     RA_ASSERT(config->memory.ops != NULL && config->ledger != NULL);
     RA_ASSERT(config->trim_bytes >= 0);
     RA_ASSERT((unsigned)config->mode < sizeof(keepings) / sizeof(keepings[0]));
-    ra_status status = RA_ERR_NO_MEMORY;
     ra_pool *const pool = calloc(1, sizeof(*pool));
     if (pool == NULL)
-        goto err_log;
+        goto err_no_memory;
     if (pthread_mutex_init(&pool->mutex, NULL) != 0)
         goto err_free_pool;
     pool->config = *config;
     pool->keeping = &keepings[config->mode];
-    status = pool->keeping->init != NULL ? pool->keeping->init(pool) : RA_OK;
+    ra_status const status = pool->keeping->init != NULL ? pool->keeping->init(pool) : RA_OK;
     if (status != RA_OK)
         goto err_destroy_mutex;
     *pool_out = pool;
@@ -107,9 +106,8 @@ err_destroy_mutex:
     return status; /* init has said why */
 err_free_pool:
     free(pool);
-err_log:
-    ra_log(RA_LOG_ERROR, "out of memory (memory pool)");
-    return status;
+err_no_memory:
+    return ra_refuse_memory("a memory pool");
 }
 
 void ra_pool_destroy(ra_pool *pool)

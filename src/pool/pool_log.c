@@ -24,10 +24,8 @@ struct ra_pool_log {
 ra_status ra_pool_log_create(ra_pool_log **log_out)
 {
     ra_pool_log *const log = calloc(1, sizeof(*log));
-    if (log == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory (the pool's event log)");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (log == NULL)
+        return ra_refuse_memory("the pool's event log");
     *log_out = log;
     return RA_OK;
 }

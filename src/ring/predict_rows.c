@@ -15,8 +15,7 @@ ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes)
     *pointer = calloc((size_t)ra_max_i64(count, 1), item_bytes);
     if (*pointer != NULL)
         return RA_OK;
-    ra_log(RA_LOG_ERROR, "out of memory while predicting");
-    return RA_ERR_NO_MEMORY;
+    return ra_refuse_memory("a prediction");
 }
 
 ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes)
@@ -24,10 +23,8 @@ ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes)
     void **pointer = array;
     int64_t const wanted = *room > 0 ? 2 * *room : 16;
     void *larger = realloc(*pointer, (size_t)wanted * item_bytes);
-    if (larger == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory while predicting");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (larger == NULL)
+        return ra_refuse_memory("a prediction");
     *pointer = larger;
     *room = wanted;
     return RA_OK;

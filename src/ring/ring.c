@@ -297,10 +297,8 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
         return status;
     bool const linear = config->linear != RA_LINEAR_NONE;
     ra_ring *ring = calloc(1, sizeof(*ring));
-    if (ring == NULL)
-        ra_log(RA_LOG_ERROR, "out of memory for a ring");
     ra_ring none = {.comm = comm}; /* a rank without a ring tells the others too */
-    status = ra_ring_agree(&none, ring != NULL ? RA_OK : RA_ERR_NO_MEMORY);
+    status = ra_ring_agree(&none, ring != NULL ? RA_OK : ra_refuse_memory("a ring"));
     if (status != RA_OK) {
         free(ring);
         return status;

@@ -86,10 +86,8 @@ ra_status ra_trace_create(ra_pool *pool, int64_t capacity, int32_t first_repetit
 {
     RA_ASSERT(capacity >= 1 && capacity <= INT64_MAX / (int64_t)sizeof(ra_trace_event));
     ra_trace *trace = calloc(1, sizeof(*trace));
-    if (trace == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory for a trace");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (trace == NULL)
+        return ra_refuse_memory("a trace");
     ra_status const status = ra_pool_alloc(
         pool, RA_MEM_IO, (size_t)capacity * sizeof(*trace->events), NULL, &trace->block);
     if (status != RA_OK)

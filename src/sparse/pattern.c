@@ -274,10 +274,8 @@ ra_status ra_pattern_create(const ra_pattern_config *config, int64_t seq, int32_
         (status = check_blocks(config, seq)) != RA_OK || (status = check_dilated(config)) != RA_OK)
         return status;
     p = calloc(1, sizeof(*p));
-    if (p == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory for a pattern");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (p == NULL)
+        return ra_refuse_memory("a pattern");
     p->pool = pool;
     p->seq = seq;
     p->heads = heads;

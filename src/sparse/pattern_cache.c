@@ -124,7 +124,7 @@ ra_status ra_pattern_cache_create(const ra_pattern_cache_config *config,
     RA_ASSERT(config->entries >= 1 && config->bytes >= 1 && config->memory.ops != NULL);
     ra_pattern_cache *cache = calloc(1, sizeof(*cache));
     if (cache == NULL)
-        goto err_log;
+        goto err_no_memory;
     cache->config = *config;
     cache->bucket_count = buckets_for(config->entries);
     cache->uses.newer = cache->uses.older = &cache->uses;
@@ -139,9 +139,8 @@ err_free:
     free(cache->buckets);
     free(cache->seen);
     free(cache);
-err_log:
-    ra_log(RA_LOG_ERROR, "out of memory (pattern cache)");
-    return RA_ERR_NO_MEMORY;
+err_no_memory:
+    return ra_refuse_memory("a pattern cache");
 }
 
 void ra_pattern_cache_destroy(ra_pattern_cache *cache)

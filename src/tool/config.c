@@ -76,10 +76,8 @@ static ra_status key_reset(ra_config *config, int index)
 static ra_status place_set(ra_config *config, int index, const char *place)
 {
     char *copy = strdup(place);
-    if (copy == NULL) {
-        ra_log(RA_LOG_ERROR, "%s: out of memory", place);
-        return RA_ERR_NO_MEMORY;
-    }
+    if (copy == NULL)
+        return ra_refuse_memory(place);
     free(config->places[index]);
     config->places[index] = copy;
     return RA_OK;
@@ -237,9 +235,8 @@ static ra_status variant_add(ra_config *config, const char *name)
     if (names != NULL)
         config->variants = names;
     if (names == NULL || copy == NULL) {
-        ra_log(RA_LOG_ERROR, "variants: out of memory");
         free(copy);
-        return RA_ERR_NO_MEMORY;
+        return ra_refuse_memory("the variants");
     }
     names[config->variant_count++] = copy;
     return RA_OK;

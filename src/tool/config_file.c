@@ -1,6 +1,8 @@
 /* The text of a file that somebody wrote. */
 #include "config.h"
 
+#include "internal.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,8 +71,7 @@ ra_status ra_config_read_file(const char *what, const char *path, char **text_ou
     return RA_OK;
 
 err_no_memory:
-    ra_log(RA_LOG_ERROR, "%s: out of memory while reading it", path);
-    status = RA_ERR_NO_MEMORY;
+    status = ra_refuse_memory(path);
 err_free_text:
     free(text);
     fclose(file);

@@ -41,7 +41,7 @@ static void *chunk_take(ra_yaml *yaml, size_t bytes)
         size_t const size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
         ra_yaml_chunk *chunk = malloc(sizeof(*chunk) + size);
         if (chunk == NULL) {
-            ra_log(RA_LOG_ERROR, "%s: out of memory while reading it", yaml->name);
+            (void)ra_refuse_memory(yaml->name);
             return NULL;
         }
         *chunk = (ra_yaml_chunk){.next = yaml->chunks, .size = size};
@@ -309,7 +309,6 @@ static void print_nothing(struct fy_diag *diag, void *user, const char *text, si
 
 static ra_status text_parse(builder *b, const char *text, size_t bytes)
 {
-    ra_status status = RA_ERR_NO_MEMORY;
     struct fy_diag_cfg diag_cfg;
     fy_diag_cfg_default(&diag_cfg);
     diag_cfg.fp = NULL;
@@ -324,7 +323,7 @@ static ra_status text_parse(builder *b, const char *text, size_t bytes)
         goto err_destroy_diag;
     if (fy_parser_set_string(parser, text, bytes) != 0)
         goto err_destroy_parser;
-    status = events_read(b, parser, diag, text, bytes);
+    ra_status const status = events_read(b, parser, diag, text, bytes);
     fy_parser_destroy(parser);
     fy_diag_destroy(diag);
     return status;
@@ -334,8 +333,7 @@ err_destroy_parser:
 err_destroy_diag:
     fy_diag_destroy(diag);
 err:
-    ra_log(RA_LOG_ERROR, "%s: out of memory while reading it", b->yaml->name);
-    return status;
+    return ra_refuse_memory(b->yaml->name);
 }
 
 ra_status ra_yaml_init(const char *name, bool has_lines, const char *text, size_t bytes,

@@ -28,10 +28,8 @@ ra_status ra_documents_repeat(const ra_pattern_config *pattern, int64_t tokens,
         return RA_ERR_CONFIG;
     }
     int64_t *lengths = calloc((size_t)((tokens / sum + 1) * most) + 1, sizeof(*lengths));
-    if (lengths == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory (document lengths)");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (lengths == NULL)
+        return ra_refuse_memory("the lengths of documents");
     for (int64_t i = 0; left > 0; i = (i + 1) % pattern->document_count) {
         if (pattern->documents[i] == 0)
             continue;

@@ -36,12 +36,6 @@ static ra_status refuse(const char *what)
     return RA_ERR_IO;
 }
 
-static ra_status no_memory(void)
-{
-    ra_log(RA_LOG_ERROR, "out of memory for a picture");
-    return RA_ERR_NO_MEMORY;
-}
-
 static size_t size_of(FILE *file)
 {
     struct stat seen;
@@ -58,7 +52,7 @@ static ra_status watch(pid_t child, FILE *drawn, ra_comm *comm, int *state_out)
         if (ra_clock_ns() - begin_ns >= (int64_t)DEADLINE_S * 1000000000)
             status = refuse("took more than 60 s");
         else if (size_of(drawn) > PICTURE_BYTES_MAX)
-            status = no_memory();
+            status = ra_refuse_memory("a picture");
         ra_comm_beat(comm);
         nanosleep(&look, NULL);
     }
@@ -75,7 +69,7 @@ static ra_status picture_read(FILE *drawn, char **text_out)
     size_t const size = size_of(drawn);
     char *text = size <= PICTURE_BYTES_MAX ? malloc(size + 1) : NULL;
     if (text == NULL)
-        return no_memory();
+        return ra_refuse_memory("a picture");
     rewind(drawn);
     text[fread(text, 1, size, drawn)] = '\0';
     *text_out = text;

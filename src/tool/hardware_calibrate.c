@@ -271,10 +271,8 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
     const json_t *points = json_object_get(root, "points");
     int64_t const cache = cache_of(root);
     samples all = {.items = calloc(2 * json_array_size(points) + 1, sizeof(*all.items))};
-    if (all.items == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory while calibrating");
-        status = RA_ERR_NO_MEMORY;
-    }
+    if (all.items == NULL)
+        status = ra_refuse_memory("the points of a calibration");
     if (status == RA_OK)
         status = samples_choose(path, points, &all);
     for (size_t i = 0; i < json_array_size(points) && status == RA_OK; i++)

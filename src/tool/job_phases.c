@@ -15,10 +15,8 @@ ra_status ra_job_phases_begin(ra_job *job)
         return RA_OK;
     if (job->phases == NULL)
         job->phases = calloc(PHASES_MAX, sizeof(*job->phases));
-    if (job->phases == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory (phases of the report)");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (job->phases == NULL)
+        return ra_refuse_memory("the phases of the report");
     return ra_ledger_keep_marks(job->ledger, PHASES_MAX);
 }
 

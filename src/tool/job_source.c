@@ -31,9 +31,7 @@ static ra_status share(ra_comm *comm, ra_status of_first, ra_job_text *text)
     if (ra_comm_rank(comm) != 0)
         text->text = malloc((size_t)text->bytes);
     ra_console_hold();
-    status = text->text != NULL ? RA_OK : RA_ERR_NO_MEMORY;
-    if (status != RA_OK)
-        ra_log(RA_LOG_ERROR, "out of memory");
+    status = text->text != NULL ? RA_OK : ra_refuse_memory("the configuration");
     status = ra_console_agree(comm, operation, status);
     if (status == RA_OK)
         status = ra_comm_broadcast(comm, operation, 0, text->text, (size_t)text->bytes);

@@ -1,5 +1,6 @@
 #include "json_build.h"
 
+#include "internal.h"
 #include "output_file.h"
 
 #include <errno.h>
@@ -77,8 +78,7 @@ ra_status ra_json_report(const char *command, json_t *members, const char *path)
     json_decref(root);
     if (line == NULL) {
         free(text);
-        ra_log(RA_LOG_ERROR, "out of memory while writing the report");
-        return RA_ERR_NO_MEMORY;
+        return ra_refuse_memory("the report");
     }
     memcpy(line + length, "\n", 2);
     ra_status const status = ra_text_write(line, path);

@@ -204,8 +204,7 @@ static ra_status memory_measure(ra_comm *comm, int threads, ra_pool *pool, ra_li
         limits->read_gb_per_s = 1e-9 * rate_measure(threads, read_work, a);
         limits->copy_gb_per_s = 1e-9 * rate_measure(threads, copy_work, a);
     } else {
-        ra_log(RA_LOG_ERROR, "out of memory while measuring the machine");
-        status = RA_ERR_NO_MEMORY;
+        status = ra_refuse_memory("measuring the machine");
     }
     free(a);
     ra_pool_free(pool, NULL, &block);

@@ -2,6 +2,7 @@
 
 #include "config_table.h"
 #include "config_yaml.h"
+#include "internal.h"
 #include "nearest.h"
 
 #include <stdio.h>
@@ -253,10 +254,8 @@ ra_status ra_options_parse(int argc, char **argv, ra_options *options_out)
 {
     ra_options options = {.command = RA_COMMAND_HELP, .help_for = RA_COMMAND_HELP};
     const char **sets = calloc(2 * ((size_t)argc + 1), sizeof(*sets));
-    if (sets == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (sets == NULL)
+        return ra_refuse_memory("the arguments");
     options.source.sets = sets;
     options.files = sets + argc + 1;
     ra_status const status = arguments_take(argc, argv, &options, sets);

@@ -138,12 +138,6 @@ static ra_status refuse(const char *file, const char *what)
     return RA_ERR_IO;
 }
 
-static ra_status no_memory(void)
-{
-    ra_log(RA_LOG_ERROR, "out of memory for the points of a picture");
-    return RA_ERR_NO_MEMORY;
-}
-
 static ra_status points_add(const char *file, const json_t *root, ra_plot_data *data)
 {
     const json_t *points = json_object_get(root, "points");
@@ -158,7 +152,7 @@ static ra_status points_add(const char *file, const json_t *root, ra_plot_data *
     ra_plot_point *more =
         realloc(data->points, ((size_t)data->count + count) * sizeof(*data->points));
     if (more == NULL)
-        return no_memory();
+        return ra_refuse_memory("the points of a picture");
     data->points = more;
     for (size_t i = 0; i < count; i++)
         point_add(json_array_get(points, i), command != NULL ? command : "", data);
@@ -197,7 +191,7 @@ static ra_status points_sort(ra_plot_data *data)
     RA_ASSERT(data->count >= 1);
     ra_plot_point **points = calloc((size_t)data->count, sizeof(ra_plot_point *));
     if (points == NULL)
-        return no_memory();
+        return ra_refuse_memory("the points of a picture");
     for (int i = 0; i < data->count; i++)
         points[i] = &data->points[i];
     qsort(points, (size_t)data->count, sizeof(ra_plot_point *), compare_points);

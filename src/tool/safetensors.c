@@ -81,8 +81,7 @@ ra_status ra_tensor_file_open(const char *path, ra_tensor_file **file_out)
         head_bytes += (size_t)length;
     char *head = malloc(head_bytes + 1);
     if (head == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for the header (file '%s'): free some memory", path);
-        status = RA_ERR_NO_MEMORY;
+        status = ra_refuse_memory(path);
         goto err_close;
     }
     if (!read_all(fd, head, head_bytes, 0)) {

@@ -90,12 +90,6 @@ ra_status ra_file_refuse(const char *path, const char *tensor, const char *todo,
 /* What is wrong with the file's contents. */
 #define reject(file, tensor, ...) ra_file_refuse((file)->path, tensor, TODO_REWRITE, __VA_ARGS__)
 
-static ra_status out_of_memory(const ra_tensor_file *file)
-{
-    ra_log(RA_LOG_ERROR, "no memory for the header (file '%s'): free some memory", file->path);
-    return RA_ERR_NO_MEMORY;
-}
-
 /* ---- one tensor ------------------------------------------------------------------------------ */
 
 static ra_status parse_shape(const ra_tensor_file *file, const json_t *shape, ra_tensor_info *info)
@@ -170,7 +164,7 @@ static ra_status parse_tensor(ra_tensor_file *file, const char *name, const json
         size_t const capacity = file->capacity == 0 ? 8 : 2 * file->capacity;
         ra_tensor_info *grown = realloc(file->tensors, capacity * sizeof(*grown));
         if (grown == NULL)
-            return out_of_memory(file);
+            return ra_refuse_memory(file->path);
         file->tensors = grown;
         file->capacity = capacity;
     }
@@ -203,7 +197,7 @@ static ra_status parse_member(ra_tensor_file *file, const char *text, size_t byt
     if (tree == NULL) {
         /* jansson 2.14 leaves the text empty if memory fails it early. */
         if (json_error_code(&problem) == json_error_out_of_memory || problem.text[0] == '\0')
-            return out_of_memory(file);
+            return ra_refuse_memory(file->path);
         return reject(file, NULL, "the header is not valid JSON, %s", problem.text);
     }
     ra_status status;
@@ -357,13 +351,13 @@ ra_status ra_tensor_header_parse(const char *name, const void *data, size_t byte
     ra_tensor_file *file = calloc(1, sizeof(*file));
     char *scratch = NULL;
     size_t header_bytes = 0;
-    ra_status status = RA_ERR_NO_MEMORY;
+    ra_status status = RA_OK;
     if (file == NULL)
-        goto err_log;
+        goto err_no_memory;
     file->fd = -1;
     file->path = strdup(name);
     if (file->path == NULL)
-        goto err_log;
+        goto err_no_memory;
     status = check_length(file, data, bytes, file_bytes, &header_bytes);
     if (status != RA_OK)
         goto err_close;
@@ -371,7 +365,7 @@ ra_status ra_tensor_header_parse(const char *name, const void *data, size_t byte
         header_bytes < RA_TENSOR_METADATA_MAX_BYTES ? header_bytes : RA_TENSOR_METADATA_MAX_BYTES;
     scratch = malloc(member_max + 2);
     if (scratch == NULL) {
-        status = out_of_memory(file);
+        status = ra_refuse_memory(file->path);
         goto err_close;
     }
     int64_t const data_begin = 8 + (int64_t)header_bytes;
@@ -385,8 +379,8 @@ ra_status ra_tensor_header_parse(const char *name, const void *data, size_t byte
     *file_out = file;
     return RA_OK;
 
-err_log:
-    ra_log(RA_LOG_ERROR, "no memory for the header (file '%s'): free some memory", name);
+err_no_memory:
+    status = ra_refuse_memory(name);
 err_close:
     ra_tensor_file_close(file);
     return status;

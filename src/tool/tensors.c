@@ -202,10 +202,8 @@ ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool, int threads,
 {
     RA_ASSERT(threads >= 1);
     ra_tensor_source *source = calloc(1, sizeof(*source));
-    if (source == NULL) {
-        ra_log(RA_LOG_ERROR, "no memory for the inputs: free some memory");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (source == NULL)
+        return ra_refuse_memory("the inputs");
     source->pool = pool;
     source->threads = threads;
     ra_status status = RA_OK;

@@ -5,6 +5,8 @@
  */
 #include "tool_ablate.h"
 
+#include "internal.h"
+
 #include <stdlib.h>
 
 static ra_status point_measure(const ra_series *series, ra_job *job, ra_ablate_point *point)
@@ -59,10 +61,8 @@ static ra_status prepare(void *command)
     if (status != RA_OK)
         return status;
     ablate->points = calloc((size_t)ra_feature_set_count, sizeof(*ablate->points));
-    if (ablate->points == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory (sets of features)");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (ablate->points == NULL)
+        return ra_refuse_memory("the sets of features");
     for (int i = 0; i < ra_feature_set_count; i++)
         ablate->points[i].set = &ra_feature_sets[i];
     return RA_OK;

@@ -3,6 +3,7 @@
 #include "config_yaml.h"
 #include "console.h"
 #include "duration.h"
+#include "internal.h"
 #include "json_build.h"
 #include "output_file.h"
 #include "ringattn/blas.h"
@@ -12,19 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static ra_status refuse_memory(void)
-{
-    ra_log(RA_LOG_ERROR, "out of memory for the report");
-    return RA_ERR_NO_MEMORY;
-}
-
 ra_status ra_bench_report_begin(ra_bench *bench)
 {
     bench->limits_list = json_array();
     if (bench->series.options->csv)
         bench->csv_file = open_memstream(&bench->csv, &bench->csv_bytes);
     if (bench->limits_list == NULL || (bench->series.options->csv && bench->csv_file == NULL))
-        return refuse_memory();
+        return ra_refuse_memory("the report");
     if (bench->csv_file != NULL)
         ra_bench_csv_line(bench->csv_file, &bench->series.base, NULL);
     return RA_OK;
@@ -193,7 +188,7 @@ static ra_status csv_write(ra_bench *bench)
     bool const closed = fclose(bench->csv_file) == 0;
     bench->csv_file = NULL;
     if (failed || !closed)
-        return refuse_memory();
+        return ra_refuse_memory("the report");
     return ra_text_write(bench->csv, bench->series.options->csv_path);
 }
 
@@ -203,7 +198,7 @@ ra_status ra_bench_report_end(void *command)
     const ra_options *options = bench->series.options;
     ra_status status = RA_OK;
     if (bench->lacked_memory)
-        status = refuse_memory();
+        status = ra_refuse_memory("the report");
     else if (ra_options_shows_text(options))
         status = ra_stdout_check(" the table");
     if (status == RA_OK && options->csv)

@@ -4,6 +4,7 @@
 #include "backend.h"
 #include "bytes_text.h"
 #include "console.h"
+#include "internal.h"
 #include "job.h"
 #include "job_source.h"
 #include "json_build.h"
@@ -159,10 +160,8 @@ static ra_status report(const ra_options *options, const ra_comm *comm, const fi
     if (options->json)
         return ra_json_report("info", members_json(machine, found, options->check),
                               options->json_path);
-    if (machine == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory while looking at the machine");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (machine == NULL)
+        return ra_refuse_memory("the report");
     print_machine(machine, is_known ? &topology : NULL, comm != NULL);
     json_decref(machine);
     if (options->check)

@@ -25,12 +25,6 @@ typedef struct planner {
     json_t *longest; /* what --longest has found, by all that is swept but for the length */
 } planner;
 
-static ra_status refuse_memory(void)
-{
-    ra_log(RA_LOG_ERROR, "out of memory for the report");
-    return RA_ERR_NO_MEMORY;
-}
-
 /* Points that differ in their length alone have one longest sequence. */
 static ra_status longest_take(planner *p, ra_plan_point *point)
 {
@@ -50,7 +44,7 @@ static ra_status longest_take(planner *p, ra_plan_point *point)
     }
     ra_status const status = ra_plan_point_longest(point);
     found = json_pack("{s:o, s:I}", "job", job, "tokens", (json_int_t)point->longest_seq);
-    return json_array_append_new(p->longest, found) == 0 ? status : refuse_memory();
+    return json_array_append_new(p->longest, found) == 0 ? status : ra_refuse_memory("the report");
 }
 
 static ra_status point_plan(planner *p, const ra_config_pick *pick)
@@ -67,7 +61,7 @@ static ra_status point_plan(planner *p, const ra_config_pick *pick)
     ++p->point_count;
     if (status == RA_OK && p->options->json &&
         json_array_append_new(p->points, ra_plan_point_to_json(&point)) != 0)
-        status = refuse_memory();
+        status = ra_refuse_memory("the report");
     if (status == RA_OK && ra_options_shows_text(p->options))
         ra_plan_point_print(&point);
     ra_plan_point_fini(&point);
@@ -165,7 +159,8 @@ static ra_status prepare(planner *p)
 static ra_status plan(const ra_options *options, ra_comm *comm)
 {
     planner p = {.options = options, .comm = comm, .points = json_array(), .longest = json_array()};
-    ra_status status = p.points != NULL && p.longest != NULL ? prepare(&p) : refuse_memory();
+    ra_status status =
+        p.points != NULL && p.longest != NULL ? prepare(&p) : ra_refuse_memory("the report");
     if (status == RA_OK)
         status = points_plan(&p);
     if (status == RA_OK && options->json)

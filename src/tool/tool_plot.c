@@ -40,8 +40,7 @@ static ra_status picture_draw(const ra_plot_kind *kind, const ra_plot_data *data
     bool const whole = script != NULL && ferror(script) == 0;
     if (script == NULL || fclose(script) != 0 || !whole) {
         free(text);
-        ra_log(RA_LOG_ERROR, "out of memory for a picture");
-        return RA_ERR_NO_MEMORY;
+        return ra_refuse_memory("a picture");
     }
     ra_status const status = ra_gnuplot_draw(text, path, comm);
     free(text);

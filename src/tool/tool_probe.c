@@ -118,10 +118,8 @@ static ra_status points_make(ra_probe *probe)
     const char *named = probe->series.options->source.pick.variant;
     int const count = named != NULL ? 1 : base->variant_count > 0 ? base->variant_count : 2;
     probe->points = calloc((size_t)count, sizeof(*probe->points));
-    if (probe->points == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory (variants)");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (probe->points == NULL)
+        return ra_refuse_memory("the variants");
     probe->point_count = count;
     for (int i = 0; i < count; i++) {
         ra_probe_point *point = &probe->points[i];

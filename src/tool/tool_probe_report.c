@@ -1,5 +1,6 @@
 /* The table of a probe, row by row as variants end; memory side by side and JSON at the end. */
 #include "bytes_text.h"
+#include "internal.h"
 #include "json_build.h"
 #include "output_file.h"
 #include "tool_probe.h"
@@ -113,10 +114,8 @@ static ra_status memory_print(const ra_probe *probe)
 {
     ra_memory_column *columns = calloc((size_t)probe->point_count, sizeof(*columns));
     int count = 0;
-    if (columns == NULL) {
-        ra_log(RA_LOG_ERROR, "out of memory for the report");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (columns == NULL)
+        return ra_refuse_memory("the report");
     for (int i = 0; i < probe->done_count; i++) {
         const ra_probe_point *point = &probe->points[i];
         if (point->status == RA_OK)

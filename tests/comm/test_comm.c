@@ -78,7 +78,7 @@ Test(comm, says_when_memory_is_missing_and_leaves_none_behind)
     cr_expect_eq(ra_comm_create_self(1000, &comm), RA_ERR_NO_MEMORY);
     callocs_left = -1;
     cr_expect_null(comm);
-    cr_expect_eq(contract_count_lines("no memory for a communicator", ""), 1);
+    cr_expect_eq(contract_count_lines("out of memory for a communicator", ""), 1);
 
     int failed = 0;
     for (;; failed++) {
@@ -88,7 +88,7 @@ Test(comm, says_when_memory_is_missing_and_leaves_none_behind)
         if (status == RA_OK)
             break;
         cr_assert_eq(status, RA_ERR_NO_MEMORY);
-        cr_assert_eq(contract_count_lines("no memory for 4 communicators", ""), failed + 1);
+        cr_assert_eq(contract_count_lines("out of memory for communicators", ""), failed + 1);
         for (int i = 0; i < 4; i++)
             cr_expect_null(comms[i], "communicator %d is gone", i);
     }

@@ -236,7 +236,7 @@ static int run_out_of_memory(int *argc, char ***argv)
         if (status == RA_OK)
             break;
         failures += status != RA_ERR_NO_MEMORY;
-        failures += contract_count_lines("no memory for", "") != 1;
+        failures += contract_count_lines("out of memory for", "") != 1;
         if (failed > 20)
             return 96;
     }

@@ -85,10 +85,8 @@ static ra_status make_stream(const ra_kernel *kernel, ra_cuda_kernel *self)
 static ra_status cuda_init(ra_kernel *kernel)
 {
     ra_cuda_kernel *const self = calloc(1, sizeof(*self));
-    if (self == NULL) {
-        ra_log(RA_LOG_ERROR, "kernel cuda: out of memory");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (self == NULL)
+        return ra_refuse_memory("kernel cuda");
     self->index = ra_device_used();
     int multiprocessors = 0;
     ra_status status = read_device(self, &multiprocessors);

@@ -46,10 +46,8 @@ static ra_status make_room(ra_cuda_kernel *self)
         return RA_OK;
     int32_t const room = self->taken_room > 0 ? 2 * self->taken_room : 16;
     ra_cuda_taken *const taken = realloc(self->taken, (size_t)room * sizeof(*taken));
-    if (taken == NULL) {
-        ra_log(RA_LOG_ERROR, "kernel cuda: out of memory for a list of %d maps", (int)room);
-        return RA_ERR_NO_MEMORY;
-    }
+    if (taken == NULL)
+        return ra_refuse_memory("kernel cuda's list of maps");
     self->taken = taken;
     self->taken_room = room;
     return RA_OK;

@@ -235,11 +235,8 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
     if (!pass->keeps)
         return RA_OK;
     self->kept = malloc(ra_standard_pass_bytes(pass));
-    if (self->kept == NULL) {
-        ra_log(RA_LOG_ERROR, "kernel cuda-standard: out of memory for a list of %zu bytes",
-               ra_standard_pass_bytes(pass));
-        return RA_ERR_NO_MEMORY;
-    }
+    if (self->kept == NULL)
+        return ra_refuse_memory("kernel cuda-standard's list of kept matrices");
     ra_standard_pass_init(self->kept, pass);
     return RA_OK;
 }
@@ -277,10 +274,8 @@ static ra_status take_products(ra_kernel *kernel)
         return RA_ERR_UNSUPPORTED;
     }
     ra_cuda_standard *const self = calloc(1, sizeof(*self));
-    if (self == NULL) {
-        ra_log(RA_LOG_ERROR, "kernel cuda-standard: out of memory");
-        return RA_ERR_NO_MEMORY;
-    }
+    if (self == NULL)
+        return ra_refuse_memory("kernel cuda-standard");
     ra_status status = ra_cuda_enter(kernel);
     if (status == RA_OK)
         status = ra_cuda_products_init(kernel, library, &self->products);
