@@ -34,14 +34,17 @@ static ra_status refuse_unknown(const ra_config_layer *layer, const ra_yaml_node
                                 const char *path)
 {
     char shown[48];
-    const char *near = ra_config_key_nearest(path);
+    ra_nearest near = ra_nearest_begin(path);
     if (is_of_file(path))
         return ra_config_refuse_at(layer, node->key_line, node->key_column,
                                    "%s: belongs at the top of a configuration file only", path);
-    if (near != NULL)
+    ra_keys_offer(ra_config_keys, ra_config_key_count, &near);
+    ra_nearest_offer(&near, "variants");
+    ra_nearest_offer(&near, "sweep");
+    if (near.name[0] != '\0')
         return ra_config_refuse_at(layer, node->key_line, node->key_column,
                                    "%s: unknown key; did you mean '%s'?",
-                                   ra_text_shown(path, shown), near);
+                                   ra_text_shown(path, shown), near.name);
     return ra_config_refuse_at(layer, node->key_line, node->key_column,
                                "%s: unknown key; 'ringattn run --help-config' lists them",
                                ra_text_shown(path, shown));
@@ -151,11 +154,9 @@ static ra_status key_apply(ra_config_layer *layer, int index, const ra_yaml_node
 static ra_status section_reset(const ra_config_layer *layer, const char *path,
                                const ra_yaml_node *node)
 {
-    size_t const length = strlen(path);
     ra_status status = RA_OK;
     for (int i = 0; i < ra_config_key_count && status == RA_OK; i++) {
-        if (strncmp(ra_config_keys[i].path, path, length) == 0 &&
-            ra_config_keys[i].path[length] == '.')
+        if (ra_key_is_in(&ra_config_keys[i], path))
             status = ra_config_value_apply(layer, i, node, node->line, node->column);
     }
     return status;
@@ -167,7 +168,7 @@ static ra_status path_apply(ra_config_layer *layer, const char *path, const ra_y
     int const index = ra_config_key_find(path);
     if (index >= 0)
         return key_apply(layer, index, node);
-    if (!ra_config_is_section(path))
+    if (!ra_keys_have_section(ra_config_keys, ra_config_key_count, path))
         return refuse_unknown(layer, node, path);
     if (node->kind == RA_YAML_MAPPING)
         return ra_config_members_apply(layer, node, path);
@@ -246,7 +247,7 @@ static ra_status variant_refuse(const ra_config *config, const char *file, const
                                 const char *nearest)
 {
     char shown[48], name[48], hint[300] = "variants are a section of the --config file";
-    if (nearest != NULL)
+    if (nearest[0] != '\0')
         snprintf(hint, sizeof(hint), "did you mean '%s'?", ra_text_shown(nearest, name));
     else if (strcmp(wanted, "base") == 0 || strcmp(wanted, "ring") == 0)
         snprintf(hint, sizeof(hint), "for %s itself give --set ring.variant=%s", wanted, wanted);

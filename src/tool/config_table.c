@@ -1,7 +1,6 @@
 #include "config_table.h"
 
-#include "nearest.h"
-
+#include <stdio.h>
 #include <string.h>
 
 static const ra_choice dtypes[] = {{"f32", RA_F32}, {"f16", RA_F16}, {"bf16", RA_BF16}, {NULL, 0}};
@@ -220,19 +219,30 @@ _Static_assert(sizeof(ra_dtype) == sizeof(unsigned) && sizeof(ra_layout_kind) ==
 
 int ra_config_key_find(const char *path)
 {
-    for (int i = 0; i < ra_config_key_count; i++) {
-        if (strcmp(ra_config_keys[i].path, path) == 0)
+    return ra_keys_find(ra_config_keys, ra_config_key_count, path);
+}
+
+/* ---- any table of keys ----------------------------------------------------------------------- */
+
+int ra_keys_find(const ra_config_key *keys, int count, const char *path)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(keys[i].path, path) == 0)
             return i;
     }
     return -1;
 }
 
-bool ra_config_is_section(const char *path)
+bool ra_key_is_in(const ra_config_key *key, const char *section)
 {
-    size_t const length = strlen(path);
-    for (int i = 0; i < ra_config_key_count; i++) {
-        if (strncmp(ra_config_keys[i].path, path, length) == 0 &&
-            ra_config_keys[i].path[length] == '.')
+    size_t const length = strlen(section);
+    return strncmp(key->path, section, length) == 0 && key->path[length] == '.';
+}
+
+bool ra_keys_have_section(const ra_config_key *keys, int count, const char *path)
+{
+    for (int i = 0; i < count; i++) {
+        if (ra_key_is_in(&keys[i], path))
             return true;
     }
     return false;
@@ -245,37 +255,27 @@ static const char *path_leaf(const char *path)
     return dot != NULL ? dot + 1 : path;
 }
 
-const char *ra_config_key_nearest(const char *path)
+static void sections_offer(const char *path, ra_nearest *nearest)
 {
-    static const char *const sections[] = {
-        "shape",
-        "pattern",
-        "pattern.window",
-        "pattern.blocks",
-        "pattern.dilated",
-        "ring",
-        "memory",
-        "memory.pattern_cache",
-        "memory.pool",
-        "attention",
-        "comm",
-        "compute",
-        "job",
-        "variants",
-        "sweep",
-    };
-    ra_nearest nearest = ra_nearest_begin(path);
-    for (int i = 0; i < ra_config_key_count; i++)
-        ra_nearest_offer(&nearest, ra_config_keys[i].path);
-    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++)
-        ra_nearest_offer(&nearest, sections[i]);
-    if (nearest.name != NULL)
-        return nearest.name;
-    for (int i = 0; i < ra_config_key_count; i++) {
-        const char *candidate = ra_config_keys[i].path;
-        if (strcmp(path_leaf(candidate), path_leaf(path)) == 0 &&
-            (nearest.name == NULL || strlen(candidate) < strlen(nearest.name)))
-            nearest.name = candidate;
+    for (const char *dot = strchr(path, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+        char section[RA_NEAREST_BYTES];
+        snprintf(section, sizeof(section), "%.*s", (int)(dot - path), path);
+        ra_nearest_offer(nearest, section);
     }
-    return nearest.name;
+}
+
+void ra_keys_offer(const ra_config_key *keys, int count, ra_nearest *nearest)
+{
+    for (int i = 0; i < count; i++)
+        ra_nearest_offer(nearest, keys[i].path);
+    for (int i = 0; i < count; i++)
+        sections_offer(keys[i].path, nearest);
+    if (nearest->name[0] != '\0')
+        return;
+    for (int i = 0; i < count; i++) {
+        const char *candidate = keys[i].path;
+        if (strcmp(path_leaf(candidate), path_leaf(nearest->typed)) == 0 &&
+            (nearest->name[0] == '\0' || strlen(candidate) < strlen(nearest->name)))
+            snprintf(nearest->name, sizeof(nearest->name), "%s", candidate);
+    }
 }

@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "config_yaml.h"
+#include "nearest.h"
 
 typedef enum ra_key_type {
     RA_KEY_BOOL,
@@ -45,10 +46,14 @@ extern const int ra_config_key_count;
 
 /** Index of the key of that path, or -1. */
 int ra_config_key_find(const char *path);
-/** Whether some key's path begins with `path` and a dot: "shape", "pattern.window". */
-bool ra_config_is_section(const char *path);
-/** The nearest key or section to a mistyped path; NULL: none is near. */
-const char *ra_config_key_nearest(const char *path);
+
+/** The same in any table. */
+int ra_keys_find(const ra_config_key *keys, int count, const char *path);
+/** Whether the key's path begins with `section` and a dot: "shape", "pattern.window". */
+bool ra_key_is_in(const ra_config_key *key, const char *section);
+bool ra_keys_have_section(const ra_config_key *keys, int count, const char *path);
+/** Offer all keys and sections; where none is near, the shortest key of the same last word. */
+void ra_keys_offer(const ra_config_key *keys, int count, ra_nearest *nearest);
 
 /* A value of any type, as its member holds it. {0} is 0, false or none of any of them. */
 typedef struct ra_config_value {

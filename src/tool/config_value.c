@@ -163,7 +163,7 @@ static ra_status choice_read(const ra_config_key *key, const char *text, unsigne
     }
     ra_status const status = problem_expected(key, text, problem);
     size_t const used = strlen(problem);
-    if (nearest.name != NULL)
+    if (nearest.name[0] != '\0')
         snprintf(problem + used, RA_VALUE_PROBLEM_MAX - used, "; did you mean '%s'?", nearest.name);
     return status;
 }

@@ -2,35 +2,26 @@
 #include "hardware.h"
 
 #include "config_table.h"
-#include "nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define AT(member)       .offset = offsetof(ra_hardware, member)
 #define RANGE(low, high) .min = (low), .max = (high)
 #define REALS(low, high) .real_min = (low), .real_max = (high)
-#define SPEED_OF(path, work, backward, index)                                                      \
-    {path ".efficiency", RA_KEY_REAL, NULL, NULL, AT(speeds[work][backward][index].efficiency),    \
-     REALS(0, 1)},                                                                                 \
-        {path ".start_us", RA_KEY_REAL, NULL, NULL, AT(speeds[work][backward][index].start_us),    \
-         REALS(0, 1e9)},                                                                           \
-        {path ".pair_ns", RA_KEY_REAL, NULL, NULL, AT(speeds[work][backward][index].pair_ns),      \
-         REALS(0, 1e9)},                                                                           \
-        {path ".row_element_ns",                                                                   \
-         RA_KEY_REAL,                                                                              \
-         NULL,                                                                                     \
-         NULL,                                                                                     \
-         AT(speeds[work][backward][index].row_element_ns),                                         \
-         REALS(0, 1e9)},                                                                           \
+#define REAL(path, member, most)                                                                   \
     {                                                                                              \
-        path ".key_element_ns", RA_KEY_REAL, NULL, NULL,                                           \
-            AT(speeds[work][backward][index].key_element_ns), REALS(0, 1e9)                        \
+        path, RA_KEY_REAL, NULL, NULL, AT(member), REALS(0, most)                                  \
     }
+#define SPEED_OF(path, speed)                                                                      \
+    REAL(path ".efficiency", speed.efficiency, 1), REAL(path ".start_us", speed.start_us, 1e9),    \
+        REAL(path ".pair_ns", speed.pair_ns, 1e9),                                                 \
+        REAL(path ".row_element_ns", speed.row_element_ns, 1e9),                                   \
+        REAL(path ".key_element_ns", speed.key_element_ns, 1e9)
 #define SPEEDS(path, work, backward)                                                               \
-    SPEED_OF(path ".f32", work, backward, RA_F32), SPEED_OF(path ".f16", work, backward, RA_F16),  \
-        SPEED_OF(path ".bf16", work, backward, RA_BF16)
+    SPEED_OF(path ".f32", speeds[work][backward][RA_F32]),                                         \
+        SPEED_OF(path ".f16", speeds[work][backward][RA_F16]),                                     \
+        SPEED_OF(path ".bf16", speeds[work][backward][RA_BF16])
 
 /* clang-format off */
 static const ra_config_key keys[] = {
@@ -40,14 +31,14 @@ static const ra_config_key keys[] = {
      RANGE(1, RA_PREDICT_RANKS_MAX)},
     {"shares_memory", RA_KEY_BOOL, NULL, NULL, AT(shares_memory)},
     {"memory", RA_KEY_BYTES, NULL, NULL, AT(memory_bytes), RANGE(1, INT64_MAX / 4)},
-    {"memory_gb_per_s", RA_KEY_REAL, NULL, NULL, AT(memory_gb_per_s), REALS(0, 1e9)},
+    REAL("memory_gb_per_s", memory_gb_per_s, 1e9),
     {"cache", RA_KEY_BYTES, NULL, NULL, AT(cache_bytes), RANGE(1, INT64_MAX / 4)},
     {"workspace", RA_KEY_BYTES, NULL, NULL, AT(workspace_bytes), RANGE(0, INT64_MAX / 4)},
     {"multiprocessors", RA_KEY_INT32, NULL, NULL, AT(multiprocessors), RANGE(1, 1 << 16)},
     {"context", RA_KEY_BYTES, NULL, NULL, AT(context_bytes), RANGE(0, INT64_MAX / 4)},
-    {"peak_tflops.f32", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_F32]), REALS(0, 1e9)},
-    {"peak_tflops.f16", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_F16]), REALS(0, 1e9)},
-    {"peak_tflops.bf16", RA_KEY_REAL, NULL, NULL, AT(peak_tflops[RA_BF16]), REALS(0, 1e9)},
+    REAL("peak_tflops.f32", peak_tflops[RA_F32], 1e9),
+    REAL("peak_tflops.f16", peak_tflops[RA_F16], 1e9),
+    REAL("peak_tflops.bf16", peak_tflops[RA_BF16], 1e9),
     SPEEDS("forward", RA_WORK_FLASH, 0), SPEEDS("backward", RA_WORK_FLASH, 1),
     SPEEDS("standard.forward", RA_WORK_STANDARD, 0),
     SPEEDS("standard.backward", RA_WORK_STANDARD, 1),
@@ -55,10 +46,10 @@ static const ra_config_key keys[] = {
     SPEEDS("chunked.forward", RA_WORK_CHUNKED, 0), SPEEDS("chunked.backward", RA_WORK_CHUNKED, 1),
     SPEEDS("recurrent.forward", RA_WORK_RECURRENT, 0),
     SPEEDS("cumsum.forward", RA_WORK_CUMSUM, 0),
-    {"node.gb_per_s", RA_KEY_REAL, NULL, NULL, AT(node.gb_per_s), REALS(0, 1e9)},
-    {"node.latency_us", RA_KEY_REAL, NULL, NULL, AT(node.latency_us), REALS(0, 1e9)},
-    {"network.gb_per_s", RA_KEY_REAL, NULL, NULL, AT(network.gb_per_s), REALS(0, 1e9)},
-    {"network.latency_us", RA_KEY_REAL, NULL, NULL, AT(network.latency_us), REALS(0, 1e9)},
+    REAL("node.gb_per_s", node.gb_per_s, 1e9),
+    REAL("node.latency_us", node.latency_us, 1e9),
+    REAL("network.gb_per_s", network.gb_per_s, 1e9),
+    REAL("network.latency_us", network.latency_us, 1e9),
 };
 /* clang-format on */
 
@@ -75,20 +66,12 @@ static ra_status refuse_key(const ra_yaml *yaml, const ra_yaml_node *node, const
 {
     char place[RA_YAML_PLACE_MAX], shown[48];
     ra_nearest nearest = ra_nearest_begin(path);
-    for (int i = 0; i < KEY_COUNT; i++)
-        ra_nearest_offer(&nearest, keys[i].path);
-    for (int i = 0; i < KEY_COUNT; i++) { /* sections, as one would write them */
-        static char sections[KEY_COUNT][PATH_MAX_BYTES];
-        const char *dot = strrchr(keys[i].path, '.');
-        if (dot == NULL)
-            continue;
-        snprintf(sections[i], sizeof(sections[i]), "%.*s", (int)(dot - keys[i].path), keys[i].path);
-        ra_nearest_offer(&nearest, sections[i]);
-    }
+    ra_keys_offer(keys, KEY_COUNT, &nearest);
+    bool const is_near = nearest.name[0] != '\0';
     ra_yaml_place(yaml, node->key_line, node->key_column, place);
     ra_log(RA_LOG_ERROR, "%s: %s: unknown key of a hardware file%s%s%s", place,
-           ra_text_shown(path, shown), nearest.name != NULL ? "; did you mean '" : "",
-           nearest.name != NULL ? nearest.name : "", nearest.name != NULL ? "'?" : "");
+           ra_text_shown(path, shown), is_near ? "; did you mean '" : "", nearest.name,
+           is_near ? "'?" : "");
     return RA_ERR_CONFIG;
 }
 
@@ -97,10 +80,8 @@ static ra_status read_key(reading *r, const ra_yaml_node *node, const char *path
     char place[RA_YAML_PLACE_MAX], problem[RA_VALUE_PROBLEM_MAX];
     const ra_yaml_node *at;
     ra_config_value value;
-    int i = 0;
-    while (i < KEY_COUNT && strcmp(keys[i].path, path) != 0)
-        i++;
-    if (i == KEY_COUNT)
+    int const i = ra_keys_find(keys, KEY_COUNT, path);
+    if (i < 0)
         return refuse_key(&r->yaml, node, path);
     if (r->given[i]) {
         ra_yaml_place(&r->yaml, node->key_line, node->key_column, place);
@@ -123,6 +104,7 @@ static ra_status read_key(reading *r, const ra_yaml_node *node, const char *path
     return status;
 }
 
+/* Recursion is bounded: it ends at paths that are no section. */
 static ra_status read_mapping(reading *r, const ra_yaml_node *mapping, const char *prefix)
 {
     ra_status status = RA_OK;
@@ -130,11 +112,7 @@ static ra_status read_mapping(reading *r, const ra_yaml_node *mapping, const cha
          node = node->next) {
         char path[PATH_MAX_BYTES];
         snprintf(path, sizeof(path), "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", node->key);
-        bool is_section = false;
-        for (int i = 0; i < KEY_COUNT; i++)
-            is_section = is_section || (strncmp(keys[i].path, path, strlen(path)) == 0 &&
-                                        keys[i].path[strlen(path)] == '.');
-        if (is_section && node->kind == RA_YAML_MAPPING) /* no deeper than the longest key */
+        if (node->kind == RA_YAML_MAPPING && ra_keys_have_section(keys, KEY_COUNT, path))
             status = read_mapping(r, node, path);
         else
             status = read_key(r, node, path);

@@ -16,42 +16,33 @@ static void write_name(ra_output *out, const char *name)
 }
 
 static const struct {
-    const char *section; /* "": at the top */
+    const char *path;
     ra_work work;
-} works[] = {
-    {"", RA_WORK_FLASH},          {"standard", RA_WORK_STANDARD},   {"linear", RA_WORK_LINEAR},
-    {"chunked", RA_WORK_CHUNKED}, {"recurrent", RA_WORK_RECURRENT}, {"cumsum", RA_WORK_CUMSUM}};
-
-static bool has_speed(const ra_pass_speed *speeds)
-{
-    return speeds[0].efficiency > 0 || speeds[1].efficiency > 0 || speeds[2].efficiency > 0;
-}
-
-static void write_speeds(ra_output *out, int indent, const char *pass, const ra_pass_speed *speeds)
-{
-    if (!has_speed(speeds))
-        return;
-    ra_output_put(out, "%*s%s:\n", indent, "", pass);
-    for (int i = 0; i < 3; i++)
-        if (speeds[i].efficiency > 0)
-            ra_output_put(
-                out,
-                "%*s%s: {efficiency: %.4g, start_us: %.4g, pair_ns: %.4g, row_element_ns: "
-                "%.4g, key_element_ns: %.4g}\n",
-                indent + 2, "", dtypes[i], speeds[i].efficiency, speeds[i].start_us,
-                speeds[i].pair_ns, speeds[i].row_element_ns, speeds[i].key_element_ns);
-}
+    bool backward;
+} passes[] = {{"forward", RA_WORK_FLASH, false},
+              {"backward", RA_WORK_FLASH, true},
+              {"standard.forward", RA_WORK_STANDARD, false},
+              {"standard.backward", RA_WORK_STANDARD, true},
+              {"linear.forward", RA_WORK_LINEAR, false},
+              {"linear.backward", RA_WORK_LINEAR, true},
+              {"chunked.forward", RA_WORK_CHUNKED, false},
+              {"chunked.backward", RA_WORK_CHUNKED, true},
+              {"recurrent.forward", RA_WORK_RECURRENT, false},
+              {"cumsum.forward", RA_WORK_CUMSUM, false}};
 
 /* What is not known is not written. */
-static void write_works(ra_output *out, const ra_hardware *h)
+static void write_speeds(ra_output *out, const ra_hardware *h)
 {
-    for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
-        const ra_pass_speed(*speeds)[3] = h->speeds[works[i].work];
-        int const indent = works[i].section[0] != '\0' ? 2 : 0;
-        if (indent > 0 && (has_speed(speeds[0]) || has_speed(speeds[1])))
-            ra_output_put(out, "%s:\n", works[i].section);
-        write_speeds(out, indent, "forward", speeds[0]);
-        write_speeds(out, indent, "backward", speeds[1]);
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]); i++) {
+        for (int dtype = 0; dtype < 3; dtype++) {
+            const ra_pass_speed *s = &h->speeds[passes[i].work][passes[i].backward][dtype];
+            if (s->efficiency > 0)
+                ra_output_put(out,
+                              "%s.%s: {efficiency: %.4g, start_us: %.4g, pair_ns: %.4g, "
+                              "row_element_ns: %.4g, key_element_ns: %.4g}\n",
+                              passes[i].path, dtypes[dtype], s->efficiency, s->start_us, s->pair_ns,
+                              s->row_element_ns, s->key_element_ns);
+        }
     }
 }
 
@@ -82,7 +73,7 @@ static void write_all(ra_output *out, const char *comment, const ra_hardware *h)
         ra_output_put(out, "context: %lld\n", (long long)h->context_bytes);
     ra_output_put(out, "peak_tflops: {f32: %.4g, f16: %.4g, bf16: %.4g}\n", h->peak_tflops[0],
                   h->peak_tflops[1], h->peak_tflops[2]);
-    write_works(out, h);
+    write_speeds(out, h);
     write_link(out, "node", &h->node);
     write_link(out, "network", &h->network);
 }

@@ -1,9 +1,10 @@
 #include "nearest.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { NAME_MAX_BYTES = 64 };
+enum { NAME_MAX_BYTES = RA_NEAREST_BYTES - 1 };
 
 static int min3(int a, int b, int c)
 {
@@ -48,6 +49,6 @@ void ra_nearest_offer(ra_nearest *nearest, const char *candidate)
     int const distance = ra_edit_distance(nearest->typed, candidate);
     if (distance < nearest->distance) {
         nearest->distance = distance;
-        nearest->name = candidate;
+        snprintf(nearest->name, sizeof(nearest->name), "%s", candidate);
     }
 }

@@ -13,7 +13,7 @@ static ra_status refuse_nearest(const char *what, const char *name, ra_nearest n
 {
     char shown[48];
     ra_text_shown(name, shown);
-    if (nearest.name != NULL)
+    if (nearest.name[0] != '\0')
         ra_log(RA_LOG_ERROR, "unknown %s '%s'; did you mean '%s'?", what, shown, nearest.name);
     else
         ra_log(RA_LOG_ERROR, "unknown %s '%s'; see 'ringattn --help'", what, shown);

@@ -205,7 +205,7 @@ Test(nearest, offers_only_what_is_near)
 {
     ra_nearest nearest = ra_nearest_begin("seqq");
     ra_nearest_offer(&nearest, "batch");
-    cr_assert_null(nearest.name);
+    cr_assert_str_empty(nearest.name);
     ra_nearest_offer(&nearest, "seq");
     ra_nearest_offer(&nearest, "sex");
     cr_assert_str_eq(nearest.name, "seq");
@@ -214,5 +214,5 @@ Test(nearest, offers_only_what_is_near)
     long_name[sizeof(long_name) - 1] = '\0';
     nearest = ra_nearest_begin(long_name);
     ra_nearest_offer(&nearest, "aaaa");
-    cr_assert_null(nearest.name);
+    cr_assert_str_empty(nearest.name);
 }
