@@ -1,7 +1,8 @@
 #include "bytes_text.h"
 
-#include <stddef.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *ra_bytes_text(int64_t amount, char text[32])
 {
@@ -23,4 +24,16 @@ const char *ra_bytes_text(int64_t amount, char text[32])
 const char *ra_plural(int64_t count)
 {
     return count == 1 ? "" : "s";
+}
+
+void ra_text_append(char *text, size_t bytes, const char *between, const char *format, ...)
+{
+    va_list args;
+    size_t used = strlen(text);
+    if (used > 0)
+        snprintf(text + used, bytes - used, "%s", between);
+    used += strlen(text + used);
+    va_start(args, format);
+    vsnprintf(text + used, bytes - used, format, args);
+    va_end(args);
 }

@@ -237,13 +237,11 @@ int32_t ra_ledger_read_marks(const ra_ledger *ledger, const ra_ledger_mark **mar
 static void format_composition(const ra_ledger_snapshot *now, char *text, size_t size)
 {
     char bytes[32];
-    size_t used = (size_t)snprintf(text, size, "%s", now->reserved_bytes == 0 ? " nothing" : "");
+    snprintf(text, size, "%s", now->reserved_bytes == 0 ? " nothing" : "");
     for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++) {
-        if (now->current_bytes[i] == 0 || used >= size)
-            continue;
-        int const length = snprintf(text + used, size - used, " %s=%s", category_names[i],
-                                    ra_bytes_text(now->current_bytes[i], bytes));
-        used += (size_t)length;
+        if (now->current_bytes[i] != 0)
+            ra_text_append(text, size, "", " %s=%s", category_names[i],
+                           ra_bytes_text(now->current_bytes[i], bytes));
     }
 }
 

@@ -1,3 +1,4 @@
+#include "bytes_text.h"
 #include "config_table.h"
 #include "config_yaml.h"
 #include "internal.h"
@@ -83,10 +84,9 @@ void ra_config_key_expects(const ra_config_key *key, char *text, size_t bytes)
     case RA_KEY_CHOICE:
         break;
     }
-    size_t used = (size_t)snprintf(text, bytes, "one of");
-    for (const ra_choice *choice = key->choices; choice->name != NULL && used < bytes; choice++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s %s",
-                                 choice == key->choices ? "" : ",", choice->name);
+    snprintf(text, bytes, "one of");
+    for (const ra_choice *choice = key->choices; choice->name != NULL; choice++)
+        ra_text_append(text, bytes, choice == key->choices ? " " : ", ", "%s", choice->name);
 }
 
 static ra_status problem_expected(const ra_config_key *key, const char *text,
@@ -108,10 +108,9 @@ static ra_status integer_read(const ra_config_key *key, const char *text, int64_
         integer_parse(text, is_time ? time_units : size_units, &negative, &magnitude);
     if (parsed < 0) {
         ra_status const status = problem_expected(key, text, problem);
-        size_t const used = strlen(problem);
         if (!is_time && key->type != RA_KEY_BYTES)
-            snprintf(problem + used, RA_VALUE_PROBLEM_MAX - used,
-                     " (K, M, G or KiB, MiB, GiB may follow)");
+            ra_text_append(problem, RA_VALUE_PROBLEM_MAX, " ",
+                           "(K, M, G or KiB, MiB, GiB may follow)");
         return status;
     }
     if (parsed > 0 || magnitude > INT64_MAX)
@@ -162,9 +161,8 @@ static ra_status choice_read(const ra_config_key *key, const char *text, unsigne
         return RA_OK;
     }
     ra_status const status = problem_expected(key, text, problem);
-    size_t const used = strlen(problem);
     if (nearest.name[0] != '\0')
-        snprintf(problem + used, RA_VALUE_PROBLEM_MAX - used, "; did you mean '%s'?", nearest.name);
+        ra_text_append(problem, RA_VALUE_PROBLEM_MAX, "; ", "did you mean '%s'?", nearest.name);
     return status;
 }
 

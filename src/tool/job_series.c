@@ -1,5 +1,6 @@
 #include "job_series.h"
 
+#include "bytes_text.h"
 #include "internal.h"
 #include "json_build.h"
 #include "output_file.h"
@@ -245,15 +246,13 @@ static void failures_say(const ra_series *s, int all)
     } const kinds[] = {
         {s->oom, "out of memory"}, {s->refused, "refused"}, {s->files, "with a bad file"}};
     char text[128] = "";
-    size_t used = 0;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         char of[24] = "";
         if (kinds[i].count == 0)
             continue;
-        if (used == 0)
+        if (text[0] == '\0')
             snprintf(of, sizeof(of), " of %d", all);
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%d%s %s",
-                                 used > 0 ? ", " : "", kinds[i].count, of, kinds[i].what);
+        ra_text_append(text, sizeof(text), ", ", "%d%s %s", kinds[i].count, of, kinds[i].what);
     }
     ra_log(RA_LOG_ERROR, "nothing ran: %s: see what is said of each", text);
 }

@@ -1,5 +1,6 @@
 #include "kernel_choice.h"
 
+#include "bytes_text.h"
 #include "config_table.h"
 #include "internal.h"
 
@@ -29,11 +30,9 @@ static void isa_refuse(ra_isa isa)
 {
     const ra_config_key *key = &ra_config_keys[ra_config_key_find("compute.isa")];
     char there[128] = "";
-    size_t used = 0;
-    for (const ra_choice *c = key->choices; c->name != NULL && used < sizeof(there); c++) {
+    for (const ra_choice *c = key->choices; c->name != NULL; c++) {
         if (c->value != RA_ISA_AUTO && ra_kernel_cpu((ra_isa)c->value) != NULL)
-            used += (size_t)snprintf(there + used, sizeof(there) - used, "%s%s",
-                                     used > 0 ? ", " : "", c->name);
+            ra_text_append(there, sizeof(there), ", ", "%s", c->name);
     }
     ra_log(RA_LOG_ERROR,
            "compute.isa: %s: this machine, or this build, lacks it: there is %s; auto takes the "
@@ -121,7 +120,6 @@ static ra_status check_once(const ra_kernel_ops *ops, const ra_kernel_use *use, 
 ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *use, ra_comm *comm,
                                const ra_kernel_ops **ops_out, char note_out[RA_KERNEL_NOTE_MAX])
 {
-    size_t used = 0;
     note_out[0] = '\0';
     RA_ASSERT(list->count >= 1);
     for (int i = 0; i < list->count; i++) {
@@ -132,21 +130,20 @@ ra_status ra_kernel_list_check(const ra_kernel_list *list, const ra_kernel_use *
             return status;
         if (verdict.agrees) {
             *ops_out = ops;
-            if (used > 0)
-                snprintf(note_out + used, RA_KERNEL_NOTE_MAX - used,
-                         "%s computes instead; see ringattn info --check", ops->name);
+            if (note_out[0] != '\0')
+                ra_text_append(note_out, RA_KERNEL_NOTE_MAX, "",
+                               "%s computes instead; see ringattn info --check", ops->name);
             return RA_OK;
         }
-        used += (size_t)snprintf(note_out + used, RA_KERNEL_NOTE_MAX - used,
-                                 "kernel %s computes wrong results here (%s, head_dim %d: %s is "
-                                 "off by %.2g, allowed is %.2g): ",
-                                 ops->name, ra_dtype_name(use->dtype), use->dim, verdict.tensor,
-                                 verdict.error, verdict.allowed);
-        used = used < RA_KERNEL_NOTE_MAX ? used : RA_KERNEL_NOTE_MAX - 1;
+        ra_text_append(note_out, RA_KERNEL_NOTE_MAX, "",
+                       "kernel %s computes wrong results here (%s, head_dim %d: %s is "
+                       "off by %.2g, allowed is %.2g): ",
+                       ops->name, ra_dtype_name(use->dtype), use->dim, verdict.tensor,
+                       verdict.error, verdict.allowed);
     }
     if (list->may_end) {
-        snprintf(note_out + used, RA_KERNEL_NOTE_MAX - used,
-                 "the CPU computes instead; see ringattn info --check");
+        ra_text_append(note_out, RA_KERNEL_NOTE_MAX, "",
+                       "the CPU computes instead; see ringattn info --check");
         *ops_out = NULL;
         return RA_OK;
     }

@@ -1,5 +1,6 @@
 #include "options_table.h"
 
+#include "bytes_text.h"
 #include "config_table.h"
 #include "config_yaml.h"
 #include "internal.h"
@@ -38,15 +39,13 @@ static void option_refuse(const char *name, ra_nearest nearest)
 {
     enum { MEANT_MAX = 4 };
     char meant[256] = "";
-    size_t used = 0;
     int count = 0;
     for (int i = 0; i < ra_config_key_count && strncmp(name, "--", 2) == 0; i++) {
         const char *path = ra_config_keys[i].path, *dot = strrchr(path, '.');
         if (strcmp(name + 2, path) != 0 && (dot == NULL || strcmp(name + 2, dot + 1) != 0))
             continue;
-        if (++count <= MEANT_MAX && used < sizeof(meant))
-            used += (size_t)snprintf(meant + used, sizeof(meant) - used, "%s'--set %s=VALUE'",
-                                     count > 1 ? " or " : "", path);
+        if (++count <= MEANT_MAX)
+            ra_text_append(meant, sizeof(meant), " or ", "'--set %s=VALUE'", path);
     }
     if (count > 0 && count <= MEANT_MAX)
         ra_log(RA_LOG_ERROR, "unknown option '%s'; did you mean %s?", name, meant);

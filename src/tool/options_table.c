@@ -1,5 +1,7 @@
 #include "options_table.h"
 
+#include "bytes_text.h"
+
 #include <stdio.h>
 
 const ra_command_entry ra_command_entries[] = {
@@ -108,16 +110,10 @@ const ra_command_entry *ra_command_entry_of(ra_command command)
 static const char *list(const ra_option_entry *entry, const char *quote,
                         char text[RA_OPTION_LIST_MAX])
 {
-    size_t used = 0;
     text[0] = '\0';
     for (const ra_command_entry *c = ra_command_entries; c->name != NULL; c++) {
-        if (entry != NULL && !ra_option_is_for(entry, c->command))
-            continue;
-        int const length = snprintf(text + used, RA_OPTION_LIST_MAX - used, "%s%s%s%s",
-                                    used > 0 ? ", " : "", quote, c->name, quote);
-        used += (size_t)length;
-        if (used >= RA_OPTION_LIST_MAX)
-            break;
+        if (entry == NULL || ra_option_is_for(entry, c->command))
+            ra_text_append(text, RA_OPTION_LIST_MAX, ", ", "%s%s%s", quote, c->name, quote);
     }
     return text;
 }

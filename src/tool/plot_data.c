@@ -29,10 +29,9 @@ static double median(const json_t *point, const char *name)
     return member(json_object_get(point, name), "median");
 }
 
-static void label_add(char *label, const char *text, const char *value)
+static void label_add(char *label, const char *text)
 {
-    size_t const used = strlen(label);
-    snprintf(label + used, RA_PLOT_LABEL_MAX - used, "%s%s%s", used > 0 ? ", " : "", text, value);
+    ra_text_append(label, RA_PLOT_LABEL_MAX, ", ", "%s", text);
 }
 
 /* "head_dim=64, ring.layout=zigzag": the length of a sequence is an axis, not a name. */
@@ -44,15 +43,14 @@ static void setting_of(const json_t *point, char *label)
     label[0] = '\0';
     json_object_foreach(json_object_get(point, "sweep"), key, value)
     {
-        char name[64];
         char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
         size_t const length = text != NULL ? strlen(text) : 0;
         if (text != NULL && strcmp(key, "shape.seq") != 0) {
             bool const quoted = length >= 2 && text[0] == '"';
             bool const is_shape = strncmp(key, shape, sizeof(shape) - 1) == 0;
             text[quoted ? length - 1 : length] = '\0';
-            snprintf(name, sizeof(name), "%s=", is_shape ? key + sizeof(shape) - 1 : key);
-            label_add(label, name, text + quoted);
+            ra_text_append(label, RA_PLOT_LABEL_MAX, ", ", "%s=%s",
+                           is_shape ? key + sizeof(shape) - 1 : key, text + quoted);
         }
         free(text);
     }
@@ -65,13 +63,13 @@ static ra_plot_series series_of(const json_t *point, const char *command)
     const char *variant = json_string_value(json_object_get(point, "variant"));
     setting_of(point, series.setting);
     if (variant != NULL)
-        label_add(series.label, "", variant);
+        label_add(series.label, variant);
     if (series.setting[0] != '\0')
-        label_add(series.label, "", series.setting);
+        label_add(series.label, series.setting);
     if (series.label[0] == '\0')
-        label_add(series.label, "", "job");
+        label_add(series.label, "job");
     if (strcmp(command, "plan") == 0) /* what was measured is another series */
-        label_add(series.label, "", "planned");
+        label_add(series.label, "planned");
     if (variant == NULL)
         series.setting[0] = '\0';
     return series;

@@ -26,23 +26,10 @@ const char *ra_count_text(int64_t count, char text[32])
 /* Text that grows by pieces with commas between them. */
 typedef struct phrase {
     char *text;
-    size_t bytes, used;
+    size_t bytes;
 } phrase;
 
-static void phrase_add(phrase *out, const char *format, ...) RA_PRINTF(2, 3);
-
-static void phrase_add(phrase *out, const char *format, ...)
-{
-    va_list args;
-    if (out->used > 0 && out->used + 3 < out->bytes)
-        out->used += (size_t)snprintf(out->text + out->used, out->bytes - out->used, ", ");
-    va_start(args, format);
-    int const length = vsnprintf(out->text + out->used, out->bytes - out->used, format, args);
-    va_end(args);
-    out->used += (size_t)length;
-    if (out->used >= out->bytes)
-        out->used = out->bytes - 1;
-}
+#define phrase_add(out, ...) ra_text_append((out)->text, (out)->bytes, ", ", __VA_ARGS__)
 
 static void window_describe(const ra_pattern_config *pattern, phrase *out)
 {
@@ -101,11 +88,9 @@ static void dilated_describe(const ra_pattern_config *pattern, phrase *out)
 {
     enum { SHOWN_MAX = 4 };
     char branches[160] = "";
-    size_t used = 0;
     for (int64_t i = 0; i < pattern->branch_count && i < SHOWN_MAX; i++)
-        used += (size_t)snprintf(branches + used, sizeof(branches) - used, "%s%lld/%lld",
-                                 i > 0 ? " " : "", (long long)pattern->segments[i],
-                                 (long long)pattern->rates[i]);
+        ra_text_append(branches, sizeof(branches), " ", "%lld/%lld",
+                       (long long)pattern->segments[i], (long long)pattern->rates[i]);
     if (pattern->branch_count > 0)
         phrase_add(out, "dilated %s%s (segment/rate%s)", branches,
                    pattern->branch_count > SHOWN_MAX ? " ..." : "",
@@ -125,7 +110,7 @@ void ra_pattern_describe(const ra_pattern_config *pattern, char *text, size_t by
                    ra_plural(pattern->document_count));
     blocks_describe(pattern, &out);
     dilated_describe(pattern, &out);
-    if (out.used == 0)
+    if (text[0] == '\0')
         phrase_add(&out, "every token sees every token");
 }
 

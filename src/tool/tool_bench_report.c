@@ -100,16 +100,15 @@ void ra_bench_point_label(const ra_bench_point *point, const ra_config *config, 
                           size_t bytes)
 {
     char shown[48];
-    int used =
-        snprintf(text, bytes, "%s",
-                 point->pick.variant != NULL ? ra_text_shown(point->pick.variant, shown) : "");
-    for (int i = 0; i < config->sweep_key_count && used >= 0 && (size_t)used < bytes; i++) {
+    snprintf(text, bytes, "%s",
+             point->pick.variant != NULL ? ra_text_shown(point->pick.variant, shown) : "");
+    for (int i = 0; i < config->sweep_key_count; i++) {
         json_t *value = ra_config_swept_to_json(config, i);
         char *encoded =
             value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
         const char *plain = json_is_string(value) ? json_string_value(value) : encoded;
-        used += snprintf(text + used, bytes - (size_t)used, "%s%s=%.60s", used > 0 ? ", " : "",
-                         ra_config_swept_path(config, i), plain != NULL ? plain : "?");
+        ra_text_append(text, bytes, ", ", "%s=%.60s", ra_config_swept_path(config, i),
+                       plain != NULL ? plain : "?");
         free(encoded);
         json_decref(value);
     }

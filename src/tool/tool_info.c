@@ -47,10 +47,10 @@ static void print_isa(const json_t *tree)
 {
     char line[256];
     const json_t *available = json_object_get(json_object_get(tree, "isa"), "available");
-    int used = snprintf(line, sizeof(line), "%s, of", text_at(tree, "isa", "chosen"));
+    snprintf(line, sizeof(line), "%s, of", text_at(tree, "isa", "chosen"));
     for (size_t i = 0; i < json_array_size(available); ++i)
-        used += snprintf(line + used, sizeof(line) - (size_t)used, " %s",
-                         json_string_value(json_array_get(available, i)));
+        ra_text_append(line, sizeof(line), " ", "%s",
+                       json_string_value(json_array_get(available, i)));
     print_line("kernels", line);
 }
 
