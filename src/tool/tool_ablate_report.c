@@ -41,78 +41,62 @@ static const char *difference_text(int64_t bytes, char text[40])
     return text;
 }
 
-typedef const char *row_text(const ra_ablate_point *point, const ra_ablate_point *reference,
-                             char text[40]);
-
-static const char *peak_difference(const ra_ablate_point *point, const ra_ablate_point *reference,
-                                   char text[40])
-{
-    return difference_text(point->report.peak_bytes - reference->report.peak_bytes, text);
-}
-
 /* Whether both have memory of the host beside a GPU's. */
-static bool has_host(const ra_ablate_point *point, const ra_ablate_point *reference)
+static bool has_host(const ra_report *mine, const ra_report *theirs)
 {
-    return point->report.host_peak_bytes > 0 && reference->report.host_peak_bytes > 0;
-}
-
-static const char *host_difference(const ra_ablate_point *point, const ra_ablate_point *reference,
-                                   char text[40])
-{
-    return has_host(point, reference)
-               ? difference_text(point->report.host_peak_bytes - reference->report.host_peak_bytes,
-                                 text)
-               : "-";
-}
-
-static const char *forward_time(const ra_ablate_point *point, const ra_ablate_point *reference,
-                                char text[40])
-{
-    (void)reference;
-    snprintf(text, 40, "%.2f", point->report.forward.median_ms);
-    return text;
-}
-
-static const char *backward_time(const ra_ablate_point *point, const ra_ablate_point *reference,
-                                 char text[40])
-{
-    (void)reference;
-    snprintf(text, 40, "%.2f", point->report.backward.median_ms);
-    return text;
+    return mine->host_peak_bytes > 0 && theirs->host_peak_bytes > 0;
 }
 
 /* Forward and backward together. */
-static double time_ratio(const ra_ablate_point *point, const ra_ablate_point *reference)
+static double time_ratio(const ra_report *mine, const ra_report *theirs)
 {
-    const ra_report *mine = &point->report, *theirs = &reference->report;
     return (mine->forward.median_ms + mine->backward.median_ms) /
            (theirs->forward.median_ms + theirs->backward.median_ms);
 }
 
-static const char *time_ratio_text(const ra_ablate_point *point, const ra_ablate_point *reference,
-                                   char text[40])
+typedef enum row_kind {
+    ROW_PEAK, /* difference from the reference, as is the next */
+    ROW_HOST_PEAK,
+    ROW_FORWARD,
+    ROW_BACKWARD,
+    ROW_TIME_RATIO,
+    ROW_ALLOCATIONS
+} row_kind;
+
+static const char *cell_text(row_kind row, const ra_report *mine, const ra_report *theirs,
+                             char text[40])
 {
-    snprintf(text, 40, "%.3f", time_ratio(point, reference));
-    return text;
+    switch (row) {
+    case ROW_PEAK:
+        return difference_text(mine->peak_bytes - theirs->peak_bytes, text);
+    case ROW_HOST_PEAK:
+        return has_host(mine, theirs)
+                   ? difference_text(mine->host_peak_bytes - theirs->host_peak_bytes, text)
+                   : "-";
+    case ROW_FORWARD:
+        snprintf(text, 40, "%.2f", mine->forward.median_ms);
+        return text;
+    case ROW_BACKWARD:
+        snprintf(text, 40, "%.2f", mine->backward.median_ms);
+        return text;
+    case ROW_TIME_RATIO:
+        snprintf(text, 40, "%.3f", time_ratio(mine, theirs));
+        return text;
+    case ROW_ALLOCATIONS:
+        return ra_count_text(mine->alloc_count, text);
+    }
+    return "-";
 }
 
-static const char *allocations(const ra_ablate_point *point, const ra_ablate_point *reference,
-                               char text[40])
-{
-    char count[32];
-    (void)reference;
-    snprintf(text, 40, "%s", ra_count_text(point->report.alloc_count, count));
-    return text;
-}
-
-static void row_print(const ra_ablate *ablate, const char *name, const ra_ablate_point *reference,
-                      row_text *format)
+static void row_print(const ra_ablate *ablate, const char *name, const ra_report *reference,
+                      row_kind row)
 {
     char text[40];
     ra_memory_table_begin(name);
     for (int i = 0; i < ra_feature_set_count; i++) {
         const ra_ablate_point *point = &ablate->points[i];
-        ra_memory_table_cell(point->outcome.status == RA_OK ? format(point, reference, text) : "-");
+        bool const done = point->outcome.status == RA_OK;
+        ra_memory_table_cell(done ? cell_text(row, &point->report, reference, text) : "-");
     }
     ra_memory_table_end();
 }
@@ -136,16 +120,17 @@ static void table_print(const ra_ablate *ablate)
     columns_make(ablate, columns);
     ra_memory_table_print(columns, ra_feature_set_count);
     if (reference != NULL) {
+        const ra_report *theirs = &reference->report;
         snprintf(name, sizeof(name), "less %.8s", reference->set->name);
-        row_print(ablate, name, reference, peak_difference);
+        row_print(ablate, name, theirs, ROW_PEAK);
         if (ra_memory_table_print_host(columns, ra_feature_set_count))
-            row_print(ablate, name, reference, host_difference);
-        row_print(ablate, "forward ms", reference, forward_time);
-        if (reference->report.backward.count > 0)
-            row_print(ablate, "backward ms", reference, backward_time);
+            row_print(ablate, name, theirs, ROW_HOST_PEAK);
+        row_print(ablate, "forward ms", theirs, ROW_FORWARD);
+        if (theirs->backward.count > 0)
+            row_print(ablate, "backward ms", theirs, ROW_BACKWARD);
         snprintf(name, sizeof(name), "time / %.6s", reference->set->name);
-        row_print(ablate, name, reference, time_ratio_text);
-        row_print(ablate, "allocations", reference, allocations);
+        row_print(ablate, name, theirs, ROW_TIME_RATIO);
+        row_print(ablate, "allocations", theirs, ROW_ALLOCATIONS);
     }
     for (int i = 0; i < ra_feature_set_count; i++) {
         const ra_ablate_point *point = &ablate->points[i];
@@ -170,10 +155,9 @@ static json_t *differences_to_json(const int64_t mine[RA_MEM_CATEGORY_COUNT],
 }
 
 /* Null if the CPU computes: then there is no other memory than the host's. */
-static json_t *host_to_json(const ra_ablate_point *point, const ra_ablate_point *reference)
+static json_t *host_to_json(const ra_report *mine, const ra_report *theirs)
 {
-    const ra_report *mine = &point->report, *theirs = &reference->report;
-    if (!has_host(point, reference))
+    if (!has_host(mine, theirs))
         return json_pack("{s:n, s:n}", "host_difference_bytes", "host_peak_difference_bytes");
     return json_pack("{s:o, s:I}", "host_difference_bytes",
                      differences_to_json(mine->host_memory_bytes, theirs->host_memory_bytes),
@@ -199,9 +183,9 @@ json_t *ra_ablate_point_to_json(const ra_ablate *ablate, const ra_ablate_point *
                 differences_to_json(point->report.memory_bytes, reference->report.memory_bytes),
                 "peak_difference_bytes",
                 (json_int_t)(point->report.peak_bytes - reference->report.peak_bytes), "time_ratio",
-                time_ratio(point, reference)));
+                time_ratio(&point->report, &reference->report)));
     if (done && reference != NULL)
-        object = ra_json_extend(object, host_to_json(point, reference));
+        object = ra_json_extend(object, host_to_json(&point->report, &reference->report));
     return object;
 }
 
