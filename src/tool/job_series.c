@@ -134,7 +134,7 @@ void ra_series_tell_backend(ra_series *series, const char *backend, const char *
 
 void ra_series_add(ra_series *series, json_t *point)
 {
-    if (series->options->json)
+    if (series->options->json || series->options->csv)
         series->points = ra_json_append(series->points, point);
     else
         json_decref(point);
@@ -206,7 +206,7 @@ static ra_status prepare(ra_series *series, void *command)
         status = ra_job_share_cores(series->comm, &series->cores);
     if (status != RA_OK)
         return status;
-    if (ra_series_is_first(series) && options->json)
+    if (ra_series_is_first(series) && (options->json || options->csv))
         series->points = json_array();
     ra_console_hold();
     status = ops->prepare(command);

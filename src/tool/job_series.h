@@ -42,7 +42,7 @@ typedef struct ra_series {
     ra_config base;     /* variants, sweep, and what holds for all jobs */
     ra_job_cores cores; /* threads: if compute.threads is auto */
     ra_progress *progress;
-    json_t *points;            /* rank 0's, for JSON: those so far; NULL: no memory */
+    json_t *points;            /* rank 0's so far, for JSON and CSV; NULL: no memory */
     json_t *machine;           /* rank 0's, once it has written JSON */
     int64_t save_ns, saved_ns; /* how long the last report so far took, and its end */
     bool behind;               /* that report lacks a job which is over */

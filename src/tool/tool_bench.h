@@ -61,11 +61,8 @@ typedef struct ra_bench {
     bool has_reference;
     bool has_header;     /* the table has begun */
     int point_count;     /* begun so far */
-    bool lacked_memory;  /* for what rank 0 reports among points */
+    bool lacked_memory;  /* for limits_list */
     json_t *limits_list; /* rank 0's */
-    char *csv;
-    size_t csv_bytes;
-    FILE *csv_file; /* writes csv */
 } ra_bench;
 
 /**

@@ -16,21 +16,12 @@
 ra_status ra_bench_report_begin(ra_bench *bench)
 {
     bench->limits_list = json_array();
-    if (bench->series.options->csv)
-        bench->csv_file = open_memstream(&bench->csv, &bench->csv_bytes);
-    if (bench->limits_list == NULL || (bench->series.options->csv && bench->csv_file == NULL))
-        return ra_refuse_memory("the report");
-    if (bench->csv_file != NULL)
-        ra_bench_csv_line(bench->csv_file, &bench->series.base, NULL);
-    return RA_OK;
+    return bench->limits_list != NULL ? RA_OK : ra_refuse_memory("the report");
 }
 
 void ra_bench_report_fini(ra_bench *bench)
 {
     json_decref(bench->limits_list);
-    if (bench->csv_file != NULL)
-        fclose(bench->csv_file);
-    free(bench->csv);
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */
@@ -164,12 +155,8 @@ static void point_print(const ra_bench *bench, const ra_bench_point *point, cons
 
 void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config)
 {
-    json_t *json = ra_bench_point_to_json(point, config, ra_comm_size(bench->series.comm));
-    if (json == NULL)
-        bench->lacked_memory = true;
-    else if (bench->csv_file != NULL)
-        ra_bench_csv_line(bench->csv_file, config, json);
-    ra_series_add(&bench->series, json);
+    int const ranks = ra_comm_size(bench->series.comm);
+    ra_series_add(&bench->series, ra_bench_point_to_json(point, config, ranks));
     if (!ra_options_shows_text(bench->series.options))
         return;
     ra_console_show("");
@@ -181,14 +168,29 @@ void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const r
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static ra_status csv_write(ra_bench *bench)
+static void csv_lines(const ra_series *series, FILE *file)
 {
-    bool const failed = ferror(bench->csv_file) != 0;
-    bool const closed = fclose(bench->csv_file) == 0;
-    bench->csv_file = NULL;
-    if (failed || !closed)
+    size_t i;
+    json_t *point;
+    ra_bench_csv_line(file, &series->base, NULL);
+    json_array_foreach(series->points, i, point) ra_bench_csv_line(file, &series->base, point);
+}
+
+static ra_status csv_write(const ra_series *series)
+{
+    const char *path = series->options->csv_path;
+    ra_output output;
+    if (series->points == NULL)
         return ra_refuse_memory("the report");
-    return ra_text_write(bench->csv, bench->series.options->csv_path);
+    if (path == NULL) {
+        csv_lines(series, stdout); /* a failure stays with the stream */
+        return ra_stdout_check(" the report");
+    }
+    ra_status const status = ra_output_open(&output, path, "", "cannot write the report");
+    if (status != RA_OK)
+        return status;
+    csv_lines(series, output.stream);
+    return ra_output_close(&output, true);
 }
 
 ra_status ra_bench_report_end(void *command)
@@ -201,7 +203,7 @@ ra_status ra_bench_report_end(void *command)
     else if (ra_options_shows_text(options))
         status = ra_stdout_check(" the table");
     if (status == RA_OK && options->csv)
-        status = csv_write(bench);
+        status = csv_write(&bench->series);
     return status;
 }
 
