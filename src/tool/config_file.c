@@ -40,40 +40,24 @@ ra_status ra_config_read_file(const char *what, const char *path, char **text_ou
     ra_status status = open_regular(what, path, &file);
     if (status != RA_OK)
         return status;
-    status = RA_ERR_IO;
-    size_t size = 64 << 10, used = 0, got = 0;
-    char *text = malloc(size + 1);
-    while (text != NULL && (got = fread(text + used, 1, size - used, file)) > 0) {
-        used += got;
-        if (used > RA_CONFIG_BYTES_MAX) {
-            ra_log(RA_LOG_ERROR, "%s: larger than 16 MiB: is it a %s?", path, what);
-            status = RA_ERR_CONFIG;
-            goto err_free_text;
-        }
-        if (used == size) {
-            char *larger = realloc(text, 2 * size + 1);
-            if (larger == NULL)
-                goto err_no_memory;
-            text = larger;
-            size *= 2;
-        }
-    }
-    if (text == NULL)
-        goto err_no_memory;
-    if (ferror(file)) {
+    char *text = malloc(RA_CONFIG_BYTES_MAX + 1); /* what is not written takes no memory */
+    size_t const used = text != NULL ? fread(text, 1, RA_CONFIG_BYTES_MAX + 1, file) : 0;
+    if (text == NULL) {
+        status = ra_refuse_memory(path);
+    } else if (ferror(file)) {
         ra_log(RA_LOG_ERROR, "%s: cannot read the %s: %s", path, what, strerror(errno));
-        goto err_free_text;
+        status = RA_ERR_IO;
+    } else if (used > RA_CONFIG_BYTES_MAX) {
+        ra_log(RA_LOG_ERROR, "%s: larger than 16 MiB: is it a %s?", path, what);
+        status = RA_ERR_CONFIG;
+    }
+    fclose(file);
+    if (status != RA_OK) {
+        free(text);
+        return status;
     }
     text[used] = '\0';
-    fclose(file);
     *text_out = text;
     *bytes_out = used;
     return RA_OK;
-
-err_no_memory:
-    status = ra_refuse_memory(path);
-err_free_text:
-    free(text);
-    fclose(file);
-    return status;
 }
