@@ -131,7 +131,7 @@ ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, ra_pool *po
     if (status != RA_OK)
         goto out_free;
     ra_place *const places = block.data;
-    bool const by_mpi = strcmp(ra_comm_name(comm), "mpi") == 0;
+    bool const by_mpi = strcmp(ra_comm_name(comm), "mpi") == 0, copies = by_mpi && sends;
     place.host = ra_comm_host_id(comm);
     snprintf((char *)place.host_name, sizeof(place.host_name), "%s", ra_comm_host(comm));
     if (by_mpi) {
@@ -142,13 +142,13 @@ ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, ra_pool *po
         place.yields_when_idle = place.copies_once = RA_ANSWER_UNKNOWN;
     }
     status = share_places(comm, &place, places);
-    if (status == RA_OK)
+    if (status == RA_OK && copies)
         status = share_attach(comm, places, (int64_t *)(void *)(places + ranks));
     if (status != RA_OK)
         goto out_free;
     ra_console_hold(); /* rank 0 speaks for all */
     if (ra_comm_rank(comm) == 0 && !ra_console_is_quiet())
-        say(places, ranks, sends && by_mpi, &placement->said);
+        say(places, ranks, copies, &placement->said);
     status = ra_console_agree(comm, "comparing where ranks run", RA_OK);
 
 out_free:

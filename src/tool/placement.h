@@ -57,7 +57,7 @@ typedef struct ra_placement {
  * Collective. Compare all ranks' places; rank 0 warns of what is wrong unless it is quiet.
  * Memory (category workspace): about 0.7 KB per rank, given back.
  *
- * @param sends whether keys and values go through MPI rather than being read in place
+ * @param sends whether keys and values are sent rather than read in place; the same on all ranks
  */
 RA_CHECKED ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, ra_pool *pool,
                                         bool sends);
