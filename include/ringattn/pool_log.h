@@ -25,11 +25,8 @@ void ra_pool_log_destroy(ra_pool_log *log); /* NULL is fine */
 /** Events that did not fit in memory. */
 int64_t ra_pool_log_lost(const ra_pool_log *log);
 
-/**
- * Write as text. The caller flushes and closes.
- * @return RA_ERR_IO  errno says why; nothing was logged, because only the caller knows the file
- */
-RA_CHECKED ra_status ra_pool_log_write(const ra_pool_log *log, FILE *file);
+/** Write as text. A failure stays with the stream, which the caller flushes and closes. */
+void ra_pool_log_write(const ra_pool_log *log, FILE *file);
 
 #ifdef __cplusplus
 }

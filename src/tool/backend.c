@@ -61,7 +61,8 @@ ra_status ra_backend_check(const ra_config *config, int ranks)
     return why == NULL ? RA_OK : ra_backend_refuse(config, why);
 }
 
-ra_kernel_use ra_backend_use(const ra_config *config, int threads)
+/* Without what the tile maps need. */
+static ra_kernel_use use_of(const ra_config *config, int threads)
 {
     return (ra_kernel_use){.dtype = config->dtype,
                            .dim = config->head_dim,
@@ -76,7 +77,7 @@ ra_kernel_use ra_backend_use(const ra_config *config, int threads)
 ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads)
 {
     bool const masked = config->mask == RA_MASK_DENSE_BLOCKS;
-    ra_kernel_use use = ra_backend_use(config, threads);
+    ra_kernel_use use = use_of(config, threads);
     use.shares_rows = ra_pattern_shares_rows(&config->pattern, ranks, masked);
     use.shares_keys = ra_pattern_shares_keys(&config->pattern, config->heads, config->kv_heads);
     use.dilated = config->pattern.segments != NULL;
@@ -88,7 +89,7 @@ bool ra_backend_gpu_serves(const ra_config *config, char why_not[RA_BACKEND_NOTE
     const ra_kernel_ops *const ops = config->attention_kind == RA_ATTENTION_STANDARD
                                          ? ra_kernel_cuda_standard()
                                          : ra_kernel_cuda();
-    ra_kernel_use const use = ra_backend_use(config, 1);
+    ra_kernel_use const use = use_of(config, 1);
     RA_ASSERT(ops != NULL);
     return ops->serves == NULL || ops->serves(&use, why_not, RA_BACKEND_NOTE_MAX);
 }

@@ -31,19 +31,13 @@ typedef struct samples {
     int left_out_count, other_count; /* points: measured, but not learned from; of those, a GPU's */
 } samples;
 
-static ra_status refuse(const char *path, const char *what)
-{
-    ra_log(RA_LOG_ERROR, "%s: %s", path, what);
-    return RA_ERR_IO;
-}
-
 /* The configuration of a point: its JSON is valid YAML. */
 static ra_status point_parse(const char *path, const json_t *config, ra_config *config_out)
 {
     ra_config_source const source = {0};
     char *text = json_dumps(config, JSON_INDENT(1));
     if (text == NULL)
-        return refuse(path, "a point has no configuration");
+        return ra_json_refuse(path, "a point has no configuration");
     ra_status const status = ra_config_parse(path, text, strlen(text), &source, config_out);
     free(text);
     return status;
@@ -96,8 +90,9 @@ static ra_status samples_choose(const char *path, const json_t *points, samples 
         const json_t *const threads = json_object_get(json, "threads");
         int64_t const count = json_integer_value(threads);
         if (threads != NULL && (count < 1 || count > 1 << 16)) /* as in files of hardware */
-            return refuse(path, "threads of a point of a GPU, its multiprocessors, are not from 1 "
-                                "to 65536");
+            return ra_json_refuse(
+                path, "threads of a point of a GPU, its multiprocessors, are not from 1 "
+                      "to 65536");
         to->on_gpu = true;
         to->multiprocessors = (int32_t)count;
     }
@@ -250,11 +245,12 @@ static int64_t cache_of(const json_t *root)
 static ra_status judge(const char *path, const samples *all)
 {
     if (all->count == 0 && all->other_count > 0)
-        return refuse(path, "of a GPU only flash attention is learned, and no point of it was "
-                            "measured on one rank");
+        return ra_json_refuse(path,
+                              "of a GPU only flash attention is learned, and no point of it was "
+                              "measured on one rank");
     if (all->count == 0)
-        return refuse(path, "no point that was measured on one rank; write it with "
-                            "'ringattn bench --json=FILE'");
+        return ra_json_refuse(path, "no point that was measured on one rank; write it with "
+                                    "'ringattn bench --json=FILE'");
     if (all->on_gpu && all->left_out_count > 0)
         ra_log(RA_LOG_INFO, "%s: %d point%s of other kinds than flash, or of the CPU, %s left out",
                path, all->left_out_count, ra_plural(all->left_out_count),

@@ -124,12 +124,6 @@ RA_CHECKED ra_status ra_job_check_space(const ra_job *job);
 
 /** Whether two paths, through whatever names and links, lead to one regular file that exists. */
 bool ra_is_one_file(const char *a, const char *b);
-/**
- * The kernels that a configuration asks for of a backend, unchecked; RA_ERR_UNSUPPORTED: not here,
- * one logged line.
- */
-RA_CHECKED ra_status ra_job_kernel_ops(const ra_config *config, ra_backend backend,
-                                       const ra_kernel_ops **ops_out);
 /** A ring's configuration but for its cache; it leaves room for the times of the repetitions. */
 ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions);
 /** Whether lse is kept, which it is if somebody reads it. */

@@ -21,7 +21,6 @@ enum {
 
 static const double steady_spread = 0.05;
 
-/* If job.repeat was given, at most so many; else as many as it takes, within bounds. */
 ra_repeat ra_job_repeat_of(const ra_config *config)
 {
     bool const given = ra_config_was_given(config, "job.repeat");

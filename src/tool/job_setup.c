@@ -62,16 +62,6 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores)
     job->cache_bytes = cores->cache_bytes;
 }
 
-ra_status ra_job_kernel_ops(const ra_config *config, ra_backend backend,
-                            const ra_kernel_ops **ops_out)
-{
-    ra_kernel_list list;
-    ra_status const status = ra_kernel_list_make(config, backend, &list);
-    if (status == RA_OK)
-        *ops_out = list.tables[0];
-    return status;
-}
-
 /* A GPU that is said to lack something, although it was taken, may be lost: that ends any job. */
 static ra_status gpu_refuse(ra_job *job)
 {

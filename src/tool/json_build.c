@@ -51,6 +51,12 @@ ra_status ra_json_read(const char *file, json_t **root_out)
     return RA_OK;
 }
 
+ra_status ra_json_refuse(const char *file, const char *what)
+{
+    ra_log(RA_LOG_ERROR, "%s: %s", file, what);
+    return RA_ERR_IO;
+}
+
 void ra_json_mention_incomplete(const char *file, const json_t *root)
 {
     const char *command = json_string_value(json_object_get(root, "command"));

@@ -21,6 +21,9 @@ json_t *ra_json_append(json_t *list, json_t *item);
  */
 RA_CHECKED ra_status ra_json_read(const char *file, json_t **root_out);
 
+/** Log what is wrong with the contents of such a file: RA_ERR_IO. */
+RA_CHECKED ra_status ra_json_refuse(const char *file, const char *what);
+
 /** Warn that a report is of a series that was ended before its last job, if it says so. */
 void ra_json_mention_incomplete(const char *file, const json_t *root);
 

@@ -130,21 +130,15 @@ static void point_add(const json_t *from, const char *command, ra_plot_data *dat
     data->series[series].count++;
 }
 
-static ra_status refuse(const char *file, const char *what)
-{
-    ra_log(RA_LOG_ERROR, "%s: %s", file, what);
-    return RA_ERR_IO;
-}
-
 static ra_status points_add(const char *file, const json_t *root, ra_plot_data *data)
 {
     const json_t *points = json_object_get(root, "points");
     const char *command = json_string_value(json_object_get(root, "command"));
     size_t const count = json_array_size(points);
     if (json_object_get(root, "ringattn") == NULL || !json_is_array(points))
-        return refuse(file, "is no report of ringattn: it has no \"points\"");
+        return ra_json_refuse(file, "is no report of ringattn: it has no \"points\"");
     if (count > POINTS_MAX - (size_t)(data->count + data->left_out_count))
-        return refuse(file, "more than 100000 points");
+        return ra_json_refuse(file, "more than 100000 points");
     if (count == 0)
         return RA_OK;
     ra_plot_point *more =
@@ -221,7 +215,7 @@ ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *d
     for (int i = 0; i < file_count && status == RA_OK; i++)
         status = file_add(files[i], &data);
     if (status == RA_OK && data.count < 1)
-        status = refuse(files[0], "has no points to draw");
+        status = ra_json_refuse(files[0], "has no points to draw");
     if (status == RA_OK)
         status = points_sort(&data);
     if (status != RA_OK) {

@@ -3,7 +3,6 @@
 #include "job.h"
 #include "output_file.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,8 +44,7 @@ static ra_status own_write(const ra_job *job)
     if (lost > 0)
         ra_log(RA_LOG_WARNING, "memory.pool.log: %s: %lld events did not fit in memory", path,
                (long long)lost);
-    if (ra_pool_log_write(job->pool_log, output.stream) != RA_OK)
-        output.cause = errno;
+    ra_pool_log_write(job->pool_log, output.stream);
     return ra_output_close(&output, true);
 }
 

@@ -169,7 +169,8 @@ void ra_report_row(int width, const char *label, const char *format, ...)
     putchar('\n');
 }
 
-void ra_attention_describe(const ra_config *config, char *text, size_t bytes)
+/* Linear kinds have no pattern. */
+static void attention_describe(const ra_config *config, char *text, size_t bytes)
 {
     ra_linear_kind const linear = ra_config_linear(config);
     if (linear == RA_LINEAR_NONE)
@@ -188,7 +189,7 @@ void ra_report_shape(int width, const ra_config *config)
                   ra_count_text(config->seq, seq), (long long)config->batch, config->heads,
                   ra_plural(config->heads), config->kv_heads, config->head_dim,
                   ra_dtype_name(config->dtype));
-    ra_attention_describe(config, text, sizeof(text));
+    attention_describe(config, text, sizeof(text));
     ra_report_row(width, "pattern", "%s", text);
 }
 

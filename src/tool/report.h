@@ -82,8 +82,6 @@ json_t *ra_json_memory(const int64_t bytes[RA_MEM_CATEGORY_COUNT]);
 
 /** A pattern in words: "causal, window of 1,024, 4 sinks"; "every token sees every token". */
 void ra_pattern_describe(const ra_pattern_config *pattern, char *text, size_t bytes);
-/** The same of any kind of attention: linear kinds have no pattern. */
-void ra_attention_describe(const ra_config *config, char *text, size_t bytes);
 /** "1,048,576". */
 const char *ra_count_text(int64_t count, char text[32]);
 

@@ -101,7 +101,7 @@ static void move_to_device(ra_plan_point *point, const ra_hardware *hardware)
 ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
 {
     ra_config *config = &point->config;
-    const ra_kernel_ops *ops;
+    ra_kernel_list list;
     ra_status status = open_source(point);
     if (status == RA_OK)
         status = ra_config_check_plan(config, ranks);
@@ -111,9 +111,10 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         status = settle_kernels(point);
     if (status == RA_OK)
         status =
-            ra_job_kernel_ops(config, on_device(point) ? RA_BACKEND_CUDA : RA_BACKEND_CPU, &ops);
+            ra_kernel_list_make(config, on_device(point) ? RA_BACKEND_CUDA : RA_BACKEND_CPU, &list);
     if (status != RA_OK)
         return status;
+    const ra_kernel_ops *ops = list.tables[0]; /* unchecked: nothing is computed */
     int const per_node = hardware != NULL ? hardware->ranks_per_node : ranks;
     status = count_threads(point, hardware, per_node < ranks ? per_node : ranks);
     if (status != RA_OK)
