@@ -108,7 +108,7 @@ RA_CHECKED ra_status ra_config_parse(const char *name, const char *text, size_t 
  * Read a whole file, at most RA_CONFIG_BYTES_MAX. *text_out is ended by a NUL that *bytes_out does
  * not count; the caller frees it.
  *
- * @param what  that errors say it should be: "configuration"
+ * @param what  what the file should be, for errors: "configuration"
  * @return RA_ERR_CONFIG     larger, or no file that ends
  *         RA_ERR_IO         it cannot be read
  *         RA_ERR_NO_MEMORY

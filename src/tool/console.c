@@ -105,16 +105,19 @@ bool ra_console_forget(char *line_out, size_t bytes)
     return held;
 }
 
-/* Stop holding lines back; failures of the agreement itself are printed at once. */
-static void release(bool speak, bool with_rank)
+/* Stop holding lines back; failures of the agreement itself are printed at once. @return whether a
+   line was held */
+static bool release(bool speak, bool with_rank)
 {
     pthread_mutex_lock(&the_console.mutex);
+    bool const held = the_console.held;
     the_console.holding = false;
-    if (speak && the_console.held) {
+    if (speak && held) {
         say("error", the_console.line, with_rank || the_console.rank != 0);
         the_console.held = false; /* an agreement around this one must not repeat it */
     }
     pthread_mutex_unlock(&the_console.mutex);
+    return held;
 }
 
 void ra_console_release(void)
@@ -128,11 +131,11 @@ ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status statu
         release(status != RA_OK, false);
         return status;
     }
-    release(false, false);
+    bool const held = release(false, false); /* other threads may log meanwhile */
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
     bool const of_one = status == RA_ERR_NO_MEMORY; /* others may have more memory */
     /* A rank that failed because another did may have no line: such ranks come after all others. */
-    int64_t first = status == RA_OK ? 2 * size : the_console.held ? rank : size + rank;
+    int64_t first = status == RA_OK ? 2 * size : held ? rank : size + rank;
     ra_status reduced = ra_comm_reduce_i64(comm, operation, RA_MIN, &first, 1);
     if (reduced != RA_OK && status != RA_OK)
         release(true, of_one); /* nobody else can say it any more */

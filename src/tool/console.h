@@ -3,6 +3,10 @@
  * one rank reports it: while ranks do the same work, each holds its error line back, and
  * ra_console_agree prints that of the first rank that failed. There is one console per process, to
  * which ra_log goes from ra_console_open on.
+ *
+ * Neither kind of keeping nests in itself. ra_console_hold begins anew, and ra_console_agree ends
+ * it, or ra_console_release; ra_console_forget, in between, does not. Holds may lie within
+ * ra_console_defer and ra_console_take: then an agreement's line is kept instead of printed.
  */
 #ifndef RINGATTN_TOOL_CONSOLE_H
 #define RINGATTN_TOOL_CONSOLE_H

@@ -21,8 +21,8 @@ typedef struct sample {
     double ns, peak_tflops;
 } sample;
 
-/* What is learned from: points that the CPU computed, or those of flash attention on a GPU. Other
-   kinds have the peak of f32, and cuBLAS may multiply faster than that. */
+/* What is learned from: passes that the CPU computed, or on a GPU those of flash attention alone.
+   The efficiency of other kinds is a share of the peak of f32, and cuBLAS may be above it. */
 typedef struct samples {
     sample *items;
     size_t count;

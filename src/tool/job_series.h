@@ -70,10 +70,12 @@ RA_CHECKED ra_status ra_series_configure(const ra_series *series, const ra_confi
 RA_CHECKED ra_status ra_series_configure_alone(const ra_series *series, const ra_config_pick *pick,
                                                ra_config *config_out);
 /**
- * Collective. Ends ra_console_defer, which comes before all that a job does: every rank gets the
- * first line that one has kept. The line is printed if the failure is no result. If the job did not
- * fail, `says` decides: a verification that failed leaves a line, too.
- * @param status  of the job. @return RA_OK if the next job has a chance
+ * Collective. Ends a job, and the ra_console_defer before it: outcome_out gets, on every rank, the
+ * kept line of the first rank that has one. Lines of a failure that is no result are printed.
+ * @param status  of the job
+ * @param says    whether lines of a job that did not fail are printed: a verification that failed
+ *                leaves one
+ * @return RA_OK if the next job has a chance
  */
 RA_CHECKED ra_status ra_series_share_outcome(const ra_job *job, ra_status status, bool says,
                                              ra_job_outcome *outcome_out);

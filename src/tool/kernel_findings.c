@@ -18,8 +18,8 @@ static double share(const ra_kernel_verdict *verdict)
     return verdict->error / verdict->allowed;
 }
 
-/* Keep the worst result over all head_dims that the device supports. A finding without a tensor has
-   nothing to compare with yet. `use`: but for the dtype. */
+/* Compare for a use at every head_dim that the kernel serves, in the finding's dtype, and leave in
+   the finding the worst result that it has met. verdict.tensor NULL: it has met none yet. */
 static ra_status finding_widen(const ra_kernel_use *use, const checker *by,
                                ra_kernel_finding *finding)
 {
@@ -54,9 +54,9 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
     *count -= last->verdict.tensor == NULL;
 }
 
-/* Add a finding for softmax attention (on a GPU in bfloat16: for both kinds of backward; with
-   dilated branches, which is everything that is compared, and without), and one
-   for linear attention of every kind, if the table is ever used for it, which `standard` is not. */
+/* Add one finding for softmax attention, the worst with and without dilated branches, and on a GPU
+   in bfloat16 with the backward pass that repeats bit for bit; and one, the worst of all kinds, for
+   linear attention. `standard` has that, too, but no job uses it. */
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, const checker *by,
                               ra_kernel_finding *findings, int *count)
 {

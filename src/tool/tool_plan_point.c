@@ -249,8 +249,9 @@ static ra_status look(const ra_plan_point *point, int64_t seq, bracket *b)
     return RA_OK;
 }
 
-/* Peaks grow almost in proportion to lengths, so interpolate between the two known ones; a little
-   off the line, so that the other bound moves next. */
+/* Where a straight line through the peaks of both bounds meets the limit, because peaks grow almost
+   in proportion to lengths; and a little beyond that, seen from the bound that has moved last, so
+   that the other one moves next. At least a 64th of the gap from either. */
 static int64_t next_length(const bracket *b, int64_t limit_bytes, int64_t step)
 {
     double const slope = (double)(b->high_bytes - b->low_bytes) / (double)(b->high - b->low);

@@ -204,9 +204,10 @@ RA_CHECKED ra_status ra_verify_compare(ra_verify_tensor *tensor, int64_t first,
                                        ra_verify_sum *sum);
 
 /**
- * A share of a row's largest p, or for keys a p: what lies below has an error that is relative to
- * it. float32 leaves a p an error in proportion to how far its score lies below the top, and at
- * last nothing of it; float16 rounds it to few bits.
+ * Kernels may err as much on a smaller weight as on one of this size: a share of the row's largest,
+ * or, where keys are verified, the weight itself. In float32 a weight's relative error grows with
+ * the distance of its score from the row's top, until nothing of the weight is left; in float16
+ * this is the least normal number, and smaller ones have fewer bits.
  */
 double ra_verify_least(ra_dtype dtype);
 
