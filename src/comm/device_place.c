@@ -64,6 +64,7 @@ ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place,
         mine = ra_refuse_memory("the ranks' GPUs");
     ra_status status = ra_comm_agree(host, "comparing GPUs", mine);
     if (status == RA_OK) {
+        RA_ASSERT(ids != NULL); /* the agreed status is never better than this rank's */
         ids[host->rank] = (int64_t)(ra_hash_text(place, bus_id) | 1); /* never 0 */
         status = ra_comm_reduce_i64(host, "comparing GPUs", RA_SUM, ids, host->size);
     }
