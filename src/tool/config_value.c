@@ -204,11 +204,12 @@ static ra_status text_read(const char *text, ra_config_value *value,
     if (strcmp(text, "none") == 0)
         return RA_OK;
     if (text[0] == '\0') {
-        snprintf(problem, RA_VALUE_PROBLEM_MAX, "a file name must not be empty");
+        snprintf(problem, RA_VALUE_PROBLEM_MAX, "it must not be empty");
         return RA_ERR_CONFIG;
     }
     if (ra_text_invalid_at(text, strlen(text)) != strlen(text)) {
-        snprintf(problem, RA_VALUE_PROBLEM_MAX, "a file name must be UTF-8 text, as reports are");
+        snprintf(problem, RA_VALUE_PROBLEM_MAX,
+                 "it must be UTF-8 text without control characters, as reports are");
         return RA_ERR_CONFIG;
     }
     value->text = strdup(text);

@@ -56,7 +56,8 @@ static void write_link(ra_output *out, const char *name, const ra_link *link)
 static void write_all(ra_output *out, const char *comment, const ra_hardware *h)
 {
     ra_output_put(out, "# %s\n", comment);
-    write_name(out, h->name);
+    if (h->name[0] != '\0')
+        write_name(out, h->name);
     ra_output_put(out, "ranks: %d\nranks_per_node: %d\nshares_memory: %s\n", h->ranks,
                   h->ranks_per_node, h->shares_memory ? "true" : "false");
     if (h->memory_bytes > 0)

@@ -136,7 +136,7 @@ static ra_status points_add(const char *file, const json_t *root, ra_plot_data *
     const char *command = json_string_value(json_object_get(root, "command"));
     size_t const count = json_array_size(points);
     if (json_object_get(root, "ringattn") == NULL || !json_is_array(points))
-        return ra_json_refuse(file, "is no report of ringattn: it has no \"points\"");
+        return ra_json_refuse(file, "is no report of ringattn");
     if (count > POINTS_MAX - (size_t)(data->count + data->left_out_count))
         return ra_json_refuse(file, "more than 100000 points");
     if (count == 0)

@@ -541,6 +541,11 @@ Test(plan, a_machine_that_was_saved_is_the_same_machine)
                        real(member(first, "forward"), "comm_ms"), 1e-6);
     json_decref(first);
     json_decref(second);
+    /* A machine without a name. */
+    static const char unnamed[] = "memory: 1G\nranks: 4\n";
+    command_file_write("unnamed.yaml", unnamed, strlen(unnamed));
+    json_decref(plan_point_of(0, "plan --hardware unnamed.yaml --save saved.yaml"));
+    json_decref(plan_point_of(0, "plan --hardware saved.yaml"));
     command_refused(&result, "plan --save saved.yaml", 2, "--save");
     command_refused(&result, "plan --calibrate bench.json --save nowhere/saved.yaml", 3,
                     "nowhere/saved.yaml");
