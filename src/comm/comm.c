@@ -11,7 +11,7 @@ void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int
     RA_ASSERT(rank >= 0 && rank < size);
     *comm = (ra_comm){
         .ops = ops, .rank = rank, .size = size, .local_size = size, .timeout_ms = timeout_ms};
-    comm->beat_ns = ra_clock_ns(); /* short work is not told of */
+    comm->beat_ns = ra_clock_ns(); /* as if one had just been sent: short work needs none */
     if (gethostname(comm->host, sizeof(comm->host)) != 0)
         strcpy(comm->host, "unknown");
     comm->host[sizeof(comm->host) - 1] = '\0'; /* a long name is cut without a terminator */
@@ -155,7 +155,7 @@ void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms)
 
 /* Any failure leaves the ranks at different places in the sequence: there is no way back, and what
    is in flight, which nobody may ever send, must not be waited for by who gives memory back. */
-static ra_status settle(ra_comm *comm, ra_status status)
+static ra_status break_if_failed(ra_comm *comm, ra_status status)
 {
     if (status != RA_OK)
         ra_comm_break(comm);
@@ -178,7 +178,7 @@ ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer 
     RA_ASSERT(comm->in_flight < RA_TRANSFER_MAX);
 
     ra_transfer *transfer = NULL;
-    ra_status const status = settle(comm, comm->ops->start(comm, exchange, &transfer));
+    ra_status const status = break_if_failed(comm, comm->ops->start(comm, exchange, &transfer));
     if (status != RA_OK)
         return status;
 
@@ -231,7 +231,7 @@ ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer)
 
     int64_t const recv_bytes = transfer->recv_bytes; /* the transfer does not outlive the wait */
     int64_t const begin_ns = ra_clock_ns();
-    ra_status const status = settle(comm, comm->ops->wait(comm, transfer));
+    ra_status const status = break_if_failed(comm, comm->ops->wait(comm, transfer));
     comm->stats.wait_ms += (double)(ra_clock_ns() - begin_ns) / 1e6;
     if (status == RA_OK)
         comm->stats.received_bytes += recv_bytes;
@@ -307,7 +307,7 @@ ra_status ra_comm_barrier(ra_comm *comm, const char *operation)
         status = comm->ops->barrier(comm, operation);
     else if (host != NULL)
         status = ra_comm_barrier(host, operation);
-    return settle(comm, status);
+    return break_if_failed(comm, status);
 }
 
 ra_status ra_window_barrier(ra_comm *comm, const ra_window *window, const char *operation, int step)
@@ -320,7 +320,7 @@ ra_status ra_window_barrier(ra_comm *comm, const ra_window *window, const char *
                                  ? comm->ops->meet(comm, window, operation, step)
                                  : ra_window_meet(comm, window, operation, step);
     comm->stats.wait_ms += (double)(ra_clock_ns() - begin_ns) / 1e6;
-    return settle(comm, status);
+    return break_if_failed(comm, status);
 }
 
 ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,
@@ -339,7 +339,7 @@ ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void
         status = comm->ops->broadcast(comm, operation, root, data, bytes);
     else if (host != NULL)
         status = ra_comm_broadcast(host, operation, root, data, bytes);
-    return settle(comm, status);
+    return break_if_failed(comm, status);
 }
 
 ra_status ra_comm_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
@@ -357,7 +357,7 @@ ra_status ra_comm_reduce(ra_comm *comm, const char *operation, ra_number number,
         status = comm->ops->reduce(comm, operation, number, reduce, values, count);
     else if (host != NULL)
         status = ra_comm_reduce(host, operation, number, reduce, values, count);
-    return settle(comm, status);
+    return break_if_failed(comm, status);
 }
 
 ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,

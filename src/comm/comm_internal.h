@@ -23,7 +23,7 @@ uint64_t ra_hash_text(uint64_t hash, const char *text);
 
 /** How much of the deadline a wait that began at `begin_ns` has used up. */
 int64_t ra_waited_ms(const ra_comm *comm, int64_t begin_ns, int64_t now_ns);
-/** Whether it is time to tell again; then notes that it was told at `now_ns`. */
+/** Whether a heartbeat is due; then notes that one is sent at `now_ns`. */
 bool ra_beat_is_due(ra_comm *comm, int64_t now_ns);
 
 /** ra_comm_ops.look, once more after a failure too: RA_ERR_PEER where broken. */

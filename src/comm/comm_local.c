@@ -206,7 +206,7 @@ err_free_group:
 }
 
 /* The hosts of the job, and a name for the one that this rank pretends to be on. */
-static void settle_host(ra_comm *comm, const ra_local_group *group, bool several)
+static void describe_host(ra_comm *comm, const ra_local_group *group, bool several)
 {
     comm->hosts = group->hosts;
     comm->local_size = ra_hosts_count_local(group->hosts, group->size, comm->rank);
@@ -231,7 +231,7 @@ ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t timeout_ms, 
             goto err_free_comms;
         ra_comm_init(&local->base, &local_ops, made_count, ranks, timeout_ms);
         local->group = group;
-        settle_host(&local->base, group, hosts != NULL);
+        describe_host(&local->base, group, hosts != NULL);
         made[made_count] = &local->base;
     }
     memcpy(comms_out, made, count * sizeof(void *));

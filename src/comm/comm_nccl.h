@@ -64,9 +64,9 @@ RA_CHECKED ra_status ra_nccl_wait_idle(ra_nccl_comm *nccl, const char *operation
 typedef ncclResult_t ra_nccl_call(const ra_nccl *api, ncclComm_t handle, void *argument);
 
 /**
- * Make such a call, under the deadline, or within 2 s where the host's is broken, too. If that
- * passes, the call goes on in a thread, and the GPU is lost (ra_device_is_lost): nothing of the
- * process may wait for it any more, not even at its end.
+ * Make such a call, under the deadline, or, if the host's communicator is broken, too, within 2 s.
+ * If that time passes, the call goes on in a thread, and the GPU is lost (ra_device_is_lost):
+ * nothing of the process may wait for it any more, not even at its end.
  * @param what  "ending its communicator"
  * @return what NCCL returned; ncclSuccess: or it has not, which was said
  */

@@ -209,9 +209,9 @@ static bool own_gpu_is_behind(const ra_device_comm *comm)
 }
 
 /*
- * Whether a kernel of ours is at work, which may leave NCCL's no room, even if these were enqueued
- * before it. Asked a few times within a deadline; who is told waits on, and the others hear of it.
- * Without a watch, nobody would find out that it hangs.
+ * Whether a kernel of ours is at work: it may leave NCCL's no room, even if these were enqueued
+ * before it. Only asked once a 16th of the deadline has passed; the caller then waits on and sends
+ * heartbeats. Never without a watch, as then nobody would find out that the kernel hangs.
  */
 static bool own_kernel_works(const ra_device_comm *comm, int64_t waited_ms)
 {

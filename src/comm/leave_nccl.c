@@ -33,10 +33,11 @@ static void last_call_free(last_call *last)
     free(last);
 }
 
-/* How long an abort is waited for, at most, where the host's ranks do not know of the failure:
-   other processes do not let go before this one ends the job. And from look to look at other ranks.
- */
-enum { ABORT_MS = 2000, LOOK_MS = 20 };
+enum {
+    ABORT_MS = 2000, /* most that an abort may take where other processes do not know of the
+                        failure: they let go only when this one ends the job */
+    LOOK_MS = 20     /* between two looks at the other ranks */
+};
 
 /* NCCL gives a thread back the GPU that it had before: a thread that has chosen none would get a
    context on the first. */
