@@ -3,7 +3,6 @@
 #define RINGATTN_SRC_KERNEL_FILES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /*

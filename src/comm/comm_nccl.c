@@ -310,8 +310,8 @@ static ra_status charge(ra_nccl_comm *nccl, int64_t before_bytes, int64_t after_
     return status;
 }
 
-/* NCCL takes one rank per GPU; a host name of its own for each rank gets around that. */
-/* All ranks know alike whether any do. */
+/* NCCL takes one rank per GPU; a host name of its own for each rank gets around that. `shared` is
+   the same on all ranks, so these need not agree. */
 static ra_status allow_sharing(const ra_comm *comm, bool shared)
 {
     if (!shared)

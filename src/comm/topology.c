@@ -336,8 +336,13 @@ ra_status ra_topology_threads(const ra_topology *topology, ra_comm *comm, int *t
 
     size_t const count = (size_t)ranks * (size_t)words;
     int64_t *const masks = calloc(count, sizeof(*masks)); /* 8 KB for 1,024 ranks of 64 cores */
-    if (masks == NULL)
-        return ra_refuse_memory("the machine's topology");
+    status = ra_comm_agree(comm, operation,
+                           masks != NULL ? RA_OK : ra_refuse_memory("the ranks' cores"));
+    if (status != RA_OK) {
+        free(masks);
+        return status;
+    }
+    RA_ASSERT(masks != NULL); /* the agreed status is never better than this rank's */
     for (int w = 0; w < words; w++)
         masks[(size_t)rank * (size_t)words + (size_t)w] = (int64_t)topology->usable_mask[w];
     status = ra_comm_reduce_i64(comm, operation, RA_SUM, masks, (int)count);

@@ -18,7 +18,7 @@ const ra_feature_set ra_feature_ring = {
     "ring", {RING}, {SWITCHES, "memory.pattern_cache.mode"}, {NULL}};
 
 const ra_feature_set ra_feature_sets[] = {
-    {"base", {BASE}, {NULL}, {BASE_DROPS}},
+    {"base", {BASE}, {"ring.head_groups"}, {BASE_DROPS}},
     {"ring", {RING}, {ALL_ON}, {NULL}},
     {"no_pool", {RING, "memory.pool.mode=off"}, {ALL_ON}, {POOL_OPTIONS}},
     {"no_cache", {RING, "memory.pattern_cache.mode=off"}, {ALL_ON}, {CACHE_OPTIONS}},
@@ -29,7 +29,7 @@ const ra_feature_set ra_feature_sets[] = {
       "memory.pattern_cache.mode=off"},
      {NULL},
      {POOL_OPTIONS, CACHE_OPTIONS}},
-    {"base_dense", {BASE, "attention.mask=dense_blocks"}, {NULL}, {BASE_DROPS}},
+    {"base_dense", {BASE, "attention.mask=dense_blocks"}, {"ring.head_groups"}, {BASE_DROPS}},
     /* A block mask is never kept in the cache. */
     {"ring_dense",
      {RING, "attention.mask=dense_blocks"},

@@ -5,7 +5,6 @@
 #include "internal.h"
 
 #include <pthread.h>
-#include <stdio.h>
 
 void ra_kernel_list_add(ra_kernel_list *list, const ra_kernel_ops *ops)
 {

@@ -113,7 +113,8 @@ static void reference_apply(ra_bench *bench, ra_bench_point *point)
 
 /*
  * The peak that `plan` predicts for this job, if it is the same one: automatic settings must be
- * resolved alike. A job that cannot be predicted has none; that is no error.
+ * resolved alike. A job that cannot be predicted has none; that is no error. After a failure the
+ * predicted floor, too.
  */
 static void theory_note(const ra_bench *bench, ra_bench_point *point)
 {

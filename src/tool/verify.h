@@ -29,8 +29,8 @@ typedef struct ra_errors {
 
 /*
  * The score above which float32's errors grow: it rounds in proportion to scores, once for each of
- * the products that a score is the sum of, so that these errors also grow with the root of
- * head_dim.
+ * the products that a score is the sum of. So above RA_VERIFY_DIM they grow with the root of
+ * head_dim, too, and begin to at a score that is as much lower.
  */
 enum { RA_VERIFY_SCORE = 8, RA_VERIFY_DIM = 128 };
 /** The bounds of the documentation for a dtype and head_dim. */

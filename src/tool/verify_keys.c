@@ -96,6 +96,7 @@ static ra_status take_from_run(const ra_verify_job *job, int64_t batch, int32_t 
         rows[i].delta_size =
             ra_reference_product_size(rows[i].delta, rows[i].dout_norm, out_norm, config->head_dim);
         rows[i].delta_noise = rows[i].delta_size; /* of an o that is rounded */
+        rows[i].of_out.growth = 1;                /* lse is the run's own, so it has no error */
         if (job->has_lse)
             status =
                 ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + locals[i],
@@ -158,7 +159,7 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
                           .least = least,
                           .least_slope = least * q_norm,
                           .dp = dp,
-                          .growth = ra_reference_growth(fmax(score_size, fabs(row->lse)), dim)},
+                          .growth = fmax(ra_reference_growth(score_size, dim), row->of_out.growth)},
               dim, sums);
 }
 

@@ -15,8 +15,9 @@ typedef struct ra_verify_size {
     double coherent; /* of sums of them that cancel as a whole: by delta, or between states */
     double rounded;  /* of what kernels of 16 bits round before they add it */
     double least;    /* as `terms`, as if every weight were ra_verify_least */
-    /* (score / RA_VERIFY_SCORE)^2, times dim / RA_VERIFY_DIM where that is more than 1, at least 1:
-       float32's own error grows so. */
+    /* How float32's own error grows, squared: (score / RA_VERIFY_SCORE)^2, above RA_VERIFY_DIM
+       times dim / RA_VERIFY_DIM, and at least 1. A weight of a key has its row's, or its own if
+       that is more. */
     double growth;
 } ra_verify_size;
 

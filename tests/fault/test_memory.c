@@ -150,6 +150,22 @@ Test(memory, a_plan_survives_each_of_its_first_refusals)
     }
 }
 
+/* What comes before the first agreement on a ring, too, where a rank that fails is the only one. */
+Test(memory, every_first_refusal_of_one_of_several_ranks_is_told_to_the_others)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (int rank = 0; rank < 2; rank++) {
+        bool ended = false; /* at the ranks' cores, the last of these */
+        for (long n = 0; n < 60 && !ended; n++) {
+            report const r = run_failing(2, rank, n, "run --quiet --set shape.seq=150");
+            expect_clean(&r, 2, n, "run");
+            ended = strstr(result.err, "the ranks' cores") != NULL;
+        }
+        cr_expect(ended, "no request of rank %d was for the cores", rank);
+    }
+}
+
 /* Only rank 0 has one, so that it must not fail there alone. */
 Test(memory, without_memory_for_the_thread_that_shows_progress_a_job_goes_on)
 {

@@ -20,7 +20,7 @@ static json_t *ablate_ending(int ranks, const char *arguments, int code)
 {
     static const char yaml[] = "shape: {seq: 700, heads: 2, head_dim: 16, dtype: f32}\n"
                                "pattern: {causal: true}\n"
-                               "ring: {comm_buffers: 1, schedule: direct}\n"
+                               "ring: {comm_buffers: 1, schedule: direct, head_groups: 2}\n"
                                "job: {repeat: 2, warmup: 0, backward: true, verify: true}\n";
     char line[1024];
     command_file_write("job.yaml", yaml, strlen(yaml));
@@ -151,6 +151,15 @@ Test(ablate, several_ranks_compare_with_the_ring)
     root = ablate(2, "--set ring.schedule=shared");
     expect_no_trace(root, "ring", "comm_buffer");
     expect_no_trace(root, "no_buffers", "comm_buffer");
+    json_decref(root);
+}
+
+/* All sets take the place of the file's, so that they differ in what their names say alone. */
+Test(ablate, head_groups_of_the_file_are_those_of_no_set)
+{
+    json_t *root = ablate(0, "--set job.verify=false");
+    for (size_t i = 0; i < SETS; i++)
+        cr_expect_eq(integer(point_of(root, names[i]), "head_groups"), 1, "%s", names[i]);
     json_decref(root);
 }
 

@@ -474,15 +474,25 @@ Test(command, a_full_disk_ends_a_job_of_several_ranks, .timeout = 120)
 /* A name may begin no other line, and say nothing to the terminal. */
 Test(command, control_characters_of_names_are_not_printed, .timeout = 60)
 {
-    static const char *const uses[] = {
-        "run --config", "run --json",    "run --trace",      "plan --hardware",
-        "plot",         "run --output",  "plan --calibrate", "run --nonsense",
-        "run",          "run --variant", "run --set job.x=", "run --input"};
+    static const char *const uses[] = {"run --config ",
+                                       "run --json=",
+                                       "run --trace ",
+                                       "plan --hardware ",
+                                       "plot ",
+                                       "run --output ",
+                                       "plan --calibrate ",
+                                       "run --nonsense ",
+                                       "run ",
+                                       "run --variant ",
+                                       "run --set job.input=",
+                                       "run --input ",
+                                       "run --set shape.x",
+                                       "run --nonsense=",
+                                       "run --shape.dtype "};
     for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
         char line[256];
         snprintf(line, sizeof(line),
-                 "exec \"$RINGATTN\" %s \"$(printf 'a\\nb\\033[31m\\302\\2331m\\177/x')\"",
-                 uses[i]);
+                 "exec \"$RINGATTN\" %s\"$(printf 'a\\nb\\033[31m\\302\\2331m\\177/x')\"", uses[i]);
         command_shell(&result, line);
         cr_expect_neq(result.code, 0, "%s", uses[i]);
         cr_expect_eq(command_count_lines(result.err, ""), 1, "%s:\n%s", uses[i], result.err);
