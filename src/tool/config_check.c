@@ -205,7 +205,7 @@ ra_status ra_config_check_keys(const ra_config *config)
     bool const has_segments = pattern->segments != NULL;
     rule const patterns[] = {
         {pattern->blocks_kind == RA_BLOCKS_LIST && config->input == NULL, "pattern.blocks.kind",
-         "list takes its pairs from tensor 'blocks' of an input file: give --input"},
+         "list takes its pairs from tensor 'blocks' of an input file: give job.input (--input)"},
         {has_segments != (pattern->rates != NULL),
          has_segments ? "pattern.dilated.segments" : "pattern.dilated.rates",
          "segments and rates go together: one rate per segment length"},
