@@ -142,7 +142,7 @@ Test(driver_cuda, what_a_device_refuses_is_out_of_memory_said_by_the_pool)
     cr_expect_eq(said.errors, 1);
     cr_expect_not_null(strstr(said.line, "the driver refused"), "%s", said.line);
     cr_expect_not_null(strstr(said.line, "grads"), "%s", said.line);
-    cr_expect_eq(standin.last_error, cudaSuccess, "nobody else is handed this error");
+    cr_expect_eq(cudaPeekAtLastError(), cudaSuccess, "nobody else is handed this error");
     cr_expect_eq(reserved(), 0);
     close_pool();
 }

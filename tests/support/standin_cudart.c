@@ -23,9 +23,13 @@ _Static_assert(sizeof(header) <= HEADER_BYTES, "blocks stay aligned");
 
 static header *taken;
 
+static _Thread_local cudaError_t last_error; /* the runtime keeps one per host thread */
+static _Thread_local bool thread_chose;
+
 void standin_reset(void)
 {
     standin_reset_pools();
+    last_error = cudaSuccess;
     standin = (standin_cudart){.device_count = 2,
                                .driver_version = 13000,
                                .multiprocessors = 132,
@@ -48,8 +52,6 @@ static cudaError_t enter(int is_question)
     return standin.fail_error;
 }
 
-static _Thread_local bool thread_chose;
-
 cudaError_t standin_enter(void)
 {
     return enter(0);
@@ -63,7 +65,7 @@ cudaError_t standin_enter_question(void)
 cudaError_t standin_leave(cudaError_t error)
 {
     if (error != cudaSuccess)
-        standin.last_error = error;
+        last_error = error;
     pthread_mutex_unlock(&lock);
     return error;
 }
@@ -97,10 +99,15 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 cudaError_t cudaGetLastError(void)
 {
     pthread_mutex_lock(&lock);
-    cudaError_t const error = standin.last_error;
-    standin.last_error = standin.fails_for_good ? standin.absent : cudaSuccess;
+    cudaError_t const error = last_error;
+    last_error = standin.fails_for_good ? standin.absent : cudaSuccess;
     pthread_mutex_unlock(&lock);
     return error;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
 }
 
 const char *cudaGetErrorString(cudaError_t error)

@@ -42,7 +42,6 @@ typedef struct standin_cudart {
     int64_t fail_act;  /* likewise, of those */
     cudaError_t fail_error;
     int fails_for_good; /* and all later ones, as after an error of a kernel */
-    cudaError_t last_error;
     int current;
     int stream_is_over;   /* 0: what is enqueued never ends, as far as questions tell */
     int64_t launches;     /* so far */
@@ -64,7 +63,8 @@ void standin_reset(void);
 
 /**
  * Begin and end of a call of the runtime: enter counts it and says whether it is to fail; whatever
- * is between the two holds a lock. leave keeps an error for cudaGetLastError, and returns it.
+ * is between the two holds a lock. leave keeps an error for this thread's cudaGetLastError, and
+ * returns it.
  */
 cudaError_t standin_enter(void);
 /** Whether the calling thread has ever said which GPU it means. */
