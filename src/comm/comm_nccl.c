@@ -147,11 +147,11 @@ static void destroy_streams(ra_nccl_comm *nccl)
         return;
     for (int i = 0; i < RA_TRANSFER_MAX; i++) {
         if (nccl->transfers[i].done != NULL)
-            (void)cudaEventDestroy(nccl->transfers[i].done);
+            (void)ra_cuda_forget(cudaEventDestroy(nccl->transfers[i].done));
     }
     ra_device_events_destroy(&nccl->base);
     if (nccl->stream != NULL)
-        (void)cudaStreamDestroy(nccl->stream);
+        (void)ra_cuda_forget(cudaStreamDestroy(nccl->stream));
 }
 
 static void nccl_destroy(ra_comm *comm)

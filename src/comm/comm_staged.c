@@ -12,7 +12,7 @@ static const char preparing[] = "preparing exchanges between GPUs";
 static void give_slot(ra_staged_comm *staged, ra_staged_slot *slot)
 {
     if (slot->copied != NULL)
-        (void)cudaEventDestroy(slot->copied);
+        (void)ra_cuda_forget(cudaEventDestroy(slot->copied));
     if (slot->data != NULL)
         staged->pinned.ops->free(&staged->pinned, slot->data, slot->bytes);
     if (slot->charged_bytes > 0)
@@ -109,9 +109,9 @@ static void staged_destroy(ra_comm *comm)
     }
     ra_device_events_destroy(&staged->base);
     if (staged->out != NULL)
-        (void)cudaStreamDestroy(staged->out);
+        (void)ra_cuda_forget(cudaStreamDestroy(staged->out));
     if (staged->in != NULL)
-        (void)cudaStreamDestroy(staged->in);
+        (void)ra_cuda_forget(cudaStreamDestroy(staged->in));
     free(staged);
 }
 

@@ -2,7 +2,6 @@
 #include "device_comm.h"
 
 #include "pause.h"
-#include "pool/cuda_error.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +31,7 @@ void ra_device_events_destroy(ra_device_comm *comm)
 {
     for (int i = 0; i < RA_TRANSFER_MAX; i++) {
         if (comm->transfers[i]->ready != NULL)
-            (void)cudaEventDestroy(comm->transfers[i]->ready);
+            (void)ra_cuda_forget(cudaEventDestroy(comm->transfers[i]->ready));
     }
 }
 
@@ -163,10 +162,9 @@ ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfe
 {
     if (transfer->is_ready)
         return RA_OK;
-    cudaError_t const error = cudaEventQuery(transfer->ready);
+    cudaError_t const error = ra_cuda_forget(cudaEventQuery(transfer->ready));
     transfer->is_behind = error == cudaErrorNotReady;
     if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError();
         ra_comm_beat(&comm->base);
         return RA_OK;
     }
@@ -180,13 +178,13 @@ void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
 {
     const ra_comm *const base = &comm->base;
     int64_t const begin_ns = ra_clock_ns();
-    while (stream != NULL && !ra_device_is_lost() && cudaStreamQuery(stream) == cudaErrorNotReady) {
+    while (stream != NULL && !ra_device_is_lost() &&
+           ra_cuda_forget(cudaStreamQuery(stream)) == cudaErrorNotReady) {
         if (base->watch != NULL && base->watch(base->watch_context) != RA_OK)
             break;
         ra_comm_beat(comm->base.of_host);
         ra_pause(ra_clock_ns() - begin_ns);
     }
-    (void)cudaGetLastError();
 }
 
 void ra_device_poll(ra_comm *base)
@@ -219,9 +217,8 @@ static bool own_kernel_works(const ra_device_comm *comm, int64_t waited_ms)
     if (!comm->takes_multiprocessors || stream == NULL || comm->base.watch == NULL ||
         ra_device_is_lost() || waited_ms < comm->base.timeout_ms / 16)
         return false;
-    cudaError_t const error = cudaStreamQuery(stream);
-    if (error != cudaSuccess)
-        (void)cudaGetLastError(); /* an error is met by whoever needs the stream */
+    /* An error is met by whoever needs the stream. */
+    cudaError_t const error = ra_cuda_forget(cudaStreamQuery(stream));
     return error == cudaErrorNotReady;
 }
 

@@ -3,6 +3,7 @@
 #define RINGATTN_SRC_DEVICE_COMM_H
 
 #include "device_place.h"
+#include "pool/cuda_error.h"
 
 #include <cuda_runtime_api.h>
 

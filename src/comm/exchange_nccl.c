@@ -9,7 +9,6 @@
 #include "comm_nccl.h"
 
 #include "pause.h"
-#include "pool/cuda_error.h"
 
 #include <stdio.h>
 
@@ -103,9 +102,9 @@ static ra_status look_done(ra_nccl_comm *nccl, ra_nccl_transfer *t)
 {
     bool busy = false;
     ra_status const status = ra_nccl_look(nccl, t->base.base.operation, t->base.base.step, &busy);
-    cudaError_t const error = status == RA_OK ? cudaEventQuery(t->done) : cudaSuccess;
+    cudaError_t const error =
+        status == RA_OK ? ra_cuda_forget(cudaEventQuery(t->done)) : cudaSuccess;
     if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError();
         if (t->base.is_ready)
             t->base.phase = "under way";
         return RA_OK;

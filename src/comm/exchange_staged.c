@@ -56,12 +56,10 @@ static ra_status write_back(ra_staged_comm *staged, ra_staged_transfer *t)
 static ra_status look_copied(ra_staged_comm *staged, ra_staged_transfer *t,
                              const ra_staged_slot *slot, bool *done_out)
 {
-    cudaError_t const error = cudaEventQuery(slot->copied);
+    cudaError_t const error = ra_cuda_forget(cudaEventQuery(slot->copied));
     *done_out = error == cudaSuccess;
-    if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError();
+    if (error == cudaErrorNotReady)
         return RA_OK;
-    }
     return ra_device_status(&staged->base, &t->base, NULL, error);
 }
 

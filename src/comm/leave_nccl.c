@@ -44,8 +44,7 @@ enum {
 static void *make_call(void *context)
 {
     last_call *const last = context;
-    if (cudaSetDevice(ra_device_used()) != cudaSuccess)
-        (void)cudaGetLastError(); /* what follows meets it too */
+    (void)ra_cuda_forget(cudaSetDevice(ra_device_used())); /* what follows meets it too */
     ncclResult_t const result = last->call(last->api, last->handle, last->argument);
     pthread_mutex_lock(&last->mutex);
     bool const is_left = last->is_left;

@@ -7,8 +7,6 @@
  */
 #include "comm_nccl.h"
 
-#include "pool/cuda_error.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +35,7 @@ static ra_status nccl_available(const ra_memory *memory, int64_t *bytes_out)
 static ra_status explain(ra_nccl_comm *nccl, const char *operation, ncclResult_t error)
 {
     bool busy = false;
-    (void)cudaGetLastError();
+    (void)cudaGetLastError(); /* of a call that NCCL made */
     if (error != ncclUnhandledCudaError || ra_cuda_has_lost(nccl->stream, NULL))
         return ra_nccl_fail(nccl, operation, -1, error);
     ra_status const status = ra_nccl_look(nccl, operation, -1, &busy);

@@ -84,12 +84,17 @@ static bool is_of_lost(cudaError_t error, const char *what)
     return ra_device_is_lost();
 }
 
+cudaError_t ra_cuda_forget(cudaError_t error)
+{
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error;
+}
+
 ra_status ra_cuda_status(cudaError_t error, const char *what)
 {
-    if (error == cudaSuccess)
+    if (ra_cuda_forget(error) == cudaSuccess)
         return RA_OK;
-    /* Clear the last error: the runtime would return it to the next caller who asks. */
-    (void)cudaGetLastError();
     if (is_of_lost(error, what))
         return RA_ERR_CUDA;
     if (ra_cuda_is_absent(error)) {
@@ -106,7 +111,7 @@ ra_status ra_cuda_status_of_request(cudaError_t error, const char *what)
 {
     if (error != cudaErrorMemoryAllocation || ra_device_is_lost())
         return ra_cuda_status(error, what);
-    (void)cudaGetLastError();
+    (void)ra_cuda_forget(error);
     return RA_ERR_NO_MEMORY;
 }
 
@@ -126,9 +131,8 @@ void ra_cuda_warn(cudaError_t error, const char *format, ...)
 {
     char what[160];
     va_list args;
-    if (error == cudaSuccess)
+    if (ra_cuda_forget(error) == cudaSuccess)
         return;
-    (void)cudaGetLastError();
     if (ra_cuda_is_sticky(error) || ra_device_is_lost())
         return;
     va_start(args, format);
@@ -139,8 +143,7 @@ void ra_cuda_warn(cudaError_t error, const char *format, ...)
 
 bool ra_cuda_has_lost(cudaStream_t stream, const char *what)
 {
-    cudaError_t const error = ra_device_is_lost() ? cudaSuccess : cudaStreamQuery(stream);
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
+    cudaError_t const error =
+        ra_device_is_lost() ? cudaSuccess : ra_cuda_forget(cudaStreamQuery(stream));
     return what != NULL ? is_of_lost(error, what) : ra_device_is_lost() || ra_cuda_is_sticky(error);
 }

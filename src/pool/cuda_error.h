@@ -39,6 +39,13 @@ RA_CHECKED ra_status ra_cuda_status_of_work(const ra_ledger *ledger, cudaError_t
                                             const char *what);
 
 /**
+ * Returns `error`, and forgets it: for questions whose answer is "not yet", and for errors of which
+ * nothing follows. The runtime keeps each until the thread asks for its last error, as after its
+ * next launch, which would be taken to have failed.
+ */
+cudaError_t ra_cuda_forget(cudaError_t error);
+
+/**
  * One warning for an error that does not fail the job, such as memory that could not be returned. A
  * sticky error is not logged: the next call that can fail meets it too.
  */

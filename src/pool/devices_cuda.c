@@ -10,10 +10,8 @@
 static int32_t clock_of(int index)
 {
     int khz = 0;
-    if (cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, index) == cudaSuccess)
-        return khz;
-    (void)cudaGetLastError();
-    return 0;
+    cudaError_t const error = cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, index);
+    return ra_cuda_forget(error) == cudaSuccess ? khz : 0;
 }
 
 static cudaError_t device_read(int index, ra_device *device)
@@ -57,7 +55,6 @@ static void explain(cudaError_t error, ra_devices *devices)
     else
         snprintf(devices->why_not, sizeof(devices->why_not), "%s (CUDA error %d)",
                  cudaGetErrorString(error), (int)error);
-    (void)cudaGetLastError();
 }
 
 void ra_devices_read(ra_devices *devices_out)
@@ -81,8 +78,7 @@ void ra_devices_read(ra_devices *devices_out)
     }
     for (int i = 0; i < d->count; i++)
         d->usable_count += d->list[i].usable;
-    if (error != cudaSuccess)
-        (void)cudaGetLastError(); /* else the next launch would be told of it */
+    (void)ra_cuda_forget(error);
     if (d->usable_count > 0)
         return;
     if (error != cudaSuccess)

@@ -98,9 +98,7 @@ static void driver_see(const ra_memory *memory, void *self)
         cudaError_t error = ra_cuda_wait_briefly(d->freed[i]);
         if (error == cudaSuccess)
             error = cudaEventSynchronize(d->freed[i]);
-        if (error == cudaErrorNotReady)
-            (void)cudaGetLastError();
-        else
+        if (error != cudaErrorNotReady)
             ra_cuda_warn(error, "what the driver's pool was given back could not be waited for");
     }
 }

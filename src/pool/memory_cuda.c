@@ -76,7 +76,7 @@ static ra_status event_record(const ra_memory *memory, ra_stream *stream, void *
     if (error == cudaSuccess) {
         error = cudaEventRecord(event, (cudaStream_t)stream);
         if (error != cudaSuccess)
-            (void)cudaEventDestroy(event);
+            (void)ra_cuda_forget(cudaEventDestroy(event));
     }
     if (ra_cuda_is_sticky(error))
         return RA_ERR_CUDA; /* as ra_cuda_warn: memory is being given back */
@@ -90,10 +90,7 @@ static ra_status event_record(const ra_memory *memory, ra_stream *stream, void *
 static bool event_is_over(const ra_memory *memory, void *event)
 {
     (void)memory;
-    cudaError_t const error = cudaEventQuery(event);
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
-    return error == cudaSuccess;
+    return ra_cuda_forget(cudaEventQuery(event)) == cudaSuccess;
 }
 
 static void event_free(const ra_memory *memory, void *event)

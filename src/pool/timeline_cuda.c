@@ -49,9 +49,7 @@ cudaError_t ra_cuda_wait_briefly(cudaEvent_t event)
     int64_t const begin_ns = ra_clock_ns();
     cudaError_t error = cudaSuccess;
     do {
-        error = cudaEventQuery(event);
-        if (error == cudaErrorNotReady)
-            (void)cudaGetLastError();
+        error = ra_cuda_forget(cudaEventQuery(event));
     } while (error == cudaErrorNotReady && ra_clock_ns() - begin_ns < patience_ns);
     return error;
 }
@@ -137,8 +135,8 @@ static bool cuda_read(ra_timeline *line, int32_t index, ra_span *span_out)
 
 static void end_event(cudaEvent_t event)
 {
-    if (event != NULL && cudaEventDestroy(event) != cudaSuccess)
-        (void)cudaGetLastError();
+    if (event != NULL)
+        (void)ra_cuda_forget(cudaEventDestroy(event));
 }
 
 static void cuda_destroy(ra_timeline *line)

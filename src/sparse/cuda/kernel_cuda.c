@@ -102,7 +102,7 @@ static ra_status cuda_init(ra_kernel *kernel)
         goto err_stream;
     return RA_OK;
 err_stream:
-    (void)cudaStreamDestroy(self->stream);
+    (void)ra_cuda_forget(cudaStreamDestroy(self->stream));
 err:
     free(self);
     return status;
@@ -126,8 +126,8 @@ ra_status ra_cuda_finish(ra_kernel *kernel)
     ra_status status = ra_cuda_enter(kernel);
     if (status != RA_OK)
         return status;
-    while ((error = cudaStreamQuery(ra_cuda_self(kernel)->stream)) == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* else the next caller to ask would get it */
+    while ((error = ra_cuda_forget(cudaStreamQuery(ra_cuda_self(kernel)->stream))) ==
+           cudaErrorNotReady) {
         status = ra_cuda_watch_look(kernel);
         if (status != RA_OK)
             return status;

@@ -248,9 +248,8 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
  */
 static void wait_for_matrices(ra_kernel *kernel)
 {
-    bool const is_busy = cudaStreamQuery(ra_cuda_self(kernel)->stream) == cudaErrorNotReady;
-    (void)cudaGetLastError();
-    if (is_busy) {
+    cudaError_t const error = ra_cuda_forget(cudaStreamQuery(ra_cuda_self(kernel)->stream));
+    if (error == cudaErrorNotReady) {
         ra_status const ignored = ra_cuda_finish(kernel);
         (void)ignored; /* whoever finishes more work meets it again; a failed pass has its own */
     }

@@ -100,12 +100,10 @@ static cudaError_t ask(ra_cuda_watch *w, const void *line)
 /* Whether the last look has arrived and differs from the one before; asks for the next. */
 static cudaError_t look(ra_cuda_watch *w, const void *line, bool *moved_out)
 {
-    cudaError_t const error = w->asked ? cudaStreamQuery(w->stream) : cudaSuccess;
+    cudaError_t const error = w->asked ? ra_cuda_forget(cudaStreamQuery(w->stream)) : cudaSuccess;
     *moved_out = false;
-    if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError();
+    if (error == cudaErrorNotReady)
         return cudaSuccess;
-    }
     if (error != cudaSuccess)
         return error;
     *moved_out = w->asked && memcmp(&w->seen, w->here, sizeof(w->seen)) != 0;
@@ -148,10 +146,9 @@ ra_status ra_cuda_watch_wait(ra_kernel *kernel)
     cudaError_t error = cudaSuccess;
     while (w->asked) {
         int64_t const waited_ns = ra_clock_ns() - begin_ns; /* when the question is put */
-        error = cudaStreamQuery(w->stream);
+        error = ra_cuda_forget(cudaStreamQuery(w->stream));
         if (error != cudaErrorNotReady)
             break;
-        (void)cudaGetLastError();
         if (ra_device_is_lost())
             return RA_ERR_TIMEOUT; /* that was said */
         if (waited_ns > kernel->timeout_ms * 1000000)
