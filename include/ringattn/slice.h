@@ -68,6 +68,14 @@ static inline void ra_band_shift(int64_t by, int64_t *lo, int64_t *hi)
 }
 
 /**
+ * The keys [*k_first, *k_first + *k_count), of *k_count, that queries [at, at + count) of a band
+ * see, and the band between the two.
+ * @return false when they see none (then *k_count is 0 or less)
+ */
+bool ra_band_cut(int64_t at, int64_t count, int64_t *k_first, int64_t *k_count, int64_t *lo,
+                 int64_t *hi);
+
+/**
  * Shrink a slice to the queries that see a key and the keys that are seen; both stay contiguous
  * in a and b. Bounds that no pair reaches become RA_BAND_NONE_*.
  * @return false when no pair is live

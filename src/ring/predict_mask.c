@@ -93,11 +93,11 @@ static int64_t block_behind(const ra_strip *s, int64_t block)
 
 static ra_status add_strip(ra_strip_mapper *m, const ra_strip *s)
 {
-    int64_t const first = s->lo > RA_BAND_NONE_LO ? ra_max_i64(0, s->lo) : 0;
-    int64_t const last =
-        s->hi < RA_BAND_NONE_HI ? ra_min_i64(s->k_count - 1, s->count - 1 + s->hi) : s->k_count - 1;
-    int64_t const last_block = (s->k_begin + s->k_stride * last) / RA_MASK_BLOCK;
-    int64_t block = (s->k_begin + s->k_stride * first) / RA_MASK_BLOCK, begin, end;
+    int64_t first, keys = s->k_count, lo = s->lo, hi = s->hi, begin, end;
+    if (!ra_band_cut(0, s->count, &first, &keys, &lo, &hi))
+        return RA_OK;
+    int64_t const last_block = (s->k_begin + s->k_stride * (first + keys - 1)) / RA_MASK_BLOCK;
+    int64_t block = (s->k_begin + s->k_stride * first) / RA_MASK_BLOCK;
     ra_status status = RA_OK;
     find_whole(m, s, &begin, &end);
     if (begin < end)

@@ -39,15 +39,9 @@ static void count_tile(ra_strip_mapper *m, const ra_strip *group, int64_t group_
         int64_t const skip = at - s->begin;
         if (skip < 0 || skip >= s->count)
             continue;
-        int64_t lo = s->lo, hi = s->hi;
-        ra_band_shift(skip, &lo, &hi);
-        int64_t const first = ra_max_i64(0, lo);
-        int64_t const last =
-            hi < RA_BAND_NONE_HI ? ra_min_i64(s->k_count - 1, count - 1 + hi) : s->k_count - 1;
-        if (first > last)
+        int64_t first, keys = s->k_count, lo = s->lo, hi = s->hi;
+        if (!ra_band_cut(skip, count, &first, &keys, &lo, &hi))
             continue;
-        int64_t const keys = last - first + 1;
-        ra_band_shift(-first, &lo, &hi);
         bool const full = lo <= -(count - 1) && hi >= keys - 1;
         int64_t const begin = s->k_begin + first * s->k_stride, stride = keys > 1 ? s->k_stride : 1;
         int64_t const blocks = blocks_of(m, s, first, keys);

@@ -133,6 +133,18 @@ int64_t ra_slice_area(const ra_slice *s)
     return ra_band_area(s->q_count, s->k_count, s->lo, s->hi);
 }
 
+bool ra_band_cut(int64_t at, int64_t count, int64_t *k_first, int64_t *k_count, int64_t *lo,
+                 int64_t *hi)
+{
+    ra_band_shift(at, lo, hi);
+    int64_t const first = ra_max_i64(0, *lo);
+    int64_t const last = hi_binds(*hi) ? ra_min_i64(*k_count - 1, count - 1 + *hi) : *k_count - 1;
+    ra_band_shift(-first, lo, hi);
+    *k_first = first;
+    *k_count = last - first + 1;
+    return first <= last;
+}
+
 bool ra_band_trim(int64_t *q_cut, int64_t *q_count, int64_t *k_cut, int64_t *k_count, int64_t *lo,
                   int64_t *hi)
 {
@@ -145,13 +157,9 @@ bool ra_band_trim(int64_t *q_cut, int64_t *q_count, int64_t *k_cut, int64_t *k_c
         lo_binds(*lo) ? ra_min_i64(*q_count - 1, *k_count - 1 - *lo) : *q_count - 1;
     if (q_first > q_last)
         return false;
-    int64_t const k_first = lo_binds(*lo) ? ra_max_i64(0, q_first + *lo) : 0;
-    int64_t const k_last = hi_binds(*hi) ? ra_min_i64(*k_count - 1, q_last + *hi) : *k_count - 1;
     *q_cut = q_first;
-    *k_cut = k_first;
     *q_count = q_last - q_first + 1;
-    *k_count = k_last - k_first + 1;
-    ra_band_shift(q_first - k_first, lo, hi);
+    (void)ra_band_cut(q_first, *q_count, k_cut, k_count, lo, hi);
     ra_band_loosen(*q_count, *k_count, lo, hi);
     return true;
 }

@@ -137,14 +137,9 @@ static void add_run(ra_map_builder *b, ra_run run)
 /* The keys of a piece that `count` of its queries, from index `at` on, touch; at least one key. */
 static ra_run cut_run(const ra_local_slice *s, int64_t at, int64_t count, int64_t *area)
 {
-    int64_t lo = s->lo, hi = s->hi;
-    ra_band_shift(at, &lo, &hi);
-    int64_t const first = ra_max_i64(0, lo);
-    int64_t const last =
-        hi >= RA_BAND_NONE_HI ? s->k_count - 1 : ra_min_i64(s->k_count - 1, count - 1 + hi);
-    int64_t const k_count = last - first + 1;
+    int64_t first, k_count = s->k_count, lo = s->lo, hi = s->hi;
+    (void)ra_band_cut(at, count, &first, &k_count, &lo, &hi);
     RA_DASSERT(k_count > 0);
-    ra_band_shift(-first, &lo, &hi);
     ra_band_loosen(count, k_count, &lo, &hi);
     *area += ra_band_area(count, k_count, lo, hi);
     return (ra_run){(int32_t)(s->k_begin + first * s->k_stride),
