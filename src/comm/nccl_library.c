@@ -57,11 +57,24 @@ static void find_memory(void *handle)
     why[0] = '\0';
 }
 
-/* Where the loader looks, then where the build has found it. */
-static void look(void)
+/*
+ * Where the loader looks, then where the build has found it. NCCL writes what NCCL_DEBUG asks for
+ * to the stdout that it finds when it is loaded, into the middle of a report: it finds stderr.
+ * glibc, without which there is no NCCL, says that stdout may be set.
+ */
+static void *load(void)
 {
     static const char *const names[] = {"libnccl.so.2", RA_NCCL_LIBRARY};
+    FILE *const output = stdout;
+    stdout = stderr;
     void *const handle = ra_library_open(names, sizeof(names) / sizeof(names[0]));
+    stdout = output;
+    return handle;
+}
+
+static void look(void)
+{
+    void *const handle = load();
     if (handle == NULL) {
         snprintf(why, sizeof(why),
                  "there is no libnccl.so.2 on this machine: install NCCL, or put "

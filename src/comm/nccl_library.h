@@ -1,4 +1,4 @@
-/* This machine's NCCL: loaded on first use, never linked. */
+/* This machine's NCCL: loaded on first use, never linked. Its log goes to stderr. */
 #ifndef RINGATTN_NCCL_LIBRARY_H
 #define RINGATTN_NCCL_LIBRARY_H
 
