@@ -19,9 +19,9 @@ RA_CHECKED ra_status ra_hardware_save(const char *path, const char *comment,
  * This machine's speeds from the points of a `bench --json` file that ran on one rank: for each
  * kind, dtype and pass, the terms of ra_pass_speed that fit the measured medians best, none of them
  * negative, in squares of relative errors; what was not measured becomes unknown. Overwrites peaks,
- * speeds, the bandwidth of memory and the cache in *hardware, no more. If a GPU has computed points
- * of flash attention, it is the machine: nothing else is learned, and instead of bandwidth and
- * cache its multiprocessors are overwritten.
+ * speeds, threads, the bandwidth of memory and the cache in *hardware, no more. If a GPU has
+ * computed points of flash attention, it is the machine: nothing else is learned, and instead of
+ * threads, bandwidth and cache its multiprocessors are overwritten.
  * @param comm  of a rank that does it while the others wait; NULL: none do
  * @return RA_ERR_IO (unreadable, not such a file, no point to learn from), RA_ERR_NO_MEMORY
  */

@@ -27,7 +27,7 @@ typedef struct samples {
     sample *items;
     size_t count;
     bool on_gpu;
-    int32_t multiprocessors;         /* of that GPU; 0: the report has not said */
+    int32_t threads; /* of all points; of a GPU: its multiprocessors; 0: the report has not said */
     int left_out_count, other_count; /* points: measured, but not learned from; of those, a GPU's */
 } samples;
 
@@ -81,21 +81,31 @@ static bool is_flash(const json_t *json)
 
 /* If a GPU has computed any point to learn from, then the others, which auto may have left to the
    CPU, are not of the machine that is described. */
-static ra_status samples_choose(const char *path, const json_t *points, samples *to)
+static void samples_choose(const json_t *points, samples *to)
 {
     for (size_t i = 0; i < json_array_size(points); i++) {
         const json_t *json = json_array_get(points, i);
-        if (!is_measured(json) || !is_of_gpu(json) || !is_flash(json))
-            continue;
-        const json_t *const threads = json_object_get(json, "threads");
-        int64_t const count = json_integer_value(threads);
-        if (threads != NULL && (count < 1 || count > 1 << 16)) /* as in files of hardware */
-            return ra_json_refuse(
-                path, "threads of a point of a GPU, its multiprocessors, are not from 1 "
-                      "to 65536");
-        to->on_gpu = true;
-        to->multiprocessors = (int32_t)count;
+        to->on_gpu |= is_measured(json) && is_of_gpu(json) && is_flash(json);
     }
+}
+
+/* The speed of some threads is not that of others. */
+static ra_status threads_learn(const char *path, const json_t *json, samples *to)
+{
+    const json_t *const threads = json_object_get(json, "threads");
+    int64_t const count = json_integer_value(threads);
+    if (threads == NULL)
+        return RA_OK;
+    if (to->on_gpu && (count < 1 || count > 1 << 16)) /* as in files of hardware */
+        return ra_json_refuse(path, "threads of a point of a GPU, its multiprocessors, are not "
+                                    "from 1 to 65536");
+    if (!to->on_gpu && (count < 1 || count > 4096))
+        return ra_json_refuse(path, "threads of a point are not from 1 to 4096");
+    if (to->threads != 0 && to->threads != count)
+        return ra_json_refuse(path,
+                              "points differ in their threads; name these to the bench, as in "
+                              "'--set compute.threads=1'");
+    to->threads = (int32_t)count;
     return RA_OK;
 }
 
@@ -103,11 +113,6 @@ static ra_status samples_choose(const char *path, const json_t *points, samples 
 static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int64_t cache_bytes,
                              samples *to)
 {
-    ra_hardware const known = {.ranks = 1,
-                               .ranks_per_node = 1,
-                               .workspace_bytes = -1,
-                               .cache_bytes = cache_bytes,
-                               .multiprocessors = to->multiprocessors};
     ra_plan_point point = {.comm = comm};
     if (!is_measured(json))
         return RA_OK;
@@ -116,7 +121,14 @@ static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int6
         to->other_count += is_of_gpu(json);
         return RA_OK;
     }
-    ra_status status = point_parse(path, json_object_get(json, "config"), &point.config);
+    ra_status status = threads_learn(path, json, to);
+    ra_hardware const known = {.ranks = 1,
+                               .ranks_per_node = 1,
+                               .workspace_bytes = -1,
+                               .cache_bytes = cache_bytes,
+                               .multiprocessors = to->on_gpu ? to->threads : 0};
+    if (status == RA_OK)
+        status = point_parse(path, json_object_get(json, "config"), &point.config);
     if (to->on_gpu) /* where it may be auto, which is planned as the CPU */
         point.config.backend = RA_BACKEND_CUDA;
     if (status == RA_OK)
@@ -269,16 +281,17 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
     samples all = {.items = calloc(2 * json_array_size(points) + 1, sizeof(*all.items))};
     if (all.items == NULL)
         status = ra_refuse_memory("the points of a calibration");
-    if (status == RA_OK)
-        status = samples_choose(path, points, &all);
+    samples_choose(points, &all);
     for (size_t i = 0; i < json_array_size(points) && status == RA_OK; i++)
         status = point_learn(path, json_array_get(points, i), comm, cache, &all);
     if (status == RA_OK)
         status = judge(path, &all);
     if (status == RA_OK) {
         speeds_set(&all, root, hardware);
-        if (all.multiprocessors > 0)
-            hardware->multiprocessors = all.multiprocessors;
+        if (all.on_gpu && all.threads > 0)
+            hardware->multiprocessors = all.threads;
+        if (!all.on_gpu)
+            hardware->threads = all.threads;
         if (!all.on_gpu && cache > 0)
             hardware->cache_bytes = cache;
         ra_json_mention_incomplete(path, root);

@@ -68,6 +68,8 @@ static void write_all(ra_output *out, const char *comment, const ra_hardware *h)
         ra_output_put(out, "cache: %lld\n", (long long)h->cache_bytes);
     if (h->workspace_bytes >= 0)
         ra_output_put(out, "workspace: %lld\n", (long long)h->workspace_bytes);
+    if (h->threads > 0)
+        ra_output_put(out, "threads: %d\n", h->threads);
     if (h->multiprocessors > 0)
         ra_output_put(out, "multiprocessors: %d\n", h->multiprocessors);
     if (h->context_bytes > 0)

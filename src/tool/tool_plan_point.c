@@ -1,4 +1,5 @@
 /* One configuration of `ringattn plan`: what is asked of the predictor. */
+#include "bytes_text.h"
 #include "documents.h"
 #include "internal.h"
 #include "job_memory.h"
@@ -41,13 +42,20 @@ static ra_status count_multiprocessors(ra_plan_point *point, const ra_hardware *
     return RA_ERR_CONFIG;
 }
 
+/* Where the job leaves its threads open, they are those whose speed is known. */
 static ra_status count_threads(ra_plan_point *point, const ra_hardware *hardware,
                                int ranks_per_node)
 {
     ra_topology topology;
+    int const known = hardware != NULL ? hardware->threads : 0;
     if (on_device(point))
         return count_multiprocessors(point, hardware);
-    point->threads = point->config.threads;
+    point->threads = point->config.threads > 0 ? point->config.threads : known;
+    if (known > 0 && point->threads != known)
+        ra_log(RA_LOG_WARNING,
+               "speeds of this machine are those of %d thread%s per rank, and compute.threads is "
+               "%d: times are as if it were %d",
+               known, ra_plural(known), point->threads, known);
     if (point->threads > 0)
         return RA_OK;
     ra_status const status = ra_topology_read(&topology);

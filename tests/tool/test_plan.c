@@ -501,6 +501,44 @@ Test(plan, refuses_a_gpu_of_a_number_of_multiprocessors_that_none_has)
     }
 }
 
+#define CPU_POINT(threads, seq, ms)                                                                \
+    "{\"ranks\": 1, \"limit_tflops\": 1, \"threads\": " threads                                    \
+    ", \"config\": {\"shape\": {\"seq\": " seq ", \"heads\": 1, \"dtype\": \"f32\"}}, "            \
+    "\"forward_ms\": {\"median\": " ms "}}"
+
+/* Where compute.threads is auto; else a line says whose times these are. */
+Test(plan, takes_the_threads_whose_speed_it_knows)
+{
+    static const char bench[] =
+        "{\"points\": [" CPU_POINT("3", "1000", "1.064") "," CPU_POINT("3", "2000", "4.128") "]}\n";
+    command_file_write("bench.json", bench, strlen(bench));
+    json_t *plan = plan_point_of(0, "plan --calibrate bench.json --save cpu.yaml "
+                                    "--set shape.dtype=f32 --set shape.heads=1");
+    cr_expect_eq(json_integer_value(json_object_get(plan, "threads")), 3);
+    json_decref(plan);
+    command_shell(&result, "cat cpu.yaml");
+    cr_expect_eq(command_count_lines(result.out, "threads: 3"), 1, "%s", result.out);
+    command_run(&result, 0, "plan --hardware cpu.yaml");
+    cr_expect_eq(command_count_lines(result.err, "speeds of this machine"), 0, "%s", result.err);
+    command_run(&result, 0, "plan --hardware cpu.yaml --set compute.threads=2");
+    cr_expect_eq(result.code, 0);
+    cr_expect_not_null(strstr(result.err, "those of 3 threads per rank, and compute.threads is 2"),
+                       "%s", result.err);
+}
+
+Test(plan, learns_nothing_from_points_of_different_threads)
+{
+    static const char *const benches[] = {
+        "{\"points\": [" CPU_POINT("1", "1000", "1") "," CPU_POINT("2", "1000", "1") "]}\n",
+        "{\"points\": [" CPU_POINT("0", "1000", "1") "]}\n",
+        "{\"points\": [" CPU_POINT("4097", "1000", "1") "]}\n"};
+    for (size_t i = 0; i < sizeof(benches) / sizeof(benches[0]); ++i) {
+        command_file_write("bench.json", benches[i], strlen(benches[i]));
+        command_refused(&result, "plan --calibrate bench.json", 3,
+                        i == 0 ? "points differ in their threads" : "not from 1 to 4096");
+    }
+}
+
 /* Of a name 63 bytes are taken: here the last is half of a character. */
 Test(plan, a_machine_whose_name_was_cut_is_one_that_is_read_again)
 {
