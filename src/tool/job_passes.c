@@ -136,7 +136,7 @@ static ra_status passes_time(ra_job *job)
         return status;
     ra_comm_read_stats(job->ring_comm, &stats);
     report->sent_bytes = stats.sent_bytes / report->forward.count;
-    report->exposed_comm_ms = stats.wait_ms / report->forward.count;
+    report->waiting_ms = stats.wait_ms / report->forward.count;
     return RA_OK;
 }
 
@@ -217,7 +217,7 @@ static ra_status work_gather(ra_job *job)
         status = ra_comm_reduce_i64(job->comm, "gathering counts", RA_MAX, most, 2);
     if (status == RA_OK)
         status =
-            ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, &report->exposed_comm_ms, 1);
+            ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, &report->waiting_ms, 1);
     report->live_pairs = sums[0];
     report->sent_bytes = sums[1];
     *maps = (ra_cache_counts){sums[2], sums[3], sums[4], sums[5], sums[6]};

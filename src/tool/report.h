@@ -21,7 +21,7 @@ typedef struct ra_report {
     const char *backend_note;            /* why no GPU computes, or NULL; borrowed */
     ra_ring_info ring;                   /* what was chosen, and full_ring_bytes */
     ra_times forward, backward;          /* backward: if config->backward */
-    double exposed_comm_ms;              /* waiting for others, most of any rank, per repetition */
+    double waiting_ms; /* for messages and for slower ranks: the most of any rank, per repetition */
     /* Sums over ranks, per repetition. */
     int64_t live_pairs, sent_bytes;
     ra_nonfinite nonfinite; /* in the inputs */

@@ -5,6 +5,7 @@
 #include "output_file.h"
 #include "tool_ablate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,6 +61,7 @@ typedef enum row_kind {
     ROW_FORWARD,
     ROW_BACKWARD,
     ROW_TIME_RATIO,
+    ROW_SPREAD, /* of the pass whose repetitions are furthest apart */
     ROW_ALLOCATIONS
 } row_kind;
 
@@ -81,6 +83,9 @@ static const char *cell_text(row_kind row, const ra_report *mine, const ra_repor
         return text;
     case ROW_TIME_RATIO:
         snprintf(text, 40, "%.3f", time_ratio(mine, theirs));
+        return text;
+    case ROW_SPREAD:
+        snprintf(text, 40, "%.0f %%", 100 * fmax(mine->forward.spread, mine->backward.spread));
         return text;
     case ROW_ALLOCATIONS:
         return ra_count_text(mine->alloc_count, text);
@@ -130,6 +135,7 @@ static void table_print(const ra_ablate *ablate)
             row_print(ablate, "backward ms", theirs, ROW_BACKWARD);
         snprintf(name, sizeof(name), "time / %.6s", reference->set->name);
         row_print(ablate, name, theirs, ROW_TIME_RATIO);
+        row_print(ablate, "spread", theirs, ROW_SPREAD);
         row_print(ablate, "allocations", theirs, ROW_ALLOCATIONS);
     }
     for (int i = 0; i < ra_feature_set_count; i++) {

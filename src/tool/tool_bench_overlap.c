@@ -96,7 +96,5 @@ ra_status ra_bench_overlap_measure(ra_job *job, ra_bench_point *point)
     point->has_overlap = true;
     point->forward = overlap_of(&forward, count);
     point->backward = overlap_of(&backward, count);
-    job->report.exposed_comm_ms =
-        ra_overlap_exposed_ms(&point->forward) + ra_overlap_exposed_ms(&point->backward);
     return RA_OK;
 }

@@ -287,9 +287,9 @@ Test(ablate, the_table_has_a_column_per_set_and_a_row_per_category)
     cr_assert_eq(result.code, 0, "%s", result.err);
     for (size_t i = 0; i < SETS; i++)
         cr_expect_not_null(strstr(result.out, names[i]));
-    static const char *const rows[] = {"qkv ",         "output ",      "grads ",
-                                       "peak ",        "less base ",   "forward ms ",
-                                       "backward ms ", "time / base ", "allocations "};
+    static const char *const rows[] = {"qkv ",       "output ",     "grads ",       "peak ",
+                                       "less base ", "forward ms ", "backward ms ", "time / base ",
+                                       "spread ",    "allocations "};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         cr_expect_eq(command_count_lines(result.out, rows[i]), 1, "%s\n%s", rows[i], result.out);
 }

@@ -76,7 +76,7 @@ Test(report, prints_long_times_in_long_units)
     report.comm_name = "none";
     report.forward = (ra_times){.min_ms = 0.25, .median_ms = 12345.6, .max_ms = 45 * 60e3};
     report.backward = (ra_times){.min_ms = 60e3, .median_ms = 3600e3, .max_ms = 1234567890};
-    report.exposed_comm_ms = 90e3;
+    report.waiting_ms = 90e3;
     ra_report_print(&report);
     fflush(stdout);
     FILE *const printed = cr_get_redirected_stdout();
