@@ -29,6 +29,7 @@ typedef struct planner {
 static ra_status longest_take(planner *p, ra_plan_point *point)
 {
     size_t i;
+    json_int_t tokens = 0;
     json_t *earlier, *swept = ra_json_swept(&point->config), *found;
     json_object_del(swept, "shape.seq");
     json_t *job = json_pack("{s:s?, s:o}", "variant", point->variant, "sweep", swept);
@@ -38,12 +39,15 @@ static ra_status longest_take(planner *p, ra_plan_point *point)
         if (!point->longest_shown)
             continue;
         point->has_longest = true;
-        point->longest_seq = json_integer_value(json_object_get(earlier, "tokens"));
+        json_unpack(earlier, "{s:I, s:i, s:i}", "tokens", &tokens, "head_groups",
+                    &point->longest_head_groups, "rounds", &point->longest_rounds);
+        point->longest_seq = tokens;
         json_decref(job);
         return RA_OK;
     }
     ra_status const status = ra_plan_point_longest(point);
-    found = json_pack("{s:o, s:I}", "job", job, "tokens", (json_int_t)point->longest_seq);
+    found = json_pack("{s:o, s:I, s:i, s:i}", "job", job, "tokens", (json_int_t)point->longest_seq,
+                      "head_groups", point->longest_head_groups, "rounds", point->longest_rounds);
     return json_array_append_new(p->longest, found) == 0 ? status : ra_refuse_memory("the report");
 }
 

@@ -25,6 +25,7 @@ typedef struct ra_plan_point {
     bool has_longest;
     bool longest_shown;  /* with an earlier point that differs in its length alone */
     int64_t longest_seq; /* rows that fit request.memory_bytes; 0: not even one does */
+    int32_t longest_head_groups, longest_rounds; /* that they are computed in */
 } ra_plan_point;
 
 /**

@@ -108,8 +108,10 @@ json_t *ra_plan_point_to_json(const ra_plan_point *point)
     if (limit < INT64_MAX)
         object = ra_json_extend(object, json_pack("{s:I}", "limit_bytes", (json_int_t)limit));
     if (point->has_longest)
-        object = ra_json_extend(object,
-                                json_pack("{s:I}", "longest_seq", (json_int_t)point->longest_seq));
+        object = ra_json_extend(object, json_pack("{s:I, s:i, s:i}", "longest_seq",
+                                                  (json_int_t)point->longest_seq,
+                                                  "longest_head_groups", point->longest_head_groups,
+                                                  "longest_rounds", point->longest_rounds));
     if (p->has_times)
         object = ra_json_extend(object, times_to_json(point));
     return ra_json_extend(object,

@@ -242,18 +242,27 @@ ra_status ra_plan_point_peak(const ra_plan_point *point, int64_t seq, int64_t *p
 /* A length that fits and one that does not, with their peaks. */
 typedef struct bracket {
     int64_t low, low_bytes, high, high_bytes; /* high: 0 until one is found */
-    bool low_moved;                           /* by the last look */
+    int32_t low_head_groups, low_rounds;
+    bool low_moved; /* by the last look */
 } bracket;
 
 static ra_status look(const ra_plan_point *point, int64_t seq, bracket *b)
 {
-    int64_t peak_bytes = 0;
-    ra_status const status = ra_plan_point_peak(point, seq, &peak_bytes);
+    ra_prediction p = {0};
+    ra_status const status = predict_at(point, seq, &p);
     if (status != RA_OK)
         return status;
-    b->low_moved = peak_bytes <= point->request.memory_bytes;
-    *(b->low_moved ? &b->low : &b->high) = seq;
-    *(b->low_moved ? &b->low_bytes : &b->high_bytes) = peak_bytes;
+    b->low_moved = p.peak_bytes <= point->request.memory_bytes;
+    if (b->low_moved) {
+        b->low = seq;
+        b->low_bytes = p.peak_bytes;
+        b->low_head_groups = p.head_groups;
+        b->low_rounds = p.rounds;
+    } else {
+        b->high = seq;
+        b->high_bytes = p.peak_bytes;
+    }
+    ra_prediction_fini(&p);
     return RA_OK;
 }
 
@@ -296,6 +305,8 @@ ra_status ra_plan_point_longest(ra_plan_point *point)
     }
     point->has_longest = status == RA_OK;
     point->longest_seq = b.low;
+    point->longest_head_groups = b.low_head_groups;
+    point->longest_rounds = b.low_rounds;
     return status;
 }
 

@@ -77,9 +77,14 @@ static void memory_print(const ra_plan_point *point)
     if (point->request.memory_bytes < INT64_MAX)
         row("limit", "%12s  %s", ra_bytes_text(point->request.memory_bytes, text),
             p->peak_bytes <= point->request.memory_bytes ? "fits" : "does not fit");
-    if (point->has_longest && !point->longest_shown)
-        row("longest", "%12s tokens fit, other keys as they are",
-            ra_count_text(point->longest_seq, rows));
+    if (!point->has_longest || point->longest_shown)
+        return;
+    row("longest", "%12s tokens fit, other keys as they are",
+        ra_count_text(point->longest_seq, rows));
+    if (point->longest_seq > 0)
+        row("", "%12s in %d head group%s and %d round%s", "", point->longest_head_groups,
+            ra_plural(point->longest_head_groups), point->longest_rounds,
+            ra_plural(point->longest_rounds));
 }
 
 static void traffic_print(const ra_prediction *p)

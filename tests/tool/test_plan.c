@@ -284,11 +284,14 @@ Test(plan, says_where_it_does_not_follow_the_hops_that_a_run_makes)
 
 Test(plan, finds_the_longest_sequence_for_a_memory)
 {
-    static const char job[] = "--set pattern.causal=true --set memory.limit=8M";
+    static const char job[] = "--ranks 3 --set pattern.causal=true --set memory.limit=8M "
+                              "--set ring.schedule=direct";
     char line[512];
     snprintf(line, sizeof(line), "plan --longest " SHAPE "%s", job);
     json_t *plan = plan_point_of(0, line);
     long long const longest = integer(plan, "longest_seq"), limit = 8 << 20;
+    json_int_t const groups = integer(plan, "longest_head_groups");
+    json_int_t const rounds = integer(plan, "longest_rounds");
     json_decref(plan);
     cr_assert_gt(longest, 1000);
     for (int more = 0; more < 2; more++) {
@@ -297,6 +300,11 @@ Test(plan, finds_the_longest_sequence_for_a_memory)
         plan = plan_point_of(0, line);
         cr_expect_eq(integer(plan, "peak_bytes") <= limit, more == 0, "%lld tokens", longest);
         cr_expect_str_eq(json_string_value(member(plan, "status")), more == 0 ? "ok" : "oom");
+        if (more == 0) {
+            cr_expect_eq(integer(plan, "head_groups"), groups);
+            cr_expect_eq(integer(plan, "rounds"), rounds);
+            cr_expect_gt(rounds, 1, "else it says little");
+        }
         json_decref(plan);
     }
 }
