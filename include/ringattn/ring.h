@@ -63,6 +63,8 @@ const char *ra_schedule_name(ra_schedule schedule);
 
 enum { RA_ROUNDS_MAX = 64 };
 
+/* What a command line takes by default is not what a zeroed one says: layout and schedule AUTO, and
+   two buffers. */
 typedef struct ra_ring_config {
     int64_t batch, seq;
     int32_t heads, kv_heads, dim;
@@ -78,8 +80,8 @@ typedef struct ra_ring_config {
                             schedule ring, nor for linear attention */
     bool backward;       /* whether ra_ring_backward will be called */
     /* Linear attention instead of softmax: the pattern plays no part, layout contiguous or auto,
-       schedule auto; no lse; head groups bound the states that exist at a time (linear.h has their
-       bytes). The causal methods recurrent and cumsum have no backward pass. */
+       schedule auto, scale 0; no lse; head groups bound the states that exist at a time (linear.h
+       has their bytes). The causal methods recurrent and cumsum have no backward pass. */
     ra_linear_kind linear;
     ra_linear_method linear_method;
     /* Cache that tile maps are taken from, attached to the host pool; borrowed until destroy. NULL:
@@ -105,7 +107,8 @@ typedef struct ra_ring ra_ring;
  * memory. All that is handed over is borrowed until destroy. A rank whose configuration is wrong
  * returns at once; if a rank fails later, all return its status. Each cause is one logged line.
  *
- * @return RA_ERR_INVALID      shape, pattern, buffers and groups do not go together
+ * @return RA_ERR_INVALID      shape, pattern, schedule, buffers, groups and rounds do not go
+ *                             together
  *         RA_ERR_UNSUPPORTED  schedule shared between GPUs; the kernel has no linear attention;
  *                             more than 2^31 - 1 rows on a side, or 2^32 - 1 runs of a map
  *         RA_ERR_NO_MEMORY    limit or machine refused

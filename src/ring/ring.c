@@ -231,14 +231,15 @@ static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern
                        c->heads % c->kv_heads == 0 && c->dim >= 1 && c->dim <= RA_HEAD_DIM_MAX;
     if (shape && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX && c->head_groups >= 0 &&
         c->head_groups <= c->kv_heads && c->rounds >= 0 && c->rounds <= RA_ROUNDS_MAX &&
-        (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) && ra_pattern_seq(pattern) == c->seq &&
-        ra_pattern_heads(pattern) == c->heads)
+        (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) && c->schedule != RA_SCHEDULE_SCAN &&
+        ra_pattern_seq(pattern) == c->seq && ra_pattern_heads(pattern) == c->heads)
         return RA_OK;
     ra_log(RA_LOG_ERROR,
-           "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, comm_buffers %d, "
-           "head_groups %d, rounds %d do not go together",
-           (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim, c->comm_buffers,
-           c->head_groups, c->rounds);
+           "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, schedule %s, comm_buffers %d, "
+           "head_groups %d, rounds %d and a pattern of seq %lld and heads %d do not go together",
+           (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim,
+           ra_schedule_name(c->schedule), c->comm_buffers, c->head_groups, c->rounds,
+           (long long)ra_pattern_seq(pattern), ra_pattern_heads(pattern));
     return RA_ERR_INVALID;
 }
 

@@ -3,6 +3,7 @@
  * random patterns, shapes and dtypes, forward and backward.
  */
 #include "ring/ring_tensors.h"
+#include "support/captured_log.h"
 #include "support/oracle.h"
 #include "support/random_pattern.h"
 
@@ -291,4 +292,34 @@ Test(ring, gradients_do_not_suffer_from_the_rounding_of_outputs)
             expect_wanted(&t, &c, 0, 0, keys_follow ? "keys follow" : "values have a mean");
             tensors_fini(&t);
         }
+}
+
+/* One line that has what the caller gave. */
+Test(ring, refuses_what_does_not_go_together)
+{
+    captured_log said;
+    static const struct {
+        ra_schedule schedule;
+        int buffers;
+        int32_t groups, rounds;
+        const char *part;
+    } cases[] = {{RA_SCHEDULE_SCAN, 0, 0, 0, "schedule scan"},
+                 {RA_SCHEDULE_AUTO, 3, 0, 0, "comm_buffers 3"},
+                 {RA_SCHEDULE_AUTO, 0, 2, 0, "head_groups 2"},
+                 {RA_SCHEDULE_AUTO, 0, 0, RA_ROUNDS_MAX + 1, "rounds 65"},
+                 {RA_SCHEDULE_RING, 0, 0, 2, "schedule ring"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        ring_job job = ring_job_plain(1, 10, 4);
+        job.config.schedule = cases[i].schedule;
+        job.config.comm_buffers = cases[i].buffers;
+        job.config.head_groups = cases[i].groups;
+        job.config.rounds = cases[i].rounds;
+        captured_log_begin(&said);
+        ring_job_run(&job);
+        cr_expect_eq(job.status, RA_ERR_INVALID, "%s", cases[i].part);
+        cr_expect_eq(said.errors, 1);
+        cr_expect_not_null(strstr(said.line, cases[i].part), "%s", said.line);
+        cr_expect_not_null(strstr(said.line, "a pattern of seq 10 and heads 1"), "%s", said.line);
+        ring_job_free(&job);
+    }
 }
