@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_install.sh BUILD CMAKE GENERATOR CC VERSION: install into a new folder, then build and run a
-# program against it as strangers would: through pkg-config, and through find_package.
-build=$1 cmake=$2 generator=$3 cc=$4 version=$5
+# test_install.sh BUILD CMAKE GENERATOR CC VERSION [MPIEXEC]: install into a new folder, then build
+# and run programs against it as strangers would: through pkg-config, and through find_package.
+build=$1 cmake=$2 generator=$3 cc=$4 version=$5 mpiexec=${6-}
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -46,3 +46,14 @@ LD_LIBRARY_PATH=$(dirname "$(dirname "$pc")") "$work/by_pkg_config" >"$work/log"
     -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 || fail "find_package"
 "$cmake" --build "$work/consumer" >"$work/log" 2>&1 || fail "cannot build through find_package"
 "$work/consumer/consumer" >"$work/log" 2>&1 || fail "what was built through find_package fails"
+
+for ranks in 1 3; do
+    set --
+    if [ "$ranks" -gt 1 ]; then
+        [ -n "$mpiexec" ] || break # this build has one rank
+        set -- "$mpiexec" -n "$ranks"
+    fi
+    "$@" "$work/consumer/ranks" >"$work/log" 2>&1 || fail "ranks.c fails on $ranks ranks"
+    [ "$(grep -c "^rank . of $ranks: .* 0 wrong$" "$work/log")" -eq "$ranks" ] ||
+        fail "not every one of $ranks ranks says so"
+done
