@@ -7,11 +7,50 @@
 #include "support/standin_nccl.h"
 
 #include <criterion/criterion.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/*
+ * Deadlines are long here beside what a busy machine may do to a thread: the clock of the library
+ * and the stand-ins stands still, but for what passes in pauses of the rank that a test is about.
+ */
+static int64_t begin_ns;
+static atomic_llong passed_ns;
+static atomic_bool stands_still;
+static _Thread_local int64_t pause_ns; /* what passes in a pause of this rank's */
+static _Thread_local int long_pauses;  /* in which a core is given up for long enough to sleep */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    int64_t const now_ns = begin_ns + atomic_load(&passed_ns);
+    if (clock != CLOCK_MONOTONIC)
+        return __real_clock_gettime(clock, time);
+    *time = (struct timespec){.tv_sec = now_ns / 1000000000, .tv_nsec = now_ns % 1000000000};
+    return 0;
+}
+
+void __real_ra_pause(int64_t waited_ns);
+void __wrap_ra_pause(int64_t waited_ns);
+void __wrap_ra_pause(int64_t waited_ns)
+{
+    long_pauses += waited_ns >= 1000000;
+    if (!atomic_load(&stands_still))
+        atomic_fetch_add(&passed_ns, pause_ns);
+    __real_ra_pause(waited_ns);
+}
+
+static void begin(void)
+{
+    struct timespec now;
+    __real_clock_gettime(CLOCK_MONOTONIC, &now);
+    begin_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    device_ranks_begin_nccl();
+}
 
 static void end(void)
 {
@@ -19,35 +58,44 @@ static void end(void)
     cr_expect_eq(standin.blocks + standin.events + standin.streams, 0, "something is left");
 }
 
-TestSuite(nccl_order, .init = device_ranks_begin_nccl, .fini = end);
+TestSuite(nccl_order, .init = begin, .fini = end, .timeout = 300);
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-static atomic_int own_work_is_over;
+/* Work of ours takes so many deadlines, at a millisecond in each pause. */
+enum { TIMEOUT_MS = 400, DEADLINES = 3, PAUSE_NS = 1000000 };
+
+typedef enum own_end {
+    STANDS_STILL, /* no time passes any more, in which others could be late */
+    LETS_GO,      /* likewise, and messages do not stall any more */
+    GOES_ON
+} own_end;
+
+static struct {
+    own_end end;
+    int64_t over_ns; /* of what has passed */
+    atomic_bool is_over;
+} own_work;
 
 static int ask_own_work(void *context)
 {
     (void)context;
-    return own_work_is_over;
+    if (own_work.is_over || atomic_load(&passed_ns) < own_work.over_ns)
+        return own_work.is_over;
+    atomic_store(&stands_still, own_work.end != GOES_ON);
+    if (own_work.end == LETS_GO)
+        standin_nccl.stalls = 0;
+    return own_work.is_over = true;
 }
 
-/* After so many deadlines. */
-enum { TIMEOUT_MS = 400, DEADLINES = 3 };
-
-static void *end_own_work(void *context)
-{
-    (void)context;
-    for (int i = 0; i < DEADLINES; i++)
-        nanosleep(&(struct timespec){.tv_nsec = TIMEOUT_MS * 1000000}, NULL);
-    own_work_is_over = 1;
-    return NULL;
-}
-
-/* The communicator's own stream from now on, at work until own_work_is_over; NULL: failed. */
-static cudaStream_t begin_own_work(ra_comm *comm)
+/* The communicator's own stream from now on, at work for DEADLINES; NULL: failed. */
+static cudaStream_t begin_own_work(ra_comm *comm, own_end how)
 {
     cudaStream_t stream = NULL;
-    own_work_is_over = 0;
+    own_work.end = how;
+    own_work.over_ns = atomic_load(&passed_ns) + (int64_t)DEADLINES * TIMEOUT_MS * 1000000;
+    own_work.is_over = false;
+    atomic_store(&stands_still, false);
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
         return NULL;
     (void)standin_enter();
@@ -56,13 +104,6 @@ static cudaStream_t begin_own_work(ra_comm *comm)
     ra_comm_set_stream(comm, (ra_stream *)stream);
     ra_comm_set_timeout(comm, TIMEOUT_MS);
     return stream;
-}
-
-/* How often this thread gave its core up to wait. */
-static long sleeps(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : 0;
 }
 
 /*
@@ -74,18 +115,15 @@ static int wait_for_own_stream(ra_comm *comm, void *context)
     char out[4] = "abc", in[4] = "";
     ra_exchange const exchange = {"after our own work", 0, {0, out, 4}, {0, in, 4}};
     ra_transfer *transfer = NULL;
-    cudaStream_t const stream = begin_own_work(comm);
-    pthread_t thread;
+    cudaStream_t const stream = begin_own_work(comm, STANDS_STILL);
     (void)context;
     int failures = stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
     for (int i = 0; i < 50; i++)
         failures += ra_comm_missing_peer(comm, transfer) != 0 || in[0] != '\0';
-    failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
-    long const sleeps_before = sleeps();
+    pause_ns = PAUSE_NS;
     failures += ra_comm_wait(comm, transfer) != RA_OK || strcmp(in, "abc") != 0;
-    failures += sleeps() - sleeps_before < 20;
-    failures += !own_work_is_over;
-    pthread_join(thread, NULL);
+    failures += long_pauses < DEADLINES * TIMEOUT_MS - 1;
+    failures += !own_work.is_over;
     failures += cudaStreamDestroy(stream) != cudaSuccess;
     return failures;
 }
@@ -99,13 +137,6 @@ Test(nccl_order, begins_after_our_own_stream_and_does_not_time_it)
         cr_expect_eq(device_ranks_run(1, &plan), 0);
     }
     cr_expect_eq(contract_count_lines("", ""), 0);
-}
-
-static void *end_own_work_and_let_go(void *context)
-{
-    end_own_work(context);
-    standin_nccl.stalls = 0;
-    return NULL;
 }
 
 static ra_status find_it_well(void *context)
@@ -125,21 +156,18 @@ static int wait_for_later_work(ra_comm *comm, void *context)
     ra_exchange const exchange = {"beside our own work", 0, {peer, out, 4}, {peer, in, 4}};
     ra_transfer *transfer = NULL;
     cudaStream_t stream = NULL;
-    pthread_t thread;
     (void)context;
     ra_comm_set_timeout(comm, TIMEOUT_MS);
     ra_comm_set_watch(comm, find_it_well, NULL);
     int failures = ra_comm_start(comm, &exchange, &transfer) != RA_OK;
     if (rank == 0) {
-        stream = begin_own_work(comm);
+        stream = begin_own_work(comm, LETS_GO);
         failures += stream == NULL;
-        failures += pthread_create(&thread, NULL, end_own_work_and_let_go, NULL) != 0;
+        pause_ns = PAUSE_NS;
     }
     failures += ra_comm_wait(comm, transfer) != RA_OK || strcmp(in, "abc") != 0;
-    if (rank == 0) {
-        pthread_join(thread, NULL);
-        failures += cudaStreamDestroy(stream) != cudaSuccess;
-    }
+    if (rank == 0)
+        failures += !own_work.is_over || cudaStreamDestroy(stream) != cudaSuccess;
     return failures;
 }
 
@@ -169,11 +197,10 @@ static int wait_behind_a_failure(ra_comm *comm, void *context)
     ra_exchange const right = {"behind it", 1, {peer, out, 4}, {peer, more, 4}};
     ra_transfer *first = NULL, *second = NULL;
     cudaStream_t stream = NULL;
-    pthread_t thread;
     int failures = 0;
     (void)context;
     if (rank == 0) {
-        stream = begin_own_work(comm);
+        stream = begin_own_work(comm, GOES_ON);
         ra_comm_set_watch(comm, find_it_well, NULL);
         failures += stream == NULL;
     } else {
@@ -184,16 +211,15 @@ static int wait_behind_a_failure(ra_comm *comm, void *context)
     failures += rank == 0 && ra_comm_barrier(comm, "rank 0 has begun") != RA_OK;
     if (rank == 1)
         return failures + (ra_comm_barrier(comm, "until rank 0 gives up") == RA_OK);
-    failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
+    pause_ns = PAUSE_NS;
     failures += ra_comm_wait(comm, second) == RA_OK;
-    failures += !own_work_is_over;
+    failures += !own_work.is_over;
     failures += ra_comm_wait(comm, first) == RA_OK;
-    pthread_join(thread, NULL);
     ra_comm_set_stream(comm, NULL);
     return failures + (cudaStreamDestroy(stream) != cudaSuccess);
 }
 
-Test(nccl_order, what_has_failed_behind_our_own_stream_takes_no_deadline_away, .timeout = 30)
+Test(nccl_order, what_has_failed_behind_our_own_stream_takes_no_deadline_away)
 {
     device_ranks plan = {
         .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = wait_behind_a_failure};
@@ -215,6 +241,7 @@ static int start_ahead(ra_comm *comm, void *context)
     bool const is_first = ra_comm_rank(comm) == 0;
     int const peer = is_first ? 1 : 0;
     int failures = 0;
+    pause_ns = is_first ? 10000 : 0; /* a hundredth of what a start may take */
     for (int i = 0; i < h->rounds; i++) {
         char out[4] = "abc", in[4] = "";
         ra_exchange const exchange = {"ahead of what computes", i, {peer, out, 4}, {peer, in, 4}};
@@ -242,15 +269,14 @@ static int count_ahead(int busy_polls, int rounds)
     return h.ahead;
 }
 
-/* Where another process has the core, the bound may pass: hardly every time. */
 Test(nccl_order, a_start_returns_when_its_messages_are_on_their_stream)
 {
-    cr_expect_gt(count_ahead(20, 10), 0);
+    cr_expect_eq(count_ahead(20, 10), 10);
 }
 
 Test(nccl_order, a_start_does_not_stay_for_a_library_that_takes_long)
 {
-    cr_expect_eq(count_ahead(20000, 1), 0);
+    cr_expect_eq(count_ahead(2000, 1), 0);
 }
 
 /* ---- an end behind our own stream, which NCCL would wait for --------------------------------- */
@@ -270,21 +296,21 @@ static int give_up(ra_comm *comm, void *context)
     int const last = ra_comm_size(comm) - 1, peer = last - ra_comm_rank(comm);
     ra_exchange const exchange = {"behind our own work", 0, {peer, out, 4}, {peer, in, 4}};
     ra_transfer *transfer = NULL;
-    pthread_t thread;
     if (ra_comm_rank(comm) < last) {
         ra_comm_set_timeout(comm, TIMEOUT_MS);
         return ra_comm_start(comm, &exchange, &transfer) != RA_OK ||
                ra_comm_wait(comm, transfer) != RA_ERR_PEER;
     }
-    cudaStream_t const stream = begin_own_work(comm);
+    cudaStream_t const stream = begin_own_work(comm, STANDS_STILL);
     standin.hangs = context != NULL; /* as far as calls know that would wait for it */
     ra_comm_set_watch(comm, standin.hangs ? lose_gpu : NULL, NULL);
     int failures = stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
     for (int i = 0; i < 50; i++)
         failures += ra_comm_missing_peer(comm, transfer) < 0; /* until it is on its stream */
-    failures += pthread_create(&thread, NULL, end_own_work, NULL) != 0;
+    pause_ns = PAUSE_NS;
     ra_comm_abort(comm, 5);
-    pthread_join(thread, NULL);
+    failures += !own_work.is_over && !standin.hangs;
+    own_work.is_over = true; /* by now, where a GPU that is lost was not waited for */
     return failures + (cudaStreamDestroy(stream) != cudaSuccess) + (in[0] != '\0');
 }
 
@@ -299,7 +325,7 @@ Test(nccl_order, gives_up_behind_a_kernel_that_takes_longer_than_the_deadline)
 }
 
 /* What belongs to a GPU that is lost is left. */
-TestSuite(nccl_order_lost, .init = device_ranks_begin_nccl);
+TestSuite(nccl_order_lost, .init = begin);
 
 Test(nccl_order_lost, gives_up_behind_a_kernel_that_hangs)
 {
@@ -321,7 +347,9 @@ static int free_after_failure(ra_comm *comm, void *context)
     void *data = NULL;
     (void)context;
     if (ra_comm_rank(comm) == 1) {
-        nanosleep(&(struct timespec){.tv_nsec = TIMEOUT_MS * 1000000}, NULL);
+        while (!contract_found.is_raised())
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* so that it waits, as a rule */
         ra_comm_abort(comm, 5);
         return 0;
     }
@@ -330,6 +358,7 @@ static int free_after_failure(ra_comm *comm, void *context)
                    ra_comm_start(comm, &exchange, &transfer) != RA_OK;
     for (int i = 0; i < 50; i++)
         failures += ra_comm_missing_peer(comm, transfer) != 1; /* until it is on its stream */
+    contract_found.raise();
     failures += ra_comm_barrier(comm, "a barrier") != RA_ERR_PEER;
     memory.ops->free(&memory, data, 4096);
     return failures + (ra_comm_wait(comm, transfer) != RA_ERR_PEER);
