@@ -191,7 +191,7 @@ static void fail_each_call(cudaError_t error)
         standin_reset();
         standin.fail_call = at;
         standin.fail_error = error;
-        device_outcome const outcome = device_job_run(ra_comm_create_staged, 300, 250);
+        device_outcome const outcome = device_job_run(ra_comm_create_staged, 300, 60000);
         cr_expect_eq(outcome.wrong, 0, "call %ld", at);
         cr_expect_eq(outcome.ok + outcome.failed, 2, "call %ld", at);
         cr_expect_eq(contract_count_errors() > 0, outcome.failed > 0, "call %ld: %d lines", at,
