@@ -32,6 +32,13 @@ verdict() {
     grep -qF "| $1 | $2 |" "$work/build/report/report.md" || fail "'$1' is not '$2'"
 }
 
+# until_line TEXT FILE: waits for a line in what the call in the background writes, or for its end.
+until_line() {
+    while ! grep -qs -- "$1" "$2" && kill -0 "$pid" 2>/dev/null; do
+        sleep 0.1
+    done
+}
+
 lines() {
     [ "$(wc -l <"$work/output")" -eq "$1" ] || fail "not $1 lines"
 }
@@ -161,7 +168,7 @@ fake bin/nvidia-smi 'case "$*" in
 *"-i 0 "*compute_cap*) echo "${played_capability:-9.0}" ;;
 *"-i 0 "*clocks*) echo $$ >"$0.pid"
     { echo "345, 3201, 90.5, 0x1"; echo "1980, 3201, 650.1, 0x4"; echo "1755, 3201, 500, 0x4"
-        sleep 20; } | cut -c 1- ;; # which says nothing until much was said, or it ends
+        sleep 300; } | cut -c 1- ;; # which says nothing until much was said, or it ends
 *) echo "Played GPU, 1.2.3, 1 MiB" ;;
 esac'
 fake bin/cmake 'echo "compiler \"broken\" | 100 %"; exit 1'
@@ -231,7 +238,12 @@ fake build/tests/sparse/test_kernel_contract_device_standard 'exit 0'
 fake build/tests/sparse/test_kernel_order_device 'exit 0'
 fake build/tests/sparse/test_kernel_rows_device 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
-fake build/tests/sparse/cuda_bench "sleep 1; $(point dense 400 290) $(point causal 299.5 \
+# Rates are there when the clocks are.
+fake build/tests/sparse/cuda_bench "n=0
+until [ \$((n += 1)) -gt 200 ] || [ \"\$(wc -l <'$work/build/logs/clocks.csv')\" -ge 3 ]; do
+    sleep 0.05
+done
+$(point dense 400 290) $(point causal 299.5 \
     '7, "forward_blocks": {"held": 1, "assumed": 2}, "x": {"held": 2, "assumed": 2}') \
     $(point window 390 1) $(point blocks 100 1) $(point random 344 1) $(point global 339.6 9) \
     $(point dilated 360 1)"
@@ -449,11 +461,8 @@ fake build/tests/pool/test_devices 'echo "before it hangs"; sleep 1000'
 rm -r "$work/build/report"
 "$source_dir/launch/gpu-check.sh" --build "$work/build" --no-build >"$work/output" 2>&1 &
 pid=$!
-for _ in $(seq 100); do
-    ! grep -qs '"name": "rows on the device", "verdict": "passed"' \
-        "$work/build/report/report.json" || break
-    sleep 0.1
-done
+until_line '"name": "rows on the device", "verdict": "passed"' "$work/build/report/report.json"
+until_line '^before it hangs$' "$work/build/logs/memory-of-the-device.log"
 verdict 'contract on the device' passed
 grep -q '"name": "contract on the device", "verdict": "passed"' \
     "$work/build/report/report.json" || fail "what was found is not in the JSON report"
@@ -473,15 +482,15 @@ esac'
 rm -rf "$work/build/report" "$work/bin/nvidia-smi.pid"
 "$source_dir/launch/gpu-check.sh" --build "$work/build" --only peers >"$work/output" 2>&1 &
 pid=$!
-for _ in $(seq 100); do
-    ! grep -qs '^passed *beside PyTorch, dense' "$work/output" || break
-    sleep 0.1
-done
+until_line '^passed *beside PyTorch, dense' "$work/output"
 [ -s "$work/bin/nvidia-smi.pid" ] || fail "nothing looks at the clocks"
 kill "$pid"
 wait "$pid"
 [ $? -eq 1 ] || fail "all has passed, though it was ended"
 verdict 'beside PyTorch, dense' passed
-sleep 1
-! kill -0 "$(cat "$work/bin/nvidia-smi.pid")" 2>/dev/null || fail "clocks are still looked at"
-exit 0
+# It was told to end, and by itself it would not for minutes.
+for _ in $(seq 300); do
+    kill -0 "$(cat "$work/bin/nvidia-smi.pid")" 2>/dev/null || exit 0
+    sleep 0.1
+done
+fail "clocks are still looked at"
