@@ -170,6 +170,7 @@ Test(watch_cuda, ends_with_no_look_on_its_way)
     job j = {0};
     int asked = 0;
     begin(&j, RA_POOL_OFF);
+    j.kernel.timeout_ms = 8000; /* for few questions, of which the machine may be late with any */
     slow const before = {.asked = &asked, .most = LOOK_QUESTIONS};
     const ra_cuda_watch *const watch = enqueue_until_look(&j);
     enqueue_on(watch->stream, slow_is_over, &before, sizeof(before));
