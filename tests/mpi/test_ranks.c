@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-TestSuite(ranks, .timeout = 120);
+TestSuite(ranks, .timeout = 1200);
 
 static launch_result run_worker(const char *call, int limit_s)
 {

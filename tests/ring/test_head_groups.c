@@ -82,13 +82,13 @@ static void check(ra_schedule schedule, peak_function *peak_of)
     }
 }
 
-Test(head_groups, of_a_ring_are_the_fewest_that_fit_in_few_looks, .timeout = 120)
+Test(head_groups, of_a_ring_are_the_fewest_that_fit_in_few_looks, .timeout = 600)
 {
     check(RA_SCHEDULE_DIRECT, ring_peak);
     check(RA_SCHEDULE_SCAN, ring_peak);
 }
 
-Test(head_groups, of_a_prediction_are_the_fewest_that_fit_in_few_looks, .timeout = 120)
+Test(head_groups, of_a_prediction_are_the_fewest_that_fit_in_few_looks, .timeout = 600)
 {
     check(RA_SCHEDULE_DIRECT, predicted_peak);
     check(RA_SCHEDULE_SCAN, predicted_peak);

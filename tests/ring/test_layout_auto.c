@@ -136,7 +136,7 @@ static ra_layout_kind check(ring_job *job, const char *what)
     return taken;
 }
 
-Test(layout_auto, sends_least_between_hosts_and_between_ranks, .timeout = 300)
+Test(layout_auto, sends_least_between_hosts_and_between_ranks, .timeout = 1200)
 {
     ring_job job = ring_job_plain(RANKS, SEQ, 1);
     int differing = 0;
@@ -160,7 +160,7 @@ Test(layout_auto, sends_least_between_hosts_and_between_ranks, .timeout = 300)
     ring_job_free(&job);
 }
 
-Test(layout_auto, sends_least_for_random_patterns, .timeout = 300)
+Test(layout_auto, sends_least_for_random_patterns, .timeout = 1200)
 {
     const char *seed = getenv("RA_TEST_SEED");
     test_rng rng = {seed != NULL ? strtoull(seed, NULL, 10) : 5};

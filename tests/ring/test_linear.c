@@ -17,10 +17,10 @@
 /* Emulated kernels take their time: of what has many cases there are fewer. */
 #ifdef RA_RING_JOBS_CUDA
 enum { RANDOM_JOBS = 14, WIDTHS_STEP = 3, LONG_METHODS = RA_LINEAR_CHUNKED, LONG_RANKS = 1 };
-TestSuite(linear, .init = ring_job_begin_cuda, .timeout = 200);
+TestSuite(linear, .init = ring_job_begin_cuda, .timeout = 1200);
 #else
 enum { RANDOM_JOBS = 60, WIDTHS_STEP = 1, LONG_METHODS = RA_LINEAR_CUMSUM, LONG_RANKS = 4 };
-TestSuite(linear, .timeout = 120);
+TestSuite(linear, .timeout = 600);
 #endif
 
 static ring_job linear_job(tensors *t, const ra_ring_config *c, int ranks, int threads)

@@ -122,7 +122,7 @@ static void compare_sampled(const ring_job *job, const ra_prediction *p, const c
                        maps);
 }
 
-Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeout = 300)
+Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeout = 1200)
 {
     enum { CASES = 600, SAMPLED_MOST = CASES / 100 };
     const char *seed = getenv("RA_TEST_SEED");
@@ -224,7 +224,7 @@ static void check_growth(bool standard, bool backward, int ranks)
     }
 }
 
-Test(predict, needs_no_less_of_a_longer_sequence, .timeout = 120)
+Test(predict, needs_no_less_of_a_longer_sequence, .timeout = 600)
 {
     for (int ranks = 1; ranks <= 4; ranks += 3) {
         check_growth(true, false, ranks);

@@ -140,7 +140,7 @@ static int compare(const test_case *t, int64_t seq, int ranks, int per_node)
     return same;
 }
 
-Test(predict_layout, of_many_ranks_is_the_one_that_the_ring_takes, .timeout = 120)
+Test(predict_layout, of_many_ranks_is_the_one_that_the_ring_takes, .timeout = 600)
 {
     static const struct {
         int64_t seq;

@@ -120,7 +120,7 @@ static void compare(const sums *expected, const sums *drawn, int ranks, const ch
                  text);
 }
 
-Test(predict_random, expects_what_is_drawn, .timeout = 300)
+Test(predict_random, expects_what_is_drawn, .timeout = 1200)
 {
     enum { CASES = 16, COMPARED_LEAST = 10 };
     const char *seed = getenv("RA_TEST_SEED");

@@ -20,7 +20,7 @@ static void begin(void)
     captured_log_begin(&said);
 }
 
-TestSuite(ring_cuda, .init = begin, .timeout = 240);
+TestSuite(ring_cuda, .init = begin, .timeout = 1200);
 
 static ring_job make_job(int ranks, int buffers, ra_schedule schedule)
 {

@@ -110,12 +110,12 @@ static void check_all(try_job *try_it)
         }
 }
 
-Test(rounds, of_a_ring_are_the_fewest_that_fit, .timeout = 120)
+Test(rounds, of_a_ring_are_the_fewest_that_fit, .timeout = 600)
 {
     check_all(run_job);
 }
 
-Test(rounds, of_a_prediction_are_the_fewest_that_fit, .timeout = 120)
+Test(rounds, of_a_prediction_are_the_fewest_that_fit, .timeout = 600)
 {
     check_all(predict_job);
 }
@@ -142,7 +142,7 @@ Test(rounds, do_not_refuse_what_one_round_does)
 }
 
 /* In any of the tries, until the fourth fits. */
-Test(rounds, end_with_any_failing_allocation_of_a_try, .timeout = 120)
+Test(rounds, end_with_any_failing_allocation_of_a_try, .timeout = 600)
 {
     refusing_memory memory = {.refused = true};
     ring_job sized = job_for(RA_SCHEDULE_DIRECT, 1, false);

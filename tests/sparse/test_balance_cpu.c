@@ -187,7 +187,7 @@ static void check_rounds(const ra_pattern_config *config, int32_t members_most, 
     }
 }
 
-Test(balance_cpu, members_of_a_team_have_equally_much_to_do_in_every_round, .timeout = 120)
+Test(balance_cpu, members_of_a_team_have_equally_much_to_do_in_every_round, .timeout = 600)
 {
     static const int64_t segments[] = {8192}, rates[] = {4};
     ra_pattern_config config = ra_pattern_config_dense();

@@ -116,7 +116,7 @@ static void check_lists(const ra_pattern_config *config, ra_range queries, ra_ra
     problem_free(&p);
 }
 
-Test(block_mask, lists_are_those_of_the_definition, .timeout = 120)
+Test(block_mask, lists_are_those_of_the_definition, .timeout = 600)
 {
     static const int64_t documents[] = {300, 0, 484, 116};
     ra_range const all = {0, 1, SEQ}, odd = {1, 2, SEQ / 2}, tail = {300, 1, 517};

@@ -113,7 +113,7 @@ static bool check_case(const chunk_case *c, ra_pool *pool)
     return some;
 }
 
-Test(chunk_steps, are_those_of_the_definition_for_random_patterns, .timeout = 120)
+Test(chunk_steps, are_those_of_the_definition_for_random_patterns, .timeout = 600)
 {
     enum { CASES = 400, SOME_LEAST = CASES / 20 };
     test_rng rng = {11};

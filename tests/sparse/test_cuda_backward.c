@@ -22,7 +22,7 @@ static kernel_case base_case(void)
 
 static const ra_dtype dtypes[] = {RA_BF16, RA_F16, RA_F32};
 
-TestSuite(cuda_backward, .timeout = 300);
+TestSuite(cuda_backward, .timeout = 6000);
 
 /* Branches of rates 1, 2 and 3 meet on rows of dq, dk and dv, and each head has its own of them. */
 Test(cuda_backward, branches_of_grouped_heads_add_up)

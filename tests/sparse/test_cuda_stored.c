@@ -10,7 +10,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-TestSuite(cuda_stored, .timeout = 300);
+TestSuite(cuda_stored, .timeout = 6000);
 
 /* A single step that stores gradients rounds the same sums as one that adds them to zeros. */
 static void check_stored(const kernel_case *c, const char *what)

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-TestSuite(kernel_check, .timeout = 100);
+TestSuite(kernel_check, .timeout = 600);
 
 static ra_kernel_verdict check(const ra_kernel_ops *ops, ra_dtype dtype, int32_t dim, bool backward)
 {

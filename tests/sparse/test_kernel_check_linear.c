@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-TestSuite(kernel_check_linear, .timeout = 100);
+TestSuite(kernel_check_linear, .timeout = 600);
 
 static ra_kernel_verdict check_linear(const ra_kernel_ops *ops, ra_dtype dtype, int32_t dim,
                                       ra_linear_kind kind, ra_linear_method method)

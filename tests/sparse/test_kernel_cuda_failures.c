@@ -16,7 +16,7 @@ static void begin(void)
     captured_log_begin(&said);
 }
 
-TestSuite(kernel_cuda_failures, .init = begin, .timeout = 120);
+TestSuite(kernel_cuda_failures, .init = begin, .timeout = 600);
 
 /* One head, all in one block. */
 static void prepare(cuda_job *j)

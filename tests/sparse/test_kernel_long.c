@@ -147,19 +147,19 @@ static void check_long(ra_dtype dtype, bool causal)
     long_tensors_free(&t);
 }
 
-Test(kernel_long, dense_rows_over_65536_keys_stay_within_bounds, .timeout = 300)
+Test(kernel_long, dense_rows_over_65536_keys_stay_within_bounds, .timeout = 6000)
 {
     check_long(RA_F32, false);
 }
 
-Test(kernel_long, causal_rows_over_65536_keys_stay_within_bounds, .timeout = 300)
+Test(kernel_long, causal_rows_over_65536_keys_stay_within_bounds, .timeout = 6000)
 {
     check_long(RA_F32, true);
     check_long(RA_BF16, true);
 }
 
 /* In a GPU's tensor cores, which cut each sum, a row is one chain of them. */
-Test(kernel_long, causal_rows_of_float16_stay_within_bounds, .timeout = 300)
+Test(kernel_long, causal_rows_of_float16_stay_within_bounds, .timeout = 6000)
 {
     check_long(RA_F16, true);
 }
@@ -249,7 +249,7 @@ static void sink_run(const ra_kernel_ops *ops, sink_job *j, float scale)
     long_job_free(&s);
 }
 
-Test(kernel_long, gradients_of_keys_that_all_queries_see_stay_within_bounds, .timeout = 300)
+Test(kernel_long, gradients_of_keys_that_all_queries_see_stay_within_bounds, .timeout = 6000)
 {
     size_t const count = (size_t)N * SHORT_DIM;
     sink_job j = {0};

@@ -112,7 +112,7 @@ static void check_company(const kernel_case *c, const char *what)
 }
 
 /* Tiles that go over the keys side by side share what is packed, and nothing else. */
-Test(kernel, a_tile_computes_the_same_in_any_company, .timeout = 300)
+Test(kernel, a_tile_computes_the_same_in_any_company, .timeout = 6000)
 {
     kernel_case c = kernel_base_case();
     c.cache_bytes = (int64_t)1 << 30;
@@ -141,7 +141,7 @@ Test(kernel, a_tile_computes_the_same_in_any_company, .timeout = 300)
 }
 
 /* Also where rows are shared, and a GPU's thread blocks have scratch that lets none leave. */
-Test(kernel, steps_that_yield_compute_the_same, .timeout = 300)
+Test(kernel, steps_that_yield_compute_the_same, .timeout = 6000)
 {
     for (int i = 0; i < 6; ++i) {
         kernel_case c = causal_case(i);
@@ -165,7 +165,7 @@ Test(kernel, steps_that_yield_compute_the_same, .timeout = 300)
 }
 
 /* Whichever thread comes first. More threads than kv heads: teams work on one head together. */
-Test(kernel, repeated_runs_agree_bit_for_bit, .timeout = 300)
+Test(kernel, repeated_runs_agree_bit_for_bit, .timeout = 6000)
 {
     for (int threads = 1; threads <= THREADS_MAX; ++threads) {
         kernel_case c = kernel_base_case();

@@ -22,7 +22,7 @@ static void begin(void)
     captured_log_begin(&said);
 }
 
-TestSuite(standard_cuda, .init = begin, .timeout = 120);
+TestSuite(standard_cuda, .init = begin, .timeout = 600);
 
 static void prepare(cuda_job *j, ra_dtype dtype)
 {

@@ -4,7 +4,7 @@
  */
 #include "tool/device_runner.h"
 
-TestSuite(device, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+TestSuite(device, .init = command_folder_make, .fini = command_folder_remove, .timeout = 6000);
 
 #define JOB                                                                                        \
     "--set compute.backend=cuda --set shape.seq=700 --set shape.heads=4 --set shape.kv_heads=2 "   \

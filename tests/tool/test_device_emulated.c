@@ -5,7 +5,7 @@
 #include "tool/device_runner.h"
 
 TestSuite(device_emulated, .init = command_folder_make, .fini = command_folder_remove,
-          .timeout = 300);
+          .timeout = 6000);
 
 #define JOB                                                                                        \
     "--set compute.backend=cuda --set shape.seq=150 --set shape.heads=2 --set shape.kv_heads=1 "   \

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-TestSuite(plan, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+TestSuite(plan, .init = command_folder_make, .fini = command_folder_remove, .timeout = 6000);
 static command_result result;
 
 static const char *const jobs[] = {

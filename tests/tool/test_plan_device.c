@@ -20,7 +20,7 @@ static void begin(void)
     cr_assert_eq(setenv("RA_STANDIN_MULTIPROCESSORS", "1", 1), 0);
 }
 
-TestSuite(plan_device, .init = begin, .fini = command_folder_remove, .timeout = 390);
+TestSuite(plan_device, .init = begin, .fini = command_folder_remove, .timeout = 6000);
 
 static bool tests_all(void)
 {

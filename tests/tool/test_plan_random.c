@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-TestSuite(plan_random, .init = command_folder_make, .fini = command_folder_remove, .timeout = 390);
+TestSuite(plan_random, .init = command_folder_make, .fini = command_folder_remove, .timeout = 6000);
 
 enum { JOBS = 32, JOBS_OF_SEVERAL = 6 };
 

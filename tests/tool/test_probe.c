@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-TestSuite(probe, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
+TestSuite(probe, .init = command_folder_make, .fini = command_folder_remove, .timeout = 6000);
 
 static command_result result;
 
