@@ -100,7 +100,7 @@ Test(command_run, the_effective_configuration_can_be_run_again)
 
 Test(command_run, json_goes_to_a_file_and_the_table_to_stdout)
 {
-    command_run(&result, 0, "run --json=r.json --set shape.seq=64");
+    command_run(&result, 0, "run --json=r.json --set shape.seq=64 --set compute.threads=1");
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_expect_not_null(strstr(result.out, "tokens"));
     cr_expect_not_null(strstr(result.out, "every token sees every token"));

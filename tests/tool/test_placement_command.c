@@ -37,7 +37,9 @@ Test(placed_command, warns_of_too_many_threads_unless_quiet)
         cr_skip("more than 64 threads are too many for a test");
     snprintf(line, sizeof(line), SMALL "--set compute.threads=%d", count + 1);
     command_run(&result, 0, line);
-    cr_expect_eq(count_warnings("ringattn: warning: 1 rank with "), 1, "%s", result.err);
+    /* Where the test itself is bound to some of the cores it is the binding that is wrong. */
+    cr_expect_eq(count_warnings("ringattn: warning: 1 rank with ") + count_warnings("is bound to "),
+                 1, "%s", result.err);
     snprintf(line, sizeof(line), SMALL "--quiet --set compute.threads=%d", count + 1);
     command_run(&result, 0, line);
     cr_expect_eq(count_warnings("warning"), 0, "%s", result.err);
@@ -105,7 +107,9 @@ Test(placed_command, warns_of_ranks_that_do_not_yield)
                  "--set compute.threads=1",
                  yields, count + 1);
         command_shell(&result, line);
-        cr_expect_eq(count_warnings("without yielding"), 1 - yields, "%s", result.err);
+        bool const is_bound = count_warnings("are bound to the same core") > 0; /* as the test is */
+        cr_expect_eq(count_warnings("without yielding"), is_bound ? 0 : 1 - yields, "%s",
+                     result.err);
     }
 }
 
