@@ -146,11 +146,14 @@ static const char markdown_head[] =
     "\n"
     "- `variants` has named sets of keys; `--variant NAME` applies one of them over the file:\n"
     "  `variants: {lean: {ring.variant: base}, wide: {pattern.window.left: 8191}}`.\n"
-    "- `sweep` has a list of values for each key: `sweep: {shape.seq: [4096, 8192]}`. `bench` "
-    "runs\n"
-    "  every combination, the last key varying fastest, for each variant. `run` checks it and "
-    "does\n"
-    "  not use it.\n";
+    "- `sweep` has a list of values for each key: `sweep: {shape.seq: [4096, 8192]}`. `bench` and\n"
+    "  `plan` take every combination, the last key varying fastest, for each variant. `run` "
+    "checks\n"
+    "  it and does not use it.\n"
+    "\n"
+    "`bench`, `ablate` and `probe` refuse a file with `job.output`. `job.input` is not for "
+    "`probe`,\n"
+    "which tries many lengths, and `memory.pool.log` for `run` and `bench` alone.\n";
 
 /* A bar would end the cell. */
 static void cell_print(const char *text)

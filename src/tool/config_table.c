@@ -121,7 +121,9 @@ const ra_config_key ra_config_keys[] = {
      "all: every head takes every branch; grouped: heads are dealt to the branches",
      AT(pattern.dilated_heads), .choices = dilated_heads},
 
-    {"attention.kind", RA_KEY_CHOICE, "flash", "how attention is computed", AT(attention_kind),
+    {"attention.kind", RA_KEY_CHOICE, "flash",
+     "how attention is computed; linear, linear_causal: without softmax, from sums of elu(k) + 1",
+     AT(attention_kind),
      .choices = attention_kinds},
     {"attention.linear_method", RA_KEY_CHOICE, "chunked",
      "linear_causal: by chunks, row by row, or with the state of every row in memory",
@@ -146,7 +148,8 @@ const ra_config_key ra_config_keys[] = {
      "1: one, two where blocks hop; 2: transfers run while a step computes",
      AT(comm_buffers), RANGE(0, 2)},
     {"ring.head_groups", RA_KEY_INT32, "auto",
-     "groups of heads computed one after the other; more of them take less memory",
+     "groups of heads computed one after the other, at most shape.kv_heads; more of them take less "
+     "memory",
      AT(head_groups), RANGE(1, 65536), .zero_name = "auto"},
     {"ring.rounds", RA_KEY_INT32, "auto",
      "rounds in which rows travel between ranks that do not share memory, a part of each exchange "
