@@ -364,3 +364,53 @@ Test(bench, what_is_wrong_with_the_whole_is_one_line_and_the_end)
     }
     cr_expect_eq(command_folder_entries(), 3, "something was left");
 }
+
+/* Names of an object's members, and of theirs, but for those that are explained elsewhere: keys of
+   configurations, categories, and what `info` says of the machine. */
+static void expect_explained(const char *page, const json_t *object, int depth)
+{
+    static const char *const elsewhere[] = {"config",
+                                            "sweep",
+                                            "memory_bytes",
+                                            "machine",
+                                            "limits",
+                                            "phases",
+                                            "error",
+                                            "error_bound",
+                                            "forward_ms",
+                                            "overlap_forward",
+                                            "backward_ms",
+                                            "overlap_backward",
+                                            "category_peak_bytes"};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        char name[64];
+        snprintf(name, sizeof(name), "`%s`", key);
+        cr_expect_not_null(strstr(page, name), "docs/reports.md has no %s", name);
+        for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
+            if (strcmp(key, elsewhere[i]) == 0)
+                value = NULL;
+        if (json_is_object(value) && depth < 1)
+            expect_explained(page, value, depth + 1);
+    }
+}
+
+Test(bench, the_page_of_reports_has_every_name)
+{
+    static char page[1 << 15];
+    FILE *file = fopen(RA_TEST_SOURCE "/docs/reports.md", "rb");
+    cr_assert_not_null(file);
+    page[fread(page, 1, sizeof(page) - 1, file)] = '\0';
+    fclose(file);
+    write_config("shape: {seq: 64, heads: 2, head_dim: 16}\njob: {repeat: 2, backward: true}\n"
+                 "variants: {dense: {}, causal: {pattern.causal: true}}\n");
+    json_t *root = bench(0, "--config job.yaml --verify --phases", 0);
+    expect_explained(page, root, 1);
+    json_t *points = member(root, "points");
+    cr_assert_eq(json_array_size(points), 2);
+    for (size_t i = 0; i < 2; i++)
+        expect_explained(page, json_array_get(points, i), 0);
+    json_decref(root);
+}
