@@ -34,6 +34,8 @@ static void say_refusal(ra_staged_comm *staged, ra_staged_slot *slot, size_t byt
                staged->base.base.rank, staged->base.base.host);
 }
 
+/* The driver may wait for all work before it gives or takes back pinned memory, unheard and without
+   a deadline: so our own stream is waited for first. */
 static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t bytes)
 {
     const ra_memory *const pinned = &staged->pinned;
@@ -43,8 +45,7 @@ static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t 
     ra_status status = RA_OK;
     if (slot->bytes >= bytes)
         return RA_OK;
-    if (slot->data != NULL)
-        ra_device_end_stream(&staged->base, (cudaStream_t)staged->base.base.stream);
+    ra_device_end_stream(&staged->base, (cudaStream_t)staged->base.base.stream);
     if (ra_device_is_lost())
         return RA_ERR_TIMEOUT; /* which was said */
     give_slot(staged, slot);

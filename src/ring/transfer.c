@@ -65,8 +65,8 @@ ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensor
                           ra_ring_view(ring, tensors->v, c->dtype, c->kv_heads, group->kv_begin)};
 }
 
-/* Returning a pool's memory to a device waits without a deadline, so wait with one first; the
-   pass's end meets a failure too. */
+/* A device that gives or takes back a pool's memory may wait for all its work without a deadline,
+   so wait with one first; the pass's end meets a failure too. */
 static void give_block(ra_ring *ring, ra_block *block)
 {
     if (block->data != NULL) {
@@ -83,6 +83,9 @@ ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes)
         return RA_OK;
     }
     give_block(ring, &region->block);
+    ra_status const status = ra_kernel_finish(ring->kernel);
+    if (status != RA_OK)
+        return status;
     return ra_pool_alloc(ring->pool, RA_MEM_WORKSPACE, bytes, ring->kernel->stream, &region->block);
 }
 

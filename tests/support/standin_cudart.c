@@ -203,9 +203,35 @@ int standin_is_device(const void *data, size_t bytes)
     return standin_find_device((uintptr_t)data, &begin, &end) && bytes <= end - (uintptr_t)data;
 }
 
+void standin_refuse_to_hang(void)
+{
+    static const char text[] = "the stand-in runtime: this call would wait for a GPU that hangs\n";
+    if (!standin.hangs)
+        return;
+    fputs(text, stderr);
+    abort();
+}
+
+/* Waits for all that is enqueued, as the runtime does to free memory, and may do to take some: for
+   messages of a peer too. */
+static void wait_for_all(void)
+{
+    for (int i = 0; !standin_run_all(); i++) {
+        pthread_mutex_unlock(&lock);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        pthread_mutex_lock(&lock);
+        if (i == PATIENCE_MS) {
+            fputs("the stand-in runtime: this call would wait for what never ends\n", stderr);
+            abort();
+        }
+    }
+}
+
 cudaError_t cudaMalloc(void **data, size_t bytes)
 {
     cudaError_t error = standin_enter();
+    if (error == cudaSuccess)
+        wait_for_all();
     bool const full = ++standin.requests == standin.full_at ||
                       standin.used_bytes + (int64_t)bytes > standin.memory_bytes;
     if (error == cudaSuccess && full)
@@ -219,28 +245,10 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
     return standin_leave(error);
 }
 
-void standin_refuse_to_hang(void)
-{
-    static const char text[] = "the stand-in runtime: this call would wait for a GPU that hangs\n";
-    if (!standin.hangs)
-        return;
-    fputs(text, stderr);
-    abort();
-}
-
-/* Waits for all that may use memory, as the runtime does: for messages of a peer too. */
-static void wait_for_all(void)
+static void wait_to_free(void)
 {
     standin.late_frees += standin_waits_for_peer();
-    for (int i = 0; !standin_run_all(); i++) {
-        pthread_mutex_unlock(&lock);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        pthread_mutex_lock(&lock);
-        if (i == PATIENCE_MS) {
-            fputs("the stand-in runtime: this call would wait for what never ends\n", stderr);
-            abort();
-        }
-    }
+    wait_for_all();
 }
 
 static cudaError_t free_after(void (*waiting)(void), void *data)
@@ -256,7 +264,7 @@ static cudaError_t free_after(void (*waiting)(void), void *data)
 
 cudaError_t cudaFree(void *data)
 {
-    return free_after(wait_for_all, data);
+    return free_after(wait_to_free, data);
 }
 
 static void refuse_if_busy(void)
@@ -278,6 +286,8 @@ cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned flags)
     if (error == cudaSuccess && flags != cudaHostAllocPortable)
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
+        wait_for_all();
+    if (error == cudaSuccess)
         error = standin_take(data, bytes, 0);
     if (error == cudaSuccess)
         standin.pinned_blocks++;
@@ -288,7 +298,7 @@ cudaError_t cudaFreeHost(void *data)
 {
     cudaError_t const error = standin_enter();
     if (error == cudaSuccess) {
-        wait_for_all();
+        wait_to_free();
         (void)standin_give(data);
         standin.pinned_blocks--;
     }

@@ -67,14 +67,21 @@ Test(lost_gpu, a_kernel_that_hangs_ends_the_job)
 #define STAGED CAUSAL "--set comm.backend=mpi "
 #define GPUS   "RA_STANDIN_MULTIPROCESSORS=2"
 
+static void run_rank_hangs(int ranks, int launch, const char *job)
+{
+    char hang[64];
+    snprintf(hang, sizeof(hang), "RA_STANDIN_HANG=%d", launch);
+    run_ranks(ranks, GPUS, hang, job);
+    cr_expect(lacks_cublas() || result.code == 5, "%d, %s: %d: %s", launch, job, result.code,
+              result.err);
+}
+
 /* Others may have given it up for lost in a pass, while its stream has what they wait for. */
 static void expect_rank_hangs(int launch, const char *timeout, int lines_max)
 {
-    char hang[64], job[512];
-    snprintf(hang, sizeof(hang), "RA_STANDIN_HANG=%d", launch);
+    char job[512];
     snprintf(job, sizeof(job), STAGED "--set comm.timeout=%s", timeout);
-    run_ranks(2, GPUS, hang, job);
-    cr_expect_eq(result.code, 5, "%d: %s", launch, result.err);
+    run_rank_hangs(2, launch, job);
     cr_expect_eq(command_count_lines(result.err, "ringattn: error: GPU 1 hangs"), 1, "%d: %s",
                  launch, result.err);
     cr_expect_leq(command_count_lines(result.err, "ringattn: error:"), lines_max, "%d: %s", launch,
@@ -95,6 +102,23 @@ Test(lost_gpu, a_rank_whose_kernel_hangs_in_the_check_says_so_before_others_give
         cr_skip_test("this build has no MPI");
     expect_rank_hangs(1, "3s", 1);
     expect_rank_hangs(19, "3s", 1);
+}
+
+/* A driver that is asked for memory may wait for the GPU, and never return: the stand-in ends the
+   process there. */
+Test(lost_gpu, a_rank_that_needs_memory_while_its_kernel_hangs_ends_all)
+{
+    static const struct {
+        const char *job;
+        int launches[2];
+    } cases[] = {{STAGED "--set comm.timeout=2s --set ring.schedule=ring", {28, 35}},
+                 {STAGED "--set comm.timeout=2s --set ring.comm_buffers=0", {30, 40}},
+                 {STAGED "--set comm.timeout=2s --set attention.kind=standard", {90, 115}}};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (int l = 0; l < 2; l++)
+            run_rank_hangs(3, cases[i].launches[l], cases[i].job);
 }
 
 /* ---- an error that stays --------------------------------------------------------------------- */

@@ -15,9 +15,13 @@ static int64_t step_lines(const ra_cuda_standard_step *step)
     return step->shape->batch * step->shape->q_heads * ra_cuda_span_count(&step->span);
 }
 
+/* The driver may wait for all work before it gives memory, without a deadline: so wait with one. */
 static ra_status take(const ra_cuda_standard_step *step, ra_block *block)
 {
-    return ra_standard_take(step->kernel, step->shape, step->span.rows, step->keys, block);
+    ra_status const status = ra_cuda_finish(step->kernel);
+    return status != RA_OK
+               ? status
+               : ra_standard_take(step->kernel, step->shape, step->span.rows, step->keys, block);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
