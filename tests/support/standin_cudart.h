@@ -105,8 +105,8 @@ int standin_find_device(uintptr_t address, uintptr_t *begin, uintptr_t *end);
  * Whether all streams that this thread has made are over: a thread may be a rank.
  */
 int standin_run_all(void);
-/** Whether a stream of this thread's has work, but for waits for events, that nobody has seen to be
-    over. */
+/** Whether a stream of this thread's has work, but for waits for events and blocks that pools are
+    given back, that nobody has seen to be over. */
 int standin_is_busy(void);
 /** Whether work of a stream of this thread's waits for a peer, as far as anybody has asked. */
 int standin_waits_for_peer(void);
@@ -114,6 +114,8 @@ int standin_waits_for_peer(void);
 void standin_refuse_to_hang(void);
 /** Freed blocks of pools whose stream is over are seen to be; between enter and leave. */
 void standin_see_pieces(void);
+/** The work of cudaFreeAsync, which uses no memory. */
+void standin_run_free(void *context);
 /** Return all pools and what was taken from them. */
 void standin_reset_pools(void);
 /** Forget all streams. */

@@ -200,7 +200,7 @@ cudaError_t cudaMallocFromPoolAsync(void **data, size_t bytes, cudaMemPool_t poo
     return standin_leave(error);
 }
 
-static void run_free(void *context)
+void standin_run_free(void *context)
 {
     (*(piece **)context)->is_over = 1;
 }
@@ -216,7 +216,7 @@ cudaError_t cudaFreeAsync(void *data, cudaStream_t s)
     if (error == cudaSuccess) {
         p->is_freed = 1;
         p->stream = s;
-        error = standin_enqueue(s, run_free, &p, sizeof(p));
+        error = standin_enqueue(s, standin_run_free, &p, sizeof(p));
     }
     return standin_leave(error);
 }

@@ -123,7 +123,7 @@ int standin_is_busy(void)
     for (const stream *s = streams; s != NULL; s = s->next) {
         for (const work *w = s->first; w != NULL && pthread_equal(s->owner, pthread_self());
              w = w->next) {
-            if (w->is_over != event_is_over)
+            if (w->is_over != event_is_over && w->run != standin_run_free)
                 return 1;
         }
     }

@@ -38,6 +38,16 @@ Test(nccl_emulated, ranks_pass_keys_and_gradients)
     expect_verified_over_nccl();
 }
 
+/* What a stream gives back to the driver's pool waits on it while NCCL's memory is given back. */
+Test(nccl_emulated, buffers_of_nccl_go_with_the_pool_of_the_driver)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks(RANKS, GPUS, "",
+              JOB "--verify --json --set comm.backend=nccl --set memory.pool.mode=driver");
+    expect_verified_over_nccl();
+}
+
 /* NCCL takes one rank per GPU, unless each has a host by its own word. */
 Test(nccl_emulated, ranks_that_share_a_gpu_are_told_of_it)
 {
