@@ -94,6 +94,8 @@ static void nccl_free(const ra_memory *memory, void *ptr, size_t bytes)
     *block = (ra_nccl_block){0};
     if (ra_device_is_lost())
         return; /* NCCL would wait for it */
+    /* A thread may have chosen none. */
+    (void)ra_cuda_forget(cudaSetDevice(ra_device_used()));
     ncclResult_t error = ncclSuccess;
     if (nccl->handle != NULL && handle != NULL) /* NULL: registering is off */
         error = ra_nccl_call_last(nccl, "deregistering memory", deregister, nccl->handle, handle);

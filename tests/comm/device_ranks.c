@@ -23,7 +23,7 @@ static int run_rank(ra_comm *host, void *context)
     const device_ranks *const plan = context;
     ra_comm_device device = {.ledger = plan->ledger, .host_ledger = plan->host_ledger};
     ra_comm *comm = NULL;
-    ra_status status = ra_memory_device(0, &device.memory);
+    ra_status status = ra_memory_device(ra_device_used(), &device.memory);
     if (status != RA_OK)
         ra_comm_abort(host, 5); /* the others are not left to their deadline */
     else

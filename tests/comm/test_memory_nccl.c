@@ -5,6 +5,7 @@
 #include "support/standin_nccl.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <signal.h>
 
 static void end(void)
@@ -89,6 +90,40 @@ Test(memory_nccl, has_memory_for_messages)
     cr_expect_eq(run_memory(RA_ERR_NO_MEMORY), 0);
     cr_expect_eq(contract_count_lines("", ""), 0); /* said by whoever asks */
     cr_expect_eq(standin_nccl.blocks, 0);
+}
+
+typedef struct held_block {
+    ra_memory memory;
+    void *data;
+} held_block;
+
+static void *free_block(void *context)
+{
+    const held_block *const held = context;
+    held->memory.ops->free(&held->memory, held->data, 4 << 20);
+    return NULL;
+}
+
+static int free_on_another_thread(ra_comm *comm, void *context)
+{
+    held_block held = {0};
+    pthread_t thread;
+    (void)context;
+    if (!ra_comm_memory(comm, &held.memory) ||
+        held.memory.ops->alloc(&held.memory, 4 << 20, &held.data) != RA_OK)
+        return 1;
+    return pthread_create(&thread, NULL, free_block, &held) != 0 || pthread_join(thread, NULL) != 0;
+}
+
+/* A thread means the first GPU until it says which: the stand-in ends the process where memory is
+   given back by one that means another. */
+Test(memory_nccl, any_thread_may_give_back_memory_of_another_gpu_than_the_first)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = free_on_another_thread};
+    cr_assert_eq(ra_device_use(1), RA_OK);
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    cr_expect_eq(contract_count_lines("", ""), 0);
 }
 
 /* What becomes of a request: of its memory, or of the registration of that. */

@@ -63,16 +63,16 @@ Test(memory_cuda, takes_gives_and_knows_what_is_free)
     ra_memory const memory = device(1);
     int64_t before, after;
     void *data = NULL;
-    standin.current = 0;
+    cr_assert_eq(cudaSetDevice(0), cudaSuccess);
     cr_assert_eq(memory.ops->available(&memory, &before), RA_OK);
-    cr_assert_eq(standin.current, 1, "every call is about its own device");
+    cr_assert_eq(standin_current(), 1, "every call is about its own device");
     cr_assert_eq(memory.ops->alloc(&memory, 4 << 20, &data), RA_OK);
     cr_assert_not_null(data);
     cr_assert_eq(memory.ops->available(&memory, &after), RA_OK);
     cr_assert_eq(before - after, 4 << 20);
-    standin.current = 0;
+    cr_assert_eq(cudaSetDevice(0), cudaSuccess);
     memory.ops->free(&memory, data, 4 << 20);
-    cr_assert_eq(standin.current, 1);
+    cr_assert_eq(standin_current(), 1);
     cr_assert_eq(said.errors + said.warnings, 0);
 }
 
@@ -190,7 +190,7 @@ Test(memory_cuda, a_process_uses_one_gpu_which_must_be_there_and_new_enough)
     standin.fail_call = 0;
     cr_assert_eq(ra_device_use(1), RA_OK);
     cr_assert_eq(ra_device_used(), 1);
-    cr_assert_eq(standin.current, 1);
+    cr_assert_eq(standin_current(), 1);
     ra_memory const memory = pinned();
     cr_assert_eq((intptr_t)memory.self, 1);
 }

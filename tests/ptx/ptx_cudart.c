@@ -149,7 +149,7 @@ __attribute__((destructor)) static void print_counts(void)
 
 static const ptx_kernel *kernel_of(const known_kernel *k)
 {
-    int const target = 10 * (standin.major[standin.current] < 9 ? 8 : 9);
+    int const target = 10 * (standin.major[standin_current()] < 9 ? 8 : 9);
     const ptx_kernel *const kernel = ptx_kernel_find(RA_PTX_FOLDER, target, k->name);
     if (kernel == NULL) {
         fprintf(stderr, "ptx: no module for sm_%d in %s has %s\n", target, RA_PTX_FOLDER, k->name);

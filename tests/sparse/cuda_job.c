@@ -66,7 +66,7 @@ static ra_status fill(cuda_job *j)
 ra_status cuda_job_take(cuda_job *j, int64_t limit_bytes)
 {
     size_t const floats = (size_t)(TENSORS * j->count + 2 * lines_of(j));
-    ra_status status = ra_memory_device(0, &j->memory);
+    ra_status status = ra_memory_device(ra_device_used(), &j->memory);
     if (status != RA_OK)
         return status;
     cr_assert_eq(ra_ledger_create(limit_bytes, &j->ledger), RA_OK);

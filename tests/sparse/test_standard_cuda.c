@@ -9,6 +9,7 @@
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -235,6 +236,32 @@ Test(standard_cuda, without_a_library_the_table_tells_its_bytes_and_does_not_beg
     cr_expect_not_null(strstr(said.line, "libcublas"), "%s", said.line);
     cuda_job_give(&j);
     cr_expect_eq(said.warnings, 0);
+}
+
+static void *end_table(void *context)
+{
+    ra_kernel *const kernel = context;
+    kernel->ops->fini(kernel);
+    return NULL;
+}
+
+/* A thread means the first GPU until it says which: the stand-in ends the process where cuBLAS is
+   ended by one that means another than the handle's. */
+Test(standard_cuda, any_thread_may_end_a_kernel_on_another_gpu_than_the_first)
+{
+    static cuda_job j;
+    pthread_t thread;
+    cr_assert_eq(ra_device_use(1), RA_OK);
+    prepare(&j, RA_F32);
+    cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+    cr_assert_eq(compute(&j), RA_OK);
+    ra_pool_free(j.pool, j.kernel.stream, &j.kernel.workspace); /* which would choose its GPU */
+    cr_assert_eq(pthread_create(&thread, NULL, end_table, &j.kernel), 0);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    j.kernel = (ra_kernel){0};
+    cr_expect_eq(standin_cublas.handles, 0);
+    cr_expect_eq(said.errors + said.warnings, 0);
+    cuda_job_give(&j);
 }
 
 /* ---- parts of a job -------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@ standin_cublas_state standin_cublas = {.taken_bytes = 1 << 20};
 
 struct cublasContext {
     struct cublasContext *next;
+    int device;
     cudaStream_t stream;
     void *workspace;
     size_t workspace_bytes;
@@ -70,6 +71,7 @@ static cublasStatus_t fake_create(cublasHandle_t *handle)
         return standin_leave(cudaErrorUnknown), CUBLAS_STATUS_NOT_INITIALIZED;
     }
     (*handle)->next = handles;
+    (*handle)->device = standin_current();
     handles = *handle;
     standin.used_bytes += standin_cublas.taken_bytes;
     standin_cublas.handles++;
@@ -82,6 +84,7 @@ static cublasStatus_t fake_destroy(cublasHandle_t handle)
     cublasStatus_t const status = enter();
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
+    standin_require(handle->device);
     struct cublasContext **at = &handles;
     while (*at != handle)
         at = &(*at)->next;
@@ -97,7 +100,8 @@ static cublasStatus_t fake_set_stream(cublasHandle_t handle, cudaStream_t stream
 {
     cublasStatus_t const status = enter();
     if (status == CUBLAS_STATUS_SUCCESS)
-        *handle = (struct cublasContext){.next = handle->next, .stream = stream};
+        *handle = (struct cublasContext){
+            .next = handle->next, .device = handle->device, .stream = stream};
     return status;
 }
 

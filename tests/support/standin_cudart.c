@@ -16,6 +16,7 @@ typedef struct header {
     struct header *next, *previous;
     size_t bytes;
     int is_device;
+    int device; /* the thread's when it was taken */
 } header;
 
 enum { HEADER_BYTES = 64, PATIENCE_MS = 5000 };
@@ -25,11 +26,13 @@ static header *taken;
 
 static _Thread_local cudaError_t last_error; /* the runtime keeps one per host thread */
 static _Thread_local bool thread_chose;
+static _Thread_local int current;
 
 void standin_reset(void)
 {
     standin_reset_pools();
     last_error = cudaSuccess;
+    current = 0;
     standin = (standin_cudart){.device_count = 2,
                                .driver_version = 13000,
                                .multiprocessors = 132,
@@ -75,6 +78,8 @@ cudaError_t standin_enqueue_launch(cudaStream_t s, void (*run)(void *context), c
 {
     if (standin.code_error != cudaSuccess)
         return standin.code_error;
+    if (standin_device_of(s) != current)
+        return cudaErrorInvalidResourceHandle;
     if (++standin.launches == standin.hang_launch)
         return standin_enqueue_hang(s);
     if (standin.launches == standin.fault_launch) {
@@ -147,7 +152,7 @@ cudaError_t cudaSetDevice(int device)
     if (error == cudaSuccess)
         error = standin.taken_error;
     if (error == cudaSuccess)
-        standin.current = device;
+        current = device;
     thread_chose = true;
     return standin_leave(error);
 }
@@ -157,13 +162,27 @@ bool standin_thread_chose(void)
     return thread_chose;
 }
 
+int standin_current(void)
+{
+    return current;
+}
+
+void standin_require(int device)
+{
+    if (device == current)
+        return;
+    fprintf(stderr, "the stand-in runtime: a thread that means GPU %d works on GPU %d\n", current,
+            device);
+    abort();
+}
+
 cudaError_t standin_take(void **data, size_t bytes, int is_device)
 {
     header *const block =
         aligned_alloc(HEADER_BYTES, (bytes + 2 * HEADER_BYTES - 1) / HEADER_BYTES * HEADER_BYTES);
     if (block == NULL)
         return cudaErrorMemoryAllocation;
-    *block = (header){.next = taken, .bytes = bytes, .is_device = is_device};
+    *block = (header){.next = taken, .bytes = bytes, .is_device = is_device, .device = current};
     if (taken != NULL)
         taken->previous = block;
     taken = block;
@@ -172,9 +191,14 @@ cudaError_t standin_take(void **data, size_t bytes, int is_device)
     return cudaSuccess;
 }
 
+static header *header_of(void *data)
+{
+    return (header *)(void *)((char *)data - HEADER_BYTES);
+}
+
 size_t standin_give(void *data)
 {
-    header *const block = (header *)(void *)((char *)data - HEADER_BYTES);
+    header *const block = header_of(data);
     size_t const bytes = block->bytes;
     if (block->next != NULL)
         block->next->previous = block->previous;
@@ -277,6 +301,7 @@ static void refuse_if_busy(void)
 
 cudaError_t standin_free_unused(void *data)
 {
+    standin_require(header_of(data)->device);
     return free_after(refuse_if_busy, data);
 }
 

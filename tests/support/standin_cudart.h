@@ -41,8 +41,7 @@ typedef struct standin_cudart {
     int64_t fail_call; /* the call of this number, from 1, fails; 0: none */
     int64_t fail_act;  /* likewise, of those */
     cudaError_t fail_error;
-    int fails_for_good; /* and all later ones, as after an error of a kernel */
-    int current;
+    int fails_for_good;   /* and all later ones, as after an error of a kernel */
     int stream_is_over;   /* 0: what is enqueued never ends, as far as questions tell */
     int64_t launches;     /* so far */
     int64_t late_frees;   /* that found messages of their rank on a stream, ever */
@@ -67,8 +66,12 @@ void standin_reset(void);
  * returns it.
  */
 cudaError_t standin_enter(void);
-/** Whether the calling thread has ever said which GPU it means. */
+/** Whether the calling thread has ever said which GPU it means, and which that is: 0 without. */
 bool standin_thread_chose(void);
+int standin_current(void);
+/** Of a call that works on a GPU's handle or memory: ends the process if the thread means another
+    GPU. */
+void standin_require(int device);
 cudaError_t standin_leave(cudaError_t error);
 /** The same for a call that asks whether work is over. */
 cudaError_t standin_enter_question(void);
@@ -96,6 +99,8 @@ size_t standin_give(void *data);
 /** cudaFree without its wait: ends the process if a stream of this thread's is busy. */
 cudaError_t standin_free_unused(void *data);
 
+/** The GPU that a stream is of; NULL: the thread's. */
+int standin_device_of(cudaStream_t stream);
 /** Whether all these bytes lie in one block of device memory; between enter and leave. */
 int standin_is_device(const void *data, size_t bytes);
 /** Whether an address lies in a block of device memory, and where that begins and ends. */

@@ -24,6 +24,7 @@ typedef struct work {
 typedef struct CUstream_st {
     struct CUstream_st *next;
     int64_t id;
+    int device; /* its maker's */
     pthread_t owner;
     int64_t begun, done; /* pieces of work, ever */
     int at_work;
@@ -38,6 +39,7 @@ typedef struct CUevent_st {
     int64_t time_ns; /* not before it was recorded */
     int64_t record;  /* of all that were made, which one this is; 0: none */
     int is_timed;
+    int device; /* its maker's */
 } event;
 
 static stream *streams;
@@ -57,6 +59,11 @@ static stream *stream_of(int64_t id)
 static int64_t now_ns(void)
 {
     return later(clock_ns(), seen_ns);
+}
+
+int standin_device_of(cudaStream_t s)
+{
+    return s != NULL ? s->device : standin_current();
 }
 
 static int event_is_over(void *context);
@@ -246,6 +253,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream_out, unsigned flag
     stream *const s = error == cudaSuccess ? calloc(1, sizeof(*s)) : NULL;
     if (s != NULL) {
         s->id = next_id++;
+        s->device = standin_current();
         s->owner = pthread_self();
         s->next = streams;
         streams = s;
@@ -312,6 +320,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event_out, unsigned flags)
     if (e != NULL) {
         e->next = events;
         events = e;
+        e->device = standin_current();
         e->is_timed = flags == cudaEventDefault;
         standin.events++;
         standin.timed_events += e->is_timed;
@@ -324,7 +333,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event_out, unsigned flags)
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
-    cudaError_t const error = standin_enter();
+    cudaError_t error = standin_enter();
+    if (error == cudaSuccess && e->device != standin_device_of(s))
+        error = cudaErrorInvalidResourceHandle;
     if (error == cudaSuccess) {
         e->stream_id = s != NULL ? s->id : 0;
         e->begun = s != NULL ? s->begun : 0;

@@ -64,9 +64,11 @@ ra_status ra_cuda_products_init(ra_kernel *kernel, const ra_cublas *library,
 
 void ra_cuda_products_fini(ra_kernel *kernel, ra_cuda_products *products)
 {
-    /* It waits for the device. */
-    cublasStatus_t const result =
-        ra_device_is_lost() ? CUBLAS_STATUS_SUCCESS : products->library->destroy(products->handle);
+    cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
+    if (!ra_device_is_lost()) { /* it waits for the device, which must be this thread's */
+        (void)ra_cuda_forget(cudaSetDevice(ra_cuda_self(kernel)->index));
+        result = products->library->destroy(products->handle);
+    }
     if (result != CUBLAS_STATUS_SUCCESS && !ra_cuda_has_lost(products->stream, NULL))
         ra_log(RA_LOG_WARNING, "kernel cuda-standard: cuBLAS could not be ended: it says %s",
                products->library->error_string(result));
