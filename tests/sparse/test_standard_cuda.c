@@ -173,6 +173,37 @@ Test(standard_cuda, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_not
     }
 }
 
+Test(standard_cuda, a_gpu_without_room_for_cublas_has_no_memory)
+{
+    static cuda_job j;
+    standin.memory_bytes = standin_cublas.taken_bytes - 1;
+    prepare(&j, RA_F32);
+    cr_expect_eq(cuda_job_take(&j, INT64_MAX), RA_ERR_NO_MEMORY);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "cuBLAS"), "%s", said.line);
+    cuda_job_give(&j);
+}
+
+/* As where the driver cannot load a kernel. What is free is enough for both matrices. */
+Test(standard_cuda, a_product_that_fails_on_a_full_gpu_has_no_memory)
+{
+    static const cublasStatus_t statuses[] = {
+        CUBLAS_STATUS_EXECUTION_FAILED, CUBLAS_STATUS_INTERNAL_ERROR, CUBLAS_STATUS_INVALID_VALUE};
+    for (int i = 0; i < 3; ++i) {
+        static cuda_job j;
+        begin();
+        prepare(&j, RA_F32);
+        cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+        cr_assert_eq(pass(&j, &alone), RA_OK);
+        standin.memory_bytes = standin.used_bytes + (8 << 20);
+        standin_cublas.fail_call = standin_cublas.calls + 1;
+        standin_cublas.fail_status = statuses[i];
+        cr_expect_eq(pass(&j, &alone), i < 2 ? RA_ERR_NO_MEMORY : RA_ERR_CUDA, "%d", i);
+        cr_expect_eq(said.errors, 1);
+        cuda_job_give(&j);
+    }
+}
+
 /* The stand-in ends the process where giving back would wait for the GPU. */
 Test(standard_cuda, a_matrix_that_passes_the_limit_waits_with_a_deadline_for_a_gpu_that_hangs)
 {

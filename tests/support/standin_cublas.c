@@ -66,9 +66,11 @@ static cublasStatus_t fake_create(cublasHandle_t *handle)
     *handle = calloc(1, sizeof(**handle));
     if (*handle == NULL)
         return CUBLAS_STATUS_ALLOC_FAILED;
-    if (standin_enter() != cudaSuccess) {
+    bool const full = standin.used_bytes + standin_cublas.taken_bytes > standin.memory_bytes;
+    if (standin_enter() != cudaSuccess || full) {
         free(*handle);
-        return standin_leave(cudaErrorUnknown), CUBLAS_STATUS_NOT_INITIALIZED;
+        (void)standin_leave(full ? cudaErrorMemoryAllocation : cudaErrorUnknown);
+        return CUBLAS_STATUS_NOT_INITIALIZED;
     }
     (*handle)->next = handles;
     (*handle)->device = standin_current();

@@ -6,6 +6,25 @@
 
 #include <stdio.h>
 
+/* What a handle may take of a GPU: its own workspace, 32 MiB on Hopper, and the code of kernels,
+   which the driver loads at their first launch. */
+enum { ENOUGH_BYTES = 64 << 20 };
+
+/*
+ * cublasCreate says that it is not initialised where it finds no memory, and a product that its
+ * kernel could not be run, or nothing in particular: then what is free of the GPU, the thread's
+ * current one, tells.
+ */
+static bool lacks_memory(cublasStatus_t result)
+{
+    size_t free_bytes = SIZE_MAX, total_bytes = 0;
+    if (result != CUBLAS_STATUS_NOT_INITIALIZED && result != CUBLAS_STATUS_EXECUTION_FAILED &&
+        result != CUBLAS_STATUS_INTERNAL_ERROR)
+        return result == CUBLAS_STATUS_ALLOC_FAILED;
+    (void)ra_cuda_forget(cudaMemGetInfo(&free_bytes, &total_bytes));
+    return free_bytes < ENOUGH_BYTES;
+}
+
 static ra_status status_of(const ra_cuda_products *products, cublasStatus_t result,
                            const char *what)
 {
@@ -13,7 +32,7 @@ static ra_status status_of(const ra_cuda_products *products, cublasStatus_t resu
         return RA_OK;
     if (ra_cuda_has_lost(products->stream, what))
         return RA_ERR_CUDA; /* which was said */
-    if (result == CUBLAS_STATUS_ALLOC_FAILED) {
+    if (lacks_memory(result)) {
         char who[80];
         snprintf(who, sizeof(who), "kernel cuda-standard: %s: cuBLAS", what);
         ra_ledger_log_refusal(products->ledger, who, RA_MEM_CONTEXT, 0);
