@@ -105,8 +105,10 @@ declare -A keys_of=([dense]='' [causal]='pattern.causal=true'
 # worst_error FILE: of a verified job's errors the one nearest to its bound, as a share of that;
 # none where one of them is no number.
 worst_error() {
-    # What NCCL says may come in the middle of a report, too.
-    LC_ALL=C sed -E 's/[[:alnum:].-]*:[0-9]+:[0-9]+ \[[0-9]+\] NCCL .*//' "$1" | tr -d ' \n' |
+    # What NCCL says may come in the middle of a report, too; warnings have a time before them and
+    # their place in NCCL's source.
+    local rank='[[:alnum:].-]*:[0-9]+:[0-9]+ \[-?[0-9]+\]' place='[^ ]+:[0-9]+ (\(.*\) )?'
+    LC_ALL=C sed -E "s/(\[[0-9: -]+\] )?$rank ($place)?NCCL .*//" "$1" | tr -d ' \n' |
         sed -n 's/.*"error":{\([^}]*\)},"error_bound":{\([^}]*\)}.*/\1,\2/p' |
         awk -F '[,:]' '!/null/ { for (i = 2; i <= NF / 2; i += 2)
             if ($i / $(i + NF / 2) > worst) worst = $i / $(i + NF / 2)

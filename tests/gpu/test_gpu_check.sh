@@ -218,7 +218,8 @@ run) while [ $# -gt 0 ]; do
     shift
 done
 printf "{\"error\": {\"o\": 0.001, \"lse\": 2e-4,\n \"dq\": 1e-3},"
-[ -z "$NCCL_DEBUG" ] || echo "host-1:2:3 [0] NCCL $NCCL_DEBUG in between"
+[ -z "$NCCL_DEBUG" ] || printf "%s\n%s\n" "host-1:2:3 [0] NCCL $NCCL_DEBUG in between" \
+    "[2026-01-02 03:04:05] host-1:2:3 [0] misc/socket.cc:58 NCCL WARN {\"error\": 1}"
 printf " \"error_bound\": {\"o\": 0.008,\n \"lse\": 0.001, \"dq\": 0.008},"
 printf "\n \"kernel\": \"cuda\",\n \"forward_ms\": {\n \"min\": 1,\n \"median\": 1250.5\n },\n \"median\": 9}" ;;
 info) echo "cuda softmax f32 64 dq 1.00e-07 4.00e-06 25.0  ok"
