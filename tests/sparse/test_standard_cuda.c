@@ -224,6 +224,24 @@ Test(standard_cuda, a_matrix_that_passes_the_limit_waits_with_a_deadline_for_a_g
     }
 }
 
+/* Its sums are more work than a queue takes: the stand-in ends the process where enqueueing would
+   wait for a GPU that hangs. */
+Test(standard_cuda, more_products_than_a_queue_takes_wait_with_a_deadline)
+{
+    enum { MANY = 300 };
+    static cuda_job j;
+    cuda_job_prepare(&j, ra_kernel_cuda_standard(), RA_F32, 2, MANY);
+    cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+    cr_assert_eq(ra_kernel_take_map(&j.kernel, &j.host.map), RA_OK);
+    cr_assert_eq(pass(&j, &alone), RA_OK);
+    j.kernel.timeout_ms = 64;
+    standin.hang_launch = standin.launches + MANY + 1; /* behind the scores' products: softmax */
+    cr_expect_eq(pass(&j, &alone), RA_ERR_TIMEOUT);
+    cr_expect(ra_device_is_lost());
+    cr_expect_eq(said.errors, 1);
+    cuda_job_give(&j);
+}
+
 /* A line that no call had returned an error for would be dropped, and later ones have none. */
 Test(standard_cuda, a_gpu_that_is_lost_after_a_pass_is_said_by_the_next_call_that_fails)
 {

@@ -17,6 +17,8 @@ extern "C" {
 
 /* Priorities of streams: lower numbers come first. */
 enum { STANDIN_LEAST_PRIORITY = 0, STANDIN_GREATEST_PRIORITY = -5 };
+/* Work that a stream's queue takes. */
+enum { STANDIN_QUEUE_DEPTH = 1000 };
 enum { STANDIN_DEVICES_MAX = 70, STANDIN_POOL_UNIT_BYTES = 32 << 20, STANDIN_CLOCK_KHZ = 1000000 };
 
 typedef struct standin_cudart {

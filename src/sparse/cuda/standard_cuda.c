@@ -95,6 +95,18 @@ ra_status ra_cuda_standard_each(const ra_cuda_standard_step *step, ra_cuda_stand
     return status;
 }
 
+static ra_status multiply(const ra_cuda_standard_step *step, const ra_cuda_product *product)
+{
+    ra_cuda_standard *const self = ra_cuda_standard_of(step->kernel);
+    if (++self->ahead > RA_CUDA_STANDARD_AHEAD) {
+        ra_status const status = ra_cuda_finish(step->kernel);
+        if (status != RA_OK)
+            return status;
+        self->ahead = 1;
+    }
+    return ra_cuda_multiply(&self->products, product);
+}
+
 /* Rows of some query heads or kv heads, as operand of a product. */
 typedef struct operand {
     const void *data;
@@ -172,7 +184,7 @@ ra_status ra_cuda_standard_multiply(const ra_cuda_standard_step *step,
                                    .a_step = a.step,
                                    .b_step = b.step,
                                    .c_step = heads->ratio * step->span.rows * stride};
-        status = ra_cuda_multiply(&ra_cuda_standard_of(step->kernel)->products, &p);
+        status = multiply(step, &p);
     }
     return status;
 }
@@ -209,7 +221,7 @@ ra_status ra_cuda_standard_fold(const ra_cuda_standard_step *step, const ra_cuda
                                    .b_step = b.step,
                                    .c_step = fold->to_step};
         if (status == RA_OK)
-            status = ra_cuda_multiply(&ra_cuda_standard_of(step->kernel)->products, &p);
+            status = multiply(step, &p);
     }
     return status;
 }

@@ -14,8 +14,13 @@
  */
 enum { RA_CUDA_STANDARD_DEPTH = 512, RA_CUDA_STANDARD_HEADS = 16, RA_CUDA_STANDARD_SUMS = 16384 };
 
+/* Products enqueued without waiting for any. A stream's queue takes about 1,000 launches, and the
+   next one blocks, unheard and without a deadline; to a product belong up to five. */
+enum { RA_CUDA_STANDARD_AHEAD = 128 };
+
 /* ra_cuda_kernel.standard */
 struct ra_cuda_standard {
+    int ahead; /* products since the last wait */
     ra_cuda_products products;
     ra_standard_pass *kept; /* host memory; NULL: nothing is kept */
     const void *lent;       /* the workspace that cuBLAS works in; NULL: none yet */
