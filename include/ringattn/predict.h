@@ -148,8 +148,9 @@ typedef struct ra_predicted_pass {
 
 typedef struct ra_prediction {
     bool exact;         /* bytes are those of a ledger: all was counted, no pool keeps memory idle,
-                           and no pattern cache keeps maps of other numbers of rounds, tried before
-                           these */
+                           no pattern cache evicts maps or keeps those of other numbers of rounds,
+                           tried before these, and tile maps take no more than the tensors, so that
+                           the scratch of cutting them is not the peak */
     bool counted;       /* every rank and every chunk was followed, and every block */
     bool may_keep_idle; /* a pool is on, and what it keeps idle comes on top, category pool_idle */
     bool blocks_expected; /* random blocks were not drawn: counts are expected values */

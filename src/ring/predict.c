@@ -275,8 +275,12 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
         out->sent_bytes += job->weights[i] * totals[i].sent_bytes;
         if (totals[i].map_arrays > out->tilemap_bytes)
             out->tilemap_bytes = totals[i].map_arrays;
+        out->exact = out->exact && !ra_predict_evicts(job, &totals[i]);
         ra_predict_keep_fullest(job, &memory, rank, out);
     }
+    /* Cutting maps takes scratch, which is not predicted, but while no tensor is there yet. */
+    if (!job->request->on_device && out->tilemap_bytes > out->floor_bytes)
+        out->exact = false;
 }
 
 static ra_status make_pattern(ra_predict_job *job)
@@ -338,7 +342,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_predict_plan *plans = NULL;
     ra_predict_bytes *totals = NULL;
     ra_predict_times times = {0};
-    ra_prediction out = {0};
+    ra_prediction out = {.exact = true};
     ra_predict_beat(&job);
     choose_followed(&job);
     ra_status status = predict(&job, &plans, &totals, &times);
@@ -361,8 +365,8 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_ledger_destroy(job.ledger);
     out.work = ra_predict_work(request);
     out.may_keep_idle = request->pool != RA_POOL_OFF;
-    out.exact =
-        out.counted && !out.may_keep_idle && !(job.tried_rounds && request->cache != RA_CACHE_OFF);
+    out.exact = out.exact && out.counted && !out.may_keep_idle &&
+                !(job.tried_rounds && request->cache != RA_CACHE_OFF);
     if (status == RA_OK)
         *prediction_out = out;
     return status;

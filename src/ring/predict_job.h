@@ -290,6 +290,8 @@ typedef struct ra_predict_memory {
     int64_t floor_bytes;
 } ra_predict_memory;
 
+/* Whether the cache's bounds keep some of these maps out. */
+bool ra_predict_evicts(const ra_predict_job *job, const ra_predict_bytes *bytes);
 ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *bytes,
                                    int rank);
 /* Store this rank's memory in the prediction, if it holds most so far. */

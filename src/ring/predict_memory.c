@@ -139,7 +139,13 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
     place_maps(job, &sum, stays, b);
 }
 
-/* Bytes of kept maps within the cache's bounds; maps evicted while in use count elsewhere. */
+bool ra_predict_evicts(const ra_predict_job *job, const ra_predict_bytes *b)
+{
+    return b->cached_count > job->request->cache_entries || b->cached > job->request->cache_bytes;
+}
+
+/* Bytes of kept maps within the cache's bounds; maps evicted while in use count elsewhere. Which
+   are kept is not followed: of too many all count as the mean. */
 static int64_t cached_bytes(const ra_predict_job *job, const ra_predict_bytes *b)
 {
     const ra_predict_request *r = job->request;

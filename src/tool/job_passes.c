@@ -216,8 +216,7 @@ static ra_status work_gather(ra_job *job)
     if (status == RA_OK)
         status = ra_comm_reduce_i64(job->comm, "gathering counts", RA_MAX, most, 2);
     if (status == RA_OK)
-        status =
-            ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, &report->waiting_ms, 1);
+        status = ra_comm_reduce_f64(job->comm, "gathering times", RA_MAX, &report->waiting_ms, 1);
     report->live_pairs = sums[0];
     report->sent_bytes = sums[1];
     *maps = (ra_cache_counts){sums[2], sums[3], sums[4], sums[5], sums[6]};

@@ -264,8 +264,7 @@ static void speed_print(const ra_report *report)
         times_print("backward", &report->backward, ra_report_tflops_backward(report));
     if (report->ranks == 1)
         return;
-    row("waiting", "%12s  of it for other ranks",
-        ra_duration_text(report->waiting_ms, waited));
+    row("waiting", "%12s  of it for other ranks", ra_duration_text(report->waiting_ms, waited));
     double const share = report->ring.full_ring_bytes > 0 ? 100 * (double)report->sent_bytes /
                                                                 (double)report->ring.full_ring_bytes
                                                           : 0;

@@ -1,6 +1,7 @@
 /* `ringattn plan`: predictions for every combination of a sweep and every variant. */
 #include "tool_plan.h"
 
+#include "bytes_text.h"
 #include "config_table.h"
 #include "console.h"
 #include "internal.h"
@@ -18,7 +19,7 @@ typedef struct planner {
     ra_job_text text;
     ra_config base;
     ra_hardware hardware;
-    bool has_hardware;
+    bool has_hardware, told_threads;
     int ranks;
     int point_count, none_fits; /* points, and those of --longest in which no length fits */
     json_t *points;
@@ -51,14 +52,29 @@ static ra_status longest_take(planner *p, ra_plan_point *point)
     return json_array_append_new(p->longest, found) == 0 ? status : ra_refuse_memory("the report");
 }
 
+/* Once, though a sweep has many points. */
+static void tell_threads(planner *p, const ra_plan_point *point)
+{
+    int const known = p->has_hardware ? p->hardware.threads : 0;
+    if (known == 0 || p->told_threads || point->request.on_device || point->threads == known)
+        return;
+    p->told_threads = true;
+    ra_log(RA_LOG_WARNING,
+           "speeds of this machine are those of %d thread%s per rank, and compute.threads is %d: "
+           "times are as if it were %d",
+           known, ra_plural(known), point->threads, known);
+}
+
 static ra_status point_plan(planner *p, const ra_config_pick *pick)
 {
     ra_plan_point point = {.variant = pick->variant, .comm = p->comm};
     ra_status status = ra_job_text_parse(&p->text, NULL, pick, &point.config);
     if (status == RA_OK)
         status = ra_plan_point_init(&point, p->ranks, p->has_hardware ? &p->hardware : NULL);
-    if (status == RA_OK)
+    if (status == RA_OK) {
+        tell_threads(p, &point);
         status = ra_plan_point_predict(&point);
+    }
     if (status == RA_OK && p->options->longest)
         status = longest_take(p, &point);
     p->none_fits += point.has_longest && point.longest_seq == 0;

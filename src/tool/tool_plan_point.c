@@ -1,5 +1,4 @@
 /* One configuration of `ringattn plan`: what is asked of the predictor. */
-#include "bytes_text.h"
 #include "documents.h"
 #include "internal.h"
 #include "job_memory.h"
@@ -51,11 +50,6 @@ static ra_status count_threads(ra_plan_point *point, const ra_hardware *hardware
     if (on_device(point))
         return count_multiprocessors(point, hardware);
     point->threads = point->config.threads > 0 ? point->config.threads : known;
-    if (known > 0 && point->threads != known)
-        ra_log(RA_LOG_WARNING,
-               "speeds of this machine are those of %d thread%s per rank, and compute.threads is "
-               "%d: times are as if it were %d",
-               known, ra_plural(known), point->threads, known);
     if (point->threads > 0)
         return RA_OK;
     ra_status const status = ra_topology_read(&topology);

@@ -70,8 +70,7 @@ static void ends_note(const ra_job *job, int64_t tokens, ra_probe_point *point)
 {
     const ra_config *config = &job->config;
     const ra_report *report = &job->report;
-    double const ms =
-        report->forward.median_ms + report->backward.median_ms - report->waiting_ms;
+    double const ms = report->forward.median_ms + report->backward.median_ms - report->waiting_ms;
     double const rows =
         2.0 * job->ops->tile_rows(config->dtype, config->head_dim) * ra_comm_size(job->comm);
     /* Threads without a tile, which have one in a whole pass. */

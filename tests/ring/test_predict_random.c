@@ -75,20 +75,20 @@ static void draw_case(test_rng *rng, random_case *c)
 /* What both predict, added up over draws of one job. */
 typedef struct sums {
     double pairs, sent, peak, maps, memory[RA_MEM_CATEGORY_COUNT];
-    bool exact;
+    bool counted;
 } sums;
 
 static void add_draws(random_case *c, int64_t drawn_rows_max, sums *out)
 {
     enum { DRAWS = 5 };
-    *out = (sums){.exact = true};
+    *out = (sums){.counted = true};
     c->request.drawn_rows_max = drawn_rows_max;
     for (uint64_t seed = 0; seed < DRAWS; ++seed) {
         ra_prediction p;
         c->pattern.block_seed = seed;
         cr_assert_eq(ra_predict(&c->request, &p), RA_OK, "%s", c->text);
         cr_expect_eq(p.blocks_expected, drawn_rows_max == 1, "%s", c->text);
-        out->exact = out->exact && p.exact;
+        out->counted = out->counted && p.counted;
         out->pairs += p.live_pairs / DRAWS;
         out->sent += p.sent_bytes / DRAWS;
         out->peak += (double)p.peak_bytes / DRAWS;
@@ -108,7 +108,7 @@ static void near(double expected, double drawn, double most, const char *what, c
 
 static void compare(const sums *expected, const sums *drawn, int ranks, const char *text)
 {
-    cr_expect(!expected->exact, "%s", text);
+    cr_expect(!expected->counted, "%s", text);
     near(expected->pairs, drawn->pairs, 0.02, "pairs", text);
     near(expected->sent, drawn->sent, 0.02, "sent", text);
     near(expected->peak, drawn->peak, 0.02, "peak", text);
@@ -131,7 +131,7 @@ Test(predict_random, expects_what_is_drawn, .timeout = 1200)
         sums drawn, expected;
         draw_case(&rng, &c);
         add_draws(&c, 0, &drawn);
-        if (!drawn.exact)
+        if (!drawn.counted)
             continue; /* it says itself that it is from some of the chunks */
         add_draws(&c, 1, &expected);
         compare(&expected, &drawn, c.request.ranks, c.text);
@@ -252,7 +252,7 @@ Test(predict_random, draws_what_is_counted_in_time)
             pattern.segments = pattern.rates = NULL;
         cr_assert_eq(ra_predict(&request, &p), RA_OK, "case %d", i);
         cr_expect_eq(p.blocks_expected, i == FEWER || i == STRIPED || i == AUTO, "case %d", i);
-        cr_expect_eq(p.exact, !p.blocks_expected, "case %d", i);
+        cr_expect_eq(p.counted, !p.blocks_expected, "case %d", i);
         ra_prediction_fini(&p);
     }
 }

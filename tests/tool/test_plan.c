@@ -309,6 +309,31 @@ Test(plan, finds_the_longest_sequence_for_a_memory)
     }
 }
 
+/* Which maps a cache evicts, and what cutting maps takes, is not followed. */
+Test(plan, is_exact_only_where_neither_evictions_nor_cutting_maps_decide)
+{
+    static const struct {
+        const char *more;
+        bool exact;
+    } cases[] = {{"", true},
+                 {"--set pattern.blocks.kind=dilated_sparse --set pattern.blocks.size=1", false},
+                 {"--ranks 2 --set memory.pattern_cache.mode=eager", true},
+                 {"--ranks 2 --set memory.pattern_cache.mode=eager "
+                  "--set memory.pattern_cache.entries=1",
+                  false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char line[512];
+        snprintf(line, sizeof(line),
+                 "plan --set memory.pool.mode=off --set compute.threads=1 --set shape.seq=2000 "
+                 "--set ring.rounds=1 --set shape.heads=1 --set shape.head_dim=16 "
+                 "--set ring.schedule=direct %s",
+                 cases[i].more);
+        json_t *plan = plan_point_of(0, line);
+        cr_expect_eq(json_is_true(member(plan, "exact")), cases[i].exact, "%s", cases[i].more);
+        json_decref(plan);
+    }
+}
+
 /* Points that differ in their length alone have one, which is said once. */
 Test(plan, says_the_longest_sequence_of_a_sweep_over_lengths_once)
 {
