@@ -67,10 +67,11 @@ void ra_comm_read_stats(const ra_comm *comm, ra_comm_stats *stats_out);
 void ra_comm_reset_stats(ra_comm *comm);
 
 /**
- * Post an exchange, which is copied; returns at once, over NCCL within a millisecond or so. At most
- * two may be in flight. Sizes must agree on both sides: a mismatch is found and reported as
- * RA_ERR_PEER by the receiver, in the wait. Messages of any length (beyond 2 GiB too). A peer may
- * be the rank itself.
+ * Post an exchange, which is copied; returns at once, over NCCL within a millisecond or so. Between
+ * GPUs through the host, an exchange that needs more pinned memory than those before it first waits
+ * for the stream of ra_comm_set_stream. At most two may be in flight. Sizes must agree on both
+ * sides: a mismatch is found and reported as RA_ERR_PEER by the receiver, in the wait. Messages of
+ * any length (beyond 2 GiB too). A peer may be the rank itself.
  *
  * @return RA_OK             and a transfer that must be waited for; else nothing was posted
  *         RA_ERR_PEER       another rank failed, or the communicator is broken; not logged here

@@ -115,9 +115,13 @@ static int wait_for_own_stream(ra_comm *comm, void *context)
     char out[4] = "abc", in[4] = "";
     ra_exchange const exchange = {"after our own work", 0, {0, out, 4}, {0, in, 4}};
     ra_transfer *transfer = NULL;
-    cudaStream_t const stream = begin_own_work(comm, STANDS_STILL);
     (void)context;
-    int failures = stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    /* The first takes pinned memory, and waits for our stream before it returns. */
+    int failures =
+        ra_comm_start(comm, &exchange, &transfer) != RA_OK || ra_comm_wait(comm, transfer) != RA_OK;
+    memset(in, 0, sizeof(in));
+    cudaStream_t const stream = begin_own_work(comm, STANDS_STILL);
+    failures += stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
     for (int i = 0; i < 50; i++)
         failures += ra_comm_missing_peer(comm, transfer) != 0 || in[0] != '\0';
     pause_ns = PAUSE_NS;
