@@ -1,6 +1,7 @@
 /*
- * Check at the start of a job, on a small problem (up to some tenths of a second), that a kernel computes what the
- * plain one does. A compiler, driver or processor may err though every test passed elsewhere.
+ * Check at the start of a job, on a small problem (up to some tenths of a second), that a kernel
+ * computes what the plain one does. A compiler, driver or processor may err though every test
+ * passed elsewhere.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_KERNEL_CHECK_H

@@ -278,7 +278,8 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
         out->exact = out->exact && !ra_predict_evicts(job, &totals[i]);
         ra_predict_keep_fullest(job, &memory, rank, out);
     }
-    /* Cutting maps takes scratch, which is not predicted, but while no tensor is there yet. */
+    /* Cutting maps takes scratch, which is not predicted, but while no tensor is there yet. Of some
+       tens of KiB it may be more than both. */
     if (!job->request->on_device && out->tilemap_bytes > out->floor_bytes)
         out->exact = false;
 }

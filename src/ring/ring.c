@@ -9,7 +9,8 @@
 const char *ra_schedule_name(ra_schedule schedule)
 {
     static const char *const names[] = {"ring", "direct", "shared", "auto", "scan"};
-    return names[schedule];
+    size_t const index = (size_t)schedule;
+    return index < sizeof(names) / sizeof(names[0]) ? names[index] : "unknown";
 }
 
 int64_t ra_ring_local_rows(const ra_ring *ring)
@@ -231,8 +232,9 @@ static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern
                        c->heads % c->kv_heads == 0 && c->dim >= 1 && c->dim <= RA_HEAD_DIM_MAX;
     if (shape && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX && c->head_groups >= 0 &&
         c->head_groups <= c->kv_heads && c->rounds >= 0 && c->rounds <= RA_ROUNDS_MAX &&
-        (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) && c->schedule != RA_SCHEDULE_SCAN &&
-        ra_pattern_seq(pattern) == c->seq && ra_pattern_heads(pattern) == c->heads)
+        (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) &&
+        (size_t)c->schedule <= RA_SCHEDULE_AUTO && ra_pattern_seq(pattern) == c->seq &&
+        ra_pattern_heads(pattern) == c->heads)
         return RA_OK;
     ra_log(RA_LOG_ERROR,
            "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, schedule %s, comm_buffers %d, "

@@ -82,8 +82,8 @@ ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes)
         RA_ASSERT(bytes <= region->block.bytes);
         return RA_OK;
     }
-    give_block(ring, &region->block);
     ra_status const status = ra_kernel_finish(ring->kernel);
+    ra_pool_free(ring->pool, ring->kernel->stream, &region->block);
     if (status != RA_OK)
         return status;
     return ra_pool_alloc(ring->pool, RA_MEM_WORKSPACE, bytes, ring->kernel->stream, &region->block);

@@ -126,6 +126,7 @@ static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int6
                                .ranks_per_node = 1,
                                .workspace_bytes = -1,
                                .cache_bytes = cache_bytes,
+                               .threads = to->on_gpu ? 0 : to->threads,
                                .multiprocessors = to->on_gpu ? to->threads : 0};
     if (status == RA_OK)
         status = point_parse(path, json_object_get(json, "config"), &point.config);

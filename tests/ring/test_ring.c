@@ -304,6 +304,7 @@ Test(ring, refuses_what_does_not_go_together)
         int32_t groups, rounds;
         const char *part;
     } cases[] = {{RA_SCHEDULE_SCAN, 0, 0, 0, "schedule scan"},
+                 {(ra_schedule)9, 0, 0, 0, "schedule unknown"},
                  {RA_SCHEDULE_AUTO, 3, 0, 0, "comm_buffers 3"},
                  {RA_SCHEDULE_AUTO, 0, 2, 0, "head_groups 2"},
                  {RA_SCHEDULE_AUTO, 0, 0, RA_ROUNDS_MAX + 1, "rounds 65"},

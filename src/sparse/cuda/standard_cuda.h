@@ -20,7 +20,7 @@ enum { RA_CUDA_STANDARD_AHEAD = 128 };
 
 /* ra_cuda_kernel.standard */
 struct ra_cuda_standard {
-    int ahead; /* products since the last wait */
+    int ahead; /* products since it last waited for as many */
     ra_cuda_products products;
     ra_standard_pass *kept; /* host memory; NULL: nothing is kept */
     const void *lent;       /* the workspace that cuBLAS works in; NULL: none yet */
