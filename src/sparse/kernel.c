@@ -69,9 +69,9 @@ ra_status ra_kernel_take_chunk_steps(ra_kernel *kernel, const ra_tilemap *const 
         status = ra_pool_alloc(kernel->pool, RA_MEM_TILEMAP, bytes, kernel->stream, chunks_out);
     if (status == RA_OK)
         status = ra_memory_write(&memory, kernel->stream, chunks_out->data, found.data, bytes);
-    ra_pool_free(host_pool, NULL, &found);
-    if (status != RA_OK)
+    if (status != RA_OK) /* first: a copy that failed may still be on its way */
         ra_pool_free(kernel->pool, kernel->stream, chunks_out);
+    ra_pool_free(host_pool, NULL, &found);
     return status;
 }
 
