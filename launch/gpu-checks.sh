@@ -185,7 +185,7 @@ check_long_kernel() {
     wanted='"kernel": "cuda'
     check 'a kernel longer than comm.timeout' 40 "$tool" run --quiet --json \
         --set compute.backend=cuda --set comm.timeout=1s --set job.repeat=1 \
-        --set shape.dtype=f32 --set shape.seq=192K --set shape.heads=4 --set shape.kv_heads=1 \
+        --set shape.dtype=f32 --set shape.seq=64K --set shape.heads=4 --set shape.kv_heads=1 \
         --set shape.head_dim=128
     figure 'its time, s' "$(forward_seconds "$log")" "$(for_hopper 1.2)"
 }
