@@ -186,6 +186,28 @@ Test(cuda_order, heads_go_together_while_what_they_read_fits_the_cache)
     mapped_free(&l.m);
 }
 
+/* Blocks at a stride: chunks side by side see no key in common, but those a stride apart all. */
+Test(cuda_order, a_head_whose_chunks_share_keys_from_afar_goes_alone)
+{
+    scheme strided = causal(), dilated = causal();
+    launch l;
+    strided.config.causal = false;
+    strided.config.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
+    strided.config.block_size = 128;
+    strided.config.block_density = 0.02;
+    make_launch(&strided.config, 131072, 8, 8, false, &l);
+    cr_expect_eq(l.forward.groups, 16, "%lld", (long long)l.forward.groups);
+    mapped_free(&l.m);
+    /* Of a segment's keys every fourth is read. */
+    dilated.config.causal = false;
+    dilated.config.segments = (int64_t[]){8192};
+    dilated.config.rates = (int64_t[]){4};
+    dilated.config.branch_count = 1;
+    make_launch(&dilated.config, 131072, 8, 8, false, &l);
+    cr_expect_eq(l.forward.groups, 1, "%lld", (long long)l.forward.groups);
+    mapped_free(&l.m);
+}
+
 Test(cuda_order, ends_are_the_first_and_last_chunk_whichever_is_longer)
 {
     scheme const schemes[] = {causal(), global_local()};

@@ -6,6 +6,7 @@
 #include "sparse/kernel_request.h"
 
 #include <float.h>
+#include <math.h>
 
 /* Where an array of a map lies on the device; NULL: the map has none. */
 static const void *moved(const ra_tilemap *map, const void *array, const void *base)
@@ -158,56 +159,107 @@ static bool is_aligned(const ra_view *view, int32_t dim)
            view->row_stride % 8 == 0 && view->head_stride % 8 == 0;
 }
 
-/* What concurrent tasks may read: most of the L2 cache of an A100 (40 MB) or newer. */
-enum { CACHED_BYTES = 32 << 20 };
+/* What concurrent tasks may read: most of the L2 cache of an H100 (50 MB); and how many they are.
+ */
+enum { CACHED_BYTES = 44 << 20, TASKS_AT_ONCE = 256 };
 
-/* Groups of heads whose tasks run together; each task reads `rows` rows of two tensors. */
-static int64_t head_groups(double rows, const ra_view *view, int32_t dim, int64_t heads)
+/* Keys that tiles go through: each as often as it is read; and about how many there are, found by
+   how many of BUCKETS equal parts of all keys the runs reach. */
+typedef struct key_reach {
+    double read, distinct;
+} key_reach;
+
+enum { BUCKETS = 1024 };
+
+/* Of chunks [begin, end), in all layers, or those of one head. */
+static key_reach key_reach_of(const ra_tilemap *map, const int32_t *head, int32_t begin,
+                              int32_t end)
 {
-    double const bytes = 2 * rows * dim * (double)ra_dtype_bytes(view->dtype);
-    double const fit = bytes > 0 ? CACHED_BYTES / bytes : (double)heads;
-    int64_t const together = fit < 1 ? 1 : fit < (double)heads ? (int64_t)(fit + 0.5) : heads;
-    return heads > 0 ? ra_div_ceil(heads, together) : 0;
+    int32_t edges[BUCKETS + 1] = {0}; /* runs that begin in a bucket, less those that have ended */
+    int64_t const width = ra_max_i64(ra_div_ceil(map->k_rows, BUCKETS), 1);
+    double read = 0, spanned = 0;
+    for (int32_t i = 0; i < map->layer_count; ++i) {
+        const uint32_t *const tiles = map->layers[i].chunk_tile;
+        if (head != NULL && !ra_heads_contain(map->layers[i].heads, *head))
+            continue;
+        for (uint32_t t = tiles[begin]; t < tiles[end]; ++t)
+            for (uint32_t r = map->tiles[t].run_begin; r < map->tiles[t + 1].run_begin; ++r) {
+                const ra_run *const run = &map->runs[r];
+                int32_t const queries = map->tiles[t].q_count;
+                ra_run_keys const seen =
+                    ra_run_band_seen(ra_run_band_of(run, queries), 0, queries, 0, run->k_count);
+                int64_t const first = run->k_begin + (int64_t)run->k_stride * seen.begin;
+                int64_t const last = run->k_begin + (int64_t)run->k_stride * (seen.end - 1);
+                read += seen.end - seen.begin;
+                spanned += (double)(last - first + 1);
+                ++edges[first / width];
+                --edges[last / width + 1];
+            }
+    }
+    int64_t reached = 0;
+    for (int32_t b = 0, open = 0; b < BUCKETS; ++b) {
+        open += edges[b];
+        reached += open > 0;
+    }
+    /* Of strided runs a part of what they span. */
+    double const density = spanned > 0 ? read / spanned : 0;
+    return (key_reach){read, density * (double)ra_min_i64(reached * width, map->k_rows)};
 }
 
-/* A task reads about as many keys as a query sees; heads of one kv head read the same ones. */
+/* Bytes of two tensors' rows. */
+static double rows_bytes(double rows, const ra_view *view, int32_t dim)
+{
+    return 2 * rows * dim * (double)ra_dtype_bytes(view->dtype);
+}
+
+/*
+ * Heads of a group run side by side, TASKS_AT_ONCE chunks in all, and read what those see: heads of
+ * one kv head the same keys. As many heads as the cache holds the keys of; where it does not hold
+ * one head's, as many as together read the fewest: chunks far from each other may see the same keys
+ * (strided blocks), so that a head alone reads its keys once where several would read them anew.
+ */
 static int64_t query_groups(const ra_kernel_shape *shape, const ra_tilemap *map,
                             const ra_view *keys)
 {
-    double const seen = (double)map->live_pairs / ((double)map->q_rows * shape->q_heads);
-    double const sharing = (double)shape->q_heads / shape->kv_heads;
-    return head_groups(seen / sharing, keys, shape->dim, (int64_t)shape->batch * shape->q_heads);
+    int64_t const heads = (int64_t)shape->batch * shape->q_heads;
+    int32_t const sharing = shape->q_heads / shape->kv_heads, chunks = map->chunk_count;
+    double least = INFINITY;
+    int64_t best = 0;
+    for (int64_t together = heads; together > 0; together /= 2) {
+        int32_t const at_once =
+            (int32_t)ra_min_i64(ra_max_i64(TASKS_AT_ONCE / together, 1), chunks);
+        int32_t const begin = (chunks - at_once) / 2;
+        key_reach const reach = key_reach_of(map, &shape->q_head_begin, begin, begin + at_once);
+        double const bytes =
+            (double)ra_div_ceil(together, sharing) * rows_bytes(reach.distinct, keys, shape->dim);
+        if (bytes < least) {
+            least = bytes;
+            best = ra_div_ceil(heads, together);
+        }
+        if (bytes <= CACHED_BYTES)
+            break;
+    }
+    return best;
 }
 
 /* A task reads about as many queries as see a key, of all heads that read it. */
 static int64_t key_groups(const ra_kernel_shape *shape, const ra_tilemap *map,
                           const ra_view *queries)
 {
+    int64_t const heads = (int64_t)shape->batch * shape->kv_heads;
     double const seen = (double)map->live_pairs / ((double)map->k_rows * shape->kv_heads);
-    return head_groups(seen, queries, shape->dim, (int64_t)shape->batch * shape->kv_heads);
-}
-
-/* Keys that the tiles of a chunk go through, over all layers. */
-static double chunk_keys(const ra_tilemap *map, int32_t chunk)
-{
-    double keys = 0;
-    for (int32_t i = 0; i < map->layer_count; ++i) {
-        const uint32_t *const tiles = map->layers[i].chunk_tile;
-        for (uint32_t t = tiles[chunk]; t < tiles[chunk + 1]; ++t)
-            for (uint32_t r = map->tiles[t].run_begin; r < map->tiles[t + 1].run_begin; ++r) {
-                int32_t const queries = map->tiles[t].q_count, count = map->runs[r].k_count;
-                ra_run_keys const seen =
-                    ra_run_band_seen(ra_run_band_of(&map->runs[r], queries), 0, queries, 0, count);
-                keys += seen.end - seen.begin;
-            }
-    }
-    return keys;
+    double const bytes = rows_bytes(seen, queries, shape->dim);
+    double const fit = bytes > 0 ? CACHED_BYTES / bytes : (double)heads;
+    int64_t const together = fit < 1 ? 1 : fit < (double)heads ? (int64_t)fit : heads;
+    return heads > 0 ? ra_div_ceil(heads, together) : 0;
 }
 
 /* Whether the first chunks are the long ones, as when some tokens at the start see all. */
 static bool is_ascending(const ra_tilemap *map)
 {
-    return map->chunk_count > 1 && chunk_keys(map, 0) > chunk_keys(map, map->chunk_count - 1);
+    int32_t const last = map->chunk_count - 1;
+    return last > 0 &&
+           key_reach_of(map, NULL, 0, 1).read > key_reach_of(map, NULL, last, last + 1).read;
 }
 
 /* A launch has at most INT32_MAX thread blocks. */
@@ -274,12 +326,12 @@ static int32_t key_stride_of(const ra_tilemap *map)
     return widest;
 }
 
-/* Whether rows of all heads have all dims of the instance, and are aligned to two elements. */
+/* Whether rows of all heads have all dims of the instance, and are aligned to four elements. */
 static bool is_whole(const ra_view *view, int32_t dim)
 {
     return dim == ra_cuda_dim_of(dim) &&
-           (uintptr_t)view->data % (2 * ra_dtype_bytes(view->dtype)) == 0 &&
-           view->batch_stride % 2 == 0 && view->row_stride % 2 == 0 && view->head_stride % 2 == 0;
+           (uintptr_t)view->data % (4 * ra_dtype_bytes(view->dtype)) == 0 &&
+           view->batch_stride % 4 == 0 && view->row_stride % 4 == 0 && view->head_stride % 4 == 0;
 }
 
 ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void *map_base,
