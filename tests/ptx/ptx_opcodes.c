@@ -364,7 +364,7 @@ static const ptx_opcode opcodes[] = {
     {"atom.global.add.u32", PTX_ADD, NULL, false},
     {"atom.global.add.f32", PTX_ADD, NULL, false},
     {"red.global.add.f32", PTX_ADD, NULL, false},
-    {"red.global.add.v2.f32", PTX_ADD, NULL, false},
+    {"red.global.add.v4.f32", PTX_ADD, NULL, false},
 };
 
 /* Loads and stores have too many names to list. */

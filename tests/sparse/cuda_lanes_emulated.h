@@ -200,11 +200,11 @@ inline void add_atomic(float *to, float x)
     *to += x;
 }
 
-inline void add_pair_atomic(float *to, float x, float y)
+inline void add_four_atomic(float *to, const float x[4])
 {
-    emulated::expect((uintptr_t)to % 8 == 0, "two floats are not aligned");
-    to[0] += x;
-    to[1] += y;
+    emulated::expect((uintptr_t)to % 16 == 0, "four floats are not aligned");
+    for (int i = 0; i < 4; ++i)
+        to[i] += x[i];
 }
 
 inline void copy_async(char *to, const char *from, bool there)

@@ -236,10 +236,11 @@ Test(cuda_backward, ends_only_visits_the_first_and_last_chunk)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* Two floats of a row of gradients are read and written at once only where all rows allow it. */
+/* Up to four floats of a row of gradients are read and written at once only where all rows allow
+   it. */
 Test(cuda_backward, gradients_are_whole_where_all_their_rows_are)
 {
-    static _Alignas(8) float rows[4];
+    static _Alignas(16) float rows[8];
     uint32_t tickets[2];
     ra_tilemap const map = {.tile_rows = 32};
     ra_view const view = {
@@ -250,10 +251,10 @@ Test(cuda_backward, gradients_are_whole_where_all_their_rows_are)
     for (int i = 0; i < 3; ++i) {
         ra_backward_step bad[5] = {good, good, good, good, good};
 #define VIEW(STEP) (i == 0 ? &(STEP).dq : i == 1 ? &(STEP).dk : &(STEP).dv)
-        VIEW(bad[0])->data = rows + 1;
-        VIEW(bad[1])->batch_stride = 65;
-        VIEW(bad[2])->row_stride = 65;
-        VIEW(bad[3])->head_stride = 65;
+        VIEW(bad[0])->data = rows + 2;
+        VIEW(bad[1])->batch_stride = 66;
+        VIEW(bad[2])->row_stride = 66;
+        VIEW(bad[3])->head_stride = 66;
         bad[4].shape.dim = 62;
         for (int j = 0; j < 5; ++j)
             cr_expect_not(ra_cuda_backward_args(&bad[j], NULL, false, tickets).whole, "%d %d", i,

@@ -27,7 +27,7 @@ typedef struct ra_cuda_backward {
     bool yields;         /* one thread block per task */
     bool aligned;        /* rows of q, k, v and dout are whole pieces of 16 bytes, aligned */
     bool single;         /* one kernel: `single` */
-    bool whole;          /* rows of gradients have all dims of the instance, aligned in pairs */
+    bool whole;          /* rows of gradients have all dims of the instance, aligned in fours */
 } ra_cuda_backward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_backward) <= 4096, "kernel parameters are at most 4 KiB");

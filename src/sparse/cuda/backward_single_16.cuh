@@ -79,58 +79,104 @@ template <class Element, int DIM> struct backward_single_16 {
     }
 
     /* What the block's keys add to the step's rows of dq. */
-    static LANE_CODE void add_queries(const ra_cuda_backward &f, const backward_keys_block &block,
-                                      const ra_query_cursor &c, char *shared)
+    typedef float query_sums[DQ_ROW_TILES][DQ_TILES][4];
+
+    /* Where they go. */
+    struct query_rows {
+        float *first;         /* the step's first row, from the lane's first column on */
+        int64_t row_floats;   /* from one row to the next */
+        int own, count, dims; /* the lane's first row; rows and columns that are there */
+    };
+
+    static LANE_CODE query_rows query_rows_of(const ra_cuda_backward &f,
+                                              const backward_keys_block &block,
+                                              const ra_query_cursor &c)
     {
-        float acc[DQ_ROW_TILES][DQ_TILES][4];
-        products::clear(acc);
-        products::template add_product<QUERIES, true, KEYS / 16, DQ_ACROSS>(
-            dscore_tile(shared), steps::key_tile(shared), acc);
-        int const first = products::template first_row<DQ_ROW_TILES, DQ_ACROSS>();
         int const column = products::template first_sum_column<DQ_ACROSS>();
-        int const count = c.a_end - c.a, dims = f.dim - column;
-        /* From the cursor once: the compiler would read it anew after every addition. */
-        int64_t const eight_rows = 8 * (int64_t)c.q_stride * f.dq.row_stride;
-        float *const rows = (float *)head_data(f.dq, (int)sizeof(float), block.task.batch, c.head) +
-                            ra_query_cursor_row(&c, c.a + first) * f.dq.row_stride + column;
+        query_rows rows;
+        rows.first = (float *)head_data(f.dq, (int)sizeof(float), block.task.batch, c.head) +
+                     ra_query_cursor_row(&c, c.a) * f.dq.row_stride + column;
+        rows.row_floats = (int64_t)c.q_stride * f.dq.row_stride;
+        rows.own = products::template first_row<DQ_ROW_TILES, DQ_ACROSS>();
+        rows.count = c.a_end - c.a;
+        rows.dims = f.dim - column;
+        return rows;
+    }
+
+    /* The lane's row `eight` times 8 rows after its first; f.whole. Lanes side by side swap what
+       they have of two tiles: each then adds four columns of one, at once. A row that is not there
+       adds 0 to the last one: compilers move no products across a branch. */
+    static LANE_CODE void add_whole_row(const ra_cuda_backward &f, const query_rows &rows,
+                                        int eight, const query_sums &acc)
+    {
+        int const row = rows.own + 8 * eight, m = eight / 2, half = eight % 2;
+        bool const there = row < rows.count, odd = lane_index() % 2 != 0;
+        float *const to =
+            rows.first + ra_hd_min(row, rows.count - 1) * rows.row_floats + (odd ? 6 : 0);
 #pragma unroll
-        for (int m = 0; m < DQ_ROW_TILES; ++m) {
+        for (int n = 0; n < DQ_TILES; n += 2) {
+            float own[2], given[2];
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                int const a = first + 16 * m + 8 * half;
-                if (a >= count)
-                    continue;
-                float *const to = rows + (2 * m + half) * eight_rows;
-                if (f.whole) {
-#pragma unroll
-                    for (int n = 0; n < DQ_TILES; ++n)
-                        add_pair_atomic(to + ra_sum_column(DQ_ACROSS, n),
-                                        acc[m][n][2 * half] * f.scale,
-                                        acc[m][n][2 * half + 1] * f.scale);
-                    continue;
-                }
-#pragma unroll
-                for (int n = 0; n < DQ_TILES; ++n)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (ra_sum_column(DQ_ACROSS, n) + e < dims)
-                            add_atomic(to + ra_sum_column(DQ_ACROSS, n) + e,
-                                       acc[m][n][2 * half + e] * f.scale);
+            for (int e = 0; e < 2; ++e) {
+                float const low = acc[m][n][2 * half + e], high = acc[m][n + 1][2 * half + e];
+                own[e] = there ? (odd ? high : low) * f.scale : 0;
+                given[e] = there ? (odd ? low : high) * f.scale : 0;
             }
+            float const taken[2] = {shuffle_xor(given[0], 1), shuffle_xor(given[1], 1)};
+            float const four[4] = {odd ? taken[0] : own[0], odd ? taken[1] : own[1],
+                                   odd ? own[0] : taken[0], odd ? own[1] : taken[1]};
+            add_four_atomic(to + ra_sum_column(DQ_ACROSS, n), four);
         }
     }
 
+    /* Any rows. */
+    static LANE_CODE void add_elements(const ra_cuda_backward &f, const query_rows &rows,
+                                       const query_sums &acc)
+    {
+#pragma unroll
+        for (int eight = 0; eight < 2 * DQ_ROW_TILES; ++eight) {
+            int const row = rows.own + 8 * eight;
+            float *const to = rows.first + row * rows.row_floats;
+            if (row >= rows.count)
+                continue;
+#pragma unroll
+            for (int n = 0; n < DQ_TILES; ++n)
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (ra_sum_column(DQ_ACROSS, n) + e < rows.dims)
+                        add_atomic(to + ra_sum_column(DQ_ACROSS, n) + e,
+                                   acc[eight / 2][n][2 * (eight % 2) + e] * f.scale);
+        }
+    }
+
+    /* dq comes first, and its rows are added between the steps of the next product: additions queue
+       up, and until one has been sent its registers cannot be used again. */
     static LANE_CODE void step(const ra_cuda_backward &f, const backward_keys_block &block,
                                const ra_query_cursor &c, char *shared,
                                const typename steps::stage &from, sums &sums)
     {
+        query_sums dq;
         weigh(f, block, c, shared, from);
         block_barrier(); /* weights and their gradients are there */
-        products::template add_product<QUERIES, false, QUERIES / 16, ACROSS>(weight_tile(shared),
-                                                                             from.dout, sums.dv);
+        products::clear(dq);
+        products::template add_product<QUERIES, true, KEYS / 16, DQ_ACROSS>(
+            dscore_tile(shared), steps::key_tile(shared), dq);
+        query_rows const rows = query_rows_of(f, block, c);
+        static_assert(2 * DQ_ROW_TILES <= QUERIES / 16, "a row per step");
+        if (f.whole) {
+            products::template add_product<QUERIES, false, QUERIES / 16, ACROSS>(
+                weight_tile(shared), from.dout, sums.dv, [&](int step) {
+                    warp_barrier(); /* or compilers would put all additions first */
+                    if (step < 2 * DQ_ROW_TILES)
+                        add_whole_row(f, rows, step, dq);
+                });
+        } else {
+            add_elements(f, rows, dq);
+            products::template add_product<QUERIES, false, QUERIES / 16, ACROSS>(
+                weight_tile(shared), from.dout, sums.dv);
+        }
         products::template add_product<QUERIES, false, QUERIES / 16, ACROSS>(dscore_tile(shared),
                                                                              from.query, sums.dk);
-        add_queries(f, block, c, shared);
     }
 
     static LANE_CODE void visit(const ra_cuda_backward &f, backward_keys_block &block, char *shared,

@@ -140,14 +140,16 @@ LANE_CODE void add_atomic(float *to, float x)
     atomicAdd(to, x);
 }
 
-/* Two floats, 8 bytes aligned: one instruction from sm_90 on. */
-LANE_CODE void add_pair_atomic(float *to, float x, float y)
+/* Four floats, 16 bytes aligned: one instruction from sm_90 on. */
+LANE_CODE void add_four_atomic(float *to, const float x[4])
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]),
+                 "f"(x[2]), "f"(x[3])
+                 : "memory");
 #else
-    atomicAdd(to, x);
-    atomicAdd(to + 1, y);
+    for (int i = 0; i < 4; ++i)
+        atomicAdd(to + i, x[i]);
 #endif
 }
 

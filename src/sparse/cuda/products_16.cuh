@@ -220,11 +220,12 @@ template <class Element, int DIM, int THREADS> struct products_16 {
     /*
      * acc[left row][dim] += sum over right rows of left[left row][right row] * right[right
      * row][dim] with the left operand in shared memory, too: a tile of rows of WIDTH elements, or,
-     * TURNED, that of its columns, whose rows are then right rows.
+     * TURNED, that of its columns, whose rows are then right rows. `after` is called after each
+     * step of 16 right rows, with its number.
      */
-    template <int WIDTH, bool TURNED, int STEPS, int ACROSS, int ROW_TILES, int TILES>
+    template <int WIDTH, bool TURNED, int STEPS, int ACROSS, int ROW_TILES, int TILES, class After>
     static LANE_CODE void add_product(const char *left, const char *right,
-                                      float (&acc)[ROW_TILES][TILES][4])
+                                      float (&acc)[ROW_TILES][TILES][4], const After &after)
     {
         int const thread = thread_index(), lane = thread & 31, warp = thread >> 5;
         int const left_offset = left_product_offset<WIDTH, TURNED>(warp / ACROSS * ROW_TILES, lane);
@@ -254,7 +255,15 @@ template <class Element, int DIM, int THREADS> struct products_16 {
                     Element::multiply(acc[m][n + 1], a[m], b[2], b[3]);
                 }
             }
+            after(step);
         }
+    }
+
+    template <int WIDTH, bool TURNED, int STEPS, int ACROSS, int ROW_TILES, int TILES>
+    static LANE_CODE void add_product(const char *left, const char *right,
+                                      float (&acc)[ROW_TILES][TILES][4])
+    {
+        add_product<WIDTH, TURNED, STEPS, ACROSS>(left, right, acc, [](int) {});
     }
 
     /* Offset of a lane's first piece of add_product's left operand; row_tile: its warp's first. */
