@@ -131,15 +131,21 @@ inline float exp2_fast(float x)
 
 /* Tasks are dealt to blocks by number, so that all of them have some, as they would side by side.
  */
-inline int64_t take_ticket(uint32_t *ticket, char *shared)
+inline uint32_t draw_ticket(uint32_t *ticket)
 {
     using emulated::now;
-    if (now->current == 0) {
-        while (now->next_task < now->tasks && now->next_task % now->count != now->index)
-            ++now->next_task;
-        uint32_t const mine = (uint32_t)now->next_task++;
+    emulated::expect(now->current == 0, "a thread that is not the first draws a ticket");
+    while (now->next_task < now->tasks && now->next_task % now->count != now->index)
+        ++now->next_task;
+    ++*ticket;
+    return (uint32_t)now->next_task++;
+}
+
+inline int64_t take_ticket(uint32_t *ticket, char *shared)
+{
+    if (emulated::now->current == 0) {
+        uint32_t const mine = draw_ticket(ticket);
         memcpy(shared, &mine, sizeof(mine));
-        ++*ticket;
     }
     block_barrier();
     uint32_t const mine = emulated::word_at(shared);

@@ -323,22 +323,25 @@ template <class Element, int DIM> struct forward_16 {
 
     static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, char *shared)
     {
-        forward_head const &h = block.head;
-        ra_tile const &tile = block.tile;
+        forward_head const &h = block.work.head;
+        ra_tile const &tile = block.work.tile;
         sums s;
         if (thread_index() == 0)
-            ra_key_cursor_begin(&tile, block.run_end, f.map.runs, &block.cursor[0]);
+            block.cursor[0] = block.work.cursor;
         products::template copy_rows<Q_ROWS>(f.aligned, f.dim, h.q, f.q.row_stride, tile.q_begin,
                                              tile.q_stride, tile.q_count, query_tile(shared));
-        block_barrier(); /* the cursor is set */
-        products::template copy_keys<KEYS>(f, h.k, f.k.row_stride, block.cursor[0],
+        products::template copy_keys<KEYS>(f, h.k, f.k.row_stride, block.work.cursor,
                                            key_tile(shared));
         copies_commit();
+        if (thread_index() == 0 && !block.looked)
+            forward_look_ahead(f, Element::bytes, block); /* while queries and keys arrive */
+        warp_barrier();
         if (h.tiles_begin)
             begin_sums(own_tops(shared), s);
         else
             load_sums(f, h, tile, own_tops(shared), s);
-        for (int turn = 0; !ra_key_cursor_is_over(&block.cursor[turn]); turn ^= 1) {
+        int turn = 0;
+        do { /* a tile has a block of keys at least */
             scores w;
             ra_key_cursor const &c = block.cursor[turn];
             ra_key_cursor &next = block.cursor[turn ^ 1];
@@ -369,7 +372,8 @@ template <class Element, int DIM> struct forward_16 {
                 soften(f, own_tops(shared), w, s);
                 products::add_weighted(w, value_tile(shared), s.acc);
             }
-        }
+            turn ^= 1;
+        } while (!ra_key_cursor_is_over(&block.cursor[turn]));
         store_sums(f, h, tile, own_tops(shared), s, shared);
     }
 };

@@ -24,7 +24,8 @@ template <int DIM> struct forward_32 {
         float query[ROWS][PITCH], key[KEYS][PITCH], value[KEYS][PITCH];
         float weight[ROWS][KEYS + 1];
     };
-    static_assert(sizeof(tiles) + RA_CUDA_HEAD_BYTES == TILE.shared_bytes, "as the table has it");
+    static_assert(sizeof(tiles) + RA_CUDA_FORWARD_HEAD_BYTES == TILE.shared_bytes,
+                  "as the table has it");
 
     struct sums {
         float acc[OWN_DIMS], top, sum; /* sum: of this thread's keys */
@@ -144,13 +145,13 @@ template <int DIM> struct forward_32 {
 
     static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, char *shared)
     {
-        forward_head const &h = block.head;
-        ra_tile const &tile = block.tile;
+        forward_head const &h = block.work.head;
+        ra_tile const &tile = block.work.tile;
         ra_key_cursor &c = block.cursor[0];
         tiles &t = *(tiles *)shared;
         sums s;
         if (thread_index() == 0)
-            ra_key_cursor_begin(&tile, block.run_end, f.map.runs, &c);
+            c = block.work.cursor;
         copy_rows(h.q, f.q.row_stride, tile.q_begin, tile.q_stride, tile.q_count, ROWS, f.dim,
                   t.query);
         load_sums(f, h, tile, s);

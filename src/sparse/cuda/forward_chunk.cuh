@@ -28,20 +28,28 @@ struct forward_head {
     bool tiles_begin, tiles_end; /* a tile begins the state, ends in output: no row is shared */
 };
 
-/*
- * All of a thread block's work, so that it takes no thread's registers in the loop over blocks of
- * keys. Key cursors take turns: one is read while the other is moved on.
- */
-struct forward_block {
+/* What a thread block works on: a chunk, and of its tiles the one at hand. */
+struct alignas(16) forward_work {
     forward_head head;
-    ra_key_cursor cursor[2];
     ra_cuda_task task;
+    bool there, has_tile;
     int32_t layer;                /* map.layer_count: there are no more tiles */
     uint32_t tile_next, tile_end; /* of the layer, in this chunk */
     ra_tile tile;                 /* the one at hand, */
-    uint32_t run_end;             /* and the end of its runs */
+    ra_key_cursor cursor;         /* and its first block of keys */
 };
-static_assert(sizeof(forward_block) <= RA_CUDA_HEAD_BYTES, "it has its place in shared memory");
+
+/*
+ * All that a thread block knows, so that it takes no thread's registers in the loop over blocks of
+ * keys. Key cursors take turns: one is read while the other is moved on. Likewise, the next work is
+ * looked for while one is done: see forward_look_ahead.
+ */
+struct forward_block {
+    forward_work work, next;
+    bool looked; /* the next work is known */
+    ra_key_cursor cursor[2];
+};
+static_assert(sizeof(forward_block) <= RA_CUDA_FORWARD_HEAD_BYTES, "it has its place");
 
 LANE_CODE void forward_head_begin(const ra_cuda_forward &f, const ra_cuda_task &task,
                                   int element_bytes, forward_head &h)
@@ -113,19 +121,19 @@ template <int PARTS> struct row_state {
     float acc[PARTS], dout[PARTS], top, sum;
 };
 
-/* A row that has no state, or is not `there`, has seen no key. */
+/* A row that is not `there` has seen no key. */
 template <class Element, int PARTS>
 LANE_CODE void load_row_state(const ra_cuda_forward &f, const forward_head &h, int64_t row,
                               bool there, row_state<PARTS> &s)
 {
     int64_t const at = row - h.state_row;
-    bool const has_state = there && h.acc != NULL, has_dout = there && h.delta != NULL;
-    s.top = has_state ? h.top[at] : -INFINITY;
-    s.sum = has_state ? h.sum[at] : 0;
+    bool const has_dout = there && h.delta != NULL;
+    s.top = there ? h.top[at] : -INFINITY;
+    s.sum = there ? h.sum[at] : 0;
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
         int const d = lane_index() + 32 * i;
-        s.acc[i] = has_state && d < f.dim ? h.acc[at * f.dim + d] : 0;
+        s.acc[i] = there && d < f.dim ? h.acc[at * f.dim + d] : 0;
         s.dout[i] = has_dout && d < f.dim ? Element::load(h.dout, row * f.dout.row_stride + d) : 0;
     }
 }
@@ -154,8 +162,8 @@ LANE_CODE void store_row_output(const ra_cuda_forward &f, const forward_head &h,
 }
 
 /*
- * Write the output of rows from their state; rows without state have no key. A warp reads several
- * rows before it writes any of them, so that memory latencies overlap.
+ * Write the output of rows from their state. A warp reads several rows before it writes any of
+ * them, so that memory latencies overlap.
  */
 template <class Block>
 LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h, int64_t begin,
@@ -175,6 +183,83 @@ LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h
     }
 }
 
+/* Write the output of rows that have no state: they have no key. */
+template <class Block>
+LANE_CODE void clear_rows_output(const ra_cuda_forward &f, const forward_head &h, int64_t begin,
+                                 int64_t end)
+{
+    typedef typename Block::element element;
+    constexpr int PIECE = 16 / element::bytes, PIECES = Block::TILE.dim / PIECE;
+    float const zeros[4] = {0, 0, 0, 0};
+    for (int i = thread_index(); i < (int)(end - begin) * PIECES; i += Block::THREADS) {
+        int64_t const row = begin + i / PIECES;
+        int const d = i % PIECES * PIECE;
+        char *const to = h.out + (row * f.out.row_stride + d) * element::bytes;
+        if (f.out_aligned && d < f.dim)
+            store_floats(to, zeros);
+        for (int e = 0; !f.out_aligned && e < ra_hd_min(PIECE, f.dim - d); ++e)
+            element::store(to, e, 0);
+    }
+    for (int64_t row = begin + thread_index(); row < end; row += Block::THREADS) {
+        if (h.lse != NULL)
+            h.lse[row] = -INFINITY;
+        if (h.delta != NULL)
+            h.delta[row] = 0;
+    }
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* From the layer's last tile to the next layer of the head that has some. */
+LANE_CODE void forward_find_tiles(const ra_cuda_forward &f, forward_work &w)
+{
+    const ra_cuda_map &map = f.map;
+    while (w.tile_next == w.tile_end) {
+        if (++w.layer == map.layer_count)
+            return;
+        if (!layer_has(map.layers[w.layer], f.q_head_begin + w.task.head))
+            continue;
+        const uint32_t *const tiles =
+            map.chunk_tile + (int64_t)w.layer * (map.chunk_count + 1) + w.task.chunk;
+        w.tile_next = tiles[0];
+        w.tile_end = tiles[1];
+    }
+}
+
+LANE_CODE void forward_next_tile(const ra_cuda_forward &f, forward_work &w)
+{
+    const ra_cuda_map &map = f.map;
+    w.has_tile = w.layer < map.layer_count;
+    if (!w.has_tile)
+        return;
+    w.tile = map.tiles[w.tile_next++];
+    ra_key_cursor_begin(&w.tile, map.tiles[w.tile_next].run_begin, map.runs, &w.cursor);
+    forward_find_tiles(f, w);
+}
+
+LANE_CODE void forward_begin_task(const ra_cuda_forward &f, const ra_cuda_task &task,
+                                  int element_bytes, forward_work &w)
+{
+    forward_head_begin(f, task, element_bytes, w.head);
+    w.task = task;
+    w.layer = -1;
+    w.tile_next = w.tile_end = 0;
+    forward_find_tiles(f, w);
+}
+
+/* By one thread: draw the next task, and find its first tile. Each waits for memory several times;
+   whoever calls this has something else to wait for. */
+LANE_CODE void forward_look_ahead(const ra_cuda_forward &f, int element_bytes, forward_block &b)
+{
+    uint32_t const ticket = draw_ticket(f.ticket);
+    b.looked = true;
+    b.next.there = ticket < f.tasks;
+    if (!b.next.there)
+        return;
+    forward_begin_task(f, ra_cuda_task_of(&f, ticket), element_bytes, b.next);
+    forward_next_tile(f, b.next);
+}
+
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
 /* How many rows of the chunk tiles of this head reach; a row counts once per tile. */
@@ -191,92 +276,93 @@ LANE_CODE int64_t chunk_tile_rows(const ra_cuda_map &map, int32_t head, int32_t 
     return rows;
 }
 
-LANE_CODE void forward_next_tile(const ra_cuda_forward &f, forward_block &b)
-{
-    const ra_cuda_map &map = f.map;
-    while (b.tile_next == b.tile_end) {
-        if (++b.layer == map.layer_count)
-            return;
-        if (!layer_has(map.layers[b.layer], f.q_head_begin + b.task.head))
-            continue;
-        const uint32_t *const tiles =
-            map.chunk_tile + (int64_t)b.layer * (map.chunk_count + 1) + b.task.chunk;
-        b.tile_next = tiles[0];
-        b.tile_end = tiles[1];
-    }
-    b.tile = map.tiles[b.tile_next++];
-    b.run_end = map.tiles[b.tile_next].run_begin;
-}
-
-LANE_CODE void forward_chunk_begin(const ra_cuda_forward &f, const ra_cuda_task &task,
-                                   int element_bytes, forward_block &b)
-{
-    forward_head_begin(f, task, element_bytes, b.head);
-    b.task = task;
-    b.layer = -1;
-    b.tile_next = b.tile_end = 0;
-}
-
 /* Rows of the chunk that no tile of the head may reach. */
 template <class Block>
-LANE_CODE void forward_missed_rows(const ra_cuda_forward &f, const forward_block &b)
+LANE_CODE void forward_missed_rows(const ra_cuda_forward &f, const forward_work &w)
 {
     const ra_cuda_map &map = f.map;
-    int64_t const begin = (int64_t)b.task.chunk * map.chunk_rows;
+    int64_t const begin = (int64_t)w.task.chunk * map.chunk_rows;
     int64_t const end = begin + map.chunk_rows < map.q_rows ? begin + map.chunk_rows : map.q_rows;
-    if (!map.shared_rows &&
-        chunk_tile_rows(map, f.q_head_begin + b.task.head, b.task.chunk) == end - begin)
+    bool const reached = w.has_tile && w.tile.q_count == end - begin;
+    if (!map.shared_rows && (reached || chunk_tile_rows(map, f.q_head_begin + w.task.head,
+                                                        w.task.chunk) == end - begin))
         return;
-    if (b.head.begins && b.head.acc != NULL)
-        begin_state_rows<Block::THREADS>(b.head, f.dim, begin, end);
-    if (b.head.ends && !map.shared_rows)
-        store_rows_output<Block>(f, b.head, begin, end);
+    if (w.head.begins && w.head.acc != NULL)
+        begin_state_rows<Block::THREADS>(w.head, f.dim, begin, end);
+    if (w.head.ends && !map.shared_rows && w.head.acc != NULL)
+        store_rows_output<Block>(f, w.head, begin, end);
+    if (w.head.ends && !map.shared_rows && w.head.acc == NULL)
+        clear_rows_output<Block>(f, w.head, begin, end);
+    block_barrier(); /* tiles write after it what others wrote here */
 }
 
 /* A chunk in which the step has a part. */
 template <class Block>
 LANE_CODE void forward_turn(const ra_cuda_forward &f, forward_block &block, char *shared)
 {
-    forward_missed_rows<Block>(f, block);
-    for (;;) {
-        if (thread_index() == 0)
-            forward_next_tile(f, block);
-        block_barrier(); /* the tile is known; rows of state and output that others wrote */
-        if (block.layer == f.map.layer_count)
+    forward_work &work = block.work;
+    forward_missed_rows<Block>(f, work);
+    for (bool more = work.has_tile; more;) {
+        Block::tile(f, block, shared + RA_CUDA_FORWARD_HEAD_BYTES);
+        more = work.layer < f.map.layer_count;
+        if (!more)
             break;
-        Block::tile(f, block, shared + RA_CUDA_HEAD_BYTES);
-        block_barrier(); /* shared memory has been read, and rows of state are written */
+        block_barrier(); /* the tile and shared memory have been read */
+        if (thread_index() == 0)
+            forward_next_tile(f, work);
+        block_barrier(); /* the next tile is known, and rows of state are written */
     }
-    if (block.head.ends && f.map.shared_rows) {
-        int64_t const begin = (int64_t)block.task.chunk * f.map.chunk_rows;
+    if (work.head.ends && f.map.shared_rows) {
+        int64_t const begin = (int64_t)work.task.chunk * f.map.chunk_rows;
         int64_t const end =
             begin + f.map.chunk_rows < f.map.q_rows ? begin + f.map.chunk_rows : f.map.q_rows;
-        store_rows_output<Block>(f, block.head, begin, end);
+        block_barrier(); /* rows of state are written */
+        store_rows_output<Block>(f, work.head, begin, end);
     }
 }
 
-template <class Block>
-LANE_CODE void forward_chunk(const ra_cuda_forward &f, const ra_cuda_task &task, char *shared)
+/* By one thread. What lies between members is copied with them. */
+LANE_CODE void forward_begin(forward_block &block)
 {
-    forward_block &block = *(forward_block *)shared;
-    if (thread_index() == 0)
-        forward_chunk_begin(f, task, Block::element::bytes, block);
-    block_barrier(); /* what to do is known */
-    if (!block.head.skipped)
-        forward_turn<Block>(f, block, shared);
-    block_barrier(); /* the block's work has been read, before the next task */
+    float const zeros[4] = {0, 0, 0, 0};
+    for (int i = 0; i < (int)sizeof(forward_work); i += 16)
+        store_floats((char *)&block.next + i, zeros);
+    block.looked = false;
+}
+
+/* By all threads: the next work becomes the one at hand. Of thread blocks with one task each nobody
+   looks for another. */
+template <class Block> LANE_CODE void forward_enter(const ra_cuda_forward &f, forward_block &block)
+{
+    constexpr int PIECES = sizeof(forward_work) / 16;
+    static_assert(PIECES <= Block::THREADS, "a thread copies a piece");
+    int const at = 16 * thread_index();
+    if (thread_index() < PIECES)
+        copy_piece((char *)&block.work + at, (const char *)&block.next + at);
+    block_barrier(); /* the work is known */
+    if (thread_index() == 0) {
+        block.next.there = false;
+        block.looked = f.yields;
+    }
 }
 
 /* The whole kernel: thread blocks take tasks until none are left, or one each. */
 template <class Block> struct forward_pass : Block {
     static LANE_CODE void all(const ra_cuda_forward &f, char *shared)
     {
-        do {
-            int64_t const index = take_ticket(f.ticket, shared);
-            if (index >= f.tasks)
+        forward_block &block = *(forward_block *)shared;
+        if (thread_index() == 0)
+            forward_begin(block);
+        for (;;) {
+            if (thread_index() == 0 && !block.looked)
+                forward_look_ahead(f, Block::element::bytes, block);
+            block_barrier(); /* the next work is known; the block's has been read */
+            if (!block.next.there)
                 return;
-            forward_chunk<Block>(f, ra_cuda_task_of(&f, index), shared);
-        } while (!f.yields);
+            forward_enter<Block>(f, block);
+            if (!block.work.head.skipped)
+                forward_turn<Block>(f, block, shared);
+        }
     }
 };
 

@@ -81,11 +81,17 @@ LANE_CODE float exp2_fast(float x)
     return y;
 }
 
+/* A task that no thread block has; one thread asks for it. */
+LANE_CODE uint32_t draw_ticket(uint32_t *ticket)
+{
+    return atomicAdd(ticket, 1u);
+}
+
 /* The block's next task, told to all threads through the first word of shared memory. */
 LANE_CODE int64_t take_ticket(uint32_t *ticket, char *shared)
 {
     if (threadIdx.x == 0)
-        *(uint32_t *)shared = atomicAdd(ticket, 1u);
+        *(uint32_t *)shared = draw_ticket(ticket);
     __syncthreads(); /* the ticket is written */
     uint32_t const mine = *(const uint32_t *)shared;
     __syncthreads(); /* everyone has read it: shared memory is free again */

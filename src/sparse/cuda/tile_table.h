@@ -22,8 +22,9 @@ RA_HD int32_t ra_cuda_dim_of(int32_t head_dim)
 
 /* Keys of a forward step in float32. */
 enum { RA_CUDA_KEYS_F32 = 32 };
-/* At the start of shared memory: the current head, and tickets. */
-enum { RA_CUDA_HEAD_BYTES = 256 };
+/* At the start of shared memory: the current work, the next one, and tickets; of the backward pass
+   for queries. */
+enum { RA_CUDA_FORWARD_HEAD_BYTES = 640, RA_CUDA_HEAD_BYTES = 256 };
 /* Per thread of the 16-bit forward kernels and row tile: the tops of two rows. */
 enum { RA_CUDA_ROW_TILE_TOP_BYTES = 8 };
 
@@ -57,7 +58,7 @@ RA_HD ra_cuda_tile ra_cuda_tile_16(int32_t dim, int32_t warps, int32_t row_tiles
     tile.row_tiles = row_tiles;
     tile.blocks_per_sm = blocks_per_sm;
     tile.registers = ra_cuda_registers(32 * warps, blocks_per_sm);
-    tile.shared_bytes = RA_CUDA_HEAD_BYTES + 2 * dim * (tile.q_rows + 2 * tile.k_rows) +
+    tile.shared_bytes = RA_CUDA_FORWARD_HEAD_BYTES + 2 * dim * (tile.q_rows + 2 * tile.k_rows) +
                         32 * warps * RA_CUDA_ROW_TILE_TOP_BYTES * row_tiles;
     return tile;
 }
@@ -74,8 +75,9 @@ RA_HD ra_cuda_tile ra_cuda_tile_32(int32_t dim)
     tile.row_tiles = 0;
     tile.blocks_per_sm = 2;
     tile.registers = ra_cuda_registers(32 * tile.warps, tile.blocks_per_sm);
-    tile.shared_bytes = RA_CUDA_HEAD_BYTES + 4 * ((dim + 1) * (tile.q_rows + 2 * tile.k_rows) +
-                                                  tile.q_rows * (tile.k_rows + 1));
+    tile.shared_bytes =
+        RA_CUDA_FORWARD_HEAD_BYTES +
+        4 * ((dim + 1) * (tile.q_rows + 2 * tile.k_rows) + tile.q_rows * (tile.k_rows + 1));
     return tile;
 }
 
