@@ -193,6 +193,12 @@ inline void store_pairs(char *to, uint32_t first, uint32_t second)
     memcpy(to + 4, &second, 4);
 }
 
+inline uint32_t load_elements(const char *from)
+{
+    emulated::expect((uintptr_t)from % 4 == 0, "two elements are not aligned");
+    return emulated::word_at(from);
+}
+
 inline void store_elements(char *to, uint32_t pair)
 {
     emulated::expect((uintptr_t)to % 4 == 0, "two elements are not aligned");
@@ -334,6 +340,11 @@ template <ra_dtype DTYPE> struct emulated_element {
         ra_dtype_store(DTYPE, halves, 0, low);
         ra_dtype_store(DTYPE, halves, 1, high);
         return halves[0] | (uint32_t)halves[1] << 16;
+    }
+
+    static void widen(uint32_t pair, float values[2])
+    {
+        emulated::unpack<DTYPE>(pair, values);
     }
 
     /* C[row][column] += sum over k of A[row][k] B[k][column]; the layouts are the PTX ISA's. */

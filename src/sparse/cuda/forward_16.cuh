@@ -124,6 +124,38 @@ template <class Element, int DIM> struct forward_16 {
         }
     }
 
+    /* The products of a row of dout and of the row `half` of a tile's sums, in a lane's columns.
+       Pairs are all read before any is used: reads take long. */
+    static LANE_CODE float dot_pairs(const char *dout, const float (&acc)[O_TILES][4], int half,
+                                     int dims)
+    {
+        uint32_t pairs[O_TILES];
+        float dot = 0;
+#pragma unroll
+        for (int n = 0; n < O_TILES; ++n)
+            pairs[n] = 8 * n < dims ? load_elements(dout + 16 * n) : 0;
+#pragma unroll
+        for (int n = 0; n < O_TILES; ++n) {
+            float two[2];
+            Element::widen(pairs[n], two);
+            dot += acc[n][2 * half] * two[0] + acc[n][2 * half + 1] * two[1];
+        }
+        return dot;
+    }
+
+    static LANE_CODE float dot_elements(const char *dout, const float (&acc)[O_TILES][4], int half,
+                                        int dims)
+    {
+        float dot = 0;
+#pragma unroll
+        for (int n = 0; n < O_TILES; ++n)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                if (8 * n + e < dims)
+                    dot += acc[n][2 * half + e] * Element::load(dout, 8 * n + e);
+        return dot;
+    }
+
     /* For a row whose sums were divided; writes elements only if store_tile does not. */
     static LANE_CODE void store_output_row(const ra_cuda_forward &f, const forward_head &h,
                                            int64_t row, bool there, const tops &top, const sums &s,
@@ -134,13 +166,8 @@ template <class Element, int DIM> struct forward_16 {
         float delta = 0;
         if (h.delta != NULL) {
             const char *const dout = h.dout + (row * f.dout.row_stride + column) * 2;
-#pragma unroll
-            for (int n = 0; n < O_TILES; ++n) {
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    if (8 * n + e < dims)
-                        delta += s.acc[m][n][2 * half + e] * Element::load(dout, 8 * n + e);
-            }
+            delta = f.dout_aligned ? dot_pairs(dout, s.acc[m], half, dims)
+                                   : dot_elements(dout, s.acc[m], half, dims);
             delta = quad_sum(delta);
         }
         if (!f.out_aligned) {

@@ -34,10 +34,10 @@ typedef struct ra_cuda_forward {
     float slack;  /* 16 bits: how far a score may exceed its row's top before the top rises */
     int32_t step;
     bool first, last, ends_only;
-    bool ascending;   /* see ra_cuda_task_at */
-    bool yields;      /* one thread block per task: none uses scratch */
-    bool aligned;     /* rows of q, k and v are whole pieces of 16 bytes, aligned */
-    bool out_aligned; /* rows of out */
+    bool ascending;                 /* see ra_cuda_task_at */
+    bool yields;                    /* one thread block per task: none uses scratch */
+    bool aligned;                   /* rows of q, k and v are whole pieces of 16 bytes, aligned */
+    bool out_aligned, dout_aligned; /* rows of these */
 } ra_cuda_forward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_forward) <= 4096, "kernel parameters are at most 4 KiB");

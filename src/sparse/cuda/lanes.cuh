@@ -134,6 +134,11 @@ LANE_CODE void store_pairs(char *to, uint32_t first, uint32_t second)
 }
 
 /* Two elements of 16 bits, 4 bytes aligned. */
+LANE_CODE uint32_t load_elements(const char *from)
+{
+    return *(const uint32_t *)from;
+}
+
 LANE_CODE void store_elements(char *to, uint32_t pair)
 {
     *(uint32_t *)to = pair;
@@ -266,6 +271,12 @@ struct element_bf16 {
         return *(const uint32_t *)&pair;
     }
 
+    static LANE_CODE void widen(uint32_t pair, float values[2])
+    {
+        values[0] = __uint_as_float(pair << 16);
+        values[1] = __uint_as_float(pair & 0xffff0000u);
+    }
+
     static LANE_CODE void store_four(char *to, const float values[4])
     {
         store_pairs(to, pack(values[0], values[1]), pack(values[2], values[3]));
@@ -297,6 +308,12 @@ struct element_f16 {
     {
         __half2 const pair = __floats2half2_rn(low, high);
         return *(const uint32_t *)&pair;
+    }
+
+    static LANE_CODE void widen(uint32_t pair, float values[2])
+    {
+        values[0] = __half2float(__ushort_as_half((uint16_t)pair));
+        values[1] = __half2float(__ushort_as_half((uint16_t)(pair >> 16)));
     }
 
     static LANE_CODE void store_four(char *to, const float values[4])

@@ -310,7 +310,8 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .yields =
                                  may_yield(step->yields && !ra_cuda_takes_scratch(step), tasks),
                              .aligned = aligned,
-                             .out_aligned = is_aligned(&step->out, shape->dim)};
+                             .out_aligned = is_aligned(&step->out, shape->dim),
+                             .dout_aligned = is_aligned(&step->dout, shape->dim)};
 }
 
 /* The widest key stride that suits a layer. */
