@@ -1,6 +1,7 @@
 #include "sparse/check_side.h"
 
 #include "internal.h"
+#include "sparse/cpu/dtype_bits.h"
 
 #include <math.h>
 
@@ -87,17 +88,21 @@ static float draw(uint64_t *state, ra_dtype dtype)
     *state += RA_MIX64_STEP;
     float value = 3.5f * ((float)bits / (float)(1 << 24) - 0.5f);
     uint32_t stored[1];
-    ra_dtype_store(dtype, stored, 0, value);
-    return ra_dtype_load(dtype, stored, 0);
+    dtype_store(dtype, stored, 0, value);
+    return dtype_load(dtype, stored, 0);
 }
 
-static void tensors_draw(const ra_check_side *s)
+/* Inputs: another side's, which are float32, or drawn. */
+static void tensors_fill(const ra_check_side *s, const ra_check_side *like)
 {
     for (int t = CHECK_Q; t <= CHECK_DOUT; ++t) {
+        int64_t const count =
+            is_wanted(s, (ra_check_tensor)t) ? ra_check_elements(s->p, (ra_check_tensor)t) : 0;
         uint64_t state = (uint64_t)t;
-        for (int64_t i = 0; s->seen[t] != NULL && i < ra_check_elements(s->p, (ra_check_tensor)t);
-             ++i)
-            ra_dtype_store(s->dtype, s->seen[t], i, draw(&state, s->p->dtype));
+        for (int64_t i = 0; i < count; ++i)
+            dtype_store(s->dtype, s->seen[t], i,
+                        like != NULL ? dtype_load(RA_F32, like->seen[t], i)
+                                     : draw(&state, s->p->dtype));
     }
 }
 
@@ -257,8 +262,9 @@ static ra_status move_rows(ra_check_side *s)
 static void show_moved(ra_check_side *s)
 {
     s->seen[CHECK_OUT] = s->seen[CHECK_Q];
-    for (int64_t i = 0; s->p->backward && i < ra_check_elements(s->p, CHECK_DQ); ++i)
-        ((float *)(void *)s->seen[CHECK_DQ])[i] = ra_dtype_load(s->dtype, s->seen[CHECK_DOUT], i);
+    int64_t const count = s->p->backward ? ra_check_elements(s->p, CHECK_DQ) : 0;
+    for (int64_t i = 0; i < count; ++i)
+        ((float *)(void *)s->seen[CHECK_DQ])[i] = dtype_load(s->dtype, s->seen[CHECK_DOUT], i);
 }
 
 void ra_check_side_free(ra_check_side *s)
@@ -276,7 +282,7 @@ void ra_check_side_free(ra_check_side *s)
 }
 
 ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where, ra_dtype dtype,
-                            int steps, ra_check_side *s)
+                            int steps, const ra_check_side *like, ra_check_side *s)
 {
     *s = (ra_check_side){
         .p = p, .dtype = dtype, .where = where, .kernel = &where->kernel, .steps = steps};
@@ -286,7 +292,7 @@ ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where, ra
         status = tensors_take(s);
     if (status != RA_OK)
         return status;
-    tensors_draw(s);
+    tensors_fill(s, like);
     status = inputs_bring(s);
     for (int i = 0; i < steps && !linear && status == RA_OK; ++i)
         status = ra_kernel_take_map(s->kernel, &s->maps[i]);

@@ -69,9 +69,15 @@ RA_CHECKED ra_status ra_check_place_make(const ra_kernel_ops *ops, const ra_kern
                                          ra_check_place *where);
 void ra_check_place_free(ra_check_place *where);
 
-/** Draw inputs, compute the passes; the caller always frees it. Linear: steps are segments. */
+/**
+ * Fill in inputs, compute the passes; the caller always frees it. Linear: steps are segments.
+ *
+ * @param like  a side of the same problem, float32 and in one step, whose inputs this one takes;
+ *              NULL: they are drawn
+ */
 RA_CHECKED ra_status ra_check_side_run(const ra_check_problem *p, ra_check_place *where,
-                                       ra_dtype dtype, int steps, ra_check_side *s);
+                                       ra_dtype dtype, int steps, const ra_check_side *like,
+                                       ra_check_side *s);
 void ra_check_side_free(ra_check_side *s);
 
 int64_t ra_check_elements(const ra_check_problem *p, ra_check_tensor t);

@@ -3,6 +3,7 @@
 
 #include "internal.h"
 #include "sparse/check_side.h"
+#include "sparse/cpu/dtype_bits.h"
 
 #include <math.h>
 
@@ -35,10 +36,11 @@ static void compare_tensor(const char *name, const ra_check_side *tried, const r
     int64_t const count = ra_check_elements(plain->p, t);
     bool const may_cancel = plain->p->linear != RA_LINEAR_NONE && (t == CHECK_DQ || t == CHECK_DK);
     double const floor = may_cancel ? floors[plain->p->dtype] : 0;
+    ra_dtype const dtype = ra_check_dtype(tried, t);
     double off = 0, base = 0, furthest = 0;
     for (int64_t i = 0; i < count; ++i) {
-        double const want = (double)ra_dtype_load(RA_F32, plain->seen[t], i);
-        double const got = (double)ra_dtype_load(ra_check_dtype(tried, t), tried->seen[t], i);
+        double const want = (double)dtype_load(RA_F32, plain->seen[t], i);
+        double const got = (double)dtype_load(dtype, tried->seen[t], i);
         double const far = fabs(got - want);
         off += far * far;
         base += want * want;
@@ -86,9 +88,9 @@ static ra_status problem_compare(const ra_check_problem *p, ra_check_place *trie
                                  ra_check_place *plain, ra_kernel_verdict *worst)
 {
     ra_check_side want, got;
-    ra_status status = ra_check_side_run(p, plain, RA_F32, 1, &want);
+    ra_status status = ra_check_side_run(p, plain, RA_F32, 1, NULL, &want);
     for (int steps = 1; steps <= CHECK_STEPS_MAX && status == RA_OK; ++steps) {
-        status = ra_check_side_run(p, tried, p->dtype, steps, &got);
+        status = ra_check_side_run(p, tried, p->dtype, steps, &want, &got);
         if (status == RA_OK)
             compare(&got, &want, worst);
         ra_check_side_free(&got);

@@ -1,7 +1,5 @@
 #include "sparse/cpu/dtype_bits.h"
 
-#include "ringattn/kernel.h"
-
 size_t ra_dtype_bytes(ra_dtype dtype)
 {
     return dtype == RA_F32 ? 4 : 2;
@@ -22,18 +20,12 @@ const char *ra_dtype_name(ra_dtype dtype)
 
 float ra_dtype_load(ra_dtype dtype, const void *data, int64_t index)
 {
-    if (dtype == RA_F32)
-        return ((const float *)data)[index];
-    uint16_t const half = ((const uint16_t *)data)[index];
-    return dtype == RA_F16 ? f32_of_f16(half) : f32_of_bf16(half);
+    return dtype_load(dtype, data, index);
 }
 
 void ra_dtype_store(ra_dtype dtype, void *data, int64_t index, float value)
 {
-    if (dtype == RA_F32)
-        ((float *)data)[index] = value;
-    else
-        ((uint16_t *)data)[index] = dtype == RA_F16 ? f16_of_f32(value) : bf16_of_f32(value);
+    dtype_store(dtype, data, index, value);
 }
 
 ra_view ra_view_dense(void *data, ra_dtype dtype, int64_t rows, int64_t heads, int64_t dim,

@@ -2,7 +2,8 @@
 #ifndef RINGATTN_DTYPE_BITS_H
 #define RINGATTN_DTYPE_BITS_H
 
-#include <stdint.h>
+#include "ringattn/kernel.h"
+
 #include <string.h>
 
 static inline uint32_t bits_of_f32(float value)
@@ -61,6 +62,23 @@ static inline uint16_t f16_of_f32(float value)
     }
     uint32_t const rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
     return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+/* ra_dtype_load and ra_dtype_store, for loops over many values. */
+static inline float dtype_load(ra_dtype dtype, const void *data, int64_t index)
+{
+    if (dtype == RA_F32)
+        return ((const float *)data)[index];
+    uint16_t const half = ((const uint16_t *)data)[index];
+    return dtype == RA_F16 ? f32_of_f16(half) : f32_of_bf16(half);
+}
+
+static inline void dtype_store(ra_dtype dtype, void *data, int64_t index, float value)
+{
+    if (dtype == RA_F32)
+        ((float *)data)[index] = value;
+    else
+        ((uint16_t *)data)[index] = dtype == RA_F16 ? f16_of_f32(value) : bf16_of_f32(value);
 }
 
 #endif
