@@ -27,9 +27,9 @@ typedef struct ra_kernel_verdict {
  * step and in two that carry the state. If use->dilated says so, also a dilated pattern: of two
  * branches with shares_rows and shares_keys, and with heads that share keys with shares_keys.
  *
- * Linear attention, if use->linear says so: a bit more than a chunk, in one segment and in two. Its
- * dq and dk, whose terms may cancel, are measured against at least a hundredth of the inputs, in
- * float32 a twentieth.
+ * Linear attention, if use->linear says so: a bit more than a chunk, in one segment and in two,
+ * every method against the chunked one of `plain`. Its dq and dk, whose terms may cancel, are
+ * measured against at least a hundredth of the inputs, in float32 a twentieth.
  *
  * o, dq, dk and dv: relative Frobenius error, at most twice the documented bounds (gradients of dim
  * below 16 twice that), and no element off by more than 32 times that; lse: largest absolute error.

@@ -43,6 +43,48 @@ Test(kernel_check_linear, agrees_with_linear_attention_of_this_machine)
     }
 }
 
+/* What the plain kernel is asked for, and what the other one. */
+static ra_linear_method tried_method;
+static int tried_passes, plain_passes;
+
+static ra_status tried_forward(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    cr_assert_eq(pass->method, tried_method);
+    tried_passes++;
+    return ra_kernel_cpu(RA_ISA_AUTO)->linear->forward(kernel, pass);
+}
+
+static ra_status plain_forward(ra_kernel *kernel, const ra_linear_pass *pass)
+{
+    cr_assert_eq(pass->method, RA_LINEAR_CHUNKED);
+    plain_passes++;
+    return ra_kernel_cpu(RA_ISA_AUTO)->linear->forward(kernel, pass);
+}
+
+Test(kernel_check_linear, compares_every_method_with_the_chunked_one)
+{
+    ra_linear_ops tried_ops = *ra_kernel_cpu(RA_ISA_AUTO)->linear, plain_ops = tried_ops;
+    ra_kernel_ops tried = *ra_kernel_cpu(RA_ISA_AUTO), plain = tried;
+    tried_ops.forward = tried_forward;
+    plain_ops.forward = plain_forward;
+    tried.linear = &tried_ops;
+    plain.linear = &plain_ops;
+    for (int i = 0; i < 3; ++i) {
+        ra_kernel_use const use = {.dtype = RA_F32,
+                                   .dim = 40,
+                                   .threads = 1,
+                                   .linear = RA_LINEAR_CAUSAL,
+                                   .method = (ra_linear_method)i};
+        ra_kernel_verdict v = {0};
+        tried_method = use.method;
+        tried_passes = plain_passes = 0;
+        cr_assert_eq(ra_kernel_check(&tried, &plain, &use, NULL, NULL, &v), RA_OK);
+        cr_expect(v.agrees, "method %d: %s is off by %g of %g", i, v.tensor, v.error, v.allowed);
+        cr_expect_eq(tried_passes, 4, "two problems, in one segment and in two");
+        cr_expect_eq(plain_passes, 2);
+    }
+}
+
 /* Each operation of a table does what it should, and then one number of its result is off. */
 static int wrong_operation;
 
