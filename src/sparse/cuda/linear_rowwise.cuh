@@ -2,7 +2,8 @@
  * Linear attention row by row: `recurrent` with one state at hand, `cumsum` with the state of every
  * row in memory before any is read, as a plain cumulative sum has it. They exist for comparison,
  * and are bound by memory: each row goes through the whole state. A thread owns columns of the
- * matrices.
+ * matrices, and goes down them a few elements at a time: what it reads of them comes together. One
+ * by one, each read would wait for the write before it, which might be to the same place.
  */
 #ifndef RINGATTN_CUDA_LINEAR_ROWWISE_CUH
 #define RINGATTN_CUDA_LINEAR_ROWWISE_CUH
@@ -11,14 +12,38 @@
 
 struct linear_rowwise {
     static constexpr ra_cuda_tile TILE = ra_cuda_linear_rowwise_tile();
-    static constexpr int THREADS = 32 * TILE.warps, DIM = TILE.dim;
+    static constexpr int THREADS = 32 * TILE.warps, DIM = TILE.dim, SOME = 8;
     static_assert(THREADS >= DIM, "a thread has at most one column");
+    static_assert(DIM % SOME == 0, "the last few rows of a column are within a row of tiles");
 
     struct tiles {
         float query[DIM], key[DIM], value[DIM];    /* one row of each */
         float line[DIM], line_rest[DIM], own[DIM]; /* z, what it cannot hold, and the chunk's */
     };
     static_assert(sizeof(tiles) == TILE.shared_bytes, "as the table has it");
+
+    /* Rows [row, row + SOME) of a column; the last one stands for those beyond, which are not
+       stored. */
+    struct some {
+        float at[SOME];
+    };
+
+    static LANE_CODE some take(const float *column, int row, int dim)
+    {
+        some s;
+#pragma unroll
+        for (int i = 0; i < SOME; ++i)
+            s.at[i] = column[(row + i < dim ? row + i : dim - 1) * dim];
+        return s;
+    }
+
+    static LANE_CODE void give(float *column, int row, int dim, const some &s)
+    {
+#pragma unroll
+        for (int i = 0; i < SOME; ++i)
+            if (row + i < dim)
+                column[(row + i) * dim] = s.at[i];
+    }
 
     static LANE_CODE float load(const ra_view &view, int64_t batch, int64_t head, int64_t row,
                                 int d)
@@ -39,9 +64,15 @@ struct linear_rowwise {
             t.own[e] += t.key[e];
         }
         block_barrier(); /* the row is there */
-        if (e < f.dim)
-            for (int d = 0; d < f.dim; ++d)
-                own[d * f.dim + e] = fmaf(t.key[d], t.value[e], own[d * f.dim + e]);
+        if (e >= f.dim)
+            return;
+        for (int d = 0; d < f.dim; d += SOME) {
+            some s = take(own + e, d, f.dim);
+#pragma unroll
+            for (int i = 0; i < SOME; ++i)
+                s.at[i] = fmaf(t.key[d + i], t.value[e], s.at[i]);
+            give(own + e, d, f.dim, s);
+        }
     }
 
     /* Add the chunk's sums to the longer ones, and begin anew. */
@@ -52,9 +83,15 @@ struct linear_rowwise {
         block_barrier(); /* z has been used */
         if (e >= f.dim)
             return;
-        for (int at = e; at < f.dim * f.dim; at += f.dim) {
-            carry_sum(before[at], rest[at], own[at]);
-            own[at] = 0;
+        for (int d = 0; d < f.dim; d += SOME) {
+            some sum = take(before + e, d, f.dim), left = take(rest + e, d, f.dim);
+            some const more = take(own + e, d, f.dim);
+#pragma unroll
+            for (int i = 0; i < SOME; ++i)
+                carry_sum(sum.at[i], left.at[i], more.at[i]);
+            give(before + e, d, f.dim, sum);
+            give(rest + e, d, f.dim, left);
+            give(own + e, d, f.dim, some{});
         }
         carry_sum(t.line[e], t.line_rest[e], t.own[e]);
         t.own[e] = 0;
@@ -77,9 +114,13 @@ struct linear_rowwise {
         divisor = warp_sum(divisor) + RA_LINEAR_EPSILON;
         if (e >= f.dim)
             return;
-        for (int d = 0; d < f.dim; ++d) {
-            int const at = d * f.dim + e;
-            sum = fmaf(t.query[d], before[at] + (more != NULL ? more[at] : 0), sum);
+        for (int d = 0; d < f.dim; d += SOME) {
+            some const s = take(before + e, d, f.dim);
+            some const m = more != NULL ? take(more + e, d, f.dim) : some{};
+#pragma unroll
+            for (int i = 0; i < SOME; ++i)
+                if (d + i < f.dim) /* zero times what stands there may be NaN */
+                    sum = fmaf(t.query[d + i], s.at[i] + m.at[i], sum);
         }
         linear_store(f.out.dtype, linear_head(f.out, task.batch, head), row * f.out.row_stride + e,
                      sum / divisor);
@@ -99,8 +140,14 @@ struct linear_rowwise {
         float *const to = prefix(f, task, row);
         if (e >= f.dim)
             return;
-        for (int at = e; at < f.dim * f.dim; at += f.dim)
-            to[at] = before[at] + own[at];
+        for (int d = 0; d < f.dim; d += SOME) {
+            some sum = take(before + e, d, f.dim);
+            some const more = take(own + e, d, f.dim);
+#pragma unroll
+            for (int i = 0; i < SOME; ++i)
+                sum.at[i] += more.at[i];
+            give(to + e, d, f.dim, sum);
+        }
         to[f.dim * f.dim + e] = t.line[e] + t.own[e];
     }
 
@@ -108,11 +155,14 @@ struct linear_rowwise {
                                 float *rest, float *own, tiles &t)
     {
         int const e = thread_index();
+        if (e < DIM)
+            t.query[e] = t.key[e] = 0; /* from dim on they stay so */
         if (e >= f.dim)
             return;
-        for (int at = e; at < f.dim * f.dim; at += f.dim) {
-            before[at] = task.state[at];
-            rest[at] = own[at] = 0;
+        for (int d = 0; d < f.dim; d += SOME) {
+            give(before + e, d, f.dim, take(task.state + e, d, f.dim));
+            give(rest + e, d, f.dim, some{});
+            give(own + e, d, f.dim, some{});
         }
         t.line[e] = task.state[f.dim * f.dim + e];
         t.line_rest[e] = t.own[e] = 0;
