@@ -240,6 +240,27 @@ template <int DIM> struct linear_block {
             t.weight[own_row() + r][lane_index()] = s.at[r][0];
     }
 
+    /* Every 32nd of `columns` elements of a row of sums += more. All are read before any is
+       written: a read would wait for the writes before it, which might be to the same place. */
+    static LANE_CODE void carry_row(float *sum, float *rest, int columns,
+                                    const float (&more)[COLUMNS])
+    {
+        float new_sum[COLUMNS], new_rest[COLUMNS];
+#pragma unroll
+        for (int n = 0; n < COLUMNS; ++n) {
+            new_sum[n] = 32 * n < columns ? sum[32 * n] : 0;
+            new_rest[n] = 32 * n < columns ? rest[32 * n] : 0;
+        }
+#pragma unroll
+        for (int n = 0; n < COLUMNS; ++n) {
+            carry_sum(new_sum[n], new_rest[n], more[n]);
+            if (32 * n < columns) {
+                sum[32 * n] = new_sum[n];
+                rest[32 * n] = new_rest[n];
+            }
+        }
+    }
+
     /* matrix += a^T b over the chunk's rows. An element always belongs to the same thread. */
     static LANE_CODE void carry_product(const tile &a, const tile &b, int dim, float *matrix,
                                         float *rest)
@@ -253,10 +274,8 @@ template <int DIM> struct linear_block {
 #pragma unroll
             for (int r = 0; r < OWN; ++r) {
                 int const at = (row + own_row() + r) * dim + lane;
-#pragma unroll
-                for (int n = 0; n < COLUMNS; ++n)
-                    if (row + own_row() + r < dim && lane + 32 * n < dim)
-                        carry_sum(matrix[at + 32 * n], rest[at + 32 * n], s.at[r][n]);
+                carry_row(matrix + at, rest + at, row + own_row() + r < dim ? dim - lane : 0,
+                          s.at[r]);
             }
         }
     }
