@@ -8,7 +8,7 @@
 
 #include <criterion/criterion.h>
 
-static int uses, contexts, checks;
+static int uses, contexts, checks, checks_of_cublas;
 static ra_status context_status;
 
 void __wrap_ra_devices_read(ra_devices *devices_out);
@@ -50,6 +50,7 @@ ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *
     (void)poll_context;
     cr_assert_eq(contexts, 1, "before the first that is timed");
     checks++;
+    checks_of_cublas += ops == ra_kernel_cuda_standard();
     *verdict_out = (ra_kernel_verdict){.agrees = true, .tensor = "o"};
     return RA_OK;
 }
@@ -71,6 +72,16 @@ Test(kernel_findings, a_gpus_context_is_no_part_of_its_longest_comparison)
     cr_expect_eq(contexts, 1);
     cr_expect_gt(checks, 0);
     cr_expect(is_among(ra_kernel_cuda(), found, count));
+}
+
+/* Timed are six head_dims in three dtypes, with branches and without. */
+Test(kernel_findings, cublas_begins_in_a_comparison_that_is_not_timed)
+{
+    ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
+    char text[240];
+    int count = 0;
+    cr_assert_eq(ra_kernel_findings_make(NULL, 2, found, &count), RA_OK);
+    cr_expect_eq(checks_of_cublas, ra_cublas_describe(text, sizeof(text)) ? 1 + 6 * 3 * 2 : 0);
 }
 
 Test(kernel_findings, are_of_every_table_of_the_cpu)
