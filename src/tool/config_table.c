@@ -162,7 +162,7 @@ const ra_config_key ra_config_keys[] = {
      "bytes that a rank may take; none: its share of what the machine has", AT(limit_bytes),
      RANGE(1, BYTES_MAX), .zero_name = "none"},
     {"memory.pool.mode", RA_KEY_CHOICE, "size_class",
-     "what keeps freed memory for later use; driver: a CUDA device's own pool, not yet run on one; "
+     "what keeps freed memory for later use; driver: a CUDA device's own pool; "
      "`ring.variant: base` has none",
      AT(pool_mode), .choices = pool_modes},
     {"memory.pool.trim", RA_KEY_BYTES, "auto",
@@ -188,7 +188,7 @@ const ra_config_key ra_config_keys[] = {
      AT(threads), RANGE(1, 4096), .zero_name = "auto"},
     {"compute.isa", RA_KEY_CHOICE, "auto", "instruction set; auto: the best of this machine",
      AT(isa), .choices = isas},
-    {"compute.deterministic", RA_KEY_BOOL, "false", "repeated runs agree bit for bit; on CPUs they always do for a given number of threads; on GPUs (not yet run on one) this costs time backward in bf16 up to head_dim 128 alone",
+    {"compute.deterministic", RA_KEY_BOOL, "false", "repeated runs agree bit for bit; on CPUs they always do for a given number of threads; on GPUs this costs time backward in bf16 up to head_dim 128 alone",
      AT(deterministic)},
 
     {"comm.backend", RA_KEY_CHOICE, "auto",

@@ -46,13 +46,10 @@ const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)
     if (devices->usable_count == 0)
         snprintf(text, bytes, "no: %s", devices->why_not);
     else
-        snprintf(
-            text, bytes,
-            "%d GPU%s; CUDA of the driver %d.%d, of this build %d.%d; kernels have not yet been "
-            "run on a device",
-            devices->usable_count, ra_plural(devices->usable_count), devices->driver_version / 1000,
-            devices->driver_version % 1000 / 10, devices->runtime_version / 1000,
-            devices->runtime_version % 1000 / 10);
+        snprintf(text, bytes, "%d GPU%s; CUDA of the driver %d.%d, of this build %d.%d",
+                 devices->usable_count, ra_plural(devices->usable_count),
+                 devices->driver_version / 1000, devices->driver_version % 1000 / 10,
+                 devices->runtime_version / 1000, devices->runtime_version % 1000 / 10);
     return text;
 }
 
