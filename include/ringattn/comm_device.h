@@ -1,7 +1,7 @@
 /*
  * Exchanges of GPU memory: communicators whose messages lie on a device, made over one of host
  * memory (comm.h) that serves collectives, scans and agreement. No CUDA or NCCL type is in here; a
- * build without CUDA has the same functions and says so. Not yet run on a device.
+ * build without CUDA has the same functions and says so.
  *
  * They keep what comm.h promises, with these differences: messages lie in device memory; windows do
  * not exist; ra_comm_set_stream says what an exchange is ordered after. A rank whose exchange waits

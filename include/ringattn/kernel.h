@@ -246,10 +246,10 @@ struct ra_kernel {
                              The owner sets it; results do not depend on it */
     int64_t timeout_ms;   /* a device without progress for so long counts as hung; at least 1; from
                              ra_kernel_use */
-    bool deterministic;   /* backward passes of a GPU repeat bit for bit (not yet run on one). In
-                             bfloat16 up to dim 128 that takes 7 products per pair of tiles instead
-                             of 5, else nothing. A CPU's always repeat, for a given number of
-                             threads; from ra_kernel_use */
+    bool deterministic;   /* backward passes of a GPU repeat bit for bit. In bfloat16 up to dim
+                             128 that takes 7 products per pair of tiles instead of 5, else
+                             nothing. A CPU's always repeat, for a given number of threads; from
+                             ra_kernel_use */
     ra_kernel_poll *poll; /* NULL: none */
     void *poll_context;
     ra_stored_grads stores; /* as ops->stores_grads says of the use */
@@ -271,7 +271,7 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 /**
  * The table for the GPU of ra_device_use; NULL if the build has no CUDA. Calls enqueue work on the
  * kernel's stream and return: ra_kernel_finish reports what fails on the device. `memory` gives {0}
- * if there is no GPU, and says why. Not yet run on a device.
+ * if there is no GPU, and says why.
  */
 const ra_kernel_ops *ra_kernel_cuda(void);
 
@@ -308,7 +308,7 @@ const ra_kernel_ops *ra_kernel_standard(void);
  * 16-bit jobs, products of a matrix with a tensor read 10 bits of the matrix's fraction (TF32).
  * cuBLAS works in 32 MiB of the workspace; what it takes of the device when it begins is measured
  * and charged as `context`. A NaN or Inf in k or v reaches every query, and one in q or dout every
- * key, of its head and step, whatever the mask. Not yet run on a device.
+ * key, of its head and step, whatever the mask.
  *
  * Workspace and tile sizes are known without cuBLAS; ra_kernel_init returns RA_ERR_UNSUPPORTED if
  * there is none (ra_cublas_describe). NULL if the build has no kernels for GPUs, or was made

@@ -213,12 +213,11 @@ typedef enum ra_pool_mode {
      */
     RA_POOL_SIZE_CLASS,
     /*
-     * A device driver's own pool (cudaMallocFromPoolAsync); host memory has none. Not yet run on a
-     * device. What it holds is read back after each request and charged, idle bytes as pool_idle.
-     * It grows by units of its own, so it may exceed what automatic trim allows by one of them. A
-     * request that makes it exceed the limit is refused; what the driver took for it is returned as
-     * soon as streams permit, and is charged until then. Segments and idle parts are not known:
-     * their counts are 0.
+     * A device driver's own pool (cudaMallocFromPoolAsync); host memory has none. What it holds is
+     * read back after each request and charged, idle bytes as pool_idle. It grows by units of its
+     * own, so it may exceed what automatic trim allows by one of them. A request that makes it
+     * exceed the limit is refused; what the driver took for it is returned as soon as streams
+     * permit, and is charged until then. Segments and idle parts are not known: their counts are 0.
      */
     RA_POOL_DRIVER
 } ra_pool_mode;

@@ -4,7 +4,7 @@
  *
  * A timeline belongs to one rank and one GPU, and is used by one thread at a time. All spans are
  * made at create; if they are used up, or the GPU's runtime refuses one, there is no span. That is
- * no error: no result depends on it. NULL is a timeline without spans. Not yet run on a device.
+ * no error: no result depends on it. NULL is a timeline without spans.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_TIMELINE_H
