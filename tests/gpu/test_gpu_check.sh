@@ -377,7 +377,8 @@ grep -q '"name": "rows on the device"' "$work/elsewhere/report.json" || fail "ro
 mkdir "$work/most"
 ln -s /usr/bin/* "$work/most" 2>/dev/null
 rm -f "$work"/most/*pkg-config* "$work"/most/*pkgconf*
-PATH=$work/bin:$work/most run 1 --build "$work/build" --limit 60 --only build
+mkdir -p "$work/no-packages/usr" # in place of the .deps that a checkout may have
+PATH=$work/bin:$work/most run 1 --build "$work/build" --limit 60 --only build --deps "$work/no-packages"
 verdict configure absent
 grep -q 'pkg-config is not there' "$work/build/report/report.md" || fail "no reason"
 
