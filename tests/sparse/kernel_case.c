@@ -31,20 +31,42 @@ typedef struct run {
     ra_softmax_state state;
 } run;
 
-static run_tensor make_tensor(run *r, ra_dtype dtype, int64_t rows, int64_t heads)
+/* Zeros in device memory, */
+static void *take_zeros(run *r, int64_t bytes)
+{
+    return kernel_take(&r->memory, NULL, bytes);
+}
+
+/* or NaN, which a pass has to write; zeros where it is to leave some rows as they are. */
+static void *take_output(run *r, int64_t bytes)
+{
+    void *const unwritten = kernel_zeros(bytes);
+    memset(unwritten, r->problem->c.ends_only ? 0 : 0xff, (size_t)bytes);
+    void *const data = kernel_take(&r->memory, unwritten, bytes);
+    free(unwritten);
+    return data;
+}
+
+static run_tensor tensor_of(run *r, ra_dtype dtype, int64_t rows, int64_t heads,
+                            void *take(run *r, int64_t bytes))
 {
     const kernel_case *c = &r->problem->c;
     int64_t const head_gap = c->padded ? 3 : 0, row_gap = c->padded ? 5 : 0;
     int64_t const head = c->shape.dim + head_gap, row = heads * head + row_gap;
     run_tensor t;
     t.bytes = c->shape.batch * rows * row * (int64_t)ra_dtype_bytes(dtype);
-    t.memory = kernel_take(&r->memory, NULL, t.bytes);
+    t.memory = take(r, t.bytes);
     t.view = (ra_view){.data = t.memory,
                        .dtype = dtype,
                        .batch_stride = rows * row,
                        .row_stride = row,
                        .head_stride = head};
     return t;
+}
+
+static run_tensor make_tensor(run *r, ra_dtype dtype, int64_t rows, int64_t heads)
+{
+    return tensor_of(r, dtype, rows, heads, take_zeros);
 }
 
 static ra_view dense(const run *r, void *data, ra_dtype dtype, int64_t heads)
@@ -118,7 +140,7 @@ static void make_tensors(run *r)
     ra_dtype const dkv = stored.dkv ? c->dtype : RA_F32;
     r->q = make_tensor(r, c->dtype, s->n, s->heads);
     r->dout = make_tensor(r, c->dtype, s->n, s->heads);
-    r->out = make_tensor(r, c->dtype, s->n, s->heads);
+    r->out = tensor_of(r, c->dtype, s->n, s->heads, take_output);
     r->dq = make_tensor(r, stored.dq ? c->dtype : RA_F32, s->n, s->heads);
     r->dk_all = make_tensor(r, RA_F32, s->n, s->kv_heads);
     r->dv_all = make_tensor(r, RA_F32, s->n, s->kv_heads);
@@ -135,8 +157,8 @@ static void make_tensors(run *r)
         gather(r, &r->keys[i], s->kv_heads, p->k, &r->k[i]);
         gather(r, &r->keys[i], s->kv_heads, p->v, &r->v[i]);
     }
-    r->lse = kernel_take(&r->memory, NULL, rows * (int64_t)sizeof(float));
-    r->delta = kernel_take(&r->memory, NULL, rows * (int64_t)sizeof(float));
+    r->lse = take_output(r, rows * (int64_t)sizeof(float));
+    r->delta = take_output(r, rows * (int64_t)sizeof(float));
 }
 
 /* The steps of chunks, where the table takes them and the maps' chunks are the same. */
@@ -171,6 +193,18 @@ static void make_state(run *r)
     free(nan);
 }
 
+/* No sum becomes the NaN that take_output leaves. */
+static void check_deltas(run *r)
+{
+    const oracle_shape *s = &r->problem->c.shape;
+    int64_t const rows = s->batch * s->heads * s->n;
+    uint32_t *const delta =
+        kernel_read(&r->kernel, &r->memory, r->delta, rows * (int64_t)sizeof(float));
+    for (int64_t i = 0; i < rows; ++i)
+        cr_assert_neq(delta[i], UINT32_MAX, "row %lld of all heads has no delta", (long long)i);
+    free(delta);
+}
+
 static void run_forward(run *r)
 {
     const kernel_case *c = &r->problem->c;
@@ -202,6 +236,8 @@ static void run_forward(run *r)
     }
     cr_assert_eq(ra_kernel_finish(&r->kernel), RA_OK);
     ra_kernel_end(&r->kernel, &pass, false);
+    if (pass.keeps && !c->ends_only)
+        check_deltas(r);
 }
 
 static void run_backward(run *r)

@@ -235,6 +235,29 @@ Test(cuda_emulated, tops_rise_only_by_more_than_their_slack)
     }
 }
 
+/* A step of queries goes beyond those that see the block of keys: what these add to dq is nothing,
+   even where Inf times 0 is not. */
+Test(cuda_emulated, a_query_of_infinities_harms_the_dq_of_no_other)
+{
+    enum { ROWS = 200, DIM = 64, ROW = 170 };
+    ra_kernel_ops const ops = cuda_emulated_ops();
+    kernel_case c = base_case();
+    c.shape.n = ROWS;
+    c.shape.heads = c.shape.kv_heads = 1;
+    c.shape.dim = DIM;
+    c.pattern.causal = true;
+    c.pattern.window_left = 20; /* queries from 148 on see none of the first 128 keys */
+    kernel_problem p = kernel_problem_make(&c);
+    for (int d = 0; d < DIM; ++d)
+        ra_dtype_store(c.dtype, p.dout, (int64_t)ROW * DIM + d, d % 2 == 0 ? INFINITY : -INFINITY);
+    kernel_result r = kernel_run(&ops, &p);
+    for (int64_t i = 0; i < ROWS * DIM; ++i)
+        cr_assert(i / DIM == ROW || isfinite(ra_dtype_load(c.dtype, r.dq, i)), "row %lld",
+                  (long long)(i / DIM));
+    kernel_result_free(&r);
+    kernel_problem_free(&p);
+}
+
 /* Products of a warp whose rows see some of a block: 2 row tiles of 16, 64 keys, 64 dims, twice. */
 enum { PRODUCTS = 2 * (2 * 64 / 8 * (64 / 16)) };
 

@@ -53,6 +53,23 @@ Test(kernel, every_length_around_tiles_and_blocks_is_exact)
     }
 }
 
+/* Of a dilated segment a head sees every fourth row. */
+Test(kernel, rows_that_see_no_key_are_zero_in_every_dim)
+{
+    static const int64_t segments[] = {150}, rates[] = {4};
+    for (int t = 0; t < 6; ++t) {
+        kernel_case c = kernel_base_case();
+        c.shape.n = 300;
+        c.shape.dim = t < 3 ? 20 : 40;
+        c.dtype = dtypes[t % 3];
+        c.padded = t % 2 == 1;
+        c.pattern.segments = segments;
+        c.pattern.rates = rates;
+        c.pattern.branch_count = 1;
+        kernel_check_case(&c, "rows without a key");
+    }
+}
+
 Test(kernel, query_heads_share_kv_heads_in_groups)
 {
     static const int32_t kv_heads[] = {1, 2, 3, 6};
