@@ -247,8 +247,8 @@ LANE_CODE void forward_begin_task(const ra_cuda_forward &f, const ra_cuda_task &
     forward_find_tiles(f, w);
 }
 
-/* By one thread: draw the next task, and find its first tile. Each waits for memory several times;
-   whoever calls this has something else to wait for. */
+/* By one thread: draw the next task, and find its first tile. Both wait for memory several times:
+   best done where there is something else to wait for. */
 LANE_CODE void forward_look_ahead(const ra_cuda_forward &f, int element_bytes, forward_block &b)
 {
     uint32_t const ticket = draw_ticket(f.ticket);

@@ -22,8 +22,8 @@ RA_HD int32_t ra_cuda_dim_of(int32_t head_dim)
 
 /* Keys of a forward step in float32. */
 enum { RA_CUDA_KEYS_F32 = 32 };
-/* At the start of shared memory: the current work, the next one, and tickets; of the backward pass
-   for queries. */
+/* At the start of shared memory: in forward, the work at hand and the next; in the backward pass
+   for queries, the head at hand, and tickets. */
 enum { RA_CUDA_FORWARD_HEAD_BYTES = 640, RA_CUDA_HEAD_BYTES = 256 };
 /* Per thread of the 16-bit forward kernels and row tile: the tops of two rows. */
 enum { RA_CUDA_ROW_TILE_TOP_BYTES = 8 };
