@@ -8,7 +8,9 @@
  * undefined on a GPU ends the process with a message that names kernel and line: an address that is
  * not aligned, or outside of what was allocated; a register or shared memory that is read before it
  * was written; shared memory that two threads touch, one of which writes, without a barrier in
- * between, or that a copy is still on its way to; lanes that never meet where all must.
+ * between, or that a copy is still on its way to; lanes that never meet where all must; what
+ * products of warpgroups (wgmma) use before they are waited for, or read before it was published to
+ * them.
  *
  * What ptxas makes of PTX, time, and rounding inside tensor cores (tensor_core.h) are not seen.
  */
@@ -35,7 +37,7 @@ size_t ptx_kernel_param_bytes(const ptx_kernel *kernel);
 
 /* What warps did; for a look at where a kernel's time goes. */
 typedef struct ptx_counts {
-    int64_t instructions, products; /* of warps; of these mma */
+    int64_t instructions, products, group_products; /* of warps; of these mma; wgmma */
     int64_t shared, shared_passes;  /* accesses to shared memory; times that banks were busy */
     int64_t global, global_sectors; /* accesses to global memory; sectors of 32 bytes */
     int64_t barriers, divergent;    /* of warps; instructions that not all lanes took part in */

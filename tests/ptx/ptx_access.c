@@ -34,7 +34,10 @@ void ptx_note_write(ptx_warp *w, const ptx_instruction *in, int thread, ptx_word
         ptx_fail(w, in, "writes shared memory that another thread wrote, without a barrier");
     if (may_meet(&word->read, w, thread))
         ptx_fail(w, in, "writes shared memory that another thread read, without a barrier");
+    if (word->in_use != 0)
+        ptx_fail(w, in, "writes shared memory that a product under way reads");
     word->written = (ptx_touch){thread, w->block->barriers, w->barriers};
+    word->publishing = w->block->published[thread];
 }
 
 static void note_read(ptx_warp *w, const ptx_instruction *in, int thread, ptx_word *word)
@@ -54,6 +57,36 @@ static void note_read(ptx_warp *w, const ptx_instruction *in, int thread, ptx_wo
     }
     t->block_barriers = w->block->barriers;
     t->warp_barriers = w->barriers;
+}
+
+/* Products read by a way of their own: what was written is there once its writer has said so, and
+   both have met at a barrier. */
+void ptx_note_product_begin(ptx_warp *w, const ptx_instruction *in, ptx_word *word)
+{
+    int32_t const writer = word->written.thread;
+    if (word->awaited != 0)
+        ptx_fail(w, in, "multiplies shared memory that a copy is on its way to");
+    if (word->filled != 0xf)
+        ptx_fail(w, in, "multiplies shared memory that was not written");
+    if (w->block->published[writer] == word->publishing)
+        ptx_fail(w, in, "multiplies what its writer has not published by fence.proxy.async");
+    if (may_meet(&word->written, w, ptx_thread_of(w, 0)))
+        ptx_fail(w, in, "multiplies shared memory that was written without a barrier");
+    word->in_use++;
+}
+
+/* From now on the warp's own lanes may write there; others after a barrier. */
+void ptx_note_product_end(ptx_warp *w, const ptx_instruction *in, ptx_word *word)
+{
+    ptx_touch *const t = &word->read;
+    int const several = PTX_SEVERAL + w->index;
+    bool const is_new = t->block_barriers != w->block->barriers || t->thread < 0;
+    bool const alike = is_new || t->thread == several ||
+                       (t->thread < PTX_SEVERAL && t->thread / PTX_LANES == w->index);
+    (void)in;
+    *t = (ptx_touch){alike ? several : PTX_MANY, w->block->barriers,
+                     is_new ? w->barriers - 1 : t->warp_barriers};
+    word->in_use--;
 }
 
 ptx_word *ptx_words_at(ptx_warp *w, const ptx_instruction *in, uint32_t at, int bytes)

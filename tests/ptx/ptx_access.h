@@ -21,6 +21,10 @@ uint32_t ptx_read_shared(ptx_warp *w, const ptx_instruction *in, int lane, uint3
 void ptx_write_shared(ptx_warp *w, const ptx_instruction *in, int lane, uint32_t at, int bytes,
                       uint32_t filled);
 
+/** A product of the warp reads a word from now on; until now. */
+void ptx_note_product_begin(ptx_warp *w, const ptx_instruction *in, ptx_word *word);
+void ptx_note_product_end(ptx_warp *w, const ptx_instruction *in, ptx_word *word);
+
 /** `bytes` of device memory, aligned to as many. */
 void ptx_check_global(ptx_warp *w, const ptx_instruction *in, uintptr_t at, int bytes);
 

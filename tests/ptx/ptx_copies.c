@@ -77,6 +77,13 @@ static void arrive(ptx_warp *w, const ptx_instruction *in, const ptx_piece *piec
     }
 }
 
+/* fence.proxy.async: what they wrote, and copies that have arrived, products may read. */
+void ptx_publish(ptx_warp *w, uint32_t lanes)
+{
+    for (int lane = 0; lane < PTX_LANES; ++lane)
+        w->block->published[ptx_thread_of(w, lane)] += lanes >> lane & 1;
+}
+
 /* All that the lanes' threads committed arrives as late as it may: now. */
 void ptx_wait(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 {

@@ -138,12 +138,13 @@ __attribute__((destructor)) static void print_counts(void)
         if (known[i].launches > 0)
             fprintf(stderr,
                     "%s: %lld launches, of warps %lld instructions (%lld divergent), %lld mma, "
+                    "%lld wgmma, "
                     "%lld barriers, %lld accesses to shared memory in %lld passes, %lld to device "
                     "memory of %lld sectors\n",
                     known[i].name, (long long)known[i].launches, (long long)c->instructions,
-                    (long long)c->divergent, (long long)c->products, (long long)c->barriers,
-                    (long long)c->shared, (long long)c->shared_passes, (long long)c->global,
-                    (long long)c->global_sectors);
+                    (long long)c->divergent, (long long)c->products, (long long)c->group_products,
+                    (long long)c->barriers, (long long)c->shared, (long long)c->shared_passes,
+                    (long long)c->global, (long long)c->global_sectors);
     }
 }
 

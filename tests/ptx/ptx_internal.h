@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-enum { PTX_LANES = 32, PTX_OPERANDS_MAX = 16, PTX_THREADS_MAX = 1024 };
+enum { PTX_LANES = 32, PTX_OPERANDS_MAX = 41, PTX_THREADS_MAX = 1024 };
 
 /* A register of a warp: a value per lane, as bits; narrow ones fill the low end. */
 typedef uint64_t ptx_row[PTX_LANES];
@@ -25,14 +25,19 @@ typedef enum ptx_kind {
     PTX_COPY, /* cp.async */
     PTX_COMMIT,
     PTX_WAIT,
+    PTX_PUBLISH, /* fence.proxy.async */
     PTX_BRANCH,
     PTX_RETURN,
     /* What all lanes of a warp do together: */
     PTX_SHUFFLE,
     PTX_VOTE,
     PTX_WARP_BARRIER,
-    PTX_MATRICES, /* ldmatrix */
-    PTX_PRODUCT,  /* mma */
+    PTX_MATRICES,    /* ldmatrix */
+    PTX_PRODUCT,     /* mma */
+    PTX_GROUP_FENCE, /* wgmma, */
+    PTX_GROUP_PRODUCT,
+    PTX_GROUP_COMMIT,
+    PTX_GROUP_WAIT, /* until here */
     PTX_BARRIER
 } ptx_kind;
 
@@ -63,6 +68,7 @@ typedef struct ptx_instruction {
     bool returns; /* what was there before an addition */
     bool turned;  /* matrices */
     bool half;    /* products of float16 */
+    bool indexed; /* a shuffle from a lane of that number; else by XOR */
 } ptx_instruction;
 
 /* Registers that a kernel finds filled. */
@@ -94,6 +100,22 @@ typedef struct ptx_lanes {
     uint32_t low, high;
 } ptx_lanes;
 
+/* A wgmma product that its warp has begun and not waited for. */
+typedef struct ptx_pending {
+    const ptx_instruction *in;
+    uint64_t left_shared, right; /* descriptors */
+    ptx_row left[4];             /* or registers */
+    bool committed;
+} ptx_pending;
+
+/* The n-th product of a group's warps, which is one. */
+typedef struct ptx_group_product {
+    int64_t number, line; /* from 1 */
+    uint64_t left, right;
+} ptx_group_product;
+
+enum { PTX_PENDING_MAX = 64, PTX_GROUP_PRODUCTS_KEPT = 256, PTX_GROUPS_MAX = 8 };
+
 /* A warp, and where its lanes are. Active ones are at `at`; others that are alive wait at `pc` for
    the rest of the warp, or to be run. */
 typedef struct ptx_warp {
@@ -105,6 +127,10 @@ typedef struct ptx_warp {
     int64_t barriers; /* of the warp */
     ptx_row *rows;
     ptx_lanes *known; /* per register: lanes that wrote it */
+    int64_t products; /* of wgmma, so far; those under way: */
+    int pending_count;
+    bool is_fenced;
+    ptx_pending pending[PTX_PENDING_MAX];
 } ptx_warp;
 
 /* A piece that cp.async is to bring, and when: with its thread's next wait. */
@@ -125,8 +151,10 @@ enum { PTX_SEVERAL = PTX_THREADS_MAX, PTX_MANY = 2 * PTX_THREADS_MAX };
 
 typedef struct ptx_word {
     ptx_touch written, read;
-    uint8_t filled;  /* bits: bytes that have a value */
-    uint8_t awaited; /* copies on their way */
+    uint8_t filled;     /* bits: bytes that have a value */
+    uint8_t awaited;    /* copies on their way */
+    uint16_t in_use;    /* by products under way */
+    int32_t publishing; /* ptx_block.published of who wrote it, at that time */
 } ptx_word;
 
 typedef struct ptx_block {
@@ -142,6 +170,8 @@ typedef struct ptx_block {
     ptx_word *words;
     ptx_piece *pieces;
     int piece_count, piece_room;
+    int32_t published[PTX_THREADS_MAX]; /* by thread: how often it has executed fence.proxy.async */
+    ptx_group_product products[PTX_GROUPS_MAX][PTX_GROUP_PRODUCTS_KEPT];
     uintptr_t found_begin, found_end; /* of the allocation that was last looked for */
 } ptx_block;
 
@@ -160,7 +190,16 @@ void ptx_add(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
 void ptx_copy(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
 void ptx_commit(ptx_warp *w, uint32_t lanes);
 void ptx_wait(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
+void ptx_publish(ptx_warp *w, uint32_t lanes);
 void ptx_matrices(ptx_warp *w, const ptx_instruction *in);
+
+/* wgmma: ptx_warpgroup.c. */
+void ptx_group_fence(ptx_warp *w);
+void ptx_group_product_begin(ptx_warp *w, const ptx_instruction *in);
+void ptx_group_commit(ptx_warp *w);
+void ptx_group_wait(ptx_warp *w, const ptx_instruction *in);
+/** What the block's warps, which have ended, left undone; NULL: nothing. */
+const char *ptx_group_end(const ptx_block *b);
 
 /** Check that all lanes of a mask wrote a register. */
 void ptx_expect_known(const ptx_warp *w, const ptx_instruction *in, int row, uint32_t lanes);

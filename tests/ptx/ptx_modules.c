@@ -1,4 +1,5 @@
-/* Finds kernels in modules. One is parsed when it is first asked for. */
+/* Finds kernels in modules, those of a target's own features (sm_90a) too. One is parsed when it is
+ * first asked for. */
 #include "ptx/ptx_internal.h"
 
 #include <dirent.h>
@@ -28,11 +29,13 @@ static char *read_file(const char *path)
 
 static ptx_kernel *find_in(const char *path, int target, const char *name)
 {
-    char entry[ENTRY_BYTES], kind[32];
+    char entry[ENTRY_BYTES], kind[32], special[32];
     char *const text = read_file(path);
     snprintf(entry, sizeof(entry), ".entry %s(", name);
     snprintf(kind, sizeof(kind), ".target sm_%d\n", target);
-    const char *const at = strstr(text, kind) != NULL ? strstr(text, entry) : NULL;
+    snprintf(special, sizeof(special), ".target sm_%da\n", target);
+    bool const suits = strstr(text, kind) != NULL || strstr(text, special) != NULL;
+    const char *const at = suits ? strstr(text, entry) : NULL;
     ptx_kernel *const kernel =
         at == NULL ? NULL : ptx_parse(path, text, at + strlen(entry) - 1, name);
     free(text);

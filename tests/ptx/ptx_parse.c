@@ -252,6 +252,10 @@ static void describe(parser *p, const char *name, ptx_instruction *in)
     case PTX_MATRICES:
         in->turned = strstr(name, ".trans") != NULL;
         break;
+    case PTX_SHUFFLE:
+        in->indexed = strstr(name, ".idx.") != NULL;
+        break;
+    case PTX_GROUP_PRODUCT:
     case PTX_PRODUCT:
         in->half = strstr(name, ".f16.") != NULL;
         break;

@@ -30,7 +30,7 @@ static void block_init(const ptx_kernel *k, const ptx_launch *launch, ptx_counts
     b->warp_count = (int)(launch->threads / PTX_LANES);
     b->warps = take((size_t)b->warp_count, sizeof(ptx_warp));
     /* As aligned as shared memory is. */
-    b->shared = aligned_alloc(128, (launch->shared_bytes + 255) / 128 * 128);
+    b->shared = aligned_alloc(1024, (launch->shared_bytes + 2047) / 1024 * 1024);
     b->words = take(launch->shared_bytes / 4 + 1, sizeof(ptx_word));
     if (b->shared == NULL)
         abort();
@@ -60,6 +60,8 @@ static void block_begin(ptx_block *b, unsigned index)
     b->done = b->waiting = 0;
     b->barriers = 0;
     b->piece_count = 0;
+    memset(b->published, 0, sizeof(b->published));
+    memset(b->products, 0, sizeof(b->products));
     memset(b->shared, 0xff, b->launch->shared_bytes);
     for (size_t i = 0; i < b->launch->shared_bytes / 4 + 1; ++i)
         b->words[i] = (ptx_word){.written.thread = -1, .read.thread = -1};
@@ -91,6 +93,12 @@ static void block_turn(ptx_block *b, uint64_t *seed)
     if (b->done + b->waiting == b->warp_count && b->waiting > 0)
         pass_barrier(b);
     b->is_there = b->done < b->warp_count;
+    const char *const undone = b->is_there ? NULL : ptx_group_end(b);
+    if (undone != NULL) {
+        fprintf(stderr, "ptx: %s: %s (%s, block %u)\n", b->kernel->file, undone, b->kernel->name,
+                b->index);
+        abort();
+    }
 }
 
 void ptx_run(const ptx_kernel *kernel, const ptx_launch *launch, ptx_counts *counts)

@@ -88,7 +88,8 @@ static void unpack(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 
 /* ---- what a warp does together --------------------------------------------------------------- */
 
-/* shfl.sync.bfly d|p, a, mask, clamp, members: a of lane (own lane XOR mask). */
+/* shfl.sync.bfly d|p, a, mask, clamp, members: a of lane (own lane XOR mask); .idx: of lane mask.
+ */
 static void shuffle(ptx_warp *w, const ptx_instruction *in)
 {
     const int *const from = in->operands + in->first;
@@ -96,7 +97,7 @@ static void shuffle(ptx_warp *w, const ptx_instruction *in)
     ptx_row out, valid;
     ptx_expect_known(w, in, from[0], w->alive);
     for (int i = 0; i < PTX_LANES; ++i) {
-        out[i] = value[(i ^ (int)mask[i]) & (PTX_LANES - 1)];
+        out[i] = value[((in->indexed ? 0 : i) ^ (int)mask[i]) & (PTX_LANES - 1)];
         valid[i] = 1;
     }
     put_known(w, in->operands[0], out, w->alive);
@@ -180,6 +181,18 @@ static void together(ptx_warp *w, const ptx_instruction *in)
         break;
     case PTX_PRODUCT:
         product(w, in);
+        break;
+    case PTX_GROUP_FENCE:
+        ptx_group_fence(w);
+        break;
+    case PTX_GROUP_PRODUCT:
+        ptx_group_product_begin(w, in);
+        break;
+    case PTX_GROUP_COMMIT:
+        ptx_group_commit(w);
+        break;
+    case PTX_GROUP_WAIT:
+        ptx_group_wait(w, in);
         break;
     default:
         w->at_barrier = true;
@@ -290,6 +303,7 @@ static void count(ptx_warp *w, const ptx_instruction *in)
     counts->instructions++;
     counts->divergent += w->active != w->alive;
     counts->products += in->kind == PTX_PRODUCT;
+    counts->group_products += in->kind == PTX_GROUP_PRODUCT;
     counts->barriers += in->kind == PTX_BARRIER;
 }
 
@@ -342,6 +356,9 @@ void ptx_step(ptx_warp *w)
             case PTX_COMMIT:
                 ptx_commit(w, lanes);
                 break;
+            case PTX_PUBLISH:
+                ptx_publish(w, lanes);
+                break;
             default:
                 ptx_wait(w, in, lanes);
             }
@@ -379,4 +396,7 @@ void ptx_warp_begin(ptx_warp *w)
     w->at = 0;
     w->at_barrier = false;
     w->barriers = 0;
+    w->products = 0;
+    w->pending_count = 0;
+    w->is_fenced = false;
 }

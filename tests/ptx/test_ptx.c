@@ -1,4 +1,4 @@
-/* The interpreter, by kernels written by hand (kernels.ptx). */
+/* The interpreter, by kernels written by hand (kernels.ptx, groups.ptx). */
 #include "ptx/ptx.h"
 
 #include <criterion/criterion.h>
@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MEMORY_WORDS = 64, SHARED_BYTES = 256 };
+enum { MEMORY_WORDS = 128, SHARED_BYTES = 16384 };
 
-static _Alignas(256) uint32_t memory[MEMORY_WORDS];
+static _Alignas(512) uint32_t memory[MEMORY_WORDS];
 
 static int find(uintptr_t address, uintptr_t *begin, uintptr_t *end)
 {
@@ -116,6 +116,32 @@ Test(ptx, a_copy_is_there_after_it_was_committed_and_waited_for)
     for (uint32_t i = 0; i < 32; ++i)
         cr_expect_eq(memory[32 + i], 1000 + i);
     expect_end("hasty_copy", "reads shared memory that a copy is on its way to");
+}
+
+Test(ptx, warpgroups_multiply_what_was_published_to_them)
+{
+    for (uint64_t seed = 1; seed < 20; ++seed) {
+        memset(memory, 0, sizeof(memory));
+        ptx_counts const counts = run("group", 1, seed);
+        for (int thread = 0; thread < 128; ++thread) {
+            float sum;
+            memcpy(&sum, &memory[thread], sizeof(sum));
+            cr_expect_eq(sum, 2 * (2 * 16 * 1 * 2), "thread %d: %g", thread, (double)sum);
+        }
+        cr_expect_eq(counts.group_products, 4 * 2);
+    }
+    expect_end("group_unpublished", "not published by fence.proxy.async");
+    expect_end("group_hasty", "multiplies shared memory that was written without a barrier");
+    expect_end("group_misplaced", "does not begin at a multiple of 1,024 bytes");
+}
+
+Test(ptx, what_products_use_is_left_alone_until_they_are_waited_for)
+{
+    expect_end("group_unfenced", "registers were written since wgmma.fence");
+    expect_end("group_overwritten", "writes shared memory that a product under way reads");
+    expect_end("group_touched", "reads a register that was not written");
+    expect_end("group_forgotten", "a product was never waited for");
+    expect_end("group_lonely", "different numbers of products");
 }
 
 Test(ptx, blocks_draw_tickets_in_an_order_of_the_seed)

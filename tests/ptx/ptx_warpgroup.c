@@ -1,0 +1,234 @@
+/*
+ * wgmma: products that four warps begin together, and that read shared memory and registers until
+ * they are waited for. Each warp computes its own 16 rows when it begins them, and sees them after
+ * the wait; what it, or another, does to their registers or memory meanwhile ends the process.
+ */
+#include "ptx/ptx_access.h"
+#include "sparse/cpu/dtype_bits.h"
+#include "support/tensor_core.h"
+#include "support/wgmma_operand.h"
+
+#include <string.h>
+
+enum { GROUP_WARPS = 4, WARP_ROWS = 16, SUMS = 32 /* registers of a lane */ };
+
+/* An operand in shared memory: `rows` of it, from `first` on, are this warp's. */
+typedef struct operand {
+    uint64_t descriptor;
+    bool across;
+    uint32_t first, rows;
+} operand;
+
+/* "{sums}, descriptor or {four registers}, descriptor, scale-d, imm-scale-a, imm-scale-b" and which
+   operands lie across the depth. */
+static bool left_is_shared(const ptx_instruction *in)
+{
+    return in->count == SUMS + 7;
+}
+
+static operand left_of(const ptx_warp *w, const ptx_instruction *in)
+{
+    uint32_t const first = (uint32_t)(w->index % GROUP_WARPS * WARP_ROWS);
+    return (operand){w->rows[in->operands[SUMS]][0], w->rows[in->operands[SUMS + 5]][0] != 0, first,
+                     WARP_ROWS};
+}
+
+static operand right_of(const ptx_warp *w, const ptx_instruction *in)
+{
+    int const at = left_is_shared(in) ? SUMS + 1 : SUMS + 4;
+    return (operand){w->rows[in->operands[at]][0], w->rows[in->operands[in->count - 1]][0] != 0, 0,
+                     WGMMA_COLUMNS};
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void for_pieces(ptx_warp *w, const ptx_instruction *in, const operand *o,
+                       void (*touch)(ptx_warp *w, const ptx_instruction *in, ptx_word *word))
+{
+    uint32_t const step_r = o->across ? WGMMA_PIECE : 1, step_k = o->across ? 1 : WGMMA_PIECE;
+    for (uint32_t r = o->first; r < o->first + o->rows; r += step_r)
+        for (uint32_t k = 0; k < WGMMA_DEPTH; k += step_k) {
+            uint32_t const at = wgmma_element(o->descriptor, o->across, r, k);
+            ptx_word *const words = ptx_words_at(w, in, at, PTX_PIECE_BYTES);
+            for (int i = 0; i < PTX_PIECE_BYTES / PTX_WORD_BYTES; ++i)
+                touch(w, in, &words[i]);
+        }
+}
+
+static float element(const ptx_warp *w, const ptx_instruction *in, const operand *o, uint32_t r,
+                     uint32_t k)
+{
+    uint16_t bits;
+    memcpy(&bits, w->block->shared + wgmma_element(o->descriptor, o->across, r, k), sizeof(bits));
+    return in->half ? f32_of_f16(bits) : f32_of_bf16(bits);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* The group's warps begin the same products, in the same order. */
+static void join(ptx_warp *w, const ptx_instruction *in, const ptx_group_product *mine)
+{
+    ptx_group_product *const of_group =
+        &w->block->products[w->index / GROUP_WARPS][w->products % PTX_GROUP_PRODUCTS_KEPT];
+    if (w->index % GROUP_WARPS + w->block->warp_count - w->index < GROUP_WARPS)
+        ptx_fail(w, in, "the warpgroup has fewer than four warps");
+    if (of_group->number < mine->number)
+        *of_group = *mine;
+    if (memcmp(of_group, mine, sizeof(*mine)) != 0)
+        ptx_fail(w, in, "another warp of the group has begun another product");
+    w->products++;
+}
+
+static ptx_pending *pending_of(ptx_warp *w, const ptx_instruction *in)
+{
+    if (w->pending_count == PTX_PENDING_MAX)
+        ptx_fail(w, in, "more products under way than are kept");
+    return &w->pending[w->pending_count++];
+}
+
+static bool is_pending(const ptx_warp *w, int row)
+{
+    for (int i = 0; i < w->pending_count; ++i)
+        for (int s = 0; s < SUMS; ++s)
+            if (w->pending[i].in->operands[s] == row)
+                return true;
+    return false;
+}
+
+static void read_left(ptx_warp *w, const ptx_instruction *in, ptx_pending *p,
+                      float a[WARP_ROWS][WGMMA_DEPTH])
+{
+    if (left_is_shared(in)) {
+        operand const left = left_of(w, in);
+        for_pieces(w, in, &left, ptx_note_product_begin);
+        for (uint32_t row = 0; row < WARP_ROWS; ++row)
+            for (uint32_t k = 0; k < WGMMA_DEPTH; ++k)
+                a[row][k] = element(w, in, &left, left.first + row, k);
+        return;
+    }
+    for (int i = 0; i < 4; ++i) {
+        int const row = in->operands[SUMS + i];
+        ptx_expect_known(w, in, row, UINT32_MAX);
+        memcpy(p->left[i], w->rows[row], sizeof(ptx_row));
+        for (int lane = 0; lane < PTX_LANES; ++lane)
+            for (int e = 0; e < 2; ++e) {
+                uint16_t const bits = (uint16_t)(w->rows[row][lane] >> 16 * e);
+                a[lane / 4 + 8 * (i & 1)][lane % 4 * 2 + e + 8 * (i >> 1)] =
+                    in->half ? f32_of_f16(bits) : f32_of_bf16(bits);
+            }
+    }
+}
+
+/* A lane's register 4 n + i is of row lane / 4 + 8 (i / 2), column 8 n + 2 (lane mod 4) + i mod 2
+   ("WGMMA .m64nNk16 register fragment layout for accumulator matrix D"). */
+static void add_sums(ptx_warp *w, const ptx_instruction *in, bool adds,
+                     double sums[WARP_ROWS][WGMMA_COLUMNS])
+{
+    for (int s = 0; s < SUMS; ++s) {
+        int const row = in->operands[s];
+        if (adds && !is_pending(w, row))
+            ptx_expect_known(w, in, row, UINT32_MAX);
+        for (int lane = 0; lane < PTX_LANES; ++lane) {
+            double const sum =
+                sums[lane / 4 + 8 * (s >> 1 & 1)][s / 4 * 8 + lane % 4 * 2 + (s & 1)];
+            float const before = adds ? f32_of_bits((uint32_t)w->rows[row][lane]) : 0;
+            w->rows[row][lane] = bits_of_f32(tensor_core_cut((double)before + sum));
+        }
+    }
+}
+
+void ptx_group_product_begin(ptx_warp *w, const ptx_instruction *in)
+{
+    bool const shared = left_is_shared(in);
+    int const scale = shared ? SUMS + 2 : SUMS + 5;
+    operand const right = right_of(w, in);
+    float a[WARP_ROWS][WGMMA_DEPTH], b[WGMMA_DEPTH][WGMMA_COLUMNS];
+    double sums[WARP_ROWS][WGMMA_COLUMNS] = {{0}};
+    const char *misfit = wgmma_misfit(right.descriptor);
+    ptx_group_product const mine = {.number = w->products + 1,
+                                    .line = in->line,
+                                    .right = right.descriptor,
+                                    .left = shared ? left_of(w, in).descriptor : 0};
+    if (misfit == NULL && shared)
+        misfit = wgmma_misfit(mine.left);
+    if (misfit != NULL)
+        ptx_fail(w, in, misfit);
+    if (w->rows[in->operands[scale + 1]][0] != 1 || w->rows[in->operands[scale + 2]][0] != 1)
+        ptx_fail(w, in, "an operand is scaled");
+    if (!w->is_fenced)
+        ptx_fail(w, in, "registers were written since wgmma.fence");
+    join(w, in, &mine);
+    ptx_pending next = {.in = in};
+    read_left(w, in, &next, a);
+    for_pieces(w, in, &right, ptx_note_product_begin);
+    for (uint32_t column = 0; column < WGMMA_COLUMNS; ++column)
+        for (uint32_t k = 0; k < WGMMA_DEPTH; ++k)
+            b[k][column] = element(w, in, &right, column, k);
+    for (int row = 0; row < WARP_ROWS; ++row)
+        for (int k = 0; k < WGMMA_DEPTH; ++k)
+            for (int column = 0; column < WGMMA_COLUMNS; ++column)
+                sums[row][column] += (double)a[row][k] * (double)b[k][column];
+    add_sums(w, in, w->rows[in->operands[scale]][0] != 0, sums);
+    for (int s = 0; s < SUMS; ++s) /* nobody may read them yet */
+        w->known[in->operands[s]] = (ptx_lanes){0, 0};
+    next.right = right.descriptor;
+    next.left_shared = mine.left;
+    *pending_of(w, in) = next;
+}
+
+void ptx_group_fence(ptx_warp *w)
+{
+    w->is_fenced = true;
+}
+
+void ptx_group_commit(ptx_warp *w)
+{
+    for (int i = 0; i < w->pending_count; ++i)
+        w->pending[i].committed = true;
+}
+
+static void end_product(ptx_warp *w, const ptx_instruction *in, const ptx_pending *p)
+{
+    operand right = right_of(w, p->in), left = left_of(w, p->in);
+    right.descriptor = p->right;
+    left.descriptor = p->left_shared;
+    for_pieces(w, p->in, &right, ptx_note_product_end);
+    if (left_is_shared(p->in))
+        for_pieces(w, p->in, &left, ptx_note_product_end);
+    for (int i = 0; i < 4 && !left_is_shared(p->in); ++i)
+        if (memcmp(p->left[i], w->rows[p->in->operands[SUMS + i]], sizeof(ptx_row)) != 0)
+            ptx_fail(w, in, "a product's left operand was written before it was waited for");
+}
+
+/* wgmma.wait_group: all that was committed is over. */
+void ptx_group_wait(ptx_warp *w, const ptx_instruction *in)
+{
+    int const count = w->pending_count;
+    if (w->rows[in->operands[0]][0] != 0)
+        ptx_fail(w, in, "some products are to stay under way: that is not known here");
+    for (int i = 0; i < count; ++i) {
+        if (!w->pending[i].committed)
+            ptx_fail(w, in, "waits while a product is not committed");
+        for (int s = 0; s < SUMS; ++s)
+            if (w->known[w->pending[i].in->operands[s]].low != 0)
+                ptx_fail(w, in, "a product's sums were written before it was waited for");
+    }
+    w->pending_count = 0;
+    for (int i = 0; i < count; ++i)
+        end_product(w, in, &w->pending[i]);
+    for (int i = 0; i < count; ++i)
+        for (int s = 0; s < SUMS; ++s)
+            w->known[w->pending[i].in->operands[s]] = (ptx_lanes){UINT32_MAX, UINT32_MAX};
+    w->is_fenced = false;
+}
+
+const char *ptx_group_end(const ptx_block *b)
+{
+    for (int i = 0; i < b->warp_count; ++i) {
+        if (b->warps[i].products != b->warps[i / GROUP_WARPS * GROUP_WARPS].products)
+            return "warps of a group began different numbers of products";
+        if (b->warps[i].pending_count > 0)
+            return "a product was never waited for";
+    }
+    return NULL;
+}
