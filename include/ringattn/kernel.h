@@ -255,17 +255,26 @@ struct ra_kernel {
     ra_stored_grads stores; /* as ops->stores_grads says of the use */
 };
 
-/* RA_ISA_AUTO is the fastest one that this machine can run. */
+/* RA_ISA_AUTO is the fastest one that this machine can run; on a GPU, SM80. */
 typedef enum ra_isa {
     RA_ISA_AUTO,
     RA_ISA_PORTABLE,
     RA_ISA_AVX2,
     RA_ISA_AVX512,
     RA_ISA_AVX512BF16, /* bf16 by dot products of pairs; else as AVX512 */
-    RA_ISA_NEON        /* 64-bit ARM, every one of which has it */
+    RA_ISA_NEON,       /* 64-bit ARM, every one of which has it */
+    RA_ISA_SM80,       /* GPUs: ra_kernel_cuda, */
+    RA_ISA_SM90A       /* ra_kernel_cuda_sm90a */
 } ra_isa;
 
-/** The CPU table for an instruction set; NULL if the build or the machine lacks it. */
+static inline bool ra_isa_is_gpus(ra_isa isa)
+{
+    return isa == RA_ISA_SM80 || isa == RA_ISA_SM90A;
+}
+
+/** The CPU table for an instruction set; NULL if the build or the machine lacks it, or it is a
+ * GPU's.
+ */
 const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 
 /**
@@ -274,6 +283,14 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
  * if there is no GPU, and says why.
  */
 const ra_kernel_ops *ra_kernel_cuda(void);
+
+/**
+ * The same for GPUs of compute capability 9.0 alone (`serves` says so of others): forward steps of
+ * 16 bits with a head_dim of 33 to 64, or 97 to 128, are computed by warpgroups, whose tensor cores
+ * read both operands of scores from shared memory (wgmma). All else, and where rows of results lie,
+ * is as of ra_kernel_cuda. NULL if the build has no code for sm_90a.
+ */
+const ra_kernel_ops *ra_kernel_cuda_sm90a(void);
 
 /**
  * @param use   a GPU's table puts its multiprocessors in place of the threads; the dtype decides

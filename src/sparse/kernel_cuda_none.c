@@ -8,6 +8,11 @@ const ra_kernel_ops *ra_kernel_cuda(void)
     return NULL;
 }
 
+const ra_kernel_ops *ra_kernel_cuda_sm90a(void)
+{
+    return NULL;
+}
+
 const ra_kernel_ops *ra_kernel_cuda_standard(void)
 {
     return NULL;

@@ -277,7 +277,7 @@ void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats)
     for (int i = 0; i < count; ++i) {
         block b = {};
         b.shared_bytes = k.tile.shared_bytes;
-        b.shared = (char *)aligned_alloc(128, ((size_t)b.shared_bytes + 127) / 128 * 128);
+        b.shared = (char *)aligned_alloc(1024, ((size_t)b.shared_bytes + 1023) / 1024 * 1024);
         memset(b.shared, 0xff, (size_t)b.shared_bytes);
         b.index = i;
         b.count = count;

@@ -25,6 +25,9 @@ enum operation {
     OP_LOAD,
     OP_LOAD_TRANSPOSED,
     OP_MULTIPLY,
+    OP_GROUP_BEGIN,
+    OP_GROUP_PRODUCT,
+    OP_GROUP_WAIT,
     OP_BARRIER
 };
 

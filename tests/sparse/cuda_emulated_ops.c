@@ -29,23 +29,35 @@ static int64_t tickets_of(bool yields, int64_t tasks)
     return yields ? tasks : tasks + BLOCKS;
 }
 
-static ra_status emulated_forward(ra_kernel *kernel, const ra_forward_step *step)
+static ra_status forward_by(const ra_forward_step *step, bool warpgroups)
 {
     size_t const bytes = ra_cuda_shared_scratch_bytes(BLOCKS, step->shape.dim);
     uint32_t ticket = 0;
     ra_status const status = ra_cuda_forward_check(step);
-    (void)kernel;
     if (status != RA_OK)
         return status;
     void *const scratch = malloc(bytes), *const map = copy_map(step->map);
     cr_assert_not_null(scratch);
     memset(scratch, 0xff, bytes);
-    ra_cuda_forward const f = ra_cuda_forward_args(step, map, scratch, &ticket);
+    ra_cuda_forward f = ra_cuda_forward_args(step, map, scratch, &ticket);
+    f.warpgroups = warpgroups && ra_cuda_has_warpgroups(step->q.dtype, step->shape.dim);
     cuda_emulate_forward(&f, BLOCKS, order_seed++, &cuda_emulated_stats);
     cr_assert_eq(ticket, tickets_of(f.yields, f.tasks), "every task was taken once");
     free(scratch);
     free(map);
     return RA_OK;
+}
+
+static ra_status emulated_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    (void)kernel;
+    return forward_by(step, false);
+}
+
+static ra_status emulated_sm90a_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    (void)kernel;
+    return forward_by(step, true);
 }
 
 static ra_status emulated_backward(ra_kernel *kernel, const ra_backward_step *step)
@@ -80,5 +92,13 @@ ra_kernel_ops cuda_emulated_ops(void)
     ops.tile_rows = emulated_tile_rows;
     ops.maps_by_keys = true;
     ops.stores_grads = ra_cuda_stores_grads;
+    return ops;
+}
+
+ra_kernel_ops cuda_emulated_sm90a_ops(void)
+{
+    ra_kernel_ops ops = cuda_emulated_ops();
+    ops.name = "cuda-emulated-sm_90a";
+    ops.forward = emulated_sm90a_forward;
     return ops;
 }

@@ -8,6 +8,9 @@
 /** Threads run in another order at every launch. */
 ra_kernel_ops cuda_emulated_ops(void);
 
+/** Likewise, with forward steps by warpgroups where these can compute them. */
+ra_kernel_ops cuda_emulated_sm90a_ops(void);
+
 /* Of all launches so far. */
 extern cuda_emulation cuda_emulated_stats;
 

@@ -1,4 +1,4 @@
-#include "sparse/cuda_lanes_emulated.h"
+#include "sparse/cuda_warpgroup_emulated.h"
 
 #include "sparse/cuda/backward_32.cuh"
 #include "sparse/cuda/backward_keys_16.cuh"
@@ -6,6 +6,7 @@
 #include "sparse/cuda/backward_single_16.cuh"
 #include "sparse/cuda/forward_16.cuh"
 #include "sparse/cuda/forward_32.cuh"
+#include "sparse/cuda/forward_wgmma.cuh"
 #include "sparse/cuda/rows.cuh"
 #include "sparse/cuda/softmax.cuh"
 
@@ -46,6 +47,22 @@ template <int DIM> using keys_f32 = keys_pass<backward_keys_32<DIM>>;
 template <int DIM> using keys_f16 = keys_pass<backward_keys_16<element_f16, DIM>>;
 template <int DIM> using keys_bf16 = keys_pass<backward_keys_16<element_bf16, DIM>>;
 template <int DIM> using single_bf16 = keys_pass<backward_single_16<element_bf16, DIM>>;
+
+/* By warpgroups, for the head_dims that they have. */
+template <class Element> static kernel warpgroup_kernel_of(const ra_cuda_forward *f)
+{
+    kernel k = {NULL, f, {}, f->tasks, f->yields};
+    switch (ra_cuda_dim_of(f->dim)) {
+#define RA_INSTANCE(DIM)                                                                           \
+    case DIM:                                                                                      \
+        k.run = run_pass<forward_pass<forward_wgmma<Element, DIM>>, ra_cuda_forward>;              \
+        k.tile = forward_wgmma<Element, DIM>::TILE;                                                \
+        break;
+        RA_CUDA_WARPGROUP_DIMS(RA_INSTANCE)
+#undef RA_INSTANCE
+    }
+    return k;
+}
 
 /* ---- rows ---- */
 
@@ -116,7 +133,9 @@ using namespace emulated;
 void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
                           cuda_emulation *stats)
 {
-    launch(f->q.dtype == RA_F32   ? kernel_of<forward_f32>(f, f->tasks)
+    launch(f->warpgroups          ? (f->q.dtype == RA_F16 ? warpgroup_kernel_of<element_f16>(f)
+                                                          : warpgroup_kernel_of<element_bf16>(f))
+           : f->q.dtype == RA_F32 ? kernel_of<forward_f32>(f, f->tasks)
            : f->q.dtype == RA_F16 ? kernel_of<forward_f16>(f, f->tasks)
                                   : kernel_of<forward_bf16>(f, f->tasks),
            blocks, seed, stats);

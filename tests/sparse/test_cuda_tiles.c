@@ -3,6 +3,8 @@
 #include "sparse/cuda/backward_table.h"
 #include "sparse/cuda/fragments.h"
 #include "sparse/cuda/linear_args.h"
+#include "sparse/cuda/wgmma_layout.h"
+#include "support/wgmma_operand.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -104,6 +106,27 @@ Test(cuda_tile_table, tiles_fit_registers_and_shared_memory_of_every_gpu)
     }
 }
 
+/* Tile maps are made for both kernels alike; two thread blocks fit a multiprocessor of 9.0. */
+Test(cuda_tile_table, tiles_of_warpgroups_have_as_many_queries_as_the_others)
+{
+    for (int32_t dim = 1; dim <= 256; ++dim) {
+        bool const has = ra_cuda_has_warpgroups(RA_BF16, dim);
+        cr_assert_eq(has, (dim > 32 && dim <= 64) || (dim > 96 && dim <= 128), "dim %d", dim);
+        cr_assert_eq(has, ra_cuda_has_warpgroups(RA_F16, dim));
+        cr_assert(!ra_cuda_has_warpgroups(RA_F32, dim));
+        if (!has)
+            continue;
+        ra_cuda_tile const tile = ra_cuda_warpgroup_tile_of(dim);
+        cr_assert_eq(tile.dim, ra_cuda_dim_of(dim));
+        cr_assert_eq(tile.q_rows, ra_cuda_tile_of(RA_BF16, dim).q_rows);
+        cr_assert_eq(tile.q_rows, 16 * tile.warps);
+        cr_assert_eq(tile.q_rows % 64, 0, "a warpgroup has 64");
+        cr_assert_leq(tile.blocks_per_sm, ra_cuda_blocks_most(dim), "each has scratch");
+        cr_assert_leq(32 * tile.warps * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
+        cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM), SHARED_PER_SM_H100);
+    }
+}
+
 /* Above 128 dims chunks of linear attention take more shared memory than some GPUs have. */
 Test(cuda_tile_table, linear_attention_fits_every_gpu_up_to_128_dims)
 {
@@ -161,6 +184,31 @@ Test(cuda_fragments, steps_along_the_dim_and_16_rows_are_where_the_pieces_lie)
 }
 
 /* Warps that take turns of 16 columns: the same from a first piece of their own. */
+/* As the PTX ISA places them: see wgmma_operand.h, which has it from there. */
+Test(cuda_fragments, operands_of_warpgroups_are_where_panels_have_them)
+{
+    enum { ROWS = 128, AT = 3072 };
+    for (int32_t dim = 64; dim <= 128; dim += 64)
+        for (int row = 0; row < ROWS; ++row)
+            for (int d = 0; d < dim; ++d) {
+                uint32_t const at =
+                    (uint32_t)(AT + ra_panel_offset(RA_PANEL, ROWS, row, d / RA_PIECE) +
+                               d % RA_PIECE * 2);
+                int const panel = d / RA_PANEL * ROWS * RA_PANEL_ROW_BYTES;
+                /* Rows along the depth: 64 rows, 16 columns. */
+                uint64_t const along = ra_wgmma_descriptor(
+                    ra_wgmma_at(AT) +
+                    ra_wgmma_at((uint32_t)(panel + row / 64 * 64 * 128 + d % RA_PANEL / 16 * 32)));
+                cr_assert_null(wgmma_misfit(along));
+                cr_assert_eq(wgmma_element(along, false, (uint32_t)row % 64, (uint32_t)d % 16), at);
+                /* And across it: 16 rows, 64 columns. */
+                uint64_t const across = ra_wgmma_descriptor(
+                    ra_wgmma_at(AT) + ra_wgmma_at((uint32_t)(panel + row / 16 * 16 * 128)));
+                cr_assert_null(wgmma_misfit(across));
+                cr_assert_eq(wgmma_element(across, true, (uint32_t)d % 64, (uint32_t)row % 16), at);
+            }
+}
+
 Test(cuda_fragments, steps_of_warps_that_take_turns_are_where_their_pieces_lie)
 {
     for (int d = 0; d < DIMS && dims[d] <= RA_CUDA_SINGLE_DIM_MOST; ++d) {

@@ -10,6 +10,9 @@
 #include <string.h>
 
 enum { ATTENTION_KINDS = 3, DTYPES = 3, DIMS = 6, LINEAR_DIMS = 3, ARCHITECTURES = 2 };
+/* Forward by warpgroups, for one architecture. */
+#define ONE(DIM) +1
+enum { WARPGROUP_KERNELS = 2 * (0 RA_CUDA_WARPGROUP_DIMS(ONE)) };
 #define COUNTED(DIM) +(DIM <= RA_CUDA_SINGLE_DIM_MOST)
 enum { SINGLE_KERNELS = 0 RA_CUDA_DIMS(COUNTED) };
 /* Kernels for rows: two that copy, one that adds, and those that round and sum, by dtype. */
@@ -20,6 +23,7 @@ enum { LINEAR_KERNELS = 4 * LINEAR_DIMS + 2 };
 enum { SOFTMAX_KERNELS = 2 + DTYPES + 2 };
 typedef enum kernel_kind {
     KERNEL_FORWARD,
+    KERNEL_WARPGROUPS,
     KERNEL_QUERIES,
     KERNEL_KEYS,
     KERNEL_SINGLE,
@@ -43,6 +47,7 @@ static kernel_name parse_name(const char *line)
         const char *text;
         kernel_kind kind;
     } names[] = {{"forward_pass", KERNEL_FORWARD},
+                 {"forward_wgmma", KERNEL_WARPGROUPS}, /* a forward pass, too */
                  {"queries_pass", KERNEL_QUERIES},
                  {"keys_pass", KERNEL_KEYS},
                  {"backward_single", KERNEL_SINGLE}, /* a pass for keys, too */
@@ -79,6 +84,8 @@ static int32_t registers_of(kernel_name name)
         return 32; /* eight blocks of 256 threads */
     case KERNEL_SOFTMAX:
         return ra_cuda_registers(RA_CUDA_SOFTMAX_THREADS, RA_CUDA_SOFTMAX_BLOCKS);
+    case KERNEL_WARPGROUPS:
+        return ra_cuda_warpgroup_tile_of(name.dim).registers;
     case KERNEL_QUERIES:
         return ra_cuda_queries_of(name.dtype, name.dim).registers;
     case KERNEL_KEYS:
@@ -129,5 +136,6 @@ Test(ptxas, kernels_keep_to_their_registers_and_out_of_local_memory)
         check_log(logs[i], &kernels);
     cr_assert_eq(kernels, (ATTENTION_KINDS * DTYPES * DIMS + SINGLE_KERNELS + ROW_KERNELS +
                            LINEAR_KERNELS + SOFTMAX_KERNELS) *
-                              ARCHITECTURES);
+                                  ARCHITECTURES +
+                              WARPGROUP_KERNELS);
 }

@@ -92,6 +92,9 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa)
         return if_avx512bf16();
     case RA_ISA_NEON:
         return if_neon();
+    case RA_ISA_SM80:
+    case RA_ISA_SM90A:
+        break;
     }
     return NULL;
 }

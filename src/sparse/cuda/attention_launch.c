@@ -1,8 +1,13 @@
-/* Which kernels compute a step: those of the dtype of its q. */
+/* Which kernels compute a step: those of the dtype of its q. Without RA_CUDA_SM90A none were
+   compiled for warpgroups. */
 #include "sparse/cuda/attention_launch.h"
 
 cudaError_t ra_cuda_launch_forward(const ra_cuda_forward *f, ra_cuda_grid *grid)
 {
+#ifdef RA_CUDA_SM90A
+    if (f->warpgroups)
+        return ra_cuda_forward_warpgroups(f, grid);
+#endif
     switch (f->q.dtype) {
     case RA_F32:
         return ra_cuda_forward_f32(f, grid);

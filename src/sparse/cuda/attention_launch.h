@@ -39,6 +39,7 @@ typedef cudaError_t ra_cuda_forward_launch(const ra_cuda_forward *f, ra_cuda_gri
 typedef cudaError_t ra_cuda_backward_launch(const ra_cuda_backward *f, ra_cuda_grid *grid);
 
 ra_cuda_forward_launch ra_cuda_forward_f32, ra_cuda_forward_f16, ra_cuda_forward_bf16;
+ra_cuda_forward_launch ra_cuda_forward_warpgroups; /* of both 16-bit dtypes; on sm_90a alone */
 ra_cuda_backward_launch ra_cuda_queries_f32, ra_cuda_queries_f16, ra_cuda_queries_bf16;
 ra_cuda_backward_launch ra_cuda_keys_f32, ra_cuda_keys_f16, ra_cuda_keys_bf16;
 ra_cuda_backward_launch ra_cuda_single_bf16;

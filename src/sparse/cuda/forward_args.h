@@ -38,6 +38,7 @@ typedef struct ra_cuda_forward {
     bool yields;                    /* one thread block per task: none uses scratch */
     bool aligned;                   /* rows of q, k and v are whole pieces of 16 bytes, aligned */
     bool out_aligned, dout_aligned; /* rows of these */
+    bool warpgroups;                /* by wgmma: a GPU of sm_90a, and ra_cuda_has_warpgroups */
 } ra_cuda_forward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_forward) <= 4096, "kernel parameters are at most 4 KiB");

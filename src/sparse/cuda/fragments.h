@@ -27,6 +27,14 @@ RA_HD int ra_piece_offset(int dim, int r, int p)
     return r * dim * 2 + (p & -group) * RA_PIECE_BYTES + place * RA_PIECE_BYTES;
 }
 
+/* Likewise, in a tile of `rows` rows that is cut into panels of so many columns, each a tile of its
+   own behind the one before. */
+RA_HD int ra_panel_offset(int columns, int rows, int r, int p)
+{
+    int const pieces = columns / RA_PIECE;
+    return p / pieces * rows * columns * 2 + ra_piece_offset(columns, r, p % pieces);
+}
+
 /*
  * From the offset of piece 0 or 1 of a row to that of the piece 2 * step further. Compile-time
  * constants become part of an instruction: a lane needs one register for all rows and steps of a

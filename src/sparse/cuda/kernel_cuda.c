@@ -11,6 +11,7 @@
 #include "sparse/cuda/launch_args.h"
 #include "sparse/kernel_request.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,18 +23,26 @@ static ra_memory cuda_memory(void)
     return memory;
 }
 
+/* The GPU in use, or the one that will be; *index_out says which. NULL: there is none. */
+static const ra_device *device_of(ra_devices *devices, int *index_out)
+{
+    int index = ra_device_used();
+    ra_devices_read(devices);
+    if (index < devices->count && !devices->list[index].usable)
+        index = ra_devices_first(devices); /* none has been chosen yet */
+    *index_out = index;
+    return index < devices->count ? &devices->list[index] : NULL;
+}
+
 static bool cuda_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
 {
     ra_devices devices;
-    int index = ra_device_used();
+    int index;
+    const ra_device *const device = device_of(&devices, &index);
     int32_t const needed = ra_cuda_shared_bytes(use);
-    ra_devices_read(&devices);
-    if (index < devices.count && !devices.list[index].usable)
-        index = ra_devices_first(&devices); /* none has been chosen yet */
-    const ra_device *const device = &devices.list[index];
-    if (index < devices.count && needed <= device->shared_bytes)
+    if (device != NULL && needed <= device->shared_bytes)
         return true;
-    if (index >= devices.count)
+    if (device == NULL)
         snprintf(why_not, bytes, "GPU %d: %s", index, devices.why_not);
     else
         snprintf(why_not, bytes,
@@ -195,11 +204,12 @@ static ra_status check_scratch(const ra_kernel *kernel, const ra_forward_step *s
         "its workspace was made for maps without shared rows, or for a smaller head_dim");
 }
 
-static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step, const void *map)
+static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step, const void *map,
+                                 bool warpgroups)
 {
-    ra_cuda_forward const f =
-        ra_cuda_forward_args(step, map, kernel->workspace.data, tickets_of(kernel));
+    ra_cuda_forward f = ra_cuda_forward_args(step, map, kernel->workspace.data, tickets_of(kernel));
     ra_cuda_grid grid = grid_of(kernel);
+    f.warpgroups = warpgroups;
     if (f.tasks == 0)
         return RA_OK;
     ra_cuda_watch_launch(kernel, "forward kernel", &step->pair, f.ticket);
@@ -210,9 +220,13 @@ static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step,
     return ra_cuda_kernel_status(kernel, error, "kernel cuda: forward");
 }
 
-static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
+/* Warpgroups compute what they can; the other kernels compute the rest. */
+static ra_status forward_by(ra_kernel *kernel, const ra_forward_step *step, bool may_use_warpgroups)
 {
-    ra_cuda_tile const tile = ra_cuda_tile_of(step->q.dtype, step->shape.dim);
+    bool const warpgroups =
+        may_use_warpgroups && ra_cuda_has_warpgroups(step->q.dtype, step->shape.dim);
+    ra_cuda_tile const tile = warpgroups ? ra_cuda_warpgroup_tile_of(step->shape.dim)
+                                         : ra_cuda_tile_of(step->q.dtype, step->shape.dim);
     const void *map = NULL;
     ra_block own = {0};
     ra_status status = ra_cuda_forward_check(step);
@@ -227,8 +241,13 @@ static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
     if (status == RA_OK)
         status = ra_cuda_map_data(kernel, step->map, &own, &map);
     if (status == RA_OK)
-        status = enqueue_forward(kernel, step, map);
+        status = enqueue_forward(kernel, step, map, warpgroups);
     return ra_cuda_give_map(kernel, status, &own);
+}
+
+static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    return forward_by(kernel, step, false);
 }
 
 static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *step, const void *map)
@@ -297,3 +316,47 @@ const ra_kernel_ops *ra_kernel_cuda(void)
 {
     return &ra_cuda_ops;
 }
+
+/* ---- forward by warpgroups ------------------------------------------------------------------- */
+
+#ifdef RA_CUDA_SM90A
+static ra_kernel_ops sm90a_ops;
+static pthread_once_t sm90a_made = PTHREAD_ONCE_INIT;
+
+static bool sm90a_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
+{
+    ra_devices devices;
+    int index;
+    const ra_device *const device = device_of(&devices, &index);
+    if (device == NULL || (device->major == 9 && device->minor == 0))
+        return cuda_serves(use, why_not, bytes);
+    snprintf(why_not, bytes,
+             "compute.isa: sm_90a runs on compute capability 9.0 alone, and GPU %d (%s) has %d.%d",
+             index, device->name, (int)device->major, (int)device->minor);
+    return false;
+}
+
+static ra_status sm90a_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    return forward_by(kernel, step, true);
+}
+
+static void make_sm90a(void)
+{
+    sm90a_ops = ra_cuda_ops;
+    sm90a_ops.name = "cuda-sm_90a";
+    sm90a_ops.serves = sm90a_serves;
+    sm90a_ops.forward = sm90a_forward;
+}
+
+const ra_kernel_ops *ra_kernel_cuda_sm90a(void)
+{
+    RA_ASSERT(pthread_once(&sm90a_made, make_sm90a) == 0);
+    return &sm90a_ops;
+}
+#else
+const ra_kernel_ops *ra_kernel_cuda_sm90a(void)
+{
+    return NULL;
+}
+#endif

@@ -9,7 +9,7 @@ template <class Pass, class Args>
 __global__ void __launch_bounds__(Pass::THREADS, Pass::TILE.blocks_per_sm)
     attention_kernel(const __grid_constant__ Args f)
 {
-    extern __shared__ __align__(128) char shared[];
+    extern __shared__ __align__(1024) char shared[];
     Pass::all(f, shared);
 }
 

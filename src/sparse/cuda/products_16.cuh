@@ -13,12 +13,13 @@
 #include "sparse/cuda/heads.cuh"
 #include "sparse/cuda/key_cursor.h"
 
-template <class Element, int DIM, int THREADS> struct products_16 {
+/* Tiles are rows of DIM elements, or panels of PANEL columns, one after the other: fragments.h. */
+template <class Element, int DIM, int THREADS, int PANEL = DIM> struct products_16 {
     /* Threads copy rows side by side; if pieces are no power of two, each copies several. */
     static constexpr int COLUMNS = ra_copy_columns(DIM), ROUNDS = DIM / RA_PIECE / COLUMNS;
     static constexpr int ROWS_AT_ONCE = THREADS / COLUMNS;
 
-    static constexpr int ROW_BYTES = DIM * 2;
+    static constexpr int ROW_BYTES = PANEL * 2;
 
     /* ---- into shared memory ---- */
 
@@ -54,7 +55,8 @@ template <class Element, int DIM, int THREADS> struct products_16 {
             int const elements = ra_hd_min(RA_PIECE, dim - piece * RA_PIECE);
             copy_column<ROWS>(aligned, from + round * COLUMNS * RA_PIECE_BYTES,
                               ROWS_AT_ONCE * row_bytes, elements, elements > 0 ? count - at.row : 0,
-                              to + ra_piece_offset(DIM, at.row, piece));
+                              to + (PANEL == DIM ? ra_piece_offset(DIM, at.row, piece)
+                                                 : ra_panel_offset(PANEL, ROWS, at.row, piece)));
         }
     }
 
@@ -186,6 +188,16 @@ template <class Element, int DIM, int THREADS> struct products_16 {
         }
     }
 
+    /* The 16 scores from 16 step on of a row tile, rounded to 16 bits, as a left operand. */
+    template <int TILES>
+    static LANE_CODE void pack_left(const float (&w)[TILES][4], int step, uint32_t a[4])
+    {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            a[i] = Element::pack(w[2 * step + (i >> 1)][2 * (i & 1)],
+                                 w[2 * step + (i >> 1)][2 * (i & 1) + 1]);
+    }
+
     /* acc[left row][dim] += sum over right rows of w[left row][right row] * right[right row][dim],
        w rounded to 16 bits. */
     template <int ROW_TILES, int TILES>
@@ -199,10 +211,7 @@ template <class Element, int DIM, int THREADS> struct products_16 {
             uint32_t a[ROW_TILES][4];
 #pragma unroll
             for (int m = 0; m < ROW_TILES; ++m)
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    a[m][i] = Element::pack(w[m][2 * step + (i >> 1)][2 * (i & 1)],
-                                            w[m][2 * step + (i >> 1)][2 * (i & 1) + 1]);
+                pack_left(w[m], step, a[m]);
 #pragma unroll
             for (int n = 0; n < DIM / 8; n += 2) {
                 uint32_t b[4];

@@ -27,6 +27,8 @@ enum { RA_CUDA_KEYS_F32 = 32 };
 enum { RA_CUDA_FORWARD_HEAD_BYTES = 640, RA_CUDA_HEAD_BYTES = 256 };
 /* Per thread of the 16-bit forward kernels and row tile: the tops of two rows. */
 enum { RA_CUDA_ROW_TILE_TOP_BYTES = 8 };
+/* Of the forward kernel by warpgroups: what is known of three blocks of keys. */
+enum { RA_CUDA_KEY_BLOCKS_BYTES = 264 };
 
 /* A warp of the 16-bit kernels has row_tiles times 16 query rows: m of mma.m16n8k16. */
 typedef struct ra_cuda_tile {
@@ -92,6 +94,46 @@ RA_HD ra_cuda_tile ra_cuda_tile_of(ra_dtype dtype, int32_t head_dim)
     if (dim <= 128)
         return ra_cuda_tile_16(dim, 4, 2, 64, 2);
     return ra_cuda_tile_16(dim, 4, 1, 64, 2);
+}
+
+/* ---- forward by warpgroups: wgmma, sm_90a -----------------------------------------------------
+ */
+
+/* What it is compiled for, in 16 bits: dims of whole panels (wgmma_layout.h), so few that a
+   multiprocessor holds two thread blocks. */
+#define RA_CUDA_WARPGROUP_DIMS(X) X(64) X(128)
+
+/* head_dims that such an instance holds and no smaller one does. */
+RA_HD bool ra_cuda_has_warpgroups(ra_dtype dtype, int32_t head_dim)
+{
+    int32_t const dim = ra_cuda_dim_of(head_dim);
+    return dtype != RA_F32 && (dim == 64 || dim == 128);
+}
+
+/* Where tiles begin in shared memory, behind the head, the tops and blocks of keys: wgmma wants
+   them aligned so. */
+RA_HD int32_t ra_cuda_warpgroup_tiles_at(int32_t threads)
+{
+    int32_t const end = RA_CUDA_FORWARD_HEAD_BYTES + RA_CUDA_ROW_TILE_TOP_BYTES * threads +
+                        RA_CUDA_KEY_BLOCKS_BYTES;
+    return (end + 1023) / 1024 * 1024;
+}
+
+/* As many queries as ra_cuda_tile_of has, so that tile maps suit both; a warpgroup has 64 of them.
+   One block of queries, two of keys, two of values, in 16 bits. */
+RA_HD ra_cuda_tile ra_cuda_warpgroup_tile_of(int32_t head_dim)
+{
+    ra_cuda_tile tile = {0, 0, 0, 0, 0, 0, 0, 0};
+    tile.dim = ra_cuda_dim_of(head_dim);
+    tile.q_rows = 128;
+    tile.k_rows = 64;
+    tile.warps = tile.q_rows / 16;
+    tile.row_tiles = 1;
+    tile.blocks_per_sm = 2;
+    tile.registers = ra_cuda_registers(32 * tile.warps, tile.blocks_per_sm);
+    tile.shared_bytes = ra_cuda_warpgroup_tiles_at(32 * tile.warps) +
+                        2 * tile.dim * (tile.q_rows + 4 * tile.k_rows);
+    return tile;
 }
 
 /* Most thread blocks of a forward kernel that a multiprocessor is to hold. */

@@ -1,0 +1,93 @@
+/*
+ * Primitives for what a warpgroup does together: four warps, of which the first one's number is a
+ * multiple of 4, multiply 64 rows with 64 columns, 16 deep, by wgmma (PTX ISA, "Asynchronous
+ * Warpgroup Level Matrix Instructions"). sm_90a alone has it.
+ *
+ * Products run on while the warps do something else, in order. Registers that they use must not be
+ * touched, nor shared memory that they read, between warpgroup_begin and warpgroup_wait. A lane's
+ * sums c[n] are those of mma.m16n8k16 (fragments.h) for the warp's 16 rows and columns 8 n on, and
+ * its left operand a has the same registers. Others lie in shared memory as wgmma_layout.h says.
+ *
+ * All 128 threads take part in all of these but shared_publish.
+ */
+#ifndef RINGATTN_CUDA_WARPGROUP_CUH
+#define RINGATTN_CUDA_WARPGROUP_CUH
+
+#include "sparse/cuda/lanes.cuh"
+
+/* The warp's group. Compilers learn from the shuffle that it is one for all lanes, and compute
+   operands' places once per warp. */
+LANE_CODE int warpgroup_index()
+{
+    return __shfl_sync(0xffffffffu, warp_index() >> 2, 0);
+}
+
+/* What this thread wrote to shared memory, its copies that have arrived too, is for products to
+   read, after a barrier: they read by another way than threads do. */
+LANE_CODE void shared_publish()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Registers are ready for products. */
+LANE_CODE void warpgroup_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+/* Wait for all products that were begun. */
+LANE_CODE void warpgroup_wait()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;\n\t"
+                 "wgmma.wait_group.sync.aligned 0;" ::
+                     : "memory");
+}
+
+template <class Element> struct warpgroup;
+
+#define RA_WGMMA_SUMS                                                                              \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "  \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+#define RA_WGMMA_FOUR(n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
+#define RA_WGMMA_OPERANDS                                                                          \
+    RA_WGMMA_FOUR(0), RA_WGMMA_FOUR(1), RA_WGMMA_FOUR(2), RA_WGMMA_FOUR(3), RA_WGMMA_FOUR(4),      \
+        RA_WGMMA_FOUR(5), RA_WGMMA_FOUR(6), RA_WGMMA_FOUR(7)
+
+/* begin_product: c = left * right^T, and product adds it: rows of both lie along the depth.
+   add_product: c += a * right, whose rows lie across the depth. */
+#define RA_WARPGROUP(ELEMENT, TYPE)                                                                \
+    template <> struct warpgroup<ELEMENT> {                                                        \
+        static LANE_CODE void begin_product(float (*c)[4], uint64_t left, uint64_t right)          \
+        {                                                                                          \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
+                         " " RA_WGMMA_SUMS "%32, %33, 0, 1, 1, 0, 0;"                              \
+                         : RA_WGMMA_OPERANDS                                                       \
+                         : "l"(left), "l"(right));                                                 \
+        }                                                                                          \
+                                                                                                   \
+        static LANE_CODE void product(float (*c)[4], uint64_t left, uint64_t right)                \
+        {                                                                                          \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
+                         " " RA_WGMMA_SUMS "%32, %33, 1, 1, 1, 0, 0;"                              \
+                         : RA_WGMMA_OPERANDS                                                       \
+                         : "l"(left), "l"(right));                                                 \
+        }                                                                                          \
+                                                                                                   \
+        static LANE_CODE void add_product(float (*c)[4], const uint32_t a[4], uint64_t right)      \
+        {                                                                                          \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
+                         " " RA_WGMMA_SUMS "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                \
+                         : RA_WGMMA_OPERANDS                                                       \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                \
+        }                                                                                          \
+    };
+
+RA_WARPGROUP(element_bf16, "bf16")
+RA_WARPGROUP(element_f16, "f16")
+
+#undef RA_WARPGROUP
+#undef RA_WGMMA_OPERANDS
+#undef RA_WGMMA_FOUR
+#undef RA_WGMMA_SUMS
+
+#endif

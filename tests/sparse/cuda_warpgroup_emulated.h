@@ -1,0 +1,127 @@
+/* What a warpgroup does together (warpgroup.cuh), on a CPU: see cuda_emulator.h. Products are
+   computed at once; whether anything touches them meanwhile is seen where PTX is run. C++ only. */
+#ifndef RINGATTN_TESTS_CUDA_WARPGROUP_EMULATED_H
+#define RINGATTN_TESTS_CUDA_WARPGROUP_EMULATED_H
+
+#include "sparse/cuda_lanes_emulated.h"
+#include "support/tensor_core.h"
+#include "support/wgmma_operand.h"
+
+inline uint32_t shared_address(const void *at)
+{
+    emulated::expect(emulated::is_shared(at), "beyond shared memory");
+    return (uint32_t)((const char *)at - emulated::now->shared);
+}
+
+inline int warpgroup_index()
+{
+    return warp_index() / 4;
+}
+
+inline void shared_publish() {}
+
+inline void warpgroup_begin()
+{
+    emulated::warp_together(emulated::OP_GROUP_BEGIN, {});
+}
+
+inline void warpgroup_wait()
+{
+    emulated::warp_together(emulated::OP_GROUP_WAIT, {});
+}
+
+template <class Element> struct warpgroup {
+    /* c[4 n + i] of lanes: row lane / 4 + 8 (i / 2), column 8 n + 2 (lane mod 4) + i mod 2. */
+    static void begin_product(float (*c)[4], uint64_t left, uint64_t right)
+    {
+        for (int n = 0; n < 8; ++n)
+            c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
+        product(c, left, right);
+    }
+
+    static void product(float (*c)[4], uint64_t left, uint64_t right)
+    {
+        uint32_t const first = (uint32_t)warp_index() % 4 * 16;
+        float a[2][16]; /* the lane's rows */
+        agree(left, right);
+        for (uint32_t half = 0; half < 2; ++half)
+            for (uint32_t k = 0; k < 16; ++k)
+                a[half][k] = element(left, false, first + 8 * half + (uint32_t)lane_index() / 4, k);
+        add(c, a, right, false);
+    }
+
+    static void add_product(float (*c)[4], const uint32_t own[4], uint64_t right)
+    {
+        using namespace emulated;
+        float a[2][16];
+        offer mine = {};
+        agree(0, right);
+        for (int i = 0; i < 4; ++i)
+            Element::widen(own[i], mine.a[i]);
+        auto const &offers = warp_together(OP_MULTIPLY, mine);
+        for (int half = 0; half < 2; ++half)
+            for (int k = 0; k < 16; ++k)
+                a[half][k] = offers[(size_t)(lane_index() / 4 * 4 + k % 8 / 2)]
+                                 .a[half + 2 * (k >= 8)][k % 2];
+        add(c, a, right, true);
+    }
+
+  private:
+    /* All lanes name the same operands. */
+    static void agree(uint64_t left, uint64_t right)
+    {
+        using namespace emulated;
+        offer mine = {};
+        const char *const misfit = wgmma_misfit(right);
+        expect(misfit == NULL, misfit);
+        expect(left == 0 || wgmma_misfit(left) == NULL, "a left operand lies wrong");
+        mine.row = now->shared + (right & 0x3fff) + (left & 0x3fff) * 0x4000;
+        auto const &offers = warp_together(OP_GROUP_PRODUCT, mine);
+        expect(offers[0].row == mine.row, "lanes multiply different tiles");
+        now->stats->group_products += lane_index() == 0;
+    }
+
+    static float element(uint64_t descriptor, bool across, uint32_t r, uint32_t k)
+    {
+        using namespace emulated;
+        const char *const at = now->shared + wgmma_element(descriptor, across, r, k);
+        note_read(at, 2);
+        return Element::load(at, 0);
+    }
+
+    /* [depth][column]: who reads it first keeps it for the others. It stays as it is until the
+       block's next barrier. */
+    struct tile {
+        uint64_t right;
+        int64_t round;
+        bool across;
+        float x[16][64];
+    };
+
+    static const tile &right_tile(uint64_t right, bool across)
+    {
+        static tile kept = {};
+        int64_t const round = emulated::now->all.round;
+        if (kept.right != right || kept.round != round || kept.across != across) {
+            kept.right = right, kept.round = round, kept.across = across;
+            for (uint32_t k = 0; k < 16; ++k)
+                for (uint32_t column = 0; column < 64; ++column)
+                    kept.x[k][column] = element(right, across, column, k);
+        }
+        return kept;
+    }
+
+    static void add(float (*c)[4], const float a[2][16], uint64_t right, bool across)
+    {
+        const tile &b = right_tile(right, across);
+        for (int i = 0; i < 32; ++i) {
+            int const column = i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
+            double sum = 0;
+            for (int k = 0; k < 16; ++k)
+                sum += (double)a[i / 2 % 2][k] * (double)b.x[k][column];
+            c[i / 4][i % 4] = tensor_core_cut((double)c[i / 4][i % 4] + sum);
+        }
+    }
+};
+
+#endif

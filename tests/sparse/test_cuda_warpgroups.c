@@ -1,0 +1,131 @@
+/* Forward by warpgroups, its own source run by the emulator, where it parts with the other kernel:
+   what a warpgroup skips, and copies that are not aligned, of strided rows and of short blocks. */
+#include "sparse/cuda_emulated_ops.h"
+#include "sparse/kernel_case.h"
+#include "support/random_pattern.h"
+
+#include <criterion/criterion.h>
+
+TestSuite(cuda_warpgroups, .timeout = 6000);
+
+static const ra_dtype dtypes[] = {RA_BF16, RA_F16};
+
+static kernel_case forward_case(void)
+{
+    kernel_case c = kernel_base_case();
+    c.dtype = RA_BF16;
+    c.shape.dim = 64;
+    c.dout_factor = 0;
+    return c;
+}
+
+/* @return the products that warpgroups made of it, counted by warps */
+static int64_t check(const kernel_case *c, const char *what)
+{
+    ra_kernel_ops const ops = cuda_emulated_sm90a_ops();
+    kernel_problem problem = kernel_problem_make(c);
+    int64_t const before = cuda_emulated_stats.group_products;
+    kernel_check_table(&ops, &problem, what);
+    kernel_problem_free(&problem);
+    return cuda_emulated_stats.group_products - before;
+}
+
+/* Every second dim is padded; of these some have rows that are not aligned. With a backward pass
+   tops have no slack. */
+Test(cuda_warpgroups, agree_with_the_oracle_for_every_dim_that_they_have)
+{
+    static const int32_t dims[] = {64, 33, 128, 40, 64, 97, 128, 120};
+    for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); ++d) {
+        kernel_case c = forward_case();
+        c.shape.dim = dims[d];
+        c.shape.n = 200;
+        c.dtype = dtypes[d / 2 % 2];
+        c.padded = d % 3 == 0;
+        c.dout_factor = d < 2 ? 1 : 0;
+        c.pattern.causal = d % 4 < 3;
+        c.pattern.window_left = d % 4 == 1 ? 90 : -1;
+        c.pattern.sinks = d % 4 == 1 ? 5 : 0;
+        cr_assert_gt(check(&c, "dims"), 0, "dim %d", dims[d]);
+    }
+}
+
+Test(cuda_warpgroups, other_dims_and_float32_are_not_theirs)
+{
+    static const int32_t dims[] = {32, 96, 192};
+    kernel_case c = forward_case();
+    c.shape.n = 70;
+    for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); ++d) {
+        c.shape.dim = dims[d];
+        cr_assert_eq(check(&c, "other dims"), 0, "dim %d", dims[d]);
+    }
+    c.shape.dim = 64;
+    c.dtype = RA_F32;
+    cr_assert_eq(check(&c, "float32"), 0);
+}
+
+/* State is read back; striped steps see keys and queries at strides of their own. */
+Test(cuda_warpgroups, keys_in_steps_are_the_same_softmax)
+{
+    for (int steps = 1; steps <= 3; ++steps) {
+        kernel_case c = forward_case();
+        c.shape.dim = steps == 2 ? 128 : 64;
+        c.shape.n = 300;
+        c.shape.kv_heads = 1;
+        c.dtype = dtypes[steps % 2];
+        c.steps = steps;
+        c.striped = steps > 1;
+        c.pattern.causal = true;
+        c.pattern.window_left = 120;
+        cr_assert_gt(check(&c, "steps"), 0);
+    }
+}
+
+Test(cuda_warpgroups, random_patterns_agree_with_the_oracle)
+{
+    uint64_t const seed = 20261126;
+    static const int32_t dims[] = {40, 64, 100, 128};
+    for (uint64_t i = 0; i < 24; ++i) {
+        test_rng rng = {seed + i};
+        kernel_case c = forward_case();
+        c.seed = seed + i;
+        c.shape.n = test_rng_between(&rng, 1, 300);
+        c.shape.kv_heads = (int32_t)test_rng_between(&rng, 1, 2);
+        c.shape.heads = c.shape.kv_heads * (int32_t)test_rng_between(&rng, 1, 2);
+        c.shape.dim = dims[test_rng_between(&rng, 0, 3)];
+        c.dtype = dtypes[test_rng_between(&rng, 0, 1)];
+        c.steps = (int)test_rng_between(&rng, 1, 3);
+        c.striped = test_rng_chance(&rng, 0.4);
+        c.padded = test_rng_chance(&rng, 0.5);
+        c.yields = test_rng_chance(&rng, 0.3);
+        test_pattern pattern;
+        test_pattern_draw(&rng, c.shape.n, &pattern);
+        c.pattern = pattern.config;
+        char text[512];
+        test_pattern_print(&pattern.config, text, sizeof(text));
+        (void)check(&c, text);
+    }
+}
+
+/* Products of four warps for a block of 64 keys that their group sees: 64 dims, then 64 keys. */
+enum { PRODUCTS = 4 * (64 / 16 + 64 / 16) };
+
+static int64_t count(int64_t n, int64_t window_left)
+{
+    kernel_case c = forward_case();
+    c.pattern.causal = true;
+    c.pattern.window_left = window_left;
+    c.shape.n = n;
+    c.shape.heads = c.shape.kv_heads = 1;
+    return check(&c, "products");
+}
+
+/* A tile has two warpgroups of 64 rows. Causal, it ends with a block that the second sees; with a
+   window of 193 keys it begins with one that the first does. Of a tile of one row both compute
+   blocks without a mask. */
+Test(cuda_warpgroups, compute_nothing_of_keys_that_none_of_their_rows_sees)
+{
+    cr_assert_eq(count(128, -1), (2 + 1) * PRODUCTS);
+    cr_assert_eq(count(256, -1), (2 + 1 + 2 + 2 + 2 + 1) * PRODUCTS);
+    cr_assert_eq(count(384, 192), (2 + 1 + 2 + 2 + 2 + 1 + 1 + 2 + 2 + 2 + 1) * PRODUCTS);
+    cr_assert_eq(count(129, -1), (2 + 1 + 2 + 2 + 1) * PRODUCTS);
+}
