@@ -19,6 +19,8 @@ static const char *why_not_kernels(const ra_config *config, int ranks,
         ra_cublas_describe(text, RA_BACKEND_NOTE_MAX);
         return text;
     }
+    if (ra_backend_gpu_table(config) == NULL)
+        return "this build has no kernels for compute.isa: sm_90a";
     return NULL;
 }
 
@@ -84,11 +86,16 @@ ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads)
     return use;
 }
 
+const ra_kernel_ops *ra_backend_gpu_table(const ra_config *config)
+{
+    if (config->attention_kind == RA_ATTENTION_STANDARD)
+        return ra_kernel_cuda_standard();
+    return config->isa == RA_ISA_SM90A ? ra_kernel_cuda_sm90a() : ra_kernel_cuda();
+}
+
 bool ra_backend_gpu_serves(const ra_config *config, char why_not[RA_BACKEND_NOTE_MAX])
 {
-    const ra_kernel_ops *const ops = config->attention_kind == RA_ATTENTION_STANDARD
-                                         ? ra_kernel_cuda_standard()
-                                         : ra_kernel_cuda();
+    const ra_kernel_ops *const ops = ra_backend_gpu_table(config);
     ra_kernel_use const use = use_of(config, 1);
     RA_ASSERT(ops != NULL);
     return ops->serves == NULL || ops->serves(&use, why_not, RA_BACKEND_NOTE_MAX);

@@ -45,6 +45,9 @@ RA_CHECKED ra_status ra_backend_check(const ra_config *config, int ranks);
     threads. All keys are known. */
 ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads);
 
+/** The table with which a GPU computes the job; NULL: this build lacks it. */
+const ra_kernel_ops *ra_backend_gpu_table(const ra_config *config);
+
 /**
  * Whether the GPU in use (ra_device_use), or the first usable one if none is, can run a job's
  * kernels; if not, why_not says why in one sentence. All keys of the job are known.

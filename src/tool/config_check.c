@@ -125,7 +125,8 @@ ra_linear_kind ra_config_linear(const ra_config *config)
 bool ra_config_wants_cpu(const ra_config *config)
 {
     return config->backend == RA_BACKEND_CPU ||
-           (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO);
+           (config->backend == RA_BACKEND_AUTO && config->isa != RA_ISA_AUTO &&
+            !ra_isa_is_gpus(config->isa));
 }
 
 /* Its own kinds decide which tokens are seen; rows are consecutive, and only states travel. */
@@ -215,11 +216,14 @@ ra_status ra_config_check_keys(const ra_config *config)
          "memory.pool.mode",
          "driver is the pool of a CUDA device: set compute.backend: cuda, or use size_class or "
          "off"},
+        {config->backend != RA_BACKEND_CUDA && ra_isa_is_gpus(config->isa), "compute.isa",
+         "is a GPU's: set compute.backend: cuda, or use auto"},
         /* NCCL moves only what lies on GPUs. */
         {config->comm == RA_COMM_NCCL && ra_config_wants_cpu(config), "comm.backend",
          "nccl is for GPUs, and the CPU was asked for: use auto or mpi"},
-        {config->backend == RA_BACKEND_CUDA && config->isa != RA_ISA_AUTO, "compute.isa",
-         "is the CPU's, and contradicts compute.backend: cuda"},
+        {config->backend == RA_BACKEND_CUDA && config->isa != RA_ISA_AUTO &&
+             !ra_isa_is_gpus(config->isa),
+         "compute.isa", "is the CPU's, and contradicts compute.backend: cuda"},
     };
     ra_status status = RULES_CHECK(config, patterns);
     if (status == RA_OK && has_segments && pattern->branch_count != config->rate_count)

@@ -45,7 +45,7 @@ ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_ke
     *list_out = (ra_kernel_list){.may_end = backend == RA_BACKEND_CUDA &&
                                             config->backend == RA_BACKEND_AUTO};
     if (backend == RA_BACKEND_CUDA)
-        ra_kernel_list_add(list_out, standard ? ra_kernel_cuda_standard() : ra_kernel_cuda());
+        ra_kernel_list_add(list_out, ra_backend_gpu_table(config));
     else if (standard)
         ra_kernel_list_add(list_out, ra_kernel_standard());
     else if (config->isa == RA_ISA_AUTO)

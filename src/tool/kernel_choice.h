@@ -6,7 +6,7 @@
 
 #include "ringattn/kernel_check.h"
 
-enum { RA_KERNEL_LIST_MAX = 8, RA_KERNEL_NOTE_MAX = 512 };
+enum { RA_KERNEL_LIST_MAX = 10, RA_KERNEL_NOTE_MAX = 512 };
 
 /* Tables in order of preference; later ones replace one that fails. */
 typedef struct ra_kernel_list {
@@ -20,8 +20,8 @@ void ra_kernel_list_add(ra_kernel_list *list, const ra_kernel_ops *ops);
 
 /**
  * What a configuration asks for: on the CPU with compute.isa auto, all instruction sets that this
- * machine runs, the fastest first; on a GPU the one of this attention.kind, after which a list
- * that compute.backend auto has made may end.
+ * machine runs, the fastest first; on a GPU the one of this attention.kind and compute.isa, after
+ * which a list that compute.backend auto has made may end.
  *
  * @param backend  RA_BACKEND_CPU or RA_BACKEND_CUDA
  * @return RA_ERR_UNSUPPORTED  there is none here, one logged line

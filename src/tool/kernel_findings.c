@@ -24,8 +24,9 @@ static ra_status finding_widen(const ra_kernel_use *use, const checker *by,
                                ra_kernel_finding *finding)
 {
     static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
-    bool const on_gpu =
-        finding->ops == ra_kernel_cuda() || finding->ops == ra_kernel_cuda_standard();
+    bool const on_gpu = finding->ops == ra_kernel_cuda() ||
+                        finding->ops == ra_kernel_cuda_sm90a() ||
+                        finding->ops == ra_kernel_cuda_standard();
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
         ra_kernel_finding one = *finding;
         one.use = *use;
@@ -56,7 +57,7 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
 
 /* Add one finding for softmax attention, the worst with and without dilated branches, and on a GPU
    in bfloat16 with the backward pass that repeats bit for bit; and one, the worst of all kinds, for
-   linear attention. `standard` has that, too, but no job uses it. */
+   linear attention. `standard` has that, too, but no job uses it; sm_90a's is that of sm_80. */
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, const checker *by,
                               ra_kernel_finding *findings, int *count)
 {
@@ -78,7 +79,8 @@ static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, const ch
     if (status == RA_OK && ops == ra_kernel_cuda() && dtype == RA_BF16)
         status = finding_widen(&repeatable, by, finding);
     findings_trim(finding, count);
-    if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard())
+    if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard() ||
+        ops == ra_kernel_cuda_sm90a())
         return status;
     finding = &findings[(*count)++];
     *finding = none;
@@ -122,13 +124,15 @@ ra_status ra_kernel_findings_make(ra_comm *comm, int threads,
         if (status != RA_OK)
             return status;
         ra_kernel_list_add(&list, ra_kernel_cuda());
+        ra_kernel_list_add(&list, ra_kernel_cuda_sm90a());
         ra_kernel_list_add(&list, ra_cublas_describe(text, sizeof(text)) ? ra_kernel_cuda_standard()
                                                                          : NULL);
     }
     for (int i = 0; i < list.count; i++) {
         if (list.tables[i] == ra_kernel_cuda_standard())
             status = begin_cublas(&by);
-        for (int dtype = RA_F32; dtype <= RA_BF16 && status == RA_OK; dtype++)
+        bool const of_16_bits = list.tables[i] == ra_kernel_cuda_sm90a(); /* its f32 is sm_80's */
+        for (int dtype = of_16_bits ? RA_F16 : RA_F32; dtype <= RA_BF16 && status == RA_OK; dtype++)
             status = findings_add(list.tables[i], (ra_dtype)dtype, &by, findings, &count);
         if (status != RA_OK)
             return status;

@@ -5,6 +5,7 @@
  *     RA_STANDIN_ABSENT           the error of every call; without it there is a GPU
  *     RA_STANDIN_DRIVER           the newest CUDA of its driver, 0 for none; without it 13000
  *     RA_STANDIN_DEVICES          how many there are; without it two
+ *     RA_STANDIN_MAJOR            they are of so many .0; without it 9
  *     RA_STANDIN_OLD              so many of them, from the first, are of 7.0; without it none
  *     RA_STANDIN_BYTES            memory of each device; without it 1 GiB
  *     RA_STANDIN_MODE             the compute mode of all devices; without it 0, Default
@@ -39,6 +40,8 @@ __attribute__((constructor)) static void standin_begin(void)
     standin.absent = (cudaError_t)number("RA_STANDIN_ABSENT", cudaSuccess);
     standin.driver_version = (int)number("RA_STANDIN_DRIVER", standin.driver_version);
     standin.device_count = (int)number("RA_STANDIN_DEVICES", standin.device_count);
+    for (int i = 0; i < STANDIN_DEVICES_MAX; i++)
+        standin.major[i] = (int)number("RA_STANDIN_MAJOR", standin.major[i]);
     for (int i = 0; i < number("RA_STANDIN_OLD", 0) && i < STANDIN_DEVICES_MAX; i++)
         standin.major[i] = 7;
     standin.used_bytes = number("RA_STANDIN_CONTEXT", 0);

@@ -23,6 +23,9 @@ Test(config_check, contradictions_between_keys_are_refused_at_one_of_them)
             "CPU was asked for");
     REFUSES("comm: {backend: nccl}\ncompute: {isa: portable}\n", "comm.backend",
             "CPU was asked for");
+    REFUSES("compute: {backend: cuda, isa: avx2}\n", "compute.isa", "is the CPU's");
+    REFUSES("compute: {backend: cpu, isa: sm_90a}\n", "compute.isa", "is a GPU's");
+    REFUSES("comm: {backend: nccl}\ncompute: {isa: sm_80}\n", "compute.isa", "is a GPU's");
 }
 
 Test(config_check, sizes_are_refused_from_the_first_that_overflows_on)

@@ -24,6 +24,38 @@ Test(device_emulated, a_run_is_right_in_every_dtype)
     }
 }
 
+/* Its own kernels, where it has some, and those of sm_80. */
+Test(device_emulated, the_instruction_set_of_compute_capability_9_0_is_right_too)
+{
+    static const char *const jobs[] = {"--set shape.dtype=bf16 --set shape.head_dim=128",
+                                       "--set shape.dtype=f16 --set shape.head_dim=64 --backward",
+                                       "--set shape.dtype=bf16 --set shape.head_dim=100 "
+                                       "--set pattern.window.left=70 --set pattern.sinks=2",
+                                       "--set shape.dtype=bf16", "--set shape.dtype=f32"};
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments),
+                 "run " JOB "%s --set compute.isa=sm_90a --verify --json", jobs[i]);
+        run("", arguments);
+        expect_verified("cuda-sm_90a");
+    }
+    run("", "run " JOB "--set compute.isa=sm_80 --verify --json");
+    expect_verified("cuda");
+}
+
+Test(device_emulated, other_gpus_do_not_have_the_instruction_set_of_9_0)
+{
+    static const char *const commands[] = {"run", "info"};
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments), "%s " JOB "--set compute.isa=sm_90a", commands[i]);
+        run("RA_STANDIN_MAJOR=8", arguments);
+        expect_error(2, "compute.isa: sm_90a runs on compute capability 9.0 alone, and GPU 0");
+        run("RA_STANDIN_MAJOR=10", arguments);
+        expect_error(2, "has 10.0");
+    }
+}
+
 /* Scores of up to 1,400: most rows see one key in truth, and what is left of their gradients is
    what rounding left. Weights that are rounded, but not 1, would leave ten times as much. */
 Test(device_emulated, gradients_of_rows_that_see_one_key_vanish)

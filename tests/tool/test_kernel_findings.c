@@ -44,7 +44,8 @@ ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *
                                  ra_kernel_verdict *verdict_out)
 {
     (void)plain;
-    bool const on_gpu = ops == ra_kernel_cuda() || ops == ra_kernel_cuda_standard();
+    bool const on_gpu = ops == ra_kernel_cuda() || ops == ra_kernel_cuda_sm90a() ||
+                        ops == ra_kernel_cuda_standard();
     cr_assert_eq(use->threads, on_gpu ? 2 : 1);
     (void)poll;
     (void)poll_context;
@@ -72,6 +73,8 @@ Test(kernel_findings, a_gpus_context_is_no_part_of_its_longest_comparison)
     cr_expect_eq(contexts, 1);
     cr_expect_gt(checks, 0);
     cr_expect(is_among(ra_kernel_cuda(), found, count));
+    for (int i = 0; i < count; i++)
+        cr_expect(found[i].ops != ra_kernel_cuda_sm90a() || found[i].use.dtype != RA_F32);
 }
 
 /* Timed are six head_dims in three dtypes, with branches and without. */
