@@ -44,7 +44,8 @@ check_build() {
     ! wants peers || timeout 100 "$python" -c 'import torch, torch._inductor.compile_fx, triton' >/dev/null 2>&1 &
     check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja "${options[@]}" || return
     check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_kernel_contract_device \
-        test_kernel_contract_device_standard test_kernel_order_device test_kernel_rows_device test_devices cuda_bench
+        test_kernel_contract_device_standard test_kernel_order_device test_kernel_rows_device test_devices cuda_bench \
+        test_kernel_contract_device_sm90a test_kernel_order_device_sm90a
 }
 
 # How long a GPU, or another rank, may come no further before the program itself says where it hangs
@@ -439,7 +440,7 @@ END
 peers_at() {
     local name=$1 seconds=$2 least=$3 patterns=$5 pattern file figures
     [ "$seconds" -le $((deadline - SECONDS)) ] || seconds=$((deadline - SECONDS))
-    file=$out_dir/peers-$name.json figures=$logs/$name.figures
+    file=${peers_dir:-$out_dir}/peers-$name.json figures=$logs/$name.figures
     rm -f "$file" "$figures"
     check "beside PyTorch, $name" "$seconds" "$python" "$root/tests/gpu/peers.py" --device cuda \
         --bench "$bench" --tokens "$4" --heads 16 --dims 128 --patterns "$patterns" --peers "$6" \
@@ -456,6 +457,57 @@ check_peers() {
     watch_clocks peers peers_at dense 120 0.85 16384 dense,causal flash,cudnn,flex
     peers_at sparse 250 1.2 131072 blocks,random,window,dilated flex
     peers_at backward 120 '' 16384 dense,causal flash,cudnn,flex --backward
+}
+
+# Kernels for compute capability 9.0 alone, forward in 16 bits, which other jobs do not take: what is
+# right, races, rates. Cases of the contract are those that CI runs without a GPU, too.
+check_sm_90a() {
+    local dense name tokens key kind options
+    if [ "$capability" != 9.0 ]; then
+        add_row 'compute.isa: sm_90a' absent '' '' '' '' 'it is for compute capability 9.0 alone'
+        return
+    fi
+    check 'contract, sm_90a' 110 "$tests_dir/sparse/test_kernel_contract_device_sm90a" --verbose \
+        --timeout 100 -j4 --filter 'kernel/@(every*|query*|tiles*|shared*|rows*|large*|random*)'
+    check 'order, sm_90a' 60 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
+        --timeout 50 -j4 --filter 'kernel/@(repeated*|ends*|steps*)'
+    both 'job documents, sm_90a' 30 "$tool" run --config "$root/configs/documents.yaml" \
+        "${on_gpu[@]}" --set compute.isa=sm_90a --set shape.dtype=f16 --set shape.head_dim=64
+    for name in causal window dilated; do
+        tokens=131072 options=()
+        [ "$name" != causal ] || tokens=16384
+        for key in ${keys_of[$name]}; do
+            options+=(--set "$key")
+        done
+        both "job as timed, sm_90a, $name" 30 "$tool" run "${on_gpu[@]}" --set compute.isa=sm_90a \
+            --set shape.dtype=bf16 --set shape.heads=16 --set shape.head_dim=128 \
+            --set "shape.seq=$tokens" "${options[@]}"
+    done
+    for kind in memcheck racecheck synccheck; do
+        options=(--tool "$kind" --error-exitcode 9)
+        [ "$kind" != memcheck ] || options+=(--report-api-errors no)
+        check "compute-sanitizer $kind, sm_90a" 50 compute-sanitizer "${options[@]}" \
+            "$bench" --once --sm_90a 1000 2 128 dense causal window blocks dilated
+    done
+    watch_clocks sm_90a check 'rates of sm_90a at 16,384 tokens' 40 "$bench" --json --sm_90a \
+        16384 16 128 dense causal
+    dense=$(rate "$log" dense tflops_forward)
+    figure 'TFLOP/s forward, sm_90a, dense' "$dense" 330
+    figure 'TFLOP/s forward, sm_90a, causal' "$(rate "$log" causal tflops_forward)" 300
+    figure 'share of thread blocks held, sm_90a' "${dense:+$(blocks_held "$log")}" 1
+    check 'rates of sm_90a at 131,072 tokens' 40 "$bench" --json --sm_90a 131072 16 128 \
+        "${sparse[@]}"
+    for name in "${sparse[@]}"; do
+        figure "TFLOP/s forward, sm_90a, $name" "$(rate "$log" "$name" tflops_forward)" ''
+    done
+}
+
+# A report is a handful of files: what PyTorch reached here is in its log alone.
+check_sm_90a_peers() {
+    local peers_dir=$logs
+    [ "$capability" = 9.0 ] || return 0
+    peers_at sm_90a-dense 120 0.85 16384 dense,causal flash,cudnn,flex --isa sm_90a
+    peers_at sm_90a-sparse 250 1.2 131072 blocks,random,window,dilated flex --isa sm_90a
 }
 
 # numbers FILE KEY: of a JSON report, in their order.

@@ -80,11 +80,11 @@ limits_of() (
 # The page says what the limits of each stage add up to, in the order in which stages run, and which
 # of them a call has time for: of 560 s it keeps 21 for its end.
 table='|'
-for stage in build kernels ranks jobs rates sanitizer length peers; do
+for stage in build kernels ranks jobs rates sanitizer length peers sm_90a sm_90a_peers; do
     table="$table $(limits_of "$stage" | sed 's/^\([0-9]\)\([0-9]\{3\}\)$/\1,\2/') s |"
 done
 grep -qxF "$table" "$source_dir/docs/gpus.md" || fail "docs/gpus.md does not say $table"
-for stages in build 'ranks rates' sanitizer peers; do
+for stages in build 'ranks rates' sanitizer peers sm_90a sm_90a_peers; do
     # shellcheck disable=SC2086 # several words
     [ "$(limits_of $stages)" -le 539 ] || fail "$stages do not fit into one call"
 done
@@ -96,7 +96,7 @@ run 2 --limit 0
 run 2 --limit
 run 2 --nothing
 run 2 --only build,nothing
-grep -q 'there are build kernels ranks jobs rates sanitizer length peers' "$work/output" || fail "the names are missing"
+grep -q 'there are build kernels ranks jobs rates sanitizer length peers sm_90a sm_90a_peers' "$work/output" || fail "the names are missing"
 run 2 --deps "$work"
 grep -q 'neither packages' "$work/output" || fail "no word of what --deps wants"
 
@@ -238,6 +238,8 @@ fake build/tests/sparse/test_kernel_contract_device 'exit 0'
 fake build/tests/sparse/test_kernel_contract_device_standard 'exit 0'
 fake build/tests/sparse/test_kernel_order_device 'exit 0'
 fake build/tests/sparse/test_kernel_rows_device 'exit 0'
+fake build/tests/sparse/test_kernel_contract_device_sm90a 'exit 0'
+fake build/tests/sparse/test_kernel_order_device_sm90a 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
 # Rates are there when the clocks are.
 fake build/tests/sparse/cuda_bench "n=0
@@ -332,6 +334,14 @@ grep -q '^| live rate of random .*cuda_bench --json 131072 16 128 window' \
     "$work/build/report/report.md" || fail "a figure without its command"
 grep -q 'beside PyTorch, sparse.*--budget [12]\?[0-9] ' "$work/build/report/report.md" ||
     fail "a budget beyond what time is left"
+verdict 'contract, sm_90a' passed
+verdict 'job as timed, sm_90a, window' 'passed | 0.2'
+grep -q '^| job documents, sm_90a .* compute.isa=sm_90a' "$work/build/report/report.md" ||
+    fail "a job of sm_90a without it"
+verdict 'compute-sanitizer synccheck, sm_90a' passed
+verdict 'TFLOP/s forward, sm_90a, causal' 'FAILED | 299.5 | 300'
+verdict 'TFLOP/s forward, sm_90a, random' 'passed | 344 | '
+verdict 'speed over FlexAttention, sm_90a-sparse, window' 'passed | 1.3 | 1.2'
 verdict 'base length over what memory could hold' 'passed | 0.9990 | 0.99'
 verdict 'ring length over base' 'FAILED | 0.9800 | 0.99'
 grep -q '"verdict": "passed", "value": 400, "at_least": 330' "$work/build/report/report.json" ||
@@ -348,6 +358,10 @@ fake build/tests/sparse/cuda_bench "$(point dense 310 290) $(point causal 301 1)
 run 1 --build "$work/build" --limit 60 --keep --only rates,kernels
 verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
 grep -q '^==== rates at 16,384 tokens: passed$' "$work/build/report/log.txt" || fail "no log"
+played_capability=8.0 run 1 --build "$work/build" --no-build --limit 60 --only sm_90a,sm_90a_peers
+verdict 'compute.isa: sm_90a' absent
+count_rows 1
+run 1 --build "$work/build" --no-build --limit 60 --only rates,kernels
 played_capability=8.0 run 1 --build "$work/build" --no-build --limit 60 --keep --only rates
 verdict 'TFLOP/s forward, dense' 'passed | 310 | '
 verdict 'live rate of global over dense' 'absent |  | 0.85'

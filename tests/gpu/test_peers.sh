@@ -32,6 +32,9 @@ grep -q '^skipped: PyTorch cannot be imported: this PyTorch is none$' "$work/err
 run 2 --patterns dense,diagonal
 grep -q 'diagonal: there are dense, causal' "$work/err" || fail "the names are missing"
 run 2 --tokens 0
+run 2 --isa sm_90a --backward
+grep -q 'forward passes alone' "$work/err" || fail "the reason is missing"
+run 2 --isa sm_90a --device cpu
 
 cat > "$work/lib/torch/__init__.py" <<'END'
 __version__ = "none"
@@ -143,6 +146,7 @@ def wait():
     if waits[-1] == "cudnn":
         raise RuntimeError("illegal address")
 
+ours_cuda = peers.ours_cuda
 waits, measured, peers.Peer, peers.ours_cuda = [], [], Peer, peers.ours_cpu
 torch = types.SimpleNamespace(cuda=types.SimpleNamespace(synchronize=wait),
                               set_grad_enabled=lambda yes: contextlib.nullcontext())
@@ -153,6 +157,20 @@ assert theirs["efficient"]["status"] == "failed" and len(theirs["efficient"]["ro
 assert theirs["efficient"]["why"] == "RuntimeError: out of memory", theirs
 assert theirs["flash"]["status"] == "ok" and len(theirs["flash"]["rounds"]) == 2, theirs
 assert measured == ["efficient", "flash", "flash", "efficient"], measured
+
+# Which of our kernels: cuda_bench is told.
+asked = []
+def bench(command, limit_s):
+    asked.append(command)
+    return '{"points": [{"forward_ms": {"median": 1.0}, "live_pairs": 10}]}'
+started, peers.start, peers.ours_cuda = peers.start, bench, ours_cuda
+point = {"dtype": "bf16", "tokens": 8, "heads": 2, "head_dim": 64, "pattern": "causal"}
+for isa in "sm_80", "sm_90a":
+    args = types.SimpleNamespace(bench="bench", isa=isa, limit=1, key="forward_ms")
+    assert peers.ours_cuda(args, point) == ({"median": 1.0}, 10)
+assert asked == [["bench", "--json", "8", "2", "64", "causal"],
+                 ["bench", "--json", "--sm_90a", "8", "2", "64", "causal"]], asked
+peers.start = started
 
 Mask.pairs = 11
 try:

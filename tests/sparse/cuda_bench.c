@@ -5,10 +5,11 @@
  * does: the kernels alone, as a job of one rank calls them, without zeroing gradients before or
  * rounding those that were summed up in float32 after. Not a test.
  *
- *     cuda_bench [--json] [--once] [TOKENS [HEADS [DIM [PATTERN...]]]]
+ *     cuda_bench [--json] [--once] [--sm_90a] [TOKENS [HEADS [DIM [PATTERN...]]]]
  *
- * --once: a single launch of each, for tools that look on. Where a multiprocessor holds fewer
- * thread blocks than a kernel is made for, both numbers are printed.
+ * --once: a single launch of each, for tools that look on. --sm_90a: forward alone, as with
+ * compute.isa: sm_90a. Where a multiprocessor holds fewer thread blocks than a kernel is made for,
+ * both numbers are printed.
  *
  * Defaults are 16384 16 128 and all patterns: dense, causal, window (causal, 1,024 wide), dilated
  * (every fourth token of segments of 8,192), and of blocks of 128 tokens blocks (dilated_sparse),
@@ -84,7 +85,7 @@ typedef struct bench {
     int32_t heads, dim;
     int64_t shared_bytes; /* most of a thread block */
     int multiprocessors;
-    bool json;
+    bool json, warpgroups;
     int warmup, repeats;
     int points; /* so far */
     ra_view q, k, v, out, dout, dq, dk, dv;
@@ -193,15 +194,16 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
                                  .dv = b->dv};
     check(ra_cuda_forward_check(&with_delta));
     check(ra_cuda_backward_check(&backward));
-    ra_cuda_forward const f = ra_cuda_forward_args(&forward, copy, NULL, b->tickets);
-    ra_cuda_forward const d = ra_cuda_forward_args(&with_delta, copy, NULL, b->tickets);
+    ra_cuda_forward f = ra_cuda_forward_args(&forward, copy, NULL, b->tickets);
+    ra_cuda_forward d = ra_cuda_forward_args(&with_delta, copy, NULL, b->tickets);
+    f.warpgroups = d.warpgroups = b->warpgroups;
     bool const single = ra_cuda_has_single(RA_BF16, b->dim, b->shared_bytes);
     if (b->json)
         printf("%s\n  {\"pattern\": \"%s\", \"live_pairs\": %lld", b->points > 0 ? "," : "", name,
                (long long)map->live_pairs);
     run_pass(b, name, "forward", 4, &(pass){.forward = &f}, map->live_pairs);
     run_pass(b, name, "forward_delta", 4, &(pass){.forward = &d}, map->live_pairs);
-    for (int way = single ? 0 : 1; way < 2; way++) {
+    for (int way = single ? 0 : 1; way < 2 && !b->warpgroups; way++) {
         backward.dq = way == 0 ? b->dq_sums : b->dq;
         ra_cuda_backward const g = ra_cuda_backward_args(&backward, copy, way == 0, f.ticket);
         run_pass(b, name, single && way == 1 ? "backward_deterministic" : "backward", 10,
@@ -301,6 +303,18 @@ static int64_t number(const char *text)
     return value;
 }
 
+/* Code for sm_90a runs on 9.0 alone, and is not of every build. */
+static void expect_warpgroups(const ra_device *device, int32_t dim)
+{
+#ifdef RA_CUDA_SM90A
+    if (device->major == 9 && device->minor == 0 && ra_cuda_has_warpgroups(RA_BF16, dim))
+        return;
+#endif
+    fprintf(stderr, "cuda_bench: --sm_90a: not of this build, this GPU (%d.%d) or head_dim %d\n",
+            (int)device->major, (int)device->minor, (int)dim);
+    exit(2);
+}
+
 enum { TENSORS_16 = 8, TENSORS_32 = 1, BLOCKS = TENSORS_16 + TENSORS_32 + 3 };
 
 /* Elements, sums of dq, lse, delta and tickets. */
@@ -328,16 +342,19 @@ static void take_all(bench *b, ra_block blocks[BLOCKS])
 
 int main(int argc, char **argv)
 {
-    bool json = false, once = false;
+    bool json = false, once = false, warpgroups = false;
     int at = 1;
     for (; at < argc; at++)
         if (strcmp(argv[at], "--json") == 0)
             json = true;
         else if (strcmp(argv[at], "--once") == 0)
             once = true;
+        else if (strcmp(argv[at], "--sm_90a") == 0)
+            warpgroups = true;
         else
             break;
     bench b = {.json = json,
+               .warpgroups = warpgroups,
                .warmup = once ? 0 : WARMUP,
                .repeats = once ? 1 : REPEATS,
                .tokens = argc > at ? number(argv[at]) : 16384,
@@ -354,6 +371,8 @@ int main(int argc, char **argv)
     check(ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = ledger}, &b.host));
     b.shared_bytes = devices.list[0].shared_bytes;
     b.multiprocessors = devices.list[0].multiprocessors;
+    if (warpgroups)
+        expect_warpgroups(&devices.list[0], b.dim);
     take_all(&b, blocks);
     printf(b.json ? "{\"device\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, \"heads\": %d, "
                     "\"head_dim\": %d, \"repeats\": %d, \"points\": ["
