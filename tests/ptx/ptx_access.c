@@ -68,10 +68,12 @@ void ptx_note_product_begin(ptx_warp *w, const ptx_instruction *in, ptx_word *wo
         ptx_fail(w, in, "multiplies shared memory that a copy is on its way to");
     if (word->filled != 0xf)
         ptx_fail(w, in, "multiplies shared memory that was not written");
-    if (w->block->published[writer] == word->publishing)
-        ptx_fail(w, in, "multiplies what its writer has not published by fence.proxy.async");
     if (may_meet(&word->written, w, ptx_thread_of(w, 0)))
         ptx_fail(w, in, "multiplies shared memory that was written without a barrier");
+    if (w->block->published_before[writer] == word->publishing)
+        ptx_fail(
+            w, in,
+            "multiplies what its writer has not published by fence.proxy.async, before a barrier");
     word->in_use++;
 }
 

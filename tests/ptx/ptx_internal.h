@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-enum { PTX_LANES = 32, PTX_OPERANDS_MAX = 41, PTX_THREADS_MAX = 1024 };
+enum { PTX_LANES = 32, PTX_OPERANDS_MAX = 73, PTX_THREADS_MAX = 1024 };
 
 /* A register of a warp: a value per lane, as bits; narrow ones fill the low end. */
 typedef uint64_t ptx_row[PTX_LANES];
@@ -26,6 +26,7 @@ typedef enum ptx_kind {
     PTX_COMMIT,
     PTX_WAIT,
     PTX_PUBLISH, /* fence.proxy.async */
+    PTX_FENCE,   /* of device memory, which all see at once here */
     PTX_BRANCH,
     PTX_RETURN,
     /* What all lanes of a warp do together: */
@@ -129,7 +130,8 @@ typedef struct ptx_warp {
     ptx_lanes *known; /* per register: lanes that wrote it */
     int64_t products; /* of wgmma, so far; those under way: */
     int pending_count;
-    bool is_fenced;
+    int32_t fences;   /* of wgmma, so far */
+    int32_t *written; /* per register: how many there had been when it was last written */
     ptx_pending pending[PTX_PENDING_MAX];
 } ptx_warp;
 
@@ -170,7 +172,8 @@ typedef struct ptx_block {
     ptx_word *words;
     ptx_piece *pieces;
     int piece_count, piece_room;
-    int32_t published[PTX_THREADS_MAX]; /* by thread: how often it has executed fence.proxy.async */
+    /* By thread: how often it has executed fence.proxy.async, and had before the last barrier. */
+    int32_t published[PTX_THREADS_MAX], published_before[PTX_THREADS_MAX];
     ptx_group_product products[PTX_GROUPS_MAX][PTX_GROUP_PRODUCTS_KEPT];
     uintptr_t found_begin, found_end; /* of the allocation that was last looked for */
 } ptx_block;
@@ -200,6 +203,12 @@ void ptx_group_commit(ptx_warp *w);
 void ptx_group_wait(ptx_warp *w, const ptx_instruction *in);
 /** What the block's warps, which have ended, left undone; NULL: nothing. */
 const char *ptx_group_end(const ptx_block *b);
+
+/** Note that a register is written. */
+static inline void ptx_note_register(ptx_warp *w, int row)
+{
+    w->written[row] = w->fences;
+}
 
 /** Check that all lanes of a mask wrote a register. */
 void ptx_expect_known(const ptx_warp *w, const ptx_instruction *in, int row, uint32_t lanes);

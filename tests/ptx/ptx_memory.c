@@ -68,6 +68,7 @@ static bool has(uint32_t filled, int first, int bytes)
 static void know(ptx_warp *w, int row, uint32_t lanes, ptx_lanes known)
 {
     ptx_lanes *const of = &w->known[row];
+    ptx_note_register(w, row);
     of->low = (of->low & ~lanes) | known.low;
     of->high = (of->high & ~lanes) | known.high;
 }

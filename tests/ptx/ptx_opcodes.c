@@ -186,6 +186,7 @@ COMPUTE(cvt_u64_u32, u64, u32, a)
 COMPUTE(cvt_u32_u64, u32, u64, (uint32_t)a)
 COMPUTE(cvt_u32_u16, u32, u16, a)
 COMPUTE(cvt_s32_s16, s32, s16, a)
+COMPUTE(cvt_s64_s16, s64, s16, a)
 COMPUTE(cvt_u16_u32, u16, u32, (uint16_t)a)
 COMPUTE(cvt_f32_s32, f32, s32, (float)a)
 COMPUTE(cvt_f32_u32, f32, u32, (float)a)
@@ -336,6 +337,7 @@ static const ptx_opcode opcodes[] = {
     IS("cvt.u32.u64", cvt_u32_u64),
     IS("cvt.u32.u16", cvt_u32_u16),
     IS("cvt.s32.s16", cvt_s32_s16),
+    IS("cvt.s64.s16", cvt_s64_s16),
     IS("cvt.u16.u32", cvt_u16_u32),
     IS("cvt.rn.f32.s32", cvt_f32_s32),
     IS("cvt.rn.f32.u32", cvt_f32_u32),
@@ -362,10 +364,13 @@ static const ptx_opcode opcodes[] = {
     {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", PTX_MATRICES, NULL, false},
     {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", PTX_PRODUCT, NULL, false},
     {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", PTX_PRODUCT, NULL, false},
+    {"membar.gl", PTX_FENCE, NULL, false},
     {"fence.proxy.async.shared::cta", PTX_PUBLISH, NULL, false},
     {"wgmma.fence.sync.aligned", PTX_GROUP_FENCE, NULL, false},
     {"wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", PTX_GROUP_PRODUCT, NULL, false},
     {"wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", PTX_GROUP_PRODUCT, NULL, false},
+    {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", PTX_GROUP_PRODUCT, NULL, false},
+    {"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", PTX_GROUP_PRODUCT, NULL, false},
     {"wgmma.commit_group.sync.aligned", PTX_GROUP_COMMIT, NULL, false},
     {"wgmma.wait_group.sync.aligned", PTX_GROUP_WAIT, NULL, false},
     {"atom.global.add.u32", PTX_ADD, NULL, false},

@@ -38,6 +38,7 @@ static void block_init(const ptx_kernel *k, const ptx_launch *launch, ptx_counts
         b->warps[i] = (ptx_warp){.block = b, .index = i};
         b->warps[i].rows = take((size_t)k->registers, sizeof(ptx_row));
         b->warps[i].known = take((size_t)k->registers, sizeof(ptx_lanes));
+        b->warps[i].written = take((size_t)k->registers, sizeof(int32_t));
     }
 }
 
@@ -46,6 +47,7 @@ static void block_fini(ptx_block *b)
     for (int i = 0; i < b->warp_count; ++i) {
         free(b->warps[i].rows);
         free(b->warps[i].known);
+        free(b->warps[i].written);
     }
     free(b->warps);
     free(b->shared);
@@ -61,6 +63,7 @@ static void block_begin(ptx_block *b, unsigned index)
     b->barriers = 0;
     b->piece_count = 0;
     memset(b->published, 0, sizeof(b->published));
+    memset(b->published_before, 0, sizeof(b->published_before));
     memset(b->products, 0, sizeof(b->products));
     memset(b->shared, 0xff, b->launch->shared_bytes);
     for (size_t i = 0; i < b->launch->shared_bytes / 4 + 1; ++i)
@@ -74,6 +77,7 @@ static void pass_barrier(ptx_block *b)
 {
     b->waiting = 0;
     b->barriers++;
+    memcpy(b->published_before, b->published, sizeof(b->published));
     for (int i = 0; i < b->warp_count; ++i)
         b->warps[i].at_barrier = false;
 }

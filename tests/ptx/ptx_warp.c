@@ -26,6 +26,7 @@ void ptx_expect_known(const ptx_warp *w, const ptx_instruction *in, int row, uin
 static void put(ptx_warp *w, int row, const uint64_t *values, uint32_t lanes, ptx_lanes known)
 {
     uint64_t *const to = w->rows[row];
+    ptx_note_register(w, row);
     if (lanes == UINT32_MAX)
         memcpy(to, values, sizeof(ptx_row));
     else
@@ -359,6 +360,8 @@ void ptx_step(ptx_warp *w)
             case PTX_PUBLISH:
                 ptx_publish(w, lanes);
                 break;
+            case PTX_FENCE:
+                break;
             default:
                 ptx_wait(w, in, lanes);
             }
@@ -398,5 +401,6 @@ void ptx_warp_begin(ptx_warp *w)
     w->barriers = 0;
     w->products = 0;
     w->pending_count = 0;
-    w->is_fenced = false;
+    w->fences = 0;
+    memset(w->written, 0xff, sizeof(*w->written) * (size_t)k->registers);
 }

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { GROUP_WARPS = 4, WARP_ROWS = 16, SUMS = 32 /* registers of a lane */ };
+enum { GROUP_WARPS = 4, WARP_ROWS = 16, COLUMNS_MAX = 128 };
 
 /* An operand in shared memory: `rows` of it, from `first` on, are this warp's. */
 typedef struct operand {
@@ -23,21 +23,34 @@ typedef struct operand {
    operands lie across the depth. */
 static bool left_is_shared(const ptx_instruction *in)
 {
-    return in->count == SUMS + 7;
+    return in->count == in->first + 7;
 }
 
-static operand left_of(const ptx_warp *w, const ptx_instruction *in)
+/* A lane has two rows of every fourth pair of columns. */
+static uint32_t columns_of(const ptx_instruction *in)
+{
+    return 2 * (uint32_t)in->first;
+}
+
+/* One for all lanes. */
+static uint64_t descriptor_of(const ptx_warp *w, const ptx_instruction *in, int at)
+{
+    const uint64_t *const values = w->rows[in->operands[at]];
+    for (int lane = 1; lane < PTX_LANES; ++lane)
+        if (values[lane] != values[0])
+            ptx_fail(w, in, "lanes multiply different tiles");
+    return values[0];
+}
+
+static operand left_at(const ptx_warp *w, const ptx_instruction *in, uint64_t descriptor)
 {
     uint32_t const first = (uint32_t)(w->index % GROUP_WARPS * WARP_ROWS);
-    return (operand){w->rows[in->operands[SUMS]][0], w->rows[in->operands[SUMS + 5]][0] != 0, first,
-                     WARP_ROWS};
+    return (operand){descriptor, w->rows[in->operands[in->first + 5]][0] != 0, first, WARP_ROWS};
 }
 
-static operand right_of(const ptx_warp *w, const ptx_instruction *in)
+static operand right_at(const ptx_warp *w, const ptx_instruction *in, uint64_t descriptor)
 {
-    int const at = left_is_shared(in) ? SUMS + 1 : SUMS + 4;
-    return (operand){w->rows[in->operands[at]][0], w->rows[in->operands[in->count - 1]][0] != 0, 0,
-                     WGMMA_COLUMNS};
+    return (operand){descriptor, w->rows[in->operands[in->count - 1]][0] != 0, 0, columns_of(in)};
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -89,17 +102,24 @@ static ptx_pending *pending_of(ptx_warp *w, const ptx_instruction *in)
 static bool is_pending(const ptx_warp *w, int row)
 {
     for (int i = 0; i < w->pending_count; ++i)
-        for (int s = 0; s < SUMS; ++s)
+        for (int s = 0; s < w->pending[i].in->first; ++s)
             if (w->pending[i].in->operands[s] == row)
                 return true;
     return false;
+}
+
+/* What a product uses was written before the last wgmma.fence, or by a product. */
+static void expect_fenced(const ptx_warp *w, const ptx_instruction *in, int row)
+{
+    if (w->written[row] == w->fences)
+        ptx_fail(w, in, "a register was written since wgmma.fence");
 }
 
 static void read_left(ptx_warp *w, const ptx_instruction *in, ptx_pending *p,
                       float a[WARP_ROWS][WGMMA_DEPTH])
 {
     if (left_is_shared(in)) {
-        operand const left = left_of(w, in);
+        operand const left = left_at(w, in, p->left_shared);
         for_pieces(w, in, &left, ptx_note_product_begin);
         for (uint32_t row = 0; row < WARP_ROWS; ++row)
             for (uint32_t k = 0; k < WGMMA_DEPTH; ++k)
@@ -107,8 +127,9 @@ static void read_left(ptx_warp *w, const ptx_instruction *in, ptx_pending *p,
         return;
     }
     for (int i = 0; i < 4; ++i) {
-        int const row = in->operands[SUMS + i];
+        int const row = in->operands[in->first + i];
         ptx_expect_known(w, in, row, UINT32_MAX);
+        expect_fenced(w, in, row);
         memcpy(p->left[i], w->rows[row], sizeof(ptx_row));
         for (int lane = 0; lane < PTX_LANES; ++lane)
             for (int e = 0; e < 2; ++e) {
@@ -122,12 +143,13 @@ static void read_left(ptx_warp *w, const ptx_instruction *in, ptx_pending *p,
 /* A lane's register 4 n + i is of row lane / 4 + 8 (i / 2), column 8 n + 2 (lane mod 4) + i mod 2
    ("WGMMA .m64nNk16 register fragment layout for accumulator matrix D"). */
 static void add_sums(ptx_warp *w, const ptx_instruction *in, bool adds,
-                     double sums[WARP_ROWS][WGMMA_COLUMNS])
+                     double sums[WARP_ROWS][COLUMNS_MAX])
 {
-    for (int s = 0; s < SUMS; ++s) {
+    for (int s = 0; s < in->first; ++s) {
         int const row = in->operands[s];
         if (adds && !is_pending(w, row))
             ptx_expect_known(w, in, row, UINT32_MAX);
+        expect_fenced(w, in, row);
         for (int lane = 0; lane < PTX_LANES; ++lane) {
             double const sum =
                 sums[lane / 4 + 8 * (s >> 1 & 1)][s / 4 * 8 + lane % 4 * 2 + (s & 1)];
@@ -140,45 +162,44 @@ static void add_sums(ptx_warp *w, const ptx_instruction *in, bool adds,
 void ptx_group_product_begin(ptx_warp *w, const ptx_instruction *in)
 {
     bool const shared = left_is_shared(in);
-    int const scale = shared ? SUMS + 2 : SUMS + 5;
-    operand const right = right_of(w, in);
-    float a[WARP_ROWS][WGMMA_DEPTH], b[WGMMA_DEPTH][WGMMA_COLUMNS];
-    double sums[WARP_ROWS][WGMMA_COLUMNS] = {{0}};
+    int const scale = shared ? in->first + 2 : in->first + 5;
+    operand const right =
+        right_at(w, in, descriptor_of(w, in, shared ? in->first + 1 : in->first + 4));
+    float a[WARP_ROWS][WGMMA_DEPTH], b[WGMMA_DEPTH][COLUMNS_MAX];
+    double sums[WARP_ROWS][COLUMNS_MAX] = {{0}};
     const char *misfit = wgmma_misfit(right.descriptor);
     ptx_group_product const mine = {.number = w->products + 1,
                                     .line = in->line,
                                     .right = right.descriptor,
-                                    .left = shared ? left_of(w, in).descriptor : 0};
+                                    .left = shared ? descriptor_of(w, in, in->first) : 0};
     if (misfit == NULL && shared)
         misfit = wgmma_misfit(mine.left);
     if (misfit != NULL)
         ptx_fail(w, in, misfit);
     if (w->rows[in->operands[scale + 1]][0] != 1 || w->rows[in->operands[scale + 2]][0] != 1)
         ptx_fail(w, in, "an operand is scaled");
-    if (!w->is_fenced)
-        ptx_fail(w, in, "registers were written since wgmma.fence");
+    if (w->fences == 0)
+        ptx_fail(w, in, "no wgmma.fence came before");
     join(w, in, &mine);
-    ptx_pending next = {.in = in};
+    ptx_pending next = {.in = in, .left_shared = mine.left, .right = mine.right};
     read_left(w, in, &next, a);
     for_pieces(w, in, &right, ptx_note_product_begin);
-    for (uint32_t column = 0; column < WGMMA_COLUMNS; ++column)
+    for (uint32_t column = 0; column < right.rows; ++column)
         for (uint32_t k = 0; k < WGMMA_DEPTH; ++k)
             b[k][column] = element(w, in, &right, column, k);
     for (int row = 0; row < WARP_ROWS; ++row)
         for (int k = 0; k < WGMMA_DEPTH; ++k)
-            for (int column = 0; column < WGMMA_COLUMNS; ++column)
+            for (uint32_t column = 0; column < right.rows; ++column)
                 sums[row][column] += (double)a[row][k] * (double)b[k][column];
     add_sums(w, in, w->rows[in->operands[scale]][0] != 0, sums);
-    for (int s = 0; s < SUMS; ++s) /* nobody may read them yet */
+    for (int s = 0; s < in->first; ++s) /* nobody may read them yet */
         w->known[in->operands[s]] = (ptx_lanes){0, 0};
-    next.right = right.descriptor;
-    next.left_shared = mine.left;
     *pending_of(w, in) = next;
 }
 
 void ptx_group_fence(ptx_warp *w)
 {
-    w->is_fenced = true;
+    w->fences++;
 }
 
 void ptx_group_commit(ptx_warp *w)
@@ -189,14 +210,12 @@ void ptx_group_commit(ptx_warp *w)
 
 static void end_product(ptx_warp *w, const ptx_instruction *in, const ptx_pending *p)
 {
-    operand right = right_of(w, p->in), left = left_of(w, p->in);
-    right.descriptor = p->right;
-    left.descriptor = p->left_shared;
+    operand const right = right_at(w, p->in, p->right), left = left_at(w, p->in, p->left_shared);
     for_pieces(w, p->in, &right, ptx_note_product_end);
     if (left_is_shared(p->in))
         for_pieces(w, p->in, &left, ptx_note_product_end);
     for (int i = 0; i < 4 && !left_is_shared(p->in); ++i)
-        if (memcmp(p->left[i], w->rows[p->in->operands[SUMS + i]], sizeof(ptx_row)) != 0)
+        if (memcmp(p->left[i], w->rows[p->in->operands[p->in->first + i]], sizeof(ptx_row)) != 0)
             ptx_fail(w, in, "a product's left operand was written before it was waited for");
 }
 
@@ -209,7 +228,7 @@ void ptx_group_wait(ptx_warp *w, const ptx_instruction *in)
     for (int i = 0; i < count; ++i) {
         if (!w->pending[i].committed)
             ptx_fail(w, in, "waits while a product is not committed");
-        for (int s = 0; s < SUMS; ++s)
+        for (int s = 0; s < w->pending[i].in->first; ++s)
             if (w->known[w->pending[i].in->operands[s]].low != 0)
                 ptx_fail(w, in, "a product's sums were written before it was waited for");
     }
@@ -217,9 +236,8 @@ void ptx_group_wait(ptx_warp *w, const ptx_instruction *in)
     for (int i = 0; i < count; ++i)
         end_product(w, in, &w->pending[i]);
     for (int i = 0; i < count; ++i)
-        for (int s = 0; s < SUMS; ++s)
+        for (int s = 0; s < w->pending[i].in->first; ++s)
             w->known[w->pending[i].in->operands[s]] = (ptx_lanes){UINT32_MAX, UINT32_MAX};
-    w->is_fenced = false;
 }
 
 const char *ptx_group_end(const ptx_block *b)

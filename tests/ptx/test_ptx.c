@@ -131,13 +131,15 @@ Test(ptx, warpgroups_multiply_what_was_published_to_them)
         cr_expect_eq(counts.group_products, 4 * 2);
     }
     expect_end("group_unpublished", "not published by fence.proxy.async");
-    expect_end("group_hasty", "multiplies shared memory that was written without a barrier");
+    expect_end("group_behind", "not published by fence.proxy.async, before a barrier");
+    expect_end("group_hasty", "before a barrier");
     expect_end("group_misplaced", "does not begin at a multiple of 1,024 bytes");
 }
 
 Test(ptx, what_products_use_is_left_alone_until_they_are_waited_for)
 {
-    expect_end("group_unfenced", "registers were written since wgmma.fence");
+    expect_end("group_unfenced", "no wgmma.fence came before");
+    expect_end("group_written", "a register was written since wgmma.fence");
     expect_end("group_overwritten", "writes shared memory that a product under way reads");
     expect_end("group_touched", "reads a register that was not written");
     expect_end("group_forgotten", "a product was never waited for");

@@ -11,7 +11,7 @@
  * ((8, n), 2) : ((8, stride), 1), across it ((8, n), (8, k)) : ((1, leading), (8, stride)). Bits 4
  * to 6 of an address are XORed with its bits 7 to 9.
  */
-enum { WGMMA_SWIZZLE_128 = 1, WGMMA_DEPTH = 16, WGMMA_COLUMNS = 64, WGMMA_PIECE = 8 };
+enum { WGMMA_SWIZZLE_128 = 1, WGMMA_DEPTH = 16, WGMMA_PIECE = 8 };
 
 /* What makes a descriptor one that is not understood here; NULL: nothing. */
 static inline const char *wgmma_misfit(uint64_t descriptor)
