@@ -25,6 +25,8 @@ inline void warpgroup_begin()
     emulated::warp_together(emulated::OP_GROUP_BEGIN, {});
 }
 
+inline void warpgroup_commit() {}
+
 inline void warpgroup_wait()
 {
     emulated::warp_together(emulated::OP_GROUP_WAIT, {});
@@ -47,10 +49,11 @@ template <class Element> struct warpgroup {
         for (uint32_t half = 0; half < 2; ++half)
             for (uint32_t k = 0; k < 16; ++k)
                 a[half][k] = element(left, false, first + 8 * half + (uint32_t)lane_index() / 4, k);
-        add(c, a, right, false);
+        add(c, 8, a, right, false);
     }
 
-    static void add_product(float (*c)[4], const uint32_t own[4], uint64_t right)
+    template <int TILES>
+    static void add_product(float (&c)[TILES][4], const uint32_t own[4], uint64_t right)
     {
         using namespace emulated;
         float a[2][16];
@@ -63,7 +66,7 @@ template <class Element> struct warpgroup {
             for (int k = 0; k < 16; ++k)
                 a[half][k] = offers[(size_t)(lane_index() / 4 * 4 + k % 8 / 2)]
                                  .a[half + 2 * (k >= 8)][k % 2];
-        add(c, a, right, true);
+        add(c, TILES, a, right, true);
     }
 
   private:
@@ -95,26 +98,26 @@ template <class Element> struct warpgroup {
         uint64_t right;
         int64_t round;
         bool across;
-        float x[16][64];
+        float x[16][128];
     };
 
-    static const tile &right_tile(uint64_t right, bool across)
+    static const tile &right_tile(uint64_t right, bool across, uint32_t columns)
     {
         static tile kept = {};
         int64_t const round = emulated::now->all.round;
         if (kept.right != right || kept.round != round || kept.across != across) {
             kept.right = right, kept.round = round, kept.across = across;
             for (uint32_t k = 0; k < 16; ++k)
-                for (uint32_t column = 0; column < 64; ++column)
+                for (uint32_t column = 0; column < columns; ++column)
                     kept.x[k][column] = element(right, across, column, k);
         }
         return kept;
     }
 
-    static void add(float (*c)[4], const float a[2][16], uint64_t right, bool across)
+    static void add(float (*c)[4], int tiles, const float a[2][16], uint64_t right, bool across)
     {
-        const tile &b = right_tile(right, across);
-        for (int i = 0; i < 32; ++i) {
+        const tile &b = right_tile(right, across, 8 * (uint32_t)tiles);
+        for (int i = 0; i < 4 * tiles; ++i) {
             int const column = i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
             double sum = 0;
             for (int k = 0; k < 16; ++k)

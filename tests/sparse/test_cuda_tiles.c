@@ -197,15 +197,16 @@ Test(cuda_fragments, operands_of_warpgroups_are_where_panels_have_them)
                 int const panel = d / RA_PANEL * ROWS * RA_PANEL_ROW_BYTES;
                 /* Rows along the depth: 64 rows, 16 columns. */
                 uint64_t const along = ra_wgmma_descriptor(
-                    ra_wgmma_at(AT) +
-                    ra_wgmma_at((uint32_t)(panel + row / 64 * 64 * 128 + d % RA_PANEL / 16 * 32)));
+                    ra_wgmma_at(AT) + ra_wgmma_at((uint32_t)(panel + row / 64 * 64 * 128 +
+                                                             d % RA_PANEL / 16 * 32)),
+                    0);
                 cr_assert_null(wgmma_misfit(along));
                 cr_assert_eq(wgmma_element(along, false, (uint32_t)row % 64, (uint32_t)d % 16), at);
-                /* And across it: 16 rows, 64 columns. */
+                /* And across it: 16 rows, all columns. */
                 uint64_t const across = ra_wgmma_descriptor(
-                    ra_wgmma_at(AT) + ra_wgmma_at((uint32_t)(panel + row / 16 * 16 * 128)));
+                    ra_wgmma_at(AT) + ra_wgmma_at((uint32_t)(row / 16 * 16 * 128)), ROWS);
                 cr_assert_null(wgmma_misfit(across));
-                cr_assert_eq(wgmma_element(across, true, (uint32_t)d % 64, (uint32_t)row % 16), at);
+                cr_assert_eq(wgmma_element(across, true, (uint32_t)d, (uint32_t)row % 16), at);
             }
 }
 

@@ -21,7 +21,6 @@ template <class Element, int DIM> struct forward_wgmma {
     static constexpr int WARPS = TILE.warps, KEYS = TILE.k_rows;
     static constexpr int THREADS = 32 * WARPS, Q_ROWS = TILE.q_rows;
     static constexpr int GROUP_ROWS = 64, GROUP_THREADS = 128;
-    static constexpr int PANELS = DIM / RA_PANEL;
     typedef forward_rows_16<Element, DIM, WARPS, 1, KEYS> rows;
     typedef products_16<Element, DIM, THREADS, RA_PANEL> products;
     typedef typename rows::scores scores;
@@ -91,9 +90,9 @@ template <class Element, int DIM> struct forward_wgmma {
     }
 
     static LANE_CODE void say_next(const ra_cuda_forward &f, const forward_head &h,
-                                   const ra_key_cursor &c, key_block &b)
+                                   const key_block &c, key_block &b)
     {
-        ra_key_cursor next = c;
+        ra_key_cursor next = c.cursor;
         ra_key_cursor_next(&next, KEYS);
         say_block(f, h, next, b);
     }
@@ -123,8 +122,8 @@ template <class Element, int DIM> struct forward_wgmma {
         return warpgroup_index() * GROUP_ROWS;
     }
 
-    /* Scores of the warpgroup's rows. */
-    static LANE_CODE void score(const char *queries, const char *keys, scores &s)
+    /* Scores of the warpgroup's rows, to be waited for. */
+    static LANE_CODE void begin_scores(const char *queries, const char *keys, scores &s)
     {
         uint32_t const left =
             ra_wgmma_at(shared_address(queries) + first_group_row() * RA_PANEL_ROW_BYTES);
@@ -136,11 +135,11 @@ template <class Element, int DIM> struct forward_wgmma {
             uint32_t const a = left + ra_wgmma_at(panel * Q_ROWS * RA_PANEL_ROW_BYTES + along);
             uint32_t const b = right + ra_wgmma_at(panel * KEYS * RA_PANEL_ROW_BYTES + along);
             if (step == 0)
-                group::begin_product(s[0], ra_wgmma_descriptor(a), ra_wgmma_descriptor(b));
+                group::begin_product(s[0], ra_wgmma_descriptor(a, 0), ra_wgmma_descriptor(b, 0));
             else
-                group::product(s[0], ra_wgmma_descriptor(a), ra_wgmma_descriptor(b));
+                group::product(s[0], ra_wgmma_descriptor(a, 0), ra_wgmma_descriptor(b, 0));
         }
-        warpgroup_wait();
+        warpgroup_commit();
     }
 
     /* acc += w * values, w rounded to 16 bits. */
@@ -153,18 +152,38 @@ template <class Element, int DIM> struct forward_wgmma {
             products::pack_left(w[0], step, a[step]);
         warpgroup_begin();
 #pragma unroll
-        for (int step = 0; step < KEYS / 16; ++step) {
-#pragma unroll
-            for (int panel = 0; panel < PANELS; ++panel) {
-                int const further = (panel * KEYS + 16 * step) * RA_PANEL_ROW_BYTES;
-                group::add_product(s.acc[0] + panel * RA_PANEL / 8, a[step],
-                                   ra_wgmma_descriptor(right + ra_wgmma_at(further)));
-            }
-        }
+        for (int step = 0; step < KEYS / 16; ++step)
+            group::add_product(
+                s.acc[0], a[step],
+                ra_wgmma_descriptor(right + ra_wgmma_at(16 * step * RA_PANEL_ROW_BYTES), KEYS));
+        warpgroup_commit();
         warpgroup_wait();
     }
 
     /* ---- one tile ---- */
+
+    /* Whether some row of the warpgroup sees a key of the block. */
+    static LANE_CODE bool group_sees(const key_block &b)
+    {
+        int const row = first_group_row();
+        return row < b.cursor.q_count &&
+               (!b.masked || ra_key_cursor_sees(&b.cursor, row, GROUP_ROWS, KEYS));
+    }
+
+    /* Begin to copy the block after that of slot `at`, and say which comes then. */
+    static LANE_CODE void bring_next(const ra_cuda_forward &f, const forward_head &h, char *shared,
+                                     int at, int place)
+    {
+        int const then = following(at);
+        const key_block &next = blocks(shared)[then];
+        if (next.there) {
+            copy_block(f, next, shared, place ^ 1);
+            if (thread_index() == 0)
+                say_next(f, h, next, blocks(shared)[following(then)]);
+            warp_barrier(); /* all lanes do what follows together, as products ask for */
+        }
+        copies_commit();
+    }
 
     static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, char *shared)
     {
@@ -179,7 +198,7 @@ template <class Element, int DIM> struct forward_wgmma {
         copy_block(f, blocks(shared)[0], shared, 0);
         copies_commit();
         if (thread_index() == 0) { /* while queries and keys arrive */
-            say_next(f, h, block.work.cursor, blocks(shared)[1]);
+            say_next(f, h, blocks(shared)[0], blocks(shared)[1]);
             if (!block.looked)
                 forward_look_ahead(f, Element::bytes, block);
         }
@@ -197,21 +216,18 @@ template <class Element, int DIM> struct forward_wgmma {
             block_barrier(); /* the block's keys and values are there, and those before were read;
                                 the next block is known, and the one before was read */
             more = next.there;
-            if (more) {
-                copy_block(f, next, shared, place ^ 1);
-                if (thread_index() == 0)
-                    say_next(f, h, next.cursor, blocks(shared)[following(following(at))]);
-                warp_barrier(); /* all lanes do what follows together, as products ask for */
-            }
-            copies_commit();
             bool const masked = b.masked;
-            if (!masked || ra_key_cursor_sees(&b.cursor, first_group_row(), GROUP_ROWS, KEYS)) {
+            if (group_sees(b)) {
                 scores w;
-                score(query_tile(shared), key_tile(shared, place), w);
+                begin_scores(query_tile(shared), key_tile(shared, place), w);
+                bring_next(f, h, shared, at, place);
+                warpgroup_wait();
                 if (masked)
                     products::mask(b.cursor, w);
                 rows::soften(f, own_tops(shared), w, s);
                 add_weighted(w, value_tile(shared, place), s);
+            } else {
+                bring_next(f, h, shared, at, place);
             }
         }
         block_barrier(); /* queries have been read: rows of output lie otherwise in their place */

@@ -1,6 +1,6 @@
 /*
  * Primitives for what a warpgroup does together: four warps, of which the first one's number is a
- * multiple of 4, multiply 64 rows with 64 columns, 16 deep, by wgmma (PTX ISA, "Asynchronous
+ * multiple of 4, multiply 64 rows with 64 or 128 columns, 16 deep, by wgmma (PTX ISA, "Asynchronous
  * Warpgroup Level Matrix Instructions"). sm_90a alone has it.
  *
  * Products run on while the warps do something else, in order. Registers that they use must not be
@@ -35,49 +35,68 @@ LANE_CODE void warpgroup_begin()
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/* Wait for all products that were begun. */
+/* After the last product that is to be waited for. */
+LANE_CODE void warpgroup_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Wait for all products that were committed. */
 LANE_CODE void warpgroup_wait()
 {
-    asm volatile("wgmma.commit_group.sync.aligned;\n\t"
-                 "wgmma.wait_group.sync.aligned 0;" ::
-                     : "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 
 template <class Element> struct warpgroup;
 
-#define RA_WGMMA_SUMS                                                                              \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "  \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-#define RA_WGMMA_FOUR(n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
-#define RA_WGMMA_OPERANDS                                                                          \
-    RA_WGMMA_FOUR(0), RA_WGMMA_FOUR(1), RA_WGMMA_FOUR(2), RA_WGMMA_FOUR(3), RA_WGMMA_FOUR(4),      \
-        RA_WGMMA_FOUR(5), RA_WGMMA_FOUR(6), RA_WGMMA_FOUR(7)
+#define RA_WGMMA_SUMS_64                                                                           \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "   \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define RA_WGMMA_SUMS_128                                                                          \
+    RA_WGMMA_SUMS_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "    \
+                     "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, " \
+                     "%61, %62, %63"
+#define RA_WGMMA_FOUR(n)  "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
+#define RA_WGMMA_EIGHT(n) RA_WGMMA_FOUR(n), RA_WGMMA_FOUR(n + 1)
+#define RA_WGMMA_OPERANDS(n)                                                                       \
+    RA_WGMMA_EIGHT(n), RA_WGMMA_EIGHT(n + 2), RA_WGMMA_EIGHT(n + 4), RA_WGMMA_EIGHT(n + 6)
 
-/* begin_product: c = left * right^T, and product adds it: rows of both lie along the depth.
-   add_product: c += a * right, whose rows lie across the depth. */
+/*
+ * begin_product: c = left * right^T, and product adds it, of 64 columns: rows of both operands lie
+ * along the depth. add_product: c += a * right, of 64 or 128 columns: rows of right lie across the
+ * depth. c has four floats per eight columns.
+ */
 #define RA_WARPGROUP(ELEMENT, TYPE)                                                                \
     template <> struct warpgroup<ELEMENT> {                                                        \
         static LANE_CODE void begin_product(float (*c)[4], uint64_t left, uint64_t right)          \
         {                                                                                          \
             asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
-                         " " RA_WGMMA_SUMS "%32, %33, 0, 1, 1, 0, 0;"                              \
-                         : RA_WGMMA_OPERANDS                                                       \
+                         " {" RA_WGMMA_SUMS_64 "}, %32, %33, 0, 1, 1, 0, 0;"                       \
+                         : RA_WGMMA_OPERANDS(0)                                                    \
                          : "l"(left), "l"(right));                                                 \
         }                                                                                          \
                                                                                                    \
         static LANE_CODE void product(float (*c)[4], uint64_t left, uint64_t right)                \
         {                                                                                          \
             asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
-                         " " RA_WGMMA_SUMS "%32, %33, 1, 1, 1, 0, 0;"                              \
-                         : RA_WGMMA_OPERANDS                                                       \
+                         " {" RA_WGMMA_SUMS_64 "}, %32, %33, 1, 1, 1, 0, 0;"                       \
+                         : RA_WGMMA_OPERANDS(0)                                                    \
                          : "l"(left), "l"(right));                                                 \
         }                                                                                          \
                                                                                                    \
-        static LANE_CODE void add_product(float (*c)[4], const uint32_t a[4], uint64_t right)      \
+        static LANE_CODE void add_product(float (&c)[8][4], const uint32_t a[4], uint64_t right)   \
         {                                                                                          \
             asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
-                         " " RA_WGMMA_SUMS "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                \
-                         : RA_WGMMA_OPERANDS                                                       \
+                         " {" RA_WGMMA_SUMS_64 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"         \
+                         : RA_WGMMA_OPERANDS(0)                                                    \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                \
+        }                                                                                          \
+                                                                                                   \
+        static LANE_CODE void add_product(float (&c)[16][4], const uint32_t a[4], uint64_t right)  \
+        {                                                                                          \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE              \
+                         " {" RA_WGMMA_SUMS_128 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"        \
+                         : RA_WGMMA_OPERANDS(0), RA_WGMMA_OPERANDS(8)                              \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                \
         }                                                                                          \
     };
@@ -87,7 +106,9 @@ RA_WARPGROUP(element_f16, "f16")
 
 #undef RA_WARPGROUP
 #undef RA_WGMMA_OPERANDS
+#undef RA_WGMMA_EIGHT
 #undef RA_WGMMA_FOUR
-#undef RA_WGMMA_SUMS
+#undef RA_WGMMA_SUMS_128
+#undef RA_WGMMA_SUMS_64
 
 #endif
