@@ -467,13 +467,13 @@ check_sm_90a() {
         add_row 'compute.isa: sm_90a' absent '' '' '' '' 'it is for compute capability 9.0 alone'
         return
     fi
-    check 'contract, sm_90a' 110 "$tests_dir/sparse/test_kernel_contract_device_sm90a" --verbose \
-        --timeout 100 -j4 --filter 'kernel/@(every*|query*|tiles*|shared*|rows*|large*|random*)'
-    check 'order, sm_90a' 60 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
-        --timeout 50 -j4 --filter 'kernel/@(repeated*|ends*|steps*)'
+    check 'contract, sm_90a' 100 "$tests_dir/sparse/test_kernel_contract_device_sm90a" --verbose \
+        --timeout 90 -j4 --filter 'kernel/@(every*|query*|tiles*|shared*|rows*|large*|random*)'
+    check 'order, sm_90a' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
+        --timeout 45 -j4 --filter 'kernel/@(repeated*|ends*|steps*)'
     both 'job documents, sm_90a' 30 "$tool" run --config "$root/configs/documents.yaml" \
         "${on_gpu[@]}" --set compute.isa=sm_90a --set shape.dtype=f16 --set shape.head_dim=64
-    for name in causal window dilated; do
+    for name in causal window global dilated; do
         tokens=131072 options=()
         [ "$name" != causal ] || tokens=16384
         for key in ${keys_of[$name]}; do

@@ -149,6 +149,7 @@ typedef struct ra_kernel_use {
     bool deterministic;      /* as in ra_kernel */
     bool shares_rows;        /* maps may have shared_rows: see ra_pattern_shares_rows */
     bool shares_keys;        /* as ra_pattern_shares_keys says */
+    bool long_rows;          /* as ra_pattern_has_long_rows says */
     bool dilated;            /* rows of a tile may lie apart; only ra_kernel_check looks at it */
     int threads;             /* at least 1; as in ra_kernel */
     ra_linear_kind linear;   /* see linear.h; RA_LINEAR_NONE: softmax attention */
@@ -287,8 +288,10 @@ const ra_kernel_ops *ra_kernel_cuda(void);
 /**
  * The same for GPUs of compute capability 9.0 alone (`serves` says so of others): forward steps of
  * 16 bits with a head_dim of 33 to 64, or 97 to 128, are computed by warpgroups, whose tensor cores
- * read both operands of scores from shared memory (wgmma). All else, and where rows of results lie,
- * is as of ra_kernel_cuda. NULL if the build has no code for sm_90a.
+ * read both operands of scores from shared memory (wgmma). With ra_kernel_use.long_rows such a step
+ * may divide the keys of a few query rows among thread blocks, for which the workspace has room.
+ * All else, and where rows of results lie, is as of ra_kernel_cuda. NULL if the build has no code
+ * for sm_90a.
  */
 const ra_kernel_ops *ra_kernel_cuda_sm90a(void);
 

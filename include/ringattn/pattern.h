@@ -112,6 +112,12 @@ bool ra_pattern_shares_rows(const ra_pattern_config *config, int ranks, bool mas
  */
 bool ra_pattern_shares_keys(const ra_pattern_config *config, int32_t heads, int32_t kv_heads);
 
+/**
+ * Whether a few queries may see far more keys than the others, whatever the length: global ones, or
+ * a list of blocks. A GPU's kernels may divide the work of such a row. Pure.
+ */
+bool ra_pattern_has_long_rows(const ra_pattern_config *config);
+
 /** Stops the visit when it returns anything but RA_OK. `slice` is trimmed and borrowed. */
 typedef ra_status ra_slice_visitor(void *context, const ra_slice *slice);
 

@@ -73,6 +73,11 @@ bool ra_pattern_shares_keys(const ra_pattern_config *c, int32_t heads, int32_t k
     return shares;
 }
 
+bool ra_pattern_has_long_rows(const ra_pattern_config *c)
+{
+    return c->blocks_kind == RA_BLOCKS_GLOBAL_LOCAL || c->blocks_kind == RA_BLOCKS_LIST;
+}
+
 static ra_status refuse(const char *what)
 {
     ra_log(RA_LOG_ERROR, "pattern.%s", what);

@@ -82,6 +82,7 @@ ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads)
     ra_kernel_use use = use_of(config, threads);
     use.shares_rows = ra_pattern_shares_rows(&config->pattern, ranks, masked);
     use.shares_keys = ra_pattern_shares_keys(&config->pattern, config->heads, config->kv_heads);
+    use.long_rows = ra_pattern_has_long_rows(&config->pattern);
     use.dilated = config->pattern.segments != NULL;
     return use;
 }

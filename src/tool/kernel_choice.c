@@ -82,8 +82,9 @@ static bool is_same(const known_check *check, const ra_kernel_ops *ops, const ra
     return check->ops == ops && check->use.dtype == use->dtype && check->use.dim == use->dim &&
            check->use.backward == use->backward && check->use.deterministic == use->deterministic &&
            check->use.shares_rows == use->shares_rows &&
-           check->use.shares_keys == use->shares_keys && check->use.dilated == use->dilated &&
-           check->use.linear == use->linear && check->use.method == use->method;
+           check->use.shares_keys == use->shares_keys && check->use.long_rows == use->long_rows &&
+           check->use.dilated == use->dilated && check->use.linear == use->linear &&
+           check->use.method == use->method;
 }
 
 static void beat(void *comm)

@@ -18,6 +18,7 @@
 #include "pool/cuda_error.h"
 #include "ringattn/device.h"
 #include "sparse/cuda/attention_launch.h"
+#include "sparse/cuda/forward_cuts.h"
 #include "sparse/cuda/launch_args.h"
 
 #include <math.h>
@@ -92,6 +93,8 @@ typedef struct bench {
     ra_view dq_sums; /* float32: of many thread blocks */
     float *lse, *delta;
     uint32_t *tickets; /* no pattern shares rows, which would take scratch */
+    void *parts;       /* of long tasks, with --sm_90a */
+    size_t parts_bytes;
 } bench;
 
 /* One launch; the other is NULL. */
@@ -119,6 +122,10 @@ static ra_cuda_grid time_launches(const bench *b, const pass *p, float times[REP
     for (int i = -b->warmup; i < b->repeats; i++) {
         float ms = 0;
         check_cuda(cudaMemsetAsync(tickets, 0, RA_CUDA_TICKETS_BYTES, NULL), "resetting tickets");
+        if (p->forward != NULL && p->forward->cuts.tasks > 0)
+            check_cuda(cudaMemsetAsync(p->forward->cuts.arrived, 0,
+                                       ra_cuda_arrived_bytes(&p->forward->cuts), NULL),
+                       "resetting arrivals");
         check_cuda(cudaEventRecord(begin, NULL), "recording an event");
         launch(p, &grid);
         check_cuda(cudaEventRecord(end, NULL), "recording an event");
@@ -197,6 +204,11 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
     ra_cuda_forward f = ra_cuda_forward_args(&forward, copy, NULL, b->tickets);
     ra_cuda_forward d = ra_cuda_forward_args(&with_delta, copy, NULL, b->tickets);
     f.warpgroups = d.warpgroups = b->warpgroups;
+    if (b->warpgroups) {
+        ra_cuda_tile const tile = ra_cuda_warpgroup_tile_of(b->dim);
+        f.cuts = d.cuts = ra_cuda_cuts_of(&forward, b->multiprocessors * tile.blocks_per_sm,
+                                          tile.k_rows, b->parts, b->parts_bytes);
+    }
     bool const single = ra_cuda_has_single(RA_BF16, b->dim, b->shared_bytes);
     if (b->json)
         printf("%s\n  {\"pattern\": \"%s\", \"live_pairs\": %lld", b->points > 0 ? "," : "", name,
@@ -315,9 +327,9 @@ static void expect_warpgroups(const ra_device *device, int32_t dim)
     exit(2);
 }
 
-enum { TENSORS_16 = 8, TENSORS_32 = 1, BLOCKS = TENSORS_16 + TENSORS_32 + 3 };
+enum { TENSORS_16 = 8, TENSORS_32 = 1, BLOCKS = TENSORS_16 + TENSORS_32 + 4 };
 
-/* Elements, sums of dq, lse, delta and tickets. */
+/* Elements, sums of dq, lse, delta, tickets and parts. */
 static void take_all(bench *b, ra_block blocks[BLOCKS])
 {
     int64_t const count = b->tokens * b->heads * b->dim, rows = b->tokens * b->heads;
@@ -338,6 +350,11 @@ static void take_all(bench *b, ra_block blocks[BLOCKS])
     b->lse = take(b->gpu, RA_MEM_LSE, (size_t)rows * sizeof(float), block++);
     b->delta = take(b->gpu, RA_MEM_ACCUMULATOR, (size_t)rows * sizeof(float), block++);
     b->tickets = take(b->gpu, RA_MEM_WORKSPACE, RA_CUDA_TICKETS_BYTES, block++);
+    if (b->warpgroups) {
+        b->parts_bytes = ra_cuda_cuts_bytes(
+            b->multiprocessors * ra_cuda_warpgroup_tile_of(b->dim).blocks_per_sm, b->dim);
+        b->parts = take(b->gpu, RA_MEM_WORKSPACE, b->parts_bytes, block);
+    }
 }
 
 int main(int argc, char **argv)
@@ -363,7 +380,7 @@ int main(int argc, char **argv)
     ra_devices devices;
     ra_memory memory;
     ra_ledger *ledger;
-    ra_block blocks[BLOCKS];
+    ra_block blocks[BLOCKS] = {0};
     check(ra_memory_device(0, &memory));
     ra_devices_read(&devices);
     check(ra_ledger_create(INT64_MAX, &ledger));

@@ -1,4 +1,5 @@
 #include "sparse/cuda_emulated_ops.h"
+#include "sparse/cuda/forward_cuts.h"
 #include "sparse/cuda/launch_args.h"
 
 #include <criterion/criterion.h>
@@ -29,21 +30,35 @@ static int64_t tickets_of(bool yields, int64_t tasks)
     return yields ? tasks : tasks + BLOCKS;
 }
 
+/* Room for parts of long tasks; few enough that not all that would be cut always are. */
+enum { PARTS = 40 };
+
 static ra_status forward_by(const ra_forward_step *step, bool warpgroups)
 {
+    size_t const parts_bytes = ra_cuda_cuts_bytes(PARTS, step->shape.dim);
     size_t const bytes = ra_cuda_shared_scratch_bytes(BLOCKS, step->shape.dim);
     uint32_t ticket = 0;
     ra_status const status = ra_cuda_forward_check(step);
     if (status != RA_OK)
         return status;
     void *const scratch = malloc(bytes), *const map = copy_map(step->map);
+    void *const parts = malloc(parts_bytes);
     cr_assert_not_null(scratch);
+    cr_assert_not_null(parts);
     memset(scratch, 0xff, bytes);
+    memset(parts, 0xff, parts_bytes);
     ra_cuda_forward f = ra_cuda_forward_args(step, map, scratch, &ticket);
     f.warpgroups = warpgroups && ra_cuda_has_warpgroups(step->q.dtype, step->shape.dim);
+    if (f.warpgroups)
+        f.cuts = ra_cuda_cuts_of(step, BLOCKS, ra_cuda_warpgroup_tile_of(step->shape.dim).k_rows,
+                                 parts, parts_bytes);
+    if (f.cuts.tasks > 0)
+        memset(f.cuts.arrived, 0, ra_cuda_arrived_bytes(&f.cuts));
+    cuda_emulated_stats.parts += f.cuts.tasks;
     cuda_emulate_forward(&f, BLOCKS, order_seed++, &cuda_emulated_stats);
-    cr_assert_eq(ticket, tickets_of(f.yields, f.tasks), "every task was taken once");
+    cr_assert_eq(ticket, tickets_of(f.yields, f.tasks + f.cuts.tasks), "every task was taken once");
     free(scratch);
+    free(parts);
     free(map);
     return RA_OK;
 }

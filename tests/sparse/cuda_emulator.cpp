@@ -51,7 +51,7 @@ template <int DIM> using single_bf16 = keys_pass<backward_single_16<element_bf16
 /* By warpgroups, for the head_dims that they have. */
 template <class Element> static kernel warpgroup_kernel_of(const ra_cuda_forward *f)
 {
-    kernel k = {NULL, f, {}, f->tasks, f->yields};
+    kernel k = {NULL, f, {}, f->tasks + f->cuts.tasks, f->yields};
     switch (ra_cuda_dim_of(f->dim)) {
 #define RA_INSTANCE(DIM)                                                                           \
     case DIM:                                                                                      \

@@ -60,12 +60,16 @@ static int blocks_of(ra_cuda_grid *grid, int64_t tasks, int32_t assumed)
 
 cudaError_t ra_cuda_launch_forward(const ra_cuda_forward *f, ra_cuda_grid *grid)
 {
-    const void *const pointers[] = {f->q.data,    f->k.data,         f->v.data,      f->lse,
-                                    f->delta,     f->state.acc,      f->state.top,   f->state.sum,
-                                    f->scratch,   f->ticket,         f->map.layers,  f->map.runs,
-                                    f->map.tiles, f->map.chunk_tile, f->state.chunks};
-    int32_t const assumed = ra_cuda_tile_of(f->q.dtype, f->dim).blocks_per_sm;
-    launch const l = {.args.forward = *f, .blocks = blocks_of(grid, f->tasks, assumed)};
+    const void *const pointers[] = {f->q.data,      f->k.data,         f->v.data,
+                                    f->lse,         f->delta,          f->state.acc,
+                                    f->state.top,   f->state.sum,      f->scratch,
+                                    f->ticket,      f->map.layers,     f->map.runs,
+                                    f->map.tiles,   f->map.chunk_tile, f->state.chunks,
+                                    f->cuts.states, f->cuts.arrived};
+    int32_t const assumed = f->warpgroups ? ra_cuda_warpgroup_tile_of(f->dim).blocks_per_sm
+                                          : ra_cuda_tile_of(f->q.dtype, f->dim).blocks_per_sm;
+    launch const l = {.args.forward = *f,
+                      .blocks = blocks_of(grid, f->tasks + f->cuts.tasks, assumed)};
     return enqueue(check(standin_enter(), pointers, sizeof(pointers) / sizeof(pointers[0])),
                    grid->stream, run_forward, &l);
 }

@@ -106,6 +106,38 @@ Test(cuda_warpgroups, random_patterns_agree_with_the_oracle)
     }
 }
 
+/* The first block of 128 tokens sees all, the others themselves: most of what three thread blocks
+   do is that block's task. With heads that share keys, in batches, and with gradients, for which
+   tops are as high as the highest score; the last part of a task is short, and its last block of
+   keys. */
+Test(cuda_warpgroups, long_tasks_are_cut_and_their_parts_are_one_softmax)
+{
+    enum { TOKENS = 1930, BLOCKS = (TOKENS + 127) / 128 };
+    static int32_t pairs[2 * BLOCKS][2];
+    for (int32_t i = 0; i < BLOCKS; ++i) {
+        pairs[i][1] = i;
+        pairs[BLOCKS + i][0] = pairs[BLOCKS + i][1] = i;
+    }
+    for (int i = 0; i < 4; ++i) {
+        kernel_case c = forward_case();
+        c.shape.batch = i == 2 ? 2 : 1;
+        c.shape.n = TOKENS;
+        c.shape.heads = i == 3 ? 2 : 1;
+        c.shape.kv_heads = 1;
+        c.shape.dim = i == 3 ? 128 : 50;
+        c.dtype = dtypes[i % 2];
+        c.dout_factor = i == 1 ? 1 : 0;
+        c.pattern.blocks_kind = RA_BLOCKS_LIST;
+        c.pattern.block_size = 128;
+        c.pattern.block_pairs = pairs;
+        c.pattern.block_pair_count = 2 * BLOCKS;
+        int64_t const before = cuda_emulated_stats.parts;
+        (void)check(&c, "long tasks");
+        cr_expect_geq(cuda_emulated_stats.parts - before, 3 * c.shape.batch * c.shape.heads,
+                      "case %d", i);
+    }
+}
+
 /* Products of four warps for a block of 64 keys that their group sees: 64 dims, then 64 keys. */
 enum { PRODUCTS = 4 * (64 / 16 + 64 / 16) };
 

@@ -41,6 +41,13 @@ Test(device_emulated, the_instruction_set_of_compute_capability_9_0_is_right_too
     }
     run("", "run " JOB "--set compute.isa=sm_80 --verify --json");
     expect_verified("cuda");
+    /* The first block of queries sees all keys: its task is cut into parts. */
+    run("RA_STANDIN_MULTIPROCESSORS=4",
+        "run --set compute.backend=cuda --set shape.seq=1500 --set shape.heads=2 --set "
+        "shape.head_dim=64 --set shape.dtype=bf16 --set pattern.blocks.kind=global_local --set "
+        "pattern.blocks.size=128 --set pattern.blocks.width=0 --set compute.isa=sm_90a --verify "
+        "--json --set job.repeat=2");
+    expect_verified("cuda-sm_90a");
 }
 
 Test(device_emulated, other_gpus_do_not_have_the_instruction_set_of_9_0)

@@ -12,6 +12,7 @@
 
 template <int DIM> struct forward_32 {
     typedef element_f32 element;
+    static constexpr bool CUTS = false;
     static constexpr ra_cuda_tile TILE = ra_cuda_tile_of(RA_F32, DIM);
     static constexpr int THREADS = 32 * TILE.warps, ROWS = TILE.q_rows, KEYS = TILE.k_rows;
     static constexpr int PITCH = DIM + 1; /* rows begin in different banks */
@@ -141,6 +142,11 @@ template <int DIM> struct forward_32 {
             for (int i = 0; i < SIDE_BY_SIDE; ++i)
                 s.acc[j + i] += sum[i];
         }
+    }
+
+    static LANE_CODE void look_ahead(const ra_cuda_forward &f, forward_block &block)
+    {
+        forward_look_ahead(f, element::bytes, block);
     }
 
     static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, char *shared)

@@ -16,6 +16,74 @@ typedef struct ra_cuda_map {
     bool shared_rows;
 } ra_cuda_map;
 
+/*
+ * Tasks that would outlast the rest of a launch (a few rows that see all keys) are cut into parts,
+ * each with so many steps. A part leaves its state; the last one of a chunk to end merges them, in
+ * their order. Kernels by warpgroups alone do so.
+ */
+enum { RA_CUDA_CUTS_MAX = 16 };
+
+typedef struct ra_cuda_cut {
+    int32_t chunk, parts;
+} ra_cuda_cut;
+
+typedef struct ra_cuda_cuts {
+    int64_t tasks; /* of all heads and batches; they come first */
+    float *states; /* [tasks][ra_cuda_part_floats] */
+    uint32_t
+        *arrived; /* [heads of all batches][count]: parts that have ended; 0 before the launch */
+    int32_t count, parts, part_steps; /* of a head: cuts, their parts together; steps of a part */
+    ra_cuda_cut of[RA_CUDA_CUTS_MAX];
+} ra_cuda_cuts;
+
+/* Of a part's state: acc, top and sum of a chunk's rows. */
+RA_HD int64_t ra_cuda_part_floats(int32_t dim, int32_t rows)
+{
+    return (int64_t)rows * (dim + 2);
+}
+
+/* Of `arrived`. */
+RA_HD size_t ra_cuda_arrived_bytes(const ra_cuda_cuts *cuts)
+{
+    return (size_t)(cuts->tasks / cuts->parts * cuts->count) * sizeof(uint32_t);
+}
+
+/* A part; `cut` is the number among the cuts. */
+typedef struct ra_cuda_part {
+    int64_t head; /* of all batches */
+    int32_t cut, part;
+} ra_cuda_part;
+
+/* Parts of all heads by turns. */
+RA_HD ra_cuda_part ra_cuda_part_of(const ra_cuda_cuts *cuts, int64_t index)
+{
+    int64_t const heads = cuts->tasks / cuts->parts;
+    ra_cuda_part part = {0, 0, 0};
+    part.head = index % heads;
+    part.part = (int32_t)(index / heads);
+    while (part.part >= cuts->of[part.cut].parts)
+        part.part -= cuts->of[part.cut++].parts;
+    return part;
+}
+
+/* Where its state lies, as a number of states. */
+RA_HD int64_t ra_cuda_part_slot(const ra_cuda_cuts *cuts, ra_cuda_part part)
+{
+    int64_t slot = part.head * cuts->parts + part.part;
+    for (int32_t i = 0; i < part.cut; ++i)
+        slot += cuts->of[i].parts;
+    return slot;
+}
+
+/* Whether a chunk's task is cut. */
+RA_HD bool ra_cuda_is_cut(const ra_cuda_cuts *cuts, int32_t chunk)
+{
+    bool is_cut = false;
+    for (int32_t i = 0; i < cuts->count; ++i)
+        is_cut |= cuts->of[i].chunk == chunk;
+    return is_cut;
+}
+
 typedef struct ra_cuda_forward {
     ra_cuda_map map;
     ra_view q, k, v, out, dout;
@@ -39,6 +107,7 @@ typedef struct ra_cuda_forward {
     bool aligned;                   /* rows of q, k and v are whole pieces of 16 bytes, aligned */
     bool out_aligned, dout_aligned; /* rows of these */
     bool warpgroups;                /* by wgmma: a GPU of sm_90a, and ra_cuda_has_warpgroups */
+    ra_cuda_cuts cuts;
 } ra_cuda_forward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_forward) <= 4096, "kernel parameters are at most 4 KiB");

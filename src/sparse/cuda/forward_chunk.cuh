@@ -33,6 +33,7 @@ struct alignas(16) forward_work {
     forward_head head;
     ra_cuda_task task;
     bool there, has_tile;
+    int16_t cut;                  /* of blocks with CUTS: see forward_cut.cuh */
     int32_t layer;                /* map.layer_count: there are no more tiles */
     uint32_t tile_next, tile_end; /* of the layer, in this chunk */
     ra_tile tile;                 /* the one at hand, */
@@ -312,6 +313,8 @@ LANE_CODE void forward_turn(const ra_cuda_forward &f, forward_block &block, char
             forward_next_tile(f, work);
         block_barrier(); /* the next tile is known, and rows of state are written */
     }
+    if constexpr (Block::CUTS)
+        Block::end_task(f, work, shared + RA_CUDA_FORWARD_HEAD_BYTES);
     if (work.head.ends && f.map.shared_rows) {
         int64_t const begin = (int64_t)work.task.chunk * f.map.chunk_rows;
         int64_t const end =
@@ -355,7 +358,7 @@ template <class Block> struct forward_pass : Block {
             forward_begin(block);
         for (;;) {
             if (thread_index() == 0 && !block.looked)
-                forward_look_ahead(f, Block::element::bytes, block);
+                Block::look_ahead(f, block);
             block_barrier(); /* the next work is known; the block's has been read */
             if (!block.next.there)
                 return;

@@ -10,8 +10,8 @@ static cudaError_t launch_warpgroups(const ra_cuda_forward &f, ra_cuda_grid *gri
 #define RA_LAUNCH(DIM)                                                                             \
     case DIM: {                                                                                    \
         typedef forward_pass<forward_wgmma<Element, DIM>> pass;                                    \
-        return launch_kernel(attention_kernel<pass, ra_cuda_forward>, pass::TILE, f, f.tasks,      \
-                             grid);                                                                \
+        return launch_kernel(attention_kernel<pass, ra_cuda_forward>, pass::TILE, f,               \
+                             f.tasks + f.cuts.tasks, grid);                                        \
     }
         RA_CUDA_WARPGROUP_DIMS(RA_LAUNCH)
 #undef RA_LAUNCH

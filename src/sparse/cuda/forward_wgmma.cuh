@@ -12,11 +12,13 @@
 #ifndef RINGATTN_CUDA_FORWARD_WGMMA_CUH
 #define RINGATTN_CUDA_FORWARD_WGMMA_CUH
 
+#include "sparse/cuda/forward_cut.cuh"
 #include "sparse/cuda/forward_rows_16.cuh"
 #include "sparse/cuda/wgmma_layout.h"
 
 template <class Element, int DIM> struct forward_wgmma {
     typedef Element element;
+    static constexpr bool CUTS = true;
     static constexpr ra_cuda_tile TILE = ra_cuda_warpgroup_tile_of(DIM);
     static constexpr int WARPS = TILE.warps, KEYS = TILE.k_rows;
     static constexpr int THREADS = 32 * WARPS, Q_ROWS = TILE.q_rows;
@@ -60,6 +62,7 @@ template <class Element, int DIM> struct forward_wgmma {
         ra_key_cursor cursor;
         const char *rows[2];  /* keys, values: the first of the block, */
         int64_t row_bytes[2]; /* and from one to the next */
+        int32_t left;         /* blocks of the task, this one included */
         bool there, masked;
     };
 
@@ -75,10 +78,11 @@ template <class Element, int DIM> struct forward_wgmma {
     }
 
     static LANE_CODE void say_block(const ra_cuda_forward &f, const forward_head &h,
-                                    const ra_key_cursor &c, key_block &b)
+                                    const ra_key_cursor &c, int32_t left, key_block &b)
     {
         b.cursor = c;
-        b.there = !ra_key_cursor_is_over(&c);
+        b.left = left;
+        b.there = !ra_key_cursor_is_over(&c) && left > 0;
         if (!b.there)
             return;
         b.masked = ra_key_cursor_masked(&c, KEYS);
@@ -94,7 +98,7 @@ template <class Element, int DIM> struct forward_wgmma {
     {
         ra_key_cursor next = c.cursor;
         ra_key_cursor_next(&next, KEYS);
-        say_block(f, h, next, b);
+        say_block(f, h, next, c.left - 1, b);
     }
 
     /* Each warpgroup copies one of keys and values: see products_16.copy_rows. */
@@ -160,6 +164,19 @@ template <class Element, int DIM> struct forward_wgmma {
         warpgroup_wait();
     }
 
+    /* ---- tasks ---- */
+
+    static LANE_CODE void look_ahead(const ra_cuda_forward &f, forward_block &block)
+    {
+        forward_draw(f, Element::bytes, KEYS, block);
+    }
+
+    static LANE_CODE void end_task(const ra_cuda_forward &f, const forward_work &work, char *shared)
+    {
+        if (work.cut != FORWARD_WHOLE)
+            forward_end_part<forward_wgmma>(f, work, (uint32_t *)query_tile(shared));
+    }
+
     /* ---- one tile ---- */
 
     /* Whether some row of the warpgroup sees a key of the block. */
@@ -191,7 +208,9 @@ template <class Element, int DIM> struct forward_wgmma {
         ra_tile const &tile = block.work.tile;
         sums s;
         if (thread_index() == 0)
-            say_block(f, h, block.work.cursor, blocks(shared)[0]);
+            say_block(f, h, block.work.cursor,
+                      block.work.cut == FORWARD_WHOLE ? INT32_MAX : f.cuts.part_steps,
+                      blocks(shared)[0]);
         products::template copy_rows<Q_ROWS>(f.aligned, f.dim, h.q, f.q.row_stride, tile.q_begin,
                                              tile.q_stride, tile.q_count, query_tile(shared));
         block_barrier(); /* the first block is known */
@@ -200,7 +219,7 @@ template <class Element, int DIM> struct forward_wgmma {
         if (thread_index() == 0) { /* while queries and keys arrive */
             say_next(f, h, blocks(shared)[0], blocks(shared)[1]);
             if (!block.looked)
-                forward_look_ahead(f, Element::bytes, block);
+                look_ahead(f, block);
         }
         warp_barrier();
         if (h.tiles_begin)

@@ -8,6 +8,7 @@
 #include "ringattn/device.h"
 #include "sparse/cuda/attention_launch.h"
 #include "sparse/cuda/cuda_internal.h"
+#include "sparse/cuda/forward_cuts.h"
 #include "sparse/cuda/launch_args.h"
 #include "sparse/kernel_request.h"
 
@@ -204,6 +205,16 @@ static ra_status check_scratch(const ra_kernel *kernel, const ra_forward_step *s
         "its workspace was made for maps without shared rows, or for a smaller head_dim");
 }
 
+/* For the parts of long tasks, where rows share no state. */
+static ra_cuda_cuts cuts_of(const ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_cuda_tile const tile = ra_cuda_warpgroup_tile_of(step->shape.dim);
+    size_t const bytes =
+        ra_cuda_takes_scratch(step) ? 0 : kernel->workspace.bytes - RA_CUDA_TAIL_BYTES;
+    return ra_cuda_cuts_of(step, kernel->threads * tile.blocks_per_sm, tile.k_rows,
+                           kernel->workspace.data, bytes);
+}
+
 static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step, const void *map,
                                  bool warpgroups)
 {
@@ -212,8 +223,12 @@ static ra_status enqueue_forward(ra_kernel *kernel, const ra_forward_step *step,
     f.warpgroups = warpgroups;
     if (f.tasks == 0)
         return RA_OK;
+    if (warpgroups)
+        f.cuts = cuts_of(kernel, step);
     ra_cuda_watch_launch(kernel, "forward kernel", &step->pair, f.ticket);
     cudaError_t error = cudaMemsetAsync(f.ticket, 0, sizeof(*f.ticket), grid.stream);
+    if (error == cudaSuccess && f.cuts.tasks > 0)
+        error = cudaMemsetAsync(f.cuts.arrived, 0, ra_cuda_arrived_bytes(&f.cuts), grid.stream);
     if (error == cudaSuccess)
         error = ra_cuda_launch_forward(&f, &grid);
     say_occupancy(kernel, &grid);
@@ -341,11 +356,24 @@ static ra_status sm90a_forward(ra_kernel *kernel, const ra_forward_step *step)
     return forward_by(kernel, step, true);
 }
 
+/* Scratch for shared rows and for parts of long tasks is one: no step has both. */
+static size_t sm90a_workspace_bytes(const ra_kernel_use *use)
+{
+    size_t const other = ra_cuda_workspace_bytes(use);
+    ra_cuda_tile const tile = ra_cuda_warpgroup_tile_of(use->dim);
+    if (!use->long_rows || use->linear != RA_LINEAR_NONE ||
+        !ra_cuda_has_warpgroups(RA_BF16, use->dim))
+        return other;
+    size_t const cuts = ra_cuda_cuts_bytes(use->threads * tile.blocks_per_sm, use->dim);
+    return cuts + RA_CUDA_TAIL_BYTES > other ? cuts + RA_CUDA_TAIL_BYTES : other;
+}
+
 static void make_sm90a(void)
 {
     sm90a_ops = ra_cuda_ops;
     sm90a_ops.name = "cuda-sm_90a";
     sm90a_ops.serves = sm90a_serves;
+    sm90a_ops.workspace_bytes = sm90a_workspace_bytes;
     sm90a_ops.forward = sm90a_forward;
 }
 

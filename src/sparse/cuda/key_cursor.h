@@ -61,6 +61,29 @@ RA_HD void ra_key_cursor_next(ra_key_cursor *c, int32_t k_rows)
     ra_key_cursor_enter(c);
 }
 
+/* So many blocks further; then it may be over. */
+RA_HD void ra_key_cursor_skip(ra_key_cursor *c, int32_t k_rows, int32_t blocks)
+{
+    while (!ra_key_cursor_is_over(c)) {
+        int32_t const there = (c->end - c->b + k_rows - 1) / k_rows;
+        if (blocks < there) {
+            c->b += blocks * k_rows;
+            return;
+        }
+        blocks -= there;
+        ++c->run;
+        ra_key_cursor_enter(c);
+    }
+}
+
+/* Blocks of a run. */
+RA_HD int32_t ra_cuda_run_steps(const ra_run *run, int32_t q_count, int32_t k_rows)
+{
+    ra_run_keys const seen =
+        ra_run_band_seen(ra_run_band_of(run, q_count), 0, q_count, 0, run->k_count);
+    return (seen.end - seen.begin + k_rows - 1) / k_rows;
+}
+
 /* Row of key b in the tensors. */
 RA_HD int64_t ra_key_cursor_row(const ra_key_cursor *c, int32_t b)
 {

@@ -81,6 +81,19 @@ LANE_CODE float exp2_fast(float x)
     return y;
 }
 
+/* What this thread wrote to device memory is there for all threads that see what it writes from now
+   on; and what others wrote so, for it. */
+LANE_CODE void device_fence()
+{
+    __threadfence();
+}
+
+/* Add 1; @return how many had arrived before. */
+LANE_CODE uint32_t count_arrival(uint32_t *arrived)
+{
+    return atomicAdd(arrived, 1u);
+}
+
 /* A task that no thread block has; one thread asks for it. */
 LANE_CODE uint32_t draw_ticket(uint32_t *ticket)
 {

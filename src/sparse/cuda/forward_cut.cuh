@@ -1,0 +1,119 @@
+/*
+ * Forward tasks that are cut into parts (ra_cuda_cuts): where a part begins, and how the parts of a
+ * chunk become its output. Blocks that have them say CUTS, and draw tasks by forward_draw.
+ */
+#ifndef RINGATTN_CUDA_FORWARD_CUT_CUH
+#define RINGATTN_CUDA_FORWARD_CUT_CUH
+
+#include "sparse/cuda/forward_chunk.cuh"
+
+/* forward_work.cut of a task that is none of a cut chunk. */
+enum { FORWARD_WHOLE = -1 };
+
+struct forward_state {
+    float *acc, *top, *sum;
+};
+
+LANE_CODE forward_state forward_part_state(const ra_cuda_forward &f, int64_t slot)
+{
+    int64_t const rows = f.map.chunk_rows;
+    float *const acc = f.cuts.states + slot * ra_cuda_part_floats(f.dim, f.map.chunk_rows);
+    forward_state const state = {acc, acc + rows * f.dim, acc + rows * f.dim + rows};
+    return state;
+}
+
+/* Its rows begin a state, and leave it where it is merged from. */
+LANE_CODE void forward_begin_part(const ra_cuda_forward &f, const ra_cuda_part &part,
+                                  int element_bytes, int k_rows, forward_work &w)
+{
+    ra_cuda_task task;
+    task.batch = (int32_t)(part.head / f.q_heads);
+    task.head = (int32_t)(part.head % f.q_heads);
+    task.chunk = f.cuts.of[part.cut].chunk;
+    forward_begin_task(f, task, element_bytes, w);
+    forward_next_tile(f, w);
+    ra_key_cursor_skip(&w.cursor, k_rows, part.part * f.cuts.part_steps);
+    forward_state const state = forward_part_state(f, ra_cuda_part_slot(&f.cuts, part));
+    w.cut = (int16_t)part.cut;
+    w.head.acc = state.acc;
+    w.head.top = state.top;
+    w.head.sum = state.sum;
+    w.head.ends = w.head.tiles_end = false;
+}
+
+/* As forward_look_ahead: first the parts, then the tasks of all chunks but those that are cut. */
+LANE_CODE void forward_draw(const ra_cuda_forward &f, int element_bytes, int k_rows,
+                            forward_block &b)
+{
+    int64_t const ticket = draw_ticket(f.ticket);
+    b.looked = true;
+    b.next.there = ticket < f.cuts.tasks + f.tasks;
+    b.next.cut = FORWARD_WHOLE;
+    if (!b.next.there)
+        return;
+    if (ticket < f.cuts.tasks) {
+        forward_begin_part(f, ra_cuda_part_of(&f.cuts, ticket), element_bytes, k_rows, b.next);
+        return;
+    }
+    forward_begin_task(f, ra_cuda_task_of(&f, ticket - f.cuts.tasks), element_bytes, b.next);
+    if (ra_cuda_is_cut(&f.cuts, b.next.task.chunk))
+        b.next.head.skipped = true;
+    else
+        forward_next_tile(f, b.next);
+}
+
+/* The states of a chunk's parts, from the first slot on, become its output: a warp per row. */
+template <class Block>
+LANE_CODE void forward_merge(const ra_cuda_forward &f, const forward_work &w, int64_t slot)
+{
+    typedef typename Block::element element;
+    constexpr int PARTS = Block::TILE.dim / 32;
+    int64_t const begin = (int64_t)w.task.chunk * f.map.chunk_rows;
+    int64_t const end =
+        begin + f.map.chunk_rows < f.map.q_rows ? begin + f.map.chunk_rows : (int64_t)f.map.q_rows;
+    for (int64_t row = begin + warp_index(); row < end; row += Block::THREADS / 32) {
+        row_state<PARTS> merged;
+        forward_head h = w.head;
+        load_row_state<element>(f, h, row, false, merged);
+        for (int part = 0; part < f.cuts.of[w.cut].parts; ++part) {
+            row_state<PARTS> s;
+            forward_state const state = forward_part_state(f, slot + part);
+            h.acc = state.acc;
+            h.top = state.top;
+            h.sum = state.sum;
+            load_row_state<element>(f, h, row, true, s);
+            float const top = fmaxf(merged.top, s.top);
+            float const base = top == -INFINITY ? 0 : top; /* -Inf - -Inf must not become NaN */
+            float const kept = exp2_fast(merged.top - base), added = exp2_fast(s.top - base);
+            merged.top = top;
+            merged.sum = merged.sum * kept + s.sum * added;
+#pragma unroll
+            for (int i = 0; i < PARTS; ++i) {
+                merged.acc[i] = merged.acc[i] * kept + s.acc[i] * added;
+                merged.dout[i] = s.dout[i];
+            }
+        }
+        store_row_output<element>(f, h, row, merged);
+    }
+}
+
+/* When a part has been computed: whoever is the last of its chunk merges them. `last` is in shared
+   memory that is not in use. */
+template <class Block>
+LANE_CODE void forward_end_part(const ra_cuda_forward &f, const forward_work &w, uint32_t *last)
+{
+    int64_t const head = (int64_t)w.task.batch * f.q_heads + w.task.head;
+    ra_cuda_part const first = {head, w.cut, 0};
+    device_fence(); /* this thread's rows are there for other thread blocks */
+    block_barrier();
+    if (thread_index() == 0)
+        *last = count_arrival(f.cuts.arrived + head * f.cuts.count + w.cut) ==
+                (uint32_t)f.cuts.of[w.cut].parts - 1;
+    block_barrier();
+    if (*last == 0)
+        return;
+    device_fence(); /* theirs are there for this one */
+    forward_merge<Block>(f, w, ra_cuda_part_slot(&f.cuts, first));
+}
+
+#endif
