@@ -408,6 +408,7 @@ kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem
         .dtype = c->dtype,
         .dim = s->dim,
         .deterministic = c->deterministic,
+        .long_rows = ra_pattern_has_long_rows(&c->pattern),
         .shares_rows = c->striped || ra_pattern_shares_rows(&c->pattern, 1, c->dense_mask),
         .shares_keys = ra_pattern_shares_keys(&c->pattern, s->heads, s->kv_heads),
         .threads = c->threads};

@@ -104,15 +104,16 @@ LANE_CODE void forward_end_part(const ra_cuda_forward &f, const forward_work &w,
 {
     int64_t const head = (int64_t)w.task.batch * f.q_heads + w.task.head;
     ra_cuda_part const first = {head, w.cut, 0};
-    device_fence(); /* this thread's rows are there for other thread blocks */
-    block_barrier();
-    if (thread_index() == 0)
+    block_barrier(); /* the part's rows are written */
+    if (thread_index() == 0) {
+        device_fence(); /* they are there for other thread blocks, */
         *last = count_arrival(f.cuts.arrived + head * f.cuts.count + w.cut) ==
                 (uint32_t)f.cuts.of[w.cut].parts - 1;
+        device_fence(); /* and theirs for this one */
+    }
     block_barrier();
     if (*last == 0)
         return;
-    device_fence(); /* theirs are there for this one */
     forward_merge<Block>(f, w, ra_cuda_part_slot(&f.cuts, first));
 }
 

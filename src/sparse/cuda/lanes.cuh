@@ -81,8 +81,8 @@ LANE_CODE float exp2_fast(float x)
     return y;
 }
 
-/* What this thread wrote to device memory is there for all threads that see what it writes from now
-   on; and what others wrote so, for it. */
+/* What this thread wrote to device memory, or saw at a barrier, is there for all threads that see
+   what it writes from now on; and what others wrote so, for it, and those that it meets. */
 LANE_CODE void device_fence()
 {
     __threadfence();
