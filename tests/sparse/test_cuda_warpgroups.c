@@ -112,7 +112,7 @@ Test(cuda_warpgroups, random_patterns_agree_with_the_oracle)
    keys. */
 Test(cuda_warpgroups, long_tasks_are_cut_and_their_parts_are_one_softmax)
 {
-    enum { TOKENS = 1930, BLOCKS = (TOKENS + 127) / 128 };
+    enum { TOKENS = 1160, BLOCKS = (TOKENS + 127) / 128 };
     static int32_t pairs[2 * BLOCKS][2];
     for (int32_t i = 0; i < BLOCKS; ++i) {
         pairs[i][1] = i;

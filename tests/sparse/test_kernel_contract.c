@@ -259,7 +259,7 @@ Test(kernel, rows_whose_scores_rise_late_are_one_softmax, .timeout = 6000)
    one task that is most of it. */
 Test(kernel, rows_that_see_all_keys_are_one_softmax, .timeout = 6000)
 {
-    enum { TOKENS = 1930, BLOCKS = (TOKENS + 127) / 128 };
+    enum { TOKENS = 1160, BLOCKS = (TOKENS + 127) / 128 };
     static int32_t pairs[2 * BLOCKS][2];
     for (int32_t i = 0; i < BLOCKS; ++i) {
         pairs[i][1] = i;
