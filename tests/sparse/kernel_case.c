@@ -51,7 +51,9 @@ static run_tensor tensor_of(run *r, ra_dtype dtype, int64_t rows, int64_t heads,
                             void *take(run *r, int64_t bytes))
 {
     const kernel_case *c = &r->problem->c;
-    int64_t const head_gap = c->padded ? 3 : 0, row_gap = c->padded ? 5 : 0;
+    /* Of each tensor another one, but odd. */
+    int64_t const head_gap = c->padded ? 3 : 0;
+    int64_t const row_gap = c->padded ? 5 + r->memory.count % 8 * 2 : 0;
     int64_t const head = c->shape.dim + head_gap, row = heads * head + row_gap;
     run_tensor t;
     t.bytes = c->shape.batch * rows * row * (int64_t)ra_dtype_bytes(dtype);
