@@ -460,7 +460,7 @@ check_peers() {
 }
 
 # Kernels for compute capability 9.0 alone, forward in 16 bits, which other jobs do not take: what is
-# right, races, rates. Cases of the contract are those that CI runs without a GPU, too.
+# right, races, rates. Cases of the contract are those that launch them, and some more.
 check_sm_90a() {
     local dense name tokens key kind options
     if [ "$capability" != 9.0 ]; then
@@ -468,7 +468,7 @@ check_sm_90a() {
         return
     fi
     check 'contract, sm_90a' 100 "$tests_dir/sparse/test_kernel_contract_device_sm90a" --verbose \
-        --timeout 90 -j4 --filter 'kernel/@(every*|query*|tiles*|shared*|rows*|large*|random*)'
+        --timeout 90 -j4 --filter 'kernel/@(agrees*|small*|rows*|tiles*|shared*|random*)'
     check 'order, sm_90a' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
         --timeout 45 -j4 --filter 'kernel/@(repeated*|ends*|steps*)'
     both 'job documents, sm_90a' 30 "$tool" run --config "$root/configs/documents.yaml" \
