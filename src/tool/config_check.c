@@ -217,7 +217,7 @@ ra_status ra_config_check_keys(const ra_config *config)
          "driver is the pool of a CUDA device: set compute.backend: cuda, or use size_class or "
          "off"},
         {config->backend != RA_BACKEND_CUDA && ra_isa_is_gpus(config->isa), "compute.isa",
-         "is a GPU's: set compute.backend: cuda, or use auto"},
+         "is a GPU's: set compute.backend: cuda, or compute.isa: auto"},
         /* NCCL moves only what lies on GPUs. */
         {config->comm == RA_COMM_NCCL && ra_config_wants_cpu(config), "comm.backend",
          "nccl is for GPUs, and the CPU was asked for: use auto or mpi"},
