@@ -273,9 +273,8 @@ static inline bool ra_isa_is_gpus(ra_isa isa)
     return isa == RA_ISA_SM80 || isa == RA_ISA_SM90A;
 }
 
-/** The CPU table for an instruction set; NULL if the build or the machine lacks it, or it is a
- * GPU's.
- */
+/** The CPU table for an instruction set; NULL if the build or the machine lacks it, or if it is one
+    of GPUs. */
 const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 
 /**

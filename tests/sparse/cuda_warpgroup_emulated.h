@@ -34,14 +34,7 @@ inline void warpgroup_wait()
 
 template <class Element> struct warpgroup {
     /* c[4 n + i] of lanes: row lane / 4 + 8 (i / 2), column 8 n + 2 (lane mod 4) + i mod 2. */
-    static void begin_product(float (*c)[4], uint64_t left, uint64_t right)
-    {
-        for (int n = 0; n < 8; ++n)
-            c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-        product(c, left, right);
-    }
-
-    static void product(float (*c)[4], uint64_t left, uint64_t right)
+    template <bool ADDS> static void product(float (&c)[8][4], uint64_t left, uint64_t right)
     {
         uint32_t const first = (uint32_t)warp_index() % 4 * 16;
         float a[2][16]; /* the lane's rows */
@@ -49,6 +42,8 @@ template <class Element> struct warpgroup {
         for (uint32_t half = 0; half < 2; ++half)
             for (uint32_t k = 0; k < 16; ++k)
                 a[half][k] = element(left, false, first + 8 * half + (uint32_t)lane_index() / 4, k);
+        for (int n = 0; n < 8 && !ADDS; ++n)
+            c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
         add(c, 8, a, right, false);
     }
 

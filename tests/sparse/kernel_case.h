@@ -46,6 +46,8 @@ enum { KERNEL_BLOCKS_MAX = 200 };
 
 /* What a GPU's 16-bit kernels go through at once; see kernel_problem_rise. */
 enum { KERNEL_RISE_KEYS = 64 };
+/* Of kernel_long_pattern. */
+enum { KERNEL_LONG_TOKENS = 1160 };
 
 typedef struct kernel_block {
     void *data;
@@ -78,6 +80,9 @@ kernel_case kernel_base_case(void);
 kernel_problem kernel_problem_make(const kernel_case *c);
 /** Ask the oracle again, after inputs were changed. */
 void kernel_problem_solve(kernel_problem *problem);
+/** A list of blocks of 128 tokens: the first of KERNEL_LONG_TOKENS sees all, the others themselves.
+ */
+ra_pattern_config kernel_long_pattern(void);
 /** Make scores rise from each block of KERNEL_RISE_KEYS keys to the next, of five at most: in base
    2 by 3, 9, 5 and 23, and a little more or less in each row. The scale becomes ln 2. */
 void kernel_problem_rise(kernel_problem *problem);

@@ -66,6 +66,22 @@ kernel_problem kernel_problem_make(const kernel_case *c)
     return p;
 }
 
+ra_pattern_config kernel_long_pattern(void)
+{
+    enum { SIZE = 128, BLOCKS = (KERNEL_LONG_TOKENS + SIZE - 1) / SIZE };
+    static int32_t pairs[2 * BLOCKS][2];
+    ra_pattern_config config = ra_pattern_config_dense();
+    for (int32_t i = 0; i < BLOCKS; ++i) {
+        pairs[i][1] = i;
+        pairs[BLOCKS + i][0] = pairs[BLOCKS + i][1] = i;
+    }
+    config.blocks_kind = RA_BLOCKS_LIST;
+    config.block_size = SIZE;
+    config.block_pairs = pairs;
+    config.block_pair_count = 2 * BLOCKS;
+    return config;
+}
+
 void kernel_problem_rise(kernel_problem *p)
 {
     static const float bits[] = {0, 3, 12, 17, 40};

@@ -2,13 +2,13 @@
 #include "internal.h"
 #include "sparse/cuda/forward_cuts.h"
 #include "sparse/cuda/key_cursor.h"
+#include "sparse/list_schedule.h"
 #include "sparse/mapped.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-/* Thread blocks of an H100; keys of a step. */
-enum { BLOCKS = 264, K_ROWS = 64, HEADS = 16, TOKENS = 131072 };
+enum { BLOCKS = SCHEDULE_BLOCKS, K_ROWS = 64 /* of a step */, HEADS = 16, TOKENS = 131072 };
 
 typedef struct launch {
     mapped m;
@@ -60,21 +60,13 @@ static int64_t steps_of(const ra_tilemap *map, int32_t chunk, int32_t skipped, i
     return steps;
 }
 
-/* All thread blocks at work until the end, over the last task's end if each goes to whoever is free
-   first. */
-static double busy(const int64_t *tasks, int64_t count)
+/* The share of the time until the last task's end that thread blocks are at work. */
+static double busy(const double *tasks, int64_t count)
 {
-    int64_t ends[BLOCKS] = {0}, sum = 0, last = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        int first = 0;
-        for (int b = 1; b < BLOCKS; ++b)
-            if (ends[b] < ends[first])
-                first = b;
-        ends[first] += tasks[i];
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i)
         sum += tasks[i];
-        last = ra_max_i64(last, ends[first]);
-    }
-    return (double)sum / BLOCKS / (double)last;
+    return sum / BLOCKS / list_schedule_end(tasks, count);
 }
 
 Test(cuda_cuts, parts_of_long_tasks_let_thread_blocks_end_together)
@@ -83,18 +75,18 @@ Test(cuda_cuts, parts_of_long_tasks_let_thread_blocks_end_together)
     launch l = make(&config, TOKENS, 1, ra_cuda_cuts_bytes(BLOCKS, 128));
     const ra_tilemap *const map = &l.m.map;
     int64_t const whole = HEADS * (int64_t)map->chunk_count;
-    int64_t *const tasks = calloc((size_t)(l.cuts.tasks + 2 * whole), sizeof(*tasks));
+    double *const tasks = calloc((size_t)(l.cuts.tasks + 2 * whole), sizeof(*tasks));
     int64_t count = 0, plain = l.cuts.tasks + whole;
     cr_assert_eq(l.cuts.count, 1, "%d", l.cuts.count);
     cr_assert_eq(l.cuts.of[0].chunk, 0);
     for (; count < l.cuts.tasks; ++count) {
         ra_cuda_part const part = ra_cuda_part_of(&l.cuts, count);
-        tasks[count] = steps_of(map, 0, part.part * l.cuts.part_steps, l.cuts.part_steps);
+        tasks[count] = (double)steps_of(map, 0, part.part * l.cuts.part_steps, l.cuts.part_steps);
         cr_assert_gt(tasks[count], 0);
     }
     for (int64_t i = 0; i < whole; ++i) {
         int32_t const chunk = (int32_t)(i / HEADS);
-        int64_t const steps = steps_of(map, chunk, 0, INT64_MAX);
+        double const steps = (double)steps_of(map, chunk, 0, INT64_MAX);
         tasks[plain + i] = steps; /* the long one first, as it is without cuts */
         if (!ra_cuda_is_cut(&l.cuts, chunk))
             tasks[count++] = steps;

@@ -1,33 +1,27 @@
 /* The order in which thread blocks of the CUDA kernels draw tasks: the last ones end together. */
 #include "internal.h"
 #include "sparse/cuda/launch_args.h"
+#include "sparse/list_schedule.h"
 #include "sparse/mapped.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-/* As many as an H200 holds of the kernels for head_dim 128. */
-enum { SLOTS = 264, TASKS_MAX = 1 << 17 };
+enum { TASKS_MAX = 1 << 17 };
 
 /* ---- a launch, played through ---------------------------------------------------------------- */
 
-/* Each task goes to the slot that is free first: the longest way through over what it would be if
-   all slots were at work until the end, or over the longest task. */
+/* The longest way through over what it would be if all thread blocks were at work until the end, or
+   over the longest task. */
 static double wasted(const double *tasks, int64_t count)
 {
-    double ends[SLOTS] = {0}, sum = 0, longest = 0, last = 0;
+    double sum = 0, longest = 0;
     for (int64_t i = 0; i < count; ++i) {
-        int first = 0;
-        for (int s = 1; s < SLOTS; ++s)
-            if (ends[s] < ends[first])
-                first = s;
-        ends[first] += tasks[i];
         sum += tasks[i];
         longest = tasks[i] > longest ? tasks[i] : longest;
-        last = ends[first] > last ? ends[first] : last;
     }
-    double const least = sum / SLOTS > longest ? sum / SLOTS : longest;
-    return last / least;
+    double const even = sum / SCHEDULE_BLOCKS;
+    return list_schedule_end(tasks, count) / (even > longest ? even : longest);
 }
 
 typedef struct launch {

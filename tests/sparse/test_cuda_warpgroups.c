@@ -112,25 +112,16 @@ Test(cuda_warpgroups, random_patterns_agree_with_the_oracle)
    keys. */
 Test(cuda_warpgroups, long_tasks_are_cut_and_their_parts_are_one_softmax)
 {
-    enum { TOKENS = 1160, BLOCKS = (TOKENS + 127) / 128 };
-    static int32_t pairs[2 * BLOCKS][2];
-    for (int32_t i = 0; i < BLOCKS; ++i) {
-        pairs[i][1] = i;
-        pairs[BLOCKS + i][0] = pairs[BLOCKS + i][1] = i;
-    }
     for (int i = 0; i < 4; ++i) {
         kernel_case c = forward_case();
         c.shape.batch = i == 2 ? 2 : 1;
-        c.shape.n = TOKENS;
+        c.shape.n = KERNEL_LONG_TOKENS;
         c.shape.heads = i == 3 ? 2 : 1;
         c.shape.kv_heads = 1;
         c.shape.dim = i == 3 ? 128 : 50;
         c.dtype = dtypes[i % 2];
         c.dout_factor = i == 1 ? 1 : 0;
-        c.pattern.blocks_kind = RA_BLOCKS_LIST;
-        c.pattern.block_size = 128;
-        c.pattern.block_pairs = pairs;
-        c.pattern.block_pair_count = 2 * BLOCKS;
+        c.pattern = kernel_long_pattern();
         int64_t const before = cuda_emulated_stats.parts;
         (void)check(&c, "long tasks");
         cr_expect_geq(cuda_emulated_stats.parts - before, 3 * c.shape.batch * c.shape.heads,

@@ -259,24 +259,15 @@ Test(kernel, rows_whose_scores_rise_late_are_one_softmax, .timeout = 6000)
    one task that is most of it. */
 Test(kernel, rows_that_see_all_keys_are_one_softmax, .timeout = 6000)
 {
-    enum { TOKENS = 1160, BLOCKS = (TOKENS + 127) / 128 };
-    static int32_t pairs[2 * BLOCKS][2];
-    for (int32_t i = 0; i < BLOCKS; ++i) {
-        pairs[i][1] = i;
-        pairs[BLOCKS + i][0] = pairs[BLOCKS + i][1] = i;
-    }
     for (int t = 0; t < 3; ++t) {
         kernel_case c = kernel_base_case();
-        c.shape.n = TOKENS;
+        c.shape.n = KERNEL_LONG_TOKENS;
         c.shape.heads = t == 0 ? 2 : 1;
         c.shape.kv_heads = 1;
         c.shape.dim = t == 0 ? 16 : 64 * t;
         c.dtype = dtypes[t];
         c.dout_factor = t == 2 ? 1 : 0;
-        c.pattern.blocks_kind = RA_BLOCKS_LIST;
-        c.pattern.block_size = 128;
-        c.pattern.block_pairs = pairs;
-        c.pattern.block_pair_count = 2 * BLOCKS;
+        c.pattern = kernel_long_pattern();
         kernel_check_case(&c, "long rows");
     }
 }

@@ -91,6 +91,17 @@ LANE_CODE void forward_head_begin(const ra_cuda_forward &f, const ra_cuda_task &
     h.tiles_end = turn.ends && !f.map.shared_rows;
 }
 
+/* A chunk's rows. */
+LANE_CODE int64_t forward_chunk_begin(const ra_cuda_map &map, int32_t chunk)
+{
+    return (int64_t)chunk * map.chunk_rows;
+}
+
+LANE_CODE int64_t forward_chunk_end(const ra_cuda_map &map, int64_t begin)
+{
+    return begin + map.chunk_rows < map.q_rows ? begin + map.chunk_rows : map.q_rows;
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* A row that has seen no key has sum 0, and becomes 0. */
@@ -282,8 +293,8 @@ template <class Block>
 LANE_CODE void forward_missed_rows(const ra_cuda_forward &f, const forward_work &w)
 {
     const ra_cuda_map &map = f.map;
-    int64_t const begin = (int64_t)w.task.chunk * map.chunk_rows;
-    int64_t const end = begin + map.chunk_rows < map.q_rows ? begin + map.chunk_rows : map.q_rows;
+    int64_t const begin = forward_chunk_begin(map, w.task.chunk);
+    int64_t const end = forward_chunk_end(map, begin);
     bool const reached = w.has_tile && w.tile.q_count == end - begin;
     if (!map.shared_rows && (reached || chunk_tile_rows(map, f.q_head_begin + w.task.head,
                                                         w.task.chunk) == end - begin))
@@ -316,9 +327,8 @@ LANE_CODE void forward_turn(const ra_cuda_forward &f, forward_block &block, char
     if constexpr (Block::CUTS)
         Block::end_task(f, work, shared + RA_CUDA_FORWARD_HEAD_BYTES);
     if (work.head.ends && f.map.shared_rows) {
-        int64_t const begin = (int64_t)work.task.chunk * f.map.chunk_rows;
-        int64_t const end =
-            begin + f.map.chunk_rows < f.map.q_rows ? begin + f.map.chunk_rows : f.map.q_rows;
+        int64_t const begin = forward_chunk_begin(f.map, work.task.chunk);
+        int64_t const end = forward_chunk_end(f.map, begin);
         block_barrier(); /* rows of state are written */
         store_rows_output<Block>(f, work.head, begin, end);
     }

@@ -68,9 +68,8 @@ LANE_CODE void forward_merge(const ra_cuda_forward &f, const forward_work &w, in
 {
     typedef typename Block::element element;
     constexpr int PARTS = Block::TILE.dim / 32;
-    int64_t const begin = (int64_t)w.task.chunk * f.map.chunk_rows;
-    int64_t const end =
-        begin + f.map.chunk_rows < f.map.q_rows ? begin + f.map.chunk_rows : (int64_t)f.map.q_rows;
+    int64_t const begin = forward_chunk_begin(f.map, w.task.chunk);
+    int64_t const end = forward_chunk_end(f.map, begin);
     for (int64_t row = begin + warp_index(); row < end; row += Block::THREADS / 32) {
         row_state<PARTS> merged;
         forward_head h = w.head;

@@ -60,13 +60,18 @@ ra_cuda_cuts ra_cuda_cuts_of(const ra_forward_step *step, int32_t blocks, int32_
     int64_t const heads = (int64_t)step->shape.batch * step->shape.q_heads;
     int64_t const slots = (int64_t)(bytes / slot_bytes(step->shape.dim, map->chunk_rows));
     ra_cuda_cuts cuts = {0};
-    int64_t steps = 0;
+    int64_t steps = 0, longest = 0;
     if (slots == 0 || !may_be_cut(step))
         return cuts;
-    for (int32_t c = 0; c < map->chunk_count; ++c)
-        steps += chunk_steps(map, c, k_rows);
+    for (int32_t c = 0; c < map->chunk_count; ++c) {
+        int64_t const of_chunk = chunk_steps(map, c, k_rows);
+        steps += of_chunk;
+        longest = ra_max_i64(longest, of_chunk);
+    }
     int64_t part_steps =
         ra_max_i64(ra_div_ceil(steps * heads, 4 * (int64_t)blocks), PART_STEPS_LEAST);
+    if (longest <= 2 * part_steps)
+        return cuts;
     do {
         find(map, k_rows, part_steps, &cuts);
         part_steps *= 2;

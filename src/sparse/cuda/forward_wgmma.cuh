@@ -139,9 +139,11 @@ template <class Element, int DIM> struct forward_wgmma {
             uint32_t const a = left + ra_wgmma_at(panel * Q_ROWS * RA_PANEL_ROW_BYTES + along);
             uint32_t const b = right + ra_wgmma_at(panel * KEYS * RA_PANEL_ROW_BYTES + along);
             if (step == 0)
-                group::begin_product(s[0], ra_wgmma_descriptor(a, 0), ra_wgmma_descriptor(b, 0));
+                group::template product<false>(s[0], ra_wgmma_descriptor(a, 0),
+                                               ra_wgmma_descriptor(b, 0));
             else
-                group::product(s[0], ra_wgmma_descriptor(a, 0), ra_wgmma_descriptor(b, 0));
+                group::template product<true>(s[0], ra_wgmma_descriptor(a, 0),
+                                              ra_wgmma_descriptor(b, 0));
         }
         warpgroup_commit();
     }

@@ -96,8 +96,7 @@ RA_HD ra_cuda_tile ra_cuda_tile_of(ra_dtype dtype, int32_t head_dim)
     return ra_cuda_tile_16(dim, 4, 1, 64, 2);
 }
 
-/* ---- forward by warpgroups: wgmma, sm_90a -----------------------------------------------------
- */
+/* ---- forward by warpgroups: wgmma, sm_90a ---------------------------------------------------- */
 
 /* What it is compiled for, in 16 bits: dims of whole panels (wgmma_layout.h), so few that a
    multiprocessor holds two thread blocks. */

@@ -62,26 +62,19 @@ template <class Element> struct warpgroup;
     RA_WGMMA_EIGHT(n), RA_WGMMA_EIGHT(n + 2), RA_WGMMA_EIGHT(n + 4), RA_WGMMA_EIGHT(n + 6)
 
 /*
- * begin_product: c = left * right^T, and product adds it, of 64 columns: rows of both operands lie
- * along the depth. add_product: c += a * right, of 64 or 128 columns: rows of right lie across the
- * depth. c has four floats per eight columns.
+ * product: c = left * right^T, or, ADDS, c += that, of 64 columns: rows of both operands lie along
+ * the depth. add_product: c += a * right, of 64 or 128 columns: rows of right lie across the depth.
+ * c has four floats per eight columns.
  */
 #define RA_WARPGROUP(ELEMENT, TYPE)                                                                \
     template <> struct warpgroup<ELEMENT> {                                                        \
-        static LANE_CODE void begin_product(float (*c)[4], uint64_t left, uint64_t right)          \
+        template <bool ADDS>                                                                       \
+        static LANE_CODE void product(float (&c)[8][4], uint64_t left, uint64_t right)             \
         {                                                                                          \
             asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
-                         " {" RA_WGMMA_SUMS_64 "}, %32, %33, 0, 1, 1, 0, 0;"                       \
+                         " {" RA_WGMMA_SUMS_64 "}, %32, %33, %34, 1, 1, 0, 0;"                     \
                          : RA_WGMMA_OPERANDS(0)                                                    \
-                         : "l"(left), "l"(right));                                                 \
-        }                                                                                          \
-                                                                                                   \
-        static LANE_CODE void product(float (*c)[4], uint64_t left, uint64_t right)                \
-        {                                                                                          \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
-                         " {" RA_WGMMA_SUMS_64 "}, %32, %33, 1, 1, 1, 0, 0;"                       \
-                         : RA_WGMMA_OPERANDS(0)                                                    \
-                         : "l"(left), "l"(right));                                                 \
+                         : "l"(left), "l"(right), "n"(ADDS ? 1 : 0));                              \
         }                                                                                          \
                                                                                                    \
         static LANE_CODE void add_product(float (&c)[8][4], const uint32_t a[4], uint64_t right)   \
