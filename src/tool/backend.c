@@ -20,7 +20,7 @@ static const char *why_not_kernels(const ra_config *config, int ranks,
         return text;
     }
     if (ra_backend_gpu_table(config) == NULL)
-        return "this build has no kernels for compute.isa: sm_90a";
+        return "this build has no kernels for it";
     return NULL;
 }
 
@@ -42,6 +42,22 @@ bool ra_backend_may_be_cpu(const ra_config *config)
     return config->backend != RA_BACKEND_CUDA && config->comm != RA_COMM_NCCL;
 }
 
+/* Whether a GPU, or this build, would do but for the instruction set. */
+static bool isa_is_at_fault(const ra_config *config)
+{
+    char ignored[RA_BACKEND_NOTE_MAX];
+    ra_devices devices;
+    ra_config other = *config;
+    other.isa = RA_ISA_AUTO;
+    if (config->isa != RA_ISA_SM90A || ra_kernel_cuda() == NULL)
+        return false;
+    if (ra_backend_gpu_table(config) == NULL)
+        return true;
+    ra_devices_read(&devices);
+    return devices.usable_count > 0 && !ra_backend_gpu_serves(config, ignored) &&
+           ra_backend_gpu_serves(&other, ignored);
+}
+
 ra_status ra_backend_refuse(const ra_config *config, const char *why)
 {
     if (config->backend != RA_BACKEND_CUDA) {
@@ -49,7 +65,14 @@ ra_status ra_backend_refuse(const ra_config *config, const char *why)
                "comm.backend: nccl is for GPUs, and none computes: %s: use auto or mpi", why);
         return RA_ERR_CONFIG;
     }
-    const char *place = config->places[ra_config_key_find("compute.backend")];
+    bool const of_isa = isa_is_at_fault(config);
+    const char *place =
+        config->places[ra_config_key_find(of_isa ? "compute.isa" : "compute.backend")];
+    if (of_isa) {
+        ra_log(RA_LOG_ERROR, "%s%scompute.isa: sm_90a: %s: use compute.isa: auto",
+               place != NULL ? place : "", place != NULL ? ": " : "", why);
+        return RA_ERR_CONFIG;
+    }
     ra_log(RA_LOG_ERROR, "%s%scompute.backend: cuda: %s: use auto or cpu",
            place != NULL ? place : "", place != NULL ? ": " : "", why);
     return RA_ERR_CONFIG;

@@ -236,7 +236,7 @@ Test(device, refuses_what_it_cannot_do_in_one_line)
                  {"run --set compute.backend=cuda --set attention.kind=standard", "libcublas"},
                  {"run " JOB "--set compute.isa=avx2", "compute.isa"},
                  {"plan " JOB "--set compute.isa=sm_90a",
-                  "this build has no kernels for compute.isa: sm_90a"}};
+                  "compute.isa: sm_90a: this build has no kernels for it: use compute.isa: auto"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         run("", cases[i].arguments);
         expect_error(2, cases[i].says);

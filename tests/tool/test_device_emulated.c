@@ -57,9 +57,12 @@ Test(device_emulated, other_gpus_do_not_have_the_instruction_set_of_9_0)
         char arguments[512];
         snprintf(arguments, sizeof(arguments), "%s " JOB "--set compute.isa=sm_90a", commands[i]);
         run("RA_STANDIN_MAJOR=8", arguments);
-        expect_error(2, "compute.isa: sm_90a runs on compute capability 9.0 alone, and GPU 0");
+        expect_error(2,
+                     "compute.isa: sm_90a: code for sm_90a runs on compute capability 9.0 alone");
         run("RA_STANDIN_MAJOR=10", arguments);
-        expect_error(2, "has 10.0");
+        expect_error(2, "has 10.0: use compute.isa: auto");
+        run("RA_STANDIN_ABSENT=35", arguments);
+        expect_error(2, "compute.backend: cuda: the NVIDIA driver is too old");
     }
 }
 

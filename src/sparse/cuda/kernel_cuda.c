@@ -346,7 +346,7 @@ static bool sm90a_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
     if (device == NULL || (device->major == 9 && device->minor == 0))
         return cuda_serves(use, why_not, bytes);
     snprintf(why_not, bytes,
-             "compute.isa: sm_90a runs on compute capability 9.0 alone, and GPU %d (%s) has %d.%d",
+             "code for sm_90a runs on compute capability 9.0 alone, and GPU %d (%s) has %d.%d",
              index, device->name, (int)device->major, (int)device->minor);
     return false;
 }
