@@ -15,10 +15,10 @@ gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python 
 
 Builds, and checks on the first GPU: the kernels' contract against float64, memory, 2, 3 and 4 ranks
 over NCCL and through host memory, whole jobs with --verify, rates, compute-sanitizer on small
-cases, the longest sequences, and what PyTorch reaches; then compute.isa: sm_90a, likewise. Nothing is installed and no network is used;
-root makes /dev/shm and brings up lo where they are missing. What this build or this machine does
-not have is a row of the report all the same. The value of a job's row is its worst error over the
-bound; it passes up to 1.
+cases, the longest sequences, and what PyTorch reaches; on compute capability 9.0, compute.isa:
+sm_90a, too. Nothing is installed and no network is used; root makes /dev/shm and brings up lo where
+they are missing. What this build or this machine does not have is a row of the report all the same.
+The value of a job's row is its worst error over the bound; it passes up to 1.
 
   --build DIR       where to build (build/gpu); what is built there already is used again
   --no-build        check what DIR holds as it is; where nothing is built there, all ends at once
@@ -43,7 +43,8 @@ END
 }
 
 # What is right comes before what is fast, and of that first what takes little time and says most:
-# where it ends early, peers, which another machine could tell, are what is missing.
+# where it ends early, peers, which another machine could tell, are what is missing, and then what no
+# job takes unasked.
 stages=(build kernels ranks jobs rates sanitizer length peers sm_90a sm_90a_peers)
 build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes only='' keeps=no
 deps='' commit=''

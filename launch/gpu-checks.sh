@@ -41,7 +41,7 @@ check_build() {
     [ -z "$capability" ] || options+=("-DCMAKE_CUDA_ARCHITECTURES=${capability/./}-real")
     offer_libraries
     # Read from the disk while compilers are at work; the first import takes up to half a minute.
-    ! wants peers || timeout 100 "$python" -c 'import torch, torch._inductor.compile_fx, triton' >/dev/null 2>&1 &
+    { ! wants peers && ! wants sm_90a_peers; } || timeout 100 "$python" -c 'import torch, torch._inductor.compile_fx, triton' >/dev/null 2>&1 &
     check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja "${options[@]}" || return
     check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_kernel_contract_device \
         test_kernel_contract_device_standard test_kernel_order_device test_kernel_rows_device test_devices cuda_bench \
@@ -459,14 +459,19 @@ check_peers() {
     peers_at backward 120 '' 16384 dense,causal flash,cudnn,flex --backward
 }
 
+# has_sm_90a NAME: whether there is such a GPU; where a stage was asked for without, that is a row.
+has_sm_90a() {
+    [ "$capability" != 9.0 ] || return 0
+    [ -z "$only" ] ||
+        add_row "$1" absent '' '' '' '' 'it is for compute capability 9.0 alone'
+    return 1
+}
+
 # Kernels for compute capability 9.0 alone, forward in 16 bits, which other jobs do not take: what is
 # right, races, rates. Cases of the contract are those that launch them, and some more.
 check_sm_90a() {
     local dense name tokens key kind options
-    if [ "$capability" != 9.0 ]; then
-        add_row 'compute.isa: sm_90a' absent '' '' '' '' 'it is for compute capability 9.0 alone'
-        return
-    fi
+    has_sm_90a 'compute.isa: sm_90a' || return
     check 'contract, sm_90a' 100 "$tests_dir/sparse/test_kernel_contract_device_sm90a" --verbose \
         --timeout 90 -j4 --filter 'kernel/@(agrees*|small*|rows*|tiles*|shared*|random*)'
     check 'order, sm_90a' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
@@ -505,7 +510,7 @@ check_sm_90a() {
 # A report is a handful of files: what PyTorch reached here is in its log alone.
 check_sm_90a_peers() {
     local peers_dir=$logs
-    [ "$capability" = 9.0 ] || return 0
+    has_sm_90a 'compute.isa: sm_90a beside PyTorch' || return
     peers_at sm_90a-dense 120 0.85 16384 dense,causal flash,cudnn,flex --isa sm_90a
     peers_at sm_90a-sparse 250 1.2 131072 blocks,random,window,dilated flex --isa sm_90a
 }

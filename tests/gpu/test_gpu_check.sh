@@ -360,7 +360,8 @@ verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
 grep -q '^==== rates at 16,384 tokens: passed$' "$work/build/report/log.txt" || fail "no log"
 played_capability=8.0 run 1 --build "$work/build" --no-build --limit 60 --only sm_90a,sm_90a_peers
 verdict 'compute.isa: sm_90a' absent
-count_rows 1
+verdict 'compute.isa: sm_90a beside PyTorch' absent
+count_rows 2
 run 1 --build "$work/build" --no-build --limit 60 --only rates,kernels
 played_capability=8.0 run 1 --build "$work/build" --no-build --limit 60 --keep --only rates
 verdict 'TFLOP/s forward, dense' 'passed | 310 | '
