@@ -79,8 +79,8 @@ typedef struct ra_kernel_pass {
     bool backward;                /* a backward pass */
     bool keeps;                   /* forward: a backward pass over the same steps follows */
     int32_t groups, steps, parts; /* counts: bounds of the numbers in ra_kernel_pair */
-    const void *owner; /* whose pass it is, as a ring's address, which is only compared; NULL: the
-                          caller of the kernel sees to it that passes belong together */
+    uint64_t owner; /* whose pass it is: a number that ra_kernel.owners has counted; 0: the caller
+                       of the kernel sees to it that passes belong together */
 } ra_kernel_pass;
 
 /* Which block of the score matrix a call computes: the rank's queries of a head group against the
@@ -245,6 +245,7 @@ struct ra_kernel {
     void *self;           /* a table's own, from init to fini; most have none */
     int64_t cache_bytes;  /* L2 cache of a thread's core, which work is cut to fit; 0: not known.
                              The owner sets it; results do not depend on it */
+    uint64_t owners;      /* rings made for this kernel so far, each of which has its number */
     int64_t timeout_ms;   /* a device without progress for so long counts as hung; at least 1; from
                              ra_kernel_use */
     bool deterministic;   /* backward passes of a GPU repeat bit for bit. In bfloat16 up to dim

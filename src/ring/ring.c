@@ -313,6 +313,7 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ring->pattern = pattern;
     ring->comm = comm;
     ring->kernel = kernel;
+    ring->number = ++kernel->owners;
     ring->pool = ring->buffers = pool;
     ring->host_pool = host_pool;
     status = linear ? make_states(ring) : make_steps(ring);

@@ -199,6 +199,7 @@ struct ra_ring {
     const ra_pattern *pattern;
     ra_comm *comm;
     ra_kernel *kernel;
+    uint64_t number;           /* among the kernel's rings, from 1 */
     ra_pool *pool, *host_pool; /* the same one where kernels compute in host memory */
     ra_pool *buffers;          /* standing ones of messages; pool, or one of ra_comm_memory */
     ra_layout layout;

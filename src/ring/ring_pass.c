@@ -125,7 +125,7 @@ ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool b
     ra_kernel_pass kernel_pass = {.backward = backward,
                                   .keeps = !backward && ring->config.backward,
                                   .groups = ring->group_count,
-                                  .owner = ring};
+                                  .owner = ring->number};
     ra_status status = RA_OK;
     if (by_steps) {
         kernel_pass.steps = ring->plans[0].step_count;

@@ -26,7 +26,7 @@ void ra_standard_pass_init(ra_standard_pass *kept, const ra_kernel_pass *pass)
 
 bool ra_standard_pass_owns(const ra_kernel_pass *pass, const ra_standard_pass *kept)
 {
-    return kept == NULL || pass->owner == NULL || pass->owner == kept->owner;
+    return kept == NULL || pass->owner == 0 || pass->owner == kept->owner;
 }
 
 ra_status ra_standard_pass_check(const ra_kernel *kernel, const ra_kernel_pass *pass,

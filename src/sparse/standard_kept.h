@@ -14,7 +14,7 @@ typedef struct ra_standard_kept {
 
 typedef struct ra_standard_pass {
     int32_t groups, steps, parts;
-    const void *owner;
+    uint64_t owner;
     ra_standard_kept pairs[]; /* [groups][steps][parts] */
 } ra_standard_pass;
 

@@ -16,7 +16,11 @@ typedef struct job {
     ra_ring_tensors tensors;
 } job;
 
-static void begin(job *j, int number, const ra_pattern *pattern, ra_comm *comm, ra_kernel *kernel)
+static ra_pattern *pattern;
+static ra_comm *comm;
+static ra_kernel kernel;
+
+static void begin(job *j, int number)
 {
     ra_ring_config const config = {.batch = 1,
                                    .seq = SEQ,
@@ -39,7 +43,25 @@ static void begin(job *j, int number, const ra_pattern *pattern, ra_comm *comm, 
                                    .dq = j->out[1],
                                    .dk = j->out[2],
                                    .dv = j->out[3]};
-    cr_assert_eq(ra_ring_create(&config, pattern, comm, kernel, pool, pool, &j->ring), RA_OK);
+    cr_assert_eq(ra_ring_create(&config, pattern, comm, &kernel, pool, pool, &j->ring), RA_OK);
+}
+
+static void take_kernel(void)
+{
+    ra_pattern_config const dense = ra_pattern_config_dense();
+    ra_kernel_use const use = {.dtype = RA_F32, .dim = DIM, .backward = true, .threads = 1};
+    if (ra_kernel_standard() == NULL)
+        cr_skip_test("no OpenBLAS");
+    cr_assert_eq(ra_comm_create_self(1000, &comm), RA_OK);
+    cr_assert_eq(ra_pattern_create(&dense, SEQ, 1, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_kernel_init(ra_kernel_standard(), &use, pool, &kernel), RA_OK);
+}
+
+static void give_kernel(void)
+{
+    ra_kernel_fini(&kernel);
+    ra_pattern_destroy(pattern);
+    ra_comm_destroy(comm);
 }
 
 /* Its matrices are gone, and those that are kept have the same numbers: it must not take them. */
@@ -47,19 +69,10 @@ Test(two_rings, one_cannot_go_backward_over_the_others_forward_pass)
 {
     static job jobs[2];
     static float want[4][ELEMENTS];
-    ra_pattern_config const dense = ra_pattern_config_dense();
-    ra_kernel_use const use = {.dtype = RA_F32, .dim = DIM, .backward = true, .threads = 1};
     captured_log said;
-    ra_pattern *pattern;
-    ra_comm *comm;
-    ra_kernel kernel;
-    if (ra_kernel_standard() == NULL)
-        cr_skip_test("no OpenBLAS");
-    cr_assert_eq(ra_comm_create_self(1000, &comm), RA_OK);
-    cr_assert_eq(ra_pattern_create(&dense, SEQ, 1, pool, &pattern), RA_OK);
-    cr_assert_eq(ra_kernel_init(ra_kernel_standard(), &use, pool, &kernel), RA_OK);
+    take_kernel();
     for (int i = 0; i < 2; ++i)
-        begin(&jobs[i], i, pattern, comm, &kernel);
+        begin(&jobs[i], i);
     job *const a = &jobs[0], *const b = &jobs[1];
     cr_assert_eq(ra_ring_forward(b->ring, &b->tensors), RA_OK);
     cr_assert_eq(ra_ring_backward(b->ring, &b->tensors), RA_OK);
@@ -76,7 +89,23 @@ Test(two_rings, one_cannot_go_backward_over_the_others_forward_pass)
     cr_expect_eq(memcmp(want, b->out, sizeof(want)), 0, "the other's are as if it were alone");
     for (int i = 0; i < 2; ++i)
         ra_ring_destroy(jobs[i].ring);
-    ra_kernel_fini(&kernel);
-    ra_pattern_destroy(pattern);
-    ra_comm_destroy(comm);
+    give_kernel();
+}
+
+/* Even where it lies at the same address, and has the same shape. */
+Test(two_rings, a_later_one_cannot_go_backward_over_the_forward_pass_of_one_that_is_gone)
+{
+    static job jobs[2];
+    captured_log said;
+    take_kernel();
+    begin(&jobs[0], 0);
+    cr_assert_eq(ra_ring_forward(jobs[0].ring, &jobs[0].tensors), RA_OK);
+    ra_ring_destroy(jobs[0].ring);
+    begin(&jobs[1], 1);
+    captured_log_begin(&said);
+    cr_expect_eq(ra_ring_backward(jobs[1].ring, &jobs[1].tensors), RA_ERR_INVALID);
+    cr_expect_eq(said.count, 1);
+    cr_expect_not_null(strstr(said.line, "of another ring"), "%s", said.line);
+    ra_ring_destroy(jobs[1].ring);
+    give_kernel();
 }
