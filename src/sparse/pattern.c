@@ -199,7 +199,9 @@ static ra_status make_branches(ra_pattern *p)
 /* Heads of branch `branch` with offset `offset`; count 0: none. */
 static ra_heads branch_heads(const ra_pattern *p, int64_t branch, int64_t offset)
 {
-    int64_t const rate = p->config.rates[branch], branches = p->config.branch_count;
+    /* a larger rate leaves each head an offset of its own, too */
+    int64_t const rate = ra_min_i64(p->config.rates[branch], INT32_MAX);
+    int64_t const branches = p->config.branch_count;
     int64_t first = 0, end = p->heads;
     if (p->config.dilated_heads == RA_HEADS_GROUPED) { /* h * branches / heads == branch */
         first = ra_div_ceil(branch * p->heads, branches);
@@ -208,8 +210,7 @@ static ra_heads branch_heads(const ra_pattern *p, int64_t branch, int64_t offset
     first += ((offset - first) % rate + rate) % rate;
     if (first >= end)
         return (ra_heads){0, 1, 0};
-    int64_t const stride = ra_min_i64(rate, INT32_MAX);
-    return (ra_heads){(int32_t)first, (int32_t)stride, (int32_t)((end - 1 - first) / rate + 1)};
+    return (ra_heads){(int32_t)first, (int32_t)rate, (int32_t)((end - 1 - first) / rate + 1)};
 }
 
 /* List the layers that have heads and rows; layers == NULL: only count them. */

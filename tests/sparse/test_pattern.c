@@ -211,7 +211,30 @@ static void check_trial(const trial *t, test_rng *rng, int ranks, ra_layout_kind
     ra_layout_fini(pool, &layout);
 }
 
-static void run_trials(uint64_t seed, int count, bool dense)
+static void stretch(test_rng *rng, int64_t *number)
+{
+    *number = test_rng_chance(rng, 0.4) ? INT64_MAX : *number;
+}
+
+/* Some of the numbers that have no upper bound become the largest there is. */
+static void stretch_some(test_rng *rng, test_pattern *p)
+{
+    ra_pattern_config *c = &p->config;
+    int64_t *const numbers[] = {&c->window_left, &c->window_right, &c->sinks,
+                                &c->block_size,  &c->block_width,  &c->block_globals};
+    bool const keeps_blocks = c->blocks_kind == RA_BLOCKS_LIST; /* pairs are of blocks there are */
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); ++i)
+        if (numbers[i] != &c->block_size || !keeps_blocks)
+            stretch(rng, numbers[i]);
+    for (int64_t i = 0; i < c->block_rate_count; ++i)
+        stretch(rng, &p->block_rates[i]);
+    for (int64_t i = 0; i < c->branch_count; ++i) {
+        stretch(rng, &p->segments[i]);
+        stretch(rng, &p->rates[i]);
+    }
+}
+
+static void run_trials(uint64_t seed, int count, bool dense, bool stretched)
 {
     uint8_t *counts = malloc((size_t)HEADS * SEQ_MAX * SEQ_MAX);
     for (int n = 0; n < count; ++n) {
@@ -225,6 +248,8 @@ static void run_trials(uint64_t seed, int count, bool dense)
         int32_t const heads = (int32_t)test_rng_between(&rng, 1, HEADS);
         test_pattern drawn;
         test_pattern_draw(&rng, seq, &drawn);
+        if (stretched)
+            stretch_some(&rng, &drawn);
         char text[256], name[400];
         test_pattern_print(&drawn.config, text, sizeof(text));
         snprintf(name, sizeof(name), "seed %llu: N %lld H %d ranks %d %s tile %d: %s",
@@ -243,12 +268,17 @@ static void run_trials(uint64_t seed, int count, bool dense)
 
 Test(pattern, slices_equal_the_definition_for_2000_random_cases)
 {
-    run_trials(20261121, 2000, false);
+    run_trials(20261121, 2000, false, false);
 }
 
 Test(pattern, block_masks_hold_the_same_pairs_for_600_random_cases)
 {
-    run_trials(20261122, 600, true);
+    run_trials(20261122, 600, true, false);
+}
+
+Test(pattern, numbers_may_be_the_largest_there_are)
+{
+    run_trials(20261124, 300, false, true);
 }
 
 /* Layers that heads [begin, end) are in. */
