@@ -108,7 +108,7 @@ typedef struct ra_ring ra_ring;
  * returns at once; if a rank fails later, all return its status. Each cause is one logged line.
  *
  * @return RA_ERR_INVALID      shape, pattern, schedule, buffers, groups and rounds do not go
- *                             together
+ *                             together; an enumerator or the scale is none
  *         RA_ERR_UNSUPPORTED  schedule shared between GPUs; the kernel has no linear attention;
  *                             more than 2^31 - 1 rows on a side, or 2^32 - 1 runs of a map
  *         RA_ERR_NO_MEMORY    limit or machine refused

@@ -13,7 +13,8 @@ enum { PARTS_MAX = 1024, PART_ROWS_MIN = 8192 };
 const char *ra_layout_name(ra_layout_kind kind)
 {
     static const char *const names[] = {"contiguous", "zigzag", "striped", "balanced", "auto"};
-    return names[kind];
+    size_t const index = (size_t)kind;
+    return index < sizeof(names) / sizeof(names[0]) ? names[index] : "unknown";
 }
 
 /* Live pairs of some queries. Counting them may take long, so a heartbeat follows each part. */

@@ -233,13 +233,16 @@ static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern
     if (shape && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX && c->head_groups >= 0 &&
         c->head_groups <= c->kv_heads && c->rounds >= 0 && c->rounds <= RA_ROUNDS_MAX &&
         (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) &&
-        (size_t)c->schedule <= RA_SCHEDULE_AUTO && ra_pattern_seq(pattern) == c->seq &&
+        (size_t)c->schedule <= RA_SCHEDULE_AUTO && (size_t)c->layout <= RA_LAYOUT_AUTO &&
+        (size_t)c->dtype <= RA_BF16 && isfinite(c->scale) && ra_pattern_seq(pattern) == c->seq &&
         ra_pattern_heads(pattern) == c->heads)
         return RA_OK;
     ra_log(RA_LOG_ERROR,
-           "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, schedule %s, comm_buffers %d, "
-           "head_groups %d, rounds %d and a pattern of seq %lld and heads %d do not go together",
+           "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, dtype %s, scale %g, layout %s, "
+           "schedule %s, comm_buffers %d, head_groups %d, rounds %d and a pattern of seq %lld and "
+           "heads %d do not go together",
            (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim,
+           ra_dtype_name(c->dtype), (double)c->scale, ra_layout_name(c->layout),
            ra_schedule_name(c->schedule), c->comm_buffers, c->head_groups, c->rounds,
            (long long)ra_pattern_seq(pattern), ra_pattern_heads(pattern));
     return RA_ERR_INVALID;
@@ -280,13 +283,17 @@ static ra_status check_linear(const ra_ring_config *c, const ra_kernel *kernel)
                kernel->ops->name);
         return RA_ERR_UNSUPPORTED;
     }
+    bool const known =
+        (size_t)c->linear <= RA_LINEAR_CAUSAL && (size_t)c->linear_method <= RA_LINEAR_CUMSUM;
     bool const rows = c->layout == RA_LAYOUT_CONTIGUOUS || c->layout == RA_LAYOUT_AUTO;
     bool const gradients = !c->backward || c->linear == RA_LINEAR_BIDIRECTIONAL ||
                            c->linear_method == RA_LINEAR_CHUNKED;
-    if (rows && gradients && c->schedule == RA_SCHEDULE_AUTO && c->rounds <= 1 && c->scale == 0)
+    if (known && rows && gradients && c->schedule == RA_SCHEDULE_AUTO && c->rounds <= 1 &&
+        c->scale == 0)
         return RA_OK;
-    ra_log(RA_LOG_ERROR, "ring: linear attention takes layout contiguous or auto, schedule auto, "
-                         "one round, no scale, and for gradients the method chunked");
+    ra_log(RA_LOG_ERROR, "ring: linear attention takes a kind and a method that there are, layout "
+                         "contiguous or auto, schedule auto, one round, no scale, and for "
+                         "gradients the method chunked");
     return RA_ERR_INVALID;
 }
 

@@ -8,6 +8,7 @@
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -298,29 +299,34 @@ Test(ring, gradients_do_not_suffer_from_the_rounding_of_outputs)
 Test(ring, refuses_what_does_not_go_together)
 {
     captured_log said;
-    static const struct {
-        ra_schedule schedule;
-        int buffers;
-        int32_t groups, rounds;
+    ring_job job = ring_job_plain(1, 10, 4);
+    ra_ring_config const good = job.config;
+    struct {
+        ra_ring_config config;
         const char *part;
-    } cases[] = {{RA_SCHEDULE_SCAN, 0, 0, 0, "schedule scan"},
-                 {(ra_schedule)9, 0, 0, 0, "schedule unknown"},
-                 {RA_SCHEDULE_AUTO, 3, 0, 0, "comm_buffers 3"},
-                 {RA_SCHEDULE_AUTO, 0, 2, 0, "head_groups 2"},
-                 {RA_SCHEDULE_AUTO, 0, 0, RA_ROUNDS_MAX + 1, "rounds 65"},
-                 {RA_SCHEDULE_RING, 0, 0, 2, "schedule ring"}};
+    } cases[] = {{good, "schedule scan"},  {good, "schedule unknown"}, {good, "comm_buffers 3"},
+                 {good, "head_groups 2"},  {good, "rounds 65"},        {good, "schedule ring"},
+                 {good, "layout unknown"}, {good, "dtype unknown"},    {good, "scale nan"},
+                 {good, "scale inf"}};
+    cases[0].config.schedule = RA_SCHEDULE_SCAN;
+    cases[1].config.schedule = (ra_schedule)9;
+    cases[2].config.comm_buffers = 3;
+    cases[3].config.head_groups = 2;
+    cases[4].config.rounds = RA_ROUNDS_MAX + 1;
+    cases[5].config.schedule = RA_SCHEDULE_RING;
+    cases[5].config.rounds = 2;
+    cases[6].config.layout = (ra_layout_kind)9;
+    cases[7].config.dtype = (ra_dtype)9;
+    cases[8].config.scale = NAN;
+    cases[9].config.scale = INFINITY;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
-        ring_job job = ring_job_plain(1, 10, 4);
-        job.config.schedule = cases[i].schedule;
-        job.config.comm_buffers = cases[i].buffers;
-        job.config.head_groups = cases[i].groups;
-        job.config.rounds = cases[i].rounds;
+        job.config = cases[i].config;
         captured_log_begin(&said);
         ring_job_run(&job);
         cr_expect_eq(job.status, RA_ERR_INVALID, "%s", cases[i].part);
         cr_expect_eq(said.errors, 1);
         cr_expect_not_null(strstr(said.line, cases[i].part), "%s", said.line);
         cr_expect_not_null(strstr(said.line, "a pattern of seq 10 and heads 1"), "%s", said.line);
-        ring_job_free(&job);
     }
+    ring_job_free(&job);
 }
