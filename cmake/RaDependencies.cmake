@@ -62,6 +62,9 @@ if(NOT RA_CUDA STREQUAL "OFF")
     if(nvcc_works)
         enable_language(CUDA)
         set(RA_HAVE_CUDA ON)
+        if(CMAKE_CUDA_ARCHITECTURES STREQUAL "native" AND CMAKE_CUDA_ARCHITECTURES_NATIVE)
+            set(CMAKE_CUDA_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES_NATIVE}) # by its number
+        endif()
     elseif(RA_CUDA STREQUAL "ON")
         message(FATAL_ERROR "RA_CUDA=ON, but there is no CUDA toolkit of version 12.1 or newer "
                             "with an nvcc that works: put one on PATH, set CUDAToolkit_ROOT, or use AUTO or OFF")

@@ -2,6 +2,7 @@
 #include "bytes_text.h"
 #include "internal.h"
 #include "json_build.h"
+#include "ringattn/kernel.h"
 #include "tool_info.h"
 
 #include <stdio.h>
@@ -27,6 +28,17 @@ static json_t *device_json(const ra_device *device)
                      device->usable);
 }
 
+/* Tables that this build has, whatever GPUs there are. */
+static json_t *kernels_json(void)
+{
+    const ra_kernel_ops *const tables[] = {ra_kernel_cuda(), ra_kernel_cuda_sm90a()};
+    json_t *names = json_array();
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+        if (tables[i] != NULL)
+            names = ra_json_append(names, json_string(tables[i]->name));
+    return names;
+}
+
 json_t *ra_machine_cuda_json(void)
 {
     ra_devices devices;
@@ -35,10 +47,11 @@ json_t *ra_machine_cuda_json(void)
     for (int i = 0; list != NULL && i < devices.count; ++i)
         list = ra_json_append(list, device_json(&devices.list[i]));
     bool const available = devices.usable_count > 0;
-    return json_pack("{s:b, s:s?, s:o, s:o, s:o}", "available", available, "why_not",
+    return json_pack("{s:b, s:s?, s:o, s:o, s:o, s:o}", "available", available, "why_not",
                      available ? NULL : devices.why_not, "driver_cuda",
                      version_json(devices.driver_version), "runtime_cuda",
-                     version_json(devices.runtime_version), "devices", list);
+                     version_json(devices.runtime_version), "kernels", kernels_json(), "devices",
+                     list);
 }
 
 const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)

@@ -43,14 +43,22 @@ static void print_bytes(const json_t *tree, const char *label, const char *key,
     print_line(label, bytes >= 0 ? ra_bytes_text(bytes, text) : otherwise);
 }
 
-static void print_isa(const json_t *tree)
+/* Add a list's texts, " a b". */
+static void append_list(char *line, size_t bytes, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); ++i)
+        ra_text_append(line, bytes, " ", "%s", json_string_value(json_array_get(list, i)));
+}
+
+static void print_kernels(const json_t *tree)
 {
     char line[256];
-    const json_t *available = json_object_get(json_object_get(tree, "isa"), "available");
+    const json_t *for_gpus = json_object_get(json_object_get(tree, "cuda"), "kernels");
     snprintf(line, sizeof(line), "%s, of", text_at(tree, "isa", "chosen"));
-    for (size_t i = 0; i < json_array_size(available); ++i)
-        ra_text_append(line, sizeof(line), " ", "%s",
-                       json_string_value(json_array_get(available, i)));
+    append_list(line, sizeof(line), json_object_get(json_object_get(tree, "isa"), "available"));
+    if (json_array_size(for_gpus) > 0)
+        ra_text_append(line, sizeof(line), "; ", "for GPUs");
+    append_list(line, sizeof(line), for_gpus);
     print_line("kernels", line);
 }
 
@@ -103,7 +111,7 @@ static void print_machine(const json_t *tree, const ra_topology *topology, bool 
     printf("ringattn %s on %s\n", ra_version(), json_string_value(json_object_get(tree, "host")));
     if (topology != NULL)
         print_topology(topology);
-    print_isa(tree);
+    print_kernels(tree);
     print_bytes(tree, "memory", "total_bytes", "unknown");
     print_bytes(tree, "available", "available_bytes", "unknown");
     print_bytes(tree, "cgroup limit", "cgroup_limit_bytes", "none");
