@@ -292,7 +292,7 @@ keep_log() {
 }
 
 # check NAME SECONDS COMMAND...: a row by the exit code. Its log is $log, the code $code (125: no
-# time was left), and the command, as a person would type it, $checked.
+# time was left), and the command, as a person would type it in the project's folder, $checked.
 check() {
     local begin=$SECONDS seconds=$2 note='' value='' verdict
     current=$1

@@ -53,11 +53,13 @@ add_row() {
 
 # No subshells for a row, here and below: a report must not take long where time is over.
 
-# A command as a person would type it, in $text.
+# A command as a person would type it in the project's folder, in $text.
 command_text() {
     local word
     text=
     for word in "$@"; do
+        word=${word//"$root/"/}
+        [ "$word" != "$root" ] || word=.
         case $word in
         *[!A-Za-z0-9_./=:,+-]* | '') text+=" '${word//\'/\'\\\'\'}'" ;;
         *) text+=" $word" ;;

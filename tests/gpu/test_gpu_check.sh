@@ -334,6 +334,7 @@ grep -q '^| live rate of random .*cuda_bench --json 131072 16 128 window' \
     "$work/build/report/report.md" || fail "a figure without its command"
 grep -q 'beside PyTorch, sparse.*--budget [12]\?[0-9] ' "$work/build/report/report.md" ||
     fail "a budget beyond what time is left"
+! grep -q "$source_dir/" "$work/build/report/report.md" || fail "a path of this machine in a command"
 verdict 'contract, sm_90a' passed
 verdict 'job as timed, sm_90a, window' 'passed | 0.2'
 grep -q '^| job documents, sm_90a .* compute.isa=sm_90a' "$work/build/report/report.md" ||

@@ -391,10 +391,11 @@ int main(int argc, char **argv)
     if (warpgroups)
         expect_warpgroups(&devices.list[0], b.dim);
     take_all(&b, blocks);
-    printf(b.json ? "{\"device\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, \"heads\": %d, "
-                    "\"head_dim\": %d, \"repeats\": %d, \"points\": ["
-                  : "%s, bf16, %lld tokens, %d heads of %d; median of %d\n",
-           devices.list[0].name, (long long)b.tokens, b.heads, b.dim, b.repeats);
+    printf(b.json ? "{\"device\": \"%s\", \"isa\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, "
+                    "\"heads\": %d, \"head_dim\": %d, \"repeats\": %d, \"points\": ["
+                  : "%s, %s, bf16, %lld tokens, %d heads of %d; median of %d\n",
+           devices.list[0].name, warpgroups ? "sm_90a" : "sm_80", (long long)b.tokens, b.heads,
+           b.dim, b.repeats);
     for (int i = 0; i < PATTERNS && argc <= at + 3; i++)
         run_named(&b, patterns[i].name);
     for (int i = at + 3; i < argc; i++)
