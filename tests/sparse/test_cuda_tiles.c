@@ -183,7 +183,6 @@ Test(cuda_fragments, steps_along_the_dim_and_16_rows_are_where_the_pieces_lie)
                 }
 }
 
-/* Warps that take turns of 16 columns: the same from a first piece of their own. */
 /* As the PTX ISA places them: see wgmma_operand.h, which has it from there. */
 Test(cuda_fragments, operands_of_warpgroups_are_where_panels_have_them)
 {
@@ -210,6 +209,7 @@ Test(cuda_fragments, operands_of_warpgroups_are_where_panels_have_them)
             }
 }
 
+/* Warps that take turns of 16 columns: the same from a first piece of their own. */
 Test(cuda_fragments, steps_of_warps_that_take_turns_are_where_their_pieces_lie)
 {
     for (int d = 0; d < DIMS && dims[d] <= RA_CUDA_SINGLE_DIM_MOST; ++d) {
