@@ -35,7 +35,7 @@ typedef struct ra_message {
     size_t bytes;
 } ra_message;
 
-/* A send and a receive that are posted together and waited for together; {0}: there is none. */
+/* A send and a receive that are posted together and waited for together. */
 typedef struct ra_exchange {
     const char *operation; /* static text for errors: "forward keys and values" */
     int step;              /* for errors; -1: not in a step */
@@ -238,8 +238,9 @@ typedef struct ra_window {
  *
  * @return RA_ERR_NO_MEMORY    a host has not that much memory; logged by its first rank
  *         RA_ERR_UNSUPPORTED  ranks of a host may not see each other's files (containers of their
- *                             own), or messages lie in memory of GPUs; not logged, as there are
- *                             other ways
+ *                             own), or messages lie in memory of GPUs: not logged, as there are
+ *                             other ways; or the system forbids such a file (RLIMIT_FSIZE), which
+ *                             one warning says
  */
 RA_CHECKED ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out);
 /** Unmap; the memory lives until the last rank has. {0} is fine. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -55,6 +56,14 @@ static ra_status map(int file, ra_window *window)
     return RA_OK;
 }
 
+/* A file beyond this limit would end the process by a signal. */
+static bool is_file_too_large(size_t bytes)
+{
+    struct rlimit most;
+    return getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
+           bytes > most.rlim_cur;
+}
+
 /*
  * Every page of a file, or an error number. The others wait meanwhile, and pages come at some 2 GB
  * per second: after each piece they are told of work. A signal may undo a piece: half of it is
@@ -80,15 +89,19 @@ static int reserve(ra_comm *comm, int file, int64_t bytes)
  * kills. The caller's ledger has checked the limit; more than the machine's memory is refused at
  * once. A system that forbids such files, or files so large, has no windows.
  */
-static ra_status take(ra_comm *comm, size_t bytes, int *file_out, invitation *invite)
+static ra_status take(ra_comm *comm, const ra_window *window, int *file_out, invitation *invite)
 {
     int64_t const machine_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     int const file = memfd_create("ringattn", MFD_CLOEXEC);
     struct stat about;
     char text[32];
     int error = file < 0 ? errno : 0;
+    if (error == 0 && window->bytes > (size_t)machine_bytes)
+        error = ENOMEM;
+    if (error == 0 && is_file_too_large(mapped_bytes(window)))
+        error = EFBIG;
     if (error == 0)
-        error = (int64_t)bytes > machine_bytes ? ENOMEM : reserve(comm, file, (int64_t)bytes);
+        error = reserve(comm, file, (int64_t)mapped_bytes(window));
     if (error == 0 && fstat(file, &about) != 0)
         error = errno;
     if (error == 0) {
@@ -101,7 +114,8 @@ static ra_status take(ra_comm *comm, size_t bytes, int *file_out, invitation *in
     }
     bool const is_full = error == ENOMEM || error == ENOSPC;
     ra_log(is_full ? RA_LOG_ERROR : RA_LOG_WARNING, "cannot take %s of shared memory: %s",
-           ra_bytes_text((int64_t)bytes, text), strerror(error));
+           ra_bytes_text(window->bytes < INT64_MAX ? (int64_t)window->bytes : INT64_MAX, text),
+           strerror(error));
     if (file >= 0)
         close(file);
     return is_full ? RA_ERR_NO_MEMORY : RA_ERR_UNSUPPORTED;
@@ -166,7 +180,7 @@ ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
         return comm->broken ? RA_ERR_PEER : RA_ERR_UNSUPPORTED;
     bool const first = ra_hosts_place(comm->hosts, comm->rank) == 0;
     if (first) {
-        mine = take(comm, mapped_bytes(&window), &file, &invite);
+        mine = take(comm, &window, &file, &invite);
         invite.status = mine;
     }
     ra_status status = exchange_invitations(comm, &invite);

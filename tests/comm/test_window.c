@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 TestSuite(window);
@@ -112,6 +113,37 @@ Test(window, that_a_host_has_no_room_for_is_refused_at_any_piece)
         cr_expect_eq(files.calls, piece + 1);
         cr_expect_null(window.data);
     }
+}
+
+/* Sizes that wrap when the meeting is added, or are negative in 64 bits, too. */
+Test(window, that_no_machine_has_is_refused_in_one_line)
+{
+    size_t const sizes[] = {(size_t)1 << 50, (size_t)1 << 63, SIZE_MAX - 8, SIZE_MAX};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        ra_window window = {0};
+        captured_log said;
+        captured_log_begin(&said);
+        cr_expect_eq(create(sizes[i], &window), RA_ERR_NO_MEMORY, "%zu", sizes[i]);
+        cr_expect_eq(said.errors, 1, "%zu", sizes[i]);
+        cr_expect_null(window.data);
+    }
+    cr_expect_eq(files.calls, 0);
+}
+
+/* The limit's signal would end the process. */
+Test(window, that_is_larger_than_a_file_may_be_is_none)
+{
+    struct rlimit const most = {1 << 20, 1 << 20};
+    captured_log said;
+    ra_window window = {0};
+    files.refused = -1;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &most), 0);
+    captured_log_begin(&said);
+    cr_expect_eq(create(2 << 20, &window), RA_ERR_UNSUPPORTED);
+    cr_expect_eq(said.warnings, 1);
+    cr_expect_eq(files.calls, 0);
+    cr_expect_eq(create(1 << 19, &window), RA_OK);
+    ra_window_destroy(&window);
 }
 
 static ra_status create_on(ra_comm *comm)
