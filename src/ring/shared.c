@@ -10,6 +10,13 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14; the C library's headers may be older */
+#endif
+
 static int team_of(const ra_ring *ring)
 {
     return ring->teams.team[ra_comm_rank(ring->comm)];
@@ -65,15 +72,36 @@ ra_ring_keys ra_ring_key_memory(const ra_ring *ring)
     return (ra_ring_keys){own.first.data, own.second.data, ra_shared_team_rows(ring)};
 }
 
-/* Proportional to rows, without a product that could overflow; shares sum to `bytes`. */
-int64_t ra_shared_share(const ra_ring *ring, size_t bytes)
+/* Of bytes that the team's rows divide, those before a row: without a product that could overflow.
+ */
+static int64_t bytes_before(const ra_ring *ring, size_t bytes, int64_t row)
 {
-    int64_t const rows = ra_shared_team_rows(ring), own = ra_ring_local_rows(ring);
-    int64_t const first = first_row(ring, ra_ring_place(ring));
+    int64_t const rows = ra_shared_team_rows(ring);
     if (rows == 0)
         return 0; /* nothing is held for a team without queries */
-    int64_t const each = (int64_t)bytes / rows, rest = (int64_t)bytes % rows;
-    return each * own + ra_min_i64(rest, first + own) - ra_min_i64(rest, first);
+    return (int64_t)bytes / rows * row + ra_min_i64((int64_t)bytes % rows, row);
+}
+
+int64_t ra_shared_share(const ra_ring *ring, size_t bytes)
+{
+    int64_t const first = first_row(ring, ra_ring_place(ring));
+    return bytes_before(ring, bytes, first + ra_ring_local_rows(ring)) -
+           bytes_before(ring, bytes, first);
+}
+
+/* Make the share that is charged part of our resident set, like all that a ledger counts. Its pages
+   are there: only a system that does not know the advice has none of it (Linux before 5.14). Others
+   wait meanwhile. */
+static void populate_share(const ra_ring *ring, const ra_window *window)
+{
+    int64_t const page = sysconf(_SC_PAGESIZE), most = (int64_t)64 << 20;
+    int64_t const first = bytes_before(ring, window->bytes, first_row(ring, ra_ring_place(ring)));
+    int64_t const end = first + ra_shared_share(ring, window->bytes);
+    for (int64_t at = first / page * page; at < end; at += most) {
+        (void)madvise((char *)window->data + at, (size_t)ra_min_i64(most, end - at),
+                      MADV_POPULATE_READ);
+        ra_comm_beat(ring->comm);
+    }
 }
 
 ra_status ra_shared_take(ra_ring *ring, ra_status mine, ra_category category, size_t bytes,
@@ -85,6 +113,8 @@ ra_status ra_shared_take(ra_ring *ring, ra_status mine, ra_category category, si
     ra_status status = ra_ring_agree(ring, charged);
     if (status == RA_OK)
         status = ra_window_create(ring->comm, taken, window);
+    if (status == RA_OK)
+        populate_share(ring, window);
     if (status != RA_OK && charged == RA_OK)
         ra_pool_release(ring->pool, category, share);
     return status;
