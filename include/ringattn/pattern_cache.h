@@ -25,7 +25,8 @@ extern "C" {
 
 typedef enum ra_cache_mode {
     RA_CACHE_OFF,  /* nothing is kept */
-    RA_CACHE_LAZY, /* a map is kept when it is asked for the second time */
+    RA_CACHE_LAZY, /* a map is kept when it is asked for the second time, if fewer than 1,024 others
+                      were asked for the first time in between */
     RA_CACHE_EAGER /* every map is kept */
 } ra_cache_mode;
 

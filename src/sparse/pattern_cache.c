@@ -64,13 +64,18 @@ static ra_status build_kept(ra_pattern_cache *cache, const ra_map_request *reque
     return status;
 }
 
-/* Whether to keep a missing map now; notes its first use. */
+/* Whether to keep a missing map now; notes its first use in place of the oldest one. A look at all
+   of them is short beside making a map. */
 static bool admits(ra_pattern_cache *cache, uint64_t hash)
 {
-    uint64_t *seen = &cache->seen[hash % SEEN_COUNT];
-    bool const again = *seen == hash;
-    *seen = hash;
-    return again || cache->config.mode == RA_CACHE_EAGER;
+    if (cache->config.mode == RA_CACHE_EAGER)
+        return true;
+    for (int i = 0; i < SEEN_COUNT; ++i)
+        if (cache->seen[i] == hash)
+            return true;
+    cache->seen[cache->next_seen] = hash;
+    cache->next_seen = (cache->next_seen + 1) % SEEN_COUNT;
+    return false;
 }
 
 ra_status ra_pattern_cache_get(ra_pattern_cache *cache, const ra_map_request *request,

@@ -25,7 +25,8 @@ struct ra_pattern_cache {
     ra_pool *pool; /* attached, or NULL */
     ra_cache_entry **buckets;
     int64_t bucket_count; /* a power of two */
-    uint64_t *seen;       /* [SEEN_COUNT] hashes of first uses, indexed by hash */
+    uint64_t *seen;       /* [SEEN_COUNT] hashes of the last first uses */
+    int next_seen;        /* where the next one goes */
     ra_cache_entry uses;  /* uses.older: the last used; uses.newer: the next to be evicted */
     int64_t holders;      /* maps that are out, of all entries */
     int64_t idle_bytes;   /* kept, used by nobody */

@@ -34,6 +34,20 @@ Test(pattern_cache, lazy_keeps_a_map_when_it_is_asked_for_again)
     close_both(&f);
 }
 
+/* First uses do not drive each other out, in whatever order maps are asked for. */
+Test(pattern_cache, lazy_keeps_each_of_many_maps_that_take_turns)
+{
+    enum { MAPS = 300 };
+    fixture f = open_both(RA_CACHE_LAZY, MAPS, 64 << 20);
+    for (int turn = 0; turn < 3; ++turn)
+        for (int i = 0; i < MAPS; ++i) {
+            ra_pattern_config const config = window(i);
+            cr_assert_eq(use_config(&f, &config), turn == 2, "map %d, turn %d", i, turn);
+        }
+    cr_assert_eq(counts(&f).entries, MAPS);
+    close_both(&f);
+}
+
 Test(pattern_cache, off_keeps_nothing_and_counts_nothing)
 {
     fixture f = open_both(RA_CACHE_OFF, 8, 1 << 20);
