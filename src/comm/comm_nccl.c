@@ -41,7 +41,7 @@ static ncclResult_t end_by_force(ra_nccl_comm *nccl)
     nccl->handle = NULL;
     if (handle == NULL)
         return ncclSuccess;
-    ra_device_end_stream(&nccl->base, (cudaStream_t)nccl->base.base.stream);
+    (void)ra_device_end_stream(&nccl->base, (cudaStream_t)nccl->base.base.stream);
     return ra_device_is_lost() ? ncclSuccess
                                : ra_nccl_call_last(nccl, "aborting", abort_all, handle, NULL);
 }
@@ -53,7 +53,7 @@ static ncclResult_t end_by_force(ra_nccl_comm *nccl)
 static void nccl_fail(ra_comm *comm)
 {
     ra_nccl_comm *const nccl = (ra_nccl_comm *)comm;
-    ra_device_end_stream(&nccl->base, (cudaStream_t)comm->stream);
+    (void)ra_device_end_stream(&nccl->base, (cudaStream_t)comm->stream);
     ra_comm_break(comm->of_host);
     ra_nccl_warn(nccl, end_by_force(nccl), "NCCL's communicator could not be aborted");
 }

@@ -45,9 +45,9 @@ static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t 
     ra_status status = RA_OK;
     if (slot->bytes >= bytes)
         return RA_OK;
-    ra_device_end_stream(&staged->base, (cudaStream_t)staged->base.base.stream);
-    if (ra_device_is_lost())
-        return RA_ERR_TIMEOUT; /* which was said */
+    status = ra_device_end_stream(&staged->base, (cudaStream_t)staged->base.base.stream);
+    if (status != RA_OK)
+        return status; /* which was said */
     give_slot(staged, slot);
     if (ledger != NULL)
         status = ra_ledger_charge(ledger, RA_MEM_COMM_BUFFER, (int64_t)taken);
@@ -80,8 +80,8 @@ ra_status ra_staged_take_slots(ra_staged_comm *staged, ra_staged_message *messag
 
 static void end_copies(ra_staged_comm *staged)
 {
-    ra_device_end_stream(&staged->base, staged->out);
-    ra_device_end_stream(&staged->base, staged->in);
+    (void)ra_device_end_stream(&staged->base, staged->out);
+    (void)ra_device_end_stream(&staged->base, staged->in);
 }
 
 static void staged_fail(ra_comm *comm)

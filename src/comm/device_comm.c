@@ -174,17 +174,19 @@ ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfe
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
+ra_status ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
 {
     const ra_comm *const base = &comm->base;
     int64_t const begin_ns = ra_clock_ns();
     while (stream != NULL && !ra_device_is_lost() &&
            ra_cuda_forget(cudaStreamQuery(stream)) == cudaErrorNotReady) {
-        if (base->watch != NULL && base->watch(base->watch_context) != RA_OK)
-            break;
+        ra_status const seen = base->watch != NULL ? base->watch(base->watch_context) : RA_OK;
+        if (seen != RA_OK)
+            return seen;
         ra_comm_beat(comm->base.of_host);
         ra_pause(ra_clock_ns() - begin_ns);
     }
+    return ra_device_is_lost() ? RA_ERR_TIMEOUT : RA_OK;
 }
 
 void ra_device_poll(ra_comm *base)

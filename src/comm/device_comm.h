@@ -72,9 +72,10 @@ RA_CHECKED ra_status ra_device_status(const ra_device_comm *comm,
 const char *ra_device_record(const ra_device_comm *comm, char *text, size_t bytes);
 /**
  * Wait, with heartbeats, for a stream that ends by itself unless the GPU hangs: to be called before
- * a call that would wait for it without a deadline.
+ * a call that would wait for it without a deadline. Who gives up all the same need not ask:
+ * @return what the watch has said; RA_ERR_TIMEOUT if the GPU is lost
  */
-void ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream);
+ra_status ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream);
 
 /* As ra_comm_ops has them. */
 ra_status ra_device_wait(ra_comm *comm, ra_transfer *transfer);

@@ -292,6 +292,34 @@ static ra_status lose_gpu(void *context)
     return RA_ERR_TIMEOUT;
 }
 
+static ra_status find_it_failed(void *context)
+{
+    (void)context;
+    return RA_ERR_CUDA;
+}
+
+/* Pinned memory would be taken while our stream is still at work: unheard, and for as long. */
+static int begin_though_the_watch_fails(ra_comm *comm, void *context)
+{
+    char out[4] = "abc", in[4] = "";
+    ra_exchange const exchange = {"behind our own work", 0, {0, out, 4}, {0, in, 4}};
+    ra_transfer *transfer = NULL;
+    cudaStream_t const stream = begin_own_work(comm, STANDS_STILL);
+    (void)context;
+    ra_comm_set_watch(comm, find_it_failed, NULL);
+    int const failures = stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_ERR_CUDA;
+    int64_t const pinned = standin.pinned_blocks;
+    own_work.is_over = true;
+    return failures + (pinned != 0) + (cudaStreamDestroy(stream) != cudaSuccess);
+}
+
+Test(nccl_order, staged_exchanges_do_not_begin_where_the_watch_has_failed)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_staged, .timeout_ms = 60000, .body = begin_though_the_watch_fails};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+}
+
 /* The last rank gives up while an exchange waits for its own stream, rank 0 waits for it. */
 static int give_up(ra_comm *comm, void *context)
 {
