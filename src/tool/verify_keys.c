@@ -13,11 +13,14 @@
 /* What queries add to a key; only doubles, so that it is reduced as it lies. */
 typedef struct key_sums {
     double dk[RA_HEAD_DIM_MAX], dv[RA_HEAD_DIM_MAX];
-    double dk_delta[RA_HEAD_DIM_MAX]; /* linear attention: what delta takes from dk */
-    ra_verify_size of_dk, of_dv;      /* growth: each query's times its terms, summed up */
-    double seen;                      /* by so many queries that were added */
-    double nonfinite;                 /* queries whose inputs, or what they see, hold NaN or Inf */
-    double suspect;                   /* queries whose lse or o from the run is not finite */
+    /* What errors of dk come to that add up in one direction; of linear attention, what delta takes
+       from dk. */
+    double dk_aside[RA_HEAD_DIM_MAX];
+    double dv_norms;             /* sum of p |do| */
+    ra_verify_size of_dk, of_dv; /* growth: each query's times its terms, summed up */
+    double seen;                 /* by so many queries that were added */
+    double nonfinite;            /* queries whose inputs, or what they see, hold NaN or Inf */
+    double suspect;              /* queries whose lse or o from the run is not finite */
 } key_sums;
 
 typedef struct sampled_key {
@@ -93,8 +96,9 @@ static ra_status take_from_run(const ra_verify_job *job, int64_t batch, int32_t 
             return status;
         rows[i].delta = ra_reference_dot(out, rows[i].dout, config->head_dim);
         double const out_norm = sqrt(ra_reference_dot(out, out, config->head_dim));
-        rows[i].delta_size =
-            ra_reference_product_size(rows[i].delta, rows[i].dout_norm, out_norm, config->head_dim);
+        rows[i].out_lean = ra_reference_sum_lean(fabs(rows[i].delta), rows[i].dout_norm * out_norm,
+                                                 INFINITY); /* of which nothing is known */
+        ra_reference_size_delta(&rows[i], out_norm, config->head_dim);
         rows[i].delta_noise = rows[i].delta_size; /* of an o that is rounded */
         rows[i].of_out.growth = 1;                /* lse is the run's own, so it has no error */
         if (job->has_lse)
@@ -134,6 +138,7 @@ static void add_sizes(const ra_reference_row *row, const sampled_key *key, const
     sums->of_dk.rounded += slope * (difference * difference + row->delta_noise * row->delta_noise);
     sums->of_dk.least += term->least_slope * term->least_slope * sides;
     sums->of_dk.growth += term->growth * slope * sides;
+    sums->dv_norms += term->p * row->dout_norm;
     sums->of_dv.terms += p * dout;
     sums->of_dv.rounded += p * dout;
     sums->of_dv.least += term->least * term->least * dout;
@@ -149,8 +154,11 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
     double const p = multiplicity * exp(score - row->lse);
     double const dp = ra_reference_dot(row->dout, key->v, dim);
     double const q_norm = reference->scale * row->q_norm;
-    double const score_size = ra_reference_product_size(score, q_norm, key->k_norm, dim);
+    double const score_size = ra_reference_score_size(score, q_norm, key->k_norm, dim);
+    double const lean =
+        ra_reference_product_lean(dp, row->dout_norm, key->v_norm, dim) + row->delta_lean;
     ra_reference_add(reference->scale * p * (dp - row->delta), row->q, sums->dk, dim);
+    ra_reference_add(reference->scale * p * lean, row->q, sums->dk_aside, dim);
     ra_reference_add(p, row->dout, sums->dv, dim);
     double const least = ra_verify_least(reference->config->dtype);
     add_sizes(row, key,
@@ -176,7 +184,7 @@ static void add_row_linear(const ra_reference *reference, const ra_reference_row
     for (int32_t d = 0; d < dim; ++d) {
         double const slope = row->q[d] * fmin(phi[d], 1) / row->sum;
         sums->dk[d] += (dp - row->delta) * slope;
-        sums->dk_delta[d] += row->delta * slope;
+        sums->dk_aside[d] += row->delta * slope;
         slope_size += slope * slope;
     }
     ra_reference_add(p, row->dout, sums->dv, dim);
@@ -256,9 +264,12 @@ static void end_key(key_sums *key, bool linear, int32_t dim)
     ra_verify_size *const sizes[] = {&key->of_dk, &key->of_dv};
     for (int i = 0; i < 2; ++i)
         sizes[i]->growth = sizes[i]->terms > 0 ? sizes[i]->growth / sizes[i]->terms : 1;
-    for (int32_t d = 0; d < dim && linear; ++d) {
-        double const minus = key->dk_delta[d], plus = key->dk[d] + minus;
-        key->of_dk.coherent += plus * plus + minus * minus;
+    double const dv = ra_reference_dot(key->dv, key->dv, dim);
+    double const lean = ra_reference_sum_lean(sqrt(dv), key->dv_norms, key->seen);
+    key->of_dv.coherent += lean * lean * dv;
+    for (int32_t d = 0; d < dim; ++d) {
+        double const aside = key->dk_aside[d], plus = linear ? key->dk[d] + aside : 0;
+        key->of_dk.coherent += plus * plus + aside * aside;
     }
 }
 

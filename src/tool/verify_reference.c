@@ -113,12 +113,14 @@ static void raise_top(ra_reference_row *row, double score, ra_reference_depth de
     ra_reference_squares *const s = &row->weighed;
     row->top = score;
     row->sum *= shrink;
+    row->sum_v *= shrink;
     row->sum_score *= shrink;
     scale_values(shrink * shrink, &s->one, sizeof(*s) / sizeof(double));
     scale_values(shrink, row->out, dim);
     if (depth == RA_REFERENCE_GRADIENT) {
         scale_values(shrink, row->dq, dim);
         scale_values(shrink, row->kept, dim);
+        scale_values(shrink, row->lean, dim);
     }
 }
 
@@ -136,8 +138,7 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
     if (score > row->top)
         raise_top(row, score, depth, dim);
     double const weight = multiplicity * exp(score - row->top);
-    double const size =
-        ra_reference_product_size(score, reference->scale * row->q_norm, k_norm, dim);
+    double const size = ra_reference_score_size(score, reference->scale * row->q_norm, k_norm, dim);
     row->sum += weight;
     row->sum_score += weight * size * size;
     ra_reference_add(weight, v, row->out, dim);
@@ -145,7 +146,9 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
     if (depth == RA_REFERENCE_GRADIENT) {
         double const dp = ra_reference_dot(row->dout, v, dim);
         ra_reference_add(weight * dp, k, row->dq, dim);
+        double const lean = ra_reference_product_lean(dp, row->dout_norm, v_norm, dim);
         ra_reference_add(weight, k, row->kept, dim);
+        ra_reference_add(weight * lean, k, row->lean, dim);
         ra_reference_add_gradient(row, weight, k_norm, dp, v_norm, dim);
     }
 }

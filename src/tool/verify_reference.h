@@ -12,7 +12,8 @@ enum { RA_REFERENCE_ROWS = 32, RA_REFERENCE_KEYS = 512 };
  */
 typedef struct ra_verify_size {
     double terms;    /* of the terms; of a difference, both sides by themselves */
-    double coherent; /* of sums of them that cancel as a whole: by delta, or between states */
+    double coherent; /* of sums of them that cancel as a whole: by delta, or between states; and of
+                        errors that add up in one direction */
     double rounded;  /* of what kernels of 16 bits round before they add it */
     double least;    /* as `terms`, as if every weight were ra_verify_least */
     /* How float32's own error grows, squared: (score / RA_VERIFY_SCORE)^2, above RA_VERIFY_DIM
@@ -34,12 +35,15 @@ typedef struct ra_reference_row {
     double q[RA_HEAD_DIM_MAX], dout[RA_HEAD_DIM_MAX];
     double out[RA_HEAD_DIM_MAX], dq[RA_HEAD_DIM_MAX];
     double kept[RA_HEAD_DIM_MAX]; /* sum of p k: the factor of delta in dq */
+    double lean[RA_HEAD_DIM_MAX]; /* sum of p k times what dp's errors come to */
     double lse, delta;
     double q_norm, dout_norm;       /* as loaded; dout_norm: if that is */
     double delta_size, delta_noise; /* noise: what rounding of each p leaves in delta */
+    double out_lean, delta_lean;    /* see ra_reference_sum_lean; its factor on out */
     ra_verify_size of_out, of_dq;
     bool nonfinite;   /* NaN or Inf in the row or in what it sees; the rest is undefined */
     double top, sum;  /* online softmax */
+    double sum_v;     /* sum of p |v| */
     double sum_score; /* sum of p times the square of the score's size */
     ra_reference_squares weighed, seen; /* seen: every weight 1 */
 } ra_reference_row;
@@ -106,6 +110,16 @@ void ra_reference_features(double *x, int32_t dim);
  * these cancel, what is usual of vectors of these norms.
  */
 double ra_reference_product_size(double product, double x_norm, double y_norm, int32_t dim);
+/**
+ * Float32 rounds a sum of like terms in one direction, and products that are alike in the same one,
+ * so that such errors do not cancel. A quarter of the bound is allowed for what these come to: for
+ * a scalar product, with its sign, at least its size.
+ */
+double ra_reference_product_lean(double product, double x_norm, double y_norm, int32_t dim);
+/** For a sum of so many vectors, as a factor on it: next to nothing where these are random. */
+double ra_reference_sum_lean(double sum_norm, double sum_of_norms, double terms);
+/** A score's size, for its growth: more where its products are alike, too. */
+double ra_reference_score_size(double score, double q_norm, double k_norm, int32_t dim);
 /** ra_verify_size.growth, from a score's size. */
 double ra_reference_growth(double score_size, int32_t dim);
 void ra_reference_begin_row(ra_reference_row *row, int32_t dim);
@@ -117,7 +131,9 @@ void ra_reference_add_gradient(ra_reference_row *row, double weight, double k_no
 /** of_out, from sums of weights that are `inverse` times as large as p. */
 void ra_reference_end_out(ra_reference_row *row, double inverse, double least, double score_size,
                           int32_t dim);
-/** delta, delta_size and delta_noise, after out and of_out. */
+/** delta_size and delta_lean, from delta, out_lean and the norm of out. */
+void ra_reference_size_delta(ra_reference_row *row, double out_norm, int32_t dim);
+/** delta and its sizes, after out and of_out. */
 void ra_reference_end_delta(ra_reference_row *row, double inverse, int32_t dim);
 /** of_dq, after delta; `factor`: what dq is multiplied by in the end. */
 void ra_reference_end_gradient(ra_reference_row *row, double factor, double least, int32_t dim);

@@ -13,6 +13,33 @@ double ra_reference_product_size(double product, double x_norm, double y_norm, i
     return fmax(fabs(product), x_norm * y_norm / sqrt((double)dim));
 }
 
+static double cosine(double product, double x_norm, double y_norm)
+{
+    return product != 0 ? fabs(product) / (x_norm * y_norm) : 0;
+}
+
+/* A sum of n like terms is off by up to some n / 3 units of float32, of which a quarter of its
+   bound is 8 (SHARE in verify.c). */
+double ra_reference_product_lean(double product, double x_norm, double y_norm, int32_t dim)
+{
+    double const size = ra_reference_product_size(product, x_norm, y_norm, dim);
+    double const alike = cosine(product, x_norm, y_norm) * (double)dim / 24;
+    return copysign(size * fmax(1, alike), product);
+}
+
+/* Likewise, with a bound: kernels sum up to some 300 terms at a time, as BLAS does. */
+double ra_reference_sum_lean(double sum_norm, double sum_of_norms, double terms)
+{
+    return sum_of_norms > 0 ? sum_norm / sum_of_norms * fmin(16, terms / 24) : 0;
+}
+
+/* The whole bound of lse is some 20 of these units, at RA_VERIFY_SCORE. */
+double ra_reference_score_size(double score, double q_norm, double k_norm, int32_t dim)
+{
+    double const like = cosine(score, q_norm, k_norm) * (double)dim / 48;
+    return ra_reference_product_size(score, q_norm, k_norm, dim) * fmax(1, like);
+}
+
 double ra_reference_growth(double score_size, int32_t dim)
 {
     double const by = score_size / RA_VERIFY_SCORE;
@@ -24,13 +51,15 @@ void ra_reference_begin_row(ra_reference_row *row, int32_t dim)
     memset(row->out, 0, (size_t)dim * sizeof(double));
     memset(row->dq, 0, (size_t)dim * sizeof(double));
     memset(row->kept, 0, (size_t)dim * sizeof(double));
+    memset(row->lean, 0, (size_t)dim * sizeof(double));
     row->top = -INFINITY;
-    row->sum = row->sum_score = 0;
+    row->sum = row->sum_v = row->sum_score = 0;
     row->weighed = row->seen = (ra_reference_squares){0};
 }
 
 void ra_reference_add_out(ra_reference_row *row, double weight, double v_norm)
 {
+    row->sum_v += weight * v_norm;
     row->weighed.one += weight * weight;
     row->weighed.v += weight * weight * v_norm * v_norm;
     row->seen.v += v_norm * v_norm;
@@ -53,10 +82,21 @@ void ra_reference_end_out(ra_reference_row *row, double inverse, double least, d
                           int32_t dim)
 {
     double const terms = inverse * inverse * row->weighed.v;
+    double const out = ra_reference_dot(row->out, row->out, dim);
+    double const keys = row->sum > 0 ? row->sum * row->sum / row->weighed.one : 0;
+    row->out_lean = ra_reference_sum_lean(sqrt(out), inverse * row->sum_v, keys);
     row->of_out = (ra_verify_size){.terms = terms,
+                                   .coherent = row->out_lean * row->out_lean * out,
                                    .rounded = terms,
                                    .least = inverse * inverse * least * least * row->seen.v,
                                    .growth = ra_reference_growth(score_size, dim)};
+}
+
+void ra_reference_size_delta(ra_reference_row *row, double out_norm, int32_t dim)
+{
+    row->delta_size = ra_reference_product_size(row->delta, row->dout_norm, out_norm, dim);
+    row->delta_lean = ra_reference_product_lean(row->delta, row->dout_norm, out_norm, dim) +
+                      row->delta * row->out_lean;
 }
 
 /*
@@ -65,9 +105,8 @@ void ra_reference_end_out(ra_reference_row *row, double inverse, double least, d
  */
 void ra_reference_end_delta(ra_reference_row *row, double inverse, int32_t dim)
 {
-    double const out_norm = sqrt(ra_reference_dot(row->out, row->out, dim));
     row->delta = ra_reference_dot(row->dout, row->out, dim);
-    row->delta_size = ra_reference_product_size(row->delta, row->dout_norm, out_norm, dim);
+    ra_reference_size_delta(row, sqrt(ra_reference_dot(row->out, row->out, dim)), dim);
     row->delta_noise = fmax(row->dout_norm * sqrt(row->of_out.terms / dim),
                             fabs(row->delta) * inverse * sqrt(row->weighed.one));
 }
@@ -79,9 +118,11 @@ void ra_reference_end_gradient(ra_reference_row *row, double factor, double leas
     double const size = row->delta_size * row->delta_size, square = factor * factor;
     double const noise = row->delta_noise * row->delta_noise;
     double const kept = ra_reference_dot(row->kept, row->kept, dim);
+    double const lean =
+        sqrt(ra_reference_dot(row->lean, row->lean, dim)) + fabs(row->delta_lean) * sqrt(kept);
     double const differences = w->k_dp2 - 2 * row->delta * w->k_dp + row->delta * row->delta * w->k;
     row->of_dq = (ra_verify_size){.terms = square * 2 * (w->k_dp_size + size * w->k),
-                                  .coherent = square * size * kept,
+                                  .coherent = square * (size * kept + lean * lean),
                                   .rounded = square * (fmax(differences, 0) + noise * kept),
                                   .least = square * least * least * 2 *
                                            (row->seen.k_dp_size + size * row->seen.k),

@@ -21,8 +21,9 @@ static float element(int tensor, int at, const double *means)
     return (float)(means[tensor] + sum * 1.7320508);
 }
 
-/* `bytes` of each float are stored, the upper ones: 4, or 2 for bf16. */
-static void write_input(size_t bytes, const double *means)
+/* `bytes` of each float are stored, the upper ones: 4, or 2 for bf16. `equal`: bits of tensors
+   whose elements are their mean. */
+static void write_input(size_t bytes, const double *means, unsigned equal)
 {
     static const char *const names[] = {"q", "k", "v", "do"};
     static unsigned char file[8 + 512 + 4 * COUNT * sizeof(float)];
@@ -40,7 +41,7 @@ static void write_input(size_t bytes, const double *means)
     unsigned char *to = file + 8 + length;
     for (int t = 0; t < 4; t++)
         for (int i = 0; i < COUNT; i++, to += bytes) {
-            float const value = element(t, i, means);
+            float const value = (equal >> t & 1) != 0 ? (float)means[t] : element(t, i, means);
             memcpy(to, (const char *)&value + sizeof(value) - bytes, bytes);
         }
     command_file_write("in.st", file, (size_t)(to - file));
@@ -62,7 +63,7 @@ Test(command_verify, tensors_with_a_mean_pass)
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
         char line[160];
         command_result result;
-        write_input(cases[c].bytes, cases[c].means);
+        write_input(cases[c].bytes, cases[c].means, 0);
         snprintf(line, sizeof(line), "run --backward --verify --input in.st %s", cases[c].more);
         command_run(&result, 0, line);
         cr_expect_eq(result.code, 0, "case %zu: %s%s", c, result.out, result.err);
@@ -83,4 +84,23 @@ Test(command_verify, large_scores_of_long_heads_pass)
         command_run(&result, 0, line);
         cr_expect_eq(result.code, 0, "%s\n%s\n%s", line, result.out, result.err);
     }
+}
+
+/* All terms of a sum are rounded in the same direction then, and dq and dk are 0 but for that. */
+Test(command_verify, tensors_of_equal_elements_pass)
+{
+    enum { Q = 1, K = 2, V = 4, DO = 8 };
+    static const unsigned equal[] = {Q | K | V | DO, Q | K | V, Q | K | DO, K | V | DO, Q | DO};
+    static const double values[][4] = {{1, 1, 1, 1}, {0.3, 0.3, 0.3, 0.3}, {2, 3, 0.7, 0.1}};
+    for (size_t e = 0; e < sizeof(equal) / sizeof(equal[0]); e++)
+        for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
+            command_result result;
+            write_input(4, values[v], equal[e]);
+            command_run(&result, 0,
+                        e % 2 == 0 ? "run --backward --verify --input in.st"
+                                   : "run --backward --verify --input in.st --set "
+                                     "pattern.causal=true");
+            cr_expect_eq(result.code, 0, "tensors %x of %g: %s%s", equal[e], values[v][0],
+                         result.out, result.err);
+        }
 }
