@@ -135,8 +135,8 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
 
 /*
  * What the team ahead needs of a rank's rows. If that team is not followed, the last or the first
- * team at the same distance stands for it: patterns look the same from rank to rank except at the
- * ends of the sequence.
+ * team but one at the same distance stands for it: patterns look the same from rank to rank except
+ * at the ends of the sequence. (Teams at the ends do if these are not followed.)
  */
 static const ra_need *need_of_team(const planning *p, int rank, int distance)
 {
@@ -147,8 +147,10 @@ static const ra_need *need_of_team(const planning *p, int rank, int distance)
     if (p->needs[reader] != NULL)
         return &p->needs[reader][rank];
     bool const forward = team + distance < count;
-    int const asked = forward ? count - 1 : 0,
-              of = forward ? count - 1 - distance : count - distance;
+    int asked = forward ? count - 2 : 1;
+    if (p->needs[asked] == NULL)
+        asked = forward ? count - 1 : 0;
+    int const of = (asked - distance + count) % count;
     int const same = ra_teams_member(teams, of, place);
     return &p->needs[asked][same >= 0 ? same : ra_teams_member(teams, of, 0)];
 }

@@ -644,3 +644,21 @@ Test(plan, counts_one_query_in_the_singular)
     cr_expect_eq(result.code, 0, "%s", result.err);
     cr_expect_not_null(strstr(result.out, ", with 1 query\n"), "%s", result.out);
 }
+
+/* Rank 0 alone needs all rows: of 65 ranks, of which some stand for others, no other must, too. */
+Test(plan, sends_of_many_ranks_are_those_of_as_many_that_are_all_followed)
+{
+    double sent[2];
+    for (int more = 0; more < 2; more++) {
+        char line[300];
+        snprintf(line, sizeof(line),
+                 "plan --ranks %d " SHAPE "--set shape.seq=64K --set ring.schedule=direct "
+                 "--set ring.layout=contiguous --set pattern.blocks.kind=global_local",
+                 64 + more);
+        json_t *const plan = plan_point_of(0, line);
+        sent[more] = json_number_value(member(plan, "sent_bytes"));
+        json_decref(plan);
+    }
+    cr_expect(sent[1] > 0.9 * sent[0] && sent[1] < 1.1 * sent[0], "%g and %g bytes", sent[0],
+              sent[1]);
+}
