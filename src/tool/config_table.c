@@ -60,7 +60,7 @@ static const ra_choice comms[] = {{"auto", RA_COMM_AUTO},
 #define RANGE(low, high) .min = (low), .max = (high)
 #define REALS(low, high) .real_min = (low), .real_max = (high)
 #define TOKENS_MAX       INT32_MAX
-#define BYTES_MAX        (INT64_MAX / 4)
+#define BYTES_MAX        (INT64_C(1) << 50) /* of 4,096 ranks they sum to an integer */
 
 /* clang-format off */
 const ra_config_key ra_config_keys[] = {
