@@ -27,6 +27,12 @@ typedef enum ra_dtype { RA_F32, RA_F16, RA_BF16 } ra_dtype;
 
 /** 4, 2, 2. */
 size_t ra_dtype_bytes(ra_dtype dtype);
+/** Whether batch * rows * heads * dim (each at least 1) is below 2^57: bytes of tensors of more are
+    not counted. */
+static inline bool ra_elements_fit(int64_t batch, int64_t rows, int32_t heads, int32_t dim)
+{
+    return dim <= INT64_MAX / 64 / batch / rows / heads;
+}
 /** "f32", "f16", "bf16". */
 const char *ra_dtype_name(ra_dtype dtype);
 /** Exact value of element `index`, and nearest-even rounding (overflow gives infinity). */
@@ -382,7 +388,8 @@ static inline void ra_kernel_drop_map(ra_kernel *kernel, const ra_tilemap *map)
  * that is an empty block and all rows.
  * @param maps        [steps], steps >= 1
  * @param host_pool   of host memory, for scratch
- * @param chunks_out  ra_chunk_steps of every chunk, category tilemap; given back to kernel->pool
+ * @param chunks_out  ra_chunk_steps of every chunk, category tilemap; given back to kernel->pool;
+ *                    empty on failure
  * @return RA_ERR_NO_MEMORY, RA_ERR_CUDA, RA_ERR_TIMEOUT
  */
 RA_CHECKED ra_status ra_kernel_take_chunk_steps(ra_kernel *kernel, const ra_tilemap *const *maps,

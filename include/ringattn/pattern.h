@@ -78,6 +78,8 @@ void ra_pattern_destroy(ra_pattern *pattern); /* NULL is fine */
 
 int64_t ra_pattern_seq(const ra_pattern *pattern);
 int32_t ra_pattern_heads(const ra_pattern *pattern);
+/** Branches of `dilated`; 0: not dilated. */
+int64_t ra_pattern_branch_count(const ra_pattern *pattern);
 
 /*
  * A layer is a set of heads that share slices of one stride: one layer without `dilated`, else one
@@ -113,6 +115,19 @@ bool ra_pattern_shares_rows(const ra_pattern_config *config, int ranks, bool mas
 bool ra_pattern_shares_keys(const ra_pattern_config *config, int32_t heads, int32_t kv_heads);
 
 /**
+ * Whether batch * seq^2 * heads * branches is below 2^61. Pairs of more are not counted, however
+ * few the pattern keeps: some code counts what it leaves out, and some subtracts it.
+ *
+ * @param batch, seq, heads  at least 1
+ * @param branches           of pattern.dilated; 0: not dilated
+ */
+static inline bool ra_pairs_fit(int64_t batch, int64_t seq, int32_t heads, int64_t branches)
+{
+    return branches <= INT64_MAX / 4 / batch / seq / seq / heads &&
+           heads <= INT64_MAX / 4 / batch / seq / seq;
+}
+
+/**
  * Whether a few queries may see far more keys than the others, whatever the length: global ones, or
  * a list of blocks. A GPU's kernels may divide the work of such a row. Pure.
  */
@@ -132,7 +147,8 @@ typedef ra_status ra_slice_visitor(void *context, const ra_slice *slice);
 RA_CHECKED ra_status ra_pattern_visit(const ra_pattern *pattern, int32_t layer, int64_t q_begin,
                                       int64_t q_count, ra_slice_visitor *visit, void *context);
 
-/** Live pairs with queries in a range of rows, summed over all heads; O(slices visited). */
+/** Live pairs with queries in a range of rows, summed over all heads; O(slices visited). Below
+   2^63: where ra_pairs_fit says no, of a range that is short enough. */
 int64_t ra_pattern_area(const ra_pattern *pattern, ra_range queries);
 
 /**
@@ -147,7 +163,8 @@ int32_t ra_pattern_multiplicity(const ra_pattern *pattern, int32_t head, int64_t
  * *rows_out is a subset of `keys` in a short list of pieces; *local_out, where not NULL, lists the
  * same rows in the same order as local numbers of `keys` (its `rows` are those). Cost: O(slices +
  * key rows / 64) time where all is at stride 1, else O(slices * pieces of keys) and a pass over the
- * rows per divisor of their strides; key rows / 8 bytes of scratch, given back.
+ * rows per divisor of their strides; key rows / 8 bytes of scratch, given back. On failure
+ * *rows_out may be empty.
  */
 RA_CHECKED ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
                                             const ra_rowset *queries, const ra_rowset *keys,

@@ -44,6 +44,8 @@ typedef struct ra_layout {
  *
  * @param kind  not AUTO, which a ring settles by what its schedule sends: to ranks that share
  *              memory once, and with schedule ring from rank to rank
+ * @return RA_ERR_UNSUPPORTED  too many pairs to be counted (ra_pairs_fit)
+ *         RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks,
                                     ra_comm *comm, ra_pool *pool, ra_layout *layout_out);
@@ -108,7 +110,8 @@ typedef struct ra_ring ra_ring;
  * returns at once; if a rank fails later, all return its status. Each cause is one logged line.
  *
  * @return RA_ERR_INVALID      shape, pattern, schedule, buffers, groups and rounds do not go
- *                             together; an enumerator or the scale is none
+ *                             together; an enumerator or the scale is none; too large to count
+ *                             (ra_elements_fit and, but for linear attention, ra_pairs_fit)
  *         RA_ERR_UNSUPPORTED  schedule shared between GPUs; the kernel has no linear attention;
  *                             more than 2^31 - 1 rows on a side, or 2^32 - 1 runs of a map
  *         RA_ERR_NO_MEMORY    limit or machine refused

@@ -310,6 +310,12 @@ ra_status ra_layout_deal(ra_layout_kind kind, const ra_pattern *pattern, int ran
 ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_comm *comm,
                          ra_pool *pool, ra_layout *layout_out)
 {
+    int64_t const seq = ra_pattern_seq(pattern), branches = ra_pattern_branch_count(pattern);
+    if (!ra_pairs_fit(1, seq, ra_pattern_heads(pattern), branches)) {
+        ra_log(RA_LOG_ERROR, "layout %s: %lld tokens and %d heads have too many pairs to count",
+               ra_layout_name(kind), (long long)seq, ra_pattern_heads(pattern));
+        return RA_ERR_UNSUPPORTED;
+    }
     ra_status const status = ra_layout_deal(kind, pattern, ranks, comm, pool, layout_out);
     if (status == RA_OK)
         measure(layout_out, pattern, comm);

@@ -226,6 +226,13 @@ static ra_status settle_schedule(ra_ring *ring)
 /* ---- life -------------------------------------------------------------------------------------
  */
 
+static bool can_be_counted(const ra_ring_config *c, const ra_pattern *pattern)
+{
+    return ra_elements_fit(c->batch, c->seq, c->heads, c->dim) &&
+           (c->linear != RA_LINEAR_NONE ||
+            ra_pairs_fit(c->batch, c->seq, c->heads, ra_pattern_branch_count(pattern)));
+}
+
 static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern)
 {
     bool const shape = c->batch >= 1 && c->seq >= 1 && c->heads >= 1 && c->kv_heads >= 1 &&
@@ -235,12 +242,12 @@ static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern
         (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) &&
         (size_t)c->schedule <= RA_SCHEDULE_AUTO && (size_t)c->layout <= RA_LAYOUT_AUTO &&
         (size_t)c->dtype <= RA_BF16 && isfinite(c->scale) && ra_pattern_seq(pattern) == c->seq &&
-        ra_pattern_heads(pattern) == c->heads)
+        ra_pattern_heads(pattern) == c->heads && can_be_counted(c, pattern))
         return RA_OK;
     ra_log(RA_LOG_ERROR,
            "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, dtype %s, scale %g, layout %s, "
            "schedule %s, comm_buffers %d, head_groups %d, rounds %d and a pattern of seq %lld and "
-           "heads %d do not go together",
+           "heads %d do not go together, or are too large to count",
            (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim,
            ra_dtype_name(c->dtype), (double)c->scale, ra_layout_name(c->layout),
            ra_schedule_name(c->schedule), c->comm_buffers, c->head_groups, c->rounds,

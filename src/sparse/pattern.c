@@ -25,6 +25,11 @@ int32_t ra_pattern_heads(const ra_pattern *pattern)
     return pattern->heads;
 }
 
+int64_t ra_pattern_branch_count(const ra_pattern *pattern)
+{
+    return pattern->config.segments != NULL ? pattern->config.branch_count : 0;
+}
+
 int32_t ra_pattern_layer_count(const ra_pattern *pattern)
 {
     return pattern->layer_count;
@@ -116,6 +121,10 @@ static ra_status check_blocks(const ra_pattern_config *c, int64_t seq)
 {
     if (c->blocks_kind == RA_BLOCKS_NONE)
         return RA_OK;
+    if ((size_t)c->blocks_kind > RA_BLOCKS_LIST)
+        return refuse("blocks.kind: there is no such kind");
+    if (c->block_rate_count < 0 || c->block_pair_count < 0)
+        return refuse("blocks: rates and pairs must be at least 0 in number");
     if (c->block_size < 1)
         return refuse("blocks.size: must be at least 1");
     int64_t const rows = ra_div_ceil(seq, c->block_size);
@@ -144,6 +153,8 @@ static ra_status check_dilated(const ra_pattern_config *c)
 {
     if (c->segments == NULL)
         return RA_OK;
+    if ((size_t)c->dilated_heads > RA_HEADS_GROUPED)
+        return refuse("dilated.heads: must be all or grouped");
     if (c->branch_count < 1 || c->rates == NULL)
         return refuse("dilated: needs one rate per segment length, and at least one");
     if (!all_at_least(c->segments, c->branch_count, 1))

@@ -71,22 +71,14 @@ static ra_status heads_check(const ra_config *config)
 
 /*
  * Byte counts and pairs are int64: a job that overflows them is refused here, once. Pairs are those
- * of all queries with all keys: some code counts what a pattern leaves out too, like standard
- * attention, and some subtracts it.
+ * of all queries with all keys: standard attention has these.
  */
 static ra_status size_check(const ra_config *config, bool counts_pairs)
 {
     const int64_t branches = ra_max_i64(config->pattern.branch_count, 1);
-    int64_t pairs = config->batch, bytes = config->batch;
-    bool const over_pairs = __builtin_mul_overflow(pairs, config->seq, &pairs) ||
-                            __builtin_mul_overflow(pairs, config->seq, &pairs) ||
-                            __builtin_mul_overflow(pairs, config->heads, &pairs) ||
-                            __builtin_mul_overflow(pairs, branches, &pairs) ||
-                            pairs > INT64_MAX / 4;
-    bool const over_bytes = __builtin_mul_overflow(bytes, config->seq, &bytes) ||
-                            __builtin_mul_overflow(bytes, config->heads, &bytes) ||
-                            __builtin_mul_overflow(bytes, config->head_dim, &bytes) ||
-                            bytes > INT64_MAX / 64;
+    bool const over_pairs = !ra_pairs_fit(config->batch, config->seq, config->heads, branches);
+    bool const over_bytes =
+        !ra_elements_fit(config->batch, config->seq, config->heads, config->head_dim);
     if (over_bytes)
         return ra_config_refuse(config, "shape.seq",
                                 "too large to count: batch %lld * seq %lld * heads %d * head_dim "

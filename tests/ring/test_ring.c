@@ -304,10 +304,10 @@ Test(ring, refuses_what_does_not_go_together)
     struct {
         ra_ring_config config;
         const char *part;
-    } cases[] = {{good, "schedule scan"},  {good, "schedule unknown"}, {good, "comm_buffers 3"},
-                 {good, "head_groups 2"},  {good, "rounds 65"},        {good, "schedule ring"},
-                 {good, "layout unknown"}, {good, "dtype unknown"},    {good, "scale nan"},
-                 {good, "scale inf"}};
+    } cases[] = {{good, "schedule scan"},  {good, "schedule unknown"},  {good, "comm_buffers 3"},
+                 {good, "head_groups 2"},  {good, "rounds 65"},         {good, "schedule ring"},
+                 {good, "layout unknown"}, {good, "dtype unknown"},     {good, "scale nan"},
+                 {good, "scale inf"},      {good, "too large to count"}};
     cases[0].config.schedule = RA_SCHEDULE_SCAN;
     cases[1].config.schedule = (ra_schedule)9;
     cases[2].config.comm_buffers = 3;
@@ -319,6 +319,7 @@ Test(ring, refuses_what_does_not_go_together)
     cases[7].config.dtype = (ra_dtype)9;
     cases[8].config.scale = NAN;
     cases[9].config.scale = INFINITY;
+    cases[10].config.batch = INT64_C(1) << 54;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
         job.config = cases[i].config;
         captured_log_begin(&said);

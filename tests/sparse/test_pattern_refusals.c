@@ -56,6 +56,9 @@ Test(pattern_refusals, branches_have_a_length_and_a_rate_each)
     bad.segments = none;
     refuses(&bad, SEQ, "pattern.dilated.segments");
     bad.segments = some;
+    bad.dilated_heads = (ra_dilated_heads)7;
+    refuses(&bad, SEQ, "pattern.dilated.heads");
+    bad.dilated_heads = RA_HEADS_ALL;
     bad.branch_count = 0;
     refuses(&bad, SEQ, "pattern.dilated: needs one rate per segment length, and at least one");
 }
@@ -76,6 +79,17 @@ Test(pattern_refusals, blocks_have_a_size_and_options_within_their_bounds)
     bad = good;
     bad.block_width = -1;
     refuses(&bad, SEQ, "pattern.blocks.width");
+    bad = good;
+    bad.blocks_kind = (ra_blocks_kind)7;
+    refuses(&bad, SEQ, "pattern.blocks.kind");
+    bad = good;
+    bad.block_rates = none;
+    bad.block_rate_count = -1;
+    refuses(&bad, SEQ, "pattern.blocks: rates");
+    bad = good;
+    bad.blocks_kind = RA_BLOCKS_LIST;
+    bad.block_pair_count = -1;
+    refuses(&bad, SEQ, "pattern.blocks: rates and pairs");
     bad = good;
     bad.block_globals = -1;
     refuses(&bad, SEQ, "pattern.blocks.globals");
