@@ -250,7 +250,7 @@ typedef struct ra_block {
     size_t reserved_bytes; /* as counted */
     ra_category category;
     struct ra_chunk *chunk; /* the pool's own */
-    int64_t id;             /* its number in the log, or 0 */
+    int64_t id;             /* its number in the log; 0 without one, -1 if the log lost it */
 } ra_block;
 
 /**

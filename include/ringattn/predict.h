@@ -193,8 +193,9 @@ typedef struct ra_prediction {
  * @return RA_ERR_CONFIG       what ra_pattern_create refuses, already logged
  *         RA_ERR_UNSUPPORTED  too large to be followed: layout balanced over too many chunks,
  *                             schedule ring over too many ranks; dilated branches, a dense mask or
- *                             layout balanced with more rows of random blocks than are drawn; one
- *                             logged line
+ *                             layout balanced with more rows of random blocks than are drawn; a
+ *                             layout that cuts the pattern into too many pieces (striped over some
+ *                             hundreds of ranks, where it is strided or much cut); one logged line
  *         RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_predict(const ra_predict_request *request, ra_prediction *prediction_out);

@@ -130,10 +130,11 @@ typedef struct ra_rowset {
     ra_block block;
 } ra_rowset;
 
-/** Build from ranges in the order given (copied); empty ranges are left out. */
+/** Build from ranges in the order given (copied); empty ranges are left out. On failure the set is
+    empty. */
 RA_CHECKED ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count,
                                     ra_rowset *set_out);
-/** Rows [begin, end) by their local numbers, numbered anew. */
+/** Rows [begin, end) by their local numbers, numbered anew. On failure the set may be empty. */
 RA_CHECKED ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_t begin,
                                      int64_t end, ra_rowset *slice_out);
 void ra_rowset_fini(ra_pool *pool, ra_rowset *set);

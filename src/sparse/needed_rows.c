@@ -270,7 +270,8 @@ ra_status ra_pattern_count_needed(const ra_pattern *pattern, ra_heads heads,
     for (int64_t i = 0; i <= keys->row_count / 64 && status == RA_OK; ++i)
         rows += __builtin_popcountll(marks.bits[i]);
     ra_pool_free(pool, NULL, &scratch);
-    *rows_out = rows;
+    if (status == RA_OK)
+        *rows_out = rows;
     return status;
 }
 

@@ -138,7 +138,7 @@ static const char markdown_head[] =
     "  out of range, and a combination that cannot be run. The message is one line with file, "
     "line,\n"
     "  column and the nearest valid name, the exit code is 2, and nothing is started or written.\n"
-    "  What this machine or build lacks is said with the key alone.\n"
+    "  What this machine or build lacks may be said with the key alone.\n"
     "- YAML anchors, aliases and tags are not used: aliases and tags are refused.\n"
     "- With an input file, shape and dtype come from the file; keys that are given must match it.\n"
     "\n"
@@ -153,7 +153,8 @@ static const char markdown_head[] =
     "\n"
     "`bench`, `ablate` and `probe` refuse a file with `job.output`. `job.input` is not for "
     "`probe`,\n"
-    "which tries many lengths, and `memory.pool.log` for `run` and `bench` alone.\n";
+    "which tries many lengths, and `memory.pool.log` for `run` and `bench` alone (`plan` ignores "
+    "it).\n";
 
 /* A bar would end the cell. */
 static void cell_print(const char *text)
