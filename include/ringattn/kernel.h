@@ -189,6 +189,10 @@ typedef struct ra_kernel_ops {
     ra_stored_grads (*stores_grads)(const ra_kernel_use *use);
     /** Scratch for both passes, all threads together; does not depend on rows; pure. */
     size_t (*workspace_bytes)(const ra_kernel_use *use);
+    /** What a forward step of so many query and key rows takes of the kernel's pool, and gives back
+        if no backward pass follows; at most 2^60. NULL: nothing. */
+    size_t (*step_bytes)(const ra_kernel *kernel, const ra_kernel_shape *shape, int64_t queries,
+                         int64_t keys);
     /**
      * One step of the forward pass: done when it returns on a CPU, enqueued on a GPU.
      * @return RA_ERR_INVALID      views or workspace do not fit the step

@@ -240,6 +240,7 @@ typedef struct ra_predict_bytes {
     int64_t sent, arriving;                    /* one each, for all steps */
     int64_t passing;                           /* most that is taken and given back within steps: */
     int64_t passing_scores;                    /* scores, and buffers where none stand */
+    int64_t step_scores;                       /* of the largest forward step, where none is kept */
     int64_t scores;                            /* kept from the forward pass on */
     int64_t grad_scores;                       /* of the groups so far */
     int64_t plans, maps, cached, cached_count; /* category tilemap, and pattern_cache */
@@ -274,7 +275,7 @@ int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan 
 void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
                                 ra_predict_bytes *bytes);
 /* What head_groups and rounds auto compare with the available room; *buffers_out: the part of
-   communication buffers. */
+   communication buffers, and of scores that a step gives back. */
 int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *bytes,
                                int64_t *buffers_out);
 /* What a ring that passes every block all the way round would send. */

@@ -217,7 +217,7 @@ static int64_t regions_bytes(const ra_predict_job *job, int rank, const ra_predi
 int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *b,
                                int64_t *buffers_out)
 {
-    *buffers_out = regions_bytes(job, rank, b);
+    *buffers_out = regions_bytes(job, rank, b) + b->step_scores;
     return accumulator_bytes(job, b) + *buffers_out;
 }
 

@@ -48,6 +48,8 @@ static void compute_forward(passing *p, const ra_predict_step *step)
         return;
     int64_t const scores = scores_of(p, step->map.k_rows);
     int64_t const before = p->scores;
+    if (!keeps)
+        p->bytes->step_scores = ra_max_i64(p->bytes->step_scores, scores);
     add_scores(keeps ? &p->bytes->scores : &p->scores, scores);
     note(p, 0);
     p->scores = before;

@@ -266,8 +266,8 @@ typedef int64_t ra_group_bytes(const ra_ring *ring, int32_t groups, const void *
 RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
                                            const void *context, int64_t room);
 
-/* Bytes of accumulators and buffers with so many groups of one plan, as the ledger will count them;
- *buffer_bytes_out: those of buffers. */
+/* Bytes of accumulators, buffers and what a forward step gives back with so many groups of one
+ * plan, as the ledger will count them; *buffer_bytes_out: but for accumulators. */
 int64_t ra_ring_group_bytes(const ra_ring *ring, const ra_plan *plan, int32_t groups,
                             int64_t *buffer_bytes_out);
 

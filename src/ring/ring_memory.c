@@ -9,6 +9,7 @@ typedef struct ring_bytes {
     size_t held[RA_BUFFERS_MAX], partial[RA_BUFFERS_MAX]; /* each as its largest step needs */
     size_t sent, arriving;
     size_t team_grads; /* of all members, in a window */
+    size_t passing;    /* what the kernel takes in a forward step and gives back, as counted */
 } ring_bytes;
 
 static void grow(size_t *bytes, size_t least)
@@ -48,6 +49,19 @@ ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan)
     return direct;
 }
 
+/* What is kept until a backward pass is over is the same in any number of groups. */
+static void add_passing_bytes(const ra_ring *ring, const ra_plan *plan, const ra_head_group *g,
+                              ring_bytes *bytes)
+{
+    ra_kernel_shape const shape = ra_ring_shape(ring, g);
+    for (int s = 0; s < plan->step_count && ring->kernel->ops->step_bytes != NULL; ++s) {
+        const ra_tilemap *map = &plan->steps[s].map;
+        if (map->run_count > 0)
+            grow(&bytes->passing,
+                 ring->kernel->ops->step_bytes(ring->kernel, &shape, map->q_rows, map->k_rows));
+    }
+}
+
 /* Raise *bytes to what one head group needs. */
 static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_group g,
                             ring_bytes *bytes)
@@ -60,8 +74,10 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
          (size_t)(c->batch * plan->state_rows * g.q_count) * (row + 2 * sizeof(float)));
     for (int s = 1; s < plan->step_count; ++s)
         add_step_bytes(ring, &plan->steps[s], s, g.kv_count, bytes);
-    if (!c->backward)
+    if (!c->backward) {
+        add_passing_bytes(ring, plan, &g, bytes);
         return;
+    }
     bytes->delta = (size_t)(c->batch * ra_ring_local_rows(ring) * c->heads) * sizeof(float);
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     if (shared)
@@ -123,7 +139,7 @@ int64_t ra_ring_group_bytes(const ra_ring *ring, const ra_plan *plan, int32_t gr
 {
     ring_bytes bytes = {0};
     add_group_bytes(ring, plan, ra_ring_group_of(&ring->config, groups, groups - 1), &bytes);
-    *buffer_bytes_out = buffer_bytes(ring, &bytes);
+    *buffer_bytes_out = buffer_bytes(ring, &bytes) + (int64_t)bytes.passing;
     return accumulator_bytes(ring, &bytes) + *buffer_bytes_out;
 }
 

@@ -86,7 +86,7 @@ static ra_status make_plan(ra_ring *ring, const ra_plan_request *request, ra_pla
 
 /* Beside the plan of all heads, whose maps those of groups make up again. With one plan for all
    heads this is exact, else an upper bound, but for the state of a group whose own maps have larger
-   chunks. *buffers_out: the part of communication buffers. */
+   chunks. *buffers_out: the part of what more rounds make smaller. */
 static int64_t needed_bytes(const ra_ring *ring, int32_t groups, const ra_plan *whole,
                             int64_t *buffers_out)
 {

@@ -2,6 +2,7 @@
 
 #include "internal.h"
 
+#include <math.h>
 #include <string.h>
 
 static int64_t pair_count(int32_t groups, int32_t steps, int32_t parts)
@@ -57,6 +58,14 @@ ra_status ra_standard_take(ra_kernel *kernel, const ra_kernel_shape *shape, int6
         __builtin_mul_overflow(bytes, keys, &bytes))
         bytes = INT64_MAX; /* the pool refuses that, and says so */
     return ra_pool_alloc(kernel->pool, RA_MEM_SCORES, (size_t)bytes, kernel->stream, block);
+}
+
+size_t ra_standard_step_bytes(const ra_kernel *kernel, const ra_kernel_shape *shape,
+                              int64_t queries, int64_t keys)
+{
+    double const floats = (double)shape->batch * shape->q_heads * (double)queries * (double)keys;
+    double const bytes = fmin(floats * sizeof(float), 0x1p58);
+    return 2 * ra_pool_round(kernel->pool, (size_t)bytes);
 }
 
 void ra_standard_free_pair(ra_kernel *kernel, ra_standard_kept *pair)

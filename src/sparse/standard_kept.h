@@ -38,6 +38,9 @@ void ra_standard_pass_free_pairs(ra_kernel *kernel, ra_standard_pass *kept);
  */
 RA_CHECKED ra_status ra_standard_take(ra_kernel *kernel, const ra_kernel_shape *shape,
                                       int64_t queries, int64_t keys, ra_block *block);
+/** As ra_kernel_ops.step_bytes: two of these. */
+size_t ra_standard_step_bytes(const ra_kernel *kernel, const ra_kernel_shape *shape,
+                              int64_t queries, int64_t keys);
 void ra_standard_free_pair(ra_kernel *kernel, ra_standard_kept *pair);
 
 #endif

@@ -662,3 +662,24 @@ Test(plan, sends_of_many_ranks_are_those_of_as_many_that_are_all_followed)
     cr_expect(sent[1] > 0.9 * sent[0] && sent[1] < 1.1 * sent[0], "%g and %g bytes", sent[0],
               sent[1]);
 }
+
+/* Of one head at a time, if need be: forward they come and go within a step. */
+Test(plan, head_groups_leave_room_for_scores)
+{
+    if (!command_has_openblas())
+        cr_skip_test("OpenBLAS is not installed");
+    char line[300];
+    json_t *const plan = plan_point_of(0, "plan --longest " SHAPE
+                                          "--set attention.kind=standard --set memory.limit=3MiB");
+    long long const longest = integer(plan, "longest_seq");
+    cr_expect_eq(integer(plan, "longest_head_groups"), 2);
+    json_decref(plan);
+    for (int more = 0; more < 2; more++) {
+        snprintf(line, sizeof(line),
+                 "run " SHAPE "--set attention.kind=standard --set memory.limit=3MiB "
+                 "--set shape.seq=%lld",
+                 longest + more);
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, more == 0 ? 0 : 4, "%lld tokens: %s", longest + more, result.err);
+    }
+}

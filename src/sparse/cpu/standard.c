@@ -114,6 +114,7 @@ static void make_table(void)
     the_table.workspace_bytes = standard_workspace_bytes;
     the_table.forward = ra_standard_forward;
     the_table.backward = ra_standard_backward;
+    the_table.step_bytes = ra_standard_step_bytes;
     the_table.begin = standard_begin;
     the_table.end = standard_end;
 }
