@@ -13,8 +13,8 @@
 /* What queries add to a key; only doubles, so that it is reduced as it lies. */
 typedef struct key_sums {
     double dk[RA_HEAD_DIM_MAX], dv[RA_HEAD_DIM_MAX];
-    /* What errors of dk come to that add up in one direction; of linear attention, what delta takes
-       from dk. */
+    /* What errors of dk come to if they add up in one direction: those of float32 sums or, in 16
+       bits, of a delta whose p are rounded. Of linear attention, what delta takes from dk. */
     double dk_aside[RA_HEAD_DIM_MAX];
     double dv_norms;             /* sum of p |do| */
     ra_verify_size of_dk, of_dv; /* growth: each query's times its terms, summed up */
@@ -156,7 +156,9 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
     double const q_norm = reference->scale * row->q_norm;
     double const score_size = ra_reference_score_size(score, q_norm, key->k_norm, dim);
     double const lean =
-        ra_reference_product_lean(dp, row->dout_norm, key->v_norm, dim) + row->delta_lean;
+        reference->config->dtype == RA_F32
+            ? ra_reference_product_lean(dp, row->dout_norm, key->v_norm, dim) + row->delta_lean
+            : row->delta_noise;
     ra_reference_add(reference->scale * p * (dp - row->delta), row->q, sums->dk, dim);
     ra_reference_add(reference->scale * p * lean, row->q, sums->dk_aside, dim);
     ra_reference_add(p, row->dout, sums->dv, dim);
@@ -258,18 +260,27 @@ static ra_status add_head(const ra_verify_job *job, bool lse_from_run, int32_t h
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* The means of what its terms bring, and for linear attention both sums of dk, made by states. */
-static void end_key(key_sums *key, bool linear, int32_t dim)
+/* The means of what its terms bring, and for linear attention both sums of dk, made by states. What
+   rounding to 16 bits leaves is as alike from query to query as these are: by do, which dv sums. */
+static void end_key(key_sums *key, const ra_config *config)
 {
+    int32_t const dim = config->head_dim;
     ra_verify_size *const sizes[] = {&key->of_dk, &key->of_dv};
     for (int i = 0; i < 2; ++i)
         sizes[i]->growth = sizes[i]->terms > 0 ? sizes[i]->growth / sizes[i]->terms : 1;
     double const dv = ra_reference_dot(key->dv, key->dv, dim);
     double const lean = ra_reference_sum_lean(sqrt(dv), key->dv_norms, key->seen);
+    double const aside = ra_reference_dot(key->dk_aside, key->dk_aside, dim);
     key->of_dv.coherent += lean * lean * dv;
-    for (int32_t d = 0; d < dim; ++d) {
-        double const aside = key->dk_aside[d], plus = linear ? key->dk[d] + aside : 0;
-        key->of_dk.coherent += plus * plus + aside * aside;
+    if (ra_config_linear(config) == RA_LINEAR_NONE && config->dtype != RA_F32) {
+        double const norms = key->dv_norms * key->dv_norms;
+        key->of_dk.rounded += norms > 0 ? dv / norms * aside : 0;
+        return;
+    }
+    key->of_dk.coherent += aside;
+    for (int32_t d = 0; d < dim && ra_config_linear(config) != RA_LINEAR_NONE; ++d) {
+        double const plus = key->dk[d] + key->dk_aside[d];
+        key->of_dk.coherent += plus * plus;
     }
 }
 
@@ -289,7 +300,7 @@ static ra_status compare_key(const ra_verify_job *job, const key_group *group, i
     }
     int64_t const first =
         ((group->batch * job->rows->row_count + local) * config->kv_heads + group->kv_head) * dim;
-    end_key(key, ra_config_linear(config) != RA_LINEAR_NONE, dim);
+    end_key(key, config);
     bool const blurred = ra_verify_blurred(&key->of_dk) || ra_verify_blurred(&key->of_dv);
     sums->blurred += blurred;
     sums->keys += key->seen > 0 && !blurred;
