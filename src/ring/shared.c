@@ -90,8 +90,8 @@ int64_t ra_shared_share(const ra_ring *ring, size_t bytes)
 }
 
 /* Make the share that is charged part of our resident set, like all that a ledger counts. Its pages
-   are there: only a system that does not know the advice has none of it (Linux before 5.14). Others
-   wait meanwhile. */
+   are there already, so nothing can fail but for systems that do not know the advice (Linux before
+   5.14): there they come with their first use. Others wait meanwhile. */
 static void populate_share(const ra_ring *ring, const ra_window *window)
 {
     int64_t const page = sysconf(_SC_PAGESIZE), most = (int64_t)64 << 20;

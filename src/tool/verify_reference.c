@@ -146,9 +146,10 @@ static void see_key(const ra_reference *reference, ra_reference_depth depth, int
     if (depth == RA_REFERENCE_GRADIENT) {
         double const dp = ra_reference_dot(row->dout, v, dim);
         ra_reference_add(weight * dp, k, row->dq, dim);
-        double const lean = ra_reference_product_lean(dp, row->dout_norm, v_norm, dim);
         ra_reference_add(weight, k, row->kept, dim);
-        ra_reference_add(weight * lean, k, row->lean, dim);
+        if (reference->config->dtype == RA_F32) /* in 16 bits it would count next to nothing */
+            ra_reference_add(weight * ra_reference_product_lean(dp, row->dout_norm, v_norm, dim), k,
+                             row->lean, dim);
         ra_reference_add_gradient(row, weight, k_norm, dp, v_norm, dim);
     }
 }
