@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static char doomed[PATH_MAX];
@@ -22,7 +23,11 @@ void ra_doomed_file_set(const char *path)
     /* What terminals, shells and batch systems end a process with; SIGXFSZ is an error of write. */
     static const int numbers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE, SIGALRM,
                                   SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
-    is_set = 0;
+    if (is_set) {
+        if (strcmp(doomed, path) == 0)
+            return; /* at no time may a signal find it forgotten */
+        is_set = 0;
+    }
     if (snprintf(doomed, sizeof(doomed), "%s", path) >= (int)sizeof(doomed))
         return; /* no system call takes such a path either */
     is_set = 1;

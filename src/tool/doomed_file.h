@@ -7,7 +7,8 @@
 
 /**
  * Remove `path` (copied) if a signal ends the process: SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM,
- * SIGTERM, SIGUSR1, SIGUSR2 or SIGXCPU, unless it is ignored or handled. One path at a time.
+ * SIGTERM, SIGUSR1, SIGUSR2 or SIGXCPU, unless it is ignored or handled. One path at a time. The
+ * same path again changes nothing, not even for a moment.
  */
 void ra_doomed_file_set(const char *path);
 /** Forget the path: the file has its final name now, or is gone. */

@@ -6,6 +6,7 @@
  */
 #include "comm/local_ranks.h"
 #include "tool/command_runner.h"
+#include "tool/doomed_file.h"
 #include "tool/output_file.h"
 #include "tool/tensor_fixture.h"
 #include "tool/tensors.h"
@@ -200,6 +201,36 @@ Test(signals, leave_whole_tensors_or_none)
 Test(signals, leave_whole_tensors_or_none_of_several_ranks)
 {
     sweep(write_together, SIGTERM, 2 * (7 + SEQ));
+}
+
+/*
+ * Who opens a file that another creates has named it before, and names it again. The signal comes
+ * at any time of that, from outside; a round that fails can only be one where it was forgotten.
+ */
+Test(signals, find_a_file_that_is_named_again)
+{
+    for (int round = 0; round < 200; round++) {
+        int ends[2], state;
+        char ready;
+        cr_assert_eq(pipe(ends), 0);
+        pid_t const child = fork();
+        cr_assert_geq(child, 0);
+        if (child == 0) {
+            ra_doomed_file_set(in_folder("doomed"));
+            close(creat(in_folder("doomed"), 0600));
+            close(ends[1]);
+            for (;;)
+                ra_doomed_file_set(in_folder("doomed"));
+        }
+        close(ends[1]);
+        cr_assert_eq(read(ends[0], &ready, 1), 0);
+        close(ends[0]);
+        usleep(100 + (useconds_t)round);
+        cr_assert_eq(kill(child, SIGTERM), 0);
+        cr_assert_eq(waitpid(child, &state, 0), child);
+        cr_assert(WIFSIGNALED(state) && WTERMSIG(state) == SIGTERM, "state %d", state);
+        cr_assert_eq(entries_in_folder(), 0, "round %d left a file", round);
+    }
 }
 
 static const int numbers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE, SIGALRM,
