@@ -1,6 +1,7 @@
 #include "nearest.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,7 +48,9 @@ ra_nearest ra_nearest_begin(const char *typed)
 void ra_nearest_offer(ra_nearest *nearest, const char *candidate)
 {
     int const distance = ra_edit_distance(nearest->typed, candidate);
-    if (distance < nearest->distance) {
+    bool const goes_on =
+        nearest->name[0] != '\0' && strncmp(candidate, nearest->typed, strlen(nearest->typed)) == 0;
+    if (distance < nearest->distance || (distance == nearest->distance && goes_on)) {
         nearest->distance = distance;
         snprintf(nearest->name, sizeof(nearest->name), "%s", candidate);
     }

@@ -11,7 +11,7 @@ typedef struct ra_nearest {
 } ra_nearest;
 
 ra_nearest ra_nearest_begin(const char *typed); /* borrowed */
-/** Among equally near candidates the first one offered stays. */
+/** Among equally near candidates the first one offered stays, unless what was typed begins one. */
 void ra_nearest_offer(ra_nearest *nearest, const char *candidate);
 
 /** Insertions, deletions, replacements and swaps of neighbours; names over 64 bytes are far. */

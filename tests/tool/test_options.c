@@ -209,6 +209,13 @@ Test(nearest, offers_only_what_is_near)
     ra_nearest_offer(&nearest, "seq");
     ra_nearest_offer(&nearest, "sex");
     cr_assert_str_eq(nearest.name, "seq");
+    nearest = ra_nearest_begin("sm_90");
+    ra_nearest_offer(&nearest, "sm_90abc");
+    cr_assert_str_empty(nearest.name);
+    ra_nearest_offer(&nearest, "sm_80");
+    ra_nearest_offer(&nearest, "sm_90a");
+    ra_nearest_offer(&nearest, "sm_91");
+    cr_assert_str_eq(nearest.name, "sm_90a");
     char long_name[500]; /* a third of it is more than the distance of any two short names */
     memset(long_name, 'a', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = '\0';
