@@ -21,11 +21,12 @@ extern "C" {
 #endif
 
 /**
- * Collective. Choose this rank's GPU, for ra_device_use. The usable GPUs that a rank sees are dealt
- * round-robin to the ranks of its host: each rank gets one of its own while there are enough,
- * whether all see the same GPUs or each only its own. `sharers_out`: how many ranks got this GPU,
- * identified by host and bus address; `most_out`: how many got the one that most have. If hwloc
- * knows which cores are near the GPU, a process that is bound to others is warned, once.
+ * Collective. Choose this rank's GPU, for ra_device_use. Ranks of a host choose one after the
+ * other: each, of the usable GPUs that it sees, the first that fewest before it have. So each gets
+ * one of its own while there are enough, whether all see the same GPUs, each only its own, or some
+ * these and some those. `sharers_out`: how many ranks got this GPU, identified by host and bus
+ * address; `most_out`: how many got the one that most have. If hwloc knows which cores are near the
+ * GPU, a process that is bound to others is warned, once.
  *
  * @return RA_ERR_UNSUPPORTED  no GPU is usable on some rank; why was logged there
  *         RA_ERR_NO_MEMORY    or what failed on another rank

@@ -56,6 +56,12 @@ ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const cha
 
 /* ---- sharing --------------------------------------------------------------------------------- */
 
+/* Of a GPU, among all ranks; never 0. */
+static int64_t gpu_id(uint64_t place, const char *bus_id)
+{
+    return (int64_t)(ra_hash_text(place, bus_id) | 1);
+}
+
 ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place, const char *bus_id,
                                   int *own_out, int *most_out)
 {
@@ -65,7 +71,7 @@ ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place,
     ra_status status = ra_comm_agree(host, "comparing GPUs", mine);
     if (status == RA_OK) {
         RA_ASSERT(ids != NULL); /* the agreed status is never better than this rank's */
-        ids[host->rank] = (int64_t)(ra_hash_text(place, bus_id) | 1); /* never 0 */
+        ids[host->rank] = gpu_id(place, bus_id);
         status = ra_comm_reduce_i64(host, "comparing GPUs", RA_SUM, ids, host->size);
     }
     *own_out = *most_out = 0;
@@ -97,14 +103,48 @@ static uint64_t memory_place(const ra_comm *host)
 
 /* ---- dealing out ----------------------------------------------------------------------------- */
 
-/* Usable GPU number `number` in the list. */
-static int usable_at(const ra_devices *devices, int number)
+/* How many ranks of a host have each of its GPUs, as far as they have been dealt out. */
+typedef struct dealt {
+    int64_t count;
+    struct {
+        int64_t gpu, ranks;
+    } list[RA_DEVICES_MAX];
+} dealt;
+
+/* NULL: no rank has it. */
+static int64_t *ranks_of(dealt *d, int64_t gpu)
 {
-    int index = 0;
-    for (int seen = -1;; index++) {
-        seen += devices->list[index].usable;
-        if (seen == number)
-            return index;
+    int64_t at = 0;
+    while (at < d->count && d->list[at].gpu != gpu)
+        at++;
+    return at < d->count ? &d->list[at].ranks : NULL;
+}
+
+/* The first of those that fewest ranks have; -1: none is usable. */
+static int choose(dealt *d, const ra_devices *devices, uint64_t place)
+{
+    int64_t least = INT64_MAX;
+    int index = -1;
+    for (int i = 0; i < devices->count; i++) {
+        const int64_t *const ranks = ranks_of(d, gpu_id(place, devices->list[i].bus_id));
+        int64_t const taken = ranks != NULL ? *ranks : 0;
+        if (devices->list[i].usable && taken < least) {
+            least = taken;
+            index = i;
+        }
+    }
+    return index;
+}
+
+/* Where ranks see different GPUs, a host may have more than the list holds: they count as free. */
+static void take(dealt *d, int64_t gpu)
+{
+    int64_t *const ranks = ranks_of(d, gpu);
+    if (ranks != NULL) {
+        ++*ranks;
+    } else if (d->count < RA_DEVICES_MAX) {
+        d->list[d->count].gpu = gpu;
+        d->list[d->count++].ranks = 1;
     }
 }
 
@@ -120,15 +160,47 @@ static void judge_place(const ra_comm *host, const char *bus_id)
                host->rank, host->host, bus_id);
 }
 
-static ra_status pick(const ra_comm *host, const ra_devices *devices, int *index_out)
+/* The next rank of this one's host in a direction; -1: there is none. */
+static int find_neighbour(const ra_comm *host, int direction)
 {
-    int const count = devices->usable_count;
-    if (count == 0) {
+    int rank = host->rank + direction;
+    while (rank >= 0 && rank < host->size && host->hosts[rank] != host->hosts[host->rank])
+        rank += direction;
+    return rank < host->size ? rank : -1;
+}
+
+static ra_status pass_on(ra_comm *host, int from, int to, dealt *d)
+{
+    ra_exchange exchange = {.operation = "dealing out GPUs", .step = -1};
+    ra_transfer *transfer = NULL;
+    if (from >= 0)
+        exchange.recv = (ra_message){from, d, sizeof(*d)};
+    if (to >= 0)
+        exchange.send = (ra_message){to, d, sizeof(*d)};
+    ra_status const status = ra_comm_start(host, &exchange, &transfer);
+    return status == RA_OK ? ra_comm_wait(host, transfer) : status;
+}
+
+/* Rank after rank, each from what it sees. One that sees none tells what there is, too. */
+static ra_status pick(ra_comm *host, const ra_devices *devices, uint64_t place, int *index_out)
+{
+    dealt d = {0};
+    int const before = find_neighbour(host, -1), after = find_neighbour(host, 1);
+    ra_status status = before >= 0 ? pass_on(host, before, -1, &d) : RA_OK;
+    if (status != RA_OK)
+        return status;
+    int const index = choose(&d, devices, place);
+    if (index >= 0)
+        take(&d, gpu_id(place, devices->list[index].bus_id));
+    status = after >= 0 ? pass_on(host, -1, after, &d) : RA_OK;
+    if (status != RA_OK)
+        return status;
+    if (index < 0) {
         ra_log(RA_LOG_ERROR, "no GPU for rank %d on host %s: %s", host->rank, host->host,
                devices->why_not);
         return RA_ERR_UNSUPPORTED;
     }
-    *index_out = usable_at(devices, ra_hosts_place(host->hosts, host->rank) % count);
+    *index_out = index;
     return RA_OK;
 }
 
@@ -137,9 +209,10 @@ ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sharers_out, i
     ra_devices devices;
     int index = 0, sharers = 0, most = 0;
     ra_devices_read(&devices);
-    ra_status status = pick(host, &devices, &index);
+    uint64_t const place = memory_place(host);
+    ra_status status = pick(host, &devices, place, &index);
     const char *const bus_id = devices.list[index].bus_id;
-    status = ra_device_count_sharers(host, status, memory_place(host), bus_id, &sharers, &most);
+    status = ra_device_count_sharers(host, status, place, bus_id, &sharers, &most);
     if (status != RA_OK)
         return status;
     *index_out = index;

@@ -138,6 +138,23 @@ Test(device_place, gpus_are_shared_by_whom_they_are_dealt_to_whatever_ranks_see)
     cr_expect_eq(deal(&pairs), 0);
 }
 
+/* As a launcher's binding to the nearest GPUs does, or a list that begins with the rank's own. */
+Test(device_place, ranks_that_see_different_gpus_share_none_while_there_are_enough)
+{
+    dealing in_turn = {
+        {"ab", "cd", "ab", "cd", "ab", "ab"}, {0, 0, 1, 1, 0, 1}, {1, 1, 1, 1, 1, 1}, RA_OK, {0}};
+    dealing own_first = {{"abcd", "bcda", "cdab", "dabc", "ab", "ba"},
+                         {0, 0, 0, 0, 0, 0},
+                         {1, 1, 1, 1, 1, 1},
+                         RA_OK,
+                         {0}};
+    dealing more = {
+        {"a", "ab", "abc", "abc", "b", "ab"}, {0, 1, 2, 0, 0, 0}, {2, 1, 1, 2, 1, 1}, RA_OK, {0}};
+    cr_expect_eq(deal(&in_turn), 0);
+    cr_expect_eq(deal(&own_first), 0);
+    cr_expect_eq(deal(&more), 0);
+}
+
 /* All slices of a GPU have its address. Only the first that a rank is given is its own. */
 Test(device_place, a_slice_is_shared_by_those_who_are_given_it)
 {
