@@ -51,7 +51,8 @@ typedef struct ra_comm_device {
  * found where NCCL would only hang. Before this returns each pair of at most 16 ranks, else each
  * rank with its neighbours, has exchanged a message under the deadline; others connect when they
  * first meet. What NCCL took of the device meanwhile is measured as the difference of free memory,
- * and charged as context; none of it where ranks share the GPU (ra_device_share).
+ * and charged as context; none of it where ranks share the GPU (ra_device_share). If the
+ * environment has NCCL_COMM_BLOCKING=1, NCCL's calls block, without the deadline.
  *
  * @return RA_ERR_UNSUPPORTED  there is no NCCL (ra_nccl_describe) or no CUDA; ranks share a GPU,
  *                             which NCCL takes only where NCCL_HOSTID tells them apart

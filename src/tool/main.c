@@ -43,6 +43,8 @@ int main(int argc, char **argv)
     /* As many queues as CUDA has: streams that share one wait for each other, and a look at a GPU
        must not wait for its kernels. It is read when CUDA begins. */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    /* NCCL takes this for what a communicator asks for: calls that block have no deadline. */
+    (void)setenv("NCCL_COMM_BLOCKING", "0", 1);
     ra_status status = ra_ranks_join(&argc, &argv, RA_RANKS_JOIN_MS, &comm);
     if (status != RA_OK)
         return ra_exit_code(status);

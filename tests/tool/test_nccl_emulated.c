@@ -48,6 +48,16 @@ Test(nccl_emulated, buffers_of_nccl_go_with_the_pool_of_the_driver)
     expect_verified_over_nccl();
 }
 
+/* Which would have calls wait for other ranks without a deadline. */
+Test(nccl_emulated, the_environment_does_not_make_nccl_block)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks(RANKS, GPUS " NCCL_COMM_BLOCKING=1", "",
+              JOB "--verify --json --set comm.backend=nccl");
+    expect_verified_over_nccl();
+}
+
 /* NCCL takes one rank per GPU, unless each has a host by its own word. */
 Test(nccl_emulated, ranks_that_share_a_gpu_are_told_of_it)
 {
