@@ -72,7 +72,8 @@ RA_CHECKED ra_status ra_comm_create_staged(ra_comm *host, const ra_comm_device *
                                            ra_comm **comm_out);
 
 /**
- * The same: through NCCL if every rank has it and a GPU of its own, else staged. Rank 0 logs why.
+ * The same: through NCCL if every rank has it, in one version, and a GPU of its own, else staged.
+ * Rank 0 logs why.
  */
 RA_CHECKED ra_status ra_comm_create_device(ra_comm *host, const ra_comm_device *device,
                                            ra_comm **comm_out);

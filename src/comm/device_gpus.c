@@ -24,24 +24,29 @@ ra_status ra_device_find_shared(ra_comm *host, bool *shared_out)
     return status;
 }
 
-/* Whether NCCL can serve, the same on all ranks; if not, rank 0 logs why. */
+/* Whether NCCL can serve, the same on all ranks; if not, rank 0 logs why. NCCL refuses ranks that
+   have different versions of it. */
 static ra_status judge_nccl(ra_comm *host, bool *serves_out)
 {
+    enum { MISSING, MOST, LEAST, COUNT }; /* most and least of what the ranks' versions hash to */
     char text[240];
     bool shared = false;
-    int64_t missing = !ra_nccl_describe(text, sizeof(text));
-    bool const mine = missing != 0;
-    ra_status status = ra_comm_reduce_i64(host, "looking for NCCL", RA_MAX, &missing, 1);
+    bool const mine = !ra_nccl_describe(text, sizeof(text));
+    int64_t const version = (int64_t)(ra_hash_text(0, text) >> 1);
+    int64_t found[COUNT] = {mine, version, -version};
+    ra_status status = ra_comm_reduce_i64(host, "looking for NCCL", RA_MAX, found, COUNT);
     if (status == RA_OK)
         status = ra_device_find_shared(host, &shared);
     if (status != RA_OK)
         return status;
-    *serves_out = missing == 0 && !shared;
+    bool const differ = found[MOST] != -found[LEAST];
+    *serves_out = found[MISSING] == 0 && !differ && !shared;
     if (!*serves_out && host->rank == 0)
         ra_log(RA_LOG_INFO, "messages between GPUs go through host memory: %s",
-               mine           ? text
-               : missing != 0 ? "a rank has no NCCL"
-                              : "ranks share a GPU");
+               mine                  ? text
+               : found[MISSING] != 0 ? "a rank has no NCCL"
+               : differ              ? "ranks have different versions of NCCL"
+                                     : "ranks share a GPU");
     return RA_OK;
 }
 

@@ -127,6 +127,14 @@ Test(nccl, is_chosen_where_it_serves)
     cr_expect_eq(contract_count_lines("through host memory: a stand-in for NCCL", ""), 1);
 }
 
+Test(nccl, is_not_chosen_where_ranks_have_different_versions)
+{
+    char staged[] = "staged";
+    standin_nccl.differs = 1;
+    cr_expect_eq(run_by_itself(3, staged), 0);
+    cr_expect_eq(contract_count_lines("through host memory: ranks have different versions", ""), 1);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 Test(nccl, a_connection_that_spoils_bytes_is_found_at_the_start)

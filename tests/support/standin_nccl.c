@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -415,6 +416,9 @@ const ra_nccl *ra_nccl_open(char *why_not, size_t bytes)
 
 bool ra_nccl_describe(char *text, size_t bytes)
 {
+    static atomic_int versions;
     snprintf(text, bytes, "a stand-in for NCCL");
+    if (standin_nccl.differs)
+        snprintf(text, bytes, "a stand-in for NCCL, version %d", (int)versions++);
     return !standin_nccl.absent;
 }

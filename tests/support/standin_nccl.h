@@ -14,6 +14,7 @@
 typedef struct standin_nccl_state {
     int absent;        /* there is no library */
     int is_old;        /* it has no memory of its own */
+    int differs;       /* each time it is described, it has another version */
     int64_t calls;     /* of all ranks so far */
     int64_t fail_call; /* the call of this number, from 1, fails; 0: none */
     ncclResult_t fail_error;
