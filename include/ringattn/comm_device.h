@@ -49,10 +49,11 @@ typedef struct ra_comm_device {
  * carried out one after the other (ra_comm.of_host), each as one group of sends and receives; none
  * needs memory or waits on the host. Lengths travel over `host` beside them, so that a mismatch is
  * found where NCCL would only hang. Before this returns each pair of at most 16 ranks, else each
- * rank with its neighbours, has exchanged a message under the deadline; others connect when they
- * first meet. What NCCL took of the device meanwhile is measured as the difference of free memory,
- * and charged as context; none of it where ranks share the GPU (ra_device_share). If the
- * environment has NCCL_COMM_BLOCKING=1, NCCL's calls block, without the deadline.
+ * rank with those of its host, its neighbours and one of another host, has exchanged a message
+ * under the deadline; others connect when they first meet. What NCCL took of the device meanwhile
+ * is measured as the difference of free memory, and charged as context; none of it where ranks
+ * share the GPU (ra_device_share). If the environment has NCCL_COMM_BLOCKING=1, NCCL's calls block,
+ * without the deadline.
  *
  * @return RA_ERR_UNSUPPORTED  there is no NCCL (ra_nccl_describe) or no CUDA; ranks share a GPU,
  *                             which NCCL takes only where NCCL_HOSTID tells them apart

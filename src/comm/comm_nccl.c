@@ -259,20 +259,34 @@ static ra_status join(ra_nccl_comm *nccl, ncclUniqueId id)
     return ra_nccl_wait_idle(nccl, joining);
 }
 
+/* Of many ranks those of a host meet, whose connections take most memory of the device, and each
+   meets one of another host, with whom it takes what serves all of these. */
+bool ra_nccl_meets_first(const ra_comm *comm, int from, int to)
+{
+    int const distance = (to + comm->size - from) % comm->size;
+    return comm->size <= WARM_RANKS_MAX || distance <= 1 || distance == comm->size - 1 ||
+           comm->hosts[from] == comm->hosts[to] ||
+           distance == ra_hosts_count_local(comm->hosts, comm->size, from);
+}
+
 /* A byte to the rank at `distance`, and one from the rank as far on the other side. */
 static ra_status warm_distance(ra_comm *comm, const ra_memory *memory, char *bytes, int distance)
 {
     int const to = (comm->rank + distance) % comm->size;
     int const from = (comm->rank + comm->size - distance) % comm->size;
-    unsigned char mine = (unsigned char)comm->rank, theirs = 0;
-    ra_exchange const exchange = {warming, -1, {to, bytes, 1}, {from, bytes + 1, 1}};
+    bool const sends = ra_nccl_meets_first(comm, comm->rank, to);
+    bool const receives = ra_nccl_meets_first(comm, from, comm->rank);
+    unsigned char mine = (unsigned char)comm->rank, theirs = (unsigned char)from;
+    ra_exchange const exchange = {warming, -1, {to, bytes, sends}, {from, bytes + 1, receives}};
     ra_transfer *transfer = NULL;
+    if (!sends && !receives)
+        return RA_OK;
     ra_status status = ra_memory_write(memory, NULL, bytes, &mine, 1);
     if (status == RA_OK)
         status = ra_comm_start(comm, &exchange, &transfer);
     if (status == RA_OK)
         status = ra_comm_wait(comm, transfer);
-    if (status == RA_OK)
+    if (status == RA_OK && receives)
         status = ra_memory_read(memory, NULL, &theirs, bytes + 1, 1);
     if (status == RA_OK && theirs != (unsigned char)from) {
         ra_log(RA_LOG_ERROR,
@@ -290,10 +304,8 @@ static ra_status warm_up(ra_nccl_comm *nccl)
     ra_comm *const comm = &nccl->base.base;
     const ra_memory *const memory = &nccl->base.device.memory;
     ra_status status = RA_OK;
-    for (int distance = 0; distance < comm->size && status == RA_OK; distance++) {
-        if (comm->size <= WARM_RANKS_MAX || distance <= 1 || distance == comm->size - 1)
-            status = warm_distance(comm, memory, nccl->first_bytes, distance);
-    }
+    for (int distance = 0; distance < comm->size && status == RA_OK; distance++)
+        status = warm_distance(comm, memory, nccl->first_bytes, distance);
     ra_comm_reset_stats(comm);
     return status;
 }

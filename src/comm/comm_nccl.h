@@ -60,6 +60,9 @@ void ra_nccl_warn(const ra_nccl_comm *nccl, ncclResult_t error, const char *what
 /** Wait, under the deadline, until NCCL is not busy any more. */
 RA_CHECKED ra_status ra_nccl_wait_idle(ra_nccl_comm *nccl, const char *operation);
 
+/** Whether one rank sends another a message before the communicator is made. */
+bool ra_nccl_meets_first(const ra_comm *comm, int from, int to);
+
 /* A call of NCCL that waits for other ranks. */
 typedef ncclResult_t ra_nccl_call(const ra_nccl *api, ncclComm_t handle, void *argument);
 

@@ -135,6 +135,33 @@ Test(nccl, is_not_chosen_where_ranks_have_different_versions)
     cr_expect_eq(contract_count_lines("through host memory: ranks have different versions", ""), 1);
 }
 
+/* Of 24 ranks in rows of 8, and of as many dealt in turn to three hosts. */
+Test(nccl, ranks_of_a_host_and_one_of_another_meet_before_memory_is_dealt_out)
+{
+    int rows[24], turns[24], few[16] = {0};
+    for (int r = 0; r < 24; r++) {
+        rows[r] = r / 8;
+        turns[r] = r % 3;
+    }
+    int *const hosts[] = {rows, turns};
+    for (int h = 0; h < 2; h++) {
+        ra_comm const comm = {.size = 24, .hosts = hosts[h]};
+        for (int from = 0; from < 24; from++) {
+            int own = 0, others = 0;
+            for (int to = 0; to < 24; to++) {
+                bool const meets = ra_nccl_meets_first(&comm, from, to);
+                own += meets && hosts[h][from] == hosts[h][to];
+                others += meets && hosts[h][from] != hosts[h][to];
+            }
+            cr_expect_eq(own, 8, "rank %d meets %d of its host", from, own);
+            cr_expect(others >= 1 && others <= 3, "rank %d meets %d others", from, others);
+        }
+    }
+    ra_comm const comm = {.size = 16, .hosts = few};
+    few[7] = 1;
+    cr_expect(ra_nccl_meets_first(&comm, 3, 7) && ra_nccl_meets_first(&comm, 7, 12));
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 Test(nccl, a_connection_that_spoils_bytes_is_found_at_the_start)
