@@ -218,7 +218,7 @@ static void note_refusal(ra_job *job, int64_t verdict, bool speaks)
 static ra_status prepare(ra_job *job)
 {
     ra_status status = prepare_agreed(job);
-    bool const may_end = job->backend == RA_BACKEND_CUDA && job->config.backend == RA_BACKEND_AUTO;
+    bool const may_end = job->backend == RA_BACKEND_CUDA && ra_backend_may_be_cpu(&job->config);
     int const rank = ra_comm_rank(job->comm), size = ra_comm_size(job->comm);
     int64_t refused = gpu_verdict(job) * size + size - 1 - rank; /* the first rank wins */
     if (status == RA_OK && may_end)

@@ -42,8 +42,8 @@ static void isa_refuse(ra_isa isa)
 ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_kernel_list *list_out)
 {
     bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
-    *list_out = (ra_kernel_list){.may_end = backend == RA_BACKEND_CUDA &&
-                                            config->backend == RA_BACKEND_AUTO};
+    *list_out =
+        (ra_kernel_list){.may_end = backend == RA_BACKEND_CUDA && ra_backend_may_be_cpu(config)};
     if (backend == RA_BACKEND_CUDA)
         ra_kernel_list_add(list_out, ra_backend_gpu_table(config));
     else if (standard)

@@ -118,6 +118,12 @@ Test(device, a_wrong_kernel_is_caught_before_the_job)
 
 #define SMALL "run --set shape.seq=64 --set shape.heads=1 --verify --json"
 
+Test(device, wrong_kernels_end_a_job_that_insists_on_nccl)
+{
+    run("RA_SEALED_BROKEN=1", SMALL " --set comm.backend=nccl");
+    expect_error(1, "kernel sealed computes wrong results here");
+}
+
 Test(device, auto_goes_to_the_cpu_where_its_kernels_are_wrong)
 {
     run("RA_SEALED_BROKEN=1", SMALL);
