@@ -114,12 +114,23 @@ static void fill_memory(ra_predict_job *job, ra_prediction *out)
     }
 }
 
+static int nodes_of(const ra_predict_job *job)
+{
+    return (int)ra_div_ceil(job->ranks, job->request->ranks_per_node);
+}
+
+/* What leaves a node: sums take a hop from each rank to the next, one of them from node to node. */
+static double sent_network_bytes(const ra_predict_job *job)
+{
+    return job->ranks == 1 ? 0 : sent_bytes(job) * (nodes_of(job) - 1) / (job->ranks - 1);
+}
+
 /* One state of every (batch, kv head) from rank to rank; those of a head group travel together. */
 static double scan_ms(const ra_predict_job *job)
 {
     const ra_ring_config *c = &job->request->ring;
     const ra_hardware *h = job->request->hardware;
-    int const nodes = (int)ra_div_ceil(job->ranks, job->request->ranks_per_node);
+    int const nodes = nodes_of(job);
     double const bytes = (double)(c->batch * c->kv_heads * state_bytes(c)) / job->groups;
     return job->groups * ((nodes - 1) * ra_predict_link_ms(&h->network, bytes) +
                           (job->ranks - nodes) * ra_predict_link_ms(&h->node, bytes));
@@ -176,6 +187,7 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     out->rounds = job->rounds;
     out->imbalance = (double)most * job->ranks / (double)c->seq;
     out->sent_bytes = sent_bytes(job);
+    out->sent_network_bytes = sent_network_bytes(job);
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);
     fill_times(job, out);
     out->forward.flops = forward;

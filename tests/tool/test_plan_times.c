@@ -89,6 +89,19 @@ Test(plan_times, times_linear_attention_by_its_states_and_their_way_over_ranks)
           (7 * state * rows / 1e9 + 2e-6 * d * rows) / 2 + hop, 0);
 }
 
+/* Of the three hops of four ranks on two nodes, one is between the nodes, in both directions. */
+Test(plan_times, counts_the_states_that_pass_between_nodes)
+{
+    static const char pairs[] = "name: pairs of ranks\nranks: 4\nranks_per_node: 2\n";
+    command_file_write("pairs.yaml", pairs, strlen(pairs));
+    json_t *plan = plan_point_of(0, "plan --hardware pairs.yaml --ranks 4 --set shape.heads=2 "
+                                    "--set shape.head_dim=64 --set attention.kind=linear");
+    double const hop = 2 * 2 * 4 * 64 * 65;
+    cr_expect_float_eq(real(plan, "sent_bytes"), 3 * hop, 0.5);
+    cr_expect_float_eq(real(plan, "sent_network_bytes"), hop, 0.5);
+    json_decref(plan);
+}
+
 /* States of 1.9 MB stay in a cache of 2 MiB; those of 2.2 MB do not. */
 Test(plan_times, times_stored_states_by_whether_they_stay_in_the_cache)
 {
