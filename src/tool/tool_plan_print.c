@@ -135,7 +135,7 @@ static void steps_print(const ra_plan_point *point)
     enum { SHOWN = 8 };
     const ra_prediction *p = &point->prediction;
     bool const backward = point->config.backward;
-    if (p->step_count == 1)
+    if (p->step_count <= 1) /* linear attention has none */
         return;
     printf("\n%-10s%5s  %8s  %12s  %10s  %8s  %10s  %10s", "steps", "step", "of rank", "pairs",
            "fetched", "by", "forward", "moving");

@@ -458,6 +458,7 @@ Test(plan, says_of_linear_attention_what_a_run_says)
     cr_expect_not_null(strstr(result.out, "linear attention, causal, chunked"), "%s", result.out);
     cr_expect_not_null(strstr(result.out, "a state of 32 x 32 for each batch"), "%s", result.out);
     cr_expect_null(strstr(result.out, "query-key pairs"), "%s", result.out);
+    cr_expect_null(strstr(result.out, "steps"), "there are none: %s", result.out);
 }
 
 Test(plan, learns_the_speed_of_a_machine_from_a_bench)
