@@ -85,14 +85,14 @@ static ra_status whole_run(ra_probe *probe, ra_probe_point *point)
 static ra_status point_run(ra_probe *probe, ra_probe_point *point)
 {
     int64_t const begin_ns = ra_clock_ns();
-    int64_t const rss = ra_rss_bytes();
+    point->rss_before_bytes = ra_rss_bytes();
     ra_status status = tokens_search(probe, point);
     if (status == RA_OK && point->status == RA_OK)
         status = whole_run(probe, point);
     if (status != RA_OK)
         return status;
     point->seconds = 1e-9 * (double)(ra_clock_ns() - begin_ns);
-    point->rss_growth_bytes = rss < 0 ? -1 : ra_rss_bytes() - rss;
+    point->rss_after_bytes = ra_rss_bytes();
     if (point->status == RA_OK && point->refused_tokens == 0)
         snprintf(point->held_back, sizeof(point->held_back),
                  "shape.seq ends at %d tokens: memory would allow more", RA_PROBE_MOST_TOKENS);

@@ -84,6 +84,14 @@ static json_t *prediction_to_json(const ra_probe_point *point)
                      "predicted_peak_bytes", (json_int_t)point->predicted_peak_bytes);
 }
 
+/* Less than 0 where the process has shrunk; null if unknown. */
+static json_t *rss_growth_to_json(const ra_probe_point *point)
+{
+    if (point->rss_before_bytes < 0 || point->rss_after_bytes < 0)
+        return json_null();
+    return json_integer(point->rss_after_bytes - point->rss_before_bytes);
+}
+
 json_t *ra_probe_point_to_json(ra_probe *probe, const ra_probe_point *point)
 {
     bool const found = point->status == RA_OK;
@@ -93,12 +101,12 @@ json_t *ra_probe_point_to_json(ra_probe *probe, const ra_probe_point *point)
     probe->report_json = NULL;
     object = ra_json_extend(
         object,
-        json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:I}", "variant", point->variant,
+        json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:o}", "variant", point->variant,
                   "status", ra_job_status_text(point->status, point->passes), "message",
                   found ? NULL : held_back, "ranks", ra_comm_size(probe->series.comm), "tokens",
                   (json_int_t)point->tokens, "held_back", held_back, "refused_tokens",
                   (json_int_t)point->refused_tokens, "tries", point->try_count, "seconds",
-                  point->seconds, "rss_growth_bytes", (json_int_t)point->rss_growth_bytes));
+                  point->seconds, "rss_growth_bytes", rss_growth_to_json(point)));
     if (found)
         object = ra_json_extend(object, json_pack("{s:f, s:I, s:f, s:f}", "bytes_per_token",
                                                   bytes_per_token(point), "floor_bytes_per_token",

@@ -97,7 +97,6 @@ static void check_numbers(const json_t *point, int ranks, long long floor_bytes)
     /* Every try gave back what it took: what stays is the C library's, or the sanitizer's. */
     cr_expect(RA_TEST_SANITIZED || integer(point, "rss_growth_bytes") < 8 << 20, "%lld more",
               integer(point, "rss_growth_bytes"));
-    cr_expect_neq(integer(point, "rss_growth_bytes"), -1);
 }
 
 static const char windowed[] = "shape: {heads: 2, head_dim: 16, dtype: f32}\n"
