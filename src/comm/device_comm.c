@@ -1,6 +1,7 @@
 /* What communicators of GPUs share: transfers in flight, waiting, lengths. */
 #include "device_comm.h"
 
+#include "bytes_text.h"
 #include "pause.h"
 
 #include <stdio.h>
@@ -51,36 +52,26 @@ ra_status ra_device_status(const ra_device_comm *comm, const ra_device_transfer 
     return ra_cuda_status_of_work(comm->device.ledger, error, what);
 }
 
-static int append(char *text, size_t bytes, int length, const char *format, const char *before,
-                  long long first, long long second)
+static void append_message(char *text, size_t bytes, const char *way, const ra_message *message)
 {
-    if (length < 0 || (size_t)length >= bytes)
-        return length;
-    return length + snprintf(text + length, bytes - (size_t)length, format, before, first, second);
-}
-
-static int append_message(char *text, size_t bytes, int length, const char *way,
-                          const ra_message *message)
-{
-    return message->bytes == 0 ? length
-                               : append(text, bytes, length, ", %s rank %lld %lld bytes", way,
-                                        message->peer, (long long)message->bytes);
+    if (message->bytes > 0)
+        ra_text_append(text, bytes, "", ", %s rank %d %zu bytes", way, message->peer,
+                       message->bytes);
 }
 
 const char *ra_device_record(const ra_device_comm *comm, char *text, size_t bytes)
 {
     int64_t const now_ns = ra_clock_ns();
-    int length = 0;
     text[0] = '\0';
     for (int which = 0; which < RA_TRANSFER_MAX; which++) {
         const ra_device_transfer *const t = ra_device_in_flight(comm, which);
         if (t == NULL)
             continue;
-        length = append(text, bytes, length, "; in flight: %s, step %lld, for %lld ms",
-                        t->base.operation, t->base.step, (now_ns - t->begun_ns) / 1000000);
-        length = append_message(text, bytes, length, "from", &t->recv);
-        length = append_message(text, bytes, length, "to", &t->send);
-        length = append(text, bytes, length, " (%s)", t->phase, 0, 0);
+        ra_text_append(text, bytes, "", "; in flight: %s, step %d, for %lld ms", t->base.operation,
+                       t->base.step, (long long)(now_ns - t->begun_ns) / 1000000);
+        append_message(text, bytes, "from", &t->recv);
+        append_message(text, bytes, "to", &t->send);
+        ra_text_append(text, bytes, "", " (%s)", t->phase);
     }
     return text;
 }
