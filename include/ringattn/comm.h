@@ -134,8 +134,8 @@ typedef ra_status ra_comm_watch(void *context);
 void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);
 
 /*
- * Collectives, each under the deadline; done when they return. `operation` is static text for
- * errors. Exchanges of host memory progress meanwhile. Those between GPUs need not: a rank
+ * Collectives, each under the deadline; done when they return. `operation`, for errors, is not
+ * kept. Exchanges of host memory progress meanwhile. Those between GPUs need not: a rank
  * that others wait for before they come to a collective waits for its exchanges first.
  *
  * Errors of all, and of windows and scans, which break the communicator:
