@@ -110,7 +110,8 @@ ra_status ra_device_take(ra_device_comm *comm, const ra_exchange *exchange,
     return status;
 }
 
-int ra_device_peer(const ra_device_transfer *transfer)
+/* The peer of a transfer's receive, or else of its send. */
+static int peer_of(const ra_device_transfer *transfer)
 {
     return transfer->recv.bytes > 0 ? transfer->recv.peer : transfer->send.peer;
 }
@@ -121,7 +122,7 @@ int ra_device_missing_peer(ra_device_comm *comm, const ra_device_transfer *trans
     if (transfer->over || transfer->status != RA_OK)
         return -1;
     int const peer = travelling != NULL ? ra_comm_missing_peer(comm->base.of_host, travelling) : -1;
-    return peer >= 0 ? peer : ra_device_peer(transfer);
+    return peer >= 0 ? peer : peer_of(transfer);
 }
 
 void ra_device_time_begin(ra_device_transfer *transfer, cudaStream_t stream)

@@ -46,8 +46,6 @@ RA_CHECKED ra_status ra_device_find_shared(ra_comm *host, bool *shared_out);
 /** Copy an exchange into a free transfer and record its event. What fails is logged. */
 RA_CHECKED ra_status ra_device_take(ra_device_comm *comm, const ra_exchange *exchange,
                                     ra_device_transfer **transfer_out);
-/** The peer of a transfer's receive, or else of its send. */
-int ra_device_peer(const ra_device_transfer *transfer);
 /**
  * Who a transfer waits for; -1: nobody. `travelling`: its messages over the host's communicator, if
  * there are any now, and else NULL.
