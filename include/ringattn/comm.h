@@ -214,8 +214,7 @@ void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms);
 /** Whether this build has MPI. */
 bool ra_comm_has_mpi(void);
 
-/* ---- windows: memory that all ranks of a host reach -------------------------------------------
- */
+/* ---- windows: memory that all ranks of a host reach ------------------------------------------ */
 
 typedef struct ra_meeting ra_meeting; /* the barrier of a window */
 

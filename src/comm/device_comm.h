@@ -80,8 +80,7 @@ ra_status ra_device_wait(ra_comm *comm, ra_transfer *transfer);
 ra_status ra_device_drain(ra_comm *comm);
 void ra_device_poll(ra_comm *comm);
 
-/* ---- lengths: they travel over the host's communicator beside each message --------------------
- */
+/* ---- lengths: they travel over the host's communicator beside each message ------------------- */
 
 typedef struct ra_lengths {
     ra_transfer *transfer; /* NULL: over */

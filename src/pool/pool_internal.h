@@ -47,8 +47,7 @@ void ra_pool_times_add(ra_pool_times *times, int64_t ns);
 /** Upper edge of the bin that contains this quantile of allocations; -1: there were none. */
 int64_t ra_pool_times_quantile(const ra_pool_times *times, double share);
 
-/* ---- chunks: pieces of segments, in bins by size when idle ------------------------------------
- */
+/* ---- chunks: pieces of segments, in bins by size when idle ----------------------------------- */
 
 typedef struct ra_segment ra_segment;
 

@@ -59,8 +59,7 @@ static ra_status set_striped(const ra_layout *layout, int64_t seq, ra_pool *pool
     return ra_rowset_init(pool, &rows, 1, &layout->rows[rank]);
 }
 
-/* ---- balanced ---------------------------------------------------------------------------------
- */
+/* ---- balanced -------------------------------------------------------------------------------- */
 
 typedef struct chunk {
     int64_t index, area;
@@ -252,8 +251,7 @@ static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_c
     return status;
 }
 
-/* ---- all kinds --------------------------------------------------------------------------------
- */
+/* ---- all kinds ------------------------------------------------------------------------------- */
 
 static void measure(ra_layout *layout, const ra_pattern *pattern, ra_comm *comm)
 {

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- decisions --------------------------------------------------------------------------------
- */
+/* ---- decisions ------------------------------------------------------------------------------- */
 
 /* What changes from rank to rank does so evenly but for the ends: others lie on the line between
    the followed ones before and after them. */
@@ -246,8 +245,7 @@ static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
     return status;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_prediction *out)
 {

@@ -11,8 +11,7 @@ ra_status ra_predict_push_range(ra_need *need, ra_range range)
     return ra_predict_push(&need->items, &need->count, &need->room, &range, sizeof(range));
 }
 
-/* ---- ranges as they come ----------------------------------------------------------------------
- */
+/* ---- ranges as they come --------------------------------------------------------------------- */
 
 static int64_t end_of(ra_range r)
 {
@@ -80,8 +79,7 @@ ra_status ra_predict_add_range(ra_need *need, ra_range range)
     return ra_predict_push_range(need, range);
 }
 
-/* ---- in the ring's order ----------------------------------------------------------------------
- */
+/* ---- in the ring's order --------------------------------------------------------------------- */
 
 static bool is_set(const uint8_t *bits, int64_t at)
 {

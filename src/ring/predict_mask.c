@@ -32,8 +32,7 @@ double ra_predict_mask_looks(const ra_predict_job *job)
     return (double)ra_div_ceil(widest * job->request->tile_rows, RA_MASK_BLOCK);
 }
 
-/* ---- how much of each block of keys is live ---------------------------------------------------
- */
+/* ---- how much of each block of keys is live -------------------------------------------------- */
 
 /* A strip's keys in blocks [begin, end); false: none of them is live. */
 static bool cut_keys(const ra_strip *s, int64_t begin, int64_t end, ra_strip *out)
@@ -169,8 +168,7 @@ static ra_status find_spans(ra_strip_mapper *m, int64_t queries)
     return status;
 }
 
-/* ---- strips of the map ------------------------------------------------------------------------
- */
+/* ---- strips of the map ----------------------------------------------------------------------- */
 
 static ra_status push_full(ra_strip_mapper *m, int64_t row, int64_t count)
 {

@@ -102,8 +102,7 @@ double ra_predict_area(const ra_predict_job *job, ra_range queries)
     return chance * all + (1 - chance) * (double)ra_pattern_area(job->diagonal, queries);
 }
 
-/* ---- slices -----------------------------------------------------------------------------------
- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 typedef struct thinning {
     const ra_pattern_config *config;
@@ -215,8 +214,7 @@ double ra_predict_joined_runs(double chance, double share, int64_t blocks)
     return chance * chance * ((n - 1) / share - gap * (1 - pow(gap, n - 1)) / (share * share));
 }
 
-/* ---- needs ------------------------------------------------------------------------------------
- */
+/* ---- needs ----------------------------------------------------------------------------------- */
 
 /* Rows of blocks that see the same keys are one range. */
 ra_status ra_predict_add_thin(ra_need *need, ra_range range, double chance, double rows_of_blocks)

@@ -59,8 +59,7 @@ static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *ne
     return status;
 }
 
-/* ---- plans by teams ---------------------------------------------------------------------------
- */
+/* ---- plans by teams -------------------------------------------------------------------------- */
 
 typedef struct planning {
     ra_predict_job *job;
@@ -226,8 +225,7 @@ static ra_status plan_teams(const planning *p, int rank, ra_predict_plan *plan)
     return status;
 }
 
-/* ---- schedule ring ----------------------------------------------------------------------------
- */
+/* ---- schedule ring --------------------------------------------------------------------------- */
 
 /* What anyone needs of an owner, and the nearest and farthest rank that does; 0: nobody. */
 typedef struct demand {

@@ -93,8 +93,7 @@ void ra_predict_add_terms(const ra_pass_terms *from, ra_pass_terms *to)
     to->flops += from->flops;
 }
 
-/* ---- linear attention -------------------------------------------------------------------------
- */
+/* ---- linear attention ------------------------------------------------------------------------ */
 
 typedef struct linear_rows {
     double queries, keys; /* over batch and heads */

@@ -74,8 +74,7 @@ ra_status ra_ring_agree(ra_ring *ring, ra_status mine)
     return worst;
 }
 
-/* ---- decisions --------------------------------------------------------------------------------
- */
+/* ---- decisions ------------------------------------------------------------------------------- */
 
 typedef struct decision {
     int32_t status, choice;
@@ -223,8 +222,7 @@ static ra_status settle_schedule(ra_ring *ring)
     return status != RA_OK ? status : make_teams(ring, NULL);
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static bool can_be_counted(const ra_ring_config *c, const ra_pattern *pattern)
 {

@@ -14,8 +14,7 @@ const char *ra_cache_mode_name(ra_cache_mode mode)
     return names[mode];
 }
 
-/* ---- maps -------------------------------------------------------------------------------------
- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 /* Where to put a map that is being built. */
 typedef struct placing {
@@ -112,8 +111,7 @@ void ra_pattern_cache_put(ra_pool *pool, ra_tilemap *map)
     *map = (ra_tilemap){0};
 }
 
-/* ---- the cache ---------------------------------------------------------------------------------
- */
+/* ---- the cache ------------------------------------------------------------------------------- */
 
 static int64_t buckets_for(int64_t entries)
 {

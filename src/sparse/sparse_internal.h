@@ -23,8 +23,7 @@ static inline void ra_band_loosen(int64_t q_count, int64_t k_count, int64_t *lo,
         *hi = RA_BAND_NONE_HI;
 }
 
-/* ---- growable array on a pool block, category tilemap ------------------------------------------
- */
+/* ---- growable array on a pool block, category tilemap ---------------------------------------- */
 
 typedef struct ra_vector {
     ra_block block;
@@ -49,9 +48,7 @@ RA_CHECKED static inline ra_status ra_vector_push(ra_pool *pool, ra_vector *vect
     return RA_OK;
 }
 
-/* ---- tile maps under construction
- * ----------------------------------------------------------------
- */
+/* ---- tile maps under construction ------------------------------------------------------------ */
 
 /* A slice in local numbers, ready to be cut. Its queries are residue + s.q_stride * x. */
 typedef struct ra_map_piece {
@@ -120,15 +117,13 @@ RA_CHECKED ra_status ra_tilemap_build(const ra_map_request *request, const ra_bl
 /* Fill a map's index; all else in the map is done. The pool is for scratch. */
 RA_CHECKED ra_status ra_tilemap_index(ra_tilemap *map, ra_pool *pool);
 
-/* ---- keys of the pattern cache: the canonical form of a request ---------------------------------
- */
+/* ---- keys of the pattern cache: the canonical form of a request ------------------------------ */
 
 uint64_t ra_map_key_hash(const ra_map_request *request, size_t *bytes_out);
 void ra_map_key_write(const ra_map_request *request, void *key);
 bool ra_map_key_equals(const ra_map_request *request, const void *key, size_t bytes);
 
-/* ---- pattern ------------------------------------------------------------------------------------
- */
+/* ---- pattern --------------------------------------------------------------------------------- */
 
 typedef struct ra_layer {
     ra_heads heads;

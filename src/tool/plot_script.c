@@ -39,8 +39,7 @@ void ra_plot_begin(FILE *script, const char *title, const char *x, const char *y
     fprintf(script, "set title \"%s\"\nset xlabel \"%s\"\nset ylabel \"%s\"\n", title, x, y);
 }
 
-/* ---- a value against the length ----------------------------------------------------------------
- */
+/* ---- a value against the length -------------------------------------------------------------- */
 
 /* Whether both axes, which are logarithmic, have a place for this point. */
 static bool has_place(const ra_plot_point *p, ra_plot_value value)

@@ -17,8 +17,7 @@
 
 #include "sparse/cpu/backward_panels.h"
 
-/* ---- tiles ------------------------------------------------------------------------------------
- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Pack rows of the tile as panels, times `factor`, and in slices; rows without weight become 0.
    Returns whether all are finite. */
@@ -170,8 +169,7 @@ static void backward_tile(backward_head *f, const ra_tilemap *map, uint32_t inde
         add_tile_dq(f, tile);
 }
 
-/* ---- teams ------------------------------------------------------------------------------------
- */
+/* ---- teams ----------------------------------------------------------------------------------- */
 
 /* Members of a team: the divisor of `threads` that leaves the fewest idle over `lanes` kv heads;
    small teams win ties, as they pack less. */

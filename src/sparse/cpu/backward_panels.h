@@ -72,8 +72,7 @@ static size_t backward_scratch_carve(float *base, int32_t dim, backward_scratch 
     return cursor.used;
 }
 
-/* ---- lanes are queries ------------------------------------------------------------------------
- */
+/* ---- lanes are queries ----------------------------------------------------------------------- */
 
 /* Clear the rows beside the block's that products over whole register tiles may read. */
 static void clear_around(const key_block *block, const panel_block *panel, float *restrict weight)
@@ -146,8 +145,7 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
     clear_around(block, panel, s->dscore + buffer);
 }
 
-/* ---- lanes are dims ---------------------------------------------------------------------------
- */
+/* ---- lanes are dims -------------------------------------------------------------------------- */
 
 /* Key rows [k, k + PRODUCT_ROWS) of a block, over the queries of one panel that see them. */
 static void fold_panel_live(int vecs, const panel_block *panel, const key_block *block, int32_t k,
@@ -234,8 +232,7 @@ static void fold_block(const backward_head *f, const key_block *block, int32_t q
 }
 
 #ifdef RA_PAIRS
-/* ---- pairs ------------------------------------------------------------------------------------
- */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
 /* Pack rows of the tile as panels of pairs, and as pairs of rows in slices; rows without weight
    become 0. False: a value does not fit pairs. */

@@ -14,8 +14,7 @@
 
 #include <float.h>
 
-/* ---- rows of a tile, into and out of scratch --------------------------------------------------
- */
+/* ---- rows of a tile, into and out of scratch ------------------------------------------------- */
 
 static void begin_tile_state(const forward_head *f)
 {
@@ -164,8 +163,7 @@ static void forward_tiles(forward_head *tiles, int32_t count)
         forward_tile_end(&tiles[i]);
 }
 
-/* ---- chunks -----------------------------------------------------------------------------------
- */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 
 static void begin_state_rows(const forward_head *f, int64_t begin, int64_t end)
 {

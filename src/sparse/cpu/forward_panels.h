@@ -283,8 +283,7 @@ static bool pack_pairs(const forward_head *f, int32_t begin, int32_t end)
 }
 #endif
 
-/* ---- key blocks of a tile, one after the other ------------------------------------------------
- */
+/* ---- key blocks of a tile, one after the other ----------------------------------------------- */
 
 /* The next run with a key that some query sees, from f->run on. */
 static void forward_seek(forward_head *f)

@@ -73,8 +73,7 @@ RA_INLINE void product_pairs(int vecs, int32_t n, const pair_mem *restrict a, in
     }
 }
 
-/* ---- packing ----------------------------------------------------------------------------------
- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 /* Whether rows hold only zeros and normal values: magnitudes less 1, least and greatest. */
 typedef struct pair_check {
@@ -184,8 +183,7 @@ static inline void pair_rows_to_panel(const pair_mem *restrict rows, int32_t pit
     }
 }
 
-/* ---- panels -----------------------------------------------------------------------------------
- */
+/* ---- panels ---------------------------------------------------------------------------------- */
 
 /* Two lanes of float32 to a pair, rounded; halfway goes up. Not for NaN with a full payload. */
 RA_INLINE vecu vec_pair(vec even, vec odd)

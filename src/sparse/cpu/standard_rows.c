@@ -101,8 +101,7 @@ void ra_standard_fold(const ra_score_block *block, bool transposed, float factor
                                         .c_stride = (int32_t)to_stride});
 }
 
-/* ---- masks ------------------------------------------------------------------------------------
- */
+/* ---- masks ----------------------------------------------------------------------------------- */
 
 static void count_run(const ra_run *run, int32_t q_count, int32_t a, float *row)
 {
@@ -147,8 +146,7 @@ void ra_standard_count_pairs(const ra_tilemap *map, int32_t head, int64_t row,
     }
 }
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 float ra_standard_mask_row(float *scores, const float *weights, int64_t keys)
 {
