@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TODO_REWRITE "the file is damaged or is not safetensors; write it again"
+#define REMEDY_REWRITE "the file is damaged or is not safetensors; write it again"
 
 enum { MEMBER_MAX_DEPTH = 8 };
 
@@ -53,42 +53,43 @@ static void make_printable(char *text)
 }
 
 static void error_write(ra_file_error *error, const char *path, const char *tensor,
-                        const char *todo, const char *format, va_list args) RA_PRINTF(5, 0);
+                        const char *remedy, const char *format, va_list args) RA_PRINTF(5, 0);
 
 static void error_write(ra_file_error *error, const char *path, const char *tensor,
-                        const char *todo, const char *format, va_list args)
+                        const char *remedy, const char *format, va_list args)
 {
     char what[384], where[RA_TENSOR_NAME_MAX + 16] = "";
     vsnprintf(what, sizeof(what), format, args);
     if (tensor != NULL)
         snprintf(where, sizeof(where), ", tensor '%s'", tensor);
-    snprintf(error->line, sizeof(error->line), "%s (file '%.200s'%s): %s", what, path, where, todo);
+    snprintf(error->line, sizeof(error->line), "%s (file '%.200s'%s): %s", what, path, where,
+             remedy);
     make_printable(error->line);
 }
 
-void ra_file_error_set(ra_file_error *error, const char *path, const char *tensor, const char *todo,
-                       const char *format, ...)
+void ra_file_error_set(ra_file_error *error, const char *path, const char *tensor,
+                       const char *remedy, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    error_write(error, path, tensor, todo, format, args);
+    error_write(error, path, tensor, remedy, format, args);
     va_end(args);
 }
 
-ra_status ra_file_refuse(const char *path, const char *tensor, const char *todo, const char *format,
-                         ...)
+ra_status ra_file_refuse(const char *path, const char *tensor, const char *remedy,
+                         const char *format, ...)
 {
     va_list args;
     ra_file_error error;
     va_start(args, format);
-    error_write(&error, path, tensor, todo, format, args);
+    error_write(&error, path, tensor, remedy, format, args);
     va_end(args);
     ra_log(RA_LOG_ERROR, "%s", error.line);
     return RA_ERR_IO;
 }
 
 /* What is wrong with the file's contents. */
-#define reject(file, tensor, ...) ra_file_refuse((file)->path, tensor, TODO_REWRITE, __VA_ARGS__)
+#define reject(file, tensor, ...) ra_file_refuse((file)->path, tensor, REMEDY_REWRITE, __VA_ARGS__)
 
 /* ---- one tensor ------------------------------------------------------------------------------ */
 

@@ -21,8 +21,8 @@
 
 enum { WRITE_MAX_BYTES = 1 << 30 }; /* pwrite(2) moves at most 2 GiB at a time */
 
-#define TODO_SPACE "check the disk's space and quota"
-#define TODO_NAME  "give a shorter name"
+#define REMEDY_SPACE "check the disk's space and quota"
+#define REMEDY_NAME  "give a shorter name"
 
 struct ra_tensor_writer {
     int fd;
@@ -33,9 +33,9 @@ struct ra_tensor_writer {
 };
 
 static ra_status fail(ra_file_error *error, const char *path, const char *what, int reason,
-                      const char *todo)
+                      const char *remedy)
 {
-    ra_file_error_set(error, path, NULL, todo, "%s: %s", what, strerror(reason));
+    ra_file_error_set(error, path, NULL, remedy, "%s: %s", what, strerror(reason));
     return RA_ERR_IO;
 }
 
@@ -125,7 +125,8 @@ static ra_status write_all(const ra_tensor_writer *writer, const void *data, siz
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
-            return fail(error, writer->path, "cannot write", put == 0 ? ENOSPC : errno, TODO_SPACE);
+            return fail(error, writer->path, "cannot write", put == 0 ? ENOSPC : errno,
+                        REMEDY_SPACE);
         from += put;
         offset += put;
         bytes -= (size_t)put;
@@ -143,9 +144,9 @@ static ra_status reserve(const ra_tensor_writer *writer, ra_file_error *error)
     if (result == 0)
         return RA_OK;
     if (errno != EOPNOTSUPP && errno != ENOSYS)
-        return fail(error, writer->path, "cannot reserve space", errno, TODO_SPACE);
+        return fail(error, writer->path, "cannot reserve space", errno, REMEDY_SPACE);
     if (ftruncate(writer->fd, (off_t)writer->file_bytes) != 0)
-        return fail(error, writer->path, "cannot reserve space", errno, TODO_SPACE);
+        return fail(error, writer->path, "cannot reserve space", errno, REMEDY_SPACE);
     return RA_OK;
 }
 
@@ -158,7 +159,7 @@ static ra_status check_existing(const ra_tensor_writer *writer, mode_t *mode_out
     if (stat(writer->path, &info) != 0) {
         if (errno != ENOENT)
             return fail(error, writer->path, "cannot write", errno,
-                        errno == ENAMETOOLONG ? TODO_NAME : "check the path");
+                        errno == ENAMETOOLONG ? REMEDY_NAME : "check the path");
         *mode_out = 0;
         return RA_OK;
     }
@@ -187,7 +188,7 @@ static ra_status create_file(ra_tensor_writer *writer, const char *head, size_t 
     writer->fd = open(writer->temp_path, flags, mode != 0 ? 0600 : 0666);
     if (writer->fd < 0)
         return fail(error, writer->path, "cannot create", errno,
-                    errno == ENAMETOOLONG ? TODO_NAME
+                    errno == ENAMETOOLONG ? REMEDY_NAME
                                           : "check that the folder is there and may be written");
     writer->created = true; /* from here on destroy removes it */
     if (mode != 0 && fchmod(writer->fd, mode & 07777) != 0)
@@ -228,7 +229,7 @@ static ra_status resolve(const char *path, const char *job_id, char **real_path,
                                : fail(error, path, "cannot follow the symbolic link", errno,
                                       "let it lead to a file, or remove it");
     if (ra_temporary_path(*real_path, job_id, PATH_MAX, temp_path) >= PATH_MAX)
-        return fail(error, path, "cannot create", ENAMETOOLONG, TODO_NAME);
+        return fail(error, path, "cannot create", ENAMETOOLONG, REMEDY_NAME);
     return RA_OK;
 }
 
@@ -301,7 +302,7 @@ static int write_back(const ra_tensor_writer *writer, ra_comm *comm)
 ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_comm *comm, ra_file_error *error)
 {
     if (write_back(writer, comm) != 0 || ra_flush(writer->fd) != 0)
-        return fail(error, writer->path, "cannot flush to the disk", errno, TODO_SPACE);
+        return fail(error, writer->path, "cannot flush to the disk", errno, REMEDY_SPACE);
     return RA_OK;
 }
 
