@@ -1,6 +1,8 @@
 /*
  * GPUs: which there are, and memory on them. No CUDA type is in here; a build without CUDA has the
- * same functions and says so. SPDX-License-Identifier: BSD-3-Clause
+ * same functions and says so.
+ *
+ * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_DEVICE_H
 #define RINGATTN_DEVICE_H

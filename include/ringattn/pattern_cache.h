@@ -12,7 +12,9 @@
  * made in the caller's pool and not kept.
  *
  * A cache belongs to one rank and is used by one thread at a time, as is a pool that it is attached
- * to. SPDX-License-Identifier: BSD-3-Clause
+ * to.
+ *
+ * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_PATTERN_CACHE_H
 #define RINGATTN_PATTERN_CACHE_H

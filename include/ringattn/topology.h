@@ -3,7 +3,9 @@
  *
  * "Usable" is what this process may run on: the machine, less what its cpuset forbids, less what
  * the binding of the calling thread leaves out. Read it early, from the main thread: an OpenMP
- * runtime may bind that thread to one core later. SPDX-License-Identifier: BSD-3-Clause
+ * runtime may bind that thread to one core later.
+ *
+ * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_TOPOLOGY_H
 #define RINGATTN_TOPOLOGY_H
