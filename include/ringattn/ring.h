@@ -113,7 +113,7 @@ typedef struct ra_ring ra_ring;
  *                             together; an enumerator or the scale is none; too large to count
  *                             (ra_elements_fit and, but for linear attention, ra_pairs_fit)
  *         RA_ERR_UNSUPPORTED  schedule shared between GPUs; the kernel has no linear attention;
- *                             more than 2^31 - 1 rows on a side, or 2^32 - 1 runs of a map
+ *                             more than 2^31 - 1 rows on a side, or 2^32 - 2 runs of a map
  *         RA_ERR_NO_MEMORY    limit or machine refused
  *         RA_ERR_CUDA         a GPU failed
  *         RA_ERR_PEER, RA_ERR_TIMEOUT, RA_ERR_MPI, RA_ERR_NCCL  as ra_comm_start
