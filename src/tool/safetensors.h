@@ -15,10 +15,10 @@ enum { RA_TENSOR_MAX_DIMS = 8, RA_TENSOR_NAME_MAX = 128 };
 /* Most that is read, written or flushed without a heartbeat to ranks that wait. */
 enum { RA_TENSOR_PIECE_BYTES = 32 << 20 };
 
-/* What `info` calls a dtype; "F32", "F16", "BF16", "I32", … */
+/* A tensor as the header has it. */
 typedef struct ra_tensor_info {
     char name[RA_TENSOR_NAME_MAX];
-    char dtype[8];
+    char dtype[8]; /* "F32", "F16", "BF16", "I32", … */
     int dims;
     int64_t shape[RA_TENSOR_MAX_DIMS];
     int64_t offset; /* of the first byte, from the start of the file */
@@ -31,8 +31,7 @@ typedef struct ra_tensor_file ra_tensor_file;
 
 /** Open, read and check the header, and that the file is exactly as long as it says. */
 RA_CHECKED ra_status ra_tensor_file_open(const char *path, ra_tensor_file **file_out);
-/** Check a header in memory: `bytes` of the file's beginning, `file_bytes` its length; for fuzzing.
- */
+/** Check a header in memory, for fuzzing: `bytes` of the file's beginning, `file_bytes` long. */
 RA_CHECKED ra_status ra_tensor_header_parse(const char *name, const void *data, size_t bytes,
                                             int64_t file_bytes, ra_tensor_file **file_out);
 /** The tensor of that name, borrowed; NULL when there is none (not logged). */

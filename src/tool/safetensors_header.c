@@ -184,8 +184,11 @@ static ra_status check_metadata(const ra_tensor_file *file, json_t *value, bool 
     json_t *text;
     if (!json_is_object(value))
         return reject(file, "__metadata__", "it is not an object");
-    json_object_foreach(value, key, text) if (!json_is_string(text)) return reject(
-        file, "__metadata__", "'%.32s' is not a string", key);
+    json_object_foreach(value, key, text)
+    {
+        if (!json_is_string(text))
+            return reject(file, "__metadata__", "'%.32s' is not a string", key);
+    }
     return RA_OK;
 }
 

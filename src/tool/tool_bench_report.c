@@ -173,7 +173,10 @@ static void csv_lines(const ra_series *series, FILE *file)
     size_t i;
     json_t *point;
     ra_bench_csv_line(file, &series->base, NULL);
-    json_array_foreach(series->points, i, point) ra_bench_csv_line(file, &series->base, point);
+    json_array_foreach(series->points, i, point)
+    {
+        ra_bench_csv_line(file, &series->base, point);
+    }
 }
 
 static ra_status csv_write(const ra_series *series)
