@@ -99,8 +99,8 @@ typedef struct ra_step {
     int grad_to, grad_from;
     int64_t grad_rows;                   /* held rows that have gradients so far */
     int64_t grad_out_rows, grad_in_rows; /* 0: no message */
-    const ra_rowset
-        *grad_home; /* incoming rows are added to these of ours; NULL: to the next step's */
+    /* Incoming rows are added to these of ours; NULL: to the next step's. */
+    const ra_rowset *grad_home;
 } ra_step;
 
 /* The steps for one set of heads; as many on every rank. */
