@@ -52,7 +52,7 @@ static inline int ra_devices_first(const ra_devices *devices)
 
 /**
  * Make `index` the GPU of this process, for all its threads; without a call it is GPU 0. Not to be
- * called while anybody uses what belongs to the GPU before.
+ * called by two threads at once, nor while anybody uses what belongs to the GPU before.
  *
  * @return RA_ERR_UNSUPPORTED  there is no such GPU or none at all, it is not usable, or this build
  *                             has no CUDA

@@ -49,6 +49,7 @@ typedef struct ra_layout {
  */
 RA_CHECKED ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ranks,
                                     ra_comm *comm, ra_pool *pool, ra_layout *layout_out);
+/** Give back what ra_layout_init took of that pool; of zeroes, nothing. */
 void ra_layout_fini(ra_pool *pool, ra_layout *layout);
 const char *ra_layout_name(ra_layout_kind kind);
 
@@ -213,6 +214,7 @@ typedef struct ra_ring_info {
                                 forward, plus backward where it is configured */
 } ra_ring_info;
 
+/** What was decided when the ring was made; the same before, between and after passes. */
 void ra_ring_read_info(const ra_ring *ring, ra_ring_info *info_out);
 
 #ifdef __cplusplus
