@@ -19,7 +19,7 @@ typedef struct planner {
     ra_job_text text;
     ra_config base;
     ra_hardware hardware;
-    bool has_hardware, told_threads;
+    bool has_hardware, told_threads, told_links;
     int ranks;
     int point_count, none_fits; /* points, and those of --longest in which no length fits */
     json_t *points;
@@ -65,6 +65,25 @@ static void tell_threads(planner *p, const ra_plan_point *point)
            known, ra_plural(known), point->threads, known);
 }
 
+/* Once, too: over a link of unknown rate a message takes its latency alone. */
+static void tell_links(planner *p, const ra_plan_point *point)
+{
+    const ra_prediction *found = &point->prediction;
+    double const within = found->sent_bytes - found->sent_network_bytes;
+    bool const node = within >= 1 && p->hardware.node.gb_per_s == 0;
+    bool const network = found->sent_network_bytes >= 1 && p->hardware.network.gb_per_s == 0;
+    if (!found->has_times || p->told_links || !(node || network))
+        return;
+    p->told_links = true;
+    ra_log(RA_LOG_WARNING, "the hardware has no %s: times leave out what moving bytes %s takes",
+           node && network ? "node.gb_per_s and network.gb_per_s"
+           : node          ? "node.gb_per_s"
+                           : "network.gb_per_s",
+           node && network ? "from rank to rank"
+           : node          ? "within a node"
+                           : "between nodes");
+}
+
 static ra_status point_plan(planner *p, const ra_config_pick *pick)
 {
     ra_plan_point point = {.variant = pick->variant, .comm = p->comm};
@@ -75,6 +94,8 @@ static ra_status point_plan(planner *p, const ra_config_pick *pick)
         tell_threads(p, &point);
         status = ra_plan_point_predict(&point);
     }
+    if (status == RA_OK)
+        tell_links(p, &point);
     if (status == RA_OK && p->options->longest)
         status = longest_take(p, &point);
     p->none_fits += point.has_longest && point.longest_seq == 0;

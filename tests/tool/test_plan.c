@@ -560,6 +560,34 @@ Test(plan, takes_the_threads_whose_speed_it_knows)
                        "%s", result.err);
 }
 
+static void leaves_out(const char *job, int warnings, const char *missing)
+{
+    char line[512];
+    snprintf(line, sizeof(line),
+             "plan --hardware links.yaml --set shape.dtype=f32 --set shape.seq=1000 %s", job);
+    command_run(&result, 0, line);
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect_eq(command_count_lines(result.err, "the hardware has no "), warnings, "%s: %s", job,
+                 result.err);
+    cr_expect_not_null(strstr(result.err, missing), "%s: %s", job, result.err);
+}
+
+/* Within a node this one's ranks read in place; it says nothing of what is between nodes. */
+Test(plan, says_which_link_that_bytes_take_it_knows_nothing_of)
+{
+    static const char links[] = "ranks: 4\nranks_per_node: 2\nshares_memory: true\n"
+                                "peak_tflops: {f32: 1}\nforward.f32: {efficiency: 1}\n";
+    static const char network[] = "no network.gb_per_s: times leave out what moving bytes between "
+                                  "nodes takes";
+    command_file_write("links.yaml", links, strlen(links));
+    leaves_out("--ranks 1", 0, "");
+    leaves_out("--ranks 2", 0, "");
+    leaves_out("--ranks 2 --set ring.schedule=direct", 1, "no node.gb_per_s: ");
+    leaves_out("", 1, network);
+    leaves_out("--set ring.schedule=ring", 1, "no node.gb_per_s and network.gb_per_s: ");
+    leaves_out("--set shape.dtype=bf16", 0, ""); /* there are no times */
+}
+
 Test(plan, learns_nothing_from_points_of_different_threads)
 {
     static const char *const benches[] = {
