@@ -12,21 +12,16 @@ static int log2_floor(size_t bytes)
     return 63 - __builtin_clzll((unsigned long long)bytes);
 }
 
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) & ~(unit - 1);
-}
-
 size_t ra_pool_class_bytes(size_t bytes)
 {
     if (bytes <= (size_t)1 << LINEAR_SHIFT)
-        return round_up(bytes, RA_POOL_UNIT_BYTES);
+        return ra_round_up(bytes, RA_POOL_UNIT_BYTES);
     int const shift = log2_floor(bytes);
     if (shift >= RA_POOL_FINE_SHIFT)
-        return round_up(bytes, RA_POOL_PAGE_BYTES);
+        return ra_round_up(bytes, RA_POOL_PAGE_BYTES);
     size_t const step = (size_t)1 << (shift - FINE_SUBS_SHIFT);
     bool const whole_pages = shift >= SMALL_SHIFT && step < RA_POOL_PAGE_BYTES;
-    return round_up(bytes, whole_pages ? RA_POOL_PAGE_BYTES : step);
+    return ra_round_up(bytes, whole_pages ? RA_POOL_PAGE_BYTES : step);
 }
 
 int ra_pool_bin(size_t bytes)
