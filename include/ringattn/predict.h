@@ -33,7 +33,7 @@ enum {
     RA_PREDICT_VISITS = 1 << 22
 };
 
-/* Time of one message: latency + bytes / rate. */
+/* Time of one message: latency + bytes / rate; the latency alone if the rate is not known. */
 typedef struct ra_link {
     double gb_per_s; /* 1e9 bytes per second and direction, of one rank */
     double latency_us;
