@@ -16,7 +16,8 @@ ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *qu
     ra_rowset_fini(pool, &all);
     if (status == RA_OK)
         status = ra_pattern_count_needed(pattern, heads, queries, queries, pool, &own);
-    *rows_out = touched - own;
+    if (status == RA_OK)
+        *rows_out = touched - own;
     return status;
 }
 
