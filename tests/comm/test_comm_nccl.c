@@ -1,5 +1,6 @@
 /* The contract over the stand-in for NCCL, and what becomes of every failure. */
 #include "comm/comm_internal.h"
+#include "comm/comm_nccl.h"
 #include "comm/contract.h"
 #include "comm/device_failures.h"
 #include "comm/local_ranks.h"
