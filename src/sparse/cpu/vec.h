@@ -85,27 +85,33 @@ RA_INLINE veci vec_iota(int32_t begin)
     return value;
 }
 
+/* Of all lanes of a and b, those with these numbers. GCC has clang's name for it from 12 on. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define VEC_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define VEC_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (veci){__VA_ARGS__})
+#endif
+
 /* Lane by lane {a0, b0, a1, b1, …}: the lower and the upper half of it. */
 RA_INLINE vec vec_zip_low(vec a, vec b)
 {
 #if RA_VEC_LANES == 16
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return VEC_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 #elif RA_VEC_LANES == 8
-    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    return VEC_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
 #else
-    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    return VEC_SHUFFLE(a, b, 0, 4, 1, 5);
 #endif
 }
 
 RA_INLINE vec vec_zip_high(vec a, vec b)
 {
 #if RA_VEC_LANES == 16
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
-                                   31);
+    return VEC_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 #elif RA_VEC_LANES == 8
-    return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+    return VEC_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 #else
-    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    return VEC_SHUFFLE(a, b, 2, 6, 3, 7);
 #endif
 }
 
