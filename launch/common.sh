@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Shared by this folder's scripts: what to install, how to build, what MPI must be told. Sourced.
 
+unset CDPATH # with it, cd prints where it goes, and may go elsewhere
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 say() {

@@ -46,6 +46,13 @@ else
     grep -q sudo "$work/asked" || fail "apt-get without sudo"
 fi
 
+# Where cd looks is the user's matter: it must not find another launch/ there, nor print this one.
+mkdir -p "$work/elsewhere/launch"
+for path in . "$work/elsewhere"; do
+    is=$(cd "$work/a b" && CDPATH=$path bash -c '. launch/common.sh; printf "%s" "$root"')
+    [ "$is" = "$work/a b" ] || fail "with CDPATH=$path the project's folder is '$is'"
+done
+
 touch "$work/broken"
 ensure 'three|false' && fail "an installation that fails passed"
 grep -q 'error: apt-get could not install: three' "$work/output" || fail "$(cat "$work/output")"
