@@ -1,7 +1,8 @@
 #!/bin/sh
-# test_install.sh BUILD CMAKE GENERATOR CC VERSION [MPIEXEC]: install into a new folder, then build
-# and run programs against it as strangers would: through pkg-config, and through find_package.
-build=$1 cmake=$2 generator=$3 cc=$4 version=$5 mpiexec=${6-}
+# test_install.sh BUILD CMAKE GENERATOR CC CXX VERSION [MPIEXEC]: install into a new folder, then
+# build and run programs against it as strangers would: through pkg-config, through find_package, and
+# in C++ alone where there is a CXX.
+build=$1 cmake=$2 generator=$3 cc=$4 cxx=$5 version=$6 mpiexec=${7-}
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -46,6 +47,29 @@ LD_LIBRARY_PATH=$(dirname "$(dirname "$pc")") "$work/by_pkg_config" >"$work/log"
     -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 || fail "find_package"
 "$cmake" --build "$work/consumer" >"$work/log" 2>&1 || fail "cannot build through find_package"
 "$work/consumer/consumer" >"$work/log" 2>&1 || fail "what was built through find_package fails"
+
+if [ -n "$cxx" ]; then
+    "$cmake" -S "$here/consumer_cxx" -B "$work/in c++" -G "$generator" \
+        -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 ||
+        fail "find_package in C++"
+    "$cmake" --build "$work/in c++" >"$work/log" 2>&1 ||
+        fail "cannot build in C++ through find_package"
+    "$work/in c++/consumer" >"$work/log" 2>&1 || fail "what was built in C++ fails"
+fi
+
+# Who can do without it, and lacks what it needs, is told so without an error.
+mkdir "$work/optional"
+cat >"$work/optional/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(optional LANGUAGES C)
+find_package(ringattn 0.1)
+message("found: ${ringattn_FOUND}")
+END
+PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR="$work/nothing" "$cmake" -S "$work/optional" \
+    -B "$work/optional/build" -G "$generator" -DCMAKE_C_COMPILER="$cc" \
+    -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 ||
+    fail "a package that is optional is an error where its libraries are missing"
+grep -q '^found: ' "$work/log" || fail "find_package does not return"
 
 for ranks in 1 3; do
     set --
