@@ -48,9 +48,13 @@ endfunction()
 # nvcc and the runtime's headers and static library, all of one version.
 set(RA_HAVE_CUDA OFF)
 if(NOT RA_CUDA STREQUAL "OFF")
-    # CMake 3.25 ends with an error where a toolkit has no nvToolsExt, as from release 13 on.
-    if(CMAKE_VERSION VERSION_LESS 3.26 AND NOT TARGET CUDA::nvToolsExt)
-        add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+    # CMake 3.25 ends with an error where a toolkit has not all of these; 13 has no nvToolsExt.
+    if(CMAKE_VERSION VERSION_LESS 3.26)
+        foreach(library nvToolsExt nvptxcompiler_static)
+            if(NOT TARGET CUDA::${library})
+                add_library(CUDA::${library} INTERFACE IMPORTED)
+            endif()
+        endforeach()
     endif()
     find_package(CUDAToolkit 12.1 QUIET)
     if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static)
