@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_install.sh BUILD CMAKE GENERATOR CC CXX VERSION [MPIEXEC]: install into a new folder, then
-# build and run programs against it as strangers would: through pkg-config, through find_package, and
-# in C++ alone where there is a CXX.
+# build and run programs against it as strangers would: through pkg-config, through find_package, in
+# C++ alone where there is a CXX, and as a part of their own project.
 build=$1 cmake=$2 generator=$3 cc=$4 cxx=$5 version=$6 mpiexec=${7-}
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
@@ -70,6 +70,14 @@ PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR="$work/nothing" "$cmake" -S "$work/optional
     -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 ||
     fail "a package that is optional is an error where its libraries are missing"
 grep -q '^found: ' "$work/log" || fail "find_package does not return"
+
+# Within another project: its tests and kind of build are its own.
+"$cmake" -S "$here/within" -B "$work/within" -G "$generator" -DCMAKE_C_COMPILER="$cc" \
+    -DRA_CUDA=OFF >"$work/log" 2>&1 || fail "add_subdirectory"
+"$(dirname "$cmake")/ctest" --test-dir "$work/within" -N >"$work/log" 2>&1
+grep -q '^Total Tests: 1$' "$work/log" || fail "our tests are run in another project"
+grep -q '^CMAKE_BUILD_TYPE:[A-Z]*=$' "$work/within/CMakeCache.txt" ||
+    fail "another project's kind of build is set"
 
 for ranks in 1 3; do
     set --
