@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 
 # The installed command finds a shared libringattn beside it, and an MPI that lies elsewhere.
-file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(ringattn ringattn_tool PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 set_target_properties(ringattn_tool PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
 
@@ -38,8 +38,13 @@ if(NOT BUILD_SHARED_LIBS)
         string(APPEND RA_PC_LIBS " ${CUDA_cudart_static_LIBRARY} -ldl -lrt")
     endif()
 endif()
-# Relative, so that the tree can be installed under any --prefix and moved.
-file(RELATIVE_PATH RA_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+# Relative, so that the tree can be installed under any --prefix and moved; but folders that are set
+# as absolute paths are where they are.
+file(RELATIVE_PATH RA_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" RA_PC_PREFIX "${RA_PC_PREFIX}")
+foreach(dir INCLUDEDIR LIBDIR)
+    set(RA_PC_${dir} "\${prefix}")
+    cmake_path(APPEND RA_PC_${dir} "${CMAKE_INSTALL_${dir}}")
+endforeach()
 configure_file(cmake/ringattn.pc.in ${PROJECT_BINARY_DIR}/ringattn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/ringattn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

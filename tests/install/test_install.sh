@@ -71,13 +71,18 @@ PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR="$work/nothing" "$cmake" -S "$work/optional
     fail "a package that is optional is an error where its libraries are missing"
 grep -q '^found: ' "$work/log" || fail "find_package does not return"
 
-# Within another project: its tests and kind of build are its own.
+# Within another project: its tests and kind of build are its own. Folders may be absolute, too.
 "$cmake" -S "$here/within" -B "$work/within" -G "$generator" -DCMAKE_C_COMPILER="$cc" \
-    -DRA_CUDA=OFF >"$work/log" 2>&1 || fail "add_subdirectory"
+    -DRA_CUDA=OFF -DCMAKE_INSTALL_PREFIX="$work/put" -DCMAKE_INSTALL_LIBDIR="$work/put/libs" \
+    -DCMAKE_INSTALL_INCLUDEDIR="$work/headers" >"$work/log" 2>&1 || fail "add_subdirectory"
 "$(dirname "$cmake")/ctest" --test-dir "$work/within" -N >"$work/log" 2>&1
 grep -q '^Total Tests: 1$' "$work/log" || fail "our tests are run in another project"
 grep -q '^CMAKE_BUILD_TYPE:[A-Z]*=$' "$work/within/CMakeCache.txt" ||
     fail "another project's kind of build is set"
+pc=$work/within/ringattn/ringattn.pc
+[ "$(pkg-config --variable=libdir "$pc")" = "$work/put/libs" ] || fail "libdir: $(cat "$pc")"
+[ "$(pkg-config --variable=includedir "$pc")" = "$work/headers" ] ||
+    fail "includedir: $(cat "$pc")"
 
 for ranks in 1 3; do
     set --
