@@ -163,7 +163,7 @@ Test(pattern_cache, a_key_holds_what_describes_the_pattern_and_its_rows_and_no_m
         config.block_pair_count = cases[i].kind == RA_BLOCKS_LIST ? 3 : 0;
         cr_assert_eq(ra_pattern_create(&config, BLOCKS * 16, 1, pool, &pattern), RA_OK);
         cr_expect_eq(ra_pattern_cache_key_bytes(pattern, (ra_heads){0, 1, 1}, 3),
-                     8 * (FIXED + 4 * 3 + cases[i].numbers), "kind %d: %zu bytes", (int)i,
+                     (size_t)(8 * (FIXED + 4 * 3 + cases[i].numbers)), "kind %d: %zu bytes", (int)i,
                      ra_pattern_cache_key_bytes(pattern, (ra_heads){0, 1, 1}, 3));
         ra_pattern_destroy(pattern);
     }
