@@ -45,6 +45,20 @@ function(ra_try_nvcc result)
     set(${result} ${RA_NVCC_WORKS} PARENT_SCOPE)
 endfunction()
 
+# What was found with an nvcc that does not work is looked for again, as CUDAToolkit_ROOT may be
+# another by then; what the user set stays.
+function(ra_forget_toolkit)
+    if(CMAKE_CUDA_COMPILER STREQUAL CUDAToolkit_NVCC_EXECUTABLE)
+        unset(CMAKE_CUDA_COMPILER CACHE)
+    endif()
+    get_cmake_property(names CACHE_VARIABLES)
+    list(FILTER names INCLUDE REGEX "^CUDAToolkit_|^CUDA_.*_LIBRARY$")
+    list(REMOVE_ITEM names CUDAToolkit_ROOT)
+    foreach(name ${names})
+        unset(${name} CACHE)
+    endforeach()
+endfunction()
+
 # nvcc and the runtime's headers and static library, all of one version.
 set(RA_HAVE_CUDA OFF)
 if(NOT RA_CUDA STREQUAL "OFF")
@@ -62,6 +76,9 @@ if(NOT RA_CUDA STREQUAL "OFF")
         set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual CACHE STRING
             "GPUs to compile for; virtual: PTX, from which a driver makes code for later ones")
         ra_try_nvcc(nvcc_works)
+        if(NOT nvcc_works)
+            ra_forget_toolkit()
+        endif()
     endif()
     if(nvcc_works)
         enable_language(CUDA)

@@ -115,7 +115,7 @@ for stage in "${stages[@]}"; do
 done
 cache=$root/build/release/CMakeCache.txt
 if [ -f "$cache" ] && ! grep -q '^CMAKE_CUDA_COMPILER:[^=]*=/' "$cache"; then
-    summary+=('cuda     left out       no nvcc was found: nothing of CUDA was compiled or tested')
+    summary+=('cuda     left out       no nvcc that works was found: nothing of CUDA was compiled or tested')
 fi
 printf '\n'
 printf '%s\n' "${summary[@]}"
