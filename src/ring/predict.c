@@ -31,6 +31,7 @@ static void choose_followed(ra_predict_job *job)
     job->followed_count = all ? n : (int)(sizeof(some) / sizeof(some[0]));
     for (int i = 0; i < job->followed_count; ++i)
         job->followed[i] = all ? i : some[i];
+    job->readers = job->followed_count;
     job->sampled = !all;
     weigh_followed(job);
 }
@@ -222,12 +223,15 @@ static ra_status make_split(ra_predict_job *job, int32_t g, ra_predict_bytes *to
         ra_predict_add_times(job, &part[i], i, g, g + 1, times);
     }
     ra_predict_free_plans(job, part);
-    return status;
+    return status == RA_OK
+               ? ra_predict_cross(job, (ra_heads){group.q_begin, 1, group.q_count}, group.kv_count)
+               : status;
 }
 
 static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
                              ra_predict_bytes *totals, ra_predict_times *times)
 {
+    const ra_ring_config *c = &job->request->ring;
     ra_status status = RA_OK;
     bool const split = job->groups > 1 && has_plans_by_group(job);
     int64_t const plans_bytes = plan_array_bytes(job, job->groups);
@@ -240,7 +244,9 @@ static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
         add_groups(job, &plans[i], job->followed[i], 0, job->groups, &totals[i]);
         ra_predict_add_times(job, &plans[i], i, 0, job->groups, times);
     }
-    for (int32_t g = 0; split && g < job->groups && status == RA_OK; ++g)
+    if (!split)
+        return ra_predict_cross(job, (ra_heads){0, 1, c->heads}, c->kv_heads);
+    for (int32_t g = 0; g < job->groups && status == RA_OK; ++g)
         status = make_split(job, g, totals, times);
     return status;
 }
@@ -277,6 +283,8 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
         out->exact = out->exact && !ra_predict_evicts(job, &totals[i]);
         ra_predict_keep_fullest(job, &memory, rank, out);
     }
+    if (job->has_crossed)
+        out->sent_bytes = job->crossed_bytes;
     /* Cutting maps takes scratch, which is not predicted, but while no tensor is there yet. Of some
        tens of KiB it may be more than both. */
     if (!job->request->on_device && out->tilemap_bytes > out->floor_bytes)

@@ -119,6 +119,11 @@ typedef struct ra_predict_job {
     double areas[RA_PREDICT_RANKS_ALL];   /* of followed ranks: live pairs, one batch */
     double area;                          /* of all ranks: live pairs, one batch */
     double *halves; /* [2 * ranks] of halves of contiguous shards; owned; NULL: not looked at */
+    int readers;    /* whose needs share the visits to slices */
+    /* Of more ranks than are followed, if their needs are counted: what they send, over all head
+       groups and both passes, and what of it goes between nodes. */
+    bool has_crossed;
+    double crossed_bytes, crossed_network_bytes;
     bool sampled;
 } ra_predict_job;
 
@@ -230,6 +235,8 @@ void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_o
                           int64_t *all_out);
 /* Whether every rank needs every row of every other. */
 RA_CHECKED ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out);
+/* Of more ranks than are followed: add what crosses for such heads, of so many key heads. */
+RA_CHECKED ra_status ra_predict_cross(ra_predict_job *job, ra_heads heads, int32_t kv_heads);
 /* Rows sent in one forward pass of the layout at hand. */
 RA_CHECKED ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out);
 

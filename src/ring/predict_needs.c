@@ -163,7 +163,7 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
 {
     if (t->job->diagonal != NULL)
         return visit_rows_of_blocks(t, layer, rows);
-    int64_t const visits = ra_min_i64(READER_VISITS_MAX, VISITS_MAX / t->job->followed_count) /
+    int64_t const visits = ra_min_i64(READER_VISITS_MAX, VISITS_MAX / t->job->readers) /
                            (t->job->apart ? 1 : t->job->ranks);
     int64_t const span = ra_max_i64(1, LOOK_ROWS / rows.stride); /* a look spans few rows */
     int64_t const look = ra_min_i64(span, rows.count);

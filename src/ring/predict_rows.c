@@ -2,6 +2,7 @@
 #include "internal.h"
 #include "ring/predict_job.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,7 +227,8 @@ static ra_status measure(ra_predict_job *job)
         if (job->layout.kind != RA_LAYOUT_STRIPED || stripe.count / look_rows(stripe) < AREA_LOOKS)
             sum = job->area;
     }
-    job->layout.imbalance = sum > 0 ? most * job->ranks / sum : 1;
+    /* Stripes that are followed may all be below the mean. */
+    job->layout.imbalance = sum > 0 ? fmax(1, most * job->ranks / sum) : 1;
     return RA_OK;
 }
 
@@ -268,6 +270,9 @@ ra_status ra_predict_refuse_pieces(const ra_predict_job *job)
     return RA_ERR_UNSUPPORTED;
 }
 
+/* What estimates of equally many rows differ by. */
+static double const rounded = 1e-12;
+
 /* As the ring: fewest rows sent where even enough, else the most even; first of equals. */
 static ra_status choose(ra_predict_job *job)
 {
@@ -292,7 +297,7 @@ static ra_status choose(ra_predict_job *job)
         if (status != RA_OK)
             return status;
         bool const best_even = best >= 0 && best_imbalance <= RA_LAYOUT_IMBALANCE;
-        if (best < 0 || (even && (!best_even || rows < best_rows)) ||
+        if (best < 0 || (even && (!best_even || rows < best_rows * (1 - rounded))) ||
             (!even && !best_even && job->layout.imbalance < best_imbalance)) {
             best = kind;
             best_rows = rows;

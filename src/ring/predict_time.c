@@ -212,7 +212,8 @@ ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *time
         }
     }
     /* Where few ranks stand for many, each of the two is an estimate by itself. */
-    out->sent_network_bytes = fmin(network_bytes(job, times), out->sent_bytes);
+    out->sent_network_bytes = job->has_crossed ? job->crossed_network_bytes
+                                               : fmin(network_bytes(job, times), out->sent_bytes);
     out->slowest_rank = job->followed[chosen];
     out->step_count = job->step_count;
     ra_status const status = ra_predict_take(&out->steps, job->step_count, sizeof(*out->steps));

@@ -692,6 +692,51 @@ Test(plan, sends_of_many_ranks_are_those_of_as_many_that_are_all_followed)
               sent[1]);
 }
 
+/* Rows of 128 bytes: of 64 ranks and more, those that every rank needs are counted. */
+Test(plan, sends_of_many_ranks_are_what_each_of_them_needs)
+{
+    static const struct {
+        const char *pattern;
+        double bytes, network_bytes;
+    } cases[] = {
+        /* 64 rows a rank, and 255 before each but the first ones; 8 ranks a node */
+        {"--set pattern.window.left=255", 128 * (64 + 128 + 192 + 61 * 255),
+         128 * (8 * 255 + 7 * (191 + 127 + 63))},
+        /* documents of 13 ranks: rank r of one needs what r ranks have */
+        {"--set 'pattern.documents=[832,832,832,832,832]'", 128 * 5 * 64 * 78, -1},
+    };
+    static const char nodes[] = "ranks_per_node: 8\n";
+    command_file_write("nodes.yaml", nodes, strlen(nodes));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char line[400];
+        snprintf(line, sizeof(line),
+                 "plan --ranks 65 --hardware nodes.yaml " SHAPE
+                 "--set shape.seq=4160 --set pattern.causal=true --set ring.schedule=direct "
+                 "--set ring.layout=contiguous %s",
+                 cases[i].pattern);
+        json_t *const plan = plan_point_of(0, line);
+        cr_expect_eq(json_number_value(member(plan, "sent_bytes")), cases[i].bytes,
+                     "%s: %g, not %g", cases[i].pattern,
+                     json_number_value(member(plan, "sent_bytes")), cases[i].bytes);
+        if (cases[i].network_bytes >= 0)
+            cr_expect_eq(json_number_value(member(plan, "sent_network_bytes")),
+                         cases[i].network_bytes, "%s: %g, not %g", cases[i].pattern,
+                         json_number_value(member(plan, "sent_network_bytes")),
+                         cases[i].network_bytes);
+        json_decref(plan);
+    }
+}
+
+/* Some stripes of few rows, which may all be below the mean, stand for all. */
+Test(plan, no_imbalance_is_below_one)
+{
+    json_t *const plan =
+        plan_point_of(0, "plan --ranks 333 " SHAPE "--set shape.seq=383 --set pattern.causal=true "
+                         "--set pattern.window.left=76 --set ring.layout=striped");
+    cr_expect_geq(json_number_value(member(plan, "imbalance")), 1.0);
+    json_decref(plan);
+}
+
 /* Of one head at a time, if need be: forward they come and go within a step. */
 Test(plan, head_groups_leave_room_for_scores)
 {
