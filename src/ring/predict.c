@@ -291,6 +291,25 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
         out->exact = false;
 }
 
+/* So it may be where a chunk meets many slices, whose pieces and their order take about so many
+   bytes each. Keys that others read in place are there already. */
+static ra_status look_at_scratch(const ra_predict_job *job, ra_prediction *out)
+{
+    enum { SLICE_BYTES = 512, SMALL_BYTES = 64 << 10 };
+    int32_t const kv_heads = job->request->ring.kv_heads;
+    int64_t later =
+        out->peak_bytes - out->memory_bytes[RA_MEM_TILEMAP] - out->memory_bytes[RA_MEM_WORKSPACE];
+    double slices;
+    if (!out->exact || !out->counted || job->request->on_device)
+        return RA_OK;
+    if (job->schedule == RA_SCHEDULE_SHARED)
+        later -= ra_predict_keys_bytes(job, kv_heads, out->rows);
+    ra_status const status = ra_predict_slices(job, &slices);
+    if (status == RA_OK && SLICE_BYTES * slices > (double)ra_max_i64(later, SMALL_BYTES))
+        out->exact = false;
+    return status;
+}
+
 static ra_status make_pattern(ra_predict_job *job)
 {
     const ra_predict_request *r = job->request;
@@ -358,7 +377,9 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
         ra_predict_linear(&job, &out);
     } else if (status == RA_OK) {
         fill(&job, totals, &out);
-        status = ra_predict_end_times(&job, &times, &out);
+        status = look_at_scratch(&job, &out);
+        if (status == RA_OK)
+            status = ra_predict_end_times(&job, &times, &out);
     }
     ra_predict_free_times(&times);
     ra_predict_free_plans(&job, plans);

@@ -737,6 +737,24 @@ Test(plan, no_imbalance_is_below_one)
     json_decref(plan);
 }
 
+/* Planning takes more than the tensors that follow, though the maps take less. */
+Test(plan, is_not_exact_where_scratch_may_be_the_peak)
+{
+    static const char job[] = "--set shape.seq=1500 --set shape.batch=4 --set shape.dtype=f32 "
+                              "--set pattern.blocks.kind=random --set pattern.blocks.size=1 "
+                              "--set pattern.blocks.density=0.1";
+    char line[500];
+    snprintf(line, sizeof(line), "run " SHAPE "%s", job);
+    json_t *const run = plan_point_of(0, line);
+    snprintf(line, sizeof(line), "plan " SHAPE "%s", job);
+    json_t *const plan = plan_point_of(0, line);
+    cr_expect_gt(integer(run, "peak_bytes"), integer(plan, "peak_bytes"));
+    cr_expect_gt(integer(plan, "floor_bytes"), integer(plan, "tilemap_bytes"));
+    cr_expect(json_is_false(member(plan, "exact")));
+    json_decref(run);
+    json_decref(plan);
+}
+
 /* Of one head at a time, if need be: forward they come and go within a step. */
 Test(plan, head_groups_leave_room_for_scores)
 {
