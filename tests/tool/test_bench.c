@@ -3,6 +3,7 @@
  */
 #include "tool/bench_runner.h"
 #include "tool/config_points.h"
+#include "tool/plan_points.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -397,13 +398,19 @@ static void expect_explained(const char *page, const json_t *object, int depth)
     }
 }
 
-Test(bench, the_page_of_reports_has_every_name)
+static const char *page_of_reports(void)
 {
     static char page[1 << 15];
     FILE *file = fopen(RA_TEST_SOURCE "/docs/reports.md", "rb");
     cr_assert_not_null(file);
     page[fread(page, 1, sizeof(page) - 1, file)] = '\0';
     fclose(file);
+    return page;
+}
+
+Test(bench, the_page_of_reports_has_every_name)
+{
+    const char *const page = page_of_reports();
     write_config("shape: {seq: 64, heads: 2, head_dim: 16}\njob: {repeat: 2, backward: true}\n"
                  "variants: {dense: {}, causal: {pattern.causal: true}}\n");
     json_t *root = bench(0, "--config job.yaml --verify --phases", 0);
@@ -413,4 +420,15 @@ Test(bench, the_page_of_reports_has_every_name)
     for (size_t i = 0; i < 2; i++)
         expect_explained(page, json_array_get(points, i), 0);
     json_decref(root);
+}
+
+Test(bench, the_page_of_reports_has_every_name_of_plans)
+{
+    const char *const page = page_of_reports();
+    json_t *const plan =
+        plan_point_of(0, "plan --ranks 2 --longest --backward --set shape.seq=64 "
+                         "--hardware " RA_TEST_SOURCE "/configs/hardware/h200-nvlink-ib.yaml");
+    expect_explained(page, plan, 0);
+    expect_explained(page, json_array_get(member(plan, "steps"), 0), 1);
+    json_decref(plan);
 }
