@@ -13,7 +13,7 @@
 
 /* What changes from rank to rank does so evenly but for the ends: others lie on the line between
    the followed ones before and after them. */
-static void weigh_followed(ra_predict_job *job)
+void ra_predict_weigh_followed(ra_predict_job *job)
 {
     for (int i = 0; i < job->followed_count; ++i) {
         int const before = i > 0 ? job->followed[i] - job->followed[i - 1] - 1 : 0;
@@ -21,6 +21,7 @@ static void weigh_followed(ra_predict_job *job)
             i + 1 < job->followed_count ? job->followed[i + 1] - job->followed[i] - 1 : 0;
         job->weights[i] = 1 + 0.5 * (before + after);
     }
+    job->readers = job->followed_count;
 }
 
 static void choose_followed(ra_predict_job *job)
@@ -31,9 +32,8 @@ static void choose_followed(ra_predict_job *job)
     job->followed_count = all ? n : (int)(sizeof(some) / sizeof(some[0]));
     for (int i = 0; i < job->followed_count; ++i)
         job->followed[i] = all ? i : some[i];
-    job->readers = job->followed_count;
     job->sampled = !all;
-    weigh_followed(job);
+    ra_predict_weigh_followed(job);
 }
 
 /* Ranks fill nodes one after the other. */
@@ -344,6 +344,7 @@ static ra_status predict(ra_predict_job *job, ra_predict_plan **plans, ra_predic
         status = ra_predict_layout(job);
     if (status != RA_OK || job->request->ring.linear != RA_LINEAR_NONE)
         return status;
+    ra_predict_follow_busiest(job);
     status = choose_schedule(job);
     if (status == RA_OK)
         status = make_plans(job, plans);

@@ -150,6 +150,9 @@ int64_t ra_predict_round_buffer(const ra_predict_job *job, int64_t bytes); /* of
 
 /* Make the rows of all ranks, measure the imbalance, and resolve layout auto. */
 RA_CHECKED ra_status ra_predict_layout(ra_predict_job *job);
+/* Of more ranks than are followed: follow the busiest, too, if it is busier than these. */
+void ra_predict_follow_busiest(ra_predict_job *job);
+void ra_predict_weigh_followed(ra_predict_job *job);
 void ra_predict_free_rows(ra_predict_job *job);
 
 /*

@@ -188,18 +188,46 @@ static ra_status count_halves(ra_predict_job *job)
     return status;
 }
 
+/* Shares that are counted in other pieces may differ by less. */
+static double const little_more = 1.01;
+
 /* The largest share among all ranks, of whom only some are followed. */
-static double most_of_halves(const ra_predict_job *job)
+static double most_of_halves(const ra_predict_job *job, int *rank_out)
 {
     bool const zigzag = job->layout.kind == RA_LAYOUT_ZIGZAG;
-    double most = 0;
+    double most = -1;
     for (int r = 0; r < job->ranks; ++r) {
         int const first = zigzag ? r : 2 * r;
         int const second = zigzag ? 2 * job->ranks - 1 - r : 2 * r + 1;
         double const area = job->halves[first] + job->halves[second];
-        most = area > most ? area : most;
+        if (area > most) {
+            most = area;
+            *rank_out = r;
+        }
     }
     return most;
+}
+
+void ra_predict_follow_busiest(ra_predict_job *job)
+{
+    int rank = 0, place = 0;
+    double most = 0;
+    if (job->followed_count == job->ranks || job->layout.kind == RA_LAYOUT_STRIPED)
+        return;
+    double const area = most_of_halves(job, &rank);
+    for (int i = 0; i < job->followed_count; ++i) {
+        most = job->areas[i] > most ? job->areas[i] : most;
+        place += job->followed[i] < rank ? 1 : 0;
+    }
+    if (area <= little_more * most || job->followed[place] == rank)
+        return;
+    for (int i = job->followed_count++; i > place; --i) {
+        job->followed[i] = job->followed[i - 1];
+        job->areas[i] = job->areas[i - 1];
+    }
+    job->followed[place] = rank;
+    job->areas[place] = area;
+    ra_predict_weigh_followed(job);
 }
 
 /*
@@ -210,6 +238,7 @@ static double most_of_halves(const ra_predict_job *job)
 static ra_status measure(ra_predict_job *job)
 {
     double most = 0, sum = 0;
+    int busiest = 0;
     for (int i = 0; i < job->followed_count; ++i) {
         job->areas[i] = rank_area(job, job->followed[i]);
         most = job->areas[i] > most ? job->areas[i] : most;
@@ -223,7 +252,7 @@ static ra_status measure(ra_predict_job *job)
         if (status != RA_OK)
             return status;
         if (job->layout.kind != RA_LAYOUT_STRIPED)
-            most = most_of_halves(job);
+            most = most_of_halves(job, &busiest);
         if (job->layout.kind != RA_LAYOUT_STRIPED || stripe.count / look_rows(stripe) < AREA_LOOKS)
             sum = job->area;
     }

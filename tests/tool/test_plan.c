@@ -755,6 +755,31 @@ Test(plan, is_not_exact_where_scratch_may_be_the_peak)
     json_decref(plan);
 }
 
+/* A long document among short ones lies on ranks that are none of the ends or quarters. */
+Test(plan, the_busiest_of_many_ranks_is_followed)
+{
+    char lengths[1000] = "", line[1500];
+    for (int i = 0; i < 181; i++)
+        snprintf(lengths + strlen(lengths), sizeof(lengths) - strlen(lengths), "%s,",
+                 i == 30 ? "1280" : "64");
+    lengths[strlen(lengths) - 1] = '\0';
+    snprintf(line, sizeof(line),
+             "plan --ranks 200 " SHAPE "--set shape.seq=12800 --set 'pattern.documents=[%s]' "
+             "--set ring.layout=contiguous --set ring.schedule=direct",
+             lengths);
+    json_t *const plan = plan_point_of(0, line);
+    double const mean = json_number_value(member(plan, "live_pairs")) / 200;
+    double pairs = 0;
+    json_t *step;
+    size_t i;
+    json_array_foreach(member(plan, "steps"), i, step) pairs +=
+        json_number_value(member(step, "live_pairs"));
+    cr_expect_eq(integer(plan, "fullest_rank"), 30);
+    cr_expect_float_eq(pairs / mean, json_number_value(member(plan, "imbalance")), 1e-6);
+    cr_expect_gt(integer(member(plan, "memory_bytes"), "comm_buffer"), 0);
+    json_decref(plan);
+}
+
 /* Of one head at a time, if need be: forward they come and go within a step. */
 Test(plan, head_groups_leave_room_for_scores)
 {
