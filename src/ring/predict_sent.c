@@ -114,6 +114,7 @@ static int asked_team(int teams, int asked, int index)
         return index;
     if (index == asked - 1)
         return teams - 1;
+    RA_ASSERT(asked > 3); /* ASKED_LEAST */
     return 1 + (int)((int64_t)(index - 1) * (teams - 3) / (asked - 3));
 }
 
