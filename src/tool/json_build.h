@@ -9,6 +9,9 @@
 /** JSON has no NaN and no infinity: they become null. NULL: no memory. */
 json_t *ra_json_number(double value);
 
+/** The nearest integer, with all its digits; from 2^63 on a number as above. */
+json_t *ra_json_count(double value);
+
 /** Add the members of `more` and take it over; a failure, or a NULL in between, leaves NULL. */
 json_t *ra_json_extend(json_t *object, json_t *more);
 

@@ -17,11 +17,11 @@ static json_t *device_to_json(const ra_plan_point *point)
 
 static json_t *step_to_json(const ra_predicted_step *s, bool has_times, bool backward)
 {
-    json_t *object = json_pack("{s:i, s:o, s:o, s:I, s:I, s:s}", "step", s->distance, "held_from",
-                               s->held_from >= 0 ? json_integer(s->held_from) : json_null(),
-                               "live_pairs", ra_json_number(s->pairs), "fetched_bytes",
-                               (json_int_t)s->held_bytes, "sent_bytes", (json_int_t)s->sent_bytes,
-                               "link", s->crosses_nodes ? "network" : "node");
+    json_t *object =
+        json_pack("{s:i, s:o, s:o, s:I, s:I, s:s}", "step", s->distance, "held_from",
+                  s->held_from >= 0 ? json_integer(s->held_from) : json_null(), "live_pairs",
+                  ra_json_count(s->pairs), "fetched_bytes", (json_int_t)s->held_bytes, "sent_bytes",
+                  (json_int_t)s->sent_bytes, "link", s->crosses_nodes ? "network" : "node");
     if (backward)
         object = ra_json_extend(object, json_pack("{s:I, s:I}", "grad_in_bytes",
                                                   (json_int_t)s->grad_in_bytes, "grad_out_bytes",
@@ -76,12 +76,12 @@ static json_t *times_to_json(const ra_plan_point *point)
 
 static json_t *work_to_json(const ra_prediction *p)
 {
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "live_pairs", ra_json_number(p->live_pairs),
-        "forward_flops", ra_json_number(p->forward.flops), "backward_flops",
-        ra_json_number(p->backward.flops), "imbalance", ra_json_number(p->imbalance), "sent_bytes",
-        ra_json_number(p->sent_bytes), "sent_network_bytes", ra_json_number(p->sent_network_bytes),
-        "full_ring_bytes", ra_json_number(p->full_ring_bytes));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "live_pairs",
+                     ra_json_count(p->live_pairs), "forward_flops", ra_json_count(p->forward.flops),
+                     "backward_flops", ra_json_count(p->backward.flops), "imbalance",
+                     ra_json_number(p->imbalance), "sent_bytes", ra_json_count(p->sent_bytes),
+                     "sent_network_bytes", ra_json_count(p->sent_network_bytes), "full_ring_bytes",
+                     ra_json_count(p->full_ring_bytes));
 }
 
 json_t *ra_plan_point_to_json(const ra_plan_point *point)

@@ -449,6 +449,14 @@ static double forward_ms(const json_t *plan)
     return real(member(plan, "forward_ms"), "median");
 }
 
+Test(plan, counts_with_all_digits)
+{
+    json_t *plan = plan_point_of(0, "plan --ranks 1 --set shape.seq=65537 --set shape.heads=1 "
+                                    "--set pattern.causal=true");
+    cr_expect_eq(integer(plan, "live_pairs"), 65537ll * 65538 / 2);
+    json_decref(plan);
+}
+
 Test(plan, says_of_linear_attention_what_a_run_says)
 {
     command_run(&result, 0,
