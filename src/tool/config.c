@@ -130,6 +130,7 @@ ra_status ra_config_value_apply(const ra_config_layer *layer, int index, const r
     ra_config_value value = {0};
     char place[RA_YAML_PLACE_MAX];
     layer->config->named[index] = true;
+    layer->config->layers[index] = layer->config->layer;
     if (node->kind == RA_YAML_NULL)
         return key_reset(layer->config, index);
     ra_status const status = value_read(layer, key, node, &value);
@@ -337,20 +338,28 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
 {
     const ra_feature_set *features = source->pick.features;
     ra_status status = defaults_set(config);
+    config->layer = 1;
     if (status == RA_OK)
         status = mapping_apply(yaml, config, yaml->root, "configuration");
+    config->layer++;
     if (status == RA_OK)
         status = variants_apply(yaml, config, source->pick.variant);
+    config->layer++;
     if (status == RA_OK)
         status = ra_config_sweep_apply(yaml, source, config);
+    config->layer++;
     if (status == RA_OK && features != NULL)
         status = ra_config_features_apply(features, config);
+    config->layer++;
     for (int i = 0; i < source->set_count && status == RA_OK; i++)
         status = ra_config_set_apply(config, source->sets[i]);
     if (status == RA_OK && features != NULL)
         status = ra_config_features_hold(features, config);
+    config->layer++;
     if (status == RA_OK)
         status = ra_config_options_apply(config, source);
+    if (status == RA_OK)
+        status = ra_config_reset_replaced(config);
     if (status == RA_OK && config->kv_heads == 0 && config->input == NULL)
         config->kv_heads = config->heads;
     return status == RA_OK && source->pick.sweep_point == 0 ? ra_config_check_keys(config) : status;

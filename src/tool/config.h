@@ -61,7 +61,10 @@ typedef struct ra_config {
     char *pool_log;          /* NULL: none */
     int64_t rate_count;      /* of pattern.rates; ra_config_check holds it to branch_count */
     char *places[RA_CONFIG_KEY_MAX]; /* "FILE:LINE:COL" per key; NULL: the default holds */
-    bool named[RA_CONFIG_KEY_MAX];   /* keys that got a value or null, or whose section got null */
+    /* The layer at hand, from 1: file, variant, sweep, set of features, --set, options; and the
+       last one that names a key, 0: none. */
+    int layer, layers[RA_CONFIG_KEY_MAX];
+    bool named[RA_CONFIG_KEY_MAX]; /* keys that got a value or null, or whose section got null */
     /* The file's sweep and variants, which `bench` runs through. */
     bool has_sweep;
     int sweep_keys[RA_CONFIG_KEY_MAX]; /* indices of keys, in the file's order */

@@ -2,7 +2,8 @@
  * Options of features that are off. The user expects an option to have an effect, so one without is
  * refused, not ignored. An option at its default is allowed, since a report's configuration lists
  * every key. If only some points of a sweep switch a feature off, its options are meant for the
- * other points and are allowed.
+ * other points and are allowed. If what switches it off was given over the option (a variant's or
+ * --set's key over the file's), the option was meant for what that replaces: it gets its default.
  */
 #include "config_layer.h"
 #include "internal.h"
@@ -36,13 +37,51 @@ static cause cache_off(const ra_config *config)
     return on;
 }
 
-static cause blocks_off(const ra_config *config)
+/* If it is not for these kinds of blocks, a bit each. */
+static cause blocks_off(const ra_config *config, unsigned kinds)
 {
-    /* If kind none was given, it replaces another one, whose options may stay. */
-    return config->pattern.blocks_kind == RA_BLOCKS_NONE &&
-                   !ra_config_was_given(config, "pattern.blocks.kind")
-               ? (cause){"pattern.blocks.kind", "without pattern.blocks.kind"}
-               : on;
+    static const char *const with[] = {
+        [RA_BLOCKS_NONE] = "without pattern.blocks.kind",
+        [RA_BLOCKS_LOCAL_WINDOW] = "with pattern.blocks.kind: local_window",
+        [RA_BLOCKS_DILATED_SPARSE] = "with pattern.blocks.kind: dilated_sparse",
+        [RA_BLOCKS_GLOBAL_LOCAL] = "with pattern.blocks.kind: global_local",
+        [RA_BLOCKS_RANDOM] = "with pattern.blocks.kind: random",
+        [RA_BLOCKS_LIST] = "with pattern.blocks.kind: list"};
+    ra_blocks_kind const kind = config->pattern.blocks_kind;
+    return (kinds >> kind & 1u) == 0 ? (cause){"pattern.blocks.kind", with[kind]} : on;
+}
+
+static cause size_off(const ra_config *config)
+{
+    return blocks_off(config, ~(1u << RA_BLOCKS_NONE));
+}
+
+static cause width_off(const ra_config *config)
+{
+    return blocks_off(config, 1u << RA_BLOCKS_LOCAL_WINDOW | 1u << RA_BLOCKS_GLOBAL_LOCAL);
+}
+
+static cause rates_off(const ra_config *config)
+{
+    return blocks_off(config, 1u << RA_BLOCKS_DILATED_SPARSE);
+}
+
+static cause density_off(const ra_config *config)
+{
+    if (config->pattern.blocks_kind == RA_BLOCKS_DILATED_SPARSE &&
+        config->pattern.block_rates != NULL)
+        return (cause){"pattern.blocks.rates", "with pattern.blocks.rates"};
+    return blocks_off(config, 1u << RA_BLOCKS_DILATED_SPARSE | 1u << RA_BLOCKS_RANDOM);
+}
+
+static cause globals_off(const ra_config *config)
+{
+    return blocks_off(config, 1u << RA_BLOCKS_GLOBAL_LOCAL);
+}
+
+static cause seed_off(const ra_config *config)
+{
+    return blocks_off(config, 1u << RA_BLOCKS_RANDOM);
 }
 
 static cause dilated_off(const ra_config *config)
@@ -73,12 +112,12 @@ static const struct {
 } options[] = {{"memory.pool.trim", pool_off},
                {"memory.pattern_cache.entries", cache_off},
                {"memory.pattern_cache.bytes", cache_off},
-               {"pattern.blocks.size", blocks_off},
-               {"pattern.blocks.width", blocks_off},
-               {"pattern.blocks.rates", blocks_off},
-               {"pattern.blocks.density", blocks_off},
-               {"pattern.blocks.globals", blocks_off},
-               {"pattern.blocks.seed", blocks_off},
+               {"pattern.blocks.size", size_off},
+               {"pattern.blocks.width", width_off},
+               {"pattern.blocks.rates", rates_off},
+               {"pattern.blocks.density", density_off},
+               {"pattern.blocks.globals", globals_off},
+               {"pattern.blocks.seed", seed_off},
                {"pattern.dilated.heads", dilated_off},
                {"attention.linear_method", method_off},
                {"compute.isa", isa_off}};
@@ -109,14 +148,33 @@ static bool is_swept(const ra_config *config, const char *path)
     return found;
 }
 
+/* Why option number `i` has no effect; `on` where it has, or asks for none. */
+static cause without_effect(const ra_config *config, size_t i)
+{
+    const ra_config_key *key = &ra_config_keys[ra_config_key_find(options[i].path)];
+    cause const why = options[i].off(config);
+    return why.key == NULL || ra_config_is_default(config, key) || is_swept(config, why.key) ? on
+                                                                                             : why;
+}
+
+ra_status ra_config_reset_replaced(ra_config *config)
+{
+    ra_status status = RA_OK;
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && status == RA_OK; i++) {
+        int const index = ra_config_key_find(options[i].path);
+        cause const why = without_effect(config, i);
+        if (why.key != NULL && config->layers[index] < config->layers[ra_config_key_find(why.key)])
+            status = ra_config_default_apply(config, index, ra_config_keys[index].default_text);
+    }
+    return status;
+}
+
 ra_status ra_config_check_effects(const ra_config *config)
 {
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-        const ra_config_key *key = &ra_config_keys[ra_config_key_find(options[i].path)];
-        cause const why = options[i].off(config);
-        if (why.key == NULL || ra_config_is_default(config, key) || is_swept(config, why.key))
-            continue;
-        return ra_config_refuse(config, options[i].path, "has no effect %s", why.text);
+        cause const why = without_effect(config, i);
+        if (why.key != NULL)
+            return ra_config_refuse(config, options[i].path, "has no effect %s", why.text);
     }
     return RA_OK;
 }

@@ -40,6 +40,8 @@ ra_status ra_config_refuse(const ra_config *config, const char *path, const char
 bool ra_config_holds(const ra_config *config, const ra_config_key *key, const char *text);
 /** Whether a key has its default, given or not. */
 bool ra_config_is_default(const ra_config *config, const ra_config_key *key);
+/** Options of features that a later layer has switched off get their defaults. */
+RA_CHECKED ra_status ra_config_reset_replaced(ra_config *config);
 /** Refuse options of features that are off: they would be ignored. */
 RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
 

@@ -92,8 +92,7 @@ static const char all_keys[] =
     "  window: {left: 100, right: 7}\n"
     "  sinks: 3\n"
     "  documents: [2K, 4096]\n"
-    "  blocks: {size: 64, kind: random, width: 2, rates: [], density: 0.5, globals: 3,\n"
-    "           seed: 18446744073709551615}\n"
+    "  blocks: {size: 64, kind: random, density: 0.5, seed: 18446744073709551615}\n"
     "  dilated: {segments: [256, 512], rates: [1, 2], heads: grouped}\n"
     "ring: {layout: zigzag, schedule: direct, comm_buffers: 1, head_groups: 3}\n"
     "memory: {limit: 3GiB, pool: {trim: 1M}, pattern_cache: {entries: 7, bytes: 2KiB}}\n"
@@ -101,6 +100,23 @@ static const char all_keys[] =
     "comm: {backend: self, timeout: 1500ms}\n"
     "job: {input: in.safetensors, output: 'o: #.safetensors', backward: true, verify: true,\n"
     "      repeat: 5, warmup: 2, seed: 42}\n";
+
+/* Those that do not go with the above. */
+static const char keys_of_globals[] =
+    "pattern: {blocks: {kind: global_local, width: 2, globals: 3}}\n";
+static const char keys_of_rates[] = "pattern: {blocks: {kind: dilated_sparse, rates: []}}\n";
+
+Test(config, keys_of_other_kinds_of_blocks_reach_their_members)
+{
+    ra_config c = parse(keys_of_globals);
+    cr_assert_eq(c.pattern.block_width, 2);
+    cr_assert_eq(c.pattern.block_globals, 3);
+    ra_config_fini(&c);
+    c = parse(keys_of_rates);
+    cr_assert_eq(c.pattern.block_rate_count, 0);
+    cr_assert_not_null(c.pattern.block_rates); /* none, which is not the same as absent */
+    ra_config_fini(&c);
+}
 
 Test(config, every_key_reaches_its_member)
 {
@@ -122,11 +138,7 @@ Test(config, every_key_reaches_its_member)
     cr_assert_eq(c.pattern.documents[1], 4096);
     cr_assert_eq(c.pattern.block_size, 64);
     cr_assert_eq(c.pattern.blocks_kind, RA_BLOCKS_RANDOM);
-    cr_assert_eq(c.pattern.block_width, 2);
-    cr_assert_eq(c.pattern.block_rate_count, 0);
-    cr_assert_not_null(c.pattern.block_rates); /* none, which is not the same as absent */
     cr_assert(c.pattern.block_density == 0.5);
-    cr_assert_eq(c.pattern.block_globals, 3);
     cr_assert_eq(c.pattern.block_seed, UINT64_MAX);
     cr_assert_eq(c.pattern.branch_count, 2);
     cr_assert_eq(c.pattern.segments[1], 512);
@@ -176,6 +188,8 @@ Test(config, json_reads_back_as_the_same_configuration)
 {
     round_trips("");
     round_trips(all_keys);
+    round_trips(keys_of_globals);
+    round_trips(keys_of_rates);
     round_trips("ring: {variant: base}\nshape: {scale: 1e-7}\n");
 }
 

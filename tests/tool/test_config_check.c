@@ -135,6 +135,73 @@ Test(config_check, options_of_what_is_off_are_refused)
             "without pattern.blocks.kind");
     REFUSES("pattern: {blocks: {density: 0.5}}\n", "pattern.blocks.density",
             "without pattern.blocks.kind");
+    REFUSES("pattern: {blocks: {kind: none, size: 64}}\n", "pattern.blocks.size",
+            "without pattern.blocks.kind");
+}
+
+/* Each kind of blocks with each option, and which of them it takes. */
+Test(config_check, blocks_take_the_options_of_their_kind)
+{
+    static const char *const given[] = {"width: 9", "rates: [3]", "density: 0.5", "globals: 3",
+                                        "seed: 5"};
+    static const struct {
+        const char *kind;
+        bool takes[5];
+    } rows[] = {{"local_window", {true, false, false, false, false}},
+                {"dilated_sparse", {false, true, true, false, false}},
+                {"global_local", {true, false, false, true, false}},
+                {"random", {false, false, true, false, true}},
+                {"list", {false, false, false, false, false}}};
+    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+        for (int i = 0; i < 5; i++) {
+            char text[200], with[80];
+            snprintf(text, sizeof(text), "pattern: {blocks: {kind: %s, size: 64, %s}}\n%s",
+                     rows[k].kind, given[i],
+                     strcmp(rows[k].kind, "list") == 0 ? "job: {input: in}\n" : "");
+            snprintf(with, sizeof(with), "has no effect with pattern.blocks.kind: %s",
+                     rows[k].kind);
+            ra_config config = {0};
+            cr_expect_eq(parse_with(text, NULL, &config), rows[k].takes[i] ? RA_OK : RA_ERR_CONFIG,
+                         "%s%s", text, said.line);
+            cr_expect(rows[k].takes[i] || strstr(said.line, with) != NULL, "%s%s", text, said.line);
+            ra_config_fini(&config);
+        }
+    }
+    REFUSES("pattern: {blocks: {kind: dilated_sparse, rates: [3], density: 0.5}}\n",
+            "pattern.blocks.density", "with pattern.blocks.rates");
+}
+
+/* Keys of a variant over those of the file, and --set over both; what is left is a job. */
+Test(config_check, options_of_what_is_replaced_get_their_defaults)
+{
+    static const char text[] = "pattern: {blocks: {kind: local_window, width: 9}}\n"
+                               "memory: {pool: {trim: 1M}}\n"
+                               "variants:\n"
+                               "  random: {pattern.blocks.kind: random, pattern.blocks.seed: 5}\n"
+                               "  wide: {pattern.blocks.width: 20}\n";
+    const char *set = "ring.variant=base";
+    ra_config config = {0};
+    ra_config_source source = {.sets = &set, .set_count = 1, .pick.variant = "random"};
+    cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.pattern.block_width, 1);
+    cr_expect_eq(config.pattern.block_seed, 5);
+    cr_expect_eq(config.pool_trim_bytes, 0);
+    cr_expect_not(ra_config_was_given(&config, "memory.pool.trim"));
+    ra_config_fini(&config);
+    set = "pattern.blocks.width=30";
+    cr_expect_eq(parse_with(text, &source, &config), RA_ERR_CONFIG);
+    cr_expect_not_null(strstr(said.line, "--set pattern.blocks.width=30: pattern.blocks.width: "
+                                         "has no effect with pattern.blocks.kind: random"),
+                       "%s", said.line);
+    source.pick.variant = "wide";
+    set = "pattern.blocks.kind=none";
+    cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.pattern.block_width, 1);
+    ra_config_fini(&config);
+    set = "pattern.blocks.kind=global_local";
+    cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.pattern.block_width, 20);
+    ra_config_fini(&config);
 }
 
 Test(config_check, options_at_their_defaults_ask_for_nothing)
