@@ -159,6 +159,44 @@ Test(kernel_edges, every_16_bit_value_survives_attention_to_itself)
     }
 }
 
+/* Weights are relative to the largest, which is 1, however large the scores: a query that sees one
+   key has its value as output. Scores grow from row to row, to 1e12 and -1e12. */
+Test(kernel_edges, a_key_alone_has_weight_one_whatever_its_score)
+{
+    for (int t = 0; t < 3; ++t) {
+        kernel_case c = edge_case();
+        int32_t const dim = c.shape.dim;
+        c.dtype = (ra_dtype)t;
+        c.dout_factor = 0;
+        c.shape.scale = 1e8;
+        c.pattern.window_left = c.pattern.window_right = 0;
+        kernel_problem p = kernel_problem_make(&c);
+        for (int64_t i = 0; i < c.shape.n; ++i) {
+            double const size = pow(10, 4 * (double)i / (double)c.shape.n - 8);
+            for (int32_t d = 0; d < dim; ++d)
+                ra_dtype_store(c.dtype, p.q, i * dim + d,
+                               (float)size * ra_dtype_load(c.dtype, p.q, i * dim + d));
+        }
+        kernel_problem_solve(&p);
+        for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
+            if (kernel_table(i) == NULL)
+                continue;
+            kernel_result r = kernel_run(kernel_table(i), &p);
+            for (int64_t x = 0; x < c.shape.n * dim; ++x)
+                cr_assert_eq(ra_dtype_load(c.dtype, r.o, x), ra_dtype_load(c.dtype, p.v, x),
+                             "%s %s row %lld", kernel_table(i)->name, ra_dtype_name(c.dtype),
+                             (long long)(x / dim));
+            for (int64_t row = 0; row < c.shape.n; ++row)
+                cr_assert(fabs(r.lse[row] - p.want.lse[row]) <= 1e-5 + 1e-5 * fabs(p.want.lse[row]),
+                          "%s %s row %lld: lse %g, not %g", kernel_table(i)->name,
+                          ra_dtype_name(c.dtype), (long long)row, (double)r.lse[row],
+                          p.want.lse[row]);
+            kernel_result_free(&r);
+        }
+        kernel_problem_free(&p);
+    }
+}
+
 /* ---- a kernel by itself ------------------------------------------------------------------------
  */
 

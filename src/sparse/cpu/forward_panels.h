@@ -200,6 +200,26 @@ static bool load_query_pairs(forward_head *f)
     return pair_check_passes(&check);
 }
 
+/*
+ * Multiply the scores of lanes with a large top in place, and return what is left to multiply by.
+ * Fused with the subtraction of the top, which was rounded, the product leaves the top's own score
+ * a weight other than 1, further from it the larger the top: its logarithm is off by up to 2^-25 of
+ * it.
+ */
+RA_INLINE vec multiply_large(int32_t n, float factor, vec top, float *restrict column)
+{
+    float const large = 16;
+    veci const far = (top > large) | (top < -large);
+    if (_mm512_movepi32_mask((__m512i)far) == 0)
+        return vec_splat(factor);
+    vec const one = vec_splat(1.0f), now = vec_select(far, vec_splat(factor), one);
+    for (int32_t k = 0; k < n; ++k) {
+        float *const at = column + (int64_t)k * PANEL;
+        vec_store(at, vec_load(at) * now);
+    }
+    return vec_select(far, one, vec_splat(factor));
+}
+
 /* As soften_panel, for scores yet to be multiplied by `factor`; pairs of weights replace the
    scores. */
 RA_INLINE void soften_pairs(int vecs, int32_t n, float factor, float *restrict weight,
@@ -210,12 +230,13 @@ RA_INLINE void soften_pairs(int vecs, int32_t n, float factor, float *restrict w
         vec const old_top = vec_load(top + v * LANES);
         vec const new_top = vec_max(old_top, greatest_score(n, column) * factor);
         vec const base = vec_select(new_top == -INFINITY, (vec){0}, new_top);
+        vec const rest = multiply_large(n, factor, base, column);
         vec sums[2] = {0};
         for (int32_t k = 0; k < n; k += 2) {
             vec const even = vec_load(column + (int64_t)k * PANEL);
             vec const odd = vec_load(column + (int64_t)(k + 1) * PANEL);
-            vec const p = vec_exp2_short(even * factor - base);
-            vec const q = vec_exp2_short(odd * factor - base);
+            vec const p = vec_exp2_short(even * rest - base);
+            vec const q = vec_exp2_short(odd * rest - base);
             vecu_store(column + (int64_t)(k / 2) * PANEL, vec_pair(p, q));
             sums[0] += p;
             sums[1] += q;
