@@ -96,7 +96,7 @@ void ra_reference_size_delta(ra_reference_row *row, double out_norm, int32_t dim
 {
     row->delta_size = ra_reference_product_size(row->delta, row->dout_norm, out_norm, dim);
     row->delta_lean = ra_reference_product_lean(row->delta, row->dout_norm, out_norm, dim) +
-                      row->delta * row->out_lean;
+                      copysign(row->delta_size, row->delta) * row->out_lean;
 }
 
 /*
