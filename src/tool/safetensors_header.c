@@ -266,9 +266,14 @@ static ra_status parse_members(ra_tensor_file *file, const char *text, size_t by
     size_t at = 1;
     while (!end) {
         size_t const member = member_bytes(text + at, bytes - at);
-        if (member > RA_TENSOR_METADATA_MAX_BYTES)
+        if (member == SIZE_MAX)
             return reject(file, NULL, "the header is not valid JSON, byte %zu begins no member",
                           at);
+        if (member > RA_TENSOR_METADATA_MAX_BYTES) /* may be sound */
+            return ra_file_refuse(file->path, NULL, "store it with less metadata",
+                                  "what the header has from byte %zu on takes %zu bytes, more "
+                                  "than %d",
+                                  at, member, RA_TENSOR_METADATA_MAX_BYTES);
         end = text[at + member] == '}';
         if (!end || at > 1 || !only_spaces(text + at, member)) { /* "{}" lists no tensor */
             scratch[0] = '{';

@@ -151,6 +151,26 @@ Test(safetensors, refuses_names_given_twice)
     rejects("{\"__metadata__\":[]}", 0, "not an object");
 }
 
+/* Which may be sound otherwise. */
+Test(safetensors, refuses_metadata_that_take_more_memory_than_any_should)
+{
+    static const char begin[] = "{\"__metadata__\":{\"a\":\"", end[] = "\"}}";
+    size_t const length = 4 << 20;
+    char *header = malloc(sizeof(begin) + length + sizeof(end));
+    ra_tensor_file *file;
+    memset(header, 'x', sizeof(begin) + length);
+    memcpy(header, begin, sizeof(begin) - 1);
+    memcpy(header + sizeof(begin) - 1 + length, end, sizeof(end));
+    cr_assert_eq(parse(header, 0, &file), RA_ERR_IO);
+    cr_assert_eq(said.count, 1);
+    cr_assert_not_null(strstr(said.line, "more than 4194304"), "said '%s'", said.line);
+    cr_assert_null(strstr(said.line, "damaged"), "said '%s'", said.line);
+    memcpy(header + length - 8, end, sizeof(end));
+    cr_assert_eq(parse(header, 0, &file), RA_OK);
+    ra_tensor_file_close(file);
+    free(header);
+}
+
 Test(safetensors, refuses_names_that_are_too_long_or_would_break_the_line)
 {
     char header[512];
