@@ -186,7 +186,7 @@ static void add_row_linear(const ra_reference *reference, const ra_reference_row
     for (int32_t d = 0; d < dim; ++d) {
         double const slope = row->q[d] * fmin(phi[d], 1) / row->sum;
         sums->dk[d] += (dp - row->delta) * slope;
-        sums->dk_aside[d] += row->delta * slope;
+        sums->dk_aside[d] += copysign(row->delta_size, row->delta) * slope;
         slope_size += slope * slope;
     }
     ra_reference_add(p, row->dout, sums->dv, dim);
@@ -278,10 +278,15 @@ static void end_key(key_sums *key, const ra_config *config)
         return;
     }
     key->of_dk.coherent += aside;
-    for (int32_t d = 0; d < dim && ra_config_linear(config) != RA_LINEAR_NONE; ++d) {
+    if (ra_config_linear(config) == RA_LINEAR_NONE)
+        return;
+    for (int32_t d = 0; d < dim; ++d) {
         double const plus = key->dk[d] + key->dk_aside[d];
         key->of_dk.coherent += plus * plus;
     }
+    /* States sum rows of do in chunks. */
+    double const chunk = fmax(1, ra_reference_sum_lean(sqrt(dv), key->dv_norms, RA_LINEAR_CHUNK));
+    key->of_dk.coherent *= chunk * chunk;
 }
 
 static ra_status compare_key(const ra_verify_job *job, const key_group *group, int64_t at,

@@ -122,13 +122,16 @@ Test(command_verify, tensors_of_equal_elements_pass)
    and dq and dk are nothing but that. */
 Test(command_verify, tensors_of_equal_rows_pass)
 {
+    static const char *const more[] = {"", "--set pattern.causal=true",
+                                       "--set attention.kind=linear",
+                                       "--set attention.kind=linear_causal"};
     static const double means[4] = {0};
-    for (int causal = 0; causal < 2; causal++) {
+    write_input(4, means, ROWS_EQUAL);
+    for (size_t m = 0; m < sizeof(more) / sizeof(more[0]); m++) {
+        char line[160];
         command_result result;
-        write_input(4, means, ROWS_EQUAL);
-        command_run(&result, 0,
-                    causal ? "run --backward --verify --input in.st --set pattern.causal=true"
-                           : "run --backward --verify --input in.st");
-        cr_expect_eq(result.code, 0, "causal %d: %s%s", causal, result.out, result.err);
+        snprintf(line, sizeof(line), "run --backward --verify --input in.st %s", more[m]);
+        command_run(&result, 0, line);
+        cr_expect_eq(result.code, 0, "%s: %s%s", line, result.out, result.err);
     }
 }
