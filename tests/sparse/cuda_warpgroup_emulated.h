@@ -32,6 +32,8 @@ inline void warpgroup_wait()
     emulated::warp_together(emulated::OP_GROUP_WAIT, {});
 }
 
+template <class Register, int TILES> void warpgroup_pin(Register (&)[TILES][4]) {}
+
 template <class Element> struct warpgroup {
     /* c[4 n + i] of lanes: row lane / 4 + 8 (i / 2), column 8 n + 2 (lane mod 4) + i mod 2. */
     template <bool ADDS> static void product(float (&c)[8][4], uint64_t left, uint64_t right)

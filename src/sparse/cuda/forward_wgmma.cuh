@@ -156,6 +156,8 @@ template <class Element, int DIM> struct forward_wgmma {
 #pragma unroll
         for (int step = 0; step < KEYS / 16; ++step)
             products::pack_left(w[0], step, a[step]);
+        warpgroup_pin(a);
+        warpgroup_pin(s.acc[0]);
         warpgroup_begin();
 #pragma unroll
         for (int step = 0; step < KEYS / 16; ++step)
@@ -164,6 +166,7 @@ template <class Element, int DIM> struct forward_wgmma {
                 ra_wgmma_descriptor(right + ra_wgmma_at(16 * step * RA_PANEL_ROW_BYTES), KEYS));
         warpgroup_commit();
         warpgroup_wait();
+        warpgroup_pin(s.acc[0]);
     }
 
     /* ---- tasks ---- */
@@ -243,6 +246,7 @@ template <class Element, int DIM> struct forward_wgmma {
                 begin_scores(query_tile(shared), key_tile(shared, place), w);
                 bring_next(f, h, shared, at, place);
                 warpgroup_wait();
+                warpgroup_pin(w[0]);
                 if (masked)
                     products::mask(b.cursor, w);
                 rows::soften(f, own_tops(shared), w, s);

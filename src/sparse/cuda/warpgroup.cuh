@@ -8,7 +8,7 @@
  * sums c[n] are those of mma.m16n8k16 (fragments.h) for the warp's 16 rows and columns 8 n on, and
  * its left operand a has the same registers. Others lie in shared memory as wgmma_layout.h says.
  *
- * All 128 threads take part in all of these but shared_publish.
+ * All 128 threads take part in all of these but shared_publish and warpgroup_pin.
  */
 #ifndef RINGATTN_CUDA_WARPGROUP_CUH
 #define RINGATTN_CUDA_WARPGROUP_CUH
@@ -45,6 +45,25 @@ LANE_CODE void warpgroup_commit()
 LANE_CODE void warpgroup_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+/*
+ * No instruction. The steps above name no registers, so compilers might move past them what
+ * computes or uses some, but not past this: for what products use it comes before warpgroup_begin,
+ * for their sums after warpgroup_wait.
+ */
+template <int TILES> LANE_CODE void warpgroup_pin(float (&c)[TILES][4])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * TILES; ++i)
+        asm volatile("" : "+f"(c[i / 4][i % 4])::"memory");
+}
+
+template <int STEPS> LANE_CODE void warpgroup_pin(uint32_t (&a)[STEPS][4])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; ++i)
+        asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
 
 template <class Element> struct warpgroup;
