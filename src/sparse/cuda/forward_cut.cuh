@@ -10,16 +10,13 @@
 /* forward_work.cut of a task that is none of a cut chunk. */
 enum { FORWARD_WHOLE = -1 };
 
-struct forward_state {
-    float *acc, *top, *sum;
-};
-
-LANE_CODE forward_state forward_part_state(const ra_cuda_forward &f, int64_t slot)
+/* The head's state is that of a part. */
+LANE_CODE void forward_take_slot(const ra_cuda_forward &f, int64_t slot, forward_head &h)
 {
     int64_t const rows = f.map.chunk_rows;
-    float *const acc = f.cuts.states + slot * ra_cuda_part_floats(f.dim, f.map.chunk_rows);
-    forward_state const state = {acc, acc + rows * f.dim, acc + rows * f.dim + rows};
-    return state;
+    h.acc = f.cuts.states + slot * ra_cuda_part_floats(f.dim, f.map.chunk_rows);
+    h.top = h.acc + rows * f.dim;
+    h.sum = h.top + rows;
 }
 
 /* Its rows begin a state, and leave it where it is merged from. */
@@ -33,11 +30,8 @@ LANE_CODE void forward_begin_part(const ra_cuda_forward &f, const ra_cuda_part &
     forward_begin_task(f, task, element_bytes, w);
     forward_next_tile(f, w);
     ra_key_cursor_skip(&w.cursor, k_rows, part.part * f.cuts.part_steps);
-    forward_state const state = forward_part_state(f, ra_cuda_part_slot(&f.cuts, part));
+    forward_take_slot(f, ra_cuda_part_slot(&f.cuts, part), w.head);
     w.cut = (int16_t)part.cut;
-    w.head.acc = state.acc;
-    w.head.top = state.top;
-    w.head.sum = state.sum;
     w.head.ends = w.head.tiles_end = false;
 }
 
@@ -62,37 +56,49 @@ LANE_CODE void forward_draw(const ra_cuda_forward &f, int element_bytes, int k_r
         forward_next_tile(f, b.next);
 }
 
-/* The states of a chunk's parts, from the first slot on, become its output: a warp per row. */
+/* What a part knows of a row joins what those before it know. */
+template <int PARTS>
+LANE_CODE void forward_join(const row_state<PARTS> &s, row_state<PARTS> &merged)
+{
+    float const top = fmaxf(merged.top, s.top);
+    float const base = top == -INFINITY ? 0 : top; /* -Inf - -Inf must not become NaN */
+    float const kept = exp2_fast(merged.top - base), added = exp2_fast(s.top - base);
+    merged.top = top;
+    merged.sum = merged.sum * kept + s.sum * added;
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i)
+        merged.acc[i] = merged.acc[i] * kept + s.acc[i] * added;
+}
+
+/* The states of a chunk's parts, from the first slot on, become its output: a warp per row. It
+   reads several parts before it uses any of them: reads take long, and nobody else is left. */
 template <class Block>
 LANE_CODE void forward_merge(const ra_cuda_forward &f, const forward_work &w, int64_t slot)
 {
     typedef typename Block::element element;
-    constexpr int PARTS = Block::TILE.dim / 32;
+    constexpr int PARTS = Block::TILE.dim / 32, AT_ONCE = 4;
     int64_t const begin = forward_chunk_begin(f.map, w.task.chunk);
     int64_t const end = forward_chunk_end(f.map, begin);
+    int const parts = f.cuts.of[w.cut].parts;
     for (int64_t row = begin + warp_index(); row < end; row += Block::THREADS / 32) {
         row_state<PARTS> merged;
         forward_head h = w.head;
-        load_row_state<element>(f, h, row, false, merged);
-        for (int part = 0; part < f.cuts.of[w.cut].parts; ++part) {
-            row_state<PARTS> s;
-            forward_state const state = forward_part_state(f, slot + part);
-            h.acc = state.acc;
-            h.top = state.top;
-            h.sum = state.sum;
-            load_row_state<element>(f, h, row, true, s);
-            float const top = fmaxf(merged.top, s.top);
-            float const base = top == -INFINITY ? 0 : top; /* -Inf - -Inf must not become NaN */
-            float const kept = exp2_fast(merged.top - base), added = exp2_fast(s.top - base);
-            merged.top = top;
-            merged.sum = merged.sum * kept + s.sum * added;
+        forward_take_slot(f, slot, h);
+        load_row_state<element>(f, h, row, true, merged);
+        h.delta = NULL; /* one row of dout serves all */
+#pragma unroll 1
+        for (int part = 1; part < parts; part += AT_ONCE) {
+            row_state<PARTS> s[AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < PARTS; ++i) {
-                merged.acc[i] = merged.acc[i] * kept + s.acc[i] * added;
-                merged.dout[i] = s.dout[i];
+            for (int i = 0; i < AT_ONCE; ++i) {
+                forward_take_slot(f, slot + part + i, h);
+                load_row_state<element>(f, h, row, part + i < parts, s[i]);
             }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i)
+                forward_join(s[i], merged);
         }
-        store_row_output<element>(f, h, row, merged);
+        store_row_output<element>(f, w.head, row, merged);
     }
 }
 
