@@ -17,17 +17,22 @@ typedef struct launch {
     char *room;
 } launch;
 
+static ra_cuda_cuts cuts_of(launch *l, size_t bytes)
+{
+    l->step.map = &l->m.map; /* it has moved with the launch */
+    return ra_cuda_cuts_of(&l->step, BLOCKS, K_ROWS, l->room, bytes);
+}
+
 static launch make(const ra_pattern_config *config, int32_t tokens, int32_t batch, size_t bytes)
 {
     launch l = {.room = malloc(bytes > 0 ? bytes : 1)};
     l.m = mapped_make(&(mapped_config){
         .pattern = config, .rows = tokens, .heads = HEADS, .tile_rows = 128, .by_keys = false});
     l.step = (ra_forward_step){
-        .map = &l.m.map,
         .shape = {.batch = batch, .q_heads = HEADS, .kv_heads = HEADS, .dim = 128, .scale = 1},
         .first = true,
         .last = true};
-    l.cuts = ra_cuda_cuts_of(&l.step, BLOCKS, K_ROWS, l.room, bytes);
+    l.cuts = cuts_of(&l, bytes);
     return l;
 }
 
@@ -161,9 +166,9 @@ Test(cuda_cuts, tasks_alike_are_left_whole_and_those_that_carry_state)
     launch steps = make(&config, TOKENS, 1, bytes);
     cr_assert_gt(steps.cuts.tasks, 0);
     steps.step.last = false;
-    cr_expect_eq(ra_cuda_cuts_of(&steps.step, BLOCKS, K_ROWS, steps.room, bytes).tasks, 0);
+    cr_expect_eq(cuts_of(&steps, bytes).tasks, 0);
     steps.step.last = true;
     steps.step.ends_only = true;
-    cr_expect_eq(ra_cuda_cuts_of(&steps.step, BLOCKS, K_ROWS, steps.room, bytes).tasks, 0);
+    cr_expect_eq(cuts_of(&steps, bytes).tasks, 0);
     finish(&steps);
 }
