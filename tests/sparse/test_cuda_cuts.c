@@ -141,6 +141,23 @@ Test(cuda_cuts, parts_divide_the_steps_and_the_memory)
     }
 }
 
+/* One thread block merges the parts, while it alone is at work. */
+Test(cuda_cuts, of_few_heads_there_are_no_more_parts_than_steps_in_each)
+{
+    ra_pattern_config const config = global();
+    size_t const bytes = ra_cuda_cuts_bytes(BLOCKS, 128);
+    launch l = make(&config, TOKENS, 1, bytes);
+    for (int32_t heads = 1; heads <= 4; heads *= 2) {
+        l.step.shape.q_heads = l.step.shape.kv_heads = heads;
+        ra_cuda_cuts const cuts = cuts_of(&l, bytes);
+        cr_assert_eq(cuts.count, 1, "%d heads: %d cuts", heads, cuts.count);
+        cr_expect_leq(cuts.parts, cuts.part_steps, "%d heads: %d parts of %d steps", heads,
+                      cuts.parts, cuts.part_steps);
+        cr_expect_gt(cuts.parts, 16, "%d heads: %d parts", heads, cuts.parts);
+    }
+    finish(&l);
+}
+
 Test(cuda_cuts, less_room_makes_longer_parts_and_none_no_cut)
 {
     ra_pattern_config const config = global();

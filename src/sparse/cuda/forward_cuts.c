@@ -3,7 +3,6 @@
 #include "internal.h"
 #include "sparse/cuda/key_cursor.h"
 
-/* A part of fewer steps costs as much to merge as it saves. */
 enum { PART_STEPS_LEAST = 8 };
 
 static size_t slot_bytes(int32_t dim, int32_t rows)
@@ -25,6 +24,16 @@ static int64_t chunk_steps(const ra_tilemap *map, int32_t chunk, int32_t k_rows)
         for (uint32_t r = map->tiles[t].run_begin; r < map->tiles[t + 1].run_begin; ++r)
             steps += ra_cuda_run_steps(&map->runs[r], map->tiles[t].q_count, k_rows);
     return steps;
+}
+
+/* One thread block merges all parts of a chunk, one after the other, each in about the time of a
+   step. With fewer steps in a part than that makes parts, this would take longer than it saves. */
+static int64_t least_steps(int64_t longest)
+{
+    int64_t least = PART_STEPS_LEAST;
+    while (least * least < longest)
+        ++least;
+    return least;
 }
 
 static bool may_be_cut(const ra_forward_step *step)
@@ -69,7 +78,7 @@ ra_cuda_cuts ra_cuda_cuts_of(const ra_forward_step *step, int32_t blocks, int32_
         longest = ra_max_i64(longest, of_chunk);
     }
     int64_t part_steps =
-        ra_max_i64(ra_div_ceil(steps * heads, 4 * (int64_t)blocks), PART_STEPS_LEAST);
+        ra_max_i64(ra_div_ceil(steps * heads, 4 * (int64_t)blocks), least_steps(longest));
     if (longest <= 2 * part_steps)
         return cuts;
     do {

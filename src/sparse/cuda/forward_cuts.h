@@ -10,8 +10,9 @@ size_t ra_cuda_cuts_bytes(int32_t blocks, int32_t dim);
 
 /**
  * Chunks whose tasks take longer than half of what all tasks take, if `blocks` thread blocks share
- * them evenly: each is cut into parts of a quarter of that, fewer where `room` has no more bytes.
- * None where chunks carry state or rows are shared, or where heads have layers of their own.
+ * them evenly: each is cut into parts of a quarter of that, but into no more than a part has steps,
+ * and fewer where `room` has no more bytes. None where chunks carry state or rows are shared, or
+ * where heads have layers of their own.
  *
  * @param k_rows  of a task's step
  * @param room    on the device, of `bytes`; borrowed by the launch
