@@ -128,3 +128,37 @@ Test(streams, never_get_again_what_could_not_be_recorded)
     cr_assert_eq(ra_pool_trim(pool, 0), 1 << 20);
     close_pool();
 }
+
+/* Its neighbours are joined with each other's, and never with it. */
+Test(streams, do_not_join_what_could_not_be_recorded)
+{
+    ra_stream a = {0};
+    ra_block parts[3];
+    open_pool(INT64_MAX, 1 << 30, true);
+    ra_block whole = take_on(&a, 3 << 20);
+    ra_pool_free(pool, NULL, &whole);
+    for (int i = 0; i < 3; i++)
+        parts[i] = take_on(&a, 1 << 20);
+    cr_assert_eq(counted.requests, 1);
+    counted.refuses_events = true;
+    ra_pool_free(pool, &a, &parts[1]);
+    counted.refuses_events = false;
+    ra_pool_free(pool, NULL, &parts[0]);
+    ra_pool_free(pool, NULL, &parts[2]);
+    parts[0] = take_on(&a, 2 << 20);
+    cr_assert_eq(counted.requests, 2);
+    ra_pool_free(pool, NULL, &parts[0]);
+    close_pool();
+}
+
+/* Nor is it returned, though the bound has no room for it: the stream may still use it. */
+Test(streams, keep_what_could_not_be_recorded_beyond_the_bound)
+{
+    ra_stream a = {0};
+    open_pool(INT64_MAX, 1 << 20, true);
+    ra_block block = take_on(&a, 2 << 20);
+    counted.refuses_events = true;
+    ra_pool_free(pool, &a, &block);
+    cr_assert_eq(counted.out_bytes, 2 << 20);
+    close_pool();
+}
