@@ -1,4 +1,4 @@
-#include "ringattn/pool.h"
+#include "pool/pool_internal.h"
 #include "support/captured_log.h"
 
 #include <criterion/criterion.h>
@@ -211,6 +211,47 @@ Test(ledger, grants_the_limit_to_the_last_byte_and_not_one_more)
     cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_GRADS, 0), RA_OK);
     ra_ledger_release(ledger, RA_MEM_QKV, 1);
     cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_GRADS, 1), RA_OK);
+    ra_ledger_destroy(ledger);
+}
+
+/* What is on its way is granted to nobody else. */
+Test(ledger, keeps_a_promise_until_it_is_settled_or_broken)
+{
+    ra_ledger *ledger;
+    ra_ledger_snapshot snapshot;
+    captured_log log;
+    captured_log_begin(&log);
+    cr_assert_eq(ra_ledger_create(1000, &ledger), RA_OK);
+    cr_assert(ra_ledger_promise(ledger, 600));
+    cr_assert_eq(ra_ledger_headroom(ledger), 400);
+    cr_assert_not(ra_ledger_promise(ledger, 401));
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 401), RA_ERR_NO_MEMORY);
+    cr_assert(ra_ledger_promise(ledger, 400));
+    ra_ledger_break(ledger, 400);
+    ra_ledger_settle(ledger, RA_MEM_IO, 600, 0);
+    cr_assert_eq(ra_ledger_headroom(ledger), 400);
+    ra_ledger_read(ledger, &snapshot);
+    cr_assert_eq(snapshot.reserved_bytes, 600);
+    expect_invariants(&snapshot);
+    ra_ledger_destroy(ledger);
+}
+
+/* Idle bytes are no allocation, and of equal peaks the one with fewer of them is kept. */
+Test(ledger, knows_idle_bytes_from_others)
+{
+    ra_ledger *ledger;
+    ra_ledger_snapshot snapshot;
+    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_IO, 500), RA_OK);
+    ra_ledger_move(ledger, RA_MEM_IO, RA_MEM_POOL_IDLE, 200);
+    ra_ledger_release(ledger, RA_MEM_IO, 100);
+    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 100), RA_OK);
+    ra_ledger_read(ledger, &snapshot);
+    cr_assert_eq(snapshot.alloc_count[RA_MEM_POOL_IDLE], 0);
+    cr_assert_eq(snapshot.reserved_peak_bytes, 500);
+    cr_assert_eq(snapshot.at_peak_bytes[RA_MEM_POOL_IDLE], 0);
+    cr_assert_eq(snapshot.at_peak_bytes[RA_MEM_IO], 500);
+    expect_invariants(&snapshot);
     ra_ledger_destroy(ledger);
 }
 
