@@ -173,6 +173,92 @@ Test(trim, what_is_charged_from_elsewhere_takes_the_place_of_idle_bytes)
     close_pool();
 }
 
+/* The highest use is that of blocks and of others together. */
+Test(trim, what_was_charged_from_elsewhere_had_room_that_idle_bytes_may_have)
+{
+    open_pool(INT64_MAX, 0, false);
+    ra_block block = take(4 << 20), small;
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_COMM_BUFFER, 4 << 20), RA_OK);
+    ra_pool_free(pool, NULL, &block);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_IO, 1 << 20, NULL, &small), RA_OK);
+    cr_assert_eq(counted.out_bytes, 1 << 20);
+    ra_pool_free(pool, NULL, &small);
+    ra_pool_release(pool, RA_MEM_COMM_BUFFER, 4 << 20);
+    block = take(4 << 20);
+    give(&block);
+    small = take(3 << 20);
+    cr_assert_eq(counted.out_bytes, 8 << 20);
+    give(&small);
+    close_pool();
+}
+
+Test(trim, returns_no_more_than_a_limit_asks_for)
+{
+    ra_block blocks[3];
+    open_pool(8 << 20, 1 << 30, false);
+    for (int i = 0; i < 3; i++)
+        blocks[i] = take(2 << 20);
+    give(&blocks[0]);
+    give(&blocks[1]);
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_COMM_BUFFER, 4 << 20), RA_OK);
+    cr_assert_eq(counted.out_bytes, 4 << 20);
+    ra_pool_release(pool, RA_MEM_COMM_BUFFER, 4 << 20);
+    give(&blocks[2]);
+    close_pool();
+}
+
+/* A segment that the bound has room for is cut, and once it is whole again, cut again. */
+Test(trim, what_is_joined_counts_as_cut_no_more)
+{
+    open_pool(INT64_MAX, 4 << 20, false);
+    ra_block block = take(4 << 20);
+    give(&block);
+    for (int i = 0; i < 3; i++) {
+        block = take(1 << 20);
+        cr_assert_eq(counted.requests, 1, "after it was joined %d times", i);
+        give(&block);
+    }
+    close_pool();
+}
+
+/* Automatic: what is cut off would be idle as long as the rest is in use. */
+Test(trim, cuts_little_off_what_is_whole)
+{
+    size_t const unit = 64 << 10;
+    open_pool(INT64_MAX, 0, false);
+    ra_block block = take(34 * unit);
+    give(&block);
+    block = take(33 * unit);
+    cr_assert_eq(counted.requests, 1);
+    give(&block);
+    block = take(32 * unit);
+    cr_assert_eq(counted.requests, 2);
+    cr_assert_eq(counted.out_bytes, 32 * (int64_t)unit);
+    give(&block);
+    close_pool();
+}
+
+/* Segments of small blocks grow with what there is of these, and with that they shrink. */
+Test(trim, forgets_small_blocks_that_it_returned)
+{
+    enum { COUNT = 2000 };
+    static ra_block blocks[COUNT];
+    open_pool(INT64_MAX, 1 << 30, false);
+    blocks[0] = take(4096);
+    int64_t const first_bytes = counted.out_bytes;
+    for (int i = 1; i < COUNT; i++)
+        blocks[i] = take(4096);
+    cr_assert_lt(counted.requests, COUNT / 2);
+    for (int i = 0; i < COUNT; i++)
+        give(&blocks[i]);
+    (void)ra_pool_trim(pool, 0);
+    cr_assert_eq(counted.out_bytes, 0);
+    blocks[0] = take(4096);
+    cr_assert_eq(counted.out_bytes, first_bytes);
+    give(&blocks[0]);
+    close_pool();
+}
+
 Test(trim, counts_idle_segments_as_available)
 {
     int64_t bytes;
