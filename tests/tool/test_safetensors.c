@@ -64,6 +64,7 @@ Test(safetensors, reads_what_the_format_allows)
     accepts("{\"__metadata__\":{}}", 0);
     accepts("{" F32("none", "[0,7]", 4, 4) "," F32("a", "[1]", 0, 4) "}", 4);
     accepts("{" F32("x{,}\\\"[", "[1]", 0, 4) "}", 4);
+    accepts("{" F32("a", "[1,1,1,1,1,1,1,1]", 0, 4) "}", 4);
     accepts("{\"a\":{\"data_offsets\":[0,1],\"shape\":[1],\"dtype\":\"F8_E4M3\"}}", 1);
 }
 
@@ -200,6 +201,11 @@ Test(safetensors, refuses_lengths_that_cannot_be)
     data[0] = 9; /* one more than there is */
     cr_assert_eq(ra_tensor_header_parse("f", data, 16, 16, &file), RA_ERR_IO);
     cr_assert_not_null(strstr(said.line, "truncated"));
+    /* Nor is anything read that was not given, however much the file has. */
+    cr_assert_eq(ra_tensor_header_parse("f", data, 16, 1000, &file), RA_ERR_IO);
+    cr_assert_not_null(strstr(said.line, "truncated"), "%s", said.line);
+    cr_assert_eq(ra_tensor_header_parse("f", data, 7, 1000, &file), RA_ERR_IO);
+    cr_assert_not_null(strstr(said.line, "too few"), "%s", said.line);
 }
 
 /* 100 MB that go on promising: they must end soon and take little memory on the way. */
