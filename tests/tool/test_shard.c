@@ -84,6 +84,27 @@ Test(shard, reading_forward_copies_every_byte_once)
     give(&block);
 }
 
+/* What a copy that failed has left is not taken for what was there before. */
+Test(shard, what_was_read_before_a_failure_is_read_again)
+{
+    char bytes[64];
+    const void *found;
+    for (int i = 0; i < 64; ++i)
+        bytes[i] = (char)i;
+    ra_block block = seal(bytes, 64);
+    ra_shard_window window = ra_shard_window_open(&shards, block.data, 64, 16);
+    cr_assert_eq(ra_shard_window_read(&window, 0, 16, &found), RA_OK);
+    long const before = sealed.copies;
+    sealed.fail_copy = before + 1;
+    cr_assert_eq(ra_shard_window_read(&window, 32, 16, &found), RA_ERR_CUDA);
+    sealed.fail_copy = 0;
+    cr_assert_eq(ra_shard_window_read(&window, 0, 16, &found), RA_OK);
+    cr_assert_eq(sealed.copies, before + 2);
+    cr_assert_arr_eq(found, bytes, 16);
+    ra_shard_window_close(&window);
+    give(&block);
+}
+
 Test(shard, host_memory_is_read_where_it_lies)
 {
     static const char data[] = "where it lies";
