@@ -36,8 +36,8 @@ static void test_free(const ra_memory *memory, void *ptr, size_t bytes)
 
 static ra_status test_available(const ra_memory *memory, int64_t *bytes_out)
 {
-    (void)memory;
-    *bytes_out = INT64_MAX;
+    const counted_memory *const self = memory->self;
+    *bytes_out = self->machine_bytes > 0 ? self->machine_bytes : INT64_MAX;
     return RA_OK;
 }
 

@@ -16,6 +16,7 @@ struct ra_stream {
 
 typedef struct counted_memory {
     int64_t out_bytes, requests, refuse_above_bytes;
+    int64_t machine_bytes; /* that the machine says it has; 0: without end */
     int64_t events;
     bool refuses_events;
 } counted_memory;

@@ -271,3 +271,35 @@ Test(trim, counts_idle_segments_as_available)
     cr_assert_eq(bytes, 8 << 20);
     close_pool();
 }
+
+static int64_t spare_one_mebibyte(void *context)
+{
+    (void)context;
+    return 1 << 20;
+}
+
+static int64_t give_up_nothing(void *context)
+{
+    (void)context;
+    return 0;
+}
+
+/* Idle bytes are the machine's no more: they come on top of what it has, as a keeper's do. */
+Test(trim, counts_idle_bytes_beside_those_of_the_machine)
+{
+    ra_pool_keeper const keeper = {NULL, spare_one_mebibyte, give_up_nothing};
+    int64_t bytes;
+    open_pool(16 << 20, 1 << 30, false);
+    counted.machine_bytes = 3 << 20;
+    ra_block block = take(6 << 20);
+    cr_assert_eq(ra_pool_available(pool, &bytes), RA_OK);
+    cr_assert_eq(bytes, 3 << 20);
+    give(&block);
+    cr_assert_eq(ra_pool_available(pool, &bytes), RA_OK);
+    cr_assert_eq(bytes, 9 << 20);
+    ra_pool_set_keeper(pool, &keeper);
+    cr_assert_eq(ra_pool_available(pool, &bytes), RA_OK);
+    cr_assert_eq(bytes, 10 << 20);
+    ra_pool_set_keeper(pool, NULL);
+    close_pool();
+}
