@@ -123,6 +123,20 @@ Test(pattern_cache, row_sets_and_sequences_of_other_lengths_are_told_apart)
     close_both(&f);
 }
 
+Test(pattern_cache, maps_by_keys_are_told_apart_from_others)
+{
+    fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 22);
+    ra_pattern_config const config = window(30);
+    asked a;
+    ask(&f, &config, SEQ, &a);
+    for (int i = 0; i < 4; ++i) {
+        a.request.by_keys = i % 2 != 0;
+        cr_assert_eq(use(&f, &a), i >= 2, "time %d", i);
+    }
+    forget(&f, &a);
+    close_both(&f);
+}
+
 /* Expects `other` to find the entry that `config` has made. */
 static void expect_shared(ra_pattern_config config, ra_pattern_config other, const char *what)
 {
