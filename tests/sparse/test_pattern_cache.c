@@ -127,6 +127,20 @@ Test(pattern_cache, never_passes_its_bounds_and_gives_equal_maps_when_thrashing)
         }
 }
 
+Test(pattern_cache, keeps_what_its_bound_holds_to_the_last_byte)
+{
+    ra_pattern_config const configs[] = {window(30), window(300)};
+    int64_t bytes = 1 << 22;
+    for (int round = 0; round < 3; ++round) { /* its size, just that, and a byte less */
+        fixture f = open_both(RA_CACHE_EAGER, 16, bytes);
+        for (int i = 0; i < 2; ++i)
+            use_config(&f, &configs[i]);
+        cr_assert_eq(counts(&f).entries, round < 2 ? 2 : 1, "of %lld bytes", (long long)bytes);
+        bytes = round == 0 ? counts(&f).bytes : bytes - 1;
+        close_both(&f);
+    }
+}
+
 Test(pattern_cache, the_least_recently_used_map_leaves_first)
 {
     fixture f = open_both(RA_CACHE_EAGER, 2, 1 << 20);

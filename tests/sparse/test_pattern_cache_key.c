@@ -6,6 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether all keys have one hash: they must be told apart all the same. */
+static bool hashes_meet;
+
+uint64_t __real_ra_map_key_hash(const ra_map_request *request, size_t *bytes_out);
+uint64_t __wrap_ra_map_key_hash(const ra_map_request *request, size_t *bytes_out);
+uint64_t __wrap_ra_map_key_hash(const ra_map_request *request, size_t *bytes_out)
+{
+    uint64_t const hash = __real_ra_map_key_hash(request, bytes_out);
+    return hashes_meet ? 1 : hash;
+}
+
 /* Change one field of what is asked for; some changes change nothing. */
 static void change(test_rng *rng, test_pattern *p, asked *a)
 {
@@ -134,6 +145,52 @@ Test(pattern_cache, maps_by_keys_are_told_apart_from_others)
         cr_assert_eq(use(&f, &a), i >= 2, "time %d", i);
     }
     forget(&f, &a);
+    close_both(&f);
+}
+
+Test(pattern_cache, maps_of_other_heads_are_told_apart)
+{
+    fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 22);
+    ra_pattern_config const config = window(30);
+    static const ra_heads heads[] = {{0, 1, 2}, {0, 2, 2}, {1, 1, 2}, {0, 1, 3}};
+    asked a;
+    ask(&f, &config, SEQ, &a);
+    for (int i = 0; i < 8; ++i) {
+        a.request.heads = heads[i % 4];
+        cr_assert_eq(use(&f, &a), i >= 4, "time %d", i);
+    }
+    forget(&f, &a);
+    close_both(&f);
+}
+
+Test(pattern_cache, branches_of_heads_that_are_not_asked_for_change_nothing)
+{
+    static const int64_t segments[3][2] = {{64, 128}, {64, 256}, {32, 128}}, rates[2] = {1, 2};
+    fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 22);
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.rates = rates;
+    config.branch_count = 2;
+    config.dilated_heads = RA_HEADS_GROUPED; /* of 4 heads the first two have the first branch */
+    for (int i = 0; i < 3; ++i) {
+        asked a;
+        config.segments = segments[i];
+        ask(&f, &config, SEQ, &a);
+        a.request.heads = (ra_heads){0, 1, 2};
+        cr_assert_eq(use(&f, &a), i == 1, "segments %d", i);
+        forget(&f, &a);
+    }
+    close_both(&f);
+}
+
+Test(pattern_cache, maps_whose_keys_have_one_hash_are_told_apart)
+{
+    fixture f = open_both(RA_CACHE_EAGER, 16, 1 << 22);
+    hashes_meet = true;
+    for (int i = 0; i < 24; ++i) {
+        ra_pattern_config const config = window(10 + i % 12);
+        cr_assert_eq(use_config(&f, &config), i >= 12, "time %d", i);
+    }
+    hashes_meet = false;
     close_both(&f);
 }
 
