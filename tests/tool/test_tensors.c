@@ -67,6 +67,7 @@ Test(tensors, every_kind_of_row_set_reads_its_rows)
         {{2, 3, 16}},                                /* strided */
         {{0, 1, 10}, {10, 1, 5}, {15, 1, 35}},       /* coalesced */
         {{40, 1, 10}, {0, 1, 10}},                   /* out of order */
+        {{5, 1, 10}, {35, 1, 10}},                   /* with a gap, as of zigzag */
         {{1, 2, 10}, {21, 1, 4}, {25, 5, 5}},        /* mixed */
         {{3, 9, 1}, {4, 7, 1}, {5, 1, 3}, {8, 2, 3}} /* strides of single rows mean nothing */
     };
