@@ -217,6 +217,21 @@ Test(config, what_a_report_says_of_a_job_is_a_job)
     }
 }
 
+Test(config, times_are_counted_in_their_units)
+{
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } times[] = {{"comm: {timeout: 250ms}", 250},
+                 {"comm: {timeout: 3s}", 3000},
+                 {"comm: {timeout: 2m}", 120000}};
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        ra_config config = parse(times[i].text);
+        cr_assert_eq(config.timeout_ms, times[i].ms, "%s", times[i].text);
+        ra_config_fini(&config);
+    }
+}
+
 Test(config, sizes_are_powers_of_1024_and_never_overflow)
 {
     ra_config config = parse("memory: {limit: 2M}\nshape: {seq: 64KiB}\njob: {seed: 1G}\n");
