@@ -95,8 +95,8 @@ static void expect_gradient(const problem *of, const ra_reference_row *row, doub
     double const by_out = row->dout_norm * sqrt(row->of_out.terms / dim);
     double const noise = fmax(by_out, fabs(delta) * sqrt(squares));
     double const sum_lean = out / norms * fmin(16, 1 / squares / 24);
-    double const delta_lean =
-        ra_reference_product_lean(delta, row->dout_norm, out, dim) + delta * sum_lean;
+    double const delta_lean = ra_reference_product_lean(delta, row->dout_norm, out, dim) +
+                              copysign(size, delta) * sum_lean;
     double const leans = norm(lean, dim) + fabs(delta_lean) * norm(kept, dim);
     double const square = scale * scale;
     expect_near(row->delta, delta, "delta", dim, mean);
