@@ -134,6 +134,25 @@ Test(pattern_cache, row_sets_and_sequences_of_other_lengths_are_told_apart)
     close_both(&f);
 }
 
+/* Equally many blocks, and the same pairs of them. */
+Test(pattern_cache, lists_of_blocks_of_other_sizes_are_told_apart)
+{
+    static const int32_t pairs[][2] = {{0, 0}, {1, 1}};
+    fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 22);
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.blocks_kind = RA_BLOCKS_LIST;
+    config.block_pairs = pairs;
+    config.block_pair_count = 2;
+    for (int i = 0; i < 6; ++i) {
+        asked a;
+        config.block_size = 200 + i % 3;
+        ask(&f, &config, 400, &a);
+        cr_assert_eq(use(&f, &a), i >= 3, "time %d", i);
+        forget(&f, &a);
+    }
+    close_both(&f);
+}
+
 Test(pattern_cache, maps_by_keys_are_told_apart_from_others)
 {
     fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 22);
