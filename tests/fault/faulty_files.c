@@ -42,10 +42,16 @@ static bool fault_hits(file_call kind)
 }
 
 static atomic_uint created_mode;
+static atomic_int created_flags;
 
 unsigned fault_created_mode(void)
 {
     return atomic_load(&created_mode);
+}
+
+int fault_created_flags(void)
+{
+    return atomic_load(&created_flags);
 }
 
 bool fault_was_hit(void)
@@ -69,6 +75,8 @@ int __real_sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags);
 int __wrap_sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags);
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
+int __real_fclose(FILE *file);
+int __wrap_fclose(FILE *file);
 void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
@@ -86,8 +94,10 @@ int __wrap_open(const char *path, int flags, ...)
     va_start(args, flags);
     mode_t const mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
     va_end(args);
-    if ((flags & O_CREAT) != 0)
+    if ((flags & O_CREAT) != 0) {
         atomic_store(&created_mode, mode);
+        atomic_store(&created_flags, flags);
+    }
     return fault_hits(OPEN) ? -1 : __real_open(path, flags, mode);
 }
 
@@ -132,6 +142,16 @@ int __wrap_sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags)
 int __wrap_rename(const char *from, const char *to)
 {
     return fault_hits(RENAME) ? -1 : __real_rename(from, to);
+}
+
+int __wrap_fclose(FILE *file)
+{
+    bool const hit = fault_hits(FCLOSE);
+    int const result = __real_fclose(file);
+    if (!hit)
+        return result;
+    errno = fault.cause;
+    return EOF;
 }
 
 void *__wrap_malloc(size_t bytes)

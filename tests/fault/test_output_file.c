@@ -107,6 +107,22 @@ Test(output_file, is_as_it_was_where_a_call_fails)
     sweep(OPEN, EMFILE, 2); /* the file and its folder, as with those that follow */
     sweep(FSYNC, EIO, 2);
     sweep(RENAME, EIO, 1);
+    sweep(FCLOSE, EDQUOT, 1); /* some file systems find out only now */
+}
+
+/* Some file systems cannot flush a folder, and say so; of a file that is an error. */
+Test(output_file, has_its_name_where_folders_cannot_be_flushed)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s", in_folder("out"));
+    for (int n = 0; n < 2; n++) {
+        old_write(path);
+        fault_set(FSYNC, n, 1, EINVAL);
+        cr_expect_eq(write_report(path), n == 1 ? RA_OK : RA_ERR_IO, "flush %d", n);
+        cr_expect(fault_was_hit());
+        fault_set(NONE, 0, 0, 0);
+        cr_expect_eq(is_old(path), n == 0);
+    }
 }
 
 /* The first flush is the file's, the second the folder's. */
@@ -186,6 +202,8 @@ Test(output_file, keeps_permissions_and_links)
     cr_assert_eq(symlink("target", path), 0);
     cr_expect_eq(write_report(path), RA_OK);
     cr_expect_eq(fault_created_mode(), 0600); /* closed until it has the mode */
+    /* Nothing that lies there is written to, wherever it leads. */
+    cr_expect_eq(fault_created_flags() & (O_EXCL | O_NOFOLLOW), O_EXCL | O_NOFOLLOW);
     cr_expect_not(is_old(target));
     cr_assert_eq(lstat(path, &info), 0);
     cr_expect(S_ISLNK(info.st_mode));
