@@ -20,7 +20,7 @@ Everything else goes to the command, for example:
 END
 }
 
-config=${CONFIG:-$root/configs/quickstart.yaml}
+config=$root/configs/quickstart.yaml
 ranks=${RANKS:-4}
 options=()
 if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
