@@ -1,4 +1,4 @@
-/* Kernels are told of exchanges that are under way, and of no others. */
+/* Kernels are told of exchanges that are under way, and of no others, and say that they work. */
 #include "ring/ring_job.h"
 
 #include <criterion/criterion.h>
@@ -30,6 +30,59 @@ ra_status __wrap_ra_comm_wait(ra_comm *comm, ra_transfer *transfer)
 {
     under_way--;
     return __real_ra_comm_wait(comm, transfer);
+}
+
+/* ---- who hears of work ----------------------------------------------------------------------- */
+
+static _Thread_local int beats;
+static atomic_int polls, silent_polls;
+
+void __real_ra_comm_beat(ra_comm *comm);
+void __wrap_ra_comm_beat(ra_comm *comm);
+
+void __wrap_ra_comm_beat(ra_comm *comm)
+{
+    beats++;
+    __real_ra_comm_beat(comm);
+}
+
+/* As kernels do it while they compute. */
+static void poll(const ra_kernel *kernel)
+{
+    int const before = beats;
+    kernel->poll(kernel->poll_context);
+    atomic_fetch_add(&polls, 1);
+    atomic_fetch_add(&silent_polls, beats == before);
+}
+
+static ra_status poll_forward(ra_kernel *kernel, const ra_forward_step *step)
+{
+    poll(kernel);
+    return ra_kernel_cpu(RA_ISA_AUTO)->forward(kernel, step);
+}
+
+static ra_status poll_backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    poll(kernel);
+    return ra_kernel_cpu(RA_ISA_AUTO)->backward(kernel, step);
+}
+
+/* Else the others, who may wait, would give a rank up that computes for long. */
+Test(ring_yields, whatever_polls_tells_others_of_work)
+{
+    for (int schedule = RA_SCHEDULE_RING; schedule <= RA_SCHEDULE_SHARED; ++schedule) {
+        ra_kernel_ops ops = *ra_kernel_cpu(RA_ISA_AUTO);
+        ops.forward = poll_forward;
+        ops.backward = poll_backward;
+        ring_job job = ring_job_waves(3, SEQ, DIM, 2, (ra_schedule)schedule);
+        job.kernel = &ops;
+        polls = silent_polls = 0;
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK, "%s", ra_status_name(job.status));
+        cr_expect_geq(polls, 2 * 3, "schedule %d", schedule);
+        cr_expect_eq(silent_polls, 0, "schedule %d", schedule);
+        ring_job_free(&job);
+    }
 }
 
 /* ---- what kernels are told ------------------------------------------------------------------- */
