@@ -129,7 +129,6 @@ ra_status ra_config_value_apply(const ra_config_layer *layer, int index, const r
     const ra_config_key *key = &ra_config_keys[index];
     ra_config_value value = {0};
     char place[RA_YAML_PLACE_MAX];
-    layer->config->named[index] = true;
     layer->config->layers[index] = layer->config->layer;
     if (node->kind == RA_YAML_NULL)
         return key_reset(layer->config, index);

@@ -62,9 +62,8 @@ typedef struct ra_config {
     int64_t rate_count;      /* of pattern.rates; ra_config_check holds it to branch_count */
     char *places[RA_CONFIG_KEY_MAX]; /* "FILE:LINE:COL" per key; NULL: the default holds */
     /* The layer at hand, from 1: file, variant, sweep, set of features, --set, options; and the
-       last one that names a key, 0: none. */
+       last one that gave a key, or its section, a value or null. 0: none did. */
     int layer, layers[RA_CONFIG_KEY_MAX];
-    bool named[RA_CONFIG_KEY_MAX]; /* keys that got a value or null, or whose section got null */
     /* The file's sweep and variants, which `bench` runs through. */
     bool has_sweep;
     int sweep_keys[RA_CONFIG_KEY_MAX]; /* indices of keys, in the file's order */

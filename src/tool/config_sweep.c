@@ -2,18 +2,17 @@
 #include "config_layer.h"
 #include "internal.h"
 
-#include <string.h>
-
 /* Keys that the command line names when it is applied to nothing: these are not swept. */
 static ra_status given_find(const ra_config_source *source, bool given[RA_CONFIG_KEY_MAX])
 {
-    ra_config alone = {0};
+    ra_config alone = {.layer = 1};
     ra_status status = RA_OK;
     for (int i = 0; i < source->set_count && status == RA_OK; i++)
         status = ra_config_set_apply(&alone, source->sets[i]);
     if (status == RA_OK)
         status = ra_config_options_apply(&alone, source);
-    memcpy(given, alone.named, sizeof(alone.named));
+    for (int i = 0; i < ra_config_key_count; i++)
+        given[i] = alone.layers[i] > 0;
     ra_config_fini(&alone);
     return status;
 }
