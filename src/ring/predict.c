@@ -113,8 +113,8 @@ static int64_t room_of(const ra_predict_job *job, const ra_predict_plan *plan, i
            ra_predict_tensors_room(job, rank);
 }
 
-/* What so many groups of one plan take of it; *buffers_out: the part of what more
-   rounds make smaller. */
+/* What so many groups of one plan take of it; *buffers_out: the part of what more rounds make
+   smaller. */
 static int64_t bytes_of_groups(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                                int32_t groups, int64_t *buffers_out)
 {
