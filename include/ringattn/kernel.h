@@ -178,6 +178,12 @@ typedef struct ra_kernel_ops {
     ra_memory (*memory)(void); /* where views must lie */
     /** Whether the device in use can serve the job; if not, why_not says why. NULL: it can. */
     bool (*serves)(const ra_kernel_use *use, char *why_not, size_t bytes);
+    /** Whether GPUs of this compute capability run the table's code; pure. NULL: any that runs that
+        of ra_kernel_cuda, or the table is the CPU's. */
+    bool (*runs_on)(int32_t major, int32_t minor);
+    /** Whether the table computes such a job in a way of its own, and not as ra_kernel_cuda does;
+        pure. NULL: it does. */
+    bool (*differs)(const ra_kernel_use *use);
     /** Queries per tile that suit this kernel; pure. */
     int32_t (*tile_rows)(ra_dtype dtype, int32_t dim);
     /** Backward steps go by keys: their maps must have an index (ra_map_request.by_keys). */

@@ -18,19 +18,17 @@ static double share(const ra_kernel_verdict *verdict)
     return verdict->error / verdict->allowed;
 }
 
-/* Compare for a use at every head_dim that the kernel serves (of sm_90a's, those that it does not
-   share with sm_80), in the finding's dtype, and leave in the finding the worst result that it has
-   met. verdict.tensor NULL: it has met none yet. */
+/* Compare for a use at every head_dim that the kernel serves in a way of its own, in the finding's
+   dtype, and leave in the finding the worst result that it has met. verdict.tensor NULL: it has met
+   none yet. */
 static ra_status finding_widen(const ra_kernel_use *use, const checker *by,
                                ra_kernel_finding *finding)
 {
-    static const int32_t all[] = {32, 64, 96, 128, 192, 256}, of_sm90a[] = {64, 128};
-    bool const is_sm90a = finding->ops == ra_kernel_cuda_sm90a();
-    const int32_t *const dims = is_sm90a ? of_sm90a : all;
-    size_t const count = is_sm90a ? 2 : 6;
-    bool const on_gpu =
-        is_sm90a || finding->ops == ra_kernel_cuda() || finding->ops == ra_kernel_cuda_standard();
-    for (size_t i = 0; i < count; i++) {
+    static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
+    bool const on_gpu = finding->ops == ra_kernel_cuda_sm90a() ||
+                        finding->ops == ra_kernel_cuda() ||
+                        finding->ops == ra_kernel_cuda_standard();
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
         ra_kernel_finding one = *finding;
         one.use = *use;
         one.use.dim = dims[i];
@@ -38,6 +36,8 @@ static ra_status finding_widen(const ra_kernel_use *use, const checker *by,
         one.use.threads = on_gpu ? by->threads : 1;
         char why_not[240];
         if (one.ops->serves != NULL && !one.ops->serves(&one.use, why_not, sizeof(why_not)))
+            continue;
+        if (one.ops->differs != NULL && !one.ops->differs(&one.use))
             continue;
         ra_comm_beat(by->comm);
         int64_t const begin_ns = ra_clock_ns();
@@ -60,15 +60,13 @@ static void findings_trim(const ra_kernel_finding *last, int *count)
 
 /* Add one finding for softmax attention, the worst with and without dilated branches, and on a GPU
    in bfloat16 with the backward pass that repeats bit for bit; and one, the worst of all kinds, for
-   linear attention. `standard` has that, too, but no job uses it. sm_90a's linear attention and
-   backward pass are those of sm_80. */
+   linear attention. `standard` has that, too, but no job uses it. */
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, const checker *by,
                               ra_kernel_finding *findings, int *count)
 {
-    bool const is_sm90a = ops == ra_kernel_cuda_sm90a();
-    ra_kernel_use const softmax = {.backward = !is_sm90a};
-    ra_kernel_use const dilated = {
-        .backward = !is_sm90a, .shares_rows = true, .shares_keys = true, .dilated = true};
+    static const ra_kernel_use softmax = {.backward = true};
+    static const ra_kernel_use dilated = {
+        .backward = true, .shares_rows = true, .shares_keys = true, .dilated = true};
     static const ra_kernel_use repeatable = {.backward = true, .deterministic = true};
     static const ra_kernel_use linear[] = {
         {.linear = RA_LINEAR_BIDIRECTIONAL, .backward = true},
@@ -84,7 +82,7 @@ static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, const ch
     if (status == RA_OK && ops == ra_kernel_cuda() && dtype == RA_BF16)
         status = finding_widen(&repeatable, by, finding);
     findings_trim(finding, count);
-    if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard() || is_sm90a)
+    if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard())
         return status;
     finding = &findings[(*count)++];
     *finding = none;
@@ -130,13 +128,12 @@ ra_status ra_kernel_findings_make(ra_comm *comm, int threads,
         ra_kernel_list_add(&list, ra_kernel_cuda());
         ra_kernel_list_add(&list, ra_cublas_describe(text, sizeof(text)) ? ra_kernel_cuda_standard()
                                                                          : NULL);
-        ra_kernel_list_add(&list, ra_kernel_cuda_sm90a()); /* last: no job takes it unasked */
+        ra_kernel_list_add(&list, ra_kernel_cuda_sm90a());
     }
     for (int i = 0; i < list.count; i++) {
         if (list.tables[i] == ra_kernel_cuda_standard())
             status = begin_cublas(&by);
-        bool const of_16_bits = list.tables[i] == ra_kernel_cuda_sm90a(); /* its f32 is sm_80's */
-        for (int dtype = of_16_bits ? RA_F16 : RA_F32; dtype <= RA_BF16 && status == RA_OK; dtype++)
+        for (int dtype = RA_F32; dtype <= RA_BF16 && status == RA_OK; dtype++)
             status = findings_add(list.tables[i], (ra_dtype)dtype, &by, findings, &count);
         if (status != RA_OK)
             return status;

@@ -16,7 +16,8 @@ void __wrap_ra_devices_read(ra_devices *devices_out)
 {
     *devices_out = (ra_devices){.count = 2, .usable_count = 1};
     devices_out->list[0] = (ra_device){.name = "old"};
-    devices_out->list[1] = (ra_device){.name = "played", .shared_bytes = 1 << 20, .usable = true};
+    devices_out->list[1] =
+        (ra_device){.name = "played", .major = 9, .shared_bytes = 1 << 20, .usable = true};
 }
 
 ra_status __wrap_ra_device_use(int index);
@@ -72,11 +73,19 @@ Test(kernel_findings, a_gpus_context_is_no_part_of_its_longest_comparison)
     cr_assert_eq(ra_kernel_findings_make(NULL, 2, found, &count), RA_OK);
     cr_expect_eq(contexts, 1);
     cr_expect_gt(checks, 0);
+}
+
+/* Of sm_90a what it does not share with sm_80. */
+Test(kernel_findings, are_of_both_instruction_sets_of_a_gpu_of_9_0)
+{
+    ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
+    int count = 0;
+    cr_assert_eq(ra_kernel_findings_make(NULL, 2, found, &count), RA_OK);
     cr_expect(is_among(ra_kernel_cuda(), found, count));
+    cr_expect(is_among(ra_kernel_cuda_sm90a(), found, count));
     for (int i = 0; i < count; i++)
         cr_expect(found[i].ops != ra_kernel_cuda_sm90a() ||
-                  (found[i].use.dtype != RA_F32 && !found[i].use.backward &&
-                   found[i].use.linear == RA_LINEAR_NONE));
+                  (found[i].use.dtype != RA_F32 && found[i].use.linear == RA_LINEAR_NONE));
 }
 
 /* Timed are six head_dims in three dtypes, with branches and without. */

@@ -35,12 +35,12 @@ static const ra_device *device_of(ra_devices *devices, int *index_out)
     return index < devices->count ? &devices->list[index] : NULL;
 }
 
-static bool cuda_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
+/* Whether thread blocks of the GPU have so many bytes of shared memory. */
+static bool has_shared(const ra_kernel_use *use, int32_t needed, char *why_not, size_t bytes)
 {
     ra_devices devices;
     int index;
     const ra_device *const device = device_of(&devices, &index);
-    int32_t const needed = ra_cuda_shared_bytes(use);
     if (device != NULL && needed <= device->shared_bytes)
         return true;
     if (device == NULL)
@@ -53,6 +53,11 @@ static bool cuda_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
                  ra_dtype_name(use->dtype), use->backward ? " with a backward pass" : "",
                  (int)needed, index, device->name, (long long)device->shared_bytes);
     return false;
+}
+
+static bool cuda_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
+{
+    return has_shared(use, ra_cuda_shared_bytes(use), why_not, bytes);
 }
 
 static int32_t cuda_tile_rows(ra_dtype dtype, int32_t dim)
@@ -338,13 +343,26 @@ const ra_kernel_ops *ra_kernel_cuda(void)
 static ra_kernel_ops sm90a_ops;
 static pthread_once_t sm90a_made = PTHREAD_ONCE_INIT;
 
+static bool sm90a_runs_on(int32_t major, int32_t minor)
+{
+    return major == 9 && minor == 0;
+}
+
+static bool sm90a_differs(const ra_kernel_use *use)
+{
+    return use->linear == RA_LINEAR_NONE && ra_cuda_has_warpgroups(use->dtype, use->dim);
+}
+
 static bool sm90a_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
 {
     ra_devices devices;
     int index;
     const ra_device *const device = device_of(&devices, &index);
-    if (device == NULL || (device->major == 9 && device->minor == 0))
-        return cuda_serves(use, why_not, bytes);
+    int32_t const other = ra_cuda_shared_bytes(use);
+    int32_t const own =
+        sm90a_differs(use) ? ra_cuda_warpgroup_tile_of(use->dim).shared_bytes : other;
+    if (device == NULL || sm90a_runs_on(device->major, device->minor))
+        return has_shared(use, ra_hd_max(own, other), why_not, bytes);
     snprintf(why_not, bytes,
              "code for sm_90a runs on compute capability 9.0 alone, and GPU %d (%s) has %d.%d",
              index, device->name, (int)device->major, (int)device->minor);
@@ -373,6 +391,8 @@ static void make_sm90a(void)
     sm90a_ops = ra_cuda_ops;
     sm90a_ops.name = "cuda-sm_90a";
     sm90a_ops.serves = sm90a_serves;
+    sm90a_ops.runs_on = sm90a_runs_on;
+    sm90a_ops.differs = sm90a_differs;
     sm90a_ops.workspace_bytes = sm90a_workspace_bytes;
     sm90a_ops.forward = sm90a_forward;
 }
