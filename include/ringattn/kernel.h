@@ -273,7 +273,8 @@ struct ra_kernel {
     ra_stored_grads stores; /* as ops->stores_grads says of the use */
 };
 
-/* RA_ISA_AUTO is the fastest one that this machine can run; on a GPU, SM80. */
+/* RA_ISA_AUTO is the fastest one that this machine can run: on a GPU SM90A where that can run and
+   differs, else SM80. */
 typedef enum ra_isa {
     RA_ISA_AUTO,
     RA_ISA_PORTABLE,

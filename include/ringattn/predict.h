@@ -88,6 +88,7 @@ typedef struct ra_hardware {
     int64_t workspace_bytes;                   /* scratch of kernels; -1: that of this build's */
     int32_t threads;                           /* per rank, that peaks and speeds are of */
     int32_t multiprocessors;                   /* of a GPU: scratch of this build grows with them */
+    double compute_capability;                 /* of a GPU, such as 9.0; 0: not known */
     int64_t context_bytes;                     /* taken by a GPU's context */
 } ra_hardware;
 

@@ -3,6 +3,7 @@
 #include "config_table.h"
 #include "internal.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /*
@@ -115,6 +116,19 @@ const ra_kernel_ops *ra_backend_gpu_table(const ra_config *config)
     if (config->attention_kind == RA_ATTENTION_STANDARD)
         return ra_kernel_cuda_standard();
     return config->isa == RA_ISA_SM90A ? ra_kernel_cuda_sm90a() : ra_kernel_cuda();
+}
+
+bool ra_backend_gpu_suits(const ra_config *config, const ra_kernel_ops *ops,
+                          const ra_hardware *hardware)
+{
+    char ignored[RA_BACKEND_NOTE_MAX];
+    ra_kernel_use const use = use_of(config, 1);
+    if (ops->differs != NULL && !ops->differs(&use))
+        return false;
+    if (hardware == NULL || hardware->multiprocessors == 0)
+        return ops->serves == NULL || ops->serves(&use, ignored, sizeof(ignored));
+    long const tenths = lround(10 * hardware->compute_capability);
+    return ops->runs_on == NULL || ops->runs_on((int32_t)(tenths / 10), (int32_t)(tenths % 10));
 }
 
 bool ra_backend_gpu_serves(const ra_config *config, char why_not[RA_BACKEND_NOTE_MAX])

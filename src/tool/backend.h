@@ -6,6 +6,7 @@
 
 #include "ringattn/device.h"
 #include "ringattn/kernel_check.h"
+#include "ringattn/predict.h"
 
 enum { RA_BACKEND_NOTE_MAX = 320, RA_BACKEND_TEXT_MAX = RA_BACKEND_NOTE_MAX + 160 };
 
@@ -45,8 +46,16 @@ RA_CHECKED ra_status ra_backend_check(const ra_config *config, int ranks);
     threads. All keys are known. */
 ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads);
 
-/** The table with which a GPU computes the job; NULL: this build lacks it. */
+/** The table with which a GPU computes the job unless another one suits it better; NULL: this build
+    lacks it. */
 const ra_kernel_ops *ra_backend_gpu_table(const ra_config *config);
+/**
+ * Whether a table computes the job in a way of its own, and the GPU can run it.
+ * @param hardware  the GPU is the one described there; NULL, or without multiprocessors: it is the
+ *                  one in use, as for ra_backend_gpu_serves
+ */
+bool ra_backend_gpu_suits(const ra_config *config, const ra_kernel_ops *ops,
+                          const ra_hardware *hardware);
 
 /**
  * Whether the GPU in use (ra_device_use), or the first usable one if none is, can run a job's

@@ -183,7 +183,7 @@ const ra_config_key ra_config_keys[] = {
     {"compute.threads", RA_KEY_INT32, "auto",
      "threads per rank; auto: the cores of this process over the ranks that share them",
      AT(threads), RANGE(1, 4096), .zero_name = "auto"},
-    {"compute.isa", RA_KEY_CHOICE, "auto", "instruction set; auto: the best of this machine, on GPUs sm_80; sm_90a: forward by wgmma, on compute capability 9.0 with backend cuda",
+    {"compute.isa", RA_KEY_CHOICE, "auto", "instruction set; auto: the best of this machine; on GPUs sm_90a, forward by wgmma, where compute capability (9.0), head_dim and 16 bits allow, else sm_80",
      AT(isa), .choices = isas},
     {"compute.deterministic", RA_KEY_BOOL, "false", "repeated runs agree bit for bit; on CPUs they always do for a given number of threads; on GPUs this costs time backward in bf16 up to head_dim 128 alone",
      AT(deterministic)},

@@ -36,6 +36,7 @@ static const ra_config_key keys[] = {
     {"workspace", RA_KEY_BYTES, NULL, NULL, AT(workspace_bytes), RANGE(0, INT64_MAX / 4)},
     {"threads", RA_KEY_INT32, NULL, NULL, AT(threads), RANGE(1, 4096)},
     {"multiprocessors", RA_KEY_INT32, NULL, NULL, AT(multiprocessors), RANGE(1, 1 << 16)},
+    REAL("compute_capability", compute_capability, 100),
     {"context", RA_KEY_BYTES, NULL, NULL, AT(context_bytes), RANGE(0, INT64_MAX / 4)},
     REAL("peak_tflops.f32", peak_tflops[RA_F32], 1e9),
     REAL("peak_tflops.f16", peak_tflops[RA_F16], 1e9),

@@ -254,6 +254,22 @@ static int64_t cache_of(const json_t *root)
     return most;
 }
 
+/* Of the GPU that computed the first point of any; 0: the report has not said. */
+static double capability_of(const json_t *root)
+{
+    const json_t *machine = json_object_get(root, "machine");
+    const json_t *list = json_object_get(json_object_get(machine, "cuda"), "devices");
+    const json_t *points = json_object_get(root, "points"), *gpu = NULL;
+    for (size_t i = 0; i < json_array_size(points) && gpu == NULL; i++)
+        if (is_measured(json_array_get(points, i)) && is_of_gpu(json_array_get(points, i)))
+            gpu = json_object_get(json_array_get(points, i), "device");
+    json_int_t const index = json_integer_value(json_object_get(gpu, "index"));
+    const json_t *device = index >= 0 ? json_array_get(list, (size_t)index) : NULL;
+    const char *text = json_string_value(json_object_get(device, "compute_capability"));
+    double const found = text != NULL ? strtod(text, NULL) : 0;
+    return found > 0 && found <= 100 ? found : 0; /* as in files of hardware */
+}
+
 /* Whether anything was learned, and what was not. */
 static ra_status judge(const char *path, const samples *all)
 {
@@ -291,6 +307,8 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
         speeds_set(&all, root, hardware);
         if (all.on_gpu && all.threads > 0)
             hardware->multiprocessors = all.threads;
+        if (all.on_gpu)
+            hardware->compute_capability = capability_of(root);
         if (!all.on_gpu)
             hardware->threads = all.threads;
         if (!all.on_gpu && cache > 0)

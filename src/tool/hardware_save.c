@@ -72,6 +72,8 @@ static void write_all(ra_output *out, const char *comment, const ra_hardware *h)
         ra_output_put(out, "threads: %d\n", h->threads);
     if (h->multiprocessors > 0)
         ra_output_put(out, "multiprocessors: %d\n", h->multiprocessors);
+    if (h->compute_capability > 0)
+        ra_output_put(out, "compute_capability: %.1f\n", h->compute_capability);
     if (h->context_bytes > 0)
         ra_output_put(out, "context: %lld\n", (long long)h->context_bytes);
     ra_output_put(out, "peak_tflops: {f32: %.4g, f16: %.4g, bf16: %.4g}\n", h->peak_tflops[0],

@@ -86,7 +86,7 @@ static ra_status kernel_choose(ra_job *job)
     ra_kernel_list list;
     if (on_gpu && !ra_backend_gpu_serves(config, job->backend_note))
         return gpu_refuse(job);
-    ra_status const status = ra_kernel_list_make(config, job->backend, &list);
+    ra_status const status = ra_kernel_list_make(config, job->backend, NULL, &list);
     return status == RA_OK
                ? ra_kernel_list_check(&list, &use, job->comm, &job->ops, job->kernel_note)
                : status;

@@ -24,6 +24,16 @@ static void list_add_all(ra_kernel_list *list)
         ra_kernel_list_add(list, ra_kernel_cpu(isas[i]));
 }
 
+/* Those that auto prefers on GPUs where they suit: all but the one that serves the rest. */
+static void list_add_gpus(const ra_config *config, const ra_hardware *hardware,
+                          ra_kernel_list *list)
+{
+    const ra_kernel_ops *const tables[] = {ra_kernel_cuda_sm90a()};
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+        if (tables[i] != NULL && ra_backend_gpu_suits(config, tables[i], hardware))
+            ra_kernel_list_add(list, tables[i]);
+}
+
 /* Names the sets that there are as the configuration does: "portable, avx2". */
 static void isa_refuse(ra_isa isa)
 {
@@ -39,11 +49,14 @@ static void isa_refuse(ra_isa isa)
            ra_config_choice_name(key, isa), there);
 }
 
-ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend, ra_kernel_list *list_out)
+ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend,
+                              const ra_hardware *hardware, ra_kernel_list *list_out)
 {
     bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
     *list_out =
         (ra_kernel_list){.may_end = backend == RA_BACKEND_CUDA && ra_backend_may_be_cpu(config)};
+    if (backend == RA_BACKEND_CUDA && config->isa == RA_ISA_AUTO && !standard)
+        list_add_gpus(config, hardware, list_out);
     if (backend == RA_BACKEND_CUDA)
         ra_kernel_list_add(list_out, ra_backend_gpu_table(config));
     else if (standard)

@@ -20,14 +20,17 @@ void ra_kernel_list_add(ra_kernel_list *list, const ra_kernel_ops *ops);
 
 /**
  * What a configuration asks for: on the CPU with compute.isa auto, all instruction sets that this
- * machine runs, the fastest first; on a GPU the one of this attention.kind and compute.isa, after
- * which a list that compute.backend auto has made may end.
+ * machine runs, the fastest first; on a GPU that of this attention.kind and compute.isa, with auto
+ * behind those that suit job and GPU better, after which a list that compute.backend auto has made
+ * may end.
  *
- * @param backend  RA_BACKEND_CPU or RA_BACKEND_CUDA
+ * @param backend   RA_BACKEND_CPU or RA_BACKEND_CUDA
+ * @param hardware  describes the GPU, if it says multiprocessors; else it is the one in use. May be
+ *                  NULL
  * @return RA_ERR_UNSUPPORTED  there is none here, one logged line
  */
 RA_CHECKED ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend,
-                                         ra_kernel_list *list_out);
+                                         const ra_hardware *hardware, ra_kernel_list *list_out);
 
 /**
  * ra_kernel_check with the plain kernel, while the other ranks of `comm`, which may be NULL, wait

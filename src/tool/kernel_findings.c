@@ -110,7 +110,7 @@ ra_status ra_kernel_findings_make(ra_comm *comm, int threads,
     ra_config const any = {.isa = RA_ISA_AUTO, .attention_kind = RA_ATTENTION_FLASH};
     ra_kernel_list list;
     int count = 0;
-    ra_status status = ra_kernel_list_make(&any, RA_BACKEND_CPU, &list);
+    ra_status status = ra_kernel_list_make(&any, RA_BACKEND_CPU, NULL, &list);
     if (status != RA_OK)
         return status;
     ra_kernel_list_add(&list, ra_kernel_standard());

@@ -17,26 +17,38 @@ static json_t *version_json(int version)
     return json_string(text);
 }
 
+/* Those of this build, in the order in which auto prefers them; on `device`, or on any if NULL. */
+static int tables_for(const ra_device *device, const ra_kernel_ops *tables[2])
+{
+    const ra_kernel_ops *const all[2] = {ra_kernel_cuda_sm90a(), ra_kernel_cuda()};
+    int count = 0;
+    for (int i = 0; i < 2; i++)
+        if (all[i] != NULL && (device == NULL || all[i]->runs_on == NULL ||
+                               all[i]->runs_on(device->major, device->minor)))
+            tables[count++] = all[i];
+    return count;
+}
+
+static json_t *kernels_json(const ra_device *device)
+{
+    const ra_kernel_ops *tables[2];
+    int const count = tables_for(device, tables);
+    json_t *names = json_array();
+    for (int i = 0; i < count; i++)
+        names = ra_json_append(names, json_string(tables[i]->name));
+    return names;
+}
+
 static json_t *device_json(const ra_device *device)
 {
     char capability[24];
     snprintf(capability, sizeof(capability), "%d.%d", device->major, device->minor);
-    return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:b}", "name", device->name, "bus_id",
+    return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:b, s:o}", "name", device->name, "bus_id",
                      device->bus_id, "compute_capability", capability, "multiprocessors",
                      device->multiprocessors, "memory_bytes", (json_int_t)device->memory_bytes,
                      "shared_memory_bytes", (json_int_t)device->shared_bytes, "usable",
-                     device->usable);
-}
-
-/* Tables that this build has, whatever GPUs there are. */
-static json_t *kernels_json(void)
-{
-    const ra_kernel_ops *const tables[] = {ra_kernel_cuda(), ra_kernel_cuda_sm90a()};
-    json_t *names = json_array();
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-        if (tables[i] != NULL)
-            names = ra_json_append(names, json_string(tables[i]->name));
-    return names;
+                     device->usable, "kernels",
+                     device->usable ? kernels_json(device) : json_array());
 }
 
 json_t *ra_machine_cuda_json(void)
@@ -50,8 +62,8 @@ json_t *ra_machine_cuda_json(void)
     return json_pack("{s:b, s:s?, s:o, s:o, s:o, s:o}", "available", available, "why_not",
                      available ? NULL : devices.why_not, "driver_cuda",
                      version_json(devices.driver_version), "runtime_cuda",
-                     version_json(devices.runtime_version), "kernels", kernels_json(), "devices",
-                     list);
+                     version_json(devices.runtime_version), "kernels", kernels_json(NULL),
+                     "devices", list);
 }
 
 const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)
@@ -70,8 +82,12 @@ const char *ra_device_text(const ra_devices *devices, int index, char *text, siz
 {
     char memory[32];
     const ra_device *device = &devices->list[index];
+    const ra_kernel_ops *tables[2];
+    int const count = tables_for(device, tables);
     snprintf(text, bytes, "GPU %d: %s (%d.%d, %s, %d multiprocessors)", index, device->name,
              device->major, device->minor, ra_bytes_text(device->memory_bytes, memory),
              device->multiprocessors);
+    for (int i = 0; i < count; i++)
+        ra_text_append(text, bytes, i > 0 ? " " : ", kernels ", "%s", tables[i]->name);
     return text;
 }

@@ -18,6 +18,7 @@ typedef struct ra_plan_point {
     ra_pool *pool;
     ra_tensor_source *source;
     int threads;
+    const char *kernel_name; /* of the table whose tiles and scratch are planned */
     ra_predict_request request;
     ra_prediction prediction;
     bool of_gpu_here;         /* the backend was settled: a GPU of this machine */

@@ -90,14 +90,14 @@ json_t *ra_plan_point_to_json(const ra_plan_point *point)
     int64_t const limit = point->request.memory_bytes;
     bool const fits = p->peak_bytes <= limit;
     json_t *object = json_pack(
-        "{s:o, s:s?, s:o, s:s, s:i, s:i, s:s, s:s, s:b, s:I, s:i, s:i, s:b, s:b, s:b, s:i}",
+        "{s:o, s:s?, s:o, s:s, s:i, s:i, s:s, s:s, s:s, s:b, s:I, s:i, s:i, s:b, s:b, s:b, s:i}",
         "config", ra_config_to_json(&point->config), "variant", point->variant, "sweep",
         ra_json_swept(&point->config), "status", fits ? "ok" : "oom", "ranks", p->ranks, "threads",
-        point->threads, "layout", ra_layout_name(p->layout), "schedule",
-        ra_schedule_name(p->schedule), "hops_left_out", p->hops_left_out, "layout_chunk",
-        (json_int_t)p->chunk, "head_groups", p->head_groups, "rounds", p->rounds, "exact", p->exact,
-        "counted", p->counted, "may_keep_idle", p->may_keep_idle, "ranks_followed",
-        p->ranks_followed);
+        point->threads, "kernel", point->kernel_name, "layout", ra_layout_name(p->layout),
+        "schedule", ra_schedule_name(p->schedule), "hops_left_out", p->hops_left_out,
+        "layout_chunk", (json_int_t)p->chunk, "head_groups", p->head_groups, "rounds", p->rounds,
+        "exact", p->exact, "counted", p->counted, "may_keep_idle", p->may_keep_idle,
+        "ranks_followed", p->ranks_followed);
     object = ra_json_extend(object, work_to_json(p));
     object = ra_json_extend(object, json_pack("{s:i, s:I, s:I, s:o, s:I, s:I}", "fullest_rank",
                                               p->fullest_rank, "rows", (json_int_t)p->rows,

@@ -23,7 +23,8 @@ static bool on_device(const ra_plan_point *point)
     return point->config.backend == RA_BACKEND_CUDA;
 }
 
-/* Multiprocessors of the described machine, or else of the GPU that is here. */
+/* Multiprocessors of the described machine, or else of the GPU that is here: the one in use, or the
+   one that would be. */
 static ra_status count_multiprocessors(ra_plan_point *point, const ra_hardware *hardware)
 {
     ra_devices devices;
@@ -31,8 +32,11 @@ static ra_status count_multiprocessors(ra_plan_point *point, const ra_hardware *
     if (point->threads > 0)
         return RA_OK;
     ra_devices_read(&devices);
-    for (int i = 0; i < devices.count && point->threads == 0; i++)
-        point->threads = devices.list[i].usable ? devices.list[i].multiprocessors : 0;
+    int index = ra_device_used();
+    if (index < devices.count && !devices.list[index].usable)
+        index = ra_devices_first(&devices);
+    if (devices.usable_count > 0 && index < devices.count)
+        point->threads = devices.list[index].multiprocessors;
     if (point->threads > 0)
         return RA_OK;
     ra_log(RA_LOG_ERROR,
@@ -112,11 +116,12 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     if (status == RA_OK)
         status = settle_kernels(point);
     if (status == RA_OK)
-        status =
-            ra_kernel_list_make(config, on_device(point) ? RA_BACKEND_CUDA : RA_BACKEND_CPU, &list);
+        status = ra_kernel_list_make(config, on_device(point) ? RA_BACKEND_CUDA : RA_BACKEND_CPU,
+                                     hardware, &list);
     if (status != RA_OK)
         return status;
     const ra_kernel_ops *ops = list.tables[0]; /* unchecked: nothing is computed */
+    point->kernel_name = ops->name;
     int const per_node = hardware != NULL ? hardware->ranks_per_node : ranks;
     status = count_threads(point, hardware, per_node < ranks ? per_node : ranks);
     if (status != RA_OK)

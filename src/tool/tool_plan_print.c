@@ -38,8 +38,9 @@ static void job_print(const ra_plan_point *point)
             100 * p->live_pairs / all, p->forward.flops);
     if (c->backward)
         row("", "%.4g FLOP backward", p->backward.flops);
-    row("ranks", "%d, %d %s%s each", p->ranks, point->threads,
-        point->request.on_device ? "multiprocessor" : "thread", ra_plural(point->threads));
+    row("ranks", "%d, %d %s%s each, kernel %s", p->ranks, point->threads,
+        point->request.on_device ? "multiprocessor" : "thread", ra_plural(point->threads),
+        point->kernel_name);
     ra_report_plan(LABEL_WIDTH, c, &chosen);
     if (p->blocks_expected)
         row("", "random blocks are too many to be drawn: what is to be expected of them");

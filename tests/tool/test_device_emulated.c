@@ -24,6 +24,67 @@ Test(device_emulated, a_run_is_right_in_every_dtype)
     }
 }
 
+#define WIDE "--set shape.dtype=bf16 --set shape.head_dim=128 "
+
+/* Played GPUs are of 9.0. What is taken is what reports, plans and info say. */
+Test(device_emulated, auto_takes_the_instruction_set_of_9_0_where_it_differs)
+{
+    static const struct {
+        const char *environment, *job, *kernel;
+    } cases[] = {
+        {"", WIDE, "cuda-sm_90a"},
+        {"", WIDE "--set compute.backend=auto", "cuda-sm_90a"},
+        {"", "--set shape.dtype=f16 --set shape.head_dim=40 --backward", "cuda-sm_90a"},
+        {"", WIDE "--set compute.isa=sm_80", "cuda"},
+        {"", "--set shape.dtype=bf16 --set shape.head_dim=96", "cuda"},
+        {"", "--set shape.dtype=f32 --set shape.head_dim=64", "cuda"},
+        {"RA_STANDIN_MAJOR=8", WIDE, "cuda"},
+        {"RA_STANDIN_MAJOR=10", WIDE, "cuda"},
+        /* No GPU of 9.0 has so little, which suffices for the others. */
+        {"RA_STANDIN_SHARED_BYTES=49152", "--set shape.dtype=f16 --set shape.head_dim=64", "cuda"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments), "run " JOB "%s --verify --json", cases[i].job);
+        run(cases[i].environment, arguments);
+        expect_verified(cases[i].kernel);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: warning:"), 0, "%s", result.err);
+        snprintf(arguments, sizeof(arguments), "plan " JOB "%s --set compute.backend=cuda --json",
+                 cases[i].job);
+        run(cases[i].environment, arguments);
+        cr_assert_eq(result.code, 0, "%s", result.err);
+        json_t *root = parse_json(result.out);
+        cr_expect_str_eq(text(first_point(root), "kernel"), cases[i].kernel, "%s", cases[i].job);
+        json_decref(root);
+    }
+    run("", "plan " JOB WIDE);
+    cr_expect_eq(command_count_lines(result.out, "multiprocessors each, kernel cuda-sm_90a"), 1,
+                 "%s", result.out);
+    run("", "info");
+    cr_expect_eq(command_count_lines(result.out, "multiprocessors), kernels cuda-sm_90a cuda"), 2,
+                 "%s", result.out);
+    run("RA_STANDIN_MAJOR=8", "info");
+    cr_expect_eq(command_count_lines(result.out, "multiprocessors), kernels cuda"), 2, "%s",
+                 result.out);
+    cr_expect_eq(command_count_lines(result.out, "multiprocessors), kernels cuda-"), 0, "%s",
+                 result.out);
+}
+
+/* Each of the two has the kernels of its own GPU, whichever has the other. */
+Test(device_emulated, ranks_of_different_gpus_each_take_what_suits_theirs)
+{
+    static const char *const all[] = {"", "RA_STANDIN_MAJOR=8"};
+    static const char *const second[] = {"RA_STANDIN_MAJOR=8", "RA_STANDIN_MAJOR=9"};
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    for (size_t i = 0; i < 2; i++) {
+        run_ranks(2, all[i], second[i],
+                  "run " JOB WIDE "--set comm.backend=mpi --set ring.layout=zigzag --backward "
+                  "--verify --json");
+        expect_verified(i == 0 ? "cuda-sm_90a" : "cuda");
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 0, "%s", result.err);
+    }
+}
+
 /* Its own kernels, where it has some, and those of sm_80. */
 Test(device_emulated, the_instruction_set_of_compute_capability_9_0_is_right_too)
 {
@@ -70,16 +131,20 @@ Test(device_emulated, other_gpus_do_not_have_the_instruction_set_of_9_0)
    what rounding left. Weights that are rounded, but not 1, would leave ten times as much. */
 Test(device_emulated, gradients_of_rows_that_see_one_key_vanish)
 {
-    run("", "run --set compute.backend=cuda --set shape.seq=200 --set shape.heads=1 "
-            "--set shape.head_dim=128 --set shape.dtype=bf16 --set shape.scale=30 "
-            "--set job.seed=4 --backward --verify --json");
+#define STEEP_JOB                                                                                  \
+    "run --set compute.backend=cuda --set shape.seq=200 --set shape.heads=1 "                      \
+    "--set shape.head_dim=128 --set shape.dtype=bf16 --set shape.scale=30 "                        \
+    "--set job.seed=4 --backward --verify --json"
+    run("", STEEP_JOB);
+    expect_verified("cuda-sm_90a");
+    run("", STEEP_JOB " --set compute.isa=sm_80");
     expect_verified("cuda");
 }
 
 /* ---- less shared memory ---------------------------------------------------------------------- */
 
 /* As thread blocks have on GPUs of compute capability 8.6, 8.9 and 12.x: the least from 8.0 on. */
-#define LEAST_GPU "RA_STANDIN_SHARED_BYTES=101376"
+#define LEAST_GPU "RA_STANDIN_MAJOR=8 RA_STANDIN_SHARED_BYTES=101376"
 
 Test(device_emulated, a_gpu_of_99_kib_computes_the_widest_heads)
 {

@@ -40,7 +40,7 @@ Test(kernel_choice, takes_the_fastest_that_is_right_and_says_nothing)
     ra_kernel_list list;
     const ra_kernel_ops *ops;
     char note[RA_KERNEL_NOTE_MAX];
-    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, &list), RA_OK);
+    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, NULL, &list), RA_OK);
     cr_assert_eq(list.tables[0], ra_kernel_cpu(RA_ISA_AUTO));
     cr_assert_eq(list.tables[list.count - 1], ra_kernel_cpu(RA_ISA_PORTABLE));
     cr_assert_eq(ra_kernel_list_check(&list, &use, NULL, &ops, note), RA_OK);
@@ -53,9 +53,63 @@ Test(kernel_choice, lists_one_instruction_set_where_it_was_asked_for)
 {
     ra_config const config = {.isa = RA_ISA_PORTABLE};
     ra_kernel_list list;
-    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, &list), RA_OK);
+    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, NULL, &list), RA_OK);
     cr_expect_eq(list.count, 1);
     cr_expect_eq(list.tables[0], ra_kernel_cpu(RA_ISA_PORTABLE));
+}
+
+/* What auto lists for a job on a GPU that is described, and what a set by name. */
+static ra_kernel_list list_for(ra_config config, double compute_capability)
+{
+    ra_hardware const hardware = {.multiprocessors = 132, .compute_capability = compute_capability};
+    ra_kernel_list list;
+    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CUDA, &hardware, &list), RA_OK);
+    return list;
+}
+
+Test(kernel_choice, auto_prefers_what_a_gpu_alone_has_where_it_differs)
+{
+    static const struct {
+        double capability;
+        ra_config config;
+        bool differs;
+    } cases[] = {
+        {9.0, {.dtype = RA_BF16, .head_dim = 128}, true},
+        {9.0, {.dtype = RA_F16, .head_dim = 33}, true},
+        {9.0, {.dtype = RA_BF16, .head_dim = 128, .backward = true}, true},
+        {9.0, {.dtype = RA_BF16, .head_dim = 128, .isa = RA_ISA_SM80}, false},
+        {9.0, {.dtype = RA_F32, .head_dim = 128}, false},
+        {9.0, {.dtype = RA_BF16, .head_dim = 96}, false},
+        {9.0, {.dtype = RA_BF16, .head_dim = 32}, false},
+        {9.0, {.dtype = RA_BF16, .head_dim = 129}, false},
+        {9.0, {.dtype = RA_BF16, .head_dim = 64, .attention_kind = RA_ATTENTION_LINEAR}, false},
+        {8.0, {.dtype = RA_BF16, .head_dim = 128}, false},
+        {8.9, {.dtype = RA_BF16, .head_dim = 128}, false},
+        {10.0, {.dtype = RA_BF16, .head_dim = 128}, false},
+        {0, {.dtype = RA_BF16, .head_dim = 128}, false}};
+    if (ra_kernel_cuda() == NULL || ra_kernel_cuda_sm90a() == NULL)
+        cr_skip_test("this build has no kernels for GPUs, or none for sm_90a");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ra_kernel_list const list = list_for(cases[i].config, cases[i].capability);
+        cr_assert_eq(list.count, cases[i].differs ? 2 : 1, "case %zu", i);
+        cr_expect_eq(list.tables[list.count - 1], ra_kernel_cuda(), "case %zu", i);
+        cr_expect_eq(list.tables[0] == ra_kernel_cuda_sm90a(), cases[i].differs, "case %zu", i);
+    }
+    ra_kernel_list const named =
+        list_for((ra_config){.dtype = RA_F32, .head_dim = 96, .isa = RA_ISA_SM90A}, 9.0);
+    cr_expect_eq(named.count, 1);
+    cr_expect_eq(named.tables[0], ra_kernel_cuda_sm90a());
+}
+
+Test(kernel_choice, materialised_scores_have_one_table_on_any_gpu)
+{
+    if (ra_kernel_cuda_standard() == NULL)
+        cr_skip_test("this build has no kernels for GPUs, or no cuBLAS");
+    ra_kernel_list const list = list_for(
+        (ra_config){.dtype = RA_BF16, .head_dim = 128, .attention_kind = RA_ATTENTION_STANDARD},
+        9.0);
+    cr_expect_eq(list.count, 1);
+    cr_expect_eq(list.tables[0], ra_kernel_cuda_standard());
 }
 
 /* Of the sets of two architectures no machine has both. */
@@ -66,7 +120,7 @@ Test(kernel_choice, says_which_instruction_set_is_missing_and_which_there_are)
     ra_kernel_list list;
     char begin[64];
     snprintf(begin, sizeof(begin), "compute.isa: %s: ", is_arm ? "avx2" : "neon");
-    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, &list), RA_ERR_UNSUPPORTED);
+    cr_assert_eq(ra_kernel_list_make(&config, RA_BACKEND_CPU, NULL, &list), RA_ERR_UNSUPPORTED);
     cr_expect_eq(list.count, 0);
     cr_assert_eq(said.count, 1);
     cr_expect_eq(strncmp(said.line, begin, strlen(begin)), 0, "%s", said.line);

@@ -52,8 +52,8 @@ static void draw_job(test_rng *rng, int ranks, job_text *job)
             test_rng_chance(rng, 0.5) ? " --backward" : "",
             test_rng_chance(rng, 0.5) ? " --set compute.deterministic=true" : "",
             test_rng_chance(rng, 0.2) ? " --verify" : "");
-    if (test_rng_chance(rng, 0.3))
-        job_add(job, " --set compute.isa=sm_90a");
+    if (test_rng_chance(rng, 0.4))
+        job_add(job, " --set compute.isa=%s", ONE_OF(rng, "sm_80", "sm_90a"));
 }
 
 /* But for idle bytes; beside several ranks' GPUs, but for what messages go through, which is taken
@@ -159,6 +159,53 @@ Test(plan_device, states_of_linear_attention_lie_in_both_memories)
                                     "--set shape.head_dim=20 --set attention.kind=linear");
     cr_expect_eq(integer(member(plan, "memory_bytes"), "state") / (4 * 20 * 21), 4);
     json_decref(plan);
+}
+
+/*
+ * Scratch for parts of long rows, where auto takes the kernels that cut them: of a GPU that is
+ * here, of one that is described, and of the job itself.
+ */
+Test(plan_device, kernels_of_9_0_have_their_scratch_where_auto_takes_them)
+{
+    static const char job[] =
+        " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=400 "
+        "--set shape.heads=1 --set shape.head_dim=64 --set shape.dtype=bf16 "
+        "--set pattern.blocks.kind=global_local --set pattern.blocks.size=128";
+    static const struct {
+        const char *environment, *described, *kernel;
+    } cases[] = {{"9", "compute_capability: 9.0\n", "cuda-sm_90a"},
+                 {"8", "compute_capability: 8.0\n", "cuda"},
+                 {"8", "", "cuda"}};
+    int64_t taken[2] = {0, 0};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        job_text gpu = {.used = 0};
+        char line[1024];
+        cr_assert_eq(setenv("RA_STANDIN_MAJOR", cases[i].environment, 1), 0);
+        snprintf(line, sizeof(line), "run%s", job);
+        json_t *run = plan_point_of(0, line);
+        snprintf(line, sizeof(line), "plan --ranks 1%s", job);
+        json_t *here = plan_point_of(0, line);
+        job_add(&gpu, "name: one\nmultiprocessors: %d\n%s", MULTIPROCESSORS, cases[i].described);
+        command_file_write("gpu.yaml", gpu.text, gpu.used);
+        cr_assert_eq(setenv("RA_STANDIN_DEVICES", "0", 1), 0);
+        snprintf(line, sizeof(line), "plan --ranks 1 --hardware gpu.yaml --save saved.yaml%s", job);
+        json_t *there = plan_point_of(0, line);
+        snprintf(line, sizeof(line), "plan --ranks 1 --hardware saved.yaml%s", job);
+        json_t *saved = plan_point_of(0, line);
+        cr_assert_eq(unsetenv("RA_STANDIN_DEVICES"), 0);
+        const json_t *const points[] = {run, here, there, saved};
+        taken[i > 0] = integer(member(run, "memory_bytes"), "workspace");
+        for (size_t p = 0; p < 4; p++) {
+            cr_expect_str_eq(text(points[p], "kernel"), cases[i].kernel, "case %zu, %zu", i, p);
+            cr_expect_eq(integer(member(points[p], "memory_bytes"), "workspace"), taken[i > 0],
+                         "case %zu, %zu", i, p);
+        }
+        json_decref(saved);
+        json_decref(there);
+        compare_points(run, here, true, job);
+    }
+    cr_assert_eq(unsetenv("RA_STANDIN_MAJOR"), 0);
+    cr_expect_gt(taken[0], taken[1] + 64 * 128 * 4);
 }
 
 /* The smallest there is, of a job whose maps share no rows, and scratch of its thread blocks. */
@@ -295,18 +342,21 @@ Test(plan_device, a_gpu_that_is_full_ends_a_job_with_its_composition)
 
 /* ---- other commands -------------------------------------------------------------------------- */
 
+/* With the scratch of kernels of 9.0 for long rows. */
 Test(plan_device, bench_says_what_its_points_take_in_theory)
 {
-    static const char text[] = "shape: {seq: 256, heads: 2, head_dim: 32, dtype: bf16}\n"
+    static const char yaml[] = "shape: {seq: 256, heads: 2, head_dim: 64, dtype: bf16}\n"
+                               "pattern: {blocks: {kind: global_local, size: 128}}\n"
                                "compute: {backend: auto}\nmemory: {pool: {mode: off}}\n"
                                "job: {repeat: 1, warmup: 0}\nsweep: {shape.seq: [128, 300]}\n";
-    command_file_write("job.yaml", text, strlen(text));
+    command_file_write("job.yaml", yaml, strlen(yaml));
     command_shell(&result, "RA_STANDIN_CONTEXT=1234567 \"$RINGATTN\" bench --config job.yaml "
                            "--quiet --json");
     cr_assert_eq(result.code, 0, "%s", result.err);
     json_t *root = parse_json(result.out);
     for (size_t i = 0; i < 2; i++) {
         const json_t *point = json_array_get(member(root, "points"), i);
+        cr_expect_str_eq(text(point, "kernel"), "cuda-sm_90a");
         cr_expect_eq(integer(point, "theory_bytes"), integer(point, "peak_bytes"));
     }
     json_decref(root);

@@ -54,7 +54,8 @@ Test(plan_hardware, learns_the_speed_of_a_machine_from_a_bench)
 Test(plan_hardware, learns_the_speed_of_a_gpu_from_its_flash_attention_alone)
 {
     static const char bench[] =
-        "{\"limits\": [{\"fma_tflops\": 100, \"read_gb_per_s\": 1e-3}], \"points\": ["
+        "{\"machine\": {\"cuda\": {\"devices\": [{\"compute_capability\": \"9.0\"}]}}, "
+        "\"limits\": [{\"fma_tflops\": 100, \"read_gb_per_s\": 1e-3}], \"points\": ["
         "{\"ranks\": 1, \"limit_tflops\": 9, \"config\": {\"shape\": {\"seq\": 1000, \"heads\": 1, "
         "\"dtype\": \"f32\"}}, \"forward_ms\": {\"median\": 1000}}," GPU_POINT(
             "standard", "1000",
@@ -76,6 +77,7 @@ Test(plan_hardware, learns_the_speed_of_a_gpu_from_its_flash_attention_alone)
     json_decref(plan);
     command_shell(&result, "cat gpu.yaml");
     cr_expect_eq(command_count_lines(result.out, "multiprocessors: 132"), 1, "%s", result.out);
+    cr_expect_eq(command_count_lines(result.out, "compute_capability: 9.0"), 1, "%s", result.out);
     cr_expect_eq(command_count_lines(result.out, "memory_gb_per_s"), 0, "%s", result.out);
     command_run(&result, 0, "plan --calibrate bench.json");
     cr_expect_eq(command_count_lines(result.err, "bench.json: 2 points of other kinds than flash, "
