@@ -15,9 +15,10 @@ gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python 
 
 Builds, and checks on the first GPU: the kernels' contract against float64, memory, 2, 3 and 4 ranks
 over NCCL and through host memory, whole jobs with --verify, rates, compute-sanitizer on small
-cases, the longest sequences, and what PyTorch reaches; on compute capability 9.0, compute.isa:
-sm_90a, too. Nothing is installed and no network is used; root makes /dev/shm and brings up lo where
-they are missing. What this build or this machine does not have is a row of the report all the same.
+cases, the longest sequences, and what PyTorch reaches; on compute capability 9.0, the contract of
+compute.isa: sm_90a, which auto takes there, and rates of sm_80 beside it. Nothing is installed and
+no network is used; root makes /dev/shm and brings up lo where they are missing. What this build or
+this machine does not have is a row of the report all the same.
 The value of a job's row is its worst error over the bound; it passes up to 1.
 
   --build DIR       where to build (build/gpu); what is built there already is used again
@@ -26,9 +27,8 @@ The value of a job's row is its worst error over the bound; it passes up to 1.
                     checks, go: a handful of files (DIR/report). Logs one by one are in DIR/logs
   --limit SECONDS   the end, whatever happens (600); each check has a limit of its own besides
   --python PYTHON   the one that has PyTorch (python3), and with it NCCL
-  --only LIST       of build,kernels,ranks,jobs,rates,sanitizer,length,peers,sm_90a,sm_90a_peers;
-                    all of them otherwise, in this order. Where time is short, several calls do a
-                    part each
+  --only LIST       of build,kernels,ranks,jobs,rates,sanitizer,sm_90a,length,peers; all of them
+                    otherwise, in this order. Where time is short, several calls do a part each
   --keep            rows of an earlier call with the same --build stay, but for those found anew, and
                     so does its log.txt where --out is the same; `rows`, a file that each call
                     leaves in --out, counts where it is newer, as after a change of machines
@@ -43,9 +43,8 @@ END
 }
 
 # What is right comes before what is fast, and of that first what takes little time and says most:
-# where it ends early, peers, which another machine could tell, are what is missing, and then what no
-# job takes unasked.
-stages=(build kernels ranks jobs rates sanitizer length peers sm_90a sm_90a_peers)
+# where it ends early, peers, which another machine could tell, are what is missing.
+stages=(build kernels ranks jobs rates sanitizer sm_90a length peers)
 build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes only='' keeps=no
 deps='' commit=''
 if [ -d "$root/.deps/usr" ] || compgen -G "$root/.deps/*.deb" >/dev/null; then

@@ -41,7 +41,7 @@ check_build() {
     [ -z "$capability" ] || options+=("-DCMAKE_CUDA_ARCHITECTURES=${capability/./}-real")
     offer_libraries
     # Read from the disk while compilers are at work; the first import takes up to half a minute.
-    { ! wants peers && ! wants sm_90a_peers; } || timeout 100 "$python" -c 'import torch, torch._inductor.compile_fx, triton' >/dev/null 2>&1 &
+    ! wants peers || timeout 100 "$python" -c 'import torch, torch._inductor.compile_fx, triton' >/dev/null 2>&1 &
     check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja "${options[@]}" || return
     check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_kernel_contract_device \
         test_kernel_contract_device_standard test_kernel_order_device test_kernel_rows_device test_devices cuda_bench \
@@ -88,7 +88,7 @@ check_kernels() {
 # longest_start FILE: of the comparisons of `info --check` with a GPU, one of which a job makes
 # before it begins: ms of the longest.
 longest_start() {
-    awk '/^cuda / && $(NF - 1) > most { most = $(NF - 1) } END { print most }' "$1"
+    awk '/^cuda(-sm_90a)? / && $(NF - 1) > most { most = $(NF - 1) } END { print most }' "$1"
 }
 
 # A job of linear attention, which takes no pattern; with edges.
@@ -440,7 +440,7 @@ END
 peers_at() {
     local name=$1 seconds=$2 least=$3 patterns=$5 pattern file figures
     [ "$seconds" -le $((deadline - SECONDS)) ] || seconds=$((deadline - SECONDS))
-    file=${peers_dir:-$out_dir}/peers-$name.json figures=$logs/$name.figures
+    file=$out_dir/peers-$name.json figures=$logs/$name.figures
     rm -f "$file" "$figures"
     check "beside PyTorch, $name" "$seconds" "$python" "$root/tests/gpu/peers.py" --device cuda \
         --bench "$bench" --tokens "$4" --heads 16 --dims 128 --patterns "$patterns" --peers "$6" \
@@ -467,52 +467,35 @@ has_sm_90a() {
     return 1
 }
 
-# Kernels for compute capability 9.0 alone, forward in 16 bits, which other jobs do not take: what is
-# right, races, rates. Cases of the contract are those that launch them, and some more.
+# Where auto takes sm_90a: whether its own kernels are right, on cases of the contract that launch
+# them, and some more. Other stages have its jobs, races and rates; here are those of sm_80, which no
+# job of these shapes takes there unasked.
 check_sm_90a() {
-    local dense name tokens key kind options
+    local dense pattern kind options
     has_sm_90a 'compute.isa: sm_90a' || return
     check 'contract, sm_90a' 100 "$tests_dir/sparse/test_kernel_contract_device_sm90a" --verbose \
         --timeout 90 -j4 --filter 'kernel/@(agrees*|small*|rows*|tiles*|shared*|random*)'
     check 'order, sm_90a' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
         --timeout 45 -j4 --filter 'kernel/@(repeated*|ends*|steps*)'
-    both 'job documents, sm_90a' 30 "$tool" run --config "$root/configs/documents.yaml" \
-        "${on_gpu[@]}" --set compute.isa=sm_90a --set shape.dtype=f16 --set shape.head_dim=64
-    for name in causal window global dilated; do
-        tokens=131072 options=()
-        [ "$name" != causal ] || tokens=16384
-        for key in ${keys_of[$name]}; do
-            options+=(--set "$key")
-        done
-        both "job as timed, sm_90a, $name" 30 "$tool" run "${on_gpu[@]}" --set compute.isa=sm_90a \
-            --set shape.dtype=bf16 --set shape.heads=16 --set shape.head_dim=128 \
-            --set "shape.seq=$tokens" "${options[@]}"
-    done
+    both 'job causal, sm_80' 40 "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
+        --set compute.isa=sm_80 --set shape.dtype=bf16 --set shape.head_dim=128
     for kind in memcheck racecheck synccheck; do
         options=(--tool "$kind" --error-exitcode 9)
         [ "$kind" != memcheck ] || options+=(--report-api-errors no)
-        check "compute-sanitizer $kind, sm_90a" 50 compute-sanitizer "${options[@]}" \
-            "$bench" --once --sm_90a 1000 2 128 dense causal window blocks dilated
+        check "compute-sanitizer $kind, sm_80" 50 compute-sanitizer "${options[@]}" \
+            "$bench" --once --sm_80 1000 2 128 dense causal window blocks dilated
     done
-    watch_clocks sm_90a check 'rates of sm_90a at 16,384 tokens' 40 "$bench" --json --sm_90a \
+    watch_clocks sm_80 check 'rates of sm_80 at 16,384 tokens' 40 "$bench" --json --sm_80 \
         16384 16 128 dense causal
     dense=$(rate "$log" dense tflops_forward)
-    figure 'TFLOP/s forward, sm_90a, dense' "$dense" 330
-    figure 'TFLOP/s forward, sm_90a, causal' "$(rate "$log" causal tflops_forward)" 300
-    figure 'share of thread blocks held, sm_90a' "${dense:+$(blocks_held "$log")}" 1
-    check 'rates of sm_90a at 131,072 tokens' 40 "$bench" --json --sm_90a 131072 16 128 \
+    figure 'TFLOP/s forward, sm_80, dense' "$dense" 330
+    figure 'TFLOP/s forward, sm_80, causal' "$(rate "$log" causal tflops_forward)" 300
+    figure 'share of thread blocks held, sm_80' "${dense:+$(blocks_held "$log")}" 1
+    check 'rates of sm_80 at 131,072 tokens' 40 "$bench" --json --sm_80 131072 16 128 \
         "${sparse[@]}"
-    for name in "${sparse[@]}"; do
-        figure "TFLOP/s forward, sm_90a, $name" "$(rate "$log" "$name" tflops_forward)" ''
+    for pattern in "${sparse[@]}"; do
+        figure "TFLOP/s forward, sm_80, $pattern" "$(rate "$log" "$pattern" tflops_forward)" ''
     done
-}
-
-# A report is a handful of files: what PyTorch reached here is in its log alone.
-check_sm_90a_peers() {
-    local peers_dir=$logs
-    has_sm_90a 'compute.isa: sm_90a beside PyTorch' || return
-    peers_at sm_90a-dense 120 0.85 16384 dense,causal flash,cudnn,flex --isa sm_90a
-    peers_at sm_90a-sparse 250 1.2 131072 blocks,random,window,dilated flex --isa sm_90a
 }
 
 # numbers FILE KEY: of a JSON report, in their order.

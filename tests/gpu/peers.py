@@ -82,10 +82,12 @@ def ours_cpu(args, point):
 def ours_cuda(args, point):
     if point["dtype"] != "bf16":
         raise OursFailed(f"{args.bench}: it times bf16")
-    isa = ["--sm_90a"] if args.isa == "sm_90a" else []
+    isa = ["--sm_80"] if args.isa == "sm_80" else []
     out = start([args.bench, "--json"] + isa + [str(point["tokens"]), str(point["heads"]),
                  str(point["head_dim"]), point["pattern"]], args.limit)
-    result = json.loads(out)["points"][0]
+    report = json.loads(out)
+    args.isa_taken = report["isa"]
+    result = report["points"][0]
     return result[args.key], result["live_pairs"]
 
 
@@ -321,8 +323,8 @@ def parse_arguments():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--ringattn", default="ringattn", help="the command, for --device cpu")
     parser.add_argument("--bench", default="cuda_bench", help="cuda_bench, for --device cuda")
-    parser.add_argument("--isa", choices=("sm_80", "sm_90a"), default="sm_80",
-                        help="ours on a GPU, as compute.isa has it; sm_90a is forward alone")
+    parser.add_argument("--isa", choices=("auto", "sm_80"), default="auto",
+                        help="ours on a GPU, as compute.isa has it")
     parser.add_argument("--patterns", type=chosen(PATTERNS), default=["dense", "causal"])
     parser.add_argument("--dtypes", type=chosen(("bf16", "f16", "f32")), default=["bf16"])
     parser.add_argument("--dims", type=lambda t: [positive(d) for d in t.split(",")], default=[128])
@@ -338,8 +340,9 @@ def parse_arguments():
     parser.add_argument("--json", help="file for the result, written after each round")
     args = parser.parse_args()
     args.key = "backward_ms" if args.backward else "forward_ms"
-    if args.isa == "sm_90a" and (args.backward or args.device != "cuda"):
-        parser.error("--isa sm_90a: it has forward passes alone, on a GPU")
+    if args.isa != "auto" and args.device != "cuda":
+        parser.error("--isa: it is for a GPU")
+    args.isa_taken = None  # until ours has said
     if args.peers is None:
         args.peers = ["flash", "flex"] if args.device == "cpu" else list(SDPA) + ["flex"]
     return args
@@ -376,9 +379,10 @@ def main():
                         "command": " ".join(sys.argv), "agreement": {}, "points": []}
     if args.device == "cuda":
         result["gpu"] = torch.cuda.get_device_name(0)
-        result["isa"] = args.isa
 
     def publish(row):
+        if args.device == "cuda":
+            result["isa"] = args.isa_taken
         result["points"] = rows + [row]
         write(args.json, result)
 

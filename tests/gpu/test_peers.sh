@@ -32,9 +32,9 @@ grep -q '^skipped: PyTorch cannot be imported: this PyTorch is none$' "$work/err
 run 2 --patterns dense,diagonal
 grep -q 'diagonal: there are dense, causal' "$work/err" || fail "the names are missing"
 run 2 --tokens 0
-run 2 --isa sm_90a --backward
-grep -q 'forward passes alone' "$work/err" || fail "the reason is missing"
-run 2 --isa sm_90a --device cpu
+run 2 --isa sm_90a
+run 2 --isa sm_80 --device cpu
+grep -q 'it is for a GPU' "$work/err" || fail "the reason is missing"
 
 cat > "$work/lib/torch/__init__.py" <<'END'
 __version__ = "none"
@@ -158,18 +158,20 @@ assert theirs["efficient"]["why"] == "RuntimeError: out of memory", theirs
 assert theirs["flash"]["status"] == "ok" and len(theirs["flash"]["rounds"]) == 2, theirs
 assert measured == ["efficient", "flash", "flash", "efficient"], measured
 
-# Which of our kernels: cuda_bench is told.
+# Which of our kernels: cuda_bench is told, and says which it took.
 asked = []
 def bench(command, limit_s):
     asked.append(command)
-    return '{"points": [{"forward_ms": {"median": 1.0}, "live_pairs": 10}]}'
+    isa = "sm_80" if "--sm_80" in command else "sm_90a"
+    return '{"isa": "%s", "points": [{"forward_ms": {"median": 1.0}, "live_pairs": 10}]}' % isa
 started, peers.start, peers.ours_cuda = peers.start, bench, ours_cuda
 point = {"dtype": "bf16", "tokens": 8, "heads": 2, "head_dim": 64, "pattern": "causal"}
-for isa in "sm_80", "sm_90a":
+for isa, taken in ("auto", "sm_90a"), ("sm_80", "sm_80"):
     args = types.SimpleNamespace(bench="bench", isa=isa, limit=1, key="forward_ms")
     assert peers.ours_cuda(args, point) == ({"median": 1.0}, 10)
+    assert args.isa_taken == taken, args
 assert asked == [["bench", "--json", "8", "2", "64", "causal"],
-                 ["bench", "--json", "--sm_90a", "8", "2", "64", "causal"]], asked
+                 ["bench", "--json", "--sm_80", "8", "2", "64", "causal"]], asked
 peers.start = started
 
 Mask.pairs = 11

@@ -5,11 +5,11 @@
  * does: the kernels alone, as a job of one rank calls them, without zeroing gradients before or
  * rounding those that were summed up in float32 after. Not a test.
  *
- *     cuda_bench [--json] [--once] [--sm_90a] [TOKENS [HEADS [DIM [PATTERN...]]]]
+ *     cuda_bench [--json] [--once] [--sm_80] [TOKENS [HEADS [DIM [PATTERN...]]]]
  *
- * --once: a single launch of each, for tools that look on. --sm_90a: forward alone, as with
- * compute.isa: sm_90a. Where a multiprocessor holds fewer thread blocks than a kernel is made for,
- * both numbers are printed.
+ * --once: a single launch of each, for tools that look on. Forward is as compute.isa: auto has it,
+ * by warpgroups where the GPU can; --sm_80: as with compute.isa: sm_80. Where a multiprocessor
+ * holds fewer thread blocks than a kernel is made for, both numbers are printed.
  *
  * Defaults are 16384 16 128 and all patterns: dense, causal, window (causal, 1,024 wide), dilated
  * (every fourth token of segments of 8,192), and of blocks of 128 tokens blocks (dilated_sparse),
@@ -93,7 +93,7 @@ typedef struct bench {
     ra_view dq_sums; /* float32: of many thread blocks */
     float *lse, *delta;
     uint32_t *tickets; /* no pattern shares rows, which would take scratch */
-    void *parts;       /* of long tasks, with --sm_90a */
+    void *parts;       /* of long tasks, by warpgroups */
     size_t parts_bytes;
 } bench;
 
@@ -215,7 +215,7 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
                (long long)map->live_pairs);
     run_pass(b, name, "forward", 4, &(pass){.forward = &f}, map->live_pairs);
     run_pass(b, name, "forward_delta", 4, &(pass){.forward = &d}, map->live_pairs);
-    for (int way = single ? 0 : 1; way < 2 && !b->warpgroups; way++) {
+    for (int way = single ? 0 : 1; way < 2; way++) {
         backward.dq = way == 0 ? b->dq_sums : b->dq;
         ra_cuda_backward const g = ra_cuda_backward_args(&backward, copy, way == 0, f.ticket);
         run_pass(b, name, single && way == 1 ? "backward_deterministic" : "backward", 10,
@@ -316,15 +316,15 @@ static int64_t number(const char *text)
 }
 
 /* Code for sm_90a runs on 9.0 alone, and is not of every build. */
-static void expect_warpgroups(const ra_device *device, int32_t dim)
+static bool has_warpgroups(const ra_device *device, int32_t dim)
 {
 #ifdef RA_CUDA_SM90A
-    if (device->major == 9 && device->minor == 0 && ra_cuda_has_warpgroups(RA_BF16, dim))
-        return;
+    return device->major == 9 && device->minor == 0 && ra_cuda_has_warpgroups(RA_BF16, dim);
+#else
+    (void)device;
+    (void)dim;
+    return false;
 #endif
-    fprintf(stderr, "cuda_bench: --sm_90a: not of this build, this GPU (%d.%d) or head_dim %d\n",
-            (int)device->major, (int)device->minor, (int)dim);
-    exit(2);
 }
 
 enum { TENSORS_16 = 8, TENSORS_32 = 1, BLOCKS = TENSORS_16 + TENSORS_32 + 4 };
@@ -359,19 +359,18 @@ static void take_all(bench *b, ra_block blocks[BLOCKS])
 
 int main(int argc, char **argv)
 {
-    bool json = false, once = false, warpgroups = false;
+    bool json = false, once = false, is_sm80 = false;
     int at = 1;
     for (; at < argc; at++)
         if (strcmp(argv[at], "--json") == 0)
             json = true;
         else if (strcmp(argv[at], "--once") == 0)
             once = true;
-        else if (strcmp(argv[at], "--sm_90a") == 0)
-            warpgroups = true;
+        else if (strcmp(argv[at], "--sm_80") == 0)
+            is_sm80 = true;
         else
             break;
     bench b = {.json = json,
-               .warpgroups = warpgroups,
                .warmup = once ? 0 : WARMUP,
                .repeats = once ? 1 : REPEATS,
                .tokens = argc > at ? number(argv[at]) : 16384,
@@ -388,13 +387,12 @@ int main(int argc, char **argv)
     check(ra_pool_create(&(ra_pool_config){.memory = ra_memory_host(), .ledger = ledger}, &b.host));
     b.shared_bytes = devices.list[0].shared_bytes;
     b.multiprocessors = devices.list[0].multiprocessors;
-    if (warpgroups)
-        expect_warpgroups(&devices.list[0], b.dim);
+    b.warpgroups = !is_sm80 && has_warpgroups(&devices.list[0], b.dim);
     take_all(&b, blocks);
     printf(b.json ? "{\"device\": \"%s\", \"isa\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, "
                     "\"heads\": %d, \"head_dim\": %d, \"repeats\": %d, \"points\": ["
                   : "%s, %s, bf16, %lld tokens, %d heads of %d; median of %d\n",
-           devices.list[0].name, warpgroups ? "sm_90a" : "sm_80", (long long)b.tokens, b.heads,
+           devices.list[0].name, b.warpgroups ? "sm_90a" : "sm_80", (long long)b.tokens, b.heads,
            b.dim, b.repeats);
     for (int i = 0; i < PATTERNS && argc <= at + 3; i++)
         run_named(&b, patterns[i].name);
