@@ -3,11 +3,6 @@
 
 enum { SECTOR_BYTES = 32, BANKS = 32 };
 
-int ptx_thread_of(const ptx_warp *w, int lane)
-{
-    return w->index * PTX_LANES + lane;
-}
-
 bool ptx_is_aligned(uintptr_t at, int bytes)
 {
     return (at & (uintptr_t)(bytes - 1)) == 0;
@@ -15,79 +10,114 @@ bool ptx_is_aligned(uintptr_t at, int bytes)
 
 /* ---- who touched shared memory --------------------------------------------------------------- */
 
-/* Whether nothing orders what happened then and what the thread does now. */
-static bool may_meet(const ptx_touch *t, const ptx_warp *w, int thread)
+bool ptx_is_written(const ptx_warp *w, const ptx_word *word, int thread)
 {
-    if (t->thread < 0 || t->thread == thread || t->block_barriers != w->block->barriers)
-        return false;
-    int const warp = t->thread >= PTX_MANY      ? -1
-                     : t->thread >= PTX_SEVERAL ? t->thread - PTX_SEVERAL
-                                                : t->thread / PTX_LANES;
-    return warp != w->index || t->warp_barriers == w->barriers;
+    return word->writer < 0 || word->writer == thread ||
+           ptx_has_heard(w, word->writer, word->epoch);
+}
+
+static ptx_reading *reading_of(const ptx_block *b, const ptx_word *word, int warp)
+{
+    return &b->readings[(word - b->words) * b->warp_count + warp];
+}
+
+/* Whether the warp has heard of what some lanes of a warp read, but for its own thread. */
+static bool has_heard_lanes(const ptx_warp *w, int warp, const ptx_reading *r, int thread)
+{
+    for (uint32_t left = r->lanes; left != 0; left &= left - 1) {
+        int const other = warp * PTX_LANES + __builtin_ctz(left);
+        if (other != thread && !ptx_has_heard(w, other, r->epoch))
+            return false;
+    }
+    return true;
+}
+
+/* A product is over for all lanes once one has waited for it: any of them may say so. */
+static bool has_heard_product(const ptx_warp *w, int warp, const ptx_reading *r)
+{
+    for (int lane = 0; lane < PTX_LANES; ++lane)
+        if (warp == w->index || ptx_has_heard(w, warp * PTX_LANES + lane, r->epoch))
+            return true;
+    return false;
+}
+
+static bool is_read(const ptx_warp *w, const ptx_word *word, int thread)
+{
+    for (uint32_t left = word->readers; left != 0; left &= left - 1) {
+        int const warp = __builtin_ctz(left);
+        const ptx_reading *const r = reading_of(w->block, word, warp);
+        if (r->lanes == 0 ? !has_heard_product(w, warp, r) : !has_heard_lanes(w, warp, r, thread))
+            return false;
+    }
+    return true;
 }
 
 void ptx_note_write(ptx_warp *w, const ptx_instruction *in, int thread, ptx_word *word)
 {
-    if (word->awaited != 0)
+    if (word->awaited)
         ptx_fail(w, in, "writes shared memory that a copy is on its way to");
-    if (may_meet(&word->written, w, thread))
+    if (word->is_signal)
+        ptx_fail(w, in, "writes shared memory that is an mbarrier");
+    if (!ptx_is_written(w, word, thread))
         ptx_fail(w, in, "writes shared memory that another thread wrote, without a barrier");
-    if (may_meet(&word->read, w, thread))
+    if (!is_read(w, word, thread))
         ptx_fail(w, in, "writes shared memory that another thread read, without a barrier");
     if (word->in_use != 0)
         ptx_fail(w, in, "writes shared memory that a product under way reads");
-    word->written = (ptx_touch){thread, w->block->barriers, w->barriers};
-    word->publishing = w->block->published[thread];
+    word->writer = (int16_t)thread;
+    word->epoch = w->epoch;
+    word->readers = 0;
 }
 
-static void note_read(ptx_warp *w, const ptx_instruction *in, int thread, ptx_word *word)
+/* Lanes of the warp, or none for a product, have read the word. What others read is kept where it
+   is not known to be over. */
+static void note_reading(const ptx_warp *w, ptx_word *word, uint32_t lanes)
 {
-    ptx_touch *const t = &word->read;
-    if (word->awaited != 0)
-        ptx_fail(w, in, "reads shared memory that a copy is on its way to");
-    if (may_meet(&word->written, w, thread))
-        ptx_fail(w, in, "reads shared memory that another thread wrote, without a barrier");
-    if (t->thread != thread && may_meet(t, w, thread)) {
-        int const several = PTX_SEVERAL + w->index;
-        bool const alike =
-            t->thread == several || (t->thread < PTX_SEVERAL && t->thread / PTX_LANES == w->index);
-        t->thread = alike ? several : PTX_MANY;
-    } else {
-        t->thread = thread;
-    }
-    t->block_barriers = w->block->barriers;
-    t->warp_barriers = w->barriers;
+    ptx_reading *const r = reading_of(w->block, word, w->index);
+    bool const before = (word->readers >> w->index & 1) != 0;
+    word->readers |= UINT32_C(1) << w->index;
+    if (before && r->lanes != 0 && (r->epoch == w->epoch || !has_heard_lanes(w, w->index, r, -1)))
+        lanes |= r->lanes;
+    *r = (ptx_reading){w->epoch, lanes};
 }
 
-/* Products read by a way of their own: what was written is there once its writer has said so, and
-   both have met at a barrier. */
+static void note_read(ptx_warp *w, const ptx_instruction *in, int lane, ptx_word *word)
+{
+    if (word->awaited)
+        ptx_fail(w, in, "reads shared memory that a copy is on its way to");
+    if (word->is_signal)
+        ptx_fail(w, in, "reads shared memory that is an mbarrier");
+    if (!ptx_is_written(w, word, ptx_thread_of(w, lane)))
+        ptx_fail(w, in,
+                 word->writer < ptx_agents(w->block) / 2
+                     ? "reads shared memory that another thread wrote, without a barrier"
+                     : "reads shared memory that a copy wrote, without a wait for it");
+    note_reading(w, word, UINT32_C(1) << lane);
+}
+
+/* Products read by a way of their own: what was written is there once somebody has said so who
+   knows of it, and of whom the warp knows. */
 void ptx_note_product_begin(ptx_warp *w, const ptx_instruction *in, ptx_word *word)
 {
-    int32_t const writer = word->written.thread;
-    if (word->awaited != 0)
+    if (word->awaited)
         ptx_fail(w, in, "multiplies shared memory that a copy is on its way to");
-    if (word->filled != 0xf)
+    if (word->filled != 0xf || word->is_signal)
         ptx_fail(w, in, "multiplies shared memory that was not written");
-    if (may_meet(&word->written, w, ptx_thread_of(w, 0)))
-        ptx_fail(w, in, "multiplies shared memory that was written without a barrier");
-    if (w->block->published_before[writer] == word->publishing)
-        ptx_fail(
-            w, in,
-            "multiplies what its writer has not published by fence.proxy.async, before a barrier");
+    if (!ptx_is_written(w, word, -1))
+        ptx_fail(w, in,
+                 word->writer < ptx_agents(w->block) / 2
+                     ? "multiplies shared memory that was written without a barrier"
+                     : "multiplies shared memory that a copy wrote, without a wait for it");
+    if (!ptx_is_published(w, word->writer, word->epoch))
+        ptx_fail(w, in, "multiplies what was not published by fence.proxy.async on its way here");
     word->in_use++;
 }
 
-/* From now on the warp's own lanes may write there; others after a barrier. */
+/* From now on the warp's own lanes may write there; others once they know of it. */
 void ptx_note_product_end(ptx_warp *w, const ptx_instruction *in, ptx_word *word)
 {
-    ptx_touch *const t = &word->read;
-    int const several = PTX_SEVERAL + w->index;
-    bool const is_new = t->block_barriers != w->block->barriers || t->thread < 0;
-    bool const alike = is_new || t->thread == several ||
-                       (t->thread < PTX_SEVERAL && t->thread / PTX_LANES == w->index);
     (void)in;
-    *t = (ptx_touch){alike ? several : PTX_MANY, w->block->barriers,
-                     is_new ? w->barriers - 1 : t->warp_barriers};
+    note_reading(w, word, 0);
     word->in_use--;
 }
 
@@ -112,7 +142,7 @@ uint32_t ptx_read_shared(ptx_warp *w, const ptx_instruction *in, int lane, uint3
     ptx_word *const words = ptx_words_at(w, in, at, bytes);
     uint32_t filled = 0;
     for (int i = 0; i < bytes; i += PTX_WORD_BYTES) {
-        note_read(w, in, ptx_thread_of(w, lane), &words[i / PTX_WORD_BYTES]);
+        note_read(w, in, lane, &words[i / PTX_WORD_BYTES]);
         filled |= (uint32_t)words[i / PTX_WORD_BYTES].filled << i;
     }
     return filled >> at % PTX_WORD_BYTES;

@@ -6,13 +6,13 @@
 
 enum { PTX_WORD_BYTES = 4, PTX_PIECE_BYTES = 16 };
 
-/** The lane's thread of the block. */
-int ptx_thread_of(const ptx_warp *w, int lane);
 /** To a power of two. */
 bool ptx_is_aligned(uintptr_t at, int bytes);
 
 /** Words of shared memory from an offset on, aligned to `bytes`, a power of two. */
 ptx_word *ptx_words_at(ptx_warp *w, const ptx_instruction *in, uint32_t at, int bytes);
+/** Whether what was written came before what the thread, of the warp, does now. */
+bool ptx_is_written(const ptx_warp *w, const ptx_word *word, int thread);
 /** A thread of the warp writes a word. */
 void ptx_note_write(ptx_warp *w, const ptx_instruction *in, int thread, ptx_word *word);
 /** A lane reads. @return a bit per byte: whether it was ever written */

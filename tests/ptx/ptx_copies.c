@@ -31,6 +31,7 @@ void ptx_copy(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
         if (!(lanes >> lane & 1))
             continue;
         ptx_piece const piece = {.thread = ptx_thread_of(w, lane),
+                                 .number = ++w->block->pieces_begun[ptx_thread_of(w, lane)],
                                  .to = offsets[lane],
                                  .room = (uint32_t)room,
                                  .bytes = (uint32_t)w->rows[o[3]][lane],
@@ -44,7 +45,7 @@ void ptx_copy(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
         ptx_word *const words = ptx_words_at(w, in, piece.to, room);
         for (int i = 0; i < room / PTX_WORD_BYTES; ++i) {
             ptx_note_write(w, in, piece.thread, &words[i]);
-            words[i].awaited = 1;
+            words[i].awaited = true;
         }
         memset(w->block->shared + piece.to, 0xff, (size_t)room);
         add_piece(w, &piece);
@@ -64,24 +65,58 @@ void ptx_commit(ptx_warp *w, uint32_t lanes)
     }
 }
 
+static void fill(ptx_block *b, const ptx_piece *piece)
+{
+    memset(b->shared + piece->to, 0, piece->room);
+    memcpy(b->shared + piece->to, (const void *)piece->from, piece->bytes);
+}
+
+/* Its thread waits for it, so that what it brings is as if the thread had written it now. */
 static void arrive(ptx_warp *w, const ptx_instruction *in, const ptx_piece *piece)
 {
-    char *const to = w->block->shared + piece->to;
     ptx_word *const words = ptx_words_at(w, in, piece->to, (int)piece->room);
-    memset(to, 0, piece->room);
-    memcpy(to, (const void *)piece->from, piece->bytes);
+    fill(w->block, piece);
     for (uint32_t i = 0; i < piece->room / PTX_WORD_BYTES; ++i) {
-        words[i].awaited = 0;
+        words[i].awaited = false;
         words[i].filled = 0xf;
         ptx_note_write(w, in, piece->thread, &words[i]);
     }
 }
 
-/* fence.proxy.async: what they wrote, and copies that have arrived, products may read. */
-void ptx_publish(ptx_warp *w, uint32_t lanes)
+/* Nobody waited for it but by a signal, of which not even its thread need know. */
+void ptx_pieces_arrive(ptx_block *b, const int32_t *clock)
 {
-    for (int lane = 0; lane < PTX_LANES; ++lane)
-        w->block->published[ptx_thread_of(w, lane)] += lanes >> lane & 1;
+    int const copies = ptx_agents(b) / 2;
+    int left = 0;
+    for (int i = 0; i < b->piece_count; ++i) {
+        ptx_piece const piece = b->pieces[i];
+        ptx_word *const words = &b->words[piece.to / PTX_WORD_BYTES];
+        if (piece.number > clock[copies + piece.thread]) {
+            b->pieces[left++] = piece;
+            continue;
+        }
+        fill(b, &piece);
+        for (uint32_t w = 0; w < piece.room / PTX_WORD_BYTES; ++w) {
+            words[w].awaited = false;
+            words[w].filled = 0xf;
+            words[w].writer = (int16_t)(copies + piece.thread);
+            words[w].epoch = piece.number;
+        }
+    }
+    b->piece_count = left;
+}
+
+/* Those of its pieces that have arrived as a signal said, the thread knows of too now: all before
+   the first that it has not committed. */
+static void hear_of_pieces(ptx_warp *w, int thread)
+{
+    ptx_block *const b = w->block;
+    int32_t last = b->pieces_begun[thread];
+    for (int i = 0; i < b->piece_count; ++i)
+        if (b->pieces[i].thread == thread && b->pieces[i].number <= last)
+            last = b->pieces[i].number - 1;
+    if (w->clock[ptx_agents(b) / 2 + thread] < last)
+        w->clock[ptx_agents(b) / 2 + thread] = last;
 }
 
 /* All that the lanes' threads committed arrives as late as it may: now. */
@@ -101,4 +136,7 @@ void ptx_wait(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
             b->pieces[left++] = piece;
     }
     b->piece_count = left;
+    for (int lane = 0; lane < PTX_LANES; ++lane)
+        if (lanes >> lane & 1 && b->signal_count > 0)
+            hear_of_pieces(w, ptx_thread_of(w, lane));
 }

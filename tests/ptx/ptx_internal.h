@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-enum { PTX_LANES = 32, PTX_OPERANDS_MAX = 73, PTX_THREADS_MAX = 1024 };
+enum { PTX_LANES = 32, PTX_OPERANDS_MAX = 73, PTX_THREADS_MAX = 1024, PTX_GROUP_WARPS = 4 };
 
 /* A register of a warp: a value per lane, as bits; narrow ones fill the low end. */
 typedef uint64_t ptx_row[PTX_LANES];
@@ -25,8 +25,11 @@ typedef enum ptx_kind {
     PTX_COPY, /* cp.async */
     PTX_COMMIT,
     PTX_WAIT,
-    PTX_PUBLISH, /* fence.proxy.async */
-    PTX_FENCE,   /* of device memory, which all see at once here */
+    PTX_PUBLISH,      /* fence.proxy.async */
+    PTX_FENCE,        /* of device memory, which all see at once here */
+    PTX_SIGNAL_BEGIN, /* mbarrier: it is there, */
+    PTX_SIGNAL_ARRIVE,
+    PTX_SIGNAL_COPIED, /* cp.async.mbarrier.arrive.noinc */
     PTX_BRANCH,
     PTX_RETURN,
     /* What all lanes of a warp do together: */
@@ -39,6 +42,8 @@ typedef enum ptx_kind {
     PTX_GROUP_PRODUCT,
     PTX_GROUP_COMMIT,
     PTX_GROUP_WAIT, /* until here */
+    PTX_SIGNAL_WAIT,
+    PTX_REGISTERS, /* setmaxnreg */
     PTX_BARRIER
 } ptx_kind;
 
@@ -70,6 +75,8 @@ typedef struct ptx_instruction {
     bool turned;  /* matrices */
     bool half;    /* products of float16 */
     bool indexed; /* a shuffle from a lane of that number; else by XOR */
+    bool arrives; /* at a barrier, without waiting there */
+    bool takes;   /* registers; else it leaves some */
 } ptx_instruction;
 
 /* Registers that a kernel finds filled. */
@@ -106,7 +113,7 @@ typedef struct ptx_pending {
     const ptx_instruction *in;
     uint64_t left_shared, right; /* descriptors */
     ptx_row left[4];             /* or registers */
-    bool committed;
+    int64_t group;               /* of those that its warp has committed, or is to */
 } ptx_pending;
 
 /* The n-th product of a group's warps, which is one. */
@@ -117,6 +124,14 @@ typedef struct ptx_group_product {
 
 enum { PTX_PENDING_MAX = 64, PTX_GROUP_PRODUCTS_KEPT = 256, PTX_GROUPS_MAX = 8 };
 
+/* What a warp waits for; a warp that polls is looked at again once something has happened. */
+typedef enum ptx_wait_for {
+    PTX_NOTHING,
+    PTX_FOR_BARRIER,
+    PTX_FOR_SIGNAL,
+    PTX_FOR_REGISTERS
+} ptx_wait_for;
+
 /* A warp, and where its lanes are. Active ones are at `at`; others that are alive wait at `pc` for
    the rest of the warp, or to be run. */
 typedef struct ptx_warp {
@@ -124,40 +139,72 @@ typedef struct ptx_warp {
     int index;
     uint32_t alive, active, waiting;
     int at, pc[PTX_LANES];
-    bool at_barrier;
-    int64_t barriers; /* of the warp */
+    ptx_wait_for waits;
+    const ptx_instruction *waits_in;
+    int waits_on;          /* number of the barrier, or of the signal */
+    int32_t epoch, *clock; /* ptx_order.c */
+    int registers;         /* per lane, that it may use */
+    int64_t register_steps;
     ptx_row *rows;
-    ptx_lanes *known; /* per register: lanes that wrote it */
-    int64_t products; /* of wgmma, so far; those under way: */
+    ptx_lanes *known;          /* per register: lanes that wrote it */
+    int64_t commits, products; /* of wgmma, so far; those under way: */
     int pending_count;
     int32_t fences;   /* of wgmma, so far */
     int32_t *written; /* per register: how many there had been when it was last written */
     ptx_pending pending[PTX_PENDING_MAX];
 } ptx_warp;
 
-/* A piece that cp.async is to bring, and when: with its thread's next wait. */
+/* A piece that cp.async is to bring, and when: with its thread's next wait, or as a signal says
+   that this many of its thread's pieces have arrived. */
 typedef struct ptx_piece {
     int thread;
+    int32_t number;           /* of its thread's, from 1 */
     uint32_t to, room, bytes; /* zeros follow */
     uintptr_t from;
     bool committed;
 } ptx_piece;
 
-/* Who touched a word of shared memory, since which barriers of block and warp. */
-typedef struct ptx_touch {
-    int32_t thread; /* -1: nobody; PTX_SEVERAL and beyond: several, of that warp, or of several */
-    int64_t block_barriers, warp_barriers;
-} ptx_touch;
-
-enum { PTX_SEVERAL = PTX_THREADS_MAX, PTX_MANY = 2 * PTX_THREADS_MAX };
-
+/* Who wrote a word of shared memory last, at which of its epochs (ptx_order.c), and who has read it
+   since. */
 typedef struct ptx_word {
-    ptx_touch written, read;
-    uint8_t filled;     /* bits: bytes that have a value */
-    uint8_t awaited;    /* copies on their way */
-    uint16_t in_use;    /* by products under way */
-    int32_t publishing; /* ptx_block.published of who wrote it, at that time */
+    int32_t epoch;
+    int16_t writer;   /* agent; -1: nobody */
+    uint16_t in_use;  /* by products under way */
+    uint32_t readers; /* bits: warps */
+    uint8_t filled;   /* bits: bytes that have a value */
+    bool awaited;     /* a copy is on its way */
+    bool is_signal;
 } ptx_word;
+
+/* When a warp has read a word last: these lanes; none: a product. */
+typedef struct ptx_reading {
+    int32_t epoch;
+    uint32_t lanes;
+} ptx_reading;
+
+/* A barrier of some of the block's threads, which reach it by whole warps. */
+typedef struct ptx_barrier {
+    int threads, line;         /* 0: nobody has reached it yet */
+    bool whole;                /* of all threads that have not ended */
+    uint32_t arrived, waiting; /* bits: warps; the first ones include the second ones */
+    int32_t *clock;
+} ptx_barrier;
+
+/* An mbarrier: its phase of that number, from 0, lacks so many arrivals. */
+typedef struct ptx_signal {
+    uint32_t at;
+    int count, lacks;
+    int64_t phase;
+    int32_t *clock, *ended; /* what arrived with this phase, and with the one before */
+} ptx_signal;
+
+/* The last setmaxnreg that a warpgroup's warps have executed, and how many of them. */
+typedef struct ptx_register_step {
+    int64_t number;
+    int line, warps;
+} ptx_register_step;
+
+enum { PTX_BARRIERS = 16, PTX_SIGNALS_MAX = 64 };
 
 typedef struct ptx_block {
     const ptx_kernel *kernel;
@@ -165,21 +212,37 @@ typedef struct ptx_block {
     ptx_counts *counts;
     bool is_there;
     unsigned index;
-    int warp_count, done, waiting; /* warps */
-    int64_t barriers;
+    int warp_count, done; /* warps */
     ptx_warp *warps;
     char *shared;
     ptx_word *words;
+    ptx_reading *readings; /* per word, of each warp */
     ptx_piece *pieces;
     int piece_count, piece_room;
-    /* By thread: how often it has executed fence.proxy.async, and had before the last barrier. */
-    int32_t published[PTX_THREADS_MAX], published_before[PTX_THREADS_MAX];
+    int32_t pieces_begun[PTX_THREADS_MAX];
+    ptx_barrier barriers[PTX_BARRIERS];
+    ptx_signal signals[PTX_SIGNALS_MAX];
+    int signal_count;
+    /* Arrivals and ends so far, what there were when all warps waited, and how often they have then
+       been looked at again. */
+    int64_t events, events_idle;
+    int polls_idle;
+    ptx_register_step register_steps[PTX_GROUPS_MAX];
     ptx_group_product products[PTX_GROUPS_MAX][PTX_GROUP_PRODUCTS_KEPT];
     uintptr_t found_begin, found_end; /* of the allocation that was last looked for */
 } ptx_block;
 
 /** End the process: what a warp does at an instruction is undefined. */
 _Noreturn void ptx_fail(const ptx_warp *warp, const ptx_instruction *in, const char *what);
+
+/** The lane's thread of the block. */
+static inline int ptx_thread_of(const ptx_warp *w, int lane)
+{
+    return w->index * PTX_LANES + lane;
+}
+
+/** The value of an operand that is one for all lanes, all of which have it. */
+uint64_t ptx_uniform(const ptx_warp *w, const ptx_instruction *in, int operand);
 
 /** Place a warp before the kernel's first instruction. */
 void ptx_warp_begin(ptx_warp *w);
@@ -193,8 +256,59 @@ void ptx_add(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
 void ptx_copy(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
 void ptx_commit(ptx_warp *w, uint32_t lanes);
 void ptx_wait(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
-void ptx_publish(ptx_warp *w, uint32_t lanes);
+/** Those pieces arrive of whose thread that many have arrived, as a clock says. */
+void ptx_pieces_arrive(ptx_block *b, const int32_t *clock);
 void ptx_matrices(ptx_warp *w, const ptx_instruction *in);
+
+/*
+ * What came before what: ptx_order.c. Agents are threads, and behind them as many again: the copies
+ * that each has begun. A clock has, by agent, the epoch up to which all it did is known to have
+ * been done; and then, by agent again, up to which it is published to products.
+ */
+static inline int ptx_agents(const ptx_block *b)
+{
+    return 2 * b->warp_count * PTX_LANES;
+}
+
+/** Whether what an agent did in an epoch came before what the warp does now. */
+static inline bool ptx_has_heard(const ptx_warp *w, int agent, int32_t epoch)
+{
+    return w->clock[agent] >= epoch;
+}
+
+static inline bool ptx_is_published(const ptx_warp *w, int agent, int32_t epoch)
+{
+    return w->clock[ptx_agents(w->block) + agent] >= epoch;
+}
+
+/** A clock of the block, owned by the caller, that knows of nothing; make it so again. */
+int32_t *ptx_clock_new(const ptx_block *b);
+void ptx_clock_clear(const ptx_block *b, int32_t *clock);
+/** The warp's lanes have met: each knows what the others did. */
+void ptx_meet(ptx_warp *w);
+/** Some lanes let whoever takes the clock know what they know and did. */
+void ptx_give(ptx_warp *w, uint32_t lanes, int32_t *clock);
+void ptx_take(ptx_warp *w, const int32_t *clock);
+/** fence.proxy.async: what they know of, and did themselves, products may read. */
+void ptx_publish(ptx_warp *w, uint32_t lanes);
+
+/* Where warps wait for each other: ptx_barriers.c. */
+void ptx_barrier_reach(ptx_warp *w, const ptx_instruction *in);
+/** A warp has ended, for which nobody need wait. */
+void ptx_barriers_go_on(ptx_block *b);
+/** setmaxnreg. @return whether the warp has the registers; else it waits here */
+bool ptx_set_registers(ptx_warp *w, const ptx_instruction *in);
+/** Per thread, when a launch begins. */
+int ptx_registers_at_first(const ptx_block *b);
+/** All warps wait: look again at what those that poll wait for; ends the process if that is of no
+    use. */
+void ptx_all_wait(ptx_block *b);
+
+/* mbarrier: ptx_signals.c. */
+void ptx_signal_begin(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
+void ptx_signal_arrive(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
+void ptx_signal_copied(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
+void ptx_signal_wait(ptx_warp *w, const ptx_instruction *in);
 
 /* wgmma: ptx_warpgroup.c. */
 void ptx_group_fence(ptx_warp *w);

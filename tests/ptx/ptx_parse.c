@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FAMILIES_MAX = 8, NAME_MAX_BYTES = 512, LABELS_MAX = 1 << 16 };
+enum { FAMILIES_MAX = 16, NAME_MAX_BYTES = 512, LABELS_MAX = 1 << 16, DEPTH_MAX = 8 };
 
-/* ".reg .b32 %r<88>": registers of a name and a number. */
+/* ".reg .b32 %r<88>": registers of a name and a number; ".reg .pred p": one without. */
 typedef struct family {
     char name[8];
     int first, count;
@@ -113,6 +113,21 @@ static int constant_of(parser *p, uint64_t bits)
     return -1 - k->constant_count++;
 }
 
+/* The innermost one of that name; -1: none. */
+static int find_register(const parser *p, const char *name)
+{
+    size_t const letters = strcspn(name, "0123456789");
+    for (int i = p->family_count - 1; i >= 0; --i) {
+        family const *const f = &p->families[i];
+        if (strlen(f->name) != letters || strncmp(f->name, name, letters) != 0)
+            continue;
+        int const index = atoi(name + letters);
+        if (index < f->count)
+            return f->first + index;
+    }
+    return -1;
+}
+
 static int register_of(parser *p, const char *name)
 {
     static const struct {
@@ -125,16 +140,10 @@ static int register_of(parser *p, const char *name)
     for (size_t i = 0; i < sizeof(special) / sizeof(special[0]); ++i)
         if (strcmp(name, special[i].name) == 0)
             return special[i].row;
-    size_t const letters = strcspn(name, "0123456789");
-    for (int i = 0; i < p->family_count; ++i) {
-        family const *const f = &p->families[i];
-        if (strlen(f->name) != letters || strncmp(f->name, name, letters) != 0)
-            continue;
-        int const index = atoi(name + letters);
-        if (index < f->count)
-            return f->first + index;
-    }
-    refuse(p, "unknown register %s", name);
+    int const found = find_register(p, name);
+    if (found < 0)
+        refuse(p, "unknown register %s", name);
+    return found;
 }
 
 static int literal(parser *p)
@@ -165,7 +174,10 @@ static int operand(parser *p)
         return PTX_PARAMS;
     if (strcmp(name, "shared") == 0)
         return constant_of(p, 0);
-    refuse(p, "unknown symbol %s", name);
+    int const found = find_register(p, name);
+    if (found < 0)
+        refuse(p, "unknown symbol %s", name);
+    return found;
 }
 
 static void add_operand(parser *p, ptx_instruction *in)
@@ -255,6 +267,12 @@ static void describe(parser *p, const char *name, ptx_instruction *in)
     case PTX_SHUFFLE:
         in->indexed = strstr(name, ".idx.") != NULL;
         break;
+    case PTX_BARRIER:
+        in->arrives = strcmp(name, "bar.arrive") == 0;
+        break;
+    case PTX_REGISTERS:
+        in->takes = strstr(name, ".inc.") != NULL;
+        break;
     case PTX_GROUP_PRODUCT:
     case PTX_PRODUCT:
         in->half = strstr(name, ".f16.") != NULL;
@@ -341,26 +359,29 @@ static void registers(parser *p)
         refuse(p, "unexpected register %s", name);
     family *const f = &p->families[p->family_count++];
     snprintf(f->name, sizeof(f->name), "%s", name);
-    expect(p, "<");
     f->first = p->kernel->registers;
-    f->count = number(p);
+    f->count = 1;
+    if (take(p, "<")) {
+        f->count = number(p);
+        expect(p, ">");
+    }
     p->kernel->registers += f->count;
-    expect(p, ">");
     expect(p, ";");
 }
 
-/* Inline assembly stands in braces of its own. */
+/* Inline assembly stands in braces of its own, with registers that end there. */
 static void body(parser *p)
 {
+    int families[DEPTH_MAX] = {0};
     expect(p, "{");
     for (int depth = 1; depth > 0;) {
         skip_spaces(p);
         if (*p->at == '\0')
             refuse(p, "the kernel does not end");
-        if (take(p, "{"))
-            ++depth;
+        if (depth < DEPTH_MAX && take(p, "{"))
+            families[depth++] = p->family_count;
         else if (take(p, "}"))
-            --depth;
+            p->family_count = families[--depth];
         else if (take(p, ".reg"))
             registers(p);
         else if (*p->at == '.') /* .pragma */

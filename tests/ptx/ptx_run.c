@@ -32,6 +32,9 @@ static void block_init(const ptx_kernel *k, const ptx_launch *launch, ptx_counts
     /* As aligned as shared memory is. */
     b->shared = aligned_alloc(1024, (launch->shared_bytes + 2047) / 1024 * 1024);
     b->words = take(launch->shared_bytes / 4 + 1, sizeof(ptx_word));
+    b->readings = take((launch->shared_bytes / 4 + 1) * (size_t)b->warp_count, sizeof(ptx_reading));
+    for (int i = 0; i < PTX_BARRIERS; ++i)
+        b->barriers[i].clock = ptx_clock_new(b);
     if (b->shared == NULL)
         abort();
     for (int i = 0; i < b->warp_count; ++i) {
@@ -39,6 +42,7 @@ static void block_init(const ptx_kernel *k, const ptx_launch *launch, ptx_counts
         b->warps[i].rows = take((size_t)k->registers, sizeof(ptx_row));
         b->warps[i].known = take((size_t)k->registers, sizeof(ptx_lanes));
         b->warps[i].written = take((size_t)k->registers, sizeof(int32_t));
+        b->warps[i].clock = ptx_clock_new(b);
     }
 }
 
@@ -48,10 +52,18 @@ static void block_fini(ptx_block *b)
         free(b->warps[i].rows);
         free(b->warps[i].known);
         free(b->warps[i].written);
+        free(b->warps[i].clock);
+    }
+    for (int i = 0; i < PTX_BARRIERS; ++i)
+        free(b->barriers[i].clock);
+    for (int i = 0; i < PTX_SIGNALS_MAX; ++i) {
+        free(b->signals[i].clock);
+        free(b->signals[i].ended);
     }
     free(b->warps);
     free(b->shared);
     free(b->words);
+    free(b->readings);
     free(b->pieces);
 }
 
@@ -59,43 +71,58 @@ static void block_begin(ptx_block *b, unsigned index)
 {
     b->is_there = true;
     b->index = index;
-    b->done = b->waiting = 0;
-    b->barriers = 0;
+    b->done = 0;
     b->piece_count = 0;
-    memset(b->published, 0, sizeof(b->published));
-    memset(b->published_before, 0, sizeof(b->published_before));
+    b->signal_count = 0;
+    b->events = b->events_idle = b->polls_idle = 0;
+    memset(b->pieces_begun, 0, sizeof(b->pieces_begun));
+    memset(b->register_steps, 0, sizeof(b->register_steps));
     memset(b->products, 0, sizeof(b->products));
     memset(b->shared, 0xff, b->launch->shared_bytes);
     for (size_t i = 0; i < b->launch->shared_bytes / 4 + 1; ++i)
-        b->words[i] = (ptx_word){.written.thread = -1, .read.thread = -1};
+        b->words[i] = (ptx_word){.writer = -1};
+    for (int i = 0; i < PTX_BARRIERS; ++i) {
+        b->barriers[i] = (ptx_barrier){.clock = b->barriers[i].clock};
+        ptx_clock_clear(b, b->barriers[i].clock);
+    }
     for (int i = 0; i < b->warp_count; ++i)
         ptx_warp_begin(&b->warps[i]);
 }
 
-/* All warps that have not ended wait: go on. */
-static void pass_barrier(ptx_block *b)
+static bool can_go_on(const ptx_warp *w)
 {
-    b->waiting = 0;
-    b->barriers++;
-    memcpy(b->published_before, b->published, sizeof(b->published));
-    for (int i = 0; i < b->warp_count; ++i)
-        b->warps[i].at_barrier = false;
+    return w->alive != 0 && w->waits == PTX_NOTHING;
 }
 
-/* Some instructions of one of the block's warps that can go on. */
+/* One of the block's warps that can go on. */
+static ptx_warp *draw_warp(ptx_block *b, uint64_t *seed)
+{
+    int ready = 0;
+    for (int i = 0; i < b->warp_count; ++i)
+        ready += can_go_on(&b->warps[i]);
+    if (ready == 0) {
+        ptx_all_wait(b);
+        return draw_warp(b, seed);
+    }
+    int skip = (int)draw(seed, (uint64_t)ready);
+    ptx_warp *w = b->warps;
+    while (!can_go_on(w) || skip-- > 0)
+        ++w;
+    return w;
+}
+
+/* Some instructions of one warp. */
 static void block_turn(ptx_block *b, uint64_t *seed)
 {
-    int skip = (int)draw(seed, (uint64_t)(b->warp_count - b->done - b->waiting));
-    ptx_warp *w = b->warps;
-    for (;; ++w)
-        if (w->alive != 0 && !w->at_barrier && skip-- == 0)
-            break;
+    ptx_warp *const w = draw_warp(b, seed);
     uint64_t const turn = UINT64_C(1) << draw(seed, TURN_BITS);
-    for (uint64_t i = 0; i < turn && w->alive != 0 && !w->at_barrier; ++i)
+    for (uint64_t i = 0; i < turn && can_go_on(w); ++i)
         ptx_step(w);
-    b->done += w->alive == 0;
-    if (b->done + b->waiting == b->warp_count && b->waiting > 0)
-        pass_barrier(b);
+    if (w->alive == 0) {
+        b->done++;
+        b->events++;
+        ptx_barriers_go_on(b);
+    }
     b->is_there = b->done < b->warp_count;
     const char *const undone = b->is_there ? NULL : ptx_group_end(b);
     if (undone != NULL) {

@@ -23,6 +23,17 @@ void ptx_expect_known(const ptx_warp *w, const ptx_instruction *in, int row, uin
         ptx_fail(w, in, "reads a register that was not written");
 }
 
+uint64_t ptx_uniform(const ptx_warp *w, const ptx_instruction *in, int operand)
+{
+    const uint64_t *const values = w->rows[in->operands[operand]];
+    int const first = __builtin_ctz(w->alive);
+    ptx_expect_known(w, in, in->operands[operand], w->alive);
+    for (int lane = first; lane < PTX_LANES; ++lane)
+        if (w->alive >> lane & 1 && values[lane] != values[first])
+            ptx_fail(w, in, "lanes disagree about what must be one for all of them");
+    return values[first];
+}
+
 static void put(ptx_warp *w, int row, const uint64_t *values, uint32_t lanes, ptx_lanes known)
 {
     uint64_t *const to = w->rows[row];
@@ -175,7 +186,7 @@ static void together(ptx_warp *w, const ptx_instruction *in)
         vote(w, in);
         break;
     case PTX_WARP_BARRIER:
-        w->barriers++;
+        ptx_meet(w);
         break;
     case PTX_MATRICES:
         ptx_matrices(w, in);
@@ -195,9 +206,15 @@ static void together(ptx_warp *w, const ptx_instruction *in)
     case PTX_GROUP_WAIT:
         ptx_group_wait(w, in);
         break;
+    case PTX_SIGNAL_WAIT:
+        ptx_signal_wait(w, in);
+        break;
+    case PTX_REGISTERS:
+        if (!ptx_set_registers(w, in))
+            return; /* it comes back */
+        break;
     default:
-        w->at_barrier = true;
-        w->block->waiting++;
+        ptx_barrier_reach(w, in);
     }
     w->at++;
 }
@@ -362,6 +379,15 @@ void ptx_step(ptx_warp *w)
                 break;
             case PTX_FENCE:
                 break;
+            case PTX_SIGNAL_BEGIN:
+                ptx_signal_begin(w, in, lanes);
+                break;
+            case PTX_SIGNAL_ARRIVE:
+                ptx_signal_arrive(w, in, lanes);
+                break;
+            case PTX_SIGNAL_COPIED:
+                ptx_signal_copied(w, in, lanes);
+                break;
             default:
                 ptx_wait(w, in, lanes);
             }
@@ -397,9 +423,12 @@ void ptx_warp_begin(ptx_warp *w)
     w->alive = w->active = UINT32_MAX;
     w->waiting = 0;
     w->at = 0;
-    w->at_barrier = false;
-    w->barriers = 0;
-    w->products = 0;
+    w->waits = PTX_NOTHING;
+    w->epoch = 1;
+    ptx_clock_clear(w->block, w->clock);
+    w->registers = ptx_registers_at_first(w->block);
+    w->register_steps = 0;
+    w->commits = w->products = 0;
     w->pending_count = 0;
     w->fences = 0;
     memset(w->written, 0xff, sizeof(*w->written) * (size_t)k->registers);

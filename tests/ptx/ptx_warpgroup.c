@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { GROUP_WARPS = 4, WARP_ROWS = 16, COLUMNS_MAX = 128 };
+enum { WARP_ROWS = 16, COLUMNS_MAX = 128 };
 
 /* An operand in shared memory: `rows` of it, from `first` on, are this warp's. */
 typedef struct operand {
@@ -44,7 +44,7 @@ static uint64_t descriptor_of(const ptx_warp *w, const ptx_instruction *in, int 
 
 static operand left_at(const ptx_warp *w, const ptx_instruction *in, uint64_t descriptor)
 {
-    uint32_t const first = (uint32_t)(w->index % GROUP_WARPS * WARP_ROWS);
+    uint32_t const first = (uint32_t)(w->index % PTX_GROUP_WARPS * WARP_ROWS);
     return (operand){descriptor, w->rows[in->operands[in->first + 5]][0] != 0, first, WARP_ROWS};
 }
 
@@ -82,8 +82,8 @@ static float element(const ptx_warp *w, const ptx_instruction *in, const operand
 static void join(ptx_warp *w, const ptx_instruction *in, const ptx_group_product *mine)
 {
     ptx_group_product *const of_group =
-        &w->block->products[w->index / GROUP_WARPS][w->products % PTX_GROUP_PRODUCTS_KEPT];
-    if (w->index % GROUP_WARPS + w->block->warp_count - w->index < GROUP_WARPS)
+        &w->block->products[w->index / PTX_GROUP_WARPS][w->products % PTX_GROUP_PRODUCTS_KEPT];
+    if (w->index % PTX_GROUP_WARPS + w->block->warp_count - w->index < PTX_GROUP_WARPS)
         ptx_fail(w, in, "the warpgroup has fewer than four warps");
     if (of_group->number < mine->number)
         *of_group = *mine;
@@ -181,7 +181,8 @@ void ptx_group_product_begin(ptx_warp *w, const ptx_instruction *in)
     if (w->fences == 0)
         ptx_fail(w, in, "no wgmma.fence came before");
     join(w, in, &mine);
-    ptx_pending next = {.in = in, .left_shared = mine.left, .right = mine.right};
+    ptx_pending next = {
+        .in = in, .left_shared = mine.left, .right = mine.right, .group = w->commits + 1};
     read_left(w, in, &next, a);
     for_pieces(w, in, &right, ptx_note_product_begin);
     for (uint32_t column = 0; column < right.rows; ++column)
@@ -204,8 +205,7 @@ void ptx_group_fence(ptx_warp *w)
 
 void ptx_group_commit(ptx_warp *w)
 {
-    for (int i = 0; i < w->pending_count; ++i)
-        w->pending[i].committed = true;
+    w->commits++;
 }
 
 static void end_product(ptx_warp *w, const ptx_instruction *in, const ptx_pending *p)
@@ -219,34 +219,54 @@ static void end_product(ptx_warp *w, const ptx_instruction *in, const ptx_pendin
             ptx_fail(w, in, "a product's left operand was written before it was waited for");
 }
 
-/* wgmma.wait_group: all that was committed is over. */
+static void expect_sums_unwritten(const ptx_warp *w, const ptx_instruction *in,
+                                  const ptx_pending *p)
+{
+    for (int s = 0; s < p->in->first; ++s)
+        if (w->known[p->in->operands[s]].low != 0)
+            ptx_fail(w, in, "a product's sums were written before it was waited for");
+}
+
+/* Sums may be read, but for those that a later product adds to. */
+static void give_sums(ptx_warp *w, const ptx_pending *p)
+{
+    for (int s = 0; s < p->in->first; ++s)
+        if (!is_pending(w, p->in->operands[s]))
+            w->known[p->in->operands[s]] = (ptx_lanes){UINT32_MAX, UINT32_MAX};
+}
+
+/* wgmma.wait_group: all that was committed is over, but for the latest so many groups. */
 void ptx_group_wait(ptx_warp *w, const ptx_instruction *in)
 {
+    int64_t const last = w->commits - (int64_t)ptx_uniform(w, in, 0);
     int const count = w->pending_count;
-    if (w->rows[in->operands[0]][0] != 0)
-        ptx_fail(w, in, "some products are to stay under way: that is not known here");
+    int over = 0;
     for (int i = 0; i < count; ++i) {
-        if (!w->pending[i].committed)
+        if (w->pending[i].group > w->commits)
             ptx_fail(w, in, "waits while a product is not committed");
-        for (int s = 0; s < w->pending[i].in->first; ++s)
-            if (w->known[w->pending[i].in->operands[s]].low != 0)
-                ptx_fail(w, in, "a product's sums were written before it was waited for");
+        expect_sums_unwritten(w, in, &w->pending[i]);
+        over += w->pending[i].group <= last;
     }
-    w->pending_count = 0;
-    for (int i = 0; i < count; ++i)
-        end_product(w, in, &w->pending[i]);
-    for (int i = 0; i < count; ++i)
-        for (int s = 0; s < w->pending[i].in->first; ++s)
-            w->known[w->pending[i].in->operands[s]] = (ptx_lanes){UINT32_MAX, UINT32_MAX};
+    ptx_pending ended[PTX_PENDING_MAX];
+    memcpy(ended, w->pending, sizeof(ended[0]) * (size_t)over);
+    w->pending_count -= over;
+    memmove(w->pending, w->pending + over, sizeof(ended[0]) * (size_t)w->pending_count);
+    for (int i = 0; i < over; ++i)
+        end_product(w, in, &ended[i]);
+    for (int i = 0; i < over; ++i)
+        give_sums(w, &ended[i]);
 }
 
 const char *ptx_group_end(const ptx_block *b)
 {
     for (int i = 0; i < b->warp_count; ++i) {
-        if (b->warps[i].products != b->warps[i / GROUP_WARPS * GROUP_WARPS].products)
+        if (b->warps[i].products != b->warps[i / PTX_GROUP_WARPS * PTX_GROUP_WARPS].products)
             return "warps of a group began different numbers of products";
         if (b->warps[i].pending_count > 0)
             return "a product was never waited for";
+        if (b->warps[i].register_steps !=
+            b->warps[i / PTX_GROUP_WARPS * PTX_GROUP_WARPS].register_steps)
+            return "warps of a group executed different numbers of setmaxnreg";
     }
     return NULL;
 }
