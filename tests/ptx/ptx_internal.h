@@ -60,7 +60,8 @@ typedef struct ptx_opcode {
 typedef struct ptx_instruction {
     ptx_kind kind;
     ptx_compute *compute;
-    bool is_lax, is_narrow; /* narrow: reads the lower 32 bits */
+    bool is_lax, is_narrow; /* narrow: reads the lower half */
+    bool is_upper;          /* the upper half, by a shift */
     int line;               /* of the module */
     int guard;              /* register, or -1; `unless`: taken where it is false */
     bool unless;
@@ -80,7 +81,16 @@ typedef struct ptx_instruction {
 } ptx_instruction;
 
 /* Registers that a kernel finds filled. */
-enum { PTX_TID, PTX_NTID, PTX_CTAID, PTX_NCTAID, PTX_PARAMS, PTX_ZERO, PTX_SPECIALS };
+enum {
+    PTX_TID,
+    PTX_NTID,
+    PTX_CTAID,
+    PTX_NCTAID,
+    PTX_PARAMS,
+    PTX_SHARED_BASE,
+    PTX_ZERO,
+    PTX_SPECIALS
+};
 
 struct ptx_kernel {
     ptx_kernel *next;
@@ -102,8 +112,8 @@ ptx_kernel *ptx_parse(const char *file, const char *text, const char *at, const 
 /** NULL: not known. `name` need not end with a NUL. */
 const ptx_opcode *ptx_opcode_find(const char *name, size_t length);
 
-/* Lanes that wrote a register: its lower 32 bits, and those above. Structures are copied with the
-   holes in them, 64 bits at a time. */
+/* Lanes that wrote a register: its lower 32 bits, and those above; or halves of 16 bits, where it
+   was made of two. Structures are copied with the holes in them, 64 bits at a time. */
 typedef struct ptx_lanes {
     uint32_t low, high;
 } ptx_lanes;

@@ -118,7 +118,8 @@ static uint32_t filled_of(const ptx_warp *w, const ptx_instruction *in, int lane
     uint32_t filled = 0;
     for (int v = 0; v < in->vector; ++v) {
         ptx_lanes const known = w->known[in->operands[1 + v]];
-        uint32_t const low = known.low >> lane & 1 ? 0xf : 0;
+        uint32_t const all = in->bytes <= PTX_WORD_BYTES ? known.low & known.high : known.low;
+        uint32_t const low = all >> lane & 1 ? 0xf : 0;
         uint32_t const high = known.high >> lane & 1 ? 0xf0 : 0;
         filled |= ((low | high) & ((UINT32_C(1) << in->bytes) - 1)) << v * in->bytes;
     }

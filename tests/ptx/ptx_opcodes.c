@@ -323,6 +323,7 @@ static const ptx_opcode opcodes[] = {
     LAX("mov.f32", mov),
     LAX("mov.pred", mov),
     LAX("cvta.to.global.u64", mov),
+    IS("cvta.shared.u64", add_u64),
     LAX("selp.b16", selp),
     LAX("selp.u16", selp),
     LAX("selp.b32", selp),

@@ -64,7 +64,9 @@ static void compute(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
         known.low &= w->known[row].low;
         known.high &= in->is_narrow ? lanes : w->known[row].high;
     }
-    if ((known.low & known.high) != lanes && !in->is_lax)
+    if (in->is_upper) /* with which structures are copied, with holes in them */
+        known = (ptx_lanes){w->known[in->operands[1]].high & lanes, lanes};
+    else if ((known.low & known.high) != lanes && !in->is_lax)
         ptx_fail(w, in, "reads a register that was not written");
     in->compute(out, from[0], from[1], from[2], from[3]);
     put(w, in->operands[0], out, lanes, known);
@@ -74,12 +76,10 @@ static void pack(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 {
     int const low = in->operands[1], high = in->operands[2];
     uint64_t const mask = in->bytes == 2 ? 0xffff : UINT32_MAX;
-    ptx_lanes known = {w->known[low].low, w->known[high].low};
+    ptx_lanes const known = {w->known[low].low, w->known[high].low};
     ptx_row out;
     for (int i = 0; i < PTX_LANES; ++i)
         out[i] = (w->rows[low][i] & mask) | (w->rows[high][i] & mask) << 8 * in->bytes;
-    if (in->bytes == 2)
-        known.low = known.high = known.low & known.high;
     put(w, in->operands[0], out, lanes, known);
 }
 
@@ -88,14 +88,13 @@ static void unpack(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
     const uint64_t *const from = w->rows[in->operands[2]];
     uint64_t const mask = in->bytes == 2 ? 0xffff : UINT32_MAX;
     ptx_lanes const known = w->known[in->operands[2]];
-    uint32_t const above = in->bytes == 2 ? known.low : known.high;
     ptx_row low, high;
     for (int i = 0; i < PTX_LANES; ++i) {
         low[i] = from[i] & mask;
         high[i] = from[i] >> 8 * in->bytes & mask;
     }
     put(w, in->operands[0], low, lanes, (ptx_lanes){known.low, known.low});
-    put(w, in->operands[1], high, lanes, (ptx_lanes){above, above});
+    put(w, in->operands[1], high, lanes, (ptx_lanes){known.high, known.high});
 }
 
 /* ---- what a warp does together --------------------------------------------------------------- */
@@ -417,6 +416,7 @@ void ptx_warp_begin(ptx_warp *w)
     fill(w, PTX_CTAID, w->block->index, 0);
     fill(w, PTX_NCTAID, launch->blocks, 0);
     fill(w, PTX_PARAMS, (uint64_t)(uintptr_t)launch->params, 0);
+    fill(w, PTX_SHARED_BASE, (uint64_t)(uintptr_t)w->block->shared, 0);
     fill(w, PTX_ZERO, 0, 0);
     for (int i = 0; i < k->constant_count; ++i)
         fill(w, first + i, k->constants[i], 0);
