@@ -49,21 +49,34 @@ typedef enum ptx_kind {
 
 typedef enum ptx_space { PTX_GENERIC, PTX_GLOBAL, PTX_SHARED, PTX_PARAM } ptx_space;
 
+/* What an instruction makes of bytes that were not written: not allowed, or some of its result was
+   not written, either. */
+typedef enum ptx_use {
+    PTX_WHOLE,
+    PTX_MOVES,       /* byte by byte */
+    PTX_MOVES_LOW_4, /* the lower half, */
+    PTX_MOVES_LOW_2,
+    PTX_MOVES_UP, /* 16 bits, by as many bits as are whole bytes */
+    PTX_MOVES_DOWN,
+    PTX_CLEARS, /* and: where one has zeros, the other does not matter */
+    PTX_UNITES, /* or: where one is true, likewise */
+    PTX_TELLS   /* something about all bytes */
+} ptx_use;
+
 /* How it is spelled, and what it is. */
 typedef struct ptx_opcode {
     const char *name;
     ptx_kind kind;
     ptx_compute *compute;
-    bool is_lax; /* may read what was not written: then its result was not, either */
+    ptx_use use;
 } ptx_opcode;
 
 typedef struct ptx_instruction {
     ptx_kind kind;
     ptx_compute *compute;
-    bool is_lax, is_narrow; /* narrow: reads the lower half */
-    bool is_upper;          /* the upper half, by a shift */
-    int line;               /* of the module */
-    int guard;              /* register, or -1; `unless`: taken where it is false */
+    ptx_use use;
+    int line;  /* of the module */
+    int guard; /* register, or -1; `unless`: taken where it is false */
     bool unless;
     int operands[PTX_OPERANDS_MAX]; /* registers; constants have some of their own */
     int count, first;               /* operands, and the lengths of the first list of them */
@@ -112,11 +125,11 @@ ptx_kernel *ptx_parse(const char *file, const char *text, const char *at, const 
 /** NULL: not known. `name` need not end with a NUL. */
 const ptx_opcode *ptx_opcode_find(const char *name, size_t length);
 
-/* Lanes that wrote a register: its lower 32 bits, and those above; or halves of 16 bits, where it
-   was made of two. Structures are copied with the holes in them, 64 bits at a time. */
-typedef struct ptx_lanes {
-    uint32_t low, high;
-} ptx_lanes;
+/* Which of a register's eight bytes each lane has written, by bits; those above a narrow one's own
+   count as written. Structures are copied with the holes in them. */
+typedef struct ptx_known {
+    uint8_t lane[PTX_LANES];
+} ptx_known;
 
 /* A wgmma product that its warp has begun and not waited for. */
 typedef struct ptx_pending {
@@ -156,7 +169,7 @@ typedef struct ptx_warp {
     int registers;         /* per lane, that it may use */
     int64_t register_steps;
     ptx_row *rows;
-    ptx_lanes *known;          /* per register: lanes that wrote it */
+    ptx_known *known;          /* per register */
     int64_t commits, products; /* of wgmma, so far; those under way: */
     int pending_count;
     int32_t fences;   /* of wgmma, so far */
@@ -334,7 +347,9 @@ static inline void ptx_note_register(ptx_warp *w, int row)
     w->written[row] = w->fences;
 }
 
-/** Check that all lanes of a mask wrote a register. */
+/** Note that lanes of a mask wrote all of a register. */
+void ptx_know_all(ptx_warp *w, int row, uint32_t lanes);
+/** Check that they did. */
 void ptx_expect_known(const ptx_warp *w, const ptx_instruction *in, int row, uint32_t lanes);
 
 #endif

@@ -64,13 +64,12 @@ static bool has(uint32_t filled, int first, int bytes)
     return (filled & mask) == mask;
 }
 
-/* Lanes that have a value in a register now, of those of a mask. */
-static void know(ptx_warp *w, int row, uint32_t lanes, ptx_lanes known)
+/* A lane's register has these bytes of an element now, and with the last one those above. */
+static uint8_t known_of(const ptx_instruction *in, uint32_t filled)
 {
-    ptx_lanes *const of = &w->known[row];
-    ptx_note_register(w, row);
-    of->low = (of->low & ~lanes) | known.low;
-    of->high = (of->high & ~lanes) | known.high;
+    uint32_t const all = (UINT32_C(1) << in->bytes) - 1;
+    bool const extended = !in->is_signed || (filled >> (in->bytes - 1) & 1) != 0;
+    return (uint8_t)((filled & all) | (extended ? ~all : 0));
 }
 
 static void check_param(ptx_warp *w, const ptx_instruction *in, uintptr_t at, int bytes)
@@ -82,9 +81,7 @@ static void check_param(ptx_warp *w, const ptx_instruction *in, uintptr_t at, in
 
 void ptx_load(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 {
-    int const bytes = in->bytes * in->vector,
-              low = in->bytes < PTX_WORD_BYTES ? in->bytes : PTX_WORD_BYTES;
-    ptx_lanes known[4] = {{0, 0}};
+    int const bytes = in->bytes * in->vector;
     place p;
     place_of(w, in, in->operands[in->vector], lanes, &p);
     for (int lane = 0; lane < PTX_LANES; ++lane) {
@@ -98,14 +95,13 @@ void ptx_load(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
         else
             ptx_check_global(w, in, p.at[lane], bytes);
         for (int v = 0; v < in->vector; ++v) {
-            int const first = v * in->bytes, above = first + in->bytes - low;
-            w->rows[in->operands[v]][lane] = bits_at(in, (const char *)p.at[lane] + first);
-            known[v].low |= (uint32_t)has(filled, first, low) << lane;
-            known[v].high |= (uint32_t)has(filled, above, low) << lane;
+            int const row = in->operands[v], first = v * in->bytes;
+            w->rows[row][lane] = bits_at(in, (const char *)p.at[lane] + first);
+            w->known[row].lane[lane] = known_of(in, filled >> first);
         }
     }
     for (int v = 0; v < in->vector; ++v)
-        know(w, in->operands[v], lanes, known[v]);
+        ptx_note_register(w, in->operands[v]);
     if (p.shared)
         ptx_count_shared(w, p.offset, lanes, bytes);
     else if (in->space != PTX_PARAM)
@@ -116,13 +112,9 @@ void ptx_load(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 static uint32_t filled_of(const ptx_warp *w, const ptx_instruction *in, int lane)
 {
     uint32_t filled = 0;
-    for (int v = 0; v < in->vector; ++v) {
-        ptx_lanes const known = w->known[in->operands[1 + v]];
-        uint32_t const all = in->bytes <= PTX_WORD_BYTES ? known.low & known.high : known.low;
-        uint32_t const low = all >> lane & 1 ? 0xf : 0;
-        uint32_t const high = known.high >> lane & 1 ? 0xf0 : 0;
-        filled |= ((low | high) & ((UINT32_C(1) << in->bytes) - 1)) << v * in->bytes;
-    }
+    for (int v = 0; v < in->vector; ++v)
+        filled |= (w->known[in->operands[1 + v]].lane[lane] & ((UINT32_C(1) << in->bytes) - 1))
+                  << v * in->bytes;
     return filled;
 }
 
@@ -175,8 +167,10 @@ void ptx_add(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
                 w->rows[in->operands[0]][lane] = before;
         }
     }
-    if (in->returns)
-        know(w, in->operands[0], lanes, (ptx_lanes){lanes, lanes});
+    if (in->returns) {
+        ptx_note_register(w, in->operands[0]);
+        ptx_know_all(w, in->operands[0], lanes);
+    }
     ptx_count_global(w, p.at, lanes, bytes);
 }
 
@@ -194,7 +188,7 @@ void ptx_matrices(ptx_warp *w, const ptx_instruction *in)
         filled |= (uint32_t)whole << lane;
     }
     for (int m = 0; m < 4; ++m) {
-        uint32_t const known = (filled >> 8 * m & 0xff) == 0xff ? UINT32_MAX : 0;
+        bool const known = (filled >> 8 * m & 0xff) == 0xff;
         for (int lane = 0; lane < PTX_LANES; ++lane) {
             uint16_t pair[2];
             for (int e = 0; e < 2; ++e) {
@@ -204,7 +198,8 @@ void ptx_matrices(ptx_warp *w, const ptx_instruction *in)
             }
             w->rows[in->operands[m]][lane] = pair[0] | (uint32_t)pair[1] << 16;
         }
-        know(w, in->operands[m], UINT32_MAX, (ptx_lanes){known, known});
+        ptx_note_register(w, in->operands[m]);
+        memset(&w->known[in->operands[m]], known ? UINT8_MAX : 0, sizeof(ptx_known));
     }
     ptx_count_shared(w, at, UINT32_MAX, PTX_PIECE_BYTES);
 }

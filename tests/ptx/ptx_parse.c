@@ -328,8 +328,7 @@ static void statement(parser *p)
     ptx_instruction *const in = new_instruction(p);
     in->kind = opcode->kind;
     in->compute = opcode->compute;
-    in->is_lax = opcode->is_lax;
-    in->is_narrow = strcmp(name, "cvt.u32.u64") == 0 || strcmp(name, "cvt.u16.u32") == 0;
+    in->use = opcode->use;
     in->guard = guard;
     in->unless = unless;
     describe(p, name, in);
@@ -343,8 +342,6 @@ static void statement(parser *p)
     operands(p, in);
     if (strcmp(name, "cvta.shared.u64") == 0) /* which adds where shared memory begins */
         in->operands[in->count++] = PTX_SHARED_BASE;
-    in->is_upper = (strcmp(name, "shr.u64") == 0 || strcmp(name, "shr.b64") == 0) &&
-                   in->operands[2] < 0 && p->kernel->constants[-1 - in->operands[2]] == 32;
     bool const moves = in->kind == PTX_COMPUTE && strncmp(name, "mov.", 4) == 0;
     if (moves && in->count == 3) /* {low, high} on one side */
         in->kind = in->first == 1 ? PTX_PACK : PTX_UNPACK;

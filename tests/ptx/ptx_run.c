@@ -40,7 +40,7 @@ static void block_init(const ptx_kernel *k, const ptx_launch *launch, ptx_counts
     for (int i = 0; i < b->warp_count; ++i) {
         b->warps[i] = (ptx_warp){.block = b, .index = i};
         b->warps[i].rows = take((size_t)k->registers, sizeof(ptx_row));
-        b->warps[i].known = take((size_t)k->registers, sizeof(ptx_lanes));
+        b->warps[i].known = take((size_t)k->registers, sizeof(ptx_known));
         b->warps[i].written = take((size_t)k->registers, sizeof(int32_t));
         b->warps[i].clock = ptx_clock_new(b);
     }

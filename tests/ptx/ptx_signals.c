@@ -79,8 +79,7 @@ static void put(ptx_warp *w, int row, uint32_t lanes, uint64_t value)
     for (int lane = 0; lane < PTX_LANES; ++lane)
         if (lanes >> lane & 1)
             w->rows[row][lane] = value;
-    w->known[row].low |= lanes;
-    w->known[row].high |= lanes;
+    ptx_know_all(w, row, lanes);
 }
 
 /* mbarrier.arrive phase, [at] */

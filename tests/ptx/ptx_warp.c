@@ -17,10 +17,28 @@ _Noreturn void ptx_fail(const ptx_warp *warp, const ptx_instruction *in, const c
 
 /* ---- registers ------------------------------------------------------------------------------- */
 
+static bool are_known(const ptx_known *known, uint32_t lanes)
+{
+    uint64_t parts[PTX_LANES / 8];
+    memcpy(parts, known, sizeof(parts));
+    if ((parts[0] & parts[1] & parts[2] & parts[3]) == UINT64_MAX)
+        return true;
+    for (int i = 0; i < PTX_LANES; ++i)
+        if (lanes >> i & 1 && known->lane[i] != UINT8_MAX)
+            return false;
+    return true;
+}
+
 void ptx_expect_known(const ptx_warp *w, const ptx_instruction *in, int row, uint32_t lanes)
 {
-    if ((w->known[row].low & w->known[row].high & lanes) != lanes)
+    if (!are_known(&w->known[row], lanes))
         ptx_fail(w, in, "reads a register that was not written");
+}
+
+void ptx_know_all(ptx_warp *w, int row, uint32_t lanes)
+{
+    for (int i = 0; i < PTX_LANES; ++i)
+        w->known[row].lane[i] |= lanes >> i & 1 ? UINT8_MAX : 0;
 }
 
 uint64_t ptx_uniform(const ptx_warp *w, const ptx_instruction *in, int operand)
@@ -34,67 +52,122 @@ uint64_t ptx_uniform(const ptx_warp *w, const ptx_instruction *in, int operand)
     return values[first];
 }
 
-static void put(ptx_warp *w, int row, const uint64_t *values, uint32_t lanes, ptx_lanes known)
+static void put(ptx_warp *w, int row, const uint64_t *values, uint32_t lanes,
+                const ptx_known *known)
 {
     uint64_t *const to = w->rows[row];
     ptx_note_register(w, row);
-    if (lanes == UINT32_MAX)
+    if (lanes == UINT32_MAX) {
         memcpy(to, values, sizeof(ptx_row));
-    else
-        for (int i = 0; i < PTX_LANES; ++i)
-            to[i] = lanes >> i & 1 ? values[i] : to[i];
-    w->known[row].low = (w->known[row].low & ~lanes) | (known.low & lanes);
-    w->known[row].high = (w->known[row].high & ~lanes) | (known.high & lanes);
+        w->known[row] = *known;
+        return;
+    }
+    for (int i = 0; i < PTX_LANES; ++i) {
+        to[i] = lanes >> i & 1 ? values[i] : to[i];
+        w->known[row].lane[i] = lanes >> i & 1 ? known->lane[i] : w->known[row].lane[i];
+    }
 }
 
 /* All of it is known. */
 static void put_known(ptx_warp *w, int row, const uint64_t *values, uint32_t lanes)
 {
-    put(w, row, values, lanes, (ptx_lanes){lanes, lanes});
+    ptx_known all;
+    memset(&all, UINT8_MAX, sizeof(all));
+    put(w, row, values, lanes, &all);
+}
+
+/* Bits: bytes that are zero. */
+static uint8_t zeros_of(uint64_t value)
+{
+    unsigned zeros = 0;
+    for (int i = 0; i < 8; ++i)
+        zeros |= (unsigned)((value >> 8 * i & 0xff) == 0) << i;
+    return (uint8_t)zeros;
+}
+
+/* Which bytes of a result a lane has, if not all bytes of what it is computed from; `both`: those
+   that all inputs have. */
+static uint8_t known_result(const ptx_warp *w, const ptx_instruction *in, int lane, uint8_t both)
+{
+    int const first = in->operands[1], second = in->operands[2];
+    unsigned const x = w->known[first].lane[lane], y = w->known[second].lane[lane];
+    uint64_t const value = w->rows[first][lane], other = w->rows[second][lane];
+    int const bytes = (int)other / 8; /* of a shift */
+    switch (in->use) {
+    case PTX_MOVES:
+        return both;
+    case PTX_MOVES_LOW_4:
+        return (uint8_t)(x | 0xf0);
+    case PTX_MOVES_LOW_2:
+        return (uint8_t)(x | 0xfc);
+    case PTX_MOVES_UP:
+        return y != UINT8_MAX || other > 16 || other % 8 != 0
+                   ? 0
+                   : (uint8_t)(x << bytes | ((1U << bytes) - 1) | 0xfc);
+    case PTX_MOVES_DOWN:
+        return y != UINT8_MAX || other > 64 || other % 8 != 0 ? 0
+                                                              : (uint8_t)((x | 0xff00) >> bytes);
+    case PTX_CLEARS:
+        return (uint8_t)((x & y) | (x & zeros_of(value)) | (y & zeros_of(other)));
+    case PTX_UNITES:
+        return (x == UINT8_MAX && value == 1) || (y == UINT8_MAX && other == 1) ? UINT8_MAX : both;
+    case PTX_TELLS:
+        return 0;
+    default:
+        ptx_fail(w, in, "reads a register that was not written");
+    }
 }
 
 static void compute(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 {
     const uint64_t *from[4];
-    ptx_lanes known = {lanes, lanes};
+    ptx_known known;
     ptx_row out;
+    memset(&known, UINT8_MAX, sizeof(known));
     for (int i = 0; i < 4; ++i) {
         int const row = i + 1 < in->count ? in->operands[i + 1] : PTX_ZERO;
         from[i] = w->rows[row];
-        known.low &= w->known[row].low;
-        known.high &= in->is_narrow ? lanes : w->known[row].high;
+        for (int lane = 0; i + 1 < in->count && lane < PTX_LANES; ++lane)
+            known.lane[lane] &= w->known[row].lane[lane];
     }
-    if (in->is_upper) /* with which structures are copied, with holes in them */
-        known = (ptx_lanes){w->known[in->operands[1]].high & lanes, lanes};
-    else if ((known.low & known.high) != lanes && !in->is_lax)
-        ptx_fail(w, in, "reads a register that was not written");
+    if (!are_known(&known, lanes))
+        for (int i = 0; i < PTX_LANES; ++i)
+            if (lanes >> i & 1 && known.lane[i] != UINT8_MAX)
+                known.lane[i] = known_result(w, in, i, known.lane[i]);
     in->compute(out, from[0], from[1], from[2], from[3]);
-    put(w, in->operands[0], out, lanes, known);
+    put(w, in->operands[0], out, lanes, &known);
 }
 
 static void pack(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 {
     int const low = in->operands[1], high = in->operands[2];
     uint64_t const mask = in->bytes == 2 ? 0xffff : UINT32_MAX;
-    ptx_lanes const known = {w->known[low].low, w->known[high].low};
+    unsigned const half = (1U << in->bytes) - 1, above = ~(half | half << in->bytes);
+    ptx_known known;
     ptx_row out;
-    for (int i = 0; i < PTX_LANES; ++i)
+    for (int i = 0; i < PTX_LANES; ++i) {
         out[i] = (w->rows[low][i] & mask) | (w->rows[high][i] & mask) << 8 * in->bytes;
-    put(w, in->operands[0], out, lanes, known);
+        known.lane[i] = (uint8_t)((w->known[low].lane[i] & half) |
+                                  (w->known[high].lane[i] & half) << in->bytes | above);
+    }
+    put(w, in->operands[0], out, lanes, &known);
 }
 
 static void unpack(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 {
-    const uint64_t *const from = w->rows[in->operands[2]];
+    int const from = in->operands[2];
     uint64_t const mask = in->bytes == 2 ? 0xffff : UINT32_MAX;
-    ptx_lanes const known = w->known[in->operands[2]];
+    unsigned const above = ~((1U << in->bytes) - 1);
+    ptx_known known_low, known_high;
     ptx_row low, high;
     for (int i = 0; i < PTX_LANES; ++i) {
-        low[i] = from[i] & mask;
-        high[i] = from[i] >> 8 * in->bytes & mask;
+        low[i] = w->rows[from][i] & mask;
+        high[i] = w->rows[from][i] >> 8 * in->bytes & mask;
+        known_low.lane[i] = (uint8_t)(w->known[from].lane[i] | above);
+        known_high.lane[i] = (uint8_t)(w->known[from].lane[i] >> in->bytes | above);
     }
-    put(w, in->operands[0], low, lanes, (ptx_lanes){known.low, known.low});
-    put(w, in->operands[1], high, lanes, (ptx_lanes){known.high, known.high});
+    put(w, in->operands[0], low, lanes, &known_low);
+    put(w, in->operands[1], high, lanes, &known_high);
 }
 
 /* ---- what a warp does together --------------------------------------------------------------- */
@@ -402,7 +475,7 @@ static void fill(ptx_warp *w, int row, uint64_t value, uint64_t step_value)
 {
     for (int i = 0; i < PTX_LANES; ++i)
         w->rows[row][i] = value + step_value * (uint64_t)i;
-    w->known[row] = (ptx_lanes){UINT32_MAX, UINT32_MAX};
+    ptx_know_all(w, row, UINT32_MAX);
 }
 
 void ptx_warp_begin(ptx_warp *w)

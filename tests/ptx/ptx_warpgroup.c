@@ -194,7 +194,7 @@ void ptx_group_product_begin(ptx_warp *w, const ptx_instruction *in)
                 sums[row][column] += (double)a[row][k] * (double)b[k][column];
     add_sums(w, in, w->rows[in->operands[scale]][0] != 0, sums);
     for (int s = 0; s < in->first; ++s) /* nobody may read them yet */
-        w->known[in->operands[s]] = (ptx_lanes){0, 0};
+        w->known[in->operands[s]] = (ptx_known){{0}};
     *pending_of(w, in) = next;
 }
 
@@ -223,7 +223,7 @@ static void expect_sums_unwritten(const ptx_warp *w, const ptx_instruction *in,
                                   const ptx_pending *p)
 {
     for (int s = 0; s < p->in->first; ++s)
-        if (w->known[p->in->operands[s]].low != 0)
+        if (memcmp(&w->known[p->in->operands[s]], &(ptx_known){{0}}, sizeof(ptx_known)) != 0)
             ptx_fail(w, in, "a product's sums were written before it was waited for");
 }
 
@@ -232,7 +232,7 @@ static void give_sums(ptx_warp *w, const ptx_pending *p)
 {
     for (int s = 0; s < p->in->first; ++s)
         if (!is_pending(w, p->in->operands[s]))
-            w->known[p->in->operands[s]] = (ptx_lanes){UINT32_MAX, UINT32_MAX};
+            ptx_know_all(w, p->in->operands[s], UINT32_MAX);
 }
 
 /* wgmma.wait_group: all that was committed is over, but for the latest so many groups. */
