@@ -7,10 +7,14 @@
  * an order drawn from a seed, and lanes that went different ways run apart until they meet. What is
  * undefined on a GPU ends the process with a message that names kernel and line: an address that is
  * not aligned, or outside of what was allocated; a register or shared memory that is read before it
- * was written; shared memory that two threads touch, one of which writes, without a barrier in
- * between, or that a copy is still on its way to; lanes that never meet where all must; what
- * products of warpgroups (wgmma) use before they are waited for, or read before it was published to
- * them.
+ * was written; shared memory that two threads touch, one of which writes, where nothing orders them
+ * (a barrier, of all or some warps, or a signal, mbarrier), or that a copy is still on its way to;
+ * lanes that never meet where all must, and warps that all wait; what products of warpgroups
+ * (wgmma) use before they are waited for, or read before it was published to them; registers that
+ * no other warpgroup has left (setmaxnreg).
+ *
+ * Warps learn as a whole: after one lane has waited, others need no barrier to see what it may see,
+ * and all lanes have to wait for a signal together.
  *
  * What ptxas makes of PTX, time, and rounding inside tensor cores (tensor_core.h) are not seen.
  */

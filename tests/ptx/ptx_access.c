@@ -10,13 +10,7 @@ bool ptx_is_aligned(uintptr_t at, int bytes)
 
 /* ---- who touched shared memory --------------------------------------------------------------- */
 
-bool ptx_is_written(const ptx_warp *w, const ptx_word *word, int thread)
-{
-    return word->writer < 0 || word->writer == thread ||
-           ptx_has_heard(w, word->writer, word->epoch);
-}
-
-static ptx_reading *reading_of(const ptx_block *b, const ptx_word *word, int warp)
+static inline ptx_reading *reading_of(const ptx_block *b, const ptx_word *word, int warp)
 {
     return &b->readings[(word - b->words) * b->warp_count + warp];
 }
@@ -71,12 +65,16 @@ void ptx_note_write(ptx_warp *w, const ptx_instruction *in, int thread, ptx_word
 
 /* Lanes of the warp, or none for a product, have read the word. What others read is kept where it
    is not known to be over. */
-static void note_reading(const ptx_warp *w, ptx_word *word, uint32_t lanes)
+static inline void note_reading(const ptx_warp *w, ptx_word *word, uint32_t lanes)
 {
     ptx_reading *const r = reading_of(w->block, word, w->index);
     bool const before = (word->readers >> w->index & 1) != 0;
+    if (before && r->epoch == w->epoch) {
+        r->lanes |= lanes;
+        return;
+    }
     word->readers |= UINT32_C(1) << w->index;
-    if (before && r->lanes != 0 && (r->epoch == w->epoch || !has_heard_lanes(w, w->index, r, -1)))
+    if (before && r->lanes != 0 && !has_heard_lanes(w, w->index, r, -1))
         lanes |= r->lanes;
     *r = (ptx_reading){w->epoch, lanes};
 }

@@ -12,7 +12,12 @@ bool ptx_is_aligned(uintptr_t at, int bytes);
 /** Words of shared memory from an offset on, aligned to `bytes`, a power of two. */
 ptx_word *ptx_words_at(ptx_warp *w, const ptx_instruction *in, uint32_t at, int bytes);
 /** Whether what was written came before what the thread, of the warp, does now. */
-bool ptx_is_written(const ptx_warp *w, const ptx_word *word, int thread);
+static inline bool ptx_is_written(const ptx_warp *w, const ptx_word *word, int thread)
+{
+    return word->writer < 0 || word->writer == thread ||
+           ptx_has_heard(w, word->writer, word->epoch);
+}
+
 /** A thread of the warp writes a word. */
 void ptx_note_write(ptx_warp *w, const ptx_instruction *in, int thread, ptx_word *word);
 /** A lane reads. @return a bit per byte: whether it was ever written */

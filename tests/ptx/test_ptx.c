@@ -54,6 +54,15 @@ Test(ptx, what_was_not_written_is_found_where_it_is_used)
                          "kernels.ptx:175: reads a register that was not written");
 }
 
+Test(ptx, structures_are_copied_with_the_holes_in_them)
+{
+    (void)ptx_trial_run("holes", 1, 1);
+    for (uint32_t lane = 0; lane < 32; ++lane)
+        cr_expect_eq(ptx_trial_memory[lane], lane);
+    ptx_trial_expect_end("hole", "stores a register that was not written");
+    ptx_trial_expect_end("hole_decides", "reads a register that was not written");
+}
+
 Test(ptx, a_copy_is_there_after_it_was_committed_and_waited_for)
 {
     for (uint32_t i = 0; i < 32; ++i)
