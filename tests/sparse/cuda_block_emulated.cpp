@@ -3,6 +3,7 @@
 
 #include "support/tensor_core.h"
 
+#include <algorithm>
 #include <limits.h>
 #include <math.h>
 #include <sanitizer/asan_interface.h>
@@ -21,39 +22,50 @@ block *now;
 
 /* ---- shared memory --------------------------------------------------------------------------- */
 
-/* When a word was last touched, and by whom: a thread, lanes of a warp (~warp), or ANYONE. */
+/* When a word was last touched, and by whom: a thread, or lanes of a warp (~warp). */
 struct moment {
-    int32_t who, round, warp_round; /* barriers of the block, and of the warp */
+    int32_t who, epoch, warp_round; /* of its warp: epoch, barriers */
 };
 
 struct access {
-    moment written, read;
+    moment written, read[WARPS_MAX];
     bool arriving; /* a copy is on its way */
 };
 
-enum { ANYONE = INT_MIN };
-
-/* Of all launches, one after the other: rounds are numbered on, so what was noted is over. */
+/* Of all launches, one after the other: epochs are numbered on, so what was noted is over. */
 static std::vector<access> words;
-static int64_t rounds = 1;
+static int32_t epochs = 1;
+static int64_t changes; /* block.changes, likewise */
 
 static int warp_of(const moment &m)
 {
-    return m.who == ANYONE ? -1 : m.who < 0 ? ~m.who : m.who / WARP;
+    return m.who < 0 ? ~m.who : m.who / WARP;
 }
 
-/* Whether it is over for the current thread: a barrier is in between, or it was this thread. */
+static int current_warp()
+{
+    return now->current / WARP;
+}
+
+static knowledge &own_knowledge()
+{
+    return now->known[(size_t)current_warp()];
+}
+
+/* Whether it is over for the current thread: that was told, or it was this thread. */
 static bool is_over(const moment &m)
 {
-    int const warp = now->current / WARP;
-    return m.round < now->all.round || m.who == now->current ||
-           (warp_of(m) == warp && m.warp_round < now->warps[(size_t)warp].barriers);
+    int const warp = current_warp();
+    if (warp_of(m) != warp)
+        return m.epoch <= own_knowledge()[(size_t)warp_of(m)];
+    return m.who == now->current || m.epoch < now->first_epoch ||
+           m.warp_round < now->warps[(size_t)warp].barriers;
 }
 
 static moment this_moment()
 {
-    return {now->current, (int32_t)now->all.round,
-            now->warps[(size_t)(now->current / WARP)].barriers};
+    return {now->current, own_knowledge()[(size_t)current_warp()],
+            now->warps[(size_t)current_warp()].barriers};
 }
 
 [[noreturn]] static void fail_at(const void *at, const char *what)
@@ -73,8 +85,9 @@ static access &word_of(const void *at)
 static void write_word(const void *at)
 {
     access &a = word_of(at);
-    if (!is_over(a.read))
-        fail_at(at, "written while another thread may read it: a barrier is missing");
+    for (size_t warp = 0; warp < now->warps.size(); ++warp)
+        if (!is_over(a.read[warp]))
+            fail_at(at, "written while another thread may read it: a barrier is missing");
     if (!is_over(a.written))
         fail_at(at, "two threads write one place");
     a.written = this_moment();
@@ -84,17 +97,15 @@ static void write_word(const void *at)
 static void read_word(const void *at)
 {
     access &a = word_of(at);
-    int32_t const round = (int32_t)now->all.round;
-    if (a.read.who == ANYONE && a.read.round == round && a.written.round < round && !a.arriving)
-        return; /* as most are: every thread reads it, and that is known */
+    moment &last = a.read[current_warp()];
+    moment mine = this_moment();
     if (a.arriving)
         fail_at(at, "read before its copy has arrived");
     if (!is_over(a.written))
         fail_at(at, "read what another thread wrote without a barrier");
-    moment mine = this_moment();
-    if (!is_over(a.read))
-        mine.who = warp_of(a.read) == now->current / WARP ? ~(now->current / WARP) : ANYONE;
-    a.read = mine;
+    if (!is_over(last))
+        mine.who = ~current_warp();
+    last = mine;
 }
 
 static void for_words(const void *at, int bytes, void (*note)(const void *word))
@@ -122,13 +133,20 @@ void note_copy(const void *at, int bytes)
     });
 }
 
-void note_arrival(const void *at, int bytes)
+static void take_copy_of(const copy &c, const moment &m)
 {
-    for_words(at, bytes, [](const void *word) {
-        access &a = word_of(word);
-        a.written = this_moment();
+    memset(c.to, 0, (size_t)c.room);
+    memcpy(c.to, c.from, (size_t)c.bytes);
+    for (const char *p = c.to; p < c.to + c.room; p += WORD_BYTES) {
+        access &a = word_of(p);
+        a.written = m;
         a.arriving = false;
-    });
+    }
+}
+
+void take_copy(const copy &c)
+{
+    take_copy_of(c, this_moment());
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -149,6 +167,15 @@ __attribute__((noinline, no_sanitize("address"))) static void leave(place &from,
         go(to);
 }
 
+/* Until it is another number. */
+static void wait_for(const int64_t &number, int64_t is)
+{
+    fiber &self = now->fibers[(size_t)now->current];
+    self.waits_for = &number;
+    self.waits_number = is;
+    leave(self.here, now->scheduler);
+}
+
 const std::vector<offer> &together(group &g, int member, operation op, const offer &mine)
 {
     int64_t const round = g.round;
@@ -162,11 +189,116 @@ const std::vector<offer> &together(group &g, int member, operation op, const off
         g.barriers += op == OP_WARP_BARRIER;
         return offers;
     }
-    fiber &self = now->fibers[(size_t)now->current];
-    self.waits_for = &g;
-    self.waits_round = round;
-    leave(self.here, now->scheduler);
+    wait_for(g.round, round);
     return offers;
+}
+
+/* ---- barriers -------------------------------------------------------------------------------- */
+
+static void join(knowledge &all, const knowledge &more)
+{
+    for (size_t i = 0; i < all.size(); ++i)
+        all[i] = std::max(all[i], more[i]);
+}
+
+/* What others gathered, and this warp let them know: its epoch is over. */
+static void take(const knowledge &gathered)
+{
+    knowledge &own = own_knowledge();
+    size_t const warp = (size_t)current_warp();
+    int32_t const epoch = std::max(own[warp], gathered[warp] + 1);
+    join(own, gathered);
+    own[warp] = epoch;
+}
+
+static void come(barrier &b, int threads, int count)
+{
+    expect(b.arrived == 0 || b.members == threads, "a barrier is of different numbers of threads");
+    b.members = threads;
+    b.arrived += count;
+    b.warps |= 1u << current_warp();
+    join(b.gathering, own_knowledge());
+    expect(b.arrived <= threads, "more threads come to a barrier than it is for");
+    if (b.arrived < threads)
+        return;
+    b.gathered[b.round & 1] = b.gathering;
+    for (size_t i = 0; i < now->warps.size(); ++i)
+        now->warps[i].barriers += b.warps >> i & 1;
+    b.gathering = {};
+    b.arrived = 0;
+    b.warps = 0;
+    ++b.round;
+    ++now->changes;
+}
+
+void meet(int number, int threads)
+{
+    barrier &b = now->barriers[number];
+    int64_t const round = b.round;
+    come(b, threads, 1);
+    if (b.round == round)
+        wait_for(b.round, round);
+    take(b.gathered[round & 1]);
+}
+
+/* The lane that comes last arrives for all, before any of them goes on. */
+void arrive(int number, int threads)
+{
+    bool const last = now->warps[(size_t)current_warp()].arrived == WARP - 1;
+    warp_together(OP_ARRIVE, {});
+    if (!last)
+        return;
+    come(now->barriers[number], threads, WARP);
+    ++own_knowledge()[(size_t)current_warp()];
+}
+
+static phases &mbarrier_at(const void *at)
+{
+    auto const found = now->mbarriers.find(at);
+    expect(found != now->mbarriers.end(), "no mbarrier is there");
+    return found->second;
+}
+
+void mbarrier_made(const void *at, int arrivals)
+{
+    expect(is_shared(at) && (uintptr_t)at % 8 == 0, "an mbarrier lies wrong");
+    expect(now->mbarriers.count(at) == 0, "an mbarrier is made anew");
+    phases &p = now->mbarriers[at];
+    p = phases();
+    p.count = p.left = arrivals;
+}
+
+void mbarrier_arrived(const void *at, bool with_copies)
+{
+    phases &p = mbarrier_at(at);
+    fiber &self = now->fibers[(size_t)now->current];
+    int32_t &epoch = own_knowledge()[(size_t)current_warp()];
+    expect(self.committed.empty(), "copies of a group are sent along");
+    for (size_t i = 0; with_copies && i < self.begun.size(); ++i)
+        p.copies.push_back({self.begun[i], now->current, epoch});
+    if (with_copies)
+        self.begun.clear();
+    join(p.gathering, own_knowledge());
+    ++epoch;
+    if (--p.left > 0)
+        return;
+    for (sent const &c : p.copies)
+        take_copy_of(c.what, {c.thread, c.epoch, 0});
+    p.copies.clear();
+    p.gathered = p.gathering;
+    p.gathering = {};
+    p.left = p.count;
+    ++p.ended;
+    ++now->changes;
+}
+
+void mbarrier_awaited(const void *at, uint32_t parity)
+{
+    phases &p = mbarrier_at(at);
+    while ((uint32_t)p.ended % 2 == parity)
+        wait_for(p.ended, p.ended);
+    take(p.gathered);
+    warp_together(OP_WARP_BARRIER, {});
 }
 
 /* A lane's part of a product of matrices: see emulated_element. */
@@ -205,8 +337,8 @@ static void shuffle_order(std::vector<int> &order, uint64_t &seed)
 static void run_block(block &b)
 {
     std::vector<int> order;
-    for (int i = 0; i < b.all.members; ++i)
-        order.push_back(i);
+    for (size_t i = 0; i < b.fibers.size(); ++i)
+        order.push_back((int)i);
     now = &b;
     for (size_t done = 0; done < order.size();) {
         bool moved = false;
@@ -214,7 +346,7 @@ static void run_block(block &b)
         done = 0;
         for (int i : order) {
             fiber &f = b.fibers[(size_t)i];
-            if (f.waits_for != NULL && f.waits_for->round == f.waits_round)
+            if (f.waits_for != NULL && *f.waits_for == f.waits_number)
                 continue;
             if (f.done) {
                 ++done;
@@ -250,8 +382,15 @@ static char *stack_of(size_t thread)
 
 static void init_block(block &b, int threads)
 {
-    init_group(b.all, threads);
-    b.all.round = ++rounds; /* nothing was read or written in it */
+    expect(threads <= WARPS_MAX * WARP, "more warps than are known");
+    knowledge before;
+    before.fill(epochs++); /* what was noted until now is over */
+    b.known.assign((size_t)(threads / WARP), before);
+    for (size_t i = 0; i < b.known.size(); ++i)
+        b.known[i][i] = epochs;
+    b.first_epoch = epochs;
+    b.drawer = -1;
+    b.changes = ++changes;
     b.warps.resize((size_t)(threads / WARP));
     for (group &warp : b.warps)
         init_group(warp, WARP);
@@ -288,8 +427,10 @@ void launch(const kernel &k, int blocks, uint64_t seed, cuda_emulation *stats)
         b.stats = stats;
         init_block(b, 32 * k.tile.warps);
         run_block(b);
-        expect(b.all.round < INT32_MAX, "more barriers than are counted");
-        rounds = b.all.round;
+        for (size_t w = 0; w < b.known.size(); ++w)
+            epochs = std::max(epochs, b.known[w][w]);
+        changes = b.changes;
+        expect(epochs < INT32_MAX / 2, "more epochs than are counted");
         now = NULL;
         free(b.shared);
     }

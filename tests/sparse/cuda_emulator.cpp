@@ -55,7 +55,7 @@ template <class Element> static kernel warpgroup_kernel_of(const ra_cuda_forward
     switch (ra_cuda_dim_of(f->dim)) {
 #define RA_INSTANCE(DIM)                                                                           \
     case DIM:                                                                                      \
-        k.run = run_pass<forward_pass<forward_wgmma<Element, DIM>>, ra_cuda_forward>;              \
+        k.run = run_pass<forward_wgmma<Element, DIM>, ra_cuda_forward>;                            \
         k.tile = forward_wgmma<Element, DIM>::TILE;                                                \
         break;
         RA_CUDA_WARPGROUP_DIMS(RA_INSTANCE)

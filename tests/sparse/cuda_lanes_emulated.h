@@ -64,7 +64,7 @@ inline int thread_index()
 
 inline int thread_count()
 {
-    return emulated::now->all.members;
+    return (int)emulated::now->fibers.size();
 }
 
 inline int lane_index()
@@ -89,7 +89,7 @@ inline int64_t block_count()
 
 inline void block_barrier()
 {
-    emulated::together(emulated::now->all, emulated::now->current, emulated::OP_BARRIER, {});
+    emulated::meet(0, thread_count());
 }
 
 inline float shuffle_xor(float x, int mask)
@@ -141,7 +141,8 @@ inline uint32_t count_arrival(uint32_t *arrived)
 inline uint32_t draw_ticket(uint32_t *ticket)
 {
     using emulated::now;
-    emulated::expect(now->current == 0, "a thread that is not the first draws a ticket");
+    emulated::expect(now->drawer < 0 || now->drawer == now->current, "two threads draw tickets");
+    now->drawer = now->current;
     while (now->next_task < now->tasks && now->next_task % now->count != now->index)
         ++now->next_task;
     ++*ticket;
@@ -263,11 +264,8 @@ inline void copies_wait()
 {
     using namespace emulated;
     fiber &self = now->fibers[(size_t)now->current];
-    for (copy const &c : self.committed) {
-        memset(c.to, 0, (size_t)c.room);
-        memcpy(c.to, c.from, (size_t)c.bytes);
-        note_arrival(c.to, c.room);
-    }
+    for (copy const &c : self.committed)
+        take_copy(c);
     self.committed.clear();
 }
 

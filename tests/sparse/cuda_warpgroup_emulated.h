@@ -27,16 +27,60 @@ inline void warpgroup_begin()
 
 inline void warpgroup_commit() {}
 
-inline void warpgroup_wait()
+template <int LATEST> inline void warpgroup_wait()
 {
     emulated::warp_together(emulated::OP_GROUP_WAIT, {});
 }
 
 template <class Register, int TILES> void warpgroup_pin(Register (&)[TILES][4]) {}
 
+/* What registers there are is seen where PTX is run. */
+template <int REGISTERS> inline void registers_leave() {}
+
+template <int REGISTERS> inline void registers_take() {}
+
+inline void threads_barrier(int number, int threads)
+{
+    emulated::meet(number, threads);
+}
+
+inline void threads_arrive(int number, int threads)
+{
+    emulated::arrive(number, threads);
+}
+
+typedef uint64_t mbarrier;
+
+inline void mbarrier_begin(mbarrier &m, int arrivals)
+{
+    emulated::mbarrier_made(&m, arrivals);
+}
+
+inline void mbarrier_arrive(mbarrier &m)
+{
+    emulated::mbarrier_arrived(&m, false);
+}
+
+inline void mbarrier_arrive_copied(mbarrier &m)
+{
+    emulated::mbarrier_arrived(&m, true);
+}
+
+inline void mbarrier_wait(mbarrier &m, uint32_t parity)
+{
+    emulated::mbarrier_awaited(&m, parity);
+}
+
 template <class Element> struct warpgroup {
+    static void product(float (&c)[16][4], uint64_t left, uint64_t right)
+    {
+        for (int n = 0; n < 16; ++n)
+            c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
+        add_product(c, left, right);
+    }
+
     /* c[4 n + i] of lanes: row lane / 4 + 8 (i / 2), column 8 n + 2 (lane mod 4) + i mod 2. */
-    template <bool ADDS> static void product(float (&c)[8][4], uint64_t left, uint64_t right)
+    static void add_product(float (&c)[16][4], uint64_t left, uint64_t right)
     {
         uint32_t const first = (uint32_t)warp_index() % 4 * 16;
         float a[2][16]; /* the lane's rows */
@@ -44,9 +88,7 @@ template <class Element> struct warpgroup {
         for (uint32_t half = 0; half < 2; ++half)
             for (uint32_t k = 0; k < 16; ++k)
                 a[half][k] = element(left, false, first + 8 * half + (uint32_t)lane_index() / 4, k);
-        for (int n = 0; n < 8 && !ADDS; ++n)
-            c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-        add(c, 8, a, right, false);
+        add(c, 16, a, right, false);
     }
 
     template <int TILES>
@@ -81,19 +123,21 @@ template <class Element> struct warpgroup {
         now->stats->group_products += lane_index() == 0;
     }
 
-    static float element(uint64_t descriptor, bool across, uint32_t r, uint32_t k)
+    static float element(uint64_t descriptor, bool across, uint32_t r, uint32_t k,
+                         bool notes = true)
     {
         using namespace emulated;
         const char *const at = now->shared + wgmma_element(descriptor, across, r, k);
-        note_read(at, 2);
+        if (notes)
+            note_read(at, 2);
         return Element::load(at, 0);
     }
 
-    /* [depth][column]: who reads it first keeps it for the others. It stays as it is until the
-       block's next barrier. */
+    /* [depth][column]: who reads it first keeps it for the others. It stays as it is until some
+       barrier is passed. */
     struct tile {
         uint64_t right;
-        int64_t round;
+        int64_t changes;
         bool across;
         float x[16][128];
     };
@@ -101,13 +145,16 @@ template <class Element> struct warpgroup {
     static const tile &right_tile(uint64_t right, bool across, uint32_t columns)
     {
         static tile kept = {};
-        int64_t const round = emulated::now->all.round;
-        if (kept.right != right || kept.round != round || kept.across != across) {
-            kept.right = right, kept.round = round, kept.across = across;
-            for (uint32_t k = 0; k < 16; ++k)
-                for (uint32_t column = 0; column < columns; ++column)
-                    kept.x[k][column] = element(right, across, column, k);
-        }
+        int64_t const changes = emulated::now->changes;
+        bool const is_kept =
+            kept.right == right && kept.changes == changes && kept.across == across;
+        bool const notes = lane_index() == 0; /* for its warp */
+        if (is_kept && !notes)
+            return kept;
+        kept.right = right, kept.changes = changes, kept.across = across;
+        for (uint32_t k = 0; k < 16; ++k)
+            for (uint32_t column = 0; column < columns; ++column)
+                kept.x[k][column] = element(right, across, column, k, notes);
         return kept;
     }
 

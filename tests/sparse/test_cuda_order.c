@@ -20,8 +20,9 @@ static double wasted(const double *tasks, int64_t count)
         sum += tasks[i];
         longest = tasks[i] > longest ? tasks[i] : longest;
     }
-    double const even = sum / SCHEDULE_BLOCKS;
-    return list_schedule_end(tasks, count) / (even > longest ? even : longest);
+    double const even = sum / SCHEDULE_BLOCKS_MOST;
+    return list_schedule_end(tasks, count, SCHEDULE_BLOCKS_MOST) /
+           (even > longest ? even : longest);
 }
 
 typedef struct launch {

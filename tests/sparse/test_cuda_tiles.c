@@ -106,7 +106,7 @@ Test(cuda_tile_table, tiles_fit_registers_and_shared_memory_of_every_gpu)
     }
 }
 
-/* Tile maps are made for both kernels alike; two thread blocks fit a multiprocessor of 9.0. */
+/* Tile maps are made for both kernels alike. Of the warpgroups one brings what the others read. */
 Test(cuda_tile_table, tiles_of_warpgroups_have_as_many_queries_as_the_others)
 {
     for (int32_t dim = 1; dim <= 256; ++dim) {
@@ -119,8 +119,12 @@ Test(cuda_tile_table, tiles_of_warpgroups_have_as_many_queries_as_the_others)
         ra_cuda_tile const tile = ra_cuda_warpgroup_tile_of(dim);
         cr_assert_eq(tile.dim, ra_cuda_dim_of(dim));
         cr_assert_eq(tile.q_rows, ra_cuda_tile_of(RA_BF16, dim).q_rows);
-        cr_assert_eq(tile.q_rows, 16 * tile.warps);
-        cr_assert_eq(tile.q_rows % 64, 0, "a warpgroup has 64");
+        int32_t const groups = tile.warps / 4, computing = tile.q_rows / 64;
+        cr_assert_eq(tile.q_rows, 64 * computing);
+        cr_assert_eq(groups, computing + 1);
+        cr_assert_eq(tile.warps, 4 * groups);
+        cr_assert_leq(computing * RA_CUDA_REGISTERS_COMPUTING + RA_CUDA_REGISTERS_BRINGING,
+                      groups * tile.registers, "registers pass from one to the others");
         cr_assert_leq(tile.blocks_per_sm, ra_cuda_blocks_most(dim), "each has scratch");
         cr_assert_leq(32 * tile.warps * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
         cr_assert_leq(tile.blocks_per_sm * (tile.shared_bytes + SHARED_SYSTEM), SHARED_PER_SM_H100);

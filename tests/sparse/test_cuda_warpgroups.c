@@ -1,5 +1,6 @@
 /* Forward by warpgroups, its own source run by the emulator, where it parts with the other kernel:
-   what a warpgroup skips, and copies that are not aligned, of strided rows and of short blocks. */
+   copies that are not aligned, of strided rows and of short blocks, what warpgroups tell each
+   other, and tasks that are cut. */
 #include "sparse/cuda_emulated_ops.h"
 #include "sparse/kernel_case.h"
 #include "support/random_pattern.h"
@@ -127,28 +128,4 @@ Test(cuda_warpgroups, long_tasks_are_cut_and_their_parts_are_one_softmax)
         cr_expect_geq(cuda_emulated_stats.parts - before, 3 * c.shape.batch * c.shape.heads,
                       "case %d", i);
     }
-}
-
-/* Products of four warps for a block of 64 keys that their group sees: 64 dims, then 64 keys. */
-enum { PRODUCTS = 4 * (64 / 16 + 64 / 16) };
-
-static int64_t count(int64_t n, int64_t window_left)
-{
-    kernel_case c = forward_case();
-    c.pattern.causal = true;
-    c.pattern.window_left = window_left;
-    c.shape.n = n;
-    c.shape.heads = c.shape.kv_heads = 1;
-    return check(&c, "products");
-}
-
-/* A tile has two warpgroups of 64 rows. Causal, it ends with a block that the second sees; with a
-   window of 193 keys it begins with one that the first does. Of a tile of one row the second has
-   nothing to do. */
-Test(cuda_warpgroups, compute_nothing_of_keys_that_none_of_their_rows_sees)
-{
-    cr_assert_eq(count(128, -1), (2 + 1) * PRODUCTS);
-    cr_assert_eq(count(256, -1), (2 + 1 + 2 + 2 + 2 + 1) * PRODUCTS);
-    cr_assert_eq(count(384, 192), (2 + 1 + 2 + 2 + 2 + 1 + 1 + 2 + 2 + 2 + 1) * PRODUCTS);
-    cr_assert_eq(count(129, -1), (2 + 1 + 1 + 1 + 1) * PRODUCTS);
 }

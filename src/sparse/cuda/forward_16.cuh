@@ -13,7 +13,6 @@
 
 template <class Element, int DIM> struct forward_16 {
     typedef Element element;
-    static constexpr bool CUTS = false;
     static constexpr ra_cuda_tile TILE = ra_cuda_tile_of(RA_BF16, DIM);
     static constexpr int WARPS = TILE.warps, ROW_TILES = TILE.row_tiles, KEYS = TILE.k_rows;
     static constexpr int THREADS = 32 * WARPS, Q_ROWS = TILE.q_rows;
@@ -21,6 +20,11 @@ template <class Element, int DIM> struct forward_16 {
     typedef typename rows::products products;
     typedef typename rows::scores scores;
     typedef typename rows::tops tops;
+
+    static LANE_CODE void meet()
+    {
+        block_barrier();
+    }
 
     static LANE_CODE char *query_tile(char *shared)
     {
@@ -61,11 +65,6 @@ template <class Element, int DIM> struct forward_16 {
                 s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = -INFINITY;
     }
 
-    static LANE_CODE void look_ahead(const ra_cuda_forward &f, forward_block &block)
-    {
-        forward_look_ahead(f, element::bytes, block);
-    }
-
     static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, char *shared)
     {
         forward_head const &h = block.work.head;
@@ -79,7 +78,7 @@ template <class Element, int DIM> struct forward_16 {
                                            key_tile(shared));
         copies_commit();
         if (thread_index() == 0 && !block.looked)
-            look_ahead(f, block); /* while queries and keys arrive */
+            forward_look_ahead(f, element::bytes, block); /* while queries and keys arrive */
         warp_barrier();
         if (h.tiles_begin)
             rows::begin_sums(own_tops(shared), s);

@@ -12,7 +12,6 @@
 
 template <int DIM> struct forward_32 {
     typedef element_f32 element;
-    static constexpr bool CUTS = false;
     static constexpr ra_cuda_tile TILE = ra_cuda_tile_of(RA_F32, DIM);
     static constexpr int THREADS = 32 * TILE.warps, ROWS = TILE.q_rows, KEYS = TILE.k_rows;
     static constexpr int PITCH = DIM + 1; /* rows begin in different banks */
@@ -144,9 +143,9 @@ template <int DIM> struct forward_32 {
         }
     }
 
-    static LANE_CODE void look_ahead(const ra_cuda_forward &f, forward_block &block)
+    static LANE_CODE void meet()
     {
-        forward_look_ahead(f, element::bytes, block);
+        block_barrier();
     }
 
     static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, char *shared)

@@ -33,7 +33,7 @@ struct alignas(16) forward_work {
     forward_head head;
     ra_cuda_task task;
     bool there, has_tile;
-    int16_t cut;                  /* of blocks with CUTS: see forward_cut.cuh */
+    int16_t cut;                  /* see forward_cut.cuh */
     int32_t layer;                /* map.layer_count: there are no more tiles */
     uint32_t tile_next, tile_end; /* of the layer, in this chunk */
     ra_tile tile;                 /* the one at hand, */
@@ -305,7 +305,19 @@ LANE_CODE void forward_missed_rows(const ra_cuda_forward &f, const forward_work 
         store_rows_output<Block>(f, w.head, begin, end);
     if (w.head.ends && !map.shared_rows && w.head.acc == NULL)
         clear_rows_output<Block>(f, w.head, begin, end);
-    block_barrier(); /* tiles write after it what others wrote here */
+    Block::meet(); /* tiles write after it what others wrote here */
+}
+
+/* The output of rows whose state tiles share. */
+template <class Block>
+LANE_CODE void forward_end_rows(const ra_cuda_forward &f, const forward_work &work)
+{
+    if (!work.head.ends || !f.map.shared_rows)
+        return;
+    int64_t const begin = forward_chunk_begin(f.map, work.task.chunk);
+    int64_t const end = forward_chunk_end(f.map, begin);
+    Block::meet(); /* rows of state are written */
+    store_rows_output<Block>(f, work.head, begin, end);
 }
 
 /* A chunk in which the step has a part. */
@@ -324,14 +336,7 @@ LANE_CODE void forward_turn(const ra_cuda_forward &f, forward_block &block, char
             forward_next_tile(f, work);
         block_barrier(); /* the next tile is known, and rows of state are written */
     }
-    if constexpr (Block::CUTS)
-        Block::end_task(f, work, shared + RA_CUDA_FORWARD_HEAD_BYTES);
-    if (work.head.ends && f.map.shared_rows) {
-        int64_t const begin = forward_chunk_begin(f.map, work.task.chunk);
-        int64_t const end = forward_chunk_end(f.map, begin);
-        block_barrier(); /* rows of state are written */
-        store_rows_output<Block>(f, work.head, begin, end);
-    }
+    forward_end_rows<Block>(f, work);
 }
 
 /* By one thread. What lies between members is copied with them. */
@@ -368,7 +373,7 @@ template <class Block> struct forward_pass : Block {
             forward_begin(block);
         for (;;) {
             if (thread_index() == 0 && !block.looked)
-                Block::look_ahead(f, block);
+                forward_look_ahead(f, Block::element::bytes, block);
             block_barrier(); /* the next work is known; the block's has been read */
             if (!block.next.there)
                 return;

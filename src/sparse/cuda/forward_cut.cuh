@@ -1,6 +1,6 @@
 /*
  * Forward tasks that are cut into parts (ra_cuda_cuts): where a part begins, and how the parts of a
- * chunk become its output. Blocks that have them say CUTS, and draw tasks by forward_draw.
+ * chunk become its output. Kernels that have them draw tasks by forward_draw.
  */
 #ifndef RINGATTN_CUDA_FORWARD_CUT_CUH
 #define RINGATTN_CUDA_FORWARD_CUT_CUH
@@ -37,23 +37,22 @@ LANE_CODE void forward_begin_part(const ra_cuda_forward &f, const ra_cuda_part &
 
 /* As forward_look_ahead: first the parts, then the tasks of all chunks but those that are cut. */
 LANE_CODE void forward_draw(const ra_cuda_forward &f, int element_bytes, int k_rows,
-                            forward_block &b)
+                            forward_work &next)
 {
     int64_t const ticket = draw_ticket(f.ticket);
-    b.looked = true;
-    b.next.there = ticket < f.cuts.tasks + f.tasks;
-    b.next.cut = FORWARD_WHOLE;
-    if (!b.next.there)
+    next.there = ticket < f.cuts.tasks + f.tasks;
+    next.cut = FORWARD_WHOLE;
+    if (!next.there)
         return;
     if (ticket < f.cuts.tasks) {
-        forward_begin_part(f, ra_cuda_part_of(&f.cuts, ticket), element_bytes, k_rows, b.next);
+        forward_begin_part(f, ra_cuda_part_of(&f.cuts, ticket), element_bytes, k_rows, next);
         return;
     }
-    forward_begin_task(f, ra_cuda_task_of(&f, ticket - f.cuts.tasks), element_bytes, b.next);
-    if (ra_cuda_is_cut(&f.cuts, b.next.task.chunk))
-        b.next.head.skipped = true;
+    forward_begin_task(f, ra_cuda_task_of(&f, ticket - f.cuts.tasks), element_bytes, next);
+    if (ra_cuda_is_cut(&f.cuts, next.task.chunk))
+        next.head.skipped = true;
     else
-        forward_next_tile(f, b.next);
+        forward_next_tile(f, next);
 }
 
 /* What a part knows of a row joins what those before it know. */
@@ -103,20 +102,20 @@ LANE_CODE void forward_merge(const ra_cuda_forward &f, const forward_work &w, in
 }
 
 /* When a part has been computed: whoever is the last of its chunk merges them. `last` is in shared
-   memory that is not in use. */
+   memory. */
 template <class Block>
 LANE_CODE void forward_end_part(const ra_cuda_forward &f, const forward_work &w, uint32_t *last)
 {
     int64_t const head = (int64_t)w.task.batch * f.q_heads + w.task.head;
     ra_cuda_part const first = {head, w.cut, 0};
-    block_barrier(); /* the part's rows are written */
+    Block::meet(); /* the part's rows are written */
     if (thread_index() == 0) {
         device_fence(); /* they are there for other thread blocks, */
         *last = count_arrival(f.cuts.arrived + head * f.cuts.count + w.cut) ==
                 (uint32_t)f.cuts.of[w.cut].parts - 1;
         device_fence(); /* and theirs for this one */
     }
-    block_barrier();
+    Block::meet();
     if (*last == 0)
         return;
     forward_merge<Block>(f, w, ra_cuda_part_slot(&f.cuts, first));

@@ -3,7 +3,7 @@
 #include "internal.h"
 #include "sparse/cuda/key_cursor.h"
 
-enum { PART_STEPS_LEAST = 8 };
+enum { PART_STEPS_LEAST = 4 };
 
 static size_t slot_bytes(int32_t dim, int32_t rows)
 {

@@ -239,10 +239,12 @@ template <class Element, int DIM, int WARPS, int ROW_TILES, int KEYS> struct for
         for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                float most = fmaxf(w[m][0][2 * half], w[m][0][2 * half + 1]);
+                float most = -INFINITY;
 #pragma unroll
-                for (int n = 1; n < K_TILES; ++n)
-                    most = fmaxf(most, fmaxf(w[m][n][2 * half], w[m][n][2 * half + 1]));
+                for (int n = 0; n < K_TILES; n += 2) /* not one after the other: that takes long */
+                    most =
+                        fmaxf(most, fmaxf(fmaxf(w[m][n][2 * half], w[m][n][2 * half + 1]),
+                                          fmaxf(w[m][n + 1][2 * half], w[m][n + 1][2 * half + 1])));
                 most = quad_max(most) * f.factor;
                 bool const higher = most > top.of[m][half] + f.slack;
                 left[m][half] = higher ? exp2_fast(top.of[m][half] - most) : 1.0f;
@@ -267,15 +269,12 @@ template <class Element, int DIM, int WARPS, int ROW_TILES, int KEYS> struct for
         }
     }
 
-    /* Scores become weights 2^(score * factor - top), in the order that products need. */
-    static LANE_CODE void soften(const ra_cuda_forward &f, tops &own, scores &w, sums &s)
+    /* Scores become weights 2^(score * factor - top), in the order that products need; `sum`: of
+       this lane's columns. */
+    static LANE_CODE void weigh(const ra_cuda_forward &f, const tops &top, scores &w,
+                                float (&sum)[ROW_TILES][2])
     {
-        float left[ROW_TILES][2], sum[ROW_TILES][2], base[ROW_TILES][2];
-        tops top = own;
-        if (raise(f, w, top, left)) {
-            scale_sums(left, s);
-            own = top;
-        }
+        float base[ROW_TILES][2];
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -297,11 +296,28 @@ template <class Element, int DIM, int WARPS, int ROW_TILES, int KEYS> struct for
                 }
             }
         }
+    }
+
+    static LANE_CODE void add_sums(const float (&sum)[ROW_TILES][2], sums &s)
+    {
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
             s.sum[m][0] += sum[m][0];
             s.sum[m][1] += sum[m][1];
         }
+    }
+
+    /* One block's scores become weights, and sums what they are beside these. */
+    static LANE_CODE void soften(const ra_cuda_forward &f, tops &own, scores &w, sums &s)
+    {
+        float left[ROW_TILES][2], sum[ROW_TILES][2];
+        tops top = own;
+        if (raise(f, w, top, left)) {
+            scale_sums(left, s);
+            own = top;
+        }
+        weigh(f, top, w, sum);
+        add_sums(sum, s);
     }
 };
 

@@ -9,7 +9,7 @@ static cudaError_t launch_warpgroups(const ra_cuda_forward &f, ra_cuda_grid *gri
     switch (ra_cuda_dim_of(f.dim)) {
 #define RA_LAUNCH(DIM)                                                                             \
     case DIM: {                                                                                    \
-        typedef forward_pass<forward_wgmma<Element, DIM>> pass;                                    \
+        typedef forward_wgmma<Element, DIM> pass;                                                  \
         return launch_kernel(attention_kernel<pass, ra_cuda_forward>, pass::TILE, f,               \
                              f.tasks + f.cuts.tasks, grid);                                        \
     }

@@ -1,10 +1,12 @@
 /*
- * Forward over one tile in 16-bit elements by warpgroups (wgmma, sm_90a), 64 rows each.
+ * Forward over tiles in 16-bit elements by warpgroups (wgmma, sm_90a). Two of them compute, 64 rows
+ * each; a third, which needs few registers, brings what they read: it draws tasks, finds their
+ * tiles and blocks of keys, and copies rows (cp.async). So the next tile's queries and keys are on
+ * their way while this one's output is stored.
  *
- * Per block of 64 keys: scores, mask if the band cuts the block, new top, weights rounded to 16
- * bits, values. A warpgroup waits for each of its products; meanwhile the multiprocessor's others
- * keep the tensor cores busy. Keys and values of the next block are copied (cp.async) all the
- * while, to where those of the block before were.
+ * Per block of 128 keys: scores, mask if the band cuts the block, new top, weights rounded to 16
+ * bits, values. The product with a block's values runs during the softmax of the block after it
+ * (FlashAttention-3, arXiv:2407.08608, section 3.2).
  *
  * Includers bring the primitives first: lanes.cuh and warpgroup.cuh on a GPU, an emulation of them
  * in tests.
@@ -16,37 +18,85 @@
 #include "sparse/cuda/forward_rows_16.cuh"
 #include "sparse/cuda/wgmma_layout.h"
 
+/* The whole kernel, for a dtype and a head_dim. */
 template <class Element, int DIM> struct forward_wgmma {
     typedef Element element;
-    static constexpr bool CUTS = true;
     static constexpr ra_cuda_tile TILE = ra_cuda_warpgroup_tile_of(DIM);
-    static constexpr int WARPS = TILE.warps, KEYS = TILE.k_rows;
-    static constexpr int THREADS = 32 * WARPS, Q_ROWS = TILE.q_rows;
-    static constexpr int GROUP_ROWS = 64, GROUP_THREADS = 128;
+    static constexpr int KEYS = TILE.k_rows, Q_ROWS = TILE.q_rows;
+    static constexpr int GROUP_ROWS = 64, GROUP_THREADS = 128, PLACES = 2;
+    static constexpr int GROUPS = Q_ROWS / GROUP_ROWS; /* that compute; one more brings */
+    static constexpr int THREADS = (GROUPS + 1) * GROUP_THREADS;
+    static constexpr int WARPS = GROUPS * 4; /* that compute */
     typedef forward_rows_16<Element, DIM, WARPS, 1, KEYS> rows;
-    typedef products_16<Element, DIM, THREADS, RA_PANEL> products;
+    typedef products_16<Element, DIM, 32 * WARPS, RA_PANEL> products;
+    typedef products_16<Element, DIM, GROUP_THREADS, RA_PANEL> copies;
     typedef typename rows::scores scores;
     typedef typename rows::sums sums;
     typedef typename rows::tops tops;
     typedef warpgroup<Element> group;
-    static_assert(KEYS == RA_PANEL && DIM % RA_PANEL == 0, "what a product has columns for");
-    static_assert(THREADS == 2 * GROUP_THREADS, "one for keys, one for values: see copy_block");
+    typedef uint32_t weights[KEYS / 16][4]; /* of a block, rounded: left operands */
+    static_assert(32 * TILE.warps == THREADS && DIM % RA_PANEL == 0, "as the table has it");
 
-    /* ---- shared memory: tops, three blocks of keys, of which two have rows, queries ---- */
+    /* The threads that compute, to forward_chunk.cuh. */
+    struct computing {
+        typedef Element element;
+        static constexpr ra_cuda_tile TILE = forward_wgmma::TILE;
+        static constexpr int THREADS = 32 * WARPS;
+        static LANE_CODE void meet()
+        {
+            threads_barrier(COMPUTING, THREADS);
+        }
+    };
 
-    static LANE_CODE tops &own_tops(char *shared)
-    {
-        return ((tops *)shared)[thread_index()];
-    }
+    /* Barriers of some of the threads, by number; 0 is that of all. */
+    enum { COMPUTING = 1, BRINGING = 2, TURNS = 3 };
+
+    /* ---- shared memory: what is known, queries, rows of output, two blocks of keys and values
+     * ---- */
+
+    /* A block of keys, and where its rows lie. */
+    struct key_block {
+        ra_key_cursor cursor;
+        const char *rows[2];  /* keys, values: the first of the block, */
+        int64_t row_bytes[2]; /* and from one to the next */
+        int32_t left;         /* blocks of the task, this one included */
+        bool last, masked;    /* of the tile */
+    };
+
+    /* A tile of a task, or a task without one. */
+    struct unit {
+        forward_work work;
+        bool begins, ends; /* the task */
+    };
+
+    /*
+     * Units, blocks and rows have places by turns. Something is there, or has been read, so that
+     * its place is free. What a thread says is there comes after all that it copied before: with
+     * queries the first block's keys are there, with a block's values the next block's keys.
+     */
+    struct board {
+        unit units[3];
+        key_block blocks[2 * PLACES];
+        mbarrier queries_there, queries_read;
+        mbarrier values_there[PLACES], values_read[PLACES], keys_read[PLACES];
+        ra_key_cursor cursor; /* the block after the last that is known */
+        uint32_t last_part;   /* see forward_end_part */
+    };
+    static_assert(sizeof(board) <= RA_CUDA_WARPGROUP_BOARD_BYTES, "it has its place");
 
     static LANE_CODE char *query_tile(char *shared)
     {
-        return shared + ra_cuda_warpgroup_tiles_at(THREADS) - RA_CUDA_FORWARD_HEAD_BYTES;
+        return shared + RA_CUDA_WARPGROUP_BOARD_BYTES;
+    }
+
+    static LANE_CODE char *output_tile(char *shared)
+    {
+        return query_tile(shared) + Q_ROWS * DIM * 2;
     }
 
     static LANE_CODE char *key_tile(char *shared, int place)
     {
-        return query_tile(shared) + (Q_ROWS + 2 * place * KEYS) * DIM * 2;
+        return output_tile(shared) + (Q_ROWS + 2 * place * KEYS) * DIM * 2;
     }
 
     static LANE_CODE char *value_tile(char *shared, int place)
@@ -54,83 +104,217 @@ template <class Element, int DIM> struct forward_wgmma {
         return key_tile(shared, place) + KEYS * DIM * 2;
     }
 
-    /* ---- blocks of keys ---- */
-
-    /* A block, and where its rows lie: said by one thread, because to find it takes all of them
-       longer than to copy. */
-    struct key_block {
-        ra_key_cursor cursor;
-        const char *rows[2];  /* keys, values: the first of the block, */
-        int64_t row_bytes[2]; /* and from one to the next */
-        int32_t left;         /* blocks of the task, this one included */
-        bool there, masked;
-    };
-
-    static LANE_CODE key_block *blocks(char *shared)
+    static LANE_CODE key_block &known(board &on, uint32_t n)
     {
-        return (key_block *)(shared + THREADS * sizeof(tops));
-    }
-    static_assert(3 * sizeof(key_block) == RA_CUDA_KEY_BLOCKS_BYTES, "as the table has it");
-
-    static LANE_CODE int following(int at)
-    {
-        return at == 2 ? 0 : at + 1;
+        return on.blocks[n % (2 * PLACES)];
     }
 
-    static LANE_CODE void say_block(const ra_cuda_forward &f, const forward_head &h,
-                                    const ra_key_cursor &c, int32_t left, key_block &b)
+    static LANE_CODE void begin(board &b)
     {
+        int const copied = GROUP_THREADS + GROUP_THREADS / 32; /* see tell_copied */
+        mbarrier_begin(b.queries_there, copied);
+        mbarrier_begin(b.queries_read, WARPS);
+        for (int i = 0; i < PLACES; ++i) {
+            mbarrier_begin(b.values_there[i], copied);
+            mbarrier_begin(b.keys_read[i], WARPS);
+            mbarrier_begin(b.values_read[i], WARPS);
+        }
+    }
+
+    /* Until the n-th, of those that have so many places by turns, is there; */
+    static LANE_CODE void wait_there(mbarrier &m, uint32_t n, uint32_t places)
+    {
+        mbarrier_wait(m, n / places % 2);
+    }
+
+    /* until its place is free: the one before it there was read. */
+    static LANE_CODE void wait_free(mbarrier &m, uint32_t n, uint32_t places)
+    {
+        mbarrier_wait(m, (n / places + 1) % 2);
+    }
+
+    /* By all lanes of a warp: what they read before, or wrote, is behind them. */
+    static LANE_CODE void tell(mbarrier &m)
+    {
+        warp_barrier();
+        if (lane_index() == 0)
+            mbarrier_arrive(m);
+    }
+
+    /* Likewise, once this thread's copies have arrived. */
+    static LANE_CODE void tell_copied(mbarrier &m)
+    {
+        mbarrier_arrive_copied(m);
+        tell(m);
+    }
+
+    /* Warpgroups that compute begin products by turns: those of one run during the softmax of the
+       other. */
+    static LANE_CODE void wait_turn(int own)
+    {
+        threads_barrier(TURNS + own, 2 * GROUP_THREADS);
+    }
+
+    static LANE_CODE void pass_turn(int own)
+    {
+        threads_arrive(TURNS + (own + 1) % GROUPS, 2 * GROUP_THREADS);
+    }
+
+    /* ---- bringing: by the last warpgroup ---- */
+
+    /* Of its threads this one looks for what comes next. */
+    static LANE_CODE bool is_first_bringing()
+    {
+        return thread_index() == 32 * WARPS;
+    }
+
+    static LANE_CODE void find_task(const ra_cuda_forward &f, forward_work &w)
+    {
+        do
+            forward_draw(f, Element::bytes, KEYS, w);
+        while (w.there && w.head.skipped && !f.yields);
+        w.there &= !w.head.skipped;
+    }
+
+    /* Block n, of `left` of the task, at the cursor, which moves on. */
+    static LANE_CODE void say_block(const ra_cuda_forward &f, const forward_head &h, board &on,
+                                    uint32_t n, int32_t left)
+    {
+        ra_key_cursor &c = on.cursor;
+        key_block &b = known(on, n);
         b.cursor = c;
         b.left = left;
-        b.there = !ra_key_cursor_is_over(&c) && left > 0;
-        if (!b.there)
-            return;
         b.masked = ra_key_cursor_masked(&c, KEYS);
         int64_t const row = ra_key_cursor_row(&c, c.b);
         b.row_bytes[0] = c.k_stride * f.k.row_stride * 2;
         b.row_bytes[1] = c.k_stride * f.v.row_stride * 2;
         b.rows[0] = h.k + row * f.k.row_stride * 2;
         b.rows[1] = h.v + row * f.v.row_stride * 2;
+        ra_key_cursor_next(&c, KEYS);
+        b.last = left == 1 || ra_key_cursor_is_over(&c);
     }
 
-    static LANE_CODE void say_next(const ra_cuda_forward &f, const forward_head &h,
-                                   const key_block &c, key_block &b)
+    /* The unit after another one, if there is one before it, and its first block. */
+    static LANE_CODE void say_unit(const ra_cuda_forward &f, const unit *before, board &on, unit &u,
+                                   uint32_t block)
     {
-        ra_key_cursor next = c.cursor;
-        ra_key_cursor_next(&next, KEYS);
-        say_block(f, h, next, c.left - 1, b);
+        forward_work &w = u.work;
+        u.begins = before == NULL || before->ends;
+        if (!u.begins) {
+            w = before->work;
+            forward_next_tile(f, w);
+        } else if (before == NULL || !f.yields) {
+            find_task(f, w);
+        } else {
+            w.there = false;
+        }
+        u.ends = w.layer >= f.map.layer_count;
+        if (!w.there || !w.has_tile)
+            return;
+        on.cursor = w.cursor;
+        say_block(f, w.head, on, block, w.cut == FORWARD_WHOLE ? INT32_MAX : f.cuts.part_steps);
     }
 
-    /* Each warpgroup copies one of keys and values: see products_16.copy_rows. */
-    static LANE_CODE void copy_block(const ra_cuda_forward &f, const key_block &b, char *shared,
-                                     int place)
+    /* Rows to a tile of so many; those from `count` on become zeros. */
+    template <int ROWS>
+    static LANE_CODE void copy_tile(const ra_cuda_forward &f, const char *from, int64_t row_bytes,
+                                    int count, char *to)
     {
-        typedef products_16<Element, DIM, GROUP_THREADS, RA_PANEL> copies;
         static_assert(copies::ROUNDS == 1, "a row's pieces are copied side by side");
-        int const group = warpgroup_index();
         ra_piece_at const at = ra_copy_at(DIM, thread_index() & (GROUP_THREADS - 1));
-        int64_t const row_bytes = b.row_bytes[group];
         int const elements = ra_hd_min(RA_PIECE, f.dim - at.piece * RA_PIECE);
-        int const count = b.cursor.end - b.cursor.b - at.row;
-        char *const to = group == 0 ? key_tile(shared, place) : value_tile(shared, place);
-        copies::template copy_column<KEYS>(
-            f.aligned, b.rows[group] + at.row * row_bytes + at.piece * RA_PIECE_BYTES,
-            copies::ROWS_AT_ONCE * row_bytes, elements, elements > 0 ? count : 0,
-            to + ra_panel_offset(RA_PANEL, KEYS, at.row, at.piece));
+        copies::template copy_column<ROWS>(
+            f.aligned, from + at.row * row_bytes + at.piece * RA_PIECE_BYTES,
+            copies::ROWS_AT_ONCE * row_bytes, elements, elements > 0 ? count - at.row : 0,
+            to + ra_panel_offset(RA_PANEL, ROWS, at.row, at.piece));
+    }
+
+    static LANE_CODE void bring_keys(const ra_cuda_forward &f, char *shared, uint32_t n)
+    {
+        board &on = *(board *)shared;
+        const key_block &b = known(on, n);
+        wait_free(on.keys_read[n % PLACES], n, PLACES);
+        copy_tile<KEYS>(f, b.rows[0], b.row_bytes[0], b.cursor.end - b.cursor.b,
+                        key_tile(shared, n % PLACES));
+    }
+
+    static LANE_CODE void bring_values(const ra_cuda_forward &f, char *shared, uint32_t n)
+    {
+        board &on = *(board *)shared;
+        const key_block &b = known(on, n);
+        wait_free(on.values_read[n % PLACES], n, PLACES);
+        copy_tile<KEYS>(f, b.rows[1], b.row_bytes[1], b.cursor.end - b.cursor.b,
+                        value_tile(shared, n % PLACES));
+        tell_copied(on.values_there[n % PLACES]);
+    }
+
+    /* A tile's queries, and its first block's keys, which may be there before. */
+    static LANE_CODE void bring_queries(const ra_cuda_forward &f, const forward_work &w,
+                                        char *shared, uint32_t n, uint32_t block)
+    {
+        board &on = *(board *)shared;
+        bool const has_tile = w.there && w.has_tile;
+        if (has_tile)
+            bring_keys(f, shared, block);
+        wait_free(on.queries_read, n, 1);
+        if (has_tile)
+            copy_tile<Q_ROWS>(f, w.head.q + (int64_t)w.tile.q_begin * f.q.row_stride * 2,
+                              (int64_t)w.tile.q_stride * f.q.row_stride * 2, w.tile.q_count,
+                              query_tile(shared));
+        tell_copied(on.queries_there);
+    }
+
+    /* A tile's values, from block n on, and its other keys: those of a block are needed, and their
+       place is free, before the values of the block before it. @return the next tile's first */
+    static LANE_CODE uint32_t bring_blocks(const ra_cuda_forward &f, const forward_head &h,
+                                           char *shared, uint32_t n)
+    {
+        board &on = *(board *)shared;
+        if (is_first_bringing() && !known(on, n).last)
+            say_block(f, h, on, n + 1, known(on, n).left - 1);
+        for (bool last = false; !last; ++n) {
+            threads_barrier(BRINGING, GROUP_THREADS); /* the next block is known */
+            last = known(on, n).last;
+            if (!last) {
+                bring_keys(f, shared, n + 1);
+                if (is_first_bringing() && !known(on, n + 1).last)
+                    say_block(f, h, on, n + 2, known(on, n + 1).left - 1);
+                warp_barrier();
+            }
+            bring_values(f, shared, n);
+        }
+        return n;
+    }
+
+    static LANE_CODE void bring(const ra_cuda_forward &f, char *shared)
+    {
+        board &on = *(board *)shared;
+        uint32_t blocks = 0;
+        for (uint32_t n = 0;; ++n) {
+            unit &u = on.units[n % 3];
+            if (is_first_bringing())
+                say_unit(f, n == 0 ? NULL : &on.units[(n - 1) % 3], on, u, blocks);
+            threads_barrier(BRINGING, GROUP_THREADS); /* the unit and its first block are known */
+            bring_queries(f, u.work, shared, n, blocks);
+            if (!u.work.there)
+                return;
+            if (u.work.has_tile)
+                blocks = bring_blocks(f, u.work.head, shared, blocks);
+        }
     }
 
     /* ---- products ---- */
 
-    static LANE_CODE int first_group_row()
+    /* Where the warpgroup's queries lie, to products. */
+    static LANE_CODE uint32_t own_queries(char *shared, int own)
     {
-        return warpgroup_index() * GROUP_ROWS;
+        return ra_wgmma_at(shared_address(query_tile(shared)) +
+                           own * GROUP_ROWS * RA_PANEL_ROW_BYTES);
     }
 
-    /* Scores of the warpgroup's rows, to be waited for. */
-    static LANE_CODE void begin_scores(const char *queries, const char *keys, scores &s)
+    /* Scores, to be waited for. */
+    static LANE_CODE void begin_scores(uint32_t left, const char *keys, scores &s)
     {
-        uint32_t const left =
-            ra_wgmma_at(shared_address(queries) + first_group_row() * RA_PANEL_ROW_BYTES);
         uint32_t const right = ra_wgmma_at(shared_address(keys));
         warpgroup_begin();
 #pragma unroll
@@ -139,124 +323,152 @@ template <class Element, int DIM> struct forward_wgmma {
             uint32_t const a = left + ra_wgmma_at(panel * Q_ROWS * RA_PANEL_ROW_BYTES + along);
             uint32_t const b = right + ra_wgmma_at(panel * KEYS * RA_PANEL_ROW_BYTES + along);
             if (step == 0)
-                group::template product<false>(s[0], ra_wgmma_descriptor(a, 0),
-                                               ra_wgmma_descriptor(b, 0));
+                group::product(s[0], ra_wgmma_descriptor(a, 0), ra_wgmma_descriptor(b, 0));
             else
-                group::template product<true>(s[0], ra_wgmma_descriptor(a, 0),
-                                              ra_wgmma_descriptor(b, 0));
+                group::add_product(s[0], ra_wgmma_descriptor(a, 0), ra_wgmma_descriptor(b, 0));
         }
         warpgroup_commit();
     }
 
-    /* acc += w * values, w rounded to 16 bits. */
-    static LANE_CODE void add_weighted(const scores &w, const char *values, sums &s)
+    /* acc += w * values, to be waited for. */
+    static LANE_CODE void begin_weighted(weights &w, const char *values, sums &s)
     {
         uint32_t const right = ra_wgmma_at(shared_address(values));
-        uint32_t a[KEYS / 16][4];
-#pragma unroll
-        for (int step = 0; step < KEYS / 16; ++step)
-            products::pack_left(w[0], step, a[step]);
-        warpgroup_pin(a);
+        warpgroup_pin(w);
         warpgroup_pin(s.acc[0]);
         warpgroup_begin();
 #pragma unroll
         for (int step = 0; step < KEYS / 16; ++step)
             group::add_product(
-                s.acc[0], a[step],
+                s.acc[0], w[step],
                 ra_wgmma_descriptor(right + ra_wgmma_at(16 * step * RA_PANEL_ROW_BYTES), KEYS));
         warpgroup_commit();
-        warpgroup_wait();
+    }
+
+    static LANE_CODE void end_weighted(board &on, uint32_t n, sums &s)
+    {
+        warpgroup_wait<0>();
         warpgroup_pin(s.acc[0]);
+        tell(on.values_read[n % PLACES]);
     }
 
-    /* ---- tasks ---- */
-
-    static LANE_CODE void look_ahead(const ra_cuda_forward &f, forward_block &block)
+    static LANE_CODE void round_weights(const scores &s, weights &w)
     {
-        forward_draw(f, Element::bytes, KEYS, block);
+#pragma unroll
+        for (int step = 0; step < KEYS / 16; ++step)
+            products::pack_left(s[0], step, w[step]);
     }
 
-    static LANE_CODE void end_task(const ra_cuda_forward &f, const forward_work &work, char *shared)
+    /* ---- computing: by the other warpgroups ---- */
+
+    /* The values of block n, and the keys of the next one. */
+    static LANE_CODE void await_values(board &on, uint32_t n)
     {
-        if (work.cut != FORWARD_WHOLE)
-            forward_end_part<forward_wgmma>(f, work, (uint32_t *)query_tile(shared));
+        wait_there(on.values_there[n % PLACES], n, PLACES);
+        shared_publish();
     }
 
-    /* ---- one tile ---- */
-
-    /* Whether some row of the warpgroup sees a key of the block. */
-    static LANE_CODE bool group_sees(const key_block &b)
+    /* Scores of block n are there. */
+    static LANE_CODE void take_scores(board &on, uint32_t n, bool masked, scores &s)
     {
-        int const row = first_group_row();
-        return row < b.cursor.q_count &&
-               (!b.masked || ra_key_cursor_sees(&b.cursor, row, GROUP_ROWS, KEYS));
+        warpgroup_pin(s[0]);
+        if (masked)
+            products::mask(known(on, n).cursor, s);
+        tell(on.keys_read[n % PLACES]);
     }
 
-    /* Begin to copy the block after that of slot `at`, and say which comes then. */
-    static LANE_CODE void bring_next(const ra_cuda_forward &f, const forward_head &h, char *shared,
-                                     int at, int place)
+    /* Blocks from n on. @return the next tile's first */
+    static LANE_CODE uint32_t compute_tile(const ra_cuda_forward &f, const forward_work &work,
+                                           char *shared, int own, uint32_t n)
     {
-        int const then = following(at);
-        const key_block &next = blocks(shared)[then];
-        if (next.there) {
-            copy_block(f, next, shared, place ^ 1);
-            if (thread_index() == 0)
-                say_next(f, h, next, blocks(shared)[following(then)]);
-            warp_barrier(); /* all lanes do what follows together, as products ask for */
-        }
-        copies_commit();
-    }
-
-    static LANE_CODE void tile(const ra_cuda_forward &f, forward_block &block, char *shared)
-    {
-        forward_head const &h = block.work.head;
-        ra_tile const &tile = block.work.tile;
+        board &on = *(board *)shared;
+        uint32_t const queries = own_queries(shared, own);
         sums s;
-        if (thread_index() == 0)
-            say_block(f, h, block.work.cursor,
-                      block.work.cut == FORWARD_WHOLE ? INT32_MAX : f.cuts.part_steps,
-                      blocks(shared)[0]);
-        products::template copy_rows<Q_ROWS>(f.aligned, f.dim, h.q, f.q.row_stride, tile.q_begin,
-                                             tile.q_stride, tile.q_count, query_tile(shared));
-        block_barrier(); /* the first block is known */
-        copy_block(f, blocks(shared)[0], shared, 0);
-        copies_commit();
-        if (thread_index() == 0) { /* while queries and keys arrive */
-            say_next(f, h, blocks(shared)[0], blocks(shared)[1]);
-            if (!block.looked)
-                look_ahead(f, block);
-        }
-        warp_barrier();
-        if (h.tiles_begin)
-            rows::begin_sums(own_tops(shared), s);
+        tops top;
+        weights w;
+        if (work.head.tiles_begin)
+            rows::begin_sums(top, s);
         else
-            rows::load_sums(f, h, tile, own_tops(shared), s);
-        int at = 0, place = 0; /* of the block, of its rows */
-        for (bool more = true; more; at = following(at), place ^= 1) {
-            const key_block &b = blocks(shared)[at];
-            const key_block &next = blocks(shared)[following(at)];
-            copies_wait();
-            shared_publish();
-            block_barrier(); /* the block's keys and values are there, and those before were read;
-                                the next block is known, and the one before was read */
-            more = next.there;
-            bool const masked = b.masked;
-            if (group_sees(b)) {
-                scores w;
-                begin_scores(query_tile(shared), key_tile(shared, place), w);
-                bring_next(f, h, shared, at, place);
-                warpgroup_wait();
-                warpgroup_pin(w[0]);
-                if (masked)
-                    products::mask(b.cursor, w);
-                rows::soften(f, own_tops(shared), w, s);
-                add_weighted(w, value_tile(shared, place), s);
-            } else {
-                bring_next(f, h, shared, at, place);
-            }
+            rows::load_sums(f, work.head, work.tile, top, s);
+        bool more = !known(on, n).last;
+        {
+            scores fresh;
+            begin_scores(queries, key_tile(shared, n % PLACES), fresh);
+            warpgroup_wait<0>();
+            take_scores(on, n, known(on, n).masked, fresh);
+            rows::soften(f, top, fresh, s);
+            round_weights(fresh, w);
         }
-        block_barrier(); /* queries have been read: rows of output lie otherwise in their place */
-        rows::store_sums(f, h, tile, own_tops(shared), s, query_tile(shared));
+        for (; more; ++n) {
+            const key_block &next = known(on, n + 1);
+            scores fresh;
+            float left[1][2], sum[1][2];
+            await_values(on, n);
+            bool const masked = next.masked;
+            more = !next.last;
+            wait_turn(own);
+            begin_scores(queries, key_tile(shared, (n + 1) % PLACES), fresh);
+            begin_weighted(w, value_tile(shared, n % PLACES), s);
+            pass_turn(own);
+            warpgroup_wait<1>();
+            take_scores(on, n + 1, masked, fresh);
+            bool const raised = rows::raise(f, fresh, top, left);
+            rows::weigh(f, top, fresh, sum);
+            warpgroup_pin(fresh[0]); /* weights are computed before values are waited for */
+            end_weighted(on, n, s);
+            if (raised)
+                rows::scale_sums(left, s);
+            rows::add_sums(sum, s);
+            round_weights(fresh, w);
+        }
+        tell(on.queries_read);
+        await_values(on, n);
+        begin_weighted(w, value_tile(shared, n % PLACES), s);
+        end_weighted(on, n, s);
+        rows::store_sums(f, work.head, work.tile, top, s, output_tile(shared));
+        return n + 1;
+    }
+
+    static LANE_CODE void compute(const ra_cuda_forward &f, char *shared)
+    {
+        board &on = *(board *)shared;
+        int const own = warpgroup_index();
+        uint32_t blocks = 0;
+        if (own == GROUPS - 1)
+            pass_turn(own);
+        for (uint32_t n = 0;; ++n) {
+            const unit &u = on.units[n % 3];
+            wait_there(on.queries_there, n, 1);
+            shared_publish();
+            if (!u.work.there)
+                return;
+            if (!u.begins || f.map.shared_rows)
+                computing::meet(); /* rows of state are written, or were read */
+            if (u.begins)
+                forward_missed_rows<computing>(f, u.work);
+            if (u.work.has_tile)
+                blocks = compute_tile(f, u.work, shared, own, blocks);
+            else
+                tell(on.queries_read);
+            if (u.ends && u.work.cut != FORWARD_WHOLE)
+                forward_end_part<computing>(f, u.work, &on.last_part);
+            if (u.ends)
+                forward_end_rows<computing>(f, u.work);
+        }
+    }
+
+    static LANE_CODE void all(const ra_cuda_forward &f, char *shared)
+    {
+        if (thread_index() == 0)
+            begin(*(board *)shared);
+        block_barrier(); /* mbarriers are made */
+        if (warpgroup_index() == GROUPS) {
+            registers_leave<RA_CUDA_REGISTERS_BRINGING>();
+            bring(f, shared);
+        } else {
+            registers_take<RA_CUDA_REGISTERS_COMPUTING>();
+            compute(f, shared);
+        }
     }
 };
 

@@ -27,8 +27,6 @@ enum { RA_CUDA_KEYS_F32 = 32 };
 enum { RA_CUDA_FORWARD_HEAD_BYTES = 640, RA_CUDA_HEAD_BYTES = 256 };
 /* Per thread of the 16-bit forward kernels and row tile: the tops of two rows. */
 enum { RA_CUDA_ROW_TILE_TOP_BYTES = 8 };
-/* Of the forward kernel by warpgroups: what is known of three blocks of keys. */
-enum { RA_CUDA_KEY_BLOCKS_BYTES = 264 };
 
 /* A warp of the 16-bit kernels has row_tiles times 16 query rows: m of mma.m16n8k16. */
 typedef struct ra_cuda_tile {
@@ -109,29 +107,28 @@ RA_HD bool ra_cuda_has_warpgroups(ra_dtype dtype, int32_t head_dim)
     return dtype != RA_F32 && (dim == 64 || dim == 128);
 }
 
-/* Where tiles begin in shared memory, behind the head, the tops and blocks of keys: wgmma wants
-   them aligned so. */
-RA_HD int32_t ra_cuda_warpgroup_tiles_at(int32_t threads)
-{
-    int32_t const end = RA_CUDA_FORWARD_HEAD_BYTES + RA_CUDA_ROW_TILE_TOP_BYTES * threads +
-                        RA_CUDA_KEY_BLOCKS_BYTES;
-    return (end + 1023) / 1024 * 1024;
-}
+/* What is known of tiles and blocks of keys, and signals. Tiles begin behind it in shared memory:
+   wgmma wants them aligned to 1,024 bytes. */
+enum { RA_CUDA_WARPGROUP_BOARD_BYTES = 2048 };
 
-/* As many queries as ra_cuda_tile_of has, so that tile maps suit both; a warpgroup has 64 of them.
-   One block of queries, two of keys, two of values, in 16 bits. */
+/* Per thread of the warpgroups that compute, and of the one that brings what they read: together no
+   more than what all begin with. Multiples of 8. */
+enum { RA_CUDA_REGISTERS_COMPUTING = 216, RA_CUDA_REGISTERS_BRINGING = 72 };
+
+/* As many queries as ra_cuda_tile_of has, so that tile maps suit both; a warpgroup has 64 of them,
+   and there is one more. Queries, rows of output, two blocks of keys, two of values, in 16 bits. */
 RA_HD ra_cuda_tile ra_cuda_warpgroup_tile_of(int32_t head_dim)
 {
     ra_cuda_tile tile = {0, 0, 0, 0, 0, 0, 0, 0};
     tile.dim = ra_cuda_dim_of(head_dim);
     tile.q_rows = 128;
-    tile.k_rows = 64;
-    tile.warps = tile.q_rows / 16;
+    tile.k_rows = 128;
+    tile.warps = tile.q_rows / 16 + 4;
     tile.row_tiles = 1;
-    tile.blocks_per_sm = 2;
+    tile.blocks_per_sm = 1;
     tile.registers = ra_cuda_registers(32 * tile.warps, tile.blocks_per_sm);
-    tile.shared_bytes = ra_cuda_warpgroup_tiles_at(32 * tile.warps) +
-                        2 * tile.dim * (tile.q_rows + 4 * tile.k_rows);
+    tile.shared_bytes =
+        RA_CUDA_WARPGROUP_BOARD_BYTES + 2 * tile.dim * (2 * tile.q_rows + 4 * tile.k_rows);
     return tile;
 }
 

@@ -41,10 +41,10 @@ LANE_CODE void warpgroup_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Wait for all products that were committed. */
-LANE_CODE void warpgroup_wait()
+/* Wait for all products that were committed, but for the last so many times. */
+template <int LATEST> LANE_CODE void warpgroup_wait()
 {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATEST) : "memory");
 }
 
 /*
@@ -66,6 +66,74 @@ template <int STEPS> LANE_CODE void warpgroup_pin(uint32_t (&a)[STEPS][4])
         asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
 
+/* ---- warpgroups that do different things ----------------------------------------------------- */
+
+/* From here on this warpgroup has so many registers per thread, fewer than before, or more, once
+   others have left them. */
+template <int REGISTERS> LANE_CODE void registers_leave()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+template <int REGISTERS> LANE_CODE void registers_take()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* Barrier `number`, 1 to 15, of so many threads, whole warps. */
+LANE_CODE void threads_barrier(int number, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+/* Likewise, without waiting for the others. */
+LANE_CODE void threads_arrive(int number, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+/*
+ * A signal in shared memory (mbarrier): each time that as many have arrived as mbarrier_begin says,
+ * a phase ends. Who waits for one sees what those who arrived wrote before.
+ */
+typedef uint64_t mbarrier;
+
+/* By one thread; a barrier must follow. */
+LANE_CODE void mbarrier_begin(mbarrier &m, int arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&m)), "r"(arrivals)
+                 : "memory");
+}
+
+LANE_CODE void mbarrier_arrive(mbarrier &m)
+{
+    asm volatile(
+        "{.reg .b64 phase; mbarrier.arrive.shared.b64 phase, [%0];}" ::"r"(shared_address(&m))
+        : "memory");
+}
+
+/* Once all copies have arrived that this thread has begun. */
+LANE_CODE void mbarrier_arrive_copied(mbarrier &m)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&m))
+                 : "memory");
+}
+
+/* Until a phase has ended, of the two last ones the one whose number is odd or even, as `parity`
+   says; before the first one, an odd one has. All 32 lanes take part. */
+LANE_CODE void mbarrier_wait(mbarrier &m, uint32_t parity)
+{
+    uint32_t ended;
+    do
+        asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; "
+                     "selp.u32 %0, 1, 0, p;}"
+                     : "=r"(ended)
+                     : "r"(shared_address(&m)), "r"(parity)
+                     : "memory");
+    while (ended == 0);
+    __syncwarp();
+}
+
 template <class Element> struct warpgroup;
 
 #define RA_WGMMA_SUMS_64                                                                           \
@@ -75,10 +143,11 @@ template <class Element> struct warpgroup;
     RA_WGMMA_SUMS_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "    \
                      "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, " \
                      "%61, %62, %63"
-#define RA_WGMMA_FOUR(n)  "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
-#define RA_WGMMA_EIGHT(n) RA_WGMMA_FOUR(n), RA_WGMMA_FOUR(n + 1)
-#define RA_WGMMA_OPERANDS(n)                                                                       \
-    RA_WGMMA_EIGHT(n), RA_WGMMA_EIGHT(n + 2), RA_WGMMA_EIGHT(n + 4), RA_WGMMA_EIGHT(n + 6)
+#define RA_WGMMA_FOUR(how, n)  how(c[n][0]), how(c[n][1]), how(c[n][2]), how(c[n][3])
+#define RA_WGMMA_EIGHT(how, n) RA_WGMMA_FOUR(how, n), RA_WGMMA_FOUR(how, n + 1)
+#define RA_WGMMA_OPERANDS(how, n)                                                                  \
+    RA_WGMMA_EIGHT(how, n), RA_WGMMA_EIGHT(how, n + 2), RA_WGMMA_EIGHT(how, n + 4),                \
+        RA_WGMMA_EIGHT(how, n + 6)
 
 /*
  * product: c = left * right^T, or, ADDS, c += that, of 64 columns: rows of both operands lie along
@@ -87,20 +156,27 @@ template <class Element> struct warpgroup;
  */
 #define RA_WARPGROUP(ELEMENT, TYPE)                                                                \
     template <> struct warpgroup<ELEMENT> {                                                        \
-        template <bool ADDS>                                                                       \
-        static LANE_CODE void product(float (&c)[8][4], uint64_t left, uint64_t right)             \
+        static LANE_CODE void product(float (&c)[16][4], uint64_t left, uint64_t right)            \
         {                                                                                          \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
-                         " {" RA_WGMMA_SUMS_64 "}, %32, %33, %34, 1, 1, 0, 0;"                     \
-                         : RA_WGMMA_OPERANDS(0)                                                    \
-                         : "l"(left), "l"(right), "n"(ADDS ? 1 : 0));                              \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE              \
+                         " {" RA_WGMMA_SUMS_128 "}, %64, %65, 0, 1, 1, 0, 0;"                      \
+                         : RA_WGMMA_OPERANDS("=f", 0), RA_WGMMA_OPERANDS("=f", 8)                  \
+                         : "l"(left), "l"(right));                                                 \
+        }                                                                                          \
+                                                                                                   \
+        static LANE_CODE void add_product(float (&c)[16][4], uint64_t left, uint64_t right)        \
+        {                                                                                          \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE              \
+                         " {" RA_WGMMA_SUMS_128 "}, %64, %65, 1, 1, 1, 0, 0;"                      \
+                         : RA_WGMMA_OPERANDS("+f", 0), RA_WGMMA_OPERANDS("+f", 8)                  \
+                         : "l"(left), "l"(right));                                                 \
         }                                                                                          \
                                                                                                    \
         static LANE_CODE void add_product(float (&c)[8][4], const uint32_t a[4], uint64_t right)   \
         {                                                                                          \
             asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
                          " {" RA_WGMMA_SUMS_64 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"         \
-                         : RA_WGMMA_OPERANDS(0)                                                    \
+                         : RA_WGMMA_OPERANDS("+f", 0)                                              \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                \
         }                                                                                          \
                                                                                                    \
@@ -108,7 +184,7 @@ template <class Element> struct warpgroup;
         {                                                                                          \
             asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE              \
                          " {" RA_WGMMA_SUMS_128 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"        \
-                         : RA_WGMMA_OPERANDS(0), RA_WGMMA_OPERANDS(8)                              \
+                         : RA_WGMMA_OPERANDS("+f", 0), RA_WGMMA_OPERANDS("+f", 8)                  \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                \
         }                                                                                          \
     };
