@@ -178,6 +178,10 @@ void note_copy(const void *at, int bytes);
 /* It arrives; this thread began it. */
 void take_copy(const copy &c);
 
+/* A part of a task is about to be counted as ended: its state, NaN before the launch, is written by
+   then, by all warps. */
+void expect_written(const uint32_t *arrived);
+
 inline bool is_shared(const void *at)
 {
     return now != NULL && (uintptr_t)at - (uintptr_t)now->shared < (uintptr_t)now->shared_bytes;

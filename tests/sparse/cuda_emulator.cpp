@@ -64,6 +64,35 @@ template <class Element> static kernel warpgroup_kernel_of(const ra_cuda_forward
     return k;
 }
 
+/* ---- parts of tasks ---- */
+
+static bool is_written(const float *from, int64_t count)
+{
+    bool all = true;
+    for (int64_t i = 0; i < count; ++i)
+        all &= word_at((const char *)(from + i)) != UINT32_MAX;
+    return all;
+}
+
+void expect_written(const uint32_t *arrived)
+{
+    const ra_cuda_forward &f = *(const ra_cuda_forward *)now->f;
+    int64_t const at = arrived - f.cuts.arrived, chunk_rows = f.map.chunk_rows;
+    ra_cuda_part part = {at / f.cuts.count, (int32_t)(at % f.cuts.count), 0};
+    ra_cuda_cut const cut = f.cuts.of[part.cut];
+    int64_t const begin = forward_chunk_begin(f.map, cut.chunk);
+    int64_t const rows = forward_chunk_end(f.map, begin) - begin;
+    uint32_t written = 0;
+    for (; part.part < cut.parts; ++part.part) {
+        const float *const acc = f.cuts.states + ra_cuda_part_slot(&f.cuts, part) *
+                                                     ra_cuda_part_floats(f.dim, f.map.chunk_rows);
+        const float *const top = acc + chunk_rows * f.dim;
+        written += is_written(acc, rows * f.dim) && is_written(top, rows) &&
+                   is_written(top + chunk_rows, rows);
+    }
+    expect(written > *arrived, "a part is counted before all its rows are written");
+}
+
 /* ---- rows ---- */
 
 template <class Move> static void run_rows(const void *f, char *shared)

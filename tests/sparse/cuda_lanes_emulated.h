@@ -133,6 +133,7 @@ inline void device_fence() {}
 
 inline uint32_t count_arrival(uint32_t *arrived)
 {
+    emulated::expect_written(arrived);
     return (*arrived)++;
 }
 

@@ -110,7 +110,7 @@ Test(cuda_warpgroups, random_patterns_agree_with_the_oracle)
 /* The first block of 128 tokens sees all, the others themselves: most of what three thread blocks
    do is that block's task. With heads that share keys, in batches, and with gradients, for which
    tops are as high as the highest score; the last part of a task is short, and its last block of
-   keys. */
+   keys. One task per thread block, too: those of tasks that are cut have nothing to do. */
 Test(cuda_warpgroups, long_tasks_are_cut_and_their_parts_are_one_softmax)
 {
     for (int i = 0; i < 4; ++i) {
@@ -122,6 +122,7 @@ Test(cuda_warpgroups, long_tasks_are_cut_and_their_parts_are_one_softmax)
         c.shape.dim = i == 3 ? 128 : 50;
         c.dtype = dtypes[i % 2];
         c.dout_factor = i == 1 ? 1 : 0;
+        c.yields = i % 2 == 1;
         c.pattern = kernel_long_pattern();
         int64_t const before = cuda_emulated_stats.parts;
         (void)check(&c, "long tasks");
