@@ -173,7 +173,7 @@ template <class Element, int DIM> struct forward_wgmma {
         do
             forward_draw(f, Element::bytes, KEYS, w);
         while (w.there && w.head.skipped && !f.yields);
-        w.there &= !w.head.skipped;
+        w.there = w.there && !w.head.skipped;
     }
 
     /* Block n, of `left` of the task, at the cursor, which moves on. */
