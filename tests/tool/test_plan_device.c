@@ -52,8 +52,8 @@ static void draw_job(test_rng *rng, int ranks, job_text *job)
             test_rng_chance(rng, 0.5) ? " --backward" : "",
             test_rng_chance(rng, 0.5) ? " --set compute.deterministic=true" : "",
             test_rng_chance(rng, 0.2) ? " --verify" : "");
-    if (test_rng_chance(rng, 0.4))
-        job_add(job, " --set compute.isa=%s", ONE_OF(rng, "sm_80", "sm_90a"));
+    if (test_rng_chance(rng, 0.3))
+        job_add(job, " --set compute.isa=%s", ranks % 2 == 0 ? "sm_80" : "sm_90a");
 }
 
 /* But for idle bytes; beside several ranks' GPUs, but for what messages go through, which is taken
