@@ -20,9 +20,9 @@ template <class Element, int DIM, int WARPS, int ROW_TILES, int KEYS> struct for
         float sum[ROW_TILES][2]; /* of this lane's columns */
     };
 
-    /* top: the running max of a row, as the softmax sees it (see raise). Tops lie in shared memory,
-       one place per thread: they are used once per block of keys, and would take registers all the
-       time. */
+    /* top: the running max of a row, as the softmax sees it (see raise). Where registers are scarce
+       (forward_16), tops lie in shared memory, one place per thread: they are used once per block
+       of keys, and would take registers all the time. */
     struct tops {
         float of[ROW_TILES][2];
     };

@@ -51,8 +51,7 @@ template <class Element, int DIM> struct forward_wgmma {
     /* Barriers of some of the threads, by number; 0 is that of all. */
     enum { COMPUTING = 1, BRINGING = 2, TURNS = 3 };
 
-    /* ---- shared memory: what is known, queries, rows of output, two blocks of keys and values
-     * ---- */
+    /* ---- shared memory: board, queries, rows of output, two blocks of keys and values ---- */
 
     /* A block of keys, and where its rows lie. */
     struct key_block {

@@ -1,14 +1,16 @@
 /*
  * Primitives for what a warpgroup does together: four warps, of which the first one's number is a
  * multiple of 4, multiply 64 rows with 64 or 128 columns, 16 deep, by wgmma (PTX ISA, "Asynchronous
- * Warpgroup Level Matrix Instructions"). sm_90a alone has it.
+ * Warpgroup Level Matrix Instructions"). sm_90a alone has it. And for warpgroups that do different
+ * things: registers, barriers of some threads, mbarriers.
  *
  * Products run on while the warps do something else, in order. Registers that they use must not be
  * touched, nor shared memory that they read, between warpgroup_begin and warpgroup_wait. A lane's
  * sums c[n] are those of mma.m16n8k16 (fragments.h) for the warp's 16 rows and columns 8 n on, and
  * its left operand a has the same registers. Others lie in shared memory as wgmma_layout.h says.
  *
- * All 128 threads take part in all of these but shared_publish and warpgroup_pin.
+ * All 128 threads of a warpgroup take part in all of these but shared_publish, warpgroup_pin, and
+ * those of barriers and mbarriers, which say who does.
  */
 #ifndef RINGATTN_CUDA_WARPGROUP_CUH
 #define RINGATTN_CUDA_WARPGROUP_CUH
@@ -86,7 +88,7 @@ LANE_CODE void threads_barrier(int number, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-/* Likewise, without waiting for the others. */
+/* Likewise, without waiting for the others. By all lanes of a warp. */
 LANE_CODE void threads_arrive(int number, int threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -150,7 +152,7 @@ template <class Element> struct warpgroup;
         RA_WGMMA_EIGHT(how, n + 6)
 
 /*
- * product: c = left * right^T, or, ADDS, c += that, of 64 columns: rows of both operands lie along
+ * product, add_product: c =, or +=, left * right^T, of 128 columns: rows of both operands lie along
  * the depth. add_product: c += a * right, of 64 or 128 columns: rows of right lie across the depth.
  * c has four floats per eight columns.
  */
