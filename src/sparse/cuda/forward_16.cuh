@@ -15,7 +15,7 @@ template <class Element, int DIM> struct forward_16 {
     typedef Element element;
     static constexpr ra_cuda_tile TILE = ra_cuda_tile_of(RA_BF16, DIM);
     static constexpr int WARPS = TILE.warps, ROW_TILES = TILE.row_tiles, KEYS = TILE.k_rows;
-    static constexpr int THREADS = 32 * WARPS, Q_ROWS = TILE.q_rows;
+    static constexpr int FIRST_THREAD = 0, THREADS = 32 * WARPS, Q_ROWS = TILE.q_rows;
     typedef forward_rows_16<Element, DIM, WARPS, ROW_TILES, KEYS> rows;
     typedef typename rows::products products;
     typedef typename rows::scores scores;

@@ -13,7 +13,8 @@
 template <int DIM> struct forward_32 {
     typedef element_f32 element;
     static constexpr ra_cuda_tile TILE = ra_cuda_tile_of(RA_F32, DIM);
-    static constexpr int THREADS = 32 * TILE.warps, ROWS = TILE.q_rows, KEYS = TILE.k_rows;
+    static constexpr int FIRST_THREAD = 0, THREADS = 32 * TILE.warps, ROWS = TILE.q_rows,
+                         KEYS = TILE.k_rows;
     static constexpr int PITCH = DIM + 1; /* rows begin in different banks */
     static constexpr int OWN_KEYS = KEYS / 4, OWN_DIMS = DIM / 4;
     static constexpr int SIDE_BY_SIDE = 8; /* dims that are summed in one loop over keys */

@@ -37,19 +37,21 @@ template <class Element, int DIM> struct forward_wgmma {
     typedef uint32_t weights[KEYS / 16][4]; /* of a block, rounded: left operands */
     static_assert(32 * TILE.warps == THREADS && DIM % RA_PANEL == 0, "as the table has it");
 
-    /* The threads that compute, to forward_chunk.cuh. */
-    struct computing {
-        typedef Element element;
-        static constexpr ra_cuda_tile TILE = forward_wgmma::TILE;
-        static constexpr int THREADS = 32 * WARPS;
-        static LANE_CODE void meet()
-        {
-            threads_barrier(COMPUTING, THREADS);
-        }
-    };
-
     /* Barriers of some of the threads, by number; 0 is that of all. */
     enum { COMPUTING = 1, BRINGING = 2, TURNS = 3 };
+
+    /* Threads that do the same, to forward_chunk.cuh. */
+    template <int BARRIER, int FIRST, int COUNT> struct some_threads {
+        typedef Element element;
+        static constexpr ra_cuda_tile TILE = forward_wgmma::TILE;
+        static constexpr int FIRST_THREAD = FIRST, THREADS = COUNT;
+        static LANE_CODE void meet()
+        {
+            threads_barrier(BARRIER, COUNT);
+        }
+    };
+    typedef some_threads<COMPUTING, 0, 32 * WARPS> computing;
+    typedef some_threads<BRINGING, 32 * WARPS, GROUP_THREADS> bringing;
 
     /* ---- shared memory: board, queries, rows of output, two blocks of keys and values ---- */
 
@@ -247,11 +249,13 @@ template <class Element, int DIM> struct forward_wgmma {
         tell_copied(on.values_there[n % PLACES]);
     }
 
-    /* A tile's queries, and its first block's keys, which may be there before. */
-    static LANE_CODE void bring_queries(const ra_cuda_forward &f, const forward_work &w,
-                                        char *shared, uint32_t n, uint32_t block)
+    /* A tile's queries, and its first block's keys, which may be there before. While they are on
+       their way, rows of the task that no tile reaches are cleared. */
+    static LANE_CODE void bring_queries(const ra_cuda_forward &f, const unit &u, char *shared,
+                                        uint32_t n, uint32_t block)
     {
         board &on = *(board *)shared;
+        const forward_work &w = u.work;
         bool const has_tile = w.there && w.has_tile;
         if (has_tile)
             bring_keys(f, shared, block);
@@ -260,6 +264,8 @@ template <class Element, int DIM> struct forward_wgmma {
             copy_tile<Q_ROWS>(f, w.head.q + (int64_t)w.tile.q_begin * f.q.row_stride * 2,
                               (int64_t)w.tile.q_stride * f.q.row_stride * 2, w.tile.q_count,
                               query_tile(shared));
+        if (w.there && u.begins)
+            forward_missed_output<bringing>(f, w);
         tell_copied(on.queries_there);
     }
 
@@ -272,7 +278,7 @@ template <class Element, int DIM> struct forward_wgmma {
         if (is_first_bringing() && !known(on, n).last)
             say_block(f, h, on, n + 1, known(on, n).left - 1);
         for (bool last = false; !last; ++n) {
-            threads_barrier(BRINGING, GROUP_THREADS); /* the next block is known */
+            bringing::meet(); /* the next block is known */
             last = known(on, n).last;
             if (!last) {
                 bring_keys(f, shared, n + 1);
@@ -293,8 +299,8 @@ template <class Element, int DIM> struct forward_wgmma {
             unit &u = on.units[n % 3];
             if (is_first_bringing())
                 say_unit(f, n == 0 ? NULL : &on.units[(n - 1) % 3], on, u, blocks);
-            threads_barrier(BRINGING, GROUP_THREADS); /* the unit and its first block are known */
-            bring_queries(f, u.work, shared, n, blocks);
+            bringing::meet(); /* the unit and its first block are known */
+            bring_queries(f, u, shared, n, blocks);
             if (!u.work.there)
                 return;
             if (u.work.has_tile)
@@ -444,7 +450,7 @@ template <class Element, int DIM> struct forward_wgmma {
             if (!u.begins || f.map.shared_rows)
                 computing::meet(); /* rows of state are written, or were read */
             if (u.begins)
-                forward_missed_rows<computing>(f, u.work);
+                forward_missed_state<computing>(f, u.work);
             if (u.work.has_tile)
                 blocks = compute_tile(f, u.work, shared, own, blocks);
             else
