@@ -9,6 +9,8 @@
  * not aligned, or outside of what was allocated; a register or shared memory that is read before it
  * was written; shared memory that two threads touch, one of which writes, where nothing orders them
  * (a barrier, of all or some warps, or a signal, mbarrier), or that a copy is still on its way to;
+ * device memory that a thread reads or writes after another one of its block has written it, where
+ * nothing orders them (what thread blocks do to each other's is not seen);
  * lanes that never meet where all must, and warps that all wait; what products of warpgroups
  * (wgmma) use before they are waited for, or read before it was published to them; registers that
  * no other warpgroup has left (setmaxnreg).

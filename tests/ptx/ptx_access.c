@@ -1,7 +1,7 @@
-/* Whether an access may be made, to shared memory or to a device's, and what it costs. */
+/* Whether an access to shared memory may be made, and what it costs. */
 #include "ptx/ptx_access.h"
 
-enum { SECTOR_BYTES = 32, BANKS = 32 };
+enum { BANKS = 32 };
 
 bool ptx_is_aligned(uintptr_t at, int bytes)
 {
@@ -190,38 +190,4 @@ void ptx_count_shared(ptx_warp *w, const uint32_t *at, uint32_t lanes, int bytes
         return;
     w->block->counts->shared++;
     w->block->counts->shared_passes += bank_passes(at, lanes, bytes);
-}
-
-/* ---- device memory --------------------------------------------------------------------------- */
-
-void ptx_check_global(ptx_warp *w, const ptx_instruction *in, uintptr_t at, int bytes)
-{
-    ptx_block *const b = w->block;
-    if (!ptx_is_aligned(at, bytes))
-        ptx_fail(w, in, "an address in device memory is not aligned");
-    if (at >= b->found_begin && at + (uintptr_t)bytes <= b->found_end)
-        return;
-    if (!b->launch->find(at, &b->found_begin, &b->found_end) ||
-        at + (uintptr_t)bytes > b->found_end)
-        ptx_fail(w, in, "an address is in no device memory");
-}
-
-void ptx_count_global(ptx_warp *w, const uintptr_t *at, uint32_t lanes, int bytes)
-{
-    uintptr_t seen[2 * PTX_LANES];
-    int count = 0;
-    if (w->block->counts == NULL)
-        return;
-    for (int lane = 0; lane < PTX_LANES; ++lane) {
-        for (int i = 0; lanes >> lane & 1 && i < bytes; i += SECTOR_BYTES / 2) {
-            uintptr_t const sector = (at[lane] + (uintptr_t)i) / SECTOR_BYTES;
-            int known = count - 1; /* most often the last one */
-            while (known >= 0 && seen[known] != sector)
-                --known;
-            if (known < 0)
-                seen[count++] = sector;
-        }
-    }
-    w->block->counts->global++;
-    w->block->counts->global_sectors += count;
 }

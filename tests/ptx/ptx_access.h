@@ -30,8 +30,10 @@ void ptx_write_shared(ptx_warp *w, const ptx_instruction *in, int lane, uint32_t
 void ptx_note_product_begin(ptx_warp *w, const ptx_instruction *in, ptx_word *word);
 void ptx_note_product_end(ptx_warp *w, const ptx_instruction *in, ptx_word *word);
 
-/** `bytes` of device memory, aligned to as many. */
-void ptx_check_global(ptx_warp *w, const ptx_instruction *in, uintptr_t at, int bytes);
+/** A thread of the warp reads `bytes` of device memory, aligned to as many; or adds to them, which
+    may be done in any order. */
+void ptx_read_global(ptx_warp *w, const ptx_instruction *in, int thread, uintptr_t at, int bytes);
+void ptx_write_global(ptx_warp *w, const ptx_instruction *in, int thread, uintptr_t at, int bytes);
 
 /** Count an access of some lanes, if anybody counts. */
 void ptx_count_shared(ptx_warp *w, const uint32_t *at, uint32_t lanes, int bytes);

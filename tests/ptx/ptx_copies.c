@@ -37,7 +37,7 @@ void ptx_copy(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
                                  .bytes = (uint32_t)w->rows[o[3]][lane],
                                  .from = from[lane]};
         if (piece.bytes > 0) {
-            ptx_check_global(w, in, piece.from, room);
+            ptx_read_global(w, in, piece.thread, piece.from, room);
             reading |= UINT32_C(1) << lane;
         } else if (!ptx_is_aligned(piece.from, room)) {
             ptx_fail(w, in, "an address in device memory is not aligned");

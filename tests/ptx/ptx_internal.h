@@ -205,6 +205,16 @@ typedef struct ptx_reading {
     uint32_t lanes;
 } ptx_reading;
 
+/* Which of a block's threads wrote each half of a word of device memory last, at which of its
+   warp's epochs. */
+enum { PTX_LINE_BYTES = 128, PTX_LINE_HALVES = 64 };
+
+typedef struct ptx_line {
+    uintptr_t at;
+    int16_t thread[PTX_LINE_HALVES]; /* -1: none */
+    int32_t epoch[PTX_LINE_HALVES];
+} ptx_line;
+
 /* A barrier of some of the block's threads, which reach it by whole warps. */
 typedef struct ptx_barrier {
     int threads, line;         /* 0: nobody has reached it yet */
@@ -243,6 +253,10 @@ typedef struct ptx_block {
     ptx_piece *pieces;
     int piece_count, piece_room;
     int32_t pieces_begun[PTX_THREADS_MAX];
+    ptx_line *lines; /* that the block wrote: ptx_device.c */
+    uint32_t *line_slots, line_found;
+    size_t line_count, line_room;
+    uintptr_t line_last;
     ptx_barrier barriers[PTX_BARRIERS];
     ptx_signal signals[PTX_SIGNALS_MAX];
     int signal_count;
@@ -282,6 +296,8 @@ void ptx_wait(ptx_warp *w, const ptx_instruction *in, uint32_t lanes);
 /** Those pieces arrive of whose thread that many have arrived, as a clock says. */
 void ptx_pieces_arrive(ptx_block *b, const int32_t *clock);
 void ptx_matrices(ptx_warp *w, const ptx_instruction *in);
+/** Nobody of the block has written device memory yet. */
+void ptx_device_begin(ptx_block *b);
 
 /*
  * What came before what: ptx_order.c. Agents are threads, and behind them as many again: the copies

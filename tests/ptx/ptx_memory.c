@@ -93,7 +93,7 @@ void ptx_load(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
         else if (in->space == PTX_PARAM)
             check_param(w, in, p.at[lane], bytes);
         else
-            ptx_check_global(w, in, p.at[lane], bytes);
+            ptx_read_global(w, in, ptx_thread_of(w, lane), p.at[lane], bytes);
         for (int v = 0; v < in->vector; ++v) {
             int const row = in->operands[v], first = v * in->bytes;
             w->rows[row][lane] = bits_at(in, (const char *)p.at[lane] + first);
@@ -130,7 +130,7 @@ void ptx_store(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
         if (p.shared)
             ptx_write_shared(w, in, lane, p.offset[lane], bytes, filled);
         else if (has(filled, 0, bytes))
-            ptx_check_global(w, in, p.at[lane], bytes);
+            ptx_write_global(w, in, ptx_thread_of(w, lane), p.at[lane], bytes);
         else
             ptx_fail(w, in, "stores a register that was not written");
         for (int v = 0; v < in->vector; ++v)
@@ -155,7 +155,7 @@ void ptx_add(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
     for (int lane = 0; lane < PTX_LANES; ++lane) {
         if (!(lanes >> lane & 1))
             continue;
-        ptx_check_global(w, in, p.at[lane], bytes);
+        ptx_read_global(w, in, ptx_thread_of(w, lane), p.at[lane], bytes);
         for (int v = 0; v < in->vector; ++v) {
             char *const at = (char *)p.at[lane] + (ptrdiff_t)v * in->bytes;
             uint32_t before, more = (uint32_t)w->rows[from[1 + v]][lane];

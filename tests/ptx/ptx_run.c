@@ -65,6 +65,8 @@ static void block_fini(ptx_block *b)
     free(b->words);
     free(b->readings);
     free(b->pieces);
+    free(b->lines);
+    free(b->line_slots);
 }
 
 static void block_begin(ptx_block *b, unsigned index)
@@ -74,6 +76,7 @@ static void block_begin(ptx_block *b, unsigned index)
     b->done = 0;
     b->piece_count = 0;
     b->signal_count = 0;
+    ptx_device_begin(b);
     b->events = b->events_idle = b->polls_idle = 0;
     memset(b->pieces_begun, 0, sizeof(b->pieces_begun));
     memset(b->register_steps, 0, sizeof(b->register_steps));

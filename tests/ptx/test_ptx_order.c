@@ -1,5 +1,5 @@
 /* The interpreter: what orders warps that do different things, by kernels written by hand
-   (barriers.ptx, signals.ptx, group_waits.ptx). */
+   (barriers.ptx, signals.ptx, device.ptx, group_waits.ptx). */
 #include "ptx/test_ptx_trial.h"
 
 #include <criterion/criterion.h>
@@ -114,6 +114,18 @@ Test(ptx_order, a_slot_is_written_again_once_it_was_read)
 {
     expect_lanes("slot", 4 * 8, 0 + 1 + 2 + 3);
     ptx_trial_expect_end("slot_hasty", "shared memory that another thread");
+}
+
+/* ---- device memory --------------------------------------------------------------------------- */
+
+Test(ptx_order, device_memory_of_a_block_is_written_before_others_touch_it)
+{
+    expect_lanes("device_told", 1, 1);
+    expect_lanes("device_halves", 1, 0);
+    expect_lanes("device_sums", 1, 2 * (1 + 2));
+    ptx_trial_expect_end("device_untold", "device memory that another thread wrote");
+    ptx_trial_expect_end("device_overwritten", "writes device memory that another thread wrote");
+    ptx_trial_expect_end("device_sums_hasty", "device memory that another thread wrote");
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
