@@ -249,13 +249,11 @@ template <class Element, int DIM> struct forward_wgmma {
         tell_copied(on.values_there[n % PLACES]);
     }
 
-    /* A tile's queries, and its first block's keys, which may be there before. While they are on
-       their way, rows of the task that no tile reaches are cleared. */
-    static LANE_CODE void bring_queries(const ra_cuda_forward &f, const unit &u, char *shared,
-                                        uint32_t n, uint32_t block)
+    /* A tile's queries, and its first block's keys, which may be there before. */
+    static LANE_CODE void bring_queries(const ra_cuda_forward &f, const forward_work &w,
+                                        char *shared, uint32_t n, uint32_t block)
     {
         board &on = *(board *)shared;
-        const forward_work &w = u.work;
         bool const has_tile = w.there && w.has_tile;
         if (has_tile)
             bring_keys(f, shared, block);
@@ -264,8 +262,6 @@ template <class Element, int DIM> struct forward_wgmma {
             copy_tile<Q_ROWS>(f, w.head.q + (int64_t)w.tile.q_begin * f.q.row_stride * 2,
                               (int64_t)w.tile.q_stride * f.q.row_stride * 2, w.tile.q_count,
                               query_tile(shared));
-        if (w.there && u.begins)
-            forward_missed_output<bringing>(f, w);
         tell_copied(on.queries_there);
     }
 
@@ -300,9 +296,11 @@ template <class Element, int DIM> struct forward_wgmma {
             if (is_first_bringing())
                 say_unit(f, n == 0 ? NULL : &on.units[(n - 1) % 3], on, u, blocks);
             bringing::meet(); /* the unit and its first block are known */
-            bring_queries(f, u, shared, n, blocks);
+            bring_queries(f, u.work, shared, n, blocks);
             if (!u.work.there)
                 return;
+            if (u.begins) /* tiles write after it, since they wait for values, which come after */
+                forward_missed_output<bringing>(f, u.work);
             if (u.work.has_tile)
                 blocks = bring_blocks(f, u.work.head, shared, blocks);
         }
