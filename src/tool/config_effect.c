@@ -37,51 +37,12 @@ static cause cache_off(const ra_config *config)
     return on;
 }
 
-/* If it is not for these kinds of blocks, a bit each. */
-static cause blocks_off(const ra_config *config, unsigned kinds)
-{
-    static const char *const with[] = {
-        [RA_BLOCKS_NONE] = "without pattern.blocks.kind",
-        [RA_BLOCKS_LOCAL_WINDOW] = "with pattern.blocks.kind: local_window",
-        [RA_BLOCKS_DILATED_SPARSE] = "with pattern.blocks.kind: dilated_sparse",
-        [RA_BLOCKS_GLOBAL_LOCAL] = "with pattern.blocks.kind: global_local",
-        [RA_BLOCKS_RANDOM] = "with pattern.blocks.kind: random",
-        [RA_BLOCKS_LIST] = "with pattern.blocks.kind: list"};
-    ra_blocks_kind const kind = config->pattern.blocks_kind;
-    return (kinds >> kind & 1u) == 0 ? (cause){"pattern.blocks.kind", with[kind]} : on;
-}
-
-static cause size_off(const ra_config *config)
-{
-    return blocks_off(config, ~(1u << RA_BLOCKS_NONE));
-}
-
-static cause width_off(const ra_config *config)
-{
-    return blocks_off(config, 1u << RA_BLOCKS_LOCAL_WINDOW | 1u << RA_BLOCKS_GLOBAL_LOCAL);
-}
-
-static cause rates_off(const ra_config *config)
-{
-    return blocks_off(config, 1u << RA_BLOCKS_DILATED_SPARSE);
-}
-
 static cause density_off(const ra_config *config)
 {
-    if (config->pattern.blocks_kind == RA_BLOCKS_DILATED_SPARSE &&
-        config->pattern.block_rates != NULL)
-        return (cause){"pattern.blocks.rates", "with pattern.blocks.rates"};
-    return blocks_off(config, 1u << RA_BLOCKS_DILATED_SPARSE | 1u << RA_BLOCKS_RANDOM);
-}
-
-static cause globals_off(const ra_config *config)
-{
-    return blocks_off(config, 1u << RA_BLOCKS_GLOBAL_LOCAL);
-}
-
-static cause seed_off(const ra_config *config)
-{
-    return blocks_off(config, 1u << RA_BLOCKS_RANDOM);
+    return config->pattern.blocks_kind == RA_BLOCKS_DILATED_SPARSE &&
+                   config->pattern.block_rates != NULL
+               ? (cause){"pattern.blocks.rates", "with pattern.blocks.rates"}
+               : on;
 }
 
 static cause dilated_off(const ra_config *config)
@@ -106,21 +67,47 @@ static cause isa_off(const ra_config *config)
                : on;
 }
 
+enum {
+    LOCAL = 1 << RA_BLOCKS_LOCAL_WINDOW,
+    DILATED = 1 << RA_BLOCKS_DILATED_SPARSE,
+    GLOBAL = 1 << RA_BLOCKS_GLOBAL_LOCAL,
+    RANDOM = 1 << RA_BLOCKS_RANDOM,
+    BLOCKS = LOCAL | DILATED | GLOBAL | RANDOM | 1 << RA_BLOCKS_LIST,
+    ANY = BLOCKS | 1 << RA_BLOCKS_NONE
+};
+
 static const struct {
     const char *path;
-    cause (*off)(const ra_config *config);
-} options[] = {{"memory.pool.trim", pool_off},
-               {"memory.pattern_cache.entries", cache_off},
-               {"memory.pattern_cache.bytes", cache_off},
-               {"pattern.blocks.size", size_off},
-               {"pattern.blocks.width", width_off},
-               {"pattern.blocks.rates", rates_off},
-               {"pattern.blocks.density", density_off},
-               {"pattern.blocks.globals", globals_off},
-               {"pattern.blocks.seed", seed_off},
-               {"pattern.dilated.heads", dilated_off},
-               {"attention.linear_method", method_off},
-               {"compute.isa", isa_off}};
+    int kinds;                             /* of blocks that it is for, a bit each */
+    cause (*off)(const ra_config *config); /* NULL: kinds of blocks alone decide */
+} options[] = {{"memory.pool.trim", ANY, pool_off},
+               {"memory.pattern_cache.entries", ANY, cache_off},
+               {"memory.pattern_cache.bytes", ANY, cache_off},
+               {"pattern.blocks.size", BLOCKS, NULL},
+               {"pattern.blocks.width", LOCAL | GLOBAL, NULL},
+               {"pattern.blocks.rates", DILATED, NULL},
+               {"pattern.blocks.density", DILATED | RANDOM, density_off},
+               {"pattern.blocks.globals", GLOBAL, NULL},
+               {"pattern.blocks.seed", RANDOM, NULL},
+               {"pattern.dilated.heads", ANY, dilated_off},
+               {"attention.linear_method", ANY, method_off},
+               {"compute.isa", ANY, isa_off}};
+
+/* By what option number `i` is off. */
+static cause cause_of(const ra_config *config, size_t i)
+{
+    static const char *const with[] = {
+        [RA_BLOCKS_NONE] = "without pattern.blocks.kind",
+        [RA_BLOCKS_LOCAL_WINDOW] = "with pattern.blocks.kind: local_window",
+        [RA_BLOCKS_DILATED_SPARSE] = "with pattern.blocks.kind: dilated_sparse",
+        [RA_BLOCKS_GLOBAL_LOCAL] = "with pattern.blocks.kind: global_local",
+        [RA_BLOCKS_RANDOM] = "with pattern.blocks.kind: random",
+        [RA_BLOCKS_LIST] = "with pattern.blocks.kind: list"};
+    ra_blocks_kind const kind = config->pattern.blocks_kind;
+    if ((options[i].kinds & 1 << kind) == 0)
+        return (cause){"pattern.blocks.kind", with[kind]};
+    return options[i].off != NULL ? options[i].off(config) : on;
+}
 
 bool ra_config_holds(const ra_config *config, const ra_config_key *key, const char *text)
 {
@@ -152,7 +139,7 @@ static bool is_swept(const ra_config *config, const char *path)
 static cause without_effect(const ra_config *config, size_t i)
 {
     const ra_config_key *key = &ra_config_keys[ra_config_key_find(options[i].path)];
-    cause const why = options[i].off(config);
+    cause const why = cause_of(config, i);
     return why.key == NULL || ra_config_is_default(config, key) || is_swept(config, why.key) ? on
                                                                                              : why;
 }
