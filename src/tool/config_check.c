@@ -4,7 +4,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 ra_status ra_config_refuse(const ra_config *config, const char *path, const char *format, ...)
 {
@@ -127,10 +126,9 @@ static ra_status linear_check(const ra_config *config)
     if (ra_config_linear(config) == RA_LINEAR_NONE)
         return RA_OK;
     for (int i = 0; i < ra_config_key_count; i++) {
-        const char *path = ra_config_keys[i].path;
-        if (strncmp(path, "pattern.", strlen("pattern.")) == 0 &&
-            !ra_config_is_default(config, &ra_config_keys[i]))
-            return ra_config_refuse(config, path,
+        const ra_config_key *key = &ra_config_keys[i];
+        if (ra_key_is_in(key, "pattern") && !ra_config_is_default(config, key))
+            return ra_config_refuse(config, key->path,
                                     "does not go with linear attention, which takes no pattern "
                                     "but that of its kind: linear or linear_causal");
     }
