@@ -19,29 +19,21 @@ const char *ra_cache_mode_name(ra_cache_mode mode)
 /* Where to put a map that is being built. */
 typedef struct placing {
     ra_pattern_cache *cache;
-    ra_pool *pool;
     size_t key_bytes;
-    ra_cache_entry *entry; /* NULL: in `block` */
-    ra_block block;
+    ra_cache_entry *entry; /* NULL: there is no room for one */
 } placing;
 
-static ra_status place_kept(void *context, size_t bytes, void **data_out)
+static void *place_kept(void *context, size_t bytes)
 {
     placing *place = context;
     place->entry = ra_cache_entry_take(place->cache, place->key_bytes, bytes);
-    if (place->entry != NULL) {
-        *data_out = ra_cache_entry_arrays(place->entry);
-        return RA_OK;
-    }
-    ra_status const status = ra_pool_alloc(place->pool, RA_MEM_TILEMAP, bytes, NULL, &place->block);
-    *data_out = place->block.data;
-    return status;
+    return place->entry != NULL ? ra_cache_entry_arrays(place->entry) : NULL;
 }
 
 static ra_status build_kept(ra_pattern_cache *cache, const ra_map_request *request, uint64_t hash,
                             size_t key_bytes, ra_pool *pool, ra_tilemap *map_out)
 {
-    placing place = {.cache = cache, .pool = pool, .key_bytes = key_bytes};
+    placing place = {.cache = cache, .key_bytes = key_bytes};
     ra_tilemap map;
     ra_status const status = ra_tilemap_build(request, NULL, pool, place_kept, &place, &map);
     ra_cache_entry *entry = place.entry;
@@ -53,10 +45,6 @@ static ra_status build_kept(ra_pattern_cache *cache, const ra_map_request *reque
         ra_cache_entry_insert(entry);
     } else if (entry != NULL) {
         ra_cache_entry_abandon(entry);
-    } else if (status == RA_OK) {
-        map.block = place.block;
-    } else {
-        ra_pool_free(pool, NULL, &place.block);
     }
     if (status == RA_OK)
         *map_out = map;

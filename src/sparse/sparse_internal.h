@@ -103,12 +103,12 @@ RA_CHECKED ra_status ra_map_piece_push(ra_pool *pool, ra_vector *pieces,
 bool ra_local_slice_cut_keys(const ra_local_slice *slice, int64_t begin, int64_t end,
                              ra_local_slice *out);
 
-/* Called for the memory of a map's arrays, once their size is known. */
-typedef ra_status ra_map_take(void *context, size_t bytes, void **data_out);
+/* Called for the memory of a map's arrays, once their size is known; NULL: take the pool's. */
+typedef void *ra_map_take(void *context, size_t bytes);
 
 /*
- * Make a map whose arrays lie where `take` says; map_out->block is empty. After a failure the
- * caller gives back what was taken.
+ * Make a map whose arrays lie where `take` says, which may be NULL, or in map_out->block. After a
+ * failure the caller gives back what `take` gave.
  */
 RA_CHECKED ra_status ra_tilemap_build(const ra_map_request *request, const ra_block_mask *mask,
                                       ra_pool *pool, ra_map_take *take, void *context,

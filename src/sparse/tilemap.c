@@ -77,11 +77,13 @@ static ra_status take_arrays(ra_map_builder *b, int32_t layer_count, bool by_key
     size_t const chunks_bytes = (size_t)layer_count * (chunks + 1) * sizeof(uint32_t);
     size_t const index_bytes = by_keys ? (size_t)ra_tilemap_index_bytes(b->run_count) : 0;
     size_t const bytes = layers_bytes + tiles_bytes + runs_bytes + chunks_bytes + index_bytes;
-    void *data;
-    ra_status const status = take(context, bytes, &data);
-    if (status != RA_OK)
-        return status;
-    char *at = data;
+    char *at = take != NULL ? take(context, bytes) : NULL;
+    if (at == NULL) {
+        ra_status const status = ra_pool_alloc(b->pool, RA_MEM_TILEMAP, bytes, NULL, &map->block);
+        if (status != RA_OK)
+            return status;
+        at = map->block.data;
+    }
     map->layers = (void *)at;
     map->tiles = (void *)(at += layers_bytes);
     map->runs = (void *)(at += tiles_bytes);
@@ -146,8 +148,6 @@ ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, r
     ra_pool_free(pool, NULL, &b.parts.block);
     ra_pool_free(pool, NULL, &b.listed.block);
     ra_pool_free(pool, NULL, &b.bands.block);
-    if (status != RA_OK)
-        return status;
     map.q_rows = r->queries->row_count;
     map.k_rows = r->keys->row_count;
     map.tile_rows = (int32_t)b.tile_rows;
@@ -156,41 +156,18 @@ ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, r
     map.tile_count = (uint32_t)b.tile_count;
     map.run_count = (uint32_t)b.run_count;
     map.shared_rows = b.shared;
-    if (r->by_keys)
+    if (status == RA_OK && r->by_keys)
         status = ra_tilemap_index(&map, pool);
     if (status == RA_OK)
         *map_out = map;
-    return status;
-}
-
-typedef struct pool_place {
-    ra_pool *pool;
-    ra_block block;
-} pool_place;
-
-static ra_status take_from_pool(void *context, size_t bytes, void **data_out)
-{
-    pool_place *place = context;
-    ra_status const status = ra_pool_alloc(place->pool, RA_MEM_TILEMAP, bytes, NULL, &place->block);
-    *data_out = place->block.data;
-    return status;
-}
-
-static ra_status build_in_pool(const ra_map_request *request, const ra_block_mask *mask,
-                               ra_pool *pool, ra_tilemap *map_out)
-{
-    pool_place place = {.pool = pool};
-    ra_status const status = ra_tilemap_build(request, mask, pool, take_from_pool, &place, map_out);
-    if (status == RA_OK)
-        map_out->block = place.block;
     else
-        ra_pool_free(pool, NULL, &place.block);
+        ra_pool_free(pool, NULL, &map.block);
     return status;
 }
 
 ra_status ra_tilemap_init(const ra_map_request *request, ra_pool *pool, ra_tilemap *map_out)
 {
-    return build_in_pool(request, NULL, pool, map_out);
+    return ra_tilemap_build(request, NULL, pool, NULL, NULL, map_out);
 }
 
 ra_status ra_tilemap_init_masked(const ra_map_request *request, const ra_block_mask *mask,
@@ -198,7 +175,7 @@ ra_status ra_tilemap_init_masked(const ra_map_request *request, const ra_block_m
 {
     RA_ASSERT(mask->q_rows == request->queries->row_count &&
               mask->k_rows == request->keys->row_count);
-    return build_in_pool(request, mask, pool, map_out);
+    return ra_tilemap_build(request, mask, pool, NULL, NULL, map_out);
 }
 
 void ra_tilemap_fini(ra_pool *pool, ra_tilemap *map)
