@@ -134,6 +134,8 @@ typedef struct ra_rowset {
     empty. */
 RA_CHECKED ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count,
                                     ra_rowset *set_out);
+/** A piece's rows with local numbers in [begin, end); of none the count is 0 or less. */
+ra_row_piece ra_row_piece_cut(const ra_row_piece *piece, int64_t begin, int64_t end);
 /** Rows [begin, end) by their local numbers, numbered anew. On failure the set may be empty. */
 RA_CHECKED ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_t begin,
                                      int64_t end, ra_rowset *slice_out);

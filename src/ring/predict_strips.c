@@ -67,11 +67,9 @@ ra_status ra_strips_gather(ra_strip_mapper *m, int32_t layer, int64_t begin, int
     m->to = list;
     int64_t i = ra_rowset_piece_of(queries, begin);
     for (; i < queries->piece_count && queries->pieces[i].first < end; ++i) {
-        const ra_row_piece *from = &queries->pieces[i];
-        m->q_first = ra_max_i64(begin, from->first);
-        int64_t const last = ra_min_i64(end, from->first + from->rows.count);
-        m->q_rows = (ra_range){from->rows.begin + from->rows.stride * (m->q_first - from->first),
-                               from->rows.stride, last - m->q_first};
+        ra_row_piece const cut = ra_row_piece_cut(&queries->pieces[i], begin, end);
+        m->q_first = cut.first;
+        m->q_rows = cut.rows;
         ra_status const status =
             ra_predict_visit(m->job, layer, m->q_rows.begin,
                              m->q_rows.stride * (m->q_rows.count - 1) + 1, gather, m, &m->chance);

@@ -29,25 +29,27 @@ ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, r
     return RA_OK;
 }
 
+ra_row_piece ra_row_piece_cut(const ra_row_piece *piece, int64_t begin, int64_t end)
+{
+    ra_range const rows = piece->rows;
+    int64_t const from = ra_max_i64(begin - piece->first, 0);
+    int64_t const to = ra_min_i64(end - piece->first, rows.count);
+    return (ra_row_piece){{rows.begin + rows.stride * from, rows.stride, to - from},
+                          piece->first + from};
+}
+
 ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_t begin, int64_t end,
                           ra_rowset *slice_out)
 {
     ra_block block;
-    int64_t count = 0;
     ra_status status = ra_pool_alloc(pool, RA_MEM_TILEMAP,
                                      (size_t)set->piece_count * sizeof(ra_range), NULL, &block);
     if (status != RA_OK)
         return status;
     ra_range *const ranges = block.data;
-    for (int64_t i = 0; i < set->piece_count; ++i) {
-        const ra_row_piece *piece = &set->pieces[i];
-        int64_t const from = ra_max_i64(begin - piece->first, 0);
-        int64_t const to = ra_min_i64(end - piece->first, piece->rows.count);
-        if (from < to)
-            ranges[count++] = (ra_range){piece->rows.begin + piece->rows.stride * from,
-                                         piece->rows.stride, to - from};
-    }
-    status = ra_rowset_init(pool, ranges, count, slice_out);
+    for (int64_t i = 0; i < set->piece_count; ++i)
+        ranges[i] = ra_row_piece_cut(&set->pieces[i], begin, end).rows;
+    status = ra_rowset_init(pool, ranges, set->piece_count, slice_out);
     ra_pool_free(pool, NULL, &block);
     return status;
 }

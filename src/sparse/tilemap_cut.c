@@ -291,11 +291,9 @@ ra_status ra_map_builder_collect(ra_map_builder *b, int32_t layer, int64_t begin
     pieces->count = 0;
     int64_t i = ra_rowset_piece_of(queries, begin);
     for (; i < queries->piece_count && queries->pieces[i].first < end; ++i) {
-        const ra_row_piece *from = &queries->pieces[i];
-        b->q_first = ra_max_i64(begin, from->first);
-        int64_t const last = ra_min_i64(end, from->first + from->rows.count);
-        b->q_rows = (ra_range){from->rows.begin + from->rows.stride * (b->q_first - from->first),
-                               from->rows.stride, last - b->q_first};
+        ra_row_piece const cut = ra_row_piece_cut(&queries->pieces[i], begin, end);
+        b->q_first = cut.first;
+        b->q_rows = cut.rows;
         ra_status const status =
             ra_pattern_visit(b->pattern, layer, b->q_rows.begin,
                              b->q_rows.stride * (b->q_rows.count - 1) + 1, collect, b);

@@ -72,11 +72,7 @@ static bool piece_part(const part *p, int64_t piece, ra_range *range_out)
 {
     if (piece >= p->rows->piece_count || p->rows->pieces[piece].first >= p->end)
         return false;
-    ra_row_piece const whole = p->rows->pieces[piece];
-    int64_t const begin = ra_max_i64(p->first - whole.first, 0);
-    int64_t const end = ra_min_i64(p->end - whole.first, whole.rows.count);
-    *range_out =
-        (ra_range){whole.rows.begin + whole.rows.stride * begin, whole.rows.stride, end - begin};
+    *range_out = ra_row_piece_cut(&p->rows->pieces[piece], p->first, p->end).rows;
     return true;
 }
 
