@@ -162,33 +162,32 @@ static void value_write(FILE *file, const json_t *value)
     }
 }
 
+/* A column's name in the header, its value in the line of a point. */
+static void cell_write(FILE *file, const json_t *point, const char *name, const json_t *value)
+{
+    if (point == NULL)
+        text_write(file, name);
+    else
+        value_write(file, value);
+}
+
 void ra_bench_csv_line(FILE *file, const ra_config *config, const json_t *point)
 {
     const json_t *swept = json_object_get(point, "sweep");
-    if (point == NULL)
-        fputs("variant,status", file);
-    else
-        value_write(file, json_object_get(point, "variant"));
-    if (point != NULL) {
-        fputc(',', file);
-        value_write(file, json_object_get(point, "status"));
-    }
+    cell_write(file, point, "variant", json_object_get(point, "variant"));
+    fputc(',', file);
+    cell_write(file, point, "status", json_object_get(point, "status"));
     for (int i = 0; i < config->sweep_key_count; i++) {
         const char *path = ra_config_swept_path(config, i);
         fputc(',', file);
-        if (point == NULL)
-            text_write(file, path);
-        else
-            value_write(file, json_object_get(swept, path));
+        cell_write(file, point, path, json_object_get(swept, path));
     }
     for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
         const column *c = &columns[i];
         const json_t *member = json_object_get(point, c->member);
         fputc(',', file);
-        if (point == NULL)
-            fputs(c->name, file);
-        else
-            value_write(file, c->inner != NULL ? json_object_get(member, c->inner) : member);
+        cell_write(file, point, c->name,
+                   c->inner != NULL ? json_object_get(member, c->inner) : member);
     }
     fputc('\n', file);
 }
