@@ -67,12 +67,12 @@ static void error_write(ra_file_error *error, const char *path, const char *tens
     make_printable(error->line);
 }
 
-void ra_file_error_set(ra_file_error *error, const char *path, const char *tensor,
-                       const char *remedy, const char *format, ...)
+void ra_file_error_set(ra_file_error *error, const char *path, const char *remedy,
+                       const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    error_write(error, path, tensor, remedy, format, args);
+    error_write(error, path, NULL, remedy, format, args);
     va_end(args);
 }
 

@@ -26,12 +26,12 @@ int64_t ra_tensor_dtype_bytes(const char *dtype);
 bool ra_tensor_bytes(const ra_tensor_info *info, int64_t *bytes_out);
 
 /**
- * "<what> (file 'path', tensor 'name'): <remedy>". Tensor may be NULL. Bytes that are not printable
- * ASCII come out as '?', so that names from a hostile header cannot break the line.
+ * "<what> (file 'path'): <remedy>". Bytes that are not printable ASCII come out as '?', so that
+ * names from a hostile header cannot break the line.
  */
-void ra_file_error_set(ra_file_error *error, const char *path, const char *tensor,
-                       const char *remedy, const char *format, ...) RA_PRINTF(5, 6);
-/** Log such a line; always RA_ERR_IO. */
+void ra_file_error_set(ra_file_error *error, const char *path, const char *remedy,
+                       const char *format, ...) RA_PRINTF(4, 5);
+/** Log such a line, with ", tensor 'name'" behind the path unless it is NULL; always RA_ERR_IO. */
 ra_status ra_file_refuse(const char *path, const char *tensor, const char *remedy,
                          const char *format, ...) RA_PRINTF(4, 5);
 

@@ -35,13 +35,13 @@ struct ra_tensor_writer {
 static ra_status fail(ra_file_error *error, const char *path, const char *what, int reason,
                       const char *remedy)
 {
-    ra_file_error_set(error, path, NULL, remedy, "%s: %s", what, strerror(reason));
+    ra_file_error_set(error, path, remedy, "%s: %s", what, strerror(reason));
     return RA_ERR_IO;
 }
 
 static ra_status fail_memory(ra_file_error *error, const char *path)
 {
-    ra_file_error_set(error, path, NULL, "free some memory", "no memory to write");
+    ra_file_error_set(error, path, "free some memory", "no memory to write");
     return RA_ERR_NO_MEMORY;
 }
 
@@ -166,7 +166,7 @@ static ra_status check_existing(const ra_tensor_writer *writer, mode_t *mode_out
     if (S_ISDIR(info.st_mode))
         return fail(error, writer->path, "cannot write", EISDIR, "give the name of a file");
     if (!S_ISREG(info.st_mode)) {
-        ra_file_error_set(error, writer->path, NULL, "give the name of a file",
+        ra_file_error_set(error, writer->path, "give the name of a file",
                           "cannot write: it is not a regular file");
         return RA_ERR_IO;
     }
@@ -205,7 +205,7 @@ static ra_status join_file(ra_tensor_writer *writer, ra_file_error *error)
         return fail(error, writer->path, "cannot open what another rank created", errno,
                     "the output's folder must be one that all ranks share");
     if (info.st_size != writer->file_bytes) {
-        ra_file_error_set(error, writer->path, NULL,
+        ra_file_error_set(error, writer->path,
                           "the output's folder must be one that all ranks share",
                           "another rank created it with a different length");
         return RA_ERR_IO;

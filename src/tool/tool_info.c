@@ -28,19 +28,14 @@ static const char *text_at(const json_t *tree, const char *section, const char *
     return text != NULL ? text : "unknown";
 }
 
-static int64_t number_at(const json_t *tree, const char *section, const char *key)
-{
-    const json_t *value = json_object_get(json_object_get(tree, section), key);
-    return json_is_integer(value) ? json_integer_value(value) : -1;
-}
-
 /* A number of bytes, or `otherwise` where it is null. */
 static void print_bytes(const json_t *tree, const char *label, const char *key,
                         const char *otherwise)
 {
     char text[32];
-    int64_t const bytes = number_at(tree, "memory", key);
-    print_line(label, bytes >= 0 ? ra_bytes_text(bytes, text) : otherwise);
+    const json_t *bytes = json_object_get(json_object_get(tree, "memory"), key);
+    print_line(label,
+               json_is_integer(bytes) ? ra_bytes_text(json_integer_value(bytes), text) : otherwise);
 }
 
 /* Add a list's texts, " a b". */
