@@ -56,12 +56,13 @@ template <class Element, int DIM> struct forward_wgmma {
     /* ---- shared memory: board, queries, rows of output, two blocks of keys and values ---- */
 
     /* A block of keys, and where its rows lie. */
+    enum { KEY_ROWS, VALUE_ROWS, KINDS };
     struct key_block {
         ra_key_cursor cursor;
-        const char *rows[2];  /* keys, values: the first of the block, */
-        int64_t row_bytes[2]; /* and from one to the next */
-        int32_t left;         /* blocks of the task, this one included */
-        bool last, masked;    /* of the tile */
+        const char *rows[KINDS];  /* the first of the block, */
+        int64_t row_bytes[KINDS]; /* and from one to the next */
+        int32_t left;             /* blocks of the task, this one included */
+        bool last, masked;        /* of the tile */
     };
 
     /* A tile of a task, or a task without one. */
@@ -79,7 +80,7 @@ template <class Element, int DIM> struct forward_wgmma {
         unit units[3];
         key_block blocks[2 * PLACES];
         mbarrier queries_there, queries_read;
-        mbarrier values_there[PLACES], values_read[PLACES], keys_read[PLACES];
+        mbarrier values_there[PLACES], rows_read[KINDS][PLACES];
         ra_key_cursor cursor; /* the block after the last that is known */
         uint32_t last_part;   /* see forward_end_part */
     };
@@ -95,14 +96,10 @@ template <class Element, int DIM> struct forward_wgmma {
         return query_tile(shared) + Q_ROWS * DIM * 2;
     }
 
-    static LANE_CODE char *key_tile(char *shared, int place)
+    static LANE_CODE char *block_tile(char *shared, int kind, uint32_t n)
     {
-        return output_tile(shared) + (Q_ROWS + 2 * place * KEYS) * DIM * 2;
-    }
-
-    static LANE_CODE char *value_tile(char *shared, int place)
-    {
-        return key_tile(shared, place) + KEYS * DIM * 2;
+        int const place = n % PLACES;
+        return output_tile(shared) + (Q_ROWS + (2 * place + kind) * KEYS) * DIM * 2;
     }
 
     static LANE_CODE key_block &known(board &on, uint32_t n)
@@ -117,8 +114,8 @@ template <class Element, int DIM> struct forward_wgmma {
         mbarrier_begin(b.queries_read, WARPS);
         for (int i = 0; i < PLACES; ++i) {
             mbarrier_begin(b.values_there[i], copied);
-            mbarrier_begin(b.keys_read[i], WARPS);
-            mbarrier_begin(b.values_read[i], WARPS);
+            mbarrier_begin(b.rows_read[KEY_ROWS][i], WARPS);
+            mbarrier_begin(b.rows_read[VALUE_ROWS][i], WARPS);
         }
     }
 
@@ -187,10 +184,10 @@ template <class Element, int DIM> struct forward_wgmma {
         b.left = left;
         b.masked = ra_key_cursor_masked(&c, KEYS);
         int64_t const row = ra_key_cursor_row(&c, c.b);
-        b.row_bytes[0] = c.k_stride * f.k.row_stride * 2;
-        b.row_bytes[1] = c.k_stride * f.v.row_stride * 2;
-        b.rows[0] = h.k + row * f.k.row_stride * 2;
-        b.rows[1] = h.v + row * f.v.row_stride * 2;
+        b.row_bytes[KEY_ROWS] = c.k_stride * f.k.row_stride * 2;
+        b.row_bytes[VALUE_ROWS] = c.k_stride * f.v.row_stride * 2;
+        b.rows[KEY_ROWS] = h.k + row * f.k.row_stride * 2;
+        b.rows[VALUE_ROWS] = h.v + row * f.v.row_stride * 2;
         ra_key_cursor_next(&c, KEYS);
         b.last = left == 1 || ra_key_cursor_is_over(&c);
     }
@@ -230,23 +227,14 @@ template <class Element, int DIM> struct forward_wgmma {
             to + ra_panel_offset(RA_PANEL, ROWS, at.row, at.piece));
     }
 
-    static LANE_CODE void bring_keys(const ra_cuda_forward &f, char *shared, uint32_t n)
+    /* A block's keys or values, once their place is free. */
+    static LANE_CODE void bring_rows(const ra_cuda_forward &f, char *shared, int kind, uint32_t n)
     {
         board &on = *(board *)shared;
         const key_block &b = known(on, n);
-        wait_free(on.keys_read[n % PLACES], n, PLACES);
-        copy_tile<KEYS>(f, b.rows[0], b.row_bytes[0], b.cursor.end - b.cursor.b,
-                        key_tile(shared, n % PLACES));
-    }
-
-    static LANE_CODE void bring_values(const ra_cuda_forward &f, char *shared, uint32_t n)
-    {
-        board &on = *(board *)shared;
-        const key_block &b = known(on, n);
-        wait_free(on.values_read[n % PLACES], n, PLACES);
-        copy_tile<KEYS>(f, b.rows[1], b.row_bytes[1], b.cursor.end - b.cursor.b,
-                        value_tile(shared, n % PLACES));
-        tell_copied(on.values_there[n % PLACES]);
+        wait_free(on.rows_read[kind][n % PLACES], n, PLACES);
+        copy_tile<KEYS>(f, b.rows[kind], b.row_bytes[kind], b.cursor.end - b.cursor.b,
+                        block_tile(shared, kind, n));
     }
 
     /* A tile's queries, and its first block's keys, which may be there before. */
@@ -256,7 +244,7 @@ template <class Element, int DIM> struct forward_wgmma {
         board &on = *(board *)shared;
         bool const has_tile = w.there && w.has_tile;
         if (has_tile)
-            bring_keys(f, shared, block);
+            bring_rows(f, shared, KEY_ROWS, block);
         wait_free(on.queries_read, n, 1);
         if (has_tile)
             copy_tile<Q_ROWS>(f, w.head.q + (int64_t)w.tile.q_begin * f.q.row_stride * 2,
@@ -277,12 +265,13 @@ template <class Element, int DIM> struct forward_wgmma {
             bringing::meet(); /* the next block is known */
             last = known(on, n).last;
             if (!last) {
-                bring_keys(f, shared, n + 1);
+                bring_rows(f, shared, KEY_ROWS, n + 1);
                 if (is_first_bringing() && !known(on, n + 1).last)
                     say_block(f, h, on, n + 2, known(on, n + 1).left - 1);
                 warp_barrier();
             }
-            bring_values(f, shared, n);
+            bring_rows(f, shared, VALUE_ROWS, n);
+            tell_copied(on.values_there[n % PLACES]);
         }
         return n;
     }
@@ -352,7 +341,7 @@ template <class Element, int DIM> struct forward_wgmma {
     {
         warpgroup_wait<0>();
         warpgroup_pin(s.acc[0]);
-        tell(on.values_read[n % PLACES]);
+        tell(on.rows_read[VALUE_ROWS][n % PLACES]);
     }
 
     static LANE_CODE void round_weights(const scores &s, weights &w)
@@ -377,7 +366,7 @@ template <class Element, int DIM> struct forward_wgmma {
         warpgroup_pin(s[0]);
         if (masked)
             products::mask(known(on, n).cursor, s);
-        tell(on.keys_read[n % PLACES]);
+        tell(on.rows_read[KEY_ROWS][n % PLACES]);
     }
 
     /* Blocks from n on. @return the next tile's first */
@@ -396,7 +385,7 @@ template <class Element, int DIM> struct forward_wgmma {
         bool more = !known(on, n).last;
         {
             scores fresh;
-            begin_scores(queries, key_tile(shared, n % PLACES), fresh);
+            begin_scores(queries, block_tile(shared, KEY_ROWS, n), fresh);
             warpgroup_wait<0>();
             take_scores(on, n, known(on, n).masked, fresh);
             rows::soften(f, top, fresh, s);
@@ -410,8 +399,8 @@ template <class Element, int DIM> struct forward_wgmma {
             bool const masked = next.masked;
             more = !next.last;
             wait_turn(own);
-            begin_scores(queries, key_tile(shared, (n + 1) % PLACES), fresh);
-            begin_weighted(w, value_tile(shared, n % PLACES), s);
+            begin_scores(queries, block_tile(shared, KEY_ROWS, n + 1), fresh);
+            begin_weighted(w, block_tile(shared, VALUE_ROWS, n), s);
             pass_turn(own);
             warpgroup_wait<1>();
             take_scores(on, n + 1, masked, fresh);
@@ -426,7 +415,7 @@ template <class Element, int DIM> struct forward_wgmma {
         }
         tell(on.queries_read);
         await_values(on, n);
-        begin_weighted(w, value_tile(shared, n % PLACES), s);
+        begin_weighted(w, block_tile(shared, VALUE_ROWS, n), s);
         end_weighted(on, n, s);
         rows::store_sums(f, work.head, work.tile, top, s, output_tile(shared));
         return n + 1;
