@@ -9,14 +9,18 @@
  * not aligned, or outside of what was allocated; a register or shared memory that is read before it
  * was written; shared memory that two threads touch, one of which writes, where nothing orders them
  * (a barrier, of all or some warps, or a signal, mbarrier), or that a copy is still on its way to;
- * device memory that a thread reads or writes after another one of its block has written it, where
- * nothing orders them (what thread blocks do to each other's is not seen);
+ * device memory that a thread reads, adds to or writes after another one of its block has written
+ * it, where nothing orders them;
  * lanes that never meet where all must, and warps that all wait; what products of warpgroups
  * (wgmma) use before they are waited for, or read before it was published to them; registers that
  * no other warpgroup has left (setmaxnreg).
  *
  * Warps learn as a whole: after one lane has waited, others need no barrier to see what it may see,
  * and all lanes have to wait for a signal together.
+ *
+ * Of device memory it is not seen what thread blocks do to each other's, what is touched after an
+ * addition or written after a read, and what a copy under way is to bring. There an element has two
+ * bytes at least.
  *
  * What ptxas makes of PTX, time, and rounding inside tensor cores (tensor_core.h) are not seen.
  */

@@ -30,8 +30,8 @@ void ptx_write_shared(ptx_warp *w, const ptx_instruction *in, int lane, uint32_t
 void ptx_note_product_begin(ptx_warp *w, const ptx_instruction *in, ptx_word *word);
 void ptx_note_product_end(ptx_warp *w, const ptx_instruction *in, ptx_word *word);
 
-/** A thread of the warp reads `bytes` of device memory, aligned to as many; or adds to them, which
-    may be done in any order. */
+/** A thread of the warp reads `bytes` of device memory, aligned to as many, adds to them, or writes
+    them. Additions may be done in any order, after what was written. */
 void ptx_read_global(ptx_warp *w, const ptx_instruction *in, int thread, uintptr_t at, int bytes);
 void ptx_write_global(ptx_warp *w, const ptx_instruction *in, int thread, uintptr_t at, int bytes);
 
