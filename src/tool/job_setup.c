@@ -109,6 +109,18 @@ static ra_status gpu_forgive(ra_job *job, ra_status status)
     return RA_OK;
 }
 
+/* Ranks that share a GPU have their contexts before any of them asks what is free there: a rank
+   that cannot take it, or ends before, meets the others, too. */
+static ra_status gpu_take(ra_job *job, ra_status status)
+{
+    if (status == RA_OK)
+        status = gpu_forgive(job, ra_job_take_device(job));
+    if (job->device_sharers_max < 2)
+        return status;
+    ra_status const met = ra_comm_barrier(job->comm, "taking GPUs that ranks share");
+    return status == RA_OK ? met : status;
+}
+
 static bool gpu_is_refused(const ra_job *job)
 {
     return job->backend == RA_BACKEND_CUDA && job->backend_note[0] != '\0';
@@ -127,7 +139,8 @@ static ra_status kernel_make(ra_job *job)
 }
 
 /*
- * What every rank does by itself, with the same outcome unless its machine differs. If the GPU
+ * What every rank does by itself, with the same outcome unless its machine differs; but for meeting
+ * those it shares a GPU with. If the GPU
  * cannot be used or run the kernels, or they compute wrong results, and another backend is allowed,
  * this only finds out: job->ops is NULL and job->backend_note says what is missing.
  */
@@ -135,8 +148,8 @@ static ra_status alone_prepare(ra_job *job)
 {
     ra_config *config = &job->config;
     ra_status status = ra_job_check_outputs(job->options, config, job->comm, true);
-    if (status == RA_OK && job->backend == RA_BACKEND_CUDA)
-        status = gpu_forgive(job, ra_job_take_device(job));
+    if (job->backend == RA_BACKEND_CUDA)
+        status = gpu_take(job, status);
     if (status != RA_OK || gpu_is_refused(job))
         return status;
     status = ra_job_make_pools(job);

@@ -146,11 +146,37 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     return standin_leave(error);
 }
 
+/* Contexts of all processes. */
+static int64_t count_contexts(void)
+{
+    FILE *const file = fopen(standin.contexts_file, "a+");
+    if (file == NULL || fseek(file, 0, SEEK_END) != 0)
+        abort();
+    int64_t const count = ftell(file);
+    fclose(file);
+    return count;
+}
+
+static void make_context(void)
+{
+    struct timespec const nap = {.tv_sec = standin.context_ns / 1000000000,
+                                 .tv_nsec = standin.context_ns % 1000000000};
+    if (standin.contexts_file == NULL || standin.has_context)
+        return;
+    nanosleep(&nap, NULL);
+    FILE *const file = fopen(standin.contexts_file, "a");
+    if (file == NULL || fputc('c', file) == EOF || fclose(file) != 0)
+        abort();
+    standin.has_context = 1;
+}
+
 cudaError_t cudaSetDevice(int device)
 {
     cudaError_t error = standin_enter();
     if (error == cudaSuccess)
         error = standin.taken_error;
+    if (error == cudaSuccess)
+        make_context();
     if (error == cudaSuccess)
         current = device;
     thread_chose = true;
@@ -334,7 +360,10 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     cudaError_t const error = standin_enter();
     if (error == cudaSuccess) {
-        *free_bytes = (size_t)(standin.memory_bytes - standin.used_bytes);
+        int64_t const others =
+            standin.contexts_file != NULL ? count_contexts() - standin.has_context : 0;
+        *free_bytes =
+            (size_t)(standin.memory_bytes - standin.used_bytes - others * standin.context_bytes);
         *total_bytes = (size_t)standin.memory_bytes;
     }
     return standin_leave(error);

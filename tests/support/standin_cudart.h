@@ -32,6 +32,12 @@ typedef struct standin_cudart {
     int64_t shared_bytes; /* that a thread block may ask for */
     int blocks_held;      /* thread blocks per multiprocessor; 0: as many as kernels are made for */
     int64_t memory_bytes, used_bytes; /* of all devices together */
+    /* A file with a byte per context of all processes, of which each takes so much of the memory;
+       NULL: nobody else is there. */
+    const char *contexts_file;
+    int64_t context_bytes;
+    int64_t context_ns; /* what making one takes */
+    int has_context;
     int64_t blocks, pinned_blocks, events, streams, pools;
     int64_t single_passes;  /* launches of a backward step that computed dq, dk and dv, ever */
     int64_t urgent_streams; /* made with the greatest priority, ever */

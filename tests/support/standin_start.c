@@ -2,6 +2,8 @@
  * The stand-in runtime of a process that starts as any other.
  *
  *     RA_STANDIN_CONTEXT          bytes that its context takes; without it none
+ *     RA_STANDIN_CONTEXTS         a file that all processes of a GPU share, for theirs to count
+ *     RA_STANDIN_CONTEXT_MS       milliseconds that making it takes
  *     RA_STANDIN_ABSENT           the error of every call; without it there is a GPU
  *     RA_STANDIN_DRIVER           the newest CUDA of its driver, 0 for none; without it 13000
  *     RA_STANDIN_DEVICES          how many there are; without it two
@@ -44,7 +46,9 @@ __attribute__((constructor)) static void standin_begin(void)
         standin.major[i] = (int)number("RA_STANDIN_MAJOR", standin.major[i]);
     for (int i = 0; i < number("RA_STANDIN_OLD", 0) && i < STANDIN_DEVICES_MAX; i++)
         standin.major[i] = 7;
-    standin.used_bytes = number("RA_STANDIN_CONTEXT", 0);
+    standin.used_bytes = standin.context_bytes = number("RA_STANDIN_CONTEXT", 0);
+    standin.contexts_file = getenv("RA_STANDIN_CONTEXTS");
+    standin.context_ns = 1000000 * number("RA_STANDIN_CONTEXT_MS", 0);
     standin.memory_bytes = number("RA_STANDIN_BYTES", standin.memory_bytes);
     standin.compute_mode = (int)number("RA_STANDIN_MODE", cudaComputeModeDefault);
     standin.taken_error = (cudaError_t)number("RA_STANDIN_TAKEN", cudaSuccess);

@@ -141,6 +141,32 @@ Test(device_emulated, gradients_of_rows_that_see_one_key_vanish)
     expect_verified("cuda");
 }
 
+/* ---- a GPU of several ranks --------------------------------------------------------------------
+ */
+
+#define TOGETHER "RA_STANDIN_DEVICES=1 RA_STANDIN_CONTEXT=100000000 RA_STANDIN_CONTEXTS=.contexts"
+
+/* Each rank may take half of what both contexts leave, however late the second one comes. */
+Test(device_emulated, ranks_of_one_gpu_ask_what_is_free_when_all_have_it)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks(2, TOGETHER, "RA_STANDIN_CONTEXT_MS=1000", "run " JOB "--verify --json");
+    json_t *root;
+    const json_t *point = verified_point("cuda", &root);
+    cr_expect_eq(integer(point, "limit_bytes_sum"), ((int64_t)1 << 30) - 2 * 100000000);
+    json_decref(root);
+}
+
+/* A rank without the GPU is waited for likewise, and no longer. */
+Test(device_emulated, ranks_of_one_gpu_do_not_wait_for_one_that_cannot_have_it)
+{
+    if (!command_has_mpi())
+        cr_skip_test("this build has no MPI");
+    run_ranks(2, TOGETHER, "RA_STANDIN_TAKEN=46", "run " JOB "--json");
+    expect_error(5, "(CUDA error 46)");
+}
+
 /* ---- less shared memory ---------------------------------------------------------------------- */
 
 /* As thread blocks have on GPUs of compute capability 8.6, 8.9 and 12.x: the least from 8.0 on. */
