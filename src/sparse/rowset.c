@@ -32,7 +32,7 @@ ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, r
 ra_row_piece ra_row_piece_cut(const ra_row_piece *piece, int64_t begin, int64_t end)
 {
     ra_range const rows = piece->rows;
-    int64_t const from = ra_max_i64(begin - piece->first, 0);
+    int64_t const from = ra_min_i64(ra_max_i64(begin - piece->first, 0), rows.count);
     int64_t const to = ra_min_i64(end - piece->first, rows.count);
     return (ra_row_piece){{rows.begin + rows.stride * from, rows.stride, to - from},
                           piece->first + from};

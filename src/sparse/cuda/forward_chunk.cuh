@@ -115,18 +115,25 @@ LANE_CODE float row_lse(float top, float sum)
     return sum == 0 ? -INFINITY : (top + log2f(sum)) * 0.693147180559945f;
 }
 
-/*
- * Rows of a chunk are written by a Block: the threads of an instance, or some of them, numbered
- * from FIRST_THREAD on, which meet.
- */
+/* Rows of a chunk are written by a Block: the threads of an instance, or some of them, from
+   FIRST_THREAD on, which meet. */
+template <class Block> LANE_CODE int block_thread()
+{
+    return thread_index() - Block::FIRST_THREAD;
+}
+
+template <class Block> LANE_CODE int block_warp()
+{
+    return warp_index() - Block::FIRST_THREAD / 32;
+}
+
 template <class Block>
 LANE_CODE void begin_state_rows(const forward_head &h, int dim, int64_t begin, int64_t end)
 {
-    int const thread = thread_index() - Block::FIRST_THREAD;
-    for (int64_t i = (begin - h.state_row) * dim + thread; i < (end - h.state_row) * dim;
-         i += Block::THREADS)
+    for (int64_t i = (begin - h.state_row) * dim + block_thread<Block>();
+         i < (end - h.state_row) * dim; i += Block::THREADS)
         h.acc[i] = 0;
-    for (int64_t row = begin - h.state_row + thread; row < end - h.state_row;
+    for (int64_t row = begin - h.state_row + block_thread<Block>(); row < end - h.state_row;
          row += Block::THREADS) {
         h.top[row] = -INFINITY;
         h.sum[row] = 0;
@@ -188,8 +195,8 @@ LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h
 {
     typedef typename Block::element element;
     constexpr int PARTS = Block::TILE.dim / 32, ROWS = PARTS <= 4 ? 4 : 2;
-    int const warp = warp_index() - Block::FIRST_THREAD / 32;
-    for (int64_t row = begin + ROWS * warp; row < end; row += ROWS * Block::THREADS / 32) {
+    for (int64_t row = begin + ROWS * block_warp<Block>(); row < end;
+         row += ROWS * Block::THREADS / 32) {
         row_state<PARTS> state[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
@@ -209,8 +216,7 @@ LANE_CODE void clear_rows_output(const ra_cuda_forward &f, const forward_head &h
     typedef typename Block::element element;
     constexpr int PIECE = 16 / element::bytes, PIECES = Block::TILE.dim / PIECE;
     float const zeros[4] = {0, 0, 0, 0};
-    int const thread = thread_index() - Block::FIRST_THREAD;
-    for (int i = thread; i < (int)(end - begin) * PIECES; i += Block::THREADS) {
+    for (int i = block_thread<Block>(); i < (int)(end - begin) * PIECES; i += Block::THREADS) {
         int64_t const row = begin + i / PIECES;
         int const d = i % PIECES * PIECE;
         char *const to = h.out + (row * f.out.row_stride + d) * element::bytes;
@@ -219,7 +225,7 @@ LANE_CODE void clear_rows_output(const ra_cuda_forward &f, const forward_head &h
         for (int e = 0; !f.out_aligned && e < ra_hd_min(PIECE, f.dim - d); ++e)
             element::store(to, e, 0);
     }
-    for (int64_t row = begin + thread; row < end; row += Block::THREADS) {
+    for (int64_t row = begin + block_thread<Block>(); row < end; row += Block::THREADS) {
         if (h.lse != NULL)
             h.lse[row] = -INFINITY;
         if (h.delta != NULL)
@@ -295,41 +301,31 @@ LANE_CODE int64_t chunk_tile_rows(const ra_cuda_map &map, int32_t head, int32_t 
     return rows;
 }
 
-/* Whether rows of the chunk may be reached by no tile of the head. */
-LANE_CODE bool forward_misses_rows(const ra_cuda_forward &f, const forward_work &w)
+/* Which rows some threads write: those with state, those without, or both. */
+enum { FORWARD_STATE = 1, FORWARD_OUTPUT = 2 };
+
+/* Rows of the chunk that no tile of the head may reach. */
+template <class Block, int ROWS = FORWARD_STATE | FORWARD_OUTPUT>
+LANE_CODE void forward_missed_rows(const ra_cuda_forward &f, const forward_work &w)
 {
     const ra_cuda_map &map = f.map;
+    if (ROWS == FORWARD_STATE && w.head.acc == NULL)
+        return;
+    if (ROWS == FORWARD_OUTPUT && w.head.acc != NULL)
+        return;
     int64_t const begin = forward_chunk_begin(map, w.task.chunk);
-    int64_t const rows = forward_chunk_end(map, begin) - begin;
-    bool const reached = w.has_tile && w.tile.q_count == rows;
-    return map.shared_rows ||
-           (!reached && chunk_tile_rows(map, f.q_head_begin + w.task.head, w.task.chunk) != rows);
-}
-
-/* Rows that are missed: those that have state, */
-template <class Block>
-LANE_CODE void forward_missed_state(const ra_cuda_forward &f, const forward_work &w)
-{
-    if (w.head.acc == NULL || !forward_misses_rows(f, w))
+    int64_t const end = forward_chunk_end(map, begin);
+    bool const reached = w.has_tile && w.tile.q_count == end - begin;
+    if (!map.shared_rows && (reached || chunk_tile_rows(map, f.q_head_begin + w.task.head,
+                                                        w.task.chunk) == end - begin))
         return;
-    int64_t const begin = forward_chunk_begin(f.map, w.task.chunk);
-    int64_t const end = forward_chunk_end(f.map, begin);
-    if (w.head.begins)
+    if ((ROWS & FORWARD_STATE) != 0 && w.head.begins && w.head.acc != NULL)
         begin_state_rows<Block>(w.head, f.dim, begin, end);
-    if (w.head.ends && !f.map.shared_rows)
+    if ((ROWS & FORWARD_STATE) != 0 && w.head.ends && !map.shared_rows && w.head.acc != NULL)
         store_rows_output<Block>(f, w.head, begin, end);
+    if ((ROWS & FORWARD_OUTPUT) != 0 && w.head.ends && !map.shared_rows && w.head.acc == NULL)
+        clear_rows_output<Block>(f, w.head, begin, end);
     Block::meet(); /* tiles write after it what others wrote here */
-}
-
-/* and those that have none. */
-template <class Block>
-LANE_CODE void forward_missed_output(const ra_cuda_forward &f, const forward_work &w)
-{
-    if (w.head.acc != NULL || !forward_misses_rows(f, w))
-        return;
-    int64_t const begin = forward_chunk_begin(f.map, w.task.chunk);
-    clear_rows_output<Block>(f, w.head, begin, forward_chunk_end(f.map, begin));
-    Block::meet(); /* as above */
 }
 
 /* The output of rows whose state tiles share. */
@@ -349,8 +345,7 @@ template <class Block>
 LANE_CODE void forward_turn(const ra_cuda_forward &f, forward_block &block, char *shared)
 {
     forward_work &work = block.work;
-    forward_missed_state<Block>(f, work);
-    forward_missed_output<Block>(f, work);
+    forward_missed_rows<Block>(f, work);
     for (bool more = work.has_tile; more;) {
         Block::tile(f, block, shared + RA_CUDA_FORWARD_HEAD_BYTES);
         more = work.layer < f.map.layer_count;

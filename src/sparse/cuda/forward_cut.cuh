@@ -79,7 +79,7 @@ LANE_CODE void forward_merge(const ra_cuda_forward &f, const forward_work &w, in
     int64_t const begin = forward_chunk_begin(f.map, w.task.chunk);
     int64_t const end = forward_chunk_end(f.map, begin);
     int const parts = f.cuts.of[w.cut].parts;
-    for (int64_t row = begin + warp_index(); row < end; row += Block::THREADS / 32) {
+    for (int64_t row = begin + block_warp<Block>(); row < end; row += Block::THREADS / 32) {
         row_state<PARTS> merged;
         forward_head h = w.head;
         forward_take_slot(f, slot, h);
@@ -109,7 +109,7 @@ LANE_CODE void forward_end_part(const ra_cuda_forward &f, const forward_work &w,
     int64_t const head = (int64_t)w.task.batch * f.q_heads + w.task.head;
     ra_cuda_part const first = {head, w.cut, 0};
     Block::meet(); /* the part's rows are written */
-    if (thread_index() == 0) {
+    if (block_thread<Block>() == 0) {
         device_fence(); /* they are there for other thread blocks, */
         *last = count_arrival(f.cuts.arrived + head * f.cuts.count + w.cut) ==
                 (uint32_t)f.cuts.of[w.cut].parts - 1;

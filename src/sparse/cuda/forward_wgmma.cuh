@@ -289,7 +289,7 @@ template <class Element, int DIM> struct forward_wgmma {
             if (!u.work.there)
                 return;
             if (u.begins) /* tiles write after it, since they wait for values, which come after */
-                forward_missed_output<bringing>(f, u.work);
+                forward_missed_rows<bringing, FORWARD_OUTPUT>(f, u.work);
             if (u.work.has_tile)
                 blocks = bring_blocks(f, u.work.head, shared, blocks);
         }
@@ -437,7 +437,7 @@ template <class Element, int DIM> struct forward_wgmma {
             if (!u.begins || f.map.shared_rows)
                 computing::meet(); /* rows of state are written, or were read */
             if (u.begins)
-                forward_missed_state<computing>(f, u.work);
+                forward_missed_rows<computing, FORWARD_STATE>(f, u.work);
             if (u.work.has_tile)
                 blocks = compute_tile(f, u.work, shared, own, blocks);
             else

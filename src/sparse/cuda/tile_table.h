@@ -97,7 +97,7 @@ RA_HD ra_cuda_tile ra_cuda_tile_of(ra_dtype dtype, int32_t head_dim)
 /* ---- forward by warpgroups: wgmma, sm_90a ---------------------------------------------------- */
 
 /* What it is compiled for, in 16 bits: dims of whole panels (wgmma_layout.h), so few that a
-   multiprocessor holds two thread blocks. */
+   multiprocessor holds the tiles of ra_cuda_warpgroup_tile_of. */
 #define RA_CUDA_WARPGROUP_DIMS(X) X(64) X(128)
 
 /* head_dims that such an instance holds and no smaller one does. */
