@@ -1,7 +1,6 @@
 /* Whether an access to device memory may be made, and what it costs. */
 #include "ptx/ptx_access.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,14 +20,14 @@ static uint32_t *slot_of(const ptx_block *b, uintptr_t at)
 
 static void make_room(ptx_block *b)
 {
+    ptx_line *const before = b->lines;
     b->line_room = b->line_room == 0 ? FEWEST_LINES : 2 * b->line_room;
-    b->lines = realloc(b->lines, b->line_room * sizeof(*b->lines));
+    b->lines = ptx_zeros(b->line_room, sizeof(*b->lines));
+    if (before != NULL)
+        memcpy(b->lines, before, b->line_count * sizeof(*b->lines));
+    free(before);
     free(b->line_slots);
-    b->line_slots = calloc(4 * b->line_room, sizeof(*b->line_slots));
-    if (b->lines == NULL || b->line_slots == NULL) {
-        fputs("ptx: no memory\n", stderr);
-        abort();
-    }
+    b->line_slots = ptx_zeros(4 * b->line_room, sizeof(*b->line_slots));
     for (size_t i = 0; i < b->line_count; ++i)
         *slot_of(b, b->lines[i].at) = (uint32_t)i + 1;
 }

@@ -272,6 +272,9 @@ typedef struct ptx_block {
 /** End the process: what a warp does at an instruction is undefined. */
 _Noreturn void ptx_fail(const ptx_warp *warp, const ptx_instruction *in, const char *what);
 
+/** Memory of zeros, for the caller to free; without any the process ends. */
+void *ptx_zeros(size_t count, size_t bytes);
+
 /** The lane's thread of the block. */
 static inline int ptx_thread_of(const ptx_warp *w, int lane)
 {

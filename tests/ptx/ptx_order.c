@@ -5,8 +5,6 @@
  */
 #include "ptx/ptx_internal.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static size_t clock_length(const ptx_block *b)
@@ -16,12 +14,7 @@ static size_t clock_length(const ptx_block *b)
 
 int32_t *ptx_clock_new(const ptx_block *b)
 {
-    int32_t *const clock = calloc(clock_length(b) + 1, sizeof(*clock));
-    if (clock == NULL) {
-        fputs("ptx: no memory\n", stderr);
-        abort();
-    }
-    return clock;
+    return ptx_zeros(clock_length(b), sizeof(int32_t));
 }
 
 void ptx_clock_clear(const ptx_block *b, int32_t *clock)

@@ -13,7 +13,7 @@ static uint64_t draw(uint64_t *seed, uint64_t below)
     return (*seed >> 33) % below;
 }
 
-static void *take(size_t count, size_t bytes)
+void *ptx_zeros(size_t count, size_t bytes)
 {
     void *const memory = calloc(count > 0 ? count : 1, bytes);
     if (memory == NULL) {
@@ -28,20 +28,21 @@ static void block_init(const ptx_kernel *k, const ptx_launch *launch, ptx_counts
 {
     *b = (ptx_block){.kernel = k, .launch = launch, .counts = counts};
     b->warp_count = (int)(launch->threads / PTX_LANES);
-    b->warps = take((size_t)b->warp_count, sizeof(ptx_warp));
+    b->warps = ptx_zeros((size_t)b->warp_count, sizeof(ptx_warp));
     /* As aligned as shared memory is. */
     b->shared = aligned_alloc(1024, (launch->shared_bytes + 2047) / 1024 * 1024);
-    b->words = take(launch->shared_bytes / 4 + 1, sizeof(ptx_word));
-    b->readings = take((launch->shared_bytes / 4 + 1) * (size_t)b->warp_count, sizeof(ptx_reading));
+    b->words = ptx_zeros(launch->shared_bytes / 4 + 1, sizeof(ptx_word));
+    b->readings =
+        ptx_zeros((launch->shared_bytes / 4 + 1) * (size_t)b->warp_count, sizeof(ptx_reading));
     for (int i = 0; i < PTX_BARRIERS; ++i)
         b->barriers[i].clock = ptx_clock_new(b);
     if (b->shared == NULL)
         abort();
     for (int i = 0; i < b->warp_count; ++i) {
         b->warps[i] = (ptx_warp){.block = b, .index = i};
-        b->warps[i].rows = take((size_t)k->registers, sizeof(ptx_row));
-        b->warps[i].known = take((size_t)k->registers, sizeof(ptx_known));
-        b->warps[i].written = take((size_t)k->registers, sizeof(int32_t));
+        b->warps[i].rows = ptx_zeros((size_t)k->registers, sizeof(ptx_row));
+        b->warps[i].known = ptx_zeros((size_t)k->registers, sizeof(ptx_known));
+        b->warps[i].written = ptx_zeros((size_t)k->registers, sizeof(int32_t));
         b->warps[i].clock = ptx_clock_new(b);
     }
 }
@@ -138,7 +139,7 @@ static void block_turn(ptx_block *b, uint64_t *seed)
 void ptx_run(const ptx_kernel *kernel, const ptx_launch *launch, ptx_counts *counts)
 {
     unsigned const room = launch->blocks < launch->resident ? launch->blocks : launch->resident;
-    ptx_block *const blocks = take(room, sizeof(*blocks));
+    ptx_block *const blocks = ptx_zeros(room, sizeof(*blocks));
     uint64_t seed = launch->seed;
     unsigned begun = 0, there = 0;
     for (unsigned i = 0; i < room; ++i)

@@ -146,15 +146,17 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     return standin_leave(error);
 }
 
-/* Contexts of all processes. */
-static int64_t count_contexts(void)
+/* Contexts of other processes. */
+static int64_t count_others(void)
 {
+    if (standin.contexts_file == NULL)
+        return 0;
     FILE *const file = fopen(standin.contexts_file, "a+");
     if (file == NULL || fseek(file, 0, SEEK_END) != 0)
         abort();
     int64_t const count = ftell(file);
     fclose(file);
-    return count;
+    return count - standin.has_context;
 }
 
 static void make_context(void)
@@ -360,10 +362,8 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     cudaError_t const error = standin_enter();
     if (error == cudaSuccess) {
-        int64_t const others =
-            standin.contexts_file != NULL ? count_contexts() - standin.has_context : 0;
-        *free_bytes =
-            (size_t)(standin.memory_bytes - standin.used_bytes - others * standin.context_bytes);
+        int64_t const others_bytes = count_others() * standin.context_bytes;
+        *free_bytes = (size_t)(standin.memory_bytes - standin.used_bytes - others_bytes);
         *total_bytes = (size_t)standin.memory_bytes;
     }
     return standin_leave(error);

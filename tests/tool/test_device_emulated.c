@@ -141,8 +141,7 @@ Test(device_emulated, gradients_of_rows_that_see_one_key_vanish)
     expect_verified("cuda");
 }
 
-/* ---- a GPU of several ranks --------------------------------------------------------------------
- */
+/* ---- a GPU of several ranks ------------------------------------------------------------------ */
 
 #define TOGETHER "RA_STANDIN_DEVICES=1 RA_STANDIN_CONTEXT=100000000 RA_STANDIN_CONTEXTS=.contexts"
 
