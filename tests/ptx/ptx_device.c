@@ -40,19 +40,19 @@ void ptx_device_begin(ptx_block *b)
     b->line_last = 0;
 }
 
-/* The line of an address; NULL: nobody of the block wrote there. Most often the last one asked for.
- */
-static ptx_line *line_of(ptx_block *b, uintptr_t address)
+/* The number, plus one, of an address's line, most often the last one asked for; 0: nobody of the
+   block wrote there. */
+static uint32_t line_of(ptx_block *b, uintptr_t address)
 {
     uintptr_t const at = address / PTX_LINE_BYTES * PTX_LINE_BYTES;
     if (at != b->line_last) {
         b->line_last = at;
         b->line_found = b->line_count > 0 ? *slot_of(b, at) : 0;
     }
-    return b->line_found == 0 ? NULL : &b->lines[b->line_found - 1];
+    return b->line_found;
 }
 
-static ptx_line *line_make(ptx_block *b, uintptr_t address)
+static void line_make(ptx_block *b, uintptr_t address)
 {
     uintptr_t const at = address / PTX_LINE_BYTES * PTX_LINE_BYTES;
     if (b->line_count == b->line_room)
@@ -61,14 +61,17 @@ static ptx_line *line_make(ptx_block *b, uintptr_t address)
     *slot_of(b, at) = b->line_found = (uint32_t)b->line_count;
     b->line_last = line->at = at;
     memset(line->thread, 0xff, sizeof(line->thread));
-    return line;
 }
 
 /* Whether all that other threads of the block wrote there came before what the thread does now. */
-static bool is_written(const ptx_warp *w, const ptx_line *line, int thread, uintptr_t at, int bytes)
+static bool is_written(const ptx_warp *w, int thread, uintptr_t at, int bytes)
 {
+    uint32_t const number = line_of(w->block, at);
+    if (number == 0)
+        return true;
+    const ptx_line *const line = &w->block->lines[number - 1];
     int const first = (int)(at % PTX_LINE_BYTES / HALF_BYTES);
-    for (int i = first; line != NULL && i * HALF_BYTES < first * HALF_BYTES + bytes; ++i) {
+    for (int i = first; i * HALF_BYTES < first * HALF_BYTES + bytes; ++i) {
         int const writer = line->thread[i];
         if (writer >= 0 && writer != thread && !ptx_has_heard(w, writer, line->epoch[i]))
             return false;
@@ -93,18 +96,18 @@ static void check_place(ptx_warp *w, const ptx_instruction *in, uintptr_t at, in
 void ptx_read_global(ptx_warp *w, const ptx_instruction *in, int thread, uintptr_t at, int bytes)
 {
     check_place(w, in, at, bytes);
-    if (!is_written(w, line_of(w->block, at), thread, at, bytes))
+    if (!is_written(w, thread, at, bytes))
         ptx_fail(w, in, "reads device memory that another thread wrote, without a barrier");
 }
 
 void ptx_write_global(ptx_warp *w, const ptx_instruction *in, int thread, uintptr_t at, int bytes)
 {
     check_place(w, in, at, bytes);
-    ptx_line *line = line_of(w->block, at);
-    if (!is_written(w, line, thread, at, bytes))
+    if (!is_written(w, thread, at, bytes))
         ptx_fail(w, in, "writes device memory that another thread wrote, without a barrier");
-    if (line == NULL)
-        line = line_make(w->block, at);
+    if (line_of(w->block, at) == 0)
+        line_make(w->block, at);
+    ptx_line *const line = &w->block->lines[line_of(w->block, at) - 1];
     for (int i = 0; i < bytes; i += HALF_BYTES) {
         int const half = (int)(at % PTX_LINE_BYTES + (uintptr_t)i) / HALF_BYTES;
         line->thread[half] = (int16_t)thread;
