@@ -72,23 +72,26 @@ inline void mbarrier_wait(mbarrier &m, uint32_t parity)
 }
 
 template <class Element> struct warpgroup {
-    static void product(float (&c)[16][4], uint64_t left, uint64_t right)
+    template <bool ACROSS = false, int TILES>
+    static void product(float (&c)[TILES][4], uint64_t left, uint64_t right)
     {
-        for (int n = 0; n < 16; ++n)
+        for (int n = 0; n < TILES; ++n)
             c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-        add_product(c, left, right);
+        add_product<ACROSS>(c, left, right);
     }
 
     /* c[4 n + i] of lanes: row lane / 4 + 8 (i / 2), column 8 n + 2 (lane mod 4) + i mod 2. */
-    static void add_product(float (&c)[16][4], uint64_t left, uint64_t right)
+    template <bool ACROSS = false, int TILES>
+    static void add_product(float (&c)[TILES][4], uint64_t left, uint64_t right)
     {
         uint32_t const first = (uint32_t)warp_index() % 4 * 16;
         float a[2][16]; /* the lane's rows */
         agree(left, right);
         for (uint32_t half = 0; half < 2; ++half)
             for (uint32_t k = 0; k < 16; ++k)
-                a[half][k] = element(left, false, first + 8 * half + (uint32_t)lane_index() / 4, k);
-        add(c, 16, a, right, false);
+                a[half][k] =
+                    element(left, ACROSS, first + 8 * half + (uint32_t)lane_index() / 4, k);
+        add(c, TILES, a, right, ACROSS);
     }
 
     template <int TILES>
@@ -139,6 +142,7 @@ template <class Element> struct warpgroup {
         uint64_t right;
         int64_t changes;
         bool across;
+        uint32_t columns;
         float x[16][128];
     };
 
@@ -146,12 +150,13 @@ template <class Element> struct warpgroup {
     {
         static tile kept = {};
         int64_t const changes = emulated::now->changes;
-        bool const is_kept =
-            kept.right == right && kept.changes == changes && kept.across == across;
+        bool const is_kept = kept.right == right && kept.changes == changes &&
+                             kept.across == across && kept.columns == columns;
         bool const notes = lane_index() == 0; /* for its warp */
         if (is_kept && !notes)
             return kept;
         kept.right = right, kept.changes = changes, kept.across = across;
+        kept.columns = columns;
         for (uint32_t k = 0; k < 16; ++k)
             for (uint32_t column = 0; column < columns; ++column)
                 kept.x[k][column] = element(right, across, column, k, notes);

@@ -45,16 +45,20 @@ template <class Element, int DIM> struct backward_keys_16 {
             products::clear(s.acc[i]);
     }
 
+    static LANE_CODE void copied() {}
+
     static LANE_CODE void load(const ra_cuda_backward &f, const backward_keys_block &block,
                                char *shared)
     {
         steps::load(f, block, has_keys(block.task), shared);
     }
 
-    static LANE_CODE void step(const ra_cuda_backward &f, const backward_keys_block &block,
-                               const ra_query_cursor &c, char *shared,
-                               const typename steps::stage &from, sums &sums)
+    static LANE_CODE void step(const ra_cuda_backward &f, backward_keys_block &block, int turn,
+                               char *shared, int at, sums &sums)
     {
+        steps::copy_next(f, block, turn, shared, at);
+        ra_query_cursor const &c = block.cursor[turn];
+        typename steps::stage const from = steps::stage_of(shared, at);
         float p[ROW_TILES][Q_TILES][4];
         products::score(steps::key_tile(shared), from.query, p);
         if (ra_query_cursor_masked(&c, &block.keys, QUERIES))

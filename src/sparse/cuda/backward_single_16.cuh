@@ -14,6 +14,7 @@
 #define RINGATTN_CUDA_BACKWARD_SINGLE_16_CUH
 
 #include "sparse/cuda/key_steps_16.cuh"
+#include "sparse/cuda/query_sums_16.cuh"
 
 template <class Element, int DIM> struct backward_single_16 {
     typedef Element element;
@@ -30,6 +31,8 @@ template <class Element, int DIM> struct backward_single_16 {
     static constexpr int DQ_ROW_TILES = QUERIES * DQ_ACROSS / (16 * TILE.warps);
     static constexpr int DQ_TILES = DIM / 8 / DQ_ACROSS;
     static_assert(16 * DQ_ROW_TILES * TILE.warps == QUERIES * DQ_ACROSS, "warps divide dq");
+
+    typedef query_sums_16<DQ_ROW_TILES, DQ_TILES, DQ_ACROSS> queries;
 
     typedef float scores[ROW_TILES][QUERIES / 8 / ACROSS][4];
 
@@ -52,6 +55,8 @@ template <class Element, int DIM> struct backward_single_16 {
         products::clear(s.dk);
         products::clear(s.dv);
     }
+
+    static LANE_CODE void copied() {}
 
     static LANE_CODE void load(const ra_cuda_backward &f, const backward_keys_block &block,
                                char *shared)
@@ -78,100 +83,33 @@ template <class Element, int DIM> struct backward_single_16 {
         products::template store_scores<QUERIES, ACROSS>(dp, dscore_tile(shared));
     }
 
-    /* What the block's keys add to the step's rows of dq. */
-    typedef float query_sums[DQ_ROW_TILES][DQ_TILES][4];
-
-    /* Where they go. */
-    struct query_rows {
-        float *first;         /* the step's first row, from the lane's first column on */
-        int64_t row_floats;   /* from one row to the next */
-        int own, count, dims; /* the lane's first row; rows and columns that are there */
-    };
-
-    static LANE_CODE query_rows query_rows_of(const ra_cuda_backward &f,
-                                              const backward_keys_block &block,
-                                              const ra_query_cursor &c)
-    {
-        int const column = products::template first_sum_column<DQ_ACROSS>();
-        query_rows rows;
-        rows.first = (float *)head_data(f.dq, (int)sizeof(float), block.task.batch, c.head) +
-                     ra_query_cursor_row(&c, c.a) * f.dq.row_stride + column;
-        rows.row_floats = (int64_t)c.q_stride * f.dq.row_stride;
-        rows.own = products::template first_row<DQ_ROW_TILES, DQ_ACROSS>();
-        rows.count = c.a_end - c.a;
-        rows.dims = f.dim - column;
-        return rows;
-    }
-
-    /* The lane's row `eight` times 8 rows after its first; f.whole. Lanes side by side swap what
-       they have of two tiles: each then adds four columns of one, at once. A row that is not there
-       adds 0 to the last one: compilers move no products across a branch. */
-    static LANE_CODE void add_whole_row(const ra_cuda_backward &f, const query_rows &rows,
-                                        int eight, const query_sums &acc)
-    {
-        int const row = rows.own + 8 * eight, m = eight / 2, half = eight % 2;
-        bool const there = row < rows.count, odd = lane_index() % 2 != 0;
-        float *const to =
-            rows.first + ra_hd_min(row, rows.count - 1) * rows.row_floats + (odd ? 6 : 0);
-#pragma unroll
-        for (int n = 0; n < DQ_TILES; n += 2) {
-            float own[2], given[2];
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                float const low = acc[m][n][2 * half + e], high = acc[m][n + 1][2 * half + e];
-                own[e] = there ? (odd ? high : low) * f.scale : 0;
-                given[e] = there ? (odd ? low : high) * f.scale : 0;
-            }
-            float const taken[2] = {shuffle_xor(given[0], 1), shuffle_xor(given[1], 1)};
-            float const four[4] = {odd ? taken[0] : own[0], odd ? taken[1] : own[1],
-                                   odd ? own[0] : taken[0], odd ? own[1] : taken[1]};
-            add_four_atomic(to + ra_sum_column(DQ_ACROSS, n), four);
-        }
-    }
-
-    /* Any rows. */
-    static LANE_CODE void add_elements(const ra_cuda_backward &f, const query_rows &rows,
-                                       const query_sums &acc)
-    {
-#pragma unroll
-        for (int eight = 0; eight < 2 * DQ_ROW_TILES; ++eight) {
-            int const row = rows.own + 8 * eight;
-            float *const to = rows.first + row * rows.row_floats;
-            if (row >= rows.count)
-                continue;
-#pragma unroll
-            for (int n = 0; n < DQ_TILES; ++n)
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    if (ra_sum_column(DQ_ACROSS, n) + e < rows.dims)
-                        add_atomic(to + ra_sum_column(DQ_ACROSS, n) + e,
-                                   acc[eight / 2][n][2 * (eight % 2) + e] * f.scale);
-        }
-    }
-
     /* dq comes first, and its rows are added between the steps of the next product: additions queue
        up, and until one has been sent its registers cannot be used again. */
-    static LANE_CODE void step(const ra_cuda_backward &f, const backward_keys_block &block,
-                               const ra_query_cursor &c, char *shared,
-                               const typename steps::stage &from, sums &sums)
+    static LANE_CODE void step(const ra_cuda_backward &f, backward_keys_block &block, int turn,
+                               char *shared, int at, sums &sums)
     {
-        query_sums dq;
+        steps::copy_next(f, block, turn, shared, at);
+        ra_query_cursor const &c = block.cursor[turn];
+        typename steps::stage const from = steps::stage_of(shared, at);
+        typename queries::sums dq;
         weigh(f, block, c, shared, from);
         block_barrier(); /* weights and their gradients are there */
         products::clear(dq);
         products::template add_product<QUERIES, true, KEYS / 16, DQ_ACROSS>(
             dscore_tile(shared), steps::key_tile(shared), dq);
-        query_rows const rows = query_rows_of(f, block, c);
-        static_assert(2 * DQ_ROW_TILES <= QUERIES / 16, "a row per step");
+        query_sums_rows rows =
+            query_sums_rows_of(f, block, c, products::template first_sum_column<DQ_ACROSS>());
+        rows.own = products::template first_row<DQ_ROW_TILES, DQ_ACROSS>();
+        static_assert(queries::EIGHTS <= QUERIES / 16, "a row per step");
         if (f.whole) {
             products::template add_product<QUERIES, false, QUERIES / 16, ACROSS>(
                 weight_tile(shared), from.dout, sums.dv, [&](int step) {
                     warp_barrier(); /* or compilers would put all additions first */
-                    if (step < 2 * DQ_ROW_TILES)
-                        add_whole_row(f, rows, step, dq);
+                    if (step < queries::EIGHTS)
+                        queries::add_whole_row(f, rows, step, dq);
                 });
         } else {
-            add_elements(f, rows, dq);
+            queries::add_elements(f, rows, dq);
             products::template add_product<QUERIES, false, QUERIES / 16, ACROSS>(
                 weight_tile(shared), from.dout, sums.dv);
         }

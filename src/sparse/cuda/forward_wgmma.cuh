@@ -16,7 +16,7 @@
 
 #include "sparse/cuda/forward_cut.cuh"
 #include "sparse/cuda/forward_rows_16.cuh"
-#include "sparse/cuda/wgmma_layout.h"
+#include "sparse/cuda/panel_products.cuh"
 
 /* The whole kernel, for a dtype and a head_dim. */
 template <class Element, int DIM> struct forward_wgmma {
@@ -33,7 +33,7 @@ template <class Element, int DIM> struct forward_wgmma {
     typedef typename rows::scores scores;
     typedef typename rows::sums sums;
     typedef typename rows::tops tops;
-    typedef warpgroup<Element> group;
+    typedef panel_products<Element> panels;
     typedef uint32_t weights[KEYS / 16][4]; /* of a block, rounded: left operands */
     static_assert(32 * TILE.warps == THREADS && DIM % RA_PANEL == 0, "as the table has it");
 
@@ -297,44 +297,17 @@ template <class Element, int DIM> struct forward_wgmma {
 
     /* ---- products ---- */
 
-    /* Where the warpgroup's queries lie, to products. */
-    static LANE_CODE uint32_t own_queries(char *shared, int own)
+    /* Scores of the warpgroup's queries with block n, to be waited for. */
+    static LANE_CODE void begin_scores(uint32_t queries, char *shared, uint32_t n, scores &s)
     {
-        return ra_wgmma_at(shared_address(query_tile(shared)) +
-                           own * GROUP_ROWS * RA_PANEL_ROW_BYTES);
+        uint32_t const keys = panels::place_of(block_tile(shared, KEY_ROWS, n));
+        panels::template begin_scores<DIM, Q_ROWS>(queries, keys, s[0]);
     }
 
-    /* Scores, to be waited for. */
-    static LANE_CODE void begin_scores(uint32_t left, const char *keys, scores &s)
+    /* acc += w * the values of block n, to be waited for. */
+    static LANE_CODE void begin_weighted(weights &w, char *shared, uint32_t n, sums &s)
     {
-        uint32_t const right = ra_wgmma_at(shared_address(keys));
-        warpgroup_begin();
-#pragma unroll
-        for (int step = 0; step < DIM / 16; ++step) {
-            int const panel = 16 * step / RA_PANEL, along = 16 * step % RA_PANEL * 2;
-            uint32_t const a = left + ra_wgmma_at(panel * Q_ROWS * RA_PANEL_ROW_BYTES + along);
-            uint32_t const b = right + ra_wgmma_at(panel * KEYS * RA_PANEL_ROW_BYTES + along);
-            if (step == 0)
-                group::product(s[0], ra_wgmma_descriptor(a, 0), ra_wgmma_descriptor(b, 0));
-            else
-                group::add_product(s[0], ra_wgmma_descriptor(a, 0), ra_wgmma_descriptor(b, 0));
-        }
-        warpgroup_commit();
-    }
-
-    /* acc += w * values, to be waited for. */
-    static LANE_CODE void begin_weighted(weights &w, const char *values, sums &s)
-    {
-        uint32_t const right = ra_wgmma_at(shared_address(values));
-        warpgroup_pin(w);
-        warpgroup_pin(s.acc[0]);
-        warpgroup_begin();
-#pragma unroll
-        for (int step = 0; step < KEYS / 16; ++step)
-            group::add_product(
-                s.acc[0], w[step],
-                ra_wgmma_descriptor(right + ra_wgmma_at(16 * step * RA_PANEL_ROW_BYTES), KEYS));
-        warpgroup_commit();
+        panels::begin_weighted(w, panels::place_of(block_tile(shared, VALUE_ROWS, n)), s.acc[0]);
     }
 
     static LANE_CODE void end_weighted(board &on, uint32_t n, sums &s)
@@ -342,13 +315,6 @@ template <class Element, int DIM> struct forward_wgmma {
         warpgroup_wait<0>();
         warpgroup_pin(s.acc[0]);
         tell(on.rows_read[VALUE_ROWS][n % PLACES]);
-    }
-
-    static LANE_CODE void round_weights(const scores &s, weights &w)
-    {
-#pragma unroll
-        for (int step = 0; step < KEYS / 16; ++step)
-            products::pack_left(s[0], step, w[step]);
     }
 
     /* ---- computing: by the other warpgroups ---- */
@@ -374,7 +340,7 @@ template <class Element, int DIM> struct forward_wgmma {
                                            char *shared, int own, uint32_t n)
     {
         board &on = *(board *)shared;
-        uint32_t const queries = own_queries(shared, own);
+        uint32_t const queries = panels::place_of(query_tile(shared), own * GROUP_ROWS);
         sums s;
         tops top;
         weights w;
@@ -385,11 +351,11 @@ template <class Element, int DIM> struct forward_wgmma {
         bool more = !known(on, n).last;
         {
             scores fresh;
-            begin_scores(queries, block_tile(shared, KEY_ROWS, n), fresh);
+            begin_scores(queries, shared, n, fresh);
             warpgroup_wait<0>();
             take_scores(on, n, known(on, n).masked, fresh);
             rows::soften(f, top, fresh, s);
-            round_weights(fresh, w);
+            products::pack_rows(fresh[0], w);
         }
         for (; more; ++n) {
             const key_block &next = known(on, n + 1);
@@ -399,8 +365,8 @@ template <class Element, int DIM> struct forward_wgmma {
             bool const masked = next.masked;
             more = !next.last;
             wait_turn(own);
-            begin_scores(queries, block_tile(shared, KEY_ROWS, n + 1), fresh);
-            begin_weighted(w, block_tile(shared, VALUE_ROWS, n), s);
+            begin_scores(queries, shared, n + 1, fresh);
+            begin_weighted(w, shared, n, s);
             pass_turn(own);
             warpgroup_wait<1>();
             take_scores(on, n + 1, masked, fresh);
@@ -411,11 +377,11 @@ template <class Element, int DIM> struct forward_wgmma {
             if (raised)
                 rows::scale_sums(left, s);
             rows::add_sums(sum, s);
-            round_weights(fresh, w);
+            products::pack_rows(fresh[0], w);
         }
         tell(on.queries_read);
         await_values(on, n);
-        begin_weighted(w, block_tile(shared, VALUE_ROWS, n), s);
+        begin_weighted(w, shared, n, s);
         end_weighted(on, n, s);
         rows::store_sums(f, work.head, work.tile, top, s, output_tile(shared));
         return n + 1;

@@ -21,8 +21,12 @@ template <> struct weight_bits<element_f16> {
     static constexpr int value = 15;
 };
 
-template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key_steps_16 {
-    typedef products_16<Element, DIM, THREADS> products;
+/* Tiles are rows, or panels, as products_16 has them; FIRST_TILE: bytes to the first one. */
+template <class Element, int DIM, int KEYS, int QUERIES, int THREADS, int PANEL = DIM,
+          int FIRST_TILE = 16 * QUERIES>
+struct key_steps_16 {
+    typedef products_16<Element, DIM, THREADS, PANEL> products;
+    static_assert(FIRST_TILE >= 16 * QUERIES, "LSE and delta of two stages come before");
     static_assert(QUERIES <= THREADS, "a thread copies the LSE of a query");
 
     /* Queries of a step, their dout, LSE and delta. */
@@ -33,7 +37,7 @@ template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key
 
     static LANE_CODE char *key_tile(char *shared)
     {
-        return shared + 16 * QUERIES;
+        return shared + FIRST_TILE;
     }
 
     static LANE_CODE char *value_tile(char *shared)
@@ -94,7 +98,28 @@ template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key
         copies_commit();
     }
 
-    /* Block::step for every step of the list. */
+    /* Three cursors take turns, and two stages of rows. */
+    static LANE_CODE int turn_after(int turn)
+    {
+        return turn == 2 ? 0 : turn + 1;
+    }
+
+    /* Copy the next step's rows, and find the one after it. */
+    static LANE_CODE void copy_next(const ra_cuda_backward &f, backward_keys_block &block, int turn,
+                                    char *shared, int at)
+    {
+        int const next = turn_after(turn), after = turn == 0 ? 2 : turn - 1;
+        if (!visit_is_over(block, block.cursor[next]))
+            copy_step(f, block.task, block.cursor[next], stage_of(shared, at ^ 1));
+        if (thread_index() == 0) {
+            block.cursor[after] = block.cursor[next];
+            visit_next(f, block, QUERIES, block.cursor[after]);
+        }
+        warp_barrier(); /* all lanes do what follows together, as products ask for */
+    }
+
+    /* Block::step for every step of the list: it calls copy_next. Block::copied is what a thread
+       does about its copies that have arrived, before others read them. */
     template <class Block>
     static LANE_CODE void visit(const ra_cuda_backward &f, backward_keys_block &block, char *shared,
                                 typename Block::sums &sums)
@@ -102,20 +127,13 @@ template <class Element, int DIM, int KEYS, int QUERIES, int THREADS> struct key
         if (!visit_is_over(block, block.cursor[0]))
             copy_step(f, block.task, block.cursor[0], stage_of(shared, 0));
         for (int turn = 0, at = 0; !visit_is_over(block, block.cursor[turn]); at ^= 1) {
-            int const next = turn == 2 ? 0 : turn + 1, after = turn == 0 ? 2 : turn - 1;
             copies_wait();
+            Block::copied();
             block_barrier(); /* keys and this step's rows are there; the other stage, the cursor of
                                 the step before and what it left in shared memory have been read,
                                 the next cursor is there */
-            if (!visit_is_over(block, block.cursor[next]))
-                copy_step(f, block.task, block.cursor[next], stage_of(shared, at ^ 1));
-            if (thread_index() == 0) {
-                block.cursor[after] = block.cursor[next];
-                visit_next(f, block, QUERIES, block.cursor[after]);
-            }
-            warp_barrier(); /* all lanes do what follows together, as products ask for */
-            Block::step(f, block, block.cursor[turn], shared, stage_of(shared, at), sums);
-            turn = next;
+            Block::step(f, block, turn, shared, at, sums);
+            turn = turn_after(turn);
         }
     }
 

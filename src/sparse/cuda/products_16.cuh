@@ -198,6 +198,15 @@ template <class Element, int DIM, int THREADS, int PANEL = DIM> struct products_
                                  w[2 * step + (i >> 1)][2 * (i & 1) + 1]);
     }
 
+    /* All of a row tile's. */
+    template <int STEPS>
+    static LANE_CODE void pack_rows(const float (&w)[2 * STEPS][4], uint32_t (&a)[STEPS][4])
+    {
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step)
+            pack_left(w, step, a[step]);
+    }
+
     /* acc[left row][dim] += sum over right rows of w[left row][right row] * right[right row][dim],
        w rounded to 16 bits. */
     template <int ROW_TILES, int TILES>

@@ -151,41 +151,51 @@ template <class Element> struct warpgroup;
     RA_WGMMA_EIGHT(how, n), RA_WGMMA_EIGHT(how, n + 2), RA_WGMMA_EIGHT(how, n + 4),                \
         RA_WGMMA_EIGHT(how, n + 6)
 
+#define RA_WGMMA(COLUMNS, TYPE) "wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32." TYPE "." TYPE
+
+/* Both operands in shared memory; c is what was there before, times ADDS, and their product. */
+#define RA_WARPGROUP_SHARED(NAME, ADDS, HOW, TYPE)                                                 \
+    template <bool ACROSS = false>                                                                 \
+    static LANE_CODE void NAME(float(&c)[8][4], uint64_t left, uint64_t right)                     \
+    {                                                                                              \
+        asm volatile(RA_WGMMA("64", TYPE) " {" RA_WGMMA_SUMS_64 "}, %32, %33, " ADDS               \
+                                          ", 1, 1, %34, %34;"                                      \
+                     : RA_WGMMA_OPERANDS(HOW, 0)                                                   \
+                     : "l"(left), "l"(right), "n"((int)ACROSS));                                   \
+    }                                                                                              \
+                                                                                                   \
+    template <bool ACROSS = false>                                                                 \
+    static LANE_CODE void NAME(float(&c)[16][4], uint64_t left, uint64_t right)                    \
+    {                                                                                              \
+        asm volatile(RA_WGMMA("128", TYPE) " {" RA_WGMMA_SUMS_128 "}, %64, %65, " ADDS             \
+                                           ", 1, 1, %66, %66;"                                     \
+                     : RA_WGMMA_OPERANDS(HOW, 0), RA_WGMMA_OPERANDS(HOW, 8)                        \
+                     : "l"(left), "l"(right), "n"((int)ACROSS));                                   \
+    }
+
 /*
- * product, add_product: c =, or +=, left * right^T, of 128 columns: rows of both operands lie along
- * the depth. add_product: c += a * right, of 64 or 128 columns: rows of right lie across the depth.
- * c has four floats per eight columns.
+ * Products of 64 or 128 columns; c has four floats per eight of them. product, add_product: c =, or
+ * +=, left * right. Rows of both operands lie along the depth, or, ACROSS, across it: those of left
+ * are then columns of the product's left operand. With a in registers: c += a * right, whose rows
+ * lie across the depth.
  */
 #define RA_WARPGROUP(ELEMENT, TYPE)                                                                \
     template <> struct warpgroup<ELEMENT> {                                                        \
-        static LANE_CODE void product(float (&c)[16][4], uint64_t left, uint64_t right)            \
-        {                                                                                          \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE              \
-                         " {" RA_WGMMA_SUMS_128 "}, %64, %65, 0, 1, 1, 0, 0;"                      \
-                         : RA_WGMMA_OPERANDS("=f", 0), RA_WGMMA_OPERANDS("=f", 8)                  \
-                         : "l"(left), "l"(right));                                                 \
-        }                                                                                          \
-                                                                                                   \
-        static LANE_CODE void add_product(float (&c)[16][4], uint64_t left, uint64_t right)        \
-        {                                                                                          \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE              \
-                         " {" RA_WGMMA_SUMS_128 "}, %64, %65, 1, 1, 1, 0, 0;"                      \
-                         : RA_WGMMA_OPERANDS("+f", 0), RA_WGMMA_OPERANDS("+f", 8)                  \
-                         : "l"(left), "l"(right));                                                 \
-        }                                                                                          \
+        RA_WARPGROUP_SHARED(product, "0", "=f", TYPE)                                              \
+        RA_WARPGROUP_SHARED(add_product, "1", "+f", TYPE)                                          \
                                                                                                    \
         static LANE_CODE void add_product(float (&c)[8][4], const uint32_t a[4], uint64_t right)   \
         {                                                                                          \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE               \
-                         " {" RA_WGMMA_SUMS_64 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"         \
+            asm volatile(RA_WGMMA("64", TYPE) " {" RA_WGMMA_SUMS_64                                \
+                                              "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"          \
                          : RA_WGMMA_OPERANDS("+f", 0)                                              \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                \
         }                                                                                          \
                                                                                                    \
         static LANE_CODE void add_product(float (&c)[16][4], const uint32_t a[4], uint64_t right)  \
         {                                                                                          \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE              \
-                         " {" RA_WGMMA_SUMS_128 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"        \
+            asm volatile(RA_WGMMA("128", TYPE) " {" RA_WGMMA_SUMS_128                              \
+                                               "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"         \
                          : RA_WGMMA_OPERANDS("+f", 0), RA_WGMMA_OPERANDS("+f", 8)                  \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                \
         }                                                                                          \
@@ -195,6 +205,8 @@ RA_WARPGROUP(element_bf16, "bf16")
 RA_WARPGROUP(element_f16, "f16")
 
 #undef RA_WARPGROUP
+#undef RA_WARPGROUP_SHARED
+#undef RA_WGMMA
 #undef RA_WGMMA_OPERANDS
 #undef RA_WGMMA_EIGHT
 #undef RA_WGMMA_FOUR
