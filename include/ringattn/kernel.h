@@ -280,15 +280,16 @@ typedef enum ra_isa {
     RA_ISA_PORTABLE,
     RA_ISA_AVX2,
     RA_ISA_AVX512,
-    RA_ISA_AVX512BF16, /* bf16 by dot products of pairs; else as AVX512 */
-    RA_ISA_NEON,       /* 64-bit ARM, every one of which has it */
-    RA_ISA_SM80,       /* GPUs: ra_kernel_cuda, */
-    RA_ISA_SM90A       /* ra_kernel_cuda_sm90a */
+    RA_ISA_AVX512BF16,    /* bf16 by dot products of pairs; else as AVX512 */
+    RA_ISA_NEON,          /* 64-bit ARM, every one of which has it */
+    RA_ISA_SM80,          /* GPUs: ra_kernel_cuda, */
+    RA_ISA_SM90A,         /* ra_kernel_cuda_sm90a, */
+    RA_ISA_SM90A_BACKWARD /* and ra_kernel_cuda_sm90a_backward */
 } ra_isa;
 
 static inline bool ra_isa_is_gpus(ra_isa isa)
 {
-    return isa == RA_ISA_SM80 || isa == RA_ISA_SM90A;
+    return isa == RA_ISA_SM80 || isa == RA_ISA_SM90A || isa == RA_ISA_SM90A_BACKWARD;
 }
 
 /** The CPU table for an instruction set; NULL if the build or the machine lacks it, or if it is one
@@ -311,6 +312,13 @@ const ra_kernel_ops *ra_kernel_cuda(void);
  * for sm_90a.
  */
 const ra_kernel_ops *ra_kernel_cuda_sm90a(void);
+
+/**
+ * As ra_kernel_cuda_sm90a, and by warpgroups also backward steps that do all in one pass: in bf16
+ * with these head_dims, unless they are to repeat bit for bit. It has never run on a GPU, so
+ * RA_ISA_AUTO does not take it.
+ */
+const ra_kernel_ops *ra_kernel_cuda_sm90a_backward(void);
 
 /**
  * @param use   a GPU's table puts its multiprocessors in place of the threads; the dtype decides

@@ -13,6 +13,11 @@ const ra_kernel_ops *ra_kernel_cuda_sm90a(void)
     return NULL;
 }
 
+const ra_kernel_ops *ra_kernel_cuda_sm90a_backward(void)
+{
+    return NULL;
+}
+
 const ra_kernel_ops *ra_kernel_cuda_standard(void)
 {
     return NULL;

@@ -50,7 +50,7 @@ static bool isa_is_at_fault(const ra_config *config)
     ra_devices devices;
     ra_config other = *config;
     other.isa = RA_ISA_AUTO;
-    if (config->isa != RA_ISA_SM90A || ra_kernel_cuda() == NULL)
+    if (!ra_isa_is_gpus(config->isa) || config->isa == RA_ISA_SM80 || ra_kernel_cuda() == NULL)
         return false;
     if (ra_backend_gpu_table(config) == NULL)
         return true;
@@ -67,11 +67,12 @@ ra_status ra_backend_refuse(const ra_config *config, const char *why)
         return RA_ERR_CONFIG;
     }
     bool const of_isa = isa_is_at_fault(config);
-    const char *place =
-        config->places[ra_config_key_find(of_isa ? "compute.isa" : "compute.backend")];
+    int const key = ra_config_key_find(of_isa ? "compute.isa" : "compute.backend");
+    const char *place = config->places[key];
     if (of_isa) {
-        ra_log(RA_LOG_ERROR, "%s%scompute.isa: sm_90a: %s: use compute.isa: auto",
-               place != NULL ? place : "", place != NULL ? ": " : "", why);
+        ra_log(RA_LOG_ERROR, "%s%scompute.isa: %s: %s: use compute.isa: auto",
+               place != NULL ? place : "", place != NULL ? ": " : "",
+               ra_config_choice_name(&ra_config_keys[key], config->isa), why);
         return RA_ERR_CONFIG;
     }
     ra_log(RA_LOG_ERROR, "%s%scompute.backend: cuda: %s: use auto or cpu",
@@ -115,7 +116,9 @@ const ra_kernel_ops *ra_backend_gpu_table(const ra_config *config)
 {
     if (config->attention_kind == RA_ATTENTION_STANDARD)
         return ra_kernel_cuda_standard();
-    return config->isa == RA_ISA_SM90A ? ra_kernel_cuda_sm90a() : ra_kernel_cuda();
+    return config->isa == RA_ISA_SM90A_BACKWARD ? ra_kernel_cuda_sm90a_backward()
+           : config->isa == RA_ISA_SM90A        ? ra_kernel_cuda_sm90a()
+                                                : ra_kernel_cuda();
 }
 
 bool ra_backend_gpu_suits(const ra_config *config, const ra_kernel_ops *ops,

@@ -45,10 +45,16 @@ static const ra_choice cache_modes[] = {
     {"off", RA_CACHE_OFF}, {"lazy", RA_CACHE_LAZY}, {"eager", RA_CACHE_EAGER}, {NULL, 0}};
 static const ra_choice backends[] = {
     {"auto", RA_BACKEND_AUTO}, {"cpu", RA_BACKEND_CPU}, {"cuda", RA_BACKEND_CUDA}, {NULL, 0}};
-static const ra_choice isas[] = {
-    {"auto", RA_ISA_AUTO},     {"portable", RA_ISA_PORTABLE},     {"avx2", RA_ISA_AVX2},
-    {"avx512", RA_ISA_AVX512}, {"avx512bf16", RA_ISA_AVX512BF16}, {"neon", RA_ISA_NEON},
-    {"sm_80", RA_ISA_SM80},    {"sm_90a", RA_ISA_SM90A},          {NULL, 0}};
+static const ra_choice isas[] = {{"auto", RA_ISA_AUTO},
+                                 {"portable", RA_ISA_PORTABLE},
+                                 {"avx2", RA_ISA_AVX2},
+                                 {"avx512", RA_ISA_AVX512},
+                                 {"avx512bf16", RA_ISA_AVX512BF16},
+                                 {"neon", RA_ISA_NEON},
+                                 {"sm_80", RA_ISA_SM80},
+                                 {"sm_90a", RA_ISA_SM90A},
+                                 {"sm_90a_backward", RA_ISA_SM90A_BACKWARD},
+                                 {NULL, 0}};
 static const ra_choice comms[] = {{"auto", RA_COMM_AUTO},
                                   {"self", RA_COMM_SELF},
                                   {"mpi", RA_COMM_MPI},
@@ -183,7 +189,7 @@ const ra_config_key ra_config_keys[] = {
     {"compute.threads", RA_KEY_INT32, "auto",
      "threads per rank; auto: the cores of this process over the ranks that share them",
      AT(threads), RANGE(1, 4096), .zero_name = "auto"},
-    {"compute.isa", RA_KEY_CHOICE, "auto", "instruction set; auto: the best of this machine; on GPUs sm_90a, forward by wgmma, where compute capability (9.0), head_dim and 16 bits allow, else sm_80",
+    {"compute.isa", RA_KEY_CHOICE, "auto", "instruction set; auto: the best of this machine; on GPUs sm_90a, forward by wgmma, where compute capability (9.0), head_dim and 16 bits allow, else sm_80; sm_90a_backward, never run on a GPU so far: in bf16 backward by wgmma, too",
      AT(isa), .choices = isas},
     {"compute.deterministic", RA_KEY_BOOL, "false", "repeated runs agree bit for bit; on CPUs they always do for a given number of threads; on GPUs this costs time backward in bf16 up to head_dim 128 alone",
      AT(deterministic)},

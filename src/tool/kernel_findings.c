@@ -25,9 +25,7 @@ static ra_status finding_widen(const ra_kernel_use *use, const checker *by,
                                ra_kernel_finding *finding)
 {
     static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
-    bool const on_gpu = finding->ops == ra_kernel_cuda_sm90a() ||
-                        finding->ops == ra_kernel_cuda() ||
-                        finding->ops == ra_kernel_cuda_standard();
+    bool const on_gpu = finding->ops->init != NULL;
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
         ra_kernel_finding one = *finding;
         one.use = *use;
@@ -129,6 +127,7 @@ ra_status ra_kernel_findings_make(ra_comm *comm, int threads,
         ra_kernel_list_add(&list, ra_cublas_describe(text, sizeof(text)) ? ra_kernel_cuda_standard()
                                                                          : NULL);
         ra_kernel_list_add(&list, ra_kernel_cuda_sm90a());
+        ra_kernel_list_add(&list, ra_kernel_cuda_sm90a_backward());
     }
     for (int i = 0; i < list.count; i++) {
         if (list.tables[i] == ra_kernel_cuda_standard())

@@ -17,12 +17,15 @@ static json_t *version_json(int version)
     return json_string(text);
 }
 
-/* Those of this build, in the order in which auto prefers them; on `device`, or on any if NULL. */
-static int tables_for(const ra_device *device, const ra_kernel_ops *tables[2])
+/* For `device`, or any if NULL: those of this build, in the order in which auto prefers them, and
+   what is taken by name alone. */
+enum { TABLES = 3 };
+static int tables_for(const ra_device *device, const ra_kernel_ops *tables[TABLES])
 {
-    const ra_kernel_ops *const all[2] = {ra_kernel_cuda_sm90a(), ra_kernel_cuda()};
+    const ra_kernel_ops *const all[TABLES] = {ra_kernel_cuda_sm90a(), ra_kernel_cuda(),
+                                              ra_kernel_cuda_sm90a_backward()};
     int count = 0;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < TABLES; i++)
         if (all[i] != NULL && (device == NULL || all[i]->runs_on == NULL ||
                                all[i]->runs_on(device->major, device->minor)))
             tables[count++] = all[i];
@@ -31,7 +34,7 @@ static int tables_for(const ra_device *device, const ra_kernel_ops *tables[2])
 
 static json_t *kernels_json(const ra_device *device)
 {
-    const ra_kernel_ops *tables[2];
+    const ra_kernel_ops *tables[TABLES];
     int const count = tables_for(device, tables);
     json_t *names = json_array();
     for (int i = 0; i < count; i++)
@@ -82,7 +85,7 @@ const char *ra_device_text(const ra_devices *devices, int index, char *text, siz
 {
     char memory[32];
     const ra_device *device = &devices->list[index];
-    const ra_kernel_ops *tables[2];
+    const ra_kernel_ops *tables[TABLES];
     int const count = tables_for(device, tables);
     snprintf(text, bytes, "GPU %d: %s (%d.%d, %s, %d multiprocessors)", index, device->name,
              device->major, device->minor, ra_bytes_text(device->memory_bytes, memory),

@@ -75,7 +75,7 @@ static ra_status emulated_sm90a_forward(ra_kernel *kernel, const ra_forward_step
     return forward_by(step, true);
 }
 
-static ra_status emulated_backward(ra_kernel *kernel, const ra_backward_step *step)
+static ra_status backward_by(ra_kernel *kernel, const ra_backward_step *step, bool warpgroups)
 {
     uint32_t tickets[2] = {0, 0};
     ra_status const status = ra_cuda_backward_check(step);
@@ -83,13 +83,25 @@ static ra_status emulated_backward(ra_kernel *kernel, const ra_backward_step *st
         return status;
     void *const map = copy_map(step->map);
     bool const single = ra_cuda_goes_single(step, kernel->deterministic, INT64_MAX);
-    ra_cuda_backward const f = ra_cuda_backward_args(step, map, single, tickets);
+    ra_cuda_backward f = ra_cuda_backward_args(step, map, single, tickets);
+    f.warpgroups =
+        warpgroups && single && ra_cuda_has_warpgroup_single(step->q.dtype, step->shape.dim);
     cuda_emulate_backward(&f, BLOCKS, order_seed++, &cuda_emulated_stats);
     cr_assert_eq(tickets[0], single ? 0 : tickets_of(f.yields, f.q_tasks),
                  "every task was taken once");
     cr_assert_eq(tickets[1], tickets_of(f.yields, f.k_tasks), "every task was taken once");
     free(map);
     return RA_OK;
+}
+
+static ra_status emulated_backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    return backward_by(kernel, step, false);
+}
+
+static ra_status emulated_sm90a_backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    return backward_by(kernel, step, true);
 }
 
 static int32_t emulated_tile_rows(ra_dtype dtype, int32_t dim)
@@ -115,5 +127,6 @@ ra_kernel_ops cuda_emulated_sm90a_ops(void)
     ra_kernel_ops ops = cuda_emulated_ops();
     ops.name = "cuda-emulated-sm_90a";
     ops.forward = emulated_sm90a_forward;
+    ops.backward = emulated_sm90a_backward;
     return ops;
 }

@@ -8,7 +8,7 @@
 /** Threads run in another order at every launch. */
 ra_kernel_ops cuda_emulated_ops(void);
 
-/** Likewise, with forward steps by warpgroups where these can compute them. */
+/** Likewise, by warpgroups where these can compute a step. */
 ra_kernel_ops cuda_emulated_sm90a_ops(void);
 
 /* Of all launches so far. */

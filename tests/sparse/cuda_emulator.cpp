@@ -4,6 +4,7 @@
 #include "sparse/cuda/backward_keys_16.cuh"
 #include "sparse/cuda/backward_queries_16.cuh"
 #include "sparse/cuda/backward_single_16.cuh"
+#include "sparse/cuda/backward_single_wgmma.cuh"
 #include "sparse/cuda/forward_16.cuh"
 #include "sparse/cuda/forward_32.cuh"
 #include "sparse/cuda/forward_wgmma.cuh"
@@ -57,6 +58,21 @@ template <class Element> static kernel warpgroup_kernel_of(const ra_cuda_forward
     case DIM:                                                                                      \
         k.run = run_pass<forward_wgmma<Element, DIM>, ra_cuda_forward>;                            \
         k.tile = forward_wgmma<Element, DIM>::TILE;                                                \
+        break;
+        RA_CUDA_WARPGROUP_DIMS(RA_INSTANCE)
+#undef RA_INSTANCE
+    }
+    return k;
+}
+
+static kernel warpgroup_kernel_of(const ra_cuda_backward *f)
+{
+    kernel k = {NULL, f, {}, f->k_tasks, f->yields};
+    switch (ra_cuda_dim_of(f->dim)) {
+#define RA_INSTANCE(DIM)                                                                           \
+    case DIM:                                                                                      \
+        k.run = run_pass<keys_pass<backward_single_wgmma<element_bf16, DIM>>, ra_cuda_backward>;   \
+        k.tile = backward_single_wgmma<element_bf16, DIM>::TILE;                                   \
         break;
         RA_CUDA_WARPGROUP_DIMS(RA_INSTANCE)
 #undef RA_INSTANCE
@@ -173,6 +189,10 @@ void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
 void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
                            cuda_emulation *stats)
 {
+    if (f->warpgroups) {
+        launch(warpgroup_kernel_of(f), blocks, seed, stats);
+        return;
+    }
     if (f->single) {
         launch(kernel_of<single_bf16, RA_CUDA_SINGLE_DIM_MOST>(f, f->k_tasks), blocks, seed, stats);
         return;

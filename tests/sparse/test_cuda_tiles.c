@@ -131,6 +131,33 @@ Test(cuda_tile_table, tiles_of_warpgroups_have_as_many_queries_as_the_others)
     }
 }
 
+/* Two warpgroups have 64 keys each, and a panel of a step's queries with one of dims. */
+Test(cuda_tile_table, tiles_of_the_single_pass_by_warpgroups_have_as_many_keys_as_the_others)
+{
+    for (int32_t dim = 1; dim <= 256; ++dim) {
+        bool const has = ra_cuda_has_warpgroup_single(RA_BF16, dim);
+        cr_assert_eq(has, ra_cuda_has_warpgroups(RA_BF16, dim));
+        cr_assert(!ra_cuda_has_warpgroup_single(RA_F16, dim));
+        cr_assert(!ra_cuda_has_warpgroup_single(RA_F32, dim));
+        if (!has)
+            continue;
+        ra_cuda_tile const tile = ra_cuda_warpgroup_single_of(dim);
+        cr_assert_eq(tile.dim, ra_cuda_dim_of(dim));
+        cr_assert(ra_cuda_has_single(RA_BF16, dim, INT64_MAX));
+        cr_assert_eq(tile.k_rows, ra_cuda_single_of(dim).k_rows, "tasks are of as many keys");
+        cr_assert_eq(tile.warps % 4, 0);
+        cr_assert_eq(tile.k_rows, 16 * tile.warps);
+        cr_assert_leq(tile.warps, 8, "a vote per warp has a place");
+        cr_assert_eq(tile.q_rows / RA_PANEL * (tile.dim / RA_PANEL), tile.warps / 4);
+        cr_assert_eq(tile.q_rows % RA_PANEL, 0);
+        cr_assert_leq(RA_CUDA_KEYS_HEAD_BYTES + RA_CUDA_LIST_BYTES + 16 * tile.q_rows,
+                      RA_CUDA_SINGLE_PANELS, "tiles begin behind LSE and delta");
+        cr_assert_eq(RA_CUDA_SINGLE_PANELS % RA_PANEL_BLOCK_BYTES, 0);
+        cr_assert_leq(32 * tile.warps * tile.registers * tile.blocks_per_sm, REGISTERS_PER_SM);
+        cr_assert_leq(tile.shared_bytes + SHARED_SYSTEM, SHARED_PER_SM_H100);
+    }
+}
+
 /* Above 128 dims chunks of linear attention take more shared memory than some GPUs have. */
 Test(cuda_tile_table, linear_attention_fits_every_gpu_up_to_128_dims)
 {

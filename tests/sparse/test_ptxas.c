@@ -10,9 +10,9 @@
 #include <string.h>
 
 enum { ATTENTION_KINDS = 3, DTYPES = 3, DIMS = 6, LINEAR_DIMS = 3, ARCHITECTURES = 2 };
-/* Forward by warpgroups, for one architecture. */
+/* By warpgroups, for one architecture: forward in two dtypes, backward in one. */
 #define ONE(DIM) +1
-enum { WARPGROUP_KERNELS = 2 * (0 RA_CUDA_WARPGROUP_DIMS(ONE)) };
+enum { WARPGROUP_KERNELS = 3 * (0 RA_CUDA_WARPGROUP_DIMS(ONE)) };
 #define COUNTED(DIM) +(DIM <= RA_CUDA_SINGLE_DIM_MOST)
 enum { SINGLE_KERNELS = 0 RA_CUDA_DIMS(COUNTED) };
 /* Kernels for rows: two that copy, one that adds, and those that round and sum, by dtype. */
@@ -27,6 +27,7 @@ typedef enum kernel_kind {
     KERNEL_QUERIES,
     KERNEL_KEYS,
     KERNEL_SINGLE,
+    KERNEL_WARPGROUP_SINGLE,
     KERNEL_LINEAR,
     KERNEL_LINEAR_KEYS,
     KERNEL_LINEAR_ROWWISE,
@@ -50,7 +51,8 @@ static kernel_name parse_name(const char *line)
                  {"forward_wgmma", KERNEL_WARPGROUPS},
                  {"queries_pass", KERNEL_QUERIES},
                  {"keys_pass", KERNEL_KEYS},
-                 {"backward_single", KERNEL_SINGLE}, /* a pass for keys, too */
+                 {"backward_single_16", KERNEL_SINGLE}, /* a pass for keys, too */
+                 {"backward_single_wgmma", KERNEL_WARPGROUP_SINGLE},
                  {"linear_kernel", KERNEL_LINEAR},
                  {"linear_keys_kernel", KERNEL_LINEAR_KEYS},
                  {"linear_rowwise_kernel", KERNEL_LINEAR_ROWWISE},
@@ -92,6 +94,8 @@ static int32_t registers_of(kernel_name name)
         return ra_cuda_keys_of(name.dtype, name.dim).registers;
     case KERNEL_SINGLE:
         return ra_cuda_single_of(name.dim).registers;
+    case KERNEL_WARPGROUP_SINGLE:
+        return ra_cuda_warpgroup_single_of(name.dim).registers;
     case KERNEL_LINEAR:
     case KERNEL_LINEAR_KEYS:
         return ra_cuda_linear_tile(name.dim).registers;

@@ -164,6 +164,13 @@ const ra_kernel_ops *__wrap_ra_kernel_cuda_sm90a(void)
     return NULL;
 }
 
+const ra_kernel_ops *__wrap_ra_kernel_cuda_sm90a_backward(void);
+
+const ra_kernel_ops *__wrap_ra_kernel_cuda_sm90a_backward(void)
+{
+    return NULL;
+}
+
 const ra_kernel_ops *__wrap_ra_kernel_cuda_standard(void);
 
 const ra_kernel_ops *__wrap_ra_kernel_cuda_standard(void)

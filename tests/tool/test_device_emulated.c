@@ -111,6 +111,29 @@ Test(device_emulated, the_instruction_set_of_compute_capability_9_0_is_right_too
     expect_verified("cuda-sm_90a");
 }
 
+/* By name alone; with what is not computed so, too. */
+Test(device_emulated, backward_by_warpgroups_is_right_where_it_is_asked_for)
+{
+    static const char *const jobs[] = {
+        WIDE "--backward", WIDE "--backward --set compute.deterministic=true", WIDE,
+        "--set shape.dtype=bf16 --set shape.head_dim=50 --set pattern.dilated.segments=[32,64] "
+        "--set pattern.dilated.rates=[1,2] --backward",
+        "--set shape.dtype=f16 --set shape.head_dim=64 --backward"};
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof(arguments),
+                 "run " JOB "%s --set compute.isa=sm_90a_backward --verify --json", jobs[i]);
+        run("", arguments);
+        expect_verified("cuda-sm_90a_backward");
+    }
+    if (!command_has_mpi())
+        return;
+    run_ranks(2, "", "",
+              "run " JOB WIDE "--set comm.backend=mpi --set compute.isa=sm_90a_backward --backward "
+              "--verify --json");
+    expect_verified("cuda-sm_90a_backward");
+}
+
 Test(device_emulated, other_gpus_do_not_have_the_instruction_set_of_9_0)
 {
     static const char *const commands[] = {"run", "info"};
@@ -122,6 +145,10 @@ Test(device_emulated, other_gpus_do_not_have_the_instruction_set_of_9_0)
                      "compute.isa: sm_90a: code for sm_90a runs on compute capability 9.0 alone");
         run("RA_STANDIN_MAJOR=10", arguments);
         expect_error(2, "has 10.0: use compute.isa: auto");
+        snprintf(arguments, sizeof(arguments), "%s " JOB "--set compute.isa=sm_90a_backward",
+                 commands[i]);
+        run("RA_STANDIN_MAJOR=8", arguments);
+        expect_error(2, "compute.isa: sm_90a_backward: code for sm_90a runs on compute capability");
         run("RA_STANDIN_ABSENT=35", arguments);
         expect_error(2, "compute.backend: cuda: the NVIDIA driver is too old");
     }

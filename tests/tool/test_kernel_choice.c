@@ -99,6 +99,10 @@ Test(kernel_choice, auto_prefers_what_a_gpu_alone_has_where_it_differs)
         list_for((ra_config){.dtype = RA_F32, .head_dim = 96, .isa = RA_ISA_SM90A}, 9.0);
     cr_expect_eq(named.count, 1);
     cr_expect_eq(named.tables[0], ra_kernel_cuda_sm90a());
+    ra_kernel_list const backward =
+        list_for((ra_config){.dtype = RA_BF16, .head_dim = 64, .isa = RA_ISA_SM90A_BACKWARD}, 9.0);
+    cr_expect_eq(backward.count, 1);
+    cr_expect_eq(backward.tables[0], ra_kernel_cuda_sm90a_backward());
 }
 
 Test(kernel_choice, materialised_scores_have_one_table_on_any_gpu)

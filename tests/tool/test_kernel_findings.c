@@ -46,7 +46,7 @@ ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *
 {
     (void)plain;
     bool const on_gpu = ops == ra_kernel_cuda() || ops == ra_kernel_cuda_sm90a() ||
-                        ops == ra_kernel_cuda_standard();
+                        ops == ra_kernel_cuda_sm90a_backward() || ops == ra_kernel_cuda_standard();
     cr_assert_eq(use->threads, on_gpu ? 2 : 1);
     (void)poll;
     (void)poll_context;
@@ -83,6 +83,7 @@ Test(kernel_findings, are_of_both_instruction_sets_of_a_gpu_of_9_0)
     cr_assert_eq(ra_kernel_findings_make(NULL, 2, found, &count), RA_OK);
     cr_expect(is_among(ra_kernel_cuda(), found, count));
     cr_expect(is_among(ra_kernel_cuda_sm90a(), found, count));
+    cr_expect(is_among(ra_kernel_cuda_sm90a_backward(), found, count));
     for (int i = 0; i < count; i++)
         cr_expect(found[i].ops != ra_kernel_cuda_sm90a() ||
                   (found[i].use.dtype != RA_F32 && found[i].use.linear == RA_LINEAR_NONE));

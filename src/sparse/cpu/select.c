@@ -94,6 +94,7 @@ const ra_kernel_ops *ra_kernel_cpu(ra_isa isa)
         return if_neon();
     case RA_ISA_SM80:
     case RA_ISA_SM90A:
+    case RA_ISA_SM90A_BACKWARD:
         break;
     }
     return NULL;

@@ -28,6 +28,10 @@ static cudaError_t launch_both(const ra_cuda_backward *f, ra_cuda_grid *grid,
 
 cudaError_t ra_cuda_launch_backward(const ra_cuda_backward *f, ra_cuda_grid *grid)
 {
+#ifdef RA_CUDA_SM90A
+    if (f->warpgroups)
+        return ra_cuda_single_warpgroups(f, grid);
+#endif
     if (f->single)
         return ra_cuda_single_bf16(f, grid);
     switch (f->q.dtype) {

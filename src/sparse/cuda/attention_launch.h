@@ -43,6 +43,7 @@ ra_cuda_forward_launch ra_cuda_forward_warpgroups; /* of both 16-bit dtypes; on 
 ra_cuda_backward_launch ra_cuda_queries_f32, ra_cuda_queries_f16, ra_cuda_queries_bf16;
 ra_cuda_backward_launch ra_cuda_keys_f32, ra_cuda_keys_f16, ra_cuda_keys_bf16;
 ra_cuda_backward_launch ra_cuda_single_bf16;
+ra_cuda_backward_launch ra_cuda_single_warpgroups; /* on sm_90a alone */
 
 #ifdef __cplusplus
 }

@@ -28,6 +28,7 @@ typedef struct ra_cuda_backward {
     bool aligned;        /* rows of q, k, v and dout are whole pieces of 16 bytes, aligned */
     bool single;         /* one kernel: `single` */
     bool whole;          /* rows of gradients have all dims of the instance, aligned in fours */
+    bool warpgroups;     /* `single` by wgmma: a GPU of sm_90a, and ra_cuda_has_warpgroup_single */
 } ra_cuda_backward;
 
 RA_STATIC_ASSERT(sizeof(ra_cuda_backward) <= 4096, "kernel parameters are at most 4 KiB");

@@ -64,8 +64,8 @@ template <class Element, int DIM> struct backward_single_16 {
         steps::load(f, block, true, shared);
     }
 
-    /* Slots beyond the block's have zero keys, and must have zero weights too: dq sums over all
-       slots. */
+    /* Slots beyond the block's have zero keys, and must have zero weights too: infinite ones, of a
+       query whose scores are low, would make its dq NaN. */
     static LANE_CODE void weigh(const ra_cuda_backward &f, const backward_keys_block &block,
                                 const ra_query_cursor &c, char *shared,
                                 const typename steps::stage &from)

@@ -105,6 +105,29 @@ RA_HD bool ra_cuda_has_single(ra_dtype dtype, int32_t head_dim, int64_t shared_b
            ra_cuda_single_of(head_dim).shared_bytes <= shared_bytes;
 }
 
+/* ---- `single` by warpgroups: wgmma, sm_90a --------------------------------------------------- */
+
+/* Where its tiles begin in shared memory, aligned as wgmma wants them: behind what `keys` has there
+   before its own. */
+enum { RA_CUDA_SINGLE_PANELS = 4096 };
+
+/* Whether it is compiled for them: `single` that warpgroups have. */
+RA_HD bool ra_cuda_has_warpgroup_single(ra_dtype dtype, int32_t head_dim)
+{
+    return dtype == RA_BF16 && ra_cuda_has_warpgroups(dtype, head_dim);
+}
+
+/* As many keys as `single` has, 64 per warpgroup; queries so that each of these has 64 rows and 64
+   columns of a step's dq. Gradients of scores are in shared memory, weights are not. */
+RA_HD ra_cuda_tile ra_cuda_warpgroup_single_of(int32_t head_dim)
+{
+    int32_t const dim = ra_cuda_dim_of(head_dim);
+    ra_cuda_tile tile = ra_cuda_keys_16(dim, 8, 1, dim == 64 ? 128 : 64, 1);
+    tile.shared_bytes = RA_CUDA_SINGLE_PANELS + 2 * dim * (2 * tile.k_rows + 4 * tile.q_rows) +
+                        2 * tile.k_rows * tile.q_rows;
+    return tile;
+}
+
 /* Passes of `keys` over the same block: above 128 dims the sums of dk and of dv do not fit
    registers together, and each has a task of its own. */
 RA_HD int32_t ra_cuda_key_parts(ra_dtype dtype, int32_t head_dim)

@@ -270,11 +270,14 @@ static ra_status cuda_forward(ra_kernel *kernel, const ra_forward_step *step)
     return forward_by(kernel, step, false);
 }
 
-static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *step, const void *map)
+static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *step, const void *map,
+                                  bool may_use_warpgroups)
 {
     bool const single =
         ra_cuda_goes_single(step, kernel->deterministic, ra_cuda_self(kernel)->shared_bytes);
-    ra_cuda_backward const f = ra_cuda_backward_args(step, map, single, tickets_of(kernel));
+    ra_cuda_backward f = ra_cuda_backward_args(step, map, single, tickets_of(kernel));
+    f.warpgroups =
+        may_use_warpgroups && single && ra_cuda_has_warpgroup_single(step->q.dtype, f.dim);
     ra_cuda_grid grid = grid_of(kernel);
     if (f.q_tasks == 0 || f.k_tasks == 0)
         return RA_OK;
@@ -286,7 +289,8 @@ static ra_status enqueue_backward(ra_kernel *kernel, const ra_backward_step *ste
     return ra_cuda_kernel_status(kernel, error, "kernel cuda: backward");
 }
 
-static ra_status cuda_backward(ra_kernel *kernel, const ra_backward_step *step)
+static ra_status backward_by(ra_kernel *kernel, const ra_backward_step *step,
+                             bool may_use_warpgroups)
 {
     ra_cuda_tile const keys = ra_cuda_keys_of(step->q.dtype, step->shape.dim);
     ra_cuda_tile const queries = ra_cuda_queries_of(step->q.dtype, step->shape.dim);
@@ -302,8 +306,13 @@ static ra_status cuda_backward(ra_kernel *kernel, const ra_backward_step *step)
     if (status == RA_OK)
         status = ra_cuda_map_data(kernel, step->map, &own, &map);
     if (status == RA_OK)
-        status = enqueue_backward(kernel, step, map);
+        status = enqueue_backward(kernel, step, map, may_use_warpgroups);
     return ra_cuda_give_map(kernel, status, &own);
+}
+
+static ra_status cuda_backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    return backward_by(kernel, step, false);
 }
 
 const ra_kernel_ops ra_cuda_ops = {
@@ -337,10 +346,10 @@ const ra_kernel_ops *ra_kernel_cuda(void)
     return &ra_cuda_ops;
 }
 
-/* ---- forward by warpgroups ------------------------------------------------------------------- */
+/* ---- by warpgroups --------------------------------------------------------------------------- */
 
 #ifdef RA_CUDA_SM90A
-static ra_kernel_ops sm90a_ops;
+static ra_kernel_ops sm90a_ops, sm90a_backward_ops;
 static pthread_once_t sm90a_made = PTHREAD_ONCE_INIT;
 
 static bool sm90a_runs_on(int32_t major, int32_t minor)
@@ -353,25 +362,51 @@ static bool sm90a_differs(const ra_kernel_use *use)
     return use->linear == RA_LINEAR_NONE && ra_cuda_has_warpgroups(use->dtype, use->dim);
 }
 
-static bool sm90a_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
+static bool sm90a_backward_differs(const ra_kernel_use *use)
+{
+    return use->backward && !use->deterministic && use->linear == RA_LINEAR_NONE &&
+           ra_cuda_has_warpgroup_single(use->dtype, use->dim);
+}
+
+/* With so many bytes of shared memory, or as many as the other table needs. */
+static bool serves_with(const ra_kernel_use *use, int32_t own, char *why_not, size_t bytes)
 {
     ra_devices devices;
     int index;
     const ra_device *const device = device_of(&devices, &index);
-    int32_t const other = ra_cuda_shared_bytes(use);
-    int32_t const own =
-        sm90a_differs(use) ? ra_cuda_warpgroup_tile_of(use->dim).shared_bytes : other;
     if (device == NULL || sm90a_runs_on(device->major, device->minor))
-        return has_shared(use, ra_hd_max(own, other), why_not, bytes);
+        return has_shared(use, ra_hd_max(own, ra_cuda_shared_bytes(use)), why_not, bytes);
     snprintf(why_not, bytes,
              "code for sm_90a runs on compute capability 9.0 alone, and GPU %d (%s) has %d.%d",
              index, device->name, (int)device->major, (int)device->minor);
     return false;
 }
 
+static int32_t sm90a_shared_bytes(const ra_kernel_use *use)
+{
+    return sm90a_differs(use) ? ra_cuda_warpgroup_tile_of(use->dim).shared_bytes : 0;
+}
+
+static bool sm90a_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
+{
+    return serves_with(use, sm90a_shared_bytes(use), why_not, bytes);
+}
+
+static bool sm90a_backward_serves(const ra_kernel_use *use, char *why_not, size_t bytes)
+{
+    int32_t const backward =
+        sm90a_backward_differs(use) ? ra_cuda_warpgroup_single_of(use->dim).shared_bytes : 0;
+    return serves_with(use, ra_hd_max(backward, sm90a_shared_bytes(use)), why_not, bytes);
+}
+
 static ra_status sm90a_forward(ra_kernel *kernel, const ra_forward_step *step)
 {
     return forward_by(kernel, step, true);
+}
+
+static ra_status sm90a_backward(ra_kernel *kernel, const ra_backward_step *step)
+{
+    return backward_by(kernel, step, true);
 }
 
 /* Scratch for shared rows and for parts of long tasks is one: no step has both. */
@@ -395,15 +430,35 @@ static void make_sm90a(void)
     sm90a_ops.differs = sm90a_differs;
     sm90a_ops.workspace_bytes = sm90a_workspace_bytes;
     sm90a_ops.forward = sm90a_forward;
+    sm90a_backward_ops = sm90a_ops;
+    sm90a_backward_ops.name = "cuda-sm_90a_backward";
+    sm90a_backward_ops.serves = sm90a_backward_serves;
+    sm90a_backward_ops.differs = sm90a_backward_differs;
+    sm90a_backward_ops.backward = sm90a_backward;
+}
+
+static const ra_kernel_ops *sm90a_made_once(const ra_kernel_ops *ops)
+{
+    RA_ASSERT(pthread_once(&sm90a_made, make_sm90a) == 0);
+    return ops;
 }
 
 const ra_kernel_ops *ra_kernel_cuda_sm90a(void)
 {
-    RA_ASSERT(pthread_once(&sm90a_made, make_sm90a) == 0);
-    return &sm90a_ops;
+    return sm90a_made_once(&sm90a_ops);
+}
+
+const ra_kernel_ops *ra_kernel_cuda_sm90a_backward(void)
+{
+    return sm90a_made_once(&sm90a_backward_ops);
 }
 #else
 const ra_kernel_ops *ra_kernel_cuda_sm90a(void)
+{
+    return NULL;
+}
+
+const ra_kernel_ops *ra_kernel_cuda_sm90a_backward(void)
 {
     return NULL;
 }

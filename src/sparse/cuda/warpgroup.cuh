@@ -4,10 +4,11 @@
  * Warpgroup Level Matrix Instructions"). sm_90a alone has it. And for warpgroups that do different
  * things: registers, barriers of some threads, mbarriers.
  *
- * Products run on while the warps do something else, in order. Registers that they use must not be
- * touched, nor shared memory that they read, between warpgroup_begin and warpgroup_wait. A lane's
- * sums c[n] are those of mma.m16n8k16 (fragments.h) for the warp's 16 rows and columns 8 n on, and
- * its left operand a has the same registers. Others lie in shared memory as wgmma_layout.h says.
+ * Products run on while the warps do something else, in order. Between warpgroup_begin and
+ * warpgroup_wait registers that they use must not be touched, nor shared memory that they read be
+ * written. A lane's sums c[n] are those of mma.m16n8k16 (fragments.h) for the warp's 16 rows and
+ * columns 8 n on, and its left operand a has the same registers. Others lie in shared memory as
+ * wgmma_layout.h says.
  *
  * All 128 threads of a warpgroup take part in all of these but shared_publish, warpgroup_pin, and
  * those of barriers and mbarriers, which say who does.
