@@ -16,7 +16,7 @@ gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python 
 Builds, and checks on the first GPU: the kernels' contract against float64, memory, 2, 3 and 4 ranks
 over NCCL and through host memory, whole jobs with --verify, rates, compute-sanitizer on small
 cases, the longest sequences, and what PyTorch reaches; on compute capability 9.0, the contract of
-compute.isa: sm_90a, which auto takes there, and rates of sm_80 beside it. Nothing is installed and
+compute.isa: sm_90a, which auto takes there, and rates of others beside it. Nothing is installed and
 no network is used; root makes /dev/shm and brings up lo where they are missing. What this build or
 this machine does not have is a row of the report all the same.
 The value of a job's row is its worst error over the bound; it passes up to 1.

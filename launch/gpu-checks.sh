@@ -467,31 +467,48 @@ has_sm_90a() {
     return 1
 }
 
-# Where auto takes sm_90a: whether its own kernels are right, on cases of the contract that launch
-# them, and some more. Other stages have its jobs, races and rates; here are those of sm_80, which no
-# job of these shapes takes there unasked.
+# of_isa ISA: a job by these kernels, and what compute-sanitizer says of them.
+of_isa() {
+    local isa=$1 kind options
+    both "job causal, $isa" 40 "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
+        --set "compute.isa=$isa" --set shape.dtype=bf16 --set shape.head_dim=128
+    for kind in memcheck racecheck synccheck; do
+        options=(--tool "$kind" --error-exitcode 9)
+        [ "$kind" != memcheck ] || options+=(--report-api-errors no)
+        check "compute-sanitizer $kind, $isa" 30 compute-sanitizer "${options[@]}" \
+            "$bench" --once "--$isa" 1000 2 128 dense causal window blocks dilated
+    done
+}
+
+# Where auto takes sm_90a: whether its own kernels are right, and those backward that it does not
+# take, on cases of the contract that launch them, and some more. Other stages have its jobs, races
+# and rates; here are those of the instruction sets that no job takes there unasked.
 check_sm_90a() {
-    local dense pattern kind options
+    local dense pattern
     has_sm_90a 'compute.isa: sm_90a' || return
     check 'contract, sm_90a' 100 "$tests_dir/sparse/test_kernel_contract_device_sm90a" --verbose \
         --timeout 90 -j4 --filter 'kernel/@(agrees*|small*|rows*|tiles*|shared*|random*)'
     check 'order, sm_90a' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
         --timeout 45 -j4 --filter 'kernel/@(repeated*|ends*|steps*)'
-    both 'job causal, sm_80' 40 "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
-        --set compute.isa=sm_80 --set shape.dtype=bf16 --set shape.head_dim=128
-    for kind in memcheck racecheck synccheck; do
-        options=(--tool "$kind" --error-exitcode 9)
-        [ "$kind" != memcheck ] || options+=(--report-api-errors no)
-        check "compute-sanitizer $kind, sm_80" 50 compute-sanitizer "${options[@]}" \
-            "$bench" --once --sm_80 1000 2 128 dense causal window blocks dilated
+    of_isa sm_90a_backward
+    watch_clocks sm_90a_backward check 'rates of sm_90a_backward at 16,384 tokens' 30 "$bench" \
+        --json --sm_90a_backward 16384 16 128 dense causal
+    figure 'TFLOP/s backward, sm_90a_backward, dense' "$(rate "$log" dense tflops_backward)" 280
+    figure 'TFLOP/s backward, sm_90a_backward, causal' "$(rate "$log" causal tflops_backward)" ''
+    check 'rates of sm_90a_backward at 131,072 tokens' 30 "$bench" --json --sm_90a_backward 131072 \
+        16 128 "${sparse[@]}"
+    for pattern in "${sparse[@]}"; do
+        figure "TFLOP/s backward, sm_90a_backward, $pattern" \
+            "$(rate "$log" "$pattern" tflops_backward)" ''
     done
-    watch_clocks sm_80 check 'rates of sm_80 at 16,384 tokens' 40 "$bench" --json --sm_80 \
+    of_isa sm_80
+    watch_clocks sm_80 check 'rates of sm_80 at 16,384 tokens' 30 "$bench" --json --sm_80 \
         16384 16 128 dense causal
     dense=$(rate "$log" dense tflops_forward)
     figure 'TFLOP/s forward, sm_80, dense' "$dense" 330
     figure 'TFLOP/s forward, sm_80, causal' "$(rate "$log" causal tflops_forward)" 300
     figure 'share of thread blocks held, sm_80' "${dense:+$(blocks_held "$log")}" 1
-    check 'rates of sm_80 at 131,072 tokens' 40 "$bench" --json --sm_80 131072 16 128 \
+    check 'rates of sm_80 at 131,072 tokens' 30 "$bench" --json --sm_80 131072 16 128 \
         "${sparse[@]}"
     for pattern in "${sparse[@]}"; do
         figure "TFLOP/s forward, sm_80, $pattern" "$(rate "$log" "$pattern" tflops_forward)" ''

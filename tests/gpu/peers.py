@@ -82,7 +82,7 @@ def ours_cpu(args, point):
 def ours_cuda(args, point):
     if point["dtype"] != "bf16":
         raise OursFailed(f"{args.bench}: it times bf16")
-    isa = ["--sm_80"] if args.isa == "sm_80" else []
+    isa = ["--" + args.isa] if args.isa != "auto" else []
     out = start([args.bench, "--json"] + isa + [str(point["tokens"]), str(point["heads"]),
                  str(point["head_dim"]), point["pattern"]], args.limit)
     report = json.loads(out)
@@ -323,7 +323,7 @@ def parse_arguments():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--ringattn", default="ringattn", help="the command, for --device cpu")
     parser.add_argument("--bench", default="cuda_bench", help="cuda_bench, for --device cuda")
-    parser.add_argument("--isa", choices=("auto", "sm_80"), default="auto",
+    parser.add_argument("--isa", choices=("auto", "sm_80", "sm_90a_backward"), default="auto",
                         help="ours on a GPU, as compute.isa has it")
     parser.add_argument("--patterns", type=chosen(PATTERNS), default=["dense", "causal"])
     parser.add_argument("--dtypes", type=chosen(("bf16", "f16", "f32")), default=["bf16"])

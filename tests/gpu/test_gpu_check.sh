@@ -338,6 +338,12 @@ grep -q 'beside PyTorch, sparse.*--budget [12]\?[0-9] ' "$work/build/report/repo
 ! grep -q "$source_dir/" "$work/build/report/report.md" || fail "a path of this machine in a command"
 verdict 'contract, sm_90a' passed
 verdict 'job causal, sm_80' 'passed | 0.2'
+for row in 'job causal, sm_90a_backward' 'compute-sanitizer racecheck, sm_90a_backward' \
+    'TFLOP/s backward, sm_90a_backward, random'; do
+    grep -q "^| $row |.*\(isa=\|--\)sm_90a_backward " "$work/build/report/report.md" ||
+        fail "$row is not of it"
+done
+verdict 'TFLOP/s backward, sm_90a_backward, dense' 'passed | 290 | 280'
 for row in 'job causal, sm_80' 'compute-sanitizer synccheck, sm_80' 'TFLOP/s forward, sm_80, random'; do
     grep -q "^| $row |.*\(isa=\|--\)sm_80 " "$work/build/report/report.md" ||
         fail "$row is not of it"

@@ -162,16 +162,17 @@ assert measured == ["efficient", "flash", "flash", "efficient"], measured
 asked = []
 def bench(command, limit_s):
     asked.append(command)
-    isa = "sm_80" if "--sm_80" in command else "sm_90a"
+    isa = command[2][2:] if command[2].startswith("--") else "sm_90a"
     return '{"isa": "%s", "points": [{"forward_ms": {"median": 1.0}, "live_pairs": 10}]}' % isa
 started, peers.start, peers.ours_cuda = peers.start, bench, ours_cuda
 point = {"dtype": "bf16", "tokens": 8, "heads": 2, "head_dim": 64, "pattern": "causal"}
-for isa, taken in ("auto", "sm_90a"), ("sm_80", "sm_80"):
+for isa, taken in ("auto", "sm_90a"), ("sm_80", "sm_80"), ("sm_90a_backward", "sm_90a_backward"):
     args = types.SimpleNamespace(bench="bench", isa=isa, limit=1, key="forward_ms")
     assert peers.ours_cuda(args, point) == ({"median": 1.0}, 10)
     assert args.isa_taken == taken, args
 assert asked == [["bench", "--json", "8", "2", "64", "causal"],
-                 ["bench", "--json", "--sm_80", "8", "2", "64", "causal"]], asked
+                 ["bench", "--json", "--sm_80", "8", "2", "64", "causal"],
+                 ["bench", "--json", "--sm_90a_backward", "8", "2", "64", "causal"]], asked
 peers.start = started
 
 Mask.pairs = 11

@@ -5,11 +5,12 @@
  * does: the kernels alone, as a job of one rank calls them, without zeroing gradients before or
  * rounding those that were summed up in float32 after. Not a test.
  *
- *     cuda_bench [--json] [--once] [--sm_80] [TOKENS [HEADS [DIM [PATTERN...]]]]
+ *     cuda_bench [--json] [--once] [--sm_80 | --sm_90a_backward] [TOKENS [HEADS [DIM
+ * [PATTERN...]]]]
  *
- * --once: a single launch of each, for tools that look on. Forward is as compute.isa: auto has it,
- * by warpgroups where the GPU can; --sm_80: as with compute.isa: sm_80. Where a multiprocessor
- * holds fewer thread blocks than a kernel is made for, both numbers are printed.
+ * --once: a single launch of each, for tools that look on. Kernels are as compute.isa: auto has
+ * them, forward by warpgroups where the GPU can, or as with the compute.isa of that name. Where a
+ * multiprocessor holds fewer thread blocks than a kernel is made for, both numbers are printed.
  *
  * Defaults are 16384 16 128 and all patterns: dense, causal, window (causal, 1,024 wide), dilated
  * (every fourth token of segments of 8,192), and of blocks of 128 tokens blocks (dilated_sparse),
@@ -86,7 +87,7 @@ typedef struct bench {
     int32_t heads, dim;
     int64_t shared_bytes; /* most of a thread block */
     int multiprocessors;
-    bool json, warpgroups;
+    bool json, warpgroups, backward_warpgroups;
     int warmup, repeats;
     int points; /* so far */
     ra_view q, k, v, out, dout, dq, dk, dv;
@@ -217,7 +218,8 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
     run_pass(b, name, "forward_delta", 4, &(pass){.forward = &d}, map->live_pairs);
     for (int way = single ? 0 : 1; way < 2; way++) {
         backward.dq = way == 0 ? b->dq_sums : b->dq;
-        ra_cuda_backward const g = ra_cuda_backward_args(&backward, copy, way == 0, f.ticket);
+        ra_cuda_backward g = ra_cuda_backward_args(&backward, copy, way == 0, f.ticket);
+        g.warpgroups = b->backward_warpgroups && way == 0;
         run_pass(b, name, single && way == 1 ? "backward_deterministic" : "backward", 10,
                  &(pass){.backward = &g}, map->live_pairs);
     }
@@ -315,7 +317,8 @@ static int64_t number(const char *text)
     return value;
 }
 
-/* Code for sm_90a runs on 9.0 alone, and is not of every build. */
+/* Code for sm_90a runs on 9.0 alone, and is not of every build; head_dims of it serve both passes.
+ */
 static bool has_warpgroups(const ra_device *device, int32_t dim)
 {
 #ifdef RA_CUDA_SM90A
@@ -359,7 +362,7 @@ static void take_all(bench *b, ra_block blocks[BLOCKS])
 
 int main(int argc, char **argv)
 {
-    bool json = false, once = false, is_sm80 = false;
+    bool json = false, once = false, is_sm80 = false, is_backward = false;
     int at = 1;
     for (; at < argc; at++)
         if (strcmp(argv[at], "--json") == 0)
@@ -368,6 +371,8 @@ int main(int argc, char **argv)
             once = true;
         else if (strcmp(argv[at], "--sm_80") == 0)
             is_sm80 = true;
+        else if (strcmp(argv[at], "--sm_90a_backward") == 0)
+            is_backward = true;
         else
             break;
     bench b = {.json = json,
@@ -388,12 +393,21 @@ int main(int argc, char **argv)
     b.shared_bytes = devices.list[0].shared_bytes;
     b.multiprocessors = devices.list[0].multiprocessors;
     b.warpgroups = !is_sm80 && has_warpgroups(&devices.list[0], b.dim);
+    b.backward_warpgroups = is_backward && b.warpgroups;
+    if (is_backward && !b.warpgroups) {
+        fprintf(stderr,
+                "cuda_bench: --sm_90a_backward: not on this GPU, in this build, of this dim\n");
+        return 2;
+    }
     take_all(&b, blocks);
     printf(b.json ? "{\"device\": \"%s\", \"isa\": \"%s\", \"dtype\": \"bf16\", \"tokens\": %lld, "
                     "\"heads\": %d, \"head_dim\": %d, \"repeats\": %d, \"points\": ["
                   : "%s, %s, bf16, %lld tokens, %d heads of %d; median of %d\n",
-           devices.list[0].name, b.warpgroups ? "sm_90a" : "sm_80", (long long)b.tokens, b.heads,
-           b.dim, b.repeats);
+           devices.list[0].name,
+           b.backward_warpgroups ? "sm_90a_backward"
+           : b.warpgroups        ? "sm_90a"
+                                 : "sm_80",
+           (long long)b.tokens, b.heads, b.dim, b.repeats);
     for (int i = 0; i < PATTERNS && argc <= at + 3; i++)
         run_named(&b, patterns[i].name);
     for (int i = at + 3; i < argc; i++)
