@@ -253,45 +253,62 @@ template <class Element, int DIM> struct forward_wgmma {
         tell_copied(on.queries_there);
     }
 
-    /* A tile's values, from block n on, and its other keys: those of a block are needed, and their
-       place is free, before the values of the block before it. @return the next tile's first */
+    static LANE_CODE void bring_values(const ra_cuda_forward &f, char *shared, uint32_t n)
+    {
+        board &on = *(board *)shared;
+        bring_rows(f, shared, VALUE_ROWS, n);
+        tell_copied(on.values_there[n % PLACES]);
+    }
+
+    /* A tile's keys but the first block's, and its values but the last block's, from block n on:
+       keys of a block are needed, and their place is free, before the values of the block before
+       it. @return the last block */
     static LANE_CODE uint32_t bring_blocks(const ra_cuda_forward &f, const forward_head &h,
                                            char *shared, uint32_t n)
     {
         board &on = *(board *)shared;
         if (is_first_bringing() && !known(on, n).last)
             say_block(f, h, on, n + 1, known(on, n).left - 1);
-        for (bool last = false; !last; ++n) {
+        bringing::meet(); /* the next block is known */
+        for (; !known(on, n).last; ++n) {
+            bring_rows(f, shared, KEY_ROWS, n + 1);
+            if (is_first_bringing() && !known(on, n + 1).last)
+                say_block(f, h, on, n + 2, known(on, n + 1).left - 1);
+            warp_barrier();
+            bring_values(f, shared, n);
             bringing::meet(); /* the next block is known */
-            last = known(on, n).last;
-            if (!last) {
-                bring_rows(f, shared, KEY_ROWS, n + 1);
-                if (is_first_bringing() && !known(on, n + 1).last)
-                    say_block(f, h, on, n + 2, known(on, n + 1).left - 1);
-                warp_barrier();
-            }
-            bring_rows(f, shared, VALUE_ROWS, n);
-            tell_copied(on.values_there[n % PLACES]);
         }
         return n;
     }
 
+    /* A unit is looked for before the last values of the one before it are brought, whose place is
+       not free yet; but a tile's only values come first. */
     static LANE_CODE void bring(const ra_cuda_forward &f, char *shared)
     {
         board &on = *(board *)shared;
         uint32_t blocks = 0;
+        bool late = false; /* the last values are to be brought */
         for (uint32_t n = 0;; ++n) {
             unit &u = on.units[n % 3];
             if (is_first_bringing())
                 say_unit(f, n == 0 ? NULL : &on.units[(n - 1) % 3], on, u, blocks);
+            warp_barrier();
+            if (late)
+                bring_values(f, shared, blocks - 1);
             bringing::meet(); /* the unit and its first block are known */
             bring_queries(f, u.work, shared, n, blocks);
             if (!u.work.there)
                 return;
             if (u.begins) /* tiles write after it, since they wait for values, which come after */
                 forward_missed_rows<bringing, FORWARD_OUTPUT>(f, u.work);
-            if (u.work.has_tile)
-                blocks = bring_blocks(f, u.work.head, shared, blocks);
+            late = false;
+            if (!u.work.has_tile)
+                continue;
+            uint32_t const last = bring_blocks(f, u.work.head, shared, blocks);
+            late = last != blocks;
+            if (!late)
+                bring_values(f, shared, last);
+            blocks = last + 1;
         }
     }
 
@@ -327,12 +344,14 @@ template <class Element, int DIM> struct forward_wgmma {
     }
 
     /* Scores of block n are there. */
-    static LANE_CODE void take_scores(board &on, uint32_t n, bool masked, scores &s)
+    static LANE_CODE void take_scores(board &on, uint32_t n, bool masked, bool last, scores &s)
     {
         warpgroup_pin(s[0]);
         if (masked)
             products::mask(known(on, n).cursor, s);
         tell(on.rows_read[KEY_ROWS][n % PLACES]);
+        if (last)
+            tell(on.queries_read);
     }
 
     /* Blocks from n on. @return the next tile's first */
@@ -353,7 +372,7 @@ template <class Element, int DIM> struct forward_wgmma {
             scores fresh;
             begin_scores(queries, shared, n, fresh);
             warpgroup_wait<0>();
-            take_scores(on, n, known(on, n).masked, fresh);
+            take_scores(on, n, known(on, n).masked, !more, fresh);
             rows::soften(f, top, fresh, s);
             products::pack_rows(fresh[0], w);
         }
@@ -369,7 +388,7 @@ template <class Element, int DIM> struct forward_wgmma {
             begin_weighted(w, shared, n, s);
             pass_turn(own);
             warpgroup_wait<1>();
-            take_scores(on, n + 1, masked, fresh);
+            take_scores(on, n + 1, masked, !more, fresh);
             bool const raised = rows::raise(f, fresh, top, left);
             rows::weigh(f, top, fresh, sum);
             warpgroup_pin(fresh[0]); /* weights are computed before values are waited for */
@@ -379,7 +398,6 @@ template <class Element, int DIM> struct forward_wgmma {
             rows::add_sums(sum, s);
             products::pack_rows(fresh[0], w);
         }
-        tell(on.queries_read);
         await_values(on, n);
         begin_weighted(w, shared, n, s);
         end_weighted(on, n, s);
