@@ -218,12 +218,30 @@ Test(cuda_key_cursor, bounds_that_never_bind_do_not_overflow)
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
+/* Around the multiples of each, and at the end. */
+Test(cuda_tasks, quotients_are_exact)
+{
+    static const uint32_t few[] = {
+        255,       256, 641, 65535, 65536, (1U << 31) - 1, 1U << 31, (1U << 31) + 1, UINT32_MAX - 1,
+        UINT32_MAX};
+    for (uint32_t i = 1; i < 200 + sizeof(few) / sizeof(few[0]); ++i) {
+        uint32_t const by = i < 200 ? i : few[i - 200];
+        ra_divisor const d = ra_divisor_of(by);
+        for (uint32_t step = 0; step < 2000; ++step) {
+            uint32_t const near = step * 2147483U / by * by;
+            for (uint32_t x = near - 2; x != near + 3; ++x)
+                cr_assert_eq(ra_divide(x, d), x / by, "%u / %u", x, by);
+        }
+        cr_assert_eq(ra_divide(UINT32_MAX, d), UINT32_MAX / by, "by %u", by);
+    }
+}
+
 Test(cuda_tasks, every_chunk_of_every_head_is_one_task_and_the_longest_of_a_group_come_first)
 {
     static char seen[3][5][7];
     for (int32_t groups = 1; groups <= 15; ++groups) {
-        ra_cuda_forward f = {.q_heads = 5, .tasks = 3 * 5 * 7, .chunks_computed = 7};
-        f.groups = groups;
+        ra_cuda_forward f = {.q_heads = 5, .tasks = 3 * 5 * 7};
+        f.order = ra_cuda_order_of(3, 5, groups, 7);
         f.map.chunk_count = 7;
         f.ascending = groups % 2 == 0;
         memset(seen, 0, sizeof(seen));
@@ -231,7 +249,7 @@ Test(cuda_tasks, every_chunk_of_every_head_is_one_task_and_the_longest_of_a_grou
         for (int64_t i = 0; i < f.tasks; ++i) {
             ra_cuda_task const task = ra_cuda_task_of(&f, i);
             int32_t const head = task.batch * 5 + task.head;
-            int32_t const group = ((head + 1) * groups - 1) / 15;
+            int32_t const group = head / ((15 + groups - 1) / groups);
             int32_t const now = group * 7 + (f.ascending ? task.chunk : 6 - task.chunk);
             cr_assert_eq(seen[task.batch][task.head][task.chunk]++, 0);
             cr_assert_geq(now, turn, "groups come one after another, and turns within them");
@@ -248,7 +266,7 @@ Test(cuda_tasks, key_tasks_cover_the_rows_of_every_kv_head_in_every_part)
     f.parts = ra_cuda_key_parts(RA_BF16, 256);
     f.key_blocks = (1000 + rows - 1) / rows;
     f.k_tasks = 2 * 3 * f.key_blocks * f.parts;
-    f.k_groups = 6;
+    f.k_order = ra_cuda_order_of(2, 3, 6, f.key_blocks);
     cr_assert_eq(f.parts, 2);
     for (int64_t i = 0; i < f.k_tasks; ++i) {
         ra_cuda_key_task const task = ra_cuda_key_task_of(&f, i);

@@ -341,13 +341,16 @@ Test(cuda_emulated, a_launch_yields_where_thread_blocks_may_leave)
 Test(cuda_emulated, refuses_steps_that_it_cannot_compute)
 {
     ra_tilemap const map = {.tile_rows = 128}, large = {.tile_rows = 129},
-                     endless = {.tile_rows = 128, .k_rows = INT32_MAX};
+                     endless = {.tile_rows = 128, .k_rows = INT32_MAX},
+                     many = {.tile_rows = 128, .chunk_count = 1 << 20},
+                     many_keys = {.tile_rows = 128, .k_rows = 1 << 24};
     ra_forward_step const good = {
         .map = &map,
         .shape = {.batch = 1, .q_heads = 2, .kv_heads = 1, .dim = 64, .scale = 1},
         .q = {.dtype = RA_BF16}};
-    ra_forward_step bad[7];
-    for (int i = 0; i < 7; ++i)
+    enum { BAD = 9 };
+    ra_forward_step bad[BAD];
+    for (int i = 0; i < BAD; ++i)
         bad[i] = good;
     bad[0].shape.dim = 257;
     bad[1].shape.kv_heads = 3;
@@ -356,11 +359,16 @@ Test(cuda_emulated, refuses_steps_that_it_cannot_compute)
     bad[4].shape.scale = NAN;
     bad[5].map = &large;
     bad[6].map = &endless;
+    bad[7].map = &many;
+    bad[8].map = &many_keys;
+    bad[7].shape.batch = bad[8].shape.batch = (1 << 10) + 1;
     captured_log said;
     cr_assert_eq(ra_cuda_forward_check(&good), RA_OK);
-    for (int i = 0; i < 7; ++i) {
+    for (int i = 0; i < BAD; ++i) {
         captured_log_begin(&said);
         cr_assert_neq(ra_cuda_forward_check(&bad[i]), RA_OK, "%d", i);
         cr_assert_eq(said.count, 1);
+        bad[i].shape.batch--; /* of the last two so many tasks that their numbers fit */
+        cr_assert(i < 7 || ra_cuda_forward_check(&bad[i]) == RA_OK);
     }
 }

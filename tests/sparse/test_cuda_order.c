@@ -154,9 +154,14 @@ Test(cuda_order, head_by_head_would_waste_what_groups_do_not)
     launch l;
     make_launch(&s.config, 16384, 8, 8, false, &l);
     cr_expect_float_eq(queries_wasted(&l, false), 1.01, 0.005, "%g", queries_wasted(&l, false));
-    l.forward.groups = 2 * 8;
+    l.forward.order = ra_cuda_order_of(2, 8, 2 * 8, l.m.map.chunk_count);
     cr_expect_float_eq(queries_wasted(&l, false), 1.12, 0.005, "%g", queries_wasted(&l, false));
     mapped_free(&l.m);
+}
+
+static uint32_t groups_of(const ra_cuda_order *order)
+{
+    return (order->heads + order->group_heads.value - 1) / order->group_heads.value;
 }
 
 /* Heads that share keys go together; as many as the cache holds, and those of a window at once. */
@@ -167,17 +172,17 @@ Test(cuda_order, heads_go_together_while_what_they_read_fits_the_cache)
     dense.config.causal = false;
     window.config.window_left = 1023;
     make_launch(&dense.config, 16384, 8, 4, false, &l); /* of a kv head 8 MiB, 16 of its queries */
-    cr_expect_eq(l.forward.groups, 2, "%lld", (long long)l.forward.groups);
-    cr_expect_eq(l.backward.q_groups, 2);
-    cr_expect_eq(l.backward.k_groups, 4, "%lld", (long long)l.backward.k_groups);
+    cr_expect_eq(groups_of(&l.forward.order), 2);
+    cr_expect_eq(groups_of(&l.backward.q_order), 2);
+    cr_expect_eq(groups_of(&l.backward.k_order), 4);
     mapped_free(&l.m);
     make_launch(&dense.config, 131072, 8, 8, false, &l);
-    cr_expect_eq(l.forward.groups, 16, "heads of two batches, each for itself");
-    cr_expect_eq(l.backward.k_groups, 16);
+    cr_expect_eq(groups_of(&l.forward.order), 16, "heads of two batches, each for itself");
+    cr_expect_eq(groups_of(&l.backward.k_order), 16);
     mapped_free(&l.m);
     make_launch(&window.config, 131072, 8, 8, false, &l);
-    cr_expect_eq(l.forward.groups, 1);
-    cr_expect_eq(l.backward.k_groups, 1);
+    cr_expect_eq(groups_of(&l.forward.order), 1);
+    cr_expect_eq(groups_of(&l.backward.k_order), 1);
     mapped_free(&l.m);
 }
 
@@ -191,7 +196,7 @@ Test(cuda_order, a_head_whose_chunks_share_keys_from_afar_goes_alone)
     strided.config.block_size = 128;
     strided.config.block_density = 0.02;
     make_launch(&strided.config, 131072, 8, 8, false, &l);
-    cr_expect_eq(l.forward.groups, 16, "%lld", (long long)l.forward.groups);
+    cr_expect_eq(groups_of(&l.forward.order), 16);
     mapped_free(&l.m);
     /* Of a segment's keys every fourth is read. */
     dilated.config.causal = false;
@@ -199,7 +204,7 @@ Test(cuda_order, a_head_whose_chunks_share_keys_from_afar_goes_alone)
     dilated.config.rates = (int64_t[]){4};
     dilated.config.branch_count = 1;
     make_launch(&dilated.config, 131072, 8, 8, false, &l);
-    cr_expect_eq(l.forward.groups, 1, "%lld", (long long)l.forward.groups);
+    cr_expect_eq(groups_of(&l.forward.order), 1);
     mapped_free(&l.m);
 }
 

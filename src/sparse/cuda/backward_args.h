@@ -14,12 +14,13 @@ typedef struct ra_cuda_backward {
     int64_t lse_batch_stride;
     uint32_t *tickets; /* [2]: the next task of each kernel; 0 before the launch. `single` has the
                           tasks and the ticket of `keys` */
-    int64_t q_tasks;   /* batch * q_heads * chunks_computed */
+    int64_t q_tasks;   /* as tasks of forward */
     int64_t k_tasks;   /* batch * kv_heads * key_blocks * parts */
-    int64_t q_groups, k_groups; /* of heads, of kv heads: see ra_cuda_turn_of */
+    ra_cuda_order q_order,
+        k_order;        /* of heads, of kv heads and blocks: a block's parts follow each other */
+    ra_divisor sharing; /* query heads of a kv head */
     int32_t k_rows;
     int32_t key_blocks, task_rows, parts; /* consecutive key rows of a task; tasks for each */
-    int32_t chunks_computed;
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float scale, factor; /* factor: scale * log2(e), positive */
     bool ascending;      /* of chunks: see ra_cuda_task_at */
@@ -42,13 +43,12 @@ typedef struct ra_cuda_key_task {
 
 RA_HD ra_cuda_key_task ra_cuda_key_task_of(const ra_cuda_backward *f, int64_t index)
 {
-    int64_t const blocks = f->k_tasks / f->parts, rows = f->task_rows;
-    ra_cuda_turn const turn =
-        ra_cuda_turn_of(blocks / f->key_blocks, f->k_groups, f->key_blocks, index / f->parts);
+    int64_t const rows = f->task_rows;
+    ra_cuda_turn const turn = ra_cuda_turn_of(&f->k_order, (uint32_t)(index / f->parts));
     ra_cuda_key_task task = {0, 0, 0, 0, 0};
     task.part = (int32_t)(index % f->parts);
-    task.batch = (int32_t)(turn.head / f->kv_heads);
-    task.kv_head = (int32_t)(turn.head % f->kv_heads);
+    task.batch = turn.batch;
+    task.kv_head = turn.head;
     task.row_begin = turn.turn * rows;
     task.row_end = task.row_begin + rows < f->k_rows ? task.row_begin + rows : f->k_rows;
     return task;
@@ -57,9 +57,8 @@ RA_HD ra_cuda_key_task ra_cuda_key_task_of(const ra_cuda_backward *f, int64_t in
 /* A task of the pass for dq, as in the forward pass. */
 RA_HD ra_cuda_task ra_cuda_query_task_of(const ra_cuda_backward *f, int64_t index)
 {
-    int64_t const heads = f->q_tasks / f->chunks_computed;
-    return ra_cuda_task_at(ra_cuda_turn_of(heads, f->q_groups, f->chunks_computed, index),
-                           f->q_heads, f->map.chunk_count, f->ends_only, f->ascending);
+    return ra_cuda_task_at(ra_cuda_turn_of(&f->q_order, (uint32_t)index), f->map.chunk_count,
+                           f->ends_only, f->ascending);
 }
 
 #endif

@@ -254,7 +254,7 @@ template <class Block> LANE_CODE void backward_keys_sum(const ra_cuda_backward &
 /* What a task visits in a layer; false: none of the group's heads is in it. */
 LANE_CODE bool visit_layer(const ra_cuda_backward &f, int32_t layer, int32_t kv_head, key_visit &v)
 {
-    int32_t const group = f.q_heads / f.kv_heads;
+    int32_t const group = (int32_t)f.sharing.value;
     v.layer = &f.map.layers[layer];
     v.chunk_tile = f.map.chunk_tile + (int64_t)layer * (f.map.chunk_count + 1);
     v.head_begin = kv_head * group;

@@ -31,7 +31,7 @@ static_assert(sizeof(backward_queries_block) <= RA_CUDA_HEAD_BYTES, "it has its 
 LANE_CODE void backward_queries_begin(const ra_cuda_backward &f, const ra_cuda_task &task,
                                       int element_bytes, backward_queries_block &block)
 {
-    int32_t const kv_head = task.head / (f.q_heads / f.kv_heads);
+    int32_t const kv_head = (int32_t)ra_divide((uint32_t)task.head, f.sharing);
     int64_t const at = task.batch * f.lse_batch_stride + (int64_t)task.head * f.map.q_rows;
     block.q = head_data(f.q, element_bytes, task.batch, task.head);
     block.k = head_data(f.k, element_bytes, task.batch, kv_head);

@@ -2,6 +2,7 @@
 #ifndef RINGATTN_CUDA_FORWARD_ARGS_H
 #define RINGATTN_CUDA_FORWARD_ARGS_H
 
+#include "sparse/cuda/task_order.h"
 #include "sparse/cuda/tile_table.h"
 
 /* A tile map whose arrays were copied as one block: pointers inside are the host's. */
@@ -94,9 +95,9 @@ typedef struct ra_cuda_forward {
     float *scratch;
     int64_t scratch_floats; /* from one to the next */
     uint32_t *ticket;       /* the next task; 0 before the launch */
-    int64_t tasks;          /* batch * q_heads * chunks_computed */
-    int64_t groups;         /* of heads: see ra_cuda_turn_of */
-    int32_t chunks_computed;
+    int64_t tasks;          /* of each head its chunks, or those at the ends */
+    ra_cuda_order order;
+    ra_divisor sharing; /* query heads of a kv head */
     int32_t q_heads, kv_heads, q_head_begin, dim;
     float factor; /* of scores: scale * log2(e), positive */
     float slack;  /* 16 bits: how far a score may exceed its row's top before the top rises */
@@ -118,30 +119,6 @@ RA_HD int64_t ra_cuda_scratch_floats(int32_t dim)
     return (int64_t)RA_SHARED_CHUNK_ROWS_MAX * (dim + 2);
 }
 
-/*
- * The order of tasks, longest first: the last ones drawn decide how long the other thread blocks
- * idle. Heads of all batches form groups, as large as the L2 cache can hold what their tasks read,
- * and the heads of a group take turns. With 264 thread blocks, causal attention over 16,384 tokens
- * and 16 heads takes 1.12 times the ideal (all blocks busy until the end) head by head, and 1.01
- * times in groups. (FlashAttention-3 orders causal tiles so too.)
- */
-typedef struct ra_cuda_turn {
-    int64_t head; /* of all batches */
-    int32_t turn; /* of the head's tasks */
-} ra_cuda_turn;
-
-/* Group g has heads [g * heads / groups, (g + 1) * heads / groups). */
-RA_HD ra_cuda_turn ra_cuda_turn_of(int64_t heads, int64_t groups, int32_t turns, int64_t index)
-{
-    int64_t const group = ((index / turns + 1) * groups - 1) / heads;
-    int64_t const begin = group * heads / groups, count = (group + 1) * heads / groups - begin;
-    int64_t const at = index - begin * turns;
-    ra_cuda_turn turn = {0, 0};
-    turn.turn = (int32_t)(at / count);
-    turn.head = begin + at % count;
-    return turn;
-}
-
 /* What a task is about. Under a causal mask the last chunks are the long ones; `ascending`: the
    first ones are. */
 typedef struct ra_cuda_task {
@@ -149,23 +126,22 @@ typedef struct ra_cuda_task {
     int32_t chunk;
 } ra_cuda_task;
 
-RA_HD ra_cuda_task ra_cuda_task_at(ra_cuda_turn turn, int32_t q_heads, int32_t chunk_count,
-                                   bool ends_only, bool ascending)
+RA_HD ra_cuda_task ra_cuda_task_at(ra_cuda_turn turn, int32_t chunk_count, bool ends_only,
+                                   bool ascending)
 {
     bool const at_end = ends_only && turn.turn > 0;
     int32_t const from_begin = at_end ? chunk_count - 1 : turn.turn;
     ra_cuda_task task = {0, 0, 0};
-    task.batch = (int32_t)(turn.head / q_heads);
-    task.head = (int32_t)(turn.head - (int64_t)task.batch * q_heads);
+    task.batch = turn.batch;
+    task.head = turn.head;
     task.chunk = ascending ? from_begin : chunk_count - 1 - from_begin;
     return task;
 }
 
 RA_HD ra_cuda_task ra_cuda_task_of(const ra_cuda_forward *f, int64_t index)
 {
-    int64_t const heads = f->tasks / f->chunks_computed;
-    return ra_cuda_task_at(ra_cuda_turn_of(heads, f->groups, f->chunks_computed, index), f->q_heads,
-                           f->map.chunk_count, f->ends_only, f->ascending);
+    return ra_cuda_task_at(ra_cuda_turn_of(&f->order, (uint32_t)index), f->map.chunk_count,
+                           f->ends_only, f->ascending);
 }
 
 #endif

@@ -55,7 +55,7 @@ static_assert(sizeof(forward_block) <= RA_CUDA_FORWARD_HEAD_BYTES, "it has its p
 LANE_CODE void forward_head_begin(const ra_cuda_forward &f, const ra_cuda_task &task,
                                   int element_bytes, forward_head &h)
 {
-    int32_t const kv_head = task.head / (f.q_heads / f.kv_heads);
+    int32_t const kv_head = (int32_t)ra_divide((uint32_t)task.head, f.sharing);
     int64_t const rows = f.map.q_rows;
     h.q = head_data(f.q, element_bytes, task.batch, task.head);
     h.k = head_data(f.k, element_bytes, task.batch, kv_head);

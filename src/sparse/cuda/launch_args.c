@@ -68,6 +68,16 @@ int32_t ra_cuda_shared_bytes(const ra_kernel_use *use)
     return use->backward ? ra_hd_max(forward, ra_hd_max(keys, queries)) : forward;
 }
 
+/* Tasks of a launch, and the few numbers more that thread blocks draw, have 32 bits. */
+#define TASKS_MOST 2147483648.0
+
+/* Of a head, in each pass: a task has a chunk, or, with its parts, at least so many key rows. */
+static int64_t tasks_most(const ra_tilemap *map)
+{
+    enum { KEY_ROWS_LEAST = 16 };
+    return ra_max_i64(map->chunk_count, ra_div_ceil(map->k_rows, KEY_ROWS_LEAST));
+}
+
 ra_status ra_cuda_step_check(const ra_kernel_shape *shape, const ra_tilemap *map, ra_dtype dtype)
 {
     float const factor = (float)((double)shape->scale * 1.44269504088896340736);
@@ -79,6 +89,9 @@ ra_status ra_cuda_step_check(const ra_kernel_shape *shape, const ra_tilemap *map
     if (map->k_rows > RA_CUDA_KEY_ROWS_MAX)
         return ra_kernel_refuse("cuda", RA_ERR_UNSUPPORTED,
                                 "more than 2^31 - 257 key rows: use more ranks");
+    if ((double)shape->batch * shape->q_heads * (double)tasks_most(map) > TASKS_MOST)
+        return ra_kernel_refuse("cuda", RA_ERR_UNSUPPORTED,
+                                "more than 2^31 blocks of rows, of all heads and batches");
     if (!(factor >= FLT_MIN && factor <= FLT_MAX))
         return ra_kernel_refuse("cuda", RA_ERR_UNSUPPORTED, "the scale must be a positive number");
     return RA_OK;
@@ -262,6 +275,11 @@ static bool is_ascending(const ra_tilemap *map)
            key_reach_of(map, NULL, 0, 1).read > key_reach_of(map, NULL, last, last + 1).read;
 }
 
+static ra_divisor sharing_of(const ra_kernel_shape *shape)
+{
+    return ra_divisor_of((uint32_t)(shape->q_heads / shape->kv_heads));
+}
+
 /* A launch has at most INT32_MAX thread blocks. */
 static bool may_yield(bool yields, int64_t tasks)
 {
@@ -280,6 +298,8 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
     int64_t const tasks = shape->batch * shape->q_heads * computed;
     bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
                          is_aligned(&step->v, shape->dim);
+    ra_cuda_order const order = ra_cuda_order_of(
+        shape->batch, shape->q_heads, query_groups(shape, step->map, &step->k), computed);
     return (ra_cuda_forward){.map = ra_cuda_map_at(step->map, map_base),
                              .q = step->q,
                              .k = step->k,
@@ -294,8 +314,8 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .scratch_floats = ra_cuda_scratch_floats(shape->dim),
                              .ticket = ticket,
                              .tasks = tasks,
-                             .groups = query_groups(shape, step->map, &step->k),
-                             .chunks_computed = (int32_t)computed,
+                             .order = order,
+                             .sharing = sharing_of(shape),
                              .q_heads = shape->q_heads,
                              .kv_heads = shape->kv_heads,
                              .q_head_begin = shape->q_head_begin,
@@ -347,11 +367,16 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
     int32_t const task_rows = keys * key_stride_of(step->map);
     int64_t const key_blocks = ra_div_ceil(step->map->k_rows, task_rows);
     int32_t const parts = single ? 1 : ra_cuda_key_parts(dtype, shape->dim);
-    int64_t const q_tasks = shape->batch * shape->q_heads * (ends_only ? 2 : chunks);
+    int64_t const computed = ends_only ? 2 : chunks;
+    int64_t const q_tasks = shape->batch * shape->q_heads * computed;
     int64_t const k_tasks = shape->batch * shape->kv_heads * key_blocks * parts;
     RA_ASSERT(!single || ra_cuda_goes_single(step, false, INT64_MAX));
     bool const aligned = is_aligned(&step->q, shape->dim) && is_aligned(&step->k, shape->dim) &&
                          is_aligned(&step->v, shape->dim) && is_aligned(&step->dout, shape->dim);
+    ra_cuda_order const q_order = ra_cuda_order_of(
+        shape->batch, shape->q_heads, query_groups(shape, step->map, &step->k), computed);
+    ra_cuda_order const k_order = ra_cuda_order_of(
+        shape->batch, shape->kv_heads, key_groups(shape, step->map, &step->q), key_blocks);
     return (ra_cuda_backward){.map = ra_cuda_map_at(step->map, map_base),
                               .q = step->q,
                               .k = step->k,
@@ -366,13 +391,13 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .tickets = tickets,
                               .q_tasks = q_tasks,
                               .k_tasks = k_tasks,
-                              .q_groups = query_groups(shape, step->map, &step->k),
-                              .k_groups = key_groups(shape, step->map, &step->q),
+                              .q_order = q_order,
+                              .k_order = k_order,
+                              .sharing = sharing_of(shape),
                               .k_rows = (int32_t)step->map->k_rows,
                               .key_blocks = (int32_t)key_blocks,
                               .task_rows = task_rows,
                               .parts = parts,
-                              .chunks_computed = (int32_t)(ends_only ? 2 : chunks),
                               .q_heads = shape->q_heads,
                               .kv_heads = shape->kv_heads,
                               .q_head_begin = shape->q_head_begin,
