@@ -121,6 +121,12 @@ const ra_kernel_ops *ra_backend_gpu_table(const ra_config *config)
                                                 : ra_kernel_cuda();
 }
 
+bool ra_backend_gpu_runs(const ra_kernel_ops *ops, const ra_hardware *hardware)
+{
+    long const tenths = lround(10 * hardware->compute_capability);
+    return ops->runs_on == NULL || ops->runs_on((int32_t)(tenths / 10), (int32_t)(tenths % 10));
+}
+
 bool ra_backend_gpu_suits(const ra_config *config, const ra_kernel_ops *ops,
                           const ra_hardware *hardware)
 {
@@ -130,8 +136,7 @@ bool ra_backend_gpu_suits(const ra_config *config, const ra_kernel_ops *ops,
         return false;
     if (hardware == NULL || hardware->multiprocessors == 0)
         return ops->serves == NULL || ops->serves(&use, ignored, sizeof(ignored));
-    long const tenths = lround(10 * hardware->compute_capability);
-    return ops->runs_on == NULL || ops->runs_on((int32_t)(tenths / 10), (int32_t)(tenths % 10));
+    return ra_backend_gpu_runs(ops, hardware);
 }
 
 bool ra_backend_gpu_serves(const ra_config *config, char why_not[RA_BACKEND_NOTE_MAX])

@@ -49,6 +49,10 @@ ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads)
 /** The table with which a GPU computes the job unless another one suits it better; NULL: this build
     lacks it. */
 const ra_kernel_ops *ra_backend_gpu_table(const ra_config *config);
+
+/** Whether a table runs on the GPU that is described, by its compute capability. */
+bool ra_backend_gpu_runs(const ra_kernel_ops *ops, const ra_hardware *hardware);
+
 /**
  * Whether a table computes the job in a way of its own, and the GPU can run it.
  * @param hardware  the GPU is the one described there; NULL, or without multiprocessors: it is the

@@ -121,6 +121,11 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     if (status != RA_OK)
         return status;
     const ra_kernel_ops *ops = list.tables[0]; /* unchecked: nothing is computed */
+    if (hardware != NULL && hardware->compute_capability > 0 && !ra_backend_gpu_runs(ops, hardware))
+        return ra_config_refuse(config, "compute.isa",
+                                "kernel %s does not run on compute capability %.1f, which the "
+                                "hardware file has: use auto",
+                                ops->name, hardware->compute_capability);
     point->kernel_name = ops->name;
     int const per_node = hardware != NULL ? hardware->ranks_per_node : ranks;
     status = count_threads(point, hardware, per_node < ranks ? per_node : ranks);

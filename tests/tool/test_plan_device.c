@@ -161,6 +161,34 @@ Test(plan_device, states_of_linear_attention_lie_in_both_memories)
     json_decref(plan);
 }
 
+/* Kernels by name, on a GPU that is described. */
+Test(plan_device, kernels_of_9_0_are_refused_where_the_gpu_is_of_another)
+{
+    static const struct {
+        const char *isa, *capability;
+        int code;
+    } cases[] = {{"sm_90a", "compute_capability: 8.0\n", 2},
+                 {"sm_90a_backward", "compute_capability: 10.0\n", 2},
+                 {"sm_90a_backward", "compute_capability: 9.0\n", 0},
+                 {"sm_90a", "", 0},
+                 {"sm_80", "compute_capability: 8.0\n", 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        job_text gpu = {.used = 0};
+        command_result said;
+        job_add(&gpu, "name: one\nmultiprocessors: 132\n%s", cases[i].capability);
+        command_file_write("gpu.yaml", gpu.text, gpu.used);
+        char line[256];
+        snprintf(line, sizeof(line),
+                 "plan --ranks 1 --hardware gpu.yaml --set compute.backend=cuda --set "
+                 "shape.dtype=bf16 --set compute.isa=%s",
+                 cases[i].isa);
+        command_run(&said, 0, line);
+        cr_expect_eq(said.code, cases[i].code, "case %zu: %s", i, said.err);
+        cr_expect_eq(command_count_lines(said.err, "compute.isa: kernel cuda-sm_90a"),
+                     cases[i].code != 0, "%s", said.err);
+    }
+}
+
 /*
  * Scratch for parts of long rows, where auto takes the kernels that cut them: of a GPU that is
  * here, of one that is described, and of the job itself.
