@@ -1,4 +1,5 @@
 /* One configuration of `ringattn plan`: what is asked of the predictor. */
+#include "config_layer.h"
 #include "documents.h"
 #include "internal.h"
 #include "job_memory.h"
@@ -121,7 +122,8 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     if (status != RA_OK)
         return status;
     const ra_kernel_ops *ops = list.tables[0]; /* unchecked: nothing is computed */
-    if (hardware != NULL && hardware->compute_capability > 0 && !ra_backend_gpu_runs(ops, hardware))
+    if (hardware != NULL && hardware->multiprocessors > 0 && hardware->compute_capability > 0 &&
+        !ra_backend_gpu_runs(ops, hardware))
         return ra_config_refuse(config, "compute.isa",
                                 "kernel %s does not run on compute capability %.1f, which the "
                                 "hardware file has: use auto",
