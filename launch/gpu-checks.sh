@@ -88,7 +88,7 @@ check_kernels() {
 # longest_start FILE: of the comparisons of `info --check` with a GPU, one of which a job makes
 # before it begins: ms of the longest.
 longest_start() {
-    awk '/^cuda(-sm_90a)? / && $(NF - 1) > most { most = $(NF - 1) } END { print most }' "$1"
+    awk '/^cuda(-sm_90a(_backward)?)? / && $(NF - 1) > most { most = $(NF - 1) } END { print most }' "$1"
 }
 
 # A job of linear attention, which takes no pattern; with edges.

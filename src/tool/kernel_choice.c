@@ -24,7 +24,7 @@ static void list_add_all(ra_kernel_list *list)
         ra_kernel_list_add(list, ra_kernel_cpu(isas[i]));
 }
 
-/* Those that auto prefers on GPUs where they suit: all but the one that serves the rest. */
+/* Those that auto prefers on GPUs where they suit, to the one that serves the rest. */
 static void list_add_gpus(const ra_config *config, const ra_hardware *hardware,
                           ra_kernel_list *list)
 {

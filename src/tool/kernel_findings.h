@@ -19,8 +19,8 @@ enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };
 
 /**
  * Every table that this machine runs, the first usable GPU's too, each dtype, forward and backward,
- * at six head_dims, and linear attention likewise (of sm_90a's what it does not share with sm_80):
- * some tenths of a second per table of the CPU.
+ * at six head_dims, and linear attention likewise (of those for sm_90a what they do not
+ * compute as the one before them): some tenths of a second per table of the CPU.
  * How many were found in *count_out. What a process does once for all comparisons, beginning a
  * GPU's context and cuBLAS, is not in their times.
  *

@@ -23,7 +23,8 @@ json_t *ra_machine_cuda_json(void);
 /** The same in one line for people, but for the devices; returns `text`. */
 const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes);
 /** One of them: "GPU 0: NAME (9.0, 80.0 GiB, 132 multiprocessors), kernels cuda-sm_90a cuda", in
-    the order in which compute.isa: auto prefers these; returns `text`. */
+    the order in which compute.isa: auto prefers these, and after them what is taken by name alone;
+    returns `text`. */
 const char *ra_device_text(const ra_devices *devices, int index, char *text, size_t bytes);
 
 #endif

@@ -343,7 +343,7 @@ Test(cuda_emulated, refuses_steps_that_it_cannot_compute)
     ra_tilemap const map = {.tile_rows = 128}, large = {.tile_rows = 129},
                      endless = {.tile_rows = 128, .k_rows = INT32_MAX},
                      many = {.tile_rows = 128, .chunk_count = 1 << 20},
-                     many_keys = {.tile_rows = 128, .k_rows = 1 << 24};
+                     many_keys = {.tile_rows = 128, .k_rows = (1 << 24) - 16};
     ra_forward_step const good = {
         .map = &map,
         .shape = {.batch = 1, .q_heads = 2, .kv_heads = 1, .dim = 64, .scale = 1},

@@ -32,22 +32,52 @@ static int64_t check(const kernel_case *c, const char *what)
     return cuda_emulated_stats.group_products - before;
 }
 
-/* Every second dim is padded; of these some have rows that are not aligned. With a backward pass
-   tops have no slack. */
+enum { DIM_CASES = 8 };
+
+/* Every second dim is padded; of these some have rows that are not aligned. */
+static kernel_case dim_case(size_t i)
+{
+    static const int32_t dims[DIM_CASES] = {64, 33, 128, 40, 64, 97, 128, 120};
+    kernel_case c = forward_case();
+    c.shape.dim = dims[i];
+    c.shape.n = 200;
+    c.padded = i % 3 == 0;
+    c.pattern.causal = i % 4 < 3;
+    c.pattern.window_left = i % 4 == 1 ? 90 : -1;
+    c.pattern.sinks = i % 4 == 1 ? 5 : 0;
+    return c;
+}
+
+/* A few heads of up to 300 rows, and any pattern, in up to three steps. */
+static kernel_case random_case(uint64_t seed, test_pattern *pattern, char *text, size_t bytes)
+{
+    static const int32_t dims[] = {40, 64, 100, 128};
+    test_rng rng = {seed};
+    kernel_case c = forward_case();
+    c.seed = seed;
+    c.shape.n = test_rng_between(&rng, 1, 300);
+    c.shape.kv_heads = (int32_t)test_rng_between(&rng, 1, 2);
+    c.shape.heads = c.shape.kv_heads == 2 ? 2 : (int32_t)test_rng_between(&rng, 1, 2);
+    c.shape.dim = dims[test_rng_between(&rng, 0, 3)];
+    c.dtype = dtypes[test_rng_between(&rng, 0, 1)];
+    c.steps = (int)test_rng_between(&rng, 1, 3);
+    c.striped = test_rng_chance(&rng, 0.4);
+    c.padded = test_rng_chance(&rng, 0.5);
+    c.yields = test_rng_chance(&rng, 0.3);
+    test_pattern_draw(&rng, c.shape.n, pattern);
+    c.pattern = pattern->config;
+    test_pattern_print(&pattern->config, text, bytes);
+    return c;
+}
+
+/* With a backward pass tops have no slack. */
 Test(cuda_warpgroups, agree_with_the_oracle_for_every_dim_that_they_have)
 {
-    static const int32_t dims[] = {64, 33, 128, 40, 64, 97, 128, 120};
-    for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); ++d) {
-        kernel_case c = forward_case();
-        c.shape.dim = dims[d];
-        c.shape.n = 200;
-        c.dtype = dtypes[d / 2 % 2];
-        c.padded = d % 3 == 0;
-        c.dout_factor = d < 2 ? 1 : 0;
-        c.pattern.causal = d % 4 < 3;
-        c.pattern.window_left = d % 4 == 1 ? 90 : -1;
-        c.pattern.sinks = d % 4 == 1 ? 5 : 0;
-        cr_assert_gt(check(&c, "dims"), 0, "dim %d", dims[d]);
+    for (size_t i = 0; i < DIM_CASES; ++i) {
+        kernel_case c = dim_case(i);
+        c.dtype = dtypes[i / 2 % 2];
+        c.dout_factor = i < 2 ? 1 : 0;
+        cr_assert_gt(check(&c, "dims"), 0, "dim %d", c.shape.dim);
     }
 }
 
@@ -85,25 +115,10 @@ Test(cuda_warpgroups, keys_in_steps_are_the_same_softmax)
 Test(cuda_warpgroups, random_patterns_agree_with_the_oracle)
 {
     uint64_t const seed = 20261126;
-    static const int32_t dims[] = {40, 64, 100, 128};
     for (uint64_t i = 0; i < 18; ++i) {
-        test_rng rng = {seed + i};
-        kernel_case c = forward_case();
-        c.seed = seed + i;
-        c.shape.n = test_rng_between(&rng, 1, 300);
-        c.shape.kv_heads = (int32_t)test_rng_between(&rng, 1, 2);
-        c.shape.heads = c.shape.kv_heads == 2 ? 2 : (int32_t)test_rng_between(&rng, 1, 2);
-        c.shape.dim = dims[test_rng_between(&rng, 0, 3)];
-        c.dtype = dtypes[test_rng_between(&rng, 0, 1)];
-        c.steps = (int)test_rng_between(&rng, 1, 3);
-        c.striped = test_rng_chance(&rng, 0.4);
-        c.padded = test_rng_chance(&rng, 0.5);
-        c.yields = test_rng_chance(&rng, 0.3);
         test_pattern pattern;
-        test_pattern_draw(&rng, c.shape.n, &pattern);
-        c.pattern = pattern.config;
         char text[512];
-        test_pattern_print(&pattern.config, text, sizeof(text));
+        kernel_case const c = random_case(seed + i, &pattern, text, sizeof(text));
         (void)check(&c, text);
     }
 }
@@ -131,20 +146,15 @@ static int64_t check_backward(const kernel_case *c, const char *what)
     return cuda_emulated_stats.group_products - before;
 }
 
-/* As forward. The last block of keys is short, and so is a tile's last step of queries. */
+/* The last block of keys is short, and so is a tile's last step of queries. */
 Test(cuda_warpgroups, gradients_agree_with_the_oracle_for_every_dim_that_they_have)
 {
-    static const int32_t dims[] = {64, 33, 128, 40, 64, 97, 128, 120};
-    for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); ++d) {
-        kernel_case c = backward_case();
-        c.shape.dim = dims[d];
-        c.shape.n = d % 2 == 0 ? 200 : 150;
-        c.padded = d % 3 == 0;
-        c.summed = d % 4 == 2;
-        c.pattern.causal = d % 4 < 3;
-        c.pattern.window_left = d % 4 == 1 ? 90 : -1;
-        c.pattern.sinks = d % 4 == 1 ? 5 : 0;
-        cr_assert_gt(check_backward(&c, "gradients"), 0, "dim %d", dims[d]);
+    for (size_t i = 0; i < DIM_CASES; ++i) {
+        kernel_case c = dim_case(i);
+        c.dout_factor = 1;
+        c.shape.n = i % 2 == 0 ? 200 : 150;
+        c.summed = i % 4 == 2;
+        cr_assert_gt(check_backward(&c, "gradients"), 0, "dim %d", c.shape.dim);
     }
 }
 
@@ -168,25 +178,13 @@ Test(cuda_warpgroups, gradients_of_other_dims_of_float16_and_that_repeat_are_not
 Test(cuda_warpgroups, gradients_of_random_patterns_agree_with_the_oracle)
 {
     uint64_t const seed = 20261127;
-    static const int32_t dims[] = {40, 64, 100, 128};
     for (uint64_t i = 0; i < 12; ++i) {
-        test_rng rng = {seed + i};
-        kernel_case c = backward_case();
-        c.seed = seed + i;
-        c.shape.n = test_rng_between(&rng, 1, 300);
-        c.shape.kv_heads = (int32_t)test_rng_between(&rng, 1, 2);
-        c.shape.heads = c.shape.kv_heads == 2 ? 2 : (int32_t)test_rng_between(&rng, 1, 2);
-        c.shape.dim = dims[test_rng_between(&rng, 0, 3)];
-        c.steps = (int)test_rng_between(&rng, 1, 3);
-        c.striped = test_rng_chance(&rng, 0.4);
-        c.padded = test_rng_chance(&rng, 0.5);
-        c.yields = test_rng_chance(&rng, 0.3);
-        c.summed = test_rng_chance(&rng, 0.5);
         test_pattern pattern;
-        test_pattern_draw(&rng, c.shape.n, &pattern);
-        c.pattern = pattern.config;
         char text[512];
-        test_pattern_print(&pattern.config, text, sizeof(text));
+        kernel_case c = random_case(seed + i, &pattern, text, sizeof(text));
+        c.dtype = RA_BF16;
+        c.dout_factor = 1;
+        c.summed = i % 2 == 1;
         (void)check_backward(&c, text);
     }
 }

@@ -85,6 +85,19 @@ Test(device_emulated, ranks_of_different_gpus_each_take_what_suits_theirs)
     }
 }
 
+/* By these kernels' name. */
+static void expect_jobs_verified(const char *const *jobs, size_t count, const char *isa)
+{
+    char arguments[512], kernel[40];
+    snprintf(kernel, sizeof(kernel), "cuda-%s", isa);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(arguments, sizeof(arguments), "run " JOB "%s --set compute.isa=%s --verify --json",
+                 jobs[i], isa);
+        run("", arguments);
+        expect_verified(kernel);
+    }
+}
+
 /* Its own kernels, where it has some, and those of sm_80. */
 Test(device_emulated, the_instruction_set_of_compute_capability_9_0_is_right_too)
 {
@@ -93,13 +106,7 @@ Test(device_emulated, the_instruction_set_of_compute_capability_9_0_is_right_too
                                        "--set shape.dtype=bf16 --set shape.head_dim=100 "
                                        "--set pattern.window.left=70 --set pattern.sinks=2",
                                        "--set shape.dtype=bf16", "--set shape.dtype=f32"};
-    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
-        char arguments[512];
-        snprintf(arguments, sizeof(arguments),
-                 "run " JOB "%s --set compute.isa=sm_90a --verify --json", jobs[i]);
-        run("", arguments);
-        expect_verified("cuda-sm_90a");
-    }
+    expect_jobs_verified(jobs, sizeof(jobs) / sizeof(jobs[0]), "sm_90a");
     run("", "run " JOB "--set compute.isa=sm_80 --verify --json");
     expect_verified("cuda");
     /* The first block of queries sees all keys: its task is cut into parts. */
@@ -119,13 +126,7 @@ Test(device_emulated, backward_by_warpgroups_is_right_where_it_is_asked_for)
         "--set shape.dtype=bf16 --set shape.head_dim=50 --set pattern.dilated.segments=[32,64] "
         "--set pattern.dilated.rates=[1,2] --backward",
         "--set shape.dtype=f16 --set shape.head_dim=64 --backward"};
-    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
-        char arguments[512];
-        snprintf(arguments, sizeof(arguments),
-                 "run " JOB "%s --set compute.isa=sm_90a_backward --verify --json", jobs[i]);
-        run("", arguments);
-        expect_verified("cuda-sm_90a_backward");
-    }
+    expect_jobs_verified(jobs, sizeof(jobs) / sizeof(jobs[0]), "sm_90a_backward");
     if (!command_has_mpi())
         return;
     run_ranks(2, "", "",

@@ -282,7 +282,7 @@ template <class Element, int DIM> struct forward_wgmma {
     }
 
     /* A unit is looked for before the last values of the one before it are brought, whose place is
-       not free yet; but a tile's only values come first. */
+       not free yet; a tile's only values, which are waited for sooner, come first. */
     static LANE_CODE void bring(const ra_cuda_forward &f, char *shared)
     {
         board &on = *(board *)shared;
@@ -343,7 +343,7 @@ template <class Element, int DIM> struct forward_wgmma {
         shared_publish();
     }
 
-    /* Scores of block n are there. */
+    /* Scores of block n are there; if it is the tile's last, its queries have been read. */
     static LANE_CODE void take_scores(board &on, uint32_t n, bool masked, bool last, scores &s)
     {
         warpgroup_pin(s[0]);

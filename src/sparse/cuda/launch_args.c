@@ -71,11 +71,12 @@ int32_t ra_cuda_shared_bytes(const ra_kernel_use *use)
 /* Tasks of a launch, and the few numbers more that thread blocks draw, have 32 bits. */
 #define TASKS_MOST 2147483648.0
 
-/* Of a head, in each pass: a task has a chunk, or, with its parts, at least so many key rows. */
+/* Of a head, in each pass: a task has a chunk, or at least so many key rows, four times as many
+   where it has two parts. */
 static int64_t tasks_most(const ra_tilemap *map)
 {
     enum { KEY_ROWS_LEAST = 16 };
-    return ra_max_i64(map->chunk_count, ra_div_ceil(map->k_rows, KEY_ROWS_LEAST));
+    return ra_max_i64(map->chunk_count, ra_div_ceil(map->k_rows, KEY_ROWS_LEAST) + 1);
 }
 
 ra_status ra_cuda_step_check(const ra_kernel_shape *shape, const ra_tilemap *map, ra_dtype dtype)

@@ -58,7 +58,9 @@ typedef struct ra_cuda_turn {
     int32_t batch, head, turn;
 } ra_cuda_turn;
 
-/* Groups of at most so many heads; fewer than 2^32 tasks. */
+/* At most so many groups, all of one size but the last, which may be smaller; fewer than 2^32
+ * tasks.
+ */
 RA_HD ra_cuda_order ra_cuda_order_of(int64_t batches, int32_t heads, int64_t groups, int64_t turns)
 {
     ra_cuda_order order = {0, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
