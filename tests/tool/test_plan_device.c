@@ -165,17 +165,20 @@ Test(plan_device, states_of_linear_attention_lie_in_both_memories)
 Test(plan_device, kernels_of_9_0_are_refused_where_the_gpu_is_of_another)
 {
     static const struct {
-        const char *isa, *capability;
+        const char *isa, *described;
         int code;
-    } cases[] = {{"sm_90a", "compute_capability: 8.0\n", 2},
-                 {"sm_90a_backward", "compute_capability: 10.0\n", 2},
-                 {"sm_90a_backward", "compute_capability: 9.0\n", 0},
-                 {"sm_90a", "", 0},
-                 {"sm_80", "compute_capability: 8.0\n", 0}};
+    } cases[] = {{"sm_90a", "multiprocessors: 132\ncompute_capability: 8.0\n", 2},
+                 {"sm_90a_backward", "multiprocessors: 132\ncompute_capability: 10.0\n", 2},
+                 {"sm_90a_backward", "multiprocessors: 132\ncompute_capability: 9.0\n", 0},
+                 {"sm_90a", "multiprocessors: 132\n", 0},
+                 {"sm_80", "multiprocessors: 132\ncompute_capability: 8.0\n", 0},
+                 /* Without multiprocessors it is the GPU that is here, of 9.0. */
+                 {"sm_90a", "compute_capability: 8.0\n", 0},
+                 {"auto", "compute_capability: 8.0\n", 0}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         job_text gpu = {.used = 0};
         command_result said;
-        job_add(&gpu, "name: one\nmultiprocessors: 132\n%s", cases[i].capability);
+        job_add(&gpu, "name: one\n%s", cases[i].described);
         command_file_write("gpu.yaml", gpu.text, gpu.used);
         char line[256];
         snprintf(line, sizeof(line),
