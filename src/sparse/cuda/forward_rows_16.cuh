@@ -10,9 +10,10 @@
 #include "sparse/cuda/forward_chunk.cuh"
 #include "sparse/cuda/products_16.cuh"
 
-template <class Element, int DIM, int WARPS, int ROW_TILES, int KEYS> struct forward_rows_16 {
-    static constexpr int K_TILES = KEYS / 8, O_TILES = DIM / 8;
-    typedef products_16<Element, DIM, 32 * WARPS> products;
+template <class Element, int DIM, int WARPS, int ROW_TILES, int KEYS, int PANEL = DIM>
+struct forward_rows_16 {
+    static constexpr int K_TILES = KEYS / 8, O_TILES = DIM / 8, Q_ROWS = 16 * ROW_TILES * WARPS;
+    typedef products_16<Element, DIM, 32 * WARPS, PANEL> products;
 
     /* What a lane holds: rows lane / 4 and lane / 4 + 8 of each of its row tiles. */
     struct sums {
@@ -174,7 +175,7 @@ template <class Element, int DIM, int WARPS, int ROW_TILES, int KEYS> struct for
         int64_t const row = tile.q_begin + (int64_t)tile.q_stride * first;
         int64_t const step = (int64_t)tile.q_stride * f.out.row_stride * ROWS_AT_ONCE * 2;
         char *to = h.out + (row * f.out.row_stride + at.piece * RA_PIECE) * 2;
-        products::template store_scores<DIM, 1>(s.acc, rows);
+        products::template store_scores<DIM, 1, PANEL, Q_ROWS>(s.acc, rows);
         warp_barrier(); /* the warp's rows are there */
 #pragma unroll
         for (int a = first; a < first + 16 * ROW_TILES; a += ROWS_AT_ONCE, to += step) {
@@ -182,7 +183,8 @@ template <class Element, int DIM, int WARPS, int ROW_TILES, int KEYS> struct for
             for (int piece = at.piece; piece < at.piece + DIM / RA_PIECE; piece += COLUMNS)
                 if (a < tile.q_count && piece * RA_PIECE < f.dim)
                     copy_piece(to + (piece - at.piece) * RA_PIECE_BYTES,
-                               rows + ra_piece_offset(DIM, a, piece));
+                               rows +
+                                   products::template offset_in_tile<DIM, PANEL, Q_ROWS>(a, piece));
         }
     }
 

@@ -27,8 +27,8 @@ template <class Element, int DIM> struct forward_wgmma {
     static constexpr int GROUPS = Q_ROWS / GROUP_ROWS; /* that compute; one more brings */
     static constexpr int THREADS = (GROUPS + 1) * GROUP_THREADS;
     static constexpr int WARPS = GROUPS * 4; /* that compute */
-    typedef forward_rows_16<Element, DIM, WARPS, 1, KEYS> rows;
-    typedef products_16<Element, DIM, 32 * WARPS, RA_PANEL> products;
+    typedef forward_rows_16<Element, DIM, WARPS, 1, KEYS, RA_PANEL> rows;
+    typedef typename rows::products products;
     typedef products_16<Element, DIM, GROUP_THREADS, RA_PANEL> copies;
     typedef typename rows::scores scores;
     typedef typename rows::sums sums;
@@ -53,7 +53,7 @@ template <class Element, int DIM> struct forward_wgmma {
     typedef some_threads<COMPUTING, 0, 32 * WARPS> computing;
     typedef some_threads<BRINGING, 32 * WARPS, GROUP_THREADS> bringing;
 
-    /* ---- shared memory: board, queries, rows of output, two blocks of keys and values ---- */
+    /* ---- shared memory: board, two tiles of queries, two blocks of keys and values ---- */
 
     /* A block of keys, and where its rows lie. */
     enum { KEY_ROWS, VALUE_ROWS, KINDS };
@@ -77,29 +77,30 @@ template <class Element, int DIM> struct forward_wgmma {
      * queries the first block's keys are there, with a block's values the next block's keys.
      */
     struct board {
-        unit units[3];
+        unit units[2 * PLACES];
         key_block blocks[2 * PLACES];
-        mbarrier queries_there, queries_read;
+        mbarrier queries_there[PLACES], queries_read[PLACES];
         mbarrier values_there[PLACES], rows_read[KINDS][PLACES];
         ra_key_cursor cursor; /* the block after the last that is known */
         uint32_t last_part;   /* see forward_end_part */
     };
     static_assert(sizeof(board) <= RA_CUDA_WARPGROUP_BOARD_BYTES, "it has its place");
 
-    static LANE_CODE char *query_tile(char *shared)
+    /* Of unit n. Once a warp's scores are there, its rows take those of its output. */
+    static LANE_CODE char *query_tile(char *shared, uint32_t n)
     {
-        return shared + RA_CUDA_WARPGROUP_BOARD_BYTES;
-    }
-
-    static LANE_CODE char *output_tile(char *shared)
-    {
-        return query_tile(shared) + Q_ROWS * DIM * 2;
+        return shared + RA_CUDA_WARPGROUP_BOARD_BYTES + n % PLACES * Q_ROWS * DIM * 2;
     }
 
     static LANE_CODE char *block_tile(char *shared, int kind, uint32_t n)
     {
         int const place = n % PLACES;
-        return output_tile(shared) + (Q_ROWS + (2 * place + kind) * KEYS) * DIM * 2;
+        return query_tile(shared, 0) + (PLACES * Q_ROWS + (2 * place + kind) * KEYS) * DIM * 2;
+    }
+
+    static LANE_CODE unit &known_unit(board &on, uint32_t n)
+    {
+        return on.units[n % (2 * PLACES)];
     }
 
     static LANE_CODE key_block &known(board &on, uint32_t n)
@@ -110,25 +111,25 @@ template <class Element, int DIM> struct forward_wgmma {
     static LANE_CODE void begin(board &b)
     {
         int const copied = GROUP_THREADS + GROUP_THREADS / 32; /* see tell_copied */
-        mbarrier_begin(b.queries_there, copied);
-        mbarrier_begin(b.queries_read, WARPS);
         for (int i = 0; i < PLACES; ++i) {
+            mbarrier_begin(b.queries_there[i], copied);
+            mbarrier_begin(b.queries_read[i], WARPS);
             mbarrier_begin(b.values_there[i], copied);
             mbarrier_begin(b.rows_read[KEY_ROWS][i], WARPS);
             mbarrier_begin(b.rows_read[VALUE_ROWS][i], WARPS);
         }
     }
 
-    /* Until the n-th, of those that have so many places by turns, is there; */
-    static LANE_CODE void wait_there(mbarrier &m, uint32_t n, uint32_t places)
+    /* Until the n-th is there; */
+    static LANE_CODE void wait_there(mbarrier (&there)[PLACES], uint32_t n)
     {
-        mbarrier_wait(m, n / places % 2);
+        mbarrier_wait(there[n % PLACES], n / PLACES % 2);
     }
 
     /* until its place is free: the one before it there was read. */
-    static LANE_CODE void wait_free(mbarrier &m, uint32_t n, uint32_t places)
+    static LANE_CODE void wait_free(mbarrier (&read)[PLACES], uint32_t n)
     {
-        mbarrier_wait(m, (n / places + 1) % 2);
+        mbarrier_wait(read[n % PLACES], (n / PLACES + 1) % 2);
     }
 
     /* By all lanes of a warp: what they read before, or wrote, is behind them. */
@@ -232,7 +233,7 @@ template <class Element, int DIM> struct forward_wgmma {
     {
         board &on = *(board *)shared;
         const key_block &b = known(on, n);
-        wait_free(on.rows_read[kind][n % PLACES], n, PLACES);
+        wait_free(on.rows_read[kind], n);
         copy_tile<KEYS>(f, b.rows[kind], b.row_bytes[kind], b.cursor.end - b.cursor.b,
                         block_tile(shared, kind, n));
     }
@@ -245,12 +246,12 @@ template <class Element, int DIM> struct forward_wgmma {
         bool const has_tile = w.there && w.has_tile;
         if (has_tile)
             bring_rows(f, shared, KEY_ROWS, block);
-        wait_free(on.queries_read, n, 1);
+        wait_free(on.queries_read, n);
         if (has_tile)
             copy_tile<Q_ROWS>(f, w.head.q + (int64_t)w.tile.q_begin * f.q.row_stride * 2,
                               (int64_t)w.tile.q_stride * f.q.row_stride * 2, w.tile.q_count,
-                              query_tile(shared));
-        tell_copied(on.queries_there);
+                              query_tile(shared, n));
+        tell_copied(on.queries_there[n % PLACES]);
     }
 
     static LANE_CODE void bring_values(const ra_cuda_forward &f, char *shared, uint32_t n)
@@ -289,9 +290,9 @@ template <class Element, int DIM> struct forward_wgmma {
         uint32_t blocks = 0;
         bool late = false; /* the last values are to be brought */
         for (uint32_t n = 0;; ++n) {
-            unit &u = on.units[n % 3];
+            unit &u = known_unit(on, n);
             if (is_first_bringing())
-                say_unit(f, n == 0 ? NULL : &on.units[(n - 1) % 3], on, u, blocks);
+                say_unit(f, n == 0 ? NULL : &known_unit(on, n - 1), on, u, blocks);
             warp_barrier();
             if (late)
                 bring_values(f, shared, blocks - 1);
@@ -339,27 +340,26 @@ template <class Element, int DIM> struct forward_wgmma {
     /* The values of block n, and the keys of the next one. */
     static LANE_CODE void await_values(board &on, uint32_t n)
     {
-        wait_there(on.values_there[n % PLACES], n, PLACES);
+        wait_there(on.values_there, n);
         shared_publish();
     }
 
-    /* Scores of block n are there; if it is the tile's last, its queries have been read. */
-    static LANE_CODE void take_scores(board &on, uint32_t n, bool masked, bool last, scores &s)
+    /* Scores of block n are there. */
+    static LANE_CODE void take_scores(board &on, uint32_t n, bool masked, scores &s)
     {
         warpgroup_pin(s[0]);
         if (masked)
             products::mask(known(on, n).cursor, s);
         tell(on.rows_read[KEY_ROWS][n % PLACES]);
-        if (last)
-            tell(on.queries_read);
     }
 
-    /* Blocks from n on. @return the next tile's first */
+    /* `tile`: its queries, whose place takes its output. Blocks from n on. @return the next tile's
+       first */
     static LANE_CODE uint32_t compute_tile(const ra_cuda_forward &f, const forward_work &work,
-                                           char *shared, int own, uint32_t n)
+                                           char *shared, char *tile, int own, uint32_t n)
     {
         board &on = *(board *)shared;
-        uint32_t const queries = panels::place_of(query_tile(shared), own * GROUP_ROWS);
+        uint32_t const queries = panels::place_of(tile, own * GROUP_ROWS);
         sums s;
         tops top;
         weights w;
@@ -372,7 +372,7 @@ template <class Element, int DIM> struct forward_wgmma {
             scores fresh;
             begin_scores(queries, shared, n, fresh);
             warpgroup_wait<0>();
-            take_scores(on, n, known(on, n).masked, !more, fresh);
+            take_scores(on, n, known(on, n).masked, fresh);
             rows::soften(f, top, fresh, s);
             products::pack_rows(fresh[0], w);
         }
@@ -388,7 +388,7 @@ template <class Element, int DIM> struct forward_wgmma {
             begin_weighted(w, shared, n, s);
             pass_turn(own);
             warpgroup_wait<1>();
-            take_scores(on, n + 1, masked, !more, fresh);
+            take_scores(on, n + 1, masked, fresh);
             bool const raised = rows::raise(f, fresh, top, left);
             rows::weigh(f, top, fresh, sum);
             warpgroup_pin(fresh[0]); /* weights are computed before values are waited for */
@@ -401,7 +401,7 @@ template <class Element, int DIM> struct forward_wgmma {
         await_values(on, n);
         begin_weighted(w, shared, n, s);
         end_weighted(on, n, s);
-        rows::store_sums(f, work.head, work.tile, top, s, output_tile(shared));
+        rows::store_sums(f, work.head, work.tile, top, s, tile);
         return n + 1;
     }
 
@@ -413,8 +413,8 @@ template <class Element, int DIM> struct forward_wgmma {
         if (own == GROUPS - 1)
             pass_turn(own);
         for (uint32_t n = 0;; ++n) {
-            const unit &u = on.units[n % 3];
-            wait_there(on.queries_there, n, 1);
+            const unit &u = known_unit(on, n);
+            wait_there(on.queries_there, n);
             shared_publish();
             if (!u.work.there)
                 return;
@@ -423,9 +423,8 @@ template <class Element, int DIM> struct forward_wgmma {
             if (u.begins)
                 forward_missed_rows<computing, FORWARD_STATE>(f, u.work);
             if (u.work.has_tile)
-                blocks = compute_tile(f, u.work, shared, own, blocks);
-            else
-                tell(on.queries_read);
+                blocks = compute_tile(f, u.work, shared, query_tile(shared, n), own, blocks);
+            tell(on.queries_read[n % PLACES]); /* and its output is stored */
             if (u.ends && u.work.cut != FORWARD_WHOLE)
                 forward_end_part<computing>(f, u.work, &on.last_part);
             if (u.ends)

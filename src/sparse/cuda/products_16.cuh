@@ -21,6 +21,14 @@ template <class Element, int DIM, int THREADS, int PANEL = DIM> struct products_
 
     static constexpr int ROW_BYTES = PANEL * 2;
 
+    /* Where piece p of row r lies in a tile of ROWS rows of WIDTH elements, in panels of COLUMNS.
+     */
+    template <int WIDTH, int COLUMNS, int ROWS> static LANE_CODE int offset_in_tile(int r, int p)
+    {
+        return COLUMNS == WIDTH ? ra_piece_offset(WIDTH, r, p)
+                                : ra_panel_offset(COLUMNS, ROWS, r, p);
+    }
+
     /* ---- into shared memory ---- */
 
     /* For rows that are not aligned to 16 bytes: copy `count` elements, then zeros. */
@@ -55,8 +63,7 @@ template <class Element, int DIM, int THREADS, int PANEL = DIM> struct products_
             int const elements = ra_hd_min(RA_PIECE, dim - piece * RA_PIECE);
             copy_column<ROWS>(aligned, from + round * COLUMNS * RA_PIECE_BYTES,
                               ROWS_AT_ONCE * row_bytes, elements, elements > 0 ? count - at.row : 0,
-                              to + (PANEL == DIM ? ra_piece_offset(DIM, at.row, piece)
-                                                 : ra_panel_offset(PANEL, ROWS, at.row, piece)));
+                              to + offset_in_tile<DIM, PANEL, ROWS>(at.row, piece));
         }
     }
 
@@ -354,8 +361,9 @@ template <class Element, int DIM, int THREADS, int PANEL = DIM> struct products_
             store_row<ACROSS>(acc, half, factor, whole, dims, to);
     }
 
-    /* A lane's scores, rounded to 16 bits, as a tile of rows of WIDTH elements. */
-    template <int WIDTH, int ACROSS, int ROW_TILES, int TILES>
+    /* A lane's scores, rounded to 16 bits, as a tile of rows of WIDTH elements, in panels of PART.
+     */
+    template <int WIDTH, int ACROSS, int PART = WIDTH, int ROWS = 0, int ROW_TILES, int TILES>
     static LANE_CODE void store_scores(const float (&s)[ROW_TILES][TILES][4], char *to)
     {
         static_assert(8 * TILES * ACROSS == WIDTH, "warps divide the columns");
@@ -364,12 +372,12 @@ template <class Element, int DIM, int THREADS, int PANEL = DIM> struct products_
         char *const first = to + column % RA_PIECE * 2;
 #pragma unroll
         for (int n = 0; n < TILES; ++n) {
-            int const offset = ra_piece_offset(WIDTH, row, column / RA_PIECE + n);
+            int const offset = offset_in_tile<WIDTH, PART, ROWS>(row, column / RA_PIECE + n);
 #pragma unroll
             for (int m = 0; m < ROW_TILES; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
-                    store_pair_shared(first + offset + (16 * m + 8 * half) * WIDTH * 2,
+                    store_pair_shared(first + offset + (16 * m + 8 * half) * PART * 2,
                                       Element::pack(s[m][n][2 * half], s[m][n][2 * half + 1]));
         }
     }

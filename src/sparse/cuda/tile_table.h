@@ -116,7 +116,7 @@ enum { RA_CUDA_WARPGROUP_BOARD_BYTES = 2048 };
 enum { RA_CUDA_REGISTERS_COMPUTING = 216, RA_CUDA_REGISTERS_BRINGING = 72 };
 
 /* As many queries as ra_cuda_tile_of has, so that tile maps suit both; a warpgroup has 64 of them,
-   and there is one more. Queries, rows of output, two blocks of keys, two of values, in 16 bits. */
+   and there is one more. Two tiles of queries, two blocks of keys, two of values, in 16 bits. */
 RA_HD ra_cuda_tile ra_cuda_warpgroup_tile_of(int32_t head_dim)
 {
     ra_cuda_tile tile = {0, 0, 0, 0, 0, 0, 0, 0};
